@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Storage types of weights and table rows. `half` and `bfloat16` are 16-bit structs of our own, so that plain C++ needs
+/// no CUDA toolkit; they have the layout of CUDA's __half and __nv_bfloat16.
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "warprank/core/error.hpp"
+
+namespace warprank {
+
+/// IEEE 754 binary16.
+struct half {
+  uint16_t bits = 0;
+};
+
+/// The upper 16 bits of an IEEE 754 binary32.
+struct bfloat16 {
+  uint16_t bits = 0;
+};
+
+inline uint32_t float_bits(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+inline float bits_float(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+inline float to_float(float value) { return value; }
+inline float to_float(bfloat16 value) { return bits_float(static_cast<uint32_t>(value.bits) << 16); }
+inline float to_float(half value) {
+  const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
+  const uint32_t magnitude = value.bits & 0x7fffu;
+  if (magnitude >= 0x7c00u) return bits_float(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);  // infinity, NaN
+  if (magnitude >= 0x0400u) return bits_float(sign | ((magnitude << 13) + 0x38000000u));         // normal
+  const float subnormal = static_cast<float>(magnitude) * 0x1p-24f;
+  return bits_float(sign | float_bits(subnormal));
+}
+
+/// Rounds to nearest, ties to even; overflow gives infinity, NaN stays NaN.
+inline half to_half(float value) {
+  const uint32_t bits = float_bits(value);
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};
+  if (magnitude >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};  // >= 65520 rounds to infinity
+  if (magnitude < 0x38800000u) {  // subnormal: adding 0.5 aligns the unit in the last place to 2^-24
+    const float aligned = bits_float(magnitude) + 0.5f;
+    return {static_cast<uint16_t>(sign | (float_bits(aligned) - float_bits(0.5f)))};
+  }
+  const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
+  return {static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13))};
+}
+
+/// Rounds to nearest, ties to even; NaN stays NaN.
+inline bfloat16 to_bfloat16(float value) {
+  const uint32_t bits = float_bits(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>(bits >> 16 | 0x40u)};
+  return {static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
+}
+
+/// Element types of stored tensors. i64 appears only as keys of hashed tables.
+enum class DType { f32, f16, bf16, i8, i64 };
+
+constexpr int64_t size_of(DType type) {
+  switch (type) {
+    case DType::f32: return 4;
+    case DType::f16:
+    case DType::bf16: return 2;
+    case DType::i8: return 1;
+    case DType::i64: return 8;
+  }
+  return 0;
+}
+
+/// The name used in safetensors files.
+constexpr const char* name_of(DType type) {
+  switch (type) {
+    case DType::f32: return "F32";
+    case DType::f16: return "F16";
+    case DType::bf16: return "BF16";
+    case DType::i8: return "I8";
+    case DType::i64: return "I64";
+  }
+  return "?";
+}
+
+template <class Value>
+struct TypeTag {
+  using type = Value;
+};
+
+/// Calls `body(TypeTag<T>{})` with the C++ type of a floating or row dtype; i64 is refused.
+template <class Body>
+decltype(auto) dispatch_dtype(DType type, Body&& body) {
+  switch (type) {
+    case DType::f32: return body(TypeTag<float>{});
+    case DType::f16: return body(TypeTag<half>{});
+    case DType::bf16: return body(TypeTag<bfloat16>{});
+    case DType::i8: return body(TypeTag<int8_t>{});
+    case DType::i64: break;
+  }
+  throw invalid_argument("dtype", "F32, F16, BF16 or I8", name_of(type));
+}
+
+}  // namespace warprank

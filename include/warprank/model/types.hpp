@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The small closed vocabularies of the model language.
+
+#include <array>
+#include <string>
+#include <utility>
+
+namespace warprank {
+
+/// How the rows of a bag (or the columns of a row) become one.
+enum class Pooling {
+  none,   ///< one id per row: its table row as it is
+  sum,    ///< sum_i w_i x_i
+  mean,   ///< sum_i w_i x_i / sum_i w_i, over unit weights the count; padding is not counted
+  sqrtn,  ///< sum_i w_i x_i / sqrt(sum_i w_i^2)
+  max     ///< elementwise maximum; takes no weights
+};
+inline constexpr Pooling sum = Pooling::sum, mean = Pooling::mean, sqrtn = Pooling::sqrtn, maximum = Pooling::max;
+
+enum class ActivationKind {
+  identity,
+  relu,        ///< max(x, 0)
+  leaky_relu,  ///< x > 0 ? x : alpha x
+  elu,         ///< x > 0 ? x : alpha (exp(x) - 1)
+  prelu,       ///< x > 0 ? x : a_c x, a_c learned per channel ("<name>.alpha", [width])
+  dice,        ///< x (p + a_c (1 - p)), p = sigmoid(s_c x + t_c): batch norm of x folded into s and t
+  sigmoid,     ///< 1 / (1 + exp(-x))
+  tanh,
+  gelu,       ///< x Phi(x), exact (erf)
+  gelu_tanh,  ///< its tanh approximation
+  silu        ///< x sigmoid(x), also called swish
+};
+
+/// An activation with its settings. PReLU and Dice read learned vectors of the layer they belong to:
+/// `<layer>.prelu.alpha`; `<layer>.dice.alpha`, `.running_mean`, `.running_var`, and with `affine` `.weight`, `.bias`.
+struct Activation {
+  ActivationKind kind = ActivationKind::identity;
+  float alpha = 0;      ///< leaky_relu, elu
+  float eps = 1e-9f;    ///< Dice's batch norm (FuxiCTR, DeepCTR: 1e-9 without affine; DeepCTR-Torch: 1e-8 with affine)
+  bool affine = false;  ///< Dice's batch norm has a learned scale and shift
+};
+inline constexpr Activation identity{}, relu{ActivationKind::relu}, prelu{ActivationKind::prelu},
+    dice{ActivationKind::dice}, sigmoid{ActivationKind::sigmoid}, hyperbolic_tangent{ActivationKind::tanh},
+    gelu{ActivationKind::gelu}, gelu_tanh{ActivationKind::gelu_tanh}, silu{ActivationKind::silu};
+constexpr Activation leaky_relu(float alpha = 0.01f) { return {ActivationKind::leaky_relu, alpha}; }
+constexpr Activation elu(float alpha = 1.0f) { return {ActivationKind::elu, alpha}; }
+
+/// How scores over a history, or the logits of a gate, become weights.
+enum class Normalization { none, softmax, sigmoid };
+
+/// Which pairs the dot interaction emits, and where.
+enum class DotOrder {
+  lower,        ///< strictly lower triangle, row-major (DLRM)
+  upper,        ///< strictly upper triangle, row-major (torchrec)
+  lower_padded  ///< lower, then one zero (HugeCTR)
+};
+
+/// Names of enumerators, used in JSON and messages: `names_of(Enum{})` lists (value, name).
+constexpr auto names_of(Pooling) {
+  return std::array<std::pair<Pooling, const char*>, 5>{{{Pooling::none, "none"},
+                                                         {Pooling::sum, "sum"},
+                                                         {Pooling::mean, "mean"},
+                                                         {Pooling::sqrtn, "sqrtn"},
+                                                         {Pooling::max, "max"}}};
+}
+constexpr auto names_of(ActivationKind) {
+  return std::array<std::pair<ActivationKind, const char*>, 11>{{{ActivationKind::identity, "identity"},
+                                                                 {ActivationKind::relu, "relu"},
+                                                                 {ActivationKind::leaky_relu, "leaky_relu"},
+                                                                 {ActivationKind::elu, "elu"},
+                                                                 {ActivationKind::prelu, "prelu"},
+                                                                 {ActivationKind::dice, "dice"},
+                                                                 {ActivationKind::sigmoid, "sigmoid"},
+                                                                 {ActivationKind::tanh, "tanh"},
+                                                                 {ActivationKind::gelu, "gelu"},
+                                                                 {ActivationKind::gelu_tanh, "gelu_tanh"},
+                                                                 {ActivationKind::silu, "silu"}}};
+}
+constexpr auto names_of(Normalization) {
+  return std::array<std::pair<Normalization, const char*>, 3>{
+      {{Normalization::none, "none"}, {Normalization::softmax, "softmax"}, {Normalization::sigmoid, "sigmoid"}}};
+}
+constexpr auto names_of(DotOrder) {
+  return std::array<std::pair<DotOrder, const char*>, 3>{
+      {{DotOrder::lower, "lower"}, {DotOrder::upper, "upper"}, {DotOrder::lower_padded, "lower_padded"}}};
+}
+
+template <class Enum>
+constexpr const char* name_of_enum(Enum value) {
+  for (const auto& [enumerator, name] : names_of(Enum{}))
+    if (enumerator == value) return name;
+  return "?";
+}
+
+}  // namespace warprank
