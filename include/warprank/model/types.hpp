@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "warprank/core/fields.hpp"
+
 namespace warprank {
 
 /// How the rows of a bag (or the columns of a row) become one.
@@ -41,6 +43,10 @@ struct Activation {
   float eps = 1e-9f;    ///< Dice's batch norm (FuxiCTR, DeepCTR: 1e-9 without affine; DeepCTR-Torch: 1e-8 with affine)
   bool affine = false;  ///< Dice's batch norm has a learned scale and shift
 };
+constexpr auto fields_of(const Activation*) {
+  return std::make_tuple(field("kind", &Activation::kind), field("alpha", &Activation::alpha),
+                         field("eps", &Activation::eps), field("affine", &Activation::affine));
+}
 inline constexpr Activation identity{}, relu{ActivationKind::relu}, prelu{ActivationKind::prelu},
     dice{ActivationKind::dice}, sigmoid{ActivationKind::sigmoid}, hyperbolic_tangent{ActivationKind::tanh},
     gelu{ActivationKind::gelu}, gelu_tanh{ActivationKind::gelu_tanh}, silu{ActivationKind::silu};

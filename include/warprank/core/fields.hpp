@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Reflection in the small: a plain struct lists its members once, and equality, JSON and hashing follow from the list.
+///
+///     struct Point { int x, y; };
+///     constexpr auto fields_of(const Point*) { return std::make_tuple(field("x", &Point::x), field("y", &Point::y)); }
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace warprank {
+
+template <class Struct, class Member>
+struct Field {
+  const char* name;
+  Member Struct::*member;
+};
+
+template <class Struct, class Member>
+constexpr Field<Struct, Member> field(const char* name, Member Struct::*member) {
+  return {name, member};
+}
+
+template <class Struct, class = void>
+struct HasFields : std::false_type {};
+template <class Struct>
+struct HasFields<Struct, std::void_t<decltype(fields_of(static_cast<const Struct*>(nullptr)))>> : std::true_type {};
+
+/// Calls `body(name, object.member)` for every listed member, in order.
+template <class Struct, class Body>
+constexpr void for_each_field(Struct& object, Body&& body) {
+  std::apply([&](const auto&... fields) { (body(fields.name, object.*fields.member), ...); },
+             fields_of(static_cast<const Struct*>(nullptr)));
+}
+
+/// Memberwise equality for every struct that lists its fields.
+template <class Struct, class = std::enable_if_t<HasFields<Struct>::value>>
+constexpr bool operator==(const Struct& a, const Struct& b) {
+  return std::apply([&](const auto&... fields) { return ((a.*fields.member == b.*fields.member) && ...); },
+                    fields_of(static_cast<const Struct*>(nullptr)));
+}
+template <class Struct, class = std::enable_if_t<HasFields<Struct>::value>>
+constexpr bool operator!=(const Struct& a, const Struct& b) {
+  return !(a == b);
+}
+
+}  // namespace warprank

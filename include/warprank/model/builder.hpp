@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The model language. A function `Outputs model(Builder& b)` describes a model; `build(model)` makes the Graph.
+///
+///     Outputs two_towers(Builder& b) {
+///       auto user = b.axis("user"), item = b.axis("item", user);
+///       auto u = b.embed(b.ids("user_id", user), b.hashed_table("user", {.dim = 32}));
+///       auto i = b.embed(b.ids("film_id", item), b.table("film", {.dim = 32}));
+///       return {{"ctr", b.sigmoid(b.mlp("tower", b.concat({b.expand(u, item), i}), {64, 1}, relu))}};
+///     }
+///
+/// Everything lives on a named axis; combining tensors of different axes without `expand` is an error. All errors of a
+/// model are thrown together as one invalid_argument, each with the file and line of the call.
+/// Learned tensors are named after the layer; model/parameters.hpp lists them.
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "warprank/core/error.hpp"
+#include "warprank/model/graph.hpp"
+#include "warprank/model/infer.hpp"
+
+namespace warprank {
+
+class Builder;
+
+/// Handles: cheap to copy, valid while their Builder lives.
+struct Axis {
+  int index = -1;
+};
+struct Table {
+  int index = -1;
+};
+struct Ids {
+  int index = -1;
+};
+struct Tensor {
+  Builder* builder = nullptr;
+  int node = -1;  ///< -1: the call that should have made it was wrong
+};
+
+/// A tensor or a number in an expression, with the place where it was written.
+struct Operand {
+  Operand(Tensor tensor, SourceLine at = SourceLine::current()) : tensor(tensor), at(at) {}  // NOLINT: an expression
+  Operand(float value, SourceLine at = SourceLine::current()) : value(value), at(at) {}      // NOLINT: an expression
+  Operand(double value, SourceLine at = SourceLine::current())                               // NOLINT: an expression
+      : value(static_cast<float>(value)), at(at) {}
+  Operand(int value, SourceLine at = SourceLine::current())  // NOLINT: an expression
+      : value(static_cast<float>(value)), at(at) {}
+
+  Tensor tensor;
+  float value = 0;
+  SourceLine at;
+};
+
+/// Limits an axis to the last `rows` rows of each parent row.
+struct KeepLast {
+  int64_t rows = 0;
+};
+inline KeepLast keep_last(int64_t rows) { return {rows}; }
+
+struct TableOptions {
+  int64_t dim = 0;
+  int64_t rows = 0;  ///< direct tables: checked when loaded; 0: whatever the file has
+};
+struct IdsOptions {
+  std::optional<int64_t> default_id = {};  ///< for requests that do not set it
+  std::optional<int64_t> padding = {};     ///< an id that adds nothing in hashed tables (direct tables: -1)
+};
+struct DenseOptions {
+  std::optional<float> default_value = {};  ///< for requests that do not set it
+};
+struct LinearOptions {
+  bool bias = true;
+  Activation activation = {};
+};
+struct MlpOptions {
+  bool bias = true;
+  Activation output_activation = {};  ///< of the last layer
+  bool batch_norm = false;            ///< between product and activation of every layer but the last: "<name>.<i>.norm"
+  float batch_norm_eps = 1e-5f;
+};
+struct DinOptions {
+  std::vector<int64_t> hidden = {80, 40};
+  Activation activation = dice;
+  Normalization normalization = Normalization::none;
+  bool scaled = false;  ///< scores divided by sqrt(D) before the normalisation
+};
+struct AttentionOptions {
+  int64_t heads = 1;
+  int64_t head_dim = 0;  ///< 0: query width / heads
+  int64_t out = 0;       ///< width after the output projection; 0: query width
+  bool bias = true;
+};
+struct SelfAttentionOptions {
+  int64_t heads = 1;
+  int64_t hidden = 0;  ///< of the feed-forward; 0: 4 x width
+  Activation activation = warprank::relu;
+  bool norm_first = false;
+  bool causal = false;
+  float eps = 1e-5f;
+};
+struct CrossOptions {
+  int64_t layers = 1;
+  int64_t rank = 0;  ///< 0: full matrices; else W (V x) with an inner width of `rank`
+};
+struct FmOptions {
+  bool reduce = true;
+};
+struct DotOptions {
+  DotOrder order = DotOrder::lower;
+  bool self = false;
+};
+struct PleOptions {
+  int64_t tasks = 2;
+  int64_t task_experts = 2;                       ///< of each task
+  int64_t shared_experts = 2;                     ///< of all tasks
+  std::vector<std::vector<int64_t>> levels = {};  ///< hidden sizes of the experts, level by level
+  Activation activation = warprank::relu;
+};
+struct BatchNormOptions {
+  float eps = 1e-5f;
+  bool affine = true;
+};
+struct LayerNormOptions {
+  float eps = 1e-5f;
+  bool affine = true;
+};
+
+using Outputs = std::vector<std::pair<std::string, Tensor>>;
+
+class Builder {
+ public:
+  Builder() = default;
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
+
+  // --- inputs
+  // ---------------------------------------------------------------------------------------------------------
+
+  /// The outermost axis: one row per request. There is exactly one.
+  Axis axis(std::string name, SourceLine at = SourceLine::current());
+  /// An axis nested in another: any number of rows for each row of `parent`.
+  Axis axis(std::string name, Axis parent, KeepLast keep = {}, SourceLine at = SourceLine::current());
+  /// A table whose ids are row numbers.
+  Table table(std::string name, TableOptions options, SourceLine at = SourceLine::current());
+  /// A table whose ids are any 64-bit values.
+  Table hashed_table(std::string name, TableOptions options, SourceLine at = SourceLine::current());
+  /// One 64-bit id per row of `axis`; several inputs on one axis are aligned.
+  Ids ids(std::string name, Axis axis, IdsOptions options = {}, SourceLine at = SourceLine::current());
+  /// `width` FP32 values per row of `axis`.
+  Tensor dense(std::string name, Axis axis, int64_t width, DenseOptions options = {},
+               SourceLine at = SourceLine::current());
+
+  // --- look-ups and moving between axes
+  // -------------------------------------------------------------------------------
+
+  /// [axis of ids, dim]: the table's row for each id.
+  Tensor embed(Ids ids, Table table, SourceLine at = SourceLine::current());
+  /// [parent of the ids' axis, dim]: the rows of each bag pooled, optionally weighted by a tensor [ids' axis, 1].
+  Tensor embed_bag(Ids ids, Table table, Pooling pooling, Tensor weights = {}, SourceLine at = SourceLine::current());
+  /// [parent, width]: rows of a nested axis pooled.
+  Tensor pool(Tensor x, Pooling pooling, SourceLine at = SourceLine::current());
+  /// [axis, width]: a row of an ancestor for each row nested in it. Costs nothing where the planner can push it on.
+  Tensor expand(Tensor x, Axis axis, SourceLine at = SourceLine::current());
+  Tensor concat(const std::vector<Tensor>& parts, SourceLine at = SourceLine::current());
+  /// Columns [begin, end).
+  Tensor slice(Tensor x, int64_t begin, int64_t end, SourceLine at = SourceLine::current());
+
+  // --- dense layers
+  // ---------------------------------------------------------------------------------------------------
+
+  Tensor linear(std::string name, Tensor x, int64_t out, LinearOptions options = {},
+                SourceLine at = SourceLine::current());
+  /// Layers "<name>.0", "<name>.1", ...: all but the last are activated; the last as the options say.
+  Tensor mlp(const std::string& name, Tensor x, const std::vector<int64_t>& sizes,
+             Activation activation = warprank::relu, MlpOptions options = {}, SourceLine at = SourceLine::current());
+  /// `count` MLPs with every layer activated, side by side: [axis, count * sizes.back()] (MMoE; Ma et al. 2018).
+  Tensor experts(const std::string& name, Tensor x, int64_t count, const std::vector<int64_t>& sizes,
+                 Activation activation = warprank::relu, SourceLine at = SourceLine::current());
+  /// As `experts`, but each row goes through the one expert that its scene id in [0, count) names; another id: zeros.
+  Tensor scene_experts(const std::string& name, Tensor x, Ids scene, int64_t count, const std::vector<int64_t>& sizes,
+                       Activation activation = warprank::relu, SourceLine at = SourceLine::current());
+  /// Gate logits [axis, experts]; `mix` normalises them.
+  Tensor gate(std::string name, Tensor x, int64_t experts, SourceLine at = SourceLine::current());
+  /// sum_e normalization(gate)_e experts_e.
+  Tensor mix(Tensor experts, Tensor gate, Normalization normalization = Normalization::softmax,
+             SourceLine at = SourceLine::current());
+  /// Progressive layered extraction (Tang et al. 2020): one tensor per task. Experts "<name>.<level>.task<t>" and
+  /// "<name>.<level>.shared", gates "<name>.<level>.gate<t>" over own then shared experts, "<name>.<level>.shared_gate"
+  /// over all (every level but the last).
+  std::vector<Tensor> ple(const std::string& name, Tensor x, const PleOptions& options,
+                          SourceLine at = SourceLine::current());
+
+  // --- attention
+  // ------------------------------------------------------------------------------------------------------
+
+  /// DIN attention pooling of history `k` for each row of `q`; formula at DinAttentionOp.
+  Tensor din_attention(std::string name, Tensor q, Tensor k, DinOptions options = {},
+                       SourceLine at = SourceLine::current());
+  /// Multi-head scaled dot-product attention of `q` over `k`, projections "<name>.q", ".k", ".v", ".out".
+  Tensor target_attention(const std::string& name, Tensor q, Tensor k, AttentionOptions options = {},
+                          SourceLine at = SourceLine::current());
+  /// A transformer encoder block over a nested axis: attention ("<name>.q", ".k", ".v", ".out"), residual, layer norm
+  /// ("<name>.norm1"), feed-forward ("<name>.ffn.0", ".ffn.1"), residual, layer norm ("<name>.norm2").
+  Tensor self_attention(const std::string& name, Tensor x, SelfAttentionOptions options = {},
+                        SourceLine at = SourceLine::current());
+
+  // --- interactions
+  // ---------------------------------------------------------------------------------------------------
+
+  /// Formulas at FmOp and DotOp. Each tensor holds fields of `dim` columns.
+  Tensor fm(const std::vector<Tensor>& fields, int64_t dim, FmOptions options = {},
+            SourceLine at = SourceLine::current());
+  Tensor dot(const std::vector<Tensor>& fields, int64_t dim, DotOptions options = {},
+             SourceLine at = SourceLine::current());
+  /// DCN-v2 (Wang et al. 2021): x <- x0 * (W x + b) + x, or with a rank x0 * (W (V x) + b) + x.
+  /// Layers "<name>.<i>", with a rank "<name>.<i>.v" and "<name>.<i>.w".
+  Tensor cross(const std::string& name, Tensor x0, CrossOptions options = {}, SourceLine at = SourceLine::current());
+  /// The wide part: sum of all columns of all terms, plus "<name>.bias" [1].
+  Tensor wide(const std::string& name, const std::vector<Tensor>& terms, SourceLine at = SourceLine::current());
+
+  // --- norms, activations, arithmetic
+  // -----------------------------------------------------------------------------------
+
+  /// Inference-time batch norm; folded into neighbouring linears where possible.
+  Tensor batch_norm(std::string name, Tensor x, BatchNormOptions options = {}, SourceLine at = SourceLine::current());
+  Tensor layer_norm(std::string name, Tensor x, LayerNormOptions options = {}, SourceLine at = SourceLine::current());
+  Tensor softmax(Tensor x, SourceLine at = SourceLine::current());
+  /// [axis, 1]: the columns pooled.
+  Tensor reduce(Tensor x, Pooling pooling, SourceLine at = SourceLine::current());
+  /// Any activation; `name` is needed by PReLU ("<name>.prelu.alpha") and Dice ("<name>.dice....").
+  Tensor activate(Tensor x, Activation activation, const std::string& name = "", SourceLine at = SourceLine::current());
+  Tensor relu(Tensor x, SourceLine at = SourceLine::current()) { return activate(x, warprank::relu, "", at); }
+  Tensor sigmoid(Tensor x, SourceLine at = SourceLine::current()) { return activate(x, warprank::sigmoid, "", at); }
+  Tensor tanh(Tensor x, SourceLine at = SourceLine::current()) { return activate(x, hyperbolic_tangent, "", at); }
+  /// Any function of up to three operands; a number or a tensor of one column serves all columns.
+  Tensor apply(ElementwiseFunction function, const std::vector<Operand>& operands,
+               SourceLine at = SourceLine::current());
+  Tensor select(Operand condition, Operand if_nonzero, Operand if_zero, SourceLine at = SourceLine::current()) {
+    return apply(ElementwiseFunction::select, {if_nonzero, if_zero, condition}, at);
+  }
+
+  // --- everything else
+  // --------------------------------------------------------------------------------------------------
+
+  /// A user's own function: inputs on `axis` or above (use expand for nothing), `width` columns out.
+  Tensor custom(std::string function, const std::vector<Tensor>& inputs, Axis axis, int64_t width,
+                std::string settings = "", SourceLine at = SourceLine::current());
+  /// Names a tensor for `tap` and messages; returns it.
+  Tensor label(std::string name, Tensor x, SourceLine at = SourceLine::current());
+
+  /// The finished graph; throws all problems together.
+  Graph finish(const Outputs& outputs);
+
+ private:
+  Tensor append(Op op, const std::vector<Tensor>& inputs, std::string name, SourceLine at, int axis = 0,
+                int64_t width = 0);
+  Tensor elementwise(ElementwiseProgram program, const std::vector<Tensor>& inputs, std::vector<LearnedVector> vectors,
+                     const std::string& name, SourceLine at);
+  Table add_table(TableInfo table, SourceLine at);
+  Tensor stack(const std::string& name, Tensor x, LinearOp layer, const std::vector<int64_t>& sizes, SourceLine at);
+  void problem(SourceLine at, std::string what, std::string expected, std::string got);
+  void check_name(SourceLine at, const char* what, const std::string& name);
+  bool check_axis(SourceLine at, const std::string& what, Axis axis);
+  int64_t width_of(Tensor x) const { return x.node < 0 ? 0 : graph_.node(x.node).width; }
+  static std::string place(SourceLine at);
+
+  Graph graph_;
+  Problems problems_;
+  std::map<std::string, int> node_names_;
+  std::map<std::string, bool> input_names_;
+};
+
+using ModelFunction = std::function<Outputs(Builder&)>;
+
+/// Runs a model function and returns its graph; throws every problem found, together.
+inline Graph build(const ModelFunction& model) {
+  Builder builder;
+  const Outputs outputs = model(builder);
+  return builder.finish(outputs);
+}
+
+namespace detail {
+inline Tensor apply_operator(ElementwiseFunction function, const Operand& a, const Operand& b) {
+  Builder* builder = a.tensor.builder != nullptr ? a.tensor.builder : b.tensor.builder;
+  return builder == nullptr ? Tensor{} : builder->apply(function, {a, b}, a.at);
+}
+}  // namespace detail
+
+inline Tensor operator+(Operand a, Operand b) { return detail::apply_operator(ElementwiseFunction::add, a, b); }
+inline Tensor operator-(Operand a, Operand b) { return detail::apply_operator(ElementwiseFunction::sub, a, b); }
+inline Tensor operator*(Operand a, Operand b) { return detail::apply_operator(ElementwiseFunction::mul, a, b); }
+inline Tensor operator/(Operand a, Operand b) { return detail::apply_operator(ElementwiseFunction::div, a, b); }
+inline Tensor operator-(Operand a) {
+  return a.tensor.builder == nullptr ? Tensor{} : a.tensor.builder->apply(ElementwiseFunction::neg, {a}, a.at);
+}
+
+}  // namespace warprank
+
+#include "warprank/model/builder_blocks.hpp"
+#include "warprank/model/builder_ops.hpp"

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Definitions of the Builder's blocks, which are made of single operations; builder.hpp documents them.
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "warprank/model/builder.hpp"
+
+namespace warprank {
+
+inline Tensor Builder::mlp(const std::string& name, Tensor x, const std::vector<int64_t>& sizes, Activation activation,
+                           MlpOptions options, SourceLine at) {
+  if (sizes.empty()) {
+    problem(at, "mlp '" + name + "'", "one layer or more", "none");
+    return {this};
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const std::string layer = name + "." + std::to_string(i);
+    const bool last = i + 1 == sizes.size();
+    const bool normed = options.batch_norm && !last;
+    const Activation act = last ? options.output_activation : activation;
+    x = linear(layer, x, sizes[i], {options.bias, normed ? identity : act}, at);
+    if (normed) x = activate(batch_norm(layer + ".norm", x, {options.batch_norm_eps}, at), act, layer, at);
+  }
+  return x;
+}
+
+/// Layers "<name>.<i>" with stacked weights like `layer`'s.
+inline Tensor Builder::stack(const std::string& name, Tensor x, LinearOp layer, const std::vector<int64_t>& sizes,
+                             SourceLine at) {
+  if (sizes.empty() || layer.groups < 1) {
+    problem(at, "experts '" + name + "'", "one expert and one layer or more",
+            std::to_string(layer.groups) + " experts of " + std::to_string(sizes.size()) + " layers");
+    return {this};
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    layer.name = name + "." + std::to_string(i);
+    layer.stacked = true;
+    layer.shared_input = i == 0 || layer.scene >= 0;
+    const int64_t width = layer.scene >= 0 ? sizes[i] : sizes[i] * layer.groups;
+    x = append(layer, {x}, layer.name, at, 0, width);
+  }
+  return x;
+}
+
+inline Tensor Builder::experts(const std::string& name, Tensor x, int64_t count, const std::vector<int64_t>& sizes,
+                               Activation activation, SourceLine at) {
+  LinearOp layer;
+  layer.groups = count;
+  layer.activation = activation;
+  return stack(name, x, layer, sizes, at);
+}
+
+inline Tensor Builder::scene_experts(const std::string& name, Tensor x, Ids scene, int64_t count,
+                                     const std::vector<int64_t>& sizes, Activation activation, SourceLine at) {
+  if (scene.index < 0) return {this};
+  LinearOp layer;
+  layer.groups = count;
+  layer.activation = activation;
+  layer.scene = scene.index;
+  return stack(name, x, layer, sizes, at);
+}
+
+inline std::vector<Tensor> Builder::ple(const std::string& name, Tensor x, const PleOptions& options, SourceLine at) {
+  if (options.tasks < 1 || options.levels.empty()) {
+    problem(at, "ple '" + name + "'", "one task and one level or more",
+            std::to_string(options.tasks) + " tasks, " + std::to_string(options.levels.size()) + " levels");
+    return std::vector<Tensor>(static_cast<size_t>(std::max<int64_t>(options.tasks, 0)), Tensor{this});
+  }
+  std::vector<Tensor> tasks(static_cast<size_t>(options.tasks), x);
+  Tensor shared = x;
+  for (size_t level = 0; level < options.levels.size(); ++level) {
+    const std::string prefix = name + "." + std::to_string(level) + ".";
+    const std::vector<int64_t>& sizes = options.levels[level];
+    const Tensor shared_out = experts(prefix + "shared", shared, options.shared_experts, sizes, options.activation, at);
+    std::vector<Tensor> all;
+    std::vector<Tensor> next;
+    for (size_t t = 0; t < tasks.size(); ++t) {
+      const std::string task = std::to_string(t);
+      const Tensor own = experts(prefix + "task" + task, tasks[t], options.task_experts, sizes, options.activation, at);
+      const Tensor logits = gate(prefix + "gate" + task, tasks[t], options.task_experts + options.shared_experts, at);
+      all.push_back(own);
+      next.push_back(mix(concat({own, shared_out}, at), logits, Normalization::softmax, at));
+    }
+    all.push_back(shared_out);
+    if (level + 1 < options.levels.size()) {
+      const int64_t count = options.tasks * options.task_experts + options.shared_experts;
+      shared = mix(concat(all, at), gate(prefix + "shared_gate", shared, count, at), Normalization::softmax, at);
+    }
+    tasks = std::move(next);
+  }
+  return tasks;
+}
+
+inline Tensor Builder::target_attention(const std::string& name, Tensor q, Tensor k, AttentionOptions options,
+                                        SourceLine at) {
+  const int64_t heads = std::max<int64_t>(options.heads, 1);
+  const int64_t inner = options.head_dim > 0 ? options.head_dim * heads : width_of(q);
+  const LinearOptions projection{options.bias, {}};
+  const Tensor attended =
+      append(AttentionOp{options.heads, 0, false},
+             {linear(name + ".q", q, inner, projection, at), linear(name + ".k", k, inner, projection, at),
+              linear(name + ".v", k, inner, projection, at)},
+             name, at);
+  return linear(name + ".out", attended, options.out > 0 ? options.out : width_of(q), projection, at);
+}
+
+inline Tensor Builder::self_attention(const std::string& name, Tensor x, SelfAttentionOptions options, SourceLine at) {
+  const int64_t width = width_of(x);
+  const auto norm = [&](const char* which, Tensor t) { return layer_norm(name + which, t, {options.eps, true}, at); };
+  const auto add = [&](Tensor a, Tensor b) {
+    return apply(ElementwiseFunction::add, {Operand(a, at), Operand(b, at)}, at);
+  };
+  const Tensor attention_in = options.norm_first ? norm(".norm1", x) : x;
+  const Tensor attended =
+      append(AttentionOp{options.heads, 0, options.causal},
+             {linear(name + ".q", attention_in, width, {}, at), linear(name + ".k", attention_in, width, {}, at),
+              linear(name + ".v", attention_in, width, {}, at)},
+             name, at);
+  x = add(x, linear(name + ".out", attended, width, {}, at));
+  if (!options.norm_first) x = norm(".norm1", x);
+  const Tensor ffn_in = options.norm_first ? norm(".norm2", x) : x;
+  const int64_t hidden = options.hidden > 0 ? options.hidden : 4 * width;
+  x = add(x, mlp(name + ".ffn", ffn_in, {hidden, width}, options.activation, {}, at));
+  return options.norm_first ? x : norm(".norm2", x);
+}
+
+inline Tensor Builder::cross(const std::string& name, Tensor x0, CrossOptions options, SourceLine at) {
+  if (options.layers < 1 || options.rank < 0) {
+    problem(at, "cross '" + name + "'", "one layer or more and a rank of 0 or more",
+            std::to_string(options.layers) + " layers, rank " + std::to_string(options.rank));
+    return {this};
+  }
+  Tensor x = x0;
+  for (int64_t i = 0; i < options.layers; ++i) {
+    LinearOp layer;
+    layer.name = name + "." + std::to_string(i) + (options.rank > 0 ? ".w" : "");
+    layer.multiply = layer.residual = true;
+    const Tensor inner =
+        options.rank > 0 ? linear(name + "." + std::to_string(i) + ".v", x, options.rank, {false, {}}, at) : x;
+    x = append(layer, {inner, x0, x}, layer.name, at, 0, width_of(x0));
+  }
+  return x;
+}
+
+inline Tensor Builder::wide(const std::string& name, const std::vector<Tensor>& terms, SourceLine at) {
+  ElementwiseProgram add_bias;
+  add_bias.num_inputs = add_bias.num_vectors = 1;
+  add_bias.instructions = {{ElementwiseFunction::add, 0, 1}};
+  return elementwise(std::move(add_bias), {reduce(concat(terms, at), Pooling::sum, at)},
+                     {{LearnedVector::Kind::stored, name + ".bias"}}, name, at);
+}
+
+inline Tensor Builder::batch_norm(std::string name, Tensor x, BatchNormOptions options, SourceLine at) {
+  if (name.empty()) problem(at, "batch_norm", "a name for its statistics", "none");
+  using Kind = LearnedVector::Kind;
+  ElementwiseProgram scale_and_shift;
+  scale_and_shift.num_inputs = 1;
+  scale_and_shift.num_vectors = 2;
+  scale_and_shift.instructions = {{ElementwiseFunction::mul, 0, 1}, {ElementwiseFunction::add, 3, 2}};
+  return elementwise(std::move(scale_and_shift), {x},
+                     {{Kind::batch_norm_scale, name, options.eps, options.affine},
+                      {Kind::batch_norm_shift, name, options.eps, options.affine}},
+                     name, at);
+}
+
+inline Tensor Builder::activate(Tensor x, Activation activation, const std::string& name, SourceLine at) {
+  using Function = ElementwiseFunction;
+  using Kind = LearnedVector::Kind;
+  const bool learned = activation.kind == ActivationKind::prelu || activation.kind == ActivationKind::dice;
+  if (learned && name.empty()) {
+    problem(at, name_of_enum(activation.kind), "a name for its weights", "none");
+    return {this};
+  }
+  ElementwiseProgram program;
+  program.num_inputs = 1;
+  std::vector<LearnedVector> vectors;
+  if (activation.kind == ActivationKind::identity) return x;
+  if (activation.kind == ActivationKind::prelu) {  // x > 0 ? x : alpha x
+    program.num_vectors = 1;
+    program.constants = {0.0f};
+    program.instructions = {{Function::mul, 0, 1}, {Function::greater, 0, 2}, {Function::select, 0, 3, 4}};
+    vectors = {{Kind::stored, name + ".prelu.alpha"}};
+  } else if (activation.kind == ActivationKind::dice) {  // x (p + alpha (1 - p)), p = sigmoid(x scale + shift)
+    program.num_vectors = 3;
+    program.constants = {1.0f};
+    program.instructions = {{Function::mul, 0, 1}, {Function::add, 5, 2}, {Function::sigmoid, 6}, {Function::sub, 4, 7},
+                            {Function::mul, 3, 8}, {Function::add, 7, 9}, {Function::mul, 0, 10}};
+    const std::string norm = name + ".dice";
+    vectors = {{Kind::batch_norm_scale, norm, activation.eps, activation.affine},
+               {Kind::batch_norm_shift, norm, activation.eps, activation.affine},
+               {Kind::stored, norm + ".alpha"}};
+  } else {
+    for (const auto& [function, function_name] : names_of(Function{}))
+      if (std::string(function_name) == name_of_enum(activation.kind))
+        program.instructions = {{function, 0, -1, -1, activation.alpha}};
+  }
+  const std::string kind = name_of_enum(activation.kind);
+  return elementwise(std::move(program), {x}, std::move(vectors), learned ? name + "." + kind : kind, at);
+}
+
+}  // namespace warprank

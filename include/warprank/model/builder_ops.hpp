@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Definitions of the Builder's single operations; builder.hpp documents them.
+
+#include "warprank/model/builder.hpp"
+
+namespace warprank {
+
+inline std::string Builder::place(SourceLine at) {
+  return at.line == 0 ? std::string() : std::string(at.file) + ":" + std::to_string(at.line);
+}
+
+inline void Builder::problem(SourceLine at, std::string what, std::string expected, std::string got) {
+  problems_.add({place(at), std::move(what), std::move(expected), std::move(got)});
+}
+
+/// Axes, tables and inputs share one name space, so that a name in a message or a file means one thing.
+inline void Builder::check_name(SourceLine at, const char* what, const std::string& name) {
+  if (name.empty()) problem(at, what, "a name", "an empty one");
+  if (!name.empty() && !input_names_.emplace(std::string(what) + " " + name, true).second)
+    problem(at, std::string(what) + " '" + name + "'", "a name not used before", "a second one");
+}
+
+inline bool Builder::check_axis(SourceLine at, const std::string& what, Axis axis) {
+  if (axis.index >= 0 && axis.index < static_cast<int>(graph_.axes.size())) return true;
+  problem(at, what, "an axis of this model", "none");
+  return false;
+}
+
+inline Axis Builder::axis(std::string name, SourceLine at) {
+  check_name(at, "axis", name);
+  if (!graph_.axes.empty())
+    problem(at, "axis '" + name + "'", "an axis nested in another; the outermost is '" + graph_.axes[0].name + "'",
+            "no parent");
+  graph_.axes.push_back({std::move(name), graph_.axes.empty() ? -1 : 0, 0});
+  return {static_cast<int>(graph_.axes.size()) - 1};
+}
+
+inline Axis Builder::axis(std::string name, Axis parent, KeepLast keep, SourceLine at) {
+  check_name(at, "axis", name);
+  if (!check_axis(at, "parent of axis '" + name + "'", parent)) return {};
+  if (keep.rows < 0) problem(at, "axis '" + name + "'", "keep_last of 0 or more", std::to_string(keep.rows));
+  graph_.axes.push_back({std::move(name), parent.index, keep.rows});
+  return {static_cast<int>(graph_.axes.size()) - 1};
+}
+
+inline Table Builder::add_table(TableInfo table, SourceLine at) {
+  check_name(at, "table", table.name);
+  if (table.dim < 1) problem(at, "table '" + table.name + "'", "a dim of 1 or more", std::to_string(table.dim));
+  if (table.rows < 0) problem(at, "table '" + table.name + "'", "0 rows or more", std::to_string(table.rows));
+  graph_.tables.push_back(std::move(table));
+  return {static_cast<int>(graph_.tables.size()) - 1};
+}
+
+inline Table Builder::table(std::string name, TableOptions options, SourceLine at) {
+  return add_table({std::move(name), options.dim, false, options.rows}, at);
+}
+
+inline Table Builder::hashed_table(std::string name, TableOptions options, SourceLine at) {
+  return add_table({std::move(name), options.dim, true, options.rows}, at);
+}
+
+inline Ids Builder::ids(std::string name, Axis axis, IdsOptions options, SourceLine at) {
+  check_name(at, "input", name);
+  if (!check_axis(at, "ids '" + name + "'", axis)) return {};
+  graph_.ids.push_back({std::move(name), axis.index, options.default_id, options.padding});
+  return {static_cast<int>(graph_.ids.size()) - 1};
+}
+
+inline Tensor Builder::dense(std::string name, Axis axis, int64_t width, DenseOptions options, SourceLine at) {
+  check_name(at, "input", name);
+  if (!check_axis(at, "dense '" + name + "'", axis)) return {this};
+  if (width < 1) {
+    problem(at, "dense '" + name + "'", "a width of 1 or more", std::to_string(width));
+    return {this};
+  }
+  graph_.dense.push_back({name, axis.index, width, options.default_value});
+  return append(DenseOp{static_cast<int>(graph_.dense.size()) - 1}, {}, std::move(name), at);
+}
+
+/// Adds a node unless something is wrong with it. A tensor that an earlier problem left invalid makes this one invalid
+/// without a second report.
+inline Tensor Builder::append(Op op, const std::vector<Tensor>& inputs, std::string name, SourceLine at, int axis,
+                              int64_t width) {
+  Node node{std::move(name), std::move(op), {}, axis, width, -1, place(at)};
+  if (node.name.empty()) node.name = kind_of(node.op);
+  for (const Tensor& input : inputs) {
+    if (input.builder != nullptr && input.builder != this) {
+      problem(at, std::string(kind_of(node.op)) + " '" + node.name + "'", "tensors of this Builder", "one of another");
+      return {this};
+    }
+    if (input.builder == nullptr) problem(at, kind_of(node.op), "a tensor", "an empty handle");
+    if (input.node < 0) return {this};
+    node.inputs.push_back(input.node);
+  }
+  const std::optional<NodeShape> shape = infer_shape(graph_, node, AxisMixing::explicit_expand, problems_);
+  if (!shape) return {this};
+  node.axis = shape->axis;
+  node.width = shape->width;
+  const int uses = node_names_[node.name]++;
+  if (uses > 0) node.name += "#" + std::to_string(uses + 1);
+  graph_.nodes.push_back(std::move(node));
+  return {this, static_cast<int>(graph_.nodes.size()) - 1};
+}
+
+inline Tensor Builder::embed(Ids ids, Table table, SourceLine at) {
+  if (ids.index < 0 || table.index < 0) return {this};
+  const std::string& name = graph_.ids[static_cast<size_t>(ids.index)].name;
+  return append(EmbedOp{ids.index, table.index, Pooling::none}, {}, "embed." + name, at);
+}
+
+inline Tensor Builder::embed_bag(Ids ids, Table table, Pooling pooling, Tensor weights, SourceLine at) {
+  if (ids.index < 0 || table.index < 0) return {this};
+  const std::string& name = graph_.ids[static_cast<size_t>(ids.index)].name;
+  if (pooling == Pooling::none) {
+    problem(at, "embed_bag '" + name + "'", "sum, mean, sqrtn or max", "none");
+    return {this};
+  }
+  const bool weighted = weights.builder != nullptr;
+  return append(EmbedOp{ids.index, table.index, pooling},
+                weighted ? std::vector<Tensor>{weights} : std::vector<Tensor>{}, "embed_bag." + name, at);
+}
+
+inline Tensor Builder::pool(Tensor x, Pooling pooling, SourceLine at) { return append(PoolOp{pooling}, {x}, "", at); }
+
+inline Tensor Builder::expand(Tensor x, Axis axis, SourceLine at) {
+  if (!check_axis(at, "expand", axis)) return {this};
+  return append(ExpandOp{}, {x}, "", at, axis.index);
+}
+
+inline Tensor Builder::concat(const std::vector<Tensor>& parts, SourceLine at) {
+  return append(ConcatOp{}, parts, "", at);
+}
+
+inline Tensor Builder::slice(Tensor x, int64_t begin, int64_t end, SourceLine at) {
+  return append(SliceOp{begin}, {x}, "", at, 0, end - begin);
+}
+
+inline Tensor Builder::linear(std::string name, Tensor x, int64_t out, LinearOptions options, SourceLine at) {
+  LinearOp op;
+  op.name = name;
+  op.bias = options.bias;
+  op.activation = options.activation;
+  return append(std::move(op), {x}, std::move(name), at, 0, out);
+}
+
+inline Tensor Builder::gate(std::string name, Tensor x, int64_t experts, SourceLine at) {
+  return linear(std::move(name), x, experts, {}, at);
+}
+
+inline Tensor Builder::mix(Tensor experts, Tensor gate, Normalization normalization, SourceLine at) {
+  return append(MixOp{normalization}, {experts, gate}, "", at);
+}
+
+inline Tensor Builder::din_attention(std::string name, Tensor q, Tensor k, DinOptions options, SourceLine at) {
+  return append(DinAttentionOp{name, options.hidden, options.activation, options.normalization, options.scaled}, {q, k},
+                name, at);
+}
+
+inline Tensor Builder::fm(const std::vector<Tensor>& fields, int64_t dim, FmOptions options, SourceLine at) {
+  return append(FmOp{dim, options.reduce}, fields, "", at);
+}
+
+inline Tensor Builder::dot(const std::vector<Tensor>& fields, int64_t dim, DotOptions options, SourceLine at) {
+  return append(DotOp{dim, options.order, options.self}, fields, "", at);
+}
+
+inline Tensor Builder::layer_norm(std::string name, Tensor x, LayerNormOptions options, SourceLine at) {
+  return append(LayerNormOp{name, options.eps, options.affine}, {x}, name, at);
+}
+
+inline Tensor Builder::softmax(Tensor x, SourceLine at) { return append(SoftmaxOp{}, {x}, "", at); }
+
+inline Tensor Builder::reduce(Tensor x, Pooling pooling, SourceLine at) {
+  return append(ReduceOp{pooling}, {x}, "", at);
+}
+
+inline Tensor Builder::elementwise(ElementwiseProgram program, const std::vector<Tensor>& inputs,
+                                   std::vector<LearnedVector> vectors, const std::string& name, SourceLine at) {
+  return append(ElementwiseOp{std::move(program), std::move(vectors)}, inputs, name, at);
+}
+
+inline Tensor Builder::apply(ElementwiseFunction function, const std::vector<Operand>& operands, SourceLine at) {
+  if (static_cast<int>(operands.size()) != arity(function)) {
+    problem(at, name_of_enum(function), std::to_string(arity(function)) + " operands", std::to_string(operands.size()));
+    return {this};
+  }
+  ElementwiseProgram program;
+  std::vector<Tensor> inputs;
+  for (const Operand& operand : operands)
+    if (operand.tensor.builder != nullptr) inputs.push_back(operand.tensor);
+  program.num_inputs = static_cast<int>(inputs.size());
+  Instruction instruction{function};
+  int* const registers[] = {&instruction.a, &instruction.b, &instruction.c};
+  int next_input = 0;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i].tensor.builder != nullptr) {
+      *registers[i] = next_input++;
+    } else {
+      *registers[i] = program.first_result();
+      program.constants.push_back(operands[i].value);
+    }
+  }
+  program.instructions.push_back(instruction);
+  return elementwise(std::move(program), inputs, {}, name_of_enum(function), at);
+}
+
+inline Tensor Builder::custom(std::string function, const std::vector<Tensor>& inputs, Axis axis, int64_t width,
+                              std::string settings, SourceLine at) {
+  if (!check_axis(at, "custom '" + function + "'", axis)) return {this};
+  return append(CustomOp{function, std::move(settings)}, inputs, function, at, axis.index, width);
+}
+
+inline Tensor Builder::label(std::string name, Tensor x, SourceLine at) {
+  if (x.node < 0) return x;
+  if (name.empty() || node_names_.count(name) != 0)
+    problem(at, "label '" + name + "'", "a name not used before", name.empty() ? "an empty one" : "a second one");
+  ++node_names_[name];
+  graph_.node(x.node).name = std::move(name);
+  return x;
+}
+
+inline Graph Builder::finish(const Outputs& outputs) {
+  if (outputs.empty()) problems_.add("outputs", "one or more", "none");
+  std::map<std::string, int> seen;
+  for (const auto& [name, tensor] : outputs) {
+    if (name.empty()) problems_.add("output", "a name", "an empty one");
+    if (seen[name]++ == 1) problems_.add("output '" + name + "'", "a name not used before", "a second one");
+    if (tensor.builder != this) problems_.add("output '" + name + "'", "a tensor of this Builder", "none");
+    graph_.outputs.push_back({name, tensor.node});
+  }
+  problems_.throw_if_any();
+  return std::move(graph_);
+}
+
+}  // namespace warprank

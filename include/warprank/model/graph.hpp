@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A model as plain data: what to compute, without weights or a device. Made by a Builder or read from JSON.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "warprank/model/op.hpp"
+
+namespace warprank {
+
+/// A named dimension of dynamic length. Exactly one axis has no parent: it has one row per request.
+struct AxisInfo {
+  std::string name;
+  int parent = -1;
+  int64_t keep_last = 0;  ///< at most this many rows per parent row, the last ones kept; 0: all
+};
+constexpr auto fields_of(const AxisInfo*) {
+  return std::make_tuple(field("name", &AxisInfo::name), field("parent", &AxisInfo::parent),
+                         field("keep_last", &AxisInfo::keep_last));
+}
+
+/// An embedding table. Direct: id = row, -1 is padding. Hashed: any 64-bit id.
+struct TableInfo {
+  std::string name;
+  int64_t dim = 0;
+  bool hashed = false;
+  int64_t rows = 0;  ///< a direct table's rows, checked when it is loaded; 0: whatever the file has
+};
+constexpr auto fields_of(const TableInfo*) {
+  return std::make_tuple(field("name", &TableInfo::name), field("dim", &TableInfo::dim),
+                         field("hashed", &TableInfo::hashed), field("rows", &TableInfo::rows));
+}
+
+/// An input of 64-bit ids, one per row of its axis.
+struct IdsInfo {
+  std::string name;
+  int axis = 0;
+  std::optional<int64_t> default_id;  ///< taken for every row when a request does not set the input
+  std::optional<int64_t> padding;     ///< looked up in hashed tables, this id adds nothing (direct tables: -1)
+};
+constexpr auto fields_of(const IdsInfo*) {
+  return std::make_tuple(field("name", &IdsInfo::name), field("axis", &IdsInfo::axis),
+                         field("default_id", &IdsInfo::default_id), field("padding", &IdsInfo::padding));
+}
+
+/// An input of `width` FP32 values per row of its axis.
+struct DenseInfo {
+  std::string name;
+  int axis = 0;
+  int64_t width = 0;
+  std::optional<float> default_value;  ///< taken for every element when a request does not set the input
+};
+constexpr auto fields_of(const DenseInfo*) {
+  return std::make_tuple(field("name", &DenseInfo::name), field("axis", &DenseInfo::axis),
+                         field("width", &DenseInfo::width), field("default_value", &DenseInfo::default_value));
+}
+
+/// One operation: a tensor of `width` columns on `axis`.
+struct Node {
+  std::string name;  ///< unique; what `tap` asks for
+  Op op;
+  std::vector<int> inputs;  ///< earlier nodes
+  int axis = 0;
+  int64_t width = 0;
+  int group = -1;     ///< nodes with the same group run in one launch; -1: alone
+  std::string where;  ///< "model.cpp:12"
+};
+
+struct OutputInfo {
+  std::string name;
+  int node = 0;
+};
+constexpr auto fields_of(const OutputInfo*) {
+  return std::make_tuple(field("name", &OutputInfo::name), field("node", &OutputInfo::node));
+}
+
+struct Graph {
+  std::vector<AxisInfo> axes;
+  std::vector<TableInfo> tables;
+  std::vector<IdsInfo> ids;
+  std::vector<DenseInfo> dense;
+  std::vector<Node> nodes;  ///< every node after its inputs
+  std::vector<OutputInfo> outputs;
+
+  /// Whether `ancestor` is `axis` itself or lies above it.
+  bool is_ancestor(int ancestor, int axis) const {
+    while (axis != -1 && axis != ancestor) axis = axes[static_cast<size_t>(axis)].parent;
+    return axis == ancestor;
+  }
+  /// The deepest axis that is an ancestor of both.
+  int common_ancestor(int a, int b) const {
+    while (a != -1 && !is_ancestor(a, b)) a = axes[static_cast<size_t>(a)].parent;
+    return a;
+  }
+  const Node& node(int i) const { return nodes[static_cast<size_t>(i)]; }
+  Node& node(int i) { return nodes[static_cast<size_t>(i)]; }
+  const AxisInfo& axis(int i) const { return axes[static_cast<size_t>(i)]; }
+};
+
+}  // namespace warprank
