@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Configures, builds and runs the project in consumer/ against the library, HOW = find_package (installed to a folder of
+# its own first) or add_subdirectory.
+function(run)
+  execute_process(COMMAND ${ARGV} COMMAND_ECHO STDOUT RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "failed")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE ${WORK_DIR})
+if(HOW STREQUAL "find_package")
+  run(${CMAKE_COMMAND} --install ${WARPRANK_BINARY_DIR} --prefix ${WORK_DIR}/prefix)
+  set(where -D CMAKE_PREFIX_PATH=${WORK_DIR}/prefix)
+else()
+  set(where -D WARPRANK_SOURCE_DIR=${WARPRANK_SOURCE_DIR})
+endif()
+run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${WORK_DIR}/build -G ${GENERATOR} ${where}
+    -D CMAKE_CXX_COMPILER=${CXX} -D CMAKE_CXX_FLAGS=${CXX_FLAGS} -D CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}
+    -D CMAKE_EXPORT_NO_PACKAGE_REGISTRY=ON)
+run(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
+run(${WORK_DIR}/build/consumer)
