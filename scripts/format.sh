@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Checks the format of every C++ file of the repository; with --fix, mends it.
+source "$(dirname "$0")/common.sh"
+set -e
+
+mode=(--dry-run -Werror)
+[[ ${1:-} == --fix ]] && mode=(-i)
+git ls-files -z -- '*.hpp' '*.h' '*.cpp' '*.cuh' '*.cu' | xargs -0 clang-format "${mode[@]}"
