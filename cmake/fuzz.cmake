@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# A fuzz target is tests/<path>_fuzz.cpp; its corpus is the folder tests/<path>_corpus. The tests replay the corpus with
+# any compiler; WARPRANK_BUILD_FUZZERS builds what searches further, each for WARPRANK_FUZZ_SECONDS under ctest.
+set(WARPRANK_FUZZ_SECONDS 60 CACHE STRING "How long ctest runs each fuzz target")
+
+file(GLOB_RECURSE fuzz_sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests
+     ${PROJECT_SOURCE_DIR}/tests/*_fuzz.cpp)
+foreach(source IN LISTS fuzz_sources)
+  string(REGEX REPLACE "_fuzz\\.cpp$" "" path ${source})
+  string(REPLACE "/" "_" name ${path})
+  set(corpus ${PROJECT_SOURCE_DIR}/tests/${path}_corpus)
+
+  if(WARPRANK_BUILD_TESTS)
+    add_executable(${name}_replay ${PROJECT_SOURCE_DIR}/tests/${source} ${PROJECT_SOURCE_DIR}/tests/replay_main.cpp)
+    target_link_libraries(${name}_replay PRIVATE warprank::warprank warprank_strict)
+    target_include_directories(${name}_replay PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+    add_test(NAME ${name}_replay COMMAND ${name}_replay ${corpus})
+    set_tests_properties(${name}_replay PROPERTIES LABELS unit TIMEOUT 300)
+  endif()
+
+  if(WARPRANK_BUILD_FUZZERS)
+    set(found ${PROJECT_BINARY_DIR}/found/${name})
+    file(MAKE_DIRECTORY ${found})
+    add_executable(${name}_fuzz ${PROJECT_SOURCE_DIR}/tests/${source})
+    target_link_libraries(${name}_fuzz PRIVATE warprank::warprank warprank_strict)
+    target_include_directories(${name}_fuzz PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+    target_compile_options(${name}_fuzz PRIVATE -g -O1 -UNDEBUG -fsanitize=fuzzer,address,undefined
+                                                -fno-sanitize-recover=all)
+    target_link_options(${name}_fuzz PRIVATE -fsanitize=fuzzer,address,undefined)
+    # New inputs go to the first folder; one that fails is left beside it.
+    add_test(NAME ${name}_fuzz COMMAND ${name}_fuzz -max_total_time=${WARPRANK_FUZZ_SECONDS} -timeout=20
+                                       -rss_limit_mb=4096 -artifact_prefix=${found}- ${found} ${corpus})
+    math(EXPR timeout "${WARPRANK_FUZZ_SECONDS} + 120")
+    set_tests_properties(${name}_fuzz PROPERTIES LABELS fuzz TIMEOUT ${timeout})
+  endif()
+endforeach()

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The long checks, before a release:
+#   scripts/check_all.sh             all of them: about two hours on two cores
+#   scripts/check_all.sh NAME...     some: test seeds asan clang fuzz format docs bench
+#
+# WARPRANK_TEST_SEEDS   how many random models and batches the property tests try (default here 200)
+# WARPRANK_FUZZ_SECONDS how long each fuzz target runs (default 300)
+source "$(dirname "$0")/common.sh"
+
+seeds=${WARPRANK_TEST_SEEDS:-200} fuzz_seconds=${WARPRANK_FUZZ_SECONDS:-300}
+
+# build_and_test PRESET [ctest option...]
+build_and_test() {
+  local preset=$1
+  shift
+  cmake --preset "$preset" && cmake --build --preset "$preset" && ctest --preset "$preset" "$@"
+}
+
+check_test() { scripts/test.sh; }
+
+check_seeds() {
+  cmake --preset cpu && cmake --build --preset cpu &&
+    WARPRANK_TEST_SEEDS=$seeds ctest --preset cpu -L unit --timeout 3600
+}
+
+# What the checks of the house do does not depend on the sanitizers.
+check_asan() { build_and_test asan -LE house; }
+
+check_clang() { build_and_test clang -LE house; }
+
+check_fuzz() {
+  cmake --preset fuzz -D WARPRANK_FUZZ_SECONDS="$fuzz_seconds" && cmake --build --preset fuzz && ctest --preset fuzz
+}
+
+check_format() { scripts/format.sh; }
+
+check_docs() { scripts/check_docs.py --run; }
+
+check_bench() { scripts/bench_host.sh; }
+
+checks=("$@")
+if ((!$#)); then
+  checks=(test seeds asan clang fuzz format docs bench)
+fi
+for check in "${checks[@]}"; do
+  if [[ $(type -t "check_$check") != function ]]; then
+    echo "$0: there is no check called $check" >&2
+    exit 2
+  fi
+done
+step "packages" scripts/install_deps.sh check || { summary; exit 1; }
+for check in "${checks[@]}"; do
+  step "$check" "check_$check" || true
+done
+summary

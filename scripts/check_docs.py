@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that the documents tell the truth: every path, link and include they name exists, and every command works.
+
+Without options, commands are only checked against RUN_ELSEWHERE; with --run the others are run, from the repository's
+root, in the order of the documents.
+"""
+
+import argparse
+import glob
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+# Commands that are too long, or need too much, to be run from here: what runs them, by a text that it contains.
+RUN_ELSEWHERE = [
+    # command (a regular expression), file, text in that file
+    (r"scripts/test\.sh", ".ci/run", "scripts/test.sh"),
+    (r"scripts/demo\.sh( --user \d+)?( --data \S+)?", ".ci/run", "scripts/demo.sh"),
+    (r"scripts/check_all\.sh", ".ci/run", "scripts/check_all.sh"),
+    (r"scripts/bench_host\.sh", "scripts/check_all.sh", "scripts/bench_host.sh"),
+    (r"cmake --preset (cpu|asan)", "scripts/check_all.sh", "cmake --preset"),
+    (r"cmake --build --preset (cpu|asan)", "scripts/check_all.sh", "cmake --build --preset"),
+    (r"ctest --preset (cpu|asan)", "scripts/check_all.sh", "ctest --preset"),
+]
+
+# Folders whose files documents name from the root, or as #include does.
+FROM_ROOT = ("include", "tests", "benchmarks", "examples", "tools", "cmake", "docs", "scripts", ".ci")
+FROM_INCLUDE = ("core", "model", "plan", "batch", "engine", "weights", "ops", "device")
+
+
+def blocks(text):
+    """Yields (language, line number, body) of every fenced block."""
+    for match in re.finditer(r"^```(\w*)[^\n]*\n(.*?)^```", text, re.M | re.S):
+        yield match[1], text.count("\n", 0, match.start()) + 2, match[2]
+
+
+def commands(body):
+    """Yields (line offset, command) of a shell block: comments and prompts off, continued lines joined."""
+    offset, parts = 0, []
+    for number, line in enumerate(body.splitlines()):
+        line = re.sub(r"(^|\s)#.*", "", line).strip()
+        line = line[2:] if line.startswith("$ ") else line
+        if not parts:
+            offset = number
+        parts.append(line.removesuffix("\\").strip())
+        if line.endswith("\\"):
+            continue
+        if command := " ".join(parts).strip():
+            yield offset, command
+        parts = []
+
+
+def path_exists(path):
+    """Whether a path as documents write it exists: `<op>` and `*` stand for any name, `{a,b}` for each."""
+    if braces := re.search(r"\{([^}]*)\}", path):
+        return all(path_exists(path.replace(braces[0], choice, 1)) for choice in braces[1].split(","))
+    pattern = re.sub(r"<\w+>", "*", path.rstrip("/"))
+    places = [ROOT] if path.split("/")[0] in FROM_ROOT else [f"{ROOT}/include/warprank", ROOT]
+    return any(glob.glob(os.path.join(place, pattern)) for place in places)
+
+
+def named_paths(text):
+    """Yields (line number, path) of every path in inline code or in a block that is not shell."""
+    starts = "|".join(re.escape(name) for name in FROM_ROOT + FROM_INCLUDE)
+    path = re.compile(rf"(?<![\w/.<-])(?:{starts})/[\w.<>*{{}},/-]*[\w>*}}/]")
+    for number, line in enumerate(text.splitlines(), 1):
+        code = re.findall(r"`([^`]+)`", line) if "`" in line else [line] if line.startswith("    ") else []
+        for piece in code:
+            for match in path.finditer(piece):
+                yield number, match[0]
+
+
+def check_document(name, complain):
+    """Complains of what is named and does not exist; returns the commands as (place, command)."""
+    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+        text = file.read()
+    for number, path in named_paths(text):
+        if not path_exists(path):
+            complain(f"{name}:{number}: {path} does not exist")
+    for number, line in enumerate(text.splitlines(), 1):
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", line):
+            beside = os.path.join(ROOT, os.path.dirname(name), target)
+            if "://" not in target and not os.path.exists(beside):
+                complain(f"{name}:{number}: the link {target} leads nowhere")
+        for header in re.findall(r"#include <(warprank/[^>]+)>", line):
+            if not os.path.exists(f"{ROOT}/include/{header}"):
+                complain(f"{name}:{number}: there is no header {header}")
+    return [
+        (f"{name}:{number + offset}", command)
+        for language, number, body in blocks(text)
+        if language in ("sh", "bash", "shell", "console")
+        for offset, command in commands(body)
+    ]
+
+
+def check_command(place, command, run, complain):
+    for pattern, by, evidence in RUN_ELSEWHERE:
+        if re.fullmatch(pattern, command):
+            with open(os.path.join(ROOT, by), encoding="utf-8") as file:
+                if evidence not in file.read():
+                    complain(f"{place}: {command}: should be run by {by}, which does not mention {evidence}")
+            return
+    program = command.split()[0]
+    if "/" in program and not program.startswith("build/") and not os.access(os.path.join(ROOT, program), os.X_OK):
+        complain(f"{place}: {command}: {program} is not an executable file")
+    elif run:
+        print(f"{place}: {command}", flush=True)
+        result = subprocess.run(["bash", "-c", command], cwd=ROOT, text=True, capture_output=True, timeout=1200)
+        if result.returncode != 0:
+            complain(f"{place}: {command}: exit status {result.returncode}\n{(result.stdout + result.stderr)[-2000:]}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", action="store_true", help="run the commands that nothing else runs")
+    run = parser.parse_args().run
+
+    complaints = []
+    documents = [name for name in ("README.md", "CONTRIBUTING.md") if os.path.exists(os.path.join(ROOT, name))]
+    documents += sorted(glob.glob("docs/*.md", root_dir=ROOT))
+    found = [item for name in documents for item in check_document(name, complaints.append)]
+    for place, command in found:
+        check_command(place, command, run, complaints.append)
+    print(f"{len(documents)} documents, {len(found)} commands, {len(complaints)} complaints")
+    for complaint in complaints:
+        print(complaint, file=sys.stderr)
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
