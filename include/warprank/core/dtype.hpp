@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Storage types of weights and table rows. `half` and `bfloat16` are 16-bit structs of our own, so that plain C++ needs
-/// no CUDA toolkit; they have the layout of CUDA's __half and __nv_bfloat16.
+/// Storage types of weights and table rows. `half` and `bfloat16` are 16-bit structs of our own, so that plain C++
+/// needs no CUDA toolkit; they have the layout of CUDA's __half and __nv_bfloat16.
 
 #include <cstdint>
 #include <cstring>
@@ -70,13 +70,31 @@ inline bfloat16 to_bfloat16(float value) {
 /// Element types of stored tensors. i64 appears only as keys of hashed tables.
 enum class DType { f32, f16, bf16, i8, i64 };
 
+/// The DType of a C++ type.
+template <class Value>
+inline constexpr DType dtype_of = Value::no_such_dtype;
+template <>
+inline constexpr DType dtype_of<float> = DType::f32;
+template <>
+inline constexpr DType dtype_of<half> = DType::f16;
+template <>
+inline constexpr DType dtype_of<bfloat16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<int8_t> = DType::i8;
+template <>
+inline constexpr DType dtype_of<int64_t> = DType::i64;
+
 constexpr int64_t size_of(DType type) {
   switch (type) {
-    case DType::f32: return 4;
+    case DType::f32:
+      return 4;
     case DType::f16:
-    case DType::bf16: return 2;
-    case DType::i8: return 1;
-    case DType::i64: return 8;
+    case DType::bf16:
+      return 2;
+    case DType::i8:
+      return 1;
+    case DType::i64:
+      return 8;
   }
   return 0;
 }
@@ -84,11 +102,16 @@ constexpr int64_t size_of(DType type) {
 /// The name used in safetensors files.
 constexpr const char* name_of(DType type) {
   switch (type) {
-    case DType::f32: return "F32";
-    case DType::f16: return "F16";
-    case DType::bf16: return "BF16";
-    case DType::i8: return "I8";
-    case DType::i64: return "I64";
+    case DType::f32:
+      return "F32";
+    case DType::f16:
+      return "F16";
+    case DType::bf16:
+      return "BF16";
+    case DType::i8:
+      return "I8";
+    case DType::i64:
+      return "I64";
   }
   return "?";
 }
@@ -102,11 +125,16 @@ struct TypeTag {
 template <class Body>
 decltype(auto) dispatch_dtype(DType type, Body&& body) {
   switch (type) {
-    case DType::f32: return body(TypeTag<float>{});
-    case DType::f16: return body(TypeTag<half>{});
-    case DType::bf16: return body(TypeTag<bfloat16>{});
-    case DType::i8: return body(TypeTag<int8_t>{});
-    case DType::i64: break;
+    case DType::f32:
+      return body(TypeTag<float>{});
+    case DType::f16:
+      return body(TypeTag<half>{});
+    case DType::bf16:
+      return body(TypeTag<bfloat16>{});
+    case DType::i8:
+      return body(TypeTag<int8_t>{});
+    case DType::i64:
+      break;
   }
   throw invalid_argument("dtype", "F32, F16, BF16 or I8", name_of(type));
 }

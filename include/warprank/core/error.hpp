@@ -2,7 +2,8 @@
 #pragma once
 
 /// The one error contract of the library: whatever a caller can get wrong is reported as
-/// *what* was being done, what was *expected* and what was *got*; problems that can be found together are thrown together.
+/// *what* was being done, what was *expected* and what was *got*; problems that can be found together are thrown
+/// together.
 
 #include <stdexcept>
 #include <string>
