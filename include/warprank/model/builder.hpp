@@ -261,8 +261,6 @@ class Builder {
  private:
   Tensor append(Op op, const std::vector<Tensor>& inputs, std::string name, SourceLine at, int axis = 0,
                 int64_t width = 0);
-  Tensor elementwise(ElementwiseProgram program, const std::vector<Tensor>& inputs, std::vector<LearnedVector> vectors,
-                     const std::string& name, SourceLine at);
   Table add_table(TableInfo table, SourceLine at);
   Tensor stack(const std::string& name, Tensor x, LinearOp layer, const std::vector<int64_t>& sizes, SourceLine at);
   void problem(SourceLine at, std::string what, std::string expected, std::string got);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/model/activation_program.hpp"
 #include "warprank/model/builder.hpp"
 
 namespace warprank {
@@ -152,56 +153,24 @@ inline Tensor Builder::wide(const std::string& name, const std::vector<Tensor>& 
   ElementwiseProgram add_bias;
   add_bias.num_inputs = add_bias.num_vectors = 1;
   add_bias.instructions = {{ElementwiseFunction::add, 0, 1}};
-  return elementwise(std::move(add_bias), {reduce(concat(terms, at), Pooling::sum, at)},
-                     {{LearnedVector::Kind::stored, name + ".bias"}}, name, at);
+  return append(ElementwiseOp{std::move(add_bias), {{LearnedVector::Kind::stored, name + ".bias"}}},
+                {reduce(concat(terms, at), Pooling::sum, at)}, name, at);
 }
 
 inline Tensor Builder::batch_norm(std::string name, Tensor x, BatchNormOptions options, SourceLine at) {
   if (name.empty()) problem(at, "batch_norm", "a name for its statistics", "none");
-  using Kind = LearnedVector::Kind;
-  ElementwiseProgram scale_and_shift;
-  scale_and_shift.num_inputs = 1;
-  scale_and_shift.num_vectors = 2;
-  scale_and_shift.instructions = {{ElementwiseFunction::mul, 0, 1}, {ElementwiseFunction::add, 3, 2}};
-  return elementwise(std::move(scale_and_shift), {x},
-                     {{Kind::batch_norm_scale, name, options.eps, options.affine},
-                      {Kind::batch_norm_shift, name, options.eps, options.affine}},
-                     name, at);
+  return append(batch_norm_op({name, options.eps, options.affine}), {x}, name, at);
 }
 
 inline Tensor Builder::activate(Tensor x, Activation activation, const std::string& name, SourceLine at) {
-  using Function = ElementwiseFunction;
-  using Kind = LearnedVector::Kind;
+  const std::string kind = name_of_enum(activation.kind);
   const bool learned = activation.kind == ActivationKind::prelu || activation.kind == ActivationKind::dice;
   if (learned && name.empty()) {
-    problem(at, name_of_enum(activation.kind), "a name for its weights", "none");
+    problem(at, kind, "a name for its weights", "none");
     return {this};
   }
-  ElementwiseProgram program;
-  program.num_inputs = 1;
-  std::vector<LearnedVector> vectors;
   if (activation.kind == ActivationKind::identity) return x;
-  if (activation.kind == ActivationKind::prelu) {  // x > 0 ? x : alpha x
-    program.num_vectors = 1;
-    program.constants = {0.0f};
-    program.instructions = {{Function::mul, 0, 1}, {Function::greater, 0, 2}, {Function::select, 0, 3, 4}};
-    vectors = {{Kind::stored, name + ".prelu.alpha"}};
-  } else if (activation.kind == ActivationKind::dice) {  // x (p + alpha (1 - p)), p = sigmoid(x scale + shift)
-    program.num_vectors = 3;
-    program.constants = {1.0f};
-    program.instructions = {{Function::mul, 0, 1}, {Function::add, 5, 2}, {Function::sigmoid, 6}, {Function::sub, 4, 7},
-                            {Function::mul, 3, 8}, {Function::add, 7, 9}, {Function::mul, 0, 10}};
-    const std::string norm = name + ".dice";
-    vectors = {{Kind::batch_norm_scale, norm, activation.eps, activation.affine},
-               {Kind::batch_norm_shift, norm, activation.eps, activation.affine},
-               {Kind::stored, norm + ".alpha"}};
-  } else {
-    for (const auto& [function, function_name] : names_of(Function{}))
-      if (std::string(function_name) == name_of_enum(activation.kind))
-        program.instructions = {{function, 0, -1, -1, activation.alpha}};
-  }
-  const std::string kind = name_of_enum(activation.kind);
-  return elementwise(std::move(program), {x}, std::move(vectors), learned ? name + "." + kind : kind, at);
+  return append(activation_op(activation, name), {x}, learned ? name + "." + kind : kind, at);
 }
 
 }  // namespace warprank

@@ -176,11 +176,6 @@ inline Tensor Builder::reduce(Tensor x, Pooling pooling, SourceLine at) {
   return append(ReduceOp{pooling}, {x}, "", at);
 }
 
-inline Tensor Builder::elementwise(ElementwiseProgram program, const std::vector<Tensor>& inputs,
-                                   std::vector<LearnedVector> vectors, const std::string& name, SourceLine at) {
-  return append(ElementwiseOp{std::move(program), std::move(vectors)}, inputs, name, at);
-}
-
 inline Tensor Builder::apply(ElementwiseFunction function, const std::vector<Operand>& operands, SourceLine at) {
   if (static_cast<int>(operands.size()) != arity(function)) {
     problem(at, name_of_enum(function), std::to_string(arity(function)) + " operands", std::to_string(operands.size()));
@@ -203,7 +198,7 @@ inline Tensor Builder::apply(ElementwiseFunction function, const std::vector<Ope
     }
   }
   program.instructions.push_back(instruction);
-  return elementwise(std::move(program), inputs, {}, name_of_enum(function), at);
+  return append(ElementwiseOp{std::move(program), {}}, inputs, name_of_enum(function), at);
 }
 
 inline Tensor Builder::custom(std::string function, const std::vector<Tensor>& inputs, Axis axis, int64_t width,

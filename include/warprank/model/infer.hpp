@@ -15,6 +15,9 @@
 
 namespace warprank {
 
+/// The most columns of a tensor: far more than any model has, and small enough that no product of widths overflows.
+inline constexpr int64_t max_width = int64_t{1} << 24;
+
 struct NodeShape {
   int axis = 0;
   int64_t width = 0;
@@ -37,7 +40,12 @@ class ShapeInference {
   std::optional<NodeShape> run() {
     for (int input : node_.inputs)
       if (!is_earlier(input)) return fail("inputs that come before the node", "node " + std::to_string(input));
-    return std::visit([this](const auto& op) { return infer(op); }, node_.op);
+    if (node_.width > max_width)
+      return fail("at most " + std::to_string(max_width) + " columns", std::to_string(node_.width));
+    const Result shape = std::visit([this](const auto& op) { return infer(op); }, node_.op);
+    if (shape && shape->width > max_width)
+      return fail("at most " + std::to_string(max_width) + " columns", std::to_string(shape->width));
+    return shape;
   }
 
  private:
@@ -157,7 +165,7 @@ class ShapeInference {
     if (!count_is(expected, expected)) return {};
     const Node& x = input(0);
     if (op.name.empty()) return fail("a name for the weights", "none");
-    if (op.groups < 1) return fail("1 or more groups", std::to_string(op.groups));
+    if (op.groups < 1 || op.groups > max_width) return fail("1 or more groups", std::to_string(op.groups));
     if (node_.width < 1) return fail("1 or more output columns", std::to_string(node_.width));
     if (op.groups > 1 && !op.stacked) return fail("stacked weights for several groups", "not stacked");
     if (op.scene < 0 && node_.width % op.groups != 0)
@@ -202,7 +210,8 @@ class ShapeInference {
     if (op.hidden.empty() || op.hidden.size() > 3)
       return fail("1 to 3 hidden layers", std::to_string(op.hidden.size()));
     for (int64_t width : op.hidden)
-      if (width < 1) return fail("hidden layers of 1 or more columns", std::to_string(width));
+      if (width < 1 || width > max_width)
+        return fail("hidden layers of 1 to " + std::to_string(max_width) + " columns", std::to_string(width));
     if (q.width != k.width) return fail("query and history of one width", show(q) + " and " + show(k));
     if (q.axis == k.axis) return fail("a history on an axis of its own", show(q) + " over " + show(k));
     if (!share_a_parent(q, k)) return {};
@@ -226,7 +235,7 @@ class ShapeInference {
 
   Result infer_fields(int64_t dim, int64_t& num_fields) {
     if (!count_is(1, SIZE_MAX)) return {};
-    if (dim < 1) return fail("a field dim of 1 or more", std::to_string(dim));
+    if (dim < 1 || dim > max_width) return fail("a field dim of 1 or more", std::to_string(dim));
     const auto axis = common_axis(true);
     if (!axis) return {};
     num_fields = 0;
@@ -234,6 +243,7 @@ class ShapeInference {
       if (input(i).width % dim != 0)
         return fail("inputs made of fields of " + std::to_string(dim) + " columns", show(input(i)));
       num_fields += input(i).width / dim;
+      if (num_fields > max_width) return fail("at most " + std::to_string(max_width) + " fields", show(input(i)));
     }
     return NodeShape{*axis, 1};
   }

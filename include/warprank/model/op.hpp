@@ -120,18 +120,19 @@ struct LinearOp {
   int64_t stored_in = 0;                ///< columns of the stored weight, where `columns` is given
   std::optional<BatchNorm> input_norm;  ///< batch norm of x, folded into weight and bias at bind
   std::optional<BatchNorm> norm;        ///< batch norm between the matrix product and the activation, folded likewise
+  bool is_term = false;  ///< one term of a split linear: another term adds the constants (bias, folded shifts)
   bool row_bias = false;
   bool multiply = false;
   bool residual = false;
 };
 constexpr auto fields_of(const LinearOp*) {
-  return std::make_tuple(field("name", &LinearOp::name), field("groups", &LinearOp::groups),
-                         field("stacked", &LinearOp::stacked), field("shared_input", &LinearOp::shared_input),
-                         field("scene", &LinearOp::scene), field("bias", &LinearOp::bias),
-                         field("activation", &LinearOp::activation), field("columns", &LinearOp::columns),
-                         field("stored_in", &LinearOp::stored_in), field("input_norm", &LinearOp::input_norm),
-                         field("norm", &LinearOp::norm), field("row_bias", &LinearOp::row_bias),
-                         field("multiply", &LinearOp::multiply), field("residual", &LinearOp::residual));
+  return std::make_tuple(
+      field("name", &LinearOp::name), field("groups", &LinearOp::groups), field("stacked", &LinearOp::stacked),
+      field("shared_input", &LinearOp::shared_input), field("scene", &LinearOp::scene), field("bias", &LinearOp::bias),
+      field("activation", &LinearOp::activation), field("columns", &LinearOp::columns),
+      field("stored_in", &LinearOp::stored_in), field("input_norm", &LinearOp::input_norm),
+      field("norm", &LinearOp::norm), field("is_term", &LinearOp::is_term), field("row_bias", &LinearOp::row_bias),
+      field("multiply", &LinearOp::multiply), field("residual", &LinearOp::residual));
 }
 
 /// DIN attention pooling. Inputs q [rows of the node, D], k [events, D]; both axes nest in one parent.

@@ -56,8 +56,8 @@ class ParameterLister {
     Shape weight_shape = shape;
     weight_shape.push_back(in);
     matrix(op.name + ".weight", std::move(weight_shape));
-    if (op.bias) vector(op.name + ".bias", shape);
-    if (op.input_norm) batch_norm(op.input_norm->name, op.input_norm->affine, {x});
+    if (op.bias && !op.is_term) vector(op.name + ".bias", shape);
+    if (op.input_norm) batch_norm(op.input_norm->name, op.input_norm->affine, {op.shared_input ? in : x});
     if (op.norm) batch_norm(op.norm->name, op.norm->affine, shape);
     activation(op.name, op.activation, shape);
   }

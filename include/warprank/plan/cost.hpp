@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a node costs: floating-point operations and bytes moved, from the formulas and the number of rows. A
+/// multiply-add is two operations, an activation one; activations in FP32; an id eight bytes; table rows as FP16, the
+/// usual storage.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "warprank/model/graph.hpp"
+
+namespace warprank::plan {
+
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+  Cost& operator+=(const Cost& other) {
+    flops += other.flops;
+    bytes += other.bytes;
+    return *this;
+  }
+};
+
+/// For which batches to plan: `items` rows of the axis that the outputs live on, in all requests together. Rows of
+/// other axes follow from keep_last, else from `rows`, else 8 per parent row.
+struct Capacity {
+  int64_t requests = 1;
+  int64_t items = 256;
+  std::map<std::string, int64_t> rows = {};  ///< by axis name, in all requests together
+};
+
+/// Rows of every axis at a capacity.
+inline std::vector<int64_t> rows_at(const Graph& graph, const Capacity& capacity) {
+  constexpr int64_t unknown_rows_per_parent = 8;
+  std::vector<int64_t> rows(graph.axes.size(), capacity.requests);
+  for (size_t a = 0; a < graph.axes.size(); ++a) {
+    const AxisInfo& axis = graph.axes[a];
+    if (axis.parent == -1) continue;
+    const auto given = capacity.rows.find(axis.name);
+    const int64_t per_parent = axis.keep_last > 0 ? axis.keep_last : unknown_rows_per_parent;
+    rows[a] = given != capacity.rows.end() ? given->second : rows[static_cast<size_t>(axis.parent)] * per_parent;
+    if (!graph.outputs.empty() && static_cast<int>(a) == graph.node(graph.outputs[0].node).axis)
+      rows[a] = capacity.items;
+  }
+  return rows;
+}
+
+namespace detail {
+
+class CostModel {
+ public:
+  CostModel(const Graph& graph, const Node& node, const std::vector<int64_t>& rows)
+      : graph_(graph), node_(node), rows_(rows) {}
+
+  Cost run() const {
+    return std::visit([this](const auto& op) { return cost(op); }, node_.op);
+  }
+
+ private:
+  static constexpr double float_bytes = 4, half_bytes = 2, id_bytes = 8;
+
+  double rows(int axis) const { return static_cast<double>(rows_[static_cast<size_t>(axis)]); }
+  double rows() const { return rows(node_.axis); }
+  double width() const { return static_cast<double>(node_.width); }
+  const Node& input(size_t i) const { return graph_.node(node_.inputs[i]); }
+  double elements(const Node& n) const { return rows(n.axis) * static_cast<double>(n.width); }
+  /// All inputs read once, the output written once.
+  double traffic() const {
+    double sum = elements(node_);
+    for (int i : node_.inputs) sum += elements(graph_.node(i));
+    return sum * float_bytes;
+  }
+  /// Pairs (row of the node, event) that an attention visits.
+  double pairs(const Node& k) const {
+    const int parent = graph_.axis(k.axis).parent;
+    return parent == -1 || rows(parent) == 0 ? 0 : rows() * rows(k.axis) / rows(parent);
+  }
+
+  Cost cost(const DenseOp&) const { return {0, 2 * elements(node_) * float_bytes}; }
+  Cost cost(const EmbedOp& op) const {
+    const double ids = rows(graph_.ids[static_cast<size_t>(op.ids)].axis);
+    return {op.pooling == Pooling::none ? 0 : ids * width(),
+            ids * (id_bytes + width() * half_bytes) + elements(node_) * float_bytes};
+  }
+  Cost cost(const LinearOp& op) const {
+    const double in = static_cast<double>(input(0).width) / (op.shared_input ? 1.0 : static_cast<double>(op.groups));
+    const double weights = in * width() * (op.scene >= 0 ? static_cast<double>(op.groups) : 1.0);
+    return {rows() * (2 * in * width() + width() * (1 + op.row_bias + op.multiply + op.residual)),
+            traffic() + weights * float_bytes};
+  }
+  Cost cost(const DinAttentionOp& op) const {
+    const double dim = width(), events = pairs(input(1));
+    const double first = static_cast<double>(op.hidden[0]);
+    double per_pair = 2 * dim * first + 2 * dim;  // folded first layer, pooled sum
+    double weights = 4 * dim * first;
+    for (size_t i = 0; i < op.hidden.size(); ++i) {
+      const double in = static_cast<double>(op.hidden[i]);
+      const double out = i + 1 < op.hidden.size() ? static_cast<double>(op.hidden[i + 1]) : 1;
+      per_pair += 2 * in * out + in;
+      weights += in * out;
+    }
+    return {events * per_pair + rows() * 4 * dim * first, traffic() + weights * float_bytes};
+  }
+  Cost cost(const AttentionOp& op) const {
+    const double factor = op.causal ? 0.5 : 1;
+    return {factor * pairs(input(1)) * (4 * width() + 4 * static_cast<double>(op.heads)), traffic()};
+  }
+  Cost cost(const DotOp& op) const { return {elements(node_) * 2 * static_cast<double>(op.dim), traffic()}; }
+  Cost cost(const FmOp&) const { return {input_elements() * 3, traffic()}; }
+  Cost cost(const MixOp&) const { return {rows() * static_cast<double>(input(0).width) * 2, traffic()}; }
+  Cost cost(const ElementwiseOp& op) const {
+    return {elements(node_) * static_cast<double>(op.program.instructions.size()), traffic()};
+  }
+  Cost cost(const LayerNormOp&) const { return {elements(node_) * 8, traffic()}; }
+  Cost cost(const SoftmaxOp&) const { return {elements(node_) * 4, traffic()}; }
+  Cost cost(const ReduceOp&) const { return {input_elements(), traffic()}; }
+  Cost cost(const PoolOp&) const { return {input_elements(), traffic()}; }
+  Cost cost(const SliceOp&) const { return {}; }  // a view
+  template <class Other>
+  Cost cost(const Other&) const {
+    return {0, traffic()};
+  }
+  double input_elements() const {
+    double sum = 0;
+    for (int i : node_.inputs) sum += elements(graph_.node(i));
+    return sum;
+  }
+
+  const Graph& graph_;
+  const Node& node_;
+  const std::vector<int64_t>& rows_;
+};
+
+}  // namespace detail
+
+inline Cost cost_of(const Graph& graph, const Node& node, const std::vector<int64_t>& rows) {
+  return detail::CostModel(graph, node, rows).run();
+}
+
+inline Cost cost_of(const Graph& graph, const std::vector<int64_t>& rows) {
+  Cost total;
+  for (const Node& node : graph.nodes) total += cost_of(graph, node, rows);
+  return total;
+}
+
+}  // namespace warprank::plan

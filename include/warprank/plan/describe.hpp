@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Plan::describe and Plan::dot.
+
+#include <cstdio>
+#include <string>
+
+#include "warprank/plan/plan.hpp"
+
+namespace warprank {
+
+namespace plan {
+
+/// 1234567 -> "1.23 M".
+inline std::string with_unit(double value) {
+  const char* const units[] = {"", " K", " M", " G", " T"};
+  int unit = 0;
+  while (value >= 999.5 && unit < 4) {
+    value /= 1000;
+    ++unit;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f%s" : "%.3g%s", value, units[unit]);
+  return text;
+}
+
+/// "din_attention  attention [item, 40] <- q, k".
+inline std::string one_line(const Graph& graph, const Node& node) {
+  std::string text = std::string(kind_of(node.op)) + " " + node.name + " [" + graph.axis(node.axis).name + ", " +
+                     std::to_string(node.width) + "]";
+  for (size_t i = 0; i < node.inputs.size(); ++i) text += (i == 0 ? " <- " : ", ") + graph.node(node.inputs[i]).name;
+  return text;
+}
+
+inline std::string padded(std::string text, size_t width, bool right = false) {
+  if (text.size() < width) text.insert(right ? 0 : text.size(), width - text.size(), ' ');
+  return text;
+}
+
+}  // namespace plan
+
+inline std::string Plan::describe() const {
+  using plan::padded;
+  using plan::with_unit;
+  const std::vector<int64_t> rows = plan::rows_at(source(), options().capacities[0]);
+  std::string text = "At capacity:";
+  for (size_t a = 0; a < rows.size(); ++a)
+    text += " " + source().axes[a].name + " " + std::to_string(rows[a]) + (a + 1 < rows.size() ? "," : "\n");
+
+  text += "\nstep      FLOPs      bytes  operations\n";
+  plan::Cost total;
+  for (size_t s = 0; s < storage().steps.size(); ++s) {
+    plan::Cost cost;
+    for (int n : storage().steps[s]) cost += cost_of(graph(), graph().node(n), rows);
+    total += cost;
+    text += padded(std::to_string(s), 4, true) + padded(with_unit(cost.flops), 11, true) +
+            padded(with_unit(cost.bytes), 11, true);
+    bool first = true;
+    for (int n : storage().steps[s]) {
+      text += (first ? "  " : std::string(28, ' ')) + plan::one_line(graph(), graph().node(n)) + "\n";
+      first = false;
+    }
+  }
+  text += "all " + padded(with_unit(total.flops), 11, true) + padded(with_unit(total.bytes), 11, true) + "\n";
+
+  text += "\npass                 steps          FLOPs              bytes\n";
+  for (const PassReport& r : reports())
+    text += padded(r.name, 18) + padded(std::to_string(r.steps_before) + " -> " + std::to_string(r.steps_after), 13) +
+            padded(with_unit(r.cost_before.flops) + " -> " + with_unit(r.cost_after.flops), 20) +
+            with_unit(r.cost_before.bytes) + " -> " + with_unit(r.cost_after.bytes) + "\n";
+  return text;
+}
+
+inline std::string Plan::dot() const {
+  const auto quoted = [](const std::string& text) {
+    std::string escaped = "\"";
+    for (char c : text) escaped += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    return escaped + "\"";
+  };
+  std::string text = "digraph plan {\n  rankdir=TB; node [shape=box, fontname=\"sans-serif\"];\n";
+  for (size_t s = 0; s < storage().steps.size(); ++s) {
+    const bool grouped = storage().steps[s].size() > 1;
+    if (grouped) text += "  subgraph cluster_" + std::to_string(s) + " { label=\"step " + std::to_string(s) + "\";\n";
+    for (int n : storage().steps[s]) {
+      const Node& node = graph().node(n);
+      text += "  n" + std::to_string(n) + " [label=" +
+              quoted(std::string(kind_of(node.op)) + " " + node.name + "\n" + graph().axis(node.axis).name + " x " +
+                     std::to_string(node.width)) +
+              "];\n";
+    }
+    if (grouped) text += "  }\n";
+  }
+  for (size_t n = 0; n < graph().nodes.size(); ++n)
+    for (int input : graph().nodes[n].inputs)
+      text += "  n" + std::to_string(input) + " -> n" + std::to_string(n) + ";\n";
+  for (const OutputInfo& output : graph().outputs)
+    text += "  " + quoted("out " + output.name) + " [shape=oval];\n  n" + std::to_string(output.node) + " -> " +
+            quoted("out " + output.name) + ";\n";
+  return text + "}\n";
+}
+
+}  // namespace warprank

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "warprank/plan/rewrite.hpp"
+
+namespace warprank::plan {
+
+namespace detail {
+
+/// Moves every `expand` as far down the graph as it goes. What remains of them is materialised.
+class LateBroadcaster {
+ public:
+  explicit LateBroadcaster(const Graph& graph) : old_(graph), rewriter_(graph) {}
+
+  Graph run() {
+    for (int n = 0; n < static_cast<int>(old_.nodes.size()); ++n) rewriter_.replace(n, place(rewriter_.renewed(n)));
+    return rewriter_.finish();
+  }
+
+ private:
+  const Node& node(int n) const { return rewriter_.node(n); }
+  bool is_expand(int n) const { return std::holds_alternative<ExpandOp>(node(n).op); }
+  /// What an expand repeats; any other node is its own source.
+  int source(int n) const { return is_expand(n) ? node(n).inputs[0] : n; }
+  int source_axis(int n) const { return node(source(n)).axis; }
+
+  /// Emits `n` in its best form and returns the node that has its value.
+  int place(Node n) {
+    if (std::holds_alternative<ExpandOp>(n.op)) return expand(n.inputs[0], n.axis, n);
+    if (std::holds_alternative<ConcatOp>(n.op)) flatten(n.inputs);
+    if (std::holds_alternative<SliceOp>(n.op)) {
+      const int part = slice_of_concat(n);
+      if (part != -1) return part;
+    }
+    if (can_hoist(n)) return hoist(std::move(n));
+    return std::visit([&](const auto& op) { return place_mixed(std::move(n), op); }, Op(n.op));
+  }
+
+  int expand(int x, int axis, const Node& like) {
+    x = source(x);
+    if (node(x).axis == axis) return x;
+    const auto [it, inserted] = expanded_.try_emplace({x, axis}, -1);
+    if (inserted) {
+      Node n = like;
+      n.name = node(x).name + ".expand";
+      n.op = ExpandOp{};
+      n.inputs = {x};
+      n.axis = axis;
+      n.group = -1;
+      it->second = rewriter_.emit(std::move(n));
+    }
+    return it->second;
+  }
+
+  /// A concat of concats is one concat.
+  void flatten(std::vector<int>& inputs) const {
+    std::vector<int> flat;
+    for (int input : inputs) {
+      const int s = source(input);
+      if (s == input && std::holds_alternative<ConcatOp>(node(s).op)) {
+        flat.insert(flat.end(), node(s).inputs.begin(), node(s).inputs.end());
+      } else {
+        flat.push_back(input);
+      }
+    }
+    inputs = std::move(flat);
+  }
+
+  /// A slice that falls within one part of a concat reads that part alone.
+  int slice_of_concat(const Node& n) {
+    const Node& x = node(n.inputs[0]);
+    if (!std::holds_alternative<ConcatOp>(x.op)) return -1;
+    int64_t begin = std::get<SliceOp>(n.op).begin;
+    for (int part : x.inputs) {
+      const int64_t width = node(part).width;
+      if (begin < width) {
+        if (begin + n.width > width) return -1;
+        if (n.width == width) return part;
+        Node inner = n;
+        inner.inputs = {part};
+        std::get<SliceOp>(inner.op).begin = begin;
+        return place(std::move(inner));
+      }
+      begin -= width;
+    }
+    return -1;
+  }
+
+  // --- an operation whose inputs are all expanded is done on the axis they come from
+  // ------------------------------------
+
+  /// Each row of these depends on the same row of the inputs alone.
+  static bool is_row_wise(const Op& op) {
+    return std::holds_alternative<ConcatOp>(op) || std::holds_alternative<SliceOp>(op) ||
+           std::holds_alternative<LinearOp>(op) || std::holds_alternative<FmOp>(op) ||
+           std::holds_alternative<DotOp>(op) || std::holds_alternative<MixOp>(op) ||
+           std::holds_alternative<ElementwiseOp>(op) || std::holds_alternative<LayerNormOp>(op) ||
+           std::holds_alternative<SoftmaxOp>(op) || std::holds_alternative<ReduceOp>(op);
+  }
+
+  /// Which axis the operation could be done on: the deepest its inputs come from.
+  int hoisted_axis(const Node& n) const {
+    const bool attends = std::holds_alternative<DinAttentionOp>(n.op) || std::holds_alternative<AttentionOp>(n.op);
+    if (attends) return source_axis(n.inputs[0]);
+    int axis = source_axis(n.inputs[0]);
+    for (int input : n.inputs)
+      if (rewriter_.graph().is_ancestor(axis, source_axis(input))) axis = source_axis(input);
+    if (const auto* linear = std::get_if<LinearOp>(&n.op); linear != nullptr && linear->scene >= 0) {
+      const int scene_axis = rewriter_.graph().ids[static_cast<size_t>(linear->scene)].axis;
+      if (rewriter_.graph().is_ancestor(axis, scene_axis)) axis = scene_axis;
+    }
+    return axis;
+  }
+
+  bool can_hoist(const Node& n) const {
+    if (n.inputs.empty()) return false;
+    const bool attends = std::holds_alternative<DinAttentionOp>(n.op) || std::holds_alternative<AttentionOp>(n.op);
+    const int axis = hoisted_axis(n);
+    if (attends) {  // the query may rise as far as the parent of the history
+      const int history = node(n.inputs[1]).axis;
+      return is_expand(n.inputs[0]) && n.axis != history &&
+             rewriter_.graph().is_ancestor(rewriter_.graph().axis(history).parent, axis);
+    }
+    return is_row_wise(n.op) && axis != n.axis;
+  }
+
+  int hoist(Node n) {
+    const int axis = hoisted_axis(n);
+    const int target = n.axis;
+    const bool attends = std::holds_alternative<DinAttentionOp>(n.op) || std::holds_alternative<AttentionOp>(n.op);
+    for (size_t i = 0; i < (attends ? 1 : n.inputs.size()); ++i) n.inputs[i] = expand(n.inputs[i], axis, n);
+    n.axis = axis;
+    const Node like = n;
+    return expand(place(std::move(n)), target, like);
+  }
+
+  // --- an operation with some expanded inputs
+  // ---------------------------------------------------------------------------
+
+  template <class Other>
+  int place_mixed(Node n, const Other&) {
+    return rewriter_.emit(std::move(n));
+  }
+
+  /// Every operation that reads ancestors directly takes the sources.
+  int emit_with_sources(Node n) {
+    for (int& input : n.inputs) input = source(input);
+    return rewriter_.emit(std::move(n));
+  }
+  int place_mixed(Node n, const ElementwiseOp&) { return emit_with_sources(std::move(n)); }
+  int place_mixed(Node n, const MixOp&) { return emit_with_sources(std::move(n)); }
+  int place_mixed(Node n, const FmOp& op) {
+    open_concats(n.inputs, op.dim);
+    return emit_with_sources(std::move(n));
+  }
+  int place_mixed(Node n, const DotOp& op) {
+    open_concats(n.inputs, op.dim);
+    return emit_with_sources(std::move(n));
+  }
+
+  /// Concats of whole fields are read part by part.
+  void open_concats(std::vector<int>& inputs, int64_t dim) const {
+    std::vector<int> open;
+    for (int input : inputs) {
+      const Node& x = node(input);
+      const bool whole_fields =
+          std::holds_alternative<ConcatOp>(x.op) &&
+          std::all_of(x.inputs.begin(), x.inputs.end(), [&](int part) { return node(part).width % dim == 0; });
+      if (whole_fields) {
+        open.insert(open.end(), x.inputs.begin(), x.inputs.end());
+      } else {
+        open.push_back(input);
+      }
+    }
+    inputs = std::move(open);
+  }
+
+  /// The parts of a concat that come from one axis, with the columns they had.
+  struct Share {
+    std::vector<int> parts;
+    std::vector<ColumnRange> columns;
+  };
+
+  /// The shares of a concat by axis, outermost axis first; empty when there is nothing to split.
+  std::vector<std::pair<int, Share>> shares_of(int x, const std::vector<ColumnRange>& stored_columns) const {
+    if (!std::holds_alternative<ConcatOp>(node(x).op)) return {};
+    std::vector<std::pair<int, Share>> shares;
+    int64_t begin = 0;
+    for (int part : node(x).inputs) {
+      const int axis = source_axis(part);
+      auto it = std::find_if(shares.begin(), shares.end(), [&](const auto& share) { return share.first == axis; });
+      if (it == shares.end()) it = shares.insert(shares.end(), {axis, Share{}});
+      it->second.parts.push_back(source(part));
+      append_columns(it->second.columns, stored_columns, begin, node(part).width);
+      begin += node(part).width;
+    }
+    if (shares.size() < 2) return {};
+    std::sort(shares.begin(), shares.end(), [&](const auto& a, const auto& b) {
+      return a.first != b.first && rewriter_.graph().is_ancestor(a.first, b.first);
+    });
+    return shares;
+  }
+
+  /// Adds columns [begin, begin + width) of x, translated to columns of the stored weight.
+  static void append_columns(std::vector<ColumnRange>& columns, const std::vector<ColumnRange>& stored, int64_t begin,
+                             int64_t width) {
+    const auto add = [&](ColumnRange range) {
+      if (!columns.empty() && columns.back().end == range.begin) {
+        columns.back().end = range.end;
+      } else {
+        columns.push_back(range);
+      }
+    };
+    if (stored.empty()) return add({begin, begin + width});
+    for (const ColumnRange& range : stored) {
+      const int64_t size = range.end - range.begin;
+      const int64_t first = std::max<int64_t>(begin, 0), last = std::min(begin + width, size);
+      if (first < last) add({range.begin + first, range.begin + last});
+      begin -= size;
+    }
+  }
+
+  int concat(const std::vector<int>& parts, const Node& like) {
+    if (parts.size() == 1) return parts[0];
+    Node n = like;
+    n.name = like.name + ".x";
+    n.op = ConcatOp{};
+    n.inputs = parts;
+    return place(std::move(n));
+  }
+
+  /// W [xu; xi] + b = (Wu xu + b)[user of the row] + Wi xi: one linear per axis, each a row bias of the next one in.
+  int place_mixed(Node n, const LinearOp& op) {
+    if (!op.shared_input || op.scene >= 0 || op.row_bias) return rewriter_.emit(std::move(n));
+    const auto shares = shares_of(n.inputs[0], op.columns);
+    if (shares.empty()) return rewriter_.emit(std::move(n));
+    const int64_t stored_in = op.stored_in > 0 ? op.stored_in : node(n.inputs[0]).width;
+    int row_bias = -1;
+    for (size_t i = 0; i < shares.size(); ++i) {
+      const auto& [axis, share] = shares[i];
+      const bool last = i + 1 == shares.size();
+      Node term = n;
+      auto& linear = std::get<LinearOp>(term.op);
+      term.axis = axis;
+      if (!last) {
+        term.name = n.name + "." + rewriter_.graph().axis(axis).name;
+        linear.activation = identity;
+        linear.multiply = linear.residual = false;
+      }
+      linear.columns = share.columns;
+      linear.stored_in = stored_in;
+      linear.row_bias = i > 0;
+      linear.is_term = i > 0;  // the outermost term has the constants
+      term.inputs = {concat(share.parts, term)};
+      if (row_bias != -1) term.inputs.push_back(row_bias);
+      if (last) term.inputs.insert(term.inputs.end(), n.inputs.begin() + 1, n.inputs.end());
+      row_bias = rewriter_.emit(std::move(term));
+    }
+    return row_bias;
+  }
+
+  /// A sum over columns is the sum of the sums of each axis.
+  int place_mixed(Node n, const ReduceOp& op) {
+    if (op.pooling != Pooling::sum) return rewriter_.emit(std::move(n));
+    const auto shares = shares_of(n.inputs[0], {});
+    if (shares.empty()) return rewriter_.emit(std::move(n));
+    Node total = n;
+    ElementwiseProgram program;
+    program.num_inputs = static_cast<int>(shares.size());
+    total.inputs.clear();
+    for (const auto& [axis, share] : shares) {
+      Node part = n;
+      part.name = n.name + "." + rewriter_.graph().axis(axis).name;
+      part.axis = axis;
+      part.inputs = {concat(share.parts, part)};
+      total.inputs.push_back(rewriter_.emit(std::move(part)));
+      const int next = static_cast<int>(total.inputs.size()) - 1;
+      const int sum_so_far = next == 1 ? 0 : program.num_inputs + next - 2;
+      if (next > 0) program.instructions.push_back({ElementwiseFunction::add, sum_so_far, next});
+    }
+    total.op = ElementwiseOp{std::move(program), {}};
+    return rewriter_.emit(std::move(total));
+  }
+
+  const Graph& old_;
+  Rewriter rewriter_;
+  std::map<std::pair<int, int>, int> expanded_;  // (source, axis) -> its expand
+};
+
+}  // namespace detail
+
+/// Late broadcast: what depends on the user alone is computed once per request and meets the items as late as possible.
+/// Pushed through: concat, linear (split weights, the user's share a bias per segment; so cross, experts and gates
+/// too), FM, dot, mix, elementwise, slice, norms, sums over columns, and queries of attention. Nothing changes but the
+/// order in which sums are taken. (As in LinkedIn's and Kuaishou's reports; see docs/ARCHITECTURE.md.)
+inline Graph late_broadcast(const Graph& graph) { return detail::LateBroadcaster(graph).run(); }
+
+}  // namespace warprank::plan

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "warprank/plan/rewrite.hpp"
+
+namespace warprank::plan {
+
+/// Computes equal things once: the same operation on the same inputs, most often one feature looked up in one table by
+/// several parts of a model. (A custom function is taken to depend on its inputs alone.)
+inline Graph merge_common(const Graph& graph) {
+  Rewriter rewriter(graph);
+  std::map<std::tuple<size_t, std::vector<int>, int, int64_t>, std::vector<int>> seen;
+  for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+    Node node = rewriter.renewed(n);
+    std::vector<int>& candidates = seen[{node.op.index(), node.inputs, node.axis, node.width}];
+    int same = -1;
+    for (int candidate : candidates)
+      if (rewriter.node(candidate).op == node.op) same = candidate;
+    if (same == -1) candidates.push_back(same = rewriter.emit(std::move(node)));
+    rewriter.replace(n, same);
+  }
+  return rewriter.finish();
+}
+
+}  // namespace warprank::plan
