@@ -40,7 +40,7 @@ Value load_element(const std::byte* data, int64_t i) {
 }
 
 /// A tensor that owns its elements.
-struct Tensor {
+struct StoredTensor {
   DType dtype = DType::f32;
   Shape shape;
   std::vector<std::byte> bytes;
@@ -50,11 +50,11 @@ struct Tensor {
 
 /// Copies `values`, row-major, into a tensor of their type. Throws invalid_argument when their number does not fit.
 template <class Value>
-Tensor make_tensor(Shape shape, const std::vector<Value>& values) {
+StoredTensor make_tensor(Shape shape, const std::vector<Value>& values) {
   if (num_elements(shape) != static_cast<int64_t>(values.size()))
     throw invalid_argument("tensor", "as many values as shape " + to_string(shape) + " has elements",
                            std::to_string(values.size()));
-  Tensor tensor{dtype_of<Value>, std::move(shape), std::vector<std::byte>(values.size() * sizeof(Value))};
+  StoredTensor tensor{dtype_of<Value>, std::move(shape), std::vector<std::byte>(values.size() * sizeof(Value))};
   if (!values.empty()) std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
   return tensor;
 }

@@ -55,10 +55,10 @@ class Weights {
   }
 
   /// Throws invalid_argument for a tensor whose bytes do not fit its shape and type.
-  static Weights from_tensors(std::map<std::string, Tensor> tensors, WeightsOptions options = {}) {
+  static Weights from_tensors(std::map<std::string, StoredTensor> tensors, WeightsOptions options = {}) {
     for (const auto& [name, tensor] : tensors) check_bytes("tensor " + detail::quoted(name), tensor.view());
     Weights weights(std::move(options));
-    const auto owned = std::make_shared<const std::map<std::string, Tensor>>(std::move(tensors));
+    const auto owned = std::make_shared<const std::map<std::string, StoredTensor>>(std::move(tensors));
     std::map<std::string, TensorView> views;
     for (const auto& [name, tensor] : *owned) views.emplace(name, tensor.view());
     weights.add("tensors in memory", views);
