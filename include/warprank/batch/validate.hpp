@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Checks blobs that come from outside.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "warprank/batch/format.hpp"
+#include "warprank/batch/layout.hpp"
+#include "warprank/core/error.hpp"
+#include "warprank/core/status.hpp"
+#include "warprank/core/view.hpp"
+
+namespace warprank {
+
+namespace detail {
+
+inline std::string hexadecimal(uint64_t value) {
+  char text[19];
+  std::snprintf(text, sizeof text, "0x%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+/// What a message is about; becomes text only where there is something to say.
+struct BlobPart {
+  const char* kind = "";
+  const std::string* name = nullptr;
+
+  std::string text() const {
+    const std::string part = std::string(kind).empty() ? "" : std::string(": ") + kind;
+    return "blob" + part + (name == nullptr ? "" : " '" + *name + "'");
+  }
+};
+
+/// One pass over a blob, front to back; every step returns whether to go on and sets the status when not.
+class BlobValidator {
+ public:
+  BlobValidator(Span<const std::byte> blob, const BatchLayout& layout)
+      : blob_(blob), layout_(layout), tables_(layout), end_(tables_.end) {}
+
+  Status run() {
+    const bool good = check_header() && check_axes() && check_inputs() && check_backing() && check_end();
+    return good ? Status{} : std::move(status_);
+  }
+
+ private:
+  bool fail(StatusCode code, BlobPart part, std::string expected, std::string got) {
+    status_ = {code, Problem{"", part.text(), std::move(expected), std::move(got)}.to_string()};
+    return false;
+  }
+  bool expect(const char* what, uint64_t expected, uint64_t got) {
+    return expected == got || fail(StatusCode::malformed, {what}, std::to_string(expected), std::to_string(got));
+  }
+  BlobPart axis_part(int axis) const { return {"axis", &layout_.axis(AxisSlot{axis}).name}; }
+  uint32_t table_entry(int64_t table_at, int64_t index) const {
+    return load<uint32_t>(blob_.data() + table_at + 4 * index);
+  }
+  int64_t rows(int axis) const { return table_entry(tables_.rows_at, axis); }
+
+  bool check_header() {
+    if (blob_.size() < static_cast<int64_t>(sizeof(BlobHeader)))
+      return fail(StatusCode::malformed, {}, "at least the 40 bytes of a header",
+                  std::to_string(blob_.size()) + " bytes");
+    const auto header = load<BlobHeader>(blob_.data());
+    if (std::memcmp(header.magic, blob_magic, sizeof blob_magic) != 0)
+      return fail(StatusCode::malformed, {}, "to begin with \"warprank\"", "other bytes");
+    if (header.version != batch_format_version)
+      return fail(StatusCode::wrong_version, {}, "format version " + std::to_string(batch_format_version),
+                  "version " + std::to_string(header.version));
+    if (header.fingerprint != layout_.fingerprint())
+      return fail(StatusCode::wrong_plan, {}, "plan fingerprint " + hexadecimal(layout_.fingerprint()),
+                  hexadecimal(header.fingerprint));
+    if (header.bytes % 8 != 0)
+      return fail(StatusCode::malformed, {}, "a size that is a multiple of 8 bytes", std::to_string(header.bytes));
+    if (header.bytes != blob_.size())
+      return fail(StatusCode::malformed, {}, "the " + std::to_string(header.bytes) + " bytes that its header announces",
+                  std::to_string(blob_.size()) + " bytes");
+    return expect("axes", layout_.axes().size(), header.num_axes) &&
+           expect("ids inputs", layout_.ids().size(), header.num_ids) &&
+           expect("dense inputs", layout_.dense().size(), header.num_dense) &&
+           expect("reserved bytes", 0, header.reserved) && check_tables();
+  }
+
+  bool check_tables() {
+    if (tables_.end > blob_.size())
+      return fail(StatusCode::malformed, {}, std::to_string(tables_.end) + " bytes of header and tables",
+                  std::to_string(blob_.size()) + " bytes");
+    const auto num_inputs = static_cast<int64_t>(layout_.ids().size() + layout_.dense().size());
+    return check_padding({"tables"}, tables_.data_at + 4 * num_inputs, tables_.end);
+  }
+
+  bool check_padding(BlobPart part, int64_t begin, int64_t end) {
+    const bool zeros =
+        std::all_of(blob_.begin() + begin, blob_.begin() + end, [](std::byte b) { return b == std::byte{0}; });
+    return zeros || fail(StatusCode::malformed, part, "zeros after its last value", "other bytes");
+  }
+
+  /// Takes the next section, `count` values of `value_bytes` each, whose position a table gives. The only place where
+  /// bytes of sections become readable: it holds for hostile counts too, since it divides instead of multiplying.
+  bool take_section(BlobPart part, int64_t position, int64_t count, int64_t value_bytes) {
+    if (position != end_)
+      return fail(StatusCode::malformed, part,
+                  "data at byte " + std::to_string(end_) + ", where the section before it ends",
+                  "byte " + std::to_string(position));
+    const int64_t available = blob_.size() - end_;
+    if (count > available / value_bytes)
+      return fail(StatusCode::malformed, part,
+                  std::to_string(count) + " rows of " + std::to_string(value_bytes) + " bytes",
+                  std::to_string(available) + " bytes up to the end of the blob");
+    const int64_t values_end = end_ + count * value_bytes;
+    end_ = align_8(values_end);  // within the blob, whose size is a multiple of 8
+    return check_padding(part, values_end, end_);
+  }
+
+  bool check_axes() {
+    if (rows(0) != 1) return fail(StatusCode::inconsistent, axis_part(0), "1 row", std::to_string(rows(0)));
+    for (int axis = 0; axis < static_cast<int>(layout_.axes().size()); ++axis)
+      if (!check_axis(axis)) return false;
+    return true;
+  }
+
+  bool check_axis(int axis) {
+    const AxisInfo& info = layout_.axis(AxisSlot{axis});
+    const int64_t position = table_entry(tables_.offsets_at, axis);
+    if (layout_.has_offsets(AxisSlot{axis})) {
+      const int64_t num_offsets = rows(info.parent) + 1;
+      const BlobPart part{"offsets of axis", &info.name};
+      return take_section(part, position, num_offsets, 4) &&
+             check_offsets(part, info, position, num_offsets, rows(axis));
+    }
+    if (position != 0)
+      return fail(StatusCode::malformed, axis_part(axis), "no offsets: position 0", std::to_string(position));
+    const bool fits = axis == 0 || info.keep_last == 0 || rows(axis) <= info.keep_last;
+    return fits || fail(StatusCode::inconsistent, axis_part(axis),
+                        "at most " + std::to_string(info.keep_last) + " rows", std::to_string(rows(axis)));
+  }
+
+  bool check_offsets(BlobPart part, const AxisInfo& info, int64_t position, int64_t count, int64_t num_rows) {
+    const std::byte* offsets = blob_.data() + position;
+    int64_t before = load<uint32_t>(offsets);
+    if (before != 0) return fail(StatusCode::inconsistent, part, "the first to be 0", std::to_string(before));
+    const int64_t longest = info.keep_last > 0 ? info.keep_last : max_blob_bytes;
+    for (int64_t i = 1; i < count; ++i) {
+      const int64_t offset = load<uint32_t>(offsets + 4 * i);
+      if (offset < before)
+        return fail(StatusCode::inconsistent, part, "offsets that do not decrease",
+                    std::to_string(offset) + " after " + std::to_string(before));
+      if (offset - before > longest)
+        return fail(StatusCode::inconsistent, part, "at most " + std::to_string(longest) + " rows per parent row",
+                    std::to_string(offset - before) + " in segment " + std::to_string(i - 1));
+      before = offset;
+    }
+    return before == num_rows ||
+           fail(StatusCode::inconsistent, part, "the last to be the row count " + std::to_string(num_rows),
+                std::to_string(before));
+  }
+
+  bool check_inputs() {
+    int64_t index = 0;
+    for (const IdsInfo& info : layout_.ids())
+      if (!check_input({"ids", &info.name}, index++, info.axis, 8, info.default_id.has_value())) return false;
+    for (const DenseInfo& info : layout_.dense()) {
+      const BlobPart part{"dense", &info.name};
+      const int64_t position = table_entry(tables_.data_at, index);
+      if (!check_input(part, index++, info.axis, 4 * info.width, info.default_value.has_value())) return false;
+      if (position != 0 && !check_finite(part, position, rows(info.axis), info.width)) return false;
+    }
+    return true;
+  }
+
+  bool check_input(BlobPart part, int64_t index, int axis, int64_t row_bytes, bool has_default) {
+    const int64_t position = table_entry(tables_.data_at, index);
+    if (position != 0) return take_section(part, position, rows(axis), row_bytes);
+    return has_default || rows(axis) == 0 ||
+           fail(StatusCode::missing_input, part, "values, since it has no default", "none");
+  }
+
+  bool check_finite(BlobPart part, int64_t position, int64_t num_rows, int64_t width) {
+    const int64_t bad = find_not_finite(blob_.data() + position, num_rows * width);
+    return bad < 0 ||
+           fail(StatusCode::not_finite, part, "finite values",
+                "NaN or infinity in row " + std::to_string(bad / width) + ", column " + std::to_string(bad % width));
+  }
+
+  /// A row count must be paid for by bytes: otherwise 100 bytes could ask for 4 billion rows.
+  bool check_backing() {
+    for (int axis = 1; axis < static_cast<int>(layout_.axes().size()); ++axis)
+      if (rows(axis) > 0 && !layout_.has_children(AxisSlot{axis}) && !any_input_set(axis))
+        return fail(StatusCode::inconsistent, axis_part(axis), "no rows, since none of its inputs is set",
+                    std::to_string(rows(axis)) + " rows");
+    return true;
+  }
+  bool any_input_set(int axis) const {
+    int64_t index = 0;
+    const auto is_set = [&](const auto& info) {
+      return table_entry(tables_.data_at, index++) != 0 && info.axis == axis;
+    };
+    return std::any_of(layout_.ids().begin(), layout_.ids().end(), is_set) ||
+           std::any_of(layout_.dense().begin(), layout_.dense().end(), is_set);
+  }
+
+  bool check_end() {
+    return end_ == blob_.size() ||
+           fail(StatusCode::malformed, {}, "to end with its last section, at byte " + std::to_string(end_),
+                std::to_string(blob_.size()) + " bytes");
+  }
+
+  Span<const std::byte> blob_;
+  const BatchLayout& layout_;
+  BlobTables tables_;
+  int64_t end_;  // of the sections taken so far
+  Status status_;
+};
+
+}  // namespace detail
+
+/// Whether `blob`, at any address, is a request of the layout that BlobView can read: the reason when it is not. Never
+/// reads outside of it, whatever it holds. Reads every offset and every dense value once; ids are any 64-bit values.
+inline Status validate_blob(Span<const std::byte> blob, const BatchLayout& layout) {
+  return detail::BlobValidator(blob, layout).run();
+}
+
+}  // namespace warprank
