@@ -163,33 +163,28 @@ HWY_INLINE V apply_activation(D d, const Activation& spec, V x, V alpha, V scale
   return x;
 }
 
-/// The same with the learned vectors read at `channel`; `count` of them (at most a vector) are there.
+/// The same for channels [channel, channel + count) of a layer, at most a vector of them; reads no others.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V apply_activation(D d, const ChannelActivation& activation, int64_t channel, size_t count, V x) {
-  const auto at = [&](Span<const float> v) HWY_ATTR {
-    return count < hn::Lanes(d) ? load_first(d, v.data() + channel, count) : hn::LoadU(d, v.data() + channel);
-  };
   const ActivationKind kind = activation.spec.kind;
   const bool is_dice = kind == ActivationKind::dice, has_alpha = is_dice || kind == ActivationKind::prelu;
   const V zero = hn::Zero(d);
-  return apply_activation(d, activation.spec, x, has_alpha ? at(activation.alpha) : zero,
-                          is_dice ? at(activation.scale) : zero, is_dice ? at(activation.shift) : zero);
+  return apply_activation(d, activation.spec, x,
+                          has_alpha ? load_first(d, activation.alpha.data() + channel, count) : zero,
+                          is_dice ? load_first(d, activation.scale.data() + channel, count) : zero,
+                          is_dice ? load_first(d, activation.shift.data() + channel, count) : zero);
 }
 
 inline void activate(const ChannelActivation& activation, Matrix<const float> x, Matrix<float> y) {
   assert(x.rows == y.rows && x.cols == y.cols);
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t r = 0; r < x.rows; ++r) {
-    const float* from = x.row(r);
-    float* to = y.row(r);
-    int64_t c = 0;
-    for (; c + lanes <= x.cols; c += lanes)
-      hn::StoreU(apply_activation(d, activation, c, static_cast<size_t>(lanes), hn::LoadU(d, from + c)), d, to + c);
-    if (c == x.cols) continue;
-    const size_t rest = static_cast<size_t>(x.cols - c);
-    store_first(apply_activation(d, activation, c, rest, load_first(d, from + c, rest)), d, to + c, rest);
-  }
+  for (int64_t r = 0; r < x.rows; ++r)
+    for (int64_t c = 0; c < x.cols; c += lanes) {
+      const size_t count = static_cast<size_t>(std::min(lanes, x.cols - c));
+      store_first(apply_activation(d, activation, c, count, load_first(d, x.row(r) + c, count)), d, y.row(r) + c,
+                  count);
+    }
 }
 
 }  // namespace warprank::host_ops::HWY_NAMESPACE

@@ -8,6 +8,7 @@
 /// each relative to the value, and 2^-140 beside where it underflows. Dice: 8 u (|x p| + |alpha x (1 - p)|) besides
 /// what the rounding of scale x + shift does to p. NaN gives NaN; +-infinity gives the limit.
 
+#include <algorithm>
 #include <cassert>
 #include <cstdint>
 

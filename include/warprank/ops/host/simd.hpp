@@ -35,6 +35,13 @@
 #define HWY_DISABLED_TARGETS (((1LL << 61) - 1) & ~((1LL << 8) | (1LL << 9) | (1LL << 14) | (1LL << 28) | (1LL << 29)))
 #endif
 
+/// Before a loop of few iterations over an array of vectors, which are registers only if it is unrolled.
+#ifdef __clang__
+#define WARPRANK_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define WARPRANK_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "hwy/highway.h"
 #include <hwy/foreach_target.h>

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Loads and stores of the last, incomplete vector of a row.
+// Loads and stores of vectors that may be the last, incomplete one of a row; extremes with one meaning on all targets.
 
 HWY_BEFORE_NAMESPACE();
 namespace warprank::host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// The first `count` (0 <= count < lanes) floats at `from`, zeros in the other lanes; reads nothing beyond them.
+/// The first `count` (0 <= count <= lanes) floats at `from`, zeros in the other lanes; reads nothing beyond them.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V load_first(D d, const float* from, size_t count) {
+  if (count == hn::Lanes(d)) return hn::LoadU(d, from);
 #if !HWY_MEM_OPS_MIGHT_FAULT
   return hn::MaskedLoad(hn::FirstN(d, count), d, from);
 #else
@@ -18,9 +19,10 @@ HWY_INLINE V load_first(D d, const float* from, size_t count) {
 #endif
 }
 
-/// Writes the first `count` (0 <= count < lanes) lanes to `to` and nothing beyond them.
+/// Writes the first `count` (0 <= count <= lanes) lanes to `to` and nothing beyond them.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE void store_first(V v, D d, float* to, size_t count) {
+  if (count == hn::Lanes(d)) return hn::StoreU(v, d, to);
 #if !HWY_MEM_OPS_MIGHT_FAULT
   hn::BlendedStore(v, hn::FirstN(d, count), d, to);
 #else
@@ -28,6 +30,18 @@ HWY_INLINE void store_first(V v, D d, float* to, size_t count) {
   hn::Store(v, d, lanes);
   for (size_t i = 0; i < count; ++i) to[i] = lanes[i];
 #endif
+}
+
+/// The larger of a and b; NaN when either is (Highway's Max returns one or the other, by target).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V max_or_nan(D, V a, V b) {
+  return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::Not(hn::Eq(a, a))), a, b);
+}
+
+/// The smaller of a and b; NaN when either is.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V min_or_nan(D, V a, V b) {
+  return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::Not(hn::Eq(a, a))), a, b);
 }
 
 }  // namespace warprank::host_ops::HWY_NAMESPACE
