@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Fair measurement on a noisy machine: what is compared runs in turns within one benchmark, and its minimum counts.
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+
+#include "warprank/ops/host/simd.hpp"
+
+#define WARPRANK_TARGET_INCLUDE "fma_peak-inl.h"
+#include "warprank/ops/host/foreach_target-inl.h"
+
+namespace warprank::host_ops {
+HWY_EXPORT(fma_flops);
+}
+
+namespace warprank::bench {
+
+inline double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// The shortest time of one call, over samples of many calls.
+class Minimum {
+ public:
+  template <class Function>
+  double sample(Function&& function, int64_t calls) {
+    const double start = seconds();
+    for (int64_t i = 0; i < calls; ++i) function();
+    const double elapsed = seconds() - start;
+    best_ = std::min(best_, elapsed / static_cast<double>(calls));
+    return elapsed;
+  }
+  double value() const { return best_; }
+
+ private:
+  double best_ = std::numeric_limits<double>::infinity();
+};
+
+/// Calls that take about `target` seconds together.
+template <class Function>
+int64_t calls_for(double target, Function&& function) {
+  Minimum once;
+  for (int i = 0; i < 3; ++i) once.sample(function, 1);
+  return std::max<int64_t>(1, static_cast<int64_t>(target / once.value()));
+}
+
+/// Multiply-adds in registers of the best instruction set, on one thread: the peak of this machine, now. Returns the
+/// floating-point operations done, about 1e7.
+inline double run_fma_peak() {
+  using namespace host_ops;
+  return HWY_DYNAMIC_DISPATCH(fma_flops)(1 << 15);
+}
+
+}  // namespace warprank::bench

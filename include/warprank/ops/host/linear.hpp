@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Linear layers on the host: `groups` independent layers side by side, each
+///
+///     y = f(x W^T + b + row_bias[segment of the row]) * multiply + residual
+///
+/// | Array    | Shape                   |                                                                 |
+/// |----------|-------------------------|-----------------------------------------------------------------|
+/// | W        | [groups, out, in]       | packed once, as b and the vectors of f                          |
+/// | b        | [groups * out]          | optional                                                        |
+/// | x        | [M, groups * in]        | group g reads columns [g in, (g + 1) in)                        |
+/// | y        | [M, groups * out]       | group g writes columns [g out, (g + 1) out)                     |
+/// | row_bias | [segments, groups * out]| optional, added to every row of the segment                     |
+/// | multiply | [M, groups * out]       | optional; with residual it makes DCN-v2's x0 * (W x + b) + x    |
+/// | residual | [M, groups * out]       | optional                                                        |
+///
+/// FP32 throughout. An output is one chain of multiply-adds in the order of k, started from b + row_bias (layers of up
+/// to max_dot_outputs: as many chains as a vector has lanes, added in a fixed order). So a row has the same bits
+/// whatever M, its position and the other rows; other instruction sets may give others. Before f, with u = 2^-24, |y -
+/// exact| <= (in + 2) u (|b| + |row_bias| + sum_k |x_k W_k|).
+///
+/// Rows may be strided and need no alignment. y may be `multiply` or `residual` but must not overlap x or row_bias.
+/// Packing allocates and throws invalid_argument; running does neither.
+
+#include <algorithm>
+#include <cassert>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "warprank/core/buffer.hpp"
+#include "warprank/core/error.hpp"
+#include "warprank/core/view.hpp"
+#include "warprank/model/types.hpp"
+#include "warprank/ops/host/activation.hpp"
+#include "warprank/ops/host/simd.hpp"
+
+namespace warprank::host_ops {
+
+/// What a layer reads beside x; a matrix without data is not there.
+struct LinearInputs {
+  Matrix<const float> row_bias;  ///< [row_bias_segments.count, groups * out]
+  Segments row_bias_segments;    ///< over the rows of x
+  Matrix<const float> multiply;  ///< [M, groups * out]
+  Matrix<const float> residual;  ///< [M, groups * out]
+};
+
+/// Layers of at most this many outputs (heads, small gates) are computed as dot products.
+inline constexpr int64_t max_dot_outputs = 4;
+
+/// One packed group, as kernels see it. Its outputs are in panels of LinearTarget::panel_width, the last as many whole
+/// vectors as it needs. The panel that starts at output o is weight + o * in, [in, width]; weights and vectors of
+/// outputs that do not exist are 0. With at most max_dot_outputs outputs there are no panels: weight is [out,
+/// padded_in].
+struct LinearGroup {
+  int64_t in, out;
+  int64_t padded_in, padded_out;  ///< rounded up to whole vectors
+  const float* weight;
+  const float* bias;             ///< [padded_out]
+  ChannelActivation activation;  ///< vectors of [padded_out], or empty
+};
+
+/// The kernels a layer was packed for.
+struct LinearTarget {
+  const char* name;     ///< Highway's name of the instruction set
+  int64_t lanes;        ///< floats in a vector
+  int64_t tile_rows;    ///< rows of x computed together
+  int64_t panel_width;  ///< outputs computed together
+  void (*run)(const LinearGroup&, Matrix<const float> x, Matrix<float> y, const LinearInputs&);
+
+  std::string to_string() const {
+    return std::string(name) + ", tiles of " + std::to_string(tile_rows) + " x " + std::to_string(panel_width);
+  }
+};
+
+}  // namespace warprank::host_ops
+
+#define WARPRANK_TARGET_INCLUDE "warprank/ops/host/linear-inl.h"
+#include "warprank/ops/host/foreach_target-inl.h"
+
+namespace warprank::host_ops {
+
+HWY_EXPORT(linear_kernels);
+
+/// The kernels for the best instruction set of this machine.
+inline LinearTarget linear_target() { return HWY_DYNAMIC_DISPATCH(linear_kernels)(); }
+
+/// The weights of a layer, laid out for this machine; immutable. It keeps to the kernels it was packed for.
+class PackedLinear {
+ public:
+  PackedLinear() = default;
+
+  /// Copies all it is given; throws invalid_argument, all problems together, where a size is wrong.
+  /// `weight` [groups, out, in]; `bias` [groups * out] or empty; the vectors of `activation` [groups * out].
+  PackedLinear(Span<const float> weight, Span<const float> bias, int64_t in, int64_t out, int64_t groups = 1,
+               const ChannelActivation& activation = {})
+      : target_(linear_target()),
+        in_(in),
+        out_(out),
+        groups_(groups),
+        padded_in_(round_up(in, target_.lanes)),
+        padded_out_(round_up(out, target_.lanes)),
+        activation_(activation.spec) {
+    check(weight, bias, activation);
+    pack(weight);
+    bias_ = padded(bias);
+    alpha_ = padded(activation.alpha);
+    scale_ = padded(activation.scale);
+    shift_ = padded(activation.shift);
+  }
+
+  int64_t in() const { return in_; }
+  int64_t out() const { return out_; }
+  int64_t groups() const { return groups_; }
+  const LinearTarget& target() const { return target_; }
+  int64_t bytes() const { return weight_.bytes() + bias_.bytes() + alpha_.bytes() + scale_.bytes() + shift_.bytes(); }
+
+  LinearGroup group(int64_t g) const {
+    assert(0 <= g && g < groups_);
+    const auto learned = [&](const Buffer<float>& values, bool used) {
+      return used ? Span<const float>(values.data() + g * padded_out_, padded_out_) : Span<const float>();
+    };
+    const bool is_dice = activation_.kind == ActivationKind::dice;
+    return {in_,
+            out_,
+            padded_in_,
+            padded_out_,
+            weight_.data() + g * group_size(),
+            bias_.data() + g * padded_out_,
+            {activation_, learned(alpha_, is_dice || activation_.kind == ActivationKind::prelu),
+             learned(scale_, is_dice), learned(shift_, is_dice)}};
+  }
+
+ private:
+  static int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+  int64_t group_size() const { return out_ <= max_dot_outputs ? out_ * padded_in_ : padded_out_ * in_; }
+
+  void check(Span<const float> weight, Span<const float> bias, const ChannelActivation& activation) const {
+    Problems problems;
+    if (in_ < 1 || out_ < 1 || groups_ < 1) {
+      problems.add("linear layer", "in, out and groups of at least 1",
+                   std::to_string(in_) + ", " + std::to_string(out_) + " and " + std::to_string(groups_));
+      problems.throw_if_any();
+    }
+    const auto expect = [&](const char* what, int64_t expected, int64_t got) {
+      if (expected != got) problems.add(what, std::to_string(expected) + " values", std::to_string(got));
+    };
+    const int64_t width = groups_ * out_;
+    const bool is_dice = activation_.kind == ActivationKind::dice;
+    const bool has_alpha = is_dice || activation_.kind == ActivationKind::prelu;
+    expect("weight of a linear layer", width * in_, weight.size());
+    if (!bias.empty()) expect("bias of a linear layer", width, bias.size());
+    expect("alpha of a linear layer's activation", has_alpha ? width : 0, activation.alpha.size());
+    expect("scale of a linear layer's activation", is_dice ? width : 0, activation.scale.size());
+    expect("shift of a linear layer's activation", is_dice ? width : 0, activation.shift.size());
+    problems.throw_if_any();
+  }
+
+  void pack(Span<const float> weight) {
+    weight_ = Buffer<float>(groups_ * group_size());
+    std::fill_n(weight_.data(), weight_.size(), 0.0f);
+    for (int64_t g = 0; g < groups_; ++g)
+      for (int64_t o = 0; o < out_; ++o) {
+        const float* from = weight.data() + (g * out_ + o) * in_;
+        float* to = weight_.data() + g * group_size();
+        if (out_ <= max_dot_outputs) {
+          std::copy_n(from, in_, to + o * padded_in_);
+        } else {
+          const int64_t first = o / target_.panel_width * target_.panel_width;
+          const int64_t width = std::min(target_.panel_width, padded_out_ - first);
+          for (int64_t k = 0; k < in_; ++k) to[first * in_ + k * width + (o - first)] = from[k];
+        }
+      }
+  }
+
+  /// [groups, padded_out] with zeros between.
+  Buffer<float> padded(Span<const float> values) const {
+    Buffer<float> to(groups_ * padded_out_);
+    std::fill_n(to.data(), to.size(), 0.0f);
+    if (!values.empty())
+      for (int64_t g = 0; g < groups_; ++g) std::copy_n(values.data() + g * out_, out_, to.data() + g * padded_out_);
+    return to;
+  }
+
+  LinearTarget target_{};
+  int64_t in_ = 0, out_ = 0, groups_ = 0, padded_in_ = 0, padded_out_ = 0;
+  Activation activation_;
+  Buffer<float> weight_, bias_, alpha_, scale_, shift_;
+};
+
+/// Runs one group on the rows of x: x [M, in], y and the matrices of `inputs` [., out], those of this group alone.
+inline void linear(const PackedLinear& packed, int64_t group, Matrix<const float> x, Matrix<float> y,
+                   const LinearInputs& inputs = {}) {
+  assert(x.rows == y.rows && x.cols == packed.in() && y.cols == packed.out());
+  packed.target().run(packed.group(group), x, y, inputs);
+}
+
+/// Runs all groups: x [M, groups * in], y [M, groups * out].
+inline void linear(const PackedLinear& packed, Matrix<const float> x, Matrix<float> y,
+                   const LinearInputs& inputs = {}) {
+  assert(x.cols == packed.groups() * packed.in() && y.cols == packed.groups() * packed.out());
+  for (int64_t g = 0; g < packed.groups(); ++g) {
+    const auto columns = [&](Matrix<const float> m) {
+      return m.data == nullptr ? m : m.columns(g * packed.out(), packed.out());
+    };
+    linear(packed, g, x.columns(g * packed.in(), packed.in()), y.columns(g * packed.out(), packed.out()),
+           {columns(inputs.row_bias), inputs.row_bias_segments, columns(inputs.multiply), columns(inputs.residual)});
+  }
+}
+
+}  // namespace warprank::host_ops

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "reference/activation.hpp"
+#include "reference/bounded.hpp"
+#include "warprank/model/types.hpp"
+
+namespace warprank::reference {
+
+/// One or more linear layers side by side; all row-major and dense, empty where there is none.
+struct Linear {
+  int64_t in = 0, out = 0, groups = 1;
+  std::vector<float> weight;  // [groups, out, in]
+  std::vector<float> bias;    // [groups * out]
+  Activation activation;
+  std::vector<float> alpha, scale, shift;  // [groups * out]
+};
+
+struct LinearInputs {
+  std::vector<float> x;                   // [rows, groups * in]
+  std::vector<float> row_bias;            // [segments, groups * out]
+  std::vector<int64_t> row_bias_offsets;  // [segments + 1]
+  std::vector<float> multiply, residual;  // [rows, groups * out]
+};
+
+/// y = f(x W^T + b + row_bias[segment of the row]) * multiply + residual, [rows, groups * out].
+inline Bounded linear(const Linear& layer, int64_t rows, const LinearInputs& inputs) {
+  const int64_t width = layer.groups * layer.out;
+  const auto at = [](const std::vector<float>& values, int64_t i) {
+    return static_cast<double>(values[static_cast<size_t>(i)]);
+  };
+  Bounded y;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < width; ++c) {
+      const int64_t group = c / layer.out;
+      double sum = 0, magnitude = 0;
+      const auto add = [&](double term) {
+        sum += term;
+        magnitude += std::abs(term);
+      };
+      if (!layer.bias.empty()) add(at(layer.bias, c));
+      for (size_t s = 0; s + 1 < inputs.row_bias_offsets.size(); ++s)
+        if (inputs.row_bias_offsets[s] <= r && r < inputs.row_bias_offsets[s + 1])
+          add(at(inputs.row_bias, static_cast<int64_t>(s) * width + c));
+      for (int64_t k = 0; k < layer.in; ++k)
+        add(at(inputs.x, (r * layer.groups + group) * layer.in + k) * at(layer.weight, c * layer.in + k));
+
+      const auto learned = [&](const std::vector<float>& values) { return values.empty() ? 0.0 : at(values, c); };
+      const Activated f =
+          activation(layer.activation, sum, learned(layer.alpha), learned(layer.scale), learned(layer.shift));
+      double value = f.value;
+      double bound = f.error + f.slope * static_cast<double>(layer.in + 2) * magnitude;
+      if (!inputs.multiply.empty()) {
+        const double factor = at(inputs.multiply, r * width + c);
+        value *= factor;
+        bound = bound * std::abs(factor) + std::abs(value);
+      }
+      if (!inputs.residual.empty()) {
+        value += at(inputs.residual, r * width + c);
+        bound += std::abs(value);
+      }
+      y.value.push_back(value);
+      y.bound.push_back(bound);
+    }
+  return y;
+}
+
+}  // namespace warprank::reference
