@@ -30,7 +30,9 @@ class GuardedMatrix {
     for (int64_t i = 0; i < size_; ++i) std::memcpy(map_ + i, &pattern, sizeof pattern);
     begin_ = map_ + (size_ - used);
   }
+  /// With the given values, [rows, cols], or without if there are none.
   GuardedMatrix(int64_t rows, int64_t cols, const std::vector<float>& values) : GuardedMatrix(rows, cols) {
+    if (values.empty()) return;
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t c = 0; c < cols; ++c) view().row(r)[c] = values[static_cast<size_t>(r * cols + c)];
   }
@@ -39,6 +41,11 @@ class GuardedMatrix {
   GuardedMatrix& operator=(const GuardedMatrix&) = delete;
 
   Matrix<float> view() const { return {begin_, rows_, cols_, stride_}; }
+  std::vector<float> values() const {
+    std::vector<float> dense;
+    for (int64_t r = 0; r < rows_; ++r) dense.insert(dense.end(), view().row(r), view().row(r) + cols_);
+    return dense;
+  }
   float at(int64_t r, int64_t c) const { return begin_[r * stride_ + c]; }
 
   /// Whether all outside the elements is as it was.

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "warprank/ops/host/linear.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "each_target.hpp"
+#include "guarded.hpp"
+#include "reference/linear.hpp"
+
+namespace warprank {
+namespace {
+
+constexpr double u = 1.0 / (1 << 24);
+using test::GuardedMatrix;
+
+/// What a case has beside its shape.
+struct Extras {
+  Activation activation = {};
+  bool bias = true;
+  std::vector<int64_t> segment_sizes = {};  ///< of the row bias; empty for none; their sum is the number of rows
+  bool multiply = false;
+  bool residual = false;
+  float scale = 1;  ///< of x
+};
+
+std::vector<float> random_values(std::mt19937& engine, int64_t size, float scale = 1) {
+  std::uniform_real_distribution<float> distribution(-scale, scale);
+  std::vector<float> values(static_cast<size_t>(size));
+  for (float& value : values) value = distribution(engine);
+  return values;
+}
+
+/// One random layer and its inputs, for the oracle and for the op; the op's lie between guards.
+struct Case {
+  Case(int64_t rows, int64_t in, int64_t out, int64_t groups, const Extras& extras) : rows(rows), width(groups * out) {
+    std::mt19937 engine(static_cast<uint32_t>(rows * 1000003 + in * 1009 + out * 31 + groups));
+    layer.in = in, layer.out = out, layer.groups = groups;
+    layer.activation = extras.activation;
+    layer.weight = random_values(engine, groups * out * in);
+    if (extras.bias) layer.bias = random_values(engine, width);
+    const bool is_dice = extras.activation.kind == ActivationKind::dice;
+    if (is_dice || extras.activation.kind == ActivationKind::prelu) layer.alpha = random_values(engine, width);
+    if (is_dice) layer.scale = random_values(engine, width), layer.shift = random_values(engine, width);
+    inputs.x = random_values(engine, rows * groups * in, extras.scale);
+    if (!extras.segment_sizes.empty()) {
+      inputs.row_bias_offsets.push_back(0);
+      for (const int64_t size : extras.segment_sizes)
+        inputs.row_bias_offsets.push_back(inputs.row_bias_offsets.back() + size);
+      inputs.row_bias = random_values(engine, num_segments() * width);
+    }
+    if (extras.multiply) inputs.multiply = random_values(engine, rows * width);
+    if (extras.residual) inputs.residual = random_values(engine, rows * width);
+  }
+
+  int64_t num_segments() const {
+    return std::max<int64_t>(1, static_cast<int64_t>(inputs.row_bias_offsets.size())) - 1;
+  }
+
+  host_ops::PackedLinear pack() const {
+    return {layer.weight, layer.bias,   layer.in,
+            layer.out,    layer.groups, {layer.activation, layer.alpha, layer.scale, layer.shift}};
+  }
+
+  /// y, and whether nothing around it was written.
+  std::vector<float> run() const {
+    const GuardedMatrix x(rows, layer.groups * layer.in, inputs.x), row_bias(num_segments(), width, inputs.row_bias);
+    const GuardedMatrix multiply(rows, width, inputs.multiply), residual(rows, width, inputs.residual), y(rows, width);
+    host_ops::LinearInputs given;
+    if (!inputs.row_bias_offsets.empty()) {
+      given.row_bias = row_bias.view();
+      given.row_bias_segments = {inputs.row_bias_offsets.data(), num_segments()};
+    }
+    if (!inputs.multiply.empty()) given.multiply = multiply.view();
+    if (!inputs.residual.empty()) given.residual = residual.view();
+    host_ops::linear(pack(), x.view(), y.view(), given);
+    EXPECT_TRUE(y.gap_intact());
+    return y.values();
+  }
+
+  void check() const {
+    const reference::Bounded expected = reference::linear(layer, rows, inputs);
+    test::for_each_target([&] {
+      const std::vector<float> y = run();
+      for (size_t i = 0; i < y.size(); ++i)
+        ASSERT_LE(std::abs(y[i] - expected.value[i]), u * expected.bound[i])
+            << "row " << static_cast<int64_t>(i) / width << ", output " << static_cast<int64_t>(i) % width << " of "
+            << rows << " x " << layer.in << " -> " << layer.groups << " x " << layer.out << ": " << y[i] << ", exact "
+            << expected.value[i];
+    });
+  }
+
+  int64_t rows, width;
+  reference::Linear layer;
+  reference::LinearInputs inputs;
+};
+
+TEST(Linear, MatchesTheOracleForEveryShape) {
+  for (const int64_t out : {1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 63, 64, 65, 80, 130})
+    for (const int64_t in : {1, 3, 16, 33, 100})
+      for (const int64_t rows : {0, 1, 2, 3, 5, 6, 7, 13, 23}) Case(rows, in, out, 1, {}).check();
+}
+
+TEST(Linear, MatchesTheOracleWhereOnlySomePanelsFitTheCache) {
+  Case(7, 700, 300, 1, {}).check();
+  Case(2, 5000, 200, 1, {}).check();
+}
+
+TEST(Linear, AppliesEveryActivationWithEachInput) {
+  for (const Activation& activation :
+       {identity, relu, leaky_relu(0.2f), elu(1.5f), prelu, dice, sigmoid, hyperbolic_tangent, gelu, gelu_tanh, silu})
+    for (const int64_t out : {1, 3, 9, 64, 70})
+      for (int inputs = 0; inputs < 8; ++inputs) {
+        SCOPED_TRACE(name_of_enum(activation.kind));
+        Extras extras;
+        extras.activation = activation;
+        if (inputs & 1) extras.segment_sizes = {4, 5};
+        extras.multiply = inputs & 2;
+        extras.residual = inputs & 4;
+        Case(9, 20, out, 1, extras).check();
+      }
+}
+
+TEST(Linear, StaysWithinItsBoundAtEveryScale) {
+  for (const float scale : {1e-20f, 1e-3f, 1e3f, 1e20f}) {
+    Extras extras;
+    extras.scale = scale;
+    for (const bool bias : {false, true}) {
+      extras.bias = bias;
+      for (const int64_t out : {1, 4, 100}) Case(10, 257, out, 1, extras).check();
+    }
+  }
+}
+
+TEST(Linear, AddsTheRowBiasOfEachSegmentHoweverRagged) {
+  using Sizes = std::vector<int64_t>;
+  for (const Sizes& sizes : {Sizes{0}, Sizes{1}, Sizes{0, 0, 1, 0}, Sizes{17}, Sizes{1, 1, 1, 1, 1, 1, 1, 1},
+                             Sizes{5, 0, 1, 12, 0, 0, 3}, Sizes{0, 40, 0}, Sizes(50, 2), Sizes{6, 6, 6}})
+    for (const int64_t out : {1, 4, 20, 64, 100}) {
+      Extras extras;
+      extras.segment_sizes = sizes;
+      extras.activation = relu;
+      Case(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}), 12, out, 1, extras).check();
+    }
+}
+
+TEST(Linear, KeepsGroupsApart) {
+  for (const int64_t groups : {2, 3, 5})
+    for (const int64_t out : {1, 4, 7, 64, 66}) {
+      Extras extras;
+      extras.activation = dice;
+      extras.segment_sizes = {3, 0, 5};
+      extras.multiply = extras.residual = true;
+      Case(8, 10, out, groups, extras).check();
+    }
+}
+
+TEST(Linear, RunsOneGroupOnSomeRowsWithTheSameBitsAsAllGroupsOnAllRows) {
+  Extras extras;
+  extras.activation = silu;
+  extras.residual = true;
+  for (const int64_t out : {3, 40}) {
+    const Case c(20, 9, out, 3, extras);
+    test::for_each_target([&] {
+      const std::vector<float> all = c.run();
+      const host_ops::PackedLinear packed = c.pack();
+      constexpr int64_t group = 2, first = 5, rows = 8;
+      const Matrix<const float> x(c.inputs.x.data(), 20, 27), residual(c.inputs.residual.data(), 20, 3 * out);
+      const GuardedMatrix y(rows, out);
+      host_ops::LinearInputs inputs;
+      inputs.residual = residual.columns(group * out, out).row_range(first, rows);
+      host_ops::linear(packed, group, x.columns(group * 9, 9).row_range(first, rows), y.view(), inputs);
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t o = 0; o < out; ++o)
+          ASSERT_EQ(y.at(r, o), all[static_cast<size_t>((first + r) * 3 * out + group * out + o)]);
+      EXPECT_TRUE(y.gap_intact());
+    });
+  }
+}
+
+TEST(Linear, GivesARowTheSameBitsWhateverItsPositionAndNeighbours) {
+  for (const Activation& activation : {relu, gelu, identity})
+    for (const int64_t out : {1, 4, 16, 100, 192}) {
+      Extras extras;
+      extras.activation = activation;
+      extras.segment_sizes = {10, 1, 26};
+      extras.multiply = true;
+      const Case c(37, 150, out, 1, extras);
+      test::for_each_target([&] {
+        const std::vector<float> together = c.run();
+        const host_ops::PackedLinear packed = c.pack();
+        const Matrix<const float> x(c.inputs.x.data(), 37, 150), multiply(c.inputs.multiply.data(), 37, out);
+        const Matrix<const float> row_bias(c.inputs.row_bias.data(), 3, out);
+        // Each row at the head of batches of one and of five, with other neighbours.
+        for (int64_t r = 0; r < 37; ++r)
+          for (const int64_t rows : {1, 5}) {
+            if (r + rows > 37) continue;
+            const int64_t segment = r < 10 ? 0 : r < 11 ? 1 : 2;
+            const int64_t offsets[] = {0, rows};
+            std::vector<float> alone(static_cast<size_t>(rows * out));
+            host_ops::LinearInputs inputs;
+            inputs.row_bias = row_bias.row_range(segment, 1);
+            inputs.row_bias_segments = {offsets, 1};
+            inputs.multiply = multiply.row_range(r, rows);
+            host_ops::linear(packed, x.row_range(r, rows), {alone.data(), rows, out}, inputs);
+            for (int64_t o = 0; o < out; ++o)
+              ASSERT_EQ(alone[static_cast<size_t>(o)], together[static_cast<size_t>(r * out + o)]) << "row " << r;
+          }
+      });
+    }
+}
+
+TEST(Linear, MayWriteOverWhatItMultipliesOrAdds) {
+  for (const int64_t out : {2, 50, 64}) {
+    Extras extras;
+    extras.multiply = extras.residual = true;
+    const Case c(11, 30, out, 1, extras);
+    test::for_each_target([&] {
+      const std::vector<float> expected = c.run();
+      const host_ops::PackedLinear packed = c.pack();
+      for (const bool over_residual : {false, true}) {
+        std::vector<float> multiply = c.inputs.multiply, residual = c.inputs.residual;
+        std::vector<float>& y = over_residual ? residual : multiply;
+        host_ops::LinearInputs inputs;
+        inputs.multiply = {multiply.data(), 11, out};
+        inputs.residual = {residual.data(), 11, out};
+        host_ops::linear(packed, {c.inputs.x.data(), 11, 30}, {y.data(), 11, out}, inputs);
+        EXPECT_EQ(y, expected);
+      }
+    });
+  }
+}
+
+TEST(Linear, KeepsNaNAndInfinityToTheirRow) {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  for (const int64_t out : {1, 4, 20, 64})
+    for (const Activation& activation : {identity, relu, sigmoid}) {
+      Extras extras;
+      extras.activation = activation;
+      Case c(9, 40, out, 1, extras);
+      for (float& weight : c.layer.weight) weight = std::abs(weight) + 0.1f;
+      test::for_each_target([&] {
+        const Case& clean = c;
+        const std::vector<float> before = clean.run();
+        Case dirty = c;
+        dirty.inputs.x[2 * 40 + 39] = nan;
+        dirty.inputs.x[5 * 40 + 7] = infinity;
+        const std::vector<float> after = dirty.run();
+        for (int64_t r = 0; r < 9; ++r)
+          for (int64_t o = 0; o < out; ++o) {
+            const size_t i = static_cast<size_t>(r * out + o);
+            if (r == 2)
+              EXPECT_TRUE(std::isnan(after[i]));
+            else if (r == 5)
+              EXPECT_EQ(after[i], activation.kind == ActivationKind::sigmoid ? 1 : infinity);
+            else
+              EXPECT_EQ(after[i], before[i]);
+          }
+      });
+    }
+}
+
+TEST(Linear, ReportsEveryWrongSizeTogether) {
+  const std::vector<float> weight(12), three(3), two(2);
+  try {
+    host_ops::PackedLinear(weight, three, 5, 2, 1, {dice, three, two, {}});
+    FAIL() << "must throw";
+  } catch (const invalid_argument& e) {
+    ASSERT_EQ(e.problems().size(), 4u) << e.what();
+    EXPECT_EQ(e.problems()[0].to_string(), "weight of a linear layer: expected 10 values, got 12");
+    EXPECT_EQ(e.problems()[3].to_string(), "shift of a linear layer's activation: expected 2 values, got 0");
+  }
+  EXPECT_THROW(host_ops::PackedLinear({}, {}, 0, 2), invalid_argument);
+  EXPECT_THROW(host_ops::PackedLinear(weight, {}, 6, 2, 1, {relu, two, {}, {}}), invalid_argument);
+}
+
+TEST(Linear, NamesItsKernels) {
+  test::for_each_target([] {
+    const host_ops::LinearTarget target = host_ops::linear_target();
+    EXPECT_EQ(target.to_string().rfind(target.name, 0), 0u);
+    EXPECT_EQ(target.panel_width, 4 * target.lanes);
+  });
+}
+
+TEST(Linear, KeepsToTheKernelsItWasPackedFor) {
+  const Case c(5, 30, 40, 1, {});
+  const reference::Bounded expected = reference::linear(c.layer, 5, c.inputs);
+  std::vector<host_ops::PackedLinear> packed;
+  test::for_each_target([&] { packed.push_back(c.pack()); });
+  for (const host_ops::PackedLinear& layer : packed) {
+    std::vector<float> y(5 * 40);
+    host_ops::linear(layer, {c.inputs.x.data(), 5, 30}, {y.data(), 5, 40});
+    for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], expected.value[i], u * expected.bound[i]);
+  }
+}
+
+}  // namespace
+}  // namespace warprank
