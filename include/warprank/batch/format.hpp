@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "warprank/batch/layout.hpp"
 
@@ -46,6 +47,14 @@ inline constexpr int64_t max_blob_bytes = (int64_t{1} << 32) - 8;
 namespace detail {
 
 constexpr int64_t align_8(int64_t bytes) { return (bytes + 7) / 8 * 8; }
+
+/// What a message is about; becomes text only where there is something to say.
+struct Part {
+  const char* kind = "";
+  const std::string* name = nullptr;
+
+  std::string text() const { return name == nullptr ? kind : std::string(kind) + " '" + *name + "'"; }
+};
 
 /// Where the tables that follow the header begin.
 struct BlobTables {
@@ -81,6 +90,11 @@ inline int64_t find_not_finite(const std::byte* values, int64_t count) {
   int64_t i = 0;
   while (finite(i)) ++i;
   return i;
+}
+
+/// What was found where find_not_finite says.
+inline std::string not_finite_text(int64_t index, int64_t width) {
+  return "NaN or infinity in row " + std::to_string(index / width) + ", column " + std::to_string(index % width);
 }
 
 }  // namespace detail

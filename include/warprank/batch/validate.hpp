@@ -27,17 +27,6 @@ inline std::string hexadecimal(uint64_t value) {
   return text;
 }
 
-/// What a message is about; becomes text only where there is something to say.
-struct BlobPart {
-  const char* kind = "";
-  const std::string* name = nullptr;
-
-  std::string text() const {
-    const std::string part = std::string(kind).empty() ? "" : std::string(": ") + kind;
-    return "blob" + part + (name == nullptr ? "" : " '" + *name + "'");
-  }
-};
-
 /// One pass over a blob, front to back; every step returns whether to go on and sets the status when not.
 class BlobValidator {
  public:
@@ -50,14 +39,14 @@ class BlobValidator {
   }
 
  private:
-  bool fail(StatusCode code, BlobPart part, std::string expected, std::string got) {
-    status_ = {code, Problem{"", part.text(), std::move(expected), std::move(got)}.to_string()};
+  bool fail(StatusCode code, Part part, std::string expected, std::string got) {
+    status_ = {code, Problem{"blob", part.text(), std::move(expected), std::move(got)}.to_string()};
     return false;
   }
   bool expect(const char* what, uint64_t expected, uint64_t got) {
     return expected == got || fail(StatusCode::malformed, {what}, std::to_string(expected), std::to_string(got));
   }
-  BlobPart axis_part(int axis) const { return {"axis", &layout_.axis(AxisSlot{axis}).name}; }
+  Part axis_part(int axis) const { return {"axis", &layout_.axis(AxisSlot{axis}).name}; }
   uint32_t table_entry(int64_t table_at, int64_t index) const {
     return load<uint32_t>(blob_.data() + table_at + 4 * index);
   }
@@ -65,21 +54,23 @@ class BlobValidator {
 
   bool check_header() {
     if (blob_.size() < static_cast<int64_t>(sizeof(BlobHeader)))
-      return fail(StatusCode::malformed, {}, "at least the 40 bytes of a header",
+      return fail(StatusCode::malformed, {"size"}, "at least the 40 bytes of a header",
                   std::to_string(blob_.size()) + " bytes");
     const auto header = load<BlobHeader>(blob_.data());
     if (std::memcmp(header.magic, blob_magic, sizeof blob_magic) != 0)
-      return fail(StatusCode::malformed, {}, "to begin with \"warprank\"", "other bytes");
+      return fail(StatusCode::malformed, {"magic"}, "\"warprank\"", "other bytes");
     if (header.version != batch_format_version)
-      return fail(StatusCode::wrong_version, {}, "format version " + std::to_string(batch_format_version),
-                  "version " + std::to_string(header.version));
+      return fail(StatusCode::wrong_version, {"version of the format"}, std::to_string(batch_format_version),
+                  std::to_string(header.version));
     if (header.fingerprint != layout_.fingerprint())
-      return fail(StatusCode::wrong_plan, {}, "plan fingerprint " + hexadecimal(layout_.fingerprint()),
+      return fail(StatusCode::wrong_plan, {"fingerprint of the plan"}, hexadecimal(layout_.fingerprint()),
                   hexadecimal(header.fingerprint));
     if (header.bytes % 8 != 0)
-      return fail(StatusCode::malformed, {}, "a size that is a multiple of 8 bytes", std::to_string(header.bytes));
+      return fail(StatusCode::malformed, {"size"}, "a size that is a multiple of 8 bytes",
+                  std::to_string(header.bytes));
     if (header.bytes != blob_.size())
-      return fail(StatusCode::malformed, {}, "the " + std::to_string(header.bytes) + " bytes that its header announces",
+      return fail(StatusCode::malformed, {"size"},
+                  "the " + std::to_string(header.bytes) + " bytes that its header announces",
                   std::to_string(blob_.size()) + " bytes");
     return expect("axes", layout_.axes().size(), header.num_axes) &&
            expect("ids inputs", layout_.ids().size(), header.num_ids) &&
@@ -89,13 +80,13 @@ class BlobValidator {
 
   bool check_tables() {
     if (tables_.end > blob_.size())
-      return fail(StatusCode::malformed, {}, std::to_string(tables_.end) + " bytes of header and tables",
+      return fail(StatusCode::malformed, {"size"}, std::to_string(tables_.end) + " bytes of header and tables",
                   std::to_string(blob_.size()) + " bytes");
     const auto num_inputs = static_cast<int64_t>(layout_.ids().size() + layout_.dense().size());
     return check_padding({"tables"}, tables_.data_at + 4 * num_inputs, tables_.end);
   }
 
-  bool check_padding(BlobPart part, int64_t begin, int64_t end) {
+  bool check_padding(Part part, int64_t begin, int64_t end) {
     const bool zeros =
         std::all_of(blob_.begin() + begin, blob_.begin() + end, [](std::byte b) { return b == std::byte{0}; });
     return zeros || fail(StatusCode::malformed, part, "zeros after its last value", "other bytes");
@@ -103,7 +94,7 @@ class BlobValidator {
 
   /// Takes the next section, `count` values of `value_bytes` each, whose position a table gives. The only place where
   /// bytes of sections become readable: it holds for hostile counts too, since it divides instead of multiplying.
-  bool take_section(BlobPart part, int64_t position, int64_t count, int64_t value_bytes) {
+  bool take_section(Part part, int64_t position, int64_t count, int64_t value_bytes) {
     if (position != end_)
       return fail(StatusCode::malformed, part,
                   "data at byte " + std::to_string(end_) + ", where the section before it ends",
@@ -130,7 +121,7 @@ class BlobValidator {
     const int64_t position = table_entry(tables_.offsets_at, axis);
     if (layout_.has_offsets(AxisSlot{axis})) {
       const int64_t num_offsets = rows(info.parent) + 1;
-      const BlobPart part{"offsets of axis", &info.name};
+      const Part part{"offsets of axis", &info.name};
       return take_section(part, position, num_offsets, 4) &&
              check_offsets(part, info, position, num_offsets, rows(axis));
     }
@@ -141,7 +132,7 @@ class BlobValidator {
                         "at most " + std::to_string(info.keep_last) + " rows", std::to_string(rows(axis)));
   }
 
-  bool check_offsets(BlobPart part, const AxisInfo& info, int64_t position, int64_t count, int64_t num_rows) {
+  bool check_offsets(Part part, const AxisInfo& info, int64_t position, int64_t count, int64_t num_rows) {
     const std::byte* offsets = blob_.data() + position;
     int64_t before = load<uint32_t>(offsets);
     if (before != 0) return fail(StatusCode::inconsistent, part, "the first to be 0", std::to_string(before));
@@ -166,7 +157,7 @@ class BlobValidator {
     for (const IdsInfo& info : layout_.ids())
       if (!check_input({"ids", &info.name}, index++, info.axis, 8, info.default_id.has_value())) return false;
     for (const DenseInfo& info : layout_.dense()) {
-      const BlobPart part{"dense", &info.name};
+      const Part part{"dense", &info.name};
       const int64_t position = table_entry(tables_.data_at, index);
       if (!check_input(part, index++, info.axis, 4 * info.width, info.default_value.has_value())) return false;
       if (position != 0 && !check_finite(part, position, rows(info.axis), info.width)) return false;
@@ -174,18 +165,16 @@ class BlobValidator {
     return true;
   }
 
-  bool check_input(BlobPart part, int64_t index, int axis, int64_t row_bytes, bool has_default) {
+  bool check_input(Part part, int64_t index, int axis, int64_t row_bytes, bool has_default) {
     const int64_t position = table_entry(tables_.data_at, index);
     if (position != 0) return take_section(part, position, rows(axis), row_bytes);
     return has_default || rows(axis) == 0 ||
            fail(StatusCode::missing_input, part, "values, since it has no default", "none");
   }
 
-  bool check_finite(BlobPart part, int64_t position, int64_t num_rows, int64_t width) {
+  bool check_finite(Part part, int64_t position, int64_t num_rows, int64_t width) {
     const int64_t bad = find_not_finite(blob_.data() + position, num_rows * width);
-    return bad < 0 ||
-           fail(StatusCode::not_finite, part, "finite values",
-                "NaN or infinity in row " + std::to_string(bad / width) + ", column " + std::to_string(bad % width));
+    return bad < 0 || fail(StatusCode::not_finite, part, "finite values", not_finite_text(bad, width));
   }
 
   /// A row count must be paid for by bytes: otherwise 100 bytes could ask for 4 billion rows.
@@ -207,7 +196,7 @@ class BlobValidator {
 
   bool check_end() {
     return end_ == blob_.size() ||
-           fail(StatusCode::malformed, {}, "to end with its last section, at byte " + std::to_string(end_),
+           fail(StatusCode::malformed, {"size"}, "to end with its last section, at byte " + std::to_string(end_),
                 std::to_string(blob_.size()) + " bytes");
   }
 

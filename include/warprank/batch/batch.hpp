@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Requests gathered to be scored together.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "warprank/batch/blob.hpp"
+#include "warprank/batch/detail/batch_state.hpp"
+#include "warprank/batch/host_allocator.hpp"
+#include "warprank/batch/layout.hpp"
+#include "warprank/batch/request.hpp"
+#include "warprank/batch/validate.hpp"
+#include "warprank/core/error.hpp"
+#include "warprank/core/status.hpp"
+#include "warprank/core/view.hpp"
+
+namespace warprank {
+
+/// Requests of one plan, in one contiguous range of memory: their blobs side by side, in no particular order, then an
+/// index of where each begins.
+///
+///     Batch batch(layout);
+///     Request request = batch.add_request();   // any thread
+///     request.ids(...).dense(...).finish();    // the thread that fills it
+///     batch.close();                           // one thread: Context::run does it
+///
+/// add_request, add_blob, append and everything on different Requests may be called from any threads at once; all else
+/// only while nothing of that is going on. A wrong request does not affect the others. Memory is kept by clear(), so
+/// that a reused batch allocates nothing once it has seen its largest load.
+class Batch {
+ public:
+  explicit Batch(std::shared_ptr<const BatchLayout> layout, HostAllocator allocator = {})
+      : state_(std::make_unique<detail::BatchState>(std::move(layout), std::move(allocator))) {}
+  explicit Batch(BatchLayout layout, HostAllocator allocator = {})
+      : Batch(std::make_shared<const BatchLayout>(std::move(layout)), std::move(allocator)) {}
+
+  /// An empty request, to be filled.
+  Request add_request() { return {*state_, state_->add_open()}; }
+
+  /// A request from a blob at any address, which is validated and copied as it is; its status tells what is wrong with
+  /// it. The bytes must not change during the call.
+  Request add_blob(Span<const std::byte> blob) {
+    Status status = validate_blob(blob, layout());
+    int64_t begin = detail::RequestRecord::no_blob;
+    if (status.ok())
+      begin = state_->memory().append(
+          blob.size(), [&](std::byte* to) { std::memcpy(to, blob.data(), static_cast<size_t>(blob.size())); });
+    return {*state_, state_->add_finished(std::move(status), begin)};
+  }
+
+  /// Adds all requests of another batch behind those of this one, their blobs copied as they are; closes the other and
+  /// leaves it as it is otherwise. Returns the number that its first request has here. Throws invalid_argument when it
+  /// is this batch or of another layout.
+  int64_t append(Batch& other) {
+    if (&other == this) throw invalid_argument("Batch::append", "another batch", "the batch itself");
+    if (other.fingerprint() != fingerprint())
+      throw invalid_argument("Batch::append", "a batch of the layout " + detail::hexadecimal(fingerprint()),
+                             detail::hexadecimal(other.fingerprint()));
+    other.close();
+    const detail::BatchMemory& from = other.state_->memory();
+    const int64_t begin = state_->memory().append(from.size(), [&](std::byte* to) {
+      if (from.size() > 0) std::memcpy(to, from.data(), static_cast<size_t>(from.size()));
+    });
+    return state_->add_all(*other.state_, begin);
+  }
+
+  /// Packs the requests that nobody finished and writes the index. Adding a request opens the batch again.
+  void close() { state_->close(); }
+  bool closed() const { return state_->closed(); }
+
+  /// Forgets all requests and keeps the memory.
+  void clear() { state_->clear(); }
+
+  const BatchLayout& layout() const { return state_->layout(); }
+  /// Of the layout: an engine refuses batches of another plan by it.
+  uint64_t fingerprint() const { return layout().fingerprint(); }
+
+  int64_t size() const { return state_->size(); }
+  /// Throws invalid_argument when there is no request `r`.
+  const Status& status(int64_t r) const { return record(r).status(); }
+  /// Throws invalid_argument when request `r` has no blob: it is not finished, or its status is not ok. Valid until the
+  /// batch changes.
+  BlobView blob(int64_t r) const {
+    const detail::RequestRecord& found = record(r);
+    if (found.begin == detail::RequestRecord::no_blob)
+      throw invalid_argument("blob of request " + std::to_string(r), "a finished request",
+                             found.status().ok() ? "an unfinished one" : found.status().message);
+    return {state_->memory().data() + found.begin, layout()};
+  }
+
+  /// All blobs, then the index: what an engine copies at once. Throws invalid_argument unless the batch is closed.
+  /// Valid until the batch changes.
+  Span<const std::byte> bytes() const {
+    if (!closed()) throw invalid_argument("bytes of a batch", "a closed batch", "an open one");
+    return {state_->memory().data(), state_->memory().size() + 8 * size()};
+  }
+  /// [size()]: where in bytes() each blob begins, -1 for a request whose status is not ok. These are the last bytes of
+  /// bytes().
+  Span<const int64_t> index() const {
+    return {reinterpret_cast<const int64_t*>(bytes().data() + state_->memory().size()), size()};
+  }
+
+ private:
+  const detail::RequestRecord& record(int64_t r) const {
+    if (r < 0 || r >= size())
+      throw invalid_argument("request of a batch", "a number below " + std::to_string(size()), std::to_string(r));
+    return state_->record(r);
+  }
+
+  std::unique_ptr<detail::BatchState> state_;
+};
+
+}  // namespace warprank

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Where a batch's memory comes from.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+
+namespace warprank {
+
+/// Host memory that a batch asks for while it grows; replace it to get pinned memory. Called by one thread at a time.
+struct HostAllocator {
+  /// `bytes` > 0 of memory aligned to 8 bytes or more; null when there is none.
+  std::function<void*(int64_t bytes)> allocate = [](int64_t bytes) { return std::malloc(static_cast<size_t>(bytes)); };
+  std::function<void(void* memory, int64_t bytes)> deallocate = [](void* memory, int64_t) { std::free(memory); };
+};
+
+}  // namespace warprank
