@@ -29,7 +29,12 @@ inline std::string with_unit(double value) {
 inline std::string one_line(const Graph& graph, const Node& node) {
   std::string text = std::string(kind_of(node.op)) + " " + node.name + " [" + graph.axis(node.axis).name + ", " +
                      std::to_string(node.width) + "]";
-  for (size_t i = 0; i < node.inputs.size(); ++i) text += (i == 0 ? " <- " : ", ") + graph.node(node.inputs[i]).name;
+  constexpr size_t shown = 6;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (i == shown && node.inputs.size() > shown + 1)
+      return text + ", and " + std::to_string(node.inputs.size() - shown) + " more";
+    text += (i == 0 ? " <- " : ", ") + graph.node(node.inputs[i]).name;
+  }
   return text;
 }
 
@@ -51,15 +56,20 @@ inline std::string Plan::describe() const {
   text += "\nstep      FLOPs      bytes  operations\n";
   plan::Cost total;
   for (size_t s = 0; s < storage().steps.size(); ++s) {
+    const std::vector<int>& step = storage().steps[s];
     plan::Cost cost;
-    for (int n : storage().steps[s]) cost += cost_of(graph(), graph().node(n), rows);
+    for (int n : step) cost += plan::cost_of(graph(), graph().node(n), rows);
     total += cost;
     text += padded(std::to_string(s), 4, true) + padded(with_unit(cost.flops), 11, true) +
             padded(with_unit(cost.bytes), 11, true);
-    bool first = true;
-    for (int n : storage().steps[s]) {
-      text += (first ? "  " : std::string(28, ' ')) + plan::one_line(graph(), graph().node(n)) + "\n";
-      first = false;
+    constexpr size_t shown = 8;
+    for (size_t i = 0; i < step.size(); ++i) {
+      text += i == 0 ? "  " : std::string(28, ' ');
+      if (i == shown && step.size() > shown + 1) {
+        text += "and " + std::to_string(step.size() - shown) + " more in the same launch\n";
+        break;
+      }
+      text += plan::one_line(graph(), graph().node(step[i])) + "\n";
     }
   }
   text += "all " + padded(with_unit(total.flops), 11, true) + padded(with_unit(total.bytes), 11, true) + "\n";
@@ -75,22 +85,29 @@ inline std::string Plan::describe() const {
 inline std::string Plan::dot() const {
   const auto quoted = [](const std::string& text) {
     std::string escaped = "\"";
-    for (char c : text) escaped += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    for (char c : text)
+      escaped += c == '"' || c == '\\' ? std::string("\\") + c : c == '\n' ? "\\n" : std::string(1, c);
     return escaped + "\"";
   };
   std::string text = "digraph plan {\n  rankdir=TB; node [shape=box, fontname=\"sans-serif\"];\n";
+  const auto draw = [&](int n) {
+    const Node& node = graph().node(n);
+    text += "  n" + std::to_string(n) + " [label=" +
+            quoted(std::string(kind_of(node.op)) + " " + node.name + "\n" + graph().axis(node.axis).name + " x " +
+                   std::to_string(node.width)) +
+            "];\n";
+  };
+  std::vector<bool> launched(graph().nodes.size(), false);
   for (size_t s = 0; s < storage().steps.size(); ++s) {
-    const bool grouped = storage().steps[s].size() > 1;
-    if (grouped) text += "  subgraph cluster_" + std::to_string(s) + " { label=\"step " + std::to_string(s) + "\";\n";
+    text += "  subgraph cluster_" + std::to_string(s) + " { label=\"step " + std::to_string(s) + "\";\n";
     for (int n : storage().steps[s]) {
-      const Node& node = graph().node(n);
-      text += "  n" + std::to_string(n) + " [label=" +
-              quoted(std::string(kind_of(node.op)) + " " + node.name + "\n" + graph().axis(node.axis).name + " x " +
-                     std::to_string(node.width)) +
-              "];\n";
+      draw(n);
+      launched[static_cast<size_t>(n)] = true;
     }
-    if (grouped) text += "  }\n";
+    text += "  }\n";
   }
+  for (size_t n = 0; n < graph().nodes.size(); ++n)  // inputs and views
+    if (!launched[n]) draw(static_cast<int>(n));
   for (size_t n = 0; n < graph().nodes.size(); ++n)
     for (int input : graph().nodes[n].inputs)
       text += "  n" + std::to_string(input) + " -> n" + std::to_string(n) + ";\n";

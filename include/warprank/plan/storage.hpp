@@ -44,21 +44,31 @@ class StoragePlanner {
   }
 
   Storage run() {
-    make_steps();
     for (size_t n = 0; n < graph_.nodes.size(); ++n) storage_.placements[n].stride = graph_.nodes[n].width;
     place_parts_of_concats();
     alias_slices();
+    make_steps();
     assign_slots();
     return std::move(storage_);
   }
 
  private:
+  /// Inputs are there before the first step; slices, and concats whose parts are all in place, are views.
+  bool needs_no_launch(size_t n) const {
+    const Op& op = graph_.nodes[n].op;
+    return is_input(n) || std::holds_alternative<SliceOp>(op) ||
+           (std::holds_alternative<ConcatOp>(op) && !storage_.placements[n].copied);
+  }
+
   void make_steps() {
     step_of_.resize(graph_.nodes.size());
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
-      const bool joins = n > 0 && graph_.nodes[n].group != -1 && graph_.nodes[n].group == graph_.nodes[n - 1].group;
-      if (!joins) storage_.steps.emplace_back();
-      storage_.steps.back().push_back(static_cast<int>(n));
+      if (!needs_no_launch(n)) {
+        const bool joins = !storage_.steps.empty() && graph_.nodes[n].group != -1 &&
+                           graph_.nodes[n].group == graph_.node(storage_.steps.back().back()).group;
+        if (!joins) storage_.steps.emplace_back();
+        storage_.steps.back().push_back(static_cast<int>(n));
+      }
       step_of_[n] = static_cast<int>(storage_.steps.size()) - 1;
     }
   }

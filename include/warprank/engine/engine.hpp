@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What an engine is to the rest of the library. Users meet Tables, Model and Context, which forward to these.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "warprank/batch/batch.hpp"
+#include "warprank/core/view.hpp"
+#include "warprank/ops/segmented_input.hpp"
+#include "warprank/ops/table_view.hpp"
+#include "warprank/plan/plan.hpp"
+#include "warprank/weights/weights.hpp"
+
+namespace warprank {
+
+class Engine;
+
+/// Where tables and models live: `host()`, or a card.
+struct Device {
+  const Engine* engine = nullptr;
+  int index = 0;
+};
+
+/// One call of a user's own operation on the host.
+struct CustomCall {
+  Span<const SegmentedInput> inputs;  ///< each on the output's axis or above it
+  Matrix<float> output;               ///< to be filled
+  const std::string& settings;        ///< as given in the model
+};
+/// Must not throw and must be callable from several threads at once; a row may depend on its own inputs alone.
+using CustomFunction = std::function<void(const CustomCall&)>;
+
+struct BindOptions {
+  ExtraTensors extra = ExtraTensors::refuse;     ///< tensors in the weights that the model does not read
+  std::map<std::string, CustomFunction> custom;  ///< by the name used in Builder::custom
+};
+
+struct ContextOptions {
+  /// Every intermediate keeps memory of its own, so that `tap` can show it; costs memory, changes no score.
+  bool keep_intermediates = false;
+};
+
+/// Bytes by what they are for.
+using MemoryReport = std::vector<std::pair<std::string, int64_t>>;
+
+/// What one feature met since the context was made.
+struct FeatureCounters {
+  std::string feature;  ///< the node's name: "embed.film_id"
+  LookupCounters counters;
+};
+
+/// The values of one output: rows of all scored requests, and which are whose.
+struct OutputView {
+  std::string name;
+  Matrix<const float> values;  ///< contiguous
+  Segments requests;           ///< rows of the r-th scored request
+};
+
+// --- the interfaces an engine implements
+// ----------------------------------------------------------------------------------
+
+class TableStore {
+ public:
+  virtual ~TableStore() = default;
+  virtual MemoryReport memory() const = 0;
+};
+
+class ContextBackend {
+ public:
+  virtual ~ContextBackend() = default;
+  /// Scores every request whose status is ok. Neither allocates nor blocks once it has seen a batch as large.
+  virtual void run(const Batch& batch) = 0;
+  virtual Span<const OutputView> outputs() const = 0;
+  /// For each request of the batch its place among the scored ones, or -1.
+  virtual Span<const int64_t> scored() const = 0;
+  virtual Matrix<const float> tap(int node) = 0;
+  virtual std::vector<FeatureCounters> counters() const = 0;
+  virtual MemoryReport memory() const = 0;
+};
+
+class ModelBackend {
+ public:
+  virtual ~ModelBackend() = default;
+  virtual std::unique_ptr<ContextBackend> make_context(const ContextOptions& options) const = 0;
+  virtual MemoryReport memory() const = 0;
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual const char* name() const = 0;
+  virtual std::shared_ptr<const TableStore> load_tables(const Plan& plan, const Weights& weights, int index) const = 0;
+  virtual std::shared_ptr<const ModelBackend> bind(const Plan& plan, const Weights& weights,
+                                                   std::shared_ptr<const TableStore> tables, int index,
+                                                   const BindOptions& options) const = 0;
+};
+
+}  // namespace warprank

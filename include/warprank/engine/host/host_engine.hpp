@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The host engine: Engine, ModelBackend and ContextBackend on this machine's CPU, one thread per context.
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "warprank/engine/host/make_steps.hpp"
+#include "warprank/engine/host/unpack.hpp"
+
+namespace warprank::host_backend {
+
+/// What all contexts of a model share.
+struct HostModelData {
+  Plan plan;
+  std::shared_ptr<const TableStore> tables;
+  std::vector<std::unique_ptr<Step>> steps;
+  std::vector<std::pair<int, int>> pairs;
+  std::vector<bool> used_ids;
+  std::vector<int> output_pairs;  ///< by output: (its axis, the outermost)
+};
+
+class HostContext : public ContextBackend {
+ public:
+  HostContext(std::shared_ptr<const HostModelData> model, const ContextOptions& options)
+      : model_(std::move(model)), storage_(model_->plan.storage()) {
+    const Graph& graph = model_->plan.graph();
+    if (options.keep_intermediates)
+      storage_ = plan::plan_storage(graph, model_->plan.options().passes.place_concats, false);
+    state_.graph = &graph;
+    state_.storage = &storage_;
+    state_.rows.resize(graph.axes.size());
+    state_.offsets.resize(graph.axes.size());
+    state_.segments.resize(model_->pairs.size());
+    for (const auto& [axis, ancestor] : model_->pairs) state_.segment_ancestors.push_back(ancestor);
+    state_.ids.resize(graph.ids.size());
+    state_.slot_offsets.resize(storage_.slots.size());
+    state_.counters.resize(graph.nodes.size());
+    size_t most_inputs = 0;
+    for (const Node& node : graph.nodes) most_inputs = std::max(most_inputs, node.inputs.size());
+    state_.input_list.reserve(most_inputs);
+    state_.features.reserve(graph.nodes.size());
+    next_row_.resize(graph.axes.size());
+    for (const OutputInfo& output : graph.outputs) outputs_.push_back({output.name, {}, {}});
+    output_values_.resize(graph.outputs.size());
+    for (const Capacity& capacity : model_->plan.options().capacities) {
+      state_.rows = plan::rows_at(model_->plan.source(), capacity);
+      reserve();
+      scored_.reserve(static_cast<size_t>(capacity.requests));
+    }
+  }
+
+  void run(const Batch& batch) override {
+    count_rows(batch, state_, scored_);
+    reserve();
+    unpack_offsets(batch, scored_, state_, next_row_);
+    compose_segments(model_->pairs, state_);
+    unpack_inputs(batch, scored_, model_->used_ids, state_);
+    for (const auto& step : model_->steps) {
+      state_.workspace.reserve(step->workspace(state_));
+      step->run(state_);
+    }
+    collect_outputs();
+  }
+
+  Span<const OutputView> outputs() const override { return outputs_; }
+  Span<const int64_t> scored() const override { return scored_; }
+  Matrix<const float> tap(int node) override { return state_.value(node); }
+
+  std::vector<FeatureCounters> counters() const override {
+    std::vector<FeatureCounters> list;
+    const Graph& graph = model_->plan.graph();
+    for (size_t n = 0; n < graph.nodes.size(); ++n) {
+      const auto* linear = std::get_if<LinearOp>(&graph.nodes[n].op);
+      if (std::holds_alternative<EmbedOp>(graph.nodes[n].op) || (linear != nullptr && linear->scene >= 0))
+        list.push_back({graph.nodes[n].name, state_.counters[n]});
+    }
+    return list;
+  }
+
+  MemoryReport memory() const override {
+    int64_t inputs = 0, outputs = 0;
+    for (const auto* buffers : {&state_.offsets, &state_.segments, &state_.ids})
+      for (const auto& buffer : *buffers) inputs += buffer.bytes();
+    for (const auto& buffer : output_values_) outputs += buffer.bytes();
+    return {{"arena", state_.arena.bytes()},
+            {"inputs", inputs},
+            {"workspace", state_.workspace.bytes()},
+            {"outputs", outputs}};
+  }
+
+ private:
+  /// Memory for the row counts at hand; where every slot begins.
+  void reserve() {
+    constexpr int64_t line = 16;  // floats in a cache line
+    int64_t floats = 0;
+    for (size_t s = 0; s < storage_.slots.size(); ++s) {
+      const plan::Slot& slot = storage_.slots[s];
+      state_.slot_offsets[s] = floats;
+      floats += (state_.rows[static_cast<size_t>(slot.axis)] * slot.floats_per_row + line - 1) / line * line;
+    }
+    state_.arena.reserve(floats);
+    const Graph& graph = *state_.graph;
+    for (size_t a = 1; a < graph.axes.size(); ++a)
+      state_.offsets[a].reserve(state_.rows[static_cast<size_t>(graph.axes[a].parent)] + 1);
+    for (size_t i = 0; i < model_->pairs.size(); ++i)
+      state_.segments[i].reserve(state_.rows[static_cast<size_t>(model_->pairs[i].second)] + 1);
+    for (size_t i = 0; i < graph.ids.size(); ++i)
+      if (model_->used_ids[i]) state_.ids[i].reserve(state_.rows[static_cast<size_t>(graph.ids[i].axis)]);
+    for (size_t o = 0; o < outputs_.size(); ++o) {
+      const Node& node = graph.node(graph.outputs[o].node);
+      output_values_[o].reserve(state_.rows[static_cast<size_t>(node.axis)] * node.width);
+    }
+  }
+
+  void collect_outputs() {
+    const Graph& graph = *state_.graph;
+    for (size_t o = 0; o < outputs_.size(); ++o) {
+      const int n = graph.outputs[o].node;
+      const Matrix<const float> value = state_.value(n);
+      float* out = output_values_[o].data();
+      for (int64_t r = 0; r < value.rows; ++r) std::copy_n(value.row(r), value.cols, out + r * value.cols);
+      outputs_[o].values = {out, value.rows, value.cols};
+      outputs_[o].requests = state_.segments_of(model_->output_pairs[o]);
+    }
+  }
+
+  std::shared_ptr<const HostModelData> model_;
+  plan::Storage storage_;
+  RunState state_;
+  std::vector<int64_t> next_row_;
+  std::vector<int64_t> scored_;
+  std::vector<OutputView> outputs_;
+  std::vector<GrowingBuffer<float>> output_values_;
+};
+
+class HostModel : public ModelBackend {
+ public:
+  HostModel(const Plan& plan, const Weights& weights, std::shared_ptr<const TableStore> tables,
+            const BindOptions& options) {
+    check(plan, weights, options);
+    auto data = std::make_shared<HostModelData>(HostModelData{plan, tables, {}, {}, {}, {}});
+    StepMaker maker(data->plan, weights, dynamic_cast<const HostTableStore&>(*tables), options);
+    data->steps = maker.make(data->plan.storage());
+    for (const OutputInfo& output : plan.graph().outputs)
+      data->output_pairs.push_back(maker.pairs().index_of(plan.graph().node(output.node).axis, 0));
+    data->pairs = maker.pairs().list();
+    data->used_ids = maker.used_ids();
+    data_ = std::move(data);
+  }
+
+  std::unique_ptr<ContextBackend> make_context(const ContextOptions& options) const override {
+    return std::make_unique<HostContext>(data_, options);
+  }
+  MemoryReport memory() const override {
+    MemoryReport report = data_->tables->memory();
+    int64_t weights = 0;
+    for (const auto& step : data_->steps) weights += step->bytes();
+    report.emplace_back("weights", weights);
+    return report;
+  }
+
+ private:
+  /// Everything that can be wrong is reported together.
+  static void check(const Plan& plan, const Weights& weights, const BindOptions& options) {
+    Problems problems;
+    for (const Node& node : plan.source().nodes)
+      if (const auto* custom = std::get_if<CustomOp>(&node.op);
+          custom != nullptr && options.custom.count(custom->function) == 0)
+        problems.add(
+            {node.where, "custom '" + custom->function + "'", "a function of that name in BindOptions", "none"});
+    try {
+      weights.check(plan.parameters(), options.extra);
+    } catch (const invalid_argument& error) {
+      for (const Problem& problem : error.problems()) problems.add(problem);
+    }
+    problems.throw_if_any();
+  }
+
+  std::shared_ptr<const HostModelData> data_;
+};
+
+class HostEngine : public Engine {
+ public:
+  const char* name() const override { return "host"; }
+  std::shared_ptr<const TableStore> load_tables(const Plan& plan, const Weights& weights, int) const override {
+    return std::make_shared<HostTableStore>(plan, weights);
+  }
+  std::shared_ptr<const ModelBackend> bind(const Plan& plan, const Weights& weights,
+                                           std::shared_ptr<const TableStore> tables, int,
+                                           const BindOptions& options) const override {
+    const auto& store = dynamic_cast<const HostTableStore&>(*tables);
+    Problems problems;
+    for (const TableInfo& info : plan.source().tables) {
+      const HostTable* table = store.find(info.name);
+      if (table == nullptr || table->view.dim != info.dim || table->hashed != info.hashed)
+        problems.add("table '" + info.name + "'",
+                     std::string(info.hashed ? "a hashed" : "a direct") + " table of dim " + std::to_string(info.dim),
+                     table == nullptr ? "none in these Tables"
+                                      : std::string(table->hashed ? "a hashed" : "a direct") + " one of dim " +
+                                            std::to_string(table->view.dim));
+    }
+    problems.throw_if_any();
+    return std::make_shared<HostModel>(plan, weights, std::move(tables), options);
+  }
+};
+
+}  // namespace warprank::host_backend
+
+namespace warprank {
+
+WARPRANK_HOST_INLINE const Engine& host_engine() {
+  static const host_backend::HostEngine engine;
+  return engine;
+}
+
+}  // namespace warprank

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the steps of one run share: how many rows every axis has, the unpacked inputs, the arena.
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "warprank/core/buffer.hpp"
+#include "warprank/core/view.hpp"
+#include "warprank/engine/engine.hpp"
+#include "warprank/ops/host/bag_feature.hpp"
+#include "warprank/ops/segmented_input.hpp"
+#include "warprank/plan/storage.hpp"
+
+namespace warprank::host_backend {
+
+/// Memory that only grows; its contents are lost when it does.
+template <class Value>
+class GrowingBuffer {
+ public:
+  /// At least `size` values.
+  Value* reserve(int64_t size) {
+    if (buffer_.size() < size) buffer_ = Buffer<Value>(size);
+    return buffer_.data();
+  }
+  Value* data() { return buffer_.data(); }
+  const Value* data() const { return buffer_.data(); }
+  int64_t size() const { return buffer_.size(); }
+  int64_t bytes() const { return buffer_.bytes(); }
+
+ private:
+  Buffer<Value> buffer_;
+};
+
+/// Pairs (axis, ancestor) whose segments some step reads; collected when steps are made, filled at every run.
+class AxisPairs {
+ public:
+  int index_of(int axis, int ancestor) {
+    const auto pair = std::make_pair(axis, ancestor);
+    const auto it = std::find(pairs_.begin(), pairs_.end(), pair);
+    if (it != pairs_.end()) return static_cast<int>(it - pairs_.begin());
+    pairs_.push_back(pair);
+    return static_cast<int>(pairs_.size()) - 1;
+  }
+  const std::vector<std::pair<int, int>>& list() const { return pairs_; }
+
+ private:
+  std::vector<std::pair<int, int>> pairs_;
+};
+
+/// A step's input: a node's value and, where it lives above the step's axis, the segments of its rows.
+struct InputRef {
+  int node = -1;
+  int pair = -1;  ///< in AxisPairs; -1: on the step's axis
+};
+
+struct RunState {
+  const Graph* graph = nullptr;
+  const plan::Storage* storage = nullptr;
+
+  std::vector<int64_t> rows;                     ///< by axis
+  std::vector<GrowingBuffer<int64_t>> offsets;   ///< by axis: rows of each parent row [parent rows + 1]
+  std::vector<GrowingBuffer<int64_t>> segments;  ///< by AxisPairs index
+  std::vector<int> segment_ancestors;            ///< by AxisPairs index
+  std::vector<GrowingBuffer<int64_t>> ids;       ///< by ids input
+  GrowingBuffer<float> arena;
+  std::vector<int64_t> slot_offsets;  ///< by slot: first float in the arena
+  GrowingBuffer<float> workspace;
+  std::vector<LookupCounters> counters;        ///< by node
+  std::vector<SegmentedInput> input_list;      ///< scratch: what a step hands to its kernel
+  std::vector<host_ops::BagFeature> features;  ///< scratch: likewise
+
+  Matrix<float> value(int node) {
+    const Node& n = graph->node(node);
+    const plan::Placement& p = storage->placements[static_cast<size_t>(node)];
+    return {arena.data() + slot_offsets[static_cast<size_t>(p.slot)] + p.column, rows[static_cast<size_t>(n.axis)],
+            n.width, p.stride};
+  }
+  Segments segments_of(int pair) const {
+    const auto i = static_cast<size_t>(pair);
+    return {segments[i].data(), rows[static_cast<size_t>(segment_ancestors[i])]};
+  }
+  SegmentedInput input(InputRef ref) { return {value(ref.node), ref.pair < 0 ? Segments{} : segments_of(ref.pair)}; }
+  /// Valid until the next call.
+  Span<const SegmentedInput> inputs(const std::vector<InputRef>& refs) {
+    input_list.clear();
+    for (const InputRef& ref : refs) input_list.push_back(input(ref));
+    return input_list;
+  }
+  Span<const int64_t> ids_of(int input, int axis) const {
+    return {ids[static_cast<size_t>(input)].data(), rows[static_cast<size_t>(axis)]};
+  }
+  Span<float> workspace_span() { return {workspace.data(), workspace.size()}; }
+};
+
+/// One launch: made at bind, immutable, run by any number of contexts.
+class Step {
+ public:
+  virtual ~Step() = default;
+  /// Floats of workspace for the rows at hand.
+  virtual int64_t workspace(const RunState&) const { return 0; }
+  virtual void run(RunState& state) const = 0;
+  /// Bytes of packed weights.
+  virtual int64_t bytes() const { return 0; }
+};
+
+}  // namespace warprank::host_backend

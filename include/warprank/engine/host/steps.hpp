@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The steps of the host engine: each binds an op of the plan to its host kernel.
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "warprank/engine/host/parameter_source.hpp"
+#include "warprank/engine/host/run_state.hpp"
+#include "warprank/engine/host/table_store.hpp"
+#include "warprank/ops/host/attention.hpp"
+#include "warprank/ops/host/concat.hpp"
+#include "warprank/ops/host/din_attention.hpp"
+#include "warprank/ops/host/dot.hpp"
+#include "warprank/ops/host/elementwise.hpp"
+#include "warprank/ops/host/embedding_bag.hpp"
+#include "warprank/ops/host/fm.hpp"
+#include "warprank/ops/host/layer_norm.hpp"
+#include "warprank/ops/host/linear.hpp"
+#include "warprank/ops/host/mix.hpp"
+#include "warprank/ops/host/reduce.hpp"
+#include "warprank/ops/host/segment_reduce.hpp"
+#include "warprank/ops/host/softmax.hpp"
+
+namespace warprank::host_backend {
+
+/// All look-ups of one launch.
+class EmbedStep : public Step {
+ public:
+  struct Feature {
+    int node;
+    const HostTable* table;
+    int ids;
+    int ids_axis;
+    int bags;     ///< pair (ids' axis, parent), or -1: one id per row
+    int weights;  ///< node, or -1
+    Pooling pooling;
+    std::optional<int64_t> padding;
+  };
+  explicit EmbedStep(std::vector<Feature> features) : features_(std::move(features)) {}
+
+  void run(RunState& state) const override {
+    state.features.clear();
+    for (const Feature& f : features_) {
+      host_ops::BagFeature& bag = state.features.emplace_back();
+      bag.table = f.table->view;
+      bag.index = f.table->hashed ? &f.table->index : nullptr;
+      bag.ids = state.ids_of(f.ids, f.ids_axis);
+      if (f.bags >= 0) bag.bags = state.segments_of(f.bags);
+      if (f.weights >= 0) {
+        const Matrix<float> weights = state.value(f.weights);
+        bag.weights = weights.data;
+        bag.weights_stride = weights.stride;
+      }
+      bag.pooling = f.pooling;
+      if (f.table->hashed) bag.padding = f.padding;
+      bag.y = state.value(f.node);
+      bag.counters = &state.counters[static_cast<size_t>(f.node)];
+    }
+    host_ops::embedding_bag(state.features);
+  }
+
+ private:
+  std::vector<Feature> features_;
+};
+
+class LinearStep : public Step {
+ public:
+  LinearStep(const LinearOp& op, int node, host_ops::PackedLinear packed, std::vector<InputRef> inputs)
+      : op_(op), node_(node), packed_(std::move(packed)), inputs_(std::move(inputs)) {}
+
+  void run(RunState& state) const override {
+    host_ops::LinearInputs extra;
+    size_t next = 1;
+    if (op_.row_bias) {
+      const InputRef ref = inputs_[next++];
+      extra.row_bias = state.value(ref.node);
+      extra.row_bias_segments = state.segments_of(ref.pair);
+    }
+    if (op_.multiply) extra.multiply = state.value(inputs_[next++].node);
+    if (op_.residual) extra.residual = state.value(inputs_[next++].node);
+    host_ops::linear(packed_, state.value(inputs_[0].node), state.value(node_), extra);
+  }
+  int64_t bytes() const override { return packed_.bytes(); }
+
+ private:
+  LinearOp op_;
+  int node_;
+  host_ops::PackedLinear packed_;
+  std::vector<InputRef> inputs_;
+};
+
+/// Each row through the group that its scene names; runs of equal scenes are one call.
+class SceneLinearStep : public Step {
+ public:
+  SceneLinearStep(int node, int x, int ids, int ids_axis, int pair, host_ops::PackedLinear packed)
+      : node_(node), x_(x), ids_(ids), ids_axis_(ids_axis), pair_(pair), packed_(std::move(packed)) {}
+
+  void run(RunState& state) const override {
+    const Span<const int64_t> scenes = state.ids_of(ids_, ids_axis_);
+    const Matrix<const float> x = state.value(x_);
+    const Matrix<float> y = state.value(node_);
+    LookupCounters& counters = state.counters[static_cast<size_t>(node_)];
+    counters.ids += scenes.size();
+    for (int64_t s = 0; s < scenes.size();) {
+      int64_t end = s + 1;
+      while (end < scenes.size() && scenes[end] == scenes[s]) ++end;
+      const int64_t first = pair_ < 0 ? s : state.segments_of(pair_).begin(s);
+      const int64_t last = pair_ < 0 ? end : state.segments_of(pair_).begin(end);
+      if (scenes[s] >= 0 && scenes[s] < packed_.groups()) {
+        host_ops::linear(packed_, scenes[s], x.row_range(first, last - first), y.row_range(first, last - first));
+      } else {
+        counters.out_of_range += end - s;
+        for (int64_t r = first; r < last; ++r) std::fill_n(y.row(r), y.cols, 0.0f);
+      }
+      s = end;
+    }
+  }
+  int64_t bytes() const override { return packed_.bytes(); }
+
+ private:
+  int node_, x_, ids_, ids_axis_, pair_;
+  host_ops::PackedLinear packed_;
+};
+
+/// Rows of queries and of events, by the parent they share: indices in AxisPairs.
+struct AttentionPairs {
+  int queries, events;
+};
+
+inline int64_t longest_segment(Segments segments) {
+  int64_t most = 0;
+  for (int64_t s = 0; s < segments.count; ++s) most = std::max(most, segments.size(s));
+  return most;
+}
+
+class DinStep : public Step {
+ public:
+  DinStep(int node, int q, int k, AttentionPairs pairs, host_ops::PackedDin packed)
+      : node_(node), q_(q), k_(k), pairs_(pairs), packed_(std::move(packed)) {}
+  int64_t workspace(const RunState& state) const override {
+    return packed_.workspace_size(longest_segment(state.segments_of(pairs_.events)));
+  }
+  void run(RunState& state) const override {
+    host_ops::din_attention(packed_, state.value(q_), state.value(k_), state.segments_of(pairs_.queries),
+                            state.segments_of(pairs_.events), state.value(node_), state.workspace_span());
+  }
+  int64_t bytes() const override { return packed_.bytes(); }
+
+ private:
+  int node_, q_, k_;
+  AttentionPairs pairs_;
+  host_ops::PackedDin packed_;
+};
+
+class ElementwiseStep : public Step {
+ public:
+  ElementwiseStep(int node, ElementwiseProgram program, std::vector<InputRef> inputs,
+                  std::vector<std::vector<float>> vectors)
+      : node_(node), program_(std::move(program)), inputs_(std::move(inputs)), vectors_(std::move(vectors)) {
+    for (const auto& v : vectors_) pointers_.push_back(v.data());
+  }
+  int64_t workspace(const RunState&) const override { return host_ops::elementwise_workspace(program_); }
+  void run(RunState& state) const override {
+    host_ops::elementwise(program_, state.inputs(inputs_), pointers_, state.value(node_), state.workspace_span());
+  }
+  int64_t bytes() const override {
+    int64_t floats = 0;
+    for (const auto& v : vectors_) floats += static_cast<int64_t>(v.size());
+    return floats * static_cast<int64_t>(sizeof(float));
+  }
+
+ private:
+  int node_;
+  ElementwiseProgram program_;
+  std::vector<InputRef> inputs_;
+  std::vector<std::vector<float>> vectors_;
+  std::vector<const float*> pointers_;
+};
+
+/// An op without weights: `body(state, inputs, y)` calls the kernel; `workspace(state)` says what it needs.
+template <class Body, class Workspace>
+class PlainStep : public Step {
+ public:
+  PlainStep(int node, std::vector<InputRef> inputs, Body body, Workspace workspace)
+      : node_(node), inputs_(std::move(inputs)), body_(std::move(body)), workspace_(std::move(workspace)) {}
+  int64_t workspace(const RunState& state) const override { return workspace_(state); }
+  void run(RunState& state) const override { body_(state, state.inputs(inputs_), state.value(node_)); }
+
+ private:
+  int node_;
+  std::vector<InputRef> inputs_;
+  Body body_;
+  Workspace workspace_;
+};
+
+inline constexpr auto no_workspace = [](const RunState&) -> int64_t { return 0; };
+
+template <class Body, class Workspace>
+std::unique_ptr<Step> make_plain_step(int node, std::vector<InputRef> inputs, Body body, Workspace workspace) {
+  return std::make_unique<PlainStep<Body, Workspace>>(node, std::move(inputs), std::move(body), std::move(workspace));
+}
+
+/// Copies the parts that their producers could not write in place.
+class ConcatStep : public Step {
+ public:
+  ConcatStep(int node, std::vector<InputRef> inputs) : node_(node), inputs_(std::move(inputs)) {}
+  void run(RunState& state) const override {
+    const std::vector<bool>& placed = state.storage->part_placed[static_cast<size_t>(node_)];
+    const Matrix<float> y = state.value(node_);
+    int64_t column = 0;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const SegmentedInput part = state.input(inputs_[i]);
+      if (!placed[i]) host_ops::concat({&part, 1}, y.columns(column, part.values.cols));
+      column += part.values.cols;
+    }
+  }
+
+ private:
+  int node_;
+  std::vector<InputRef> inputs_;
+};
+
+}  // namespace warprank::host_backend

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// From blobs to what steps read: row counts, offsets, ids and dense values of all requests together.
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "warprank/batch/batch.hpp"
+#include "warprank/engine/host/run_state.hpp"
+
+namespace warprank::host_backend {
+
+/// Counts the rows of every axis over the requests that are ok; scored[r] becomes the place of request r among them.
+inline void count_rows(const Batch& batch, RunState& state, std::vector<int64_t>& scored) {
+  std::fill(state.rows.begin(), state.rows.end(), 0);
+  scored.clear();
+  for (int64_t r = 0; r < batch.size(); ++r) {
+    const bool ok = batch.status(r).ok();
+    scored.push_back(ok ? state.rows[0] : -1);
+    if (!ok) continue;
+    const BlobView blob = batch.blob(r);
+    for (size_t a = 0; a < state.rows.size(); ++a) state.rows[a] += blob.rows({static_cast<int>(a)});
+  }
+}
+
+/// offsets[axis]: the rows of every parent row, in the batch's numbering.
+inline void unpack_offsets(const Batch& batch, Span<const int64_t> scored, RunState& state,
+                           std::vector<int64_t>& next_row) {
+  const Graph& graph = *state.graph;
+  for (size_t a = 1; a < state.rows.size(); ++a) {
+    int64_t* offsets = state.offsets[a].reserve(state.rows[static_cast<size_t>(graph.axes[a].parent)] + 1);
+    *offsets = 0;
+  }
+  std::fill(next_row.begin(), next_row.end(), 0);
+  for (int64_t r = 0; r < batch.size(); ++r) {
+    if (scored[r] < 0) continue;
+    const BlobView blob = batch.blob(r);
+    for (size_t a = 1; a < state.rows.size(); ++a) {
+      const auto parent = static_cast<size_t>(graph.axes[a].parent);
+      int64_t* out = state.offsets[a].data() + next_row[parent] + 1;
+      const Span<const uint32_t> within = blob.offsets({static_cast<int>(a)});
+      if (within.empty()) {
+        *out = next_row[a] + blob.rows({static_cast<int>(a)});
+      } else {
+        for (int64_t p = 1; p < within.size(); ++p) out[p - 1] = next_row[a] + within[p];
+      }
+    }
+    for (size_t a = 0; a < state.rows.size(); ++a) next_row[a] += blob.rows({static_cast<int>(a)});
+  }
+}
+
+/// Segments of axes under ancestors: composed offsets of the axes between.
+inline void compose_segments(const std::vector<std::pair<int, int>>& pairs, RunState& state) {
+  const Graph& graph = *state.graph;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const auto [axis, ancestor] = pairs[i];
+    const int64_t count = state.rows[static_cast<size_t>(ancestor)];
+    int64_t* segments = state.segments[i].reserve(count + 1);
+    for (int64_t s = 0; s <= count; ++s) segments[s] = s;
+    for (int below = ancestor; below != axis;) {  // one axis further down at a time
+      int child = axis;
+      while (graph.axis(child).parent != below) child = graph.axis(child).parent;
+      const int64_t* offsets = state.offsets[static_cast<size_t>(child)].data();
+      for (int64_t s = 0; s <= count; ++s) segments[s] = offsets[segments[s]];
+      below = child;
+    }
+  }
+}
+
+/// Ids and dense values of all requests side by side; defaults where a request did not set an input.
+inline void unpack_inputs(const Batch& batch, Span<const int64_t> scored, const std::vector<bool>& used_ids,
+                          RunState& state) {
+  const Graph& graph = *state.graph;
+  for (size_t i = 0; i < graph.ids.size(); ++i) {
+    if (!used_ids[i]) continue;
+    int64_t* ids = state.ids[i].reserve(state.rows[static_cast<size_t>(graph.ids[i].axis)]);
+    for (int64_t r = 0; r < batch.size(); ++r) {
+      if (scored[r] < 0) continue;
+      const BlobView blob = batch.blob(r);
+      const IdsSlot slot{static_cast<int>(i)};
+      const int64_t rows = blob.rows({graph.ids[i].axis});
+      if (blob.has(slot)) {
+        std::copy_n(blob.ids(slot).data(), rows, ids);
+      } else {
+        std::fill_n(ids, rows, graph.ids[i].default_id.value_or(0));
+      }
+      ids += rows;
+    }
+  }
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const auto* op = std::get_if<DenseOp>(&graph.nodes[n].op);
+    if (op == nullptr) continue;
+    const DenseInfo& info = graph.dense[static_cast<size_t>(op->input)];
+    const Matrix<float> value = state.value(static_cast<int>(n));
+    int64_t row = 0;
+    for (int64_t r = 0; r < batch.size(); ++r) {
+      if (scored[r] < 0) continue;
+      const BlobView blob = batch.blob(r);
+      const int64_t rows = blob.rows({info.axis});
+      const float* from = blob.dense({op->input}).data();
+      for (int64_t i = 0; i < rows; ++i, ++row) {
+        if (from != nullptr) {
+          std::copy_n(from + i * info.width, info.width, value.row(row));
+        } else {
+          std::fill_n(value.row(row), info.width, info.default_value.value_or(0.0f));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace warprank::host_backend

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "warprank/engine/context.hpp"
+#include "warprank/engine/engine.hpp"
+#include "warprank/engine/tables.hpp"
+
+namespace warprank {
+
+/// A plan with its weights on a device. Immutable; copies share it; any number of contexts run it side by side.
+class Model {
+ public:
+  Model(Plan plan, std::shared_ptr<const ModelBackend> backend)
+      : plan_(std::move(plan)), backend_(std::move(backend)) {}
+
+  Context context(ContextOptions options = {}) const { return {plan_, backend_->make_context(options), options}; }
+  const Plan& plan() const { return plan_; }
+  MemoryReport memory() const { return backend_->memory(); }
+
+ private:
+  Plan plan_;
+  std::shared_ptr<const ModelBackend> backend_;
+};
+
+/// Packs the dense weights for the device that the tables are on. Throws invalid_argument with every tensor that is
+/// missing, mis-shaped or not asked for, and every custom function that is not given.
+inline Model bind(const Plan& plan, const Weights& weights, const Tables& tables, const BindOptions& options = {}) {
+  const Device device = tables.device();
+  return {plan, device.engine->bind(plan, weights, tables.store(), device.index, options)};
+}
+
+}  // namespace warprank

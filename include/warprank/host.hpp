@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The host engine: runs models on this machine's CPU, with the widest vectors it has. Header-only; link Highway. With
+/// the target warprank::host, which has it compiled, this header only declares it.
+///
+///     auto tables = Tables::load(plan, "tables/", host());
+///     auto model = bind(plan, Weights::open("dense.safetensors"), tables);
+///     auto context = model.context();
+///     Scores scores = context.run(batch);
+
+#include "warprank/engine/compare.hpp"
+#include "warprank/engine/model.hpp"
+
+#if defined(WARPRANK_HOST_COMPILED) || defined(WARPRANK_HOST_SOURCE)
+#define WARPRANK_HOST_INLINE
+#else
+#define WARPRANK_HOST_INLINE inline
+#endif
+
+namespace warprank {
+
+/// The host engine; there is one.
+WARPRANK_HOST_INLINE const Engine& host_engine();
+/// The device of the host engine. A context runs on the thread that calls it; use one context per thread.
+inline Device host() { return {&host_engine(), 0}; }
+
+}  // namespace warprank
+
+#if !defined(WARPRANK_HOST_COMPILED)
+#include "warprank/engine/host/host_engine.hpp"
+#endif
