@@ -17,7 +17,7 @@ class Span {
   constexpr Span(Value* data, int64_t size) : data_(data), size_(size) {}
   template <class Other, class = std::enable_if_t<std::is_same_v<const Other, Value>>>
   constexpr Span(Span<Other> other) : data_(other.data()), size_(other.size()) {}  // NOLINT: a view converts to const
-  template <class Other, class = std::enable_if_t<std::is_same_v<const Other, const Value>>>
+  template <class Other, class = std::enable_if_t<std::is_same_v<const Other, Value>>>
   Span(const std::vector<Other>& v) : data_(v.data()), size_(static_cast<int64_t>(v.size())) {}  // NOLINT: a view
   template <class Other, class = std::enable_if_t<std::is_same_v<Other, Value>>>
   Span(std::vector<Other>& v) : data_(v.data()), size_(static_cast<int64_t>(v.size())) {}  // NOLINT: a view
