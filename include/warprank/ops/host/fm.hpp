@@ -12,8 +12,8 @@
 /// | inputs[i] | [N, F_i * dim], fields side by side; or [segments, F_i * dim] with Segments over N rows  |
 /// | y         | [N, 1], or [N, dim] unreduced ("bi-interaction")                                          |
 ///
-/// The fields of ancestors are added once per segment. FP32: |y - exact| <= (2 F + dim) u sum_d sum_(f<g) |e_f e_g| for F
-/// fields (without `dim` when unreduced), u = 2^-24. A row has the same bits whatever its position and neighbours. y
+/// The fields of ancestors are added once per segment. FP32: |y - exact| <= (2 F + dim) u sum_d sum_(f<g) |e_f e_g| for
+/// F fields (without `dim` when unreduced), u = 2^-24. A row has the same bits whatever its position and neighbours. y
 /// overlaps no input; rows may be strided and need no alignment; nothing is allocated.
 
 #include <algorithm>

@@ -16,6 +16,10 @@ inline constexpr int tile_rows = 6;
 inline constexpr int tile_rows = 3;
 #endif
 
+// A part of a panel this deep stays in the second-level cache while a block of rows passes it, whose sums wait for the
+// next part on the stack.
+inline constexpr int64_t max_depth = 1024, block_tiles = 72 / tile_rows;
+
 /// The micro-kernel: acc[r][v] += sum_k x[r * x_stride + k] * panel[k][v], k ascending, in FP32.
 /// panel [depth, Vectors * lanes], aligned to a vector. acc stays in registers if it is a local array of the caller's,
 /// of at most tile_rows x panel_vectors.
@@ -24,14 +28,15 @@ HWY_INLINE void multiply_panel(D d, const float* x, int64_t x_stride, int64_t de
                                V (&acc)[Rows][Vectors]) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t k = 0; k < depth; ++k) {
-    V weights[Vectors];
+    V elements[Rows];
     WARPRANK_UNROLL
-    for (int v = 0; v < Vectors; ++v) weights[v] = hn::Load(d, panel + (k * Vectors + v) * lanes);
+    for (int r = 0; r < Rows; ++r) elements[r] = hn::Set(d, x[r * x_stride + k]);
+    // One vector of weights at a time, so that 12 sums, 3 elements and it fit the 16 registers of AVX2.
     WARPRANK_UNROLL
-    for (int r = 0; r < Rows; ++r) {
-      const V element = hn::Set(d, x[r * x_stride + k]);
+    for (int v = 0; v < Vectors; ++v) {
+      const V weights = hn::Load(d, panel + (k * Vectors + v) * lanes);
       WARPRANK_UNROLL
-      for (int v = 0; v < Vectors; ++v) acc[r][v] = hn::MulAdd(element, weights[v], acc[r][v]);
+      for (int r = 0; r < Rows; ++r) acc[r][v] = hn::MulAdd(elements[r], weights, acc[r][v]);
     }
   }
 }
@@ -118,51 +123,69 @@ inline void finish_tile(const LinearGroup& group, const float* z, int64_t z_stri
     }
 }
 
-inline void run_panels(const LinearGroup& group, Matrix<const float> x, Matrix<float> y, const LinearInputs& inputs) {
+/// The panel of outputs from `first` for a block of rows, which are tiles [begin, end) of num_tiles.
+inline void run_block(const LinearGroup& group, int64_t first, int64_t begin, int64_t end, int64_t num_tiles,
+                      Matrix<const float> x, Matrix<float> y, const LinearInputs& inputs,
+                      const float* const* row_bias) {
   constexpr int64_t lanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
   constexpr int64_t width = panel_vectors * lanes;
+  const int64_t vectors = std::min<int64_t>(panel_vectors, (group.padded_out - first) / lanes);
+  const int64_t count = std::min(vectors * lanes, group.out - first);
   const ActivationKind kind = group.activation.spec.kind;
-  const bool is_relu = kind == ActivationKind::relu;
-  const bool is_plain = (is_relu || kind == ActivationKind::identity) && inputs.multiply.data == nullptr &&
-                        inputs.residual.data == nullptr;
-  HWY_ALIGN float z[tile_rows * width];
-  float padded_bias[tile_rows][width] = {};
-  const float *row_bias[tile_rows], *tile_bias[tile_rows];
+  const bool is_relu = kind == ActivationKind::relu, is_whole = count == vectors * lanes;
+  const bool needs_finish = !is_whole || !(is_relu || kind == ActivationKind::identity) ||
+                            inputs.multiply.data != nullptr || inputs.residual.data != nullptr;
+  const float zeros[width] = {}, *start[tile_rows];
+  HWY_ALIGN float sums[block_tiles * tile_rows][width];
 
-  // All rows pass over as many panels as stay in half of a server core's second-level cache.
-  constexpr int64_t cache_bytes = 512 << 10;
-  const int64_t num_cached = std::max<int64_t>(1, cache_bytes / (group.in * width * int64_t{sizeof(float)}));
-  const int64_t num_tiles = (x.rows + tile_rows - 1) / tile_rows;
-  for (int64_t begin = 0; begin < group.out; begin += num_cached * width) {
-    const int64_t end = std::min(group.out, begin + num_cached * width);
-    RowBias bias_of(inputs);
-    for (int64_t t = 0; t < num_tiles; ++t) {
-      // Tiles of even height, for instance 4 and 3 rows rather than 6 and 1.
+  const int64_t num_parts = (group.in + max_depth - 1) / max_depth;
+  for (int64_t part = 0; part < num_parts; ++part) {
+    const int64_t k = group.in * part / num_parts, depth = group.in * (part + 1) / num_parts - k;
+    const bool is_first = part == 0, is_last = part + 1 == num_parts;
+    for (int64_t t = begin; t < end; ++t) {
       const int64_t row = x.rows * t / num_tiles, rows = x.rows * (t + 1) / num_tiles - row;
-      if (bias_of.exists())
-        for (int64_t r = 0; r < rows; ++r) row_bias[r] = bias_of.of(row + r);
-      for (int64_t first = begin; first < end; first += width) {
-        const int64_t vectors = std::min<int64_t>(panel_vectors, (group.padded_out - first) / lanes);
-        const int64_t count = std::min(vectors * lanes, group.out - first);
-        const bool is_whole = count == vectors * lanes, in_place = is_plain && is_whole;
-        if (bias_of.exists())
-          for (int64_t r = 0; r < rows; ++r) {
-            tile_bias[r] = is_whole ? row_bias[r] + first : padded_bias[r];
-            if (!is_whole) std::copy_n(row_bias[r] + first, count, padded_bias[r]);
-          }
-        const RunTile run = choose_tile(rows, vectors, std::make_integer_sequence<int, panel_vectors * tile_rows>());
-        run({x.row(row), x.stride, group.in, group.weight + first * group.in, group.bias + first,
-             bias_of.exists() ? tile_bias : nullptr, is_relu ? 0.0f : -std::numeric_limits<float>::infinity(),
-             in_place ? y.row(row) + first : z, in_place ? y.stride : width});
-        if (!in_place) finish_tile(group, z, width, row, rows, first, count, y, inputs);
+      float(*z)[width] = sums + (t - begin) * tile_rows;
+      for (int64_t r = 0; r < rows; ++r) {
+        start[r] = z[r];
+        if (!is_first || row_bias == nullptr) continue;
+        const float* bias = row_bias[row + r] + first;
+        if (is_whole)
+          start[r] = bias;
+        else
+          std::copy_n(bias, count, z[r]);  // since a whole vector of it may not be read
       }
+      const bool to_y = is_last && !needs_finish;
+      const RunTile run = choose_tile(rows, vectors, std::make_integer_sequence<int, panel_vectors * tile_rows>());
+      run({x.row(row) + k, x.stride, depth, group.weight + first * group.in + k * vectors * lanes,
+           is_first ? group.bias + first : zeros, is_first && row_bias == nullptr ? nullptr : start,
+           is_last && is_relu ? 0.0f : -std::numeric_limits<float>::infinity(), to_y ? y.row(row) + first : z[0],
+           to_y ? y.stride : width});
+      if (is_last && needs_finish) finish_tile(group, z[0], width, row, rows, first, count, y, inputs);
     }
   }
 }
 
-/// sums[o * sums_stride + r] = sum_k x[r][k] weight[o][k], each in as many chains as a vector has lanes.
+inline void run_panels(const LinearGroup& group, Matrix<const float> x, Matrix<float> y, const LinearInputs& inputs) {
+  constexpr int64_t width = panel_vectors * static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
+  // Tiles of nearly even height, for instance 4 and 3 rows rather than 6 and 1; blocks of nearly as many tiles.
+  const int64_t num_tiles = (x.rows + tile_rows - 1) / tile_rows;
+  const int64_t num_blocks = (num_tiles + block_tiles - 1) / block_tiles;
+  RowBias bias_of(inputs);
+  const float* row_bias[block_tiles * tile_rows];
+  for (int64_t block = 0; block < num_blocks; ++block) {
+    const int64_t begin = num_tiles * block / num_blocks, end = num_tiles * (block + 1) / num_blocks;
+    const int64_t row = x.rows * begin / num_tiles, rows = x.rows * end / num_tiles - row;
+    if (bias_of.exists())
+      for (int64_t r = 0; r < rows; ++r) row_bias[r] = bias_of.of(row + r);
+    for (int64_t first = 0; first < group.out; first += width)
+      run_block(group, first, begin, end, num_tiles, x, y, inputs, bias_of.exists() ? row_bias - row : nullptr);
+  }
+}
+
+/// sums[o * sums_stride + r] = sum_k x[r][k] weight[first + o][k], each in as many chains as a vector has lanes.
 template <int Rows, int Outputs>
-void run_dots(const float* x, int64_t x_stride, const LinearGroup& group, float* sums, int64_t sums_stride) {
+void run_dots(const LinearGroup& group, int64_t first, const float* x, int64_t x_stride, float* sums,
+              int64_t sums_stride) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -179,7 +202,7 @@ void run_dots(const float* x, int64_t x_stride, const LinearGroup& group, float*
     for (int r = 0; r < Rows; ++r) elements[r] = load_first(d, x + r * x_stride + k, used);
     WARPRANK_UNROLL
     for (int o = 0; o < Outputs; ++o) {
-      const V weights = hn::Load(d, group.weight + o * group.padded_in + k);
+      const V weights = hn::Load(d, group.weight + (first + o) * group.padded_in + k);
       WARPRANK_UNROLL
       for (int r = 0; r < Rows; ++r) acc[r][o] = hn::MulAdd(elements[r], weights, acc[r][o]);
     }
@@ -191,58 +214,65 @@ void run_dots(const float* x, int64_t x_stride, const LinearGroup& group, float*
   }
 }
 
-/// A layer of `Outputs` outputs, a vector of rows at a time, so that f costs no more than for wide layers.
+/// Outputs [first, first + Outputs), a vector of rows at a time, so that f costs no more than in wide layers.
 template <int Outputs>
-void run_head(const LinearGroup& group, Matrix<const float> x, Matrix<float> y, const LinearInputs& inputs) {
+void run_head(const LinearGroup& group, int64_t first, Matrix<const float> x, Matrix<float> y,
+              const LinearInputs& inputs) {
   const hn::ScalableTag<float> d;
   constexpr int64_t lanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
-  constexpr int rows_at_once = 4 / Outputs > 1 ? 4 / Outputs : 2;
+  constexpr int rows_at_once = Outputs == 1 ? 4 : 2;
   const ChannelActivation& f = group.activation;
-  const auto learned = [&](Span<const float> values, int o)
-                           HWY_ATTR { return hn::Set(d, values.empty() ? 0 : values[o]); };
+  const auto learned = [&](Span<const float> values, int64_t output)
+                           HWY_ATTR { return hn::Set(d, values.empty() ? 0.0f : values[output]); };
   float z[Outputs][lanes] = {}, factor[lanes] = {}, addend[lanes] = {};
   RowBias bias_of(inputs);
   for (int64_t row = 0; row < x.rows; row += lanes) {
     const int64_t rows = std::min(lanes, x.rows - row);
     int64_t r = 0;
     for (; r + rows_at_once <= rows; r += rows_at_once)
-      run_dots<rows_at_once, Outputs>(x.row(row + r), x.stride, group, z[0] + r, lanes);
-    for (; r < rows; ++r) run_dots<1, Outputs>(x.row(row + r), x.stride, group, z[0] + r, lanes);
+      run_dots<rows_at_once, Outputs>(group, first, x.row(row + r), x.stride, z[0] + r, lanes);
+    for (; r < rows; ++r) run_dots<1, Outputs>(group, first, x.row(row + r), x.stride, z[0] + r, lanes);
     for (r = 0; r < rows; ++r) {
-      const float* row_bias = bias_of.exists() ? bias_of.of(row + r) : nullptr;
-      for (int o = 0; o < Outputs; ++o) z[o][r] += group.bias[o] + (row_bias == nullptr ? 0.0f : row_bias[o]);
+      const float* row_bias = bias_of.exists() ? bias_of.of(row + r) + first : nullptr;
+      for (int64_t o = 0; o < Outputs; ++o)
+        z[o][r] += group.bias[first + o] + (row_bias == nullptr ? 0.0f : row_bias[o]);
     }
-    for (int o = 0; o < Outputs; ++o) {
-      auto v = apply_activation(d, f.spec, hn::LoadU(d, z[o]), learned(f.alpha, o), learned(f.scale, o),
-                                learned(f.shift, o));
+    for (int64_t o = 0; o < Outputs; ++o) {
+      const int64_t output = first + o;
+      auto v = apply_activation(d, f.spec, hn::LoadU(d, z[o]), learned(f.alpha, output), learned(f.scale, output),
+                                learned(f.shift, output));
       if (inputs.multiply.data != nullptr) {
-        for (r = 0; r < rows; ++r) factor[r] = inputs.multiply.row(row + r)[o];
+        for (r = 0; r < rows; ++r) factor[r] = inputs.multiply.row(row + r)[output];
         v = hn::Mul(v, hn::LoadU(d, factor));
       }
       if (inputs.residual.data != nullptr) {
-        for (r = 0; r < rows; ++r) addend[r] = inputs.residual.row(row + r)[o];
+        for (r = 0; r < rows; ++r) addend[r] = inputs.residual.row(row + r)[output];
         v = hn::Add(v, hn::LoadU(d, addend));
       }
       hn::StoreU(v, d, z[o]);
-      for (r = 0; r < rows; ++r) y.row(row + r)[o] = z[o][r];
+      for (r = 0; r < rows; ++r) y.row(row + r)[output] = z[o][r];
     }
   }
 }
 
-inline void run_linear(const LinearGroup& group, Matrix<const float> x, Matrix<float> y, const LinearInputs& inputs) {
-  static_assert(max_dot_outputs == 4, "a case for each");
-  switch (group.out) {
+inline void run_heads(const LinearGroup& group, Matrix<const float> x, Matrix<float> y, const LinearInputs& inputs) {
+  int64_t first = 0;
+  for (; first + 4 <= group.out; first += 4) run_head<4>(group, first, x, y, inputs);
+  switch (group.out - first) {
     case 1:
-      return run_head<1>(group, x, y, inputs);
+      return run_head<1>(group, first, x, y, inputs);
     case 2:
-      return run_head<2>(group, x, y, inputs);
+      return run_head<2>(group, first, x, y, inputs);
     case 3:
-      return run_head<3>(group, x, y, inputs);
-    case 4:
-      return run_head<4>(group, x, y, inputs);
-    default:
-      return run_panels(group, x, y, inputs);
+      return run_head<3>(group, first, x, y, inputs);
   }
+}
+
+inline void run_linear(const LinearGroup& group, Matrix<const float> x, Matrix<float> y, const LinearInputs& inputs) {
+  if (group.out <= max_dot_outputs)
+    run_heads(group, x, y, inputs);
+  else
+    run_panels(group, x, y, inputs);
 }
 
 inline LinearTarget linear_kernels() {

@@ -48,7 +48,7 @@ struct LinearInputs {
 };
 
 /// Layers of at most this many outputs (heads, small gates) are computed as dot products.
-inline constexpr int64_t max_dot_outputs = 4;
+inline constexpr int64_t max_dot_outputs = 8;
 
 /// One packed group, as kernels see it. Its outputs are in panels of LinearTarget::panel_width, the last as many whole
 /// vectors as it needs. The panel that starts at output o is weight + o * in, [in, width]; weights and vectors of

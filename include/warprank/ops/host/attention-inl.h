@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+HWY_BEFORE_NAMESPACE();
+namespace warprank::host_ops::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+inline constexpr int64_t keys_per_panel = panel_vectors * static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
+
+/// Keys rounded up to whole vectors, and to more than a layer that is computed as dot products.
+inline int64_t padded_keys(int64_t num_keys) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
+  return (std::max(num_keys, max_dot_outputs + 1) + lanes - 1) / lanes * lanes;
+}
+
+inline int64_t attention_workspace(int64_t dim, int64_t max_keys) {
+  return with_room_to_align(padded_keys(max_keys) * (dim + 1 + tile_rows));
+}
+
+/// k [T, D] as the weights of a linear layer from D to `padded` outputs; those beyond T are 0.
+inline void pack_keys(Matrix<const float> k, int64_t padded, float* to) {
+  for (int64_t first = 0; first < padded; first += keys_per_panel) {
+    const int64_t outputs = std::min(keys_per_panel, padded - first), used = std::min(outputs, k.rows - first);
+    float* const panel = to + first * k.cols;
+    for (int64_t t = 0; t < used; ++t)
+      for (int64_t c = 0; c < k.cols; ++c) panel[c * outputs + t] = k.row(first + t)[c];
+    for (int64_t c = 0; c < k.cols; ++c)
+      std::fill(panel + c * outputs + std::max<int64_t>(used, 0), panel + (c + 1) * outputs, 0.0f);
+  }
+}
+
+/// One head of one segment.
+inline void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, float scale, bool causal,
+                   Matrix<float> y, float* workspace) {
+  const int64_t padded = padded_keys(k.rows);
+  float* const packed = workspace;
+  float* const zeros = packed + padded * k.cols;
+  float* const scores = zeros + padded;
+  pack_keys(k, padded, packed);
+  std::fill_n(zeros, padded, 0.0f);
+
+  for (int64_t first = 0; first < q.rows; first += tile_rows) {
+    const int64_t rows = std::min<int64_t>(tile_rows, q.rows - first);
+    const int64_t seen = causal ? padded_keys(first + rows) : padded;
+    // Whole panels of those that were packed.
+    const int64_t end = std::min(padded, (seen + keys_per_panel - 1) / keys_per_panel * keys_per_panel);
+    run_linear({k.cols, end, k.cols, end, packed, zeros, {}}, q.row_range(first, rows), {scores, rows, end}, {});
+
+    const int64_t all_see = causal ? first + 1 : k.rows;
+    for (int64_t r = 0; r < rows; ++r) finite_softmax(scale, scores + r * end, causal ? all_see + r : k.rows);
+    const Matrix<float> sums = y.row_range(first, rows);
+    weighted_sums({scores, rows, all_see, end}, v.row_range(0, all_see), false, sums);
+    if (causal)
+      for (int64_t r = 1; r < rows; ++r)
+        weighted_sums({scores + r * end + all_see, 1, r, end}, v.row_range(all_see, r), true, sums.row_range(r, 1));
+  }
+}
+
+inline void attention(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, Segments queries,
+                      Segments keys, const AttentionOptions& options, Matrix<float> y, Span<float> workspace) {
+  assert(queries.count == keys.count && queries.rows() == q.rows && keys.rows() == k.rows);
+  assert(k.rows == v.rows && q.cols == k.cols && q.cols == v.cols && q.cols % options.heads == 0);
+  assert(y.rows == q.rows && y.cols == q.cols);
+  const int64_t dim = q.cols / options.heads;
+  for (int64_t s = 0; s < queries.count; ++s) {
+    const auto rows_of = [&](auto m, Segments segments) { return m.row_range(segments.begin(s), segments.size(s)); };
+    if (queries.size(s) == 0) continue;
+    if (keys.size(s) == 0) {
+      for (int64_t i = queries.begin(s); i < queries.end(s); ++i) std::fill_n(y.row(i), y.cols, 0.0f);
+      continue;
+    }
+    assert(workspace.size() >= attention_workspace(dim, keys.size(s)));
+    assert(!options.causal || queries.size(s) == keys.size(s));
+    for (int64_t h = 0; h < options.heads; ++h) {
+      const auto head = [&](auto m) { return m.columns(h * dim, dim); };
+      attend(head(rows_of(q, queries)), head(rows_of(k, keys)), head(rows_of(v, keys)), options.scale, options.causal,
+             head(rows_of(y, queries)), align_to_line(workspace));
+    }
+  }
+}
+
+}  // namespace warprank::host_ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();

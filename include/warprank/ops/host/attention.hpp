@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Scaled dot-product attention of several heads over ragged rows (Vaswani et al. 2017), on the host. For query i of a
+/// segment, the keys t of the same segment and every head h:
+///
+///     y[i, h] = sum_t p_t v[t, h],   p = softmax_t(scale <q[i, h], k[t, h]>)
+///
+/// | Array   | Shape           |                                                                  |
+/// |---------|-----------------|------------------------------------------------------------------|
+/// | q, y    | [N, heads * D]  | rows grouped by `queries`; head h has columns [h D, (h + 1) D)   |
+/// | k, v    | [T, heads * D]  | rows grouped by `keys`, with as many segments as `queries`       |
+///
+/// Target attention: items over the history of their user; self-attention: a history over itself. Projections are
+/// linears of their own. A segment without keys gives zeros. Infinite scores count as the largest finite ones.
+///
+/// FP32. With s the scores and u = 2^-24, |y - exact| <= 2 u sum_t p_t |v_t| (3 T + 20 + e_t + sum_t' p_t' e_t'), where
+/// e_t = |scale| (D + 2) sum_d |q_d k_d| + max(s) - s_t. A row of y has the same bits whatever the other queries and
+/// segments are. Rows may be strided and need no alignment; y may be q and overlaps neither k nor v; nothing is
+/// allocated.
+
+#include <algorithm>
+#include <cassert>
+#include <cstdint>
+#include <limits>
+
+#include "warprank/core/view.hpp"
+#include "warprank/ops/host/attention_weights.hpp"
+#include "warprank/ops/host/linear.hpp"
+#include "warprank/ops/host/simd.hpp"
+
+namespace warprank::host_ops {
+
+struct AttentionOptions {
+  int64_t heads = 1;
+  float scale = 1;
+  bool causal = false;  ///< query i of a segment sees keys 0..i; only with `queries` equal to `keys`
+};
+
+}  // namespace warprank::host_ops
+
+#define WARPRANK_TARGET_INCLUDE "warprank/ops/host/attention-inl.h"
+#include "warprank/ops/host/foreach_target-inl.h"
+
+namespace warprank::host_ops {
+
+HWY_EXPORT(attention);
+HWY_EXPORT(attention_workspace);
+
+/// Floats of workspace for heads of `dim` columns and at most `max_keys` keys in a segment.
+inline int64_t attention_workspace(int64_t dim, int64_t max_keys) {
+  return HWY_DYNAMIC_DISPATCH(attention_workspace)(dim, max_keys);
+}
+
+inline void attention(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, Segments queries,
+                      Segments keys, const AttentionOptions& options, Matrix<float> y, Span<float> workspace) {
+  HWY_DYNAMIC_DISPATCH(attention)(q, k, v, queries, keys, options, y, workspace);
+}
+
+}  // namespace warprank::host_ops

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+HWY_BEFORE_NAMESPACE();
+namespace warprank::host_ops::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// scores = softmax(factor * scores) over `count` > 0 of them. An infinite score counts as the largest finite one, so
+/// that only NaN gives NaN.
+inline void finite_softmax(float factor, float* scores, int64_t count) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto scale = hn::Set(d, factor);
+  const auto largest = hn::Set(d, std::numeric_limits<float>::max()), least = hn::Neg(largest);
+  for (int64_t t = 0; t < count; t += lanes) {
+    const size_t used = static_cast<size_t>(std::min(lanes, count - t));
+    const auto score = hn::Mul(scale, load_first(d, scores + t, used));
+    store_first(min_or_nan(d, max_or_nan(d, score, least), largest), d, scores + t, used);
+  }
+  softmax_row(scores, count, scores);
+}
+
+/// Rows [0, kRows) of weighted_sums, in kVectors vectors of columns of which the last has `used`.
+template <int kRows, int kVectors, class D>
+HWY_INLINE void weighted_sums_tile(D d, Matrix<const float> weights, Matrix<const float> x, bool add, size_t used,
+                                   Matrix<float> y) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  hn::Vec<D> sum[kRows][kVectors];
+  WARPRANK_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    WARPRANK_UNROLL
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = add ? load_first(d, y.row(r) + v * lanes, used) : hn::Zero(d);
+  }
+  for (int64_t t = 0; t < weights.cols; ++t) {
+    hn::Vec<D> values[kVectors];
+    WARPRANK_UNROLL
+    for (int v = 0; v < kVectors; ++v) values[v] = load_first(d, x.row(t) + v * lanes, used);
+    WARPRANK_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const auto weight = hn::Set(d, weights.row(r)[t]);
+      WARPRANK_UNROLL
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(weight, values[v], sum[r][v]);
+    }
+  }
+  WARPRANK_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    WARPRANK_UNROLL
+    for (int v = 0; v < kVectors; ++v) store_first(sum[r][v], d, y.row(r) + v * lanes, used);
+  }
+}
+
+/// Rows [0, kRows) of weighted_sums.
+template <int kRows>
+void weighted_sums_of(Matrix<const float> weights, Matrix<const float> x, bool add, Matrix<float> y) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t c = 0;
+  for (; c + 4 * lanes <= y.cols; c += 4 * lanes)
+    weighted_sums_tile<kRows, 4>(d, weights, x.columns(c, 4 * lanes), add, hn::Lanes(d), y.columns(c, 4 * lanes));
+  for (; c + 2 * lanes <= y.cols; c += 2 * lanes)
+    weighted_sums_tile<kRows, 2>(d, weights, x.columns(c, 2 * lanes), add, hn::Lanes(d), y.columns(c, 2 * lanes));
+  for (; c < y.cols; c += lanes) {
+    const int64_t used = std::min(lanes, y.cols - c);
+    weighted_sums_tile<kRows, 1>(d, weights, x.columns(c, used), add, static_cast<size_t>(used), y.columns(c, used));
+  }
+}
+
+/// y[r] = sum_t weights[r][t] x[t], added to y[r] when `add`; one chain of multiply-adds in the order of t.
+/// weights [rows, T], x [T, C], y [rows, C].
+inline void weighted_sums(Matrix<const float> weights, Matrix<const float> x, bool add, Matrix<float> y) {
+  assert(weights.rows == y.rows && weights.cols == x.rows && x.cols == y.cols);
+  int64_t r = 0;
+  for (; r + tile_rows <= y.rows; r += tile_rows)
+    weighted_sums_of<tile_rows>(weights.row_range(r, tile_rows), x, add, y.row_range(r, tile_rows));
+  for (; r + 2 <= y.rows; r += 2) weighted_sums_of<2>(weights.row_range(r, 2), x, add, y.row_range(r, 2));
+  for (; r < y.rows; ++r) weighted_sums_of<1>(weights.row_range(r, 1), x, add, y.row_range(r, 1));
+}
+
+}  // namespace warprank::host_ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "warprank/core/view.hpp"
+#include "warprank/model/types.hpp"
+#include "warprank/ops/host/hash_index.hpp"
+#include "warprank/ops/table_view.hpp"
+
+namespace warprank::host_ops {
+
+/// One feature of a batch: its ids, the table they name rows of, and where the pooled rows go.
+///
+/// An id is one of
+/// - padding: it adds nothing, and neither it nor its weight counts in a mean;
+/// - a row of the table;
+/// - unknown (not in the index) or out of range (no row of a direct table): an element whose row is the default row.
+struct BagFeature {
+  TableView table;
+  const HashIndex* index = nullptr;  ///< hashed table: id -> row < table.num_rows; null: the id is the row
+  Span<const int64_t> ids;           ///< [num_ids]
+  Segments bags;                     ///< of ids, which they cover; offsets == nullptr: each id is a bag
+  const float* weights = nullptr;    ///< weight of id i at weights[i * weights_stride]; null: all 1
+  int64_t weights_stride = 1;
+  Pooling pooling = Pooling::none;
+  std::optional<int64_t> padding;  ///< the id that is padding; unless set, -1 in a direct and none in a hashed table
+  Matrix<float> y;                 ///< [num_bags, table.dim]
+  LookupCounters* counters = nullptr;  ///< may be null
+
+  int64_t num_bags() const { return bags.offsets == nullptr ? ids.size() : bags.count; }
+};
+
+}  // namespace warprank::host_ops

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Dot products of all pairs of fields (Naumov et al. 2019, DLRM) on the host: y[n, p] = <e_f, e_g> for the p-th pair
+/// (f, g), fields numbered through all inputs in their order.
+///
+/// | Array     | Shape                                                                                    |
+/// |-----------|------------------------------------------------------------------------------------------|
+/// | inputs[i] | [N, F_i * dim], fields side by side; or [segments, F_i * dim] with Segments over N rows  |
+/// | y         | [N, num_dot_pairs(F)], F = sum F_i                                                       |
+///
+/// | DotOrder     | Pairs in order                                          | with `self`     |
+/// |--------------|---------------------------------------------------------|-----------------|
+/// | lower        | (1,0), (2,0), (2,1), (3,0), ...                         | also (f,f) last of its row |
+/// | lower_padded | the same, then one zero                                 |                 |
+/// | upper        | (0,1), (0,2), ..., (0,F-1), (1,2), ...                  | also (f,f) first of its row |
+///
+/// Pairs of two fields on ancestors are computed once per segment. FP32: |y - exact| <= dim u sum_d |e_f[d] e_g[d]|,
+/// u = 2^-24. A row has the same bits whatever its position and neighbours, and a pair the same wherever it stands.
+/// y overlaps no input; rows may be strided and need no alignment; nothing is allocated.
+
+#include <algorithm>
+#include <cassert>
+#include <cstdint>
+
+#include "warprank/core/view.hpp"
+#include "warprank/model/types.hpp"
+#include "warprank/ops/host/simd.hpp"
+#include "warprank/ops/segmented_input.hpp"
+
+namespace warprank::host_ops {
+
+/// Columns of y.
+constexpr int64_t num_dot_pairs(int64_t num_fields, DotOrder order, bool self) {
+  return num_fields * (num_fields - 1) / 2 + (self ? num_fields : 0) + (order == DotOrder::lower_padded ? 1 : 0);
+}
+
+/// Floats of workspace.
+constexpr int64_t dot_workspace(int64_t num_fields, int64_t dim, DotOrder order, bool self) {
+  const int64_t padded_fields = (num_fields + 15) / 16 * 16;
+  return (dim + padded_fields) * padded_fields + num_fields + num_dot_pairs(num_fields, order, self);
+}
+
+}  // namespace warprank::host_ops
+
+#define WARPRANK_TARGET_INCLUDE "warprank/ops/host/dot-inl.h"
+#include "warprank/ops/host/foreach_target-inl.h"
+
+namespace warprank::host_ops {
+
+HWY_EXPORT(dot);
+
+inline void dot(Span<const SegmentedInput> inputs, int64_t dim, DotOrder order, bool self, Matrix<float> y,
+                Span<float> workspace) {
+  HWY_DYNAMIC_DISPATCH(dot)(inputs, dim, order, self, y, workspace);
+}
+
+}  // namespace warprank::host_ops

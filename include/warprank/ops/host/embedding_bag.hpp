@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Embedding look-ups on the host: for each bag of each feature, the pooled rows of its ids (model/types.hpp has the
+/// formulas, bag_feature.hpp says which row an id has).
+///
+///     y[b] = pool over the ids i of bag b of  w_i x_i,   x_i = row of ids[i] in the feature's table, decoded
+///
+/// Accumulates in FP32 in the order of the ids, divisors in double; a mean or sqrtn divides once at the end. With k
+/// elements in the bag, |y - exact| <= (k + 3) u sum_i |w_i x_i| / divisor, u = 2^-24, for I8 rows with
+/// |scale q| + |offset| in place of |x|. A bag that is empty, of padding alone, or whose weights make a divisor of 0
+/// gives zeros. A bag's bits depend on nothing but the bag.
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "warprank/core/dtype.hpp"
+#include "warprank/core/view.hpp"
+#include "warprank/model/types.hpp"
+#include "warprank/ops/host/bag_feature.hpp"
+#include "warprank/ops/host/row_stream.hpp"
+#include "warprank/ops/host/simd.hpp"
+#include "warprank/ops/table_view.hpp"
+
+#define WARPRANK_TARGET_INCLUDE "warprank/ops/host/embedding_bag-inl.h"
+#include "warprank/ops/host/foreach_target-inl.h"
+
+namespace warprank::host_ops {
+
+HWY_EXPORT(embedding_bag);
+
+/// Looks up and pools all features of a batch; the ids of the next feature are on their way while one is pooled.
+/// The y of the features must not overlap one another or anything that is read. Needs no workspace.
+inline void embedding_bag(Span<const BagFeature> features) {
+  for ([[maybe_unused]] const BagFeature& feature : features) {
+    assert(feature.table.dim >= 1 && feature.y.cols == feature.table.dim && feature.y.rows == feature.num_bags());
+    assert(feature.bags.offsets == nullptr || feature.bags.rows() == feature.ids.size());
+    assert(feature.weights == nullptr || (feature.pooling != Pooling::max && feature.pooling != Pooling::none));
+    assert(feature.table.type != DType::i64);
+  }
+  HWY_DYNAMIC_DISPATCH(embedding_bag)(features);
+}
+
+}  // namespace warprank::host_ops

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What an embedding look-up reads, and what it counts.
+
+#include <cstdint>
+
+#include "warprank/core/dtype.hpp"
+
+namespace warprank {
+
+/// The rows of one embedding table, owned by somebody else. Row r starts at byte r * row_stride_bytes of `rows`, at any
+/// alignment, and holds `dim` elements x:
+///
+///     F32, F16, BF16   x as stored
+///     I8               x = scale[r] * q + offset[r]
+struct TableView {
+  DType type = DType::f32;
+  const void* rows = nullptr;
+  int64_t num_rows = 0;
+  int64_t dim = 0;                     ///< >= 1
+  int64_t row_stride_bytes = 0;        ///< >= dim * size_of(type)
+  const float* scale = nullptr;        ///< [num_rows], I8 only
+  const float* offset = nullptr;       ///< [num_rows], I8 only
+  const float* default_row = nullptr;  ///< [dim], the row of ids that the table does not have; null means zeros
+
+  int64_t row_bytes() const { return dim * size_of(type); }
+  const unsigned char* row(int64_t r) const { return static_cast<const unsigned char*>(rows) + r * row_stride_bytes; }
+};
+
+/// What was seen while the ids of one feature were looked up. Added to, never reset.
+struct LookupCounters {
+  int64_t ids = 0;           ///< ids looked at, padding included
+  int64_t unknown = 0;       ///< ids that a hashed table does not have
+  int64_t out_of_range = 0;  ///< ids outside [0, num_rows) of a direct table, padding excepted
+  int64_t padding = 0;       ///< ids that stand for nothing
+  int64_t empty_bags = 0;    ///< bags of no ids, or of padding alone
+};
+
+}  // namespace warprank
