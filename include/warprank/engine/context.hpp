@@ -80,7 +80,7 @@ class Context {
   /// context was made for such a capacity or has seen a batch as large. Throws invalid_argument for a batch of another
   /// plan and std::logic_error when the context is in use.
   Scores run(Batch& batch) {
-    if (batch.layout().fingerprint() != plan_.layout().fingerprint())
+    if (batch.fingerprint() != plan_.layout().fingerprint())
       throw invalid_argument("batch", "one of this plan's axes and inputs", "one of another plan");
     const Use use(*busy_);
     batch.close();

@@ -73,7 +73,7 @@ class Plan {
   DenseSlot dense(const std::string& name) const { return layout().dense(name); }
   AxisSlot axis(const std::string& name) const { return layout().axis(name); }
   /// An empty batch of requests for this plan.
-  Batch batch() const { return Batch(layout()); }
+  Batch batch() const { return Batch(std::shared_ptr<const BatchLayout>(impl_, &impl_->layout)); }
 
   /// Every step with its operations, shapes, FLOPs and bytes at the first capacity, and what each pass saved.
   std::string describe() const;
