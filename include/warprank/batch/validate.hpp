@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -136,7 +137,7 @@ class BlobValidator {
     const std::byte* offsets = blob_.data() + position;
     int64_t before = load<uint32_t>(offsets);
     if (before != 0) return fail(StatusCode::inconsistent, part, "the first to be 0", std::to_string(before));
-    const int64_t longest = info.keep_last > 0 ? info.keep_last : max_blob_bytes;
+    const int64_t longest = info.keep_last > 0 ? info.keep_last : std::numeric_limits<int64_t>::max();
     for (int64_t i = 1; i < count; ++i) {
       const int64_t offset = load<uint32_t>(offsets + 4 * i);
       if (offset < before)
