@@ -23,17 +23,6 @@
 
 namespace warprank {
 
-// What an elementwise program consists of, as fields.
-constexpr auto fields_of(const Instruction*) {
-  return std::make_tuple(field("function", &Instruction::function), field("a", &Instruction::a),
-                         field("b", &Instruction::b), field("c", &Instruction::c), field("alpha", &Instruction::alpha));
-}
-constexpr auto fields_of(const ElementwiseProgram*) {
-  return std::make_tuple(
-      field("num_inputs", &ElementwiseProgram::num_inputs), field("num_vectors", &ElementwiseProgram::num_vectors),
-      field("constants", &ElementwiseProgram::constants), field("instructions", &ElementwiseProgram::instructions));
-}
-
 namespace detail {
 
 using Json = nlohmann::ordered_json;

@@ -15,6 +15,7 @@
 
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/error.hpp"
+#include "warprank/core/fields.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/model/types.hpp"
 
@@ -103,6 +104,11 @@ struct Instruction {
   friend bool operator!=(const Instruction& x, const Instruction& y) { return !(x == y); }
 };
 
+constexpr auto fields_of(const Instruction*) {
+  return std::make_tuple(field("function", &Instruction::function), field("a", &Instruction::a),
+                         field("b", &Instruction::b), field("c", &Instruction::c), field("alpha", &Instruction::alpha));
+}
+
 /// Registers are numbered: inputs, then vectors, then constants, then one per instruction. An instruction reads only
 /// lower registers; the result of the last one is the output. An input is a matrix as wide as the output, or of one
 /// column that serves all columns; a vector is learned and has one value per column (PReLU, Dice, batch norm).
@@ -125,6 +131,12 @@ struct ElementwiseProgram {
   }
   friend bool operator!=(const ElementwiseProgram& x, const ElementwiseProgram& y) { return !(x == y); }
 };
+
+constexpr auto fields_of(const ElementwiseProgram*) {
+  return std::make_tuple(
+      field("num_inputs", &ElementwiseProgram::num_inputs), field("num_vectors", &ElementwiseProgram::num_vectors),
+      field("constants", &ElementwiseProgram::constants), field("instructions", &ElementwiseProgram::instructions));
+}
 
 /// The most registers of each kind: far more than any model's chain, and small enough that a hostile file cannot make
 /// an engine allocate much.
