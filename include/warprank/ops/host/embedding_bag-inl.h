@@ -13,7 +13,7 @@ HWY_INLINE V decode(D d, const float* q) {
 
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V decode(D d, const bfloat16* q) {
-  const hn::Repartition<uint32_t, D> d32;
+  const hn::RebindToUnsigned<D> d32;
   const hn::Rebind<uint16_t, D> d16;
   const auto bits = hn::PromoteTo(d32, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(q)));
   return hn::BitCast(d, hn::ShiftLeft<16>(bits));
@@ -21,7 +21,7 @@ HWY_INLINE V decode(D d, const bfloat16* q) {
 
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V decode(D d, const half* q) {
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON
+#if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2) || HWY_ARCH_ARM_A64
   const hn::Rebind<hwy::float16_t, D> d16;
   return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(q)));
 #else
@@ -93,15 +93,20 @@ HWY_INLINE void pool_columns(D d, const TableView& table, const BagRun& run, int
   const auto at = [&](size_t v) HWY_ATTR {
     return column + (v + 1 < Vectors ? static_cast<int64_t>(v) * lanes : columns - lanes);
   };
+  constexpr float lowest = -std::numeric_limits<float>::infinity();
   V pooled[Vectors];
   WARPRANK_UNROLL
   for (size_t v = 0; v < Vectors; ++v)
-    pooled[v] = !run.first ? hn::LoadU(d, y + at(v)) : hn::Set(d, IsMax ? -hwy::HighestValue<float>() : 0.0f);
+    pooled[v] = !run.first ? hn::LoadU(d, y + at(v)) : hn::Set(d, IsMax ? lowest : 0.0f);
 
   for (int64_t k = 0; k < run.count; ++k) {
     const V weight = hn::Set(d, run.weights[k * run.weights_stride]);
-    const auto add = [&](size_t v, V x)
-                         HWY_ATTR { pooled[v] = IsMax ? hn::Max(pooled[v], x) : hn::MulAdd(weight, x, pooled[v]); };
+    const auto add = [&](size_t v, V x) HWY_ATTR {
+      if constexpr (IsMax)
+        pooled[v] = hn::IfThenElse(hn::Or(hn::Gt(x, pooled[v]), hn::IsNaN(x)), x, pooled[v]);
+      else
+        pooled[v] = hn::MulAdd(weight, x, pooled[v]);
+    };
     const int64_t r = run.rows[k];
     if (HWY_LIKELY(r >= 0)) {
       const RowDecoder<Row, D> row(d, table, r);

@@ -7,14 +7,15 @@
 ///     y[b] = pool over the ids i of bag b of  w_i x_i,   x_i = row of ids[i] in the feature's table, decoded
 ///
 /// Accumulates in FP32 in the order of the ids, divisors in double; a mean or sqrtn divides once at the end. With k
-/// elements in the bag, |y - exact| <= (k + 3) u sum_i |w_i x_i| / divisor, u = 2^-24, for I8 rows with
-/// |scale q| + |offset| in place of |x|. A bag that is empty, of padding alone, or whose weights make a divisor of 0
-/// gives zeros. A bag's bits depend on nothing but the bag.
+/// elements in the bag, |y - exact| <= (k + 5) u sum_i |w_i x_i| / |divisor|, u = 2^-24, where |scale q| + |offset|
+/// stands for |x| of I8 rows; a maximum errs by 2 u of it, and is NaN where an element is. A bag that is empty, of
+/// padding alone, or whose weights make a divisor of 0 gives zeros. A bag's bits depend on nothing but the bag.
 
 #include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "warprank/core/dtype.hpp"

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// embedding_bag against the machine's own limit, the rate of independent random cache lines: 80 FP16 tables with rows
+// of 8 to 32 elements, 4 GB in all, bags of 1 to 50 ids; 40 features of the user (one bag a request) and 40 of its 100
+// items. Both run in turns over the same memory and their fastest turns are compared.
+//
+//     random_line_fraction = (cache lines that the rows lie in) x (fastest time of a random line) / (fastest time)
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "warprank/core/buffer.hpp"
+#include "warprank/core/prefetch.hpp"
+#include "warprank/ops/host/embedding_bag.hpp"
+
+namespace {
+
+using namespace warprank;
+using host_ops::BagFeature;
+
+constexpr int64_t num_features = 80, num_items = 100, max_bag = 50, num_requests = 16;
+constexpr int64_t line = 64, total_bytes = int64_t{4} << 30, table_bytes = total_bytes / num_features / line * line;
+
+const Buffer<unsigned char>& memory() {
+  static const Buffer<unsigned char> buffer = [] {
+    Buffer<unsigned char> b(total_bytes);
+    std::memset(b.data(), 0x11, static_cast<size_t>(b.size()));  // small FP16 numbers
+    return b;
+  }();
+  return buffer;
+}
+
+template <class Body>
+double seconds(Body&& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Reads `count` random lines, each asked for Distance reads before.
+template <int64_t Distance>
+void read_random_lines(int64_t count, uint64_t& state) {
+  constexpr uint64_t num_lines = total_bytes / line;
+  static_assert((num_lines & (num_lines - 1)) == 0);
+  const unsigned char* const base = memory().data();
+  const unsigned char* ahead[Distance];
+  const auto fetch_next = [&] {
+    state = state * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX generator; its high bits are good
+    const unsigned char* address = base + (state >> 38) % num_lines * line;
+    prefetch(address);
+    return address;
+  };
+  for (auto& address : ahead) address = fetch_next();
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < count; i += Distance)
+    for (auto& address : ahead) {
+      sum += *reinterpret_cast<const uint64_t*>(address);
+      address = fetch_next();
+    }
+  benchmark::DoNotOptimize(sum);
+}
+
+double seconds_of_random_lines(int64_t count, uint64_t& state) {
+  return std::min({seconds([&] { read_random_lines<32>(count, state); }),
+                   seconds([&] { read_random_lines<64>(count, state); }),
+                   seconds([&] { read_random_lines<128>(count, state); })});
+}
+
+/// The features of requests that are served together.
+struct Call {
+  std::vector<std::vector<int64_t>> ids{num_features}, offsets{num_features};
+  std::vector<BagFeature> features;
+
+  int64_t num_ids = 0;
+  int64_t row_lines = 0;  // cache lines in which the rows of the ids lie
+};
+
+int64_t lines_of_row(const TableView& table, int64_t row) {
+  const auto begin = static_cast<int64_t>(reinterpret_cast<uintptr_t>(table.row(row)));
+  return (begin + table.row_bytes() - 1) / line - begin / line + 1;
+}
+
+Call make_call(std::mt19937_64& random, Matrix<float> user, Matrix<float> item) {
+  Call call;
+  int64_t user_column = 0, item_column = 0;
+  for (int64_t f = 0; f < num_features; ++f) {
+    const int64_t dim = 8 + 24 * (f / 2) / (num_features / 2 - 1);
+    const bool of_user = f % 2 == 0;
+    BagFeature feature;
+    feature.table = {DType::f16, memory().data() + f * table_bytes, table_bytes / (2 * dim), dim, 2 * dim};
+    feature.pooling = Pooling::mean;
+    int64_t& column = of_user ? user_column : item_column;
+    feature.y = (of_user ? user : item).columns(column, dim);
+    column += dim;
+    std::vector<int64_t>&ids = call.ids[f], &offsets = call.offsets[f];
+    offsets.push_back(0);
+    for (int64_t b = 0; b < feature.y.rows; ++b) {
+      const int64_t size = 1 + static_cast<int64_t>(random() % max_bag);
+      for (int64_t i = 0; i < size; ++i)
+        ids.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(feature.table.num_rows)));
+      offsets.push_back(static_cast<int64_t>(ids.size()));
+    }
+    for (const int64_t id : ids) call.row_lines += lines_of_row(feature.table, id);
+    call.num_ids += static_cast<int64_t>(ids.size());
+    feature.ids = ids;
+    feature.bags = {offsets.data(), feature.y.rows};
+    call.features.push_back(feature);
+  }
+  return call;
+}
+
+void embedding_bag(benchmark::State& state) {
+  const int64_t merged = state.range(0), columns = num_features / 2 * 20;
+  Buffer<float> user_rows(merged * columns), item_rows(merged * num_items * columns);
+  const Matrix<float> user(user_rows.data(), merged, columns), item(item_rows.data(), merged * num_items, columns);
+  std::mt19937_64 random(1);
+  std::vector<Call> calls;
+  for (int64_t r = 0; r < num_requests; r += merged) calls.push_back(make_call(random, user, item));
+
+  uint64_t generator = 1;
+  double per_line = std::numeric_limits<double>::infinity(), per_random_line = per_line, per_id = per_line;
+  for (auto _ : state) {
+    double total = 0;
+    for (const Call& call : calls) {
+      const auto lines = static_cast<double>(call.row_lines), ids = static_cast<double>(call.num_ids);
+      per_random_line = std::min(per_random_line, seconds_of_random_lines(call.row_lines, generator) / lines);
+      const double elapsed = seconds([&] { host_ops::embedding_bag(call.features); });
+      per_line = std::min(per_line, elapsed / lines);
+      per_id = std::min(per_id, elapsed / ids);
+      total += elapsed;
+    }
+    state.SetIterationTime(total);
+  }
+  state.counters["ns_per_id"] = per_id * 1e9;
+  state.counters["ns_per_line"] = per_line * 1e9;
+  state.counters["ns_per_random_line"] = per_random_line * 1e9;
+  state.counters["random_line_fraction"] = per_random_line / per_line;
+}
+BENCHMARK(embedding_bag)
+    ->Name("embedding_bag/requests")
+    ->Arg(1)
+    ->Arg(16)
+    ->Iterations(40)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
