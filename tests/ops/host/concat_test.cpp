@@ -41,8 +41,7 @@ TEST(HostConcat, TakesPartsFromSeveralAncestorsBesideItsOwnAxis) {
     AwkwardMatrix y(rows, 46), expected(rows, 46);
     for (int64_t n = 0; n < rows; ++n) {
       float* to = expected.view().row(n);
-      for (const SegmentedInput& part : parts)
-        to = std::copy_n(reference::serving_row(part, n), part.values.cols, to);
+      for (const SegmentedInput& part : parts) to = std::copy_n(reference::serving_row(part, n), part.values.cols, to);
     }
     host_ops::concat(parts, y.view());
     expect_same_bits(expected.view(), y.view());

@@ -29,7 +29,8 @@ TEST(HostFm, MatchesTheSumOverPairsForEveryDim) {
     for (const int64_t dim : {1, 2, 3, 7, 8, 15, 16, 17, 33, 64, 100})
       for (const float scale : {1e-3f, 1.0f, 1e3f})
         for (const int64_t rows : {0, 1, 5}) {
-          const AwkwardMatrix a = AwkwardMatrix(rows, 4 * dim).fill(1, scale), b = AwkwardMatrix(rows, dim).fill(2, scale);
+          const AwkwardMatrix a = AwkwardMatrix(rows, 4 * dim).fill(1, scale),
+                              b = AwkwardMatrix(rows, dim).fill(2, scale);
           check({{a.view()}, {b.view()}}, dim, rows);
         }
   });

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warprank/ops/host/dot.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "reference/dot.hpp"
+#include "support/host_op_testing.hpp"
+
+namespace warprank {
+namespace {
+
+using namespace test_support;
+
+struct Variant {
+  DotOrder order;
+  bool self;
+};
+const std::vector<Variant> variants = {{DotOrder::lower, false},        {DotOrder::lower, true},
+                                       {DotOrder::upper, false},        {DotOrder::upper, true},
+                                       {DotOrder::lower_padded, false}, {DotOrder::lower_padded, true}};
+
+int64_t num_fields_of(const std::vector<SegmentedInput>& inputs, int64_t dim) {
+  int64_t cols = 0;
+  for (const SegmentedInput& input : inputs) cols += input.values.cols;
+  return cols / dim;
+}
+
+/// The result for one variant, whose guards are checked.
+AwkwardMatrix run(const std::vector<SegmentedInput>& inputs, int64_t dim, int64_t rows, Variant variant) {
+  const int64_t num_fields = num_fields_of(inputs, dim);
+  AwkwardMatrix y(rows, host_ops::num_dot_pairs(num_fields, variant.order, variant.self));
+  Workspace workspace(host_ops::dot_workspace(num_fields, dim, variant.order, variant.self));
+  host_ops::dot(inputs, dim, variant.order, variant.self, y.view(), workspace.view());
+  y.expect_guards_untouched();
+  return y;
+}
+
+void check(const std::vector<SegmentedInput>& inputs, int64_t dim, int64_t rows) {
+  for (const Variant& variant : variants) {
+    SCOPED_TRACE(::testing::Message() << "dim " << dim << ", rows " << rows << ", order " << name_of_enum(variant.order)
+                                      << ", self " << variant.self);
+    expect_within(reference::dot(inputs, dim, variant.order, variant.self, rows),
+                  run(inputs, dim, rows, variant).view(), 1);
+  }
+}
+
+TEST(HostDot, MatchesEachPairForEveryNumberOfFields) {
+  for_each_target([] {
+    for (int64_t num_fields = 1; num_fields <= 35; ++num_fields)
+      for (const int64_t dim : {1, 4, 13}) {
+        const AwkwardMatrix x = AwkwardMatrix(2, num_fields * dim).fill(1);
+        check({{x.view()}}, dim, 2);
+      }
+  });
+}
+
+TEST(HostDot, MatchesEachPairForEveryDim) {
+  for_each_target([] {
+    for (const int64_t dim : {1, 2, 3, 5, 8, 16, 31, 128})
+      for (const float scale : {1e-3f, 1.0f, 1e3f})
+        for (const int64_t rows : {0, 1, 4}) {
+          const AwkwardMatrix a = AwkwardMatrix(rows, 3 * dim).fill(1, scale),
+                              b = AwkwardMatrix(rows, dim).fill(2, scale);
+          check({{a.view()}, {b.view()}}, dim, rows);
+        }
+  });
+}
+
+/// Ancestors first, last and between, so that their pairs lie anywhere in the output.
+TEST(HostDot, TakesFieldsFromSeveralAncestors) {
+  for_each_target([] {
+    const OwnedSegments users({0, 7, 0, 1, 42, 0}), sessions({3, 0, 4, 1, 0, 40, 2});
+    const int64_t dim = 6, rows = 50;
+    const AwkwardMatrix user = AwkwardMatrix(6, 9 * dim).fill(1), item = AwkwardMatrix(rows, 2 * dim).fill(2),
+                        other_item = AwkwardMatrix(rows, 11 * dim).fill(3), session = AwkwardMatrix(7, 3 * dim).fill(4);
+    const SegmentedInput from_user{user.view(), users.view()}, from_session{session.view(), sessions.view()};
+    check({from_user, {item.view()}, from_session, {other_item.view()}}, dim, rows);
+    check({{item.view()}, from_session, {other_item.view()}, from_user}, dim, rows);
+    check({from_session, from_user}, dim, rows);
+  });
+}
+
+TEST(HostDot, GivesTheColumnsThatEachLibraryGives) {
+  AwkwardMatrix x(1, 3);  // three fields of one column: every product names its pair
+  x.at(0, 0) = 2, x.at(0, 1) = 3, x.at(0, 2) = 5;
+  const auto columns = [&](Variant variant) {
+    const AwkwardMatrix y = run({{x.view()}}, 1, 1, variant);
+    return std::vector<float>(y.view().row(0), y.view().row(0) + y.view().cols);
+  };
+  for_each_target([&] {
+    EXPECT_EQ(columns({DotOrder::lower, false}), (std::vector<float>{6, 10, 15}));
+    EXPECT_EQ(columns({DotOrder::lower, true}), (std::vector<float>{4, 6, 9, 10, 15, 25}));
+    EXPECT_EQ(columns({DotOrder::upper, false}), (std::vector<float>{6, 10, 15}));
+    EXPECT_EQ(columns({DotOrder::upper, true}), (std::vector<float>{4, 6, 10, 9, 15, 25}));
+    EXPECT_EQ(columns({DotOrder::lower_padded, false}), (std::vector<float>{6, 10, 15, 0}));
+  });
+}
+
+TEST(HostDot, OrdersFourFieldsDifferentlyInTheTwoTriangles) {
+  AwkwardMatrix x(1, 4);
+  x.at(0, 0) = 2, x.at(0, 1) = 3, x.at(0, 2) = 5, x.at(0, 3) = 7;
+  const std::vector<float> lower = {6, 10, 15, 14, 21, 35}, upper = {6, 10, 14, 15, 21, 35};
+  for_each_target([&] {
+    for (size_t p = 0; p < 6; ++p) {
+      EXPECT_EQ(run({{x.view()}}, 1, 1, {DotOrder::lower, false}).at(0, static_cast<int64_t>(p)), lower[p]);
+      EXPECT_EQ(run({{x.view()}}, 1, 1, {DotOrder::upper, false}).at(0, static_cast<int64_t>(p)), upper[p]);
+    }
+  });
+}
+
+TEST(HostDot, GivesAPairTheSameBitsAloneAmongOthersAndOnAnAncestor) {
+  for_each_target([] {
+    const OwnedSegments users({2, 0, 6}), alone({1});
+    const int64_t dim = 24, rows = 8;
+    const AwkwardMatrix user = AwkwardMatrix(3, 3 * dim).fill(1), item = AwkwardMatrix(rows, 20 * dim).fill(2);
+    const SegmentedInput on_users{user.view(), users.view()};
+    const AwkwardMatrix together = run({on_users, {item.view()}}, dim, rows, variants[1]);
+    for (int64_t n = 0; n < rows; ++n) {
+      const Matrix<const float> user_row = user.view().row_range(on_users.row_serving(n), 1);
+      const Matrix<const float> item_row = item.view().row_range(n, 1);
+      const auto one = together.view().row_range(n, 1);
+      expect_same_bits(one, run({{user_row, alone.view()}, {item_row}}, dim, 1, variants[1]).view());
+      expect_same_bits(one, run({{user_row}, {item_row}}, dim, 1, variants[1]).view());
+    }
+  });
+}
+
+TEST(HostDot, PassesOnNaNToThePairsOfItsFieldOnly) {
+  for_each_target([] {
+    AwkwardMatrix x = AwkwardMatrix(2, 12).fill(1);
+    x.at(0, 4) = NAN;  // field 1 of row 0
+    const AwkwardMatrix y = run({{x.view()}}, 4, 2, {DotOrder::lower, false});
+    EXPECT_TRUE(std::isnan(y.view().row(0)[0]));
+    EXPECT_FALSE(std::isnan(y.view().row(0)[1]));
+    EXPECT_TRUE(std::isnan(y.view().row(0)[2]));
+    for (int64_t p = 0; p < 3; ++p) EXPECT_FALSE(std::isnan(y.view().row(1)[p]));
+  });
+}
+
+}  // namespace
+}  // namespace warprank
