@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "warprank/model/builder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "warprank/model/parameters.hpp"
+
+namespace warprank {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// The problems of a model that must be wrong.
+std::vector<Problem> problems_of(const ModelFunction& model) {
+  try {
+    build(model);
+  } catch (const invalid_argument& error) {
+    return error.problems();
+  }
+  ADD_FAILURE() << "the model was accepted";
+  return {};
+}
+
+/// The one problem of what `mistake` does with a user and an item axis and a tensor of four columns on each.
+std::string problem_of(const std::function<void(Builder&, Axis user, Axis item, Tensor u, Tensor i)>& mistake) {
+  const auto problems = problems_of([&](Builder& b) -> Outputs {
+    const auto user = b.axis("user"), item = b.axis("item", user);
+    const auto u = b.dense("u", user, 4), i = b.dense("i", item, 4);
+    mistake(b, user, item, u, i);
+    return {{"out", i}};
+  });
+  EXPECT_EQ(problems.size(), 1u);
+  return problems.empty() ? "" : problems[0].to_string();
+}
+
+TEST(Builder, NamesBothTensorsAndTheLineWhenAxesAreMixedWithoutExpand) {
+  const int line = __LINE__ + 1;
+  const std::string problem = problem_of([](Builder& b, Axis, Axis, Tensor u, Tensor i) { b.concat({u, i}); });
+  EXPECT_THAT(problem, AllOf(HasSubstr("builder_test.cpp:" + std::to_string(line)), HasSubstr("'u' [user, 4]"),
+                             HasSubstr("'i' [item, 4]"), HasSubstr("use expand(u, item)")));
+}
+
+TEST(Builder, KnowsTheLineOfAnOperator) {
+  const int line = __LINE__ + 1;
+  const std::string problem = problem_of([](Builder&, Axis, Axis, Tensor u, Tensor i) { u* i; });
+  EXPECT_THAT(problem, HasSubstr("builder_test.cpp:" + std::to_string(line)));
+}
+
+TEST(Builder, ReportsEveryMistakeOnceAndNothingThatFollowsFromIt) {
+  const auto problems = problems_of([](Builder& b) -> Outputs {
+    const auto user = b.axis("user"), item = b.axis("item", user);
+    const auto u = b.dense("u", user, 4), i = b.dense("i", item, 4);
+    const auto mixed = b.concat({u, i});
+    const auto from_mixed = b.mlp("tower", mixed, {8, 1});
+    b.linear("nothing", i, 0);
+    b.table("no_dim", {});
+    return {{"a", from_mixed}, {"a", i}};
+  });
+  EXPECT_EQ(problems.size(), 4u);
+}
+
+TEST(Builder, RefusesWhatDoesNotFit) {
+  using B = Builder&;
+  const auto expect = [](const std::string& text, const std::function<void(B, Axis, Axis, Tensor, Tensor)>& mistake) {
+    SCOPED_TRACE(text);
+    EXPECT_THAT(problem_of(mistake), HasSubstr(text));
+  };
+  expect("an axis nested in another", [](B b, Axis, Axis, Tensor, Tensor) { b.axis("second"); });
+  expect("a name not used before", [](B b, Axis user, Axis, Tensor, Tensor) { b.axis("item", user); });
+  expect("a name not used before", [](B b, Axis, Axis item, Tensor, Tensor) { b.dense("u", item, 1); });
+  expect("an axis of this model", [](B b, Axis, Axis, Tensor, Tensor) { b.ids("id", Axis{}); });
+  expect("a width of 1 or more", [](B b, Axis, Axis item, Tensor, Tensor) { b.dense("x", item, 0); });
+  expect("an axis nested in 'item'", [](B b, Axis user, Axis, Tensor, Tensor i) { b.expand(i, user); });
+  expect("a non-empty range inside 4 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.slice(i, 2, 5); });
+  expect("a non-empty range inside 4 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.slice(i, 2, 2); });
+  expect("1 to 3 hidden layers", [](B b, Axis user, Axis, Tensor, Tensor i) {
+    b.din_attention("a", i, b.dense("k", b.axis("h", user), 4), {{}});
+  });
+  expect("query and history of one width",
+         [](B b, Axis user, Axis, Tensor, Tensor i) { b.din_attention("a", i, b.dense("k", b.axis("h", user), 3)); });
+  expect("a history nested in an axis",
+         [](B b, Axis, Axis item, Tensor u, Tensor) { b.din_attention("a", u, b.dense("k", b.axis("h", item), 4)); });
+  expect("widths that divide into heads", [](B b, Axis user, Axis, Tensor, Tensor) {
+    b.self_attention("a", b.dense("k", b.axis("h", user), 4), {.heads = 3});
+  });
+  expect("self-attention over a nested axis", [](B b, Axis, Axis, Tensor u, Tensor) { b.self_attention("a", u); });
+  expect("fields of 3 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.fm({i, i}, 3); });
+  expect("two fields or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.dot({i}, 4); });
+  expect("one logit per expert", [](B b, Axis, Axis, Tensor, Tensor i) { b.mix(i, b.gate("g", i, 3)); });
+  expect("inputs of one width", [](B b, Axis, Axis, Tensor, Tensor i) { i + b.slice(i, 0, 3); });
+  expect("sum, mean, sqrtn or max", [](B b, Axis, Axis, Tensor, Tensor i) { b.reduce(i, Pooling::none); });
+  expect("a tensor on a nested axis", [](B b, Axis, Axis, Tensor u, Tensor) { b.pool(u, mean); });
+  expect("pooled onto its parent",
+         [](B b, Axis user, Axis, Tensor, Tensor) { b.embed_bag(b.ids("id", user), b.table("t", {.dim = 2}), mean); });
+  expect("no weights with max pooling", [](B b, Axis, Axis item, Tensor, Tensor) {
+    b.embed_bag(b.ids("id", item), b.table("t", {.dim = 2}), maximum, b.dense("w", item, 1));
+  });
+  expect("weights of 1 column on axis 'item'", [](B b, Axis, Axis item, Tensor u, Tensor) {
+    b.embed_bag(b.ids("id", item), b.table("t", {.dim = 2}), mean, u);
+  });
+  expect("a name for its weights", [](B b, Axis, Axis, Tensor, Tensor i) { b.activate(i, dice); });
+  expect("one layer or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.mlp("m", i, {}); });
+  expect("one expert and one layer or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.experts("e", i, 0, {4}); });
+  expect("one task and one level or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.ple("p", i, {}); });
+  expect("scene ids on the axis of x or above it",
+         [](B b, Axis, Axis item, Tensor u, Tensor) { b.scene_experts("s", u, b.ids("scene", item), 2, {4}); });
+  expect("the name of a function", [](B b, Axis, Axis item, Tensor, Tensor i) { b.custom("", {i}, item, 1); });
+  expect("inputs on axis 'user' or above", [](B b, Axis user, Axis, Tensor, Tensor i) { b.custom("f", {i}, user, 1); });
+  expect("at most 16777216 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.linear("l", i, int64_t{1} << 40); });
+  expect("a name not used before", [](B b, Axis, Axis, Tensor, Tensor i) { b.label("u", i); });
+}
+
+TEST(Builder, RefusesATensorOfAnotherBuilder) {
+  Builder other;
+  const auto foreign = other.dense("x", other.axis("user"), 4);
+  EXPECT_THAT(problem_of([&](Builder& b, Axis, Axis, Tensor, Tensor) { b.softmax(foreign); }),
+              HasSubstr("tensors of this Builder"));
+}
+
+TEST(Builder, ReportsParametersThatShareANameButNotAShape) {
+  const Graph graph = build([](Builder& b) -> Outputs {
+    const auto x = b.dense("x", b.axis("user"), 4);
+    return {{"a", b.linear("same", x, 2)}, {"b", b.linear("same", x, 3)}};
+  });
+  Problems problems;
+  parameters_of(graph, problems);
+  ASSERT_EQ(problems.list().size(), 2u);  // weight and bias
+  EXPECT_THAT(problems.list()[0].to_string(),
+              AllOf(HasSubstr("same.weight"), HasSubstr("[2, 4]"), HasSubstr("[3, 4]")));
+}
+
+TEST(Builder, NamesParametersAfterTheirLayers) {
+  const Graph graph = build([](Builder& b) -> Outputs {
+    const auto user = b.axis("user"), item = b.axis("item", user), history = b.axis("history", user);
+    const auto x = b.dense("x", item, 4), k = b.dense("k", history, 4);
+    const auto e = b.mix(b.experts("mmoe", x, 3, {8, 4}, prelu), b.gate("gate", x, 3));
+    const auto a = b.din_attention("attention", x, k, {{5}});
+    const auto c = b.cross("cross", x, {.layers = 1, .rank = 2});
+    const auto m = b.mlp("mlp", b.concat({e, a, c}), {6, 1}, dice, {.batch_norm = true});
+    return {{"out", m}, {"wide", b.wide("wide", {x})}, {"norm", b.layer_norm("norm", x)}};
+  });
+  Problems problems;
+  std::vector<std::string> lines;
+  for (const Parameter& p : parameters_of(graph, problems)) lines.push_back(p.name + " " + to_string(p.shape));
+  EXPECT_THAT(lines,
+              testing::UnorderedElementsAre(
+                  "mmoe.0.weight [3, 8, 4]", "mmoe.0.bias [3, 8]", "mmoe.0.prelu.alpha [3, 8]",
+                  "mmoe.1.weight [3, 4, 8]", "mmoe.1.bias [3, 4]", "mmoe.1.prelu.alpha [3, 4]", "gate.weight [3, 4]",
+                  "gate.bias [3]", "attention.0.weight [5, 16]", "attention.0.bias [5]", "attention.0.dice.alpha [5]",
+                  "attention.0.dice.running_mean [5]", "attention.0.dice.running_var [5]", "attention.1.weight [1, 5]",
+                  "attention.1.bias [1]", "cross.0.v.weight [2, 4]", "cross.0.w.weight [4, 2]", "cross.0.w.bias [4]",
+                  "mlp.0.weight [6, 12]", "mlp.0.bias [6]", "mlp.0.norm.running_mean [6]", "mlp.0.norm.running_var [6]",
+                  "mlp.0.norm.weight [6]", "mlp.0.norm.bias [6]", "mlp.0.dice.alpha [6]", "mlp.0.dice.running_mean [6]",
+                  "mlp.0.dice.running_var [6]", "mlp.1.weight [1, 6]", "mlp.1.bias [1]", "wide.bias [1]",
+                  "norm.weight [4]", "norm.bias [4]"));
+}
+
+}  // namespace
+}  // namespace warprank

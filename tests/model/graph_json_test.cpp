@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "warprank/graph_json.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <string>
+
+#include "support/random_model.hpp"
+
+namespace warprank {
+namespace {
+
+using testing::HasSubstr;
+
+Graph small_graph() {
+  return build([](Builder& b) -> Outputs {
+    const auto x = b.dense("x", b.axis("user"), 4);
+    return {{"out", b.mlp("tower", x, {3, 1}, dice) * 0.1f}};
+  });
+}
+
+TEST(GraphJson, RoundTripIsExact) {
+  for (uint32_t seed = 0; seed < 30; ++seed) {
+    const std::string text = to_json(build(test_support::RandomModel(seed)));
+    EXPECT_EQ(to_json(graph_from_json(text)), text) << "seed " << seed;
+  }
+}
+
+TEST(GraphJson, KeepsEveryBitOfAFloat) {
+  Graph graph = small_graph();
+  for (const float value : {0.1f, 1e-45f, -0.0f, std::numeric_limits<float>::max(), INFINITY, -INFINITY, NAN}) {
+    auto& program = std::get<ElementwiseOp>(graph.nodes.back().op).program;
+    program.constants = {value};
+    const Graph read = graph_from_json(to_json(graph));
+    EXPECT_TRUE(std::get<ElementwiseOp>(read.nodes.back().op).program == program) << value;
+  }
+}
+
+TEST(GraphJson, SavesToAndLoadsFromAFile) {
+  const std::string path = testing::TempDir() + "/graph.json";
+  save_graph(small_graph(), path);
+  EXPECT_EQ(to_json(load_graph(path)), to_json(small_graph()));
+  std::remove(path.c_str());
+  EXPECT_THROW(load_graph(path), invalid_argument);
+  EXPECT_THROW(save_graph(small_graph(), "/nonexistent/graph.json"), invalid_argument);
+}
+
+/// The message for `text` with the first `from` replaced by `to`.
+std::string message_for(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  if (at == std::string::npos) {
+    ADD_FAILURE() << from << " is not in the JSON";
+    return "";
+  }
+  text.replace(at, from.size(), to);
+  try {
+    graph_from_json(text, "model.json");
+  } catch (const invalid_argument& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted: " << to;
+  return "";
+}
+
+TEST(GraphJson, SaysWhereAHostileFileIsWrong) {
+  const std::string text = to_json(small_graph());
+  const auto expect = [&](const std::string& from, const std::string& to, const std::string& message) {
+    SCOPED_TRACE(from + " -> " + to);
+    EXPECT_THAT(message_for(text, from, to), HasSubstr(message));
+  };
+  expect("{", "[", "JSON");
+  expect("warprank.graph", "other.graph", "expected format \"warprank.graph\"");
+  expect("\"version\": 1", "\"version\": 2", "expected version 1, got 2");
+  expect("\"version\": 1", "\"version\": 1e300", "64-bit integer");
+  expect("\"version\": 1", "\"version\": 1, \"more\": 0", "no other members, got \"more\"");
+  expect("\"axes\"", "\"axis\"", "a member \"axes\"");
+  expect("\"parent\": -1", "\"parent\": 0", "no parent");
+  expect("\"keep_last\": 0", "\"keep_last\": -1", "keep_last of 0 or more");
+  expect("\"width\": 4", "\"width\": \"4\"", "model.json.dense[0].width: expected a 64-bit integer");
+  expect("\"width\": 4", "\"width\": 5", "axis 0, width 5");
+  expect("\"op\": \"linear\"", "\"op\": \"convolution\"", "an op of the model language, got \"convolution\"");
+  expect("\"input\": 0", "\"input\": 7", "a dense input of the graph");
+  expect("\"kind\": \"identity\"", "\"kind\": \"magic\"", "one of identity, relu");
+  expect("\"groups\": 1", "\"groups\": 1000000000000", "1 or more groups");
+  expect("\"groups\": 1", "\"groups\": 0", "1 or more groups");
+  expect("\"inputs\": [\n    0", "\"inputs\": [\n    9", "inputs that come before the node");
+  expect("\"inputs\": [\n    0", "\"inputs\": [\n    -2", "inputs that come before the node");
+  expect("\"scene\": -1", "\"scene\": 3", "an ids input of the graph");
+  expect("\"row_bias\": false", "\"row_bias\": true", "2 inputs");
+  expect("\"columns\": []", "\"columns\": [{\"begin\": 0, \"end\": 9}]", "column ranges inside");
+  expect("\"outputs\": [\n  {\n   \"name\": \"out\",\n   \"node\": ",
+         "\"outputs\": [\n  {\n   \"name\": \"out\",\n   \"node\": 9", "a node of the graph");
+}
+
+TEST(GraphJson, RefusesEveryTruncation) {
+  const std::string text = to_json(small_graph());
+  for (size_t length = 0; length + 1 < text.size(); length += 7)
+    EXPECT_THROW(graph_from_json(text.substr(0, length)), invalid_argument) << length;
+}
+
+}  // namespace
+}  // namespace warprank
