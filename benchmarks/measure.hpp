@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Fair measurement on a noisy machine: what is compared runs in turns within one benchmark, and its minimum counts.
+/// Fair measurement on a noisy machine: what is compared runs in turns within one benchmark, in processor time of the
+/// calling thread (which other processes do not take), and its minimum counts.
 
 #include <benchmark/benchmark.h>
+#include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <limits>
+#include <random>
+#include <vector>
 
 #include "warprank/ops/host/simd.hpp"
 
@@ -21,8 +24,20 @@ HWY_EXPORT(fma_flops);
 
 namespace warprank::bench {
 
-inline double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+/// Uniform in [-scale, scale].
+inline std::vector<float> random_values(int64_t size, uint32_t seed, float scale = 1) {
+  std::mt19937 engine(seed);
+  std::uniform_real_distribution<float> distribution(-scale, scale);
+  std::vector<float> values(static_cast<size_t>(size));
+  for (float& value : values) value = distribution(engine);
+  return values;
+}
+
+/// Processor time of the calling thread.
+inline double thread_seconds() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 /// The shortest time of one call, over samples of many calls.
@@ -30,9 +45,9 @@ class Minimum {
  public:
   template <class Function>
   double sample(Function&& function, int64_t calls) {
-    const double start = seconds();
+    const double start = thread_seconds();
     for (int64_t i = 0; i < calls; ++i) function();
-    const double elapsed = seconds() - start;
+    const double elapsed = thread_seconds() - start;
     best_ = std::min(best_, elapsed / static_cast<double>(calls));
     return elapsed;
   }

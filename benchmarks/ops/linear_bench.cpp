@@ -12,15 +12,9 @@
 namespace warprank {
 namespace {
 
-constexpr double sample_seconds = 1e-3;
+using bench::random_values;
 
-std::vector<float> random_values(int64_t size, uint32_t seed) {
-  std::mt19937 engine(seed);
-  std::uniform_real_distribution<float> distribution(-1, 1);
-  std::vector<float> values(static_cast<size_t>(size));
-  for (float& value : values) value = distribution(engine);
-  return values;
-}
+constexpr double sample_seconds = 1e-3;
 
 host_ops::PackedLinear random_layer(int64_t in, int64_t out, Activation activation) {
   return {random_values(in * out, 1), random_values(out, 2), in, out, 1, {activation, {}, {}, {}}};

@@ -9,15 +9,15 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Panels of four vectors reach 92 to 97 % of the FMA peak on AVX2 and AVX-512. On AVX-512 14 rows x 2 vectors are as
 // good until rows of x share a cache set (82 % at 1,024 columns), and slower for one row, where chains are few.
 inline constexpr int panel_vectors = 4;
-// As many rows as leave registers for a row of the panel and an element of x.
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
+// Of 32 or 16 vector registers, all but one hold sums and elements of x.
+#if HWY_MAX_BYTES == 64 || HWY_ARCH_ARM
 inline constexpr int tile_rows = 6;
 #else
 inline constexpr int tile_rows = 3;
 #endif
 
 // A part of a panel this deep stays in the second-level cache while a block of rows passes it, whose sums wait for the
-// next part on the stack.
+// next part on the stack (18 KB).
 inline constexpr int64_t max_depth = 1024, block_tiles = 72 / tile_rows;
 
 /// The micro-kernel: acc[r][v] += sum_k x[r * x_stride + k] * panel[k][v], k ascending, in FP32.
@@ -31,7 +31,7 @@ HWY_INLINE void multiply_panel(D d, const float* x, int64_t x_stride, int64_t de
     V elements[Rows];
     WARPRANK_UNROLL
     for (int r = 0; r < Rows; ++r) elements[r] = hn::Set(d, x[r * x_stride + k]);
-    // One vector of weights at a time, so that 12 sums, 3 elements and it fit the 16 registers of AVX2.
+    // One vector of weights at a time: 12 sums, 3 elements and it are the 16 registers of AVX2.
     WARPRANK_UNROLL
     for (int v = 0; v < Vectors; ++v) {
       const V weights = hn::Load(d, panel + (k * Vectors + v) * lanes);
@@ -106,45 +106,50 @@ class RowBias {
   int64_t segment_ = 0;
 };
 
-/// f, multiply and residual for outputs [first, first + count) of rows [row, row + rows), whose sums are z [rows, .].
-inline void finish_tile(const LinearGroup& group, const float* z, int64_t z_stride, int64_t row, int64_t rows,
-                        int64_t first, int64_t count, Matrix<float> y, const LinearInputs& inputs) {
+/// f, multiply and residual for outputs [first, first + count) of the rows, whose sums are z [rows, .].
+inline void finish_tile(const LinearGroup& group, const float* z, int64_t z_stride, int64_t first, int64_t count,
+                        Matrix<float> y, Matrix<const float> multiply, Matrix<const float> residual) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t r = 0; r < rows; ++r)
+  for (int64_t r = 0; r < y.rows; ++r)
     for (int64_t c = 0; c < count; c += lanes) {
       const size_t used = static_cast<size_t>(std::min(lanes, count - c));
       const int64_t output = first + c;
-      auto v =
-          apply_activation(d, group.activation, output, static_cast<size_t>(lanes), hn::Load(d, z + r * z_stride + c));
-      if (inputs.multiply.data != nullptr) v = hn::Mul(v, load_first(d, inputs.multiply.row(row + r) + output, used));
-      if (inputs.residual.data != nullptr) v = hn::Add(v, load_first(d, inputs.residual.row(row + r) + output, used));
-      store_first(v, d, y.row(row + r) + output, used);
+      auto v = hn::Load(d, z + r * z_stride + c);
+      v = apply_activation(d, group.activation, output, static_cast<size_t>(lanes), v);
+      if (multiply.data != nullptr) v = hn::Mul(v, load_first(d, multiply.row(r) + output, used));
+      if (residual.data != nullptr) v = hn::Add(v, load_first(d, residual.row(r) + output, used));
+      store_first(v, d, y.row(r) + output, used);
     }
 }
 
-/// The panel of outputs from `first` for a block of rows, which are tiles [begin, end) of num_tiles.
-inline void run_block(const LinearGroup& group, int64_t first, int64_t begin, int64_t end, int64_t num_tiles,
-                      Matrix<const float> x, Matrix<float> y, const LinearInputs& inputs,
-                      const float* const* row_bias) {
+inline Matrix<const float> rows_of(Matrix<const float> matrix, int64_t begin, int64_t count) {
+  return matrix.data == nullptr ? matrix : matrix.row_range(begin, count);
+}
+
+/// The panel of outputs from `first` for one block of rows; row_bias [rows], or null.
+inline void run_block(const LinearGroup& group, int64_t first, Matrix<const float> x, Matrix<float> y,
+                      const float* const* row_bias, Matrix<const float> multiply, Matrix<const float> residual) {
   constexpr int64_t lanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
   constexpr int64_t width = panel_vectors * lanes;
   const int64_t vectors = std::min<int64_t>(panel_vectors, (group.padded_out - first) / lanes);
   const int64_t count = std::min(vectors * lanes, group.out - first);
   const ActivationKind kind = group.activation.spec.kind;
   const bool is_relu = kind == ActivationKind::relu, is_whole = count == vectors * lanes;
-  const bool needs_finish = !is_whole || !(is_relu || kind == ActivationKind::identity) ||
-                            inputs.multiply.data != nullptr || inputs.residual.data != nullptr;
+  const bool needs_finish = !is_whole || !(is_relu || kind == ActivationKind::identity) || multiply.data != nullptr ||
+                            residual.data != nullptr;
   const float zeros[width] = {}, *start[tile_rows];
   HWY_ALIGN float sums[block_tiles * tile_rows][width];
 
+  // Tiles of nearly even height, for instance 4 and 3 rows rather than 6 and 1.
+  const int64_t num_tiles = (x.rows + tile_rows - 1) / tile_rows;
   const int64_t num_parts = (group.in + max_depth - 1) / max_depth;
   for (int64_t part = 0; part < num_parts; ++part) {
     const int64_t k = group.in * part / num_parts, depth = group.in * (part + 1) / num_parts - k;
-    const bool is_first = part == 0, is_last = part + 1 == num_parts;
-    for (int64_t t = begin; t < end; ++t) {
+    const bool is_first = part == 0, is_last = part + 1 == num_parts, to_y = is_last && !needs_finish;
+    for (int64_t t = 0; t < num_tiles; ++t) {
       const int64_t row = x.rows * t / num_tiles, rows = x.rows * (t + 1) / num_tiles - row;
-      float(*z)[width] = sums + (t - begin) * tile_rows;
+      float(*z)[width] = sums + row;
       for (int64_t r = 0; r < rows; ++r) {
         start[r] = z[r];
         if (!is_first || row_bias == nullptr) continue;
@@ -154,31 +159,31 @@ inline void run_block(const LinearGroup& group, int64_t first, int64_t begin, in
         else
           std::copy_n(bias, count, z[r]);  // since a whole vector of it may not be read
       }
-      const bool to_y = is_last && !needs_finish;
       const RunTile run = choose_tile(rows, vectors, std::make_integer_sequence<int, panel_vectors * tile_rows>());
       run({x.row(row) + k, x.stride, depth, group.weight + first * group.in + k * vectors * lanes,
            is_first ? group.bias + first : zeros, is_first && row_bias == nullptr ? nullptr : start,
            is_last && is_relu ? 0.0f : -std::numeric_limits<float>::infinity(), to_y ? y.row(row) + first : z[0],
            to_y ? y.stride : width});
-      if (is_last && needs_finish) finish_tile(group, z[0], width, row, rows, first, count, y, inputs);
+      if (is_last && needs_finish)
+        finish_tile(group, z[0], width, first, count, y.row_range(row, rows), rows_of(multiply, row, rows),
+                    rows_of(residual, row, rows));
     }
   }
 }
 
 inline void run_panels(const LinearGroup& group, Matrix<const float> x, Matrix<float> y, const LinearInputs& inputs) {
   constexpr int64_t width = panel_vectors * static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
-  // Tiles of nearly even height, for instance 4 and 3 rows rather than 6 and 1; blocks of nearly as many tiles.
-  const int64_t num_tiles = (x.rows + tile_rows - 1) / tile_rows;
-  const int64_t num_blocks = (num_tiles + block_tiles - 1) / block_tiles;
+  constexpr int64_t max_rows = block_tiles * tile_rows;
+  const int64_t num_blocks = (x.rows + max_rows - 1) / max_rows;
   RowBias bias_of(inputs);
-  const float* row_bias[block_tiles * tile_rows];
+  const float* row_bias[max_rows];
   for (int64_t block = 0; block < num_blocks; ++block) {
-    const int64_t begin = num_tiles * block / num_blocks, end = num_tiles * (block + 1) / num_blocks;
-    const int64_t row = x.rows * begin / num_tiles, rows = x.rows * end / num_tiles - row;
+    const int64_t row = x.rows * block / num_blocks, rows = x.rows * (block + 1) / num_blocks - row;
     if (bias_of.exists())
       for (int64_t r = 0; r < rows; ++r) row_bias[r] = bias_of.of(row + r);
     for (int64_t first = 0; first < group.out; first += width)
-      run_block(group, first, begin, end, num_tiles, x, y, inputs, bias_of.exists() ? row_bias - row : nullptr);
+      run_block(group, first, x.row_range(row, rows), y.row_range(row, rows), bias_of.exists() ? row_bias : nullptr,
+                rows_of(inputs.multiply, row, rows), rows_of(inputs.residual, row, rows));
   }
 }
 
