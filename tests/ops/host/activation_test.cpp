@@ -62,7 +62,7 @@ TEST(Activation, IsWithinItsStatedErrorForFloatsOfEverySize) {
     test::for_each_target([&] {
       const std::vector<float> y = activate(learned.with(spec), x);
       for (size_t i = 0; i < x.size(); ++i) {
-        const double limit = u * expected[i].error + std::ldexp(1.0, -140);
+        const double limit = u * expected[i].error + std::ldexp(1.0, -118);
         const double error = std::abs(y[i] - expected[i].value);
         ASSERT_LE(error, limit) << "x = " << x[i] << ", y = " << y[i] << ", exact " << expected[i].value;
       }

@@ -12,9 +12,13 @@ struct ReducedExp {
   hn::Vec<hn::RebindToSigned<D>> q;
   V em1;
 
-  HWY_INLINE ReducedExp(D d, V x) : q(hn::NearestInt(hn::Mul(x, hn::Set(d, 1.44269504088896341f)))) {
+  HWY_INLINE ReducedExp(D d, V x) {
+    // Adding 1.5 * 2^23 rounds to an integer, which is then in the lowest bits: half the instructions of conversions.
+    const hn::RebindToSigned<D> di;
+    const V shift = hn::Set(d, 0x1.8p23f), shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), shift);
+    const V qf = hn::Sub(shifted, shift);
+    q = hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, shift));
     // ln 2 in two parts, the first with so few bits that its product with q is exact.
-    const V qf = hn::ConvertTo(d, q);
     const V r = hn::NegMulAdd(qf, hn::Set(d, -2.12194440054690583e-4f), hn::NegMulAdd(qf, hn::Set(d, 0.693359375f), x));
     // Minimax for exp(r) - 1 = r + r^2 p(r), relative error 2^-31.
     V p = hn::Set(d, 1.9845886261e-4f);
@@ -48,6 +52,16 @@ HWY_INLINE V exp(D d, V x) {
   return hn::Mul(hn::Mul(y, power_of_two(d, half)), power_of_two(d, hn::Sub(e.q, half)));
 }
 
+/// e^x for x <= 0; 0 where it is below 2^-126.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_of_nonpositive(D d, V x) {
+  const V low = hn::Set(d, -87.3365f);
+  const auto vanishes = hn::Lt(x, low);
+  const ReducedExp<D> e(d, hn::IfThenElse(vanishes, low, x));
+  const V power = power_of_two(d, e.q);
+  return hn::IfThenZeroElse(vanishes, hn::MulAdd(power, e.em1, power));
+}
+
 /// e^x - 1 for x <= 0, exact in relation to itself also near 0.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V expm1_of_nonpositive(D d, V x) {
@@ -61,7 +75,7 @@ HWY_INLINE V expm1_of_nonpositive(D d, V x) {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V sigmoid(D d, V x) {
   const V one = hn::Set(d, 1.0f);
-  const V e = exp(d, hn::Neg(hn::Abs(x)));
+  const V e = exp_of_nonpositive(d, hn::Neg(hn::Abs(x)));
   return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
 }
 
