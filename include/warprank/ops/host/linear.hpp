@@ -15,10 +15,11 @@
 /// | multiply | [M, groups * out]       | optional; with residual it makes DCN-v2's x0 * (W x + b) + x    |
 /// | residual | [M, groups * out]       | optional                                                        |
 ///
-/// FP32 throughout. An output is one chain of multiply-adds in the order of k, started from b + row_bias (layers of up
-/// to max_dot_outputs: as many chains as a vector has lanes, added in a fixed order). So a row has the same bits
-/// whatever M, its position and the other rows; other instruction sets may give others. Before f, with u = 2^-24, |y -
-/// exact| <= (in + 2) u (|b| + |row_bias| + sum_k |x_k W_k|).
+/// FP32 throughout. An output is one chain of multiply-adds in the order of k, started from b + row_bias; in layers of
+/// up to max_dot_outputs it is as many chains as a vector has lanes, added in a fixed order. So a row has the same bits
+/// whatever M, its position and the other rows; other instruction sets may give others. Before f, with u = 2^-24:
+///
+///     |y - exact| <= (in + 2) u (|b| + |row_bias| + sum_k |x_k W_k|)
 ///
 /// Rows may be strided and need no alignment. y may be `multiply` or `residual` but must not overlap x or row_bias.
 /// Packing allocates and throws invalid_argument; running does neither.
@@ -52,8 +53,7 @@ inline constexpr int64_t max_dot_outputs = 8;
 
 /// One packed group, as kernels see it. Its outputs are in panels of LinearTarget::panel_width, the last as many whole
 /// vectors as it needs. The panel that starts at output o is weight + o * in, [in, width]; weights and vectors of
-/// outputs that do not exist are 0. With at most max_dot_outputs outputs there are no panels: weight is [out,
-/// padded_in].
+/// outputs that do not exist are 0. Up to max_dot_outputs there are no panels: weight is [out, padded_in].
 struct LinearGroup {
   int64_t in, out;
   int64_t padded_in, padded_out;  ///< rounded up to whole vectors
