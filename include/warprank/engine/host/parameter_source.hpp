@@ -33,11 +33,16 @@ class ParameterSource {
     for (const Parameter& parameter : plan.parameters()) parameters_.emplace(parameter.name, parameter);
   }
 
-  /// A tensor in FP32, row-major, in the layout of its Parameter.
+  /// A tensor in FP32, row-major, in the layout of its Parameter. Throws invalid_argument for NaN and infinity: a
+  /// training that diverged is better met here than in the scores.
   std::vector<float> load(const std::string& name) const {
     const Parameter& parameter = parameters_.at(name);
     std::vector<float> values(static_cast<size_t>(num_elements(parameter.shape).value()));
     weights_.copy_to(parameter, values);
+    for (size_t i = 0; i < values.size(); ++i)
+      if (!std::isfinite(values[i]))
+        throw invalid_argument("weight '" + name + "', element " + std::to_string(i), "a finite number",
+                               std::to_string(values[i]));
     return values;
   }
 

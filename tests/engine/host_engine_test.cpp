@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/random_data.hpp"
+#include "support/random_model.hpp"
+#include "warprank/host.hpp"
+
+namespace {
+std::atomic<int64_t> num_allocations{0};
+}
+
+// Counts what a run allocates.
+void* operator new(size_t size) {
+  ++num_allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void* operator new(size_t size, std::align_val_t alignment) {
+  ++num_allocations;
+  const size_t unit = static_cast<size_t>(alignment);
+  if (void* memory = std::aligned_alloc(unit, (size + unit - 1) / unit * unit)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace warprank {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+template <class Call>
+std::string message_of(Call&& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+std::vector<float> values(Span<const float> span) { return {span.begin(), span.end()}; }
+
+StoredTensor floats(Shape shape, const std::vector<float>& v) { return make_tensor(std::move(shape), v); }
+
+/// score = 2 film + 10 user + context, over a direct table of 3 films and a hashed one of 2 users.
+struct SmallModel {
+  static Outputs describe(Builder& b) {
+    const auto user = b.axis("user"), item = b.axis("item", user);
+    const auto film = b.embed(b.ids("film_id", item), b.table("film", {.dim = 1}));
+    const auto who = b.embed(b.ids("user_id", user, {.default_id = 77}), b.hashed_table("who", {.dim = 1}));
+    const auto context = b.dense("context", item, 1, {.default_value = 0.5f});
+    const auto x = b.concat({film, b.expand(who, item), context});
+    return {{"score", b.linear("head", x, 1)}};
+  }
+  static std::map<std::string, StoredTensor> tables_in_memory() {
+    return {{"film", floats({3, 1}, {1, 2, 3})},
+            {"film.default", floats({1}, {100})},
+            {"who.keys", make_tensor<int64_t>({2}, {77, -1})},
+            {"who.rows", floats({2, 1}, {1, 2})}};
+  }
+
+  Plan plan = compile(describe);
+  Weights weights =
+      Weights::from_tensors({{"head.weight", floats({1, 3}, {2, 10, 1})}, {"head.bias", floats({1}, {0})}});
+  Tables tables = Tables::load(plan, Weights::from_tensors(tables_in_memory()), host());
+  Model model = bind(plan, weights, tables);
+  Context context = model.context();
+  IdsSlot film_id = plan.ids("film_id"), user_id = plan.ids("user_id");
+  DenseSlot dense = plan.dense("context");
+};
+
+TEST(HostEngine, ScoresEveryRequestOfABatch) {
+  SmallModel m;
+  Batch batch = m.plan.batch();
+  const Request a = batch.add_request().ids(m.user_id, {77}).ids(m.film_id, {0, 2}).dense(m.dense, {0.0f, 1.0f});
+  const Request none = batch.add_request().ids(m.user_id, {-1});
+  const Request b = batch.add_request().ids(m.user_id, {-1}).ids(m.film_id, {1}).dense(m.dense, {0.25f});
+  const Scores scores = m.context.run(batch);
+  EXPECT_THAT(values(scores["score"].of(a)), ElementsAre(2 + 10, 6 + 10 + 1));
+  EXPECT_THAT(values(scores["score"].of(b)), ElementsAre(4 + 20 + 0.25f));
+  EXPECT_TRUE(scores.scored(none));
+  EXPECT_TRUE(scores["score"].of(none).empty());
+  EXPECT_EQ(scores["score"].all().rows, 3);
+}
+
+TEST(HostEngine, TakesDeclaredDefaultsAndCountsOddIds) {
+  SmallModel m;
+  Batch batch = m.plan.batch();
+  // -1 is padding in a direct table and a key of its own in a hashed one; 3 and -5 are out of range.
+  const Request r = batch.add_request().ids(m.film_id, {-1, 3, -5, 0});
+  const Request unknown = batch.add_request().ids(m.user_id, {12345}).ids(m.film_id, {1});
+  const Scores scores = m.context.run(batch);
+  EXPECT_THAT(values(scores["score"].of(r)), ElementsAre(10.5f, 210.5f, 210.5f, 12.5f));
+  EXPECT_THAT(values(scores["score"].of(unknown)), ElementsAre(4.5f));
+  m.context.run(batch);
+  for (const FeatureCounters& f : m.context.counters()) {
+    const bool film = f.feature == "embed.film_id";
+    EXPECT_EQ(f.counters.ids, film ? 2 * 5 : 2 * 2) << f.feature;
+    EXPECT_EQ(f.counters.padding, film ? 2 : 0) << f.feature;
+    EXPECT_EQ(f.counters.out_of_range, film ? 4 : 0) << f.feature;
+    EXPECT_EQ(f.counters.unknown, film ? 0 : 2) << f.feature;
+  }
+  EXPECT_EQ(m.context.counters().size(), 2u);
+}
+
+TEST(HostEngine, ABadRequestDoesNotDisturbTheOthers) {
+  SmallModel m;
+  Batch batch = m.plan.batch();
+  const Request bad = batch.add_request().ids(m.film_id, {0, 1}).dense(m.dense, {NAN, 1.0f});
+  const Request good = batch.add_request().ids(m.film_id, {0}).dense(m.dense, {0.0f});
+  const Scores scores = m.context.run(batch);
+  EXPECT_FALSE(scores.scored(bad));
+  EXPECT_TRUE(scores["score"].of(bad).empty());
+  EXPECT_EQ(batch.status(bad.index()).code, StatusCode::not_finite);
+  EXPECT_THAT(values(scores["score"].of(good)), ElementsAre(12));
+  EXPECT_FALSE(scores.scored(7));
+}
+
+TEST(HostEngine, RunsAnEmptyBatch) {
+  SmallModel m;
+  Batch batch = m.plan.batch();
+  EXPECT_EQ(m.context.run(batch)["score"].all().rows, 0);
+}
+
+TEST(HostEngine, RefusesABatchOfAnotherPlanAndAnUnknownOutput) {
+  SmallModel m;
+  const Plan other = compile([](Builder& b) -> Outputs { return {{"x", b.dense("x", b.axis("user"), 1)}}; });
+  Batch foreign = other.batch(), batch = m.plan.batch();
+  EXPECT_THAT(message_of([&] { m.context.run(foreign); }), HasSubstr("one of another plan"));
+  EXPECT_THAT(message_of([&] { m.context.run(batch)["scores"]; }), HasSubstr("did you mean 'score'?"));
+}
+
+TEST(HostEngine, ARunAllocatesNothingOnceItHasSeenABatchAsLarge) {
+  const Plan plan = compile(test_support::RandomModel(3));
+  const Tables tables = Tables::load(plan, test_support::random_tables(plan, 50, 3), host());
+  Context context = bind(plan, test_support::random_weights(plan, 3), tables).context();
+  Batch large = test_support::random_batch(plan, 9, {}, 4), small = test_support::random_batch(plan, 2, {}, 5);
+  context.run(large);
+  const int64_t before = num_allocations;
+  const MemoryReport memory = context.memory();
+  const int64_t of_report = num_allocations - before;
+  for (int i = 0; i < 3; ++i) {
+    context.run(small);
+    context.run(large);
+  }
+  EXPECT_EQ(num_allocations - before, of_report);
+  EXPECT_EQ(context.memory(), memory);
+}
+
+TEST(HostEngine, AContextIsMadeForItsCapacities) {
+  CompileOptions options;
+  options.capacities = {{4, 40, {{"history", 100}}}};
+  const Plan plan = compile(
+      [](Builder& b) -> Outputs {
+        const auto user = b.axis("user"), item = b.axis("item", user), history = b.axis("history", user);
+        return {{"y", b.mlp("m", b.din_attention("a", b.dense("q", item, 4), b.dense("k", history, 4)), {8, 1})}};
+      },
+      options);
+  const Tables tables = Tables::load(plan, Weights::from_tensors({}), host());
+  Context context = bind(plan, test_support::random_weights(plan, 1), tables).context();
+  test_support::RequestShape shape;
+  shape.rows = {{"item", 10}, {"history", 25}};
+  Batch batch = test_support::random_batch(plan, 4, shape, 1);
+  const MemoryReport before = context.memory();
+  context.run(batch);
+  const MemoryReport after = context.memory();
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (before[i].first == "workspace") continue;  // sized by the longest history, which a capacity does not tell
+    EXPECT_EQ(before[i], after[i]) << before[i].first;
+  }
+}
+
+TEST(HostEngine, GivesARequestTheSameBitsWhateverItsNeighbours) {
+  const Plan plan = compile(test_support::RandomModel(11));
+  const Tables tables = Tables::load(plan, test_support::random_tables(plan, 50, 11), host());
+  const Model model = bind(plan, test_support::random_weights(plan, 11), tables);
+  Context together = model.context(), alone = model.context();
+  Batch batch = test_support::random_batch(plan, 7, {}, 11);
+  const Scores scores = together.run(batch);
+  for (int64_t r = 0; r < batch.size(); ++r) {
+    Batch single = plan.batch();
+    const BlobView blob = batch.blob(r);
+    single.add_blob({blob.data(), blob.bytes()});
+    const Scores single_scores = alone.run(single);
+    for (const OutputInfo& output : plan.graph().outputs)
+      EXPECT_EQ(values(scores[output.name].of(r)), values(single_scores[output.name].of(0))) << output.name;
+  }
+}
+
+TEST(HostEngine, ContextsOfOneModelRunSideBySide) {
+  const Plan plan = compile(test_support::RandomModel(5));
+  const Tables tables = Tables::load(plan, test_support::random_tables(plan, 50, 5), host());
+  const Model model = bind(plan, test_support::random_weights(plan, 5), tables);
+  Batch reference_batch = test_support::random_batch(plan, 4, {}, 5);
+  Context reference = model.context();
+  const std::vector<float> expected = values(reference.run(reference_batch)["score"].of(3));
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      Context context = model.context();
+      Batch batch = test_support::random_batch(plan, 4, {}, 5);
+      for (int i = 0; i < 20; ++i)
+        if (values(context.run(batch)["score"].of(3)) != expected) ++wrong;
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(HostEngine, RefusesASecondUseOfAContextWhileOneIsUnderWay) {
+  Context* context = nullptr;
+  Batch* batch = nullptr;
+  std::string message;
+  const Plan plan = compile([](Builder& b) -> Outputs {
+    const auto user = b.axis("user");
+    return {{"y", b.custom("reenter", {b.dense("x", user, 1)}, user, 1)}};
+  });
+  BindOptions options;
+  options.custom["reenter"] = [&](const CustomCall& call) {
+    message = message_of([&] { context->run(*batch); });
+    for (int64_t r = 0; r < call.output.rows; ++r) call.output.row(r)[0] = call.inputs[0].values.row(r)[0];
+  };
+  const Tables tables = Tables::load(plan, Weights::from_tensors({}), host());
+  Context owned = bind(plan, Weights::from_tensors({}), tables, options).context();
+  Batch owned_batch = plan.batch();
+  const Request r = owned_batch.add_request().dense(plan.dense("x"), {3.0f});
+  context = &owned;
+  batch = &owned_batch;
+  EXPECT_THAT(values(owned.run(owned_batch)["y"].of(r)), ElementsAre(3));
+  EXPECT_THAT(message, HasSubstr("a second while one is under way"));
+}
+
+TEST(HostEngine, RunsCustomOperationsAndNamesMissingOnes) {
+  const auto model = [](Builder& b) -> Outputs {
+    const auto user = b.axis("user"), item = b.axis("item", user);
+    const auto u = b.dense("u", user, 1), i = b.dense("i", item, 2);
+    return {{"y", b.custom("rotate", {i, u}, item, 2, "settings")}};
+  };
+  const Plan plan = compile(model);
+  const Tables tables = Tables::load(plan, Weights::from_tensors({}), host());
+  EXPECT_THAT(message_of([&] { bind(plan, Weights::from_tensors({}), tables); }),
+              AllOf(HasSubstr("custom 'rotate'"), HasSubstr("host_engine_test.cpp")));
+  BindOptions options;
+  options.custom["rotate"] = [](const CustomCall& call) {
+    EXPECT_EQ(call.settings, "settings");
+    for (int64_t r = 0; r < call.output.rows; ++r) {
+      const float* x = call.inputs[0].values.row(r);
+      const float u = call.inputs[1].values.row(call.inputs[1].row_serving(r))[0];
+      call.output.row(r)[0] = u * x[1];
+      call.output.row(r)[1] = u * x[0];
+    }
+  };
+  Context context = bind(plan, Weights::from_tensors({}), tables, options).context();
+  Batch batch = plan.batch();
+  const Request r = batch.add_request().dense(plan.dense("u"), {10.0f}).dense(plan.dense("i"), {1, 2, 3, 4});
+  EXPECT_THAT(values(context.run(batch)["y"].of(r)), ElementsAre(20, 10, 40, 30));
+}
+
+TEST(HostEngine, SceneIdsOutsideTheScenesGiveZerosAndAreCounted) {
+  const Plan plan = compile([](Builder& b) -> Outputs {
+    const auto user = b.axis("user"), item = b.axis("item", user);
+    return {{"y", b.scene_experts("e", b.dense("x", item, 1), b.ids("scene", item), 2, {1}, identity)}};
+  });
+  const Tables tables = Tables::load(plan, Weights::from_tensors({}), host());
+  const Weights weights =
+      Weights::from_tensors({{"e.0.weight", floats({2, 1, 1}, {2, 3})}, {"e.0.bias", floats({2, 1}, {0.5f, 0.25f})}});
+  Context context = bind(plan, weights, tables).context();
+  Batch batch = plan.batch();
+  const Request r =
+      batch.add_request().ids(plan.ids("scene"), {0, 1, 1, 2, -1}).dense(plan.dense("x"), {1, 1, 2, 1, 1});
+  EXPECT_THAT(values(context.run(batch)["y"].of(r)), ElementsAre(2.5f, 3.25f, 6.25f, 0, 0));
+  EXPECT_EQ(context.counters()[0].counters.out_of_range, 2);
+}
+
+TEST(HostEngine, TapShowsIntermediatesAndSuggestsNames) {
+  SmallModel m;
+  Batch batch = m.plan.batch();
+  batch.add_request().ids(m.film_id, {0, 2});
+  EXPECT_THAT(message_of([&] { m.context.tap("head"); }), HasSubstr("keep_intermediates"));
+  Context context = m.model.context({true});
+  context.run(batch);
+  const Matrix<const float> film = context.tap("embed.film_id");
+  EXPECT_EQ(film.rows, 2);
+  EXPECT_EQ(film.row(1)[0], 3);
+  EXPECT_THAT(message_of([&] { context.tap("embed.film"); }), HasSubstr("did you mean 'embed.film_id'?"));
+}
+
+TEST(HostEngine, CompareFindsTheFirstIntermediateThatDiffers) {
+  SmallModel m;
+  auto changed_tables = SmallModel::tables_in_memory();
+  changed_tables["film"] = floats({3, 1}, {1, 2, 3.5f});
+  const Model changed = bind(m.plan, m.weights, Tables::load(m.plan, Weights::from_tensors(changed_tables), host()));
+  Batch batch = m.plan.batch();
+  batch.add_request().ids(m.film_id, {0, 2});
+  EXPECT_EQ(compare(m.model, m.model, batch).first(), nullptr);
+  const Comparison comparison = compare(m.model, changed, batch);
+  ASSERT_NE(comparison.first(), nullptr);
+  EXPECT_EQ(comparison.first()->node, "embed.film_id");
+  EXPECT_EQ(comparison.first()->row, 1);
+  EXPECT_NEAR(comparison.first()->largest, 0.5, 1e-6);
+  EXPECT_THAT(comparison.to_string(), HasSubstr("first difference at 'embed.film_id'"));
+}
+
+TEST(HostEngine, ReportsItsMemory) {
+  SmallModel m;
+  std::map<std::string, int64_t> bytes;
+  for (const auto& [what, size] : m.model.memory()) bytes[what] = size;
+  EXPECT_EQ(bytes["table film"], 4 * 3 + 4);
+  EXPECT_GT(bytes["table who"], 2 * (4 + 8));
+  EXPECT_GE(bytes["weights"], 4 * 4);
+  EXPECT_FALSE(m.context.memory().empty());
+}
+
+// --- bad weights and tables
+// -----------------------------------------------------------------------------------------------
+
+TEST(Bind, ReportsMissingExtraAndMisshapenWeightsTogether) {
+  SmallModel m;
+  const Weights weights =
+      Weights::from_tensors({{"head.weight", floats({1, 4}, {1, 2, 3, 4})}, {"other", floats({1}, {0})}});
+  EXPECT_THAT(message_of([&] { bind(m.plan, weights, m.tables); }),
+              AllOf(HasSubstr("3 problems"), HasSubstr("head.weight"), HasSubstr("head.bias"), HasSubstr("other")));
+}
+
+TEST(Bind, RefusesWeightsThatAreNotFinite) {
+  SmallModel m;
+  const Weights weights =
+      Weights::from_tensors({{"head.weight", floats({1, 3}, {1, NAN, 3})}, {"head.bias", floats({1}, {0})}});
+  EXPECT_THAT(message_of([&] { bind(m.plan, weights, m.tables); }), HasSubstr("'head.weight', element 1"));
+}
+
+TEST(Bind, ReportsEverythingWrongWithTables) {
+  SmallModel m;
+  const auto message_with = [&](const std::string& name, const StoredTensor* replacement) {
+    auto tensors = SmallModel::tables_in_memory();
+    if (replacement == nullptr) {
+      tensors.erase(name);
+    } else {
+      tensors[name] = *replacement;
+    }
+    return message_of([&] { Tables::load(m.plan, Weights::from_tensors(tensors), host()); });
+  };
+  const StoredTensor two_columns = floats({3, 2}, {1, 2, 3, 4, 5, 6}), bytes = make_tensor<int8_t>({3, 1}, {1, 2, 3});
+  const StoredTensor three_keys = make_tensor<int64_t>({3}, {1, 2, 3}), same_keys = make_tensor<int64_t>({2}, {5, 5});
+  EXPECT_THAT(message_with("film", nullptr), AllOf(HasSubstr("'film'"), HasSubstr("got none")));
+  EXPECT_THAT(message_with("film", &two_columns), AllOf(HasSubstr("[any, 1]"), HasSubstr("[3, 2]")));
+  EXPECT_THAT(message_with("film", &bytes), AllOf(HasSubstr("film.scale"), HasSubstr("film.offset")));
+  EXPECT_THAT(message_with("who.keys", nullptr), HasSubstr("'who.keys'"));
+  EXPECT_THAT(message_with("who.keys", &three_keys), HasSubstr("I64 [2]"));
+  EXPECT_THAT(message_with("who.keys", &same_keys), AllOf(HasSubstr("key 5"), HasSubstr("rows 0 and 1")));
+  EXPECT_THAT(message_with("extra", &bytes), HasSubstr("one that none reads"));
+  EXPECT_THAT(message_of([&] { Tables::load(m.plan, "/nonexistent", host()); }), HasSubstr("/nonexistent"));
+  EXPECT_THAT(message_of([&] { Tables::load(m.plan, testing::TempDir(), host()); }), HasSubstr("safetensors"));
+}
+
+TEST(Bind, RefusesTablesOfAnotherModel) {
+  SmallModel m;
+  const Plan other = compile([](Builder& b) -> Outputs {
+    return {{"x", b.embed(b.ids("film_id", b.axis("user")), b.table("film", {.dim = 1}))}};
+  });
+  const Tables tables = Tables::load(other, Weights::from_tensors({{"film", floats({3, 1}, {1, 2, 3})}}), host());
+  EXPECT_THAT(message_of([&] { bind(m.plan, m.weights, tables); }),
+              AllOf(HasSubstr("table 'who'"), HasSubstr("none in these Tables")));
+}
+
+TEST(Bind, ChecksADeclaredNumberOfRows) {
+  const Plan plan = compile([](Builder& b) -> Outputs {
+    return {{"x", b.embed(b.ids("id", b.axis("user")), b.table("t", {.dim = 1, .rows = 4}))}};
+  });
+  EXPECT_THAT(message_of([&] {
+                Tables::load(plan, Weights::from_tensors({{"t", floats({3, 1}, {1, 2, 3})}}), host());
+              }),
+              AllOf(HasSubstr("[4, 1]"), HasSubstr("[3, 1]")));
+}
+
+}  // namespace
+}  // namespace warprank
