@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -39,12 +38,12 @@ inline int64_t occupation_id(std::string_view name) {
 
 /// The year in the last "(1995)" of a title: 0 none, 1 to 7 a decade from the 1920s on, 8 to 16 a year from 1990 on.
 inline int64_t year_group(std::string_view title) {
-  for (size_t open = title.rfind('('); open != std::string_view::npos && title.size() - open >= 6;
-       open = open == 0 ? std::string_view::npos : title.rfind('(', open - 1)) {
-    const char* const begin = title.data() + open + 1;
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  for (size_t length = title.size(); length >= 6; --length) {
+    const std::string_view last = title.substr(length - 6, 6);
+    if (last[0] != '(' || last[5] != ')' || !std::all_of(last.begin() + 1, last.end() - 1, is_digit)) continue;
     int64_t year = 0;
-    if (begin[4] != ')' || !std::all_of(begin, begin + 4, [](char c) { return c >= '0' && c <= '9'; })) continue;
-    std::from_chars(begin, begin + 4, year);
+    for (const char digit : last.substr(1, 4)) year = 10 * year + (digit - '0');
     return year >= 1990 ? 8 + std::min<int64_t>(year, 1998) - 1990 : std::max<int64_t>(year / 10 - 192, 0) + 1;
   }
   return 0;

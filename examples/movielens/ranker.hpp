@@ -30,7 +30,7 @@ class Ranker {
         batch_(plan_.batch()) {}
 
   const warprank::Plan& plan() const { return plan_; }
-  const warprank::Context& context() const { return context_; }
+  const char* engine() const { return warprank::host().engine->name(); }
 
   /// Scores several requests in one run. Throws invalid_argument when one of them is not what the model asks for.
   std::vector<Probabilities> score(const std::vector<RequestFeatures>& requests) {
