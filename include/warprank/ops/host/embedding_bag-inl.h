@@ -8,7 +8,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V decode(D d, const float* q) {
-  return hn::LoadU(d, q);
+  // Integers, which Highway loads from any address; single floats only from a float's.
+  return hn::BitCast(d, hn::LoadU(hn::RebindToUnsigned<D>(), reinterpret_cast<const uint32_t*>(q)));
 }
 
 template <class D, class V = hn::Vec<D>>
