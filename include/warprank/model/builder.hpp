@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -271,8 +272,8 @@ class Builder {
 
   Graph graph_;
   Problems problems_;
-  std::map<std::string, int> node_names_;
-  std::map<std::string, bool> input_names_;
+  std::map<std::string, int> node_names_;  // how often each was asked for
+  std::set<std::string> names_;            // of axes, tables and inputs, with their kind
 };
 
 using ModelFunction = std::function<Outputs(Builder&)>;

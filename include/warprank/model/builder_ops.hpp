@@ -15,10 +15,10 @@ inline void Builder::problem(SourceLine at, std::string what, std::string expect
   problems_.add({place(at), std::move(what), std::move(expected), std::move(got)});
 }
 
-/// Axes, tables and inputs share one name space, so that a name in a message or a file means one thing.
+/// Names are unique among axes, among tables and among inputs.
 inline void Builder::check_name(SourceLine at, const char* what, const std::string& name) {
   if (name.empty()) problem(at, what, "a name", "an empty one");
-  if (!name.empty() && !input_names_.emplace(std::string(what) + " " + name, true).second)
+  if (!name.empty() && !names_.insert(std::string(what) + " " + name).second)
     problem(at, std::string(what) + " '" + name + "'", "a name not used before", "a second one");
 }
 
