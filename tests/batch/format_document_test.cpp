@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// docs/BATCH_FORMAT.md shows what the code does: its example is packed again and its Python program is run.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+
+#include "batch/blob_testing.hpp"
+#include "warprank/batch/batch.hpp"
+#include "warprank/model.hpp"
+
+namespace {
+
+using namespace warprank;
+using namespace warprank::batch_testing;
+
+/// The code block of a language.
+std::string block(const std::string& language) {
+  std::ifstream file(std::string(WARPRANK_TEST_DATA) + "/../docs/BATCH_FORMAT.md");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string fence = "```" + language + "\n";
+  const size_t begin = text.find(fence);
+  if (begin == std::string::npos) return "";
+  return text.substr(begin + fence.size(), text.find("```", begin + fence.size()) - begin - fence.size());
+}
+
+std::string hex_of(const Bytes& bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned>(byte));
+    text += digits;
+  }
+  return text;
+}
+
+Outputs example(Builder& b) {
+  const Axis user = b.axis("user"), item = b.axis("item", user), genres = b.axis("genres", item, keep_last(8));
+  const Ids user_id = b.ids("user_id", user), film_id = b.ids("film_id", item), genre = b.ids("genre", genres);
+  const Tensor hour = b.dense("hour", user, 1, {12.0f}), context = b.dense("context", item, 2);
+  const Table any = b.hashed_table("any", {4});
+  const Tensor user_side = b.expand(b.concat({b.embed(user_id, any), hour}), item);
+  return {{"score", b.concat({user_side, b.embed(film_id, any), b.embed_bag(genre, any, mean), context})}};
+}
+
+Bytes example_blob() {
+  Batch batch{BatchLayout(build(example))};
+  const BatchLayout& layout = batch.layout();
+  batch.add_request()
+      .ids(layout.ids("user_id"), {42})
+      .ids(layout.ids("film_id"), {7, 1000000007})
+      .ids(layout.ids("genre"), {3, 5, 3}, Lengths{2, 1})
+      .dense(layout.dense("context"), {0.5f, 1.0f, -2.0f, 0.25f});
+  batch.close();
+  return bytes_of(batch, 0);
+}
+
+TEST(BatchFormatDocument, ShowsTheBytesOfItsExample) {
+  std::istringstream lines(block("hex"));
+  std::string shown;
+  for (std::string line; std::getline(lines, line);) {
+    const size_t bytes_end = line.find("  ", 6);  // position, bytes, what they are
+    ASSERT_GT(line.size(), 6u);
+    EXPECT_EQ(std::stoul(line.substr(0, 4), nullptr, 10), shown.size() / 2) << line;
+    for (const char c : line.substr(6, bytes_end - 6))
+      if (c != ' ') shown += c;
+  }
+  EXPECT_EQ(shown, hex_of(example_blob()));
+}
+
+TEST(BatchFormatDocument, HasAPythonProgramThatPacksTheSameBytes) {
+  if (std::system("python3 -c '' 2> /dev/null") != 0) GTEST_SKIP() << "no python3";
+  const std::string path = testing::TempDir() + "batch_format_example.py";
+  std::ofstream(path) << block("python");
+  FILE* pipe = popen(("python3 '" + path + "'").c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::string written;
+  char buffer[256];
+  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) written += buffer;
+  EXPECT_EQ(pclose(pipe), 0);
+  EXPECT_EQ(written, hex_of(example_blob()));
+}
+
+}  // namespace
