@@ -82,6 +82,18 @@ TEST(HostDot, TakesFieldsFromSeveralAncestors) {
   });
 }
 
+TEST(HostDot, TakesAnyNumberOfAncestorFieldsAmongWholeTiles) {
+  for_each_target([] {
+    const OwnedSegments users({1, 2});
+    for (int64_t num_ancestor_fields = 0; num_ancestor_fields <= 32; ++num_ancestor_fields) {
+      const AwkwardMatrix user = AwkwardMatrix(2, num_ancestor_fields * 3).fill(1),
+                          item = AwkwardMatrix(3, (32 - num_ancestor_fields) * 3).fill(2);
+      check({{user.view(), users.view()}, {item.view()}}, 3, 3);
+      check({{item.view()}, {user.view(), users.view()}}, 3, 3);
+    }
+  });
+}
+
 TEST(HostDot, GivesTheColumnsThatEachLibraryGives) {
   AwkwardMatrix x(1, 3);  // three fields of one column: every product names its pair
   x.at(0, 0) = 2, x.at(0, 1) = 3, x.at(0, 2) = 5;

@@ -15,9 +15,10 @@
 /// | lower_padded | the same, then one zero                                 |                 |
 /// | upper        | (0,1), (0,2), ..., (0,F-1), (1,2), ...                  | also (f,f) first of its row |
 ///
-/// Pairs of two fields on ancestors are computed once per segment. FP32: |y - exact| <= dim u sum_d |e_f[d] e_g[d]|,
-/// u = 2^-24. A row has the same bits whatever its position and neighbours, and a pair the same wherever it stands.
-/// y overlaps no input; rows may be strided and need no alignment; nothing is allocated.
+/// Pairs of two fields on ancestors are computed once per segment. Outputs are copied most quickly when inputs on
+/// ancestors come before the others, for `upper` after them. FP32: |y - exact| <= dim u sum_d |e_f[d] e_g[d]|, u =
+/// 2^-24. A row has the same bits whatever its position and neighbours, and a pair the same wherever it stands. y
+/// overlaps no input; rows may be strided and need no alignment; nothing is allocated.
 
 #include <algorithm>
 #include <cassert>
@@ -25,6 +26,7 @@
 
 #include "warprank/core/view.hpp"
 #include "warprank/model/types.hpp"
+#include "warprank/ops/host/concat.hpp"
 #include "warprank/ops/host/simd.hpp"
 #include "warprank/ops/segmented_input.hpp"
 
@@ -38,7 +40,7 @@ constexpr int64_t num_dot_pairs(int64_t num_fields, DotOrder order, bool self) {
 /// Floats of workspace.
 constexpr int64_t dot_workspace(int64_t num_fields, int64_t dim, DotOrder order, bool self) {
   const int64_t padded_fields = (num_fields + 15) / 16 * 16;
-  return (dim + padded_fields) * padded_fields + num_fields + num_dot_pairs(num_fields, order, self);
+  return (dim + padded_fields) * padded_fields + num_fields + 2 * num_dot_pairs(num_fields, order, self);
 }
 
 }  // namespace warprank::host_ops

@@ -16,16 +16,32 @@ HWY_INLINE const float* gate_weights(const float* logits, int64_t count, Normali
   return buffer;
 }
 
+/// `kVectors` vectors of columns of one row, `count` columns in each.
+template <size_t kVectors, class D>
+HWY_INLINE void mix_columns(D d, const float* experts, const float* weights, int64_t num_experts, int64_t dim,
+                            size_t count, float* y) {
+  const size_t lanes = hn::Lanes(d);
+  hn::Vec<D> sums[kVectors];
+  WARPRANK_UNROLL
+  for (size_t v = 0; v < kVectors; ++v) sums[v] = hn::Zero(d);
+  for (int64_t e = 0; e < num_experts; ++e, experts += dim) {
+    const auto weight = hn::Set(d, weights[e]);
+    WARPRANK_UNROLL
+    for (size_t v = 0; v < kVectors; ++v)
+      sums[v] = hn::MulAdd(weight, load_first(d, experts + v * lanes, count), sums[v]);
+  }
+  WARPRANK_UNROLL
+  for (size_t v = 0; v < kVectors; ++v) store_first(sums[v], d, y + v * lanes, count);
+}
+
 HWY_INLINE void mix_row(const float* experts, const float* weights, int64_t num_experts, int64_t dim, float* y) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t c = 0; c < dim; c += lanes) {
-    const size_t count = static_cast<size_t>(std::min(lanes, dim - c));
-    auto sum = hn::Zero(d);
-    for (int64_t e = 0; e < num_experts; ++e)
-      sum = hn::MulAdd(hn::Set(d, weights[e]), load_first(d, experts + e * dim + c, count), sum);
-    store_first(sum, d, y + c, count);
-  }
+  int64_t c = 0;
+  for (; c + 4 * lanes <= dim; c += 4 * lanes)
+    mix_columns<4>(d, experts + c, weights, num_experts, dim, hn::Lanes(d), y + c);
+  for (; c < dim; c += lanes)
+    mix_columns<1>(d, experts + c, weights, num_experts, dim, static_cast<size_t>(std::min(lanes, dim - c)), y + c);
 }
 
 inline void mix(const SegmentedInput& experts, const SegmentedInput& gate, Normalization normalization, Matrix<float> y,
