@@ -91,8 +91,8 @@ TEST(GraphJson, SaysWhereAHostileFileIsWrong) {
   expect("\"inputs\": [\n    0", "\"inputs\": [\n    9", "inputs that come before the node");
   expect("\"inputs\": [\n    0", "\"inputs\": [\n    -2", "inputs that come before the node");
   expect("\"scene\": -1", "\"scene\": 3", "an ids input of the graph");
-  expect("\"row_bias\": false", "\"row_bias\": true", "2 inputs");
-  expect("\"columns\": []", "\"columns\": [{\"begin\": 0, \"end\": 9}]", "column ranges inside");
+  expect("\"row_bias\": false", "\"row_bias\": true", "which planning adds");
+  expect("\"columns\": []", "\"columns\": [{\"begin\": 0, \"end\": 9}]", "which planning adds");
   expect("\"outputs\": [\n  {\n   \"name\": \"out\",\n   \"node\": ",
          "\"outputs\": [\n  {\n   \"name\": \"out\",\n   \"node\": 9", "a node of the graph");
 }

@@ -96,18 +96,18 @@ struct Instruction {
   ElementwiseFunction function = ElementwiseFunction::add;
   int a = -1, b = -1, c = -1;
   float alpha = 0;  ///< leaky_relu, elu; else 0
-
-  friend bool operator==(const Instruction& x, const Instruction& y) {
-    return x.function == y.function && x.a == y.a && x.b == y.b && x.c == y.c &&
-           float_bits(x.alpha) == float_bits(y.alpha);
-  }
-  friend bool operator!=(const Instruction& x, const Instruction& y) { return !(x == y); }
 };
 
 constexpr auto fields_of(const Instruction*) {
   return std::make_tuple(field("function", &Instruction::function), field("a", &Instruction::a),
                          field("b", &Instruction::b), field("c", &Instruction::c), field("alpha", &Instruction::alpha));
 }
+
+inline bool operator==(const Instruction& x, const Instruction& y) {
+  return x.function == y.function && x.a == y.a && x.b == y.b && x.c == y.c &&
+         float_bits(x.alpha) == float_bits(y.alpha);
+}
+inline bool operator!=(const Instruction& x, const Instruction& y) { return !(x == y); }
 
 /// Registers are numbered: inputs, then vectors, then constants, then one per instruction. An instruction reads only
 /// lower registers; the result of the last one is the output. An input is a matrix as wide as the output, or of one
@@ -122,14 +122,6 @@ struct ElementwiseProgram {
   int first_constant() const { return num_inputs + num_vectors; }
   int first_result() const { return first_constant() + static_cast<int>(constants.size()); }
   int num_registers() const { return first_result() + static_cast<int>(instructions.size()); }
-
-  /// The same text; constants are compared by their bits, so that -0 and 0 differ and a NaN equals itself.
-  friend bool operator==(const ElementwiseProgram& x, const ElementwiseProgram& y) {
-    const auto same_bits = [](float a, float b) { return float_bits(a) == float_bits(b); };
-    return x.num_inputs == y.num_inputs && x.num_vectors == y.num_vectors && x.instructions == y.instructions &&
-           std::equal(x.constants.begin(), x.constants.end(), y.constants.begin(), y.constants.end(), same_bits);
-  }
-  friend bool operator!=(const ElementwiseProgram& x, const ElementwiseProgram& y) { return !(x == y); }
 };
 
 constexpr auto fields_of(const ElementwiseProgram*) {
@@ -137,6 +129,14 @@ constexpr auto fields_of(const ElementwiseProgram*) {
       field("num_inputs", &ElementwiseProgram::num_inputs), field("num_vectors", &ElementwiseProgram::num_vectors),
       field("constants", &ElementwiseProgram::constants), field("instructions", &ElementwiseProgram::instructions));
 }
+
+/// The same text; constants are compared by their bits, so that -0 and 0 differ and a NaN equals itself.
+inline bool operator==(const ElementwiseProgram& x, const ElementwiseProgram& y) {
+  const auto same_bits = [](float a, float b) { return float_bits(a) == float_bits(b); };
+  return x.num_inputs == y.num_inputs && x.num_vectors == y.num_vectors && x.instructions == y.instructions &&
+         std::equal(x.constants.begin(), x.constants.end(), y.constants.begin(), y.constants.end(), same_bits);
+}
+inline bool operator!=(const ElementwiseProgram& x, const ElementwiseProgram& y) { return !(x == y); }
 
 /// The most registers of each kind: far more than any model's chain, and small enough that a hostile file cannot make
 /// an engine allocate much.

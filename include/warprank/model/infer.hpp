@@ -161,6 +161,11 @@ class ShapeInference {
   }
 
   Result infer(const LinearOp& op) {
+    const bool is_planned =
+        !op.columns.empty() || op.stored_in != 0 || op.input_norm || op.norm || op.is_term || op.row_bias;
+    if (is_planned && mixing_ == AxisMixing::explicit_expand)
+      return fail("a linear of the model language",
+                  "one with column ranges, folded norms or a row bias, which planning adds");
     const size_t expected = 1u + op.row_bias + op.multiply + op.residual;
     if (!count_is(expected, expected)) return {};
     const Node& x = input(0);

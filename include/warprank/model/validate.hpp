@@ -63,11 +63,11 @@ inline void validate(const Graph& graph, Problems& problems) {
 
   for (const Node& node : graph.nodes) {
     const auto shape = infer_shape(graph, node, AxisMixing::explicit_expand, problems);
-    if (!shape) return;  // later nodes would only repeat it
-    if (shape->axis != node.axis || shape->width != node.width)
+    if (shape && (shape->axis != node.axis || shape->width != node.width))
       problems.add({node.where, std::string(kind_of(node.op)) + " '" + node.name + "'",
                     "axis " + number(shape->axis) + ", width " + number(shape->width),
                     "axis " + number(node.axis) + ", width " + number(node.width)});
+    if (!problems.empty()) return;  // later nodes rely on this one
   }
   if (graph.outputs.empty()) problems.add("outputs", "one or more", "none");
   for (const OutputInfo& output : graph.outputs)
