@@ -10,7 +10,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V load_first(D d, const float* from, size_t count) {
   if (count == hn::Lanes(d)) return hn::LoadU(d, from);
-#if !HWY_MEM_OPS_MIGHT_FAULT
+#if HWY_TARGET == HWY_SCALAR  // whose MaskedLoad reads what it masks
+  return hn::Zero(d);
+#elif !HWY_MEM_OPS_MIGHT_FAULT
   return hn::MaskedLoad(hn::FirstN(d, count), d, from);
 #else
   HWY_ALIGN float lanes[hn::MaxLanes(D())] = {};
