@@ -16,15 +16,41 @@ inline int64_t attention_workspace(int64_t dim, int64_t max_keys) {
   return with_room_to_align(padded_keys(max_keys) * (dim + 1 + tile_rows));
 }
 
+/// A square block of elements: to[c * to_stride + r] = from[r * from_stride + c].
+#if HWY_TARGET == HWY_SCALAR
+inline constexpr int64_t transposed_block = 1;
+HWY_INLINE void transpose_block(const float* from, int64_t, float* to, int64_t) { *to = *from; }
+#else
+inline constexpr int64_t transposed_block = 4;
+HWY_INLINE void transpose_block(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+  const hn::CappedTag<float, 4> d;
+  const auto r0 = hn::LoadU(d, from), r1 = hn::LoadU(d, from + from_stride);
+  const auto r2 = hn::LoadU(d, from + 2 * from_stride), r3 = hn::LoadU(d, from + 3 * from_stride);
+  const auto low01 = hn::InterleaveLower(d, r0, r1), high01 = hn::InterleaveUpper(d, r0, r1);
+  const auto low23 = hn::InterleaveLower(d, r2, r3), high23 = hn::InterleaveUpper(d, r2, r3);
+  hn::StoreU(hn::ConcatLowerLower(d, low23, low01), d, to);
+  hn::StoreU(hn::ConcatUpperUpper(d, low23, low01), d, to + to_stride);
+  hn::StoreU(hn::ConcatLowerLower(d, high23, high01), d, to + 2 * to_stride);
+  hn::StoreU(hn::ConcatUpperUpper(d, high23, high01), d, to + 3 * to_stride);
+}
+#endif
+
 /// k [T, D] as the weights of a linear layer from D to `padded` outputs; those beyond T are 0.
 inline void pack_keys(Matrix<const float> k, int64_t padded, float* to) {
   for (int64_t first = 0; first < padded; first += keys_per_panel) {
-    const int64_t outputs = std::min(keys_per_panel, padded - first), used = std::min(outputs, k.rows - first);
+    const int64_t width = std::min(keys_per_panel, padded - first);
+    const int64_t used = std::max<int64_t>(0, std::min(width, k.rows - first));
     float* const panel = to + first * k.cols;
-    for (int64_t t = 0; t < used; ++t)
-      for (int64_t c = 0; c < k.cols; ++c) panel[c * outputs + t] = k.row(first + t)[c];
-    for (int64_t c = 0; c < k.cols; ++c)
-      std::fill(panel + c * outputs + std::max<int64_t>(used, 0), panel + (c + 1) * outputs, 0.0f);
+    for (int64_t t = 0; t < used; t += transposed_block) {
+      const int64_t rows = std::min(transposed_block, used - t);
+      int64_t c = 0;
+      if (rows == transposed_block)
+        for (; c + transposed_block <= k.cols; c += transposed_block)
+          transpose_block(k.row(first + t) + c, k.stride, panel + c * width + t, width);
+      for (; c < k.cols; ++c)
+        for (int64_t r = t; r < t + rows; ++r) panel[c * width + r] = k.row(first + r)[c];
+    }
+    for (int64_t c = 0; c < k.cols; ++c) std::fill(panel + c * width + used, panel + (c + 1) * width, 0.0f);
   }
 }
 

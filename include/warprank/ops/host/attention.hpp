@@ -14,8 +14,8 @@
 /// Target attention: items over the history of their user; self-attention: a history over itself. Projections are
 /// linears of their own. A segment without keys gives zeros. Infinite scores count as the largest finite ones.
 ///
-/// FP32. With s the scores and u = 2^-24, |y - exact| <= 2 u sum_t p_t |v_t| (3 T + 20 + e_t + sum_t' p_t' e_t'), where
-/// e_t = |scale| (D + 2) sum_d |q_d k_d| + max(s) - s_t. A row of y has the same bits whatever the other queries and
+/// FP32. With s the scores and u = 2^-24, |y - exact| <= u sum_t p_t |v_t| (2 T + 16 + e_t + sum_t' p_t' e_t'), where
+/// e_t = |scale| (D + 2) sum_d |q_d k_t,d| + max(s) - s_t. A row of y has the same bits whatever the other queries and
 /// segments are. Rows may be strided and need no alignment; y may be q and overlaps neither k nor v; nothing is
 /// allocated.
 

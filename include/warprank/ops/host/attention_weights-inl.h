@@ -8,15 +8,36 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// that only NaN gives NaN.
 inline void finite_softmax(float factor, float* scores, int64_t count) {
   const hn::ScalableTag<float> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto scale = hn::Set(d, factor);
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), whole = count / lanes * lanes;
+  const size_t rest = static_cast<size_t>(count - whole);
+  const auto scale = hn::Set(d, factor), zero = hn::Zero(d);
   const auto largest = hn::Set(d, std::numeric_limits<float>::max()), least = hn::Neg(largest);
-  for (int64_t t = 0; t < count; t += lanes) {
-    const size_t used = static_cast<size_t>(std::min(lanes, count - t));
-    const auto score = hn::Mul(scale, load_first(d, scores + t, used));
-    store_first(min_or_nan(d, max_or_nan(d, score, least), largest), d, scores + t, used);
+
+  const auto last = hn::Mul(scale, load_first(d, scores + whole, rest));
+  auto top = hn::IfThenElse(hn::FirstN(d, rest), last, least);
+  for (int64_t t = 0; t < whole; t += lanes) top = hn::Max(top, hn::Mul(scale, hn::LoadU(d, scores + t)));
+  top = hn::Min(hn::Max(hn::MaxOfLanes(d, top), least), largest);
+
+  // Above the top is only infinity. Compare and choose, since Min may lose NaN.
+  const auto exp_of = [&](auto score) HWY_ATTR {
+    const auto distance = hn::Sub(score, top);
+    return exp_of_nonpositive(d, hn::IfThenElse(hn::Gt(distance, zero), zero, distance));
+  };
+  auto sums = zero;
+  for (int64_t t = 0; t < whole; t += lanes) {
+    const auto e = exp_of(hn::Mul(scale, hn::LoadU(d, scores + t)));
+    hn::StoreU(e, d, scores + t);
+    sums = hn::Add(sums, e);
   }
-  softmax_row(scores, count, scores);
+  const auto last_e = hn::IfThenElseZero(hn::FirstN(d, rest), exp_of(last));
+  const float total = hn::GetLane(hn::SumOfLanes(d, hn::Add(sums, last_e)));
+  if (total == 0) {  // each score is -infinity
+    std::fill_n(scores, count, 1 / static_cast<float>(count));
+    return;
+  }
+  const auto share = hn::Set(d, 1 / total);
+  for (int64_t t = 0; t < whole; t += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, scores + t), share), d, scores + t);
+  store_first(hn::Mul(last_e, share), d, scores + whole, rest);
 }
 
 /// Rows [0, kRows) of weighted_sums, in kVectors vectors of columns of which the last has `used`.

@@ -9,9 +9,9 @@
 #include <limits>
 
 #include "warprank/core/view.hpp"
+#include "warprank/ops/host/activation.hpp"
 #include "warprank/ops/host/linear.hpp"
 #include "warprank/ops/host/simd.hpp"
-#include "warprank/ops/host/softmax.hpp"
 
 namespace warprank::host_ops {
 

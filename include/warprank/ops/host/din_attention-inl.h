@@ -5,7 +5,7 @@ namespace warprank::host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// W(q) = event + product diag(q), all three packed alike.
-inline void fold(const LinearGroup& event, const LinearGroup& product, const float* q, float* folded) {
+inline void fold_query(const LinearGroup& event, const LinearGroup& product, const float* q, float* folded) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto fold_at = [&](int64_t i, auto factor) HWY_ATTR {
@@ -71,7 +71,7 @@ inline void run_din_attention(const PackedDin& packed, Matrix<const float> q, Ma
       LinearGroup layer = event;
       layer.weight = folded;
       layer.bias = offsets + (n - first) * query.padded_out;
-      fold(event, product, q.row(n), folded);
+      fold_query(event, product, q.row(n), folded);
       score_events(packed, layer, events, hidden, scores);
       if (packed.normalization() == Normalization::softmax)
         finite_softmax(1.0f, scores, length);

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warprank/ops/host/attention.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "guarded.hpp"
+#include "reference/attention.hpp"
+#include "support/host_op_testing.hpp"
+
+namespace warprank {
+namespace {
+
+using namespace test_support;
+
+/// Of what rounding errors could add up to if all had one sign.
+constexpr double share_of_bound = 0.125;
+using host_ops::AttentionOptions;
+
+/// Runs the op with a workspace that faults where it is exceeded.
+AwkwardMatrix run(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, Segments queries, Segments keys,
+                  const AttentionOptions& options) {
+  int64_t longest = 0;
+  for (int64_t s = 0; s < keys.count; ++s) longest = std::max(longest, keys.size(s));
+  const int64_t size = host_ops::attention_workspace(q.cols / options.heads, longest);
+  const test::GuardedMatrix workspace(1, size);
+  AwkwardMatrix y(q.rows, q.cols);
+  host_ops::attention(q, k, v, queries, keys, options, y.view(), {workspace.view().data, size});
+  y.expect_guards_untouched();
+  return y;
+}
+
+void check(const OwnedSegments& queries, const OwnedSegments& keys, int64_t dim, const AttentionOptions& options,
+           float scale_of_values = 1) {
+  SCOPED_TRACE(::testing::Message() << options.heads << " heads of " << dim << ", scale " << options.scale
+                                    << (options.causal ? ", causal" : ""));
+  const int64_t width = dim * options.heads;
+  const AwkwardMatrix q = AwkwardMatrix(queries.view().rows(), width).fill(1, scale_of_values);
+  const AwkwardMatrix k = AwkwardMatrix(keys.view().rows(), width).fill(2, scale_of_values);
+  const AwkwardMatrix v = AwkwardMatrix(keys.view().rows(), width).fill(3, scale_of_values);
+  const AwkwardMatrix y = run(q.view(), k.view(), v.view(), queries.view(), keys.view(), options);
+  expect_within(reference::attention(q.view(), k.view(), v.view(), queries.view(), keys.view(), options.heads,
+                                     options.scale, options.causal),
+                y.view(), share_of_bound);
+}
+
+TEST(HostAttention, MatchesTheFormulaForEveryDimAndNumberOfHeads) {
+  for_each_target([] {
+    for (const int64_t heads : {1, 2, 3, 8})
+      for (const int64_t dim : {1, 2, 3, 4, 5, 8, 15, 16, 17, 32, 48, 64, 100})
+        check({3, 1, 8}, {5, 20, 2}, dim, {heads, 1 / std::sqrt(static_cast<float>(dim)), false});
+  });
+}
+
+TEST(HostAttention, MatchesTheFormulaForRaggedHistories) {
+  for_each_target([] {
+    for (const bool causal : {false, true}) {
+      check({0, 1, 2, 5, 6, 7, 63, 64, 65, 130}, {0, 1, 2, 5, 6, 7, 63, 64, 65, 130}, 12, {2, 0.3f, causal});
+      check({1000}, {1000}, 8, {1, 0.3f, causal});
+    }
+    check({1, 0, 13, 2, 3, 100, 4}, {0, 5, 1, 1000, 0, 67, 64}, 12, {2, 0.3f, false});
+    check({}, {}, 12, {2, 0.3f, false});
+    check({0, 0}, {3, 0}, 12, {2, 0.3f, false});
+  });
+}
+
+TEST(HostAttention, MatchesTheFormulaForEveryScale) {
+  for_each_target([] {
+    for (const float scale : {0.0f, 1e-3f, 0.25f, -0.25f, 2.0f})
+      for (const float of_values : {1e-2f, 1.0f, 4.0f}) check({5, 9}, {40, 3}, 8, {2, scale, false}, of_values);
+  });
+}
+
+TEST(HostAttention, GivesZerosWhereThereAreNoKeys) {
+  for_each_target([] {
+    const AwkwardMatrix q = AwkwardMatrix(3, 8).fill(1), k(0, 8);
+    const AwkwardMatrix y =
+        run(q.view(), k.view(), k.view(), OwnedSegments{2, 1}.view(), OwnedSegments{0, 0}.view(), {2, 1.0f, false});
+    for (int64_t i = 0; i < 3; ++i)
+      for (int64_t c = 0; c < 8; ++c) EXPECT_EQ(y.view().row(i)[c], 0);
+  });
+}
+
+TEST(HostAttention, GivesTheMeanValueOfTheBestKeysWhenScoresAreExtreme) {
+  for_each_target([] {
+    struct Extreme {
+      float query, best_key, other_key;
+    };
+    for (const auto& [query, best_key, other_key] : {Extreme{1e4f, 1e4f, -1e4f}, Extreme{1e19f, 1e19f, -1e19f},
+                                                     Extreme{3e38f, 3e38f, -3e38f}, Extreme{1, -1000, -2000}}) {
+      AwkwardMatrix q(1, 1), k(20, 1), v(20, 1);
+      q.at(0, 0) = query;
+      for (int64_t t = 0; t < 20; ++t) {
+        k.at(t, 0) = t % 5 == 0 ? best_key : other_key;
+        v.at(t, 0) = t % 5 == 0 ? static_cast<float>(t) : 1e9f;
+      }
+      const AwkwardMatrix y =
+          run(q.view(), k.view(), v.view(), OwnedSegments{1}.view(), OwnedSegments{20}.view(), {1, 1.0f, false});
+      EXPECT_EQ(y.view().row(0)[0], 7.5f) << "query " << query;
+    }
+  });
+}
+
+TEST(HostAttention, WeighsAllKeysAlikeWhenEveryScoreIsMinusInfinity) {
+  for_each_target([] {
+    AwkwardMatrix q(1, 2), k(3, 2), v(3, 2);
+    for (int64_t c = 0; c < 2; ++c) {
+      q.at(0, c) = -3e38f;
+      for (int64_t t = 0; t < 3; ++t) k.at(t, c) = 3e38f, v.at(t, c) = static_cast<float>(t);
+    }
+    const AwkwardMatrix y =
+        run(q.view(), k.view(), v.view(), OwnedSegments{1}.view(), OwnedSegments{3}.view(), {1, 1.0f, false});
+    for (int64_t c = 0; c < 2; ++c) EXPECT_FLOAT_EQ(y.view().row(0)[c], 1.0f);
+  });
+}
+
+TEST(HostAttention, GivesNaNOnlyToQueriesThatSeeIt) {
+  for_each_target([] {
+    AwkwardMatrix x = AwkwardMatrix(20, 4).fill(1);
+    AwkwardMatrix before =
+        run(x.view(), x.view(), x.view(), OwnedSegments{20}.view(), OwnedSegments{20}.view(), {1, 0.5f, true});
+    for (const float value : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+      x.at(9, 2) = value;
+      const AwkwardMatrix y =
+          run(x.view(), x.view(), x.view(), OwnedSegments{20}.view(), OwnedSegments{20}.view(), {1, 0.5f, true});
+      expect_same_bits(before.view().row_range(0, 9), y.view().row_range(0, 9));
+      EXPECT_TRUE(std::isnan(y.view().row(9)[2]) || std::isinf(y.view().row(9)[2]));
+    }
+  });
+}
+
+TEST(HostAttention, GivesAQueryTheSameBitsWhateverItsNeighbours) {
+  for_each_target([] {
+    const AwkwardMatrix q = AwkwardMatrix(40, 24).fill(1), k = AwkwardMatrix(170, 24).fill(2),
+                        v = AwkwardMatrix(170, 24).fill(3);
+    const OwnedSegments queries{23, 3, 14}, keys{69, 100, 1};
+    const AttentionOptions options{2, 0.4f, false};
+    const AwkwardMatrix together = run(q.view(), k.view(), v.view(), queries.view(), keys.view(), options);
+    for (int64_t s = 0; s < 3; ++s)
+      for (int64_t i = queries.view().begin(s); i < queries.view().end(s); ++i) {
+        const int64_t first = keys.view().begin(s), count = keys.view().size(s);
+        const AwkwardMatrix alone =
+            run(q.view().row_range(i, 1), k.view().row_range(first, count), v.view().row_range(first, count),
+                OwnedSegments{1}.view(), OwnedSegments{count}.view(), options);
+        expect_same_bits(together.view().row_range(i, 1), alone.view());
+      }
+  });
+}
+
+TEST(HostAttention, GivesTheSameBitsToAHistoryThatIsCutAfterTheQuery) {
+  for_each_target([] {
+    const AwkwardMatrix x = AwkwardMatrix(80, 24).fill(1);
+    const AttentionOptions options{2, 0.4f, true};
+    const AwkwardMatrix whole =
+        run(x.view(), x.view(), x.view(), OwnedSegments{80}.view(), OwnedSegments{80}.view(), options);
+    for (int64_t length = 1; length <= 80; ++length) {
+      const Matrix<const float> start = x.view().row_range(0, length);
+      const AwkwardMatrix y =
+          run(start, start, start, OwnedSegments{length}.view(), OwnedSegments{length}.view(), options);
+      expect_same_bits(whole.view().row_range(0, length), y.view());
+    }
+  });
+}
+
+TEST(HostAttention, MayWriteOverTheQueries) {
+  for_each_target([] {
+    AwkwardMatrix q = AwkwardMatrix(15, 12).fill(1);
+    const AwkwardMatrix k = AwkwardMatrix(9, 12).fill(2), v = AwkwardMatrix(9, 12).fill(3);
+    const OwnedSegments queries{15}, keys{9};
+    const AttentionOptions options{3, 0.5f, false};
+    const AwkwardMatrix expected = run(q.view(), k.view(), v.view(), queries.view(), keys.view(), options);
+    Workspace workspace(host_ops::attention_workspace(4, 9));
+    host_ops::attention(q.view(), k.view(), v.view(), queries.view(), keys.view(), options, q.view(), workspace.view());
+    expect_same_bits(expected.view(), q.view());
+  });
+}
+
+}  // namespace
+}  // namespace warprank

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "reference/bounded.hpp"
+#include "warprank/core/view.hpp"
+#include "warprank/model/types.hpp"
+
+namespace warprank::reference {
+
+/// w = normalization(s) for scores that are themselves uncertain. An error of a score is a relative one of its
+/// exponential, and the difference from the largest is rounded to its own size.
+inline Bounded attention_weights(const Bounded& scores, Normalization normalization) {
+  if (normalization == Normalization::none) return scores;
+  Bounded weights;
+  const size_t count = scores.value.size();
+  if (normalization == Normalization::sigmoid) {
+    for (size_t t = 0; t < count; ++t) {
+      const double weight = 1 / (1 + std::exp(-scores.value[t]));
+      weights.value.push_back(weight);
+      weights.bound.push_back(weight * ((1 - weight) * scores.bound[t] + 8));
+    }
+    return weights;
+  }
+  double top = -INFINITY, total = 0, mean_error = 0;
+  for (const double score : scores.value) top = std::max(top, score);
+  for (size_t t = 0; t < count; ++t) {
+    const double exponential = std::exp(scores.value[t] - top), error = scores.bound[t] + top - scores.value[t];
+    weights.value.push_back(exponential);
+    weights.bound.push_back(error);
+    total += exponential;
+    mean_error += exponential * error;
+  }
+  mean_error /= total;
+  for (size_t t = 0; t < count; ++t) {
+    weights.value[t] /= total;
+    weights.bound[t] = weights.value[t] * (weights.bound[t] + mean_error + static_cast<double>(count) + 16);
+  }
+  return weights;
+}
+
+/// Appends sum_t w_t x[t, c] for every column c.
+inline void append_weighted_sums(const Bounded& weights, Matrix<const float> x, Bounded& y) {
+  const auto count = static_cast<double>(x.rows);
+  for (int64_t c = 0; c < x.cols; ++c) {
+    double sum = 0, bound = 0;
+    for (int64_t t = 0; t < x.rows; ++t) {
+      const double weight = weights.value[static_cast<size_t>(t)], value = x.row(t)[c];
+      sum += weight * value;
+      bound += (weights.bound[static_cast<size_t>(t)] + count * std::fabs(weight)) * std::fabs(value);
+    }
+    y.value.push_back(sum);
+    y.bound.push_back(bound);
+  }
+}
+
+}  // namespace warprank::reference
