@@ -141,7 +141,7 @@ int run(int argc, char** argv) {
   app.add_option("--data", folder, "Folder with u.data, u.user, u.item and u.genre; without it a generated catalogue")
       ->envname("WARPRANK_DATA");
   app.add_option("--weights", weights, "Folder with dense.safetensors and tables.safetensors")->capture_default_str();
-  app.add_option("--top", top, "How many films to show")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--top", top, "How many films to show")->check(CLI::Range(1, 1000000))->capture_default_str();
   app.add_flag("--evaluate", measure, "Measure the AUC on the held-out ratings of all users instead");
   app.add_flag("--plan", plan, "Show first what the planner made of the model");
   CLI11_PARSE(app, argc, argv);
