@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The one place that decides what the vocabulary of kernels means: CUDA under nvcc, and elsewhere an executor that
+/// runs every thread of a kernel on the CPU. Both define `warprank::device::backend` with the same names; kernels use
+/// the documented headers beside this one, never the backend itself.
+///
+/// WARPRANK_DEVICE              before a device function
+/// WARPRANK_KERNEL(threads, n)  before a kernel's name, in place of `void`: at most `threads` per block, registers for
+///                              at least `n` resident blocks. Hidden, so that two shared libraries keep their own.
+/// WARPRANK_HIDDEN              before a launcher, for the same reason
+/// WARPRANK_UNROLL              before a loop that must be unrolled, because its arrays live in registers
+
+#define WARPRANK_HIDDEN __attribute__((visibility("hidden")))
+
+#if defined(__CUDACC__)
+#define WARPRANK_DEVICE __device__ __forceinline__
+#define WARPRANK_KERNEL(max_threads, min_blocks) \
+  WARPRANK_HIDDEN __global__ void __launch_bounds__(max_threads, min_blocks)
+#define WARPRANK_UNROLL _Pragma("unroll")
+#include "warprank/device/cuda_backend.cuh"
+#else
+#define WARPRANK_DEVICE inline
+#define WARPRANK_KERNEL(max_threads, min_blocks) WARPRANK_HIDDEN inline void
+#define WARPRANK_UNROLL
+#include "warprank/device/executor.hpp"
+#endif
+
+namespace warprank::device {
+
+/// Where in a kernel something was called. Costs nothing on a GPU; the executor names it in its errors.
+using Here = backend::Here;
+
+}  // namespace warprank::device

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the vocabulary asks of an executor of kernels on the CPU. The functions that are only declared are the
+/// executor's; whoever calls a kernel in plain C++ links one. Ours is in tests/simt.
+
+#include <cstdint>
+#include <functional>
+#include <tuple>
+#include <type_traits>
+
+#include "warprank/core/dtype.hpp"
+#include "warprank/core/error.hpp"
+#include "warprank/device/order.hpp"
+
+namespace warprank::device::backend {
+
+using Here = SourceLine;
+
+// ---- Index
+
+struct Dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  constexpr Dim3() = default;
+  constexpr Dim3(unsigned x, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}  // NOLINT: converts as CUDA's dim3
+};
+
+/// Which thread is running.
+struct Position {
+  Dim3 thread, block, block_dim, grid_dim;
+};
+extern const Position* position;
+
+inline Dim3 thread_index() { return position->thread; }
+inline Dim3 block_index() { return position->block; }
+inline Dim3 block_dim() { return position->block_dim; }
+inline Dim3 grid_dim() { return position->grid_dim; }
+
+// ---- Barriers and collectives
+
+enum class Reduction { count, any, all };
+enum class Shuffle { from, up, down, butterfly };
+
+int sync_block(Reduction reduction, bool predicate, Here here);
+void sync_warp(uint32_t mask, Here here);
+void shuffle_bytes(uint32_t mask, const void* value, void* result, int bytes, Shuffle kind, int operand, int width,
+                   Here here);
+uint32_t ballot(uint32_t mask, bool predicate, Here here);
+uint32_t match(uint32_t mask, uint64_t value, Here here);
+uint32_t reduce_add(uint32_t mask, uint32_t value, Here here);
+
+template <Shuffle Kind, class Value>
+Value shuffle(uint32_t mask, Value value, int operand, int width, Here here) {
+  static_assert(std::is_trivially_copyable_v<Value> && (sizeof(Value) == 4 || sizeof(Value) == 8));
+  Value result;
+  shuffle_bytes(mask, &value, &result, sizeof value, Kind, operand, width, here);
+  return result;
+}
+inline int count_bits(uint32_t bits) { return __builtin_popcount(bits); }
+inline int first_bit(uint32_t bits) { return __builtin_ctz(bits); }
+
+// ---- Memory: `bytes` is the width of one access, and its alignment
+
+enum class Access { weak, read_only };
+enum class AtomicOp { add, exchange, compare_exchange, min, max, wrap_increment };
+
+void load_bytes(const void* address, void* value, int bytes, Access access, Here here);
+void store_bytes(void* address, const void* value, int bytes, Here here);
+void load_ordered(const void* address, void* value, int bytes, Order order, Scope scope, Here here);
+void store_ordered(void* address, const void* value, int bytes, Order order, Scope scope, Here here);
+uint64_t atomic(AtomicOp op, void* address, int bytes, uint64_t operand, uint64_t expected, Order order, Scope scope,
+                Here here);
+void fence(Scope scope, Here here);
+
+template <Access Kind, class Value>
+Value load(const Value* address, Here here) {
+  Value value;
+  load_bytes(address, &value, sizeof value, Kind, here);
+  return value;
+}
+template <class Value>
+void store(Value* address, const Value& value, Here here) {
+  store_bytes(address, &value, sizeof value, here);
+}
+template <Order LoadOrder, Scope LoadScope, class Value>
+Value load(const Value* address, Here here) {
+  Value value;
+  load_ordered(address, &value, sizeof value, LoadOrder, LoadScope, here);
+  return value;
+}
+template <Order StoreOrder, Scope StoreScope, class Value>
+void store(Value* address, const Value& value, Here here) {
+  store_ordered(address, &value, sizeof value, StoreOrder, StoreScope, here);
+}
+template <AtomicOp Op, Order AtomicOrder, Scope AtomicScope, class Value>
+Value atomic(Value* address, Value operand, Here here) {
+  static_assert(std::is_same_v<Value, uint32_t> || std::is_same_v<Value, uint64_t>, "atomics are on unsigned integers");
+  return static_cast<Value>(atomic(Op, address, sizeof(Value), operand, 0, AtomicOrder, AtomicScope, here));
+}
+template <Order AtomicOrder, Scope AtomicScope, class Value>
+Value compare_exchange(Value* address, Value expected, Value desired, Here here) {
+  static_assert(std::is_same_v<Value, uint32_t> || std::is_same_v<Value, uint64_t>, "atomics are on unsigned integers");
+  return static_cast<Value>(
+      atomic(AtomicOp::compare_exchange, address, sizeof(Value), desired, expected, AtomicOrder, AtomicScope, here));
+}
+template <Scope FenceScope>
+void fence(Here here) {
+  fence(FenceScope, here);
+}
+
+// ---- 16-bit floats
+
+inline float half_to_float(uint16_t bits) { return to_float(half{bits}); }
+inline uint16_t float_to_half(float value) { return to_half(value).bits; }
+inline uint16_t float_to_bfloat16(float value) { return to_bfloat16(value).bits; }
+inline float bits_to_float(uint32_t bits) { return bits_float(bits); }
+
+// ---- Tensor cores and copies
+
+void mma(int k, float* d, const uint32_t* a, const uint32_t* b, const float* c, Here here);
+void load_matrices_from(int count, bool transposed, uint32_t* fragment, const void* row, Here here);
+void copy_async(void* shared, const void* global, Here here);
+void commit_async(Here here);
+void wait_for_async(int pending_groups, Here here);
+
+inline void mma_m16n8k8(float (&d)[4], const uint32_t (&a)[2], const uint32_t (&b)[1], const float (&c)[4], Here here) {
+  mma(8, d, a, b, c, here);
+}
+inline void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4],
+                         Here here) {
+  mma(16, d, a, b, c, here);
+}
+template <bool Transposed, int Count>
+void load_matrices(uint32_t (&fragment)[Count], const void* row, Here here) {
+  load_matrices_from(Count, Transposed, fragment, row, here);
+}
+template <int Pending>
+void wait_async(Here here) {
+  wait_for_async(Pending, here);
+}
+
+// ---- Shared memory
+
+void* static_shared_bytes(const void* key, int64_t bytes, int64_t alignment, Here here);
+void* dynamic_shared(Here here);
+
+template <class Storage>
+inline constexpr char storage_key = 0;
+template <class Storage>
+Storage& static_shared(Here here) {
+  return *static_cast<Storage*>(static_shared_bytes(&storage_key<Storage>, sizeof(Storage), alignof(Storage), here));
+}
+
+// ---- Launch
+
+struct StreamState;
+using Stream = StreamState*;
+
+/// Queues a grid whose every thread calls `body`; throws when the launch would be refused.
+void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, std::function<void()> body, Here here);
+
+template <class... Params>
+void launch_kernel(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, Here here, void (*kernel)(Params...),
+                   Params... args) {
+  launch_grid(
+      grid, block, shared_bytes, stream,
+      [kernel, arguments = std::make_tuple(args...)] { std::apply(kernel, arguments); }, here);
+}
+
+}  // namespace warprank::device::backend

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// 16-bit floats inside kernels: the same rounding as core/dtype.hpp, one instruction each on a GPU. BF16 is decoded by
+/// a shift, which every target has.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "warprank/core/dtype.hpp"
+#include "warprank/device/backend.hpp"
+
+namespace warprank::device {
+
+/// The value as a float, exactly.
+WARPRANK_DEVICE float widen(float value) { return value; }
+WARPRANK_DEVICE float widen(half value) { return backend::half_to_float(value.bits); }
+WARPRANK_DEVICE float widen(bfloat16 value) { return backend::bits_to_float(static_cast<uint32_t>(value.bits) << 16); }
+WARPRANK_DEVICE float widen(int8_t value) { return static_cast<float>(value); }
+
+/// The nearest Value (float, half or bfloat16), ties to even.
+template <class Value>
+WARPRANK_DEVICE Value narrow(float value) {
+  if constexpr (std::is_same_v<Value, half>) return {backend::float_to_half(value)};
+  if constexpr (std::is_same_v<Value, bfloat16>) return {backend::float_to_bfloat16(value)};
+  if constexpr (std::is_same_v<Value, float>) return value;
+}
+
+/// Two halves as tensor cores take them: `low` in the lower 16 bits.
+WARPRANK_DEVICE uint32_t pack_halves(half low, half high) {
+  return static_cast<uint32_t>(low.bits) | static_cast<uint32_t>(high.bits) << 16;
+}
+WARPRANK_DEVICE half low_half(uint32_t pair) { return {static_cast<uint16_t>(pair & 0xffffu)}; }
+WARPRANK_DEVICE half high_half(uint32_t pair) { return {static_cast<uint16_t>(pair >> 16)}; }
+
+}  // namespace warprank::device
