@@ -92,9 +92,9 @@ inline Uncertain evaluate(ElementwiseFunction function, Uncertain a, Uncertain b
     case Function::tanh:
       return smooth(std::tanh(x), 1 - std::tanh(x) * std::tanh(x), 8 * std::fabs(std::tanh(x)));
     case Function::gelu:
-      return smooth(gelu_of(x), 1.2, (8 + x * x) * std::fabs(gelu_of(x)));
+      return smooth(gelu_of(x), 1.2, (x < 0 ? 8 + x * x : 8) * std::fabs(gelu_of(x)));
     case Function::gelu_tanh:
-      return smooth(gelu_tanh_of(x), 1.2, (8 + 4 * std::fabs(x * x * x)) * std::fabs(gelu_tanh_of(x)));
+      return smooth(gelu_tanh_of(x), 1.2, (x < 0 ? 8 - 4 * x * x * x : 8) * std::fabs(gelu_tanh_of(x)));
     case Function::silu:
       return smooth(x * sigmoid_of(x), 1.2, 8 * std::fabs(x * sigmoid_of(x)));
   }

@@ -38,8 +38,8 @@ struct CustomCall {
 using CustomFunction = std::function<void(const CustomCall&)>;
 
 struct BindOptions {
-  ExtraTensors extra = ExtraTensors::refuse;     ///< tensors in the weights that the model does not read
-  std::map<std::string, CustomFunction> custom;  ///< by the name used in Builder::custom
+  ExtraTensors extra = ExtraTensors::refuse;          ///< tensors in the weights that the model does not read
+  std::map<std::string, CustomFunction> custom = {};  ///< by the name used in Builder::custom
 };
 
 struct ContextOptions {

@@ -30,7 +30,7 @@ enum class Layout {
 
 struct WeightsOptions {
   Layout layout = Layout::pytorch;
-  std::map<std::string, std::string> names;  ///< a parameter's name -> the tensor's, where they differ
+  std::map<std::string, std::string> names = {};  ///< a parameter's name -> the tensor's, where they differ
 };
 
 /// What to do with tensors that no parameter reads.

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The models of tools/golden/ops.py, under the same names.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "warprank/model.hpp"
+
+namespace warprank::golden {
+
+using Name = std::pair<std::string, Activation>;
+
+inline std::vector<Name> activations() {
+  return {{"identity", identity},
+          {"relu", relu},
+          {"leaky_relu", leaky_relu()},
+          {"elu", elu(1.5f)},
+          {"prelu", prelu},
+          {"dice", dice},
+          {"dice_affine", {ActivationKind::dice, 0, 1e-8f, true}},
+          {"sigmoid", sigmoid},
+          {"tanh", hyperbolic_tangent},
+          {"gelu", gelu},
+          {"gelu_tanh", gelu_tanh},
+          {"silu", silu}};
+}
+
+inline Axis item_axis(Builder& b) { return b.axis("item", b.axis("user")); }
+
+inline Outputs linear(Builder& b) {
+  const auto x = b.dense("x", item_axis(b), 7);
+  Outputs outputs;
+  for (const auto& [name, activation] : activations())
+    outputs.emplace_back(name, b.linear(name, x, 5, {.activation = activation}));
+  outputs.emplace_back("no_bias", b.linear("no_bias", x, 5, {.bias = false}));
+  return outputs;
+}
+
+inline Outputs mlp(Builder& b) {
+  const auto x = b.dense("x", item_axis(b), 6);
+  Outputs outputs;
+  for (const auto& [name, activation] : activations()) {
+    outputs.emplace_back(name, b.mlp(name, x, {5, 4, 2}, activation));
+    outputs.emplace_back(name + "_normed", b.mlp(name + "_normed", x, {5, 4, 2}, activation,
+                                                 {.batch_norm = true, .batch_norm_eps = 1e-3f}));
+  }
+  outputs.emplace_back("no_bias",
+                       b.mlp("no_bias", x, {5, 2}, hyperbolic_tangent, {.bias = false, .output_activation = silu}));
+  return outputs;
+}
+
+inline Outputs norms(Builder& b) {
+  const auto x = b.dense("x", item_axis(b), 6);
+  Outputs outputs = {{"batch_norm", b.batch_norm("batch_norm", x)},
+                     {"batch_norm_plain", b.batch_norm("batch_norm_plain", x, {.eps = 1e-3f, .affine = false})},
+                     {"batch_norm_then_linear", b.linear("after", b.batch_norm("before", x), 3, {.activation = relu})},
+                     {"layer_norm", b.layer_norm("layer_norm", x)},
+                     {"layer_norm_plain", b.layer_norm("layer_norm_plain", x, {.eps = 1e-3f, .affine = false})},
+                     {"softmax", b.softmax(x)}};
+  for (const auto& [name, activation] : activations())
+    outputs.emplace_back("activate_" + name, b.activate(x, activation, "activate_" + name));
+  return outputs;
+}
+
+inline Outputs elementwise(Builder& b) {
+  using Function = ElementwiseFunction;
+  const auto item = item_axis(b);
+  const auto x = b.dense("a", item, 4), y = b.dense("b", item, 4), one = b.dense("one", item, 1);
+  const auto of = [&](Function function, std::vector<Operand> operands) { return b.apply(function, operands); };
+  Outputs outputs = {{"add", x + y},
+                     {"sub", x - y},
+                     {"mul", x * y},
+                     {"div", x / y},
+                     {"select", b.select(of(Function::less, {x, y}), x, 2 * y)},
+                     {"neg", -x},
+                     {"log", of(Function::log, {of(Function::abs, {x})})},
+                     {"sqrt", of(Function::sqrt, {of(Function::abs, {y})})},
+                     {"leaky_relu", b.activate(x, leaky_relu(0.2f))},
+                     {"elu", b.activate(x, elu(1.5f))},
+                     {"one_column", (x + one) * one - one / 3},
+                     {"numbers", 1 - (2 * x + 0.5) / 4},
+                     {"chain", b.sigmoid(x * y - one) * b.tanh(y) + of(Function::max, {x, 0.25})}};
+  for (const auto& [function, name] : names_of(Function{})) {
+    if (arity(function) == 2 && function >= Function::min) outputs.emplace_back(name, of(function, {x, y}));
+    const bool is_done = function == Function::neg || function == Function::log || function == Function::sqrt ||
+                         function == Function::leaky_relu || function == Function::elu;
+    if (arity(function) == 1 && !is_done) outputs.emplace_back(name, of(function, {x}));
+  }
+  return outputs;
+}
+
+inline Outputs reductions(Builder& b) {
+  const auto user = b.axis("user"), item = b.axis("item", user), event = b.axis("event", item);
+  const auto x = b.dense("x", event, 5);
+  Outputs outputs = {{"last_four", b.pool(b.dense("recent", b.axis("recent", user, keep_last(4)), 2), sum)}};
+  for (const Pooling pooling : {sum, mean, sqrtn, maximum}) {
+    outputs.emplace_back(std::string("pool_") + name_of_enum(pooling), b.pool(x, pooling));
+    outputs.emplace_back(std::string("reduce_") + name_of_enum(pooling), b.reduce(x, pooling));
+  }
+  return outputs;
+}
+
+struct LookUps {
+  explicit LookUps(Builder& b, Axis axis)
+      : direct_id(b.ids("direct_id", axis)),
+        hashed_id(b.ids("hashed_id", axis)),
+        padded_id(b.ids("padded_id", axis, {.padding = 5})) {
+    for (const std::string name : {"direct", "half", "brain", "bytes", "direct_default"})
+      tables.emplace_back(name, b.table(name, {.dim = 6, .rows = 10}));
+    for (const std::string name : {"hashed", "hashed_half", "hashed_bytes"})
+      tables.emplace_back(name, b.hashed_table(name, {.dim = 6}));
+  }
+  Ids id(const std::string& table) const { return table.rfind("hashed", 0) == 0 ? hashed_id : direct_id; }
+
+  Ids direct_id, hashed_id, padded_id;
+  std::vector<std::pair<std::string, Table>> tables;
+};
+
+inline Outputs embed(Builder& b) {
+  const auto item = item_axis(b);
+  const LookUps look_ups(b, item);
+  Outputs outputs = {{"optional", b.embed(b.ids("optional_id", item, {.default_id = 3}), look_ups.tables[0].second)},
+                     {"padded", b.embed(look_ups.padded_id, look_ups.tables[6].second)}};
+  for (const auto& [name, table] : look_ups.tables) outputs.emplace_back(name, b.embed(look_ups.id(name), table));
+  return outputs;
+}
+
+inline Outputs embed_bag(Builder& b) {
+  const auto tag = b.axis("tag", item_axis(b));
+  const LookUps look_ups(b, tag);
+  const auto weight = b.dense("weight", tag, 1);
+  Outputs outputs = {{"padded", b.embed_bag(look_ups.padded_id, look_ups.tables[7].second, mean, weight)}};
+  for (const auto& [name, table] : look_ups.tables)
+    for (const Pooling pooling : {sum, mean, sqrtn, maximum}) {
+      const std::string output = name + "_" + name_of_enum(pooling);
+      outputs.emplace_back(output, b.embed_bag(look_ups.id(name), table, pooling));
+      if (pooling != maximum)
+        outputs.emplace_back(output + "_weighted", b.embed_bag(look_ups.id(name), table, pooling, weight));
+    }
+  return outputs;
+}
+
+inline Outputs structure(Builder& b) {
+  const auto user = b.axis("user"), session = b.axis("session", user), item = b.axis("item", session);
+  const auto of_user = b.dense("of_user", user, 3);
+  const auto of_session = b.dense("of_session", session, 2), of_item = b.dense("of_item", item, 4);
+  const auto optional = b.dense("optional", item, 2, {.default_value = -1.5f});
+  const auto x = b.concat({b.expand(of_user, item), of_item, b.expand(of_session, item), optional,
+                           b.expand(b.expand(of_user, session), item)});
+  return {{"everything", x},
+          {"slice", b.slice(x, 2, 9)},
+          {"scores", b.mlp("scores", x, {6, 1}, relu, {.output_activation = sigmoid})},
+          {"of_user", b.linear("of_user", of_user, 2, {.activation = hyperbolic_tangent})}};
+}
+
+inline Outputs din_attention(Builder& b) {
+  const auto user = b.axis("user");
+  const auto q = b.dense("q", b.axis("item", user), 4), k = b.dense("k", b.axis("event", user), 4);
+  const Activation dice_affine{ActivationKind::dice, 0, 1e-8f, true};
+  const auto attend = [&](const std::string& name, const DinOptions& options) {
+    return std::make_pair(name, b.din_attention(name, q, k, options));
+  };
+  using N = Normalization;
+  return {
+      attend("plain", {.hidden = {6, 5}}),
+      attend("plain_scaled", {.activation = dice_affine, .scaled = true}),
+      attend("softmax", {.hidden = {6, 3}, .activation = sigmoid, .normalization = N::softmax}),
+      attend("softmax_scaled", {.hidden = {6}, .activation = prelu, .normalization = N::softmax, .scaled = true}),
+      attend("sigmoid", {.hidden = {6, 4}, .activation = relu, .normalization = N::sigmoid}),
+      attend("sigmoid_scaled", {.hidden = {7, 5, 3}, .activation = gelu, .normalization = N::sigmoid, .scaled = true})};
+}
+
+inline Outputs target_attention(Builder& b) {
+  const auto user = b.axis("user");
+  const auto event = b.axis("event", user);
+  const auto q = b.dense("q", b.axis("item", user), 6), k = b.dense("k", event, 6);
+  return {
+      {"one_head", b.target_attention("one_head", q, k)},
+      {"two_heads", b.target_attention("two_heads", q, k, {.heads = 2})},
+      {"no_bias", b.target_attention("no_bias", q, k, {.heads = 3, .bias = false})},
+      {"widths", b.target_attention("widths", q, b.dense("other_k", event, 5), {.heads = 2, .head_dim = 3, .out = 4})}};
+}
+
+inline Outputs self_attention(Builder& b) {
+  const auto x = b.dense("x", b.axis("event", b.axis("session", b.axis("user"))), 6);
+  return {
+      {"post_norm", b.self_attention("post_norm", x)},
+      {"pre_norm", b.self_attention("pre_norm", x, {.heads = 2, .hidden = 5, .activation = gelu, .norm_first = true})},
+      {"causal", b.self_attention("causal", x, {.heads = 2, .hidden = 7, .causal = true})},
+      {"causal_pre_norm",
+       b.self_attention("causal_pre_norm", x,
+                        {.heads = 3, .hidden = 8, .activation = gelu, .norm_first = true, .causal = true})}};
+}
+
+inline Outputs interactions(Builder& b) {
+  const auto user = b.axis("user"), item = b.axis("item", user);
+  const auto of_user = b.expand(b.dense("of_user", user, 8), item), of_item = b.dense("of_item", item, 12);
+  const auto x = b.concat({of_user, of_item});
+  Outputs outputs = {{"fm", b.fm({of_user, of_item}, 4)},
+                     {"fm_vector", b.fm({x}, 4, {.reduce = false})},
+                     {"cross", b.cross("cross", x, {.layers = 3})},
+                     {"cross_low_rank", b.cross("cross_low_rank", x, {.layers = 2, .rank = 3})},
+                     {"wide", b.wide("wide", {of_user, of_item})}};
+  for (const DotOrder order : {DotOrder::lower, DotOrder::upper, DotOrder::lower_padded})
+    for (const bool self : {false, true})
+      outputs.emplace_back(std::string("dot_") + name_of_enum(order) + (self ? "_self" : ""),
+                           b.dot({of_user, of_item}, 4, {.order = order, .self = self}));
+  return outputs;
+}
+
+inline Outputs experts(Builder& b) {
+  const auto session = b.axis("session", b.axis("user")), item = b.axis("item", session);
+  const auto x = b.dense("x", item, 6);
+  const auto shared = b.experts("experts", x, 4, {5, 3}, silu);
+  Outputs outputs = {{"scene", b.scene_experts("scene", x, b.ids("scene", session), 3, {5, 2}, dice)}};
+  for (const Normalization n : {Normalization::softmax, Normalization::sigmoid, Normalization::none}) {
+    const std::string name = name_of_enum(n);
+    outputs.emplace_back("mix_" + name, b.mix(shared, b.gate("gate_" + name, x, 4), n));
+  }
+  const auto tasks = b.ple("ple", x, {.tasks = 3, .task_experts = 2, .shared_experts = 1, .levels = {{5, 4}, {3}}});
+  for (size_t t = 0; t < tasks.size(); ++t) outputs.emplace_back("ple_" + std::to_string(t), tasks[t]);
+  return outputs;
+}
+
+inline Outputs keras(Builder& b) {
+  const auto user = b.axis("user");
+  const auto x = b.dense("x", b.axis("item", user), 6), event = b.dense("event_x", b.axis("event", user), 6);
+  return {{"mlp", b.mlp("mlp", x, {5, 4, 2}, prelu)},
+          {"cross", b.cross("cross", x, {.layers = 2, .rank = 3})},
+          {"experts", b.experts("experts", x, 3, {5, 2})},
+          {"din", b.din_attention("din", x, event, {.hidden = {4}})}};
+}
+
+}  // namespace warprank::golden

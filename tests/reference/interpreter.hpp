@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a model computes, in double, one request at a time, as its author wrote it: every node in turn, every row by
+/// itself, rows found through the row of the parent axis that they belong to. Each number has a bound of the error that
+/// FP32 may make from the inputs on, whatever a planner does that leaves the mathematics as it is.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "reference/cell.hpp"
+#include "reference/dot.hpp"
+#include "reference/plain_weights.hpp"
+#include "support/plain_request.hpp"
+#include "warprank/model/graph.hpp"
+
+namespace warprank::reference {
+
+/// A user's function: the rows of its inputs that serve one row of the output -> that row.
+using PlainFunction = std::function<Row(const std::vector<Row>&)>;
+
+class Interpreter {
+ public:
+  Interpreter(const Graph& graph, PlainWeights weights, std::map<std::string, PlainTable> tables,
+              Rounding rounding = Rounding::worst_case, std::map<std::string, PlainFunction> functions = {})
+      : graph_(graph),
+        weights_(std::move(weights)),
+        tables_(std::move(tables)),
+        rounding_(rounding),
+        functions_(std::move(functions)) {}
+
+  /// By output name its rows.
+  std::map<std::string, std::vector<Row>> run(const test_support::PlainRequest& request) {
+    request_ = &request;
+    list_axes();
+    values_.clear();
+    for (const Node& node : graph_.nodes) {
+      node_ = &node;
+      std::vector<Row> rows(axis(node.axis).size());
+      for (size_t r = 0; r < rows.size(); ++r) {
+        rows[r] = std::visit([&](const auto& op) { return row_of(op, r); }, node.op);
+        if (rows[r].size() != static_cast<size_t>(node.width)) throw std::logic_error("width of " + node.name);
+      }
+      values_.push_back(std::move(rows));
+    }
+    std::map<std::string, std::vector<Row>> outputs;
+    for (const OutputInfo& output : graph_.outputs) outputs[output.name] = values_[static_cast<size_t>(output.node)];
+    return outputs;
+  }
+
+ private:
+  /// A row of an axis: its number among those that the request gave, and the kept row of the parent it belongs to.
+  struct AxisRow {
+    size_t given;
+    size_t parent;
+  };
+
+  const std::vector<AxisRow>& axis(int a) const { return axes_[static_cast<size_t>(a)]; }
+
+  void list_axes() {
+    axes_.assign(1, {{0, 0}});
+    for (size_t a = 1; a < graph_.axes.size(); ++a) {
+      const AxisInfo& info = graph_.axes[a];
+      std::vector<int64_t> lengths;
+      if (const auto given = request_->lengths.find(info.name); given != request_->lengths.end())
+        lengths = given->second;
+      std::vector<AxisRow> rows;
+      for (size_t p = 0; p < axis(info.parent).size() && !lengths.empty(); ++p) {
+        const size_t parent_given = axis(info.parent)[p].given;
+        int64_t first = 0;
+        for (size_t s = 0; s < parent_given; ++s) first += lengths[s];
+        const int64_t length = lengths[parent_given];
+        const int64_t dropped = info.keep_last > 0 ? std::max<int64_t>(0, length - info.keep_last) : 0;
+        for (int64_t i = dropped; i < length; ++i) rows.push_back({static_cast<size_t>(first + i), p});
+      }
+      axes_.push_back(std::move(rows));
+    }
+  }
+
+  /// The row of `ancestor` that row `r` of axis `a` is nested in.
+  size_t above(int a, size_t r, int ancestor) const {
+    for (; a != ancestor; a = graph_.axis(a).parent) r = axis(a)[r].parent;
+    return r;
+  }
+  /// The rows of axis `a` nested in row `r` of its parent.
+  std::vector<size_t> below(int a, size_t r) const {
+    std::vector<size_t> rows;
+    for (size_t i = 0; i < axis(a).size(); ++i)
+      if (axis(a)[i].parent == r) rows.push_back(i);
+    return rows;
+  }
+
+  size_t width() const { return static_cast<size_t>(node_->width); }
+  const Node& input_node(size_t i) const { return graph_.node(node_->inputs[i]); }
+  const Row& input(size_t i, size_t r) const { return values_[static_cast<size_t>(node_->inputs[i])][r]; }
+  const std::vector<float>& weight(const std::string& name) const { return weights_.at(name); }
+
+  int64_t id_of(int index, size_t r) const {
+    const IdsInfo& info = graph_.ids[static_cast<size_t>(index)];
+    const auto given = request_->ids.find(info.name);
+    return given == request_->ids.end() ? info.default_id.value() : given->second.at(axis(info.axis)[r].given);
+  }
+
+  Row row_of(const DenseOp& op, size_t r) const {
+    const DenseInfo& info = graph_.dense[static_cast<size_t>(op.input)];
+    const auto given = request_->dense.find(info.name);
+    Row row;
+    for (size_t c = 0; c < width(); ++c)
+      row.push_back(exact(given == request_->dense.end() ? info.default_value.value()
+                                                         : given->second.at(axis(info.axis)[r].given * width() + c)));
+    return row;
+  }
+
+  /// The table's row for an id; none for padding.
+  const Row* looked_up(const EmbedOp& op, size_t r) const {
+    const PlainTable& table = tables_.at(graph_.tables[static_cast<size_t>(op.table)].name);
+    const int64_t id = id_of(op.ids, r);
+    const std::optional<int64_t> padding = graph_.ids[static_cast<size_t>(op.ids)].padding;
+    if (table.hashed ? padding == id : id == -1) return nullptr;
+    const auto row = table.rows.find(id);
+    return row == table.rows.end() ? &table.unknown : &row->second;
+  }
+
+  Row row_of(const EmbedOp& op, size_t r) const {
+    if (op.pooling == Pooling::none) {
+      const Row* row = looked_up(op, r);
+      return row == nullptr ? Row(width()) : *row;
+    }
+    std::vector<const Row*> rows;
+    Row weights;
+    for (size_t i : below(graph_.ids[static_cast<size_t>(op.ids)].axis, r)) {
+      const Row* row = looked_up(op, i);
+      if (row == nullptr) continue;
+      rows.push_back(row);
+      weights.push_back(node_->inputs.empty() ? exact(1) : input(0, i)[0]);
+    }
+    return bag(rows, weights, op.pooling);
+  }
+
+  Row bag(const std::vector<const Row*>& rows, const Row& weights, Pooling pooling) const {
+    Sum total(rounding_), squares(rounding_);
+    for (const Cell& w : weights) {
+      total.add(w);
+      squares.add(w, w);
+    }
+    Cell divisor = exact(1);
+    if (pooling == Pooling::mean) divisor = total.total();
+    if (pooling == Pooling::sqrtn) divisor = apply(ElementwiseFunction::sqrt, squares.total());
+    Row y;
+    for (size_t c = 0; c < width(); ++c) {
+      Row column;
+      Sum sum(rounding_);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        column.push_back((*rows[i])[c]);
+        sum.add(weights[i], column.back());
+      }
+      const bool is_zero = rows.empty() || (pooling != Pooling::max && total.size() == 0);
+      y.push_back(is_zero ? Cell{} : pooling == Pooling::max ? pooled(column, pooling) : divide(sum.total(), divisor));
+    }
+    return y;
+  }
+
+  Row row_of(const ConcatOp&, size_t r) const {
+    Row row;
+    for (size_t i = 0; i < node_->inputs.size(); ++i) row.insert(row.end(), input(i, r).begin(), input(i, r).end());
+    return row;
+  }
+  Row row_of(const ExpandOp&, size_t r) const { return input(0, above(node_->axis, r, input_node(0).axis)); }
+  Row row_of(const SliceOp& op, size_t r) const {
+    const auto begin = input(0, r).begin() + op.begin;
+    return {begin, begin + node_->width};
+  }
+
+  std::pair<double, double> batch_norm(const std::string& name, float eps, bool affine, size_t c) const {
+    const double gain = affine ? weight(name + ".weight")[c] : 1, offset = affine ? weight(name + ".bias")[c] : 0;
+    const double scale = gain / std::sqrt(static_cast<double>(weight(name + ".running_var")[c]) + eps);
+    return {scale, offset - weight(name + ".running_mean")[c] * scale};
+  }
+  Cell activated(const std::string& layer, const Activation& spec, const Cell& x, size_t c) const {
+    if (spec.kind == ActivationKind::prelu) return activate(spec, x, weight(layer + ".prelu.alpha")[c], 0, 0);
+    if (spec.kind != ActivationKind::dice) return activate(spec, x, 0, 0, 0);
+    const auto [scale, shift] = batch_norm(layer + ".dice", spec.eps, spec.affine, c);
+    return activate(spec, x, weight(layer + ".dice.alpha")[c], scale, shift);
+  }
+
+  Row row_of(const LinearOp& op, size_t r) const {
+    if (!op.columns.empty() || op.input_norm || op.norm || op.is_term || op.row_bias)
+      throw std::logic_error("a graph that a pass has changed");
+    const Row& x = input(0, r);
+    const auto groups = static_cast<size_t>(op.groups);
+    const size_t in = op.shared_input ? x.size() : x.size() / groups;
+    size_t scene = 0;
+    if (op.scene >= 0) {
+      const int64_t id = id_of(op.scene, above(node_->axis, r, graph_.ids[static_cast<size_t>(op.scene)].axis));
+      if (id < 0 || id >= op.groups) return Row(width());
+      scene = static_cast<size_t>(id);
+    }
+    const std::vector<float>& matrix = weight(op.name + ".weight");
+    Row y;
+    for (size_t c = 0; c < width(); ++c) {
+      const size_t output = scene * width() + c;  // among the stored ones
+      const size_t first = op.shared_input ? 0 : c / (width() / groups) * in;
+      Sum sum(rounding_);
+      for (size_t k = 0; k < in; ++k) sum.add(matrix[output * in + k], x[first + k]);
+      if (op.bias) sum.add(exact(weight(op.name + ".bias")[output]));
+      Cell value = activated(op.name, op.activation, sum.total(6), output);
+      size_t next = 1;
+      if (op.multiply) value = apply(ElementwiseFunction::mul, value, input(next++, r)[c]);
+      if (op.residual) value = apply(ElementwiseFunction::add, value, input(next++, r)[c]);
+      y.push_back(value);
+    }
+    return y;
+  }
+
+  // --- attention
+  // ------------------------------------------------------------------------------------------------------
+
+  /// The rows of the history `k` that row `r` of the query attends to.
+  std::vector<size_t> events_of(size_t r, const Node& k) const {
+    const int parent = graph_.axis(k.axis).parent;
+    return below(k.axis, above(node_->axis, r, parent));
+  }
+
+  /// The bound allows q - k to be taken apart, and two weights of a column to be added before they meet it.
+  Cell din_score(const DinAttentionOp& op, const Row& q, const Row& k) const {
+    Row x = q;
+    x.insert(x.end(), k.begin(), k.end());
+    for (size_t c = 0; c < q.size(); ++c)
+      x.push_back(cell(q[c].value - k[c].value, q[c].bound + k[c].bound, q[c].size + k[c].size));
+    for (size_t c = 0; c < q.size(); ++c) x.push_back(apply(ElementwiseFunction::mul, q[c], k[c]));
+    for (size_t i = 0; i <= op.hidden.size(); ++i) {
+      const std::string layer = op.name + "." + std::to_string(i);
+      const bool last = i == op.hidden.size();
+      const std::vector<float>&matrix = weight(layer + ".weight"), &bias = weight(layer + ".bias");
+      Row y;
+      for (size_t o = 0; o < bias.size(); ++o) {
+        Sum sum(rounding_);
+        for (size_t c = 0; c < x.size(); ++c) sum.add(matrix[o * x.size() + c], x[c]);
+        sum.add(exact(bias[o]));
+        y.push_back(activated(layer, last ? identity : op.activation, sum.total(6), o));
+      }
+      x = std::move(y);
+    }
+    const double factor = op.scaled ? 1 / std::sqrt(static_cast<double>(q.size())) : 1;
+    return cell(factor * x[0].value, factor * (x[0].bound + 2 * std::fabs(x[0].value)));
+  }
+
+  Row weighted_sums(const Row& weights, const std::vector<Row>& rows, size_t columns) const {
+    Row y;
+    for (size_t c = 0; c < columns; ++c) {
+      Sum sum(rounding_);
+      for (size_t t = 0; t < rows.size(); ++t) sum.add(weights[t], rows[t][c]);
+      y.push_back(sum.total());
+    }
+    return y;
+  }
+
+  Row row_of(const DinAttentionOp& op, size_t r) const {
+    Row scores;
+    std::vector<Row> events;
+    for (size_t t : events_of(r, input_node(1))) {
+      events.push_back(input(1, t));
+      scores.push_back(din_score(op, input(0, r), events.back()));
+    }
+    return weighted_sums(normalize(scores, op.normalization), events, width());
+  }
+
+  Row row_of(const AttentionOp& op, size_t r) const {
+    std::vector<size_t> events = events_of(r, input_node(1));
+    if (op.causal) events.erase(std::upper_bound(events.begin(), events.end(), r), events.end());
+    const size_t dim = width() / static_cast<size_t>(op.heads);
+    const double scale = op.scale != 0 ? op.scale : 1 / std::sqrt(static_cast<double>(dim));
+    Row y;
+    for (size_t first = 0; first < width(); first += dim) {
+      Row scores;
+      std::vector<Row> values;
+      for (size_t t : events) {
+        Sum sum(rounding_);
+        for (size_t c = first; c < first + dim; ++c) sum.add(input(0, r)[c], input(1, t)[c]);
+        const Cell product = sum.total();
+        scores.push_back(
+            cell(scale * product.value, std::fabs(scale) * (product.bound + 2 * std::fabs(product.value))));
+        const auto begin = input(2, t).begin() + static_cast<std::ptrdiff_t>(first);
+        values.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(dim));
+      }
+      const Row head = weighted_sums(normalize(scores, Normalization::softmax), values, dim);
+      y.insert(y.end(), head.begin(), head.end());
+    }
+    return y;
+  }
+
+  // --- interactions
+  // ---------------------------------------------------------------------------------------------------
+
+  Row row_of(const FmOp& op, size_t r) const {
+    const Row e = row_of(ConcatOp{}, r);
+    const size_t dim = static_cast<size_t>(op.dim), fields = e.size() / dim;
+    Row y;
+    Sum total(rounding_);
+    for (size_t d = 0; d < dim; ++d) {
+      Sum pairs(rounding_);
+      for (size_t f = 0; f < fields; ++f)
+        for (size_t g = 0; g < f; ++g) pairs.add(e[f * dim + d], e[g * dim + d]);
+      y.push_back(pairs.total(2 * static_cast<double>(fields)));
+      y.back().size = pairs.size();  // the sum over columns may be taken at any stage
+      total.add(y.back());
+    }
+    return op.reduce ? Row{total.total()} : y;
+  }
+
+  Row row_of(const DotOp& op, size_t r) const {
+    const Row e = row_of(ConcatOp{}, r);
+    const auto dim = static_cast<size_t>(op.dim);
+    Row y;
+    for (const auto& [f, g] : dot_pairs(e.size() / dim, op.order, op.self)) {
+      Sum sum(rounding_);
+      for (size_t d = 0; d < dim; ++d) sum.add(e[f * dim + d], e[g * dim + d]);
+      y.push_back(sum.total());
+    }
+    if (op.order == DotOrder::lower_padded) y.push_back(exact(0));
+    return y;
+  }
+
+  Row row_of(const MixOp& op, size_t r) const {
+    const Row& x = input(0, r);
+    const Row weights = normalize(input(1, r), op.normalization);
+    std::vector<Row> experts;
+    for (size_t e = 0; e < weights.size(); ++e) {
+      const auto begin = x.begin() + static_cast<std::ptrdiff_t>(e * width());
+      experts.emplace_back(begin, begin + node_->width);
+    }
+    return weighted_sums(weights, experts, width());
+  }
+
+  // --- one row
+  // --------------------------------------------------------------------------------------------------------
+
+  Cell vector_of(const LearnedVector& v, size_t c) const {
+    if (v.kind == LearnedVector::Kind::stored) return exact(weight(v.name)[c]);
+    const auto [scale, shift] = batch_norm(v.name, v.eps, v.affine, c);
+    const double value = v.kind == LearnedVector::Kind::batch_norm_scale ? scale : shift;
+    return cell(value, std::fabs(value));
+  }
+
+  Row row_of(const ElementwiseOp& op, size_t r) const {
+    const ElementwiseProgram& program = op.program;
+    Row y;
+    for (size_t c = 0; c < width(); ++c) {
+      Row registers;
+      for (size_t i = 0; i < node_->inputs.size(); ++i)
+        registers.push_back(input(i, r)[input(i, r).size() == 1 ? 0 : c]);
+      for (const LearnedVector& v : op.vectors) registers.push_back(vector_of(v, c));
+      for (const float constant : program.constants) registers.push_back(exact(constant));
+      for (const Instruction& i : program.instructions) {
+        const auto operand = [&](int k) { return k < 0 ? Cell{} : registers[static_cast<size_t>(k)]; };
+        registers.push_back(apply(i.function, operand(i.a), operand(i.b), operand(i.c), i.alpha));
+      }
+      y.push_back(registers.back());
+      // A scale and a shift may go into the weights that the sum is multiplied with.
+      if (op.vectors.size() == 2 && op.vectors[0].kind == LearnedVector::Kind::batch_norm_scale)
+        y.back().size = std::fabs(registers[1].value) * registers[0].size + std::fabs(registers[2].value);
+    }
+    return y;
+  }
+
+  Row row_of(const LayerNormOp& op, size_t r) const {
+    const Row& x = input(0, r);
+    const Cell mean = pooled(x, Pooling::mean);
+    Row deviations;
+    Sum squares(rounding_);
+    for (const Cell& c : x) {
+      deviations.push_back(apply(ElementwiseFunction::sub, c, mean));
+      squares.add(deviations.back(), deviations.back());
+    }
+    const Cell variance = squares.total(), count = exact(static_cast<double>(x.size()));
+    const Cell shifted = apply(ElementwiseFunction::add, divide(variance, count), exact(op.eps));
+    const Cell spread = apply(ElementwiseFunction::sqrt, shifted);
+    Row y;
+    for (size_t c = 0; c < x.size(); ++c) {
+      Cell value = divide(deviations[c], spread);
+      value.bound += std::fabs(value.value);  // a reciprocal, then a product
+      if (op.affine) {
+        value = apply(ElementwiseFunction::mul, value, exact(weight(op.name + ".weight")[c]));
+        value = apply(ElementwiseFunction::add, value, exact(weight(op.name + ".bias")[c]));
+      }
+      y.push_back(value);
+    }
+    return y;
+  }
+
+  Row row_of(const SoftmaxOp&, size_t r) const { return normalize(input(0, r), Normalization::softmax); }
+  Row row_of(const ReduceOp& op, size_t r) const { return {pooled(input(0, r), op.pooling)}; }
+
+  Row row_of(const PoolOp& op, size_t r) const {
+    Row y;
+    for (size_t c = 0; c < width(); ++c) {
+      Row column;
+      for (size_t i : below(input_node(0).axis, r)) column.push_back(input(0, i)[c]);
+      y.push_back(pooled(column, op.pooling));
+    }
+    return y;
+  }
+
+  Row row_of(const CustomOp& op, size_t r) const {
+    std::vector<Row> inputs;
+    for (size_t i = 0; i < node_->inputs.size(); ++i)
+      inputs.push_back(input(i, above(node_->axis, r, input_node(i).axis)));
+    return functions_.at(op.function)(inputs);
+  }
+
+  const Graph& graph_;
+  PlainWeights weights_;
+  std::map<std::string, PlainTable> tables_;
+  Rounding rounding_;
+  std::map<std::string, PlainFunction> functions_;
+
+  const test_support::PlainRequest* request_ = nullptr;
+  std::vector<std::vector<AxisRow>> axes_;
+  std::vector<std::vector<Row>> values_;  // of the nodes so far
+  const Node* node_ = nullptr;            // the one at hand
+};
+
+}  // namespace warprank::reference

@@ -1,0 +1,428 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A golden case for every op of the model language. Each has its twin of the same name in tests/golden/op_models.hpp."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import layers
+from golden import Case, Request, f32, f64
+
+SCALES = (2.0**-8, 1.0, 2.0**5)
+
+
+def linear():
+    case = Case("linear")
+    case.add_items({"x": 7}, scales=SCALES)
+
+    def model(request):
+        x = request.dense("x")
+        outputs = {kind: layers.linear(case.weight, kind, x, 5, kind) for kind in layers.ACTIVATIONS}
+        outputs["no_bias"] = layers.linear(case.weight, "no_bias", x, 5, bias=False)
+        return outputs
+
+    case.save(model)
+
+
+def mlp():
+    case = Case("mlp")
+    case.add_items({"x": 6}, scales=SCALES)
+
+    def model(request):
+        x = request.dense("x")
+        outputs = {}
+        for kind in layers.ACTIVATIONS:
+            outputs[kind] = layers.mlp(case.weight, kind, x, [5, 4, 2], kind)
+            outputs[kind + "_normed"] = layers.mlp(case.weight, kind + "_normed", x, [5, 4, 2], kind, norm=True, eps=1e-3)
+        outputs["no_bias"] = layers.mlp(case.weight, "no_bias", x, [5, 2], "tanh", bias=False, output_activation="silu")
+        return outputs
+
+    case.save(model)
+
+
+def norms():
+    case = Case("norms")
+    case.add_items({"x": 6}, scales=SCALES)
+
+    def model(request):
+        x, w = request.dense("x"), case.weight
+        outputs = {
+            "batch_norm": layers.batch_norm(w, "batch_norm", x),
+            "batch_norm_plain": layers.batch_norm(w, "batch_norm_plain", x, 1e-3, affine=False),
+            "batch_norm_then_linear": layers.linear(w, "after", layers.batch_norm(w, "before", x), 3, "relu"),
+            "layer_norm": F.layer_norm(x, (6,), w("layer_norm.weight", 6), w("layer_norm.bias", 6), f32(1e-5)),
+            "layer_norm_plain": F.layer_norm(x, (6,), eps=f32(1e-3)),
+            "softmax": torch.softmax(x, 1),
+        }
+        for kind in layers.ACTIVATIONS:
+            outputs["activate_" + kind] = layers.activate(w, "activate_" + kind, kind, x)
+        return outputs
+
+    case.save(model)
+
+
+def elementwise():
+    case = Case("elementwise")
+    case.add_items({"a": 4, "b": 4, "one": 1}, numbers=(6, 0))
+    case.requests[0].values["a"][0] = case.requests[0].values["b"][0]  # equal in a row
+
+    def model(request):
+        a, b, one = (request.dense(name) for name in ("a", "b", "one"))
+        compare = {"less": a < b, "less_equal": a <= b, "greater": a > b, "greater_equal": a >= b, "equal": a == b,
+                   "not_equal": a != b}
+        outputs = {
+            "add": a + b, "sub": a - b, "mul": a * b, "div": a / b, "min": torch.minimum(a, b),
+            "max": torch.maximum(a, b), "select": torch.where(a < b, a, 2 * b), "neg": -a, "abs": a.abs(),
+            "exp": torch.exp(a), "log": torch.log(a.abs()), "sqrt": torch.sqrt(b.abs()), "square": a * a,
+            "relu": F.relu(a), "leaky_relu": F.leaky_relu(a, f32(0.2)), "elu": F.elu(a, 1.5),
+            "sigmoid": torch.sigmoid(a), "tanh": torch.tanh(a), "gelu": F.gelu(a),
+            "gelu_tanh": F.gelu(a, approximate="tanh"), "silu": F.silu(a),
+            "one_column": (a + one) * one - one / 3, "numbers": 1 - (2 * a + 0.5) / 4,
+            "chain": torch.sigmoid(a * b - one) * torch.tanh(b) + torch.maximum(a, torch.tensor(0.25)),
+        }
+        outputs.update({name: holds.to(torch.float64) for name, holds in compare.items()})
+        return outputs
+
+    case.save(model)
+
+
+def reductions():
+    case = Case("reductions")
+    for events in ([4, 0, 1, 7], [], [0], [3]):
+        request = Request()
+        request.lengths["item"], request.lengths["event"] = [len(events)], events
+        request.values["x"] = case.normal(sum(events), 5)
+        request.values["recent"] = case.normal(9, 2)
+        request.lengths["recent"] = [9]
+        case.add(request)
+
+    def pooled(x, mode):
+        if len(x) == 0:
+            return torch.zeros(x.shape[1], dtype=torch.float64)
+        return {"sum": x.sum(0), "mean": x.mean(0), "sqrtn": x.sum(0) / len(x) ** 0.5, "max": x.max(0).values}[mode]
+
+    def model(request):
+        x, outputs = request.dense("x"), {}
+        for mode in ("sum", "mean", "sqrtn", "max"):
+            rows = [pooled(part, mode) for part in request.split(x, "event")]
+            outputs["pool_" + mode] = torch.stack(rows) if rows else torch.zeros(0, 5, dtype=torch.float64)
+            outputs["reduce_" + mode] = pooled(x.T, mode)[:, None]
+        outputs["last_four"] = request.dense("recent")[-4:].sum(0)[None]
+        return outputs
+
+    case.save(model)
+
+
+KEYS = [0, -1, 5, 2**63 - 1, -(2**63), 1234567890123, 7, 8, 9, 10]
+
+
+def rows_of(ids, rows, keys, padding):
+    """Row numbers of ids in a table: `rows` for unknown ones (where its default row is), None for padding."""
+    place = {key: r for r, key in enumerate(keys)} if keys else {r: r for r in range(rows)}
+    return [None if i == padding else place.get(i, rows) for i in ids]
+
+
+TABLES = {  # name -> options of Case.table
+    "direct": {}, "half": {"dtype": "float16"}, "brain": {"dtype": "bfloat16"}, "bytes": {"dtype": "int8"},
+    "direct_default": {"default": True}, "hashed": {"keys": KEYS},
+    "hashed_half": {"keys": KEYS, "dtype": "float16", "default": True},
+    "hashed_bytes": {"keys": KEYS, "dtype": "int8", "default": True},
+}
+
+
+def look_ups(case):
+    """Tables of 10 rows and 6 columns."""
+    return {name: case.table(name, 10, 6, **options) for name, options in TABLES.items()}
+
+
+def some_ids(case, count):
+    direct = case.random.integers(0, 10, count)
+    direct[::4], direct[1::7] = -1, 10 + 2**40
+    hashed = case.random.choice(np.array(KEYS + [77, -2]), count)
+    return direct, hashed
+
+
+def embed():
+    case = Case("embed")
+    tables = look_ups(case)
+    for number in (16, 0, 1, 5):
+        request = Request()
+        request.lengths["item"] = [number]
+        request.ids["direct_id"], request.ids["hashed_id"] = some_ids(case, number)
+        if number != 5:
+            request.ids["optional_id"] = case.random.integers(0, 10, number)
+        case.add(request)
+
+    def model(request):
+        outputs = {}
+
+        def look_up(output, name, ids, padding):
+            rows = rows_of(ids, 10, TABLES[name].get("keys"), padding)
+            found = [torch.zeros(6, dtype=torch.float64) if r is None else tables[name][r] for r in rows]
+            outputs[output] = torch.stack(found) if found else torch.zeros(0, 6, dtype=torch.float64)
+
+        for name, options in TABLES.items():
+            hashed = "keys" in options
+            look_up(name, name, request.ids["hashed_id" if hashed else "direct_id"], None if hashed else -1)
+        look_up("optional", "direct", request.ids.get("optional_id", [3] * request.rows("item")), -1)
+        look_up("padded", "hashed_half", request.ids["hashed_id"], 5)  # as the input of the same ids with padding = 5
+        return outputs
+
+    for request in case.requests:
+        request.ids["padded_id"] = request.ids["hashed_id"]
+    case.save(model)
+
+
+def embed_bag():
+    case = Case("embed_bag")
+    tables = look_ups(case)
+    for tags in ([5, 0, 1, 12], [], [0], [33]):
+        request = Request()
+        request.lengths["item"], request.lengths["tag"] = [len(tags)], tags
+        request.ids["direct_id"], request.ids["hashed_id"] = some_ids(case, sum(tags))
+        request.ids["padded_id"] = request.ids["hashed_id"]
+        request.values["weight"] = np.abs(case.normal(sum(tags), 1)) + np.float32(0.25)
+        case.add(request)
+
+    def model(request):
+        outputs = {}
+
+        def bags(output, name, ids, padding, mode, weighted):
+            rows = rows_of(ids, 10, TABLES[name].get("keys"), padding)
+            kept = torch.tensor([r is not None for r in rows], dtype=torch.bool)
+            lengths = [int(part.sum()) for part in request.split(kept, "tag")]
+            index = torch.tensor([r for r in rows if r is not None], dtype=torch.int64)
+            weights = request.dense("weight")[:, 0][kept] if weighted else None
+            y = layers.embedding_bag(tables[name], index, lengths, mode, weights)
+            if mode != "sqrtn" and not (weighted and mode == "mean"):  # what PyTorch has as one function
+                starts = torch.tensor(np.cumsum([0] + lengths)[:-1], dtype=torch.int64)
+                theirs = F.embedding_bag(index, tables[name], starts, mode=mode, per_sample_weights=weights)
+                assert torch.allclose(theirs, y, rtol=1e-13, atol=1e-13)
+            outputs[output] = y
+
+        for name, options in TABLES.items():
+            ids, padding = ("hashed_id", None) if "keys" in options else ("direct_id", -1)
+            for mode in ("sum", "mean", "sqrtn", "max"):
+                bags(f"{name}_{mode}", name, request.ids[ids], padding, mode, False)
+                if mode != "max":
+                    bags(f"{name}_{mode}_weighted", name, request.ids[ids], padding, mode, True)
+        bags("padded", "hashed_bytes", request.ids["padded_id"], 5, "mean", True)
+        return outputs
+
+    case.save(model)
+
+
+def structure():
+    """Axes nested three deep, defaults, columns moved about."""
+    case = Case("structure")
+    for sessions in ([2, 0, 3], [1], []):
+        request = Request()
+        request.lengths["session"], request.lengths["item"] = [len(sessions)], sessions
+        request.values["of_user"] = case.normal(1, 3)
+        request.values["of_session"] = case.normal(len(sessions), 2)
+        request.values["of_item"] = case.normal(sum(sessions), 4)
+        if len(sessions) > 1:
+            request.values["optional"] = case.normal(sum(sessions), 2)
+        case.add(request)
+
+    def model(request):
+        user = request.expand(request.dense("of_user"), "session", "item")
+        session = request.expand(request.dense("of_session"), "item")
+        item = request.dense("of_item")
+        optional = f64(np.full((len(item), 2), -1.5))
+        if "optional" in request.values:
+            optional = request.dense("optional")
+        x = torch.cat([user, item, session, optional, user], 1)
+        return {"everything": x, "slice": x[:, 2:9],
+                "scores": layers.mlp(case.weight, "scores", x, [6, 1], "relu", output_activation="sigmoid"),
+                "of_user": layers.linear(case.weight, "of_user", request.dense("of_user"), 2, "tanh")}
+
+    case.save(model)
+
+
+DIN = {  # name -> hidden, activation, normalization, scaled
+    "plain": ([6, 5], "dice", "none", False),
+    "plain_scaled": ([80, 40], "dice_affine", "none", True),
+    "softmax": ([6, 3], "sigmoid", "softmax", False),
+    "softmax_scaled": ([6], "prelu", "softmax", True),
+    "sigmoid": ([6, 4], "relu", "sigmoid", False),
+    "sigmoid_scaled": ([7, 5, 3], "gelu", "sigmoid", True),
+}
+
+
+def din_attention():
+    case = Case("din_attention")
+    for scale in (2.0**-4, 1.0, 4.0):
+        for items, events in ((3, 9), (2, 1), (2, 0), (0, 4)):
+            request = Request()
+            request.lengths["item"], request.lengths["event"] = [items], [events]
+            request.values["q"], request.values["k"] = case.normal(items, 4, scale), case.normal(events, 4, scale)
+            case.add(request)
+
+    def model(request):
+        return {name: layers.din_attention(case.weight, name, [request.dense("q")], [request.dense("k")], *options)
+                for name, options in DIN.items()}
+
+    case.save(model)
+
+
+def multihead(case, name, width, heads, bias=True):
+    """nn.MultiheadAttention with the projections "<name>.q", ".k", ".v", ".out"."""
+    attention = nn.MultiheadAttention(width, heads, bias=bias, batch_first=True, dtype=torch.float64)
+    weights = [case.weight(f"{name}.{part}.weight", width, width) for part in ("q", "k", "v")]
+    state = {"in_proj_weight": torch.cat(weights), "out_proj.weight": case.weight(f"{name}.out.weight", width, width)}
+    if bias:
+        state["in_proj_bias"] = torch.cat([case.weight(f"{name}.{part}.bias", width) for part in ("q", "k", "v")])
+        state["out_proj.bias"] = case.weight(f"{name}.out.bias", width)
+    attention.load_state_dict(state)
+    return attention
+
+
+def target_attention():
+    case = Case("target_attention")
+    for scale in (2.0**-4, 1.0, 4.0):
+        for items, events in ((3, 9), (2, 1), (2, 0), (0, 4)):
+            request = Request()
+            request.lengths["item"], request.lengths["event"] = [items], [events]
+            request.values["q"], request.values["k"] = case.normal(items, 6, scale), case.normal(events, 6, scale)
+            request.values["other_k"] = case.normal(events, 5, scale)
+            case.add(request)
+
+    def attend(name, heads, q, k, bias=True):
+        module = multihead(case, name, 6, heads, bias)
+        if len(k) == 0 or len(q) == 0:  # nothing to attend to is zeros before the output projection
+            return module.out_proj(torch.zeros_like(q))
+        return module(q[None], k[None], k[None], need_weights=False)[0][0]
+
+    def other_widths(q, k):
+        """Two heads of 3 columns, a history of 5, 4 columns out."""
+        q, keys, values = (layers.linear(case.weight, "widths." + part, x, 6)
+                           for part, x in (("q", q), ("k", k), ("v", k)))
+        heads = []
+        for h in (slice(0, 3), slice(3, 6)):
+            scores = torch.softmax(q[:, h] @ keys[:, h].T / 3**0.5, 1)
+            heads.append(scores @ values[:, h])
+        return layers.linear(case.weight, "widths.out", torch.cat(heads, 1), 4)
+
+    def model(request):
+        q, k = request.dense("q"), request.dense("k")
+        return {"one_head": attend("one_head", 1, q, k), "two_heads": attend("two_heads", 2, q, k),
+                "no_bias": attend("no_bias", 3, q, k, bias=False), "widths": other_widths(q, request.dense("other_k"))}
+
+    case.save(model)
+
+
+SELF = {  # name -> heads, hidden, activation, norm_first, causal
+    "post_norm": (1, 24, "relu", False, False), "pre_norm": (2, 5, "gelu", True, False),
+    "causal": (2, 7, "relu", False, True), "causal_pre_norm": (3, 8, "gelu", True, True),
+}
+
+
+def self_attention():
+    case = Case("self_attention")
+    for scale in (2.0**-4, 1.0, 2.0):
+        for sessions in ([5, 0, 1, 3], []):
+            request = Request()
+            request.lengths["session"], request.lengths["event"] = [len(sessions)], sessions
+            request.values["x"] = case.normal(sum(sessions), 6, scale)
+            case.add(request)
+
+    def encoder(name, heads, hidden, activation, norm_first):
+        module = nn.TransformerEncoderLayer(6, heads, hidden, 0.0, activation, f32(1e-5), batch_first=True,
+                                            norm_first=norm_first, dtype=torch.float64)
+        w = case.weight
+        state = {"self_attn." + key: value for key, value in multihead(case, name, 6, heads).state_dict().items()}
+        for theirs, ours, shape in (("linear1", "ffn.0", (hidden, 6)), ("linear2", "ffn.1", (6, hidden)),
+                                    ("norm1", "norm1", (6,)), ("norm2", "norm2", (6,))):
+            state[theirs + ".weight"] = w(f"{name}.{ours}.weight", *shape)
+            state[theirs + ".bias"] = w(f"{name}.{ours}.bias", shape[0])
+        module.load_state_dict(state)
+        return module.train()  # without dropout; eval() may take another path
+
+    def model(request):
+        outputs = {}
+        for name, (heads, hidden, activation, norm_first, causal) in SELF.items():
+            module, rows = encoder(name, heads, hidden, activation, norm_first), []
+            for x in request.split(request.dense("x"), "event"):
+                mask = torch.full((len(x), len(x)), -np.inf, dtype=torch.float64).triu(1) if causal else None
+                rows.append(module(x[None], mask)[0] if len(x) else x)
+            outputs[name] = torch.cat(rows) if rows else torch.zeros(0, 6)
+        return outputs
+
+    case.save(model)
+
+
+def interactions():
+    case = Case("interactions")
+    for scale in SCALES:
+        for items in (3, 0):
+            request = Request()
+            request.lengths["item"] = [items]
+            request.values["of_user"] = case.normal(1, 8, scale)
+            request.values["of_item"] = case.normal(items, 12, scale)
+            case.add(request)
+
+    def model(request):
+        x = torch.cat([request.expand(request.dense("of_user"), "item"), request.dense("of_item")], 1)
+        fields, w = x.reshape(len(x), 5, 4), case.weight
+        outputs = {"fm": layers.fm(fields, True), "fm_vector": layers.fm(fields, False),
+                   "cross": layers.cross(w, "cross", x, 3), "cross_low_rank": layers.cross(w, "cross_low_rank", x, 2, 3),
+                   "wide": x.sum(1, keepdim=True) + w("wide.bias", 1)}
+        for order in ("lower", "upper", "lower_padded"):
+            for self in (False, True):
+                outputs[f"dot_{order}{'_self' if self else ''}"] = layers.dot_interaction(fields, order, self)
+        return outputs
+
+    case.save(model)
+
+
+def experts():
+    case = Case("experts")
+    for scale in (2.0**-8, 1.0, 8.0):
+        for sessions, scenes in (([3, 2], [1, 0]), ([1, 1, 1], [2, -1, 3]), ([0], [0])):
+            request = Request()
+            request.lengths["session"], request.lengths["item"] = [len(sessions)], sessions
+            request.ids["scene"], request.values["x"] = scenes, case.normal(sum(sessions), 6, scale)
+            case.add(request)
+
+    def model(request):
+        x, w = request.dense("x"), case.weight
+        outputs, shared = {}, layers.experts(w, "experts", x, 4, [5, 3], "silu")
+        for kind in ("softmax", "sigmoid", "none"):
+            outputs["mix_" + kind] = layers.mix(shared, layers.linear(w, "gate_" + kind, x, 4), kind)
+        for t, task in enumerate(layers.ple(w, "ple", x, 3, 2, 1, [[5, 4], [3]])):
+            outputs[f"ple_{t}"] = task
+        scene = request.expand(torch.tensor(request.ids["scene"])[:, None], "item")[:, 0]
+        of_all = layers.experts(w, "scene", x, 3, [5, 2], "dice")
+        rows = [of_all[n, s] if 0 <= s < 3 else torch.zeros(2, dtype=torch.float64) for n, s in enumerate(scene)]
+        outputs["scene"] = torch.stack(rows) if rows else torch.zeros(0, 2)
+        return outputs
+
+    case.save(model)
+
+
+def keras():
+    """Matrices as Keras stores them: [in, out], stacked [experts, in, out]."""
+    case = Case("keras")
+    case.add_items({"x": 6})
+
+    def model(request):
+        x, w = request.dense("x"), case.weight
+        return {"mlp": layers.mlp(w, "mlp", x, [5, 4, 2], "prelu"), "cross": layers.cross(w, "cross", x, 2, 3),
+                "experts": layers.experts(w, "experts", x, 3, [5, 2]).flatten(1),
+                "din": layers.din_attention(w, "din", [x], [x[:2]], [4], "dice")}
+
+    for request in case.requests:
+        request.lengths["event"] = [min(2, request.rows("item"))]
+        request.values["event_x"] = request.values["x"][:2]
+        model(request)
+    weights = case.weights
+    expected = [model(request) for request in case.requests]
+    case.weights = {name: np.swapaxes(v, -1, -2) if name.endswith(".weight") else v for name, v in weights.items()}
+    results = iter(expected)
+    case.save(lambda request: next(results))
+
+
+CASES = [linear, mlp, norms, elementwise, reductions, embed, embed_bag, structure, din_attention, target_attention,
+         self_attention, interactions, experts, keras]
