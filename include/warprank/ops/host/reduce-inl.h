@@ -29,8 +29,13 @@ HWY_INLINE float max_of_row(const float* x, int64_t cols) {
   const auto nothing = hn::Set(d, -std::numeric_limits<float>::infinity());
   auto top = hn::IfThenElse(hn::FirstN(d, rest), load_first(d, x + whole, rest), nothing);
   for (int64_t c = 0; c < whole; c += lanes) top = max_or_nan(d, top, hn::LoadU(d, x + c));
-  const bool has_nan = !hn::AllTrue(d, hn::Eq(top, top));  // the maximum over lanes may lose it
-  return has_nan ? std::numeric_limits<float>::quiet_NaN() : hn::GetLane(hn::MaxOfLanes(d, top));
+  // Not MaxOfLanes, which may lose NaN and on some targets -inf.
+  HWY_ALIGN float lane[hn::MaxLanes(d)];
+  hn::Store(top, d, lane);
+  float result = lane[0];
+  for (int64_t i = 1; i < lanes; ++i)
+    if (lane[i] > result || std::isnan(lane[i])) result = lane[i];
+  return result;
 }
 
 inline void reduce(Matrix<const float> x, Pooling pooling, Matrix<float> y) {

@@ -20,11 +20,11 @@ inline void softmax_row(const float* x, int64_t cols, float* y) {
 
   V total = hn::Zero(d);
   for (int64_t c = 0; c < whole; c += lanes) {
-    const V e = exp(d, hn::Sub(hn::LoadU(d, x + c), top));
+    const V e = exp_of_nonpositive(d, hn::Sub(hn::LoadU(d, x + c), top));
     hn::StoreU(e, d, y + c);
     total = hn::Add(total, e);
   }
-  const V last_e = exp(d, hn::Sub(last, top));
+  const V last_e = exp_of_nonpositive(d, hn::Sub(last, top));
   total = hn::SumOfLanes(d, hn::Add(total, last_e));
 
   for (int64_t c = 0; c < whole; c += lanes) hn::StoreU(hn::Div(hn::LoadU(d, y + c), total), d, y + c);
