@@ -85,7 +85,7 @@ class ElementwiseFuser {
       if (source == nullptr || !only_read_here(old_input) || producer.axis != node.axis) continue;
       if (producer.width != node.width && !source->vectors.empty()) continue;
       auto& op = std::get<ElementwiseOp>(node.op);
-      if (op.program.instructions.size() + source->program.instructions.size() > max_elementwise_registers) continue;
+      if (op.program.num_registers() + source->program.num_registers() > max_elementwise_registers) continue;
       int position = 0;
       while (node.inputs[static_cast<size_t>(position)] != input) ++position;
       InlinedProgram inlined = inline_program(op.program, node.inputs, position, source->program, producer.inputs);
