@@ -9,7 +9,9 @@
 /// WARPRANK_KERNEL(threads, n)  before a kernel's name, in place of `void`: at most `threads` per block, registers for
 ///                              at least `n` resident blocks. Hidden, so that two shared libraries keep their own.
 /// WARPRANK_HIDDEN              before a launcher, for the same reason
-/// WARPRANK_UNROLL              before a loop that must be unrolled, because its arrays live in registers
+/// WARPRANK_UNROLL              (core/unroll.hpp) before a loop that must be unrolled
+
+#include "warprank/core/unroll.hpp"
 
 #define WARPRANK_HIDDEN __attribute__((visibility("hidden")))
 
@@ -17,12 +19,10 @@
 #define WARPRANK_DEVICE __device__ __forceinline__
 #define WARPRANK_KERNEL(max_threads, min_blocks) \
   WARPRANK_HIDDEN __global__ void __launch_bounds__(max_threads, min_blocks)
-#define WARPRANK_UNROLL _Pragma("unroll")
 #include "warprank/device/cuda_backend.cuh"
 #else
 #define WARPRANK_DEVICE inline
 #define WARPRANK_KERNEL(max_threads, min_blocks) WARPRANK_HIDDEN inline void
-#define WARPRANK_UNROLL
 #include "warprank/device/executor.hpp"
 #endif
 

@@ -29,17 +29,12 @@
 /// Highway's foreach_target.h for kernels of its own cannot include this as well: it can run only once in a source
 /// file.
 
+#include "warprank/core/unroll.hpp"
+
 /// The instruction sets compiled unless the user chose others: AVX-512, AVX2, NEON and the compiler's baseline. The
 /// bits are Highway's (stable, and some have no name in older versions): AVX3 8, AVX2 9, SSE2 14, NEON 28 and 29.
 #ifndef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (((1LL << 61) - 1) & ~((1LL << 8) | (1LL << 9) | (1LL << 14) | (1LL << 28) | (1LL << 29)))
-#endif
-
-/// Before a loop of few iterations over an array of vectors, which are registers only if it is unrolled.
-#ifdef __clang__
-#define WARPRANK_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define WARPRANK_UNROLL _Pragma("GCC unroll 16")
 #endif
 
 #undef HWY_TARGET_INCLUDE

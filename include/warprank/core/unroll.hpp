@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// WARPRANK_UNROLL, before a loop of few iterations over a local array, which lies in registers only if the loop is
+/// unrolled.
+#if defined(__CUDACC__)
+#define WARPRANK_UNROLL _Pragma("unroll")
+#elif defined(__clang__)
+#define WARPRANK_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define WARPRANK_UNROLL _Pragma("GCC unroll 16")
+#endif
