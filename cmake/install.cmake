@@ -7,10 +7,8 @@ include(GNUInstallDirs)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/warprank)
 
 install(DIRECTORY include/warprank DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS warprank EXPORT warprankTargets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-if(TARGET warprank_host)
-  install(TARGETS warprank_host EXPORT warprankTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-endif()
+install(TARGETS warprank warprank_host EXPORT warprankTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT warprankTargets NAMESPACE warprank:: DESTINATION ${package_dir})
 if(WARPRANK_CUDA)
   install(TARGETS warprank_cuda EXPORT warprankCudaTargets)
