@@ -5,11 +5,11 @@
 #   scripts/check_all.sh             all of them: about two hours on two cores
 #   scripts/check_all.sh NAME...     some: test seeds asan clang fuzz format docs bench
 #
-# WARPRANK_TEST_SEEDS   how many random models and batches the property tests try (default here 200)
+# WARPRANK_TEST_SEEDS   how many random models and batches the property tests try (default here 20000)
 # WARPRANK_FUZZ_SECONDS how long each fuzz target runs (default 300)
 source "$(dirname "$0")/common.sh"
 
-seeds=${WARPRANK_TEST_SEEDS:-200} fuzz_seconds=${WARPRANK_FUZZ_SECONDS:-300}
+seeds=${WARPRANK_TEST_SEEDS:-20000} fuzz_seconds=${WARPRANK_FUZZ_SECONDS:-300}
 
 # build_and_test PRESET [ctest option...]
 build_and_test() {

@@ -3,13 +3,17 @@
 
 /// Seeded weights, tables and requests for any plan, for tests and benchmarks.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <map>
 #include <random>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "support/plain_request.hpp"
 #include "warprank/batch/batch.hpp"
 #include "warprank/core/shape.hpp"
 #include "warprank/plan/plan.hpp"
@@ -37,16 +41,49 @@ inline Weights random_weights(const Plan& plan, uint32_t seed) {
   return Weights::from_tensors(std::move(tensors));
 }
 
-/// Every table with `rows` rows, keys of hashed ones 7 * row - 3.
-inline Weights random_tables(const Plan& plan, int64_t rows, uint32_t seed) {
+/// The values as a tensor of `type`; as I8 with the scale and offset of each row, which go into `tensors` under `name`.
+inline StoredTensor make_rows(const std::string& name, Shape shape, const std::vector<float>& values, DType type,
+                              std::map<std::string, StoredTensor>& tensors) {
+  return dispatch_dtype(type, [&](auto tag) {
+    using Value = typename decltype(tag)::type;
+    std::vector<Value> stored;
+    for (const float value : values) {
+      if constexpr (std::is_same_v<Value, float>) stored.push_back(value);
+      if constexpr (std::is_same_v<Value, half>) stored.push_back(to_half(value));
+      if constexpr (std::is_same_v<Value, bfloat16>) stored.push_back(to_bfloat16(value));
+      if constexpr (std::is_same_v<Value, int8_t>)
+        stored.push_back(static_cast<int8_t>(std::clamp(value * 64, -128.0f, 127.0f)));
+    }
+    if constexpr (std::is_same_v<Value, int8_t>) {
+      std::vector<float> scale, offset;
+      for (int64_t r = 0; r < shape[0]; ++r) {
+        scale.push_back(0.01f + 0.001f * static_cast<float>(r % 7));
+        offset.push_back(0.1f * static_cast<float>(r % 5 - 2));
+      }
+      tensors.emplace(name + ".scale", make_tensor({shape[0]}, scale));
+      tensors.emplace(name + ".offset", make_tensor({shape[0]}, offset));
+    }
+    return make_tensor(std::move(shape), stored);
+  });
+}
+
+/// Every table with `rows` rows, table t of types[t % their number]; hashed ones with keys 7 * row - 3 and a row for
+/// unknown ids.
+inline Weights random_tables(const Plan& plan, int64_t rows, uint32_t seed,
+                             const std::vector<DType>& types = {DType::f32}) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0.0f, 0.5f);
   std::map<std::string, StoredTensor> tensors;
+  size_t t = 0;
   for (const TableInfo& table : plan.source().tables) {
     std::vector<float> values(static_cast<size_t>(rows * table.dim));
     for (float& value : values) value = normal(random);
-    tensors.emplace(table.hashed ? table.name + ".rows" : table.name, make_tensor({rows, table.dim}, values));
+    tensors.emplace(table.hashed ? table.name + ".rows" : table.name,
+                    make_rows(table.name, {rows, table.dim}, values, types[t++ % types.size()], tensors));
     if (!table.hashed) continue;
+    std::vector<float> unknown(static_cast<size_t>(table.dim));
+    for (float& value : unknown) value = normal(random);
+    tensors.emplace(table.name + ".default", make_tensor({table.dim}, unknown));
     std::vector<int64_t> keys;
     for (int64_t r = 0; r < rows; ++r) keys.push_back(7 * r - 3);
     tensors.emplace(table.name + ".keys", make_tensor({rows}, keys));
@@ -54,8 +91,9 @@ inline Weights random_tables(const Plan& plan, int64_t rows, uint32_t seed) {
   return Weights::from_tensors(std::move(tensors));
 }
 
-/// How requests are made: rows of a nested axis per parent row are uniform in [0, most_rows] (or exactly `items` for the
-/// axis of that name); ids uniform over the tables' rows with a few unknown and padding ones.
+/// How requests are made: rows of a nested axis per parent row are uniform in [0, most_rows] (or exactly `items` for
+/// the axis of that name), also where keep_last keeps fewer; ids uniform over the tables' rows with a few unknown and
+/// padding ones. Half of the inputs that have a default are not set; their axis needs one that has none.
 struct RequestShape {
   int64_t table_rows = 50;
   int64_t most_rows = 6;
@@ -63,47 +101,49 @@ struct RequestShape {
   bool odd_ids = true;                       ///< some unknown, out of range, or padding
 };
 
-inline void add_random_request(Batch& batch, const RequestShape& shape, std::mt19937& random) {
-  const BatchLayout& layout = batch.layout();
-  Request request = batch.add_request();
+inline PlainRequest random_request(const BatchLayout& layout, const RequestShape& shape, std::mt19937& random) {
+  const auto uniform = [&](int64_t first, int64_t last) {
+    return std::uniform_int_distribution<int64_t>(first, last)(random);
+  };
+  PlainRequest request;
   std::vector<int64_t> rows(layout.axes().size(), 1);
   for (size_t a = 1; a < rows.size(); ++a) {
     const AxisInfo& axis = layout.axes()[a];
     const auto exact = shape.rows.find(axis.name);
-    std::vector<int64_t> lengths(static_cast<size_t>(rows[static_cast<size_t>(axis.parent)]));
-    const int64_t most = axis.keep_last > 0 ? std::min(shape.most_rows, axis.keep_last) : shape.most_rows;
+    std::vector<int64_t>& lengths = request.lengths[axis.name];
+    lengths.resize(static_cast<size_t>(rows[static_cast<size_t>(axis.parent)]));
     rows[a] = 0;
     for (int64_t& length : lengths) {
-      length = exact != shape.rows.end() ? exact->second : std::uniform_int_distribution<int64_t>(0, most)(random);
+      length = exact != shape.rows.end() ? exact->second : uniform(0, shape.most_rows);
       rows[a] += length;
     }
-    request.lengths({static_cast<int>(a)}, Lengths(lengths));
   }
-  for (size_t i = 0; i < layout.ids().size(); ++i) {
-    std::vector<int64_t> ids(static_cast<size_t>(rows[static_cast<size_t>(layout.ids()[i].axis)]));
+  for (const IdsInfo& info : layout.ids()) {
+    if (info.default_id && uniform(0, 1) == 0) continue;
+    std::vector<int64_t>& ids = request.ids[info.name];
+    ids.resize(static_cast<size_t>(rows[static_cast<size_t>(info.axis)]));
     for (int64_t& id : ids) {
-      id = std::uniform_int_distribution<int64_t>(0, shape.table_rows - 1)(random);
-      const int64_t kind = shape.odd_ids ? std::uniform_int_distribution<int64_t>(0, 9)(random) : 9;
+      id = uniform(0, shape.table_rows - 1);
+      const int64_t kind = shape.odd_ids ? uniform(0, 9) : 9;
       if (kind == 0) id = -1;
       if (kind == 1) id = shape.table_rows + 5;
       if (kind > 5) id = 7 * (id % std::max<int64_t>(1, shape.table_rows / 7)) - 3;  // a key of hashed tables
     }
-    request.ids(IdsSlot{static_cast<int>(i)}, ids);
   }
   std::normal_distribution<float> normal;
-  for (size_t i = 0; i < layout.dense().size(); ++i) {
-    const DenseInfo& info = layout.dense()[i];
-    std::vector<float> values(static_cast<size_t>(rows[static_cast<size_t>(info.axis)] * info.width));
+  for (const DenseInfo& info : layout.dense()) {
+    if (info.default_value && uniform(0, 1) == 0) continue;
+    std::vector<float>& values = request.dense[info.name];
+    values.resize(static_cast<size_t>(rows[static_cast<size_t>(info.axis)] * info.width));
     for (float& value : values) value = normal(random);
-    request.dense(DenseSlot{static_cast<int>(i)}, values);
   }
-  request.finish();
+  return request;
 }
 
 inline Batch random_batch(const Plan& plan, int64_t requests, const RequestShape& shape, uint32_t seed) {
   std::mt19937 random(seed);
   Batch batch = plan.batch();
-  for (int64_t r = 0; r < requests; ++r) add_random_request(batch, shape, random);
+  for (int64_t r = 0; r < requests; ++r) add_to(batch, random_request(batch.layout(), shape, random));
   batch.close();
   return batch;
 }

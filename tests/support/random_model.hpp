@@ -15,7 +15,8 @@ namespace warprank::test_support {
 
 class RandomModel {
  public:
-  explicit RandomModel(uint32_t seed) : random_(seed) {}
+  /// `with_custom`: also Builder::custom operations "fold", twice the sum of their two inputs' columns.
+  explicit RandomModel(uint32_t seed, bool with_custom = false) : random_(seed), with_custom_(with_custom) {}
 
   Outputs operator()(Builder& b) {
     b_ = &b;
@@ -27,7 +28,7 @@ class RandomModel {
     history_tags_ = b.axis("history_tags", history_);
     direct_ = b.table("direct", {.dim = dim});
     hashed_ = b.hashed_table("hashed", {.dim = dim});
-    scene_ = b.ids("scene", session_);
+    scenes_ = {b.ids("scene", session_), b.ids("user_scene", user_), b.ids("item_scene", item_)};
 
     add_inputs("u", user_, of_user_);
     add_inputs("s", session_, of_session_);
@@ -38,13 +39,17 @@ class RandomModel {
     of_item_.push_back(b.embed_bag(b.ids("weighted_tag", tags_), hashed_, sqrtn, weight));
     of_history_.push_back(b.embed_bag(b.ids("history_tag", history_tags_), direct_, maximum));
 
+    of_session_.push_back(b.pool(b.embed_bag(b.ids("summed_tag", tags_, {.padding = 4}), hashed_, sum), sum));
+
     const int steps = 6 + pick(8);
     for (int i = 0; i < steps; ++i) add_operation();
     Outputs outputs;
     const auto score = b.mlp(name("tower"), wide_concat(item_), {8, 1}, any_activation());
     outputs.emplace_back("score", b.sigmoid(score));
-    outputs.emplace_back("raw", any(of_item_));
-    outputs.emplace_back("of_user", any(of_user_));
+    for (const std::vector<Tensor>* list : {&of_user_, &of_session_, &of_item_, &of_history_}) {
+      outputs.emplace_back(name("raw"), list->back());
+      outputs.emplace_back(name("raw"), any(*list));
+    }
     return outputs;
   }
 
@@ -55,15 +60,31 @@ class RandomModel {
   Tensor any(const std::vector<Tensor>& list) { return list[static_cast<size_t>(pick(static_cast<int>(list.size())))]; }
   std::string name(const std::string& prefix) { return prefix + std::to_string(counter_++); }
   Activation any_activation() {
-    const Activation all[] = {relu,  dice,         prelu,   sigmoid, gelu, silu, hyperbolic_tangent,
-                              elu(), leaky_relu(), identity};
-    return all[pick(10)];
+    const Activation all[] = {relu,
+                              dice,
+                              prelu,
+                              sigmoid,
+                              gelu,
+                              silu,
+                              hyperbolic_tangent,
+                              elu(),
+                              leaky_relu(),
+                              identity,
+                              gelu_tanh,
+                              {ActivationKind::dice, 0, 1e-8f, true}};
+    return all[pick(12)];
+  }
+  Pooling any_pooling() {
+    const Pooling all[] = {sum, mean, sqrtn, maximum};
+    return all[pick(4)];
   }
 
   void add_inputs(const std::string& prefix, Axis axis, std::vector<Tensor>& list) {
     list.push_back(b_->embed(b_->ids(prefix + "_direct", axis), direct_));
     list.push_back(b_->embed(b_->ids(prefix + "_hashed", axis), hashed_));
+    list.push_back(b_->embed(b_->ids(prefix + "_optional", axis, {.default_id = 11, .padding = 4}), hashed_));
     list.push_back(b_->dense(prefix + "_dense", axis, dim));
+    list.push_back(b_->dense(prefix + "_optional_dense", axis, dim, {.default_value = 0.75f}));
   }
 
   std::vector<Tensor>& list_of(Axis axis) {
@@ -88,73 +109,123 @@ class RandomModel {
 
   /// Adds one tensor of `dim` columns to an axis.
   void add_operation() {
-    Builder& b = *b_;
+    if (pick(4) == 0) return add_over_events();
     const Axis axes[] = {user_, session_, item_, item_, item_};
     const Axis axis = axes[pick(5)];
-    Tensor y;
-    switch (pick(16)) {
+    Tensor y = pick(2) == 0 ? learned(axis) : pick(2) == 0 ? interaction(axis) : elementwise(axis);
+    if (pick(8) == 0) y = b_->label(name("label"), y);
+    list_of(axis).push_back(y);
+  }
+
+  Tensor learned(Axis axis) {
+    Builder& b = *b_;
+    switch (pick(10)) {
       case 0:
-        y = b.linear(name("linear"), wide_concat(axis), dim, {pick(2) == 0, any_activation()});
-        break;
+        return b.linear(name("linear"), wide_concat(axis), dim, {pick(2) == 0, any_activation()});
       case 1:
-        y = b.mlp(name("mlp"), wide_concat(axis), {6, dim}, any_activation(), {.batch_norm = pick(2) == 0});
-        break;
+        return b.mlp(name("mlp"), wide_concat(axis), {6, dim}, any_activation(),
+                     {.bias = pick(2) == 0, .output_activation = any_activation(), .batch_norm = pick(2) == 0});
       case 2: {
         const auto x = wide_concat(axis);
-        y = b.mix(b.experts(name("experts"), x, 3, {5, dim}), b.gate(name("gate"), pick(2) == 0 ? x : on(axis), 3),
-                  pick(2) == 0 ? Normalization::softmax : Normalization::sigmoid);
-        break;
+        return b.mix(b.experts(name("experts"), x, 3, {5, dim}, any_activation()),
+                     b.gate(name("gate"), pick(2) == 0 ? x : on(axis), 3), any_normalization());
       }
-      case 3:
-        y = b.slice(b.cross(name("cross"), wide_concat(axis), {.layers = 2, .rank = pick(2) * 3}), 1, 1 + dim);
-        break;
-      case 4:
-        y = b.fm({on(axis), b.concat({on(axis), on(axis)})}, dim, {.reduce = false});
-        break;
+      case 3: {
+        const auto tasks = b.ple(name("ple"), wide_concat(axis),
+                                 {.tasks = 2, .task_experts = 2, .shared_experts = 1, .levels = {{5}, {dim}}});
+        return tasks[0] - tasks[1];
+      }
+      case 4: {
+        const Ids scene = axis.index == user_.index      ? scenes_[1]
+                          : axis.index == session_.index ? scenes_[static_cast<size_t>(pick(2))]
+                                                         : scenes_[static_cast<size_t>(pick(3))];
+        return b.scene_experts(name("scene"), on(axis), scene, 4, {5, dim}, any_activation());
+      }
       case 5:
-        y = b.linear(name("dot"), b.dot({on(axis), on(axis), on(axis), on(axis)}, dim, {any_order(), pick(2) == 0}),
-                     dim);
-        break;
+        return b.layer_norm(name("layer_norm"), on(axis), {.affine = pick(2) == 0});
       case 6:
-        y = on(axis) * on(axis) + 0.5f;
-        break;
+        return b.batch_norm(name("norm"), on(axis), {.affine = pick(2) == 0});
       case 7:
-        y = b.select(b.apply(ElementwiseFunction::less, {on(axis), on(axis)}), on(axis), -on(axis));
-        break;
+        return b.activate(on(axis), any_activation(), name("activation"));
       case 8:
-        y = b.layer_norm(name("layer_norm"), on(axis));
-        break;
-      case 9:
-        y = b.softmax(on(axis)) * b.reduce(on(axis), mean);
-        break;
-      case 10:
-        y = on(axis) + b.wide(name("wide"), {on(axis), on(axis)});
-        break;
-      case 11:
-        y = b.slice(wide_concat(axis), 2, 2 + dim);
-        break;
-      case 12:
-        y = b.din_attention(name("din"), on(item_), any(of_history_),
-                            {{6, 3}, any_activation(), any_normalization(), pick(2) == 0});
-        of_item_.push_back(y);
+        return b.linear("shared", on(axis), dim, {.activation = silu});
+      default:
+        return on(axis) + b.wide(name("wide"), {on(axis), on(axis)});
+    }
+  }
+
+  Tensor interaction(Axis axis) {
+    Builder& b = *b_;
+    switch (pick(with_custom_ ? 7 : 6)) {
+      case 0:
+        return b.slice(b.cross(name("cross"), wide_concat(axis), {.layers = 1 + pick(3), .rank = pick(2) * 3}), 1,
+                       1 + dim);
+      case 1:
+        return b.fm({on(axis), b.concat({on(axis), on(axis)})}, dim, {.reduce = false});
+      case 2:
+        return b.fm({wide_concat(axis), on(axis)}, dim) * on(axis);
+      case 3:
+        return b.linear(name("dot"), b.dot({on(axis), on(axis), on(axis), on(axis)}, dim, {any_order(), pick(2) == 0}),
+                        dim);
+      case 4:
+        return b.slice(wide_concat(axis), 2, 2 + dim);
+      case 5:
+        return on(axis) - b.reduce(wide_concat(axis), any_pooling());
+      default:
+        return b.custom("fold", {on(axis), any(of_user_)}, axis, dim);
+    }
+  }
+
+  Tensor elementwise(Axis axis) {
+    using Function = ElementwiseFunction;
+    Builder& b = *b_;
+    const Tensor x = on(axis), y = on(axis);
+    const auto binary = static_cast<Function>(pick(static_cast<int>(Function::select)));
+    switch (pick(6)) {
+      case 0:
+        return x * y + 0.5f;
+      case 1:
+        return b.select(b.apply(Function::less, {x, y}), on(axis), -on(axis));
+      case 2:
+        return b.softmax(x) * b.reduce(y, mean);
+      case 3:
+        return binary == Function::div ? x / (1 + b.apply(Function::abs, {y})) : b.apply(binary, {x, y});
+      case 4:
+        return b.apply(Function::log, {1.5 + b.apply(Function::square, {x})});
+      default:
+        return b.apply(Function::exp, {b.tanh(x)}) - b.apply(Function::sqrt, {0.25 + b.apply(Function::abs, {y})});
+    }
+  }
+
+  void add_over_events() {
+    Builder& b = *b_;
+    const bool of_items = pick(3) != 0;
+    const Tensor q = on(of_items ? item_ : session_);
+    std::vector<Tensor>& list = of_items ? of_item_ : of_session_;
+    switch (pick(4)) {
+      case 0:
+        list.push_back(b.din_attention(name("din"), q, any(of_history_),
+                                       {pick(2) == 0 ? std::vector<int64_t>{6, 3} : std::vector<int64_t>{5},
+                                        any_activation(), any_normalization(), pick(2) == 0}));
         return;
-      case 13:
-        y = b.target_attention(name("target"), on(item_), any(of_history_), {.heads = 2});
-        of_item_.push_back(y);
+      case 1:
+        list.push_back(b.target_attention(name("target"), q, any(of_history_),
+                                          {.heads = 2, .head_dim = 3 * pick(2), .out = dim, .bias = pick(2) == 0}));
         return;
-      case 14:
-        y = b.self_attention(name("self"), any(of_history_),
-                             {.heads = 2, .hidden = 6, .norm_first = pick(2) == 0, .causal = pick(2) == 0});
+      case 2: {
+        const Tensor y = b.self_attention(name("self"), any(of_history_),
+                                          {.heads = 2,
+                                           .hidden = 6,
+                                           .activation = any_activation(),
+                                           .norm_first = pick(2) == 0,
+                                           .causal = pick(2) == 0});
         of_history_.push_back(y);
-        of_session_.push_back(b.pool(y, pick(2) == 0 ? mean : maximum));
-        return;
-      default: {
-        const Axis below = axis.index == user_.index ? session_ : axis;  // scenes are the session's
-        list_of(below).push_back(b.scene_experts(name("scene"), on(below), scene_, 4, {5, dim}));
+        of_session_.push_back(b.pool(y, any_pooling()));
         return;
       }
+      default:
+        of_session_.push_back(b.pool(on(item_), any_pooling()));
     }
-    list_of(axis).push_back(y);
   }
 
   DotOrder any_order() {
@@ -167,11 +238,12 @@ class RandomModel {
   }
 
   std::mt19937 random_;
+  bool with_custom_;
   int counter_ = 0;
   Builder* b_ = nullptr;
   Axis user_, session_, item_, history_, tags_, history_tags_;
   Table direct_, hashed_;
-  Ids scene_;
+  std::vector<Ids> scenes_;
   std::vector<Tensor> of_user_, of_session_, of_item_, of_history_;
 };
 
