@@ -6,10 +6,9 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdint>
 #include <map>
-#include <memory>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +23,11 @@
 #include "support/hashed_values.hpp"
 #include "support/plain_request.hpp"
 #include "warprank/host.hpp"
+#include "warprank/ops/host/simd.hpp"
 #include "wide_deep.hpp"
+
+// After simd.hpp, which chooses the targets.
+#include "each_target.hpp"
 
 namespace warprank {
 namespace {
@@ -131,8 +134,7 @@ TEST_P(Golden, HostAndInterpreterGiveWhatPyTorchGives) {
     for (const OutputInfo& output : graph.outputs)
       test_support::expect_same(file.output(r, output.name), interpreted.back()[output.name], output.name);
   }
-  for (const Plan& plan : plans) {
-    SCOPED_TRACE(&plan == &plans[0] ? "planned" : "unplanned");
+  const auto expect_interpreted = [&](const Plan& plan) {
     Batch batch = plan.batch();
     for (int r = 0; r < file.num_requests(); ++r) {
       const Request request = add_to(batch, file.request(r));
@@ -147,7 +149,13 @@ TEST_P(Golden, HostAndInterpreterGiveWhatPyTorchGives) {
         check.expect_within(scores[output.name].of(r), interpreted[static_cast<size_t>(r)][output.name], output.name);
         EXPECT_EQ(check.num_vague(), 0) << output.name;
       }
-  }
+  };
+  test::for_each_target([&] {
+    for (const Plan& plan : plans) {
+      SCOPED_TRACE(&plan == &plans[0] ? "planned" : "unplanned");
+      expect_interpreted(plan);
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Golden, testing::ValuesIn(cases),
