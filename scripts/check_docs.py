@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the documents tell the truth: every path, link and include they name exists, and every command works.
+"""Checks that the documents tell the truth: every path, link and include they name exists, every command works, and
+C++ stands in a source file that is compiled.
 
 Without options, commands are only checked against RUN_ELSEWHERE; with --run the others are run, from the repository's
 root, in the order of the documents.
@@ -74,6 +75,19 @@ def named_paths(text):
                 yield number, match[0]
 
 
+def is_compiled(code):
+    """Whether code stands, but for its indentation, in a source file that the build compiles."""
+    wanted = [line.strip() for line in code.strip().splitlines()]
+    for source in glob.glob(f"{ROOT}/examples/**/*.[ch]pp", recursive=True) + glob.glob(
+        f"{ROOT}/tests/**/*.[ch]pp", recursive=True
+    ):
+        with open(source, encoding="utf-8") as file:
+            lines = [line.strip() for line in file]
+        if any(lines[i : i + len(wanted)] == wanted for i in range(len(lines))):
+            return True
+    return False
+
+
 def check_document(name, complain):
     """Complains of what is named and does not exist; returns the commands as (place, command)."""
     with open(os.path.join(ROOT, name), encoding="utf-8") as file:
@@ -89,6 +103,9 @@ def check_document(name, complain):
         for header in re.findall(r"#include <(warprank/[^>]+)>", line):
             if not os.path.exists(f"{ROOT}/include/{header}"):
                 complain(f"{name}:{number}: there is no header {header}")
+    for language, number, body in blocks(text):
+        if language == "cpp" and not is_compiled(body):
+            complain(f"{name}:{number}: this code does not stand in any source file under examples/ or tests/")
     return [
         (f"{name}:{number + offset}", command)
         for language, number, body in blocks(text)
