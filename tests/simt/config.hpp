@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// How kernels are executed, what is counted, and what is thrown.
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace simt {
+
+/// In which order the threads that could run do run.
+enum class Schedule {
+  forward,  ///< by number, each until it waits
+  reverse,  ///< the other way
+  random    ///< any thread of any resident block, drawn from the seed
+};
+
+struct Config {
+  Schedule schedule = Schedule::random;
+  uint64_t seed = 1;
+  int target = 75;           ///< the compute capability whose limits hold: 75, 80, 86, 89 or 90
+  int preemption = 4;        ///< in random order, one atomic in so many lets other threads run first; 0: none
+  int resident_blocks = 4;   ///< how many blocks make progress together, over all launches in flight
+  int watchdog = 1'000'000;  ///< how many atomics and ordered accesses may pass before one of them changes anything
+  bool count_sectors = false;
+};
+
+/// What kernels executed since the counters were last cleared. A sector is 32 aligned bytes; the lanes of a warp that
+/// reach an access for the same time request each sector once, as one instruction does.
+struct Counters {
+  int64_t launches = 0;
+  int64_t blocks = 0;
+  int64_t barriers = 0;     ///< per block
+  int64_t collectives = 0;  ///< per warp or part of it: shuffles, votes, reductions, warp barriers
+  int64_t mma = 0;          ///< per warp
+  int64_t load_matrices = 0;
+  int64_t async_copies = 0;  ///< per thread
+  int64_t atomics = 0;       ///< per thread
+  int64_t fences = 0;        ///< per thread
+  // Only with Config::count_sectors. Without the race build, only accesses by the vocabulary's functions.
+  int64_t global_load_sectors = 0;
+  int64_t global_store_sectors = 0;
+  int64_t shared_load_sectors = 0;
+  int64_t shared_store_sectors = 0;
+};
+
+/// What a kernel or a launch did wrong: what, by which block and thread, at which file and line.
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Bytes of shared memory that a block may have on a target, dynamic memory opted in.
+constexpr int64_t shared_limit(int target) {
+  switch (target) {
+    case 75:
+      return 64 << 10;
+    case 80:
+      return 163 << 10;
+    case 86:
+    case 89:
+      return 99 << 10;
+    default:
+      return 227 << 10;
+  }
+}
+inline constexpr int64_t static_shared_limit = 48 << 10;
+inline constexpr unsigned max_block_threads = 1024;
+inline constexpr unsigned warp_lanes = 32;
+
+/// A small generator whose numbers depend on nothing but the seed.
+class Random {
+ public:
+  explicit Random(uint64_t seed = 1) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}
+  uint64_t next() {
+    state_ ^= state_ << 13;
+    state_ ^= state_ >> 7;
+    state_ ^= state_ << 17;
+    return state_;
+  }
+  unsigned below(uint64_t bound) { return static_cast<unsigned>(next() % bound); }
+  bool one_in(int n) { return n > 0 && next() % static_cast<unsigned>(n) == 0; }
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace simt

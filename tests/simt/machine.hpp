@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Runs launches and copies: blocks of all launches that may run now make progress together, one thread at a time.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "simt/block.hpp"
+#include "simt/config.hpp"
+
+namespace simt {
+
+/// Something that a stream or a graph runs: a launch, a copy, or nothing, as a place to wait for.
+struct Operation {
+  enum class State { waiting, running, done };
+
+  uint32_t id = 0;
+  std::vector<std::shared_ptr<Operation>> after;  ///< must be done before
+  std::unordered_set<uint32_t> ancestors;         ///< all operations that are ordered before, directly or not
+  State state = State::waiting;
+
+  // A launch.
+  std::function<void()> body;
+  backend::Dim3 grid, block;
+  int64_t shared_bytes = 0;
+  Here here;
+  uint64_t num_blocks = 0, num_started = 0, num_finished = 0;
+
+  // Or a copy.
+  std::function<void(const Operation&)> action;
+};
+
+class Machine {
+ public:
+  static Machine& instance();
+
+  const Config& config() const { return config_; }
+  Counters counters;
+  Random random;
+
+  /// Forgets what is queued and in flight, and starts again with new settings.
+  void reset(const Config& config);
+
+  /// Queues an operation whose `after` is set.
+  void enqueue(std::shared_ptr<Operation> operation);
+  /// Runs until the operation is done. Throws Error for what kernels did wrong; then everything queued is forgotten.
+  void run_until_done(const Operation& operation);
+  void run_all();
+
+  /// Whether the operation is ordered before `now` by streams, events or the host.
+  bool ordered_before(uint32_t id, const Operation& now) const;
+  /// Whether the operation has begun and not ended.
+  bool in_flight(uint32_t id) const;
+
+  // For what runs inside a kernel.
+  /// The running thread; none outside of kernels.
+  Thread* running() const { return running_; }
+  /// The running thread; throws outside of kernels, where `what` has no meaning.
+  Thread& running(const char* what, Here here) const;
+  /// Lets other threads run until this one may go on.
+  void park(Thread& thread);
+  /// Before and after every atomic: others may come between.
+  void maybe_yield(Thread& thread);
+  /// Watches for threads that wait for what never comes. `changed`: memory has a new value.
+  void note_step(Thread& thread, bool changed, Here here);
+  /// Ends everything in flight with an error at the thread's place.
+  [[noreturn]] void fail(Thread& thread, const std::string& what, const std::string& place);
+  [[noreturn]] void fail(Thread& thread, const std::string& what, Here here);
+  /// The same with a finished message.
+  [[noreturn]] void fail(const std::string& message);
+  /// The thread has stores that others do not see yet.
+  void has_delayed_stores(Thread& thread) { delaying_.push_back(&thread); }
+  void passed_barrier() { steps_ = 0; }
+
+ private:
+  Machine() = default;
+
+  void run(const std::function<bool()>& until);
+  bool start_ready();
+  void start_blocks();
+  Thread& pick();
+  void resume(Thread& thread);
+  void retire(Block& block);
+  void drain_some();
+  void finish(Operation& operation);
+  void abandon();
+  static void thread_main();
+
+  Config config_;
+  std::vector<std::shared_ptr<Operation>> queue_;  // waiting or running, oldest first
+  std::vector<std::unique_ptr<Block>> resident_, spare_;
+  std::vector<Thread*> delaying_;
+  std::unordered_set<uint32_t> known_done_;  // what the host has waited for
+  uint32_t next_id_ = 1, all_done_before_ = 1;
+  size_t current_block_ = 0;
+  unsigned current_rank_ = 0;
+  bool rotate_ = false;
+  int steps_ = 0, loads_in_turn_ = 0;
+  Thread* running_ = nullptr;
+  Fiber main_;
+  std::string failure_;
+};
+
+}  // namespace simt

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Memory that kernels may use: global allocations whose ranges are known, and a block's shared memory.
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace simt {
+
+/// Global memory, and host memory that kernels may read: one reserved range of addresses, so that a pointer out of
+/// bounds is told from one to the host's own data. Every allocation begins a page and is followed by an unmapped one.
+/// New memory holds 0xff bytes, which are NaN as floats; pages that nobody touches cost nothing.
+class DeviceMemory {
+ public:
+  static DeviceMemory& instance();
+
+  void* allocate(int64_t bytes);
+  /// Throws Error when `address` is not the beginning of an allocation.
+  void free(void* address);
+  void free_all();
+
+  /// Whether the address is one that only kernels' memory has, allocated or not.
+  bool reserved(const void* address) const;
+  /// Whether [address, address + bytes) lies in one allocation.
+  bool contains(const void* address, int64_t bytes) const;
+  int64_t num_allocations() const { return static_cast<int64_t>(allocations_.size()); }
+
+  /// Throws Error when bytes behind an allocation's end were overwritten since it was made.
+  void check_ends() const;
+
+ private:
+  DeviceMemory();
+
+  uintptr_t begin_, next_, end_;
+  std::map<uintptr_t, int64_t> allocations_;  // bytes by begin
+};
+
+/// A block's shared memory: the dynamic part first, then static storages, with red zones around each.
+class SharedMemory {
+ public:
+  static constexpr int64_t red_zone = 128, alignment = 1024;
+
+  SharedMemory();
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  /// Forgets everything but `dynamic_bytes`, filled with 0xff.
+  void reset(int64_t dynamic_bytes);
+  /// The storage of `key`, made on the first call.
+  char* storage(const void* key, int64_t bytes, int64_t alignment);
+
+  char* dynamic() const { return memory_ + alignment; }
+  int64_t static_bytes() const { return static_bytes_; }
+  int64_t dynamic_bytes() const { return dynamic_bytes_; }
+
+  /// Whether the address is in the arena, red zones included.
+  bool reserved(const void* address) const;
+  bool contains(const void* address, int64_t bytes) const;
+  /// The address's place in the arena.
+  int64_t offset(const void* address) const { return static_cast<const char*>(address) - memory_; }
+  int64_t used() const { return used_; }
+  /// Whether a red zone was overwritten.
+  bool damaged() const;
+
+  struct Part {
+    int64_t begin, bytes;
+    const void* key;
+  };
+  const std::vector<Part>& parts() const { return parts_; }
+
+ private:
+  char* memory_;
+  int64_t used_ = 0, static_bytes_ = 0, dynamic_bytes_ = 0;
+  std::vector<Part> parts_;
+};
+
+}  // namespace simt

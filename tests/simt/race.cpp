@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simt/race.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "simt/machine.hpp"
+
+namespace simt::race {
+namespace {
+
+// Flags of a stamp.
+constexpr uint16_t atomic_flag = 1, block_scope_flag = 2, read_only_flag = 4;
+// States of a byte.
+constexpr uint8_t valid = 1, written = 2, copying = 4;
+
+struct Stamp {
+  uint32_t owner = 0;  // 0: none
+  uint16_t rank = 0, flags = 0;
+  uint32_t clock = 0, epoch = 0;
+};
+
+/// What is known of one byte. Two readers are enough to catch, over some schedules, whoever writes too early.
+struct Cell {
+  Stamp write, reads[2];
+  uint8_t state = 0;
+};
+
+constexpr int64_t line_bytes = 256;
+using Line = std::array<Cell, line_bytes>;
+
+/// A copy or allocation that touched a whole range: applied to a line when its first byte is looked at.
+struct RangeWrite {
+  int64_t begin, end;
+  Stamp stamp;
+};
+
+struct Allocation {
+  int64_t bytes;
+  std::vector<RangeWrite> ranges;  // oldest first
+  std::unordered_map<int64_t, std::unique_ptr<Line>> lines;
+};
+
+std::map<uintptr_t, Allocation> allocations;
+std::unordered_map<uintptr_t, Release> locations;  // what the value at an address carries
+std::unordered_map<const Block*, std::vector<Cell>> shared_cells;
+std::unordered_map<const Block*, size_t> shared_parts;  // storages that the cells know
+std::vector<uint32_t> operation_of{0};                  // by owner
+bool hooks_linked = false;
+
+Allocation* allocation_at(uintptr_t address) {
+  auto after = allocations.upper_bound(address);
+  if (after == allocations.begin()) return nullptr;
+  --after;
+  return address < after->first + static_cast<uintptr_t>(after->second.bytes) ? &after->second : nullptr;
+}
+
+void apply(const RangeWrite& range, int64_t line_number, Line& line) {
+  const int64_t begin = std::max(range.begin - line_number * line_bytes, int64_t{0});
+  const int64_t end = std::min(range.end - line_number * line_bytes, line_bytes);
+  for (int64_t i = begin; i < end; ++i) line[static_cast<size_t>(i)] = {range.stamp, {}, valid | written};
+}
+
+Cell* global_cell(uintptr_t address) {
+  auto after = allocations.upper_bound(address);
+  if (after == allocations.begin()) return nullptr;
+  --after;
+  Allocation& allocation = after->second;
+  const auto offset = static_cast<int64_t>(address - after->first);
+  if (offset >= allocation.bytes) return nullptr;
+  std::unique_ptr<Line>& line = allocation.lines[offset / line_bytes];
+  if (!line) {
+    line = std::make_unique<Line>();
+    const int64_t begin = offset / line_bytes * line_bytes;
+    const int64_t in_bounds = std::min(allocation.bytes - begin, line_bytes);
+    for (int64_t i = 0; i < in_bounds; ++i) (*line)[static_cast<size_t>(i)].state = valid;
+    for (const RangeWrite& range : allocation.ranges) apply(range, offset / line_bytes, *line);
+  }
+  return &(*line)[static_cast<size_t>(offset % line_bytes)];
+}
+
+Cell* shared_cell(Block& block, const void* address) {
+  std::vector<Cell>& cells = shared_cells[&block];
+  const auto& parts = block.shared.parts();
+  for (size_t& known = shared_parts[&block]; known < parts.size(); ++known) {
+    const auto& part = parts[known];
+    cells.resize(static_cast<size_t>((block.shared.used() + line_bytes - 1) / line_bytes * line_bytes));
+    for (int64_t i = 0; i < part.bytes; ++i) cells[static_cast<size_t>(part.begin + i)].state = valid;
+  }
+  const auto offset = static_cast<size_t>(block.shared.offset(address));
+  return offset < cells.size() ? &cells[offset] : nullptr;
+}
+
+uint64_t thread_key(uint32_t owner, uint32_t rank) { return uint64_t{owner} << 10 | rank; }
+
+bool knows(const KnowledgeRef& known, const Stamp& stamp) {
+  if (!known) return false;
+  const auto epoch = known->epochs.find(stamp.owner);
+  if (epoch != known->epochs.end() && stamp.epoch < epoch->second) return true;
+  const auto clock = known->clocks.find(thread_key(stamp.owner, stamp.rank));
+  return clock != known->clocks.end() && stamp.clock <= clock->second;
+}
+
+bool ordered_before(const Stamp& stamp, const Thread& now) {
+  if (stamp.owner == 0) return true;
+  const BlockClock& clock = now.block->clock;
+  if (stamp.owner == clock.owner) {
+    if (stamp.rank == now.rank || stamp.epoch < clock.epoch) return true;
+    if (stamp.rank / warp_lanes == now.warp() &&
+        stamp.clock <= clock.warps[now.warp()][now.lane()][stamp.rank % warp_lanes]) {
+      return true;
+    }
+  } else if (Machine::instance().ordered_before(operation_of[stamp.owner], *now.block->operation)) {
+    return true;
+  }
+  return knows(now.clock.known, stamp);
+}
+
+Stamp stamp_of(const Thread& thread, uint16_t flags) {
+  const BlockClock& clock = thread.block->clock;
+  return {clock.owner, static_cast<uint16_t>(thread.rank), flags,
+          clock.warps[thread.warp()][thread.lane()][thread.lane()], clock.epoch};
+}
+
+bool atomic_together(const Stamp& a, const Stamp& b) {
+  if ((a.flags & b.flags & atomic_flag) == 0) return false;
+  return a.owner == b.owner || ((a.flags | b.flags) & block_scope_flag) == 0;
+}
+
+std::string name_of(const Stamp& stamp) {
+  return "thread " + std::to_string(stamp.rank) + " of " +
+         (Machine::instance().in_flight(operation_of[stamp.owner]) ? "" : "a finished launch's ") + "block #" +
+         std::to_string(stamp.owner);
+}
+
+KnowledgeRef merge(const KnowledgeRef& a, const KnowledgeRef& b) {
+  if (!a || a == b) return b;
+  if (!b) return a;
+  auto both = std::make_shared<Knowledge>(*a);
+  for (const auto& [owner, epoch] : b->epochs) both->epochs[owner] = std::max(both->epochs[owner], epoch);
+  for (const auto& [thread, clock] : b->clocks) both->clocks[thread] = std::max(both->clocks[thread], clock);
+  return both;
+}
+
+/// All that the thread has done and seen; what it does from now on is not part of it.
+KnowledgeRef snapshot(Thread& thread) {
+  BlockClock& clock = thread.block->clock;
+  auto& lanes = clock.warps[thread.warp()][thread.lane()];
+  auto known = thread.clock.known ? std::make_shared<Knowledge>(*thread.clock.known) : std::make_shared<Knowledge>();
+  known->epochs[clock.owner] = clock.epoch;
+  for (unsigned lane = 0; lane < warp_lanes; ++lane) {
+    if (lanes[lane] != 0) {
+      known->clocks[thread_key(clock.owner, thread.warp() * warp_lanes + lane)] = lanes[lane];
+    }
+  }
+  ++lanes[thread.lane()];
+  return known;
+}
+
+void take(Thread& thread, const Release& carried, Scope scope) {
+  const bool same_block = carried.owner == thread.block->clock.owner;
+  if (!same_block && (carried.scope == Scope::block || scope == Scope::block)) return;
+  thread.clock.known = merge(thread.clock.known, carried.known);
+}
+
+uint32_t new_owner(uint32_t operation) {
+  operation_of.push_back(operation);
+  return static_cast<uint32_t>(operation_of.size() - 1);
+}
+
+[[noreturn]] void fail(Thread& thread, const std::string& what, const Site& site) {
+  Machine::instance().fail(thread, what, site.text());
+}
+
+void check(Thread& thread, Cell& cell, const Stamp& now, bool reads, bool writes, bool shared, const Site& site) {
+  const std::string memory = shared ? "shared" : "global";
+  if ((cell.state & valid) == 0) fail(thread, memory + " memory out of bounds", site);
+  if (reads && (cell.state & written) == 0) {
+    fail(thread,
+         (cell.state & copying) != 0 ? "read of shared memory whose asynchronous copy was not waited for"
+                                     : "read of unwritten " + memory + " memory",
+         site);
+  }
+  const Machine& machine = Machine::instance();
+  if ((now.flags & read_only_flag) != 0 && cell.write.owner != 0 && machine.in_flight(operation_of[cell.write.owner])) {
+    fail(thread, "read-only load of memory that a launch in flight has written", site);
+  }
+  const char* what = writes ? "write" : "read";
+  if (!ordered_before(cell.write, thread) && !atomic_together(cell.write, now)) {
+    fail(thread, "data race in " + memory + " memory: " + what + " not ordered after a write by " + name_of(cell.write),
+         site);
+  }
+  if (!writes) return;
+  for (const Stamp& read : cell.reads) {
+    if ((read.flags & read_only_flag) != 0 && machine.in_flight(operation_of[read.owner])) {
+      fail(thread, "write to memory that a launch in flight reads by read-only loads", site);
+    }
+    if (!ordered_before(read, thread) && !atomic_together(read, now)) {
+      fail(thread, "data race in " + memory + " memory: write not ordered after a read by " + name_of(read), site);
+    }
+  }
+}
+
+void note(Thread& thread, Cell& cell, const Stamp& now, bool writes) {
+  if (writes) {
+    cell.write = now;
+    cell.state = static_cast<uint8_t>((cell.state & ~copying) | written);
+    return;
+  }
+  Stamp* place = &cell.reads[0];
+  const bool same_reader = place->owner == now.owner && place->rank == now.rank;
+  if (!same_reader && !ordered_before(*place, thread)) {
+    cell.reads[1] = *place;  // keeps the two latest that are not ordered
+  }
+  *place = now;
+}
+
+}  // namespace
+
+bool enabled() { return hooks_linked; }
+void hooks_are_linked() { hooks_linked = true; }
+
+void access(Thread& thread, const void* address, int64_t bytes, Kind kind, Scope scope, const Site& site) {
+  if (!hooks_linked) return;
+  const bool shared = thread.block->shared.reserved(address);
+  if (!shared && !DeviceMemory::instance().reserved(address)) return;
+  const bool writes = kind == Kind::write || kind == Kind::atomic_write || kind == Kind::atomic_update;
+  const bool reads = !writes || kind == Kind::atomic_update;
+  uint16_t flags = 0;
+  if (kind == Kind::atomic_read || kind == Kind::atomic_write || kind == Kind::atomic_update) {
+    flags = static_cast<uint16_t>(atomic_flag | (scope == Scope::block ? block_scope_flag : 0));
+  }
+  if (kind == Kind::read_only) flags = read_only_flag;
+  const Stamp now = stamp_of(thread, flags);
+  const auto* begin = static_cast<const char*>(address);
+  Cell* cell = nullptr;
+  for (int64_t i = 0; i < bytes; ++i) {
+    // Neighbours within a line are neighbours here; allocations begin at a line, and so does shared memory.
+    const bool next_line = reinterpret_cast<uintptr_t>(begin + i) % line_bytes == 0;
+    if (i > 0 && !next_line) {
+      ++cell;
+    } else {
+      cell = shared ? shared_cell(*thread.block, begin + i) : global_cell(reinterpret_cast<uintptr_t>(begin + i));
+    }
+    if (cell == nullptr) {
+      fail(thread, shared ? "shared memory out of bounds" : "global memory out of bounds", site);
+    }
+    check(thread, *cell, now, reads, writes, shared, site);
+    note(thread, *cell, now, writes);
+  }
+}
+
+void begin_async_write(Thread& thread, void* shared, int64_t bytes, const Site& site) {
+  if (!hooks_linked) return;
+  access(thread, shared, bytes, Kind::write, Scope::block, site);
+  for (int64_t i = 0; i < bytes; ++i) {
+    Cell* cell = shared_cell(*thread.block, static_cast<char*>(shared) + i);
+    cell->state = static_cast<uint8_t>((cell->state & ~written) | copying);
+  }
+}
+
+void block_started(Block& block) {
+  if (!hooks_linked) return;
+  block.clock = {};
+  block.clock.owner = new_owner(block.operation->id);
+  block.clock.warps.assign((block.num_threads + warp_lanes - 1) / warp_lanes, {});
+  for (auto& warp : block.clock.warps) {
+    for (unsigned lane = 0; lane < warp_lanes; ++lane) warp[lane][lane] = 1;
+  }
+  shared_cells[&block].clear();
+  shared_parts[&block] = 0;
+}
+
+void block_barrier(Block& block) {
+  if (!hooks_linked) return;
+  ++block.clock.epoch;
+  KnowledgeRef all;
+  for (unsigned i = 0; i < block.num_threads; ++i) all = merge(all, block.threads[i]->clock.known);
+  for (unsigned i = 0; i < block.num_threads; ++i) block.threads[i]->clock.known = all;
+}
+
+void warp_barrier(Block& block, unsigned warp, uint32_t lanes) {
+  if (!hooks_linked) return;
+  auto& clocks = block.clock.warps[warp];
+  std::array<uint32_t, warp_lanes> latest{};
+  KnowledgeRef all;
+  for (unsigned lane = 0; lane < warp_lanes; ++lane) {
+    if ((lanes >> lane & 1) == 0) continue;
+    for (unsigned other = 0; other < warp_lanes; ++other) latest[other] = std::max(latest[other], clocks[lane][other]);
+    all = merge(all, block.threads[warp * warp_lanes + lane]->clock.known);
+  }
+  for (unsigned lane = 0; lane < warp_lanes; ++lane) {
+    if ((lanes >> lane & 1) == 0) continue;
+    clocks[lane] = latest;
+    ++clocks[lane][lane];
+    block.threads[warp * warp_lanes + lane]->clock.known = all;
+  }
+}
+
+Release release(Thread& thread, Order order, Scope scope) {
+  if (!hooks_linked) return {};
+  if (order == Order::release || order == Order::acq_rel) return {snapshot(thread), scope, thread.block->clock.owner};
+  return thread.clock.fence;
+}
+
+void publish(const void* address, const Release& what, bool update) {
+  if (!hooks_linked) return;
+  Release& carried = locations[reinterpret_cast<uintptr_t>(address)];
+  if (!update || !carried.known) {
+    carried = what;
+  } else if (what.known) {
+    carried = {merge(carried.known, what.known), std::min(carried.scope, what.scope), what.owner};
+  }
+}
+
+void acquire(Thread& thread, const void* address, Order order, Scope scope) {
+  if (!hooks_linked) return;
+  const auto found = locations.find(reinterpret_cast<uintptr_t>(address));
+  if (found == locations.end() || !found->second.known) return;
+  if (order == Order::acquire || order == Order::acq_rel) {
+    take(thread, found->second, scope);
+  } else {
+    Release read = found->second;
+    read.scope = std::min(read.scope, scope);
+    thread.clock.unfenced.push_back(std::move(read));
+  }
+}
+
+void fence(Thread& thread, Scope scope) {
+  if (!hooks_linked) return;
+  for (const Release& read : thread.clock.unfenced) take(thread, read, scope);
+  thread.clock.unfenced.clear();
+  thread.clock.fence = {snapshot(thread), scope, thread.block->clock.owner};
+}
+
+void allocated(const void* address, int64_t bytes) {
+  if (hooks_linked) allocations[reinterpret_cast<uintptr_t>(address)] = {bytes, {}, {}};
+}
+
+void freed(const void* address) { allocations.erase(reinterpret_cast<uintptr_t>(address)); }
+
+void everything_freed() { allocations.clear(); }
+
+void host_access(const Operation* operation, const void* address, int64_t bytes, bool write) {
+  if (!hooks_linked || bytes == 0) return;
+  const auto first = reinterpret_cast<uintptr_t>(address);
+  Allocation* allocation = allocation_at(first);
+  if (allocation == nullptr) return;
+  const auto base = std::prev(allocations.upper_bound(first))->first;
+  const auto begin = static_cast<int64_t>(first - base);
+  const RangeWrite range{begin, begin + bytes, {new_owner(operation == nullptr ? 0 : operation->id), 0, 0, 1, 1}};
+
+  const Machine& machine = Machine::instance();
+  const auto ordered = [&](const Stamp& stamp) {
+    if (stamp.owner == 0) return true;
+    const uint32_t earlier = operation_of[stamp.owner];
+    return operation == nullptr ? !machine.in_flight(earlier) : machine.ordered_before(earlier, *operation);
+  };
+  for (auto& [number, line] : allocation->lines) {
+    const int64_t line_begin = number * line_bytes;
+    for (int64_t i = std::max(begin, line_begin); i < std::min(range.end, line_begin + line_bytes); ++i) {
+      Cell& cell = (*line)[static_cast<size_t>(i - line_begin)];
+      const bool safe = ordered(cell.write) && (!write || (ordered(cell.reads[0]) && ordered(cell.reads[1])));
+      if (!safe) {
+        Machine::instance().fail("data race in global memory: a copy is not ordered after an access by " +
+                                 name_of(ordered(cell.write) ? cell.reads[0] : cell.write));
+      }
+      if (!write) cell.reads[0] = range.stamp;
+    }
+    if (write) apply(range, number, *line);
+  }
+  for (const RangeWrite& earlier : allocation->ranges) {
+    if (earlier.begin < range.end && range.begin < earlier.end && !ordered(earlier.stamp)) {
+      Machine::instance().fail("data race in global memory: a copy is not ordered after another copy");
+    }
+  }
+  if (!write) return;
+  auto& ranges = allocation->ranges;
+  ranges.erase(std::remove_if(ranges.begin(), ranges.end(),
+                              [&](const RangeWrite& r) { return range.begin <= r.begin && r.end <= range.end; }),
+               ranges.end());
+  ranges.push_back(range);
+}
+
+void everything_done() { locations.clear(); }
+
+}  // namespace simt::race

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a program needs beside kernels: memory, copies, streams, events and graphs, with the meaning they have in the
+/// CUDA runtime. Nothing runs before someone waits: everything queued is then in flight together.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "simt/config.hpp"
+#include "warprank/device/executor.hpp"
+
+namespace simt {
+
+using warprank::device::backend::Stream;
+using Here = warprank::SourceLine;
+
+/// Ends everything, frees all memory and streams, and takes new settings. For the beginning of a test.
+void reset(const Config& config = {});
+const Counters& counters();
+void clear_counters();
+
+// Memory. The host may read and write it as well, when nothing that touches it is in flight.
+void* allocate(int64_t bytes);
+/// Waits for everything in flight, as cudaFree does.
+void release(void* address);
+/// Says that the host has written the memory through a pointer.
+void mark_written(void* address, int64_t bytes);
+void copy(void* to, const void* from, int64_t bytes, Stream stream = nullptr);
+void fill(void* to, unsigned char value, int64_t bytes, Stream stream = nullptr);
+
+// Streams and events. Stream nullptr is one of its own and does not wait for the others.
+Stream create_stream();
+void synchronize(Stream stream);
+void synchronize();
+
+struct EventState;
+using Event = std::shared_ptr<EventState>;
+Event create_event();
+void record(const Event& event, Stream stream);
+/// What the stream gets from now on waits for what was recorded.
+void wait(Stream stream, const Event& event);
+/// Whether all that was recorded is done; runs nothing.
+bool is_done(const Event& event);
+void synchronize(const Event& event);
+
+// Graphs. A capture takes what the stream gets, and what streams get that have waited for its events.
+struct GraphState;
+using Graph = std::shared_ptr<GraphState>;
+void begin_capture(Stream stream);
+/// Throws Error when another stream's part was not joined by an event.
+Graph end_capture(Stream stream);
+int num_launches(const Graph& graph);
+void launch(const Graph& graph, Stream stream);
+
+/// Memory of a test: allocated, filled from a vector, read back after everything is done.
+template <class Value>
+class DeviceArray {
+ public:
+  explicit DeviceArray(int64_t size)
+      : size_(size), data_(static_cast<Value*>(allocate(size * static_cast<int64_t>(sizeof(Value))))) {}
+  explicit DeviceArray(const std::vector<Value>& values) : DeviceArray(static_cast<int64_t>(values.size())) {
+    copy(data_, values.data(), size_ * static_cast<int64_t>(sizeof(Value)));
+    synchronize();
+  }
+  DeviceArray(int64_t size, Value value) : DeviceArray(std::vector<Value>(static_cast<size_t>(size), value)) {}
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  Value* data() { return data_; }
+  int64_t size() const { return size_; }
+  std::vector<Value> read() {
+    synchronize();
+    return std::vector<Value>(data_, data_ + size_);
+  }
+
+ private:
+  int64_t size_;
+  Value* data_;  // freed by the next reset: a test that has failed must not wait here
+};
+
+}  // namespace simt

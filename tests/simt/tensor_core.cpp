@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tensor-core instructions: fragments are laid out as in warprank/device/mma.hpp. Products are summed in FP32 in the
+// order of k; the hardware's order and rounding differ, so tests compare within a bound.
+
+#include <cstring>
+
+#include "simt/machine.hpp"
+#include "warprank/core/dtype.hpp"
+
+namespace simt {
+namespace {
+
+constexpr int rows = 16, cols = 8, matrix_rows = 8, row_bytes = 16;
+
+struct MmaPayload {
+  float* d;
+  const uint32_t *a, *b;
+  const float* c;
+};
+
+float element(const uint32_t* fragment, int i) {
+  return warprank::to_float(warprank::half{static_cast<uint16_t>(fragment[i / 2] >> 16 * (i % 2))});
+}
+
+template <int Depth>
+void complete_mma(const Lanes& lanes) {
+  float a[rows][Depth], b[Depth][cols], d[rows][cols];
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& own = lanes.payload<MmaPayload>(static_cast<unsigned>(lane));
+    const int group = lane / 4, pair = lane % 4 * 2;
+    for (int i = 0; i < Depth / 2; ++i) {  // two registers for 8 columns of A: rows g and g + 8
+      a[group + i / 2 % 2 * 8][pair + i % 2 + i / 4 * 8] = element(own.a, i);
+    }
+    for (int i = 0; i < Depth / 4; ++i) b[pair + i % 2 + i / 2 * 8][group] = element(own.b, i);
+    for (int i = 0; i < 4; ++i) d[group + i / 2 * 8][pair + i % 2] = own.c[i];
+  }
+  for (int row = 0; row < rows; ++row) {
+    for (int col = 0; col < cols; ++col) {
+      for (int k = 0; k < Depth; ++k) d[row][col] += a[row][k] * b[k][col];
+    }
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& own = lanes.payload<MmaPayload>(static_cast<unsigned>(lane));
+    for (int i = 0; i < 4; ++i) own.d[i] = d[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+  }
+  ++Machine::instance().counters.mma;
+}
+
+struct MatricesPayload {
+  const void* row;
+  uint32_t* fragment;
+};
+
+template <int Count, bool Transposed>
+void complete_load_matrices(const Lanes& lanes) {
+  Machine& machine = Machine::instance();
+  uint16_t matrix[Count][matrix_rows][8];
+  for (int i = 0; i < Count * matrix_rows; ++i) {
+    Thread& thread = lanes.thread(static_cast<unsigned>(i));
+    const void* row = lanes.payload<MatricesPayload>(static_cast<unsigned>(i)).row;
+    const std::string at = ": " + thread.at(thread.here);
+    if (reinterpret_cast<uintptr_t>(row) % row_bytes != 0) {
+      machine.fail("load_matrices: misaligned: a row's address must be aligned to 16 bytes" + at);
+    }
+    if (!lanes.block.shared.reserved(row)) machine.fail("load_matrices: the row is not in shared memory" + at);
+    if (!lanes.block.shared.contains(row, row_bytes)) machine.fail("shared memory out of bounds" + at);
+    race::access(thread, row, row_bytes, race::Kind::read, Scope::block, {thread.here, nullptr});
+    if (machine.config().count_sectors) {
+      lanes.block.sectors.add(SectorCounter::Kind::shared_load, thread.here.file, thread.here.line, thread.warp(),
+                              thread.lane(), row, row_bytes);
+    }
+    std::memcpy(matrix[i / matrix_rows][i % matrix_rows], row, row_bytes);
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& own = lanes.payload<MatricesPayload>(static_cast<unsigned>(lane));
+    const int group = lane / 4, pair = lane % 4 * 2;
+    for (int m = 0; m < Count; ++m) {
+      const uint32_t low = Transposed ? matrix[m][pair][group] : matrix[m][group][pair];
+      const uint32_t high = Transposed ? matrix[m][pair + 1][group] : matrix[m][group][pair + 1];
+      own.fragment[m] = low | high << 16;
+    }
+  }
+  ++machine.counters.load_matrices;
+}
+
+}  // namespace
+}  // namespace simt
+
+namespace warprank::device::backend {
+
+void mma(int k, float* d, const uint32_t* a, const uint32_t* b, const float* c, Here here) {
+  static constexpr simt::Collective k8{"mma_m16n8k8", true, simt::complete_mma<8>};
+  static constexpr simt::Collective k16{"mma_m16n8k16", true, simt::complete_mma<16>};
+  const simt::Collective& what = k == 8 ? k8 : k16;
+  simt::Thread& thread = simt::Machine::instance().running(what.name, here);
+  simt::Machine& machine = simt::Machine::instance();
+  if (k == 16 && machine.config().target < 80) {
+    machine.fail(thread, "mma_m16n8k16 needs sm_80, the target is sm_" + std::to_string(machine.config().target), here);
+  }
+  simt::MmaPayload payload{d, a, b, c};
+  thread.block->meet(thread, ~0u, what, &payload, here);
+}
+
+void load_matrices_from(int count, bool transposed, uint32_t* fragment, const void* row, Here here) {
+  static constexpr simt::Collective kinds[2][3] = {{{"load_matrices<1>", true, simt::complete_load_matrices<1, false>},
+                                                    {"load_matrices<2>", true, simt::complete_load_matrices<2, false>},
+                                                    {"load_matrices<4>", true, simt::complete_load_matrices<4, false>}},
+                                                   {{"load_matrices<1>", true, simt::complete_load_matrices<1, true>},
+                                                    {"load_matrices<2>", true, simt::complete_load_matrices<2, true>},
+                                                    {"load_matrices<4>", true, simt::complete_load_matrices<4, true>}}};
+  const simt::Collective& what = kinds[transposed][count / 2];
+  simt::Thread& thread = simt::Machine::instance().running(what.name, here);
+  simt::MatricesPayload payload{row, fragment};
+  thread.block->meet(thread, ~0u, what, &payload, here);
+}
+
+}  // namespace warprank::device::backend
