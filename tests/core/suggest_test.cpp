@@ -11,6 +11,12 @@ namespace {
 
 using namespace warprank;
 
+TEST(UnknownName, SuggestsOnlyWhatIsNear) {
+  EXPECT_EQ(unknown_name("scores", {"raw", "score"}), "an unknown name; did you mean 'score'?");
+  EXPECT_EQ(unknown_name("ctr", {"raw", "score"}), "an unknown name");
+  EXPECT_EQ(unknown_name("ctr", {}), "an unknown name");
+}
+
 TEST(EditDistance, CountsInsertionsDeletionsAndReplacements) {
   EXPECT_EQ(edit_distance("", ""), 0u);
   EXPECT_EQ(edit_distance("", "abc"), 3u);

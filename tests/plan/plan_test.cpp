@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -102,6 +103,7 @@ TEST(FoldBatchNorm, FoldsIntoTheLinearBeforeIt) {
       only(&Passes::fold_batch_norm));
   EXPECT_THAT(nodes_of(plan), ElementsAre("linear [item, 6]", "elementwise [item, 6]", "linear [item, 2]"));
   EXPECT_TRUE(std::get<LinearOp>(plan.graph().node(1).op).norm.has_value());
+  EXPECT_EQ(plan.graph().node(1).name, "m.0.norm");  // whose value it has now
 }
 
 TEST(FoldBatchNorm, FoldsIntoEveryLinearAfterIt) {
@@ -181,6 +183,48 @@ TEST(LateBroadcast, AsksOncePerUserWhenTheQueryIsTheUsers) {
       plan_of([](Parts& p) { return p.b.din_attention("a", p.on_item(p.b.slice(p.u, 0, 4)), p.h, {{3}}) + p.i; },
               only(&Passes::late_broadcast));
   EXPECT_THAT(nodes_of(plan), ElementsAre("slice [user, 4]", "din_attention [user, 4]", "elementwise [item, 4]"));
+}
+
+/// Sessions of a user have items and events of their own.
+TEST(LateBroadcast, AsksOncePerParentOfTheHistoryWhenTheQueryComesFromAbove) {
+  CompileOptions options;
+  options.passes = only(&Passes::late_broadcast);
+  const Plan plan = compile(
+      [](Builder& b) -> Outputs {
+        const auto user = b.axis("user"), session = b.axis("session", user), item = b.axis("item", session);
+        const auto u = b.expand(b.dense("u", user, 4), item), i = b.dense("i", item, 4);
+        return {{"out", b.din_attention("a", u, b.dense("k", b.axis("events", session), 4), {{3}}) + i}};
+      },
+      options);
+  EXPECT_THAT(nodes_of(plan),
+              ElementsAre("expand [session, 4]", "din_attention [session, 4]", "elementwise [item, 4]"));
+}
+
+TEST(LateBroadcast, KeepsAQueryOffTheAxisOfItsHistory) {
+  const Plan plan = plan_of(
+      [](Parts& p) {
+        const auto tags = p.b.axis("tags", p.history);
+        return p.b.din_attention("a", p.b.expand(p.h, tags), p.h, {{3}}) + p.b.dense("t", tags, 4);
+      },
+      only(&Passes::late_broadcast));
+  EXPECT_THAT(nodes_of(plan), ElementsAre("expand [tags, 4]", "din_attention [tags, 4]", "elementwise [tags, 4]"));
+}
+
+TEST(LateBroadcast, FindsTheUserInWhatWasExpandedTwice) {
+  CompileOptions options;
+  options.passes = only(&Passes::late_broadcast);
+  const Plan plan = compile(
+      [](Builder& b) -> Outputs {
+        const auto user = b.axis("user"), session = b.axis("session", user), item = b.axis("item", session);
+        const auto of_session = b.concat({b.expand(b.dense("u", user, 8), session), b.dense("s", session, 4)});
+        const auto x = b.concat({b.expand(of_session, item), b.dense("i", item, 4)});
+        return {
+            {"linear", b.linear("l", x, 16)}, {"dot", b.dot({x}, 4)}, {"fm", b.fm({b.expand(of_session, item)}, 4)}};
+      },
+      options);
+  EXPECT_THAT(nodes_of(plan),
+              testing::UnorderedElementsAre("linear [user, 16]", "linear [session, 16]", "linear [item, 16]",
+                                            "dot [item, 6]", "fm [session, 1]", "expand [item, 1]"));
 }
 
 TEST(LateBroadcast, MaterialisesWhereNothingElseIsPossible) {
@@ -318,6 +362,23 @@ TEST(Compile, RefusesGraphsAndCapacitiesThatAreWrong) {
   CompileOptions negative;
   negative.capacities = {{-1, 5}};
   EXPECT_THROW(compile(models::user_heavy, negative), invalid_argument);
+  negative.capacities = {{1, 5, {{"item", -1}}}};
+  EXPECT_THROW(compile(models::user_heavy, negative), invalid_argument);
+  CompileOptions mistyped;
+  mistyped.capacities = {{1, 5, {{"itme", 5}}}};
+  try {
+    compile(models::user_heavy, mistyped);
+    ADD_FAILURE() << "an unknown axis was accepted";
+  } catch (const invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rows of axis 'itme': expected an axis of the model, got an unknown name; did "
+                                        "you mean 'item'?"));
+  }
+}
+
+TEST(Compile, BoundsTheRowsThatHugeLimitsAskFor) {
+  Graph graph;
+  graph.axes = {{"user"}, {"a", 0, INT64_MAX}, {"b", 1, INT64_MAX}};
+  EXPECT_THAT(plan::rows_at(graph, {INT64_MAX, 1}), testing::Each(int64_t{1} << 31));
 }
 
 }  // namespace

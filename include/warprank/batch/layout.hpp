@@ -112,9 +112,7 @@ class BatchLayout {
   static invalid_argument unknown(const char* what, const char* expected, const std::string& name, const Names& known) {
     std::vector<std::string> candidates;
     for (const auto& entry : known) candidates.push_back(entry.first);
-    const std::string nearest = nearest_name(name, candidates);
-    return invalid_argument(std::string(what) + " '" + name + "'", expected,
-                            nearest.empty() ? "an unknown name" : "an unknown name; did you mean '" + nearest + "'?");
+    return invalid_argument(std::string(what) + " '" + name + "'", expected, unknown_name(name, candidates));
   }
 
   /// Inputs are numbered ids first, then dense.

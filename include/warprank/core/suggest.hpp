@@ -41,4 +41,10 @@ inline std::string nearest_name(const std::string& name, const std::vector<std::
   return nearest;
 }
 
+/// What to say of a name that is not among the candidates.
+inline std::string unknown_name(const std::string& name, const std::vector<std::string>& candidates) {
+  const std::string nearest = nearest_name(name, candidates);
+  return nearest.empty() ? "an unknown name" : "an unknown name; did you mean '" + nearest + "'?";
+}
+
 }  // namespace warprank

@@ -46,8 +46,7 @@ class Scores {
       if (output.name == name) return {output, scored_};
     std::vector<std::string> names;
     for (const OutputView& output : outputs_) names.push_back(output.name);
-    throw invalid_argument("output '" + name + "'", "an output of the model",
-                           "an unknown name; did you mean '" + nearest_name(name, names) + "'?");
+    throw invalid_argument("output '" + name + "'", "an output of the model", unknown_name(name, names));
   }
   /// Whether a request was scored; if not, Batch::status says why.
   bool scored(int64_t request) const { return request >= 0 && request < scored_.size() && scored_[request] >= 0; }
@@ -99,7 +98,7 @@ class Context {
       names.push_back(plan_.graph().nodes[n].name);
     }
     throw invalid_argument("tap '" + node + "'", "a node of the plan (a pass may have merged it into another)",
-                           "an unknown name; did you mean '" + nearest_name(node, names) + "'?");
+                           unknown_name(node, names));
   }
 
   /// What every feature has met since the context was made.

@@ -5,13 +5,15 @@
 /// multiply-add is two operations, an activation one; activations in FP32; an id eight bytes; table rows as FP16, the
 /// usual storage.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
-#include <type_traits>
 #include <variant>
 #include <vector>
 
+#include "warprank/core/error.hpp"
+#include "warprank/core/suggest.hpp"
 #include "warprank/model/graph.hpp"
 
 namespace warprank::plan {
@@ -34,18 +36,34 @@ struct Capacity {
   std::map<std::string, int64_t> rows = {};  ///< by axis name, in all requests together
 };
 
-/// Rows of every axis at a capacity.
+/// Adds to `problems` whatever is wrong with a capacity.
+inline void validate(const Capacity& capacity, const Graph& graph, Problems& problems) {
+  if (capacity.requests < 0 || capacity.items < 0)
+    problems.add("capacity", "0 or more requests and items",
+                 std::to_string(capacity.requests) + " and " + std::to_string(capacity.items));
+  std::vector<std::string> axes;
+  for (const AxisInfo& axis : graph.axes) axes.push_back(axis.name);
+  for (const auto& [axis, rows] : capacity.rows) {
+    const std::string what = "capacity: rows of axis '" + axis + "'";
+    if (std::find(axes.begin(), axes.end(), axis) == axes.end())
+      problems.add(what, "an axis of the model", unknown_name(axis, axes));
+    if (rows < 0) problems.add(what, "0 or more", std::to_string(rows));
+  }
+}
+
+/// Rows of every axis at a capacity, none more than 2^31.
 inline std::vector<int64_t> rows_at(const Graph& graph, const Capacity& capacity) {
-  constexpr int64_t unknown_rows_per_parent = 8;
-  std::vector<int64_t> rows(graph.axes.size(), capacity.requests);
+  constexpr int64_t unknown_rows_per_parent = 8, most_rows = int64_t{1} << 31;  // products of two do not overflow
+  std::vector<int64_t> rows(graph.axes.size(), std::min(capacity.requests, most_rows));
   for (size_t a = 0; a < graph.axes.size(); ++a) {
     const AxisInfo& axis = graph.axes[a];
     if (axis.parent == -1) continue;
     const auto given = capacity.rows.find(axis.name);
-    const int64_t per_parent = axis.keep_last > 0 ? axis.keep_last : unknown_rows_per_parent;
+    const int64_t per_parent = axis.keep_last > 0 ? std::min(axis.keep_last, most_rows) : unknown_rows_per_parent;
     rows[a] = given != capacity.rows.end() ? given->second : rows[static_cast<size_t>(axis.parent)] * per_parent;
     if (!graph.outputs.empty() && static_cast<int>(a) == graph.node(graph.outputs[0].node).axis)
       rows[a] = capacity.items;
+    rows[a] = std::min(rows[a], most_rows);
   }
   return rows;
 }

@@ -48,6 +48,7 @@ inline Graph fold_batch_norm(const Graph& graph) {
       const std::vector<int>& readers = consumers[static_cast<size_t>(n)];
       if (readers.size() == 1 && norm_of(readers[0]) && folds_into_producer(readers[0])) {
         linear->norm = norm_of(readers[0]);
+        node.name = graph.node(readers[0]).name;  // the name of the value, for `tap` and `compare`
         rewriter.replace(readers[0], rewriter.emit(std::move(node)));
         continue;
       }

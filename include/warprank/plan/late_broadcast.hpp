@@ -34,7 +34,7 @@ class LateBroadcaster {
   /// Emits `n` in its best form and returns the node that has its value.
   int place(Node n) {
     if (std::holds_alternative<ExpandOp>(n.op)) return expand(n.inputs[0], n.axis, n);
-    if (std::holds_alternative<ConcatOp>(n.op)) flatten(n.inputs);
+    if (std::holds_alternative<ConcatOp>(n.op)) flatten(n);
     if (std::holds_alternative<SliceOp>(n.op)) {
       const int part = slice_of_concat(n);
       if (part != -1) return part;
@@ -59,18 +59,24 @@ class LateBroadcaster {
     return it->second;
   }
 
-  /// A concat of concats is one concat.
-  void flatten(std::vector<int>& inputs) const {
+  /// A concat of concats is one concat. An expanded one is opened only where it has parts from further up, so that they
+  /// rise from there.
+  void flatten(Node& n) {
     std::vector<int> flat;
-    for (int input : inputs) {
-      const int s = source(input);
-      if (s == input && std::holds_alternative<ConcatOp>(node(s).op)) {
-        flat.insert(flat.end(), node(s).inputs.begin(), node(s).inputs.end());
-      } else {
+    for (int input : n.inputs) {
+      if (!opens(input)) {
         flat.push_back(input);
+        continue;
       }
+      const std::vector<int> parts = node(source(input)).inputs;
+      for (int part : parts) flat.push_back(expand(part, n.axis, n));
     }
-    inputs = std::move(flat);
+    n.inputs = std::move(flat);
+  }
+  bool opens(int input) const {
+    const Node& x = node(source(input));
+    return std::holds_alternative<ConcatOp>(x.op) &&
+           (!is_expand(input) || std::any_of(x.inputs.begin(), x.inputs.end(), [&](int p) { return is_expand(p); }));
   }
 
   /// A slice that falls within one part of a concat reads that part alone.
@@ -105,11 +111,18 @@ class LateBroadcaster {
            std::holds_alternative<SoftmaxOp>(op) || std::holds_alternative<ReduceOp>(op);
   }
 
-  /// Which axis the operation could be done on: the deepest its inputs come from.
+  static bool attends(const Op& op) {
+    return std::holds_alternative<DinAttentionOp>(op) || std::holds_alternative<AttentionOp>(op);
+  }
+
+  /// Which axis the operation could be done on: the deepest its inputs come from. An attention follows its query, but
+  /// not beyond the parent of the history.
   int hoisted_axis(const Node& n) const {
-    const bool attends = std::holds_alternative<DinAttentionOp>(n.op) || std::holds_alternative<AttentionOp>(n.op);
-    if (attends) return source_axis(n.inputs[0]);
     int axis = source_axis(n.inputs[0]);
+    if (attends(n.op)) {
+      const int parent = rewriter_.graph().axis(node(n.inputs[1]).axis).parent;
+      return rewriter_.graph().is_ancestor(axis, parent) ? parent : axis;
+    }
     for (int input : n.inputs)
       if (rewriter_.graph().is_ancestor(axis, source_axis(input))) axis = source_axis(input);
     if (const auto* linear = std::get_if<LinearOp>(&n.op); linear != nullptr && linear->scene >= 0) {
@@ -121,21 +134,18 @@ class LateBroadcaster {
 
   bool can_hoist(const Node& n) const {
     if (n.inputs.empty()) return false;
-    const bool attends = std::holds_alternative<DinAttentionOp>(n.op) || std::holds_alternative<AttentionOp>(n.op);
-    const int axis = hoisted_axis(n);
-    if (attends) {  // the query may rise as far as the parent of the history
-      const int history = node(n.inputs[1]).axis;
-      return is_expand(n.inputs[0]) && n.axis != history &&
-             rewriter_.graph().is_ancestor(rewriter_.graph().axis(history).parent, axis);
+    if (attends(n.op)) {  // on the history's own axis it would be self-attention
+      const int history = node(n.inputs[1]).axis, axis = hoisted_axis(n);
+      return n.axis != history && axis != history && axis != n.axis;
     }
-    return is_row_wise(n.op) && axis != n.axis;
+    return is_row_wise(n.op) && hoisted_axis(n) != n.axis;
   }
 
   int hoist(Node n) {
     const int axis = hoisted_axis(n);
     const int target = n.axis;
-    const bool attends = std::holds_alternative<DinAttentionOp>(n.op) || std::holds_alternative<AttentionOp>(n.op);
-    for (size_t i = 0; i < (attends ? 1 : n.inputs.size()); ++i) n.inputs[i] = expand(n.inputs[i], axis, n);
+    const size_t num_moved = attends(n.op) ? 1 : n.inputs.size();
+    for (size_t i = 0; i < num_moved; ++i) n.inputs[i] = expand(n.inputs[i], axis, n);
     n.axis = axis;
     const Node like = n;
     return expand(place(std::move(n)), target, like);
@@ -169,11 +179,10 @@ class LateBroadcaster {
   void open_concats(std::vector<int>& inputs, int64_t dim) const {
     std::vector<int> open;
     for (int input : inputs) {
-      const Node& x = node(input);
+      const Node& x = node(source(input));
       const bool whole_fields =
-          std::holds_alternative<ConcatOp>(x.op) &&
           std::all_of(x.inputs.begin(), x.inputs.end(), [&](int part) { return node(part).width % dim == 0; });
-      if (whole_fields) {
+      if (opens(input) && whole_fields) {
         open.insert(open.end(), x.inputs.begin(), x.inputs.end());
       } else {
         open.push_back(input);

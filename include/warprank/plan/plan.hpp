@@ -105,10 +105,7 @@ inline Plan::Plan(Graph source, CompileOptions options) {
   Problems problems;
   validate(source, problems);
   if (options.capacities.empty()) problems.add("capacities", "one or more", "none");
-  for (const Capacity& capacity : options.capacities)
-    if (capacity.requests < 0 || capacity.items < 0)
-      problems.add("capacity", "0 or more requests and items",
-                   std::to_string(capacity.requests) + " and " + std::to_string(capacity.items));
+  for (const Capacity& capacity : options.capacities) plan::validate(capacity, source, problems);
   problems.throw_if_any();
   std::vector<Parameter> parameters = parameters_of(source, problems);
   problems.throw_if_any();
