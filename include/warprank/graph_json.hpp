@@ -237,22 +237,27 @@ class GraphReader {
 
 }  // namespace detail
 
-/// The graph as indented JSON text.
+/// The graph as indented JSON text. Throws invalid_argument when a name is not UTF-8.
 inline std::string to_json(const Graph& graph) {
   const detail::Json json = {{"format", detail::graph_format},        {"version", detail::graph_version},
                              {"axes", detail::to_json(graph.axes)},   {"tables", detail::to_json(graph.tables)},
                              {"ids", detail::to_json(graph.ids)},     {"dense", detail::to_json(graph.dense)},
                              {"nodes", detail::to_json(graph.nodes)}, {"outputs", detail::to_json(graph.outputs)}};
-  return json.dump(1);
+  try {
+    return json.dump(1);
+  } catch (const nlohmann::json::exception& error) {
+    throw invalid_argument("graph", "names in UTF-8", error.what());
+  }
 }
 
-/// Reads and validates a graph; `source` names it in errors.
+/// Reads and validates a graph; `source` names it in errors. Throws invalid_argument for anything that to_json would
+/// not have written.
 inline Graph graph_from_json(const std::string& text, const std::string& source = "graph") {
   detail::Json json;
   try {
     json = detail::Json::parse(text);
   } catch (const nlohmann::json::exception& error) {
-    throw invalid_argument(source, "JSON", error.what());
+    throw invalid_argument(source, "JSON in UTF-8", error.what());
   }
   Graph graph = detail::GraphReader(source).read(json);
   Problems problems;
@@ -261,6 +266,7 @@ inline Graph graph_from_json(const std::string& text, const std::string& source 
   return graph;
 }
 
+/// Writes to_json(graph) to a file. Throws invalid_argument when that fails.
 inline void save_graph(const Graph& graph, const std::string& path) {
   std::ofstream file(path, std::ios::binary);
   file << to_json(graph);
@@ -268,6 +274,7 @@ inline void save_graph(const Graph& graph, const std::string& path) {
   if (!file) throw invalid_argument(path, "a file that can be written", "an error while writing");
 }
 
+/// graph_from_json of a file; errors name its path.
 inline Graph load_graph(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw invalid_argument(path, "a readable file", "none");

@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "warprank/model/parameters.hpp"
@@ -75,8 +77,9 @@ TEST(Builder, RefusesWhatDoesNotFit) {
   expect("an axis nested in another", [](B b, Axis, Axis, Tensor, Tensor) { b.axis("second"); });
   expect("a name not used before", [](B b, Axis user, Axis, Tensor, Tensor) { b.axis("item", user); });
   expect("a name not used before", [](B b, Axis, Axis item, Tensor, Tensor) { b.dense("u", item, 1); });
-  expect("an axis of this model", [](B b, Axis, Axis, Tensor, Tensor) { b.ids("id", Axis{}); });
+  expect("an axis of this Builder", [](B b, Axis, Axis, Tensor, Tensor) { b.ids("id", Axis{}); });
   expect("a width of 1 or more", [](B b, Axis, Axis item, Tensor, Tensor) { b.dense("x", item, 0); });
+  expect("a finite default", [](B b, Axis, Axis item, Tensor, Tensor) { b.dense("x", item, 1, {NAN}); });
   expect("an axis nested in 'item'", [](B b, Axis user, Axis, Tensor, Tensor i) { b.expand(i, user); });
   expect("a non-empty range inside 4 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.slice(i, 2, 5); });
   expect("a non-empty range inside 4 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.slice(i, 2, 2); });
@@ -121,7 +124,67 @@ TEST(Builder, RefusesATensorOfAnotherBuilder) {
   Builder other;
   const auto foreign = other.dense("x", other.axis("user"), 4);
   EXPECT_THAT(problem_of([&](Builder& b, Axis, Axis, Tensor, Tensor) { b.softmax(foreign); }),
-              HasSubstr("tensors of this Builder"));
+              HasSubstr("a tensor of this Builder"));
+}
+
+TEST(Builder, RefusesEmptyHandlesAndThoseOfAnotherBuilder) {
+  Builder other;
+  const auto user = other.axis("user"), far_axis = other.axis("b", other.axis("a", user));
+  other.ids("0", user);
+  const auto far_ids = other.ids("1", user);
+  const auto far_table = other.table("t", {.dim = 4});
+  const auto foreign = other.dense("x", user, 4);
+  const auto expect = [](const std::string& expected, const std::string& got,
+                         const std::function<void(Builder&, Ids, Tensor)>& mistake) {
+    EXPECT_THAT(problem_of([&](Builder& b, Axis, Axis item, Tensor, Tensor i) { mistake(b, b.ids("id", item), i); }),
+                AllOf(HasSubstr("builder_test.cpp"), HasSubstr(expected + " of this Builder, got " + got)));
+  };
+  const auto another = "another Builder's", empty = "an empty handle";
+  expect("an axis", another, [&](Builder& b, Ids, Tensor) { b.dense("x", far_axis, 1); });
+  expect("an ids input", another, [&](Builder& b, Ids, Tensor) { b.embed(far_ids, b.table("t", {.dim = 4})); });
+  expect("an ids input", empty, [](Builder& b, Ids, Tensor) { b.embed(Ids{}, b.table("t", {.dim = 4})); });
+  expect("an ids input", empty, [](Builder& b, Ids, Tensor i) { b.scene_experts("s", i, Ids{}, 2, {4}); });
+  expect("a table", another, [&](Builder& b, Ids id, Tensor) { b.embed_bag(id, far_table, mean); });
+  expect("a table", empty, [](Builder& b, Ids id, Tensor) { b.embed_bag(id, Table{}, mean); });
+  expect("a tensor", empty, [](Builder&, Ids, Tensor i) { i + Tensor{}; });
+  expect("a tensor", empty, [](Builder& b, Ids, Tensor i) { b.concat({i, Tensor{}}); });
+  expect("a tensor", another, [&](Builder& b, Ids, Tensor) { b.label("l", foreign); });
+  expect("a tensor", another, [&](Builder& b, Ids, Tensor i) { b.target_attention("a", foreign, i); });
+  expect("a tensor", another, [&](Builder& b, Ids, Tensor) { b.self_attention("a", foreign); });
+  expect("a tensor", another, [&](Builder& b, Ids, Tensor) { b.cross("c", foreign); });
+  EXPECT_EQ(problems_of([&](Builder& b) -> Outputs {
+              return {{"a", b.dense("x", b.axis("user"), 1)}, {"b", foreign}};
+            }).size(),
+            1u);
+}
+
+TEST(Builder, SaysNothingOfWhatComesFromAnAxisThatIsWrong) {
+  const auto problems = problems_of([](Builder& b) -> Outputs {
+    const auto history = b.axis("history", Axis{});
+    const auto k = b.dense("k", history, 4);
+    return {{"k", k}, {"e", b.embed(b.ids("id", history), b.table("t", {.dim = 4}))}, {"x", b.expand(k, history)}};
+  });
+  EXPECT_EQ(problems.size(), 1u);
+}
+
+TEST(Builder, TakesNumbersOfEveryType) {
+  const Graph graph = build([](Builder& b) -> Outputs {
+    const auto x = b.dense("x", b.axis("user"), 4);
+    return {{"y", (int64_t{2} - x) * size_t{3} / 4u + 5.0 - 6.0f + 7}};
+  });
+  std::vector<float> constants;
+  for (const Node& node : graph.nodes)
+    if (const auto* op = std::get_if<ElementwiseOp>(&node.op)) constants.push_back(op->program.constants.at(0));
+  EXPECT_THAT(constants, testing::ElementsAre(2, 3, 4, 5, 6, 7));
+}
+
+TEST(Builder, GivesEveryNodeANameOfItsOwn) {
+  const Graph graph = build([](Builder& b) -> Outputs {
+    const auto x = b.label("linear#2", b.dense("x", b.axis("user"), 4));
+    b.linear("linear", x, 4);
+    return {{"y", b.linear("linear", x, 4)}};
+  });
+  EXPECT_EQ(graph.nodes.back().name, "linear#3");
 }
 
 TEST(Builder, ReportsParametersThatShareANameButNotAShape) {

@@ -41,6 +41,12 @@ TEST(GraphJson, KeepsEveryBitOfAFloat) {
   }
 }
 
+TEST(GraphJson, RefusesNamesThatAreNotUtf8) {
+  Graph graph = small_graph();
+  graph.axes[0].name = "us\xe9r";
+  EXPECT_THROW(to_json(graph), invalid_argument);
+}
+
 TEST(GraphJson, SavesToAndLoadsFromAFile) {
   const std::string path = testing::TempDir() + "/graph.json";
   save_graph(small_graph(), path);

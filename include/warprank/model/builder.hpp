@@ -15,10 +15,10 @@
 /// Learned tensors are named after the layer; model/parameters.hpp lists them.
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -48,14 +48,12 @@ struct Tensor {
 /// A tensor or a number in an expression, with the place where it was written.
 struct Operand {
   Operand(Tensor tensor, SourceLine at = SourceLine::current()) : tensor(tensor), at(at) {}  // NOLINT: an expression
-  Operand(float value, SourceLine at = SourceLine::current()) : value(value), at(at) {}      // NOLINT: an expression
-  Operand(double value, SourceLine at = SourceLine::current())                               // NOLINT: an expression
-      : value(static_cast<float>(value)), at(at) {}
-  Operand(int value, SourceLine at = SourceLine::current())  // NOLINT: an expression
-      : value(static_cast<float>(value)), at(at) {}
+  template <class Number, class = std::enable_if_t<std::is_arithmetic_v<Number>>>
+  Operand(Number number, SourceLine at = SourceLine::current())  // NOLINT: an expression
+      : number(static_cast<float>(number)), at(at) {}
 
   Tensor tensor;
-  float value = 0;
+  std::optional<float> number;  ///< nothing: a tensor
   SourceLine at;
 };
 
@@ -266,14 +264,18 @@ class Builder {
   Tensor stack(const std::string& name, Tensor x, LinearOp layer, const std::vector<int64_t>& sizes, SourceLine at);
   void problem(SourceLine at, std::string what, std::string expected, std::string got);
   void check_name(SourceLine at, const char* what, const std::string& name);
+  bool check_handle(SourceLine at, const std::string& what, const char* expected, int index, size_t count);
   bool check_axis(SourceLine at, const std::string& what, Axis axis);
-  int64_t width_of(Tensor x) const { return x.node < 0 ? 0 : graph_.node(x.node).width; }
+  bool check_ids(SourceLine at, const std::string& what, Ids ids);
+  bool check_table(SourceLine at, const std::string& what, Table table);
+  bool check_tensor(SourceLine at, const std::string& what, Tensor x);
+  int64_t width_of(Tensor x) const { return graph_.node(x.node).width; }
   static std::string place(SourceLine at);
 
   Graph graph_;
   Problems problems_;
-  std::map<std::string, int> node_names_;  // how often each was asked for
-  std::set<std::string> names_;            // of axes, tables and inputs, with their kind
+  detail::UniqueNames node_names_;
+  std::set<std::string> names_;  // of axes, tables and inputs, with their kind
 };
 
 using ModelFunction = std::function<Outputs(Builder&)>;

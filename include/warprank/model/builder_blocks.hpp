@@ -59,7 +59,7 @@ inline Tensor Builder::experts(const std::string& name, Tensor x, int64_t count,
 
 inline Tensor Builder::scene_experts(const std::string& name, Tensor x, Ids scene, int64_t count,
                                      const std::vector<int64_t>& sizes, Activation activation, SourceLine at) {
-  if (scene.index < 0) return {this};
+  if (!check_ids(at, "scene of experts '" + name + "'", scene)) return {this};
   LinearOp layer;
   layer.groups = count;
   layer.activation = activation;
@@ -100,6 +100,7 @@ inline std::vector<Tensor> Builder::ple(const std::string& name, Tensor x, const
 
 inline Tensor Builder::target_attention(const std::string& name, Tensor q, Tensor k, AttentionOptions options,
                                         SourceLine at) {
+  if (!check_tensor(at, "target_attention '" + name + "'", q)) return {this};
   const int64_t heads = std::max<int64_t>(options.heads, 1);
   const int64_t inner = options.head_dim > 0 ? options.head_dim * heads : width_of(q);
   const LinearOptions projection{options.bias, {}};
@@ -112,6 +113,7 @@ inline Tensor Builder::target_attention(const std::string& name, Tensor q, Tenso
 }
 
 inline Tensor Builder::self_attention(const std::string& name, Tensor x, SelfAttentionOptions options, SourceLine at) {
+  if (!check_tensor(at, "self_attention '" + name + "'", x)) return {this};
   const int64_t width = width_of(x);
   const auto norm = [&](const char* which, Tensor t) { return layer_norm(name + which, t, {options.eps, true}, at); };
   const auto add = [&](Tensor a, Tensor b) {
@@ -137,6 +139,7 @@ inline Tensor Builder::cross(const std::string& name, Tensor x0, CrossOptions op
             std::to_string(options.layers) + " layers, rank " + std::to_string(options.rank));
     return {this};
   }
+  if (!check_tensor(at, "cross '" + name + "'", x0)) return {this};
   Tensor x = x0;
   for (int64_t i = 0; i < options.layers; ++i) {
     LinearOp layer;

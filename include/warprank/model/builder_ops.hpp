@@ -3,6 +3,13 @@
 
 /// Definitions of the Builder's single operations; builder.hpp documents them.
 
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "warprank/model/builder.hpp"
 
 namespace warprank {
@@ -22,10 +29,27 @@ inline void Builder::check_name(SourceLine at, const char* what, const std::stri
     problem(at, std::string(what) + " '" + name + "'", "a name not used before", "a second one");
 }
 
-inline bool Builder::check_axis(SourceLine at, const std::string& what, Axis axis) {
-  if (axis.index >= 0 && axis.index < static_cast<int>(graph_.axes.size())) return true;
-  problem(at, what, "an axis of this model", "none");
+/// Whether a handle is one of the `count` that this Builder gave. If not, that is a problem, unless it follows from
+/// another: a call that is wrong returns an empty handle.
+inline bool Builder::check_handle(SourceLine at, const std::string& what, const char* expected, int index,
+                                  size_t count) {
+  if (index >= 0 && index < static_cast<int>(count)) return true;
+  if (index >= 0 || problems_.empty()) problem(at, what, expected, index < 0 ? "an empty handle" : "another Builder's");
   return false;
+}
+inline bool Builder::check_axis(SourceLine at, const std::string& what, Axis axis) {
+  return check_handle(at, what, "an axis of this Builder", axis.index, graph_.axes.size());
+}
+inline bool Builder::check_ids(SourceLine at, const std::string& what, Ids ids) {
+  return check_handle(at, what, "an ids input of this Builder", ids.index, graph_.ids.size());
+}
+inline bool Builder::check_table(SourceLine at, const std::string& what, Table table) {
+  return check_handle(at, what, "a table of this Builder", table.index, graph_.tables.size());
+}
+inline bool Builder::check_tensor(SourceLine at, const std::string& what, Tensor x) {
+  if (x.builder != this)
+    problem(at, what, "a tensor of this Builder", x.builder == nullptr ? "an empty handle" : "another Builder's");
+  return x.builder == this && x.node >= 0;
 }
 
 inline Axis Builder::axis(std::string name, SourceLine at) {
@@ -75,6 +99,8 @@ inline Tensor Builder::dense(std::string name, Axis axis, int64_t width, DenseOp
     problem(at, "dense '" + name + "'", "a width of 1 or more", std::to_string(width));
     return {this};
   }
+  if (options.default_value && !std::isfinite(*options.default_value))
+    problem(at, "dense '" + name + "'", "a finite default", std::to_string(*options.default_value));
   graph_.dense.push_back({name, axis.index, width, options.default_value});
   return append(DenseOp{static_cast<int>(graph_.dense.size()) - 1}, {}, std::move(name), at);
 }
@@ -86,32 +112,26 @@ inline Tensor Builder::append(Op op, const std::vector<Tensor>& inputs, std::str
   Node node{std::move(name), std::move(op), {}, axis, width, -1, place(at)};
   if (node.name.empty()) node.name = kind_of(node.op);
   for (const Tensor& input : inputs) {
-    if (input.builder != nullptr && input.builder != this) {
-      problem(at, std::string(kind_of(node.op)) + " '" + node.name + "'", "tensors of this Builder", "one of another");
-      return {this};
-    }
-    if (input.builder == nullptr) problem(at, kind_of(node.op), "a tensor", "an empty handle");
-    if (input.node < 0) return {this};
+    if (!check_tensor(at, std::string(kind_of(node.op)) + " '" + node.name + "'", input)) return {this};
     node.inputs.push_back(input.node);
   }
   const std::optional<NodeShape> shape = infer_shape(graph_, node, AxisMixing::explicit_expand, problems_);
   if (!shape) return {this};
   node.axis = shape->axis;
   node.width = shape->width;
-  const int uses = node_names_[node.name]++;
-  if (uses > 0) node.name += "#" + std::to_string(uses + 1);
+  node.name = node_names_.make(node.name);
   graph_.nodes.push_back(std::move(node));
   return {this, static_cast<int>(graph_.nodes.size()) - 1};
 }
 
 inline Tensor Builder::embed(Ids ids, Table table, SourceLine at) {
-  if (ids.index < 0 || table.index < 0) return {this};
+  if (!check_ids(at, "embed", ids) || !check_table(at, "embed", table)) return {this};
   const std::string& name = graph_.ids[static_cast<size_t>(ids.index)].name;
   return append(EmbedOp{ids.index, table.index, Pooling::none}, {}, "embed." + name, at);
 }
 
 inline Tensor Builder::embed_bag(Ids ids, Table table, Pooling pooling, Tensor weights, SourceLine at) {
-  if (ids.index < 0 || table.index < 0) return {this};
+  if (!check_ids(at, "embed_bag", ids) || !check_table(at, "embed_bag", table)) return {this};
   const std::string& name = graph_.ids[static_cast<size_t>(ids.index)].name;
   if (pooling == Pooling::none) {
     problem(at, "embed_bag '" + name + "'", "sum, mean, sqrtn or max", "none");
@@ -184,17 +204,17 @@ inline Tensor Builder::apply(ElementwiseFunction function, const std::vector<Ope
   ElementwiseProgram program;
   std::vector<Tensor> inputs;
   for (const Operand& operand : operands)
-    if (operand.tensor.builder != nullptr) inputs.push_back(operand.tensor);
+    if (!operand.number) inputs.push_back(operand.tensor);
   program.num_inputs = static_cast<int>(inputs.size());
   Instruction instruction{function};
   int* const registers[] = {&instruction.a, &instruction.b, &instruction.c};
   int next_input = 0;
   for (size_t i = 0; i < operands.size(); ++i) {
-    if (operands[i].tensor.builder != nullptr) {
-      *registers[i] = next_input++;
-    } else {
+    if (operands[i].number) {
       *registers[i] = program.first_result();
-      program.constants.push_back(operands[i].value);
+      program.constants.push_back(*operands[i].number);
+    } else {
+      *registers[i] = next_input++;
     }
   }
   program.instructions.push_back(instruction);
@@ -208,10 +228,9 @@ inline Tensor Builder::custom(std::string function, const std::vector<Tensor>& i
 }
 
 inline Tensor Builder::label(std::string name, Tensor x, SourceLine at) {
-  if (x.node < 0) return x;
-  if (name.empty() || node_names_.count(name) != 0)
+  if (!check_tensor(at, "label '" + name + "'", x)) return {this};
+  if (name.empty() || !node_names_.take(name))
     problem(at, "label '" + name + "'", "a name not used before", name.empty() ? "an empty one" : "a second one");
-  ++node_names_[name];
   graph_.node(x.node).name = std::move(name);
   return x;
 }
@@ -222,7 +241,7 @@ inline Graph Builder::finish(const Outputs& outputs) {
   for (const auto& [name, tensor] : outputs) {
     if (name.empty()) problems_.add("output", "a name", "an empty one");
     if (seen[name]++ == 1) problems_.add("output '" + name + "'", "a name not used before", "a second one");
-    if (tensor.builder != this) problems_.add("output '" + name + "'", "a tensor of this Builder", "none");
+    check_tensor({}, "output '" + name + "'", tensor);
     graph_.outputs.push_back({name, tensor.node});
   }
   problems_.throw_if_any();

@@ -4,6 +4,7 @@
 /// A model as plain data: what to compute, without weights or a device. Made by a Builder or read from JSON.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -78,6 +79,28 @@ struct OutputInfo {
 constexpr auto fields_of(const OutputInfo*) {
   return std::make_tuple(field("name", &OutputInfo::name), field("node", &OutputInfo::node));
 }
+
+namespace detail {
+
+/// The names of a graph's nodes while it is made.
+class UniqueNames {
+ public:
+  /// `name`, or where that is taken "name#2", "name#3", ...
+  std::string make(const std::string& name) {
+    if (take(name)) return name;
+    for (int& last = numbers_.at(name);;) {
+      std::string unique = name + "#" + std::to_string(++last);
+      if (take(unique)) return unique;
+    }
+  }
+  /// Whether `name` was not taken; it is from now on.
+  bool take(const std::string& name) { return numbers_.emplace(name, 1).second; }
+
+ private:
+  std::map<std::string, int> numbers_;  // by name taken, the last number tried behind it
+};
+
+}  // namespace detail
 
 struct Graph {
   std::vector<AxisInfo> axes;

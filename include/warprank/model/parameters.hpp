@@ -75,8 +75,11 @@ class ParameterLister {
   }
   void add(const ElementwiseOp& op) {
     for (const LearnedVector& v : op.vectors) {
-      if (v.kind == LearnedVector::Kind::stored) vector(v.name, {node_.width});
-      if (v.kind == LearnedVector::Kind::batch_norm_scale) batch_norm(v.name, v.affine, {node_.width});
+      if (v.kind == LearnedVector::Kind::stored) {
+        vector(v.name, {node_.width});
+      } else {
+        batch_norm(v.name, v.affine, {node_.width});
+      }
     }
   }
   void add(const LayerNormOp& op) {

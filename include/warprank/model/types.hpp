@@ -26,7 +26,7 @@ enum class ActivationKind {
   relu,        ///< max(x, 0)
   leaky_relu,  ///< x > 0 ? x : alpha x
   elu,         ///< x > 0 ? x : alpha (exp(x) - 1)
-  prelu,       ///< x > 0 ? x : a_c x, a_c learned per channel ("<name>.alpha", [width])
+  prelu,       ///< x > 0 ? x : a_c x, a_c learned per channel ("<layer>.prelu.alpha", [width])
   dice,        ///< x (p + a_c (1 - p)), p = sigmoid(s_c x + t_c): batch norm of x folded into s and t
   sigmoid,     ///< 1 / (1 + exp(-x))
   tanh,

@@ -3,7 +3,6 @@
 
 /// What the passes share: a new graph is written node by node from an old one, so that it is always in order.
 
-#include <map>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -56,8 +55,7 @@ class Rewriter {
     if (!shape) throw std::logic_error("a pass made a node that is wrong: " + problems.list()[0].to_string());
     node.axis = shape->axis;
     node.width = shape->width;
-    const int uses = names_[node.name]++;
-    if (uses > 0) node.name += "#" + std::to_string(uses + 1);
+    node.name = names_.make(node.name);
     graph_.nodes.push_back(std::move(node));
     return static_cast<int>(graph_.nodes.size()) - 1;
   }
@@ -75,7 +73,7 @@ class Rewriter {
   const Graph& old_;
   Graph graph_;
   std::vector<int> replacement_;
-  std::map<std::string, int> names_;  // how often each was emitted
+  warprank::detail::UniqueNames names_;
 };
 
 }  // namespace warprank::plan
