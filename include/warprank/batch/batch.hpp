@@ -70,7 +70,8 @@ class Batch {
     return state_->add_all(*other.state_, begin);
   }
 
-  /// Packs the requests that nobody finished and writes the index. Adding a request opens the batch again.
+  /// Packs the requests that nobody finished and writes the index. Adding a request opens the batch again. The second
+  /// call does nothing, so that several contexts may run a closed batch at once.
   void close() { state_->close(); }
   bool closed() const { return state_->closed(); }
 

@@ -89,8 +89,9 @@ class BatchState {
 
   // While no other thread uses the batch:
 
-  /// Finishes every request and writes the index behind the blobs.
+  /// Finishes every request and writes the index behind the blobs. Only reads a batch that is closed.
   void close() {
+    if (closed_) return;
     for (int64_t r = 0; r < size_; ++r) finish(record(r));
     std::byte* const index = memory_.scratch(8 * size_);
     for (int64_t r = 0; r < size_; ++r) std::memcpy(index + 8 * r, &record(r).begin, 8);

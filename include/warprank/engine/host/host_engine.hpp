@@ -50,8 +50,10 @@ class HostContext : public ContextBackend {
     for (const Capacity& capacity : model_->plan.options().capacities) {
       state_.rows = plan::rows_at(model_->plan.source(), capacity);
       reserve();
+      reserve_workspace();
       scored_.reserve(static_cast<size_t>(capacity.requests));
     }
+    std::fill(state_.rows.begin(), state_.rows.end(), 0);  // what `tap` shows before the first run
   }
 
   void run(const Batch& batch) override {
@@ -115,6 +117,21 @@ class HostContext : public ContextBackend {
       const Node& node = graph.node(graph.outputs[o].node);
       output_values_[o].reserve(state_.rows[static_cast<size_t>(node.axis)] * node.width);
     }
+  }
+
+  /// What steps may want for the row counts at hand, however the rows divide among their parents.
+  void reserve_workspace() {
+    for (size_t i = 0; i < model_->pairs.size(); ++i) {
+      const auto [axis, ancestor] = model_->pairs[i];
+      const AxisInfo& info = state_.graph->axis(axis);
+      const int64_t rows = state_.rows[static_cast<size_t>(axis)];
+      const bool is_limited = info.keep_last > 0 && info.parent == ancestor;
+      int64_t* segments = state_.segments[i].data();
+      segments[0] = 0;  // the longest segment comes first, the others are empty
+      std::fill_n(segments + 1, state_.rows[static_cast<size_t>(ancestor)],
+                  is_limited ? std::min(rows, info.keep_last) : rows);
+    }
+    for (const auto& step : model_->steps) state_.workspace.reserve(step->workspace(state_));
   }
 
   void collect_outputs() {

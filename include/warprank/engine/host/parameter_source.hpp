@@ -46,13 +46,18 @@ class ParameterSource {
     return values;
   }
 
-  /// Batch norm as scale and shift per channel, computed in double.
+  /// Batch norm as scale and shift per channel, computed in double. Throws invalid_argument where the variance and eps
+  /// leave nothing to take the root of.
   std::pair<std::vector<float>, std::vector<float>> batch_norm(const std::string& name, float eps, bool affine) const {
     std::vector<float> scale = load(name + ".running_var"), shift = load(name + ".running_mean");
     const std::vector<float> weight = affine ? load(name + ".weight") : std::vector<float>(scale.size(), 1.0f);
     const std::vector<float> bias = affine ? load(name + ".bias") : std::vector<float>(scale.size(), 0.0f);
     for (size_t i = 0; i < scale.size(); ++i) {
-      const double s = static_cast<double>(weight[i]) / std::sqrt(static_cast<double>(scale[i]) + eps);
+      const double variance = static_cast<double>(scale[i]) + eps;
+      if (!(variance > 0))
+        throw invalid_argument("weight '" + name + ".running_var', element " + std::to_string(i),
+                               "a variance that is positive once eps is added", std::to_string(scale[i]));
+      const double s = static_cast<double>(weight[i]) / std::sqrt(variance);
       shift[i] = static_cast<float>(bias[i] - shift[i] * s);
       scale[i] = static_cast<float>(s);
     }
