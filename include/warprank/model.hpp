@@ -4,4 +4,4 @@
 /// The model language. Plain C++: describes models, compiles them to plans, packs batches; runs nothing.
 
 #include "warprank/model/builder.hpp"
-#include "warprank/model/parameters.hpp"
+#include "warprank/plan/plan.hpp"
