@@ -391,6 +391,19 @@ stale_read_only_load(float* out, const uint32_t* row) {
 
 template <bool Broken>
 WARPRANK_KERNEL(32, 1)
+read_only_load_of_own_write(float* out) {
+  store(&out[lane_index()], 1.f);
+  sync_warp();  // orders the accesses, but the read-only path need not see new values
+  const float* other = &out[31 - lane_index()];
+  if constexpr (Broken) {
+    out[32 + lane_index()] = load_read_only(other);  // read_only_load_of_own_write
+  } else {
+    out[32 + lane_index()] = load(other);
+  }
+}
+
+template <bool Broken>
+WARPRANK_KERNEL(32, 1)
 produce(float* out) {
   store(&out[lane_index()], 1.f);  // unordered_launches
 }
