@@ -11,6 +11,7 @@
 
 #include "warprank/engine/host/make_steps.hpp"
 #include "warprank/engine/host/unpack.hpp"
+#include "warprank/host.hpp"
 
 namespace warprank::host_backend {
 
