@@ -16,6 +16,8 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
+DOCUMENTS = ("*.md", "docs/**/*.md", "examples/**/*.md", "benchmarks/**/*.md", "tools/**/*.md")
+
 # Commands that are too long, or need too much, to be run from here: what runs them, by a text that it contains.
 RUN_ELSEWHERE = [
     # command (a regular expression), file, text in that file
@@ -34,7 +36,7 @@ FROM_INCLUDE = ("core", "model", "plan", "batch", "engine", "weights", "ops", "d
 
 
 def blocks(text):
-    """Yields (language, line number, body) of every fenced block."""
+    """Yields (language, line number, body) of every fenced block at the margin; those within lists are sketches."""
     for match in re.finditer(r"^```(\w*)[^\n]*\n(.*?)^```", text, re.M | re.S):
         yield match[1], text.count("\n", 0, match.start()) + 2, match[2]
 
@@ -55,12 +57,14 @@ def commands(body):
         parts = []
 
 
-def path_exists(path):
+def path_exists(path, document):
     """Whether a path as documents write it exists: `<op>` and `*` stand for any name, `{a,b}` for each."""
     if braces := re.search(r"\{([^}]*)\}", path):
-        return all(path_exists(path.replace(braces[0], choice, 1)) for choice in braces[1].split(","))
+        return all(path_exists(path.replace(braces[0], choice, 1), document) for choice in braces[1].split(","))
     pattern = re.sub(r"<\w+>", "*", path.rstrip("/"))
-    places = [ROOT] if path.split("/")[0] in FROM_ROOT else [f"{ROOT}/include/warprank", ROOT]
+    places = [ROOT]
+    if path.split("/")[0] not in FROM_ROOT:
+        places += [f"{ROOT}/include/warprank", os.path.join(ROOT, os.path.dirname(document))]
     return any(glob.glob(os.path.join(place, pattern)) for place in places)
 
 
@@ -93,7 +97,7 @@ def check_document(name, complain):
     with open(os.path.join(ROOT, name), encoding="utf-8") as file:
         text = file.read()
     for number, path in named_paths(text):
-        if not path_exists(path):
+        if not path_exists(path, name):
             complain(f"{name}:{number}: {path} does not exist")
     for number, line in enumerate(text.splitlines(), 1):
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", line):
@@ -137,8 +141,7 @@ def main():
     run = parser.parse_args().run
 
     complaints = []
-    documents = [name for name in ("README.md", "CONTRIBUTING.md") if os.path.exists(os.path.join(ROOT, name))]
-    documents += sorted(glob.glob("docs/*.md", root_dir=ROOT))
+    documents = [name for pattern in DOCUMENTS for name in sorted(glob.glob(pattern, root_dir=ROOT, recursive=True))]
     found = [item for name in documents for item in check_document(name, complaints.append)]
     for place, command in found:
         check_command(place, command, run, complaints.append)
