@@ -163,7 +163,9 @@ void Block::complete_collective(Thread& last) {
 
 void Block::exit(Thread& thread) {
   Machine& machine = Machine::instance();
-  if (!thread.open_copies.empty() || !thread.copy_groups.empty()) {
+  bool unfinished = !thread.open_copies.empty();
+  for (const auto& group : thread.copy_groups) unfinished |= !group.empty();
+  if (unfinished) {
     machine.fail(thread, "the thread exits before it has waited for its asynchronous copies", thread.here);
   }
   flush(thread);

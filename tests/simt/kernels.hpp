@@ -181,4 +181,12 @@ message(uint32_t* flags, uint32_t* seen) {
   }
 }
 
+/// A pipeline commits a group in every turn, also when nothing is left to copy.
+WARPRANK_KERNEL(32, 1)
+commit_nothing() {
+  commit_async();
+  commit_async();
+  wait_async<1>();
+}
+
 }  // namespace kernels

@@ -183,6 +183,12 @@ TEST_F(Kernels, RelaxedStoresMayBeSeenInTheOtherOrder) {
   EXPECT_EQ(seen.size(), 4u) << "the second flag without the first is legal and must occur";
 }
 
+TEST_F(Kernels, EmptyGroupsOfCopiesNeedNoWait) {
+  simt::reset();
+  launch({1, 32}, kernels::commit_nothing);
+  simt::synchronize();
+}
+
 TEST_F(Kernels, OffsetsBeyondTwoGigabytesWorkOnMemoryThatIsMostlyUntouched) {
   constexpr int64_t n = int64_t{3} << 30;  // 12 GB
   simt::reset();
