@@ -358,6 +358,22 @@ release_scope_too_narrow(float* out, uint32_t* flag) {
 
 template <bool Broken>
 WARPRANK_KERNEL(32, 1)
+fence_scope_too_narrow(float* out, uint32_t* flag) {
+  if (lane_index() != 0) return;
+  if (block_index().x == 0) {
+    store(out, 1.f);
+    fence<Broken ? Scope::block : Scope::device>();
+    store<Order::relaxed, Scope::device>(flag, 1u);
+  } else {
+    while (load<Order::relaxed, Scope::device>(flag) == 0) {
+    }
+    fence<Scope::device>();
+    store(out + 1, load(out));  // fence_scope_too_narrow
+  }
+}
+
+template <bool Broken>
+WARPRANK_KERNEL(32, 1)
 atomic_scope_too_narrow(uint32_t* count) {
   atomic_add<Order::relaxed, Broken ? Scope::block : Scope::device>(count, 1u);  // atomic_scope_too_narrow
 }

@@ -80,6 +80,7 @@ std::vector<Fault> all_faults() {
       with_flag("release_weakened", KERNEL(release_weakened)),
       with_flag("acquire_weakened", KERNEL(acquire_weakened)),
       with_flag("release_scope_too_narrow", KERNEL(release_scope_too_narrow)),
+      with_flag("fence_scope_too_narrow", KERNEL(fence_scope_too_narrow)),
   };
   for (const auto& [name, choose, plain] :
        {std::tuple<const char*, OneArray (*)(bool), bool>{"global_out_of_bounds",

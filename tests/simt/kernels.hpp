@@ -169,14 +169,17 @@ scale(float* x, int64_t n, float a) {
   }
 }
 
-/// Two threads of two blocks with two flags, all relaxed: seen [2] is what the reader found, last flag first.
+/// One block sets two flags, another reads them in the other order: seen [2] is what it found, the later flag first.
+template <Order StoreOrder, Order LoadOrder, bool Fenced>
 WARPRANK_KERNEL(1, 1)
 message(uint32_t* flags, uint32_t* seen) {
   if (block_index().x == 0) {
     store<Order::relaxed, Scope::device>(&flags[0], 1u);
-    store<Order::relaxed, Scope::device>(&flags[1], 1u);
+    if constexpr (Fenced) fence<Scope::device>();
+    store<StoreOrder, Scope::device>(&flags[1], 1u);
   } else {
-    seen[0] = load<Order::relaxed, Scope::device>(&flags[1]);
+    seen[0] = load<LoadOrder, Scope::device>(&flags[1]);
+    if constexpr (Fenced) fence<Scope::device>();
     seen[1] = load<Order::relaxed, Scope::device>(&flags[0]);
   }
 }
