@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <variant>
@@ -111,6 +112,8 @@ TEST(Builder, RefusesWhatDoesNotFit) {
   expect("a name for its weights", [](B b, Axis, Axis, Tensor, Tensor i) { b.activate(i, dice); });
   expect("one layer or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.mlp("m", i, {}); });
   expect("one expert and one layer or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.experts("e", i, 0, {4}); });
+  expect("at most 16777216 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.experts("e", i, INT64_MAX, {4}); });
+  expect("at most 16777216 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.experts("e", i, 1 << 20, {1 << 20}); });
   expect("one task and one level or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.ple("p", i, {}); });
   expect("scene ids on the axis of x or above it",
          [](B b, Axis, Axis item, Tensor u, Tensor) { b.scene_experts("s", u, b.ids("scene", item), 2, {4}); });

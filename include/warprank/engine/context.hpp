@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -68,16 +69,18 @@ class Pending {
   Scores scores_;
 };
 
-/// Memory to run one batch of a model at a time; make as many as you have batches in flight. Movable. A second run
-/// while one is under way is refused, whichever thread it comes from.
+/// Memory to run one batch of a model at a time; make as many as you have batches in flight. Movable; outlives the
+/// Plan, Tables, Weights and Model it was made from. A second run while one is under way is refused, whichever thread
+/// it comes from; everything else is for the thread that runs, between runs.
 class Context {
  public:
   Context(Plan plan, std::unique_ptr<ContextBackend> backend, ContextOptions options)
       : plan_(std::move(plan)), backend_(std::move(backend)), options_(options), busy_(new std::atomic<bool>(false)) {}
 
-  /// Scores a batch. Requests that are not ok get no scores and do not disturb the others. Allocates nothing once the
-  /// context was made for such a capacity or has seen a batch as large. Throws invalid_argument for a batch of another
-  /// plan and std::logic_error when the context is in use.
+  /// Closes a batch and scores it. Several contexts may run a batch at once when it was closed before. Requests that
+  /// are not ok get no scores and do not disturb the others. Allocates nothing once the context was made for such a
+  /// capacity or has seen a batch as large. Throws invalid_argument for a batch of another plan and std::logic_error
+  /// when the context is in use.
   Scores run(Batch& batch) {
     if (batch.fingerprint() != plan_.layout().fingerprint())
       throw invalid_argument("batch", "one of this plan's axes and inputs", "one of another plan");
@@ -86,9 +89,11 @@ class Context {
     backend_->run(batch);
     return {backend_->outputs(), backend_->scored()};
   }
+  /// `run`, begun; errors are thrown here.
   Pending submit(Batch& batch) { return Pending(run(batch)); }
 
-  /// The value of a node in the last run: [rows of its axis, width]. Needs ContextOptions::keep_intermediates.
+  /// The value of a node in the last run: [rows of its axis, width], no rows before the first. Valid until the next
+  /// run. Throws invalid_argument for an unknown node, and unless the context was made with keep_intermediates.
   Matrix<const float> tap(const std::string& node) {
     if (!options_.keep_intermediates)
       throw invalid_argument("tap '" + node + "'", "a context with keep_intermediates", "one without");

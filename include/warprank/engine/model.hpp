@@ -16,6 +16,7 @@ class Model {
   Model(Plan plan, std::shared_ptr<const ModelBackend> backend)
       : plan_(std::move(plan)), backend_(std::move(backend)) {}
 
+  /// A context with memory for the plan's capacities. May be called by several threads at once.
   Context context(ContextOptions options = {}) const { return {plan_, backend_->make_context(options), options}; }
   const Plan& plan() const { return plan_; }
   MemoryReport memory() const { return backend_->memory(); }

@@ -167,13 +167,15 @@ class Builder {
   Tensor pool(Tensor x, Pooling pooling, SourceLine at = SourceLine::current());
   /// [axis, width]: a row of an ancestor for each row nested in it. Costs nothing where the planner can push it on.
   Tensor expand(Tensor x, Axis axis, SourceLine at = SourceLine::current());
+  /// [axis, sum of the widths]: columns side by side.
   Tensor concat(const std::vector<Tensor>& parts, SourceLine at = SourceLine::current());
-  /// Columns [begin, end).
+  /// [axis, end - begin]: columns [begin, end).
   Tensor slice(Tensor x, int64_t begin, int64_t end, SourceLine at = SourceLine::current());
 
   // --- dense layers
   // ---------------------------------------------------------------------------------------------------
 
+  /// [axis, out]: act(x W^T + b); "<name>.weight" [out, width of x], "<name>.bias" [out].
   Tensor linear(std::string name, Tensor x, int64_t out, LinearOptions options = {},
                 SourceLine at = SourceLine::current());
   /// Layers "<name>.0", "<name>.1", ...: all but the last are activated; the last as the options say.
@@ -187,7 +189,7 @@ class Builder {
                        Activation activation = warprank::relu, SourceLine at = SourceLine::current());
   /// Gate logits [axis, experts]; `mix` normalises them.
   Tensor gate(std::string name, Tensor x, int64_t experts, SourceLine at = SourceLine::current());
-  /// sum_e normalization(gate)_e experts_e.
+  /// [axis, width of one expert]: sum_e normalization(gate)_e experts_e.
   Tensor mix(Tensor experts, Tensor gate, Normalization normalization = Normalization::softmax,
              SourceLine at = SourceLine::current());
   /// Progressive layered extraction (Tang et al. 2020): one tensor per task. Experts "<name>.<level>.task<t>" and
@@ -229,7 +231,9 @@ class Builder {
 
   /// Inference-time batch norm; folded into neighbouring linears where possible.
   Tensor batch_norm(std::string name, Tensor x, BatchNormOptions options = {}, SourceLine at = SourceLine::current());
+  /// (x - mean) / sqrt(var + eps) over the columns of a row; with `affine` times "<name>.weight" plus "<name>.bias".
   Tensor layer_norm(std::string name, Tensor x, LayerNormOptions options = {}, SourceLine at = SourceLine::current());
+  /// Over the columns of a row.
   Tensor softmax(Tensor x, SourceLine at = SourceLine::current());
   /// [axis, 1]: the columns pooled.
   Tensor reduce(Tensor x, Pooling pooling, SourceLine at = SourceLine::current());
@@ -241,6 +245,7 @@ class Builder {
   /// Any function of up to three operands; a number or a tensor of one column serves all columns.
   Tensor apply(ElementwiseFunction function, const std::vector<Operand>& operands,
                SourceLine at = SourceLine::current());
+  /// condition != 0 ? if_nonzero : if_zero, element by element.
   Tensor select(Operand condition, Operand if_nonzero, Operand if_zero, SourceLine at = SourceLine::current()) {
     return apply(ElementwiseFunction::select, {if_nonzero, if_zero, condition}, at);
   }

@@ -43,7 +43,7 @@ inline Tensor Builder::stack(const std::string& name, Tensor x, LinearOp layer, 
     layer.name = name + "." + std::to_string(i);
     layer.stacked = true;
     layer.shared_input = i == 0 || layer.scene >= 0;
-    const int64_t width = layer.scene >= 0 ? sizes[i] : sizes[i] * layer.groups;
+    const int64_t width = layer.scene >= 0 ? sizes[i] : width_of_all(layer.groups, sizes[i]);
     x = append(layer, {x}, layer.name, at, 0, width);
   }
   return x;
@@ -102,7 +102,7 @@ inline Tensor Builder::target_attention(const std::string& name, Tensor q, Tenso
                                         SourceLine at) {
   if (!check_tensor(at, "target_attention '" + name + "'", q)) return {this};
   const int64_t heads = std::max<int64_t>(options.heads, 1);
-  const int64_t inner = options.head_dim > 0 ? options.head_dim * heads : width_of(q);
+  const int64_t inner = options.head_dim > 0 ? width_of_all(heads, options.head_dim) : width_of(q);
   const LinearOptions projection{options.bias, {}};
   const Tensor attended =
       append(AttentionOp{options.heads, 0, false},

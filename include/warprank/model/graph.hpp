@@ -115,11 +115,6 @@ struct Graph {
     while (axis != -1 && axis != ancestor) axis = axes[static_cast<size_t>(axis)].parent;
     return axis == ancestor;
   }
-  /// The deepest axis that is an ancestor of both.
-  int common_ancestor(int a, int b) const {
-    while (a != -1 && !is_ancestor(a, b)) a = axes[static_cast<size_t>(a)].parent;
-    return a;
-  }
   const Node& node(int i) const { return nodes[static_cast<size_t>(i)]; }
   Node& node(int i) { return nodes[static_cast<size_t>(i)]; }
   const AxisInfo& axis(int i) const { return axes[static_cast<size_t>(i)]; }

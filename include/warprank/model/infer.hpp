@@ -18,6 +18,12 @@ namespace warprank {
 /// The most columns of a tensor: far more than any model has, and small enough that no product of widths overflows.
 inline constexpr int64_t max_width = int64_t{1} << 24;
 
+/// `count` times `size`; 0 or a width that is refused where one of them cannot be right.
+constexpr int64_t width_of_all(int64_t count, int64_t size) {
+  if (count < 1 || size < 1) return 0;
+  return count > max_width || size > max_width ? max_width + 1 : count * size;
+}
+
 struct NodeShape {
   int axis = 0;
   int64_t width = 0;

@@ -28,8 +28,8 @@ struct Cost {
   }
 };
 
-/// For which batches to plan: `items` rows of the axis that the outputs live on, in all requests together. Rows of
-/// other axes follow from keep_last, else from `rows`, else 8 per parent row.
+/// For which batches to plan: `items` rows of the axis that the first output lives on, in all requests together. Rows
+/// of other axes follow from keep_last, else from `rows`, else 8 per parent row.
 struct Capacity {
   int64_t requests = 1;
   int64_t items = 256;

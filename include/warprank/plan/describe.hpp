@@ -3,8 +3,10 @@
 
 /// Plan::describe and Plan::dot.
 
+#include <cstdint>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "warprank/plan/plan.hpp"
 

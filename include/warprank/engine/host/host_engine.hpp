@@ -4,6 +4,7 @@
 /// The host engine: Engine, ModelBackend and ContextBackend on this machine's CPU, one thread per context.
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>

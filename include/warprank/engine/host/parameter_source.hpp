@@ -3,9 +3,12 @@
 
 /// From stored tensors to what host ops are packed from: FP32, batch norms folded, columns selected.
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 

@@ -4,6 +4,7 @@
 /// The steps of the host engine: each binds an op of the plan to its host kernel.
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
