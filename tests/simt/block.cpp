@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simt/block.hpp"
 
+#include <cstdio>
+#include <cstring>
+
 #include "simt/delayed_stores.hpp"
 #include "simt/machine.hpp"
 
@@ -9,7 +12,7 @@ namespace {
 
 std::string place_of(Here here) { return std::string(here.file) + ":" + std::to_string(here.line); }
 
-bool same_place(Here a, Here b) { return a.line == b.line && std::string(a.file) == b.file; }
+bool same_place(Here a, Here b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
 
 }  // namespace
 
@@ -27,6 +30,8 @@ void Block::start(Operation& of, backend::Dim3 index) {
   num_threads = num_live = of.block.x * of.block.y * of.block.z;
   num_arrived_ = 0;
   runnable_ = {};
+  exited_ = {};
+  meeting_ = {};
   shared.reset(of.shared_bytes);
   while (threads.size() < num_threads) threads.push_back(std::make_unique<Thread>());
   for (unsigned i = 0; i < num_threads; ++i) {
@@ -60,26 +65,29 @@ bool Block::has_runnable() const {
 }
 
 Thread& Block::next_runnable(unsigned current, Schedule schedule, Random& random) {
-  unsigned rank = current % num_threads;
-  if (schedule == Schedule::random) rank = random.below(num_threads);
-  const unsigned step = schedule == Schedule::reverse ? num_threads - 1 : 1;
-  do {
-    rank = (rank + step) % num_threads;
-  } while ((runnable_[rank / 64] >> rank % 64 & 1) == 0);
-  return *threads[rank];
+  const bool down = schedule == Schedule::reverse;
+  const unsigned first =
+      schedule == Schedule::random ? random.below(num_threads) : (current + (down ? num_threads - 1 : 1)) % num_threads;
+  constexpr unsigned num_words = max_block_threads / 64;
+  // The first word counts from `first` on, and comes again at the end for what lies before it.
+  uint64_t word = runnable_[first / 64] & (down ? ~uint64_t{0} >> (63 - first % 64) : ~uint64_t{0} << first % 64);
+  unsigned number = first / 64;
+  while (word == 0) {
+    number = (number + (down ? num_words - 1 : 1)) % num_words;
+    word = runnable_[number];
+  }
+  return *threads[number * 64 + static_cast<unsigned>(down ? 63 - __builtin_clzll(word) : __builtin_ctzll(word))];
 }
 
 int Block::barrier(Thread& thread, backend::Reduction reduction, bool predicate, Here where) {
   Machine& machine = Machine::instance();
   if (num_arrived_ == 0) {
+    first_arrived_ = &thread;
     reduction_ = reduction;
     num_true_ = 0;
-  } else {
-    for (unsigned i = 0; i < num_threads; ++i) {
-      const Thread& other = *threads[i];
-      if (other.state != Thread::State::at_barrier || same_place(other.here, where)) continue;
-      machine.fail(thread, "threads of a block meet at different barriers: " + other.at(other.here) + " and", where);
-    }
+  } else if (!same_place(first_arrived_->here, where)) {
+    const Thread& first = *first_arrived_;
+    machine.fail(thread, "threads of a block meet at different barriers: " + first.at(first.here) + " and", where);
   }
   thread.here = where;
   thread.state = Thread::State::at_barrier;
@@ -109,23 +117,18 @@ void Block::complete_barrier() {
   Machine::instance().passed_barrier();
 }
 
-uint32_t Block::lanes_in_state(unsigned warp, bool (*test)(const Thread&)) const {
-  uint32_t lanes = 0;
-  for (unsigned lane = 0; lane < warp_lanes && warp * warp_lanes + lane < num_threads; ++lane) {
-    if (test(*threads[warp * warp_lanes + lane])) lanes |= 1u << lane;
-  }
-  return lanes;
+uint32_t Block::lanes_of(unsigned warp) const {
+  const unsigned count = num_threads - warp * warp_lanes;
+  return count >= warp_lanes ? ~0u : (1u << count) - 1;
 }
 
 void Block::meet(Thread& thread, uint32_t mask, const Collective& what, void* payload, Here where) {
   Machine& machine = Machine::instance();
-  const std::string name = what.name;
-  if ((mask >> thread.lane() & 1) == 0) machine.fail(thread, name + ": the mask does not name the calling lane", where);
-  const uint32_t exited =
-      lanes_in_state(thread.warp(), [](const Thread& lane) { return lane.state == Thread::State::exited; });
-  if ((mask & exited) != 0) machine.fail(thread, name + ": the mask names a lane that has exited", where);
-  const uint32_t present = lanes_in_state(thread.warp(), [](const Thread&) { return true; });
-  if (what.whole_warp && present != ~0u) machine.fail(thread, name + ": needs all 32 lanes of the warp", where);
+  const unsigned warp = thread.warp();
+  const auto refuse = [&](const char* why) { machine.fail(thread, std::string(what.name) + ": " + why, where); };
+  if ((mask >> thread.lane() & 1) == 0) refuse("the mask does not name the calling lane");
+  if ((mask & exited_[warp]) != 0) refuse("the mask names a lane that has exited");
+  if (what.whole_warp && lanes_of(warp) != ~0u) refuse("needs all 32 lanes of the warp");
 
   thread.here = where;
   thread.mask = mask;
@@ -133,16 +136,19 @@ void Block::meet(Thread& thread, uint32_t mask, const Collective& what, void* pa
   thread.payload = payload;
   thread.state = Thread::State::in_collective;
   set_runnable(thread, false);
+  meeting_[warp] |= 1u << thread.lane();
   complete_collective(thread);
   machine.park(thread);
 }
 
 void Block::complete_collective(Thread& last) {
-  const Lanes lanes{*this, last.warp(), last.mask & lanes_in_state(last.warp(), [](const Thread&) { return true; })};
+  const unsigned warp = last.warp();
+  const Lanes lanes{*this, warp, last.mask & lanes_of(warp)};
+  if ((meeting_[warp] & lanes.mask) != lanes.mask) return;  // not all are here
   for (unsigned lane = 0; lane < warp_lanes; ++lane) {
     if (!lanes.has(lane)) continue;
     const Thread& other = lanes.thread(lane);
-    if (other.state != Thread::State::in_collective || other.mask != last.mask) return;  // not all are here
+    if (other.mask != last.mask) return;  // it waits for others
     if (other.collective != last.collective) {
       Machine::instance().fail(
           last,
@@ -153,6 +159,7 @@ void Block::complete_collective(Thread& last) {
   }
   last.collective->complete(lanes);
   ++Machine::instance().counters.collectives;
+  meeting_[warp] &= ~lanes.mask;
   for (unsigned lane = 0; lane < warp_lanes; ++lane) {
     if (!lanes.has(lane)) continue;
     lanes.thread(lane).state = Thread::State::runnable;
@@ -172,12 +179,12 @@ void Block::exit(Thread& thread) {
   thread.state = Thread::State::exited;
   set_runnable(thread, false);
   --num_live;
-  for (unsigned lane = 0; lane < warp_lanes && thread.warp() * warp_lanes + lane < num_threads; ++lane) {
-    const Thread& other = *threads[thread.warp() * warp_lanes + lane];
-    if (other.state == Thread::State::in_collective && (other.mask >> thread.lane() & 1) != 0) {
-      machine.fail(other.at(other.here) + ": " + other.collective->name + ": lane " + std::to_string(thread.lane()) +
-                   ", which the mask names, has exited");
-    }
+  exited_[thread.warp()] |= 1u << thread.lane();
+  for (uint32_t rest = meeting_[thread.warp()]; rest != 0; rest &= rest - 1) {
+    const Thread& other = *threads[thread.warp() * warp_lanes + static_cast<unsigned>(__builtin_ctz(rest))];
+    if ((other.mask >> thread.lane() & 1) == 0) continue;
+    machine.fail(std::string(other.collective->name) + ": lane " + std::to_string(thread.lane()) +
+                 ", which the mask names, has exited: " + other.at(other.here));
   }
   if (num_live > 0 && num_arrived_ == num_live) complete_barrier();
 }

@@ -115,11 +115,13 @@ struct Block {
  private:
   void complete_barrier();
   void complete_collective(Thread& last);
-  uint32_t lanes_in_state(unsigned warp, bool (*test)(const Thread&)) const;
+  uint32_t lanes_of(unsigned warp) const;
   void set_runnable(Thread& thread, bool value);
 
   std::array<uint64_t, max_block_threads / 64> runnable_{};
+  std::array<uint32_t, max_block_threads / warp_lanes> exited_{}, meeting_{};  // lanes, by warp
   unsigned num_arrived_ = 0;
+  Thread* first_arrived_ = nullptr;
   backend::Reduction reduction_{};
   int num_true_ = 0, result_ = 0;
 };

@@ -41,6 +41,7 @@ void Machine::enqueue(std::shared_ptr<Operation> operation) {
   }
   if (operation->body) ++counters.launches;
   queue_.push_back(std::move(operation));
+  changed_ = true;
 }
 
 void Machine::run_until_done(const Operation& operation) {
@@ -70,10 +71,13 @@ bool Machine::in_flight(uint32_t id) const {
 
 void Machine::run(const std::function<bool()>& until) {
   while (!until()) {
-    while (start_ready()) {
+    if (changed_) {
+      changed_ = false;
+      while (start_ready()) {
+      }
+      start_blocks();
+      if (until()) return;
     }
-    start_blocks();
-    if (until()) return;
     if (resident_.empty()) {
       if (queue_.empty()) return;
       abandon();
@@ -192,6 +196,7 @@ void Machine::retire(Block& block) {
   delaying_.erase(
       std::remove_if(delaying_.begin(), delaying_.end(), [&](const Thread* thread) { return thread->block == &block; }),
       delaying_.end());
+  changed_ = true;
   if (++operation.num_finished == operation.num_blocks) finish(operation);
 }
 

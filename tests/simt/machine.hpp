@@ -100,6 +100,7 @@ class Machine {
   size_t current_block_ = 0;
   unsigned current_rank_ = 0;
   bool rotate_ = false;
+  bool changed_ = false;  // something may have become ready to start
   int steps_ = 0, loads_in_turn_ = 0;
   Thread* running_ = nullptr;
   Fiber main_;

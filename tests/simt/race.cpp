@@ -172,22 +172,23 @@ uint32_t new_owner(uint32_t operation) {
   Machine::instance().fail(thread, what, site.text());
 }
 
-void check(Thread& thread, Cell& cell, const Stamp& now, bool reads, bool writes, bool shared, const Site& site) {
-  const std::string memory = shared ? "shared" : "global";
-  if ((cell.state & valid) == 0) fail(thread, memory + " memory out of bounds", site);
+void check(Thread& thread, const Cell& cell, const Stamp& now, bool reads, bool writes, bool shared, const Site& site) {
+  const auto memory = [shared] { return std::string(shared ? "shared" : "global") + " memory"; };
+  if ((cell.state & valid) == 0) fail(thread, memory() + " out of bounds", site);
   if (reads && (cell.state & written) == 0) {
     fail(thread,
          (cell.state & copying) != 0 ? "read of shared memory whose asynchronous copy was not waited for"
-                                     : "read of unwritten " + memory + " memory",
+                                     : "read of unwritten " + memory(),
          site);
   }
   const Machine& machine = Machine::instance();
   if ((now.flags & read_only_flag) != 0 && cell.write.owner != 0 && machine.in_flight(operation_of[cell.write.owner])) {
     fail(thread, "read-only load of memory that a launch in flight has written", site);
   }
-  const char* what = writes ? "write" : "read";
   if (!ordered_before(cell.write, thread) && !atomic_together(cell.write, now)) {
-    fail(thread, "data race in " + memory + " memory: " + what + " not ordered after a write by " + name_of(cell.write),
+    fail(thread,
+         "data race in " + memory() + ": " + (writes ? "write" : "read") + " not ordered after a write by " +
+             name_of(cell.write),
          site);
   }
   if (!writes) return;
@@ -196,7 +197,7 @@ void check(Thread& thread, Cell& cell, const Stamp& now, bool reads, bool writes
       fail(thread, "write to memory that a launch in flight reads by read-only loads", site);
     }
     if (!ordered_before(read, thread) && !atomic_together(read, now)) {
-      fail(thread, "data race in " + memory + " memory: write not ordered after a read by " + name_of(read), site);
+      fail(thread, "data race in " + memory() + ": write not ordered after a read by " + name_of(read), site);
     }
   }
 }

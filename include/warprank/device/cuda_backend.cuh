@@ -14,11 +14,18 @@
 #include "warprank/core/cuda_error.hpp"
 #include "warprank/device/order.hpp"
 
-namespace warprank::device::backend {
+namespace warprank::device::nowhere {
 
+// In a namespace of its own: functions of the backend must not be found by their argument.
 struct Here {
   static constexpr __host__ __device__ Here current() { return {}; }
 };
+
+}  // namespace warprank::device::nowhere
+
+namespace warprank::device::backend {
+
+using nowhere::Here;
 
 // ---- Index
 
