@@ -280,14 +280,46 @@ TEST_P(Executor, RunsOnAfterAnError) {
 
 void write_behind(float* out) { out[thread_rank() + 1] = 1; }
 TEST_P(Executor, FindsDamageBehindAnAllocation) {
-  if (simt::address_sanitizer) GTEST_SKIP() << "AddressSanitizer reports the access itself";
   DeviceArray<float> out(32, 0.f);
-  launch({1, 32}, write_behind, out.data());
-  try {
+  const auto run = [&] {
+    launch({1, 32}, write_behind, out.data());
     simt::synchronize();
+  };
+  if (simt::address_sanitizer) {
+    EXPECT_DEATH(run(), "use-after-poison");
+    return;
+  }
+  try {
+    run();
     FAIL() << "nothing thrown";
   } catch (const simt::Error& error) {
     EXPECT_NE(std::string(error.what()).find("global memory out of bounds"), std::string::npos);
+  }
+}
+
+void write_beside(float* out) {
+  struct Storage {
+    float values[32];
+  };
+  float* values = static_shared<Storage>().values;
+  values[thread_rank() + 1] = 1;
+  out[thread_rank()] = 1;
+}
+TEST_P(Executor, FindsDamageBesideSharedStorage) {
+  DeviceArray<float> out(32, 0.f);
+  const auto run = [&] {
+    launch({1, 32}, write_beside, out.data());
+    simt::synchronize();
+  };
+  if (simt::address_sanitizer) {
+    EXPECT_DEATH(run(), "use-after-poison");
+    return;
+  }
+  try {
+    run();
+    FAIL() << "nothing thrown";
+  } catch (const simt::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("shared memory out of bounds"), std::string::npos);
   }
 }
 
