@@ -16,7 +16,7 @@ namespace {
 
 using namespace warprank;
 using namespace warprank::batch_testing;
-using testing_support::num_allocations;
+using test_support::num_allocations;
 
 TEST(Batch, AllocatesNothingOnceItHasSeenItsLoad) {
   const BatchLayout layout(small_graph());

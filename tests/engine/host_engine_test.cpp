@@ -23,7 +23,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing_support::num_allocations;
+using test_support::num_allocations;
 
 template <class Call>
 std::string message_of(Call&& call) {

@@ -79,7 +79,9 @@ TEST(Builder, RefusesWhatDoesNotFit) {
   expect("a name not used before", [](B b, Axis user, Axis, Tensor, Tensor) { b.axis("item", user); });
   expect("a name not used before", [](B b, Axis, Axis item, Tensor, Tensor) { b.dense("u", item, 1); });
   expect("an axis of this Builder", [](B b, Axis, Axis, Tensor, Tensor) { b.ids("id", Axis{}); });
-  expect("a width of 1 or more", [](B b, Axis, Axis item, Tensor, Tensor) { b.dense("x", item, 0); });
+  expect("1 to 1048576 columns", [](B b, Axis, Axis item, Tensor, Tensor) { b.dense("x", item, 0); });
+  expect("1 to 1048576 columns", [](B b, Axis, Axis item, Tensor, Tensor) { b.dense("x", item, (1 << 20) + 1); });
+  expect("a non-empty range", [](B b, Axis, Axis, Tensor, Tensor i) { b.slice(i, INT64_MIN, INT64_MAX); });
   expect("a finite default", [](B b, Axis, Axis item, Tensor, Tensor) { b.dense("x", item, 1, {NAN}); });
   expect("an axis nested in 'item'", [](B b, Axis user, Axis, Tensor, Tensor i) { b.expand(i, user); });
   expect("a non-empty range inside 4 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.slice(i, 2, 5); });

@@ -9,18 +9,18 @@
 #include <cstdlib>
 #include <new>
 
-namespace warprank::testing_support {
+namespace warprank::test_support {
 inline std::atomic<int64_t> num_allocations{0};
 }
 
 // Inlined, they would look to the compiler as if memory from `new` went to `free`.
 [[gnu::noinline]] void* operator new(size_t bytes) {
-  ++warprank::testing_support::num_allocations;
+  ++warprank::test_support::num_allocations;
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
 [[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment) {
-  ++warprank::testing_support::num_allocations;
+  ++warprank::test_support::num_allocations;
   const auto unit = static_cast<size_t>(alignment);
   if (void* memory = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) return memory;
   throw std::bad_alloc();

@@ -107,7 +107,6 @@ class BatchLayout {
 
  private:
   using Names = std::map<std::string, int>;
-  static constexpr int64_t max_width = int64_t{1} << 20;
 
   static invalid_argument unknown(const char* what, const char* expected, const std::string& name, const Names& known) {
     std::vector<std::string> candidates;
@@ -155,8 +154,8 @@ class BatchLayout {
     for (const DenseInfo& input : dense_) {
       const std::string what = "dense '" + input.name + "'";
       check_input(problems, what, input.name, input.axis);
-      if (input.width < 1 || input.width > max_width)
-        problems.add(what, "1 to " + std::to_string(max_width) + " columns", std::to_string(input.width));
+      if (input.width < 1 || input.width > max_dense_width)
+        problems.add(what, "1 to " + std::to_string(max_dense_width) + " columns", std::to_string(input.width));
       if (input.default_value && !std::isfinite(*input.default_value))
         problems.add(what, "a finite default", std::to_string(*input.default_value));
     }

@@ -95,8 +95,8 @@ inline Ids Builder::ids(std::string name, Axis axis, IdsOptions options, SourceL
 inline Tensor Builder::dense(std::string name, Axis axis, int64_t width, DenseOptions options, SourceLine at) {
   check_name(at, "input", name);
   if (!check_axis(at, "dense '" + name + "'", axis)) return {this};
-  if (width < 1) {
-    problem(at, "dense '" + name + "'", "a width of 1 or more", std::to_string(width));
+  if (width < 1 || width > max_dense_width) {
+    problem(at, "dense '" + name + "'", "1 to " + std::to_string(max_dense_width) + " columns", std::to_string(width));
     return {this};
   }
   if (options.default_value && !std::isfinite(*options.default_value))
@@ -154,7 +154,8 @@ inline Tensor Builder::concat(const std::vector<Tensor>& parts, SourceLine at) {
 }
 
 inline Tensor Builder::slice(Tensor x, int64_t begin, int64_t end, SourceLine at) {
-  return append(SliceOp{begin}, {x}, "", at, 0, end - begin);
+  const bool ordered = begin >= 0 && begin < end;
+  return append(SliceOp{begin}, {x}, "", at, 0, ordered ? end - begin : 0);
 }
 
 inline Tensor Builder::linear(std::string name, Tensor x, int64_t out, LinearOptions options, SourceLine at) {

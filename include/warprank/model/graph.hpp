@@ -49,6 +49,9 @@ constexpr auto fields_of(const IdsInfo*) {
                          field("default_id", &IdsInfo::default_id), field("padding", &IdsInfo::padding));
 }
 
+/// The most columns of a dense input: what a request's blob can hold.
+inline constexpr int64_t max_dense_width = int64_t{1} << 20;
+
 /// An input of `width` FP32 values per row of its axis.
 struct DenseInfo {
   std::string name;

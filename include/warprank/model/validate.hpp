@@ -55,7 +55,8 @@ inline void validate(const Graph& graph, Problems& problems) {
   for (const DenseInfo& dense : graph.dense) {
     if (dense.axis < 0 || dense.axis >= num_axes)
       problems.add("dense '" + dense.name + "'", "an axis of the graph", "index " + number(dense.axis));
-    if (dense.width < 1) problems.add("dense '" + dense.name + "'", "a width of 1 or more", number(dense.width));
+    if (dense.width < 1 || dense.width > max_dense_width)
+      problems.add("dense '" + dense.name + "'", "1 to " + number(max_dense_width) + " columns", number(dense.width));
     if (dense.default_value && !std::isfinite(*dense.default_value))
       problems.add("dense '" + dense.name + "'", "a finite default", std::to_string(*dense.default_value));
   }
