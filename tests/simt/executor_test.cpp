@@ -245,6 +245,23 @@ TEST_P(Executor, HalvesRoundToNearest) {
   EXPECT_EQ(out.read(), (std::vector<float>{0.333251953125f, 0.333984375f, -7, 2}));
 }
 
+void arrive(uint32_t* count, uint32_t* order) {
+  order[global_thread_rank()] = atomic_add<Order::relaxed, Scope::device>(count, 1u);
+}
+TEST(Schedules, SameSeedGivesTheSameOrder) {
+  const auto order_of = [](uint64_t seed) {
+    simt::Config config;
+    config.seed = seed;
+    simt::reset(config);
+    DeviceArray<uint32_t> count(1, 0), order(3 * 40);
+    launch({3, 40}, arrive, count.data(), order.data());
+    return order.read();
+  };
+  EXPECT_EQ(order_of(5), order_of(5));
+  EXPECT_NE(order_of(5), order_of(6));
+  simt::reset();
+}
+
 void nothing() {}
 TEST_P(Executor, RefusesLaunchesThatNoTargetCanRun) {
   EXPECT_NE(error_of(nothing, 1025).find("1025 threads"), std::string::npos);

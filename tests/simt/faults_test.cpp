@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <functional>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -183,13 +183,15 @@ std::string error_of(const std::function<void()>& run) {
   return "";
 }
 
-/// The text of the line that the message names.
+/// The text of the line of faults.hpp that the message names.
 std::string named_line(const std::string& message) {
-  std::smatch match;
-  if (!std::regex_search(message, match, std::regex(R"(([^ ]*faults\.hpp):(\d+))"))) return "";
-  std::ifstream source(match[1].str());
+  const std::string name = "faults.hpp:";
+  const size_t found = message.find(name);
+  if (found == std::string::npos) return "";
+  const size_t begin = message.rfind(' ', found) + 1, number = found + name.size();
+  std::ifstream source(message.substr(begin, number - 1 - begin));
   std::string line;
-  for (int i = std::stoi(match[2]); i > 0; --i) std::getline(source, line);
+  for (int i = std::atoi(message.c_str() + number); i > 0; --i) std::getline(source, line);
   return line;
 }
 
