@@ -17,6 +17,9 @@ constexpr int other_block_one_in = 8, drain_one_in = 8;
 // A thread that only reads lets others run after so many reads: it may be waiting for them.
 constexpr int max_loads_in_turn = 64;
 
+/// Unwinds a thread that has failed.
+struct Failed {};
+
 }  // namespace
 
 Machine& Machine::instance() {
@@ -238,10 +241,11 @@ void Machine::thread_main() {
   Thread& thread = *machine.running_;
   try {
     thread.block->operation->body();
+    thread.block->exit(thread);
+  } catch (const Failed&) {
   } catch (const std::exception& error) {
-    machine.fail(thread, std::string("exception in a kernel: ") + error.what(), thread.here);
+    machine.failure_ = std::string("exception in a kernel: ") + error.what() + ": " + thread.at(thread.here);
   }
-  thread.block->exit(thread);
   machine.steps_ = 0;
   machine.park(thread);
   std::terminate();  // nobody resumes a thread that has exited
@@ -277,10 +281,6 @@ void Machine::note_step(Thread& thread, bool changed, Here here) {
   }
 }
 
-void Machine::fail(Thread& thread, const std::string& what, const std::string& place) {
-  fail(what + ": " + thread.at(place));
-}
-
 void Machine::fail(Thread& thread, const std::string& what, Here here) { fail(what + ": " + thread.at(here)); }
 
 void Machine::fail(const std::string& message) {
@@ -288,6 +288,11 @@ void Machine::fail(const std::string& message) {
     abandon();
     throw Error(message);
   }
+  failure_ = message;
+  throw Failed{};
+}
+
+void Machine::fail_without_unwinding(const std::string& message) {
   failure_ = message;
   Fiber::switch_to(running_->fiber, main_);
   std::terminate();  // nobody resumes a thread that has failed

@@ -68,11 +68,13 @@ class Machine {
   void maybe_yield(Thread& thread);
   /// Watches for threads that wait for what never comes. `changed`: memory has a new value.
   void note_step(Thread& thread, bool changed, Here here);
-  /// Ends everything in flight with an error at the thread's place.
-  [[noreturn]] void fail(Thread& thread, const std::string& what, const std::string& place);
+  /// Ends everything in flight with an error at the thread's place. Unwinds the running thread; the others' frames are
+  /// forgotten, and hold nothing.
   [[noreturn]] void fail(Thread& thread, const std::string& what, Here here);
   /// The same with a finished message.
   [[noreturn]] void fail(const std::string& message);
+  /// The same for a call that the compiler believes not to throw: forgets the running thread's frames as well.
+  [[noreturn]] void fail_without_unwinding(const std::string& message);
   /// The thread has stores that others do not see yet.
   void has_delayed_stores(Thread& thread) { delaying_.push_back(&thread); }
   void passed_barrier() { steps_ = 0; }

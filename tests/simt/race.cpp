@@ -169,7 +169,9 @@ uint32_t new_owner(uint32_t operation) {
 }
 
 [[noreturn]] void fail(Thread& thread, const std::string& what, const Site& site) {
-  Machine::instance().fail(thread, what, site.text());
+  const std::string message = what + ": " + thread.at(site.text());
+  if (site.instruction != nullptr) Machine::instance().fail_without_unwinding(message);
+  Machine::instance().fail(message);
 }
 
 void check(Thread& thread, const Cell& cell, const Stamp& now, bool reads, bool writes, bool shared, const Site& site) {
