@@ -172,7 +172,7 @@ class GraphReader {
     if (!json.is_array()) fail("a list", json.type_name());
     for (size_t i = 0; i < json.size(); ++i) {
       const size_t length = path_.size();
-      path_ += "[" + std::to_string(i) + "]";
+      path_.append("[").append(std::to_string(i)).append("]");
       read_value(json[i], values.emplace_back());
       path_.resize(length);
     }
