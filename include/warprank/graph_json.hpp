@@ -30,8 +30,7 @@ using Json = nlohmann::ordered_json;
 inline constexpr const char* graph_format = "warprank.graph";
 inline constexpr int graph_version = 1;
 
-// --- writing
-// ------------------------------------------------------------------------------------------------------------
+// --- writing ---
 
 template <class Value>
 Json to_json(const Value& value);
@@ -76,8 +75,7 @@ inline Json to_json(const Node& node) {
   return object;
 }
 
-// --- reading
-// ------------------------------------------------------------------------------------------------------------
+// --- reading ---
 
 /// Reads values of the expected types; each mistake is thrown with the path to it.
 class GraphReader {

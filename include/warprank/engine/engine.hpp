@@ -63,8 +63,7 @@ struct OutputView {
   Segments requests;           ///< rows of the r-th scored request
 };
 
-// --- the interfaces an engine implements
-// ----------------------------------------------------------------------------------
+// --- the interfaces an engine implements ---
 
 class TableStore {
  public:

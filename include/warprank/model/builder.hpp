@@ -139,8 +139,7 @@ class Builder {
   Builder(const Builder&) = delete;
   Builder& operator=(const Builder&) = delete;
 
-  // --- inputs
-  // ---------------------------------------------------------------------------------------------------------
+  // --- inputs ---
 
   /// The outermost axis: one row per request. There is exactly one.
   Axis axis(std::string name, SourceLine at = SourceLine::current());
@@ -156,8 +155,7 @@ class Builder {
   Tensor dense(std::string name, Axis axis, int64_t width, DenseOptions options = {},
                SourceLine at = SourceLine::current());
 
-  // --- look-ups and moving between axes
-  // -------------------------------------------------------------------------------
+  // --- look-ups and moving between axes ---
 
   /// [axis of ids, dim]: the table's row for each id.
   Tensor embed(Ids ids, Table table, SourceLine at = SourceLine::current());
@@ -172,8 +170,7 @@ class Builder {
   /// [axis, end - begin]: columns [begin, end).
   Tensor slice(Tensor x, int64_t begin, int64_t end, SourceLine at = SourceLine::current());
 
-  // --- dense layers
-  // ---------------------------------------------------------------------------------------------------
+  // --- dense layers ---
 
   /// [axis, out]: act(x W^T + b); "<name>.weight" [out, width of x], "<name>.bias" [out].
   Tensor linear(std::string name, Tensor x, int64_t out, LinearOptions options = {},
@@ -198,8 +195,7 @@ class Builder {
   std::vector<Tensor> ple(const std::string& name, Tensor x, const PleOptions& options,
                           SourceLine at = SourceLine::current());
 
-  // --- attention
-  // ------------------------------------------------------------------------------------------------------
+  // --- attention ---
 
   /// DIN attention pooling of history `k` for each row of `q`; formula at DinAttentionOp.
   Tensor din_attention(std::string name, Tensor q, Tensor k, DinOptions options = {},
@@ -212,8 +208,7 @@ class Builder {
   Tensor self_attention(const std::string& name, Tensor x, SelfAttentionOptions options = {},
                         SourceLine at = SourceLine::current());
 
-  // --- interactions
-  // ---------------------------------------------------------------------------------------------------
+  // --- interactions ---
 
   /// Formulas at FmOp and DotOp. Each tensor holds fields of `dim` columns.
   Tensor fm(const std::vector<Tensor>& fields, int64_t dim, FmOptions options = {},
@@ -226,8 +221,7 @@ class Builder {
   /// The wide part: sum of all columns of all terms, plus "<name>.bias" [1].
   Tensor wide(const std::string& name, const std::vector<Tensor>& terms, SourceLine at = SourceLine::current());
 
-  // --- norms, activations, arithmetic
-  // -----------------------------------------------------------------------------------
+  // --- norms, activations, arithmetic ---
 
   /// Inference-time batch norm; folded into neighbouring linears where possible.
   Tensor batch_norm(std::string name, Tensor x, BatchNormOptions options = {}, SourceLine at = SourceLine::current());
@@ -250,8 +244,7 @@ class Builder {
     return apply(ElementwiseFunction::select, {if_nonzero, if_zero, condition}, at);
   }
 
-  // --- everything else
-  // --------------------------------------------------------------------------------------------------
+  // --- everything else ---
 
   /// A user's own function: inputs on `axis` or above (use expand for nothing), `width` columns out.
   Tensor custom(std::string function, const std::vector<Tensor>& inputs, Axis axis, int64_t width,

@@ -100,8 +100,7 @@ class LateBroadcaster {
     return -1;
   }
 
-  // --- an operation whose inputs are all expanded is done on the axis they come from
-  // ------------------------------------
+  // --- an operation whose inputs are all expanded is done on the axis they come from ---
 
   /// Each row of these depends on the same row of the inputs alone.
   static bool is_row_wise(const Op& op) {
@@ -152,8 +151,7 @@ class LateBroadcaster {
     return expand(place(std::move(n)), target, like);
   }
 
-  // --- an operation with some expanded inputs
-  // ---------------------------------------------------------------------------
+  // --- an operation with some expanded inputs ---
 
   template <class Other>
   int place_mixed(Node n, const Other&) {
