@@ -20,10 +20,10 @@
 namespace warprank {
 namespace {
 
+using test_support::num_allocations;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using test_support::num_allocations;
 
 template <class Call>
 std::string message_of(Call&& call) {
