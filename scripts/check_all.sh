@@ -15,7 +15,7 @@ seeds=${WARPRANK_TEST_SEEDS:-20000} fuzz_seconds=${WARPRANK_FUZZ_SECONDS:-300}
 build_and_test() {
   local preset=$1
   shift
-  cmake --preset "$preset" && cmake --build --preset "$preset" && ctest --preset "$preset" "$@"
+  cmake --preset "$preset" -D WARPRANK_WERROR=ON && cmake --build --preset "$preset" && ctest --preset "$preset" "$@"
 }
 
 check_test() { scripts/test.sh; }
