@@ -133,7 +133,7 @@ struct Placement {
 
 // ---- The map of the header layout, and the counts that both layouts have
 
-inline constexpr uint64_t no_slot = 15;
+inline constexpr int no_slot = 15;
 inline constexpr uint64_t empty_map = (uint64_t{1} << 56) - 1;  // header layout; inline: 0
 inline constexpr uint64_t count_limit = 15;
 enum class Displaced : int { spilled = 56, overflowed = 60 };  // bits of the map
@@ -142,14 +142,14 @@ enum class Displaced : int { spilled = 56, overflowed = 60 };  // bits of the ma
 WARPRANK_HOST_DEVICE constexpr int slot_at(uint64_t map, int position) {
   return static_cast<int>(map >> (4 * position) & 15);
 }
-WARPRANK_HOST_DEVICE constexpr uint64_t with_slot(uint64_t map, int position, uint64_t slot) {
-  return (map & ~(uint64_t{15} << (4 * position))) | slot << (4 * position);
+WARPRANK_HOST_DEVICE constexpr uint64_t with_slot(uint64_t map, int position, int slot) {
+  return (map & ~(uint64_t{15} << (4 * position))) | static_cast<uint64_t>(slot) << (4 * position);
 }
 /// Bit p: position p holds a key.
 WARPRANK_HOST_DEVICE constexpr uint32_t held_positions(uint64_t map) {
   uint32_t held = 0;
   for (int position = 0; position < header_positions; ++position) {
-    held |= (slot_at(map, position) != static_cast<int>(no_slot) ? 1u : 0u) << position;
+    held |= (slot_at(map, position) != no_slot ? 1u : 0u) << position;
   }
   return held;
 }
