@@ -318,6 +318,9 @@ void wait_for_async(int pending_groups, Here here) {
   }
 }
 
+int target() { return machine().config().target; }
+int num_multiprocessors() { return machine().config().multiprocessors; }
+
 void* static_shared_bytes(const void* key, int64_t bytes, int64_t alignment, Here here) {
   Thread& thread = machine().running("static_shared", here);
   simt::SharedMemory& shared = thread.block->shared;

@@ -20,6 +20,7 @@ struct Config {
   Schedule schedule = Schedule::random;
   uint64_t seed = 1;
   int target = 75;           ///< the compute capability whose limits hold: 75, 80, 86, 89 or 90
+  int multiprocessors = 4;   ///< what num_multiprocessors() says
   int preemption = 4;        ///< in random order, one atomic in so many lets other threads run first; 0: none
   int resident_blocks = 4;   ///< how many blocks make progress together, over all launches in flight
   int watchdog = 1'000'000;  ///< how many atomics and ordered accesses may pass before one of them changes anything

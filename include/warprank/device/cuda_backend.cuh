@@ -384,6 +384,24 @@ WARPRANK_DEVICE void* dynamic_shared(Here) {
 
 using Stream = cudaStream_t;
 
+// A template, so that every unit may define it.
+template <class = void>
+WARPRANK_KERNEL(32, 1)
+target_probe() {}
+
+WARPRANK_HIDDEN inline int target() {
+  cudaFuncAttributes attributes;
+  check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&target_probe<>)),
+             "find code for the device");
+  return attributes.ptxVersion;
+}
+WARPRANK_HIDDEN inline int num_multiprocessors() {
+  int device = 0, count = 0;
+  check_cuda(cudaGetDevice(&device), "find the current device");
+  check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "count multiprocessors");
+  return count;
+}
+
 template <class... Params>
 WARPRANK_HIDDEN inline void launch_kernel(dim3 grid, dim3 block, int64_t shared_bytes, Stream stream, Here,
                                           void (*kernel)(Params...), Params... args) {

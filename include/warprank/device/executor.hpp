@@ -156,6 +156,10 @@ Storage& static_shared(Here here) {
 struct StreamState;
 using Stream = StreamState*;
 
+/// What the executor was told to be.
+int target();
+int num_multiprocessors();
+
 /// Queues a grid whose every thread calls `body`; throws when the launch would be refused.
 void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, std::function<void()> body, Here here);
 
