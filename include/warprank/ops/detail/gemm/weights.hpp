@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Weights of linear layers as tensor cores take them, packed once on the host, the same for every GPU.
+///
+/// Outputs are cut into pairs of tiles of 8 and inputs into steps of 16; both are padded with zeros. The 512 bytes of
+/// (pair, step) are 16 bytes for each lane of a warp: with g = lane / 4, t = lane % 4, n = 16 pair + g, k = 16 step + 2
+/// t
+///
+///     W[n][k], W[n][k + 1], W[n][k + 8], W[n][k + 9], W[n + 8][k], W[n + 8][k + 1], W[n + 8][k + 8], W[n + 8][k + 9]
+///
+/// as FP16: B of two mma.m16n8k16, or of four mma.m16n8k8, in one load; steps of a pair are neighbours. A layer of one
+/// output, a head, is computed in FP32 and keeps its weights so. Behind the weights is the bias in FP32.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "warprank/core/buffer.hpp"
+#include "warprank/core/dtype.hpp"
+#include "warprank/core/error.hpp"
+#include "warprank/core/view.hpp"
+
+namespace warprank {
+
+/// The largest finite FP16.
+inline constexpr float max_half = 65504.0f;
+
+/// Where the parts of a packed layer lie.
+struct PackedLinearLayout {
+  int64_t in = 0, out = 0;
+
+  static constexpr int64_t step = 16;             ///< inputs that are packed together
+  static constexpr int64_t pair = 16;             ///< outputs that are packed together
+  static constexpr int64_t fragment_bytes = 512;  ///< of one pair and step
+  static constexpr int64_t head_vector = 8;       ///< to a multiple of this a head's inputs are padded
+
+  constexpr bool is_head() const { return out == 1; }
+  constexpr int64_t num_steps() const { return (in + step - 1) / step; }
+  constexpr int64_t num_pairs() const { return (out + pair - 1) / pair; }
+  constexpr int64_t bias_offset() const {  ///< in bytes
+    return is_head() ? (in + head_vector - 1) / head_vector * head_vector * 4
+                     : num_pairs() * num_steps() * fragment_bytes;
+  }
+  constexpr int64_t bytes() const { return bias_offset() + num_pairs() * pair * 4; }
+  /// Where the FP16 of output n and input k is, in elements.
+  constexpr int64_t index(int64_t n, int64_t k) const {
+    const int64_t lane = n % 8 * 4 + k % 8 / 2;
+    const int64_t element = n % pair / 8 * 4 + k % step / 8 * 2 + k % 2;
+    return ((n / pair * num_steps() + k / step) * 32 + lane) * 8 + element;
+  }
+};
+
+/// Packs `weight` [out, in], row-major, float or half, and `bias` [out] or empty. Weights are rounded to the nearest
+/// FP16 (below 2^-14 to a multiple of 2^-24), those of a head stay as they are. Throws invalid_argument for wrong
+/// sizes, and for a weight that is NaN, infinite or above the largest finite FP16: an infinity would spoil whole scores
+/// later. The bytes are for device memory, aligned to 16.
+template <class Value>
+Buffer<unsigned char> pack_linear(Span<const Value> weight, Span<const float> bias, int64_t in, int64_t out) {
+  const auto text = [](int64_t value) { return std::to_string(value); };
+  Problems problems;
+  constexpr int64_t most = int64_t{1} << 30;
+  if (in < 1 || out < 1 || in > most || out > most)
+    throw invalid_argument("linear layer", "in and out of 1 to 2^30", text(in) + " and " + text(out));
+  if (weight.size() != in * out)
+    problems.add("weight of a linear layer", text(in * out) + " values", text(weight.size()));
+  if (!bias.empty() && bias.size() != out)
+    problems.add("bias of a linear layer", text(out) + " values", text(bias.size()));
+  problems.throw_if_any();
+
+  const PackedLinearLayout layout{in, out};
+  const float limit = layout.is_head() ? std::numeric_limits<float>::max() : max_half;
+  Buffer<unsigned char> packed(layout.bytes());
+  std::memset(packed.data(), 0, static_cast<size_t>(packed.size()));
+  auto* halves = reinterpret_cast<half*>(packed.data());
+  auto* floats = reinterpret_cast<float*>(packed.data());
+  for (int64_t n = 0; n < out; ++n)
+    for (int64_t k = 0; k < in; ++k) {
+      const float value = to_float(weight[n * in + k]);
+      const float rounded = layout.is_head() ? value : to_float(to_half(value));
+      if (!(std::fabs(rounded) <= limit)) {
+        throw invalid_argument("weight [" + text(n) + ", " + text(k) + "] of a linear layer",
+                               "a number whose magnitude is at most " + std::to_string(limit), std::to_string(value));
+      }
+      if (layout.is_head())
+        floats[k] = value;
+      else
+        halves[layout.index(n, k)] = to_half(value);
+    }
+  if (!bias.empty())
+    std::memcpy(packed.data() + layout.bias_offset(), bias.data(), static_cast<size_t>(out) * sizeof(float));
+  return packed;
+}
+
+}  // namespace warprank

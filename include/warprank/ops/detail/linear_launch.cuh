@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The host's part of ops/linear.cuh: checks layers, cuts them into blocks, and launches. Layer is LinearLayer, which
+/// is defined there, for all to read.
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "warprank/core/view.hpp"
+#include "warprank/ops/detail/gemm/check.hpp"
+#include "warprank/ops/detail/linear.cuh"
+
+namespace warprank {
+
+namespace detail {
+
+/// Layers of one launch, cut into blocks.
+struct LinearPlan {
+  std::vector<LinearDescriptor> descriptors;
+  int target = 0;
+  LinearTile tile = LinearTile::few_rows;
+  int64_t num_blocks = 0;
+  int64_t num_tickets = 0, num_partials = 0;
+
+  /// The tickets come first.
+  int64_t partials_offset() const { return (num_tickets * 4 + 255) / 256 * 256; }
+  int64_t workspace_bytes() const { return partials_offset() + (num_partials * 4 + 255) / 256 * 256; }
+};
+
+template <class Layer>
+void check_linear(const Layer& layer, const std::string& what, Problems& problems) {
+  check_matrix<const void>(what + "'s x", layer.x, layer.x.rows, layer.x.cols, problems);
+  check_matrix(what + "'s y", layer.y, layer.x.rows, layer.y.cols, problems);
+  if (layer.x.cols < 1 || layer.y.cols < 1 || layer.x.cols > max_layer_width || layer.y.cols > max_layer_width)
+    problems.add(what, "in and out of 1 to 2^30",
+                 std::to_string(layer.x.cols) + " and " + std::to_string(layer.y.cols));
+  check_pointer(what + "'s weights", layer.weights, 16, problems);
+  const auto optional = [&](const char* name, const FloatMatrix<const void>& matrix, int64_t rows) {
+    if (matrix.data != nullptr) check_matrix(what + name, matrix, rows, layer.y.cols, problems);
+  };
+  optional("'s multiply", layer.multiply, layer.x.rows);
+  optional("'s residual", layer.residual, layer.x.rows);
+  optional("'s row bias", layer.row_bias, layer.segment_offsets == nullptr ? layer.x.rows : layer.row_bias.rows);
+  if (layer.row_bias.data == nullptr && (layer.segment_offsets != nullptr || layer.num_segments != nullptr))
+    problems.add(what + "'s segments", "a row bias that they serve", "none");
+  check_activation(layer.activation, what, problems);
+}
+
+/// That no layer writes what it or another of the launch reads or writes, but for its own multiply and residual.
+template <class Layer>
+void check_linear_overlaps(Span<const Layer> layers, Problems& problems) {
+  for (int64_t i = 0; i < layers.size(); ++i) {
+    const Region y = region_of(layers[i].y);
+    for (int64_t j = 0; j < layers.size(); ++j) {
+      const Layer& other = layers[j];
+      const auto refuse = [&](const char* name, const Region& region, bool may_be_same) {
+        if (overlap(y, region) && !(may_be_same && i == j && y == region))
+          problems.add("y of linear layer " + std::to_string(i), "memory of its own",
+                       "an overlap with " + std::string(name) + " of layer " + std::to_string(j));
+      };
+      refuse("x", region_of(FloatMatrix<const void>(other.x)), false);
+      refuse("the row bias", region_of(other.row_bias), false);
+      refuse("multiply", region_of(other.multiply), true);
+      refuse("the residual", region_of(other.residual), true);
+      if (i < j) refuse("y", region_of(other.y), false);
+    }
+  }
+}
+
+template <class Layer>
+LinearDescriptor describe_linear(const Layer& layer) {
+  const PackedLinearLayout layout{layer.x.cols, layer.y.cols};
+  LinearDescriptor to{};
+  to.weights = layer.weights;
+  to.x = layer.x.data;
+  to.x_stride = layer.x.stride;
+  to.num_rows = layer.num_rows;
+  to.max_rows = layer.x.rows;
+  to.epilogue.bias = reinterpret_cast<const float*>(static_cast<const char*>(layer.weights) + layout.bias_offset());
+  to.epilogue.row_bias = operand_of(layer.row_bias);
+  to.epilogue.offsets = layer.segment_offsets;
+  to.epilogue.num_segments = layer.num_segments;
+  to.epilogue.max_segments = layer.row_bias.rows;
+  to.epilogue.activation = layer.activation;
+  to.epilogue.multiply = operand_of(layer.multiply);
+  to.epilogue.residual = operand_of(layer.residual);
+  to.epilogue.y = operand_of(layer.y);
+  to.epilogue.width = layer.y.cols;
+  to.inputs = static_cast<int>(layer.x.cols);
+  to.x_is_aligned = reinterpret_cast<uintptr_t>(layer.x.data) % 16 == 0 && layer.x.stride % 8 == 0;
+  to.is_head = layout.is_head();
+  return to;
+}
+
+/// Checks the layers and cuts them into blocks. Capacities, shapes and the target decide alone.
+template <class Layer>
+LinearPlan plan_linear(Span<const Layer> layers, int target) {
+  Problems problems;
+  for (int64_t i = 0; i < layers.size(); ++i) check_linear(layers[i], "linear layer " + std::to_string(i), problems);
+  problems.throw_if_any();
+  check_linear_overlaps(layers, problems);
+  problems.throw_if_any();
+
+  LinearPlan plan;
+  plan.target = target;
+  int64_t max_rows = 0;
+  for (const Layer& layer : layers) max_rows = std::max(max_rows, layer.x.rows);
+  plan.tile = linear_tile(max_rows);
+  const LinearPolicy policy = linear_policy(target, plan.tile);
+  const auto cut = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
+
+  int64_t num_tiles = 0;
+  const auto tiles_of = [&](const Layer& layer) {
+    return cut(layer.x.rows, policy.rows()) * cut(layer.y.cols, policy.columns());
+  };
+  for (const Layer& layer : layers) num_tiles += layer.y.cols == 1 ? 0 : tiles_of(layer);
+  const int64_t wanted_parts = num_tiles == 0 ? 1 : std::max<int64_t>(1, blocks_wanted(target) / num_tiles);
+
+  for (const Layer& layer : layers) {
+    LinearDescriptor to = describe_linear(layer);
+    const int64_t num_steps = cut(layer.x.cols, PackedLinearLayout::step);
+    const int64_t rows_of_tile = to.is_head ? policy.threads() / head_lanes : policy.rows();
+    const int64_t parts = to.is_head ? 1 : std::clamp<int64_t>(num_steps / min_steps_of_part, 1, wanted_parts);
+    const int64_t row_tiles = cut(layer.x.rows, rows_of_tile), column_tiles = cut(layer.y.cols, policy.columns());
+    to.first_block = plan.num_blocks;
+    to.steps_of_part = static_cast<int>(cut(num_steps, parts));
+    const int64_t parts_used = cut(num_steps, to.steps_of_part);
+    plan.num_blocks += row_tiles * column_tiles * parts_used;
+    if (row_tiles * column_tiles * parts_used > max_blocks || plan.num_blocks > max_blocks)
+      throw invalid_argument("linear layers of one launch", "at most 2^31 - 1 blocks", std::to_string(plan.num_blocks));
+    to.row_tiles = static_cast<int>(row_tiles);
+    to.column_tiles = static_cast<int>(column_tiles);
+    to.parts = static_cast<int>(parts_used);
+    if (parts_used > 1) {
+      to.first_ticket = plan.num_tickets;
+      to.first_partial = plan.num_partials;
+      plan.num_tickets += row_tiles * column_tiles;
+      plan.num_partials += row_tiles * column_tiles * parts_used * policy.rows() * policy.columns();
+    }
+    plan.descriptors.push_back(to);
+  }
+  return plan;
+}
+
+template <int Target, LinearTile Tile>
+WARPRANK_HIDDEN inline void launch_linear(const LinearPlan& plan, const LinearDescriptor* layers, float* partials,
+                                          uint32_t* tickets, device::Stream stream) {
+  constexpr LinearPolicy policy = linear_policy(Target, Tile);
+  device::launch({static_cast<unsigned>(plan.num_blocks), policy.threads(), policy.shared_bytes(), stream},
+                 linear_kernel<Target, Tile>, layers, static_cast<int>(plan.descriptors.size()), partials, tickets);
+}
+
+WARPRANK_HIDDEN inline void run_linear(const LinearPlan& plan, const void* descriptors, void* workspace,
+                                       device::Stream stream) {
+  const auto* layers = static_cast<const LinearDescriptor*>(descriptors);
+  auto* tickets = static_cast<uint32_t*>(workspace);
+  auto* partials = reinterpret_cast<float*>(static_cast<char*>(workspace) + plan.partials_offset());
+  device::dispatch_target<75, 80>(plan.target, [&](auto target) {
+    switch (plan.tile) {
+      case LinearTile::few_rows:
+        return launch_linear<target(), LinearTile::few_rows>(plan, layers, partials, tickets, stream);
+      case LinearTile::some_rows:
+        return launch_linear<target(), LinearTile::some_rows>(plan, layers, partials, tickets, stream);
+      case LinearTile::many_rows:
+        return launch_linear<target(), LinearTile::many_rows>(plan, layers, partials, tickets, stream);
+    }
+  });
+}
+
+}  // namespace detail
+}  // namespace warprank

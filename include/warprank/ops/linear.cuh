@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Linear layers on tensor cores: any number of them in one launch, each
+///
+///     y = f(x W^T + b + row_bias[segment of the row]) * multiply + residual
+///
+/// | Array    | Shape             | Type       |                                                                |
+/// |----------|-------------------|------------|----------------------------------------------------------------|
+/// | W, b     | [out, in], [out]  | packed     | by pack_linear (detail/gemm/weights.hpp), once                 |
+/// | x        | [M, in]           | FP16       |                                                                |
+/// | y        | [M, out]          | FP16, FP32 | may be columns of a wider row                                  |
+/// | row_bias | [segments, out]   | FP16, FP32 | optional; without segments [M, out]                            |
+/// | multiply | [M, out]          | FP16, FP32 | optional; with residual it makes DCN-v2's x0 * (W x + b) + x   |
+/// | residual | [M, out]          | FP16, FP32 | optional                                                       |
+///
+/// M and the number of segments are read from device memory, up to the capacity; M = 0 is legal. Products are exact,
+/// sums FP32, all behind them FP32. With u = 2^-24 and W as packed, before f
+///
+///     |y - exact| <= 2 (in + 2) u (|b| + |row_bias| + sum_k |x_k W_k|)
+///
+/// the 2 being for tensor cores, which cut where others round. FP16 outputs add half a unit of FP16; a finite result
+/// above 65504 is stored as 65504 with its sign. NaN and infinity in x get into their own row alone.
+/// A row has the same bits whatever M, its place and the other rows, for one capacity and target: only these decide
+/// into how many parts sums are cut.
+///
+/// Matrices need no alignment beyond their elements'. x whose rows are aligned to 16 bytes, and other matrices to four
+/// elements, are read by whole vectors, and faster. y may be the layer's own multiply or residual, and overlaps nothing
+/// else that the launch reads or writes.
+///
+///     LinearLaunch launch(layers);                       // on the host, once; throws invalid_argument
+///     ... copy launch.descriptors() to device memory, and clear launch.workspace_bytes() of it ...
+///     launch.run(descriptors, workspace, stream);        // as often as wanted, also in a captured graph
+///
+/// `run` queues one kernel; it allocates and synchronises nothing. Descriptors may be replaced between runs by those of
+/// other weights of the same shapes. A workspace serves one run at a time and needs no clearing after the first.
+
+#include <cstdint>
+#include <vector>
+
+#include "warprank/core/view.hpp"
+#include "warprank/ops/detail/linear.cuh"
+#include "warprank/ops/detail/linear_launch.cuh"
+
+namespace warprank {
+
+/// One layer of a launch. Everything it points to is in device memory.
+struct LinearLayer {
+  const void* weights = nullptr;             ///< packed; aligned to 16
+  Matrix<const half> x;                      ///< [capacity, in]
+  const int64_t* num_rows = nullptr;         ///< M; null: always the capacity
+  FloatMatrix<const void> row_bias;          ///< [segment capacity, out]; no data: none
+  const int64_t* segment_offsets = nullptr;  ///< [segments + 1], from 0 to M; null: row n serves row n
+  const int64_t* num_segments = nullptr;     ///< null: always the capacity
+  DeviceActivation activation;
+  FloatMatrix<const void> multiply;  ///< [capacity, out]; no data: none
+  FloatMatrix<const void> residual;  ///< [capacity, out]; no data: none
+  FloatMatrix<void> y;               ///< [capacity, out]
+};
+
+/// Layers that run together.
+class LinearLaunch {
+ public:
+  /// For the kernels of `target`. Throws invalid_argument, all problems together.
+  explicit LinearLaunch(Span<const LinearLayer> layers, int target = device::target())
+      : plan_(detail::plan_linear(layers, target)) {}
+
+  Span<const unsigned char> descriptors() const {
+    return {reinterpret_cast<const unsigned char*>(plan_.descriptors.data()), descriptor_bytes()};
+  }
+  int64_t descriptor_bytes() const {
+    return static_cast<int64_t>(plan_.descriptors.size() * sizeof(detail::LinearDescriptor));
+  }
+  /// 0 where no layer is computed in parts. Aligned to 256.
+  int64_t workspace_bytes() const { return plan_.workspace_bytes(); }
+  /// How the layers are cut.
+  detail::LinearPolicy policy() const { return detail::linear_policy(plan_.target, plan_.tile); }
+  int64_t num_blocks() const { return plan_.num_blocks; }
+  /// Into how many parts the sums of a layer are cut.
+  int parts(int64_t layer) const { return plan_.descriptors[static_cast<size_t>(layer)].parts; }
+
+  /// `descriptors` aligned to 16, `workspace` to 256.
+  WARPRANK_HIDDEN void run(const void* descriptors, void* workspace, device::Stream stream = {}) const {
+    detail::run_linear(plan_, descriptors, workspace, stream);
+  }
+
+ private:
+  detail::LinearPlan plan_;
+};
+
+}  // namespace warprank
