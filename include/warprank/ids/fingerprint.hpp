@@ -29,8 +29,7 @@ class Fingerprint {
   /// That of the integer's decimal text: 17 and "17" are the same value, as in TensorFlow's hash of integers. Neither
   /// characters nor bool, whose text is a matter of taste; fractions have no identity: put them into buckets.
   template <class Integer, std::enable_if_t<detail::is_number<Integer>, int> = 0>
-  WARPRANK_HOST_DEVICE constexpr Fingerprint(Integer integer)
-      : value_(detail::fingerprint64(detail::Decimal(integer))) {}
+  WARPRANK_HOST_DEVICE constexpr Fingerprint(Integer integer) : value_(detail::Decimal(integer).fingerprint()) {}
 
   /// Fingerprint64 of `size` bytes; for kernels, which have no string_view.
   WARPRANK_HOST_DEVICE static constexpr Fingerprint of_bytes(const char* bytes, int64_t size) {

@@ -51,13 +51,16 @@ WARPRANK_HOST_DEVICE constexpr uint64_t fingerprint_up_to_16(const char* s, uint
   return fold(y * k2 ^ z * k0) * k2;
 }
 
+WARPRANK_HOST_DEVICE constexpr uint64_t fingerprint_up_to_32(const char* s, uint64_t n) {
+  const uint64_t m = k2 + 2 * n;
+  return join_four(word(s) * k1, word(s + 8), word(s + n - 8) * m, word(s + n - 16) * k2, k2, m);
+}
+
 WARPRANK_HOST_DEVICE constexpr uint64_t fingerprint_up_to_64(const char* s, uint64_t n) {
   const uint64_t m = k2 + 2 * n;
-  const uint64_t a = word(s) * (n <= 32 ? k1 : k2), b = word(s + 8);
-  const uint64_t c = word(s + n - 8) * m, d = word(s + n - 16) * k2;
-  const uint64_t z = join_four(a, b, c, d, k2, m);
-  if (n <= 32) return z;
-  const uint64_t g = (mix(a, b, c, d) + word(s + n - 32)) * m, h = (z + word(s + n - 24)) * m;
+  const uint64_t a = word(s) * k2, b = word(s + 8), c = word(s + n - 8) * m, d = word(s + n - 16) * k2;
+  const uint64_t g = (mix(a, b, c, d) + word(s + n - 32)) * m;
+  const uint64_t h = (join_four(a, b, c, d, k2, m) + word(s + n - 24)) * m;
   return join_four(word(s + 16) * m, word(s + 24), g, h, a, m);
 }
 
@@ -107,6 +110,7 @@ WARPRANK_HOST_DEVICE constexpr uint64_t fingerprint_above_64(const char* s, uint
 WARPRANK_HOST_DEVICE constexpr uint64_t fingerprint64(const char* bytes, int64_t size) {
   const auto n = static_cast<uint64_t>(size);
   if (n <= 16) return fingerprint_up_to_16(bytes, n);
+  if (n <= 32) return fingerprint_up_to_32(bytes, n);
   if (n <= 64) return fingerprint_up_to_64(bytes, n);
   return fingerprint_above_64(bytes, n);
 }
@@ -137,17 +141,15 @@ class Decimal {
     } while (magnitude != 0);
     if (is_negative) text_[--begin_] = '-';
   }
-  WARPRANK_HOST_DEVICE constexpr const char* data() const { return text_ + begin_; }
-  WARPRANK_HOST_DEVICE constexpr int64_t size() const { return max_size - begin_; }
+  WARPRANK_HOST_DEVICE constexpr uint64_t fingerprint() const {
+    const uint64_t size = max_size - begin_;
+    return size <= 16 ? fingerprint_up_to_16(text_ + begin_, size) : fingerprint_up_to_32(text_ + begin_, size);
+  }
 
  private:
-  static constexpr int max_size = 20;  // of -2^63, and of 2^64 - 1
+  static constexpr uint64_t max_size = 20;  // of -2^63, and of 2^64 - 1
   char text_[max_size] = {};
-  int begin_ = max_size;
+  uint64_t begin_ = max_size;
 };
-
-WARPRANK_HOST_DEVICE constexpr uint64_t fingerprint64(const Decimal& decimal) {
-  return fingerprint64(decimal.data(), decimal.size());
-}
 
 }  // namespace warprank::ids::detail
