@@ -14,7 +14,7 @@ Machine& machine() { return Machine::instance(); }
 
 /// Fails unless the address is aligned, in shared memory or in a global allocation. Returns whether it is shared.
 bool check_address(Thread& thread, const void* address, int bytes, const char* what, Here here) {
-  if (reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(bytes) != 0) {
+  if ((reinterpret_cast<uintptr_t>(address) & static_cast<uintptr_t>(bytes - 1)) != 0) {
     machine().fail(thread,
                    std::string("misaligned ") + what + ": an access of " + std::to_string(bytes) +
                        " bytes must be aligned to them",
@@ -32,6 +32,23 @@ bool check_address(Thread& thread, const void* address, int bytes, const char* w
                    here);
   }
   return false;
+}
+
+/// `bytes` is 1, 2, 4, 8 or 16: much faster than a call of memcpy.
+void copy_value(void* to, const void* from, int bytes) {
+  switch (bytes) {
+    case 4:
+      std::memcpy(to, from, 4);
+      break;
+    case 8:
+      std::memcpy(to, from, 8);
+      break;
+    case 16:
+      std::memcpy(to, from, 16);
+      break;
+    default:
+      std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
 }
 
 void count_sectors(Thread& thread, bool shared, bool write, const void* address, int bytes, Here here) {
@@ -52,15 +69,14 @@ struct ShufflePayload {
 };
 
 void complete_shuffle(const Lanes& lanes) {
-  for (unsigned lane = 0; lane < warp_lanes; ++lane) {
-    if (!lanes.has(lane)) continue;
+  for (unsigned lane : lanes) {
     const auto& own = lanes.payload<ShufflePayload>(lane);
     if (!lanes.has(own.source)) {
       const Thread& thread = lanes.thread(lane);
       machine().fail("shuffle: reads lane " + std::to_string(own.source) +
                      ", which is not in the mask: " + thread.at(thread.here));
     }
-    std::memcpy(own.result, lanes.payload<ShufflePayload>(own.source).value, static_cast<size_t>(own.bytes));
+    copy_value(own.result, lanes.payload<ShufflePayload>(own.source).value, own.bytes);
   }
 }
 
@@ -72,12 +88,8 @@ struct VotePayload {
 template <class Combine>
 void give_all(const Lanes& lanes, Combine combine) {
   uint32_t result = 0;
-  for (unsigned lane = 0; lane < warp_lanes; ++lane) {
-    if (lanes.has(lane)) result = combine(result, lane, lanes.payload<VotePayload>(lane).value);
-  }
-  for (unsigned lane = 0; lane < warp_lanes; ++lane) {
-    if (lanes.has(lane)) lanes.payload<VotePayload>(lane).result = result;
-  }
+  for (unsigned lane : lanes) result = combine(result, lane, lanes.payload<VotePayload>(lane).value);
+  for (unsigned lane : lanes) lanes.payload<VotePayload>(lane).result = result;
 }
 
 void complete_ballot(const Lanes& lanes) {
@@ -89,20 +101,17 @@ void complete_sum(const Lanes& lanes) {
 }
 
 void complete_match(const Lanes& lanes) {
-  for (unsigned lane = 0; lane < warp_lanes; ++lane) {
-    if (!lanes.has(lane)) continue;
+  for (unsigned lane : lanes) {
     auto& own = lanes.payload<VotePayload>(lane);
     own.result = 0;
-    for (unsigned other = 0; other < warp_lanes; ++other) {
-      if (lanes.has(other) && lanes.payload<VotePayload>(other).value == own.value) own.result |= 1u << other;
+    for (unsigned other : lanes) {
+      if (lanes.payload<VotePayload>(other).value == own.value) own.result |= 1u << other;
     }
   }
 }
 
 void complete_warp_barrier(const Lanes& lanes) {
-  for (unsigned lane = 0; lane < warp_lanes; ++lane) {
-    if (lanes.has(lane)) flush(lanes.thread(lane));
-  }
+  for (unsigned lane : lanes) flush(lanes.thread(lane));
   race::warp_barrier(lanes.block, lanes.warp, lanes.mask);
 }
 
@@ -117,7 +126,7 @@ uint32_t vote(const Collective& what, uint32_t mask, uint64_t value, Here here) 
 
 uint64_t read_value(const void* address, int bytes) {
   uint64_t value = 0;  // little-endian: the low bytes are the value's
-  std::memcpy(&value, address, static_cast<size_t>(bytes));
+  std::memcpy(&value, address, bytes == 4 ? 4 : 8);
   return value;
 }
 
@@ -215,7 +224,7 @@ void load_bytes(const void* address, void* value, int bytes, Access kind, Here h
   race::access(thread, address, bytes, kind == Access::read_only ? race::Kind::read_only : race::Kind::read,
                Scope::device, {here, nullptr});
   simt::count_sectors(thread, shared, false, address, bytes, here);
-  std::memcpy(value, address, static_cast<size_t>(bytes));
+  simt::copy_value(value, address, bytes);
 }
 
 void store_bytes(void* address, const void* value, int bytes, Here here) {
@@ -224,7 +233,7 @@ void store_bytes(void* address, const void* value, int bytes, Here here) {
   flush_overlapping(thread, address, bytes);
   race::access(thread, address, bytes, race::Kind::write, Scope::device, {here, nullptr});
   simt::count_sectors(thread, shared, true, address, bytes, here);
-  std::memcpy(address, value, static_cast<size_t>(bytes));
+  simt::copy_value(address, value, bytes);
 }
 
 void load_ordered(const void* address, void* value, int bytes, Order order, Scope scope, Here here) {
@@ -234,7 +243,7 @@ void load_ordered(const void* address, void* value, int bytes, Order order, Scop
   flush_overlapping(thread, address, bytes);
   race::access(thread, address, bytes, race::Kind::atomic_read, scope, {here, nullptr});
   simt::count_sectors(thread, shared, false, address, bytes, here);
-  std::memcpy(value, address, static_cast<size_t>(bytes));
+  simt::copy_value(value, address, bytes);
   race::acquire(thread, address, order, scope);
   machine().note_step(thread, false, here);
   machine().maybe_yield(thread);
@@ -266,7 +275,7 @@ uint64_t atomic(AtomicOp op, void* address, int bytes, uint64_t operand, uint64_
   race::acquire(thread, address, order, scope);
   const uint64_t after = simt::updated(op, before, operand, expected);
   if (stores) {
-    std::memcpy(address, &after, static_cast<size_t>(bytes));
+    simt::copy_value(address, &after, bytes);
     race::publish(address, race::release(thread, order, scope), true);
   }
   ++machine().counters.atomics;
@@ -296,26 +305,30 @@ void copy_async(void* shared, const void* global, Here here) {
   simt::count_sectors(thread, false, false, global, bytes, here);
   simt::count_sectors(thread, true, true, shared, bytes, here);
   std::memset(shared, 0xff, bytes);  // whoever does not wait finds NaN
-  thread.open_copies.push_back({shared, global, here});
+  thread.copies.push_back({shared, global, here});
   ++machine().counters.async_copies;
 }
 
 void commit_async(Here here) {
   Thread& thread = machine().running("commit_async", here);
-  thread.copy_groups.push_back(std::move(thread.open_copies));
-  thread.open_copies.clear();
+  thread.copy_groups.push_back(thread.copies.size());
 }
 
 void wait_for_async(int pending_groups, Here here) {
   Thread& thread = machine().running("wait_async", here);
-  while (thread.copy_groups.size() > static_cast<size_t>(pending_groups)) {
-    for (const simt::AsyncCopy& copy : thread.copy_groups.front()) {
-      race::access(thread, copy.global, 16, race::Kind::read, Scope::device, {copy.here, nullptr});
-      race::access(thread, copy.shared, 16, race::Kind::write, Scope::block, {copy.here, nullptr});
-      std::memcpy(copy.shared, copy.global, 16);
-    }
-    thread.copy_groups.erase(thread.copy_groups.begin());
+  auto& groups = thread.copy_groups;
+  if (groups.size() <= static_cast<size_t>(pending_groups)) return;
+  const auto finished = static_cast<std::ptrdiff_t>(groups.size()) - pending_groups;
+  const size_t num_copies = groups[static_cast<size_t>(finished - 1)];
+  for (size_t i = 0; i < num_copies; ++i) {
+    const simt::AsyncCopy& copy = thread.copies[i];
+    race::access(thread, copy.global, 16, race::Kind::read, Scope::device, {copy.here, nullptr});
+    race::access(thread, copy.shared, 16, race::Kind::write, Scope::block, {copy.here, nullptr});
+    std::memcpy(copy.shared, copy.global, 16);
   }
+  thread.copies.erase(thread.copies.begin(), thread.copies.begin() + static_cast<std::ptrdiff_t>(num_copies));
+  groups.erase(groups.begin(), groups.begin() + finished);
+  for (size_t& end : groups) end -= num_copies;
 }
 
 int target() { return machine().config().target; }

@@ -30,53 +30,51 @@ void Block::start(Operation& of, backend::Dim3 index) {
   num_threads = num_live = of.block.x * of.block.y * of.block.z;
   num_arrived_ = 0;
   runnable_ = {};
-  exited_ = {};
-  meeting_ = {};
+  at_barrier_ = {};
   shared.reset(of.shared_bytes);
   while (threads.size() < num_threads) threads.push_back(std::make_unique<Thread>());
+  backend::Dim3 place{0, 0, 0};
   for (unsigned i = 0; i < num_threads; ++i) {
     Thread& thread = *threads[i];
     thread.block = this;
     thread.rank = i;
-    thread.position = {
-        {i % of.block.x, i / of.block.x % of.block.y, i / (of.block.x * of.block.y)}, index, of.block, of.grid};
+    thread.position = {place, index, of.block, of.grid};
     thread.here = of.here;
     thread.delayed_stores.clear();
-    thread.open_copies.clear();
+    thread.copies.clear();
     thread.copy_groups.clear();
-    thread.clock = {};
-    thread.state = Thread::State::runnable;
-    set_runnable(thread, true);
+    if (race::enabled()) thread.clock = {};
+    runnable_[i / 64] |= bit(thread);
+    if (++place.x < of.block.x) continue;
+    place.x = 0;
+    if (++place.y < of.block.y) continue;
+    place.y = 0;
+    ++place.z;
   }
+  for (unsigned warp = 0; warp * warp_lanes < num_threads; ++warp) warps[warp].exited = warps[warp].meeting = 0;
   race::block_started(*this);
 }
 
-void Block::set_runnable(Thread& thread, bool value) {
-  const uint64_t bit = uint64_t{1} << thread.rank % 64;
-  uint64_t& word = runnable_[thread.rank / 64];
-  word = value ? word | bit : word & ~bit;
-}
-
-bool Block::has_runnable() const {
-  for (uint64_t word : runnable_) {
-    if (word != 0) return true;
-  }
-  return false;
-}
-
-Thread& Block::next_runnable(unsigned current, Schedule schedule, Random& random) {
+Thread* Block::next_runnable(unsigned current, Schedule schedule, Random& random) {
   const bool down = schedule == Schedule::reverse;
-  const unsigned first =
-      schedule == Schedule::random ? random.below(num_threads) : (current + (down ? num_threads - 1 : 1)) % num_threads;
-  constexpr unsigned num_words = max_block_threads / 64;
+  unsigned first = current;
+  if (schedule == Schedule::random) {
+    first = random.below(num_threads);
+  } else if (down) {
+    first = current == 0 || current >= num_threads ? num_threads - 1 : current - 1;
+  } else {
+    first = current + 1 >= num_threads ? 0 : current + 1;
+  }
+  const unsigned num_words = (num_threads + 63) / 64;
   // The first word counts from `first` on, and comes again at the end for what lies before it.
   uint64_t word = runnable_[first / 64] & (down ? ~uint64_t{0} >> (63 - first % 64) : ~uint64_t{0} << first % 64);
   unsigned number = first / 64;
-  while (word == 0) {
-    number = (number + (down ? num_words - 1 : 1)) % num_words;
+  for (unsigned turn = 0; word == 0; ++turn) {
+    if (turn == num_words) return nullptr;
+    number = down ? (number == 0 ? num_words - 1 : number - 1) : (number + 1 == num_words ? 0 : number + 1);
     word = runnable_[number];
   }
-  return *threads[number * 64 + static_cast<unsigned>(down ? 63 - __builtin_clzll(word) : __builtin_ctzll(word))];
+  return threads[number * 64 + static_cast<unsigned>(down ? 63 - __builtin_clzll(word) : __builtin_ctzll(word))].get();
 }
 
 int Block::barrier(Thread& thread, backend::Reduction reduction, bool predicate, Here where) {
@@ -90,8 +88,8 @@ int Block::barrier(Thread& thread, backend::Reduction reduction, bool predicate,
     machine.fail(thread, "threads of a block meet at different barriers: " + first.at(first.here) + " and", where);
   }
   thread.here = where;
-  thread.state = Thread::State::at_barrier;
-  set_runnable(thread, false);
+  runnable_[thread.rank / 64] &= ~bit(thread);
+  at_barrier_[thread.rank / 64] |= bit(thread);
   ++num_arrived_;
   num_true_ += predicate;
   if (num_arrived_ == num_live) complete_barrier();
@@ -105,14 +103,14 @@ void Block::complete_barrier() {
             : reduction_ == backend::Reduction::all ? num_true_ == arrived
                                                     : num_true_;
   num_arrived_ = 0;
-  for (unsigned i = 0; i < num_threads; ++i) {
-    Thread& thread = *threads[i];
-    flush(thread);
-    if (thread.state != Thread::State::at_barrier) continue;
-    thread.state = Thread::State::runnable;
-    set_runnable(thread, true);
+  for (unsigned i = 0; i < num_threads / 64 + 1 && i < runnable_.size(); ++i) {
+    runnable_[i] |= at_barrier_[i];
+    at_barrier_[i] = 0;
   }
-  race::block_barrier(*this);
+  if (race::enabled()) {
+    for (unsigned i = 0; i < num_threads; ++i) flush(*threads[i]);
+    race::block_barrier(*this);
+  }
   ++Machine::instance().counters.barriers;
   Machine::instance().passed_barrier();
 }
@@ -124,87 +122,84 @@ uint32_t Block::lanes_of(unsigned warp) const {
 
 void Block::meet(Thread& thread, uint32_t mask, const Collective& what, void* payload, Here where) {
   Machine& machine = Machine::instance();
-  const unsigned warp = thread.warp();
+  Warp& warp = warps[thread.warp()];
+  const unsigned lane = thread.lane();
   const auto refuse = [&](const char* why) { machine.fail(thread, std::string(what.name) + ": " + why, where); };
-  if ((mask >> thread.lane() & 1) == 0) refuse("the mask does not name the calling lane");
-  if ((mask & exited_[warp]) != 0) refuse("the mask names a lane that has exited");
-  if (what.whole_warp && lanes_of(warp) != ~0u) refuse("needs all 32 lanes of the warp");
+  if ((mask >> lane & 1) == 0) refuse("the mask does not name the calling lane");
+  if ((mask & warp.exited) != 0) refuse("the mask names a lane that has exited");
+  if (what.whole_warp && lanes_of(thread.warp()) != ~0u) refuse("needs all 32 lanes of the warp");
 
   thread.here = where;
-  thread.mask = mask;
-  thread.collective = &what;
-  thread.payload = payload;
-  thread.state = Thread::State::in_collective;
-  set_runnable(thread, false);
-  meeting_[warp] |= 1u << thread.lane();
+  warp.masks[lane] = mask;
+  warp.collectives[lane] = &what;
+  warp.payloads[lane] = payload;
+  warp.meeting |= 1u << lane;
+  runnable_[thread.rank / 64] &= ~bit(thread);
   complete_collective(thread);
   machine.park(thread);
 }
 
 void Block::complete_collective(Thread& last) {
-  const unsigned warp = last.warp();
-  const Lanes lanes{*this, warp, last.mask & lanes_of(warp)};
-  if ((meeting_[warp] & lanes.mask) != lanes.mask) return;  // not all are here
-  for (unsigned lane = 0; lane < warp_lanes; ++lane) {
-    if (!lanes.has(lane)) continue;
+  Warp& warp = warps[last.warp()];
+  const uint32_t mask = warp.masks[last.lane()];
+  const Lanes lanes{*this, last.warp(), mask & lanes_of(last.warp())};
+  if ((warp.meeting & lanes.mask) != lanes.mask) return;  // not all are here
+  const Collective& what = *warp.collectives[last.lane()];
+  for (unsigned lane : lanes) {
+    if (warp.masks[lane] != mask) return;  // it waits for others
+    if (warp.collectives[lane] == &what) continue;
     const Thread& other = lanes.thread(lane);
-    if (other.mask != last.mask) return;  // it waits for others
-    if (other.collective != last.collective) {
-      Machine::instance().fail(
-          last,
-          "lanes of one mask meet in different operations: " + std::string(other.collective->name) + ", " +
-              other.at(other.here) + "; " + last.collective->name + ",",
-          last.here);
-    }
+    Machine::instance().fail(
+        last,
+        "lanes of one mask meet in different operations: " + std::string(warp.collectives[lane]->name) + ", " +
+            other.at(other.here) + "; " + what.name + ",",
+        last.here);
   }
-  last.collective->complete(lanes);
+  what.complete(lanes);
   ++Machine::instance().counters.collectives;
-  meeting_[warp] &= ~lanes.mask;
-  for (unsigned lane = 0; lane < warp_lanes; ++lane) {
-    if (!lanes.has(lane)) continue;
-    lanes.thread(lane).state = Thread::State::runnable;
-    set_runnable(lanes.thread(lane), true);
-  }
+  warp.meeting &= ~lanes.mask;
+  runnable_[last.rank / 64] |= uint64_t{lanes.mask} << last.warp() % 2 * warp_lanes;
   Machine::instance().passed_barrier();
 }
 
 void Block::exit(Thread& thread) {
   Machine& machine = Machine::instance();
-  bool unfinished = !thread.open_copies.empty();
-  for (const auto& group : thread.copy_groups) unfinished |= !group.empty();
-  if (unfinished) {
+  if (!thread.copies.empty()) {
     machine.fail(thread, "the thread exits before it has waited for its asynchronous copies", thread.here);
   }
   flush(thread);
-  thread.state = Thread::State::exited;
-  set_runnable(thread, false);
+  runnable_[thread.rank / 64] &= ~bit(thread);
   --num_live;
-  exited_[thread.warp()] |= 1u << thread.lane();
-  for (uint32_t rest = meeting_[thread.warp()]; rest != 0; rest &= rest - 1) {
-    const Thread& other = *threads[thread.warp() * warp_lanes + static_cast<unsigned>(__builtin_ctz(rest))];
-    if ((other.mask >> thread.lane() & 1) == 0) continue;
-    machine.fail(std::string(other.collective->name) + ": lane " + std::to_string(thread.lane()) +
+  Warp& warp = warps[thread.warp()];
+  warp.exited |= 1u << thread.lane();
+  const Lanes meeting{*this, thread.warp(), warp.meeting};
+  for (unsigned lane : meeting) {
+    if ((warp.masks[lane] >> thread.lane() & 1) == 0) continue;
+    const Thread& other = meeting.thread(lane);
+    machine.fail(std::string(warp.collectives[lane]->name) + ": lane " + std::to_string(thread.lane()) +
                  ", which the mask names, has exited: " + other.at(other.here));
   }
   if (num_live > 0 && num_arrived_ == num_live) complete_barrier();
 }
 
 std::string Block::describe_waiting() const {
-  std::string text;
-  const Thread* previous = nullptr;
+  std::string text, previous;
   for (unsigned i = 0; i < num_threads; ++i) {
     const Thread& thread = *threads[i];
-    if (thread.state == Thread::State::exited) continue;
-    const bool same = previous != nullptr && previous->state == thread.state && previous->mask == thread.mask &&
-                      same_place(previous->here, thread.here);
-    previous = &thread;
-    if (same) continue;
-    char mask[16];
-    std::snprintf(mask, sizeof mask, "%08x", thread.mask);
-    text += "\n  from " + thread.at(thread.here) + ": waits " +
-            (thread.state == Thread::State::at_barrier
-                 ? std::string("at a block barrier")
-                 : std::string("in ") + thread.collective->name + " with mask " + mask);
+    const Warp& warp = warps[thread.warp()];
+    std::string waits;
+    if ((at_barrier_[i / 64] & bit(thread)) != 0) {
+      waits = "at a block barrier";
+    } else if ((warp.meeting >> thread.lane() & 1) != 0) {
+      char mask[16];
+      std::snprintf(mask, sizeof mask, "%08x", warp.masks[thread.lane()]);
+      waits = std::string("in ") + warp.collectives[thread.lane()]->name + " with mask " + mask;
+    } else {
+      continue;  // it has exited
+    }
+    if (previous == waits + place_of(thread.here)) continue;
+    previous = waits + place_of(thread.here);
+    text += "\n  from " + thread.at(thread.here) + ": waits " + waits;
   }
   return text;
 }

@@ -27,11 +27,20 @@ struct Block;
 struct Operation;
 struct Thread;
 
-/// The lanes of one warp that met in a collective.
+/// The lanes of one warp that met in a collective. Iterates over their numbers.
 struct Lanes {
   Block& block;
   unsigned warp;
   uint32_t mask;
+
+  struct Iterator {
+    uint32_t rest;
+    unsigned operator*() const { return static_cast<unsigned>(__builtin_ctz(rest)); }
+    void operator++() { rest &= rest - 1; }
+    bool operator!=(Iterator other) const { return rest != other.rest; }
+  };
+  Iterator begin() const { return {mask}; }
+  static Iterator end() { return {0}; }
 
   bool has(unsigned lane) const { return mask >> lane & 1; }
   Thread& thread(unsigned lane) const;
@@ -62,23 +71,15 @@ struct AsyncCopy {
 };
 
 struct Thread {
-  enum class State { runnable, at_barrier, in_collective, exited };
-
   Fiber fiber;
   Block* block = nullptr;
   backend::Position position;
   unsigned rank = 0;
-  State state = State::exited;
+  Here here;  // where it waits, or began
 
-  // What it waits for.
-  Here here;
-  uint32_t mask = 0;
-  const Collective* collective = nullptr;
-  void* payload = nullptr;
-
-  std::vector<DelayedStore> delayed_stores;         // oldest first
-  std::vector<AsyncCopy> open_copies;               // since the last commit
-  std::vector<std::vector<AsyncCopy>> copy_groups;  // oldest first
+  std::vector<DelayedStore> delayed_stores;  // oldest first
+  std::vector<AsyncCopy> copies;             // unfinished, oldest first
+  std::vector<size_t> copy_groups;           // how many of them there were at each commit, oldest first
   race::ThreadClock clock;
 
   unsigned lane() const { return rank % warp_lanes; }
@@ -88,9 +89,18 @@ struct Thread {
   std::string at(Here where) const;
 };
 
+/// What the lanes of a warp wait for, where they wait in a collective.
+struct Warp {
+  uint32_t exited = 0, meeting = 0;  // lanes
+  std::array<uint32_t, warp_lanes> masks;
+  std::array<const Collective*, warp_lanes> collectives;
+  std::array<void*, warp_lanes> payloads;
+};
+
 struct Block {
   Operation* operation = nullptr;
   std::vector<std::unique_ptr<Thread>> threads;  // a Fiber must not move
+  std::array<Warp, max_block_threads / warp_lanes> warps;
   unsigned num_threads = 0, num_live = 0;
   SharedMemory shared;
   race::BlockClock clock;
@@ -99,9 +109,8 @@ struct Block {
   /// Makes the block ready to run from the beginning.
   void start(Operation& of, backend::Dim3 index);
 
-  bool has_runnable() const;
-  /// The next runnable thread after `current` in the schedule's order; there is one.
-  Thread& next_runnable(unsigned current, Schedule schedule, Random& random);
+  /// The next runnable thread after `current` in the schedule's order; none when all wait.
+  Thread* next_runnable(unsigned current, Schedule schedule, Random& random);
 
   /// Blocks the thread until every live thread has arrived; gives the reduced predicates.
   int barrier(Thread& thread, backend::Reduction reduction, bool predicate, Here where);
@@ -113,13 +122,14 @@ struct Block {
   std::string describe_waiting() const;
 
  private:
+  using ThreadSet = std::array<uint64_t, max_block_threads / 64>;
+
   void complete_barrier();
   void complete_collective(Thread& last);
   uint32_t lanes_of(unsigned warp) const;
-  void set_runnable(Thread& thread, bool value);
+  static uint64_t bit(const Thread& thread) { return uint64_t{1} << thread.rank % 64; }
 
-  std::array<uint64_t, max_block_threads / 64> runnable_{};
-  std::array<uint32_t, max_block_threads / warp_lanes> exited_{}, meeting_{};  // lanes, by warp
+  ThreadSet runnable_{}, at_barrier_{};
   unsigned num_arrived_ = 0;
   Thread* first_arrived_ = nullptr;
   backend::Reduction reduction_{};
@@ -130,7 +140,7 @@ inline Thread& Lanes::thread(unsigned lane) const { return *block.threads[warp *
 
 template <class Payload>
 Payload& Lanes::payload(unsigned lane) const {
-  return *static_cast<Payload*>(thread(lane).payload);
+  return *static_cast<Payload*>(block.warps[warp].payloads[lane]);
 }
 
 }  // namespace simt

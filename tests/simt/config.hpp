@@ -79,8 +79,9 @@ class Random {
     state_ ^= state_ << 17;
     return state_;
   }
-  unsigned below(uint64_t bound) { return static_cast<unsigned>(next() % bound); }
-  bool one_in(int n) { return n > 0 && next() % static_cast<unsigned>(n) == 0; }
+  /// 0 to bound - 1.
+  unsigned below(uint64_t bound) { return static_cast<unsigned>((next() >> 32) * bound >> 32); }
+  bool one_in(int n) { return n > 0 && below(static_cast<unsigned>(n)) == 0; }
 
  private:
   uint64_t state_;

@@ -20,12 +20,12 @@ constexpr int max_loads_in_turn = 64;
 /// Unwinds a thread that has failed.
 struct Failed {};
 
-}  // namespace
-
-Machine& Machine::instance() {
-  static Machine machine;
-  return machine;
+void merge(OperationClock& into, const OperationClock& other) {
+  if (into.size() < other.size()) into.resize(other.size());
+  for (size_t i = 0; i < other.size(); ++i) into[i] = std::max(into[i], other[i]);
 }
+
+}  // namespace
 
 void Machine::reset(const Config& config) {
   abandon();
@@ -37,47 +37,64 @@ void Machine::reset(const Config& config) {
 
 void Machine::enqueue(std::shared_ptr<Operation> operation) {
   operation->id = next_id_++;
-  operation->ancestors = known_done_;
+  OperationClock& clock = operation->clock;
+  clock = known_done_;
   for (const auto& earlier : operation->after) {
-    operation->ancestors.insert(earlier->ancestors.begin(), earlier->ancestors.end());
-    operation->ancestors.insert(earlier->id);
+    if (earlier->id >= all_done_before_) merge(clock, earlier->clock);
+    if (earlier->state == Operation::State::done) continue;
+    earlier->followers.push_back(operation.get());
+    ++operation->num_unfinished_before;
   }
+  clock.resize(chain_sizes_.size());
+  const auto chain = static_cast<size_t>(
+      std::mismatch(clock.begin(), clock.end(), chain_sizes_.begin(), std::not_equal_to<>()).first - clock.begin());
+  if (chain == chain_sizes_.size()) {
+    chain_sizes_.push_back(0);
+    clock.push_back(0);
+  }
+  clock[chain] = ++chain_sizes_[chain];
+  places_.push_back({static_cast<uint32_t>(chain), clock[chain]});
   if (operation->body) ++counters.launches;
-  queue_.push_back(std::move(operation));
+  if (operation->num_unfinished_before == 0) ready_.push_back(operation.get());
+  queue_[operation->id] = std::move(operation);
   changed_ = true;
 }
 
 void Machine::run_until_done(const Operation& operation) {
   run([&] { return operation.state == Operation::State::done; });
-  known_done_.insert(operation.ancestors.begin(), operation.ancestors.end());
-  known_done_.insert(operation.id);
+  if (operation.id >= all_done_before_) merge(known_done_, operation.clock);
 }
 
 void Machine::run_all() {
   run([this] { return queue_.empty(); });
-  all_done_before_ = next_id_;
-  known_done_.clear();
+  forget_order();
   race::everything_done();
   DeviceMemory::instance().check_ends();
 }
 
 bool Machine::ordered_before(uint32_t id, const Operation& now) const {
-  return id < all_done_before_ || now.ancestors.count(id) != 0;
+  if (id < all_done_before_) return true;
+  const Place place = places_[id - all_done_before_];
+  return id != now.id && place.chain < now.clock.size() && place.number <= now.clock[place.chain];
 }
 
 bool Machine::in_flight(uint32_t id) const {
-  for (const auto& operation : queue_) {
-    if (operation->id == id) return operation->state == Operation::State::running;
-  }
-  return false;
+  const auto found = queue_.find(id);
+  return found != queue_.end() && found->second->state == Operation::State::running;
+}
+
+void Machine::forget_order() {
+  all_done_before_ = next_id_;
+  places_.clear();
+  chain_sizes_.clear();
+  known_done_.clear();
 }
 
 void Machine::run(const std::function<bool()>& until) {
   while (!until()) {
     if (changed_) {
       changed_ = false;
-      while (start_ready()) {
-      }
+      start_ready();
       start_blocks();
       if (until()) return;
     }
@@ -86,49 +103,40 @@ void Machine::run(const std::function<bool()>& until) {
       abandon();
       throw Error("deadlock: what is queued waits for operations that are not");
     }
-    drain_some();
-    resume(pick());
+    run_threads();
   }
 }
 
-bool Machine::start_ready() {
-  bool any = false;
-  const auto queued = queue_;
-  for (const auto& operation : queued) {
-    if (operation->state != Operation::State::waiting) continue;
-    const bool ready = std::all_of(operation->after.begin(), operation->after.end(),
-                                   [](const auto& earlier) { return earlier->state == Operation::State::done; });
-    if (!ready) continue;
-    operation->state = Operation::State::running;
-    any = true;
-    if (operation->body) continue;
+void Machine::start_ready() {
+  for (size_t i = 0; i < ready_.size(); ++i) {  // what ends here may make others ready
+    Operation& operation = *ready_[i];
+    operation.state = Operation::State::running;
+    if (operation.body) {
+      starting_.push_back(&operation);
+      continue;
+    }
     try {
-      if (operation->action) operation->action(*operation);
+      if (operation.action) operation.action(operation);
     } catch (...) {
       abandon();
       throw;
     }
-    finish(*operation);
+    finish(operation);
   }
-  return any;
+  ready_.clear();
 }
 
 void Machine::start_blocks() {
-  while (resident_.size() < static_cast<size_t>(std::max(config_.resident_blocks, 1))) {
-    std::vector<Operation*> candidates;
-    for (const auto& operation : queue_) {
-      if (operation->state == Operation::State::running && operation->num_started < operation->num_blocks) {
-        candidates.push_back(operation.get());
-      }
-    }
-    if (candidates.empty()) return;
+  while (!starting_.empty() && resident_.size() < static_cast<size_t>(std::max(config_.resident_blocks, 1))) {
     // Launches take turns, so that none waits for another to end.
-    Operation& operation = *(config_.schedule == Schedule::random
-                                 ? candidates[random.below(candidates.size())]
-                                 : *std::min_element(candidates.begin(), candidates.end(), [](auto* a, auto* b) {
-                                     return a->num_started - a->num_finished < b->num_started - b->num_finished;
-                                   }));
+    const auto chosen = config_.schedule == Schedule::random
+                            ? starting_.begin() + random.below(starting_.size())
+                            : std::min_element(starting_.begin(), starting_.end(), [](auto* a, auto* b) {
+                                return a->num_started - a->num_finished < b->num_started - b->num_finished;
+                              });
+    Operation& operation = **chosen;
     const uint64_t turn = operation.num_started++;
+    if (operation.num_started == operation.num_blocks) starting_.erase(chosen);
     const uint64_t number = config_.schedule == Schedule::reverse ? operation.num_blocks - 1 - turn : turn;
     const backend::Dim3 grid = operation.grid;
     std::unique_ptr<Block> block;
@@ -147,37 +155,44 @@ void Machine::start_blocks() {
   }
 }
 
-Thread& Machine::pick() {
-  const bool draw = config_.schedule == Schedule::random && random.one_in(other_block_one_in);
-  if (draw) {
-    current_block_ = random.below(resident_.size());
-  } else if (rotate_) {
-    ++current_block_;
+Thread* Machine::pick() {
+  if (!delaying_.empty()) drain_some();
+  if (resident_.size() > 1) {
+    if (config_.schedule == Schedule::random && random.one_in(other_block_one_in)) {
+      current_block_ = random.below(resident_.size());
+    } else if (rotate_) {
+      ++current_block_;
+    }
   }
   rotate_ = false;
-  current_block_ %= resident_.size();
+  if (current_block_ >= resident_.size()) current_block_ = 0;
   Block& block = *resident_[current_block_];
-  if (!block.has_runnable()) {
-    const std::string waiting = block.describe_waiting();
-    abandon();
-    throw Error("deadlock: no thread of a block can go on:" + waiting);
-  }
-  return block.next_runnable(current_rank_, config_.schedule, random);
+  Thread* next = block.next_runnable(current_rank_, config_.schedule, random);
+  if (next == nullptr) failure_ = "deadlock: no thread of a block can go on:" + block.describe_waiting();
+  return next;
 }
 
-void Machine::resume(Thread& thread) {
+void Machine::enter(Thread& thread) {
   running_ = &thread;
   current_rank_ = thread.rank;
   loads_in_turn_ = 0;
   backend::position = &thread.position;
-  Fiber::switch_to(main_, thread.fiber);
+}
+
+/// Threads switch to one another until one ends its block or fails.
+void Machine::run_threads() {
+  if (Thread* first = pick()) {
+    enter(*first);
+    Fiber::switch_to(main_, first->fiber);
+  }
+  Thread* last = running_;
   running_ = nullptr;
   if (!failure_.empty()) {
     const std::string message = failure_;
     abandon();
     throw Error(message);
   }
-  if (thread.block->num_live == 0) retire(*thread.block);
+  retire(*last->block);
 }
 
 void Machine::retire(Block& block) {
@@ -207,12 +222,15 @@ void Machine::finish(Operation& operation) {
   operation.state = Operation::State::done;
   operation.after.clear();
   operation.body = nullptr;
-  queue_.erase(
-      std::find_if(queue_.begin(), queue_.end(), [&](const auto& queued) { return queued.get() == &operation; }));
+  for (Operation* follower : operation.followers) {
+    if (--follower->num_unfinished_before == 0) ready_.push_back(follower);
+  }
+  operation.followers.clear();
+  queue_.erase(operation.id);
 }
 
 void Machine::drain_some() {
-  if (delaying_.empty() || !random.one_in(drain_one_in)) return;
+  if (!random.one_in(drain_one_in)) return;
   const size_t drawn = random.below(delaying_.size());
   flush_one(*delaying_[drawn], random);
   if (delaying_[drawn]->delayed_stores.empty()) delaying_.erase(delaying_.begin() + static_cast<std::ptrdiff_t>(drawn));
@@ -225,12 +243,16 @@ void Machine::abandon() {
     spare_.push_back(std::move(block));
   }
   resident_.clear();
-  for (const auto& operation : queue_) operation->state = Operation::State::done;  // for whoever waits for them
+  for (const auto& [id, operation] : queue_) {
+    operation->state = Operation::State::done;  // for whoever waits for them
+    operation->followers.clear();
+  }
   queue_.clear();
+  ready_.clear();
+  starting_.clear();
   delaying_.clear();
-  known_done_.clear();
   failure_.clear();
-  all_done_before_ = next_id_;
+  forget_order();
   steps_ = 0;
   race::everything_done();
 }
@@ -247,18 +269,20 @@ void Machine::thread_main() {
     machine.failure_ = std::string("exception in a kernel: ") + error.what() + ": " + thread.at(thread.here);
   }
   machine.steps_ = 0;
-  machine.park(thread);
+  if (machine.failure_.empty() && thread.block->num_live > 0) machine.park(thread);
+  Fiber::switch_to(thread.fiber, machine.main_);
   std::terminate();  // nobody resumes a thread that has exited
 }
 
-Thread& Machine::running(const char* what, Here here) const {
-  if (running_ == nullptr) {
-    throw Error(std::string(what) + ": called outside of a kernel at " + here.file + ":" + std::to_string(here.line));
-  }
-  return *running_;
+void Machine::refuse_outside_of_kernels(const char* what, Here here) {
+  throw Error(std::string(what) + ": called outside of a kernel at " + here.file + ":" + std::to_string(here.line));
 }
 
-void Machine::park(Thread& thread) { Fiber::switch_to(thread.fiber, main_); }
+void Machine::park(Thread& thread) {
+  Thread* next = pick();
+  if (next != nullptr) enter(*next);
+  if (next != &thread) Fiber::switch_to(thread.fiber, next != nullptr ? next->fiber : main_);
+}
 
 void Machine::maybe_yield(Thread& thread) {
   if (config_.schedule != Schedule::random || !random.one_in(config_.preemption)) return;

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "simt/block.hpp"
@@ -15,13 +15,19 @@
 
 namespace simt {
 
+/// Which operations are ordered before a moment. Operations form chains, as few as it takes for each to be ordered
+/// after the one before it in its chain; the entries say how many of each chain are ordered before.
+using OperationClock = std::vector<uint32_t>;
+
 /// Something that a stream or a graph runs: a launch, a copy, or nothing, as a place to wait for.
 struct Operation {
   enum class State { waiting, running, done };
 
   uint32_t id = 0;
   std::vector<std::shared_ptr<Operation>> after;  ///< must be done before
-  std::unordered_set<uint32_t> ancestors;         ///< all operations that are ordered before, directly or not
+  OperationClock clock;                           ///< what is ordered before, and itself
+  std::vector<Operation*> followers;              ///< queued, and wait for this one
+  int num_unfinished_before = 0;
   State state = State::waiting;
 
   // A launch.
@@ -37,7 +43,10 @@ struct Operation {
 
 class Machine {
  public:
-  static Machine& instance();
+  static Machine& instance() {
+    static Machine machine;
+    return machine;
+  }
 
   const Config& config() const { return config_; }
   Counters counters;
@@ -61,7 +70,10 @@ class Machine {
   /// The running thread; none outside of kernels.
   Thread* running() const { return running_; }
   /// The running thread; throws outside of kernels, where `what` has no meaning.
-  Thread& running(const char* what, Here here) const;
+  Thread& running(const char* what, Here here) const {
+    if (running_ == nullptr) refuse_outside_of_kernels(what, here);
+    return *running_;
+  }
   /// Lets other threads run until this one may go on.
   void park(Thread& thread);
   /// Before and after every atomic: others may come between.
@@ -83,21 +95,33 @@ class Machine {
   Machine() = default;
 
   void run(const std::function<bool()>& until);
-  bool start_ready();
+  void start_ready();
   void start_blocks();
-  Thread& pick();
-  void resume(Thread& thread);
+  /// The thread that runs next; none when a block can never go on, which is then the failure.
+  Thread* pick();
+  void enter(Thread& thread);
+  void run_threads();
   void retire(Block& block);
   void drain_some();
   void finish(Operation& operation);
+  void forget_order();
   void abandon();
   static void thread_main();
+  [[noreturn]] static void refuse_outside_of_kernels(const char* what, Here here);
 
   Config config_;
-  std::vector<std::shared_ptr<Operation>> queue_;  // waiting or running, oldest first
+  std::map<uint32_t, std::shared_ptr<Operation>> queue_;  // waiting or running, by id
+  std::vector<Operation*> ready_;                         // wait for nothing any more
+  std::vector<Operation*> starting_;                      // launches whose blocks have not all begun
   std::vector<std::unique_ptr<Block>> resident_, spare_;
   std::vector<Thread*> delaying_;
-  std::unordered_set<uint32_t> known_done_;  // what the host has waited for
+  /// Where an operation stands in its chain.
+  struct Place {
+    uint32_t chain, number;
+  };
+  std::vector<Place> places_;  // of operations from all_done_before_ on
+  std::vector<uint32_t> chain_sizes_;
+  OperationClock known_done_;  // what the host has waited for
   uint32_t next_id_ = 1, all_done_before_ = 1;
   size_t current_block_ = 0;
   unsigned current_rank_ = 0;

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -14,7 +15,7 @@
 namespace simt {
 namespace {
 
-constexpr int64_t page = 4096, reserved_bytes = int64_t{1} << 40, arena_bytes = 256 << 10;
+constexpr int64_t page = 4096, reserved_bytes = int64_t{1} << 40;
 constexpr unsigned char unwritten = 0xff, zone = 0xfd;
 // Larger allocations are left untouched: tables of many gigabytes must cost nothing.
 constexpr int64_t max_filled_bytes = int64_t{64} << 20;
@@ -22,18 +23,12 @@ constexpr int64_t max_filled_bytes = int64_t{64} << 20;
 constexpr int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 bool all_bytes_are(const char* begin, int64_t bytes, unsigned char value) {
-  for (int64_t i = 0; i < bytes; ++i) {
-    if (static_cast<unsigned char>(begin[i]) != value) return false;
-  }
-  return true;
+  if (bytes == 0) return true;
+  return static_cast<unsigned char>(*begin) == value &&
+         std::memcmp(begin, begin + 1, static_cast<size_t>(bytes - 1)) == 0;
 }
 
 }  // namespace
-
-DeviceMemory& DeviceMemory::instance() {
-  static DeviceMemory memory;
-  return memory;
-}
 
 DeviceMemory::DeviceMemory() {
   void* range = mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -53,7 +48,7 @@ void* DeviceMemory::allocate(int64_t bytes) {
   if (bytes <= max_filled_bytes) std::memset(address, unwritten, static_cast<size_t>(bytes));
   std::memset(address + bytes, zone, static_cast<size_t>(mapped - bytes));
   forbid(address + bytes, mapped - bytes);
-  allocations_[next_] = bytes;
+  allocations_.push_back({next_, bytes});
   // Addresses are not used again: a pointer to memory that was freed never becomes valid.
   next_ += static_cast<uintptr_t>(mapped + page);
   return memory;
@@ -61,29 +56,30 @@ void* DeviceMemory::allocate(int64_t bytes) {
 
 void DeviceMemory::free(void* address) {
   if (address == nullptr) return;
-  const auto found = allocations_.find(reinterpret_cast<uintptr_t>(address));
+  const auto found = std::find_if(allocations_.begin(), allocations_.end(), [&](const Allocation& allocation) {
+    return allocation.begin == reinterpret_cast<uintptr_t>(address);
+  });
   if (found == allocations_.end()) throw Error("free: the address is not the beginning of an allocation");
-  const int64_t mapped = round_up(found->second == 0 ? 1 : found->second, page);
+  const int64_t mapped = round_up(found->bytes == 0 ? 1 : found->bytes, page);
   allow(address, mapped);
   mmap(address, static_cast<size_t>(mapped), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   allocations_.erase(found);
+  latest_begin_ = 1;
+  latest_end_ = 0;
 }
 
 void DeviceMemory::free_all() {
-  while (!allocations_.empty()) free(reinterpret_cast<void*>(allocations_.begin()->first));
+  while (!allocations_.empty()) free(reinterpret_cast<void*>(allocations_.front().begin));
 }
 
-bool DeviceMemory::reserved(const void* address) const {
-  const auto a = reinterpret_cast<uintptr_t>(address);
-  return a >= begin_ && a < end_;
-}
-
-bool DeviceMemory::contains(const void* address, int64_t bytes) const {
-  const auto a = reinterpret_cast<uintptr_t>(address);
-  auto after = allocations_.upper_bound(a);
+bool DeviceMemory::find(uintptr_t address, int64_t bytes) const {
+  auto after = std::upper_bound(allocations_.begin(), allocations_.end(), address,
+                                [](uintptr_t a, const Allocation& allocation) { return a < allocation.begin; });
   if (after == allocations_.begin()) return false;
   --after;
-  return a + static_cast<uintptr_t>(bytes) <= after->first + static_cast<uintptr_t>(after->second);
+  latest_begin_ = after->begin;
+  latest_end_ = after->begin + static_cast<uintptr_t>(after->bytes);
+  return address + static_cast<uintptr_t>(bytes) <= latest_end_;
 }
 
 void DeviceMemory::check_ends() const {
@@ -98,26 +94,27 @@ void DeviceMemory::check_ends() const {
 }
 
 SharedMemory::SharedMemory() {
-  memory_ = static_cast<char*>(std::aligned_alloc(alignment, arena_bytes + 2 * alignment));
+  memory_ = static_cast<char*>(std::aligned_alloc(alignment, arena_bytes));
   if (memory_ == nullptr) throw std::bad_alloc();
-  std::memset(memory_, zone, arena_bytes + 2 * alignment);
+  std::memset(memory_, zone, arena_bytes);
 }
 
 SharedMemory::~SharedMemory() {
-  allow(memory_, arena_bytes + 2 * alignment);
+  allow(memory_, arena_bytes);
   std::free(memory_);
 }
 
 void SharedMemory::reset(int64_t dynamic_bytes) {
-  allow(memory_, arena_bytes + 2 * alignment);
+  allow(memory_, arena_bytes);
   std::memset(memory_ + alignment - red_zone, zone, static_cast<size_t>(used_ == 0 ? 0 : used_ - alignment + red_zone));
   std::memset(dynamic(), unwritten, static_cast<size_t>(dynamic_bytes));
   dynamic_bytes_ = dynamic_bytes;
   static_bytes_ = 0;
-  parts_ = {{alignment, dynamic_bytes, nullptr}};
+  parts_.clear();
+  parts_.push_back({alignment, dynamic_bytes, nullptr});
   used_ = alignment + round_up(dynamic_bytes, red_zone) + red_zone;
   forbid(memory_, alignment);
-  forbid(dynamic() + dynamic_bytes, arena_bytes + alignment - dynamic_bytes);
+  forbid(dynamic() + dynamic_bytes, arena_bytes - alignment - dynamic_bytes);
 }
 
 char* SharedMemory::storage(const void* key, int64_t bytes, int64_t storage_alignment) {
@@ -125,18 +122,13 @@ char* SharedMemory::storage(const void* key, int64_t bytes, int64_t storage_alig
     if (part.key == key) return memory_ + part.begin;
   }
   const int64_t begin = round_up(used_, storage_alignment < red_zone ? red_zone : storage_alignment);
-  if (begin + bytes + red_zone > arena_bytes + alignment) return nullptr;
+  if (begin + bytes + red_zone > arena_bytes - alignment) return nullptr;
   static_bytes_ += bytes;
   parts_.push_back({begin, bytes, key});
   used_ = begin + round_up(bytes, red_zone) + red_zone;
   allow(memory_ + begin, bytes);
   std::memset(memory_ + begin, unwritten, static_cast<size_t>(bytes));
   return memory_ + begin;
-}
-
-bool SharedMemory::reserved(const void* address) const {
-  const auto* a = static_cast<const char*>(address);
-  return a >= memory_ && a < memory_ + arena_bytes + 2 * alignment;
 }
 
 bool SharedMemory::contains(const void* address, int64_t bytes) const {

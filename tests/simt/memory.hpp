@@ -4,7 +4,6 @@
 /// Memory that kernels may use: global allocations whose ranges are known, and a block's shared memory.
 
 #include <cstdint>
-#include <map>
 #include <vector>
 
 namespace simt {
@@ -14,7 +13,10 @@ namespace simt {
 /// New memory holds 0xff bytes, which are NaN as floats; pages that nobody touches cost nothing.
 class DeviceMemory {
  public:
-  static DeviceMemory& instance();
+  static DeviceMemory& instance() {
+    static DeviceMemory memory;
+    return memory;
+  }
 
   void* allocate(int64_t bytes);
   /// Throws Error when `address` is not the beginning of an allocation.
@@ -22,9 +24,15 @@ class DeviceMemory {
   void free_all();
 
   /// Whether the address is one that only kernels' memory has, allocated or not.
-  bool reserved(const void* address) const;
+  bool reserved(const void* address) const {
+    const auto a = reinterpret_cast<uintptr_t>(address);
+    return a >= begin_ && a < end_;
+  }
   /// Whether [address, address + bytes) lies in one allocation.
-  bool contains(const void* address, int64_t bytes) const;
+  bool contains(const void* address, int64_t bytes) const {
+    const auto a = reinterpret_cast<uintptr_t>(address);
+    return (a >= latest_begin_ && a + static_cast<uintptr_t>(bytes) <= latest_end_) || find(a, bytes);
+  }
   int64_t num_allocations() const { return static_cast<int64_t>(allocations_.size()); }
 
   /// Throws Error when bytes behind an allocation's end were overwritten since it was made.
@@ -32,15 +40,22 @@ class DeviceMemory {
 
  private:
   DeviceMemory();
+  bool find(uintptr_t address, int64_t bytes) const;
 
   uintptr_t begin_, next_, end_;
-  std::map<uintptr_t, int64_t> allocations_;  // bytes by begin
+  mutable uintptr_t latest_begin_ = 1, latest_end_ = 0;  // the allocation that find() found; or none
+  struct Allocation {
+    uintptr_t begin;
+    int64_t bytes;
+  };
+  std::vector<Allocation> allocations_;  // by address
 };
 
 /// A block's shared memory: the dynamic part first, then static storages, with red zones around each.
 class SharedMemory {
  public:
   static constexpr int64_t red_zone = 128, alignment = 1024;
+  static constexpr int64_t arena_bytes = (256 << 10) + 2 * alignment;
 
   SharedMemory();
   ~SharedMemory();
@@ -57,7 +72,9 @@ class SharedMemory {
   int64_t dynamic_bytes() const { return dynamic_bytes_; }
 
   /// Whether the address is in the arena, red zones included.
-  bool reserved(const void* address) const;
+  bool reserved(const void* address) const {
+    return reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(memory_) < uintptr_t{arena_bytes};
+  }
   bool contains(const void* address, int64_t bytes) const;
   /// The address's place in the arena.
   int64_t offset(const void* address) const { return static_cast<const char*>(address) - memory_; }

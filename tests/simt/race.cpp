@@ -46,7 +46,6 @@ std::unordered_map<uintptr_t, Release> locations;  // what the value at an addre
 std::unordered_map<const Block*, std::vector<Cell>> shared_cells;
 std::unordered_map<const Block*, size_t> shared_parts;  // storages that the cells know
 std::vector<uint32_t> operation_of{0};                  // by owner
-bool hooks_linked = false;
 
 Allocation* allocation_at(uintptr_t address) {
   auto after = allocations.upper_bound(address);
@@ -219,9 +218,6 @@ void note(Thread& thread, Cell& cell, const Stamp& now, bool writes) {
 }
 
 }  // namespace
-
-bool enabled() { return hooks_linked; }
-void hooks_are_linked() { hooks_linked = true; }
 
 void access(Thread& thread, const void* address, int64_t bytes, Kind kind, Scope scope, const Site& site) {
   if (!hooks_linked) return;

@@ -35,7 +35,8 @@ using warprank::device::Order;
 using warprank::device::Scope;
 
 /// Whether this program was compiled with the hooks that report plain accesses; without them nothing is checked.
-bool enabled();
+inline bool hooks_linked = false;
+inline bool enabled() { return hooks_linked; }
 
 /// What a thread knows of others: all of a block's accesses before an epoch, a thread's up to a clock.
 struct Knowledge {

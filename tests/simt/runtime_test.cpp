@@ -84,6 +84,31 @@ TEST_F(Runtime, CopyBesideAKernelIsARace) {
   EXPECT_THROW(simt::synchronize(), simt::Error);
 }
 
+TEST_F(Runtime, OrderFollowsEventsOverSeveralStreamsAndNothingElse) {
+  if (!simt::race::enabled()) GTEST_SKIP() << "only the race build sees it";
+  const auto run = [](bool wait_for_both) {
+    simt::reset();
+    const Stream streams[] = {simt::create_stream(), simt::create_stream(), simt::create_stream()};
+    DeviceArray<uint32_t> x(32, 1), y(32, 1);
+    const simt::Event begun = simt::create_event(), first = simt::create_event(), second = simt::create_event();
+    launch({{1}, {32}, 0, streams[0]}, add, x.data(), 2u);
+    simt::record(begun, streams[0]);
+    simt::wait(streams[1], begun);
+    launch({{1}, {32}, 0, streams[1]}, add, x.data(), 3u);  // after the first, by the event
+    launch({{1}, {32}, 0, streams[0]}, add, y.data(), 4u);  // beside it
+    simt::record(first, streams[0]);
+    simt::record(second, streams[1]);
+    simt::wait(streams[2], second);
+    if (wait_for_both) simt::wait(streams[2], first);
+    launch({{1}, {32}, 0, streams[2]}, multiply, x.data(), 5u);
+    launch({{1}, {32}, 0, streams[2]}, multiply, y.data(), 5u);
+    simt::synchronize();
+    return std::pair{x.data()[0], y.data()[0]};
+  };
+  EXPECT_EQ(run(true), (std::pair{30u, 25u}));
+  EXPECT_THROW(run(false), simt::Error);
+}
+
 TEST_F(Runtime, CopyBeyondAnAllocationIsRefused) {
   DeviceArray<uint32_t> x(32, 1);
   const std::vector<uint32_t> host(64, 1);

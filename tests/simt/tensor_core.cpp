@@ -19,25 +19,36 @@ struct MmaPayload {
   const float* c;
 };
 
-float element(const uint32_t* fragment, int i) {
-  return warprank::to_float(warprank::half{static_cast<uint16_t>(fragment[i / 2] >> 16 * (i % 2))});
+uint16_t element(const uint32_t* fragment, int i) { return static_cast<uint16_t>(fragment[i / 2] >> 16 * (i % 2)); }
+
+/// As warprank::to_float, without branches: the compiler converts many at once.
+void widen(const uint16_t* halves, float* values, int count) {
+  for (int i = 0; i < count; ++i) {
+    const uint32_t bits = halves[i];
+    const float magnitude = warprank::bits_float((bits & 0x7fffu) << 13) * 0x1p112f;
+    const uint32_t not_finite = (bits & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0;
+    values[i] = warprank::bits_float(warprank::float_bits(magnitude) | not_finite | (bits & 0x8000u) << 16);
+  }
 }
 
 template <int Depth>
 void complete_mma(const Lanes& lanes) {
+  uint16_t halves_a[rows][Depth], halves_b[Depth][cols];
   float a[rows][Depth], b[Depth][cols], d[rows][cols];
   for (int lane = 0; lane < 32; ++lane) {
     const auto& own = lanes.payload<MmaPayload>(static_cast<unsigned>(lane));
     const int group = lane / 4, pair = lane % 4 * 2;
     for (int i = 0; i < Depth / 2; ++i) {  // two registers for 8 columns of A: rows g and g + 8
-      a[group + i / 2 % 2 * 8][pair + i % 2 + i / 4 * 8] = element(own.a, i);
+      halves_a[group + i / 2 % 2 * 8][pair + i % 2 + i / 4 * 8] = element(own.a, i);
     }
-    for (int i = 0; i < Depth / 4; ++i) b[pair + i % 2 + i / 2 * 8][group] = element(own.b, i);
+    for (int i = 0; i < Depth / 4; ++i) halves_b[pair + i % 2 + i / 2 * 8][group] = element(own.b, i);
     for (int i = 0; i < 4; ++i) d[group + i / 2 * 8][pair + i % 2] = own.c[i];
   }
+  widen(&halves_a[0][0], &a[0][0], rows * Depth);
+  widen(&halves_b[0][0], &b[0][0], Depth * cols);
   for (int row = 0; row < rows; ++row) {
-    for (int col = 0; col < cols; ++col) {
-      for (int k = 0; k < Depth; ++k) d[row][col] += a[row][k] * b[k][col];
+    for (int k = 0; k < Depth; ++k) {
+      for (int col = 0; col < cols; ++col) d[row][col] += a[row][k] * b[k][col];
     }
   }
   for (int lane = 0; lane < 32; ++lane) {
@@ -59,12 +70,12 @@ void complete_load_matrices(const Lanes& lanes) {
   for (int i = 0; i < Count * matrix_rows; ++i) {
     Thread& thread = lanes.thread(static_cast<unsigned>(i));
     const void* row = lanes.payload<MatricesPayload>(static_cast<unsigned>(i)).row;
-    const std::string at = ": " + thread.at(thread.here);
+    const auto refuse = [&](const char* what) { machine.fail(std::string(what) + ": " + thread.at(thread.here)); };
     if (reinterpret_cast<uintptr_t>(row) % row_bytes != 0) {
-      machine.fail("load_matrices: misaligned: a row's address must be aligned to 16 bytes" + at);
+      refuse("load_matrices: misaligned: a row's address must be aligned to 16 bytes");
     }
-    if (!lanes.block.shared.reserved(row)) machine.fail("load_matrices: the row is not in shared memory" + at);
-    if (!lanes.block.shared.contains(row, row_bytes)) machine.fail("shared memory out of bounds" + at);
+    if (!lanes.block.shared.reserved(row)) refuse("load_matrices: the row is not in shared memory");
+    if (!lanes.block.shared.contains(row, row_bytes)) refuse("shared memory out of bounds");
     race::access(thread, row, row_bytes, race::Kind::read, Scope::block, {thread.here, nullptr});
     if (machine.config().count_sectors) {
       lanes.block.sectors.add(SectorCounter::Kind::shared_load, thread.here.file, thread.here.line, thread.warp(),
