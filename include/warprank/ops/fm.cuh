@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Factorisation machine, second order (Rendle 2010), on CUDA:
+///
+///     y[n, d] = 1/2 ((sum_f e_f[d])^2 - sum_f e_f[d]^2) = sum_f e_f[d] (e_0[d] + ... + e_(f-1)[d])
+///
+/// computed in the second form, which has no cancellation at the same cost; or its sum over d.
+///
+/// | Array            | Shape                                                                            |
+/// |------------------|----------------------------------------------------------------------------------|
+/// | inputs[i].values | [N, F_i * dim], fields side by side; or [segments, F_i * dim] with offsets over N |
+/// | y                | [N, 1], or [N, dim] unreduced ("bi-interaction")                                  |
+///
+/// Inputs and y are half or float and are summed in FP32: |y - exact| <= (2 F + dim) u sum_d sum_(f<g) |e_f e_g| for F
+/// fields (without `dim` when unreduced), u = 2^-24, and the rounding to y's type. A row has the same bits whatever its
+/// position and neighbours. Rows may be strided; rows and dims that are multiples of 4 elements are read faster. y
+/// overlaps no input.
+
+#include <cstdint>
+
+#include "warprank/core/error.hpp"
+#include "warprank/core/view.hpp"
+#include "warprank/device/launch.hpp"
+#include "warprank/ops/detail/fm.cuh"
+
+namespace warprank {
+
+/// Fields of y's own axis, or of an ancestor of it. All pointers are to device memory.
+template <class Value>
+struct FmInput {
+  Matrix<const Value> values;  ///< as many rows as y, or one for each segment
+  /// [segments + 1]: row s of `values` serves the rows [offsets[s], offsets[s + 1]) of y. Null: row n serves row n.
+  const int64_t* offsets = nullptr;
+  const int64_t* num_segments = nullptr;  ///< how many there are at the time of a launch; null: values.rows
+};
+
+struct FmOptions {
+  bool reduce = true;  ///< sum over the dim
+};
+
+/// Checked once, launched often. Holds the addresses it was given and no memory of its own.
+template <class Value, class Out>
+class Fm {
+ public:
+  static constexpr int max_inputs = detail::fm::max_inputs;
+
+  /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows, which it never exceeds.
+  /// Throws invalid_argument for what does not fit together.
+  Fm(Span<const FmInput<Value>> inputs, int64_t dim, Matrix<Out> y, const int64_t* num_rows = nullptr,
+     const FmOptions& options = {})
+      : arguments_(checked(inputs, dim, y, num_rows, options)) {}
+
+  /// Queues one kernel, none when y has no rows. Nothing is allocated or waited for; may be captured into a graph.
+  void launch(device::Stream stream) const { detail::fm::launch(arguments_, stream); }
+
+ private:
+  static detail::fm::Arguments<Value, Out> checked(Span<const FmInput<Value>> inputs, int64_t dim, Matrix<Out> y,
+                                                   const int64_t* num_rows, const FmOptions& options);
+
+  detail::fm::Arguments<Value, Out> arguments_;
+};
+
+template <class Value, class Out>
+detail::fm::Arguments<Value, Out> Fm<Value, Out>::checked(Span<const FmInput<Value>> inputs, int64_t dim, Matrix<Out> y,
+                                                          const int64_t* num_rows, const FmOptions& options) {
+  Problems problems;
+  if (dim < 1) problems.add("fm: dim", "at least 1", std::to_string(dim));
+  if (inputs.size() > max_inputs) {
+    problems.add("fm: inputs", "at most " + std::to_string(max_inputs), std::to_string(inputs.size()));
+  }
+  problems.throw_if_any();
+
+  const int64_t columns = options.reduce ? 1 : dim;
+  detail::check_matrix("fm: y", y, problems);
+  if (y.cols != columns) problems.add("fm: y", std::to_string(columns) + " columns", std::to_string(y.cols));
+  detail::fm::Arguments<Value, Out> arguments{{}, static_cast<int>(inputs.size()), dim, options.reduce, y, num_rows};
+  for (int i = 0; i < arguments.num_inputs; ++i) {
+    const FmInput<Value>& input = inputs[i];
+    const std::string what = "fm: input " + std::to_string(i);
+    detail::check_matrix(what, input.values, problems);
+    if (input.values.cols % dim != 0) {
+      problems.add(what, "a multiple of " + std::to_string(dim) + " columns", std::to_string(input.values.cols));
+    }
+    if (input.offsets == nullptr && input.values.rows < y.rows) {
+      problems.add(what, std::to_string(y.rows) + " rows", std::to_string(input.values.rows));
+    }
+    arguments.inputs[i] = {input.values, input.offsets, input.num_segments};
+  }
+  problems.throw_if_any();
+  return arguments;
+}
+
+}  // namespace warprank
