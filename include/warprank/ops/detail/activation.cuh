@@ -90,9 +90,10 @@ WARPRANK_DEVICE float gelu_tanh_of(float x) {
   return times_vanishing(x, sigmoid_of(twice_z), -15.0f);
 }
 
-/// values[i] = f(values[i]) for the columns column + i. The kind is looked up once for all of them, so that code grows
-/// by kinds x Count and not by branches; columns >= num_columns are left as they are.
-template <int Count>
+/// values[i] = f(values[i]) for the columns column + i Step, which is one and the same for a Step of 0. The kind is
+/// looked up once for all of them, so that code grows by kinds x Count and not by branches; columns >= num_columns are
+/// left as they are where the kind has learned vectors.
+template <int Count, int Step = 1>
 WARPRANK_DEVICE void activate(const DeviceActivation& activation, float (&values)[Count], int64_t column,
                               int64_t num_columns) {
   const auto each = [&](auto f) {
@@ -102,7 +103,7 @@ WARPRANK_DEVICE void activate(const DeviceActivation& activation, float (&values
   const auto each_column = [&](auto f) {
     WARPRANK_UNROLL
     for (int i = 0; i < Count; ++i) {
-      if (column + i < num_columns) values[i] = f(values[i], column + i);
+      if (column + i * Step < num_columns) values[i] = f(values[i], column + i * Step);
     }
   };
   using device::load_read_only;
