@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "simt/machine.hpp"
+#include "warprank/device/event.hpp"
 
 namespace simt {
 using Capture = std::shared_ptr<GraphState>;
@@ -168,7 +169,10 @@ void wait(Stream stream, const Event& event) {
 }
 
 bool is_done(const Event& event) {
-  return event->recorded == nullptr || event->recorded->state == Operation::State::done;
+  if (event->recorded == nullptr) return true;
+  if (event->recorded->state != Operation::State::done) return false;
+  synchronize(event);  // runs nothing; what follows is ordered after it
+  return true;
 }
 
 void synchronize(const Event& event) {
@@ -229,6 +233,15 @@ void launch(const Graph& graph, Stream stream) {
 }  // namespace simt
 
 namespace warprank::device::backend {
+
+Event create_event() { return simt::create_event(); }
+void record_event(const Event& event, Stream stream) {
+  simt::record(std::static_pointer_cast<simt::EventState>(event), stream);
+}
+void wait_event(const Event& event, Stream stream) {
+  simt::wait(stream, std::static_pointer_cast<simt::EventState>(event));
+}
+bool event_done(const Event& event) { return simt::is_done(std::static_pointer_cast<simt::EventState>(event)); }
 
 void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, std::function<void()> body, Here here) {
   const auto refuse = [&](const std::string& what) {

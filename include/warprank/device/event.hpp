@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Places in streams that others wait for.
+
+#include <memory>
+
+#include "warprank/device/backend.hpp"
+
+namespace warprank::device {
+
+#if !defined(__CUDACC__)
+namespace backend {
+
+// The executor's.
+using Event = std::shared_ptr<void>;
+Event create_event();
+void record_event(const Event& event, Stream stream);
+void wait_event(const Event& event, Stream stream);
+bool event_done(const Event& event);
+
+}  // namespace backend
+#else
+namespace backend {
+
+using Event = std::shared_ptr<CUevent_st>;
+
+WARPRANK_HIDDEN inline Event create_event() {
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "create an event");
+  return {event, [](cudaEvent_t e) { cudaEventDestroy(e); }};
+}
+WARPRANK_HIDDEN inline void record_event(const Event& event, cudaStream_t stream) {
+  check_cuda(cudaEventRecord(event.get(), stream), "record an event");
+}
+WARPRANK_HIDDEN inline void wait_event(const Event& event, cudaStream_t stream) {
+  check_cuda(cudaStreamWaitEvent(stream, event.get(), 0), "wait for an event");
+}
+WARPRANK_HIDDEN inline bool event_done(const Event& event) {
+  const cudaError_t code = cudaEventQuery(event.get());
+  if (code != cudaErrorNotReady) check_cuda(code, "ask whether an event is done");
+  return code == cudaSuccess;
+}
+
+}  // namespace backend
+#endif
+
+/// A place in a stream: everything that the stream got before `record`.
+class Event {
+ public:
+  Event() : event_(backend::create_event()) {}
+
+  void record(backend::Stream stream) { backend::record_event(event_, stream); }
+  /// What the stream gets from now on starts after what was recorded last.
+  void wait_in(backend::Stream stream) const { backend::wait_event(event_, stream); }
+  /// Whether what was recorded last is done, and what it wrote is visible to the host and to later launches. Does not
+  /// wait; true when nothing was recorded.
+  bool is_done() const { return backend::event_done(event_); }
+
+ private:
+  backend::Event event_;
+};
+
+}  // namespace warprank::device
