@@ -115,6 +115,10 @@ struct Placement {
     const uint64_t at = scale_hash(hash << 32 | hash >> 32, num_overflow) + static_cast<uint64_t>(probe);
     return num_buckets + (at < num_overflow ? at : at - num_overflow);
   }
+  /// Where a look-up reads, from probe 0 to max_probes - 1.
+  WARPRANK_HOST_DEVICE constexpr uint64_t bucket(uint64_t hash, int probe) const {
+    return probe == 0 ? first_bucket(hash) : probe == 1 ? second_bucket(hash) : overflow_bucket(hash, probe - 2);
+  }
   /// Whether a key of this hash may be in the bucket.
   WARPRANK_HOST_DEVICE constexpr bool may_hold(uint64_t bucket, uint64_t hash) const {
     if (bucket < num_buckets) return bucket == first_bucket(hash) || bucket == second_bucket(hash);

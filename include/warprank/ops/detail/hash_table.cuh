@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The kernels of ops/hash_table.cuh, and what is checked before they are launched.
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "warprank/core/error.hpp"
+#include "warprank/device/index.hpp"
+#include "warprank/device/launch.hpp"
+#include "warprank/hash_table/view.hpp"
+#include "warprank/ops/detail/hash_find.cuh"
+#include "warprank/ops/detail/hash_rows.cuh"
+#include "warprank/ops/detail/hash_update.cuh"
+
+namespace warprank::detail {
+
+constexpr int hash_threads = 128;
+constexpr int64_t max_hash_blocks = 1 << 14;  // beyond, threads take several turns
+
+/// How many keys there are; read from memory where the batch says so.
+WARPRANK_DEVICE int64_t num_keys(const hash_table::Keys& keys) {
+  if (keys.count == nullptr) return keys.capacity;
+  const int64_t count = device::load_read_only(keys.count);
+  return count < keys.capacity ? count : keys.capacity;
+}
+WARPRANK_DEVICE uint64_t key_at(const hash_table::Keys& keys, int64_t i) {
+  return static_cast<uint64_t>(device::load_read_only(&keys.data[i]));
+}
+
+/// The user's rows, of table.row_bytes each.
+struct HashRows {
+  unsigned char* data;
+  int64_t stride_bytes;
+  int unit;  // row_unit()
+};
+
+/// Calls body(i, row) for 32 keys at a time, with each lane's key i and the address of its row or null, until all have
+/// been looked for. `i` may be behind the last one, then without a row.
+template <class Body>
+WARPRANK_DEVICE void for_each_found(const HashTableView& table, const hash_table::Keys& keys, Body body) {
+  using namespace device;  // NOLINT: a device function
+  const int64_t size = num_keys(keys);
+  for (int64_t begin = global_thread_rank() - lane_index(); begin < size; begin += num_threads()) {
+    const int64_t i = begin + lane_index();
+    const bool active = i < size;
+    body(i, active, find_rows(table, active ? key_at(keys, i) : 0, active));
+  }
+}
+
+WARPRANK_KERNEL(hash_threads, 4)
+find_addresses_kernel(HashTableView table, hash_table::Keys keys, const unsigned char** addresses) {
+  for_each_found(table, keys, [&](int64_t i, bool active, const unsigned char* row) {
+    if (active) device::store(&addresses[i], row);
+  });
+}
+
+WARPRANK_KERNEL(hash_threads, 4)
+contains_kernel(HashTableView table, hash_table::Keys keys, uint8_t* found) {
+  for_each_found(table, keys, [&](int64_t i, bool active, const unsigned char* row) {
+    if (active) device::store(&found[i], static_cast<uint8_t>(row != nullptr));
+  });
+}
+
+WARPRANK_KERNEL(hash_threads, 4)
+find_kernel(HashTableView table, hash_table::Keys keys, HashRows rows, uint8_t* found) {
+  for_each_found(table, keys, [&](int64_t i, bool active, const unsigned char* row) {
+    if (active && found != nullptr) device::store(&found[i], static_cast<uint8_t>(row != nullptr));
+    for (int source = 0; source < LineTile::size; ++source) {
+      const auto address = LineTile::shuffle(reinterpret_cast<uint64_t>(row), source);
+      if (address == 0) continue;
+      copy_row(table, reinterpret_cast<const unsigned char*>(address),
+               rows.data + (i - LineTile::rank() + source) * rows.stride_bytes, rows.unit);
+    }
+  });
+}
+
+/// Calls change(i) -> Status for each key, by a tile, and keeps statuses and the table's size.
+template <class Change>
+WARPRANK_DEVICE void for_each_change(const HashTableView& table, const hash_table::Keys& keys,
+                                     hash_table::Status* statuses, Change change) {
+  using namespace device;  // NOLINT: a device function
+  using hash_table::Status;
+  const int64_t size = num_keys(keys), num_tiles = num_threads() / LineTile::size;
+  uint32_t more = 0;  // modulo 2^32, as a sum of 1 and -1
+  for (int64_t i = global_thread_rank() / LineTile::size; i < size; i += num_tiles) {
+    const Status status = change(i);
+    if (LineTile::rank() != 0) continue;
+    if (statuses != nullptr) store(&statuses[i], status);
+    more += status == Status::inserted ? 1u : status == Status::erased ? ~0u : 0u;
+  }
+  more = reduce_add(full_warp, more);
+  if (lane_index() == 0 && more != 0) {
+    const auto signed_more = static_cast<int64_t>(static_cast<int32_t>(more));
+    atomic_add<Order::relaxed, Scope::device>(table.size, static_cast<uint64_t>(signed_more));
+  }
+}
+
+template <class Protocol>
+WARPRANK_KERNEL(hash_threads, 4)
+insert_or_assign_kernel(HashTableView table, hash_table::Keys keys, HashRows rows, hash_table::Epoch epoch,
+                        hash_table::Status* statuses) {
+  const HashUpdate<Protocol> update(table, epoch);
+  for_each_change(table, keys, statuses, [&](int64_t i) {
+    return update.insert_or_assign(key_at(keys, i), {rows.data + i * rows.stride_bytes, rows.unit});
+  });
+}
+
+template <class Protocol>
+WARPRANK_KERNEL(hash_threads, 4)
+erase_kernel(HashTableView table, hash_table::Keys keys, hash_table::Epoch epoch, hash_table::Status* statuses) {
+  const HashUpdate<Protocol> update(table, epoch);
+  for_each_change(table, keys, statuses, [&](int64_t i) { return update.erase(key_at(keys, i)); });
+}
+
+/// Writes the lines of a table without keys.
+WARPRANK_KERNEL(hash_threads, 4)
+clear_kernel(HashTableView table) {
+  using namespace device;  // NOLINT: a device function
+  using namespace hash_table;
+  const auto num_tiles = static_cast<uint64_t>(num_threads() / LineTile::size);
+  const auto first = static_cast<uint64_t>(global_thread_rank() / LineTile::size);
+  for (uint64_t bucket = first; bucket < table.num_buckets(); bucket += num_tiles) {
+    const uint64_t foreign = table.placement.foreign_key(bucket);
+    const bool has_map = LineTile::rank() == LineTile::size - 1;
+    const LinePart part{{has_map ? empty_map : foreign, has_map ? BucketState{}.word() : foreign}};
+    store_vector(table.line(bucket) + 2 * LineTile::rank(), part);
+  }
+  if (global_thread_rank() == 0) store(table.size, uint64_t{0});
+}
+
+/// Adds the table's keys, in no particular order, to keys [capacity] and rows, behind the `count` that are there.
+WARPRANK_KERNEL(hash_threads, 4)
+export_kernel(HashTableView table, int64_t* keys, HashRows rows, uint64_t capacity, uint64_t* count) {
+  using namespace device;  // NOLINT: a device function
+  using namespace hash_table;
+  const auto num_tiles = static_cast<uint64_t>(num_threads() / LineTile::size);
+  const auto first = static_cast<uint64_t>(global_thread_rank() / LineTile::size);
+  const bool in_line = table.shape.layout == Layout::in_line;
+  for (uint64_t bucket = first; bucket < table.num_buckets(); bucket += num_tiles) {
+    const uint64_t* map_address = &table.line(bucket)[in_line ? inline_map_word : map_word];
+    // Keys after the map: one that was erased in between is foreign, and left out.
+    const uint64_t map =
+        table.is_mutable ? load<Order::acquire, Scope::device>(map_address) : load_read_only(map_address);
+    LineTile::sync();
+    for (int place = 0; place < table.shape.num_keys(); ++place) {
+      const int slot = in_line ? ((map >> place & 1) != 0 ? place : no_slot) : slot_at(map, place);
+      if (slot == no_slot) continue;
+      const uint64_t* key_address = &table.line(bucket)[key_word(table.shape, place)];
+      uint64_t key = table.is_mutable ? load<Order::relaxed, Scope::device>(key_address) : load_read_only(key_address);
+      key = LineTile::shuffle(key, 0);
+      if (!table.placement.may_hold(bucket, table.placement.hash(key))) continue;
+      uint64_t to = 0;
+      if (LineTile::rank() == 0) to = atomic_add<Order::relaxed, Scope::device>(count, uint64_t{1});
+      to = LineTile::shuffle(to, 0);
+      if (to >= capacity) continue;
+      if (LineTile::rank() == 0) store(&keys[to], static_cast<int64_t>(key));
+      const auto row = static_cast<int64_t>(to);
+      if (rows.data != nullptr) {
+        copy_row(table, table.row(bucket, slot), rows.data + row * rows.stride_bytes, rows.unit);
+      }
+    }
+  }
+}
+
+// ---- Launches
+
+inline device::Dim3 hash_grid(int64_t num_items, int64_t items_per_block) {
+  const int64_t blocks = (num_items + items_per_block - 1) / items_per_block;
+  return static_cast<unsigned>(std::min(blocks, max_hash_blocks));
+}
+
+/// Throws unless kernels can work on the table.
+inline void check_table(const HashTableView& table, bool to_update) {
+  using namespace hash_table;
+  Problems problems;
+  const auto require = [&](bool holds, const char* what, const std::string& expected, int64_t got) {
+    if (!holds) problems.add(std::string("hash table: ") + what, expected, std::to_string(got));
+  };
+  const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(table.buckets));
+  const Placement& placement = table.placement;
+  const BucketShape shape = shape_of(table.row_bytes, table.is_mutable);
+  require(address != 0 && address % line_bytes == 0, "address of the buckets", "a multiple of 128", address);
+  require(placement.num_buckets >= min_buckets, "buckets", "4 or more", static_cast<int64_t>(placement.num_buckets));
+  require(placement.max_probes >= 2 && static_cast<uint64_t>(placement.overflow_probes()) <= placement.num_overflow / 2,
+          "probes", "2, and up to half as many more as there are overflow buckets", placement.max_probes);
+  require(table.row_bytes >= min_row_bytes && table.row_bytes <= max_row_bytes, "bytes of a row", "4 to 1024",
+          table.row_bytes);
+  require(table.row_bytes == row_bytes(table.type, table.dim), "bytes of a row",
+          "those of " + std::to_string(table.dim) + " x " + name_of(table.type), table.row_bytes);
+  require(table.shape.layout == shape.layout && table.shape.num_slots == shape.num_slots &&
+              table.shape.row_stride == shape.row_stride && table.shape.rows_begin == shape.rows_begin &&
+              table.shape.bucket_bytes == shape.bucket_bytes,
+          "bytes of a bucket", std::to_string(shape.bucket_bytes) + ", with its rows where they belong",
+          table.shape.bucket_bytes);
+  if (to_update) {
+    if (!table.is_mutable) problems.add("hash table: update", "a mutable table", "one whose rows never change");
+    if (table.size == nullptr) problems.add("hash table: size", "a counter of the table", "null");
+  }
+  problems.throw_if_any();
+}
+
+inline void check_look_up(const HashTableView& table, const hash_table::Keys& keys) {
+  check_table(table, false);
+  if (keys.capacity < 0) throw invalid_argument("hash table: keys", "0 or more", std::to_string(keys.capacity));
+  if (keys.capacity > 0 && keys.data == nullptr) throw invalid_argument("hash table: keys", "an address", "null");
+}
+
+inline void check_update(const HashTableView& table, const hash_table::Keys& keys, const hash_table::Epoch& epoch) {
+  check_table(table, true);
+  check_look_up(table, keys);
+  if (epoch.current == 0 || epoch.current > hash_table::max_epoch || epoch.safe >= epoch.current) {
+    throw invalid_argument("hash table: epoch", "a current one of 1 to 2^34 - 1, and a safe one before it",
+                           std::to_string(epoch.current) + " and " + std::to_string(epoch.safe));
+  }
+}
+
+/// Rows of the user's, checked.
+inline HashRows rows_for(const HashTableView& table, const void* data, int64_t stride_bytes, int64_t num_rows) {
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  const int64_t alignment = table.type == DType::f16 || table.type == DType::bf16 ? 2 : 4;
+  if (num_rows > 0 && data == nullptr) throw invalid_argument("hash table: rows", "an address", "null");
+  if (stride_bytes < table.row_bytes || stride_bytes % alignment != 0 ||
+      address % static_cast<uintptr_t>(alignment) != 0) {
+    throw invalid_argument("hash table: rows",
+                           std::to_string(table.row_bytes) + " bytes or more from one to the next, aligned to " +
+                               std::to_string(alignment),
+                           std::to_string(stride_bytes) + " bytes, at an address with remainder " +
+                               std::to_string(address % static_cast<uintptr_t>(alignment)));
+  }
+  return {static_cast<unsigned char*>(const_cast<void*>(data)), stride_bytes,
+          row_unit(address, stride_bytes, table.row_bytes)};
+}
+
+template <class... Params, class... Args>
+WARPRANK_HIDDEN void launch_for_keys(int64_t capacity, device::Stream stream, void (*kernel)(Params...), Args... args) {
+  device::launch({hash_grid(capacity, hash_threads), hash_threads, 0, stream}, kernel, args...);
+}
+template <class... Params, class... Args>
+WARPRANK_HIDDEN void launch_for_buckets(const HashTableView& table, device::Stream stream, void (*kernel)(Params...),
+                                        Args... args) {
+  const device::Dim3 grid = hash_grid(static_cast<int64_t>(table.num_buckets()), hash_threads / LineTile::size);
+  device::launch({grid, hash_threads, 0, stream}, kernel, args...);
+}
+
+template <class Protocol = UpdateProtocol>
+WARPRANK_HIDDEN void launch_insert_or_assign(const HashTableView& table, const hash_table::Keys& keys,
+                                             const HashRows& rows, const hash_table::Epoch& epoch,
+                                             hash_table::Status* statuses, device::Stream stream) {
+  device::launch({hash_grid(keys.capacity, hash_threads / LineTile::size), hash_threads, 0, stream},
+                 insert_or_assign_kernel<Protocol>, table, keys, rows, epoch, statuses);
+}
+
+template <class Protocol = UpdateProtocol>
+WARPRANK_HIDDEN void launch_erase(const HashTableView& table, const hash_table::Keys& keys,
+                                  const hash_table::Epoch& epoch, hash_table::Status* statuses, device::Stream stream) {
+  device::launch({hash_grid(keys.capacity, hash_threads / LineTile::size), hash_threads, 0, stream},
+                 erase_kernel<Protocol>, table, keys, epoch, statuses);
+}
+
+}  // namespace warprank::detail

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Hash tables on the device: 64-bit keys, any of them, to rows of 4 to 1024 bytes.
+///
+///     image                      hash_table/image.hpp builds, saves and loads it; copied to the device, it is a table
+///     clear                      an empty one, made in place
+///     find, contains             keys [n] -> rows [n, stride], found [n]
+///     find_addresses             keys [n] -> addresses of rows [n], null for none
+///     insert_or_assign, erase    keys [n] (and rows [n, stride]) -> statuses [n]
+///     export_all                 keys and rows of the whole table
+///     table.size                 a counter in device memory
+///
+/// Rows are as the table has them: `dim` elements of F32, F16 or BF16, or for I8 dim bytes, rounded up to 4, then float
+/// scale and float offset. `stride` is in bytes; rows of the user's are aligned as their elements are, I8 to 4.
+/// Any number of keys, none included. The number is read from device memory where `Keys::count` says so, so a captured
+/// launch serves any batch up to its capacity.
+///
+/// Look-ups take 64 (row + line of a bucket) to a few hundred bytes a key: one line of 128 bytes for most keys, two for
+/// some, and never more than placement.max_probes. Tables of the header layout that were made mutable may be updated
+/// while they are read: a look-up finds the row from before or from after an update, whole, without locks, provided
+/// that its stream is registered as a reader (ops/hash_table_epochs.cuh).
+///
+/// Every function queues kernels on the stream and returns: it allocates nothing, waits for nothing and may be captured
+/// into a graph; updates, whose epoch changes, are launched directly. Misuse throws invalid_argument before anything is
+/// launched; what happens to single keys is told by statuses, never by a hang.
+
+#include "warprank/ops/detail/hash_table.cuh"
+
+namespace warprank::hash_table {
+
+/// rows[i] = the row of key i; that of a key that is not there is left as it is. found[i], 0 or 1, tells; null when it
+/// is not wanted.
+WARPRANK_HIDDEN inline void find(const HashTableView& table, const Keys& keys, void* rows, int64_t stride_bytes,
+                                 uint8_t* found, device::Stream stream) {
+  detail::check_look_up(table, keys);
+  const detail::HashRows to = detail::rows_for(table, rows, stride_bytes, keys.capacity);
+  detail::launch_for_keys(keys.capacity, stream, detail::find_kernel, table, keys, to, found);
+}
+
+/// addresses[i] = where the row of key i lies in the table, or null. The address is good until the reader that the
+/// stream is registered as is done: for whatever else is launched in this stream before that is asked.
+WARPRANK_HIDDEN inline void find_addresses(const HashTableView& table, const Keys& keys,
+                                           const unsigned char** addresses, device::Stream stream) {
+  detail::check_look_up(table, keys);
+  detail::launch_for_keys(keys.capacity, stream, detail::find_addresses_kernel, table, keys, addresses);
+}
+
+/// found[i] = 1 when the table has key i, else 0.
+WARPRANK_HIDDEN inline void contains(const HashTableView& table, const Keys& keys, uint8_t* found,
+                                     device::Stream stream) {
+  detail::check_look_up(table, keys);
+  detail::launch_for_keys(keys.capacity, stream, detail::contains_kernel, table, keys, found);
+}
+
+/// Gives key i the row rows[i]: statuses[i] is inserted, updated, full or deferred; `statuses` may be null. Of equal
+/// keys in one batch any one's row stays, and the others are updated or deferred. The batch's epoch comes from Epochs,
+/// and keys and rows stay as they are until it is done.
+WARPRANK_HIDDEN inline void insert_or_assign(const HashTableView& table, const Keys& keys, const void* rows,
+                                             int64_t stride_bytes, const Epoch& epoch, Status* statuses,
+                                             device::Stream stream) {
+  detail::check_update(table, keys, epoch);
+  const detail::HashRows from = detail::rows_for(table, rows, stride_bytes, keys.capacity);
+  detail::launch_insert_or_assign(table, keys, from, epoch, statuses, stream);
+}
+
+/// Takes key i out of the table: statuses[i] is erased, absent or deferred; `statuses` may be null.
+WARPRANK_HIDDEN inline void erase(const HashTableView& table, const Keys& keys, const Epoch& epoch, Status* statuses,
+                                  device::Stream stream) {
+  detail::check_update(table, keys, epoch);
+  detail::launch_erase(table, keys, epoch, statuses, stream);
+}
+
+/// Makes a mutable table of whatever its memory holds: without keys. Rows are not touched. Nothing else may read or
+/// change the table meanwhile.
+WARPRANK_HIDDEN inline void clear(const HashTableView& table, device::Stream stream) {
+  detail::check_table(table, true);
+  detail::launch_for_buckets(table, stream, detail::clear_kernel, table);
+}
+
+/// Appends all keys, in no particular order, to keys [capacity] and their rows to rows [capacity, stride], or only the
+/// keys when `rows` is null. *count, in device memory, is how many are there before and after; keys beyond the capacity
+/// are counted only. A reader: of keys that change meanwhile, each is there with its old or its new row, or left out.
+WARPRANK_HIDDEN inline void export_all(const HashTableView& table, int64_t* keys, void* rows, int64_t stride_bytes,
+                                       int64_t capacity, uint64_t* count, device::Stream stream) {
+  detail::check_look_up(table, {keys, capacity, nullptr});
+  detail::HashRows to{};
+  if (rows != nullptr) to = detail::rows_for(table, rows, stride_bytes, capacity);
+  detail::launch_for_buckets(table, stream, detail::export_kernel, table, keys, to, static_cast<uint64_t>(capacity),
+                             count);
+}
+
+}  // namespace warprank::hash_table
