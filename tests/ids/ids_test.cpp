@@ -34,6 +34,14 @@ TEST(Fingerprints, OfTextsAreTensorFlows) {
   }
 }
 
+TEST(Fingerprints, AreThoseThatTheManualsOfDatabasesShow) {
+  const auto signed_fingerprint = [](std::string_view text) { return static_cast<int64_t>(Fingerprint(text).value()); };
+  EXPECT_EQ(signed_fingerprint("1footrue"), -1541654101129638711);  // BigQuery
+  EXPECT_EQ(signed_fingerprint("2applefalse"), 2794438866806483259);
+  EXPECT_EQ(signed_fingerprint("3true"), -4880158226897771312);
+  EXPECT_EQ(signed_fingerprint("Amazon Redshift"), 8085098817162212970);  // Redshift
+}
+
 TEST(Fingerprints, DependOnNothingBesideTheText) {
   const std::string_view text = "Berlin";
   const std::string longer = "xBerlinx";

@@ -20,7 +20,7 @@ namespace warprank::ids {
 
 /// The buckets of tf.strings.to_hash_bucket_fast, keras.layers.Hashing without a salt and
 /// tf.feature_column.categorical_column_with_hash_bucket; of a cross, those of tf.sparse.cross_hashed. Values share
-/// buckets by design. Throws invalid_argument, or does not compile, without a bucket.
+/// buckets by design. Throws invalid_argument for less than one bucket; a constant does not compile.
 class HashBuckets {
  public:
   constexpr explicit HashBuckets(int64_t num_buckets) : num_buckets_(num_buckets) {

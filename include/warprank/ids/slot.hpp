@@ -24,8 +24,8 @@ inline constexpr int slot_bits = 20;
 inline constexpr int hash_bits = 44;
 inline constexpr int32_t num_slots = int32_t{1} << slot_bits;
 
-/// A feature's place in the ids. A constant with a number out of range does not compile; else invalid_argument is
-/// thrown.
+/// A feature's place in the ids. Throws invalid_argument for a number out of range; a constant does not compile.
+/// Kernels take it by value.
 struct Slot {
   std::string_view name;  ///< for messages; not part of the ids
   int32_t number;         ///< 0 to num_slots - 1, one for each feature of a table
