@@ -12,7 +12,7 @@
 ///
 /// A bucket begins with a line of 128 bytes, sixteen 64-bit words, little-endian.
 ///
-/// Header layout, for rows of 4 to 1024 bytes, and for all tables that change while they are read:
+/// Header layout, for rows of 2 to 1024 bytes, and for all tables that change while they are read:
 ///     words 0-13   keys, at *positions* 0 to 13
 ///     word  14     the map: bits 4p to 4p + 3 are the *slot* of the key at position p, 15 when it holds none;
 ///                  bits 56-59 the number of keys that spilled, 60-63 that overflowed, 15 for "15 or more, for ever"
@@ -22,7 +22,7 @@
 ///     behind it    15 slots for rows, row_stride bytes apart, a multiple of 16; the bucket ends at a multiple of 128
 /// A position without a key holds a *foreign* key: one that is never looked for in this bucket.
 ///
-/// Inline layout, for rows of 4 to 48 bytes that never change: n rows of row_stride bytes, a multiple of 8, from word
+/// Inline layout, for rows of 2 to 48 bytes that never change: n rows of row_stride bytes, a multiple of 8, from word
 /// 0; their keys in words 15 - n to 14; word 15 as the map, but bit i tells whether slot i is held. Nothing is behind
 /// it.
 
@@ -40,7 +40,7 @@ inline constexpr int line_words = 16;
 inline constexpr int header_positions = 14, header_slots = 15;
 inline constexpr int map_word = 14, state_word = 15;  // header layout
 inline constexpr int inline_map_word = 15;
-inline constexpr int64_t min_row_bytes = 4, max_row_bytes = 1024, max_inline_row_bytes = 48;
+inline constexpr int64_t min_row_bytes = 2, max_row_bytes = 1024, max_inline_row_bytes = 48;
 /// So many that some key is foreign to every bucket.
 inline constexpr uint64_t min_buckets = 4;
 

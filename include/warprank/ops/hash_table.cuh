@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Hash tables on the device: 64-bit keys, any of them, to rows of 4 to 1024 bytes.
+/// Hash tables on the device: 64-bit keys, any of them, to rows of 2 to 1024 bytes.
 ///
 ///     image                      hash_table/image.hpp builds, saves and loads it; copied to the device, it is a table
 ///     clear                      an empty one, made in place

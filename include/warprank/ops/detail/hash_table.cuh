@@ -186,7 +186,7 @@ inline void check_table(const HashTableView& table, bool to_update) {
   require(placement.num_buckets >= min_buckets, "buckets", "4 or more", static_cast<int64_t>(placement.num_buckets));
   require(placement.max_probes >= 2 && static_cast<uint64_t>(placement.overflow_probes()) <= placement.num_overflow / 2,
           "probes", "2, and up to half as many more as there are overflow buckets", placement.max_probes);
-  require(table.row_bytes >= min_row_bytes && table.row_bytes <= max_row_bytes, "bytes of a row", "4 to 1024",
+  require(table.row_bytes >= min_row_bytes && table.row_bytes <= max_row_bytes, "bytes of a row", "2 to 1024",
           table.row_bytes);
   require(table.row_bytes == row_bytes(table.type, table.dim), "bytes of a row",
           "those of " + std::to_string(table.dim) + " x " + name_of(table.type), table.row_bytes);
