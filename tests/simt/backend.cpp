@@ -275,7 +275,7 @@ uint64_t atomic(AtomicOp op, void* address, int bytes, uint64_t operand, uint64_
   race::acquire(thread, address, order, scope);
   const uint64_t after = simt::updated(op, before, operand, expected);
   if (stores) {
-    simt::copy_value(address, &after, bytes);
+    std::memcpy(address, &after, bytes == 4 ? 4 : 8);
     race::publish(address, race::release(thread, order, scope), true);
   }
   ++machine().counters.atomics;

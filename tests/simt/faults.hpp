@@ -4,6 +4,8 @@
 /// Small kernels, each right with Broken = false and wrong in one way with Broken = true. A comment with the fault's
 /// name stands on the lines that an error may name.
 
+#include <cstring>
+
 #include "warprank/device/async_copy.hpp"
 #include "warprank/device/collectives.hpp"
 #include "warprank/device/half.hpp"
@@ -43,6 +45,15 @@ missing_second_barrier(float* out) {
     out[thread_rank()] = values[127 - thread_rank()];  // missing_second_barrier
     if constexpr (!Broken) sync_block();
   }
+}
+
+template <bool Broken>
+WARPRANK_KERNEL(32, 1)
+missing_barrier_of_copies(float* out) {
+  float* values = static_shared<Numbers>().values;
+  std::memset(&values[lane_index() * 4], 0, 16);  // missing_barrier_of_copies
+  if constexpr (!Broken) sync_warp();
+  std::memcpy(&out[lane_index() * 4], &values[(31 - lane_index()) * 4], 16);  // missing_barrier_of_copies
 }
 
 template <bool Broken>

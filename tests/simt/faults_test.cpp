@@ -57,6 +57,7 @@ std::vector<Fault> all_faults() {
   std::vector<Fault> faults = {
       of_kernel("missing_barrier", "shared memory", true, {1, 128}, KERNEL(missing_barrier)),
       of_kernel("missing_second_barrier", "data race in shared", true, {1, 128}, KERNEL(missing_second_barrier)),
+      of_kernel("missing_barrier_of_copies", "shared memory", true, {1, 32}, KERNEL(missing_barrier_of_copies)),
       of_kernel("missing_warp_barrier", "data race in shared", true, {1, 32}, KERNEL(missing_warp_barrier)),
       of_kernel("divergent_shuffle", "deadlock", false, {1, 32}, KERNEL(divergent_shuffle)),
       of_kernel("shuffle_outside_mask", "not in the mask", false, {1, 32}, KERNEL(shuffle_outside_mask)),

@@ -11,8 +11,8 @@ namespace {
 
 // Flags of a stamp.
 constexpr uint16_t atomic_flag = 1, block_scope_flag = 2, read_only_flag = 4;
-// States of a byte.
-constexpr uint8_t valid = 1, written = 2, copying = 4;
+// States of memory.
+constexpr uint8_t written = 1, copying = 2;
 
 struct Stamp {
   uint32_t owner = 0;  // 0: none
@@ -20,14 +20,43 @@ struct Stamp {
   uint32_t clock = 0, epoch = 0;
 };
 
-/// What is known of one byte. Two readers are enough to catch, over some schedules, whoever writes too early.
+/// What is known of one byte, or of several with the same past. Two readers are enough to catch, over some schedules,
+/// whoever writes too early.
 struct Cell {
   Stamp write, reads[2];
   uint8_t state = 0;
 };
 
-constexpr int64_t line_bytes = 256;
-using Line = std::array<Cell, line_bytes>;
+constexpr int64_t word_bytes = 4, line_bytes = 256;
+
+/// Four aligned bytes: they share a cell until an access takes some of them alone.
+struct Word {
+  Cell whole;
+  std::unique_ptr<std::array<Cell, word_bytes>> bytes;
+};
+using Line = std::array<Word, line_bytes / word_bytes>;
+
+/// Calls f(cell) for the cells of the word's bytes in [begin, end).
+template <class Function>
+void for_each_cell(Word& word, int64_t begin, int64_t end, Function f) {
+  if (!word.bytes && begin == 0 && end == word_bytes) {
+    f(word.whole);
+    return;
+  }
+  if (!word.bytes) {
+    word.bytes = std::make_unique<std::array<Cell, word_bytes>>();
+    word.bytes->fill(word.whole);
+  }
+  for (int64_t i = begin; i < end; ++i) f((*word.bytes)[static_cast<size_t>(i)]);
+}
+
+}  // namespace
+
+struct SharedWords {
+  std::vector<Word> words;
+};
+
+namespace {
 
 /// A copy or allocation that touched a whole range: applied to a line when its first byte is looked at.
 struct RangeWrite {
@@ -43,9 +72,15 @@ struct Allocation {
 
 std::map<uintptr_t, Allocation> allocations;
 std::unordered_map<uintptr_t, Release> locations;  // what the value at an address carries
-std::unordered_map<const Block*, std::vector<Cell>> shared_cells;
-std::unordered_map<const Block*, size_t> shared_parts;  // storages that the cells know
-std::vector<uint32_t> operation_of{0};                  // by owner
+std::vector<uint32_t> operation_of{0};             // by owner
+uint32_t first_unordered_owner = 1;                // whatever those before did is ordered before everything now
+
+/// Lines that were looked at lately, by number.
+struct CachedLine {
+  uintptr_t number = 0;
+  Line* line = nullptr;
+};
+std::array<CachedLine, 1024> cached_lines;
 
 Allocation* allocation_at(uintptr_t address) {
   auto after = allocations.upper_bound(address);
@@ -54,40 +89,44 @@ Allocation* allocation_at(uintptr_t address) {
   return address < after->first + static_cast<uintptr_t>(after->second.bytes) ? &after->second : nullptr;
 }
 
+/// Calls f(cell) for the cells of the line's bytes in [begin, end), counted from its allocation's beginning.
+template <class Function>
+void for_each_cell(Line& line, int64_t line_number, int64_t begin, int64_t end, Function f) {
+  begin = std::max(begin - line_number * line_bytes, int64_t{0});
+  end = std::min(end - line_number * line_bytes, line_bytes);
+  while (begin < end) {
+    const int64_t word = begin / word_bytes * word_bytes;
+    for_each_cell(line[static_cast<size_t>(word / word_bytes)], begin - word, std::min(end - word, word_bytes), f);
+    begin = word + word_bytes;
+  }
+}
+
 void apply(const RangeWrite& range, int64_t line_number, Line& line) {
-  const int64_t begin = std::max(range.begin - line_number * line_bytes, int64_t{0});
-  const int64_t end = std::min(range.end - line_number * line_bytes, line_bytes);
-  for (int64_t i = begin; i < end; ++i) line[static_cast<size_t>(i)] = {range.stamp, {}, valid | written};
+  for_each_cell(line, line_number, range.begin, range.end, [&](Cell& cell) { cell = {range.stamp, {}, written}; });
 }
 
-Cell* global_cell(uintptr_t address) {
-  auto after = allocations.upper_bound(address);
-  if (after == allocations.begin()) return nullptr;
-  --after;
-  Allocation& allocation = after->second;
-  const auto offset = static_cast<int64_t>(address - after->first);
-  if (offset >= allocation.bytes) return nullptr;
-  std::unique_ptr<Line>& line = allocation.lines[offset / line_bytes];
-  if (!line) {
-    line = std::make_unique<Line>();
-    const int64_t begin = offset / line_bytes * line_bytes;
-    const int64_t in_bounds = std::min(allocation.bytes - begin, line_bytes);
-    for (int64_t i = 0; i < in_bounds; ++i) (*line)[static_cast<size_t>(i)].state = valid;
-    for (const RangeWrite& range : allocation.ranges) apply(range, offset / line_bytes, *line);
-  }
-  return &(*line)[static_cast<size_t>(offset % line_bytes)];
+/// The address lies in one of the block's storages.
+Word& shared_word(Block& block, uintptr_t address) {
+  std::vector<Word>& words = block.clock.words->words;
+  const auto number = static_cast<size_t>(block.shared.offset(reinterpret_cast<void*>(address)) / word_bytes);
+  if (number >= words.size()) words.resize(static_cast<size_t>(block.shared.used() / word_bytes));
+  return words[number];
 }
 
-Cell* shared_cell(Block& block, const void* address) {
-  std::vector<Cell>& cells = shared_cells[&block];
-  const auto& parts = block.shared.parts();
-  for (size_t& known = shared_parts[&block]; known < parts.size(); ++known) {
-    const auto& part = parts[known];
-    cells.resize(static_cast<size_t>((block.shared.used() + line_bytes - 1) / line_bytes * line_bytes));
-    for (int64_t i = 0; i < part.bytes; ++i) cells[static_cast<size_t>(part.begin + i)].state = valid;
+/// The address lies in an allocation.
+Word& global_word(uintptr_t address) {
+  CachedLine& cached = cached_lines[address / line_bytes % cached_lines.size()];
+  if (cached.number != address / line_bytes) {
+    const auto found = std::prev(allocations.upper_bound(address));
+    const auto number = static_cast<int64_t>(address - found->first) / line_bytes;
+    std::unique_ptr<Line>& line = found->second.lines[number];
+    if (!line) {
+      line = std::make_unique<Line>();
+      for (const RangeWrite& range : found->second.ranges) apply(range, number, *line);
+    }
+    cached = {address / line_bytes, line.get()};
   }
-  const auto offset = static_cast<size_t>(block.shared.offset(address));
-  return offset < cells.size() ? &cells[offset] : nullptr;
+  return (*cached.line)[address % line_bytes / word_bytes];
 }
 
 uint64_t thread_key(uint32_t owner, uint32_t rank) { return uint64_t{owner} << 10 | rank; }
@@ -101,7 +140,7 @@ bool knows(const KnowledgeRef& known, const Stamp& stamp) {
 }
 
 bool ordered_before(const Stamp& stamp, const Thread& now) {
-  if (stamp.owner == 0) return true;
+  if (stamp.owner < first_unordered_owner) return true;
   const BlockClock& clock = now.block->clock;
   if (stamp.owner == clock.owner) {
     if (stamp.rank == now.rank || stamp.epoch < clock.epoch) return true;
@@ -113,6 +152,10 @@ bool ordered_before(const Stamp& stamp, const Thread& now) {
     return true;
   }
   return knows(now.clock.known, stamp);
+}
+
+bool in_flight(const Stamp& stamp) {
+  return stamp.owner >= first_unordered_owner && Machine::instance().in_flight(operation_of[stamp.owner]);
 }
 
 Stamp stamp_of(const Thread& thread, uint16_t flags) {
@@ -127,9 +170,8 @@ bool atomic_together(const Stamp& a, const Stamp& b) {
 }
 
 std::string name_of(const Stamp& stamp) {
-  return "thread " + std::to_string(stamp.rank) + " of " +
-         (Machine::instance().in_flight(operation_of[stamp.owner]) ? "" : "a finished launch's ") + "block #" +
-         std::to_string(stamp.owner);
+  return "thread " + std::to_string(stamp.rank) + " of " + (in_flight(stamp) ? "" : "a finished launch's ") +
+         "block #" + std::to_string(stamp.owner);
 }
 
 KnowledgeRef merge(const KnowledgeRef& a, const KnowledgeRef& b) {
@@ -175,15 +217,13 @@ uint32_t new_owner(uint32_t operation) {
 
 void check(Thread& thread, const Cell& cell, const Stamp& now, bool reads, bool writes, bool shared, const Site& site) {
   const auto memory = [shared] { return std::string(shared ? "shared" : "global") + " memory"; };
-  if ((cell.state & valid) == 0) fail(thread, memory() + " out of bounds", site);
   if (reads && (cell.state & written) == 0) {
     fail(thread,
          (cell.state & copying) != 0 ? "read of shared memory whose asynchronous copy was not waited for"
                                      : "read of unwritten " + memory(),
          site);
   }
-  const Machine& machine = Machine::instance();
-  if ((now.flags & read_only_flag) != 0 && cell.write.owner != 0 && machine.in_flight(operation_of[cell.write.owner])) {
+  if ((now.flags & read_only_flag) != 0 && in_flight(cell.write)) {
     fail(thread, "read-only load of memory that a launch in flight has written", site);
   }
   if (!ordered_before(cell.write, thread) && !atomic_together(cell.write, now)) {
@@ -194,7 +234,7 @@ void check(Thread& thread, const Cell& cell, const Stamp& now, bool reads, bool 
   }
   if (!writes) return;
   for (const Stamp& read : cell.reads) {
-    if ((read.flags & read_only_flag) != 0 && machine.in_flight(operation_of[read.owner])) {
+    if ((read.flags & read_only_flag) != 0 && in_flight(read)) {
       fail(thread, "write to memory that a launch in flight reads by read-only loads", site);
     }
     if (!ordered_before(read, thread) && !atomic_together(read, now)) {
@@ -217,12 +257,29 @@ void note(Thread& thread, Cell& cell, const Stamp& now, bool writes) {
   *place = now;
 }
 
+/// Calls f(word, begin, end) for the words, and the bytes in them, of memory that is in bounds.
+template <class Function>
+void for_each_word(Thread& thread, bool shared, const void* address, int64_t bytes, Function f) {
+  const auto end = reinterpret_cast<uintptr_t>(address) + static_cast<uintptr_t>(bytes);
+  for (auto at = reinterpret_cast<uintptr_t>(address); at < end;) {
+    const uintptr_t begin = at / word_bytes * word_bytes, next = std::min<uintptr_t>(end, begin + word_bytes);
+    Word& word = shared ? shared_word(*thread.block, at) : global_word(at);
+    f(word, static_cast<int64_t>(at - begin), static_cast<int64_t>(next - begin));
+    at = next;
+  }
+}
+
 }  // namespace
 
 void access(Thread& thread, const void* address, int64_t bytes, Kind kind, Scope scope, const Site& site) {
   if (!hooks_linked) return;
-  const bool shared = thread.block->shared.reserved(address);
-  if (!shared && !DeviceMemory::instance().reserved(address)) return;
+  const SharedMemory& shared_memory = thread.block->shared;
+  const DeviceMemory& device_memory = DeviceMemory::instance();
+  const bool shared = shared_memory.reserved(address);
+  if (!shared && !device_memory.reserved(address)) return;
+  if (!(shared ? shared_memory.contains(address, bytes) : device_memory.contains(address, bytes))) {
+    fail(thread, shared ? "shared memory out of bounds" : "global memory out of bounds", site);
+  }
   const bool writes = kind == Kind::write || kind == Kind::atomic_write || kind == Kind::atomic_update;
   const bool reads = !writes || kind == Kind::atomic_update;
   uint16_t flags = 0;
@@ -231,43 +288,32 @@ void access(Thread& thread, const void* address, int64_t bytes, Kind kind, Scope
   }
   if (kind == Kind::read_only) flags = read_only_flag;
   const Stamp now = stamp_of(thread, flags);
-  const auto* begin = static_cast<const char*>(address);
-  Cell* cell = nullptr;
-  for (int64_t i = 0; i < bytes; ++i) {
-    // Neighbours within a line are neighbours here; allocations begin at a line, and so does shared memory.
-    const bool next_line = reinterpret_cast<uintptr_t>(begin + i) % line_bytes == 0;
-    if (i > 0 && !next_line) {
-      ++cell;
-    } else {
-      cell = shared ? shared_cell(*thread.block, begin + i) : global_cell(reinterpret_cast<uintptr_t>(begin + i));
-    }
-    if (cell == nullptr) {
-      fail(thread, shared ? "shared memory out of bounds" : "global memory out of bounds", site);
-    }
-    check(thread, *cell, now, reads, writes, shared, site);
-    note(thread, *cell, now, writes);
-  }
+  for_each_word(thread, shared, address, bytes, [&](Word& word, int64_t begin, int64_t end) {
+    for_each_cell(word, begin, end, [&](Cell& cell) {
+      check(thread, cell, now, reads, writes, shared, site);
+      note(thread, cell, now, writes);
+    });
+  });
 }
 
 void begin_async_write(Thread& thread, void* shared, int64_t bytes, const Site& site) {
   if (!hooks_linked) return;
   access(thread, shared, bytes, Kind::write, Scope::block, site);
-  for (int64_t i = 0; i < bytes; ++i) {
-    Cell* cell = shared_cell(*thread.block, static_cast<char*>(shared) + i);
-    cell->state = static_cast<uint8_t>((cell->state & ~written) | copying);
-  }
+  for_each_word(thread, true, shared, bytes, [&](Word& word, int64_t begin, int64_t end) {
+    for_each_cell(word, begin, end, [](Cell& cell) { cell.state = copying; });
+  });
 }
 
 void block_started(Block& block) {
   if (!hooks_linked) return;
-  block.clock = {};
+  if (!block.clock.words) block.clock.words = std::make_shared<SharedWords>();
+  block.clock.words->words.clear();
+  block.clock.epoch = 1;
   block.clock.owner = new_owner(block.operation->id);
   block.clock.warps.assign((block.num_threads + warp_lanes - 1) / warp_lanes, {});
   for (auto& warp : block.clock.warps) {
     for (unsigned lane = 0; lane < warp_lanes; ++lane) warp[lane][lane] = 1;
   }
-  shared_cells[&block].clear();
-  shared_parts[&block] = 0;
 }
 
 void block_barrier(Block& block) {
@@ -336,9 +382,15 @@ void allocated(const void* address, int64_t bytes) {
   if (hooks_linked) allocations[reinterpret_cast<uintptr_t>(address)] = {bytes, {}, {}};
 }
 
-void freed(const void* address) { allocations.erase(reinterpret_cast<uintptr_t>(address)); }
+void freed(const void* address) {
+  allocations.erase(reinterpret_cast<uintptr_t>(address));
+  cached_lines.fill({});
+}
 
-void everything_freed() { allocations.clear(); }
+void everything_freed() {
+  allocations.clear();
+  cached_lines.fill({});
+}
 
 void host_access(const Operation* operation, const void* address, int64_t bytes, bool write) {
   if (!hooks_linked || bytes == 0) return;
@@ -351,21 +403,19 @@ void host_access(const Operation* operation, const void* address, int64_t bytes,
 
   const Machine& machine = Machine::instance();
   const auto ordered = [&](const Stamp& stamp) {
-    if (stamp.owner == 0) return true;
+    if (stamp.owner < first_unordered_owner) return true;
     const uint32_t earlier = operation_of[stamp.owner];
     return operation == nullptr ? !machine.in_flight(earlier) : machine.ordered_before(earlier, *operation);
   };
   for (auto& [number, line] : allocation->lines) {
-    const int64_t line_begin = number * line_bytes;
-    for (int64_t i = std::max(begin, line_begin); i < std::min(range.end, line_begin + line_bytes); ++i) {
-      Cell& cell = (*line)[static_cast<size_t>(i - line_begin)];
+    for_each_cell(*line, number, range.begin, range.end, [&](Cell& cell) {
       const bool safe = ordered(cell.write) && (!write || (ordered(cell.reads[0]) && ordered(cell.reads[1])));
       if (!safe) {
         Machine::instance().fail("data race in global memory: a copy is not ordered after an access by " +
                                  name_of(ordered(cell.write) ? cell.reads[0] : cell.write));
       }
       if (!write) cell.reads[0] = range.stamp;
-    }
+    });
     if (write) apply(range, number, *line);
   }
   for (const RangeWrite& earlier : allocation->ranges) {
@@ -381,6 +431,9 @@ void host_access(const Operation* operation, const void* address, int64_t bytes,
   ranges.push_back(range);
 }
 
-void everything_done() { locations.clear(); }
+void everything_done() {
+  locations.clear();
+  first_unordered_owner = static_cast<uint32_t>(operation_of.size());
+}
 
 }  // namespace simt::race

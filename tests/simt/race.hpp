@@ -58,12 +58,15 @@ struct ThreadClock {
   std::vector<Release> unfenced;  // read by relaxed loads; acquired by the next fence
 };
 
+struct SharedWords;
+
 struct BlockClock {
   using LaneClocks = std::array<std::array<uint32_t, warp_lanes>, warp_lanes>;  // [knowing lane][known lane]
 
   uint32_t owner = 0;  // unique among all blocks and copies
   uint32_t epoch = 1;  // barriers passed
   std::vector<LaneClocks> warps;
+  std::shared_ptr<SharedWords> words;  // what is known of the shared memory
 };
 
 /// Where an access stands: a line of the vocabulary's caller or an instruction.

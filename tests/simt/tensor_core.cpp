@@ -33,8 +33,10 @@ void widen(const uint16_t* halves, float* values, int count) {
 
 template <int Depth>
 void complete_mma(const Lanes& lanes) {
+  using Row = float __attribute__((vector_size(cols * sizeof(float))));
   uint16_t halves_a[rows][Depth], halves_b[Depth][cols];
-  float a[rows][Depth], b[Depth][cols], d[rows][cols];
+  float a[rows][Depth];
+  Row b[Depth], d[rows];
   for (int lane = 0; lane < 32; ++lane) {
     const auto& own = lanes.payload<MmaPayload>(static_cast<unsigned>(lane));
     const int group = lane / 4, pair = lane % 4 * 2;
@@ -45,11 +47,9 @@ void complete_mma(const Lanes& lanes) {
     for (int i = 0; i < 4; ++i) d[group + i / 2 * 8][pair + i % 2] = own.c[i];
   }
   widen(&halves_a[0][0], &a[0][0], rows * Depth);
-  widen(&halves_b[0][0], &b[0][0], Depth * cols);
+  widen(&halves_b[0][0], reinterpret_cast<float*>(b), Depth * cols);
   for (int row = 0; row < rows; ++row) {
-    for (int k = 0; k < Depth; ++k) {
-      for (int col = 0; col < cols; ++col) d[row][col] += a[row][k] * b[k][col];
-    }
+    for (int k = 0; k < Depth; ++k) d[row] += a[row][k] * b[k];
   }
   for (int lane = 0; lane < 32; ++lane) {
     const auto& own = lanes.payload<MmaPayload>(static_cast<unsigned>(lane));

@@ -80,20 +80,24 @@ WARPRANK_SIMT_PLAIN(16)
 void __tsan_read_range(void* p, size_t bytes) { plain_access(p, bytes, false, __builtin_return_address(0)); }
 void __tsan_write_range(void* p, size_t bytes) { plain_access(p, bytes, true, __builtin_return_address(0)); }
 
-void* __tsan_memcpy(void* to, const void* from, size_t bytes) {
-  plain_access(from, bytes, false, __builtin_return_address(0));
-  plain_access(to, bytes, true, __builtin_return_address(0));
-  return std::memcpy(to, from, bytes);
-}
-void* __tsan_memmove(void* to, const void* from, size_t bytes) {
-  plain_access(from, bytes, false, __builtin_return_address(0));
-  plain_access(to, bytes, true, __builtin_return_address(0));
-  return std::memmove(to, from, bytes);
-}
-void* __tsan_memset(void* to, int value, size_t bytes) {
-  plain_access(to, bytes, true, __builtin_return_address(0));
-  return std::memset(to, value, bytes);
-}
+// Calls of memcpy and the like: g++ does not report them, so they are compiled as calls of simt_memcpy.
+#define WARPRANK_SIMT_COPY(name)                                   \
+  void* name(void* to, const void* from, size_t bytes) {           \
+    plain_access(from, bytes, false, __builtin_return_address(0)); \
+    plain_access(to, bytes, true, __builtin_return_address(0));    \
+    return std::memmove(to, from, bytes);                          \
+  }
+#define WARPRANK_SIMT_FILL(name)                                \
+  void* name(void* to, int value, size_t bytes) {               \
+    plain_access(to, bytes, true, __builtin_return_address(0)); \
+    return std::memset(to, value, bytes);                       \
+  }
+WARPRANK_SIMT_COPY(simt_memcpy)
+WARPRANK_SIMT_COPY(simt_memmove)
+WARPRANK_SIMT_FILL(simt_memset)
+WARPRANK_SIMT_COPY(__tsan_memcpy)
+WARPRANK_SIMT_COPY(__tsan_memmove)
+WARPRANK_SIMT_FILL(__tsan_memset)
 
 WARPRANK_SIMT_ATOMIC(8, uint8_t)
 WARPRANK_SIMT_ATOMIC(16, uint16_t)
