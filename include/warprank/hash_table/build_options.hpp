@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "warprank/core/dtype.hpp"
+
+namespace warprank {
+
+/// The rows of a table: at least 1 element, at most 1024 bytes (I8: dim rounded up to 4, and 8 for scale and offset).
+struct HashTableRows {
+  DType type = DType::f32;
+  int64_t dim = 0;
+  bool is_mutable = false;  ///< rows may be changed while they are read: takes the header layout
+};
+
+/// How far a build is.
+struct HashTableProgress {
+  const char* step;  ///< "keys", "buckets", "rows"
+  int64_t done;      ///< rows, of this step
+  int64_t total;     ///< 0 while nobody knows
+};
+
+struct HashTableOptions {
+  double load_factor = 0.8;  ///< in (0, 1]: keys / places for keys
+  int64_t capacity = 0;      ///< keys to have buckets for at this load factor, at least the keys; 0: the keys
+  int threads = 0;           ///< 0: all that the machine has
+  /// Called now and then, by the thread that builds. May throw, which ends the build.
+  std::function<void(const HashTableProgress&)> progress = {};
+};
+
+}  // namespace warprank

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Hash tables in files. A file is the image itself, so that a cold start is one read and one copy.
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "warprank/core/error.hpp"
+#include "warprank/core/mapped_file.hpp"
+#include "warprank/core/view.hpp"
+#include "warprank/hash_table/detail/checksum.hpp"
+#include "warprank/hash_table/detail/parallel.hpp"
+#include "warprank/hash_table/detail/verify.hpp"
+#include "warprank/hash_table/detail/zeroed_memory.hpp"
+#include "warprank/hash_table/hash_table.hpp"
+#include "warprank/hash_table/image.hpp"
+
+namespace warprank {
+
+/// A table of an image, wherever that lies: its bytes are copied, then checked as read_hash_table_header says, and
+/// further: their checksum; every key where look-ups find it, once; as many as the header says; no update under way.
+/// Throws invalid_argument, about `where`, for the first thing that is wrong. `threads`: 0 for all of the machine.
+inline HashTable read_hash_table(const std::string& where, Span<const unsigned char> image, int threads = 0) {
+  const HashTableHeader header = read_hash_table_header(where, image);
+  threads = detail::num_threads(threads);
+  detail::ZeroedMemory memory(image.size());
+  std::memcpy(memory.data(), &header, sizeof header);
+  const Span<const unsigned char> buckets{memory.data() + hash_table::header_bytes,
+                                          memory.size() - hash_table::header_bytes};
+  const uint64_t checksum = detail::checksum_of(buckets, threads, [&](int64_t begin, int64_t size) {
+    std::memcpy(memory.data() + hash_table::header_bytes + begin, image.data() + hash_table::header_bytes + begin,
+                static_cast<size_t>(size));
+  });
+  if (checksum != header.buckets_checksum)
+    throw invalid_argument(where + ": buckets", "bytes that agree with their checksum", "others: the image is damaged");
+  detail::verify(where, view_hash_table(header, memory.data()), threads);
+  return HashTable(std::move(memory));
+}
+
+/// The file of one table, mapped read-only; see MappedFile on replacing files.
+class HashTableFile {
+ public:
+  /// Reads no more than the header. Throws invalid_argument when the file cannot be opened or its header is refused.
+  explicit HashTableFile(const std::string& path)
+      : path_(path), file_(path), header_(read_hash_table_header(path, image())) {}
+
+  const std::string& path() const { return path_; }
+  const HashTableHeader& header() const { return header_; }
+  Span<const unsigned char> image() const {
+    return {reinterpret_cast<const unsigned char*>(file_.bytes().data()), file_.bytes().size()};
+  }
+  /// The table in memory. Throws as read_hash_table does.
+  HashTable read(int threads = 0) const { return read_hash_table(path_, image(), threads); }
+
+ private:
+  std::string path_;
+  MappedFile file_;
+  HashTableHeader header_;
+};
+
+inline HashTable load_hash_table(const std::string& path, int threads = 0) { return HashTableFile(path).read(threads); }
+
+/// Writes an image, with its checksums, beside `path` and renames it over `path`, so that nobody sees half a file and
+/// whoever has the old one mapped keeps it. Throws invalid_argument when the image's header is not one, or writing
+/// fails. No update may be under way.
+inline void save_hash_table(const std::string& path, Span<const unsigned char> image, int threads = 0) {
+  using hash_table::header_bytes;
+  if (image.size() < header_bytes)
+    throw invalid_argument(path + ": size of the image", "128 bytes or more", std::to_string(image.size()));
+  HashTableHeader header;
+  std::memcpy(&header, image.data(), sizeof header);
+  const auto buckets = image.subspan(header_bytes, image.size() - header_bytes);
+  header.buckets_checksum = detail::checksum_of(buckets, detail::num_threads(threads));
+  header.header_checksum = hash_table::checksum_of_header(header);
+  check_hash_table_header(path, header, image.size());
+
+  const std::string partial = path + ".partial";
+  std::ofstream out(partial, std::ios::binary | std::ios::trunc);
+  out.write(reinterpret_cast<const char*>(&header), sizeof header);
+  out.write(reinterpret_cast<const char*>(buckets.data()), buckets.size());
+  out.close();
+  if (!out || std::rename(partial.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    std::remove(partial.c_str());
+    throw invalid_argument(path, "a file that can be written", std::generic_category().message(error));
+  }
+}
+inline void save_hash_table(const std::string& path, const HashTable& table, int threads = 0) {
+  save_hash_table(path, table.image(), threads);
+}
+
+}  // namespace warprank
