@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -31,6 +32,7 @@
 #include "reference/bounded.hpp"
 #include "simt/config.hpp"
 #include "warprank/core/dtype.hpp"
+#include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 
@@ -73,6 +75,20 @@ inline constexpr Build build = Build::plain;
 inline constexpr Build build = Build::plain;
 #endif
 inline constexpr bool on_gpu = build == Build::gpu;
+
+namespace detail {
+
+template <class Value>
+bool same_bits(const Value& a, const Value& b) {
+  return a == b;
+}
+template <class Value>
+bool same_bits(const std::vector<Value>& a, const std::vector<Value>& b) {
+  static_assert(std::is_trivially_copyable_v<Value>);
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(Value)) == 0);
+}
+
+}  // namespace detail
 
 /// Memory of a test on the device. What is not given a value must not be read: the race build refuses it, and on a GPU
 /// it is NaN. On a GPU, what was written around it is a failure when it is read or goes out of scope; the executor
@@ -124,6 +140,47 @@ class DeviceArray {
   Value* data_;
 };
 
+/// A matrix on the device whose rows lie `stride` elements apart, from element `skip` of its memory on. What is around
+/// the elements is NaN, for whoever reads it, and must not change.
+template <class Value>
+class DeviceMatrix {
+ public:
+  /// Unwritten elements are NaN.
+  DeviceMatrix(int64_t rows, int64_t cols, int64_t stride, int64_t skip = 0)
+      : host_(static_cast<size_t>(skip + rows * stride)), rows_(rows), cols_(cols), stride_(stride), skip_(skip) {
+    if (!host_.empty()) std::memset(static_cast<void*>(host_.data()), 0xff, host_.size() * sizeof(Value));
+    device_ = std::make_unique<DeviceArray<Value>>(host_);
+  }
+  /// Of values [rows, cols].
+  DeviceMatrix(const std::vector<Value>& values, int64_t rows, int64_t cols, int64_t stride, int64_t skip = 0)
+      : DeviceMatrix(rows, cols, stride, skip) {
+    for (int64_t i = 0; i < rows * cols; ++i) host_[place(i)] = values[static_cast<size_t>(i)];
+    device_->write(host_);
+  }
+  DeviceMatrix(const std::vector<Value>& values, int64_t rows, int64_t cols) : DeviceMatrix(values, rows, cols, cols) {}
+  DeviceMatrix(int64_t rows, int64_t cols) : DeviceMatrix(rows, cols, cols) {}
+
+  warprank::Matrix<Value> view() { return {device_->data() + skip_, rows_, cols_, stride_}; }
+
+  /// The elements [rows, cols], after everything queued.
+  std::vector<Value> read() const {
+    std::vector<Value> all = device_->read(), values;
+    for (int64_t i = 0; i < rows_ * cols_; ++i) {
+      values.push_back(all[place(i)]);
+      all[place(i)] = host_[place(i)];
+    }
+    EXPECT_TRUE(detail::same_bits(all, host_)) << "something was written between the rows of a matrix";
+    return values;
+  }
+
+ private:
+  size_t place(int64_t i) const { return static_cast<size_t>(skip_ + i / cols_ * stride_ + i % cols_); }
+
+  std::vector<Value> host_;  // as first written
+  std::unique_ptr<DeviceArray<Value>> device_;
+  int64_t rows_, cols_, stride_, skip_;
+};
+
 /// Calls body(config) for each target, in memory that was reset: for those whose code differs, unless more are named.
 /// On a GPU there is one, whose code runs there.
 template <class Body>
@@ -139,16 +196,6 @@ void for_each_target(Body body, std::initializer_list<int> targets = {75, 80}) {
 }
 
 namespace detail {
-
-template <class Value>
-bool same_bits(const Value& a, const Value& b) {
-  return a == b;
-}
-template <class Value>
-bool same_bits(const std::vector<Value>& a, const std::vector<Value>& b) {
-  static_assert(std::is_trivially_copyable_v<Value>);
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(Value)) == 0);
-}
 
 /// Calls body(first) in each order until it returns false or a test has failed; `first` tells the first time.
 template <class Body>

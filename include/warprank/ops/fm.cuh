@@ -52,7 +52,7 @@ class Fm {
       : arguments_(checked(inputs, dim, y, num_rows, options)) {}
 
   /// Queues one kernel, none when y has no rows. Nothing is allocated or waited for; may be captured into a graph.
-  void launch(device::Stream stream) const { detail::fm::launch(arguments_, stream); }
+  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::fm::launch(arguments_, stream); }
 
  private:
   static detail::fm::Arguments<Value, Out> checked(Span<const FmInput<Value>> inputs, int64_t dim, Matrix<Out> y,
