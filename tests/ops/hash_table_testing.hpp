@@ -74,17 +74,34 @@ inline std::vector<unsigned char> rows_of(const std::vector<int64_t>& keys, uint
   return all;
 }
 
+/// Values that a stream copies to the device when it comes so far: nothing waits.
+template <class Value>
+class Staged {
+ public:
+  Staged(std::vector<Value> values, Stream stream)
+      : values_(std::move(values)), on_device_(static_cast<int64_t>(values_.size())) {
+    copy(on_device_.data(), values_.data(), on_device_.size() * static_cast<int64_t>(sizeof(Value)), stream);
+  }
+  const std::vector<Value>& values() const { return values_; }
+  const Value* data() const { return on_device_.data(); }
+  Value* data() { return on_device_.data(); }
+  int64_t size() const { return on_device_.size(); }
+  std::vector<Value> read() const { return on_device_.read(); }
+
+ private:
+  const std::vector<Value> values_;
+  DeviceArray<Value> on_device_;
+};
+
 /// A look-up in flight: what it reads and where it answers.
 class LookUp {
  public:
-  LookUp(const HashTableView& table, std::vector<int64_t> keys, Stream stream)
-      : keys(std::move(keys)),
-        row_bytes_(table.row_bytes),
-        on_device_(this->keys),
-        rows_(static_cast<int64_t>(this->keys.size()) * row_bytes_, unwritten),
-        found_(static_cast<int64_t>(this->keys.size())) {
-    warprank::hash_table::find(table, {on_device_.data(), on_device_.size()}, rows_.data(), row_bytes_, found_.data(),
-                               stream);
+  LookUp(const HashTableView& table, const std::vector<int64_t>& keys, Stream stream)
+      : row_bytes_(table.row_bytes),
+        keys_(keys, stream),
+        rows_(std::vector<unsigned char>(keys.size() * static_cast<size_t>(row_bytes_), unwritten), stream),
+        found_(keys_.size()) {
+    warprank::hash_table::find(table, {keys_.data(), keys_.size()}, rows_.data(), row_bytes_, found_.data(), stream);
   }
 
   /// Waits, and gives each key's row or nothing; fails where a row without a key was written.
@@ -92,7 +109,7 @@ class LookUp {
     const std::vector<uint8_t> found = found_.read();
     const std::vector<unsigned char> all = rows_.read();
     std::vector<std::optional<Row>> result;
-    for (size_t i = 0; i < keys.size(); ++i) {
+    for (size_t i = 0; i < found.size(); ++i) {
       const auto begin = all.begin() + static_cast<int64_t>(i) * row_bytes_;
       Row row(begin, begin + row_bytes_);
       if (found[i] == 0) {
@@ -103,53 +120,44 @@ class LookUp {
     return result;
   }
 
-  const std::vector<int64_t> keys;
-
  private:
   static constexpr unsigned char unwritten = 0x5a;
   int64_t row_bytes_;
-  DeviceArray<int64_t> on_device_;
-  DeviceArray<unsigned char> rows_;
+  Staged<int64_t> keys_;
+  Staged<unsigned char> rows_;
   DeviceArray<uint8_t> found_;
 };
 
-/// An update in flight.
+/// An update in flight: gives keys rows of a version, or erases them when there is none.
 class Update {
  public:
-  /// Gives the keys rows of this version, or erases them when there is none.
   template <class Protocol = warprank::detail::UpdateProtocol>
-  static std::unique_ptr<Update> launch(const HashTableView& table, std::vector<int64_t> keys,
-                                        std::optional<uint64_t> version, const Epoch& epoch, Stream stream,
-                                        Protocol = {}) {
-    std::unique_ptr<Update> update(new Update(table, std::move(keys), version));
-    const Keys batch{update->on_device_.data(), update->on_device_.size()};
-    Status* statuses = update->statuses_on_device_.data();
+  Update(const HashTableView& table, const std::vector<int64_t>& keys, std::optional<uint64_t> version,
+         const Epoch& epoch, Stream stream, Protocol = {})
+      : version(version),
+        statuses(keys.size()),
+        keys_(keys, stream),
+        rows_(rows_of(keys, version.value_or(0), table.row_bytes), stream),
+        statuses_(keys_.size()) {
+    const Keys batch{keys_.data(), keys_.size()};
     if (version) {
-      const auto rows = warprank::detail::rows_for(table, update->rows_.data(), table.row_bytes, batch.capacity);
-      warprank::detail::launch_insert_or_assign<Protocol>(table, batch, rows, epoch, statuses, stream);
+      const auto rows = warprank::detail::rows_for(table, rows_.data(), table.row_bytes, batch.capacity);
+      warprank::detail::launch_insert_or_assign<Protocol>(table, batch, rows, epoch, statuses_.data(), stream);
     } else {
-      warprank::detail::launch_erase<Protocol>(table, batch, epoch, statuses, stream);
+      warprank::detail::launch_erase<Protocol>(table, batch, epoch, statuses_.data(), stream);
     }
-    copy(update->statuses.data(), statuses, batch.capacity, stream);
-    return update;
+    copy(statuses.data(), statuses_.data(), batch.capacity, stream);
   }
 
-  const std::vector<int64_t> keys;
+  const std::vector<int64_t>& keys() const { return keys_.values(); }
+
   const std::optional<uint64_t> version;
   std::vector<Status> statuses;  ///< once the stream has come so far
 
  private:
-  Update(const HashTableView& table, std::vector<int64_t> keys, std::optional<uint64_t> version)
-      : keys(std::move(keys)),
-        version(version),
-        statuses(this->keys.size()),
-        on_device_(this->keys),
-        rows_(rows_of(this->keys, version.value_or(0), table.row_bytes)),
-        statuses_on_device_(on_device_.size()) {}
-
-  DeviceArray<int64_t> on_device_;
-  DeviceArray<unsigned char> rows_;
-  DeviceArray<Status> statuses_on_device_;
+  Staged<int64_t> keys_;
+  Staged<unsigned char> rows_;
+  DeviceArray<Status> statuses_;
 };
 
 /// A mutable table without keys, its updates, and a stream of readers.
@@ -188,10 +196,10 @@ class Table {
 
  private:
   std::vector<Status> change(const std::vector<int64_t>& keys, std::optional<uint64_t> version) {
-    const auto update = Update::launch(view_, keys, version, epochs.begin(), updates);
+    const Update update(view_, keys, version, epochs.begin(), updates);
     epochs.end(updates);
     synchronize();
-    return update->statuses;
+    return update.statuses;
   }
 
   HashTableView view_;
