@@ -100,6 +100,7 @@ LinearDescriptor describe_linear(const Layer& layer) {
 template <class Layer>
 LinearPlan plan_linear(Span<const Layer> layers, int target) {
   Problems problems;
+  if (target < 75) problems.add("target of linear layers", "sm_75 or later", "sm_" + std::to_string(target));
   for (int64_t i = 0; i < layers.size(); ++i) check_linear(layers[i], "linear layer " + std::to_string(i), problems);
   problems.throw_if_any();
   check_linear_overlaps(layers, problems);

@@ -58,7 +58,7 @@ struct RowCopy {
         if (row < source.num_rows && source.is_aligned && from + 8 <= source.num_columns)
           device::copy_async(to, source.first + row * source.stride + from);
         else
-          *reinterpret_cast<device::Vector<half, 8>*>(to) = load_columns_of_row(source, row, from);
+          device::store_vector(to, load_columns_of_row(source, row, from));
       } else {
         pieces[i] = load_columns_of_row(source, row, from);
       }
@@ -70,7 +70,7 @@ struct RowCopy {
       WARPRANK_UNROLL
       for (int i = 0; i < num_pieces; ++i) {
         if (!exists(source, row_of(i), column + column_of(i), end)) continue;
-        *reinterpret_cast<device::Vector<half, 8>*>(tile + row_of(i) * stride + column_of(i)) = pieces[i];
+        device::store_vector(tile + row_of(i) * stride + column_of(i), pieces[i]);
       }
     }
   }

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Random linear layers for tests of dense kernels: for the oracle, and in a device's memory.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "reference/linear.hpp"
+#include "support/kernel_testing.hpp"
+#include "warprank/ops/linear.cuh"
+
+namespace kernel_testing {
+
+using warprank::Activation;
+using warprank::ActivationKind;
+using warprank::half;
+using warprank::Matrix;
+using warprank::Span;
+
+inline std::vector<float> random_values(std::mt19937& engine, int64_t size, float scale = 1) {
+  std::uniform_real_distribution<float> distribution(-scale, scale);
+  std::vector<float> values(static_cast<size_t>(size));
+  for (float& value : values) value = distribution(engine);
+  return values;
+}
+
+/// The values as FP16 has them.
+inline std::vector<float> rounded(std::vector<float> values) {
+  for (float& value : values) value = warprank::to_float(warprank::to_half(value));
+  return values;
+}
+
+template <class Value>
+Value narrowed(float value) {
+  if constexpr (std::is_same_v<Value, half>) return warprank::to_half(value);
+  if constexpr (std::is_same_v<Value, float>) return value;
+}
+
+/// A matrix with more rows than are used, which are NaN as all is around the elements.
+template <class Value>
+class CapacityMatrix {
+ public:
+  /// Whole vectors can be read from aligned rows; the others begin at odd elements.
+  CapacityMatrix(int64_t rows, int64_t cols, int64_t capacity, bool is_aligned, const std::vector<float>& values = {})
+      : used_(static_cast<size_t>(rows * cols)),
+        matrix_(padded(values, capacity * cols), capacity, cols, is_aligned ? (cols + 15) / 8 * 8 : cols + 3,
+                is_aligned ? 16 : 5) {}
+
+  Matrix<Value> view() { return matrix_.view(); }
+  /// The rows that are used; the others must be as they were.
+  std::vector<Value> values() const {
+    std::vector<Value> all = matrix_.read();
+    const Value expected = unused();
+    for (size_t i = used_; i < all.size(); ++i)
+      EXPECT_EQ(std::memcmp(&all[i], &expected, sizeof expected), 0) << "a row that is not used was written";
+    all.resize(used_);
+    return all;
+  }
+
+ private:
+  static Value unused() { return narrowed<Value>(std::numeric_limits<float>::quiet_NaN()); }
+  static std::vector<Value> padded(const std::vector<float>& values, int64_t size) {
+    std::vector<Value> all;
+    for (const float value : values) all.push_back(narrowed<Value>(value));
+    all.resize(static_cast<size_t>(size), unused());
+    return all;
+  }
+
+  size_t used_;
+  DeviceMatrix<Value> matrix_;
+};
+
+/// What a case has beside its shape.
+struct Extras {
+  Activation activation = {};
+  bool bias = true;
+  std::vector<int64_t> segment_sizes = {};  ///< of the row bias; empty for none
+  bool row_bias_of_rows = false;            ///< a row bias without segments
+  bool multiply = false;
+  bool residual = false;
+  float scale = 1;        ///< of x
+  int64_t more_rows = 3;  ///< of the capacity
+  bool is_aligned = true;
+  bool half_y = true, half_operands = true;
+  uint32_t seed = 1;
+};
+
+/// One random layer and its inputs. x and W are FP16 numbers.
+struct LinearCase {
+  LinearCase(int64_t rows, int64_t in, int64_t out, const Extras& extras = {}) : rows(rows), extras(extras) {
+    std::mt19937 engine(static_cast<uint32_t>(rows * 1000003 + in * 1009 + out * 31) + extras.seed);
+    layer.in = in, layer.out = out;
+    layer.activation = extras.activation;
+    layer.weight = random_values(engine, out * in);
+    if (out != 1) layer.weight = rounded(layer.weight);  // heads keep FP32
+    if (extras.bias) layer.bias = random_values(engine, out);
+    const bool is_dice = extras.activation.kind == ActivationKind::dice;
+    if (is_dice || extras.activation.kind == ActivationKind::prelu) layer.alpha = random_values(engine, out);
+    if (is_dice) layer.scale = random_values(engine, out), layer.shift = random_values(engine, out);
+    inputs.x = rounded(random_values(engine, rows * in, extras.scale));
+    const auto operand = [&](int64_t count) {
+      std::vector<float> values = random_values(engine, count * out);
+      return extras.half_operands ? rounded(values) : values;
+    };
+    if (!extras.segment_sizes.empty() || extras.row_bias_of_rows) {
+      inputs.row_bias_offsets.push_back(0);
+      const std::vector<int64_t> ones(static_cast<size_t>(rows), 1);
+      for (const int64_t size : extras.row_bias_of_rows ? ones : extras.segment_sizes)
+        inputs.row_bias_offsets.push_back(inputs.row_bias_offsets.back() + size);
+      inputs.row_bias = operand(num_segments());
+    }
+    if (extras.multiply) inputs.multiply = operand(rows);
+    if (extras.residual) inputs.residual = operand(rows);
+  }
+
+  int64_t capacity() const { return rows + extras.more_rows; }
+  int64_t num_segments() const {
+    return std::max<int64_t>(1, static_cast<int64_t>(inputs.row_bias_offsets.size())) - 1;
+  }
+  warprank::reference::Bounded expected() const { return warprank::reference::linear(layer, rows, inputs); }
+
+  int64_t rows;
+  Extras extras;
+  warprank::reference::Linear layer;
+  warprank::reference::LinearInputs inputs;
+};
+
+/// A case's arrays in the device's memory.
+class DeviceLayer {
+ public:
+  explicit DeviceLayer(const LinearCase& c)
+      : case_(c),
+        packed_(bytes_of(warprank::pack_linear<float>(c.layer.weight, c.layer.bias, c.layer.in, c.layer.out))),
+        num_rows_(std::vector<int64_t>{c.rows}),
+        num_segments_(std::vector<int64_t>{c.num_segments()}),
+        offsets_(c.inputs.row_bias_offsets),
+        alpha_(c.layer.alpha),
+        scale_(c.layer.scale),
+        shift_(c.layer.shift),
+        x_(c.rows, c.layer.in, c.capacity(), c.extras.is_aligned, c.inputs.x),
+        half_y_(c.rows, c.layer.out, c.capacity(), c.extras.is_aligned),
+        float_y_(c.rows, c.layer.out, c.capacity(), c.extras.is_aligned) {}
+
+  warprank::LinearLayer view() {
+    warprank::LinearLayer to;
+    to.weights = packed_.data();
+    to.x = x_.view();
+    to.num_rows = num_rows_.data();
+    to.activation = {case_.layer.activation.kind, case_.layer.activation.alpha, pointer(alpha_), pointer(scale_),
+                     pointer(shift_)};
+    // More segments than there are: what lies behind them must not be read.
+    if (!case_.inputs.row_bias_offsets.empty()) {
+      const bool of_rows = case_.extras.row_bias_of_rows;
+      to.row_bias =
+          operand(case_.inputs.row_bias, case_.num_segments(), of_rows ? case_.capacity() : case_.num_segments() + 2);
+      if (!of_rows) to.segment_offsets = offsets_.data(), to.num_segments = num_segments_.data();
+    }
+    if (case_.extras.multiply) to.multiply = operand(case_.inputs.multiply, case_.rows, case_.capacity());
+    if (case_.extras.residual) to.residual = operand(case_.inputs.residual, case_.rows, case_.capacity());
+    if (case_.extras.half_y)
+      to.y = half_y_.view();
+    else
+      to.y = float_y_.view();
+    return to;
+  }
+
+  std::vector<float> values() const {
+    if (!case_.extras.half_y) return float_y_.values();
+    std::vector<float> values;
+    for (const half value : half_y_.values()) values.push_back(warprank::to_float(value));
+    return values;
+  }
+  /// Holds y against the oracle, within twice its bound.
+  void expect_right() const {
+    if (case_.extras.half_y)
+      expect_within(case_.expected(), half_y_.values(), 2);
+    else
+      expect_within(case_.expected(), float_y_.values(), 2);
+  }
+
+  DeviceArray<int64_t>& num_rows() { return num_rows_; }
+  DeviceArray<unsigned char>& packed() { return packed_; }
+
+ private:
+  static std::vector<unsigned char> bytes_of(const warprank::Buffer<unsigned char>& buffer) {
+    return {buffer.data(), buffer.data() + buffer.size()};
+  }
+  static const float* pointer(const DeviceArray<float>& array) { return array.size() == 0 ? nullptr : array.data(); }
+  warprank::FloatMatrix<const void> operand(const std::vector<float>& values, int64_t rows, int64_t capacity) {
+    const auto place = [&](auto& list) -> warprank::FloatMatrix<const void> {
+      using Stored = typename std::remove_reference_t<decltype(list)>::value_type::element_type;
+      list.push_back(std::make_unique<Stored>(rows, case_.layer.out, capacity, case_.extras.is_aligned, values));
+      const auto view = list.back()->view();
+      return Matrix<const std::remove_pointer_t<decltype(view.data)>>(view);
+    };
+    if (case_.extras.half_operands) return place(half_operands_);
+    return place(float_operands_);
+  }
+
+  const LinearCase& case_;
+  DeviceArray<unsigned char> packed_;
+  DeviceArray<int64_t> num_rows_, num_segments_, offsets_;
+  DeviceArray<float> alpha_, scale_, shift_;
+  CapacityMatrix<half> x_, half_y_;
+  CapacityMatrix<float> float_y_;
+  std::vector<std::unique_ptr<CapacityMatrix<half>>> half_operands_;
+  std::vector<std::unique_ptr<CapacityMatrix<float>>> float_operands_;
+};
+
+/// A prepared launch with its memory.
+class DeviceLaunch {
+ public:
+  DeviceLaunch(const std::vector<warprank::LinearLayer>& layers, int target)
+      : launch_(layers, target),
+        descriptors_(std::vector<unsigned char>(launch_.descriptors().begin(), launch_.descriptors().end())),
+        workspace_(launch_.workspace_bytes(), static_cast<unsigned char>(0)) {}
+  void run(Stream stream = {}) { launch_.run(descriptors_.data(), workspace_.data(), stream); }
+  const warprank::LinearLaunch& launch() const { return launch_; }
+  DeviceArray<unsigned char>& descriptors() { return descriptors_; }
+
+ private:
+  warprank::LinearLaunch launch_;
+  DeviceArray<unsigned char> descriptors_, workspace_;
+};
+
+/// Runs the cases in one launch and gives their outputs.
+inline std::vector<std::vector<float>> run_cases(const std::vector<LinearCase>& cases, int target, bool check = true) {
+  std::vector<std::unique_ptr<DeviceLayer>> layers;
+  std::vector<warprank::LinearLayer> views;
+  for (const LinearCase& c : cases) {
+    layers.push_back(std::make_unique<DeviceLayer>(c));
+    views.push_back(layers.back()->view());
+  }
+  DeviceLaunch launch(views, target);
+  launch.run();
+  std::vector<std::vector<float>> outputs;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE("layer " + std::to_string(i) + ": " + std::to_string(cases[i].rows) + " x " +
+                 std::to_string(cases[i].layer.in) + " -> " + std::to_string(cases[i].layer.out));
+    if (check) layers[i]->expect_right();
+    outputs.push_back(layers[i]->values());
+  }
+  return outputs;
+}
+
+}  // namespace kernel_testing

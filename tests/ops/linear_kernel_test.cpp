@@ -1,0 +1,599 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "ops/linear_case.hpp"
+
+// The host's kernels take a minute to compile with sanitizers.
+#if !defined(__CUDACC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define WARPRANK_TEST_AGAINST_HOST
+#include "warprank/ops/host/linear.hpp"
+#include "warprank/weights/safetensors.hpp"
+#include "warprank/weights/weights.hpp"
+#endif
+
+namespace {
+
+using namespace kernel_testing;  // NOLINT: this is a test of kernels
+using namespace warprank;        // NOLINT
+
+using Sizes = std::vector<int64_t>;
+
+constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+
+const std::vector<Activation> all_activations{identity, relu, leaky_relu(0.2f),   elu(1.5f), prelu,    dice,
+                                              sigmoid,  gelu, hyperbolic_tangent, silu,      gelu_tanh};
+
+TEST(PackedLinear, PutsEveryWeightWhereTheLayoutSays) {
+  for (const int64_t in : {1, 16, 21})
+    for (const int64_t out : {2, 8, 16, 19}) {
+      std::vector<float> weight(static_cast<size_t>(in * out)), bias(static_cast<size_t>(out));
+      std::iota(weight.begin(), weight.end(), 1.0f);
+      std::iota(bias.begin(), bias.end(), 0.5f);
+      const Buffer<unsigned char> packed = pack_linear<float>(weight, bias, in, out);
+      const PackedLinearLayout layout{in, out};
+      ASSERT_EQ(packed.size(), layout.bytes());
+      const auto* halves = reinterpret_cast<const half*>(packed.data());
+      double sum = 0;  // so that all else is 0
+      for (int64_t i = 0; i < layout.bias_offset() / 2; ++i) sum += to_float(halves[i]);
+      EXPECT_EQ(sum, std::accumulate(weight.begin(), weight.end(), 0.0));
+      for (int64_t n = 0; n < out; ++n)
+        for (int64_t k = 0; k < in; ++k)
+          EXPECT_EQ(to_float(halves[layout.index(n, k)]), weight[static_cast<size_t>(n * in + k)]);
+      const auto* packed_bias = reinterpret_cast<const float*>(packed.data() + layout.bias_offset());
+      for (int64_t n = 0; n < layout.num_pairs() * 16; ++n)
+        EXPECT_EQ(packed_bias[n], n < out ? bias[static_cast<size_t>(n)] : 0);
+    }
+}
+
+TEST(PackedLinear, TakesFp16AndRoundsFp32ToIt) {
+  const std::vector<float> weight{1.0f + 0x1p-12f, 0x1p-26f, -65504.0f, 65519.0f};
+  std::vector<half> halves;
+  for (const float value : weight) halves.push_back(to_half(value));
+  const Buffer<unsigned char> from_floats = pack_linear<float>(weight, {}, 2, 2);
+  const Buffer<unsigned char> from_halves = pack_linear<half>(halves, {}, 2, 2);
+  ASSERT_EQ(from_floats.size(), from_halves.size());
+  EXPECT_EQ(std::memcmp(from_floats.data(), from_halves.data(), static_cast<size_t>(from_floats.size())), 0);
+}
+
+TEST(PackedLinear, RefusesWhatIsNotAFiniteFp16) {
+  for (const float value : {nan, infinity, -infinity, 65520.0f, -1e6f}) {
+    const std::vector<float> weight{0, 0, 0, value};
+    EXPECT_THROW(pack_linear<float>(weight, {}, 2, 2), invalid_argument) << value;
+    if (std::isfinite(value))
+      EXPECT_NO_THROW(pack_linear<float>(weight, {}, 4, 1)) << "a head's weights are FP32";
+    else
+      EXPECT_THROW(pack_linear<float>(weight, {}, 4, 1), invalid_argument);
+  }
+  try {
+    pack_linear<float>(std::vector<float>{1, 2, 3, 70000, 5, 6}, {}, 3, 2);
+    FAIL() << "must throw";
+  } catch (const invalid_argument& e) {
+    EXPECT_EQ(e.problems()[0].what, "weight [1, 0] of a linear layer");
+  }
+}
+
+TEST(PackedLinear, RefusesWrongSizesTogether) {
+  const std::vector<float> six(6), two(2);
+  try {
+    pack_linear<float>(six, two, 5, 3);
+    FAIL() << "must throw";
+  } catch (const invalid_argument& e) {
+    ASSERT_EQ(e.problems().size(), 2u);
+    EXPECT_EQ(e.problems()[0].to_string(), "weight of a linear layer: expected 15 values, got 6");
+    EXPECT_EQ(e.problems()[1].to_string(), "bias of a linear layer: expected 3 values, got 2");
+  }
+  EXPECT_THROW(pack_linear<float>({}, {}, 0, 3), invalid_argument);
+  EXPECT_THROW(pack_linear<float>({}, {}, 3, 0), invalid_argument);
+}
+
+TEST(LinearKernel, MatchesTheOracleForEveryShape) {
+  for_each_target([](const Config& config) {
+    std::vector<LinearCase> cases;
+    for (const int64_t rows : {0, 1, 15, 16, 17, 33})
+      for (const int64_t out : {1, 2, 8, 9, 17, 65})
+        for (const int64_t in : {1, 8, 15, 40}) {
+          Extras extras;
+          extras.half_y = in % 2 == 0;
+          extras.is_aligned = (rows + out) % 2 == 0;
+          cases.emplace_back(rows, in, out, extras);
+        }
+    run_cases(cases, config.target);
+  });
+}
+
+/// The tiles of every policy: capacities decide which is taken.
+TEST(LinearKernel, MatchesTheOracleWithEveryTile) {
+  for (const int64_t capacity : {16, 512, 513})
+    for_each_target([&](const Config& config) {
+      std::vector<LinearCase> cases;
+      for (const int64_t rows : {5, 16})
+        for (const bool is_aligned : {true, false}) {
+          Extras extras;
+          extras.is_aligned = is_aligned;
+          extras.more_rows = capacity - rows;
+          extras.activation = silu;
+          cases.emplace_back(rows, 75, 70, extras);
+        }
+      run_cases(cases, config.target);
+    });
+}
+
+TEST(LinearKernel, MatchesTheOracleOverManyRowTilesAndSteps) {
+  for_each_target([](const Config& config) {
+    Extras extras;
+    extras.residual = true;
+    run_cases({LinearCase(100, 200, 130, extras)}, config.target);
+    extras.more_rows = 450;
+    extras.is_aligned = false;
+    run_cases({LinearCase(150, 90, 70, extras)}, config.target);
+  });
+}
+
+TEST(LinearKernel, AppliesEveryActivationWithEachInput) {
+  for_each_target([](const Config& config) {
+    std::vector<LinearCase> cases;
+    for (const Activation& activation : all_activations)
+      for (int inputs = 0; inputs < 8; ++inputs) {
+        Extras extras;
+        extras.activation = activation;
+        if (inputs & 1) extras.segment_sizes = Sizes{4, 5};
+        extras.multiply = inputs & 2;
+        extras.residual = inputs & 4;
+        extras.half_operands = inputs % 3 == 0;
+        extras.half_y = false;
+        extras.is_aligned = inputs % 2 == 0;
+        cases.emplace_back(9, 20, inputs == 5 ? 1 : 18, extras);
+      }
+    run_cases(cases, config.target);
+  });
+}
+
+TEST(LinearKernel, StaysWithinItsBoundAtEveryScale) {
+  for_each_target([](const Config& config) {
+    std::vector<LinearCase> cases;
+    for (const float scale : {1e-6f, 1e-3f, 1.0f, 1e3f, 6e4f})
+      for (const bool bias : {false, true})
+        for (const int64_t out : {1, 24}) {
+          Extras extras;
+          extras.scale = scale;
+          extras.bias = bias;
+          extras.half_y = scale <= 1;
+          cases.emplace_back(18, 257, out, extras);
+        }
+    run_cases(cases, config.target);
+  });
+}
+
+TEST(LinearKernel, AddsTheRowBiasOfEachSegmentHoweverRagged) {
+  for_each_target([](const Config& config) {
+    std::vector<LinearCase> cases;
+    for (const Sizes& sizes : {Sizes{0}, Sizes{1}, Sizes{0, 0, 1, 0}, Sizes{17}, Sizes{1, 1, 1, 1, 1, 1, 1, 1},
+                               Sizes{5, 0, 1, 12, 0, 0, 3}, Sizes{0, 40, 0}, Sizes(50, 2), Sizes{6, 6, 6}})
+      for (const int64_t out : {1, 20}) {
+        Extras extras;
+        extras.segment_sizes = sizes;
+        extras.activation = relu;
+        extras.half_operands = out == 1;
+        cases.emplace_back(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}), 12, out, extras);
+      }
+    Extras of_rows;
+    of_rows.row_bias_of_rows = true;
+    cases.emplace_back(19, 12, 20, of_rows);
+    run_cases(cases, config.target);
+  });
+}
+
+/// A layer that is long enough to be computed in parts, at every capacity that is used here.
+LinearCase case_in_parts(int64_t rows, Extras extras = {}) {
+  extras.half_y = false;
+  extras.activation = gelu;
+  return LinearCase(rows, 600, 40, extras);
+}
+
+TEST(LinearKernel, GivesTheSameBitsInEveryOrderOfBlocks) {
+  for_each_target([](const Config& config) {
+    const LinearCase c = case_in_parts(20);
+    in_every_order(
+        [&] {
+          DeviceLayer layer(c), head(c);
+          DeviceLaunch launch({layer.view()}, config.target);
+          EXPECT_GT(launch.launch().parts(0), 2);
+          launch.run();
+          launch.run();  // with the tickets that the first has left
+          layer.expect_right();
+          return layer.values();
+        },
+        build == Build::plain ? 20 : 3, config);
+  });
+}
+
+TEST(LinearKernel, GivesARowTheSameBitsWhateverItsNeighbours) {
+  for_each_target([](const Config& config) {
+    Extras extras;
+    extras.segment_sizes = Sizes{20, 1, 16};
+    extras.multiply = true;
+    const LinearCase all = case_in_parts(37, extras);
+    const std::vector<float> together = run_cases({all}, config.target)[0];
+    const auto slice = [](const std::vector<float>& values, int64_t begin, int64_t count) {
+      return std::vector<float>(values.begin() + begin, values.begin() + begin + count);
+    };
+    for (const int64_t first : {0, 3, 18, 21, 36}) {
+      const int64_t rows = std::min<int64_t>(19, 37 - first);
+      Extras some = extras;
+      some.segment_sizes.clear();
+      for (int64_t s = 0, begin = 0; s < 3; begin += extras.segment_sizes[static_cast<size_t>(s++)]) {
+        const int64_t end = begin + extras.segment_sizes[static_cast<size_t>(s)];
+        some.segment_sizes.push_back(std::max<int64_t>(0, std::min(end, first + rows) - std::max(begin, first)));
+      }
+      some.more_rows = all.capacity() - rows;
+      LinearCase c = case_in_parts(rows, some);
+      c.layer = all.layer;
+      c.inputs.x = slice(all.inputs.x, first * 600, rows * 600);
+      c.inputs.multiply = slice(all.inputs.multiply, first * 40, rows * 40);
+      c.inputs.row_bias = all.inputs.row_bias;
+      EXPECT_EQ(run_cases({c}, config.target)[0], slice(together, first * 40, rows * 40)) << "from row " << first;
+    }
+  });
+}
+
+TEST(LinearKernel, KeepsNaNAndInfinityToTheirRow) {
+  for_each_target([](const Config& config) {
+    for (const int64_t out : {1, 20})
+      for (const Activation& activation : {identity, relu, sigmoid}) {
+        Extras extras;
+        extras.activation = activation;
+        LinearCase clean(9, 40, out, extras);
+        for (float& weight : clean.layer.weight) weight = std::abs(weight) + 0.125f;
+        clean.layer.weight = rounded(clean.layer.weight);
+        LinearCase dirty = clean;
+        dirty.inputs.x[2 * 40 + 39] = nan;
+        dirty.inputs.x[5 * 40 + 7] = infinity;
+        const std::vector<float> before = run_cases({clean}, config.target)[0];
+        const std::vector<float> after = run_cases({dirty}, config.target, false)[0];
+        for (size_t i = 0; i < after.size(); ++i) {
+          const int64_t row = static_cast<int64_t>(i) / out;
+          if (row == 2)
+            EXPECT_TRUE(std::isnan(after[i]));
+          else if (row == 5)
+            EXPECT_EQ(after[i], activation.kind == ActivationKind::sigmoid ? 1 : infinity);
+          else
+            EXPECT_EQ(after[i], before[i]);
+        }
+      }
+  });
+}
+
+TEST(LinearKernel, StoresTheLargestFp16ForFiniteResultsAboveIt) {
+  for_each_target([](const Config& config) {
+    for (const int64_t out : {1, 4}) {
+      LinearCase c(4, 16, out);
+      c.layer.weight.assign(static_cast<size_t>(16 * out), 1000.0f);
+      c.layer.bias.assign(static_cast<size_t>(out), 0.0f);
+      for (int64_t row = 0; row < 4; ++row)
+        for (int64_t k = 0; k < 16; ++k)
+          c.inputs.x[static_cast<size_t>(row * 16 + k)] = row == 0   ? 10.0f
+                                                          : row == 1 ? -10.0f
+                                                          : row == 2 ? 4.0f
+                                                                     : 4.25f;
+      const std::vector<float> y = run_cases({c}, config.target, false)[0];
+      for (int64_t o = 0; o < out; ++o) {
+        EXPECT_EQ(y[static_cast<size_t>(o)], 65504);
+        EXPECT_EQ(y[static_cast<size_t>(out + o)], -65504);
+        EXPECT_EQ(y[static_cast<size_t>(2 * out + o)], 64000);
+        EXPECT_EQ(y[static_cast<size_t>(3 * out + o)], 65504) << "68,000";
+      }
+      c.extras.half_y = false;
+      EXPECT_EQ(run_cases({c}, config.target, false)[0][0], 160000) << "as FP32";
+    }
+  });
+}
+
+TEST(LinearKernel, MayWriteOverWhatItMultipliesOrAdds) {
+  for_each_target([](const Config& config) {
+    Extras extras;
+    extras.multiply = extras.residual = true;
+    extras.more_rows = 0;
+    const LinearCase c(11, 300, 50, extras);
+    const std::vector<float> expected = run_cases({c}, config.target)[0];
+    for (const bool over_residual : {false, true}) {
+      DeviceLayer layer(c);
+      LinearLayer view = layer.view();
+      const FloatMatrix<const void>& over = over_residual ? view.residual : view.multiply;
+      auto* data = static_cast<half*>(const_cast<void*>(over.data));
+      view.y = Matrix<half>(data, over.rows, over.cols, over.stride);
+      DeviceLaunch launch({view}, config.target);
+      launch.run();
+      synchronize();
+      std::vector<half> memory(static_cast<size_t>(10 * over.stride + over.cols));
+      copy(memory.data(), data, static_cast<int64_t>(memory.size() * sizeof(half)));
+      synchronize();
+      for (int64_t r = 0; r < 11; ++r)
+        for (int64_t o = 0; o < 50; ++o)
+          ASSERT_EQ(to_float(memory[static_cast<size_t>(r * over.stride + o)]),
+                    expected[static_cast<size_t>(r * 50 + o)]);
+    }
+  });
+}
+
+TEST(LinearKernel, WritesColumnsOfOneWideRowFromSeveralLayersOverOneInput) {
+  for_each_target([](const Config& config) {
+    constexpr int64_t rows = 21, widths[] = {20, 1, 9};
+    std::vector<LinearCase> cases;
+    for (const int64_t out : widths) cases.emplace_back(rows, 30, out);
+    for (LinearCase& c : cases) c.inputs.x = cases[0].inputs.x;
+    const std::vector<std::vector<float>> apart = run_cases(cases, config.target);
+    CapacityMatrix<half> wide(rows, 30, rows, true);
+    std::vector<std::unique_ptr<DeviceLayer>> layers;
+    std::vector<LinearLayer> views;
+    int64_t column = 0;
+    for (const LinearCase& c : cases) {
+      layers.push_back(std::make_unique<DeviceLayer>(c));
+      views.push_back(layers.back()->view());
+      views.back().x = views[0].x.row_range(0, rows);
+      views.back().y = wide.view().columns(column, c.layer.out);
+      column += c.layer.out;
+    }
+    DeviceLaunch launch(views, config.target);
+    launch.run();
+    const std::vector<half> together = wide.values();
+    column = 0;
+    for (size_t i = 0; i < 3; ++i) {
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t o = 0; o < widths[i]; ++o)
+          ASSERT_EQ(to_float(together[static_cast<size_t>(r * 30 + column + o)]),
+                    apart[i][static_cast<size_t>(r * widths[i] + o)]);
+      column += widths[i];
+    }
+  });
+}
+
+TEST(LinearKernel, RunsMoreLayersThanAWarpHasLanes) {
+  for_each_target([](const Config& config) {
+    std::vector<LinearCase> cases;
+    for (int64_t i = 0; i < 70; ++i) cases.emplace_back(i % 4, 5 + i % 3, i % 5 + 1);
+    run_cases(cases, config.target);
+  });
+}
+
+TEST(LinearKernel, ReplaysAGraphWithOtherRowsAndOtherWeights) {
+  for_each_target([](const Config& config) {
+    const LinearCase c = case_in_parts(37);
+    LinearCase other = c;
+    for (float& weight : other.layer.weight) weight = -weight;
+    DeviceLayer layer(c), with_other_weights(other);
+    DeviceLaunch launch({layer.view()}, config.target);
+    const Stream stream = create_stream();
+    begin_capture(stream);
+    launch.run(stream);
+    const Graph graph = end_capture(stream);
+    EXPECT_EQ(num_launches(graph), 1);
+    const std::vector<float> all = run_cases({c}, config.target)[0];
+    for (const int64_t rows : {37, 0, 1, 16, 36}) {
+      CapacityMatrix<float> y(rows, 40, 40, true);
+      LinearLayer view = layer.view();
+      view.y = y.view();
+      const LinearLaunch moved({&view, 1}, config.target);
+      launch.descriptors().write({moved.descriptors().begin(), moved.descriptors().end()});
+      layer.num_rows().write({rows});
+      kernel_testing::launch(graph, stream);
+      EXPECT_EQ(y.values(), std::vector<float>(all.begin(), all.begin() + rows * 40));
+    }
+    LinearLayer view = layer.view();
+    view.weights = with_other_weights.packed().data();
+    layer.num_rows().write({37});
+    const LinearLaunch swapped({&view, 1}, config.target);
+    launch.descriptors().write({swapped.descriptors().begin(), swapped.descriptors().end()});
+    kernel_testing::launch(graph, stream);
+    EXPECT_EQ(layer.values(), run_cases({other}, config.target)[0]);
+  });
+}
+
+TEST(LinearKernel, RunsOnSeveralStreamsAtOnce) {
+  for_each_target([](const Config& config) {
+    const LinearCase c = case_in_parts(20);
+    DeviceLayer first(c), second(c);
+    DeviceLaunch launches[] = {DeviceLaunch({first.view()}, config.target),
+                               DeviceLaunch({second.view()}, config.target)};
+    for (DeviceLaunch& launch : launches) launch.run(create_stream());
+    first.expect_right();
+    EXPECT_EQ(first.values(), second.values());
+  });
+}
+
+TEST(LinearKernel, LaunchesNothingWithoutLayersOrRows) {
+  for_each_target([](const Config& config) {
+    LinearLaunch({}, config.target).run(nullptr, nullptr);
+    LinearLayer layer;
+    DeviceArray<half> weights(PackedLinearLayout{8, 8}.bytes() / 2);
+    layer.weights = weights.data();
+    layer.x = {nullptr, 0, 8};
+    layer.y = Matrix<float>(nullptr, 0, 8);
+    const LinearLaunch launch({&layer, 1}, config.target);
+    EXPECT_EQ(launch.num_blocks(), 0);
+    launch.run(nullptr, nullptr);
+  });
+}
+
+TEST(LinearKernel, RefusesEachThingThatIsWrong) {
+  reset({});
+  Extras extras;
+  extras.segment_sizes = Sizes{2, 3};
+  extras.multiply = extras.residual = true;
+  const LinearCase c(5, 24, 12, extras), other(5, 24, 12);
+  DeviceLayer device(c), device_of_other(other);
+  const auto refused = [&](auto change) {
+    LinearLayer layer = device.view();
+    change(layer);
+    try {
+      const LinearLaunch launch({&layer, 1}, 75);
+      return std::string("nothing");
+    } catch (const invalid_argument& e) {
+      std::string all;
+      for (const Problem& problem : e.problems()) all += (all.empty() ? "" : "; ") + problem.to_string();
+      return all;
+    }
+  };
+  EXPECT_EQ(refused([](LinearLayer&) {}), "nothing");
+  EXPECT_EQ(refused([](LinearLayer& l) { l.weights = nullptr; }),
+            "linear layer 0's weights: expected device memory, got null");
+  EXPECT_EQ(refused([](LinearLayer& l) { l.weights = static_cast<const char*>(l.weights) + 4; }),
+            "linear layer 0's weights: expected memory aligned to 16 bytes, got an address that is not");
+  EXPECT_EQ(refused([](LinearLayer& l) { l.x.data = nullptr; }),
+            "linear layer 0's x: expected device memory, got null");
+  EXPECT_EQ(refused([](LinearLayer& l) {
+              l.x.data = reinterpret_cast<const half*>(reinterpret_cast<uintptr_t>(l.x.data) + 1);
+            }),
+            "linear layer 0's x: expected memory aligned to 2 bytes, got an address that is not");
+  EXPECT_EQ(refused([](LinearLayer& l) { l.x.stride = 23; }),
+            "linear layer 0's x: expected a stride of at least its 24 columns, got 23");
+  EXPECT_EQ(refused([](LinearLayer& l) { l.y.rows = 7; }), "linear layer 0's y: expected [8, 12], got [7, 12]");
+  EXPECT_EQ(refused([](LinearLayer& l) { l.y.type = DType::bf16; }),
+            "linear layer 0's y: expected F16 or F32, got BF16");
+  EXPECT_EQ(refused([](LinearLayer& l) { l.multiply.cols = 11; }),
+            "linear layer 0's multiply: expected [8, 12], got [8, 11]");
+  EXPECT_EQ(refused([](LinearLayer& l) { l.residual.rows = 5; }),
+            "linear layer 0's residual: expected [8, 12], got [5, 12]");
+  EXPECT_EQ(refused([](LinearLayer& l) {
+              l.row_bias.cols = 13;
+              l.row_bias.stride = 16;
+            }),
+            "linear layer 0's row bias: expected [4, 12], got [4, 13]");
+  EXPECT_EQ(refused([](LinearLayer& l) {
+              l.segment_offsets = nullptr;
+              l.num_segments = nullptr;
+            }),
+            "linear layer 0's row bias: expected [8, 12], got [4, 12]");
+  EXPECT_EQ(refused([](LinearLayer& l) { l.row_bias = {}; }),
+            "linear layer 0's segments: expected a row bias that they serve, got none");
+  EXPECT_EQ(refused([](LinearLayer& l) { l.activation.kind = ActivationKind::prelu; }),
+            "linear layer 0's activation prelu: expected learned alphas, got none");
+  EXPECT_EQ(refused([&](LinearLayer& l) { l.activation.scales = static_cast<const float*>(l.weights); }),
+            "linear layer 0's activation identity: expected no learned scales, got some");
+  EXPECT_EQ(refused([](LinearLayer& l) {
+              l.x = {nullptr, 0, 0};
+              l.y = Matrix<half>(nullptr, 0, 0);
+              l.multiply = l.residual = l.row_bias = {};
+              l.segment_offsets = nullptr;
+              l.num_segments = nullptr;
+            }),
+            "linear layer 0: expected in and out of 1 to 2^30, got 0 and 0");
+  EXPECT_EQ(refused([](LinearLayer& l) { l.y = Matrix<half>(const_cast<half*>(l.x.data), l.x.rows, 12, l.x.stride); }),
+            "y of linear layer 0: expected memory of its own, got an overlap with x of layer 0");
+  EXPECT_EQ(refused([](LinearLayer& l) {
+              l.y = Matrix<half>(static_cast<half*>(const_cast<void*>(l.residual.data)) + 1, 8, 12, l.residual.stride);
+            }),
+            "y of linear layer 0: expected memory of its own, got an overlap with the residual of layer 0");
+  LinearLayer layers[] = {device.view(), device_of_other.view()};
+  layers[1].y = layers[0].y;
+  EXPECT_THROW(LinearLaunch(Span<const LinearLayer>(layers, 2), 75), invalid_argument) << "two layers write the same";
+  layers[1].y = device_of_other.view().y;
+  EXPECT_NO_THROW(LinearLaunch(Span<const LinearLayer>(layers, 2), 75));
+  EXPECT_THROW(LinearLaunch(Span<const LinearLayer>(layers, 2), 70), invalid_argument) << "no kernel for sm_70";
+}
+
+TEST(LinearKernel, StatesItsPolicies) {
+  using warprank::detail::linear_policy, warprank::detail::LinearTile;
+  for (const LinearTile tile : {LinearTile::few_rows, LinearTile::some_rows, LinearTile::many_rows}) {
+    EXPECT_LE(linear_policy(75, tile).shared_bytes(), 32 << 10);
+    EXPECT_LE(linear_policy(80, tile).shared_bytes(), 48 << 10);
+  }
+  EXPECT_EQ(linear_policy(75, LinearTile::some_rows).to_string(), "32 x 64 by 1 x 4 warps, 2 stages of 64");
+  EXPECT_EQ(linear_policy(75, LinearTile::many_rows).rows(), 128);
+}
+
+#if defined(WARPRANK_TEST_AGAINST_HOST)
+
+TEST(LinearKernel, AgreesWithTheHost) {
+  for_each_target([](const Config& config) {
+    Extras extras;
+    extras.activation = dice;
+    extras.segment_sizes = Sizes{10, 0, 27};
+    extras.multiply = extras.residual = true;
+    extras.half_y = false;
+    const LinearCase c(37, 100, 40, extras);
+    const std::vector<float> y = run_cases({c}, config.target)[0];
+    const host_ops::PackedLinear packed(c.layer.weight, c.layer.bias, 100, 40, 1,
+                                        {c.layer.activation, c.layer.alpha, c.layer.scale, c.layer.shift});
+    host_ops::LinearInputs inputs;
+    inputs.row_bias = {c.inputs.row_bias.data(), 3, 40};
+    inputs.row_bias_segments = {c.inputs.row_bias_offsets.data(), 3};
+    inputs.multiply = {c.inputs.multiply.data(), 37, 40};
+    inputs.residual = {c.inputs.residual.data(), 37, 40};
+    std::vector<float> host(37 * 40);
+    host_ops::linear(packed, {c.inputs.x.data(), 37, 100}, {host.data(), 37, 40}, inputs);
+    const reference::Bounded expected = c.expected();
+    for (size_t i = 0; i < y.size(); ++i)  // each has a bound of its own: one and two times
+      ASSERT_LE(std::fabs(static_cast<double>(y[i]) - host[i]), 3 * 0x1p-24 * expected.bound[i]);
+  });
+}
+
+/// PyTorch's layers, whose numbers are FP32: rounding x and W to FP16 adds 2^-10 sum |x W| (and a little) to the bound.
+TEST(LinearKernel, AgreesWithPyTorch) {
+  const SafetensorsFile file(std::string(WARPRANK_TEST_DATA) + "/golden/linear.safetensors");
+  const auto floats = [&](const std::string& name) {
+    const TensorView& tensor = file.tensors().at(name);
+    std::vector<float> values;
+    for (int64_t i = 0; i < tensor.size(); ++i) values.push_back(load_element<float>(tensor.data, i));
+    return values;
+  };
+  const auto has = [&](const std::string& name) { return file.tensors().count(name) != 0; };
+  std::vector<float> x;
+  std::vector<std::vector<double>> exact;
+  const std::vector<std::pair<std::string, Activation>> layers = {
+      {"identity", identity},       {"relu", relu}, {"prelu", prelu},         {"dice", dice}, {"sigmoid", sigmoid},
+      {"tanh", hyperbolic_tangent}, {"gelu", gelu}, {"gelu_tanh", gelu_tanh}, {"silu", silu}, {"no_bias", identity}};
+  exact.resize(layers.size());
+  for (int r = 0; has("request/" + std::to_string(r) + "/dense/x"); ++r) {
+    const std::string request = "request/" + std::to_string(r);
+    for (const float value : floats(request + "/dense/x")) x.push_back(value);
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const TensorView& y = file.tensors().at(request + "/output/" + layers[i].first);
+      for (int64_t j = 0; j < y.size(); ++j) exact[i].push_back(load_element<double>(y.data, j));
+    }
+  }
+  const int64_t rows = static_cast<int64_t>(x.size()) / 7;
+  ASSERT_GT(rows, 16);
+  for_each_target([&](const Config& config) {
+    std::vector<LinearCase> cases;
+    for (const auto& [name, activation] : layers) {
+      Extras extras;
+      extras.half_y = false;
+      extras.activation = activation;
+      LinearCase& c = cases.emplace_back(rows, 7, 5, extras);
+      c.layer.weight = floats("weight/" + name + ".weight");
+      c.layer.bias = has("weight/" + name + ".bias") ? floats("weight/" + name + ".bias") : std::vector<float>();
+      if (activation.kind == ActivationKind::prelu) c.layer.alpha = floats("weight/" + name + ".prelu.alpha");
+      if (activation.kind == ActivationKind::dice) {
+        c.layer.alpha = floats("weight/" + name + ".dice.alpha");
+        const std::vector<float> mean = floats("weight/" + name + ".dice.running_mean");
+        const std::vector<float> variance = floats("weight/" + name + ".dice.running_var");
+        for (size_t o = 0; o < 5; ++o) {
+          c.layer.scale[o] = static_cast<float>(1 / std::sqrt(static_cast<double>(variance[o]) + 1e-9));
+          c.layer.shift[o] = -mean[o] * c.layer.scale[o];
+        }
+      }
+      c.inputs.x = x;
+    }
+    const std::vector<std::vector<float>> y = run_cases(cases, config.target, false);
+    constexpr double c = 2 + (0x1p14 + 0x1p4) / (7 + 2);
+    for (size_t i = 0; i < layers.size(); ++i) {
+      SCOPED_TRACE(layers[i].first);
+      ASSERT_EQ(y[i].size(), exact[i].size());
+      expect_within(reference::Bounded{exact[i], cases[i].expected().bound}, y[i], c);
+    }
+  });
+}
+
+#endif
+
+}  // namespace
