@@ -3,7 +3,7 @@
 #
 # The long checks, before a release:
 #   scripts/check_all.sh             all of them: about two hours on two cores
-#   scripts/check_all.sh NAME...     some: test seeds asan clang fuzz format docs bench
+#   scripts/check_all.sh NAME...     some: test cuda seeds asan clang fuzz format docs bench
 #
 # WARPRANK_TEST_SEEDS   how many random models and batches the property tests try (default here 20000)
 # WARPRANK_FUZZ_SECONDS how long each fuzz target runs (default 300)
@@ -19,6 +19,17 @@ build_and_test() {
 }
 
 check_test() { scripts/test.sh; }
+
+# What needs a card is compiled for a T4, and skipped; scripts/gpu_check.sh runs it where there is one.
+check_cuda() {
+  if ! command -v nvcc >/dev/null; then
+    echo "nvcc is not on PATH: nothing is compiled for GPUs"
+    return
+  fi
+  cmake --preset t4 -D WARPRANK_WERROR=ON &&
+    cmake --build --preset t4 --target house_nvcc gpu_tests gpu_benchmarks &&
+    ctest --test-dir build/t4 -L gpu
+}
 
 check_seeds() {
   cmake --preset cpu && cmake --build --preset cpu &&
@@ -42,7 +53,7 @@ check_bench() { scripts/bench_host.sh; }
 
 checks=("$@")
 if ((!$#)); then
-  checks=(test seeds asan clang fuzz format docs bench)
+  checks=(test cuda seeds asan clang fuzz format docs bench)
 fi
 for check in "${checks[@]}"; do
   if [[ $(type -t "check_$check") != function ]]; then
