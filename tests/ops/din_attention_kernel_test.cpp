@@ -1,17 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ops/din_attention_case.hpp"
+
+#if !defined(__CUDACC__)
+#include "warprank/ops/host/din_attention.hpp"
+#include "warprank/weights/safetensors.hpp"
+#include "warprank/weights/weights.hpp"
+#endif
 
 namespace {
 
 using namespace kernel_testing;  // NOLINT: this is a test of kernels
 using namespace warprank;        // NOLINT
+
+namespace din = warprank::detail::din;
 
 using Sizes = std::vector<int64_t>;
 
@@ -37,6 +53,477 @@ TEST(DinKernel, MatchesTheFormulaForEveryActivation) {
       cases.push_back(c.make());
     }
     run_din(cases, config.target);
+  });
+}
+
+TEST(DinKernel, MatchesTheFormulaForEveryNormalization) {
+  for_each_target([](const Config& config) {
+    std::vector<DinCase> cases;
+    for (const Normalization normalization : all_normalizations)
+      for (const bool scaled : {false, true})
+        for (const float scale : {0.03f, 1.0f, 5.0f}) {
+          DinCase c = with(16, {32, 16}, {3, 2}, {50, 5});
+          c.normalization = normalization, c.scaled = scaled, c.scale = scale;
+          c.half_y = scaled;
+          cases.push_back(c.make());
+        }
+    run_din(cases, config.target);
+  });
+}
+
+TEST(DinKernel, MatchesTheFormulaForEveryWidth) {
+  for_each_target([](const Config& config) {
+    const std::vector<Sizes> networks{{1}, {4}, {17}, {64}, {80, 40}, {3, 70}, {5, 1}, {33, 2, 17}, {1, 1, 1}};
+    std::vector<DinCase> cases;
+    for (const int64_t dim : {1, 2, 3, 8, 15, 16, 17, 31, 64, 100})
+      for (const Sizes& hidden : networks) {
+        DinCase c = with(dim, hidden, {2, 1}, {3, 9});
+        c.is_aligned = hidden.size() != 2;
+        cases.push_back(c.make());
+      }
+    run_din(cases, config.target);
+  });
+}
+
+TEST(DinKernel, MatchesTheFormulaForTheLargestWidths) {
+  for_each_target([](const Config& config) {
+    // First layers that are folded in parts, later weights that stay in global memory.
+    run_din({with(256, {96, 40}, {3}, {21}).make(), with(200, {300}, {2}, {9}).make(),
+             with(24, {512, 160, 48}, {2}, {12}).make()},
+            config.target);
+  });
+}
+
+TEST(DinKernel, MatchesTheFormulaForRaggedUsers) {
+  for_each_target([](const Config& config) {
+    DinCase c = with(24, {36, 20}, {1, 0, 40, 2, 1, 33, 0, 3, 2}, {0, 5, 1, 48, 70, 2, 7, 0, 49});
+    c.activation = dice;
+    run_din({c.make()}, config.target);
+  });
+}
+
+/// Longer histories than expected pass through shared memory in chunks, all others too: 16 events at a time.
+TEST(DinKernel, MatchesTheFormulaForStreamedHistories) {
+  for_each_target([](const Config& config) {
+    std::vector<DinCase> cases;
+    for (const Normalization normalization : all_normalizations)
+      for (const float scale : {1.0f, 8.0f}) {
+        DinCase c = with(20, {24, 8}, {6, 1, 2, 9}, {50, 16, 17, 33});
+        c.normalization = normalization, c.scale = scale, c.longest_history = 16;
+        cases.push_back(c.make());
+      }
+    run_din(cases, config.target);
+  });
+}
+
+TEST(DinKernel, MatchesTheFormulaForThousandsOfEvents) {
+  if (build == Build::race) return;  // the same in chunks of 16 above
+  for_each_target([](const Config& config) {
+    const DinCase c = with(40, {32, 16}, {2, 1}, {1003, 4}).make();
+    DeviceHistory history(c);
+    const DinHistory view = history.view();
+    DeviceDin launch({view}, config.target);
+    EXPECT_LT(launch.launch().partition(0).events, 1003);
+    launch.run();
+    history.expect_right(share_of_din_bound);
+  });
+}
+
+std::vector<half> halves(const std::vector<float>& values) {
+  std::vector<half> narrow;
+  for (const float value : values) narrow.push_back(to_half(value));
+  return narrow;
+}
+
+std::vector<float> joined(const std::vector<std::vector<float>>& lists) {
+  std::vector<float> all;
+  for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+TEST(DinKernel, GivesTheSameInEveryOrder) {
+  for_each_target([](const Config& config) {
+    std::vector<DinCase> cases{with(16, {32, 16}, {5, 1, 0, 2}, {21, 0, 3, 9}), with(8, {24}, {3}, {17}),
+                               with(30, {20, 16, 4}, {2, 4}, {40, 1})};
+    cases[0].longest_history = 16;
+    cases[1].activation = dice;
+    cases[2].normalization = Normalization::none;
+    for (DinCase& c : cases) c.make();
+    in_every_order([&] { return joined(run_din(cases, config.target, false)); }, build == Build::plain ? 20 : 8,
+                   config);
+  });
+}
+
+TEST(DinKernel, GivesZerosForAnEmptyHistory) {
+  for_each_target([](const Config& config) {
+    for (const Normalization normalization : all_normalizations) {
+      DinCase c = with(12, {16}, {3, 2}, {0, 0});
+      c.normalization = normalization, c.activation = sigmoid;
+      EXPECT_EQ(run_din({c.make()}, config.target)[0], std::vector<float>(5 * 12, 0.0f));
+    }
+  });
+}
+
+TEST(DinKernel, LaunchesNothingWithoutItemsAndNothingIsWrittenWithoutUsers) {
+  for_each_target([](const Config& config) {
+    DinCase empty = with(12, {16}, {}, {});
+    run_din({empty.make()}, config.target);
+    DinCase no_items = with(12, {16}, {0, 0}, {5, 0});
+    run_din({no_items.make()}, config.target);
+    empty.more = 0;
+    clear_counters();
+    run_din({empty.make(), empty}, config.target);
+    run_din({}, config.target);
+    if (!on_gpu) {
+      EXPECT_EQ(counters().launches, 0);
+    }
+  });
+}
+
+/// Whatever is computed beside it, and on however many multiprocessors.
+TEST(DinKernel, GivesAnItemTheSameBitsWhateverItsNeighbours) {
+  for_each_target([](const Config& config) {
+    DinCase together = with(40, {64, 20}, {9, 1, 5}, {59, 70, 1});
+    together.activation = dice, together.scaled = true, together.longest_history = 32;
+    together.make();
+    const std::vector<float> all = run_din({together}, config.target)[0];
+    Config wide = config;
+    wide.multiprocessors = 100;
+    reset(wide);
+    EXPECT_EQ(run_din({together, together}, config.target)[1], all);
+    int64_t item = 0, event = 0;
+    for (size_t user = 0; user < together.items.size(); ++user) {
+      for (int64_t n = 0; n < together.items[user]; ++n, ++item) {
+        if (n > 2) continue;
+        DinCase alone = together;
+        alone.items = {1}, alone.events = {together.events[user]};
+        alone.q.assign(together.q.begin() + item * 40, together.q.begin() + (item + 1) * 40);
+        alone.k.assign(together.k.begin() + event * 40, together.k.begin() + (event + together.events[user]) * 40);
+        EXPECT_EQ(run_din({alone}, config.target)[0],
+                  std::vector<float>(all.begin() + item * 40, all.begin() + (item + 1) * 40));
+      }
+      event += together.events[user];
+    }
+  });
+}
+
+TEST(DinKernel, ReadsCountsOffsetsAndWeightsWhenAGraphIsReplayed) {
+  for_each_target([](const Config& config) {
+    DinCase c = with(16, {32, 16}, {4, 0, 3, 5}, {9, 4, 0, 20});
+    c.make();
+    DinCase other = c;
+    for (auto& layer : other.layers)
+      for (float& weight : layer.weight) weight = -weight;
+    DeviceHistory history(c), with_other_weights(other);
+    DeviceDin launch({history.view()}, config.target);
+    const Stream stream = create_stream();
+    begin_capture(stream);
+    launch.run(stream);
+    const Graph graph = end_capture(stream);
+    EXPECT_EQ(num_launches(graph), 1);
+    const std::vector<float> all = run_din({c}, config.target)[0];
+    for (const int64_t users : {4, 0, 3, 1, 4}) {
+      // Into a y of its own, so that nothing is left from before.
+      CapacityMatrix<float> y(users == 4 ? 12 : users == 3 ? 7 : users * 4, 16, 14, true);
+      DinHistory view = history.view();
+      view.y = y.view();
+      const DinLaunch moved({&view, 1}, config.target);
+      launch.descriptors().write({moved.descriptors().begin(), moved.descriptors().end()});
+      history.num_parents().write({users});
+      kernel_testing::launch(graph, stream);
+      const std::vector<float> values = y.values();
+      EXPECT_EQ(values, std::vector<float>(all.begin(), all.begin() + static_cast<int64_t>(values.size())));
+    }
+    // The events of the last user go to the one before.
+    DinCase moved = c;
+    moved.events = {9, 4, 20, 0};
+    history.history_offsets().write({0, 9, 13, 33, 33});
+    DinHistory view = history.view();
+    const DinLaunch same({&view, 1}, config.target);
+    launch.descriptors().write({same.descriptors().begin(), same.descriptors().end()});
+    kernel_testing::launch(graph, stream);
+    EXPECT_EQ(history.values(), run_din({moved}, config.target)[0]);
+
+    history.history_offsets().write({0, 9, 13, 13, 33});
+    view.device_weights = with_other_weights.weights().data();
+    const DinLaunch swapped({&view, 1}, config.target);
+    launch.descriptors().write({swapped.descriptors().begin(), swapped.descriptors().end()});
+    kernel_testing::launch(graph, stream);
+    EXPECT_EQ(history.values(), run_din({other}, config.target)[0]);
+  });
+}
+
+TEST(DinKernel, StaysFiniteForScoresOfAnySize) {
+  for_each_target([](const Config& config) {
+    for (const float weight : {1e6f, -1e18f, 3e38f, -3e38f})
+      for (const Normalization normalization : {Normalization::softmax, Normalization::sigmoid})
+        for (const int64_t longest : {16, 0}) {
+          DinCase c = with(8, {16, 8}, {4}, {20});
+          c.normalization = normalization, c.longest_history = longest;
+          c.make();
+          // Of one sign, so that scores may become infinite, but no infinity is subtracted from another.
+          c.layers.back().weight.assign(8, weight);
+          for (const float value : joined(run_din({c}, config.target, false)))
+            EXPECT_TRUE(std::isfinite(value)) << value;
+        }
+  });
+}
+
+/// Folded weights and hidden outputs above the largest FP16 saturate: a softmax over what follows is a convex
+/// combination of the events.
+TEST(DinKernel, StaysFiniteWhereFp16Overflows) {
+  for_each_target([](const Config& config) {
+    for (const float sign : {1.0f, -1.0f}) {
+      DinCase c = with(8, {16, 8, 4}, {4}, {20});
+      c.scale = 60000;
+      c.make();
+      for (size_t l = 0; l + 1 < c.layers.size(); ++l)
+        for (float& weight : c.layers[l].weight) weight *= sign * 10000;
+      for (auto& layer : c.layers) layer.bias.clear();
+      for (const Activation& activation : {identity, relu, leaky_relu(-1000)}) {
+        for (size_t l = 0; l + 1 < c.layers.size(); ++l) c.layers[l].activation = activation;
+        for (const float value : joined(run_din({c}, config.target, false)))
+          EXPECT_LE(std::fabs(value), 60001) << value;
+      }
+    }
+  });
+}
+
+TEST(DinKernel, KeepsNaNInItsItemOrItsUser) {
+  for_each_target([](const Config& config) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    DinCase c = with(8, {16, 8}, {5, 2}, {20, 9});
+    c.activation = sigmoid;
+    c.make();
+    const std::vector<float> clean = run_din({c}, config.target)[0];
+    const auto expect = [&](const DinCase& spoilt, const std::function<bool(size_t)>& item_is_spoilt) {
+      const std::vector<float> values = run_din({spoilt}, config.target, false)[0];
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (item_is_spoilt(i / 8))
+          EXPECT_TRUE(std::isnan(values[i])) << i;
+        else
+          EXPECT_EQ(values[i], clean[i]) << i;
+      }
+    };
+    DinCase in_q = c, in_k = c;
+    in_q.q[1 * 8 + 3] = nan;
+    expect(in_q, [](size_t item) { return item == 1; });
+    in_k.k[22 * 8 + 3] = nan;
+    expect(in_k, [](size_t item) { return item >= 5; });
+  });
+}
+
+TEST(DinWeights, RefusesLayersThatDoNotFitTogether) {
+  const std::vector<float> values(5000, 1.0f);
+  const auto some = [&](int64_t size) { return Span<const float>(values.data(), size); };
+  const auto message = [&](int64_t dim, const std::vector<DinLayer>& layers) -> std::string {
+    try {
+      DinWeights weights(dim, layers);
+    } catch (const invalid_argument& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const DinLayer head{some(3), some(1), {}, {}, {}, {}};
+  EXPECT_EQ(message(2, {{some(24), some(3), relu, {}, {}, {}}, head}), "accepted");
+  EXPECT_EQ(message(0, {}), "columns of DIN attention: expected 1 to 256, got 0");
+  EXPECT_EQ(message(257, {}), "columns of DIN attention: expected 1 to 256, got 257");
+  EXPECT_EQ(message(2, {head}), "layers of DIN attention: expected 2 to 4, got 1");
+  EXPECT_EQ(message(2, std::vector<DinLayer>(5, head)), "layers of DIN attention: expected 2 to 4, got 5");
+  EXPECT_EQ(message(2, {{some(23), {}, {}, {}, {}, {}}, {some(4), {}, relu, {}, {}, {}}}),
+            "3 problems:\n"
+            "  weight of layer 0 of DIN attention: expected a multiple, 1 to 512, of 8 values, got 23\n"
+            "  weight of layer 1 of DIN attention: expected 2 values, got 4\n"
+            "  activation of layer 1 of DIN attention: expected identity, got relu");
+  EXPECT_THAT(message(2, {{some(513 * 8), {}, {}, {}, {}, {}}, {some(513), {}, {}, {}, {}, {}}}),
+              ::testing::HasSubstr("512"));
+  const std::string layer = "layer 0 of DIN attention: expected ";
+  EXPECT_EQ(message(2, {{some(24), some(4), relu, {}, {}, {}}, head}), "bias of " + layer + "3 values, got 4");
+  EXPECT_EQ(message(2, {{some(24), {}, relu, some(3), {}, {}}, head}), "alpha of " + layer + "0 values, got 3");
+  EXPECT_EQ(message(2, {{some(24), {}, prelu, {}, {}, {}}, head}), "alpha of " + layer + "3 values, got 0");
+  EXPECT_EQ(message(2, {{some(24), {}, dice, some(3), some(2), some(3)}, head}),
+            "scale of " + layer + "3 values, got 2");
+  EXPECT_EQ(message(2, {{some(24), {}, dice, some(3), some(3), {}}, head}), "shift of " + layer + "3 values, got 0");
+}
+
+TEST(DinWeights, RefusesNumbersThatWouldSpoilScores) {
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const auto accepts = [&](int layer, size_t place, float value) {
+    DinCase c = with(2, {3, 3}, {1}, {1});
+    c.make();
+    c.layers[static_cast<size_t>(layer)].weight[place] = value;
+    try {
+      c.pack();
+    } catch (const invalid_argument&) {
+      return false;
+    }
+    return true;
+  };
+  for (const float value : {infinity, -infinity, nan})
+    for (const int layer : {0, 1, 2})
+      for (size_t place = 0; place < 3; ++place) EXPECT_FALSE(accepts(layer, place, value));
+  // Wq, Wk, Wd, Wp: Wq + Wd and Wp are FP16, Wk - Wd and the last layer FP32.
+  for (const size_t place : {0, 4, 6}) EXPECT_FALSE(accepts(0, place, 70000.0f)) << place;
+  EXPECT_TRUE(accepts(0, 2, 70000.0f));
+  EXPECT_FALSE(accepts(1, 0, -70000.0f));
+  EXPECT_TRUE(accepts(2, 0, 3e38f));
+  DinCase c = with(2, {3}, {1}, {1});
+  c.activation = dice;
+  c.make();
+  c.layers[0].scale[1] = nan;
+  EXPECT_THROW(c.pack(), invalid_argument);
+  c.make();
+  c.layers[0].bias[2] = infinity;
+  EXPECT_THROW(c.pack(), invalid_argument);
+}
+
+TEST(DinLaunch, RefusesWhatDoesNotFitTogether) {
+  for_each_target(
+      [](const Config& config) {
+        DinCase c = with(8, {16}, {3}, {4});
+        c.make();
+        DeviceHistory memory(c), second(c);
+        const auto message = [&](const std::function<void(DinHistory&)>& change) -> std::string {
+          DinHistory view = memory.view(), next = second.view();
+          change(view);
+          try {
+            DinLaunch launch(std::vector<DinHistory>{next, view}, config.target);
+          } catch (const invalid_argument& error) {
+            return error.what();
+          }
+          return "accepted";
+        };
+        using testing::HasSubstr;
+        EXPECT_EQ(message([](DinHistory&) {}), "accepted");
+        EXPECT_THAT(message([](DinHistory& h) { h.network = nullptr; }), HasSubstr("history 1's network"));
+        EXPECT_THAT(message([](DinHistory& h) { h.device_weights = nullptr; }), HasSubstr("history 1's weights"));
+        EXPECT_THAT(message([](DinHistory& h) { h.device_weights = static_cast<const char*>(h.device_weights) + 8; }),
+                    HasSubstr("aligned to 16"));
+        EXPECT_THAT(message([](DinHistory& h) { h.q.cols = 7; }), HasSubstr("history 1's q: expected [5, 8]"));
+        EXPECT_THAT(message([](DinHistory& h) { h.k.cols = 9; }), HasSubstr("history 1's k: expected [6, 8]"));
+        EXPECT_THAT(message([](DinHistory& h) { h.y.rows = 4; }), HasSubstr("history 1's y: expected [5, 8]"));
+        EXPECT_THAT(message([](DinHistory& h) { h.y.type = DType::i8; }), HasSubstr("F16 or F32"));
+        EXPECT_THAT(message([](DinHistory& h) { h.k.stride = 7; }), HasSubstr("stride"));
+        EXPECT_THAT(message([](DinHistory& h) { h.q.data = nullptr; }), HasSubstr("history 1's q"));
+        EXPECT_THAT(message([](DinHistory& h) { h.max_parents = -1; }), HasSubstr("parents: expected 0 or more"));
+        EXPECT_THAT(message([](DinHistory& h) { h.longest_history = -1; }), HasSubstr("longest history"));
+        EXPECT_THAT(message([](DinHistory& h) { h.item_offsets = nullptr; }), HasSubstr("item offsets"));
+        EXPECT_THAT(message([](DinHistory& h) { h.history_offsets = nullptr; }), HasSubstr("history offsets"));
+        EXPECT_THAT(message([](DinHistory& h) { h.network = nullptr, h.device_weights = nullptr; }),
+                    HasSubstr("network"));
+        EXPECT_THAT(message([&](DinHistory& h) { h.y = second.view().y; }), HasSubstr("overlap with y of history"));
+        EXPECT_THAT(message([&](DinHistory& h) { h.y = Matrix<half>(const_cast<half*>(h.k.data), 5, 8, h.k.stride); }),
+                    HasSubstr("y of history 1: expected memory of its own, got an overlap with k of history 1"));
+        EXPECT_THROW(DinLaunch(std::vector<DinHistory>{memory.view()}, 70), invalid_argument);
+      },
+      {75});
+}
+
+TEST(DinPartition, FitsForEveryShapeAndTarget) {
+  for (const int target : {75, 80, 86, 89, 90})
+    for (const int dim : {16, 64, 128, 256})
+      for (const int hidden : {16, 64, 80, 256, 512})
+        for (const int layers : {1, 2, 3})
+          for (const int64_t longest : {0, 1, 50, 1000}) {
+            const din::Shape shape{dim, layers, {hidden, hidden, hidden}, longest};
+            const din::Partition p = din::choose_partition(shape, target, target >= 80 ? 4 : 2);
+            EXPECT_LE(p.bytes, din::shared_limit(target, p.blocks));
+            EXPECT_GE(p.events, std::min<int64_t>(longest, 16));
+            EXPECT_GE(p.fold_rows, 16);
+            EXPECT_LE(p.fold_rows, hidden);
+          }
+  for (const int target : {75, 80, 86, 89, 90}) EXPECT_EQ(din::shared_limit(target, 1), simt::shared_limit(target));
+}
+
+// ---- What the executor counts
+
+/// From the definition of the work and the partition alone.
+struct Counted {
+  int64_t mma = 0, history_sectors = 0, load_sectors = 0, store_sectors = 0;
+  double least_mma = 0;  ///< of the products that remain when the first layer is folded
+};
+
+/// One user, rows of whole sectors, ReLU, two hidden layers of multiples of 16 whose weights fit on chip.
+Counted count(const DinCase& c, const din::Partition& p, int64_t blocks, int target) {
+  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  constexpr int64_t sector = 32;
+  const int64_t items = c.items[0], events = c.events[0], dim = c.dim, h0 = c.hidden[0], h1 = c.hidden[1];
+  const int64_t depth = target >= 80 ? 16 : 8;
+  Counted counted;
+  counted.least_mma = static_cast<double>(items * events * (dim * h0 + h0 * h1)) / static_cast<double>(16 * 8 * depth);
+  counted.mma = items * ceil_div(events, 8) * (h0 / 16 * (dim / depth) + h1 / 16 * (h0 / depth));
+  counted.store_sectors = items * dim * 4 / sector;
+
+  const int64_t most = p.unit_items / p.items * p.items;
+  const int64_t unit = std::min(most, ceil_div(ceil_div(items, blocks), p.items) * p.items);
+  const int64_t units = ceil_div(items, unit);
+  counted.history_sectors = units * events * dim * 2 / sector;
+
+  int64_t folds = 0, tasks = 0, queries = 0;
+  for (int64_t first_event = 0; first_event < events; first_event += p.events) {
+    const int64_t tiles = ceil_div(std::min<int64_t>(events - first_event, p.events), 8);
+    for (int64_t begin = 0; begin < items; begin += unit)
+      for (int64_t first = begin; first < std::min(begin + unit, items); first += p.items) {
+        const int64_t size = std::min({begin + unit, items, first + p.items}) - first;
+        const int64_t of_group = size * std::max(ceil_div(tiles, p.tiles), std::min(tiles, p.warps / size));
+        tasks += of_group;
+        if (first_event > 0 && p.fold_rows >= h0 && std::min(unit, items - begin) <= p.items) continue;  // kept
+        folds += p.fold_rows < h0 ? ceil_div(of_group, p.warps) : 1;
+        queries += size;
+      }
+  }
+  const int64_t of_block = static_cast<int64_t>(sizeof(din::Descriptor)) / sector + 2 + h0 * h1 * 2 / sector;
+  const int64_t of_unit = 3;                               // offsets, read by one thread
+  const int64_t of_fold = h0 * dim * 8 / sector + h0 / 4;  // weights, and the bias, 4 rows to a warp
+  const int64_t of_task = h1 / 16 * 2 * 2 + 1;             // bias and head, 8 outputs at a time
+  counted.load_sectors = counted.history_sectors + queries * dim * 2 / sector + blocks * of_block + units * of_unit +
+                         folds * of_fold + tasks * of_task;
+  return counted;
+}
+
+/// WARPRANK_ALL_COUNTS=1 counts the large ones as well and prints all.
+TEST(DinKernel, ExecutesTheProductsThatRemainAndReadsAHistoryOncePerUnit) {
+  if (build != Build::plain) return;
+  const bool all = std::getenv("WARPRANK_ALL_COUNTS") != nullptr;
+  if (all)
+    std::cout << "target  L  D  N  mma/item  least  ratio  units' history sectors  all load sectors  partition\n";
+  for_each_target([&](const Config& config) {
+    for (const auto& [events, dim] : {std::pair<int64_t, int64_t>{50, 32}, {100, 64}, {200, 128}})
+      for (const int64_t items : {1, 100, 500}) {
+        if (!all && items * events > 5000) continue;
+        SCOPED_TRACE(std::to_string(events) + " x " + std::to_string(dim) + ", " + std::to_string(items) + " items");
+        Config counting = config;
+        counting.count_sectors = true;
+        counting.multiprocessors = config.target == 75 ? 40 : 108;
+        reset(counting);
+        DinCase c = with(dim, {64, 32}, {items}, {events});
+        c.more = 0, c.make();
+        DeviceHistory history(c);
+        // Rows of whole sectors.
+        DeviceMatrix<half> q(halves(c.q), items, dim), k(halves(c.k), events, dim);
+        DeviceMatrix<float> y(items, dim);
+        DinHistory view = history.view();
+        view.q = q.view(), view.k = k.view(), view.y = y.view();
+        DeviceDin launch({view}, config.target);
+        clear_counters();
+        launch.run();
+        synchronize();
+        const din::Partition& p = launch.launch().partition(0);
+        const Counted expected = count(c, p, launch.launch().num_blocks(), config.target);
+        EXPECT_EQ(counters().mma, expected.mma);
+        EXPECT_LE(static_cast<double>(counters().mma), 1.15 * expected.least_mma);
+        EXPECT_EQ(counters().global_load_sectors, expected.load_sectors);
+        EXPECT_EQ(counters().global_store_sectors, expected.store_sectors);
+        EXPECT_EQ(counters().launches, 1);
+        if (!all) continue;
+        const auto n = static_cast<double>(items);
+        std::cout << config.target << "  " << events << "  " << dim << "  " << items << "  " << counters().mma / items
+                  << "  " << expected.least_mma / n << "  " << static_cast<double>(counters().mma) / expected.least_mma
+                  << "  " << expected.history_sectors << "  " << counters().global_load_sectors << "  " << p.blocks
+                  << " blocks of " << p.bytes << " bytes, " << p.warps << " warps x " << p.tiles << " tiles, "
+                  << p.items << " items, " << p.fold_rows << " rows folded, " << p.events
+                  << " events on chip, units of " << p.unit_items << "\n";
+      }
   });
 }
 

@@ -256,7 +256,7 @@ WARPRANK_DEVICE void attend(Header& header) {
     for (int item = 0; item < unit.num_items; item += p.items) {
       const int items = unit.num_items - item;
       const Group group{item, items < p.items ? items : p.items};
-      loads.load_queries(group);
+      if (!network.is_kept(chunk)) loads.load_queries(group);
       device::sync_block();
       network.score(group, chunk);
       device::sync_block();

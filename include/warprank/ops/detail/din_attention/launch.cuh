@@ -106,7 +106,7 @@ Descriptor describe(const History& history, int target) {
     shape.hidden[i] = to.hidden[i].padded;
   }
   const int most_tiles = target >= 80 ? policy<80>.event_tiles : policy<75>.event_tiles;
-  to.partition = choose_partition(shape, shared_bytes_for(target), most_tiles);
+  to.partition = choose_partition(shape, target, most_tiles);
   return to;
 }
 
@@ -121,13 +121,14 @@ Plan plan_histories(Span<const History> histories, int target) {
 
   Plan plan;
   plan.target = target;
-  constexpr int64_t blocks_per_multiprocessor = 2, most_histories = 65535;
+  device::dispatch_target<75, 80>(target, [](auto) {});  // or throws
+  constexpr int64_t most_histories = 65535;
   if (histories.size() > most_histories)
     throw invalid_argument("histories of one launch", "at most 65535", std::to_string(histories.size()));
-  const int64_t wanted = device::num_multiprocessors() * blocks_per_multiprocessor;
   for (const History& history : histories) {
     plan.descriptors.push_back(describe(history, target));
     const Partition& partition = plan.descriptors.back().partition;
+    const int64_t wanted = device::num_multiprocessors() * partition.blocks;
     const int64_t groups = (history.q.rows + partition.items - 1) / partition.items;
     plan.blocks = std::max(plan.blocks, std::min(groups, (wanted + histories.size() - 1) / histories.size()));
     plan.shared_bytes = std::max<int64_t>(plan.shared_bytes, partition.bytes);

@@ -46,7 +46,7 @@ struct Network : Block {
         const int layer = is_first ? 0 : step - parts + 1, width = d.hidden[layer].padded;
         const int begin = is_first ? step * p.fold_rows : 0;
         const int end = is_first && begin + p.fold_rows < width ? begin + p.fold_rows : width;
-        if (is_first && (parts > 1 || first_task == 0)) {
+        if (is_first && (parts > 1 || first_task == 0) && !is_kept(chunk)) {
           if (step > 0 || first_task > 0) device::sync_block();  // the rows before are not needed any more
           fold(group, begin, end);
           device::sync_block();
@@ -55,6 +55,11 @@ struct Network : Block {
       }
       if (task.exists) store_scores(task, scores);
     }
+  }
+
+  /// Whether a unit of one group still has what it folded for the chunk before, where that is the whole layer.
+  WARPRANK_DEVICE bool is_kept(const Chunk& chunk) const {
+    return !chunk.is_first && unit.num_items <= p.items && p.fold_rows >= d.hidden[0].padded;
   }
 
  private:

@@ -6,7 +6,9 @@
 /// A unit is a few neighbouring items of one user. Its history is in shared memory once, or chunk after chunk when it
 /// is too long. For `items` at a time their folded first layers are made, `fold_rows` rows of them; then each warp
 /// takes `tiles` x 8 events of an item through all layers. More items at a time read the weights less often, more tiles
-/// the folded weights, more events on chip fold less often; all want shared memory. So the counts decide.
+/// the folded weights, more events on chip fold less often; all want shared memory. A long history is read once for a
+/// unit of many items, which are folded again for each chunk of it, or once for each group, folded once. So the counts
+/// decide.
 
 #include <algorithm>
 #include <cstdint>
@@ -40,6 +42,7 @@ struct Shape {
 
 /// Printable; all sizes in bytes, all places from the start of shared memory.
 struct Partition {
+  int blocks = 0;      ///< that share a multiprocessor
   int warps = 0;       ///< of the block that take events; the others help to load, fold and pool
   int tiles = 0;       ///< of 8 events that a warp takes at a time
   int items = 0;       ///< folded at a time
@@ -101,50 +104,59 @@ inline double clocks_per_item(const Shape& shape, const Partition& p) {
   const int64_t tasks = p.items * ceil_div(std::min<int64_t>(events, p.events), int64_t{8} * p.tiles);
   const auto rounds = static_cast<double>(ceil_div(tasks, p.warps));
   const double busy = static_cast<double>(tasks) / (rounds * p.warps);
-  const double folds = chunks * (p.fold_rows < shape.hidden[0] ? rounds : 1);
+  const double folds = p.fold_rows < shape.hidden[0] ? chunks * rounds : p.unit_items <= p.items ? 1 : chunks;
   const double first = static_cast<double>(shape.dim) * shape.hidden[0], later = shape.later_bytes() / 2.0;
   const auto l = static_cast<double>(events);
 
   const double mma = l * (first + later) / products / busy * block_warps / p.warps;
   const double operands = l * 2 * (first + later) / (8.0 * p.tiles) + l * 2 * (first + later) / 64;
   const double fold = folds * first * 8 / p.items;
+  const double steps = 600 * chunks / p.items;  // barriers and what is too small to be counted: a guess
   const double load = l * 2 * shape.dim / p.unit_items + (p.later < 0 ? l * 2 * later / (8.0 * p.tiles) : 0.0);
-  return std::max(mma, operands / shared_bytes) + (fold + load) / cache_bytes;
+  return std::max(mma, operands / shared_bytes) + (fold + load) / cache_bytes + steps;
 }
 
-/// The cheapest division within `limit` bytes of shared memory, for warps of at most `max_tiles` tiles. Throws
-/// invalid_argument when there is none.
-inline Partition choose_partition(const Shape& shape, int64_t limit, int max_tiles) {
+/// Shared memory that each of `blocks` blocks on a multiprocessor may have; none: not so many.
+constexpr int64_t shared_limit(int target, int blocks) {
+  const int64_t most = target >= 90 ? 227 << 10 : target >= 86 ? 99 << 10 : target >= 80 ? 163 << 10 : 64 << 10;
+  const int64_t reserved = target >= 80 ? 1 << 10 : 0;  // for each block
+  return ((most + reserved) / blocks - reserved) / 128 * 128;
+}
+
+/// The cheapest division for warps of at most `max_tiles` tiles. A history of at most 40 KB stays on chip where that is
+/// possible. Then the counts decide, and that a block with a multiprocessor of its own waits more (by an eighth: a
+/// guess). Throws invalid_argument when none fits.
+inline Partition choose_partition(const Shape& shape, int target, int max_tiles) {
   constexpr int min_events = 16;
+  constexpr double alone = 1.125;
+  const int64_t history_bytes = int64_t{2} * (shape.dim + row_padding) * shape.longest_history;
+  const bool stays = history_bytes <= 40 << 10;
   Partition best;
   double best_clocks = 0;
   const int rows = shape.hidden[0];
-  for (const int warps : {8, 4, 2, 1})
-    for (int tiles = max_tiles; tiles >= 1; tiles /= 2)
-      for (int items = max_items; items >= 1; --items)
-        for (const int fold_rows : {rows, (rows / 2 + 15) / 16 * 16, (rows / 4 + 15) / 16 * 16, 16})
-          for (const int unit_items : {16, 8}) {
-            Partition p;
-            p.warps = warps, p.tiles = tiles, p.items = items, p.fold_rows = fold_rows, p.unit_items = unit_items;
-            p = place(shape, p, limit);
-            if (p.events < min_events && p.events < shape.longest_history) continue;
-            if (p.events == 0 || p.bytes > limit) continue;
-            const double clocks = clocks_per_item(shape, p);
-            if (best.warps != 0 && clocks >= best_clocks) continue;
-            best = p, best_clocks = clocks;
-          }
+  const auto consider = [&](Partition p, int64_t limit) {
+    p = place(shape, p, limit);
+    if (p.bytes > limit || p.events == 0 || (p.events < min_events && p.events < shape.longest_history)) return;
+    const double clocks = clocks_per_item(shape, p) * (p.blocks == 1 ? alone : 1);
+    const bool is_on_chip = p.events >= shape.longest_history, best_is_on_chip = best.events >= shape.longest_history;
+    const bool is_better = stays && is_on_chip != best_is_on_chip ? is_on_chip : clocks < best_clocks;
+    if (best.warps == 0 || is_better) best = p, best_clocks = clocks;
+  };
+  for (const int blocks : {2, 1})
+    for (const int warps : {8, 4, 2, 1})
+      for (int tiles = max_tiles; tiles >= 1; tiles /= 2)
+        for (int items = max_items; items >= 1; --items)
+          for (const int fold_rows : {rows, (rows / 2 + 15) / 16 * 16, (rows / 4 + 15) / 16 * 16, 16})
+            for (const int unit_items : {16, 8, items}) {
+              Partition p;
+              p.blocks = blocks, p.warps = warps, p.tiles = tiles;
+              p.items = items, p.fold_rows = fold_rows, p.unit_items = unit_items;
+              consider(p, shared_limit(target, blocks));
+            }
   if (best.warps == 0)
-    throw invalid_argument("DIN attention", "a network that fits in " + std::to_string(limit) + " bytes",
+    throw invalid_argument("DIN attention", "a network that fits in shared memory",
                            std::to_string(shape.dim) + " columns and a first layer of " + std::to_string(rows));
   return best;
-}
-
-/// Shared memory that a block may take: all of what a T4 has, else what lets two blocks share a multiprocessor, or
-/// what a block may have.
-constexpr int64_t shared_bytes_for(int target) {
-  if (target >= 90) return 113 << 10;
-  if (target >= 86) return 99 << 10;
-  return target >= 80 ? 81 << 10 : 64 << 10;
 }
 
 }  // namespace warprank::detail::din

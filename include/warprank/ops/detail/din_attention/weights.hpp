@@ -59,7 +59,8 @@ class DinWeights {
     dim_ = dim;
     check(layers);
     pack_first(layers[0]);
-    for (int64_t i = 1; i < layers.size(); ++i) pack_later(layers[i], width(i - 1), i + 1 == layers.size());
+    for (int64_t i = 1; i + 1 < layers.size(); ++i) pack_hidden(layers[i], width(i - 1));
+    pack_head(layers[layers.size() - 1]);
   }
 
   int64_t dim() const { return dim_; }
@@ -169,22 +170,25 @@ class DinWeights {
     add_hidden(layer, out).bias = bias_at;
   }
 
-  void pack_later(const DinLayer& layer, int64_t in, bool is_last) {
-    const int64_t out = layer.weight.size() / in;
+  void pack_hidden(const DinLayer& layer, int64_t in) {
+    // A layer of one output is packed as one of two: alone it would be packed as a head.
+    const int64_t out = layer.weight.size() / in, packed_out = std::max<int64_t>(out, 2);
     std::vector<float> weight(layer.weight.begin(), layer.weight.end()), bias(layer.bias.begin(), layer.bias.end());
-    // Only heads are packed as one output.
-    const int64_t packed_out = is_last ? 1 : std::max<int64_t>(out, 2);
     weight.resize(static_cast<size_t>(packed_out * in));
     bias.resize(static_cast<size_t>(packed_out));
     const auto packed = pack_linear(Span<const float>(weight), Span<const float>(bias), in, packed_out);
-    const int64_t at = append(packed.data(), packed.size());
-    const int64_t bias_at = at + PackedLinearLayout{in, packed_out}.bias_offset();
-    if (is_last) {
-      head_ = at, head_bias_ = bias_at;
-      return;
-    }
     HiddenLayer& hidden = add_hidden(layer, out);
-    hidden.weights = at, hidden.bias = bias_at;
+    hidden.weights = append(packed.data(), packed.size());
+    hidden.bias = hidden.weights + PackedLinearLayout{in, packed_out}.bias_offset();
+  }
+
+  void pack_head(const DinLayer& layer) {
+    for (const float weight : layer.weight)
+      if (!std::isfinite(weight))
+        throw invalid_argument("weight of the last layer of DIN attention", "finite values", std::to_string(weight));
+    const float bias = layer.bias.empty() ? 0 : layer.bias[0];
+    head_ = append(layer.weight);
+    head_bias_ = append(&bias, sizeof bias);
   }
 
   int64_t dim_ = 0, pair_weights_ = 0, head_ = 0, head_bias_ = 0;
