@@ -11,11 +11,13 @@
 #include <vector>
 
 #include "support/kernel_testing.hpp"
+#include "warprank/hash_table/build.hpp"
 #include "warprank/ops/hash_table.cuh"
 #include "warprank/ops/hash_table_epochs.cuh"
 
 namespace hash_table_testing {
 
+namespace hash_table = warprank::hash_table;
 using namespace kernel_testing;  // NOLINT: this is part of tests
 using warprank::DType;
 using warprank::HashTableView;
@@ -73,6 +75,47 @@ inline std::vector<unsigned char> rows_of(const std::vector<int64_t>& keys, uint
   }
   return all;
 }
+
+/// A table that the host has built, in device memory.
+class Image {
+ public:
+  Image(const Format& format, const std::vector<int64_t>& keys, const std::vector<unsigned char>& rows,
+        double load_factor, bool is_mutable = false)
+      : Image(build(format, keys, rows, load_factor, is_mutable)) {}
+
+  const HashTableView& view() const { return view_; }
+
+ private:
+  static warprank::HashTable build(const Format& format, const std::vector<int64_t>& keys,
+                                   const std::vector<unsigned char>& rows, double load_factor, bool is_mutable) {
+    warprank::HashTableOptions options;
+    options.load_factor = load_factor;
+    options.threads = 1;
+    warprank::HashTableChunk chunk{static_cast<int64_t>(keys.size()), keys.data(), rows.data()};
+    std::vector<unsigned char> values, scale, offset;
+    if (format.type == DType::i8) {  // which are given apart
+      for (auto row = rows.begin(); row != rows.end(); row += format.bytes()) {
+        values.insert(values.end(), row, row + format.dim);
+        scale.insert(scale.end(), row + format.bytes() - 8, row + format.bytes() - 4);
+        offset.insert(offset.end(), row + format.bytes() - 4, row + format.bytes());
+      }
+      chunk.rows = values.data(), chunk.scale = scale.data(), chunk.offset = offset.data();
+    }
+    return warprank::build_hash_table({format.type, format.dim, is_mutable}, chunk, options);
+  }
+  explicit Image(const warprank::HashTable& table)
+      : view_(table.view()), memory_(std::vector<unsigned char>(table.image().begin(), table.image().end())) {
+    const auto move = [&](auto* address) {
+      const int64_t offset = reinterpret_cast<const unsigned char*>(address) - table.image().data();
+      return reinterpret_cast<decltype(address)>(memory_.data() + offset);
+    };
+    view_.buckets = move(view_.buckets);
+    view_.size = move(view_.size);
+  }
+
+  HashTableView view_;
+  DeviceArray<unsigned char> memory_;
+};
 
 /// Values that a stream copies to the device when it comes so far: nothing waits.
 template <class Value>
@@ -178,6 +221,14 @@ class Table {
 
   const HashTableView& view() const { return view_; }
   uint64_t size() const { return size_.read()[0]; }
+  /// A word of a bucket's line.
+  uint64_t word(uint64_t bucket, int index) const {
+    uint64_t value = 0;
+    synchronize();
+    copy(&value, &view_.line(bucket)[index], sizeof value);
+    synchronize();
+    return value;
+  }
   int64_t capacity() const {
     return static_cast<int64_t>(view_.num_buckets()) * warprank::hash_table::header_positions;
   }

@@ -43,6 +43,7 @@ WARPRANK_HIDDEN inline void find(const HashTableView& table, const Keys& keys, v
 WARPRANK_HIDDEN inline void find_addresses(const HashTableView& table, const Keys& keys,
                                            const unsigned char** addresses, device::Stream stream) {
   detail::check_look_up(table, keys);
+  detail::check_array("addresses", addresses, keys.capacity);
   detail::launch_for_keys(keys.capacity, stream, detail::find_addresses_kernel, table, keys, addresses);
 }
 
@@ -50,6 +51,7 @@ WARPRANK_HIDDEN inline void find_addresses(const HashTableView& table, const Key
 WARPRANK_HIDDEN inline void contains(const HashTableView& table, const Keys& keys, uint8_t* found,
                                      device::Stream stream) {
   detail::check_look_up(table, keys);
+  detail::check_array("found", found, keys.capacity);
   detail::launch_for_keys(keys.capacity, stream, detail::contains_kernel, table, keys, found);
 }
 
@@ -84,6 +86,7 @@ WARPRANK_HIDDEN inline void clear(const HashTableView& table, device::Stream str
 WARPRANK_HIDDEN inline void export_all(const HashTableView& table, int64_t* keys, void* rows, int64_t stride_bytes,
                                        int64_t capacity, uint64_t* count, device::Stream stream) {
   detail::check_look_up(table, {keys, capacity, nullptr});
+  detail::check_array("count", count, 1);
   detail::HashRows to{};
   if (rows != nullptr) to = detail::rows_for(table, rows, stride_bytes, capacity);
   detail::launch_for_buckets(table, stream, detail::export_kernel, table, keys, to, static_cast<uint64_t>(capacity),

@@ -202,10 +202,15 @@ inline void check_table(const HashTableView& table, bool to_update) {
   problems.throw_if_any();
 }
 
+/// `data` is what there must be for every key: one of the arrays of a batch.
+inline void check_array(const char* what, const void* data, int64_t capacity) {
+  if (capacity < 0) throw invalid_argument(std::string("hash table: ") + what, "0 or more", std::to_string(capacity));
+  if (capacity > 0 && data == nullptr) throw invalid_argument(std::string("hash table: ") + what, "an address", "null");
+}
+
 inline void check_look_up(const HashTableView& table, const hash_table::Keys& keys) {
   check_table(table, false);
-  if (keys.capacity < 0) throw invalid_argument("hash table: keys", "0 or more", std::to_string(keys.capacity));
-  if (keys.capacity > 0 && keys.data == nullptr) throw invalid_argument("hash table: keys", "an address", "null");
+  check_array("keys", keys.data, keys.capacity);
 }
 
 inline void check_update(const HashTableView& table, const hash_table::Keys& keys, const hash_table::Epoch& epoch) {
@@ -221,7 +226,7 @@ inline void check_update(const HashTableView& table, const hash_table::Keys& key
 inline HashRows rows_for(const HashTableView& table, const void* data, int64_t stride_bytes, int64_t num_rows) {
   const auto address = reinterpret_cast<uintptr_t>(data);
   const int64_t alignment = table.type == DType::f16 || table.type == DType::bf16 ? 2 : 4;
-  if (num_rows > 0 && data == nullptr) throw invalid_argument("hash table: rows", "an address", "null");
+  check_array("rows", data, num_rows);
   if (stride_bytes < table.row_bytes || stride_bytes % alignment != 0 ||
       address % static_cast<uintptr_t>(alignment) != 0) {
     throw invalid_argument("hash table: rows",

@@ -19,7 +19,7 @@
 ///     since that count is raised before a displaced key is published.
 ///  4. A key has one copy. Whoever changes a key holds the lock of its first bucket, wherever the key lies, and of the
 ///     bucket that changes. No key ever moves, so one that stays in the table is found by every reader.
-///  5. Nothing waits for ever: locks are tried a bounded number of times, and nothing is held while trying again.
+///  5. Nothing waits for ever: locks are tried a bounded number of times, a second one only behind the first.
 
 #include <cstdint>
 
@@ -58,7 +58,7 @@ class HashUpdate {
       Bucket other;
       const int probe = find_displaced(first, key, hash);
       if (probe > 0) {
-        if (!try_lock(other, table_.placement.bucket(hash, probe))) return false;
+        if (!lock_behind(first, other, table_.placement.bucket(hash, probe))) return false;
         status = replace(other, match_line(table_, other.part, key).place, row);
         unlock(other);
         return true;
@@ -82,7 +82,7 @@ class HashUpdate {
         return true;
       }
       Bucket other;
-      if (!try_lock(other, table_.placement.bucket(hash, probe))) return false;
+      if (!lock_behind(first, other, table_.placement.bucket(hash, probe))) return false;
       remove(other, match_line(table_, other.part, key).place);
       unlock(other);
       first.map = hash_table::with_one_less(first.map, displaced_to(probe));
@@ -92,7 +92,9 @@ class HashUpdate {
   }
 
  private:
-  static constexpr int max_attempts = 1024;
+  static constexpr int max_attempts = 4096;
+  static constexpr int looks = 4;      // at a lock that others hold, in one attempt
+  static constexpr int patience = 64;  // attempts at a second lock
 
   /// A bucket as the tile knows it: the same for all lanes, but for their parts of the line.
   struct Bucket {
@@ -147,7 +149,10 @@ class HashUpdate {
     uint64_t* state = &table_.line(index)[hash_table::state_word];
     bool locked = !Protocol::locks;
     if (Protocol::locks && LineTile::rank() == 0) {
-      const uint64_t free = load<Order::relaxed, Scope::device>(state);
+      uint64_t free = load<Order::relaxed, Scope::device>(state);
+      for (int look = 1; look < looks && (free & hash_table::lock_bit) != 0; ++look) {
+        free = load<Order::relaxed, Scope::device>(state);
+      }
       locked = (free & hash_table::lock_bit) == 0 &&
                compare_exchange<Order::acquire, Scope::device>(state, free, free | hash_table::lock_bit) == free;
     }
@@ -155,6 +160,15 @@ class HashUpdate {
     LineTile::sync();
     bucket = read(index);
     return true;
+  }
+
+  /// Locks a second bucket. Waits only for one of a higher index, so that no tiles wait for each other in a circle.
+  WARPRANK_DEVICE bool lock_behind(const Bucket& first, Bucket& other, uint64_t index) const {
+    const int attempts = index > first.index ? patience : 1;
+    for (int attempt = 0; attempt < attempts; ++attempt) {
+      if (try_lock(other, index)) return true;
+    }
+    return false;
   }
 
   WARPRANK_DEVICE void unlock(const Bucket& bucket) const {
@@ -236,15 +250,18 @@ class HashUpdate {
     for (int probe = 1; probe < table_.placement.max_probes; ++probe) {
       const uint64_t index = table_.placement.bucket(hash, probe);
       Bucket other = read(index);
-      will_have_room |= other.will_have_room();
-      if (!other.has_room()) continue;  // nor will it in this epoch
-      if (!try_lock(other, index)) return false;
+      if (!other.has_room()) {  // nor will it in this epoch
+        will_have_room |= other.will_have_room();
+        continue;
+      }
+      if (!lock_behind(first, other, index)) return false;
       const bool has_room = other.has_room();
       if (has_room) {
         first.map = hash_table::with_one_more(first.map, displaced_to(probe));
         publish(first);
         add(other, key, row);
       }
+      will_have_room |= other.will_have_room();
       unlock(other);
       if (has_room) return true;
     }
