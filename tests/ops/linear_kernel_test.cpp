@@ -511,6 +511,117 @@ TEST(LinearKernel, StatesItsPolicies) {
   EXPECT_EQ(linear_policy(75, LinearTile::many_rows).rows(), 128);
 }
 
+/// Layers of the reference models, one launch each, in the plain build alone: what the executor counts is exact.
+struct CountedLaunch {
+  const char* name;
+  int64_t rows;
+  std::vector<std::pair<int64_t, int64_t>> layers;  ///< in, out
+};
+
+/// What a launch has to execute and move, from its shapes and how they are cut.
+struct LeastCounts {
+  int64_t mma = 0, load_matrices = 0, load_sectors = 0, store_sectors = 0;
+  int64_t once = 0;  ///< sectors of every input, weight and output, each touched once
+};
+
+LeastCounts least_counts(const CountedLaunch& counted, const LinearLaunch& launch, int target) {
+  const auto cut = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
+  const auto policy = launch.policy();
+  LeastCounts least;
+  // Descriptors: one sector of each by every warp, to find the block's, and the whole of that one.
+  const int64_t num_layers = static_cast<int64_t>(counted.layers.size()), num_warps = policy.threads() / 32;
+  least.load_sectors = launch.num_blocks() * (launch.descriptor_bytes() / num_layers / 32 + num_warps * num_layers);
+  for (int64_t i = 0; i < num_layers; ++i) {
+    const auto [in, out] = counted.layers[static_cast<size_t>(i)];
+    const int64_t rows = counted.rows, parts = launch.parts(i);
+    const int64_t y = cut(rows * out * 2, 32), weights = cut(PackedLinearLayout{in, out}.bias_offset(), 32);
+    least.once += cut(rows * in * 2, 32) + y + weights;
+    if (out == 1) {  // a warp has four rows at once, in steps of 64 inputs
+      least.load_sectors += rows * cut(in * 2, 32) + cut(rows, 4) * (weights + 1);
+      least.store_sectors += cut(rows, 4);
+      continue;
+    }
+    const int64_t strips = cut(rows, 16), depth = target >= 80 ? 16 : 8;
+    least.mma += strips * cut(out, 8) * cut(in, depth);
+    least.load_matrices += strips * cut(in, 16) * cut(out, 16 * policy.pairs);
+    // x in pieces, which begin and end within sectors where rows are no whole number of them.
+    int64_t x = 0;
+    const int64_t part_inputs = cut(cut(in, 16), parts) * 16;
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t part = 0; part < in; part += part_inputs) {
+        const int64_t end = std::min(part + part_inputs, in);
+        for (int64_t k = part; k < end; k += policy.steps * 16)
+          x += cut((row * in + std::min<int64_t>(k + policy.steps * 16, end)) * 2, 32) - (row * in + k) * 2 / 32;
+      }
+    // The bias once for as many rows as a warp stores together.
+    const int64_t bias = strips * 16 * policy.pairs * 4 / 32 * cut(out * 4, 32);
+    const int64_t partials = parts > 1 ? strips * 16 * out * parts * 4 / 32 : 0;
+    least.load_sectors += cut(out, policy.columns()) * x + cut(strips, policy.strips) * weights + bias + partials;
+    least.store_sectors += y + partials;
+  }
+  return least;
+}
+
+#if !defined(__CUDACC__)
+TEST(LinearKernel, ExecutesAndMovesWhatItMustAndHardlyMore) {
+  if (build != Build::plain) GTEST_SKIP() << "counts are the same in every build of the executor";
+  const bool all = std::getenv("WARPRANK_COUNT_ALL") != nullptr;
+  if (all) std::cout << "| layers | rows | target | mma | / least | load sectors | / least | / once | parts |\n";
+  for (const int64_t rows : all ? Sizes{1, 17, 50, 100, 200, 500, 2000} : Sizes{1, 50, 513})
+    for (const CountedLaunch& counted :
+         {CountedLaunch{"600-256", rows, {{600, 256}}}, CountedLaunch{"256-256", rows, {{256, 256}}},
+          CountedLaunch{"256-1", rows, {{256, 1}}}, CountedLaunch{"1024-1024", rows, {{1024, 1024}}},
+          CountedLaunch{"1024-512", rows, {{1024, 512}}}, CountedLaunch{"512-256", rows, {{512, 256}}},
+          CountedLaunch{"2528-512 x 4", rows, {{2528, 512}, {2528, 512}, {2528, 512}, {2528, 512}}},
+          CountedLaunch{"512-256 x 4", rows, {{512, 256}, {512, 256}, {512, 256}, {512, 256}}}}) {
+      int64_t size = 0;
+      for (const auto& [in, out] : counted.layers) size += in * out;
+      if (!all && size * rows > 10'000'000) continue;
+      for (const int target : {75, 80}) {
+        SCOPED_TRACE(std::string(counted.name) + ", " + std::to_string(rows) + " rows, sm_" + std::to_string(target));
+        Config config;
+        config.target = target;
+        config.schedule = simt::Schedule::forward;
+        config.count_sectors = true;
+        reset(config);
+        std::vector<std::unique_ptr<DeviceArray<half>>> memory;
+        const auto zeros = [&](int64_t count) {
+          memory.push_back(std::make_unique<DeviceArray<half>>(count, half{}));
+          return memory.back()->data();
+        };
+        std::vector<LinearLayer> layers;
+        const half* x = zeros(rows * counted.layers[0].first);
+        for (const auto& [in, out] : counted.layers) {
+          LinearLayer& layer = layers.emplace_back();
+          layer.weights = zeros(PackedLinearLayout{in, out}.bytes() / 2);
+          layer.x = {x, rows, in};
+          layer.y = Matrix<half>(zeros(rows * out), rows, out);
+        }
+        DeviceLaunch launch(layers, target);
+        clear_counters();
+        launch.run();
+        synchronize();
+        const LeastCounts least = least_counts(counted, launch.launch(), target);
+        const Counters& counts = counters();
+        EXPECT_EQ(counts.launches, 1);
+        EXPECT_EQ(counts.mma, least.mma);
+        EXPECT_EQ(counts.load_matrices, least.load_matrices);
+        EXPECT_LE(counts.global_store_sectors, 1.01 * static_cast<double>(least.store_sectors) + 1);
+        EXPECT_LE(counts.global_load_sectors, 1.01 * static_cast<double>(least.load_sectors) + 1);
+        const auto ratio = [](int64_t a, int64_t b) {
+          return b == 0 ? 1 : static_cast<double>(a) / static_cast<double>(b);
+        };
+        if (all)
+          std::cout << "| " << counted.name << " | " << rows << " | sm_" << target << " | " << counts.mma << " | "
+                    << ratio(counts.mma, least.mma) << " | " << counts.global_load_sectors << " | "
+                    << ratio(counts.global_load_sectors, least.load_sectors) << " | "
+                    << ratio(counts.global_load_sectors + counts.global_store_sectors, least.once) << " | "
+                    << launch.launch().parts(0) << " |\n";
+      }
+    }
+}
+#endif
+
 #if defined(WARPRANK_TEST_AGAINST_HOST)
 
 TEST(LinearKernel, AgreesWithTheHost) {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Every kernel of ops/linear.cuh.
+
+/// Every kernel of linear, for scripts/kernel_report.sh.
 
 #include "warprank/ops/linear.cuh"
 
-void run(const warprank::LinearLaunch& launch, const void* descriptors, void* workspace) {
-  launch.run(descriptors, workspace);
-}
+WARPRANK_HIDDEN void launch_all(const warprank::LinearLaunch& layers, void* memory) { layers.run(memory, memory); }

@@ -72,8 +72,8 @@ constexpr LinearPolicy linear_policy(int target, LinearTile tile) {
 constexpr int64_t blocks_wanted(int target) { return target >= 80 ? 216 : 80; }
 /// Steps of 16 inputs that are worth a block.
 inline constexpr int min_steps_of_part = 8;
-/// Lanes that compute an output of a head.
-inline constexpr int head_lanes = 8;
+/// Lanes that compute an output of a head, 8 inputs each at a time.
+inline constexpr int head_lanes = PackedLinearLayout::head_step / 8;
 
 /// A layer as it lies in device memory.
 struct alignas(16) LinearDescriptor {
@@ -123,17 +123,18 @@ WARPRANK_DEVICE void run_head(const LinearDescriptor& layer, int64_t first_row, 
   const RowSource source{layer.x + row * layer.x_stride, layer.x_stride, exists, layer.inputs, layer.x_is_aligned};
   const auto* weights = static_cast<const float*>(layer.weights);
   float sum = 0;
-  for (int k = device::Tile<head_lanes>::rank() * 8; exists && k < layer.inputs; k += head_lanes * 8) {
-    const device::Vector<half, 8> x = load_columns_of_row(source, 0, k);
+  const int rank = device::Tile<head_lanes>::rank();
+  for (int step = 0; exists && step + rank * 8 < layer.inputs; step += head_lanes * 8) {
+    const device::Vector<half, 8> x = load_columns_of_row(source, 0, step + rank * 8);
     WARPRANK_UNROLL
-    for (int quarter = 0; quarter < 8; quarter += 4) {
-      const auto w = device::load_vector_read_only<4>(weights + k + quarter);
+    for (int four = 0; four < 2; ++four) {
+      const auto w = device::load_vector_read_only<4>(weights + step + four * head_lanes * 4 + rank * 4);
       WARPRANK_UNROLL
-      for (int i = 0; i < 4; ++i) sum = std::fma(device::widen(x[quarter + i]), w[i], sum);
+      for (int i = 0; i < 4; ++i) sum = std::fma(device::widen(x[four * 4 + i]), w[i], sum);
     }
   }
   sum = device::Tile<head_lanes>::sum(sum);
-  if (!exists || device::Tile<head_lanes>::rank() != 0) return;
+  if (!exists || rank != 0) return;
   float values[columns_at_once] = {sum};
   finish_columns(layer.epilogue, row, bias_row_of(layer.epilogue, row), 0, values);
 }

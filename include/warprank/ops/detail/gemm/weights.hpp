@@ -10,7 +10,8 @@
 ///     W[n][k], W[n][k + 1], W[n][k + 8], W[n][k + 9], W[n + 8][k], W[n + 8][k + 1], W[n + 8][k + 8], W[n + 8][k + 9]
 ///
 /// as FP16: B of two mma.m16n8k16, or of four mma.m16n8k8, in one load; steps of a pair are neighbours. A layer of one
-/// output, a head, is computed in FP32 and keeps its weights so. Behind the weights is the bias in FP32.
+/// output, a head, is computed in FP32 and keeps its weights so; of every 64 inputs come first the first four of each
+/// eight, then the others, as 8 lanes with 8 inputs each read them. Behind the weights is the bias in FP32.
 
 #include <cmath>
 #include <cstdint>
@@ -35,16 +36,19 @@ struct PackedLinearLayout {
   static constexpr int64_t step = 16;             ///< inputs that are packed together
   static constexpr int64_t pair = 16;             ///< outputs that are packed together
   static constexpr int64_t fragment_bytes = 512;  ///< of one pair and step
-  static constexpr int64_t head_vector = 8;       ///< to a multiple of this a head's inputs are padded
+  static constexpr int64_t head_step = 64;        ///< inputs of a head that are packed together
 
   constexpr bool is_head() const { return out == 1; }
   constexpr int64_t num_steps() const { return (in + step - 1) / step; }
   constexpr int64_t num_pairs() const { return (out + pair - 1) / pair; }
   constexpr int64_t bias_offset() const {  ///< in bytes
-    return is_head() ? (in + head_vector - 1) / head_vector * head_vector * 4
-                     : num_pairs() * num_steps() * fragment_bytes;
+    return is_head() ? (in + head_step - 1) / head_step * head_step * 4 : num_pairs() * num_steps() * fragment_bytes;
   }
   constexpr int64_t bytes() const { return bias_offset() + num_pairs() * pair * 4; }
+  /// Where a head's input k is, in elements.
+  static constexpr int64_t head_index(int64_t k) {
+    return k / head_step * head_step + k % 8 / 4 * (head_step / 2) + k % head_step / 8 * 4 + k % 4;
+  }
   /// Where the FP16 of output n and input k is, in elements.
   constexpr int64_t index(int64_t n, int64_t k) const {
     const int64_t lane = n % 8 * 4 + k % 8 / 2;
@@ -85,7 +89,7 @@ Buffer<unsigned char> pack_linear(Span<const Value> weight, Span<const float> bi
                                "a number whose magnitude is at most " + std::to_string(limit), std::to_string(value));
       }
       if (layout.is_head())
-        floats[k] = value;
+        floats[layout.head_index(k)] = value;
       else
         halves[layout.index(n, k)] = to_half(value);
     }
