@@ -30,7 +30,7 @@ int64_t num_fields_of(const std::vector<SegmentedInput>& inputs, int64_t dim) {
 /// The result for one variant, whose guards are checked.
 AwkwardMatrix run(const std::vector<SegmentedInput>& inputs, int64_t dim, int64_t rows, Variant variant) {
   const int64_t num_fields = num_fields_of(inputs, dim);
-  AwkwardMatrix y(rows, host_ops::num_dot_pairs(num_fields, variant.order, variant.self));
+  AwkwardMatrix y(rows, num_dot_pairs(num_fields, variant.order, variant.self));
   Workspace workspace(host_ops::dot_workspace(num_fields, dim, variant.order, variant.self));
   host_ops::dot(inputs, dim, variant.order, variant.self, y.view(), workspace.view());
   y.expect_guards_untouched();

@@ -26,16 +26,12 @@
 
 #include "warprank/core/view.hpp"
 #include "warprank/model/types.hpp"
+#include "warprank/ops/dot_pairs.hpp"
 #include "warprank/ops/host/concat.hpp"
 #include "warprank/ops/host/simd.hpp"
 #include "warprank/ops/segmented_input.hpp"
 
 namespace warprank::host_ops {
-
-/// Columns of y.
-constexpr int64_t num_dot_pairs(int64_t num_fields, DotOrder order, bool self) {
-  return num_fields * (num_fields - 1) / 2 + (self ? num_fields : 0) + (order == DotOrder::lower_padded ? 1 : 0);
-}
 
 /// Floats of workspace.
 constexpr int64_t dot_workspace(int64_t num_fields, int64_t dim, DotOrder order, bool self) {

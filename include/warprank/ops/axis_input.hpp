@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A matrix in device memory as an op's input, on the op's own axis or on an ancestor of it: what late broadcast needs.
+
+#include <cstdint>
+#include <string>
+
+#include "warprank/core/error.hpp"
+#include "warprank/core/view.hpp"
+#include "warprank/ops/detail/check_matrix.hpp"
+
+namespace warprank {
+
+template <class Value>
+struct AxisInput {
+  Matrix<const Value> values;  ///< as many rows as the output, or one for each segment
+  /// [segments + 1], in device memory: row s of `values` serves the output rows [offsets[s], offsets[s + 1]). Null: row
+  /// n serves row n.
+  const int64_t* offsets = nullptr;
+  const int64_t* num_segments = nullptr;  ///< how many there are at the time of a launch; null: values.rows
+
+  constexpr bool on_ancestor() const { return offsets != nullptr; }
+};
+
+namespace detail {
+
+/// Adds what is wrong with an input of an op whose output has `rows`.
+template <class Value>
+void check_axis_input(const std::string& what, const AxisInput<Value>& input, int64_t rows, Problems& problems) {
+  check_matrix(what, input.values, problems);
+  if (!input.on_ancestor() && input.values.rows < rows) {
+    problems.add(what, std::to_string(rows) + " rows", std::to_string(input.values.rows));
+  }
+  if (!input.on_ancestor() && input.num_segments != nullptr) problems.add(what, "offsets of its segments", "none");
+}
+
+}  // namespace detail
+}  // namespace warprank

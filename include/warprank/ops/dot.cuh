@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Dot products of all pairs of fields (Naumov et al. 2019, DLRM) on CUDA, by tensor cores: y[n, p] = <e_f, e_g> for
+/// the p-th pair (f, g), fields numbered through all inputs in their order.
+///
+/// | Array            | Shape                                                                             |
+/// |------------------|-----------------------------------------------------------------------------------|
+/// | inputs[i].values | [N, F_i * dim], fields side by side; or [segments, F_i * dim] with offsets over N |
+/// | y                | [N, num_dot_pairs(F)], F = sum F_i                                                |
+///
+/// | DotOrder     | Pairs in order                                          | with `self`     |
+/// |--------------|---------------------------------------------------------|-----------------|
+/// | lower        | (1,0), (2,0), (2,1), (3,0), ...                         | also (f,f) last of its row |
+/// | lower_padded | the same, then one zero                                 |                 |
+/// | upper        | (0,1), (0,2), ..., (0,F-1), (1,2), ...                  | also (f,f) first of its row |
+///
+/// Pairs of two fields on ancestors are computed once for neighbouring rows of the same ancestors. Inputs are half, y
+/// is half or float, sums are FP32: |y - exact| <= 2 dim u sum_d |e_f[d] e_g[d]|, u = 2^-24 (tensor cores cut off where
+/// others round), and the rounding to y's type. A row has the same bits whatever its position and neighbours, and a
+/// pair the same wherever it stands. Rows may be strided; rows and dims that are multiples of 8 elements are read
+/// faster. y overlaps no input.
+
+#include <cstdint>
+
+#include "warprank/core/error.hpp"
+#include "warprank/core/view.hpp"
+#include "warprank/device/launch.hpp"
+#include "warprank/device/target.hpp"
+#include "warprank/ops/axis_input.hpp"
+#include "warprank/ops/detail/dot.cuh"
+#include "warprank/ops/dot_pairs.hpp"
+
+namespace warprank {
+
+/// Checked once, launched often. Holds the addresses it was given and no memory of its own.
+template <class Out>
+class Dot {
+ public:
+  static constexpr int max_inputs = detail::dot::max_inputs;
+
+  /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows, which it never exceeds.
+  /// Throws invalid_argument for what does not fit together, and for fields that no block's shared memory holds:
+  /// about F (dim + 8) halves, 64 KB.
+  Dot(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
+      const int64_t* num_rows = nullptr)
+      : arguments_(checked(inputs, dim, order, self, y, num_rows)), target_(device::target()) {}
+
+  /// Queues one kernel, none when y is empty. Nothing is allocated or waited for; may be captured into a graph.
+  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::dot::launch(arguments_, target_, stream); }
+
+ private:
+  static detail::dot::Arguments<Out> checked(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self,
+                                             Matrix<Out> y, const int64_t* num_rows);
+
+  detail::dot::Arguments<Out> arguments_;
+  int target_;
+};
+
+template <class Out>
+detail::dot::Arguments<Out> Dot<Out>::checked(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order,
+                                              bool self, Matrix<Out> y, const int64_t* num_rows) {
+  Problems problems;
+  if (dim < 1 || dim > detail::dot::max_dim) {
+    problems.add("dot: dim", "1 to " + std::to_string(detail::dot::max_dim), std::to_string(dim));
+  }
+  if (inputs.size() > max_inputs) {
+    problems.add("dot: inputs", "at most " + std::to_string(max_inputs), std::to_string(inputs.size()));
+  }
+  problems.throw_if_any();
+
+  int64_t num_fields = 0;
+  for (int64_t i = 0; i < inputs.size(); ++i) {
+    const std::string what = "dot: input " + std::to_string(i);
+    detail::check_axis_input(what, inputs[i], y.rows, problems);
+    if (inputs[i].values.cols % dim != 0) {
+      problems.add(what, "a multiple of " + std::to_string(dim) + " columns", std::to_string(inputs[i].values.cols));
+    }
+    num_fields += inputs[i].values.cols / dim;
+  }
+  detail::check_matrix("dot: y", y, problems);
+  if (num_fields > detail::dot::max_fields) {
+    problems.add("dot: fields", "at most " + std::to_string(detail::dot::max_fields), std::to_string(num_fields));
+  }
+  problems.throw_if_any();
+  const int64_t columns = num_dot_pairs(num_fields, order, self);
+  if (y.cols != columns) problems.add("dot: y", std::to_string(columns) + " columns", std::to_string(y.cols));
+  auto arguments = detail::dot::arguments_for(inputs, dim, order, self, y, num_rows, device::num_multiprocessors());
+  const int64_t bytes = detail::dot::lay_out(arguments);
+  if (bytes > detail::dot::max_shared_bytes) {
+    problems.add("dot: shared memory for the fields of a row",
+                 "at most " + std::to_string(detail::dot::max_shared_bytes) + " bytes", std::to_string(bytes));
+  }
+  problems.throw_if_any();
+  return arguments;
+}
+
+}  // namespace warprank

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "reference/dot.hpp"
+#include "support/axis_input_testing.hpp"
+#include "support/golden_tensors.hpp"
+#include "support/kernel_testing.hpp"
+#include "warprank/ops/dot.cuh"
+#if !defined(__CUDACC__)
+#include "warprank/ops/host/dot.hpp"
+#endif
+
+namespace {
+
+using namespace kernel_testing;  // NOLINT
+using warprank::AxisInput;
+using warprank::Dot;
+using warprank::DotOrder;
+using warprank::half;
+using warprank::Matrix;
+using warprank::num_dot_pairs;
+using warprank::SegmentedInput;
+
+struct Variant {
+  DotOrder order;
+  bool self;
+};
+const std::vector<Variant> variants = {{DotOrder::lower, false},        {DotOrder::lower, true},
+                                       {DotOrder::upper, false},        {DotOrder::upper, true},
+                                       {DotOrder::lower_padded, false}, {DotOrder::lower_padded, true}};
+
+int64_t num_fields_of(const std::vector<AxisValues>& inputs, int64_t dim) {
+  int64_t cols = 0;
+  for (const AxisValues& input : inputs) cols += input.cols;
+  return cols / dim;
+}
+
+template <class Out>
+std::vector<Out> run(const std::vector<AxisValues>& inputs, int64_t dim, int64_t rows, Variant variant,
+                     Placement placement = {}) {
+  const DeviceAxisInputs<half> on_device(inputs, placement);
+  const int64_t cols = num_dot_pairs(num_fields_of(inputs, dim), variant.order, variant.self);
+  DeviceMatrix<Out> y(rows, cols, cols + placement.gap, placement.skip);
+  Dot<Out>(on_device.views(), dim, variant.order, variant.self, y.view()).launch({});
+  return y.read();
+}
+
+/// Executor: products summed in their order, one rounding each. Tensor cores cut off.
+constexpr double c = on_gpu ? 2 : 1;
+
+template <class Out>
+void expect_reference(const std::vector<AxisValues>& inputs, int64_t dim, int64_t rows, Variant variant,
+                      Placement placement = {}, int seeds = 1) {
+  SCOPED_TRACE("dim " + std::to_string(dim) + ", rows " + std::to_string(rows) + ", fields " +
+               std::to_string(num_fields_of(inputs, dim)) + ", order " + name_of_enum(variant.order) + ", self " +
+               std::to_string(variant.self));
+  for_each_target([&](const Config& config) {
+    const std::vector<Out> y =
+        in_every_order([&] { return run<Out>(inputs, dim, rows, variant, placement); }, seeds, config);
+    expect_within(warprank::reference::dot(views_of(inputs), dim, variant.order, variant.self, rows), y, c);
+  });
+}
+
+TEST(DotKernel, MatchesEachPairForEveryNumberOfFields) {
+  for (int64_t fields = 0; fields <= 35; ++fields) {
+    expect_reference<float>({random_values<half>(2, fields * 8, 1)}, 8, 2, variants[static_cast<size_t>(fields % 6)]);
+  }
+}
+
+TEST(DotKernel, MatchesEachPairForEveryDim) {
+  for (const int64_t dim : {1, 3, 7, 8, 9, 16, 20, 24, 128})
+    for (const float scale : {0.01f, 1.f, 8.f}) {
+      const std::vector<AxisValues> inputs = {random_values<half>(5, 3 * dim, 1, scale),
+                                              random_values<half>(5, dim, 2, scale)};
+      expect_reference<float>(inputs, dim, 5, variants[0]);
+      expect_reference<half>(inputs, dim, 5, variants[3]);
+    }
+}
+
+TEST(DotKernel, HasNoRows) { expect_reference<float>({random_values<half>(0, 12, 1)}, 4, 0, variants[0]); }
+
+/// Ancestors first, last and between, so that their pairs lie anywhere in the output; segments of none, one and many.
+TEST(DotKernel, TakesFieldsFromSeveralAncestorsInEveryOrderOfThreads) {
+  const std::vector<int64_t> users = {0, 0, 7, 7, 8, 50, 50}, sessions = {0, 3, 3, 7, 8, 8, 48, 50};
+  const int64_t dim = 6, rows = 50;
+  const AxisValues user = random_values<half>(6, 9 * dim, 1, 1, users), item = random_values<half>(rows, 2 * dim, 2),
+                   other_item = random_values<half>(rows, 11 * dim, 3),
+                   session = random_values<half>(7, 3 * dim, 4, 1, sessions);
+  for (const Variant& variant : variants) {
+    expect_reference<float>({user, item, session, other_item}, dim, rows, variant);
+    expect_reference<half>({item, session, other_item, user}, dim, rows, variant);
+    expect_reference<float>({session, user}, dim, rows, variant);
+  }
+  expect_reference<half>({user, item, session, other_item}, dim, rows, variants[1], {}, 20);
+}
+
+TEST(DotKernel, TakesAnyNumberOfAncestorFieldsAmongWholeTiles) {
+  for (int64_t of_ancestor = 0; of_ancestor <= 32; of_ancestor += 3) {
+    const AxisValues user = random_values<half>(2, of_ancestor * 8, 1, 1, {0, 1, 3}),
+                     item = random_values<half>(3, (32 - of_ancestor) * 8, 2);
+    expect_reference<float>({user, item}, 8, 3, variants[1]);
+    expect_reference<float>({item, user}, 8, 3, variants[2]);
+  }
+}
+
+TEST(DotKernel, TakesRowsThatAreStridedAndMisaligned) {
+  for (const Placement placement : {Placement{8, 8}, Placement{8, 1}, Placement{3, 0}}) {
+    expect_reference<half>({random_values<half>(9, 32, 1), random_values<half>(9, 16, 2)}, 8, 9, variants[0], placement,
+                           3);
+  }
+}
+
+/// 60 fields of 256 leave room for one warp only; two blocks or more where there are few.
+TEST(DotKernel, FitsItsWarpsToTheSharedMemory) {
+  expect_reference<float>({random_values<half>(6, 60 * 256, 1)}, 256, 6, variants[0]);
+  expect_reference<float>({random_values<half>(6, 20 * 128, 1), random_values<half>(1, 7 * 128, 2, 1, {0, 6})}, 128, 6,
+                          variants[0]);
+}
+
+TEST(DotKernel, GivesTheColumnsThatEachLibraryGives) {
+  const AxisValues x{{2, 3, 5, 7}, 1, 4, {}};  // four fields of one column: every product names its pair
+  reset();
+  const auto columns = [&](DotOrder order, bool self) { return run<float>({x}, 1, 1, {order, self}); };
+  EXPECT_EQ(columns(DotOrder::lower, false), (std::vector<float>{6, 10, 15, 14, 21, 35}));
+  EXPECT_EQ(columns(DotOrder::lower, true), (std::vector<float>{4, 6, 9, 10, 15, 25, 14, 21, 35, 49}));
+  EXPECT_EQ(columns(DotOrder::upper, false), (std::vector<float>{6, 10, 14, 15, 21, 35}));
+  EXPECT_EQ(columns(DotOrder::upper, true), (std::vector<float>{4, 6, 10, 14, 9, 15, 21, 25, 35, 49}));
+  EXPECT_EQ(columns(DotOrder::lower_padded, false), (std::vector<float>{6, 10, 15, 14, 21, 35, 0}));
+}
+
+TEST(DotKernel, GivesARowTheSameBitsAloneAndAmongOthers) {
+  const int64_t dim = 24, rows = 70;
+  const std::vector<int64_t> users = {0, 2, 2, rows};
+  const AxisValues user = random_values<half>(3, 3 * dim, 1, 1, users), item = random_values<half>(rows, 20 * dim, 2);
+  reset();
+  const std::vector<float> together = run<float>({user, item}, dim, rows, variants[1]);
+  const auto cols = static_cast<int64_t>(together.size()) / rows;
+  for (const int64_t n : {0, 1, 2, 3, 40, 69}) {
+    const auto begin = together.begin() + n * cols;
+    const std::vector<float> row(begin, begin + cols);
+    reset();
+    EXPECT_EQ(run<float>({user.row(n < 2 ? 0 : 2), item.row(n)}, dim, 1, variants[1]), row) << "row " << n;
+    // On the row's own axis, too: the pairs are the same.
+    AxisValues own_user = user.row(n < 2 ? 0 : 2);
+    own_user.offsets.clear();
+    EXPECT_EQ(run<float>({own_user, item.row(n)}, dim, 1, variants[1]), row) << "row " << n;
+  }
+}
+
+TEST(DotKernel, PassesOnNaNToThePairsOfItsFieldOnly) {
+  AxisValues x = random_values<half>(2, 12, 1);
+  x.values[4] = std::numeric_limits<float>::quiet_NaN();  // field 1 of row 0
+  reset();
+  const std::vector<float> y = run<float>({x}, 4, 2, {DotOrder::lower, false});
+  EXPECT_TRUE(std::isnan(y[0]));
+  EXPECT_FALSE(std::isnan(y[1]));
+  EXPECT_TRUE(std::isnan(y[2]));
+  for (size_t i = 3; i < 6; ++i) EXPECT_FALSE(std::isnan(y[i]));
+}
+
+/// One graph, captured for 40 rows and 5 segments, replayed for fewer: counts and offsets are read in device memory.
+TEST(DotKernelGraph, FollowsTheCountsInDeviceMemory) {
+  const int64_t dim = 8, capacity = 40, cols = 6;
+  const AxisValues user = random_values<half>(5, 2 * dim, 1), item = random_values<half>(capacity, 2 * dim, 2);
+  in_every_order(
+      [&] {
+        DeviceMatrix<half> of_user(converted<half>(user.values), 5, 2 * dim),
+            of_item(converted<half>(item.values), capacity, 2 * dim);
+        DeviceArray<int64_t> offsets(6), num_segments(1), num_rows(1);
+        const std::vector<AxisInput<half>> inputs = {{of_user.view(), offsets.data(), num_segments.data()},
+                                                     {of_item.view()}};
+        DeviceMatrix<float> y(capacity, cols);
+        const Dot<float> dot(inputs, dim, DotOrder::lower, false, y.view(), num_rows.data());
+        const Stream stream = create_stream();
+        begin_capture(stream);
+        dot.launch(stream);
+        const Graph graph = end_capture(stream);
+        EXPECT_EQ(num_launches(graph), 1);
+        for (const std::vector<int64_t>& ends : {std::vector<int64_t>{0, 9, 9, 30}, {0, 11}, {0}}) {
+          offsets.write(ends);
+          const int64_t segments = static_cast<int64_t>(ends.size()) - 1, rows = ends.back();
+          num_segments.write({segments});
+          num_rows.write({rows});
+          fill(y.view().data, 0xff, capacity * cols * 4);
+          synchronize();
+          launch(graph, stream);
+          const std::vector<float> result = y.read();
+          const SegmentedInput views[] = {{{user.values.data(), segments, 2 * dim}, {ends.data(), segments}},
+                                          {{item.values.data(), rows, 2 * dim}}};
+          const auto written = result.begin() + rows * cols;
+          expect_within(warprank::reference::dot({views, 2}, dim, DotOrder::lower, false, rows),
+                        std::vector<float>(result.begin(), written), c);
+          for (auto value = written; value != result.end(); ++value) EXPECT_TRUE(std::isnan(*value)) << "beyond";
+        }
+      },
+      10);
+}
+
+TEST(DotKernelMemory, MayBeBeyondTwoToTheThirtyOneElements) {
+  if constexpr (build == Build::asan) GTEST_SKIP() << "so much memory has no shadow";
+  reset();
+  const int64_t dim = 8, stride = (int64_t{1} << 30) + 8;  // 4 GB in three rows, mostly untouched
+  DeviceArray<half> x(2 * stride + 2 * dim);
+  const AxisValues rows = random_values<half>(3, 2 * dim, 1);
+  for (int64_t n = 0; n < 3; ++n) x.write(converted<half>(rows.row(n).values), n * stride);
+  DeviceMatrix<float> y(3, 1);
+  const std::vector<AxisInput<half>> inputs = {{{x.data(), 3, 2 * dim, stride}}};
+  Dot<float>(inputs, dim, DotOrder::lower, false, y.view()).launch({});
+  expect_within(warprank::reference::dot(views_of({rows}), dim, DotOrder::lower, false, 3), y.read(), c);
+}
+
+/// PyTorch's results, of six requests side by side. They are of floats: each factor is rounded to half first.
+TEST(DotKernelGolden, GivesWhatPyTorchGives) {
+  using warprank::test_support::golden_tensor;
+  const auto user = golden_tensor<float>("interactions", "dense/of_user"),
+             item = golden_tensor<float>("interactions", "dense/of_item");
+  std::vector<int64_t> offsets = {0};
+  for (const int64_t rows : item.rows) offsets.push_back(offsets.back() + rows);
+  const int64_t dim = 4, rows = offsets.back();
+  const std::vector<AxisValues> inputs = {{user.values, static_cast<int64_t>(user.rows.size()), 8, offsets},
+                                          {item.values, rows, 12, {}}};
+  ASSERT_GT(rows, 0);
+  for (const Variant& variant : variants) {
+    reset();
+    auto exact = warprank::reference::dot(views_of(inputs), dim, variant.order, variant.self, rows);
+    const std::string name = std::string("output/dot_") + name_of_enum(variant.order) + (variant.self ? "_self" : "");
+    exact.value = golden_tensor<double>("interactions", name).values;
+    const double rounding_of_factors = 2.01 * 0x1p-11 / (0x1p-24 * static_cast<double>(dim));
+    expect_within(exact, run<float>(inputs, dim, rows, variant), c + rounding_of_factors);
+  }
+}
+
+/// 20 tables of a user and 6 and a dense part of each of 96 items, dim 128: the shape of DLRM.
+TEST(DotKernelCounts, LoadsAndMultipliesFieldsOfAUserOnceInABlock) {
+  if constexpr (build == Build::plain) {
+    for_each_target([](Config config) {
+      config.count_sectors = true;
+      reset(config);
+      const int64_t dim = 128, rows = 96;
+      const AxisValues user = random_values<half>(1, 20 * dim, 1, 1, {0, rows}),
+                       item = random_values<half>(rows, 7 * dim, 2);
+      clear_counters();
+      run<half>({user, item}, dim, rows, variants[0]);
+      EXPECT_EQ(counters().launches, 1);
+      EXPECT_EQ(counters().atomics, 0);
+      const int64_t blocks = rows / 4;  // few rows: a warp has one
+      EXPECT_EQ(counters().blocks, blocks);
+      // Tiles of 16 fields by two of 8, steps of 16: in a block 1 + 2 for the user's, in a row 1 + 2 for the item's.
+      const int64_t per_step = config.target < 80 ? 2 : 1;
+      EXPECT_EQ(counters().mma, (blocks * (1 + 2) + rows * (1 + 2)) * 2 * dim / 16 * per_step);
+      // 16 halves are one sector; offsets are one more for each of their loads.
+      const int64_t fields = (blocks * 20 + rows * 7) * dim / 16;
+      EXPECT_GE(counters().global_load_sectors, fields);
+      EXPECT_LE(counters().global_load_sectors, fields + blocks * 8);
+    });
+  } else {
+    GTEST_SKIP() << "counted in the plain build";
+  }
+}
+
+#if !defined(__CUDACC__)
+TEST(DotKernelHost, AgreesWithTheHostPath) {
+  const int64_t dim = 8, rows = 50;
+  const std::vector<AxisValues> inputs = {random_values<half>(2, 24, 1, 1, {0, 20, rows}),
+                                          random_values<half>(rows, 32, 2)};
+  for (const Variant& variant : variants) {
+    const int64_t cols = num_dot_pairs(7, variant.order, variant.self);
+    std::vector<float> host(static_cast<size_t>(rows * cols)),
+        workspace(static_cast<size_t>(warprank::host_ops::dot_workspace(7, dim, variant.order, variant.self)));
+    warprank::host_ops::dot(views_of(inputs), dim, variant.order, variant.self, {host.data(), rows, cols}, workspace);
+    warprank::reference::Bounded between =
+        warprank::reference::dot(views_of(inputs), dim, variant.order, variant.self, rows);
+    between.value.assign(host.begin(), host.end());
+    reset();
+    expect_within(between, run<float>(inputs, dim, rows, variant), c + 1);
+  }
+}
+#endif
+
+/// What the constructor says to arguments that differ from good ones in one way.
+class DotKernelArguments : public testing::Test {
+ protected:
+  struct Arguments {
+    std::vector<AxisInput<half>> inputs;
+    int64_t dim = 4;
+    Matrix<float> y;
+  };
+
+  static void expect_refused(const std::function<void(Arguments&)>& change, const std::string& message) {
+    SCOPED_TRACE(message);
+    half halves[64] = {};
+    float floats[64] = {};
+    Arguments arguments{{{{halves, 2, 8}}}, 4, {floats, 2, 1}};
+    const auto make = [&] { Dot<float>(arguments.inputs, arguments.dim, DotOrder::lower, false, arguments.y); };
+    make();
+    change(arguments);
+    try {
+      make();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const warprank::invalid_argument& error) {
+      EXPECT_EQ(error.what(), message);
+    }
+  }
+};
+
+TEST_F(DotKernelArguments, AreRefusedWhereTheyDoNotFit) {
+  expect_refused([](Arguments& a) { a.dim = 0; }, "dot: dim: expected 1 to 4096, got 0");
+  expect_refused([](Arguments& a) { a.dim = 4097; }, "dot: dim: expected 1 to 4096, got 4097");
+  expect_refused([](Arguments& a) { a.dim = 3; }, "dot: input 0: expected a multiple of 3 columns, got 8");
+  expect_refused([](Arguments& a) { a.inputs.resize(9, a.inputs[0]); }, "dot: inputs: expected at most 8, got 9");
+  expect_refused([](Arguments& a) { a.inputs[0].values.rows = 1; }, "dot: input 0: expected 2 rows, got 1");
+  expect_refused([](Arguments& a) { a.inputs[0].values.data = nullptr; },
+                 "dot: input 0: expected an address, got null");
+  expect_refused([](Arguments& a) { a.inputs[0].num_segments = reinterpret_cast<const int64_t*>(&a); },
+                 "dot: input 0: expected offsets of its segments, got none");
+  expect_refused([](Arguments& a) { a.y.cols = a.y.stride = 2; }, "dot: y: expected 1 columns, got 2");
+  expect_refused([](Arguments& a) { a.inputs[0].values.cols = a.inputs[0].values.stride = a.dim * 1025; },
+                 "dot: fields: expected at most 1024, got 1025");
+  expect_refused(
+      [](Arguments& a) {
+        a.inputs[0].values.cols = a.inputs[0].values.stride = 4096 * 8;
+        a.dim = 4096;
+        a.y.cols = a.y.stride = 28;
+      },
+      "dot: shared memory for the fields of a row: expected at most 65536 bytes, got 65808");
+}
+
+}  // namespace

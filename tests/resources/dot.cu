@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warprank/ops/dot.cuh"
+
+template class warprank::Dot<float>;
+template class warprank::Dot<warprank::half>;
