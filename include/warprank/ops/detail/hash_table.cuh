@@ -50,21 +50,21 @@ WARPRANK_DEVICE void for_each_found(const HashTableView& table, const hash_table
   }
 }
 
-WARPRANK_KERNEL(hash_threads, 4)
+WARPRANK_KERNEL(hash_threads, 8)
 find_addresses_kernel(HashTableView table, hash_table::Keys keys, const unsigned char** addresses) {
   for_each_found(table, keys, [&](int64_t i, bool active, const unsigned char* row) {
     if (active) device::store(&addresses[i], row);
   });
 }
 
-WARPRANK_KERNEL(hash_threads, 4)
+WARPRANK_KERNEL(hash_threads, 8)
 contains_kernel(HashTableView table, hash_table::Keys keys, uint8_t* found) {
   for_each_found(table, keys, [&](int64_t i, bool active, const unsigned char* row) {
     if (active) device::store(&found[i], static_cast<uint8_t>(row != nullptr));
   });
 }
 
-WARPRANK_KERNEL(hash_threads, 4)
+WARPRANK_KERNEL(hash_threads, 8)
 find_kernel(HashTableView table, hash_table::Keys keys, HashRows rows, uint8_t* found) {
   for_each_found(table, keys, [&](int64_t i, bool active, const unsigned char* row) {
     if (active && found != nullptr) device::store(&found[i], static_cast<uint8_t>(row != nullptr));
@@ -99,7 +99,7 @@ WARPRANK_DEVICE void for_each_change(const HashTableView& table, const hash_tabl
 }
 
 template <class Protocol>
-WARPRANK_KERNEL(hash_threads, 4)
+WARPRANK_KERNEL(hash_threads, 8)
 insert_or_assign_kernel(HashTableView table, hash_table::Keys keys, HashRows rows, hash_table::Epoch epoch,
                         hash_table::Status* statuses) {
   const HashUpdate<Protocol> update(table, epoch);
@@ -109,14 +109,14 @@ insert_or_assign_kernel(HashTableView table, hash_table::Keys keys, HashRows row
 }
 
 template <class Protocol>
-WARPRANK_KERNEL(hash_threads, 4)
+WARPRANK_KERNEL(hash_threads, 8)
 erase_kernel(HashTableView table, hash_table::Keys keys, hash_table::Epoch epoch, hash_table::Status* statuses) {
   const HashUpdate<Protocol> update(table, epoch);
   for_each_change(table, keys, statuses, [&](int64_t i) { return update.erase(key_at(keys, i)); });
 }
 
 /// Writes the lines of a table without keys.
-WARPRANK_KERNEL(hash_threads, 4)
+WARPRANK_KERNEL(hash_threads, 8)
 clear_kernel(HashTableView table) {
   using namespace device;  // NOLINT: a device function
   using namespace hash_table;
@@ -132,7 +132,7 @@ clear_kernel(HashTableView table) {
 }
 
 /// Adds the table's keys, in no particular order, to keys [capacity] and rows, behind the `count` that are there.
-WARPRANK_KERNEL(hash_threads, 4)
+WARPRANK_KERNEL(hash_threads, 8)
 export_kernel(HashTableView table, int64_t* keys, HashRows rows, uint64_t capacity, uint64_t* count) {
   using namespace device;  // NOLINT: a device function
   using namespace hash_table;

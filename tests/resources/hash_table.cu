@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// Every kernel of hash tables, for scripts/kernel_report.sh.
+
+#include "warprank/ops/hash_table.cuh"
+#include "warprank/ops/hash_table_epochs.cuh"
+
+namespace warprank::hash_table {
+
+WARPRANK_HIDDEN void launch_all(const HashTableView& table, const Keys& keys, void* rows, int64_t* found) {
+  find(table, keys, rows, 64, nullptr, {});
+  find_addresses(table, keys, reinterpret_cast<const unsigned char**>(found), {});
+  contains(table, keys, reinterpret_cast<uint8_t*>(found), {});
+  clear(table, {});
+  export_all(table, found, rows, 64, keys.capacity, table.size, {});
+  Epochs epochs;
+  const Epoch epoch = epochs.begin();
+  insert_or_assign(table, keys, rows, 64, epoch, nullptr, {});
+  erase(table, keys, epoch, nullptr, {});
+  epochs.end({});
+}
+
+}  // namespace warprank::hash_table
