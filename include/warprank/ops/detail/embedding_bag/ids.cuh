@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Where the ids of a bag are, for every form in which a feature can have them.
+
+#include <cstdint>
+
+#include "warprank/device/memory.hpp"
+#include "warprank/ops/detail/embedding_bag/descriptor.hpp"
+
+namespace warprank::detail::embedding_bag {
+
+/// The ids of a bag, or some of them, one after the other.
+struct Bag {
+  int64_t begin;         ///< of its first id among all ids of the feature
+  int64_t length;        ///< ids
+  const int64_t* ids;    ///< null: each is the default id
+  const float* weights;  ///< null: each is the default weight
+};
+
+/// How many values a count stands for.
+WARPRANK_DEVICE int64_t read_count(const int64_t* actual, int64_t capacity) {
+  if (actual == nullptr) return capacity;
+  const int64_t count = device::load_read_only(actual);
+  return count < capacity ? count : capacity;
+}
+
+/// The last i of [0, count) with sorted[i] <= value; sorted[0] is.
+template <class Value>
+WARPRANK_DEVICE int64_t last_not_above(const Value* sorted, int64_t count, int64_t value) {
+  int64_t begin = 0;
+  for (int64_t end = count; end - begin > 1;) {
+    const int64_t middle = begin + (end - begin) / 2;
+    if (static_cast<int64_t>(device::load_read_only(&sorted[middle])) <= value) {
+      begin = middle;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
+/// The first i of [0, count] that is `count` or has sorted[i] >= value.
+WARPRANK_DEVICE int64_t first_not_below(const int64_t* sorted, int64_t count, int64_t value) {
+  int64_t begin = 0;
+  for (int64_t end = count; begin < end;) {
+    const int64_t middle = begin + (end - begin) / 2;
+    if (device::load_read_only(&sorted[middle]) < value) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
+/// A position that a blob states.
+WARPRANK_DEVICE uint32_t read_entry(const unsigned char* blob, uint32_t entry) {
+  return device::load_read_only(reinterpret_cast<const uint32_t*>(blob + entry));
+}
+template <class Value>
+WARPRANK_DEVICE const Value* section(const unsigned char* blob, uint32_t position) {
+  return reinterpret_cast<const Value*>(blob + position);
+}
+
+WARPRANK_DEVICE int64_t num_bags(const Descriptor& f) {
+  if (f.form == IdsForm::each || f.form == IdsForm::offsets || f.form == IdsForm::indices) {
+    return read_count(f.num_bags, f.max_bags);
+  }
+  const int64_t num_requests = read_count(f.num_requests, f.max_requests);
+  const int64_t rows = device::load_read_only(&f.bag_starts[num_requests]);
+  return rows < f.max_bags ? rows : f.max_bags;
+}
+
+/// How many ids a feature has whose bags may be cut: none has one id per bag.
+WARPRANK_DEVICE int64_t num_ids(const Descriptor& f, int64_t bags) {
+  int64_t count;
+  if (f.form == IdsForm::offsets) {
+    count = device::load_read_only(&f.bounds[bags]);
+  } else if (f.form == IdsForm::indices) {
+    return read_count(f.num_ids, f.max_ids);
+  } else {
+    count = device::load_read_only(&f.id_starts[read_count(f.num_requests, f.max_requests)]);
+  }
+  return count < f.max_ids ? count : f.max_ids;
+}
+
+/// Ids [first, first + length) of a request; the request has row `first` as its row `row`.
+WARPRANK_DEVICE Bag blob_bag(const Descriptor& f, const unsigned char* blob, int64_t first, int64_t row,
+                             int64_t length) {
+  Bag bag{first, length, nullptr, nullptr};
+  if (length == 0) return bag;
+  const uint32_t ids_at = read_entry(blob, f.ids_entry);
+  if (ids_at != 0) bag.ids = section<int64_t>(blob, ids_at) + row;
+  const uint32_t weights_at = f.is_weighted ? read_entry(blob, f.weights_entry) : 0;
+  if (weights_at != 0) bag.weights = section<float>(blob, weights_at) + row * f.weights_width + f.weights_column;
+  return bag;
+}
+
+/// Bag b of the feature. Each lane may ask for another.
+WARPRANK_DEVICE Bag find_bag(const Descriptor& f, int64_t b) {
+  using device::load_read_only;
+  int64_t begin = b, end = b + 1;
+  if (f.form == IdsForm::offsets) {
+    begin = load_read_only(&f.bounds[b]);
+    end = load_read_only(&f.bounds[b + 1]);
+  } else if (f.form == IdsForm::indices) {
+    const int64_t count = read_count(f.num_ids, f.max_ids);
+    begin = first_not_below(f.bounds, count, b);
+    end = begin + first_not_below(f.bounds + begin, count - begin, b + 1);
+  } else if (f.form != IdsForm::each) {
+    const int64_t num_requests = read_count(f.num_requests, f.max_requests);
+    const int64_t request = f.form == IdsForm::blob_one_segment ? b : last_not_above(f.bag_starts, num_requests, b);
+    const unsigned char* blob = f.blobs + load_read_only(&f.positions[request]);
+    const int64_t first = load_read_only(&f.id_starts[request]);
+    if (f.form == IdsForm::blob_each) return blob_bag(f, blob, b, b - first, 1);
+    if (f.form == IdsForm::blob_one_segment) {
+      return blob_bag(f, blob, first, 0, load_read_only(&f.id_starts[request + 1]) - first);
+    }
+    const auto* offsets =
+        section<uint32_t>(blob, read_entry(blob, f.offsets_entry)) + b - load_read_only(&f.bag_starts[request]);
+    const int64_t row = load_read_only(&offsets[0]);
+    return blob_bag(f, blob, first + row, row, load_read_only(&offsets[1]) - row);
+  }
+  return {begin, end - begin, f.ids + begin, f.is_weighted ? f.weights + begin * f.weights_stride : nullptr};
+}
+
+/// The bag that the id at `position` belongs to.
+WARPRANK_DEVICE int64_t bag_at(const Descriptor& f, int64_t bags, int64_t position) {
+  using device::load_read_only;
+  if (f.form == IdsForm::offsets) return last_not_above(f.bounds, bags, position);
+  if (f.form == IdsForm::indices) return load_read_only(&f.bounds[position]);
+  const int64_t request = last_not_above(f.id_starts, read_count(f.num_requests, f.max_requests), position);
+  if (f.form == IdsForm::blob_one_segment) return request;
+  const unsigned char* blob = f.blobs + load_read_only(&f.positions[request]);
+  const int64_t first_bag = load_read_only(&f.bag_starts[request]);
+  const int64_t bags_of_request = load_read_only(&f.bag_starts[request + 1]) - first_bag;
+  const auto* offsets = section<uint32_t>(blob, read_entry(blob, f.offsets_entry));
+  return first_bag + last_not_above(offsets, bags_of_request, position - load_read_only(&f.id_starts[request]));
+}
+
+}  // namespace warprank::detail::embedding_bag
