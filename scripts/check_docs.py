@@ -23,7 +23,7 @@ RUN_ELSEWHERE = [
     # command (a regular expression), file, text in that file
     (r"scripts/test\.sh", ".ci/run", "scripts/test.sh"),
     (r"scripts/demo\.sh( --user \d+)?( --data \S+)?", ".ci/run", "scripts/demo.sh"),
-    (r"scripts/check_all\.sh", ".ci/run", "scripts/check_all.sh"),
+    (r"scripts/check_all\.sh( \w+)*", ".ci/run", "scripts/check_all.sh"),
     (r"scripts/bench_host\.sh", "scripts/check_all.sh", "scripts/bench_host.sh"),
     (r"scripts/kernel_report\.sh( \w+)?", "tests/resources/CMakeLists.txt", "scripts/kernel_report.py"),
     (r"cmake --preset (cpu|asan)", "scripts/check_all.sh", "cmake --preset"),

@@ -34,7 +34,7 @@ void fm(benchmark::State& state) {
   std::vector<warprank::Fm<half, half>> ops;
   for (int64_t i = 0; i < num_sets; ++i) {
     const half* user = &inputs[i * (user_size + item_size)];
-    const std::vector<warprank::FmInput<half>> both = {
+    const std::vector<warprank::AxisInput<half>> both = {
         {Matrix<const half>(user, 1, user_size), offsets.get()},
         {Matrix<const half>(user + user_size, items, item_fields * dim)}};
     ops.emplace_back(both, dim, Matrix<half>(&outputs[i * items], items, 1));

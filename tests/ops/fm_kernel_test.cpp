@@ -20,8 +20,8 @@
 namespace {
 
 using namespace kernel_testing;  // NOLINT
+using warprank::AxisInput;
 using warprank::Fm;
-using warprank::FmInput;
 using warprank::FmOptions;
 using warprank::half;
 using warprank::Matrix;
@@ -66,7 +66,7 @@ std::vector<Out> run(const std::vector<Fields>& inputs, int64_t dim, int64_t row
                      Placement placement = {}, Stream stream = {}) {
   std::vector<std::unique_ptr<DeviceMatrix<Value>>> matrices;
   std::vector<std::unique_ptr<DeviceArray<int64_t>>> offsets;
-  std::vector<FmInput<Value>> views;
+  std::vector<AxisInput<Value>> views;
   for (const Fields& input : inputs) {
     matrices.push_back(std::make_unique<DeviceMatrix<Value>>(converted<Value>(input.values), input.rows, input.cols,
                                                              input.cols + placement.gap, placement.skip));
@@ -83,11 +83,13 @@ template <class Value, class Out>
 void expect_reference(const std::vector<Fields>& inputs, int64_t dim, int64_t rows, Placement placement, int seeds) {
   std::vector<SegmentedInput> views;
   for (const Fields& input : inputs) views.push_back(input.view());
+  Config config;
+  config.multiprocessors = 1;  // a grid so small that it goes on to further rows
   for (const bool reduce : {true, false}) {
     SCOPED_TRACE("rows " + std::to_string(rows) + ", dim " + std::to_string(dim) + ", reduce " +
                  std::to_string(reduce) + ", gap " + std::to_string(placement.gap));
     const std::vector<Out> y =
-        in_every_order([&] { return run<Value, Out>(inputs, dim, rows, {reduce}, placement); }, seeds);
+        in_every_order([&] { return run<Value, Out>(inputs, dim, rows, {reduce}, placement); }, seeds, config);
     expect_within(warprank::reference::fm(views, dim, reduce, rows), y, 1);
   }
 }
@@ -180,8 +182,8 @@ TEST(FmKernelGraph, FollowsTheCountsInDeviceMemory) {
       [&] {
         DeviceMatrix<float> of_user(user.values, 5, 2 * dim), of_item(item.values, capacity, 2 * dim);
         DeviceArray<int64_t> offsets(6), num_segments(1), num_rows(1);
-        const std::vector<FmInput<float>> inputs = {{of_user.view(), offsets.data(), num_segments.data()},
-                                                    {of_item.view()}};
+        const std::vector<AxisInput<float>> inputs = {{of_user.view(), offsets.data(), num_segments.data()},
+                                                      {of_item.view()}};
         const DeviceMatrix<float> unwritten(capacity, 1);
         DeviceMatrix<float> y(capacity, 1);
         const Fm<float, float> fm(inputs, dim, y.view(), num_rows.data());
@@ -221,7 +223,7 @@ TEST(FmKernelMemory, MayBeBeyondTwoToTheThirtyOneElements) {
     x.write(converted<half>({begin, begin + 2 * dim}), n * stride);
   }
   DeviceMatrix<float> y(3, 1);
-  const std::vector<FmInput<half>> inputs = {{{x.data(), 3, 2 * dim, stride}}};
+  const std::vector<AxisInput<half>> inputs = {{{x.data(), 3, 2 * dim, stride}}};
   Fm<half, float>(inputs, dim, y.view()).launch({});
   const SegmentedInput view = rows.view();
   expect_within(warprank::reference::fm({&view, 1}, dim, true, 3), y.read(), 1);
@@ -292,7 +294,7 @@ class FmKernelArguments : public testing::Test {
   void expect_refused(Change change, const std::string& message) {
     SCOPED_TRACE(message);
     float memory[64] = {};
-    std::vector<FmInput<float>> inputs = {{{memory, 2, 8}}};
+    std::vector<AxisInput<float>> inputs = {{{memory, 2, 8}}};
     Matrix<float> y{memory, 2, 1};
     int64_t dim = 4;
     Fm<float, float>(inputs, dim, y);
@@ -307,7 +309,7 @@ class FmKernelArguments : public testing::Test {
 };
 
 TEST_F(FmKernelArguments, AreRefusedWhereTheyDoNotFit) {
-  using Inputs = std::vector<FmInput<float>>&;
+  using Inputs = std::vector<AxisInput<float>>&;
   using Y = Matrix<float>&;
   expect_refused([](Inputs, int64_t& dim, Y) { dim = 0; }, "fm: dim: expected at least 1, got 0");
   expect_refused([](Inputs, int64_t& dim, Y) { dim = 3; }, "fm: input 0: expected a multiple of 3 columns, got 8");

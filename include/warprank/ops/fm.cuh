@@ -22,18 +22,11 @@
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
+#include "warprank/device/target.hpp"
+#include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/detail/fm.cuh"
 
 namespace warprank {
-
-/// Fields of y's own axis, or of an ancestor of it. All pointers are to device memory.
-template <class Value>
-struct FmInput {
-  Matrix<const Value> values;  ///< as many rows as y, or one for each segment
-  /// [segments + 1]: row s of `values` serves the rows [offsets[s], offsets[s + 1]) of y. Null: row n serves row n.
-  const int64_t* offsets = nullptr;
-  const int64_t* num_segments = nullptr;  ///< how many there are at the time of a launch; null: values.rows
-};
 
 struct FmOptions {
   bool reduce = true;  ///< sum over the dim
@@ -47,23 +40,26 @@ class Fm {
 
   /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows, which it never exceeds.
   /// Throws invalid_argument for what does not fit together.
-  Fm(Span<const FmInput<Value>> inputs, int64_t dim, Matrix<Out> y, const int64_t* num_rows = nullptr,
+  Fm(Span<const AxisInput<Value>> inputs, int64_t dim, Matrix<Out> y, const int64_t* num_rows = nullptr,
      const FmOptions& options = {})
-      : arguments_(checked(inputs, dim, y, num_rows, options)) {}
+      : arguments_(checked(inputs, dim, y, num_rows, options)),
+        max_blocks_(device::num_multiprocessors() * detail::fm::min_blocks) {}
 
   /// Queues one kernel, none when y has no rows. Nothing is allocated or waited for; may be captured into a graph.
-  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::fm::launch(arguments_, stream); }
+  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::fm::launch(arguments_, max_blocks_, stream); }
 
  private:
-  static detail::fm::Arguments<Value, Out> checked(Span<const FmInput<Value>> inputs, int64_t dim, Matrix<Out> y,
+  static detail::fm::Arguments<Value, Out> checked(Span<const AxisInput<Value>> inputs, int64_t dim, Matrix<Out> y,
                                                    const int64_t* num_rows, const FmOptions& options);
 
   detail::fm::Arguments<Value, Out> arguments_;
+  int max_blocks_;  // as many as can be resident
 };
 
 template <class Value, class Out>
-detail::fm::Arguments<Value, Out> Fm<Value, Out>::checked(Span<const FmInput<Value>> inputs, int64_t dim, Matrix<Out> y,
-                                                          const int64_t* num_rows, const FmOptions& options) {
+detail::fm::Arguments<Value, Out> Fm<Value, Out>::checked(Span<const AxisInput<Value>> inputs, int64_t dim,
+                                                          Matrix<Out> y, const int64_t* num_rows,
+                                                          const FmOptions& options) {
   Problems problems;
   if (dim < 1) problems.add("fm: dim", "at least 1", std::to_string(dim));
   if (inputs.size() > max_inputs) {
@@ -76,16 +72,12 @@ detail::fm::Arguments<Value, Out> Fm<Value, Out>::checked(Span<const FmInput<Val
   if (y.cols != columns) problems.add("fm: y", std::to_string(columns) + " columns", std::to_string(y.cols));
   detail::fm::Arguments<Value, Out> arguments{{}, static_cast<int>(inputs.size()), dim, options.reduce, y, num_rows};
   for (int i = 0; i < arguments.num_inputs; ++i) {
-    const FmInput<Value>& input = inputs[i];
     const std::string what = "fm: input " + std::to_string(i);
-    detail::check_matrix(what, input.values, problems);
-    if (input.values.cols % dim != 0) {
-      problems.add(what, "a multiple of " + std::to_string(dim) + " columns", std::to_string(input.values.cols));
+    detail::check_axis_input(what, inputs[i], y.rows, problems);
+    if (inputs[i].values.cols % dim != 0) {
+      problems.add(what, "a multiple of " + std::to_string(dim) + " columns", std::to_string(inputs[i].values.cols));
     }
-    if (input.offsets == nullptr && input.values.rows < y.rows) {
-      problems.add(what, std::to_string(y.rows) + " rows", std::to_string(input.values.rows));
-    }
-    arguments.inputs[i] = {input.values, input.offsets, input.num_segments};
+    arguments.inputs[i] = inputs[i];
   }
   problems.throw_if_any();
   return arguments;

@@ -12,8 +12,8 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
-#include "warprank/device/target.hpp"
-#include "warprank/ops/detail/check_matrix.hpp"
+#include "warprank/ops/axis_input.hpp"
+#include "warprank/ops/detail/axis_input.cuh"
 
 namespace warprank::detail::fm {
 
@@ -21,17 +21,10 @@ inline constexpr int max_inputs = 8;
 inline constexpr int threads = 128, min_blocks = 8;
 inline constexpr int vector_size = 4;  // columns of a lane where everything is aligned, else 1
 
-template <class Value>
-struct Input {
-  Matrix<const Value> values;
-  const int64_t* offsets;
-  const int64_t* num_segments;
-};
-
 /// What the kernel is given, by value.
 template <class Value, class Out>
 struct Arguments {
-  Input<Value> inputs[max_inputs];
+  AxisInput<Value> inputs[max_inputs];
   int num_inputs;
   int64_t dim;
   bool reduce;
@@ -46,33 +39,12 @@ struct Sums {
   float pairs[VecSize] = {};
 };
 
-/// The count in device memory, or where there is none the capacity.
-WARPRANK_DEVICE int64_t true_count(const int64_t* count, int64_t capacity) {
-  return count == nullptr ? capacity : device::load_read_only(count);
-}
-
-/// The row of the input that serves row n of y: n, or the first segment that ends behind n.
-template <class Value>
-WARPRANK_DEVICE int64_t row_serving(const Input<Value>& input, int64_t n) {
-  if (input.offsets == nullptr) return n;
-  int64_t low = 0, high = true_count(input.num_segments, input.values.rows) - 1;
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (device::load_read_only(&input.offsets[middle + 1]) > n) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return low;
-}
-
 /// Columns [column, column + VecSize) of row n.
 template <int VecSize, class Value, class Out>
 WARPRANK_DEVICE Sums<VecSize> sum_fields(const Arguments<Value, Out>& arguments, int64_t n, int64_t column) {
   Sums<VecSize> sums;
   for (int i = 0; i < arguments.num_inputs; ++i) {
-    const Input<Value>& input = arguments.inputs[i];
+    const AxisInput<Value>& input = arguments.inputs[i];
     const Value* row = input.values.data + row_serving(input, n) * input.values.stride;
     for (int64_t field = 0; field < input.values.cols; field += arguments.dim) {
       const auto values = device::load_vector_read_only<VecSize>(row + field + column);
@@ -125,7 +97,7 @@ bool is_aligned(const Matrix<Value>& matrix) {
 }
 
 template <class Value, class Out>
-WARPRANK_HIDDEN void launch(const Arguments<Value, Out>& arguments, device::Stream stream) {
+WARPRANK_HIDDEN void launch(const Arguments<Value, Out>& arguments, int max_blocks, device::Stream stream) {
   bool aligned = arguments.dim % vector_size == 0 && (arguments.reduce || is_aligned(arguments.y));
   for (int i = 0; i < arguments.num_inputs; ++i) aligned = aligned && is_aligned(arguments.inputs[i].values);
   const int64_t vectors = aligned ? arguments.dim / vector_size : arguments.dim;
@@ -133,9 +105,8 @@ WARPRANK_HIDDEN void launch(const Arguments<Value, Out>& arguments, device::Stre
   while (lanes < device::warp_size && lanes < vectors) lanes *= 2;
 
   const int64_t rows_per_block = threads / lanes;
-  const int64_t blocks = (arguments.y.rows + rows_per_block - 1) / rows_per_block;
-  const int64_t resident = int64_t{device::num_multiprocessors()} * min_blocks;
-  const device::LaunchConfig config(static_cast<unsigned>(std::min(blocks, resident)), threads, 0, stream);
+  const int64_t blocks = std::min<int64_t>((arguments.y.rows + rows_per_block - 1) / rows_per_block, max_blocks);
+  const device::LaunchConfig config(static_cast<unsigned>(blocks), threads, 0, stream);
   if (aligned) {
     device::launch(config, fm_kernel<vector_size, Value, Out>, arguments, lanes);
   } else {
