@@ -84,7 +84,7 @@ WARPRANK_DEVICE const unsigned char* find_rows(const HashTableView& table, uint6
   const unsigned char* row = nullptr;
   uint64_t first_map = 0;
   for (int begin = 0; begin < LineTile::size; begin += in_flight) {
-    LinePart parts[in_flight];
+    LinePart parts[in_flight] = {};
     WARPRANK_UNROLL
     for (int i = 0; i < in_flight; ++i) {
       const uint64_t bucket = LineTile::shuffle(first, begin + i);
