@@ -13,6 +13,7 @@
 
 #include "warprank/batch/batch.hpp"
 #include "warprank/core/view.hpp"
+#include "warprank/hash_table/file.hpp"
 #include "warprank/ops/segmented_input.hpp"
 #include "warprank/ops/table_view.hpp"
 #include "warprank/plan/plan.hpp"
@@ -65,6 +66,9 @@ struct OutputView {
 
 // --- the interfaces an engine implements ---
 
+/// Images of hashed tables, by table.
+using HashTableFiles = std::map<std::string, std::shared_ptr<const HashTableFile>>;
+
 class TableStore {
  public:
   virtual ~TableStore() = default;
@@ -95,7 +99,8 @@ class Engine {
  public:
   virtual ~Engine() = default;
   virtual const char* name() const = 0;
-  virtual std::shared_ptr<const TableStore> load_tables(const Plan& plan, const Weights& weights, int index) const = 0;
+  virtual std::shared_ptr<const TableStore> load_tables(const Plan& plan, const Weights& weights,
+                                                        const HashTableFiles& images, int index) const = 0;
   virtual std::shared_ptr<const ModelBackend> bind(const Plan& plan, const Weights& weights,
                                                    std::shared_ptr<const TableStore> tables, int index,
                                                    const BindOptions& options) const = 0;

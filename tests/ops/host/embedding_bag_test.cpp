@@ -21,13 +21,13 @@
 #include "each_target.hpp"
 #include "guarded.hpp"
 #include "reference/embedding_bag.hpp"
+#include "warprank/hash_table/build.hpp"
 
 namespace warprank {
 namespace {
 
 using host_ops::BagFeature;
 using host_ops::embedding_bag;
-using host_ops::HashIndex;
 using test::for_each_target;
 using test::GuardedMatrix;
 
@@ -76,7 +76,6 @@ class TestTable {
                             : static_cast<int64_t>(random()));
       row_of_key_[keys_.back()] = r;
     }
-    index_ = HashIndex::build(keys_);
     view_.type = type;
     view_.rows = rows_.data();
     view_.num_rows = num_rows;
@@ -84,10 +83,19 @@ class TestTable {
     view_.row_stride_bytes = dim * size_of(type) + gap;
     if (type == DType::i8) view_.scale = scale_.data(), view_.offset = offset_.data();
     if (with_default) view_.default_row = default_row_.data();
+    HashTableStream one_by_one = [this, r = int64_t{0}]() mutable {
+      if (r == view_.num_rows) return r = 0, HashTableChunk{};
+      const bool scaled = view_.scale != nullptr;
+      const HashTableChunk chunk{1, &keys_[static_cast<size_t>(r)], view_.row(r), scaled ? view_.scale + r : nullptr,
+                                 scaled ? view_.offset + r : nullptr};
+      ++r;
+      return chunk;
+    };
+    hashed_ = build_hash_table({type, dim}, one_by_one, {0.9, 0, 1});
   }
 
   const TableView& view() const { return view_; }
-  const HashIndex& index() const { return index_; }
+  const HashTableView& hashed() const { return hashed_.view(); }
 
   /// Mostly ids of rows; every eighth is padding, unknown or out of range.
   std::vector<int64_t> ids(int64_t count, bool hashed, std::mt19937_64& random) const {
@@ -139,7 +147,7 @@ class TestTable {
   AtPageEnd<unsigned char> rows_;
   std::vector<int64_t> keys_;
   std::map<int64_t, int64_t> row_of_key_;
-  HashIndex index_;
+  HashTable hashed_;
   TableView view_;
 };
 
@@ -163,7 +171,7 @@ struct TestFeature {
     edge_ids = std::make_unique<AtPageEnd<int64_t>>(ids);
     edge_weights = std::make_unique<AtPageEnd<float>>(strided);
     feature.table = table.view();
-    feature.index = hashed ? &table.index() : nullptr;
+    feature.hashed = hashed ? &table.hashed() : nullptr;
     feature.ids = {edge_ids->data(), offsets.back()};
     if (!one_per_bag) feature.bags = {offsets.data(), bags};
     if (weighted) feature.weights = edge_weights->data();
@@ -458,12 +466,12 @@ TEST(EmbeddingBag, TakesBatchesOfNothing) {
 TEST(EmbeddingBag, GivesTheDefaultRowForEveryIdOfATableOfNoRows) {
   const std::vector<float> default_row{3, 4};
   const std::vector<int64_t> ids{0, 1, -1}, offsets{0, 3};
-  const HashIndex index = HashIndex::build({});
-  for (const HashIndex* hashed : {static_cast<const HashIndex*>(nullptr), &index}) {
+  const HashTable table = build_hash_table({DType::i8, 2}, HashTableChunk{});
+  for (const HashTableView* hashed : {static_cast<const HashTableView*>(nullptr), &table.view()}) {
     std::vector<float> y(2);
     BagFeature feature;
     feature.table = {DType::i8, nullptr, 0, 2, 2, nullptr, nullptr, default_row.data()};
-    feature.index = hashed;
+    feature.hashed = hashed;
     feature.ids = ids;
     feature.bags = {offsets.data(), 1};
     feature.pooling = Pooling::sum;

@@ -206,8 +206,9 @@ class HostModel : public ModelBackend {
 class HostEngine : public Engine {
  public:
   const char* name() const override { return "host"; }
-  std::shared_ptr<const TableStore> load_tables(const Plan& plan, const Weights& weights, int) const override {
-    return std::make_shared<HostTableStore>(plan, weights);
+  std::shared_ptr<const TableStore> load_tables(const Plan& plan, const Weights& weights, const HashTableFiles& images,
+                                                int) const override {
+    return std::make_shared<HostTableStore>(plan, weights, images);
   }
   std::shared_ptr<const ModelBackend> bind(const Plan& plan, const Weights& weights,
                                            std::shared_ptr<const TableStore> tables, int,
@@ -216,11 +217,11 @@ class HostEngine : public Engine {
     Problems problems;
     for (const TableInfo& info : plan.source().tables) {
       const HostTable* table = store.find(info.name);
-      if (table == nullptr || table->view.dim != info.dim || table->hashed != info.hashed)
+      if (table == nullptr || table->view.dim != info.dim || table->is_hashed() != info.hashed)
         problems.add("table '" + info.name + "'",
                      std::string(info.hashed ? "a hashed" : "a direct") + " table of dim " + std::to_string(info.dim),
                      table == nullptr ? "none in these Tables"
-                                      : std::string(table->hashed ? "a hashed" : "a direct") + " one of dim " +
+                                      : std::string(table->is_hashed() ? "a hashed" : "a direct") + " one of dim " +
                                             std::to_string(table->view.dim));
     }
     problems.throw_if_any();

@@ -50,7 +50,7 @@ class EmbedStep : public Step {
     for (const Feature& f : features_) {
       host_ops::BagFeature& bag = state.features.emplace_back();
       bag.table = f.table->view;
-      bag.index = f.table->hashed ? &f.table->index : nullptr;
+      if (f.table->is_hashed()) bag.hashed = &f.table->hashed->view();
       bag.ids = state.ids_of(f.ids, f.ids_axis);
       if (f.bags >= 0) bag.bags = state.segments_of(f.bags);
       if (f.weights >= 0) {
@@ -59,7 +59,7 @@ class EmbedStep : public Step {
         bag.weights_stride = weights.stride;
       }
       bag.pooling = f.pooling;
-      if (f.table->hashed) bag.padding = f.padding;
+      if (f.table->is_hashed()) bag.padding = f.padding;
       bag.y = state.value(f.node);
       bag.counters = &state.counters[static_cast<size_t>(f.node)];
     }

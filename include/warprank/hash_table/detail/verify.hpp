@@ -21,7 +21,7 @@ inline int verify_bucket(const std::string& where, const HashTableView& table, u
   };
   const uint64_t* line = table.line(bucket);
   const uint64_t map = map_of(table.shape, line);
-  const bool is_inline = table.shape.layout == Layout::in_line;
+  const bool is_inline = table.shape.layout == hash_table::Layout::in_line;
   const uint64_t places = (uint64_t{1} << table.shape.num_keys()) - 1;
   const uint64_t held = is_inline ? map & ~(uint64_t{255} << 56) : held_positions(map);
   const int count = __builtin_popcountll(held);

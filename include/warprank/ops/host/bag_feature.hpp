@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "warprank/core/view.hpp"
+#include "warprank/hash_table/view.hpp"
 #include "warprank/model/types.hpp"
-#include "warprank/ops/host/hash_index.hpp"
 #include "warprank/ops/table_view.hpp"
 
 namespace warprank::host_ops {
@@ -16,13 +16,14 @@ namespace warprank::host_ops {
 /// An id is one of
 /// - padding: it adds nothing, and neither it nor its weight counts in a mean;
 /// - a row of the table;
-/// - unknown (not in the index) or out of range (no row of a direct table): an element whose row is the default row.
+/// - unknown (not in the hash table) or out of range (no row of a direct table): an element whose row is the default
+///   row.
 struct BagFeature {
-  TableView table;
-  const HashIndex* index = nullptr;  ///< hashed table: id -> row < table.num_rows; null: the id is the row
-  Span<const int64_t> ids;           ///< [num_ids]
-  Segments bags;                     ///< of ids, which they cover; offsets == nullptr: each id is a bag
-  const float* weights = nullptr;    ///< weight of id i at weights[i * weights_stride]; null: all 1
+  TableView table;                        ///< of a hashed table type, dim and default_row count
+  const HashTableView* hashed = nullptr;  ///< a hashed table: ids are its keys, rows are in it; null: the id is the row
+  Span<const int64_t> ids;                ///< [num_ids]
+  Segments bags;                          ///< of ids, which they cover; offsets == nullptr: each id is a bag
+  const float* weights = nullptr;         ///< weight of id i at weights[i * weights_stride]; null: all 1
   int64_t weights_stride = 1;
   Pooling pooling = Pooling::none;
   std::optional<int64_t> padding;  ///< the id that is padding; unless set, -1 in a direct and none in a hashed table

@@ -49,11 +49,11 @@ HWY_INLINE V decode(D d, const int8_t* q) {
   return hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, q)));
 }
 
-/// Row r of a table: a vector of its columns from c on.
+/// A row: a vector of its columns from c on.
 template <class Row, class D, class V = hn::Vec<D>>
 class RowDecoder {
  public:
-  HWY_INLINE RowDecoder(D, const TableView& table, int64_t r) : row_(reinterpret_cast<const Row*>(table.row(r))) {}
+  HWY_INLINE RowDecoder(D, const FoundRow& row) : row_(row.values<Row>()) {}
   HWY_INLINE V operator()(int64_t c) const { return decode(D(), row_ + c); }
 
  private:
@@ -63,10 +63,8 @@ class RowDecoder {
 template <class D, class V>
 class RowDecoder<int8_t, D, V> {
  public:
-  HWY_INLINE RowDecoder(D d, const TableView& table, int64_t r)
-      : row_(reinterpret_cast<const int8_t*>(table.row(r))),
-        scale_(hn::Set(d, table.scale[r])),
-        offset_(hn::Set(d, table.offset[r])) {}
+  HWY_INLINE RowDecoder(D d, const FoundRow& row)
+      : row_(row.values<int8_t>()), scale_(hn::Set(d, *row.scale)), offset_(hn::Set(d, *row.offset)) {}
   HWY_INLINE V operator()(int64_t c) const { return hn::MulAdd(scale_, decode(D(), row_ + c), offset_); }
 
  private:
@@ -108,12 +106,12 @@ HWY_INLINE void pool_columns(D d, const TableView& table, const BagRun& run, int
       else
         pooled[v] = hn::MulAdd(weight, x, pooled[v]);
     };
-    const int64_t r = run.rows[k];
-    if (HWY_LIKELY(r >= 0)) {
-      const RowDecoder<Row, D> row(d, table, r);
+    const FoundRow& found = run.rows[k];
+    if (HWY_LIKELY(found.is_row())) {
+      const RowDecoder<Row, D> row(d, found);
       WARPRANK_UNROLL
       for (size_t v = 0; v < Vectors; ++v) add(v, row(at(v)));
-    } else if (r == RowStream::default_row) {
+    } else if (found.is_default_row()) {
       WARPRANK_UNROLL
       for (size_t v = 0; v < Vectors; ++v)
         add(v, table.default_row == nullptr ? hn::Zero(d) : hn::LoadU(d, table.default_row + at(v)));
@@ -140,10 +138,10 @@ class BagDivisor {
       : pooling_(pooling), weighted_(weighted && (pooling == Pooling::mean || pooling == Pooling::sqrtn)) {}
 
   void add(const BagRun& run) {
-    for (int64_t k = 0; k < run.count; ++k) elements_ += run.rows[k] != RowStream::padding;
+    for (int64_t k = 0; k < run.count; ++k) elements_ += !run.rows[k].is_padding();
     if (!weighted_) return;
     for (int64_t k = 0; k < run.count; ++k) {
-      if (run.rows[k] == RowStream::padding) continue;
+      if (run.rows[k].is_padding()) continue;
       const double weight = run.weights[k * run.weights_stride];
       weights_ += pooling_ == Pooling::mean ? weight : weight * weight;
     }
@@ -236,16 +234,16 @@ HWY_NOINLINE void copy_rows(const BagFeature& feature, RowStream& rows) {
     count = std::min(feature.ids.size() - id, RowStream::max_run);
     rows.require(count);
     for (int64_t k = 0; k < count; ++k) {
-      const int64_t r = rows[k];
+      const FoundRow& found = rows[k];
       float* y = feature.y.row(id + k);
-      if (HWY_LIKELY(r >= 0)) {
-        const RowDecoder<Row, decltype(d)> row(d, table, r);
+      if (HWY_LIKELY(found.is_row())) {
+        const RowDecoder<Row, decltype(d)> row(d, found);
         copy(y, [&](int64_t c) HWY_ATTR { return row(c); });
-      } else if (r == RowStream::default_row && table.default_row != nullptr) {
+      } else if (found.is_default_row() && table.default_row != nullptr) {
         copy(y, [&](int64_t c) HWY_ATTR { return hn::LoadU(d, table.default_row + c); });
       } else {
         copy(y, [&](int64_t) HWY_ATTR { return hn::Zero(d); });
-        padding += r == RowStream::padding;
+        padding += found.is_padding();
       }
     }
     rows.pop(count);

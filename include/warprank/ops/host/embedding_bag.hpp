@@ -41,6 +41,8 @@ inline void embedding_bag(Span<const BagFeature> features) {
     assert(feature.bags.offsets == nullptr || feature.bags.rows() == feature.ids.size());
     assert(feature.weights == nullptr || (feature.pooling != Pooling::max && feature.pooling != Pooling::none));
     assert(feature.table.type != DType::i64);
+    assert(feature.hashed == nullptr ||
+           (feature.hashed->type == feature.table.type && feature.hashed->dim == feature.table.dim));
   }
   HWY_DYNAMIC_DISPATCH(embedding_bag)(features);
 }

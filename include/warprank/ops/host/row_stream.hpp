@@ -1,121 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+/// The rows of a batch's ids, fetched before they are used: RowStream, for kernels.
+
 #include <algorithm>
 #include <cstdint>
 
+#include "warprank/core/dtype.hpp"
 #include "warprank/core/prefetch.hpp"
 #include "warprank/core/view.hpp"
+#include "warprank/hash_table/view.hpp"
 #include "warprank/ops/host/bag_feature.hpp"
+#include "warprank/ops/host/hash_table.hpp"
+#include "warprank/ops/host/simd.hpp"
+#include "warprank/ops/table_view.hpp"
 
 namespace warprank::host_ops {
 
-/// The ids of all features, one after the other, as row numbers: found, counted and their rows on the way into the
-/// cache well before they are used, across the borders of bags and features.
-///
-/// A consumer asks for the next rows with require(), reads them at [0], [1], ... and leaves them with pop().
-class RowStream {
- public:
-  static constexpr int64_t default_row = -1, padding = -2;  ///< in place of a row number
-  static constexpr int64_t max_run = 32;                    ///< rows that can be required at once
+/// Where the row of one id lies.
+struct FoundRow {
+  uintptr_t address;    ///< of a row; 0 in place of the default row, 1 in place of padding
+  const float* scale;   ///< I8 rows only
+  const float* offset;  ///< I8 rows only
 
-  explicit RowStream(Span<const BagFeature> features)
-      : end_(features.end()), hashing_{features.begin(), 0}, finding_{features.begin(), 0} {
-    advance(hashing_, distance, fetch_keys);
-  }
-
-  /// Makes the next `count` <= max_run rows readable.
-  void require(int64_t count) {
-    const int64_t missing = count + distance - (found_ - used_);
-    if (missing > 0) find(std::max(missing, block));
-  }
-  int64_t operator[](int64_t k) const { return ring_[(used_ + k) % ring_size]; }
-  void pop(int64_t count) { used_ += count; }
-
- private:
-  static constexpr int64_t distance = 64;  // ids between the prefetch of a row and its use; of a key and of its row
-  static constexpr int64_t block = 16;
-  static constexpr uint64_t ring_size = 256;
-  static_assert(max_run + distance + block <= static_cast<int64_t>(ring_size));
-
-  struct Cursor {
-    const BagFeature* feature;
-    int64_t next;  // id
-  };
-
-  /// Moves the cursor over `count` ids, or to the end, and gives them to `visit` feature by feature.
-  template <class Visit>
-  void advance(Cursor& cursor, int64_t count, Visit visit) {
-    while (cursor.feature != end_) {
-      const Span<const int64_t> ids = cursor.feature->ids;
-      const int64_t some = std::min(count, ids.size() - cursor.next);
-      visit(*cursor.feature, ids.subspan(cursor.next, some));
-      cursor.next += some;
-      count -= some;
-      if (cursor.next < ids.size()) return;
-      cursor = {cursor.feature + 1, 0};
-    }
-  }
-
-  static void fetch_keys(const BagFeature& feature, Span<const int64_t> ids) {
-    if (feature.index == nullptr) return;
-    for (const int64_t id : ids) feature.index->prefetch(id);
-  }
-
-  void find(int64_t count) {
-    advance(hashing_, count, fetch_keys);
-    advance(finding_, count, [this](const BagFeature& feature, Span<const int64_t> ids) {
-      LookupCounters seen;
-      if (feature.index != nullptr) {
-        for (const int64_t id : ids)
-          if (feature.padding == id)
-            add_padding(seen);
-          else if (const int64_t row = feature.index->find(id); row >= 0)
-            add(feature.table, row);
-          else
-            add_default(seen.unknown);
-      } else {
-        const int64_t padding_id = feature.padding.value_or(-1);
-        for (const int64_t id : ids)
-          if (id == padding_id)
-            add_padding(seen);
-          else if (0 <= id && id < feature.table.num_rows)
-            add(feature.table, id);
-          else
-            add_default(seen.out_of_range);
-      }
-      if (feature.counters == nullptr) return;
-      feature.counters->ids += ids.size();
-      feature.counters->unknown += seen.unknown;
-      feature.counters->out_of_range += seen.out_of_range;
-      feature.counters->padding += seen.padding;
-    });
-  }
-
-  void push(int64_t row) { ring_[found_++ % ring_size] = row; }
-  void add_padding(LookupCounters& seen) {
-    push(padding);
-    ++seen.padding;
-  }
-  void add_default(int64_t& counter) {
-    push(default_row);
-    ++counter;
-  }
-  void add(const TableView& table, int64_t row) {
-    push(row);
-    prefetch(table.row(row), table.row_bytes());
+  static FoundRow default_row() { return {0, nullptr, nullptr}; }
+  static FoundRow padding() { return {1, nullptr, nullptr}; }
+  /// Row r of a direct table, which is fetched.
+  static FoundRow of_table(const TableView& table, int64_t r) {
+    prefetch(table.row(r), table.row_bytes());
+    FoundRow found{reinterpret_cast<uintptr_t>(table.row(r)), nullptr, nullptr};
     if (table.type == DType::i8) {
-      prefetch(table.scale + row);
-      prefetch(table.offset + row);
+      prefetch(found.scale = table.scale + r);
+      prefetch(found.offset = table.offset + r);
     }
+    return found;
+  }
+  /// A row of a hash table, which is fetched; scale and offset are its last bytes.
+  static FoundRow in_bucket(const HashTableView& table, const unsigned char* row) {
+    prefetch(row, table.row_bytes);
+    const auto* end = reinterpret_cast<const float*>(row + table.row_bytes);
+    return {reinterpret_cast<uintptr_t>(row), end - 2, end - 1};
   }
 
-  const BagFeature* end_;
-  Cursor hashing_;  // `distance` ids before finding_
-  Cursor finding_;
-  int64_t found_ = 0;
-  int64_t used_ = 0;
-  int64_t ring_[ring_size];
+  bool is_row() const { return address > 1; }
+  bool is_default_row() const { return address == 0; }
+  bool is_padding() const { return address == 1; }
+  template <class Value>
+  const Value* values() const {
+    return reinterpret_cast<const Value*>(address);
+  }
 };
 
 }  // namespace warprank::host_ops
+
+#define WARPRANK_TARGET_INCLUDE "warprank/ops/host/row_stream-inl.h"
+#include "warprank/ops/host/foreach_target-inl.h"
