@@ -458,6 +458,7 @@ std::string read_while_updating(uint64_t seed) {
   config.preemption = 2;
   config.resident_blocks = 6;
   reset(config);
+  constexpr uint64_t rounds = 4;
   const Format format{DType::f32, 16};
   // Every other time so many keys that they spill and overflow.
   const bool is_tight = seed % 2 == 0;
@@ -472,10 +473,16 @@ std::string read_while_updating(uint64_t seed) {
     table.insert(stable, 0);
     table.insert(going, 0);
     for (const int64_t key : stable) known[key] = 0;
+    const auto is_version = [&](const Row& row, int64_t key, uint64_t at_least) {
+      for (uint64_t version = at_least; version <= rounds; ++version) {
+        if (row == row_of(key, version, format.bytes())) return true;
+      }
+      return false;
+    };
     std::vector<Reading> readings;
+    std::vector<std::unique_ptr<Export>> exports;
     std::vector<std::unique_ptr<Update>> updates;
     size_t num_known = 0;
-    constexpr uint64_t rounds = 4;
     for (uint64_t version = 1; version <= rounds; ++version) {
       readings.push_back({std::make_unique<LookUp>(table.view(), all, table.readers), known});
       std::vector<int64_t> changing = stable;
@@ -486,6 +493,7 @@ std::string read_while_updating(uint64_t seed) {
       updates.push_back(std::make_unique<Update>(table.view(), going, std::nullopt, epoch, table.updates, Protocol{}));
       table.epochs.end(table.updates);
       readings.push_back({std::make_unique<LookUp>(table.view(), all, table.readers), known});
+      exports.push_back(std::make_unique<Export>(table.view(), 2 * table.capacity(), table.readers));
       epoch = table.epochs.begin();
       updates.push_back(std::make_unique<Update>(table.view(), coming, version, epoch, table.updates, Protocol{}));
       table.epochs.end(table.updates);
@@ -510,11 +518,19 @@ std::string read_while_updating(uint64_t seed) {
           if (always_there && i < stable.size()) return "a key that is always there was not found";
           continue;
         }
-        bool right = false;
-        for (uint64_t version = always_there ? at_least->second : 0; version <= rounds; ++version) {
-          right |= *rows[i] == row_of(all[i], version, format.bytes());
+        if (!is_version(*rows[i], all[i], always_there ? at_least->second : 0)) {
+          return "a row that is no whole version of its key, or an old one";
         }
-        if (!right) return "a row that is no whole version of its key, or an old one";
+      }
+    }
+    for (const auto& exported : exports) {
+      std::map<int64_t, int> times;
+      for (const auto& [key, row] : exported->read()) {
+        if (!is_version(row, key, 0)) return "a row was exported that is no whole version of its key";
+        ++times[key];
+      }
+      for (const int64_t key : stable) {
+        if (times[key] != 1) return "a key that is always there was exported " + std::to_string(times[key]) + " times";
       }
     }
   } catch (const simt::Error& error) {

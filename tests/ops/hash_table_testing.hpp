@@ -171,6 +171,37 @@ class LookUp {
   DeviceArray<uint8_t> found_;
 };
 
+/// An export in flight.
+class Export {
+ public:
+  Export(const HashTableView& table, int64_t capacity, Stream stream)
+      : row_bytes_(table.row_bytes),
+        keys_(capacity),
+        rows_(capacity * row_bytes_),
+        count_(std::vector<uint64_t>{0}, stream) {
+    hash_table::export_all(table, keys_.data(), rows_.data(), row_bytes_, capacity, count_.data(), stream);
+  }
+
+  /// Waits, and gives the keys and rows.
+  std::vector<std::pair<int64_t, Row>> read() const {
+    const auto count = static_cast<int64_t>(count_.read()[0]);
+    const std::vector<int64_t> keys = keys_.read(0, count);
+    const std::vector<unsigned char> rows = rows_.read(0, count * row_bytes_);
+    std::vector<std::pair<int64_t, Row>> result;
+    for (int64_t i = 0; i < count; ++i) {
+      const auto row = rows.begin() + i * row_bytes_;
+      result.emplace_back(keys[static_cast<size_t>(i)], Row(row, row + row_bytes_));
+    }
+    return result;
+  }
+
+ private:
+  int64_t row_bytes_;
+  DeviceArray<int64_t> keys_;
+  DeviceArray<unsigned char> rows_;
+  Staged<uint64_t> count_;
+};
+
 /// An update in flight: gives keys rows of a version, or erases them when there is none.
 class Update {
  public:

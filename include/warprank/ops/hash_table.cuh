@@ -82,7 +82,8 @@ WARPRANK_HIDDEN inline void clear(const HashTableView& table, device::Stream str
 
 /// Appends all keys, in no particular order, to keys [capacity] and their rows to rows [capacity, stride], or only the
 /// keys when `rows` is null. *count, in device memory, is how many are there before and after; keys beyond the capacity
-/// are counted only. A reader: of keys that change meanwhile, each is there with its old or its new row, or left out.
+/// are counted only. A reader: a key that is updated meanwhile is there once, with its old or its new row; one that is
+/// erased and inserted again may be there any number of times up to two.
 WARPRANK_HIDDEN inline void export_all(const HashTableView& table, int64_t* keys, void* rows, int64_t stride_bytes,
                                        int64_t capacity, uint64_t* count, device::Stream stream) {
   detail::check_look_up(table, {keys, capacity, nullptr});

@@ -27,13 +27,13 @@ struct RowSource {
 };
 
 /// Bytes [at, at + 16) of the row, zeros behind its end.
-WARPRANK_DEVICE RowChunk load_chunk(const RowSource& row, int64_t at, int64_t row_bytes) {
+WARPRANK_DEVICE RowChunk load_chunk(const RowSource& row, int at, int row_bytes) {
   using namespace device;  // NOLINT: a device function
   RowChunk chunk{};
   if (row.unit == 16) return load_vector<4>(reinterpret_cast<const uint32_t*>(row.data + at));
   WARPRANK_UNROLL
   for (int i = 0; i < 4; ++i) {
-    const int64_t byte = at + 4 * i;
+    const int byte = at + 4 * i;
     if (row.unit == 4) {
       if (byte < row_bytes) chunk[i] = load(reinterpret_cast<const uint32_t*>(row.data + byte));
     } else {
@@ -46,13 +46,13 @@ WARPRANK_DEVICE RowChunk load_chunk(const RowSource& row, int64_t at, int64_t ro
 }
 
 /// The same, to the user's memory; at most 16 bytes.
-WARPRANK_DEVICE void store_chunk(unsigned char* row, int unit, int64_t at, int64_t row_bytes, const RowChunk& chunk,
+WARPRANK_DEVICE void store_chunk(unsigned char* row, int unit, int at, int row_bytes, const RowChunk& chunk,
                                  int num_words) {
   using namespace device;  // NOLINT: a device function
   if (unit == 16 && num_words == 4) return store_vector(reinterpret_cast<uint32_t*>(row + at), chunk);
   WARPRANK_UNROLL
   for (int i = 0; i < 4; ++i) {
-    const int64_t byte = at + 4 * i;
+    const int byte = at + 4 * i;
     if (i >= num_words || byte >= row_bytes) continue;
     if (unit != 2) {
       store(reinterpret_cast<uint32_t*>(row + byte), chunk[i]);
@@ -67,13 +67,13 @@ WARPRANK_DEVICE void store_chunk(unsigned char* row, int unit, int64_t at, int64
 /// Writes a row into a slot of the header layout, padding included. Weak stores: nobody reads the slot.
 WARPRANK_DEVICE void write_row(const HashTableView& table, uint64_t bucket, int slot, const RowSource& row) {
   unsigned char* to = table.row(bucket, slot);
-  for (int64_t at = LineTile::rank() * 16; at < table.shape.row_stride; at += LineTile::size * 16) {
-    device::store_vector(reinterpret_cast<uint32_t*>(to + at), load_chunk(row, at, table.row_bytes));
+  for (int at = LineTile::rank() * 16; at < table.shape.row_stride; at += LineTile::size * 16) {
+    device::store_vector(reinterpret_cast<uint32_t*>(to + at), load_chunk(row, at, static_cast<int>(table.row_bytes)));
   }
 }
 
 /// Loads the tile's part of a row of the table, from byte `at`.
-WARPRANK_DEVICE RowChunk load_table_chunk(const HashTableView& table, const unsigned char* row, int64_t at) {
+WARPRANK_DEVICE RowChunk load_table_chunk(const HashTableView& table, const unsigned char* row, int at) {
   using namespace device;  // NOLINT: a device function
   if (table.is_mutable) return load<Order::relaxed, Scope::device>(reinterpret_cast<const RowChunk*>(row + at));
   const auto* words = reinterpret_cast<const uint32_t*>(row + at);
@@ -82,11 +82,41 @@ WARPRANK_DEVICE RowChunk load_table_chunk(const HashTableView& table, const unsi
   return {{half[0], half[1], 0, 0}};
 }
 
-/// Copies a row of the table to the user's memory.
-WARPRANK_DEVICE void copy_row(const HashTableView& table, const unsigned char* row, unsigned char* to, int unit) {
+/// Copies a row of the table to the user's memory, from chunk `first` of each lane on.
+WARPRANK_DEVICE void copy_row(const HashTableView& table, const unsigned char* row, unsigned char* to, int unit,
+                              int first = 0) {
   const int num_words = table.shape.layout == hash_table::Layout::header ? 4 : 2;
-  for (int64_t at = LineTile::rank() * 4 * num_words; at < table.row_bytes; at += LineTile::size * 4 * num_words) {
-    store_chunk(to, unit, at, table.row_bytes, load_table_chunk(table, row, at), num_words);
+  const int step = LineTile::size * 4 * num_words, row_bytes = static_cast<int>(table.row_bytes);
+  for (int at = LineTile::rank() * 4 * num_words + first * step; at < row_bytes; at += step) {
+    store_chunk(to, unit, at, row_bytes, load_table_chunk(table, row, at), num_words);
+  }
+}
+
+/// Copies the row of each lane of the tile, where it has one, to `to` + its place in the tile * stride. The beginnings
+/// of several rows are on their way together.
+WARPRANK_DEVICE void copy_rows(const HashTableView& table, const unsigned char* row, unsigned char* to,
+                               int64_t stride_bytes, int unit) {
+  constexpr int in_flight = 4;
+  const int num_words = table.shape.layout == hash_table::Layout::header ? 4 : 2;
+  const int at = LineTile::rank() * 4 * num_words, row_bytes = static_cast<int>(table.row_bytes);
+  const auto row_of = [row](int lane) {
+    return reinterpret_cast<const unsigned char*>(LineTile::shuffle(reinterpret_cast<uint64_t>(row), lane));
+  };
+  for (int begin = 0; begin < LineTile::size; begin += in_flight) {
+    RowChunk chunks[in_flight] = {};
+    WARPRANK_UNROLL
+    for (int i = 0; i < in_flight; ++i) {
+      const unsigned char* from = row_of(begin + i);
+      if (from != nullptr && at < row_bytes) chunks[i] = load_table_chunk(table, from, at);
+    }
+    WARPRANK_UNROLL
+    for (int i = 0; i < in_flight; ++i) {
+      const unsigned char* from = row_of(begin + i);
+      if (from == nullptr) continue;
+      unsigned char* copied = to + (begin + i) * stride_bytes;
+      if (at < row_bytes) store_chunk(copied, unit, at, row_bytes, chunks[i], num_words);
+      copy_row(table, from, copied, unit, 1);
+    }
   }
 }
 

@@ -68,12 +68,7 @@ WARPRANK_KERNEL(hash_threads, 8)
 find_kernel(HashTableView table, hash_table::Keys keys, HashRows rows, uint8_t* found) {
   for_each_found(table, keys, [&](int64_t i, bool active, const unsigned char* row) {
     if (active && found != nullptr) device::store(&found[i], static_cast<uint8_t>(row != nullptr));
-    for (int source = 0; source < LineTile::size; ++source) {
-      const auto address = LineTile::shuffle(reinterpret_cast<uint64_t>(row), source);
-      if (address == 0) continue;
-      copy_row(table, reinterpret_cast<const unsigned char*>(address),
-               rows.data + (i - LineTile::rank() + source) * rows.stride_bytes, rows.unit);
-    }
+    copy_rows(table, row, rows.data + (i - LineTile::rank()) * rows.stride_bytes, rows.stride_bytes, rows.unit);
   });
 }
 
@@ -142,8 +137,8 @@ export_kernel(HashTableView table, int64_t* keys, HashRows rows, uint64_t capaci
   for (uint64_t bucket = first; bucket < table.num_buckets(); bucket += num_tiles) {
     const uint64_t* map_address = &table.line(bucket)[in_line ? inline_map_word : map_word];
     // Keys after the map: one that was erased in between is foreign, and left out.
-    const uint64_t map =
-        table.is_mutable ? load<Order::acquire, Scope::device>(map_address) : load_read_only(map_address);
+    uint64_t map = table.is_mutable ? load<Order::acquire, Scope::device>(map_address) : load_read_only(map_address);
+    map = LineTile::shuffle(map, 0);  // lanes may have loaded different ones
     LineTile::sync();
     for (int place = 0; place < table.shape.num_keys(); ++place) {
       const int slot = in_line ? ((map >> place & 1) != 0 ? place : no_slot) : slot_at(map, place);
