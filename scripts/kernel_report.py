@@ -46,8 +46,8 @@ LIMITS = {
 REGISTERS, REGISTER_UNIT, MAX_REGISTERS, WARP, SCHEDULERS = 65536, 256, 255, 32, 4
 STATIC_SHARED_LIMIT = 48 << 10
 
-# (name in the table, architecture whose code it is, architecture that it is translated for)
-BUILDS = [(f"sm_{target}", target, target) for target in LIMITS] + [("75 on 90", 75, 90)]
+# (name in the table, architecture whose code it is, architecture that it is translated for), in the order of LIMITS.
+BUILDS = [("sm_75", 75, 75), ("75 on 90", 75, 90), *((f"sm_{target}", target, target) for target in (80, 86, 89, 90))]
 
 BUDGET_KEYS = {"threads", "registers", "static_shared_bytes", "dynamic_shared_bytes", "stack_bytes", "targets"}
 
@@ -143,21 +143,24 @@ def parse_ptxas(messages):
     return found
 
 
-def compile_kernels(nvcc, source, target, translated_for):
-    """Returns {name: Kernel} and the seconds of nvcc."""
+def compile_kernels(nvcc, source, target):
+    """Returns [({name: Kernel}, seconds of nvcc)] for each of BUILDS that has the code for the target."""
+    compiled = []
     with tempfile.TemporaryDirectory() as folder:
-        options = [nvcc, "-std=c++17", f"-I{ROOT}/include", "-Werror", "all-warnings"]
         ptx, cubin = f"{folder}/kernels.ptx", f"{folder}/kernels.cubin"
-        _, seconds = run([*options, f"-arch=compute_{target}", "-ptx", source, "-o", ptx])
-        messages, more = run([nvcc, f"-arch=sm_{translated_for}", "-cubin", "-Xptxas", "-v", ptx, "-o", cubin])
+        _, seconds = run([nvcc, "-std=c++17", f"-I{ROOT}/include", "-Werror", "all-warnings", f"-arch=compute_{target}",
+                          "-ptx", source, "-o", ptx])
         with open(ptx, encoding="utf-8") as file:
             of_ptx = parse_ptx(file.read())
-    of_ptxas = parse_ptxas(messages)
-    if of_ptx.keys() != of_ptxas.keys():
-        raise RuntimeError(f"{source}: ptxas reports other kernels than the PTX has:\n{messages}")
-    names = demangle(list(of_ptx))
-    kernels = {names[mangled]: Kernel(*of_ptxas[mangled], *of_ptx[mangled]) for mangled in of_ptx}
-    return kernels, seconds + more
+        names = demangle(list(of_ptx))
+        for translated_for in (build[2] for build in BUILDS if build[1] == target):
+            messages, more = run([nvcc, f"-arch=sm_{translated_for}", "-cubin", "-Xptxas", "-v", ptx, "-o", cubin])
+            of_ptxas = parse_ptxas(messages)
+            if of_ptx.keys() != of_ptxas.keys():
+                raise RuntimeError(f"{source}: ptxas reports other kernels than the PTX has:\n{messages}")
+            kernels = {names[mangled]: Kernel(*of_ptxas[mangled], *of_ptx[mangled]) for mangled in of_ptx}
+            compiled.append((kernels, seconds + more))
+    return compiled
 
 
 def read_budgets(path):
@@ -252,11 +255,12 @@ def main():
         if nvcc is None:
             sys.exit("nvcc is not installed: put it on PATH, or its folder in CUDA_HOME")
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            running = {op: [pool.submit(compile_kernels, nvcc, f"{resources}/{op}.cu", target, translated_for)
-                            for _, target, translated_for in BUILDS] for op in ops}
-            for op, builds in running.items():
+            running = {op: [pool.submit(compile_kernels, nvcc, f"{resources}/{op}.cu", target) for target in LIMITS]
+                       for op in ops}
+            for op, targets in running.items():
                 try:
-                    problems += report(op, read_budgets(f"{resources}/{op}.json"), [b.result() for b in builds])
+                    compiled = [build for target in targets for build in target.result()]
+                    problems += report(op, read_budgets(f"{resources}/{op}.json"), compiled)
                 except (RuntimeError, OSError, ValueError) as error:
                     problems.append(f"{op}: {error}")
     print()
