@@ -247,7 +247,7 @@ class DeviceDin {
 };
 
 /// Of what rounding errors could add up to if all had one sign.
-inline constexpr double share_of_din_bound = 0.5;
+inline constexpr double share_of_din_bound = 0.25;
 
 /// Runs the cases in one launch and gives their outputs.
 inline std::vector<std::vector<float>> run_din(const std::vector<DinCase>& cases, int target, bool check = true) {

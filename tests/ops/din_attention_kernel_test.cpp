@@ -129,8 +129,8 @@ TEST(DinKernel, MatchesTheFormulaForThousandsOfEvents) {
   });
 }
 
-std::vector<half> halves(const std::vector<float>& values) {
-  std::vector<half> narrow;
+std::vector<warprank::half> halves(const std::vector<float>& values) {
+  std::vector<warprank::half> narrow;
   for (const float value : values) narrow.push_back(to_half(value));
   return narrow;
 }
@@ -313,6 +313,119 @@ TEST(DinKernel, KeepsNaNInItsItemOrItsUser) {
   });
 }
 
+/// (Wk - Wd) + Wp q is rounded once: here the terms cancel but for what FP16 would have lost of Wk - Wd.
+TEST(DinKernel, FoldsTheFirstLayerBeforeItIsRounded) {
+  for_each_target([](const Config& config) {
+    DinCase c = with(1, {1}, {1}, {1});
+    c.activation = identity, c.normalization = Normalization::none, c.bias = false;
+    c.make();
+    c.q = {1}, c.k = {1};
+    c.layers[0].weight = {0, 1 + 0x1p-13f, 0, -1};
+    c.layers[1].weight = {1};
+    EXPECT_EQ(run_din({c}, config.target, false)[0], std::vector<float>{0x1p-13f});
+  });
+}
+
+#if !defined(__CUDACC__)
+
+TEST(DinKernel, AgreesWithTheHost) {
+  for_each_target([](const Config& config) {
+    for (const Normalization normalization : all_normalizations) {
+      DinCase c = with(24, {36, 20}, {1, 0, 9, 2}, {0, 5, 40, 17});
+      c.activation = dice, c.normalization = normalization, c.scaled = true;
+      c.make();
+      std::vector<host_ops::DinLayer> layers;
+      for (const auto& layer : c.layers)
+        layers.push_back({layer.weight, layer.bias, {layer.activation, layer.alpha, layer.scale, layer.shift}});
+      const host_ops::PackedDin packed(c.dim, layers, normalization, c.scaled);
+      const std::vector<int64_t> items{0, 1, 1, 10, 12}, history{0, 0, 5, 45, 62};
+      std::vector<float> workspace(static_cast<size_t>(packed.workspace_size(40))), y(12 * 24);
+      host_ops::din_attention(packed, {c.q.data(), 12, 24}, {c.k.data(), 62, 24}, {items.data(), 4},
+                              {history.data(), 4}, {y.data(), 12, 24}, workspace);
+      Bounded expected = c.expected();
+      expected.value.assign(y.begin(), y.end());
+      DeviceHistory memory(c);
+      DeviceDin launch({memory.view()}, config.target);
+      launch.run();
+      expect_within(expected, memory.values(), share_of_din_bound);
+    }
+  });
+}
+
+/// PyTorch's numbers are FP32: q and k are rounded to FP16 as well.
+TEST(DinKernel, AgreesWithPyTorch) {
+  const SafetensorsFile file(std::string(WARPRANK_TEST_DATA) + "/golden/din_attention.safetensors");
+  const auto append = [&](const std::string& name, auto& values) {
+    using Value = typename std::remove_reference_t<decltype(values)>::value_type;
+    const TensorView& tensor = file.tensors().at(name);
+    for (int64_t i = 0; i < tensor.size(); ++i) values.push_back(load_element<Value>(tensor.data, i));
+    return tensor.size();
+  };
+  const auto floats = [&](const std::string& name) {
+    std::vector<float> values;
+    append("weight/" + name, values);
+    return values;
+  };
+  struct Golden {
+    const char* name;
+    Sizes hidden;
+    Activation activation;
+    Normalization normalization;
+    bool scaled;
+  };
+  const Activation affine{ActivationKind::dice, 0, 1e-8f, true};
+  using N = Normalization;
+  const Golden goldens[] = {
+      {"plain", {6, 5}, dice, N::none, false},         {"plain_scaled", {80, 40}, affine, N::none, true},
+      {"softmax", {6, 3}, sigmoid, N::softmax, false}, {"softmax_scaled", {6}, prelu, N::softmax, true},
+      {"sigmoid", {6, 4}, relu, N::sigmoid, false},    {"sigmoid_scaled", {7, 5, 3}, gelu, N::sigmoid, true}};
+  for_each_target([&](const Config& config) {
+    for (const Golden& golden : goldens) {
+      SCOPED_TRACE(golden.name);
+      DinCase c = with(4, golden.hidden, {}, {});
+      c.activation = golden.activation, c.normalization = golden.normalization, c.scaled = golden.scaled;
+      c.inputs_are_half = false;
+      c.make();
+      std::vector<double> exact;
+      for (int r = 0; r < std::stoi(file.metadata().at("requests")); ++r) {
+        const std::string request = "request/" + std::to_string(r);
+        c.items.push_back(append(request + "/dense/q", c.q) / 4);
+        c.events.push_back(append(request + "/dense/k", c.k) / 4);
+        append(request + "/output/" + golden.name, exact);
+      }
+      for (size_t l = 0; l < c.layers.size(); ++l) {
+        auto& layer = c.layers[l];
+        const std::string name = golden.name + ("." + std::to_string(l));
+        layer.weight = floats(name + ".weight"), layer.bias = floats(name + ".bias");
+        if (layer.activation.kind == ActivationKind::prelu) layer.alpha = floats(name + ".prelu.alpha");
+        if (layer.activation.kind != ActivationKind::dice) continue;
+        layer.alpha = floats(name + ".dice.alpha");
+        const std::vector<float> mean = floats(name + ".dice.running_mean"),
+                                 variance = floats(name + ".dice.running_var");
+        const std::vector<float> one(mean.size(), 1.0f), zero(mean.size(), 0.0f);
+        const bool is_affine = layer.activation.affine;
+        const std::vector<float> weight = is_affine ? floats(name + ".dice.weight") : one,
+                                 bias = is_affine ? floats(name + ".dice.bias") : zero;
+        for (size_t j = 0; j < mean.size(); ++j) {
+          const double deviation = std::sqrt(static_cast<double>(variance[j]) + layer.activation.eps);
+          layer.scale[j] = static_cast<float>(weight[j] / deviation);
+          layer.shift[j] = static_cast<float>(bias[j] - mean[j] * (weight[j] / deviation));
+        }
+      }
+      ASSERT_GT(c.num_items(), 12);
+      Bounded expected = c.expected();
+      for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(expected.value[i], exact[i], 1e-5) << "the oracle";
+      expected.value = exact;
+      DeviceHistory memory(c);
+      DeviceDin launch({memory.view()}, config.target);
+      launch.run();
+      expect_within(expected, memory.values(), 1);  // of one event nothing else is rounded, and there is no chance
+    }
+  });
+}
+
+#endif
+
 TEST(DinWeights, RefusesLayersThatDoNotFitTogether) {
   const std::vector<float> values(5000, 1.0f);
   const auto some = [&](int64_t size) { return Span<const float>(values.data(), size); };
@@ -412,7 +525,9 @@ TEST(DinLaunch, RefusesWhatDoesNotFitTogether) {
         EXPECT_THAT(message([](DinHistory& h) { h.network = nullptr, h.device_weights = nullptr; }),
                     HasSubstr("network"));
         EXPECT_THAT(message([&](DinHistory& h) { h.y = second.view().y; }), HasSubstr("overlap with y of history"));
-        EXPECT_THAT(message([&](DinHistory& h) { h.y = Matrix<half>(const_cast<half*>(h.k.data), 5, 8, h.k.stride); }),
+        EXPECT_THAT(message([&](DinHistory& h) {
+                      h.y = Matrix<warprank::half>(const_cast<warprank::half*>(h.k.data), 5, 8, h.k.stride);
+                    }),
                     HasSubstr("y of history 1: expected memory of its own, got an overlap with k of history 1"));
         EXPECT_THROW(DinLaunch(std::vector<DinHistory>{memory.view()}, 70), invalid_argument);
       },
@@ -500,7 +615,7 @@ TEST(DinKernel, ExecutesTheProductsThatRemainAndReadsAHistoryOncePerUnit) {
         c.more = 0, c.make();
         DeviceHistory history(c);
         // Rows of whole sectors.
-        DeviceMatrix<half> q(halves(c.q), items, dim), k(halves(c.k), events, dim);
+        DeviceMatrix<warprank::half> q(halves(c.q), items, dim), k(halves(c.k), events, dim);
         DeviceMatrix<float> y(items, dim);
         DinHistory view = history.view();
         view.q = q.view(), view.k = k.view(), view.y = y.view();
