@@ -89,7 +89,6 @@ class ImageBuilder {
   }
 
   void read_keys(const HashTableStream& stream) {
-    keys_.reserve(static_cast<size_t>(options_.capacity));
     for (HashTableChunk chunk; (chunk = next(stream)).count > 0;) {
       const size_t before = keys_.size();
       keys_.resize(before + static_cast<size_t>(chunk.count));
@@ -107,6 +106,18 @@ class ImageBuilder {
     if (buckets > 0x1p62)
       throw invalid_argument("hash table: capacity", "less than 2^62 buckets", std::to_string(buckets) + " buckets");
     view_.placement.num_buckets = std::max(hash_table::min_buckets, static_cast<uint64_t>(buckets));
+    buckets_bytes();
+  }
+
+  /// Throws invalid_argument when there is no such memory.
+  int64_t buckets_bytes() const {
+    const hash_table::Placement& placement = view_.placement;
+    int64_t bytes = 0;
+    if (!hash_table::buckets_bytes(placement.num_buckets, placement.num_overflow, view_.shape.bucket_bytes, bytes))
+      throw invalid_argument(
+          "hash table: capacity", "less than 2^63 bytes",
+          std::to_string(placement.num_buckets) + " buckets of " + std::to_string(view_.shape.bucket_bytes) + " bytes");
+    return bytes;
   }
 
   /// Writes all but the rows; false when keys find no room, which takes keys chosen for this seed.
@@ -134,13 +145,7 @@ class ImageBuilder {
   }
 
   void allocate() {
-    const hash_table::Placement& placement = view_.placement;
-    int64_t bytes = 0;
-    if (!hash_table::buckets_bytes(placement.num_buckets, placement.num_overflow, view_.shape.bucket_bytes, bytes))
-      throw invalid_argument(
-          "hash table: capacity", "less than 2^63 bytes",
-          std::to_string(placement.num_buckets) + " buckets of " + std::to_string(view_.shape.bucket_bytes) + " bytes");
-    image_ = ZeroedMemory(hash_table::header_bytes + bytes);
+    image_ = ZeroedMemory(hash_table::header_bytes + buckets_bytes());
     const HashTableHeader header = make_hash_table_header(view_, keys_.size());
     std::memcpy(image_.data(), &header, sizeof header);
     view_.buckets = image_.data() + hash_table::header_bytes;
