@@ -101,8 +101,15 @@ struct Types {
   using value = Value;
   using out = Out;
 };
+struct NameOf {
+  template <class Case>
+  static std::string GetName(int) {
+    using warprank::dtype_of;
+    return std::string(name_of(dtype_of<typename Case::value>)) + "_" + name_of(dtype_of<typename Case::out>);
+  }
+};
 using AllTypes = testing::Types<Types<float, float>, Types<float, half>, Types<half, float>, Types<half, half>>;
-TYPED_TEST_SUITE(FmKernel, AllTypes);
+TYPED_TEST_SUITE(FmKernel, AllTypes, NameOf);
 
 TYPED_TEST(FmKernel, MatchesTheSumOverPairsForEveryDim) {
   using Value = typename TypeParam::value;
