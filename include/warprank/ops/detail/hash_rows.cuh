@@ -21,13 +21,13 @@ inline int row_unit(uint64_t address, int64_t stride_bytes, int64_t row_bytes) {
 }
 
 /// A row of the user's that is read.
-struct RowSource {
+struct GivenRow {
   const unsigned char* data;
   int unit;  ///< row_unit()
 };
 
 /// Bytes [at, at + 16) of the row, zeros behind its end.
-WARPRANK_DEVICE RowChunk load_chunk(const RowSource& row, int at, int row_bytes) {
+WARPRANK_DEVICE RowChunk load_chunk(const GivenRow& row, int at, int row_bytes) {
   using namespace device;  // NOLINT: a device function
   RowChunk chunk{};
   if (row.unit == 16) return load_vector<4>(reinterpret_cast<const uint32_t*>(row.data + at));
@@ -65,7 +65,7 @@ WARPRANK_DEVICE void store_chunk(unsigned char* row, int unit, int at, int row_b
 }
 
 /// Writes a row into a slot of the header layout, padding included. Weak stores: nobody reads the slot.
-WARPRANK_DEVICE void write_row(const HashTableView& table, uint64_t bucket, int slot, const RowSource& row) {
+WARPRANK_DEVICE void write_row(const HashTableView& table, uint64_t bucket, int slot, const GivenRow& row) {
   unsigned char* to = table.row(bucket, slot);
   for (int at = LineTile::rank() * 16; at < table.shape.row_stride; at += LineTile::size * 16) {
     device::store_vector(reinterpret_cast<uint32_t*>(to + at), load_chunk(row, at, static_cast<int>(table.row_bytes)));

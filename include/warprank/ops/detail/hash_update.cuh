@@ -48,7 +48,7 @@ class HashUpdate {
       : table_(table), epoch_(epoch) {}
 
   /// Gives the tile's key a row, which is read from `row`.
-  WARPRANK_DEVICE Status insert_or_assign(uint64_t key, const RowSource& row) const {
+  WARPRANK_DEVICE Status insert_or_assign(uint64_t key, const GivenRow& row) const {
     return with_first_bucket(key, [&](Bucket& first, uint64_t hash, Status& status) {
       const LineMatch here = match_line(table_, first.part, key);
       if (here.place >= 0) {
@@ -199,7 +199,7 @@ class HashUpdate {
     if (bucket.state.epoch < epoch_.current) bucket.state.epoch = epoch_.current;
   }
 
-  WARPRANK_DEVICE Status replace(Bucket& bucket, int position, const RowSource& row) const {
+  WARPRANK_DEVICE Status replace(Bucket& bucket, int position, const GivenRow& row) const {
     const uint32_t free = bucket.free_slots();
     if (free == 0) return Status::deferred;
     const int before = hash_table::slot_at(bucket.map, position);
@@ -219,7 +219,7 @@ class HashUpdate {
     retire(bucket, slot, 1u << position);
   }
 
-  WARPRANK_DEVICE void add(Bucket& bucket, uint64_t key, const RowSource& row) const {
+  WARPRANK_DEVICE void add(Bucket& bucket, uint64_t key, const GivenRow& row) const {
     const int slot = device::first_bit(bucket.free_slots()), position = device::first_bit(bucket.free_positions());
     write_row(table_, bucket.index, slot, row);
     store_key(bucket, position, key);
@@ -240,7 +240,7 @@ class HashUpdate {
   }
 
   /// Inserts a key that is nowhere; false when a lock could not be had.
-  WARPRANK_DEVICE bool insert(Bucket& first, uint64_t key, uint64_t hash, const RowSource& row, Status& status) const {
+  WARPRANK_DEVICE bool insert(Bucket& first, uint64_t key, uint64_t hash, const GivenRow& row, Status& status) const {
     status = Status::inserted;
     if (first.has_room()) {
       add(first, key, row);
