@@ -193,21 +193,21 @@ class ImageBuilder {
     const uint64_t end = view_.num_buckets();
     const Parts parts(static_cast<int64_t>(end), 1024, 4096);
     parallel_for(parts.size(), threads_, [&](int64_t part) {
-      const auto last = static_cast<uint64_t>(parts.end(part));
-      auto bucket = static_cast<uint64_t>(parts.begin(part));
-      int64_t home = keys.lower_bound(view_.placement, bucket);
-      auto guest = std::lower_bound(displaced.begin(), displaced.end(), bucket,
+      const auto begin = static_cast<uint64_t>(parts.begin(part)), last = static_cast<uint64_t>(parts.end(part));
+      int64_t home = keys.lower_bound(view_.placement, begin);
+      auto guest = std::lower_bound(displaced.begin(), displaced.end(), begin,
                                     [](const DisplacedKey& key, uint64_t b) { return key.bucket < b; });
       const auto next_home = [&] { return home < keys.size() ? view_.placement.first_bucket(keys[home].hash) : end; };
-      while (bucket < last) {
+      const auto next_guest = [&] { return guest != displaced.end() ? guest->bucket : end; };
+      // Zeros are what an inline bucket of no keys consists of: huge tables of few keys touch few pages.
+      const auto next_from = [&](uint64_t bucket) {
+        return view_.shape.layout == hash_table::Layout::header ? bucket : std::min(next_home(), next_guest());
+      };
+      for (uint64_t bucket = next_from(begin); bucket < last; bucket = next_from(bucket + 1)) {
         BucketWriter writer(*this, bucket);
         for (; next_home() == bucket; ++home) writer.add_home(keys[home]);
-        for (; guest != displaced.end() && guest->bucket == bucket; ++guest) writer.add(keys[guest->entry]);
+        for (; next_guest() == bucket; ++guest) writer.add(keys[guest->entry]);
         writer.finish();
-        ++bucket;
-        // Zeros are what an inline bucket of no keys consists of: huge tables of few keys touch few pages.
-        if (view_.shape.layout == hash_table::Layout::in_line)
-          bucket = std::min(next_home(), guest != displaced.end() ? guest->bucket : end);
       }
     });
   }
