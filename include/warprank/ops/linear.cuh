@@ -74,7 +74,7 @@ class LinearLaunch {
   /// 0 where no layer is computed in parts. Aligned to 256.
   int64_t workspace_bytes() const { return plan_.workspace_bytes(); }
   /// How the layers are cut.
-  detail::LinearPolicy policy() const { return detail::linear_policy(plan_.target, plan_.tile); }
+  detail::GemmPolicy policy() const { return detail::linear_policy(plan_.target, plan_.tile); }
   int64_t num_blocks() const { return plan_.num_blocks; }
   /// Into how many parts the sums of a layer are cut.
   int parts(int64_t layer) const { return plan_.descriptors[static_cast<size_t>(layer)].parts; }

@@ -111,7 +111,7 @@ LinearPlan plan_linear(Span<const Layer> layers, int target) {
   int64_t max_rows = 0;
   for (const Layer& layer : layers) max_rows = std::max(max_rows, layer.x.rows);
   plan.tile = linear_tile(max_rows);
-  const LinearPolicy policy = linear_policy(target, plan.tile);
+  const GemmPolicy policy = linear_policy(target, plan.tile);
   const auto cut = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
 
   int64_t num_tiles = 0;
@@ -150,8 +150,8 @@ LinearPlan plan_linear(Span<const Layer> layers, int target) {
 template <int Target, LinearTile Tile>
 WARPRANK_HIDDEN inline void launch_linear(const LinearPlan& plan, const LinearDescriptor* layers, float* partials,
                                           uint32_t* tickets, device::Stream stream) {
-  constexpr LinearPolicy policy = linear_policy(Target, Tile);
-  device::launch({static_cast<unsigned>(plan.num_blocks), policy.threads(), policy.shared_bytes(), stream},
+  constexpr GemmPolicy policy = linear_policy(Target, Tile);
+  device::launch({static_cast<unsigned>(plan.num_blocks), policy.threads(), linear_shared_bytes(policy), stream},
                  linear_kernel<Target, Tile>, layers, static_cast<int>(plan.descriptors.size()), partials, tickets);
 }
 

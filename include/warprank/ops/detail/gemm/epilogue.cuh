@@ -133,10 +133,10 @@ WARPRANK_DEVICE void store_operand(const Operand<void>& to, int64_t row, int64_t
     store_all(static_cast<float*>(to.data));
 }
 
-/// Finishes and stores the sums of columns [column, column + 4) of a row, those below the width. `bias_row` is
-/// bias_row_of the row.
-WARPRANK_DEVICE void finish_columns(const Epilogue& epilogue, int64_t row, int64_t bias_row, int64_t column,
-                                    float (&values)[columns_at_once]) {
+/// values = y of the columns [column, column + 4) of a row, whose sums they are. `bias_row` is bias_row_of the row.
+/// What is not below the width is f of its sum.
+WARPRANK_DEVICE void combine_columns(const Epilogue& epilogue, int64_t row, int64_t bias_row, int64_t column,
+                                     float (&values)[columns_at_once]) {
   const int64_t width = epilogue.width;
   float other[columns_at_once];
   const auto combine = [&](auto f) {
@@ -159,7 +159,13 @@ WARPRANK_DEVICE void finish_columns(const Epilogue& epilogue, int64_t row, int64
     load_operand(epilogue.residual, row, column, width, other);
     combine(add);
   }
-  store_operand(epilogue.y, row, column, width, values);
+}
+
+/// The same, and stores them.
+WARPRANK_DEVICE void finish_columns(const Epilogue& epilogue, int64_t row, int64_t bias_row, int64_t column,
+                                    float (&values)[columns_at_once]) {
+  combine_columns(epilogue, row, bias_row, column, values);
+  store_operand(epilogue.y, row, column, epilogue.width, values);
 }
 
 }  // namespace detail

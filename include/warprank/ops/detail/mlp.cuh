@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The kernel of ops/mlp.cuh: a block computes all layers of a stack for its rows, whose activations stay in shared
+/// memory as FP16. Weights go past it, from the second-level cache to the registers of the warps they belong to.
+
+#include <cstdint>
+
+#include "warprank/device/launch.hpp"
+#include "warprank/device/shared.hpp"
+#include "warprank/ops/detail/linear.cuh"
+
+namespace warprank::detail {
+
+/// Layers of one kernel, and their outputs: what a block has room for.
+inline constexpr int max_fused_layers = 8, max_fused_width = 256;
+
+/// Rows of a block: few, until every multiprocessor has some.
+enum class MlpTile { rows_16, rows_32 };
+
+constexpr MlpTile mlp_tile(int target, int64_t max_rows) {
+  return max_rows <= blocks_wanted(target) / 2 * 16 ? MlpTile::rows_16 : MlpTile::rows_32;
+}
+
+constexpr GemmPolicy mlp_policy(int target, MlpTile tile) {
+  if (tile == MlpTile::rows_16) return {1, 8, 1, 2, 4, target >= 80 ? 3 : 2, 2};
+  return target >= 80 ? GemmPolicy{1, 8, 2, 2, 4, 3, 2} : GemmPolicy{1, 8, 2, 2, 3, 2, 2};
+}
+
+template <int Target, MlpTile Tile>
+struct MlpConfig {
+  static constexpr int target = Target;
+  static constexpr GemmPolicy policy = mlp_policy(Target, Tile);
+};
+
+/// From one row of activations to the next, in halves: an odd number of 16 bytes.
+inline constexpr int activation_stride = max_fused_width + 8;
+
+/// Two buffers of activations, and what warps stage. The tiles of the first layer's input are where the second layer's
+/// outputs will be.
+constexpr int64_t activations_bytes(const GemmPolicy& policy) { return int64_t{2} * policy.rows() * activation_stride; }
+constexpr int64_t mlp_shared_bytes(const GemmPolicy& policy) {
+  return 2 * activations_bytes(policy) + policy.staging_bytes();
+}
+static_assert(mlp_policy(75, MlpTile::rows_32).tiles_bytes() <= activations_bytes(mlp_policy(75, MlpTile::rows_32)));
+static_assert(mlp_policy(80, MlpTile::rows_32).tiles_bytes() <= activations_bytes(mlp_policy(80, MlpTile::rows_32)));
+
+template <class Block>
+struct MlpStorage {
+  LinearDescriptor layers[max_fused_layers];
+  int64_t bias_rows[Block::rows];  ///< what bias_row_of gives for the rows
+};
+
+/// 4 activations of a row, as FP16.
+WARPRANK_DEVICE void store_activations(half* to, const float (&values)[columns_at_once]) {
+  device::Vector<half, columns_at_once> four;
+  WARPRANK_UNROLL
+  for (int i = 0; i < columns_at_once; ++i) four[i] = narrow_finite<half>(values[i]);
+  device::store_vector(to, four);
+}
+
+/// The last layer where it has one output: FP32 products, 8 lanes for each row.
+template <int Rows, int Threads>
+WARPRANK_DEVICE void run_last_head(const LinearDescriptor& layer, const half* activations, int64_t row, int num_rows) {
+  static_assert(Rows * head_lanes <= Threads);
+  const int of_block = device::thread_rank() / head_lanes, rank = device::Tile<head_lanes>::rank();
+  const bool exists = of_block < num_rows;  // all lanes of a row alike
+  const float sum = head_sum(layer, exists, [&](int k) {
+    return *reinterpret_cast<const device::Vector<half, 8>*>(activations + of_block * activation_stride + k);
+  });
+  if (!exists || rank != 0) return;
+  float values[columns_at_once] = {sum};
+  finish_columns(layer.epilogue, row + of_block, 0, 0, values);
+}
+
+/// layers: those of all stacks, one stack after another.
+template <int Target, MlpTile Tile>
+WARPRANK_KERNEL(mlp_policy(Target, Tile).threads(), mlp_policy(Target, Tile).min_blocks)
+mlp_kernel(const LinearDescriptor* layers, int num_layers) {
+  using Block = GemmBlock<MlpConfig<Target, Tile>>;
+  auto& shared = device::static_shared<MlpStorage<Block>>();
+  const int64_t block = device::block_index().x;
+  // All layers of a stack begin at its first block: what is found is the last.
+  const int last = problem_of_block(layers, num_layers, block);
+  const int depth = device::load_read_only(&layers[last].stack_depth);
+  read_descriptors(layers + last + 1 - depth, depth, shared.layers);
+
+  const LinearDescriptor& first = shared.layers[0];
+  const int64_t num_rows = rows_of(first), row = (block - first.first_block) * Block::rows;
+  if (row >= num_rows) return;
+  const RowSource source = source_of(first, row, num_rows, Block::rows);
+  for (int r = device::thread_rank(); r < Block::rows; r += Block::threads)
+    shared.bias_rows[r] = bias_row_of(first.epilogue, row + (r < source.num_rows ? r : source.num_rows - 1));
+
+  auto* activations = device::dynamic_shared<half>();
+  constexpr int buffer = Block::rows * activation_stride;
+  auto* staging = reinterpret_cast<float*>(activations + 2 * buffer);
+  for (int i = 0; i < depth; ++i) {
+    const LinearDescriptor& layer = shared.layers[i];
+    const Epilogue& epilogue = layer.epilogue;
+    const half* from = activations + (i + 1) % 2 * buffer;
+    half* to = activations + i % 2 * buffer;
+    const int padded = static_cast<int>((epilogue.width + 15) / 16 * 16);
+    const bool is_last = i + 1 == depth;
+    const auto store = [&](int of_block, int column, float(&sums)[columns_at_once]) {
+      if (is_last) {
+        finish_columns(epilogue, row + of_block, shared.bias_rows[of_block], column, sums);
+      } else {
+        combine_columns(epilogue, row + of_block, shared.bias_rows[of_block], column, sums);
+        WARPRANK_UNROLL
+        for (int c = 0; c < columns_at_once; ++c)
+          if (column + c >= epilogue.width) sums[c] = 0;  // also in a row of infinities
+        store_activations(to + of_block * activation_stride + column, sums);
+      }
+    };
+    if (layer.x_is_sums) {
+      device::sync_block();  // bias_rows
+      const int fours = padded / columns_at_once;
+      for (int at = device::thread_rank(); at < (source.num_rows + 15) / 16 * 16 * fours; at += Block::threads) {
+        const int of_block = at / fours, column = at % fours * columns_at_once;
+        float sums[columns_at_once] = {};
+        if (of_block < source.num_rows) load_operand(layer.sums, row + of_block, column, epilogue.width, sums);
+        store(of_block, column, sums);
+      }
+    } else if (layer.is_head) {
+      run_last_head<Block::rows, Block::threads>(layer, from, row, source.num_rows);
+    } else {
+      const Block tile({source.first, source.stride, source.num_rows, layer.inputs, source.is_aligned}, epilogue.width,
+                       0, 0, (layer.inputs + 15) / 16);
+      typename Block::Warp warp;
+      if (i == 0)
+        tile.multiply(layer.weights, activations + buffer, warp);
+      else
+        tile.multiply_resident(layer.weights, from, activation_stride, warp);
+      if (is_last)
+        tile.template finish<false>(warp, epilogue.width, staging, store);
+      else
+        tile.template finish<true>(warp, padded, staging, store);
+    }
+    device::sync_block();
+  }
+}
+
+}  // namespace warprank::detail

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The host's part of ops/mlp.cuh: checks stacks, divides them between the kernel that fuses layers and those of single
+/// layers, and launches. Stack is Mlp, which is defined there, for all to read.
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "warprank/ops/detail/mlp.cuh"
+#include "warprank/ops/linear.cuh"
+
+namespace warprank::detail {
+
+/// Stacks, divided.
+struct MlpPlan {
+  std::vector<LinearPlan> levels;  ///< layers that are launched one after another, of all stacks together
+  std::vector<char*> level_workspaces;
+  std::vector<LinearDescriptor> descriptors;  ///< of all levels, then of the fused layers
+  int target = 0;
+  int64_t num_fused = 0;  ///< layers of each stack
+  MlpTile tile = MlpTile::rows_16;
+  int64_t num_blocks = 0;  ///< of the fused kernel
+  int64_t workspace_bytes = 0;
+};
+
+/// Up to this capacity the first layer is a launch of its own when it has this many inputs and others follow.
+inline constexpr int64_t max_rows_of_split_first = 256, min_inputs_of_split_first = 256;
+
+inline std::string name_of_stack(int64_t i) { return "mlp " + std::to_string(i); }
+
+template <class Stack>
+void check_mlp(const Stack& stack, const std::string& what, int64_t depth, Problems& problems) {
+  const int64_t num_layers = stack.layers.size();
+  if (num_layers != depth)
+    problems.add(what, "as many layers as the others of its launch, " + std::to_string(depth),
+                 std::to_string(num_layers));
+  if (num_layers == 0) return problems.add(what, "at least one layer", "none");
+  const auto &first = stack.layers[0], &last = stack.layers[num_layers - 1];
+  if (stack.first_is_done && num_layers == 1) problems.add(what, "layers behind the one that is done", "none");
+  if (!stack.first_is_done && stack.x.type != DType::f16) problems.add(what + "'s x", "F16", name_of(stack.x.type));
+  if (stack.first_is_done && (stack.in < 1 || stack.in > max_layer_width))
+    problems.add(what + "'s in", "1 to 2^30", std::to_string(stack.in));
+  check_matrix(what + "'s x", stack.x, stack.x.rows, stack.first_is_done ? first.out : stack.x.cols, problems);
+  check_matrix(what + "'s y", stack.y, stack.x.rows, last.out, problems);
+  const auto optional = [&](const char* name, const FloatMatrix<const void>& matrix, int64_t rows, int64_t cols) {
+    if (matrix.data != nullptr) check_matrix(what + name, matrix, rows, cols, problems);
+  };
+  optional("'s multiply", stack.multiply, stack.x.rows, last.out);
+  optional("'s residual", stack.residual, stack.x.rows, last.out);
+  optional("'s row bias", stack.row_bias, stack.segment_offsets == nullptr ? stack.x.rows : stack.row_bias.rows,
+           first.out);
+  if (stack.row_bias.data == nullptr && (stack.segment_offsets != nullptr || stack.num_segments != nullptr))
+    problems.add(what + "'s segments", "a row bias that they serve", "none");
+  for (int64_t l = 0; l < num_layers; ++l) {
+    const std::string layer = what + "'s layer " + std::to_string(l);
+    if (stack.layers[l].out < 1 || stack.layers[l].out > max_layer_width)
+      problems.add(layer, "an out of 1 to 2^30", std::to_string(stack.layers[l].out));
+    check_pointer(layer + "'s weights", stack.layers[l].weights, 16, problems);
+    check_activation(stack.layers[l].activation, layer, problems);
+  }
+}
+
+/// How many layers of a stack must be launched before the fused kernel can begin.
+template <class Stack>
+int64_t num_separate(const Stack& stack) {
+  const int64_t depth = stack.layers.size();
+  const auto fits = [&](int64_t l) {
+    const int64_t out = stack.layers[l].out;
+    return out <= max_fused_width && (out > 1 || l + 1 == depth);  // a head is the last
+  };
+  int64_t fused = depth;
+  while (fused > 0 && depth - fused < max_fused_layers && fits(fused - 1)) --fused;
+  if (fused == 0 && !stack.first_is_done && stack.x.rows <= max_rows_of_split_first &&
+      stack.x.cols >= min_inputs_of_split_first)
+    fused = 1;
+  return depth - fused < 2 ? depth : fused;  // one layer alone needs no fusing
+}
+
+/// A layer of a stack as one of ops/linear.cuh; `x` is what it reads.
+template <class Stack>
+LinearLayer layer_of(const Stack& stack, int64_t l, FloatMatrix<const void> x, FloatMatrix<void> y) {
+  LinearLayer layer;
+  layer.weights = stack.layers[l].weights;
+  layer.x = {static_cast<const half*>(x.data), x.rows, x.cols, x.stride};
+  layer.num_rows = stack.num_rows;
+  layer.activation = stack.layers[l].activation;
+  if (l == 0) {
+    layer.row_bias = stack.row_bias;
+    layer.segment_offsets = stack.segment_offsets;
+    layer.num_segments = stack.num_segments;
+  }
+  if (l + 1 == stack.layers.size()) {
+    layer.multiply = stack.multiply;
+    layer.residual = stack.residual;
+  }
+  layer.y = y;
+  return layer;
+}
+
+/// Takes memory from a workspace, or only counts it when that is null.
+class WorkspaceCursor {
+ public:
+  explicit WorkspaceCursor(void* base) : base_(base == nullptr ? 256 : reinterpret_cast<uintptr_t>(base)) {}
+  char* take(int64_t bytes) {
+    char* at = reinterpret_cast<char*>(base_ + static_cast<uintptr_t>(used_));
+    used_ += (bytes + 255) / 256 * 256;
+    return at;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  uintptr_t base_;
+  int64_t used_ = 0;
+};
+
+/// The fused layers, [first, depth), of all stacks; x [i] is what the first of them reads.
+template <class Stack>
+void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<FloatMatrix<const void>>& x, MlpPlan& plan) {
+  int64_t max_rows = 0;
+  for (const Stack& stack : stacks) max_rows = std::max(max_rows, stack.x.rows);
+  plan.tile = mlp_tile(plan.target, max_rows);
+  const int64_t rows = mlp_policy(plan.target, plan.tile).rows();
+  for (int64_t i = 0; i < stacks.size(); ++i) {
+    const Stack& stack = stacks[i];
+    const int64_t depth = stack.layers.size();
+    for (int64_t l = first; l < depth; ++l) {
+      const bool is_done = l == 0 && stack.first_is_done;
+      const int64_t in = l > first ? stack.layers[l - 1].out : is_done ? stack.in : x[static_cast<size_t>(i)].cols;
+      FloatMatrix<const void> from = x[static_cast<size_t>(i)];
+      from.cols = in;
+      FloatMatrix<void> to = stack.y;
+      to.cols = stack.layers[l].out;
+      LinearDescriptor layer = describe_linear(layer_of(stack, l, from, to));
+      layer.first_block = plan.num_blocks;
+      layer.stack_depth = static_cast<int>(depth - first);
+      if (is_done) layer.x_is_sums = true, layer.sums = operand_of(x[static_cast<size_t>(i)]);
+      plan.descriptors.push_back(layer);
+    }
+    plan.num_blocks += (stack.x.rows + rows - 1) / rows;
+  }
+  if (plan.num_blocks > max_blocks)
+    throw invalid_argument("mlps of one launch", "at most 2^31 - 1 blocks", std::to_string(plan.num_blocks));
+}
+
+/// Checks the stacks and divides them. Without a workspace it finds how large that must be.
+template <class Stack>
+MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target) {
+  Problems problems;
+  if (target < 75) problems.add("target of mlps", "sm_75 or later", "sm_" + std::to_string(target));
+  if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0)
+    problems.add("workspace of mlps", "memory aligned to 256 bytes", "an address that is not");
+  for (int64_t i = 0; i < stacks.size(); ++i) check_mlp(stacks[i], name_of_stack(i), stacks[0].layers.size(), problems);
+  problems.throw_if_any();
+  std::vector<LinearLayer> ends;
+  int64_t first = 0;
+  for (const Stack& stack : stacks) {
+    ends.push_back(layer_of(stack, 0, stack.x, stack.y));
+    ends.back().multiply = stack.multiply;
+    ends.back().residual = stack.residual;
+    first = std::max(first, num_separate(stack));
+  }
+  check_linear_overlaps<LinearLayer>(ends, problems);
+  for (int64_t i = 0; i < stacks.size(); ++i)
+    if (first > 0 && stacks[i].first_is_done)
+      problems.add(name_of_stack(i) + ", whose first layer is done", "layers that can all be fused, of at most 256",
+                   "some that are wider, or heads before the last, here or in a stack beside it");
+  problems.throw_if_any();
+
+  MlpPlan plan;
+  plan.target = target;
+  const int64_t depth = stacks.empty() ? 0 : stacks[0].layers.size();
+  plan.num_fused = depth - first;
+  WorkspaceCursor memory(workspace);
+  std::vector<FloatMatrix<const void>> x;
+  for (const Stack& stack : stacks) x.push_back(stack.x);
+  for (int64_t l = 0; l < first; ++l) {
+    std::vector<LinearLayer> layers;
+    for (int64_t i = 0; i < stacks.size(); ++i) {
+      const int64_t rows = stacks[i].x.rows, out = stacks[i].layers[l].out, stride = (out + 7) / 8 * 8;
+      FloatMatrix<void> y = stacks[i].y;
+      if (l + 1 < depth) y = Matrix<half>(reinterpret_cast<half*>(memory.take(rows * stride * 2)), rows, out, stride);
+      layers.push_back(layer_of(stacks[i], l, x[static_cast<size_t>(i)], y));
+      x[static_cast<size_t>(i)] = Matrix<const half>(static_cast<const half*>(y.data), rows, out, y.stride);
+    }
+    plan.levels.push_back(plan_linear<LinearLayer>(layers, target));
+    const LinearPlan& level = plan.levels.back();
+    plan.level_workspaces.push_back(memory.take(level.workspace_bytes()));
+    plan.descriptors.insert(plan.descriptors.end(), level.descriptors.begin(), level.descriptors.end());
+  }
+  if (plan.num_fused > 0) plan_fused(stacks, first, x, plan);
+  plan.workspace_bytes = memory.used();
+  return plan;
+}
+
+template <int Target, MlpTile Tile>
+WARPRANK_HIDDEN inline void launch_mlp(const MlpPlan& plan, const LinearDescriptor* layers, int num_layers,
+                                       device::Stream stream) {
+  constexpr GemmPolicy policy = mlp_policy(Target, Tile);
+  device::launch({static_cast<unsigned>(plan.num_blocks), policy.threads(), mlp_shared_bytes(policy), stream},
+                 mlp_kernel<Target, Tile>, layers, num_layers);
+}
+
+WARPRANK_HIDDEN inline void run_mlp(const MlpPlan& plan, const void* descriptors, device::Stream stream) {
+  const auto* layers = static_cast<const LinearDescriptor*>(descriptors);
+  for (size_t l = 0; l < plan.levels.size(); ++l) {
+    run_linear(plan.levels[l], layers, plan.level_workspaces[l], stream);
+    layers += plan.levels[l].descriptors.size();
+  }
+  const auto* end = static_cast<const LinearDescriptor*>(descriptors) + plan.descriptors.size();
+  device::dispatch_target<75, 80>(plan.target, [&](auto target) {
+    if (plan.tile == MlpTile::rows_16)
+      launch_mlp<target(), MlpTile::rows_16>(plan, layers, static_cast<int>(end - layers), stream);
+    else
+      launch_mlp<target(), MlpTile::rows_32>(plan, layers, static_cast<int>(end - layers), stream);
+  });
+}
+
+}  // namespace warprank::detail

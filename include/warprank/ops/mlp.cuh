@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Stacks of linear layers (MLPs, towers) whose activations stay on chip: layer i of a stack is
+///
+///     h_i = f_i(h_{i-1} W_i^T + b_i),    h_0 = x,    y = h_last * multiply + residual
+///
+/// | Array    | Shape                | Type       |                                                                 |
+/// |----------|----------------------|------------|-----------------------------------------------------------------|
+/// | x        | [M, in]              | FP16       | with first_is_done the sums of layer 0 instead, FP16 or FP32    |
+/// | row_bias | [segments, out_0]    | FP16, FP32 | optional; added in layer 0, as in ops/linear.cuh                |
+/// | y        | [M, out_last]        | FP16, FP32 | may be columns of a wider row                                   |
+/// | multiply, residual | [M, out_last] | FP16, FP32 | optional                                                    |
+///
+/// Several stacks of like depth run side by side. Layers up to 256 wide at the end of the stacks are fused into one
+/// kernel, in which a block takes 16 or 32 rows through all of them. What comes before is launched layer by layer
+/// (ops/linear.cuh): layers that are wider, those of stacks of more than 8, and where rows are few the first of
+/// several, whose outputs are then spread over all multiprocessors. With first_is_done that first layer, split between
+/// user and item (late broadcast), has been computed as sums without bias by others; its bias, row bias and f are
+/// applied on load.
+///
+/// Every layer is within the bound of ops/linear.cuh for the h it is given, which is rounded to FP16, or to 65504 with
+/// its sign where that is smaller; as y is in FP16. A row has the same bits whatever M, its place and the other rows,
+/// for one capacity and target. NaN and infinity in x get into their own row alone.
+///
+/// Alignment, overlap, descriptors, streams and graphs: as in ops/linear.cuh.
+///
+///     DeviceMemory workspace(MlpLaunch::workspace_bytes(stacks, target));     // the caller's; cleared once
+///     MlpLaunch launch(stacks, workspace, target);
+///     ... copy launch.descriptors() to device memory ...
+///     launch.run(descriptors, stream);
+
+#include <cstdint>
+
+#include "warprank/ops/linear.cuh"
+
+namespace warprank {
+
+/// A layer of a stack. Everything it points to is in device memory.
+struct MlpLayer {
+  const void* weights = nullptr;  ///< packed by pack_linear for this in and out; aligned to 16
+  int64_t out = 0;
+  DeviceActivation activation;
+};
+
+/// A stack.
+struct Mlp {
+  FloatMatrix<const void> x;          ///< [capacity, in], FP16; sums [capacity, out_0] where first_is_done
+  bool first_is_done = false;         ///< of layer 0 remains f_0(x + b_0 + row_bias); its `in` must be given
+  int64_t in = 0;                     ///< of layer 0, where first_is_done: where in its packed weights the bias is
+  const int64_t* num_rows = nullptr;  ///< M; null: always the capacity
+  FloatMatrix<const void> row_bias;   ///< [segment capacity, out_0]; no data: none
+  const int64_t* segment_offsets = nullptr;  ///< [segments + 1], from 0 to M; null: row n serves row n
+  const int64_t* num_segments = nullptr;     ///< null: always the capacity
+  Span<const MlpLayer> layers;
+  FloatMatrix<const void> multiply;  ///< [capacity, out_last]; no data: none
+  FloatMatrix<const void> residual;  ///< [capacity, out_last]; no data: none
+  FloatMatrix<void> y;               ///< [capacity, out_last]
+};
+
+}  // namespace warprank
+
+#include "warprank/ops/detail/mlp_launch.cuh"
+
+namespace warprank {
+
+/// Stacks that run together.
+class MlpLaunch {
+ public:
+  /// For the kernels of `target`. The workspace is aligned to 256, cleared before the first run, and serves one run at
+  /// a time. Throws invalid_argument, all problems together.
+  MlpLaunch(Span<const Mlp> stacks, void* workspace, int target = device::target())
+      : plan_(detail::plan_mlp(stacks, workspace, target)) {}
+
+  /// Throws as the constructor does.
+  static int64_t workspace_bytes(Span<const Mlp> stacks, int target = device::target()) {
+    return detail::plan_mlp(stacks, nullptr, target).workspace_bytes;
+  }
+
+  Span<const unsigned char> descriptors() const {
+    return {reinterpret_cast<const unsigned char*>(plan_.descriptors.data()),
+            static_cast<int64_t>(plan_.descriptors.size() * sizeof(detail::LinearDescriptor))};
+  }
+  /// Kernels of a run.
+  int64_t num_launches() const { return static_cast<int64_t>(plan_.levels.size()) + (plan_.num_fused > 0); }
+  /// Layers of a stack that are fused into the last kernel.
+  int64_t num_fused() const { return plan_.num_fused; }
+
+  /// `descriptors` aligned to 16.
+  WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream = {}) const {
+    detail::run_mlp(plan_, descriptors, stream);
+  }
+
+ private:
+  detail::MlpPlan plan_;
+};
+
+}  // namespace warprank

@@ -1,0 +1,521 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/linear_case.hpp"
+#include "warprank/ops/mlp.cuh"
+
+namespace {
+
+using namespace kernel_testing;  // NOLINT: this is a test of kernels
+using namespace warprank;        // NOLINT
+
+using Sizes = std::vector<int64_t>;
+
+constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+
+/// A stack: one case for each layer, of which only the first has an x.
+struct MlpCase {
+  MlpCase(int64_t rows, const Sizes& widths, const std::vector<Activation>& activations, const Extras& extras = {})
+      : rows(rows) {
+    for (size_t l = 0; l + 1 < widths.size(); ++l) {
+      Extras of_layer;
+      const bool is_first = l == 0, is_last = l + 2 == widths.size();
+      of_layer.activation = activations[l % activations.size()];
+      of_layer.is_aligned = extras.is_aligned;
+      of_layer.more_rows = extras.more_rows;
+      of_layer.scale = extras.scale;
+      of_layer.half_operands = extras.half_operands;
+      if (is_first) of_layer.segment_sizes = extras.segment_sizes;
+      if (is_last) of_layer.multiply = extras.multiply, of_layer.residual = extras.residual;
+      if (is_last) of_layer.half_y = extras.half_y;
+      layers.emplace_back(rows, widths[l], widths[l + 1], of_layer);
+      for (float& weight : layers.back().layer.weight)  // keeps activations near 1
+        weight = to_float(to_half(weight * 2 / std::sqrt(static_cast<float>(widths[l]))));
+    }
+  }
+
+  /// By ops/linear.cuh, layer by layer.
+  std::vector<float> layer_by_layer(int target) const {
+    std::vector<float> h = layers[0].inputs.x;
+    for (LinearCase layer : layers) {
+      layer.inputs.x = h;
+      h = run_cases({layer}, target)[0];
+    }
+    return h;
+  }
+
+  int64_t rows;
+  std::vector<LinearCase> layers;
+};
+
+/// Exact values in double, and how far each layer's rounding may have taken those of the kernel from them.
+struct Propagated {
+  std::vector<double> value, error;
+};
+
+/// What the kernel was given as FP16 though it is none.
+struct Rounded {
+  bool x_and_weights = false;
+  bool sums = false;  ///< of layer 0, which others have computed
+};
+
+Propagated propagate(const MlpCase& c, Rounded rounded = {}) {
+  constexpr double u = 0x1p-24, half_u = 0x1p-11;
+  Propagated h;
+  for (const float x : c.layers[0].inputs.x) {
+    h.value.push_back(x);
+    h.error.push_back(rounded.x_and_weights ? half_u * std::fabs(x) + 0x1p-25 : 0);
+  }
+  for (size_t l = 0; l < c.layers.size(); ++l) {
+    const LinearCase& layer = c.layers[l];
+    const int64_t in = layer.layer.in, out = layer.layer.out;
+    const bool is_last = l + 1 == c.layers.size();
+    Propagated next;
+    for (int64_t r = 0; r < c.rows; ++r)
+      for (int64_t o = 0; o < out; ++o) {
+        double sum = 0, magnitude = 0, error = 0;
+        const auto add = [&](double term) { sum += term, magnitude += std::fabs(term); };
+        const auto at = [](const auto& values, int64_t i) {
+          return values.empty() ? 0.0 : static_cast<double>(values[static_cast<size_t>(i)]);
+        };
+        add(at(layer.layer.bias, o));
+        for (size_t s = 0; s + 1 < layer.inputs.row_bias_offsets.size(); ++s)
+          if (layer.inputs.row_bias_offsets[s] <= r && r < layer.inputs.row_bias_offsets[s + 1])
+            add(at(layer.inputs.row_bias, static_cast<int64_t>(s) * out + o));
+        for (int64_t k = 0; k < in; ++k) {
+          const double weight = at(layer.layer.weight, o * in + k), x = at(h.value, r * in + k);
+          const double of_x = at(h.error, r * in + k),
+                       of_weight = rounded.x_and_weights ? half_u * std::fabs(weight) : 0;
+          add(x * weight);
+          error += of_x * std::fabs(weight) + of_weight * (std::fabs(x) + of_x);
+        }
+        error += 2 * u * static_cast<double>(in + 2) * (magnitude + error);
+        const auto f = reference::activation(layer.layer.activation, sum, at(layer.layer.alpha, o),
+                                             at(layer.layer.scale, o), at(layer.layer.shift, o));
+        double value = f.value;
+        if (l == 0 && rounded.sums) error += half_u * magnitude + 0x1p-25;
+        error = f.slope * error + 2 * u * f.error;
+        if (!layer.inputs.multiply.empty()) {
+          const double factor = at(layer.inputs.multiply, r * out + o);
+          value *= factor;
+          error = error * std::fabs(factor) + u * std::fabs(value);
+        }
+        if (!layer.inputs.residual.empty()) {
+          value += at(layer.inputs.residual, r * out + o);
+          error += u * std::fabs(value);
+        }
+        if (!is_last || layer.extras.half_y) error += half_u * (std::fabs(value) + error) + 0x1p-25;
+        next.value.push_back(value);
+        next.error.push_back(error);
+      }
+    h = next;
+  }
+  return h;
+}
+
+void expect_close(const Propagated& expected, const std::vector<float>& y) {
+  ASSERT_EQ(y.size(), expected.value.size());
+  for (size_t i = 0; i < y.size(); ++i)
+    ASSERT_LE(std::fabs(y[i] - expected.value[i]), expected.error[i])
+        << "element " << i << ": expected " << expected.value[i] << ", got " << y[i];
+}
+
+/// A stack's arrays in the device's memory.
+class DeviceMlp {
+ public:
+  explicit DeviceMlp(const MlpCase& c) {
+    for (const LinearCase& layer : c.layers) device_.push_back(std::make_unique<DeviceLayer>(layer));
+  }
+  Mlp view() {
+    layers_.clear();
+    Mlp to;
+    for (const auto& layer : device_) {
+      const LinearLayer view = layer->view();
+      layers_.push_back({view.weights, view.y.cols, view.activation});
+    }
+    const LinearLayer first = device_.front()->view(), last = device_.back()->view();
+    to.x = first.x;
+    to.num_rows = first.num_rows;
+    to.row_bias = first.row_bias;
+    to.segment_offsets = first.segment_offsets;
+    to.num_segments = first.num_segments;
+    to.layers = layers_;
+    to.multiply = last.multiply;
+    to.residual = last.residual;
+    to.y = last.y;
+    return to;
+  }
+  DeviceLayer& first() { return *device_.front(); }
+  std::vector<float> values() const { return device_.back()->values(); }
+
+ private:
+  std::vector<std::unique_ptr<DeviceLayer>> device_;
+  std::vector<MlpLayer> layers_;
+};
+
+/// A prepared launch with its memory.
+class DeviceMlpLaunch {
+ public:
+  DeviceMlpLaunch(const std::vector<Mlp>& stacks, int target)
+      : workspace_(MlpLaunch::workspace_bytes(stacks, target), static_cast<unsigned char>(0)),
+        launch_(stacks, workspace_.size() == 0 ? nullptr : workspace_.data(), target),
+        descriptors_(std::vector<unsigned char>(launch_.descriptors().begin(), launch_.descriptors().end())) {}
+  void run(Stream stream = {}) { launch_.run(descriptors_.data(), stream); }
+  const MlpLaunch& launch() const { return launch_; }
+  DeviceArray<unsigned char>& descriptors() { return descriptors_; }
+
+ private:
+  DeviceArray<unsigned char> workspace_;
+  MlpLaunch launch_;
+  DeviceArray<unsigned char> descriptors_;
+};
+
+std::vector<std::vector<float>> run_stacks(const std::vector<MlpCase>& cases, int target) {
+  std::vector<std::unique_ptr<DeviceMlp>> device;
+  std::vector<Mlp> stacks;
+  for (const MlpCase& c : cases) stacks.push_back(device.emplace_back(std::make_unique<DeviceMlp>(c))->view());
+  DeviceMlpLaunch launch(stacks, target);
+  launch.run();
+  std::vector<std::vector<float>> y;
+  for (const auto& stack : device) y.push_back(stack->values());
+  return y;
+}
+
+int64_t num_launches_of(const MlpCase& c, int target) {
+  DeviceMlp device(c);
+  return DeviceMlpLaunch({device.view()}, target).launch().num_launches();
+}
+
+TEST(MlpKernel, GivesTheBitsOfItsLayersOneByOne) {
+  for_each_target([](const Config& config) {
+    for (const Sizes& widths : {Sizes{70, 40, 1}, Sizes{20, 240, 33, 9}, Sizes{13, 7, 240, 16, 3}, Sizes{5, 2, 2}})
+      for (const int64_t rows : {0, 1, 17, 33})
+        for (const bool is_aligned : {true, false}) {
+          Extras extras;
+          extras.is_aligned = is_aligned;
+          extras.half_y = is_aligned;
+          extras.more_rows = is_aligned ? 3 : 700;  // blocks of 32 rows on a T4
+          const MlpCase c(rows, widths, {relu, gelu, dice}, extras);
+          EXPECT_EQ(num_launches_of(c, config.target), 1);
+          EXPECT_EQ(run_stacks({c}, config.target)[0], c.layer_by_layer(config.target))
+              << rows << " rows, " << widths.size() - 1 << " layers";
+        }
+  });
+}
+
+TEST(MlpKernel, MatchesTheOracleOfAReferenceModel) {
+  for_each_target([](const Config& config) {
+    Extras extras;
+    extras.half_y = false;
+    extras.segment_sizes = Sizes{9, 0, 12};
+    for (const int64_t capacity : {21, 300}) {  // the first layer apart, and fused with the others
+      extras.more_rows = capacity - 21;
+      const MlpCase c(21, {600, 256, 256, 256, 1}, {relu, relu, relu, sigmoid}, extras);
+      EXPECT_EQ(num_launches_of(c, config.target), capacity == 21 ? 2 : 1);
+      expect_close(propagate(c), run_stacks({c}, config.target)[0]);
+    }
+  });
+}
+
+TEST(MlpKernel, MatchesTheOracleWithEveryActivationAndInput) {
+  for_each_target([](const Config& config) {
+    std::vector<MlpCase> cases;
+    for (const Activation& activation :
+         {identity, relu, leaky_relu(0.2f), elu(1.5f), prelu, dice, sigmoid, gelu, hyperbolic_tangent, silu, gelu_tanh})
+      for (const bool with_inputs : {false, true}) {
+        Extras extras;
+        if (with_inputs) extras.segment_sizes = Sizes{3, 0, 1, 5};
+        extras.multiply = extras.residual = with_inputs;
+        extras.half_operands = extras.half_y = with_inputs;
+        cases.emplace_back(9, Sizes{20, 18, with_inputs ? 5 : 1}, std::vector<Activation>{activation}, extras);
+      }
+    const std::vector<std::vector<float>> y = run_stacks(cases, config.target);
+    for (size_t i = 0; i < cases.size(); ++i) {
+      SCOPED_TRACE(name_of_enum(cases[i].layers[0].layer.activation.kind));
+      expect_close(propagate(cases[i]), y[i]);
+    }
+  });
+}
+
+TEST(MlpKernel, StaysWithinItsBoundAtEveryScale) {
+  for_each_target([](const Config& config) {
+    std::vector<MlpCase> cases;
+    for (const float scale : {1e-5f, 1e-2f, 1.0f, 100.0f}) {
+      Extras extras;
+      extras.scale = scale;
+      extras.half_y = false;
+      cases.emplace_back(18, Sizes{100, 60, 20}, std::vector<Activation>{relu}, extras);
+    }
+    const std::vector<std::vector<float>> y = run_stacks(cases, config.target);
+    for (size_t i = 0; i < cases.size(); ++i) expect_close(propagate(cases[i]), y[i]);
+  });
+}
+
+TEST(MlpKernel, RunsStacksOfOtherShapesAndRowsSideBySide) {
+  for_each_target([](const Config& config) {
+    std::vector<MlpCase> cases;
+    for (int64_t i = 0; i < 7; ++i)
+      cases.emplace_back(i * 7 % 40, Sizes{10 + i, 30 + i * 20, 1 + i}, std::vector<Activation>{silu});
+    const std::vector<std::vector<float>> together = run_stacks(cases, config.target);
+    for (size_t i = 0; i < cases.size(); ++i) EXPECT_EQ(together[i], cases[i].layer_by_layer(config.target));
+  });
+}
+
+TEST(MlpKernel, TakesAnotherWayForWhatDoesNotFit) {
+  for_each_target([](const Config& config) {
+    const auto check = [&](const Sizes& widths, int64_t num_launches) {
+      const MlpCase c(19, widths, {relu, hyperbolic_tangent});
+      EXPECT_EQ(num_launches_of(c, config.target), num_launches);
+      expect_close(propagate(c), run_stacks({c}, config.target)[0]);
+    };
+    check({40, 300, 30, 1}, 2);    // the wide layer, then two
+    check({40, 30, 257}, 2);       // nothing to fuse behind the wide one
+    check({40, 20, 1, 10, 5}, 3);  // a layer of one output before the last
+    check(Sizes(12, 9), 4);        // eleven layers: eight are fused
+    check({40, 7}, 1);             // one layer
+    check({256, 50, 20}, 2);       // the first of two by itself, since rows are few
+  });
+}
+
+TEST(MlpKernel, AppliesOnLoadWhatTheFirstLayerLacks) {
+  for_each_target([](const Config& config) {
+    for (const bool half_sums : {false, true}) {
+      Extras extras;
+      extras.segment_sizes = Sizes{10, 0, 13};
+      const MlpCase c(23, {24, 50, 20, 3}, {gelu, dice, identity}, extras);
+      // The sums of layer 0, without bias and f.
+      LinearCase sums_of_first = c.layers[0];
+      sums_of_first.layer.activation = identity;
+      sums_of_first.layer.bias.clear();
+      sums_of_first.inputs.row_bias.clear();
+      sums_of_first.inputs.row_bias_offsets.clear();
+      sums_of_first.extras.half_y = half_sums;
+      const std::vector<float> sums = run_cases({sums_of_first}, config.target)[0];
+      DeviceMlp device(c);
+      CapacityMatrix<half> as_half(23, 50, 26, true, sums);
+      CapacityMatrix<float> as_float(23, 50, 26, false, sums);
+      Mlp stack = device.view();
+      stack.first_is_done = true;
+      stack.in = 24;
+      if (half_sums)
+        stack.x = Matrix<const half>(as_half.view());
+      else
+        stack.x = Matrix<const float>(as_float.view());
+      DeviceMlpLaunch launch({stack}, config.target);
+      EXPECT_EQ(launch.launch().num_launches(), 1);
+      launch.run();
+      expect_close(propagate(c, {false, half_sums}), device.values());
+    }
+  });
+}
+
+TEST(MlpKernel, GivesTheSameBitsInEveryOrderOfThreads) {
+  for_each_target([](const Config& config) {
+    Extras extras;
+    extras.segment_sizes = Sizes{5, 13};
+    extras.half_y = false;
+    const MlpCase c(18, {300, 40, 24, 1}, {relu}, extras);
+    in_every_order(
+        [&] {
+          DeviceMlp device(c);
+          DeviceMlpLaunch launch({device.view()}, config.target);
+          launch.run();
+          launch.run();
+          return device.values();
+        },
+        build == Build::plain ? 20 : 3, config);
+  });
+}
+
+TEST(MlpKernel, GivesARowTheSameBitsWhateverItsNeighbours) {
+  for_each_target([](const Config& config) {
+    Extras extras;
+    extras.more_rows = 3;
+    const MlpCase all(40, {30, 60, 20}, {silu}, extras);
+    const std::vector<float> together = run_stacks({all}, config.target)[0];
+    for (const int64_t first : {0, 5, 17, 39}) {
+      const int64_t rows = std::min<int64_t>(18, 40 - first);
+      Extras some = extras;
+      some.more_rows = 43 - rows;
+      MlpCase c(rows, {30, 60, 20}, {silu}, some);
+      for (size_t l = 0; l < 2; ++l) c.layers[l].layer = all.layers[l].layer;
+      const std::vector<float>& x = all.layers[0].inputs.x;
+      c.layers[0].inputs.x.assign(x.begin() + first * 30, x.begin() + (first + rows) * 30);
+      EXPECT_EQ(run_stacks({c}, config.target)[0],
+                std::vector<float>(together.begin() + first * 20, together.begin() + (first + rows) * 20));
+    }
+  });
+}
+
+TEST(MlpKernel, KeepsNaNAndInfinityToTheirRowAndHiddenValuesFinite) {
+  for_each_target([](const Config& config) {
+    MlpCase clean(9, {40, 20, 4}, {relu, identity});
+    for (LinearCase& layer : clean.layers) {
+      for (float& weight : layer.layer.weight) weight = 0.25f;
+      for (float& bias : layer.layer.bias) bias = 0;
+    }
+    MlpCase dirty = clean;
+    std::vector<float>& x = dirty.layers[0].inputs.x;
+    x[2 * 40 + 39] = nan;
+    x[5 * 40 + 7] = infinity;
+    for (size_t k = 0; k < 40; ++k) x[7 * 40 + k] = 60000;  // 600,000 is stored as 65504
+    const std::vector<float> before = run_stacks({clean}, config.target)[0];
+    const std::vector<float> after = run_stacks({dirty}, config.target)[0];
+    for (size_t i = 0; i < after.size(); ++i) {
+      const size_t row = i / 4;
+      if (row == 2)
+        EXPECT_TRUE(std::isnan(after[i]));
+      else if (row == 5)
+        EXPECT_EQ(after[i], infinity);
+      else if (row == 7)
+        EXPECT_EQ(after[i], 65504);
+      else
+        EXPECT_EQ(after[i], before[i]);
+    }
+  });
+}
+
+TEST(MlpKernel, ReplaysAGraphWithOtherRows) {
+  for_each_target([](const Config& config) {
+    const MlpCase c(37, {300, 24, 16, 8}, {relu});
+    DeviceMlp device(c);
+    const std::vector<float> all = run_stacks({c}, config.target)[0];
+    DeviceMlpLaunch launch({device.view()}, config.target);
+    const Stream stream = create_stream();
+    begin_capture(stream);
+    launch.run(stream);
+    const Graph graph = end_capture(stream);
+    EXPECT_EQ(num_launches(graph), 2);
+    for (const int64_t rows : {37, 0, 16, 36}) {
+      CapacityMatrix<half> y(rows, 8, 40, true);
+      Mlp view = device.view();
+      view.y = y.view();
+      DeviceMlpLaunch moved({view}, config.target);
+      // The same workspace need not be used: descriptors name one of their own.
+      launch.descriptors().write(moved.descriptors().read());
+      device.first().num_rows().write({rows});
+      kernel_testing::launch(graph, stream);
+      std::vector<float> values;
+      for (const half value : y.values()) values.push_back(to_float(value));
+      EXPECT_EQ(values, std::vector<float>(all.begin(), all.begin() + rows * 8));
+    }
+  });
+}
+
+TEST(MlpKernel, RefusesEachThingThatIsWrong) {
+  reset({});
+  Extras extras;
+  extras.segment_sizes = Sizes{2, 3};
+  const MlpCase c(5, {24, 12, 3}, {relu}, extras);
+  DeviceMlp device(c);
+  const auto refused = [&](auto change) {
+    Mlp stack = device.view();
+    std::vector<MlpLayer> layers(stack.layers.begin(), stack.layers.end());
+    stack.layers = layers;
+    change(stack, layers);
+    try {
+      MlpLaunch::workspace_bytes({&stack, 1}, 75);
+      return std::string("nothing");
+    } catch (const invalid_argument& e) {
+      std::string all;
+      for (const Problem& problem : e.problems()) all += (all.empty() ? "" : "; ") + problem.to_string();
+      return all;
+    }
+  };
+  using Layers = std::vector<MlpLayer>;
+  EXPECT_EQ(refused([](Mlp&, Layers&) {}), "nothing");
+  EXPECT_EQ(refused([](Mlp& m, Layers&) { m.layers = {}; }), "mlp 0: expected at least one layer, got none");
+  EXPECT_EQ(refused([](Mlp& m, Layers&) { m.x.type = DType::f32; }), "mlp 0's x: expected F16, got F32");
+  EXPECT_EQ(refused([](Mlp& m, Layers&) { m.y.cols = 2; }), "mlp 0's y: expected [8, 3], got [8, 2]");
+  EXPECT_EQ(refused([](Mlp& m, Layers&) { m.x.stride = 5; }),
+            "mlp 0's x: expected a stride of at least its 24 columns, got 5");
+  EXPECT_EQ(refused([](Mlp& m, Layers&) { m.row_bias.cols = 11; }), "mlp 0's row bias: expected [4, 12], got [4, 11]");
+  EXPECT_EQ(refused([](Mlp& m, Layers&) { m.row_bias = {}; }),
+            "mlp 0's segments: expected a row bias that they serve, got none");
+  EXPECT_EQ(refused([](Mlp&, Layers& l) { l[1].weights = nullptr; }),
+            "mlp 0's layer 1's weights: expected device memory, got null");
+  EXPECT_EQ(refused([](Mlp&, Layers& l) { l[0].activation.kind = ActivationKind::prelu; }),
+            "mlp 0's layer 0's activation prelu: expected learned alphas, got none");
+  EXPECT_EQ(refused([](Mlp& m, Layers&) { m.first_is_done = true; }),
+            "mlp 0's in: expected 1 to 2^30, got 0; mlp 0's x: expected [8, 12], got [8, 24]");
+  EXPECT_EQ(refused([](Mlp& m, Layers& l) {
+              m.first_is_done = true, m.in = 24, m.x.cols = 12, m.layers = {l.data(), 1};
+              m.y.cols = 12, m.y.stride = 16;
+            }),
+            "mlp 0: expected layers behind the one that is done, got none");
+  EXPECT_EQ(refused([](Mlp& m, Layers&) {
+              m.y = Matrix<half>(static_cast<half*>(const_cast<void*>(m.x.data)), 8, 3, m.x.stride);
+            }),
+            "y of linear layer 0: expected memory of its own, got an overlap with x of layer 0");
+  const Mlp stacks[] = {device.view(), device.view()};
+  EXPECT_THROW(MlpLaunch::workspace_bytes({stacks, 2}, 75), invalid_argument) << "two stacks write the same";
+  EXPECT_THROW(MlpLaunch::workspace_bytes({stacks, 1}, 70), invalid_argument);
+  EXPECT_THROW(MlpLaunch({stacks, 1}, reinterpret_cast<void*>(64), 75), invalid_argument);
+  EXPECT_EQ(MlpLaunch::workspace_bytes({}, 75), 0);
+}
+
+TEST(MlpKernel, StatesItsPolicies) {
+  using warprank::detail::mlp_policy, warprank::detail::mlp_shared_bytes, warprank::detail::MlpTile;
+  EXPECT_LE(mlp_shared_bytes(mlp_policy(75, MlpTile::rows_16)), 32 << 10) << "two blocks on a T4";
+  EXPECT_LE(mlp_shared_bytes(mlp_policy(75, MlpTile::rows_32)), 64 << 10);
+  EXPECT_EQ(mlp_policy(75, MlpTile::rows_16).to_string(), "16 x 256 by 1 x 8 warps, 2 stages of 64");
+}
+
+// In the plain build alone: counts are the same in all.
+#if !defined(__CUDACC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(MlpKernel, ExecutesAndReadsWhatItMust) {
+  for (const int64_t rows : {1, 17, 50})
+    for (const int target : {75, 80})
+      for (const int64_t capacity : {rows, int64_t{700}}) {
+        SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(capacity) + ", sm_" + std::to_string(target));
+        Config config;
+        config.target = target;
+        config.schedule = simt::Schedule::forward;
+        config.count_sectors = true;
+        reset(config);
+        Extras extras;
+        extras.more_rows = capacity - rows;
+        const Sizes widths = {600, 256, 256, 256, 1};
+        const MlpCase c(rows, widths, {relu, relu, relu, sigmoid}, extras);
+        DeviceMlp device(c);
+        DeviceMlpLaunch launch({device.view()}, target);
+        clear_counters();
+        launch.run();
+        synchronize();
+        const int64_t strips = (rows + 15) / 16, depth = target >= 80 ? 16 : 8;
+        int64_t mma = 0, weight_sectors = 0;
+        const int64_t rows_of_block = capacity == 700 && target == 75 ? 32 : 16;
+        for (size_t l = 0; l + 2 < widths.size(); ++l) {
+          mma += strips * ((widths[l] + depth - 1) / depth) * (widths[l + 1] / 8);
+          weight_sectors += PackedLinearLayout{widths[l], widths[l + 1]}.bias_offset() / 32;
+        }
+        const Counters& counts = counters();
+        EXPECT_EQ(counts.mma, mma);
+        EXPECT_EQ(counts.launches, capacity == rows ? 2 : 1);
+        if (capacity == rows) continue;
+        // Weights once for each block, x once, every row's bias a sector at a time for eight rows; beside them what all
+        // blocks of the capacity read before they know that they have no rows: descriptors.
+        const int64_t blocks = (rows + rows_of_block - 1) / rows_of_block;
+        const int64_t all_blocks = (capacity + rows_of_block - 1) / rows_of_block;
+        const int64_t of_descriptors =
+            launch.launch().descriptors().size() / 32 + 8 * (4 + 2);  // 8 warps look for theirs
+        const int64_t head = (rows + 3) / 4 * (PackedLinearLayout{256, 1}.bias_offset() / 32 + 1);
+        const int64_t least = blocks * weight_sectors + rows * 600 * 2 / 32 + strips * 3 * 2 * (256 * 4 / 32) + head +
+                              all_blocks * of_descriptors;
+        EXPECT_GE(counts.global_load_sectors, least);
+        EXPECT_LE(counts.global_load_sectors, 1.01 * static_cast<double>(least));
+        EXPECT_EQ(counts.global_store_sectors, rows) << "rows of y are apart";
+      }
+}
+#endif
+
+}  // namespace
