@@ -31,8 +31,9 @@ inline constexpr int max_lane_elements = 8;
 struct RowShape {
   uint8_t lane_bytes = 4;  ///< 1, 2, 4, 8 or 16; 1 to max_lane_elements elements
   uint8_t load_bytes = 4;
-  uint8_t tile = 8;        ///< lanes that read a row together: 8, 16 or 32
-  uint32_t num_parts = 1;  ///< parts of lane_bytes that a row has; a tile goes over a bag once for each `tile` of them
+  uint8_t tile_log2 = 3;  ///< lanes that read a row together: 8, 16 or 32
+  uint32_t num_parts =
+      1;  ///< parts of lane_bytes that a row has; a tile goes over a bag once for as many as it has lanes
 };
 
 /// A feature as the kernel reads it. Only as much as it needs is read: the first part, two parts, or all three.

@@ -92,22 +92,29 @@ struct WarpWork {
   bool is_cut;
 };
 
-/// What the functions below have in common.
+/// What the functions below have in common. Little of it is in registers.
 struct Warp {
   const Descriptor& f;
-  int tile;  // lanes of one
-  int rank;  // in the tile
   int pass;
 
+  /// Lanes of a tile.
+  WARPRANK_DEVICE int tile() const { return 1 << f.shape.tile_log2; }
+  WARPRANK_DEVICE int num_tiles() const { return device::warp_size >> f.shape.tile_log2; }
+  /// A lane's place in its tile, and its tile's in the warp.
+  WARPRANK_DEVICE int rank(int lane) const { return lane & (tile() - 1); }
+  WARPRANK_DEVICE int rank() const { return rank(device::lane_index()); }
+  WARPRANK_DEVICE int tile_index(int lane) const { return lane >> f.shape.tile_log2; }
+  WARPRANK_DEVICE int tile_index() const { return tile_index(device::lane_index()); }
+  /// From the lane of the caller's tile.
   template <class Value>
   WARPRANK_DEVICE Value shuffle(Value value, int source) const {
-    return device::shuffle(device::full_warp, value, source, tile);
+    return device::shuffle(device::full_warp, value, source, tile());
   }
-  WARPRANK_DEVICE int num_tiles() const { return device::warp_size / tile; }
-  WARPRANK_DEVICE int tile_index() const { return device::lane_index() / tile; }
-  WARPRANK_DEVICE int num_passes() const { return (static_cast<int>(f.shape.num_parts) + tile - 1) / tile; }
+
+  /// Whether rows have parts for this pass.
+  WARPRANK_DEVICE bool has_pass() const { return pass << f.shape.tile_log2 < static_cast<int>(f.shape.num_parts); }
   /// The lane's part of a row.
-  WARPRANK_DEVICE int part() const { return pass * tile + rank; }
+  WARPRANK_DEVICE int part() const { return (pass << f.shape.tile_log2) + rank(); }
   WARPRANK_DEVICE bool has_part() const { return part() < static_cast<int>(f.shape.num_parts); }
   WARPRANK_DEVICE int elements_per_part() const {
     return f.shape.lane_bytes / (f.type == DType::f32 ? 4 : f.type == DType::i8 ? 1 : 2);
@@ -125,36 +132,37 @@ WARPRANK_DEVICE int begin_stream(const Warp& warp, WarpWork& work, const int64_t
                                  bool is_empty) {
   const int elements = is_empty ? 1 : length;
   int end = elements;
-  for (int distance = 1; distance < warp.tile; distance *= 2) {
-    const int before = device::shuffle_up(device::full_warp, end, distance, warp.tile);
-    if (warp.rank >= distance) end += before;
+  for (int distance = 1; distance < warp.tile(); distance *= 2) {
+    const int before = device::shuffle_up(device::full_warp, end, distance, warp.tile());
+    if (warp.rank() >= distance) end += before;
   }
   device::sync_warp();
   work.lanes[device::lane_index()] = {ids, weights, end - elements, length};
   device::sync_warp();
-  return warp.shuffle(end, warp.tile - 1);
+  return warp.shuffle(end, warp.tile() - 1);
 }
 
 /// The element that is `at` for the tile's first lane, at + 1 for the next.
 WARPRANK_DEVICE Id read_id(const Warp& warp, const WarpWork& work, int at, int total) {
   const Descriptor& f = warp.f;
-  const int e = at + warp.rank;
+  const int e = at + warp.rank();
   Id id{0, 1, Element::info_of(Kind::nothing, 0, false)};
   if (e >= total) return id;
   // The last lane that starts at or before e: of those that start together, all but the last have nothing.
-  const WarpWork::Ids* owner = &work.lanes[device::lane_index() - warp.rank];
-  for (int step = warp.tile / 2; step > 0; step /= 2) {
-    if (owner[step].start <= e) owner += step;
+  const int first = device::lane_index() - warp.rank();
+  int owner = 0;
+  for (int step = warp.tile() / 2; step > 0; step /= 2) {
+    if (work.lanes[first + owner + step].start <= e) owner += step;
   }
-  const int within = e - owner->start;
-  const bool is_empty = owner->length == 0;
-  id.info = Element::info_of(is_empty ? Kind::padding : Kind::row, static_cast<int>(owner - work.lanes) % warp.tile,
-                             within >= owner->length - 1);
+  const WarpWork::Ids& bag = work.lanes[first + owner];
+  const int within = e - bag.start;
+  const bool is_empty = bag.length == 0;
+  id.info = Element::info_of(is_empty ? Kind::padding : Kind::row, owner, within >= bag.length - 1);
   if (is_empty) return id;
-  id.value = owner->ids == nullptr ? f.default_id : device::load_read_only(owner->ids + within);
+  id.value = bag.ids == nullptr ? f.default_id : device::load_read_only(bag.ids + within);
   if (f.is_weighted) {
-    id.weight = owner->weights == nullptr ? f.default_weight
-                                          : device::load_read_only(owner->weights + within * f.weights_stride);
+    id.weight =
+        bag.weights == nullptr ? f.default_weight : device::load_read_only(bag.weights + within * f.weights_stride);
   }
   return id;
 }
@@ -278,7 +286,7 @@ WARPRANK_DEVICE void add_rows(const Warp& warp, const WarpWork& work, const Elem
       const bool ends = !together && e < count && Element::is_last(info);
       if (e < count && kind != Kind::padding) add_element(warp, kind, raw, weight, scale, offset, pool);
       if (f.counters != nullptr && warp.pass == 0) {
-        counts.add(Counts::empty_bags, ends && pool.elements == 0 && warp.rank == 0);
+        counts.add(Counts::empty_bags, ends && pool.elements == 0 && warp.rank() == 0);
       }
       if (ends) {
         const int64_t b = work.first + warp.tile_index() * work.per_tile + Element::owner(info);
@@ -302,19 +310,19 @@ WARPRANK_DEVICE void pool_stream(const Warp& warp, const WarpWork& work, int tot
                                  Counts& counts) {
   clear(pool, warp.f.pooling == Pooling::max);
   Id next{};
-  for (int at = -warp.tile; device::any(device::full_warp, at < total); at += warp.tile) {
+  for (int at = -warp.tile(); device::any(device::full_warp, at < total); at += warp.tile()) {
     Element element{};
     if (at >= 0) element = find_row(warp, next, counts);
-    next = read_id(warp, work, at + warp.tile, total);
+    next = read_id(warp, work, at + warp.tile(), total);
     const int rest = total - at;
-    if (at >= 0) add_rows(warp, work, element, rest < warp.tile ? rest : warp.tile, together, pool, counts);
+    if (at >= 0) add_rows(warp, work, element, rest < warp.tile() ? rest : warp.tile(), together, pool, counts);
   }
 }
 
 /// Adds what the tiles have of one bag; all get the result.
 WARPRANK_DEVICE void add_tiles(const Warp& warp, Pool& pool) {
   using namespace device;  // NOLINT: a device function
-  for (int distance = warp.tile; distance < warp_size; distance *= 2) {
+  for (int distance = warp.tile(); distance < warp_size; distance *= 2) {
     WARPRANK_UNROLL
     for (int i = 0; i < max_lane_elements; ++i) {
       if (i >= warp.elements_per_part()) break;
@@ -380,6 +388,12 @@ struct Pieces {
   }
 };
 
+/// Stores the bag that all tiles have pooled together.
+WARPRANK_DEVICE void store_together(const Warp& warp, const WarpWork& work, Pool& pool, Counts& counts) {
+  counts.add(Counts::empty_bags, device::lane_index() == 0 && warp.pass == 0 && pool.elements == 0);
+  if (warp.tile_index() == 0) store_bag(warp, work.b, pool);
+}
+
 /// Begins the next streams: each tile's short bags, or `together` the first of the unit's `long_bags`, which are told
 /// by the lane that has them. Gives the length of the tile's; false when there is nothing to do.
 template <int Target>
@@ -389,8 +403,8 @@ WARPRANK_DEVICE bool next_streams(const Warp& warp, WarpWork& work, bool togethe
   const Descriptor& f = warp.f;
   const uint32_t long_bags = together ? work.long_bags : 0;
   const int lane = together ? first_bit(long_bags) : lane_index();
-  const int place = lane / warp.tile * work.per_tile + lane % warp.tile;
-  const bool is_mine = lane % warp.tile < work.per_tile && place < work.num_bags;
+  const int place = warp.tile_index(lane) * work.per_tile + warp.rank(lane);
+  const bool is_mine = warp.rank(lane) < work.per_tile && place < work.num_bags;
   Bag bag{0, 0, nullptr, nullptr};
   if (is_mine) bag = find_bag(f, work.first + place);
   if (!together) {
@@ -424,7 +438,7 @@ WARPRANK_DEVICE bool next_streams(const Warp& warp, WarpWork& work, bool togethe
   const int64_t first = from + begin;
   total = begin_stream(warp, work, bag.ids == nullptr ? nullptr : bag.ids + first,
                        bag.weights == nullptr ? nullptr : bag.weights + first * f.weights_stride,
-                       warp.rank == 0 ? elements : 0, false);
+                       warp.rank() == 0 ? elements : 0, false);
   return work.window < 0 || (from > 0 && rest > 0);
 }
 
@@ -432,28 +446,24 @@ WARPRANK_DEVICE bool next_streams(const Warp& warp, WarpWork& work, bool togethe
 template <int Target>
 WARPRANK_DEVICE void pool_unit(Warp& warp, WarpWork& work, unsigned char* workspace, Counts& counts) {
   const Pieces pieces{warp.f, work, workspace, policy<Target>.ids_per_piece};
-  const int num_passes = warp.num_passes();
   for (bool together = work.window >= 0; !together || work.long_bags != 0; together = true) {
     int total;
     if (!next_streams<Target>(warp, work, together, total)) continue;
     Pool pool;
-    // Of a bag that is cut, whoever is last adds the pieces in passes of its own.
-    for (int step = 0; step < (together && work.is_cut ? 2 * num_passes : num_passes); ++step) {
-      warp.pass = step < num_passes ? step : step - num_passes;
-      if (step < num_passes) {
-        pool_stream(warp, work, total, together, pool, counts);
-        if (!together) continue;
-        add_tiles(warp, pool);
-        if (work.is_cut) {
-          pieces.store(warp, pool);
-          continue;
-        }
+    for (warp.pass = 0; warp.has_pass(); ++warp.pass) {
+      pool_stream(warp, work, total, together, pool, counts);
+      if (!together) continue;
+      add_tiles(warp, pool);
+      if (work.is_cut) {
+        pieces.store(warp, pool);
       } else {
-        if (step == num_passes && !pieces.arrive()) break;
-        pieces.combine(warp, pool);
+        store_together(warp, work, pool, counts);
       }
-      counts.add(Counts::empty_bags, device::lane_index() == 0 && warp.pass == 0 && pool.elements == 0);
-      if (warp.tile_index() == 0) store_bag(warp, work.b, pool);
+    }
+    if (!together || !work.is_cut || !pieces.arrive()) continue;
+    for (warp.pass = 0; warp.has_pass(); ++warp.pass) {
+      pieces.combine(warp, pool);
+      store_together(warp, work, pool, counts);
     }
   }
 }
@@ -486,7 +496,7 @@ WARPRANK_DEVICE void divide_feature(FeatureWork& feature, int64_t num_workers) {
 
 /// Sets work to unit `unit` of the feature. Lane 0 calls.
 template <int Target>
-WARPRANK_DEVICE void begin_unit(const FeatureWork& feature, WarpWork& work, int tile, int64_t unit) {
+WARPRANK_DEVICE void begin_unit(const FeatureWork& feature, const Warp& warp, WarpWork& work, int64_t unit) {
   constexpr int64_t piece = policy<Target>.ids_per_piece;
   work.unit = unit;
   work.long_bags = 1;
@@ -501,8 +511,7 @@ WARPRANK_DEVICE void begin_unit(const FeatureWork& feature, WarpWork& work, int 
     work.first = bag_at(feature.f, feature.bags, work.window);
     work.num_bags = 0 <= work.first && work.first < feature.bags ? 1 : 0;
   }
-  const int num_tiles = device::warp_size / tile;
-  work.per_tile = (work.num_bags + num_tiles - 1) / num_tiles;
+  work.per_tile = (work.num_bags + warp.num_tiles() - 1) / warp.num_tiles();
 }
 
 template <int Target>
@@ -520,7 +529,7 @@ embedding_bag_kernel(Partition partition, const Descriptor* features, unsigned c
   for (uint32_t block = block_index().x; block < partition.num_blocks; block += grid_dim().x) {
     uint32_t g = 0;
     while (g + 1 < partition.num_groups && block >= partition.groups[g + 1].first_block) ++g;
-    const Group& group = partition.groups[g];
+    const Group group = partition.groups[g];
     const uint32_t within = block - group.first_block;
     if (block != block_index().x) sync_block();  // the feature before is done with
     if (warp_index() == 0) {
@@ -534,10 +543,9 @@ embedding_bag_kernel(Partition partition, const Descriptor* features, unsigned c
       if (lane_index() == 0) divide_feature<Target>(feature, int64_t{group.blocks_per_feature} * num_warps);
     }
     sync_block();
-    const int tile = feature.f.shape.tile;
-    Warp warp{feature.f, tile, lane_index() % tile, 0};
+    Warp warp{feature.f, 0};
     if (lane_index() == 0) {
-      begin_unit<Target>(feature, work, tile, int64_t{within % group.blocks_per_feature} * num_warps + warp_index());
+      begin_unit<Target>(feature, warp, work, int64_t{within % group.blocks_per_feature} * num_warps + warp_index());
     }
     sync_warp();
     while (work.unit < feature.units) {
@@ -545,7 +553,7 @@ embedding_bag_kernel(Partition partition, const Descriptor* features, unsigned c
       if (work.num_bags > 0) pool_unit<Target>(warp, work, workspace, counts);
       if (feature.f.counters != nullptr) add_counts(feature.f, counts);
       sync_warp();
-      if (lane_index() == 0) begin_unit<Target>(feature, work, tile, work.unit + feature.num_workers);
+      if (lane_index() == 0) begin_unit<Target>(feature, warp, work, work.unit + feature.num_workers);
       sync_warp();
     }
   }

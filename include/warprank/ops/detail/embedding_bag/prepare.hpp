@@ -164,13 +164,13 @@ class FeatureCheck {
 inline RowShape row_shape(int64_t row_bytes, int64_t element_bytes, int64_t alignment) {
   RowShape shape;
   int64_t lane_bytes = std::clamp(alignment, element_bytes, max_lane_elements * element_bytes);
-  constexpr int64_t smallest_tile = 8, largest_tile = 32;
+  constexpr int64_t smallest_tile = 8;
   // No lane of the smallest tile is left idle for the sake of wide loads.
   while (lane_bytes > element_bytes && row_bytes <= lane_bytes / 2 * smallest_tile) lane_bytes /= 2;
   const int64_t parts = row_bytes / lane_bytes;
   shape.lane_bytes = static_cast<uint8_t>(lane_bytes);
   shape.load_bytes = static_cast<uint8_t>(std::min(lane_bytes, alignment));
-  shape.tile = static_cast<uint8_t>(parts <= smallest_tile ? smallest_tile : parts <= largest_tile / 2 ? 16 : 32);
+  shape.tile_log2 = parts <= smallest_tile ? 3 : parts <= 2 * smallest_tile ? 4 : 5;
   shape.num_parts = static_cast<uint32_t>(parts);
   return shape;
 }

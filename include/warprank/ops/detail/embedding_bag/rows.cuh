@@ -36,8 +36,8 @@ WARPRANK_DEVICE float larger(float a, float b) { return b > a || b != b ? b : a;
 WARPRANK_DEVICE void count_element(const Descriptor& f, Pool& pool, float weight) {
   ++pool.elements;
   if (!f.is_weighted || f.pooling == Pooling::sum) return;
-  const double w = weight;
-  pool.divisor += f.pooling == Pooling::mean ? w : w * w;
+  const double factor = f.pooling == Pooling::mean ? 1.0f : weight;
+  pool.divisor += factor * weight;
 }
 
 /// Rows on their way: the lane's parts of several, one behind the other, each of row_words words. Constant indices
