@@ -39,6 +39,7 @@ struct AxisValues {
   }
 };
 
+/// Views of inputs that outlive them.
 inline std::vector<warprank::SegmentedInput> views_of(const std::vector<AxisValues>& inputs) {
   std::vector<warprank::SegmentedInput> views;
   for (const AxisValues& input : inputs) views.push_back(input.view());

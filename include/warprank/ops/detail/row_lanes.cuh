@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A few lanes of a warp for each row, each with some of its columns.
+
+#include <cstdint>
+#include <limits>
+
+#include "warprank/core/view.hpp"
+#include "warprank/device/collectives.hpp"
+#include "warprank/device/half.hpp"
+#include "warprank/device/index.hpp"
+#include "warprank/device/memory.hpp"
+
+namespace warprank::detail {
+
+inline constexpr int row_vector_size = 4;  // columns of a lane where everything is aligned, else 1
+inline constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+
+/// The larger one, NaN when one is.
+WARPRANK_DEVICE float max_or_nan(float a, float b) { return a > b || a != a ? a : b; }
+
+/// The lanes that share a row: `lanes`, a power of two, each with `VecSize` columns at a time.
+template <int VecSize>
+struct RowLanes {
+  int lanes, rank;
+  int64_t cols;
+  bool exists;  // lanes without a row take part in what a warp does together
+
+  /// Calls f(column) for the caller's columns.
+  template <class Function>
+  WARPRANK_DEVICE void for_each(Function f) const {
+    for (int64_t column = rank * VecSize; exists && column < cols; column += int64_t{lanes} * VecSize) f(column);
+  }
+  template <class Combine>
+  WARPRANK_DEVICE float combine(float value, Combine f) const {
+    for (int distance = lanes / 2; distance > 0; distance /= 2) {
+      value = f(value, device::shuffle_xor(device::full_warp, value, distance));
+    }
+    return value;
+  }
+  WARPRANK_DEVICE float sum(float value) const {
+    return combine(value, [](float a, float b) { return a + b; });
+  }
+};
+
+template <int VecSize, class Out>
+WARPRANK_DEVICE void store_values(Out* to, const float (&values)[VecSize]) {
+  device::Vector<Out, VecSize> narrowed;
+  WARPRANK_UNROLL
+  for (int j = 0; j < VecSize; ++j) narrowed[j] = device::narrow<Out>(values[j]);
+  device::store_vector(to, narrowed);
+}
+
+template <int VecSize, class Value>
+WARPRANK_DEVICE void widen_values(const device::Vector<Value, VecSize>& from, float (&values)[VecSize]) {
+  WARPRANK_UNROLL
+  for (int j = 0; j < VecSize; ++j) values[j] = device::widen(from[j]);
+}
+
+/// Whether every row begins at a multiple of `row_vector_size` elements.
+template <class Value>
+bool rows_are_aligned(const Matrix<Value>& matrix) {
+  const auto address = reinterpret_cast<uintptr_t>(matrix.data);
+  return address % (row_vector_size * sizeof(Value)) == 0 && (matrix.stride % row_vector_size == 0 || matrix.rows == 1);
+}
+
+/// How many lanes share a row of so many vectors: a power of two up to 32.
+inline int lanes_for(int64_t vectors) {
+  int lanes = 1;
+  while (lanes < device::warp_size && lanes < vectors) lanes *= 2;
+  return lanes;
+}
+
+}  // namespace warprank::detail
