@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Mixtures of experts on CUDA, those of several tasks in one launch: y[n, :] = sum_e w_e(n) E[n, e D : (e + 1) D], the
+/// weights from gate logits g by a Normalization: softmax_e(g[n, :]) (MMoE, PLE), sigmoid(g[n, e]), or g itself.
+///
+/// | Array          | Shape                                              |
+/// |----------------|----------------------------------------------------|
+/// | experts.values | [N, E * D], or [segments, E * D] with offsets over N |
+/// | gate.values    | [N, E], or [segments, E] with offsets over N       |
+/// | y              | [N, D]                                             |
+///
+/// Inputs and y are half or float, all in between is FP32, with the bounds of ops/host/mix.hpp and the rounding to y's
+/// type: |y - exact| <= (2 E + 16 + 2 (max g - min g)) u sum_e |w_e E_e| for softmax, (E + 8) u for sigmoid, E u for
+/// none, u = 2^-24. Softmax weights are not divided by their sum: the mixture is. A gate of -inf is a weight of 0; a
+/// row of logits with NaN, with +inf or of -inf alone gives NaN. A row has the same bits whatever its position and
+/// neighbours. Rows may be strided; rows and D that are multiples of 4 elements are read faster. y overlaps no input.
+
+#include <cstdint>
+#include <string>
+
+#include "warprank/core/error.hpp"
+#include "warprank/core/view.hpp"
+#include "warprank/device/launch.hpp"
+#include "warprank/ops/axis_input.hpp"
+#include "warprank/ops/detail/mix.cuh"
+
+namespace warprank {
+
+/// One gate over experts, which tasks may share.
+template <class Value, class Out>
+struct MixTask {
+  AxisInput<Value> experts, gate;
+  Matrix<Out> y;
+  Normalization normalization = Normalization::softmax;
+};
+
+/// Checked once, launched often. Holds the addresses it was given and no memory of its own.
+template <class Value, class Out>
+class Mix {
+ public:
+  static constexpr int max_tasks = detail::mix::max_tasks;
+
+  /// All tasks have as many rows; `num_rows` is their number at the time of a launch, in device memory; null: that of
+  /// y, which it never exceeds. Throws invalid_argument for what does not fit together.
+  explicit Mix(Span<const MixTask<Value, Out>> tasks, const int64_t* num_rows = nullptr)
+      : arguments_(checked(tasks, num_rows)) {}
+
+  /// Queues one kernel, none when y is empty. Nothing is allocated or waited for; may be captured into a graph.
+  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::mix::launch(arguments_, stream); }
+
+ private:
+  static detail::mix::Arguments<Value, Out> checked(Span<const MixTask<Value, Out>> tasks, const int64_t* num_rows);
+
+  detail::mix::Arguments<Value, Out> arguments_;
+};
+
+template <class Value, class Out>
+detail::mix::Arguments<Value, Out> Mix<Value, Out>::checked(Span<const MixTask<Value, Out>> tasks,
+                                                            const int64_t* num_rows) {
+  Problems problems;
+  if (tasks.size() < 1 || tasks.size() > max_tasks) {
+    problems.add("mix: tasks", "1 to " + std::to_string(max_tasks), std::to_string(tasks.size()));
+  }
+  problems.throw_if_any();
+  detail::mix::Arguments<Value, Out> arguments{};
+  arguments.num_tasks = static_cast<int>(tasks.size());
+  arguments.max_rows = tasks[0].y.rows;
+  arguments.num_rows = num_rows;
+  for (int i = 0; i < arguments.num_tasks; ++i) {
+    const MixTask<Value, Out>& task = tasks[i];
+    const std::string what = "mix: task " + std::to_string(i) + "'s ";
+    detail::check_matrix(what + "y", task.y, problems);
+    detail::check_axis_input(what + "experts", task.experts, task.y.rows, problems);
+    detail::check_axis_input(what + "gate", task.gate, task.y.rows, problems);
+    if (task.y.rows != arguments.max_rows) {
+      problems.add(what + "y", std::to_string(arguments.max_rows) + " rows", std::to_string(task.y.rows));
+    }
+    const int64_t columns = task.gate.values.cols * task.y.cols;
+    if (task.experts.values.cols != columns) {
+      problems.add(what + "experts", std::to_string(columns) + " columns", std::to_string(task.experts.values.cols));
+    }
+    if (task.gate.values.cols == 0) problems.add(what + "gate", "at least 1 column", "0");
+    arguments.tasks[i] = detail::mix::describe(task.experts, task.gate, task.y, task.normalization);
+  }
+  problems.throw_if_any();
+  return arguments;
+}
+
+}  // namespace warprank

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warprank/ops/mix.cuh"
+
+template class warprank::Mix<float, float>;
+template class warprank::Mix<warprank::half, float>;
+template class warprank::Mix<warprank::half, warprank::half>;
