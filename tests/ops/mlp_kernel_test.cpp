@@ -13,6 +13,13 @@
 #include "ops/linear_case.hpp"
 #include "warprank/ops/mlp.cuh"
 
+// In the plain build alone: numbers and counts are the same in all.
+#if !defined(__CUDACC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define WARPRANK_TEST_PLAIN
+#include "warprank/weights/safetensors.hpp"
+#include "warprank/weights/weights.hpp"
+#endif
+
 namespace {
 
 using namespace kernel_testing;  // NOLINT: this is a test of kernels
@@ -470,8 +477,60 @@ TEST(MlpKernel, StatesItsPolicies) {
   EXPECT_EQ(mlp_policy(75, MlpTile::rows_16).to_string(), "16 x 256 by 1 x 8 warps, 2 stages of 64");
 }
 
-// In the plain build alone: counts are the same in all.
-#if !defined(__CUDACC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(WARPRANK_TEST_PLAIN)
+
+/// PyTorch's stacks, whose numbers are FP32.
+TEST(MlpKernel, AgreesWithPyTorch) {
+  const SafetensorsFile file(std::string(WARPRANK_TEST_DATA) + "/golden/mlp.safetensors");
+  const auto has = [&](const std::string& name) { return file.tensors().count(name) != 0; };
+  const auto floats = [&](const std::string& name) {
+    std::vector<float> values;
+    if (!has(name)) return values;
+    const TensorView& tensor = file.tensors().at(name);
+    for (int64_t i = 0; i < tensor.size(); ++i) values.push_back(load_element<float>(tensor.data, i));
+    return values;
+  };
+  const std::vector<std::pair<std::string, Activation>> stacks = {
+      {"identity", identity},       {"relu", relu}, {"prelu", prelu},         {"sigmoid", sigmoid},
+      {"tanh", hyperbolic_tangent}, {"gelu", gelu}, {"gelu_tanh", gelu_tanh}, {"silu", silu}};
+  std::vector<float> x;
+  std::vector<std::vector<double>> exact(stacks.size());
+  for (int r = 0; has("request/" + std::to_string(r) + "/dense/x"); ++r) {
+    const std::string request = "request/" + std::to_string(r);
+    for (const float value : floats(request + "/dense/x")) x.push_back(value);
+    for (size_t i = 0; i < stacks.size(); ++i) {
+      const TensorView& y = file.tensors().at(request + "/output/" + stacks[i].first);
+      for (int64_t j = 0; j < y.size(); ++j) exact[i].push_back(load_element<double>(y.data, j));
+    }
+  }
+  const int64_t rows = static_cast<int64_t>(x.size()) / 6;
+  ASSERT_GT(rows, 16);
+  for_each_target([&](const Config& config) {
+    std::vector<MlpCase> cases;
+    for (const auto& [name, activation] : stacks) {
+      Extras extras;
+      extras.half_y = false;
+      MlpCase& c = cases.emplace_back(rows, Sizes{6, 5, 4, 2},
+                                      std::vector<Activation>{activation, activation, identity}, extras);
+      c.layers[0].inputs.x = x;
+      for (size_t l = 0; l < 3; ++l) {
+        const std::string layer = "weight/" + name + "." + std::to_string(l);
+        c.layers[l].layer.weight = floats(layer + ".weight");
+        c.layers[l].layer.bias = floats(layer + ".bias");
+        if (l < 2) c.layers[l].layer.alpha = floats(layer + ".prelu.alpha");
+      }
+    }
+    const std::vector<std::vector<float>> y = run_stacks(cases, config.target);
+    for (size_t i = 0; i < stacks.size(); ++i) {
+      SCOPED_TRACE(stacks[i].first);
+      Propagated expected = propagate(cases[i], {true, false});
+      ASSERT_EQ(expected.value.size(), exact[i].size());
+      for (size_t j = 0; j < exact[i].size(); ++j) ASSERT_NEAR(expected.value[j], exact[i][j], 1e-12);
+      expect_close(expected, y[i]);
+    }
+  });
+}
+
 TEST(MlpKernel, ExecutesAndReadsWhatItMust) {
   for (const int64_t rows : {1, 17, 50})
     for (const int target : {75, 80})
