@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "hash_table/table_testing.hpp"
 #include "support/allocation_counter.hpp"
 #include "support/random_data.hpp"
 #include "support/random_model.hpp"
@@ -410,7 +411,49 @@ TEST(Bind, ReportsEverythingWrongWithTables) {
   EXPECT_THAT(message_with("who.keys", &same_keys), AllOf(HasSubstr("key 5"), HasSubstr("rows 0 and 1")));
   EXPECT_THAT(message_with("extra", &bytes), HasSubstr("one that none reads"));
   EXPECT_THAT(message_of([&] { Tables::load(m.plan, "/nonexistent", host()); }), HasSubstr("/nonexistent"));
-  EXPECT_THAT(message_of([&] { Tables::load(m.plan, testing::TempDir(), host()); }), HasSubstr("safetensors"));
+  const test::Folder empty("no_tables");
+  EXPECT_THAT(message_of([&] { Tables::load(m.plan, empty.path(), host()); }), HasSubstr("safetensors"));
+}
+
+TEST(Bind, LoadsHashedTablesFromTheirImages) {
+  SmallModel m;
+  const test::Folder folder("images");
+  auto tensors = SmallModel::tables_in_memory();
+  const StoredTensor film = tensors["film"], keys = tensors["who.keys"], rows = tensors["who.rows"];
+  const StoredTensor unknown = floats({1}, {5});
+  write_safetensors(folder.path() + "film.safetensors", {{"film", film.view()}, {"who.default", unknown.view()}});
+  const HashTable who = build_hash_table({DType::f32, 1}, chunk_of(keys.view(), rows.view()));
+  save_hash_table(folder.path() + "who.hash_table", who);
+  const Tables tables = Tables::load(m.plan, folder.path(), host());
+  Context context = bind(m.plan, m.weights, tables).context();
+  Batch batch = m.plan.batch();
+  const Request known = batch.add_request().ids(m.user_id, {-1}).ids(m.film_id, {0, 2}).dense(m.dense, {0.0f, 1.0f});
+  const Request other = batch.add_request().ids(m.user_id, {4}).ids(m.film_id, {0}).dense(m.dense, {0.0f});
+  const Scores scores = context.run(batch);
+  EXPECT_THAT(values(scores["score"].of(known)), ElementsAre(2 + 20, 6 + 20 + 1));
+  EXPECT_THAT(values(scores["score"].of(other)), ElementsAre(2 + 50));
+  EXPECT_EQ(tables.memory(), (MemoryReport{{"table film", 3 * 4}, {"table who", who.bytes() + 4}}));
+}
+
+TEST(Bind, ReportsEverythingWrongWithImages) {
+  SmallModel m;
+  const auto message_with = [&](const std::string& file, const HashTable& table, bool damaged = false) {
+    const test::Folder folder("wrong_images");
+    const StoredTensor film = floats({3, 1}, {1, 2, 3});
+    write_safetensors(folder.path() + "film.safetensors", {{"film", film.view()}});
+    save_hash_table(folder.path() + file, table);
+    if (damaged) std::filesystem::resize_file(folder.path() + file, 200);
+    return message_of([&] { Tables::load(m.plan, folder.path(), host()); });
+  };
+  const int64_t key = 1;
+  const float row[2] = {1, 2};
+  const HashTable one = build_hash_table({DType::f32, 1}, HashTableChunk{1, &key, row});
+  const HashTable wide = build_hash_table({DType::f32, 2}, HashTableChunk{1, &key, row});
+  EXPECT_THAT(message_with("who.hash_table", wide),
+              AllOf(HasSubstr("table 'who'"), HasSubstr("dim: expected 1, got 2")));
+  EXPECT_THAT(message_with("film.hash_table", one),
+              AllOf(HasSubstr("'who.rows'"), HasSubstr("the image of a hashed table of the model, got table 'film'")));
+  EXPECT_THAT(message_with("who.hash_table", one, true), AllOf(HasSubstr("who.hash_table"), HasSubstr("got 200")));
 }
 
 TEST(Bind, RefusesTablesOfAnotherModel) {

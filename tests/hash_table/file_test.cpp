@@ -18,6 +18,7 @@ namespace warprank {
 namespace {
 
 using test::bytes_of;
+using test::Folder;
 using test::MadeUpRows;
 using test::message_of;
 using test::random_keys;
@@ -27,7 +28,8 @@ using testing::HasSubstr;
 using Image = std::vector<unsigned char>;
 
 Image image_of(const HashTable& table) {
-  const std::string path = testing::TempDir() + "image_of.hash_table";
+  const Folder folder("image_of");
+  const std::string path = folder.path() + "table";
   save_hash_table(path, table);
   const HashTableFile file(path);
   return {file.image().begin(), file.image().end()};
@@ -68,7 +70,8 @@ TEST(HashTableFiles, ComeBackAsTheyWere) {
        {MadeUpRows(DType::f32, 16, random_keys(100000, 1)), MadeUpRows(DType::i8, 7, random_keys(5000, 2)),
         MadeUpRows(DType::bf16, 3, {}), MadeUpRows(DType::f32, 256, {42})}) {
     const HashTable table = build_hash_table(made_up.format, made_up.all());
-    const std::string path = testing::TempDir() + "table.hash_table";
+    const Folder folder("table");
+    const std::string path = folder.path() + "table";
     save_hash_table(path, table);
     for (const int threads : {1, 3}) {
       const HashTable loaded = load_hash_table(path, threads);
@@ -84,7 +87,8 @@ TEST(HashTableFiles, ComeBackAsTheyWere) {
 
 TEST(HashTableFiles, ThatAreReplacedStayWholeForTheirReaders) {
   const MadeUpRows first(DType::f32, 16, random_keys(1000, 1)), second(DType::f32, 16, random_keys(10, 2));
-  const std::string path = testing::TempDir() + "replaced.hash_table";
+  const Folder folder("replaced");
+  const std::string path = folder.path() + "table";
   save_hash_table(path, build_hash_table(first.format, first.all()));
   const HashTableFile file(path);
   save_hash_table(path, build_hash_table(second.format, second.all()));

@@ -3,9 +3,13 @@
 
 /// Made-up rows for hash tables, and what tables built of them should hold.
 
+#include <gtest/gtest.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <random>
 #include <string>
@@ -69,6 +73,23 @@ struct MadeUpRows {
   std::vector<int64_t> keys;
   std::vector<unsigned char> rows;
   std::vector<float> scale, offset;
+};
+
+/// An empty folder, removed with all that is in it.
+class Folder {
+ public:
+  explicit Folder(const std::string& name) : path_(testing::TempDir() + name + "_" + std::to_string(getpid()) + "/") {
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directory(path_);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
 };
 
 inline std::string bytes_of(const HashTable& table) {
