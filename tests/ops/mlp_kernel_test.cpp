@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "ops/linear_case.hpp"
+#include "reference/mix.hpp"
 #include "warprank/ops/mlp.cuh"
 
 // In the plain build alone: numbers and counts are the same in all.
@@ -75,13 +77,9 @@ struct Rounded {
   bool sums = false;  ///< of layer 0, which others have computed
 };
 
-Propagated propagate(const MlpCase& c, Rounded rounded = {}) {
-  constexpr double u = 0x1p-24, half_u = 0x1p-11;
-  Propagated h;
-  for (const float x : c.layers[0].inputs.x) {
-    h.value.push_back(x);
-    h.error.push_back(rounded.x_and_weights ? half_u * std::fabs(x) + 0x1p-25 : 0);
-  }
+constexpr double u = 0x1p-24, half_u = 0x1p-11;
+
+Propagated propagate_from(Propagated h, const MlpCase& c, Rounded rounded = {}) {
   for (size_t l = 0; l < c.layers.size(); ++l) {
     const LinearCase& layer = c.layers[l];
     const int64_t in = layer.layer.in, out = layer.layer.out;
@@ -127,6 +125,15 @@ Propagated propagate(const MlpCase& c, Rounded rounded = {}) {
     h = next;
   }
   return h;
+}
+
+Propagated propagate(const MlpCase& c, Rounded rounded = {}) {
+  Propagated x;
+  for (const float value : c.layers[0].inputs.x) {
+    x.value.push_back(value);
+    x.error.push_back(rounded.x_and_weights ? half_u * std::fabs(value) + 0x1p-25 : 0);
+  }
+  return propagate_from(x, c, rounded);
 }
 
 void expect_close(const Propagated& expected, const std::vector<float>& y) {
@@ -325,6 +332,50 @@ TEST(MlpKernel, AppliesOnLoadWhatTheFirstLayerLacks) {
   });
 }
 
+TEST(MlpKernel, MixesExpertsByTheirGate) {
+  for_each_target([](const Config& config) {
+    std::mt19937 engine(7);
+    for (const Normalization normalization : {Normalization::softmax, Normalization::sigmoid, Normalization::none})
+      for (const int64_t dim : {20, 13})
+        for (const bool is_half : {true, false}) {
+          SCOPED_TRACE(name_of_enum(normalization));
+          constexpr int64_t rows = 19, num_own = 3, num_shared = 2, num_experts = num_own + num_shared;
+          const MlpCase c(rows, dim == 20 ? Sizes{dim, 30, 1} : Sizes{dim, 9}, {relu, sigmoid});
+          std::vector<float> experts = random_values(engine, rows * num_experts * dim, 3);
+          std::vector<float> gate = random_values(engine, rows * num_experts, 5);
+          if (is_half) experts = rounded(experts), gate = rounded(gate);
+          std::vector<float> own, shared;
+          for (int64_t i = 0; i < rows * num_experts * dim; ++i)
+            (i % (num_experts * dim) < num_own * dim ? own : shared).push_back(experts[static_cast<size_t>(i)]);
+          DeviceMlp device(c);
+          Mlp stack = device.view();
+          const auto run = [&](auto zero) {
+            using Value = decltype(zero);
+            CapacityMatrix<Value> device_own(rows, num_own * dim, rows + 3, is_half, own);
+            CapacityMatrix<Value> device_shared(rows, num_shared * dim, rows + 3, !is_half, shared);
+            CapacityMatrix<Value> device_gate(rows, num_experts, rows + 3, is_half, gate);
+            stack.x = Matrix<const Value>(device_own.view());
+            stack.in = dim;
+            stack.mix = {Matrix<const Value>(device_gate.view()), Matrix<const Value>(device_shared.view()),
+                         normalization};
+            DeviceMlpLaunch launch({stack}, config.target);
+            EXPECT_EQ(launch.launch().num_launches(), 1);
+            launch.run();
+            return device.values();
+          };
+          const std::vector<float> y = is_half ? run(half{}) : run(0.0f);
+          const reference::Bounded mixed = reference::mix({{experts.data(), rows, num_experts * dim}},
+                                                          {{gate.data(), rows, num_experts}}, normalization, rows, dim);
+          Propagated h{mixed.value, {}};
+          for (size_t i = 0; i < mixed.value.size(); ++i) {
+            const double error = 2 * u * mixed.bound[i];
+            h.error.push_back(error + half_u * (std::fabs(mixed.value[i]) + error) + 0x1p-25);
+          }
+          expect_close(propagate_from(h, c), y);
+        }
+  });
+}
+
 TEST(MlpKernel, GivesTheSameBitsInEveryOrderOfThreads) {
   for_each_target([](const Config& config) {
     Extras extras;
@@ -463,6 +514,26 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
               m.y = Matrix<half>(static_cast<half*>(const_cast<void*>(m.x.data)), 8, 3, m.x.stride);
             }),
             "y of linear layer 0: expected memory of its own, got an overlap with x of layer 0");
+  DeviceArray<half> experts(8 * 24), gate(8 * 2);
+  const auto mixed = [&](auto change) {
+    return refused([&](Mlp& m, Layers& l) {
+      m.x = Matrix<const half>(experts.data(), 8, 24);
+      m.in = 12;
+      m.mix.gate = Matrix<const half>(gate.data(), 8, 2);
+      change(m, l);
+    });
+  };
+  EXPECT_EQ(mixed([](Mlp&, Layers&) {}), "nothing");
+  EXPECT_EQ(mixed([](Mlp& m, Layers&) { m.in = 0; }).substr(0, 60),
+            "mlp 0's in: expected 1 to 256, as it mixes experts, got 0; m");
+  EXPECT_EQ(mixed([](Mlp& m, Layers&) { m.in = 10; }), "mlp 0's experts: expected a multiple of 10 columns, got 24");
+  EXPECT_EQ(mixed([](Mlp& m, Layers&) { m.mix.gate.cols = 1; }), "mlp 0's gate: expected [8, 2], got [8, 1]");
+  EXPECT_EQ(mixed([](Mlp& m, Layers& l) {
+              l[0].out = 300, m.row_bias = {}, m.segment_offsets = m.num_segments = nullptr;
+            }).substr(0, 51),
+            "mlp 0, whose first layer is done or mixes experts: ");
+  EXPECT_EQ(mixed([&](Mlp& m, Layers&) { m.y = Matrix<half>(gate.data(), 8, 3, 4); }).substr(0, 62),
+            "y of linear layer 0: expected memory of its own, got an overla");
   const Mlp stacks[] = {device.view(), device.view()};
   EXPECT_THROW(MlpLaunch::workspace_bytes({stacks, 2}, 75), invalid_argument) << "two stacks write the same";
   EXPECT_THROW(MlpLaunch::workspace_bytes({stacks, 1}, 70), invalid_argument);

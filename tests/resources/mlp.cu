@@ -6,9 +6,9 @@
 
 namespace warprank::detail {
 
-template void launch_mlp<75, MlpTile::rows_16>(const MlpPlan&, const LinearDescriptor*, int, device::Stream);
-template void launch_mlp<75, MlpTile::rows_32>(const MlpPlan&, const LinearDescriptor*, int, device::Stream);
-template void launch_mlp<80, MlpTile::rows_16>(const MlpPlan&, const LinearDescriptor*, int, device::Stream);
-template void launch_mlp<80, MlpTile::rows_32>(const MlpPlan&, const LinearDescriptor*, int, device::Stream);
+template void launch_mlp<75, MlpTile::rows_16>(const MlpPlan&, const MlpDescriptor*, int, device::Stream);
+template void launch_mlp<75, MlpTile::rows_32>(const MlpPlan&, const MlpDescriptor*, int, device::Stream);
+template void launch_mlp<80, MlpTile::rows_16>(const MlpPlan&, const MlpDescriptor*, int, device::Stream);
+template void launch_mlp<80, MlpTile::rows_32>(const MlpPlan&, const MlpDescriptor*, int, device::Stream);
 
 }  // namespace warprank::detail

@@ -8,6 +8,8 @@
 /// | Array    | Shape                | Type       |                                                                 |
 /// |----------|----------------------|------------|-----------------------------------------------------------------|
 /// | x        | [M, in]              | FP16       | with first_is_done the sums of layer 0 instead, FP16 or FP32    |
+/// | x, mixed | [M, experts * in]    | FP16, FP32 | with mix: h_0 = sum_e w_e x_e, w = normalization(gate), by FP32 |
+/// | mix.gate | [M, experts]         | FP16, FP32 | logits, of x and then of mix.shared [M, shared experts * in]    |
 /// | row_bias | [segments, out_0]    | FP16, FP32 | optional; added in layer 0, as in ops/linear.cuh                |
 /// | y        | [M, out_last]        | FP16, FP32 | may be columns of a wider row                                   |
 /// | multiply, residual | [M, out_last] | FP16, FP32 | optional                                                    |
@@ -18,6 +20,9 @@
 /// several, whose outputs are then spread over all multiprocessors. With first_is_done that first layer, split between
 /// user and item (late broadcast), has been computed as sums without bias by others; its bias, row bias and f are
 /// applied on load.
+///
+/// A mix is what comes between experts and towers: MMoE, and PLE, whose towers share some experts. It is as
+/// ops/host/mix.hpp says, for up to 64 experts of up to 256 columns.
 ///
 /// Every layer is within the bound of ops/linear.cuh for the h it is given, which is rounded to FP16, or to 65504 with
 /// its sign where that is smaller; as y is in FP16. A row has the same bits whatever M, its place and the other rows,
@@ -43,13 +48,21 @@ struct MlpLayer {
   DeviceActivation activation;
 };
 
+/// A mix of experts as a stack's input. No gate: none.
+struct ExpertMix {
+  FloatMatrix<const void> gate;    ///< [capacity, experts]
+  FloatMatrix<const void> shared;  ///< [capacity, shared experts * in]; no data: none
+  Normalization normalization = Normalization::softmax;
+};
+
 /// A stack.
 struct Mlp {
-  FloatMatrix<const void> x;          ///< [capacity, in], FP16; sums [capacity, out_0] where first_is_done
-  bool first_is_done = false;         ///< of layer 0 remains f_0(x + b_0 + row_bias); its `in` must be given
-  int64_t in = 0;                     ///< of layer 0, where first_is_done: where in its packed weights the bias is
-  const int64_t* num_rows = nullptr;  ///< M; null: always the capacity
-  FloatMatrix<const void> row_bias;   ///< [segment capacity, out_0]; no data: none
+  FloatMatrix<const void> x;                 ///< [capacity, in], FP16; sums [capacity, out_0] where first_is_done
+  bool first_is_done = false;                ///< of layer 0 remains f_0(x + b_0 + row_bias); its `in` must be given
+  ExpertMix mix;                             ///< then x has the stack's own experts side by side
+  int64_t in = 0;                            ///< of layer 0, with first_is_done or a mix; otherwise x.cols
+  const int64_t* num_rows = nullptr;         ///< M; null: always the capacity
+  FloatMatrix<const void> row_bias;          ///< [segment capacity, out_0]; no data: none
   const int64_t* segment_offsets = nullptr;  ///< [segments + 1], from 0 to M; null: row n serves row n
   const int64_t* num_segments = nullptr;     ///< null: always the capacity
   Span<const MlpLayer> layers;
@@ -77,10 +90,7 @@ class MlpLaunch {
     return detail::plan_mlp(stacks, nullptr, target).workspace_bytes;
   }
 
-  Span<const unsigned char> descriptors() const {
-    return {reinterpret_cast<const unsigned char*>(plan_.descriptors.data()),
-            static_cast<int64_t>(plan_.descriptors.size() * sizeof(detail::LinearDescriptor))};
-  }
+  Span<const unsigned char> descriptors() const { return plan_.descriptors; }
   /// Kernels of a run.
   int64_t num_launches() const { return static_cast<int64_t>(plan_.levels.size()) + (plan_.num_fused > 0); }
   /// Layers of a stack that are fused into the last kernel.

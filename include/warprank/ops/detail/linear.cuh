@@ -66,16 +66,14 @@ struct alignas(16) LinearDescriptor {
   int row_tiles, column_tiles, parts;
   int steps_of_part;
   int inputs;
-  int stack_depth;  ///< of the stack that the layer is in
   bool x_is_aligned, is_head;
-  bool x_is_sums;  ///< the products are there already, in `sums`
-  Operand<const void> sums;
 
   constexpr int64_t num_blocks() const { return int64_t{1} * row_tiles * column_tiles * parts; }
 };
 
 /// The layer that a block works on: the last that does not begin after it.
-WARPRANK_DEVICE int problem_of_block(const LinearDescriptor* problems, int num_problems, int64_t block) {
+template <class Descriptor>
+WARPRANK_DEVICE int problem_of_block(const Descriptor* problems, int num_problems, int64_t block) {
   int begun = 0;
   for (int first = 0; first < num_problems; first += device::warp_size) {
     const int i = first + device::lane_index();
@@ -86,10 +84,11 @@ WARPRANK_DEVICE int problem_of_block(const LinearDescriptor* problems, int num_p
 }
 
 /// Copies descriptors to shared memory, where they cost no registers. Ends with a barrier.
-WARPRANK_DEVICE void read_descriptors(const LinearDescriptor* from, int count, LinearDescriptor* to) {
+template <class Descriptor>
+WARPRANK_DEVICE void read_descriptors(const Descriptor* from, int count, Descriptor* to) {
   using Piece = device::Vector<uint32_t, 4>;
-  static_assert(sizeof(LinearDescriptor) % sizeof(Piece) == 0);
-  const int num_pieces = count * static_cast<int>(sizeof(LinearDescriptor) / sizeof(Piece));
+  static_assert(sizeof(Descriptor) % sizeof(Piece) == 0);
+  const int num_pieces = count * static_cast<int>(sizeof(Descriptor) / sizeof(Piece));
   for (int i = device::thread_rank(); i < num_pieces; i += static_cast<int>(device::block_dim().x)) {
     const auto piece = device::load_vector_read_only<4>(reinterpret_cast<const uint32_t*>(from) + i * 4);
     device::store(reinterpret_cast<Piece*>(to) + i, piece);

@@ -14,6 +14,8 @@ namespace warprank::detail {
 
 /// Layers of one kernel, and their outputs: what a block has room for.
 inline constexpr int max_fused_layers = 8, max_fused_width = 256;
+/// Experts that a stack can mix: their weights lie where sums are staged later.
+inline constexpr int max_mixed_experts = 64;
 
 /// Rows of a block: few, until every multiprocessor has some.
 enum class MlpTile { rows_16, rows_32 };
@@ -42,12 +44,28 @@ constexpr int64_t activations_bytes(const GemmPolicy& policy) { return int64_t{2
 constexpr int64_t mlp_shared_bytes(const GemmPolicy& policy) {
   return 2 * activations_bytes(policy) + policy.staging_bytes();
 }
+static_assert(mlp_policy(75, MlpTile::rows_32).staging_bytes() >= 32 * max_mixed_experts * 4);
 static_assert(mlp_policy(75, MlpTile::rows_32).tiles_bytes() <= activations_bytes(mlp_policy(75, MlpTile::rows_32)));
 static_assert(mlp_policy(80, MlpTile::rows_32).tiles_bytes() <= activations_bytes(mlp_policy(80, MlpTile::rows_32)));
 
+/// h_0 = sum_e w_e x_e of experts that lie side by side, first the own, then the shared.
+struct MixInput {
+  Operand<const void> own, shared, gate;
+  int num_own, num_shared;  ///< 0 of both: no mix
+  Normalization normalization;
+};
+
+/// A layer of a stack as it lies in device memory.
+struct MlpDescriptor : LinearDescriptor {
+  int stack_depth;  ///< of the stack that the layer is in
+  bool is_done;     ///< the products are there already, in `sums`
+  Operand<const void> sums;
+  MixInput mix;  ///< of the stack's first layer
+};
+
 template <class Block>
 struct MlpStorage {
-  LinearDescriptor layers[max_fused_layers];
+  MlpDescriptor layers[max_fused_layers];
   int64_t bias_rows[Block::rows];  ///< what bias_row_of gives for the rows
 };
 
@@ -57,6 +75,50 @@ WARPRANK_DEVICE void store_activations(half* to, const float (&values)[columns_a
   WARPRANK_UNROLL
   for (int i = 0; i < columns_at_once; ++i) four[i] = narrow_finite<half>(values[i]);
   device::store_vector(to, four);
+}
+
+/// Brings the mixed experts of a block's rows, 0 in what a strip has beside them. Ends with a barrier. `weights` has
+/// [Rows, experts]. All of a row's weights are made by one thread: there are few.
+template <int Rows, int Threads>
+WARPRANK_DEVICE void mix_experts(const MixInput& mix, int64_t row, int num_rows, int width, float* weights,
+                                 half* activations) {
+  const int num_experts = mix.num_own + mix.num_shared;
+  const int r = device::thread_rank();
+  if (r < num_rows) {
+    float* w = weights + r * num_experts;
+    float largest = -INFINITY, sum = 0;
+    for (int e = 0; e < num_experts; ++e) {
+      w[e] = load_element(mix.gate, row + r, e);
+      largest = w[e] > largest ? w[e] : largest;
+    }
+    for (int e = 0; e < num_experts; ++e) {
+      if (mix.normalization == Normalization::softmax) w[e] = std::exp(w[e] - largest);
+      if (mix.normalization == Normalization::sigmoid) w[e] = sigmoid_of(w[e]);
+      sum += w[e];
+    }
+    if (mix.normalization == Normalization::softmax)
+      for (int e = 0; e < num_experts; ++e) w[e] /= sum;
+  }
+  device::sync_block();
+  const int fours = (width + 15) / 16 * 16 / columns_at_once;
+  for (int at = device::thread_rank(); at < (num_rows + 15) / 16 * 16 * fours; at += Threads) {
+    const int of_block = at / fours, column = at % fours * columns_at_once;
+    float mixed[columns_at_once] = {};
+    for (int e = 0; e < num_experts && of_block < num_rows && column < width; ++e) {
+      const bool is_own = e < mix.num_own;
+      const int64_t begin = int64_t{is_own ? e : e - mix.num_own} * width;
+      float x[columns_at_once];
+      load_operand(is_own ? mix.own : mix.shared, row + of_block, begin + column, begin + width, x);
+      WARPRANK_UNROLL
+      for (int c = 0; c < columns_at_once; ++c)
+        mixed[c] = std::fma(weights[of_block * num_experts + e], x[c], mixed[c]);
+    }
+    WARPRANK_UNROLL
+    for (int c = 0; c < columns_at_once; ++c)
+      if (column + c >= width) mixed[c] = 0;
+    store_activations(activations + of_block * activation_stride + column, mixed);
+  }
+  device::sync_block();
 }
 
 /// The last layer where it has one output: FP32 products, 8 lanes for each row.
@@ -76,7 +138,7 @@ WARPRANK_DEVICE void run_last_head(const LinearDescriptor& layer, const half* ac
 /// layers: those of all stacks, one stack after another.
 template <int Target, MlpTile Tile>
 WARPRANK_KERNEL(mlp_policy(Target, Tile).threads(), mlp_policy(Target, Tile).min_blocks)
-mlp_kernel(const LinearDescriptor* layers, int num_layers) {
+mlp_kernel(const MlpDescriptor* layers, int num_layers) {
   using Block = GemmBlock<MlpConfig<Target, Tile>>;
   auto& shared = device::static_shared<MlpStorage<Block>>();
   const int64_t block = device::block_index().x;
@@ -85,7 +147,7 @@ mlp_kernel(const LinearDescriptor* layers, int num_layers) {
   const int depth = device::load_read_only(&layers[last].stack_depth);
   read_descriptors(layers + last + 1 - depth, depth, shared.layers);
 
-  const LinearDescriptor& first = shared.layers[0];
+  const MlpDescriptor& first = shared.layers[0];
   const int64_t num_rows = rows_of(first), row = (block - first.first_block) * Block::rows;
   if (row >= num_rows) return;
   const RowSource source = source_of(first, row, num_rows, Block::rows);
@@ -95,8 +157,12 @@ mlp_kernel(const LinearDescriptor* layers, int num_layers) {
   auto* activations = device::dynamic_shared<half>();
   constexpr int buffer = Block::rows * activation_stride;
   auto* staging = reinterpret_cast<float*>(activations + 2 * buffer);
+  const bool is_mixed = first.mix.num_own > 0;
+  if (is_mixed)
+    mix_experts<Block::rows, Block::threads>(first.mix, row, source.num_rows, first.inputs, staging,
+                                             activations + buffer);
   for (int i = 0; i < depth; ++i) {
-    const LinearDescriptor& layer = shared.layers[i];
+    const MlpDescriptor& layer = shared.layers[i];
     const Epilogue& epilogue = layer.epilogue;
     const half* from = activations + (i + 1) % 2 * buffer;
     half* to = activations + i % 2 * buffer;
@@ -113,7 +179,7 @@ mlp_kernel(const LinearDescriptor* layers, int num_layers) {
         store_activations(to + of_block * activation_stride + column, sums);
       }
     };
-    if (layer.x_is_sums) {
+    if (layer.is_done) {
       device::sync_block();  // bias_rows
       const int fours = padded / columns_at_once;
       for (int at = device::thread_rank(); at < (source.num_rows + 15) / 16 * 16 * fours; at += Block::threads) {
@@ -128,7 +194,7 @@ mlp_kernel(const LinearDescriptor* layers, int num_layers) {
       const Block tile({source.first, source.stride, source.num_rows, layer.inputs, source.is_aligned}, epilogue.width,
                        0, 0, (layer.inputs + 15) / 16);
       typename Block::Warp warp;
-      if (i == 0)
+      if (i == 0 && !is_mixed)
         tile.multiply(layer.weights, activations + buffer, warp);
       else
         tile.multiply_resident(layer.weights, from, activation_stride, warp);

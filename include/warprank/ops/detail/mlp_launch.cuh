@@ -18,9 +18,10 @@ namespace warprank::detail {
 struct MlpPlan {
   std::vector<LinearPlan> levels;  ///< layers that are launched one after another, of all stacks together
   std::vector<char*> level_workspaces;
-  std::vector<LinearDescriptor> descriptors;  ///< of all levels, then of the fused layers
+  std::vector<unsigned char> descriptors;  ///< LinearDescriptor of all levels, then MlpDescriptor of the fused layers
   int target = 0;
-  int64_t num_fused = 0;  ///< layers of each stack
+  int64_t num_fused = 0;   ///< layers of each stack
+  int64_t num_layers = 0;  ///< fused ones, of all stacks
   MlpTile tile = MlpTile::rows_16;
   int64_t num_blocks = 0;  ///< of the fused kernel
   int64_t workspace_bytes = 0;
@@ -31,6 +32,26 @@ inline constexpr int64_t max_rows_of_split_first = 256, min_inputs_of_split_firs
 
 inline std::string name_of_stack(int64_t i) { return "mlp " + std::to_string(i); }
 
+/// Experts [capacity, n * in] side by side, a gate [capacity, n].
+template <class Stack>
+void check_mix(const Stack& stack, const std::string& what, Problems& problems) {
+  const auto num = [&](const FloatMatrix<const void>& experts) {
+    return experts.data == nullptr || stack.in < 1 ? 0 : experts.cols / stack.in;
+  };
+  const int64_t num_own = num(stack.x), num_shared = num(stack.mix.shared);
+  if (stack.first_is_done) problems.add(what, "a first layer that is done, or a mix", "both");
+  if (stack.in < 1 || stack.in > max_fused_width)
+    problems.add(what + "'s in", "1 to 256, as it mixes experts", std::to_string(stack.in));
+  if (num_own < 1 || num_own + num_shared > max_mixed_experts)
+    problems.add(what + "'s mix", "1 to 64 experts", std::to_string(num_own + num_shared));
+  if (stack.x.cols != num_own * stack.in)
+    problems.add(what + "'s experts", "a multiple of " + std::to_string(stack.in) + " columns",
+                 std::to_string(stack.x.cols));
+  check_matrix(what + "'s gate", stack.mix.gate, stack.x.rows, num_own + num_shared, problems);
+  if (stack.mix.shared.data != nullptr)
+    check_matrix(what + "'s shared experts", stack.mix.shared, stack.x.rows, num_shared * stack.in, problems);
+}
+
 template <class Stack>
 void check_mlp(const Stack& stack, const std::string& what, int64_t depth, Problems& problems) {
   const int64_t num_layers = stack.layers.size();
@@ -40,9 +61,11 @@ void check_mlp(const Stack& stack, const std::string& what, int64_t depth, Probl
   if (num_layers == 0) return problems.add(what, "at least one layer", "none");
   const auto &first = stack.layers[0], &last = stack.layers[num_layers - 1];
   if (stack.first_is_done && num_layers == 1) problems.add(what, "layers behind the one that is done", "none");
-  if (!stack.first_is_done && stack.x.type != DType::f16) problems.add(what + "'s x", "F16", name_of(stack.x.type));
+  if (!stack.first_is_done && stack.mix.gate.data == nullptr && stack.x.type != DType::f16)
+    problems.add(what + "'s x", "F16", name_of(stack.x.type));
   if (stack.first_is_done && (stack.in < 1 || stack.in > max_layer_width))
     problems.add(what + "'s in", "1 to 2^30", std::to_string(stack.in));
+  if (stack.mix.gate.data != nullptr) check_mix(stack, what, problems);
   check_matrix(what + "'s x", stack.x, stack.x.rows, stack.first_is_done ? first.out : stack.x.cols, problems);
   check_matrix(what + "'s y", stack.y, stack.x.rows, last.out, problems);
   const auto optional = [&](const char* name, const FloatMatrix<const void>& matrix, int64_t rows, int64_t cols) {
@@ -63,20 +86,26 @@ void check_mlp(const Stack& stack, const std::string& what, int64_t depth, Probl
   }
 }
 
+/// Whether the first layer has something to do on load, which only the fused kernel does.
+template <class Stack>
+bool needs_fused(const Stack& stack) {
+  return stack.first_is_done || stack.mix.gate.data != nullptr;
+}
+
 /// How many layers of a stack must be launched before the fused kernel can begin.
 template <class Stack>
 int64_t num_separate(const Stack& stack) {
   const int64_t depth = stack.layers.size();
   const auto fits = [&](int64_t l) {
     const int64_t out = stack.layers[l].out;
-    return out <= max_fused_width && (out > 1 || l + 1 == depth);  // a head is the last
+    return out <= max_fused_width && (out > 1 || (l > 0 && l + 1 == depth));  // a head is the last of several
   };
   int64_t fused = depth;
   while (fused > 0 && depth - fused < max_fused_layers && fits(fused - 1)) --fused;
-  if (fused == 0 && !stack.first_is_done && stack.x.rows <= max_rows_of_split_first &&
+  if (fused == 0 && !needs_fused(stack) && stack.x.rows <= max_rows_of_split_first &&
       stack.x.cols >= min_inputs_of_split_first)
     fused = 1;
-  return depth - fused < 2 ? depth : fused;  // one layer alone needs no fusing
+  return depth - fused < 2 && !needs_fused(stack) ? depth : fused;  // one layer alone needs no fusing
 }
 
 /// A layer of a stack as one of ops/linear.cuh; `x` is what it reads.
@@ -100,6 +129,12 @@ LinearLayer layer_of(const Stack& stack, int64_t l, FloatMatrix<const void> x, F
   return layer;
 }
 
+/// The same bytes, whatever their type.
+inline FloatMatrix<const void> as_halves(const FloatMatrix<const void>& m) {
+  const int64_t halves = size_of(m.type) / 2;
+  return Matrix<const half>(static_cast<const half*>(m.data), m.rows, m.cols * halves, m.stride * halves);
+}
+
 /// Takes memory from a workspace, or only counts it when that is null.
 class WorkspaceCursor {
  public:
@@ -116,6 +151,12 @@ class WorkspaceCursor {
   int64_t used_ = 0;
 };
 
+template <class Value>
+void append(const Value& value, std::vector<unsigned char>& bytes) {
+  const auto* begin = reinterpret_cast<const unsigned char*>(&value);
+  bytes.insert(bytes.end(), begin, begin + sizeof value);
+}
+
 /// The fused layers, [first, depth), of all stacks; x [i] is what the first of them reads.
 template <class Stack>
 void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<FloatMatrix<const void>>& x, MlpPlan& plan) {
@@ -128,16 +169,31 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
     const int64_t depth = stack.layers.size();
     for (int64_t l = first; l < depth; ++l) {
       const bool is_done = l == 0 && stack.first_is_done;
-      const int64_t in = l > first ? stack.layers[l - 1].out : is_done ? stack.in : x[static_cast<size_t>(i)].cols;
+      const bool is_mixed = l == 0 && stack.mix.gate.data != nullptr;
+      const int64_t in = l > first             ? stack.layers[l - 1].out
+                         : is_done || is_mixed ? stack.in
+                                               : x[static_cast<size_t>(i)].cols;
       FloatMatrix<const void> from = x[static_cast<size_t>(i)];
       from.cols = in;
       FloatMatrix<void> to = stack.y;
       to.cols = stack.layers[l].out;
-      LinearDescriptor layer = describe_linear(layer_of(stack, l, from, to));
+      MlpDescriptor layer{};
+      static_cast<LinearDescriptor&>(layer) = describe_linear(layer_of(stack, l, from, to));
       layer.first_block = plan.num_blocks;
       layer.stack_depth = static_cast<int>(depth - first);
-      if (is_done) layer.x_is_sums = true, layer.sums = operand_of(x[static_cast<size_t>(i)]);
-      plan.descriptors.push_back(layer);
+      layer.is_done = is_done;
+      if (is_done) layer.sums = operand_of(x[static_cast<size_t>(i)]);
+      if (is_mixed) {
+        const auto num = [&](const FloatMatrix<const void>& m) { return static_cast<int>(m.cols / in); };
+        layer.mix = {operand_of(stack.x),
+                     operand_of(stack.mix.shared),
+                     operand_of(stack.mix.gate),
+                     num(stack.x),
+                     stack.mix.shared.data == nullptr ? 0 : num(stack.mix.shared),
+                     stack.mix.normalization};
+      }
+      append(layer, plan.descriptors);
+      ++plan.num_layers;
     }
     plan.num_blocks += (stack.x.rows + rows - 1) / rows;
   }
@@ -157,16 +213,22 @@ MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target) {
   std::vector<LinearLayer> ends;
   int64_t first = 0;
   for (const Stack& stack : stacks) {
-    ends.push_back(layer_of(stack, 0, stack.x, stack.y));
+    ends.push_back(layer_of(stack, 0, as_halves(stack.x), stack.y));
     ends.back().multiply = stack.multiply;
     ends.back().residual = stack.residual;
     first = std::max(first, num_separate(stack));
   }
+  for (const Stack& stack : stacks) {
+    LinearLayer& of_mix = ends.emplace_back();
+    of_mix.row_bias = stack.mix.gate;
+    of_mix.multiply = stack.mix.shared;
+  }
   check_linear_overlaps<LinearLayer>(ends, problems);
   for (int64_t i = 0; i < stacks.size(); ++i)
-    if (first > 0 && stacks[i].first_is_done)
-      problems.add(name_of_stack(i) + ", whose first layer is done", "layers that can all be fused, of at most 256",
-                   "some that are wider, or heads before the last, here or in a stack beside it");
+    if (first > 0 && needs_fused(stacks[i]))
+      problems.add(name_of_stack(i) + ", whose first layer is done or mixes experts",
+                   "layers that are all fused: of 2 to 256 outputs, 1 for the last of several, and at most 8",
+                   "others, here or in a stack beside it");
   problems.throw_if_any();
 
   MlpPlan plan;
@@ -188,7 +250,7 @@ MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target) {
     plan.levels.push_back(plan_linear<LinearLayer>(layers, target));
     const LinearPlan& level = plan.levels.back();
     plan.level_workspaces.push_back(memory.take(level.workspace_bytes()));
-    plan.descriptors.insert(plan.descriptors.end(), level.descriptors.begin(), level.descriptors.end());
+    for (const LinearDescriptor& layer : level.descriptors) append(layer, plan.descriptors);
   }
   if (plan.num_fused > 0) plan_fused(stacks, first, x, plan);
   plan.workspace_bytes = memory.used();
@@ -196,7 +258,7 @@ MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target) {
 }
 
 template <int Target, MlpTile Tile>
-WARPRANK_HIDDEN inline void launch_mlp(const MlpPlan& plan, const LinearDescriptor* layers, int num_layers,
+WARPRANK_HIDDEN inline void launch_mlp(const MlpPlan& plan, const MlpDescriptor* layers, int num_layers,
                                        device::Stream stream) {
   constexpr GemmPolicy policy = mlp_policy(Target, Tile);
   device::launch({static_cast<unsigned>(plan.num_blocks), policy.threads(), mlp_shared_bytes(policy), stream},
@@ -204,17 +266,18 @@ WARPRANK_HIDDEN inline void launch_mlp(const MlpPlan& plan, const LinearDescript
 }
 
 WARPRANK_HIDDEN inline void run_mlp(const MlpPlan& plan, const void* descriptors, device::Stream stream) {
-  const auto* layers = static_cast<const LinearDescriptor*>(descriptors);
+  const auto* at = static_cast<const unsigned char*>(descriptors);
   for (size_t l = 0; l < plan.levels.size(); ++l) {
-    run_linear(plan.levels[l], layers, plan.level_workspaces[l], stream);
-    layers += plan.levels[l].descriptors.size();
+    run_linear(plan.levels[l], at, plan.level_workspaces[l], stream);
+    at += plan.levels[l].descriptors.size() * sizeof(LinearDescriptor);
   }
-  const auto* end = static_cast<const LinearDescriptor*>(descriptors) + plan.descriptors.size();
+  const auto* layers = reinterpret_cast<const MlpDescriptor*>(at);
+  const auto num_layers = static_cast<int>(plan.num_layers);
   device::dispatch_target<75, 80>(plan.target, [&](auto target) {
     if (plan.tile == MlpTile::rows_16)
-      launch_mlp<target(), MlpTile::rows_16>(plan, layers, static_cast<int>(end - layers), stream);
+      launch_mlp<target(), MlpTile::rows_16>(plan, layers, num_layers, stream);
     else
-      launch_mlp<target(), MlpTile::rows_32>(plan, layers, static_cast<int>(end - layers), stream);
+      launch_mlp<target(), MlpTile::rows_32>(plan, layers, num_layers, stream);
   });
 }
 

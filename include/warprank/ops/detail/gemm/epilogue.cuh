@@ -80,12 +80,13 @@ WARPRANK_DEVICE int64_t bias_row_of(const Epilogue& epilogue, int64_t row) {
   return first;
 }
 
-/// values = the columns [column, column + 4) of a row, 0 where there are none.
+/// values = the columns [column, column + 4) of a row, 0 where there are none. An aligned matrix is read by vectors
+/// where `column` is a multiple of 4.
 WARPRANK_DEVICE void load_operand(const Operand<const void>& from, int64_t row, int64_t column, int64_t width,
                                   float (&values)[columns_at_once]) {
   const int64_t at = row * from.stride + column;
   const auto load_all = [&](auto* data) {
-    if (from.is_aligned && column + columns_at_once <= width) {
+    if (from.is_aligned && column % columns_at_once == 0 && column + columns_at_once <= width) {
       const auto four = device::load_vector<columns_at_once>(data + at);
       WARPRANK_UNROLL
       for (int i = 0; i < columns_at_once; ++i) values[i] = device::widen(four[i]);
@@ -99,6 +100,12 @@ WARPRANK_DEVICE void load_operand(const Operand<const void>& from, int64_t row, 
     load_all(static_cast<const half*>(from.data));
   else
     load_all(static_cast<const float*>(from.data));
+}
+
+WARPRANK_DEVICE float load_element(const Operand<const void>& from, int64_t row, int64_t column) {
+  const int64_t at = row * from.stride + column;
+  return from.is_half ? device::widen(device::load(static_cast<const half*>(from.data) + at))
+                      : device::load(static_cast<const float*>(from.data) + at);
 }
 
 /// The nearest Value; as FP16, what is finite stays finite.
