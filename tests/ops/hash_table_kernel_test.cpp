@@ -617,6 +617,81 @@ TEST(HashTable, AnEpochIsSafeWhenItsReadersAreDone) {
   EXPECT_THROW(table.epochs.remove_reader(table.readers), warprank::invalid_argument);
 }
 
+/// Waits for a flag that another stream sets.
+WARPRANK_KERNEL(1, 1)
+wait_for(const uint32_t* flag) {
+  using namespace warprank::device;  // NOLINT: a kernel
+  while (load<Order::acquire, Scope::device>(flag) == 0) {
+  }
+}
+
+/// The slowest reader: looks for a key in its first bucket, and between the keys and the map of the line, or the other
+/// way round, says so in flags[0] and waits for flags[1]. found [2]: whether, and the first 4 bytes of the row.
+template <bool MapFirst>
+WARPRANK_KERNEL(8, 1)
+read_in_two_halves(HashTableView table, uint64_t key, uint32_t* flags, uint32_t* found) {
+  using namespace warprank::device;  // NOLINT: a kernel
+  using namespace warprank::detail;  // NOLINT: a kernel
+  const uint64_t bucket = table.placement.first_bucket(table.placement.hash(key));
+  const bool is_first = (LineTile::rank() == LineTile::size - 1) == MapFirst;
+  LinePart part{};
+  if (is_first) part = load_line_part(table, bucket);
+  LineTile::sync();
+  if (LineTile::rank() == 0) {
+    store<Order::release, Scope::device>(&flags[0], 1u);
+    while (load<Order::acquire, Scope::device>(&flags[1]) == 0) {
+    }
+  }
+  LineTile::sync();
+  if (!is_first) part = load_line_part(table, bucket);
+  const LineMatch match = match_line(table, part, key);
+  fence<Scope::device>();
+  LineTile::sync();
+  if (LineTile::rank() != 0) return;
+  store(&found[0], match.place < 0 ? 0u : 1u);
+  if (match.place < 0) return;
+  const auto* row = reinterpret_cast<const uint32_t*>(matched_row(table, bucket, match));
+  store(&found[1], load<Order::relaxed, Scope::device>(row));
+}
+
+TEST(HashTable, HalvesOfLinesFromBeforeAndAfterAnUpdateFindNoWrongRow) {
+  const auto run = [](auto map_first, bool look_for_the_new_one) {
+    Table table({DType::f32, 1}, {4});
+    // Two keys of one bucket.
+    const std::vector<int64_t> keys = some_keys(40);
+    const auto bucket_of = [&](int64_t key) {
+      return table.view().placement.first_bucket(table.view().placement.hash(static_cast<uint64_t>(key)));
+    };
+    const int64_t before = keys[0];
+    const auto other =
+        std::find_if(keys.begin() + 1, keys.end(), [&](int64_t key) { return bucket_of(key) == bucket_of(before); });
+    ASSERT_NE(other, keys.end());
+    const int64_t after = *other, wanted = look_for_the_new_one ? after : before;
+    table.insert({before}, 1);
+    table.pass_grace();
+    DeviceArray<uint32_t> flags(2, 0), found(2, 0);
+    const uint32_t one = 1;
+    warprank::device::launch({1, 8, 0, table.readers}, read_in_two_halves<decltype(map_first)::value>, table.view(),
+                             static_cast<uint64_t>(wanted), flags.data(), found.data());
+    warprank::device::launch({1, 1, 0, table.updates}, wait_for, flags.data());
+    const Update erase(table.view(), {before}, std::nullopt, table.epochs.begin(), table.updates);
+    table.epochs.end(table.updates);
+    const Update insert(table.view(), {after}, 1, table.epochs.begin(), table.updates);
+    table.epochs.end(table.updates);
+    copy(&flags.data()[1], &one, sizeof one, table.updates);
+    const std::vector<uint32_t> result = found.read();
+    EXPECT_EQ(insert.statuses, std::vector<Status>{Status::inserted});
+    if (result[0] == 0) return;
+    uint32_t row = 0;
+    std::memcpy(&row, row_of(wanted, 1, 4).data(), sizeof row);
+    EXPECT_EQ(result[1], row) << "the row of another key";
+  };
+  for (const bool look_for_the_new_one : {false, true}) {
+    in_every_order([&] { run(std::false_type{}, look_for_the_new_one); }, 3);
+    in_every_order([&] { run(std::true_type{}, look_for_the_new_one); }, 3);
+  }
+}
+
 // Each weakening of the protocol must be noticed; otherwise the tests above would show nothing.
 
 struct PublishRelaxed : UpdateProtocol {
