@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Cross layers of DCN-v2 (Wang et al. 2021) as layers of ops/linear.cuh, to be launched with others:
+///
+///     full        y = x0 * (W x + b) + x               one layer
+///     low rank    y = x0 * (W (V x) + b) + x           two layers, one after the other
+///
+/// | Array | Shape     | Type       |                                                            |
+/// |-------|-----------|------------|------------------------------------------------------------|
+/// | x0, x | [M, D]    | FP16       | the first layer's x is x0                                  |
+/// | W     | [D, D], low rank [D, rank] | packed | with b, by pack_linear                         |
+/// | V     | [rank, D] | packed     | by pack_linear without a bias                              |
+/// | v     | [M, rank] | FP16       | between the two layers                                     |
+/// | y     | [M, D]    | FP16, FP32 | may not be x: every output reads a whole row of it         |
+///
+/// The first layer may be split where users have columns [0, Du) of x0 and items the rest (late broadcast): W is then
+/// that of the items' columns, [D, D - Du], x those columns, and row_bias [segments, D] holds W x of the users'
+/// columns.
+///
+/// Errors, bounds, alignment and what may vary between runs: as in ops/linear.cuh.
+
+#include <array>
+#include <cstdint>
+
+#include "warprank/ops/linear.cuh"
+
+namespace warprank {
+
+/// A cross layer whose product is over all columns of x. Its row bias may be set for a split first layer; then `x` has
+/// the items' columns alone, and residual is still the whole of x0.
+inline LinearLayer cross_layer(const void* weights, Matrix<const half> x0, Matrix<const half> x, FloatMatrix<void> y,
+                               const int64_t* num_rows = nullptr) {
+  LinearLayer layer;
+  layer.weights = weights;
+  layer.x = x;
+  layer.num_rows = num_rows;
+  layer.multiply = x0;
+  layer.residual = x.cols == x0.cols ? x : x0;
+  layer.y = y;
+  return layer;
+}
+
+/// The two layers of a low-rank cross layer, in the order of their launches.
+inline std::array<LinearLayer, 2> low_rank_cross_layers(const void* v_weights, const void* w_weights,
+                                                        Matrix<const half> x0, Matrix<const half> x, Matrix<half> v,
+                                                        FloatMatrix<void> y, const int64_t* num_rows = nullptr) {
+  LinearLayer down;
+  down.weights = v_weights;
+  down.x = x;
+  down.num_rows = num_rows;
+  down.y = v;
+  LinearLayer up = cross_layer(w_weights, x0, v, y, num_rows);
+  up.residual = x;
+  return {down, up};
+}
+
+}  // namespace warprank
