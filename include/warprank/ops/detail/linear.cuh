@@ -5,7 +5,6 @@
 /// products over some of the inputs: the last block of a tile to arrive adds the parts in their order.
 
 #include <cstdint>
-#include <string>
 
 #include "warprank/device/collectives.hpp"
 #include "warprank/device/launch.hpp"
@@ -46,11 +45,13 @@ constexpr int64_t blocks_wanted(int target) { return target >= 80 ? 216 : 80; }
 /// Steps of 16 inputs that are worth a block.
 inline constexpr int min_steps_of_part = 8;
 
+/// Lanes that compute an output of a head, 8 inputs each at a time.
+inline constexpr int head_lanes = PackedLinearLayout::head_step / 8;
+
+/// Sums are staged where the tiles were.
 constexpr int64_t linear_shared_bytes(const GemmPolicy& policy) {
   return policy.tiles_bytes() < policy.staging_bytes() ? policy.staging_bytes() : policy.tiles_bytes();
 }
-/// Lanes that compute an output of a head, 8 inputs each at a time.
-inline constexpr int head_lanes = PackedLinearLayout::head_step / 8;
 
 /// A layer as it lies in device memory.
 struct alignas(16) LinearDescriptor {
@@ -67,8 +68,6 @@ struct alignas(16) LinearDescriptor {
   int steps_of_part;
   int inputs;
   bool x_is_aligned, is_head;
-
-  constexpr int64_t num_blocks() const { return int64_t{1} * row_tiles * column_tiles * parts; }
 };
 
 /// The layer that a block works on: the last that does not begin after it.
@@ -145,6 +144,7 @@ template <int Target, LinearTile Tile>
 struct LinearConfig {
   static constexpr int target = Target;
   static constexpr GemmPolicy policy = linear_policy(Target, Tile);
+  static constexpr bool has_whole_path = true;
 };
 
 /// Static shared memory of a block.
@@ -196,7 +196,7 @@ linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, u
   const auto store = [&](int of_tile, int column, float(&sums)[columns_at_once]) {
     finish_columns(layer.epilogue, row + of_tile, shared.bias_rows[of_tile], column, sums);
   };
-  tile.template finish<false>(warp, layer.epilogue.width, reinterpret_cast<float*>(memory), store);
+  tile.finish(warp, layer.epilogue.width, false, reinterpret_cast<float*>(memory), store);
 }
 
 }  // namespace warprank::detail

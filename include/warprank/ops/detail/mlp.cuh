@@ -25,14 +25,15 @@ constexpr MlpTile mlp_tile(int target, int64_t max_rows) {
 }
 
 constexpr GemmPolicy mlp_policy(int target, MlpTile tile) {
-  if (tile == MlpTile::rows_16) return {1, 8, 1, 2, 4, target >= 80 ? 3 : 2, 2};
-  return target >= 80 ? GemmPolicy{1, 8, 2, 2, 4, 3, 2} : GemmPolicy{1, 8, 2, 2, 3, 2, 2};
+  const int stages = target >= 80 ? 3 : 2;
+  return tile == MlpTile::rows_16 ? GemmPolicy{1, 8, 1, 2, 4, stages, 2} : GemmPolicy{1, 8, 2, 2, 3, stages, 2};
 }
 
 template <int Target, MlpTile Tile>
 struct MlpConfig {
   static constexpr int target = Target;
   static constexpr GemmPolicy policy = mlp_policy(Target, Tile);
+  static constexpr bool has_whole_path = false;  // it would be there twice, and take as long to compile
 };
 
 /// From one row of activations to the next, in halves: an odd number of 16 bytes.
@@ -169,15 +170,12 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers) {
     const int padded = static_cast<int>((epilogue.width + 15) / 16 * 16);
     const bool is_last = i + 1 == depth;
     const auto store = [&](int of_block, int column, float(&sums)[columns_at_once]) {
-      if (is_last) {
-        finish_columns(epilogue, row + of_block, shared.bias_rows[of_block], column, sums);
-      } else {
-        combine_columns(epilogue, row + of_block, shared.bias_rows[of_block], column, sums);
-        WARPRANK_UNROLL
-        for (int c = 0; c < columns_at_once; ++c)
-          if (column + c >= epilogue.width) sums[c] = 0;  // also in a row of infinities
-        store_activations(to + of_block * activation_stride + column, sums);
-      }
+      combine_columns(epilogue, row + of_block, shared.bias_rows[of_block], column, sums);
+      if (is_last) return store_operand(epilogue.y, row + of_block, column, epilogue.width, sums);
+      WARPRANK_UNROLL
+      for (int c = 0; c < columns_at_once; ++c)
+        if (column + c >= epilogue.width) sums[c] = 0;  // also in a row of infinities
+      store_activations(to + of_block * activation_stride + column, sums);
     };
     if (layer.is_done) {
       device::sync_block();  // bias_rows
@@ -198,10 +196,7 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers) {
         tile.multiply(layer.weights, activations + buffer, warp);
       else
         tile.multiply_resident(layer.weights, from, activation_stride, warp);
-      if (is_last)
-        tile.template finish<false>(warp, epilogue.width, staging, store);
-      else
-        tile.template finish<true>(warp, padded, staging, store);
+      tile.finish(warp, is_last ? epilogue.width : padded, !is_last, staging, store);
     }
     device::sync_block();
   }

@@ -39,8 +39,8 @@ struct GemmPolicy {
   }
 };
 
-/// What a block computes, and one of its warps.
-/// Config says for which `target` and by which `policy`.
+/// What a block computes, and one of its warps. Config says for which `target` and by which `policy`, and
+/// whether there is code without checks for warps all of whose sums exist.
 template <class Config>
 struct GemmBlock {
   static constexpr GemmPolicy policy = Config::policy;
@@ -155,11 +155,11 @@ struct GemmBlock {
     return true;
   }
 
-  /// Calls f(row of the block, column, sums) for four columns at a time: those of all rows that exist, or with AllRows
-  /// of whole strips, and below `num_columns`; sums that were not computed are 0. It goes by way of shared memory, 16 x
-  /// 16 at a time, so that rows are stored by vectors and the code of f is there once and not for each register.
-  template <bool AllRows, class F>
-  WARPRANK_DEVICE void finish(const Warp& warp, int64_t num_columns, float* staging, F&& f) const {
+  /// Calls f(row of the block, column, sums) for four columns at a time: those of all rows that exist, or of whole
+  /// strips with all_rows, and below `num_columns`; sums that were not computed are 0. It goes by way of shared memory,
+  /// 16 x 16 at a time, so that rows are stored by vectors and the code of f is there once and not for each register.
+  template <class F>
+  WARPRANK_DEVICE void finish(const Warp& warp, int64_t num_columns, bool all_rows, float* staging, F&& f) const {
     constexpr int fours = 16 / columns_at_once;
     const int lane = device::lane_index();
     staging += device::warp_index() * staging_floats;
@@ -174,7 +174,7 @@ struct GemmBlock {
         device::sync_warp();
         for (int i = lane; i < 16 * fours; i += device::warp_size) {
           const int row = first_row + strip * 16 + i / fours, column = i % fours * columns_at_once;
-          if ((!AllRows && row >= source.num_rows) || first_column + pair * 16 + column >= num_columns) continue;
+          if ((!all_rows && row >= source.num_rows) || first_column + pair * 16 + column >= num_columns) continue;
           float sums[columns_at_once] = {};
           if (pair * 16 + column < num_tiles * 8) {
             const float* from = staging + i / fours * staging_stride + column;
@@ -193,8 +193,8 @@ struct GemmBlock {
   WARPRANK_DEVICE void multiply_chunk(const half* tile, int stride, const WeightStream& stream, int step,
                                       Warp& warp) const {
     const half* first = tile + first_row * stride;
-    if (num_strips == policy.strips && num_tiles == policy.pairs * 2)
-      warp.template multiply<true>(first, stride, stream, step, end, num_strips, num_tiles);
+    if (Config::has_whole_path && num_strips == policy.strips && num_tiles == policy.pairs * 2)
+      warp.template multiply<Config::has_whole_path>(first, stride, stream, step, end, num_strips, num_tiles);
     else
       warp.template multiply<false>(first, stride, stream, step, end, num_strips, num_tiles);
   }
