@@ -11,6 +11,8 @@ namespace simt {
 namespace {
 
 constexpr size_t stack_bytes = size_t{128} << 10, guard_bytes = 4096;
+// Holds the frames of a fiber that has ended: they never return, and AddressSanitizer must be told to forget them.
+constexpr size_t top_bytes = 8192;
 
 Fiber* leaving = nullptr;
 
@@ -58,7 +60,7 @@ void Fiber::start(void (*entry)(), unsigned stagger) {
     bottom_ = stack_;
     size_ = stack_bytes;
   }
-  allow(stack_, stack_bytes);  // frames that were abandoned
+  allow(stack_ + stack_bytes - top_bytes, top_bytes);
   fake_stack_ = nullptr;
   const size_t usable = stack_bytes - stagger % 32 * 64;
 #if defined(__x86_64__) && !defined(WARPRANK_SIMT_UCONTEXT)
@@ -74,6 +76,10 @@ void Fiber::start(void (*entry)(), unsigned stagger) {
   context_.uc_link = nullptr;
   makecontext(&context_, entry, 0);
 #endif
+}
+
+void Fiber::forget_frames() {
+  if (stack_ != nullptr) allow(stack_, stack_bytes);
 }
 
 void Fiber::switch_to(Fiber& from, Fiber& to) {

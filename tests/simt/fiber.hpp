@@ -21,8 +21,10 @@ class Fiber {
   Fiber& operator=(const Fiber&) = delete;
 
   /// Makes the next switch to this fiber call `entry`, which never returns. What the fiber did before is forgotten; its
-  /// frames are not unwound. `stagger` moves the top of the stack by some cache lines: equal tops share cache sets.
+  /// frames are not unwound, and unless it was at its end, forget_frames() comes first. `stagger` moves the top of the
+  /// stack by some cache lines: equal tops share cache sets.
   void start(void (*entry)(), unsigned stagger);
+  void forget_frames();
 
   /// Leaves `from`, which runs now, and continues `to`.
   static void switch_to(Fiber& from, Fiber& to);

@@ -238,7 +238,10 @@ void Machine::drain_some() {
 
 void Machine::abandon() {
   for (auto& block : resident_) {
-    for (auto& thread : block->threads) thread->delayed_stores.clear();
+    for (auto& thread : block->threads) {
+      thread->delayed_stores.clear();
+      thread->fiber.forget_frames();
+    }
     block->sectors = {};
     spare_.push_back(std::move(block));
   }
