@@ -7,7 +7,7 @@
 folder=${1:+$(realpath -m -- "$1")}
 source "$(dirname "$0")/common.sh"
 
-benches=(ops_linear_bench ops_embedding_bag_bench ops_din_attention_bench models_plan_bench)
+benches=(ops_linear_bench ops_embedding_bag_bench ops_hash_table_bench ops_din_attention_bench models_plan_bench)
 folder=${folder:-$(mktemp -d)}
 mkdir -p "$folder"
 
