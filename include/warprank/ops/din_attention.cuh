@@ -22,11 +22,11 @@
 ///
 /// What is rounded to FP16: W(q), once; Wp, Wq + Wd and the weights of later layers, when they are packed; what goes
 /// from layer to layer; y of FP16. All sums, the last layer, the normalisation and the pooling are FP32. With u = 2^-24
-/// and u16 = 2^-11, a layer of n inputs adds at most (2 u16 + (n + 6) u) sum |w| |x| to what its activation receives,
-/// in the first with |q| + |k| in the place of |q - k|; and no rounding to FP16 is below 2^-25. What is finite stays
-/// finite: FP16 saturates at 65504 with its sign, and infinite scores count as the largest finite ones in a softmax.
-/// NaN and infinity in q get into their own row alone, those in k into the items of their user. A row of y has the same
-/// bits whatever the other items and users are, for one network, longest_history and target.
+/// and u16 = 2^-11, a layer of n inputs adds at most (2 u16 + 2 (n + 6) u) sum |w| |x| to what its activation receives,
+/// in the first with |q| + |k| in the place of |q - k|, and 2^-25 for each number that is a subnormal FP16.
+/// What is finite stays finite: FP16 saturates at 65504 with its sign, and infinite scores count as the largest finite
+/// ones in a softmax. NaN and infinity in q get into their own row alone, those in k into the items of their user.
+/// A row of y has the same bits whatever the other items and users are, for one network, longest_history and target.
 ///
 /// Matrices need no alignment beyond their elements'; k whose rows are aligned to 16 bytes is read by whole vectors,
 /// and faster. y overlaps nothing that the launch reads.

@@ -251,7 +251,6 @@ WARPRANK_DEVICE void attend(Header& header) {
   for (int64_t first = 0; first < unit.num_events; first += p.events) {
     const int64_t left = unit.num_events - first;
     const Chunk chunk{static_cast<int>(left < p.events ? left : p.events), first == 0, left <= p.events};
-    device::sync_block();  // the chunk before is not needed any more
     loads.load_history(unit.first_event + first, chunk.size);
     for (int item = 0; item < unit.num_items; item += p.items) {
       const int items = unit.num_items - item;
