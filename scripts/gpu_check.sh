@@ -18,10 +18,7 @@ mkdir -p "$1"
 out=$(realpath -- "$1") quick=${2:-}
 source "$(dirname "$0")/common.sh"
 
-[[ -d .deps/usr/bin ]] && PATH=$PATH:$PWD/.deps/usr/bin
-for folder in "${CUDA_HOME:-/usr/local/cuda}/bin"; do
-  [[ -d $folder ]] && PATH=$PATH:$folder
-done
+PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin:$PWD/.deps/usr/bin
 for tool in cmake c++ nvcc; do
   if ! command -v $tool >/dev/null; then
     echo "$0: $tool is not installed" >&2
@@ -34,7 +31,9 @@ card=$(nvidia-smi --query-gpu=name,compute_cap,driver_version,memory.total --for
 capability=$(cut -d, -f2 <<<"$card" | tr -d ' .')
 commit=$(git describe --always --dirty 2>/dev/null || echo "${WARPRANK_COMMIT:-unknown}")
 report=$out/report.md
-: >"$out/build.log" >"$out/tests.log" >"$out/sanitizer.log"
+for log in build tests sanitizer; do
+  : >"$out/$log.log"
+done
 {
   echo "# GPU check"
   echo

@@ -72,6 +72,18 @@ TEST(KernelTesting, WritingBesideMemoryIsAFailure) {
   }
 }
 
+TEST(KernelTesting, MatrixKeepsWhatIsBetweenItsRows) {
+  reset();
+  const std::vector<uint32_t> values = {1, 2, 3, 4, 5, 6};
+  DeviceMatrix<uint32_t> x(values, 2, 3, 5, 1);
+  EXPECT_EQ(x.view().stride, 5);
+  EXPECT_EQ(x.read(), values);
+  fill(x.view().data + 2, 0, 4);
+  EXPECT_EQ(x.read(), (std::vector<uint32_t>{1, 2, 0, 4, 5, 6}));
+  fill(x.view().data + 3, 0, 4);
+  EXPECT_NONFATAL_FAILURE(x.read(), "something was written between the rows of a matrix");
+}
+
 TEST(KernelTesting, EveryOrderBeginsAnewAndGivesTheSame) {
   std::set<std::vector<uint32_t>> orders;
   int times = 0;
