@@ -8,7 +8,7 @@
 
 #include "warprank/device/collectives.hpp"
 #include "warprank/device/memory.hpp"
-#include "warprank/hash_table/view.hpp"
+#include "warprank/ops/detail/hash_find.cuh"
 
 namespace warprank::detail {
 
