@@ -88,9 +88,10 @@ TEST(DinKernel, MatchesTheFormulaForEveryWidth) {
 TEST(DinKernel, MatchesTheFormulaForTheLargestWidths) {
   for_each_target(
       [](const Config& config) {
-        // First layers that are folded in parts, later weights that stay in global memory.
-        run_din({with(256, {96, 40}, {3}, {21}).make(), with(200, {300}, {2}, {9}).make(),
-                 with(24, {512, 160, 48}, {2}, {12}).make()},
+        // First layers that are folded in parts, and again for the next tasks; later weights that stay in global
+        // memory.
+        run_din({with(16, {80, 64}, {4}, {40}).make(), with(256, {96, 40}, {3}, {21}).make(),
+                 with(200, {300}, {2}, {9}).make(), with(24, {512, 160, 48}, {2}, {12}).make()},
                 config.target);
       },
       {75, 80, 86, 90});
@@ -179,6 +180,23 @@ TEST(DinKernel, LaunchesNothingWithoutItemsAndNothingIsWrittenWithoutUsers) {
     if (!on_gpu) {
       EXPECT_EQ(counters().launches, 0);
     }
+  });
+}
+
+/// Counts beyond the capacity are the caller's mistake; what he has not given is not written.
+TEST(DinKernel, WritesNoMoreItemsThanTheCapacity) {
+  for_each_target([](const Config& config) {
+    DinCase c = with(12, {16}, {5, 2}, {4, 3});
+    c.make();
+    const std::vector<float> all = run_din({c}, config.target)[0];
+    DeviceHistory history(c);
+    CapacityMatrix<float> y(3, 12, 6, true);
+    DinHistory view = history.view();
+    view.y = y.view();
+    view.y.rows = view.q.rows = 3;
+    DeviceDin launch({view}, config.target);
+    launch.run();
+    EXPECT_EQ(y.values(), std::vector<float>(all.begin(), all.begin() + 3 * 12));
   });
 }
 
