@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Compiles every public header alone and without warnings:
+# Compiles every public header alone and without warnings, and all of them in one unit, kernels last and kernels first: a
+# name that two of them have shows in one of the orders.
 #   check_headers.sh INCLUDE_DIR COMPILER STANDARD
 # A -inl.h is re-included once for each SIMD target by the header beside it and is checked with that. A .cuh is plain C++
 # here, in the words of the executor of kernels, but for the one that has CUDA's.
@@ -19,7 +20,19 @@ check() {
 }
 export -f check
 
+together() {
+  local messages
+  if ! messages=$(printf '#include <%s>\n' "$@" | "${compile[@]}" -x c++ - 2>&1); then
+    printf 'the headers do not compile together, from %s on:\n%s\n' "$1" "$(head -20 <<<"$messages")"
+    return 1
+  fi
+}
+
 mapfile -t headers < <(find warprank \( -name '*.hpp' -o -name '*.cuh' \) ! -name cuda_backend.cuh | sort)
 echo "${#headers[@]} headers, $compiler, $standard"
-printf '%s\0' "${headers[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'check "$@"' check {} \
-  "$compiler" "-std=$standard" -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I.
+compile=("$compiler" "-std=$standard" -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I.)
+printf '%s\0' "${headers[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'check "$@"' check {} "${compile[@]}"
+mapfile -t plain < <(printf '%s\n' "${headers[@]}" | grep 'hpp$')
+mapfile -t kernels < <(printf '%s\n' "${headers[@]}" | grep 'cuh$')
+together "${plain[@]}" "${kernels[@]}"
+together "${kernels[@]}" "${plain[@]}"

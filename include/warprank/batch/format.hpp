@@ -74,7 +74,7 @@ struct BlobTables {
 
 /// Reads a value at any address.
 template <class Value>
-Value load(const std::byte* at) {
+Value load_unaligned(const std::byte* at) {
   Value value;
   std::memcpy(&value, at, sizeof value);
   return value;
@@ -83,7 +83,7 @@ Value load(const std::byte* at) {
 /// The index of the first of `count` floats, at any address, that is NaN or infinite; -1: none is.
 inline int64_t find_not_finite(const std::byte* values, int64_t count) {
   constexpr uint32_t exponent = 0x7f800000;
-  const auto finite = [&](int64_t i) { return (load<uint32_t>(values + 4 * i) & exponent) != exponent; };
+  const auto finite = [&](int64_t i) { return (load_unaligned<uint32_t>(values + 4 * i) & exponent) != exponent; };
   bool all_finite = true;
   for (int64_t i = 0; i < count; ++i) all_finite &= finite(i);  // without an early exit it vectorises
   if (all_finite) return -1;

@@ -49,7 +49,7 @@ class BlobValidator {
   }
   Part axis_part(int axis) const { return {"axis", &layout_.axis(AxisSlot{axis}).name}; }
   uint32_t table_entry(int64_t table_at, int64_t index) const {
-    return load<uint32_t>(blob_.data() + table_at + 4 * index);
+    return load_unaligned<uint32_t>(blob_.data() + table_at + 4 * index);
   }
   int64_t rows(int axis) const { return table_entry(tables_.rows_at, axis); }
 
@@ -57,7 +57,7 @@ class BlobValidator {
     if (blob_.size() < static_cast<int64_t>(sizeof(BlobHeader)))
       return fail(StatusCode::malformed, {"size"}, "at least the 40 bytes of a header",
                   std::to_string(blob_.size()) + " bytes");
-    const auto header = load<BlobHeader>(blob_.data());
+    const auto header = load_unaligned<BlobHeader>(blob_.data());
     if (std::memcmp(header.magic, blob_magic, sizeof blob_magic) != 0)
       return fail(StatusCode::malformed, {"magic"}, "\"warprank\"", "other bytes");
     if (header.version != batch_format_version)
@@ -135,11 +135,11 @@ class BlobValidator {
 
   bool check_offsets(Part part, const AxisInfo& info, int64_t position, int64_t count, int64_t num_rows) {
     const std::byte* offsets = blob_.data() + position;
-    int64_t before = load<uint32_t>(offsets);
+    int64_t before = load_unaligned<uint32_t>(offsets);
     if (before != 0) return fail(StatusCode::inconsistent, part, "the first to be 0", std::to_string(before));
     const int64_t longest = info.keep_last > 0 ? info.keep_last : std::numeric_limits<int64_t>::max();
     for (int64_t i = 1; i < count; ++i) {
-      const int64_t offset = load<uint32_t>(offsets + 4 * i);
+      const int64_t offset = load_unaligned<uint32_t>(offsets + 4 * i);
       if (offset < before)
         return fail(StatusCode::inconsistent, part, "offsets that do not decrease",
                     std::to_string(offset) + " after " + std::to_string(before));

@@ -31,7 +31,9 @@ class Values {
 
   int64_t size() const { return size_; }
   const std::byte* bytes() const { return bytes_; }
-  Value operator[](int64_t i) const { return detail::load<Value>(bytes_ + i * static_cast<int64_t>(sizeof(Value))); }
+  Value operator[](int64_t i) const {
+    return detail::load_unaligned<Value>(bytes_ + i * static_cast<int64_t>(sizeof(Value)));
+  }
 
  private:
   void set(const void* data, size_t size) {

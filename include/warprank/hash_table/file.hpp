@@ -29,7 +29,7 @@ namespace warprank {
 /// Throws invalid_argument, about `where`, for the first thing that is wrong. `threads`: 0 for all of the machine.
 inline HashTable read_hash_table(const std::string& where, Span<const unsigned char> image, int threads = 0) {
   const HashTableHeader header = read_hash_table_header(where, image);
-  threads = detail::num_threads(threads);
+  threads = detail::threads_for(threads);
   detail::ZeroedMemory memory(image.size());
   std::memcpy(memory.data(), &header, sizeof header);
   const Span<const unsigned char> buckets{memory.data() + hash_table::header_bytes,
@@ -77,7 +77,7 @@ inline void save_hash_table(const std::string& path, Span<const unsigned char> i
   HashTableHeader header;
   std::memcpy(&header, image.data(), sizeof header);
   const auto buckets = image.subspan(header_bytes, image.size() - header_bytes);
-  header.buckets_checksum = detail::checksum_of(buckets, detail::num_threads(threads));
+  header.buckets_checksum = detail::checksum_of(buckets, detail::threads_for(threads));
   header.header_checksum = hash_table::checksum_of_header(header);
   check_hash_table_header(path, header, image.size());
 

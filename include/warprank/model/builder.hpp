@@ -108,9 +108,6 @@ struct CrossOptions {
   int64_t layers = 1;
   int64_t rank = 0;  ///< 0: full matrices; else W (V x) with an inner width of `rank`
 };
-struct FmOptions {
-  bool reduce = true;
-};
 struct DotOptions {
   DotOrder order = DotOrder::lower;
   bool self = false;
@@ -286,7 +283,7 @@ inline Graph build(const ModelFunction& model) {
 }
 
 namespace detail {
-inline Tensor apply_operator(ElementwiseFunction function, const Operand& a, const Operand& b) {
+inline Tensor apply_operator(ElementwiseFunction function, const warprank::Operand& a, const warprank::Operand& b) {
   Builder* builder = a.tensor.builder != nullptr ? a.tensor.builder : b.tensor.builder;
   return builder == nullptr ? Tensor{} : builder->apply(function, {a, b}, a.at);
 }

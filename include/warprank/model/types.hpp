@@ -63,6 +63,11 @@ enum class DotOrder {
   lower_padded  ///< lower, then one zero (HugeCTR)
 };
 
+/// Of the factorisation machine, in the language and as an op on CUDA.
+struct FmOptions {
+  bool reduce = true;  ///< sum over the dim; else one value for each column ("bi-interaction")
+};
+
 /// Names of enumerators, used in JSON and messages: `names_of(Enum{})` lists (value, name).
 constexpr auto names_of(Pooling) {
   return std::array<std::pair<Pooling, const char*>, 5>{{{Pooling::none, "none"},

@@ -23,14 +23,11 @@
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/model/types.hpp"
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/detail/fm.cuh"
 
 namespace warprank {
-
-struct FmOptions {
-  bool reduce = true;  ///< sum over the dim
-};
 
 /// Checked once, launched often. Holds the addresses it was given and no memory of its own.
 template <class Value, class Out>

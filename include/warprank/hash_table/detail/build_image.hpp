@@ -27,7 +27,7 @@ namespace warprank::detail {
 class ImageBuilder {
  public:
   ImageBuilder(const HashTableRows& rows, const HashTableOptions& options)
-      : rows_(rows), options_(options), threads_(num_threads(options.threads)) {
+      : rows_(rows), options_(options), threads_(threads_for(options.threads)) {
     Problems problems;
     const auto expect = [&](bool holds, const char* what, const char* expected, const std::string& got) {
       if (!holds) problems.add(std::string("hash table: ") + what, expected, got);
@@ -68,7 +68,7 @@ class ImageBuilder {
   }
 
   static uint64_t key_at(const HashTableChunk& chunk, int64_t i) {
-    return load_element<uint64_t>(static_cast<const std::byte*>(chunk.keys), i);
+    return warprank::load_element<uint64_t>(static_cast<const std::byte*>(chunk.keys), i);
   }
 
   /// The next chunk, or one of no rows at the end.

@@ -13,7 +13,7 @@
 namespace warprank::detail {
 
 /// As many threads as were asked for; all that the machine has for 0.
-inline int num_threads(int wanted) {
+inline int threads_for(int wanted) {
   return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 

@@ -133,7 +133,7 @@ export_kernel(HashTableView table, int64_t* keys, HashRows rows, uint64_t capaci
   using namespace hash_table;
   const auto num_tiles = static_cast<uint64_t>(num_threads() / LineTile::size);
   const auto first = static_cast<uint64_t>(global_thread_rank() / LineTile::size);
-  const bool in_line = table.shape.layout == Layout::in_line;
+  const bool in_line = table.shape.layout == hash_table::Layout::in_line;
   for (uint64_t bucket = first; bucket < table.num_buckets(); bucket += num_tiles) {
     const uint64_t* map_address = &table.line(bucket)[in_line ? inline_map_word : map_word];
     // Keys after the map: one that was erased in between is foreign, and left out.
