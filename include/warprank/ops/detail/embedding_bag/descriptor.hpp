@@ -99,7 +99,7 @@ struct Partition {
   static constexpr int max_groups = 36;
   Group groups[max_groups];
   uint32_t num_groups;
-  uint32_t num_blocks;  ///< may be more than the grid has: blocks then take every num_blocks-th
+  uint32_t num_blocks;  ///< may be more than the grid has: blocks then take several
 };
 
 /// How the kernel is compiled for a target. The last two decide in which order a bag is summed.

@@ -274,7 +274,8 @@ inline int64_t useful_blocks(const Descriptor& d, int64_t num_ids, const Policy&
   const int64_t row_bytes = int64_t{d.shape.num_parts} * d.shape.lane_bytes;
   const int64_t ids_of_a_warp = std::clamp<int64_t>(bytes_of_a_warp / row_bytes, 1, 32);
   const int64_t units = std::max(num_ids / ids_of_a_warp, d.max_bags / 32) + 1;
-  return (units * 32 + policy.threads - 1) / policy.threads;
+  constexpr int64_t most = 2047;  // so that there are at most 11 groups of each kind of descriptor
+  return std::min((units * 32 + policy.threads - 1) / policy.threads, most);
 }
 
 struct Work {
