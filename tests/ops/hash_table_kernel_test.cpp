@@ -617,48 +617,6 @@ TEST(HashTable, AnEpochIsSafeWhenItsReadersAreDone) {
   EXPECT_THROW(table.epochs.remove_reader(table.readers), warprank::invalid_argument);
 }
 
-/// Waits for a flag that another stream sets.
-WARPRANK_KERNEL(1, 1)
-wait_for(const uint32_t* flag) {
-  using namespace warprank::device;  // NOLINT: a kernel
-  while (load<Order::acquire, Scope::device>(flag) == 0) {
-  }
-}
-
-WARPRANK_KERNEL(1, 1)
-set(uint32_t* flag) {
-  warprank::device::store<warprank::device::Order::release, warprank::device::Scope::device>(flag, 1u);
-}
-
-/// The slowest reader: looks for a key in its first bucket, and between the keys and the map of the line, or the other
-/// way round, says so in flags[0] and waits for flags[1]. found [2]: whether, and the first 4 bytes of the row.
-template <bool MapFirst>
-WARPRANK_KERNEL(8, 1)
-read_in_two_halves(HashTableView table, uint64_t key, uint32_t* flags, uint32_t* found) {
-  using namespace warprank::device;  // NOLINT: a kernel
-  using namespace warprank::detail;  // NOLINT: a kernel
-  const uint64_t bucket = table.placement.first_bucket(table.placement.hash(key));
-  const bool is_first = (LineTile::rank() == LineTile::size - 1) == MapFirst;
-  LinePart part{};
-  if (is_first) part = load_line_part(table, bucket);
-  LineTile::sync();
-  if (LineTile::rank() == 0) {
-    store<Order::release, Scope::device>(&flags[0], 1u);
-    while (load<Order::acquire, Scope::device>(&flags[1]) == 0) {
-    }
-  }
-  LineTile::sync();
-  if (!is_first) part = load_line_part(table, bucket);
-  const LineMatch match = match_line(table, part, key);
-  fence<Scope::device>();
-  LineTile::sync();
-  if (LineTile::rank() != 0) return;
-  store(&found[0], match.place < 0 ? 0u : 1u);
-  if (match.place < 0) return;
-  const auto* row = reinterpret_cast<const uint32_t*>(matched_row(table, bucket, match));
-  store(&found[1], load<Order::relaxed, Scope::device>(row));
-}
-
 TEST(HashTable, HalvesOfLinesFromBeforeAndAfterAnUpdateFindNoWrongRow) {
   const auto run = [](auto map_first, bool look_for_the_new_one) {
     Table table({DType::f32, 1}, {4});
@@ -697,22 +655,6 @@ TEST(HashTable, HalvesOfLinesFromBeforeAndAfterAnUpdateFindNoWrongRow) {
 }
 
 // Each weakening of the protocol must be noticed; otherwise the tests above would show nothing.
-
-struct PublishRelaxed : UpdateProtocol {
-  static constexpr auto publish = warprank::device::Order::relaxed;
-};
-struct UseAgainAtOnce : UpdateProtocol {
-  static constexpr bool waits_for_readers = false;
-};
-struct KeepErasedKeys : UpdateProtocol {
-  static constexpr bool overwrites_erased_keys = false;
-};
-struct WriteInPlace : UpdateProtocol {
-  static constexpr bool writes_aside = false;
-};
-struct TakeNoLock : UpdateProtocol {
-  static constexpr bool locks = false;
-};
 
 template <class Protocol>
 std::string violation_of_updates() {
