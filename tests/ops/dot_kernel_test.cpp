@@ -203,6 +203,27 @@ TEST(DotKernelGraph, FollowsTheCountsInDeviceMemory) {
       10);
 }
 
+/// Counts and offsets that do not fit together, as a batch that was replaced by halves might leave them.
+TEST(DotKernelGraph, EndsWhenSegmentsDoNotHaveAllRows) {
+  const int64_t dim = 8, cols = 6, capacity = 4;
+  const AxisValues user = random_values<half>(2, 2 * dim, 1), item = random_values<half>(capacity, 2 * dim, 2);
+  in_every_order(
+      [&] {
+        DeviceMatrix<half> of_user(converted<half>(user.values), 2, 2 * dim),
+            of_item(converted<half>(item.values), capacity, 2 * dim);
+        DeviceArray<int64_t> offsets(std::vector<int64_t>{0, 1, 2}), num_rows(std::vector<int64_t>{100});
+        const std::vector<AxisInput<half>> inputs = {{of_user.view(), offsets.data(), nullptr}, {of_item.view()}};
+        DeviceMatrix<float> y(capacity, cols);
+        Dot<float>(inputs, dim, DotOrder::lower, false, y.view(), num_rows.data()).launch({});
+        const std::vector<float> result = y.read();
+        const int64_t ends[] = {0, 1, capacity};  // the last segment serves the rows that none has
+        const SegmentedInput views[] = {{{user.values.data(), 2, 2 * dim}, {ends, 2}},
+                                        {{item.values.data(), capacity, 2 * dim}}};
+        expect_within(warprank::reference::dot({views, 2}, dim, DotOrder::lower, false, capacity), result, c);
+      },
+      10);
+}
+
 TEST(DotKernelMemory, MayBeBeyondTwoToTheThirtyOneElements) {
   if constexpr (build == Build::asan) GTEST_SKIP() << "so much memory has no shadow";
   reset();

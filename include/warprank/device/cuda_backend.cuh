@@ -285,9 +285,7 @@ WARPRANK_DEVICE Value compare_exchange(Value* address, Value expected, Value des
 }
 template <Scope FenceScope>
 WARPRANK_DEVICE void fence(Here) {
-  if constexpr (FenceScope == Scope::block) __threadfence_block();
-  if constexpr (FenceScope == Scope::device) __threadfence();
-  if constexpr (FenceScope == Scope::system) __threadfence_system();
+  asm volatile("fence.acq_rel.%0;" ::"C"(ScopeWord<FenceScope>::text) : "memory");  // __threadfence() is stronger
 }
 
 // ---- 16-bit floats

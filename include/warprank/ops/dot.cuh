@@ -39,7 +39,7 @@ class Dot {
  public:
   static constexpr int max_inputs = detail::dot::max_inputs;
 
-  /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows, which it never exceeds.
+  /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows. More count as y.rows.
   /// Throws invalid_argument for what does not fit together, and for fields that no block's shared memory holds:
   /// about F (dim + 8) halves, 64 KB.
   Dot(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,

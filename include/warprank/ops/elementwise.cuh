@@ -52,7 +52,7 @@ namespace warprank {
 template <class Function, class Value, int NumInputs, class Out, class Step = EachElement>
 class Elementwise {
  public:
-  /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows, which it never exceeds.
+  /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows. More count as y.rows.
   /// Throws invalid_argument for what does not fit together.
   Elementwise(Function function, const AxisInput<Value> (&inputs)[NumInputs], Matrix<Out> y, Step step = {},
               const int64_t* num_rows = nullptr)

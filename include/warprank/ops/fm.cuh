@@ -35,7 +35,7 @@ class Fm {
  public:
   static constexpr int max_inputs = detail::fm::max_inputs;
 
-  /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows, which it never exceeds.
+  /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows. More count as y.rows.
   /// Throws invalid_argument for what does not fit together.
   Fm(Span<const AxisInput<Value>> inputs, int64_t dim, Matrix<Out> y, const int64_t* num_rows = nullptr,
      const FmOptions& options = {})

@@ -42,7 +42,7 @@ class Mix {
   static constexpr int max_tasks = detail::mix::max_tasks;
 
   /// All tasks have as many rows; `num_rows` is their number at the time of a launch, in device memory; null: that of
-  /// y, which it never exceeds. Throws invalid_argument for what does not fit together.
+  /// y. More count as that. Throws invalid_argument for what does not fit together.
   explicit Mix(Span<const MixTask<Value, Out>> tasks, const int64_t* num_rows = nullptr)
       : arguments_(checked(tasks, num_rows)) {}
 

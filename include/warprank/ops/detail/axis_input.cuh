@@ -10,12 +10,15 @@
 
 namespace warprank::detail {
 
-/// The count in device memory, or where there is none the capacity.
+/// The count in device memory, at most the capacity; where there is none the capacity.
 WARPRANK_DEVICE int64_t true_count(const int64_t* count, int64_t capacity) {
-  return count == nullptr ? capacity : device::load_read_only(count);
+  if (count == nullptr) return capacity;
+  const int64_t actual = device::load_read_only(count);
+  return actual < capacity ? actual : capacity;
 }
 
-/// The row of the input that serves row n of the output: n, or the first segment that ends behind n.
+/// The row of the input that serves row n of the output: n, or the first segment that ends behind n. Rows that no
+/// segment has are served by the last one, or by row 0.
 template <class Value>
 WARPRANK_DEVICE int64_t row_serving(const AxisInput<Value>& input, int64_t n) {
   if (input.offsets == nullptr) return n;

@@ -161,7 +161,8 @@ WARPRANK_DEVICE void multiply_fields(const Fields& a, const Fields& b, int dim, 
   }
 }
 
-/// The first row behind n, at most `end`, that an ancestor of row n does not serve.
+/// The first row behind n, at most `end`, that an ancestor of row n does not serve. Always behind n, although rows that
+/// no segment has are served by one that ends before them.
 template <class Out>
 WARPRANK_DEVICE int64_t end_of_run(const Arguments<Out>& arguments, int64_t n, int64_t end) {
   for (int i = 0; i < arguments.num_inputs_on_ancestors; ++i) {
@@ -169,7 +170,7 @@ WARPRANK_DEVICE int64_t end_of_run(const Arguments<Out>& arguments, int64_t n, i
     const int64_t end_of_segment = device::load_read_only(&input.offsets[row_serving(input, n) + 1]);
     if (end_of_segment < end) end = end_of_segment;
   }
-  return end;
+  return end > n ? end : n + 1;
 }
 
 template <int Target, class Out>
