@@ -17,12 +17,22 @@ inline void prefetch_second_level(const void* address) {
   asm volatile("");
 }
 
-/// Asks for all lines of [address, address + bytes), bytes > 0.
-inline void prefetch(const void* address, int64_t bytes) {
+namespace detail {
+template <class Fetch>
+void for_each_line(const void* address, int64_t bytes, Fetch fetch) {
   constexpr uint64_t line = 64;
   const auto begin = reinterpret_cast<uintptr_t>(address);
   const auto end = begin + static_cast<uint64_t>(bytes);
-  for (uintptr_t at = begin / line * line; at < end; at += line) prefetch(reinterpret_cast<const void*>(at));
+  for (uintptr_t at = begin / line * line; at < end; at += line) fetch(reinterpret_cast<const void*>(at));
+}
+}  // namespace detail
+
+/// Asks for all lines of [address, address + bytes), bytes > 0.
+inline void prefetch(const void* address, int64_t bytes) {
+  detail::for_each_line(address, bytes, [](const void* line) { prefetch(line); });
+}
+inline void prefetch_second_level(const void* address, int64_t bytes) {
+  detail::for_each_line(address, bytes, [](const void* line) { prefetch_second_level(line); });
 }
 
 }  // namespace warprank

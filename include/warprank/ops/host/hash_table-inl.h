@@ -49,8 +49,7 @@ HWY_INLINE const unsigned char* row_of_key(const HashTableView& table, int64_t i
 HWY_INLINE void prefetch_key(const HashTableView& table, int64_t id) {
   const hash_table::Placement& placement = table.placement;
   const uint64_t* line = table.line(placement.first_bucket(placement.hash(static_cast<uint64_t>(id))));
-  prefetch_second_level(line);
-  prefetch_second_level(line + hash_table::line_words / 2);
+  prefetch_second_level(line, hash_table::line_bytes);
 }
 
 inline void find_rows(const HashTableView& found_in, Span<const int64_t> keys, const unsigned char** rows) {
@@ -60,7 +59,7 @@ inline void find_rows(const HashTableView& found_in, Span<const int64_t> keys, c
   for (int64_t i = 0; i < keys.size(); ++i) {
     if (i + distance < keys.size()) prefetch_key(table, keys[i + distance]);
     rows[i] = row_of_key(table, keys[i]);
-    if (rows[i] != nullptr) prefetch(rows[i], table.row_bytes);
+    if (rows[i] != nullptr) prefetch_second_level(rows[i], table.row_bytes);
   }
 }
 

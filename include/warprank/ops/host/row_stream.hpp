@@ -37,7 +37,7 @@ struct FoundRow {
   }
   /// A row of a hash table, which is fetched; scale and offset are its last bytes.
   static FoundRow in_bucket(const HashTableView& table, const unsigned char* row) {
-    prefetch(row, table.row_bytes);
+    prefetch_second_level(row, table.row_bytes);
     const auto* end = reinterpret_cast<const float*>(row + table.row_bytes);
     return {reinterpret_cast<uintptr_t>(row), end - 2, end - 1};
   }
