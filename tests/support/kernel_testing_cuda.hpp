@@ -40,6 +40,7 @@ inline void* allocate(int64_t bytes) {
   check_cuda(cudaMemset(memory, detail::guard_value, detail::guard_bytes), "write a guard");
   check_cuda(cudaMemset(address, detail::unwritten_value, static_cast<size_t>(bytes)), "fill memory");
   check_cuda(cudaMemset(address + bytes, detail::guard_value, detail::guard_bytes), "write a guard");
+  check_cuda(cudaStreamSynchronize(nullptr), "fill memory");  // for the streams that do not wait for this one
   detail::allocations()[address] = bytes;
   return address;
 }
