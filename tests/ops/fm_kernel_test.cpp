@@ -58,6 +58,7 @@ Fields random_fields(int64_t rows, int64_t cols, uint32_t seed, float scale = 1,
 /// How matrices lie in memory: columns between rows, and elements before the first.
 struct Placement {
   int64_t gap = 0, skip = 0;
+  int64_t y_skip = 0;  // more before y's
 };
 
 /// Runs the op on inputs that are placed so, and returns y.
@@ -74,7 +75,7 @@ std::vector<Out> run(const std::vector<Fields>& inputs, int64_t dim, int64_t row
     views.push_back({matrices.back()->view(), input.offsets.empty() ? nullptr : offsets.back()->data()});
   }
   const int64_t cols = options.reduce ? 1 : dim;
-  DeviceMatrix<Out> y(rows, cols, cols + placement.gap, placement.skip);
+  DeviceMatrix<Out> y(rows, cols, cols + placement.gap, placement.skip + placement.y_skip);
   Fm<Value, Out>(views, dim, y.view(), nullptr, options).launch(stream);
   return y.read();
 }
@@ -124,10 +125,12 @@ TYPED_TEST(FmKernel, MatchesTheSumOverPairsForEveryDim) {
 
 TYPED_TEST(FmKernel, TakesRowsThatAreStridedAndMisaligned) {
   using Value = typename TypeParam::value;
-  for (const Placement placement : {Placement{4, 4}, Placement{4, 1}, Placement{3, 0}}) {
+  for (const Placement placement : {Placement{4, 4}, Placement{4, 1}, Placement{3, 0}, Placement{4, 4, 1}}) {
     const std::vector<Fields> inputs = {random_fields<Value>(9, 24, 1), random_fields<Value>(9, 8, 2)};
     expect_reference<Value, typename TypeParam::out>(inputs, 8, 9, placement, 5);
   }
+  // Rows that are aligned, of fields that are not.
+  expect_reference<Value, typename TypeParam::out>({random_fields<Value>(9, 24, 1)}, 6, 9, {}, 5);
 }
 
 TYPED_TEST(FmKernel, TakesFieldsFromSeveralAncestors) {

@@ -129,6 +129,26 @@ TEST(LinearKernel, MatchesTheOracleWithEveryTile) {
     });
 }
 
+/// Only the first row of x begins at a multiple of 16 bytes.
+TEST(LinearKernel, ReadsRowsOfAnyStride) {
+  for_each_target([](const Config& config) {
+    for (const int64_t stride : {40, 41, 44}) {
+      reset(config);
+      const LinearCase c(17, 40, 9);
+      DeviceLayer device(c);
+      std::vector<half> values(static_cast<size_t>(c.capacity() * stride), narrowed<half>(NAN));
+      for (int64_t n = 0; n < c.rows; ++n)
+        for (int64_t i = 0; i < 40; ++i)
+          values[static_cast<size_t>(n * stride + i)] = narrowed<half>(c.inputs.x[static_cast<size_t>(n * 40 + i)]);
+      DeviceArray<half> x(values);
+      LinearLayer layer = device.view();
+      layer.x = {x.data(), c.capacity(), 40, stride};
+      DeviceLaunch({layer}, config.target).run();
+      device.expect_right();
+    }
+  });
+}
+
 TEST(LinearKernel, MatchesTheOracleOverManyRowTilesAndSteps) {
   for_each_target([](const Config& config) {
     Extras extras;
@@ -494,6 +514,10 @@ TEST(LinearKernel, RefusesEachThingThatIsWrong) {
               l.y = Matrix<half>(static_cast<half*>(const_cast<void*>(l.residual.data)) + 1, 8, 12, l.residual.stride);
             }),
             "y of linear layer 0: expected memory of its own, got an overlap with the residual of layer 0");
+  EXPECT_EQ(refused([](LinearLayer& l) {
+              l.y = Matrix<half>(static_cast<half*>(const_cast<void*>(l.row_bias.data)), 8, 12, l.row_bias.stride);
+            }),
+            "y of linear layer 0: expected memory of its own, got an overlap with the row bias of layer 0");
   LinearLayer layers[] = {device.view(), device_of_other.view()};
   layers[1].y = layers[0].y;
   EXPECT_THROW(LinearLaunch(Span<const LinearLayer>(layers, 2), 75), invalid_argument) << "two layers write the same";
