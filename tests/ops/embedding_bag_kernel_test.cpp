@@ -107,17 +107,21 @@ TEST(EmbeddingBagKernel, IsTheSameInEveryOrder) {
   expect_right(some);
 }
 
-/// PRIOR_ART's oracle: rows 1..20 as 5x4.
+/// A table of 5 x 4 elements: 1 to 20.
+std::shared_ptr<TestTable> table_of_20(std::vector<float> rows = {}) {
+  std::mt19937_64 random(1);
+  auto table = std::make_shared<TestTable>(DType::f32, 4, 5, false, 0, random);
+  if (rows.empty()) {
+    rows.resize(20);
+    std::iota(rows.begin(), rows.end(), 1.0f);
+  }
+  std::memcpy(table->rows.data(), rows.data(), 80);
+  return table;
+}
+
 TEST(EmbeddingBagKernel, HasTheKnownAnswers) {
   using Values = std::vector<float>;
-  const auto table = [] {
-    std::mt19937_64 random(1);
-    auto result = std::make_shared<TestTable>(DType::f32, 4, 5, false, 0, random);
-    std::vector<float> rows(20);
-    std::iota(rows.begin(), rows.end(), 1.0f);
-    std::memcpy(result->rows.data(), rows.data(), 80);
-    return result;
-  }();
+  const auto table = table_of_20();
   for (const Form form : {Form::offsets, Form::indices}) {
     const auto pool = [&](Pooling pooling, const Values& weights = {}) {
       reset();
@@ -136,6 +140,20 @@ TEST(EmbeddingBagKernel, HasTheKnownAnswers) {
     EXPECT_EQ(pool(Pooling::max), (Values{13, 14, 15, 16, 17, 18, 19, 20}));
     EXPECT_EQ(pool(Pooling::mean, {1, -1, 0, 0}), Values(8, 0)) << "weights whose sum is 0 give zeros";
   }
+}
+
+TEST(EmbeddingBagKernel, GivesNaNWhereAnElementOfAMaximumIs) {
+  std::vector<float> rows(20, 1);
+  rows[3 * 4 + 1] = NAN;
+  TestBags bags;
+  bags.table = table_of_20(rows);
+  bags.form = Form::offsets;
+  bags.ids = {3, 0, 0, 3, 0, 3, 0};
+  bags.offsets = {0, 2, 4, 7};  // first, last and between
+  bags.pooling = Pooling::max;
+  reset();
+  const std::vector<float> y = values_of<float>(bags, look_up({bags})[0]);
+  for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i % 4 == 1) << i;
 }
 
 TEST(EmbeddingBagKernel, TakesAnyIdAsPaddingOfAnyTable) {

@@ -320,7 +320,7 @@ TEST(EmbeddingBag, GivesABagTheSameBitsWhateverItsNeighbours) {
   });
 }
 
-/// PRIOR_ART's oracle: rows 1..20 as 5x4.
+/// Rows 1..20 as 5x4, with answers by hand.
 class SmallOracle : public testing::Test {
  protected:
   SmallOracle() {
