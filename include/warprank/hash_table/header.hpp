@@ -108,7 +108,7 @@ inline void check_hash_table_header(const std::string& where, const HashTableHea
           std::to_string(header_bytes + size) + " for its buckets", header.image_bytes);
   require(image_bytes == header_bytes + size, "size", std::to_string(header_bytes + size) + " bytes",
           static_cast<uint64_t>(image_bytes));
-  require(2 <= header.max_probes && header.max_probes <= 1u << 20, "bound of probes", "2 to 2^20", header.max_probes);
+  require(2 <= header.max_probes && header.max_probes <= 64, "bound of probes", "2 to 64", header.max_probes);
   require(header.num_overflow == 0 ? header.max_probes == 2
                                    : header.max_probes > 2 && header.num_overflow >= 2 * (header.max_probes - 2ull),
           "overflow buckets", "0 with 2 probes, or twice those of the overflow", header.num_overflow);
