@@ -3,7 +3,7 @@
 #
 # The long checks, before a release:
 #   scripts/check_all.sh             all of them: about two hours on two cores
-#   scripts/check_all.sh NAME...     some: test cuda seeds asan clang fuzz format docs bench
+#   scripts/check_all.sh NAME...     some: test cuda seeds asan clang fuzz headers format docs bench
 #
 # WARPRANK_TEST_SEEDS   how many random models and batches the property tests try (default here 20000)
 # WARPRANK_FUZZ_SECONDS how long each fuzz target runs (default 300)
@@ -45,6 +45,15 @@ check_fuzz() {
   cmake --preset fuzz -D WARPRANK_FUZZ_SECONDS="$fuzz_seconds" && cmake --build --preset fuzz && ctest --preset fuzz
 }
 
+check_headers() {
+  local compiler standard
+  for compiler in g++ clang++; do
+    for standard in c++17 c++20; do
+      tests/house/check_headers.sh include "$compiler" "$standard" || return 1
+    done
+  done
+}
+
 check_format() { scripts/format.sh; }
 
 check_docs() { scripts/check_docs.py --run; }
@@ -53,7 +62,7 @@ check_bench() { scripts/bench_host.sh; }
 
 checks=("$@")
 if ((!$#)); then
-  checks=(test cuda seeds asan clang fuzz format docs bench)
+  checks=(test cuda seeds asan clang fuzz headers format docs bench)
 fi
 for check in "${checks[@]}"; do
   if [[ $(type -t "check_$check") != function ]]; then
