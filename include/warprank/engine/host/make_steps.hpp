@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "warprank/engine/host/steps.hpp"
+#include "warprank/engine/parameter_source.hpp"
 
 namespace warprank::host_backend {
 
@@ -43,6 +44,10 @@ class StepMaker {
 
   const Node& node(int n) const { return graph_.node(n); }
 
+  static host_ops::ChannelActivation view(const detail::OwnedActivation& a) {
+    return {a.spec, a.alpha, a.scale, a.shift};
+  }
+
   InputRef ref(int input, int axis) {
     const int input_axis = node(input).axis;
     return {input, input_axis == axis ? -1 : pairs_.index_of(axis, input_axis)};
@@ -69,13 +74,13 @@ class StepMaker {
 
   StepPtr make_step(int n, const LinearOp& op) {
     const Node& x = node(node(n).inputs[0]);
-    const FoldedLinear folded = source_.linear(op);
-    const OwnedActivation activation = source_.activation(op.activation, op.name);
+    const detail::FoldedLinear folded = source_.linear(op);
+    const detail::OwnedActivation activation = source_.activation(op.activation, op.name);
     const bool one_matrix = op.scene < 0 && op.shared_input;  // stacked weights on one input are one tall matrix
     const int64_t groups = one_matrix ? 1 : op.groups;
     const int64_t in = op.shared_input ? x.width : x.width / op.groups;
     const int64_t out = op.scene >= 0 ? node(n).width : node(n).width / groups;
-    host_ops::PackedLinear packed(folded.weight, folded.bias, in, out, groups, activation.view());
+    host_ops::PackedLinear packed(folded.weight, folded.bias, in, out, groups, view(activation));
     if (op.scene >= 0) {
       const int ids_axis = graph_.ids[static_cast<size_t>(op.scene)].axis;
       used_ids_[static_cast<size_t>(op.scene)] = true;
@@ -177,7 +182,7 @@ class StepMaker {
   StepPtr make_step(int n, const DinAttentionOp& op) {
     const size_t num_layers = op.hidden.size() + 1;
     std::vector<std::vector<float>> weights, biases;
-    std::vector<OwnedActivation> activations;
+    std::vector<detail::OwnedActivation> activations;
     std::vector<host_ops::DinLayer> layers;
     for (size_t i = 0; i < num_layers; ++i) {
       const std::string layer = op.name + "." + std::to_string(i);
@@ -185,7 +190,7 @@ class StepMaker {
       biases.push_back(source_.load(layer + ".bias"));
       activations.push_back(source_.activation(i + 1 < num_layers ? op.activation : identity, layer));
     }
-    for (size_t i = 0; i < num_layers; ++i) layers.push_back({weights[i], biases[i], activations[i].view()});
+    for (size_t i = 0; i < num_layers; ++i) layers.push_back({weights[i], biases[i], view(activations[i])});
     return std::make_unique<DinStep>(n, node(n).inputs[0], node(n).inputs[1], attention_pairs(n),
                                      host_ops::PackedDin(node(n).width, layers, op.normalization, op.scaled));
   }
@@ -208,7 +213,7 @@ class StepMaker {
   }
 
   const Graph& graph_;
-  ParameterSource source_;
+  detail::ParameterSource source_;
   const HostTableStore& tables_;
   const BindOptions& options_;
   AxisPairs pairs_;

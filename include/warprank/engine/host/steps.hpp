@@ -11,7 +11,6 @@
 #include <variant>
 #include <vector>
 
-#include "warprank/engine/host/parameter_source.hpp"
 #include "warprank/engine/host/run_state.hpp"
 #include "warprank/engine/host/table_store.hpp"
 #include "warprank/ops/host/attention.hpp"

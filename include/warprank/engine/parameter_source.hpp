@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// From stored tensors to what host ops are packed from: FP32, batch norms folded, columns selected.
+/// From stored tensors to what every engine packs its weights from: FP32, batch norms folded, columns selected.
 
 #include <algorithm>
 #include <cmath>
@@ -12,17 +12,17 @@
 #include <utility>
 #include <vector>
 
-#include "warprank/engine/engine.hpp"
-#include "warprank/ops/host/activation.hpp"
+#include "warprank/core/error.hpp"
+#include "warprank/core/shape.hpp"
+#include "warprank/plan/plan.hpp"
+#include "warprank/weights/weights.hpp"
 
-namespace warprank::host_backend {
+namespace warprank::detail {
 
 /// The vectors of an activation, owned.
 struct OwnedActivation {
   Activation spec;
   std::vector<float> alpha, scale, shift;
-
-  host_ops::ChannelActivation view() const { return {spec, alpha, scale, shift}; }
 };
 
 /// weight [out, in] of all groups, after folding; bias [out] or empty.
@@ -130,4 +130,4 @@ class ParameterSource {
   std::map<std::string, Parameter> parameters_;
 };
 
-}  // namespace warprank::host_backend
+}  // namespace warprank::detail
