@@ -11,6 +11,7 @@
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/ops/detail/descriptors.cuh"
 #include "warprank/ops/detail/gemm/block.cuh"
 
 namespace warprank::detail {
@@ -69,31 +70,6 @@ struct alignas(16) LinearDescriptor {
   int inputs;
   bool x_is_aligned, is_head;
 };
-
-/// The layer that a block works on: the last that does not begin after it.
-template <class Descriptor>
-WARPRANK_DEVICE int problem_of_block(const Descriptor* problems, int num_problems, int64_t block) {
-  int begun = 0;
-  for (int first = 0; first < num_problems; first += device::warp_size) {
-    const int i = first + device::lane_index();
-    const bool has_begun = i < num_problems && device::load_read_only(&problems[i].first_block) <= block;
-    begun += device::count_bits(device::ballot(device::full_warp, has_begun));
-  }
-  return begun - 1;
-}
-
-/// Copies descriptors to shared memory, where they cost no registers. Ends with a barrier.
-template <class Descriptor>
-WARPRANK_DEVICE void read_descriptors(const Descriptor* from, int count, Descriptor* to) {
-  using Piece = device::Vector<uint32_t, 4>;
-  static_assert(sizeof(Descriptor) % sizeof(Piece) == 0);
-  const int num_pieces = count * static_cast<int>(sizeof(Descriptor) / sizeof(Piece));
-  for (int i = device::thread_rank(); i < num_pieces; i += static_cast<int>(device::block_dim().x)) {
-    const auto piece = device::load_vector_read_only<4>(reinterpret_cast<const uint32_t*>(from) + i * 4);
-    device::store(reinterpret_cast<Piece*>(to) + i, piece);
-  }
-  device::sync_block();
-}
 
 /// M.
 WARPRANK_DEVICE int64_t rows_of(const LinearDescriptor& layer) {
