@@ -70,19 +70,21 @@ TEST_F(BatchOfFilms, HoldsAllBlobsAndTheirIndexInOneRange) {
   batch_.add_blob(blob_);
   batch_.close();
   const Span<const std::byte> bytes = batch_.bytes();
-  const Span<const int64_t> index = batch_.index();
-  ASSERT_EQ(index.size(), 3);
-  EXPECT_EQ(index[1], -1);
-  EXPECT_EQ(bytes.data() + index[0], batch_.blob(0).data());
-  EXPECT_EQ(bytes.data() + index[2], batch_.blob(2).data());
-  EXPECT_EQ(bytes.size(), batch_.blob(0).bytes() + batch_.blob(2).bytes() + 3 * 8);
-  EXPECT_EQ(reinterpret_cast<const std::byte*>(index.end()), bytes.end());
+  ASSERT_EQ(batch_.num_scored(), 2);
+  const std::byte* index = bytes.end() - batch_.index().bytes();
+  EXPECT_EQ(index + batch_.positions()[0], batch_.blob(0).data());
+  EXPECT_EQ(index + batch_.positions()[1], batch_.blob(2).data());
+  EXPECT_EQ(index - bytes.data(), batch_.blob(0).bytes() + batch_.blob(2).bytes());
 }
 
 TEST_F(BatchOfFilms, PacksUnfinishedRequestsWhenItIsClosed) {
   Request request = batch_.add_request().ids(layout_.ids("user_id"), {9});
   Request wrong = batch_.add_request();
   EXPECT_THROW(batch_.bytes(), invalid_argument);
+  EXPECT_THROW(batch_.index(), invalid_argument);
+  EXPECT_THROW(batch_.num_rows({0}), invalid_argument);
+  EXPECT_THROW(batch_.positions(), invalid_argument);
+  EXPECT_THROW(batch_.row_starts({0}), invalid_argument);
   EXPECT_THROW(batch_.blob(0), invalid_argument);
   EXPECT_FALSE(batch_.closed());
   batch_.close();
@@ -99,15 +101,15 @@ TEST_F(BatchOfFilms, IsOpenAgainAfterAnotherRequest) {
   EXPECT_FALSE(batch_.closed());
   batch_.close();
   batch_.close();
-  EXPECT_EQ(batch_.index().size(), 2);
+  EXPECT_EQ(batch_.num_scored(), 2);
   EXPECT_EQ(user_id(batch_, 0), 1);
   EXPECT_EQ(user_id(batch_, 1), 2);
 }
 
 TEST_F(BatchOfFilms, MayBeEmpty) {
   batch_.close();
-  EXPECT_EQ(batch_.bytes().size(), 0);
-  EXPECT_EQ(batch_.index().size(), 0);
+  EXPECT_EQ(batch_.num_scored(), 0);
+  EXPECT_EQ(batch_.bytes().size(), batch_.index().bytes());
 }
 
 TEST_F(BatchOfFilms, TakesBlobsAsTheyAreFromAnyAddress) {
@@ -125,7 +127,8 @@ TEST_F(BatchOfFilms, GivesABadBlobAStatusAndNoBytes) {
   EXPECT_EQ(request.status().code, StatusCode::wrong_version);
   EXPECT_EQ(batch_.add_blob({}).status().code, StatusCode::malformed);
   batch_.close();
-  EXPECT_EQ(batch_.bytes().size(), 2 * 8);
+  EXPECT_EQ(batch_.num_scored(), 0);
+  EXPECT_EQ(batch_.bytes().size(), batch_.index().bytes());
 }
 
 TEST_F(BatchOfFilms, AppendsAnotherBatchBehindItsOwnRequests) {
@@ -148,6 +151,23 @@ TEST_F(BatchOfFilms, AppendsAnotherBatchBehindItsOwnRequests) {
   EXPECT_EQ(batch_.append(empty), 7);
   EXPECT_EQ(empty.append(batch_), 0);
   EXPECT_EQ(user_id(empty, 6), 12);
+}
+
+TEST_F(BatchOfFilms, IsOpenOnceAnotherIsAppended) {
+  Batch other(layout_);
+  add(other, 10);
+  add(batch_, 1);
+  batch_.close();
+  other.close();
+  batch_.append(other);
+  EXPECT_FALSE(batch_.closed());
+  batch_.close();
+  EXPECT_EQ(batch_.num_scored(), 2);
+  const std::byte* index = batch_.bytes().end() - batch_.index().bytes();
+  EXPECT_EQ(index + batch_.positions()[1], batch_.blob(1).data());
+  EXPECT_EQ(user_id(batch_, 1), 10);
+  EXPECT_EQ(other.num_scored(), 1);
+  EXPECT_EQ(user_id(other, 0), 10);
 }
 
 TEST_F(BatchOfFilms, RefusesToAppendABatchOfAnotherPlanOrItself) {

@@ -30,7 +30,22 @@ std::string block(const std::string& language) {
   return text.substr(begin + fence.size(), text.find("```", begin + fence.size()) - begin - fence.size());
 }
 
-std::string hex_of(const Bytes& bytes) {
+/// The hexadecimal digits of a block whose lines have a position, bytes, and what they are.
+std::string shown_in(const std::string& language) {
+  std::istringstream lines(block(language));
+  std::string shown;
+  for (std::string line; std::getline(lines, line);) {
+    const size_t bytes_end = line.find("  ", 6);
+    EXPECT_GT(line.size(), 6u);
+    if (line.size() <= 6) break;
+    EXPECT_EQ(std::stoul(line.substr(0, 4), nullptr, 10), shown.size() / 2) << line;
+    for (const char c : line.substr(6, bytes_end - 6))
+      if (c != ' ') shown += c;
+  }
+  return shown;
+}
+
+std::string hex_of(Span<const std::byte> bytes) {
   std::string text;
   for (const std::byte byte : bytes) {
     char digits[3];
@@ -49,29 +64,27 @@ Outputs example(Builder& b) {
   return {{"score", b.concat({user_side, b.embed(film_id, any), b.embed_bag(genre, any, mean), context})}};
 }
 
-Bytes example_blob() {
-  Batch batch{BatchLayout(build(example))};
+Batch example_batch() {
+  Batch batch(BatchLayout(build(example)), {}, 2);
   const BatchLayout& layout = batch.layout();
   batch.add_request()
       .ids(layout.ids("user_id"), {42})
       .ids(layout.ids("film_id"), {7, 1000000007})
       .ids(layout.ids("genre"), {3, 5, 3}, Lengths{2, 1})
       .dense(layout.dense("context"), {0.5f, 1.0f, -2.0f, 0.25f});
+  batch.add_blob({});  // is not ok
   batch.close();
-  return bytes_of(batch, 0);
+  return batch;
 }
+Bytes example_blob() { return bytes_of(example_batch(), 0); }
 
-TEST(BatchFormatDocument, ShowsTheBytesOfItsExample) {
-  std::istringstream lines(block("hex"));
-  std::string shown;
-  for (std::string line; std::getline(lines, line);) {
-    const size_t bytes_end = line.find("  ", 6);  // position, bytes, what they are
-    ASSERT_GT(line.size(), 6u);
-    EXPECT_EQ(std::stoul(line.substr(0, 4), nullptr, 10), shown.size() / 2) << line;
-    for (const char c : line.substr(6, bytes_end - 6))
-      if (c != ' ') shown += c;
-  }
-  EXPECT_EQ(shown, hex_of(example_blob()));
+TEST(BatchFormatDocument, ShowsTheBytesOfItsExample) { EXPECT_EQ(shown_in("hex"), hex_of(example_blob())); }
+
+TEST(BatchFormatDocument, ShowsTheIndexOfItsExample) {
+  const Batch batch = example_batch();
+  const Span<const std::byte> bytes = batch.bytes();
+  const int64_t index_bytes = batch.index().bytes();
+  EXPECT_EQ(shown_in("index"), hex_of(bytes.subspan(bytes.size() - index_bytes, index_bytes)));
 }
 
 TEST(BatchFormatDocument, HasAPythonProgramThatPacksTheSameBytes) {

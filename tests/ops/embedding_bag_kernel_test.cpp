@@ -287,7 +287,9 @@ class DeviceRequests {
     const BatchLayout& layout = batch.layout();
     std::vector<int64_t> positions, row_starts;
     for (int64_t r = 0; r < batch.size(); ++r) {
-      if (batch.status(r).ok()) scored_.push_back(r), positions.push_back(batch.index()[r]);
+      if (!batch.status(r).ok()) continue;
+      scored_.push_back(r);
+      positions.push_back(batch.blob(r).data() - batch.bytes().data());
     }
     capacity_ = static_cast<int64_t>(scored_.size()) + 2;
     for (int axis = 0; axis < static_cast<int>(layout.axes().size()); ++axis) {

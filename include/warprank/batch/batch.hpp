@@ -12,18 +12,19 @@
 
 #include "warprank/batch/blob.hpp"
 #include "warprank/batch/detail/batch_state.hpp"
-#include "warprank/batch/host_allocator.hpp"
+#include "warprank/batch/index.hpp"
 #include "warprank/batch/layout.hpp"
 #include "warprank/batch/request.hpp"
 #include "warprank/batch/validate.hpp"
 #include "warprank/core/error.hpp"
+#include "warprank/core/host_allocator.hpp"
 #include "warprank/core/status.hpp"
 #include "warprank/core/view.hpp"
 
 namespace warprank {
 
-/// Requests of one plan, in one contiguous range of memory: their blobs side by side, in no particular order, then an
-/// index of where each begins.
+/// Requests of one plan, in one contiguous range of memory: their blobs side by side, in no particular order, then the
+/// index (index.hpp).
 ///
 ///     Batch batch(layout);
 ///     Request request = batch.add_request();   // any thread
@@ -35,10 +36,11 @@ namespace warprank {
 /// that a reused batch allocates nothing once it has seen its largest load.
 class Batch {
  public:
-  explicit Batch(std::shared_ptr<const BatchLayout> layout, HostAllocator allocator = {})
-      : state_(std::make_unique<detail::BatchState>(std::move(layout), std::move(allocator))) {}
-  explicit Batch(BatchLayout layout, HostAllocator allocator = {})
-      : Batch(std::make_shared<const BatchLayout>(std::move(layout)), std::move(allocator)) {}
+  /// The index has room for `expected_requests`, or for as many as are scored when these are more.
+  explicit Batch(std::shared_ptr<const BatchLayout> layout, HostAllocator allocator = {}, int64_t expected_requests = 0)
+      : state_(std::make_unique<detail::BatchState>(std::move(layout), std::move(allocator), expected_requests)) {}
+  explicit Batch(BatchLayout layout, HostAllocator allocator = {}, int64_t expected_requests = 0)
+      : Batch(std::make_shared<const BatchLayout>(std::move(layout)), std::move(allocator), expected_requests) {}
 
   /// An empty request, to be filled.
   Request add_request() { return {*state_, state_->add_open()}; }
@@ -49,7 +51,7 @@ class Batch {
     Status status = validate_blob(blob, layout());
     int64_t begin = detail::RequestRecord::no_blob;
     if (status.ok())
-      begin = state_->memory().append(
+      begin = state_->append_bytes(
           blob.size(), [&](std::byte* to) { std::memcpy(to, blob.data(), static_cast<size_t>(blob.size())); });
     return {*state_, state_->add_finished(std::move(status), begin)};
   }
@@ -64,7 +66,7 @@ class Batch {
                              detail::hexadecimal(other.fingerprint()));
     other.close();
     const detail::BatchMemory& from = other.state_->memory();
-    const int64_t begin = state_->memory().append(from.size(), [&](std::byte* to) {
+    const int64_t begin = state_->append_bytes(from.size(), [&](std::byte* to) {
       if (from.size() > 0) std::memcpy(to, from.data(), static_cast<size_t>(from.size()));
     });
     return state_->add_all(*other.state_, begin);
@@ -95,16 +97,24 @@ class Batch {
     return {state_->memory().data() + found.begin, layout()};
   }
 
-  /// All blobs, then the index: what an engine copies at once. Throws invalid_argument unless the batch is closed.
-  /// Valid until the batch changes.
-  Span<const std::byte> bytes() const {
-    if (!closed()) throw invalid_argument("bytes of a batch", "a closed batch", "an open one");
-    return {state_->memory().data(), state_->memory().size() + 8 * size()};
+  // Of a closed batch; throw invalid_argument when it is open. Valid until the batch changes.
+
+  /// All blobs, then the index: what an engine copies at once.
+  Span<const std::byte> bytes() const { return {state_->memory().data(), blob_bytes() + index().bytes()}; }
+  /// What is where in the index.
+  const BatchIndex& index() const {
+    if (!closed()) throw invalid_argument("index of a batch", "a closed batch", "an open one");
+    return state_->index();
   }
-  /// [size()]: where in bytes() each blob begins, -1 for a request whose status is not ok. These are the last bytes of
-  /// bytes().
-  Span<const int64_t> index() const {
-    return {reinterpret_cast<const int64_t*>(bytes().data() + state_->memory().size()), size()};
+  /// How many requests are scored: those whose status is ok.
+  int64_t num_scored() const { return num_rows({0}); }
+  /// Rows of an axis in all of them together.
+  int64_t num_rows(AxisSlot axis) const { return *index_values(index().count_at(axis)); }
+  /// [num_scored()]: where each one's blob begins, in bytes from the beginning of the index: before it.
+  Span<const int64_t> positions() const { return {index_values(index().positions_at()), num_scored()}; }
+  /// [num_scored() + 1]: rows of the axis before each of them, and all rows.
+  Span<const int64_t> row_starts(AxisSlot axis) const {
+    return {index_values(index().row_starts_at(axis)), num_scored() + 1};
   }
 
  private:
@@ -112,6 +122,10 @@ class Batch {
     if (r < 0 || r >= size())
       throw invalid_argument("request of a batch", "a number below " + std::to_string(size()), std::to_string(r));
     return state_->record(r);
+  }
+  int64_t blob_bytes() const { return state_->memory().size(); }
+  const int64_t* index_values(int64_t position) const {
+    return reinterpret_cast<const int64_t*>(state_->memory().data() + blob_bytes() + position);
   }
 
   std::unique_ptr<detail::BatchState> state_;

@@ -4,6 +4,7 @@
 /// compile: Graph -> Plan. A Plan says what is computed in which order and where values lie; it has no weights and no
 /// device, is immutable, and cheap to copy.
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -72,8 +73,13 @@ class Plan {
   IdsSlot ids(const std::string& name) const { return layout().ids(name); }
   DenseSlot dense(const std::string& name) const { return layout().dense(name); }
   AxisSlot axis(const std::string& name) const { return layout().axis(name); }
-  /// An empty batch of requests for this plan.
-  Batch batch() const { return Batch(std::shared_ptr<const BatchLayout>(impl_, &impl_->layout)); }
+  /// An empty batch of requests for this plan, which asks `allocator` for memory. Model::batch() knows a better one.
+  Batch batch(HostAllocator allocator = {}) const {
+    int64_t most = 0;
+    for (const Capacity& capacity : impl_->options.capacities)
+      most = std::max(most, plan::rows_at(impl_->source, capacity)[0]);
+    return Batch(std::shared_ptr<const BatchLayout>(impl_, &impl_->layout), std::move(allocator), most);
+  }
 
   /// Every step with its operations, shapes, FLOPs and bytes at the first capacity, and what each pass saved.
   std::string describe() const;

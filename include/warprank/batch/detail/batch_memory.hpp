@@ -12,7 +12,7 @@
 #include <shared_mutex>
 #include <utility>
 
-#include "warprank/batch/host_allocator.hpp"
+#include "warprank/core/host_allocator.hpp"
 
 namespace warprank::detail {
 

@@ -3,19 +3,21 @@
 
 /// What a Batch and its Requests share.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "warprank/batch/blob.hpp"
 #include "warprank/batch/detail/batch_memory.hpp"
 #include "warprank/batch/detail/staging.hpp"
-#include "warprank/batch/host_allocator.hpp"
+#include "warprank/batch/index.hpp"
 #include "warprank/batch/layout.hpp"
+#include "warprank/core/host_allocator.hpp"
 #include "warprank/core/status.hpp"
 
 namespace warprank::detail {
@@ -34,8 +36,8 @@ struct RequestRecord {
 
 class BatchState {
  public:
-  BatchState(std::shared_ptr<const BatchLayout> layout, HostAllocator allocator)
-      : layout_(std::move(layout)), memory_(std::move(allocator)) {}
+  BatchState(std::shared_ptr<const BatchLayout> layout, HostAllocator allocator, int64_t expected_requests)
+      : layout_(std::move(layout)), expected_requests_(expected_requests), memory_(std::move(allocator)) {}
 
   // Thread-safe, finish() for different records:
 
@@ -73,6 +75,16 @@ class BatchState {
     return first;
   }
 
+  /// Appends blobs, of requests that are added next; returns where they begin.
+  template <class Write>
+  int64_t append_bytes(int64_t bytes, Write&& write) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      closed_ = false;  // they overwrite the index
+    }
+    return memory_.append(bytes, std::forward<Write>(write));
+  }
+
   /// Packs a request; its staging serves a later one.
   void finish(RequestRecord& record) {
     if (record.staging == nullptr) return;
@@ -83,7 +95,6 @@ class BatchState {
     spare_.push_back(std::move(record.staging));
   }
 
-  BatchMemory& memory() { return memory_; }
   const BatchMemory& memory() const { return memory_; }
   const BatchLayout& layout() const { return *layout_; }
 
@@ -92,9 +103,18 @@ class BatchState {
   /// Finishes every request and writes the index behind the blobs. Only reads a batch that is closed.
   void close() {
     if (closed_) return;
-    for (int64_t r = 0; r < size_; ++r) finish(record(r));
-    std::byte* const index = memory_.scratch(8 * size_);
-    for (int64_t r = 0; r < size_; ++r) std::memcpy(index + 8 * r, &record(r).begin, 8);
+    int64_t num_scored = 0;
+    for (int64_t r = 0; r < size_; ++r) {
+      finish(record(r));
+      if (record(r).begin != RequestRecord::no_blob) ++num_scored;
+    }
+    index_ = {static_cast<int64_t>(layout_->axes().size()), std::max(expected_requests_, num_scored)};
+    IndexWriter writer(index_, memory_.scratch(index_.bytes()));
+    for (int64_t r = 0; r < size_; ++r) {
+      const int64_t begin = record(r).begin;
+      if (begin != RequestRecord::no_blob) writer.add({memory_.data() + begin, *layout_});
+    }
+    writer.finish();
     closed_ = true;
   }
 
@@ -106,6 +126,9 @@ class BatchState {
     closed_ = false;
     ++generation_;
   }
+
+  /// Of a closed batch.
+  const BatchIndex& index() const { return index_; }
 
   int64_t size() const { return size_; }
   bool closed() const { return closed_; }
@@ -125,7 +148,9 @@ class BatchState {
   }
 
   const std::shared_ptr<const BatchLayout> layout_;
+  const int64_t expected_requests_;
   BatchMemory memory_;
+  BatchIndex index_;
   std::mutex mutex_;                             // records_, size_, closed_, spare_
   std::deque<RequestRecord> records_;            // a record stays where it is; those from size_ on are unused
   std::vector<std::unique_ptr<Staging>> spare_;  // the last one used comes next: its memory is in the cache

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Where a batch's memory comes from.
+/// Where host memory comes from.
 
-#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -12,7 +11,7 @@ namespace warprank {
 
 /// Host memory that a batch asks for while it grows; replace it to get pinned memory. Called by one thread at a time.
 struct HostAllocator {
-  /// `bytes` > 0 of memory aligned to 8 bytes or more; null when there is none.
+  /// `bytes` > 0 of memory aligned to 8 bytes or more; null when there is none, or an exception that says why.
   std::function<void*(int64_t bytes)> allocate = [](int64_t bytes) { return std::malloc(static_cast<size_t>(bytes)); };
   std::function<void(void* memory, int64_t bytes)> deallocate = [](void* memory, int64_t) { std::free(memory); };
 };
