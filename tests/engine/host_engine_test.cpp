@@ -119,7 +119,7 @@ TEST(HostEngine, SubmitsWhatItWouldRun) {
   SmallModel m;
   Batch batch = m.plan.batch();
   const Request r = batch.add_request().ids(m.film_id, {0, 2});
-  const Pending pending = m.context.submit(batch);
+  Pending pending = m.context.submit(batch);
   EXPECT_TRUE(pending.ready());
   EXPECT_THAT(values(pending.wait()["score"].of(r)), ElementsAre(12.5f, 16.5f));
 }

@@ -58,15 +58,77 @@ class Scores {
   Span<const int64_t> scored_;
 };
 
-/// A batch on its way. On the host it is done when `submit` returns.
-class Pending {
+namespace detail {
+
+/// A context's backend and whether it is in use: a Pending keeps both while it needs them.
+struct ContextState {
+  std::unique_ptr<ContextBackend> backend;
+  std::atomic<bool> busy{false};
+};
+
+/// The right to use a context, which one at a time has. Movable.
+class ContextUse {
  public:
-  explicit Pending(Scores scores) : scores_(scores) {}
-  bool ready() const { return true; }
-  Scores wait() const { return scores_; }
+  /// Throws std::logic_error when somebody else has it.
+  explicit ContextUse(std::shared_ptr<ContextState> state) : state_(std::move(state)) {
+    if (state_->busy.exchange(true, std::memory_order_acquire))
+      throw std::logic_error("context: expected one batch at a time, got a second while one is under way");
+  }
+  ~ContextUse() { end(); }
+  ContextUse(ContextUse&& other) noexcept
+      : state_(std::move(other.state_)), ended_(std::exchange(other.ended_, true)) {}
+  ContextUse& operator=(ContextUse&&) = delete;
+
+  bool ended() const { return ended_; }
+  void end() {
+    if (!std::exchange(ended_, true)) state_->busy.store(false, std::memory_order_release);
+  }
+  ContextBackend& backend() const { return *state_->backend; }
 
  private:
-  Scores scores_;
+  std::shared_ptr<ContextState> state_;
+  bool ended_ = false;
+};
+
+}  // namespace detail
+
+/// A batch on its way. Until it is waited for, its context takes no other batch, and the batch must not change: the
+/// device may still be reading it. On the host everything is done when `submit` returns.
+class Pending {
+ public:
+  Pending(Pending&&) = default;
+  Pending& operator=(Pending&&) = delete;
+  /// Waits unless somebody has; what went wrong is then not told.
+  ~Pending() {
+    try {
+      if (!use_.ended()) use_.backend().wait();
+    } catch (...) {  // NOLINT: nobody asked
+    }
+  }
+
+  /// Whether wait() would return at once. Does not wait.
+  bool ready() const { return use_.ended() || use_.backend().ready(); }
+
+  /// Waits for the scores, and lets the context take the next batch. They are valid until it does, and as long as the
+  /// context or this is there. Throws cuda_error for what went wrong on the device, and std::logic_error the second
+  /// time.
+  Scores wait() {
+    if (use_.ended()) throw std::logic_error("pending batch: expected one wait, got a second");
+    const struct AtTheEnd {
+      detail::ContextUse& use;
+      ~AtTheEnd() { use.end(); }
+    } at_the_end{use_};
+    ContextBackend& backend = use_.backend();
+    backend.wait();
+    return {backend.outputs(), backend.scored()};
+  }
+
+ private:
+  friend class Context;
+
+  explicit Pending(detail::ContextUse use) : use_(std::move(use)) {}
+
+  detail::ContextUse use_;
 };
 
 /// Memory to run one batch of a model at a time; make as many as you have batches in flight. Movable; outlives the
@@ -75,59 +137,54 @@ class Pending {
 class Context {
  public:
   Context(Plan plan, std::unique_ptr<ContextBackend> backend, ContextOptions options)
-      : plan_(std::move(plan)), backend_(std::move(backend)), options_(options), busy_(new std::atomic<bool>(false)) {}
+      : plan_(std::move(plan)), options_(options), state_(std::make_shared<detail::ContextState>()) {
+    state_->backend = std::move(backend);
+  }
 
   /// Closes a batch and scores it. Several contexts may run a batch at once when it was closed before. Requests that
   /// are not ok get no scores and do not disturb the others. Allocates nothing once the context was made for such a
   /// capacity or has seen a batch as large. Throws invalid_argument for a batch of another plan and std::logic_error
   /// when the context is in use.
-  Scores run(Batch& batch) {
+  Scores run(Batch& batch) { return submit(batch).wait(); }
+
+  /// `run`, begun; the same errors. On a device it copies the batch, scores it and copies the scores back in `stream`,
+  /// behind what that was given before, and returns; what the stream is given next comes behind the scores. Other
+  /// streams are not waited for. The stream stays alive until the result is waited for. `stream` null: one of the
+  /// context's own.
+  Pending submit(Batch& batch, StreamHandle stream = nullptr) {
     if (batch.fingerprint() != plan_.layout().fingerprint())
       throw invalid_argument("batch", "one of this plan's axes and inputs", "one of another plan");
-    const Use use(*busy_);
+    detail::ContextUse use(state_);
     batch.close();
-    backend_->run(batch);
-    return {backend_->outputs(), backend_->scored()};
+    use.backend().submit(batch, stream);
+    return Pending(std::move(use));
   }
-  /// `run`, begun; errors are thrown here.
-  Pending submit(Batch& batch) { return Pending(run(batch)); }
 
   /// The value of a node in the last run: [rows of its axis, width], no rows before the first. Valid until the next
-  /// run. Throws invalid_argument for an unknown node, and unless the context was made with keep_intermediates.
+  /// run. Throws invalid_argument for an unknown node, and unless the context was made with keep_intermediates;
+  /// std::logic_error when the context is in use.
   Matrix<const float> tap(const std::string& node) {
     if (!options_.keep_intermediates)
       throw invalid_argument("tap '" + node + "'", "a context with keep_intermediates", "one without");
+    const detail::ContextUse use(state_);
     std::vector<std::string> names;
     for (size_t n = 0; n < plan_.graph().nodes.size(); ++n) {
-      if (plan_.graph().nodes[n].name == node) return backend_->tap(static_cast<int>(n));
+      if (plan_.graph().nodes[n].name == node) return use.backend().tap(static_cast<int>(n));
       names.push_back(plan_.graph().nodes[n].name);
     }
     throw invalid_argument("tap '" + node + "'", "a node of the plan (a pass may have merged it into another)",
                            unknown_name(node, names));
   }
 
-  /// What every feature has met since the context was made.
-  std::vector<FeatureCounters> counters() const { return backend_->counters(); }
-  MemoryReport memory() const { return backend_->memory(); }
+  /// What every feature has met since the context was made. Throws std::logic_error when the context is in use.
+  std::vector<FeatureCounters> counters() const { return detail::ContextUse(state_).backend().counters(); }
+  MemoryReport memory() const { return state_->backend->memory(); }
   const Plan& plan() const { return plan_; }
 
  private:
-  class Use {
-   public:
-    explicit Use(std::atomic<bool>& busy) : busy_(busy) {
-      if (busy_.exchange(true, std::memory_order_acquire))
-        throw std::logic_error("context: expected one batch at a time, got a second while one is under way");
-    }
-    ~Use() { busy_.store(false, std::memory_order_release); }
-
-   private:
-    std::atomic<bool>& busy_;
-  };
-
   Plan plan_;
-  std::unique_ptr<ContextBackend> backend_;
   ContextOptions options_;
-  std::unique_ptr<std::atomic<bool>> busy_;
+  std::shared_ptr<detail::ContextState> state_;
 };
 
 }  // namespace warprank

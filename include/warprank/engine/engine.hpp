@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "warprank/batch/batch.hpp"
+#include "warprank/core/host_allocator.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/hash_table/file.hpp"
 #include "warprank/ops/segmented_input.hpp"
@@ -19,9 +20,15 @@
 #include "warprank/plan/plan.hpp"
 #include "warprank/weights/weights.hpp"
 
+struct CUstream_st;  // CUDA's
+
 namespace warprank {
 
 class Engine;
+
+/// A stream of a model's device: a cudaStream_t, named here without CUDA's headers. Null is the context's own stream,
+/// and never the default stream, which CUDA names cudaStreamLegacy or cudaStreamPerThread. The host engine has none.
+using StreamHandle = ::CUstream_st*;
 
 /// Where tables and models live: `host()`, or a card.
 struct Device {
@@ -78,8 +85,13 @@ class TableStore {
 class ContextBackend {
  public:
   virtual ~ContextBackend() = default;
-  /// Scores every request whose status is ok. Neither allocates nor blocks once it has seen a batch as large.
-  virtual void run(const Batch& batch) = 0;
+  /// Begins to score every request of a closed batch whose status is ok, behind what `stream` was given before. Neither
+  /// allocates nor waits once it has seen a batch as large. Not called again before wait().
+  virtual void submit(const Batch& batch, StreamHandle stream) = 0;
+  /// Whether wait() would return at once.
+  virtual bool ready() const = 0;
+  /// Returns when the scores of the last batch are in outputs(); throws what went wrong on the device.
+  virtual void wait() = 0;
   virtual Span<const OutputView> outputs() const = 0;
   /// For each request of the batch its place among the scored ones, or -1.
   virtual Span<const int64_t> scored() const = 0;
@@ -92,6 +104,8 @@ class ModelBackend {
  public:
   virtual ~ModelBackend() = default;
   virtual std::unique_ptr<ContextBackend> make_context(const ContextOptions& options) const = 0;
+  /// Memory from which batches are copied to the device without a detour. It may outlive the model.
+  virtual HostAllocator batch_allocator() const { return {}; }
   virtual MemoryReport memory() const = 0;
 };
 

@@ -18,6 +18,9 @@ class Model {
 
   /// A context with memory for the plan's capacities. May be called by several threads at once.
   Context context(ContextOptions options = {}) const { return {plan_, backend_->make_context(options), options}; }
+  /// An empty batch for the model's plan, in memory that the model's device copies from fastest. Every context of every
+  /// model of the plan takes it.
+  Batch batch() const { return plan_.batch(backend_->batch_allocator()); }
   const Plan& plan() const { return plan_; }
   MemoryReport memory() const { return backend_->memory(); }
 
