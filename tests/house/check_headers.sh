@@ -5,7 +5,7 @@
 # name that two of them have shows in one of the orders.
 #   check_headers.sh INCLUDE_DIR COMPILER STANDARD
 # A -inl.h is re-included once for each SIMD target by the header beside it and is checked with that. A .cuh is plain C++
-# here, in the words of the executor of kernels, but for the one that has CUDA's.
+# here, in the words of the executor of kernels, but for those that have CUDA's.
 set -euo pipefail
 cd "$1"
 compiler=$2 standard=$3
@@ -28,7 +28,7 @@ together() {
   fi
 }
 
-mapfile -t headers < <(find warprank \( -name '*.hpp' -o -name '*.cuh' \) ! -name cuda_backend.cuh | sort)
+mapfile -t headers < <(find warprank \( -name '*.hpp' -o -name '*.cuh' \) ! -path "warprank/device/cuda_*.cuh" | sort)
 echo "${#headers[@]} headers, $compiler, $standard"
 compile=("$compiler" "-std=$standard" -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I.)
 printf '%s\0' "${headers[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'check "$@"' check {} "${compile[@]}"

@@ -25,6 +25,8 @@ struct Config {
   int resident_blocks = 4;   ///< how many blocks make progress together, over all launches in flight
   int watchdog = 1'000'000;  ///< how many atomics and ordered accesses may pass before one of them changes anything
   bool count_sectors = false;
+  int64_t device_bytes = int64_t{1} << 40;  ///< how much may be allocated at once on the device
+  int64_t pinned_bytes = int64_t{1} << 40;  ///< and pinned
 };
 
 /// What kernels executed since the counters were last cleared. A sector is 32 aligned bytes; the lanes of a warp that
@@ -44,6 +46,24 @@ struct Counters {
   int64_t global_store_sectors = 0;
   int64_t shared_load_sectors = 0;
   int64_t shared_store_sectors = 0;
+};
+
+/// What the program asked of the runtime since the calls were last cleared, by simt/runtime.hpp or by the library. What
+/// goes into a graph is no call, only the launch of the graph is.
+struct Calls {
+  struct Transfers {
+    int64_t count = 0, bytes = 0;
+    friend bool operator==(const Transfers& a, const Transfers& b) { return a.count == b.count && a.bytes == b.bytes; }
+  };
+  Transfers copies_to_device, copies_to_host, copies_on_device;
+  int64_t unpinned_copies = 0;  ///< of these: from or to memory of the host that is not pinned; on CUDA the host waits
+  Transfers fills;
+  Transfers allocations;  ///< on the device, and pinned
+  int64_t releases = 0;
+  int64_t synchronizations = 0;  ///< waits of the host
+  int64_t launches = 0;          ///< kernels
+  int64_t graph_launches = 0;
+  int64_t objects_made = 0;  ///< streams, events and graphs
 };
 
 /// What a kernel or a launch did wrong: what, by which block and thread, at which file and line.

@@ -34,6 +34,11 @@ class DeviceMemory {
     return (a >= latest_begin_ && a + static_cast<uintptr_t>(bytes) <= latest_end_) || find(a, bytes);
   }
   int64_t num_allocations() const { return static_cast<int64_t>(allocations_.size()); }
+  int64_t allocated_bytes() const {
+    int64_t bytes = 0;
+    for (const Allocation& allocation : allocations_) bytes += allocation.bytes;
+    return bytes;
+  }
 
   /// Throws Error when bytes behind an allocation's end were overwritten since it was made.
   void check_ends() const;

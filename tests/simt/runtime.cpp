@@ -2,10 +2,15 @@
 #include "simt/runtime.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <map>
+#include <tuple>
 
 #include "simt/machine.hpp"
+#include "warprank/core/cuda_error.hpp"
 #include "warprank/device/event.hpp"
+#include "warprank/device/executor_runtime.hpp"
 
 namespace simt {
 using Capture = std::shared_ptr<GraphState>;
@@ -44,9 +49,23 @@ namespace {
 
 using backend::StreamState;
 
-std::vector<std::unique_ptr<StreamState>>& streams() {
-  static std::vector<std::unique_ptr<StreamState>> all;
+using OwnedStream = std::shared_ptr<StreamState>;
+
+std::vector<OwnedStream>& streams() {
+  static std::vector<OwnedStream> all;
   return all;
+}
+
+Calls call_log;
+int64_t device_limit = Config{}.device_bytes, pinned_limit = Config{}.pinned_bytes;
+std::map<const void*, int64_t> pinned;  // by address
+
+bool is_pinned(const void* address, int64_t bytes) {
+  auto after = pinned.upper_bound(address);
+  if (after == pinned.begin()) return false;
+  --after;
+  const auto* end = static_cast<const char*>(after->first) + after->second;
+  return static_cast<const char*>(address) + bytes <= end;
 }
 
 StreamState& state_of(Stream stream) {
@@ -71,10 +90,18 @@ void require_no_capture(const StreamState& state, const char* what) {
   if (state.capture) throw Error(std::string(what) + ": the stream is being captured");
 }
 
+void run_everything() {
+  require_no_capture(state_of(nullptr), "synchronize");
+  for (const auto& stream : streams()) require_no_capture(*stream, "synchronize");
+  Machine::instance().run_all();
+}
+
 }  // namespace
 
 void reset(const Config& config) {
   Machine::instance().reset(config);
+  call_log = {};
+  limit_memory(config.device_bytes, config.pinned_bytes);
   streams().clear();
   state_of(nullptr) = {};
   DeviceMemory::instance().free_all();
@@ -84,21 +111,67 @@ void reset(const Config& config) {
 const Counters& counters() { return Machine::instance().counters; }
 void clear_counters() { Machine::instance().counters = {}; }
 
-void* allocate(int64_t bytes) {
+const Calls& calls() { return call_log; }
+void clear_calls() { call_log = {}; }
+
+void limit_memory(int64_t device_bytes, int64_t pinned_bytes) {
+  device_limit = device_bytes;
+  pinned_limit = pinned_bytes;
+}
+int64_t allocated_bytes() { return DeviceMemory::instance().allocated_bytes(); }
+int64_t pinned_bytes() {
+  int64_t bytes = 0;
+  for (const auto& allocation : pinned) bytes += allocation.second;
+  return bytes;
+}
+int64_t num_streams() { return static_cast<int64_t>(streams().size()); }
+
+namespace {
+
+/// Null when there is not as much.
+void* try_to_allocate(int64_t bytes) {
+  if (bytes > device_limit - allocated_bytes()) return nullptr;
   void* address = DeviceMemory::instance().allocate(bytes);
   race::allocated(address, bytes);
+  ++call_log.allocations.count;
+  call_log.allocations.bytes += bytes;
   return address;
 }
 
+}  // namespace
+
+void* allocate(int64_t bytes) {
+  if (void* address = try_to_allocate(bytes)) return address;
+  throw Error("allocate: " + std::to_string(bytes) + " bytes, and " + std::to_string(device_limit - allocated_bytes()) +
+              " are free");
+}
+
 void release(void* address) {
-  synchronize();
+  run_everything();
+  ++call_log.releases;
   DeviceMemory::instance().free(address);
   race::freed(address);
 }
 
 void mark_written(void* address, int64_t bytes) { race::host_access(nullptr, address, bytes, true); }
 
+namespace {
+
+void log_copy(const void* to, const void* from, int64_t bytes) {
+  const DeviceMemory& memory = DeviceMemory::instance();
+  const bool to_device = memory.reserved(to), from_device = memory.reserved(from);
+  Calls::Transfers& transfers = !to_device    ? call_log.copies_to_host
+                                : from_device ? call_log.copies_on_device
+                                              : call_log.copies_to_device;
+  ++transfers.count;
+  transfers.bytes += bytes;
+  if ((!to_device && !is_pinned(to, bytes)) || (!from_device && !is_pinned(from, bytes))) ++call_log.unpinned_copies;
+}
+
+}  // namespace
+
 void copy(void* to, const void* from, int64_t bytes, Stream stream) {
+  if (!state_of(stream).capture) log_copy(to, from, bytes);
   Operation operation;
   operation.action = [=](const Operation& self) {
     if (bytes == 0) return;
@@ -115,6 +188,10 @@ void copy(void* to, const void* from, int64_t bytes, Stream stream) {
 }
 
 void fill(void* to, unsigned char value, int64_t bytes, Stream stream) {
+  if (!state_of(stream).capture) {
+    ++call_log.fills.count;
+    call_log.fills.bytes += bytes;
+  }
   Operation operation;
   operation.action = [=](const Operation& self) {
     if (bytes == 0) return;
@@ -128,23 +205,27 @@ void fill(void* to, unsigned char value, int64_t bytes, Stream stream) {
 }
 
 Stream create_stream() {
-  streams().push_back(std::make_unique<StreamState>());
+  ++call_log.objects_made;
+  streams().push_back(std::make_shared<StreamState>());
   return streams().back().get();
 }
 
 void synchronize(Stream stream) {
+  ++call_log.synchronizations;
   StreamState& state = state_of(stream);
   require_no_capture(state, "synchronize");
   for (const auto& operation : state.tail) Machine::instance().run_until_done(*operation);
 }
 
 void synchronize() {
-  require_no_capture(state_of(nullptr), "synchronize");
-  for (const auto& stream : streams()) require_no_capture(*stream, "synchronize");
-  Machine::instance().run_all();
+  ++call_log.synchronizations;
+  run_everything();
 }
 
-Event create_event() { return std::make_shared<EventState>(); }
+Event create_event() {
+  ++call_log.objects_made;
+  return std::make_shared<EventState>();
+}
 
 void record(const Event& event, Stream stream) {
   StreamState& state = state_of(stream);
@@ -171,15 +252,17 @@ void wait(Stream stream, const Event& event) {
 bool is_done(const Event& event) {
   if (event->recorded == nullptr) return true;
   if (event->recorded->state != Operation::State::done) return false;
-  synchronize(event);  // runs nothing; what follows is ordered after it
+  Machine::instance().run_until_done(*event->recorded);  // runs nothing; what follows is ordered after it
   return true;
 }
 
 void synchronize(const Event& event) {
+  ++call_log.synchronizations;
   if (event->recorded) Machine::instance().run_until_done(*event->recorded);
 }
 
 void begin_capture(Stream stream) {
+  if (stream == nullptr) throw Error("begin_capture: the default stream cannot be captured");
   StreamState& state = state_of(stream);
   require_no_capture(state, "begin_capture");
   state.capture = std::make_shared<GraphState>();
@@ -208,8 +291,18 @@ Graph end_capture(Stream stream) {
   if (std::find(joined.begin(), joined.end(), false) != joined.end()) {
     throw Error("end_capture: another stream's part was not joined by an event");
   }
+  ++call_log.objects_made;
   return graph;
 }
+
+void discard_capture(Stream stream) {
+  try {
+    end_capture(stream);
+  } catch (const Error&) {  // of what is forgotten anyway
+  }
+}
+
+int num_nodes(const Graph& graph) { return static_cast<int>(graph->nodes.size()); }
 
 int num_launches(const Graph& graph) {
   return static_cast<int>(std::count_if(graph->nodes.begin(), graph->nodes.end(),
@@ -219,6 +312,7 @@ int num_launches(const Graph& graph) {
 void launch(const Graph& graph, Stream stream) {
   StreamState& state = state_of(stream);
   require_no_capture(state, "launch of a graph");
+  ++call_log.graph_launches;
   std::vector<std::shared_ptr<Operation>> queued;
   for (const auto& node : graph->nodes) {
     auto operation = std::make_shared<Operation>(node.operation);
@@ -242,6 +336,7 @@ void wait_event(const Event& event, Stream stream) {
   simt::wait(stream, std::static_pointer_cast<simt::EventState>(event));
 }
 bool event_done(const Event& event) { return simt::is_done(std::static_pointer_cast<simt::EventState>(event)); }
+void wait_for_event(const Event& event) { simt::synchronize(std::static_pointer_cast<simt::EventState>(event)); }
 
 void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, std::function<void()> body, Here here) {
   const auto refuse = [&](const std::string& what) {
@@ -268,7 +363,96 @@ void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, std
   operation.shared_bytes = shared_bytes;
   operation.here = here;
   operation.num_blocks = uint64_t{grid.x} * grid.y * grid.z;
+  if (!simt::state_of(stream).capture) ++simt::call_log.launches;
   simt::submit(stream, std::move(operation));
 }
 
 }  // namespace warprank::device::backend
+
+namespace warprank::device::backend::runtime {
+namespace {
+
+void require_direction(const void* to, bool to_device, const void* from, bool from_device) {
+  const simt::DeviceMemory& memory = simt::DeviceMemory::instance();
+  if (memory.reserved(to) != to_device || memory.reserved(from) != from_device) {
+    throw simt::Error("copy: one of the addresses is on the other side");
+  }
+}
+
+}  // namespace
+
+int num_devices() { return 1; }
+int set_device(int index) {
+  constexpr int invalid_device = 101;
+  if (index != 0) throw cuda_error("use device " + std::to_string(index), invalid_device, "cudaErrorInvalidDevice");
+  return 0;
+}
+void restore_device(int) {}
+DeviceInfo current_device_info() {
+  DeviceInfo info;
+  info.name = "executor";
+  info.target = target();
+  info.multiprocessors = num_multiprocessors();
+  std::tie(info.free_bytes, info.total_bytes) = free_and_total_bytes();
+  return info;
+}
+
+void* allocate(int64_t bytes) { return simt::try_to_allocate(bytes); }
+void release(void* memory) {
+  if (simt::DeviceMemory::instance().contains(memory, 0)) simt::release(memory);  // or a reset was first
+}
+std::pair<int64_t, int64_t> free_and_total_bytes() {
+  return {simt::device_limit - simt::allocated_bytes(), simt::device_limit};
+}
+
+void* allocate_pinned(int64_t bytes) {
+  constexpr size_t alignment = 256;
+  if (bytes > simt::pinned_limit - simt::pinned_bytes()) return nullptr;
+  void* memory = std::aligned_alloc(alignment, (static_cast<size_t>(bytes) + alignment - 1) / alignment * alignment);
+  if (memory == nullptr) return nullptr;
+  simt::pinned[memory] = bytes;
+  ++simt::call_log.allocations.count;
+  simt::call_log.allocations.bytes += bytes;
+  return memory;
+}
+void release_pinned(void* memory) {
+  simt::run_everything();
+  ++simt::call_log.releases;
+  simt::pinned.erase(memory);
+  std::free(memory);
+}
+
+void copy_to_device(void* to, const void* from, int64_t bytes, Stream stream) {
+  require_direction(to, true, from, false);
+  simt::copy(to, from, bytes, stream);
+}
+void copy_to_host(void* to, const void* from, int64_t bytes, Stream stream) {
+  require_direction(to, false, from, true);
+  simt::copy(to, from, bytes, stream);
+}
+void copy_on_device(void* to, const void* from, int64_t bytes, Stream stream) {
+  require_direction(to, true, from, true);
+  simt::copy(to, from, bytes, stream);
+}
+void fill(void* to, unsigned char value, int64_t bytes, Stream stream) { simt::fill(to, value, bytes, stream); }
+void synchronize(Stream stream) { simt::synchronize(stream); }
+
+OwnedStream create_stream() {
+  simt::create_stream();
+  const OwnedStream made = simt::streams().back();
+  return {made.get(), [made](StreamState*) {
+            auto& all = simt::streams();
+            all.erase(std::remove(all.begin(), all.end(), made), all.end());
+          }};
+}
+
+void begin_capture(Stream stream) { simt::begin_capture(stream); }
+void discard_capture(Stream stream) { simt::discard_capture(stream); }
+Graph end_capture(Stream stream) { return simt::end_capture(stream); }
+void launch_graph(const Graph& graph, Stream stream) {
+  simt::launch(std::static_pointer_cast<simt::GraphState>(graph), stream);
+}
+int num_nodes(const Graph& graph) { return simt::num_nodes(std::static_pointer_cast<simt::GraphState>(graph)); }
+int num_kernels(const Graph& graph) { return simt::num_launches(std::static_pointer_cast<simt::GraphState>(graph)); }
+
+}  // namespace warprank::device::backend::runtime

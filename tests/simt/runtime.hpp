@@ -2,7 +2,8 @@
 #pragma once
 
 /// What a program needs beside kernels: memory, copies, streams, events and graphs, with the meaning they have in the
-/// CUDA runtime. Nothing runs before someone waits: everything queued is then in flight together.
+/// CUDA runtime. Nothing runs before someone waits: everything queued is then in flight together. There is one device,
+/// and one thread of the host may use it.
 
 #include <cstdint>
 #include <memory>
@@ -20,8 +21,18 @@ using Here = warprank::SourceLine;
 void reset(const Config& config = {});
 const Counters& counters();
 void clear_counters();
+const Calls& calls();
+void clear_calls();
+
+/// Replaces Config::device_bytes and pinned_bytes, until the next reset.
+void limit_memory(int64_t device_bytes, int64_t pinned_bytes);
+/// What is held now.
+int64_t allocated_bytes();
+int64_t pinned_bytes();
+int64_t num_streams();
 
 // Memory. The host may read and write it as well, when nothing that touches it is in flight.
+/// Throws Error when there is not as much.
 void* allocate(int64_t bytes);
 /// Waits for everything in flight, as cudaFree does.
 void release(void* address);
@@ -51,6 +62,9 @@ using Graph = std::shared_ptr<GraphState>;
 void begin_capture(Stream stream);
 /// Throws Error when another stream's part was not joined by an event.
 Graph end_capture(Stream stream);
+/// Ends a capture, and forgets what it got.
+void discard_capture(Stream stream);
+int num_nodes(const Graph& graph);
 int num_launches(const Graph& graph);
 void launch(const Graph& graph, Stream stream);
 

@@ -4,14 +4,22 @@
 
 #include "simt/runtime.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "simt/race.hpp"
+#include "warprank/batch/batch.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
+#include "warprank/device/runtime.hpp"
 
 namespace {
 
@@ -151,11 +159,239 @@ TEST_F(Runtime, CaptureRefusesWhatCudaRefuses) {
   EXPECT_THROW(simt::end_capture(side), simt::Error);
 }
 
+TEST_F(Runtime, DefaultStreamCannotBeCaptured) { EXPECT_THROW(simt::begin_capture(nullptr), simt::Error); }
+
 TEST_F(Runtime, MemoryIsFreedOnceAndFromItsBeginning) {
   auto* memory = static_cast<char*>(simt::allocate(100));
   EXPECT_THROW(simt::release(memory + 1), simt::Error);
   simt::release(memory);
   EXPECT_THROW(simt::release(memory), simt::Error);
+}
+
+// ---- What the library makes of it
+
+TEST_F(Runtime, DeviceMemoryIsReleasedWhenItGoesAndMoves) {
+  {
+    DeviceMemory memory(1000, "a test");
+    EXPECT_EQ(memory.bytes(), 1000);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.data()) % 256, 0u);
+    EXPECT_EQ(simt::allocated_bytes(), 1000);
+    DeviceMemory moved = std::move(memory);
+    EXPECT_EQ(memory.bytes(), 0);  // NOLINT: moved from
+    EXPECT_EQ(moved.bytes(), 1000);
+    moved = DeviceMemory(500, "a test");
+    EXPECT_EQ(simt::allocated_bytes(), 500);
+    const DeviceMemory none(0, "a test");
+    EXPECT_EQ(none.data(), nullptr);
+  }
+  EXPECT_EQ(simt::allocated_bytes(), 0);
+  EXPECT_EQ(simt::calls().allocations.count, 2);
+  EXPECT_EQ(simt::calls().allocations.bytes, 1500);
+  EXPECT_EQ(simt::calls().releases, 2);
+  EXPECT_THROW(DeviceMemory(-1, "a test"), warprank::invalid_argument);
+}
+
+TEST_F(Runtime, PinnedMemoryIsReleasedWhenItGoesAndMoves) {
+  {
+    PinnedMemory memory(1000, "a test");
+    std::memset(memory.data(), 1, 1000);
+    PinnedMemory moved = std::move(memory);
+    EXPECT_EQ(moved.bytes(), 1000);
+    EXPECT_EQ(simt::pinned_bytes(), 1000);
+    EXPECT_EQ(PinnedMemory(0, "a test").data(), nullptr);
+  }
+  EXPECT_EQ(simt::pinned_bytes(), 0);
+  EXPECT_EQ(simt::allocated_bytes(), 0);
+  EXPECT_THROW(PinnedMemory(-1, "a test"), warprank::invalid_argument);
+}
+
+TEST_F(Runtime, SaysWhoNeedsMemoryThatIsNotThereAndGoesOn) {
+  simt::limit_memory(1 << 20, 1 << 10);
+  const DeviceMemory first(1 << 19, "the first");
+  try {
+    const DeviceMemory second((1 << 19) + 1, "the second");
+    ADD_FAILURE() << "it fits";
+  } catch (const warprank::out_of_device_memory& error) {
+    EXPECT_STREQ(error.what(), "the second: expected 524289 bytes of device memory, got 524288 free of 1048576");
+    EXPECT_EQ(error.needed_bytes(), (1 << 19) + 1);
+    EXPECT_EQ(error.free_bytes(), 1 << 19);
+  }
+  try {
+    const PinnedMemory pinned(2000, "the scores");
+    ADD_FAILURE() << "it fits";
+  } catch (const warprank::cuda_error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("the scores: expected 2000 bytes of pinned memory, got none"));
+  }
+  EXPECT_EQ(simt::allocated_bytes(), 1 << 19);
+  EXPECT_EQ(simt::pinned_bytes(), 0);
+  EXPECT_NO_THROW(DeviceMemory(1 << 19, "the third"));
+  EXPECT_NO_THROW(PinnedMemory(1000, "others"));
+  simt::limit_memory(1 << 21, 1 << 12);
+  EXPECT_NO_THROW(DeviceMemory((1 << 19) + 1, "the second"));
+  EXPECT_NO_THROW(PinnedMemory(2000, "the scores"));
+}
+
+TEST_F(Runtime, BatchesMayBePinned) {
+  warprank::Graph graph;
+  graph.axes = {{"user", -1, 0}};
+  graph.ids = {{"user_id", 0, {}, {}}};
+  {
+    warprank::Batch batch(warprank::BatchLayout(graph), pinned_allocator());
+    for (int64_t i = 0; i < 1000; ++i) batch.add_request().ids({0}, {i});
+    batch.close();
+    EXPECT_GE(simt::pinned_bytes(), batch.bytes().size());
+    const DeviceMemory memory(batch.bytes().size(), "a test");
+    copy_to_device(memory.data(), batch.bytes().data(), batch.bytes().size(), nullptr);
+    EXPECT_EQ(simt::calls().unpinned_copies, 0);
+    simt::limit_memory(1 << 20, 0);
+    const auto fill_up = [&] {
+      for (;;) batch.add_blob(warprank::Span<const std::byte>(batch.blob(0).data(), batch.blob(0).bytes()));
+    };
+    EXPECT_THROW(fill_up(), std::bad_alloc);
+  }
+  EXPECT_EQ(simt::pinned_bytes(), 0);
+}
+
+TEST_F(Runtime, DescribesItsDevice) {
+  simt::Config config;
+  config.target = 80;
+  config.multiprocessors = 6;
+  config.device_bytes = 1 << 20;
+  simt::reset(config);
+  const DeviceMemory memory(1 << 10, "a test");
+  EXPECT_EQ(num_devices(), 1);
+  const DeviceInfo info = device_info(0);
+  EXPECT_EQ(info.target, 80);
+  EXPECT_EQ(info.multiprocessors, 6);
+  EXPECT_EQ(info.free_bytes, (1 << 20) - (1 << 10));
+  EXPECT_EQ(info.total_bytes, 1 << 20);
+  EXPECT_FALSE(info.name.empty());
+  EXPECT_THROW(device_info(1), warprank::cuda_error);
+  EXPECT_THROW(DeviceGuard(-1), warprank::cuda_error);
+}
+
+TEST_F(Runtime, CallsAreLogged) {
+  PinnedMemory pinned(256, "a test");
+  DeviceMemory memory(256, "a test");
+  OwnedStream stream;
+  Event event;
+  std::vector<uint32_t> pageable(32);
+  auto* x = static_cast<uint32_t*>(memory.data());
+  simt::clear_calls();
+  fill(x, 0, 256, stream.get());
+  copy_to_device(x, pinned.data(), 128, stream.get());
+  copy_on_device(x + 32, x, 64, stream.get());
+  launch({{1}, {32}, 0, stream.get()}, add, x, 2u);
+  copy_to_host(pinned.data(), x, 128, stream.get());
+  copy_to_host(pageable.data(), x, 32, stream.get());
+  event.record(stream.get());
+  EXPECT_FALSE(event.is_done());
+  const simt::Calls& calls = simt::calls();
+  EXPECT_EQ(calls.synchronizations, 0);
+  event.synchronize();
+  EXPECT_TRUE(event.is_done());
+  EXPECT_EQ(calls.synchronizations, 1);
+  synchronize(stream.get());
+  simt::synchronize();
+  EXPECT_EQ(calls.synchronizations, 3);
+  using Transfers = simt::Calls::Transfers;
+  EXPECT_EQ(calls.fills, (Transfers{1, 256}));
+  EXPECT_EQ(calls.copies_to_device, (Transfers{1, 128}));
+  EXPECT_EQ(calls.copies_on_device, (Transfers{1, 64}));
+  EXPECT_EQ(calls.copies_to_host, (Transfers{2, 160}));
+  EXPECT_EQ(calls.unpinned_copies, 1);
+  EXPECT_EQ(calls.launches, 1);
+  EXPECT_EQ(calls.graph_launches, 0);
+  EXPECT_EQ(calls.allocations, (Transfers{0, 0}));
+  EXPECT_EQ(calls.releases, 0);
+  EXPECT_EQ(calls.objects_made, 0);
+  const OwnedStream other;
+  const Event another;
+  EXPECT_EQ(calls.objects_made, 2);
+}
+
+TEST_F(Runtime, CopiesGoTheWayTheySay) {
+  const PinnedMemory pinned(128, "a test");
+  const DeviceMemory memory(128, "a test");
+  EXPECT_THROW(copy_to_device(pinned.data(), memory.data(), 128, nullptr), simt::Error);
+  EXPECT_THROW(copy_to_host(memory.data(), pinned.data(), 128, nullptr), simt::Error);
+  EXPECT_THROW(copy_on_device(memory.data(), pinned.data(), 128, nullptr), simt::Error);
+}
+
+TEST_F(Runtime, GraphIsOneCallWhateverItHas) {
+  DeviceMemory memory(256, "a test");
+  auto* x = static_cast<uint32_t*>(memory.data());
+  const OwnedStream stream, side;
+  const std::vector<uint32_t> ones(64, 1);
+  copy_to_device(x, ones.data(), 256, stream.get());
+  const Graph graph = Graph::capture(stream.get(), [&] {
+    Event begun, joined;
+    begun.record(stream.get());
+    begun.wait_in(side.get());
+    launch({{1}, {32}, 0, stream.get()}, add, x, 2u);
+    fill(x + 32, 0, 128, side.get());
+    joined.record(side.get());
+    joined.wait_in(stream.get());
+    launch({{1}, {32}, 0, stream.get()}, multiply, x, 5u);
+  });
+  EXPECT_EQ(graph.num_kernels(), 2);
+  EXPECT_EQ(graph.num_nodes(), 3);
+  simt::clear_calls();
+  graph.launch(stream.get());
+  graph.launch(stream.get());
+  EXPECT_EQ(simt::calls().graph_launches, 2);
+  EXPECT_EQ(simt::calls().launches, 0);
+  EXPECT_EQ(simt::calls().fills.count, 0);
+  EXPECT_EQ(simt::calls().synchronizations, 0);
+  synchronize(stream.get());
+  EXPECT_EQ(x[0], ((1u + 2) * 5 + 2) * 5);
+  EXPECT_EQ(x[63], 0u);
+  Graph().launch(stream.get());
+  EXPECT_EQ(Graph().num_nodes(), 0);
+}
+
+TEST_F(Runtime, CaptureThatThrowsLeavesNothing) {
+  DeviceArray<uint32_t> x(32, 1);
+  const OwnedStream stream, side;
+  const auto fails = [&] {
+    launch({{1}, {32}, 0, stream.get()}, add, x.data(), 2u);
+    Event begun;
+    begun.record(stream.get());
+    begun.wait_in(side.get());
+    launch({{1}, {32}, 0, side.get()}, add, x.data(), 3u);  // and is not joined
+    throw std::runtime_error("in the middle");
+  };
+  EXPECT_THROW(Graph::capture(stream.get(), fails), std::runtime_error);
+  for (const OwnedStream* again : {&stream, &side}) {
+    launch({{1}, {32}, 0, again->get()}, add, x.data(), 10u);
+    synchronize(again->get());
+  }
+  EXPECT_EQ(x.read()[0], 21u) << "and nothing of the capture";
+  EXPECT_THROW(Graph::capture(stream.get(), [&] { synchronize(stream.get()); }), simt::Error);
+  EXPECT_EQ(Graph::capture(stream.get(),
+                           [&] {
+                             launch({{1}, {32}, 0, stream.get()}, add, x.data(), 2u);
+                           })
+                .num_nodes(),
+            1);
+}
+
+TEST_F(Runtime, StreamsGoButTheirWorkIsDone) {
+  DeviceArray<uint32_t> x(32, 1);
+  {
+    const OwnedStream stream;
+    EXPECT_EQ(simt::num_streams(), 1);
+    launch({{1}, {32}, 0, stream.get()}, add, x.data(), 2u);
+  }
+  EXPECT_EQ(simt::num_streams(), 0);
+  EXPECT_EQ(x.read()[0], 3u);
+  std::optional<OwnedStream> survivor(std::in_place);
+  std::optional<DeviceMemory> memory(DeviceMemory(100, "a test"));
+  simt::reset();
+  const OwnedStream next;
+  survivor.reset();
+  memory.reset();
+  EXPECT_EQ(simt::num_streams(), 1);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 /// What the CUDA runtime refused. Plain C++: callers of the library catch it without the CUDA toolkit.
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -20,10 +21,28 @@ class cuda_error : public std::runtime_error {
   int code_;
 };
 
+/// Thrown when a device has not as much memory as something needs.
+class out_of_device_memory : public std::runtime_error {
+ public:
+  out_of_device_memory(const std::string& what, int64_t needed_bytes, int64_t free_bytes, int64_t total_bytes)
+      : std::runtime_error(what + ": expected " + std::to_string(needed_bytes) + " bytes of device memory, got " +
+                           std::to_string(free_bytes) + " free of " + std::to_string(total_bytes)),
+        needed_bytes_(needed_bytes),
+        free_bytes_(free_bytes) {}
+
+  int64_t needed_bytes() const { return needed_bytes_; }
+  int64_t free_bytes() const { return free_bytes_; }
+
+ private:
+  int64_t needed_bytes_, free_bytes_;
+};
+
 #if defined(__CUDACC__)
-/// Throws cuda_error unless the call succeeded.
+/// Throws cuda_error unless the call succeeded. The runtime forgets the error, so that nobody finds it again.
 inline void check_cuda(cudaError_t code, const char* what) {
-  if (code != cudaSuccess) throw cuda_error(what, static_cast<int>(code), cudaGetErrorName(code));
+  if (code == cudaSuccess) return;
+  cudaGetLastError();
+  throw cuda_error(what, static_cast<int>(code), cudaGetErrorName(code));
 }
 #endif
 

@@ -18,6 +18,7 @@ Event create_event();
 void record_event(const Event& event, Stream stream);
 void wait_event(const Event& event, Stream stream);
 bool event_done(const Event& event);
+void wait_for_event(const Event& event);
 
 }  // namespace backend
 #else
@@ -41,6 +42,9 @@ WARPRANK_HIDDEN inline bool event_done(const Event& event) {
   if (code != cudaErrorNotReady) check_cuda(code, "ask whether an event is done");
   return code == cudaSuccess;
 }
+WARPRANK_HIDDEN inline void wait_for_event(const Event& event) {
+  check_cuda(cudaEventSynchronize(event.get()), "wait for an event");
+}
 
 }  // namespace backend
 #endif
@@ -56,6 +60,8 @@ class Event {
   /// Whether what was recorded last is done, and what it wrote is visible to the host and to later launches. Does not
   /// wait; true when nothing was recorded.
   bool is_done() const { return backend::event_done(event_); }
+  /// Waits until is_done(). Throws what went wrong before the place.
+  void synchronize() const { backend::wait_for_event(event_); }
 
  private:
   backend::Event event_;

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The runtime that an executor of kernels on the CPU provides. Documented where it is public, in runtime.hpp,
+/// owned_memory.hpp and devices.hpp. Ours is in tests/simt.
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "warprank/device/device_info.hpp"
+#include "warprank/device/executor.hpp"
+
+// In a namespace of its own: its functions must not be found by the type of a stream.
+namespace warprank::device::backend::runtime {
+
+using OwnedStream = std::shared_ptr<StreamState>;
+using Graph = std::shared_ptr<void>;
+
+int num_devices();
+/// Returns the device that was current.
+int set_device(int index);
+void restore_device(int index);
+DeviceInfo current_device_info();
+
+/// Null when the device has not as much.
+void* allocate(int64_t bytes);
+void release(void* memory);
+std::pair<int64_t, int64_t> free_and_total_bytes();
+/// Null when the host has not as much.
+void* allocate_pinned(int64_t bytes);
+void release_pinned(void* memory);
+
+void copy_to_device(void* to, const void* from, int64_t bytes, Stream stream);
+void copy_to_host(void* to, const void* from, int64_t bytes, Stream stream);
+void copy_on_device(void* to, const void* from, int64_t bytes, Stream stream);
+void fill(void* to, unsigned char value, int64_t bytes, Stream stream);
+void synchronize(Stream stream);
+OwnedStream create_stream();
+
+void begin_capture(Stream stream);
+void discard_capture(Stream stream);
+Graph end_capture(Stream stream);
+void launch_graph(const Graph& graph, Stream stream);
+int num_nodes(const Graph& graph);
+int num_kernels(const Graph& graph);
+
+}  // namespace warprank::device::backend::runtime

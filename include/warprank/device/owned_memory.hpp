@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Memory of the current device, and memory of the host that devices copy from and to.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "warprank/core/cuda_error.hpp"
+#include "warprank/core/error.hpp"
+#include "warprank/core/host_allocator.hpp"
+#include "warprank/device/devices.hpp"
+
+namespace warprank::device {
+
+/// Memory of the current device, uninitialised, aligned to 256 bytes. When it goes it is released, which waits for what
+/// is queued on the device.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  /// `what` is who needs it, for the message. Throws out_of_device_memory, or cuda_error where there is no device. 0
+  /// bytes are null.
+  DeviceMemory(int64_t bytes, const std::string& what) : bytes_(bytes) {
+    if (bytes < 0) throw invalid_argument(what, "0 or more bytes of device memory", std::to_string(bytes));
+    if (bytes == 0) return;
+    data_.reset(backend::runtime::allocate(bytes));
+    if (data_ != nullptr) return;
+    const auto [free_bytes, total_bytes] = backend::runtime::free_and_total_bytes();
+    throw out_of_device_memory(what, bytes, free_bytes, total_bytes);
+  }
+
+  void* data() const { return data_.get(); }
+  int64_t bytes() const { return data_ == nullptr ? 0 : bytes_; }
+
+ private:
+  struct Release {
+    void operator()(void* data) const { backend::runtime::release(data); }
+  };
+  std::unique_ptr<void, Release> data_;
+  int64_t bytes_ = 0;
+};
+
+/// Pinned memory of the host: devices copy from and to it while the host does something else. The machine has little.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  /// `what` is who needs it, for the message. Throws cuda_error. 0 bytes are null.
+  PinnedMemory(int64_t bytes, const std::string& what) : bytes_(bytes) {
+    if (bytes < 0) throw invalid_argument(what, "0 or more bytes of pinned memory", std::to_string(bytes));
+    if (bytes == 0) return;
+    data_.reset(backend::runtime::allocate_pinned(bytes));
+    constexpr int out_of_memory = 2;
+    if (data_ == nullptr)
+      throw cuda_error(what + ": expected " + std::to_string(bytes) + " bytes of pinned memory, got none",
+                       out_of_memory, "cudaErrorMemoryAllocation");
+  }
+
+  void* data() const { return data_.get(); }
+  int64_t bytes() const { return data_ == nullptr ? 0 : bytes_; }
+
+ private:
+  struct Release {
+    void operator()(void* data) const { backend::runtime::release_pinned(data); }
+  };
+  std::unique_ptr<void, Release> data_;
+  int64_t bytes_ = 0;
+};
+
+/// Pinned memory for batches that go to a device.
+WARPRANK_HIDDEN inline HostAllocator pinned_allocator(int device_index = 0) {
+  HostAllocator allocator;
+  allocator.allocate = [device_index](int64_t bytes) {
+    const DeviceGuard current(device_index);
+    return backend::runtime::allocate_pinned(bytes);
+  };
+  allocator.deallocate = [](void* memory, int64_t) { backend::runtime::release_pinned(memory); };
+  return allocator;
+}
+
+}  // namespace warprank::device

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What an engine needs beside launches: devices, memory, copies, streams, events, graphs. All of it is of the calling
+/// thread's current device, which DeviceGuard sets.
+///
+///     DeviceMemory arena(bytes, "the arena");
+///     OwnedStream stream;
+///     const Graph graph = Graph::capture(stream.get(), [&] { launch(...), launch(...); });
+///     copy_to_device(arena.data(), batch, used_bytes, stream.get());
+///     graph.launch(stream.get());
+///     copy_to_host(scores, arena.data(), score_bytes, stream.get());
+///     event.record(stream.get());
+///
+/// Copies, fills and launches of graphs are queued, and allocate nothing. Everything throws cuda_error for what the
+/// CUDA runtime refuses.
+
+#include <cstdint>
+#include <utility>
+
+#include "warprank/device/devices.hpp"
+#include "warprank/device/event.hpp"
+#include "warprank/device/launch.hpp"
+#include "warprank/device/owned_memory.hpp"
+
+namespace warprank::device {
+
+/// Queue a copy. The host's memory must be pinned, or the host waits; and must stay as it is until the copy is done.
+WARPRANK_HIDDEN inline void copy_to_device(void* to, const void* from, int64_t bytes, Stream stream) {
+  backend::runtime::copy_to_device(to, from, bytes, stream);
+}
+WARPRANK_HIDDEN inline void copy_to_host(void* to, const void* from, int64_t bytes, Stream stream) {
+  backend::runtime::copy_to_host(to, from, bytes, stream);
+}
+WARPRANK_HIDDEN inline void copy_on_device(void* to, const void* from, int64_t bytes, Stream stream) {
+  backend::runtime::copy_on_device(to, from, bytes, stream);
+}
+/// Queues that every byte becomes `value`.
+WARPRANK_HIDDEN inline void fill(void* to, unsigned char value, int64_t bytes, Stream stream) {
+  backend::runtime::fill(to, value, bytes, stream);
+}
+
+/// Waits for what is queued in the stream. Throws what went wrong there.
+WARPRANK_HIDDEN inline void synchronize(Stream stream) { backend::runtime::synchronize(stream); }
+
+/// A stream of the current device that does not wait for the default stream. What is queued in it when it goes still
+/// runs. Copies share it.
+class OwnedStream {
+ public:
+  OwnedStream() : stream_(backend::runtime::create_stream()) {}
+  Stream get() const { return stream_.get(); }
+
+ private:
+  backend::runtime::OwnedStream stream_;
+};
+
+/// What a stream got, to be launched at once as often as wanted. Copies share it; an empty one launches nothing.
+class Graph {
+ public:
+  Graph() = default;
+
+  /// Everything that `queue()` queues in the stream, or in streams that its events lead to and back; runs nothing. The
+  /// stream is not the default stream. What `queue` throws is passed on; the stream is then as it was before.
+  template <class Queue>
+  static Graph capture(Stream stream, Queue&& queue) {
+    backend::runtime::begin_capture(stream);
+    try {
+      std::forward<Queue>(queue)();
+    } catch (...) {
+      backend::runtime::discard_capture(stream);
+      throw;
+    }
+    Graph graph;
+    graph.graph_ = backend::runtime::end_capture(stream);
+    return graph;
+  }
+
+  /// Queues all of it. What memory holds is read when it runs.
+  void launch(Stream stream) const {
+    if (graph_ != nullptr) backend::runtime::launch_graph(graph_, stream);
+  }
+
+  /// Kernels, copies and fills.
+  int num_nodes() const { return graph_ == nullptr ? 0 : backend::runtime::num_nodes(graph_); }
+  int num_kernels() const { return graph_ == nullptr ? 0 : backend::runtime::num_kernels(graph_); }
+
+ private:
+  backend::runtime::Graph graph_;
+};
+
+}  // namespace warprank::device
