@@ -75,10 +75,14 @@ class Plan {
   AxisSlot axis(const std::string& name) const { return layout().axis(name); }
   /// An empty batch of requests for this plan, which asks `allocator` for memory. Model::batch() knows a better one.
   Batch batch(HostAllocator allocator = {}) const {
+    return Batch(std::shared_ptr<const BatchLayout>(impl_, &impl_->layout), std::move(allocator), most_requests());
+  }
+  /// Of the capacities: what the index of a batch has room for at least.
+  int64_t most_requests() const {
     int64_t most = 0;
     for (const Capacity& capacity : impl_->options.capacities)
       most = std::max(most, plan::rows_at(impl_->source, capacity)[0]);
-    return Batch(std::shared_ptr<const BatchLayout>(impl_, &impl_->layout), std::move(allocator), most);
+    return most;
   }
 
   /// Every step with its operations, shapes, FLOPs and bytes at the first capacity, and what each pass saved.
