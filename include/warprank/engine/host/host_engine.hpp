@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/engine/check_bind.hpp"
 #include "warprank/engine/host/make_steps.hpp"
 #include "warprank/engine/host/unpack.hpp"
 #include "warprank/host.hpp"
@@ -164,7 +165,7 @@ class HostModel : public ModelBackend {
  public:
   HostModel(const Plan& plan, const Weights& weights, std::shared_ptr<const TableStore> tables,
             const BindOptions& options) {
-    check(plan, weights, options);
+    detail::check_parameters(plan, weights, options.custom, "custom", options.extra);
     auto data = std::make_shared<HostModelData>(HostModelData{plan, tables, {}, {}, {}, {}});
     StepMaker maker(data->plan, weights, dynamic_cast<const HostTableStore&>(*tables), options);
     data->steps = maker.make(data->plan.storage());
@@ -187,22 +188,6 @@ class HostModel : public ModelBackend {
   }
 
  private:
-  /// Everything that can be wrong is reported together.
-  static void check(const Plan& plan, const Weights& weights, const BindOptions& options) {
-    Problems problems;
-    for (const Node& node : plan.source().nodes)
-      if (const auto* custom = std::get_if<CustomOp>(&node.op);
-          custom != nullptr && options.custom.count(custom->function) == 0)
-        problems.add(
-            {node.where, "custom '" + custom->function + "'", "a function of that name in BindOptions", "none"});
-    try {
-      weights.check(plan.parameters(), options.extra);
-    } catch (const invalid_argument& error) {
-      for (const Problem& problem : error.problems()) problems.add(problem);
-    }
-    problems.throw_if_any();
-  }
-
   std::shared_ptr<const HostModelData> data_;
 };
 
@@ -216,18 +201,7 @@ class HostEngine : public Engine {
   std::shared_ptr<const ModelBackend> bind(const Plan& plan, const Weights& weights,
                                            std::shared_ptr<const TableStore> tables, int,
                                            const BindOptions& options) const override {
-    const auto& store = dynamic_cast<const HostTableStore&>(*tables);
-    Problems problems;
-    for (const TableInfo& info : plan.source().tables) {
-      const HostTable* table = store.find(info.name);
-      if (table == nullptr || table->view.dim != info.dim || table->is_hashed() != info.hashed)
-        problems.add("table '" + info.name + "'",
-                     std::string(info.hashed ? "a hashed" : "a direct") + " table of dim " + std::to_string(info.dim),
-                     table == nullptr ? "none in these Tables"
-                                      : std::string(table->is_hashed() ? "a hashed" : "a direct") + " one of dim " +
-                                            std::to_string(table->view.dim));
-    }
-    problems.throw_if_any();
+    detail::check_tables(plan, dynamic_cast<const HostTableStore&>(*tables));
     return std::make_shared<HostModel>(plan, weights, std::move(tables), options);
   }
 };
