@@ -4,6 +4,7 @@
 /// Linear layers on tensor cores: any number of them in one launch, each
 ///
 ///     y = f(x W^T + b + row_bias[segment of the row]) * multiply + residual
+///     y = f(x W^T + b + row_bias[segment of the row] + residual) * multiply          with residual_first
 ///
 /// | Array    | Shape             | Type       |                                                                |
 /// |----------|-------------------|------------|----------------------------------------------------------------|
@@ -17,10 +18,12 @@
 /// M and the number of segments are read from device memory, up to the capacity; M = 0 is legal. Products are exact,
 /// sums FP32, all behind them FP32. With u = 2^-24 and W as packed, before f
 ///
-///     |y - exact| <= 2 (in + 2) u (|b| + |row_bias| + sum_k |x_k W_k|)
+///     |y - exact| <= 2 (in + 2) u (|b| + |row_bias| + |residual that is first| + sum_k |x_k W_k|)
 ///
 /// the 2 being for tensor cores, which cut where others round. FP16 outputs add half a unit of FP16; a finite result
 /// above 65504 is stored as 65504 with its sign. NaN and infinity in x get into their own row alone.
+/// With `groups` a layer has weights for each of some groups, and a row goes through those of its own (experts.cuh).
+/// A sum over the columns of x is a layer as well: of one output, its weights 1.
 /// A row has the same bits whatever M, its place and the other rows, for one capacity and target: only these decide
 /// into how many parts sums are cut.
 ///
@@ -46,16 +49,18 @@ namespace warprank {
 
 /// One layer of a launch. Everything it points to is in device memory.
 struct LinearLayer {
-  const void* weights = nullptr;             ///< packed; aligned to 16
+  const void* weights = nullptr;             ///< packed; aligned to 16. With groups, theirs by pack_experts
   Matrix<const half> x;                      ///< [capacity, in]
   const int64_t* num_rows = nullptr;         ///< M; null: always the capacity
   FloatMatrix<const void> row_bias;          ///< [segment capacity, out]; no data: none
   const int64_t* segment_offsets = nullptr;  ///< [segments + 1], from 0 to M; null: row n serves row n
   const int64_t* num_segments = nullptr;     ///< null: always the capacity
-  DeviceActivation activation;
-  FloatMatrix<const void> multiply;  ///< [capacity, out]; no data: none
-  FloatMatrix<const void> residual;  ///< [capacity, out]; no data: none
-  FloatMatrix<void> y;               ///< [capacity, out]
+  DeviceActivation activation;               ///< with groups its vectors are [groups, out]
+  FloatMatrix<const void> multiply;          ///< [capacity, out]; no data: none
+  FloatMatrix<const void> residual;          ///< [capacity, out]; no data: none
+  bool residual_first = false;               ///< it is added before the activation
+  FloatMatrix<void> y;                       ///< [capacity, out]
+  RowGroups groups;                          ///< rows of no group become 0
 };
 
 /// Layers that run together.
@@ -79,7 +84,7 @@ class LinearLaunch {
   /// Into how many parts the sums of a layer are cut.
   int parts(int64_t layer) const { return plan_.descriptors[static_cast<size_t>(layer)].parts; }
 
-  /// `descriptors` aligned to 16, `workspace` to 256.
+  /// `descriptors` aligned to 16, `workspace` to 256. Throws invalid_argument where they are null or are not.
   WARPRANK_HIDDEN void run(const void* descriptors, void* workspace, device::Stream stream = {}) const {
     detail::run_linear(plan_, descriptors, workspace, stream);
   }

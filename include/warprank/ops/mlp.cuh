@@ -5,11 +5,14 @@
 ///
 ///     h_i = f_i(h_{i-1} W_i^T + b_i),    h_0 = x,    y = h_last * multiply + residual
 ///
+/// or, with residual_first, with the residual inside of f_last, as ops/linear.cuh has it.
+///
 /// | Array    | Shape                | Type       |                                                                 |
 /// |----------|----------------------|------------|-----------------------------------------------------------------|
 /// | x        | [M, in]              | FP16       | with first_is_done the sums of layer 0 instead, FP16 or FP32    |
 /// | x, mixed | [M, experts * in]    | FP16, FP32 | with mix: h_0 = sum_e w_e x_e, w = normalization(gate), by FP32 |
-/// | mix.gate | [M, experts]         | FP16, FP32 | logits, of x and then of mix.shared [M, shared experts * in]    |
+/// | mix.gate | [M, experts]         | FP16, FP32 | logits, of x and then of mix.shared [M, shared experts * in];   |
+/// |          |                      |            | or [segments, experts], segments of their own                   |
 /// | row_bias | [segments, out_0]    | FP16, FP32 | optional; added in layer 0, as in ops/linear.cuh                |
 /// | y        | [M, out_last]        | FP16, FP32 | may be columns of a wider row                                   |
 /// | multiply, residual | [M, out_last] | FP16, FP32 | optional                                                    |
@@ -50,9 +53,11 @@ struct MlpLayer {
 
 /// A mix of experts as a stack's input. No gate: none.
 struct ExpertMix {
-  FloatMatrix<const void> gate;    ///< [capacity, experts]
+  FloatMatrix<const void> gate;    ///< [capacity, experts]; with offsets [segment capacity, experts]
   FloatMatrix<const void> shared;  ///< [capacity, shared experts * in]; no data: none
   Normalization normalization = Normalization::softmax;
+  const int64_t* gate_offsets = nullptr;       ///< [segments + 1], from 0 to M; null: row n serves row n
+  const int64_t* num_gate_segments = nullptr;  ///< null: always the capacity
 };
 
 /// A stack.
@@ -68,6 +73,7 @@ struct Mlp {
   Span<const MlpLayer> layers;
   FloatMatrix<const void> multiply;  ///< [capacity, out_last]; no data: none
   FloatMatrix<const void> residual;  ///< [capacity, out_last]; no data: none
+  bool residual_first = false;       ///< it is added before the last activation
   FloatMatrix<void> y;               ///< [capacity, out_last]
 };
 
@@ -83,7 +89,9 @@ class MlpLaunch {
   /// For the kernels of `target`. The workspace is aligned to 256, cleared before the first run, and serves one run at
   /// a time. Throws invalid_argument, all problems together.
   MlpLaunch(Span<const Mlp> stacks, void* workspace, int target = device::target())
-      : plan_(detail::plan_mlp(stacks, workspace, target)) {}
+      : plan_(detail::plan_mlp(stacks, workspace, target)) {
+    if (plan_.workspace_bytes > 0) detail::require_memory("workspace of mlps", workspace, 256);
+  }
 
   /// Throws as the constructor does.
   static int64_t workspace_bytes(Span<const Mlp> stacks, int target = device::target()) {
@@ -96,7 +104,7 @@ class MlpLaunch {
   /// Layers of a stack that are fused into the last kernel.
   int64_t num_fused() const { return plan_.num_fused; }
 
-  /// `descriptors` aligned to 16.
+  /// `descriptors` aligned to 16. Throws invalid_argument where they are null or are not.
   WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream = {}) const {
     detail::run_mlp(plan_, descriptors, stream);
   }

@@ -5,6 +5,7 @@
 /// products over some of the inputs: the last block of a tile to arrive adds the parts in their order.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "warprank/device/collectives.hpp"
 #include "warprank/device/launch.hpp"
@@ -13,6 +14,7 @@
 #include "warprank/device/target.hpp"
 #include "warprank/ops/detail/descriptors.cuh"
 #include "warprank/ops/detail/gemm/block.cuh"
+#include "warprank/ops/row_groups.hpp"
 
 namespace warprank::detail {
 
@@ -61,6 +63,8 @@ struct alignas(16) LinearDescriptor {
   int64_t x_stride;
   const int64_t* num_rows;  ///< null: max_rows
   int64_t max_rows;
+  RowGroups groups;
+  int64_t group_bytes;  ///< of weights and bias
   Epilogue epilogue;
   int64_t first_block;
   int64_t first_ticket;   ///< of those that are computed in parts: one for each tile
@@ -70,6 +74,7 @@ struct alignas(16) LinearDescriptor {
   int inputs;
   bool x_is_aligned, is_head;
 };
+static_assert(std::is_trivially_copyable_v<LinearDescriptor>);
 
 /// M.
 WARPRANK_DEVICE int64_t rows_of(const LinearDescriptor& layer) {
@@ -78,11 +83,87 @@ WARPRANK_DEVICE int64_t rows_of(const LinearDescriptor& layer) {
   return used < layer.max_rows ? used : layer.max_rows;
 }
 
-/// x of a block, from `row` on.
-WARPRANK_DEVICE RowSource source_of(const LinearDescriptor& layer, int64_t row, int64_t num_rows, int rows_of_block) {
+/// Rows of a block: neighbours, or what a list in shared memory names.
+struct BlockRows {
+  int64_t first;
+  int count;
+  const int32_t* list;  ///< null: neighbours
+
+  WARPRANK_DEVICE int64_t operator[](int r) const { return list == nullptr ? first + r : list[r]; }
+};
+
+/// Neighbours from `row` on, at most `limit`; none from num_rows on.
+WARPRANK_DEVICE BlockRows neighbours(int64_t row, int64_t num_rows, int limit) {
   const int64_t rest = num_rows - row;
-  return {layer.x + row * layer.x_stride, layer.x_stride, rest < rows_of_block ? static_cast<int>(rest) : rows_of_block,
-          layer.inputs, layer.x_is_aligned};
+  return {row, rest < limit ? static_cast<int>(rest) : limit, nullptr};
+}
+
+/// x of a block.
+WARPRANK_DEVICE RowSource source_of(const LinearDescriptor& layer, const BlockRows& rows) {
+  return {rows.list == nullptr ? layer.x + rows.first * layer.x_stride : layer.x,
+          rows.list,
+          layer.x_stride,
+          rows.count,
+          layer.inputs,
+          layer.x_is_aligned};
+}
+
+/// Some rows of a group, by their places in RowGroups::rows.
+struct GroupTile {
+  int group, begin, count;
+};
+
+/// Tile number `tile` when every group begins with a tile of its own; a count of 0 where there are fewer. Whole warps
+/// call.
+WARPRANK_DEVICE GroupTile tile_of_groups(const RowGroups& groups, int tile, int rows_of_tile) {
+  int before = 0;
+  for (int first = 0; first <= groups.num_groups; first += device::warp_size) {
+    const int group = first + device::lane_index();
+    int begin = 0, end = 0;
+    if (group <= groups.num_groups) {
+      if (group > 0) begin = device::load(&groups.ends[group - 1]);
+      end = device::load(&groups.ends[group]);
+    }
+    const int tiles = (end - begin + rows_of_tile - 1) / rows_of_tile;
+    int through = before + tiles;  // of this group and all before it
+    WARPRANK_UNROLL
+    for (int distance = 1; distance < device::warp_size; distance *= 2) {
+      const int other = device::shuffle_up(device::full_warp, through - before, distance);
+      if (device::lane_index() >= distance) through += other;
+    }
+    const uint32_t later = device::ballot(device::full_warp, through > tile);
+    if (later != 0) {
+      const int lane = device::first_bit(later);
+      begin += (tile - (through - tiles)) * rows_of_tile;  // meant by that lane alone
+      begin = device::shuffle(device::full_warp, begin, lane);
+      const int rest = device::shuffle(device::full_warp, end, lane) - begin;
+      return {first + lane, begin, rest < rows_of_tile ? rest : rows_of_tile};
+    }
+    before = device::shuffle(device::full_warp, through, device::warp_size - 1);
+  }
+  return {0, 0, 0};
+}
+
+/// Makes a layer that of one of its groups.
+WARPRANK_DEVICE void select_group(LinearDescriptor& layer, int group) {
+  layer.weights = static_cast<const char*>(layer.weights) + group * layer.group_bytes;
+  Epilogue& epilogue = layer.epilogue;
+  epilogue.bias += group * layer.group_bytes / static_cast<int64_t>(sizeof(float));
+  DeviceActivation& f = epilogue.activation;
+  if (f.alphas != nullptr) f.alphas += group * epilogue.width;
+  if (f.scales != nullptr) f.scales += group * epilogue.width;
+  if (f.shifts != nullptr) f.shifts += group * epilogue.width;
+}
+
+/// y = 0 in some rows, from a column on.
+WARPRANK_DEVICE void clear_rows(const Epilogue& epilogue, const BlockRows& rows, int64_t first_column, int columns,
+                                int threads) {
+  const int fours = columns / columns_at_once;
+  for (int at = device::thread_rank(); at < rows.count * fours; at += threads) {
+    const int64_t column = first_column + at % fours * columns_at_once;
+    const float zeros[columns_at_once] = {};
+    if (column < epilogue.width) store_operand(epilogue.y, rows[at / fours], column, epilogue.width, zeros);
+  }
 }
 
 /// The sum of a layer of one output, in FP32, by the head_lanes lanes of a row; load(k) gives 8 inputs from k on, 0
@@ -105,12 +186,13 @@ WARPRANK_DEVICE float head_sum(const LinearDescriptor& layer, bool exists, Load 
 }
 
 /// A tile of a layer of one output.
-WARPRANK_DEVICE void run_head(const LinearDescriptor& layer, int64_t first_row, int64_t num_rows) {
-  const int64_t row = first_row + device::thread_rank() / head_lanes;
-  const bool exists = row < num_rows;  // all lanes of a row alike
-  const RowSource source{layer.x + row * layer.x_stride, layer.x_stride, exists, layer.inputs, layer.x_is_aligned};
-  const float sum = head_sum(layer, exists, [&](int k) { return load_columns_of_row(source, 0, k); });
+WARPRANK_DEVICE void run_head(const LinearDescriptor& layer, const BlockRows& rows) {
+  const int of_block = device::thread_rank() / head_lanes;
+  const bool exists = of_block < rows.count;  // all lanes of a row alike
+  const RowSource source = source_of(layer, rows);
+  const float sum = head_sum(layer, exists, [&](int k) { return load_columns_of_row(source, of_block, k); });
   if (!exists || device::Tile<head_lanes>::rank() != 0) return;
+  const int64_t row = rows[of_block];
   float values[columns_at_once] = {sum};
   finish_columns(layer.epilogue, row, bias_row_of(layer.epilogue, row), 0, values);
 }
@@ -128,6 +210,7 @@ template <class Block>
 struct LinearStorage {
   LinearDescriptor layer;
   int64_t bias_rows[Block::rows];  ///< what bias_row_of gives for the rows
+  int32_t rows[Block::rows];       ///< of a group
   bool is_last;
 };
 
@@ -136,27 +219,42 @@ template <int Target, LinearTile Tile>
 WARPRANK_KERNEL(linear_policy(Target, Tile).threads(), linear_policy(Target, Tile).min_blocks)
 linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
   using Block = GemmBlock<LinearConfig<Target, Tile>>;
+  static_assert(Block::rows <= Block::threads && Block::threads / head_lanes <= Block::rows);
   auto& shared = device::static_shared<LinearStorage<Block>>();
   const int64_t block = device::block_index().x;
   const LinearDescriptor& layer = shared.layer;
   read_descriptors(layers + problem_of_block(layers, num_layers, block), 1, &shared.layer);
 
-  const int64_t num_rows = rows_of(layer);
   const auto of_layer = static_cast<int>(block - layer.first_block);
   const int row_tile = of_layer % layer.row_tiles;
-  if (layer.is_head) {
-    run_head(layer, int64_t{row_tile} * (Block::threads / head_lanes), num_rows);
-    return;
+  const int rows_of_tile = layer.is_head ? Block::threads / head_lanes : Block::rows;
+  BlockRows rows;
+  bool has_group = true;
+  if (layer.groups.num_groups == 0) {
+    rows = neighbours(int64_t{row_tile} * rows_of_tile, rows_of(layer), rows_of_tile);
+  } else {
+    const GroupTile tile = tile_of_groups(layer.groups, row_tile, rows_of_tile);
+    has_group = tile.group < layer.groups.num_groups;
+    rows = {0, tile.count, shared.rows};
+    if (device::thread_rank() < tile.count)
+      shared.rows[device::thread_rank()] = device::load(&layer.groups.rows[tile.begin + device::thread_rank()]);
+    if (device::thread_rank() == 0 && has_group) select_group(shared.layer, tile.group);
+    device::sync_block();
   }
-  const int64_t row = int64_t{row_tile} * Block::rows;
-  if (row >= num_rows) return;
+  if (rows.count <= 0) return;
   const int part = of_layer / layer.row_tiles % layer.parts;
   const int column_tile = of_layer / layer.row_tiles / layer.parts;
+  if (!has_group) {
+    if (part == 0)
+      clear_rows(layer.epilogue, rows, int64_t{column_tile} * Block::columns, Block::columns, Block::threads);
+    return;
+  }
+  if (layer.is_head) return run_head(layer, rows);
   const int begin = part * layer.steps_of_part, num_steps = (layer.inputs + 15) / 16;
   const int end = begin + layer.steps_of_part < num_steps ? begin + layer.steps_of_part : num_steps;
-  const Block tile(source_of(layer, row, num_rows, Block::rows), layer.epilogue.width, column_tile, begin, end);
-  for (int r = device::thread_rank(); r < tile.source.num_rows; r += Block::threads)
-    shared.bias_rows[r] = bias_row_of(layer.epilogue, row + r);
+  const Block tile(source_of(layer, rows), layer.epilogue.width, column_tile, begin, end);
+  for (int r = device::thread_rank(); r < rows.count; r += Block::threads)
+    shared.bias_rows[r] = bias_row_of(layer.epilogue, rows[r]);
 
   typename Block::Warp warp;
   auto* memory = device::dynamic_shared<unsigned char>();
@@ -170,7 +268,7 @@ linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, u
     device::sync_block();  // the staging is where the tiles were
   }
   const auto store = [&](int of_tile, int column, float(&sums)[columns_at_once]) {
-    finish_columns(layer.epilogue, row + of_tile, shared.bias_rows[of_tile], column, sums);
+    finish_columns(layer.epilogue, rows[of_tile], shared.bias_rows[of_tile], column, sums);
   };
   tile.finish(warp, layer.epilogue.width, false, reinterpret_cast<float*>(memory), store);
 }

@@ -31,6 +31,15 @@ struct LinearPlan {
   int64_t workspace_bytes() const { return partials_offset() + (num_partials * 4 + 255) / 256 * 256; }
 };
 
+inline void check_groups(const RowGroups& groups, int64_t rows, const std::string& what, Problems& problems) {
+  if (groups.num_groups < 1 || groups.num_groups > RowGroups::max_groups)
+    problems.add(what, "1 to 64 groups", std::to_string(groups.num_groups));
+  if (rows > std::numeric_limits<int32_t>::max())
+    problems.add(what + "'s x", "up to 2^31 - 1 rows, as they have groups", std::to_string(rows));
+  if (rows > 0) check_pointer(what + "'s rows of groups", groups.rows, alignof(int32_t), problems);
+  check_pointer(what + "'s ends of groups", groups.ends, alignof(int32_t), problems);
+}
+
 template <class Layer>
 void check_linear(const Layer& layer, const std::string& what, Problems& problems) {
   check_matrix<const void>(what + "'s x", layer.x, layer.x.rows, layer.x.cols, problems);
@@ -39,14 +48,8 @@ void check_linear(const Layer& layer, const std::string& what, Problems& problem
     problems.add(what, "in and out of 1 to 2^30",
                  std::to_string(layer.x.cols) + " and " + std::to_string(layer.y.cols));
   check_pointer(what + "'s weights", layer.weights, 16, problems);
-  const auto optional = [&](const char* name, const FloatMatrix<const void>& matrix, int64_t rows) {
-    if (matrix.data != nullptr) check_matrix(what + name, matrix, rows, layer.y.cols, problems);
-  };
-  optional("'s multiply", layer.multiply, layer.x.rows);
-  optional("'s residual", layer.residual, layer.x.rows);
-  optional("'s row bias", layer.row_bias, layer.segment_offsets == nullptr ? layer.x.rows : layer.row_bias.rows);
-  if (layer.row_bias.data == nullptr && (layer.segment_offsets != nullptr || layer.num_segments != nullptr))
-    problems.add(what + "'s segments", "a row bias that they serve", "none");
+  check_epilogue(layer, what, layer.y.cols, layer.y.cols, problems);
+  if (layer.groups.num_groups != 0) check_groups(layer.groups, layer.x.rows, what, problems);
   check_activation(layer.activation, what, problems);
 }
 
@@ -80,6 +83,8 @@ LinearDescriptor describe_linear(const Layer& layer) {
   to.x_stride = layer.x.stride;
   to.num_rows = layer.num_rows;
   to.max_rows = layer.x.rows;
+  to.groups = layer.groups;
+  to.group_bytes = layout.bytes();
   to.epilogue.bias = reinterpret_cast<const float*>(static_cast<const char*>(layer.weights) + layout.bias_offset());
   to.epilogue.row_bias = operand_of(layer.row_bias);
   to.epilogue.offsets = layer.segment_offsets;
@@ -88,6 +93,7 @@ LinearDescriptor describe_linear(const Layer& layer) {
   to.epilogue.activation = layer.activation;
   to.epilogue.multiply = operand_of(layer.multiply);
   to.epilogue.residual = operand_of(layer.residual);
+  to.epilogue.residual_first = layer.residual_first;
   to.epilogue.y = operand_of(layer.y);
   to.epilogue.width = layer.y.cols;
   to.inputs = static_cast<int>(layer.x.cols);
@@ -126,7 +132,9 @@ LinearPlan plan_linear(Span<const Layer> layers, int target) {
     const int64_t num_steps = cut(layer.x.cols, PackedLinearLayout::step);
     const int64_t rows_of_tile = to.is_head ? policy.threads() / head_lanes : policy.rows();
     const int64_t parts = to.is_head ? 1 : std::clamp<int64_t>(num_steps / min_steps_of_part, 1, wanted_parts);
-    const int64_t row_tiles = cut(layer.x.rows, rows_of_tile), column_tiles = cut(layer.y.cols, policy.columns());
+    // Every group may end with a tile of fewer rows, and so may the rows of none.
+    const int64_t row_tiles = std::min(layer.x.rows, cut(layer.x.rows, rows_of_tile) + layer.groups.num_groups);
+    const int64_t column_tiles = cut(layer.y.cols, policy.columns());
     to.first_block = plan.num_blocks;
     to.steps_of_part = static_cast<int>(cut(num_steps, parts));
     const int64_t parts_used = cut(num_steps, to.steps_of_part);
@@ -157,6 +165,9 @@ WARPRANK_HIDDEN inline void launch_linear(const LinearPlan& plan, const LinearDe
 
 WARPRANK_HIDDEN inline void run_linear(const LinearPlan& plan, const void* descriptors, void* workspace,
                                        device::Stream stream) {
+  if (plan.num_blocks == 0) return;
+  require_memory("descriptors of linear layers", descriptors, alignof(LinearDescriptor));
+  if (plan.workspace_bytes() > 0) require_memory("workspace of linear layers", workspace, 256);
   const auto* layers = static_cast<const LinearDescriptor*>(descriptors);
   auto* tickets = static_cast<uint32_t*>(workspace);
   auto* partials = reinterpret_cast<float*>(static_cast<char*>(workspace) + plan.partials_offset());

@@ -52,6 +52,9 @@ static_assert(mlp_policy(80, MlpTile::rows_32).tiles_bytes() <= activations_byte
 /// h_0 = sum_e w_e x_e of experts that lie side by side, first the own, then the shared.
 struct MixInput {
   Operand<const void> own, shared, gate;
+  const int64_t* gate_offsets;  ///< as those of a row bias
+  const int64_t* num_gate_segments;
+  int64_t max_gate_segments;
   int num_own, num_shared;  ///< 0 of both: no mix
   Normalization normalization;
 };
@@ -63,6 +66,7 @@ struct MlpDescriptor : LinearDescriptor {
   Operand<const void> sums;
   MixInput mix;  ///< of the stack's first layer
 };
+static_assert(std::is_trivially_copyable_v<MlpDescriptor>);
 
 template <class Block>
 struct MlpStorage {
@@ -87,9 +91,10 @@ WARPRANK_DEVICE void mix_experts(const MixInput& mix, int64_t row, int num_rows,
   const int r = device::thread_rank();
   if (r < num_rows) {
     float* w = weights + r * num_experts;
+    const int64_t gate_row = segment_of(mix.gate_offsets, mix.num_gate_segments, mix.max_gate_segments, row + r);
     float largest = -INFINITY, sum = 0;
     for (int e = 0; e < num_experts; ++e) {
-      w[e] = load_element(mix.gate, row + r, e);
+      w[e] = load_element(mix.gate, gate_row, e);
       largest = w[e] > largest ? w[e] : largest;
     }
     for (int e = 0; e < num_experts; ++e) {
@@ -149,9 +154,10 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers) {
   read_descriptors(layers + last + 1 - depth, depth, shared.layers);
 
   const MlpDescriptor& first = shared.layers[0];
-  const int64_t num_rows = rows_of(first), row = (block - first.first_block) * Block::rows;
-  if (row >= num_rows) return;
-  const RowSource source = source_of(first, row, num_rows, Block::rows);
+  const int64_t row = (block - first.first_block) * Block::rows;
+  const BlockRows rows = neighbours(row, rows_of(first), Block::rows);
+  if (rows.count <= 0) return;
+  const RowSource source = source_of(first, rows);
   for (int r = device::thread_rank(); r < Block::rows; r += Block::threads)
     shared.bias_rows[r] = bias_row_of(first.epilogue, row + (r < source.num_rows ? r : source.num_rows - 1));
 
@@ -189,8 +195,9 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers) {
     } else if (layer.is_head) {
       run_last_head<Block::rows, Block::threads>(layer, from, row, source.num_rows);
     } else {
-      const Block tile({source.first, source.stride, source.num_rows, layer.inputs, source.is_aligned}, epilogue.width,
-                       0, 0, (layer.inputs + 15) / 16);
+      RowSource of_layer = source;
+      of_layer.num_columns = layer.inputs;
+      const Block tile(of_layer, epilogue.width, 0, 0, (layer.inputs + 15) / 16);
       typename Block::Warp warp;
       if (i == 0 && !is_mixed)
         tile.multiply(layer.weights, activations + buffer, warp);

@@ -47,7 +47,11 @@ void check_mix(const Stack& stack, const std::string& what, Problems& problems) 
   if (stack.x.cols != num_own * stack.in)
     problems.add(what + "'s experts", "a multiple of " + std::to_string(stack.in) + " columns",
                  std::to_string(stack.x.cols));
-  check_matrix(what + "'s gate", stack.mix.gate, stack.x.rows, num_own + num_shared, problems);
+  const bool has_segments = stack.mix.gate_offsets != nullptr;
+  check_matrix(what + "'s gate", stack.mix.gate, has_segments ? stack.mix.gate.rows : stack.x.rows,
+               num_own + num_shared, problems);
+  if (!has_segments && stack.mix.num_gate_segments != nullptr)
+    problems.add(what + "'s gate_offsets", "device memory, as there is a number of segments", "null");
   if (stack.mix.shared.data != nullptr)
     check_matrix(what + "'s shared experts", stack.mix.shared, stack.x.rows, num_shared * stack.in, problems);
 }
@@ -68,15 +72,7 @@ void check_mlp(const Stack& stack, const std::string& what, int64_t depth, Probl
   if (stack.mix.gate.data != nullptr) check_mix(stack, what, problems);
   check_matrix(what + "'s x", stack.x, stack.x.rows, stack.first_is_done ? first.out : stack.x.cols, problems);
   check_matrix(what + "'s y", stack.y, stack.x.rows, last.out, problems);
-  const auto optional = [&](const char* name, const FloatMatrix<const void>& matrix, int64_t rows, int64_t cols) {
-    if (matrix.data != nullptr) check_matrix(what + name, matrix, rows, cols, problems);
-  };
-  optional("'s multiply", stack.multiply, stack.x.rows, last.out);
-  optional("'s residual", stack.residual, stack.x.rows, last.out);
-  optional("'s row bias", stack.row_bias, stack.segment_offsets == nullptr ? stack.x.rows : stack.row_bias.rows,
-           first.out);
-  if (stack.row_bias.data == nullptr && (stack.segment_offsets != nullptr || stack.num_segments != nullptr))
-    problems.add(what + "'s segments", "a row bias that they serve", "none");
+  check_epilogue(stack, what, first.out, last.out, problems);
   for (int64_t l = 0; l < num_layers; ++l) {
     const std::string layer = what + "'s layer " + std::to_string(l);
     if (stack.layers[l].out < 1 || stack.layers[l].out > max_layer_width)
@@ -124,6 +120,7 @@ LinearLayer layer_of(const Stack& stack, int64_t l, FloatMatrix<const void> x, F
   if (l + 1 == stack.layers.size()) {
     layer.multiply = stack.multiply;
     layer.residual = stack.residual;
+    layer.residual_first = stack.residual_first;
   }
   layer.y = y;
   return layer;
@@ -188,6 +185,9 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
         layer.mix = {operand_of(stack.x),
                      operand_of(stack.mix.shared),
                      operand_of(stack.mix.gate),
+                     stack.mix.gate_offsets,
+                     stack.mix.num_gate_segments,
+                     stack.mix.gate.rows,
                      num(stack.x),
                      stack.mix.shared.data == nullptr ? 0 : num(stack.mix.shared),
                      stack.mix.normalization};
@@ -266,6 +266,7 @@ WARPRANK_HIDDEN inline void launch_mlp(const MlpPlan& plan, const MlpDescriptor*
 }
 
 WARPRANK_HIDDEN inline void run_mlp(const MlpPlan& plan, const void* descriptors, device::Stream stream) {
+  if (!plan.descriptors.empty()) require_memory("descriptors of mlps", descriptors, alignof(MlpDescriptor));
   const auto* at = static_cast<const unsigned char*>(descriptors);
   for (size_t l = 0; l < plan.levels.size(); ++l) {
     run_linear(plan.levels[l], at, plan.level_workspaces[l], stream);

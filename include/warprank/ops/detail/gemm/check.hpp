@@ -21,6 +21,14 @@ inline void check_pointer(const std::string& what, const void* data, int64_t ali
     problems.add(what, "memory aligned to " + std::to_string(alignment) + " bytes", "an address that is not");
 }
 
+/// Throws unless it is memory of this alignment. Costs nothing where it is.
+inline void require_memory(const char* what, const void* data, int64_t alignment) {
+  if (data != nullptr && reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) == 0) return;
+  Problems problems;
+  check_pointer(what, data, alignment, problems);
+  problems.throw_if_any();
+}
+
 /// A matrix of FP16 or FP32, [rows, cols], whose elements are aligned.
 template <class Void>
 void check_matrix(const std::string& what, const FloatMatrix<Void>& matrix, int64_t rows, int64_t cols,
@@ -33,6 +41,25 @@ void check_matrix(const std::string& what, const FloatMatrix<Void>& matrix, int6
     problems.add(what, "a stride of at least its " + std::to_string(matrix.cols) + " columns",
                  std::to_string(matrix.stride));
   if (rows > 0) check_pointer(what, matrix.data, size_of(matrix.type), problems);
+}
+
+/// What is added and multiplied behind the products of a layer of `out` outputs, and before those of one of
+/// `first_out`, which are the same but for a stack. Inputs: LinearLayer or Mlp.
+template <class Inputs>
+void check_epilogue(const Inputs& inputs, const std::string& what, int64_t first_out, int64_t out, Problems& problems) {
+  const auto optional = [&](const char* name, const FloatMatrix<const void>& matrix, int64_t rows, int64_t cols) {
+    if (matrix.data != nullptr) check_matrix(what + name, matrix, rows, cols, problems);
+  };
+  const bool has_segments = inputs.segment_offsets != nullptr;
+  optional("'s multiply", inputs.multiply, inputs.x.rows, out);
+  optional("'s residual", inputs.residual, inputs.x.rows, out);
+  optional("'s row bias", inputs.row_bias, has_segments ? inputs.row_bias.rows : inputs.x.rows, first_out);
+  if (inputs.row_bias.data == nullptr && (has_segments || inputs.num_segments != nullptr))
+    problems.add(what + "'s segments", "a row bias that they serve", "none");
+  else if (!has_segments && inputs.num_segments != nullptr)
+    problems.add(what + "'s segment_offsets", "device memory, as there is a number of segments", "null");
+  if (inputs.residual_first && inputs.residual.data == nullptr)
+    problems.add(what + "'s residual", "one, as it is first", "none");
 }
 
 /// The bytes of a matrix: rows of `width` bytes, `stride` apart.

@@ -5,8 +5,9 @@
 ///
 ///     y = f(sum + bias + row_bias[segment of the row]) * multiply + residual
 ///
-/// in FP32; then FP16 is rounded to nearest. A finite result above the largest finite FP16 is stored as that, with its
-/// sign; infinity and NaN stay what they are.
+/// or, with residual_first, y = f(sum + bias + row_bias + residual) * multiply; in FP32; then FP16 is rounded to
+/// nearest. A finite result above the largest finite FP16 is stored as that, with its sign; infinity and NaN stay what
+/// they are.
 
 #include <cfloat>
 #include <cmath>
@@ -57,20 +58,22 @@ struct Epilogue {
   Operand<const void> multiply, residual;  ///< no data: none
   Operand<void> y;
   int64_t width = 0;
+  bool residual_first = false;
 };
 
-/// The row of row_bias for a row: that of the segment that holds it.
-WARPRANK_DEVICE int64_t bias_row_of(const Epilogue& epilogue, int64_t row) {
-  if (epilogue.offsets == nullptr) return row;
-  int64_t first = 0, count = epilogue.max_segments;
-  if (epilogue.num_segments != nullptr) {
-    const int64_t used = device::load(epilogue.num_segments);
+/// The segment that holds a row, of `count` whose `offsets` are [count + 1]; the row itself where there are none.
+/// `num_segments`: how many there are now; null: `count`.
+WARPRANK_DEVICE int64_t segment_of(const int64_t* offsets, const int64_t* num_segments, int64_t count, int64_t row) {
+  if (offsets == nullptr) return row;
+  int64_t first = 0;
+  if (num_segments != nullptr) {
+    const int64_t used = device::load(num_segments);
     count = used < count ? used : count;
   }
   // The number of segments that end at or before the row, of all but the last.
   for (--count; count > 0;) {
     const int64_t half_count = count / 2;
-    if (device::load(&epilogue.offsets[first + half_count + 1]) <= row) {
+    if (device::load(&offsets[first + half_count + 1]) <= row) {
       first += half_count + 1;
       count -= half_count + 1;
     } else {
@@ -78,6 +81,11 @@ WARPRANK_DEVICE int64_t bias_row_of(const Epilogue& epilogue, int64_t row) {
     }
   }
   return first;
+}
+
+/// The row of row_bias for a row.
+WARPRANK_DEVICE int64_t bias_row_of(const Epilogue& epilogue, int64_t row) {
+  return segment_of(epilogue.offsets, epilogue.num_segments, epilogue.max_segments, row);
 }
 
 /// values = the columns [column, column + 4) of a row, 0 where there are none. An aligned matrix is read by vectors
@@ -151,21 +159,24 @@ WARPRANK_DEVICE void combine_columns(const Epilogue& epilogue, int64_t row, int6
     for (int i = 0; i < columns_at_once; ++i) values[i] = f(values[i], other[i]);
   };
   const auto add = [](float a, float b) { return a + b; };
+  const auto add_residual = [&] {
+    load_operand(epilogue.residual, row, column, width, other);
+    combine(add);
+  };
+  const bool has_residual = epilogue.residual.data != nullptr;
   load_operand({epilogue.bias, 0, false, true}, 0, column, width, other);
   combine(add);
   if (epilogue.row_bias.data != nullptr) {
     load_operand(epilogue.row_bias, bias_row, column, width, other);
     combine(add);
   }
+  if (has_residual && epilogue.residual_first) add_residual();
   activate(epilogue.activation, values, column, width);
   if (epilogue.multiply.data != nullptr) {
     load_operand(epilogue.multiply, row, column, width, other);
     combine([](float a, float b) { return a * b; });
   }
-  if (epilogue.residual.data != nullptr) {
-    load_operand(epilogue.residual, row, column, width, other);
-    combine(add);
-  }
+  if (has_residual && !epilogue.residual_first) add_residual();
 }
 
 /// The same, and stores them.

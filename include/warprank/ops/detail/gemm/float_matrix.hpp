@@ -22,6 +22,15 @@ struct FloatMatrix {
   template <class Value>
   constexpr FloatMatrix(Matrix<Value> m)  // NOLINT: a view
       : data(m.data), rows(m.rows), cols(m.cols), stride(m.stride), type(dtype_of<std::remove_const_t<Value>>) {}
+
+  /// Columns [first, first + count).
+  FloatMatrix columns(int64_t first, int64_t count) const {
+    using Byte = std::conditional_t<std::is_const_v<Void>, const char, char>;
+    FloatMatrix some = *this;
+    some.data = data == nullptr ? nullptr : static_cast<Byte*>(data) + first * size_of(type);
+    some.cols = count;
+    return some;
+  }
 };
 
 }  // namespace warprank

@@ -14,23 +14,25 @@ namespace warprank::detail {
 
 /// Rows of a block, in global memory.
 struct RowSource {
-  const half* first;  ///< of the block's first row
+  const half* first;    ///< of the block's first row; with a list, of row 0
+  const int32_t* list;  ///< in shared memory: which rows they are; null: neighbours
   int64_t stride;
   int num_rows;     ///< those behind them read as zeros
   int num_columns;  ///< those behind them read as zeros
   bool is_aligned;  ///< every row to 16 bytes
+
+  WARPRANK_DEVICE const half* row(int r) const { return first + (list == nullptr ? r : list[r]) * stride; }
 };
 
 /// 8 columns of a row, those that do not exist as 0.
 WARPRANK_DEVICE device::Vector<half, 8> load_columns_of_row(const RowSource& source, int row, int column) {
-  const half* from = source.first + row * source.stride + column;
-  if (row < source.num_rows && source.is_aligned && column + 8 <= source.num_columns)
-    return device::load_vector<8>(from);
-  device::Vector<half, 8> piece;
+  device::Vector<half, 8> piece{};
+  if (row >= source.num_rows) return piece;
+  const half* from = source.row(row) + column;
+  if (source.is_aligned && column + 8 <= source.num_columns) return device::load_vector<8>(from);
   WARPRANK_UNROLL
   for (int i = 0; i < 8; ++i) {
-    piece[i] = half{};
-    if (row < source.num_rows && column + i < source.num_columns) piece[i] = device::load(from + i);
+    if (column + i < source.num_columns) piece[i] = device::load(from + i);
   }
   return piece;
 }
@@ -56,7 +58,7 @@ struct RowCopy {
       if constexpr (is_async) {
         half* to = tile + row * stride + column_of(i);
         if (row < source.num_rows && source.is_aligned && from + 8 <= source.num_columns)
-          device::copy_async(to, source.first + row * source.stride + from);
+          device::copy_async(to, source.row(row) + from);
         else
           device::store_vector(to, load_columns_of_row(source, row, from));
       } else {
