@@ -12,10 +12,13 @@
 
 namespace warprank::device {
 
+/// The float of these bits.
+WARPRANK_DEVICE float float_of_bits(uint32_t bits) { return backend::bits_to_float(bits); }
+
 /// The value as a float, exactly.
 WARPRANK_DEVICE float widen(float value) { return value; }
 WARPRANK_DEVICE float widen(half value) { return backend::half_to_float(value.bits); }
-WARPRANK_DEVICE float widen(bfloat16 value) { return backend::bits_to_float(static_cast<uint32_t>(value.bits) << 16); }
+WARPRANK_DEVICE float widen(bfloat16 value) { return float_of_bits(static_cast<uint32_t>(value.bits) << 16); }
 WARPRANK_DEVICE float widen(int8_t value) { return static_cast<float>(value); }
 
 /// The nearest Value (float, half or bfloat16), ties to even.

@@ -24,24 +24,41 @@
 
 namespace warprank {
 
+namespace detail {
+
+/// Throws unless the buckets of an image have their checksum and keys are where look-ups find them. Calls
+/// prepare(begin, size) before those bytes of the buckets are read, from any thread.
+template <class Prepare>
+void check_buckets(const std::string& where, const HashTableHeader& header, unsigned char* image, int threads,
+                   const Prepare& prepare) {
+  const Span<const unsigned char> buckets{image + hash_table::header_bytes,
+                                          static_cast<int64_t>(header.image_bytes) - hash_table::header_bytes};
+  if (checksum_of(buckets, threads, prepare) != header.buckets_checksum)
+    throw invalid_argument(where + ": buckets", "bytes that agree with their checksum", "others: the image is damaged");
+  verify(where, view_hash_table(header, image), threads);
+}
+
+}  // namespace detail
+
 /// A table of an image, wherever that lies: its bytes are copied, then checked as read_hash_table_header says, and
 /// further: their checksum; every key where look-ups find it, once; as many as the header says; no update under way.
 /// Throws invalid_argument, about `where`, for the first thing that is wrong. `threads`: 0 for all of the machine.
 inline HashTable read_hash_table(const std::string& where, Span<const unsigned char> image, int threads = 0) {
   const HashTableHeader header = read_hash_table_header(where, image);
-  threads = detail::threads_for(threads);
   detail::ZeroedMemory memory(image.size());
   std::memcpy(memory.data(), &header, sizeof header);
-  const Span<const unsigned char> buckets{memory.data() + hash_table::header_bytes,
-                                          memory.size() - hash_table::header_bytes};
-  const uint64_t checksum = detail::checksum_of(buckets, threads, [&](int64_t begin, int64_t size) {
+  detail::check_buckets(where, header, memory.data(), detail::threads_for(threads), [&](int64_t begin, int64_t size) {
     std::memcpy(memory.data() + hash_table::header_bytes + begin, image.data() + hash_table::header_bytes + begin,
                 static_cast<size_t>(size));
   });
-  if (checksum != header.buckets_checksum)
-    throw invalid_argument(where + ": buckets", "bytes that agree with their checksum", "others: the image is damaged");
-  detail::verify(where, view_hash_table(header, memory.data()), threads);
   return HashTable(std::move(memory));
+}
+
+/// Checks an image where it lies, aligned to 8 bytes, as read_hash_table does. It must not change meanwhile.
+inline void check_hash_table_image(const std::string& where, Span<const unsigned char> image, int threads = 0) {
+  const HashTableHeader header = read_hash_table_header(where, image);
+  auto* bytes = const_cast<unsigned char*>(image.data());  // only read
+  detail::check_buckets(where, header, bytes, detail::threads_for(threads), [](int64_t, int64_t) {});
 }
 
 /// The file of one table, mapped read-only; see MappedFile on replacing files.
@@ -58,6 +75,8 @@ class HashTableFile {
   }
   /// The table in memory. Throws as read_hash_table does.
   HashTable read(int threads = 0) const { return read_hash_table(path_, image(), threads); }
+  /// Checks the table as it is mapped. Throws as read_hash_table does.
+  void check(int threads = 0) const { check_hash_table_image(path_, image(), threads); }
 
  private:
   std::string path_;
