@@ -17,9 +17,6 @@
 #include "support/golden_tensors.hpp"
 #include "support/kernel_testing.hpp"
 #include "warprank/ops/elementwise.cuh"
-#if !defined(__CUDACC__)
-#include "warprank/ops/host/elementwise.hpp"
-#endif
 
 namespace elementwise_kernel_test {  // kernels take the names of functors, which must be visible to the linker
 
@@ -28,7 +25,6 @@ using warprank::AxisInput;
 using warprank::EachElement;
 using warprank::Elementwise;
 using warprank::ElementwiseProgram;
-using warprank::InterpretedElementwise;
 using warprank::LayerNormOfRow;
 using warprank::Matrix;
 using warprank::Pooling;
@@ -235,150 +231,6 @@ TEST(ElementwiseKernelCounts, ReadsAndWritesEachSectorOnce) {
   }
 }
 
-// ---- Programs
-
-template <class Out, class Value, class Step = EachElement>
-std::vector<Out> interpret(const ElementwiseProgram& program, const std::vector<AxisValues>& values,
-                           const std::vector<const float*>& vectors, int64_t rows, int64_t cols, Step step = {},
-                           Placement placement = {}) {
-  const DeviceAxisInputs<Value> inputs(values, placement);
-  DeviceMatrix<Out> y(rows, cols, cols + placement.gap, placement.skip);
-  InterpretedElementwise<Value, Out, Step>(program, inputs.views(), vectors, y.view(), step).launch({});
-  return y.read();
-}
-
-/// The program that is one function.
-ElementwiseProgram single(Function function, float alpha = 0) {
-  ElementwiseProgram program{arity(function), 0, {}, {{function, 0, -1, -1, alpha}}};
-  if (arity(function) >= 2) program.instructions[0].b = 1;
-  if (arity(function) >= 3) program.instructions[0].c = 2;
-  return program;
-}
-
-/// Dice of x + shared: s = x + shared; p = sigmoid(s scale + shift); s (p + alpha (1 - p)).
-ElementwiseProgram dice_of_sum() {
-  return {2,
-          3,
-          {1.0f},
-          {{Function::add, 0, 1},
-           {Function::mul, 6, 2},
-           {Function::add, 7, 3},
-           {Function::sigmoid, 8},
-           {Function::sub, 5, 9},
-           {Function::mul, 4, 10},
-           {Function::add, 9, 11},
-           {Function::mul, 6, 12}}};
-}
-
-TEST(ElementwiseProgramKernel, MatchesEveryFunctionWithinItsBound) {
-  for (const auto& [function, name] : names_of(Function{}))
-    for (const float scale : {1e-3f, 1.0f, 10.0f}) {
-      SCOPED_TRACE(std::string(name) + ", scale " + std::to_string(scale));
-      const int64_t rows = 20, cols = 25;
-      std::vector<AxisValues> inputs = {random_values<float>(rows, cols, 1, scale),
-                                        random_values<float>(rows, cols, 2, scale),
-                                        random_values<float>(rows, cols, 3, scale)};
-      inputs.resize(static_cast<size_t>(arity(function)));
-      reset();
-      const ElementwiseProgram program = single(function, 0.3f);
-      expect_within(warprank::reference::elementwise(program, views_of(inputs), {}, rows, cols),
-                    interpret<float, float>(program, inputs, {}, rows, cols), 1, underflow);
-    }
-}
-
-TEST(ElementwiseProgramKernel, PassesOnNaNAsTheFunctionsSay) {
-  reset();
-  const AxisValues a{{NAN, 1, NAN}, 1, 3, {}}, b{{2, NAN, NAN}, 1, 3, {}}, c{{0, NAN, 1}, 1, 3, {}};
-  for (const auto& [function, name] : names_of(Function{})) {
-    std::vector<AxisValues> inputs = {a, b, c};
-    inputs.resize(static_cast<size_t>(arity(function)));
-    const auto exact = warprank::reference::elementwise(single(function, 0.3f), views_of(inputs), {}, 1, 3);
-    const std::vector<float> y = interpret<float, float>(single(function, 0.3f), inputs, {}, 1, 3);
-    for (size_t i = 0; i < 3; ++i) {
-      if (std::isnan(exact.value[i])) {
-        EXPECT_TRUE(std::isnan(y[i])) << name << " " << i;
-      } else {
-        EXPECT_NEAR(y[i], exact.value[i], 1e-6) << name << " " << i;
-      }
-    }
-  }
-}
-
-TEST(ElementwiseProgramKernel, TakesEveryShapeAndPlacement) {
-  const std::vector<std::pair<int64_t, int64_t>> shapes = {{0, 5},  {5, 0},  {1, 1},  {300, 1},
-                                                           {33, 2}, {9, 17}, {3, 260}};
-  for (const auto& shape : shapes)
-    for (const Placement placement : {Placement{}, Placement{4, 4}, Placement{3, 1}}) {
-      const int64_t rows = shape.first, cols = shape.second;
-      const AxisValues x = random_values<Half>(rows, cols, 1), shared = random_values<Half>(rows, 1, 2),
-                       learned = random_values<float>(3, cols, 3);
-      const std::vector<float> scale = learned.row(0).values, shift = learned.row(1).values,
-                               alpha = learned.row(2).values;
-      const std::vector<Half> y = in_every_order(
-          [&] {
-            const DeviceArray<float> d_scale(scale), d_shift(shift), d_alpha(alpha);
-            const std::vector<const float*> vectors = {d_scale.data(), d_shift.data(), d_alpha.data()};
-            return interpret<Half, Half>(dice_of_sum(), {x, shared}, vectors, rows, cols, EachElement{}, placement);
-          },
-          2);
-      const std::vector<const float*> vectors = {scale.data(), shift.data(), alpha.data()};
-      expect_within(warprank::reference::elementwise(dice_of_sum(), views_of({x, shared}), vectors, rows, cols), y, 1,
-                    underflow);
-    }
-}
-
-TEST(ElementwiseProgramKernel, IsFollowedByAStep) {
-  const AxisValues x = random_values<float>(7, 20, 1);
-  const ElementwiseProgram negative{1, 0, {}, {{Function::neg, 0}}};
-  AxisValues negated = x;
-  for (float& value : negated.values) value = -value;
-  reset();
-  expect_within(warprank::reference::softmax(negated.view().values),
-                interpret<float, float>(negative, {x}, {}, 7, 20, SoftmaxOfRow{}), 1);
-}
-
-/// All are alive before the first two are added: 16 have slots, the last square in place of the input.
-ElementwiseProgram sum_of_squares(int count) {
-  ElementwiseProgram program{1, 0, {}, {}};
-  for (int i = 0; i < count; ++i) program.instructions.push_back({Function::square, 0});
-  int sum = 1;
-  for (int i = 2; i <= count; ++i) {
-    program.instructions.push_back({Function::add, sum, i});
-    sum = count + i - 1;
-  }
-  return program;
-}
-TEST(ElementwiseProgramKernel, UsesSlotsAgain) {
-  const AxisValues x = random_values<float>(3, 4, 1, 0.5f);
-  reset();
-  const ElementwiseProgram program = sum_of_squares(16);
-  expect_within(warprank::reference::elementwise(program, views_of({x}), {}, 3, 4),
-                interpret<float, float>(program, {x}, {}, 3, 4), 1);
-}
-
-TEST(ElementwiseProgramKernelGolden, GivesWhatPyTorchGives) {
-  using warprank::test_support::golden_tensor;
-  const auto a = golden_tensor<float>("elementwise", "dense/a"), b = golden_tensor<float>("elementwise", "dense/b");
-  const auto rows = static_cast<int64_t>(a.values.size() / 4);
-  const AxisValues x{a.values, rows, 4, {}}, y{b.values, rows, 4, {}};
-  ASSERT_GT(rows, 0);
-  for (const char* name :
-       {"add", "sub", "mul", "div",    "min",  "max",     "less", "greater_equal", "equal",     "not_equal",
-        "neg", "abs", "exp", "square", "relu", "sigmoid", "tanh", "gelu",          "gelu_tanh", "silu"}) {
-    SCOPED_TRACE(name);
-    Function function{};
-    for (const auto& [candidate, its_name] : names_of(Function{})) {
-      if (std::string(its_name) == name) function = candidate;
-    }
-    std::vector<AxisValues> inputs = {x, y};
-    inputs.resize(static_cast<size_t>(arity(function)));
-    auto exact = warprank::reference::elementwise(single(function), views_of(inputs), {}, rows, 4);
-    exact.value = golden_tensor<double>("elementwise", std::string("output/") + name).values;
-    reset();
-    expect_within(exact, interpret<float, float>(single(function), inputs, {}, rows, 4), 1, underflow);
-  }
-}
-
 TEST(ElementwiseStepsGolden, GiveWhatPyTorchGives) {
   using warprank::test_support::golden_tensor;
   const auto x = golden_tensor<float>("norms", "dense/x");
@@ -390,28 +242,6 @@ TEST(ElementwiseStepsGolden, GiveWhatPyTorchGives) {
   exact.value = golden_tensor<double>("norms", "output/softmax").values;
   expect_within(exact, run<float, float, 1>(Identity{}, {input}, rows, 6, SoftmaxOfRow{}), 1);
 }
-
-#if !defined(__CUDACC__)
-TEST(ElementwiseProgramKernelHost, AgreesWithTheHostPath) {
-  const int64_t rows = 50, cols = 8;
-  const AxisValues x = random_values<float>(rows, cols, 1), shared = random_values<float>(2, 1, 2, 1, {0, 20, rows}),
-                   learned = random_values<float>(3, cols, 3);
-  const std::vector<AxisValues> inputs = {x, shared};
-  const std::vector<SegmentedInput> views = views_of(inputs);
-  const float* data = learned.values.data();
-  const std::vector<const float*> vectors = {data, data + cols, data + 2 * cols};
-  std::vector<float> host(static_cast<size_t>(rows * cols)),
-      workspace(static_cast<size_t>(warprank::host_ops::elementwise_workspace(dice_of_sum())));
-  warprank::host_ops::elementwise(dice_of_sum(), views, vectors, {host.data(), rows, cols}, workspace);
-  Bounded between = warprank::reference::elementwise(dice_of_sum(), views, vectors, rows, cols);
-  between.value.assign(host.begin(), host.end());
-  reset();
-  const DeviceArray<float> on_device(learned.values);
-  const std::vector<const float*> device_vectors = {on_device.data(), on_device.data() + cols,
-                                                    on_device.data() + 2 * cols};
-  expect_within(between, interpret<float, float>(dice_of_sum(), inputs, device_vectors, rows, cols), 2, underflow);
-}
-#endif
 
 // ---- Errors
 
@@ -448,28 +278,6 @@ TEST(ElementwiseKernelArguments, AreRefusedWhereTheyDoNotFit) {
   EXPECT_EQ(refusal([](auto&, auto&) {}, ReduceRow{Pooling::none}),
             "elementwise: pooling: expected sum, mean, sqrtn or max, got none");
   EXPECT_EQ(refusal([](auto&, auto&) {}, LayerNormOfRow{-1}), "elementwise: eps: expected 0 or more, got -1.000000");
-}
-
-TEST(ElementwiseKernelArguments, AreRefusedWhereTheProgramHasNoRoom) {
-  float memory[64] = {};
-  const Matrix<float> y{memory, 2, 8};
-  const auto refusal = [&](const ElementwiseProgram& program, size_t num_inputs, std::vector<const float*> vectors) {
-    const std::vector<AxisInput<float>> inputs(num_inputs, {{memory, 2, 8}});
-    return refusal_of([&] { InterpretedElementwise<float, float>(program, inputs, vectors, y); });
-  };
-  EXPECT_EQ(refusal(single(Function::add), 2, {}), "nothing was thrown");
-  EXPECT_EQ(refusal(single(Function::add), 1, {}), "elementwise: inputs of the program: expected 2, got 1");
-  EXPECT_EQ(refusal({1, 1, {}, {{Function::add, 0, 1}}}, 1, {nullptr}),
-            "elementwise: vector: expected an address, got null");
-  EXPECT_EQ(refusal({9, 0, {}, {{Function::add, 0, 8}}}, 9, {}),
-            "elementwise: inputs of the program: expected at most 8, got 9");
-  EXPECT_EQ(refusal(sum_of_squares(17), 1, {}),
-            "elementwise program: expected at most 16 values alive at once, got more");
-  ElementwiseProgram long_program = single(Function::neg);
-  for (int i = 1; i < 96; ++i) long_program.instructions.push_back({Function::neg, i});
-  EXPECT_EQ(refusal(long_program, 1, {}), "elementwise program: expected at most 96 instructions and loads, got 97");
-  EXPECT_NE(refusal({1, 0, {}, {{Function::neg, 3}}}, 1, {}).find("elementwise program: instruction 0"),
-            std::string::npos);
 }
 
 }  // namespace elementwise_kernel_test

@@ -11,8 +11,7 @@ struct Gated {
 
 #define WARPRANK_STEP(Step)                                                                             \
   template class warprank::Elementwise<elementwise_resources::Gated, warprank::half, 2, warprank::half, \
-                                       warprank::Step>;                                                 \
-  template class warprank::InterpretedElementwise<warprank::half, float, warprank::Step>;
+                                       warprank::Step>;
 WARPRANK_STEP(EachElement)
 WARPRANK_STEP(SoftmaxOfRow)
 WARPRANK_STEP(LayerNormOfRow)

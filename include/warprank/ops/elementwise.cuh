@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A chain of elementwise functions over rows on CUDA, with what a row needs afterwards, in one launch:
+/// An elementwise function over rows on CUDA, with what a row needs afterwards, in one launch:
 ///
 ///     v[n, c] = f(x_0[row_0(n), c], x_1[row_1(n), c], ...)        y[n, :] = step(v[n, :])
 ///
@@ -17,7 +17,7 @@
 /// | LayerNormOfRow | (v[c] - mean) / sqrt(variance + eps) gamma[c] + beta[c], variance = mean of (v - mean)^2 |
 /// | ReduceRow      | sum_c v[c], / C (mean), / sqrt(C) (sqrtn), or max_c v[c], NaN when any is               |
 ///
-/// The function is either compiled, a functor of floats:
+/// The function is a functor of floats:
 ///
 ///     struct Gated {
 ///       WARPRANK_DEVICE float operator()(float value, float gate) const { return gate > 0 ? value : 0; }
@@ -25,9 +25,7 @@
 ///     const AxisInput<half> inputs[] = {{values}, {gates}};
 ///     Elementwise(Gated{}, inputs, y, SoftmaxOfRow{}).launch(stream);
 ///
-/// or a program (model/elementwise.hpp) that the kernel interprets, with one rounding per instruction, so that neither
-/// fusing programs nor a row's position or neighbours change a bit; exp and log are within 4 u relatively (of log a),
-/// u = 2^-24, activations as in detail/activation.cuh.
+/// Functions that are known at run time only are in row_programs.cuh.
 ///
 /// Inputs and y are half or float, all in between is FP32: sums of a row err by (C + 2) u sum |v|, softmax by
 /// (C + 16 + 2 (max - min)) u y. A slice of columns is a view, Matrix::columns. y may be an input with the same rows,
@@ -40,10 +38,8 @@
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
-#include "warprank/model/elementwise.hpp"
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/detail/elementwise.cuh"
-#include "warprank/ops/detail/elementwise_program.cuh"
 #include "warprank/ops/detail/row_steps.cuh"
 
 namespace warprank {
@@ -57,44 +53,17 @@ class Elementwise {
   Elementwise(Function function, const AxisInput<Value> (&inputs)[NumInputs], Matrix<Out> y, Step step = {},
               const int64_t* num_rows = nullptr)
       : rows_(detail::elementwise::checked_rows<Value>({inputs, NumInputs}, y, step, num_rows)),
-        chain_{function, {}},
+        call_{function, {}},
         step_(step) {
-    for (int i = 0; i < NumInputs; ++i) chain_.inputs[i] = inputs[i];
+    for (int i = 0; i < NumInputs; ++i) call_.inputs[i] = inputs[i];
   }
 
   /// Queues one kernel, none when y has no rows. Nothing is allocated or waited for; may be captured into a graph.
-  WARPRANK_HIDDEN void launch(device::Stream stream) const {
-    detail::elementwise::launch(rows_, chain_, step_, stream);
-  }
+  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::elementwise::launch(rows_, call_, step_, stream); }
 
  private:
   detail::elementwise::Rows<Out> rows_;
-  detail::elementwise::CompiledChain<Function, Value, NumInputs> chain_;
-  Step step_;
-};
-
-/// The same for a program that is known at run time only.
-template <class Value, class Out, class Step = EachElement>
-class InterpretedElementwise {
- public:
-  /// `vectors` [program.num_vectors] are learned, one float per column, in device memory. Throws invalid_argument also
-  /// for a program that is not valid, or that the kernel has no room for: 8 inputs, 8 vectors, 96 instructions with
-  /// the loads of their operands, 16 values alive at once.
-  InterpretedElementwise(const ElementwiseProgram& program, Span<const AxisInput<Value>> inputs,
-                         Span<const float* const> vectors, Matrix<Out> y, Step step = {},
-                         const int64_t* num_rows = nullptr)
-      : rows_(detail::elementwise::checked_rows<Value>(inputs, y, step, num_rows)),
-        chain_(detail::elementwise::interpreted_chain(program, inputs, vectors)),
-        step_(step) {}
-
-  /// As Elementwise::launch.
-  WARPRANK_HIDDEN void launch(device::Stream stream) const {
-    detail::elementwise::launch(rows_, chain_, step_, stream);
-  }
-
- private:
-  detail::elementwise::Rows<Out> rows_;
-  detail::elementwise::InterpretedChain<Value> chain_;
+  detail::elementwise::FunctionCall<Function, Value, NumInputs> call_;
   Step step_;
 };
 

@@ -22,6 +22,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
+#include "warprank/device/target.hpp"
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/detail/mix.cuh"
 
@@ -44,15 +45,16 @@ class Mix {
   /// All tasks have as many rows; `num_rows` is their number at the time of a launch, in device memory; null: that of
   /// y. More count as that. Throws invalid_argument for what does not fit together.
   explicit Mix(Span<const MixTask<Value, Out>> tasks, const int64_t* num_rows = nullptr)
-      : arguments_(checked(tasks, num_rows)) {}
+      : arguments_(checked(tasks, num_rows)), max_blocks_(device::num_multiprocessors() * detail::mix::min_blocks) {}
 
   /// Queues one kernel, none when y is empty. Nothing is allocated or waited for; may be captured into a graph.
-  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::mix::launch(arguments_, stream); }
+  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::mix::launch(arguments_, max_blocks_, stream); }
 
  private:
   static detail::mix::Arguments<Value, Out> checked(Span<const MixTask<Value, Out>> tasks, const int64_t* num_rows);
 
   detail::mix::Arguments<Value, Out> arguments_;
+  int max_blocks_;  // as many as can be resident
 };
 
 template <class Value, class Out>

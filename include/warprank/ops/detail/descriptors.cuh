@@ -4,6 +4,7 @@
 /// Several problems in one launch, each with a descriptor in device memory and a range of the blocks.
 
 #include <cstdint>
+#include <cstring>
 
 #include "warprank/device/collectives.hpp"
 #include "warprank/device/index.hpp"
@@ -36,5 +37,26 @@ WARPRANK_DEVICE void read_descriptors(const Descriptor* from, int count, Descrip
   }
   device::sync_block();
 }
+
+/// A descriptor, or a part of one, in registers.
+template <class Descriptor>
+WARPRANK_DEVICE Descriptor read_descriptor(const Descriptor* from) {
+  constexpr int num_pieces = static_cast<int>(sizeof(Descriptor) / 16);
+  static_assert(sizeof(Descriptor) % 16 == 0);
+  device::Vector<uint32_t, 4> pieces[num_pieces];
+  WARPRANK_UNROLL
+  for (int i = 0; i < num_pieces; ++i) {
+    pieces[i] = device::load_vector_read_only<4>(reinterpret_cast<const uint32_t*>(from) + i * 4);
+  }
+  Descriptor to;
+  memcpy(static_cast<void*>(&to), pieces, sizeof to);
+  return to;
+}
+
+/// Where the blocks of a problem begin, apart from its descriptor: problem_of_block reads those of four with one
+/// sector.
+struct FirstBlock {
+  int64_t first_block;
+};
 
 }  // namespace warprank::detail

@@ -17,6 +17,7 @@
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/device/true_count.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/detail/axis_input.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
@@ -210,7 +211,7 @@ dot_kernel(Arguments<Out> arguments) {
   if (arguments.order == DotOrder::lower_padded && lane == 0) output_of(warp)[columns - 1] = narrow<Out>(0);
   sync_block();
 
-  const int64_t num_rows = true_count(arguments.num_rows, arguments.y.rows);
+  const int64_t num_rows = device::true_count(arguments.num_rows, arguments.y.rows);
   const int64_t rows_in_grid = int64_t{grid_dim().x} * arguments.rows_per_block;
   for (int64_t first = int64_t{block_index().x} * arguments.rows_per_block; first < num_rows; first += rows_in_grid) {
     const int64_t last = first + arguments.rows_per_block < num_rows ? first + arguments.rows_per_block : num_rows;

@@ -15,6 +15,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/axis_input.cuh"
 #include "warprank/ops/detail/check_matrix.hpp"
 #include "warprank/ops/detail/row_steps.cuh"
@@ -30,6 +31,7 @@ struct Rows {
   const int64_t* num_rows;
   int64_t cols;  // of the function
   bool aligned;  // whether `row_vector_size` elements may be loaded and stored at once
+  int max_blocks;
 };
 
 /// The row of the input that serves row n; one row serves all.
@@ -51,9 +53,9 @@ WARPRANK_DEVICE void load_values(const Value* row, bool one_column, int64_t colu
   widen_values(device::load_vector<VecSize>(row + column), values);
 }
 
-/// A function that the compiler knows. A chain gives the values of a row: first it finds the row's inputs.
+/// The function with its inputs.
 template <class Function, class Value, int NumInputs>
-struct CompiledChain {
+struct FunctionCall {
   static_assert(NumInputs > 0 && std::is_trivially_copyable_v<Function>);
   Function function;
   AxisInput<Value> inputs[NumInputs];
@@ -68,7 +70,7 @@ struct CompiledChain {
     return row;
   }
   template <int VecSize>
-  WARPRANK_DEVICE void evaluate(const Row& row, int64_t column, int64_t, float (&values)[VecSize]) const {
+  WARPRANK_DEVICE void evaluate(const Row& row, int64_t column, float (&values)[VecSize]) const {
     float x[NumInputs][VecSize];
     WARPRANK_UNROLL
     for (int i = 0; i < NumInputs; ++i) load_values(row.inputs[i], inputs[i].values.cols == 1, column, x[i]);
@@ -84,31 +86,22 @@ struct CompiledChain {
 };
 
 /// `lanes`, a power of two up to 32, share a row.
-template <int VecSize, class Chain, class Step, class Out>
+template <int VecSize, class Call, class Step, class Out>
 WARPRANK_KERNEL(threads, min_blocks)
-elementwise_kernel(Rows<Out> rows, Chain chain, Step step, int lanes) {
-  const int64_t num_rows = true_count(rows.num_rows, rows.y.rows);
+elementwise_kernel(Rows<Out> rows, Call call, Step step, int lanes) {
+  const int64_t num_rows = device::true_count(rows.num_rows, rows.y.rows);
   const int64_t rows_in_grid = device::num_threads() / lanes;
   const int lane = device::lane_index();
   // All lanes of a warp leave the loop together: those of a row that is none help to reduce.
   for (int64_t n = device::global_thread_rank() / lanes; n - lane / lanes < num_rows; n += rows_in_grid) {
     const RowLanes<VecSize> row{lanes, lane % lanes, rows.cols, n < num_rows};
-    typename Chain::Row inputs{};
-    if (row.exists) inputs = chain.find(n);
+    typename Call::Row inputs{};
+    if (row.exists) inputs = call.find(n);
     const auto evaluate = [&](int64_t column, float(&values)[VecSize]) {
-      chain.template evaluate<VecSize>(inputs, column, rows.cols, values);
+      call.template evaluate<VecSize>(inputs, column, values);
     };
-    finish_row(step, row, evaluate, rows.y.data + n * rows.y.stride);
-  }
-}
-
-template <class Step>
-void check_step(const Step& step, Problems& problems) {
-  if constexpr (std::is_same_v<Step, LayerNormOfRow>) {
-    if (!(step.eps >= 0)) problems.add("elementwise: eps", "0 or more", std::to_string(step.eps));
-  }
-  if constexpr (std::is_same_v<Step, ReduceRow>) {
-    if (step.pooling == Pooling::none) problems.add("elementwise: pooling", "sum, mean, sqrtn or max", "none");
+    Out* y = rows.y.data + n * rows.y.stride;
+    finish_row(step, row, evaluate, [&](int64_t column, const auto& values) { store_values(y + column, values); });
   }
 }
 
@@ -118,13 +111,13 @@ Rows<Out> checked_rows(Span<const AxisInput<Value>> inputs, Matrix<Out> y, const
   constexpr bool reduces = std::is_same_v<Step, ReduceRow>;
   Problems problems;
   check_matrix("elementwise: y", y, problems);
-  check_step(step, problems);
+  check_step(step, "elementwise", problems);
   int64_t cols = reduces ? 0 : y.cols;
   if (reduces) {
     for (const AxisInput<Value>& input : inputs) cols = std::max(cols, input.values.cols);
     if (y.cols != 1) problems.add("elementwise: y", "1 column", std::to_string(y.cols));
   }
-  Rows<Out> rows{y, num_rows, cols, cols % row_vector_size == 0 && (reduces || rows_are_aligned(y))};
+  Rows<Out> rows{y, num_rows, cols, cols % row_vector_size == 0 && (reduces || rows_are_aligned(y)), 0};
   for (int64_t i = 0; i < inputs.size(); ++i) {
     const AxisInput<Value>& input = inputs[i];
     const std::string what = "elementwise: input " + std::to_string(i);
@@ -135,21 +128,22 @@ Rows<Out> checked_rows(Span<const AxisInput<Value>> inputs, Matrix<Out> y, const
     rows.aligned &= input.values.cols == 1 || rows_are_aligned(input.values);
   }
   problems.throw_if_any();
+  rows.max_blocks = device::num_multiprocessors() * min_blocks;
   return rows;
 }
 
-template <class Chain, class Step, class Out>
-WARPRANK_HIDDEN void launch(const Rows<Out>& rows, const Chain& chain, Step step, device::Stream stream) {
+template <class Call, class Step, class Out>
+WARPRANK_HIDDEN void launch(const Rows<Out>& rows, const Call& call, Step step, device::Stream stream) {
   const int64_t vectors = rows.aligned ? rows.cols / row_vector_size : rows.cols;
   const int lanes = lanes_for(vectors);
   const int64_t rows_per_block = threads / lanes;
   const int64_t blocks = (rows.y.rows + rows_per_block - 1) / rows_per_block;
-  const int64_t resident = int64_t{device::num_multiprocessors()} * min_blocks;
-  const device::LaunchConfig config(static_cast<unsigned>(std::min(blocks, resident)), threads, 0, stream);
+  const device::LaunchConfig config(static_cast<unsigned>(std::min<int64_t>(blocks, rows.max_blocks)), threads, 0,
+                                    stream);
   if (rows.aligned) {
-    device::launch(config, elementwise_kernel<row_vector_size, Chain, Step, Out>, rows, chain, step, lanes);
+    device::launch(config, elementwise_kernel<row_vector_size, Call, Step, Out>, rows, call, step, lanes);
   } else {
-    device::launch(config, elementwise_kernel<1, Chain, Step, Out>, rows, chain, step, lanes);
+    device::launch(config, elementwise_kernel<1, Call, Step, Out>, rows, call, step, lanes);
   }
 }
 

@@ -11,7 +11,7 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
-#include "warprank/device/target.hpp"
+#include "warprank/device/true_count.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/detail/activation.cuh"
 #include "warprank/ops/detail/axis_input.cuh"
@@ -101,7 +101,7 @@ template <class Value, class Out>
 WARPRANK_KERNEL(threads, min_blocks)
 mix_kernel(Arguments<Value, Out> arguments) {
   const Task<Value, Out>& task = arguments.tasks[device::block_index().y];
-  const int64_t num_rows = true_count(arguments.num_rows, arguments.max_rows);
+  const int64_t num_rows = device::true_count(arguments.num_rows, arguments.max_rows);
   if (task.aligned) {
     mix_rows<row_vector_size>(task, num_rows);
   } else {
@@ -118,7 +118,7 @@ Task<Value, Out> describe(const AxisInput<Value>& experts, const AxisInput<Value
 }
 
 template <class Value, class Out>
-WARPRANK_HIDDEN void launch(const Arguments<Value, Out>& arguments, device::Stream stream) {
+WARPRANK_HIDDEN void launch(const Arguments<Value, Out>& arguments, int max_blocks, device::Stream stream) {
   int64_t blocks = 0;
   for (int i = 0; i < arguments.num_tasks; ++i) {
     const Task<Value, Out>& task = arguments.tasks[i];
@@ -126,10 +126,9 @@ WARPRANK_HIDDEN void launch(const Arguments<Value, Out>& arguments, device::Stre
     const int64_t rows_per_block = threads / task.lanes;
     blocks = std::max(blocks, (arguments.max_rows + rows_per_block - 1) / rows_per_block);
   }
-  const int64_t resident = int64_t{device::num_multiprocessors()} * min_blocks;
   const device::LaunchConfig config(
-      {static_cast<unsigned>(std::min(blocks, resident)), static_cast<unsigned>(arguments.num_tasks)}, threads, 0,
-      stream);
+      {static_cast<unsigned>(std::min<int64_t>(blocks, max_blocks)), static_cast<unsigned>(arguments.num_tasks)},
+      threads, 0, stream);
   device::launch(config, mix_kernel<Value, Out>, arguments);
 }
 

@@ -6,7 +6,10 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
 
+#include "warprank/core/error.hpp"
+#include "warprank/core/host_device.hpp"
 #include "warprank/device/half.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/model/types.hpp"
@@ -26,77 +29,104 @@ struct ReduceRow {
   Pooling pooling = Pooling::sum;  ///< sum, mean, sqrtn or max
 };
 
+/// Any of them, known when a program runs.
+struct RowStep {
+  enum class Kind : uint8_t { each_element, softmax, layer_norm, reduce };
+  Kind kind = Kind::each_element;
+  Pooling pooling = Pooling::sum;
+  LayerNormOfRow layer_norm;
+
+  RowStep() = default;
+  constexpr WARPRANK_HOST_DEVICE RowStep(EachElement) {}                         // NOLINT: the same step
+  constexpr WARPRANK_HOST_DEVICE RowStep(SoftmaxOfRow) : kind(Kind::softmax) {}  // NOLINT
+  constexpr WARPRANK_HOST_DEVICE RowStep(const LayerNormOfRow& step)             // NOLINT
+      : kind(Kind::layer_norm), layer_norm(step) {}
+  constexpr WARPRANK_HOST_DEVICE RowStep(ReduceRow step)  // NOLINT
+      : kind(Kind::reduce), pooling(step.pooling) {}
+};
+
 namespace detail::elementwise {
 
-// `evaluate(column, values)` gives the row's values from a column on, `y` is where the row goes.
-
-template <int VecSize, class Evaluate, class Out>
-WARPRANK_DEVICE void finish_row(EachElement, const RowLanes<VecSize>& row, Evaluate evaluate, Out* y) {
-  row.for_each([&](int64_t column) {
-    float values[VecSize];
-    evaluate(column, values);
-    store_values(y + column, values);
-  });
-}
-
-/// f(sum, v) over the values of the caller's columns, from `start`.
-template <int VecSize, class Evaluate, class Fold>
-WARPRANK_DEVICE float fold(const RowLanes<VecSize>& row, Evaluate evaluate, float start, Fold f) {
-  row.for_each([&](int64_t column) {
-    float values[VecSize];
-    evaluate(column, values);
-    WARPRANK_UNROLL
-    for (int j = 0; j < VecSize; ++j) start = f(start, values[j]);
-  });
-  return start;
-}
-
-template <int VecSize, class Evaluate, class Out>
-WARPRANK_DEVICE void finish_row(SoftmaxOfRow, const RowLanes<VecSize>& row, Evaluate evaluate, Out* y) {
-  const float top = row.combine(fold(row, evaluate, minus_infinity, max_or_nan), max_or_nan);
-  const float total = row.sum(fold(row, evaluate, 0, [&](float sum, float v) { return sum + std::exp(v - top); }));
-  row.for_each([&](int64_t column) {
-    float values[VecSize];
-    evaluate(column, values);
-    WARPRANK_UNROLL
-    for (int j = 0; j < VecSize; ++j) values[j] = std::exp(values[j] - top) / total;
-    store_values(y + column, values);
-  });
-}
-
-template <int VecSize, class Evaluate, class Out>
-WARPRANK_DEVICE void finish_row(const LayerNormOfRow& step, const RowLanes<VecSize>& row, Evaluate evaluate, Out* y) {
-  const auto cols = static_cast<float>(row.cols);
-  const float mean = row.sum(fold(row, evaluate, 0, [](float sum, float v) { return sum + v; })) / cols;
-  const float squares =
-      row.sum(fold(row, evaluate, 0, [&](float sum, float v) { return sum + (v - mean) * (v - mean); }));
-  const float scale = 1 / std::sqrt(squares / cols + step.eps);
-  row.for_each([&](int64_t column) {
-    float values[VecSize];
-    evaluate(column, values);
-    WARPRANK_UNROLL
-    for (int j = 0; j < VecSize; ++j) {
-      values[j] = (values[j] - mean) * scale;
-      if (step.gamma != nullptr) values[j] *= device::load_read_only(step.gamma + column + j);
-      if (step.beta != nullptr) values[j] += device::load_read_only(step.beta + column + j);
-    }
-    store_values(y + column, values);
-  });
-}
-
-template <int VecSize, class Evaluate, class Out>
-WARPRANK_DEVICE void finish_row(ReduceRow step, const RowLanes<VecSize>& row, Evaluate evaluate, Out* y) {
-  float result = 0;
-  if (step.pooling == Pooling::max) {
-    result = row.combine(fold(row, evaluate, minus_infinity, max_or_nan), max_or_nan);
-    if (row.cols == 0) result = 0;
-  } else {
-    result = row.sum(fold(row, evaluate, 0, [](float sum, float v) { return sum + v; }));
-    const auto cols = static_cast<float>(row.cols);
-    if (step.pooling == Pooling::mean && row.cols > 0) result /= cols;
-    if (step.pooling == Pooling::sqrtn && row.cols > 0) result /= std::sqrt(cols);
+inline void check_step(const RowStep& step, const std::string& what, Problems& problems) {
+  if (step.kind == RowStep::Kind::layer_norm && !(step.layer_norm.eps >= 0)) {
+    problems.add(what + ": eps", "0 or more", std::to_string(step.layer_norm.eps));
   }
-  if (row.exists && row.rank == 0) device::store(y, device::narrow<Out>(result));
+  if (step.kind == RowStep::Kind::reduce && step.pooling == Pooling::none) {
+    problems.add(what + ": pooling", "sum, mean, sqrtn or max", "none");
+  }
+}
+
+/// What the passes before the last have found: of softmax the largest value and the sum of the exponentials, of layer
+/// normalisation the mean and what deviations are multiplied by, of a reduction the sum or the maximum.
+struct RowFacts {
+  float first = 0, second = 0;
+};
+
+/// A value in pass 0 or 1, added to those before it.
+WARPRANK_DEVICE float fold(const RowStep& step, int pass, const RowFacts& facts, bool is_max, float folded, float v) {
+  if (is_max) return max_or_nan(folded, v);
+  if (pass == 0) return folded + v;
+  if (step.kind == RowStep::Kind::softmax) return folded + std::exp(v - facts.first);
+  return folded + (v - facts.first) * (v - facts.first);
+}
+
+/// A value as it is stored.
+WARPRANK_DEVICE float finish(const RowStep& step, const RowFacts& facts, int64_t column, float v) {
+  if (step.kind == RowStep::Kind::softmax) return std::exp(v - facts.first) / facts.second;
+  if (step.kind != RowStep::Kind::layer_norm) return v;
+  v = (v - facts.first) * facts.second;
+  if (step.layer_norm.gamma != nullptr) v *= device::load_read_only(step.layer_norm.gamma + column);
+  if (step.layer_norm.beta != nullptr) v += device::load_read_only(step.layer_norm.beta + column);
+  return v;
+}
+
+/// The sum or maximum of `cols` values, pooled.
+WARPRANK_DEVICE float pooled(Pooling pooling, float folded, int64_t cols) {
+  if (cols == 0) return 0;
+  if (pooling == Pooling::mean) return folded / static_cast<float>(cols);
+  if (pooling == Pooling::sqrtn) return folded / std::sqrt(static_cast<float>(cols));
+  return folded;
+}
+
+/// `evaluate(column, values)` gives the row's values from a column on, `store(column, values)` takes the results. All
+/// lanes of the warp call.
+template <int VecSize, class Evaluate, class Store>
+WARPRANK_DEVICE void finish_row(const RowStep& step, const RowLanes<VecSize>& row, Evaluate evaluate, Store store) {
+  using Kind = RowStep::Kind;
+  const bool reduces = step.kind == Kind::reduce;
+  const int num_folds = step.kind == Kind::each_element ? 0 : reduces ? 1 : 2;
+  RowFacts facts;
+  // One loop over all passes: what evaluates is large.
+  for (int pass = 0; pass < num_folds + (reduces ? 0 : 1); ++pass) {
+    const bool is_last = pass == num_folds;
+    const bool is_max = pass == 0 && (step.kind == Kind::softmax || (reduces && step.pooling == Pooling::max));
+    float folded = is_max ? minus_infinity : 0;
+    row.for_each([&](int64_t column) {
+      float values[VecSize];
+      evaluate(column, values);
+      WARPRANK_UNROLL
+      for (int j = 0; j < VecSize; ++j) {
+        if (is_last) {
+          values[j] = finish(step, facts, column + j, values[j]);
+        } else {
+          folded = fold(step, pass, facts, is_max, folded, values[j]);
+        }
+      }
+      if (is_last) store(column, values);
+    });
+    if (is_last) return;
+    folded = row.combine(folded, [&](float a, float b) { return is_max ? max_or_nan(a, b) : a + b; });
+    const auto cols = static_cast<float>(row.cols);
+    const bool normalises = step.kind == Kind::layer_norm;
+    if (pass == 0) {
+      facts.first = normalises ? folded / cols : folded;
+    } else {
+      facts.second = normalises ? 1 / std::sqrt(folded / cols + step.layer_norm.eps) : folded;
+    }
+  }
+  if (!row.exists || row.rank != 0) return;
+  const float result[1] = {pooled(step.pooling, facts.first, row.cols)};
+  store(0, result);
 }
 
 }  // namespace detail::elementwise

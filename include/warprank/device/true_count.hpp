@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "warprank/device/memory.hpp"
+
+namespace warprank::device {
+
+/// How many there are in this launch: the count in device memory, at most the capacity; without one the capacity.
+WARPRANK_DEVICE int64_t true_count(const int64_t* count, int64_t capacity, Here here = Here::current()) {
+  if (count == nullptr) return capacity;
+  const int64_t actual = load_read_only(count, here);
+  return actual < capacity ? actual : capacity;
+}
+
+}  // namespace warprank::device

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The host's part of ops/row_programs.cuh: checks programs, writes their descriptors, and launches. RowProgram and
+/// RowInput are defined there, for all to read.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "warprank/core/error.hpp"
+#include "warprank/core/view.hpp"
+#include "warprank/device/launch.hpp"
+#include "warprank/device/target.hpp"
+#include "warprank/ops/detail/gemm/check.hpp"
+#include "warprank/ops/detail/row_programs.cuh"
+
+namespace warprank::detail::row_programs {
+
+/// Programs of one launch, cut into blocks.
+struct LaunchPlan {
+  std::vector<unsigned char> descriptors;
+  int64_t num_programs = 0, num_blocks = 0;
+  int64_t programs_at = 0;  // in the descriptors; the first blocks come first
+  int num_slots = 0;
+};
+
+// ---- Checks
+
+/// The columns of v.
+template <class RowProgram>
+int64_t columns_of(const RowProgram& program) {
+  int64_t cols = program.step.kind == RowStep::Kind::reduce ? 0 : program.y.cols;
+  if (program.step.kind != RowStep::Kind::reduce) return cols;
+  for (const auto& input : program.inputs) cols = std::max(cols, input.values.cols);
+  return cols;
+}
+
+template <class RowInput>
+bool serves_all_rows(const RowInput& input) {
+  return input.offsets == nullptr && input.values.rows == 1;
+}
+
+template <class RowInput>
+void check_input(const RowInput& input, const std::string& what, int64_t rows, int64_t cols, Problems& problems) {
+  const FloatMatrix<const void>& values = input.values;
+  check_matrix(what, values, values.rows, values.cols, problems);
+  if (input.offsets == nullptr && values.rows != 1 && values.rows < rows) {
+    problems.add(what, std::to_string(rows) + " rows", std::to_string(values.rows));
+  }
+  if (input.offsets == nullptr && input.num_segments != nullptr) problems.add(what, "offsets of its segments", "none");
+  if (input.offsets != nullptr && values.rows == 0 && rows > 0) problems.add(what, "at least 1 row", "0");
+  if (values.cols != 1 && values.cols != cols) {
+    problems.add(what, "1 or " + std::to_string(cols) + " columns", std::to_string(values.cols));
+  }
+}
+
+template <class RowProgram>
+void check_function(const RowProgram& program, const std::string& what, Problems& problems) {
+  const auto expect_count = [&](const char* name, int64_t expected, int64_t got) {
+    if (got != expected) problems.add(what + "'s " + name, std::to_string(expected), std::to_string(got));
+  };
+  for (const float* vector : program.vectors) check_pointer(what + "'s vector", vector, sizeof(float), problems);
+  if (program.program == nullptr) {
+    expect_count("inputs", 1, program.inputs.size());
+    expect_count("vectors", 0, program.vectors.size());
+    return;
+  }
+  Problems of_program;
+  validate(*program.program, what, of_program);
+  for (const Problem& problem : of_program.list()) problems.add(problem);
+  if (!of_program.empty()) return;
+  expect_count("inputs", program.program->num_inputs, program.inputs.size());
+  expect_count("vectors", program.program->num_vectors, program.vectors.size());
+  if (elementwise::slot_operations(*program.program).empty()) {
+    problems.add(what, "at most " + std::to_string(num_slots) + " values alive at once", "more");
+  }
+}
+
+template <class RowProgram>
+void check_program(const RowProgram& program, const std::string& what, Problems& problems) {
+  const int64_t cols = columns_of(program), rows = program.y.rows;
+  const bool reduces = program.step.kind == RowStep::Kind::reduce;
+  check_matrix(what + "'s y", program.y, rows, reduces ? 1 : program.y.cols, problems);
+  elementwise::check_step(program.step, what, problems);
+  for (int64_t i = 0; i < program.inputs.size(); ++i) {
+    check_input(program.inputs[i], what + "'s input " + std::to_string(i), rows, cols, problems);
+  }
+  check_function(program, what, problems);
+}
+
+/// That no program writes what it or another of the launch reads or writes, but for its own input in place.
+template <class RowProgram>
+void check_overlaps(Span<const RowProgram> programs, Problems& problems) {
+  for (int64_t i = 0; i < programs.size(); ++i) {
+    const Region y = region_of(programs[i].y);
+    for (int64_t j = 0; j < programs.size(); ++j) {
+      const auto refuse = [&](const std::string& name) {
+        problems.add("y of row program " + std::to_string(i), "memory of its own",
+                     "an overlap with " + name + " of program " + std::to_string(j));
+      };
+      if (i < j && overlap(y, region_of(programs[j].y))) refuse("y");
+      for (const auto& input : programs[j].inputs) {
+        const Region region = region_of(input.values);
+        const bool in_place = i == j && y == region && input.offsets == nullptr;
+        if (overlap(y, region) && !in_place) refuse("an input");
+      }
+    }
+  }
+}
+
+// ---- Descriptors
+
+/// What has a variable length, appended to the descriptors.
+class DescriptorWriter {
+ public:
+  DescriptorWriter(std::vector<unsigned char>& bytes, int64_t begin) : bytes_(bytes), begin_(begin) {}
+
+  /// Returns the position of the parts, from `begin` on.
+  template <class Part>
+  uint32_t append(const std::vector<Part>& parts) {
+    const size_t at = bytes_.size(), size = parts.size() * sizeof(Part);
+    bytes_.resize(at + (size + 15) / 16 * 16);
+    if (size > 0) std::memcpy(bytes_.data() + at, parts.data(), size);
+    return static_cast<uint32_t>(static_cast<int64_t>(at) - begin_);
+  }
+
+ private:
+  std::vector<unsigned char>& bytes_;
+  int64_t begin_;
+};
+
+template <class RowInput>
+std::vector<Input> describe_inputs(Span<const RowInput> inputs, std::vector<Ancestor>& ancestors) {
+  std::vector<Input> described;
+  for (const RowInput& input : inputs) {
+    const FloatMatrix<const void>& values = input.values;
+    Input to{};
+    to.data = static_cast<const unsigned char*>(values.data);
+    to.row_bytes = serves_all_rows(input) ? 0 : values.stride * size_of(values.type);
+    to.ancestor = -1;
+    to.is_half = values.type == DType::f16;
+    to.is_one_column = values.cols == 1;
+    if (input.offsets != nullptr) {
+      const auto is_same = [&](const Ancestor& a) {
+        return a.offsets == input.offsets && a.num_segments == input.num_segments && a.max_segments == values.rows;
+      };
+      const auto found = std::find_if(ancestors.begin(), ancestors.end(), is_same);
+      to.ancestor = static_cast<int>(found - ancestors.begin());
+      if (found == ancestors.end()) ancestors.push_back({input.offsets, input.num_segments, values.rows});
+    }
+    described.push_back(to);
+  }
+  return described;
+}
+
+/// How many columns a lane takes at a time.
+template <class RowProgram>
+int vector_size_of(const RowProgram& program, int64_t cols, bool is_copy) {
+  const bool reduces = program.step.kind == RowStep::Kind::reduce;
+  const auto fits = [&](int64_t size) {
+    bool aligned = cols % size == 0 && (reduces || rows_are_aligned(program.y, size));
+    for (const auto& input : program.inputs) aligned &= input.values.cols == 1 || rows_are_aligned(input.values, size);
+    for (const float* vector : program.vectors) aligned &= reinterpret_cast<uintptr_t>(vector) % 16 == 0;
+    return aligned;
+  };
+  const bool is_half =
+      program.y.type == DType::f16 && program.inputs.size() > 0 && program.inputs[0].values.type == DType::f16;
+  if (is_copy && is_half && fits(8)) return 8;
+  return fits(row_vector_size) ? row_vector_size : 1;
+}
+
+/// Everything but the parts of variable length and the first block.
+template <class RowProgram>
+Program describe(const RowProgram& program, int64_t num_multiprocessors) {
+  Program to{};
+  to.y = static_cast<unsigned char*>(program.y.data);
+  to.y_row_bytes = program.y.stride * size_of(program.y.type);
+  to.num_rows = program.num_rows;
+  to.max_rows = program.y.rows;
+  to.cols = columns_of(program);
+  to.step = program.step;
+  to.y_is_half = program.y.type == DType::f16;
+  to.is_copy = program.program == nullptr && program.step.kind == RowStep::Kind::each_element;
+  const int vector_size = vector_size_of(program, to.cols, to.is_copy);
+  to.vector_size = static_cast<uint8_t>(vector_size);
+  const int lanes = lanes_for(to.cols / vector_size), rows_at_once = device::warp_size / lanes;
+  to.lanes = static_cast<uint8_t>(lanes);
+
+  // Few rows: enough warps for the card. Many: a warp has enough rows to find their ancestors together.
+  constexpr int64_t warps = threads / device::warp_size, blocks_per_multiprocessor = 2;
+  const int64_t share = to.max_rows / (num_multiprocessors * blocks_per_multiprocessor * warps);
+  to.rows_per_unit = rows_at_once;
+  while (to.rows_per_unit < rows_per_unit_max && to.rows_per_unit < share) to.rows_per_unit *= 2;
+  const int64_t units = (to.max_rows + to.rows_per_unit - 1) / to.rows_per_unit;
+  const int64_t blocks = to.cols == 0 && program.y.cols == 0 ? 0 : (units + warps - 1) / warps;
+  to.num_blocks = static_cast<int>(std::min(blocks, num_multiprocessors * min_blocks));
+  return to;
+}
+
+template <class RowProgram>
+LaunchPlan plan_launch(Span<const RowProgram> programs) {
+  Problems problems;
+  for (int64_t i = 0; i < programs.size(); ++i) {
+    check_program(programs[i], "row program " + std::to_string(i), problems);
+  }
+  problems.throw_if_any();
+  check_overlaps(programs, problems);
+  problems.throw_if_any();
+
+  LaunchPlan plan;
+  plan.num_programs = programs.size();
+  const int64_t num_multiprocessors = programs.empty() ? 1 : device::num_multiprocessors();
+  plan.programs_at = (plan.num_programs * static_cast<int64_t>(sizeof(FirstBlock)) + 15) / 16 * 16;
+  plan.descriptors.resize(static_cast<size_t>(plan.programs_at) +
+                          static_cast<size_t>(programs.size()) * sizeof(Program));
+  DescriptorWriter writer(plan.descriptors, plan.programs_at);
+  for (int64_t i = 0; i < programs.size(); ++i) {
+    const RowProgram& program = programs[i];
+    Program to = describe(program, num_multiprocessors);
+    std::vector<Ancestor> ancestors;
+    const std::vector<Input> inputs = describe_inputs(program.inputs, ancestors);
+    if (ancestors.size() > max_ancestors) {
+      problems.add("row program " + std::to_string(i),
+                   "inputs on at most " + std::to_string(max_ancestors) + " different ancestors",
+                   std::to_string(ancestors.size()));
+    }
+    SlotOperation load;  // of the one input
+    load.kind = SlotOperation::Kind::load_input;
+    const std::vector<SlotOperation> operations =
+        program.program == nullptr ? std::vector<SlotOperation>{load} : elementwise::slot_operations(*program.program);
+    for (const SlotOperation& operation : operations) plan.num_slots = std::max(plan.num_slots, operation.to + 1);
+    to.num_ancestors = static_cast<int>(ancestors.size());
+    to.num_operations = static_cast<int>(operations.size());
+    to.ancestors_at = writer.append(ancestors);
+    to.inputs_at = writer.append(inputs);
+    to.vectors_at = writer.append(std::vector<const float*>(program.vectors.begin(), program.vectors.end()));
+    to.operations_at = writer.append(operations);
+    to.first_block = plan.num_blocks;
+    const FirstBlock first_block{plan.num_blocks};
+    plan.num_blocks += to.num_blocks;
+    std::memcpy(plan.descriptors.data() + static_cast<size_t>(i) * sizeof first_block, &first_block,
+                sizeof first_block);
+    std::memcpy(plan.descriptors.data() + static_cast<size_t>(plan.programs_at) + static_cast<size_t>(i) * sizeof to,
+                &to, sizeof to);
+  }
+  problems.throw_if_any();
+  return plan;
+}
+
+WARPRANK_HIDDEN inline void run(const LaunchPlan& plan, const void* descriptors, device::Stream stream) {
+  const auto* bytes = static_cast<const unsigned char*>(descriptors);
+  const int64_t slot_bytes = int64_t{plan.num_slots} * threads * row_vector_size * static_cast<int64_t>(sizeof(float));
+  device::launch({static_cast<unsigned>(plan.num_blocks), threads, slot_bytes, stream}, row_programs_kernel,
+                 reinterpret_cast<const FirstBlock*>(bytes), reinterpret_cast<const Program*>(bytes + plan.programs_at),
+                 static_cast<int>(plan.num_programs));
+}
+
+}  // namespace warprank::detail::row_programs

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Programs over rows on CUDA, any number of them in one launch, each
+///
+///     v[n, c] = program(inputs[0][row_0(n), c], ..., vectors[0][c], ...)        y[n, :] = step(v[n, :])
+///
+/// with the functions of model/elementwise.hpp. Without a program v is the one input: then a launch copies rows,
+/// repeats those of an ancestor (expand), puts matrices side by side (concat) or changes their type, at the speed of a
+/// copy.
+///
+/// | Array            | Shape                                                                                   |
+/// |------------------|-----------------------------------------------------------------------------------------|
+/// | inputs[i].values | [N, C]; [N, 1], for all columns; [1, C], for all rows; or [segments, C or 1] with offsets |
+/// | vectors[v]       | [C]                                                                                     |
+/// | y                | [N, C], may be columns of a wider row; [N, 1] after ReduceRow                           |
+///
+/// | Step           | y[n, c]                                                                                 |
+/// |----------------|-----------------------------------------------------------------------------------------|
+/// | EachElement    | v[c]                                                                                    |
+/// | SoftmaxOfRow   | exp(v[c] - max v) / sum_c' exp(v[c'] - max v); -inf gives 0; NaN, +inf or only -inf: NaN |
+/// | LayerNormOfRow | (v[c] - mean) / sqrt(variance + eps) gamma[c] + beta[c], variance = mean of (v - mean)^2 |
+/// | ReduceRow      | sum_c v[c], / C (mean), / sqrt(C) (sqrtn), or max_c v[c], NaN when any is               |
+///
+/// Every input and y are FP16 or FP32 by themselves, all in between is FP32 with one rounding per instruction, so that
+/// neither fusing programs nor a row's position or neighbours change a bit. exp and log are within 4 u relatively (of
+/// log a), u = 2^-24, activations as in detail/activation.cuh; sums of a row err by (C + 2) u sum |v|, softmax by
+/// (C + 16 + 2 (max - min)) u y. What is too large for FP16 becomes infinity.
+///
+/// A program's y may be its input with the same rows, columns and stride; it overlaps nothing else that the launch
+/// reads or writes. Matrices need no alignment beyond their elements'; rows and columns that are multiples of 4
+/// elements (8 for copies of FP16) are read faster.
+///
+///     RowProgramLaunch launch(programs);              // on the host, once; throws invalid_argument
+///     ... copy launch.descriptors() to device memory ...
+///     launch.run(descriptors, stream);                // as often as wanted, also in a captured graph
+///
+/// `run` queues one kernel, none when no y has elements; it allocates and synchronises nothing. Descriptors may be
+/// replaced between runs by those of the same programs with other vectors, gammas and betas.
+
+#include <cstdint>
+#include <vector>
+
+#include "warprank/core/view.hpp"
+#include "warprank/model/elementwise.hpp"
+#include "warprank/ops/detail/gemm/float_matrix.hpp"
+#include "warprank/ops/detail/row_programs.cuh"
+#include "warprank/ops/detail/row_programs_launch.cuh"
+
+namespace warprank {
+
+/// A matrix in device memory, on the program's own axis or on an ancestor of it.
+struct RowInput {
+  FloatMatrix<const void> values;
+  /// [segments + 1], in device memory: row s of `values` serves rows [offsets[s], offsets[s + 1]). Null: row n serves
+  /// row n.
+  const int64_t* offsets = nullptr;
+  const int64_t* num_segments = nullptr;  ///< how many there are at the time of a launch; null: values.rows
+};
+
+/// One program of a launch. `program` and the spans are read by the launch's constructor only; what they point to, and
+/// the matrices, are in device memory.
+struct RowProgram {
+  const ElementwiseProgram* program = nullptr;  ///< null: the one input as it is
+  Span<const RowInput> inputs;
+  Span<const float* const> vectors;
+  RowStep step;  ///< EachElement{}, SoftmaxOfRow{}, LayerNormOfRow{...} or ReduceRow{...}
+  FloatMatrix<void> y;
+  const int64_t* num_rows = nullptr;  ///< N at the time of a launch, in device memory, more count as y.rows; null: that
+};
+
+/// Whether a launch has room for a valid program: at most 16 values alive at once. Nothing else of it is limited.
+inline bool fits_row_program(const ElementwiseProgram& program) {
+  return !detail::elementwise::slot_operations(program).empty();
+}
+
+/// Programs that run together.
+class RowProgramLaunch {
+ public:
+  /// Throws invalid_argument, all problems together: also for a program that does not fit, and for one with inputs on
+  /// more than 6 different ancestors.
+  explicit RowProgramLaunch(Span<const RowProgram> programs) : plan_(detail::row_programs::plan_launch(programs)) {}
+
+  Span<const unsigned char> descriptors() const { return plan_.descriptors; }
+  int64_t descriptor_bytes() const { return static_cast<int64_t>(plan_.descriptors.size()); }
+
+  /// `descriptors` aligned to 16.
+  WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream = {}) const {
+    detail::row_programs::run(plan_, descriptors, stream);
+  }
+
+ private:
+  detail::row_programs::LaunchPlan plan_;
+};
+
+}  // namespace warprank

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The rows of a nested axis pooled onto its parent on CUDA, any number of matrices in one launch: over the L rows n of
+/// segment s
+///
+///     y[s, :] = sum_n x[n, :],  / L (mean),  / sqrt(L) (sqrtn),  or max_n x[n, :];  zeros when L = 0
+///
+/// | Array   | Shape          | Type       |                                                        |
+/// |---------|----------------|------------|--------------------------------------------------------|
+/// | x       | [N, C]         | FP16, FP32 | rows may be strided                                    |
+/// | offsets | [segments + 1] | int64      | from 0 to N, never decreasing                          |
+/// | y       | [segments, C]  | FP16, FP32 | may be columns of a wider row                          |
+///
+/// Sums are FP32: |y - exact| <= (L + 2) u sum_n |x[n, c]| (likewise divided), u = 2^-24, and the rounding to y's type;
+/// max is exact, and NaN when any row is. Every 32 rows of a segment, counted from its first, are added in their order,
+/// and their sums in theirs: a segment has the same bits whatever its position and neighbours. Matrices need no
+/// alignment beyond their elements'; rows and columns that are multiples of 4 elements are read faster. y overlaps
+/// nothing that the launch reads or writes.
+///
+///     SegmentReduceLaunch launch(reductions);         // on the host, once; throws invalid_argument
+///     ... copy launch.descriptors() to device memory ...
+///     launch.run(descriptors, stream);                // as often as wanted, also in a captured graph
+///
+/// `run` queues one kernel, none when no y has elements; it allocates and synchronises nothing.
+
+#include <cstdint>
+
+#include "warprank/core/view.hpp"
+#include "warprank/model/types.hpp"
+#include "warprank/ops/detail/gemm/float_matrix.hpp"
+#include "warprank/ops/detail/segment_reduce.cuh"
+
+namespace warprank {
+
+/// One matrix of a launch. Everything it points to is in device memory.
+struct SegmentReduction {
+  FloatMatrix<const void> x;              ///< [capacity, C]
+  const int64_t* offsets = nullptr;       ///< [segments + 1]: segment s has rows [offsets[s], offsets[s + 1])
+  const int64_t* num_segments = nullptr;  ///< at the time of a launch, more count as y.rows; null: that
+  Pooling pooling = Pooling::sum;         ///< sum, mean, sqrtn or max
+  FloatMatrix<void> y;                    ///< [segment capacity, C]
+};
+
+/// Reductions that run together.
+class SegmentReduceLaunch {
+ public:
+  /// Throws invalid_argument, all problems together.
+  explicit SegmentReduceLaunch(Span<const SegmentReduction> reductions)
+      : plan_(detail::segment_reduce::plan_launch(reductions)) {}
+
+  Span<const unsigned char> descriptors() const { return plan_.bytes; }
+  int64_t descriptor_bytes() const { return static_cast<int64_t>(plan_.bytes.size()); }
+
+  /// `descriptors` aligned to 16.
+  WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream = {}) const {
+    detail::segment_reduce::run(plan_, descriptors, stream);
+  }
+
+ private:
+  detail::segment_reduce::LaunchPlan plan_;
+};
+
+}  // namespace warprank

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warprank/ops/segment_reduce.cuh"
+
+void launch_segment_reduce(const warprank::SegmentReduceLaunch& launch, const void* descriptors,
+                           warprank::device::Stream stream) {
+  launch.run(descriptors, stream);
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warprank/ops/detail/segments.cuh"
+
+void launch_segments(const warprank::detail::SegmentsLaunch& launch, const void* descriptors,
+                     warprank::device::Stream stream) {
+  launch.run(descriptors, stream);
+}
