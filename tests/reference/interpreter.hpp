@@ -193,7 +193,7 @@ class Interpreter {
   }
 
   Row row_of(const LinearOp& op, size_t r) const {
-    if (!op.columns.empty() || op.input_norm || op.norm || op.is_term || op.row_bias)
+    if (!op.columns.empty() || op.input_norm || op.norm || op.is_term || op.ones || op.row_bias)
       throw std::logic_error("a graph that a pass has changed");
     const Row& x = input(0, r);
     const auto groups = static_cast<size_t>(op.groups);
@@ -212,10 +212,13 @@ class Interpreter {
       Sum sum(rounding_);
       for (size_t k = 0; k < in; ++k) sum.add(matrix[output * in + k], x[first + k]);
       if (op.bias) sum.add(exact(weight(op.name + ".bias")[output]));
-      Cell value = activated(op.name, op.activation, sum.total(6), output);
-      size_t next = 1;
-      if (op.multiply) value = apply(ElementwiseFunction::mul, value, input(next++, r)[c]);
-      if (op.residual) value = apply(ElementwiseFunction::add, value, input(next++, r)[c]);
+      const auto add_residual = [&](const Cell& to) {
+        return apply(ElementwiseFunction::add, to, input(node_->inputs.size() - 1, r)[c]);
+      };
+      const Cell product = op.residual_first ? add_residual(sum.total(6)) : sum.total(6);
+      Cell value = activated(op.name, op.activation, product, output);
+      if (op.multiply) value = apply(ElementwiseFunction::mul, value, input(1, r)[c]);
+      if (op.residual && !op.residual_first) value = add_residual(value);
       y.push_back(value);
     }
     return y;

@@ -26,9 +26,11 @@ struct LinearInputs {
   std::vector<float> row_bias;            // [segments, groups * out]
   std::vector<int64_t> row_bias_offsets;  // [segments + 1]
   std::vector<float> multiply, residual;  // [rows, groups * out]
+  bool residual_first = false;            // it is added before f
 };
 
-/// y = f(x W^T + b + row_bias[segment of the row]) * multiply + residual, [rows, groups * out].
+/// y = f(x W^T + b + row_bias[segment of the row]) * multiply + residual, [rows, groups * out];
+/// with residual_first f(x W^T + b + row_bias[segment of the row] + residual) * multiply.
 inline Bounded linear(const Linear& layer, int64_t rows, const LinearInputs& inputs) {
   const int64_t width = layer.groups * layer.out;
   const auto at = [](const std::vector<float>& values, int64_t i) {
@@ -50,17 +52,22 @@ inline Bounded linear(const Linear& layer, int64_t rows, const LinearInputs& inp
       for (int64_t k = 0; k < layer.in; ++k)
         add(at(inputs.x, (r * layer.groups + group) * layer.in + k) * at(layer.weight, c * layer.in + k));
 
+      double sum_bound = static_cast<double>(layer.in + 2) * magnitude;
+      if (inputs.residual_first) {
+        sum += at(inputs.residual, r * width + c);
+        sum_bound += std::abs(sum);
+      }
       const auto learned = [&](const std::vector<float>& values) { return values.empty() ? 0.0 : at(values, c); };
       const Activated f =
           activation(layer.activation, sum, learned(layer.alpha), learned(layer.scale), learned(layer.shift));
       double value = f.value;
-      double bound = f.error + f.slope * static_cast<double>(layer.in + 2) * magnitude;
+      double bound = f.error + f.slope * sum_bound;
       if (!inputs.multiply.empty()) {
         const double factor = at(inputs.multiply, r * width + c);
         value *= factor;
         bound = bound * std::abs(factor) + std::abs(value);
       }
-      if (!inputs.residual.empty()) {
+      if (!inputs.residual.empty() && !inputs.residual_first) {
         value += at(inputs.residual, r * width + c);
         bound += std::abs(value);
       }

@@ -86,6 +86,7 @@ class ParameterSource {
   /// What a LinearOp computes with, `out` rows in all. Batch norm of the input: W diag(s), b + W t over all columns of
   /// the stored weight (an outermost term answers for the constants of all terms); of the output: diag(s) W, s b + t.
   FoldedLinear linear(const LinearOp& op) const {
+    if (op.ones) return sum_of_columns(op);
     const std::vector<int64_t>& shape = parameters_.at(op.name + ".weight").shape;
     const auto in = static_cast<size_t>(shape.back());
     std::vector<float> stored = load(op.name + ".weight");
@@ -118,6 +119,15 @@ class ParameterSource {
   }
 
  private:
+  FoldedLinear sum_of_columns(const LinearOp& op) const {
+    int64_t in = op.columns.empty() ? op.stored_in : 0;
+    for (const ColumnRange& range : op.columns) in += range.end - range.begin;
+    FoldedLinear sum;
+    sum.weight.assign(static_cast<size_t>(in), 1.0f);
+    if (op.bias && !op.is_term) sum.bias = load(op.name + ".bias");
+    return sum;
+  }
+
   static std::vector<float> select_columns(const std::vector<float>& weight, size_t in,
                                            const std::vector<ColumnRange>& columns) {
     std::vector<float> selected;

@@ -168,16 +168,19 @@ class ShapeInference {
 
   Result infer(const LinearOp& op) {
     const bool is_planned =
-        !op.columns.empty() || op.stored_in != 0 || op.input_norm || op.norm || op.is_term || op.row_bias;
+        !op.columns.empty() || op.stored_in != 0 || op.input_norm || op.norm || op.is_term || op.ones || op.row_bias;
     if (is_planned && mixing_ == AxisMixing::explicit_expand)
       return fail("a linear of the model language",
-                  "one with column ranges, folded norms or a row bias, which planning adds");
+                  "one with column ranges, folded norms, weights of 1 or a row bias, which planning adds");
     const size_t expected = 1u + op.row_bias + op.multiply + op.residual;
     if (!count_is(expected, expected)) return {};
     const Node& x = input(0);
     if (op.name.empty()) return fail("a name for the weights", "none");
     if (op.groups < 1 || op.groups > max_width) return fail("1 or more groups", std::to_string(op.groups));
     if (node_.width < 1) return fail("1 or more output columns", std::to_string(node_.width));
+    if (op.ones && (op.stacked || op.scene >= 0 || op.input_norm || op.norm || node_.width != 1 || op.stored_in < 1))
+      return fail("a sum over columns with one output and without groups or norms", std::to_string(node_.width));
+    if (op.residual_first && !op.residual) return fail("a residual to add before the activation", "none");
     if (op.groups > 1 && !op.stacked) return fail("stacked weights for several groups", "not stacked");
     if (op.scene < 0 && node_.width % op.groups != 0)
       return fail("output columns that divide into " + std::to_string(op.groups) + " groups",

@@ -104,7 +104,8 @@ struct SliceOp {
 };
 constexpr auto fields_of(const SliceOp*) { return std::make_tuple(field("begin", &SliceOp::begin)); }
 
-/// y = act(x W^T + b [+ row_bias]) [* multiply] [+ residual].
+/// y = act(x W^T + b [+ row_bias]) [* multiply] [+ residual], or with `residual_first`
+/// y = act(x W^T + b [+ row_bias] + residual) [* multiply].
 /// Inputs in this order, those that are there: x, row_bias (ancestor), multiply, residual.
 /// "<name>.weight" is [out, in], or [groups, out, in] when stacked; "<name>.bias" [out] or [groups, out].
 struct LinearOp {
@@ -121,9 +122,11 @@ struct LinearOp {
   std::optional<BatchNorm> input_norm;  ///< batch norm of x, folded into weight and bias at bind
   std::optional<BatchNorm> norm;        ///< batch norm between the matrix product and the activation, folded likewise
   bool is_term = false;  ///< one term of a split linear: another term adds the constants (bias, folded shifts)
+  bool ones = false;     ///< the one output is the sum over the columns of x: no weight is stored
   bool row_bias = false;
   bool multiply = false;
   bool residual = false;
+  bool residual_first = false;  ///< the residual is added before the activation
 };
 constexpr auto fields_of(const LinearOp*) {
   return std::make_tuple(
@@ -131,8 +134,9 @@ constexpr auto fields_of(const LinearOp*) {
       field("shared_input", &LinearOp::shared_input), field("scene", &LinearOp::scene), field("bias", &LinearOp::bias),
       field("activation", &LinearOp::activation), field("columns", &LinearOp::columns),
       field("stored_in", &LinearOp::stored_in), field("input_norm", &LinearOp::input_norm),
-      field("norm", &LinearOp::norm), field("is_term", &LinearOp::is_term), field("row_bias", &LinearOp::row_bias),
-      field("multiply", &LinearOp::multiply), field("residual", &LinearOp::residual));
+      field("norm", &LinearOp::norm), field("is_term", &LinearOp::is_term), field("ones", &LinearOp::ones),
+      field("row_bias", &LinearOp::row_bias), field("multiply", &LinearOp::multiply),
+      field("residual", &LinearOp::residual), field("residual_first", &LinearOp::residual_first));
 }
 
 /// DIN attention pooling. Inputs q [rows of the node, D], k [events, D]; both axes nest in one parent.

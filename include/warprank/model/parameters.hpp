@@ -55,7 +55,7 @@ class ParameterLister {
     const Shape shape = op.stacked ? Shape{op.groups, out} : Shape{out};
     Shape weight_shape = shape;
     weight_shape.push_back(in);
-    matrix(op.name + ".weight", std::move(weight_shape));
+    if (!op.ones) matrix(op.name + ".weight", std::move(weight_shape));
     if (op.bias && !op.is_term) vector(op.name + ".bias", shape);
     if (op.input_norm) batch_norm(op.input_norm->name, op.input_norm->affine, {op.shared_input ? in : x});
     if (op.norm) batch_norm(op.norm->name, op.norm->affine, shape);

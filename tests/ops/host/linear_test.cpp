@@ -30,6 +30,7 @@ struct Extras {
   Sizes segment_sizes;  ///< of the row bias; empty for none; their sum is the number of rows
   bool multiply = false;
   bool residual = false;
+  bool residual_first = false;
   float scale = 1;  ///< of x
 };
 
@@ -60,6 +61,7 @@ struct Case {
     }
     if (extras.multiply) inputs.multiply = random_values(engine, rows * width);
     if (extras.residual) inputs.residual = random_values(engine, rows * width);
+    inputs.residual_first = extras.residual_first;
   }
 
   int64_t num_segments() const {
@@ -82,6 +84,7 @@ struct Case {
     }
     if (!inputs.multiply.empty()) given.multiply = multiply.view();
     if (!inputs.residual.empty()) given.residual = residual.view();
+    given.residual_first = inputs.residual_first;
     host_ops::linear(pack(), x.view(), y.view(), given);
     EXPECT_TRUE(y.gap_intact());
     return y.values();
@@ -126,13 +129,14 @@ TEST(Linear, AppliesEveryActivationWithEachInput) {
   for (const Activation& activation :
        {identity, relu, leaky_relu(0.2f), elu(1.5f), prelu, dice, sigmoid, hyperbolic_tangent, gelu, gelu_tanh, silu})
     for (const int64_t out : {1, 3, 9, 64, 70})
-      for (int inputs = 0; inputs < 8; ++inputs) {
+      for (int inputs = 0; inputs < 12; ++inputs) {
         SCOPED_TRACE(name_of_enum(activation.kind));
         Extras extras;
         extras.activation = activation;
         if (inputs & 1) extras.segment_sizes = Sizes{4, 5};
         extras.multiply = inputs & 2;
-        extras.residual = inputs & 4;
+        extras.residual = inputs >= 4;
+        extras.residual_first = inputs >= 8;
         Case(9, 20, out, 1, extras).check();
       }
 }

@@ -106,9 +106,15 @@ class RowBias {
   int64_t segment_ = 0;
 };
 
+/// What comes behind the sums of some rows; no data: none.
+struct LinearEnd {
+  Matrix<const float> multiply, residual;  ///< [rows, out]
+  bool residual_first;
+};
+
 /// f, multiply and residual for outputs [first, first + count) of the rows, whose sums are z [rows, .].
 inline void finish_tile(const LinearGroup& group, const float* z, int64_t z_stride, int64_t first, int64_t count,
-                        Matrix<float> y, Matrix<const float> multiply, Matrix<const float> residual) {
+                        Matrix<float> y, const LinearEnd& end) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t r = 0; r < y.rows; ++r)
@@ -116,9 +122,11 @@ inline void finish_tile(const LinearGroup& group, const float* z, int64_t z_stri
       const size_t used = static_cast<size_t>(std::min(lanes, count - c));
       const int64_t output = first + c;
       auto v = hn::Load(d, z + r * z_stride + c);
+      const bool has_residual = end.residual.data != nullptr;
+      if (has_residual && end.residual_first) v = hn::Add(v, load_first(d, end.residual.row(r) + output, used));
       v = apply_activation(d, group.activation, output, static_cast<size_t>(lanes), v);
-      if (multiply.data != nullptr) v = hn::Mul(v, load_first(d, multiply.row(r) + output, used));
-      if (residual.data != nullptr) v = hn::Add(v, load_first(d, residual.row(r) + output, used));
+      if (end.multiply.data != nullptr) v = hn::Mul(v, load_first(d, end.multiply.row(r) + output, used));
+      if (has_residual && !end.residual_first) v = hn::Add(v, load_first(d, end.residual.row(r) + output, used));
       store_first(v, d, y.row(r) + output, used);
     }
 }
@@ -126,18 +134,21 @@ inline void finish_tile(const LinearGroup& group, const float* z, int64_t z_stri
 inline Matrix<const float> rows_of(Matrix<const float> matrix, int64_t begin, int64_t count) {
   return matrix.data == nullptr ? matrix : matrix.row_range(begin, count);
 }
+inline LinearEnd rows_of(const LinearEnd& end, int64_t begin, int64_t count) {
+  return {rows_of(end.multiply, begin, count), rows_of(end.residual, begin, count), end.residual_first};
+}
 
 /// The panel of outputs from `first` for one block of rows; row_bias [rows], or null.
 inline void run_block(const LinearGroup& group, int64_t first, Matrix<const float> x, Matrix<float> y,
-                      const float* const* row_bias, Matrix<const float> multiply, Matrix<const float> residual) {
+                      const float* const* row_bias, const LinearEnd& end) {
   constexpr int64_t lanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
   constexpr int64_t width = panel_vectors * lanes;
   const int64_t vectors = std::min<int64_t>(panel_vectors, (group.padded_out - first) / lanes);
   const int64_t count = std::min(vectors * lanes, group.out - first);
   const ActivationKind kind = group.activation.spec.kind;
   const bool is_relu = kind == ActivationKind::relu, is_whole = count == vectors * lanes;
-  const bool needs_finish = !is_whole || !(is_relu || kind == ActivationKind::identity) || multiply.data != nullptr ||
-                            residual.data != nullptr;
+  const bool needs_finish = !is_whole || !(is_relu || kind == ActivationKind::identity) ||
+                            end.multiply.data != nullptr || end.residual.data != nullptr;
   const float zeros[width] = {}, *start[tile_rows];
   HWY_ALIGN float sums[block_tiles * tile_rows][width];
 
@@ -162,11 +173,10 @@ inline void run_block(const LinearGroup& group, int64_t first, Matrix<const floa
       const RunTile run = choose_tile(rows, vectors, std::make_integer_sequence<int, panel_vectors * tile_rows>());
       run({x.row(row) + k, x.stride, depth, group.weight + first * group.in + k * vectors * lanes,
            is_first ? group.bias + first : zeros, is_first && row_bias == nullptr ? nullptr : start,
-           is_last && is_relu ? 0.0f : -std::numeric_limits<float>::infinity(), to_y ? y.row(row) + first : z[0],
-           to_y ? y.stride : width});
+           is_last && is_relu && !needs_finish ? 0.0f : -std::numeric_limits<float>::infinity(),
+           to_y ? y.row(row) + first : z[0], to_y ? y.stride : width});
       if (is_last && needs_finish)
-        finish_tile(group, z[0], width, first, count, y.row_range(row, rows), rows_of(multiply, row, rows),
-                    rows_of(residual, row, rows));
+        finish_tile(group, z[0], width, first, count, y.row_range(row, rows), rows_of(end, row, rows));
     }
   }
 }
@@ -175,6 +185,7 @@ inline void run_panels(const LinearGroup& group, Matrix<const float> x, Matrix<f
   constexpr int64_t width = panel_vectors * static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
   constexpr int64_t max_rows = block_tiles * tile_rows;
   const int64_t num_blocks = (x.rows + max_rows - 1) / max_rows;
+  const LinearEnd end{inputs.multiply, inputs.residual, inputs.residual_first};
   RowBias bias_of(inputs);
   const float* row_bias[max_rows];
   for (int64_t block = 0; block < num_blocks; ++block) {
@@ -183,7 +194,7 @@ inline void run_panels(const LinearGroup& group, Matrix<const float> x, Matrix<f
       for (int64_t r = 0; r < rows; ++r) row_bias[r] = bias_of.of(row + r);
     for (int64_t first = 0; first < group.out; first += width)
       run_block(group, first, x.row_range(row, rows), y.row_range(row, rows), bias_of.exists() ? row_bias : nullptr,
-                rows_of(inputs.multiply, row, rows), rows_of(inputs.residual, row, rows));
+                rows_of(end, row, rows));
   }
 }
 
@@ -244,16 +255,16 @@ void run_head(const LinearGroup& group, int64_t first, Matrix<const float> x, Ma
     }
     for (int64_t o = 0; o < Outputs; ++o) {
       const int64_t output = first + o;
-      auto v = apply_activation(d, f.spec, hn::LoadU(d, z[o]), learned(f.alpha, output), learned(f.scale, output),
-                                learned(f.shift, output));
+      auto v = hn::LoadU(d, z[o]);
+      if (inputs.residual.data != nullptr)
+        for (r = 0; r < rows; ++r) addend[r] = inputs.residual.row(row + r)[output];
+      if (inputs.residual_first) v = hn::Add(v, hn::LoadU(d, addend));
+      v = apply_activation(d, f.spec, v, learned(f.alpha, output), learned(f.scale, output), learned(f.shift, output));
       if (inputs.multiply.data != nullptr) {
         for (r = 0; r < rows; ++r) factor[r] = inputs.multiply.row(row + r)[output];
         v = hn::Mul(v, hn::LoadU(d, factor));
       }
-      if (inputs.residual.data != nullptr) {
-        for (r = 0; r < rows; ++r) addend[r] = inputs.residual.row(row + r)[output];
-        v = hn::Add(v, hn::LoadU(d, addend));
-      }
+      if (inputs.residual.data != nullptr && !inputs.residual_first) v = hn::Add(v, hn::LoadU(d, addend));
       hn::StoreU(v, d, z[o]);
       for (r = 0; r < rows; ++r) y.row(row + r)[output] = z[o][r];
     }

@@ -4,6 +4,7 @@
 /// Linear layers on the host: `groups` independent layers side by side, each
 ///
 ///     y = f(x W^T + b + row_bias[segment of the row]) * multiply + residual
+///     y = f(x W^T + b + row_bias[segment of the row] + residual) * multiply          with residual_first
 ///
 /// | Array    | Shape                   |                                                                 |
 /// |----------|-------------------------|-----------------------------------------------------------------|
@@ -20,6 +21,8 @@
 /// whatever M, its position and the other rows; other instruction sets may give others. Before f, with u = 2^-24:
 ///
 ///     |y - exact| <= (in + 2) u (|b| + |row_bias| + sum_k |x_k W_k|)
+///
+/// and u |y| more where a residual is added first.
 ///
 /// Rows may be strided and need no alignment. y may be `multiply` or `residual` but must not overlap x or row_bias.
 /// Packing allocates and throws invalid_argument; running does neither.
@@ -46,6 +49,7 @@ struct LinearInputs {
   Segments row_bias_segments;    ///< over the rows of x
   Matrix<const float> multiply;  ///< [M, groups * out]
   Matrix<const float> residual;  ///< [M, groups * out]
+  bool residual_first = false;   ///< it is added before f
 };
 
 /// Layers of at most this many outputs (heads, small gates) are computed as dot products.
@@ -206,7 +210,8 @@ inline void linear(const PackedLinear& packed, Matrix<const float> x, Matrix<flo
       return m.data == nullptr ? m : m.columns(g * packed.out(), packed.out());
     };
     linear(packed, g, x.columns(g * packed.in(), packed.in()), y.columns(g * packed.out(), packed.out()),
-           {columns(inputs.row_bias), inputs.row_bias_segments, columns(inputs.multiply), columns(inputs.residual)});
+           {columns(inputs.row_bias), inputs.row_bias_segments, columns(inputs.multiply), columns(inputs.residual),
+            inputs.residual_first});
   }
 }
 
