@@ -7,14 +7,17 @@ Each tests/resources/<op>.cu instantiates every kernel that the op launches; <op
     {"fm_kernel<4, *>": {"threads": 128, "registers": 48, "static_shared_bytes": 0, "dynamic_shared_bytes": 0}}
 
 A key is a kernel with its template arguments, without namespaces; `*` stands for anything. `threads` is the block that
-is launched, `dynamic_shared_bytes` the most that a launch asks for. Where only some targets run the code of a kernel,
-"targets": [80, 86, 89, 90] says which. "stack_bytes" is 0 unless it is named; spills are always refused.
+is launched, `dynamic_shared_bytes` the most that a launch asks for. Where only some targets run a kernel, "targets":
+[80, 86, 89, 90] says which; the others must not have it. "stack_bytes" is 0 unless it is named; spills are always
+refused.
 
 "75 on 90" is the code for the T4 as any other card runs it: PTX for compute_75, translated for sm_90.
 
 A cell of the table has the registers, the theoretical occupancy, and the tensor instructions in the code where it has
 some (mma.sync in PTX, after unrolling). Fails for what exceeds its budget or spills, for a kernel without a budget, and
 for a budget without a kernel.
+
+With --tests FOLDER, where kernel tests were built, it also prints what the executor counts: tests/support/counts.hpp.
 """
 
 import argparse
@@ -190,6 +193,12 @@ def excesses(kernel, budget, target, translated_for):
         yield "a block does not fit on a multiprocessor"
 
 
+def print_table(rows):
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+
+
 def report(op, budgets, compiled):
     """Prints the table of an op; returns what is wrong. `compiled` has kernels and seconds for each of BUILDS."""
     problems, used, rows = [], set(), {}
@@ -205,6 +214,7 @@ def report(op, budgets, compiled):
             budget = budgets[matching[0]]
             row = rows.setdefault(name, (budget, {}))
             if target not in budget.get("targets", LIMITS):
+                problems.append(f"{op}: {name} on {build}: compiled where it is never launched")
                 continue
             problems += [f"{op}: {name} on {build}: {what}"
                          for what in excesses(kernel, budget, target, translated_for)]
@@ -221,10 +231,29 @@ def report(op, budgets, compiled):
     seconds = [f"{name} {taken:.1f}{' (too long)' if taken > COMPILE_TARGET_S else ''}"
                for name, (_, taken) in zip(names, compiled)]
     print(f"\n{op}: processor seconds of nvcc: {', '.join(seconds)}")
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    for row in table:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+    print_table(table)
     return list(dict.fromkeys(problems))
+
+
+def report_counts(op, folder):
+    """Runs the op's tests that count, and prints their tables; returns what is wrong."""
+    program = f"{folder}/ops_{op}_kernel_test_plain"
+    if not os.path.exists(program):
+        print(f"\n{op}: nothing is counted: {os.path.relpath(program)} is not built")
+        return []
+    with tempfile.TemporaryDirectory() as temporary:
+        results = f"{temporary}/results.json"
+        process = subprocess.run([program, "--gtest_filter=*Counts.*", f"--gtest_output=json:{results}"],
+                                 env={**os.environ, "WARPRANK_COUNT_ALL": "1"}, capture_output=True, text=True,
+                                 check=False)
+        if process.returncode:
+            return [f"{op}: {program}:\n{process.stdout}{process.stderr}"]
+        with open(results, encoding="utf-8") as file:
+            suites = json.load(file)["testsuites"]
+    for test in (test for suite in suites for test in suite["testsuite"] if "counts" in test):
+        print(f"\n{op}: counted by the executor: {test['name']}")
+        print_table([line.split("\t") for line in test["counts"].split("\n")])
+    return []
 
 
 def kernels_without_budget(resources):
@@ -243,6 +272,7 @@ def main():
     parser.add_argument("ops", nargs="*", help="all, unless some are named")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--resources", default=f"{ROOT}/tests/resources", help="the folder of sources and budgets")
+    parser.add_argument("--tests", metavar="FOLDER", help="where the kernel tests are: prints what they count")
     parser.add_argument("--names-only", action="store_true", help="compile nothing: has every kernel a budget?")
     options = parser.parse_args()
 
@@ -263,6 +293,8 @@ def main():
                     problems += report(op, read_budgets(f"{resources}/{op}.json"), compiled)
                 except (RuntimeError, OSError, ValueError) as error:
                     problems.append(f"{op}: {error}")
+                if options.tests:
+                    problems += report_counts(op, options.tests)
     print()
     print("\n".join(problems) if problems else "Every kernel keeps to its budget.")
     sys.exit(bool(problems))

@@ -6,7 +6,11 @@
 ///     template <int Target> inline constexpr Policy policy = ...;
 ///     dispatch_target<75, 80>(target(), [&](auto chosen) { launch(config, my_kernel<chosen()>, args...); });
 
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -24,20 +28,52 @@ WARPRANK_HIDDEN inline int target() { return backend::target(); }
 /// runtime, too. Results must not depend on it.
 WARPRANK_HIDDEN inline int num_multiprocessors() { return backend::num_multiprocessors(); }
 
-/// Returns f(std::integral_constant<int, T>{}) for the greatest listed T that is not above `target`. Targets are listed
-/// in ascending order. Throws invalid_argument when all of them are above.
-template <int First, class F>
-WARPRANK_HIDDEN decltype(auto) dispatch_target(int target, F&& f) {
-  if (target < First) {
-    throw invalid_argument("target", "sm_" + std::to_string(First) + " or later", "sm_" + std::to_string(target));
-  }
-  return std::forward<F>(f)(std::integral_constant<int, First>{});
+/// Shared memory, in bytes, that each of `blocks` blocks on one multiprocessor may have.
+constexpr int64_t shared_limit(int target, int blocks) {
+  const int64_t most = target >= 90 ? 227 << 10 : target >= 86 ? 99 << 10 : target >= 80 ? 163 << 10 : 64 << 10;
+  const int64_t reserved = target >= 80 ? 1 << 10 : 0;  // for each block
+  return ((most + reserved) / blocks - reserved) / 128 * 128;
 }
-template <int First, int Second, int... Later, class F>
+
+/// Whether this unit is compiled for a target from `begin` on and below `end`. nvcc lists what it compiles for; the
+/// executor, and compilers that do not tell, have all.
+static constexpr bool has_code([[maybe_unused]] int begin, [[maybe_unused]] int end = std::numeric_limits<int>::max()) {
+#if defined(__CUDA_ARCH_LIST__)
+  for (const int architecture : {__CUDA_ARCH_LIST__}) {
+    if (begin <= architecture / 10 && architecture / 10 < end) return true;
+  }
+  return false;
+#else
+  return true;
+#endif
+}
+
+/// Returns f(std::integral_constant<int, T>{}) for the greatest listed T that is not above `target`. Targets are listed
+/// in ascending order. Throws invalid_argument when all of them are above, or when there is no code for T: f is
+/// compiled only for what can be chosen, so that a program for one card does not contain the kernels of the others. All
+/// units of a program are compiled for the same architectures.
+template <int First, int... Later, class F>
 WARPRANK_HIDDEN decltype(auto) dispatch_target(int target, F&& f) {
-  static_assert(First < Second, "targets are listed in ascending order");
-  if (target < Second) return dispatch_target<First>(target, std::forward<F>(f));
-  return dispatch_target<Second, Later...>(target, std::forward<F>(f));
+  const auto refuse = [target](const std::string& expected) {
+    throw invalid_argument("target", expected, "sm_" + std::to_string(target));
+  };
+  if (target < First) refuse("sm_" + std::to_string(First) + " or later");
+  if constexpr (sizeof...(Later) == 0) {
+    return std::forward<F>(f)(std::integral_constant<int, First>{});
+  } else {
+    constexpr int next = std::get<0>(std::make_tuple(Later...));
+    static_assert(First < next, "targets are listed in ascending order");
+    if constexpr (!has_code(First, next)) {
+      return dispatch_target<Later...>(target, std::forward<F>(f));
+    } else {
+      if constexpr (has_code(next)) {
+        if (target >= next) return dispatch_target<Later...>(target, std::forward<F>(f));
+      } else if (target >= next) {
+        refuse("below sm_" + std::to_string(next) + ", for which alone this was compiled");
+      }
+      return std::forward<F>(f)(std::integral_constant<int, First>{});
+    }
+  }
 }
 
 }  // namespace warprank::device

@@ -45,7 +45,10 @@ class Report(unittest.TestCase):
 
     def test_counts_tensor_instructions_where_the_kernel_runs(self):
         self.assert_says(r"^  tensor +32 +0 +\d+ 50% 4mma +\d+ 50% 4mma +- +- +- +-$")
-        self.assertNotIn("kernels: tensor", self.report.stdout)
+        self.assertNotIn("kernels: tensor on sm_75", self.report.stdout)
+
+    def test_refuses_kernels_where_they_are_never_launched(self):
+        self.assert_says(r"^kernels: tensor on sm_80: compiled where it is never launched$")
 
     def test_names_its_seconds(self):
         self.assert_says(r"^kernels: processor seconds of nvcc: sm_75 \d+\.\d, ")
