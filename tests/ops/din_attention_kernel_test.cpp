@@ -6,15 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
-#include <iostream>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ops/din_attention_case.hpp"
+#include "support/counts.hpp"
 
 #if !defined(__CUDACC__)
 #include "warprank/ops/host/din_attention.hpp"
@@ -562,12 +561,12 @@ TEST(DinPartition, FitsForEveryShapeAndTarget) {
           for (const int64_t longest : {0, 1, 50, 1000}) {
             const din::Shape shape{dim, layers, {hidden, hidden, hidden}, longest};
             const din::Partition p = din::choose_partition(shape, target, target >= 80 ? 4 : 2);
-            EXPECT_LE(p.bytes, din::shared_limit(target, p.blocks));
+            EXPECT_LE(p.bytes, device::shared_limit(target, p.blocks));
             EXPECT_GE(p.events, std::min<int64_t>(longest, 16));
             EXPECT_GE(p.fold_rows, 16);
             EXPECT_LE(p.fold_rows, hidden);
           }
-  for (const int target : {75, 80, 86, 89, 90}) EXPECT_EQ(din::shared_limit(target, 1), simt::shared_limit(target));
+  for (const int target : {75, 80, 86, 89, 90}) EXPECT_EQ(device::shared_limit(target, 1), simt::shared_limit(target));
 }
 
 // ---- What the executor counts
@@ -575,6 +574,7 @@ TEST(DinPartition, FitsForEveryShapeAndTarget) {
 /// From the definition of the work and the partition alone.
 struct Counted {
   int64_t mma = 0, history_sectors = 0, load_sectors = 0, store_sectors = 0;
+  int64_t unit_items = 0;
   double least_mma = 0;  ///< of the products that remain when the first layer is folded
 };
 
@@ -592,6 +592,7 @@ Counted count(const DinCase& c, const din::Partition& p, int64_t blocks, int tar
   const int64_t most = p.unit_items / p.items * p.items;
   const int64_t unit = std::min(most, ceil_div(ceil_div(items, blocks), p.items) * p.items);
   const int64_t units = ceil_div(items, unit);
+  counted.unit_items = std::min(unit, items);
   counted.history_sectors = units * events * dim * 2 / sector;
 
   int64_t folds = 0, tasks = 0, queries = 0;
@@ -616,16 +617,16 @@ Counted count(const DinCase& c, const din::Partition& p, int64_t blocks, int tar
   return counted;
 }
 
-/// WARPRANK_ALL_COUNTS=1 counts the large ones as well and prints all.
-TEST(DinKernel, ExecutesTheProductsThatRemainAndReadsAHistoryOncePerUnit) {
+/// The folded minimum is the mma of the products that remain, undivided into tiles.
+TEST(DinCounts, ExecutesTheProductsThatRemainAndReadsAHistoryOncePerUnit) {
   if (build != Build::plain) return;
-  const bool all = std::getenv("WARPRANK_ALL_COUNTS") != nullptr;
-  if (all)
-    std::cout << "target  L  D  N  mma/item  least  ratio  units' history sectors  all load sectors  partition\n";
+  CountTable table({"target", "L", "D", "N", "mma", "/ folded minimum", "bytes read", "of history",
+                    "for units of items", "bytes written", "blocks per SM", "warps x tiles", "items folded",
+                    "rows folded", "events on chip"});
   for_each_target([&](const Config& config) {
     for (const auto& [events, dim] : {std::pair<int64_t, int64_t>{50, 32}, {100, 64}, {200, 128}})
       for (const int64_t items : {1, 100, 500}) {
-        if (!all && items * events > 5000) continue;
+        if (!all_counts() && items * events > 5000) continue;
         SCOPED_TRACE(std::to_string(events) + " x " + std::to_string(dim) + ", " + std::to_string(items) + " items");
         Config counting = config;
         counting.count_sectors = true;
@@ -645,19 +646,16 @@ TEST(DinKernel, ExecutesTheProductsThatRemainAndReadsAHistoryOncePerUnit) {
         synchronize();
         const din::Partition& p = launch.launch().partition(0);
         const Counted expected = count(c, p, launch.launch().num_blocks(), config.target);
-        EXPECT_EQ(counters().mma, expected.mma);
-        EXPECT_LE(static_cast<double>(counters().mma), 1.15 * expected.least_mma);
-        EXPECT_EQ(counters().global_load_sectors, expected.load_sectors);
-        EXPECT_EQ(counters().global_store_sectors, expected.store_sectors);
-        EXPECT_EQ(counters().launches, 1);
-        if (!all) continue;
-        const auto n = static_cast<double>(items);
-        std::cout << config.target << "  " << events << "  " << dim << "  " << items << "  " << counters().mma / items
-                  << "  " << expected.least_mma / n << "  " << static_cast<double>(counters().mma) / expected.least_mma
-                  << "  " << expected.history_sectors << "  " << counters().global_load_sectors << "  " << p.blocks
-                  << " blocks of " << p.bytes << " bytes, " << p.warps << " warps x " << p.tiles << " tiles, "
-                  << p.items << " items, " << p.fold_rows << " rows folded, " << p.events
-                  << " events on chip, units of " << p.unit_items << "\n";
+        const Counters& counts = counters();
+        EXPECT_EQ(counts.mma, expected.mma);
+        EXPECT_LE(static_cast<double>(counts.mma), 1.15 * expected.least_mma);
+        EXPECT_EQ(counts.global_load_sectors, expected.load_sectors);
+        EXPECT_EQ(counts.global_store_sectors, expected.store_sectors);
+        EXPECT_EQ(counts.launches, 1);
+        table.add(config.target, events, dim, items, counts.mma, over(counts.mma, expected.least_mma),
+                  counts.global_load_sectors * 32, expected.history_sectors * 32, expected.unit_items,
+                  counts.global_store_sectors * 32, p.blocks, std::to_string(p.warps) + " x " + std::to_string(p.tiles),
+                  p.items, p.fold_rows, p.events);
       }
   });
 }

@@ -10,6 +10,7 @@
 #include "warprank/ops/detail/activation.cuh"
 #include "warprank/ops/detail/din_attention/partition.hpp"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
+#include "warprank/ops/detail/item_units.cuh"
 
 namespace warprank::detail::din {
 
@@ -40,15 +41,12 @@ struct HiddenLayer {
 struct alignas(16) Descriptor {
   Rows q, k;
   Operand<void> y;
-  int64_t max_items = 0, max_parents = 0;
-  const int64_t* num_parents = nullptr;      ///< null: max_parents
-  const int64_t* item_offsets = nullptr;     ///< [parents + 1]
-  const int64_t* history_offsets = nullptr;  ///< [parents + 1]
-  const float* event_weights = nullptr;      ///< Wk - Wd [hidden 0, dim], padded
-  const half* pair_weights = nullptr;        ///< Wp and Wq + Wd, see weights.hpp
-  const float* head = nullptr;               ///< [last hidden]
-  const float* head_bias = nullptr;          ///< [1]
-  float factor = 1;                          ///< of scores
+  ItemsAndEvents axes;
+  const float* event_weights = nullptr;  ///< Wk - Wd [hidden 0, dim], padded
+  const half* pair_weights = nullptr;    ///< Wp and Wq + Wd, see weights.hpp
+  const float* head = nullptr;           ///< [last hidden]
+  const float* head_bias = nullptr;      ///< [1]
+  float factor = 1;                      ///< of scores
   Normalization normalization = Normalization::none;
   int dim = 0, padded_dim = 0;
   int num_hidden = 0;
@@ -56,24 +54,9 @@ struct alignas(16) Descriptor {
   Partition partition;
 };
 
-/// Items of one user, and their history.
-struct Unit {
-  int64_t first_item;   ///< row of q and y
-  int64_t first_event;  ///< row of k
-  int64_t num_events;
-  int num_items;  ///< 0: the block has done all
-};
-
-/// What a block does now, and what it does next; in shared memory, so that it needs no registers.
-struct Work {
-  Unit unit;
-  int64_t num_parents, num_items, unit_items;
-  int64_t next;  ///< item
-};
-
 struct Header {
   Descriptor descriptor;
-  Work work;
+  ItemWork work;
 };
 static_assert(sizeof(Header) <= header_bytes);
 
@@ -92,7 +75,7 @@ struct Block {
   Header& header;
   const Descriptor& d;
   const Partition& p;
-  const Unit& unit;
+  const ItemUnit& unit;
 
   explicit WARPRANK_DEVICE Block(Header& header)
       : header(header), d(header.descriptor), p(header.descriptor.partition), unit(header.work.unit) {}

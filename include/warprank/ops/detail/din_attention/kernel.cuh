@@ -21,6 +21,7 @@
 #include "warprank/ops/detail/din_attention/descriptor.cuh"
 #include "warprank/ops/detail/din_attention/network.cuh"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
+#include "warprank/ops/detail/item_units.cuh"
 
 namespace warprank::detail::din {
 
@@ -198,55 +199,12 @@ struct Pooling : Block {
   }
 };
 
-/// Finds the items of one user that the block does next; one thread calls. Blocks take unit_items in turn.
-WARPRANK_DEVICE void find_unit(const Descriptor& d, Work& work) {
-  const int64_t first = work.next;
-  work.unit.num_items = 0;
-  if (first >= work.num_items) return;
-  int64_t parent = 0;  // the number of parents, of all but the last, that end at or before the item
-  for (int64_t count = work.num_parents - 1; count > 0;) {
-    const int64_t half_count = count / 2;
-    if (device::load(&d.item_offsets[parent + half_count + 1]) <= first) {
-      parent += half_count + 1;
-      count -= half_count + 1;
-    } else {
-      count = half_count;
-    }
-  }
-  int64_t end = (first / work.unit_items + 1) * work.unit_items;
-  if (end > work.num_items) end = work.num_items;
-  const int64_t last = device::load(&d.item_offsets[parent + 1]);
-  work.next = last < end ? last : end;
-  work.unit.first_item = first;
-  work.unit.num_items = static_cast<int>(work.next - first);
-  work.unit.first_event = device::load(&d.history_offsets[parent]);
-  work.unit.num_events = device::load(&d.history_offsets[parent + 1]) - work.unit.first_event;
-  if (work.next == end) work.next += (device::grid_dim().x - 1) * work.unit_items;
-}
-
-/// Reads the true counts, and cuts the items so that every block has some; one thread calls.
-WARPRANK_DEVICE void begin_work(const Descriptor& d, Work& work) {
-  int64_t parents = d.max_parents;
-  if (d.num_parents != nullptr) {
-    const int64_t used = device::load(d.num_parents);
-    if (used < parents) parents = used;
-  }
-  const int64_t items = parents > 0 ? device::load(&d.item_offsets[parents]) : 0;
-  const int64_t group = d.partition.items, most = d.partition.unit_items / group * group;
-  const int64_t of_block = (items + device::grid_dim().x - 1) / device::grid_dim().x;
-  work.num_parents = parents;
-  work.num_items = items < d.max_items ? items : d.max_items;
-  work.unit_items = (of_block + group - 1) / group * group;
-  if (work.unit_items > most) work.unit_items = most;
-  work.next = device::block_index().x * work.unit_items;
-}
-
 template <int Target>
 WARPRANK_DEVICE void attend(Header& header) {
   const Loads loads(header);
   const Network<Target> network(header);
   const Pooling pooling(header);
-  const Unit& unit = header.work.unit;
+  const ItemUnit& unit = header.work.unit;
   const Partition& p = header.descriptor.partition;
   for (int64_t first = 0; first < unit.num_events; first += p.events) {
     const int64_t left = unit.num_events - first;
@@ -273,16 +231,16 @@ template <int Target>
 WARPRANK_KERNEL(block_threads, 2)
 din_attention_kernel(const Descriptor* descriptors) {
   Header& header = *reinterpret_cast<Header*>(device::dynamic_shared<unsigned char>());
-  using Bytes = device::Vector<unsigned char, 16>;
-  const auto* const from = reinterpret_cast<const unsigned char*>(&descriptors[device::block_index().y]);
-  for (unsigned i = device::thread_rank(); i < sizeof(Descriptor) / 16; i += block_threads)
-    reinterpret_cast<Bytes*>(&header.descriptor)[i] = device::load_vector_read_only<16>(from + i * 16);
+  const Descriptor& d = header.descriptor;
+  copy_descriptor<block_threads>(header.descriptor, &descriptors[device::block_index().y]);
   device::sync_block();
-  if (device::thread_rank() == 0) begin_work(header.descriptor, header.work);
+  if (device::thread_rank() == 0)
+    begin_items(d.axes, header.work, d.partition.items, d.partition.unit_items, device::block_index().x,
+                device::grid_dim().x);
   Loads(header).copy_later_weights();
   for (;;) {
     device::sync_block();  // the unit before is not needed any more
-    if (device::thread_rank() == 0) find_unit(header.descriptor, header.work);
+    if (device::thread_rank() == 0) next_items(d.axes, header.work);
     device::sync_block();
     if (header.work.unit.num_items == 0) return;
     if (header.work.unit.num_events > 0)

@@ -17,6 +17,7 @@
 #include "warprank/ops/detail/din_attention/partition.hpp"
 #include "warprank/ops/detail/din_attention/weights.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
+#include "warprank/ops/detail/item_units.cuh"
 
 namespace warprank::detail::din {
 
@@ -36,13 +37,9 @@ void check_history(const History& history, const std::string& what, Problems& pr
   check_matrix<const void>(what + "'s k", history.k, history.k.rows, dim, problems);
   check_matrix(what + "'s y", history.y, history.q.rows, dim, problems);
   check_pointer(what + "'s weights", history.device_weights, 16, problems);
-  if (history.max_parents < 0) problems.add(what + "'s parents", "0 or more", std::to_string(history.max_parents));
+  check_items_and_events(history, what, problems);
   if (history.longest_history < 0)
     problems.add(what + "'s longest history", "0 or more", std::to_string(history.longest_history));
-  if (history.max_parents > 0) {
-    check_pointer(what + "'s item offsets", history.item_offsets, 8, problems);
-    check_pointer(what + "'s history offsets", history.history_offsets, 8, problems);
-  }
 }
 
 /// That no history writes what it or another of the launch reads or writes.
@@ -79,11 +76,7 @@ Descriptor describe(const History& history, int target) {
   to.q = rows_of(history.q);
   to.k = rows_of(history.k);
   to.y = operand_of(history.y);
-  to.max_items = history.q.rows;
-  to.max_parents = history.max_parents;
-  to.num_parents = history.num_parents;
-  to.item_offsets = history.item_offsets;
-  to.history_offsets = history.history_offsets;
+  to.axes = items_and_events_of(history);
   to.event_weights = floats(network.event_weights());
   to.pair_weights = reinterpret_cast<const half*>(weights + network.pair_weights());
   to.head = floats(network.head());

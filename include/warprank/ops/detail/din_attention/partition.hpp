@@ -15,6 +15,7 @@
 #include <string>
 
 #include "warprank/core/error.hpp"
+#include "warprank/device/target.hpp"
 
 namespace warprank::detail::din {
 
@@ -116,13 +117,6 @@ inline double clocks_per_item(const Shape& shape, const Partition& p) {
   return std::max(mma, operands / shared_bytes) + (fold + load) / cache_bytes + steps;
 }
 
-/// Shared memory that each of `blocks` blocks on a multiprocessor may have; none: not so many.
-constexpr int64_t shared_limit(int target, int blocks) {
-  const int64_t most = target >= 90 ? 227 << 10 : target >= 86 ? 99 << 10 : target >= 80 ? 163 << 10 : 64 << 10;
-  const int64_t reserved = target >= 80 ? 1 << 10 : 0;  // for each block
-  return ((most + reserved) / blocks - reserved) / 128 * 128;
-}
-
 /// The cheapest division for warps of at most `max_tiles` tiles. A history of at most 40 KB stays on chip where that is
 /// possible. Then the counts decide, and that a block with a multiprocessor of its own waits more (by an eighth: a
 /// guess). Throws invalid_argument when none fits.
@@ -151,7 +145,7 @@ inline Partition choose_partition(const Shape& shape, int target, int max_tiles)
               Partition p;
               p.blocks = blocks, p.warps = warps, p.tiles = tiles;
               p.items = items, p.fold_rows = fold_rows, p.unit_items = unit_items;
-              consider(p, shared_limit(target, blocks));
+              consider(p, device::shared_limit(target, blocks));
             }
   if (best.warps == 0)
     throw invalid_argument("DIN attention", "a network that fits in shared memory",
