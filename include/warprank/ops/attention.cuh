@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Scaled dot-product attention of several heads over ragged rows (Vaswani et al. 2017) on CUDA, any number of them in
+/// one launch: for item i, the events t of the same parent (a user) and every head h
+///
+///     y[i, h] = sum_t p_t v[t, h],   p = softmax_t(scale <q[i, h], k[t, h]>)
+///
+/// | Array | Shape          | Type       |                                                                       |
+/// |-------|----------------|------------|-----------------------------------------------------------------------|
+/// | q     | [N, heads * D] | FP16       | rows grouped by item_offsets [parents + 1]; head h: columns from h D  |
+/// | k, v  | [T, heads * D] | FP16       | rows grouped by history_offsets [parents + 1]                         |
+/// | y     | [N, heads * D] | FP16, FP32 | may be columns of a wider row; only rows below N are written          |
+///
+/// D is 1 to 256. Target attention: the items of a user over its history. Self-attention: a history over itself, with
+/// item_offsets and history_offsets the same; where it is causal an event sees itself and what came before. Projections
+/// are linear layers of their own, and may give q, k and v as columns of one row. Histories have any length; an empty
+/// one gives zeros. N, T and the number of parents are read from device memory, up to the capacities; all may be 0.
+///
+/// A unit of work is up to 64 items of a user and one head; its keys and values are read once, in chunks, while the
+/// softmax is corrected as they come. Nothing of [N, T] leaves the registers.
+///
+/// Scores, sums and the softmax are FP32; weights are rounded to FP16 once, relative to the largest so far, and what
+/// they are divided by is the sum of the rounded ones. With u = 2^-24, u16 = 2^-11 and the scores s
+///
+///     |y - exact| <= sum_t p_t |v_t| (2 u16 + 2 u (2 T + 16 + e_t + sum_t' p_t' e_t')) + 2^-39 sum_t |v_t|
+///     e_t = |scale| (D + 2) sum_d |q_d k_t,d| + max(s) - s_t
+///
+/// and then y is rounded, if it is FP16. Infinite scores count as the largest finite ones; no score overflows
+/// otherwise. NaN in q gets into its own row and head alone, NaN in k into all rows that see it, and what is not finite
+/// in v, as NaN or infinity, into its column of the rows that see it; never into rows that do not. A row of y has the
+/// same bits whatever the other items and users are, for one target; heads of more than 64 columns in the launch may
+/// change them.
+///
+/// Matrices need no alignment beyond their elements'; rows and heads that are aligned to 16 bytes are read by whole
+/// vectors, and faster. y may be all of q, and overlaps nothing else that the launch reads.
+///
+///     AttentionLaunch launch(attentions);            // on the host, once; throws invalid_argument
+///     ... copy launch.descriptors() to device memory ...
+///     launch.run(descriptors, stream);               // as often as wanted, also in a captured graph
+///
+/// `run` queues one kernel; it allocates and synchronises nothing, and needs no workspace. Descriptors may be replaced
+/// between runs by those of attentions of the same shapes.
+
+#include <cstdint>
+
+#include "warprank/core/view.hpp"
+#include "warprank/device/launch.hpp"
+#include "warprank/device/target.hpp"
+#include "warprank/ops/detail/attention/launch.cuh"
+#include "warprank/ops/detail/gemm/float_matrix.hpp"
+
+namespace warprank {
+
+/// Items and the events that they attend to, in device memory; counts and offsets are read when the kernel runs.
+struct Attention {
+  Matrix<const half> q;                      ///< [item capacity, heads * D]
+  Matrix<const half> k, v;                   ///< [event capacity, heads * D]
+  FloatMatrix<void> y;                       ///< [item capacity, heads * D]
+  const int64_t* item_offsets = nullptr;     ///< [parents + 1], from 0, never decreasing
+  const int64_t* history_offsets = nullptr;  ///< [parents + 1], from 0, never decreasing
+  int64_t max_parents = 0;                   ///< capacity
+  const int64_t* num_parents = nullptr;      ///< null: always the capacity
+  int64_t heads = 1;
+  float scale = 0;      ///< 0: 1 / sqrt(D)
+  bool causal = false;  ///< only where items are the events
+};
+
+/// Attentions that run together.
+class AttentionLaunch {
+ public:
+  /// For the kernels of `target`. Throws invalid_argument, all problems together.
+  explicit AttentionLaunch(Span<const Attention> attentions, int target = device::target())
+      : plan_(detail::attention::plan_attentions(attentions, target)) {}
+
+  Span<const unsigned char> descriptors() const {
+    return {reinterpret_cast<const unsigned char*>(plan_.descriptors.data()), descriptor_bytes()};
+  }
+  int64_t descriptor_bytes() const {
+    return static_cast<int64_t>(plan_.descriptors.size() * sizeof(detail::attention::Descriptor));
+  }
+  /// How shared memory is divided for an attention.
+  const detail::attention::Partition& partition(int64_t attention) const {
+    return plan_.descriptors[static_cast<size_t>(attention)].partition;
+  }
+  /// For each attention.
+  int64_t num_blocks() const { return plan_.blocks; }
+  int64_t shared_bytes() const { return plan_.shared_bytes; }
+
+  /// `descriptors` aligned to 16.
+  WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream = {}) const {
+    detail::attention::run_attentions(plan_, descriptors, stream);
+  }
+
+ private:
+  detail::attention::Plan plan_;
+};
+
+}  // namespace warprank

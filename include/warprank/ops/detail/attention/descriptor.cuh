@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the parts of the attention kernel share, and how its shared memory is divided.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "warprank/device/target.hpp"
+#include "warprank/ops/detail/gemm/epilogue.cuh"
+#include "warprank/ops/detail/gemm/rows.cuh"
+#include "warprank/ops/detail/item_units.cuh"
+
+namespace warprank::detail::attention {
+
+inline constexpr int block_warps = 4, block_threads = block_warps * 32;
+inline constexpr int strip_rows = 16;                       ///< of a warp: the rows of an mma
+inline constexpr int unit_rows = block_warps * strip_rows;  ///< the most items of a unit
+inline constexpr int row_padding = 8;                       ///< halves: rows lie an odd number of 16 bytes apart
+inline constexpr int header_bytes = 384;                    ///< the descriptor and the current unit
+inline constexpr int max_chunk = 64;                        ///< keys
+
+/// The widest heads that a kernel is compiled for: sums of a row are in registers.
+inline constexpr int narrow_columns = 64, wide_columns = 256;
+
+struct Policy {
+  int step;        ///< keys between two corrections of the softmax
+  int stages;      ///< of keys and values: with two, the next come while some are computed
+  int min_blocks;  ///< on a multiprocessor
+};
+template <int Target, int Columns>
+inline constexpr Policy policy{Columns <= narrow_columns ? 32 : 16, Target >= 80 ? 2 : 1,
+                               Columns <= narrow_columns ? 4 : 2};
+
+/// Printable; places from the start of shared memory, in bytes.
+struct Partition {
+  int chunk = 0;  ///< keys and values in shared memory at a time, in each stage: whole steps
+
+  int spoilt = 0;       ///< uint32_t [dim]: of each column the first key whose value is not finite
+  int queries = 0;      ///< half [unit_rows, dim + row_padding]; then float [8, dim + row_padding] of each warp
+  int keys = 0;         ///< half [chunk, dim + row_padding], behind them the values
+  int stage_bytes = 0;  ///< from one stage's keys to the next's
+  int bytes = 0;
+};
+
+/// As many keys at a time as fit beside the other blocks of a multiprocessor; fewer blocks where not even a step does.
+inline Partition choose_partition(int padded_dim, int target, const Policy& policy) {
+  const int row_bytes = 2 * (padded_dim + row_padding);
+  Partition p;
+  p.spoilt = header_bytes;
+  p.queries = p.spoilt + 4 * padded_dim;
+  p.keys = p.queries + unit_rows * row_bytes;
+  const int step_bytes = policy.step * 2 * row_bytes * policy.stages;
+  for (int blocks = policy.min_blocks; blocks > 0 && p.chunk == 0; --blocks) {
+    const int room = static_cast<int>(device::shared_limit(target, blocks)) - p.keys;
+    p.chunk = room < 0 ? 0 : std::min(room / step_bytes * policy.step, max_chunk);
+  }
+  p.stage_bytes = p.chunk * 2 * row_bytes;
+  p.bytes = p.keys + p.stage_bytes * policy.stages;
+  return p;
+}
+
+/// An attention as it lies in device memory.
+struct alignas(16) Descriptor {
+  ItemsAndEvents axes;
+  RowSource q, k, v;  ///< all rows of head 0; num_rows is not used
+  Operand<void> y;
+  float scale = 1;
+  int heads = 1;
+  int dim = 0, padded_dim = 0;  ///< of a head; padded to 16
+  bool causal = false;
+  Partition partition;
+};
+
+struct Header {
+  Descriptor descriptor;
+  ItemWork work;
+};
+static_assert(sizeof(Header) <= header_bytes);
+
+}  // namespace warprank::detail::attention

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The attention kernel. A unit of work is up to 64 items of one parent and one head: their queries are in shared
+/// memory, keys and values come in chunks, and each warp takes 16 items. The softmax of a row is corrected every `step`
+/// keys, from the first key of its parent on: so a row has the same bits whatever is computed beside it, and however
+/// keys are divided into chunks and items among blocks.
+
+#include <cstdint>
+
+#include "warprank/core/dtype.hpp"
+#include "warprank/device/async_copy.hpp"
+#include "warprank/device/index.hpp"
+#include "warprank/device/launch.hpp"
+#include "warprank/device/memory.hpp"
+#include "warprank/device/order.hpp"
+#include "warprank/device/shared.hpp"
+#include "warprank/device/sync.hpp"
+#include "warprank/ops/detail/attention/descriptor.cuh"
+#include "warprank/ops/detail/attention/strip.cuh"
+#include "warprank/ops/detail/gemm/epilogue.cuh"
+#include "warprank/ops/detail/gemm/rows.cuh"
+
+namespace warprank::detail::attention {
+
+/// Rows of one head.
+WARPRANK_DEVICE RowSource rows_of_head(RowSource rows, int64_t first_row, int64_t first_column, int count) {
+  rows.first += first_row * rows.stride + first_column;
+  rows.num_rows = count;
+  return rows;
+}
+
+/// Brings rows [first, first + count) to shared memory, to a whole strip; those that do not exist are zeros. All
+/// threads of the block call. On targets with asynchronous copies the caller commits and waits.
+template <int Target>
+WARPRANK_DEVICE void load_tile(const RowSource& source, int first, int count, int padded_dim, half* to) {
+  constexpr int vector = 8;
+  const int per_row = padded_dim / vector, stride = padded_dim + row_padding;
+  const int total = (count + strip_rows - 1) / strip_rows * strip_rows * per_row;
+  if constexpr (Target >= 80) {
+    for (int piece = device::thread_rank(); piece < total; piece += block_threads) {
+      const int row = piece / per_row, column = piece % per_row * vector;
+      half* const place = to + row * stride + column;
+      if (first + row < source.num_rows && source.is_aligned && column + vector <= source.num_columns)
+        device::copy_async(place, source.first + (first + row) * source.stride + column);
+      else
+        device::store_vector(place, load_columns_of_row(source, first + row, column));
+    }
+  } else {
+    constexpr int at_once = 4;  // loads in flight
+    for (int begin = device::thread_rank(); begin < total; begin += block_threads * at_once) {
+      device::Vector<half, vector> pieces[at_once];
+      WARPRANK_UNROLL
+      for (int i = 0; i < at_once; ++i) {
+        const int piece = begin + i * block_threads;
+        if (piece < total) pieces[i] = load_columns_of_row(source, first + piece / per_row, piece % per_row * vector);
+      }
+      WARPRANK_UNROLL
+      for (int i = 0; i < at_once; ++i) {
+        const int piece = begin + i * block_threads;
+        if (piece < total) device::store_vector(to + piece / per_row * stride + piece % per_row * vector, pieces[i]);
+      }
+    }
+  }
+}
+
+/// Values that are not finite become 0, as a row that does not see them would have 0 times them; `spoilt` notes for
+/// each column the first key that had one. All threads of the block call.
+WARPRANK_DEVICE void take_out_spoilt(half* values, int first_key, int count, int padded_dim, uint32_t* spoilt) {
+  using Eight = device::Vector<half, 8>;
+  constexpr uint16_t exponent = 0x7c00;
+  const int per_row = padded_dim / 8;
+  for (int i = device::thread_rank(); i < count * per_row; i += block_threads) {
+    const int key = i / per_row, column = i % per_row * 8;
+    Eight& eight = *reinterpret_cast<Eight*>(values + key * (padded_dim + row_padding) + column);
+    WARPRANK_UNROLL
+    for (int j = 0; j < 8; ++j) {
+      if ((eight[j].bits & exponent) != exponent) continue;
+      eight[j] = half{};
+      device::atomic_min<device::Order::relaxed, device::Scope::block>(&spoilt[column + j],
+                                                                       static_cast<uint32_t>(first_key + key));
+    }
+  }
+}
+
+WARPRANK_DEVICE int least(int a, int b) { return a < b ? a : b; }
+
+/// A unit's rows of one head.
+template <int Target, int Columns>
+WARPRANK_DEVICE void attend(Header& header, int head) {
+  constexpr Policy chosen = policy<Target, Columns>;
+  const Descriptor& d = header.descriptor;
+  const Partition& p = d.partition;
+  const ItemUnit unit = header.work.unit;
+  auto* const shared = reinterpret_cast<unsigned char*>(&header);
+  auto* const spoilt = reinterpret_cast<uint32_t*>(shared + p.spoilt);
+  auto* const queries = reinterpret_cast<half*>(shared + p.queries);
+  const int stride = d.padded_dim + row_padding, values_place = p.chunk * stride;
+
+  // Where a row sees itself and what came before, items are events.
+  const int place = d.causal ? static_cast<int>(unit.first_item - unit.first_event) : 0;
+  const int num_keys = d.causal ? place + unit.num_items : static_cast<int>(unit.num_events);
+  const int first_column = head * d.dim;
+  const RowSource q = rows_of_head(d.q, unit.first_item, first_column, unit.num_items);
+  const RowSource k = rows_of_head(d.k, unit.first_event, first_column, num_keys);
+  const RowSource v = rows_of_head(d.v, unit.first_event, first_column, num_keys);
+
+  const int first_row = device::warp_index() * strip_rows, num_rows = unit.num_items - first_row;
+  half* const strip_queries = queries + first_row * stride;
+  const int last_row = first_row + least(num_rows, strip_rows) - 1;
+  const int needed = num_rows <= 0 ? 0 : d.causal ? place + last_row + 1 : num_keys;
+  int seen[2];  // keys that the lane's rows see
+  WARPRANK_UNROLL
+  for (int lower = 0; lower < 2; ++lower) {
+    const int row = first_row + lower * 8 + device::lane_index() / 4;
+    seen[lower] = d.causal ? least(place + row + 1, num_keys) : num_keys;
+  }
+
+  const auto keys_of = [&](int stage) { return reinterpret_cast<half*>(shared + p.keys + stage * p.stage_bytes); };
+  const auto load_chunk = [&](int first, int stage) {
+    const int count = least(p.chunk, num_keys - first);
+    load_tile<Target>(k, first, count, d.padded_dim, keys_of(stage));
+    load_tile<Target>(v, first, count, d.padded_dim, keys_of(stage) + values_place);
+  };
+
+  Strip<Target, Columns> strip;
+  strip.clear();
+  if (d.causal) {
+    for (int i = device::thread_rank(); i < d.padded_dim; i += block_threads) spoilt[i] = 0xffffffffu;
+  }
+  if (num_keys > 0) {
+    load_tile<Target>(q, 0, unit.num_items, d.padded_dim, queries);
+    load_chunk(0, 0);
+    device::commit_async();
+  }
+  for (int first = 0, stage = 0; first < num_keys; first += p.chunk, stage = (stage + 1) % chosen.stages) {
+    const int next = first + p.chunk, count = least(p.chunk, num_keys - first);
+    if (chosen.stages > 1 && next < num_keys) load_chunk(next, (stage + 1) % chosen.stages);
+    device::commit_async();
+    device::wait_async<1>();  // all but what was just requested
+    device::sync_block();
+    const half* const keys = keys_of(stage);
+    if (d.causal) {
+      take_out_spoilt(keys_of(stage) + values_place, first, count, d.padded_dim, spoilt);
+      device::sync_block();
+    }
+    for (int key = 0; key < p.chunk && first + key < needed; key += chosen.step) {
+      const int seen_of_step[2] = {seen[0] - first - key, seen[1] - first - key};
+      strip.add(d, strip_queries, keys + key * stride, keys + values_place + key * stride,
+                least(chosen.step, needed - first - key), seen_of_step);
+    }
+    device::sync_block();
+    if (chosen.stages == 1 && next < num_keys) load_chunk(next, 0);
+  }
+
+  if (num_rows <= 0) return;
+  Operand<void> y = d.y;
+  y.data = static_cast<unsigned char*>(y.data) + static_cast<int64_t>(first_column) * (y.is_half ? 2 : 4);
+  y.is_aligned = y.is_aligned && first_column % columns_at_once == 0;
+  strip.store(d, y, unit.first_item + first_row, least(num_rows, strip_rows), reinterpret_cast<float*>(strip_queries),
+              d.causal ? spoilt : nullptr, seen);
+}
+
+template <int Target, int Columns>
+inline constexpr int min_blocks = policy<Target, Columns>.min_blocks;
+
+/// Rows of the grid are attentions; each cuts a row into as many parts as it has heads.
+template <int Target, int Columns>
+WARPRANK_KERNEL(block_threads, (min_blocks<Target, Columns>))
+attention_kernel(const Descriptor* descriptors) {
+  Header& header = *reinterpret_cast<Header*>(device::dynamic_shared<unsigned char>());
+  const Descriptor& d = header.descriptor;
+  copy_descriptor<block_threads>(header.descriptor, &descriptors[device::block_index().y]);
+  device::sync_block();
+  const unsigned heads = static_cast<unsigned>(d.heads), block = device::block_index().x;
+  const unsigned num_blocks = device::grid_dim().x / heads;
+  if (block / heads >= num_blocks) return;
+  if (device::thread_rank() == 0) begin_items(d.axes, header.work, strip_rows, unit_rows, block / heads, num_blocks);
+  for (;;) {
+    device::sync_block();  // the unit before is not needed any more
+    if (device::thread_rank() == 0) next_items(d.axes, header.work);
+    device::sync_block();
+    if (header.work.unit.num_items == 0) return;
+    attend<Target, Columns>(header, static_cast<int>(block % heads));
+  }
+}
+
+}  // namespace warprank::detail::attention

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The host's part of ops/attention.cuh: checks attentions, divides their work, and launches. Given is Attention, which
+/// is defined there, for all to read.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "warprank/core/error.hpp"
+#include "warprank/core/view.hpp"
+#include "warprank/device/launch.hpp"
+#include "warprank/device/target.hpp"
+#include "warprank/ops/detail/attention/descriptor.cuh"
+#include "warprank/ops/detail/attention/kernel.cuh"
+#include "warprank/ops/detail/gemm/check.hpp"
+#include "warprank/ops/detail/item_units.cuh"
+
+namespace warprank::detail::attention {
+
+/// Attentions of one launch.
+struct Plan {
+  std::vector<Descriptor> descriptors;
+  int target = 0;
+  int columns = narrow_columns;  ///< that the kernel is compiled for
+  int64_t blocks = 0;            ///< for each attention
+  int64_t shared_bytes = 0;
+};
+
+template <class Given>
+void check_attention(const Given& given, const std::string& what, Problems& problems) {
+  const int64_t width = given.q.cols, heads = given.heads;
+  if (heads < 1) return problems.add(what + "'s heads", "1 or more", std::to_string(heads));
+  if (width % heads != 0 || width < heads || width / heads > wide_columns)
+    problems.add(what + "'s columns", "1 to " + std::to_string(wide_columns) + " for each of its heads",
+                 std::to_string(width) + " columns, " + std::to_string(heads) + " heads");
+  check_matrix<const void>(what + "'s q", given.q, given.q.rows, width, problems);
+  check_matrix<const void>(what + "'s k", given.k, given.k.rows, width, problems);
+  check_matrix<const void>(what + "'s v", given.v, given.k.rows, width, problems);
+  check_matrix(what + "'s y", given.y, given.q.rows, width, problems);
+  constexpr int64_t most_events = std::numeric_limits<int32_t>::max();
+  if (given.k.rows > most_events)
+    problems.add(what + "'s events", "at most " + std::to_string(most_events), std::to_string(given.k.rows));
+  if (!std::isfinite(given.scale)) problems.add(what + "'s scale", "a number", std::to_string(given.scale));
+  if (given.causal && (given.item_offsets != given.history_offsets || given.q.rows != given.k.rows))
+    problems.add(what, "items that are the events, as it is causal", "another axis");
+  check_items_and_events(given, what, problems);
+}
+
+/// That no attention writes what it or another of the launch reads or writes; but y may be the whole q.
+template <class Given>
+void check_overlaps(Span<const Given> attentions, Problems& problems) {
+  for (int64_t i = 0; i < attentions.size(); ++i) {
+    const Region y = region_of(attentions[i].y);
+    for (int64_t j = 0; j < attentions.size(); ++j) {
+      const auto refuse = [&](const char* name, const Region& region) {
+        if (overlap(y, region))
+          problems.add("y of attention " + std::to_string(i), "memory of its own",
+                       "an overlap with " + std::string(name) + " of attention " + std::to_string(j));
+      };
+      const Region q = region_of(FloatMatrix<const void>(attentions[j].q));
+      if (i != j || !(y == q)) refuse("q", q);
+      refuse("k", region_of(FloatMatrix<const void>(attentions[j].k)));
+      refuse("v", region_of(FloatMatrix<const void>(attentions[j].v)));
+      if (i < j) refuse("y", region_of(attentions[j].y));
+    }
+  }
+}
+
+/// Rows whose heads have `dim` columns each. Vectors are loaded where every head begins with one.
+inline RowSource source_of(const Matrix<const half>& matrix, int dim) {
+  RowSource source{};
+  source.first = matrix.data;
+  source.stride = matrix.stride;
+  source.num_columns = dim;
+  source.is_aligned = reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 && matrix.stride % 8 == 0 &&
+                      (dim % 8 == 0 || dim == matrix.cols);
+  return source;
+}
+
+template <class Given>
+Descriptor describe(const Given& given) {
+  Descriptor to{};
+  to.axes = items_and_events_of(given);
+  to.heads = static_cast<int>(given.heads);
+  to.dim = static_cast<int>(given.q.cols / given.heads);
+  to.padded_dim = (to.dim + 15) / 16 * 16;
+  to.q = source_of(given.q, to.dim);
+  to.k = source_of(given.k, to.dim);
+  to.v = source_of(given.v, to.dim);
+  to.y = operand_of(given.y);
+  to.scale = given.scale == 0 ? 1 / std::sqrt(static_cast<float>(to.dim)) : given.scale;
+  to.causal = given.causal;
+  return to;
+}
+
+/// Checks the attentions and divides their work. Capacities, shapes and the target decide alone.
+template <class Given>
+Plan plan_attentions(Span<const Given> attentions, int target) {
+  Problems problems;
+  for (int64_t i = 0; i < attentions.size(); ++i)
+    check_attention(attentions[i], "attention " + std::to_string(i), problems);
+  problems.throw_if_any();
+  check_overlaps(attentions, problems);
+  problems.throw_if_any();
+  constexpr int64_t most_attentions = 65535;
+  if (attentions.size() > most_attentions)
+    throw invalid_argument("attentions of one launch", "at most 65535", std::to_string(attentions.size()));
+
+  Plan plan;
+  plan.target = target;
+  for (const Given& given : attentions) {
+    plan.descriptors.push_back(describe(given));
+    if (plan.descriptors.back().dim > narrow_columns) plan.columns = wide_columns;
+  }
+  const Policy chosen = device::dispatch_target<75, 80>(target, [&](auto known) {
+    return plan.columns == narrow_columns ? policy<known(), narrow_columns> : policy<known(), wide_columns>;
+  });
+  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const int64_t wanted = device::num_multiprocessors() * chosen.min_blocks;
+  for (Descriptor& d : plan.descriptors) {
+    d.partition = choose_partition(d.padded_dim, target, chosen);
+    const int64_t units = ceil_div(d.axes.max_items, strip_rows);
+    const int64_t useful = std::max<int64_t>(1, wanted / (attentions.size() * d.heads));
+    plan.blocks = std::max(plan.blocks, d.heads * std::min(units, useful));
+    plan.shared_bytes = std::max<int64_t>(plan.shared_bytes, d.partition.bytes);
+  }
+  return plan;
+}
+
+WARPRANK_HIDDEN inline void run_attentions(const Plan& plan, const void* descriptors, device::Stream stream) {
+  device::dispatch_target<75, 80>(plan.target, [&](auto target) {
+    const device::Dim3 grid(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.descriptors.size()));
+    const device::LaunchConfig config{grid, block_threads, plan.shared_bytes, stream};
+    const auto* const memory = static_cast<const Descriptor*>(descriptors);
+    if (plan.columns == narrow_columns)
+      device::launch(config, attention_kernel<target(), narrow_columns>, memory);
+    else
+      device::launch(config, attention_kernel<target(), wide_columns>, memory);
+  });
+}
+
+}  // namespace warprank::detail::attention

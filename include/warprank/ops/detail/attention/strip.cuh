@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A warp's part of the attention kernel: 16 queries of a head, and all keys step by step.
+///
+///     scores   [16, step] = queries [16, dim] x keys^T                   FP32
+///     weights  [16, step] = 2^15 exp(scale scores - largest so far)      FP16; those of unseen keys 0
+///     sums     [16, dim]  = sums exp(largest before - largest so far) + weights x values
+///
+/// Weights are what scores lie in registers as: the layout of a product's result is that of the next one's left factor.
+/// 2^15 keeps the weights normal FP16 down to 2^-29 of the largest one.
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "warprank/core/dtype.hpp"
+#include "warprank/device/collectives.hpp"
+#include "warprank/device/half.hpp"
+#include "warprank/device/index.hpp"
+#include "warprank/device/memory.hpp"
+#include "warprank/device/mma.hpp"
+#include "warprank/device/sync.hpp"
+#include "warprank/ops/detail/attention/descriptor.cuh"
+#include "warprank/ops/detail/gemm/epilogue.cuh"
+#include "warprank/ops/detail/gemm/tile.cuh"
+
+namespace warprank::detail::attention {
+
+/// A lane has two rows of the strip, lane / 4 and 8 below, and of each tile of 8 columns two, from lane % 4 * 2 on.
+template <int Target, int Columns>
+struct Strip {
+  static constexpr int step = policy<Target, Columns>.step;
+  static constexpr float weight_scale = 0x1p15f;
+  static constexpr float max_score = std::numeric_limits<float>::max();
+  static constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+
+  float sums[Columns / 8][4];
+  float tops[2];    ///< largest scores
+  float totals[2];  ///< of the lane's weights
+
+  WARPRANK_DEVICE void clear() {
+    WARPRANK_UNROLL
+    for (int n = 0; n < Columns / 8; ++n) {
+      WARPRANK_UNROLL
+      for (int i = 0; i < 4; ++i) sums[n][i] = 0;
+    }
+    WARPRANK_UNROLL
+    for (int lower = 0; lower < 2; ++lower) tops[lower] = -max_score, totals[lower] = 0;
+  }
+
+  /// Adds `count` keys, at most a step, of which the lane's rows see the first `seen`. Rows of keys and values exist up
+  /// to a multiple of 16; those behind the count are finite.
+  WARPRANK_DEVICE void add(const Descriptor& d, const half* queries, const half* keys, const half* values, int count,
+                           const int (&seen)[2]) {
+    float scores[step / 8][4] = {};
+    multiply_keys(d, queries, keys, count, scores);
+    uint32_t weights[step / 8][2];
+    weigh(d.scale, scores, seen, weights);
+    add_values(d, values, count, weights);
+  }
+
+  /// y of the rows [0, num_rows), from `row` on. `staging` is float [8, padded_dim + row_padding], of the warp alone.
+  /// Columns whose first spoilt key is among the seen are NaN; `spoilt` null: none.
+  WARPRANK_DEVICE void store(const Descriptor& d, const Operand<void>& y, int64_t row, int num_rows, float* staging,
+                             const uint32_t* spoilt, const int (&seen)[2]) {
+    const int lane = device::lane_index(), stride = d.padded_dim + row_padding;
+    const int fours = (d.dim + columns_at_once - 1) / columns_at_once;
+    WARPRANK_UNROLL
+    for (int lower = 0; lower < 2; ++lower) {
+      const float total = device::Tile<4>::sum(totals[lower]);
+      device::sync_warp();  // what was staged before has been read
+      WARPRANK_UNROLL
+      for (int n = 0; n < Columns / 8; ++n) {
+        if (n * 8 >= d.padded_dim) break;
+        device::Vector<float, 2> pair;
+        const int column = n * 8 + lane % 4 * 2;
+        WARPRANK_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          pair[i] = total == 0 ? 0.0f : sums[n][lower * 2 + i] / total;
+          if (spoilt != nullptr && spoilt[column + i] < static_cast<uint32_t>(seen[lower])) pair[i] = not_a_number;
+        }
+        *reinterpret_cast<device::Vector<float, 2>*>(&staging[lane / 4 * stride + column]) = pair;
+      }
+      device::sync_warp();
+      for (int i = lane; i < 8 * fours; i += device::warp_size) {
+        const int of_strip = lower * 8 + i / fours, column = i % fours * columns_at_once;
+        if (of_strip >= num_rows) break;
+        const auto four =
+            *reinterpret_cast<const device::Vector<float, columns_at_once>*>(&staging[i / fours * stride + column]);
+        store_operand(y, row + of_strip, column, d.dim, four.values);
+      }
+    }
+  }
+
+ private:
+  static WARPRANK_DEVICE void multiply_keys(const Descriptor& d, const half* queries, const half* keys, int count,
+                                            float (&scores)[step / 8][4]) {
+    const int lane = device::lane_index(), stride = d.padded_dim + row_padding;
+    for (int k = 0; k < d.dim; k += 16) {
+      const bool has_second_half = k + 8 < d.dim;
+      uint32_t a[4];
+      load_rows(a, queries + k, stride);
+      WARPRANK_UNROLL
+      for (int n = 0; n < step / 8; n += 2) {
+        if (n * 8 >= count) break;
+        uint32_t b[4];  // two tiles of keys, two halves of the inputs
+        device::load_matrices(b, keys + (n * 8 + lane / 16 * 8 + lane % 8) * stride + k + lane / 8 % 2 * 8);
+        multiply_step<Target>(scores[n], a, b[0], b[1], has_second_half);
+        if (n * 8 + 8 < count) multiply_step<Target>(scores[n + 1], a, b[2], b[3], has_second_half);
+      }
+    }
+  }
+
+  /// Weights of the scores, and what the larger ones change of all before.
+  WARPRANK_DEVICE void weigh(float scale, float (&scores)[step / 8][4], const int (&seen)[2],
+                             uint32_t (&weights)[step / 8][2]) {
+    const int first_key = device::lane_index() % 4 * 2;
+    float factors[2];
+    WARPRANK_UNROLL
+    for (int lower = 0; lower < 2; ++lower) {
+      float top = tops[lower];
+      WARPRANK_UNROLL
+      for (int n = 0; n < step / 8; ++n) {
+        WARPRANK_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          float& score = scores[n][lower * 2 + i];
+          score = finite(score * scale);
+          if (n * 8 + first_key + i < seen[lower] && top < score) top = score;
+        }
+      }
+      top = device::Tile<4>::max(top);
+      factors[lower] = std::exp(tops[lower] - top);
+      tops[lower] = top;
+      totals[lower] *= factors[lower];
+      WARPRANK_UNROLL
+      for (int n = 0; n < step / 8; ++n) {
+        half pair[2];
+        WARPRANK_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          const bool is_seen = n * 8 + first_key + i < seen[lower];
+          pair[i] = device::narrow<half>(is_seen ? std::exp(scores[n][lower * 2 + i] - top) * weight_scale : 0.0f);
+          totals[lower] += device::widen(pair[i]);
+        }
+        weights[n][lower] = device::pack_halves(pair[0], pair[1]);
+      }
+    }
+    if (!device::any(device::full_warp, factors[0] != 1 || factors[1] != 1)) return;
+    WARPRANK_UNROLL
+    for (int n = 0; n < Columns / 8; ++n) {
+      WARPRANK_UNROLL
+      for (int i = 0; i < 4; ++i) sums[n][i] *= factors[i / 2];
+    }
+  }
+
+  WARPRANK_DEVICE void add_values(const Descriptor& d, const half* values, int count,
+                                  const uint32_t (&weights)[step / 8][2]) {
+    const int lane = device::lane_index(), stride = d.padded_dim + row_padding;
+    WARPRANK_UNROLL
+    for (int k = 0; k < step; k += 16) {
+      if (k >= count) break;
+      const bool has_second_half = k + 8 < count;
+      const uint32_t a[4] = {weights[k / 8][0], weights[k / 8][1], weights[k / 8 + 1][0], weights[k / 8 + 1][1]};
+      WARPRANK_UNROLL
+      for (int n = 0; n < Columns / 8; n += 2) {
+        if (n * 8 >= d.dim) break;
+        uint32_t b[4];  // two tiles of columns, two halves of the keys
+        device::load_matrices<true>(b, values + (k + lane % 16) * stride + n * 8 + lane / 16 * 8);
+        multiply_step<Target>(sums[n], a, b[0], b[1], has_second_half);
+        if (n * 8 + 8 < d.dim) multiply_step<Target>(sums[n + 1], a, b[2], b[3], has_second_half);
+      }
+    }
+  }
+
+  static WARPRANK_DEVICE float finite(float score) {
+    return score > max_score ? max_score : score < -max_score ? -max_score : score;
+  }
+};
+
+}  // namespace warprank::detail::attention

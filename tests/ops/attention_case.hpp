@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Random attentions for tests of the kernel: for the oracle, and in a device's memory.
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ops/linear_case.hpp"
+#include "reference/attention.hpp"
+#include "support/kernel_testing.hpp"
+#include "warprank/ops/attention.cuh"
+
+namespace kernel_testing {
+
+using warprank::reference::Bounded;
+using Sizes = std::vector<int64_t>;
+
+/// Sizes are of the users: how many items and events each has.
+struct AttentionCase {
+  Sizes items = {3}, events = {11};
+  int64_t dim = 16, heads = 1;
+  bool is_self = false;  ///< items are the events
+  bool causal = false;
+  float scale = 0;
+  float of_values = 1;  ///< magnitude of q, k and v
+  bool is_aligned = true, half_y = false;
+  int64_t more = 2;            ///< parents and rows of the capacity
+  std::vector<float> q, k, v;  ///< [items, heads * dim], [events, heads * dim]; FP16 numbers
+
+  /// Fills in what is random.
+  AttentionCase& make(uint32_t seed = 1) {
+    if (is_self) events = items;
+    std::mt19937 engine(static_cast<uint32_t>(dim * 1009 + heads * 31) + seed);
+    q = rounded(random_values(engine, num_items() * width(), of_values));
+    k = rounded(random_values(engine, num_events() * width(), of_values));
+    v = rounded(random_values(engine, num_events() * width(), of_values));
+    return *this;
+  }
+
+  int64_t width() const { return heads * dim; }
+  int64_t num_items() const { return std::accumulate(items.begin(), items.end(), int64_t{0}); }
+  int64_t num_events() const { return std::accumulate(events.begin(), events.end(), int64_t{0}); }
+  int64_t num_users() const { return static_cast<int64_t>(items.size()); }
+  double true_scale() const { return scale == 0 ? 1 / std::sqrt(static_cast<double>(dim)) : scale; }
+
+  /// What lies behind the true count must not be read.
+  static std::vector<int64_t> offsets(const Sizes& sizes, int64_t more) {
+    std::vector<int64_t> all = {0};
+    for (const int64_t size : sizes) all.push_back(all.back() + size);
+    all.resize(all.size() + static_cast<size_t>(more), int64_t{1} << 60);
+    return all;
+  }
+
+  /// With the bound that ops/attention.cuh states, in units of 2^-24.
+  Bounded expected() const {
+    const std::vector<int64_t> of_items = offsets(items, 0), of_events = offsets(events, 0);
+    const warprank::Segments queries{of_items.data(), num_users()}, keys{of_events.data(), num_users()};
+    const auto attend = [&](const std::vector<float>& values, double by) {
+      return warprank::reference::attention({q.data(), num_items(), width()}, {k.data(), num_events(), width()},
+                                            {values.data(), num_events(), width()}, queries, keys, heads, by, causal);
+    };
+    std::vector<float> sizes;  // of the values
+    for (const float value : v) sizes.push_back(std::fabs(value));
+    Bounded y = attend(v, true_scale());
+    const Bounded weighted = attend(sizes, true_scale()), mean = attend(sizes, 0);
+    size_t place = 0;
+    for (int64_t user = 0; user < num_users(); ++user)
+      for (int64_t item = 0; item < queries.size(user); ++item) {
+        const int64_t seen = causal ? item + 1 : keys.size(user);
+        for (int64_t c = 0; c < width(); ++c, ++place)
+          y.bound[place] = 2 * y.bound[place] + 0x1p14 * weighted.value[place] +
+                           0x1p-15 * static_cast<double>(seen) * mean.value[place];
+      }
+    return y;
+  }
+};
+
+/// A case's arrays in the device's memory.
+class DeviceAttention {
+ public:
+  explicit DeviceAttention(const AttentionCase& c)
+      : case_(c),
+        num_parents_(std::vector<int64_t>{c.num_users()}),
+        item_offsets_(AttentionCase::offsets(c.items, c.more)),
+        history_offsets_(AttentionCase::offsets(c.events, c.more)),
+        q_(c.num_items(), c.width(), c.num_items() + c.more, c.is_aligned, c.q),
+        k_(c.num_events(), c.width(), c.num_events() + c.more, c.is_aligned, c.k),
+        v_(c.num_events(), c.width(), c.num_events() + c.more, c.is_aligned, c.v),
+        half_y_(c.num_items(), c.width(), c.num_items() + c.more, c.is_aligned),
+        float_y_(c.num_items(), c.width(), c.num_items() + c.more, c.is_aligned) {}
+
+  warprank::Attention view() {
+    warprank::Attention to;
+    to.q = q_.view(), to.k = k_.view(), to.v = v_.view();
+    if (case_.half_y)
+      to.y = half_y_.view();
+    else
+      to.y = float_y_.view();
+    to.item_offsets = item_offsets_.data();
+    to.history_offsets = case_.is_self ? item_offsets_.data() : history_offsets_.data();
+    to.max_parents = case_.num_users() + case_.more;
+    to.num_parents = num_parents_.data();
+    to.heads = case_.heads, to.scale = case_.scale, to.causal = case_.causal;
+    return to;
+  }
+
+  std::vector<float> values() const {
+    if (!case_.half_y) return float_y_.values();
+    std::vector<float> values;
+    for (const half value : half_y_.values()) values.push_back(warprank::to_float(value));
+    return values;
+  }
+  void expect_right(double share_of_bound) const {
+    if (case_.half_y)
+      expect_within(case_.expected(), half_y_.values(), share_of_bound);
+    else
+      expect_within(case_.expected(), float_y_.values(), share_of_bound);
+  }
+
+  DeviceArray<int64_t>& num_parents() { return num_parents_; }
+  DeviceArray<int64_t>& history_offsets() { return history_offsets_; }
+
+ private:
+  const AttentionCase& case_;
+  DeviceArray<int64_t> num_parents_, item_offsets_, history_offsets_;
+  CapacityMatrix<half> q_, k_, v_, half_y_;
+  CapacityMatrix<float> float_y_;
+};
+
+/// A prepared launch with its memory.
+class DeviceAttentions {
+ public:
+  DeviceAttentions(const std::vector<warprank::Attention>& attentions, int target)
+      : launch_(attentions, target),
+        descriptors_(std::vector<unsigned char>(launch_.descriptors().begin(), launch_.descriptors().end())) {}
+  void run(Stream stream = {}) { launch_.run(descriptors_.data(), stream); }
+  const warprank::AttentionLaunch& launch() const { return launch_; }
+  DeviceArray<unsigned char>& descriptors() { return descriptors_; }
+
+ private:
+  warprank::AttentionLaunch launch_;
+  DeviceArray<unsigned char> descriptors_;
+};
+
+/// Of what rounding errors could add up to if all had one sign.
+inline constexpr double share_of_attention_bound = 0.5;
+
+/// Runs the cases in one launch and gives their outputs.
+inline std::vector<std::vector<float>> run_attentions(const std::vector<AttentionCase>& cases, int target,
+                                                      bool check = true) {
+  std::vector<std::unique_ptr<DeviceAttention>> memory;
+  std::vector<warprank::Attention> views;
+  for (const AttentionCase& c : cases) {
+    memory.push_back(std::make_unique<DeviceAttention>(c));
+    views.push_back(memory.back()->view());
+  }
+  DeviceAttentions launch(views, target);
+  launch.run();
+  std::vector<std::vector<float>> outputs;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE("attention " + std::to_string(i) + ": " + std::to_string(cases[i].heads) + " heads of " +
+                 std::to_string(cases[i].dim) + (cases[i].causal ? ", causal" : ""));
+    if (check) memory[i]->expect_right(share_of_attention_bound);
+    outputs.push_back(memory[i]->values());
+  }
+  return outputs;
+}
+
+}  // namespace kernel_testing

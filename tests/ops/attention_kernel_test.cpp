@@ -1,0 +1,593 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/attention_case.hpp"
+#include "support/counts.hpp"
+
+#if !defined(__CUDACC__)
+#include "warprank/ops/host/attention.hpp"
+#endif
+
+namespace {
+
+using namespace kernel_testing;  // NOLINT: this is a test of kernels
+using namespace warprank;        // NOLINT
+
+constexpr float infinity = std::numeric_limits<float>::infinity(), nan_value = std::numeric_limits<float>::quiet_NaN();
+
+AttentionCase with(int64_t heads, int64_t dim, Sizes items, Sizes events) {
+  AttentionCase c;
+  c.heads = heads, c.dim = dim, c.items = std::move(items), c.events = std::move(events);
+  return c;
+}
+AttentionCase self(int64_t heads, int64_t dim, Sizes events, bool causal) {
+  AttentionCase c = with(heads, dim, std::move(events), {});
+  c.is_self = true, c.causal = causal;
+  return c;
+}
+
+std::vector<float> joined(const std::vector<std::vector<float>>& lists) {
+  std::vector<float> all;
+  for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+/// Rows [begin, begin + count) of values of this width.
+std::vector<float> rows(const std::vector<float>& values, int64_t width, int64_t begin, int64_t count) {
+  return {values.begin() + begin * width, values.begin() + (begin + count) * width};
+}
+
+TEST(AttentionKernel, MatchesTheFormulaForEveryNumberAndWidthOfHeads) {
+  for_each_target([](const Config& config) {
+    std::vector<AttentionCase> cases;
+    for (const int64_t heads : {1, 2, 3, 8, 16})
+      for (const int64_t dim : {1, 2, 5, 8, 15, 16, 17, 31, 48, 64}) {
+        if (heads > 3 && dim > 16) continue;
+        AttentionCase c = with(heads, dim, {3, 1, 2}, {5, 20, 2});
+        c.is_aligned = heads != 2, c.half_y = dim % 2 == 0;
+        cases.push_back(c.make());
+      }
+    run_attentions(cases, config.target);
+  });
+}
+
+TEST(AttentionKernel, MatchesTheFormulaForWideHeads) {
+  for_each_target(
+      [](const Config& config) {
+        std::vector<AttentionCase> cases;
+        for (const int64_t dim : {65, 100, 128, 200, 255, 256}) {
+          AttentionCase c = with(dim == 100 ? 3 : 1, dim, {18, 1}, {37, 5});
+          c.is_aligned = dim != 128, c.half_y = dim == 256;
+          cases.push_back(c.make());
+        }
+        cases.push_back(self(2, 80, {35}, true).make());
+        cases.push_back(with(2, 8, {2}, {50}).make());
+        run_attentions(cases, config.target);
+      },
+      {75, 80, 86, 90});
+}
+
+TEST(AttentionKernel, MatchesTheFormulaForRaggedUsers) {
+  for_each_target([](const Config& config) {
+    std::vector<AttentionCase> cases;
+    cases.push_back(with(2, 12, {1, 0, 70, 2, 17, 33, 0, 16, 3}, {0, 5, 1, 31, 32, 33, 7, 0, 150}).make());
+    for (const bool causal : {false, true}) {
+      cases.push_back(self(2, 12, {0, 1, 2, 15, 16, 17, 0, 64, 65, 130}, causal).make());
+      cases.push_back(self(1, 8, {200}, causal).make());
+    }
+    run_attentions(cases, config.target);
+  });
+}
+
+TEST(AttentionKernel, MatchesTheFormulaForThousandsOfEvents) {
+  if (build == Build::race) return;
+  for_each_target([](const Config& config) {
+    run_attentions({with(1, 24, {2, 1}, {4003, 4}).make(), self(1, 8, {300}, true).make()}, config.target);
+  });
+}
+
+TEST(AttentionKernel, MatchesTheFormulaForEveryScale) {
+  for_each_target([](const Config& config) {
+    std::vector<AttentionCase> cases;
+    for (const float scale : {0.0f, 1e-3f, 0.25f, -0.25f, 2.0f})
+      for (const float of_values : {1e-3f, 1.0f, 8.0f}) {
+        AttentionCase c = with(2, 8, {5, 2}, {40, 3});
+        c.scale = scale, c.of_values = of_values;
+        cases.push_back(c.make());
+      }
+    run_attentions(cases, config.target);
+  });
+}
+
+TEST(AttentionKernel, GivesTheSameInEveryOrder) {
+  for_each_target([](const Config& config) {
+    std::vector<AttentionCase> cases{with(2, 16, {5, 1, 0, 18}, {21, 0, 3, 40}), self(1, 8, {40}, true),
+                                     with(3, 5, {4}, {17})};
+    cases[2].is_aligned = false, cases[1].half_y = true;
+    for (AttentionCase& c : cases) c.make();
+    // As many chunks as there may be.
+    in_every_order([&] { return joined(run_attentions(cases, config.target, false)); }, build == Build::plain ? 20 : 8,
+                   config);
+  });
+}
+
+TEST(AttentionKernel, StreamsChunksInEveryOrder) {
+  for_each_target([](const Config& config) {
+    const std::vector<AttentionCase> cases{with(1, 128, {20}, {70}).make(), self(1, 72, {45}, true).make()};
+    in_every_order([&] { return joined(run_attentions(cases, config.target, false)); }, build == Build::plain ? 20 : 4,
+                   config);
+  });
+}
+
+TEST(AttentionKernel, GivesZerosForAnEmptyHistory) {
+  for_each_target([](const Config& config) {
+    const AttentionCase c = with(2, 12, {3, 20}, {0, 0}).make();
+    EXPECT_EQ(run_attentions({c}, config.target)[0], std::vector<float>(23 * 24, 0.0f));
+  });
+}
+
+TEST(AttentionKernel, LaunchesNothingWithoutItemsAndNothingIsWrittenWithoutUsers) {
+  for_each_target([](const Config& config) {
+    AttentionCase empty = with(1, 12, {}, {});
+    run_attentions({empty.make()}, config.target);
+    run_attentions({with(1, 12, {0, 0}, {5, 0}).make()}, config.target);
+    empty.more = 0;
+    clear_counters();
+    run_attentions({empty, empty}, config.target);
+    run_attentions({}, config.target);
+    if (!on_gpu) {
+      EXPECT_EQ(counters().launches, 0);
+    }
+  });
+}
+
+/// Counts beyond the capacity are the caller's mistake; what he has not given is not written.
+TEST(AttentionKernel, WritesNoMoreItemsThanTheCapacity) {
+  for_each_target([](const Config& config) {
+    const AttentionCase c = with(2, 6, {5, 2}, {4, 3}).make();
+    const std::vector<float> all = run_attentions({c}, config.target)[0];
+    DeviceAttention memory(c);
+    CapacityMatrix<float> y(3, 12, 6, true);
+    Attention view = memory.view();
+    view.y = y.view();
+    view.y.rows = view.q.rows = 3;
+    DeviceAttentions launch({view}, config.target);
+    launch.run();
+    EXPECT_EQ(y.values(), rows(all, 12, 0, 3));
+  });
+}
+
+/// Whatever is computed beside it, and on however many multiprocessors.
+TEST(AttentionKernel, GivesAnItemTheSameBitsWhateverItsNeighbours) {
+  for_each_target([](const Config& config) {
+    const AttentionCase together = with(2, 40, {19, 1, 5}, {59, 140, 1}).make();
+    const std::vector<float> all = run_attentions({together}, config.target)[0];
+    Config wide = config;
+    wide.multiprocessors = 100;
+    reset(wide);
+    EXPECT_EQ(run_attentions({together, together}, config.target)[1], all);
+    int64_t item = 0, event = 0;
+    for (size_t user = 0; user < together.items.size(); ++user) {
+      for (int64_t n = 0; n < together.items[user]; ++n, ++item) {
+        if (n > 2 && n < 17) continue;
+        AttentionCase alone = together;
+        alone.items = {1}, alone.events = {together.events[user]};
+        alone.q = rows(together.q, 80, item, 1);
+        alone.k = rows(together.k, 80, event, together.events[user]);
+        alone.v = rows(together.v, 80, event, together.events[user]);
+        EXPECT_EQ(run_attentions({alone}, config.target)[0], rows(all, 80, item, 1));
+      }
+      event += together.events[user];
+    }
+  });
+}
+
+TEST(AttentionKernel, GivesTheSameBitsToAHistoryThatIsCutBehindTheEvent) {
+  for_each_target([](const Config& config) {
+    const AttentionCase whole = self(1, 8, {75}, true).make();
+    const std::vector<float> all = run_attentions({whole}, config.target)[0];
+    std::vector<AttentionCase> cases;
+    for (int64_t length = 1; length <= 75; length += build == Build::plain ? 1 : 9) {
+      AttentionCase& c = cases.emplace_back(whole);
+      c.items = c.events = {length};
+      c.q = rows(whole.q, 8, 0, length), c.k = rows(whole.k, 8, 0, length), c.v = rows(whole.v, 8, 0, length);
+    }
+    for (const std::vector<float>& y : run_attentions(cases, config.target, false))
+      EXPECT_EQ(y, rows(all, 8, 0, static_cast<int64_t>(y.size()) / 8));
+  });
+}
+
+TEST(AttentionKernel, ReadsCountsAndOffsetsWhenAGraphIsReplayed) {
+  for_each_target([](const Config& config) {
+    const AttentionCase c = with(2, 8, {4, 0, 30, 5}, {9, 4, 0, 20}).make();
+    DeviceAttention memory(c);
+    DeviceAttentions launch({memory.view()}, config.target);
+    const Stream stream = create_stream();
+    begin_capture(stream);
+    launch.run(stream);
+    const Graph graph = end_capture(stream);
+    EXPECT_EQ(num_launches(graph), 1);
+    const std::vector<float> all = run_attentions({c}, config.target)[0];
+    for (const int64_t users : {4, 0, 3, 1, 4}) {
+      // Into a y of its own, so that nothing is left from before.
+      const int64_t items = users == 4 ? 39 : users == 3 ? 34 : users * 4;
+      CapacityMatrix<float> y(items, 16, 41, true);
+      Attention view = memory.view();
+      view.y = y.view();
+      const AttentionLaunch moved({&view, 1}, config.target);
+      launch.descriptors().write({moved.descriptors().begin(), moved.descriptors().end()});
+      memory.num_parents().write({users});
+      kernel_testing::launch(graph, stream);
+      EXPECT_EQ(y.values(), rows(all, 16, 0, items));
+    }
+    // The events of the last user go to the one before.
+    AttentionCase moved = c;
+    moved.events = {9, 4, 20, 0};
+    memory.history_offsets().write({0, 9, 13, 33, 33});
+    const Attention view = memory.view();
+    const AttentionLaunch same({&view, 1}, config.target);
+    launch.descriptors().write({same.descriptors().begin(), same.descriptors().end()});
+    kernel_testing::launch(graph, stream);
+    EXPECT_EQ(memory.values(), run_attentions({moved}, config.target)[0]);
+  });
+}
+
+/// As blocks of a model use it: one row has q, k and v, and y takes the place of q.
+TEST(AttentionKernel, MayWriteOverTheQueriesInRowsThatHaveKeysAndValuesToo) {
+  for_each_target([](const Config& config) {
+    for (const bool causal : {false, true})
+      for (const int64_t dim : {8, 7}) {
+        const AttentionCase c = self(3, dim, {40, 3}, causal).make();
+        const int64_t width = c.width();
+        const std::vector<float> expected = rounded(run_attentions({c}, config.target)[0]);
+        std::vector<warprank::half> all;
+        for (int64_t row = 0; row < 43; ++row)
+          for (const auto* values : {&c.q, &c.k, &c.v})
+            for (const float value : rows(*values, width, row, 1)) all.push_back(to_half(value));
+        DeviceMatrix<warprank::half> x(all, 43, 3 * width);
+        DeviceAttention memory(c);
+        Attention view = memory.view();
+        const Matrix<warprank::half> q = x.view().columns(0, width);
+        view.q = q, view.k = x.view().columns(width, width), view.v = x.view().columns(2 * width, width), view.y = q;
+        DeviceAttentions launch({view}, config.target);
+        launch.run();
+        const std::vector<warprank::half> written = x.read();
+        for (size_t i = 0; i < written.size(); ++i) {
+          const int64_t row = static_cast<int64_t>(i) / (3 * width), column = static_cast<int64_t>(i) % (3 * width);
+          if (column < width) {
+            EXPECT_EQ(to_float(written[i]), expected[static_cast<size_t>(row * width + column)]);
+          } else {
+            EXPECT_EQ(written[i].bits, all[i].bits);
+          }
+        }
+      }
+  });
+}
+
+// ---- What is not finite, or large
+
+AttentionCase one_column(float query, const std::vector<float>& keys, const std::vector<float>& values, float scale) {
+  AttentionCase c = with(1, 1, {1}, {static_cast<int64_t>(keys.size())});
+  c.q = {query}, c.k = keys, c.v = values, c.scale = scale;
+  return c;
+}
+
+TEST(AttentionKernel, GivesTheMeanValueOfTheBestKeysWhenScoresAreExtreme) {
+  for_each_target([](const Config& config) {
+    struct Extreme {
+      float query, best_key, other_key, scale;
+    };
+    for (const auto& [query, best_key, other_key, scale] :
+         {Extreme{65504, 65504, -65504, 1}, Extreme{65504, 65504, -65504, 3e38f}, Extreme{1, -1000, -2000, 1},
+          Extreme{infinity, 1, -1, 1}, Extreme{2, infinity, 3, 1}, Extreme{2, 3, -infinity, 1}}) {
+      std::vector<float> keys, values;
+      for (int t = 0; t < 40; ++t) {
+        keys.push_back(t % 5 == 0 ? best_key : other_key);
+        values.push_back(t % 5 == 0 ? static_cast<float>(t) : 60000.0f);
+      }
+      EXPECT_EQ(run_attentions({one_column(query, keys, values, scale)}, config.target, false)[0],
+                std::vector<float>{17.5f})
+          << "query " << query;
+    }
+  });
+}
+
+TEST(AttentionKernel, WeighsAllKeysAlikeWhenEveryScoreIsMinusInfinity) {
+  for_each_target([](const Config& config) {
+    for (const size_t count : {3, 40})
+      EXPECT_EQ(run_attentions({one_column(-infinity, std::vector<float>(count, 1), std::vector<float>(count, 2), 1)},
+                               config.target, false)[0],
+                std::vector<float>{2});
+  });
+}
+
+/// Weights that differ by more than FP16 has bits for.
+TEST(AttentionKernel, KeepsSmallWeights) {
+  for_each_target([](const Config& config) {
+    const float small = -20 * std::log(2.0f);  // a weight of 2^-20
+    const float y =
+        run_attentions({one_column(1, {0, to_float(to_half(small))}, {0, 32768}, 1)}, config.target, false)[0][0];
+    EXPECT_NEAR(y, 32768 * std::exp(to_float(to_half(small))), 0x1p-5 * 0x1p-10);
+  });
+}
+
+TEST(AttentionKernel, KeepsNaNInItsItemOrItsUser) {
+  for_each_target([](const Config& config) {
+    const AttentionCase c = with(2, 8, {5, 20}, {20, 9}).make();
+    const std::vector<float> clean = run_attentions({c}, config.target)[0];
+    const auto expect = [&](const AttentionCase& spoilt, const std::function<bool(size_t, size_t)>& is_spoilt) {
+      const std::vector<float> values = run_attentions({spoilt}, config.target, false)[0];
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (is_spoilt(i / 16, i % 16))
+          EXPECT_FALSE(std::isfinite(values[i])) << i;
+        else
+          EXPECT_EQ(values[i], clean[i]) << i;
+      }
+    };
+    AttentionCase in_q = c, in_k = c, in_v = c;
+    in_q.q[1 * 16 + 3] = nan_value;
+    expect(in_q, [](size_t item, size_t column) { return item == 1 && column < 8; });
+    in_k.k[22 * 16 + 9] = nan_value;
+    expect(in_k, [](size_t item, size_t column) { return item >= 5 && column >= 8; });
+    for (const float value : {nan_value, infinity}) {
+      in_v.v[22 * 16 + 9] = value;
+      expect(in_v, [](size_t item, size_t column) { return item >= 5 && column == 9; });
+    }
+  });
+}
+
+TEST(AttentionKernel, GivesNaNOnlyToEventsThatSeeIt) {
+  for_each_target([](const Config& config) {
+    const AttentionCase c = self(2, 8, {3, 90}, true).make();
+    const std::vector<float> clean = run_attentions({c}, config.target)[0];
+    for (const float value : {nan_value, infinity, -infinity})
+      for (const size_t event : {3, 12, 50, 92}) {
+        AttentionCase in_k = c, in_v = c;
+        in_k.k[event * 16 + 2] = value, in_v.v[event * 16 + 10] = value;
+        const std::vector<float> of_k = run_attentions({in_k}, config.target, false)[0],
+                                 of_v = run_attentions({in_v}, config.target, false)[0];
+        for (size_t i = 0; i < clean.size(); ++i) {
+          const bool sees_it = i / 16 >= event;
+          if (!sees_it || i % 16 >= 8) {
+            EXPECT_EQ(of_k[i], clean[i]) << event << ", " << i;
+          } else if (std::isnan(value)) {
+            EXPECT_TRUE(std::isnan(of_k[i])) << event << ", " << i;
+          } else {
+            EXPECT_TRUE(std::isfinite(of_k[i])) << event << ", " << i;
+          }
+          if (sees_it && i % 16 == 10)
+            EXPECT_TRUE(std::isnan(of_v[i])) << event << ", " << i;
+          else
+            EXPECT_EQ(of_v[i], clean[i]) << event << ", " << i;
+        }
+      }
+  });
+}
+
+TEST(AttentionKernel, MayBeBeyondTwoToTheThirtyOneElements) {
+  if constexpr (build == Build::asan) GTEST_SKIP() << "so much memory has no shadow";
+  reset();
+  const AttentionCase c = self(1, 8, {3}, false).make();
+  const int64_t stride = (int64_t{1} << 30) + 8;  // 4 GB in three rows, mostly untouched
+  DeviceArray<warprank::half> memory(2 * stride + 24);
+  const auto place = [&](const std::vector<float>& values, int64_t column) {
+    for (int64_t row = 0; row < 3; ++row) {
+      std::vector<warprank::half> narrow;
+      for (const float value : rows(values, 8, row, 1)) narrow.push_back(to_half(value));
+      memory.write(narrow, row * stride + column);
+    }
+    return Matrix<const warprank::half>(memory.data() + column, 3, 8, stride);
+  };
+  DeviceAttention rest(c);
+  Attention view = rest.view();
+  view.q = place(c.q, 0), view.k = place(c.k, 8), view.v = place(c.v, 16);
+  view.y.rows = 3;
+  DeviceAttentions launch({view}, warprank::device::target());
+  launch.run();
+  rest.expect_right(share_of_attention_bound);
+}
+
+// ---- Host, PyTorch
+
+#if !defined(__CUDACC__)
+
+TEST(AttentionKernel, AgreesWithTheHost) {
+  if (build != Build::plain) return;
+  for_each_target([](const Config& config) {
+    for (const bool causal : {false, true}) {
+      AttentionCase c = causal ? self(2, 12, {1, 0, 40, 17}, true) : with(2, 12, {1, 0, 40, 2}, {0, 5, 90, 17});
+      c.make();
+      const std::vector<int64_t> items = AttentionCase::offsets(c.items, 0),
+                                 events = AttentionCase::offsets(c.events, 0);
+      std::vector<float> workspace(static_cast<size_t>(host_ops::attention_workspace(12, 90))), y(c.q.size());
+      host_ops::attention({c.q.data(), c.num_items(), 24}, {c.k.data(), c.num_events(), 24},
+                          {c.v.data(), c.num_events(), 24}, {items.data(), 4}, {events.data(), 4},
+                          {2, static_cast<float>(c.true_scale()), causal}, {y.data(), c.num_items(), 24}, workspace);
+      Bounded expected = c.expected();
+      expected.value.assign(y.begin(), y.end());
+      DeviceAttention memory(c);
+      DeviceAttentions launch({memory.view()}, config.target);
+      launch.run();
+      expect_within(expected, memory.values(), share_of_attention_bound);
+    }
+  });
+}
+
+#endif
+
+// ---- Refusals
+
+TEST(AttentionLaunch, RefusesWhatDoesNotFitTogether) {
+  for_each_target(
+      [](const Config& config) {
+        const AttentionCase c = with(2, 4, {3}, {4}).make(), itself = self(2, 4, {4}, true).make();
+        DeviceAttention memory(c), second(c), of_self(itself);
+        const auto message = [&](const std::function<void(Attention&)>& change,
+                                 DeviceAttention& changed) -> std::string {
+          Attention view = changed.view();
+          change(view);
+          try {
+            AttentionLaunch launch(std::vector<Attention>{second.view(), view}, config.target);
+          } catch (const invalid_argument& error) {
+            return error.what();
+          }
+          return "accepted";
+        };
+        const auto expect = [&](const char* part, const std::function<void(Attention&)>& change) {
+          EXPECT_THAT(message(change, memory), testing::HasSubstr(part));
+        };
+        expect("accepted", [](Attention&) {});
+        expect("attention 1's heads: expected 1 or more, got 0", [](Attention& a) { a.heads = 0; });
+        expect("columns: expected 1 to 256 for each of its heads, got 8 columns, 3 heads",
+               [](Attention& a) { a.heads = 3; });
+        expect("columns: expected 1 to 256", [](Attention& a) { a.q.cols = 0; });
+        expect("columns: expected 1 to 256", [](Attention& a) { a.q.cols = 514; });
+        expect("attention 1's k: expected [6, 8], got [6, 9]", [](Attention& a) { a.k.cols = 9; });
+        expect("attention 1's v: expected [6, 8], got [5, 8]", [](Attention& a) { a.v.rows = 5; });
+        expect("attention 1's y: expected [5, 8], got [4, 8]", [](Attention& a) { a.y.rows = 4; });
+        expect("F16 or F32", [](Attention& a) { a.y.type = DType::i8; });
+        expect("stride", [](Attention& a) { a.v.stride = 7; });
+        expect("attention 1's q", [](Attention& a) { a.q.data = nullptr; });
+        expect("parents: expected 0 or more", [](Attention& a) { a.max_parents = -1; });
+        expect("item offsets", [](Attention& a) { a.item_offsets = nullptr; });
+        expect("history offsets", [](Attention& a) { a.history_offsets = nullptr; });
+        expect("scale: expected a number", [](Attention& a) { a.scale = infinity; });
+        expect("attention 1's events: expected at most 2147483647",
+               [](Attention& a) { a.k.rows = a.v.rows = int64_t{1} << 31; });
+        expect("attention 1: expected items that are the events, as it is causal, got another axis",
+               [](Attention& a) { a.causal = true; });
+        expect("overlap with y of attention 1", [&](Attention& a) { a.y = second.view().y; });
+        const auto over = [](const Matrix<const warprank::half>& m, int64_t num_rows) {
+          return Matrix<warprank::half>(const_cast<warprank::half*>(m.data), num_rows, 8, m.stride);
+        };
+        expect("accepted", [&](Attention& a) { a.y = over(a.q, 5); });
+        expect("y of attention 1: expected memory of its own, got an overlap with q of attention 1", [&](Attention& a) {
+          a.y = Matrix<warprank::half>(const_cast<warprank::half*>(a.q.data + 4), 5, 8, 16);
+        });
+        expect("overlap with k of attention 1", [&](Attention& a) { a.y = over(a.k, 5); });
+        expect("overlap with v of attention 1", [&](Attention& a) { a.y = over(a.v, 5); });
+        expect("overlap with q of attention 0", [&](Attention& a) { a.y = over(second.view().q, 5); });
+        EXPECT_EQ(message([](Attention&) {}, of_self), "accepted");
+        EXPECT_THAT(message([](Attention& a) { a.q.rows = a.y.rows = 5; }, of_self), testing::HasSubstr("causal"));
+        EXPECT_THROW(AttentionLaunch(std::vector<Attention>{memory.view()}, 70), invalid_argument);
+      },
+      {75});
+}
+
+TEST(AttentionPartition, FitsForEveryWidthAndTarget) {
+  namespace attention = warprank::detail::attention;
+  for (const int target : {75, 80, 86, 89, 90})
+    for (const int dim : {16, 32, 48, 64, 80, 128, 192, 256})
+      for (const bool wide : {false, true}) {
+        if (!wide && dim > attention::narrow_columns) continue;
+        const attention::Policy policy = wide ? (target >= 80 ? attention::policy<80, 256> : attention::policy<75, 256>)
+                                              : (target >= 80 ? attention::policy<80, 64> : attention::policy<75, 64>);
+        const attention::Partition p = attention::choose_partition(dim, target, policy);
+        EXPECT_LE(p.bytes, warprank::device::shared_limit(target, 1));
+        EXPECT_GE(p.chunk, policy.step);
+        EXPECT_EQ(p.chunk % policy.step, 0);
+      }
+}
+
+// ---- What the executor counts
+
+/// One user, heads of a multiple of 16 columns in rows of whole sectors.
+struct LeastWork {
+  int64_t mma = 0, key_sectors = 0, load_sectors = 0, store_sectors = 0, unit_items = 0;
+  double products = 0;  ///< mma of the products that a row needs, undivided into tiles
+};
+
+LeastWork least_work(const AttentionCase& c, const AttentionLaunch& launch, int target) {
+  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  constexpr int64_t sector = 32;
+  const int64_t items = c.items[0], events = c.events[0], depth = target >= 80 ? 16 : 8;
+  LeastWork least;
+  for (int64_t first = 0; first < items; first += 16) {
+    const int64_t keys = c.causal ? std::min(first + 16, items) : events;
+    least.mma += c.heads * (ceil_div(keys, 8) * ceil_div(c.dim, depth) + ceil_div(c.dim, 8) * ceil_div(keys, depth));
+  }
+  const double pairs = c.causal ? static_cast<double>(items * (items + 1)) / 2 : static_cast<double>(items * events);
+  least.products = 2 * pairs * static_cast<double>(c.width()) / static_cast<double>(16 * 8 * depth);
+  const int64_t blocks = launch.num_blocks() / c.heads;
+  least.unit_items = std::min<int64_t>(64, ceil_div(ceil_div(items, blocks), 16) * 16);
+  for (int64_t first = 0; first < items; first += least.unit_items) {
+    const int64_t keys = c.causal ? std::min(first + least.unit_items, items) : events;
+    least.key_sectors += keys * c.width() * 2 * 2 / sector;
+    least.load_sectors += c.heads * 3;  // offsets, read by one thread
+  }
+  const int64_t descriptor = static_cast<int64_t>(sizeof(warprank::detail::attention::Descriptor));
+  least.load_sectors += least.key_sectors + items * c.width() * 2 / sector;
+  least.load_sectors += launch.num_blocks() * (ceil_div(descriptor, sector) + 2);
+  least.store_sectors = items * c.width() * 4 / sector;
+  return least;
+}
+
+TEST(AttentionCounts, ReadsKeysAndValuesOncePerUnit) {
+  if (build != Build::plain) return;
+  CountTable table({"target", "L", "heads x D", "N", "mma", "/ undivided", "bytes read", "of k and v",
+                    "for units of items", "bytes written", "keys on chip"});
+  for_each_target([&](const Config& config) {
+    std::vector<AttentionCase> cases;
+    for (const int64_t items : {1, 100, 500}) {
+      cases.push_back(with(2, 16, {items}, {50}));
+      cases.push_back(with(4, 16, {items}, {100}));
+      cases.push_back(with(1, 64, {items}, {100}));
+      cases.push_back(with(1, 128, {items}, {200}));
+    }
+    for (const int64_t events : {100, 1000})
+      for (const bool causal : {false, true}) cases.push_back(self(4, 16, {events}, causal));
+    for (AttentionCase& c : cases) {
+      c.more = 0, c.make();
+      if (!all_counts() && c.num_items() * c.num_events() > 10000) continue;
+      SCOPED_TRACE(std::to_string(c.events[0]) + " x " + std::to_string(c.width()) + ", " + std::to_string(c.items[0]) +
+                   " items" + (c.causal ? ", causal" : ""));
+      Config counting = config;
+      counting.count_sectors = true;
+      counting.multiprocessors = config.target == 75 ? 40 : 108;
+      reset(counting);
+      DeviceAttention memory(c);
+      // Rows of whole sectors.
+      std::vector<std::unique_ptr<DeviceMatrix<warprank::half>>> inputs;
+      const auto place = [&](const std::vector<float>& values) {
+        std::vector<warprank::half> narrow;
+        for (const float value : values) narrow.push_back(to_half(value));
+        const int64_t num_rows = static_cast<int64_t>(values.size()) / c.width();
+        inputs.push_back(std::make_unique<DeviceMatrix<warprank::half>>(narrow, num_rows, c.width()));
+        return inputs.back()->view();
+      };
+      DeviceMatrix<float> y(c.num_items(), c.width());
+      Attention view = memory.view();
+      view.q = place(c.q), view.k = place(c.k), view.v = place(c.v), view.y = y.view();
+      DeviceAttentions launch({view}, config.target);
+      clear_counters();
+      launch.run();
+      synchronize();
+      const LeastWork least = least_work(c, launch.launch(), config.target);
+      const Counters& counts = counters();
+      EXPECT_EQ(counts.mma, least.mma);
+      EXPECT_EQ(counts.global_load_sectors, least.load_sectors);
+      EXPECT_EQ(counts.global_store_sectors, least.store_sectors);
+      EXPECT_EQ(counts.launches, 1);
+      table.add(config.target, c.events[0], std::to_string(c.heads) + " x " + std::to_string(c.dim),
+                std::to_string(c.items[0]) + (c.causal    ? " causal"
+                                              : c.is_self ? " self"
+                                                          : ""),
+                counts.mma, over(counts.mma, least.products), counts.global_load_sectors * 32, least.key_sectors * 32,
+                least.unit_items, counts.global_store_sectors * 32, launch.launch().partition(0).chunk);
+    }
+  });
+}
+
+}  // namespace
