@@ -186,7 +186,7 @@ TEST(CudaTableStore, CopiesALargeTableInPieces) {
   tables.add("film", TestTables::As::direct, DType::f16, 8, 1, false);
   constexpr int64_t num_rows = (int64_t{9} << 20) / 16;
   std::vector<uint16_t> rows(num_rows * 8);
-  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<uint16_t>(i * 40503);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<uint16_t>(i * 40503 + (i >> 16));
   tables.tensors["film"] = stored(DType::f16, {num_rows, 8}, rows);
   simt::clear_calls();
   const CudaTableStore store(tables.plan(), tables.weights(), {}, 0);

@@ -20,8 +20,6 @@
 #include "ops/embedding_bag_testing.hpp"
 #include "reference/embedding_bag.hpp"
 #include "support/kernel_testing.hpp"
-#include "support/plain_request.hpp"
-#include "warprank/batch/batch.hpp"
 #include "warprank/weights/safetensors.hpp"
 #if !defined(__CUDACC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define HAS_HOST  // with sanitizers it compiles for minutes
@@ -276,175 +274,6 @@ TEST(EmbeddingBagKernel, AgreesWithTheHost) {
   }
 }
 #endif
-
-// ---- Requests
-
-/// A batch in device memory, with the index that an engine would write behind it.
-class DeviceRequests {
- public:
-  explicit DeviceRequests(Batch& batch) {
-    batch.close();
-    const BatchLayout& layout = batch.layout();
-    std::vector<int64_t> positions, row_starts;
-    for (int64_t r = 0; r < batch.size(); ++r) {
-      if (!batch.status(r).ok()) continue;
-      scored_.push_back(r);
-      positions.push_back(batch.blob(r).data() - batch.bytes().data());
-    }
-    capacity_ = static_cast<int64_t>(scored_.size()) + 2;
-    for (int axis = 0; axis < static_cast<int>(layout.axes().size()); ++axis) {
-      int64_t rows = 0;
-      for (const int64_t r : scored_) {
-        row_starts.push_back(rows);
-        rows += batch.blob(r).rows({axis});
-      }
-      row_starts.resize(static_cast<size_t>((axis + 1) * (capacity_ + 1)), rows);
-    }
-    const auto* begin = reinterpret_cast<const unsigned char*>(batch.bytes().data());
-    bytes_ =
-        std::make_unique<DeviceArray<unsigned char>>(std::vector<unsigned char>(begin, begin + batch.bytes().size()));
-    positions.resize(static_cast<size_t>(capacity_), -1);
-    positions_ = std::make_unique<DeviceArray<int64_t>>(positions);
-    row_starts_ = std::make_unique<DeviceArray<int64_t>>(row_starts);
-    count_ = std::make_unique<DeviceArray<int64_t>>(std::vector<int64_t>{static_cast<int64_t>(scored_.size())});
-    view_.bytes = bytes_->data();
-    view_.positions = positions_->data();
-    view_.row_starts = row_starts_->data();
-    view_.num_requests = {capacity_, count_->data()};
-    view_.num_axes = static_cast<int>(layout.axes().size());
-    view_.num_ids = static_cast<int>(layout.ids().size());
-    view_.num_dense = static_cast<int>(layout.dense().size());
-  }
-  const RequestBlobs& view() const { return view_; }
-  const std::vector<int64_t>& scored() const { return scored_; }
-
- private:
-  std::vector<int64_t> scored_;
-  int64_t capacity_;
-  std::unique_ptr<DeviceArray<unsigned char>> bytes_;
-  std::unique_ptr<DeviceArray<int64_t>> positions_, row_starts_, count_;
-  RequestBlobs view_;
-};
-
-/// Users, their items and histories, the tags of items.
-Graph shop() {
-  Graph graph;
-  graph.axes = {{"user", -1, 0}, {"item", 0, 0}, {"history", 0, 0}, {"tag", 1, 0}};
-  graph.ids = {{"user_id", 0, {}, {}}, {"item_id", 1, 3, {}}, {"seen", 2, {}, {}}, {"tag_id", 3, 5, {}}};
-  graph.dense = {{"age", 2, 1, {}}, {"tag_weights", 3, 2, 0.75f}};
-  return graph;
-}
-
-test_support::PlainRequest shop_request(const std::vector<int64_t>& tags, int64_t history, bool sets_optional,
-                                        const TestTable& table, std::mt19937_64& random) {
-  test_support::PlainRequest request;
-  const auto items = static_cast<int64_t>(tags.size()),
-             num_tags = std::accumulate(tags.begin(), tags.end(), int64_t{0});
-  request.lengths = {{"item", {items}}, {"history", {history}}, {"tag", tags}};
-  request.ids = {{"user_id", table.ids(1, false, random)}, {"seen", table.ids(history, false, random)}};
-  request.dense["age"] = normals(history, random);
-  if (sets_optional) {
-    request.ids["item_id"] = table.ids(items, false, random);
-    request.ids["tag_id"] = table.ids(num_tags, false, random);
-    request.dense["tag_weights"] = normals(2 * num_tags, random);
-  } else {
-    request.dense["tag_weights"] = normals(2 * num_tags, random);  // or the axis would have no input
-    request.ids["tag_id"] = table.ids(num_tags, false, random);
-    if (num_tags > 0) request.dense.erase("tag_weights");
-  }
-  return request;
-}
-
-TEST(EmbeddingBagKernel, ReadsIdsInRequests) {
-  std::mt19937_64 random(8);
-  const auto table = std::make_shared<TestTable>(DType::f16, 12, 40, true, 0, random);
-  const BatchLayout layout(shop());
-  std::vector<test_support::PlainRequest> requests;
-  requests.push_back(shop_request({3, 0, 1, 40, 2}, 10, true, *table, random));
-  requests.push_back(shop_request({}, 0, true, *table, random));
-  requests.push_back(shop_request({2, 2, 2 * piece + 9, 0}, 2 * piece + 1, true, *table, random));
-  requests.push_back(shop_request({0, 4, 1}, 50, false, *table, random));
-  requests.push_back(shop_request({1}, 1, true, *table, random));
-
-  /// A feature's bags as they are in all requests: lengths of `segments` or, when it is empty, each row.
-  const auto bags_of = [&](const std::string& input, const std::string& segments, const std::string& weights, int width,
-                           Pooling pooling, int64_t default_id) {
-    TestBags bags;
-    bags.table = table;
-    bags.pooling = pooling;
-    for (const auto& request : requests) {
-      const std::string axis = input == "item_id"  ? "item"
-                               : input == "seen"   ? "history"
-                               : input == "tag_id" ? "tag"
-                                                   : "";
-      int64_t rows = 1;
-      if (!axis.empty()) {
-        const auto& lengths = request.lengths.at(axis);
-        rows = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-      }
-      const auto ids = request.ids.find(input);
-      for (int64_t i = 0; i < rows; ++i) {
-        bags.ids.push_back(ids == request.ids.end() ? default_id : ids->second[static_cast<size_t>(i)]);
-        if (segments.empty()) bags.offsets.push_back(bags.offsets.back() + 1);
-      }
-      if (!segments.empty()) {
-        for (const int64_t length : request.lengths.at(segments)) bags.offsets.push_back(bags.offsets.back() + length);
-      }
-      if (weights.empty()) continue;
-      const auto values = request.dense.find(weights);
-      for (int64_t i = 0; i < rows; ++i) {
-        bags.weights.push_back(
-            values == request.dense.end() ? 0.75f : values->second[static_cast<size_t>(i * width + width - 1)]);
-      }
-    }
-    return bags;
-  };
-  std::vector<TestBags> all{bags_of("user_id", "", "", 1, Pooling::none, 0),
-                            bags_of("item_id", "", "", 1, Pooling::none, 3),
-                            bags_of("seen", "history", "age", 1, Pooling::sqrtn, 0),
-                            bags_of("tag_id", "tag", "", 1, Pooling::max, 5),
-                            bags_of("tag_id", "tag", "tag_weights", 2, Pooling::mean, 5),
-                            bags_of("seen", "history", "", 1, Pooling::sum, 0)};
-  const int inputs[] = {0, 1, 2, 3, 3, 2}, axes[] = {0, 1, 2, 3, 3, 2}, parents[] = {-1, -1, 0, 1, 1, 0},
-            weights[] = {-1, -1, 0, -1, 1, -1};
-  const auto run = [&] {
-    Batch batch(layout);
-    for (size_t r = 0; r < requests.size(); ++r) {
-      EXPECT_TRUE(add_to(batch, requests[r]).status().ok()) << add_to(batch, requests[r]).status().message;
-      if (r == 1) {  // a wrong request between the others has no place in the index
-        Request wrong = batch.add_request();
-        wrong.finish();
-        EXPECT_FALSE(wrong.status().ok());
-      }
-    }
-    const DeviceRequests device_requests(batch);
-    for (size_t i = 0; i < all.size(); ++i) {
-      BlobIds blob;
-      blob.requests = device_requests.view();
-      blob.input = inputs[i];
-      blob.axis = axes[i];
-      blob.parent = parents[i];
-      blob.num_ids.capacity = static_cast<int64_t>(all[i].ids.size()) + 10;
-      if (inputs[i] == 1) blob.default_id = 3;
-      if (inputs[i] == 3) blob.default_id = 5;
-      blob.weights_input = weights[i];
-      blob.weights_width = weights[i] == 1 ? 2 : 1;
-      blob.weights_column = blob.weights_width - 1;
-      blob.default_weight = 0.75f;
-      all[i].blob = blob;
-      all[i].spare_bags = 7;
-    }
-    const DeviceBags device(all);
-    device.launch();
-    std::vector<unsigned char> bytes = device.bytes();
-    for (size_t i = 0; i < all.size(); ++i) {
-      SCOPED_TRACE("feature " + std::to_string(i));
-      expect_right(all[i], device.result(i));
-    }
-    return bytes;
-  };
-  EXPECT_FALSE(in_every_order(run, kernel_testing::build == Build::plain ? 10 : 3).empty());
-}
 
 // ---- PyTorch's results
 
@@ -705,23 +534,53 @@ TEST(EmbeddingBagKernel, ReachesRowsAndOutputsBeyondTwoToThe31) {
 
 // ---- Bad input
 
+TEST(EmbeddingBagKernel, RefusesOutputsThatOverlap) {
+  reset();
+  std::mt19937_64 random(14);
+  const auto table = std::make_shared<TestTable>(DType::f32, 8, 20, true, 0, random);
+  TestBags bags = make_bags(table, false, Form::offsets, {3, 2, 0}, Pooling::mean, 1, random);
+  bags.y_gap = 8;  // room for the other's columns
+  const TestBags indexed = make_bags(table, false, Form::indices, {3, 2, 0}, Pooling::sum, 0, random);
+  const TestBags hashed = make_bags(table, true, Form::each, {1, 1}, Pooling::sum, 0, random);
+  using Change = std::function<void(std::vector<BagFeature>&)>;
+  const auto message_of = [&](const Change& change) -> std::string {
+    DeviceBags device({bags, bags, indexed, hashed});
+    change(device.features());
+    try {
+      device.prepare();
+      return "";
+    } catch (const invalid_argument& error) {
+      return error.what();
+    }
+  };
+  const auto y_of = [](BagFeature& f) -> Matrix<float>& { return std::get<Matrix<float>>(f.y); };
+  const auto set_y = [&](const void* address) -> Change {
+    return [=](std::vector<BagFeature>& all) { y_of(all[0]).data = static_cast<float*>(const_cast<void*>(address)); };
+  };
+  const auto expect_overlap = [&](const std::string& input, const Change& change) {
+    EXPECT_NE(message_of(change).find("y of feature 0: expected memory of its own, got an overlap with " + input),
+              std::string::npos)
+        << input << ": " << message_of(change);
+  };
+  EXPECT_EQ(message_of([&](std::vector<BagFeature>& f) { y_of(f[0]).data = y_of(f[1]).data + 8; }), "");
+  expect_overlap("y of feature 1", [&](auto& f) { y_of(f[0]).data = y_of(f[1]).data + 7; });
+  expect_overlap("y of feature 1", [&](auto& f) { y_of(f[0]).data = y_of(f[1]).data + 2 * y_of(f[1]).stride; });
+  expect_overlap("offsets of feature 1", [&](auto& f) { set_y(std::get<IdArray>(f[1].ids).offsets)(f); });
+  expect_overlap("ids of feature 0", [&](auto& f) { set_y(std::get<IdArray>(f[0].ids).ids)(f); });
+  expect_overlap("weights of feature 1", [&](auto& f) { set_y(std::get<IdArray>(f[1].ids).weights)(f); });
+  expect_overlap("indices of feature 2", [&](auto& f) { set_y(std::get<IdArray>(f[2].ids).indices)(f); });
+  expect_overlap("number of bags of feature 1", [&](auto& f) { set_y(f[1].num_bags.actual)(f); });
+  expect_overlap("rows of feature 1", [&](auto& f) { set_y(f[1].table.rows)(f); });
+  expect_overlap("default row of feature 2", [&](auto& f) { set_y(f[2].table.default_row)(f); });
+  expect_overlap("hash table of feature 3", [&](auto& f) { set_y(f[3].hashed->buckets)(f); });
+}
+
 TEST(EmbeddingBagKernel, RefusesWhatDoesNotFit) {
   reset();
   std::mt19937_64 random(13);
   const auto table = std::make_shared<TestTable>(DType::i8, 8, 20, true, 0, random);
   const TestBags good = make_bags(table, false, Form::offsets, {3, 2}, Pooling::mean, 1, random);
   const TestBags hashed = make_bags(table, true, Form::offsets, {3, 2}, Pooling::mean, 1, random);
-  using Change = std::function<void(BagFeature&)>;
-  const auto expect_refused = [](const TestBags& bags, const std::string& what, const Change& change) {
-    DeviceBags device({bags});
-    change(device.features()[0]);
-    try {
-      device.prepare();
-      ADD_FAILURE() << "not refused: " << what;
-    } catch (const invalid_argument& error) {
-      EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
-    }
-  };
   const auto ids_of = [](BagFeature& f) -> IdArray& { return std::get<IdArray>(f.ids); };
   const auto y_of = [](BagFeature& f) -> Matrix<float>& { return std::get<Matrix<float>>(f.y); };
   const auto misaligned = [](auto* pointer) {
@@ -737,7 +596,12 @@ TEST(EmbeddingBagKernel, RefusesWhatDoesNotFit) {
   expect_refused(good, "default row", [&](BagFeature& f) { f.table.default_row = misaligned(f.table.default_row); });
   expect_refused(hashed, "hash table: expected 9 columns", [&](BagFeature& f) { f.table.dim = y_of(f).cols = 9; });
   expect_refused(hashed, "hash table: expected F32", [](BagFeature& f) { f.table.type = DType::f32; });
-  expect_refused(hashed, "hash table: expected device memory", [](BagFeature& f) { f.hashed->buckets = nullptr; });
+  expect_refused(hashed, "hash table: address of the buckets", [](BagFeature& f) { f.hashed->buckets = nullptr; });
+  expect_refused(hashed, "hash table: address of the buckets", [](BagFeature& f) { f.hashed->buckets += 64; });
+  expect_refused(hashed, "hash table: buckets", [](BagFeature& f) { f.hashed->placement.num_buckets = 3; });
+  expect_refused(hashed, "hash table: probes", [](BagFeature& f) { f.hashed->placement.max_probes = 70; });
+  expect_refused(hashed, "hash table: bytes of a row", [](BagFeature& f) { f.hashed->row_bytes += 4; });
+  expect_refused(hashed, "hash table: bytes of a bucket", [](BagFeature& f) { f.hashed->shape.rows_begin += 16; });
   expect_refused(good, "number of bags", [](BagFeature& f) { f.num_bags.capacity = -1; });
   expect_refused(good, "number of bags", [&](BagFeature& f) { f.num_bags.actual = misaligned(f.num_bags.actual); });
   expect_refused(good, "number of ids", [&](BagFeature& f) { ids_of(f).num_ids.capacity = -1; });
@@ -757,30 +621,6 @@ TEST(EmbeddingBagKernel, RefusesWhatDoesNotFit) {
   expect_refused(good, "y: expected device memory", [&](BagFeature& f) { y_of(f).data = nullptr; });
   expect_refused(good, "y: expected an address", [&](BagFeature& f) { y_of(f).data = misaligned(y_of(f).data); });
   expect_refused(good, "counters", [&](BagFeature& f) { f.counters = misaligned(f.counters); });
-  const auto with_blob = [](const std::function<void(BlobIds&)>& change) -> Change {
-    return [change](BagFeature& f) {
-      BlobIds blob;
-      const auto* longs = f.num_bags.actual;
-      blob.requests = {reinterpret_cast<const unsigned char*>(longs), longs, longs, {2, nullptr}, 3, 2, 1};
-      blob.axis = 2;
-      blob.parent = 1;
-      change(blob);
-      f.ids = blob;
-    };
-  };
-  expect_refused(good, "number of requests", with_blob([](BlobIds& b) { b.requests.num_requests.capacity = -1; }));
-  expect_refused(good, "blobs", with_blob([](BlobIds& b) { b.requests.bytes += 4; }));
-  expect_refused(good, "positions of blobs", with_blob([](BlobIds& b) { b.requests.positions = nullptr; }));
-  expect_refused(good, "row starts", with_blob([](BlobIds& b) { b.requests.row_starts = nullptr; }));
-  expect_refused(good, "number of ids", with_blob([](BlobIds& b) { b.num_ids.capacity = -1; }));
-  expect_refused(good, "ids input: expected 0 to 1, got 2", with_blob([](BlobIds& b) { b.input = 2; }));
-  expect_refused(good, "axis of the ids: expected 0 to 2, got 3", with_blob([](BlobIds& b) { b.axis = 3; }));
-  expect_refused(good, "axis of the bags: expected 0 to 1, got 2", with_blob([](BlobIds& b) { b.parent = 2; }));
-  expect_refused(good, "weights input: expected 0 to 0, got 1", with_blob([](BlobIds& b) { b.weights_input = 1; }));
-  expect_refused(good, "weights column: expected 0 to 0, got 1", with_blob([](BlobIds& b) {
-                   b.weights_input = 0;
-                   b.weights_column = 1;
-                 }));
 
   DeviceBags device({good});
   DeviceArray<unsigned char> memory(4096, 0);

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -204,18 +205,28 @@ class DeviceBags {
     return arrays.emplace_back(std::make_unique<DeviceArray<Value>>(values))->data();
   }
 
+  /// As many as the capacity, of which those behind the actual ones must not be read.
+  template <class Value>
+  static std::vector<Value> padded(std::vector<Value> values, int64_t capacity, Value poison) {
+    values.resize(static_cast<size_t>(capacity), poison);
+    return values;
+  }
+
   IdArray upload_ids(const TestBags& from) {
     IdArray ids;
-    ids.ids = keep(longs_, from.ids);
     const auto num_ids = static_cast<int64_t>(from.ids.size());
-    if (from.form != Form::each) ids.num_ids.capacity = num_ids + from.spare_bags;
-    if (from.form == Form::offsets) ids.offsets = keep(longs_, from.offsets);
+    const int64_t capacity = num_ids + from.spare_bags;
+    ids.ids = keep(longs_, padded(from.ids, capacity, lowest));
+    if (from.form != Form::each) ids.num_ids.capacity = capacity;
+    if (from.form == Form::offsets) {
+      ids.offsets = keep(longs_, padded(from.offsets, from.num_bags() + from.spare_bags + 1, highest));
+    }
     if (from.form == Form::indices) {
       std::vector<int64_t> indices;
       for (int64_t b = 0; b < from.num_bags(); ++b) {
         indices.resize(static_cast<size_t>(from.offsets[static_cast<size_t>(b) + 1]), b);
       }
-      ids.indices = indices.empty() ? keep(longs_, {0}) : keep(longs_, indices);
+      ids.indices = keep(longs_, padded(indices, std::max<int64_t>(capacity, 1), lowest));
       ids.num_ids.actual = keep(longs_, {num_ids});
     }
     if (from.weights.empty()) return ids;
@@ -224,7 +235,7 @@ class DeviceBags {
       strided.push_back(weight);
       strided.resize(strided.size() + static_cast<size_t>(from.weights_stride - 1), NAN);
     }
-    ids.weights = keep(floats_, strided);
+    ids.weights = keep(floats_, padded(strided, capacity * from.weights_stride, NAN));
     ids.weights_stride = from.weights_stride;
     return ids;
   }
@@ -352,6 +363,19 @@ inline TestBags make_bags(std::shared_ptr<const TestTable> table, bool hashed, F
   for (int64_t i = 0; weights_stride > 0 && i < bags.offsets.back(); ++i) bags.weights.push_back(uniform(random));
   bags.weights_stride = std::max<int64_t>(weights_stride, 1);
   return bags;
+}
+
+/// That a feature, changed so, is refused with a message that has `what` in it.
+inline void expect_refused(const TestBags& bags, const std::string& what,
+                           const std::function<void(BagFeature&)>& change) {
+  DeviceBags device({bags});
+  change(device.features()[0]);
+  try {
+    device.prepare();
+    ADD_FAILURE() << "not refused: " << what;
+  } catch (const invalid_argument& error) {
+    EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace warprank::embedding_bag_testing

@@ -12,6 +12,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/hash_table/view.hpp"
 #include "warprank/model/types.hpp"
+#include "warprank/ops/detail/gemm/float_matrix.hpp"
 #include "warprank/ops/table_view.hpp"
 
 namespace warprank {
@@ -32,13 +33,14 @@ struct IdArray {
   int64_t weights_stride = 1;
 };
 
-/// The requests of a batch: blobs side by side as docs/BATCH_FORMAT.md has them, and behind them an index that the host
-/// writes into the same copy. Requests that are not to be scored have a blob at most, and no place in the index.
+/// The requests of a batch: blobs side by side as docs/BATCH_FORMAT.md has them, and an index that the host writes into
+/// the same copy. Requests that are not to be scored have a blob at most, and no place in the index.
 struct RequestBlobs {
   const unsigned char* bytes = nullptr;  ///< where positions count from; aligned to 8
-  const int64_t* positions = nullptr;    ///< [num_requests]: the first byte of each request's blob
-  const int64_t* row_starts = nullptr;  ///< [num_axes, num_requests.capacity + 1]: how many rows of the axis are before
-                                        ///< request r; after the last one, all
+  const int64_t* positions = nullptr;    ///< [num_requests]: the first byte of each request's blob, may be negative
+  const int64_t* row_starts = nullptr;  ///< [num_axes, row_starts_stride]: how many rows of the axis are before request
+                                        ///< r; at num_requests, all
+  int64_t row_starts_stride = 0;        ///< more than num_requests.capacity; 0: one more
   DeviceCount num_requests;
   int num_axes = 0, num_ids = 0, num_dense = 0;  ///< of the plan
 };
@@ -51,13 +53,24 @@ struct BlobIds {
   int parent = -1;                    ///< the axis of the bags; -1: each id is a bag
   DeviceCount num_ids;                ///< capacity of `axis`, of all requests together
   std::optional<int64_t> default_id;  ///< of every row where a request has not set the input
-  int weights_input = -1;             ///< which dense input has the weights, a column of `axis`; -1: all 1
+  int weights_input = -1;             ///< which dense input has the weights, a column of `axis`; -1: none
   int weights_width = 1;              ///< its columns
   int weights_column = 0;
-  float default_weight = 1;  ///< of every row where a request has not set the weights
+  float default_weight = 1;         ///< of every row where a request has not set the weights
+  FloatMatrix<const void> weights;  ///< instead of an input, [num_ids, 1], by row of the batch; of null all are 1
 };
 
-/// One feature of a batch. All pointers are to device memory that outlives the launches; bags are rows of `y`.
+/// No ids but values in requests: row b of a dense input becomes row b of y, as it is or rounded to half. Of the
+/// feature's other fields table.dim, the width of the input, num_bags and y count.
+struct BlobDense {
+  RequestBlobs requests;
+  int input = 0;            ///< which dense input
+  int axis = 0;             ///< whose rows the values are
+  float default_value = 0;  ///< of every element where a request has not set the input
+};
+
+/// One feature of a batch. All pointers are to device memory that outlives the launches and has room for the
+/// capacities; bags are rows of `y`.
 ///
 /// An id is one of
 /// - padding: it adds nothing, and neither it nor its weight counts in a mean;
@@ -67,7 +80,7 @@ struct BlobIds {
 struct BagFeature {
   TableView table;                      ///< of a hashed table type, dim and default_row count
   std::optional<HashTableView> hashed;  ///< a hashed table: ids are its keys, rows are in it
-  std::variant<IdArray, BlobIds> ids;
+  std::variant<IdArray, BlobIds, BlobDense> ids;
   DeviceCount num_bags;  ///< of blobs only the capacity counts
   Pooling pooling = Pooling::none;
   std::optional<int64_t> padding;  ///< the id that is padding; unless set, -1 in a direct and none in a hashed table

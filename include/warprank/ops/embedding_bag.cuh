@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Embedding look-ups of all features of all tables in one launch. For each bag of each feature
+/// Embedding look-ups of all features of all tables in one launch, and copies of dense inputs beside them. For each bag
+/// of each feature
 ///
 ///     y[b] = pool over the ids i of bag b of  w_i x_i,   x_i = row of ids[i] in the feature's table, decoded
 ///
@@ -21,11 +22,13 @@
 /// Accumulates in FP32, divisors in FP64; a mean or sqrtn divides once at the end. With k elements in the bag,
 /// |y - exact| <= (k + 5) u sum_i |w_i x_i| / |divisor|, u = 2^-24, where |scale q| + |offset| stands for |x| of I8
 /// rows; a maximum errs by 2 u of it, and is NaN where an element is. Half outputs are rounded once more, to nearest. A
-/// bag that is empty, of padding alone, or whose weights make a divisor of 0 gives zeros. A bag's bits depend on
-/// nothing but the bag: sums are in an order that its length alone decides, and there are no atomics on floats.
+/// bag that is empty, of padding alone, or whose weights make a divisor of 0 gives zeros. There are no atomics on
+/// floats: a bag's bits depend on the bag and on how the table lies in memory (type, dim, and address and stride modulo
+/// 16 bytes, as the lanes that share a row decide how bags of more than 32 ids are divided), never on other bags, on
+/// capacities or on the device. Only a bag that is longer than max_bag_ids says may be summed in another order.
 ///
 /// Rows of mutable hash tables may be changed by other launches meanwhile; nothing else that is read may. The y of
-/// features must not overlap one another or anything that is read.
+/// features must not overlap one another or anything that is read, and is refused as far as sizes tell.
 
 #include <cstdint>
 #include <string>
@@ -36,6 +39,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/bag_feature.hpp"
+#include "warprank/ops/detail/embedding_bag/check.hpp"
 #include "warprank/ops/detail/embedding_bag/kernel.cuh"
 #include "warprank/ops/detail/embedding_bag/prepare.hpp"
 
@@ -73,10 +77,7 @@ class EmbeddingBag {
 
 WARPRANK_HIDDEN inline EmbeddingBag::EmbeddingBag(Span<const BagFeature> features) : target_(device::target()) {
   namespace bags = detail::embedding_bag;
-  Problems problems;
-  for (int64_t i = 0; i < features.size(); ++i) bags::FeatureCheck(features[i], i, problems).run();
-  problems.throw_if_any();
-
+  bags::check_features(features);
   device::dispatch_target<75>(target_, [&](auto chosen) {
     constexpr bags::Policy policy = bags::policy<chosen()>;
     std::vector<bags::Descriptor> described;

@@ -11,6 +11,7 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/hash_table/view.hpp"
+#include "warprank/ops/detail/check_hash_table.hpp"
 #include "warprank/ops/detail/hash_find.cuh"
 #include "warprank/ops/detail/hash_rows.cuh"
 #include "warprank/ops/detail/hash_update.cuh"
@@ -169,27 +170,8 @@ inline device::Dim3 hash_grid(int64_t num_items, int64_t items_per_block) {
 
 /// Throws unless kernels can work on the table.
 inline void check_table(const HashTableView& table, bool to_update) {
-  using namespace hash_table;
   Problems problems;
-  const auto require = [&](bool holds, const char* what, const std::string& expected, int64_t got) {
-    if (!holds) problems.add(std::string("hash table: ") + what, expected, std::to_string(got));
-  };
-  const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(table.buckets));
-  const Placement& placement = table.placement;
-  const BucketShape shape = shape_of(table.row_bytes, table.is_mutable);
-  require(address != 0 && address % line_bytes == 0, "address of the buckets", "a multiple of 128", address);
-  require(placement.num_buckets >= min_buckets, "buckets", "4 or more", static_cast<int64_t>(placement.num_buckets));
-  require(placement.max_probes >= 2 && static_cast<uint64_t>(placement.overflow_probes()) <= placement.num_overflow / 2,
-          "probes", "2, and up to half as many more as there are overflow buckets", placement.max_probes);
-  require(table.row_bytes >= min_row_bytes && table.row_bytes <= max_row_bytes, "bytes of a row", "2 to 1024",
-          table.row_bytes);
-  require(table.row_bytes == row_bytes(table.type, table.dim), "bytes of a row",
-          "those of " + std::to_string(table.dim) + " x " + name_of(table.type), table.row_bytes);
-  require(table.shape.layout == shape.layout && table.shape.num_slots == shape.num_slots &&
-              table.shape.row_stride == shape.row_stride && table.shape.rows_begin == shape.rows_begin &&
-              table.shape.bucket_bytes == shape.bucket_bytes,
-          "bytes of a bucket", std::to_string(shape.bucket_bytes) + ", with its rows where they belong",
-          table.shape.bucket_bytes);
+  check_hash_table("hash table", table, problems);
   if (to_update) {
     if (!table.is_mutable) problems.add("hash table: update", "a mutable table", "one whose rows never change");
     if (table.size == nullptr) problems.add("hash table: size", "a counter of the table", "null");

@@ -16,13 +16,16 @@ namespace warprank::detail::embedding_bag {
 
 /// How the ids of a bag are found.
 enum class IdsForm : uint8_t {
-  each,             ///< id b is bag b
-  offsets,          ///< of each bag
-  indices,          ///< of the bag of each id
-  blob_each,        ///< in requests: row b is bag b
-  blob_segments,    ///< in requests: a bag is a row of the parent axis, which has offsets
-  blob_one_segment  ///< in requests: a bag is a request
+  each,              ///< id b is bag b
+  offsets,           ///< of each bag
+  indices,           ///< of the bag of each id
+  blob_each,         ///< in requests: row b is bag b
+  blob_segments,     ///< in requests: a bag is a row of the parent axis, which has offsets
+  blob_one_segment,  ///< in requests: a bag is a request
+  blob_dense         ///< none: values of a dense input are copied, row b to row b of y
 };
+
+WARPRANK_HOST_DEVICE constexpr bool is_in_requests(IdsForm form) { return form >= IdsForm::blob_each; }
 
 /// More would be too many registers.
 inline constexpr int max_lane_elements = 8;
@@ -36,7 +39,7 @@ struct RowShape {
       1;  ///< parts of lane_bytes that a row has; a tile goes over a bag once for as many as it has lanes
 };
 
-/// A feature as the kernel reads it. Only as much as it needs is read: the first part, two parts, or all three.
+/// A feature as the kernel reads it. Only the parts up to the last one that it needs are read.
 struct alignas(16) Descriptor {
   const unsigned char* rows;  ///< of a direct table
   int64_t num_rows;
@@ -53,38 +56,44 @@ struct alignas(16) Descriptor {
   IdsForm form;
   bool has_padding : 1, is_hashed : 1, is_weighted : 1, has_default_row : 1, y_is_half : 1;
   bool y_is_aligned : 1;  ///< a lane's elements of a row of y begin at a multiple of their size, up to 16 bytes
-  bool cuts_bags : 1;
+  bool cuts_bags : 1, weights_are_half : 1;
+  bool has_one_row : 1;  ///< in requests: each has one row of the axis, the outermost
 
   alignas(16) const int64_t* bounds;  ///< offsets or indices
   const int64_t* num_ids;             ///< null: the capacity; of indices
   int64_t max_ids;                    ///< the capacity
-  const float* weights;
-  int64_t weights_stride;
+  const unsigned char* weights;       ///< of all ids; null: in requests
+  int64_t weights_stride;             ///< bytes
   const float* scale;
   const float* offset;
   const float* default_row;
   int64_t tickets_at;  ///< bytes from the beginning of the workspace; partial results are behind the tickets
   int64_t partials_at;
 
-  alignas(16) HashTableView table;
-  const unsigned char* blobs;
+  alignas(16) const unsigned char* blobs;
   const int64_t* positions;
-  const int64_t* bag_starts;  ///< row_starts of the axis of the bags
-  const int64_t* id_starts;   ///< row_starts of the axis of the ids
-  const int64_t* num_requests;
+  const int64_t* bag_starts;    ///< row_starts of the axis of the bags
+  const int64_t* id_starts;     ///< row_starts of the axis of the ids
+  const int64_t* num_requests;  ///< null: max_requests
   int64_t max_requests;
   int64_t default_id;
-  uint32_t ids_entry, weights_entry, offsets_entry;  ///< bytes from a blob's beginning to where it says where they are
-  uint32_t weights_width, weights_column;
-  float default_weight;
+  uint32_t values_entry;  ///< bytes from a blob's beginning to where it says where the ids are, or the dense values
+  uint32_t weights_entry, offsets_entry;  ///< the same of weights and offsets
+  uint32_t weights_column_bytes;
+  float default_value;  ///< of a weight, or of an element of a dense input
+
+  alignas(16) HashTableView table;
 };
 
-/// Bytes of the parts that a feature needs.
-constexpr uint32_t descriptor_bytes(bool needs_second, bool needs_third) {
-  constexpr uint32_t first = offsetof(Descriptor, bounds), second = offsetof(Descriptor, table);
-  return needs_third ? static_cast<uint32_t>(sizeof(Descriptor)) : needs_second ? second : first;
+/// Bytes up to the end of a part.
+enum class Part { always, arrays, requests, hash_table };
+constexpr uint32_t bytes_up_to(Part last) {
+  return static_cast<uint32_t>(last == Part::always     ? offsetof(Descriptor, bounds)
+                               : last == Part::arrays   ? offsetof(Descriptor, blobs)
+                               : last == Part::requests ? offsetof(Descriptor, table)
+                                                        : sizeof(Descriptor));
 }
-static_assert(sizeof(Descriptor) % 16 == 0);
+static_assert(sizeof(Descriptor) % 16 == 0 && sizeof(Descriptor) <= 32 * 16, "a warp reads it at once");
 
 /// Features that have the same number of blocks and need the same parts of their descriptors.
 struct Group {
@@ -96,7 +105,7 @@ struct Group {
 
 /// Which blocks work on which feature: an argument of the kernel, so that no block waits for it.
 struct Partition {
-  static constexpr int max_groups = 36;
+  static constexpr int max_groups = 44;
   Group groups[max_groups];
   uint32_t num_groups;
   uint32_t num_blocks;  ///< may be more than the grid has: blocks then take several

@@ -12,10 +12,10 @@ namespace warprank::detail::embedding_bag {
 
 /// The ids of a bag, or some of them, one after the other.
 struct Bag {
-  int64_t begin;         ///< of its first id among all ids of the feature
-  int64_t length;        ///< ids
-  const int64_t* ids;    ///< null: each is the default id
-  const float* weights;  ///< null: each is the default weight
+  int64_t begin;                 ///< of its first id among all ids of the feature
+  int64_t length;                ///< ids
+  const int64_t* ids;            ///< null: each is the default id
+  const unsigned char* weights;  ///< FP32 or FP16; null: each is the default weight
 };
 
 /// How many values a count stands for.
@@ -64,11 +64,8 @@ WARPRANK_DEVICE const Value* section(const unsigned char* blob, uint32_t positio
 }
 
 WARPRANK_DEVICE int64_t num_bags(const Descriptor& f) {
-  if (f.form == IdsForm::each || f.form == IdsForm::offsets || f.form == IdsForm::indices) {
-    return read_count(f.num_bags, f.max_bags);
-  }
-  const int64_t num_requests = read_count(f.num_requests, f.max_requests);
-  const int64_t rows = device::load_read_only(&f.bag_starts[num_requests]);
+  if (!is_in_requests(f.form)) return read_count(f.num_bags, f.max_bags);
+  const int64_t rows = device::load_read_only(&f.bag_starts[read_count(f.num_requests, f.max_requests)]);
   return rows < f.max_bags ? rows : f.max_bags;
 }
 
@@ -90,11 +87,29 @@ WARPRANK_DEVICE Bag blob_bag(const Descriptor& f, const unsigned char* blob, int
                              int64_t length) {
   Bag bag{first, length, nullptr, nullptr};
   if (length == 0) return bag;
-  const uint32_t ids_at = read_entry(blob, f.ids_entry);
+  const uint32_t ids_at = read_entry(blob, f.values_entry);
   if (ids_at != 0) bag.ids = section<int64_t>(blob, ids_at) + row;
-  const uint32_t weights_at = f.is_weighted ? read_entry(blob, f.weights_entry) : 0;
-  if (weights_at != 0) bag.weights = section<float>(blob, weights_at) + row * f.weights_width + f.weights_column;
+  if (!f.is_weighted) return bag;
+  if (f.weights != nullptr) {
+    bag.weights = f.weights + first * f.weights_stride;
+  } else if (const uint32_t weights_at = read_entry(blob, f.weights_entry); weights_at != 0) {
+    bag.weights = blob + weights_at + row * f.weights_stride + f.weights_column_bytes;
+  }
   return bag;
+}
+
+/// The request that has row `row` of the axis whose row_starts are given.
+WARPRANK_DEVICE int64_t find_request(const Descriptor& f, const int64_t* starts, int64_t row) {
+  return f.has_one_row ? row : last_not_above(starts, read_count(f.num_requests, f.max_requests), row);
+}
+
+/// The values of row `row` of the batch; null where they are not set.
+WARPRANK_DEVICE const float* find_dense_row(const Descriptor& f, int64_t row) {
+  const int64_t request = find_request(f, f.id_starts, row);
+  const unsigned char* blob = f.blobs + device::load_read_only(&f.positions[request]);
+  const uint32_t values_at = read_entry(blob, f.values_entry);
+  if (values_at == 0) return nullptr;
+  return section<float>(blob, values_at) + (row - device::load_read_only(&f.id_starts[request])) * f.dim;
 }
 
 /// Bag b of the feature. Each lane may ask for another.
@@ -109,8 +124,7 @@ WARPRANK_DEVICE Bag find_bag(const Descriptor& f, int64_t b) {
     begin = first_not_below(f.bounds, count, b);
     end = begin + first_not_below(f.bounds + begin, count - begin, b + 1);
   } else if (f.form != IdsForm::each) {
-    const int64_t num_requests = read_count(f.num_requests, f.max_requests);
-    const int64_t request = f.form == IdsForm::blob_one_segment ? b : last_not_above(f.bag_starts, num_requests, b);
+    const int64_t request = f.form == IdsForm::blob_one_segment ? b : find_request(f, f.bag_starts, b);
     const unsigned char* blob = f.blobs + load_read_only(&f.positions[request]);
     const int64_t first = load_read_only(&f.id_starts[request]);
     if (f.form == IdsForm::blob_each) return blob_bag(f, blob, b, b - first, 1);
@@ -130,7 +144,7 @@ WARPRANK_DEVICE int64_t bag_at(const Descriptor& f, int64_t bags, int64_t positi
   using device::load_read_only;
   if (f.form == IdsForm::offsets) return last_not_above(f.bounds, bags, position);
   if (f.form == IdsForm::indices) return load_read_only(&f.bounds[position]);
-  const int64_t request = last_not_above(f.id_starts, read_count(f.num_requests, f.max_requests), position);
+  const int64_t request = find_request(f, f.id_starts, position);
   if (f.form == IdsForm::blob_one_segment) return request;
   const unsigned char* blob = f.blobs + load_read_only(&f.positions[request]);
   const int64_t first_bag = load_read_only(&f.bag_starts[request]);

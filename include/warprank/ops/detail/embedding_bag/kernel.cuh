@@ -10,8 +10,9 @@
 ///   are added in the order of a butterfly.
 /// - of a bag of more than ids_per_piece ids the unit takes the first piece only. The others are units of their own,
 ///   found by where they begin; whoever is last to finish a piece adds all of them in order.
+/// - rows of a dense input: dense.cuh.
 ///
-/// What order a bag is summed in depends on its length alone.
+/// What order a bag is summed in depends on its length, and on how many tiles a warp has.
 
 #include <cstdint>
 
@@ -21,6 +22,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
+#include "warprank/ops/detail/embedding_bag/dense.cuh"
 #include "warprank/ops/detail/embedding_bag/descriptor.hpp"
 #include "warprank/ops/detail/embedding_bag/ids.cuh"
 #include "warprank/ops/detail/embedding_bag/rows.cuh"
@@ -30,8 +32,8 @@
 namespace warprank::detail::embedding_bag {
 
 /// Sets what the lanes have, and gives the length of the tile's stream. A bag without ids is an element, too.
-WARPRANK_DEVICE int begin_stream(const Warp& warp, WarpWork& work, const int64_t* ids, const float* weights, int length,
-                                 bool is_empty) {
+WARPRANK_DEVICE int begin_stream(const Warp& warp, WarpWork& work, const int64_t* ids, const unsigned char* weights,
+                                 int length, bool is_empty) {
   const int elements = is_empty ? 1 : length;
   int end = elements;
   for (int distance = 1; distance < warp.tile(); distance *= 2) {
@@ -63,8 +65,7 @@ WARPRANK_DEVICE Id read_id(const Warp& warp, const WarpWork& work, int at, int t
   if (is_empty) return id;
   id.value = bag.ids == nullptr ? f.default_id : device::load_read_only(bag.ids + within);
   if (f.is_weighted) {
-    id.weight =
-        bag.weights == nullptr ? f.default_weight : device::load_read_only(bag.weights + within * f.weights_stride);
+    id.weight = bag.weights == nullptr ? f.default_value : load_weight(f, bag.weights + within * f.weights_stride);
   }
   return id;
 }
@@ -386,7 +387,11 @@ WARPRANK_DEVICE void add_counts(const Descriptor& f, const Counts& counts) {
 template <int Target>
 WARPRANK_DEVICE void divide_feature(FeatureWork& feature, int64_t num_workers) {
   constexpr int64_t piece = policy<Target>.ids_per_piece;
-  const Descriptor& f = feature.f;
+  Descriptor& f = feature.f;
+  if (is_in_requests(f.form)) {  // read once for all that is looked for in them
+    f.max_requests = read_count(f.num_requests, f.max_requests);
+    f.num_requests = nullptr;
+  }
   const int64_t bags = num_bags(f), per_worker = (bags + num_workers - 1) / num_workers;
   feature.bags = bags;
   feature.num_workers = num_workers;
@@ -452,7 +457,13 @@ embedding_bag_kernel(Partition partition, const Descriptor* features, unsigned c
     sync_warp();
     while (work.unit < feature.units) {
       Counts counts;
-      if (work.num_bags > 0) pool_unit<Target>(warp, work, workspace, counts);
+      if (work.num_bags > 0) {
+        if (feature.f.form == IdsForm::blob_dense) {
+          copy_dense_rows(feature.f, work);
+        } else {
+          pool_unit<Target>(warp, work, workspace, counts);
+        }
+      }
       if (feature.f.counters != nullptr) add_counts(feature.f, counts);
       sync_warp();
       if (lane_index() == 0) begin_unit<Target>(feature, warp, work, work.unit + feature.num_workers);

@@ -29,6 +29,12 @@ WARPRANK_DEVICE void clear(Pool& pool, bool is_max) {
   pool.divisor = 0;
 }
 
+/// A weight, wherever it lies.
+WARPRANK_DEVICE float load_weight(const Descriptor& f, const unsigned char* weight) {
+  if (f.weights_are_half) return device::widen(device::load_read_only(reinterpret_cast<const half*>(weight)));
+  return device::load_read_only(reinterpret_cast<const float*>(weight));
+}
+
 /// NaN when one of them is.
 WARPRANK_DEVICE float larger(float a, float b) { return b > a || b != b ? b : a; }
 
@@ -80,7 +86,7 @@ WARPRANK_DEVICE void move_up(RawRows& raw) {
 template <class Row>
 WARPRANK_DEVICE float decode(const uint32_t* raw, int i) {
   if constexpr (std::is_same_v<Row, float>) {
-    return device::backend::bits_to_float(raw[i]);
+    return device::float_of_bits(raw[i]);
   } else {
     constexpr int per_word = 4 / static_cast<int>(sizeof(Row));
     const uint32_t shifted = raw[i / per_word] >> (i % per_word * 8 * static_cast<int>(sizeof(Row)));

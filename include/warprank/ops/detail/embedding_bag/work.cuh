@@ -57,11 +57,20 @@ struct WarpWork {
   /// The ids that each lane has for its tile: of one bag, or a part of one.
   struct Ids {
     const int64_t* ids;
-    const float* weights;
+    const unsigned char* weights;
     int32_t start;   ///< where they begin in the tile's stream
     int32_t length;  ///< elements in the stream: ids, or 1 for an empty bag
   };
-  Ids lanes[device::warp_size];
+  /// Rows of a dense input, and a window of their elements on its way.
+  struct Dense {
+    static constexpr int window = 128;
+    const float* rows[device::warp_size];  ///< null: not set
+    float values[window];
+  };
+  union {
+    Ids lanes[device::warp_size];
+    Dense dense;
+  };
 
   int64_t unit;
   int64_t first;       ///< the first bag of the unit
