@@ -168,6 +168,9 @@ TEST_F(BatchOfFilms, IsOpenOnceAnotherIsAppended) {
   EXPECT_EQ(user_id(batch_, 1), 10);
   EXPECT_EQ(other.num_scored(), 1);
   EXPECT_EQ(user_id(other, 0), 10);
+  Batch empty(layout_);
+  batch_.append(empty);
+  EXPECT_FALSE(batch_.closed()) << "the index may be overwritten";
 }
 
 TEST_F(BatchOfFilms, RefusesToAppendABatchOfAnotherPlanOrItself) {
