@@ -86,10 +86,12 @@ struct Extras {
   bool row_bias_of_rows = false;            ///< a row bias without segments
   bool multiply = false;
   bool residual = false;
+  bool residual_first = false;
   float scale = 1;        ///< of x
   int64_t more_rows = 3;  ///< of the capacity
   bool is_aligned = true;
   bool half_y = true, half_operands = true;
+  int64_t groups = 1;  ///< layers side by side, each with columns of its own
   uint32_t seed = 1;
 };
 
@@ -97,17 +99,17 @@ struct Extras {
 struct LinearCase {
   LinearCase(int64_t rows, int64_t in, int64_t out, const Extras& extras = {}) : rows(rows), extras(extras) {
     std::mt19937 engine(static_cast<uint32_t>(rows * 1000003 + in * 1009 + out * 31) + extras.seed);
-    layer.in = in, layer.out = out;
+    layer.in = in, layer.out = out, layer.groups = extras.groups;
     layer.activation = extras.activation;
-    layer.weight = random_values(engine, out * in);
+    layer.weight = random_values(engine, width() * in);
     if (out != 1) layer.weight = rounded(layer.weight);  // heads keep FP32
-    if (extras.bias) layer.bias = random_values(engine, out);
+    if (extras.bias) layer.bias = random_values(engine, width());
     const bool is_dice = extras.activation.kind == ActivationKind::dice;
-    if (is_dice || extras.activation.kind == ActivationKind::prelu) layer.alpha = random_values(engine, out);
-    if (is_dice) layer.scale = random_values(engine, out), layer.shift = random_values(engine, out);
-    inputs.x = rounded(random_values(engine, rows * in, extras.scale));
+    if (is_dice || extras.activation.kind == ActivationKind::prelu) layer.alpha = random_values(engine, width());
+    if (is_dice) layer.scale = random_values(engine, width()), layer.shift = random_values(engine, width());
+    inputs.x = rounded(random_values(engine, rows * extras.groups * in, extras.scale));
     const auto operand = [&](int64_t count) {
-      std::vector<float> values = random_values(engine, count * out);
+      std::vector<float> values = random_values(engine, count * width());
       return extras.half_operands ? rounded(values) : values;
     };
     if (!extras.segment_sizes.empty() || extras.row_bias_of_rows) {
@@ -119,9 +121,11 @@ struct LinearCase {
     }
     if (extras.multiply) inputs.multiply = operand(rows);
     if (extras.residual) inputs.residual = operand(rows);
+    inputs.residual_first = extras.residual_first;
   }
 
   int64_t capacity() const { return rows + extras.more_rows; }
+  int64_t width() const { return layer.groups * layer.out; }
   int64_t num_segments() const {
     return std::max<int64_t>(1, static_cast<int64_t>(inputs.row_bias_offsets.size())) - 1;
   }
@@ -138,16 +142,16 @@ class DeviceLayer {
  public:
   explicit DeviceLayer(const LinearCase& c)
       : case_(c),
-        packed_(bytes_of(warprank::pack_linear<float>(c.layer.weight, c.layer.bias, c.layer.in, c.layer.out))),
+        packed_(packed(c.layer)),
         num_rows_(std::vector<int64_t>{c.rows}),
         num_segments_(std::vector<int64_t>{c.num_segments()}),
         offsets_(c.inputs.row_bias_offsets),
         alpha_(c.layer.alpha),
         scale_(c.layer.scale),
         shift_(c.layer.shift),
-        x_(c.rows, c.layer.in, c.capacity(), c.extras.is_aligned, c.inputs.x),
-        half_y_(c.rows, c.layer.out, c.capacity(), c.extras.is_aligned),
-        float_y_(c.rows, c.layer.out, c.capacity(), c.extras.is_aligned) {}
+        x_(c.rows, c.layer.groups * c.layer.in, c.capacity(), c.extras.is_aligned, c.inputs.x),
+        half_y_(c.rows, c.width(), c.capacity(), c.extras.is_aligned),
+        float_y_(c.rows, c.width(), c.capacity(), c.extras.is_aligned) {}
 
   warprank::LinearLayer view() {
     warprank::LinearLayer to;
@@ -165,6 +169,7 @@ class DeviceLayer {
     }
     if (case_.extras.multiply) to.multiply = operand(case_.inputs.multiply, case_.rows, case_.capacity());
     if (case_.extras.residual) to.residual = operand(case_.inputs.residual, case_.rows, case_.capacity());
+    to.residual_first = case_.extras.residual_first;
     if (case_.extras.half_y)
       to.y = half_y_.view();
     else
@@ -190,14 +195,24 @@ class DeviceLayer {
   DeviceArray<unsigned char>& packed() { return packed_; }
 
  private:
-  static std::vector<unsigned char> bytes_of(const warprank::Buffer<unsigned char>& buffer) {
-    return {buffer.data(), buffer.data() + buffer.size()};
+  /// Groups one after another.
+  static std::vector<unsigned char> packed(const warprank::reference::Linear& layer) {
+    std::vector<unsigned char> bytes;
+    const Span<const float> weight(layer.weight), bias(layer.bias);
+    for (int64_t g = 0; g < layer.groups; ++g) {
+      const int64_t size = layer.in * layer.out;
+      const auto own =
+          warprank::pack_linear(weight.subspan(g * size, size),
+                                bias.empty() ? bias : bias.subspan(g * layer.out, layer.out), layer.in, layer.out);
+      bytes.insert(bytes.end(), own.data(), own.data() + own.size());
+    }
+    return bytes;
   }
   static const float* pointer(const DeviceArray<float>& array) { return array.size() == 0 ? nullptr : array.data(); }
   warprank::FloatMatrix<const void> operand(const std::vector<float>& values, int64_t rows, int64_t capacity) {
     const auto place = [&](auto& list) -> warprank::FloatMatrix<const void> {
       using Stored = typename std::remove_reference_t<decltype(list)>::value_type::element_type;
-      list.push_back(std::make_unique<Stored>(rows, case_.layer.out, capacity, case_.extras.is_aligned, values));
+      list.push_back(std::make_unique<Stored>(rows, case_.width(), capacity, case_.extras.is_aligned, values));
       const auto view = list.back()->view();
       return Matrix<const std::remove_pointer_t<decltype(view.data)>>(view);
     };

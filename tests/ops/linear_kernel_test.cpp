@@ -4,14 +4,13 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
-#include <iostream>
 #include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "ops/linear_case.hpp"
+#include "support/counts.hpp"
 
 // In the plain build alone: counts are the same in all, and the host's kernels take a minute to compile with
 // sanitizers.
@@ -164,18 +163,34 @@ TEST(LinearKernel, AppliesEveryActivationWithEachInput) {
   for_each_target([](const Config& config) {
     std::vector<LinearCase> cases;
     for (const Activation& activation : all_activations)
-      for (int inputs = 0; inputs < 8; ++inputs) {
+      for (int inputs = 0; inputs < 12; ++inputs) {
         Extras extras;
         extras.activation = activation;
         if (inputs & 1) extras.segment_sizes = Sizes{4, 5};
         extras.multiply = inputs & 2;
-        extras.residual = inputs & 4;
+        extras.residual = inputs >= 4;
+        extras.residual_first = inputs >= 8;
         extras.half_operands = inputs % 3 == 0;
         extras.half_y = false;
         extras.is_aligned = inputs % 2 == 0;
-        cases.emplace_back(9, 20, inputs == 5 ? 1 : 18, extras);
+        cases.emplace_back(9, 20, inputs == 5 || inputs == 9 ? 1 : 18, extras);
       }
     run_cases(cases, config.target);
+  });
+}
+
+/// Exact: small integers.
+TEST(LinearKernel, SumsColumnsWhereWeightsAreOne) {
+  for_each_target([](const Config& config) {
+    Extras extras;
+    extras.bias = extras.half_y = false;
+    LinearCase c(5, 83, 1, extras);
+    c.layer.weight.assign(83, 1.0f);
+    for (size_t i = 0; i < c.inputs.x.size(); ++i) c.inputs.x[i] = static_cast<float>(i % 11) - 4;
+    std::vector<float> sums;
+    for (auto row = c.inputs.x.begin(); row != c.inputs.x.end(); row += 83)
+      sums.push_back(std::accumulate(row, row + 83, 0.0f));
+    EXPECT_EQ(run_cases({c}, config.target)[0], sums);
   });
 }
 
@@ -496,6 +511,22 @@ TEST(LinearKernel, RefusesEachThingThatIsWrong) {
             "linear layer 0's row bias: expected [8, 12], got [4, 12]");
   EXPECT_EQ(refused([](LinearLayer& l) { l.row_bias = {}; }),
             "linear layer 0's segments: expected a row bias that they serve, got none");
+  EXPECT_EQ(refused([](LinearLayer& l) {
+              l.segment_offsets = nullptr;
+              l.row_bias.rows = 8;
+            }),
+            "linear layer 0's segment_offsets: expected device memory, as there is a number of segments, got null");
+  EXPECT_EQ(refused([](LinearLayer& l) {
+              l.residual = {};
+              l.residual_first = true;
+            }),
+            "linear layer 0's residual: expected one, as it is first, got none");
+  EXPECT_EQ(refused([](LinearLayer& l) {
+              l.groups.ends = reinterpret_cast<const int32_t*>(l.num_rows);
+              l.groups.num_groups = 65;
+            }),
+            "linear layer 0: expected 1 to 64 groups, got 65; "
+            "linear layer 0's rows of groups: expected device memory, got null");
   EXPECT_EQ(refused([](LinearLayer& l) { l.activation.kind = ActivationKind::prelu; }),
             "linear layer 0's activation prelu: expected learned alphas, got none");
   EXPECT_EQ(refused([&](LinearLayer& l) { l.activation.scales = static_cast<const float*>(l.weights); }),
@@ -524,6 +555,29 @@ TEST(LinearKernel, RefusesEachThingThatIsWrong) {
   layers[1].y = device_of_other.view().y;
   EXPECT_NO_THROW(LinearLaunch(Span<const LinearLayer>(layers, 2), 75));
   EXPECT_THROW(LinearLaunch(Span<const LinearLayer>(layers, 2), 70), invalid_argument) << "no kernel for sm_70";
+}
+
+TEST(LinearKernel, RefusesToRunInMemoryThatCannotBe) {
+  reset({});
+  const LinearCase c = case_in_parts(20);
+  DeviceLayer device(c);
+  const LinearLayer layer = device.view();
+  const LinearLaunch launch({&layer, 1}, 75);
+  DeviceArray<unsigned char> memory(launch.workspace_bytes() + 4, static_cast<unsigned char>(0));
+  const auto refused = [&](const void* descriptors, void* workspace) {
+    try {
+      launch.run(descriptors, workspace);
+      return std::string("nothing");
+    } catch (const invalid_argument& e) {
+      return e.problems()[0].to_string();
+    }
+  };
+  EXPECT_EQ(refused(nullptr, memory.data()), "descriptors of linear layers: expected device memory, got null");
+  EXPECT_EQ(refused(memory.data() + 8, memory.data()),
+            "descriptors of linear layers: expected memory aligned to 16 bytes, got an address that is not");
+  EXPECT_EQ(refused(memory.data(), nullptr), "workspace of linear layers: expected device memory, got null");
+  EXPECT_EQ(refused(memory.data(), memory.data() + 4),
+            "workspace of linear layers: expected memory aligned to 256 bytes, got an address that is not");
 }
 
 TEST(LinearKernel, StatesItsPolicies) {
@@ -589,10 +643,11 @@ LeastCounts least_counts(const CountedLaunch& counted, const LinearLaunch& launc
   return least;
 }
 
-TEST(LinearKernel, ExecutesAndMovesWhatItMustAndHardlyMore) {
-  const bool all = std::getenv("WARPRANK_COUNT_ALL") != nullptr;
-  if (all) std::cout << "| layers | rows | target | mma | / least | load sectors | / least | / once | parts |\n";
-  for (const int64_t rows : all ? Sizes{1, 17, 50, 100, 200, 500, 2000} : Sizes{1, 50, 513})
+/// "/ once": beside every input, weight and output read or written once.
+TEST(LinearCounts, ExecutesAndMovesWhatItMustAndHardlyMore) {
+  CountTable table({"layers", "rows", "target", "mma", "/ least", "bytes read", "/ least", "bytes written", "/ once",
+                    "rows from shared memory", "/ least", "parts"});
+  for (const int64_t rows : all_counts() ? Sizes{1, 17, 50, 100, 200, 500} : Sizes{1, 50, 513})
     for (const CountedLaunch& counted :
          {CountedLaunch{"600-256", rows, {{600, 256}}}, CountedLaunch{"256-256", rows, {{256, 256}}},
           CountedLaunch{"256-1", rows, {{256, 1}}}, CountedLaunch{"1024-1024", rows, {{1024, 1024}}},
@@ -601,7 +656,7 @@ TEST(LinearKernel, ExecutesAndMovesWhatItMustAndHardlyMore) {
           CountedLaunch{"512-256 x 4", rows, {{512, 256}, {512, 256}, {512, 256}, {512, 256}}}}) {
       int64_t size = 0;
       for (const auto& [in, out] : counted.layers) size += in * out;
-      if (!all && size * rows > 10'000'000) continue;
+      if (!all_counts() && size * rows > 10'000'000) continue;
       for (const int target : {75, 80}) {
         SCOPED_TRACE(std::string(counted.name) + ", " + std::to_string(rows) + " rows, sm_" + std::to_string(target));
         Config config;
@@ -633,18 +688,17 @@ TEST(LinearKernel, ExecutesAndMovesWhatItMustAndHardlyMore) {
         EXPECT_EQ(counts.load_matrices, least.load_matrices);
         EXPECT_LE(counts.global_store_sectors, 1.01 * static_cast<double>(least.store_sectors) + 1);
         EXPECT_LE(counts.global_load_sectors, 1.01 * static_cast<double>(least.load_sectors) + 1);
-        const auto ratio = [](int64_t a, int64_t b) {
-          return b == 0 ? 1 : static_cast<double>(a) / static_cast<double>(b);
-        };
-        if (all)
-          std::cout << "| " << counted.name << " | " << rows << " | sm_" << target << " | " << counts.mma << " | "
-                    << ratio(counts.mma, least.mma) << " | " << counts.global_load_sectors << " | "
-                    << ratio(counts.global_load_sectors, least.load_sectors) << " | "
-                    << ratio(counts.global_load_sectors + counts.global_store_sectors, least.once) << " | "
-                    << launch.launch().parts(0) << " |\n";
+        table.add(counted.name, rows, target, counts.mma, over(counts.mma, static_cast<double>(least.mma)),
+                  counts.global_load_sectors * 32,
+                  over(counts.global_load_sectors, static_cast<double>(least.load_sectors)),
+                  counts.global_store_sectors * 32,
+                  over(counts.global_load_sectors + counts.global_store_sectors, static_cast<double>(least.once)),
+                  counts.load_matrices * 512, over(counts.load_matrices, static_cast<double>(least.load_matrices)),
+                  launch.launch().parts(0));
       }
     }
 }
+
 TEST(LinearKernel, AgreesWithTheHost) {
   for_each_target([](const Config& config) {
     Extras extras;

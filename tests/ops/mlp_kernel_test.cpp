@@ -11,8 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "ops/linear_case.hpp"
+#include "ops/mlp_case.hpp"
 #include "reference/mix.hpp"
+#include "support/counts.hpp"
 #include "warprank/ops/mlp.cuh"
 
 // In the plain build alone: numbers and counts are the same in all.
@@ -30,168 +31,6 @@ using namespace warprank;        // NOLINT
 using Sizes = std::vector<int64_t>;
 
 constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-
-/// A stack: one case for each layer, of which only the first has an x.
-struct MlpCase {
-  MlpCase(int64_t rows, const Sizes& widths, const std::vector<Activation>& activations, const Extras& extras = {})
-      : rows(rows) {
-    for (size_t l = 0; l + 1 < widths.size(); ++l) {
-      Extras of_layer;
-      const bool is_first = l == 0, is_last = l + 2 == widths.size();
-      of_layer.activation = activations[l % activations.size()];
-      of_layer.is_aligned = extras.is_aligned;
-      of_layer.more_rows = extras.more_rows;
-      of_layer.scale = extras.scale;
-      of_layer.half_operands = extras.half_operands;
-      if (is_first) of_layer.segment_sizes = extras.segment_sizes;
-      if (is_last) of_layer.multiply = extras.multiply, of_layer.residual = extras.residual;
-      if (is_last) of_layer.half_y = extras.half_y;
-      layers.emplace_back(rows, widths[l], widths[l + 1], of_layer);
-      for (float& weight : layers.back().layer.weight)  // keeps activations near 1
-        weight = to_float(to_half(weight * 2 / std::sqrt(static_cast<float>(widths[l]))));
-    }
-  }
-
-  /// By ops/linear.cuh, layer by layer.
-  std::vector<float> layer_by_layer(int target) const {
-    std::vector<float> h = layers[0].inputs.x;
-    for (LinearCase layer : layers) {
-      layer.inputs.x = h;
-      h = run_cases({layer}, target)[0];
-    }
-    return h;
-  }
-
-  int64_t rows;
-  std::vector<LinearCase> layers;
-};
-
-/// Exact values in double, and how far each layer's rounding may have taken those of the kernel from them.
-struct Propagated {
-  std::vector<double> value, error;
-};
-
-/// What the kernel was given as FP16 though it is none.
-struct Rounded {
-  bool x_and_weights = false;
-  bool sums = false;  ///< of layer 0, which others have computed
-};
-
-constexpr double u = 0x1p-24, half_u = 0x1p-11;
-
-Propagated propagate_from(Propagated h, const MlpCase& c, Rounded rounded = {}) {
-  for (size_t l = 0; l < c.layers.size(); ++l) {
-    const LinearCase& layer = c.layers[l];
-    const int64_t in = layer.layer.in, out = layer.layer.out;
-    const bool is_last = l + 1 == c.layers.size();
-    Propagated next;
-    for (int64_t r = 0; r < c.rows; ++r)
-      for (int64_t o = 0; o < out; ++o) {
-        double sum = 0, magnitude = 0, error = 0;
-        const auto add = [&](double term) { sum += term, magnitude += std::fabs(term); };
-        const auto at = [](const auto& values, int64_t i) {
-          return values.empty() ? 0.0 : static_cast<double>(values[static_cast<size_t>(i)]);
-        };
-        add(at(layer.layer.bias, o));
-        for (size_t s = 0; s + 1 < layer.inputs.row_bias_offsets.size(); ++s)
-          if (layer.inputs.row_bias_offsets[s] <= r && r < layer.inputs.row_bias_offsets[s + 1])
-            add(at(layer.inputs.row_bias, static_cast<int64_t>(s) * out + o));
-        for (int64_t k = 0; k < in; ++k) {
-          const double weight = at(layer.layer.weight, o * in + k), x = at(h.value, r * in + k);
-          const double of_x = at(h.error, r * in + k),
-                       of_weight = rounded.x_and_weights ? half_u * std::fabs(weight) : 0;
-          add(x * weight);
-          error += of_x * std::fabs(weight) + of_weight * (std::fabs(x) + of_x);
-        }
-        error += 2 * u * static_cast<double>(in + 2) * (magnitude + error);
-        const auto f = reference::activation(layer.layer.activation, sum, at(layer.layer.alpha, o),
-                                             at(layer.layer.scale, o), at(layer.layer.shift, o));
-        double value = f.value;
-        if (l == 0 && rounded.sums) error += half_u * magnitude + 0x1p-25;
-        error = f.slope * error + 2 * u * f.error;
-        if (!layer.inputs.multiply.empty()) {
-          const double factor = at(layer.inputs.multiply, r * out + o);
-          value *= factor;
-          error = error * std::fabs(factor) + u * std::fabs(value);
-        }
-        if (!layer.inputs.residual.empty()) {
-          value += at(layer.inputs.residual, r * out + o);
-          error += u * std::fabs(value);
-        }
-        if (!is_last || layer.extras.half_y) error += half_u * (std::fabs(value) + error) + 0x1p-25;
-        next.value.push_back(value);
-        next.error.push_back(error);
-      }
-    h = next;
-  }
-  return h;
-}
-
-Propagated propagate(const MlpCase& c, Rounded rounded = {}) {
-  Propagated x;
-  for (const float value : c.layers[0].inputs.x) {
-    x.value.push_back(value);
-    x.error.push_back(rounded.x_and_weights ? half_u * std::fabs(value) + 0x1p-25 : 0);
-  }
-  return propagate_from(x, c, rounded);
-}
-
-void expect_close(const Propagated& expected, const std::vector<float>& y) {
-  ASSERT_EQ(y.size(), expected.value.size());
-  for (size_t i = 0; i < y.size(); ++i)
-    ASSERT_LE(std::fabs(y[i] - expected.value[i]), expected.error[i])
-        << "element " << i << ": expected " << expected.value[i] << ", got " << y[i];
-}
-
-/// A stack's arrays in the device's memory.
-class DeviceMlp {
- public:
-  explicit DeviceMlp(const MlpCase& c) {
-    for (const LinearCase& layer : c.layers) device_.push_back(std::make_unique<DeviceLayer>(layer));
-  }
-  Mlp view() {
-    layers_.clear();
-    Mlp to;
-    for (const auto& layer : device_) {
-      const LinearLayer view = layer->view();
-      layers_.push_back({view.weights, view.y.cols, view.activation});
-    }
-    const LinearLayer first = device_.front()->view(), last = device_.back()->view();
-    to.x = first.x;
-    to.num_rows = first.num_rows;
-    to.row_bias = first.row_bias;
-    to.segment_offsets = first.segment_offsets;
-    to.num_segments = first.num_segments;
-    to.layers = layers_;
-    to.multiply = last.multiply;
-    to.residual = last.residual;
-    to.y = last.y;
-    return to;
-  }
-  DeviceLayer& first() { return *device_.front(); }
-  std::vector<float> values() const { return device_.back()->values(); }
-
- private:
-  std::vector<std::unique_ptr<DeviceLayer>> device_;
-  std::vector<MlpLayer> layers_;
-};
-
-/// A prepared launch with its memory.
-class DeviceMlpLaunch {
- public:
-  DeviceMlpLaunch(const std::vector<Mlp>& stacks, int target)
-      : workspace_(MlpLaunch::workspace_bytes(stacks, target), static_cast<unsigned char>(0)),
-        launch_(stacks, workspace_.size() == 0 ? nullptr : workspace_.data(), target),
-        descriptors_(std::vector<unsigned char>(launch_.descriptors().begin(), launch_.descriptors().end())) {}
-  void run(Stream stream = {}) { launch_.run(descriptors_.data(), stream); }
-  const MlpLaunch& launch() const { return launch_; }
-  DeviceArray<unsigned char>& descriptors() { return descriptors_; }
-
- private:
-  DeviceArray<unsigned char> workspace_;
-  MlpLaunch launch_;
-  DeviceArray<unsigned char> descriptors_;
-};
 
 std::vector<std::vector<float>> run_stacks(const std::vector<MlpCase>& cases, int target) {
   std::vector<std::unique_ptr<DeviceMlp>> device;
@@ -245,12 +84,13 @@ TEST(MlpKernel, MatchesTheOracleWithEveryActivationAndInput) {
     std::vector<MlpCase> cases;
     for (const Activation& activation :
          {identity, relu, leaky_relu(0.2f), elu(1.5f), prelu, dice, sigmoid, gelu, hyperbolic_tangent, silu, gelu_tanh})
-      for (const bool with_inputs : {false, true}) {
+      for (const int inputs : {0, 1, 2}) {
         Extras extras;
-        if (with_inputs) extras.segment_sizes = Sizes{3, 0, 1, 5};
-        extras.multiply = extras.residual = with_inputs;
-        extras.half_operands = extras.half_y = with_inputs;
-        cases.emplace_back(9, Sizes{20, 18, with_inputs ? 5 : 1}, std::vector<Activation>{activation}, extras);
+        if (inputs != 0) extras.segment_sizes = Sizes{3, 0, 1, 5};
+        extras.multiply = extras.residual = inputs != 0;
+        extras.residual_first = inputs == 2;
+        extras.half_operands = extras.half_y = inputs == 1;
+        cases.emplace_back(9, Sizes{20, 18, inputs == 1 ? 5 : 1}, std::vector<Activation>{activation}, extras);
       }
     const std::vector<std::vector<float>> y = run_stacks(cases, config.target);
     for (size_t i = 0; i < cases.size(); ++i) {
@@ -376,6 +216,35 @@ TEST(MlpKernel, MixesExpertsByTheirGate) {
   });
 }
 
+/// Exact: weights of one expert alone.
+TEST(MlpKernel, TakesTheGateOfEachSegment) {
+  for_each_target([](const Config& config) {
+    constexpr int64_t rows = 19, dim = 20;
+    const MlpCase c(rows, {dim, 9}, {relu});
+    std::mt19937 engine(8);
+    const std::vector<float> experts = rounded(random_values(engine, rows * 2 * dim));
+    const std::vector<int64_t> offsets{0, 4, 4, 18, 19};
+    DeviceMlp device(c);
+    CapacityMatrix<half> device_experts(rows, 2 * dim, rows + 3, true, experts);
+    CapacityMatrix<float> gate(4, 2, 6, false, {1, 0, 7, 7, 0, 1, 1, 0});
+    DeviceArray<int64_t> device_offsets(offsets), num_segments(std::vector<int64_t>{4});
+    Mlp stack = device.view();
+    stack.x = Matrix<const half>(device_experts.view());
+    stack.in = dim;
+    stack.mix.gate = Matrix<const float>(gate.view());
+    stack.mix.normalization = Normalization::none;
+    stack.mix.gate_offsets = device_offsets.data();
+    stack.mix.num_gate_segments = num_segments.data();
+    DeviceMlpLaunch({stack}, config.target).run();
+    MlpCase chosen = c;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t k = 0; k < dim; ++k)
+        chosen.layers[0].inputs.x[static_cast<size_t>(r * dim + k)] =
+            experts[static_cast<size_t>((r * 2 + (4 <= r && r < 18)) * dim + k)];
+    EXPECT_EQ(device.values(), run_stacks({chosen}, config.target)[0]);
+  });
+}
+
 TEST(MlpKernel, GivesTheSameBitsInEveryOrderOfThreads) {
   for_each_target([](const Config& config) {
     Extras extras;
@@ -497,6 +366,8 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
   EXPECT_EQ(refused([](Mlp& m, Layers&) { m.x.stride = 5; }),
             "mlp 0's x: expected a stride of at least its 24 columns, got 5");
   EXPECT_EQ(refused([](Mlp& m, Layers&) { m.row_bias.cols = 11; }), "mlp 0's row bias: expected [4, 12], got [4, 11]");
+  EXPECT_EQ(refused([](Mlp& m, Layers&) { m.residual_first = true; }),
+            "mlp 0's residual: expected one, as it is first, got none");
   EXPECT_EQ(refused([](Mlp& m, Layers&) { m.row_bias = {}; }),
             "mlp 0's segments: expected a row bias that they serve, got none");
   EXPECT_EQ(refused([](Mlp&, Layers& l) { l[1].weights = nullptr; }),
@@ -528,6 +399,8 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
             "mlp 0's in: expected 1 to 256, as it mixes experts, got 0; m");
   EXPECT_EQ(mixed([](Mlp& m, Layers&) { m.in = 10; }), "mlp 0's experts: expected a multiple of 10 columns, got 24");
   EXPECT_EQ(mixed([](Mlp& m, Layers&) { m.mix.gate.cols = 1; }), "mlp 0's gate: expected [8, 2], got [8, 1]");
+  EXPECT_EQ(mixed([](Mlp& m, Layers&) { m.mix.num_gate_segments = m.num_rows; }),
+            "mlp 0's gate_offsets: expected device memory, as there is a number of segments, got null");
   EXPECT_EQ(mixed([](Mlp& m, Layers& l) {
               l[0].out = 300, m.row_bias = {}, m.segment_offsets = m.num_segments = nullptr;
             }).substr(0, 51),
@@ -539,6 +412,25 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
   EXPECT_THROW(MlpLaunch::workspace_bytes({stacks, 1}, 70), invalid_argument);
   EXPECT_THROW(MlpLaunch({stacks, 1}, reinterpret_cast<void*>(64), 75), invalid_argument);
   EXPECT_EQ(MlpLaunch::workspace_bytes({}, 75), 0);
+  const MlpCase wide(5, {24, 300, 3}, {relu});
+  DeviceMlp device_of_wide(wide);
+  const Mlp stack = device_of_wide.view();
+  const auto message = [](auto f) {
+    try {
+      f();
+      return std::string("nothing");
+    } catch (const invalid_argument& e) {
+      return e.problems()[0].to_string();
+    }
+  };
+  EXPECT_EQ(message([&] {
+              MlpLaunch({&stack, 1}, nullptr, 75);
+            }),
+            "workspace of mlps: expected device memory, got null");
+  DeviceMlpLaunch launch({stack}, 75);
+  EXPECT_EQ(message([&] { launch.launch().run(nullptr); }), "descriptors of mlps: expected device memory, got null");
+  EXPECT_EQ(message([&] { launch.launch().run(launch.descriptors().data() + 8); }),
+            "descriptors of mlps: expected memory aligned to 16 bytes, got an address that is not");
 }
 
 TEST(MlpKernel, StatesItsPolicies) {
@@ -600,6 +492,67 @@ TEST(MlpKernel, AgreesWithPyTorch) {
       expect_close(expected, y[i]);
     }
   });
+}
+
+/// Of whole stacks, against what their shapes need: mma of tiles of 16 rows and 8 outputs, and every input, weight and
+/// output once.
+TEST(MlpCounts, OfReferenceModels) {
+  CountTable table({"stacks", "rows", "target", "launches", "mma", "/ least", "bytes read", "bytes written", "/ once",
+                    "rows from shared memory"});
+  struct Stacks {
+    const char* name;
+    int64_t count;
+    Sizes widths;
+  };
+  for (const Stacks& stacks :
+       {Stacks{"600-256-256-256-1", 1, {600, 256, 256, 256, 1}},
+        Stacks{"1024-1024-512-256-1", 1, {1024, 1024, 512, 256, 1}}, Stacks{"2528-512-256", 4, {2528, 512, 256}}})
+    for (const int64_t rows : all_counts() ? Sizes{1, 17, 50, 100, 200, 500} : Sizes{17}) {
+      if (!all_counts() && stacks.widths[0] != 600) continue;
+      for (const int target : {75, 80}) {
+        SCOPED_TRACE(std::string(stacks.name) + ", " + std::to_string(rows) + " rows, sm_" + std::to_string(target));
+        Config config;
+        config.target = target;
+        config.schedule = simt::Schedule::forward;
+        config.count_sectors = true;
+        reset(config);
+        std::vector<std::unique_ptr<DeviceArray<half>>> memory;
+        const auto zeros = [&](int64_t count) {
+          memory.push_back(std::make_unique<DeviceArray<half>>(count, half{}));
+          return memory.back()->data();
+        };
+        const Matrix<const half> x(zeros(rows * stacks.widths[0]), rows, stacks.widths[0]);
+        const int64_t strips = (rows + 15) / 16, depth = target >= 80 ? 16 : 8, out = stacks.widths.back();
+        int64_t mma = 0, bytes_once = x.rows * x.cols * 2;
+        std::vector<std::vector<MlpLayer>> layers(static_cast<size_t>(stacks.count));
+        std::vector<Mlp> all;
+        for (std::vector<MlpLayer>& own : layers) {
+          for (size_t l = 0; l + 1 < stacks.widths.size(); ++l) {
+            const PackedLinearLayout layout{stacks.widths[l], stacks.widths[l + 1]};
+            own.push_back({zeros(layout.bytes() / 2), layout.out, {}});
+            if (!layout.is_head()) mma += strips * ((layout.in + depth - 1) / depth) * ((layout.out + 7) / 8);
+            bytes_once += layout.bytes();
+          }
+          Mlp& stack = all.emplace_back();
+          stack.x = x;
+          stack.layers = own;
+          stack.y = Matrix<half>(zeros(rows * out), rows, out);
+          bytes_once += rows * out * 2;
+        }
+        DeviceMlpLaunch launch(all, target);
+        clear_counters();
+        launch.run();
+        synchronize();
+        const Counters& counts = counters();
+        EXPECT_LE(static_cast<double>(counts.mma), 1.05 * static_cast<double>(mma));
+        EXPECT_EQ(counts.launches, launch.launch().num_launches());
+        const int64_t moved = (counts.global_load_sectors + counts.global_store_sectors) * 32;
+        table.add(std::string(stacks.name) + (stacks.count > 1 ? " x " + std::to_string(stacks.count) : ""), rows,
+                  target, counts.launches, counts.mma, over(counts.mma, static_cast<double>(mma)),
+                  counts.global_load_sectors * 32, counts.global_store_sectors * 32,
+                  over(moved, static_cast<double>(bytes_once)), counts.load_matrices * 512);
+      }
+    }
 }
 
 TEST(MlpKernel, ExecutesAndReadsWhatItMust) {

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Sorts rows by scene, for experts of which each row goes through one (experts.cuh):
+///
+///     rows = the rows of scene 0, of scene 1, ...; at last those whose id is none of [0, num_scenes)
+///
+/// Rows of a scene stay in their order. Ids are one for each row, or for each segment of rows; they are counted each
+/// time, and those that name no scene.
+
+#include <cstdint>
+
+#include "warprank/device/launch.hpp"
+#include "warprank/ops/detail/scene_rows.cuh"
+#include "warprank/ops/row_groups.hpp"
+#include "warprank/ops/scene_ids.hpp"
+
+namespace warprank {
+
+/// RowGroups for layers. Holds the addresses it was given and no memory of its own.
+class SceneRows {
+ public:
+  /// For up to `capacity` rows, `num_rows` of them (null: all). `workspace` is aligned to 256; launches write it, and
+  /// those of layers read it. Throws invalid_argument, all problems together.
+  SceneRows(const SceneIds& scenes, int64_t num_scenes, int64_t capacity, const int64_t* num_rows, void* workspace)
+      : arguments_(detail::scene_rows::describe_scenes(scenes, num_scenes, capacity, num_rows, workspace)) {}
+
+  static int64_t workspace_bytes(int64_t num_scenes, int64_t capacity) {
+    return detail::scene_rows::ends_offset(capacity) + (num_scenes + 1) * int64_t{sizeof(int32_t)};
+  }
+  RowGroups groups() const { return {arguments_.rows, arguments_.ends, arguments_.num_groups}; }
+
+  /// Queues one kernel of one block, meant for up to some ten thousand rows. It allocates and synchronises nothing.
+  WARPRANK_HIDDEN void launch(device::Stream stream = {}) const {
+    device::launch({1, detail::scene_rows::num_threads, 0, stream}, detail::scene_rows::scene_rows_kernel, arguments_);
+  }
+
+ private:
+  detail::scene_rows::SceneArguments arguments_;
+};
+
+}  // namespace warprank
