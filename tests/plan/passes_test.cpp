@@ -30,8 +30,29 @@ uint32_t num_seeds() {
 
 Passes any_passes(std::mt19937& random) {
   const auto flip = [&] { return random() % 2 == 0; };
-  return {flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip()};
+  return {flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip()};
 }
+
+/// How often a pass found something that the scores of this test then covered.
+struct Findings {
+  int sums = 0, residuals_first = 0, row_biases_of_heads = 0, chains = 0, mixed_chains = 0, shared_launches = 0;
+
+  void count(const Plan& plan) {
+    for (const Node& node : plan.graph().nodes) {
+      const auto* linear = std::get_if<LinearOp>(&node.op);
+      if (linear == nullptr) continue;
+      sums += linear->ones;
+      residuals_first += linear->residual_first;
+      row_biases_of_heads += linear->row_bias && linear->residual && !linear->is_term;
+    }
+    for (const std::vector<int>& step : plan.storage().steps) {
+      const auto chain = plan::chains_of(plan.graph(), step)[0];
+      chains += chain.size() > 1;
+      mixed_chains += chain.size() > 1 && std::holds_alternative<MixOp>(plan.graph().node(chain[0]).op);
+      shared_launches += step.size() > chain.size();
+    }
+  }
+};
 
 /// Two ways to write RandomModel's custom operation.
 reference::Row fold(const std::vector<reference::Row>& inputs) {
@@ -55,6 +76,7 @@ TEST(Passes, AnySubsetGivesTheExactScoresWithinTheirBoundsOnRandomModelsAndRagge
   constexpr int num_requests = 4, num_variants = 5;
   constexpr int64_t table_rows = 50;
   test_support::BoundCheck check;
+  Findings findings;
   for (uint32_t seed = 0; seed < num_seeds(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
@@ -79,6 +101,7 @@ TEST(Passes, AnySubsetGivesTheExactScoresWithinTheirBoundsOnRandomModelsAndRagge
     for (int variant = 0; variant < num_variants; ++variant) {
       options.passes = variant == 0 ? Passes::none() : variant == 1 ? Passes{} : any_passes(random);
       const Plan plan = compile(graph, options);
+      if (variant == 1) findings.count(plan);
       Batch batch = plan.batch();
       for (const test_support::PlainRequest& request : requests)
         ASSERT_TRUE(add_to(batch, request).status().ok()) << batch.status(batch.size() - 1).message;
@@ -92,6 +115,10 @@ TEST(Passes, AnySubsetGivesTheExactScoresWithinTheirBoundsOnRandomModelsAndRagge
     }
   }
   EXPECT_LE(check.num_vague(), check.num() / 100) << "bounds that say little: the test does not see much";
+  const int often = static_cast<int>(num_seeds() / 20);
+  for (const int count : {findings.sums, findings.residuals_first, findings.row_biases_of_heads, findings.chains,
+                          findings.mixed_chains, findings.shared_launches})
+    EXPECT_GE(count, often) << "models that a pass finds nothing in";
 }
 
 }  // namespace

@@ -9,10 +9,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "../../examples/movielens/model.hpp"
 #include "dcn_v2.hpp"
 #include "dlrm.hpp"
 #include "meituan_like.hpp"
@@ -236,15 +239,97 @@ TEST(LateBroadcast, MaterialisesWhereNothingElseIsPossible) {
   EXPECT_THAT(nodes_of(plan), ElementsAre("expand [item, 8]", "concat [item, 12]", "layer_norm [item, 12]"));
 }
 
-TEST(FuseElementwise, MakesActivationsAndResidualsPartOfALinear) {
+TEST(SumsAsLinears, MakesASumWithALearnedBiasALinearOfOnes) {
+  const auto wide = [](Parts& p) { return p.b.wide("w", {p.on_item(p.u), p.i}); };
+  const Plan plan = plan_of(wide, only(&Passes::sums_as_linears));
+  const Node& node = plan.graph().nodes.back();
+  const auto& linear = std::get<LinearOp>(node.op);
+  EXPECT_EQ(node.name, "w");
+  EXPECT_TRUE(linear.ones && linear.bias && linear.name == "w");
+  EXPECT_EQ(linear.stored_in, 12);
+
+  Passes passes = only(&Passes::sums_as_linears);
+  passes.late_broadcast = true;
+  EXPECT_THAT(nodes_of(plan_of(wide, passes)), ElementsAre("linear [user, 1]", "linear [item, 1]"));
+}
+
+TEST(SumsAsLinears, LeavesOtherSumsAlone) {
+  CompileOptions options;
+  options.passes = only(&Passes::sums_as_linears);
+  const Plan plan = compile(
+      [](Builder& b) -> Outputs {
+        const auto x = b.dense("x", b.axis("user"), 4);
+        const auto read_twice = b.reduce(x, sum);
+        return {{"sum", read_twice}, {"square", read_twice * read_twice}, {"mean", b.reduce(x, mean) + 0.5f}};
+      },
+      options);
+  EXPECT_EQ(count(plan, "linear"), 0);
+}
+
+const LinearOp& last_linear(const Plan& plan) { return std::get<LinearOp>(plan.graph().nodes.back().op); }
+
+TEST(FuseEpilogue, MakesActivationsAndResidualsPartOfALinear) {
   const Plan plan = plan_of([](Parts& p) { return p.b.activate(p.b.linear("l", p.i, 4), dice, "l") + p.i; },
-                            only(&Passes::fuse_elementwise));
+                            only(&Passes::fuse_epilogue));
   EXPECT_THAT(nodes_of(plan), ElementsAre("linear [item, 4]"));
-  const auto& linear = std::get<LinearOp>(plan.graph().nodes.back().op);
-  EXPECT_TRUE(linear.activation == dice && linear.residual);
-  const Plan residual =
-      plan_of([](Parts& p) { return p.i + p.b.linear("l", p.i, 4); }, only(&Passes::fuse_elementwise));
+  EXPECT_TRUE(last_linear(plan).activation == dice && last_linear(plan).residual);
+  EXPECT_FALSE(last_linear(plan).residual_first);
+  const Plan residual = plan_of([](Parts& p) { return p.i + p.b.linear("l", p.i, 4); }, only(&Passes::fuse_epilogue));
   EXPECT_THAT(nodes_of(residual), ElementsAre("linear [item, 4]"));
+}
+
+TEST(FuseEpilogue, AddsWhatComesBeforeAnActivationBeforeIt) {
+  const Plan plan =
+      plan_of([](Parts& p) { return p.b.sigmoid(p.i + p.b.linear("l", p.i, 4)); }, only(&Passes::fuse_epilogue));
+  EXPECT_THAT(nodes_of(plan), ElementsAre("linear [item, 4]"));
+  EXPECT_TRUE(last_linear(plan).activation == sigmoid && last_linear(plan).residual_first);
+  // An activation on both sides of the sum is one too many.
+  EXPECT_EQ(count(plan_of([](Parts& p) { return p.b.sigmoid(p.i + p.b.linear("l", p.i, 4, {.activation = relu})); },
+                          only(&Passes::fuse_epilogue)),
+                  "elementwise"),
+            1);
+}
+
+TEST(FuseEpilogue, AddsToTheLaterOfTwoLinears) {
+  for (const bool swap : {false, true}) {
+    const Plan plan = plan_of(
+        [swap](Parts& p) {
+          const auto early = p.b.linear("early", p.i, 1), late = p.b.mlp("late", p.i, {6, 1});
+          return swap ? late + early : early + late;
+        },
+        only(&Passes::fuse_epilogue));
+    EXPECT_EQ(count(plan, "elementwise"), 0);
+    EXPECT_EQ(last_linear(plan).name, "late.1");
+  }
+}
+
+TEST(FuseEpilogue, HandsTheRowBiasOfAHeadsResidualOn) {
+  Passes passes = only(&Passes::fuse_epilogue);
+  passes.late_broadcast = true;
+  const auto two = [](int64_t width) {
+    return [width](Parts& p) {
+      const auto x = p.b.concat({p.on_item(p.u), p.i});
+      return p.b.linear("shallow", x, width) + p.b.mlp("deep", p.i, {6, 6, width});
+    };
+  };
+  const Plan heads = plan_of(two(1), passes);
+  const Node& head = heads.graph().nodes.back();
+  EXPECT_TRUE(last_linear(heads).row_bias && last_linear(heads).residual);
+  EXPECT_EQ(heads.graph().node(head.inputs[1]).name, "shallow.user");
+  const Node& residual = heads.graph().node(head.inputs[2]);
+  EXPECT_EQ(residual.name, "shallow.item");
+  EXPECT_FALSE(std::get<LinearOp>(residual.op).row_bias);
+  EXPECT_TRUE(std::get<LinearOp>(residual.op).is_term);
+  // A wide layer would round the row bias as often as it has inputs.
+  EXPECT_FALSE(last_linear(plan_of(two(4), passes)).row_bias);
+}
+
+TEST(FuseEpilogue, TakesAnAncestorAsRowBiasOfAHead) {
+  Passes passes = only(&Passes::fuse_epilogue);
+  passes.late_broadcast = true;
+  const Plan plan = plan_of([](Parts& p) { return p.b.linear("l", p.i, 1) + p.on_item(p.b.slice(p.u, 0, 1)); }, passes);
+  EXPECT_TRUE(last_linear(plan).row_bias);
+  EXPECT_EQ(count(plan, "elementwise"), 0);
 }
 
 TEST(FuseElementwise, MakesAChainOneProgram) {
@@ -257,9 +342,9 @@ TEST(FuseElementwise, MakesAChainOneProgram) {
   EXPECT_LE(count(plan, "elementwise"), 2);  // `half` is read twice and stays
 }
 
-TEST(FuseElementwise, KeepsWhatIsReadElsewhereOrAnOutput) {
+TEST(FuseEpilogue, KeepsWhatIsReadElsewhereOrAnOutput) {
   CompileOptions options;
-  options.passes = only(&Passes::fuse_elementwise);
+  options.passes = only(&Passes::fuse_epilogue);
   const Plan plan = compile(
       [](Builder& b) -> Outputs {
         const auto l = b.linear("l", b.dense("x", b.axis("user"), 4), 4);
@@ -269,24 +354,166 @@ TEST(FuseElementwise, KeepsWhatIsReadElsewhereOrAnOutput) {
   EXPECT_THAT(nodes_of(plan), ElementsAre("linear [user, 4]", "elementwise [user, 4]"));
 }
 
-TEST(GroupLaunches, PutsLookupsTowersAndTheUsersSharesTogether) {
-  const Plan plan = compile(models::meituan_like);
-  EXPECT_LE(plan.storage().steps.size(), 10u);
-  EXPECT_EQ(plan.storage().steps[0].size(), 90u + 50u + 1u + 2u);  // every look-up
+/// "mlp: m.0, m.1" of every step of several nodes.
+std::vector<std::string> shared_steps_of(const Plan& plan) {
+  std::vector<std::string> list;
+  for (const std::vector<int>& step : plan.storage().steps) {
+    if (step.size() == 1) continue;
+    std::string text = plan::kernel_of(plan.graph(), step) + ":";
+    for (int n : step) text += " " + plan.graph().node(n).name;
+    list.push_back(text);
+  }
+  return list;
+}
+
+TEST(FuseTails, MakesTheNarrowEndOfAnMlpOneStep) {
+  const auto steps = [](const std::vector<int64_t>& sizes) {
+    return shared_steps_of(
+        plan_of([&](Parts& p) { return p.b.mlp("m", p.i, sizes, relu); }, only(&Passes::fuse_tails)));
+  };
+  EXPECT_THAT(steps({16, 8, 1}), ElementsAre("mlp: m.0 m.1 m.2"));
+  EXPECT_THAT(steps({512, 256, 1}), ElementsAre("mlp: m.1 m.2"));
+  EXPECT_THAT(steps({513, 256, 8, 1}), ElementsAre("mlp: m.2 m.3"));  // too many inputs for one block
+  EXPECT_THAT(steps({8, 257, 8, 1}), ElementsAre("mlp: m.2 m.3"));
+  EXPECT_THAT(steps({16, 257}), ElementsAre());
+  EXPECT_THAT(steps({1, 1}), ElementsAre());  // a layer of one output is the last
+  EXPECT_THAT(steps({2, 3, 4, 5, 6, 7, 8, 9, 10, 11}),
+              ElementsAre("mlp: m.0 m.1 m.2 m.3 m.4 m.5 m.6 m.7", "mlp: m.8 m.9"));
+}
+
+TEST(FuseTails, KeepsInMemoryWhatOthersRead) {
+  const auto steps = [](const std::function<Tensor(Parts&)>& model) {
+    return shared_steps_of(plan_of(model, only(&Passes::fuse_tails)));
+  };
+  EXPECT_THAT(steps([](Parts& p) {
+                const auto x = p.b.linear("a", p.i, 4);
+                return p.b.linear("b", x, 4) * x;
+              }),
+              ElementsAre());
+  EXPECT_THAT(steps([](Parts& p) { return p.b.cross("c", p.b.linear("a", p.i, 4)); }), ElementsAre());
+  CompileOptions options;
+  options.passes = only(&Passes::fuse_tails);
+  const Plan plan = compile(
+      [](Builder& b) -> Outputs {
+        const auto x = b.linear("a", b.dense("x", b.axis("user"), 4), 4);
+        return {{"x", x}, {"y", b.mlp("m", x, {4, 2})}};
+      },
+      options);
+  EXPECT_THAT(shared_steps_of(plan), ElementsAre("mlp: m.0 m.1"));
+  const std::vector<bool> in_memory = plan::in_memory(plan.graph(), plan.storage().steps);
+  EXPECT_THAT(in_memory, ElementsAre(true, true, false, true));  // x, a, m.0, m.1
+}
+
+TEST(FuseTails, BeginsWithARowBiasOrAMixAndEndsWithAResidual) {
+  Passes passes = Passes{};
+  passes.group_launches = false;
+  EXPECT_THAT(shared_steps_of(plan_of(
+                  [](Parts& p) {
+                    return p.b.mlp("m", p.b.concat({p.on_item(p.u), p.i}), {6, 4}) + p.i;
+                  },
+                  passes)),
+              ElementsAre("mlp: m.0 add"));  // as the sum is called that m.1 is now part of
+  const auto mixed = [](const std::function<Tensor(Parts&)>& gate) {
+    return [gate](Parts& p) { return p.b.linear("l", p.b.mix(p.b.concat({p.i, p.i}), gate(p)), 3); };
+  };
+  EXPECT_THAT(shared_steps_of(plan_of(mixed([](Parts& p) { return p.b.slice(p.i, 0, 2); }), passes)),
+              ElementsAre("mlp: mix l"));
+  EXPECT_THAT(shared_steps_of(plan_of(mixed([](Parts& p) { return p.on_item(p.b.slice(p.u, 0, 2)); }), passes)),
+              ElementsAre());
+}
+
+TEST(FuseTails, TakesExpertsAsStacksSideBySide) {
+  EXPECT_THAT(shared_steps_of(plan_of(
+                  [](Parts& p) {
+                    return p.b.experts("e", p.i, 3, {8, 4});
+                  },
+                  only(&Passes::fuse_tails))),
+              ElementsAre("mlp: e.0 e.1"));
+  // The second layer would read the first one's outputs across its groups.
+  EXPECT_THAT(shared_steps_of(plan_of([](Parts& p) { return p.b.linear("l", p.b.experts("e", p.i, 3, {8}), 4); },
+                                      only(&Passes::fuse_tails))),
+              ElementsAre());
+}
+
+TEST(GroupLaunches, LetsALaunchWaitForWhatCanJoinIt) {
+  // By depth alone the relus were two launches: one of u and one of the linear.
+  EXPECT_THAT(shared_steps_of(plan_of(
+                  [](Parts& p) {
+                    const auto l = p.b.relu(p.b.linear("l", p.i, 8));
+                    return p.b.fm({p.on_item(p.b.relu(p.u)), l}, 4);
+                  },
+                  only(&Passes::group_launches))),
+              ElementsAre("row_programs: relu relu#2"));
+}
+
+TEST(GroupLaunches, PutsChainsOfOneDepthTogether) {
+  Passes passes = only(&Passes::group_launches);
+  passes.fuse_tails = true;
+  EXPECT_THAT(shared_steps_of(plan_of(
+                  [](Parts& p) {
+                    const auto tower = [&](const std::string& name, std::vector<int64_t> sizes) {
+                      return p.b.mlp(name, p.i, sizes);
+                    };
+                    return p.b.concat({tower("a", {3, 2}), tower("b", {4, 1}), tower("c", {4, 4, 4})});
+                  },
+                  passes)),
+              ElementsAre("mlp: a.0 a.1 b.0 b.1", "mlp: c.0 c.1 c.2"));
+}
+
+/// Launches of a run as planned, and without any pass.
+std::pair<int64_t, int64_t> launches_of(const ModelFunction& model) {
+  CompileOptions without;
+  without.passes = Passes::none();
+  const auto count = [](const Plan& plan) { return plan::launches_of(plan.graph(), plan.storage().steps); };
+  return {count(compile(model)), count(compile(model, without))};
+}
+
+TEST(Launches, AreWithinTheBudgetsOfTheReferenceModels) {
+  using testing::Pair;  // (all passes, none)
+  EXPECT_THAT(launches_of(models::wide_deep), Pair(3, 156));
+  EXPECT_THAT(launches_of(models::dlrm), Pair(8, 39));
+  EXPECT_THAT(launches_of(models::dcn_v2), Pair(13, 43));
+  EXPECT_THAT(launches_of(movielens::din_mmoe), Pair(8, 30));
+  EXPECT_THAT(launches_of(models::meituan_like), Pair(8, 166));
+}
+
+TEST(Launches, CountWhatStepsDoNotShow) {
+  const Plan scenes =
+      plan_of([](Parts& p) { return p.b.scene_experts("s", p.i, p.b.ids("scene", p.item), 4, {3}); }, Passes{});
+  EXPECT_EQ(scenes.storage().steps.size(), 1u);
+  EXPECT_EQ(plan::launches_of(scenes.graph(), scenes.storage().steps), 3);  // inputs, rows by scene, the layer
 }
 
 TEST(Storage, LetsProducersWriteIntoTheirConcat) {
-  for (const auto& model : {ModelFunction(models::wide_deep), ModelFunction(models::meituan_like)}) {
+  for (const auto& model :
+       {ModelFunction(models::wide_deep), ModelFunction(models::meituan_like), ModelFunction(movielens::din_mmoe)}) {
     const Plan plan = compile(model);
     for (const auto& step : plan.storage().steps)
       for (int n : step) EXPECT_NE(std::string(kind_of(plan.graph().node(n).op)), "concat");
   }
 }
 
+TEST(Storage, FindsAConcatInAWiderOne) {
+  const Plan plan = plan_of(
+      [](Parts& p) {
+        const auto a = p.b.relu(p.i), b = p.b.sigmoid(p.i);
+        const auto narrow = p.b.linear("narrow", p.b.concat({a, b}), 3),
+                   swapped = p.b.linear("swapped", p.b.concat({b, a}), 3);
+        return p.b.linear("wide", p.b.concat({p.i, a, b}), 3) + narrow + swapped;
+      },
+      only(&Passes::place_concats));
+  std::vector<bool> copied;
+  for (size_t n = 0; n < plan.graph().nodes.size(); ++n)
+    if (std::holds_alternative<ConcatOp>(plan.graph().nodes[n].op))
+      copied.push_back(plan.storage().placements[n].copied);
+  EXPECT_THAT(copied, ElementsAre(false, true, false));  // as found, in another order, the wide one
+}
+
 /// Two values may share memory only when no step reads one while the other is live.
 TEST(Storage, NeverHandsOnMemoryThatIsStillRead) {
-  for (const auto& model : {ModelFunction(models::dlrm), ModelFunction(models::dcn_v2),
-                            ModelFunction(models::meituan_like), ModelFunction(models::wide_deep)}) {
+  for (const auto& model :
+       {ModelFunction(models::dlrm), ModelFunction(models::dcn_v2), ModelFunction(models::meituan_like),
+        ModelFunction(models::wide_deep), ModelFunction(movielens::din_mmoe)}) {
     const Plan plan = compile(model);
     const Graph& graph = plan.graph();
     const plan::Storage& storage = plan.storage();
@@ -342,6 +569,35 @@ TEST(Describe, ShowsStepsCostsAndWhatPassesSaved) {
   EXPECT_NEAR(late_broadcast->cost_before.flops / late_broadcast->cost_after.flops, 4.6, 0.1);
 }
 
+TEST(Describe, PredictsTimesOnANamedCard) {
+  const Plan plan = compile(models::wide_deep);
+  EXPECT_THAT(plan.describe(), HasSubstr("predicted for one T4, not measured"));
+  EXPECT_THAT(plan.describe("H200"), HasSubstr("predicted for one H200, not measured"));
+  EXPECT_THAT(plan.describe(), HasSubstr("without any pass"));
+  try {
+    plan.describe("H20");
+    ADD_FAILURE() << "an unknown card was accepted";
+  } catch (const invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("did you mean 'H200'?"));
+  }
+  // 236 MB at 236 GB/s; beside 48 GFLOP at 24 TFLOP/s that is hidden.
+  const plan::Card& t4 = plan::card_named("T4");
+  EXPECT_NEAR(plan::predicted_seconds({0, 236e6}, 1, t4), 1e-3 + 0.2e-6, 1e-9);
+  EXPECT_NEAR(plan::predicted_seconds({48e9, 236e6}, 0, t4), 2e-3, 1e-9);
+}
+
+TEST(Describe, CountsNoBytesForWhatStaysOnChip) {
+  const auto bytes = [](bool fuse) {
+    Passes passes = Passes::none();
+    passes.fuse_tails = fuse;
+    const Plan plan = plan_of([](Parts& p) { return p.b.mlp("m", p.i, {6, 5}); }, passes);
+    plan::Cost cost;
+    for (const auto& step : plan.storage().steps) cost += plan::cost_of(plan.graph(), step, {1, 100, 0});
+    return cost.bytes;
+  };
+  EXPECT_EQ(bytes(false) - bytes(true), 100 * 6 * 2 * 2);  // rows, columns, written and read, FP16
+}
+
 TEST(Describe, DrawsEveryNodeOnce) {
   const Plan plan = compile(models::dlrm);
   const std::string text = plan.dot();
@@ -350,6 +606,26 @@ TEST(Describe, DrawsEveryNodeOnce) {
   for (size_t at = text.find("[label=\""); at != std::string::npos; at = text.find("[label=\"", at + 1)) ++nodes;
   EXPECT_EQ(nodes, plan.graph().nodes.size());
   EXPECT_THAT(text, HasSubstr("\"out ctr\" [shape=oval]"));
+}
+
+/// docs/ARCHITECTURE.md says how the picture was made.
+TEST(Describe, IsDrawnInTheDocumentsAsItIs) {
+  std::ifstream file(WARPRANK_TEST_DATA "/../docs/din_mmoe.svg");
+  const std::string picture((std::istreambuf_iterator<char>(file)), {});
+  const auto count_of = [&](const std::string& text) {
+    size_t count = 0;
+    for (size_t at = picture.find(text); at != std::string::npos; at = picture.find(text, at + 1)) ++count;
+    return count;
+  };
+  const Plan plan = compile(movielens::din_mmoe);
+  const Graph& graph = plan.graph();
+  EXPECT_EQ(count_of("<g id=\"node"), graph.nodes.size() + graph.outputs.size());
+  EXPECT_EQ(count_of("<g id=\"clust"), plan.storage().steps.size());
+  for (const Node& node : graph.nodes)
+    EXPECT_THAT(picture, HasSubstr(">" + std::string(kind_of(node.op)) + " " + node.name + "<"));
+  for (size_t s = 0; s < plan.storage().steps.size(); ++s)
+    EXPECT_THAT(picture,
+                HasSubstr(">" + std::to_string(s) + " " + plan::kernel_of(graph, plan.storage().steps[s]) + "<"));
 }
 
 TEST(Compile, RefusesGraphsAndCapacitiesThatAreWrong) {

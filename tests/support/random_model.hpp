@@ -45,7 +45,8 @@ class RandomModel {
     for (int i = 0; i < steps; ++i) add_operation();
     Outputs outputs;
     const auto score = b.mlp(name("tower"), wide_concat(item_), {8, 1}, any_activation());
-    outputs.emplace_back("score", b.sigmoid(score));
+    const auto linear_terms = b.wide(name("wide"), {on(item_), on(item_)});
+    outputs.emplace_back("score", b.sigmoid(pick(2) == 0 ? score + linear_terms : linear_terms + score));
     for (const std::vector<Tensor>* list : {&of_user_, &of_session_, &of_item_, &of_history_}) {
       outputs.emplace_back(name("raw"), list->back());
       outputs.emplace_back(name("raw"), any(*list));
@@ -119,7 +120,7 @@ class RandomModel {
 
   Tensor learned(Axis axis) {
     Builder& b = *b_;
-    switch (pick(10)) {
+    switch (pick(12)) {
       case 0:
         return b.linear(name("linear"), wide_concat(axis), dim, {pick(2) == 0, any_activation()});
       case 1:
@@ -127,8 +128,9 @@ class RandomModel {
                      {.bias = pick(2) == 0, .output_activation = any_activation(), .batch_norm = pick(2) == 0});
       case 2: {
         const auto x = wide_concat(axis);
-        return b.mix(b.experts(name("experts"), x, 3, {5, dim}, any_activation()),
-                     b.gate(name("gate"), pick(2) == 0 ? x : on(axis), 3), any_normalization());
+        const auto mixed = b.mix(b.experts(name("experts"), x, 3, {5, dim}, any_activation()),
+                                 b.gate(name("gate"), pick(2) == 0 ? x : on(axis), 3), any_normalization());
+        return pick(2) == 0 ? mixed : b.mlp(name("tower"), mixed, {6, dim}, any_activation());
       }
       case 3: {
         const auto tasks = b.ple(name("ple"), wide_concat(axis),
@@ -149,6 +151,13 @@ class RandomModel {
         return b.activate(on(axis), any_activation(), name("activation"));
       case 8:
         return b.linear("shared", on(axis), dim, {.activation = silu});
+      case 9: {
+        const std::string block = name("residual");
+        const auto product = b.linear(block, wide_concat(axis), dim);
+        return b.activate(pick(2) == 0 ? product + on(axis) : on(axis) + product, any_activation(), block);
+      }
+      case 10:
+        return on(axis) * b.sigmoid(b.linear(name("head"), wide_concat(axis), 1) + b.reduce(on(axis), mean));
       default:
         return on(axis) + b.wide(name("wide"), {on(axis), on(axis)});
     }

@@ -2,8 +2,8 @@
 #pragma once
 
 /// What a node costs: floating-point operations and bytes moved, from the formulas and the number of rows. A
-/// multiply-add is two operations, an activation one; activations in FP32; an id eight bytes; table rows as FP16, the
-/// usual storage.
+/// multiply-add is two operations, an activation one. Values, weights and table rows are FP16, as on GPUs; dense inputs
+/// arrive as FP32; an id has eight bytes.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,8 +15,12 @@
 #include "warprank/core/error.hpp"
 #include "warprank/core/suggest.hpp"
 #include "warprank/model/graph.hpp"
+#include "warprank/plan/steps.hpp"
 
 namespace warprank::plan {
+
+/// Of a value between two steps, a weight, an element of a table.
+inline constexpr double value_bytes = 2;
 
 struct Cost {
   double flops = 0;
@@ -80,7 +84,7 @@ class CostModel {
   }
 
  private:
-  static constexpr double float_bytes = 4, half_bytes = 2, id_bytes = 8;
+  static constexpr double float_bytes = 4, id_bytes = 8;
 
   double rows(int axis) const { return static_cast<double>(rows_[static_cast<size_t>(axis)]); }
   double rows() const { return rows(node_.axis); }
@@ -91,7 +95,7 @@ class CostModel {
   double traffic() const {
     double sum = elements(node_);
     for (int i : node_.inputs) sum += elements(graph_.node(i));
-    return sum * float_bytes;
+    return sum * value_bytes;
   }
   /// Pairs (row of the node, event) that an attention visits.
   double pairs(const Node& k) const {
@@ -99,17 +103,17 @@ class CostModel {
     return parent == -1 || rows(parent) == 0 ? 0 : rows() * rows(k.axis) / rows(parent);
   }
 
-  Cost cost(const DenseOp&) const { return {0, 2 * elements(node_) * float_bytes}; }
+  Cost cost(const DenseOp&) const { return {0, elements(node_) * (float_bytes + value_bytes)}; }
   Cost cost(const EmbedOp& op) const {
     const double ids = rows(graph_.ids[static_cast<size_t>(op.ids)].axis);
     return {op.pooling == Pooling::none ? 0 : ids * width(),
-            ids * (id_bytes + width() * half_bytes) + elements(node_) * float_bytes};
+            ids * (id_bytes + width() * value_bytes) + elements(node_) * value_bytes};
   }
   Cost cost(const LinearOp& op) const {
     const double in = static_cast<double>(input(0).width) / (op.shared_input ? 1.0 : static_cast<double>(op.groups));
-    const double weights = in * width() * (op.scene >= 0 ? static_cast<double>(op.groups) : 1.0);
+    const double weights = op.ones ? 0 : in * width() * (op.scene >= 0 ? static_cast<double>(op.groups) : 1.0);
     return {rows() * (2 * in * width() + width() * (1 + op.row_bias + op.multiply + op.residual)),
-            traffic() + weights * float_bytes};
+            traffic() + weights * value_bytes};
   }
   Cost cost(const DinAttentionOp& op) const {
     const double dim = width(), events = pairs(input(1));
@@ -122,7 +126,7 @@ class CostModel {
       per_pair += 2 * in * out + in;
       weights += in * out;
     }
-    return {events * per_pair + rows() * 4 * dim * first, traffic() + weights * float_bytes};
+    return {events * per_pair + rows() * 4 * dim * first, traffic() + weights * value_bytes};
   }
   Cost cost(const AttentionOp& op) const {
     const double factor = op.causal ? 0.5 : 1;
@@ -160,9 +164,25 @@ inline Cost cost_of(const Graph& graph, const Node& node, const std::vector<int6
   return detail::CostModel(graph, node, rows).run();
 }
 
-inline Cost cost_of(const Graph& graph, const std::vector<int64_t>& rows) {
+/// Of bringing the dense inputs to where they are read.
+inline Cost cost_of_inputs(const Graph& graph, const std::vector<int64_t>& rows) {
   Cost total;
-  for (const Node& node : graph.nodes) total += cost_of(graph, node, rows);
+  for (const Node& node : graph.nodes)
+    if (std::holds_alternative<DenseOp>(node.op)) total += cost_of(graph, node, rows);
+  return total;
+}
+
+/// Of a step. The inner values of its chains are neither written nor read.
+inline Cost cost_of(const Graph& graph, const std::vector<int>& step, const std::vector<int64_t>& rows) {
+  Cost total;
+  for (const std::vector<int>& chain : chains_of(graph, step))
+    for (int n : chain) {
+      const Node& node = graph.node(n);
+      total += cost_of(graph, node, rows);
+      const double elements =
+          static_cast<double>(rows[static_cast<size_t>(node.axis)]) * static_cast<double>(node.width);
+      if (n != chain.back()) total.bytes -= 2 * elements * value_bytes;
+    }
   return total;
 }
 

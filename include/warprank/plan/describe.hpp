@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "warprank/plan/cards.hpp"
 #include "warprank/plan/plan.hpp"
 
 namespace warprank {
@@ -47,26 +48,64 @@ inline std::string padded(std::string text, size_t width, bool right = false) {
 
 }  // namespace plan
 
-inline std::string Plan::describe() const {
+namespace plan {
+
+/// Launches, cost and the time of a plan on a card.
+struct Prediction {
+  int64_t launches = 0;
+  Cost cost;
+  double seconds = 0;
+};
+
+inline Prediction predict(const Graph& graph, const std::vector<int>& step, const std::vector<int64_t>& rows,
+                          const Card& card) {
+  Prediction p{launches_of(graph, step), cost_of(graph, step, rows), 0};
+  p.seconds = predicted_seconds(p.cost, static_cast<double>(p.launches), card);
+  return p;
+}
+
+inline Prediction predict(const Plan& plan, const std::vector<int64_t>& rows, const Card& card) {
+  Prediction total;
+  for (const std::vector<int>& step : plan.storage().steps) {
+    const Prediction p = predict(plan.graph(), step, rows, card);
+    total.cost += p.cost;
+    total.seconds += p.seconds;
+  }
+  const Cost inputs = cost_of_inputs(plan.graph(), rows);
+  total.cost += inputs;
+  total.launches = launches_of(plan.graph(), plan.storage().steps);
+  total.seconds += graph_seconds + predicted_seconds(inputs, 0, card);
+  return total;
+}
+
+inline std::string columns_of(const Prediction& p) {
+  char microseconds[32];
+  std::snprintf(microseconds, sizeof microseconds, "%.1f us", p.seconds * 1e6);
+  return padded(std::to_string(p.launches), 10, true) + padded(with_unit(p.cost.flops), 10, true) +
+         padded(with_unit(p.cost.bytes), 10, true) + padded(microseconds, 12, true);
+}
+
+}  // namespace plan
+
+inline std::string Plan::describe(const std::string& card_name) const {
   using plan::padded;
   using plan::with_unit;
+  const plan::Card& card = plan::card_named(card_name);
   const std::vector<int64_t> rows = plan::rows_at(source(), options().capacities[0]);
   std::string text = "At capacity:";
   for (size_t a = 0; a < rows.size(); ++a)
     text += " " + source().axes[a].name + " " + std::to_string(rows[a]) + (a + 1 < rows.size() ? "," : "\n");
+  text += "Times are predicted for one " + card_name +
+          ", not measured: the least that its memory and tensor cores allow, in FP16 (plan/cards.hpp).\n";
 
-  text += "\nstep      FLOPs      bytes  operations\n";
-  plan::Cost total;
+  text += "\nstep  kernel          launches     FLOPs     bytes   predicted  operations\n";
   for (size_t s = 0; s < storage().steps.size(); ++s) {
     const std::vector<int>& step = storage().steps[s];
-    plan::Cost cost;
-    for (int n : step) cost += plan::cost_of(graph(), graph().node(n), rows);
-    total += cost;
-    text += padded(std::to_string(s), 4, true) + padded(with_unit(cost.flops), 11, true) +
-            padded(with_unit(cost.bytes), 11, true);
+    text += padded(std::to_string(s), 4, true) + "  " + padded(plan::kernel_of(graph(), step), 14) +
+            columns_of(plan::predict(graph(), step, rows, card));
     constexpr size_t shown = 8;
     for (size_t i = 0; i < step.size(); ++i) {
-      text += i == 0 ? "  " : std::string(28, ' ');
+      text += i == 0 ? "  " : std::string(64, ' ');
       if (i == shown && step.size() > shown + 1) {
         text += "and " + std::to_string(step.size() - shown) + " more in the same launch\n";
         break;
@@ -74,7 +113,11 @@ inline std::string Plan::describe() const {
       text += plan::one_line(graph(), graph().node(step[i])) + "\n";
     }
   }
-  text += "all " + padded(with_unit(total.flops), 11, true) + padded(with_unit(total.bytes), 11, true) + "\n";
+  CompileOptions unfused = options();
+  unfused.passes = Passes::none();
+  text += "\n                    launches     FLOPs     bytes   predicted  with inputs and the graph's start\n";
+  text += padded("this plan", 20) + columns_of(plan::predict(*this, rows, card)) + "\n";
+  text += padded("without any pass", 20) + columns_of(plan::predict(Plan(source(), unfused), rows, card)) + "\n";
 
   text += "\npass                 steps          FLOPs              bytes\n";
   for (const PassReport& r : reports())
@@ -91,17 +134,22 @@ inline std::string Plan::dot() const {
       escaped += c == '"' || c == '\\' ? std::string("\\") + c : c == '\n' ? "\\n" : std::string(1, c);
     return escaped + "\"";
   };
-  std::string text = "digraph plan {\n  rankdir=TB; node [shape=box, fontname=\"sans-serif\"];\n";
+  // Colours of neighbouring steps differ; what stays on chip is dashed.
+  const char* const colours[] = {"#dbe9f6", "#fde8cd", "#dff0d8", "#f6dfe8", "#e6e0f3", "#f7f3c9"};
+  std::string text =
+      "digraph plan {\n  rankdir=TB; node [shape=box, style=filled, fillcolor=white, fontname=\"sans-serif\"];\n";
+  const std::vector<bool> in_memory = plan::in_memory(graph(), storage().steps);
   const auto draw = [&](int n) {
     const Node& node = graph().node(n);
     text += "  n" + std::to_string(n) + " [label=" +
             quoted(std::string(kind_of(node.op)) + " " + node.name + "\n" + graph().axis(node.axis).name + " x " +
                    std::to_string(node.width)) +
-            "];\n";
+            (in_memory[static_cast<size_t>(n)] ? "];\n" : ", style=\"filled,dashed\"];\n");
   };
   std::vector<bool> launched(graph().nodes.size(), false);
   for (size_t s = 0; s < storage().steps.size(); ++s) {
-    text += "  subgraph cluster_" + std::to_string(s) + " { label=\"step " + std::to_string(s) + "\";\n";
+    text += "  subgraph cluster_" + std::to_string(s) + " { label=\"" + std::to_string(s) + " " +
+            plan::kernel_of(graph(), storage().steps[s]) + "\"; style=filled; color=\"" + colours[s % 6] + "\";\n";
     for (int n : storage().steps[s]) {
       draw(n);
       launched[static_cast<size_t>(n)] = true;

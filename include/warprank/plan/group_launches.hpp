@@ -2,55 +2,137 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
-#include <numeric>
-#include <tuple>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "warprank/plan/rewrite.hpp"
+#include "warprank/plan/steps.hpp"
 
 namespace warprank::plan {
 
-/// Horizontal fusion: nodes of one kind that do not depend on one another share a group and so a launch. All look-ups
-/// that need no computed weights are one group; linears, attentions and elementwise programs are grouped by their depth
-/// (experts, gates and towers side by side; the user's shares of all split linears).
-inline Graph group_launches(const Graph& graph) {
-  std::vector<int> depth(graph.nodes.size(), 0);
-  for (size_t n = 0; n < graph.nodes.size(); ++n)
-    for (int input : graph.nodes[n].inputs) depth[n] = std::max(depth[n], depth[static_cast<size_t>(input)] + 1);
+namespace detail {
 
-  const auto kind_to_group = [&](int n) {
-    const Op& op = graph.node(n).op;
-    if (std::holds_alternative<EmbedOp>(op)) return 1;
-    if (std::holds_alternative<LinearOp>(op)) return 2;
-    if (std::holds_alternative<DinAttentionOp>(op)) return 3;
-    if (std::holds_alternative<AttentionOp>(op)) return 4;
-    if (std::holds_alternative<ElementwiseOp>(op)) return 5;
-    if (std::holds_alternative<MixOp>(op)) return 6;
-    return 0;
-  };
-
-  std::vector<int> order(graph.nodes.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return std::make_pair(depth[static_cast<size_t>(a)], kind_to_group(a)) <
-           std::make_pair(depth[static_cast<size_t>(b)], kind_to_group(b));
-  });
-
-  std::map<std::pair<int, int>, int> group_of;  // (depth, kind) -> group
-  Rewriter rewriter(graph);
-  for (int n : order) {
-    Node node = rewriter.renewed(n);
-    const int kind = kind_to_group(n);
-    node.group = kind == 0
-                     ? -1
-                     : group_of.try_emplace({depth[static_cast<size_t>(n)], kind}, static_cast<int>(group_of.size()))
-                           .first->second;
-    rewriter.replace(n, rewriter.emit(std::move(node)));
+/// Puts nodes in the order of their launches. A unit is a node, or a chain that an earlier pass has made a group.
+class LaunchGrouper {
+ public:
+  explicit LaunchGrouper(const Graph& graph)
+      : graph_(graph), rewriter_(graph), unit_of_(graph.nodes.size()), consumers_(consumers_of(graph)) {
+    std::map<int, int> unit_of_group;
+    for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+      const int group = graph.node(n).group, fresh = static_cast<int>(units_.size());
+      const int unit = group == -1 ? fresh : unit_of_group.try_emplace(group, fresh).first->second;
+      if (unit == fresh) units_.emplace_back();
+      units_[static_cast<size_t>(unit)].push_back(n);
+      unit_of_[static_cast<size_t>(n)] = unit;
+    }
+    is_done_.resize(units_.size(), false);
   }
-  return rewriter.finish();
-}
+
+  Graph run() {
+    for (int group = 0;; ++group) {
+      emit_all_without_group();
+      const std::vector<int> launch = next_launch();
+      if (launch.empty()) break;
+      for (int unit : launch) emit(unit, group);
+    }
+    return rewriter_.finish();
+  }
+
+ private:
+  /// Units of one kind can share a launch: (what it is, its depth where it is a chain).
+  using Kind = std::pair<StepKind, size_t>;
+  Kind kind_of_unit(int unit) const {
+    const std::vector<int>& nodes = units_[static_cast<size_t>(unit)];
+    if (nodes.size() == 1) return {step_kind(graph_.node(nodes[0]).op), 1};
+    const bool is_mixed = step_kind(graph_.node(nodes[0]).op) == StepKind::mix;
+    return {StepKind::chain, nodes.size() - is_mixed};
+  }
+
+  bool is_ready(int unit) const {
+    for (int n : units_[static_cast<size_t>(unit)])
+      for (int input : graph_.node(n).inputs) {
+        const int from = unit_of_[static_cast<size_t>(input)];
+        if (from != unit && !is_done_[static_cast<size_t>(from)]) return false;
+      }
+    return true;
+  }
+
+  void emit(int unit, int group) {
+    is_done_[static_cast<size_t>(unit)] = true;
+    for (int n : units_[static_cast<size_t>(unit)]) {
+      Node node = rewriter_.renewed(n);
+      node.group = group;
+      rewriter_.replace(n, rewriter_.emit(std::move(node)));
+    }
+  }
+
+  /// What shares no launch runs as soon as it can. A unit's inputs may come behind it, so once is not enough.
+  void emit_all_without_group() {
+    for (bool any = true; any;) {
+      any = false;
+      for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+        if (is_done_[static_cast<size_t>(unit)] || kind_of_unit(unit).first > StepKind::alone || !is_ready(unit))
+          continue;
+        emit(unit, -1);
+        any = true;
+      }
+    }
+  }
+
+  /// All that is ready of the kind for which waiting would gain least: of which fewest could still join without coming
+  /// after what is ready.
+  std::vector<int> next_launch() const {
+    std::map<Kind, std::vector<int>> ready;
+    for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit)
+      if (!is_done_[static_cast<size_t>(unit)] && is_ready(unit)) ready[kind_of_unit(unit)].push_back(unit);
+    std::vector<int> best;
+    int64_t fewest = -1;
+    for (auto& [kind, units] : ready) {
+      const int64_t could_join = count_that_could_join(kind);
+      if (fewest != -1 && could_join >= fewest) continue;
+      fewest = could_join;
+      best = std::move(units);
+    }
+    return best;
+  }
+
+  /// Units of a kind that are not ready and that come after no other one of it that is still to be done.
+  int64_t count_that_could_join(const Kind& kind) const {
+    std::vector<bool> is_after(units_.size(), false);
+    std::vector<int> reached;
+    for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit)
+      if (!is_done_[static_cast<size_t>(unit)] && kind_of_unit(unit) == kind) reached.push_back(unit);
+    const std::vector<int> of_kind = reached;
+    while (!reached.empty()) {
+      const int unit = reached.back();
+      reached.pop_back();
+      for (int n : units_[static_cast<size_t>(unit)])
+        for (int consumer : consumers_[static_cast<size_t>(n)]) {
+          const int next = unit_of_[static_cast<size_t>(consumer)];
+          if (next == unit || is_after[static_cast<size_t>(next)]) continue;
+          is_after[static_cast<size_t>(next)] = true;
+          reached.push_back(next);
+        }
+    }
+    return std::count_if(of_kind.begin(), of_kind.end(),
+                         [&](int unit) { return !is_after[static_cast<size_t>(unit)] && !is_ready(unit); });
+  }
+
+  const Graph& graph_;
+  Rewriter rewriter_;
+  std::vector<std::vector<int>> units_;  // nodes in order
+  std::vector<int> unit_of_;             // by node
+  std::vector<std::vector<int>> consumers_;
+  std::vector<bool> is_done_;  // by unit
+};
+
+}  // namespace detail
+
+/// Horizontal fusion: nodes of one kind that do not depend on one another share a group and so a launch: all look-ups;
+/// the user's shares of all split linears; first layers of experts, gates and towers side by side; chains of one depth;
+/// attentions; what is done row by row. A launch waits for what could join it.
+inline Graph group_launches(const Graph& graph) { return detail::LaunchGrouper(graph).run(); }
 
 }  // namespace warprank::plan

@@ -260,7 +260,7 @@ class LateBroadcaster {
       if (!last) {
         term.name = n.name + "." + rewriter_.graph().axis(axis).name;
         linear.activation = identity;
-        linear.multiply = linear.residual = false;
+        linear.multiply = linear.residual = linear.residual_first = false;
       }
       linear.columns = share.columns;
       linear.stored_in = stored_in;

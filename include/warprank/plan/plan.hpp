@@ -20,11 +20,15 @@
 #include "warprank/plan/cost.hpp"
 #include "warprank/plan/fold_batch_norm.hpp"
 #include "warprank/plan/fuse_elementwise.hpp"
+#include "warprank/plan/fuse_epilogue.hpp"
+#include "warprank/plan/fuse_tails.hpp"
+#include "warprank/plan/gather_fields.hpp"
 #include "warprank/plan/group_launches.hpp"
 #include "warprank/plan/late_broadcast.hpp"
 #include "warprank/plan/merge_common.hpp"
 #include "warprank/plan/remove_dead.hpp"
 #include "warprank/plan/storage.hpp"
+#include "warprank/plan/sums_as_linears.hpp"
 
 namespace warprank {
 
@@ -35,13 +39,18 @@ struct Passes {
   bool remove_dead = true;
   bool merge_common = true;
   bool fold_batch_norm = true;
+  bool sums_as_linears = true;
   bool late_broadcast = true;
+  bool fuse_epilogue = true;
   bool fuse_elementwise = true;
+  bool fuse_tails = true;
   bool group_launches = true;
   bool place_concats = true;  ///< producers write into the concat that reads them
   bool reuse_memory = true;   ///< values whose lives do not overlap share memory
 
-  static constexpr Passes none() { return {false, false, false, false, false, false, false, false}; }
+  static constexpr Passes none() {
+    return {false, false, false, false, false, false, false, false, false, false, false};
+  }
 };
 
 struct CompileOptions {
@@ -85,9 +94,11 @@ class Plan {
     return most;
   }
 
-  /// Every step with its operations, shapes, FLOPs and bytes at the first capacity, and what each pass saved.
-  std::string describe() const;
-  /// The executed graph in Graphviz' language.
+  /// Every step with its kernel, operations, shapes, FLOPs, bytes and predicted time on a card (plan/cards.hpp) at the
+  /// first capacity, the same plan without passes beside it, and what each pass saved. Throws invalid_argument for a
+  /// card that is not known.
+  std::string describe(const std::string& card = "T4") const;
+  /// The executed graph in Graphviz' language, one colour a step.
   std::string dot() const;
 
  private:
@@ -130,27 +141,34 @@ inline Plan::Plan(Graph source, CompileOptions options) {
 inline void Plan::run_passes(Impl& impl) {
   const Passes& passes = impl.options.passes;
   const std::vector<int64_t> rows = plan::rows_at(impl.source, impl.options.capacities[0]);
-  const auto num_steps = [](const Graph& graph) {
-    return static_cast<int64_t>(plan::plan_storage(graph, true, true).steps.size());
+  const auto measure = [&](const Graph& graph, int64_t& num_steps, plan::Cost& cost) {
+    const plan::Storage storage = plan::plan_storage(graph, true, true);
+    num_steps = static_cast<int64_t>(storage.steps.size());
+    cost = plan::cost_of_inputs(graph, rows);
+    for (const std::vector<int>& step : storage.steps) cost += plan::cost_of(graph, step, rows);
   };
   Graph graph = impl.source;
   const auto run = [&](const char* name, bool enabled, const std::function<Graph(const Graph&)>& pass) {
     if (!enabled) return;
-    PassReport report{name, num_steps(graph), 0, plan::cost_of(graph, rows), {}};
+    PassReport report{name, 0, 0, {}, {}};
+    measure(graph, report.steps_before, report.cost_before);
     graph = pass(graph);
     if (passes.remove_dead) graph = plan::remove_dead(graph);
-    report.steps_after = num_steps(graph);
-    report.cost_after = plan::cost_of(graph, rows);
+    measure(graph, report.steps_after, report.cost_after);
     impl.reports.push_back(std::move(report));
   };
   run("remove_dead", passes.remove_dead, [](const Graph& g) { return g; });
   run("merge_common", passes.merge_common, plan::merge_common);
   run("fold_batch_norm", passes.fold_batch_norm, plan::fold_batch_norm);
+  run("sums_as_linears", passes.sums_as_linears, plan::sums_as_linears);
   run("late_broadcast", passes.late_broadcast, [&](const Graph& g) {
     const Graph split = plan::late_broadcast(g);
     return passes.merge_common ? plan::merge_common(split) : split;  // several linears split one concat alike
   });
+  run("gather_fields", true, plan::gather_fields);  // kernels rely on it
+  run("fuse_epilogue", passes.fuse_epilogue, plan::fuse_epilogue);
   run("fuse_elementwise", passes.fuse_elementwise, plan::fuse_elementwise);
+  run("fuse_tails", passes.fuse_tails, plan::fuse_tails);
   run("group_launches", passes.group_launches, plan::group_launches);
   impl.graph = std::move(graph);
   impl.storage = plan::plan_storage(impl.graph, passes.place_concats, passes.reuse_memory);

@@ -17,6 +17,7 @@ struct Placement {
   int64_t column = 0;  ///< first column
   int64_t stride = 0;  ///< columns of the whole row
   bool copied = true;  ///< a concat or slice: false where its value is in place already
+  int root = -1;       ///< the node whose rows these are: itself, or a wider one that it is columns of
 };
 
 /// A slot holds rows(axis) * floats_per_row floats; values whose lives do not overlap share it.
@@ -28,8 +29,8 @@ struct Slot {
 struct Storage {
   std::vector<Placement> placements;  ///< by node
   std::vector<Slot> slots;
-  std::vector<std::vector<int>> steps;         ///< nodes of one launch each, in order
-  std::vector<std::vector<bool>> part_placed;  ///< by concat node: which inputs were written in place
+  std::vector<std::vector<int>> steps;         ///< nodes of one launch each, in order (plan/steps.hpp)
+  std::vector<std::vector<bool>> part_placed;  ///< by concat node: which inputs are in place
 };
 
 namespace detail {
@@ -73,7 +74,8 @@ class StoragePlanner {
     }
   }
 
-  /// Producers write straight into the widest concat that wants them; other concats copy.
+  /// Producers write straight into the widest concat that wants them. A narrower one that finds all of its parts there,
+  /// side by side, is a view; others copy.
   void place_parts_of_concats() {
     std::vector<int> concats;
     for (size_t n = 0; n < graph_.nodes.size(); ++n)
@@ -83,6 +85,13 @@ class StoragePlanner {
     for (int c : concats) {
       const Node& concat = graph_.node(c);
       auto& placed = storage_.part_placed[static_cast<size_t>(c)];
+      if (parts_are_side_by_side(concat)) {
+        const int first = concat.inputs[0];
+        alias(c, root(first), storage_.placements[static_cast<size_t>(first)].column);
+        storage_.placements[static_cast<size_t>(c)].copied = false;
+        placed.assign(concat.inputs.size(), true);
+        continue;
+      }
       int64_t column = storage_.placements[static_cast<size_t>(c)].column;
       for (int part : concat.inputs) {
         const Op& op = graph_.node(part).op;
@@ -95,6 +104,18 @@ class StoragePlanner {
       auto& placement = storage_.placements[static_cast<size_t>(c)];
       placement.copied = std::find(placed.begin(), placed.end(), false) != placed.end();
     }
+  }
+
+  /// Whether the parts are columns of another concat, in this order.
+  bool parts_are_side_by_side(const Node& concat) const {
+    const int first = concat.inputs[0];
+    int64_t column = storage_.placements[static_cast<size_t>(first)].column;
+    for (int part : concat.inputs) {
+      if (root(part) == part || root(part) != root(first)) return false;
+      if (storage_.placements[static_cast<size_t>(part)].column != column) return false;
+      column += graph_.node(part).width;
+    }
+    return true;
   }
 
   void alias_slices() {
@@ -154,8 +175,10 @@ class StoragePlanner {
       busy_until[static_cast<size_t>(chosen)] = last[static_cast<size_t>(r)];
       storage_.placements[static_cast<size_t>(r)].slot = chosen;
     }
-    for (size_t n = 0; n < graph_.nodes.size(); ++n)
-      storage_.placements[n].slot = storage_.placements[static_cast<size_t>(root(static_cast<int>(n)))].slot;
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      storage_.placements[n].root = root(static_cast<int>(n));
+      storage_.placements[n].slot = storage_.placements[static_cast<size_t>(storage_.placements[n].root)].slot;
+    }
   }
   bool is_input(size_t n) const { return std::holds_alternative<DenseOp>(graph_.nodes[n].op); }
   int64_t distance(size_t slot, int64_t width) const {

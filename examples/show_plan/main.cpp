@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Prints what the planner makes of a reference model: its steps with the time that they take at least on a card, or a
+// picture of them for Graphviz.
+//
+//     show_plan wide_deep --card H200 --items 500
+//     show_plan din_mmoe --dot | dot -Tsvg > plan.svg
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <string>
+
+#include "../models/dcn_v2.hpp"
+#include "../models/dlrm.hpp"
+#include "../models/meituan_like.hpp"
+#include "../models/user_heavy.hpp"
+#include "../models/wide_deep.hpp"
+#include "../movielens/model.hpp"
+
+namespace {
+
+int run(int argc, char** argv) {
+  const std::map<std::string, warprank::ModelFunction> models = {
+      {"wide_deep", models::wide_deep},   {"dlrm", models::dlrm},
+      {"dcn_v2", models::dcn_v2},         {"din_mmoe", movielens::din_mmoe},
+      {"user_heavy", models::user_heavy}, {"meituan_like", models::meituan_like}};
+  CLI::App app("Shows the plan of a reference model.");
+  std::string model, card = "T4";
+  int64_t requests = 1, items = 256;
+  bool dot = false;
+  app.add_option("model", model, "Which one")->required()->check(CLI::IsMember(models));
+  app.add_option("--card", card, "Which card to predict times for")->capture_default_str();
+  app.add_option("--requests", requests, "Requests in a batch")->capture_default_str();
+  app.add_option("--items", items, "Items of all requests together")->capture_default_str();
+  app.add_flag("--dot", dot, "A picture in Graphviz' language instead");
+  CLI11_PARSE(app, argc, argv);
+
+  warprank::CompileOptions options;
+  options.capacities = {{requests, items, {}}};
+  const warprank::Plan plan = warprank::compile(models.at(model), options);
+  std::fputs((dot ? plan.dot() : plan.describe(card)).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

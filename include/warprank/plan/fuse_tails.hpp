@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "warprank/plan/rewrite.hpp"
+
+namespace warprank::plan {
+
+/// What a kernel takes whose layers keep their activations on chip (ops/mlp.cuh).
+inline constexpr int64_t max_chain_layers = 8;
+inline constexpr int64_t max_chain_width = 256;   ///< of every layer, and of what a mix gives
+inline constexpr int64_t max_chain_experts = 64;  ///< that a mix in front may have
+/// Of the first layer, which every block reads whole: wider ones are spread over the card by a launch of their own.
+inline constexpr int64_t max_chain_inputs = 512;
+
+namespace detail {
+
+class TailFuser {
+ public:
+  explicit TailFuser(const Graph& graph)
+      : graph_(graph),
+        consumers_(consumers_of(graph)),
+        is_output_(output_nodes_of(graph)),
+        chain_of_(graph.nodes.size(), -1) {}
+
+  Graph run() {
+    for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) extend_or_begin(n);
+    for (std::vector<int>& chain : chains_) finish(chain);
+    return rewrite();
+  }
+
+ private:
+  const LinearOp* linear(int n) const {
+    const auto* op = std::get_if<LinearOp>(&graph_.node(n).op);
+    return op != nullptr && op->scene < 0 ? op : nullptr;
+  }
+  int64_t groups(int n) const { return linear(n)->groups; }
+  /// Columns of one group.
+  int64_t inputs(int n) const {
+    const int64_t width = graph_.node(graph_.node(n).inputs[0]).width;
+    return linear(n)->shared_input ? width : width / groups(n);
+  }
+  int64_t outputs(int n) const { return graph_.node(n).width / groups(n); }
+
+  /// Whether nothing but the x of one node needs the value of `n`.
+  bool only_x_of_next(int n) const {
+    const std::vector<int>& readers = consumers_[static_cast<size_t>(n)];
+    return readers.size() == 1 && graph_.node(readers[0]).inputs[0] == n && !is_output_[static_cast<size_t>(n)];
+  }
+
+  void extend_or_begin(int n) {
+    if (linear(n) == nullptr || outputs(n) > max_chain_width) return;
+    const int x = graph_.node(n).inputs[0];
+    int& chain = chain_of_[static_cast<size_t>(n)];
+    chain = chain_of_[static_cast<size_t>(x)];
+    if (chain != -1 && continues(chains_[static_cast<size_t>(chain)], n)) {
+      chains_[static_cast<size_t>(chain)].push_back(n);
+    } else {
+      chain = static_cast<int>(chains_.size());
+      chains_.push_back({n});
+    }
+  }
+
+  bool continues(const std::vector<int>& chain, int n) const {
+    const int x = chain.back();
+    const LinearOp &before = *linear(x), &op = *linear(n);
+    // Only the last layer has an epilogue beyond its activation; only it and the first have row biases, by one axis.
+    const bool ends_here = before.multiply || before.residual || (before.row_bias && chain.size() > 1);
+    if (ends_here || !only_x_of_next(x) || static_cast<int64_t>(chain.size()) == max_chain_layers) return false;
+    if (outputs(x) == 1 || before.groups != op.groups || (op.groups > 1 && op.shared_input)) return false;
+    return !op.row_bias || !linear(chain[0])->row_bias || bias_axis(n) == bias_axis(chain[0]);
+  }
+  int bias_axis(int n) const { return graph_.node(graph_.node(n).inputs[1]).axis; }
+
+  /// Drops a first layer that is too wide, takes in a mix, forgets what is no chain.
+  void finish(std::vector<int>& chain) {
+    if (inputs(chain[0]) > max_chain_inputs) {
+      chain_of_[static_cast<size_t>(chain[0])] = -1;
+      chain.erase(chain.begin());
+    }
+    if (!chain.empty() && can_mix(chain[0]) && (chain.size() > 1 || outputs(chain[0]) > 1)) {
+      const int mix = graph_.node(chain[0]).inputs[0];
+      chain_of_[static_cast<size_t>(mix)] = chain_of_[static_cast<size_t>(chain[0])];
+      chain.insert(chain.begin(), mix);
+    }
+    if (chain.size() > 1) return;
+    for (int n : chain) chain_of_[static_cast<size_t>(n)] = -1;
+    chain.clear();
+  }
+
+  /// Whether a kernel can compute x of `n`, a mix of experts, as it loads it.
+  bool can_mix(int n) const {
+    const int x = graph_.node(n).inputs[0];
+    if (!std::holds_alternative<MixOp>(graph_.node(x).op) || !only_x_of_next(x)) return false;
+    const Node &mix = graph_.node(x), &experts = graph_.node(mix.inputs[0]), &gate = graph_.node(mix.inputs[1]);
+    return groups(n) == 1 && !linear(n)->row_bias && mix.width <= max_chain_width && gate.width <= max_chain_experts &&
+           experts.axis == mix.axis && gate.axis == mix.axis;
+  }
+
+  /// A chain comes where its last node was: by then all that it reads is there.
+  Graph rewrite() const {
+    Rewriter rewriter(graph_);
+    for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
+      const int chain = chain_of_[static_cast<size_t>(n)];
+      if (chain == -1) {
+        rewriter.replace(n, rewriter.emit(rewriter.renewed(n)));
+        continue;
+      }
+      const std::vector<int>& nodes = chains_[static_cast<size_t>(chain)];
+      if (n != nodes.back()) continue;
+      for (int member : nodes) {
+        Node node = rewriter.renewed(member);
+        node.group = chain;
+        rewriter.replace(member, rewriter.emit(std::move(node)));
+      }
+    }
+    return rewriter.finish();
+  }
+
+  const Graph& graph_;
+  std::vector<std::vector<int>> consumers_;
+  std::vector<bool> is_output_;
+  std::vector<int> chain_of_;  // by node
+  std::vector<std::vector<int>> chains_;
+};
+
+}  // namespace detail
+
+/// Vertical fusion: linears of which each reads the one before it and nothing else does (towers, the narrow end of an
+/// MLP), and a mix of experts in front of them, are one step. Its inner values need not exist in memory. Each layer has
+/// up to 256 outputs a group, the first up to 512 inputs.
+inline Graph fuse_tails(const Graph& graph) { return detail::TailFuser(graph).run(); }
+
+}  // namespace warprank::plan

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What an engine makes of a step, a group of nodes that run in one launch:
+///
+/// | Nodes of the step | Kernel         |                                                               |
+/// |-------------------|----------------|---------------------------------------------------------------|
+/// | look-ups          | embedding_bag  | copies the dense inputs, too                                  |
+/// | linears           | linear         | with scenes one launch more, which sorts the rows by scene    |
+/// | chains of linears | mlp            | of one depth, mixes in front not counted; see fuse_tails.hpp  |
+/// | row by row        | row_programs   | elementwise, softmax, layer_norm, reduce, expand              |
+/// | others            | the op's name  |                                                               |
+///
+/// Every step is one launch but those with scenes. Sums that are cut into parts are put together within it. A model
+/// whose first step is no look-up needs one launch more, for its dense inputs.
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "warprank/model/graph.hpp"
+
+namespace warprank::plan {
+
+/// What a launch may be made of; nodes of kind `alone` share it with no other.
+enum class StepKind { none, alone, look_up, linear, scene_linear, chain, attention, din_attention, mix, rows, pool };
+
+/// What a node is by itself. Inputs, slices and concats are `none`: they have no launch, or concats copy.
+inline StepKind step_kind(const Op& op) {
+  if (std::holds_alternative<DenseOp>(op) || std::holds_alternative<SliceOp>(op) ||
+      std::holds_alternative<ConcatOp>(op))
+    return StepKind::none;
+  if (std::holds_alternative<EmbedOp>(op)) return StepKind::look_up;
+  if (const auto* linear = std::get_if<LinearOp>(&op))
+    return linear->scene >= 0 ? StepKind::scene_linear : StepKind::linear;
+  if (std::holds_alternative<AttentionOp>(op)) return StepKind::attention;
+  if (std::holds_alternative<DinAttentionOp>(op)) return StepKind::din_attention;
+  if (std::holds_alternative<MixOp>(op)) return StepKind::mix;
+  if (std::holds_alternative<PoolOp>(op)) return StepKind::pool;
+  if (std::holds_alternative<ElementwiseOp>(op) || std::holds_alternative<SoftmaxOp>(op) ||
+      std::holds_alternative<LayerNormOp>(op) || std::holds_alternative<ReduceOp>(op) ||
+      std::holds_alternative<ExpandOp>(op))
+    return StepKind::rows;
+  return StepKind::alone;
+}
+
+/// The nodes of a step as chains, each node reading the one before it; of one node where nodes do not read one another.
+inline std::vector<std::vector<int>> chains_of(const Graph& graph, const std::vector<int>& step) {
+  std::vector<std::vector<int>> chains;
+  for (int n : step) {
+    const std::vector<int>& inputs = graph.node(n).inputs;
+    const auto before = std::find_if(chains.begin(), chains.end(), [&](const std::vector<int>& chain) {
+      return !inputs.empty() && inputs[0] == chain.back();
+    });
+    if (before == chains.end()) {
+      chains.push_back({n});
+    } else {
+      before->push_back(n);
+    }
+  }
+  return chains;
+}
+
+/// The kernel of a step.
+inline std::string kernel_of(const Graph& graph, const std::vector<int>& step) {
+  if (chains_of(graph, step)[0].size() > 1) return "mlp";
+  const Op& op = graph.node(step[0]).op;
+  switch (step_kind(op)) {
+    case StepKind::look_up:
+      return "embedding_bag";
+    case StepKind::rows:
+      return "row_programs";
+    default:
+      return kind_of(op);
+  }
+}
+
+/// How many launches a step takes.
+inline int64_t launches_of(const Graph& graph, const std::vector<int>& step) {
+  return step_kind(graph.node(step[0]).op) == StepKind::scene_linear ? 2 : 1;
+}
+
+/// How many launches a whole run takes, `steps` being those of a plan.
+inline int64_t launches_of(const Graph& graph, const std::vector<std::vector<int>>& steps) {
+  const bool looks_up = !steps.empty() && step_kind(graph.node(steps[0][0]).op) == StepKind::look_up;
+  int64_t launches = !graph.dense.empty() && !looks_up ? 1 : 0;
+  for (const std::vector<int>& step : steps) launches += launches_of(graph, step);
+  return launches;
+}
+
+/// By node: whether its value is in memory after its step on an engine that keeps the inner values of chains on chip.
+/// Inputs and views are.
+inline std::vector<bool> in_memory(const Graph& graph, const std::vector<std::vector<int>>& steps) {
+  std::vector<bool> in_memory(graph.nodes.size(), true);
+  for (const std::vector<int>& step : steps)
+    for (const std::vector<int>& chain : chains_of(graph, step))
+      for (size_t i = 0; i + 1 < chain.size(); ++i) in_memory[static_cast<size_t>(chain[i])] = false;
+  return in_memory;
+}
+
+}  // namespace warprank::plan
