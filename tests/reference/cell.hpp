@@ -41,16 +41,32 @@ enum class Rounding {
                ///< with a probability near 1 (Higham and Mary 2019), and says something about deep and wide models.
 };
 
+/// What an engine keeps values between operations, and weights, as. Sums are FP32 on all of them.
+enum class Precision { single, half };
+
+/// The error of rounding to FP16, in units of u, relatively; and of what becomes a subnormal.
+constexpr double half_rounding = 0x1p13, half_underflow = 1;
+
+/// A value as it is kept; what may be too large for FP16 says nothing.
+inline Cell kept(Cell x, Precision precision) {
+  if (precision == Precision::single) return x;
+  x.bound += half_rounding * std::fabs(x.value) + half_underflow;
+  if (std::fabs(x.value) + u * x.bound >= 65504) x.bound = INFINITY;
+  return x;
+}
+
 /// A sum of terms in any order, rounded `roundings` times beside once for each term.
 class Sum {
  public:
-  explicit Sum(Rounding rounding = Rounding::worst_case) : rounding_(rounding) {}
+  explicit Sum(Rounding rounding = Rounding::worst_case, Precision weights = Precision::single)
+      : rounding_(rounding), weight_rounding_(weights == Precision::half ? half_rounding : 0) {}
 
   void add(const Cell& x) { add(1, x); }
   void add(double weight, const Cell& x) {
     value_ += weight * x.value;
     size_ += std::fabs(weight) * x.size;
     if (weight != 0) add_error(std::fabs(weight) * x.bound);
+    if (weight_rounding_ != 0) add_error((weight_rounding_ * std::fabs(weight) + half_underflow) * x.size);
     ++terms_;
   }
   void add(const Cell& a, const Cell& b) {
@@ -74,6 +90,7 @@ class Sum {
   void add_error(double error) { error_ += rounding_ == Rounding::worst_case ? error : error * error; }
 
   Rounding rounding_;
+  double weight_rounding_;
   double value_ = 0, size_ = 0, error_ = 0, terms_ = 0;
 };
 
@@ -116,18 +133,22 @@ inline Row normalize(const Row& scores, Normalization normalization) {
     for (const Cell& score : scores) row.push_back(apply(ElementwiseFunction::sigmoid, score));
     return row;
   }
+  if (normalization == Normalization::none) return scores;
   Bounded bounded;
-  bool far = false;
+  double largest = 0;
   for (const Cell& score : scores) {
     bounded.value.push_back(score.value);
     bounded.bound.push_back(score.bound);
-    far = far || u * score.bound > 0.01;
+    largest = std::max(largest, score.bound);
   }
+  const bool far = u * largest > 0.01;  // then weights change by factors: exp(2 e) where every score is off by e
+  if (far) bounded.bound.assign(scores.size(), 0);
   const Bounded weights = attention_weights(bounded, normalization);
-  for (size_t i = 0; i < scores.size(); ++i)
-    row.push_back(normalization == Normalization::none
-                      ? scores[i]
-                      : cell(weights.value[i], far ? INFINITY : 1.02 * weights.bound[i]));
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const double bound = weights.bound[i], w = weights.value[i];
+    row.push_back(
+        cell(w, far ? std::exp(2 * u * largest) * bound + w * std::expm1(2 * u * largest) / u : 1.02 * bound));
+  }
   return row;
 }
 

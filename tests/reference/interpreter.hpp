@@ -3,7 +3,8 @@
 
 /// What a model computes, in double, one request at a time, as its author wrote it: every node in turn, every row by
 /// itself, rows found through the row of the parent axis that they belong to. Each number has a bound of the error that
-/// FP32 may make from the inputs on, whatever a planner does that leaves the mathematics as it is.
+/// FP32, with FP16 between operations or without, may make from the inputs on, whatever a planner does that leaves the
+/// mathematics as it is.
 
 #include <algorithm>
 #include <cmath>
@@ -31,11 +32,13 @@ using PlainFunction = std::function<Row(const std::vector<Row>&)>;
 class Interpreter {
  public:
   Interpreter(const Graph& graph, PlainWeights weights, std::map<std::string, PlainTable> tables,
-              Rounding rounding = Rounding::worst_case, std::map<std::string, PlainFunction> functions = {})
+              Rounding rounding = Rounding::worst_case, std::map<std::string, PlainFunction> functions = {},
+              Precision precision = Precision::single)
       : graph_(graph),
         weights_(std::move(weights)),
         tables_(std::move(tables)),
         rounding_(rounding),
+        precision_(precision),
         functions_(std::move(functions)) {}
 
   /// By output name its rows.
@@ -49,6 +52,7 @@ class Interpreter {
       for (size_t r = 0; r < rows.size(); ++r) {
         rows[r] = std::visit([&](const auto& op) { return row_of(op, r); }, node.op);
         if (rows[r].size() != static_cast<size_t>(node.width)) throw std::logic_error("width of " + node.name);
+        for (Cell& c : rows[r]) c = kept(c, precision_);
       }
       values_.push_back(std::move(rows));
     }
@@ -209,7 +213,7 @@ class Interpreter {
     for (size_t c = 0; c < width(); ++c) {
       const size_t output = scene * width() + c;  // among the stored ones
       const size_t first = op.shared_input ? 0 : c / (width() / groups) * in;
-      Sum sum(rounding_);
+      Sum sum(rounding_, precision_);
       for (size_t k = 0; k < in; ++k) sum.add(matrix[output * in + k], x[first + k]);
       if (op.bias) sum.add(exact(weight(op.name + ".bias")[output]));
       const auto add_residual = [&](const Cell& to) {
@@ -246,10 +250,10 @@ class Interpreter {
       const std::vector<float>&matrix = weight(layer + ".weight"), &bias = weight(layer + ".bias");
       Row y;
       for (size_t o = 0; o < bias.size(); ++o) {
-        Sum sum(rounding_);
+        Sum sum(rounding_, precision_);
         for (size_t c = 0; c < x.size(); ++c) sum.add(matrix[o * x.size() + c], x[c]);
         sum.add(exact(bias[o]));
-        y.push_back(activated(layer, last ? identity : op.activation, sum.total(6), o));
+        y.push_back(kept(activated(layer, last ? identity : op.activation, sum.total(6), o), precision_));
       }
       x = std::move(y);
     }
@@ -261,7 +265,7 @@ class Interpreter {
     Row y;
     for (size_t c = 0; c < columns; ++c) {
       Sum sum(rounding_);
-      for (size_t t = 0; t < rows.size(); ++t) sum.add(weights[t], rows[t][c]);
+      for (size_t t = 0; t < rows.size(); ++t) sum.add(kept(weights[t], precision_), rows[t][c]);
       y.push_back(sum.total());
     }
     return y;
@@ -424,6 +428,7 @@ class Interpreter {
   PlainWeights weights_;
   std::map<std::string, PlainTable> tables_;
   Rounding rounding_;
+  Precision precision_;
   std::map<std::string, PlainFunction> functions_;
 
   const test_support::PlainRequest* request_ = nullptr;

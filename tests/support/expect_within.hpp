@@ -17,6 +17,9 @@ namespace warprank::test_support {
 /// Holds scores against exact values within u times the bound of each, and counts.
 class BoundCheck {
  public:
+  /// `vague`: which share of the largest number of an output (or of 1) a bound may have and still say something.
+  explicit BoundCheck(double vague = 0.01) : vague_(vague) {}
+
   void expect_within(Span<const float> scores, const std::vector<reference::Row>& exact, const std::string& what) {
     constexpr double underflow = 0x1p-100;  // in units of u: below, floats are subnormal or none
     std::vector<reference::Cell> cells;
@@ -27,7 +30,7 @@ class BoundCheck {
       if (std::isfinite(cell.value)) largest = std::max(largest, std::fabs(cell.value));
     for (size_t i = 0; i < cells.size(); ++i) {
       const double x = scores[static_cast<int64_t>(i)], y = cells[i].value, bound = cells[i].bound + underflow;
-      const bool is_vague = !(reference::u * bound <= 0.01 * largest);
+      const bool is_vague = !(reference::u * bound <= vague_ * largest);
       ++num_;
       num_vague_ += is_vague;
       if ((std::isnan(x) && std::isnan(y)) || x == y || !std::isfinite(bound)) continue;
@@ -39,12 +42,13 @@ class BoundCheck {
   }
 
   int64_t num() const { return num_; }
-  /// Numbers whose bound is above 1 % of the largest number of the output (or of 1), so that it says little.
+  /// Numbers whose bound says little.
   int64_t num_vague() const { return num_vague_; }
   double largest_error() const { return largest_error_; }  ///< in units of its bound
   double loosest_bound() const { return loosest_bound_; }  ///< in units of the output's largest number
 
  private:
+  double vague_;
   int64_t num_ = 0, num_vague_ = 0;
   double largest_error_ = 0, loosest_bound_ = 0;
 };

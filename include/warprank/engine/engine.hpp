@@ -15,6 +15,7 @@
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/hash_table/file.hpp"
+#include "warprank/ops/detail/gemm/float_matrix.hpp"
 #include "warprank/ops/segmented_input.hpp"
 #include "warprank/ops/table_view.hpp"
 #include "warprank/plan/plan.hpp"
@@ -45,9 +46,30 @@ struct CustomCall {
 /// Must not throw and must be callable from several threads at once; a row may depend on its own inputs alone.
 using CustomFunction = std::function<void(const CustomCall&)>;
 
+/// An input of a user's own operation on a GPU, in device memory.
+struct CudaCustomInput {
+  FloatMatrix<const void> values;  ///< FP16 or FP32; as many rows as its axis may have
+  /// [segments + 1]: row s of `values` serves the output rows [offsets[s], offsets[s + 1]). Null: row n serves row n.
+  const int64_t* offsets = nullptr;
+  const int64_t* num_segments = nullptr;
+};
+
+/// One call of a user's own operation on a GPU.
+struct CudaCustomCall {
+  Span<const CudaCustomInput> inputs;
+  FloatMatrix<void> output;            ///< to be filled; FP16 or FP32, maybe columns of a wider row
+  const int64_t* num_rows = nullptr;   ///< in device memory: rows of the output that a batch has, at most output.rows
+  const std::string& settings;         ///< as given in the model
+  StreamHandle stream = nullptr;
+};
+/// Queues kernels in the stream and nothing else: it is called while a graph is captured, and not again at each run.
+using CudaCustomFunction = std::function<void(const CudaCustomCall&)>;
+
+/// Functions by the name used in Builder::custom; those of the engine that the tables are on must be there.
 struct BindOptions {
-  ExtraTensors extra = ExtraTensors::refuse;          ///< tensors in the weights that the model does not read
-  std::map<std::string, CustomFunction> custom = {};  ///< by the name used in Builder::custom
+  ExtraTensors extra = ExtraTensors::refuse;  ///< tensors in the weights that the model does not read
+  std::map<std::string, CustomFunction> custom = {};
+  std::map<std::string, CudaCustomFunction> cuda_custom = {};
 };
 
 struct ContextOptions {

@@ -14,15 +14,16 @@
 /// | mix.gate | [M, experts]         | FP16, FP32 | logits, of x and then of mix.shared [M, shared experts * in];   |
 /// |          |                      |            | or [segments, experts], segments of their own                   |
 /// | row_bias | [segments, out_0]    | FP16, FP32 | optional; added in layer 0, as in ops/linear.cuh                |
+/// | last_row_bias | [segments, out_last] | FP16, FP32 | optional; likewise in the last layer                       |
 /// | y        | [M, out_last]        | FP16, FP32 | may be columns of a wider row                                   |
 /// | multiply, residual | [M, out_last] | FP16, FP32 | optional                                                    |
 ///
 /// Several stacks of like depth run side by side. Layers up to 256 wide at the end of the stacks are fused into one
 /// kernel, in which a block takes 16 or 32 rows through all of them. What comes before is launched layer by layer
-/// (ops/linear.cuh): layers that are wider, those of stacks of more than 8, and where rows are few the first of
-/// several, whose outputs are then spread over all multiprocessors. With first_is_done that first layer, split between
-/// user and item (late broadcast), has been computed as sums without bias by others; its bias, row bias and f are
-/// applied on load.
+/// (ops/linear.cuh): layers that are wider, those of stacks of more than 8, and where rows are few, with
+/// spread_first, the first of several, whose outputs are then spread over all multiprocessors. With first_is_done that
+/// first layer, split between user and item (late broadcast), has been computed as sums without bias by others; its
+/// bias, row bias and f are applied on load.
 ///
 /// A mix is what comes between experts and towers: MMoE, and PLE, whose towers share some experts. It is as
 /// ops/host/mix.hpp says, for up to 64 experts of up to 256 columns.
@@ -68,7 +69,8 @@ struct Mlp {
   int64_t in = 0;                            ///< of layer 0, with first_is_done or a mix; otherwise x.cols
   const int64_t* num_rows = nullptr;         ///< M; null: always the capacity
   FloatMatrix<const void> row_bias;          ///< [segment capacity, out_0]; no data: none
-  const int64_t* segment_offsets = nullptr;  ///< [segments + 1], from 0 to M; null: row n serves row n
+  FloatMatrix<const void> last_row_bias;     ///< [segment capacity, out_last], of several layers; no data: none
+  const int64_t* segment_offsets = nullptr;  ///< of both: [segments + 1], from 0 to M; null: row n serves row n
   const int64_t* num_segments = nullptr;     ///< null: always the capacity
   Span<const MlpLayer> layers;
   FloatMatrix<const void> multiply;  ///< [capacity, out_last]; no data: none
@@ -88,14 +90,14 @@ class MlpLaunch {
  public:
   /// For the kernels of `target`. The workspace is aligned to 256, cleared before the first run, and serves one run at
   /// a time. Throws invalid_argument, all problems together.
-  MlpLaunch(Span<const Mlp> stacks, void* workspace, int target = device::target())
-      : plan_(detail::plan_mlp(stacks, workspace, target)) {
+  MlpLaunch(Span<const Mlp> stacks, void* workspace, int target = device::target(), bool spread_first = true)
+      : plan_(detail::plan_mlp(stacks, workspace, target, spread_first)) {
     if (plan_.workspace_bytes > 0) detail::require_memory("workspace of mlps", workspace, 256);
   }
 
   /// Throws as the constructor does.
-  static int64_t workspace_bytes(Span<const Mlp> stacks, int target = device::target()) {
-    return detail::plan_mlp(stacks, nullptr, target).workspace_bytes;
+  static int64_t workspace_bytes(Span<const Mlp> stacks, int target = device::target(), bool spread_first = true) {
+    return detail::plan_mlp(stacks, nullptr, target, spread_first).workspace_bytes;
   }
 
   Span<const unsigned char> descriptors() const { return plan_.descriptors; }

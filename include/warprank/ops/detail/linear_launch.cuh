@@ -48,7 +48,7 @@ void check_linear(const Layer& layer, const std::string& what, Problems& problem
     problems.add(what, "in and out of 1 to 2^30",
                  std::to_string(layer.x.cols) + " and " + std::to_string(layer.y.cols));
   check_pointer(what + "'s weights", layer.weights, 16, problems);
-  check_epilogue(layer, what, layer.y.cols, layer.y.cols, problems);
+  check_epilogue(layer, what, layer.y.cols, layer.y.cols, layer.row_bias.data != nullptr, problems);
   if (layer.groups.num_groups != 0) check_groups(layer.groups, layer.x.rows, what, problems);
   check_activation(layer.activation, what, problems);
 }

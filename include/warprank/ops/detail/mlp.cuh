@@ -129,7 +129,8 @@ WARPRANK_DEVICE void mix_experts(const MixInput& mix, int64_t row, int num_rows,
 
 /// The last layer where it has one output: FP32 products, 8 lanes for each row.
 template <int Rows, int Threads>
-WARPRANK_DEVICE void run_last_head(const LinearDescriptor& layer, const half* activations, int64_t row, int num_rows) {
+WARPRANK_DEVICE void run_last_head(const LinearDescriptor& layer, const half* activations, const int64_t* bias_rows,
+                                   int64_t row, int num_rows) {
   static_assert(Rows * head_lanes <= Threads);
   const int of_block = device::thread_rank() / head_lanes, rank = device::Tile<head_lanes>::rank();
   const bool exists = of_block < num_rows;  // all lanes of a row alike
@@ -138,7 +139,7 @@ WARPRANK_DEVICE void run_last_head(const LinearDescriptor& layer, const half* ac
   });
   if (!exists || rank != 0) return;
   float values[columns_at_once] = {sum};
-  finish_columns(layer.epilogue, row + of_block, 0, 0, values);
+  finish_columns(layer.epilogue, row + of_block, bias_rows[of_block], 0, values);
 }
 
 /// layers: those of all stacks, one stack after another.
@@ -158,8 +159,11 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers) {
   const BlockRows rows = neighbours(row, rows_of(first), Block::rows);
   if (rows.count <= 0) return;
   const RowSource source = source_of(first, rows);
+  // Where both the first and the last layer have a row bias, segments are the same.
+  const Epilogue& segmented =
+      first.epilogue.row_bias.data != nullptr ? first.epilogue : shared.layers[depth - 1].epilogue;
   for (int r = device::thread_rank(); r < Block::rows; r += Block::threads)
-    shared.bias_rows[r] = bias_row_of(first.epilogue, row + (r < source.num_rows ? r : source.num_rows - 1));
+    shared.bias_rows[r] = bias_row_of(segmented, row + (r < source.num_rows ? r : source.num_rows - 1));
 
   auto* activations = device::dynamic_shared<half>();
   constexpr int buffer = Block::rows * activation_stride;
@@ -193,7 +197,7 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers) {
         store(of_block, column, sums);
       }
     } else if (layer.is_head) {
-      run_last_head<Block::rows, Block::threads>(layer, from, row, source.num_rows);
+      run_last_head<Block::rows, Block::threads>(layer, from, shared.bias_rows, row, source.num_rows);
     } else {
       RowSource of_layer = source;
       of_layer.num_columns = layer.inputs;

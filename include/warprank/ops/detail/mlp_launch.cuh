@@ -72,7 +72,14 @@ void check_mlp(const Stack& stack, const std::string& what, int64_t depth, Probl
   if (stack.mix.gate.data != nullptr) check_mix(stack, what, problems);
   check_matrix(what + "'s x", stack.x, stack.x.rows, stack.first_is_done ? first.out : stack.x.cols, problems);
   check_matrix(what + "'s y", stack.y, stack.x.rows, last.out, problems);
-  check_epilogue(stack, what, first.out, last.out, problems);
+  const bool has_last_bias = stack.last_row_bias.data != nullptr;
+  check_epilogue(stack, what, first.out, last.out, stack.row_bias.data != nullptr || has_last_bias, problems);
+  if (has_last_bias) {
+    const bool has_segments = stack.segment_offsets != nullptr;
+    if (num_layers == 1) problems.add(what + "'s last_row_bias", "several layers", "one, which has row_bias");
+    check_matrix(what + "'s last_row_bias", stack.last_row_bias, has_segments ? stack.last_row_bias.rows : stack.x.rows,
+                 last.out, problems);
+  }
   for (int64_t l = 0; l < num_layers; ++l) {
     const std::string layer = what + "'s layer " + std::to_string(l);
     if (stack.layers[l].out < 1 || stack.layers[l].out > max_layer_width)
@@ -90,7 +97,7 @@ bool needs_fused(const Stack& stack) {
 
 /// How many layers of a stack must be launched before the fused kernel can begin.
 template <class Stack>
-int64_t num_separate(const Stack& stack) {
+int64_t num_separate(const Stack& stack, bool spread_first) {
   const int64_t depth = stack.layers.size();
   const auto fits = [&](int64_t l) {
     const int64_t out = stack.layers[l].out;
@@ -98,7 +105,7 @@ int64_t num_separate(const Stack& stack) {
   };
   int64_t fused = depth;
   while (fused > 0 && depth - fused < max_fused_layers && fits(fused - 1)) --fused;
-  if (fused == 0 && !needs_fused(stack) && stack.x.rows <= max_rows_of_split_first &&
+  if (spread_first && fused == 0 && !needs_fused(stack) && stack.x.rows <= max_rows_of_split_first &&
       stack.x.cols >= min_inputs_of_split_first)
     fused = 1;
   return depth - fused < 2 && !needs_fused(stack) ? depth : fused;  // one layer alone needs no fusing
@@ -121,6 +128,11 @@ LinearLayer layer_of(const Stack& stack, int64_t l, FloatMatrix<const void> x, F
     layer.multiply = stack.multiply;
     layer.residual = stack.residual;
     layer.residual_first = stack.residual_first;
+    if (stack.last_row_bias.data != nullptr) {
+      layer.row_bias = stack.last_row_bias;
+      layer.segment_offsets = stack.segment_offsets;
+      layer.num_segments = stack.num_segments;
+    }
   }
   layer.y = y;
   return layer;
@@ -203,7 +215,7 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
 
 /// Checks the stacks and divides them. Without a workspace it finds how large that must be.
 template <class Stack>
-MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target) {
+MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target, bool spread_first) {
   Problems problems;
   if (target < 75) problems.add("target of mlps", "sm_75 or later", "sm_" + std::to_string(target));
   if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0)
@@ -216,12 +228,13 @@ MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target) {
     ends.push_back(layer_of(stack, 0, as_halves(stack.x), stack.y));
     ends.back().multiply = stack.multiply;
     ends.back().residual = stack.residual;
-    first = std::max(first, num_separate(stack));
+    first = std::max(first, num_separate(stack, spread_first));
   }
   for (const Stack& stack : stacks) {
     LinearLayer& of_mix = ends.emplace_back();
     of_mix.row_bias = stack.mix.gate;
     of_mix.multiply = stack.mix.shared;
+    of_mix.residual = stack.last_row_bias;
   }
   check_linear_overlaps<LinearLayer>(ends, problems);
   for (int64_t i = 0; i < stacks.size(); ++i)

@@ -44,9 +44,10 @@ void check_matrix(const std::string& what, const FloatMatrix<Void>& matrix, int6
 }
 
 /// What is added and multiplied behind the products of a layer of `out` outputs, and before those of one of
-/// `first_out`, which are the same but for a stack. Inputs: LinearLayer or Mlp.
+/// `first_out`, which are the same but for a stack. `has_row_bias`: segments serve one. Inputs: LinearLayer or Mlp.
 template <class Inputs>
-void check_epilogue(const Inputs& inputs, const std::string& what, int64_t first_out, int64_t out, Problems& problems) {
+void check_epilogue(const Inputs& inputs, const std::string& what, int64_t first_out, int64_t out, bool has_row_bias,
+                    Problems& problems) {
   const auto optional = [&](const char* name, const FloatMatrix<const void>& matrix, int64_t rows, int64_t cols) {
     if (matrix.data != nullptr) check_matrix(what + name, matrix, rows, cols, problems);
   };
@@ -54,7 +55,7 @@ void check_epilogue(const Inputs& inputs, const std::string& what, int64_t first
   optional("'s multiply", inputs.multiply, inputs.x.rows, out);
   optional("'s residual", inputs.residual, inputs.x.rows, out);
   optional("'s row bias", inputs.row_bias, has_segments ? inputs.row_bias.rows : inputs.x.rows, first_out);
-  if (inputs.row_bias.data == nullptr && (has_segments || inputs.num_segments != nullptr))
+  if (!has_row_bias && (has_segments || inputs.num_segments != nullptr))
     problems.add(what + "'s segments", "a row bias that they serve", "none");
   else if (!has_segments && inputs.num_segments != nullptr)
     problems.add(what + "'s segment_offsets", "device memory, as there is a number of segments", "null");

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The CUDA engine: the same models as on the host, on a GPU. Plain C++; link warprank::cuda_engine, or have one .cu of
+/// yours include warprank/cuda_engine.cuh, which compiles the engine.
+///
+///     auto tables = Tables::load(plan, "tables/", cuda());
+///     auto model = bind(plan, Weights::open("dense.safetensors"), tables);
+///     auto context = model.context();                  // captures a graph for each capacity of the plan
+///     auto batch = model.batch();                      // in pinned memory
+///     Pending pending = context.submit(batch, stream); // one copy in, one graph, one copy out; waits for nothing
+///     Scores scores = pending.wait();
+///
+/// Values between kernels are FP16 where tensor cores read them, else FP32; sums are FP32. Products of FP16 weights and
+/// values are exact. A batch's scores are the same bit for bit whatever else is in the batch, for one capacity and
+/// card; across capacities and engines they agree within the bounds that the ops state.
+///
+/// A batch that is above all capacities runs, too, by memory that is allocated for it, kernel by kernel.
+
+#include "warprank/engine/compare.hpp"
+#include "warprank/engine/model.hpp"
+
+/// Each shared library that has the engine uses its own.
+#define WARPRANK_ENGINE_HIDDEN __attribute__((visibility("hidden")))
+
+namespace warprank {
+
+WARPRANK_ENGINE_HIDDEN const Engine& cuda_engine();
+
+/// How many devices the engine could use; 0 where there is no driver.
+WARPRANK_ENGINE_HIDDEN int num_cuda_devices();
+
+/// A device of the CUDA engine.
+inline Device cuda(int index = 0) { return {&cuda_engine(), index}; }
+
+}  // namespace warprank

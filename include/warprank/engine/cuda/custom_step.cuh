@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A user's own kernels as a step.
+
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "warprank/engine/cuda/bindings.hpp"
+#include "warprank/engine/cuda/launch.cuh"
+#include "warprank/engine/engine.hpp"
+
+namespace warprank::cuda_backend {
+
+inline PreparedStep prepare_custom(int n, CudaCustomFunction function, const Bindings& bindings) {
+  const Node& node = bindings.graph().node(n);
+  const auto& op = std::get<CustomOp>(node.op);
+  std::vector<CudaCustomInput> inputs;
+  for (const int input : node.inputs) {
+    const int axis = bindings.graph().node(input).axis;
+    CudaCustomInput& to = inputs.emplace_back();
+    to.values = bindings.input(input);
+    if (axis == node.axis) continue;
+    to.offsets = bindings.offsets({node.axis, axis});
+    to.num_segments = bindings.num_rows(axis);
+  }
+  PreparedStep step;
+  step.kernel = op.function;
+  step.queue = [inputs = std::move(inputs), y = bindings.value(n), num_rows = bindings.num_rows(node.axis),
+                settings = op.settings, function = std::move(function)](device::Stream to, const PreparedStep&) {
+    function({inputs, y, num_rows, settings, reinterpret_cast<StreamHandle>(to)});
+  };
+  return step;
+}
+
+}  // namespace warprank::cuda_backend

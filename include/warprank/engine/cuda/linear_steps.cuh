@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Linears, stacks of them, and those that scenes choose, as launches.
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "warprank/engine/cuda/bindings.hpp"
+#include "warprank/engine/cuda/launch.cuh"
+#include "warprank/engine/cuda/weights_memory.hpp"
+#include "warprank/engine/parameter_source.hpp"
+#include "warprank/ops/detail/gemm/weights.hpp"
+#include "warprank/ops/experts.cuh"
+#include "warprank/ops/linear.cuh"
+#include "warprank/ops/mlp.cuh"
+
+namespace warprank::cuda_backend {
+
+/// Where the packed weights of a layer and the vectors of its activation begin.
+struct LayerWeights {
+  int64_t in = 0, out = 0;
+  int64_t packed = -1;
+  Activation activation;
+  int64_t alphas = -1, scales = -1, shifts = -1;
+
+  DeviceActivation device_activation(const Bindings& bindings) const {
+    const auto at = [&](int64_t offset) { return offset < 0 ? nullptr : bindings.weights<float>(offset); };
+    return {activation.kind, activation.alpha, at(alphas), at(scales), at(shifts)};
+  }
+};
+
+/// A linear of the plan, as one layer or as one for each group.
+struct PackedLinearNode {
+  int node = -1;
+  LinearOp op;
+  std::vector<LayerWeights> layers;
+
+  int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
+  /// Columns of x that a layer reads, and of everything as wide as y that it touches.
+  int64_t x_column(int64_t layer) const { return op.shared_input ? 0 : layer * layers[0].in; }
+  int64_t y_column(int64_t layer) const { return layer * layers[0].out; }
+};
+
+/// Packs a linear. Groups that share their input are one tall layer unless `apart`.
+inline PackedLinearNode pack(const Graph& graph, int n, bool apart, const detail::ParameterSource& source,
+                             WeightsMemory& memory) {
+  const Node& node = graph.node(n);
+  PackedLinearNode packed{n, std::get<LinearOp>(node.op), {}};
+  const LinearOp& op = packed.op;
+  const detail::FoldedLinear folded = source.linear(op);
+  const detail::OwnedActivation activation = source.activation(op.activation, op.name);
+  const int64_t x_width = graph.node(node.inputs[0]).width;
+  const int64_t num_layers = op.shared_input && !apart ? 1 : op.groups;
+  const int64_t in = op.shared_input ? x_width : x_width / op.groups, out = node.width / num_layers;
+  const auto part = [&](const std::vector<float>& values, int64_t layer, int64_t size) {
+    return values.empty() ? Span<const float>() : Span<const float>(values).subspan(layer * size, size);
+  };
+  const auto add = [&](Span<const float> values) { return memory.add(values.data(), 4 * values.size()); };
+  for (int64_t l = 0; l < num_layers; ++l) {
+    LayerWeights layer;
+    layer.in = in;
+    layer.out = out;
+    const Buffer<unsigned char> bytes =
+        pack_linear(part(folded.weight, l, out * in), part(folded.bias, l, out), in, out);
+    layer.packed = memory.add(bytes.data(), bytes.size());
+    layer.activation = activation.spec;
+    layer.alphas = add(part(activation.alpha, l, out));
+    layer.scales = add(part(activation.scale, l, out));
+    layer.shifts = add(part(activation.shift, l, out));
+    packed.layers.push_back(layer);
+  }
+  return packed;
+}
+
+/// What a linear reads beside x.
+struct LinearOperands {
+  FloatMatrix<const void> row_bias, multiply, residual;
+  const int64_t* segment_offsets = nullptr;
+  const int64_t* num_segments = nullptr;
+};
+
+inline LinearOperands operands_of(const Bindings& bindings, const PackedLinearNode& packed) {
+  const Node& node = bindings.graph().node(packed.node);
+  LinearOperands operands;
+  size_t next = 1;
+  if (packed.op.row_bias) {
+    const int bias = node.inputs[next++], bias_axis = bindings.graph().node(bias).axis;
+    operands.row_bias = bindings.input(bias);
+    if (bias_axis != node.axis) {
+      operands.segment_offsets = bindings.offsets({node.axis, bias_axis});
+      operands.num_segments = bindings.num_rows(bias_axis);
+    }
+  }
+  if (packed.op.multiply) operands.multiply = bindings.input(node.inputs[next++]);
+  if (packed.op.residual) operands.residual = bindings.input(node.inputs[next++]);
+  return operands;
+}
+
+/// Linears of which each reads the one before it; the first may read a mix of experts.
+struct LinearChain {
+  int mix = -1;  ///< node
+  std::vector<PackedLinearNode> linears;
+};
+
+/// Linears that do not depend on one another: one launch.
+inline PreparedStep prepare_linears(const std::vector<LinearChain>& chains, const Bindings& bindings,
+                                    device::Stream stream) {
+  std::vector<LinearLayer> layers;
+  for (const LinearChain& chain : chains) {
+    const PackedLinearNode& packed = chain.linears[0];
+    const Node& node = bindings.graph().node(packed.node);
+    const LinearOperands operands = operands_of(bindings, packed);
+    for (int64_t l = 0; l < packed.num_layers(); ++l) {
+      const LayerWeights& weights = packed.layers[static_cast<size_t>(l)];
+      const int64_t column = packed.y_column(l);
+      LinearLayer& layer = layers.emplace_back();
+      layer.weights = bindings.weights(weights.packed);
+      layer.x = bindings.halves(node.inputs[0]).columns(packed.x_column(l), weights.in);
+      layer.num_rows = bindings.num_rows(node.axis);
+      layer.row_bias = columns_of(operands.row_bias, column, weights.out);
+      layer.segment_offsets = operands.segment_offsets;
+      layer.num_segments = operands.num_segments;
+      layer.activation = weights.device_activation(bindings);
+      layer.multiply = columns_of(operands.multiply, column, weights.out);
+      layer.residual = columns_of(operands.residual, column, weights.out);
+      layer.residual_first = packed.op.residual_first;
+      layer.y = columns_of(bindings.value(packed.node), column, weights.out);
+    }
+  }
+  auto launch = std::make_shared<const LinearLaunch>(layers);
+  PreparedStep step;
+  step.kernel = "linear";
+  step.descriptors = copied(launch->descriptors(), "descriptors of linears", stream);
+  step.workspace = zeroed(launch->workspace_bytes(), "workspace of linears", stream);
+  step.queue = [launch](device::Stream to, const PreparedStep& self) {
+    launch->run(self.descriptors.data(), self.workspace.data(), to);
+  };
+  return step;
+}
+
+/// Chains of like length: one MlpLaunch.
+inline PreparedStep prepare_chains(const std::vector<LinearChain>& chains, const Bindings& bindings,
+                                   device::Stream stream) {
+  const Graph& graph = bindings.graph();
+  size_t num_stacks = 0;
+  for (const LinearChain& chain : chains) num_stacks += chain.linears[0].layers.size();
+  std::vector<Mlp> stacks;
+  std::vector<std::vector<MlpLayer>> layers(num_stacks);
+  for (const LinearChain& chain : chains) {
+    const PackedLinearNode &first = chain.linears.front(), &last = chain.linears.back();
+    const Node& first_node = graph.node(first.node);
+    const LinearOperands begin = operands_of(bindings, first), end = operands_of(bindings, last);
+    for (int64_t g = 0; g < first.num_layers(); ++g) {
+      std::vector<MlpLayer>& stack_layers = layers[stacks.size()];
+      for (const PackedLinearNode& packed : chain.linears) {
+        const LayerWeights& weights = packed.layers[static_cast<size_t>(g)];
+        stack_layers.push_back({bindings.weights(weights.packed), weights.out, weights.device_activation(bindings)});
+      }
+      const LayerWeights& in = first.layers[static_cast<size_t>(g)];
+      const int64_t out = last.layers[static_cast<size_t>(g)].out;
+      Mlp& stack = stacks.emplace_back();
+      if (chain.mix >= 0) {
+        const Node& mix = graph.node(chain.mix);
+        stack.x = bindings.input(mix.inputs[0]);
+        stack.mix.gate = bindings.input(mix.inputs[1]);
+        stack.mix.normalization = std::get<MixOp>(mix.op).normalization;
+        if (const int gate_axis = graph.node(mix.inputs[1]).axis; gate_axis != mix.axis) {
+          stack.mix.gate_offsets = bindings.offsets({mix.axis, gate_axis});
+          stack.mix.num_gate_segments = bindings.num_rows(gate_axis);
+        }
+        stack.in = in.in;
+      } else {
+        stack.x = columns_of(bindings.input(first_node.inputs[0]), first.x_column(g), in.in);
+      }
+      stack.num_rows = bindings.num_rows(first_node.axis);
+      stack.row_bias = columns_of(begin.row_bias, first.y_column(g), in.out);
+      if (chain.linears.size() > 1) stack.last_row_bias = columns_of(end.row_bias, last.y_column(g), out);
+      const LinearOperands& segmented = begin.row_bias.data != nullptr ? begin : end;
+      stack.segment_offsets = segmented.segment_offsets;
+      stack.num_segments = segmented.num_segments;
+      stack.layers = stack_layers;
+      stack.multiply = columns_of(end.multiply, last.y_column(g), out);
+      stack.residual = columns_of(end.residual, last.y_column(g), out);
+      stack.residual_first = last.op.residual_first;
+      stack.y = columns_of(bindings.value(last.node), last.y_column(g), out);
+    }
+  }
+  PreparedStep step;
+  step.kernel = "mlp";
+  constexpr bool spread_first = false;  // the plan has decided what is one launch
+  const int target = device::target();
+  step.workspace = zeroed(MlpLaunch::workspace_bytes(stacks, target, spread_first), "workspace of mlps", stream);
+  auto launch = std::make_shared<const MlpLaunch>(stacks, step.workspace.data(), target, spread_first);
+  step.num_launches = static_cast<int>(launch->num_launches());
+  step.descriptors = copied(launch->descriptors(), "descriptors of mlps", stream);
+  step.queue = [launch](device::Stream to, const PreparedStep& self) { launch->run(self.descriptors.data(), to); };
+  return step;
+}
+
+/// A linear of which each row goes through the group that its scene names.
+struct PackedScenes {
+  int node = -1;
+  int64_t num_scenes = 0;
+  LayerWeights weights;  ///< of all groups
+};
+
+inline PackedScenes pack_scenes(const Graph& graph, int n, const detail::ParameterSource& source,
+                                WeightsMemory& memory) {
+  const Node& node = graph.node(n);
+  const auto& op = std::get<LinearOp>(node.op);
+  const detail::FoldedLinear folded = source.linear(op);
+  const detail::OwnedActivation activation = source.activation(op.activation, op.name);
+  PackedScenes made{n, op.groups, {}};
+  LayerWeights& to = made.weights;
+  to.in = graph.node(node.inputs[0]).width;
+  to.out = node.width;
+  const Buffer<unsigned char> bytes =
+      pack_experts(Span<const float>(folded.weight), Span<const float>(folded.bias), to.in, to.out, op.groups);
+  to.packed = memory.add(bytes.data(), bytes.size());
+  to.activation = activation.spec;
+  to.alphas = memory.add(activation.alpha);
+  to.scales = memory.add(activation.scale);
+  to.shifts = memory.add(activation.shift);
+  return made;
+}
+
+inline PreparedStep prepare_scenes(const PackedScenes& packed, const Bindings& bindings, device::Stream stream) {
+  const Graph& graph = bindings.graph();
+  const Node& node = graph.node(packed.node);
+  const auto& op = std::get<LinearOp>(node.op);
+  const IdsInfo& info = graph.ids[static_cast<size_t>(op.scene)];
+  SceneIds scenes;
+  BlobIds ids;
+  ids.requests = bindings.requests();
+  ids.input = op.scene;
+  ids.axis = info.axis;
+  ids.num_ids.capacity = bindings.max_rows(info.axis);
+  ids.default_id = info.default_id;
+  scenes.ids = ids;
+  scenes.num_ids.capacity = bindings.max_rows(info.axis);
+  if (info.axis != node.axis) scenes.offsets = bindings.offsets({node.axis, info.axis});
+  scenes.counters = bindings.counters(packed.node);
+
+  const int64_t capacity = bindings.max_rows(node.axis);
+  const int64_t* const num_rows = bindings.num_rows(node.axis);
+  const int64_t rows_bytes = SceneRows::workspace_bytes(packed.num_scenes, capacity);
+  PreparedStep step;
+  step.kernel = "scene_rows, linear";
+  step.num_launches = 2;
+  step.lists = device::DeviceMemory(rows_bytes, "the rows of scenes");
+  auto rows = std::make_shared<const SceneRows>(scenes, packed.num_scenes, capacity, num_rows, step.lists.data());
+  LinearLayer layer;
+  layer.weights = bindings.weights(packed.weights.packed);
+  layer.x = bindings.halves(node.inputs[0]);
+  layer.num_rows = num_rows;
+  layer.activation = packed.weights.device_activation(bindings);
+  layer.y = bindings.value(packed.node);
+  layer.groups = rows->groups();
+  auto launch = std::make_shared<const LinearLaunch>(Span<const LinearLayer>(&layer, 1));
+  step.descriptors = copied(launch->descriptors(), "descriptors of linears", stream);
+  step.workspace = zeroed(launch->workspace_bytes(), "workspace of linears", stream);
+  step.queue = [rows, launch](device::Stream to, const PreparedStep& self) {
+    rows->launch(to);
+    launch->run(self.descriptors.data(), self.workspace.data(), to);
+  };
+  return step;
+}
+
+}  // namespace warprank::cuda_backend

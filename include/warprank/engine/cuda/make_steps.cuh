@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// bind on a GPU: a plan's steps become launches with packed weights.
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <iterator>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "warprank/engine/cuda/attention_steps.cuh"
+#include "warprank/engine/cuda/custom_step.cuh"
+#include "warprank/engine/cuda/embed_step.cuh"
+#include "warprank/engine/cuda/interaction_steps.cuh"
+#include "warprank/engine/cuda/linear_steps.cuh"
+#include "warprank/engine/cuda/row_steps.cuh"
+#include "warprank/engine/engine.hpp"
+
+namespace warprank::cuda_backend {
+
+/// One launch of a model: what to prepare for each capacity of each context.
+struct ModelStep {
+  std::vector<int> nodes;
+  std::function<PreparedStep(const Bindings&, device::Stream)> prepare;
+};
+
+/// All launches of a model, in order. They refer to the graph, the tables, and the weights by where these begin.
+struct ModelSteps {
+  std::vector<ModelStep> steps;
+  std::vector<AxisPair> pairs;  ///< whose segments are read and not in a batch's index
+};
+
+class StepMaker {
+ public:
+  StepMaker(const Plan& plan, const ValueLayout& layout, const Weights& weights, const CudaTableStore& tables,
+            const BindOptions& options, WeightsMemory& memory)
+      : graph_(plan.graph()),
+        storage_(plan.storage()),
+        layout_(layout),
+        source_(plan, weights),
+        tables_(tables),
+        options_(options),
+        memory_(memory) {}
+
+  ModelSteps make() {
+    std::vector<int> dense;
+    for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n)
+      if (is<DenseOp>(n)) dense.push_back(n);
+    std::vector<std::vector<int>> steps = storage_.steps;
+    if (!dense.empty()) {  // dense inputs come with the first look-ups
+      if (steps.empty() || !is<EmbedOp>(steps[0][0])) steps.insert(steps.begin(), std::vector<int>());
+      steps[0].insert(steps[0].end(), dense.begin(), dense.end());
+    }
+    for (const std::vector<int>& step : steps) add_step(step);
+    add_output_copies();
+    return std::move(made_);
+  }
+
+ private:
+  const Node& node(int n) const { return graph_.node(n); }
+  template <class Wanted>
+  bool is(int n) const {
+    return std::holds_alternative<Wanted>(node(n).op);
+  }
+  template <class Prepare>
+  void add(std::vector<int> nodes, Prepare prepare) {
+    made_.steps.push_back({std::move(nodes), std::move(prepare)});
+  }
+
+  /// Notes that the segments of an axis under another, or of its rows one by one, are read.
+  void need_segments(AxisPair pair) {
+    const bool is_known = std::find(made_.pairs.begin(), made_.pairs.end(), pair) != made_.pairs.end();
+    if (pair.second != 0 && !is_known) made_.pairs.push_back(pair);
+  }
+  void need_segments_of(int n) {
+    const int axis = node(n).axis;
+    const auto need_above = [&](int ancestor) {
+      if (ancestor != axis && graph_.is_ancestor(ancestor, axis)) need_segments({axis, ancestor});
+    };
+    for (const int input : node(n).inputs) {
+      need_above(node(input).axis);
+      if (is<PoolOp>(n)) need_segments({node(input).axis, axis});
+    }
+    if (is<DinAttentionOp>(n) || is<AttentionOp>(n)) {
+      const AttentionSegments segments = attention_segments(graph_, n);
+      need_segments(segments.queries);
+      need_segments(segments.events);
+    }
+    if (const auto* linear = std::get_if<LinearOp>(&node(n).op); linear != nullptr && linear->scene >= 0)
+      need_above(graph_.ids[static_cast<size_t>(linear->scene)].axis);
+  }
+
+  /// Nodes of one kind share a launch. Linears that read one another are chains, and their mixes go with them.
+  void add_step(std::vector<int> nodes) {
+    for (const int n : nodes) need_segments_of(n);
+    const auto take = [&](auto belongs) {
+      std::vector<int> taken;
+      std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(taken), belongs);
+      nodes.erase(std::remove_if(nodes.begin(), nodes.end(), belongs), nodes.end());
+      return taken;
+    };
+    add_look_ups(take([&](int n) { return is<EmbedOp>(n) || is<DenseOp>(n); }));
+    add_dins(take([&](int n) { return is<DinAttentionOp>(n); }));
+    add_attentions(take([&](int n) { return is<AttentionOp>(n); }));
+    const std::vector<int> mixes = take([&](int n) { return is<MixOp>(n); });
+    add_linears(take([&](int n) { return is<LinearOp>(n); }), mixes);
+    add_pools(take([&](int n) { return is<PoolOp>(n); }));
+    const std::vector<int> rows = take([&](int n) { return is_row_program(node(n).op); });
+    for (const int n : nodes) add_alone(n);
+    add_rows(rows);
+  }
+
+  void add_look_ups(const std::vector<int>& nodes) {
+    if (nodes.empty()) return;
+    std::vector<LookUp> look_ups;
+    for (const int n : nodes) look_ups.push_back(make_look_up(graph_, n, tables_));
+    add(nodes, [look_ups](const Bindings& bindings, device::Stream stream) {
+      return prepare_look_ups(look_ups, bindings, stream);
+    });
+  }
+
+  void add_dins(const std::vector<int>& nodes) {
+    if (nodes.empty()) return;
+    std::vector<DinNode> made;
+    for (const int n : nodes) made.push_back(make_din_node(graph_, n, source_, memory_));
+    add(nodes, [made](const Bindings& bindings, device::Stream stream) { return prepare_din(made, bindings, stream); });
+  }
+  void add_attentions(const std::vector<int>& nodes) {
+    if (nodes.empty()) return;
+    add(nodes, [nodes](const Bindings& bindings, device::Stream stream) {
+      return prepare_attentions(nodes, bindings, stream);
+    });
+  }
+  void add_pools(const std::vector<int>& nodes) {
+    if (nodes.empty()) return;
+    add(nodes,
+        [nodes](const Bindings& bindings, device::Stream stream) { return prepare_pools(nodes, bindings, stream); });
+  }
+  void add_rows(const std::vector<int>& nodes) {
+    if (nodes.empty()) return;
+    std::vector<RowNode> made;
+    for (const int n : nodes) made.push_back(make_row_node(graph_, storage_, n, source_, memory_));
+    add(nodes,
+        [made](const Bindings& bindings, device::Stream stream) { return prepare_rows(made, bindings, stream); });
+  }
+
+  /// `linears` in an order in which each comes after what it reads.
+  void add_linears(const std::vector<int>& linears, std::vector<int> mixes) {
+    std::vector<std::vector<int>> chains;
+    std::vector<int> scenes;
+    for (const int n : linears) {
+      if (std::get<LinearOp>(node(n).op).scene >= 0) {
+        scenes.push_back(n);
+        continue;
+      }
+      const int x = node(n).inputs[0];
+      const auto chain = std::find_if(chains.begin(), chains.end(), [&](const auto& c) { return c.back() == x; });
+      if (chain != chains.end()) {
+        chain->push_back(n);
+      } else if (const auto mix = std::find(mixes.begin(), mixes.end(), x); mix != mixes.end()) {
+        chains.push_back({x, n});
+        mixes.erase(mix);
+      } else {
+        chains.push_back({n});
+      }
+    }
+    add_mixes(mixes);
+    for (const int n : scenes) {
+      const PackedScenes packed = pack_scenes(graph_, n, source_, memory_);
+      add({n}, [packed](const Bindings& bindings, device::Stream stream) {
+        return prepare_scenes(packed, bindings, stream);
+      });
+    }
+    while (!chains.empty()) {  // one launch for those of each length, apart from those that mix
+      const auto kind_of = [&](const auto& chain) { return std::make_pair(chain.size(), is<MixOp>(chain[0])); };
+      const auto kind = kind_of(chains[0]);
+      const auto end = std::stable_partition(chains.begin(), chains.end(),
+                                             [&](const auto& chain) { return kind_of(chain) == kind; });
+      add_chains({chains.begin(), end}, kind.first > 1);
+      chains.erase(chains.begin(), end);
+    }
+  }
+  void add_chains(const std::vector<std::vector<int>>& chains, bool are_stacks) {
+    std::vector<int> nodes;
+    std::vector<LinearChain> made;
+    for (const std::vector<int>& chain : chains) {
+      LinearChain& to = made.emplace_back();
+      for (const int n : chain) {
+        if (is<MixOp>(n)) {
+          to.mix = n;
+        } else {
+          to.linears.push_back(pack(graph_, n, are_stacks, source_, memory_));
+        }
+      }
+      nodes.insert(nodes.end(), chain.begin(), chain.end());
+    }
+    add(std::move(nodes), [made, are_stacks](const Bindings& bindings, device::Stream stream) {
+      return are_stacks ? prepare_chains(made, bindings, stream) : prepare_linears(made, bindings, stream);
+    });
+  }
+
+  /// Mixes that are launched together are on one axis and of one type.
+  void add_mixes(std::vector<int> nodes) {
+    while (!nodes.empty()) {
+      const int first = nodes[0];
+      const auto end = std::stable_partition(nodes.begin(), nodes.end(), [&](int n) {
+        return node(n).axis == node(first).axis && layout_.place(n).type == layout_.place(first).type;
+      });
+      const auto count = std::min<std::ptrdiff_t>(end - nodes.begin(), Mix<half, half>::max_tasks);
+      const std::vector<int> launch(nodes.begin(), nodes.begin() + count);
+      add(launch, [launch](const Bindings& bindings, device::Stream) { return prepare_mixes(launch, bindings); });
+      nodes.erase(nodes.begin(), nodes.begin() + count);
+    }
+  }
+
+  void add_alone(int n) {
+    if (is<FmOp>(n)) add({n}, [n](const Bindings& bindings, device::Stream) { return prepare_fm(n, bindings); });
+    if (is<DotOp>(n)) add({n}, [n](const Bindings& bindings, device::Stream) { return prepare_dot(n, bindings); });
+    if (const auto* custom = std::get_if<CustomOp>(&node(n).op)) {
+      add({n}, [n, function = options_.cuda_custom.at(custom->function)](const Bindings& bindings, device::Stream) {
+        return prepare_custom(n, function, bindings);
+      });
+    }
+  }
+
+  /// The last step: outputs whose values others read as FP16, or that are parts of others.
+  void add_output_copies() {
+    std::vector<OutputPlace> copies;
+    for (const OutputPlace& output : layout_.outputs())
+      if (output.is_copy) copies.push_back(output);
+    if (copies.empty()) return;
+    add({}, [copies](const Bindings& bindings, device::Stream stream) {
+      return prepare_output_copies(copies, bindings, stream);
+    });
+  }
+
+  const Graph& graph_;
+  const plan::Storage& storage_;
+  const ValueLayout& layout_;
+  const detail::ParameterSource source_;
+  const CudaTableStore& tables_;
+  const BindOptions& options_;
+  WeightsMemory& memory_;
+  ModelSteps made_;
+};
+
+}  // namespace warprank::cuda_backend

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The CUDA engine: Engine, ModelBackend and their checks.
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "warprank/cuda.hpp"
+#include "warprank/engine/check_bind.hpp"
+#include "warprank/engine/cuda/context.cuh"
+
+namespace warprank::cuda_backend {
+
+class CudaModel : public ModelBackend {
+ public:
+  CudaModel(const Plan& plan, const Weights& weights, std::shared_ptr<const CudaTableStore> tables, int device_index,
+            const BindOptions& options) {
+    const device::DeviceGuard current(device_index);
+    auto data = std::make_shared<CudaModelData>(CudaModelData{plan, std::move(tables), device_index, {}, {}});
+    WeightsMemory memory;
+    const ValueLayout values(data->plan.graph(), data->plan.storage());
+    data->steps = StepMaker(data->plan, values, weights, *data->tables, options, memory).make();
+    const device::OwnedStream stream;
+    data->weights = copied(memory.bytes(), "the weights of a model", stream.get());
+    device::synchronize(stream.get());
+    data_ = std::move(data);
+  }
+
+  std::unique_ptr<ContextBackend> make_context(const ContextOptions& options) const override {
+    const device::DeviceGuard current(data_->device_index);
+    return std::make_unique<CudaContext>(data_, options);
+  }
+  HostAllocator batch_allocator() const override { return device::pinned_allocator(data_->device_index); }
+  MemoryReport memory() const override {
+    MemoryReport report = data_->tables->memory();
+    report.emplace_back("weights", data_->weights.bytes());
+    return report;
+  }
+
+ private:
+  std::shared_ptr<const CudaModelData> data_;
+};
+
+class CudaEngine : public Engine {
+ public:
+  const char* name() const override { return "cuda"; }
+  std::shared_ptr<const TableStore> load_tables(const Plan& plan, const Weights& weights, const HashTableFiles& images,
+                                                int index) const override {
+    return std::make_shared<CudaTableStore>(plan, weights, images, index);
+  }
+  std::shared_ptr<const ModelBackend> bind(const Plan& plan, const Weights& weights,
+                                           std::shared_ptr<const TableStore> tables, int index,
+                                           const BindOptions& options) const override {
+    auto store = std::dynamic_pointer_cast<const CudaTableStore>(std::move(tables));
+    detail::check_tables(plan, *store);
+    detail::check_parameters(plan, weights, options.cuda_custom, "cuda_custom", options.extra);
+    return std::make_shared<CudaModel>(plan, weights, std::move(store), index, options);
+  }
+};
+
+}  // namespace warprank::cuda_backend

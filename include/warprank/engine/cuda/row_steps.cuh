@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Everything that is done row by row without a matrix product, and what only copies: one launch of row programs.
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "warprank/engine/cuda/bindings.hpp"
+#include "warprank/engine/cuda/launch.cuh"
+#include "warprank/engine/cuda/weights_memory.hpp"
+#include "warprank/engine/parameter_source.hpp"
+#include "warprank/ops/row_programs.cuh"
+
+namespace warprank::cuda_backend {
+
+inline bool is_row_program(const Op& op) {
+  return std::holds_alternative<ElementwiseOp>(op) || std::holds_alternative<ConcatOp>(op) ||
+         std::holds_alternative<ExpandOp>(op) || std::holds_alternative<LayerNormOp>(op) ||
+         std::holds_alternative<SoftmaxOp>(op) || std::holds_alternative<ReduceOp>(op);
+}
+
+/// One such node. Weights are offsets in the model's memory, -1: none.
+struct RowNode {
+  int node = -1;
+  std::vector<bool> parts_in_place;  ///< of a concat: those that need no copy
+  std::vector<int64_t> vectors;
+  int64_t gamma = -1, beta = -1;
+};
+
+inline RowNode make_row_node(const Graph& graph, const plan::Storage& storage, int n,
+                             const detail::ParameterSource& source, WeightsMemory& memory) {
+  RowNode made{n, storage.part_placed[static_cast<size_t>(n)], {}, -1, -1};
+  const Op& op = graph.node(n).op;
+  if (const auto* elementwise = std::get_if<ElementwiseOp>(&op)) {
+    for (const LearnedVector& v : elementwise->vectors) made.vectors.push_back(memory.add(source.learned_vector(v)));
+  } else if (const auto* norm = std::get_if<LayerNormOp>(&op); norm != nullptr && norm->affine) {
+    made.gamma = memory.add(source.load(norm->name + ".weight"));
+    made.beta = memory.add(source.load(norm->name + ".bias"));
+  }
+  return made;
+}
+
+/// Row programs with what they refer to.
+class RowPrograms {
+ public:
+  explicit RowPrograms(const Bindings& bindings) : bindings_(bindings) {}
+
+  void add(const RowNode& row) {
+    const Node& node = bindings_.graph().node(row.node);
+    if (!row.parts_in_place.empty()) return add_concat(row);
+    RowProgram& program = programs_.emplace_back();
+    std::vector<RowInput>& inputs = inputs_.emplace_back();
+    for (const int input : node.inputs) inputs.push_back(input_of(input, node.axis));
+    std::vector<const float*>& vectors = vectors_.emplace_back();
+    for (const int64_t v : row.vectors) vectors.push_back(bindings_.weights<float>(v));
+    if (const auto* elementwise = std::get_if<ElementwiseOp>(&node.op)) program.program = &elementwise->program;
+    program.step = step_of(row, node.op);
+    program.y = bindings_.value(row.node);
+    program.num_rows = bindings_.num_rows(node.axis);
+  }
+  void add_copy(RowInput from, FloatMatrix<void> to, const int64_t* num_rows) {
+    RowProgram& program = programs_.emplace_back();
+    inputs_.push_back({from});
+    vectors_.emplace_back();
+    program.y = to;
+    program.num_rows = num_rows;
+  }
+
+  PreparedStep prepare(device::Stream stream) {
+    for (size_t i = 0; i < programs_.size(); ++i) {
+      programs_[i].inputs = inputs_[i];
+      programs_[i].vectors = vectors_[i];
+    }
+    auto launch = std::make_shared<const RowProgramLaunch>(programs_);
+    PreparedStep step;
+    step.kernel = "row_programs";
+    step.descriptors = copied(launch->descriptors(), "descriptors of row programs", stream);
+    step.queue = [launch](device::Stream to, const PreparedStep& self) { launch->run(self.descriptors.data(), to); };
+    return step;
+  }
+
+ private:
+  RowInput input_of(int input, int axis) const {
+    const int input_axis = bindings_.graph().node(input).axis;
+    if (input_axis == axis) return {bindings_.input(input), nullptr, nullptr};
+    return {bindings_.input(input), bindings_.offsets({axis, input_axis}), bindings_.num_rows(input_axis)};
+  }
+  RowStep step_of(const RowNode& row, const Op& op) const {
+    if (std::holds_alternative<SoftmaxOp>(op)) return SoftmaxOfRow{};
+    if (const auto* reduce = std::get_if<ReduceOp>(&op)) return ReduceRow{reduce->pooling};
+    if (const auto* norm = std::get_if<LayerNormOp>(&op)) {
+      const auto at = [&](int64_t offset) { return offset < 0 ? nullptr : bindings_.weights<float>(offset); };
+      return LayerNormOfRow{norm->eps, at(row.gamma), at(row.beta)};
+    }
+    return EachElement{};
+  }
+  void add_concat(const RowNode& row) {
+    const Node& node = bindings_.graph().node(row.node);
+    int64_t column = 0;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const int64_t width = bindings_.graph().node(node.inputs[i]).width;
+      if (!row.parts_in_place[i])
+        add_copy(input_of(node.inputs[i], node.axis), columns_of(bindings_.value(row.node), column, width),
+                 bindings_.num_rows(node.axis));
+      column += width;
+    }
+  }
+
+  const Bindings& bindings_;
+  std::vector<RowProgram> programs_;
+  std::vector<std::vector<RowInput>> inputs_;
+  std::vector<std::vector<const float*>> vectors_;
+};
+
+inline PreparedStep prepare_rows(const std::vector<RowNode>& rows, const Bindings& bindings, device::Stream stream) {
+  RowPrograms programs(bindings);
+  for (const RowNode& row : rows) programs.add(row);
+  return programs.prepare(stream);
+}
+
+/// Outputs that lie in the arena go to where outputs leave from.
+inline PreparedStep prepare_output_copies(const std::vector<OutputPlace>& outputs, const Bindings& bindings,
+                                          device::Stream stream) {
+  RowPrograms programs(bindings);
+  for (const OutputPlace& output : outputs)
+    programs.add_copy({bindings.input(output.node), nullptr, nullptr}, bindings.output(output),
+                      bindings.num_rows(bindings.graph().node(output.node).axis));
+  return programs.prepare(stream);
+}
+
+}  // namespace warprank::cuda_backend

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// How large batches may be for what a context has made ready. Plain C++, no device.
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "warprank/batch/format.hpp"
+#include "warprank/batch/layout.hpp"
+#include "warprank/core/view.hpp"
+#include "warprank/engine/cuda/value_layout.hpp"
+
+namespace warprank::cuda_backend {
+
+/// The most bytes that the blobs of so many rows can have together; rows[0] is the number of requests.
+inline int64_t most_blob_bytes(const BatchLayout& layout, const std::vector<int64_t>& rows) {
+  constexpr int64_t padding = 8;  // of a section, at most
+  const int64_t requests = rows[0];
+  int64_t bytes = requests * detail::BlobTables(layout).end;
+  for (size_t a = 0; a < rows.size(); ++a)
+    if (layout.has_offsets(AxisSlot{static_cast<int>(a)}))
+      bytes += 4 * rows[static_cast<size_t>(layout.axes()[a].parent)] + requests * (4 + padding);
+  for (const IdsInfo& ids : layout.ids()) bytes += 8 * rows[static_cast<size_t>(ids.axis)];
+  for (const DenseInfo& dense : layout.dense())
+    bytes += 4 * dense.width * rows[static_cast<size_t>(dense.axis)] + requests * padding;
+  return bytes;
+}
+
+struct RunSize {
+  std::vector<int64_t> rows;  ///< most of each axis; rows[0] requests
+  int64_t max_requests = 0;   ///< of the batch's index, which may have room for more
+  int64_t blob_bytes = 0;
+
+  /// Whether whatever fits `other` fits this.
+  bool holds(const RunSize& other) const {
+    bool holds = other.max_requests == max_requests && other.blob_bytes <= blob_bytes;
+    for (size_t a = 0; a < rows.size(); ++a) holds = holds && other.rows[a] <= rows[a];
+    return holds;
+  }
+  /// The least that holds both, which have the same index.
+  RunSize joined(RunSize other) const {
+    for (size_t a = 0; a < rows.size(); ++a) other.rows[a] = std::max(other.rows[a], rows[a]);
+    other.blob_bytes = std::max(other.blob_bytes, blob_bytes);
+    return other;
+  }
+};
+
+/// Where everything lies in the arena of a run: bytes from its beginning.
+struct ArenaLayout {
+  std::vector<int64_t> slots;  ///< by slot
+  int64_t bytes = 0;
+
+  ArenaLayout(const ValueLayout& values, const plan::Storage& storage, const std::vector<int64_t>& rows) {
+    constexpr int64_t alignment = 256;
+    for (size_t s = 0; s < storage.slots.size(); ++s) {
+      slots.push_back(bytes);
+      bytes += round_up(rows[static_cast<size_t>(storage.slots[s].axis)] * values.slot_row_bytes()[s], alignment);
+    }
+  }
+};
+
+/// The outputs of each axis, one behind the other.
+struct OutputsLayout {
+  std::vector<int64_t> axes;  ///< first float, by axis
+  int64_t floats = 0;
+
+  OutputsLayout(const ValueLayout& values, const std::vector<int64_t>& rows) {
+    constexpr int64_t alignment = 64;
+    for (size_t a = 0; a < rows.size(); ++a) {
+      axes.push_back(floats);
+      floats += round_up(rows[a] * values.output_width(static_cast<int>(a)), alignment);
+    }
+  }
+};
+
+}  // namespace warprank::cuda_backend

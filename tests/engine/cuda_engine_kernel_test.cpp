@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// The CUDA engine: what it computes, against the interpreter with FP16 between operations, and how it runs.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "golden/cases.hpp"
+#include "reference/interpreter.hpp"
+#include "support/expect_within.hpp"
+#include "support/hashed_values.hpp"
+#include "support/kernel_testing.hpp"
+#include "support/plain_request.hpp"
+#include "support/random_data.hpp"
+#include "support/random_model.hpp"
+#include "warprank/cuda_engine.cuh"
+#include "warprank/plan/steps.hpp"
+
+namespace warprank {
+namespace {
+
+using golden::Case;
+using golden::GoldenFile;
+using kernel_testing::build;
+using kernel_testing::Build;
+using kernel_testing::Config;
+using kernel_testing::on_gpu;
+using test_support::PlainRequest;
+using testing::HasSubstr;
+
+/// FP16 between operations costs a few digits; what is wired wrongly is off by more.
+constexpr double vague = 0.1;
+
+/// A graph with weights, tables and requests, and what it should give.
+struct Expectation {
+  Graph graph;
+  Weights weights, tables;
+  std::vector<PlainRequest> requests;
+  std::vector<std::map<std::string, std::vector<reference::Row>>> rows = {};  ///< by request
+};
+
+Plan plan_for(const Graph& graph, Passes passes, std::vector<Capacity> capacities = {{8, 64, {}}}) {
+  CompileOptions options;
+  options.passes = passes;
+  options.capacities = std::move(capacities);
+  return compile(graph, options);
+}
+
+void interpret(Expectation& e, const Plan& plan, reference::Rounding rounding,
+               std::map<std::string, reference::PlainFunction> functions = {}) {
+  reference::Interpreter interpreter(e.graph, reference::plain_weights(plan, e.weights),
+                                     reference::plain_tables(e.graph, e.tables), rounding, std::move(functions),
+                                     reference::Precision::half);
+  for (const PlainRequest& request : e.requests) e.rows.push_back(interpreter.run(request));
+}
+
+std::vector<PlainRequest> random_requests(const Plan& plan, int count, uint32_t seed,
+                                          const test_support::RequestShape& shape = {}) {
+  std::mt19937 random(seed);
+  std::vector<PlainRequest> requests;
+  for (int r = 0; r < count; ++r) requests.push_back(test_support::random_request(plan.layout(), shape, random));
+  return requests;
+}
+
+Batch batch_of(const Model& model, const std::vector<PlainRequest>& requests) {
+  Batch batch = model.batch();
+  for (const PlainRequest& plain : requests) {
+    const Request request = add_to(batch, plain);
+    EXPECT_TRUE(request.status().ok()) << request.status().message;
+  }
+  return batch;
+}
+
+/// Runs all requests together and holds every score against its bound.
+void expect_scores(const Expectation& e, Context& context, Batch& batch, test_support::BoundCheck& check) {
+  const Scores scores = context.run(batch);
+  for (size_t r = 0; r < e.requests.size(); ++r)
+    for (const OutputInfo& output : e.graph.outputs) {
+      SCOPED_TRACE("request " + std::to_string(r));
+      check.expect_within(scores[output.name].of(static_cast<int64_t>(r)), e.rows[r].at(output.name), output.name);
+    }
+}
+
+// --- what it computes
+
+class CudaEngineGolden : public testing::TestWithParam<Case> {};
+
+TEST_P(CudaEngineGolden, GivesWhatPyTorchGives) {
+  const Case& c = GetParam();
+  if (build != Build::plain && build != Build::gpu && c.hashed_weights) GTEST_SKIP() << "large; run by other builds";
+  const GoldenFile file(c.name);
+  const Graph graph = warprank::build(c.model);
+  const Plan planned = plan_for(graph, {});
+  Expectation e{graph,
+                c.hashed_weights ? test_support::hashed_weights(planned) : file.weights("weight/", c.layout),
+                c.hashed_weights ? test_support::hashed_tables(graph, 8) : file.weights("table/", Layout::pytorch),
+                {}};
+  for (int r = 0; r < file.num_requests(); ++r) e.requests.push_back(file.request(r));
+  interpret(e, planned, reference::Rounding::independent);
+
+  kernel_testing::for_each_target([&](const Config&) {
+    for (const Plan& plan : {planned, plan_for(e.graph, Passes::none())}) {
+      const Model model = bind(plan, e.weights, Tables::load(plan, e.tables, cuda()));
+      Context context = model.context();
+      Batch batch = batch_of(model, e.requests);
+      test_support::BoundCheck check(vague);
+      expect_scores(e, context, batch, check);
+      EXPECT_LE(check.num_vague(), check.num() / 2) << "of " << check.num();
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, CudaEngineGolden, testing::ValuesIn(golden::cases),
+                         [](const testing::TestParamInfo<Case>& info) { return std::string(info.param.name); });
+
+TEST(CudaEngineRandom, GivesWhatRandomModelsAre) {
+  const uint32_t num_seeds = build == Build::plain ? 40 : 3;
+  int64_t num = 0, num_vague = 0;
+  for (uint32_t seed = 0; seed < num_seeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    kernel_testing::reset(Config{});
+    const Graph graph = warprank::build(test_support::RandomModel(seed));
+    Passes passes;
+    passes.place_concats = seed % 3 != 1;
+    passes.late_broadcast = seed % 4 != 3;
+    const Plan plan = plan_for(graph, passes);
+    Expectation e{graph, test_support::random_weights(plan, seed),
+                  test_support::random_tables(plan, 50, seed, {DType::f32, DType::f16, DType::i8, DType::bf16}),
+                  random_requests(plan, 4, seed)};
+    interpret(e, plan, reference::Rounding::worst_case);
+    const Model model = bind(plan, e.weights, Tables::load(plan, e.tables, cuda()));
+    Context context = model.context();
+    Batch batch = batch_of(model, e.requests);
+    test_support::BoundCheck check(vague);
+    expect_scores(e, context, batch, check);
+    num += check.num();
+    num_vague += check.num_vague();
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_LE(num_vague, num / 2) << "of " << num;
+}
+
+// --- how it runs
+
+/// A random model with its tables on the device.
+struct RandomSetup {
+  explicit RandomSetup(uint32_t seed, std::vector<Capacity> capacities = {{8, 64, {}}}, Passes passes = {})
+      : plan(plan_for(warprank::build(test_support::RandomModel(seed)), passes, std::move(capacities))),
+        weights(test_support::random_weights(plan, seed)),
+        tables(test_support::random_tables(plan, 50, seed)),
+        model(bind(plan, weights, Tables::load(plan, tables, cuda()))) {}
+
+  Plan plan;
+  Weights weights, tables;
+  Model model;
+};
+
+/// All numbers of all outputs.
+std::vector<float> all_scores(const Plan& plan, const Scores& scores) {
+  std::vector<float> all;
+  for (const OutputInfo& output : plan.graph().outputs) {
+    const Matrix<const float> values = scores[output.name].all();
+    for (int64_t r = 0; r < values.rows; ++r) all.insert(all.end(), values.row(r), values.row(r) + values.cols);
+  }
+  return all;
+}
+std::vector<float> scores_of_request(const Plan& plan, const Scores& scores, int64_t request) {
+  std::vector<float> all;
+  for (const OutputInfo& output : plan.graph().outputs) {
+    const Span<const float> values = scores[output.name].of(request);
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+class CudaEngine : public testing::Test {
+ protected:
+  CudaEngine() { kernel_testing::reset(Config{}); }
+};
+
+TEST_F(CudaEngine, ARequestHasTheSameBitsWhateverItsNeighbours) {
+  const RandomSetup s(11);
+  const std::vector<PlainRequest> requests = random_requests(s.plan, 6, 11);
+  Context context = s.model.context();
+  Batch together = batch_of(s.model, requests);
+  std::vector<std::vector<float>> expected;
+  const Scores scores = context.run(together);
+  for (int64_t r = 0; r < 6; ++r) expected.push_back(scores_of_request(s.plan, scores, r));
+  for (size_t r = 0; r < 6; ++r) {
+    Batch alone = batch_of(s.model, {requests[r]});
+    EXPECT_TRUE(same_bits(scores_of_request(s.plan, context.run(alone), 0), expected[r])) << "request " << r;
+  }
+}
+
+TEST_F(CudaEngine, WhatAnEarlierBatchLeftIsNeverRead) {
+  const RandomSetup s(7);
+  Context used = s.model.context(), fresh = s.model.context();
+  std::vector<PlainRequest> huge = random_requests(s.plan, 8, 1);
+  for (PlainRequest& request : huge)
+    for (auto& [name, values] : request.dense)
+      for (float& value : values) value = 3e38f;  // infinities and NaN everywhere behind
+  Batch poison = batch_of(s.model, huge), small = batch_of(s.model, random_requests(s.plan, 2, 2));
+  used.run(poison);
+  const std::vector<float> expected = all_scores(s.plan, fresh.run(small));
+  EXPECT_FALSE(expected.empty());
+  EXPECT_TRUE(same_bits(all_scores(s.plan, used.run(small)), expected));
+}
+
+TEST_F(CudaEngine, RunsBatchesOfEverySize) {
+  const uint32_t seed = 3;
+  const RandomSetup s(seed, {{2, 16, {}}, {4, 48, {}}, {1, 200, {}}});
+  Expectation e{s.plan.source(), s.weights, s.tables, {}};
+  test_support::RequestShape large;
+  large.rows = {{"item", 12}, {"session", 3}};
+  for (const auto& requests :
+       {std::vector<PlainRequest>(), random_requests(s.plan, 1, 1), random_requests(s.plan, 4, 2),
+        random_requests(s.plan, 2, 3, large), random_requests(s.plan, 12, 4), random_requests(s.plan, 9, 5)}) {
+    e.requests = requests;
+    e.rows.clear();
+    interpret(e, s.plan, reference::Rounding::worst_case);
+    Context context = s.model.context();
+    Batch batch = batch_of(s.model, requests);
+    for (int times = 0; times < 2; ++times) {
+      test_support::BoundCheck check(vague);
+      expect_scores(e, context, batch, check);
+    }
+  }
+}
+
+TEST_F(CudaEngine, RequestsThatAreNotOkGetNoScoresAndDisturbNobody) {
+  const RandomSetup s(5);
+  const std::vector<PlainRequest> requests = random_requests(s.plan, 3, 5);
+  Context context = s.model.context();
+  Batch good = batch_of(s.model, requests);
+  const std::vector<float> expected = scores_of_request(s.plan, context.run(good), 2);
+  Batch batch = s.model.batch();
+  add_to(batch, requests[0]);
+  const Request bad = batch.add_request();  // lacks inputs
+  add_to(batch, requests[2]);
+  const Scores scores = context.run(batch);
+  EXPECT_FALSE(bad.status().ok());
+  EXPECT_FALSE(scores.scored(1));
+  EXPECT_TRUE(scores["score"].of(1).empty());
+  EXPECT_TRUE(same_bits(scores_of_request(s.plan, scores, 2), expected));
+}
+
+TEST_F(CudaEngine, ContextsRunSideBySideInStreamsOfTheirOwnOrTheCallers) {
+  const RandomSetup s(9);
+  Context first = s.model.context(), second = s.model.context(), third = s.model.context();
+  const device::OwnedStream stream;
+  Batch a = batch_of(s.model, random_requests(s.plan, 3, 1)), b = batch_of(s.model, random_requests(s.plan, 5, 2));
+  const std::vector<float> of_a = all_scores(s.plan, first.run(a)), of_b = all_scores(s.plan, first.run(b));
+  Pending pending_a = first.submit(a), pending_b = second.submit(b),
+          pending_c = third.submit(a, reinterpret_cast<StreamHandle>(stream.get()));
+  EXPECT_TRUE(same_bits(all_scores(s.plan, pending_c.wait()), of_a));
+  EXPECT_TRUE(same_bits(all_scores(s.plan, pending_b.wait()), of_b));
+  EXPECT_TRUE(same_bits(all_scores(s.plan, pending_a.wait()), of_a));
+}
+
+TEST_F(CudaEngine, ShowsIntermediatesAndComparesPlans) {
+  Passes unfused;
+  unfused.fuse_tails = false;
+  const RandomSetup s(2, {{8, 64, {}}}, unfused), as_written(2, {{8, 64, {}}}, Passes::none());
+  Batch batch = batch_of(s.model, random_requests(s.plan, 3, 2));
+  const Comparison comparison = compare(s.model, as_written.model, batch, 0.05);
+  EXPECT_GT(comparison.nodes.size(), 10u);
+  EXPECT_EQ(comparison.first(), nullptr) << comparison.to_string();
+}
+
+TEST_F(CudaEngine, CountsWhatLookUpsMeet) {
+  const Plan plan = compile([](Builder& b) -> Outputs {
+    const auto item = b.axis("item", b.axis("user"));
+    return {{"y", b.embed(b.ids("film", item), b.table("films", {.dim = 2}))}};
+  });
+  const auto floats = [](Shape shape, std::vector<float> values) { return make_tensor(std::move(shape), values); };
+  const Weights tables = Weights::from_tensors({{"films", floats({2, 2}, {1, 2, 3, 4})}});
+  Context context = bind(plan, Weights::from_tensors({}), Tables::load(plan, tables, cuda())).context();
+  Batch batch = plan.batch();
+  batch.add_request().ids(plan.ids("film"), {0, 1, 7, -1, 9});
+  const Scores scores = context.run(batch);
+  const Span<const float> y = scores["y"].of(0);
+  EXPECT_EQ(std::vector<float>(y.begin(), y.end()), std::vector<float>({1, 2, 3, 4, 0, 0, 0, 0, 0, 0}));
+  const std::vector<FeatureCounters> counters = context.counters();
+  ASSERT_EQ(counters.size(), 1u);
+  EXPECT_EQ(counters[0].counters.ids, 5);
+  EXPECT_EQ(counters[0].counters.out_of_range, 2);
+  EXPECT_EQ(counters[0].counters.padding, 1);
+}
+
+TEST_F(CudaEngine, RunsCustomKernelsAndNamesMissingOnes) {
+  const Plan plan = compile([](Builder& b) -> Outputs {
+    const auto user = b.axis("user"), item = b.axis("item", user);
+    return {{"y", b.custom("mine", {b.dense("x", item, 1), b.dense("u", user, 1)}, item, 1, "settings")}};
+  });
+  const Tables tables = Tables::load(plan, Weights::from_tensors({}), cuda());
+  try {
+    bind(plan, Weights::from_tensors({}), tables);
+    FAIL();
+  } catch (const invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("custom 'mine': expected a function of that name in BindOptions::cuda_custom"));
+  }
+  BindOptions options;
+  options.cuda_custom["mine"] = [](const CudaCustomCall& call) {
+    EXPECT_EQ(call.settings, "settings");
+    ASSERT_EQ(call.inputs[0].values.type, DType::f32);
+    ASSERT_NE(call.inputs[1].offsets, nullptr);
+  };
+  Context context = bind(plan, Weights::from_tensors({}), tables, options).context();
+}
+
+#if !defined(__CUDACC__)
+// What only the executor can tell.
+
+TEST_F(CudaEngine, ARunIsOneCopyInOneGraphAndOneCopyOut) {
+  const RandomSetup s(4, {{8, 1000, {}}, {2, 100, {}}});
+  Context context = s.model.context();
+  for (const int count : {5, 1}) {
+    Batch batch = batch_of(s.model, random_requests(s.plan, count, 6));
+    batch.close();
+    context.run(batch);
+    simt::clear_calls();
+    Pending pending = context.submit(batch);
+    const simt::Calls calls = simt::calls();
+    const Scores scores = pending.wait();
+    const auto floats = static_cast<int64_t>(all_scores(s.plan, scores).size());
+    EXPECT_EQ(calls.copies_to_device, (simt::Calls::Transfers{1, batch.bytes().size()}));
+    EXPECT_EQ(calls.graph_launches, 1);
+    EXPECT_EQ(calls.launches, 0);
+    EXPECT_EQ(calls.copies_to_host.count, 1);
+    EXPECT_GE(calls.copies_to_host.bytes, 4 * floats);  // outputs of several axes have gaps between them
+    EXPECT_EQ(calls.unpinned_copies, 0);
+    EXPECT_EQ(calls.allocations.count + calls.fills.count + calls.copies_on_device.count, 0);
+    EXPECT_EQ(calls.synchronizations + calls.objects_made, 0);
+  }
+}
+
+TEST_F(CudaEngine, CopiesOutTheBytesOfTheScoresAlone) {
+  const Plan plan = plan_for(warprank::build(movielens::din_mmoe), {});
+  const Model model = bind(plan, test_support::random_weights(plan, 1),
+                           Tables::load(plan, test_support::random_tables(plan, 50, 1), cuda()));
+  Context context = model.context();
+  Batch batch = batch_of(model, random_requests(plan, 3, 1));
+  simt::clear_calls();
+  Pending pending = context.submit(batch);
+  const simt::Calls calls = simt::calls();
+  const Scores scores = pending.wait();
+  EXPECT_EQ(calls.copies_to_host, (simt::Calls::Transfers{1, 4 * 2 * scores["ctr"].all().rows}));
+}
+
+TEST_F(CudaEngine, KeepsTheLaunchBudgetsOfTheReferenceModels) {
+  struct {
+    const char* name;
+    Outputs (*model)(Builder&);
+    int64_t budget;
+  } const models[] = {{"wide_deep", models::wide_deep, 3},
+                      {"dlrm", models::dlrm, 8},
+                      {"dcn_v2", models::dcn_v2, 13},
+                      {"din_mmoe", movielens::din_mmoe, 8},
+                      {"meituan_like", models::meituan_like, 8}};
+  for (const auto& m : models) {
+    SCOPED_TRACE(m.name);
+    const Plan plan = plan_for(warprank::build(m.model), {}, {{1, 100, {}}});
+    const Model model = bind(plan, test_support::hashed_weights(plan),
+                             Tables::load(plan, test_support::hashed_tables(plan.source(), 8), cuda()));
+    Context context = model.context();
+    test_support::RequestShape shape;
+    shape.rows = {{"item", 1}, {"sample", 1}};
+    Batch batch = batch_of(model, random_requests(plan, 1, 1, shape));
+    simt::clear_counters();
+    context.run(batch);
+    EXPECT_LE(simt::counters().launches, m.budget);
+    EXPECT_EQ(simt::counters().launches, plan::launches_of(plan.graph(), plan.storage().steps)) << "as planned";
+  }
+}
+
+TEST_F(CudaEngine, TooLittleMemoryIsToldAndLeaksNothing) {
+  const RandomSetup s(6);
+  Batch batch = batch_of(s.model, random_requests(s.plan, 2, 1));
+  batch.close();
+  const int64_t before = simt::allocated_bytes(), pinned = simt::pinned_bytes();
+  int64_t failures = 0;
+  for (int64_t room = 0;; room += 4096) {
+    simt::limit_memory(before + room, int64_t{1} << 40);
+    try {
+      Context context = s.model.context();
+      context.run(batch);
+      break;
+    } catch (const out_of_device_memory& error) {
+      EXPECT_THAT(error.what(), HasSubstr("bytes"));
+      EXPECT_EQ(simt::allocated_bytes(), before);
+      EXPECT_EQ(simt::pinned_bytes(), pinned);
+      ++failures;
+    }
+  }
+  EXPECT_GT(failures, 3);
+  EXPECT_EQ(simt::allocated_bytes(), before);
+}
+#endif
+
+}  // namespace
+}  // namespace warprank
