@@ -391,6 +391,11 @@ TEST(FuseTails, KeepsInMemoryWhatOthersRead) {
               }),
               ElementsAre());
   EXPECT_THAT(steps([](Parts& p) { return p.b.cross("c", p.b.linear("a", p.i, 4)); }), ElementsAre());
+  Passes passes = only(&Passes::fuse_tails);
+  passes.fuse_epilogue = true;  // only the last layer of a chain has a residual
+  EXPECT_THAT(
+      shared_steps_of(plan_of([](Parts& p) { return p.b.linear("b", p.b.linear("a", p.i, 4) + p.i, 4); }, passes)),
+      ElementsAre());
   CompileOptions options;
   options.passes = only(&Passes::fuse_tails);
   const Plan plan = compile(
@@ -436,14 +441,19 @@ TEST(FuseTails, TakesExpertsAsStacksSideBySide) {
 }
 
 TEST(GroupLaunches, LetsALaunchWaitForWhatCanJoinIt) {
-  // By depth alone the relus were two launches: one of u and one of the linear.
-  EXPECT_THAT(shared_steps_of(plan_of(
-                  [](Parts& p) {
-                    const auto l = p.b.relu(p.b.linear("l", p.i, 8));
-                    return p.b.fm({p.on_item(p.b.relu(p.u)), l}, 4);
-                  },
-                  only(&Passes::group_launches))),
-              ElementsAre("row_programs: relu relu#2"));
+  const auto steps = [](const std::function<Tensor(Parts&)>& model) {
+    return shared_steps_of(plan_of(model, only(&Passes::group_launches)));
+  };
+  EXPECT_THAT(steps([](Parts& p) {
+                const auto early = p.b.linear("early", p.i, 4), late = p.b.linear("late", p.b.relu(p.i), 4);
+                return p.b.fm({early, late}, 4);
+              }),
+              ElementsAre("linear: early late"));
+  EXPECT_THAT(steps([](Parts& p) {
+                const auto early = p.b.relu(p.i), late = p.b.sigmoid(p.b.linear("l", p.i, 4));
+                return p.b.fm({early, late}, 4);
+              }),
+              ElementsAre("row_programs: relu sigmoid"));
 }
 
 TEST(GroupLaunches, PutsChainsOfOneDepthTogether) {
