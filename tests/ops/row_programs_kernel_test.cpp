@@ -16,6 +16,7 @@
 #include "reference/reduce.hpp"
 #include "reference/softmax.hpp"
 #include "support/axis_input_testing.hpp"
+#include "support/counts.hpp"
 #include "support/golden_tensors.hpp"
 #include "support/kernel_testing.hpp"
 #include "warprank/ops/row_programs.cuh"
@@ -110,8 +111,10 @@ class OnDevice {
     num_rows_.write({program.rows});
     for (const Input& input : program.inputs) add(input, program.placement);
     for (const std::vector<float>& vector : program.vectors) {
-      vectors_.push_back(std::make_unique<DeviceArray<float>>(vector));
-      pointers_.push_back(vectors_.back()->data());
+      std::vector<float> values(static_cast<size_t>(program.placement.skip), NAN);
+      values.insert(values.end(), vector.begin(), vector.end());
+      vectors_.push_back(std::make_unique<DeviceArray<float>>(values));
+      pointers_.push_back(vectors_.back()->data() + program.placement.skip);
     }
     view_.program = program.program;
     view_.step = program.step;
@@ -246,6 +249,14 @@ TEST(RowProgramsCopy, RepeatsTheRowsOfAncestors) {
     }
 }
 
+TEST(RowProgramsCopy, RepeatsMoreRowsThanWarpsTakeAtOnce) {
+  const int64_t rows = 6500;
+  std::vector<int64_t> offsets;
+  for (int64_t s = 0; s <= 650; ++s) offsets.push_back(s * 10);
+  const Program program = copy_of(random_input(DType::f16, 650, 4, 1, offsets), rows, DType::f16);
+  expect_result(repeated(program.inputs[0], rows, 4), program, in_every_order([&] { return run(program); }, 1));
+}
+
 TEST(RowProgramsCopy, ServesRowsWithoutASegmentByTheLast) {
   reset();
   const Program program = copy_of(random_input(DType::f32, 2, 4, 1, {0, 3, 5}), 9, DType::f32);
@@ -292,38 +303,6 @@ TEST(RowProgramsCopy, PutsPartsSideBySideInOneLaunch) {
     }
   expected.bound.resize(expected.value.size());
   expect_within(expected, y, 1);
-}
-
-TEST(RowProgramsCopyCounts, MovesEachSectorOnce) {
-  if constexpr (build == Build::plain) {
-    Config config;
-    config.count_sectors = true;
-    const int64_t rows = 4096, cols = 64;
-    std::vector<int64_t> offsets;
-    for (int64_t s = 0; s <= 16; ++s) offsets.push_back(s * rows / 16);
-    const auto expect_sectors = [&](const Program& program) {
-      reset(config);
-      const OnDevice on_device(program);
-      const RowProgram view = on_device.view();
-      const RowProgramLaunch launch({&view, 1});
-      const DeviceArray<unsigned char> descriptors(descriptors_of(launch));
-      clear_counters();
-      launch.run(descriptors.data());
-      synchronize();
-      const double read = static_cast<double>(rows * cols * size_of(program.inputs[0].type)) / 32,
-                   written = static_cast<double>(rows * cols * size_of(program.y_type)) / 32;
-      EXPECT_LE(static_cast<double>(counters().global_load_sectors), 1.1 * read);
-      EXPECT_EQ(static_cast<double>(counters().global_store_sectors), written);
-      EXPECT_EQ(counters().launches, 1);
-      EXPECT_EQ(counters().atomics, 0);
-    };
-    for (const DType from : types)
-      for (const DType to : types) expect_sectors(copy_of(random_input(from, rows, cols, 1), rows, to));
-    expect_sectors(copy_of(random_input(DType::f16, 16, cols, 1, offsets), rows, DType::f16));
-    expect_sectors(copy_of(random_input(DType::f32, 16, cols, 1, offsets), rows, DType::f16));
-  } else {
-    GTEST_SKIP() << "counted in the plain build";
-  }
 }
 
 // ---- Steps
@@ -479,7 +458,7 @@ TEST(RowPrograms, TakeEveryTypeShapeAndPlacement) {
   const std::vector<std::pair<int64_t, int64_t>> shapes = {{0, 5},  {5, 0},  {1, 1},  {300, 1},
                                                            {33, 2}, {9, 17}, {3, 260}};
   for (const DType type : types)
-    for (const Placement placement : {Placement{}, Placement{4, 4}, Placement{3, 1}}) {
+    for (const Placement placement : {Placement{}, Placement{4, 4}, Placement{4, 1}}) {
       std::vector<Program> programs;
       for (const auto& [rows, cols] : shapes) {
         const DType other = type == DType::f16 ? DType::f32 : DType::f16;
@@ -540,8 +519,8 @@ TEST(RowPrograms, HaveTheSameBitsAloneAndAmongOthers) {
   Program program = dice(40, 36, DType::f16, random_input(DType::f32, 40, 1, 2));
   program.step = LayerNormOfRow{};
   reset();
-  const std::vector<float> together =
-      run({dice(9, 5, DType::f32, random_input(DType::f32, 9, 1, 4)), program, dice(3, 3, DType::f16, random_input(DType::f32, 3, 1, 5))})[1];
+  const std::vector<float> together = run({dice(9, 5, DType::f32, random_input(DType::f32, 9, 1, 4)), program,
+                                           dice(3, 3, DType::f16, random_input(DType::f32, 3, 1, 5))})[1];
   for (const int64_t n : {0, 3, 39}) {
     Program alone = program;
     alone.inputs = {{program.inputs[0].values.row(n), DType::f16}, {program.inputs[1].values.row(n)}};
@@ -614,6 +593,75 @@ TEST(RowPrograms, MayBeLongAndReadMuch) {
   reset();
   const auto results = run(programs);
   for (size_t i = 0; i < programs.size(); ++i) expect_result(reference_of(programs[i]), programs[i], results[i]);
+}
+
+TEST(RowProgramsCounts, MoveEachSectorOnce) {
+  if constexpr (build != Build::plain) GTEST_SKIP() << "counted in the plain build";
+  Config config;
+  config.count_sectors = true;
+  const int64_t rows = 4096, cols = 64;
+  std::vector<int64_t> offsets;
+  for (int64_t s = 0; s <= 16; ++s) offsets.push_back(s * rows / 16);
+  CountTable table({"program", "sectors read", "/ bytes of rows", "sectors written", "/ bytes of y"});
+  const auto expect_sectors = [&](const std::string& name, const Program& program, double most) {
+    reset(config);
+    const OnDevice on_device(program);
+    const RowProgram view = on_device.view();
+    const RowProgramLaunch launch({&view, 1});
+    const DeviceArray<unsigned char> descriptors(descriptors_of(launch));
+    clear_counters();
+    launch.run(descriptors.data());
+    synchronize();
+    const Counters counted = counters();
+    double read = 0;
+    for (const Input& input : program.inputs) {
+      read += static_cast<double>(rows * input.values.cols * size_of(input.type)) / 32;
+    }
+    const double written = static_cast<double>(rows * cols * size_of(program.y_type)) / 32;
+    EXPECT_LE(static_cast<double>(counted.global_load_sectors), most * read) << name;
+    EXPECT_EQ(static_cast<double>(counted.global_store_sectors), written) << name;
+    EXPECT_EQ(counted.launches, 1);
+    EXPECT_EQ(counted.atomics, 0);
+    table.add(name, counted.global_load_sectors, over(counted.global_load_sectors, read), counted.global_store_sectors,
+              over(counted.global_store_sectors, written));
+  };
+  for (const DType from : types)
+    for (const DType to : types) {
+      expect_sectors(std::string(name_of(from)) + " to " + name_of(to),
+                     copy_of(random_input(from, rows, cols, 1), rows, to), 1.1);
+    }
+  expect_sectors("expand F16", copy_of(random_input(DType::f16, 16, cols, 1, offsets), rows, DType::f16), 1.1);
+  expect_sectors("expand F32 to F16", copy_of(random_input(DType::f32, 16, cols, 1, offsets), rows, DType::f16), 1.1);
+  // What is read of the program itself comes on top, 16 bytes at a time.
+  expect_sectors("dice of a sum", dice(rows, cols, DType::f16, random_input(DType::f16, rows, cols, 2)), 4);
+}
+
+TEST(RowProgramsMemory, MayBeBeyondTwoToTheThirtyOneElements) {
+  if constexpr (build == Build::asan) GTEST_SKIP() << "so much memory has no shadow";
+  reset();
+  const int64_t cols = 4, stride = (int64_t{1} << 30) + 4;  // 4 GB in three rows, mostly untouched
+  const AxisValues rows = random_values<Half>(3, cols, 1);
+  DeviceArray<Half> x(2 * stride + cols), copied(2 * stride + cols);
+  for (int64_t n = 0; n < 3; ++n) x.write(converted<Half>(rows.row(n).values), n * stride);
+  const Matrix<const Half> values(x.data(), 3, cols, stride);
+  const RowInput input{FloatMatrix<const void>(values)};
+  const ElementwiseProgram negative = single(Function::neg);
+  DeviceMatrix<float> negated(3, cols);
+  RowProgram programs[2];
+  for (RowProgram& program : programs) program.inputs = {&input, 1};
+  programs[0].y = FloatMatrix<void>(Matrix<Half>(copied.data(), 3, cols, stride));
+  programs[1].program = &negative;
+  programs[1].y = FloatMatrix<void>(negated.view());
+  const RowProgramLaunch launch({programs, 2});
+  const DeviceArray<unsigned char> descriptors(descriptors_of(launch));
+  launch.run(descriptors.data());
+  const std::vector<float> result = negated.read();
+  for (int64_t n = 0; n < 3; ++n)
+    for (int64_t c = 0; c < cols; ++c) {
+      const float value = rows.values[static_cast<size_t>(n * cols + c)];
+      EXPECT_EQ(warprank::to_float(copied.read(n * stride + c, 1)[0]), value);
+      EXPECT_EQ(result[static_cast<size_t>(n * cols + c)], -value);
+    }
 }
 
 TEST(RowProgramsGraph, FollowsTheCountInDeviceMemoryAndTakesOtherVectors) {

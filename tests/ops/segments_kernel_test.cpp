@@ -162,6 +162,23 @@ TEST(SegmentsKernel, GivesTheRowsOfEachAxisUnderEachAncestor) {
     }
 }
 
+TEST(SegmentsKernel, WritesNothingBeyondTheCapacity) {
+  const BatchLayout layout(nested_axes());
+  std::mt19937 random(3);
+  const std::vector<RequestData> requests = {random_request(layout, 3, random), random_request(layout, 7, random)};
+  const std::vector<int64_t> all = expected_offsets(requests, {5, 1});
+  ASSERT_GT(all.size(), 4u);
+  reset();
+  const DeviceRequests on_device(layout, requests, 0);
+  DeviceArray<int64_t> offsets(4, int64_t{-1});
+  const SegmentsOfAxis wanted{5, 1, 3, offsets.data()};
+  const SegmentsLaunch launch(on_device.view(), parents, {&wanted, 1});
+  const DeviceArray<unsigned char> descriptors(
+      std::vector<unsigned char>(launch.descriptors().begin(), launch.descriptors().end()));
+  launch.run(descriptors.data());
+  EXPECT_EQ(offsets.read(), std::vector<int64_t>(all.begin(), all.begin() + 4));
+}
+
 TEST(SegmentsKernelArguments, AreRefusedWhereTheyDoNotFit) {
   alignas(8) unsigned char bytes[8] = {};
   int64_t numbers[8] = {};

@@ -69,7 +69,7 @@ struct Storage {
 struct Rows {
   int64_t begin, end;
 
-  WARPRANK_DEVICE int64_t count() const { return end > begin ? end - begin : 0; }
+  WARPRANK_DEVICE int64_t count() const { return end - begin; }
   WARPRANK_DEVICE int64_t num_pieces() const { return (count() + piece_rows - 1) / piece_rows; }
   WARPRANK_DEVICE Rows piece(int64_t i) const {
     const int64_t first = begin + i * piece_rows, last = first + piece_rows;

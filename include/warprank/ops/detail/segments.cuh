@@ -64,8 +64,8 @@ segments_kernel(const Pair* pairs, int num_pairs) {
   read_descriptors(pairs + problem_of_block(pairs, num_pairs, block), 1, &pair);
   const int64_t n = (block - pair.first_block) * threads + device::thread_rank();
   const int64_t num_requests = device::true_count(pair.num_requests, pair.max_requests);
-  const int64_t rows = device::true_count(&pair.ancestor_starts[num_requests], pair.capacity);
-  if (n > rows) return;
+  const int64_t rows = load_read_only(&pair.ancestor_starts[num_requests]);
+  if (n > rows || n > pair.capacity) return;
   if (n == rows) {
     device::store(&pair.offsets[n], load_read_only(&pair.axis_starts[num_requests]));
     return;
