@@ -11,6 +11,7 @@
 
 #include "ops/linear_case.hpp"
 #include "support/counts.hpp"
+#include "warprank/ops/detail/gemm/cublaslt.cuh"
 
 // In the plain build alone: counts are the same in all, and the host's kernels take a minute to compile with
 // sanitizers.
@@ -589,6 +590,61 @@ TEST(LinearKernel, StatesItsPolicies) {
   EXPECT_EQ(linear_policy(75, LinearTile::some_rows).to_string(), "32 x 64 by 1 x 4 warps, 2 stages of 64");
   EXPECT_EQ(linear_policy(75, LinearTile::many_rows).rows(), 128);
 }
+
+#if defined(__CUDACC__)
+
+/// x, W and b as it takes them; its sums may be in any order.
+TEST(CublasLinear, MatchesTheOracleAndIsCaptured) {
+  for (const Activation& activation : {identity, relu, gelu_tanh})
+    for (const bool half_y : {false, true})
+      for (const bool has_bias : {false, true}) {
+        Extras extras;
+        extras.activation = activation;
+        extras.bias = has_bias;
+        extras.half_y = half_y;
+        extras.more_rows = 0;
+        LinearCase c(50, 64, 24, extras);
+        c.layer.bias = rounded(c.layer.bias);
+        DeviceLayer device(c);
+        const auto halves = [](const std::vector<float>& values) {
+          std::vector<half> all;
+          for (const float value : values) all.push_back(to_half(value));
+          return all;
+        };
+        DeviceArray<half> weights(halves(c.layer.weight)), half_bias(halves(c.layer.bias));
+        DeviceArray<float> float_bias(c.layer.bias);
+        DeviceArray<unsigned char> workspace(1 << 20);
+        const void* bias = half_y ? static_cast<const void*>(half_bias.data()) : float_bias.data();
+        const CublasLinear linear(device.view(), weights.data(), has_bias ? bias : nullptr, workspace.data(), 1 << 20);
+        const Stream stream = create_stream();
+        begin_capture(stream);
+        linear.launch(stream);
+        const Graph graph = end_capture(stream);
+        kernel_testing::launch(graph, stream);
+        device.expect_right();
+      }
+}
+
+TEST(CublasLinear, RefusesWhatItDoesNotFuse) {
+  Extras extras;
+  extras.multiply = extras.residual = extras.row_bias_of_rows = true;
+  extras.activation = sigmoid;
+  const LinearCase c(5, 24, 12, extras);
+  DeviceLayer device(c);
+  DeviceArray<half> weights(24 * 12, half{});
+  try {
+    CublasLinear(device.view(), weights.data(), nullptr, nullptr, 0);
+    FAIL() << "must throw";
+  } catch (const invalid_argument& e) {
+    ASSERT_EQ(e.problems().size(), 4u);
+    EXPECT_EQ(e.problems()[0].to_string(),
+              "linear layer of cuBLASLt's activation: expected identity, relu or gelu_tanh, got sigmoid");
+    EXPECT_EQ(e.problems()[3].to_string(),
+              "linear layer of cuBLASLt: expected a bias and an activation alone, got a residual");
+  }
+}
+
+#endif
 
 #if defined(WARPRANK_TEST_PLAIN)
 
