@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "ops/linear_case.hpp"
 #include "reference/attention.hpp"
+#include "support/capacity_matrix.hpp"
 #include "support/kernel_testing.hpp"
 #include "warprank/ops/attention.cuh"
 

@@ -13,15 +13,17 @@
 #include <string>
 #include <vector>
 
-#include "ops/linear_case.hpp"
 #include "reference/activation.hpp"
 #include "reference/attention_weights.hpp"
 #include "reference/linear.hpp"
+#include "support/capacity_matrix.hpp"
 #include "support/kernel_testing.hpp"
 #include "warprank/ops/din_attention.cuh"
 
 namespace kernel_testing {
 
+using warprank::Activation;
+using warprank::ActivationKind;
 using warprank::Normalization;
 using warprank::reference::Bounded;
 
