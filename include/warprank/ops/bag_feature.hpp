@@ -43,6 +43,11 @@ struct RequestBlobs {
   int64_t row_starts_stride = 0;        ///< more than num_requests.capacity; 0: one more
   DeviceCount num_requests;
   int num_axes = 0, num_ids = 0, num_dense = 0;  ///< of the plan
+
+  constexpr int64_t stride_of_row_starts() const {
+    return row_starts_stride == 0 ? num_requests.capacity + 1 : row_starts_stride;
+  }
+  constexpr const int64_t* row_starts_of(int axis) const { return row_starts + axis * stride_of_row_starts(); }
 };
 
 /// Ids in requests: each row of the axis is a bag, or a bag is a row of the axis' parent.

@@ -15,6 +15,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
+#include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/embedding_bag/ids.cuh"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/row_groups.hpp"
@@ -52,14 +53,14 @@ struct SceneStorage {
 
 WARPRANK_DEVICE int64_t num_ids_of(const SceneArguments& a) {
   const int64_t* count = a.num_ids;
-  if (a.ids == nullptr) count = &a.id_starts[embedding_bag::read_count(a.num_requests, a.max_requests)];
-  return embedding_bag::read_count(count, a.max_ids);
+  if (a.ids == nullptr) count = &a.id_starts[device::true_count(a.num_requests, a.max_requests)];
+  return device::true_count(count, a.max_ids);
 }
 
 /// Where id `i` is; null: nowhere, it is the default.
 WARPRANK_DEVICE const int64_t* address_of_id(const SceneArguments& a, int64_t i) {
   if (a.ids != nullptr) return a.ids + i;
-  const int64_t num_requests = embedding_bag::read_count(a.num_requests, a.max_requests);
+  const int64_t num_requests = device::true_count(a.num_requests, a.max_requests);
   const int64_t request = embedding_bag::last_not_above(a.id_starts, num_requests, i);
   const unsigned char* blob = a.blobs + device::load_read_only(&a.positions[request]);
   const uint32_t ids_at = embedding_bag::read_entry(blob, a.ids_entry);
@@ -98,7 +99,7 @@ scene_rows_kernel(SceneArguments a) {
   auto& shared = device::static_shared<SceneStorage>();
   const int thread = device::thread_rank(), warp = device::warp_index(), lane = device::lane_index();
   const int64_t num_ids = num_ids_of(a);
-  const int64_t num_rows = embedding_bag::read_count(a.num_rows, a.max_rows);
+  const int64_t num_rows = device::true_count(a.num_rows, a.max_rows);
   for (int g = lane; g <= a.num_groups; g += device::warp_size) shared.counts[warp][g] = 0;
   if (thread == 0) shared.out_of_range = 0;
   device::sync_block();
@@ -173,9 +174,7 @@ inline void describe_blob_ids(const BlobIds& blob, SceneArguments& to) {
   const RequestBlobs& requests = blob.requests;
   to.blobs = requests.bytes;
   to.positions = requests.positions;
-  const bool is_dense = requests.row_starts_stride == 0;
-  to.id_starts =
-      requests.row_starts + blob.axis * (is_dense ? requests.num_requests.capacity + 1 : requests.row_starts_stride);
+  to.id_starts = requests.row_starts_of(blob.axis);
   to.num_requests = requests.num_requests.actual;
   to.max_requests = requests.num_requests.capacity;
   to.default_id = blob.default_id.value_or(0);

@@ -27,10 +27,6 @@ int64_t alignment_of(const Value* address, int64_t limit = 16) {
   return std::gcd(bits == 0 ? limit : bits, limit);
 }
 
-inline int64_t stride_of(const RequestBlobs& requests) {
-  return requests.row_starts_stride == 0 ? requests.num_requests.capacity + 1 : requests.row_starts_stride;
-}
-
 inline bool is_dense(const BagFeature& feature) { return std::holds_alternative<BlobDense>(feature.ids); }
 
 /// Whether ids of bags are segments, which may be cut, and not single.
@@ -142,7 +138,7 @@ class FeatureCheck {
     check_pointer("blobs", requests.bytes, capacity > 0, 8);
     check_pointer("positions of blobs", requests.positions, capacity > 0);
     check_pointer("row starts", requests.row_starts, true);
-    if (stride_of(requests) <= capacity) {
+    if (requests.stride_of_row_starts() <= capacity) {
       add("stride of row starts", "more than the " + std::to_string(capacity) + " requests",
           std::to_string(requests.row_starts_stride));
     }
@@ -221,7 +217,7 @@ inline Region output_region(const BagFeature& feature) {
 
 inline void add_regions(const RequestBlobs& requests, std::vector<NamedRegion>& regions) {
   regions.push_back(region_of("positions of blobs", requests.positions, requests.num_requests.capacity));
-  regions.push_back(region_of("row starts", requests.row_starts, requests.num_axes * stride_of(requests)));
+  regions.push_back(region_of("row starts", requests.row_starts, requests.num_axes * requests.stride_of_row_starts()));
   regions.push_back(region_of("number of requests", requests.num_requests.actual, 1));
 }
 inline void add_regions(const IdArray& array, const BagFeature& feature, std::vector<NamedRegion>& regions) {

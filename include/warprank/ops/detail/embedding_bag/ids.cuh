@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "warprank/device/memory.hpp"
+#include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/embedding_bag/descriptor.hpp"
 
 namespace warprank::detail::embedding_bag {
@@ -17,13 +18,6 @@ struct Bag {
   const int64_t* ids;            ///< null: each is the default id
   const unsigned char* weights;  ///< FP32 or FP16; null: each is the default weight
 };
-
-/// How many values a count stands for.
-WARPRANK_DEVICE int64_t read_count(const int64_t* actual, int64_t capacity) {
-  if (actual == nullptr) return capacity;
-  const int64_t count = device::load_read_only(actual);
-  return count < capacity ? count : capacity;
-}
 
 /// The last i of [0, count) with sorted[i] <= value; sorted[0] is.
 template <class Value>
@@ -64,8 +58,8 @@ WARPRANK_DEVICE const Value* section(const unsigned char* blob, uint32_t positio
 }
 
 WARPRANK_DEVICE int64_t num_bags(const Descriptor& f) {
-  if (!is_in_requests(f.form)) return read_count(f.num_bags, f.max_bags);
-  const int64_t rows = device::load_read_only(&f.bag_starts[read_count(f.num_requests, f.max_requests)]);
+  if (!is_in_requests(f.form)) return device::true_count(f.num_bags, f.max_bags);
+  const int64_t rows = device::load_read_only(&f.bag_starts[device::true_count(f.num_requests, f.max_requests)]);
   return rows < f.max_bags ? rows : f.max_bags;
 }
 
@@ -75,9 +69,9 @@ WARPRANK_DEVICE int64_t num_ids(const Descriptor& f, int64_t bags) {
   if (f.form == IdsForm::offsets) {
     count = device::load_read_only(&f.bounds[bags]);
   } else if (f.form == IdsForm::indices) {
-    return read_count(f.num_ids, f.max_ids);
+    return device::true_count(f.num_ids, f.max_ids);
   } else {
-    count = device::load_read_only(&f.id_starts[read_count(f.num_requests, f.max_requests)]);
+    count = device::load_read_only(&f.id_starts[device::true_count(f.num_requests, f.max_requests)]);
   }
   return count < f.max_ids ? count : f.max_ids;
 }
@@ -100,7 +94,7 @@ WARPRANK_DEVICE Bag blob_bag(const Descriptor& f, const unsigned char* blob, int
 
 /// The request that has row `row` of the axis whose row_starts are given.
 WARPRANK_DEVICE int64_t find_request(const Descriptor& f, const int64_t* starts, int64_t row) {
-  return f.has_one_row ? row : last_not_above(starts, read_count(f.num_requests, f.max_requests), row);
+  return f.has_one_row ? row : last_not_above(starts, device::true_count(f.num_requests, f.max_requests), row);
 }
 
 /// The values of row `row` of the batch; null where they are not set.
@@ -120,7 +114,7 @@ WARPRANK_DEVICE Bag find_bag(const Descriptor& f, int64_t b) {
     begin = load_read_only(&f.bounds[b]);
     end = load_read_only(&f.bounds[b + 1]);
   } else if (f.form == IdsForm::indices) {
-    const int64_t count = read_count(f.num_ids, f.max_ids);
+    const int64_t count = device::true_count(f.num_ids, f.max_ids);
     begin = first_not_below(f.bounds, count, b);
     end = begin + first_not_below(f.bounds + begin, count - begin, b + 1);
   } else if (f.form != IdsForm::each) {

@@ -22,6 +22,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
+#include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/embedding_bag/dense.cuh"
 #include "warprank/ops/detail/embedding_bag/descriptor.hpp"
 #include "warprank/ops/detail/embedding_bag/ids.cuh"
@@ -389,7 +390,7 @@ WARPRANK_DEVICE void divide_feature(FeatureWork& feature, int64_t num_workers) {
   constexpr int64_t piece = policy<Target>.ids_per_piece;
   Descriptor& f = feature.f;
   if (is_in_requests(f.form)) {  // read once for all that is looked for in them
-    f.max_requests = read_count(f.num_requests, f.max_requests);
+    f.max_requests = device::true_count(f.num_requests, f.max_requests);
     f.num_requests = nullptr;
   }
   const int64_t bags = num_bags(f), per_worker = (bags + num_workers - 1) / num_workers;

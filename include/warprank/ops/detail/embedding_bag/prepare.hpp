@@ -60,8 +60,8 @@ inline void describe_requests(const RequestBlobs& requests, int axis, int bags_a
   const int64_t data_at = offsets_at + 4 * requests.num_axes;
   d.blobs = requests.bytes;
   d.positions = requests.positions;
-  d.id_starts = requests.row_starts + axis * stride_of(requests);
-  d.bag_starts = requests.row_starts + bags_axis * stride_of(requests);
+  d.id_starts = requests.row_starts_of(axis);
+  d.bag_starts = requests.row_starts_of(bags_axis);
   d.num_requests = requests.num_requests.actual;
   d.max_requests = requests.num_requests.capacity;
   d.has_one_row = axis == 0;
