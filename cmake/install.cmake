@@ -11,7 +11,8 @@ install(TARGETS warprank warprank_host EXPORT warprankTargets ARCHIVE DESTINATIO
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT warprankTargets NAMESPACE warprank:: DESTINATION ${package_dir})
 if(WARPRANK_CUDA)
-  install(TARGETS warprank_cuda EXPORT warprankCudaTargets)
+  install(TARGETS warprank_cuda warprank_cuda_engine EXPORT warprankCudaTargets
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT warprankCudaTargets NAMESPACE warprank:: DESTINATION ${package_dir})
 endif()
 

@@ -270,13 +270,24 @@ TEST_F(CudaEngine, ContextsRunSideBySideInStreamsOfTheirOwnOrTheCallers) {
 }
 
 TEST_F(CudaEngine, ShowsIntermediatesAndComparesPlans) {
-  Passes unfused;
-  unfused.fuse_tails = false;
-  const RandomSetup s(2, {{8, 64, {}}}, unfused), as_written(2, {{8, 64, {}}}, Passes::none());
+  const RandomSetup s(2), as_written(2, {{8, 64, {}}}, Passes::none());
   Batch batch = batch_of(s.model, random_requests(s.plan, 3, 2));
   const Comparison comparison = compare(s.model, as_written.model, batch, 0.05);
   EXPECT_GT(comparison.nodes.size(), 10u);
   EXPECT_EQ(comparison.first(), nullptr) << comparison.to_string();
+  Context context = s.model.context({true});
+  int64_t on_chip = 0;
+  for (const Node& node : s.plan.graph().nodes) {
+    if (context.keeps(node.name)) continue;
+    ++on_chip;
+    try {
+      context.tap(node.name);
+      FAIL() << node.name;
+    } catch (const invalid_argument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("fuse_tails"));
+    }
+  }
+  EXPECT_GT(on_chip, 0);
 }
 
 TEST_F(CudaEngine, CountsWhatLookUpsMeet) {

@@ -40,7 +40,8 @@ struct Comparison {
 };
 
 /// Runs a batch on both models and compares every intermediate that they compute under one name on one axis: two
-/// engines, or one engine with passes on and off. `tolerance` is relative to the largest value of a node, at least 1.
+/// engines, or one engine with passes on and off. What an engine keeps on chip is left out. `tolerance` is relative to
+/// the largest value of a node, at least 1.
 inline Comparison compare(const Model& a, const Model& b, Batch& batch, double tolerance = 1e-4) {
   Context context_a = a.context({true}), context_b = b.context({true});
   context_a.run(batch);
@@ -51,7 +52,7 @@ inline Comparison compare(const Model& a, const Model& b, Batch& batch, double t
     const auto same = std::find_if(graph_b.nodes.begin(), graph_b.nodes.end(), [&](const Node& other) {
       return other.name == node.name && other.axis == node.axis && other.width == node.width;
     });
-    if (same == graph_b.nodes.end()) continue;
+    if (same == graph_b.nodes.end() || !context_a.keeps(node.name) || !context_b.keeps(node.name)) continue;
     const Matrix<const float> x = context_a.tap(node.name), y = context_b.tap(node.name);
     Difference d{node.name};
     for (int64_t r = 0; r < x.rows; ++r)

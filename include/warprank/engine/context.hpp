@@ -169,11 +169,23 @@ class Context {
     const detail::ContextUse use(state_);
     std::vector<std::string> names;
     for (size_t n = 0; n < plan_.graph().nodes.size(); ++n) {
-      if (plan_.graph().nodes[n].name == node) return use.backend().tap(static_cast<int>(n));
       names.push_back(plan_.graph().nodes[n].name);
+      if (names.back() != node) continue;
+      if (!use.backend().keeps(static_cast<int>(n)))
+        throw invalid_argument("tap '" + node + "'", "a value in memory, as with Passes::fuse_tails off",
+                               "one that a kernel keeps on chip");
+      return use.backend().tap(static_cast<int>(n));
     }
     throw invalid_argument("tap '" + node + "'", "a node of the plan (a pass may have merged it into another)",
                            unknown_name(node, names));
+  }
+
+  /// Whether `tap` shows a node; false for an unknown one, and where an engine keeps it on chip.
+  bool keeps(const std::string& node) const {
+    const std::vector<Node>& nodes = plan_.graph().nodes;
+    for (size_t n = 0; n < nodes.size(); ++n)
+      if (nodes[n].name == node) return options_.keep_intermediates && state_->backend->keeps(static_cast<int>(n));
+    return false;
   }
 
   /// What every feature has met since the context was made. Throws std::logic_error when the context is in use.

@@ -57,9 +57,9 @@ struct CudaCustomInput {
 /// One call of a user's own operation on a GPU.
 struct CudaCustomCall {
   Span<const CudaCustomInput> inputs;
-  FloatMatrix<void> output;            ///< to be filled; FP16 or FP32, maybe columns of a wider row
-  const int64_t* num_rows = nullptr;   ///< in device memory: rows of the output that a batch has, at most output.rows
-  const std::string& settings;         ///< as given in the model
+  FloatMatrix<void> output;           ///< to be filled; FP16 or FP32, maybe columns of a wider row
+  const int64_t* num_rows = nullptr;  ///< in device memory: rows of the output that a batch has, at most output.rows
+  const std::string& settings;        ///< as given in the model
   StreamHandle stream = nullptr;
 };
 /// Queues kernels in the stream and nothing else: it is called while a graph is captured, and not again at each run.
@@ -117,6 +117,8 @@ class ContextBackend {
   virtual Span<const OutputView> outputs() const = 0;
   /// For each request of the batch its place among the scored ones, or -1.
   virtual Span<const int64_t> scored() const = 0;
+  /// Whether the value of a node is in memory after a run of a context with keep_intermediates.
+  virtual bool keeps(int) const { return true; }
   virtual Matrix<const float> tap(int node) = 0;
   virtual std::vector<FeatureCounters> counters() const = 0;
   virtual MemoryReport memory() const = 0;

@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "warprank/device/event.hpp"
+#include "warprank/device/range.hpp"
 #include "warprank/engine/cuda/prepared_run.cuh"
 #include "warprank/engine/cuda/table_store.cuh"
+#include "warprank/plan/steps.hpp"
 
 namespace warprank::cuda_backend {
 
@@ -34,7 +36,8 @@ class CudaContext : public ContextBackend {
         storage_(options.keep_intermediates
                      ? plan::plan_storage(graph(), model_->plan.options().passes.place_concats, false)
                      : model_->plan.storage()),
-        values_(graph(), storage_) {
+        values_(graph(), storage_),
+        in_memory_(plan::in_memory(graph(), storage_.steps)) {
     std::vector<RunSize> sizes;
     for (const Capacity& capacity : model_->plan.options().capacities) {
       std::vector<int64_t> rows = plan::rows_at(model_->plan.source(), capacity);
@@ -54,6 +57,7 @@ class CudaContext : public ContextBackend {
   }
 
   void submit(const Batch& batch, StreamHandle stream) override {
+    const device::Range range("warprank submit");
     const device::DeviceGuard current(model_->device_index);
     const device::Stream to = stream == nullptr ? stream_.get() : reinterpret_cast<device::Stream>(stream);
     last_ = find(batch);
@@ -74,6 +78,7 @@ class CudaContext : public ContextBackend {
   Span<const OutputView> outputs() const override { return outputs_; }
   Span<const int64_t> scored() const override { return scored_; }
 
+  bool keeps(int node) const override { return in_memory_[static_cast<size_t>(node)]; }
   Matrix<const float> tap(int node) override {
     const device::DeviceGuard current(model_->device_index);
     const Node& n = graph().node(node);
@@ -204,6 +209,7 @@ class CudaContext : public ContextBackend {
   std::shared_ptr<const CudaModelData> model_;
   const plan::Storage storage_;
   const ValueLayout values_;
+  const std::vector<bool> in_memory_;  // by node
   device::OwnedStream stream_;
   device::Event done_;
   device::DeviceMemory counters_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "warprank/batch/batch.hpp"
+#include "warprank/device/range.hpp"
 #include "warprank/engine/cuda/make_steps.cuh"
 #include "warprank/engine/cuda/run_size.hpp"
 
@@ -67,7 +68,10 @@ class PreparedRun {
 
   /// Queues every kernel by itself.
   void queue(device::Stream stream) const {
-    for (const PreparedStep& step : steps_) step.queue(stream, step);
+    for (const PreparedStep& step : steps_) {
+      const device::Range range(step.kernel.c_str());
+      step.queue(stream, step);
+    }
   }
   void capture(device::Stream stream) {
     graph_ = device::Graph::capture(stream, [&] { queue(stream); });

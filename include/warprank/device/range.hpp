@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Named ranges of the host's time that profilers show (NVTX). Define WARPRANK_NO_NVTX to compile none in.
+
+#if defined(__CUDACC__) && !defined(WARPRANK_NO_NVTX)
+#include <nvtx3/nvToolsExt.h>
+#endif
+
+namespace warprank::device {
+
+/// What the calling thread does while this is there.
+class Range {
+ public:
+#if defined(__CUDACC__) && !defined(WARPRANK_NO_NVTX)
+  explicit Range(const char* name) { nvtxRangePushA(name); }
+  ~Range() { nvtxRangePop(); }
+#else
+  explicit Range(const char*) {}
+#endif
+  Range(const Range&) = delete;
+  Range& operator=(const Range&) = delete;
+};
+
+}  // namespace warprank::device
