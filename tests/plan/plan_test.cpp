@@ -424,7 +424,10 @@ TEST(FuseTails, BeginsWithARowBiasOrAMixAndEndsWithAResidual) {
   EXPECT_THAT(shared_steps_of(plan_of(mixed([](Parts& p) { return p.b.slice(p.i, 0, 2); }), passes)),
               ElementsAre("mlp: mix l"));
   EXPECT_THAT(shared_steps_of(plan_of(mixed([](Parts& p) { return p.on_item(p.b.slice(p.u, 0, 2)); }), passes)),
-              ElementsAre());
+              ElementsAre("mlp: mix l"));
+  EXPECT_THAT(shared_steps_of(plan_of(
+                  [](Parts& p) { return p.b.linear("l", p.b.mix(p.on_item(p.u), p.b.slice(p.i, 0, 2)), 3); }, passes)),
+              ElementsAre());  // experts of the user
 }
 
 TEST(FuseTails, TakesExpertsAsStacksSideBySide) {

@@ -92,13 +92,13 @@ class TailFuser {
     chain.clear();
   }
 
-  /// Whether a kernel can compute x of `n`, a mix of experts, as it loads it.
+  /// Whether a kernel can compute x of `n`, a mix of experts, as it loads it. The gate may be an ancestor's.
   bool can_mix(int n) const {
     const int x = graph_.node(n).inputs[0];
     if (!std::holds_alternative<MixOp>(graph_.node(x).op) || !only_x_of_next(x)) return false;
     const Node &mix = graph_.node(x), &experts = graph_.node(mix.inputs[0]), &gate = graph_.node(mix.inputs[1]);
     return groups(n) == 1 && !linear(n)->row_bias && mix.width <= max_chain_width && gate.width <= max_chain_experts &&
-           experts.axis == mix.axis && gate.axis == mix.axis;
+           experts.axis == mix.axis;
   }
 
   /// A chain comes where its last node was: by then all that it reads is there.
