@@ -268,6 +268,12 @@ struct DenseRequests {
   std::vector<std::vector<float>> values{dense_inputs.size()};
 };
 
+/// Bit for bit.
+template <class Value>
+bool begins_with(const std::vector<Value>& values, const std::vector<Value>& expected) {
+  return expected.empty() || std::memcmp(values.data(), expected.data(), expected.size() * sizeof(Value)) == 0;
+}
+
 /// Copies every input to half and to float, at columns of wider rows; gives all bytes of the outputs, and checks them.
 std::vector<unsigned char> copy_dense(const DenseRequests& from) {
   Batch batch(BatchLayout(dense_graph()), {}, max_requests);
@@ -309,13 +315,13 @@ std::vector<unsigned char> copy_dense(const DenseRequests& from) {
   std::vector<unsigned char> bytes;
   for (size_t i = 0; i < dense_inputs.size(); ++i) {
     SCOPED_TRACE(dense_inputs[i].name);
-    std::vector<float> expected = from.values[i];
+    const std::vector<float>& expected = from.values[i];
     std::vector<half> rounded;
     for (const float value : expected) rounded.push_back(to_half(value));
     const std::vector<float> y = floats[i]->read();
     const std::vector<half> half_y = halves[i]->read();
-    EXPECT_EQ(std::memcmp(y.data(), expected.data(), expected.size() * sizeof(float)), 0);
-    EXPECT_EQ(std::memcmp(half_y.data(), rounded.data(), rounded.size() * sizeof(half)), 0);
+    EXPECT_TRUE(begins_with(y, expected));
+    EXPECT_TRUE(begins_with(half_y, rounded));
     // NaN is what a matrix holds before it is written.
     EXPECT_TRUE(std::all_of(y.begin() + static_cast<int64_t>(expected.size()), y.end(),
                             [](float value) { return std::isnan(value); }));
