@@ -231,7 +231,9 @@ LaunchPlan plan_launch(Span<const RowProgram> programs) {
     load.kind = SlotOperation::Kind::load_input;
     const std::vector<SlotOperation> operations =
         program.program == nullptr ? std::vector<SlotOperation>{load} : elementwise::slot_operations(*program.program);
-    for (const SlotOperation& operation : operations) plan.num_slots = std::max(plan.num_slots, operation.to + 1);
+    for (const SlotOperation& operation : operations) {
+      if (!to.is_copy) plan.num_slots = std::max(plan.num_slots, operation.to + 1);
+    }
     to.num_ancestors = static_cast<int>(ancestors.size());
     to.num_operations = static_cast<int>(operations.size());
     to.ancestors_at = writer.append(ancestors);
