@@ -239,6 +239,39 @@ TEST_F(CudaEngine, RunsBatchesOfEverySize) {
   }
 }
 
+TEST_F(CudaEngine, RefusesABatchAboveAllCapacitiesWhereAsked) {
+  const RandomSetup s(3, {{1, 8, {}}, {2, 16, {}}});
+  ContextOptions options;
+  options.oversize = Oversize::refuse;
+  Context context = s.model.context(options);
+  Batch batch = batch_of(s.model, random_requests(s.plan, 3, 1)), empty = s.model.batch();
+  try {
+    context.run(batch);
+    FAIL();
+  } catch (const invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("batch: expected at most the rows of a capacity: user 1, session 8, "));
+    EXPECT_THAT(error.what(), HasSubstr("; or user 2, "));
+    EXPECT_THAT(error.what(), HasSubstr("got user 3, "));
+  }
+  EXPECT_EQ(context.run(empty)["score"].all().rows, 0);  // it is not in use
+}
+
+TEST_F(CudaEngine, NamesTheLayerWhoseWeightsAreTooLargeForHalf) {
+  const Plan plan = compile([](Builder& b) -> Outputs {
+    return {{"y", b.linear("layer", b.dense("x", b.axis("user"), 2), 2)}};
+  });
+  const Weights weights =
+      Weights::from_tensors({{"layer.weight", make_tensor({2, 2}, std::vector<float>{1, 2, 1e6f, 4})},
+                             {"layer.bias", make_tensor<float>({2}, {0, 0})}});
+  const Tables tables = Tables::load(plan, Weights::from_tensors({}), cuda());
+  try {
+    bind(plan, weights, tables);
+    FAIL();
+  } catch (const invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'layer': weight [1, 0]"));
+  }
+}
+
 TEST_F(CudaEngine, RequestsThatAreNotOkGetNoScoresAndDisturbNobody) {
   const RandomSetup s(5);
   const std::vector<PlainRequest> requests = random_requests(s.plan, 3, 5);

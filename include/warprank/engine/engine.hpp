@@ -72,9 +72,16 @@ struct BindOptions {
   std::map<std::string, CudaCustomFunction> cuda_custom = {};
 };
 
+/// What becomes of a batch that is above all capacities.
+enum class Oversize {
+  run,    ///< memory is allocated for it, and kept; on a GPU kernels are launched one by one
+  refuse  ///< invalid_argument, so that nothing is ever allocated while serving; the host engine runs it all the same
+};
+
 struct ContextOptions {
   /// Every intermediate keeps memory of its own, so that `tap` can show it; costs memory, changes no score.
   bool keep_intermediates = false;
+  Oversize oversize = Oversize::run;
 };
 
 /// Bytes by what they are for.

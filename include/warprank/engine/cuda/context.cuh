@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -33,6 +35,7 @@ class CudaContext : public ContextBackend {
   /// The model's device must be the current one.
   CudaContext(std::shared_ptr<const CudaModelData> model, const ContextOptions& options)
       : model_(std::move(model)),
+        oversize_(options.oversize),
         storage_(options.keep_intermediates
                      ? plan::plan_storage(graph(), model_->plan.options().passes.place_concats, false)
                      : model_->plan.storage()),
@@ -45,11 +48,12 @@ class CudaContext : public ContextBackend {
       sizes.push_back({std::move(rows), model_->plan.most_requests(), blob_bytes});
     }
     counters_ = zeroed(counter_bytes(), "a context's counters", stream_.get());
-    memory_ = make_shared_memory(graph(), values_, storage_, sizes);
+    memory_ = make_shared_memory(graph(), values_, storage_, sizes, model_->device_index);
     for (RunSize& size : sizes) {
       runs_.push_back(prepare(std::move(size), memory_));
       runs_.back()->capture(stream_.get());
     }
+    warm_up();
     for (const OutputInfo& output : graph().outputs) outputs_.push_back({output.name, {}, {}});
     output_values_.resize(graph().outputs.size());
     row_starts_.resize(graph().outputs.size());
@@ -64,10 +68,15 @@ class CudaContext : public ContextBackend {
     remember(batch);
     const SharedMemory& memory = last_->memory();
     const int64_t bytes = batch.bytes().size(), blob_bytes = bytes - batch.index().bytes();
-    device::copy_to_device(memory.index - blob_bytes, batch.bytes().data(), bytes, to);
-    last_->launch(to);
-    device::copy_to_host(memory.host_outputs.data(), memory.outputs.data(), output_bytes(), to);
-    done_.record(to);
+    try {
+      device::copy_to_device(memory.index - blob_bytes, batch.bytes().data(), bytes, to);
+      last_->launch(to);
+      device::copy_to_host(memory.host_outputs.data(), memory.outputs.data(), output_bytes(), to);
+      done_.record(to);
+    } catch (...) {
+      wait_for(to);  // what was queued still reads the batch
+      throw;
+    }
   }
   bool ready() const override { return done_.is_done(); }
   void wait() override {
@@ -121,6 +130,21 @@ class CudaContext : public ContextBackend {
     return std::holds_alternative<EmbedOp>(op) || (linear != nullptr && linear->scene >= 0);
   }
 
+  /// Runs no request, so that all kernels are on the device before the first batch comes.
+  void warm_up() {
+    const int64_t index_bytes =
+        BatchIndex(static_cast<int64_t>(graph().axes.size()), runs_[0]->size().max_requests).bytes();
+    device::fill(memory_.index, 0, index_bytes, stream_.get());
+    for (const auto& run : runs_) run->launch(stream_.get());
+    device::synchronize(stream_.get());
+  }
+  static void wait_for(device::Stream stream) {
+    try {
+      device::synchronize(stream);
+    } catch (const std::exception&) {  // NOLINT: the first error is the one to tell
+    }
+  }
+
   std::unique_ptr<PreparedRun> prepare(RunSize size, const SharedMemory& memory) {
     return std::make_unique<PreparedRun>(graph(), values_, storage_, model_->steps, model_->weights, memory,
                                          static_cast<LookupCounters*>(counters_.data()), std::move(size),
@@ -138,14 +162,27 @@ class CudaContext : public ContextBackend {
     for (const auto& run : runs_)
       if (run->size().holds(needed) && (least == nullptr || least->size().holds(run->size()))) least = run.get();
     if (least != nullptr) return least;
+    if (oversize_ == Oversize::refuse) throw too_large(needed);
     if (larger_ == nullptr || !larger_->size().holds(needed)) {
       if (larger_ != nullptr) needed = larger_->size().joined(needed);
       larger_.reset();
       larger_memory_ = {};
-      larger_memory_ = make_shared_memory(graph(), values_, storage_, {needed});
+      larger_memory_ = make_shared_memory(graph(), values_, storage_, {needed}, model_->device_index);
       larger_ = prepare(std::move(needed), larger_memory_);
     }
     return larger_.get();
+  }
+
+  invalid_argument too_large(const RunSize& needed) const {
+    const auto text = [&](const RunSize& size) {
+      std::string all;
+      for (size_t a = 0; a < size.rows.size(); ++a)
+        all += (a == 0 ? "" : ", ") + graph().axes[a].name + " " + std::to_string(size.rows[a]);
+      return all + ", " + std::to_string(size.blob_bytes) + " bytes";
+    };
+    std::string capacities;
+    for (const auto& run : runs_) capacities += (capacities.empty() ? "" : "; or ") + text(run->size());
+    return {"batch", "at most the rows of a capacity: " + capacities, text(needed)};
   }
 
   /// What is asked for once the batch is done, and it may be gone by then.
@@ -207,6 +244,7 @@ class CudaContext : public ContextBackend {
   }
 
   std::shared_ptr<const CudaModelData> model_;
+  const Oversize oversize_;
   const plan::Storage storage_;
   const ValueLayout values_;
   const std::vector<bool> in_memory_;  // by node

@@ -35,6 +35,18 @@ struct LayerWeights {
   }
 };
 
+/// pack(), whose errors are told of the layer `name`.
+template <class Pack>
+Buffer<unsigned char> with_name(const std::string& name, Pack pack) {
+  try {
+    return pack();
+  } catch (const invalid_argument& error) {
+    std::vector<Problem> problems = error.problems();
+    for (Problem& problem : problems) problem.what = "'" + name + "': " + problem.what;
+    throw invalid_argument(std::move(problems));
+  }
+}
+
 /// A linear of the plan, as one layer or as one for each group.
 struct PackedLinearNode {
   int node = -1;
@@ -66,8 +78,8 @@ inline PackedLinearNode pack(const Graph& graph, int n, bool apart, const detail
     LayerWeights layer;
     layer.in = in;
     layer.out = out;
-    const Buffer<unsigned char> bytes =
-        pack_linear(part(folded.weight, l, out * in), part(folded.bias, l, out), in, out);
+    const Buffer<unsigned char> bytes = with_name(
+        op.name, [&] { return pack_linear(part(folded.weight, l, out * in), part(folded.bias, l, out), in, out); });
     layer.packed = memory.add(bytes.data(), bytes.size());
     layer.activation = activation.spec;
     layer.alphas = add(part(activation.alpha, l, out));

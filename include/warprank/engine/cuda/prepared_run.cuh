@@ -13,6 +13,7 @@
 #include "warprank/batch/batch.hpp"
 #include "warprank/device/range.hpp"
 #include "warprank/engine/cuda/make_steps.cuh"
+#include "warprank/engine/cuda/memory_needs.cuh"
 #include "warprank/engine/cuda/run_size.hpp"
 
 namespace warprank::cuda_backend {
@@ -26,9 +27,9 @@ struct SharedMemory {
   int64_t device_bytes() const { return input.bytes() + arena.bytes() + outputs.bytes(); }
 };
 
-/// Memory for the largest of the sizes.
+/// Memory for the largest of the sizes, on the current device, which has the index.
 inline SharedMemory make_shared_memory(const Graph& graph, const ValueLayout& values, const plan::Storage& storage,
-                                       const std::vector<RunSize>& sizes) {
+                                       const std::vector<RunSize>& sizes, int device_index) {
   int64_t blob_bytes = 0, index_bytes = 0, arena_bytes = 0, output_floats = 0;
   const int num_axes = static_cast<int>(graph.axes.size());
   for (const RunSize& size : sizes) {
@@ -39,6 +40,11 @@ inline SharedMemory make_shared_memory(const Graph& graph, const ValueLayout& va
   }
   constexpr int64_t alignment = 256;
   const int64_t index_at = round_up(blob_bytes, alignment);
+  MemoryNeeds needs;
+  needs.add("input", index_at + index_bytes);
+  needs.add("arena", arena_bytes);
+  needs.add("outputs", 4 * output_floats);
+  needs.check("a context", device_index);
   SharedMemory memory;
   memory.input = device::DeviceMemory(index_at + index_bytes, "a context's input");
   memory.arena = device::DeviceMemory(arena_bytes, "a context's arena");

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "warprank/core/cuda_error.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/runtime.hpp"
+#include "warprank/engine/cuda/memory_needs.cuh"
 #include "warprank/engine/engine.hpp"
 #include "warprank/engine/table_source.hpp"
 #include "warprank/hash_table/image.hpp"
@@ -83,16 +83,9 @@ class CudaTableStore : public TableStore {
 
  private:
   static void check_memory(const std::vector<TableSource>& sources, int device_index) {
-    int64_t needed = 0;
-    std::string each;
-    for (const TableSource& source : sources) {
-      const int64_t bytes = TableParts(source).bytes;
-      needed += bytes;
-      each += (each.empty() ? "" : ", ") + source.info.name + " " + std::to_string(bytes);
-    }
-    const device::DeviceInfo info = device::device_info(device_index);
-    if (needed > info.free_bytes)
-      throw out_of_device_memory("tables (bytes: " + each + ")", needed, info.free_bytes, info.total_bytes);
+    MemoryNeeds needs;
+    for (const TableSource& source : sources) needs.add(source.info.name, TableParts(source).bytes);
+    needs.check("tables", device_index);
   }
 
   /// In pieces, so that copies of whoever is serving get in between.
