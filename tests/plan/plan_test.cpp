@@ -664,6 +664,22 @@ TEST(Compile, RefusesGraphsAndCapacitiesThatAreWrong) {
   }
 }
 
+TEST(Compile, RefusesLinearsThatAddNoResidualFirstOrThatOnlyPlanningMakes) {
+  const auto refused = [](bool LinearOp::*attribute) {
+    Graph graph = build(models::user_heavy);
+    for (Node& node : graph.nodes)
+      if (auto* linear = std::get_if<LinearOp>(&node.op)) linear->*attribute = true;
+    try {
+      compile(graph);
+    } catch (const invalid_argument& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(refused(&LinearOp::residual_first), HasSubstr("a residual to add before the activation, got none"));
+  EXPECT_THAT(refused(&LinearOp::ones), HasSubstr("which planning adds"));
+}
+
 TEST(Compile, BoundsTheRowsThatHugeLimitsAskFor) {
   Graph graph;
   graph.axes = {{"user"}, {"a", 0, INT64_MAX}, {"b", 1, INT64_MAX}};
