@@ -148,15 +148,13 @@ class SegmentsLaunch {
     if (wanted.capacity < 0) problems.add(what, "a capacity of 0 or more", std::to_string(wanted.capacity));
     std::reverse(entries.begin(), entries.end());
 
-    const int64_t stride =
-        requests.row_starts_stride == 0 ? requests.num_requests.capacity + 1 : requests.row_starts_stride;
     segments::Pair to{};
     to.blobs = requests.bytes;
     to.positions = requests.positions;
     to.num_requests = requests.num_requests.actual;
     to.max_requests = requests.num_requests.capacity;
-    to.ancestor_starts = requests.row_starts + wanted.ancestor * stride;
-    to.axis_starts = requests.row_starts + wanted.axis * stride;
+    to.ancestor_starts = requests.row_starts_of(wanted.ancestor);
+    to.axis_starts = requests.row_starts_of(wanted.axis);
     to.offsets = wanted.offsets;
     to.capacity = wanted.capacity;
     to.first_block = num_blocks_;
