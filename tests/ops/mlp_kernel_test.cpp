@@ -140,6 +140,41 @@ TEST(MlpKernel, TakesAnotherWayForWhatDoesNotFit) {
   });
 }
 
+TEST(MlpKernel, FusesTheFirstLayerOfFewRowsWhereAsked) {
+  for_each_target([](const Config& config) {
+    const MlpCase c(19, {256, 50, 20}, {relu, hyperbolic_tangent});
+    DeviceMlp device(c);
+    DeviceMlpLaunch launch({device.view()}, config.target, false);
+    EXPECT_EQ(launch.launch().num_launches(), 1);
+    launch.run();
+    expect_close(propagate(c), device.values());
+  });
+}
+
+TEST(MlpKernel, AddsARowBiasInTheLastLayer) {
+  for_each_target([](const Config& config) {
+    std::mt19937 engine(5);
+    for (const bool in_both : {true, false})
+      for (const Sizes& widths : {Sizes{24, 50, 20, 1}, Sizes{24, 50, 5}, Sizes{24, 300, 257}}) {
+        Extras extras;
+        if (in_both) extras.segment_sizes = Sizes{10, 0, 13};
+        MlpCase c(23, widths, {gelu, dice, sigmoid}, extras);
+        LinearCase& last = c.layers.back();
+        last.inputs.row_bias = random_values(engine, (in_both ? 3 : 23) * widths.back(), 2);
+        last.inputs.row_bias_offsets = c.layers[0].inputs.row_bias_offsets;
+        for (int64_t r = 0; r <= 23 && !in_both; ++r) last.inputs.row_bias_offsets.push_back(r);
+        DeviceMlp device(c);
+        CapacityMatrix<float> bias(in_both ? 3 : 23, widths.back(), in_both ? 4 : device.view().x.rows, false,
+                                   last.inputs.row_bias);
+        Mlp stack = device.view();
+        stack.last_row_bias = Matrix<const float>(bias.view());
+        DeviceMlpLaunch launch({stack}, config.target);
+        launch.run();
+        expect_close(propagate(c), device.values());
+      }
+  });
+}
+
 TEST(MlpKernel, AppliesOnLoadWhatTheFirstLayerLacks) {
   for_each_target([](const Config& config) {
     for (const bool half_sums : {false, true}) {
@@ -370,6 +405,12 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
             "mlp 0's residual: expected one, as it is first, got none");
   EXPECT_EQ(refused([](Mlp& m, Layers&) { m.row_bias = {}; }),
             "mlp 0's segments: expected a row bias that they serve, got none");
+  EXPECT_EQ(refused([](Mlp& m, Layers&) { m.last_row_bias = m.row_bias; }),
+            "mlp 0's last_row_bias: expected [4, 3], got [4, 12]");
+  EXPECT_EQ(refused([](Mlp& m, Layers& l) {
+              m.layers = {l.data(), 1}, m.y.cols = 12, m.y.stride = 16, m.last_row_bias = m.row_bias;
+            }),
+            "mlp 0's last_row_bias: expected several layers, got one, which has row_bias");
   EXPECT_EQ(refused([](Mlp&, Layers& l) { l[1].weights = nullptr; }),
             "mlp 0's layer 1's weights: expected device memory, got null");
   EXPECT_EQ(refused([](Mlp&, Layers& l) { l[0].activation.kind = ActivationKind::prelu; }),

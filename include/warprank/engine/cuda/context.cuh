@@ -49,11 +49,9 @@ class CudaContext : public ContextBackend {
     }
     counters_ = zeroed(counter_bytes(), "a context's counters", stream_.get());
     memory_ = make_shared_memory(graph(), values_, storage_, sizes, model_->device_index);
-    for (RunSize& size : sizes) {
-      runs_.push_back(prepare(std::move(size), memory_));
-      runs_.back()->capture(stream_.get());
-    }
+    for (RunSize& size : sizes) runs_.push_back(prepare(std::move(size), memory_));
     warm_up();
+    for (const auto& run : runs_) run->capture(stream_.get());
     for (const OutputInfo& output : graph().outputs) outputs_.push_back({output.name, {}, {}});
     output_values_.resize(graph().outputs.size());
     row_starts_.resize(graph().outputs.size());
@@ -130,11 +128,11 @@ class CudaContext : public ContextBackend {
     return std::holds_alternative<EmbedOp>(op) || (linear != nullptr && linear->scene >= 0);
   }
 
-  /// Runs no request, so that all kernels are on the device before the first batch comes.
+  /// Runs no request: all kernels are loaded to the device before a capture, which must not wait for that, and before
+  /// the first batch comes.
   void warm_up() {
-    const int64_t index_bytes =
-        BatchIndex(static_cast<int64_t>(graph().axes.size()), runs_[0]->size().max_requests).bytes();
-    device::fill(memory_.index, 0, index_bytes, stream_.get());
+    const int64_t num_axes = static_cast<int64_t>(graph().axes.size());
+    device::fill(memory_.index, 0, BatchIndex(num_axes, runs_[0]->size().max_requests).bytes(), stream_.get());
     for (const auto& run : runs_) run->launch(stream_.get());
     device::synchronize(stream_.get());
   }
