@@ -216,7 +216,9 @@ TEST(SceneRowsKernel, ReadsScenesOfRequests) {
     blob.requests.bytes = blobs.data();
     blob.requests.positions = device_positions.data();
     blob.requests.row_starts = device_starts.data();
-    blob.requests.num_requests = {5, num_requests.data()};
+    // Row starts of as many requests as there may be, or of more.
+    blob.requests.num_requests = {in_segments ? 4 : 5, num_requests.data()};
+    blob.requests.row_starts_stride = in_segments ? 6 : 0;
     blob.requests.num_axes = blob.requests.num_ids = 2;
     blob.input = 1;
     blob.axis = 1;

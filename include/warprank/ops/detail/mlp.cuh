@@ -158,20 +158,18 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers) {
   const int64_t row = (block - first.first_block) * Block::rows;
   const BlockRows rows = neighbours(row, rows_of(first), Block::rows);
   if (rows.count <= 0) return;
-  const RowSource source = source_of(first, rows);
   // Where both the first and the last layer have a row bias, segments are the same.
   const Epilogue& segmented =
       first.epilogue.row_bias.data != nullptr ? first.epilogue : shared.layers[depth - 1].epilogue;
   for (int r = device::thread_rank(); r < Block::rows; r += Block::threads)
-    shared.bias_rows[r] = bias_row_of(segmented, row + (r < source.num_rows ? r : source.num_rows - 1));
+    shared.bias_rows[r] = bias_row_of(segmented, row + (r < rows.count ? r : rows.count - 1));
 
   auto* activations = device::dynamic_shared<half>();
   constexpr int buffer = Block::rows * activation_stride;
   auto* staging = reinterpret_cast<float*>(activations + 2 * buffer);
   const bool is_mixed = first.mix.num_own > 0;
   if (is_mixed)
-    mix_experts<Block::rows, Block::threads>(first.mix, row, source.num_rows, first.inputs, staging,
-                                             activations + buffer);
+    mix_experts<Block::rows, Block::threads>(first.mix, row, rows.count, first.inputs, staging, activations + buffer);
   for (int i = 0; i < depth; ++i) {
     const MlpDescriptor& layer = shared.layers[i];
     const Epilogue& epilogue = layer.epilogue;
@@ -190,18 +188,16 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers) {
     if (layer.is_done) {
       device::sync_block();  // bias_rows
       const int fours = padded / columns_at_once;
-      for (int at = device::thread_rank(); at < (source.num_rows + 15) / 16 * 16 * fours; at += Block::threads) {
+      for (int at = device::thread_rank(); at < (rows.count + 15) / 16 * 16 * fours; at += Block::threads) {
         const int of_block = at / fours, column = at % fours * columns_at_once;
         float sums[columns_at_once] = {};
-        if (of_block < source.num_rows) load_operand(layer.sums, row + of_block, column, epilogue.width, sums);
+        if (of_block < rows.count) load_operand(layer.sums, row + of_block, column, epilogue.width, sums);
         store(of_block, column, sums);
       }
     } else if (layer.is_head) {
-      run_last_head<Block::rows, Block::threads>(layer, from, shared.bias_rows, row, source.num_rows);
+      run_last_head<Block::rows, Block::threads>(layer, from, shared.bias_rows, row, rows.count);
     } else {
-      RowSource of_layer = source;
-      of_layer.num_columns = layer.inputs;
-      const Block tile(of_layer, epilogue.width, 0, 0, (layer.inputs + 15) / 16);
+      const Block tile(source_of(layer, rows), epilogue.width, 0, 0, (layer.inputs + 15) / 16);
       typename Block::Warp warp;
       if (i == 0 && !is_mixed)
         tile.multiply(layer.weights, activations + buffer, warp);
