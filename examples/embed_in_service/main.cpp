@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// Latency under load: a RankingService with the MovieLens model, at one rate of requests after the other.
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "../movielens/inputs.hpp"
+#include "../movielens/model.hpp"
+#include "load.hpp"
+#include "requests.hpp"
+#include "service.hpp"
+#include "warprank/host.hpp"
+#ifdef WARPRANK_EXAMPLE_CUDA
+#include "warprank/cuda.hpp"
+#endif
+
+namespace serving {
+
+/// Those that this program was built with.
+const std::vector<std::string> engines = {"host",
+#ifdef WARPRANK_EXAMPLE_CUDA
+                                          "cuda"
+#endif
+};
+
+warprank::Device device(const std::string& engine) {
+#ifdef WARPRANK_EXAMPLE_CUDA
+  if (engine == "cuda") return warprank::cuda();
+#endif
+  (void)engine;
+  return warprank::host();
+}
+
+struct FileCloser {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+int run(int argc, char** argv) {
+  CLI::App app("Measures the latency of a ranking service at rates of requests that do not depend on its answers.");
+  std::string engine = "host", csv, weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
+  std::vector<double> rates = {100, 200, 400};
+  int64_t items = 100;
+  ServiceOptions options;
+  options.most_merged = 16;
+  LoadOptions load;
+  app.add_option("--engine", engine, "What scores")->check(CLI::IsMember(engines))->capture_default_str();
+  app.add_option("--contexts", options.contexts, "Batches at a time, each with a thread")->capture_default_str();
+  app.add_option("--rates", rates, "Requests per second")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--seconds", load.seconds, "For each rate")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--warm-up", load.warm_up, "Seconds that are not measured, for each rate")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--items", items, "Films to rank in each request")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--merge", options.most_merged, "Requests in a batch at most")->capture_default_str();
+  app.add_option("--queue", options.most_waiting, "Requests that may wait")->capture_default_str();
+  app.add_option("--clients", load.clients, "Threads that pack and send requests")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--seed", load.seed, "Of requests and arrivals")->capture_default_str();
+  app.add_option("--weights", weights, "Folder with dense.safetensors and tables.safetensors")->capture_default_str();
+  app.add_option("--csv", csv, "File for the figures; tools/plot_latency.py draws it");
+  CLI11_PARSE(app, argc, argv);
+
+  std::unique_ptr<std::FILE, FileCloser> file;
+  if (!csv.empty()) {
+    file.reset(std::fopen(csv.c_str(), "w"));
+    if (file == nullptr) throw warprank::invalid_argument("--csv", "a file that can be written", csv);
+    std::fprintf(file.get(),
+                 "engine,contexts,items,asked,served,p50_ms,p90_ms,p99_ms,p99.9_ms,max_ms,per_batch,refused\n");
+  }
+
+  // Graphs for a single request and for the largest batch.
+  const warprank::Plan plan = warprank::compile(
+      movielens::din_mmoe, {.capacities = {{.requests = 1, .items = items},
+                                           {.requests = options.most_merged, .items = options.most_merged * items}}});
+  const warprank::Model model =
+      warprank::bind(plan, warprank::Weights::open(weights + "/dense.safetensors"),
+                     warprank::Tables::load(plan, weights + "/tables.safetensors", device(engine)));
+  const movielens::Inputs inputs(plan);
+  const std::vector<movielens::RequestFeatures> requests = random_requests(1000, items, load.seed);
+
+  std::printf("%s engine, %d contexts, %lld items in a request, at most %lld requests in a batch\n\n", engine.c_str(),
+              options.contexts, static_cast<long long>(items), static_cast<long long>(options.most_merged));
+  std::printf("   requests/s                      milliseconds              requests\n");
+  std::printf("  asked   served      p50      p90      p99    p99.9      max  per batch  refused\n");
+  for (const double rate : rates) {
+    RankingService service(model, options);
+    load.rate = rate;
+    const LoadResult result = run_load(service, inputs, requests, load);
+    if (result.unscored > 0) throw std::runtime_error(std::to_string(result.unscored) + " requests were not scored");
+    const double p50 = result.percentile(0.5), p90 = result.percentile(0.9), p99 = result.percentile(0.99),
+                 p999 = result.percentile(0.999), max = result.percentile(1);
+    const auto refused = static_cast<long long>(result.refused);
+    std::printf("%7.0f  %7.0f  %7.2f  %7.2f  %7.2f  %7.2f  %7.2f  %9.2f  %7lld\n", rate, result.served, p50, p90, p99,
+                p999, max, result.per_batch, refused);
+    std::fflush(stdout);
+    if (file != nullptr)
+      std::fprintf(file.get(), "%s,%d,%lld,%g,%g,%.4f,%.4f,%.4f,%.4f,%.4f,%.3f,%lld\n", engine.c_str(),
+                   options.contexts, static_cast<long long>(items), rate, result.served, p50, p90, p99, p999, max,
+                   result.per_batch, refused);
+  }
+  return 0;
+}
+
+}  // namespace serving
+
+int main(int argc, char** argv) {
+  try {
+    return serving::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

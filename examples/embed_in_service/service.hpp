@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A model behind the request threads of a server (brpc, gRPC, any other): copy this file, it is meant to be changed.
+/// docs/SERVING.md says how to choose its options.
+///
+///     RankingService service(model, {.contexts = 4});
+///     std::future<Reply> reply = service.score([&](Request request) { request.ids(film_id, films); });   // any thread
+///
+/// Each request thread packs its own request into a batch of one. A worker thread, which has a context, takes what is
+/// waiting, as far as it fits one of the plan's capacities, and runs it as one batch: requests merge because others
+/// came while all workers were busy, never by waiting for others to come.
+///
+/// Merging copies blobs, some KB for each request, instead of letting request threads fill one open batch: that would
+/// save the copy, but the whole batch would wait for the thread that was interrupted while it filled its part.
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "warprank/engine/model.hpp"
+#include "warprank/model.hpp"
+
+namespace serving {
+
+enum class Outcome {
+  scored,
+  bad_request,  ///< what it was filled with is wrong, which the message tells; trying again does not help
+  refused,      ///< too many are waiting, or the service stops; another server may take it
+  failed        ///< the engine could not run the batch, which the message tells
+};
+
+struct Reply {
+  Outcome outcome = Outcome::scored;
+  std::string message;                     ///< empty when scored
+  std::vector<std::vector<float>> scores;  ///< [outputs][rows * width]; outputs as RankingService::outputs() has them
+};
+
+/// Called once for each request: by a worker, or by the thread that asked when the request is bad or refused. It must
+/// not throw, and should be short, since a context waits for it.
+using Callback = std::function<void(Reply)>;
+
+struct ServiceOptions {
+  int contexts = 2;            ///< each has a thread and runs one batch at a time
+  int64_t most_waiting = 256;  ///< requests that are packed or wait; those beyond are refused
+  int64_t most_merged = 64;    ///< requests in a batch, of which the plan's capacities may allow fewer
+  warprank::ContextOptions context = {};
+};
+
+struct ServiceCounters {
+  int64_t scored = 0, bad = 0, refused = 0, failed = 0;  ///< requests
+  int64_t batches = 0;                                   ///< that had the scored ones
+};
+
+class RankingService {
+ public:
+  /// Throws invalid_argument for options below 1, and what Model::context throws when memory does not suffice.
+  explicit RankingService(const warprank::Model& model, const ServiceOptions& options = {})
+      : layout_(std::make_shared<const warprank::BatchLayout>(model.plan().layout())), options_(options) {
+    warprank::Problems problems;
+    const auto check = [&](const char* what, int64_t value) {
+      if (value < 1) problems.add(what, "1 or more", std::to_string(value));
+    };
+    check("contexts", options.contexts);
+    check("most_waiting", options.most_waiting);
+    check("most_merged", options.most_merged);
+    problems.throw_if_any();
+
+    const warprank::Graph& graph = model.plan().source();
+    for (const warprank::Capacity& capacity : model.plan().options().capacities)
+      capacities_.push_back(warprank::plan::rows_at(graph, capacity));
+    for (const warprank::OutputInfo& output : graph.outputs) outputs_.push_back(output.name);
+    for (int i = 0; i < options.contexts; ++i) workers_.push_back({model.context(options.context), model.batch(), {}});
+    try {
+      for (Worker& worker : workers_) threads_.emplace_back([this, &worker] { work(worker); });
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+  ~RankingService() { stop(); }
+  RankingService(const RankingService&) = delete;
+  RankingService& operator=(const RankingService&) = delete;
+
+  /// Scores a request whose inputs `fill(Request)` sets, on the calling thread; returns before it is scored. Any number
+  /// of threads at once. What `fill` throws comes out, and `done` is not called.
+  template <class Fill>
+  void score(Fill&& fill, Callback done) {
+    enter([&](warprank::Batch& batch) { fill(batch.add_request()); }, std::move(done));
+  }
+  template <class Fill>
+  std::future<Reply> score(Fill&& fill) {
+    auto promise = std::make_shared<std::promise<Reply>>();
+    std::future<Reply> reply = promise->get_future();
+    score(fill, [promise](Reply result) { promise->set_value(std::move(result)); });
+    return reply;
+  }
+  /// The same for a request that the client has packed (docs/BATCH_FORMAT.md), at any address.
+  void score_blob(warprank::Span<const std::byte> blob, Callback done) {
+    enter([&](warprank::Batch& batch) { batch.add_blob(blob); }, std::move(done));
+  }
+
+  /// Refuses what comes from now on, scores all that is waiting, and returns when that is answered. Not from a
+  /// callback.
+  void stop() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_)
+      if (thread.joinable()) thread.join();
+  }
+
+  /// The names of the model's outputs, in the order of Reply::scores.
+  const std::vector<std::string>& outputs() const { return outputs_; }
+  ServiceCounters counters() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return counters_;
+  }
+
+ private:
+  /// A request on its way. Used again, with the memory it has.
+  struct Call {
+    warprank::Batch packed;
+    std::vector<int64_t> rows;  // [axes]
+    Callback done;
+  };
+  using Calls = std::vector<std::unique_ptr<Call>>;
+  struct Worker {
+    warprank::Context context;
+    warprank::Batch batch;
+    Calls calls;
+  };
+
+  template <class Pack>
+  void enter(Pack&& pack, Callback done) {
+    std::unique_ptr<Call> call;
+    // A place is taken before the request is packed: an overloaded service spends no time on what it refuses.
+    if (const char* const reason = take_place(call)) return done({Outcome::refused, reason, {}});
+    try {
+      if (call == nullptr) call.reset(new Call{warprank::Batch(layout_), {}, {}});
+      pack(call->packed);
+      call->packed.close();
+      call->rows.clear();
+      for (size_t axis = 0; axis < layout_->axes().size(); ++axis)
+        call->rows.push_back(call->packed.num_rows({static_cast<int>(axis)}));
+    } catch (...) {
+      leave(std::move(call));
+      throw;
+    }
+    if (const warprank::Status status = call->packed.status(0); !status.ok()) {
+      leave(std::move(call), 1);
+      return done({Outcome::bad_request, status.message, {}});
+    }
+    call->done = std::move(done);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      waiting_.push_back(std::move(call));
+    }
+    changed_.notify_one();
+  }
+
+  /// Why there is no place, or null.
+  const char* take_place(std::unique_ptr<Call>& call) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const char* const reason = stopping_                              ? "the service is stopping"
+                               : num_places_ == options_.most_waiting ? "too many requests are waiting"
+                                                                      : nullptr;
+    if (reason != nullptr) {
+      ++counters_.refused;
+    } else {
+      ++num_places_;
+      if (!spare_.empty()) {
+        call = std::move(spare_.back());
+        spare_.pop_back();
+      }
+    }
+    return reason;
+  }
+
+  /// Gives up the place of a request that will not be scored.
+  void leave(std::unique_ptr<Call> call, int64_t num_bad = 0) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    counters_.bad += num_bad;
+    if (call != nullptr) keep(std::move(call));
+    free_place();
+  }
+
+  // With the mutex held:
+  void keep(std::unique_ptr<Call> call) {
+    call->packed.clear();
+    spare_.push_back(std::move(call));
+  }
+  void free_place() {
+    if (--num_places_ == 0 && stopping_) changed_.notify_all();
+  }
+
+  bool fits(const std::vector<int64_t>& rows, const std::vector<int64_t>& more) const {
+    return std::any_of(capacities_.begin(), capacities_.end(), [&](const std::vector<int64_t>& most) {
+      for (size_t axis = 0; axis < most.size(); ++axis)
+        if (rows[axis] + more[axis] > most[axis]) return false;
+      return true;
+    });
+  }
+
+  /// Waits for requests, oldest first; false when none will come. A request that is above all capacities comes alone.
+  bool take(Calls& calls) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (std::unique_ptr<Call>& call : calls) keep(std::move(call));
+    calls.clear();
+    changed_.wait(lock, [&] { return !waiting_.empty() || (stopping_ && num_places_ == 0); });
+    std::vector<int64_t> rows(layout_->axes().size());
+    while (!waiting_.empty() && static_cast<int64_t>(calls.size()) < options_.most_merged) {
+      const std::vector<int64_t>& more = waiting_.front()->rows;
+      if (!calls.empty() && !fits(rows, more)) break;
+      for (size_t axis = 0; axis < rows.size(); ++axis) rows[axis] += more[axis];
+      calls.push_back(std::move(waiting_.front()));
+      waiting_.pop_front();
+      free_place();
+    }
+    return !calls.empty();
+  }
+
+  void work(Worker& worker) {
+    while (take(worker.calls)) {
+      std::vector<Reply> replies(worker.calls.size());
+      try {
+        run(worker, replies);
+      } catch (const std::exception& error) {
+        for (Reply& reply : replies) reply = {Outcome::failed, error.what(), {}};
+      }
+      count(replies);
+      for (size_t i = 0; i < replies.size(); ++i) std::exchange(worker.calls[i]->done, nullptr)(std::move(replies[i]));
+    }
+  }
+
+  void run(Worker& worker, std::vector<Reply>& replies) const {
+    worker.batch.clear();
+    for (const std::unique_ptr<Call>& call : worker.calls) worker.batch.append(call->packed);
+    const warprank::Scores scores = worker.context.run(worker.batch);
+    for (const std::string& name : outputs_) {
+      const warprank::OutputScores output = scores[name];
+      for (size_t i = 0; i < replies.size(); ++i) {
+        const warprank::Span<const float> values = output.of(static_cast<int64_t>(i));
+        replies[i].scores.emplace_back(values.begin(), values.end());
+      }
+    }
+  }
+
+  /// Of one batch, which all have the same outcome.
+  void count(const std::vector<Reply>& replies) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const bool scored = replies[0].outcome == Outcome::scored;
+    (scored ? counters_.scored : counters_.failed) += static_cast<int64_t>(replies.size());
+    if (scored) ++counters_.batches;
+  }
+
+  const std::shared_ptr<const warprank::BatchLayout> layout_;
+  const ServiceOptions options_;
+  std::vector<std::vector<int64_t>> capacities_;  // [capacities][axes]
+  std::vector<std::string> outputs_;
+
+  mutable std::mutex mutex_;  // what follows, up to stopping_
+  std::deque<std::unique_ptr<Call>> waiting_;
+  Calls spare_;
+  int64_t num_places_ = 0;  // taken: by requests that are being packed or wait
+  ServiceCounters counters_;
+  bool stopping_ = false;
+  std::condition_variable changed_;
+
+  std::vector<Worker> workers_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace serving
