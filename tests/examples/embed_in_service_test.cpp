@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <future>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "../../examples/embed_in_service/service.hpp"
+#include "../../examples/movielens/generated.hpp"
+#include "../../examples/movielens/inputs.hpp"
+#include "../../examples/movielens/model.hpp"
+#include "warprank/host.hpp"
+
+namespace {
+
+using namespace warprank;
+using serving::Outcome;
+using serving::RankingService;
+using serving::Reply;
+
+TEST(RankingServiceOnTheHost, ScoresEachRequestAsAContextAloneDoes) {
+  const Plan plan = compile(movielens::din_mmoe, {.capacities = {{.requests = 8, .items = 600}}});
+  const std::string weights = WARPRANK_TEST_DATA "/../examples/movielens/weights";
+  const Model model = bind(plan, Weights::open(weights + "/dense.safetensors"),
+                           Tables::load(plan, weights + "/tables.safetensors", host()));
+  const movielens::Inputs inputs(plan);
+  const movielens::Data data = movielens::generate();
+  const movielens::Features features(data);
+
+  constexpr size_t num_requests = 40, num_clients = 4;
+  std::vector<movielens::RequestFeatures> requests;
+  std::vector<std::vector<std::vector<float>>> alone;  // [requests][outputs]
+  Context context = model.context();
+  Batch batch = plan.batch();
+  for (size_t r = 0; r < num_requests; ++r) {
+    std::vector<int64_t> films = features.unseen_films(static_cast<int64_t>(r));
+    films.resize(r * 7);  // from none; above the capacity when three or more of the last ones meet
+    requests.push_back(features.request(static_cast<int64_t>(r), films));
+    batch.clear();
+    const Request request = batch.add_request();
+    inputs.fill(request, requests.back());
+    const Scores scores = context.run(batch);
+    alone.emplace_back();
+    for (const char* output : {"ctr", "ctcvr"}) {
+      const Span<const float> values = scores[output].of(request);
+      alone.back().emplace_back(values.begin(), values.end());
+      ASSERT_EQ(alone.back().back().size(), r * 7);
+    }
+  }
+
+  RankingService service(model, {.contexts = 2, .most_waiting = 1000, .most_merged = 6});
+  ASSERT_EQ(service.outputs(), (std::vector<std::string>{"ctr", "ctcvr"}));
+  std::vector<std::vector<std::future<Reply>>> replies(num_clients);
+  std::vector<std::future<Reply>> bad(num_clients);
+  std::vector<std::thread> clients;
+  for (size_t c = 0; c < num_clients; ++c)
+    clients.emplace_back([&, c] {
+      for (size_t r = 0; r < num_requests; ++r) {
+        replies[c].push_back(service.score([&](Request request) { inputs.fill(request, requests[r]); }));
+        if (r != num_requests / 2) continue;
+        movielens::RequestFeatures wrong = requests[r];
+        wrong.film_context[c] = std::numeric_limits<float>::quiet_NaN();
+        bad[c] = service.score([&](Request request) { inputs.fill(request, wrong); });
+      }
+    });
+  for (std::thread& client : clients) client.join();
+  for (size_t c = 0; c < num_clients; ++c) {
+    for (size_t r = 0; r < num_requests; ++r) {
+      const Reply reply = replies[c][r].get();
+      ASSERT_EQ(reply.outcome, Outcome::scored) << reply.message;
+      EXPECT_EQ(reply.scores, alone[r]) << "request " << r << " of client " << c;
+    }
+    const Reply reply = bad[c].get();
+    EXPECT_EQ(reply.outcome, Outcome::bad_request);
+    EXPECT_NE(reply.message.find("film_context"), std::string::npos) << reply.message;
+    EXPECT_TRUE(reply.scores.empty());
+  }
+  const serving::ServiceCounters counters = service.counters();
+  EXPECT_EQ(counters.scored, static_cast<int64_t>(num_requests * num_clients));
+  EXPECT_EQ(counters.bad, static_cast<int64_t>(num_clients));
+  EXPECT_GE(counters.batches, counters.scored / 6);
+  EXPECT_EQ(counters.refused + counters.failed, 0);
+}
+
+/// What a gated engine did, and whether it may go on.
+class Gate {
+ public:
+  void open() {
+    set([&] { is_open_ = true; });
+  }
+  void fail_next() {
+    set([&] { fails_ = true; });
+  }
+  void wait_for_batches(size_t count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return batches_.size() >= count; });
+  }
+  /// Items of each request of each batch.
+  std::vector<std::vector<int64_t>> batches() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return batches_;
+  }
+  void enter(std::vector<int64_t> items) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    batches_.push_back(std::move(items));
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return is_open_; });
+    if (std::exchange(fails_, false)) throw std::runtime_error("the card has fallen off the bus");
+  }
+
+ private:
+  template <class Change>
+  void set(Change change) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    change();
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::vector<int64_t>> batches_;
+  bool is_open_ = false, fails_ = false;
+};
+
+/// Passes its input through, once the gate is open.
+class GatedContext : public ContextBackend {
+ public:
+  explicit GatedContext(Gate& gate) : gate_(gate) {}
+
+  void submit(const Batch& batch, StreamHandle) override {
+    values_.clear();
+    scored_.clear();
+    std::vector<int64_t> items;
+    for (int64_t r = 0; r < batch.size(); ++r) {
+      const Span<const float> x = batch.blob(r).dense(batch.layout().dense("x"));
+      values_.insert(values_.end(), x.begin(), x.end());
+      items.push_back(x.size());
+      scored_.push_back(r);
+    }
+    const Span<const int64_t> starts = batch.row_starts({1});
+    starts_.assign(starts.begin(), starts.end());
+    outputs_ = {{"y",
+                 {values_.data(), static_cast<int64_t>(values_.size()), 1},
+                 {starts_.data(), static_cast<int64_t>(starts_.size()) - 1}}};
+    gate_.enter(std::move(items));
+  }
+  bool ready() const override { return true; }
+  void wait() override {}
+  Span<const OutputView> outputs() const override { return outputs_; }
+  Span<const int64_t> scored() const override { return scored_; }
+  Matrix<const float> tap(int) override { return {}; }
+  std::vector<FeatureCounters> counters() const override { return {}; }
+  MemoryReport memory() const override { return {}; }
+
+ private:
+  Gate& gate_;
+  std::vector<float> values_;
+  std::vector<int64_t> starts_, scored_;
+  std::vector<OutputView> outputs_;
+};
+
+class GatedModel : public ModelBackend {
+ public:
+  explicit GatedModel(Gate& gate) : gate_(gate) {}
+  std::unique_ptr<ContextBackend> make_context(const ContextOptions&) const override {
+    return std::make_unique<GatedContext>(gate_);
+  }
+  MemoryReport memory() const override { return {}; }
+
+ private:
+  Gate& gate_;
+};
+
+/// A service of one worker, which is held at its first batch, of one request with one item.
+class HeldService : public testing::Test {
+ protected:
+  void hold(serving::ServiceOptions options) {
+    options.contexts = 1;
+    service_ = std::make_unique<RankingService>(model_, options);
+    first_ = ask({1.0f});
+    gate_.wait_for_batches(1);
+  }
+  ~HeldService() override { gate_.open(); }
+
+  std::future<Reply> ask(std::vector<float> values) {
+    return service_->score([&](Request request) { request.dense(x_, values); });
+  }
+  static std::vector<float> items(size_t count) { return std::vector<float>(count, 0.5f); }
+
+  Gate gate_;
+  const Plan plan_ = compile(
+      [](Builder& b) -> Outputs {
+        auto user = b.axis("user"), item = b.axis("item", user);
+        return {{"y", b.sigmoid(b.dense("x", item, 1))}};
+      },
+      {.capacities = {{.requests = 2, .items = 100}, {.requests = 4, .items = 40}}});
+  const Model model_{plan_, std::make_shared<const GatedModel>(gate_)};
+  const DenseSlot x_ = plan_.dense("x");
+  std::unique_ptr<RankingService> service_;
+  std::future<Reply> first_;
+};
+
+TEST_F(HeldService, MergesWhatWaitsAsFarAsOneOfTheCapacitiesGoes) {
+  hold({});
+  std::vector<std::future<Reply>> replies;
+  for (const size_t count : {10, 10, 10, 10, 1, 99, 10, 10, 10, 11, 300, 5})
+    replies.push_back(ask(std::vector<float>(count, static_cast<float>(count))));
+  gate_.open();
+  for (std::future<Reply>& reply : replies) {
+    const std::vector<std::vector<float>> scores = reply.get().scores;
+    ASSERT_EQ(scores.size(), 1u);
+    EXPECT_EQ(scores[0], std::vector<float>(scores[0].size(), static_cast<float>(scores[0].size())));
+  }
+  using Batches = std::vector<std::vector<int64_t>>;
+  EXPECT_EQ(gate_.batches(), (Batches{{1}, {10, 10, 10, 10}, {1, 99}, {10, 10, 10}, {11}, {300}, {5}}));
+  EXPECT_EQ(service_->counters().batches, 7);
+}
+
+TEST_F(HeldService, MergesNoMoreThanItsOptionsSay) {
+  hold({.most_merged = 3});
+  std::vector<std::future<Reply>> replies;
+  for (int i = 0; i < 4; ++i) replies.push_back(ask(items(1)));
+  gate_.open();
+  for (std::future<Reply>& reply : replies) EXPECT_EQ(reply.get().outcome, Outcome::scored);
+  EXPECT_EQ(gate_.batches(), (std::vector<std::vector<int64_t>>{{1}, {1, 1, 1}, {1}}));
+}
+
+TEST_F(HeldService, RefusesAtOnceWhatIsBeyondItsQueueAndTakesRequestsAgainAfterwards) {
+  hold({.most_waiting = 3});
+  std::vector<std::future<Reply>> replies;
+  for (int i = 0; i < 3; ++i) replies.push_back(ask(items(1)));
+  bool filled = false;
+  std::future<Reply> refused = service_->score([&](Request) { filled = true; });
+  ASSERT_EQ(refused.wait_for(std::chrono::seconds(0)), std::future_status::ready) << "the worker is held";
+  const Reply reply = refused.get();
+  EXPECT_EQ(reply.outcome, Outcome::refused);
+  EXPECT_EQ(reply.message, "too many requests are waiting");
+  EXPECT_FALSE(filled) << "nothing is packed for what is refused";
+  gate_.open();
+  for (std::future<Reply>& waiting : replies) EXPECT_EQ(waiting.get().outcome, Outcome::scored);
+  EXPECT_EQ(ask(items(2)).get().outcome, Outcome::scored);
+  EXPECT_EQ(service_->counters().refused, 1);
+  EXPECT_EQ(service_->counters().scored, 5);
+}
+
+TEST_F(HeldService, AnswersBadRequestsWithTheirStatusBeforeTheyWait) {
+  hold({.most_waiting = 2});
+  for (int i = 0; i < 5; ++i) {  // they give their places back
+    const Reply bad = ask({1.0f, std::numeric_limits<float>::infinity()}).get();
+    EXPECT_EQ(bad.outcome, Outcome::bad_request);
+    EXPECT_NE(bad.message.find("'x'"), std::string::npos) << bad.message;
+  }
+  std::future<Reply> good = ask({0.25f, 0.75f});
+  std::promise<Reply> no_blob;
+  service_->score_blob({}, [&](Reply reply) { no_blob.set_value(std::move(reply)); });
+  EXPECT_EQ(no_blob.get_future().get().outcome, Outcome::bad_request);
+  gate_.open();
+  EXPECT_EQ(good.get().scores, (std::vector<std::vector<float>>{{0.25f, 0.75f}}));
+  EXPECT_EQ(service_->counters().bad, 6);
+}
+
+TEST_F(HeldService, ScoresBlobsThatClientsPacked) {
+  hold({});
+  gate_.open();
+  Batch packed = plan_.batch();
+  packed.add_request().dense(x_, {0.5f, 0.125f});
+  packed.close();
+  const BlobView blob = packed.blob(0);
+  std::promise<Reply> reply;
+  service_->score_blob({blob.data(), blob.bytes()}, [&](Reply result) { reply.set_value(std::move(result)); });
+  EXPECT_EQ(reply.get_future().get().scores, (std::vector<std::vector<float>>{{0.5f, 0.125f}}));
+}
+
+TEST_F(HeldService, CompletesWhatWaitsWhenItStopsAndRefusesTheRest) {
+  hold({});
+  std::vector<std::future<Reply>> replies;
+  for (size_t i = 0; i < 30; ++i) replies.push_back(ask(items(i)));
+
+  std::promise<void> packing, may_pack;
+  std::future<Reply> in_packing;
+  std::thread slow([&] {
+    in_packing = service_->score([&](Request request) {
+      packing.set_value();
+      may_pack.get_future().wait();
+      request.dense(x_, {0.75f});
+    });
+  });
+  packing.get_future().wait();
+  std::future<void> stopped = std::async(std::launch::async, [&] { service_->stop(); });
+  Reply late;
+  do {
+    late = ask(std::vector<float>{std::numeric_limits<float>::quiet_NaN()}).get();
+  } while (late.outcome == Outcome::bad_request);  // until the other thread has begun to stop it
+  EXPECT_EQ(late.outcome, Outcome::refused);
+  EXPECT_EQ(late.message, "the service is stopping");
+  gate_.open();
+  for (size_t i = 0; i < replies.size(); ++i)
+    EXPECT_EQ(replies[i].get().scores, (std::vector<std::vector<float>>{items(i)}));
+  EXPECT_EQ(stopped.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout)
+      << "one is still being packed";
+  may_pack.set_value();
+  stopped.wait();
+  slow.join();
+  EXPECT_EQ(in_packing.get().scores, (std::vector<std::vector<float>>{{0.75f}}));
+  EXPECT_EQ(ask(items(1)).get().outcome, Outcome::refused);
+  service_->stop();  // the second time does nothing
+}
+
+TEST_F(HeldService, AnswersABatchThatTheEngineCouldNotRunAndGoesOn) {
+  hold({});
+  gate_.fail_next();
+  gate_.open();
+  const Reply failed = first_.get();
+  EXPECT_EQ(failed.outcome, Outcome::failed);
+  EXPECT_EQ(failed.message, "the card has fallen off the bus");
+  EXPECT_EQ(ask(items(3)).get().outcome, Outcome::scored);
+  EXPECT_EQ(service_->counters().failed, 1);
+  EXPECT_EQ(service_->counters().scored, 1);
+  EXPECT_EQ(service_->counters().batches, 1);
+}
+
+TEST_F(HeldService, TellsMistakesOfTheProgramToTheThreadThatMakesThem) {
+  hold({.most_waiting = 1});
+  for (int i = 0; i < 3; ++i)
+    EXPECT_THROW(service_->score([&](Request request) { request.dense(DenseSlot{7}, {1.0f}); }), invalid_argument);
+  std::future<Reply> reply = ask(items(1));  // the place is free again
+  gate_.open();
+  EXPECT_EQ(reply.get().outcome, Outcome::scored);
+  EXPECT_THROW(RankingService(model_, {.contexts = 0}), invalid_argument);
+  EXPECT_THROW(RankingService(model_, {.most_waiting = 0}), invalid_argument);
+  EXPECT_THROW(RankingService(model_, {.most_merged = -1}), invalid_argument);
+}
+
+}  // namespace
