@@ -272,6 +272,31 @@ TEST_F(CudaEngine, NamesTheLayerWhoseWeightsAreTooLargeForHalf) {
   }
 }
 
+TEST_F(CudaEngine, RefusesAProgramWithTooManyValuesAliveAtOnce) {
+  Graph graph = warprank::build([](Builder& b) -> Outputs {
+    const auto x = b.dense("x", b.axis("user"), 2);
+    return {{"y", x + x}};
+  });
+  auto& program = std::get<ElementwiseOp>(graph.nodes.back().op).program;
+  program.num_inputs = 1;
+  graph.nodes.back().inputs = {0};
+  program.instructions.clear();
+  constexpr int num_values = 20;  // exp(x) again and again, all kept for the sums behind
+  for (int i = 0; i < num_values; ++i) program.instructions.push_back({ElementwiseFunction::exp, i});
+  for (int i = 0, sum = 0; i < num_values; ++i) {
+    program.instructions.push_back({ElementwiseFunction::add, sum, num_values - i});
+    sum = program.first_result() + num_values + i;
+  }
+  const Plan plan = plan_for(graph, Passes::none());
+  const Tables tables = Tables::load(plan, Weights::from_tensors({}), cuda());
+  try {
+    bind(plan, Weights::from_tensors({}), tables);
+    FAIL();
+  } catch (const invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("16 values alive at once"));
+  }
+}
+
 TEST_F(CudaEngine, RequestsThatAreNotOkGetNoScoresAndDisturbNobody) {
   const RandomSetup s(5);
   const std::vector<PlainRequest> requests = random_requests(s.plan, 3, 5);

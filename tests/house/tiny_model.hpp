@@ -9,7 +9,7 @@
 #include <vector>
 
 /// A model from description to scores, in C++17. Each unit that includes this compiles a copy of its own.
-static std::vector<float> score_with_tiny_model() {
+static std::vector<float> score_with_tiny_model(warprank::Device device = warprank::host()) {
   using namespace warprank;
   const auto describe = [](Builder& b) -> Outputs {
     const auto user = b.axis("user");
@@ -23,7 +23,7 @@ static std::vector<float> score_with_tiny_model() {
   const Plan plan = compile(describe);
 
   const auto table = make_tensor<float>({3, 2}, {0, 0, 1, 2, 3, 4});
-  const Tables tables = Tables::load(plan, Weights::from_tensors({{"film", table}}), host());
+  const Tables tables = Tables::load(plan, Weights::from_tensors({{"film", table}}), device);
   const Weights weights = Weights::from_tensors(
       {{"top.weight", make_tensor<float>({1, 3}, {1, 0.5f, -0.25f})}, {"top.bias", make_tensor<float>({1}, {0.125f})}});
   const Model model = bind(plan, weights, tables);

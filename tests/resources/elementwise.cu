@@ -9,9 +9,8 @@ struct Gated {
 
 }  // namespace elementwise_resources
 
-#define WARPRANK_STEP(Step)                                                                             \
-  template class warprank::Elementwise<elementwise_resources::Gated, warprank::half, 2, warprank::half, \
-                                       warprank::Step>;
+#define WARPRANK_STEP(Step) \
+  template class warprank::Elementwise<elementwise_resources::Gated, warprank::half, 2, warprank::half, warprank::Step>;
 WARPRANK_STEP(EachElement)
 WARPRANK_STEP(SoftmaxOfRow)
 WARPRANK_STEP(LayerNormOfRow)

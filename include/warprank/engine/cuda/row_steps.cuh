@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "warprank/core/error.hpp"
 #include "warprank/engine/cuda/bindings.hpp"
 #include "warprank/engine/cuda/launch.cuh"
 #include "warprank/engine/cuda/weights_memory.hpp"
@@ -36,6 +38,9 @@ inline RowNode make_row_node(const Graph& graph, const plan::Storage& storage, i
   RowNode made{n, storage.part_placed[static_cast<size_t>(n)], {}, -1, -1};
   const Op& op = graph.node(n).op;
   if (const auto* elementwise = std::get_if<ElementwiseOp>(&op)) {
+    if (!fits_row_program(elementwise->program))
+      throw invalid_argument("elementwise '" + graph.node(n).name + "'",
+                             "a program with at most 16 values alive at once", "one with more");
     for (const LearnedVector& v : elementwise->vectors) made.vectors.push_back(memory.add(source.learned_vector(v)));
   } else if (const auto* norm = std::get_if<LayerNormOp>(&op); norm != nullptr && norm->affine) {
     made.gamma = memory.add(source.load(norm->name + ".weight"));

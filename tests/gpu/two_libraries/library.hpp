@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+struct Outcome {
+  const void* engine = nullptr;
+  int num_devices = 0;
+  bool is_right = false;
+  std::string error;
+};
+
+Outcome score_in_first_library();
+Outcome score_in_second_library();
