@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Ranks films for a MovieLens user, on a fresh Debian or Ubuntu machine too: installs what is missing, builds, runs.
-#   scripts/demo.sh [--user N] [--data DIR] [--top N]
-# The films and ratings are those in --data, else in WARPRANK_DATA, else downloaded from their publisher once, else made
-# up.
+#   scripts/demo.sh [--user N] [--data DIR] [--top N] [--engine host|cuda]
+# On a GPU where there are one and nvcc; it says which engine ran. The films and ratings are those in --data, else in
+# WARPRANK_DATA, else downloaded from their publisher once, else made up.
 set -euo pipefail
 
-arguments=()
+arguments=() engine=()
 while (($#)); do
   case $1 in
     --data=*) WARPRANK_DATA=${1#--data=}; shift ;;
@@ -17,6 +17,15 @@ while (($#)); do
         exit 2
       fi
       WARPRANK_DATA=$2
+      shift 2
+      ;;
+    --engine=*) engine=("$1"); arguments+=("$1"); shift ;;
+    --engine)
+      if (($# < 2)); then
+        echo "$0: --engine needs host or cuda" >&2
+        exit 2
+      fi
+      engine=("--engine=$2") arguments+=("--engine=$2")
       shift 2
       ;;
     -h | --help) sed -n '4,7s/^# \?//p' "$0"; exit ;;
@@ -56,10 +65,15 @@ if [[ -z ${WARPRANK_DATA:-} ]]; then
   fi
 fi
 
+preset=cpu
+if command -v nvcc >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+  preset=native  # a GPU, and what it takes to build for it
+fi
+
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 echo "Building the example (a minute or two the first time)"
-if ! { cmake --preset cpu -B build/demo -D WARPRANK_BUILD_TESTS=OFF -D WARPRANK_BUILD_BENCHMARKS=OFF &&
+if ! { cmake --preset $preset -B build/demo -D WARPRANK_BUILD_TESTS=OFF -D WARPRANK_BUILD_BENCHMARKS=OFF &&
        cmake --build build/demo --target movielens; } >"$log" 2>&1; then
   cat "$log" >&2
   exit 1
@@ -70,5 +84,5 @@ example=build/demo/examples/movielens
 "$example" "${arguments[@]}"
 if [[ -n ${WARPRANK_DATA:-} ]]; then
   echo
-  "$example" --evaluate
+  "$example" --evaluate "${engine[@]}"
 fi

@@ -52,13 +52,13 @@ struct Evaluation {
   }
 };
 
-/// Scores every held-out rating, one request per user and `users_per_run` of them together; `progress(done)` is called
-/// with the number of ratings done.
+/// Scores every held-out rating of the first `most_users`, one request per user and `users_per_run` of them together;
+/// `progress(done)` is called with the number of ratings done.
 template <class Progress>
 Evaluation evaluate(const Data& data, const Features& features, Ranker& ranker, Progress progress,
-                    int64_t users_per_run = 16) {
+                    int64_t users_per_run = 16, int64_t most_users = std::numeric_limits<int64_t>::max()) {
   Evaluation evaluation;
-  const auto num_users = static_cast<int64_t>(data.users.size());
+  const int64_t num_users = std::min(static_cast<int64_t>(data.users.size()), most_users);
   for (int64_t first = 0; first < num_users; first += users_per_run) {
     std::vector<RequestFeatures> requests;
     for (int64_t user = first; user < std::min(first + users_per_run, num_users); ++user) {

@@ -19,8 +19,22 @@
 #include "features.hpp"
 #include "generated.hpp"
 #include "ranker.hpp"
+#if defined(WARPRANK_EXAMPLE_CUDA)
+#include "warprank/cuda.hpp"
+#endif
 
 namespace movielens {
+
+/// "host", "cuda", or for "auto" a GPU where there is one.
+warprank::Device device_of(const std::string& engine) {
+#if defined(WARPRANK_EXAMPLE_CUDA)
+  if (engine == "cuda" || (engine == "auto" && warprank::num_cuda_devices() > 0)) return warprank::cuda();
+#else
+  if (engine == "cuda")
+    throw warprank::invalid_argument("--engine", "host: this program was built without WARPRANK_CUDA", engine);
+#endif
+  return warprank::host();
+}
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -135,12 +149,15 @@ int run(int argc, char** argv) {
   CLI::App app("Ranks the films of MovieLens 100K for one of its users.");
   int64_t user = 1;
   size_t top = 10;
-  std::string folder, weights = WARPRANK_EXAMPLE_FOLDER "/weights";
+  std::string folder, weights = WARPRANK_EXAMPLE_FOLDER "/weights", engine = "auto";
   bool measure = false, plan = false;
   app.add_option("--user", user, "Whose films to rank")->capture_default_str();
   app.add_option("--data", folder, "Folder with u.data, u.user, u.item and u.genre; without it a generated catalogue")
       ->envname("WARPRANK_DATA");
   app.add_option("--weights", weights, "Folder with dense.safetensors and tables.safetensors")->capture_default_str();
+  app.add_option("--engine", engine, "auto: a GPU where there is one and the program was built for it")
+      ->check(CLI::IsMember({"auto", "host", "cuda"}))
+      ->capture_default_str();
   app.add_option("--top", top, "How many films to show")->check(CLI::Range(1, 1000000))->capture_default_str();
   app.add_flag("--evaluate", measure, "Measure the AUC on the held-out ratings of all users instead");
   app.add_flag("--plan", plan, "Show first what the planner made of the model");
@@ -152,7 +169,7 @@ int run(int argc, char** argv) {
         "MovieLens films: everything below runs as it does on them, but its scores and its AUC mean nothing.\n\n");
   const Data data = folder.empty() ? generate() : load(folder);
   const Features features(data);
-  Ranker ranker(weights);
+  Ranker ranker(weights, device_of(engine));
   if (plan) std::printf("%s\n", ranker.plan().describe().c_str());
   if (measure) {
     print_evaluation(data, features, ranker);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The model with its weights, ready to score requests on the host.
+/// The model with its weights, ready to score requests.
 
 #include <cstdint>
 #include <string>
@@ -22,17 +22,19 @@ struct Probabilities {
 
 class Ranker {
  public:
-  /// From the folder with dense.safetensors and tables.safetensors.
-  explicit Ranker(const std::string& folder)
-      : plan_(warprank::compile(din_mmoe, {.capacities = {{.requests = 1, .items = 2000}}})),
+  /// From the folder with dense.safetensors and tables.safetensors. Batches above the capacity are scored, too.
+  explicit Ranker(const std::string& folder, warprank::Device device = warprank::host(),
+                  const warprank::plan::Capacity& capacity = {.requests = 1, .items = 2000})
+      : device_(device),
+        plan_(warprank::compile(din_mmoe, {.capacities = {capacity}})),
         model_(warprank::bind(plan_, warprank::Weights::open(folder + "/dense.safetensors"),
-                              warprank::Tables::load(plan_, folder + "/tables.safetensors", warprank::host()))),
+                              warprank::Tables::load(plan_, folder + "/tables.safetensors", device))),
         context_(model_.context()),
-        batch_(plan_.batch()),
+        batch_(model_.batch()),
         inputs_(plan_) {}
 
   const warprank::Plan& plan() const { return plan_; }
-  const char* engine() const { return warprank::host().engine->name(); }
+  const char* engine() const { return device_.engine->name(); }
 
   /// Scores several requests in one run. Throws invalid_argument when one of them is not what the model asks for.
   std::vector<Probabilities> score(const std::vector<RequestFeatures>& requests) {
@@ -50,6 +52,7 @@ class Ranker {
   }
 
  private:
+  warprank::Device device_;
   warprank::Plan plan_;
   warprank::Model model_;
   warprank::Context context_;
