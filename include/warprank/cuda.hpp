@@ -8,12 +8,15 @@
 ///     auto model = bind(plan, Weights::open("dense.safetensors"), tables);
 ///     auto context = model.context();                  // captures a graph for each capacity of the plan
 ///     auto batch = model.batch();                      // in pinned memory
-///     Pending pending = context.submit(batch, stream); // one copy in, one graph, one copy out; waits for nothing
+///     Pending pending = context.submit(batch, stream); // one copy in, one graph, one copy out; waits for nothing, but
+///                                                      // a batch that is not in pinned memory makes CUDA wait
 ///     Scores scores = pending.wait();
 ///
 /// Values between kernels are FP16 where tensor cores read them, else FP32; sums are FP32. Products of FP16 weights and
-/// values are exact. A batch's scores are the same bit for bit whatever else is in the batch, for one capacity and
-/// card; across capacities and engines they agree within the bounds that the ops state.
+/// values are exact. Dense inputs and table rows that tensor cores read are rounded to FP16 as well: give them in the
+/// range of some thousands or less, not as seconds or cents, also where the model has a batch norm for them, which the
+/// planner folds into weights (Passes::fold_batch_norm). A batch's scores are the same bit for bit whatever else is in
+/// the batch, for one capacity and card; across capacities and engines they agree within the bounds that the ops state.
 ///
 /// A batch that is above all capacities runs, too, by memory that is allocated for it, kernel by kernel.
 
@@ -31,6 +34,6 @@ WARPRANK_ENGINE_HIDDEN const Engine& cuda_engine();
 WARPRANK_ENGINE_HIDDEN int num_cuda_devices();
 
 /// A device of the CUDA engine.
-inline Device cuda(int index = 0) { return {&cuda_engine(), index}; }
+WARPRANK_ENGINE_HIDDEN inline Device cuda(int index = 0) { return {&cuda_engine(), index}; }
 
 }  // namespace warprank

@@ -297,6 +297,56 @@ TEST_F(CudaEngine, RefusesAProgramWithTooManyValuesAliveAtOnce) {
   }
 }
 
+TEST_F(CudaEngine, RunsLongSumsAndFieldsOfAlternatingAxes) {
+  const Plan plan = plan_for(warprank::build([](Builder& b) -> Outputs {
+                               const auto user = b.axis("user"), item = b.axis("item", user);
+                               std::vector<Tensor> fields;
+                               for (int i = 0; i < 24; ++i) {
+                                 const std::string name = std::to_string(i);
+                                 const auto x = b.dense("x" + name, i % 2 == 0 ? user : item, 4);
+                                 fields.push_back(i % 2 == 0 ? b.expand(x, item) : x);
+                               }
+                               Tensor sum = fields[0] * fields[1];
+                               for (size_t i = 1; i < fields.size(); ++i) sum = sum + fields[i] * fields[i - 1];
+                               return {{"sum", sum}, {"fm", b.fm(fields, 4)}};
+                             }),
+                             {});
+  Expectation e{plan.source(), Weights::from_tensors({}), Weights::from_tensors({}), random_requests(plan, 3, 1)};
+  interpret(e, plan, reference::Rounding::independent);
+  const Model model = bind(plan, e.weights, Tables::load(plan, e.tables, cuda()));
+  Context context = model.context();
+  Batch batch = batch_of(model, e.requests);
+  test_support::BoundCheck check(vague);
+  expect_scores(e, context, batch, check);
+  EXPECT_EQ(check.num_vague(), 0);
+}
+
+TEST_F(CudaEngine, RunsBatchesThatWereMadeForAnotherPlanOfTheModel) {
+  const RandomSetup s(8, {{4, 40, {}}, {8, 200, {}}});
+  Context context = s.model.context();
+  const std::vector<PlainRequest> requests = random_requests(s.plan, 3, 8);
+  Batch own = batch_of(s.model, requests), other(s.plan.layout()), empty(s.plan.layout());
+  for (const PlainRequest& request : requests) add_to(other, request);
+  const std::vector<float> expected = all_scores(s.plan, context.run(own));
+  EXPECT_TRUE(same_bits(all_scores(s.plan, context.run(other)), expected));
+  EXPECT_EQ(context.run(empty)["score"].all().rows, 0);
+  const MemoryReport memory = context.memory();
+  for (const auto& [what, bytes] : memory) EXPECT_NE(what, "a batch above all capacities");
+}
+
+TEST_F(CudaEngine, KeepsTheMemoryOfLargeBatchesForLargerOnes) {
+  const RandomSetup s(8, {{1, 8, {}}});
+  Context context = s.model.context();
+  const auto requests = random_requests(s.plan, 9, 3);
+  const std::vector<PlainRequest> fewer(requests.begin(), requests.begin() + 6);
+  Batch large = batch_of(s.model, requests), less = batch_of(s.model, fewer);
+  const std::vector<float> first = scores_of_request(s.plan, context.run(less), 5);
+  context.run(large);
+  const MemoryReport memory = context.memory();
+  EXPECT_EQ(scores_of_request(s.plan, context.run(less), 5).size(), first.size());
+  EXPECT_EQ(context.memory(), memory);
+}
+
 TEST_F(CudaEngine, RequestsThatAreNotOkGetNoScoresAndDisturbNobody) {
   const RandomSetup s(5);
   const std::vector<PlainRequest> requests = random_requests(s.plan, 3, 5);
@@ -368,11 +418,25 @@ TEST_F(CudaEngine, CountsWhatLookUpsMeet) {
   EXPECT_EQ(counters[0].counters.padding, 1);
 }
 
+/// y = 2 x + the row of u that serves it, a column each.
+WARPRANK_KERNEL(64, 1)
+double_and_add_kernel(const float* x, int64_t x_stride, const float* u, int64_t u_stride, const int64_t* offsets,
+                      const int64_t* num_segments, float* y, const int64_t* num_rows) {
+  const int64_t rows = device::load(num_rows), segments = device::load(num_segments);
+  for (int64_t r = device::thread_rank(); r < rows; r += 64) {
+    int64_t segment = 0;
+    while (segment + 1 < segments && device::load(&offsets[segment + 1]) <= r) ++segment;
+    device::store(&y[r], 2 * device::load(&x[r * x_stride]) + device::load(&u[segment * u_stride]));
+  }
+}
+
 TEST_F(CudaEngine, RunsCustomKernelsAndNamesMissingOnes) {
-  const Plan plan = compile([](Builder& b) -> Outputs {
-    const auto user = b.axis("user"), item = b.axis("item", user);
-    return {{"y", b.custom("mine", {b.dense("x", item, 1), b.dense("u", user, 1)}, item, 1, "settings")}};
-  });
+  const Plan plan = plan_for(warprank::build([](Builder& b) -> Outputs {
+                               const auto user = b.axis("user"), item = b.axis("item", user);
+                               const auto x = b.dense("x", item, 1), u = b.dense("u", user, 1);
+                               return {{"y", b.custom("mine", {x, u}, item, 1, "settings")}};
+                             }),
+                             {});
   const Tables tables = Tables::load(plan, Weights::from_tensors({}), cuda());
   try {
     bind(plan, Weights::from_tensors({}), tables);
@@ -383,10 +447,21 @@ TEST_F(CudaEngine, RunsCustomKernelsAndNamesMissingOnes) {
   BindOptions options;
   options.cuda_custom["mine"] = [](const CudaCustomCall& call) {
     EXPECT_EQ(call.settings, "settings");
-    ASSERT_EQ(call.inputs[0].values.type, DType::f32);
-    ASSERT_NE(call.inputs[1].offsets, nullptr);
+    const CudaCustomInput &x = call.inputs[0], &u = call.inputs[1];
+    for (const FloatMatrix<const void>& m : {x.values, u.values}) ASSERT_EQ(m.type, DType::f32);
+    const int64_t strides[] = {x.values.stride, u.values.stride, call.output.stride};
+    EXPECT_EQ(strides[2], 1);
+    device::launch({1, 64, 0, reinterpret_cast<device::Stream>(call.stream)}, double_and_add_kernel,
+                   static_cast<const float*>(x.values.data), strides[0], static_cast<const float*>(u.values.data),
+                   strides[1], u.offsets, u.num_segments, static_cast<float*>(call.output.data), call.num_rows);
   };
   Context context = bind(plan, Weights::from_tensors({}), tables, options).context();
+  Batch batch = plan.batch();
+  batch.add_request().dense(plan.dense("x"), {1.0f, 2.0f, 3.0f}).dense(plan.dense("u"), {10.0f});
+  batch.add_request().dense(plan.dense("x"), {4.0f}).dense(plan.dense("u"), {20.0f});
+  const Scores scores = context.run(batch);
+  const Matrix<const float> y = scores["y"].all();
+  EXPECT_EQ(std::vector<float>(y.data, y.data + y.rows), std::vector<float>({12, 14, 16, 28}));
 }
 
 #if !defined(__CUDACC__)

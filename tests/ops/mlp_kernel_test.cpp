@@ -154,20 +154,23 @@ TEST(MlpKernel, FusesTheFirstLayerOfFewRowsWhereAsked) {
 TEST(MlpKernel, AddsARowBiasInTheLastLayer) {
   for_each_target([](const Config& config) {
     std::mt19937 engine(5);
-    for (const bool in_both : {true, false})
+    for (const int biases : {0, 1, 2})
       for (const Sizes& widths : {Sizes{24, 50, 20, 1}, Sizes{24, 50, 5}, Sizes{24, 300, 257}}) {
+        const bool in_both = biases == 2, has_segments = biases > 0;
         Extras extras;
         if (in_both) extras.segment_sizes = Sizes{10, 0, 13};
         MlpCase c(23, widths, {gelu, dice, sigmoid}, extras);
         LinearCase& last = c.layers.back();
-        last.inputs.row_bias = random_values(engine, (in_both ? 3 : 23) * widths.back(), 2);
-        last.inputs.row_bias_offsets = c.layers[0].inputs.row_bias_offsets;
-        for (int64_t r = 0; r <= 23 && !in_both; ++r) last.inputs.row_bias_offsets.push_back(r);
+        last.inputs.row_bias = random_values(engine, (has_segments ? 3 : 23) * widths.back(), 2);
+        if (has_segments) last.inputs.row_bias_offsets = {0, 10, 10, 23};
+        for (int64_t r = 0; r <= 23 && !has_segments; ++r) last.inputs.row_bias_offsets.push_back(r);
         DeviceMlp device(c);
-        CapacityMatrix<float> bias(in_both ? 3 : 23, widths.back(), in_both ? 4 : device.view().x.rows, false,
+        CapacityMatrix<float> bias(has_segments ? 3 : 23, widths.back(), has_segments ? 4 : device.view().x.rows, false,
                                    last.inputs.row_bias);
         Mlp stack = device.view();
         stack.last_row_bias = Matrix<const float>(bias.view());
+        DeviceArray<int64_t> offsets(last.inputs.row_bias_offsets), num_segments(1, int64_t{3});
+        if (has_segments) stack.segment_offsets = offsets.data(), stack.num_segments = num_segments.data();
         DeviceMlpLaunch launch({stack}, config.target);
         launch.run();
         expect_close(propagate(c), device.values());

@@ -400,15 +400,31 @@ WARPRANK_HIDDEN inline int num_multiprocessors() {
   return count;
 }
 
+/// Shared memory that a block may have when a kernel asks for it.
+WARPRANK_HIDDEN inline int64_t max_shared_bytes() {
+  int device = 0, bytes = 0;
+  check_cuda(cudaGetDevice(&device), "find the current device");
+  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "ask for shared memory");
+  return bytes;
+}
+
+/// Always all that the device has: threads that launch a kernel with less must not take it from others.
+WARPRANK_HIDDEN inline void allow_most_shared_memory(const void* entry) {
+  cudaFuncAttributes attributes;
+  check_cuda(cudaFuncGetAttributes(&attributes, entry), "find code for the device");
+  const int most = static_cast<int>(max_shared_bytes() - static_cast<int64_t>(attributes.sharedSizeBytes));
+  if (attributes.maxDynamicSharedSizeBytes < most) {
+    check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
+               "allow a kernel more than 48 KB of shared memory");
+  }
+}
+
 template <class... Params>
 WARPRANK_HIDDEN inline void launch_kernel(dim3 grid, dim3 block, int64_t shared_bytes, Stream stream, Here,
                                           void (*kernel)(Params...), Params... args) {
   constexpr int64_t without_opt_in = 48 * 1024;
   const auto* entry = reinterpret_cast<const void*>(kernel);
-  if (shared_bytes > without_opt_in) {
-    check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
-               "allow a kernel more than 48 KB of shared memory");
-  }
+  if (shared_bytes > without_opt_in) allow_most_shared_memory(entry);
   void* arguments[] = {static_cast<void*>(&args)..., nullptr};
   check_cuda(cudaLaunchKernel(entry, grid, block, arguments, static_cast<size_t>(shared_bytes), stream),
              "launch a kernel");

@@ -28,7 +28,7 @@ using Event = std::shared_ptr<CUevent_st>;
 
 WARPRANK_HIDDEN inline Event create_event() {
   cudaEvent_t event = nullptr;
-  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "create an event");
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "create an event");
   return {event, [](cudaEvent_t e) { cudaEventDestroy(e); }};
 }
 WARPRANK_HIDDEN inline void record_event(const Event& event, cudaStream_t stream) {

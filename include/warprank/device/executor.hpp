@@ -159,6 +159,8 @@ using Stream = StreamState*;
 /// What the executor was told to be.
 int target();
 int num_multiprocessors();
+/// What the largest target has; less is refused by launches.
+inline int64_t max_shared_bytes() { return 227 << 10; }
 
 /// Queues a grid whose every thread calls `body`; throws when the launch would be refused.
 void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, std::function<void()> body, Here here);

@@ -62,7 +62,9 @@ struct CudaCustomCall {
   const std::string& settings;        ///< as given in the model
   StreamHandle stream = nullptr;
 };
-/// Queues kernels in the stream and nothing else: it is called while a graph is captured, and not again at each run.
+/// Queues kernels in the stream and nothing else. It is called when a context is made, twice for each capacity, the
+/// second time into a graph that later runs repeat without it; and for each batch above all capacities. Several threads
+/// may call it at once. What it throws passes out of Model::context or Context::submit.
 using CudaCustomFunction = std::function<void(const CudaCustomCall&)>;
 
 /// Functions by the name used in Builder::custom; those of the engine that the tables are on must be there.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -8,6 +11,28 @@
 #include "warprank/plan/rewrite.hpp"
 
 namespace warprank::plan {
+
+/// Results that a program may have alive at once: kernels keep 16 values, and up to 3 of them are operands.
+inline constexpr int64_t max_values_alive = 13;
+
+/// The most results of a program that are still to be read, the one being made included.
+inline int64_t values_alive(const ElementwiseProgram& program) {
+  const auto num_results = static_cast<int>(program.instructions.size());
+  std::vector<int> last_read(program.instructions.size());
+  for (int i = 0; i < num_results; ++i) {
+    const Instruction& instruction = program.instructions[static_cast<size_t>(i)];
+    last_read[static_cast<size_t>(i)] = i;
+    for (const int operand : {instruction.a, instruction.b, instruction.c})
+      if (operand >= program.first_result()) last_read[static_cast<size_t>(operand - program.first_result())] = i;
+  }
+  int64_t most = 0;
+  for (int i = 0; i < num_results; ++i) {
+    int64_t alive = 0;
+    for (int r = 0; r <= i; ++r) alive += last_read[static_cast<size_t>(r)] >= i;
+    most = std::max(most, alive);
+  }
+  return most;
+}
 
 namespace detail {
 
@@ -50,6 +75,7 @@ class ElementwiseFuser {
       int position = 0;
       while (node.inputs[static_cast<size_t>(position)] != input) ++position;
       InlinedProgram inlined = inline_program(op.program, node.inputs, position, source->program, producer.inputs);
+      if (values_alive(inlined.program) > max_values_alive) continue;
       op.program = std::move(inlined.program);
       op.vectors.insert(op.vectors.end(), source->vectors.begin(), source->vectors.end());
       node.inputs = std::move(inlined.inputs);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -34,10 +35,11 @@ class FieldGatherer {
   /// write there; and where too many are left, others as well, which are copied.
   Node gathered(int n) {
     Node node = rewriter_.renewed(n);
+    std::vector<int> inputs = graph_.node(n).inputs;
     const auto runs_if = [&](bool any) {
       std::vector<std::vector<int>> runs;
       int last = -1;
-      for (const int input : graph_.node(n).inputs) {
+      for (const int input : inputs) {
         const bool joins =
             last != -1 && graph_.node(last).axis == graph_.node(input).axis && (any || (is_own(last) && is_own(input)));
         if (!joins) runs.emplace_back();
@@ -48,6 +50,11 @@ class FieldGatherer {
     };
     std::vector<std::vector<int>> runs = runs_if(false);
     if (runs.size() > max_field_inputs) runs = runs_if(true);
+    if (runs.size() > max_field_inputs && std::holds_alternative<FmOp>(node.op)) {  // whose fields have no order
+      std::stable_sort(inputs.begin(), inputs.end(),
+                       [&](int a, int b) { return graph_.node(a).axis < graph_.node(b).axis; });
+      runs = runs_if(true);
+    }
     node.inputs.clear();
     for (std::vector<int>& run : runs) {
       const int only = run[0];

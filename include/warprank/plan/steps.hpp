@@ -79,7 +79,7 @@ inline std::string kernel_of(const Graph& graph, const std::vector<int>& step) {
 
 /// How many launches a step takes.
 inline int64_t launches_of(const Graph& graph, const std::vector<int>& step) {
-  return step_kind(graph.node(step[0]).op) == StepKind::scene_linear ? 2 : 1;
+  return step_kind(graph.node(step[0]).op) == StepKind::scene_linear ? 2 * static_cast<int64_t>(step.size()) : 1;
 }
 
 /// How many launches a whole run takes, `steps` being those of a plan.

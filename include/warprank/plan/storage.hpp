@@ -145,7 +145,8 @@ class StoragePlanner {
       last[r] = std::max(last[r], step);
     };
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
-      touch(static_cast<int>(n), is_input(n) ? -1 : step_of_[n]);  // inputs are unpacked before the first step
+      touch(static_cast<int>(n), is_input(n) ? -1 : step_of_[n]);
+      if (is_input(n)) touch(static_cast<int>(n), 0);  // inputs are copied before the first step, or in it
       for (int input : graph_.nodes[n].inputs) touch(input, step_of_[n]);
     }
     for (const OutputInfo& output : graph_.outputs) touch(output.node, never);

@@ -14,6 +14,7 @@
 Outcome LIBRARY_FUNCTION() {
   Outcome outcome;
   outcome.engine = &warprank::cuda_engine();
+  outcome.is_own = warprank::cuda().engine == outcome.engine;
   outcome.num_devices = warprank::num_cuda_devices();
   try {
     outcome.is_right = are_right(score_with_tiny_model(warprank::cuda()));

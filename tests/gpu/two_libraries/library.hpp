@@ -5,6 +5,7 @@
 
 struct Outcome {
   const void* engine = nullptr;
+  bool is_own = false;  ///< cuda() means that engine
   int num_devices = 0;
   bool is_right = false;
   std::string error;

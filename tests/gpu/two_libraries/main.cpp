@@ -14,6 +14,10 @@ int main() {
     return 1;
   }
   for (const Outcome& outcome : outcomes) {
+    if (!outcome.is_own) {
+      std::cerr << "a library's device is of another library's engine\n";
+      return 1;
+    }
     if (outcome.num_devices > 0 && !outcome.is_right) {
       std::cerr << "wrong scores; " << outcome.error << '\n';
       return 1;

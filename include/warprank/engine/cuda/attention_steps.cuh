@@ -10,6 +10,7 @@
 
 #include "warprank/engine/cuda/bindings.hpp"
 #include "warprank/engine/cuda/launch.cuh"
+#include "warprank/engine/cuda/naming.hpp"
 #include "warprank/engine/cuda/weights_memory.hpp"
 #include "warprank/engine/parameter_source.hpp"
 #include "warprank/ops/attention.cuh"
@@ -72,7 +73,8 @@ inline DinNode make_din_node(const Graph& graph, int n, const detail::ParameterS
     const detail::OwnedActivation& a = activations[i];
     layers.push_back({weights[i], biases[i], a.spec, a.alpha, a.scale, a.shift});
   }
-  auto network = std::make_shared<const DinWeights>(node.width, layers, op.normalization, op.scaled);
+  auto network = naming(
+      op.name, [&] { return std::make_shared<const DinWeights>(node.width, layers, op.normalization, op.scaled); });
   const int64_t begin = memory.add(network->bytes().data(), network->bytes().size());
   return {n, std::move(network), begin};
 }

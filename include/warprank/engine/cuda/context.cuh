@@ -4,6 +4,7 @@
 /// A context on a GPU: memory for its capacities, a graph for each, one batch in flight.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -65,9 +66,10 @@ class CudaContext : public ContextBackend {
     last_ = find(batch);
     remember(batch);
     const SharedMemory& memory = last_->memory();
-    const int64_t bytes = batch.bytes().size(), blob_bytes = bytes - batch.index().bytes();
+    const Span<const std::byte> bytes = with_index_of(*last_, batch);
+    const int64_t blob_bytes = bytes.size() - last_->index().bytes();
     try {
-      device::copy_to_device(memory.index - blob_bytes, batch.bytes().data(), bytes, to);
+      device::copy_to_device(memory.index - blob_bytes, bytes.data(), bytes.size(), to);
       last_->launch(to);
       device::copy_to_host(memory.host_outputs.data(), memory.outputs.data(), output_bytes(), to);
       done_.record(to);
@@ -131,8 +133,7 @@ class CudaContext : public ContextBackend {
   /// Runs no request: all kernels are loaded to the device before a capture, which must not wait for that, and before
   /// the first batch comes.
   void warm_up() {
-    const int64_t num_axes = static_cast<int64_t>(graph().axes.size());
-    device::fill(memory_.index, 0, BatchIndex(num_axes, runs_[0]->size().max_requests).bytes(), stream_.get());
+    device::fill(memory_.index, 0, runs_[0]->index().bytes(), stream_.get());
     for (const auto& run : runs_) run->launch(stream_.get());
     device::synchronize(stream_.get());
   }
@@ -154,21 +155,55 @@ class CudaContext : public ContextBackend {
     RunSize needed;
     for (int axis = 0; axis < static_cast<int>(graph().axes.size()); ++axis)
       needed.rows.push_back(batch.num_rows({axis}));
-    needed.max_requests = batch.index().max_requests();
+    needed.max_requests = batch.num_scored();
     needed.blob_bytes = batch.bytes().size() - batch.index().bytes();
     const PreparedRun* least = nullptr;
     for (const auto& run : runs_)
       if (run->size().holds(needed) && (least == nullptr || least->size().holds(run->size()))) least = run.get();
     if (least != nullptr) return least;
     if (oversize_ == Oversize::refuse) throw too_large(needed);
-    if (larger_ == nullptr || !larger_->size().holds(needed)) {
-      if (larger_ != nullptr) needed = larger_->size().joined(needed);
+    if (larger_ == nullptr || !larger_->size().holds(needed)) make_larger(needed);
+    return larger_.get();
+  }
+
+  /// For this batch and those before it; where memory does not suffice for all, for this one.
+  void make_larger(const RunSize& needed) {
+    RunSize joined = larger_ == nullptr ? needed : larger_->size().joined(needed);
+    const auto forget = [&] {
+      last_ = nullptr;
+      for (OutputView& output : outputs_) output.values = {}, output.requests = {};
+      scored_.clear();
       larger_.reset();
       larger_memory_ = {};
-      larger_memory_ = make_shared_memory(graph(), values_, storage_, {needed}, model_->device_index);
-      larger_ = prepare(std::move(needed), larger_memory_);
+    };
+    const auto make = [&](const RunSize& size) {
+      forget();  // before anything is taken: there may not be room for both
+      larger_memory_ = make_shared_memory(graph(), values_, storage_, {size}, model_->device_index);
+      larger_ = prepare(size, larger_memory_);
+    };
+    try {
+      try {
+        make(joined);
+      } catch (const out_of_device_memory&) {
+        make(needed);
+      }
+    } catch (...) {
+      forget();
+      throw;
     }
-    return larger_.get();
+  }
+
+  /// The batch with the index that a run reads: most often as it is, else copied into memory of the context's.
+  Span<const std::byte> with_index_of(const PreparedRun& run, const Batch& batch) {
+    const Span<const std::byte> bytes = batch.bytes();
+    const BatchIndex &given = batch.index(), wanted = run.index();
+    if (given.max_requests() == wanted.max_requests()) return bytes;
+    const int64_t blob_bytes = bytes.size() - given.bytes(), needed = blob_bytes + wanted.bytes();
+    if (staging_.bytes() < needed) staging_ = device::PinnedMemory(needed, "a batch that is not of Model::batch()");
+    auto* const to = static_cast<std::byte*>(staging_.data());
+    std::copy_n(bytes.data(), blob_bytes, to);
+    detail::copy_index(given, bytes.data() + blob_bytes, wanted, to + blob_bytes);
+    return {to, needed};
   }
 
   invalid_argument too_large(const RunSize& needed) const {
@@ -250,6 +285,7 @@ class CudaContext : public ContextBackend {
   device::Event done_;
   device::DeviceMemory counters_;
   SharedMemory memory_, larger_memory_;
+  device::PinnedMemory staging_;
   std::vector<std::unique_ptr<PreparedRun>> runs_;
   std::unique_ptr<PreparedRun> larger_;  ///< for the last batch above all capacities
 

@@ -13,6 +13,7 @@
 
 #include "warprank/engine/cuda/bindings.hpp"
 #include "warprank/engine/cuda/launch.cuh"
+#include "warprank/engine/cuda/naming.hpp"
 #include "warprank/engine/cuda/weights_memory.hpp"
 #include "warprank/engine/parameter_source.hpp"
 #include "warprank/ops/detail/gemm/weights.hpp"
@@ -34,18 +35,6 @@ struct LayerWeights {
     return {activation.kind, activation.alpha, at(alphas), at(scales), at(shifts)};
   }
 };
-
-/// pack(), whose errors are told of the layer `name`.
-template <class Pack>
-Buffer<unsigned char> with_name(const std::string& name, Pack pack) {
-  try {
-    return pack();
-  } catch (const invalid_argument& error) {
-    std::vector<Problem> problems = error.problems();
-    for (Problem& problem : problems) problem.what = "'" + name + "': " + problem.what;
-    throw invalid_argument(std::move(problems));
-  }
-}
 
 /// A linear of the plan, as one layer or as one for each group.
 struct PackedLinearNode {
@@ -78,7 +67,7 @@ inline PackedLinearNode pack(const Graph& graph, int n, bool apart, const detail
     LayerWeights layer;
     layer.in = in;
     layer.out = out;
-    const Buffer<unsigned char> bytes = with_name(
+    const Buffer<unsigned char> bytes = naming(
         op.name, [&] { return pack_linear(part(folded.weight, l, out * in), part(folded.bias, l, out), in, out); });
     layer.packed = memory.add(bytes.data(), bytes.size());
     layer.activation = activation.spec;

@@ -174,12 +174,14 @@ class StepMaker {
         return prepare_scenes(packed, bindings, stream);
       });
     }
-    while (!chains.empty()) {  // one launch for those of each length, apart from those that mix
-      const auto kind_of = [&](const auto& chain) { return std::make_pair(chain.size(), is<MixOp>(chain[0])); };
+    while (!chains.empty()) {  // one launch for those of each depth, be they mixed on load or not
+      const auto kind_of = [&](const auto& chain) {
+        return std::make_pair(chain.size() - is<MixOp>(chain[0]), chain.size() > 1);
+      };
       const auto kind = kind_of(chains[0]);
       const auto end = std::stable_partition(chains.begin(), chains.end(),
                                              [&](const auto& chain) { return kind_of(chain) == kind; });
-      add_chains({chains.begin(), end}, kind.first > 1);
+      add_chains({chains.begin(), end}, kind.second);
       chains.erase(chains.begin(), end);
     }
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Whether a device has room for what is going to be allocated, asked before anything is.
+/// Whether a device has room for what is going to be allocated, asked before the first of it is. Small change, as
+/// descriptors and partial sums, is not counted.
 
 #include <cstdint>
 #include <string>

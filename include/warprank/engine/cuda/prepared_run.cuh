@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "warprank/device/range.hpp"
 #include "warprank/engine/cuda/make_steps.cuh"
 #include "warprank/engine/cuda/memory_needs.cuh"
+#include "warprank/engine/cuda/naming.hpp"
 #include "warprank/engine/cuda/run_size.hpp"
 
 namespace warprank::cuda_backend {
@@ -30,7 +32,7 @@ struct SharedMemory {
 /// Memory for the largest of the sizes, on the current device, which has the index.
 inline SharedMemory make_shared_memory(const Graph& graph, const ValueLayout& values, const plan::Storage& storage,
                                        const std::vector<RunSize>& sizes, int device_index) {
-  int64_t blob_bytes = 0, index_bytes = 0, arena_bytes = 0, output_floats = 0;
+  int64_t blob_bytes = 0, index_bytes = 0, arena_bytes = 1, output_floats = 1;  // without rows there are addresses, too
   const int num_axes = static_cast<int>(graph.axes.size());
   for (const RunSize& size : sizes) {
     blob_bytes = std::max(blob_bytes, size.blob_bytes);
@@ -68,7 +70,8 @@ class PreparedRun {
     const auto is_nested = [](const AxisPair& pair) { return pair.first != pair.second; };
     if (std::any_of(model_steps.pairs.begin(), model_steps.pairs.end(), is_nested))
       steps_.push_back(prepare_segments(model_steps.pairs, bindings_, stream));
-    for (const ModelStep& step : model_steps.steps) steps_.push_back(step.prepare(bindings_, stream));
+    for (const ModelStep& step : model_steps.steps)
+      steps_.push_back(naming(name_of(graph, step), [&] { return step.prepare(bindings_, stream); }));
     device::synchronize(stream);
   }
 
@@ -95,6 +98,7 @@ class PreparedRun {
   const SharedMemory& memory() const { return memory_; }
   const Bindings& bindings() const { return bindings_; }
   const RunSize& size() const { return size_; }
+  BatchIndex index() const { return BatchIndex(static_cast<int64_t>(size_.rows.size()), size_.max_requests); }
   const OutputsLayout& outputs() const { return outputs_; }
   const std::vector<PreparedStep>& steps() const { return steps_; }
   int64_t device_bytes() const {
@@ -105,6 +109,13 @@ class PreparedRun {
   }
 
  private:
+  /// What the step computes.
+  static std::string name_of(const Graph& graph, const ModelStep& step) {
+    if (step.nodes.empty()) return "outputs";
+    const std::string& first = graph.node(step.nodes[0]).name;
+    return step.nodes.size() == 1 ? first : first + " and " + std::to_string(step.nodes.size() - 1) + " more";
+  }
+
   ContextMemory addresses(const Graph& graph, const ValueLayout& values, const plan::Storage& storage,
                           const ModelSteps& model_steps, const device::DeviceMemory& weights, LookupCounters* counters,
                           device::Stream stream) {

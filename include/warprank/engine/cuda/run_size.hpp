@@ -31,18 +31,19 @@ inline int64_t most_blob_bytes(const BatchLayout& layout, const std::vector<int6
 
 struct RunSize {
   std::vector<int64_t> rows;  ///< most of each axis; rows[0] requests
-  int64_t max_requests = 0;   ///< of the batch's index, which may have room for more
+  int64_t max_requests = 0;   ///< that the index has room for
   int64_t blob_bytes = 0;
 
   /// Whether whatever fits `other` fits this.
   bool holds(const RunSize& other) const {
-    bool holds = other.max_requests == max_requests && other.blob_bytes <= blob_bytes;
+    bool holds = other.max_requests <= max_requests && other.blob_bytes <= blob_bytes;
     for (size_t a = 0; a < rows.size(); ++a) holds = holds && other.rows[a] <= rows[a];
     return holds;
   }
-  /// The least that holds both, which have the same index.
+  /// The least that holds both.
   RunSize joined(RunSize other) const {
     for (size_t a = 0; a < rows.size(); ++a) other.rows[a] = std::max(other.rows[a], rows[a]);
+    other.max_requests = std::max(other.max_requests, max_requests);
     other.blob_bytes = std::max(other.blob_bytes, blob_bytes);
     return other;
   }

@@ -119,7 +119,7 @@ LinearLayer layer_of(const Stack& stack, int64_t l, FloatMatrix<const void> x, F
   layer.x = {static_cast<const half*>(x.data), x.rows, x.cols, x.stride};
   layer.num_rows = stack.num_rows;
   layer.activation = stack.layers[l].activation;
-  if (l == 0) {
+  if (l == 0 && stack.row_bias.data != nullptr) {
     layer.row_bias = stack.row_bias;
     layer.segment_offsets = stack.segment_offsets;
     layer.num_segments = stack.num_segments;
