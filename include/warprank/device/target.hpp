@@ -32,7 +32,11 @@ WARPRANK_HIDDEN inline int num_multiprocessors() { return backend::num_multiproc
 /// Shared memory, in bytes, that each of `blocks` blocks on one multiprocessor may have: of a card of the target, and
 /// of the current device, which may be a later card with less. Asks the CUDA runtime.
 WARPRANK_HIDDEN inline int64_t shared_limit(int target, int blocks) {
-  const int64_t of_target = target >= 120 ? 99 << 10 : target >= 90 ? 227 << 10 : target >= 86 ? 99 << 10 : target >= 80 ? 163 << 10 : 64 << 10;
+  const int64_t of_target = target >= 120  ? 99 << 10
+                            : target >= 90 ? 227 << 10
+                            : target >= 86 ? 99 << 10
+                            : target >= 80 ? 163 << 10
+                                           : 64 << 10;
   const int64_t most = std::min(of_target, backend::max_shared_bytes());
   const int64_t reserved = target >= 80 ? 1 << 10 : 0;  // for each block
   return ((most + reserved) / blocks - reserved) / 128 * 128;
