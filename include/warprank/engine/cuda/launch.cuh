@@ -26,10 +26,13 @@ struct PreparedStep {
   int64_t bytes() const { return descriptors.bytes() + workspace.bytes() + lists.bytes(); }
 };
 
-/// Device memory with the bytes of `data`, once the stream has got there; `data` must live until then.
+/// Device memory with the bytes of `data`. Waits until they are there, so that nobody need keep them.
 inline device::DeviceMemory copied(Span<const unsigned char> data, const std::string& what, device::Stream stream) {
   device::DeviceMemory memory(data.size(), what);
-  if (data.size() > 0) device::copy_to_device(memory.data(), data.data(), data.size(), stream);
+  if (data.size() > 0) {
+    device::copy_to_device(memory.data(), data.data(), data.size(), stream);
+    device::synchronize(stream);
+  }
   return memory;
 }
 

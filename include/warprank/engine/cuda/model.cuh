@@ -25,7 +25,6 @@ class CudaModel : public ModelBackend {
     data->steps = StepMaker(data->plan, values, weights, *data->tables, options, memory).make();
     const device::OwnedStream stream;
     data->weights = copied(memory.bytes(), "the weights of a model", stream.get());
-    device::synchronize(stream.get());
     data_ = std::move(data);
   }
 
