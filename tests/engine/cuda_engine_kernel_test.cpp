@@ -90,6 +90,16 @@ void expect_scores(const Expectation& e, Context& context, Batch& batch, test_su
     }
 }
 
+/// The model of a plan on the device, run once.
+test_support::BoundCheck run_on_device(const Expectation& e, const Plan& plan) {
+  const Model model = bind(plan, e.weights, Tables::load(plan, e.tables, cuda()));
+  Context context = model.context();
+  Batch batch = batch_of(model, e.requests);
+  test_support::BoundCheck check(vague);
+  expect_scores(e, context, batch, check);
+  return check;
+}
+
 // --- what it computes
 
 class CudaEngineGolden : public testing::TestWithParam<Case> {};
@@ -109,11 +119,7 @@ TEST_P(CudaEngineGolden, GivesWhatPyTorchGives) {
 
   kernel_testing::for_each_target([&](const Config&) {
     for (const Plan& plan : {planned, plan_for(e.graph, Passes::none())}) {
-      const Model model = bind(plan, e.weights, Tables::load(plan, e.tables, cuda()));
-      Context context = model.context();
-      Batch batch = batch_of(model, e.requests);
-      test_support::BoundCheck check(vague);
-      expect_scores(e, context, batch, check);
+      const test_support::BoundCheck check = run_on_device(e, plan);
       EXPECT_LE(check.num_vague(), check.num() / 2) << "of " << check.num();
     }
   });
@@ -137,11 +143,7 @@ TEST(CudaEngineRandom, GivesWhatRandomModelsAre) {
                   test_support::random_tables(plan, 50, seed, {DType::f32, DType::f16, DType::i8, DType::bf16}),
                   random_requests(plan, 4, seed)};
     interpret(e, plan, reference::Rounding::worst_case);
-    const Model model = bind(plan, e.weights, Tables::load(plan, e.tables, cuda()));
-    Context context = model.context();
-    Batch batch = batch_of(model, e.requests);
-    test_support::BoundCheck check(vague);
-    expect_scores(e, context, batch, check);
+    const test_support::BoundCheck check = run_on_device(e, plan);
     num += check.num();
     num_vague += check.num_vague();
     if (testing::Test::HasFailure()) return;
@@ -313,11 +315,7 @@ TEST_F(CudaEngine, RunsLongSumsAndFieldsOfAlternatingAxes) {
                              {});
   Expectation e{plan.source(), Weights::from_tensors({}), Weights::from_tensors({}), random_requests(plan, 3, 1)};
   interpret(e, plan, reference::Rounding::independent);
-  const Model model = bind(plan, e.weights, Tables::load(plan, e.tables, cuda()));
-  Context context = model.context();
-  Batch batch = batch_of(model, e.requests);
-  test_support::BoundCheck check(vague);
-  expect_scores(e, context, batch, check);
+  const test_support::BoundCheck check = run_on_device(e, plan);
   EXPECT_EQ(check.num_vague(), 0);
 }
 
