@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -317,6 +318,46 @@ TEST_F(CudaEngine, RunsLongSumsAndFieldsOfAlternatingAxes) {
   interpret(e, plan, reference::Rounding::independent);
   const test_support::BoundCheck check = run_on_device(e, plan);
   EXPECT_EQ(check.num_vague(), 0);
+}
+
+TEST_F(CudaEngine, NormalisesRawInputsBeforeTheyAreRounded) {
+  const Plan plan =
+      plan_for(warprank::build([](Builder& b) -> Outputs {
+                 const auto user = b.axis("user"), item = b.axis("item", user);
+                 const auto ages = b.concat({b.expand(b.dense("seconds", user, 2), item), b.dense("cents", item, 2)});
+                 return {{"y", b.linear("top", b.batch_norm("norm", ages), 3)}};
+               }),
+               {});
+  const auto vector = [](std::vector<float> values) {
+    const Shape shape{static_cast<int64_t>(values.size())};
+    return make_tensor(shape, values);
+  };
+  const auto matrix = make_tensor({3, 4}, std::vector<float>{1, 2, -1, 0.5f, 3, 1, 2, -2, 0.25f, -1, 1, 1});
+  Expectation e{plan.source(),
+                Weights::from_tensors({{"norm.running_mean", vector({1e6f, 3e5f, 1e5f, 2e4f})},
+                                       {"norm.running_var", vector({1e8f, 4e6f, 1e6f, 1e4f})},
+                                       {"norm.weight", vector({1, 1, 1, 1})},
+                                       {"norm.bias", vector({0, 0.5f, 0, 0})},
+                                       {"top.weight", matrix},
+                                       {"top.bias", vector({1, 2, 3})}}),
+                Weights::from_tensors({}), random_requests(plan, 2, 1)};
+  for (PlainRequest& request : e.requests) {
+    for (float& x : request.dense["seconds"]) x = 1e6f + 1e4f * x;
+    for (float& x : request.dense["cents"]) x = 1e5f + 1e3f * x;
+  }
+  interpret(e, plan, reference::Rounding::worst_case);
+  const Model model = bind(plan, e.weights, Tables::load(plan, e.tables, cuda()));
+  Context context = model.context();
+  Batch batch = batch_of(model, e.requests);
+  const Scores scores = context.run(batch);
+  for (int64_t r = 0; r < 2; ++r) {
+    const Span<const float> y = scores["y"].of(r);
+    for (int64_t i = 0; i < y.size(); ++i) {
+      const double exact =
+          e.rows[static_cast<size_t>(r)].at("y")[static_cast<size_t>(i / 3)][static_cast<size_t>(i % 3)].value;
+      EXPECT_NEAR(y[i], exact, 4e-3 * (1 + std::abs(exact))) << "request " << r << ", number " << i;
+    }
+  }
 }
 
 TEST_F(CudaEngine, RunsBatchesThatWereMadeForAnotherPlanOfTheModel) {

@@ -109,18 +109,30 @@ TEST(FoldBatchNorm, FoldsIntoTheLinearBeforeIt) {
   EXPECT_EQ(plan.graph().node(1).name, "m.0.norm");  // whose value it has now
 }
 
+Tensor embedded(Parts& p) { return p.b.embed(p.b.ids("embedded", p.item), p.b.table("embedded", {.dim = 4})); }
+
 TEST(FoldBatchNorm, FoldsIntoEveryLinearAfterIt) {
   const auto two_linears = [](Parts& p) {
-    const auto x = p.b.batch_norm("norm", p.i);
+    const auto x = p.b.batch_norm("norm", embedded(p));
     return p.b.linear("a", x, 3) + p.b.linear("b", x, 3);
   };
   EXPECT_THAT(nodes_of(plan_of(two_linears, only(&Passes::fold_batch_norm))),
-              ElementsAre("linear [item, 3]", "linear [item, 3]", "elementwise [item, 3]"));
+              ElementsAre("embed [item, 4]", "linear [item, 3]", "linear [item, 3]", "elementwise [item, 3]"));
+}
+
+TEST(FoldBatchNorm, StaysBehindDenseInputsAlone) {
+  const auto of = [](const std::function<Tensor(Parts&)>& x) {
+    const auto model = [&](Parts& p) { return p.b.linear("a", p.b.batch_norm("norm", x(p)), 3); };
+    return count(plan_of(model, only(&Passes::fold_batch_norm)), "elementwise");
+  };
+  EXPECT_EQ(of([](Parts& p) { return p.i; }), 1);
+  EXPECT_EQ(of([](Parts& p) { return p.b.concat({p.on_item(p.u), p.i}); }), 1);
+  EXPECT_EQ(of([](Parts& p) { return p.b.concat({embedded(p), p.i}); }), 0);
 }
 
 TEST(FoldBatchNorm, StaysWhereAnythingElseReadsIt) {
   const auto also_added = [](Parts& p) {
-    const auto x = p.b.batch_norm("norm", p.i);
+    const auto x = p.b.batch_norm("norm", embedded(p));
     return p.b.linear("a", x, 4) + x;
   };
   EXPECT_EQ(count(plan_of(also_added, only(&Passes::fold_batch_norm)), "elementwise"), 2);

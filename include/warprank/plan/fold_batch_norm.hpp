@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -11,8 +13,23 @@
 
 namespace warprank::plan {
 
+/// By node: whether its columns are those of dense inputs, as requests have them.
+inline std::vector<bool> raw_inputs_of(const Graph& graph) {
+  std::vector<bool> is_raw;
+  for (const Node& node : graph.nodes) {
+    const Op& op = node.op;
+    const bool moves = std::holds_alternative<ConcatOp>(op) || std::holds_alternative<SliceOp>(op) ||
+                       std::holds_alternative<ExpandOp>(op);
+    is_raw.push_back(std::holds_alternative<DenseOp>(op) ||
+                     (moves && std::all_of(node.inputs.begin(), node.inputs.end(),
+                                           [&](int input) { return is_raw[static_cast<size_t>(input)]; })));
+  }
+  return is_raw;
+}
+
 /// Batch norms at inference are a scale and a shift: they go into the weights of the linear before them
-/// (diag(s) W, s b + t) or of every linear after them (W diag(s), b + W t).
+/// (diag(s) W, s b + t) or of every linear after them (W diag(s), b + W t). Those of dense inputs alone stay: seconds
+/// and cents must be brought into a range before they are rounded to FP16.
 inline Graph fold_batch_norm(const Graph& graph) {
   const auto consumers = consumers_of(graph);
   const auto is_output = output_nodes_of(graph);
@@ -27,7 +44,9 @@ inline Graph fold_batch_norm(const Graph& graph) {
     return linear != nullptr && !linear->norm && linear->activation == identity && !linear->multiply &&
            !linear->residual && consumers[static_cast<size_t>(x)].size() == 1 && !is_output[static_cast<size_t>(x)];
   };
+  const std::vector<bool> is_raw = raw_inputs_of(graph);
   const auto folds_into_consumers = [&](int n) {
+    if (is_raw[static_cast<size_t>(graph.node(n).inputs[0])]) return false;
     for (int consumer : consumers[static_cast<size_t>(n)]) {
       const LinearOp* linear = plain_linear(consumer);
       if (linear == nullptr || linear->input_norm) return false;
