@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -113,6 +114,8 @@ class TableStore {
   virtual MemoryReport memory() const = 0;
 };
 
+class ModelBackend;
+
 class ContextBackend {
  public:
   virtual ~ContextBackend() = default;
@@ -124,6 +127,12 @@ class ContextBackend {
   /// Returns when the scores of the last batch are in outputs(); throws what went wrong on the device.
   virtual void wait() = 0;
   virtual Span<const OutputView> outputs() const = 0;
+  /// The next batch is scored by `next`, a model of this engine, device and plan. Not called between submit() and wait().
+  /// Throws invalid_argument, and changes nothing, where the tables of the two differ in what launches depend on.
+  virtual void rebind(std::shared_ptr<const ModelBackend> next) {
+    (void)next;
+    throw std::logic_error("context: expected an engine that can exchange the model, got one that cannot yet");
+  }
   /// For each request of the batch its place among the scored ones, or -1.
   virtual Span<const int64_t> scored() const = 0;
   /// Whether the value of a node is in memory after a run of a context with keep_intermediates.
