@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Which kernels compute the linear layers of a model on a GPU, for each step of the plan and each capacity: as
+/// measured by tune() (cuda.hpp), or by rule where nothing was measured. Plain C++; engine/tuning_json.hpp saves and
+/// loads it.
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "warprank/core/error.hpp"
+#include "warprank/core/fields.hpp"
+#include "warprank/model/types.hpp"
+
+namespace warprank {
+
+enum class LinearKernel {
+  fused,    ///< a chain of layers in one launch, their values on chip (ops/mlp.cuh)
+  tiles,    ///< in one launch with the layers beside it (ops/linear.cuh)
+  cublaslt  ///< in a launch of its own by cuBLASLt; and what cuBLASLt does not do behind a product is one more
+};
+constexpr auto names_of(LinearKernel) {
+  return std::array<std::pair<LinearKernel, const char*>, 3>{
+      {{LinearKernel::fused, "fused"}, {LinearKernel::tiles, "tiles"}, {LinearKernel::cublaslt, "cublaslt"}}};
+}
+
+/// All that a choice depends on of a layer, and how many are like it in the same step.
+struct LinearShape {
+  int64_t depth = 0;  ///< layers of its chain that come before
+  int64_t rows = 0;   ///< of the capacity
+  int64_t in = 0, out = 0;
+  std::string behind;  ///< what becomes of the product and its bias: "row bias, relu, f16"
+  int64_t count = 1;
+
+  /// Operations for each byte of x, weights and y, all FP16.
+  double intensity() const {
+    const auto m = static_cast<double>(rows), k = static_cast<double>(in), n = static_cast<double>(out);
+    return rows == 0 ? 0 : m * k * n / (m * k + k * n + m * n);
+  }
+};
+constexpr auto fields_of(const LinearShape*) {
+  return std::make_tuple(field("depth", &LinearShape::depth), field("rows", &LinearShape::rows),
+                         field("in", &LinearShape::in), field("out", &LinearShape::out),
+                         field("behind", &LinearShape::behind), field("count", &LinearShape::count));
+}
+
+/// What a step of linears is computed by at one capacity.
+struct LinearChoice {
+  std::vector<LinearShape> layers;
+  std::vector<LinearKernel> kernels;  ///< by layer; where one is fused, all are
+  int64_t launches = 0;               ///< kernels of the step as captured, cuBLASLt's auxiliary ones among them
+  double seconds = 0;                 ///< measured
+  double seconds_by_rule = 0;         ///< of what is taken without a tuning
+};
+constexpr auto fields_of(const LinearChoice*) {
+  return std::make_tuple(field("layers", &LinearChoice::layers), field("kernels", &LinearChoice::kernels),
+                         field("launches", &LinearChoice::launches), field("seconds", &LinearChoice::seconds),
+                         field("seconds_by_rule", &LinearChoice::seconds_by_rule));
+}
+
+/// Raised when kernels of linears, or how they are cut into blocks, change: what was measured before is then out of
+/// date.
+inline constexpr int linear_kernels_version = 1;
+
+/// Where something was measured; elsewhere it means nothing.
+struct TunedOn {
+  std::string card;
+  int target = 0;  ///< compute capability of the kernels: 10 * major + minor
+  int multiprocessors = 0;
+  int driver = 0;        ///< CUDA version of the driver: 1000 * major + 10 * minor
+  int64_t cublaslt = 0;  ///< its version; 0: the engine was built without
+  int kernels = linear_kernels_version;
+};
+constexpr auto fields_of(const TunedOn*) {
+  return std::make_tuple(field("card", &TunedOn::card), field("target", &TunedOn::target),
+                         field("multiprocessors", &TunedOn::multiprocessors), field("driver", &TunedOn::driver),
+                         field("cublaslt", &TunedOn::cublaslt), field("kernels", &TunedOn::kernels));
+}
+
+/// What becomes of a tuning that was measured elsewhere.
+enum class ForeignTuning {
+  refuse,  ///< invalid_argument with all that is different
+  ignore   ///< as if there was none
+};
+
+/// Choices of one model or of many.
+struct Tuning {
+  TunedOn on;
+  std::vector<LinearChoice> choices;
+
+  /// Null where the step was not measured.
+  const LinearChoice* find(const std::vector<LinearShape>& layers) const {
+    for (const LinearChoice& choice : choices)
+      if (choice.layers == layers) return &choice;
+    return nullptr;
+  }
+  /// A line for each layer: where it was measured, what was chosen, and how long the step takes.
+  std::string to_string() const;
+};
+constexpr auto fields_of(const Tuning*) {
+  return std::make_tuple(field("on", &Tuning::on), field("choices", &Tuning::choices));
+}
+
+/// The rule where nothing was measured: chains stay fused, and a layer alone is cuBLASLt's where the engine was built
+/// with it, all that is behind the product is done by its kernel, and intensity() is at least this.
+///
+/// A layer of M rows does 2 M K N operations and moves 2 (M K + K N + M N) bytes. The cards of plan/cards.hpp sustain
+/// 102 (T4) to 263 (H100) operations for each byte of their memory. A layer above all of them is limited by tensor
+/// cores alone, and the main loop of a library that is made for each card is what counts; 725 rows of 1024 x 1024 are
+/// just there. Below, memory and launches count, which ours shares with the layers beside it. No card has confirmed
+/// this rule: tune() measures.
+inline constexpr double min_cublaslt_intensity = 300;
+
+/// By rule. `is_chain`: more than one layer, one after another; `is_bare`: cuBLASLt does all that is behind the
+/// product.
+inline LinearKernel linear_kernel_by_rule(const LinearShape& shape, bool is_chain, bool is_bare, bool has_cublaslt) {
+  if (is_chain) return LinearKernel::fused;
+  const bool is_large = shape.intensity() >= min_cublaslt_intensity;
+  return has_cublaslt && is_bare && is_large ? LinearKernel::cublaslt : LinearKernel::tiles;
+}
+
+/// Throws invalid_argument with all in which a tuning is of another place than `here`.
+void check_tuning(const Tuning& tuning, const TunedOn& here);
+
+// ---- Implementation
+
+namespace detail {
+
+inline std::string text_of_shape(const LinearShape& shape) {
+  const auto text = [](int64_t value) { return std::to_string(value); };
+  return (shape.count == 1 ? "" : text(shape.count) + " of ") + "[" + text(shape.rows) + ", " + text(shape.in) +
+         "] -> " + text(shape.out) + " (" + shape.behind + ")";
+}
+
+}  // namespace detail
+
+inline void check_tuning(const Tuning& tuning, const TunedOn& here) {
+  Problems problems;
+  const auto text = [](const auto& value) {
+    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>)
+      return std::to_string(value);
+    else
+      return value;
+  };
+  std::apply(
+      [&](const auto&... fields) {
+        const auto compare = [&](const char* name, const auto& expected, const auto& got) {
+          if (expected != got) problems.add(std::string("tuning: ") + name, text(expected), text(got));
+        };
+        (compare(fields.name, here.*fields.member, tuning.on.*fields.member), ...);
+      },
+      fields_of(static_cast<const TunedOn*>(nullptr)));
+  problems.throw_if_any();
+}
+
+inline std::string Tuning::to_string() const {
+  const auto microseconds = [](double seconds) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%9.1f", seconds * 1e6);
+    return std::string(text);
+  };
+  std::string text = on.card + ", sm_" + std::to_string(on.target) + ", driver " + std::to_string(on.driver) +
+                     ", cuBLASLt " + std::to_string(on.cublaslt) +
+                     "\n  by rule      chosen  launches  kernel    layer\n";
+  for (const LinearChoice& choice : choices)
+    for (size_t i = 0; i < choice.layers.size(); ++i) {
+      char launches[16];
+      std::snprintf(launches, sizeof launches, "%10lld", static_cast<long long>(choice.launches));
+      text += i == 0 ? microseconds(choice.seconds_by_rule) + microseconds(choice.seconds) + " us" + launches
+                     : std::string(31, ' ');
+      std::string kernel = name_of_enum(choice.kernels[i]);
+      kernel.resize(10, ' ');
+      text += "  " + kernel + detail::text_of_shape(choice.layers[i]) + "\n";
+    }
+  return text;
+}
+
+}  // namespace warprank
