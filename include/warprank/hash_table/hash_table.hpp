@@ -14,8 +14,9 @@
 namespace warprank {
 
 /// A hash table in host memory: 64-bit keys, each with a row beside it. build.hpp builds one, file.hpp saves and loads
-/// it, ops/host/hash_table.hpp looks many keys up, and its image is what a device needs. Immutable; look-ups from any
-/// number of threads. Without an image, as made by default, it may only be assigned to.
+/// it, ops/host/hash_table.hpp looks many keys up, and its image is what a device needs. Look-ups from any number of
+/// threads; immutable, but for who changes one that was built mutable while nobody looks up (change.hpp). Without an
+/// image, as made by default, it may only be assigned to.
 class HashTable {
  public:
   HashTable() = default;

@@ -17,13 +17,13 @@
 
 namespace warprank::detail::embedding_bag {
 
-/// How lanes read rows of `row_bytes` at multiples of `alignment`, at most 16.
-inline RowShape row_shape(int64_t row_bytes, int64_t element_bytes, int64_t alignment) {
+/// How lanes read rows of `row_bytes` at multiples of `alignment`, at most 16: `least` bytes each, or more.
+inline RowShape row_shape(int64_t row_bytes, int64_t element_bytes, int64_t alignment, int64_t least) {
   RowShape shape;
   int64_t lane_bytes = std::clamp(alignment, element_bytes, max_lane_elements * element_bytes);
   constexpr int64_t smallest_tile = 8;
   // No lane of the smallest tile is left idle for the sake of wide loads.
-  while (lane_bytes > element_bytes && row_bytes <= lane_bytes / 2 * smallest_tile) lane_bytes /= 2;
+  while (lane_bytes > least && row_bytes <= lane_bytes / 2 * smallest_tile) lane_bytes /= 2;
   const int64_t parts = row_bytes / lane_bytes;
   shape.lane_bytes = static_cast<uint8_t>(lane_bytes);
   shape.load_bytes = static_cast<uint8_t>(std::min(lane_bytes, alignment));
@@ -34,14 +34,16 @@ inline RowShape row_shape(int64_t row_bytes, int64_t element_bytes, int64_t alig
 
 inline RowShape row_shape(const BagFeature& feature) {
   const TableView& table = feature.table;
+  const int64_t element_bytes = size_of(table.type);
   if (!feature.hashed) {
     const int64_t alignment = std::gcd(std::gcd(alignment_of(static_cast<const char*>(table.rows)), table.row_bytes()),
                                        table.row_stride_bytes);
-    return row_shape(table.row_bytes(), size_of(table.type), alignment);
+    return row_shape(table.row_bytes(), element_bytes, alignment, element_bytes);
   }
-  // Slots are padded, so whole words can be read.
+  // Slots are padded, so whole words can be read. Of rows that may change they must be: nothing narrower bypasses L1.
   const int64_t alignment = std::gcd<int64_t>(16, feature.hashed->shape.row_stride);
-  return row_shape((table.row_bytes() + alignment - 1) / alignment * alignment, size_of(table.type), alignment);
+  const int64_t least = feature.hashed->is_mutable ? 4 : element_bytes;
+  return row_shape((table.row_bytes() + alignment - 1) / alignment * alignment, element_bytes, alignment, least);
 }
 
 inline void describe_ids(const IdArray& array, Descriptor& d) {
@@ -105,7 +107,7 @@ inline Descriptor describe(const BagFeature& feature, const Policy& policy) {
   d.counters = feature.counters;
   d.row_stride_bytes = static_cast<uint32_t>(table.row_stride_bytes);
   d.dim = static_cast<uint32_t>(table.dim);
-  d.shape = is_dense(feature) ? row_shape(table.row_bytes(), size_of(DType::f32), 4) : row_shape(feature);
+  d.shape = is_dense(feature) ? row_shape(table.row_bytes(), 4, 4, 4) : row_shape(feature);
   d.type = table.type;
   d.pooling = feature.pooling;
   d.is_hashed = feature.hashed.has_value();

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "warprank/core/phase_fair_mutex.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <shared_mutex>
+#include <thread>
+#include <vector>
+
+namespace warprank {
+namespace {
+
+constexpr int64_t too_many = 2'000'000;  // turns after which somebody is starving
+
+TEST(PhaseFairMutex, IsHadAloneOrShared) {
+  PhaseFairMutex mutex;
+  std::atomic<int> alone{0}, sharing{0}, wrong{0}, most{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 3000; ++i) {
+        const std::lock_guard<PhaseFairMutex> lock(mutex);
+        if (++alone != 1 || sharing != 0) ++wrong;
+        --alone;
+      }
+    });
+    threads.emplace_back([&] {
+      for (int i = 0; i < 3000; ++i) {
+        const std::shared_lock<PhaseFairMutex> lock(mutex);
+        const int now = ++sharing;
+        if (now > most) most = now;
+        if (alone != 0) ++wrong;
+        if (i % 64 == 0) std::this_thread::yield();
+        --sharing;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(PhaseFairMutex, IsHadAloneThoughSomebodySharesItAtEveryMoment) {
+  PhaseFairMutex mutex;
+  std::atomic<bool> had{false};
+  std::atomic<int64_t> entered[2] = {0, 0}, turns{0};
+  std::vector<std::thread> threads;
+  // Neither goes before the other has come in again, unless that waits for the third.
+  for (const int me : {0, 1}) {
+    threads.emplace_back([&, me] {
+      while (!had && turns < too_many) {
+        const std::shared_lock<PhaseFairMutex> lock(mutex);
+        const int64_t other = entered[1 - me];
+        ++entered[me];
+        for (int looks = 0; looks < 200 && entered[1 - me] == other && !had; ++looks) std::this_thread::yield();
+        ++turns;
+      }
+    });
+  }
+  while (turns < 10) std::this_thread::yield();
+  {
+    const std::lock_guard<PhaseFairMutex> lock(mutex);
+    had = true;
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LT(turns, too_many);
+}
+
+TEST(PhaseFairMutex, IsSharedThoughOthersWantItAloneAgainAndAgain) {
+  PhaseFairMutex mutex;
+  std::atomic<bool> done{false};
+  std::atomic<int64_t> turns{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&] {
+      while (!done && turns < too_many) {
+        const std::lock_guard<PhaseFairMutex> lock(mutex);
+        ++turns;
+      }
+    });
+  }
+  for (int i = 0; i < 500; ++i) const std::shared_lock<PhaseFairMutex> lock(mutex);
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LT(turns, too_many);
+}
+
+}  // namespace
+}  // namespace warprank

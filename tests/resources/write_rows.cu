@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// The kernel that writes rows of direct tables, for every alignment.
+
+#include "warprank/ops/detail/write_rows.cuh"
+
+namespace warprank::detail {
+
+WARPRANK_HIDDEN void launch_all(const TableView& table, const GivenRows& given) { launch_write_rows(table, given, {}); }
+
+}  // namespace warprank::detail
