@@ -15,6 +15,8 @@
 
 namespace warprank {
 
+class Model;
+
 /// One output of a run. Valid until the context runs again.
 class OutputScores {
  public:
@@ -159,6 +161,12 @@ class Context {
     use.backend().submit(batch, stream);
     return Pending(std::move(use));
   }
+
+  /// The next batch is scored by `next`, a model of the same plan, engine and device; the scores at hand stay. Nothing
+  /// is made again, so it is cheap: on a device descriptors are copied. The old model goes with the last context that
+  /// has it. Throws invalid_argument that says what differs, std::logic_error while a batch is under way, and changes
+  /// nothing then.
+  void rebind(const Model& next);
 
   /// The value of a node in the last run: [rows of its axis, width], no rows before the first. Valid until the next
   /// run. Throws invalid_argument for an unknown node, and unless the context was made with keep_intermediates;

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "warprank/engine/context.hpp"
 #include "warprank/engine/engine.hpp"
 #include "warprank/engine/tables.hpp"
+#include "warprank/plan/difference.hpp"
 
 namespace warprank {
 
@@ -22,12 +24,23 @@ class Model {
   /// model of the plan takes it.
   Batch batch() const { return plan_.batch(backend_->batch_allocator()); }
   const Plan& plan() const { return plan_; }
+  /// Its tables' and its own.
   MemoryReport memory() const { return backend_->memory(); }
+  const std::shared_ptr<const ModelBackend>& backend() const { return backend_; }
 
  private:
   Plan plan_;
   std::shared_ptr<const ModelBackend> backend_;
 };
+
+inline void Context::rebind(const Model& next) {
+  const std::string difference = plan::difference(plan_, next.plan());
+  if (!difference.empty())
+    throw invalid_argument("Context::rebind", "a model of the context's plan", "one with other " + difference);
+  const detail::ContextUse use(state_);
+  use.backend().rebind(next.backend());
+  plan_ = next.plan();
+}
 
 /// Packs the dense weights for the device that the tables are on. Throws invalid_argument with every tensor that is
 /// missing, mis-shaped or not asked for, and every custom function that is not given.

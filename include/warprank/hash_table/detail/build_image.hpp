@@ -60,8 +60,22 @@ class ImageBuilder {
     return HashTable(std::move(image_));
   }
 
+  /// Builds nothing; returns the bytes of the image, of overflow buckets with those alone that updates may need.
+  int64_t check(const HashTableStream& stream) {
+    read_keys(stream);
+    set_buckets(static_cast<int64_t>(keys_.size()));
+    refuse_duplicates(SortedKeys(keys_, view_.placement.seed, threads_));
+    if (view_.is_mutable) view_.placement.num_overflow = least_overflow();
+    return hash_table::header_bytes + buckets_bytes();
+  }
+
  private:
   static constexpr int overflow_probes = 6;
+
+  /// Where there are any.
+  uint64_t least_overflow() const {
+    return std::max(uint64_t{2 * overflow_probes}, view_.is_mutable ? view_.placement.num_buckets / 64 : 0);
+  }
 
   void report(const char* step, int64_t done, int64_t total) const {
     if (options_.progress) options_.progress({step, done, total});
@@ -132,8 +146,7 @@ class ImageBuilder {
     if (overflowed > 0 || view_.is_mutable) {  // updates may need it later
       const auto needed = 2 * static_cast<uint64_t>(overflowed) / static_cast<uint64_t>(view_.shape.num_keys());
       placement.max_probes += overflow_probes;
-      placement.num_overflow =
-          std::max({needed, uint64_t{2 * overflow_probes}, view_.is_mutable ? placement.num_buckets / 64 : 0});
+      placement.num_overflow = std::max(needed, least_overflow());
       for (int tries = 0; !placer.place_overflow(); ++tries) {
         if (tries == 3) return false;
         placement.num_overflow *= 2;

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Requests that an old and a new model score, to see how far they are apart before the new one serves.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "warprank/engine/context.hpp"
+#include "warprank/plan/plan.hpp"
+
+namespace warprank {
+
+/// How far the scores of two models are apart.
+struct ScoreComparison {
+  struct Output {
+    std::string name;
+    double largest = 0;    ///< largest |new - old|; infinity where a score is NaN, or one of them is missing
+    double mean = 0;       ///< of |new - old|
+    int64_t request = -1;  ///< the recorded request with the largest; -1: they are all the same
+  };
+  std::vector<Output> outputs;
+  int64_t num_requests = 0;  ///< recorded; each is compared once for every capacity
+
+  double largest() const {
+    double most = 0;
+    for (const Output& output : outputs) most = std::max(most, output.largest);
+    return most;
+  }
+  std::string to_string() const {
+    std::string text = std::to_string(num_requests) + " recorded requests";
+    char numbers[80];
+    for (const Output& output : outputs) {
+      std::snprintf(numbers, sizeof numbers, "%.3g, mean %.3g", output.largest, output.mean);
+      text += "; '" + output.name + "': largest difference " + numbers;
+      if (output.request >= 0) text += ", request " + std::to_string(output.request);
+    }
+    return text;
+  }
+};
+
+namespace detail {
+
+/// What a context gave for recorded requests.
+struct RecordedScores {
+  struct Entry {
+    int64_t request;
+    std::vector<std::vector<float>> outputs;  ///< [outputs][rows * width]
+  };
+  std::vector<Entry> entries;  ///< each request once for every capacity, in the same order whichever context it was
+};
+
+class RecordedRequests {
+ public:
+  /// Throws invalid_argument for blobs that are not requests of the plan.
+  RecordedRequests(const Plan& plan, const std::vector<std::vector<std::byte>>& blobs) : plan_(plan) {
+    Problems problems;
+    for (size_t r = 0; r < blobs.size(); ++r) {
+      Batch& batch = requests_.emplace_back(plan.batch());
+      batch.add_blob(blobs[r]);
+      batch.close();
+      if (!batch.status(0).ok())
+        problems.add("recorded request " + std::to_string(r), "a request of the plan", batch.status(0).message);
+    }
+    problems.throw_if_any();
+  }
+
+  int64_t size() const { return static_cast<int64_t>(requests_.size()); }
+
+  /// Scores them all for each capacity of the plan, merged as far as that holds them; where there are too few to fill
+  /// it, some again, so that the context runs at each of its sizes.
+  RecordedScores score(Context& context) {
+    RecordedScores scores;
+    Batch batch = plan_.batch();
+    if (requests_.empty()) context.run(batch);
+    for (const Capacity& capacity : plan_.options().capacities) {
+      const std::vector<int64_t> most = plan::rows_at(plan_.source(), capacity);
+      for (size_t first = 0, end = 0; first < requests_.size(); first = end) {
+        end = fill(batch, first, most);
+        collect(context.run(batch), first, std::min(end, requests_.size()), scores);
+      }
+    }
+    return scores;
+  }
+
+  ScoreComparison compare(const RecordedScores& a, const RecordedScores& b) const {
+    ScoreComparison comparison;
+    comparison.num_requests = size();
+    const std::vector<OutputInfo>& outputs = plan_.graph().outputs;
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      ScoreComparison::Output& output = comparison.outputs.emplace_back();
+      output.name = outputs[o].name;
+      double sum = 0;
+      int64_t count = 0;
+      const auto add = [&](int64_t request, double difference) {
+        sum += difference;
+        ++count;
+        if (difference > output.largest) output.largest = difference, output.request = request;
+      };
+      for (size_t e = 0; e < a.entries.size(); ++e) {
+        const std::vector<float>&x = a.entries[e].outputs[o], &y = b.entries[e].outputs[o];
+        if (x.size() != y.size()) add(a.entries[e].request, infinity);
+        for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) add(a.entries[e].request, difference(x[i], y[i]));
+      }
+      if (count > 0) output.mean = sum / static_cast<double>(count);
+    }
+    return comparison;
+  }
+
+ private:
+  static constexpr double infinity = std::numeric_limits<double>::infinity();
+
+  static double difference(double x, double y) {
+    const double apart = x == y ? 0 : std::abs(x - y);  // equal infinities
+    return std::isnan(apart) ? infinity : apart;
+  }
+
+  /// Requests from `first` on, and behind the last from the first on, as many as fit but at least one. Returns the
+  /// number behind the last.
+  size_t fill(Batch& batch, size_t first, const std::vector<int64_t>& most) {
+    batch.clear();
+    std::vector<int64_t> rows(most.size(), 0);
+    for (size_t r = first;; ++r) {
+      Batch& request = requests_[r % requests_.size()];
+      for (size_t axis = 0; axis < rows.size(); ++axis) {
+        rows[axis] += request.num_rows({static_cast<int>(axis)});
+        if (r > first && rows[axis] > most[axis]) return r;
+      }
+      batch.append(request);
+    }
+  }
+
+  /// Scores of the requests [first, end), with which a batch begins.
+  void collect(const Scores& scores, size_t first, size_t end, RecordedScores& to) const {
+    for (size_t r = first; r < end; ++r) {
+      RecordedScores::Entry& entry = to.entries.emplace_back();
+      entry.request = static_cast<int64_t>(r);
+      for (const OutputInfo& output : plan_.graph().outputs) {
+        const Span<const float> values = scores[output.name].of(static_cast<int64_t>(r - first));
+        entry.outputs.emplace_back(values.begin(), values.end());
+      }
+    }
+  }
+
+  const Plan plan_;
+  std::vector<Batch> requests_;  // of one request each, closed
+};
+
+}  // namespace detail
+}  // namespace warprank
