@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Contexts that threads borrow, and whose model is exchanged while they do.
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "warprank/engine/model.hpp"
+
+namespace warprank::detail {
+
+class ContextPool {
+  using Lock = std::unique_lock<std::mutex>;
+
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// A context and which model it has.
+  struct Slot {
+    Context context;
+    int64_t version;
+    bool is_idle = true;
+  };
+
+  /// Waits for an idle context, which has the newest model unless it failed to take it. Throws std::runtime_error when
+  /// there is no model.
+  Slot& take() {
+    Lock lock(mutex_);
+    changed_.wait(lock, [&] { return !is_closed_ && (!model_ || find_idle() != nullptr); });
+    if (!model_) throw std::runtime_error(why_none_);
+    Slot& slot = *find_idle();
+    slot.is_idle = false;
+    try {
+      update(slot, lock);
+    } catch (const std::exception&) {  // NOLINT: it has the old model still; who exchanges models meets the error, too
+    }
+    return slot;
+  }
+  void give_back(Slot& slot) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      slot.is_idle = true;
+    }
+    changed_.notify_all();
+  }
+
+  /// Contexts that are taken from now on have this model. Returns when all have it, or at `deadline`, how many have
+  /// not. Where one cannot take it, all get the old one again, and the error comes out.
+  int64_t exchange(const Model& next, int64_t version, Clock::time_point deadline) {
+    Model other = next;  // from now on the old one: whose memory is not freed with the lock held
+    Lock lock(mutex_);
+    std::swap(*model_, other);
+    std::swap(version_, version);
+    try {
+      return update_all(lock, deadline);
+    } catch (...) {
+      std::swap(*model_, other);
+      version_ = version;
+      update_all(lock, deadline);
+      throw;
+    }
+  }
+
+  /// Lends nothing more, and waits until all contexts are back; false, and lends again, if they are not at `deadline`.
+  bool close(Clock::time_point deadline) {
+    Lock lock(mutex_);
+    is_closed_ = true;
+    const auto all_back = [&] {
+      return std::all_of(slots_.begin(), slots_.end(), [](const auto& slot) { return slot->is_idle; });
+    };
+    if (changed_.wait_until(lock, deadline, all_back)) return true;
+    open(lock);
+    return false;
+  }
+  void open() {
+    Lock lock(mutex_);
+    open(lock);
+  }
+
+  // While it is closed, or nobody else knows it:
+
+  /// Lends these from now on.
+  void open(const Model& model, int64_t version, std::vector<Context> contexts) {
+    Lock lock(mutex_);
+    slots_.clear();
+    for (Context& context : contexts) slots_.push_back(std::make_unique<Slot>(Slot{std::move(context), version}));
+    model_ = model;
+    version_ = version;
+    open(lock);
+  }
+  /// Forgets contexts and model.
+  void clear() {
+    std::vector<std::unique_ptr<Slot>> slots;
+    std::optional<Model> model;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    slots_.swap(slots);
+    model_.swap(model);
+  }
+  /// There is no model from now on; `why` is what those are told who want a context.
+  void open_without_model(const std::string& why) {
+    Lock lock(mutex_);
+    why_none_ = why;
+    open(lock);
+  }
+  Context& first() { return slots_[0]->context; }
+
+  std::optional<Model> model() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return model_;
+  }
+  int64_t version() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return version_;
+  }
+  /// Of all contexts.
+  int64_t bytes() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    int64_t bytes = 0;
+    for (const auto& slot : slots_)
+      for (const auto& [what, size] : slot->context.memory()) bytes += size;
+    return bytes;
+  }
+
+ private:
+  void open(Lock& lock) {
+    is_closed_ = false;
+    lock.unlock();
+    changed_.notify_all();
+  }
+
+  bool is_behind(const Slot& slot) const { return slot.version != version_; }
+
+  /// One that has the newest model if there is one.
+  Slot* find_idle() const {
+    Slot* found = nullptr;
+    for (const auto& slot : slots_)
+      if (slot->is_idle && (found == nullptr || is_behind(*found))) found = slot.get();
+    return found;
+  }
+
+  /// Gives the newest model to a slot that nobody else has. `lock` is held, but for while it does it.
+  void update(Slot& slot, Lock& lock) {
+    if (!is_behind(slot)) return;
+    const Model next = *model_;
+    const int64_t version = version_;
+    lock.unlock();
+    try {
+      slot.context.rebind(next);
+    } catch (...) {
+      lock.lock();
+      throw;
+    }
+    lock.lock();
+    slot.version = version;
+  }
+
+  /// As soon as they are idle. Returns how many were not until the deadline.
+  int64_t update_all(Lock& lock, Clock::time_point deadline) {
+    const auto behind = [&](bool idle_only) {
+      return std::find_if(slots_.begin(), slots_.end(),
+                          [&](const auto& slot) { return is_behind(*slot) && (slot->is_idle || !idle_only); });
+    };
+    while (behind(false) != slots_.end()) {
+      const auto idle_or_none = [&] { return behind(true) != slots_.end() || behind(false) == slots_.end(); };
+      if (!changed_.wait_until(lock, deadline, idle_or_none)) break;
+      const auto found = behind(true);
+      if (found == slots_.end()) break;
+      Slot& slot = **found;
+      slot.is_idle = false;
+      const struct GiveBack {
+        ContextPool& pool;
+        Slot& slot;
+        ~GiveBack() {
+          slot.is_idle = true;
+          pool.changed_.notify_all();
+        }
+      } give_back{*this, slot};
+      update(slot, lock);
+    }
+    return std::count_if(slots_.begin(), slots_.end(), [&](const auto& slot) { return is_behind(*slot); });
+  }
+
+  mutable std::mutex mutex_;  // all that follows; of slots_, contexts are their borrowers'
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::optional<Model> model_;
+  int64_t version_ = 0;
+  bool is_closed_ = true;
+  std::string why_none_;
+};
+
+}  // namespace warprank::detail
