@@ -24,15 +24,18 @@ RUN_ELSEWHERE = [
     (r"scripts/test\.sh", ".ci/run", "scripts/test.sh"),
     (r"scripts/demo\.sh( --user \d+)?( --data \S+)?", ".ci/run", "scripts/demo.sh"),
     (r"scripts/check_all\.sh( \w+)*", ".ci/run", "scripts/check_all.sh"),
-    (r"scripts/bench_host\.sh", "scripts/check_all.sh", "scripts/bench_host.sh"),
-    (r"scripts/kernel_report\.sh( \w+)?", "tests/resources/CMakeLists.txt", "scripts/kernel_report.py"),
+    (r"scripts/bench_host\.sh( --record \S+)?", "scripts/check_all.sh", "scripts/bench_host.sh"),
+    (r"ctest --preset cpu -R '\^counts\$'", "tests/CMakeLists.txt", "NAME counts"),
+    (r"scripts/check_counts\.py build/cpu/tests/counts( --update)?", "tests/CMakeLists.txt", "check_counts.py"),
+    (r"tools/performance\.py( --check| --add .*)?", "tests/CMakeLists.txt", "performance.py --check"),
+    (r"scripts/kernel_report\.(sh|py --update)( \w+)?", "tests/resources/CMakeLists.txt", "scripts/kernel_report.py"),
     (r"cmake --preset (cpu|asan)", "scripts/check_all.sh", "cmake --preset"),
     (r"cmake --build --preset (cpu|asan)", "scripts/check_all.sh", "cmake --build --preset"),
     (r"ctest --preset (cpu|asan)", "scripts/check_all.sh", "ctest --preset"),
 ]
 
 # What needs a GPU or a network, and is run where there is one.
-RUN_BY_HAND = r"scripts/gpu_check\.sh \S+( --quick)?|scripts/fetch_deps\.sh"
+RUN_BY_HAND = r"scripts/gpu_check\.sh \S+( --quick| --minutes \d+)?|scripts/fetch_deps\.sh|build/native/examples/tune_linears .*"
 
 # Folders whose files documents name from the root, or as #include does.
 FROM_ROOT = ("include", "tests", "benchmarks", "examples", "tools", "cmake", "docs", "scripts", ".ci")

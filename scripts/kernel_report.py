@@ -33,6 +33,8 @@ import subprocess
 import sys
 import tempfile
 
+import check_counts
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 COMPILE_TARGET_S = 20
 
@@ -89,6 +91,11 @@ def occupancy(target, threads, registers, shared):
 def find_nvcc():
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
     return os.environ.get("NVCC") or shutil.which("nvcc") or shutil.which("nvcc", path=f"{home}/bin")
+
+
+def version_of(nvcc):
+    return re.search(r"release .*?V([\d.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True,
+                                                             check=True).stdout)[1]
 
 
 def run(command):
@@ -235,6 +242,39 @@ def report(op, budgets, compiled):
     return list(dict.fromkeys(problems))
 
 
+def table_of(compiled):
+    """What tests/counts.json has of an op."""
+    names = sorted({name for kernels, _ in compiled for name in kernels} - NOT_LAUNCHED)
+
+    def cell(kernel):
+        return f"{kernel.registers} {kernel.shared} {kernel.mma}" if kernel else "-"
+
+    return [["registers, static shared bytes and tensor instructions of", *(build for build, _, _ in BUILDS)],
+            *([name, *(cell(kernels.get(name)) for kernels, _ in compiled)] for name in names)]
+
+
+def changes(tables, nvcc_version, update):
+    """Yields what differs from tests/counts.json, or writes it there."""
+    counts = check_counts.read()
+    counted = counts["kernels"]
+    if update:
+        if counted["nvcc"] != nvcc_version and tables.keys() < counted["ops"].keys():
+            yield f"tests/counts.json was made by nvcc {counted['nvcc']}; with {nvcc_version} update all ops together"
+            return
+        counted["nvcc"] = nvcc_version
+        counted["ops"] = dict(sorted({**counted["ops"], **tables}.items()))
+        check_counts.write(counts)
+    elif counted["nvcc"] != nvcc_version:
+        print(f"\nNot compared with tests/counts.json: nvcc {counted['nvcc']} made that, this is {nvcc_version}.")
+    else:
+        found = [f"{op}: {difference}" for op, table in tables.items()
+                 for difference in check_counts.differences(counted["ops"].get(op), table)]
+        yield from found
+        if found:
+            changed = " ".join(op for op in tables if any(line.startswith(f"{op}: ") for line in found))
+            yield f"If this is meant: scripts/kernel_report.py --update {changed}, and say in the commit why."
+
+
 def report_counts(op, folder):
     """Runs the op's tests that count, and prints their tables; returns what is wrong."""
     program = f"{folder}/ops_{op}_kernel_test_plain"
@@ -273,6 +313,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--resources", default=f"{ROOT}/tests/resources", help="the folder of sources and budgets")
     parser.add_argument("--tests", metavar="FOLDER", help="where the kernel tests are: prints what they count")
+    parser.add_argument("--update", action="store_true", help="write what is counted to tests/counts.json")
     parser.add_argument("--names-only", action="store_true", help="compile nothing: has every kernel a budget?")
     options = parser.parse_args()
 
@@ -287,14 +328,18 @@ def main():
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             running = {op: [pool.submit(compile_kernels, nvcc, f"{resources}/{op}.cu", target) for target in LIMITS]
                        for op in ops}
+            tables = {}
             for op, targets in running.items():
                 try:
                     compiled = [build for target in targets for build in target.result()]
                     problems += report(op, read_budgets(f"{resources}/{op}.json"), compiled)
+                    tables[op] = table_of(compiled)
                 except (RuntimeError, OSError, ValueError) as error:
                     problems.append(f"{op}: {error}")
                 if options.tests:
                     problems += report_counts(op, options.tests)
+        if resources == parser.get_default("resources"):
+            problems += changes(tables, version_of(nvcc), options.update)
     print()
     print("\n".join(problems) if problems else "Every kernel keeps to its budget.")
     sys.exit(bool(problems))

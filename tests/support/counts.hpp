@@ -14,17 +14,18 @@
 ///       }
 ///     }
 ///
-/// Tests run the small shapes on each change. The report runs tests/ops/<op>_kernel_test.cpp, as it was built, with
-/// WARPRANK_COUNT_ALL=1 and --gtest_filter='*Counts.*', and prints each test's table, which it finds in gtest's JSON as
-/// the property "counts".
+/// Tests run the small shapes on each change, and what they count is held against tests/counts.json: whoever means a
+/// change writes it there (scripts/check_counts.py). The report runs tests/ops/<op>_kernel_test.cpp, as it was built,
+/// with WARPRANK_COUNT_ALL=1 and --gtest_filter='*Counts.*', and prints each test's table. Both find it in gtest's JSON
+/// as the property "counts".
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <cstdlib>
-#include <initializer_list>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace kernel_testing {
 
@@ -34,7 +35,7 @@ inline bool all_counts() { return std::getenv("WARPRANK_COUNT_ALL") != nullptr; 
 /// One for each test.
 class CountTable {
  public:
-  explicit CountTable(std::initializer_list<const char*> columns) {
+  explicit CountTable(const std::vector<const char*>& columns) {
     for (const char* column : columns) add_cell(column);
   }
   ~CountTable() { testing::Test::RecordProperty("counts", text_.str()); }
@@ -47,6 +48,12 @@ class CountTable {
     text_ << '\n';
     is_first_ = true;
     (add_cell(cells), ...);
+  }
+  /// As many cells as the program finds out.
+  void add_row(const std::vector<std::string>& cells) {
+    text_ << '\n';
+    is_first_ = true;
+    for (const std::string& cell : cells) add_cell(cell);
   }
 
  private:

@@ -1,0 +1,359 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes docs/PERFORMANCE.md, its pictures in docs/performance/, and the figures in README.md, from the records in
+benchmarks/results/<machine>/ (tools/records.py) and from tests/counts.json.
+
+    tools/performance.py                     writes them
+    tools/performance.py --check             fails when one is not what the records say
+    tools/performance.py --add MACHINE FILE  puts a record, host.json or gpu.json, among them first
+    tools/performance.py --report FILE       writes report.md and its pictures beside one record, and nothing else
+"""
+
+import argparse
+import glob
+import html
+import json
+import os
+import re
+import shutil
+import sys
+
+import plot_latency
+import plot_roofline
+import plot_speedups
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RESULTS = f"{ROOT}/benchmarks/results"
+DOCUMENT = "docs/PERFORMANCE.md"
+PICTURES = "docs/performance"
+README_BEGIN, README_END = "<!-- figures: tools/performance.py -->\n", "<!-- end of figures -->\n"
+
+# The figures of README.md: what, program, names of its benchmarks, counter, how a value is shown, against what. The
+# newest record that has such a benchmark is taken.
+FIGURES = [
+    ("Linear layers, 50-500 rows", "ops_linear_bench", r"mlp/.*/rows:(50|100|200|500)/", "fma_peak_fraction",
+     "{:.0f} %", "the FMA peak of the same run"),
+    ("A bias per request in place of one bias", "ops_linear_bench", r"row_bias/", "row_bias_cost", "{:.1f} % slower",
+     "the same layers, 1-50 requests"),
+    ("Embedding bags, 80 FP16 tables, 4 GB", "ops_embedding_bag_bench", r"embedding_bag/", "random_line_fraction",
+     "{:.2f}x", "random cache lines read as fast as possible"),
+    ("Hash-table look-ups, 10 M keys, 64-byte rows", "ops_hash_table_bench", r"hash_table/find/hit_percent:100/",
+     "absl_ratio", "{:.2f}x", "`absl::flat_hash_map` with its prefetch"),
+    ("the same with half of the ids unknown", "ops_hash_table_bench", r"hash_table/find/hit_percent:50/", "absl_ratio",
+     "{:.2f}x", "the same"),
+    ("DIN attention, folded (100 events, 64 columns, 100 items)", "ops_din_attention_bench",
+     r"din_attention/\w+/events:100/dim:64/items:100/", "folded_speedup", "{:.1f}x", "our own layers on the concatenation"),
+    ("A user-heavy model (1,200 + 200 columns, 500 items)", "models_plan_bench", r"user_heavy/", "planned_speedup",
+     "{:.1f}x", "the same model as written"),
+    ("wide_deep, 100 items (600 columns, 3 x 256)", "models_plan_bench", r"wide_deep/requests:1/", "planned_ms",
+     "{:.2f} ms", ""),
+    ("meituan_like, 200 items (about 26 MFLOP per item unfused)", "models_plan_bench", r"meituan_like/", "planned_ms",
+     "{:.1f} ms", ""),
+    ("meituan_like", "models_plan_bench", r"meituan_like/", "planned_speedup", "{:.1f}x", "the same model as written"),
+    ("meituan_like and user_heavy, one thread", "engines", r"host_engines/(meituan_like|user_heavy)/.*threads:1",
+     "ratio_to_naive", "{:.1f}x", "the better of onnxruntime and OpenVINO on the model as written"),
+    ("All reference models, one and two threads", "engines", r"host_engines/", "ratio_to_best", "{:.1f}x",
+     "the better of the two on its best form, de-duplicated by hand too"),
+]
+
+# Published for whole models on servers, in microseconds (HugeCTR HPS with TensorRT in FP16, compute with look-ups).
+PUBLISHED = [("T4", "dlrm", {256: 703, 1024: 1112, 4096: 3600}), ("T4", "dcn_v2", {256: 1222, 1024: 2097, 4096: 8106}),
+             ("A100", "dlrm", {256: 351, 1024: 456, 4096: 1028}), ("A100", "dcn_v2", {256: 501, 1024: 667, 4096: 1708})]
+
+UNITS = {"bytes", "requested_bytes", "flops"}  # counters that are large numbers
+NOT_SHOWN = {"name", "iterations", "real_time", "cpu_time", "time_unit", "error_occurred", "error_message"}
+
+
+def read_record(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def read_records():
+    """[(machine/kind, record)], the newest first."""
+    records = [(os.path.relpath(path, RESULTS).removesuffix(".json"), read_record(path))
+               for path in sorted(glob.glob(f"{RESULTS}/*/*.json"))]
+    return sorted(records, key=lambda item: item[1]["date"], reverse=True)
+
+
+def short(name):
+    return re.sub(r"/(iterations|manual_time|real_time|process_time|min_time|repeats).*", "", name)
+
+
+def shown(counter, value):
+    if not isinstance(value, (int, float)):
+        return str(value)
+    if counter in UNITS or abs(value) >= 1e6:
+        for unit, factor in (("G", 1e9), ("M", 1e6), ("K", 1e3)):
+            if abs(value) >= factor:
+                return f"{value / factor:.3g} {unit}"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def table(rows):
+    """The first row is the head."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"
+
+
+def benchmark_tables(record):
+    """A table for neighbours that have the same counters, with all of them."""
+    for program, measurements in record["benchmarks"].items():
+        tables = []
+        for m in measurements:
+            counters = [key for key in m if key not in NOT_SHOWN]
+            if not tables or tables[-1][0] != counters:
+                tables.append((counters, []))
+            tables[-1][1].append([short(m["name"]).removeprefix("host_engines/"),
+                                  *(shown(counter, m[counter]) for counter in counters)])
+            if m.get("error_occurred"):
+                tables[-1][1][-1].append("failed: " + m.get("error_message", ""))
+        for counters, rows in tables:
+            head = [f"`{program}`", *(counter.replace("_", " ") for counter in counters)]
+            width = max(len(head), *(len(row) for row in rows))
+            yield table([row + [""] * (width - len(row)) for row in [head, *rows]])
+
+
+def latency_table(record):
+    columns = ["engine", "contexts", "items", "asked", "served", "p50_ms", "p90_ms", "p99_ms", "p99.9_ms", "max_ms",
+               "per_batch", "refused"]
+    return table([[column.replace("_", " ") for column in columns],
+                  *([shown("", float(row[c])) if c != "engine" else row[c] for c in columns]
+                    for row in record["latency"])])
+
+
+def pictures_of(record):
+    """{what: (title, SVG)}"""
+    found = {}
+    if roofline := plot_roofline.draw(record):
+        found["roofline"] = ("Roofline", roofline)
+    if speedups := plot_speedups.draw(record):
+        found["speedups"] = ("Speed over baselines", speedups)
+    series = {}
+    for row in record["latency"]:
+        series.setdefault(f"{row['engine']}, {row['contexts']} contexts, {row['items']} items", []).append(row)
+    if series:
+        points = [(label, plot_latency.points_of(label, rows)) for label, rows in series.items()]
+        found["latency"] = ("Latency under load", plot_latency.draw(points))
+    return found
+
+
+def facts_of(record):
+    context = [(f"`{program}`: {name}", value) for program, of_program in record["contexts"].items()
+               for name, value in of_program.items() if name != "load_avg"]
+    text = [(name, ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
+            for name, value in [*record["machine"].items(), *context]]
+    return table([["", ""], *([name, value.replace("|", "/")] for name, value in text), ["commit", record["commit"]],
+                  ["date", record["date"]], ["measured by", f"`{record['command']}`"]])
+
+
+def record_text(record, prefix):
+    """Everything about a record; its pictures are called <prefix><what>.svg."""
+    parts = [facts_of(record)]
+    pictures = pictures_of(record)
+    parts += [f"![{title}]({prefix}{what}.svg)\n" for what, (title, _) in pictures.items()]
+    if record["latency"]:
+        parts += ["Latency of `examples/embed_in_service`, the MovieLens model behind a queue, in milliseconds from the "
+                  "moment a request was due; requests arrive by a Poisson process that waits for nobody:\n",
+                  latency_table(record)]
+    parts += benchmark_tables(record)
+    if record["skipped"]:
+        parts.append("Not measured:\n\n" + "".join(f"- {html.escape(line, quote=False)}\n" for line in record["skipped"]))
+    return "\n".join(parts)
+
+
+# --- predictions
+
+def plan_counts():
+    """The rows of PlanCounts.OfReferenceModels as dictionaries."""
+    with open(f"{ROOT}/tests/counts.json", encoding="utf-8") as file:
+        head, *rows = json.load(file)["tests"]["plan_plan_test"]["PlanCounts.OfReferenceModels"]
+    return [dict(zip(head, row)) for row in rows]
+
+
+def cards_of(counts):
+    return [column for column in counts[0] if re.fullmatch(r"[A-Z]+\d+", column)]
+
+
+def known_card(name):
+    """Which card of include/warprank/plan/cards.hpp "NVIDIA H200" is, or None."""
+    return next((card for card in cards_of(plan_counts()) if re.search(rf"\b{card}\b", name)), None)
+
+
+def measured_on_cards(records):
+    """[(card, model, requests, items, microseconds)] of the benchmarks of whole models; items of all requests."""
+    for record in records:
+        card = known_card(record["machine"].get("card", ""))
+        for m in record["benchmarks"].get("models_plan_bench_gpu", []) if card else ():
+            found = re.match(r"(?:\w+/)*?(\w+)/requests:(\d+)/items:(\d+)", m["name"])
+            if found and "planned_p50_us" in m:
+                yield card, found[1], found[2], str(int(found[2]) * int(found[3])), m["planned_p50_us"]
+
+
+def error_text(records):
+    """Predictions beside what was measured on their cards; empty where nothing was."""
+    predicted = {(row["model"], row["requests"], row["items"]): row for row in plan_counts()}
+    rows = []
+    for card, model, requests, items, us in measured_on_cards(records):
+        if row := predicted.get((model, requests, items)):
+            rows.append([card, model, requests, items, row[card], f"{us:.1f}", f"{us / float(row[card]):.2f}"])
+    head = ["card", "model", "requests", "items", "predicted us", "measured us", "measured / predicted"]
+    return "The error of predictions where a card was measured:\n\n" + table([head, *rows]) if rows else ""
+
+
+def prediction_text(records):
+    counts = plan_counts()
+    cards = cards_of(counts)
+    by_size = {(row["model"], row["requests"], row["items"]): row for row in counts}
+    parts = ["""## Predicted, not measured
+
+No table of this section is a measurement. It is what `plan.describe(card)` says: the least that a plan takes, from its
+bytes and floating-point operations in FP16 and what memory and tensor cores of the card are known to sustain
+(`include/warprank/plan/cards.hpp`), and 2.5 us for a graph with 0.2 us for each kernel. Kernels that do not fill a card
+take longer. For any size: `examples/show_plan`.
+""", "Microseconds, predicted:\n",
+             table([["model", "requests", "items", "launches", "as written", "FLOPs", "bytes", "arena bytes", *cards],
+                    *([row["model"], row["requests"], row["items"], row["launches"], row["launches as written"],
+                       shown("flops", float(row["FLOPs"])), shown("bytes", float(row["bytes"])),
+                       shown("bytes", float(row["arena bytes"])), *(row[card] for card in cards)] for row in counts)])]
+    parts.append(error_text(records) or
+                 "How far off they are is not known yet: there is no record of a card.\n")
+    rows = [["card", "model", "batch", "predicted us", "published us", "published / predicted"]]
+    for card, model, times in PUBLISHED:
+        for batch, published in times.items():
+            predicted = float(by_size[model, "1", str(batch)][card])
+            rows.append([card, model, str(batch), f"{predicted:.0f}", str(published), f"{published / predicted:.1f}"])
+    per_sample = {model: float(by_size[model, "1", "4096"]["FLOPs"]) / 4096e6 for model in ("dlrm", "dcn_v2")}
+    parts += [f"""What others published for DLRM and DCN-v2 (HugeCTR's parameter server with TensorRT in FP16: compute on the server,
+look-ups included; their models have these names, and may differ in their shapes: ours take {per_sample['dlrm']:.1f} and {per_sample['dcn_v2']:.1f}
+MFLOP for a sample) beside the prediction for our plans. The prediction is a bound from below and theirs is a whole server, so it
+must be the smaller one; a ratio near 1 at large batches says that the limits are those of the card, a large one at small
+batches that the rest is not arithmetic:
+""", table(rows)]
+    return "\n".join(parts)
+
+
+# --- documents
+
+def figures_text(records):
+    """The table of README.md: each row says which record it is from."""
+    rows, letters = [["What", "Measured", "Against", "Record"]], {}
+    for what, program, pattern, counter, form, against in FIGURES:
+        for name, record in records:
+            values = [m[counter] for m in record["benchmarks"].get(program, [])
+                      if re.match(pattern, m["name"]) and counter in m]
+            if values:
+                letter = letters.setdefault(name, chr(ord("A") + len(letters)))
+                low, high = form.format(min(values)), form.format(max(values))
+                measured = low if low == high else f"{re.match(r'[-0-9.]+', low)[0]}-{high}"
+                rows.append([what, measured, against, letter])
+                break
+    by_name = dict(records)
+    legend = [f"- {letter}: [{name}](benchmarks/results/{name}.json), "
+              f"{by_name[name]['machine'].get('card', by_name[name]['machine']['processor'])}, commit "
+              f"{by_name[name]['commit']}, {by_name[name]['date']}\n" for name, letter in letters.items()]
+    return ("One thread where nothing else is said, on the host in FP32; ratios within one run.\n"
+            f"[{DOCUMENT}]({DOCUMENT}) has all measurements, and how to repeat them.\n\n" + table(rows) + "\n" +
+            "".join(legend))
+
+
+def document_text(records):
+    parts = ["""# Performance
+
+<!-- Made by tools/performance.py from benchmarks/results/ and tests/counts.json: edit those. -->
+
+What was measured, where, with which command and at which commit, and what is only predicted. Every record is a file in
+`benchmarks/results/`; counters are named as the benchmarks name them. Ratios are taken within one run: what is compared
+runs in turns, and minima count. To measure a machine of your own:
+
+```sh
+scripts/bench_host.sh
+scripts/gpu_check.sh build/gpu_report
+```
+
+"""]
+    parts += [f"- [{name}](#{re.sub(r'[^a-z0-9-]', '', name.lower())}): "
+              f"{record['machine'].get('card', record['machine']['processor'])}, commit {record['commit']}\n"
+              for name, record in records]
+    if not any("card" in record["machine"] for _, record in records):
+        parts.append("\nNo GPU has been measured yet.\n")
+    for name, record in records:
+        parts.append(f"\n## {name}\n\n" + record_text(record, f"performance/{name.replace('/', '_')}_"))
+    parts.append("\n" + prediction_text([record for _, record in records]))
+    return "".join(parts)
+
+
+def outputs():
+    """{path: text} of everything that is made."""
+    records = read_records()
+    with open(f"{ROOT}/README.md", encoding="utf-8") as file:
+        readme = file.read()
+    if readme.count(README_BEGIN) != 1 or readme.count(README_END) != 1:
+        sys.exit(f"README.md: expected one line {README_BEGIN.strip()} and one {README_END.strip()}")
+    before, rest = readme.split(README_BEGIN)
+    after = rest.split(README_END)[1]
+    made = {"README.md": before + README_BEGIN + figures_text(records) + README_END + after,
+            DOCUMENT: document_text(records)}
+    for name, record in records:
+        for what, (_, picture) in pictures_of(record).items():
+            made[f"{PICTURES}/{name.replace('/', '_')}_{what}.svg"] = picture
+    return made
+
+
+def write_report(path, begin="# What was measured\n"):
+    record, folder = read_record(path), os.path.dirname(os.path.abspath(path))
+    with open(f"{folder}/report.md", "w", encoding="utf-8") as file:
+        file.write("\n".join([begin, record_text(record, ""), error_text([record])]))
+    for what, (_, picture) in pictures_of(record).items():
+        with open(f"{folder}/{what}.svg", "w", encoding="utf-8") as file:
+            file.write(picture)
+
+
+def stale(made):
+    """What is not as it should be, among what is made and in the folder of pictures."""
+    for path, text in made.items():
+        try:
+            with open(f"{ROOT}/{path}", encoding="utf-8") as file:
+                if file.read() == text:
+                    continue
+        except OSError:
+            pass
+        yield path
+    for path in glob.glob(f"{ROOT}/{PICTURES}/*.svg"):
+        if os.path.relpath(path, ROOT) not in made:
+            yield os.path.relpath(path, ROOT)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--add", nargs=2, metavar=("MACHINE", "FILE"))
+    parser.add_argument("--report", metavar="FILE")
+    options = parser.parse_args()
+    if options.report:
+        write_report(options.report)
+        return 0
+    if options.add:
+        machine, path = options.add
+        os.makedirs(f"{RESULTS}/{machine}", exist_ok=True)
+        shutil.copyfile(path, f"{RESULTS}/{machine}/{os.path.basename(path)}")
+    made = outputs()
+    wrong = list(stale(made))
+    if options.check:
+        for path in wrong:
+            print(f"{path} is not what benchmarks/results/ and tests/counts.json say: run tools/performance.py",
+                  file=sys.stderr)
+        return 1 if wrong else 0
+    for path in wrong:
+        if path not in made:
+            os.remove(f"{ROOT}/{path}")
+            continue
+        os.makedirs(os.path.dirname(f"{ROOT}/{path}"), exist_ok=True)
+        with open(f"{ROOT}/{path}", "w", encoding="utf-8") as file:
+            file.write(made[path])
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Draws the roofline of a card as SVG, from a record (tools/records.py): each benchmark that counted its bytes and
+floating-point operations is a point, under the roofs that were measured beside it: the bandwidth of a copy, and the
+rate of the tensor cores. Needs nothing but Python."""
+
+import argparse
+import json
+import statistics
+
+import svg
+from plot_speedups import family
+
+
+def points_of(record):
+    """[(family, name, FLOPs per byte, FLOP/s)]"""
+    return [(family(m["name"]), m["name"], m["flops"] / m["bytes"], m["flops"] / m["min_us"] * 1e6)
+            for measurements in record["benchmarks"].values() for m in measurements
+            if m.get("flops", 0) > 0 and m.get("bytes", 0) > 0 and m.get("min_us", 0) > 0]
+
+
+def roofs(record):
+    """(bytes a second, FLOP/s), each None where nothing was measured beside it."""
+    all_of = [m for measurements in record["benchmarks"].values() for m in measurements]
+    copies = [m["copy_GB/s"] * 1e9 for m in all_of if "copy_GB/s" in m]
+    products = [m["tensor_TFLOP/s"] * 1e12 for m in all_of if "tensor_TFLOP/s" in m]
+    return statistics.median(copies) if copies else None, statistics.median(products) if products else None
+
+
+def draw(record):
+    """The picture, or None when no benchmark counted bytes and operations."""
+    points = points_of(record)
+    if not points:
+        return None
+    bandwidth, rate = roofs(record)
+    rates = [point[3] for point in points] + ([rate] if rate else [])
+    columns = svg.decades(min(point[2] for point in points), max(point[2] for point in points))
+    rows = svg.decades(min(rates) / 1e9, max(rates) / 1e9)
+    picture = svg.Picture(480)
+    x = svg.logarithmic(columns, picture.left, picture.right)
+    y = svg.logarithmic(rows, picture.bottom, picture.top)
+    picture.y_axis(rows, y, "GFLOP/s")
+    picture.x_axis(columns, x, "FLOPs for each byte")
+    if bandwidth:
+        # From where the slope enters the frame to where it leaves it, or meets the other roof.
+        first = max(columns[0], rows[0] * 1e9 / bandwidth)
+        last = min(columns[-1], (rate or rows[-1] * 1e9) / bandwidth, rows[-1] * 1e9 / bandwidth)
+        if first < last:
+            picture.line([(x(at), y(at * bandwidth / 1e9)) for at in (first, last)], "black")
+            picture.text(x(first) + 6, y(first * bandwidth / 1e9) - 8, f"copy {bandwidth / 1e9:.0f} GB/s", "start")
+    if rate:
+        first = min(max(columns[0], rate / bandwidth), columns[-1]) if bandwidth else columns[0]
+        picture.line([(x(first), y(rate / 1e9)), (picture.right, y(rate / 1e9))], "black")
+        picture.text(picture.right - 6, y(rate / 1e9) - 6, f"tensor cores {rate / 1e12:.0f} TFLOP/s", "end")
+    families = list(dict.fromkeys(point[0] for point in points))
+    for name, title, intensity, flops in points:
+        colour = svg.COLOURS[families.index(name) % len(svg.COLOURS)]
+        picture.circle(x(intensity), y(flops / 1e9), colour, f"{title}: {flops / 1e9:.0f} GFLOP/s")
+    picture.legend(families)
+    return picture.svg()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("record")
+    parser.add_argument("--out", required=True, help="the SVG file to write")
+    options = parser.parse_args()
+    with open(options.record, encoding="utf-8") as file:
+        picture = draw(json.load(file))
+    if picture is None:
+        parser.exit(1, f"{options.record} has no benchmark that counted bytes and operations\n")
+    with open(options.out, "w", encoding="utf-8") as file:
+        file.write(picture)
+
+
+if __name__ == "__main__":
+    main()
