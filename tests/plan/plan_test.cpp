@@ -8,7 +8,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -19,7 +21,9 @@
 #include "dcn_v2.hpp"
 #include "dlrm.hpp"
 #include "meituan_like.hpp"
+#include "support/counts.hpp"
 #include "user_heavy.hpp"
+#include "warprank/engine/cuda/run_size.hpp"
 #include "wide_deep.hpp"
 
 namespace warprank {
@@ -592,6 +596,48 @@ TEST(Describe, ShowsStepsCostsAndWhatPassesSaved) {
   ASSERT_NE(late_broadcast, nullptr);
   // 500 x (1400 x 256 + 256 x 128 + 128) against 1200 x 256 + 500 x (200 x 256 + 256 x 128 + 128) multiply-adds.
   EXPECT_NEAR(late_broadcast->cost_before.flops / late_broadcast->cost_after.flops, 4.6, 0.1);
+}
+
+/// The table of tests/counts.json that docs/PERFORMANCE.md predicts times from, in microseconds for each card.
+TEST(PlanCounts, OfReferenceModels) {
+  std::vector<const char*> columns = {"model", "requests", "items", "launches"};
+  columns.insert(columns.end(), {"launches as written", "FLOPs", "bytes", "arena bytes"});
+  for (const plan::Card& card : plan::cards) columns.push_back(card.name);
+  kernel_testing::CountTable table(columns);
+  const struct {
+    const char* name;
+    ModelFunction model;
+    std::vector<Capacity> capacities;
+  } models[] = {{"wide_deep", models::wide_deep, {{1, 100}, {1, 500}, {16, 1600}, {64, 6400}}},
+                {"dlrm", models::dlrm, {{1, 100}, {1, 256}, {1, 1024}, {1, 4096}}},
+                {"dcn_v2", models::dcn_v2, {{1, 100}, {1, 256}, {1, 1024}, {1, 4096}}},
+                {"din_mmoe", movielens::din_mmoe, {{1, 100}, {1, 500}, {16, 1600}, {64, 6400}}},
+                {"meituan_like", models::meituan_like, {{1, 200}, {1, 500}, {16, 3200}}},
+                {"user_heavy", models::user_heavy, {{1, 100}, {1, 500}}}};
+  for (const auto& m : models)
+    for (const Capacity& capacity : m.capacities) {
+      CompileOptions options;
+      options.capacities = {capacity};
+      const Plan plan = compile(m.model, options);
+      options.passes = Passes::none();
+      const Plan as_written = compile(m.model, options);
+      const std::vector<int64_t> rows = plan::rows_at(plan.source(), capacity);
+      const cuda_backend::ValueLayout values(plan.graph(), plan.storage());
+      const plan::Prediction total = plan::predict(plan, rows, plan::cards[0]);
+
+      std::vector<std::string> cells = {m.name, std::to_string(capacity.requests), std::to_string(capacity.items)};
+      cells.push_back(std::to_string(total.launches));
+      cells.push_back(std::to_string(plan::launches_of(as_written.graph(), as_written.storage().steps)));
+      cells.push_back(std::to_string(std::llround(total.cost.flops)));
+      cells.push_back(std::to_string(std::llround(total.cost.bytes)));
+      cells.push_back(std::to_string(cuda_backend::ArenaLayout(values, plan.storage(), rows).bytes));
+      for (const plan::Card& card : plan::cards) {
+        char microseconds[32];
+        std::snprintf(microseconds, sizeof microseconds, "%.1f", plan::predict(plan, rows, card).seconds * 1e6);
+        cells.emplace_back(microseconds);
+      }
+      table.add_row(cells);
+    }
 }
 
 TEST(Describe, PredictsTimesOnANamedCard) {
