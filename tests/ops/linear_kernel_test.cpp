@@ -12,6 +12,7 @@
 #include "ops/linear_case.hpp"
 #include "support/counts.hpp"
 #include "warprank/ops/detail/gemm/cublaslt.cuh"
+#include "warprank/ops/detail/gemm/finish.cuh"
 
 // In the plain build alone: counts are the same in all, and the host's kernels take a minute to compile with
 // sanitizers.
@@ -591,10 +592,56 @@ TEST(LinearKernel, StatesItsPolicies) {
   EXPECT_EQ(linear_policy(75, LinearTile::many_rows).rows(), 128);
 }
 
-#if defined(__CUDACC__)
+/// Sums that another kernel left, in rows that are further apart than they are wide, and the rest of the layers.
+TEST(FinishLaunch, DoesAllThatComesBehindProducts) {
+  reset();
+  std::vector<LinearCase> cases;
+  for (size_t i = 0; i < all_activations.size(); ++i) {
+    Extras extras;
+    extras.activation = all_activations[i];
+    extras.multiply = i % 3 != 0;
+    extras.residual = i % 4 != 0;
+    extras.residual_first = extras.residual && i % 2 == 0;
+    if (i % 2 == 0) extras.segment_sizes = {3, 0, 7, 2};
+    extras.half_y = i % 3 == 0;
+    extras.is_aligned = i % 4 < 2;
+    cases.emplace_back(12, 9, 4 * static_cast<int64_t>(i) + 3, extras);
+  }
+  std::vector<std::unique_ptr<DeviceLayer>> layers;
+  std::vector<std::unique_ptr<DeviceArray<float>>> sums;
+  warprank::detail::FinishLaunch finish;
+  for (const LinearCase& c : cases) {
+    const LinearLayer layer = layers.emplace_back(std::make_unique<DeviceLayer>(c))->view();
+    const int64_t out = c.layer.out, stride = (out + 3) / 4 * 4;
+    std::vector<float> values(static_cast<size_t>(c.capacity() * stride), nan);  // also of rows that are none
+    for (int64_t n = 0; n < c.rows; ++n)
+      for (int64_t o = 0; o < out; ++o) {
+        double sum = 0;
+        for (int64_t k = 0; k < c.layer.in; ++k)
+          sum += static_cast<double>(c.inputs.x[static_cast<size_t>(n * c.layer.in + k)]) *
+                 c.layer.weight[static_cast<size_t>(o * c.layer.in + k)];
+        values[static_cast<size_t>(n * stride + o)] = static_cast<float>(sum);
+      }
+    sums.push_back(std::make_unique<DeviceArray<float>>(values));
+    const Matrix<const float> of_layer(sums.back()->data(), c.capacity(), out, stride);
+    finish.add(of_layer, warprank::detail::describe_linear(layer).epilogue, layer.num_rows);
+  }
+  DeviceArray<unsigned char> descriptors(
+      std::vector<unsigned char>(finish.descriptors().begin(), finish.descriptors().end()));
+  finish.run(descriptors.data(), {});
+  for (const auto& layer : layers) layer->expect_right();
+}
+
+TEST(CublasLinear, RefusesABiasAboveHalf) {
+  const std::vector<float> weight(6, 1.0f);
+  EXPECT_EQ(warprank::detail::pack_row_major(weight, std::vector<float>{1, 65504, -3}, 2, 3).size(), 3 * 8 + 3);
+  EXPECT_TRUE(warprank::detail::pack_row_major(weight, std::vector<float>{1, 65600, -3}, 2, 3).empty());
+}
 
 /// x, W and b as it takes them; its sums may be in any order.
 TEST(CublasLinear, MatchesTheOracleAndIsCaptured) {
+  if constexpr (!has_cublaslt) GTEST_SKIP() << "compiled without WARPRANK_CUBLASLT";
+  reset();
   for (const Activation& activation : {identity, relu, gelu_tanh})
     for (const bool half_y : {false, true})
       for (const bool has_bias : {false, true}) {
@@ -603,22 +650,17 @@ TEST(CublasLinear, MatchesTheOracleAndIsCaptured) {
         extras.bias = has_bias;
         extras.half_y = half_y;
         extras.more_rows = 0;
-        LinearCase c(50, 64, 24, extras);
+        LinearCase c(50, 60, 24, extras);
         c.layer.bias = rounded(c.layer.bias);
         DeviceLayer device(c);
-        const auto halves = [](const std::vector<float>& values) {
-          std::vector<half> all;
-          for (const float value : values) all.push_back(to_half(value));
-          return all;
-        };
-        DeviceArray<half> weights(halves(c.layer.weight)), half_bias(halves(c.layer.bias));
+        DeviceArray<half> weights(warprank::detail::pack_row_major(c.layer.weight, c.layer.bias, 60, 24));
         DeviceArray<float> float_bias(c.layer.bias);
-        DeviceArray<unsigned char> workspace(1 << 20);
-        const void* bias = half_y ? static_cast<const void*>(half_bias.data()) : float_bias.data();
-        const CublasLinear linear(device.view(), weights.data(), has_bias ? bias : nullptr, workspace.data(), 1 << 20);
+        const void* bias = half_y ? static_cast<const void*>(weights.data() + 24 * 64) : float_bias.data();
+        const CublasLinear linear(device.view(), {weights.data(), 64}, has_bias ? bias : nullptr);
+        DeviceArray<unsigned char> workspace(linear.workspace_bytes());
         const Stream stream = create_stream();
         begin_capture(stream);
-        linear.launch(stream);
+        linear.launch(workspace.data(), stream);
         const Graph graph = end_capture(stream);
         kernel_testing::launch(graph, stream);
         device.expect_right();
@@ -626,6 +668,7 @@ TEST(CublasLinear, MatchesTheOracleAndIsCaptured) {
 }
 
 TEST(CublasLinear, RefusesWhatItDoesNotFuse) {
+  reset();
   Extras extras;
   extras.multiply = extras.residual = extras.row_bias_of_rows = true;
   extras.activation = sigmoid;
@@ -633,18 +676,18 @@ TEST(CublasLinear, RefusesWhatItDoesNotFuse) {
   DeviceLayer device(c);
   DeviceArray<half> weights(24 * 12, half{});
   try {
-    CublasLinear(device.view(), weights.data(), nullptr, nullptr, 0);
+    warprank::detail::check_cublas_linear(device.view(), {weights.data(), 20}, nullptr);
     FAIL() << "must throw";
   } catch (const invalid_argument& e) {
-    ASSERT_EQ(e.problems().size(), 4u);
+    ASSERT_EQ(e.problems().size(), 5u);
     EXPECT_EQ(e.problems()[0].to_string(),
+              "linear layer of cuBLASLt's weights: expected a stride of at least its 24 inputs, got 20");
+    EXPECT_EQ(e.problems()[1].to_string(),
               "linear layer of cuBLASLt's activation: expected identity, relu or gelu_tanh, got sigmoid");
-    EXPECT_EQ(e.problems()[3].to_string(),
+    EXPECT_EQ(e.problems()[4].to_string(),
               "linear layer of cuBLASLt: expected a bias and an activation alone, got a residual");
   }
 }
-
-#endif
 
 #if defined(WARPRANK_TEST_PLAIN)
 

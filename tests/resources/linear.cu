@@ -2,6 +2,11 @@
 
 /// Every kernel of linear, for scripts/kernel_report.sh.
 
+#include "warprank/ops/detail/gemm/finish.cuh"
 #include "warprank/ops/linear.cuh"
 
-WARPRANK_HIDDEN void launch_all(const warprank::LinearLaunch& layers, void* memory) { layers.run(memory, memory); }
+WARPRANK_HIDDEN void launch_all(const warprank::LinearLaunch& layers, const warprank::detail::FinishLaunch& finish,
+                                void* memory) {
+  layers.run(memory, memory);
+  finish.run(memory, {});
+}

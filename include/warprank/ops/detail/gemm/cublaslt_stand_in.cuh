@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What stands in for cuBLASLt with the executor of kernels: the same sums by the simplest kernel, all rows of the
+/// capacity. cublaslt.cuh documents and includes it.
+
+#include "warprank/ops/detail/gemm/cublaslt.cuh"
+
+#if !defined(__CUDACC__)
+
+#include <cstdint>
+#include <vector>
+
+#include "warprank/device/index.hpp"
+#include "warprank/device/launch.hpp"
+#include "warprank/ops/detail/activation.cuh"
+
+namespace warprank {
+
+namespace detail {
+
+struct CublasArguments {
+  Matrix<const half> x;
+  RowMajorWeights weights;
+  const void* bias;  // of y's type
+  DeviceActivation activation;
+  FloatMatrix<void> y;
+};
+
+inline constexpr int stand_in_threads = 32, stand_in_columns = 8;  // of a thread
+
+/// Plain accesses: how cuBLASLt accesses memory is not ours to count.
+WARPRANK_KERNEL(stand_in_threads, 1) cublaslt_stand_in_kernel(CublasArguments arguments) {
+  const auto& [x, weights, bias, activation, y] = arguments;
+  const int64_t first = device::global_thread_rank() * stand_in_columns;
+  const int64_t columns = std::min<int64_t>(stand_in_columns, y.cols - first);
+  if (columns <= 0) return;
+  std::vector<float> w(static_cast<size_t>(x.cols * stand_in_columns), 0.0f), row(static_cast<size_t>(x.cols));
+  for (int64_t c = 0; c < columns; ++c)
+    for (int64_t k = 0; k < x.cols; ++k)
+      w[static_cast<size_t>(k * stand_in_columns + c)] = to_float(weights.data[(first + c) * weights.stride + k]);
+  for (int64_t r = 0; r < x.rows; ++r) {
+    for (int64_t k = 0; k < x.cols; ++k) row[static_cast<size_t>(k)] = to_float(x.row(r)[k]);
+    float sums[stand_in_columns] = {};
+    for (size_t k = 0; k < row.size(); ++k)
+      for (size_t c = 0; c < stand_in_columns; ++c) sums[c] += row[k] * w[k * stand_in_columns + c];
+    for (int64_t c = 0; c < columns; ++c) {
+      const int64_t column = first + c, at = r * y.stride + column;
+      const auto finish = [&](const auto* b, auto narrow) {
+        return narrow(apply(activation, sums[c] + (b == nullptr ? 0.0f : to_float(b[column])), column));
+      };
+      if (y.type == DType::f16)
+        static_cast<half*>(y.data)[at] = finish(static_cast<const half*>(bias), to_half);
+      else
+        static_cast<float*>(y.data)[at] = finish(static_cast<const float*>(bias), [](float value) { return value; });
+    }
+  }
+}
+
+}  // namespace detail
+
+inline constexpr bool has_cublaslt = true;
+inline int64_t cublaslt_version() { return 1; }
+
+class CublasLinear {
+ public:
+  CublasLinear(const LinearLayer& layer, const RowMajorWeights& weights, const void* bias)
+      : arguments_{layer.x, weights, bias, layer.activation, layer.y} {
+    detail::check_cublas_linear(layer, weights, bias);
+  }
+  int64_t workspace_bytes() const { return 0; }
+
+  WARPRANK_HIDDEN void launch(void*, device::Stream stream) const {
+    if (arguments_.x.rows == 0) return;
+    const int64_t columns_of_block = detail::stand_in_threads * detail::stand_in_columns;
+    const int64_t blocks = (arguments_.y.cols + columns_of_block - 1) / columns_of_block;
+    device::launch({static_cast<unsigned>(blocks), detail::stand_in_threads, 0, stream},
+                   detail::cublaslt_stand_in_kernel, arguments_);
+  }
+
+ private:
+  detail::CublasArguments arguments_;
+};
+
+}  // namespace warprank
+
+#endif  // __CUDACC__
