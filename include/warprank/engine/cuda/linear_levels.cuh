@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Linear layers, each by the kernel that was chosen for it, and all that these need beside one another.
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "warprank/engine/cuda/bindings.hpp"
+#include "warprank/engine/cuda/launch.cuh"
+#include "warprank/engine/tuning.hpp"
+#include "warprank/ops/detail/gemm/cublaslt.cuh"
+#include "warprank/ops/detail/gemm/finish.cuh"
+#include "warprank/ops/linear.cuh"
+
+namespace warprank::cuda_backend {
+
+/// A layer as ops/linear.cuh takes it. For cuBLASLt it has row-major weights, and behind them their bias as FP16.
+struct ChosenLayer {
+  LinearLayer layer;
+  RowMajorWeights row_major;
+  LinearKernel kernel = LinearKernel::tiles;
+
+  /// A layer above all capacities may have no row-major weights, and then stays with ours.
+  void choose(LinearKernel chosen, const RowMajorWeights& weights) {
+    row_major = weights;
+    kernel = weights.data == nullptr ? LinearKernel::tiles : chosen;
+  }
+  /// The bias in y's type.
+  const void* bias() const {
+    if (layer.y.type == DType::f16) return row_major.data + layer.y.cols * row_major.stride;
+    const PackedLinearLayout layout{layer.x.cols, layer.y.cols};
+    return static_cast<const char*>(layer.weights) + layout.bias_offset();
+  }
+  bool is_bare() const {
+    return layer.row_bias.data == nullptr && layer.multiply.data == nullptr && layer.residual.data == nullptr &&
+           detail::cublaslt_fuses(layer.activation.kind);
+  }
+};
+
+/// Layers that do not depend on one another: those of ops/linear.cuh in one launch, each of cuBLASLt's in its own, and
+/// what is behind those in one more.
+class LinearLevel {
+ public:
+  LinearLevel(const std::vector<ChosenLayer>& layers, StepMemory& memory) {
+    std::vector<LinearLayer> tiles;
+    for (const ChosenLayer& chosen : layers) {
+      if (chosen.kernel != LinearKernel::cublaslt) {
+        tiles.push_back(chosen.layer);
+      } else if (chosen.is_bare()) {
+        products_.emplace_back(chosen.layer, chosen.row_major, chosen.bias());
+      } else {
+        products_.emplace_back(sums_of(chosen, memory), chosen.row_major, nullptr);
+      }
+    }
+    if (!tiles.empty()) {
+      tiles_.emplace(tiles);
+      tile_descriptors_ = memory.copied(tiles_->descriptors());
+      tile_workspace_ = memory.zeroed(tiles_->workspace_bytes());
+    }
+    finish_descriptors_ = memory.copied(finish_.descriptors());
+    for (const CublasLinear& product : products_)
+      workspace_bytes_ = std::max(workspace_bytes_, product.workspace_bytes());
+  }
+
+  bool has_products() const { return !products_.empty(); }
+  /// That its products take in turns.
+  int64_t workspace_bytes() const { return workspace_bytes_; }
+  /// Without what cuBLASLt may add.
+  int num_launches() const { return tiles_.has_value() + static_cast<int>(products_.size()) + !finish_.is_empty(); }
+
+  void queue(void* workspace, device::Stream stream) const {
+    if (tiles_) tiles_->run(tile_descriptors_, tile_workspace_, stream);
+    for (const CublasLinear& product : products_) product.launch(workspace, stream);
+    if (!finish_.is_empty()) finish_.run(finish_descriptors_, stream);
+  }
+
+ private:
+  /// The layer with nothing behind its products, which go to memory of their own and are finished from there.
+  LinearLayer sums_of(const ChosenLayer& chosen, StepMemory& memory) {
+    const LinearLayer& layer = chosen.layer;
+    const int64_t rows = layer.x.rows, stride = round_up(layer.y.cols, 4);
+    auto* const sums = static_cast<float*>(memory.unwritten(rows * stride * 4));
+    LinearLayer bare;
+    bare.x = layer.x;
+    bare.y = Matrix<float>(sums, rows, layer.y.cols, stride);
+    finish_.add(Bindings::as_const(bare.y), detail::describe_linear(layer).epilogue, layer.num_rows);
+    return bare;
+  }
+
+  std::optional<LinearLaunch> tiles_;
+  std::vector<CublasLinear> products_;
+  detail::FinishLaunch finish_;
+  const void *tile_descriptors_ = nullptr, *finish_descriptors_ = nullptr;
+  void* tile_workspace_ = nullptr;
+  int64_t workspace_bytes_ = 0;
+};
+
+/// Levels one after another.
+inline PreparedStep prepare_levels(const std::vector<std::vector<ChosenLayer>>& levels, StepMemory& memory) {
+  struct Prepared {
+    std::vector<LinearLevel> levels;
+    void* workspace = nullptr;
+  };
+  auto prepared = std::make_shared<Prepared>();
+  PreparedStep step;
+  step.num_launches = 0;
+  int64_t workspace_bytes = 0;
+  for (const std::vector<ChosenLayer>& layers : levels) {
+    const LinearLevel& level = prepared->levels.emplace_back(layers, memory);
+    step.num_launches += level.num_launches();
+    step.captures_weights |= level.has_products();
+    step.reads_unused_rows |= level.has_products();
+    workspace_bytes = std::max(workspace_bytes, level.workspace_bytes());
+  }
+  prepared->workspace = memory.unwritten(workspace_bytes);
+  step.kernel = step.captures_weights ? "linear, cublaslt" : "linear";
+  step.queue = [prepared = std::shared_ptr<const Prepared>(std::move(prepared))](device::Stream to) {
+    for (const LinearLevel& level : prepared->levels) level.queue(prepared->workspace, to);
+  };
+  return step;
+}
+
+}  // namespace warprank::cuda_backend
