@@ -12,8 +12,10 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/table_update_testing.hpp"
 #include "hash_table/table_testing.hpp"
 #include "ops/embedding_bag_testing.hpp"
 #include "support/kernel_testing.hpp"
@@ -28,6 +30,7 @@ using namespace embedding_bag_testing;  // NOLINT: for kernels that look tables 
 using cuda_backend::CudaTable;
 using cuda_backend::CudaTableStore;
 using host_backend::HostTableStore;
+using kernel_testing::build;
 using test::message_of;
 
 template <class Value>
@@ -39,7 +42,8 @@ StoredTensor stored(DType type, Shape shape, const std::vector<Value>& values) {
 
 /// A model's tables, as tensors and as images in a folder.
 struct TestTables {
-  explicit TestTables(const std::string& name) : folder(name) {}
+  explicit TestTables(const std::string& name, bool mutable_images = false)
+      : folder(name), mutable_images(mutable_images) {}
 
   enum class As { direct, keys, image };
   void add(const std::string& name, As as, DType type, int64_t dim, int64_t num_rows, bool with_default) {
@@ -49,7 +53,7 @@ struct TestTables {
     tables[name] = table;
     if (with_default) tensors[name + ".default"] = stored(DType::f32, {dim}, table->default_row);
     if (as == As::image) {
-      save_hash_table(folder.path() + name, table->hash_table(false));
+      save_hash_table(folder.path() + name, table->hash_table(mutable_images));
       images[name] = std::make_shared<const HashTableFile>(folder.path() + name);
       return;
     }
@@ -76,6 +80,7 @@ struct TestTables {
 
   std::mt19937_64 random{1};
   test::Folder folder;
+  bool mutable_images;
   std::vector<TableInfo> infos;
   std::map<std::string, std::shared_ptr<TestTable>> tables;
   std::map<std::string, StoredTensor> tensors;
@@ -125,7 +130,7 @@ TEST(CudaTableStore, HasTheRowsThatLookUpsFind) {
 
 /// Tables of a few rows.
 struct SmallTables : TestTables {
-  explicit SmallTables(const std::string& name) : TestTables(name) {
+  explicit SmallTables(const std::string& name, bool mutable_images = false) : TestTables(name, mutable_images) {
     add("film", As::direct, DType::f16, 100, 30, true);
     add("user", As::keys, DType::i8, 8, 20, false);
     add("tag", As::image, DType::f32, 4, 20, false);
@@ -145,39 +150,46 @@ TEST(CudaTableStore, ReportsItsMemory) {
 
 #if !defined(__CUDACC__)
 TEST(CudaTableStore, NeedsNoMoreThanItSays) {
-  const SmallTables tables("cuda_table_limit");
-  const Plan plan = tables.plan();
-  reset();
-  int64_t needed = 0;
-  {
-    simt::clear_calls();
-    const CudaTableStore store(plan, tables.weights(), tables.images, 0);
-    for (const auto& [what, bytes] : store.memory()) needed += bytes;
-    EXPECT_EQ(simt::calls().allocations.bytes, needed);
-    EXPECT_EQ(simt::allocated_bytes(), needed);
-  }
-  EXPECT_EQ(simt::allocated_bytes(), 0);
-
-  Config config;
-  config.device_bytes = needed - 1;
-  reset(config);
-  const int64_t streams = simt::num_streams();
-  try {
-    const CudaTableStore store(plan, tables.weights(), tables.images, 0);
-    ADD_FAILURE() << "loaded into too little memory";
-  } catch (const out_of_device_memory& error) {
-    for (const char* part : {"film 6656", "user ", "tag "}) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  for (const bool is_updatable : {false, true}) {
+    const SmallTables tables("cuda_table_limit", is_updatable);
+    const Plan plan = tables.plan();
+    const LoadOptions options{is_updatable, 0.25, {}};
+    reset();
+    int64_t needed = 0;
+    {
+      const CudaTableStore store(plan, tables.weights(), tables.images, 0, options);
+      for (const auto& [what, bytes] : store.memory()) needed += bytes;
+      EXPECT_EQ(simt::allocated_bytes(), needed);
+      EXPECT_EQ(simt::calls().allocations.bytes, needed + simt::pinned_bytes());
+      EXPECT_EQ(simt::pinned_bytes() > 0, is_updatable);
     }
-    EXPECT_EQ(error.needed_bytes(), needed);
-    EXPECT_EQ(error.free_bytes(), needed - 1);
-  }
-  EXPECT_EQ(simt::allocated_bytes(), 0);
-  EXPECT_EQ(simt::num_streams(), streams);
+    EXPECT_EQ(simt::allocated_bytes(), 0);
+    int64_t told = 0;
+    for (const auto& [what, bytes] : CudaTableStore::needs(plan, tables.weights(), tables.images, options))
+      told += bytes;
+    EXPECT_EQ(told, needed);
 
-  config.device_bytes = needed;
-  reset(config);
-  EXPECT_EQ(message_of([&] { CudaTableStore(plan, tables.weights(), tables.images, 0); }), "");
+    Config config;
+    config.device_bytes = needed - 1;
+    reset(config);
+    const int64_t streams = simt::num_streams();
+    try {
+      const CudaTableStore store(plan, tables.weights(), tables.images, 0, options);
+      ADD_FAILURE() << "loaded into too little memory";
+    } catch (const out_of_device_memory& error) {
+      for (const char* part : {"film 6656", "user ", "tag ", is_updatable ? "updates " : ""}) {
+        EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+      }
+      EXPECT_EQ(error.needed_bytes(), needed);
+      EXPECT_EQ(error.free_bytes(), needed - 1);
+    }
+    EXPECT_EQ(simt::allocated_bytes() + simt::pinned_bytes(), 0);
+    EXPECT_EQ(simt::num_streams(), streams);
+
+    config.device_bytes = needed;
+    reset(config);
+    EXPECT_EQ(message_of([&] { CudaTableStore(plan, tables.weights(), tables.images, 0, options); }), "");
+  }
 }
 
 TEST(CudaTableStore, CopiesALargeTableInPieces) {
@@ -231,6 +243,221 @@ TEST(CudaTableStore, RefusesWhatTheHostRefuses) {
   });
   const SmallTables tables("cuda_no_device");
   EXPECT_THROW(CudaTableStore(tables.plan(), tables.weights(), tables.images, 1000), cuda_error);
+}
+
+// --- updates
+
+using namespace table_update_testing;  // NOLINT: tables whose rows have versions
+
+const LoadOptions updatable{true, 0.5, {}};
+
+/// Looks keys up in all tables, by one launch.
+class LookUps {
+ public:
+  LookUps(const CudaTableStore& store, const std::vector<VersionedTable>& tables, const std::vector<int64_t>& keys)
+      : keys_(keys) {
+    const int64_t count = keys_.size();
+    std::vector<BagFeature> features;
+    for (const VersionedTable& table : tables) {
+      const CudaTable& found = *store.find(table.name);
+      rows_.push_back(std::make_unique<DeviceArray<float>>(count * table.dim));
+      BagFeature feature;
+      feature.table = found.view;
+      feature.hashed = found.hashed;
+      IdArray ids;
+      ids.ids = keys_.data();
+      feature.ids = ids;
+      feature.num_bags.capacity = count;
+      feature.y = Matrix<float>(rows_.back()->data(), count, table.dim);
+      features.push_back(feature);
+    }
+    op_ = std::make_unique<EmbeddingBag>(features);
+    descriptors_ = std::make_unique<DeviceArray<unsigned char>>(op_->descriptor_bytes());
+    descriptors_->write({op_->descriptors().begin(), op_->descriptors().end()});
+    workspace_ = std::make_unique<DeviceArray<unsigned char>>(op_->workspace_bytes(), 0);
+  }
+
+  void launch(Stream stream = {}) const { op_->launch(descriptors_->data(), workspace_->data(), stream); }
+  /// All rows of a table, after everything queued.
+  std::vector<Row> rows(size_t table) const {
+    const std::vector<float> all = rows_[table]->read();
+    const auto count = static_cast<size_t>(keys_.size()), dim = all.size() / count;
+    std::vector<Row> rows;
+    for (size_t i = 0; i < count; ++i) rows.emplace_back(all.begin() + i * dim, all.begin() + (i + 1) * dim);
+    return rows;
+  }
+
+ private:
+  DeviceArray<int64_t> keys_;
+  std::vector<std::unique_ptr<DeviceArray<float>>> rows_;
+  std::unique_ptr<EmbeddingBag> op_;
+  std::unique_ptr<DeviceArray<unsigned char>> descriptors_, workspace_;
+};
+
+/// Launches look-ups as a context does.
+struct Reader {
+  explicit Reader(const std::shared_ptr<const CudaTableStore>& store) : reader(store, done) {}
+
+  void launch(const LookUps& look_ups) {
+    const auto reading = reader.read(stream.get());
+    look_ups.launch(stream.get());
+    done.record(stream.get());
+  }
+
+  device::OwnedStream stream;
+  device::Event done;
+  cuda_backend::CudaTableReader reader;
+};
+
+TEST(CudaTableUpdate, DoesWhatAMapDoes) {
+  reset();
+  std::vector<VersionedTable> tables = tables_of_all_types();
+  CudaTableStore store(plan_of(tables), weights_of(tables), {}, 0, updatable);
+  const std::vector<int64_t> keys = first_keys(70);
+  const LookUps look_ups(store, tables, keys);
+  std::mt19937_64 random(1);
+  for (int64_t version = 1; version <= (build == Build::plain ? 12 : 3); ++version) {
+    const TestUpdate update = random_update(tables, version, random);
+    EXPECT_EQ(store.update(update.weights()), update.report);
+    look_ups.launch();
+    for (size_t t = 0; t < tables.size(); ++t) {
+      const std::vector<Row> rows = look_ups.rows(t);
+      for (size_t i = 0; i < keys.size(); ++i)
+        ASSERT_EQ(rows[i], tables[t].expected(keys[i])) << tables[t].name << ", key " << keys[i];
+    }
+  }
+}
+
+TEST(CudaTableUpdate, BatchesInFlightSeeWholeRows) {
+  const int num_seeds = build == Build::plain ? 12 : build == Build::gpu ? 3 : 4;
+  const std::vector<int64_t> keys = first_keys(64);
+  for (int seed = 1; seed <= num_seeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Config config;
+    config.seed = static_cast<uint64_t>(seed);
+    config.preemption = 2;
+    config.resident_blocks = 6;
+    reset(config);
+    // 40 keys fill most of four buckets: some are displaced, and their slots are needed again soon.
+    std::vector<VersionedTable> tables{versioned_table("direct_i8", DType::i8, 13, false, first_keys(64)),
+                                       versioned_table("direct_f16", DType::f16, 3, false, first_keys(64)),
+                                       versioned_table("hashed_f32", DType::f32, 12, true, first_keys(40)),
+                                       versioned_table("hashed_f16", DType::f16, 3, true, first_keys(40)),
+                                       versioned_table("hashed_i8", DType::i8, 13, true, first_keys(40))};
+    const auto store = std::make_shared<CudaTableStore>(plan_of(tables), weights_of(tables), HashTableFiles{}, 0,
+                                                        LoadOptions{true, 0.1, {}});
+    Reader readers[] = {Reader(store), Reader(store)};
+    std::vector<std::vector<VersionedTable>> history{tables};
+    std::vector<std::pair<std::unique_ptr<LookUps>, size_t>> launched;  // and how many updates had returned
+    std::mt19937_64 random(static_cast<uint64_t>(seed));
+    const auto launch = [&](Reader& reader) {
+      launched.emplace_back(std::make_unique<LookUps>(*store, tables, keys), history.size() - 1);
+      reader.launch(*launched.back().first);
+    };
+    for (int64_t version = 1; version <= 4; ++version) {
+      launch(readers[0]);
+      launch(readers[1]);
+      const TestUpdate update = random_update(tables, version, random);
+      EXPECT_EQ(store->update(update.weights()), update.report);
+      history.push_back(tables);
+      launch(readers[random() % 2]);
+      if (random() % 3 == 0) synchronize(readers[0].stream.get());
+    }
+    for (const auto& [look_ups, first] : launched)
+      for (size_t t = 0; t < tables.size(); ++t) {
+        const std::vector<Row> rows = look_ups->rows(t);
+        for (size_t i = 0; i < keys.size(); ++i) {
+          // Of direct tables a batch sees what was there when it was launched.
+          const size_t last = tables[t].is_hashed ? history.size() - 1 : first;
+          size_t at = first;
+          while (at <= last && rows[i] != history[at][t].expected(keys[i])) ++at;
+          ASSERT_LE(at, last) << tables[t].name << ", key " << keys[i] << ", launched after " << first << " updates";
+        }
+      }
+  }
+}
+
+TEST(CudaTableUpdate, RowsOfDirectTablesAreWrittenBetweenBatches) {
+  const std::vector<int64_t> keys = first_keys(40);
+  const auto run = [&] {
+    std::vector<VersionedTable> tables{versioned_table("t", DType::f32, 16, false, keys)};
+    const auto store =
+        std::make_shared<CudaTableStore>(plan_of(tables), weights_of(tables), HashTableFiles{}, 0, updatable);
+    Reader first(store), second(store);
+    std::vector<float> rows;
+    for (const int64_t key : keys)
+      for (const float x : tables[0].row({key, 1})) rows.push_back(x);
+    const DeviceArray<int64_t> new_keys(keys);
+    const DeviceArray<float> new_rows(rows);
+    const LookUps before(*store, tables, keys), after(*store, tables, keys);
+    // Nobody waits for anything in between.
+    first.launch(before);
+    store->updates()->queue_rows(store->find("t")->view,
+                                 {new_keys.data(), reinterpret_cast<const unsigned char*>(new_rows.data()), 64, 40});
+    second.launch(after);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      EXPECT_EQ(before.rows(0)[i], tables[0].row({keys[i], 0}));
+      EXPECT_EQ(after.rows(0)[i], tables[0].row({keys[i], 1}));
+    }
+  };
+  kernel_testing::in_every_order(run, build == Build::plain ? 10 : 4);
+}
+
+TEST(CudaTableUpdate, TriesAgainWhatHasToWaitForBatches) {
+  reset();
+  std::vector<VersionedTable> tables{versioned_table("t", DType::f32, 16, true, first_keys(40))};
+  const auto store = std::make_shared<CudaTableStore>(plan_of(tables), weights_of(tables), HashTableFiles{}, 0,
+                                                      LoadOptions{true, 0, {}});
+  Reader reader(store);
+  const LookUps look_ups(*store, tables, first_keys(40));
+  reader.launch(look_ups);
+  std::vector<KeyVersion> all;
+  for (const int64_t key : first_keys(40)) all.push_back({key, 1});
+  TestUpdate update;
+  add_changes(tables[0], all, {}, update);
+#if !defined(__CUDACC__)
+  simt::clear_calls();
+#endif
+  EXPECT_EQ(store->update(update.weights()), update.report);
+#if !defined(__CUDACC__)
+  EXPECT_GT(simt::calls().synchronizations, 3) << "in a bucket of ten keys, five rows have a place aside";
+#endif
+  // Places of erased keys are used again and again, as long as epochs become safe.
+  for (int64_t version = 2; version < 20; ++version) {
+    TestUpdate next;
+    const int64_t gone = 40 * (version - 2), come = 40 * (version - 1);
+    std::vector<KeyVersion> written;
+    std::vector<int64_t> erased;
+    for (int64_t i = 0; i < 40; ++i) {
+      written.push_back({come + i, version});
+      erased.push_back(gone + i);
+    }
+    add_changes(tables[0], written, erased, next);
+    next.report["t"] = {0, 40, 40, 0, 0};
+    reader.launch(look_ups);
+    ASSERT_EQ(store->update(next.weights()), next.report) << version;
+  }
+}
+
+TEST(CudaTableUpdate, RefusesWhatTheHostRefuses) {
+  reset();
+  std::vector<VersionedTable> tables{versioned_table("film", DType::i8, 3, false, first_keys(5)),
+                                     versioned_table("user", DType::f32, 2, true, first_keys(5))};
+  const Plan plan = plan_of(tables);
+  CudaTableStore store(plan, weights_of(tables), {}, 0, updatable), fixed(plan, weights_of(tables), {}, 0);
+  HostTableStore host(plan, weights_of(tables), {}, updatable), fixed_host(plan, weights_of(tables), {});
+  const auto refusal = [](TableStore& of, const TestUpdate& update) {
+    return message_of([&] { of.update(update.weights()); });
+  };
+  TestUpdate update;
+  tables[0].add_rows({{1, 2}, {5, 2}}, false, update.tensors);
+  tables[1].add_rows({{1, 2}}, false, update.tensors);
+  EXPECT_NE(refusal(store, update), "");
+  EXPECT_EQ(refusal(store, update), refusal(host, update));
+  EXPECT_EQ(refusal(fixed, update), refusal(fixed_host, update));
+  const LookUps look_ups(store, tables, {1});
+  look_ups.launch();
+  EXPECT_EQ(look_ups.rows(1)[0], tables[1].expected(1));
 }
 
 }  // namespace

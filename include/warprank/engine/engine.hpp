@@ -15,6 +15,7 @@
 #include "warprank/batch/batch.hpp"
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/core/view.hpp"
+#include "warprank/engine/table_options.hpp"
 #include "warprank/hash_table/file.hpp"
 #include "warprank/ops/detail/gemm/float_matrix.hpp"
 #include "warprank/ops/segmented_input.hpp"
@@ -111,6 +112,8 @@ using HashTableFiles = std::map<std::string, std::shared_ptr<const HashTableFile
 class TableStore {
  public:
   virtual ~TableStore() = default;
+  /// Tables::update.
+  virtual UpdateReport update(const Weights& delta) = 0;
   virtual MemoryReport memory() const = 0;
 };
 
@@ -155,11 +158,17 @@ class Engine {
  public:
   virtual ~Engine() = default;
   virtual const char* name() const = 0;
-  virtual std::shared_ptr<const TableStore> load_tables(const Plan& plan, const Weights& weights,
-                                                        const HashTableFiles& images, int index) const = 0;
+  virtual std::shared_ptr<TableStore> load_tables(const Plan& plan, const Weights& weights,
+                                                  const HashTableFiles& images, const LoadOptions& options,
+                                                  int index) const = 0;
   virtual std::shared_ptr<const ModelBackend> bind(const Plan& plan, const Weights& weights,
                                                    std::shared_ptr<const TableStore> tables, int index,
                                                    const BindOptions& options) const = 0;
+  /// What load_tables would take of the device's memory; loads nothing. Throws all that it would throw for the files.
+  virtual MemoryReport table_needs(const Plan& plan, const Weights& weights, const HashTableFiles& images,
+                                   const LoadOptions& options) const = 0;
+  /// Bytes of the device's memory that are free now.
+  virtual int64_t free_memory(int index) const = 0;
 };
 
 }  // namespace warprank

@@ -3,6 +3,8 @@
 
 /// Finds and checks what the tables of a plan are loaded from. Every engine's store starts here.
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,21 +32,28 @@ struct TableSource {
   std::optional<HashTable> hashed;                       ///< a hashed table that is in memory
   std::shared_ptr<const HashTableFile> mapped;           ///< a hashed table that is not: its checked image
 
-  /// Of a hashed table, all bytes of its image.
+  int64_t unbuilt_bytes = 0;  ///< of a hashed table that was only checked: of its image
+
+  /// Of a hashed table.
+  int64_t image_bytes() const { return hashed ? hashed->bytes() : mapped ? mapped->image().size() : unbuilt_bytes; }
+  /// Of a hashed table that is not only checked, all bytes of its image.
   Span<const unsigned char> image() const { return hashed ? hashed->image() : mapped->image(); }
 };
 
-/// What becomes of images in files: hashed tables in memory, or checked where they are mapped.
-enum class Images { read, map };
+/// What becomes of hashed tables: images in files are read to memory, or checked where they are mapped; tables of keys
+/// and rows are built, or, where everything is only checked, not.
+enum class Images { read, map, check };
 
 namespace detail {
 
 class TableFinder {
  public:
-  TableFinder(const Weights& weights, Images images) : weights_(weights), images_(images) {}
+  TableFinder(const Weights& weights, Images images, const LoadOptions& options)
+      : weights_(weights), images_(images), options_(options) {}
 
   /// Throws invalid_argument with everything that is missing, mis-shaped, damaged or not asked for.
   std::vector<TableSource> find(const Plan& plan, const HashTableFiles& images) {
+    check_options(plan);
     for (const TableInfo& info : plan.source().tables) {
       const auto image = images.find(info.name);
       if (info.hashed && image != images.end()) {
@@ -66,6 +75,20 @@ class TableFinder {
   }
 
  private:
+  void check_options(const Plan& plan) {
+    if (!(options_.spare >= 0 && options_.spare <= 1000))
+      problems_.add("LoadOptions::spare", "0 to 1000", std::to_string(options_.spare));
+    for (const auto& [name, capacity] : options_.capacity) {
+      const std::vector<TableInfo>& tables = plan.source().tables;
+      const bool is_hashed = std::any_of(tables.begin(), tables.end(), [&, &table = name](const TableInfo& info) {
+        return info.hashed && info.name == table;
+      });
+      if (!options_.updatable || !is_hashed)
+        problems_.add("LoadOptions::capacity of '" + name + "'", "a hashed table that is updatable",
+                      is_hashed ? "one that is not" : "none of that name");
+    }
+  }
+
   /// Finds a tensor and notes that it was used; reports it when it is missing though needed. Null when there is none.
   const TensorView* find(const std::string& name, bool needed, const std::string& expected) {
     used_.insert(name);
@@ -112,6 +135,11 @@ class TableFinder {
     };
     if (!expected("dim", info.dim, header.dim)) return;
     if (info.rows > 0 && !expected("rows", info.rows, header.size)) return;
+    if (options_.updatable && header.is_mutable == 0) {
+      problems_.add("table '" + info.name + "': " + file->path(),
+                    "an image that was built mutable, for LoadOptions::updatable", "one whose rows never change");
+      return;
+    }
     TableSource table;
     table.info = info;
     table.type = static_cast<DType>(header.type);
@@ -159,13 +187,33 @@ class TableFinder {
                                                     keys_name, keys_text, *keys);
     if (!keys_fit || !has_scale) return;
     const HashTableChunk all = chunk_of(*keys, *rows, table.scale, table.offset);
-    if (!collect(info, [&] { table.hashed = build_hash_table({table.type, info.dim}, all); })) return;
+    const auto build = [&] {
+      const HashTableRows format{table.type, info.dim, options_.updatable};
+      const HashTableOptions options = build_options(info, num_rows);
+      if (images_ == Images::check) {
+        table.unbuilt_bytes = check_hash_table(format, all, options);
+      } else {
+        table.hashed = build_hash_table(format, all, options);
+      }
+    };
+    if (!collect(info, build)) return;
     table.scale = table.offset = nullptr;  // among the rows
     found_.push_back(std::move(table));
   }
 
+  HashTableOptions build_options(const TableInfo& info, int64_t num_keys) const {
+    HashTableOptions options;
+    if (!options_.updatable) return options;
+    const auto capacity = options_.capacity.find(info.name);
+    options.capacity = capacity != options_.capacity.end()
+                           ? capacity->second
+                           : num_keys + static_cast<int64_t>(std::ceil(static_cast<double>(num_keys) * options_.spare));
+    return options;
+  }
+
   const Weights& weights_;
   const Images images_;
+  const LoadOptions& options_;
   std::set<std::string> used_;
   Problems problems_;
   std::vector<TableSource> found_;
@@ -176,8 +224,8 @@ class TableFinder {
 /// What each table of the plan is loaded from, in the plan's order: tensors of `weights`, which must outlive it, and
 /// `images`. Throws invalid_argument with everything that is missing, mis-shaped, damaged or not asked for.
 inline std::vector<TableSource> find_tables(const Plan& plan, const Weights& weights, const HashTableFiles& images,
-                                            Images use) {
-  return detail::TableFinder(weights, use).find(plan, images);
+                                            Images use, const LoadOptions& options) {
+  return detail::TableFinder(weights, use, options).find(plan, images);
 }
 
 }  // namespace warprank

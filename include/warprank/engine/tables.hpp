@@ -12,7 +12,8 @@
 
 namespace warprank {
 
-/// The embedding tables of a plan on one device; immutable, shared by copies and by every Model bound to them.
+/// The embedding tables of a plan on one device; shared by copies and by every Model bound to them. Immutable, unless
+/// they are loaded as updatable.
 ///
 /// A direct table "film" is the tensor "film" [rows, dim]; a hashed table "user" is "user.keys" [n] I64 and "user.rows"
 /// [n, dim], or its image as hash_table/file.hpp saves it. Rows may be F32, F16, BF16, or I8 with "<table>.scale" and
@@ -21,16 +22,17 @@ namespace warprank {
 class Tables {
  public:
   /// Throws invalid_argument with everything that is missing, mis-shaped, damaged or not asked for.
-  static Tables load(const Plan& plan, const Weights& weights, Device device) {
-    return load(plan, weights, {}, device);
+  static Tables load(const Plan& plan, const Weights& weights, Device device, const LoadOptions& options = {}) {
+    return load(plan, weights, {}, device, options);
   }
   /// The hashed tables of `images` from there, all others from the weights.
-  static Tables load(const Plan& plan, const Weights& weights, const HashTableFiles& images, Device device) {
-    return Tables(device, device.engine->load_tables(plan, weights, images, device.index));
+  static Tables load(const Plan& plan, const Weights& weights, const HashTableFiles& images, Device device,
+                     const LoadOptions& options = {}) {
+    return Tables(device, device.engine->load_tables(plan, weights, images, options, device.index));
   }
   /// From a safetensors file, or from a folder: all *.safetensors files, and images named <table>.hash_table.
-  static Tables load(const Plan& plan, const std::string& path, Device device) {
-    if (!std::filesystem::is_directory(path)) return load(plan, Weights::open(path), device);
+  static Tables load(const Plan& plan, const std::string& path, Device device, const LoadOptions& options = {}) {
+    if (!std::filesystem::is_directory(path)) return load(plan, Weights::open(path), device, options);
     std::vector<std::string> files;
     HashTableFiles images;
     for (const auto& entry : std::filesystem::directory_iterator(path)) {
@@ -42,18 +44,34 @@ class Tables {
     if (files.empty() && images.empty())
       throw invalid_argument(path, "a folder with *.safetensors or *.hash_table files", "none");
     std::sort(files.begin(), files.end());
-    return load(plan, Weights::open_all(files), images, device);
+    return load(plan, Weights::open_all(files), images, device, options);
   }
+
+  /// Changes rows while models look them up. `delta` has, of each table that changes, "<table>.keys" I64 [n] and
+  /// "<table>.rows" [n, dim], of the table's row type, for I8 also "<table>.scale" and "<table>.offset" F32 [n]; and of
+  /// hashed tables "<table>.erase" I64 [n], keys that are to have no row any more. Keys of a direct table are its rows'
+  /// numbers. Of equal keys the last counts.
+  ///
+  /// Every look-up finds a row from before or from after, whole, and I8 rows with the scale and offset that are theirs;
+  /// look-ups of one batch may find some rows from before and some from after. Batches that are submitted when update
+  /// has returned find the new ones. It waits for batches in flight, so it takes longer than some of them. May be
+  /// called by several threads at once; one comes after the other.
+  ///
+  /// Throws invalid_argument with everything that is wrong, and then has changed nothing: keys that are no row of a
+  /// direct table, keys that are both written and erased, other types and shapes, tensors that no table reads, tables
+  /// that are not updatable. What is no mistake is told by the report. Where a device fails meanwhile, cuda_error; some
+  /// rows are then changed.
+  UpdateReport update(const Weights& delta) { return store_->update(delta); }
 
   Device device() const { return device_; }
   MemoryReport memory() const { return store_->memory(); }
-  const std::shared_ptr<const TableStore>& store() const { return store_; }
+  std::shared_ptr<const TableStore> store() const { return store_; }
 
  private:
-  Tables(Device device, std::shared_ptr<const TableStore> store) : device_(device), store_(std::move(store)) {}
+  Tables(Device device, std::shared_ptr<TableStore> store) : device_(device), store_(std::move(store)) {}
 
   Device device_;
-  std::shared_ptr<const TableStore> store_;
+  std::shared_ptr<TableStore> store_;
 };
 
 }  // namespace warprank

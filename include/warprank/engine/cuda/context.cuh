@@ -41,7 +41,8 @@ class CudaContext : public ContextBackend {
                      ? plan::plan_storage(graph(), model_->plan.options().passes.place_concats, false)
                      : model_->plan.storage()),
         values_(graph(), storage_),
-        in_memory_(plan::in_memory(graph(), storage_.steps)) {
+        in_memory_(plan::in_memory(graph(), storage_.steps)),
+        tables_(model_->tables, done_) {
     std::vector<RunSize> sizes;
     for (const Capacity& capacity : model_->plan.options().capacities) {
       std::vector<int64_t> rows = plan::rows_at(model_->plan.source(), capacity);
@@ -68,6 +69,7 @@ class CudaContext : public ContextBackend {
     const SharedMemory& memory = last_->memory();
     const Span<const std::byte> bytes = with_index_of(*last_, batch);
     const int64_t blob_bytes = bytes.size() - last_->index().bytes();
+    const auto reading = tables_.read(to);  // until `done_` is recorded
     try {
       device::copy_to_device(memory.index - blob_bytes, bytes.data(), bytes.size(), to);
       last_->launch(to);
@@ -283,6 +285,7 @@ class CudaContext : public ContextBackend {
   const std::vector<bool> in_memory_;  // by node
   device::OwnedStream stream_;
   device::Event done_;
+  CudaTableReader tables_;  // of the model
   device::DeviceMemory counters_;
   SharedMemory memory_, larger_memory_;
   device::PinnedMemory staging_;

@@ -46,9 +46,9 @@ class CudaModel : public ModelBackend {
 class CudaEngine : public Engine {
  public:
   const char* name() const override { return "cuda"; }
-  std::shared_ptr<const TableStore> load_tables(const Plan& plan, const Weights& weights, const HashTableFiles& images,
-                                                int index) const override {
-    return std::make_shared<CudaTableStore>(plan, weights, images, index);
+  std::shared_ptr<TableStore> load_tables(const Plan& plan, const Weights& weights, const HashTableFiles& images,
+                                          const LoadOptions& options, int index) const override {
+    return std::make_shared<CudaTableStore>(plan, weights, images, index, options);
   }
   std::shared_ptr<const ModelBackend> bind(const Plan& plan, const Weights& weights,
                                            std::shared_ptr<const TableStore> tables, int index,
@@ -58,6 +58,11 @@ class CudaEngine : public Engine {
     detail::check_parameters(plan, weights, options.cuda_custom, "cuda_custom", options.extra);
     return std::make_shared<CudaModel>(plan, weights, std::move(store), index, options);
   }
+  MemoryReport table_needs(const Plan& plan, const Weights& weights, const HashTableFiles& images,
+                           const LoadOptions& options) const override {
+    return CudaTableStore::needs(plan, weights, images, options);
+  }
+  int64_t free_memory(int index) const override { return device::device_info(index).free_bytes; }
 };
 
 }  // namespace warprank::cuda_backend

@@ -2,12 +2,18 @@
 #pragma once
 
 /// A GPU's tables: rows as the files have them, hashed tables as their images.
+///
+/// Tables that are not updatable are only read. For the others table_updates.cuh tells how batches and updates go side
+/// by side.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +21,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/device/runtime.hpp"
 #include "warprank/engine/cuda/memory_needs.cuh"
+#include "warprank/engine/cuda/table_updates.cuh"
 #include "warprank/engine/engine.hpp"
 #include "warprank/engine/table_source.hpp"
 #include "warprank/hash_table/image.hpp"
@@ -36,7 +43,7 @@ struct TableParts {
   static constexpr int64_t alignment = 256;
 
   explicit TableParts(const TableSource& source) {
-    rows_at = source.rows == nullptr ? add(source.image().size()) : add(source.rows->bytes);
+    rows_at = source.rows == nullptr ? add(source.image_bytes()) : add(source.rows->bytes);
     if (source.scale != nullptr) scale_at = add(source.scale->bytes);
     if (source.offset != nullptr) offset_at = add(source.offset->bytes);
     if (source.default_row != nullptr) default_row_at = add(source.default_row->bytes);
@@ -58,15 +65,29 @@ class CudaTableStore : public TableStore {
   /// Loads the tables of a plan to a device; returns when they are there. The host has no copy of tensors and images in
   /// files meanwhile; tables of keys and rows are built in its memory. Throws as find_tables does, and
   /// out_of_device_memory, with what each table needs, before anything is allocated.
-  CudaTableStore(const Plan& plan, const Weights& weights, const HashTableFiles& images, int device_index) {
-    std::vector<TableSource> sources = find_tables(plan, weights, images, Images::map);
+  CudaTableStore(const Plan& plan, const Weights& weights, const HashTableFiles& images, int device_index,
+                 const LoadOptions& options = {})
+      : device_index_(device_index) {
+    std::vector<TableSource> sources = find_tables(plan, weights, images, Images::map, options);
     const device::DeviceGuard current(device_index);
-    check_memory(sources, device_index);
+    check_memory(sources, options);
+    if (options.updatable) updates_ = std::make_unique<TableUpdates>(chunk_bytes(sources));
     const device::OwnedStream stream;
     for (TableSource& source : sources) {
       load(source, stream.get());
       source.hashed.reset();  // frees what was built
     }
+  }
+
+  /// What loading them would take; nothing is built or allocated. Throws as find_tables does.
+  static MemoryReport needs(const Plan& plan, const Weights& weights, const HashTableFiles& images,
+                            const LoadOptions& options) {
+    const std::vector<TableSource> sources = find_tables(plan, weights, images, Images::check, options);
+    MemoryReport report;
+    for (const TableSource& source : sources)
+      report.emplace_back("table " + source.info.name, TableParts(source).bytes);
+    if (options.updatable) report.emplace_back("updates of tables", chunk_bytes(sources));
+    return report;
   }
 
   /// Null for a table that was not loaded.
@@ -75,17 +96,50 @@ class CudaTableStore : public TableStore {
     return it == tables_.end() ? nullptr : &it->second;
   }
 
+  /// Held from before a batch's first launch in `stream` until the event of its CudaTableReader is recorded.
+  std::shared_lock<PhaseFairMutex> read(device::Stream stream) const {
+    return updates_ == nullptr ? std::shared_lock<PhaseFairMutex>() : updates_->read(stream);
+  }
+  /// Null unless the tables are updatable.
+  TableUpdates* updates() const { return updates_.get(); }
+
+  UpdateReport update(const Weights& delta) override {
+    if (updates_ == nullptr) throw not_updatable();
+    const std::lock_guard<std::mutex> alone(updating_);
+    const device::DeviceGuard current(device_index_);
+    UpdateReport report;
+    for (TableDelta& changed : find_deltas(delta, tables_)) {
+      const CudaTable& table = tables_.at(changed.table);
+      TableChanges& changes = report[changed.table];
+      if (table.is_hashed()) {
+        updates_->change(*table.hashed, changed, std::move(changed.erased), changes);  // first: it makes room
+        updates_->change(*table.hashed, changed, std::move(changed.written), changes);
+      } else {
+        updates_->write(table.view, changed);
+        changes.updated += static_cast<int64_t>(changed.written.size());
+      }
+    }
+    return report;
+  }
+
   MemoryReport memory() const override {
     MemoryReport report;
     for (const auto& [name, table] : tables_) report.emplace_back("table " + name, table.memory.bytes());
+    if (updates_ != nullptr) report.emplace_back("updates of tables", updates_->device_bytes());
     return report;
   }
 
  private:
-  static void check_memory(const std::vector<TableSource>& sources, int device_index) {
+  void check_memory(const std::vector<TableSource>& sources, const LoadOptions& options) const {
     MemoryNeeds needs;
     for (const TableSource& source : sources) needs.add(source.info.name, TableParts(source).bytes);
-    needs.check("tables", device_index);
+    if (options.updatable) needs.add("updates", chunk_bytes(sources));
+    needs.check("tables", device_index_);
+  }
+  static int64_t chunk_bytes(const std::vector<TableSource>& sources) {
+    int64_t bytes = 0;
+    for (const TableSource& source : sources) bytes = std::max(bytes, ChunkLayout(source.type, source.info.dim).bytes);
+    return bytes;
   }
 
   /// In pieces, so that copies of whoever is serving get in between.
@@ -127,7 +181,29 @@ class CudaTableStore : public TableStore {
     tables_.emplace(source.info.name, std::move(table));
   }
 
+  const int device_index_;
   std::map<std::string, CudaTable> tables_;
+  std::unique_ptr<TableUpdates> updates_;
+  std::mutex updating_;  // one update at a time
+};
+
+/// Somebody who looks rows up, and records `done` behind each batch. Copies are the same one; the last ends it.
+class CudaTableReader {
+ public:
+  CudaTableReader(std::shared_ptr<const CudaTableStore> tables, const device::Event& done)
+      : tables_(std::move(tables)) {
+    if (TableUpdates* const updates = tables_->updates())
+      registered_.reset(updates, [keep = tables_, reader = updates->add_reader(done)](TableUpdates* from) {
+        from->remove_reader(reader);
+      });
+  }
+
+  /// CudaTableStore::read.
+  std::shared_lock<PhaseFairMutex> read(device::Stream stream) const { return tables_->read(stream); }
+
+ private:
+  std::shared_ptr<const CudaTableStore> tables_;
+  std::shared_ptr<TableUpdates> registered_;  // null for tables that are not updatable
 };
 
 }  // namespace warprank::cuda_backend

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/core/free_memory.hpp"
 #include "warprank/engine/check_bind.hpp"
 #include "warprank/engine/host/make_steps.hpp"
 #include "warprank/engine/host/unpack.hpp"
@@ -74,6 +75,7 @@ class HostContext : public ContextBackend {
   }
   bool ready() const override { return true; }
   void wait() override {}
+  void rebind(std::shared_ptr<const ModelBackend> next) override;
 
   Span<const OutputView> outputs() const override { return outputs_; }
   Span<const int64_t> scored() const override { return scored_; }
@@ -186,17 +188,25 @@ class HostModel : public ModelBackend {
     report.emplace_back("weights", weights);
     return report;
   }
+  const std::shared_ptr<const HostModelData>& data() const { return data_; }
 
  private:
   std::shared_ptr<const HostModelData> data_;
 };
 
+inline void HostContext::rebind(std::shared_ptr<const ModelBackend> next) {
+  const auto* model = dynamic_cast<const HostModel*>(next.get());
+  if (model == nullptr) throw invalid_argument("Context::rebind", "a model of the host engine", "one of another");
+  model_ = model->data();  // of the same plan, so that all else fits
+  state_.graph = &model_->plan.graph();
+}
+
 class HostEngine : public Engine {
  public:
   const char* name() const override { return "host"; }
-  std::shared_ptr<const TableStore> load_tables(const Plan& plan, const Weights& weights, const HashTableFiles& images,
-                                                int) const override {
-    return std::make_shared<HostTableStore>(plan, weights, images);
+  std::shared_ptr<TableStore> load_tables(const Plan& plan, const Weights& weights, const HashTableFiles& images,
+                                          const LoadOptions& options, int) const override {
+    return std::make_shared<HostTableStore>(plan, weights, images, options);
   }
   std::shared_ptr<const ModelBackend> bind(const Plan& plan, const Weights& weights,
                                            std::shared_ptr<const TableStore> tables, int,
@@ -204,6 +214,11 @@ class HostEngine : public Engine {
     detail::check_tables(plan, dynamic_cast<const HostTableStore&>(*tables));
     return std::make_shared<HostModel>(plan, weights, std::move(tables), options);
   }
+  MemoryReport table_needs(const Plan& plan, const Weights& weights, const HashTableFiles& images,
+                           const LoadOptions& options) const override {
+    return HostTableStore::needs(plan, weights, images, options);
+  }
+  int64_t free_memory(int) const override { return warprank::free_memory(); }
 };
 
 }  // namespace warprank::host_backend

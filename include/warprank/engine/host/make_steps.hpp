@@ -69,7 +69,7 @@ class StepMaker {
       features.push_back({n, tables_.find(graph_.tables[static_cast<size_t>(op.table)].name), op.ids, ids.axis, bags,
                           weights, op.pooling, ids.padding});
     }
-    return std::make_unique<EmbedStep>(std::move(features));
+    return std::make_unique<EmbedStep>(std::move(features), tables_);
   }
 
   StepPtr make_step(int n, const LinearOp& op) {

@@ -42,7 +42,9 @@ class EmbedStep : public Step {
     Pooling pooling;
     std::optional<int64_t> padding;
   };
-  explicit EmbedStep(std::vector<Feature> features) : features_(std::move(features)) {}
+  /// The tables outlive it.
+  EmbedStep(std::vector<Feature> features, const HostTableStore& tables)
+      : features_(std::move(features)), tables_(tables) {}
 
   void run(RunState& state) const override {
     state.features.clear();
@@ -62,11 +64,13 @@ class EmbedStep : public Step {
       bag.y = state.value(f.node);
       bag.counters = &state.counters[static_cast<size_t>(f.node)];
     }
+    const auto reading = tables_.read();
     host_ops::embedding_bag(state.features);
   }
 
  private:
   std::vector<Feature> features_;
+  const HostTableStore& tables_;
 };
 
 class LinearStep : public Step {

@@ -2,16 +2,25 @@
 #pragma once
 
 /// The host engine's tables: rows copied into huge pages, those of hashed tables beside their keys.
+///
+/// Rows of updatable tables are changed in place, a few at a time, by somebody who has the tables alone meanwhile;
+/// steps that look rows up share them.
 
+#include <algorithm>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 
 #include "warprank/core/buffer.hpp"
+#include "warprank/core/phase_fair_mutex.hpp"
 #include "warprank/engine/engine.hpp"
+#include "warprank/engine/table_delta.hpp"
 #include "warprank/engine/table_source.hpp"
+#include "warprank/hash_table/change.hpp"
 #include "warprank/ops/table_view.hpp"
 
 namespace warprank::host_backend {
@@ -31,14 +40,47 @@ struct HostTable {
 class HostTableStore : public TableStore {
  public:
   /// Throws as find_tables does.
-  HostTableStore(const Plan& plan, const Weights& weights, const HashTableFiles& images) {
-    for (TableSource& source : find_tables(plan, weights, images, Images::read)) add(std::move(source));
+  HostTableStore(const Plan& plan, const Weights& weights, const HashTableFiles& images,
+                 const LoadOptions& options = {})
+      : is_updatable_(options.updatable) {
+    for (TableSource& source : find_tables(plan, weights, images, Images::read, options)) add(std::move(source));
+  }
+
+  /// What loading them would take, but for memory that a build gives back; nothing is built or allocated. Throws as
+  /// find_tables does.
+  static MemoryReport needs(const Plan& plan, const Weights& weights, const HashTableFiles& images,
+                            const LoadOptions& options) {
+    MemoryReport report;
+    for (const TableSource& source : find_tables(plan, weights, images, Images::check, options)) {
+      int64_t bytes = source.info.hashed ? source.image_bytes() : 0;
+      for (const TensorView* tensor : {source.rows, source.scale, source.offset, source.default_row})
+        if (tensor != nullptr) bytes += tensor->bytes;
+      report.emplace_back("table " + source.info.name, bytes);
+    }
+    return report;
   }
 
   /// Null for a table that was not loaded.
   const HostTable* find(const std::string& name) const {
     const auto it = tables_.find(name);
     return it == tables_.end() ? nullptr : &it->second;
+  }
+
+  /// Held while rows are looked up.
+  std::shared_lock<PhaseFairMutex> read() const {
+    return is_updatable_ ? std::shared_lock<PhaseFairMutex>(rows_) : std::shared_lock<PhaseFairMutex>();
+  }
+
+  UpdateReport update(const Weights& delta) override {
+    if (!is_updatable_) throw not_updatable();
+    const std::lock_guard<std::mutex> alone(updating_);
+    UpdateReport report;
+    for (const TableDelta& changed : find_deltas(delta, tables_)) {
+      TableChanges& changes = report[changed.table];
+      change(tables_.at(changed.table), changed, changed.erased, changes);  // first: it makes room
+      change(tables_.at(changed.table), changed, changed.written, changes);
+    }
+    return report;
   }
 
   MemoryReport memory() const override {
@@ -75,7 +117,35 @@ class HostTableStore : public TableStore {
     table.view.offset = table.offset.data();
   }
 
+  void change(HostTable& table, const TableDelta& delta, Span<const RowChange> all, TableChanges& changes) {
+    constexpr int64_t few = 64;  // some microseconds
+    for (int64_t begin = 0; begin < all.size(); begin += few) {
+      const std::lock_guard<PhaseFairMutex> alone(rows_);
+      for (const RowChange& one : all.subspan(begin, std::min(few, all.size() - begin)))
+        count(changes,
+              table.is_hashed() ? change_hashed(table.hashed->view(), delta, one) : change_direct(table, delta, one));
+    }
+  }
+  static hash_table::Status change_hashed(const HashTableView& table, const TableDelta& delta, const RowChange& one) {
+    if (one.row < 0) return hash_table::erase(table, one.key);
+    unsigned char row[hash_table::max_row_bytes];
+    delta.copy_row(one.row, row);
+    return hash_table::insert_or_assign(table, one.key, row);
+  }
+  static hash_table::Status change_direct(HostTable& table, const TableDelta& delta, const RowChange& one) {
+    const int64_t bytes = table.view.row_bytes();
+    std::memcpy(table.rows.data() + one.key * bytes, delta.rows->data + one.row * bytes, static_cast<size_t>(bytes));
+    if (delta.scale != nullptr) {
+      table.scale[one.key] = load_element<float>(delta.scale->data, one.row);
+      table.offset[one.key] = load_element<float>(delta.offset->data, one.row);
+    }
+    return hash_table::Status::updated;
+  }
+
   std::map<std::string, HostTable> tables_;
+  const bool is_updatable_;
+  std::mutex updating_;          ///< one update at a time
+  mutable PhaseFairMutex rows_;  ///< of all tables
 };
 
 }  // namespace warprank::host_backend

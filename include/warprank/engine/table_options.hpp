@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What Tables::load is told, and what Tables::update answers.
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace warprank {
+
+struct LoadOptions {
+  /// Rows may be changed while models look them up: Tables::update. Look-ups on the host then take a lock, batches on a
+  /// GPU one more wait in their stream, and hashed tables of short rows more memory; else nothing changes.
+  bool updatable = false;
+  /// Room of updatable hashed tables that are loaded as keys and rows: for so many keys more, as a share of those that
+  /// they are loaded with, 0 to 1000. Images have the room that they were built with.
+  double spare = 0.25;
+  /// The same, by table, as the number of keys that there is room for in all.
+  std::map<std::string, int64_t> capacity = {};
+};
+
+/// What became of the keys of an update; each is counted once.
+struct TableChanges {
+  int64_t updated = 0;   ///< had a row, and has the new one
+  int64_t inserted = 0;  ///< have a row now
+  int64_t erased = 0;    ///< have none any more
+  int64_t absent = 0;    ///< were to be erased, and had none
+  int64_t full = 0;      ///< were to be inserted, and there was no room: the table needs more LoadOptions::capacity
+
+  bool operator==(const TableChanges& other) const {
+    return updated == other.updated && inserted == other.inserted && erased == other.erased && absent == other.absent &&
+           full == other.full;
+  }
+};
+
+/// By table; of those that the update has tensors of.
+using UpdateReport = std::map<std::string, TableChanges>;
+
+}  // namespace warprank
