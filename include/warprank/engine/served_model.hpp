@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A model that is exchanged while it serves.
+///
+///     ServedModel served(model, tables, options);                         // keep no copy of the model and the tables
+///     const std::vector<float> y = copy_of(served.acquire()->run(batch)); // any thread: a context for one batch
+///     served.swap(next, SwapMode::full, {recorded, 0.1});                 // another thread, now and then
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "warprank/core/error.hpp"
+#include "warprank/engine/context_pool.hpp"
+#include "warprank/engine/model.hpp"
+#include "warprank/engine/swap.hpp"
+
+namespace warprank {
+
+struct ServedOptions {
+  int contexts = 2;  ///< batches that may be under way at a time
+  ContextOptions context = {};
+};
+
+/// A context for whoever has this; it goes back when this goes. Its batch must have been waited for then. Movable.
+class ContextLease {
+ public:
+  ContextLease(ContextLease&& other) noexcept : pool_(other.pool_), slot_(std::exchange(other.slot_, nullptr)) {}
+  ContextLease& operator=(ContextLease&&) = delete;
+  ~ContextLease() {
+    if (slot_ != nullptr) pool_->give_back(*slot_);
+  }
+
+  Context& operator*() const { return slot_->context; }
+  Context* operator->() const { return &slot_->context; }
+  /// Of the model that the context has as long as it is lent; each model that takes over has a larger one.
+  int64_t version() const { return slot_->version; }
+
+ private:
+  friend class ServedModel;
+  explicit ContextLease(detail::ContextPool& pool) : pool_(&pool), slot_(&pool.take()) {}
+
+  detail::ContextPool* pool_;
+  detail::ContextPool::Slot* slot_;
+};
+
+class ServedModel {
+ public:
+  /// Owns the model and its tables: memory is freed by a swap only when nobody else has copies of them. Throws
+  /// invalid_argument for less than one context, and what Model::context throws.
+  ServedModel(Model model, Tables tables, const ServedOptions& options = {});
+
+  /// A context for one batch, with the newest model; waits while all are in use, and during a drain. Any threads at
+  /// once. Throws std::runtime_error when there is no model, since a drain has failed after the old one was freed.
+  ContextLease acquire() { return ContextLease(pool_); }
+
+  /// Exchanges the model. Everything about the files is checked, and memory that does not suffice refused, before the
+  /// old model is touched; the new one scores the recorded requests before it takes over. When it returns all contexts
+  /// have the new model, and the old one's memory is free, or SwapReport::contexts_behind says otherwise. When it
+  /// throws, the old model serves on; but
+  ///   - dense_and_rows may have changed rows, when the last step of all failed, on the device;
+  ///   - drain has no old model any more when it fails after the wait: acquire() throws until a swap has succeeded.
+  /// Throws swap_refused, invalid_argument for files, and what loading throws. One swap at a time, others wait; not by
+  /// a thread that has a lease.
+  SwapReport swap(const NextModel& next, SwapMode mode, const SwapOptions& options = {});
+
+  const Plan& plan() const { return plan_; }
+  /// As Model::batch().
+  Batch batch() const { return plan_.batch(allocator_); }
+  int contexts() const { return options_.contexts; }
+  /// Of the model that acquire() gives; the first is 1.
+  int64_t version() const { return pool_.version(); }
+  /// To update rows, between swaps. Throws std::runtime_error when there is no model.
+  Tables tables() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!tables_) throw std::runtime_error("served model: there is none");
+    return *tables_;
+  }
+  /// Of the model, its tables and the contexts.
+  MemoryReport memory() const;
+
+ private:
+  using Clock = detail::ContextPool::Clock;
+
+  struct Trial {
+    const NextModel& next;
+    const SwapMode mode;
+    const SwapOptions& options;
+    detail::RecordedRequests recorded;
+    SwapReport report = {};
+  };
+
+  void swap_beside(Trial& trial);
+  void swap_alone(Trial& trial);
+  void need(Trial& trial, int64_t contexts, bool tables) const;
+  void check_room(Trial& trial, int64_t old_bytes) const;
+  static void compare(Trial& trial, const detail::RecordedScores& expected, const detail::RecordedScores& got);
+  std::vector<Context> make_contexts(const Model& model) const;
+  void set_tables(std::optional<Tables> tables);
+
+  const Plan plan_;
+  const Device device_;
+  const HostAllocator allocator_;
+  const ServedOptions options_;
+  const int64_t weights_bytes_;  // of any model of the plan
+  int64_t context_bytes_ = 0;
+  detail::ContextPool pool_;
+
+  std::mutex swapping_;
+  int64_t last_version_ = 1;
+
+  mutable std::mutex mutex_;
+  std::optional<Tables> tables_;  // set by swaps, with the mutex
+};
+
+}  // namespace warprank
+
+#include "warprank/engine/served_model_swap.hpp"

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The rest of served_model.hpp: how models are exchanged.
+
+#include <cmath>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "warprank/engine/served_model.hpp"
+
+namespace warprank {
+namespace detail {
+
+inline int64_t total(const MemoryReport& report) {
+  int64_t bytes = 0;
+  for (const auto& [what, size] : report) bytes += size;
+  return bytes;
+}
+
+}  // namespace detail
+
+inline ServedModel::ServedModel(Model model, Tables tables, const ServedOptions& options)
+    : plan_(model.plan()),
+      device_(tables.device()),
+      allocator_(model.backend()->batch_allocator()),
+      options_(options),
+      weights_bytes_(detail::total(model.memory()) - detail::total(tables.memory())),
+      tables_(std::move(tables)) {
+  if (options.contexts < 1)
+    throw invalid_argument("ServedOptions::contexts", "1 or more", std::to_string(options.contexts));
+  std::vector<Context> contexts = make_contexts(model);
+  context_bytes_ = detail::total(contexts[0].memory());
+  pool_.open(model, last_version_, std::move(contexts));
+}
+
+inline std::vector<Context> ServedModel::make_contexts(const Model& model) const {
+  std::vector<Context> contexts;
+  for (int i = 0; i < options_.contexts; ++i) contexts.push_back(model.context(options_.context));
+  return contexts;
+}
+
+inline void ServedModel::set_tables(std::optional<Tables> tables) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  tables_.swap(tables);
+}
+
+inline MemoryReport ServedModel::memory() const {
+  const std::optional<Model> model = pool_.model();
+  MemoryReport report = model ? model->memory() : MemoryReport{};
+  report.emplace_back("contexts", model ? options_.contexts * context_bytes_ : 0);
+  return report;
+}
+
+inline SwapReport ServedModel::swap(const NextModel& next, SwapMode mode, const SwapOptions& options) {
+  const std::lock_guard<std::mutex> one_at_a_time(swapping_);
+  Trial trial{next, mode, options, detail::RecordedRequests(plan_, options.recorded)};
+  const bool has_model = pool_.model().has_value();
+  if (mode == SwapMode::dense_and_rows) {
+    if (!has_model) throw swap_refused("swap (dense_and_rows): expected tables that are loaded, got none");
+    if (!next.images.empty())
+      throw invalid_argument("swap (dense_and_rows): images", "none", std::to_string(next.images.size()));
+  }
+  if (mode == SwapMode::drain || !has_model) {
+    swap_alone(trial);
+  } else {
+    swap_beside(trial);
+  }
+  trial.report.version = last_version_;
+  return std::move(trial.report);
+}
+
+/// The old model serves on meanwhile.
+inline void ServedModel::swap_beside(Trial& trial) {
+  const NextModel& next = trial.next;
+  const bool is_full = trial.mode == SwapMode::full;
+  need(trial, 1, is_full);
+  check_room(trial, 0);
+
+  const Model old = *pool_.model();
+  Tables tables = is_full ? Tables::load(plan_, next.tables, next.images, device_, next.load) : *tables_;
+  const Model model = warprank::bind(plan_, next.dense, tables, next.bind);
+  {
+    Context context = old.context(options_.context);
+    const detail::RecordedScores expected = trial.recorded.score(context);
+    context.rebind(model);
+    compare(trial, expected, trial.recorded.score(context));
+  }
+  if (!is_full && !next.tables.names().empty()) trial.report.rows = tables.update(next.tables);
+  trial.report.contexts_behind = pool_.exchange(model, ++last_version_, Clock::now() + trial.options.patience);
+  set_tables(std::move(tables));
+}
+
+/// When nobody has a context, or there is no old model.
+inline void ServedModel::swap_alone(Trial& trial) {
+  const NextModel& next = trial.next;
+  std::optional<Model> old = pool_.model();
+  need(trial, options_.contexts, true);
+  detail::RecordedScores expected;
+  if (old) {
+    check_room(trial, detail::total(old->memory()) + options_.contexts * context_bytes_);
+    warprank::bind(plan_, next.dense, *tables_, next.bind);  // to see all that is wrong with the weights
+    if (!pool_.close(Clock::now() + trial.options.patience))
+      throw swap_refused("swap (drain): expected all contexts back within " +
+                         std::to_string(trial.options.patience.count()) + " ms, got some still in use");
+    try {
+      expected = trial.recorded.score(pool_.first());
+    } catch (...) {
+      pool_.open();
+      throw;
+    }
+    old.reset();
+    pool_.clear();
+    set_tables(std::nullopt);
+  } else {
+    check_room(trial, 0);
+  }
+  try {
+    Tables tables = Tables::load(plan_, next.tables, next.images, device_, next.load);
+    const Model model = warprank::bind(plan_, next.dense, tables, next.bind);
+    std::vector<Context> contexts = make_contexts(model);
+    const detail::RecordedScores got = trial.recorded.score(contexts[0]);
+    compare(trial, expected, got);
+    set_tables(std::move(tables));
+    pool_.open(model, ++last_version_, std::move(contexts));
+  } catch (const std::exception& error) {
+    pool_.open_without_model(std::string("served model: there is none, since the last swap failed: ") + error.what());
+    throw;
+  }
+}
+
+/// Puts down what is going to be allocated. Throws what is wrong with the files of tables.
+inline void ServedModel::need(Trial& trial, int64_t contexts, bool tables) const {
+  const NextModel& next = trial.next;
+  MemoryReport& needed = trial.report.needed;
+  if (tables) needed = device_.engine->table_needs(plan_, next.tables, next.images, next.load);
+  needed.emplace_back("weights", weights_bytes_);
+  needed.emplace_back(contexts == 1 ? "a context" : "contexts", contexts * context_bytes_);
+}
+
+/// Throws unless all that is needed fits in what is free, when `old_bytes` are freed before.
+inline void ServedModel::check_room(Trial& trial, int64_t old_bytes) const {
+  SwapReport& report = trial.report;
+  const int64_t needed = detail::total(report.needed), free_now = device_.engine->free_memory(device_.index);
+  const int64_t at_once = old_bytes > 0 ? weights_bytes_ : needed;  // beside the old model
+  report.free_bytes = free_now + old_bytes;
+  if (needed <= report.free_bytes && at_once <= free_now) return;
+  std::string each;
+  for (const auto& [what, bytes] : report.needed)
+    each += (each.empty() ? "" : ", ") + what + " " + std::to_string(bytes);
+  throw swap_refused(std::string("swap (") + to_string(trial.mode) + "): expected " + std::to_string(needed) +
+                     " bytes of memory (" + each + "), got " + std::to_string(free_now) + " free" +
+                     (old_bytes > 0 ? " and " + std::to_string(old_bytes) + " of the old model" : ""));
+}
+
+inline void ServedModel::compare(Trial& trial, const detail::RecordedScores& expected,
+                                 const detail::RecordedScores& got) {
+  if (expected.entries.empty()) return;  // none was recorded, or there was no model
+  ScoreComparison& comparison = trial.report.comparison;
+  comparison = trial.recorded.compare(expected, got);
+  const double largest = comparison.largest();
+  if (largest <= trial.options.most_difference && !std::isinf(largest)) return;
+  throw swap_refused(std::string("swap (") + to_string(trial.mode) + "): expected scores that differ by at most " +
+                     std::to_string(trial.options.most_difference) + ", got " + comparison.to_string());
+}
+
+}  // namespace warprank

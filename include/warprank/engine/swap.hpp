@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What ServedModel::swap takes and gives.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "warprank/engine/engine.hpp"
+#include "warprank/engine/recorded_requests.hpp"
+#include "warprank/engine/tables.hpp"
+#include "warprank/weights/weights.hpp"
+
+namespace warprank {
+
+/// How the next model takes over. docs/SERVING.md helps to choose.
+enum class SwapMode {
+  full,            ///< new tables and weights are loaded beside the old; each batch has either all old or all new
+  dense_and_rows,  ///< the tables stay and get rows, one by one; then new weights take over, between batches
+  drain            ///< waits for all contexts, frees the old tables and weights, loads the new; batches wait meanwhile
+};
+
+inline const char* to_string(SwapMode mode) {
+  return mode == SwapMode::full ? "full" : mode == SwapMode::drain ? "drain" : "dense_and_rows";
+}
+
+/// What is to serve: of the same plan and on the same device as what it replaces.
+struct NextModel {
+  Weights dense = Weights::from_tensors({});   ///< as for bind
+  Weights tables = Weights::from_tensors({});  ///< as for Tables::load; dense_and_rows: as for Tables::update, or none
+  HashTableFiles images = {};                  ///< as for Tables::load; dense_and_rows: none
+  LoadOptions load = {};                       ///< as for Tables::load
+  BindOptions bind = {};
+};
+
+struct SwapOptions {
+  /// Requests as blobs (docs/BATCH_FORMAT.md), such as the last hundred that were served. Both models score them,
+  /// merged up to each capacity, before the new one takes over.
+  std::vector<std::vector<std::byte>> recorded = {};
+  /// The swap is refused where a score of a recorded request differs by more, and always where one is NaN or missing.
+  double most_difference = std::numeric_limits<double>::infinity();
+  /// How long to wait for contexts that are in use: until drain is refused, the other modes return.
+  std::chrono::milliseconds patience{10000};
+};
+
+struct SwapReport {
+  int64_t version = 0;          ///< what ContextLease::version says from now on
+  MemoryReport needed;          ///< bytes, worked out before anything was allocated
+  int64_t free_bytes = 0;       ///< for them: free then; drain: and what was going to be freed
+  ScoreComparison comparison;   ///< no outputs when there was nothing to compare with
+  UpdateReport rows;            ///< dense_and_rows
+  int64_t contexts_behind = 0;  ///< in use for longer than `patience`: they have the old model, which stays in memory,
+                                ///< until they are acquired again
+};
+
+/// The swap was not made for a reason that lies not in the files: memory, scores that differ too much, contexts that do
+/// not come back. The message has the figures.
+class swap_refused : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace warprank
