@@ -36,6 +36,7 @@
 
 #include "warprank/core/buffer.hpp"
 #include "warprank/core/error.hpp"
+#include "warprank/core/prefetch.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/host/activation.hpp"
