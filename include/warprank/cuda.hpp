@@ -13,9 +13,10 @@
 ///     Scores scores = pending.wait();
 ///
 /// Values between kernels are FP16 where tensor cores read them, else FP32; sums are FP32. Products of FP16 weights and
-/// values are exact. Dense inputs and table rows that tensor cores read are rounded to FP16 as well, and are
-/// infinite above 65504: give seconds and cents a batch norm of their own, which is computed in FP32 before that; one
-/// that also covers other columns is folded into weights (Passes::fold_batch_norm), and then they must be small. A
+/// values are exact. Dense inputs and table rows that tensor cores read are rounded to FP16 as well; whatever is finite
+/// and above 65504 counts as 65504. So give seconds and cents a batch norm of their own, which is computed in FP32
+/// before that; one that also covers other columns is folded into weights (Passes::fold_batch_norm), and then they must
+/// be small. A
 /// batch's scores are the same bit for bit whatever else is in the batch, for one capacity and card; across capacities
 /// and engines they agree within the bounds that the ops state.
 ///

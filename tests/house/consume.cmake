@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Configures, builds and runs the project in consumer/ against the library, HOW = find_package (installed to a folder of
-# its own first) or add_subdirectory.
+# Configures, builds and runs the project in PROJECT, consumer or cuda_consumer, against the library, HOW = find_package
+# (installed to a folder of its own first) or add_subdirectory.
 function(run)
   execute_process(COMMAND ${ARGV} COMMAND_ECHO STDOUT RESULT_VARIABLE result)
   if(NOT result EQUAL 0)
@@ -16,7 +16,10 @@ if(HOW STREQUAL "find_package")
 else()
   set(where -D WARPRANK_SOURCE_DIR=${WARPRANK_SOURCE_DIR})
 endif()
-run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${WORK_DIR}/build -G ${GENERATOR} ${where}
+if(CUDA_ARCHITECTURES)
+  list(APPEND where -D CMAKE_CUDA_COMPILER=${CUDA} -D CMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES})
+endif()
+run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/${PROJECT} -B ${WORK_DIR}/build -G ${GENERATOR} ${where}
     -D CMAKE_CXX_COMPILER=${CXX} -D CMAKE_CXX_FLAGS=${CXX_FLAGS} -D CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
 run(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
 run(${WORK_DIR}/build/with_headers)

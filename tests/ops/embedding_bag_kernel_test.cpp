@@ -140,6 +140,22 @@ TEST(EmbeddingBagKernel, HasTheKnownAnswers) {
   }
 }
 
+TEST(EmbeddingBagKernel, KeepsWhatIsFiniteFiniteInHalfOutputs) {
+  reset();
+  std::vector<float> rows(20, 4e4f);
+  rows[1] = -3e38f;
+  rows[2] = INFINITY;
+  TestBags bags;
+  bags.table = table_of_20(rows);
+  bags.form = Form::offsets;
+  bags.ids = {0, 1};
+  bags.offsets = {0, 2};
+  bags.half_output = true;
+  std::vector<float> values;
+  for (const half value : values_of<half>(bags, look_up({bags})[0])) values.push_back(to_float(value));
+  EXPECT_EQ(values, (std::vector<float>{65504, -65504, INFINITY, 65504}));
+}
+
 TEST(EmbeddingBagKernel, GivesNaNWhereAnElementOfAMaximumIs) {
   std::vector<float> rows(20, 1);
   rows[3 * 4 + 1] = NAN;

@@ -50,7 +50,8 @@ int64_t num_launches_of(const MlpCase& c, int target) {
 
 TEST(MlpKernel, GivesTheBitsOfItsLayersOneByOne) {
   for_each_target([](const Config& config) {
-    for (const Sizes& widths : {Sizes{70, 40, 1}, Sizes{20, 240, 33, 9}, Sizes{13, 7, 240, 16, 3}, Sizes{5, 2, 2}})
+    for (const Sizes& widths :
+         {Sizes{70, 40, 1}, Sizes{20, 240, 33, 9}, Sizes{13, 7, 240, 16, 3}, Sizes{5, 2, 2}, Sizes{13, 280, 1}})
       for (const int64_t rows : {0, 1, 17, 33})
         for (const bool is_aligned : {true, false}) {
           Extras extras;
@@ -131,7 +132,10 @@ TEST(MlpKernel, TakesAnotherWayForWhatDoesNotFit) {
       EXPECT_EQ(num_launches_of(c, config.target), num_launches);
       expect_close(propagate(c), run_stacks({c}, config.target)[0]);
     };
-    check({40, 300, 30, 1}, 2);    // the wide layer, then two
+    check({65, 300, 30, 1}, 2);    // the wide layer of many inputs, then two
+    check({64, 512, 30, 1}, 1);    // of few inputs
+    check({64, 513, 30, 1}, 2);    // one that is too wide
+    check({40, 30, 300, 1}, 3);    // a wide one that is not the first
     check({40, 30, 257}, 2);       // nothing to fuse behind the wide one
     check({40, 20, 1, 10, 5}, 3);  // a layer of one output before the last
     check(Sizes(12, 9), 4);        // eleven layers: eight are fused
@@ -446,7 +450,7 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
   EXPECT_EQ(mixed([](Mlp& m, Layers&) { m.mix.num_gate_segments = m.num_rows; }),
             "mlp 0's gate_offsets: expected device memory, as there is a number of segments, got null");
   EXPECT_EQ(mixed([](Mlp& m, Layers& l) {
-              l[0].out = 300, m.row_bias = {}, m.segment_offsets = m.num_segments = nullptr;
+              l[0].out = 513, m.row_bias = {}, m.segment_offsets = m.num_segments = nullptr;
             }).substr(0, 51),
             "mlp 0, whose first layer is done or mixes experts: ");
   EXPECT_EQ(mixed([&](Mlp& m, Layers&) { m.y = Matrix<half>(gate.data(), 8, 3, 4); }).substr(0, 62),
@@ -456,7 +460,7 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
   EXPECT_THROW(MlpLaunch::workspace_bytes({stacks, 1}, 70), invalid_argument);
   EXPECT_THROW(MlpLaunch({stacks, 1}, reinterpret_cast<void*>(64), 75), invalid_argument);
   EXPECT_EQ(MlpLaunch::workspace_bytes({}, 75), 0);
-  const MlpCase wide(5, {24, 300, 3}, {relu});
+  const MlpCase wide(5, {70, 300, 3}, {relu});
   DeviceMlp device_of_wide(wide);
   const Mlp stack = device_of_wide.view();
   const auto message = [](auto f) {
@@ -479,8 +483,8 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
 
 TEST(MlpKernel, StatesItsPolicies) {
   using warprank::detail::mlp_policy, warprank::detail::mlp_shared_bytes, warprank::detail::MlpTile;
-  EXPECT_LE(mlp_shared_bytes(mlp_policy(75, MlpTile::rows_16)), 32 << 10) << "two blocks on a T4";
-  EXPECT_LE(mlp_shared_bytes(mlp_policy(75, MlpTile::rows_32)), 64 << 10);
+  EXPECT_LE(mlp_shared_bytes(mlp_policy(75, MlpTile::rows_16), false), 32 << 10) << "two blocks on a T4";
+  EXPECT_LE(mlp_shared_bytes(mlp_policy(75, MlpTile::rows_32), true) + 3840, 64 << 10) << "with the static part";
   EXPECT_EQ(mlp_policy(75, MlpTile::rows_16).to_string(), "16 x 256 by 1 x 8 warps, 2 stages of 64");
 }
 

@@ -239,6 +239,12 @@ TEST(RowProgramsCopy, ConvertsEveryTypeShapeAndPlacement) {
       }
 }
 
+TEST(RowProgramsCopy, KeepsWhatIsFiniteFinite) {
+  reset();
+  const Input input{{{7e4f, -3e38f, 65504, INFINITY}, 1, 4, {}}, DType::f32};
+  EXPECT_EQ(run(copy_of(input, 1, DType::f16)), (std::vector<float>{65504, -65504, 65504, INFINITY}));
+}
+
 TEST(RowProgramsCopy, RepeatsTheRowsOfAncestors) {
   const int64_t rows = 150;
   const std::vector<int64_t> offsets = {0, 0, 1, 33, 33, 40, 111, rows};

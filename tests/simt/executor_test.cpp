@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cfloat>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -238,11 +240,18 @@ void halves(float* out) {
   out[1] = widen(narrow<warprank::bfloat16>(1.f / 3));
   out[2] = widen(int8_t{-7});
   out[3] = widen(high_half(pack_halves(narrow<warprank::half>(1), narrow<warprank::half>(2))));
+  out[4] = widen(narrow<warprank::half>(65520));
+  out[5] = widen(narrow<warprank::half>(-FLT_MAX));
+  out[6] = widen(narrow<warprank::half>(-INFINITY));
+  out[7] = widen(narrow<warprank::half>(NAN));
 }
-TEST_P(Executor, HalvesRoundToNearest) {
-  DeviceArray<float> out(4);
+TEST_P(Executor, HalvesRoundToNearestAndStayFinite) {
+  DeviceArray<float> out(8);
   launch({1, 1}, halves, out.data());
-  EXPECT_EQ(out.read(), (std::vector<float>{0.333251953125f, 0.333984375f, -7, 2}));
+  std::vector<float> values = out.read();
+  EXPECT_TRUE(std::isnan(values.back()));
+  values.pop_back();
+  EXPECT_EQ(values, (std::vector<float>{0.333251953125f, 0.333984375f, -7, 2, 65504, -65504, -INFINITY}));
 }
 
 void arrive(uint32_t* count, uint32_t* order) {

@@ -17,6 +17,9 @@ struct half {
   uint16_t bits = 0;
 };
 
+/// The largest finite half.
+inline constexpr float max_half = 65504.0f;
+
 /// The upper 16 bits of an IEEE 754 binary32.
 struct bfloat16 {
   uint16_t bits = 0;

@@ -4,6 +4,8 @@
 /// 16-bit floats inside kernels: the same rounding as core/dtype.hpp, one instruction each on a GPU. BF16 is decoded by
 /// a shift, which every target has.
 
+#include <cfloat>
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -21,10 +23,15 @@ WARPRANK_DEVICE float widen(half value) { return backend::half_to_float(value.bi
 WARPRANK_DEVICE float widen(bfloat16 value) { return float_of_bits(static_cast<uint32_t>(value.bits) << 16); }
 WARPRANK_DEVICE float widen(int8_t value) { return static_cast<float>(value); }
 
-/// The nearest Value (float, half or bfloat16), ties to even.
+/// The nearest Value (float, half or bfloat16), ties to even. What is finite stays finite: a half is at most 65504,
+/// with the sign of the value.
 template <class Value>
 WARPRANK_DEVICE Value narrow(float value) {
-  if constexpr (std::is_same_v<Value, half>) return {backend::float_to_half(value)};
+  if constexpr (std::is_same_v<Value, half>) {
+    const float magnitude = std::fabs(value);
+    if (magnitude > max_half && magnitude <= FLT_MAX) value = value < 0 ? -max_half : max_half;
+    return {backend::float_to_half(value)};
+  }
   if constexpr (std::is_same_v<Value, bfloat16>) return {backend::float_to_bfloat16(value)};
   if constexpr (std::is_same_v<Value, float>) return value;
 }

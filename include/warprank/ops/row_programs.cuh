@@ -25,7 +25,7 @@
 /// Every input and y are FP16 or FP32 by themselves, all in between is FP32 with one rounding per instruction, so that
 /// neither fusing programs nor a row's position or neighbours change a bit. exp and log are within 4 u relatively (of
 /// log a), u = 2^-24, activations as in detail/activation.cuh; sums of a row err by (C + 2) u sum |v|, softmax by
-/// (C + 16 + 2 (max - min)) u y. What is too large for FP16 becomes infinity.
+/// (C + 16 + 2 (max - min)) u y. Finite results too large for FP16 become 65504 with their sign.
 ///
 /// A program's y may be its input with the same rows, columns and stride; it overlaps nothing else that the launch
 /// reads or writes. Matrices need no alignment beyond their elements'; rows and columns that are multiples of 4

@@ -16,6 +16,8 @@ inline constexpr int64_t max_chain_width = 256;   ///< of every layer, and of wh
 inline constexpr int64_t max_chain_experts = 64;  ///< that a mix in front may have
 /// Of the first layer, which every block reads whole: wider ones are spread over the card by a launch of their own.
 inline constexpr int64_t max_chain_inputs = 512;
+/// Outputs of a first layer that has few inputs, as the dense ones of a model.
+inline constexpr int64_t max_first_chain_width = 512, max_inputs_of_wide_first = 64;
 
 namespace detail {
 
@@ -52,12 +54,16 @@ class TailFuser {
     return readers.size() == 1 && graph_.node(readers[0]).inputs[0] == n && !is_output_[static_cast<size_t>(n)];
   }
 
+  int64_t max_width_of_first(int n) const {
+    return inputs(n) <= max_inputs_of_wide_first ? max_first_chain_width : max_chain_width;
+  }
+
   void extend_or_begin(int n) {
-    if (linear(n) == nullptr || outputs(n) > max_chain_width) return;
+    if (linear(n) == nullptr || outputs(n) > max_width_of_first(n)) return;
     const int x = graph_.node(n).inputs[0];
     int& chain = chain_of_[static_cast<size_t>(n)];
     chain = chain_of_[static_cast<size_t>(x)];
-    if (chain != -1 && continues(chains_[static_cast<size_t>(chain)], n)) {
+    if (chain != -1 && outputs(n) <= max_chain_width && continues(chains_[static_cast<size_t>(chain)], n)) {
       chains_[static_cast<size_t>(chain)].push_back(n);
     } else {
       chain = static_cast<int>(chains_.size());
@@ -132,7 +138,7 @@ class TailFuser {
 
 /// Vertical fusion: linears of which each reads the one before it and nothing else does (towers, the narrow end of an
 /// MLP), and a mix of experts in front of them, are one step. Its inner values need not exist in memory. Each layer has
-/// up to 256 outputs a group, the first up to 512 inputs.
+/// up to 256 outputs a group, the first up to 512 inputs; or, if it has up to 64 inputs, up to 512 outputs.
 inline Graph fuse_tails(const Graph& graph) { return detail::TailFuser(graph).run(); }
 
 }  // namespace warprank::plan

@@ -12,8 +12,10 @@
 
 namespace warprank::detail {
 
-/// Layers of one kernel, and their outputs: what a block has room for.
+/// Layers of one kernel, and their outputs: what a block has room for. A first layer of few inputs may be wider: every
+/// block reads its weights whole.
 inline constexpr int max_fused_layers = 8, max_fused_width = 256;
+inline constexpr int max_first_width = 512, max_inputs_of_wide_first = 64;
 /// Experts that a stack can mix: their weights lie where sums are staged later.
 inline constexpr int max_mixed_experts = 64;
 
@@ -33,17 +35,19 @@ template <int Target, MlpTile Tile>
 struct MlpConfig {
   static constexpr int target = Target;
   static constexpr GemmPolicy policy = mlp_policy(Target, Tile);
+  static constexpr int num_staged = static_cast<int>(policy.staging_bytes() / 4);  // floats
   static constexpr bool has_whole_path = false;  // it would be there twice, and take as long to compile
 };
 
 /// From one row of activations to the next, in halves: an odd number of 16 bytes.
-inline constexpr int activation_stride = max_fused_width + 8;
+inline constexpr int activation_stride = max_fused_width + 8, wide_activation_stride = max_first_width + 8;
 
-/// Two buffers of activations, and what warps stage. The tiles of the first layer's input are where the second layer's
-/// outputs will be.
+/// What warps stage; the outputs of odd layers, where the tiles of the first layer's input were; and those of even
+/// ones, which are wider when a first layer is.
 constexpr int64_t activations_bytes(const GemmPolicy& policy) { return int64_t{2} * policy.rows() * activation_stride; }
-constexpr int64_t mlp_shared_bytes(const GemmPolicy& policy) {
-  return 2 * activations_bytes(policy) + policy.staging_bytes();
+constexpr int64_t mlp_shared_bytes(const GemmPolicy& policy, bool is_wide) {
+  return policy.staging_bytes() + activations_bytes(policy) +
+         int64_t{2} * policy.rows() * (is_wide ? wide_activation_stride : activation_stride);
 }
 static_assert(mlp_policy(75, MlpTile::rows_32).staging_bytes() >= 32 * max_mixed_experts * 4);
 static_assert(mlp_policy(75, MlpTile::rows_32).tiles_bytes() <= activations_bytes(mlp_policy(75, MlpTile::rows_32)));
@@ -78,7 +82,7 @@ struct MlpStorage {
 WARPRANK_DEVICE void store_activations(half* to, const float (&values)[columns_at_once]) {
   device::Vector<half, columns_at_once> four;
   WARPRANK_UNROLL
-  for (int i = 0; i < columns_at_once; ++i) four[i] = narrow_finite<half>(values[i]);
+  for (int i = 0; i < columns_at_once; ++i) four[i] = device::narrow<half>(values[i]);
   device::store_vector(to, four);
 }
 
@@ -129,13 +133,13 @@ WARPRANK_DEVICE void mix_experts(const MixInput& mix, int64_t row, int num_rows,
 
 /// The last layer where it has one output: FP32 products, 8 lanes for each row.
 template <int Rows, int Threads>
-WARPRANK_DEVICE void run_last_head(const LinearDescriptor& layer, const half* activations, const int64_t* bias_rows,
-                                   int64_t row, int num_rows) {
+WARPRANK_DEVICE void run_last_head(const LinearDescriptor& layer, const half* activations, int stride,
+                                   const int64_t* bias_rows, int64_t row, int num_rows) {
   static_assert(Rows * head_lanes <= Threads);
   const int of_block = device::thread_rank() / head_lanes, rank = device::Tile<head_lanes>::rank();
   const bool exists = of_block < num_rows;  // all lanes of a row alike
   const float sum = head_sum(layer, exists, [&](int k) {
-    return *reinterpret_cast<const device::Vector<half, 8>*>(activations + of_block * activation_stride + k);
+    return *reinterpret_cast<const device::Vector<half, 8>*>(activations + of_block * stride + k);
   });
   if (!exists || rank != 0) return;
   float values[columns_at_once] = {sum};
@@ -164,17 +168,20 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers) {
   for (int r = device::thread_rank(); r < Block::rows; r += Block::threads)
     shared.bias_rows[r] = bias_row_of(segmented, row + (r < rows.count ? r : rows.count - 1));
 
-  auto* activations = device::dynamic_shared<half>();
-  constexpr int buffer = Block::rows * activation_stride;
-  auto* staging = reinterpret_cast<float*>(activations + 2 * buffer);
+  auto* staging = device::dynamic_shared<float>();
+  auto* odd = reinterpret_cast<half*>(staging + MlpConfig<Target, Tile>::num_staged);
+  half* const even = odd + Block::rows * activation_stride;
+  const int even_stride = first.epilogue.width > max_fused_width ? wide_activation_stride : activation_stride;
   const bool is_mixed = first.mix.num_own > 0;
-  if (is_mixed)
-    mix_experts<Block::rows, Block::threads>(first.mix, row, rows.count, first.inputs, staging, activations + buffer);
+  if (is_mixed) mix_experts<Block::rows, Block::threads>(first.mix, row, rows.count, first.inputs, staging, odd);
   for (int i = 0; i < depth; ++i) {
     const MlpDescriptor& layer = shared.layers[i];
     const Epilogue& epilogue = layer.epilogue;
-    const half* from = activations + (i + 1) % 2 * buffer;
-    half* to = activations + i % 2 * buffer;
+    const bool is_even = i % 2 == 0;
+    const half* from = is_even ? odd : even;
+    half* to = is_even ? even : odd;
+    const int from_stride = is_even ? activation_stride : even_stride;
+    const int to_stride = is_even ? even_stride : activation_stride;
     const int padded = static_cast<int>((epilogue.width + 15) / 16 * 16);
     const bool is_last = i + 1 == depth;
     const auto store = [&](int of_block, int column, float(&sums)[columns_at_once]) {
@@ -183,7 +190,7 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers) {
       WARPRANK_UNROLL
       for (int c = 0; c < columns_at_once; ++c)
         if (column + c >= epilogue.width) sums[c] = 0;  // also in a row of infinities
-      store_activations(to + of_block * activation_stride + column, sums);
+      store_activations(to + of_block * to_stride + column, sums);
     };
     if (layer.is_done) {
       device::sync_block();  // bias_rows
@@ -195,15 +202,19 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers) {
         store(of_block, column, sums);
       }
     } else if (layer.is_head) {
-      run_last_head<Block::rows, Block::threads>(layer, from, shared.bias_rows, row, rows.count);
+      run_last_head<Block::rows, Block::threads>(layer, from, from_stride, shared.bias_rows, row, rows.count);
     } else {
-      const Block tile(source_of(layer, rows), epilogue.width, 0, 0, (layer.inputs + 15) / 16);
-      typename Block::Warp warp;
-      if (i == 0 && !is_mixed)
-        tile.multiply(layer.weights, activations + buffer, warp);
-      else
-        tile.multiply_resident(layer.weights, from, activation_stride, warp);
-      tile.finish(warp, is_last ? epilogue.width : padded, !is_last, staging, store);
+      for (int column_tile = 0; column_tile * Block::columns < padded; ++column_tile) {
+        const Block tile(source_of(layer, rows), epilogue.width, column_tile, 0, (layer.inputs + 15) / 16);
+        typename Block::Warp warp;
+        if (i == 0 && !is_mixed) {
+          if (column_tile > 0) device::sync_block();  // all warps have left the tiles of the input
+          tile.multiply(layer.weights, odd, warp);
+        } else {
+          tile.multiply_resident(layer.weights, from, from_stride, warp);
+        }
+        tile.finish(warp, is_last ? epilogue.width : padded, !is_last, staging, store);
+      }
     }
     device::sync_block();
   }

@@ -97,7 +97,7 @@ struct Pooling : Block {
   WARPRANK_DEVICE void store_value(int item, int column, float value) const {
     const int64_t place = (unit.first_item + item) * d.y.stride + column;
     if (d.y.is_half)
-      device::store(static_cast<half*>(d.y.data) + place, narrow_finite<half>(value));
+      device::store(static_cast<half*>(d.y.data) + place, device::narrow<half>(value));
     else
       device::store(static_cast<float*>(d.y.data) + place, value);
   }

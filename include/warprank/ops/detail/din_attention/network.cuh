@@ -90,7 +90,7 @@ struct Network : Block {
           device::Vector<half, 4> folded;
           WARPRANK_UNROLL
           for (int i = 0; i < 4; ++i) {
-            folded[i] = narrow_finite<half>(std::fma(device::widen(pair[i]), q[i], of_event[i]));
+            folded[i] = device::narrow<half>(std::fma(device::widen(pair[i]), q[i], of_event[i]));
             sums[item] = std::fma(device::widen(pair[4 + i]), q[i], sums[item]);
           }
           half* to = at<half>(p.folded) + (item * p.fold_rows + row - begin) * stride + column;
@@ -179,7 +179,7 @@ struct Network : Block {
               } else if (n + i / 2 < task.num_tiles) {
                 half* to = out + ((n + i / 2) * layer.padded + output) * tile_events + pair;
                 *reinterpret_cast<uint32_t*>(to) =
-                    device::pack_halves(narrow_finite<half>(values[i]), narrow_finite<half>(values[i + 1]));
+                    device::pack_halves(device::narrow<half>(values[i]), device::narrow<half>(values[i + 1]));
               }
             }
           }

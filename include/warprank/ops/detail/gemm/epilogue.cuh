@@ -9,10 +9,7 @@
 /// nearest. A finite result above the largest finite FP16 is stored as that, with its sign; infinity and NaN stay what
 /// they are.
 
-#include <cfloat>
-#include <cmath>
 #include <cstdint>
-
 #include <type_traits>
 
 #include "warprank/core/dtype.hpp"
@@ -116,16 +113,6 @@ WARPRANK_DEVICE float load_element(const Operand<const void>& from, int64_t row,
                       : device::load(static_cast<const float*>(from.data) + at);
 }
 
-/// The nearest Value; as FP16, what is finite stays finite.
-template <class Value>
-WARPRANK_DEVICE Value narrow_finite(float value) {
-  if constexpr (std::is_same_v<Value, half>) {
-    const float magnitude = std::fabs(value);
-    if (magnitude > max_half && magnitude <= FLT_MAX) value = value < 0 ? -max_half : max_half;
-  }
-  return device::narrow<Value>(value);
-}
-
 WARPRANK_DEVICE void store_operand(const Operand<void>& to, int64_t row, int64_t column, int64_t width,
                                    const float (&values)[columns_at_once]) {
   const int64_t at = row * to.stride + column;
@@ -133,7 +120,7 @@ WARPRANK_DEVICE void store_operand(const Operand<void>& to, int64_t row, int64_t
     using Value = std::remove_reference_t<decltype(*data)>;
     device::Vector<Value, columns_at_once> four;
     WARPRANK_UNROLL
-    for (int i = 0; i < columns_at_once; ++i) four[i] = narrow_finite<Value>(values[i]);
+    for (int i = 0; i < columns_at_once; ++i) four[i] = device::narrow<Value>(values[i]);
     if (to.is_aligned && column + columns_at_once <= width) {
       device::store_vector(data + at, four);
     } else {

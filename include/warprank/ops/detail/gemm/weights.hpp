@@ -26,9 +26,6 @@
 
 namespace warprank {
 
-/// The largest finite FP16.
-inline constexpr float max_half = 65504.0f;
-
 /// Where the parts of a packed layer lie.
 struct PackedLinearLayout {
   int64_t in = 0, out = 0;
