@@ -29,7 +29,8 @@ python=python3
 latency_rates=(100 200 400 800 1600 3200) latency_seconds=4
 
 skip() {
-  echo "skipped: $1" | tee -a "$folder/skipped.txt"
+  echo "skipped: $1"
+  echo "$1" >>"$folder/skipped.txt"
 }
 
 # left SECONDS: what there is left of them for the part that begins now, once the whole must end.
