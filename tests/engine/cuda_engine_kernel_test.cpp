@@ -15,12 +15,13 @@
 #include <utility>
 #include <vector>
 
+#include "engine/cuda_engine_testing.hpp"
 #include "golden/cases.hpp"
 #include "reference/interpreter.hpp"
+#include "support/counts.hpp"
 #include "support/expect_within.hpp"
 #include "support/hashed_values.hpp"
 #include "support/kernel_testing.hpp"
-#include "support/plain_request.hpp"
 #include "support/random_data.hpp"
 #include "support/random_model.hpp"
 #include "warprank/cuda_engine.cuh"
@@ -29,13 +30,13 @@
 namespace warprank {
 namespace {
 
+using namespace cuda_engine_testing;  // NOLINT: for models and batches
+
 using golden::Case;
 using golden::GoldenFile;
 using kernel_testing::build;
 using kernel_testing::Build;
-using kernel_testing::Config;
 using kernel_testing::on_gpu;
-using test_support::PlainRequest;
 using testing::HasSubstr;
 
 /// FP16 between operations costs a few digits; what is wired wrongly is off by more.
@@ -49,36 +50,12 @@ struct Expectation {
   std::vector<std::map<std::string, std::vector<reference::Row>>> rows = {};  ///< by request
 };
 
-Plan plan_for(const Graph& graph, Passes passes, std::vector<Capacity> capacities = {{8, 64, {}}}) {
-  CompileOptions options;
-  options.passes = passes;
-  options.capacities = std::move(capacities);
-  return compile(graph, options);
-}
-
 void interpret(Expectation& e, const Plan& plan, reference::Rounding rounding,
                std::map<std::string, reference::PlainFunction> functions = {}) {
   reference::Interpreter interpreter(e.graph, reference::plain_weights(plan, e.weights),
                                      reference::plain_tables(e.graph, e.tables), rounding, std::move(functions),
                                      reference::Precision::half);
   for (const PlainRequest& request : e.requests) e.rows.push_back(interpreter.run(request));
-}
-
-std::vector<PlainRequest> random_requests(const Plan& plan, int count, uint32_t seed,
-                                          const test_support::RequestShape& shape = {}) {
-  std::mt19937 random(seed);
-  std::vector<PlainRequest> requests;
-  for (int r = 0; r < count; ++r) requests.push_back(test_support::random_request(plan.layout(), shape, random));
-  return requests;
-}
-
-Batch batch_of(const Model& model, const std::vector<PlainRequest>& requests) {
-  Batch batch = model.batch();
-  for (const PlainRequest& plain : requests) {
-    const Request request = add_to(batch, plain);
-    EXPECT_TRUE(request.status().ok()) << request.status().message;
-  }
-  return batch;
 }
 
 /// Runs all requests together and holds every score against its bound.
@@ -154,45 +131,6 @@ TEST(CudaEngineRandom, GivesWhatRandomModelsAre) {
 
 // --- how it runs
 
-/// A random model with its tables on the device.
-struct RandomSetup {
-  explicit RandomSetup(uint32_t seed, std::vector<Capacity> capacities = {{8, 64, {}}}, Passes passes = {})
-      : plan(plan_for(warprank::build(test_support::RandomModel(seed)), passes, std::move(capacities))),
-        weights(test_support::random_weights(plan, seed)),
-        tables(test_support::random_tables(plan, 50, seed)),
-        model(bind(plan, weights, Tables::load(plan, tables, cuda()))) {}
-
-  Plan plan;
-  Weights weights, tables;
-  Model model;
-};
-
-/// All numbers of all outputs.
-std::vector<float> all_scores(const Plan& plan, const Scores& scores) {
-  std::vector<float> all;
-  for (const OutputInfo& output : plan.graph().outputs) {
-    const Matrix<const float> values = scores[output.name].all();
-    for (int64_t r = 0; r < values.rows; ++r) all.insert(all.end(), values.row(r), values.row(r) + values.cols);
-  }
-  return all;
-}
-std::vector<float> scores_of_request(const Plan& plan, const Scores& scores, int64_t request) {
-  std::vector<float> all;
-  for (const OutputInfo& output : plan.graph().outputs) {
-    const Span<const float> values = scores[output.name].of(request);
-    all.insert(all.end(), values.begin(), values.end());
-  }
-  return all;
-}
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-class CudaEngine : public testing::Test {
- protected:
-  CudaEngine() { kernel_testing::reset(Config{}); }
-};
-
 TEST_F(CudaEngine, ARequestHasTheSameBitsWhateverItsNeighbours) {
   const RandomSetup s(11);
   const std::vector<PlainRequest> requests = random_requests(s.plan, 6, 11);
@@ -240,23 +178,6 @@ TEST_F(CudaEngine, RunsBatchesOfEverySize) {
       expect_scores(e, context, batch, check);
     }
   }
-}
-
-TEST_F(CudaEngine, RefusesABatchAboveAllCapacitiesWhereAsked) {
-  const RandomSetup s(3, {{1, 8, {}}, {2, 16, {}}});
-  ContextOptions options;
-  options.oversize = Oversize::refuse;
-  Context context = s.model.context(options);
-  Batch batch = batch_of(s.model, random_requests(s.plan, 3, 1)), empty = s.model.batch();
-  try {
-    context.run(batch);
-    FAIL();
-  } catch (const invalid_argument& error) {
-    EXPECT_THAT(error.what(), HasSubstr("batch: expected at most the rows of a capacity: user 1, session 8, "));
-    EXPECT_THAT(error.what(), HasSubstr("; or user 2, "));
-    EXPECT_THAT(error.what(), HasSubstr("got user 3, "));
-  }
-  EXPECT_EQ(context.run(empty)["score"].all().rows, 0);  // it is not in use
 }
 
 TEST_F(CudaEngine, NamesTheLayerWhoseWeightsAreTooLargeForHalf) {
@@ -373,19 +294,6 @@ TEST_F(CudaEngine, RunsBatchesThatWereMadeForAnotherPlanOfTheModel) {
   for (const auto& [what, bytes] : memory) EXPECT_NE(what, "a batch above all capacities");
 }
 
-TEST_F(CudaEngine, KeepsTheMemoryOfLargeBatchesForLargerOnes) {
-  const RandomSetup s(8, {{1, 8, {}}});
-  Context context = s.model.context();
-  const auto requests = random_requests(s.plan, 9, 3);
-  const std::vector<PlainRequest> fewer(requests.begin(), requests.begin() + 6);
-  Batch large = batch_of(s.model, requests), less = batch_of(s.model, fewer);
-  const std::vector<float> first = scores_of_request(s.plan, context.run(less), 5);
-  context.run(large);
-  const MemoryReport memory = context.memory();
-  EXPECT_EQ(scores_of_request(s.plan, context.run(less), 5).size(), first.size());
-  EXPECT_EQ(context.memory(), memory);
-}
-
 TEST_F(CudaEngine, RequestsThatAreNotOkGetNoScoresAndDisturbNobody) {
   const RandomSetup s(5);
   const std::vector<PlainRequest> requests = random_requests(s.plan, 3, 5);
@@ -457,15 +365,15 @@ TEST_F(CudaEngine, CountsWhatLookUpsMeet) {
   EXPECT_EQ(counters[0].counters.padding, 1);
 }
 
-/// y = 2 x + the row of u that serves it, a column each.
+/// y = a x + the row of u that serves it, a column each.
 WARPRANK_KERNEL(64, 1)
-double_and_add_kernel(const float* x, int64_t x_stride, const float* u, int64_t u_stride, const int64_t* offsets,
-                      const int64_t* num_segments, float* y, const int64_t* num_rows) {
+scale_and_add_kernel(float a, const float* x, int64_t x_stride, const float* u, int64_t u_stride,
+                     const int64_t* offsets, const int64_t* num_segments, float* y, const int64_t* num_rows) {
   const int64_t rows = device::load(num_rows), segments = device::load(num_segments);
   for (int64_t r = device::thread_rank(); r < rows; r += 64) {
     int64_t segment = 0;
     while (segment + 1 < segments && device::load(&offsets[segment + 1]) <= r) ++segment;
-    device::store(&y[r], 2 * device::load(&x[r * x_stride]) + device::load(&u[segment * u_stride]));
+    device::store(&y[r], a * device::load(&x[r * x_stride]) + device::load(&u[segment * u_stride]));
   }
 }
 
@@ -483,24 +391,27 @@ TEST_F(CudaEngine, RunsCustomKernelsAndNamesMissingOnes) {
   } catch (const invalid_argument& error) {
     EXPECT_THAT(error.what(), HasSubstr("custom 'mine': expected a function of that name in BindOptions::cuda_custom"));
   }
-  BindOptions options;
-  options.cuda_custom["mine"] = [](const CudaCustomCall& call) {
-    EXPECT_EQ(call.settings, "settings");
-    const CudaCustomInput &x = call.inputs[0], &u = call.inputs[1];
-    for (const FloatMatrix<const void>& m : {x.values, u.values}) ASSERT_EQ(m.type, DType::f32);
-    const int64_t strides[] = {x.values.stride, u.values.stride, call.output.stride};
-    EXPECT_EQ(strides[2], 1);
-    device::launch({1, 64, 0, reinterpret_cast<device::Stream>(call.stream)}, double_and_add_kernel,
-                   static_cast<const float*>(x.values.data), strides[0], static_cast<const float*>(u.values.data),
-                   strides[1], u.offsets, u.num_segments, static_cast<float*>(call.output.data), call.num_rows);
+  const auto model_of = [&](float a) {
+    BindOptions options;
+    options.cuda_custom["mine"] = [a](const CudaCustomCall& call) {
+      EXPECT_EQ(call.settings, "settings");
+      const CudaCustomInput &x = call.inputs[0], &u = call.inputs[1];
+      for (const FloatMatrix<const void>& m : {x.values, u.values}) ASSERT_EQ(m.type, DType::f32);
+      const int64_t strides[] = {x.values.stride, u.values.stride, call.output.stride};
+      EXPECT_EQ(strides[2], 1);
+      device::launch({1, 64, 0, reinterpret_cast<device::Stream>(call.stream)}, scale_and_add_kernel, a,
+                     static_cast<const float*>(x.values.data), strides[0], static_cast<const float*>(u.values.data),
+                     strides[1], u.offsets, u.num_segments, static_cast<float*>(call.output.data), call.num_rows);
+    };
+    return bind(plan, Weights::from_tensors({}), tables, options);
   };
-  Context context = bind(plan, Weights::from_tensors({}), tables, options).context();
+  Context context = model_of(2).context();
   Batch batch = plan.batch();
   batch.add_request().dense(plan.dense("x"), {1.0f, 2.0f, 3.0f}).dense(plan.dense("u"), {10.0f});
   batch.add_request().dense(plan.dense("x"), {4.0f}).dense(plan.dense("u"), {20.0f});
-  const Scores scores = context.run(batch);
-  const Matrix<const float> y = scores["y"].all();
-  EXPECT_EQ(std::vector<float>(y.data, y.data + y.rows), std::vector<float>({12, 14, 16, 28}));
+  EXPECT_EQ(all_scores(plan, context.run(batch)), std::vector<float>({12, 14, 16, 28}));
+  context.rebind(model_of(3));
+  EXPECT_EQ(all_scores(plan, context.run(batch)), std::vector<float>({13, 16, 19, 32}));
 }
 
 #if !defined(__CUDACC__)
@@ -542,7 +453,10 @@ TEST_F(CudaEngine, CopiesOutTheBytesOfTheScoresAlone) {
   EXPECT_EQ(calls.copies_to_host, (simt::Calls::Transfers{1, 4 * 2 * scores["ctr"].all().rows}));
 }
 
-TEST_F(CudaEngine, KeepsTheLaunchBudgetsOfTheReferenceModels) {
+TEST(CudaEngineCounts, KeepTheLaunchBudgetsOfTheReferenceModels) {
+  kernel_testing::reset(Config{});
+  kernel_testing::CountTable table({"model", "kernels", "graphs", "copies in", "bytes in", "copies out", "bytes out",
+                                    "arena bytes", "other bytes of a context"});
   struct {
     const char* name;
     Outputs (*model)(Builder&);
@@ -562,34 +476,18 @@ TEST_F(CudaEngine, KeepsTheLaunchBudgetsOfTheReferenceModels) {
     shape.rows = {{"item", 1}, {"sample", 1}};
     Batch batch = batch_of(model, random_requests(plan, 1, 1, shape));
     simt::clear_counters();
+    simt::clear_calls();
     context.run(batch);
+    const simt::Calls calls = simt::calls();
     EXPECT_LE(simt::counters().launches, m.budget);
     EXPECT_EQ(simt::counters().launches, plan::launches_of(plan.graph(), plan.storage().steps)) << "as planned";
+    int64_t arena = 0, others = 0;
+    for (const auto& [what, bytes] : context.memory()) (what == "arena" ? arena : others) += bytes;
+    table.add(m.name, simt::counters().launches, calls.graph_launches, calls.copies_to_device.count,
+              calls.copies_to_device.bytes, calls.copies_to_host.count, calls.copies_to_host.bytes, arena, others);
   }
 }
 
-TEST_F(CudaEngine, TooLittleMemoryIsToldAndLeaksNothing) {
-  const RandomSetup s(6);
-  Batch batch = batch_of(s.model, random_requests(s.plan, 2, 1));
-  batch.close();
-  const int64_t before = simt::allocated_bytes(), pinned = simt::pinned_bytes();
-  int64_t failures = 0;
-  for (int64_t room = 0;; room += 4096) {
-    simt::limit_memory(before + room, int64_t{1} << 40);
-    try {
-      Context context = s.model.context();
-      context.run(batch);
-      break;
-    } catch (const out_of_device_memory& error) {
-      EXPECT_THAT(error.what(), HasSubstr("bytes"));
-      EXPECT_EQ(simt::allocated_bytes(), before);
-      EXPECT_EQ(simt::pinned_bytes(), pinned);
-      ++failures;
-    }
-  }
-  EXPECT_GT(failures, 3);
-  EXPECT_EQ(simt::allocated_bytes(), before);
-}
 #endif
 
 }  // namespace

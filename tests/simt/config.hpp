@@ -25,6 +25,7 @@ struct Config {
   int resident_blocks = 4;   ///< how many blocks make progress together, over all launches in flight
   int watchdog = 1'000'000;  ///< how many atomics and ordered accesses may pass before one of them changes anything
   bool count_sectors = false;
+  int devices = 1;                          ///< 0: there is none, as where there is no driver, or one that is too old
   int64_t device_bytes = int64_t{1} << 40;  ///< how much may be allocated at once on the device
   int64_t pinned_bytes = int64_t{1} << 40;  ///< and pinned
 };

@@ -58,6 +58,7 @@ std::vector<OwnedStream>& streams() {
 
 Calls call_log;
 int64_t device_limit = Config{}.device_bytes, pinned_limit = Config{}.pinned_bytes;
+int64_t good_calls = -1;                // before the one that fails
 std::map<const void*, int64_t> pinned;  // by address
 
 bool is_pinned(const void* address, int64_t bytes) {
@@ -102,6 +103,7 @@ void reset(const Config& config) {
   Machine::instance().reset(config);
   call_log = {};
   limit_memory(config.device_bytes, config.pinned_bytes);
+  good_calls = -1;
   streams().clear();
   state_of(nullptr) = {};
   DeviceMemory::instance().free_all();
@@ -118,6 +120,8 @@ void limit_memory(int64_t device_bytes, int64_t pinned_bytes) {
   device_limit = device_bytes;
   pinned_limit = pinned_bytes;
 }
+void fail_call(int64_t n) { good_calls = n; }
+int64_t calls_before_failure() { return good_calls; }
 int64_t allocated_bytes() { return DeviceMemory::instance().allocated_bytes(); }
 int64_t pinned_bytes() {
   int64_t bytes = 0;
@@ -127,6 +131,13 @@ int64_t pinned_bytes() {
 int64_t num_streams() { return static_cast<int64_t>(streams().size()); }
 
 namespace {
+
+/// Whether this call of the library is the one that fails.
+bool fails() { return good_calls >= 0 && good_calls-- == 0; }
+void may_fail(const char* what) {
+  constexpr int unknown = 999;
+  if (fails()) throw warprank::cuda_error(what, unknown, "cudaErrorUnknown");
+}
 
 /// Null when there is not as much.
 void* try_to_allocate(int64_t bytes) {
@@ -328,8 +339,12 @@ void launch(const Graph& graph, Stream stream) {
 
 namespace warprank::device::backend {
 
-Event create_event() { return simt::create_event(); }
+Event create_event() {
+  simt::may_fail("create an event");
+  return simt::create_event();
+}
 void record_event(const Event& event, Stream stream) {
+  simt::may_fail("record an event");
   simt::record(std::static_pointer_cast<simt::EventState>(event), stream);
 }
 void wait_event(const Event& event, Stream stream) {
@@ -356,6 +371,7 @@ void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, std
            std::to_string(limit));
   }
   if (simt::Machine::instance().running() != nullptr) refuse("a kernel cannot launch");
+  simt::may_fail("launch a kernel");
   simt::Operation operation;
   operation.body = std::move(body);
   operation.grid = grid;
@@ -381,9 +397,11 @@ void require_direction(const void* to, bool to_device, const void* from, bool fr
 
 }  // namespace
 
-int num_devices() { return 1; }
+int num_devices() { return simt::Machine::instance().config().devices; }
 int set_device(int index) {
-  constexpr int invalid_device = 101;
+  constexpr int invalid_device = 101, insufficient_driver = 35;
+  if (num_devices() == 0)
+    throw cuda_error("find the current device", insufficient_driver, "cudaErrorInsufficientDriver");
   if (index != 0) throw cuda_error("use device " + std::to_string(index), invalid_device, "cudaErrorInvalidDevice");
   return 0;
 }
@@ -397,7 +415,7 @@ DeviceInfo current_device_info() {
   return info;
 }
 
-void* allocate(int64_t bytes) { return simt::try_to_allocate(bytes); }
+void* allocate(int64_t bytes) { return simt::fails() ? nullptr : simt::try_to_allocate(bytes); }
 void release(void* memory) {
   if (simt::DeviceMemory::instance().contains(memory, 0)) simt::release(memory);  // or a reset was first
 }
@@ -407,7 +425,7 @@ std::pair<int64_t, int64_t> free_and_total_bytes() {
 
 void* allocate_pinned(int64_t bytes) {
   constexpr size_t alignment = 256;
-  if (bytes > simt::pinned_limit - simt::pinned_bytes()) return nullptr;
+  if (simt::fails() || bytes > simt::pinned_limit - simt::pinned_bytes()) return nullptr;
   void* memory = std::aligned_alloc(alignment, (static_cast<size_t>(bytes) + alignment - 1) / alignment * alignment);
   if (memory == nullptr) return nullptr;
   simt::pinned[memory] = bytes;
@@ -423,10 +441,12 @@ void release_pinned(void* memory) {
 }
 
 void copy_to_device(void* to, const void* from, int64_t bytes, Stream stream) {
+  simt::may_fail("copy to a device");
   require_direction(to, true, from, false);
   simt::copy(to, from, bytes, stream);
 }
 void copy_to_host(void* to, const void* from, int64_t bytes, Stream stream) {
+  simt::may_fail("copy from a device");
   require_direction(to, false, from, true);
   simt::copy(to, from, bytes, stream);
 }
@@ -434,10 +454,17 @@ void copy_on_device(void* to, const void* from, int64_t bytes, Stream stream) {
   require_direction(to, true, from, true);
   simt::copy(to, from, bytes, stream);
 }
-void fill(void* to, unsigned char value, int64_t bytes, Stream stream) { simt::fill(to, value, bytes, stream); }
-void synchronize(Stream stream) { simt::synchronize(stream); }
+void fill(void* to, unsigned char value, int64_t bytes, Stream stream) {
+  simt::may_fail("fill memory");
+  simt::fill(to, value, bytes, stream);
+}
+void synchronize(Stream stream) {
+  simt::may_fail("wait for a stream");
+  simt::synchronize(stream);
+}
 
 OwnedStream create_stream() {
+  simt::may_fail("create a stream");
   simt::create_stream();
   const OwnedStream made = simt::streams().back();
   return {made.get(), [made](StreamState*) {
@@ -446,10 +473,18 @@ OwnedStream create_stream() {
           }};
 }
 
-void begin_capture(Stream stream) { simt::begin_capture(stream); }
+void begin_capture(Stream stream) {
+  simt::may_fail("begin a capture");
+  simt::begin_capture(stream);
+}
 void discard_capture(Stream stream) { simt::discard_capture(stream); }
-Graph end_capture(Stream stream) { return simt::end_capture(stream); }
+Graph end_capture(Stream stream) {
+  const Graph graph = simt::end_capture(stream);
+  simt::may_fail("end a capture");
+  return graph;
+}
 void launch_graph(const Graph& graph, Stream stream) {
+  simt::may_fail("launch a graph");
   simt::launch(std::static_pointer_cast<simt::GraphState>(graph), stream);
 }
 int num_nodes(const Graph& graph) { return simt::num_nodes(std::static_pointer_cast<simt::GraphState>(graph)); }

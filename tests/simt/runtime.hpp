@@ -26,6 +26,11 @@ void clear_calls();
 
 /// Replaces Config::device_bytes and pinned_bytes, until the next reset.
 void limit_memory(int64_t device_bytes, int64_t pinned_bytes);
+/// From now on the library's call number `n`, from 0, that may fail does so, once: an allocation finds no memory,
+/// others throw cuda_error. Until the next reset; -1: none does. What a batch waits for does not fail.
+void fail_call(int64_t n);
+/// How many calls there are to be before the one that fails; -1: it has been, or there is none.
+int64_t calls_before_failure();
 /// What is held now.
 int64_t allocated_bytes();
 int64_t pinned_bytes();

@@ -18,17 +18,21 @@ namespace warprank::device {
 /// How many devices there are; 0 also where there is no driver, or one that is too old.
 WARPRANK_HIDDEN inline int num_devices() { return backend::runtime::num_devices(); }
 
-/// Makes a device the calling thread's current one, and the one before again when it goes. Throws cuda_error when there
-/// is no such device or no usable driver.
+/// Makes a device the calling thread's current one, and the one before again when it goes. Where that is the same it
+/// does nothing. A thread that has chosen none has device 0, and going back there makes a context on it, which takes
+/// some hundred MB of that card: threads that use another device had better choose it (cudaSetDevice) when they begin.
+/// Throws cuda_error when there is no such device or no usable driver.
 class DeviceGuard {
  public:
-  explicit DeviceGuard(int index) : before_(backend::runtime::set_device(index)) {}
-  ~DeviceGuard() { backend::runtime::restore_device(before_); }
+  explicit DeviceGuard(int index) : index_(index), before_(backend::runtime::set_device(index)) {}
+  ~DeviceGuard() {
+    if (before_ != index_) backend::runtime::restore_device(before_);
+  }
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
-  int before_;
+  int index_, before_;
 };
 
 /// Throws cuda_error when there is no such device, no usable driver, or no code for the device.

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "warprank/device/backend.hpp"
+#include "warprank/device/launch_recorder.hpp"
 
 namespace warprank::device {
 
@@ -27,10 +28,13 @@ struct LaunchConfig {
 };
 
 /// Queues `kernel(args...)` on the stream and returns; an empty grid launches nothing. Arguments are copied. Throws
-/// when the launch is refused. Allocates nothing on CUDA, and may be captured into a graph.
+/// when the launch is refused. Allocates nothing on CUDA, and may be captured into a graph. While the thread has a
+/// LaunchRecorder, that takes note of it instead.
 template <class... Params, class... Args>
 WARPRANK_HIDDEN inline void launch(const LaunchConfig& config, void (*kernel)(Params...), Args... args) {
   if (config.grid.x == 0 || config.grid.y == 0 || config.grid.z == 0) return;
+  if (LaunchRecorder* const recorder = LaunchRecorder::current())
+    return recorder->add<Params...>(config.grid, config.block, config.shared_bytes, kernel, args...);
   backend::launch_kernel<Params...>(config.grid, config.block, config.shared_bytes, config.stream, config.here, kernel,
                                     static_cast<Params>(args)...);
 }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/engine/table_options.hpp"
+#include "warprank/engine/tuning.hpp"
 #include "warprank/hash_table/file.hpp"
 #include "warprank/ops/detail/gemm/float_matrix.hpp"
 #include "warprank/ops/segmented_input.hpp"
@@ -74,18 +76,32 @@ struct BindOptions {
   ExtraTensors extra = ExtraTensors::refuse;  ///< tensors in the weights that the model does not read
   std::map<std::string, CustomFunction> custom = {};
   std::map<std::string, CudaCustomFunction> cuda_custom = {};
+  /// Which kernels compute linears on a GPU, as measured there (cuda_tuning.hpp). Null: by rule (engine/tuning.hpp).
+  std::shared_ptr<const Tuning> tuning = nullptr;
+  ForeignTuning foreign_tuning = ForeignTuning::refuse;
+  /// One kernel for all linears that it computes, whatever was measured: to find out whether it is at fault.
+  std::optional<LinearKernel> linear_kernel = {};
 };
 
-/// What becomes of a batch that is above all capacities.
+/// What a GPU does with a batch that is above all capacities. The host engine runs it all the same.
+///
+/// A split batch becomes as few parts as the order of its blobs allows, each of whole requests whose blobs lie side by
+/// side and that fit a capacity together. For each part there is a copy of its blobs, a copy of an index of its own, a
+/// launch of a graph and a copy of its scores, one part after the other; so every blob is copied once, and so are as
+/// many indices as there are parts. A request has the bits that it has in a batch of the part's requests alone.
 enum class Oversize {
-  run,    ///< memory is allocated for it, and kept; on a GPU kernels are launched one by one
-  refuse  ///< invalid_argument, so that nothing is ever allocated while serving; the host engine runs it all the same
+  split,            ///< a request that is above all capacities by itself is run as by `run`
+  split_or_refuse,  ///< invalid_argument for such a request, and for more parts than split_parts: never allocates
+  run,              ///< at once: memory is allocated for it, and kept; kernels are launched one by one
+  refuse            ///< invalid_argument: never allocates
 };
 
 struct ContextOptions {
-  /// Every intermediate keeps memory of its own, so that `tap` can show it; costs memory, changes no score.
+  /// Every intermediate keeps memory of its own, so that `tap` can show it; costs memory, changes no score. Batches
+  /// above all capacities are then refused or run at once, never split, so that `tap` shows the values of all requests.
   bool keep_intermediates = false;
-  Oversize oversize = Oversize::run;
+  Oversize oversize = Oversize::split;
+  int64_t split_parts = 8;  ///< for which pinned memory is reserved; a batch of more parts allocates more, and keeps it
 };
 
 /// Bytes by what they are for.
@@ -130,8 +146,9 @@ class ContextBackend {
   /// Returns when the scores of the last batch are in outputs(); throws what went wrong on the device.
   virtual void wait() = 0;
   virtual Span<const OutputView> outputs() const = 0;
-  /// The next batch is scored by `next`, a model of this engine, device and plan. Not called between submit() and wait().
-  /// Throws invalid_argument, and changes nothing, where the tables of the two differ in what launches depend on.
+  /// The next batch is scored by `next`, a model of this engine, device and plan. Not called between submit() and
+  /// wait(). Throws invalid_argument, and changes nothing, where the tables of the two differ in what launches depend
+  /// on.
   virtual void rebind(std::shared_ptr<const ModelBackend> next) {
     (void)next;
     throw std::logic_error("context: expected an engine that can exchange the model, got one that cannot yet");

@@ -32,11 +32,12 @@ inline AttentionSegments attention_segments(const Graph& graph, int n) {
 
 /// A launch that is queued with nothing but its descriptors.
 template <class Launch>
-PreparedStep prepare_described(const char* kernel, std::shared_ptr<const Launch> launch, device::Stream stream) {
+PreparedStep prepare_described(const char* kernel, std::shared_ptr<const Launch> launch, StepMemory& memory) {
   PreparedStep step;
   step.kernel = kernel;
-  step.descriptors = copied(launch->descriptors(), std::string("descriptors of ") + kernel, stream);
-  step.queue = [launch](device::Stream to, const PreparedStep& self) { launch->run(self.descriptors.data(), to); };
+  step.queue = [launch, descriptors = memory.copied(launch->descriptors())](device::Stream to) {
+    launch->run(descriptors, to);
+  };
   return step;
 }
 
@@ -79,7 +80,7 @@ inline DinNode make_din_node(const Graph& graph, int n, const detail::ParameterS
   return {n, std::move(network), begin};
 }
 
-inline PreparedStep prepare_din(const std::vector<DinNode>& nodes, const Bindings& bindings, device::Stream stream) {
+inline PreparedStep prepare_din(const std::vector<DinNode>& nodes, const Bindings& bindings, StepMemory& memory) {
   std::vector<DinHistory> histories;
   for (const DinNode& made : nodes) {
     const Node& node = bindings.graph().node(made.node);
@@ -93,10 +94,10 @@ inline PreparedStep prepare_din(const std::vector<DinNode>& nodes, const Binding
     history.device_weights = bindings.weights(made.weights);
     history.longest_history = bindings.graph().axis(segments.events.first).keep_last;
   }
-  return prepare_described("din_attention", std::make_shared<const DinLaunch>(histories), stream);
+  return prepare_described("din_attention", std::make_shared<const DinLaunch>(histories), memory);
 }
 
-inline PreparedStep prepare_attentions(const std::vector<int>& nodes, const Bindings& bindings, device::Stream stream) {
+inline PreparedStep prepare_attentions(const std::vector<int>& nodes, const Bindings& bindings, StepMemory& memory) {
   std::vector<Attention> attentions;
   for (const int n : nodes) {
     const Node& node = bindings.graph().node(n);
@@ -111,10 +112,10 @@ inline PreparedStep prepare_attentions(const std::vector<int>& nodes, const Bind
     attention.scale = op.scale;
     attention.causal = op.causal;
   }
-  return prepare_described("attention", std::make_shared<const AttentionLaunch>(attentions), stream);
+  return prepare_described("attention", std::make_shared<const AttentionLaunch>(attentions), memory);
 }
 
-inline PreparedStep prepare_pools(const std::vector<int>& nodes, const Bindings& bindings, device::Stream stream) {
+inline PreparedStep prepare_pools(const std::vector<int>& nodes, const Bindings& bindings, StepMemory& memory) {
   std::vector<SegmentReduction> reductions;
   for (const int n : nodes) {
     const Node& node = bindings.graph().node(n);
@@ -125,12 +126,11 @@ inline PreparedStep prepare_pools(const std::vector<int>& nodes, const Bindings&
     reduction.pooling = std::get<PoolOp>(node.op).pooling;
     reduction.y = bindings.value(n);
   }
-  return prepare_described("segment_reduce", std::make_shared<const SegmentReduceLaunch>(reductions), stream);
+  return prepare_described("segment_reduce", std::make_shared<const SegmentReduceLaunch>(reductions), memory);
 }
 
 /// Offsets of pairs that a batch's index does not have.
-inline PreparedStep prepare_segments(const std::vector<AxisPair>& pairs, const Bindings& bindings,
-                                     device::Stream stream) {
+inline PreparedStep prepare_segments(const std::vector<AxisPair>& pairs, const Bindings& bindings, StepMemory& memory) {
   std::vector<int> parents;
   for (const AxisInfo& axis : bindings.graph().axes) parents.push_back(axis.parent);
   std::vector<detail::SegmentsOfAxis> wanted;
@@ -138,7 +138,7 @@ inline PreparedStep prepare_segments(const std::vector<AxisPair>& pairs, const B
     if (pair.first != pair.second)
       wanted.push_back({pair.first, pair.second, bindings.max_rows(pair.second), bindings.segments(pair)});
   return prepare_described(
-      "segments", std::make_shared<const detail::SegmentsLaunch>(bindings.requests(), parents, wanted), stream);
+      "segments", std::make_shared<const detail::SegmentsLaunch>(bindings.requests(), parents, wanted), memory);
 }
 
 }  // namespace warprank::cuda_backend

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,13 +15,14 @@
 
 #include "warprank/device/event.hpp"
 #include "warprank/device/range.hpp"
-#include "warprank/engine/cuda/prepared_run.cuh"
+#include "warprank/engine/cuda/batch_parts.hpp"
+#include "warprank/engine/cuda/run_set.cuh"
 #include "warprank/engine/cuda/table_store.cuh"
 #include "warprank/plan/steps.hpp"
 
 namespace warprank::cuda_backend {
 
-/// What all contexts of a model share. The steps refer to the weights and the tables.
+/// What all contexts of a model share. The steps refer to the tables, and to the weights by where these begin.
 struct CudaModelData {
   Plan plan;
   std::shared_ptr<const CudaTableStore> tables;
@@ -31,52 +31,55 @@ struct CudaModelData {
   device::DeviceMemory weights;
 };
 
+/// A model of this engine.
+class CudaModelBackend : public ModelBackend {
+ public:
+  const std::shared_ptr<const CudaModelData>& data() const { return data_; }
+
+ protected:
+  std::shared_ptr<const CudaModelData> data_;
+};
+
 class CudaContext : public ContextBackend {
  public:
   /// The model's device must be the current one.
   CudaContext(std::shared_ptr<const CudaModelData> model, const ContextOptions& options)
-      : model_(std::move(model)),
-        oversize_(options.oversize),
-        storage_(options.keep_intermediates
-                     ? plan::plan_storage(graph(), model_->plan.options().passes.place_concats, false)
-                     : model_->plan.storage()),
+      : plan_(model->plan),
+        model_(std::move(model)),
+        options_(options),
+        storage_(options.keep_intermediates ? plan::plan_storage(graph(), plan_.options().passes.place_concats, false)
+                                            : plan_.storage()),
         values_(graph(), storage_),
         in_memory_(plan::in_memory(graph(), storage_.steps)),
         tables_(model_->tables, done_) {
     std::vector<RunSize> sizes;
-    for (const Capacity& capacity : model_->plan.options().capacities) {
-      std::vector<int64_t> rows = plan::rows_at(model_->plan.source(), capacity);
-      const int64_t blob_bytes = most_blob_bytes(model_->plan.layout(), rows);
-      sizes.push_back({std::move(rows), model_->plan.most_requests(), blob_bytes});
+    for (const Capacity& capacity : plan_.options().capacities) {
+      std::vector<int64_t> rows = plan::rows_at(plan_.source(), capacity);
+      const int64_t blob_bytes = most_blob_bytes(plan_.layout(), rows);
+      sizes.push_back({std::move(rows), plan_.most_requests(), blob_bytes});
     }
-    counters_ = zeroed(counter_bytes(), "a context's counters", stream_.get());
-    memory_ = make_shared_memory(graph(), values_, storage_, sizes, model_->device_index);
-    for (RunSize& size : sizes) runs_.push_back(prepare(std::move(size), memory_));
+    runs_ = RunSet(source(*model_), sizes, nullptr, "a context", model_->device_index, stream_.get());
     warm_up();
-    for (const auto& run : runs_) run->capture(stream_.get());
+    for (const auto& run : runs_.runs()) run->capture(stream_.get());
+    reserve_pinned(splits() ? std::max<int64_t>(1, options.split_parts) : 1);
     for (const OutputInfo& output : graph().outputs) outputs_.push_back({output.name, {}, {}});
     output_values_.resize(graph().outputs.size());
     row_starts_.resize(graph().outputs.size());
-    tap_rows_.resize(graph().axes.size());
   }
 
   void submit(const Batch& batch, StreamHandle stream) override {
     const device::Range range("warprank submit");
     const device::DeviceGuard current(model_->device_index);
     const device::Stream to = stream == nullptr ? stream_.get() : reinterpret_cast<device::Stream>(stream);
-    last_ = find(batch);
-    remember(batch);
-    const SharedMemory& memory = last_->memory();
-    const Span<const std::byte> bytes = with_index_of(*last_, batch);
-    const int64_t blob_bytes = bytes.size() - last_->index().bytes();
-    const auto reading = tables_.read(to);  // until `done_` is recorded
+    const int run = find(parts_.measure(batch));
+    if (run < 0 && options_.oversize == Oversize::refuse) throw too_large("batch", parts_.whole());
     try {
-      device::copy_to_device(memory.index - blob_bytes, bytes.data(), bytes.size(), to);
-      last_->launch(to);
-      device::copy_to_host(memory.host_outputs.data(), memory.outputs.data(), output_bytes(), to);
-      done_.record(to);
+      divide(batch, run);
+      place_parts(batch);
+      remember(batch);
+      queue(batch, to);
     } catch (...) {
-      wait_for(to);  // what was queued still reads the batch
+      forget();
       throw;
     }
   }
@@ -89,20 +92,50 @@ class CudaContext : public ContextBackend {
   Span<const OutputView> outputs() const override { return outputs_; }
   Span<const int64_t> scored() const override { return scored_; }
 
+  void rebind(std::shared_ptr<const ModelBackend> next) override {
+    const auto* const backend = dynamic_cast<const CudaModelBackend*>(next.get());
+    if (backend == nullptr || backend->data()->device_index != model_->device_index)
+      throw invalid_argument("Context::rebind", "a model of the context's engine and device", "one of another");
+    const std::shared_ptr<const CudaModelData> model = backend->data();
+    expect_same_tables(*model);
+    const device::DeviceGuard current(model->device_index);
+    CudaTableReader tables(model->tables, done_);
+    std::vector<PreparedRun> runs = runs_.prepare_again(source(*model)), larger = larger_.prepare_again(source(*model));
+    capture_those_that_hold_weights(runs);
+    const auto write = [&](const std::vector<PreparedRun>& prepared) {
+      for (const PreparedRun& run : prepared) run.memory().write_copied(stream_.get());
+    };
+    try {
+      write(runs);
+      write(larger);
+      device::synchronize(stream_.get());
+    } catch (...) {
+      settle(stream_.get());
+      runs_.restore(stream_.get());
+      larger_.restore(stream_.get());
+      throw;
+    }
+    runs_.become(std::move(runs));
+    larger_.become(std::move(larger));
+    tables_ = std::move(tables);
+    model_ = model;
+  }
+
   bool keeps(int node) const override { return in_memory_[static_cast<size_t>(node)]; }
   Matrix<const float> tap(int node) override {
     const device::DeviceGuard current(model_->device_index);
     const Node& n = graph().node(node);
-    const int64_t rows = last_ == nullptr ? 0 : tap_rows_[static_cast<size_t>(n.axis)];
+    const int64_t rows = parts_.count() == 0 ? 0 : parts_[0].size.rows[static_cast<size_t>(n.axis)];
     tapped_.resize(static_cast<size_t>(rows * n.width));
-    if (!tapped_.empty()) read_value(last_->bindings().value(node), rows);
+    if (!tapped_.empty()) read_value(run_of(parts_[0]).bindings().value(node), rows);
     return {tapped_.data(), rows, n.width};
   }
 
   std::vector<FeatureCounters> counters() const override {
     const device::DeviceGuard current(model_->device_index);
     std::vector<LookupCounters> values(graph().nodes.size());
-    device::copy_to_host(values.data(), counters_.data(), counter_bytes(), stream_.get());
+    const device::DeviceMemory& memory = runs_.counters();
+    device::copy_to_host(values.data(), memory.data(), memory.bytes(), stream_.get());
     device::synchronize(stream_.get());
     std::vector<FeatureCounters> list;
     for (size_t n = 0; n < values.size(); ++n)
@@ -111,22 +144,24 @@ class CudaContext : public ContextBackend {
   }
 
   MemoryReport memory() const override {
-    MemoryReport report = {{"input", memory_.input.bytes()},
-                           {"arena", memory_.arena.bytes()},
-                           {"outputs", memory_.outputs.bytes()},
-                           {"counters", counters_.bytes()},
-                           {"pinned outputs", memory_.host_outputs.bytes()}};
-    int64_t steps = 0;
-    for (const auto& run : runs_) steps += run->device_bytes();
-    report.emplace_back("steps of all capacities", steps);
-    if (larger_ != nullptr)
-      report.emplace_back("a batch above all capacities", larger_memory_.device_bytes() + larger_->device_bytes());
+    MemoryReport report = runs_.memory();
+    report.emplace_back("pinned outputs", host_outputs_.bytes());
+    report.emplace_back("pinned indices", host_indices_.bytes());
+    if (!larger_.runs().empty()) report.emplace_back("a batch above all capacities", larger_.device_bytes());
     return report;
   }
 
  private:
-  const Graph& graph() const { return model_->plan.graph(); }
-  int64_t counter_bytes() const { return static_cast<int64_t>(graph().nodes.size() * sizeof(LookupCounters)); }
+  /// Where a part's index lies until it is copied, null: in the batch; and where its outputs arrive.
+  struct PartPlace {
+    std::byte* index = nullptr;
+    float* outputs = nullptr;
+  };
+
+  const Graph& graph() const { return plan_.graph(); }
+  RunSource source(const CudaModelData& model) const {
+    return {graph(), values_, storage_, model.steps, static_cast<const unsigned char*>(model.weights.data())};
+  }
   static bool counts(const Op& op) {
     const auto* linear = std::get_if<LinearOp>(&op);
     return std::holds_alternative<EmbedOp>(op) || (linear != nullptr && linear->scene >= 0);
@@ -135,80 +170,82 @@ class CudaContext : public ContextBackend {
   /// Runs no request: all kernels are loaded to the device before a capture, which must not wait for that, and before
   /// the first batch comes.
   void warm_up() {
-    device::fill(memory_.index, 0, runs_[0]->index().bytes(), stream_.get());
-    for (const auto& run : runs_) run->launch(stream_.get());
+    empty_index();
+    for (const auto& run : runs_.runs()) run->launch(stream_.get());
     device::synchronize(stream_.get());
   }
-  static void wait_for(device::Stream stream) {
-    try {
-      device::synchronize(stream);
-    } catch (const std::exception&) {  // NOLINT: the first error is the one to tell
+  void empty_index() { device::fill(runs_.shared().index, 0, runs_.runs()[0]->index().bytes(), stream_.get()); }
+
+  // ---- Batches above all capacities
+
+  /// Intermediates are of the whole batch, so it is run at once.
+  bool splits() const {
+    const bool may = options_.oversize == Oversize::split || options_.oversize == Oversize::split_or_refuse;
+    return may && !options_.keep_intermediates;
+  }
+
+  /// The least of the runs that the size fits, by number; -1: none.
+  int find(const RunSize& needed) const {
+    const auto& runs = runs_.runs();
+    int least = -1;
+    for (int i = 0; i < static_cast<int>(runs.size()); ++i) {
+      const RunSize& size = runs[static_cast<size_t>(i)]->size();
+      if (size.holds(needed) && (least < 0 || runs[static_cast<size_t>(least)]->size().holds(size))) least = i;
     }
+    return least;
+  }
+  const PreparedRun& run_of(const BatchPart& part) const {
+    return part.run < 0 ? *larger_.runs()[0] : *runs_.runs()[static_cast<size_t>(part.run)];
   }
 
-  std::unique_ptr<PreparedRun> prepare(RunSize size, const SharedMemory& memory) {
-    return std::make_unique<PreparedRun>(graph(), values_, storage_, model_->steps, model_->weights, memory,
-                                         static_cast<LookupCounters*>(counters_.data()), std::move(size),
-                                         stream_.get());
+  /// Makes `parts_` of a measured batch, and the memory for those that are above all capacities.
+  void divide(const Batch& batch, int run) {
+    if (run >= 0) return parts_.take_whole(batch, run);
+    if (!splits()) {
+      make_larger(parts_.whole());
+      return parts_.take_whole(batch, run);
+    }
+    parts_.divide(batch, [this](const RunSize& size) { return find(size); });
+    RunSize largest;
+    for (int64_t i = 0; i < parts_.count(); ++i)
+      if (parts_[i].run < 0) largest = largest.rows.empty() ? parts_[i].size : largest.joined(parts_[i].size);
+    if (options_.oversize == Oversize::split_or_refuse) expect_reserved(largest);
+    if (!largest.rows.empty()) make_larger(largest);
+  }
+  void expect_reserved(const RunSize& largest) const {
+    if (!largest.rows.empty()) throw too_large("request of a batch", largest);
+    if (parts_.count() > std::max<int64_t>(1, options_.split_parts))
+      throw invalid_argument("batch",
+                             "at most " + std::to_string(options_.split_parts) +
+                                 " parts that each fit a capacity, as ContextOptions::split_parts says",
+                             std::to_string(parts_.count()));
   }
 
-  /// The least of the sizes that the batch fits, else one made for it.
-  const PreparedRun* find(const Batch& batch) {
-    RunSize needed;
-    for (int axis = 0; axis < static_cast<int>(graph().axes.size()); ++axis)
-      needed.rows.push_back(batch.num_rows({axis}));
-    needed.max_requests = batch.num_scored();
-    needed.blob_bytes = batch.bytes().size() - batch.index().bytes();
-    const PreparedRun* least = nullptr;
-    for (const auto& run : runs_)
-      if (run->size().holds(needed) && (least == nullptr || least->size().holds(run->size()))) least = run.get();
-    if (least != nullptr) return least;
-    if (oversize_ == Oversize::refuse) throw too_large(needed);
-    if (larger_ == nullptr || !larger_->size().holds(needed)) make_larger(needed);
-    return larger_.get();
+  /// The last batch is no more.
+  void forget() {
+    parts_.clear();
+    for (OutputView& output : outputs_) output.values = {}, output.requests = {};
+    scored_.clear();
   }
 
-  /// For this batch and those before it; where memory does not suffice for all, for this one.
+  /// For this size and those before it; where memory does not suffice for all, for this one.
   void make_larger(const RunSize& needed) {
-    RunSize joined = larger_ == nullptr ? needed : larger_->size().joined(needed);
-    const auto forget = [&] {
-      last_ = nullptr;
-      for (OutputView& output : outputs_) output.values = {}, output.requests = {};
-      scored_.clear();
-      larger_.reset();
-      larger_memory_ = {};
-    };
+    const bool is_there = !larger_.runs().empty();
+    if (is_there && larger_.runs()[0]->size().holds(needed)) return;
+    const RunSize joined = is_there ? larger_.runs()[0]->size().joined(needed) : needed;
     const auto make = [&](const RunSize& size) {
-      forget();  // before anything is taken: there may not be room for both
-      larger_memory_ = make_shared_memory(graph(), values_, storage_, {size}, model_->device_index);
-      larger_ = prepare(size, larger_memory_);
+      larger_ = RunSet();  // before anything is taken: there may not be room for both
+      larger_ = RunSet(source(*model_), {size}, runs_.shared().counters, "a batch above all capacities",
+                       model_->device_index, stream_.get());
     };
     try {
-      try {
-        make(joined);
-      } catch (const out_of_device_memory&) {
-        make(needed);
-      }
-    } catch (...) {
-      forget();
-      throw;
+      make(joined);
+    } catch (const out_of_device_memory&) {
+      make(needed);
     }
   }
 
-  /// The batch with the index that a run reads: most often as it is, else copied into memory of the context's.
-  Span<const std::byte> with_index_of(const PreparedRun& run, const Batch& batch) {
-    const Span<const std::byte> bytes = batch.bytes();
-    const BatchIndex &given = batch.index(), wanted = run.index();
-    if (given.max_requests() == wanted.max_requests()) return bytes;
-    const int64_t blob_bytes = bytes.size() - given.bytes(), needed = blob_bytes + wanted.bytes();
-    if (staging_.bytes() < needed) staging_ = device::PinnedMemory(needed, "a batch that is not of Model::batch()");
-    auto* const to = static_cast<std::byte*>(staging_.data());
-    std::copy_n(bytes.data(), blob_bytes, to);
-    detail::copy_index(given, bytes.data() + blob_bytes, wanted, to + blob_bytes);
-    return {to, needed};
-  }
-
-  invalid_argument too_large(const RunSize& needed) const {
+  invalid_argument too_large(const std::string& what, const RunSize& needed) const {
     const auto text = [&](const RunSize& size) {
       std::string all;
       for (size_t a = 0; a < size.rows.size(); ++a)
@@ -216,8 +253,45 @@ class CudaContext : public ContextBackend {
       return all + ", " + std::to_string(size.blob_bytes) + " bytes";
     };
     std::string capacities;
-    for (const auto& run : runs_) capacities += (capacities.empty() ? "" : "; or ") + text(run->size());
-    return {"batch", "at most the rows of a capacity: " + capacities, text(needed)};
+    for (const auto& run : runs_.runs()) capacities += (capacities.empty() ? "" : "; or ") + text(run->size());
+    return {what, "at most the rows of a capacity: " + capacities, text(needed)};
+  }
+
+  // ---- A run
+
+  /// Pinned memory for so many parts.
+  void reserve_pinned(int64_t parts) {
+    int64_t outputs = 1, index = 0;
+    for (const auto& run : runs_.runs()) {
+      outputs = std::max(outputs, run->outputs().floats);
+      index = std::max(index, run->index().bytes());
+    }
+    host_outputs_ = device::PinnedMemory(4 * outputs * parts, "a context's outputs");
+    host_indices_ = device::PinnedMemory(index * parts, "a context's indices");
+  }
+
+  /// Gives every part its places in pinned memory, of which there is only too little for larger batches than before.
+  void place_parts(const Batch& batch) {
+    const auto in_batch = [&](const PreparedRun& run) {
+      return parts_.is_whole() && batch.index().max_requests() == run.index().max_requests();
+    };
+    int64_t floats = 0, index_bytes = 0;
+    for (int64_t i = 0; i < parts_.count(); ++i) {
+      const PreparedRun& run = run_of(parts_[i]);
+      floats += run.outputs().floats;
+      index_bytes += run.index().bytes();
+    }
+    if (host_outputs_.bytes() < 4 * floats) host_outputs_ = device::PinnedMemory(4 * floats, "a batch's outputs");
+    if (host_indices_.bytes() < index_bytes) host_indices_ = device::PinnedMemory(index_bytes, "a batch's indices");
+    auto* outputs = static_cast<float*>(host_outputs_.data());
+    auto* index = static_cast<std::byte*>(host_indices_.data());
+    places_.clear();
+    for (int64_t i = 0; i < parts_.count(); ++i) {
+      const PreparedRun& run = run_of(parts_[i]);
+      places_.push_back({in_batch(run) ? nullptr : index, outputs});
+      outputs += run.outputs().floats;
+      if (!in_batch(run)) index += run.index().bytes();
+    }
   }
 
   /// What is asked for once the batch is done, and it may be gone by then.
@@ -225,39 +299,83 @@ class CudaContext : public ContextBackend {
     scored_.clear();
     int64_t next = 0;
     for (int64_t r = 0; r < batch.size(); ++r) scored_.push_back(batch.status(r).ok() ? next++ : -1);
-    for (int axis = 0; axis < static_cast<int>(tap_rows_.size()); ++axis)
-      tap_rows_[static_cast<size_t>(axis)] = batch.num_rows({axis});
     for (size_t o = 0; o < outputs_.size(); ++o) {
       const Span<const int64_t> starts = batch.row_starts({graph().node(graph().outputs[o].node).axis});
       row_starts_[o].assign(starts.begin(), starts.end());
     }
   }
 
-  /// From the first output to the last row of the last.
-  int64_t output_bytes() const {
+  /// Everything of a batch.
+  void queue(const Batch& batch, device::Stream stream) {
+    const auto reading = tables_.read(stream);  // until `done_` is recorded
+    try {
+      for (int64_t i = 0; i < parts_.count(); ++i) queue(batch, parts_[i], places_[static_cast<size_t>(i)], stream);
+      done_.record(stream);
+    } catch (...) {
+      settle(stream);  // what was queued still reads the batch
+      throw;
+    }
+  }
+  /// Copies a part in, runs it, and copies its scores out.
+  void queue(const Batch& batch, const BatchPart& part, const PartPlace& place, device::Stream stream) {
+    const PreparedRun& run = run_of(part);
+    const SharedMemory& shared = part.run < 0 ? larger_.shared() : runs_.shared();
+    const std::byte* const blobs = batch.bytes().data() + part.blobs_begin;
+    const int64_t blob_bytes = part.blobs_end - part.blobs_begin, index_bytes = run.index().bytes();
+    if (place.index == nullptr) {
+      device::copy_to_device(shared.index - blob_bytes, blobs, blob_bytes + index_bytes, stream);
+    } else {
+      parts_.write_index(batch, part, run.index(), place.index);
+      if (blob_bytes > 0) device::copy_to_device(shared.index - blob_bytes, blobs, blob_bytes, stream);
+      device::copy_to_device(shared.index, place.index, index_bytes, stream);
+    }
+    run.launch(stream);
+    device::copy_to_host(place.outputs, shared.outputs, output_bytes(part), stream);
+  }
+  /// From the first output of a part to the last row of the last.
+  int64_t output_bytes(const BatchPart& part) const {
     int64_t end = 0;
-    for (size_t axis = 0; axis < tap_rows_.size(); ++axis) {
+    for (size_t axis = 0; axis < part.size.rows.size(); ++axis) {
       const int64_t width = values_.output_width(static_cast<int>(axis));
-      if (width > 0) end = last_->outputs().axes[axis] + tap_rows_[axis] * width;
+      if (width > 0) end = run_of(part).outputs().axes[axis] + part.size.rows[axis] * width;
     }
     return 4 * end;
   }
 
+  // ---- Its scores
+
   void collect_outputs() {
-    const auto* floats = static_cast<const float*>(last_->memory().host_outputs.data());
     for (size_t o = 0; o < outputs_.size(); ++o) {
       const Node& node = graph().node(graph().outputs[o].node);
-      const auto axis = static_cast<size_t>(node.axis);
-      const int64_t rows = tap_rows_[axis], stride = values_.output_width(node.axis);
-      const float* from = floats + last_->outputs().axes[axis] + values_.outputs()[o].column;
-      if (stride != node.width) {  // side by side with others
+      const int64_t rows = row_starts_[o].back(), stride = values_.output_width(node.axis);
+      const float* from = nullptr;
+      if (parts_.is_whole() && stride == node.width) {
+        from = output_of(0, o);
+      } else {  // in parts, or side by side with others
         output_values_[o].resize(static_cast<size_t>(rows * node.width));
-        for (int64_t r = 0; r < rows; ++r)
-          std::copy_n(from + r * stride, node.width, output_values_[o].data() + r * node.width);
+        for (int64_t i = 0; i < parts_.count(); ++i) gather(i, o);
         from = output_values_[o].data();
       }
       outputs_[o].values = {from, rows, node.width};
       outputs_[o].requests = {row_starts_[o].data(), static_cast<int64_t>(row_starts_[o].size()) - 1};
+    }
+  }
+  /// Where an output of a part has arrived.
+  const float* output_of(int64_t part, size_t output) const {
+    const auto axis = static_cast<size_t>(graph().node(graph().outputs[output].node).axis);
+    return places_[static_cast<size_t>(part)].outputs + run_of(parts_[part]).outputs().axes[axis] +
+           values_.outputs()[output].column;
+  }
+  /// Brings an output's rows of a part's requests to where they are in the batch.
+  void gather(int64_t part, size_t output) {
+    const Node& node = graph().node(graph().outputs[output].node);
+    const int64_t stride = values_.output_width(node.axis);
+    const std::vector<int64_t>& starts = row_starts_[output];
+    const float* from = output_of(part, output);
+    for (int64_t i = 0; i < parts_[part].count; ++i) {
+      const auto r = static_cast<size_t>(parts_.order()[parts_[part].first + i]);
+      float* to = output_values_[output].data() + starts[r] * node.width;
+      for (int64_t row = starts[r]; row < starts[r + 1]; ++row, from += stride) to = std::copy_n(from, node.width, to);
     }
   }
 
@@ -278,22 +396,49 @@ class CudaContext : public ContextBackend {
     value.type == DType::f16 ? read(half{}) : read(float{});
   }
 
+  // ---- Another model
+
+  void expect_same_tables(const CudaModelData& next) const {
+    Problems problems;
+    const auto text = [](const CudaTable& table) {
+      const char* const kind = !table.is_hashed() ? "" : table.hashed->is_mutable ? ", hashed, updatable" : ", hashed";
+      return std::string(name_of(table.view.type)) + " of " + std::to_string(table.view.dim) + " columns" + kind;
+    };
+    for (const TableInfo& info : plan_.source().tables) {
+      const CudaTable *before = model_->tables->find(info.name), *after = next.tables->find(info.name);
+      if (text(*before) != text(*after))
+        problems.add("Context::rebind: table '" + info.name + "'", text(*before), text(*after));
+    }
+    problems.throw_if_any();
+  }
+
+  /// Graphs for the runs that cannot take those of the context, which they do not replace yet.
+  void capture_those_that_hold_weights(std::vector<PreparedRun>& runs) {
+    for (PreparedRun& run : runs) {
+      if (!run.captures_weights()) continue;
+      empty_index();
+      run.queue_captures_of_weights(stream_.get());  // as in warm_up
+      device::synchronize(stream_.get());
+      run.capture(stream_.get());
+    }
+  }
+
+  const Plan plan_;
   std::shared_ptr<const CudaModelData> model_;
-  const Oversize oversize_;
+  const ContextOptions options_;
   const plan::Storage storage_;
   const ValueLayout values_;
   const std::vector<bool> in_memory_;  // by node
   device::OwnedStream stream_;
   device::Event done_;
   CudaTableReader tables_;  // of the model
-  device::DeviceMemory counters_;
-  SharedMemory memory_, larger_memory_;
-  device::PinnedMemory staging_;
-  std::vector<std::unique_ptr<PreparedRun>> runs_;
-  std::unique_ptr<PreparedRun> larger_;  ///< for the last batch above all capacities
+  RunSet runs_;             // captured, one for each capacity
+  RunSet larger_;           // one, for batches above all capacities
+  device::PinnedMemory host_outputs_, host_indices_;
 
-  const PreparedRun* last_ = nullptr;
-  std::vector<int64_t> scored_, tap_rows_;
+  BatchParts parts_;  // of the last batch
+  std::vector<PartPlace> places_;
+  std::vector<int64_t> scored_;
   std::vector<std::vector<int64_t>> row_starts_;  // by output
   std::vector<OutputView> outputs_;
   std::vector<std::vector<float>> output_values_;

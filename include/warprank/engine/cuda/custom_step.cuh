@@ -28,8 +28,9 @@ inline PreparedStep prepare_custom(int n, CudaCustomFunction function, const Bin
   }
   PreparedStep step;
   step.kernel = op.function;
+  step.captures_weights = true;  // its function decides what is queued
   step.queue = [inputs = std::move(inputs), y = bindings.value(n), num_rows = bindings.num_rows(node.axis),
-                settings = op.settings, function = std::move(function)](device::Stream to, const PreparedStep&) {
+                settings = op.settings, function = std::move(function)](device::Stream to) {
     function({inputs, y, num_rows, settings, reinterpret_cast<StreamHandle>(to)});
   };
   return step;

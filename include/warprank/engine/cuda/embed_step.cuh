@@ -102,17 +102,16 @@ inline BagFeature dense_feature(const LookUp& look_up, const Bindings& bindings)
 }
 
 inline PreparedStep prepare_look_ups(const std::vector<LookUp>& look_ups, const Bindings& bindings,
-                                     device::Stream stream) {
+                                     StepMemory& memory) {
   std::vector<BagFeature> features;
   for (const LookUp& look_up : look_ups)
     features.push_back(look_up.table == nullptr ? dense_feature(look_up, bindings) : embed_feature(look_up, bindings));
   auto launch = std::make_shared<const EmbeddingBag>(features);
   PreparedStep step;
   step.kernel = "embedding_bag";
-  step.descriptors = copied(launch->descriptors(), "descriptors of look-ups", stream);
-  step.workspace = zeroed(launch->workspace_bytes(), "workspace of look-ups", stream);
-  step.queue = [launch](device::Stream to, const PreparedStep& self) {
-    launch->launch(self.descriptors.data(), self.workspace.data(), to);
+  step.queue = [launch, descriptors = memory.copied(launch->descriptors()),
+                workspace = memory.zeroed(launch->workspace_bytes())](device::Stream to) {
+    launch->launch(descriptors, workspace, to);
   };
   return step;
 }

@@ -21,7 +21,7 @@ template <class Launch>
 PreparedStep prepare_plain(const char* kernel, Launch launch) {
   PreparedStep step;
   step.kernel = kernel;
-  step.queue = [launch = std::move(launch)](device::Stream to, const PreparedStep&) { launch.launch(to); };
+  step.queue = [launch = std::move(launch)](device::Stream to) { launch.launch(to); };
   return step;
 }
 

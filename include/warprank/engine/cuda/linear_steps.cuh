@@ -13,6 +13,8 @@
 
 #include "warprank/engine/cuda/bindings.hpp"
 #include "warprank/engine/cuda/launch.cuh"
+#include "warprank/engine/cuda/linear_choice.hpp"
+#include "warprank/engine/cuda/linear_levels.cuh"
 #include "warprank/engine/cuda/naming.hpp"
 #include "warprank/engine/cuda/weights_memory.hpp"
 #include "warprank/engine/parameter_source.hpp"
@@ -27,12 +29,17 @@ namespace warprank::cuda_backend {
 struct LayerWeights {
   int64_t in = 0, out = 0;
   int64_t packed = -1;
+  int64_t row_major = -1;  ///< once more, as cuBLASLt takes them
   Activation activation;
   int64_t alphas = -1, scales = -1, shifts = -1;
 
   DeviceActivation device_activation(const Bindings& bindings) const {
     const auto at = [&](int64_t offset) { return offset < 0 ? nullptr : bindings.weights<float>(offset); };
     return {activation.kind, activation.alpha, at(alphas), at(scales), at(shifts)};
+  }
+  RowMajorWeights row_major_weights(const Bindings& bindings) const {
+    if (row_major < 0) return {};
+    return {bindings.weights<half>(row_major), RowMajorWeights::stride_of(in)};
   }
 };
 
@@ -48,16 +55,16 @@ struct PackedLinearNode {
   int64_t y_column(int64_t layer) const { return layer * layers[0].out; }
 };
 
-/// Packs a linear. Groups that share their input are one tall layer unless `apart`.
-inline PackedLinearNode pack(const Graph& graph, int n, bool apart, const detail::ParameterSource& source,
-                             WeightsMemory& memory) {
+/// Packs a linear. Groups that share their input are one tall layer unless `apart`. `for_cublaslt`: in two ways.
+inline PackedLinearNode pack(const Graph& graph, int n, bool apart, bool for_cublaslt,
+                             const detail::ParameterSource& source, WeightsMemory& memory) {
   const Node& node = graph.node(n);
   PackedLinearNode packed{n, std::get<LinearOp>(node.op), {}};
   const LinearOp& op = packed.op;
   const detail::FoldedLinear folded = source.linear(op);
   const detail::OwnedActivation activation = source.activation(op.activation, op.name);
   const int64_t x_width = graph.node(node.inputs[0]).width;
-  const int64_t num_layers = op.shared_input && !apart ? 1 : op.groups;
+  const int64_t num_layers = num_layers_of(op, apart);
   const int64_t in = op.shared_input ? x_width : x_width / op.groups, out = node.width / num_layers;
   const auto part = [&](const std::vector<float>& values, int64_t layer, int64_t size) {
     return values.empty() ? Span<const float>() : Span<const float>(values).subspan(layer * size, size);
@@ -67,9 +74,13 @@ inline PackedLinearNode pack(const Graph& graph, int n, bool apart, const detail
     LayerWeights layer;
     layer.in = in;
     layer.out = out;
-    const Buffer<unsigned char> bytes = naming(
-        op.name, [&] { return pack_linear(part(folded.weight, l, out * in), part(folded.bias, l, out), in, out); });
+    const Span<const float> weight = part(folded.weight, l, out * in), bias = part(folded.bias, l, out);
+    const Buffer<unsigned char> bytes = naming(op.name, [&] { return pack_linear(weight, bias, in, out); });
     layer.packed = memory.add(bytes.data(), bytes.size());
+    if (for_cublaslt) {
+      const std::vector<half> row_major = detail::pack_row_major(weight, bias, in, out);
+      layer.row_major = memory.add(row_major.data(), 2 * static_cast<int64_t>(row_major.size()));
+    }
     layer.activation = activation.spec;
     layer.alphas = add(part(activation.alpha, l, out));
     layer.scales = add(part(activation.scale, l, out));
@@ -109,18 +120,20 @@ struct LinearChain {
   std::vector<PackedLinearNode> linears;
 };
 
-/// Linears that do not depend on one another: one launch.
-inline PreparedStep prepare_linears(const std::vector<LinearChain>& chains, const Bindings& bindings,
-                                    device::Stream stream) {
-  std::vector<LinearLayer> layers;
-  for (const LinearChain& chain : chains) {
-    const PackedLinearNode& packed = chain.linears[0];
+/// Linears that do not depend on one another: one launch, but for those that are cuBLASLt's. `kernels` by chain.
+inline PreparedStep prepare_linears(const std::vector<LinearChain>& chains, const std::vector<LinearKernel>& kernels,
+                                    const Bindings& bindings, StepMemory& memory) {
+  std::vector<ChosenLayer> layers;
+  for (size_t c = 0; c < chains.size(); ++c) {
+    const PackedLinearNode& packed = chains[c].linears[0];
     const Node& node = bindings.graph().node(packed.node);
     const LinearOperands operands = operands_of(bindings, packed);
     for (int64_t l = 0; l < packed.num_layers(); ++l) {
       const LayerWeights& weights = packed.layers[static_cast<size_t>(l)];
       const int64_t column = packed.y_column(l);
-      LinearLayer& layer = layers.emplace_back();
+      ChosenLayer& chosen = layers.emplace_back();
+      chosen.choose(kernels[c], weights.row_major_weights(bindings));
+      LinearLayer& layer = chosen.layer;
       layer.weights = bindings.weights(weights.packed);
       layer.x = bindings.halves(node.inputs[0]).columns(packed.x_column(l), weights.in);
       layer.num_rows = bindings.num_rows(node.axis);
@@ -134,25 +147,17 @@ inline PreparedStep prepare_linears(const std::vector<LinearChain>& chains, cons
       layer.y = columns_of(bindings.value(packed.node), column, weights.out);
     }
   }
-  auto launch = std::make_shared<const LinearLaunch>(layers);
-  PreparedStep step;
-  step.kernel = "linear";
-  step.descriptors = copied(launch->descriptors(), "descriptors of linears", stream);
-  step.workspace = zeroed(launch->workspace_bytes(), "workspace of linears", stream);
-  step.queue = [launch](device::Stream to, const PreparedStep& self) {
-    launch->run(self.descriptors.data(), self.workspace.data(), to);
-  };
-  return step;
+  return prepare_levels({layers}, memory);
 }
 
-/// Chains of like length: one MlpLaunch.
-inline PreparedStep prepare_chains(const std::vector<LinearChain>& chains, const Bindings& bindings,
-                                   device::Stream stream) {
+/// Chains of like length, as ops/mlp.cuh takes them. They refer to `layers`.
+inline std::vector<Mlp> stacks_of(const std::vector<LinearChain>& chains, const Bindings& bindings,
+                                  std::vector<std::vector<MlpLayer>>& layers) {
   const Graph& graph = bindings.graph();
   size_t num_stacks = 0;
   for (const LinearChain& chain : chains) num_stacks += chain.linears[0].layers.size();
   std::vector<Mlp> stacks;
-  std::vector<std::vector<MlpLayer>> layers(num_stacks);
+  layers.resize(num_stacks);
   for (const LinearChain& chain : chains) {
     const PackedLinearNode &first = chain.linears.front(), &last = chain.linears.back();
     const Node& first_node = graph.node(first.node);
@@ -192,17 +197,77 @@ inline PreparedStep prepare_chains(const std::vector<LinearChain>& chains, const
       stack.y = columns_of(bindings.value(last.node), last.y_column(g), out);
     }
   }
+  return stacks;
+}
+
+/// All layers in one launch.
+inline PreparedStep prepare_fused(const std::vector<Mlp>& stacks, StepMemory& memory) {
   PreparedStep step;
   step.kernel = "mlp";
   constexpr bool spread_first = false;  // the plan has decided what is one launch
   const int target = device::target();
-  step.workspace = zeroed(MlpLaunch::workspace_bytes(stacks, target, spread_first), "workspace of mlps", stream);
-  auto launch = std::make_shared<const MlpLaunch>(stacks, step.workspace.data(), target, spread_first);
+  void* const workspace = memory.zeroed(MlpLaunch::workspace_bytes(stacks, target, spread_first));
+  auto launch = std::make_shared<const MlpLaunch>(stacks, workspace, target, spread_first);
   step.num_launches = static_cast<int>(launch->num_launches());
-  step.descriptors = copied(launch->descriptors(), "descriptors of mlps", stream);
-  step.queue = [launch](device::Stream to, const PreparedStep& self) { launch->run(self.descriptors.data(), to); };
+  step.queue = [launch, descriptors = memory.copied(launch->descriptors())](device::Stream to) {
+    launch->run(descriptors, to);
+  };
   return step;
 }
+
+/// Chains of like length. `kernels` by chain and linear: all fused, or none.
+inline PreparedStep prepare_chains(const std::vector<LinearChain>& chains,
+                                   const std::vector<std::vector<LinearKernel>>& kernels, const Bindings& bindings,
+                                   StepMemory& memory) {
+  std::vector<std::vector<MlpLayer>> layers;
+  const std::vector<Mlp> stacks = stacks_of(chains, bindings, layers);
+  if (kernels[0][0] == LinearKernel::fused) return prepare_fused(stacks, memory);
+  const size_t depth = chains[0].linears.size();
+  std::vector<FloatMatrix<const void>> x;
+  for (const Mlp& stack : stacks) x.push_back(stack.x);
+  std::vector<std::vector<ChosenLayer>> levels(depth);
+  for (size_t l = 0; l < depth; ++l) {
+    size_t s = 0;  // stack
+    for (size_t c = 0; c < chains.size(); ++c)
+      for (const LayerWeights& weights : chains[c].linears[l].layers) {
+        const int64_t rows = stacks[s].x.rows, stride = round_up(weights.out, 8);
+        FloatMatrix<void> y = stacks[s].y;
+        if (l + 1 < depth)  // zeroed, as cuBLASLt reads rows that nobody has written
+          y = Matrix<half>(static_cast<half*>(memory.zeroed(rows * stride * 2)), rows, weights.out, stride);
+        ChosenLayer& chosen = levels[l].emplace_back();
+        chosen.layer = detail::layer_of(stacks[s], static_cast<int64_t>(l), x[s], y);
+        chosen.choose(kernels[c][l], weights.row_major_weights(bindings));
+        x[s++] = Bindings::as_const(y);
+      }
+  }
+  return prepare_levels(levels, memory);
+}
+
+/// Linears of the plan that are launched together: chains, or such that do not depend on one another.
+struct LinearStep {
+  std::vector<NodeChain> nodes;
+  std::vector<LinearChain> chains;
+  bool is_stack = false;
+
+  StepShape shape(const Bindings& bindings) const {
+    return shape_of_step(
+        bindings.graph(), nodes, is_stack, [&](int axis) { return bindings.max_rows(axis); },
+        [&](int n) { return bindings.value(n).type; });
+  }
+  /// `kernels` by layer of the shape.
+  PreparedStep prepare(const StepShape& shape, const std::vector<LinearKernel>& kernels, const Bindings& bindings,
+                       StepMemory& memory) const {
+    std::vector<std::vector<LinearKernel>> of;  // by chain and linear
+    for (const std::vector<size_t>& chain : shape.of) {
+      of.emplace_back();
+      for (const size_t layer : chain) of.back().push_back(kernels[layer]);
+    }
+    if (is_stack) return prepare_chains(chains, of, bindings, memory);
+    std::vector<LinearKernel> of_linear;
+    for (const auto& chain : of) of_linear.push_back(chain[0]);
+    return prepare_linears(chains, of_linear, bindings, memory);
+  }
+};
 
 /// A linear of which each row goes through the group that its scene names.
 struct PackedScenes {
@@ -231,7 +296,7 @@ inline PackedScenes pack_scenes(const Graph& graph, int n, const detail::Paramet
   return made;
 }
 
-inline PreparedStep prepare_scenes(const PackedScenes& packed, const Bindings& bindings, device::Stream stream) {
+inline PreparedStep prepare_scenes(const PackedScenes& packed, const Bindings& bindings, StepMemory& memory) {
   const Graph& graph = bindings.graph();
   const Node& node = graph.node(packed.node);
   const auto& op = std::get<LinearOp>(node.op);
@@ -254,8 +319,8 @@ inline PreparedStep prepare_scenes(const PackedScenes& packed, const Bindings& b
   PreparedStep step;
   step.kernel = "scene_rows, linear";
   step.num_launches = 2;
-  step.lists = device::DeviceMemory(rows_bytes, "the rows of scenes");
-  auto rows = std::make_shared<const SceneRows>(scenes, packed.num_scenes, capacity, num_rows, step.lists.data());
+  auto rows =
+      std::make_shared<const SceneRows>(scenes, packed.num_scenes, capacity, num_rows, memory.unwritten(rows_bytes));
   LinearLayer layer;
   layer.weights = bindings.weights(packed.weights.packed);
   layer.x = bindings.halves(node.inputs[0]);
@@ -264,11 +329,10 @@ inline PreparedStep prepare_scenes(const PackedScenes& packed, const Bindings& b
   layer.y = bindings.value(packed.node);
   layer.groups = rows->groups();
   auto launch = std::make_shared<const LinearLaunch>(Span<const LinearLayer>(&layer, 1));
-  step.descriptors = copied(launch->descriptors(), "descriptors of linears", stream);
-  step.workspace = zeroed(launch->workspace_bytes(), "workspace of linears", stream);
-  step.queue = [rows, launch](device::Stream to, const PreparedStep& self) {
+  step.queue = [rows, launch, descriptors = memory.copied(launch->descriptors()),
+                workspace = memory.zeroed(launch->workspace_bytes())](device::Stream to) {
     rows->launch(to);
-    launch->run(self.descriptors.data(), self.workspace.data(), to);
+    launch->run(descriptors, workspace, to);
   };
   return step;
 }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -24,7 +25,8 @@ namespace warprank::cuda_backend {
 /// One launch of a model: what to prepare for each capacity of each context.
 struct ModelStep {
   std::vector<int> nodes;
-  std::function<PreparedStep(const Bindings&, device::Stream)> prepare;
+  std::function<PreparedStep(const Bindings&, StepMemory&)> prepare;
+  std::shared_ptr<const LinearStep> linears = nullptr;  ///< where there is a choice of kernels
 };
 
 /// All launches of a model, in order. They refer to the graph, the tables, and the weights by where these begin.
@@ -36,13 +38,15 @@ struct ModelSteps {
 class StepMaker {
  public:
   StepMaker(const Plan& plan, const ValueLayout& layout, const Weights& weights, const CudaTableStore& tables,
-            const BindOptions& options, WeightsMemory& memory)
-      : graph_(plan.graph()),
+            const BindOptions& options, LinearChooser chooser, WeightsMemory& memory)
+      : plan_(plan),
+        graph_(plan.graph()),
         storage_(plan.storage()),
         layout_(layout),
         source_(plan, weights),
         tables_(tables),
         options_(options),
+        chooser_(std::move(chooser)),
         memory_(memory) {}
 
   ModelSteps make() {
@@ -117,8 +121,8 @@ class StepMaker {
     if (nodes.empty()) return;
     std::vector<LookUp> look_ups;
     for (const int n : nodes) look_ups.push_back(make_look_up(graph_, n, tables_));
-    add(nodes, [look_ups](const Bindings& bindings, device::Stream stream) {
-      return prepare_look_ups(look_ups, bindings, stream);
+    add(nodes, [look_ups](const Bindings& bindings, StepMemory& memory) {
+      return prepare_look_ups(look_ups, bindings, memory);
     });
   }
 
@@ -126,25 +130,23 @@ class StepMaker {
     if (nodes.empty()) return;
     std::vector<DinNode> made;
     for (const int n : nodes) made.push_back(make_din_node(graph_, n, source_, memory_));
-    add(nodes, [made](const Bindings& bindings, device::Stream stream) { return prepare_din(made, bindings, stream); });
+    add(nodes, [made](const Bindings& bindings, StepMemory& memory) { return prepare_din(made, bindings, memory); });
   }
   void add_attentions(const std::vector<int>& nodes) {
     if (nodes.empty()) return;
-    add(nodes, [nodes](const Bindings& bindings, device::Stream stream) {
-      return prepare_attentions(nodes, bindings, stream);
-    });
+    add(nodes,
+        [nodes](const Bindings& bindings, StepMemory& memory) { return prepare_attentions(nodes, bindings, memory); });
   }
   void add_pools(const std::vector<int>& nodes) {
     if (nodes.empty()) return;
     add(nodes,
-        [nodes](const Bindings& bindings, device::Stream stream) { return prepare_pools(nodes, bindings, stream); });
+        [nodes](const Bindings& bindings, StepMemory& memory) { return prepare_pools(nodes, bindings, memory); });
   }
   void add_rows(const std::vector<int>& nodes) {
     if (nodes.empty()) return;
     std::vector<RowNode> made;
     for (const int n : nodes) made.push_back(make_row_node(graph_, storage_, n, source_, memory_));
-    add(nodes,
-        [made](const Bindings& bindings, device::Stream stream) { return prepare_rows(made, bindings, stream); });
+    add(nodes, [made](const Bindings& bindings, StepMemory& memory) { return prepare_rows(made, bindings, memory); });
   }
 
   /// `linears` in an order in which each comes after what it reads.
@@ -170,9 +172,8 @@ class StepMaker {
     add_mixes(mixes);
     for (const int n : scenes) {
       const PackedScenes packed = pack_scenes(graph_, n, source_, memory_);
-      add({n}, [packed](const Bindings& bindings, device::Stream stream) {
-        return prepare_scenes(packed, bindings, stream);
-      });
+      add({n},
+          [packed](const Bindings& bindings, StepMemory& memory) { return prepare_scenes(packed, bindings, memory); });
     }
     while (!chains.empty()) {  // one launch for those of each depth, be they mixed on load or not
       const auto kind_of = [&](const auto& chain) {
@@ -187,21 +188,44 @@ class StepMaker {
   }
   void add_chains(const std::vector<std::vector<int>>& chains, bool are_stacks) {
     std::vector<int> nodes;
-    std::vector<LinearChain> made;
-    for (const std::vector<int>& chain : chains) {
-      LinearChain& to = made.emplace_back();
-      for (const int n : chain) {
+    auto made = std::make_shared<LinearStep>();
+    made->nodes = chains;
+    made->is_stack = are_stacks;
+    const std::vector<std::vector<bool>> for_cublaslt = cublaslt_layers(*made);
+    for (size_t c = 0; c < chains.size(); ++c) {
+      LinearChain& to = made->chains.emplace_back();
+      for (const int n : chains[c]) {
         if (is<MixOp>(n)) {
           to.mix = n;
         } else {
-          to.linears.push_back(pack(graph_, n, are_stacks, source_, memory_));
+          to.linears.push_back(pack(graph_, n, are_stacks, for_cublaslt[c][to.linears.size()], source_, memory_));
         }
       }
-      nodes.insert(nodes.end(), chain.begin(), chain.end());
+      nodes.insert(nodes.end(), chains[c].begin(), chains[c].end());
     }
-    add(std::move(nodes), [made, are_stacks](const Bindings& bindings, device::Stream stream) {
-      return are_stacks ? prepare_chains(made, bindings, stream) : prepare_linears(made, bindings, stream);
+    add(std::move(nodes), [made, chooser = chooser_](const Bindings& bindings, StepMemory& memory) {
+      const StepShape shape = made->shape(bindings);
+      return made->prepare(shape, chooser.choose(shape), bindings, memory);
     });
+    made_.steps.back().linears = std::move(made);
+  }
+
+  /// By chain and linear: whether cuBLASLt may be chosen at one of the capacities.
+  std::vector<std::vector<bool>> cublaslt_layers(const LinearStep& step) const {
+    std::vector<std::vector<bool>> may_be;
+    for (const Capacity& capacity : plan_.options().capacities) {
+      const std::vector<int64_t> rows = plan::rows_at(plan_.source(), capacity);
+      const StepShape shape = shape_of_step(
+          graph_, step.nodes, step.is_stack, [&](int axis) { return rows[static_cast<size_t>(axis)]; },
+          [&](int n) { return layout_.place(n).type; });
+      may_be.resize(shape.of.size());
+      for (size_t c = 0; c < shape.of.size(); ++c) {
+        may_be[c].resize(shape.of[c].size());
+        for (size_t l = 0; l < shape.of[c].size(); ++l)
+          may_be[c][l] = may_be[c][l] || chooser_.may_choose_cublaslt(shape, shape.of[c][l]);
+      }
+    }
+    return may_be;
   }
 
   /// Mixes that are launched together are on one axis and of one type.
@@ -213,16 +237,16 @@ class StepMaker {
       });
       const auto count = std::min<std::ptrdiff_t>(end - nodes.begin(), Mix<half, half>::max_tasks);
       const std::vector<int> launch(nodes.begin(), nodes.begin() + count);
-      add(launch, [launch](const Bindings& bindings, device::Stream) { return prepare_mixes(launch, bindings); });
+      add(launch, [launch](const Bindings& bindings, StepMemory&) { return prepare_mixes(launch, bindings); });
       nodes.erase(nodes.begin(), nodes.begin() + count);
     }
   }
 
   void add_alone(int n) {
-    if (is<FmOp>(n)) add({n}, [n](const Bindings& bindings, device::Stream) { return prepare_fm(n, bindings); });
-    if (is<DotOp>(n)) add({n}, [n](const Bindings& bindings, device::Stream) { return prepare_dot(n, bindings); });
+    if (is<FmOp>(n)) add({n}, [n](const Bindings& bindings, StepMemory&) { return prepare_fm(n, bindings); });
+    if (is<DotOp>(n)) add({n}, [n](const Bindings& bindings, StepMemory&) { return prepare_dot(n, bindings); });
     if (const auto* custom = std::get_if<CustomOp>(&node(n).op)) {
-      add({n}, [n, function = options_.cuda_custom.at(custom->function)](const Bindings& bindings, device::Stream) {
+      add({n}, [n, function = options_.cuda_custom.at(custom->function)](const Bindings& bindings, StepMemory&) {
         return prepare_custom(n, function, bindings);
       });
     }
@@ -234,17 +258,19 @@ class StepMaker {
     for (const OutputPlace& output : layout_.outputs())
       if (output.is_copy) copies.push_back(output);
     if (copies.empty()) return;
-    add({}, [copies](const Bindings& bindings, device::Stream stream) {
-      return prepare_output_copies(copies, bindings, stream);
+    add({}, [copies](const Bindings& bindings, StepMemory& memory) {
+      return prepare_output_copies(copies, bindings, memory);
     });
   }
 
+  const Plan& plan_;
   const Graph& graph_;
   const plan::Storage& storage_;
   const ValueLayout& layout_;
   const detail::ParameterSource source_;
   const CudaTableStore& tables_;
   const BindOptions& options_;
+  const LinearChooser chooser_;
   WeightsMemory& memory_;
   ModelSteps made_;
 };

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Whether a device has room for what is going to be allocated, asked before the first of it is. Small change, as
-/// descriptors and partial sums, is not counted.
+/// Whether a device has room for what is going to be allocated, asked before the first of it is.
 
 #include <cstdint>
 #include <string>
@@ -18,6 +17,7 @@ class MemoryNeeds {
     bytes_ += bytes;
     each_ += (each_.empty() ? "" : ", ") + what + " " + std::to_string(bytes);
   }
+  int64_t bytes() const { return bytes_; }
 
   /// Throws out_of_device_memory with everything that `who` needs when it is more than is free.
   void check(const std::string& who, int device_index) const {

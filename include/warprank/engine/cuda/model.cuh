@@ -11,10 +11,11 @@
 #include "warprank/cuda.hpp"
 #include "warprank/engine/check_bind.hpp"
 #include "warprank/engine/cuda/context.cuh"
+#include "warprank/engine/cuda/linear_chooser.cuh"
 
 namespace warprank::cuda_backend {
 
-class CudaModel : public ModelBackend {
+class CudaModel : public CudaModelBackend {
  public:
   CudaModel(const Plan& plan, const Weights& weights, std::shared_ptr<const CudaTableStore> tables, int device_index,
             const BindOptions& options) {
@@ -22,7 +23,9 @@ class CudaModel : public ModelBackend {
     auto data = std::make_shared<CudaModelData>(CudaModelData{plan, std::move(tables), device_index, {}, {}});
     WeightsMemory memory;
     const ValueLayout values(data->plan.graph(), data->plan.storage());
-    data->steps = StepMaker(data->plan, values, weights, *data->tables, options, memory).make();
+    data->steps =
+        StepMaker(data->plan, values, weights, *data->tables, options, chooser_for(options, device_index), memory)
+            .make();
     const device::OwnedStream stream;
     data->weights = copied(memory.bytes(), "the weights of a model", stream.get());
     data_ = std::move(data);
@@ -38,9 +41,6 @@ class CudaModel : public ModelBackend {
     report.emplace_back("weights", data_->weights.bytes());
     return report;
   }
-
- private:
-  std::shared_ptr<const CudaModelData> data_;
 };
 
 class CudaEngine : public Engine {

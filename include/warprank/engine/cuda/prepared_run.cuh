@@ -1,85 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// All steps of a model for batches up to one size: memory, descriptors, and a graph of them.
+/// All steps of a model for batches up to one size: where everything is, and a graph of them.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "warprank/batch/batch.hpp"
+#include "warprank/core/error.hpp"
 #include "warprank/device/range.hpp"
 #include "warprank/engine/cuda/make_steps.cuh"
-#include "warprank/engine/cuda/memory_needs.cuh"
 #include "warprank/engine/cuda/naming.hpp"
 #include "warprank/engine/cuda/run_size.hpp"
 
 namespace warprank::cuda_backend {
 
-/// Memory that runs of several sizes take in turns.
-struct SharedMemory {
-  device::DeviceMemory input, arena, outputs;
-  device::PinnedMemory host_outputs;
-  unsigned char* index = nullptr;  ///< within the input
-
-  int64_t device_bytes() const { return input.bytes() + arena.bytes() + outputs.bytes(); }
+/// What a context prepares runs from. The graph and the layout outlive the runs, the rest does not.
+struct RunSource {
+  const Graph& graph;
+  const ValueLayout& values;
+  const plan::Storage& storage;
+  const ModelSteps& steps;
+  const unsigned char* weights;
 };
 
-/// Memory for the largest of the sizes, on the current device, which has the index.
-inline SharedMemory make_shared_memory(const Graph& graph, const ValueLayout& values, const plan::Storage& storage,
-                                       const std::vector<RunSize>& sizes, int device_index) {
-  int64_t blob_bytes = 0, index_bytes = 0, arena_bytes = 1, output_floats = 1;  // without rows there are addresses, too
-  const int num_axes = static_cast<int>(graph.axes.size());
-  for (const RunSize& size : sizes) {
-    blob_bytes = std::max(blob_bytes, size.blob_bytes);
-    index_bytes = std::max(index_bytes, BatchIndex(num_axes, size.max_requests).bytes());
-    arena_bytes = std::max(arena_bytes, ArenaLayout(values, storage, size.rows).bytes);
-    output_floats = std::max(output_floats, OutputsLayout(values, size.rows).floats);
-  }
-  constexpr int64_t alignment = 256;
-  const int64_t index_at = round_up(blob_bytes, alignment);
-  MemoryNeeds needs;
-  needs.add("input", index_at + index_bytes);
-  needs.add("arena", arena_bytes);
-  needs.add("outputs", 4 * output_floats);
-  needs.check("a context", device_index);
-  SharedMemory memory;
-  memory.input = device::DeviceMemory(index_at + index_bytes, "a context's input");
-  memory.arena = device::DeviceMemory(arena_bytes, "a context's arena");
-  memory.outputs = device::DeviceMemory(4 * output_floats, "a context's outputs");
-  memory.host_outputs = device::PinnedMemory(4 * output_floats, "a context's outputs");
-  memory.index = static_cast<unsigned char*>(memory.input.data()) + index_at;
-  return memory;
-}
+/// Where in device memory what runs of several sizes take in turns is.
+struct SharedMemory {
+  unsigned char* index = nullptr;  ///< of the batch, whose blobs come before it
+  unsigned char* arena = nullptr;
+  float* outputs = nullptr;
+  LookupCounters* counters = nullptr;
+};
 
 class PreparedRun {
  public:
-  /// `model_steps`, `values` and `memory` outlive it. Waits until everything is on the device.
-  PreparedRun(const Graph& graph, const ValueLayout& values, const plan::Storage& storage,
-              const ModelSteps& model_steps, const device::DeviceMemory& weights, const SharedMemory& memory,
-              LookupCounters* counters, RunSize size, device::Stream stream)
-      : memory_(memory),
-        size_(std::move(size)),
-        outputs_(values, size_.rows),
-        bindings_(graph, values, size_.rows,
-                  addresses(graph, values, storage, model_steps, weights, counters, stream)) {
+  /// Touches no device: `steps_of().write()` makes the memory what it is to be.
+  PreparedRun(const RunSource& from, const SharedMemory& shared, RunSize size, StepMemory memory)
+      : size_(std::move(size)),
+        outputs_(from.values, size_.rows),
+        memory_(std::move(memory)),
+        bindings_(from.graph, from.values, size_.rows, addresses(from, shared)) {
     const auto is_nested = [](const AxisPair& pair) { return pair.first != pair.second; };
-    if (std::any_of(model_steps.pairs.begin(), model_steps.pairs.end(), is_nested))
-      steps_.push_back(prepare_segments(model_steps.pairs, bindings_, stream));
-    for (const ModelStep& step : model_steps.steps)
-      steps_.push_back(naming(name_of(graph, step), [&] { return step.prepare(bindings_, stream); }));
-    device::synchronize(stream);
+    if (std::any_of(from.steps.pairs.begin(), from.steps.pairs.end(), is_nested))
+      steps_.push_back(prepare_segments(from.steps.pairs, bindings_, memory_));
+    for (const ModelStep& step : from.steps.steps)
+      steps_.push_back(naming(name_of(from.graph, step), [&] { return step.prepare(bindings_, memory_); }));
   }
 
   /// Queues every kernel by itself.
   void queue(device::Stream stream) const {
     for (const PreparedStep& step : steps_) {
       const device::Range range(step.kernel.c_str());
-      step.queue(stream, step);
+      step.queue(stream);
     }
   }
   void capture(device::Stream stream) {
@@ -95,17 +72,49 @@ class PreparedRun {
     }
   }
 
-  const SharedMemory& memory() const { return memory_; }
+  /// Whether a graph of these steps is good for this model alone.
+  bool captures_weights() const {
+    return std::any_of(steps_.begin(), steps_.end(), [](const PreparedStep& step) { return step.captures_weights; });
+  }
+  /// Whether it reads rows of the arena that nothing may have written.
+  bool reads_unused_rows() const {
+    return std::any_of(steps_.begin(), steps_.end(), [](const PreparedStep& step) { return step.reads_unused_rows; });
+  }
+  /// Runs what a graph will have that others have not run before.
+  void queue_captures_of_weights(device::Stream stream) const {
+    for (const PreparedStep& step : steps_)
+      if (step.captures_weights) step.queue(stream);
+  }
+  /// Throws invalid_argument unless `next`, of the same size, takes as much memory at the same addresses, and launches
+  /// the same kernels in the same way, so that the graph of this does for it.
+  void expect_same_launches(const PreparedRun& next) const {
+    const auto expect = [](bool same, const std::string& what) {
+      if (!same) throw invalid_argument("Context::rebind", "a model whose " + what + " as the context's", "others");
+    };
+    expect(memory_.sizes() == next.memory_.sizes() && steps_.size() == next.steps_.size(), "steps take as much memory");
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const PreparedStep &before = steps_[i], &after = next.steps_[i];
+      if (before.captures_weights && after.captures_weights) continue;
+      expect(before.captures_weights == after.captures_weights && launches_of(before) == launches_of(after),
+             "step " + std::to_string(i) + " (" + before.kernel + ") is launched");
+    }
+  }
+  /// Becomes `next`, and keeps its graph where that does.
+  void become(PreparedRun&& next) noexcept {
+    memory_ = std::move(next.memory_);
+    steps_ = std::move(next.steps_);
+    if (next.is_captured_) graph_ = std::move(next.graph_);
+  }
+
   const Bindings& bindings() const { return bindings_; }
   const RunSize& size() const { return size_; }
-  BatchIndex index() const { return BatchIndex(static_cast<int64_t>(size_.rows.size()), size_.max_requests); }
+  BatchIndex index() const { return index_of(size_); }
   const OutputsLayout& outputs() const { return outputs_; }
   const std::vector<PreparedStep>& steps() const { return steps_; }
-  int64_t device_bytes() const {
-    int64_t bytes = 0;
-    for (const PreparedStep& step : steps_) bytes += step.bytes();
-    for (const device::DeviceMemory& segments : segments_) bytes += segments.bytes();
-    return bytes;
+  const StepMemory& memory() const { return memory_; }
+
+  static BatchIndex index_of(const RunSize& size) {
+    return BatchIndex(static_cast<int64_t>(size.rows.size()), size.max_requests);
   }
 
  private:
@@ -116,34 +125,38 @@ class PreparedRun {
     return step.nodes.size() == 1 ? first : first + " and " + std::to_string(step.nodes.size() - 1) + " more";
   }
 
-  ContextMemory addresses(const Graph& graph, const ValueLayout& values, const plan::Storage& storage,
-                          const ModelSteps& model_steps, const device::DeviceMemory& weights, LookupCounters* counters,
-                          device::Stream stream) {
+  static std::vector<device::RecordedLaunch> launches_of(const PreparedStep& step) {
+    device::LaunchRecorder recorder;
+    step.queue({});
+    return recorder.launches();
+  }
+
+  ContextMemory addresses(const RunSource& from, const SharedMemory& shared) {
     ContextMemory to;
-    to.index = memory_.index;
-    to.index_layout = BatchIndex(static_cast<int64_t>(graph.axes.size()), size_.max_requests);
-    to.arena = static_cast<unsigned char*>(memory_.arena.data());
-    to.slot_offsets = ArenaLayout(values, storage, size_.rows).slots;
-    for (const int64_t first : outputs_.axes) to.outputs.push_back(static_cast<float*>(memory_.outputs.data()) + first);
-    to.counters = counters;
-    to.weights = static_cast<const unsigned char*>(weights.data());
-    for (const AxisPair& pair : model_steps.pairs) {
-      const int64_t bytes = 8 * (size_.rows[static_cast<size_t>(pair.second)] + 1);
-      segments_.emplace_back(bytes, "the segments of axis '" + graph.axis(pair.first).name + "'");
-      to.segments[pair] = static_cast<int64_t*>(segments_.back().data());
-      if (pair.first != pair.second) continue;
-      std::vector<int64_t> each(static_cast<size_t>(bytes / 8));  // a segment for each row
-      std::iota(each.begin(), each.end(), int64_t{0});
-      device::copy_to_device(segments_.back().data(), each.data(), bytes, stream);
-      device::synchronize(stream);
+    to.index = shared.index;
+    to.index_layout = index();
+    to.arena = shared.arena;
+    to.slot_offsets = ArenaLayout(from.values, from.storage, size_.rows).slots;
+    for (const int64_t first : outputs_.axes) to.outputs.push_back(shared.outputs + first);
+    to.counters = shared.counters;
+    to.weights = from.weights;
+    for (const AxisPair& pair : from.steps.pairs) {
+      const int64_t count = size_.rows[static_cast<size_t>(pair.second)] + 1;
+      if (pair.first != pair.second) {
+        to.segments[pair] = static_cast<int64_t*>(memory_.unwritten(8 * count));
+        continue;
+      }
+      to.segments[pair] = static_cast<int64_t*>(memory_.copied(8 * count, [&](unsigned char* bytes) {
+        auto* const each = reinterpret_cast<int64_t*>(bytes);  // a segment for each row
+        std::iota(each, each + count, int64_t{0});
+      }));
     }
     return to;
   }
 
-  const SharedMemory& memory_;
   RunSize size_;
   OutputsLayout outputs_;
-  std::vector<device::DeviceMemory> segments_;
+  StepMemory memory_;
   Bindings bindings_;
   std::vector<PreparedStep> steps_;
   device::Graph graph_;

@@ -75,7 +75,7 @@ class RowPrograms {
     program.num_rows = num_rows;
   }
 
-  PreparedStep prepare(device::Stream stream) {
+  PreparedStep prepare(StepMemory& memory) {
     for (size_t i = 0; i < programs_.size(); ++i) {
       programs_[i].inputs = inputs_[i];
       programs_[i].vectors = vectors_[i];
@@ -83,8 +83,9 @@ class RowPrograms {
     auto launch = std::make_shared<const RowProgramLaunch>(programs_);
     PreparedStep step;
     step.kernel = "row_programs";
-    step.descriptors = copied(launch->descriptors(), "descriptors of row programs", stream);
-    step.queue = [launch](device::Stream to, const PreparedStep& self) { launch->run(self.descriptors.data(), to); };
+    step.queue = [launch, descriptors = memory.copied(launch->descriptors())](device::Stream to) {
+      launch->run(descriptors, to);
+    };
     return step;
   }
 
@@ -121,20 +122,20 @@ class RowPrograms {
   std::vector<std::vector<const float*>> vectors_;
 };
 
-inline PreparedStep prepare_rows(const std::vector<RowNode>& rows, const Bindings& bindings, device::Stream stream) {
+inline PreparedStep prepare_rows(const std::vector<RowNode>& rows, const Bindings& bindings, StepMemory& memory) {
   RowPrograms programs(bindings);
   for (const RowNode& row : rows) programs.add(row);
-  return programs.prepare(stream);
+  return programs.prepare(memory);
 }
 
 /// Outputs that lie in the arena go to where outputs leave from.
 inline PreparedStep prepare_output_copies(const std::vector<OutputPlace>& outputs, const Bindings& bindings,
-                                          device::Stream stream) {
+                                          StepMemory& memory) {
   RowPrograms programs(bindings);
   for (const OutputPlace& output : outputs)
     programs.add_copy({bindings.input(output.node), nullptr, nullptr}, bindings.output(output),
                       bindings.num_rows(bindings.graph().node(output.node).axis));
-  return programs.prepare(stream);
+  return programs.prepare(memory);
 }
 
 }  // namespace warprank::cuda_backend

@@ -4,7 +4,8 @@
 /// In which type and where in memory the values of a plan lie on a GPU. Plain C++, no device.
 ///
 /// A value is FP16 where something that reads it runs on tensor cores, else FP32. Outputs lie apart from the arena,
-/// side by side in one FP32 row for each row of their axis, so that the scores of a batch are one copy.
+/// side by side in one FP32 row for each row of their axis, so that the scores of a batch are one copy. What a step
+/// keeps on chip has no place.
 
 #include <algorithm>
 #include <cstdint>
@@ -14,6 +15,7 @@
 
 #include "warprank/core/dtype.hpp"
 #include "warprank/model/graph.hpp"
+#include "warprank/plan/steps.hpp"
 #include "warprank/plan/storage.hpp"
 
 namespace warprank::cuda_backend {
@@ -99,7 +101,9 @@ class ValueLayout {
 
   void place_others() {
     slot_row_bytes_.resize(storage_.slots.size());
+    const std::vector<bool> in_memory = plan::in_memory(graph_, storage_.steps);
     for (size_t n = 0; n < places_.size(); ++n) {
+      if (!in_memory[n]) continue;
       if (std::find(is_output_.begin(), is_output_.end(), static_cast<int>(n)) != is_output_.end()) continue;
       const plan::Placement& placement = storage_.placements[n];
       ValuePlace& place = places_[n];

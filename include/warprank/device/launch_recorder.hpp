@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What launches would queue, without queueing it: whether a captured graph would also do for what was prepared anew.
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "warprank/device/backend.hpp"
+
+namespace warprank::device {
+
+/// One launch: kernel, grid, block, dynamic shared memory, and the arguments whose bytes tell whether they are equal.
+struct RecordedLaunch {
+  std::vector<int64_t> shape;
+  std::vector<unsigned char> arguments;
+
+  friend bool operator==(const RecordedLaunch& a, const RecordedLaunch& b) {
+    return a.shape == b.shape && a.arguments == b.arguments;
+  }
+};
+
+/// While one is there, launches of its thread are recorded and not queued. One at a time in a thread.
+class WARPRANK_HIDDEN LaunchRecorder {
+ public:
+  LaunchRecorder() { current() = this; }
+  ~LaunchRecorder() { current() = nullptr; }
+  LaunchRecorder(const LaunchRecorder&) = delete;
+  LaunchRecorder& operator=(const LaunchRecorder&) = delete;
+
+  /// Null: launches are queued.
+  static LaunchRecorder*& current() {
+    static thread_local LaunchRecorder* recorder = nullptr;
+    return recorder;
+  }
+
+  template <class... Params>
+  void add(backend::Dim3 grid, backend::Dim3 block, int64_t shared_bytes, void (*kernel)(Params...),
+           const Params&... arguments) {
+    RecordedLaunch& launch = launches_.emplace_back();
+    launch.shape = {
+        reinterpret_cast<intptr_t>(kernel), grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes};
+    (append(arguments, launch.arguments), ...);
+  }
+  const std::vector<RecordedLaunch>& launches() const { return launches_; }
+
+ private:
+  template <class Value>
+  static void append(const Value& value, std::vector<unsigned char>& bytes) {
+    if constexpr (std::has_unique_object_representations_v<Value>) {
+      bytes.resize(bytes.size() + sizeof value);
+      std::memcpy(bytes.data() + bytes.size() - sizeof value, &value, sizeof value);
+    }
+  }
+
+  std::vector<RecordedLaunch> launches_;
+};
+
+}  // namespace warprank::device
