@@ -60,7 +60,11 @@ class StepMemory {
   void* copied(int64_t bytes, Write write) {
     const int64_t begin = sizes_.copied;
     void* const at = take(bytes, copied_, sizes_.copied);
-    if (!image_.empty() && bytes > 0) write(image_.data() + begin);
+    if (!image_.empty() && bytes > 0) {
+      // Another model's steps may turn out to need more, which is found when they have taken it.
+      image_.resize(std::max(image_.size(), static_cast<size_t>(sizes_.copied)));
+      write(image_.data() + begin);
+    }
     return at;
   }
   const void* copied(Span<const unsigned char> bytes) {
