@@ -1,69 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Whole models on the host engine, one thread: the plan with all passes against the model as it is written, in turns
-// within one benchmark. Counters: milliseconds of both, and planned_speedup.
+// Whole models on the host engine, one thread: the plan with all passes against the model as it is written, and against
+// the passes alone that compute what belongs to the user once, in turns within one benchmark. Counters: milliseconds of
+// each, items_per_second, planned_speedup over the model as it is written, and deduplicated_speedup over the other.
 
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <utility>
 
-#include "dcn_v2.hpp"
-#include "dlrm.hpp"
 #include "measure.hpp"
-#include "meituan_like.hpp"
+#include "reference_models.hpp"
 #include "support/random_data.hpp"
-#include "user_heavy.hpp"
 #include "warprank/host.hpp"
-#include "wide_deep.hpp"
 
 namespace warprank {
 namespace {
 
-void plan_against_model(benchmark::State& state, const ModelFunction& model, int64_t requests, int64_t items) {
+void plan_against_model(benchmark::State& state, const std::string& name, const bench::BatchShape& shape) {
   constexpr int64_t table_rows = 1000;
-  CompileOptions options;
-  options.capacities = {{requests, requests * items}};
-  const Plan plan = compile(model, options);
-  options.passes = Passes::none();
-  const Plan as_written = compile(model, options);
-
+  const Graph source = build(bench::reference_models().at(name));
+  const auto compiled = [&](const Passes& passes) {
+    CompileOptions options;
+    options.capacities = {shape.capacity(source)};
+    options.passes = passes;
+    return compile(source, options);
+  };
+  const Plan plan = compiled({});
   const Weights weights = test_support::random_weights(plan, 1);
   const Tables tables = Tables::load(plan, test_support::random_tables(plan, table_rows, 2), host());
-  Context planned = bind(plan, weights, tables).context(), unplanned = bind(as_written, weights, tables).context();
-  test_support::RequestShape shape;
-  shape.table_rows = table_rows;
-  shape.odd_ids = false;
-  shape.rows = {{"item", items}, {"sample", items}, {"clicked", 100}, {"ordered", 100}};
-  Batch batch = test_support::random_batch(plan, requests, shape, 3);
+  Context planned = bind(plan, weights, tables).context();
+  Context deduplicated = bind(compiled(bench::only_deduplicated()), weights, tables).context();
+  Context unplanned = bind(compiled(Passes::none()), weights, tables).context();
+  Batch batch = plan.batch();
+  for (const auto& request : bench::random_requests(source, shape, table_rows, 3)) add_to(batch, request);
 
-  bench::Minimum with, without;
+  bench::Minimum all_passes, some_passes, no_passes;
   const auto run = [&](Context& context) { return [&] { benchmark::DoNotOptimize(context.run(batch)); }; };
-  const int64_t calls = bench::calls_for(5e-3, run(planned));
+  const int64_t calls = bench::calls_for(5e-3, run(planned)), fewer = std::max<int64_t>(1, calls / 4);
   for (auto _ : state) {
-    with.sample(run(planned), calls);
-    without.sample(run(unplanned), std::max<int64_t>(1, calls / 4));
+    all_passes.sample(run(planned), calls);
+    some_passes.sample(run(deduplicated), fewer);
+    no_passes.sample(run(unplanned), fewer);
   }
-  state.counters["planned_ms"] = with.value() * 1e3;
-  state.counters["unplanned_ms"] = without.value() * 1e3;
-  state.counters["planned_speedup"] = without.value() / with.value();
+  state.counters["planned_ms"] = all_passes.value() * 1e3;
+  state.counters["deduplicated_ms"] = some_passes.value() * 1e3;
+  state.counters["unplanned_ms"] = no_passes.value() * 1e3;
+  state.counters["items_per_second"] = static_cast<double>(shape.requests * shape.items) / all_passes.value();
+  state.counters["planned_speedup"] = no_passes.value() / all_passes.value();
+  state.counters["deduplicated_speedup"] = some_passes.value() / all_passes.value();
 }
 
-void add(const std::string& name, const ModelFunction& model, int64_t requests, int64_t items) {
+void add(const std::string& name, int64_t requests, int64_t items) {
+  bench::BatchShape shape;
+  shape.requests = requests;
+  shape.items = items;
   benchmark::RegisterBenchmark(
       (name + "/requests:" + std::to_string(requests) + "/items:" + std::to_string(items)).c_str(),
-      [=](benchmark::State& state) { plan_against_model(state, model, requests, items); })
-      ->Iterations(15)
+      [=](benchmark::State& state) { plan_against_model(state, name, shape); })
+      ->Iterations(requests == 1 ? 15 : 3)
       ->Unit(benchmark::kMillisecond);
 }
 
 const bool added = [] {
-  add("user_heavy", models::user_heavy, 1, 500);
-  add("wide_deep", models::wide_deep, 1, 100);
-  add("wide_deep", models::wide_deep, 8, 100);
-  add("dlrm", models::dlrm, 1, 100);
-  add("dcn_v2", models::dcn_v2, 1, 100);
-  add("meituan_like", models::meituan_like, 1, 200);
+  const std::pair<const char*, int64_t> models[] = {{"user_heavy", 500}, {"wide_deep", 100}, {"dlrm", 100},
+                                                    {"dcn_v2", 100},     {"din_mmoe", 100},  {"meituan_like", 200}};
+  for (const auto& [name, items] : models)
+    for (const int64_t requests : {1, 8}) add(name, requests, items);
+  add("wide_deep", 64, 100);
   return true;
 }();
 
