@@ -107,7 +107,7 @@ class Check:
 
     def configure(self, name, architectures, benchmarks):
         options = ["-S", ".", "-B", self.folder(name), "-D", "CMAKE_BUILD_TYPE=Release", "-D", "WARPRANK_CUDA=ON",
-                   "-D", f"CMAKE_CUDA_ARCHITECTURES={architectures}", "-D", "CMAKE_CXX_FLAGS=-march=native",
+                   "-D", f"CMAKE_CUDA_ARCHITECTURES={architectures}",
                    "-D", f"WARPRANK_BUILD_BENCHMARKS={benchmarks}", "-D", f"WARPRANK_BUILD_EXAMPLES={benchmarks}"]
         if os.path.isdir(f"{ROOT}/.deps/usr"):
             options += ["-D", f"CMAKE_PREFIX_PATH={ROOT}/.deps/usr"]

@@ -13,6 +13,7 @@ import svg
 
 # Counters that are ratios to a baseline, beside all that are called x_<baseline>; >= 1 is as fast or faster.
 BASELINES = {"planned_speedup": "as written", "over_unplanned": "as written", "over_deduplicated": "de-duplicated",
+             "deduplicated_speedup": "de-duplicated",
              "folded_speedup": "concatenated", "absl_ratio": "absl::flat_hash_map",
              "ratio_to_naive": "other engines, as written", "ratio_to_best": "other engines, their best"}
 
