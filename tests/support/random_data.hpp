@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "support/plain_request.hpp"
+#include "support/zipf.hpp"
 #include "warprank/batch/batch.hpp"
 #include "warprank/core/shape.hpp"
 #include "warprank/plan/plan.hpp"
@@ -99,6 +100,7 @@ struct RequestShape {
   int64_t most_rows = 6;
   std::map<std::string, int64_t> rows = {};  ///< exact numbers per parent row, by axis
   bool odd_ids = true;                       ///< some unknown, out of range, or padding
+  double alpha = 0;                          ///< of the ids' Zipf distribution; 0: uniform
 };
 
 inline PlainRequest random_request(const BatchLayout& layout, const RequestShape& shape, std::mt19937& random) {
@@ -118,12 +120,13 @@ inline PlainRequest random_request(const BatchLayout& layout, const RequestShape
       rows[a] += length;
     }
   }
+  const Zipf zipf(shape.table_rows, shape.alpha);
   for (const IdsInfo& info : layout.ids()) {
     if (info.default_id && uniform(0, 1) == 0) continue;
     std::vector<int64_t>& ids = request.ids[info.name];
     ids.resize(static_cast<size_t>(rows[static_cast<size_t>(info.axis)]));
     for (int64_t& id : ids) {
-      id = uniform(0, shape.table_rows - 1);
+      id = shape.alpha == 0 ? uniform(0, shape.table_rows - 1) : zipf(random);
       const int64_t kind = shape.odd_ids ? uniform(0, 9) : 9;
       if (kind == 0) id = -1;
       if (kind == 1) id = shape.table_rows + 5;
