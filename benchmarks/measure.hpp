@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
@@ -70,6 +71,33 @@ int64_t calls_for(double target, Function&& function) {
 inline double run_fma_peak() {
   using namespace host_ops;
   return HWY_DYNAMIC_DISPATCH(fma_flops)(1 << 15);
+}
+
+/// Runs an op in turns with a copy that reads and writes as many bytes in all, and, where it has any, with as many
+/// multiply-adds in registers. Counters: min_us, GB/s, copy_fraction; gflops, fma_peak_fraction.
+template <class Function>
+void measure(benchmark::State& state, double bytes, double flops, Function&& run) {
+  constexpr double sample_seconds = 1e-3;
+  std::vector<char> from(static_cast<size_t>(bytes / 2), 1), to(from.size());
+  double peak_flops = 0;
+  const auto copy = [&] {
+    std::memcpy(to.data(), from.data(), to.size());
+    benchmark::ClobberMemory();
+  };
+  const auto run_peak = [&] { peak_flops = run_fma_peak(); };
+  const int64_t calls = calls_for(sample_seconds, run), copies = calls_for(sample_seconds, copy);
+  Minimum time, copy_time, peak_time;
+  for (auto _ : state) {
+    copy_time.sample(copy, copies);
+    if (flops > 0) peak_time.sample(run_peak, 1);
+    state.SetIterationTime(time.sample(run, calls) / static_cast<double>(calls));
+  }
+  state.counters["min_us"] = time.value() * 1e6;
+  state.counters["GB/s"] = bytes / time.value() * 1e-9;
+  state.counters["copy_fraction"] = copy_time.value() / time.value();
+  if (flops == 0) return;
+  state.counters["gflops"] = flops / time.value() * 1e-9;
+  state.counters["fma_peak_fraction"] = flops / time.value() / (peak_flops / peak_time.value());
 }
 
 }  // namespace warprank::bench

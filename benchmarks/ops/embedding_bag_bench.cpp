@@ -12,12 +12,14 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "measure.hpp"
 #include "warprank/core/buffer.hpp"
 #include "warprank/core/prefetch.hpp"
 #include "warprank/ops/host/embedding_bag.hpp"
+#include "workloads.hpp"
 
 namespace {
 
@@ -149,5 +151,53 @@ BENCHMARK(embedding_bag)
     ->Iterations(40)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
+
+/// The look-ups of workloads.hpp, as the benchmarks of GPUs have them: bytes of rows for each second, and what a copy
+/// of as many bytes takes of it.
+void workload(benchmark::State& state, const bench::BagWorkload& workload) {
+  std::vector<bench::BagIds> ids;
+  std::vector<Buffer<float>> outputs;
+  std::vector<float> scale_and_offset(10'000'000, 0.01f);
+  std::vector<BagFeature> features;
+  int64_t used = 0, num_ids = 0, num_bytes = 0;
+  ids.reserve(workload.features.size());
+  for (const bench::BagShape& shape : workload.features) {
+    BagFeature feature;
+    feature.table = {workload.type, memory().data() + used, shape.num_rows, shape.dim,
+                     shape.dim * size_of(workload.type)};
+    if (workload.type == DType::i8) feature.table.scale = feature.table.offset = scale_and_offset.data();
+    used += (shape.num_rows * feature.table.row_stride_bytes + line - 1) / line * line;
+    if (used > total_bytes) return state.SkipWithError("skipped: needs tables of more than 4 GB");
+    ids.push_back(bench::make_ids(shape, workload.alpha, features.size()));
+    feature.pooling = Pooling::sum;
+    feature.ids = ids.back().ids;
+    feature.bags = {ids.back().offsets.data(), ids.back().num_bags()};
+    outputs.emplace_back(shape.num_bags * shape.dim);
+    feature.y = {outputs.back().data(), shape.num_bags, shape.dim};
+    num_ids += feature.ids.size();
+    num_bytes += feature.ids.size() * (feature.table.row_stride_bytes + 8) + 4 * outputs.back().size();
+    features.push_back(feature);
+  }
+  bench::measure(state, static_cast<double>(num_bytes), 0, [&] { host_ops::embedding_bag(features); });
+  state.counters["ns_per_id"] = state.counters["min_us"] * 1e3 / static_cast<double>(num_ids);
+}
+
+const bool workloads_added = [] {
+  const auto add = [](const bench::BagWorkload& of) {
+    benchmark::RegisterBenchmark(("workload/" + of.name).c_str(),
+                                 [of](benchmark::State& state) { workload(state, of); })
+        ->Iterations(5)
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
+  };
+  for (const double alpha : bench::alphas()) {
+    add(bench::nbit_device(DType::f16, alpha));
+    add(bench::nbit_device(DType::i8, alpha));
+  }
+  add(bench::recflex_like(1.05));
+  for (const auto& [requests, items] : {std::pair<int64_t, int64_t>{1, 50}, {1, 500}, {16, 100}, {64, 100}})
+    add(bench::serving(requests, items, 1.05));
+  return true;
+}();
 
 }  // namespace

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "measure.hpp"
+#include "support/zipf.hpp"
 #include "warprank/core/buffer.hpp"
 #include "warprank/core/prefetch.hpp"
 #include "warprank/hash_table/build.hpp"
@@ -85,6 +86,47 @@ BENCHMARK(build)
     ->Arg(67)
     ->Arg(95)
     ->Iterations(3)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+
+/// Look-ups alone, of tables with a tenth of the keys. Arguments: load factor, hits of a hundred, and a hundred times
+/// the alpha of the keys' Zipf distribution.
+void find_rows(benchmark::State& state) {
+  constexpr int64_t keys_of_table = num_keys / 10;
+  HashTableOptions options;
+  options.load_factor = static_cast<double>(state.range(0)) / 100;
+  const HashTable table =
+      build_hash_table({DType::f32, dim}, {keys_of_table, data().keys.data(), data().rows.data()}, options);
+  const test_support::Zipf zipf(keys_of_table, static_cast<double>(state.range(2)) / 100);
+  std::mt19937_64 random(2);
+  std::vector<int64_t> wanted(num_wanted);
+  int64_t expected = 0, found = 0;
+  for (int64_t& key : wanted) {
+    const bool hit = static_cast<int64_t>(random() % 100) < state.range(1);
+    key = hit ? data().keys[zipf(random)] : static_cast<int64_t>(random());
+    expected += hit;
+  }
+  constexpr int64_t block = 1024;
+  std::vector<const unsigned char*> rows(block);
+  const auto run = [&] {
+    found = 0;
+    for (int64_t begin = 0; begin < num_wanted; begin += block) {
+      host_ops::find_rows(table.view(), {wanted.data() + begin, block}, rows.data());
+      for (const unsigned char* row : rows) found += row != nullptr;
+    }
+  };
+  bench::Minimum time;
+  for (auto _ : state) state.SetIterationTime(time.sample(run, 1));
+  if (found != expected) state.SkipWithError("keys are missing");
+  state.counters["find_rows_ns"] = time.value() / num_wanted * 1e9;
+}
+BENCHMARK(find_rows)
+    ->Name("hash_table/find_rows")
+    ->ArgNames({"load_percent", "hit_percent", "alpha_percent"})
+    ->ArgsProduct({{50, 80, 95}, {100, 50, 0}, {0}})
+    ->Args({80, 100, 105})
+    ->Args({80, 100, 115})
+    ->Iterations(10)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 

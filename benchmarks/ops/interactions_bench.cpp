@@ -3,12 +3,13 @@
 // The ops that are bound by memory rather than arithmetic, against a copy of as many bytes, on one thread. Bytes are
 // counted once for each input and output, so an op that keeps its data in the caches can exceed its copy.
 
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <functional>
+#include <string>
 #include <vector>
 
 #include "measure.hpp"
+#include "row_cases.hpp"
 #include "warprank/ops/host/concat.hpp"
 #include "warprank/ops/host/dot.hpp"
 #include "warprank/ops/host/elementwise.hpp"
@@ -22,7 +23,7 @@
 namespace warprank {
 namespace {
 
-constexpr double sample_seconds = 1e-3;
+using bench::measure;
 
 struct OwnedMatrix {
   OwnedMatrix(int64_t rows, int64_t cols) : rows(rows), cols(cols), values(bench::random_values(rows * cols, 1)) {}
@@ -31,30 +32,6 @@ struct OwnedMatrix {
   int64_t rows, cols;
   std::vector<float> values;
 };
-
-/// Runs an op in turns with a copy that reads and writes as many bytes in all.
-void measure(benchmark::State& state, double bytes, double flops, const std::function<void()>& run) {
-  std::vector<char> from(static_cast<size_t>(bytes / 2), 1), to(from.size());
-  double peak_flops = 0;
-  const auto copy = [&] {
-    std::memcpy(to.data(), from.data(), to.size());
-    benchmark::ClobberMemory();
-  };
-  const auto run_peak = [&] { peak_flops = bench::run_fma_peak(); };
-  const int64_t calls = bench::calls_for(sample_seconds, run), copies = bench::calls_for(sample_seconds, copy);
-  bench::Minimum time, copy_time, peak_time;
-  for (auto _ : state) {
-    copy_time.sample(copy, copies);
-    if (flops > 0) peak_time.sample(run_peak, 1);
-    state.SetIterationTime(time.sample(run, calls) / static_cast<double>(calls));
-  }
-  state.counters["min_us"] = time.value() * 1e6;
-  state.counters["GB/s"] = bytes / time.value() * 1e-9;
-  state.counters["copy_fraction"] = copy_time.value() / time.value();
-  if (flops == 0) return;
-  state.counters["gflops"] = flops / time.value() * 1e-9;
-  state.counters["fma_peak_fraction"] = flops / time.value() / (peak_flops / peak_time.value());
-}
 
 void elementwise(benchmark::State& state, const ElementwiseProgram& program) {
   const int64_t rows = state.range(0), cols = state.range(1);
@@ -68,34 +45,26 @@ void elementwise(benchmark::State& state, const ElementwiseProgram& program) {
           [&] { host_ops::elementwise(program, views, vectors, y.view(), workspace); });
 }
 
-using Function = ElementwiseFunction;
-BENCHMARK_CAPTURE(elementwise, product, ElementwiseProgram{2, 0, {}, {{Function::mul, 0, 1}}})
+/// The programs of row_cases.hpp, rows and columns of which a launch on a GPU has as many.
+const ElementwiseProgram& program_named(const std::string& name) {
+  static const std::vector<bench::NamedProgram> all = bench::elementwise_programs();
+  return std::find_if(all.begin(), all.end(), [&](const auto& named) { return named.name == name; })->program;
+}
+BENCHMARK_CAPTURE(elementwise, product, program_named("product"))
     ->UseManualTime()
     ->Iterations(40)
     ->ArgsProduct({{1, 1000}, {1}})
     ->ArgsProduct({{200}, {16, 17, 256, 600}});
-BENCHMARK_CAPTURE(elementwise, sigmoid, ElementwiseProgram{1, 0, {}, {{Function::sigmoid, 0}}})
+BENCHMARK_CAPTURE(elementwise, sigmoid, program_named("sigmoid"))
     ->UseManualTime()
     ->Iterations(40)
     ->ArgsProduct({{1000}, {1}})
     ->ArgsProduct({{200}, {256}});
-BENCHMARK_CAPTURE(elementwise, prelu,
-                  ElementwiseProgram{
-                      1, 1, {0.0f}, {{Function::mul, 0, 1}, {Function::greater, 0, 2}, {Function::select, 0, 3, 4}}})
+BENCHMARK_CAPTURE(elementwise, prelu, program_named("prelu"))
     ->UseManualTime()
     ->Iterations(40)
     ->ArgsProduct({{200}, {64, 256}});
-BENCHMARK_CAPTURE(elementwise, dice,
-                  ElementwiseProgram{1,
-                                     3,
-                                     {1.0f},
-                                     {{Function::mul, 0, 1},
-                                      {Function::add, 5, 2},
-                                      {Function::sigmoid, 6},
-                                      {Function::sub, 4, 7},
-                                      {Function::mul, 3, 8},
-                                      {Function::add, 7, 9},
-                                      {Function::mul, 0, 10}}})
+BENCHMARK_CAPTURE(elementwise, dice, program_named("dice"))
     ->UseManualTime()
     ->Iterations(40)
     ->ArgsProduct({{200}, {64, 256}});
