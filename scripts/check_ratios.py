@@ -47,7 +47,8 @@ def main():
         if not found:
             skipped = [line for line in record["skipped"] if line.startswith((f"{bench}:", pattern.split("/")[0]))]
             failed += not skipped
-            print(f"{'nothing':>10}  {relation} {target:<5}  {skipped[0] if skipped else 'FAILED: it was not measured'}")
+            why = skipped[0] if skipped else "FAILED: it was not measured"
+            print(f"{'nothing':>10}  {relation} {target:<5}  {why}")
         for measurement in found:
             if counter not in measurement:
                 failed += 1

@@ -314,8 +314,8 @@ class Check:
             log.shorten()
         summary = f"{self.num_failed} steps failed."
         if card is None:
-            summary += (f" There is no GPU: {self.num_not_run} tests for the T4's code were built and not run, those for "
-                        "a card were not built, nothing was measured.")
+            summary += (f" There is no GPU: {self.num_not_run} tests for the T4's code were built and not run, those "
+                        "for a card were not built, nothing was measured.")
         performance.write_report(f"{self.out}/gpu.json", "# GPU check\n\n" + summary + "\n\n" +
                                  performance.table([["build", "step", "result", "tests", "seconds"], *self.rows]))
         shutil.rmtree(self.raw)

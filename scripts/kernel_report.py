@@ -253,16 +253,16 @@ def table_of(compiled):
             *([name, *(cell(kernels.get(name)) for kernels, _ in compiled)] for name in names)]
 
 
-def changes(tables, nvcc_version, update):
-    """Yields what differs from tests/counts.json, or writes it there."""
+def changes(tables, nvcc_version, update, are_all):
+    """Yields what differs from tests/counts.json, or writes it there; are_all: the tables are of all ops."""
     counts = check_counts.read()
     counted = counts["kernels"]
     if update:
-        if counted["nvcc"] != nvcc_version and tables.keys() < counted["ops"].keys():
+        if counted["nvcc"] != nvcc_version and not are_all:
             yield f"tests/counts.json was made by nvcc {counted['nvcc']}; with {nvcc_version} update all ops together"
             return
         counted["nvcc"] = nvcc_version
-        counted["ops"] = dict(sorted({**counted["ops"], **tables}.items()))
+        counted["ops"] = dict(sorted({**({} if are_all else counted["ops"]), **tables}.items()))
         check_counts.write(counts)
     elif counted["nvcc"] != nvcc_version:
         print(f"\nNot compared with tests/counts.json: nvcc {counted['nvcc']} made that, this is {nvcc_version}.")
@@ -321,6 +321,10 @@ def main():
     files = glob.glob(f"{resources}/*.cu") + glob.glob(f"{resources}/*.json")
     ops = options.ops or sorted({os.path.splitext(os.path.basename(path))[0] for path in files})
     problems = [] if options.ops else list(kernels_without_budget(resources))
+    has_counts = resources == parser.get_default("resources")
+    if has_counts and not options.ops and not options.update:
+        problems += [f"tests/counts.json: {op}: {'not counted' if op in ops else 'is no more'}"
+                     for op in sorted(set(ops) ^ check_counts.read()["kernels"]["ops"].keys())]
     if not options.names_only:
         nvcc = find_nvcc()
         if nvcc is None:
@@ -338,8 +342,8 @@ def main():
                     problems.append(f"{op}: {error}")
                 if options.tests:
                     problems += report_counts(op, options.tests)
-        if resources == parser.get_default("resources"):
-            problems += changes(tables, version_of(nvcc), options.update)
+        if has_counts:
+            problems += changes(tables, version_of(nvcc), options.update, not options.ops)
     print()
     print("\n".join(problems) if problems else "Every kernel keeps to its budget.")
     sys.exit(bool(problems))

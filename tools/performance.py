@@ -42,7 +42,8 @@ FIGURES = [
     ("the same with half of the ids unknown", "ops_hash_table_bench", r"hash_table/find/hit_percent:50/", "absl_ratio",
      "{:.2f}x", "the same"),
     ("DIN attention, folded (100 events, 64 columns, 100 items)", "ops_din_attention_bench",
-     r"din_attention/\w+/events:100/dim:64/items:100/", "folded_speedup", "{:.1f}x", "our own layers on the concatenation"),
+     r"din_attention/\w+/events:100/dim:64/items:100/", "folded_speedup", "{:.1f}x",
+     "our own layers on the concatenation"),
     ("A user-heavy model (1,200 + 200 columns, 500 items)", "models_plan_bench", r"user_heavy/", "planned_speedup",
      "{:.1f}x", "the same model as written"),
     ("wide_deep, 100 items (600 columns, 3 x 256)", "models_plan_bench", r"wide_deep/requests:1/", "planned_ms",
@@ -153,12 +154,13 @@ def record_text(record, prefix):
     pictures = pictures_of(record)
     parts += [f"![{title}]({prefix}{what}.svg)\n" for what, (title, _) in pictures.items()]
     if record["latency"]:
-        parts += ["Latency of `examples/embed_in_service`, the MovieLens model behind a queue, in milliseconds from the "
+        parts += ["Latency of `examples/embed_in_service`, the MovieLens model behind a queue, in milliseconds from the\n"
                   "moment a request was due; requests arrive by a Poisson process that waits for nobody:\n",
                   latency_table(record)]
     parts += benchmark_tables(record)
     if record["skipped"]:
-        parts.append("Not measured:\n\n" + "".join(f"- {html.escape(line, quote=False)}\n" for line in record["skipped"]))
+        lines = [f"- {html.escape(line, quote=False)}\n" for line in record["skipped"]]
+        parts.append("Not measured:\n\n" + "".join(lines))
     return "\n".join(parts)
 
 
@@ -223,12 +225,12 @@ take longer. For any size: `examples/show_plan`.
         for batch, published in times.items():
             predicted = float(by_size[model, "1", str(batch)][card])
             rows.append([card, model, str(batch), f"{predicted:.0f}", str(published), f"{published / predicted:.1f}"])
-    per_sample = {model: float(by_size[model, "1", "4096"]["FLOPs"]) / 4096e6 for model in ("dlrm", "dcn_v2")}
-    parts += [f"""What others published for DLRM and DCN-v2 (HugeCTR's parameter server with TensorRT in FP16: compute on the server,
-look-ups included; their models have these names, and may differ in their shapes: ours take {per_sample['dlrm']:.1f} and {per_sample['dcn_v2']:.1f}
-MFLOP for a sample) beside the prediction for our plans. The prediction is a bound from below and theirs is a whole server, so it
-must be the smaller one; a ratio near 1 at large batches says that the limits are those of the card, a large one at small
-batches that the rest is not arithmetic:
+    dlrm, dcn_v2 = (f"{float(by_size[model, '1', '4096']['FLOPs']) / 4096e6:.1f}" for model in ("dlrm", "dcn_v2"))
+    parts += [f"""What others published for DLRM and DCN-v2 beside the prediction for our plans: HugeCTR's parameter server with TensorRT
+in FP16, compute on the server with look-ups. Their models have these names and may differ in their shapes; ours take
+{dlrm} and {dcn_v2} MFLOP for a sample. The prediction is a bound from below and theirs is a whole server, so it must be the
+smaller one. A ratio near 1 at large batches says that the limits are those of the card, a large one at small batches
+that most of the time was not arithmetic:
 """, table(rows)]
     return "\n".join(parts)
 

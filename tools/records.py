@@ -31,7 +31,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 INSTRUCTION_SETS = ("sse4_2", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_bf16", "avx512_fp16", "amx_bf16",
                     "asimd", "sve", "sve2")
 # Of each measurement of Google Benchmark, what says nothing about the machine or the library.
-NOISE = {"aggregate_name", "aggregate_unit", "family_index", "per_family_instance_index", "run_name", "run_type", "repetitions", "repetition_index", "threads"}
+NOISE = {"aggregate_name", "aggregate_unit", "family_index", "per_family_instance_index", "run_name", "run_type",
+         "repetitions", "repetition_index", "threads"}
 # Of its context, what a record has once for all, or must not have.
 COMMON = {"date", "host_name", "executable", "num_cpus", "mhz_per_cpu", "cpu_scaling_enabled", "caches", "processor",
           "commit", "library_build_type", "library_version", "json_schema_version", "aslr_enabled"}
@@ -115,8 +116,8 @@ def gpu():
 
 
 def clocks():
-    line = output_of(["nvidia-smi", "--query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_throttle_reasons.active",
-                      "--format=csv,noheader"])
+    what = "clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_throttle_reasons.active"
+    line = output_of(["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader"])
     return line.splitlines()[0] if line else ""
 
 

@@ -40,7 +40,8 @@ class Picture:
     def __init__(self, height, left=70, right=20, top=30, bottom=55):
         self.left, self.right, self.top, self.bottom = left, WIDTH - right, top, height - bottom
         self.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-                      'font-family="sans-serif" font-size="12">', f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
+                      'font-family="sans-serif" font-size="12">',
+                      f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
 
     def text(self, x, y, content, anchor="middle", more=""):
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{html.escape(content)}</text>')
