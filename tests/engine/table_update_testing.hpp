@@ -32,15 +32,23 @@ struct VersionedTable {
   DType type = DType::f32;
   int64_t dim = 0;
   bool is_hashed = false;
+  bool is_uniform = false;                   ///< all elements are the version, which is at most 2048
   std::map<int64_t, int64_t> versions = {};  ///< of the keys that it should have
 
   /// As stored: a whole number that every row type has exactly.
   int element(KeyVersion kv, int64_t column) const {
+    if (is_uniform) return static_cast<int>(type == DType::i8 ? kv.version % 128 : kv.version);
     const uint64_t row = mix(static_cast<uint64_t>(kv.key), static_cast<uint64_t>(kv.version));
     return static_cast<int>(mix(row, static_cast<uint64_t>(column)) % 201) - 100;
   }
-  float scale(KeyVersion kv) const { return 1 + static_cast<float>(mix(static_cast<uint64_t>(kv.version), 1) % 16); }
-  float offset(KeyVersion kv) const { return static_cast<float>(mix(static_cast<uint64_t>(kv.version), 2) % 1024); }
+  float scale(KeyVersion kv) const {
+    if (is_uniform) return static_cast<float>(kv.version);
+    return 1 + static_cast<float>(mix(static_cast<uint64_t>(kv.version), 1) % 16);
+  }
+  float offset(KeyVersion kv) const {
+    if (is_uniform) return static_cast<float>(kv.version * (1 - kv.version % 128));
+    return static_cast<float>(mix(static_cast<uint64_t>(kv.version), 2) % 1024);
+  }
   /// As look-ups should give it.
   Row row(KeyVersion kv) const {
     Row row;

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -52,10 +53,12 @@ class LookUps {
   }
 
   void run() { scores_ = std::make_unique<Scores>(context_.run(batch_)); }
+  Span<const float> view(const VersionedTable& table, size_t i) const {
+    return (*scores_)["y_" + table.name].of(0).subspan(static_cast<int64_t>(i) * table.dim, table.dim);
+  }
   Row row(const VersionedTable& table, size_t i) const {
-    const Span<const float> all = (*scores_)["y_" + table.name].of(0);
-    const float* begin = all.begin() + static_cast<int64_t>(i) * table.dim;
-    return {begin, begin + table.dim};
+    const Span<const float> all = view(table, i);
+    return {all.begin(), all.end()};
   }
 
  private:
@@ -246,84 +249,88 @@ TEST(TablesUpdate, TakesImagesThatWereBuiltMutable) {
 /// of hashed tables come and go. Nobody may starve: every update is done while readers score, and every reader scores
 /// while updates are done.
 TEST(TablesUpdate, ReadersSeeWholeRowsAndNobodyStarves) {
-  constexpr int64_t num_keys = 400, num_updates = 150, num_readers = 2, num_writers = 2, too_many = 1'000'000;
-  std::vector<VersionedTable> tables;
-  for (const DType type : {DType::f32, DType::f16, DType::i8}) {
-    tables.push_back(versioned_table("direct_" + std::string(name_of(type)), type, 40, false, first_keys(num_keys)));
-    tables.push_back(versioned_table("hashed_" + std::string(name_of(type)), type, 40, true, first_keys(num_keys)));
-  }
+  constexpr int64_t num_keys = 24, num_updates = 200, num_readers = 2, num_writers = 2, too_many = 1'000'000;
+  std::vector<VersionedTable> tables;  // of long rows, which take a while to write
+  const auto add = [&](const char* name, DType type, int64_t dim, bool is_hashed) {
+    tables.push_back(versioned_table(name, type, dim, is_hashed, first_keys(num_keys)));
+    tables.back().is_uniform = true;
+  };
+  add("direct_f32", DType::f32, 2000, false);
+  add("direct_i8", DType::i8, 2000, false);
+  add("hashed_f16", DType::f16, 512, true);
+  add("hashed_i8", DType::i8, 1000, true);
   LookUpModel setup(tables);
-  const std::vector<int64_t> keys = first_keys(num_keys);
+  std::vector<int64_t> keys;  // each a few times, so that readers do little else than look up
+  for (int64_t i = 0; i < 4 * num_keys; ++i) keys.push_back(i % num_keys);
   std::atomic<int64_t> written[num_writers] = {0, 0};  // versions whose update has returned
   std::atomic<int> num_writing{num_writers};
   std::atomic<int64_t> scored[num_readers] = {0, 0};
 
-  // Keys of writer w are those of remainder w. In odd versions, those of hashed tables are gone.
+  // Keys of writer w are those of remainder w. In odd versions some of those of hashed tables are gone.
   const auto is_gone = [](const VersionedTable& table, int64_t key, int64_t version) {
     return table.is_hashed && key % 8 == 3 && version % 2 == 1;
+  };
+  const auto write = [&](int64_t w, int64_t version) {
+    std::map<std::string, StoredTensor> tensors;
+    for (const VersionedTable& table : setup.expected) {
+      std::vector<KeyVersion> rows;
+      std::vector<int64_t> gone;
+      for (int64_t key = w; key < num_keys; key += num_writers)
+        if (is_gone(table, key, version)) {
+          gone.push_back(key);
+        } else {
+          rows.push_back({key, version});
+        }
+      table.add_rows(rows, false, tensors);
+      const auto num_gone = static_cast<int64_t>(gone.size());
+      if (table.is_hashed) tensors[table.name + ".erase"] = make_tensor<int64_t>({num_gone}, gone);
+    }
+    const UpdateReport report = setup.tables.update(Weights::from_tensors(std::move(tensors)));
+    for (const auto& [name, changes] : report) EXPECT_EQ(changes.full, 0) << name;
+    written[w] = version;
+  };
+  const auto read = [&](int64_t r) {
+    LookUps look_ups(setup, keys);
+    std::map<std::pair<std::string, int64_t>, float> seen;  // the latest version of each key
+    while (num_writing > 0 && scored[r] < too_many && !HasFailure()) {
+      const int64_t before[num_writers] = {written[0], written[1]};
+      look_ups.run();
+      ++scored[r];
+      for (const VersionedTable& table : setup.expected)
+        for (size_t i = 0; i < keys.size(); ++i) {
+          const Span<const float> row = look_ups.view(table, i);
+          const std::string where = table.name + ", key " + std::to_string(keys[i]);
+          ASSERT_EQ(std::count(row.begin(), row.end(), row[0]), row.size()) << where << ": not a whole row";
+          float& latest = seen[{table.name, keys[i]}];
+          if (row[0] == table.default_row()[0]) {
+            ASSERT_TRUE(is_gone(table, keys[i], 1)) << where;
+            continue;
+          }
+          ASSERT_GE(row[0], static_cast<float>(before[keys[i] % num_writers])) << where;
+          ASSERT_GE(row[0], latest) << where;
+          ASSERT_LE(row[0], num_updates) << where;
+          latest = row[0];
+        }
+    }
   };
   std::vector<std::thread> threads;
   for (int64_t w = 0; w < num_writers; ++w)
     threads.emplace_back([&, w] {
-      for (int64_t version = 1; version <= num_updates; ++version) {
-        std::map<std::string, StoredTensor> tensors;
-        for (const VersionedTable& table : setup.expected) {
-          std::vector<KeyVersion> rows;
-          std::vector<int64_t> gone;
-          for (int64_t key = w; key < num_keys; key += num_writers)
-            if (is_gone(table, key, version)) {
-              gone.push_back(key);
-            } else {
-              rows.push_back({key, version});
-            }
-          table.add_rows(rows, false, tensors);
-          if (table.is_hashed)
-            tensors[table.name + ".erase"] = make_tensor<int64_t>({static_cast<int64_t>(gone.size())}, gone);
-        }
-        const UpdateReport report = setup.tables.update(Weights::from_tensors(std::move(tensors)));
-        for (const auto& [name, changes] : report) EXPECT_EQ(changes.full, 0) << name;
-        written[w] = version;
-      }
+      for (int64_t version = 1; version <= num_updates; ++version) write(w, version);
       --num_writing;
     });
-  for (int64_t r = 0; r < num_readers; ++r)
-    threads.emplace_back([&, r] {
-      LookUps look_ups(setup, keys);
-      std::map<std::string, std::vector<int64_t>> seen;  // the latest version of each key
-      for (const VersionedTable& table : setup.expected) seen[table.name].resize(keys.size());
-      while (num_writing > 0 && scored[r] < too_many && !HasFailure()) {
-        const int64_t before[num_writers] = {written[0], written[1]};
-        look_ups.run();
-        ++scored[r];
-        for (const VersionedTable& table : setup.expected)
-          for (size_t i = 0; i < keys.size(); i += 7) {
-            const Row row = look_ups.row(table, i);
-            int64_t& latest = seen[table.name][i];
-            // No version from before the updates that had returned, nor from before what was seen already.
-            int64_t version = std::max(latest, before[keys[i] % num_writers]);
-            while (version <= num_updates &&
-                   row != (is_gone(table, keys[i], version) ? table.default_row() : table.row({keys[i], version})))
-              ++version;
-            ASSERT_LE(version, num_updates) << table.name << ", key " << keys[i] << ": no whole row of a version from "
-                                            << std::max(latest, before[keys[i] % num_writers]) << " on";
-            latest = version;
-          }
-      }
-    });
+  for (int64_t r = 0; r < num_readers; ++r) threads.emplace_back([&, r] { read(r); });
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(written[0], num_updates);
-  EXPECT_EQ(written[1], num_updates);
+  for (const auto& version : written) EXPECT_EQ(version, num_updates);
   for (const auto& count : scored) {
     EXPECT_GT(count, 10);
     EXPECT_LT(count, too_many) << "updates starve";
   }
   for (VersionedTable& table : setup.expected)
-    for (auto it = table.versions.begin(); it != table.versions.end();) {
-      it->second = num_updates;
-      it = is_gone(table, it->first, num_updates) ? table.versions.erase(it) : std::next(it);
-    }
-  LookUps look_ups(setup, keys);
-  expect_rows(setup, look_ups, keys);
+    for (auto& [key, version] : table.versions) version = num_updates;
+  const std::vector<int64_t> each = first_keys(num_keys);
+  LookUps look_ups(setup, each);
+  expect_rows(setup, look_ups, each);
 }
 
 }  // namespace
