@@ -3,12 +3,15 @@
 /// Latency under load: a RankingService with the MovieLens model, at one rate of requests after the other.
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../movielens/inputs.hpp"
@@ -16,6 +19,7 @@
 #include "load.hpp"
 #include "requests.hpp"
 #include "service.hpp"
+#include "swapper.hpp"
 #include "warprank/host.hpp"
 #ifdef WARPRANK_EXAMPLE_CUDA
 #include "warprank/cuda.hpp"
@@ -47,11 +51,14 @@ int run(int argc, char** argv) {
   std::string engine = "host", csv, weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
   std::vector<double> rates = {100, 200, 400};
   int64_t items = 100;
+  int contexts = 2;
   ServiceOptions options;
   options.most_merged = 16;
+  double swap_every = 0;
+  warprank::SwapMode swap_mode = warprank::SwapMode::full;
   LoadOptions load;
   app.add_option("--engine", engine, "What scores")->check(CLI::IsMember(engines))->capture_default_str();
-  app.add_option("--contexts", options.contexts, "Batches at a time, each with a thread")->capture_default_str();
+  app.add_option("--contexts", contexts, "Batches at a time, each with a thread")->capture_default_str();
   app.add_option("--rates", rates, "Requests per second")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--seconds", load.seconds, "For each rate")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--warm-up", load.warm_up, "Seconds that are not measured, for each rate")
@@ -67,6 +74,15 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--seed", load.seed, "Of requests and arrivals")->capture_default_str();
   app.add_option("--weights", weights, "Folder with dense.safetensors and tables.safetensors")->capture_default_str();
+  app.add_option("--swap-every", swap_every,
+                 "Seconds between two swaps of the model for the same, loaded anew; 0: none")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--swap-mode", swap_mode, "What is loaded, and when")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, warprank::SwapMode>{{"full", warprank::SwapMode::full},
+                                                    {"dense_and_rows", warprank::SwapMode::dense_and_rows},
+                                                    {"drain", warprank::SwapMode::drain}}));
   app.add_option("--csv", csv, "File for the figures; tools/plot_latency.py draws it");
   CLI11_PARSE(app, argc, argv);
 
@@ -82,31 +98,45 @@ int run(int argc, char** argv) {
   const warprank::Plan plan = warprank::compile(
       movielens::din_mmoe, {.capacities = {{.requests = 1, .items = items},
                                            {.requests = options.most_merged, .items = options.most_merged * items}}});
-  const warprank::Model model =
-      warprank::bind(plan, warprank::Weights::open(weights + "/dense.safetensors"),
-                     warprank::Tables::load(plan, weights + "/tables.safetensors", device(engine)));
+  warprank::NextModel same{.dense = warprank::Weights::open(weights + "/dense.safetensors")};
+  const warprank::Weights rows = warprank::Weights::open(weights + "/tables.safetensors");
+  warprank::Tables tables = warprank::Tables::load(plan, rows, device(engine));
+  warprank::Model model = warprank::bind(plan, same.dense, tables);
+  warprank::ServedModel served(std::move(model), std::move(tables), {.contexts = contexts});
+  if (swap_mode != warprank::SwapMode::dense_and_rows) same.tables = rows;
   const movielens::Inputs inputs(plan);
   const std::vector<movielens::RequestFeatures> requests = random_requests(1000, items, load.seed);
+  std::vector<std::vector<std::byte>> recorded;
+  warprank::Batch batch = plan.batch();
+  for (int64_t r = 0; r < 20; ++r) inputs.fill(batch.add_request(), requests[static_cast<size_t>(r)]);
+  batch.close();
+  for (int64_t r = 0; r < batch.size(); ++r)
+    recorded.emplace_back(batch.blob(r).data(), batch.blob(r).data() + batch.blob(r).bytes());
 
   std::printf("%s engine, %d contexts, %lld items in a request, at most %lld requests in a batch\n\n", engine.c_str(),
-              options.contexts, static_cast<long long>(items), static_cast<long long>(options.most_merged));
+              contexts, static_cast<long long>(items), static_cast<long long>(options.most_merged));
   std::printf("   requests/s                      milliseconds              requests\n");
   std::printf("  asked   served      p50      p90      p99    p99.9      max  per batch  refused\n");
   for (const double rate : rates) {
-    RankingService service(model, options);
+    RankingService service(served, options);
     load.rate = rate;
+    Swapper swapper(served, same, swap_mode, swap_every, recorded);
     const LoadResult result = run_load(service, inputs, requests, load);
+    const SwapTimes swaps = swapper.stop();
     if (result.unscored > 0) throw std::runtime_error(std::to_string(result.unscored) + " requests were not scored");
     const double p50 = result.percentile(0.5), p90 = result.percentile(0.9), p99 = result.percentile(0.99),
                  p999 = result.percentile(0.999), max = result.percentile(1);
     const auto refused = static_cast<long long>(result.refused);
     std::printf("%7.0f  %7.0f  %7.2f  %7.2f  %7.2f  %7.2f  %7.2f  %9.2f  %7lld\n", rate, result.served, p50, p90, p99,
                 p999, max, result.per_batch, refused);
+    if (swap_every > 0)
+      std::printf("         %lld swaps (%s), the longest took %.0f ms\n", static_cast<long long>(swaps.count),
+                  warprank::to_string(swap_mode), swaps.longest_ms);
     std::fflush(stdout);
     if (file != nullptr)
-      std::fprintf(file.get(), "%s,%d,%lld,%g,%g,%.4f,%.4f,%.4f,%.4f,%.4f,%.3f,%lld\n", engine.c_str(),
-                   options.contexts, static_cast<long long>(items), rate, result.served, p50, p90, p99, p999, max,
-                   result.per_batch, refused);
+      std::fprintf(file.get(), "%s,%d,%lld,%g,%g,%.4f,%.4f,%.4f,%.4f,%.4f,%.3f,%lld\n", engine.c_str(), contexts,
+                   static_cast<long long>(items), rate, result.served, p50, p90, p99, p999, max, result.per_batch,
+                   refused);
   }
   return 0;
 }

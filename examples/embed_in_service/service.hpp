@@ -4,10 +4,12 @@
 /// A model behind the request threads of a server (brpc, gRPC, any other): copy this file, it is meant to be changed.
 /// docs/SERVING.md says how to choose its options.
 ///
-///     RankingService service(model, {.contexts = 4});
+///     ServedModel served(model, tables, {.contexts = 4});
+///     RankingService service(served);
 ///     std::future<Reply> reply = service.score([&](Request request) { request.ids(film_id, films); });   // any thread
+///     served.swap(next, SwapMode::full);                                            // meanwhile, one more thread
 ///
-/// Each request thread packs its own request into a batch of one. A worker thread, which has a context, takes what is
+/// Each request thread packs its own request into a batch of one. A worker thread, one for each context, takes what is
 /// waiting, as far as it fits one of the plan's capacities, and runs it as one batch: requests merge because others
 /// came while all workers were busy, never by waiting for others to come.
 ///
@@ -29,8 +31,8 @@
 #include <utility>
 #include <vector>
 
-#include "warprank/engine/model.hpp"
 #include "warprank/model.hpp"
+#include "warprank/serving.hpp"
 
 namespace serving {
 
@@ -52,10 +54,8 @@ struct Reply {
 using Callback = std::function<void(Reply)>;
 
 struct ServiceOptions {
-  int contexts = 2;            ///< each has a thread and runs one batch at a time
   int64_t most_waiting = 256;  ///< requests that are packed or wait; those beyond are refused
   int64_t most_merged = 64;    ///< requests in a batch, of which the plan's capacities may allow fewer
-  warprank::ContextOptions context = {};
 };
 
 struct ServiceCounters {
@@ -65,23 +65,24 @@ struct ServiceCounters {
 
 class RankingService {
  public:
-  /// Throws invalid_argument for options below 1, and what Model::context throws when memory does not suffice.
-  explicit RankingService(const warprank::Model& model, const ServiceOptions& options = {})
-      : layout_(std::make_shared<const warprank::BatchLayout>(model.plan().layout())), options_(options) {
+  /// `served` outlives it. Throws invalid_argument for options below 1.
+  explicit RankingService(warprank::ServedModel& served, const ServiceOptions& options = {})
+      : served_(served),
+        layout_(std::make_shared<const warprank::BatchLayout>(served.plan().layout())),
+        options_(options) {
     warprank::Problems problems;
     const auto check = [&](const char* what, int64_t value) {
       if (value < 1) problems.add(what, "1 or more", std::to_string(value));
     };
-    check("contexts", options.contexts);
     check("most_waiting", options.most_waiting);
     check("most_merged", options.most_merged);
     problems.throw_if_any();
 
-    const warprank::Graph& graph = model.plan().source();
-    for (const warprank::Capacity& capacity : model.plan().options().capacities)
+    const warprank::Graph& graph = served.plan().source();
+    for (const warprank::Capacity& capacity : served.plan().options().capacities)
       capacities_.push_back(warprank::plan::rows_at(graph, capacity));
     for (const warprank::OutputInfo& output : graph.outputs) outputs_.push_back(output.name);
-    for (int i = 0; i < options.contexts; ++i) workers_.push_back({model.context(options.context), model.batch(), {}});
+    for (int i = 0; i < served.contexts(); ++i) workers_.push_back({served.batch(), {}});
     try {
       for (Worker& worker : workers_) threads_.emplace_back([this, &worker] { work(worker); });
     } catch (...) {
@@ -139,7 +140,6 @@ class RankingService {
   };
   using Calls = std::vector<std::unique_ptr<Call>>;
   struct Worker {
-    warprank::Context context;
     warprank::Batch batch;
     Calls calls;
   };
@@ -249,7 +249,8 @@ class RankingService {
   void run(Worker& worker, std::vector<Reply>& replies) const {
     worker.batch.clear();
     for (const std::unique_ptr<Call>& call : worker.calls) worker.batch.append(call->packed);
-    const warprank::Scores scores = worker.context.run(worker.batch);
+    const warprank::ContextLease context = served_.acquire();
+    const warprank::Scores scores = context->run(worker.batch);
     for (const std::string& name : outputs_) {
       const warprank::OutputScores output = scores[name];
       for (size_t i = 0; i < replies.size(); ++i) {
@@ -267,6 +268,7 @@ class RankingService {
     if (scored) ++counters_.batches;
   }
 
+  warprank::ServedModel& served_;
   const std::shared_ptr<const warprank::BatchLayout> layout_;
   const ServiceOptions options_;
   std::vector<std::vector<int64_t>> capacities_;  // [capacities][axes]

@@ -28,11 +28,13 @@ using serving::Outcome;
 using serving::RankingService;
 using serving::Reply;
 
-TEST(RankingServiceOnTheHost, ScoresEachRequestAsAContextAloneDoes) {
+TEST(RankingServiceOnTheHost, ScoresEachRequestAsAContextAloneDoesWhileModelsAreSwapped) {
   const Plan plan = compile(movielens::din_mmoe, {.capacities = {{.requests = 8, .items = 600}}});
   const std::string weights = WARPRANK_TEST_DATA "/../examples/movielens/weights";
-  const Model model = bind(plan, Weights::open(weights + "/dense.safetensors"),
-                           Tables::load(plan, weights + "/tables.safetensors", host()));
+  const Weights dense = Weights::open(weights + "/dense.safetensors");
+  const Weights rows = Weights::open(weights + "/tables.safetensors");
+  const Tables tables = Tables::load(plan, rows, host());
+  const Model model = bind(plan, dense, tables);
   const movielens::Inputs inputs(plan);
   const movielens::Data data = movielens::generate();
   const movielens::Features features(data);
@@ -58,7 +60,8 @@ TEST(RankingServiceOnTheHost, ScoresEachRequestAsAContextAloneDoes) {
     }
   }
 
-  RankingService service(model, {.contexts = 2, .most_waiting = 1000, .most_merged = 6});
+  ServedModel served(model, tables, {.contexts = 2});
+  RankingService service(served, {.most_waiting = 1000, .most_merged = 6});
   ASSERT_EQ(service.outputs(), (std::vector<std::string>{"ctr", "ctcvr"}));
   std::vector<std::vector<std::future<Reply>>> replies(num_clients);
   std::vector<std::future<Reply>> bad(num_clients);
@@ -73,6 +76,8 @@ TEST(RankingServiceOnTheHost, ScoresEachRequestAsAContextAloneDoes) {
         bad[c] = service.score([&](Request request) { inputs.fill(request, wrong); });
       }
     });
+  for (const SwapMode mode : {SwapMode::full, SwapMode::dense_and_rows, SwapMode::drain})
+    served.swap({.dense = dense, .tables = mode == SwapMode::dense_and_rows ? Weights::from_tensors({}) : rows}, mode);
   for (std::thread& client : clients) client.join();
   for (size_t c = 0; c < num_clients; ++c) {
     for (size_t r = 0; r < num_requests; ++r) {
@@ -184,9 +189,8 @@ class GatedModel : public ModelBackend {
 /// A service of one worker, which is held at its first batch, of one request with one item.
 class HeldService : public testing::Test {
  protected:
-  void hold(serving::ServiceOptions options) {
-    options.contexts = 1;
-    service_ = std::make_unique<RankingService>(model_, options);
+  void hold(const serving::ServiceOptions& options) {
+    service_ = std::make_unique<RankingService>(served_, options);
     first_ = ask({1.0f});
     gate_.wait_for_batches(1);
   }
@@ -204,7 +208,9 @@ class HeldService : public testing::Test {
         return {{"y", b.sigmoid(b.dense("x", item, 1))}};
       },
       {.capacities = {{.requests = 2, .items = 100}, {.requests = 4, .items = 40}}});
-  const Model model_{plan_, std::make_shared<const GatedModel>(gate_)};
+  ServedModel served_{Model(plan_, std::make_shared<const GatedModel>(gate_)),
+                      Tables::load(plan_, Weights::from_tensors({}), host()),
+                      {.contexts = 1}};
   const DenseSlot x_ = plan_.dense("x");
   std::unique_ptr<RankingService> service_;
   std::future<Reply> first_;
@@ -336,9 +342,8 @@ TEST_F(HeldService, TellsMistakesOfTheProgramToTheThreadThatMakesThem) {
   std::future<Reply> reply = ask(items(1));  // the place is free again
   gate_.open();
   EXPECT_EQ(reply.get().outcome, Outcome::scored);
-  EXPECT_THROW(RankingService(model_, {.contexts = 0}), invalid_argument);
-  EXPECT_THROW(RankingService(model_, {.most_waiting = 0}), invalid_argument);
-  EXPECT_THROW(RankingService(model_, {.most_merged = -1}), invalid_argument);
+  EXPECT_THROW(RankingService(served_, {.most_waiting = 0}), invalid_argument);
+  EXPECT_THROW(RankingService(served_, {.most_merged = -1}), invalid_argument);
 }
 
 }  // namespace
