@@ -316,6 +316,8 @@ def main():
             if name in args.models:
                 with tempfile.TemporaryDirectory() as path:
                     bench(args, record, classes, name, requests, items, path)
+                if args.out:  # what there is so far, should the time be over
+                    record.save(args.out)
     if args.out:
         record.save(args.out)
     return 0
