@@ -8,7 +8,8 @@ Each of the two gets every form of the model (tools/graph_model.py): as it is wr
 merged tables; its best one counts. Shapes are static, memory of inputs and outputs is bound beforehand, ids are 32-bit
 rows of the tables, all graph optimisations are on. What is compared runs in turns; minima count. Of one thread it is
 processor time, so that other work on the machine does not matter; of two threads it is the time per batch by the
-clock, one batch by two threads or two batches side by side, whichever is better. Scores are checked before.
+clock, one batch by two threads or two batches side by side, whichever is better. Scores are checked before. Where the
+processor has BF16, which OpenVINO then takes unless told otherwise, it is measured so as well, outside of the ratios.
 
 Needs numpy, onnx and safetensors; an engine that is not installed is left out. From PyPI:
     python3 -m venv .venv && .venv/bin/pip install numpy onnx safetensors onnxruntime openvino
@@ -16,13 +17,16 @@ Needs numpy, onnx and safetensors; an engine that is not installed is left out. 
 
 import argparse
 import importlib
-import os
 import sys
 import tempfile
 import threading
 import time
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError as import_error:
+    print(f"skipped: {import_error}")
+    sys.exit(0)
 
 from bench_record import Record
 from graph_model import FORMS, MODELS, Folder, Model, ModelRunner
@@ -189,13 +193,15 @@ class Onnxruntime:
 class OpenVino:
     name = "openvino"
 
-    def __init__(self, model, inputs, outputs, threads):
+    def __init__(self, model, inputs, outputs, threads, own_precision=False):
         import openvino
 
         core = openvino.Core()
-        compiled = core.compile_model(core.read_model(model), "CPU", {
-            "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1,
-            "INFERENCE_PRECISION_HINT": "f32"})  # where there is BF16 hardware, it is the default
+        options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+        if not own_precision:
+            options["INFERENCE_PRECISION_HINT"] = "f32"
+        compiled = core.compile_model(core.read_model(model), "CPU", options)
+        self.precision = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
         self.request = compiled.create_infer_request()
         self.scores = {name: np.empty(shape, np.float32) for name, shape in outputs.items()}
         self.inputs = inputs  # shared, not copied
@@ -244,6 +250,16 @@ def measure(contestants, rounds, seconds):
     return least
 
 
+def in_own_precision(args, folder, model, outputs):
+    """What OpenVINO does by itself where the processor has BF16: for information, since scores are another matter."""
+    engine = OpenVino(*model, outputs, 1, own_precision=True)
+    if engine.precision == "f32":
+        return {}
+    seconds = measure({"": lambda calls: timed([engine], calls)[1]}, args.rounds, args.seconds)[""]
+    return {f"openvino_{engine.precision}_ms": seconds * 1e3,
+            f"openvino_{engine.precision}_error": folder.error_of(engine.results())}
+
+
 def bench(args, record, engine_classes, name, requests, items, path):
     runner = ModelRunner(args.run_model, name, path, requests, items, args.table_rows)
     folder = Folder(path)
@@ -273,7 +289,10 @@ def bench(args, record, engine_classes, name, requests, items, path):
             of_engine = {form: t for (engine, form), t in times.items() if engine == engine_class.name}
             counters[engine_class.name + "_ratio"] = min(of_engine.values()) / ours
             if threads == 1:  # on more threads, only its best and the naive one
-                forms[engine_class] = sorted({"naive", min(of_engine, key=of_engine.get)})
+                best = min(of_engine, key=of_engine.get)
+                forms[engine_class] = sorted({"naive", best})
+                if engine_class is OpenVino:
+                    counters.update(in_own_precision(args, folder, models[best], outputs))
         counters["ratio_to_naive"] = min(t for (_, form), t in times.items() if form.startswith("naive")) / ours
         counters["ratio_to_best"] = min(times.values()) / ours
         full_name = f"host_engines/{name}/requests:{requests}/items:{items}/threads:{threads}"

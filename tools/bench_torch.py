@@ -4,10 +4,11 @@
 
     tools/bench_torch.py RUN_MODEL --out RECORD.json      RUN_MODEL: build/native/benchmarks/models_run_model
 
-With a GPU (PyTorch 2): FP16, eager, eager in a CUDA graph, and torch.compile in the modes that use CUDA graphs. The time
-is what one batch takes by the clock, from ids in pinned memory to scores in pinned memory; all ids are one copy. Without
-one (any PyTorch since 1.13): FP32 on one thread, eager, in processor time. Each form of the model (tools/graph_model.py)
-is a straight list of calls made by torch.fx, so that no interpreter is measured. What is compared runs in turns.
+With a GPU (PyTorch 2): FP16, eager, eager in a CUDA graph, and torch.compile in the modes that use CUDA graphs. The
+time is what one batch takes by the clock, from ids in pinned memory to scores in pinned memory; all ids are one copy.
+Without one (any PyTorch since 1.13, with MKL): FP32 on one thread, eager, in processor time. Each form of the model
+(tools/graph_model.py) is a straight list of calls made by torch.fx, so that no interpreter is measured. What is
+compared runs in turns.
 
 Needs torch, numpy and safetensors.
 """
@@ -18,7 +19,11 @@ import sys
 import tempfile
 import time
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError as import_error:
+    print(f"skipped: {import_error}")
+    sys.exit(0)
 
 from bench_record import Record
 from graph_model import FORMS, MODELS, Folder, Model, ModelRunner
@@ -98,8 +103,9 @@ class TorchOps:
 
     def grouped_linear(self, x, w, b, groups):
         if self.device == "cpu":  # batched products are slower there
-            parts = [F.linear(part, w[g], None if b is None else b[g])
-                     for g, part in enumerate(torch.chunk(x, groups, 1))]
+            width = w.shape[2]
+            parts = [F.linear(self.columns(x, g * width, (g + 1) * width), w[g], None if b is None else b[g])
+                     for g in range(groups)]
             return torch.cat(parts, 1)
         _, out, width = w.shape
         x = x.reshape(-1, groups, width).transpose(0, 1)
@@ -241,7 +247,7 @@ def bench(args, record, name, requests, items, path):
                     continue
                 error = folder.error_of(contestant.results())
                 if not error <= LARGEST_ERROR[args.dtype]:
-                    raise SystemExit(f"{full_name}: PyTorch's scores of the {form.name} model, {mode}, are off by {error}")
+                    raise SystemExit(f"{full_name}: PyTorch's scores ({form.name}, {mode}) are off by {error}")
                 contestants[mode, form.name] = contestant.timed
 
         calls = {key: calls_for(run, args.seconds) for key, run in contestants.items()}
@@ -293,6 +299,10 @@ def main():
             if args.device == "cuda" and not args.quick:
                 args.modes.append("max-autotune")
         record.context.update(device=torch.cuda.get_device_name() if args.device == "cuda" else "cpu", dtype=args.dtype)
+        if args.device == "cpu":
+            record.context["mkl"] = torch.backends.mkl.is_available()
+            if not record.context["mkl"]:  # as Debian's: its products are many times slower than PyPI's
+                print("note: this PyTorch is built without MKL; its figures say nothing about PyTorch", flush=True)
         done = set()
         for name, requests, items in CASES:
             if name not in args.models or args.quick and name in done:
@@ -300,6 +310,8 @@ def main():
             done.add(name)
             with tempfile.TemporaryDirectory() as path:
                 bench(args, record, name, requests, items, path)
+            if args.out:  # what there is so far, should the time be over
+                record.save(args.out)
     if args.out:
         record.save(args.out)
     return 0

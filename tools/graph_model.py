@@ -276,7 +276,8 @@ class Model:
             return ops.function(kind, x, activation["alpha"])
         # x (p + a (1 - p)) = x (a + (1 - a) p), p the sigmoid of a batch norm
         def vectors():
-            of = {part: self.weight(f"{layer}.dice.{part}").ravel() for part in ("alpha", "running_mean", "running_var")}
+            of = {part: self.weight(f"{layer}.dice.{part}").ravel()
+                  for part in ("alpha", "running_mean", "running_var")}
             scale = 1 / np.sqrt(of["running_var"].astype(np.float64) + activation["eps"])
             shift = -of["running_mean"] * scale
             if activation["affine"]:
