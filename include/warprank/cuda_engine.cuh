@@ -5,6 +5,7 @@
 /// link the target warprank::cuda_engine, which is that. Everything else includes warprank/cuda.hpp.
 
 #include "warprank/engine/cuda/model.cuh"
+#include "warprank/engine/cuda/tune.cuh"
 
 namespace warprank {
 
@@ -14,5 +15,17 @@ const Engine& cuda_engine() {
 }
 
 int num_cuda_devices() { return device::num_devices(); }
+
+Tuning tune(const Plan& plan, const Weights& weights, const Tables& tables, const BindOptions& bind_options,
+            const TuneOptions& options) {
+  const auto store = std::dynamic_pointer_cast<const cuda_backend::CudaTableStore>(tables.store());
+  if (store == nullptr)
+    throw invalid_argument("tune: tables", "tables of the CUDA engine", tables.device().engine->name());
+  detail::check_tables(plan, *store);
+  detail::check_parameters(plan, weights, bind_options.cuda_custom, "cuda_custom", bind_options.extra);
+  const int index = tables.device().index;
+  const device::DeviceGuard current(index);
+  return cuda_backend::Tuner(plan, weights, *store, index, bind_options, options).run();
+}
 
 }  // namespace warprank

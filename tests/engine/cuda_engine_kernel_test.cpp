@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -25,6 +26,7 @@
 #include "support/random_data.hpp"
 #include "support/random_model.hpp"
 #include "warprank/cuda_engine.cuh"
+#include "warprank/cuda_tuning.hpp"
 #include "warprank/plan/steps.hpp"
 
 namespace warprank {
@@ -69,13 +71,19 @@ void expect_scores(const Expectation& e, Context& context, Batch& batch, test_su
 }
 
 /// The model of a plan on the device, run once.
-test_support::BoundCheck run_on_device(const Expectation& e, const Plan& plan) {
-  const Model model = bind(plan, e.weights, Tables::load(plan, e.tables, cuda()));
+test_support::BoundCheck run_on_device(const Expectation& e, const Plan& plan, const BindOptions& options = {}) {
+  const Model model = bind(plan, e.weights, Tables::load(plan, e.tables, cuda()), options);
   Context context = model.context();
   Batch batch = batch_of(model, e.requests);
   test_support::BoundCheck check(vague);
   expect_scores(e, context, batch, check);
   return check;
+}
+
+BindOptions all_linears_by(LinearKernel kernel) {
+  BindOptions options;
+  options.linear_kernel = kernel;
+  return options;
 }
 
 // --- what it computes
@@ -101,6 +109,11 @@ TEST_P(CudaEngineGolden, GivesWhatPyTorchGives) {
       EXPECT_LE(check.num_vague(), check.num() / 2) << "of " << check.num();
     }
   });
+  kernel_testing::reset(Config{});
+  for (const LinearKernel kernel : {LinearKernel::tiles, LinearKernel::cublaslt}) {
+    SCOPED_TRACE(name_of_enum(kernel));
+    if (kernel != LinearKernel::cublaslt || has_cublaslt) run_on_device(e, planned, all_linears_by(kernel));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, CudaEngineGolden, testing::ValuesIn(golden::cases),
@@ -412,6 +425,176 @@ TEST_F(CudaEngine, RunsCustomKernelsAndNamesMissingOnes) {
   EXPECT_EQ(all_scores(plan, context.run(batch)), std::vector<float>({12, 14, 16, 28}));
   context.rebind(model_of(3));
   EXPECT_EQ(all_scores(plan, context.run(batch)), std::vector<float>({13, 16, 19, 32}));
+}
+
+// --- which kernels compute linears
+
+TEST_F(CudaEngine, GivesWhatRandomModelsAreWithEveryKernelOfLinears) {
+  for (const LinearKernel kernel : {LinearKernel::tiles, LinearKernel::cublaslt}) {
+    if (kernel == LinearKernel::cublaslt && !has_cublaslt) continue;
+    for (uint32_t seed = 100; seed < (build == Build::plain ? 108u : 102u); ++seed) {
+      SCOPED_TRACE(std::string(name_of_enum(kernel)) + ", seed " + std::to_string(seed));
+      const Plan plan = plan_for(warprank::build(test_support::RandomModel(seed)), {});
+      Expectation e{plan.source(), test_support::random_weights(plan, seed),
+                    test_support::random_tables(plan, 50, seed), random_requests(plan, 4, seed)};
+      interpret(e, plan, reference::Rounding::worst_case);
+      run_on_device(e, plan, all_linears_by(kernel));
+    }
+  }
+}
+
+/// cuBLASLt computes all rows of a capacity: those behind a batch's are what an earlier one left.
+TEST_F(CudaEngine, RowsThatCublasltComputesBeyondTheBatchAreNeverRead) {
+  if (!has_cublaslt) GTEST_SKIP() << "compiled without WARPRANK_CUBLASLT";
+  const RandomSetup s(7);
+  const Model model =
+      bind(s.plan, s.weights, Tables::load(s.plan, s.tables, cuda()), all_linears_by(LinearKernel::cublaslt));
+  Context used = model.context(), fresh = model.context();
+  std::vector<PlainRequest> huge = random_requests(s.plan, 8, 1);
+  for (PlainRequest& request : huge)
+    for (auto& [name, values] : request.dense)
+      for (float& value : values) value = 3e38f;
+  Batch poison = batch_of(model, huge), small = batch_of(model, random_requests(s.plan, 2, 2));
+  used.run(poison);
+  const std::vector<float> expected = all_scores(s.plan, fresh.run(small));
+  EXPECT_FALSE(expected.empty());
+  EXPECT_TRUE(same_bits(all_scores(s.plan, used.run(small)), expected));
+}
+
+/// Two layers side by side, a chain of three behind one of them, and two layers whose ends cuBLASLt does not compute.
+Outputs model_to_tune(Builder& b) {
+  const auto user = b.axis("user"), item = b.axis("item", user);
+  const auto x = b.dense("x", item, 24), u = b.dense("u", user, 8);
+  const auto wide = b.linear("wide", x, 40, {.activation = relu}), narrow = b.linear("narrow", x, 20);
+  const auto tower = b.mlp("tower", b.concat({wide, b.expand(u, item)}), {16, 8, 1}, relu);
+  const auto dice_layer = b.linear("dice_layer", narrow, 12, {.activation = dice});
+  return {{"score", b.sigmoid(tower)}, {"dice", dice_layer}, {"wide_out", b.linear("last", wide, 6)}};
+}
+
+/// cuBLASLt is said to win where there are 40 or 16 outputs, or 12; elsewhere what is fused loses.
+double claimed_seconds(const LinearChoice& choice) {
+  double seconds = 0;
+  for (size_t i = 0; i < choice.layers.size(); ++i) {
+    const int64_t out = choice.layers[i].out;
+    const bool suits_cublaslt = out == 40 || out == 16 || out == 12;
+    const LinearKernel kernel = choice.kernels[i];
+    seconds += kernel == LinearKernel::tiles ? 10 : kernel == LinearKernel::fused ? 12 : suits_cublaslt ? 5 : 20;
+  }
+  return seconds;
+}
+
+LinearKernel kernel_for(const Tuning& tuning, int64_t rows, int64_t out) {
+  for (const LinearChoice& choice : tuning.choices)
+    for (size_t i = 0; i < choice.layers.size(); ++i)
+      if (choice.layers[i].rows == rows && choice.layers[i].out == out) return choice.kernels[i];
+  ADD_FAILURE() << "no layer of " << rows << " rows and " << out << " outputs in\n" << tuning.to_string();
+  return LinearKernel::tiles;
+}
+
+TEST_F(CudaEngine, TakesTheFastestKernelOfEachLayerAsMeasured) {
+  if (!has_cublaslt) GTEST_SKIP() << "compiled without WARPRANK_CUBLASLT";
+  const Plan plan = plan_for(warprank::build(model_to_tune), {}, {{4, 32, {}}, {4, 64, {}}});
+  Expectation e{plan.source(), test_support::random_weights(plan, 3), Weights::from_tensors({}),
+                random_requests(plan, 4, 3)};
+  const Tables tables = Tables::load(plan, e.tables, cuda());
+  TuneOptions options;
+  options.turns = options.runs = 2;
+  options.seconds = claimed_seconds;
+  const Tuning tuning = tune(plan, e.weights, tables, {}, options);
+  for (const int64_t rows : {32, 64}) {
+    SCOPED_TRACE(rows);
+    for (const int64_t out : {40, 16, 12}) EXPECT_EQ(kernel_for(tuning, rows, out), LinearKernel::cublaslt) << out;
+    for (const int64_t out : {20, 8, 1, 6}) EXPECT_EQ(kernel_for(tuning, rows, out), LinearKernel::tiles) << out;
+  }
+  for (const LinearChoice& choice : tuning.choices) {
+    EXPECT_EQ(choice.seconds, claimed_seconds(choice));
+    EXPECT_GE(choice.seconds_by_rule, choice.seconds);
+    EXPECT_GE(choice.launches, 1);
+  }
+
+  BindOptions bind_options;
+  bind_options.tuning = std::make_shared<const Tuning>(tuning_from_json(to_json(tuning)));
+  EXPECT_TRUE(*bind_options.tuning == tuning);
+  interpret(e, plan, reference::Rounding::worst_case);
+  const test_support::BoundCheck check = run_on_device(e, plan, bind_options);
+  EXPECT_EQ(check.num_vague(), 0);
+#if !defined(__CUDACC__)
+  const auto launches_with = [&](const BindOptions& with) {
+    const Model model = bind(plan, e.weights, tables, with);
+    Context context = model.context();
+    Batch batch = batch_of(model, e.requests);
+    batch.close();
+    EXPECT_LE(batch.num_rows(plan.axis("item")), 32);
+    simt::clear_counters();
+    context.run(batch);
+    return simt::counters().launches;
+  };
+  int64_t launches = 0, num_steps = 0;
+  for (const LinearChoice& choice : tuning.choices) {
+    const auto is_of_64 = [](const LinearShape& layer) { return layer.rows == 64; };
+    if (std::none_of(choice.layers.begin(), choice.layers.end(), is_of_64)) launches += choice.launches, ++num_steps;
+  }
+  const int64_t by_rule = launches_with({});
+  EXPECT_EQ(launches_with(bind_options), by_rule - num_steps + launches);
+  EXPECT_GT(launches, num_steps);
+#endif
+
+  Tuning foreign = tuning;
+  foreign.on.driver += 10;
+  bind_options.tuning = std::make_shared<const Tuning>(foreign);
+  try {
+    bind(plan, e.weights, tables, bind_options);
+    FAIL();
+  } catch (const invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("tuning: driver: expected " + std::to_string(tuning.on.driver) + ", got"));
+  }
+  bind_options.foreign_tuning = ForeignTuning::ignore;
+#if !defined(__CUDACC__)
+  EXPECT_EQ(launches_with(bind_options), by_rule);
+#endif
+}
+
+TEST_F(CudaEngine, TunesByTheClockAndRefusesWhatMeasuresNothing) {
+  const Plan plan = plan_for(warprank::build(model_to_tune), {}, {{1, 4, {}}, {0, 0, {}}});
+  const Weights weights = test_support::random_weights(plan, 3);
+  const Tables tables = Tables::load(plan, Weights::from_tensors({}), cuda());
+  TuneOptions options;
+  options.turns = options.runs = 1;
+  const Tuning tuning = tune(plan, weights, tables, {}, options);
+  EXPECT_FALSE(tuning.choices.empty());
+  for (const LinearChoice& choice : tuning.choices) {
+    EXPECT_GT(choice.layers[0].rows, 0);
+    EXPECT_GT(choice.seconds, 0);
+  }
+  options.turns = options.runs = 0;
+  try {
+    tune(plan, weights, tables, {}, options);
+    FAIL();
+  } catch (const invalid_argument& error) {
+    EXPECT_EQ(error.problems().size(), 2u);
+  }
+}
+
+TEST_F(CudaEngine, TakesAnotherModelWhoseWeightsCublasltReads) {
+  if (!has_cublaslt) GTEST_SKIP() << "compiled without WARPRANK_CUBLASLT";
+  const RandomSetup s(7);
+  const Tables tables = Tables::load(s.plan, s.tables, cuda());
+  const BindOptions cublaslt = all_linears_by(LinearKernel::cublaslt);
+  const Weights other_weights = test_support::random_weights(s.plan, 8);
+  const Model first = bind(s.plan, s.weights, tables, cublaslt), next = bind(s.plan, other_weights, tables, cublaslt);
+  Context context = first.context(), fresh = next.context();
+  Batch batch = batch_of(next, random_requests(s.plan, 3, 1));
+  const std::vector<float> expected = all_scores(s.plan, fresh.run(batch));
+  EXPECT_FALSE(same_bits(all_scores(s.plan, context.run(batch)), expected));
+  context.rebind(next);
+  EXPECT_TRUE(same_bits(all_scores(s.plan, context.run(batch)), expected));
+  try {
+    context.rebind(bind(s.plan, other_weights, tables, all_linears_by(LinearKernel::tiles)));
+    FAIL();
+  } catch (const invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("Context::rebind: expected a model whose"));
+  }
+  EXPECT_TRUE(same_bits(all_scores(s.plan, context.run(batch)), expected));
 }
 
 #if !defined(__CUDACC__)
