@@ -15,6 +15,8 @@ import svg
 BASELINES = {"planned_speedup": "as written", "over_unplanned": "as written", "over_deduplicated": "de-duplicated",
              "deduplicated_speedup": "de-duplicated",
              "folded_speedup": "concatenated", "absl_ratio": "absl::flat_hash_map",
+             "eager_ratio": "PyTorch", "graph_ratio": "PyTorch in a graph", "default_ratio": "torch.compile",
+             "reduce_overhead_ratio": "torch.compile", "max_autotune_ratio": "torch.compile, max-autotune",
              "ratio_to_naive": "other engines, as written", "ratio_to_best": "other engines, their best"}
 
 
