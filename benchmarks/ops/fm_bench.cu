@@ -1,48 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The factorisation machine, against a copy of as many bytes. Bytes are counted once for each input and output.
+// The factorisation machine over the fields of a user and of its items, against the same where the user's fields are
+// first repeated for every item, as without late broadcast.
 
 #include <cstdint>
-#include <random>
+#include <string>
 #include <vector>
 
 #include "measure_cuda.cuh"
-#include "warprank/core/dtype.hpp"
+#include "reference/fm.hpp"
+#include "row_launches.cuh"
+#include "user_and_items.cuh"
 #include "warprank/ops/fm.cuh"
 
+namespace warprank::bench {
 namespace {
 
-using warprank::half;
-using warprank::Matrix;
+void fm(Run& run, int64_t requests, int64_t items, int64_t dim) {
+  const UserAndItems x(run, requests, items, 24 * dim, 36 * dim);
+  const auto result = [&] { return Matrix<half>(run.allocate<half>(x.num_items()), x.num_items(), 1); };
+  const Matrix<half> y = result(), of_expanded = result();
+  const auto inputs = x.inputs();
+  const Fm<half, half> split(inputs, dim, y);
+  const AxisInput<half> whole{x.expanded()};
+  const Fm<half, half> expanded({&whole, 1}, dim, of_expanded);
 
-/// The fields of one user, those of `items` rows, and y [items, 1], as halves.
-void fm(benchmark::State& state) {
-  constexpr int64_t user_fields = 24, item_fields = 36;
-  const int64_t items = state.range(0), dim = state.range(1);
-  const int64_t user_size = user_fields * dim, item_size = items * item_fields * dim;
-  const int64_t bytes = (user_size + item_size + items) * static_cast<int64_t>(sizeof(half));
-  const int64_t num_sets = warprank::bench::num_cold_sets(bytes);
-
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal;
-  std::vector<half> values(static_cast<size_t>(num_sets * (user_size + item_size)));
-  for (half& value : values) value = warprank::to_half(normal(random));
-  const auto inputs = warprank::bench::upload(values);
-  const auto outputs = warprank::bench::allocate<half>(num_sets * items);
-  const auto offsets = warprank::bench::upload<int64_t>({0, items});
-
-  std::vector<warprank::Fm<half, half>> ops;
-  for (int64_t i = 0; i < num_sets; ++i) {
-    const half* user = &inputs[i * (user_size + item_size)];
-    const std::vector<warprank::AxisInput<half>> both = {
-        {Matrix<const half>(user, 1, user_size), offsets.get()},
-        {Matrix<const half>(user + user_size, items, item_fields * dim)}};
-    ops.emplace_back(both, dim, Matrix<half>(&outputs[i * items], items, 1));
-  }
-  warprank::bench::measure(state, num_sets, bytes, [&](int64_t i, warprank::device::Stream stream) {
-    ops[static_cast<size_t>(i)].launch(stream);
-  });
+  const std::vector<int64_t> some = some_rows(x.num_items());
+  const std::vector<float> rows = x.rows(some);
+  const SegmentedInput input{{rows.data(), static_cast<int64_t>(some.size()), 60 * dim}};
+  const reference::Bounded expected = reference::fm({&input, 1}, dim, true, input.values.rows);
+  const auto check = [&](Matrix<half> to) {
+    return [&, to] { expect_within<half>("fm", expected, select_rows(run.read(to.data, x.num_items()), 1, some), 1); };
+  };
+  run.measure(
+      {x.bytes() + 2.0 * static_cast<double>(x.num_items())},
+      {[&](device::Stream stream) { split.launch(stream); }, check(y)},
+      {{"expanded",
+        {in_sequence({queue_row_programs(run, x.expansion()), [&](device::Stream stream) { expanded.launch(stream); }}),
+         check(of_expanded)}}});
 }
-BENCHMARK(fm)->ArgNames({"items", "dim"})->Args({100, 16})->Args({500, 16})->Args({4096, 64})->UseManualTime();
 
 }  // namespace
+
+void add_benchmarks() {
+  for (const auto& [requests, items] : request_sizes())
+    for (const int64_t dim : {16, 64})
+      add("fm/" + request_name(requests, items) + "/dim:" + std::to_string(dim),
+          [=, requests = requests, items = items](Run& run) { fm(run, requests, items, dim); });
+}
+
+}  // namespace warprank::bench

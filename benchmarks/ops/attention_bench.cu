@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Attention of several heads in one launch against what a framework does for each user and head: scores by cuBLASLt, a
+// softmax, and the weighted sum by cuBLASLt. Items over the history of their user, and histories over themselves.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dense.cuh"
+#include "reference/attention.hpp"
+#include "row_launches.cuh"
+#include "warprank/ops/attention.cuh"
+
+namespace warprank::bench {
+namespace {
+
+struct Shape {
+  int64_t requests, items, events, heads;  ///< items 0: the events themselves
+  static constexpr int64_t width = 64;
+
+  bool is_self() const { return items == 0; }
+  int64_t queries() const { return is_self() ? events : items; }  ///< of a request
+  int64_t dim() const { return width / heads; }
+  float scale() const { return 1 / std::sqrt(static_cast<float>(dim())); }
+};
+
+std::vector<int64_t> even_offsets(int64_t count, int64_t size) {
+  std::vector<int64_t> offsets;
+  for (int64_t i = 0; i <= count; ++i) offsets.push_back(i * size);
+  return offsets;
+}
+
+/// Scores, softmax and weighted sums of a user's head, one after another. The scale is a power of two, and is in the
+/// keys.
+Queue queue_head(Memory& memory, const Shape& shape, Matrix<const half> q, const std::vector<float>& k,
+                 const std::vector<float>& v, Matrix<half> y) {
+  const int64_t dim = shape.dim(), events = shape.events;
+  std::vector<float> keys, values(v.size());
+  for (const float value : k) keys.push_back(value * shape.scale());
+  for (int64_t t = 0; t < events; ++t)
+    for (int64_t c = 0; c < dim; ++c) values[static_cast<size_t>(c * events + t)] = v[static_cast<size_t>(t * dim + c)];
+  const Matrix<half> scores(memory.allocate<half>(q.rows * events), q.rows, events),
+      weights(memory.allocate<half>(q.rows * events), q.rows, events);
+  const RowInput input{Matrix<const half>(scores)};
+  RowProgram softmax;
+  softmax.inputs = {&input, 1}, softmax.step = SoftmaxOfRow{}, softmax.y = weights;
+  return in_sequence({queue_product(memory, {keys, {}, dim, false}, q, scores), queue_row_programs(memory, {softmax}),
+                      queue_product(memory, {values, {}, events, false}, weights, y)});
+}
+
+/// Of one query: the kernel's bound, or that of a chain which rounds scores and weights to FP16.
+reference::Bounded expected_of(const Shape& shape, const std::vector<float>& q, const std::vector<float>& k,
+                               const std::vector<float>& v, bool is_rounded) {
+  const int64_t one[] = {0, 1}, all[] = {0, shape.events};
+  std::vector<float> sizes;
+  for (const float value : v) sizes.push_back(std::fabs(value));
+  const auto attend = [&](const std::vector<float>& values, double scale) {
+    return reference::attention({q.data(), 1, shape.width}, {k.data(), shape.events, shape.width},
+                                {values.data(), shape.events, shape.width}, {one, 1}, {all, 1}, shape.heads, scale,
+                                false);
+  };
+  reference::Bounded y = attend(v, shape.scale());
+  const reference::Bounded weighted = attend(sizes, shape.scale()), mean = attend(sizes, 0);
+  double largest_score = 0;
+  for (int64_t t = 0; t < shape.events; ++t)
+    for (int64_t h = 0; h < shape.heads; ++h) {
+      double score = 0;
+      for (int64_t c = h * shape.dim(); c < (h + 1) * shape.dim(); ++c)
+        score += static_cast<double>(q[static_cast<size_t>(c)]) * k[static_cast<size_t>(t * shape.width + c)];
+      largest_score = std::max(largest_score, std::fabs(shape.scale() * score));
+    }
+  const auto events = static_cast<double>(shape.events);
+  for (size_t i = 0; i < y.value.size(); ++i) {
+    y.bound[i] = 2 * y.bound[i] + 0x1p14 * weighted.value[i] + 0x1p-15 * events * mean.value[i];
+    if (is_rounded) y.bound[i] += 0x1p14 * (1 + 2 * largest_score) * weighted.value[i] + events * mean.value[i];
+  }
+  return y;
+}
+
+void attention(Run& run, const Shape& shape) {
+  const int64_t num_queries = shape.requests * shape.queries(), num_events = shape.requests * shape.events;
+  const int64_t width = shape.width, dim = shape.dim();
+  const std::vector<half> q_values = random_halves(num_queries * width, 1),
+                          k_values = random_halves(num_events * width, 2),
+                          v_values = random_halves(num_events * width, 3);
+  const Matrix<const half> q(run.upload(q_values), num_queries, width), k(run.upload(k_values), num_events, width),
+      v(run.upload(v_values), num_events, width);
+  const auto result = [&] { return Matrix<half>(run.allocate<half>(num_queries * width), num_queries, width); };
+  const Matrix<half> y = result(), unfused = result();
+
+  Attention described;
+  described.q = q, described.k = k, described.v = v, described.y = y;
+  described.item_offsets = run.upload(even_offsets(shape.requests, shape.queries()));
+  described.history_offsets = run.upload(even_offsets(shape.requests, shape.events));
+  described.max_parents = shape.requests, described.heads = shape.heads, described.scale = shape.scale();
+  const AttentionLaunch launch({&described, 1});
+  const auto* const descriptors = run.upload(launch.descriptors());
+
+  const auto rows_of = [&](const std::vector<half>& values, int64_t user, int64_t first, int64_t cols) {
+    std::vector<float> rows;
+    for (int64_t t = user * shape.events; t < (user + 1) * shape.events; ++t)
+      for (int64_t c = first; c < first + cols; ++c)
+        rows.push_back(to_float(values[static_cast<size_t>(t * width + c)]));
+    return rows;
+  };
+  std::vector<Queue> heads;
+  for (int64_t user = 0; user < shape.requests; ++user)
+    for (int64_t h = 0; h < shape.heads; ++h) {
+      const int64_t first = user * shape.queries();
+      heads.push_back(queue_head(run, shape, q.row_range(first, shape.queries()).columns(h * dim, dim),
+                                 rows_of(k_values, user, h * dim, dim), rows_of(v_values, user, h * dim, dim),
+                                 unfused.row_range(first, shape.queries()).columns(h * dim, dim)));
+    }
+  const auto check = [&](Matrix<half> to, bool is_rounded) {
+    return [&, to, is_rounded] {
+      const std::vector<half> got = run.read(to.data, num_queries * width);
+      for (const int64_t row : some_rows(num_queries)) {
+        const int64_t user = row / shape.queries();
+        expect_within<half>("attention",
+                            expected_of(shape, select_rows(q_values, width, {row}), rows_of(k_values, user, 0, width),
+                                        rows_of(v_values, user, 0, width), is_rounded),
+                            select_rows(got, width, {row}), 1);
+      }
+    };
+  };
+  run.measure({4.0 * static_cast<double>((num_queries + num_events) * width),
+               4.0 * static_cast<double>(num_queries * shape.events * width)},
+              {[&](device::Stream stream) { launch.run(descriptors, stream); }, check(y, false)},
+              {{"unfused", {in_sequence(heads), check(unfused, true)}}});
+}
+
+}  // namespace
+
+void add_benchmarks() {
+  const std::vector<Shape> shapes = on_gpu ? std::vector<Shape>{{1, 100, 64, 1},   {1, 100, 200, 1}, {1, 500, 200, 4},
+                                                                {16, 100, 200, 4}, {1, 0, 200, 4},   {16, 0, 200, 4}}
+                                           : std::vector<Shape>{{1, 5, 24, 1}, {2, 5, 24, 4}, {2, 0, 16, 4}};
+  for (const Shape& shape : shapes)
+    add("attention/" + std::string(shape.is_self() ? "self" : "items:" + std::to_string(shape.items)) +
+            "/requests:" + std::to_string(shape.requests) + "/events:" + std::to_string(shape.events) +
+            "/heads:" + std::to_string(shape.heads),
+        [=](Run& run) { attention(run, shape); });
+}
+
+}  // namespace warprank::bench

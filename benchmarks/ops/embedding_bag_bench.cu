@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Look-ups of the workloads of workloads.hpp, pooled by sums, against a launch of the same kernel for each feature, and
+// against a plain gather: one launch, a warp for each bag and feature, which reads one row after another.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "measure_cuda.cuh"
+#include "reference/embedding_bag.hpp"
+#include "tables.cuh"
+#include "warprank/ops/embedding_bag.cuh"
+#include "workloads.hpp"
+
+namespace warprank::bench {
+namespace {
+
+struct GatherFeature {
+  const void* rows;
+  const float *scale, *offset;
+  const int64_t *ids, *offsets;
+  half* y;
+  int64_t dim, num_bags;
+};
+
+template <class Value>
+WARPRANK_KERNEL(256, 1)
+gather_kernel(const GatherFeature* features) {
+  const GatherFeature feature = features[device::block_index().y];
+  const auto* const rows = static_cast<const Value*>(feature.rows);
+  const int64_t num_warps = device::num_threads() / device::warp_size;
+  for (int64_t bag = device::global_thread_rank() / device::warp_size; bag < feature.num_bags; bag += num_warps) {
+    const int64_t begin = feature.offsets[bag], end = feature.offsets[bag + 1];
+    for (int64_t column = device::lane_index(); column < feature.dim; column += device::warp_size) {
+      float sum = 0;
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = feature.ids[i];
+        const float value = device::widen(device::load_read_only(&rows[row * feature.dim + column]));
+        sum += feature.scale == nullptr ? value : value * feature.scale[row] + feature.offset[row];
+      }
+      device::store(&feature.y[bag * feature.dim + column], device::narrow<half>(sum));
+    }
+  }
+}
+
+/// A feature's ids and table, and places for results of all contenders.
+struct Feature {
+  Feature(Memory& memory, const BagShape& shape, DType type, double alpha, uint64_t seed)
+      : host(make_ids(shape, alpha, seed)),
+        table(memory, type, shape.num_rows, shape.dim),
+        ids(memory.upload(host.ids)),
+        offsets(memory.upload(host.offsets)) {
+    for (Matrix<half>& y : results)
+      y = {memory.allocate<half>(host.num_bags() * shape.dim), host.num_bags(), shape.dim};
+  }
+
+  BagFeature feature(int result) const {
+    BagFeature to;
+    to.table = table.view();
+    IdArray array;
+    array.ids = ids, array.offsets = offsets, array.num_ids.capacity = static_cast<int64_t>(host.ids.size());
+    to.ids = array;
+    to.num_bags.capacity = host.num_bags();
+    to.pooling = Pooling::sum;
+    to.y = results[result];
+    return to;
+  }
+  GatherFeature gather() const {
+    const TableView& t = table.view();
+    return {t.rows, t.scale, t.offset, ids, offsets, results[2].data, t.dim, host.num_bags()};
+  }
+  void check(const Memory& memory, int result) const {
+    const int64_t dim = table.view().dim;
+    const std::vector<int64_t> bags = some_rows(host.num_bags());
+    std::vector<int64_t> wanted, offsets_of_wanted{0};
+    for (const int64_t bag : bags) {
+      for (int64_t i = host.offsets[static_cast<size_t>(bag)]; i < host.offsets[static_cast<size_t>(bag) + 1]; ++i)
+        wanted.push_back(host.ids[static_cast<size_t>(i)]);
+      offsets_of_wanted.push_back(static_cast<int64_t>(wanted.size()));
+    }
+    std::vector<int64_t> places;
+    for (size_t i = 0; i < wanted.size(); ++i) places.push_back(static_cast<int64_t>(i));
+    const BenchTable::Rows rows = table.rows(wanted);
+    const auto expected = reference::embedding_bag(
+        rows.view, [](int64_t place) { return place; }, places, offsets_of_wanted, {}, Pooling::sum);
+    const auto got = memory.read(results[result].data, host.num_bags() * dim);
+    expect_within<half>("embedding_bag", expected, select_rows(got, dim, bags), 2);
+  }
+
+  BagIds host;
+  BenchTable table;
+  const int64_t *ids, *offsets;
+  Matrix<half> results[3];
+};
+
+/// A launch for all of these.
+Queue queue_bags(Memory& memory, const std::vector<BagFeature>& features) {
+  const auto bags = std::make_shared<EmbeddingBag>(features);
+  const auto* const descriptors = memory.upload(bags->descriptors());
+  auto* const workspace = memory.allocate<unsigned char>(bags->workspace_bytes());
+  return [=](device::Stream stream) { bags->launch(descriptors, workspace, stream); };
+}
+
+Queue queue_gather(Memory& memory, const std::vector<GatherFeature>& features, DType type) {
+  int64_t most_bags = 1;
+  for (const GatherFeature& feature : features) most_bags = std::max(most_bags, feature.num_bags);
+  const auto* const on_device = memory.upload(features);
+  const device::Dim3 grid{static_cast<unsigned>(std::min<int64_t>((most_bags + 7) / 8, 1024)),
+                          static_cast<unsigned>(features.size()), 1};
+  const auto kernel = type == DType::i8 ? gather_kernel<int8_t> : gather_kernel<half>;
+  return [=](device::Stream stream) { device::launch({grid, 256, 0, stream}, kernel, on_device); };
+}
+
+void embedding_bag(Run& run, const BagWorkload& workload) {
+  std::vector<std::unique_ptr<Feature>> features;
+  std::vector<BagFeature> together;
+  std::vector<GatherFeature> gathered;
+  std::vector<Queue> one_by_one;
+  Work work;
+  for (const BagShape& shape : workload.features) {
+    features.push_back(std::make_unique<Feature>(run, shape, workload.type, workload.alpha, features.size()));
+    const Feature& feature = *features.back();
+    together.push_back(feature.feature(0));
+    one_by_one.push_back(queue_bags(run, {feature.feature(1)}));
+    gathered.push_back(feature.gather());
+    const auto row_bytes = static_cast<double>(feature.table.stored_row_bytes());
+    const auto beside = static_cast<double>(8 * (feature.host.ids.size() + feature.host.offsets.size()) +
+                                            2 * static_cast<size_t>(feature.host.num_bags() * shape.dim));
+    work.bytes += row_bytes * static_cast<double>(feature.host.num_unique()) + beside;
+    work.requested_bytes += row_bytes * static_cast<double>(feature.host.ids.size()) + beside;
+  }
+  const auto check = [&](int result) {
+    return [&, result] {
+      for (const auto& feature : features) feature->check(run, result);
+    };
+  };
+  run.measure(work, {queue_bags(run, together), check(0)},
+              {{"unfused", {in_sequence(one_by_one), check(1)}},
+               {"gather", {queue_gather(run, gathered, workload.type), check(2)}}});
+}
+
+}  // namespace
+
+void add_benchmarks() {
+  for (const BagWorkload& workload : bag_workloads())
+    add("embedding_bag/" + workload.name,
+        [workload](Run& run) { embedding_bag(run, on_gpu ? workload : small(workload)); });
+}
+
+}  // namespace warprank::bench

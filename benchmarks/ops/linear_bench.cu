@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Single linear layers with ReLU against cuBLASLt: first layers of the reference models, and square ones.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dense.cuh"
+
+namespace warprank::bench {
+namespace {
+
+void linear(Run& run, int64_t rows, int64_t in, int64_t out) {
+  const DenseLayer layer(in, out, true, 1);
+  const std::vector<half> values = random_halves(rows * in, 3);
+  const Matrix<const half> x(run.upload(values), rows, in);
+  const Matrix<half> y(run.allocate<half>(rows * out), rows, out), by_cublas(run.allocate<half>(rows * out), rows, out);
+
+  const std::vector<int64_t> some = some_rows(rows);
+  const auto count = static_cast<int64_t>(some.size());
+  const Activations expected = propagate({layer}, {count, in, select_rows(values, in, some)});
+  const auto check = [&](Matrix<half> result) {
+    return [&, result] {
+      expect_within<half>("linear", expected.of, select_rows(run.read(result.data, rows * out), out, some), 1);
+    };
+  };
+  const double bytes = 2.0 * static_cast<double>(rows * (in + out)) + layer.weight_bytes();
+  run.measure({bytes, layer.flops(rows)}, {queue_linear(run, {make_linear(run, layer, x, y)}), check(y)},
+              {{product_maker, {queue_product(run, layer, x, by_cublas), check(by_cublas)}}});
+}
+
+}  // namespace
+
+void add_benchmarks() {
+  const int64_t shapes[][2] = {{600, 256}, {1024, 512}, {1024, 1024}, {2528, 2048}};
+  for (const auto& [in, out] : shapes)
+    for (const int64_t rows : {1, 100, 500, 1000, 4096})
+      if (on_gpu || (rows <= 100 && in <= 600))
+        add("linear/in:" + std::to_string(in) + "/out:" + std::to_string(out) + "/rows:" + std::to_string(rows),
+            [rows, in = in, out = out](Run& run) { linear(run, rows, in, out); });
+}
+
+}  // namespace warprank::bench

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The columns of users and of their items in device memory, for benchmarks of ops that take both.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dense_data.hpp"
+#include "measure_cuda.cuh"
+#include "warprank/ops/axis_input.hpp"
+#include "warprank/ops/row_programs.cuh"
+#include "workloads.hpp"
+
+namespace warprank::bench {
+
+/// Requests and items of each, in the mean: one request, and several that are merged.
+inline std::vector<std::pair<int64_t, int64_t>> request_sizes() {
+  if (!on_gpu) return {{1, 5}, {3, 7}};
+  return {{1, 50}, {1, 100}, {1, 500}, {1, 1000}, {16, 100}, {64, 100}};
+}
+inline std::string request_name(int64_t requests, int64_t items) {
+  return "requests:" + std::to_string(requests) + "/items:" + std::to_string(items);
+}
+
+class UserAndItems {
+ public:
+  UserAndItems(Memory& memory, int64_t requests, int64_t items, int64_t user_cols, int64_t item_cols)
+      : host_offsets_(request_offsets(requests, items)),
+        host_user_(random_halves(requests * user_cols, 1)),
+        host_item_(random_halves(requests * items * item_cols, 2)),
+        offsets_(memory.upload(host_offsets_)),
+        user_(memory.upload(host_user_), requests, user_cols),
+        item_(memory.upload(host_item_), requests * items, item_cols),
+        expanded_(memory.allocate<half>(requests * items * (user_cols + item_cols)), requests * items,
+                  user_cols + item_cols) {}
+
+  int64_t num_items() const { return item_.rows; }
+  int64_t cols() const { return user_.cols + item_.cols; }
+  double bytes() const { return 2.0 * static_cast<double>(host_user_.size() + host_item_.size()); }
+  const std::vector<int64_t>& host_offsets() const { return host_offsets_; }
+  const int64_t* offsets() const { return offsets_; }
+  Matrix<const half> user() const { return user_; }
+  Matrix<const half> item() const { return item_; }
+  std::vector<AxisInput<half>> inputs() const { return {{user_, offsets_}, {item_}}; }
+
+  /// Both side by side, with the user's columns in every row: what `expansion` writes.
+  Matrix<half> expanded() const { return expanded_; }
+  std::vector<RowProgram> expansion() const {
+    std::vector<RowProgram> copies(2);
+    for (size_t i = 0; i < 2; ++i) copies[i].inputs = {&row_inputs_[i], 1};
+    copies[0].y = expanded_.columns(0, user_.cols);
+    copies[1].y = expanded_.columns(user_.cols, item_.cols);
+    return copies;
+  }
+
+  /// Rows of both side by side, on the host.
+  std::vector<float> rows(const std::vector<int64_t>& items) const {
+    std::vector<float> values;
+    for (const int64_t item : items) {
+      const auto end = std::upper_bound(host_offsets_.begin() + 1, host_offsets_.end(), item);
+      const int64_t user = end - host_offsets_.begin() - 1;
+      for (const auto& [from, row, cols] : {std::tuple{&host_user_, user, user_.cols}, {&host_item_, item, item_.cols}})
+        for (int64_t c = 0; c < cols; ++c) values.push_back(to_float((*from)[static_cast<size_t>(row * cols + c)]));
+    }
+    return values;
+  }
+
+ private:
+  std::vector<int64_t> host_offsets_;
+  std::vector<half> host_user_, host_item_;
+  const int64_t* offsets_;
+  Matrix<const half> user_, item_;
+  Matrix<half> expanded_;
+  std::array<RowInput, 2> row_inputs_{RowInput{user_, offsets_}, RowInput{item_}};
+};
+
+}  // namespace warprank::bench
