@@ -26,7 +26,7 @@ using namespace warprank;
 struct Script {
   bool is_ready = false;
   bool submit_fails = false, wait_fails = false;
-  int num_submits = 0, num_waits = 0, num_alive = 0;
+  int num_submits = 0, num_waits = 0, num_alive = 0, num_rebinds = 0;
   StreamHandle stream = nullptr;
 };
 
@@ -49,6 +49,7 @@ class ScriptedContext : public ContextBackend {
     ++script_.num_waits;
     if (script_.wait_fails) throw std::runtime_error("wait");
   }
+  void rebind(std::shared_ptr<const ModelBackend>) override { ++script_.num_rebinds; }
   Span<const OutputView> outputs() const override { return outputs_; }
   Span<const int64_t> scored() const override { return scored_; }
   Matrix<const float> tap(int) override { return {values_.data(), 2, 1}; }
@@ -186,6 +187,20 @@ TEST_F(Contexts, RefuseWhatIsOfAnotherPlanBeforeAnythingElse) {
   EXPECT_THROW(context.submit(foreign), invalid_argument);
   EXPECT_FALSE(foreign.closed());
   EXPECT_EQ(script_.num_submits, 0);
+}
+
+TEST_F(Contexts, TakeAnotherModelOfTheirPlanBetweenBatches) {
+  Context context = make_context();
+  {
+    const Pending pending = context.submit(batch_);
+    EXPECT_THROW(context.rebind(model_), std::logic_error);
+  }
+  const Plan other = compile([](Builder& b) -> Outputs { return {{"y", b.dense("x", b.axis("user"), 1)}}; });
+  EXPECT_THROW(context.rebind(Model(other, backend_)), invalid_argument);
+  EXPECT_EQ(script_.num_rebinds, 0);
+  context.rebind(model_);
+  EXPECT_EQ(script_.num_rebinds, 1);
+  EXPECT_NO_THROW(context.run(batch_));
 }
 
 TEST_F(Contexts, TapOnlyBetweenRuns) {

@@ -161,6 +161,7 @@ class GatedContext : public ContextBackend {
   }
   bool ready() const override { return true; }
   void wait() override {}
+  void rebind(std::shared_ptr<const ModelBackend>) override {}
   Span<const OutputView> outputs() const override { return outputs_; }
   Span<const int64_t> scored() const override { return scored_; }
   Matrix<const float> tap(int) override { return {}; }

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -43,7 +42,7 @@ class ContextPool {
     slot.is_idle = false;
     try {
       update(slot, lock);
-    } catch (const std::exception&) {  // NOLINT: it has the old model still; who exchanges models meets the error, too
+    } catch (...) {  // NOLINT: it has the old model still; who exchanges models meets the error, too
     }
     return slot;
   }

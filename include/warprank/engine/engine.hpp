@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -149,10 +148,7 @@ class ContextBackend {
   /// The next batch is scored by `next`, a model of this engine, device and plan. Not called between submit() and
   /// wait(). Throws invalid_argument, and changes nothing, where the tables of the two differ in what launches depend
   /// on.
-  virtual void rebind(std::shared_ptr<const ModelBackend> next) {
-    (void)next;
-    throw std::logic_error("context: expected an engine that can exchange the model, got one that cannot yet");
-  }
+  virtual void rebind(std::shared_ptr<const ModelBackend> next) = 0;
   /// For each request of the batch its place among the scored ones, or -1.
   virtual Span<const int64_t> scored() const = 0;
   /// Whether the value of a node is in memory after a run of a context with keep_intermediates.

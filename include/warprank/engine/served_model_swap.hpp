@@ -120,16 +120,22 @@ inline void ServedModel::swap_alone(Trial& trial) {
   } else {
     check_room(trial, 0);
   }
+  const auto go_without = [&](const char* error) {
+    pool_.open_without_model(std::string("served model: there is none, since the last swap failed: ") + error);
+  };
   try {
     Tables tables = Tables::load(plan_, next.tables, next.images, device_, next.load);
     const Model model = warprank::bind(plan_, next.dense, tables, next.bind);
     std::vector<Context> contexts = make_contexts(model);
     const detail::RecordedScores got = trial.recorded.score(contexts[0]);
     compare(trial, expected, got);
-    set_tables(std::move(tables));
     pool_.open(model, ++last_version_, std::move(contexts));
+    set_tables(std::move(tables));
   } catch (const std::exception& error) {
-    pool_.open_without_model(std::string("served model: there is none, since the last swap failed: ") + error.what());
+    go_without(error.what());
+    throw;
+  } catch (...) {
+    go_without("of an unknown error");
     throw;
   }
 }

@@ -34,7 +34,7 @@ struct NextModel {
   Weights dense = Weights::from_tensors({});   ///< as for bind
   Weights tables = Weights::from_tensors({});  ///< as for Tables::load; dense_and_rows: as for Tables::update, or none
   HashTableFiles images = {};                  ///< as for Tables::load; dense_and_rows: none
-  LoadOptions load = {};                       ///< as for Tables::load
+  LoadOptions load = {};                       ///< as for Tables::load; full, on a GPU: updatable or not as before
   BindOptions bind = {};
 };
 
