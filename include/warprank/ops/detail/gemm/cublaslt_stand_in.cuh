@@ -31,7 +31,9 @@ inline constexpr int stand_in_threads = 32, stand_in_columns = 8;  // of a threa
 
 /// Plain accesses: how cuBLASLt accesses memory is not ours to count.
 WARPRANK_KERNEL(stand_in_threads, 1) cublaslt_stand_in_kernel(CublasArguments arguments) {
-  const auto& [x, weights, bias, activation, y] = arguments;
+  const Matrix<const half>& x = arguments.x;
+  const RowMajorWeights& weights = arguments.weights;
+  const FloatMatrix<void>& y = arguments.y;
   const int64_t first = device::global_thread_rank() * stand_in_columns;
   const int64_t columns = std::min<int64_t>(stand_in_columns, y.cols - first);
   if (columns <= 0) return;
@@ -47,12 +49,13 @@ WARPRANK_KERNEL(stand_in_threads, 1) cublaslt_stand_in_kernel(CublasArguments ar
     for (int64_t c = 0; c < columns; ++c) {
       const int64_t column = first + c, at = r * y.stride + column;
       const auto finish = [&](const auto* b, auto narrow) {
-        return narrow(apply(activation, sums[c] + (b == nullptr ? 0.0f : to_float(b[column])), column));
+        return narrow(apply(arguments.activation, sums[c] + (b == nullptr ? 0.0f : to_float(b[column])), column));
       };
       if (y.type == DType::f16)
-        static_cast<half*>(y.data)[at] = finish(static_cast<const half*>(bias), to_half);
+        static_cast<half*>(y.data)[at] = finish(static_cast<const half*>(arguments.bias), to_half);
       else
-        static_cast<float*>(y.data)[at] = finish(static_cast<const float*>(bias), [](float value) { return value; });
+        static_cast<float*>(y.data)[at] =
+            finish(static_cast<const float*>(arguments.bias), [](float value) { return value; });
     }
   }
 }
