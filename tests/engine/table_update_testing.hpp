@@ -126,15 +126,15 @@ inline std::vector<VersionedTable> tables_of_all_types() {
   return tables;
 }
 
-/// A model that gives the rows of ids: output "y_<table>" of input "id_<table>", any number a request.
+/// A model that gives the rows of ids: output "y_<table>" of input "id_<table>", as many of each in a request.
 inline Plan plan_of(const std::vector<VersionedTable>& tables) {
   return compile([&](Builder& b) -> Outputs {
-    const Axis user = b.axis("user");
+    const Axis key = b.axis("key", b.axis("user"));
     Outputs outputs;
     for (const VersionedTable& t : tables) {
       const TableOptions options{t.dim, 0};
       const Table table = t.is_hashed ? b.hashed_table(t.name, options) : b.table(t.name, options);
-      outputs.push_back({"y_" + t.name, b.embed(b.ids("id_" + t.name, b.axis("ids_" + t.name, user)), table)});
+      outputs.push_back({"y_" + t.name, b.embed(b.ids("id_" + t.name, key), table)});
     }
     return outputs;
   });
