@@ -16,6 +16,10 @@
 namespace warprank::bench {
 namespace {
 
+/// Of what the rounding errors of all layers and events could add up to if all had one sign; they come to less than a
+/// hundredth.
+constexpr double share_of_bound = 1.0 / 16;
+
 /// Row n T + t of y [N T, 4 D]: [q_n, k, q_n - k, q_n * k] for event t of the user of item n.
 WARPRANK_KERNEL(256, 1)
 concatenate_kernel(const half* q, const half* k, const int64_t* user_of, int64_t num_items, int64_t num_events,
@@ -135,7 +139,7 @@ void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events
         const std::vector<float> query = select_rows(q_values, dim, {item});
         const float* of_user = keys.data() + user_of[static_cast<size_t>(item)] * num_events * dim;
         expect_within<half>("din_attention", expected_of(layers, query.data(), of_user, num_events, dim),
-                            select_rows(got, dim, {item}), 1);
+                            select_rows(got, dim, {item}), share_of_bound);
       }
     };
   };
