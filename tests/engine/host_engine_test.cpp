@@ -209,6 +209,35 @@ TEST(HostEngine, GivesARequestTheSameBitsWhateverItsNeighbours) {
   }
 }
 
+// One request's values may stay where they are in the batch, which is another for every run.
+TEST(HostEngine, ReadsDenseValuesOfOneRequestOrOfSeveral) {
+  const Plan plan = compile([](Builder& b) {
+    const auto user = b.axis("user"), item = b.axis("item", user);
+    const auto x = b.dense("x", item, 2, {.default_value = 0.5f}), seen = b.dense("seen", item, 2);
+    return Outputs{{"score", b.linear("head", x, 1)}, {"x", x}, {"second", b.slice(seen, 1, 2)}};
+  });
+  const Weights weights =
+      Weights::from_tensors({{"head.weight", floats({1, 2}, {2, 10})}, {"head.bias", floats({1}, {0})}});
+  Context context = bind(plan, weights, Tables::load(plan, Weights::from_tensors({}), host())).context();
+  const DenseSlot x = plan.dense("x"), seen = plan.dense("seen");
+  for (const float value : {1.0f, 3.0f}) {
+    Batch one = plan.batch(), both = plan.batch(), unset = plan.batch();
+    one.add_request().dense(x, {value, 1, 0, 2}).dense(seen, {0, 5, 0, 6});
+    Scores scores = context.run(one);
+    EXPECT_THAT(values(scores["score"].of(0)), ElementsAre(2 * value + 10, 20));
+    EXPECT_THAT(values(scores["x"].of(0)), ElementsAre(value, 1, 0, 2));
+    EXPECT_THAT(values(scores["second"].of(0)), ElementsAre(5, 6));
+    both.add_request().dense(x, {value, 2}).dense(seen, {0, 7});
+    both.add_request().dense(x, {0, value}).dense(seen, {0, 8});
+    scores = context.run(both);
+    EXPECT_THAT(values(scores["score"].of(1)), ElementsAre(10 * value));
+    EXPECT_THAT(values(scores["second"].of(1)), ElementsAre(8));
+    unset.add_request().dense(seen, {0, 9});
+    scores = context.run(unset);
+    EXPECT_THAT(values(scores["score"].of(0)), ElementsAre(6));
+  }
+}
+
 TEST(HostEngine, ContextsOfOneModelRunSideBySide) {
   const Plan plan = compile(test_support::RandomModel(5));
   const Tables tables = Tables::load(plan, test_support::random_tables(plan, 50, 5), host());

@@ -44,6 +44,8 @@ class HostContext : public ContextBackend {
     state_.ids.resize(graph.ids.size());
     state_.slot_offsets.resize(storage_.slots.size());
     state_.counters.resize(graph.nodes.size());
+    state_.given.resize(graph.nodes.size());
+    state_.may_stay = options.keep_intermediates ? std::vector<bool>(graph.nodes.size()) : dense_apart(graph);
     size_t most_inputs = 0;
     for (const Node& node : graph.nodes) most_inputs = std::max(most_inputs, node.inputs.size());
     state_.input_list.reserve(most_inputs);

@@ -66,6 +66,8 @@ struct RunState {
   std::vector<GrowingBuffer<int64_t>> segments;  ///< by AxisPairs index
   std::vector<int> segment_ancestors;            ///< by AxisPairs index
   std::vector<GrowingBuffer<int64_t>> ids;       ///< by ids input
+  std::vector<bool> may_stay;       ///< by node: a dense input that steps read as well where it lies in the batch
+  std::vector<const float*> given;  ///< by node: where it does in this run; null: in the arena
   GrowingBuffer<float> arena;
   std::vector<int64_t> slot_offsets;  ///< by slot: first float in the arena
   GrowingBuffer<float> workspace;
@@ -75,9 +77,11 @@ struct RunState {
 
   Matrix<float> value(int node) {
     const Node& n = graph->node(node);
+    const int64_t num_rows = rows[static_cast<size_t>(n.axis)];
+    if (const float* values = given[static_cast<size_t>(node)])
+      return {const_cast<float*>(values), num_rows, n.width};  // no step writes its inputs
     const plan::Placement& p = storage->placements[static_cast<size_t>(node)];
-    return {arena.data() + slot_offsets[static_cast<size_t>(p.slot)] + p.column, rows[static_cast<size_t>(n.axis)],
-            n.width, p.stride};
+    return {arena.data() + slot_offsets[static_cast<size_t>(p.slot)] + p.column, num_rows, n.width, p.stride};
   }
   Segments segments_of(int pair) const {
     const auto i = static_cast<size_t>(pair);

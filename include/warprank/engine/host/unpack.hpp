@@ -71,7 +71,19 @@ inline void compose_segments(const std::vector<std::pair<int, int>>& pairs, RunS
   }
 }
 
-/// Ids and dense values of all requests side by side; defaults where a request did not set an input.
+/// Which dense inputs no other value is a view of, so that they need not be in the arena.
+inline std::vector<bool> dense_apart(const Graph& graph) {
+  std::vector<bool> apart;
+  for (const Node& node : graph.nodes) {
+    apart.push_back(std::holds_alternative<DenseOp>(node.op));
+    if (std::holds_alternative<ConcatOp>(node.op) || std::holds_alternative<SliceOp>(node.op))
+      for (int input : node.inputs) apart[static_cast<size_t>(input)] = false;
+  }
+  return apart;
+}
+
+/// Ids and dense values of all requests side by side; defaults where a request did not set an input. Dense values of a
+/// single request may stay where they are.
 inline void unpack_inputs(const Batch& batch, Span<const int64_t> scored, const std::vector<bool>& used_ids,
                           RunState& state) {
   const Graph& graph = *state.graph;
@@ -95,6 +107,11 @@ inline void unpack_inputs(const Batch& batch, Span<const int64_t> scored, const 
     const auto* op = std::get_if<DenseOp>(&graph.nodes[n].op);
     if (op == nullptr) continue;
     const DenseInfo& info = graph.dense[static_cast<size_t>(op->input)];
+    state.given[n] = nullptr;
+    if (batch.size() == 1 && scored[0] == 0 && state.may_stay[n]) {
+      state.given[n] = batch.blob(0).dense({op->input}).data();
+      if (state.given[n] != nullptr) continue;
+    }
     const Matrix<float> value = state.value(static_cast<int>(n));
     int64_t row = 0;
     for (int64_t r = 0; r < batch.size(); ++r) {
