@@ -8,6 +8,7 @@
 
 #if !defined(__CUDACC__)
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
