@@ -20,7 +20,9 @@
 /// batch's scores are the same bit for bit whatever else is in the batch, for one capacity and card; across capacities
 /// and engines they agree within the bounds that the ops state.
 ///
-/// A batch that is above all capacities runs, too, by memory that is allocated for it, kernel by kernel.
+/// A batch that is above all capacities runs, too: in parts that are not, each by a graph, with as little copied and
+/// nothing allocated; a request that is above them by itself by memory that is allocated for it, kernel by kernel.
+/// Oversize (engine/engine.hpp) has the other choices.
 
 #include "warprank/engine/compare.hpp"
 #include "warprank/engine/model.hpp"
