@@ -613,6 +613,29 @@ TEST_F(Served, AfterADrainThatFailedThereIsNoModelUntilASwapSucceeds) {
   EXPECT_THAT(message_of([&] { served_->acquire(); }), HasSubstr("differ by at most"));
 }
 
+TEST_F(Served, IsUsedAsTheDocumentsSay) {
+  Tables tables = load(0);
+  Model model = bind(plan_, dense_[0], tables);
+  const Weights &new_weights = dense_[1], &new_rows = rows_[1];
+  const std::vector<std::vector<std::byte>>& recorded = recorded_;
+  Batch& batch = batches_[0];
+
+  // Keep no copies of them: they would stay in memory.
+  ServedModel served(std::move(model), std::move(tables), {.contexts = 4});
+  const auto score = [&] {
+    const ContextLease context = served.acquire();  // any thread, for one batch
+    return copy(context->run(batch), batch);
+  };
+  const auto exchange = [&] {  // another thread, now and then
+    const NextModel next{.dense = new_weights, .tables = new_rows};
+    return served.swap(next, SwapMode::full, {.recorded = recorded, .most_difference = 20});
+  };
+
+  EXPECT_EQ(score(), scores_of(0, 0)[0]);
+  EXPECT_EQ(exchange().version, 2);
+  EXPECT_EQ(score(), scores_of(1, 1)[0]);
+}
+
 TEST_F(Served, TellsItsMemory) {
   serve(2);
   std::map<std::string, int64_t> bytes;
