@@ -35,8 +35,8 @@ NOISE = {"aggregate_name", "aggregate_unit", "family_index", "per_family_instanc
          "repetitions", "repetition_index", "threads"}
 # Of its context, what a record has once for all, or must not have.
 COMMON = {"date", "host_name", "executable", "num_cpus", "mhz_per_cpu", "cpu_scaling_enabled", "caches", "processor",
-          "commit", "library_build_type", "library_version", "json_schema_version", "aslr_enabled", "gpu", "gpu_target", "gpu_driver",
-          "cuda_runtime"}
+          "commit", "library_build_type", "library_version", "json_schema_version", "aslr_enabled", "gpu",
+          "gpu_target", "gpu_driver", "cuda_runtime"}
 
 
 def output_of(command):
