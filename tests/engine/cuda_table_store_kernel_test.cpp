@@ -341,9 +341,9 @@ TEST(CudaTableUpdate, BatchesInFlightSeeWholeRows) {
     // 40 keys fill most of four buckets: some are displaced, and their slots are needed again soon.
     std::vector<VersionedTable> tables{versioned_table("direct_i8", DType::i8, 13, false, first_keys(64)),
                                        versioned_table("direct_f16", DType::f16, 3, false, first_keys(64)),
-                                       versioned_table("hashed_f32", DType::f32, 12, true, first_keys(40)),
+                                       versioned_table("hashed_f32", DType::f32, 128, true, first_keys(40)),
                                        versioned_table("hashed_f16", DType::f16, 3, true, first_keys(40)),
-                                       versioned_table("hashed_i8", DType::i8, 13, true, first_keys(40))};
+                                       versioned_table("hashed_i8", DType::i8, 256, true, first_keys(40))};
     const auto store = std::make_shared<CudaTableStore>(plan_of(tables), weights_of(tables), HashTableFiles{}, 0,
                                                         LoadOptions{true, 0.1, {}});
     Reader readers[] = {Reader(store), Reader(store)};
@@ -436,6 +436,23 @@ TEST(CudaTableUpdate, TriesAgainWhatHasToWaitForBatches) {
     next.report["t"] = {0, 40, 40, 0, 0};
     reader.launch(look_ups);
     ASSERT_EQ(store->update(next.weights()), next.report) << version;
+  }
+}
+
+TEST(CudaTableUpdate, RefusesHashedRowsThatLookUpsReadInParts) {
+  reset();
+  for (const auto& [type, most] : {std::pair(DType::f32, 128), {DType::f16, 256}, {DType::i8, 256}}) {
+    const auto message = [&, t = type](int64_t dim, bool hashed, const LoadOptions& options) {
+      const std::vector<VersionedTable> tables{versioned_table("user", t, dim, hashed, first_keys(5))};
+      return message_of([&] { CudaTableStore(plan_of(tables), weights_of(tables), {}, 0, options); });
+    };
+    EXPECT_EQ(message(most + 1, true, updatable), "table 'user': expected at most " + std::to_string(most) +
+                                                      " columns of " + name_of(type) +
+                                                      ", as it is hashed and updatable on a GPU, got " +
+                                                      std::to_string(most + 1));
+    EXPECT_EQ(message(most, true, updatable), "");
+    EXPECT_EQ(message(most + 1, false, updatable), "");
+    EXPECT_EQ(message(most + 1, true, {}), "");
   }
 }
 

@@ -11,7 +11,8 @@ namespace warprank {
 
 struct LoadOptions {
   /// Rows may be changed while models look them up: Tables::update. Look-ups on the host then take a lock, batches on a
-  /// GPU one more wait in their stream, and hashed tables of short rows more memory; else nothing changes.
+  /// GPU one more wait in their stream, and hashed tables of short rows more memory; else nothing changes. On a GPU
+  /// hashed tables must then have at most 128 columns of F32 or 256 of the other types.
   bool updatable = false;
   /// Room of updatable hashed tables that are loaded as keys and rows: for so many keys more, as a share of those that
   /// they are loaded with, 0 to 1000. Images have the room that they were built with.

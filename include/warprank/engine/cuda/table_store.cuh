@@ -69,6 +69,7 @@ class CudaTableStore : public TableStore {
                  const LoadOptions& options = {})
       : device_index_(device_index) {
     std::vector<TableSource> sources = find_tables(plan, weights, images, Images::map, options);
+    if (options.updatable) check_rows(sources);
     const device::DeviceGuard current(device_index);
     check_memory(sources, options);
     if (options.updatable) updates_ = std::make_unique<TableUpdates>(chunk_bytes(sources));
@@ -83,6 +84,7 @@ class CudaTableStore : public TableStore {
   static MemoryReport needs(const Plan& plan, const Weights& weights, const HashTableFiles& images,
                             const LoadOptions& options) {
     const std::vector<TableSource> sources = find_tables(plan, weights, images, Images::check, options);
+    if (options.updatable) check_rows(sources);
     MemoryReport report;
     for (const TableSource& source : sources)
       report.emplace_back("table " + source.info.name, TableParts(source).bytes);
@@ -130,6 +132,19 @@ class CudaTableStore : public TableStore {
   }
 
  private:
+  /// A look-up goes over longer rows several times and finds them anew each time, so it could see two versions.
+  static void check_rows(const std::vector<TableSource>& sources) {
+    Problems problems;
+    for (const TableSource& source : sources) {
+      const int64_t most = source.type == DType::f32 ? 128 : 256;
+      if (source.info.hashed && source.info.dim > most)
+        problems.add("table '" + source.info.name + "'",
+                     "at most " + std::to_string(most) + " columns of " + name_of(source.type) +
+                         ", as it is hashed and updatable on a GPU",
+                     std::to_string(source.info.dim));
+    }
+    problems.throw_if_any();
+  }
   void check_memory(const std::vector<TableSource>& sources, const LoadOptions& options) const {
     MemoryNeeds needs;
     for (const TableSource& source : sources) needs.add(source.info.name, TableParts(source).bytes);
