@@ -7,7 +7,8 @@
 ///
 /// WARPRANK_DEVICE              before a device function
 /// WARPRANK_KERNEL(threads, n)  before a kernel's name, in place of `void`: at most `threads` per block, registers for
-///                              at least `n` resident blocks. Hidden, so that two shared libraries keep their own.
+///                              at least `n` resident blocks. Hidden, so that two shared libraries keep their own. In
+///                              a header it is a template, `<class = void>` if nothing else: CUDA has no inline kernels
 /// WARPRANK_HIDDEN              before a launcher, for the same reason
 /// WARPRANK_UNROLL              (core/unroll.hpp) before a loop that must be unrolled
 

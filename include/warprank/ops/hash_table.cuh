@@ -35,7 +35,7 @@ WARPRANK_HIDDEN inline void find(const HashTableView& table, const Keys& keys, v
                                  uint8_t* found, device::Stream stream) {
   detail::check_look_up(table, keys);
   const detail::HashRows to = detail::rows_for(table, rows, stride_bytes, keys.capacity);
-  detail::launch_for_keys(keys.capacity, stream, detail::find_kernel, table, keys, to, found);
+  detail::launch_for_keys(keys.capacity, stream, detail::find_kernel<>, table, keys, to, found);
 }
 
 /// addresses[i] = where the row of key i lies in the table, or null. The address is good until the reader that the
@@ -44,7 +44,7 @@ WARPRANK_HIDDEN inline void find_addresses(const HashTableView& table, const Key
                                            const unsigned char** addresses, device::Stream stream) {
   detail::check_look_up(table, keys);
   detail::check_array("addresses", addresses, keys.capacity);
-  detail::launch_for_keys(keys.capacity, stream, detail::find_addresses_kernel, table, keys, addresses);
+  detail::launch_for_keys(keys.capacity, stream, detail::find_addresses_kernel<>, table, keys, addresses);
 }
 
 /// found[i] = 1 when the table has key i, else 0.
@@ -52,7 +52,7 @@ WARPRANK_HIDDEN inline void contains(const HashTableView& table, const Keys& key
                                      device::Stream stream) {
   detail::check_look_up(table, keys);
   detail::check_array("found", found, keys.capacity);
-  detail::launch_for_keys(keys.capacity, stream, detail::contains_kernel, table, keys, found);
+  detail::launch_for_keys(keys.capacity, stream, detail::contains_kernel<>, table, keys, found);
 }
 
 /// Gives key i the row rows[i]: statuses[i] is inserted, updated, full or deferred; `statuses` may be null. Of equal
@@ -77,7 +77,7 @@ WARPRANK_HIDDEN inline void erase(const HashTableView& table, const Keys& keys, 
 /// change the table meanwhile.
 WARPRANK_HIDDEN inline void clear(const HashTableView& table, device::Stream stream) {
   detail::check_table(table, true);
-  detail::launch_for_buckets(table, stream, detail::clear_kernel, table);
+  detail::launch_for_buckets(table, stream, detail::clear_kernel<>, table);
 }
 
 /// Appends all keys, in no particular order, to keys [capacity] and their rows to rows [capacity, stride], or only the
@@ -90,7 +90,7 @@ WARPRANK_HIDDEN inline void export_all(const HashTableView& table, int64_t* keys
   detail::check_array("count", count, 1);
   detail::HashRows to{};
   if (rows != nullptr) to = detail::rows_for(table, rows, stride_bytes, capacity);
-  detail::launch_for_buckets(table, stream, detail::export_kernel, table, keys, to, static_cast<uint64_t>(capacity),
+  detail::launch_for_buckets(table, stream, detail::export_kernel<>, table, keys, to, static_cast<uint64_t>(capacity),
                              count);
 }
 

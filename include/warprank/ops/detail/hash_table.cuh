@@ -51,6 +51,7 @@ WARPRANK_DEVICE void for_each_found(const HashTableView& table, const hash_table
   }
 }
 
+template <class = void>
 WARPRANK_KERNEL(hash_threads, 8)
 find_addresses_kernel(HashTableView table, hash_table::Keys keys, const unsigned char** addresses) {
   for_each_found(table, keys, [&](int64_t i, bool active, const unsigned char* row) {
@@ -58,6 +59,7 @@ find_addresses_kernel(HashTableView table, hash_table::Keys keys, const unsigned
   });
 }
 
+template <class = void>
 WARPRANK_KERNEL(hash_threads, 8)
 contains_kernel(HashTableView table, hash_table::Keys keys, uint8_t* found) {
   for_each_found(table, keys, [&](int64_t i, bool active, const unsigned char* row) {
@@ -65,6 +67,7 @@ contains_kernel(HashTableView table, hash_table::Keys keys, uint8_t* found) {
   });
 }
 
+template <class = void>
 WARPRANK_KERNEL(hash_threads, 8)
 find_kernel(HashTableView table, hash_table::Keys keys, HashRows rows, uint8_t* found) {
   for_each_found(table, keys, [&](int64_t i, bool active, const unsigned char* row) {
@@ -112,6 +115,7 @@ erase_kernel(HashTableView table, hash_table::Keys keys, hash_table::Epoch epoch
 }
 
 /// Writes the lines of a table without keys.
+template <class = void>
 WARPRANK_KERNEL(hash_threads, 8)
 clear_kernel(HashTableView table) {
   using namespace device;  // NOLINT: a device function
@@ -128,6 +132,7 @@ clear_kernel(HashTableView table) {
 }
 
 /// Adds the table's keys, in no particular order, to keys [capacity] and rows, behind the `count` that are there.
+template <class = void>
 WARPRANK_KERNEL(hash_threads, 8)
 export_kernel(HashTableView table, int64_t* keys, HashRows rows, uint64_t capacity, uint64_t* count) {
   using namespace device;  // NOLINT: a device function

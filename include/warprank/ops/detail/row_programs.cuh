@@ -230,6 +230,7 @@ WARPRANK_DEVICE void run_rows(const Unit& unit) {
 }
 
 /// Dynamic shared memory: slots of every thread, as many as any of the programs needs.
+template <class = void>
 WARPRANK_KERNEL(threads, min_blocks)
 row_programs_kernel(const FirstBlock* first_blocks, const Program* programs, int num_programs) {
   auto& shared = device::static_shared<Storage>();

@@ -255,7 +255,7 @@ LaunchPlan plan_launch(Span<const RowProgram> programs) {
 WARPRANK_HIDDEN inline void run(const LaunchPlan& plan, const void* descriptors, device::Stream stream) {
   const auto* bytes = static_cast<const unsigned char*>(descriptors);
   const int64_t slot_bytes = int64_t{plan.num_slots} * threads * row_vector_size * static_cast<int64_t>(sizeof(float));
-  device::launch({static_cast<unsigned>(plan.num_blocks), threads, slot_bytes, stream}, row_programs_kernel,
+  device::launch({static_cast<unsigned>(plan.num_blocks), threads, slot_bytes, stream}, row_programs_kernel<>,
                  reinterpret_cast<const FirstBlock*>(bytes), reinterpret_cast<const Program*>(bytes + plan.programs_at),
                  static_cast<int>(plan.num_programs));
 }

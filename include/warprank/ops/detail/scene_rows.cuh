@@ -94,6 +94,7 @@ WARPRANK_DEVICE void for_each_row(const SceneArguments& a, int64_t num_rows, int
   }
 }
 
+template <class = void>
 WARPRANK_KERNEL(num_threads, 1)
 scene_rows_kernel(SceneArguments a) {
   auto& shared = device::static_shared<SceneStorage>();

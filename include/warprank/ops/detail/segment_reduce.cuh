@@ -186,6 +186,7 @@ WARPRANK_DEVICE void reduce_columns(int64_t column, int64_t first, int count, St
   }
 }
 
+template <class = void>
 WARPRANK_KERNEL(threads, min_blocks)
 segment_reduce_kernel(const FirstBlock* first_blocks, const Reduction* reductions, int num_reductions) {
   auto& shared = device::static_shared<Storage>();
@@ -297,7 +298,7 @@ LaunchPlan plan_launch(Span<const SegmentReduction> reductions) {
 
 WARPRANK_HIDDEN inline void run(const LaunchPlan& plan, const void* descriptors, device::Stream stream) {
   const auto* bytes = static_cast<const unsigned char*>(descriptors);
-  device::launch({static_cast<unsigned>(plan.num_blocks), threads, 0, stream}, segment_reduce_kernel,
+  device::launch({static_cast<unsigned>(plan.num_blocks), threads, 0, stream}, segment_reduce_kernel<>,
                  reinterpret_cast<const FirstBlock*>(bytes),
                  reinterpret_cast<const Reduction*>(bytes + plan.reductions_at), static_cast<int>(plan.num_reductions));
 }

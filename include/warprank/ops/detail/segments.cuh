@@ -56,6 +56,7 @@ struct alignas(16) Pair {
 static_assert(sizeof(Pair) % 16 == 0);
 
 /// offsets[n] for each row n of the ancestor and for the end, a thread each.
+template <class = void>
 WARPRANK_KERNEL(threads, min_blocks)
 segments_kernel(const Pair* pairs, int num_pairs) {
   using device::load_read_only;
@@ -102,7 +103,7 @@ class SegmentsLaunch {
 
   /// Queues one kernel, none when no segments are wanted. `descriptors` aligned to 16.
   WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream = {}) const {
-    device::launch({static_cast<unsigned>(num_blocks_), segments::threads, 0, stream}, segments::segments_kernel,
+    device::launch({static_cast<unsigned>(num_blocks_), segments::threads, 0, stream}, segments::segments_kernel<>,
                    static_cast<const segments::Pair*>(descriptors), static_cast<int>(pairs_.size()));
   }
 

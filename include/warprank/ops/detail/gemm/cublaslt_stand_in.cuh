@@ -31,7 +31,9 @@ struct CublasArguments {
 inline constexpr int stand_in_threads = 32, stand_in_columns = 8;  // of a thread
 
 /// Plain accesses: how cuBLASLt accesses memory is not ours to count.
-WARPRANK_KERNEL(stand_in_threads, 1) cublaslt_stand_in_kernel(CublasArguments arguments) {
+template <class = void>
+WARPRANK_KERNEL(stand_in_threads, 1)
+cublaslt_stand_in_kernel(CublasArguments arguments) {
   const Matrix<const half>& x = arguments.x;
   const RowMajorWeights& weights = arguments.weights;
   const FloatMatrix<void>& y = arguments.y;
@@ -79,7 +81,7 @@ class CublasLinear {
     const int64_t columns_of_block = detail::stand_in_threads * detail::stand_in_columns;
     const int64_t blocks = (arguments_.y.cols + columns_of_block - 1) / columns_of_block;
     device::launch({static_cast<unsigned>(blocks), detail::stand_in_threads, 0, stream},
-                   detail::cublaslt_stand_in_kernel, arguments_);
+                   detail::cublaslt_stand_in_kernel<>, arguments_);
   }
 
  private:

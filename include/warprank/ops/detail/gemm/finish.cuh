@@ -32,7 +32,9 @@ static_assert(std::is_trivially_copyable_v<FinishDescriptor>);
 inline constexpr int finish_threads = 256;
 
 /// A thread has four columns of a row.
-WARPRANK_KERNEL(finish_threads, 4) finish_kernel(const FinishDescriptor* layers, int num_layers) {
+template <class = void>
+WARPRANK_KERNEL(finish_threads, 4)
+finish_kernel(const FinishDescriptor* layers, int num_layers) {
   const int64_t block = device::block_index().x;
   auto& layer = device::static_shared<FinishDescriptor>();
   read_descriptors(layers + problem_of_block(layers, num_layers, block), 1, &layer);
@@ -66,7 +68,7 @@ class FinishLaunch {
   }
   /// `descriptors` in device memory, aligned to 16.
   WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream) const {
-    device::launch({static_cast<unsigned>(num_blocks_), finish_threads, 0, stream}, finish_kernel,
+    device::launch({static_cast<unsigned>(num_blocks_), finish_threads, 0, stream}, finish_kernel<>,
                    static_cast<const FinishDescriptor*>(descriptors), static_cast<int>(descriptors_.size()));
   }
 
