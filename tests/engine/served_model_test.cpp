@@ -39,6 +39,8 @@ struct Hooks {
   int64_t free_bytes = int64_t{1} << 40;
   int calls_until_failure = -1;  ///< of what takes or uses memory: loads, binds, contexts, runs, rebinds
   bool loses_scores = false;     ///< contexts that were rebound
+  bool refuses_rebinds = false;
+  bool keeps_updatable = false;  ///< contexts cannot go between updatable tables and others
   int num_loads = 0, num_binds = 0;
   std::vector<std::weak_ptr<const TableStore>> stores;
   std::vector<int64_t> batches;  ///< requests in each batch that was run
@@ -76,6 +78,7 @@ class WatchedContext : public ContextBackend {
   void wait() override {}
   void rebind(std::shared_ptr<const ModelBackend> next) override {
     hooks_.reach("rebind");
+    if (hooks_.refuses_rebinds) throw std::runtime_error("cannot rebind");
     inner_->rebind(dynamic_cast<const WatchedModel&>(*next).inner);
     is_rebound_ = true;
   }
@@ -85,7 +88,11 @@ class WatchedContext : public ContextBackend {
   }
   Matrix<const float> tap(int node) override { return inner_->tap(node); }
   std::vector<FeatureCounters> counters() const override { return inner_->counters(); }
-  MemoryReport memory() const override { return inner_->memory(); }
+  MemoryReport memory() const override {
+    MemoryReport report = inner_->memory();
+    report.emplace_back("pinned outputs", 1000);
+    return report;
+  }
 
  private:
   Hooks& hooks_;
@@ -121,6 +128,7 @@ class WatchedEngine : public Engine {
                            const LoadOptions& options) const override {
     return host_engine().table_needs(plan, weights, images, options);
   }
+  bool rebinds_to_updatable(const Plan&) const override { return !hooks.keeps_updatable; }
   int64_t free_memory(int) const override { return hooks.free_bytes; }
 
   mutable Hooks hooks;
@@ -371,9 +379,146 @@ TEST_F(Served, AContextThatIsLentAcrossASwapFinishesOnItsOldModel) {
   EXPECT_EQ(lease->version(), 1);
   EXPECT_EQ(copy((*lease)->run(batches_[1]), batches_[1]), scores_of(0, 0)[1]);
   EXPECT_EQ(served_->acquire().version(), 2);
+  EXPECT_EQ(served_->contexts_behind().count, 1);
+  EXPECT_EQ(served_->contexts_behind().error, "");
   lease.reset();
+  EXPECT_EQ(hooks_.num_stores(), 1) << "it takes the new model although nobody wants it";
+  EXPECT_EQ(served_->contexts_behind().count, 0);
   expect_served(scores_of(1, 1), 2);
+}
+
+TEST_F(Served, AContextThatCannotTakeTheNewestModelIsToldOfAndTriesAgainWhenASwapBegins) {
+  serve(2);
+  {
+    const ContextLease first = served_->acquire();
+    served_->swap(next(1, 1), SwapMode::full, {.patience = std::chrono::milliseconds(0)});
+    hooks_.refuses_rebinds = true;
+  }
+  EXPECT_EQ(served_->contexts_behind().count, 1);
+  EXPECT_EQ(served_->contexts_behind().error, "cannot rebind");
+  {
+    const ContextLease second = served_->acquire(), first = served_->acquire();
+    EXPECT_EQ(second.version(), 2) << "those that have it come first";
+    EXPECT_EQ(first.version(), 1);
+    EXPECT_EQ(copy(first->run(batches_[0]), batches_[0]), scores_of(0, 0)[0]);
+  }
+  // The same model as serves, so that scores differ from those of the context that is behind alone.
+  EXPECT_EQ(served_->swap(next(1, 1), SwapMode::drain, {recorded_, 0}).comparison.largest(), 0);
+  hooks_.refuses_rebinds = false;
+  expect_served(scores_of(1, 1), 3);
+  EXPECT_EQ(served_->contexts_behind().count, 0);
+
+  {
+    const ContextLease first = served_->acquire();
+    served_->swap(next(2, 2), SwapMode::full, {.patience = std::chrono::milliseconds(0)});
+    hooks_.refuses_rebinds = true;
+  }
+  EXPECT_EQ(hooks_.num_stores(), 2);
+  hooks_.refuses_rebinds = false;
+  hooks_.free_bytes = 0;
+  EXPECT_THROW(served_->swap(next(0, 0), SwapMode::full), swap_refused);
+  EXPECT_EQ(hooks_.num_stores(), 1) << "freed before memory is looked at";
+  EXPECT_EQ(served_->contexts_behind().count, 0);
+}
+
+TEST_F(Served, ADrainIsRefusedWhileOthersHaveTheOldModelOrItsTables) {
+  Tables tables = load(0);
+  std::optional<Tables> of_others(tables);
+  std::optional<Model> model(bind(plan_, dense_[0], tables));
+  served_ = std::make_unique<ServedModel>(*model, std::move(tables));
+  const auto refuses = [&](const char* text) {
+    EXPECT_THAT(
+        message_of([&] { served_->swap(next(1, 1), SwapMode::drain, {.patience = std::chrono::milliseconds(5)}); }),
+        HasSubstr(text));
+    EXPECT_EQ(hooks_.num_loads, 1);
+  };
+  const auto serves_on = [&] { expect_served(scores_of(0, 0), 1); };
+  refuses("nobody else to have the old model or its tables within 5 ms, got copies");
+  serves_on();
+  model.reset();
+  refuses("got copies");
+  serves_on();
+  std::thread leaving([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    of_others.reset();
+  });
+  EXPECT_EQ(served_->swap(next(0, 0), SwapMode::drain).version, 2) << "it waits for them";
+  leaving.join();
   EXPECT_EQ(hooks_.num_stores(), 1);
+  expect_served(scores_of(0, 0), 2);
+
+  // Of a context nobody can know before the old model is gone.
+  std::optional<Context> context;
+  {
+    Tables more = load(0);
+    Model other = bind(plan_, dense_[0], more);
+    context = other.context();
+    served_ = std::make_unique<ServedModel>(std::move(other), std::move(more));
+  }
+  EXPECT_THAT(
+      message_of([&] { served_->swap(next(1, 1), SwapMode::drain, {.patience = std::chrono::milliseconds(5)}); }),
+      HasSubstr("the old tables to be freed within 5 ms"));
+  EXPECT_THROW(served_->acquire(), std::runtime_error);
+  context.reset();
+  served_->swap(next(1, 1), SwapMode::drain);
+  expect_served(scores_of(1, 1), 2);
+}
+
+TEST_F(Served, WaitsForAsLongAsThereIs) {
+  serve(2);
+  std::optional<ContextLease> lease(served_->acquire());
+  std::thread leaving([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    lease.reset();
+  });
+  EXPECT_EQ(served_->swap(next(1, 1), SwapMode::drain, {.patience = std::chrono::milliseconds::max()}).version, 2);
+  leaving.join();
+}
+
+// --- rows
+
+TEST_F(Served, RowsAreUpdatedBetweenSwapsAndTablesStayUpdatable) {
+  serve(2, {.updatable = true});
+  const Weights delta = Weights::from_tensors(
+      {{"film.keys", make_tensor<int64_t>({1}, {0})}, {"film.rows", make_tensor<float>({1, 4}, {1, 2, 3, 4})}});
+  for (const SwapMode mode : {SwapMode::full, SwapMode::drain}) {
+    EXPECT_EQ(served_->update(delta).at("film").updated, 1);
+    served_->swap(next(1, 1), mode);
+    expect_served(scores_of(1, 1), served_->version());
+  }
+  EXPECT_EQ(served_->update(delta).at("film").updated, 1);
+
+  NextModel fixed = next(2, 2);
+  fixed.load = LoadOptions{};
+  hooks_.keeps_updatable = true;
+  const int loads = hooks_.num_loads;
+  EXPECT_THAT(message_of([&] { served_->swap(fixed, SwapMode::full); }), HasSubstr("got not updatable"));
+  EXPECT_EQ(hooks_.num_loads, loads);
+  served_->swap(fixed, SwapMode::drain);
+  EXPECT_THROW(served_->update(delta), invalid_argument);
+  hooks_.keeps_updatable = false;
+  fixed.load->updatable = true;
+  served_->swap(fixed, SwapMode::full);
+  EXPECT_EQ(served_->update(delta).at("film").updated, 1);
+}
+
+TEST_F(Served, AnUpdateDuringASwapWaitsForItAndChangesTheTablesThatServeThen) {
+  serve(2, {.updatable = true});
+  std::optional<ContextLease> lease(served_->acquire());
+  std::thread swapping([&] { served_->swap(next(1, 1), SwapMode::full); });  // until the lease is back
+  while (served_->version() == 1) std::this_thread::yield();
+  std::atomic<bool> is_updated{false};
+  std::thread updating([&] {
+    served_->update(Weights::from_tensors(
+        {{"film.keys", make_tensor<int64_t>({1}, {0})}, {"film.rows", make_tensor<float>({1, 4}, {1, 2, 3, 4})}}));
+    is_updated = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(is_updated);
+  lease.reset();
+  swapping.join();
+  updating.join();
+  EXPECT_TRUE(is_updated);
 }
 
 TEST_F(Served, ADrainThatWaitsInVainIsRefusedAndTheOldModelServesOn) {
@@ -478,6 +623,17 @@ TEST_F(Served, ChecksFilesBeforeTheOldModelIsTouched) {
   std::vector<std::vector<std::byte>> recorded = {recorded_[0], {recorded_[1].begin(), recorded_[1].end() - 1}};
   EXPECT_THAT(message_of([&] { served_->swap(next(1, 1), SwapMode::full, {.recorded = recorded}); }),
               HasSubstr("recorded request 1"));
+  Batch large = plan_.batch();
+  Request request = large.add_request();
+  request.ids(plan_.ids("film_id"), std::vector<int64_t>(65, 1)).ids(plan_.ids("user_id"), {4});
+  request.dense(plan_.dense("x"), std::vector<float>(130, 0));
+  large.close();
+  ASSERT_TRUE(large.status(0).ok()) << large.status(0).message;
+  recorded[1].assign(large.blob(0).data(), large.blob(0).data() + large.blob(0).bytes());
+  hooks_.batches.clear();
+  EXPECT_THAT(message_of([&] { served_->swap(next(1, 1), SwapMode::full, {.recorded = recorded}); }),
+              AllOf(HasSubstr("recorded request 1"), HasSubstr("the rows of a capacity")));
+  EXPECT_THAT(hooks_.batches, testing::IsEmpty());
   expect_served(scores_of(0, 0), 1);
   EXPECT_THROW(ServedModel(bind(plan_, dense_[0], load(0)), load(0), {.contexts = 0}), invalid_argument);
 }
@@ -524,14 +680,19 @@ TEST(RecordedRequests, AreComparedByOutputOnceForEachCapacity) {
   EXPECT_THROW(served.swap({.dense = with(1, 0)}, SwapMode::full, {recorded, std::nan("")}), swap_refused);
   EXPECT_EQ(served.version(), 2);
 
-  // All but the first are infinite: alike, which is no difference, or alone, which is an infinite one.
+  // All but the first become infinite, from finite ones, which no limit lets pass; from infinite ones it is no matter.
+  EXPECT_THROW(served.swap({.dense = with(2e38f, 0)}, SwapMode::full, {recorded}), swap_refused);
   served.swap({.dense = with(2e38f, 0)}, SwapMode::full);
   EXPECT_THROW(served.swap({.dense = with(2.5e38f, 0)}, SwapMode::full, {recorded, 1}), swap_refused);
-  EXPECT_LT(served.swap({.dense = with(2.5e38f, 0)}, SwapMode::full, {recorded}).comparison.largest(), 6e37);
-  EXPECT_THROW(served.swap({.dense = with(1, 0)}, SwapMode::full, {recorded}), swap_refused);
+  const ScoreComparison alike = served.swap({.dense = with(2.5e38f, 0)}, SwapMode::full, {recorded}).comparison;
+  EXPECT_LT(alike.largest(), 6e37);
+  EXPECT_EQ(alike.outputs[0].unusable, 6) << "three of four, at two capacities";
+  EXPECT_EQ(alike.outputs[1].unusable, 0);
+  EXPECT_THAT(alike.to_string(), HasSubstr("request 0, 6 old scores NaN, infinite or missing; 'same'"));
+  EXPECT_EQ(served.swap({.dense = with(1, 0)}, SwapMode::full, {recorded}).comparison.outputs[0].unusable, 6);
 }
 
-TEST_F(Served, NaNAndMissingScoresAreDifferencesWhateverTheLimitIs) {
+TEST_F(Served, NaNAndMissingScoresOfTheNewModelAreDifferencesWhateverTheLimitIs) {
   serve(1);
   hooks_.loses_scores = true;
   EXPECT_THAT(message_of([&] { served_->swap(next(0, 0), SwapMode::full, {.recorded = recorded_}); }),
@@ -546,6 +707,15 @@ TEST_F(Served, NaNAndMissingScoresAreDifferencesWhateverTheLimitIs) {
   const NextModel broken{.dense = dense_[0], .tables = Weights::from_tensors(tensors)};
   EXPECT_THROW(served_->swap(broken, SwapMode::full, {.recorded = recorded_}), swap_refused);
   expect_served(scores_of(0, 0), 2);
+
+  // A model that is broken itself must be replaceable.
+  for (const SwapMode mode : {SwapMode::full, SwapMode::drain}) {
+    served_->swap(broken, SwapMode::full);
+    const ScoreComparison comparison = served_->swap(next(0, 0), mode, {recorded_}).comparison;
+    EXPECT_LT(comparison.largest(), 100);
+    EXPECT_GT(comparison.outputs[0].unusable, 0);
+    expect_served(scores_of(0, 0), served_->version());
+  }
 }
 
 // --- what fails on the way
@@ -595,7 +765,7 @@ TEST_F(Served, AfterADrainThatFailedThereIsNoModelUntilASwapSucceeds) {
       ++without_model;
       EXPECT_EQ(hooks_.num_stores(), 0);
       EXPECT_THAT(message_of([&] { served_->acquire(); }), AllOf(HasSubstr("there is none"), HasSubstr(error.what())));
-      EXPECT_THROW(served_->tables(), std::runtime_error);
+      EXPECT_THROW(served_->update(Weights::from_tensors({})), std::runtime_error);
       EXPECT_THROW(served_->swap({.dense = dense_[1]}, SwapMode::dense_and_rows), swap_refused);
       hooks_.free_bytes = 100;
       EXPECT_THROW(served_->swap(next(1, 1), SwapMode::full), swap_refused);
@@ -642,8 +812,10 @@ TEST_F(Served, TellsItsMemory) {
   for (const auto& [what, size] : served_->memory()) bytes[what] = size;
   EXPECT_EQ(bytes["table film"], num_rows * 4 * 4);
   int64_t context = 0;
-  for (const auto& [what, size] : served_->acquire()->memory()) context += size;
-  EXPECT_EQ(bytes["contexts"], 2 * context);
+  for (const auto& [what, size] : served_->acquire()->memory())
+    if (what != "pinned outputs") context += size;
+  EXPECT_EQ(bytes["contexts"], 2 * context) << "without what is pinned in the host's memory";
+  EXPECT_EQ(bytes["pinned memory of contexts"], 2000);
   EXPECT_GT(bytes["weights"], 0);
 }
 

@@ -33,8 +33,6 @@ TEST(RankingServiceOnTheHost, ScoresEachRequestAsAContextAloneDoesWhileModelsAre
   const std::string weights = WARPRANK_TEST_DATA "/../examples/movielens/weights";
   const Weights dense = Weights::open(weights + "/dense.safetensors");
   const Weights rows = Weights::open(weights + "/tables.safetensors");
-  const Tables tables = Tables::load(plan, rows, host());
-  const Model model = bind(plan, dense, tables);
   const movielens::Inputs inputs(plan);
   const movielens::Data data = movielens::generate();
   const movielens::Features features(data);
@@ -42,7 +40,7 @@ TEST(RankingServiceOnTheHost, ScoresEachRequestAsAContextAloneDoesWhileModelsAre
   constexpr size_t num_requests = 40, num_clients = 4;
   std::vector<movielens::RequestFeatures> requests;
   std::vector<std::vector<std::vector<float>>> alone;  // [requests][outputs]
-  Context context = model.context();
+  Context context = bind(plan, dense, Tables::load(plan, rows, host())).context();
   Batch batch = plan.batch();
   for (size_t r = 0; r < num_requests; ++r) {
     std::vector<int64_t> films = features.unseen_films(static_cast<int64_t>(r));
@@ -60,7 +58,9 @@ TEST(RankingServiceOnTheHost, ScoresEachRequestAsAContextAloneDoesWhileModelsAre
     }
   }
 
-  ServedModel served(model, tables, {.contexts = 2});
+  Tables tables = Tables::load(plan, rows, host());
+  Model model = bind(plan, dense, tables);
+  ServedModel served(std::move(model), std::move(tables), {.contexts = 2});
   RankingService service(served, {.most_waiting = 1000, .most_merged = 6});
   ASSERT_EQ(service.outputs(), (std::vector<std::string>{"ctr", "ctcvr"}));
   std::vector<std::vector<std::future<Reply>>> replies(num_clients);

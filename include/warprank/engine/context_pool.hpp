@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "warprank/engine/model.hpp"
+#include "warprank/engine/swap.hpp"
 
 namespace warprank::detail {
 
@@ -30,6 +32,7 @@ class ContextPool {
     Context context;
     int64_t version;
     bool is_idle = true;
+    std::string error = {};  ///< why it could not take the newest model
   };
 
   /// Waits for an idle context, which has the newest model unless it failed to take it. Throws std::runtime_error when
@@ -40,22 +43,37 @@ class ContextPool {
     if (!model_) throw std::runtime_error(why_none_);
     Slot& slot = *find_idle();
     slot.is_idle = false;
-    try {
-      update(slot, lock);
-    } catch (...) {  // NOLINT: it has the old model still; who exchanges models meets the error, too
-    }
+    try_update(slot, lock);
     return slot;
   }
+  /// The context takes the newest model first, since nobody may want it for long, and it would keep the old one's
+  /// memory.
   void give_back(Slot& slot) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      slot.is_idle = true;
-    }
+    Lock lock(mutex_);
+    try_update(slot, lock);
+    slot.is_idle = true;
+    lock.unlock();
     changed_.notify_all();
+  }
+  /// Idle contexts that could not take the newest model try again.
+  void catch_up() {
+    Lock lock(mutex_);
+    catch_up(lock);
+  }
+  /// Contexts that have not the newest model, and why the last of them could not take it.
+  ContextsBehind behind() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ContextsBehind behind;
+    for (const auto& slot : slots_) {
+      if (!is_behind(*slot)) continue;
+      ++behind.count;
+      if (!slot->error.empty()) behind.error = slot->error;
+    }
+    return behind;
   }
 
   /// Contexts that are taken from now on have this model. Returns when all have it, or at `deadline`, how many have
-  /// not. Where one cannot take it, all get the old one again, and the error comes out.
+  /// not. Where one cannot take it, all that can get the old one again, and the error comes out.
   int64_t exchange(const Model& next, int64_t version, Clock::time_point deadline) {
     Model other = next;  // from now on the old one: whose memory is not freed with the lock held
     Lock lock(mutex_);
@@ -66,7 +84,7 @@ class ContextPool {
     } catch (...) {
       std::swap(*model_, other);
       version_ = version;
-      update_all(lock, deadline);
+      catch_up(lock);  // those in use do when they are given back
       throw;
     }
   }
@@ -93,7 +111,8 @@ class ContextPool {
   void open(const Model& model, int64_t version, std::vector<Context> contexts) {
     Lock lock(mutex_);
     slots_.clear();
-    for (Context& context : contexts) slots_.push_back(std::make_unique<Slot>(Slot{std::move(context), version}));
+    for (Context& context : contexts)
+      slots_.push_back(std::make_unique<Slot>(Slot{std::move(context), version, true, {}}));
     model_ = model;
     version_ = version;
     open(lock);
@@ -112,7 +131,13 @@ class ContextPool {
     why_none_ = why;
     open(lock);
   }
-  Context& first() { return slots_[0]->context; }
+  /// One that has the newest model. Throws what it throws where none can take it.
+  Context& newest() {
+    Lock lock(mutex_);
+    Slot& slot = *find_idle();
+    update(slot, lock);
+    return slot.context;
+  }
 
   std::optional<Model> model() const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -121,14 +146,6 @@ class ContextPool {
   int64_t version() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return version_;
-  }
-  /// Of all contexts.
-  int64_t bytes() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    int64_t bytes = 0;
-    for (const auto& slot : slots_)
-      for (const auto& [what, size] : slot->context.memory()) bytes += size;
-    return bytes;
   }
 
  private:
@@ -162,6 +179,26 @@ class ContextPool {
     }
     lock.lock();
     slot.version = version;
+    slot.error.clear();
+  }
+  /// The same; where the slot cannot take the model, it keeps what it has, and the error.
+  void try_update(Slot& slot, Lock& lock) {
+    try {
+      while (is_behind(slot)) update(slot, lock);
+    } catch (const std::exception& error) {
+      slot.error = error.what();
+    } catch (...) {
+      slot.error = "an unknown error";
+    }
+  }
+  void catch_up(Lock& lock) {
+    for (const auto& slot : slots_) {  // which nobody else changes, since one at a time exchanges models
+      if (!slot->is_idle || !is_behind(*slot)) continue;
+      slot->is_idle = false;
+      try_update(*slot, lock);
+      slot->is_idle = true;
+    }
+    changed_.notify_all();
   }
 
   /// As soon as they are idle. Returns how many were not until the deadline.

@@ -66,8 +66,9 @@ struct CudaCustomCall {
   StreamHandle stream = nullptr;
 };
 /// Queues kernels in the stream and nothing else. It is called when a context is made, twice for each capacity, the
-/// second time into a graph that later runs repeat without it; and for each batch above all capacities. Several threads
-/// may call it at once. What it throws passes out of Model::context or Context::submit.
+/// second time into a graph that later runs repeat without it; the same again when the context is rebound to another
+/// model, where the graph may hold addresses of the old one's; and for each batch above all capacities. Several threads
+/// may call it at once. What it throws passes out of Model::context, Context::rebind or Context::submit.
 using CudaCustomFunction = std::function<void(const CudaCustomCall&)>;
 
 /// Functions by the name used in Builder::custom; those of the engine that the tables are on must be there.
@@ -103,7 +104,8 @@ struct ContextOptions {
   int64_t split_parts = 8;  ///< for which pinned memory is reserved; a batch of more parts allocates more, and keeps it
 };
 
-/// Bytes by what they are for.
+/// Bytes by what they are for. Parts whose name begins with "pinned" are in the host's memory, all others in that of
+/// the device that the report is about.
 using MemoryReport = std::vector<std::pair<std::string, int64_t>>;
 
 /// What one feature met since the context was made.
@@ -180,6 +182,8 @@ class Engine {
   /// What load_tables would take of the device's memory; loads nothing. Throws all that it would throw for the files.
   virtual MemoryReport table_needs(const Plan& plan, const Weights& weights, const HashTableFiles& images,
                                    const LoadOptions& options) const = 0;
+  /// Whether contexts of the plan can be rebound between tables that are updatable and such that are not.
+  virtual bool rebinds_to_updatable(const Plan&) const { return true; }
   /// Bytes of the device's memory that are free now.
   virtual int64_t free_memory(int index) const = 0;
 };

@@ -22,9 +22,10 @@ namespace warprank {
 struct ScoreComparison {
   struct Output {
     std::string name;
-    double largest = 0;    ///< largest |new - old|; infinity where a score is NaN, or one of them is missing
+    double largest = 0;    ///< largest |new - old|; infinity where the new one alone is NaN, infinite or missing
     double mean = 0;       ///< of |new - old|
     int64_t request = -1;  ///< the recorded request with the largest; -1: they are all the same
+    int64_t unusable = 0;  ///< scores whose old one is NaN, infinite or missing: not in the differences
   };
   std::vector<Output> outputs;
   int64_t num_requests = 0;  ///< recorded; each is compared once for every capacity
@@ -41,6 +42,7 @@ struct ScoreComparison {
       std::snprintf(numbers, sizeof numbers, "%.3g, mean %.3g", output.largest, output.mean);
       text += "; '" + output.name + "': largest difference " + numbers;
       if (output.request >= 0) text += ", request " + std::to_string(output.request);
+      if (output.unusable > 0) text += ", " + std::to_string(output.unusable) + " old scores NaN, infinite or missing";
     }
     return text;
   }
@@ -59,7 +61,8 @@ struct RecordedScores {
 
 class RecordedRequests {
  public:
-  /// Throws invalid_argument for blobs that are not requests of the plan.
+  /// Throws invalid_argument for blobs that are not requests of the plan, or above all its capacities: contexts would
+  /// take memory for them.
   RecordedRequests(const Plan& plan, const std::vector<std::vector<std::byte>>& blobs) : plan_(plan) {
     Problems problems;
     for (size_t r = 0; r < blobs.size(); ++r) {
@@ -68,6 +71,8 @@ class RecordedRequests {
       batch.close();
       if (!batch.status(0).ok())
         problems.add("recorded request " + std::to_string(r), "a request of the plan", batch.status(0).message);
+      else if (!fits(batch))
+        problems.add("recorded request " + std::to_string(r), "at most the rows of a capacity", "more");
     }
     problems.throw_if_any();
   }
@@ -90,7 +95,7 @@ class RecordedRequests {
     return scores;
   }
 
-  ScoreComparison compare(const RecordedScores& a, const RecordedScores& b) const {
+  ScoreComparison compare(const RecordedScores& before, const RecordedScores& after) const {
     ScoreComparison comparison;
     comparison.num_requests = size();
     const std::vector<OutputInfo>& outputs = plan_.graph().outputs;
@@ -99,15 +104,18 @@ class RecordedRequests {
       output.name = outputs[o].name;
       double sum = 0;
       int64_t count = 0;
-      const auto add = [&](int64_t request, double difference) {
-        sum += difference;
-        ++count;
-        if (difference > output.largest) output.largest = difference, output.request = request;
-      };
-      for (size_t e = 0; e < a.entries.size(); ++e) {
-        const std::vector<float>&x = a.entries[e].outputs[o], &y = b.entries[e].outputs[o];
-        if (x.size() != y.size()) add(a.entries[e].request, infinity);
-        for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) add(a.entries[e].request, difference(x[i], y[i]));
+      for (size_t e = 0; e < before.entries.size(); ++e) {
+        const std::vector<float>&x = before.entries[e].outputs[o], &y = after.entries[e].outputs[o];
+        for (size_t i = 0; i < std::max(x.size(), y.size()); ++i) {
+          if (i >= x.size() || !std::isfinite(x[i])) {
+            ++output.unusable;
+            continue;
+          }
+          const double apart = i < y.size() && std::isfinite(y[i]) ? std::abs(double{y[i]} - double{x[i]}) : infinity;
+          sum += apart;
+          ++count;
+          if (apart > output.largest) output.largest = apart, output.request = before.entries[e].request;
+        }
       }
       if (count > 0) output.mean = sum / static_cast<double>(count);
     }
@@ -117,9 +125,14 @@ class RecordedRequests {
  private:
   static constexpr double infinity = std::numeric_limits<double>::infinity();
 
-  static double difference(double x, double y) {
-    const double apart = x == y ? 0 : std::abs(x - y);  // equal infinities
-    return std::isnan(apart) ? infinity : apart;
+  bool fits(const Batch& request) const {
+    const std::vector<Capacity>& capacities = plan_.options().capacities;
+    return std::any_of(capacities.begin(), capacities.end(), [&](const Capacity& capacity) {
+      const std::vector<int64_t> most = plan::rows_at(plan_.source(), capacity);
+      for (size_t axis = 0; axis < most.size(); ++axis)
+        if (request.num_rows({static_cast<int>(axis)}) > most[axis]) return false;
+      return true;
+    });
   }
 
   /// Requests from `first` on, and behind the last from the first on, as many as fit but at least one. Returns the

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -50,23 +49,30 @@ class ContextLease {
 
 class ServedModel {
  public:
-  /// Owns the model and its tables: memory is freed by a swap only when nobody else has copies of them. Throws
+  /// Owns the model and its tables: memory is freed by a swap only when nobody else has copies of them, and rows are
+  /// changed by update() alone, so that swaps know of it. Throws
   /// invalid_argument for less than one context, and what Model::context throws.
   ServedModel(Model model, Tables tables, const ServedOptions& options = {});
 
-  /// A context for one batch, with the newest model; waits while all are in use, and during a drain. Any threads at
-  /// once. Throws std::runtime_error when there is no model, since a drain has failed after the old one was freed.
+  /// A context for one batch, with the newest model, or, where it could not take that, with the one that it had
+  /// (contexts_behind); waits while all are in use, and during a drain. Any threads at once. Throws std::runtime_error
+  /// when there is no model, since a drain has failed after the old one was freed.
   ContextLease acquire() { return ContextLease(pool_); }
 
   /// Exchanges the model. Everything about the files is checked, and memory that does not suffice refused, before the
   /// old model is touched; the new one scores the recorded requests before it takes over. When it returns all contexts
   /// have the new model, and the old one's memory is free, or SwapReport::contexts_behind says otherwise. When it
-  /// throws, the old model serves on; but
+  /// throws, the old model serves on, also in contexts that had the new one and could go back (contexts_behind); but
   ///   - dense_and_rows may have changed rows, when the last step of all failed, on the device;
-  ///   - drain has no old model any more when it fails after the wait: acquire() throws until a swap has succeeded.
+  ///   - drain has no old model any more when it fails after the wait: acquire() throws until a swap has succeeded. It
+  ///     is refused before that while others have copies of the old model or its tables, which would not be freed.
   /// Throws swap_refused, invalid_argument for files, and what loading throws. One swap at a time, others wait; not by
   /// a thread that has a lease.
   SwapReport swap(const NextModel& next, SwapMode mode, const SwapOptions& options = {});
+
+  /// Tables::update of the tables that serve; waits while a swap is under way, so that no rows go to tables that are
+  /// about to be dropped. Not by a thread that has a lease. Throws std::runtime_error when there is no model.
+  UpdateReport update(const Weights& delta);
 
   const Plan& plan() const { return plan_; }
   /// As Model::batch().
@@ -74,12 +80,8 @@ class ServedModel {
   int contexts() const { return options_.contexts; }
   /// Of the model that acquire() gives; the first is 1.
   int64_t version() const { return pool_.version(); }
-  /// To update rows, between swaps. Throws std::runtime_error when there is no model.
-  Tables tables() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!tables_) throw std::runtime_error("served model: there is none");
-    return *tables_;
-  }
+  /// Those that keep an old model's memory, and why.
+  ContextsBehind contexts_behind() const { return pool_.behind(); }
   /// Of the model, its tables and the contexts.
   MemoryReport memory() const;
 
@@ -91,6 +93,7 @@ class ServedModel {
     const SwapMode mode;
     const SwapOptions& options;
     detail::RecordedRequests recorded;
+    LoadOptions load;
     SwapReport report = {};
   };
 
@@ -100,21 +103,21 @@ class ServedModel {
   void check_room(Trial& trial, int64_t old_bytes) const;
   static void compare(Trial& trial, const detail::RecordedScores& expected, const detail::RecordedScores& got);
   std::vector<Context> make_contexts(const Model& model) const;
-  void set_tables(std::optional<Tables> tables);
+  void close_and_free(Trial& trial, Model old, detail::RecordedScores& expected);
+  void go_without(const char* error);
 
   const Plan plan_;
   const Device device_;
   const HostAllocator allocator_;
   const ServedOptions options_;
   const int64_t weights_bytes_;  // of any model of the plan
-  int64_t context_bytes_ = 0;
+  int64_t context_bytes_ = 0, context_pinned_bytes_ = 0;
   detail::ContextPool pool_;
 
-  std::mutex swapping_;
+  std::mutex swapping_;  // what follows
   int64_t last_version_ = 1;
-
-  mutable std::mutex mutex_;
-  std::optional<Tables> tables_;  // set by swaps, with the mutex
+  std::optional<Tables> tables_;
+  LoadOptions load_;  // of the last tables
 };
 
 }  // namespace warprank

@@ -3,12 +3,17 @@
 
 /// The rest of served_model.hpp: how models are exchanged.
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,10 +22,27 @@
 namespace warprank {
 namespace detail {
 
-inline int64_t total(const MemoryReport& report) {
+/// Of the device's memory, or of the host's that is pinned for it.
+inline int64_t total(const MemoryReport& report, bool pinned = false) {
   int64_t bytes = 0;
-  for (const auto& [what, size] : report) bytes += size;
+  for (const auto& [what, size] : report)
+    if ((what.rfind("pinned", 0) == 0) == pinned) bytes += size;
   return bytes;
+}
+
+inline ContextPool::Clock::time_point end_of(const SwapOptions& options) {
+  const std::chrono::milliseconds year = std::chrono::hours(365 * 24), none{0};
+  return ContextPool::Clock::now() + std::max(none, std::min(options.patience, year));
+}
+
+/// Waits for what tells nobody when it comes; false when it has not until the deadline.
+template <class Condition>
+bool wait_for(const Condition& condition, ContextPool::Clock::time_point deadline) {
+  while (!condition()) {
+    if (ContextPool::Clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
 }
 
 }  // namespace detail
@@ -31,11 +53,13 @@ inline ServedModel::ServedModel(Model model, Tables tables, const ServedOptions&
       allocator_(model.backend()->batch_allocator()),
       options_(options),
       weights_bytes_(detail::total(model.memory()) - detail::total(tables.memory())),
-      tables_(std::move(tables)) {
+      tables_(std::move(tables)),
+      load_(tables_->options()) {
   if (options.contexts < 1)
     throw invalid_argument("ServedOptions::contexts", "1 or more", std::to_string(options.contexts));
   std::vector<Context> contexts = make_contexts(model);
   context_bytes_ = detail::total(contexts[0].memory());
+  context_pinned_bytes_ = detail::total(contexts[0].memory(), true);
   pool_.open(model, last_version_, std::move(contexts));
 }
 
@@ -45,27 +69,35 @@ inline std::vector<Context> ServedModel::make_contexts(const Model& model) const
   return contexts;
 }
 
-inline void ServedModel::set_tables(std::optional<Tables> tables) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  tables_.swap(tables);
+inline UpdateReport ServedModel::update(const Weights& delta) {
+  const std::lock_guard<std::mutex> lock(swapping_);
+  if (!tables_) throw std::runtime_error("served model: there is none");
+  return tables_->update(delta);
 }
 
 inline MemoryReport ServedModel::memory() const {
   const std::optional<Model> model = pool_.model();
   MemoryReport report = model ? model->memory() : MemoryReport{};
   report.emplace_back("contexts", model ? options_.contexts * context_bytes_ : 0);
+  if (model && context_pinned_bytes_ > 0)
+    report.emplace_back("pinned memory of contexts", options_.contexts * context_pinned_bytes_);
   return report;
 }
 
 inline SwapReport ServedModel::swap(const NextModel& next, SwapMode mode, const SwapOptions& options) {
   const std::lock_guard<std::mutex> one_at_a_time(swapping_);
-  Trial trial{next, mode, options, detail::RecordedRequests(plan_, options.recorded)};
+  Trial trial{next, mode, options, detail::RecordedRequests(plan_, options.recorded), next.load.value_or(load_)};
+  pool_.catch_up();  // so that no memory is of models before the one that serves
   const bool has_model = pool_.model().has_value();
   if (mode == SwapMode::dense_and_rows) {
     if (!has_model) throw swap_refused("swap (dense_and_rows): expected tables that are loaded, got none");
     if (!next.images.empty())
       throw invalid_argument("swap (dense_and_rows): images", "none", std::to_string(next.images.size()));
   }
+  if (mode == SwapMode::full && has_model && trial.load.updatable != load_.updatable &&
+      !device_.engine->rebinds_to_updatable(plan_))
+    throw invalid_argument("swap (full): LoadOptions::updatable", "as of the tables that serve; drain may change it",
+                           trial.load.updatable ? "updatable" : "not updatable");
   if (mode == SwapMode::drain || !has_model) {
     swap_alone(trial);
   } else {
@@ -83,7 +115,7 @@ inline void ServedModel::swap_beside(Trial& trial) {
   check_room(trial, 0);
 
   const Model old = *pool_.model();
-  Tables tables = is_full ? Tables::load(plan_, next.tables, next.images, device_, next.load) : *tables_;
+  Tables tables = is_full ? Tables::load(plan_, next.tables, next.images, device_, trial.load) : *tables_;
   const Model model = warprank::bind(plan_, next.dense, tables, next.bind);
   {
     Context context = old.context(options_.context);
@@ -92,8 +124,9 @@ inline void ServedModel::swap_beside(Trial& trial) {
     compare(trial, expected, trial.recorded.score(context));
   }
   if (!is_full && !next.tables.names().empty()) trial.report.rows = tables.update(next.tables);
-  trial.report.contexts_behind = pool_.exchange(model, ++last_version_, Clock::now() + trial.options.patience);
-  set_tables(std::move(tables));
+  trial.report.contexts_behind = pool_.exchange(model, ++last_version_, detail::end_of(trial.options));
+  load_ = tables.options();
+  tables_ = std::move(tables);
 }
 
 /// When nobody has a context, or there is no old model.
@@ -104,33 +137,19 @@ inline void ServedModel::swap_alone(Trial& trial) {
   detail::RecordedScores expected;
   if (old) {
     check_room(trial, detail::total(old->memory()) + options_.contexts * context_bytes_);
-    warprank::bind(plan_, next.dense, *tables_, next.bind);  // to see all that is wrong with the weights
-    if (!pool_.close(Clock::now() + trial.options.patience))
-      throw swap_refused("swap (drain): expected all contexts back within " +
-                         std::to_string(trial.options.patience.count()) + " ms, got some still in use");
-    try {
-      expected = trial.recorded.score(pool_.first());
-    } catch (...) {
-      pool_.open();
-      throw;
-    }
-    old.reset();
-    pool_.clear();
-    set_tables(std::nullopt);
+    close_and_free(trial, *std::exchange(old, std::nullopt), expected);
   } else {
     check_room(trial, 0);
   }
-  const auto go_without = [&](const char* error) {
-    pool_.open_without_model(std::string("served model: there is none, since the last swap failed: ") + error);
-  };
   try {
-    Tables tables = Tables::load(plan_, next.tables, next.images, device_, next.load);
+    Tables tables = Tables::load(plan_, next.tables, next.images, device_, trial.load);
     const Model model = warprank::bind(plan_, next.dense, tables, next.bind);
     std::vector<Context> contexts = make_contexts(model);
     const detail::RecordedScores got = trial.recorded.score(contexts[0]);
     compare(trial, expected, got);
     pool_.open(model, ++last_version_, std::move(contexts));
-    set_tables(std::move(tables));
+    load_ = tables.options();
+    tables_ = std::move(tables);
   } catch (const std::exception& error) {
     go_without(error.what());
     throw;
@@ -140,11 +159,53 @@ inline void ServedModel::swap_alone(Trial& trial) {
   }
 }
 
+/// Refuses, with the old model serving on, while contexts are lent or others have the model or its tables.
+inline void ServedModel::close_and_free(Trial& trial, Model old, detail::RecordedScores& expected) {
+  const std::string within = " within " + std::to_string(trial.options.patience.count()) + " ms, got ";
+  const auto owners = [&] { return tables_->store().use_count(); };
+  int64_t most_owners = 2 - owners();  // `tables_`, and what owners() looks at
+  {
+    const Model next = warprank::bind(plan_, trial.next.dense, *tables_, trial.next.bind);  // to see all that is wrong
+    most_owners += owners();                                                                // what a model adds
+  }
+  if (!pool_.close(detail::end_of(trial.options)))
+    throw swap_refused("swap (drain): expected all contexts back" + within + "some still in use");
+  try {
+    expected = trial.recorded.score(pool_.newest());
+  } catch (...) {
+    pool_.open();
+    throw;
+  }
+  pool_.clear();
+  const auto is_alone = [&] { return old.backend().use_count() == 1 && owners() <= most_owners; };
+  if (!detail::wait_for(is_alone, detail::end_of(trial.options))) {
+    try {
+      pool_.open(old, pool_.version(), make_contexts(old));
+    } catch (const std::exception& error) {
+      go_without(error.what());
+      throw;
+    }
+    throw swap_refused("swap (drain): expected nobody else to have the old model or its tables" + within +
+                       "copies of them");
+  }
+  const std::weak_ptr<const TableStore> store = tables_->store();
+  { const Model freed = std::move(old); }
+  tables_.reset();
+  if (detail::wait_for([&] { return store.expired(); }, detail::end_of(trial.options))) return;
+  const std::string error = "swap (drain): expected the old tables to be freed" + within + "a context that has them";
+  go_without(error.c_str());
+  throw swap_refused(error);
+}
+
+inline void ServedModel::go_without(const char* error) {
+  pool_.open_without_model(std::string("served model: there is none, since the last swap failed: ") + error);
+}
+
 /// Puts down what is going to be allocated. Throws what is wrong with the files of tables.
 inline void ServedModel::need(Trial& trial, int64_t contexts, bool tables) const {
   const NextModel& next = trial.next;
   MemoryReport& needed = trial.report.needed;
-  if (tables) needed = device_.engine->table_needs(plan_, next.tables, next.images, next.load);
+  if (tables) needed = device_.engine->table_needs(plan_, next.tables, next.images, trial.load);
   needed.emplace_back("weights", weights_bytes_);
   needed.emplace_back(contexts == 1 ? "a context" : "contexts", contexts * context_bytes_);
 }

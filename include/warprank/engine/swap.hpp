@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -34,17 +35,21 @@ struct NextModel {
   Weights dense = Weights::from_tensors({});   ///< as for bind
   Weights tables = Weights::from_tensors({});  ///< as for Tables::load; dense_and_rows: as for Tables::update, or none
   HashTableFiles images = {};                  ///< as for Tables::load; dense_and_rows: none
-  LoadOptions load = {};                       ///< as for Tables::load; full, on a GPU: updatable or not as before
+  /// As for Tables::load; none: as the served tables were loaded. Engines may refuse that `full` makes tables updatable
+  /// that were not, or the other way: hashed ones on a GPU.
+  std::optional<LoadOptions> load = {};
   BindOptions bind = {};
 };
 
 struct SwapOptions {
   /// Requests as blobs (docs/BATCH_FORMAT.md), such as the last hundred that were served. Both models score them,
-  /// merged up to each capacity, before the new one takes over.
+  /// merged up to each capacity, before the new one takes over. None may be above all capacities.
   std::vector<std::vector<std::byte>> recorded = {};
-  /// The swap is refused where a score of a recorded request differs by more, and always where one is NaN or missing.
+  /// The swap is refused where a score of a recorded request differs by more, and always where the new one is NaN,
+  /// infinite or missing and the old one was finite.
   double most_difference = std::numeric_limits<double>::infinity();
-  /// How long to wait for contexts that are in use: until drain is refused, the other modes return.
+  /// How long to wait for contexts that are in use: until drain is refused, the other modes return. And how long drain
+  /// waits for others who have the old model or its tables. More than a year is a year.
   std::chrono::milliseconds patience{10000};
 };
 
@@ -55,7 +60,15 @@ struct SwapReport {
   ScoreComparison comparison;   ///< no outputs when there was nothing to compare with
   UpdateReport rows;            ///< dense_and_rows
   int64_t contexts_behind = 0;  ///< in use for longer than `patience`: they have the old model, which stays in memory,
-                                ///< until they are acquired again
+                                ///< until they are given back
+};
+
+/// Contexts that have not the newest model: lent for longer than a swap waited, or unable to take it. The latter try
+/// again whenever they are acquired or given back, and when a swap begins; until then they serve with what they have,
+/// where no other is idle.
+struct ContextsBehind {
+  int64_t count = 0;
+  std::string error;  ///< the last one's that was unable; empty: they are only lent
 };
 
 /// The swap was not made for a reason that lies not in the files: memory, scores that differ too much, contexts that do

@@ -28,7 +28,7 @@ class Tables {
   /// The hashed tables of `images` from there, all others from the weights.
   static Tables load(const Plan& plan, const Weights& weights, const HashTableFiles& images, Device device,
                      const LoadOptions& options = {}) {
-    return Tables(device, device.engine->load_tables(plan, weights, images, options, device.index));
+    return Tables(device, device.engine->load_tables(plan, weights, images, options, device.index), options);
   }
   /// From a safetensors file, or from a folder: all *.safetensors files, and images named <table>.hash_table.
   static Tables load(const Plan& plan, const std::string& path, Device device, const LoadOptions& options = {}) {
@@ -64,14 +64,18 @@ class Tables {
   UpdateReport update(const Weights& delta) { return store_->update(delta); }
 
   Device device() const { return device_; }
+  /// What they were loaded with.
+  const LoadOptions& options() const { return options_; }
   MemoryReport memory() const { return store_->memory(); }
   std::shared_ptr<const TableStore> store() const { return store_; }
 
  private:
-  Tables(Device device, std::shared_ptr<TableStore> store) : device_(device), store_(std::move(store)) {}
+  Tables(Device device, std::shared_ptr<TableStore> store, LoadOptions options)
+      : device_(device), store_(std::move(store)), options_(std::move(options)) {}
 
   Device device_;
   std::shared_ptr<TableStore> store_;
+  LoadOptions options_;
 };
 
 }  // namespace warprank

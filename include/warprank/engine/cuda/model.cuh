@@ -3,6 +3,7 @@
 
 /// The CUDA engine: Engine, ModelBackend and their checks.
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -61,6 +62,11 @@ class CudaEngine : public Engine {
   MemoryReport table_needs(const Plan& plan, const Weights& weights, const HashTableFiles& images,
                            const LoadOptions& options) const override {
     return CudaTableStore::needs(plan, weights, images, options);
+  }
+  /// Graphs have other kernels for hashed tables whose rows may change.
+  bool rebinds_to_updatable(const Plan& plan) const override {
+    const std::vector<TableInfo>& tables = plan.source().tables;
+    return std::none_of(tables.begin(), tables.end(), [](const TableInfo& info) { return info.hashed; });
   }
   int64_t free_memory(int index) const override { return device::device_info(index).free_bytes; }
 };
