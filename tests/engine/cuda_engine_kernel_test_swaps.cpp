@@ -102,7 +102,7 @@ TEST_F(CudaServed, BatchesInFlightAcrossAFlipHaveTheScoresOfExactlyOneModel) {
     const bool stays = swap.mode == SwapMode::dense_and_rows;
     const std::vector<std::vector<float>> lent = stays ? scores_of(last.dense, swap.rows) : old;
     ASSERT_FALSE(same_bits(expected[0], old[0]));
-    const NextModel next{.dense = dense_[swap.dense], .tables = stays ? films_ : rows_[swap.rows], .load = updatable_};
+    const NextModel next{.dense = dense_[swap.dense], .tables = stays ? films_ : rows_[swap.rows]};
     SwapOptions options{.recorded = recorded_, .patience = std::chrono::milliseconds(0)};
     const int64_t version = served.version();
     {
@@ -123,6 +123,7 @@ TEST_F(CudaServed, BatchesInFlightAcrossAFlipHaveTheScoresOfExactlyOneModel) {
       EXPECT_TRUE(same_bits(all_scores(plan_, two.wait()), old[1]));
       EXPECT_TRUE(same_bits(all_scores(plan_, first->run(batches[2])), lent[2])) << "of the old weights still";
     }
+    EXPECT_EQ(served.contexts_behind().count, 0) << "they caught up when they were given back";
     if (swap.mode == SwapMode::drain) served.swap(next, swap.mode, options);
     const ContextLease all[] = {served.acquire(), served.acquire(), served.acquire()};
     std::vector<Pending> pending;
@@ -138,15 +139,21 @@ TEST_F(CudaServed, BatchesInFlightAcrossAFlipHaveTheScoresOfExactlyOneModel) {
 #if !defined(__CUDACC__)
 TEST_F(CudaServed, GivesBackTheMemoryOfTheOldModelAndRefusesTheNewOneWhereThereIsTooLittle) {
   ServedModel served = serve();
-  const NextModel next{.dense = dense_[1], .tables = rows_[1], .load = updatable_};
+  NextModel next{.dense = dense_[1], .tables = rows_[1]};
   const int64_t before = simt::allocated_bytes();
   const SwapReport report = served.swap(next, SwapMode::full, {.recorded = recorded_});
   EXPECT_EQ(simt::allocated_bytes(), before);
-  int64_t needed = 0;
+  int64_t needed = 0, context = 0;
   for (const auto& [what, bytes] : report.needed) needed += bytes;
+  for (const auto& [what, bytes] : served.acquire()->memory())
+    if (what.rfind("pinned", 0) != 0) context += bytes;
+  EXPECT_EQ(report.needed.back().second, context) << "nothing of the host's memory";
   simt::limit_memory(before + needed - 1, int64_t{1} << 40);
   simt::clear_calls();
   EXPECT_THROW(served.swap(next, SwapMode::full), swap_refused);
+  next.load = LoadOptions{};
+  EXPECT_THROW(served.swap(next, SwapMode::full), invalid_argument) << "graphs are of tables that are updatable";
+  next.load.reset();
   EXPECT_EQ(simt::calls().allocations.count, 0);
   EXPECT_GT(served.swap(next, SwapMode::drain, {.recorded = recorded_}).version, report.version);
   EXPECT_EQ(simt::allocated_bytes(), before);

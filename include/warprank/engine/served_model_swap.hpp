@@ -181,8 +181,8 @@ inline void ServedModel::close_and_free(Trial& trial, Model old, detail::Recorde
   if (!detail::wait_for(is_alone, detail::end_of(trial.options))) {
     try {
       pool_.open(old, pool_.version(), make_contexts(old));
-    } catch (const std::exception& error) {
-      go_without(error.what());
+    } catch (...) {
+      go_without("others had the old model, and contexts of it could not be made again");
       throw;
     }
     throw swap_refused("swap (drain): expected nobody else to have the old model or its tables" + within +
