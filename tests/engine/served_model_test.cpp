@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <future>
 #include <limits>
 #include <map>
 #include <memory>
@@ -438,12 +439,12 @@ TEST_F(Served, ADrainIsRefusedWhileOthersHaveTheOldModelOrItsTables) {
   model.reset();
   refuses("got copies");
   serves_on();
-  std::thread leaving([&] {
+  auto leaving = std::async(std::launch::async, [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     of_others.reset();
   });
   EXPECT_EQ(served_->swap(next(0, 0), SwapMode::drain).version, 2) << "it waits for them";
-  leaving.join();
+  leaving.get();
   EXPECT_EQ(hooks_.num_stores(), 1);
   expect_served(scores_of(0, 0), 2);
 
@@ -467,12 +468,11 @@ TEST_F(Served, ADrainIsRefusedWhileOthersHaveTheOldModelOrItsTables) {
 TEST_F(Served, WaitsForAsLongAsThereIs) {
   serve(2);
   std::optional<ContextLease> lease(served_->acquire());
-  std::thread leaving([&] {
+  const auto leaving = std::async(std::launch::async, [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     lease.reset();
   });
   EXPECT_EQ(served_->swap(next(1, 1), SwapMode::drain, {.patience = std::chrono::milliseconds::max()}).version, 2);
-  leaving.join();
 }
 
 // --- rows
