@@ -3,7 +3,7 @@
 #
 # The long checks, before a release:
 #   scripts/check_all.sh             all of them: about two hours on two cores
-#   scripts/check_all.sh NAME...     some: test cuda seeds asan clang fuzz headers format docs bench
+#   scripts/check_all.sh NAME...     some: test benchmarks cuda seeds asan clang fuzz headers format docs bench
 #
 # WARPRANK_TEST_SEEDS   how many random models and batches the property tests try (default here 20000)
 # WARPRANK_FUZZ_SECONDS how long each fuzz target runs (default 300)
@@ -19,6 +19,9 @@ build_and_test() {
 }
 
 check_test() { scripts/test.sh; }
+
+# They compile; check_bench runs them.
+check_benchmarks() { cmake --preset cpu -D WARPRANK_BUILD_BENCHMARKS=ON && cmake --build --preset cpu; }
 
 # What needs a card is compiled for a T4, and skipped; scripts/gpu_check.sh runs it where there is one.
 check_cuda() {
@@ -65,7 +68,7 @@ check_bench() { scripts/bench_host.sh; }
 
 checks=("$@")
 if ((!$#)); then
-  checks=(test cuda seeds asan clang fuzz headers format docs bench)
+  checks=(test benchmarks cuda seeds asan clang fuzz headers format docs bench)
 fi
 for check in "${checks[@]}"; do
   if [[ $(type -t "check_$check") != function ]]; then

@@ -43,18 +43,22 @@ void tune_and_bind(const warprank::Plan&, const warprank::Weights&, const std::s
 int run(int argc, char** argv) {
   const std::string example = std::string(WARPRANK_EXAMPLE_FOLDER) + "/../movielens/weights/";
   std::string graph, weights = example + "dense.safetensors", tables = example + "tables.safetensors", out;
-  std::vector<std::pair<int64_t, int64_t>> capacities = {{1, 256}};
+  std::vector<int64_t> capacities = {1, 256};  // by twos; a vector of pairs makes g++ warn of CLI11
   CLI::App app("Measures which kernels are fastest for the linear layers of a model. Without a graph: MovieLens'.");
   app.add_option("--graph", graph, "The model, as save_graph writes it");
   app.add_option("--weights", weights, "Its dense weights")->capture_default_str();
   app.add_option("--tables", tables, "Its tables, a file or a folder")->capture_default_str();
-  app.add_option("--capacity", capacities, "Requests and items; once for each capacity that is served");
+  app.add_option("--capacity", capacities, "Requests and items; once for each capacity that is served")
+      ->check(CLI::PositiveNumber);
   app.add_option("--out", out, "Where to save what was found")->required();
   CLI11_PARSE(app, argc, argv);
 
   warprank::CompileOptions options;
   options.capacities.clear();
-  for (const auto& [requests, items] : capacities) options.capacities.push_back({requests, items, {}});
+  if (capacities.size() % 2 != 0)
+    throw warprank::invalid_argument("--capacity", "two numbers", std::to_string(capacities.size()) + " in all");
+  for (size_t i = 0; i < capacities.size(); i += 2)
+    options.capacities.push_back({capacities[i], capacities[i + 1], {}});
   const warprank::Plan plan =
       warprank::compile(graph.empty() ? warprank::build(movielens::din_mmoe) : warprank::load_graph(graph), options);
   tune_and_bind(plan, warprank::Weights::open(weights), tables, out);

@@ -645,8 +645,8 @@ TEST(CudaEngineCounts, KeepTheLaunchBudgetsOfTheReferenceModels) {
     Outputs (*model)(Builder&);
     int64_t budget;
   } const models[] = {{"wide_deep", models::wide_deep, 3},
-                      {"dlrm", models::dlrm, 8},
-                      {"dcn_v2", models::dcn_v2, 13},
+                      {"dlrm", models::dlrm, 7},
+                      {"dcn_v2", models::dcn_v2, 12},
                       {"din_mmoe", movielens::din_mmoe, 8},
                       {"meituan_like", models::meituan_like, 8}};
   for (const auto& m : models) {
@@ -664,6 +664,11 @@ TEST(CudaEngineCounts, KeepTheLaunchBudgetsOfTheReferenceModels) {
     const simt::Calls calls = simt::calls();
     EXPECT_LE(simt::counters().launches, m.budget);
     EXPECT_EQ(simt::counters().launches, plan::launches_of(plan.graph(), plan.storage().steps)) << "as planned";
+    const auto launches = simt::counters().launches;
+    const std::string described = context.describe();
+    EXPECT_EQ(std::count(described.begin(), described.end(), '\n'), 1 + launches) << described;
+    EXPECT_NE(described.find("  embedding_bag: "), std::string::npos) << described;
+    EXPECT_EQ(simt::counters().launches, launches) << "nothing is launched to describe it";
     int64_t arena = 0, others = 0;
     for (const auto& [what, bytes] : context.memory()) (what == "arena" ? arena : others) += bytes;
     table.add(m.name, simt::counters().launches, calls.graph_launches, calls.copies_to_device.count,

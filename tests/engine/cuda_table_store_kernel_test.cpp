@@ -446,10 +446,9 @@ TEST(CudaTableUpdate, RefusesHashedRowsThatLookUpsReadInParts) {
       const std::vector<VersionedTable> tables{versioned_table("user", t, dim, hashed, first_keys(5))};
       return message_of([&] { CudaTableStore(plan_of(tables), weights_of(tables), {}, 0, options); });
     };
-    EXPECT_EQ(message(most + 1, true, updatable), "table 'user': expected at most " + std::to_string(most) +
-                                                      " columns of " + name_of(type) +
-                                                      ", as it is hashed and updatable on a GPU, got " +
-                                                      std::to_string(most + 1));
+    EXPECT_EQ(message(most + 1, true, updatable),
+              "table 'user': expected at most " + std::to_string(most) + " columns of " + name_of(type) +
+                  ", as it is hashed and updatable on a GPU, got " + std::to_string(most + 1));
     EXPECT_EQ(message(most, true, updatable), "");
     EXPECT_EQ(message(most + 1, false, updatable), "");
     EXPECT_EQ(message(most + 1, true, {}), "");

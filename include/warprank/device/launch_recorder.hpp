@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -17,6 +18,13 @@ struct RecordedLaunch {
   std::vector<int64_t> shape;
   std::vector<unsigned char> arguments;
 
+  /// "7 blocks of 256 threads, 27136 bytes of shared memory"
+  std::string to_string() const {
+    std::string blocks = std::to_string(shape[1]);
+    if (shape[2] > 1 || shape[3] > 1) blocks += " x " + std::to_string(shape[2]) + " x " + std::to_string(shape[3]);
+    return blocks + " blocks of " + std::to_string(shape[4] * shape[5] * shape[6]) + " threads, " +
+           std::to_string(shape[7]) + " bytes of shared memory";
+  }
   friend bool operator==(const RecordedLaunch& a, const RecordedLaunch& b) {
     return a.shape == b.shape && a.arguments == b.arguments;
   }

@@ -200,6 +200,10 @@ class Context {
   /// What every feature has met since the context was made. Throws std::logic_error when the context is in use.
   std::vector<FeatureCounters> counters() const { return detail::ContextUse(state_).backend().counters(); }
   MemoryReport memory() const { return state_->backend->memory(); }
+  /// What a batch of each capacity launches: a line for each kernel, with its grid, block and dynamic shared memory, in
+  /// the order of plan.describe()'s steps. Nothing where nothing is launched. Throws std::logic_error when the context
+  /// is in use.
+  std::string describe() const { return detail::ContextUse(state_).backend().describe(); }
   const Plan& plan() const { return plan_; }
 
  private:

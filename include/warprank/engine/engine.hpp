@@ -158,6 +158,8 @@ class ContextBackend {
   virtual Matrix<const float> tap(int node) = 0;
   virtual std::vector<FeatureCounters> counters() const = 0;
   virtual MemoryReport memory() const = 0;
+  /// Context::describe.
+  virtual std::string describe() const { return {}; }
 };
 
 class ModelBackend {

@@ -150,6 +150,12 @@ class CudaContext : public ContextBackend {
     if (!larger_.runs().empty()) report.emplace_back("a batch above all capacities", larger_.device_bytes());
     return report;
   }
+  std::string describe() const override {
+    const device::DeviceGuard current(model_->device_index);
+    std::string text;
+    for (const auto& run : runs_.runs()) text += "up to " + text_of(run->size()) + ":\n" + run->describe();
+    return text;
+  }
 
  private:
   /// Where a part's index lies until it is copied, null: in the batch; and where its outputs arrive.
@@ -246,15 +252,16 @@ class CudaContext : public ContextBackend {
   }
 
   invalid_argument too_large(const std::string& what, const RunSize& needed) const {
-    const auto text = [&](const RunSize& size) {
-      std::string all;
-      for (size_t a = 0; a < size.rows.size(); ++a)
-        all += (a == 0 ? "" : ", ") + graph().axes[a].name + " " + std::to_string(size.rows[a]);
-      return all + ", " + std::to_string(size.blob_bytes) + " bytes";
-    };
     std::string capacities;
-    for (const auto& run : runs_.runs()) capacities += (capacities.empty() ? "" : "; or ") + text(run->size());
-    return {what, "at most the rows of a capacity: " + capacities, text(needed)};
+    for (const auto& run : runs_.runs()) capacities += (capacities.empty() ? "" : "; or ") + text_of(run->size());
+    return {what, "at most the rows of a capacity: " + capacities, text_of(needed)};
+  }
+  /// "user 1, item 256, 40960 bytes"
+  std::string text_of(const RunSize& size) const {
+    std::string all;
+    for (size_t a = 0; a < size.rows.size(); ++a)
+      all += (a == 0 ? "" : ", ") + graph().axes[a].name + " " + std::to_string(size.rows[a]);
+    return all + ", " + std::to_string(size.blob_bytes) + " bytes";
   }
 
   // ---- A run

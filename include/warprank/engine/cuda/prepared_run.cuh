@@ -99,6 +99,19 @@ class PreparedRun {
              "step " + std::to_string(i) + " (" + before.kernel + ") is launched");
     }
   }
+  /// A line for each launch. What depends on the model is not known to be the same at every run, nor its grid.
+  std::string describe() const {
+    std::string text;
+    for (const PreparedStep& step : steps_) {
+      if (step.captures_weights) {
+        text += "  " + step.kernel + ": " + std::to_string(step.num_launches) + " launches that depend on the model\n";
+        continue;
+      }
+      for (const device::RecordedLaunch& launch : launches_of(step))
+        text += "  " + step.kernel + ": " + launch.to_string() + "\n";
+    }
+    return text;
+  }
   /// Becomes `next`, and keeps its graph where that does.
   void become(PreparedRun&& next) noexcept {
     memory_ = std::move(next.memory_);
