@@ -23,9 +23,10 @@
 /// |y - exact| <= (k + 5) u sum_i |w_i x_i| / |divisor|, u = 2^-24, where |scale q| + |offset| stands for |x| of I8
 /// rows; a maximum errs by 2 u of it, and is NaN where an element is. Half outputs are rounded once more, to nearest;
 /// what is finite becomes at most 65504, with its sign. A bag that is empty, of padding alone, or whose weights make a
-/// divisor of 0 gives zeros. There are no atomics on floats: a bag's bits depend on the bag and on how the table lies in memory (type, dim, and address and stride modulo
-/// 16 bytes, as the lanes that share a row decide how bags of more than 32 ids are divided), never on other bags, on
-/// capacities or on the device. Only a bag that is longer than max_bag_ids says may be summed in another order.
+/// divisor of 0 gives zeros. There are no atomics on floats: a bag's bits depend on the bag and on how the table lies
+/// in memory (type, dim, and address and stride modulo 16 bytes, as the lanes that share a row decide how bags of more
+/// than 32 ids are divided), never on other bags, on capacities or on the device. Only a bag that is longer than
+/// max_bag_ids says may be summed in another order.
 ///
 /// Rows of mutable hash tables may be changed by other launches meanwhile; nothing else that is read may. The y of
 /// features must not overlap one another or anything that is read, and is refused as far as sizes tell.

@@ -20,10 +20,10 @@
 ///
 /// Several stacks of like depth run side by side. Layers up to 256 wide at the end of the stacks are fused into one
 /// kernel, in which a block takes 16 or 32 rows through all of them; the first of all may be 512 wide when it has up to
-/// 64 inputs. What comes before is launched layer by layer (ops/linear.cuh): layers that are wider, those of stacks of more than 8, and where rows are few, with
-/// spread_first, the first of several, whose outputs are then spread over all multiprocessors. With first_is_done that
-/// first layer, split between user and item (late broadcast), has been computed as sums without bias by others; its
-/// bias, row bias and f are applied on load.
+/// 64 inputs. What comes before is launched layer by layer (ops/linear.cuh): layers that are wider, those of stacks of
+/// more than 8, and where rows are few, with spread_first, the first of several, whose outputs are then spread over all
+/// multiprocessors. With first_is_done that first layer, split between user and item (late broadcast), has been
+/// computed as sums without bias by others; its bias, row bias and f are applied on load.
 ///
 /// A mix is what comes between experts and towers: MMoE, and PLE, whose towers share some experts. It is as
 /// ops/host/mix.hpp says, for up to 64 experts of up to 256 columns.
