@@ -4,8 +4,6 @@
 floating-point operations is a point, under the roofs that were measured beside it: the bandwidth of a copy, and the
 rate of the tensor cores. Needs nothing but Python."""
 
-import argparse
-import json
 import statistics
 
 import svg
@@ -61,18 +59,5 @@ def draw(record):
     return picture.svg()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("record")
-    parser.add_argument("--out", required=True, help="the SVG file to write")
-    options = parser.parse_args()
-    with open(options.record, encoding="utf-8") as file:
-        picture = draw(json.load(file))
-    if picture is None:
-        parser.exit(1, f"{options.record} has no benchmark that counted bytes and operations\n")
-    with open(options.out, "w", encoding="utf-8") as file:
-        file.write(picture)
-
-
 if __name__ == "__main__":
-    main()
+    svg.draw_record(__doc__, draw, "has no benchmark that counted bytes and operations")

@@ -4,8 +4,6 @@
 family of benchmarks and baseline up to the geometric mean, and a line from the least to the greatest. The scale is
 logarithmic; bars left of 1 are losses. Needs nothing but Python."""
 
-import argparse
-import json
 import math
 import re
 
@@ -61,18 +59,5 @@ def draw(record):
     return picture.svg()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("record")
-    parser.add_argument("--out", required=True, help="the SVG file to write")
-    options = parser.parse_args()
-    with open(options.record, encoding="utf-8") as file:
-        picture = draw(json.load(file))
-    if picture is None:
-        parser.exit(1, f"{options.record} compares nothing with a baseline\n")
-    with open(options.out, "w", encoding="utf-8") as file:
-        file.write(picture)
-
-
 if __name__ == "__main__":
-    main()
+    svg.draw_record(__doc__, draw, "compares nothing with a baseline")

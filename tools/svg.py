@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the plots of this folder share: a picture with two axes, as SVG. Needs nothing but Python."""
 
+import argparse
 import html
+import json
 import math
 
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"]  # told apart by the colour-blind, too
@@ -77,3 +79,17 @@ class Picture:
 
     def svg(self):
         return "\n".join(self.parts + ["</svg>", ""])
+
+
+def draw_record(description, draw, nothing):
+    """The program of a picture of one record: what draw(record) gives, or None, is written to --out."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("record")
+    parser.add_argument("--out", required=True, help="the SVG file to write")
+    options = parser.parse_args()
+    with open(options.record, encoding="utf-8") as file:
+        picture = draw(json.load(file))
+    if picture is None:
+        parser.exit(1, f"{options.record} {nothing}\n")
+    with open(options.out, "w", encoding="utf-8") as file:
+        file.write(picture)
