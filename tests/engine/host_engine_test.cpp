@@ -14,6 +14,7 @@
 
 #include "hash_table/table_testing.hpp"
 #include "support/allocation_counter.hpp"
+#include "support/message_of.hpp"
 #include "support/random_data.hpp"
 #include "support/random_model.hpp"
 #include "warprank/host.hpp"
@@ -21,21 +22,11 @@
 namespace warprank {
 namespace {
 
+using test_support::message_of;
 using test_support::num_allocations;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-template <class Call>
-std::string message_of(Call&& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
 
 std::vector<float> values(Span<const float> span) { return {span.begin(), span.end()}; }
 

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/message_of.hpp"
 #include "support/random_data.hpp"
 #include "warprank/host.hpp"
 #include "warprank/serving.hpp"
@@ -30,6 +31,7 @@
 namespace warprank {
 namespace {
 
+using test_support::message_of;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -134,17 +136,6 @@ class WatchedEngine : public Engine {
 
   mutable Hooks hooks;
 };
-
-template <class Call>
-std::string message_of(Call&& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
 
 using Scores2 = std::vector<std::vector<float>>;  // of each request of a batch
 

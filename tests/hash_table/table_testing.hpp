@@ -15,9 +15,12 @@
 #include <string>
 #include <vector>
 
+#include "support/message_of.hpp"
 #include "warprank/hash_table/build.hpp"
 
 namespace warprank::test {
+
+using test_support::message_of;
 
 inline constexpr int64_t lowest = std::numeric_limits<int64_t>::min(), highest = std::numeric_limits<int64_t>::max();
 
@@ -95,17 +98,6 @@ class Folder {
 inline std::string bytes_of(const HashTable& table) {
   const Span<const unsigned char> image = table.image();
   return {reinterpret_cast<const char*>(image.data()), static_cast<size_t>(image.size())};
-}
-
-/// What a call throws, or "".
-template <class Body>
-std::string message_of(Body&& body) {
-  try {
-    body();
-  } catch (const invalid_argument& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace warprank::test
