@@ -96,7 +96,7 @@ record() {
 targets=("${benches[@]}" embed_in_service)
 [[ -f benchmarks/models/run_model.cpp ]] && targets+=(models_run_model)
 step "packages" scripts/install_deps.sh test &&
-  step "configure" cmake --preset cpu -D WARPRANK_BUILD_BENCHMARKS=ON &&
+  step "configure" cmake --preset cpu &&
   step "build" cmake --build --preset cpu --target "${targets[@]}" &&
   deadline=$((SECONDS + 14 * 60)) && {
     step "benchmarks" measure_benches

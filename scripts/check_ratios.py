@@ -39,13 +39,18 @@ def main():
     with open(parser.parse_args().record, encoding="utf-8") as file:
         record = json.load(file)
 
-    failed = 0
+    wrong = [m for measurements in record["benchmarks"].values() for m in measurements if m.get("error_occurred")]
+    for measurement in wrong:
+        print(f"FAILED: {measurement['name']}: {measurement.get('error_message')}")
+    failed = len(wrong)
     print(f"{'measured':>10}  {'target':>8}")
     for promise, bench, pattern, counter, relation, target in PROMISES:
         print(promise)
         found = [m for m in record["benchmarks"].get(bench, []) if re.match(pattern, m["name"])]
+        skipped = [line for line in record["skipped"] if line.startswith((f"{bench}:", pattern.split("/")[0]))]
+        if found and skipped:
+            print(f"{'':>10}  in part: {skipped[0]}")
         if not found:
-            skipped = [line for line in record["skipped"] if line.startswith((f"{bench}:", pattern.split("/")[0]))]
             failed += not skipped
             why = skipped[0] if skipped else "FAILED: it was not measured"
             print(f"{'nothing':>10}  {relation} {target:<5}  {why}")

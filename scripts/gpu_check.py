@@ -47,6 +47,12 @@ def benchmark_programs():
                   key=lambda name: (not name.startswith("models"), name))  # models first: time may run out
 
 
+def has_cublaslt():
+    nvcc = shutil.which("nvcc")
+    toolkit = os.path.dirname(os.path.dirname(os.path.realpath(nvcc))) if nvcc else "/usr/local/cuda"
+    return any(glob.glob(f"{toolkit}/{folder}/cublasLt.h") for folder in ("include", "targets/*/include"))
+
+
 class Log:
     def __init__(self, path):
         self.path, self.lock = path, threading.Lock()
@@ -70,7 +76,7 @@ class Check:
         self.begin, self.seconds = time.monotonic(), 60 * minutes
         self.build_log, self.log = Log(f"{out}/build.log"), Log(f"{out}/tests.log")
         self.lock = threading.Lock()
-        self.rows, self.skipped, self.num_failed, self.num_not_run = [], [], 0, 0
+        self.rows, self.skipped, self.num_failed, self.num_not_run, self.num_passed = [], [], 0, 0, 0
         self.gpu = records.gpu()
         self.clocks = records.clocks()
         self.raw = tempfile.mkdtemp()
@@ -108,7 +114,8 @@ class Check:
     def configure(self, name, architectures, benchmarks):
         options = ["-S", ".", "-B", self.folder(name), "-D", "CMAKE_BUILD_TYPE=Release", "-D", "WARPRANK_CUDA=ON",
                    "-D", f"CMAKE_CUDA_ARCHITECTURES={architectures}",
-                   "-D", f"WARPRANK_BUILD_BENCHMARKS={benchmarks}", "-D", f"WARPRANK_BUILD_EXAMPLES={benchmarks}"]
+                   "-D", f"WARPRANK_BUILD_BENCHMARKS={benchmarks}", "-D", f"WARPRANK_BUILD_EXAMPLES={benchmarks}",
+                   "-D", f"WARPRANK_CUBLASLT={'ON' if has_cublaslt() else 'OFF'}"]
         if os.path.isdir(f"{ROOT}/.deps/usr"):
             options += ["-D", f"CMAKE_PREFIX_PATH={ROOT}/.deps/usr"]
         if shutil.which("ninja"):
@@ -154,7 +161,9 @@ class Check:
         for program in test_programs():  # an earlier build's are there already
             if program not in built and program not in missing and not cut_off:
                 ready.put((name, program))
-        if cut_off:
+        # As compilers say it; one that is killed names no place.
+        broken = any(re.match(r"\S+(:\d+|\(\d+\)).*\berror\b", line) for line in lines)
+        if cut_off and not broken:
             self.row(name, step, f"left out: no time to build {len(missing)} tests", since=begin)
         else:
             self.row(name, step, "ok" if status == 0 else "FAILED: build.log", since=begin)
@@ -176,7 +185,11 @@ class Check:
                                   seconds)
         count = re.search(r"^\[  PASSED  \] (\d+) test|^SKIPPED (\d+) tests", output, re.M)
         tests = int(count[1] or count[2]) if count else ""
-        result = "ok"
+        skipped = re.search(r"^\[  SKIPPED \] (\d+) test", output, re.M)
+        result = f"ok, {skipped[1]} skipped" if skipped else "ok"
+        if status == 0:
+            with self.lock:
+                self.num_passed += 1
         if status == SKIPPED:
             result = "not run: no GPU"
             with self.lock:
@@ -208,6 +221,8 @@ class Check:
         return workers
 
     def build_and_test(self):
+        if not has_cublaslt():
+            self.skip("kernels by cuBLASLt: the toolkit has no cublasLt.h")
         capability = self.gpu.get("compute capability", "").replace(".", "")
         builds = [("t4", "75-virtual", False)]
         if capability.isdigit() and int(capability) < LEAST_CAPABILITY:
@@ -312,7 +327,7 @@ class Check:
             file.write(records.dumped(record))
         for log in (self.build_log, self.log):
             log.shorten()
-        summary = f"{self.num_failed} steps failed."
+        summary = f"{self.num_failed} steps failed, {self.num_passed} programs of tests passed."
         if card is None:
             summary += (f" There is no GPU: {self.num_not_run} tests for the T4's code were built and not run, those "
                         "for a card were not built, nothing was measured.")
@@ -340,7 +355,7 @@ def main():
         check.run_latency()
         check.sanitize()
     check.report()
-    return 1 if check.num_failed or not check.gpu else 0
+    return 1 if check.num_failed or not check.gpu or not check.num_passed else 0
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # "Builds" all programs as one that goes by its name; LUCK says what goes wrong.
 CMAKE = """#!/bin/bash
 if [[ $1 == --build ]]; then
+  [[ " $LUCK " == *" broken "* ]] && echo "tests/a.cpp(7): error: expected a ;"
   [[ " $LUCK " == *" slow-build "* ]] && sleep 60
   mkdir -p $2/tests/gpu $2/benchmarks $2/examples
   for program in $TESTS; do
@@ -39,13 +40,16 @@ name=$(basename $0)
 case $name in
   *_test_gpu | gpu_two_libraries)
     [[ " $LUCK " == *" no-gpu "* ]] && { echo "SKIPPED 5 tests: there is no GPU (no driver)"; exit 77; }
+    [[ " $LUCK " == *" skips:$name "* ]] && echo "[  SKIPPED ] 2 tests, listed below:"
     echo "[  PASSED  ] 3 tests." ;;
   *_bench_gpu)
     for argument; do [[ $argument == --benchmark_out=* ]] && out=${argument#*=}; done
     cut=
     [[ " $LUCK " == *" cut:$name "* ]] || cut='"x_unfused": 2.0}]}'
     echo '{"context": {"host_name": "secret", "executable": "/secret"}, "benchmarks": [
-      {"name": "fm/items:100/cold", "min_us": 5.0, "bytes": 1e6, "flops": 1e6, "copy_GB/s": 4000.0},
+      {"name": "fm/items:100/cold/iterations:20/manual_time", "min_us": 5.0, "bytes": 1e6, "flops": 1e6,
+       "copy_GB/s": 4000.0},
+      {"name": "fm/items:100/warm/iterations:20/manual_time", "min_us": 1.0, "bytes": 1e6, "flops": 1e6},
       {"name": "fm/items:500/cold", "min_us": 9.0, '"$cut" >$out ;;
   embed_in_service)
     while [[ $1 != --csv ]]; do shift; done
@@ -111,6 +115,10 @@ class GpuCheck(unittest.TestCase):
         with open(f"{self.out}/gpu.json", encoding="utf-8") as file:
             record = json.load(file)
         self.assertEqual(record["machine"]["card"], "NVIDIA H200")
+        with open(f"{self.out}/roofline.svg", encoding="utf-8") as file:
+            roofline = file.read()
+        self.assertIn("items:100/cold", roofline)
+        self.assertNotIn("warm", roofline)
         self.assertEqual(len(record["latency"]), 3)
 
     def test_fails_for_a_test_that_fails_and_one_that_was_not_built(self):
@@ -138,10 +146,11 @@ class GpuCheck(unittest.TestCase):
             self.assertIn(text, report)
 
     def test_leaves_out_what_it_cannot_build_benchmarks_with(self):
-        status, report = self.check("no-cli11", options=["--quick"])
+        status, report = self.check("no-cli11", "skips:ops_mix_kernel_test_gpu", options=["--quick"])
         self.assertEqual(status, 0, report)
         self.assertIn("benchmarks, PyTorch, latency: cmake does not find", report)
         self.assertIn("| card | ops_fm_kernel_test_gpu | ok | 3 |", report)
+        self.assertIn("| card | ops_mix_kernel_test_gpu | ok, 2 skipped | 3 |", report)
 
     def test_keeps_what_a_benchmark_wrote_before_its_time_was_over(self):
         program = gpu_check.benchmark_programs()[0]
@@ -149,14 +158,17 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(status, 0, report)
         with open(f"{self.out}/gpu.json", encoding="utf-8") as file:
             names = [m["name"] for m in json.load(file)["benchmarks"][program]]
-        self.assertEqual(names, ["fm/items:100/cold"])
+        self.assertEqual([name.split("/iterations")[0] for name in names], ["fm/items:100/cold", "fm/items:100/warm"])
 
     def test_ends_in_time(self):
         begin = time.monotonic()
         status, report = self.check("slow-build", options=["--minutes", "0.1"])
         self.assertLess(time.monotonic() - begin, 50)  # the build alone would take 60 seconds
-        self.assertEqual(status, 0, report)
+        self.assertEqual(status, 1, report)  # nothing was tested
+        self.assertIn("0 steps failed, 0 programs of tests passed", report)
         self.assertIn("| card | build for 90-real | left out: no time to build", report)
+        status, report = self.check("slow-build", "broken", options=["--minutes", "0.1"])
+        self.assertIn("| card | build for 90-real | FAILED: build.log |", report)
 
 
 if __name__ == "__main__":
