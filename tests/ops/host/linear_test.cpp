@@ -118,10 +118,10 @@ TEST(Linear, MatchesTheOracleWhereDepthAndRowsAreCutIntoParts) {
     for (const int64_t out : {64, 70}) {
       Extras extras;
       extras.activation = activation;
-      extras.segment_sizes = Sizes{60, 0, 40};
-      Case(100, 2100, out, 1, extras).check();
+      extras.segment_sizes = Sizes{60, 0, 80};
+      Case(140, 2100, out, 1, extras).check();
       extras.multiply = true;
-      Case(100, 1025, out, 1, extras).check();
+      Case(140, 1025, out, 1, extras).check();
     }
 }
 
