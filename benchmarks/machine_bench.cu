@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "measure_cuda.cuh"
+#include "warprank/device/empty_kernel.hpp"
 
 namespace warprank::bench {
 namespace {
@@ -38,12 +39,7 @@ void tensor(Run& run) {
                                   }});
 }
 
-WARPRANK_KERNEL(32, 1)
-empty_kernel() {}
-
-void launch(Run& run) {
-  run.measure({}, {[](device::Stream stream) { device::launch({1, 32, 0, stream}, empty_kernel); }, nullptr});
-}
+void launch(Run& run) { run.measure({}, {device::launch_empty, nullptr}); }
 
 }  // namespace
 

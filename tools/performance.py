@@ -247,7 +247,7 @@ def figures_text(records):
             if values:
                 letter = letters.setdefault(name, chr(ord("A") + len(letters)))
                 low, high = form.format(min(values)), form.format(max(values))
-                measured = low if low == high else f"{re.match(r'[-0-9.]+', low)[0]}-{high}"
+                measured = low if low == high else f"{re.match(r'[-0-9.]+', low)[0]} to {high}"
                 rows.append([what, measured, against, letter])
                 break
     by_name = dict(records)
@@ -266,7 +266,7 @@ def document_text(records):
 
 What was measured, where, with which command and at which commit, and what is only predicted. Every record is a file in
 `benchmarks/results/`; counters are named as the benchmarks name them. Ratios are taken within one run: what is compared
-runs in turns, and minima count. To measure a machine of your own:
+runs in turns, and minima count; of embedding bags, medians of turns. To measure a machine of your own:
 
 ```sh
 scripts/bench_host.sh

@@ -2,8 +2,9 @@
 
 // Whole models on the CUDA engine, by the clock of the thread that asks, from a batch in pinned memory to scores in
 // pinned memory. `plan`: with all passes, with those alone that compute what belongs to the user once, and with none,
-// in turns; p50 and p99 of a batch each, and the ratios of the p50. `throughput`: batches of several contexts side by
-// side, a thread each.
+// in turns; p50 and p99 of a batch each, and the ratios of the p50. Of all passes, also what kernels take of it without
+// copies; what as many kernels that do nothing would take of that; and the slowest steps. `throughput`: batches of
+// several contexts side by side, a thread each.
 
 #include <benchmark/benchmark.h>
 
@@ -96,12 +97,26 @@ class Latencies {
     std::nth_element(seconds_.begin(), at, seconds_.end());
     return *at;
   }
+  Profile profile() { return context_.profile(batch_); }
 
  private:
   Context context_;
   Batch batch_;
   std::vector<double> seconds_;
 };
+
+/// "41 % mlp top/0 and 2 more; ..."
+std::string slowest_steps(Profile profile) {
+  std::stable_sort(profile.steps.begin(), profile.steps.end(),
+                   [](const StepTime& a, const StepTime& b) { return a.seconds > b.seconds; });
+  std::string text;
+  for (size_t i = 0; i < std::min<size_t>(3, profile.steps.size()); ++i) {
+    const StepTime& step = profile.steps[i];
+    const auto percent = static_cast<int>(100 * step.seconds / profile.seconds + 0.5);
+    text += (i == 0 ? "" : "; ") + std::to_string(percent) + " % " + step.kernel + " " + step.name;
+  }
+  return text;
+}
 
 void measure_plan(benchmark::State& state, const std::string& name, bench::BatchShape shape) {
   const Graph source = build(bench::reference_models().at(name));
@@ -123,6 +138,10 @@ void measure_plan(benchmark::State& state, const std::string& name, bench::Batch
     state.counters[way + "_p99_us"] = latencies[i].quantile(0.99) * 1e6;
     if (i > 0) state.counters["over_" + way] = latencies[i].quantile(0.5) / latencies[0].quantile(0.5);
   }
+  const Profile profile = latencies[0].profile();
+  state.counters["kernels_us"] = profile.seconds * 1e6;
+  state.counters["gap_fraction"] = profile.empty_seconds / profile.seconds;
+  state.SetLabel(slowest_steps(profile));
 }
 
 void measure_throughput(benchmark::State& state, const std::string& name, bench::BatchShape shape, int num_contexts) {

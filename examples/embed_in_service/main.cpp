@@ -46,6 +46,16 @@ struct FileCloser {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
+/// Prints where the time of a batch goes.
+void print_profile(const warprank::Model& model, const movielens::Inputs& inputs,
+                   const std::vector<movielens::RequestFeatures>& requests, int64_t count) {
+  warprank::Batch batch = model.batch();
+  for (int64_t r = 0; r < count; ++r) inputs.fill(batch.add_request(), requests[static_cast<size_t>(r)]);
+  warprank::Context context = model.context();
+  const warprank::Profile profile = context.profile(batch);
+  std::printf("a batch of %lld requests:\n%s\n", static_cast<long long>(count), profile.to_string().c_str());
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Measures the latency of a ranking service at rates of requests that do not depend on its answers.");
   std::string engine = "host", csv, weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
@@ -55,6 +65,7 @@ int run(int argc, char** argv) {
   ServiceOptions options;
   options.most_merged = 16;
   double swap_every = 0;
+  bool profile = false;
   warprank::SwapMode swap_mode = warprank::SwapMode::full;
   LoadOptions load;
   app.add_option("--engine", engine, "What scores")->check(CLI::IsMember(engines))->capture_default_str();
@@ -83,6 +94,7 @@ int run(int argc, char** argv) {
           std::map<std::string, warprank::SwapMode>{{"full", warprank::SwapMode::full},
                                                     {"dense_and_rows", warprank::SwapMode::dense_and_rows},
                                                     {"drain", warprank::SwapMode::drain}}));
+  app.add_flag("--profile", profile, "Before that, show what the steps of a batch take");
   app.add_option("--csv", csv, "File for the figures; tools/plot_latency.py draws it");
   CLI11_PARSE(app, argc, argv);
 
@@ -102,10 +114,12 @@ int run(int argc, char** argv) {
   const warprank::Weights rows = warprank::Weights::open(weights + "/tables.safetensors");
   warprank::Tables tables = warprank::Tables::load(plan, rows, device(engine));
   warprank::Model model = warprank::bind(plan, same.dense, tables);
-  warprank::ServedModel served(std::move(model), std::move(tables), {.contexts = contexts});
-  if (swap_mode != warprank::SwapMode::dense_and_rows) same.tables = rows;
   const movielens::Inputs inputs(plan);
   const std::vector<movielens::RequestFeatures> requests = random_requests(1000, items, load.seed);
+  if (profile)
+    for (const int64_t count : {int64_t{1}, options.most_merged}) print_profile(model, inputs, requests, count);
+  warprank::ServedModel served(std::move(model), std::move(tables), {.contexts = contexts});
+  if (swap_mode != warprank::SwapMode::dense_and_rows) same.tables = rows;
   std::vector<std::vector<std::byte>> recorded;
   warprank::Batch batch = plan.batch();
   for (int64_t r = 0; r < 20; ++r) inputs.fill(batch.add_request(), requests[static_cast<size_t>(r)]);

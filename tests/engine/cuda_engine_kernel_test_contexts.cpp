@@ -380,6 +380,68 @@ TEST_F(CudaEngine, KeepsItsModelWhicheverCallOfAnExchangeFails) {
   EXPECT_EQ(failures, 3) << "two copies, and one wait";
 }
 
+TEST_F(CudaEngine, ProfilesItsSteps) {
+  const SmallSetup s;
+  Context context = s.model.context(), good = s.model.context();
+  Batch batch = s.batch(4), other = s.batch(2), large = s.batch(7);
+  context.run(other);
+  const auto ids_seen = [&] {
+    int64_t ids = 0;
+    for (const FeatureCounters& feature : context.counters()) ids += feature.counters.ids;
+    return ids;
+  };
+  const int64_t seen = ids_seen();
+  simt::clear_counters();
+  good.run(batch);
+  const int64_t launches = simt::counters().launches;
+  const Profile profile = context.profile(batch, {2, 3});
+  EXPECT_EQ(profile.launches(), launches);
+  EXPECT_EQ(profile.steps[0].kernel, "embedding_bag");
+  EXPECT_THAT(profile.steps[0].name, HasSubstr(" more"));
+  double sum = 0;
+  for (const StepTime& step : profile.steps) {
+    EXPECT_GE(step.seconds, 0) << step.name;
+    EXPECT_GT(step.launches, 0) << step.name;
+    sum += step.seconds;
+  }
+  EXPECT_DOUBLE_EQ(profile.seconds, sum);
+  EXPECT_GT(profile.empty_seconds, 0);
+  EXPECT_LT(profile.empty_seconds, profile.seconds);
+  const std::string count = std::to_string(launches);
+  EXPECT_THAT(profile.to_string(), testing::StartsWith("     %         us  launches  step\n"));
+  EXPECT_THAT(profile.to_string(), HasSubstr("  " + count + "  all\n"));
+  EXPECT_THAT(profile.to_string(), HasSubstr("  " + count + "  kernels that do nothing\n"));
+  EXPECT_GT(seen, 0);
+  EXPECT_EQ(ids_seen(), seen) << "of the run alone";
+  EXPECT_TRUE(same_scores(context, good, batch));
+  try {
+    context.profile(large);
+    ADD_FAILURE() << "a batch above all capacities has no graph";
+  } catch (const invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("profile: batch: expected at most the rows of a capacity: "));
+  }
+  EXPECT_TRUE(same_scores(context, good, large));
+}
+
+TEST_F(CudaEngine, RunsTheNextBatchWhicheverCallOfAProfileFails) {
+  const SmallSetup s;
+  Batch batch = s.batch(3), small = s.batch(2);
+  Context context = s.model.context(), good = s.model.context();
+  const Held before;
+  const int64_t failures = fail_each_call([] { return 0; },
+                                          [&](int) {
+                                            context.profile(batch, {1, 1});
+                                          },
+                                          [&](int, bool) {
+                                            EXPECT_EQ(Held(), before);
+                                            simt::clear_counters();
+                                            simt::synchronize();
+                                            EXPECT_EQ(simt::counters().blocks, 0) << "something still runs";
+                                            EXPECT_TRUE(same_scores(context, good, small));
+                                          });
+  EXPECT_GT(failures, 20);
+}
+
 TEST_F(CudaEngine, AsksForAllMemoryBeforeItTakesAny) {
   const RandomSetup s(6, {{2, 16, {}}, {4, 24, {}}});
   const int64_t before = simt::allocated_bytes();

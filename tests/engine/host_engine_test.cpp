@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -357,6 +358,50 @@ TEST(HostEngine, ComparesAPlanWithTheModelAsWrittenNodeByNode) {
     EXPECT_EQ(comparison.first(), nullptr) << "seed " << seed << ": " << comparison.to_string();
     EXPECT_GT(comparison.nodes.size(), 10u);
   }
+}
+
+TEST(HostEngine, ProfilesItsSteps) {
+  const Plan plan = compile([](Builder& b) -> Outputs {
+    const auto item = b.axis("item", b.axis("user"));
+    const auto x = b.embed(b.ids("film", item), b.table("film", {.dim = 1}));
+    return {{"score", b.linear("head", b.custom("slow", {x}, item, 1), 1)}};
+  });
+  BindOptions options;
+  options.custom["slow"] = [](const CustomCall& call) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    for (int64_t r = 0; r < call.output.rows; ++r) *call.output.row(r) = *call.inputs[0].values.row(r);
+  };
+  const Weights weights =
+      Weights::from_tensors({{"head.weight", floats({1, 1}, {2})}, {"head.bias", floats({1}, {0})}});
+  const Weights tables = Weights::from_tensors({{"film", floats({3, 1}, {1, 2, 3})}});
+  const Model model = bind(plan, weights, Tables::load(plan, tables, host()), options);
+  Context context = model.context();
+  Batch batch = model.batch();
+  batch.add_request().ids(plan.ids("film"), {2, 0, 5});
+  context.run(batch);
+
+  const Profile profile = context.profile(batch, {2, 3});
+  std::vector<std::string> steps;
+  double sum = 0;
+  for (const StepTime& step : profile.steps) {
+    steps.push_back(step.kernel + " " + step.name);
+    sum += step.seconds;
+    EXPECT_EQ(step.seconds >= 2e-3, step.kernel == "custom") << step.name << ": " << step.seconds;
+  }
+  EXPECT_THAT(steps, ElementsAre("unpack inputs", "embed embed.film", "custom slow", "linear head", "copy outputs"));
+  EXPECT_DOUBLE_EQ(profile.seconds, sum);
+  EXPECT_EQ(profile.launches(), 0);
+  EXPECT_EQ(context.counters()[0].counters.ids, 3) << "of the run alone";
+  EXPECT_THAT(values(context.run(batch)["score"].of(0)), ElementsAre(6, 2, 0));
+  EXPECT_THAT(profile.to_string(), testing::StartsWith("     %         us  step\n"));
+  EXPECT_THAT(profile.to_string(), HasSubstr("  custom slow\n"));
+
+  EXPECT_EQ(message_of([&] {
+              context.profile(batch, {0, -1});
+            }),
+            "2 problems:\n  profile: turns: expected 1 or more, got 0\n  profile: runs: expected 1 or more, got -1");
+  Batch foreign = SmallModel().model.batch();
+  EXPECT_THAT(message_of([&] { context.profile(foreign); }), HasSubstr("of this plan's axes"));
 }
 
 TEST(HostEngine, ReportsItsMemory) {

@@ -15,6 +15,7 @@
 #include "warprank/batch/batch.hpp"
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/core/view.hpp"
+#include "warprank/engine/profile.hpp"
 #include "warprank/engine/table_options.hpp"
 #include "warprank/engine/tuning.hpp"
 #include "warprank/hash_table/file.hpp"
@@ -67,8 +68,8 @@ struct CudaCustomCall {
 };
 /// Queues kernels in the stream and nothing else. It is called when a context is made, twice for each capacity, the
 /// second time into a graph that later runs repeat without it; the same again when the context is rebound to another
-/// model, where the graph may hold addresses of the old one's; and for each batch above all capacities. Several threads
-/// may call it at once. What it throws passes out of Model::context, Context::rebind or Context::submit.
+/// model, where the graph may hold addresses of the old one's; for each batch above all capacities; and by
+/// Context::profile. Several threads may call it at once. What it throws passes out of these.
 using CudaCustomFunction = std::function<void(const CudaCustomCall&)>;
 
 /// Functions by the name used in Builder::custom; those of the engine that the tables are on must be there.
@@ -160,6 +161,8 @@ class ContextBackend {
   virtual MemoryReport memory() const = 0;
   /// Context::describe.
   virtual std::string describe() const { return {}; }
+  /// Context::profile, of a closed batch.
+  virtual Profile profile(const Batch&, const ProfileOptions&) { return {}; }
 };
 
 class ModelBackend {

@@ -77,6 +77,12 @@ inline std::string kernel_of(const Graph& graph, const std::vector<int>& step) {
   }
 }
 
+/// What a step computes: "top/0 and 2 more".
+inline std::string name_of(const Graph& graph, const std::vector<int>& step) {
+  const std::string& first = graph.node(step[0]).name;
+  return step.size() == 1 ? first : first + " and " + std::to_string(step.size() - 1) + " more";
+}
+
 /// How many launches a step takes.
 inline int64_t launches_of(const Graph& graph, const std::vector<int>& step) {
   return step_kind(graph.node(step[0]).op) == StepKind::scene_linear ? 2 * static_cast<int64_t>(step.size()) : 1;

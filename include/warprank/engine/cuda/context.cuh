@@ -16,6 +16,7 @@
 #include "warprank/device/event.hpp"
 #include "warprank/device/range.hpp"
 #include "warprank/engine/cuda/batch_parts.hpp"
+#include "warprank/engine/cuda/profile.cuh"
 #include "warprank/engine/cuda/run_set.cuh"
 #include "warprank/engine/cuda/table_store.cuh"
 #include "warprank/plan/steps.hpp"
@@ -133,10 +134,7 @@ class CudaContext : public ContextBackend {
 
   std::vector<FeatureCounters> counters() const override {
     const device::DeviceGuard current(model_->device_index);
-    std::vector<LookupCounters> values(graph().nodes.size());
-    const device::DeviceMemory& memory = runs_.counters();
-    device::copy_to_host(values.data(), memory.data(), memory.bytes(), stream_.get());
-    device::synchronize(stream_.get());
+    const std::vector<LookupCounters> values = read_counters();
     std::vector<FeatureCounters> list;
     for (size_t n = 0; n < values.size(); ++n)
       if (counts(graph().nodes[n].op)) list.push_back({graph().nodes[n].name, values[n]});
@@ -157,6 +155,26 @@ class CudaContext : public ContextBackend {
     return text;
   }
 
+  Profile profile(const Batch& batch, const ProfileOptions& options) override {
+    const device::DeviceGuard current(model_->device_index);
+    if (find(parts_.measure(batch)) < 0) throw too_large("profile: batch", parts_.whole());
+    const std::vector<LookupCounters> before = read_counters();
+    submit(batch, nullptr);
+    wait();
+    const device::Stream stream = stream_.get();
+    const auto reading = tables_.read(stream);
+    try {
+      Profile profile = profile_of(run_of(parts_[0]), options, stream);
+      const device::DeviceMemory& counters = runs_.counters();
+      device::copy_to_device(counters.data(), before.data(), counters.bytes(), stream);
+      device::synchronize(stream);
+      return profile;
+    } catch (...) {
+      settle(stream);
+      throw;
+    }
+  }
+
  private:
   /// Where a part's index lies until it is copied, null: in the batch; and where its outputs arrive.
   struct PartPlace {
@@ -167,6 +185,13 @@ class CudaContext : public ContextBackend {
   const Graph& graph() const { return plan_.graph(); }
   RunSource source(const CudaModelData& model) const {
     return {graph(), values_, storage_, model.steps, static_cast<const unsigned char*>(model.weights.data())};
+  }
+  std::vector<LookupCounters> read_counters() const {
+    std::vector<LookupCounters> values(graph().nodes.size());
+    const device::DeviceMemory& memory = runs_.counters();
+    device::copy_to_host(values.data(), memory.data(), memory.bytes(), stream_.get());
+    device::synchronize(stream_.get());
+    return values;
   }
   static bool counts(const Op& op) {
     const auto* linear = std::get_if<LinearOp>(&op);

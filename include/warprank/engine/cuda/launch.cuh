@@ -19,6 +19,7 @@ namespace warprank::cuda_backend {
 /// What a step queues at every run. Its memory is the run's.
 struct PreparedStep {
   std::string kernel;  ///< what is launched
+  std::string name;    ///< what it computes
   int num_launches = 1;
   /// Whether what it queues depends on the model by more than what is in device memory: it holds addresses of weights,
   /// or is a user's. A captured graph of it serves one model alone.

@@ -47,18 +47,20 @@ class PreparedRun {
         bindings_(from.graph, from.values, size_.rows, addresses(from, shared)) {
     const auto is_nested = [](const AxisPair& pair) { return pair.first != pair.second; };
     if (std::any_of(from.steps.pairs.begin(), from.steps.pairs.end(), is_nested))
-      steps_.push_back(prepare_segments(from.steps.pairs, bindings_, memory_));
+      add("segments", [&] { return prepare_segments(from.steps.pairs, bindings_, memory_); });
     for (const ModelStep& step : from.steps.steps)
-      steps_.push_back(naming(name_of(from.graph, step), [&] { return step.prepare(bindings_, memory_); }));
+      add(step.nodes.empty() ? "outputs" : plan::name_of(from.graph, step.nodes),
+          [&] { return step.prepare(bindings_, memory_); });
   }
 
-  /// Queues every kernel by itself.
-  void queue(device::Stream stream) const {
-    for (const PreparedStep& step : steps_) {
-      const device::Range range(step.kernel.c_str());
-      step.queue(stream);
+  /// Queues every kernel by itself, of the first `num_steps` steps.
+  void queue(device::Stream stream, size_t num_steps) const {
+    for (size_t i = 0; i < num_steps; ++i) {
+      const device::Range range(steps_[i].kernel.c_str());
+      steps_[i].queue(stream);
     }
   }
+  void queue(device::Stream stream) const { queue(stream, steps_.size()); }
   void capture(device::Stream stream) {
     graph_ = device::Graph::capture(stream, [&] { queue(stream); });
     is_captured_ = true;
@@ -131,11 +133,10 @@ class PreparedRun {
   }
 
  private:
-  /// What the step computes.
-  static std::string name_of(const Graph& graph, const ModelStep& step) {
-    if (step.nodes.empty()) return "outputs";
-    const std::string& first = graph.node(step.nodes[0]).name;
-    return step.nodes.size() == 1 ? first : first + " and " + std::to_string(step.nodes.size() - 1) + " more";
+  template <class Prepare>
+  void add(const std::string& name, Prepare prepare) {
+    steps_.push_back(naming(name, prepare));
+    steps_.back().name = name;
   }
 
   static std::vector<device::RecordedLaunch> launches_of(const PreparedStep& step) {

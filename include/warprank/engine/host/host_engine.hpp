@@ -4,6 +4,7 @@
 /// The host engine: Engine, ModelBackend and ContextBackend on this machine's CPU, one thread per context.
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -64,15 +65,8 @@ class HostContext : public ContextBackend {
 
   /// Runs it; the calling thread does the work.
   void submit(const Batch& batch, StreamHandle) override {
-    count_rows(batch, state_, scored_);
-    reserve();
-    unpack_offsets(batch, scored_, state_, next_row_);
-    compose_segments(model_->pairs, state_);
-    unpack_inputs(batch, scored_, model_->used_ids, state_);
-    for (const auto& step : model_->steps) {
-      state_.workspace.reserve(step->workspace(state_));
-      step->run(state_);
-    }
+    unpack(batch);
+    for (const auto& step : model_->steps) run(*step);
     collect_outputs();
   }
   bool ready() const override { return true; }
@@ -94,6 +88,45 @@ class HostContext : public ContextBackend {
     return list;
   }
 
+  Profile profile(const Batch& batch, const ProfileOptions& options) override {
+    const std::vector<LookupCounters> counters = state_.counters;
+    Profile profile;
+    profile.steps.push_back({"inputs", "unpack", 0, 0});
+    for (const auto& step : model_->steps) {
+      const Graph& graph = model_->plan.graph();
+      profile.steps.push_back({plan::name_of(graph, step->nodes), kind_of(graph.node(step->nodes[0]).op), 0, 0});
+    }
+    profile.steps.push_back({"outputs", "copy", 0, 0});
+    submit(batch, nullptr);
+    for (int turn = 0; turn < options.turns; ++turn) {
+      std::vector<std::chrono::duration<double>> elapsed(profile.steps.size());
+      for (int i = 0; i < options.runs; ++i) {
+        auto last = std::chrono::steady_clock::now();
+        size_t at = 0;
+        const auto end_step = [&] {
+          const auto now = std::chrono::steady_clock::now();
+          elapsed[at++] += now - std::exchange(last, now);
+        };
+        unpack(batch);
+        end_step();
+        for (const auto& step : model_->steps) {
+          run(*step);
+          end_step();
+        }
+        collect_outputs();
+        end_step();
+      }
+      for (size_t i = 0; i < elapsed.size(); ++i) {
+        double& least = profile.steps[i].seconds;
+        const double seconds = elapsed[i].count() / options.runs;
+        least = turn == 0 ? seconds : std::min(least, seconds);
+      }
+    }
+    for (const StepTime& step : profile.steps) profile.seconds += step.seconds;
+    state_.counters = counters;
+    return profile;
+  }
+
   MemoryReport memory() const override {
     int64_t inputs = 0, outputs = 0;
     for (const auto* buffers : {&state_.offsets, &state_.segments, &state_.ids})
@@ -106,6 +139,18 @@ class HostContext : public ContextBackend {
   }
 
  private:
+  void unpack(const Batch& batch) {
+    count_rows(batch, state_, scored_);
+    reserve();
+    unpack_offsets(batch, scored_, state_, next_row_);
+    compose_segments(model_->pairs, state_);
+    unpack_inputs(batch, scored_, model_->used_ids, state_);
+  }
+  void run(const Step& step) {
+    state_.workspace.reserve(step.workspace(state_));
+    step.run(state_);
+  }
+
   /// Memory for the row counts at hand; where every slot begins.
   void reserve() {
     constexpr int64_t line = 16;  // floats in a cache line

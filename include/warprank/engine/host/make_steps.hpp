@@ -27,11 +27,15 @@ class StepMaker {
     for (const std::vector<int>& launch : storage.steps) {
       if (std::holds_alternative<EmbedOp>(graph_.node(launch[0]).op)) {
         steps.push_back(make_embed(launch));
+        steps.back()->nodes = launch;
         continue;
       }
-      for (int n : launch)
-        if (auto step = std::visit([&](const auto& op) { return make_step(n, op); }, graph_.node(n).op))
-          steps.push_back(std::move(step));
+      for (int n : launch) {
+        auto step = std::visit([&](const auto& op) { return make_step(n, op); }, graph_.node(n).op);
+        if (step == nullptr) continue;
+        step->nodes = {n};
+        steps.push_back(std::move(step));
+      }
     }
     return steps;
   }

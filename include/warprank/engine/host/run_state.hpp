@@ -109,6 +109,8 @@ class Step {
   virtual void run(RunState& state) const = 0;
   /// Bytes of packed weights.
   virtual int64_t bytes() const { return 0; }
+
+  std::vector<int> nodes;  ///< that it computes
 };
 
 }  // namespace warprank::host_backend
