@@ -5,25 +5,8 @@ import datetime
 import json
 import os
 import platform
-import subprocess
 
-
-def processor():
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()
-
-
-def commit():
-    """Of the checkout that this file is in, with a mark where it has changes; nothing outside of one."""
-    folder = os.path.dirname(os.path.abspath(__file__))
-    try:
-        return subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"], cwd=folder,
-                              capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
+from records import commit, processor
 
 
 class Record:
