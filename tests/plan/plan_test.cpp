@@ -13,8 +13,10 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../../examples/movielens/model.hpp"
@@ -22,6 +24,7 @@
 #include "dlrm.hpp"
 #include "meituan_like.hpp"
 #include "support/counts.hpp"
+#include "support/message_of.hpp"
 #include "user_heavy.hpp"
 #include "warprank/engine/cuda/run_size.hpp"
 #include "wide_deep.hpp"
@@ -721,6 +724,52 @@ TEST(Compile, RefusesGraphsAndCapacitiesThatAreWrong) {
     EXPECT_THAT(error.what(), HasSubstr("rows of axis 'itme': expected an axis of the model, got an unknown name; did "
                                         "you mean 'item'?"));
   }
+}
+
+/// A model with outputs on the named axes of user > session > item, and tags of an item.
+ModelFunction with_outputs_on(std::vector<std::string> axes) {
+  return [axes = std::move(axes)](Builder& b) -> Outputs {
+    const auto user = b.axis("user"), session = b.axis("session", user), item = b.axis("item", session);
+    std::map<std::string, Tensor> of{{"user", b.dense("u", user, 2)}, {"session", b.dense("s", session, 2)}};
+    of["item"] = b.dense("i", item, 2) + b.expand(of["user"], item);
+    of["tags"] = b.dense("t", b.axis("tags", item, keep_last(3)), 2);
+    Outputs outputs;
+    for (const std::string& axis : axes) outputs.emplace_back(axis, of.at(axis));
+    return outputs;
+  };
+}
+
+TEST(Compile, TakesTheRowsOfACapacity) {
+  const auto rows = [](const std::vector<std::string>& outputs, const Capacity& capacity) {
+    const Plan plan = compile(with_outputs_on(outputs), {.capacities = {capacity}});
+    return plan::rows_at(plan.source(), plan.options().capacities[0]);
+  };
+  EXPECT_THAT(rows({"item"}, {}), ElementsAre(1, 8, 256, 768));
+  EXPECT_THAT(rows({"item", "user"}, {2, 100, {{"session", 5}, {"tags", 7}}}), ElementsAre(2, 5, 100, 7));
+  EXPECT_THAT(rows({"item"}, {2, 100, {{"user", 2}, {"item", 100}}}), ElementsAre(2, 16, 100, 300));
+  EXPECT_THAT(rows({"user", "item", "session"}, {2, 100}), ElementsAre(2, 16, 100, 300));
+  EXPECT_THAT(rows({"user"}, {2}), ElementsAre(2, 16, 128, 384));  // items are of no axis
+  EXPECT_THAT(rows({"user"}, {2, 256, {{"item", 9}}}), ElementsAre(2, 16, 9, 27));
+  EXPECT_THAT(rows({"item"}, {0, 0}), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(rows({"item"}, {1, 0}), ElementsAre(1, 8, 0, 0));
+}
+
+TEST(Compile, RefusesCapacitiesThatContradictThemselves) {
+  const auto refused = [](const std::vector<std::string>& outputs, const Capacity& capacity) {
+    return test_support::message_of([&] { compile(with_outputs_on(outputs), {.capacities = {capacity}}); });
+  };
+  EXPECT_EQ(refused({"item"}, {.rows = {{"item", 4096}}}),
+            "capacity: rows of axis 'item': expected 256, its items, got 4096");
+  EXPECT_EQ(refused({"user", "item"}, {.rows = {{"item", 4096}}}),
+            "capacity: rows of axis 'item': expected 256, its items, got 4096");
+  EXPECT_EQ(refused({"item"}, {.requests = 4, .rows = {{"user", 8}}}),
+            "capacity: rows of axis 'user': expected 4, its requests, got 8");
+  EXPECT_EQ(refused({"item"}, {.requests = 0}),
+            "capacity: rows of axis 'item': expected 0, as those of its parent 'session', got 256");
+  EXPECT_EQ(refused({"item"}, {.rows = {{"session", 0}}}),
+            "capacity: rows of axis 'item': expected 0, as those of its parent 'session', got 256");
+  EXPECT_EQ(refused({"session"}, {.rows = {{"item", 0}, {"tags", 5}}}),
+            "capacity: rows of axis 'tags': expected 0, as those of its parent 'item', got 5");
 }
 
 TEST(Compile, RefusesLinearsThatAddNoResidualFirstOrThatOnlyPlanningMakes) {

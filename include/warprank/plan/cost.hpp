@@ -32,44 +32,76 @@ struct Cost {
   }
 };
 
-/// For which batches to plan: `items` rows of the axis that the first output lives on, in all requests together. Rows
-/// of other axes follow from keep_last, else from `rows`, else 8 per parent row.
+/// For which batches to plan, in rows of all requests together: `items` of the axis of the first output that is not on
+/// the outermost one; where all outputs are, it counts nothing. Rows of other axes are those of `rows`, else keep_last
+/// per parent row, else 8.
 struct Capacity {
   int64_t requests = 1;
   int64_t items = 256;
-  std::map<std::string, int64_t> rows = {};  ///< by axis name, in all requests together
+  std::map<std::string, int64_t> rows = {};  ///< by axis name; may repeat the two above, not contradict them
 };
 
-/// Adds to `problems` whatever is wrong with a capacity.
-inline void validate(const Capacity& capacity, const Graph& graph, Problems& problems) {
-  if (capacity.requests < 0 || capacity.items < 0)
-    problems.add("capacity", "0 or more requests and items",
-                 std::to_string(capacity.requests) + " and " + std::to_string(capacity.items));
-  std::vector<std::string> axes;
-  for (const AxisInfo& axis : graph.axes) axes.push_back(axis.name);
-  for (const auto& [axis, rows] : capacity.rows) {
-    const std::string what = "capacity: rows of axis '" + axis + "'";
-    if (std::find(axes.begin(), axes.end(), axis) == axes.end())
-      problems.add(what, "an axis of the model", unknown_name(axis, axes));
-    if (rows < 0) problems.add(what, "0 or more", std::to_string(rows));
+namespace detail {
+
+/// The axis that a capacity's items are for; -1: none.
+inline int axis_of_items(const Graph& graph) {
+  for (const OutputInfo& output : graph.outputs) {
+    const int axis = graph.node(output.node).axis;
+    if (graph.axis(axis).parent != -1) return axis;
   }
+  return -1;
 }
+
+}  // namespace detail
 
 /// Rows of every axis at a capacity, none more than 2^31.
 inline std::vector<int64_t> rows_at(const Graph& graph, const Capacity& capacity) {
   constexpr int64_t unknown_rows_per_parent = 8, most_rows = int64_t{1} << 31;  // products of two do not overflow
+  const int axis_of_items = detail::axis_of_items(graph);
   std::vector<int64_t> rows(graph.axes.size(), std::min(capacity.requests, most_rows));
   for (size_t a = 0; a < graph.axes.size(); ++a) {
     const AxisInfo& axis = graph.axes[a];
     if (axis.parent == -1) continue;
     const auto given = capacity.rows.find(axis.name);
     const int64_t per_parent = axis.keep_last > 0 ? std::min(axis.keep_last, most_rows) : unknown_rows_per_parent;
-    rows[a] = given != capacity.rows.end() ? given->second : rows[static_cast<size_t>(axis.parent)] * per_parent;
-    if (!graph.outputs.empty() && static_cast<int>(a) == graph.node(graph.outputs[0].node).axis)
-      rows[a] = capacity.items;
+    rows[a] = static_cast<int>(a) == axis_of_items ? capacity.items
+              : given != capacity.rows.end()       ? given->second
+                                                   : rows[static_cast<size_t>(axis.parent)] * per_parent;
     rows[a] = std::min(rows[a], most_rows);
   }
   return rows;
+}
+
+/// Adds to `problems` whatever is wrong with a capacity of a valid graph.
+inline void validate(const Capacity& capacity, const Graph& graph, Problems& problems) {
+  const size_t num_before = problems.list().size();
+  if (capacity.requests < 0 || capacity.items < 0)
+    problems.add("capacity", "0 or more requests and items",
+                 std::to_string(capacity.requests) + " and " + std::to_string(capacity.items));
+  const auto what = [](const std::string& axis) { return "capacity: rows of axis '" + axis + "'"; };
+  std::vector<std::string> axes;
+  for (const AxisInfo& axis : graph.axes) axes.push_back(axis.name);
+  const int axis_of_items = detail::axis_of_items(graph);
+  for (const auto& [axis, rows] : capacity.rows) {
+    const auto found = std::find(axes.begin(), axes.end(), axis);
+    const auto a = static_cast<int>(found - axes.begin());
+    if (found == axes.end())
+      problems.add(what(axis), "an axis of the model", unknown_name(axis, axes));
+    else if (graph.axis(a).parent == -1 && rows != capacity.requests)
+      problems.add(what(axis), std::to_string(capacity.requests) + ", its requests", std::to_string(rows));
+    else if (a == axis_of_items && rows != capacity.items)
+      problems.add(what(axis), std::to_string(capacity.items) + ", its items", std::to_string(rows));
+    else if (rows < 0)
+      problems.add(what(axis), "0 or more", std::to_string(rows));
+  }
+  if (problems.list().size() > num_before) return;
+  const std::vector<int64_t> rows = rows_at(graph, capacity);
+  for (size_t a = 0; a < rows.size(); ++a) {
+    const int parent = graph.axes[a].parent;
+    if (parent != -1 && rows[a] > 0 && rows[static_cast<size_t>(parent)] == 0)
+      problems.add(what(axes[a]), "0, as those of its parent '" + graph.axis(parent).name + "'",
+                   std::to_string(rows[a]));
+  }
 }
 
 namespace detail {

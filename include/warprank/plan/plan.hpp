@@ -125,6 +125,7 @@ inline Plan compile(Graph graph, CompileOptions options = {}) { return Plan(std:
 inline Plan::Plan(Graph source, CompileOptions options) {
   Problems problems;
   validate(source, problems);
+  problems.throw_if_any();
   if (options.capacities.empty()) problems.add("capacities", "one or more", "none");
   for (const Capacity& capacity : options.capacities) plan::validate(capacity, source, problems);
   problems.throw_if_any();
