@@ -254,6 +254,20 @@ TEST_F(CudaEngine, RunsLongSumsAndFieldsOfAlternatingAxes) {
   EXPECT_EQ(check.num_vague(), 0);
 }
 
+TEST_F(CudaEngine, RunsAWideLayerOfAMix) {
+  const Plan plan = plan_for(warprank::build([](Builder& b) -> Outputs {
+                               const auto x = b.dense("x", b.axis("item", b.axis("user")), 6);
+                               const auto mixed = b.mix(b.experts("e", x, 2, {8}), b.gate("g", x, 2));
+                               return {{"y", b.mlp("tower", mixed, {300, 300, 1}, relu)}};
+                             }),
+                             {});
+  Expectation e{plan.source(), test_support::random_weights(plan, 1), Weights::from_tensors({}),
+                random_requests(plan, 3, 1)};
+  interpret(e, plan, reference::Rounding::independent);
+  const test_support::BoundCheck check = run_on_device(e, plan);
+  EXPECT_EQ(check.num_vague(), 0);
+}
+
 TEST_F(CudaEngine, NormalisesRawInputsBeforeTheyAreRounded) {
   const Plan plan =
       plan_for(warprank::build([](Builder& b) -> Outputs {

@@ -218,11 +218,12 @@ TEST(MlpKernel, MixesExpertsByTheirGate) {
   for_each_target([](const Config& config) {
     std::mt19937 engine(7);
     for (const Normalization normalization : {Normalization::softmax, Normalization::sigmoid, Normalization::none})
-      for (const int64_t dim : {20, 13})
+      for (const Sizes& widths : {Sizes{20, 30, 1}, Sizes{13, 9}, Sizes{16, 300}})
         for (const bool is_half : {true, false}) {
           SCOPED_TRACE(name_of_enum(normalization));
           constexpr int64_t rows = 19, num_own = 3, num_shared = 2, num_experts = num_own + num_shared;
-          const MlpCase c(rows, dim == 20 ? Sizes{dim, 30, 1} : Sizes{dim, 9}, {relu, sigmoid});
+          const int64_t dim = widths[0];
+          const MlpCase c(rows, widths, {relu, sigmoid});
           std::vector<float> experts = random_values(engine, rows * num_experts * dim, 3);
           std::vector<float> gate = random_values(engine, rows * num_experts, 5);
           if (is_half) experts = rounded(experts), gate = rounded(gate);

@@ -450,6 +450,21 @@ TEST(FuseTails, BeginsWithARowBiasOrAMixAndEndsWithAResidual) {
               ElementsAre());  // experts of the user
 }
 
+TEST(FuseTails, TakesAMixIntoAWideLayerOfFewInputs) {
+  const auto steps = [](int64_t width, const std::vector<int64_t>& sizes) {
+    return shared_steps_of(plan_of(
+        [&](Parts& p) {
+          const auto experts = p.b.experts("e", p.i, 2, {width});
+          return p.b.mlp("m", p.b.mix(experts, p.b.slice(p.i, 0, 2)), sizes);
+        },
+        only(&Passes::fuse_tails)));
+  };
+  EXPECT_THAT(steps(64, {512, 512, 1}), ElementsAre("mlp: mix m.0"));
+  EXPECT_THAT(steps(64, {512, 256, 1}), ElementsAre("mlp: mix m.0 m.1 m.2"));
+  EXPECT_THAT(steps(64, {513, 256, 8, 1}), ElementsAre("mlp: m.2 m.3"));
+  EXPECT_THAT(steps(65, {257}), ElementsAre());
+}
+
 TEST(FuseTails, TakesExpertsAsStacksSideBySide) {
   EXPECT_THAT(shared_steps_of(plan_of(
                   [](Parts& p) {

@@ -23,7 +23,7 @@ struct MlpPlan {
   int64_t num_fused = 0;   ///< layers of each stack
   int64_t num_layers = 0;  ///< fused ones, of all stacks
   MlpTile tile = MlpTile::rows_16;
-  bool is_wide = false;    ///< the fused kernel has a first layer of more than 256 outputs
+  bool is_wide = false;    ///< the fused kernel keeps more than 256 outputs of a first layer
   int64_t num_blocks = 0;  ///< of the fused kernel
   int64_t workspace_bytes = 0;
 };
@@ -102,7 +102,7 @@ int64_t num_separate(const Stack& stack, bool spread_first) {
   const int64_t depth = stack.layers.size();
   const auto fits = [&](int64_t l) {
     const int64_t out = stack.layers[l].out, in = needs_fused(stack) ? stack.in : stack.x.cols;
-    const bool is_wide_first = l == 0 && depth > 1 && in <= max_inputs_of_wide_first;
+    const bool is_wide_first = l == 0 && in <= max_inputs_of_wide_first;
     return out <= (is_wide_first ? max_first_width : max_fused_width) &&
            (out > 1 || (l > 0 && l + 1 == depth));  // a head is the last of several
   };
@@ -194,7 +194,7 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
       layer.first_block = plan.num_blocks;
       layer.stack_depth = static_cast<int>(depth - first);
       layer.is_done = is_done;
-      plan.is_wide |= l == first && layer.epilogue.width > max_fused_width;
+      plan.is_wide |= l == first && l + 1 < depth && layer.epilogue.width > max_fused_width;
       if (is_done) layer.sums = operand_of(x[static_cast<size_t>(i)]);
       if (is_mixed) {
         const auto num = [&](const FloatMatrix<const void>& m) { return static_cast<int>(m.cols / in); };
@@ -245,8 +245,7 @@ MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target, bool spr
     if (first > 0 && needs_fused(stacks[i]))
       problems.add(name_of_stack(i) + ", whose first layer is done or mixes experts",
                    "layers that are all fused: of 2 to 256 outputs, 512 for the first if it has up to 64 inputs, 1 for "
-                   "the last of "
-                   "several, and at most 8",
+                   "the last of several, and at most 8",
                    "others, here or in a stack beside it");
   problems.throw_if_any();
 
