@@ -245,7 +245,7 @@ TEST_F(CudaEngine, RunsLongSumsAndFieldsOfAlternatingAxes) {
                                }
                                Tensor sum = fields[0] * fields[1];
                                for (size_t i = 1; i < fields.size(); ++i) sum = sum + fields[i] * fields[i - 1];
-                               return {{"sum", sum}, {"fm", b.fm(fields, 4)}};
+                               return {{"sum", sum}, {"fm", b.fm(fields, 4)}, {"dot", b.dot(fields, 4)}};
                              }),
                              {});
   Expectation e{plan.source(), Weights::from_tensors({}), Weights::from_tensors({}), random_requests(plan, 3, 1)};

@@ -351,6 +351,36 @@ TEST(FuseEpilogue, TakesAnAncestorAsRowBiasOfAHead) {
   EXPECT_EQ(count(plan, "elementwise"), 0);
 }
 
+/// Fields by turns of the user and of the item.
+std::vector<Tensor> alternating_fields(Parts& p, int count) {
+  std::vector<Tensor> fields;
+  for (int i = 0; i < count; ++i) {
+    const std::string name = "field" + std::to_string(i);
+    fields.push_back(i % 2 == 0 ? p.on_item(p.b.dense(name, p.user, 4)) : p.b.dense(name, p.item, 4));
+  }
+  return fields;
+}
+
+TEST(GatherFields, RepeatsFieldsOfAncestorsWhereADotHasTooManyInputs) {
+  const auto dot_of = [](int count) {
+    return plan_of([count](Parts& p) { return p.b.dot(alternating_fields(p, count), 4); },
+                   only(&Passes::late_broadcast));
+  };
+  EXPECT_THAT(nodes_of(dot_of(8)), ElementsAre("dot [item, 28]"));
+  EXPECT_THAT(nodes_of(dot_of(9)), ElementsAre("expand [item, 4]", "concat [item, 8]", "dot [item, 36]"));
+  const Plan large = dot_of(26);
+  EXPECT_EQ(count(large, "expand"), 9);  // each makes one input of three
+  const std::vector<int>& inputs = large.graph().nodes.back().inputs;
+  EXPECT_EQ(inputs.size(), 8u);
+  EXPECT_EQ(large.graph().node(inputs.back()).width, 4 * 19);
+}
+
+TEST(GatherFields, SortsTheFieldsOfAFactorisationMachine) {
+  const Plan plan =
+      plan_of([](Parts& p) { return p.b.fm(alternating_fields(p, 26), 4); }, only(&Passes::late_broadcast));
+  EXPECT_THAT(nodes_of(plan), ElementsAre("concat [user, 52]", "concat [item, 52]", "fm [item, 1]"));
+}
+
 TEST(FuseElementwise, MakesAChainOneProgram) {
   const Plan plan = plan_of(
       [](Parts& p) {

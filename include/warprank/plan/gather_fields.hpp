@@ -31,30 +31,26 @@ class FieldGatherer {
   }
 
  private:
+  /// An input of a node, in the old graph and in the new one.
+  struct Input {
+    int old_node, node;
+  };
+
   /// The node with neighbouring inputs of one axis as one concat: those that nothing else reads, whose producers can
   /// write there; and where too many are left, others as well, which are copied.
   Node gathered(int n) {
     Node node = rewriter_.renewed(n);
-    std::vector<int> inputs = graph_.node(n).inputs;
-    const auto runs_if = [&](bool any) {
-      std::vector<std::vector<int>> runs;
-      int last = -1;
-      for (const int input : inputs) {
-        const bool joins =
-            last != -1 && graph_.node(last).axis == graph_.node(input).axis && (any || (is_own(last) && is_own(input)));
-        if (!joins) runs.emplace_back();
-        runs.back().push_back(rewriter_.replacement(input));
-        last = input;
-      }
-      return runs;
-    };
-    std::vector<std::vector<int>> runs = runs_if(false);
-    if (runs.size() > max_field_inputs) runs = runs_if(true);
+    std::vector<Input> inputs;
+    for (const int input : graph_.node(n).inputs) inputs.push_back({input, rewriter_.replacement(input)});
+    std::vector<std::vector<int>> runs = runs_of(inputs, false);
+    if (runs.size() > max_field_inputs) runs = runs_of(inputs, true);
     if (runs.size() > max_field_inputs && std::holds_alternative<FmOp>(node.op)) {  // whose fields have no order
       std::stable_sort(inputs.begin(), inputs.end(),
-                       [&](int a, int b) { return graph_.node(a).axis < graph_.node(b).axis; });
-      runs = runs_if(true);
+                       [&](const Input& a, const Input& b) { return axis_of(a) < axis_of(b); });
+      runs = runs_of(inputs, true);
     }
+    for (size_t i = inputs.size(); runs.size() > max_field_inputs; runs = runs_of(inputs, true))
+      expand(inputs[--i], node);  // what was an ancestor's joins its neighbours
     node.inputs.clear();
     for (std::vector<int>& run : runs) {
       const int only = run[0];
@@ -62,8 +58,33 @@ class FieldGatherer {
     }
     return node;
   }
-  bool is_own(int n) const {
+  /// Neighbours of one axis, which `any` may be or only what nothing else reads.
+  std::vector<std::vector<int>> runs_of(const std::vector<Input>& inputs, bool any) const {
+    std::vector<std::vector<int>> runs;
+    const Input* last = nullptr;
+    for (const Input& input : inputs) {
+      const bool joins =
+          last != nullptr && axis_of(*last) == axis_of(input) && (any || (is_own(*last) && is_own(input)));
+      if (!joins) runs.emplace_back();
+      runs.back().push_back(input.node);
+      last = &input;
+    }
+    return runs;
+  }
+  int axis_of(const Input& input) const { return rewriter_.node(input.node).axis; }
+  bool is_own(const Input& input) const {
+    const int n = input.old_node;
     return consumers_[static_cast<size_t>(n)].size() == 1 && !std::holds_alternative<ConcatOp>(graph_.node(n).op);
+  }
+  void expand(Input& input, const Node& like) {
+    if (axis_of(input) == like.axis) return;
+    Node node;
+    node.name = rewriter_.node(input.node).name + ".expand";
+    node.op = ExpandOp{};
+    node.inputs = {input.node};
+    node.axis = like.axis;
+    node.where = like.where;
+    input.node = rewriter_.emit(std::move(node));
   }
   int concat(std::vector<int> parts, const Node& like) {
     Node node;
@@ -82,7 +103,8 @@ class FieldGatherer {
 }  // namespace detail
 
 /// Puts the fields of dots and factorisation machines side by side, so that kernels read whole rows: producers write
-/// into the concat, which costs nothing.
+/// into the concat, which costs nothing. Where a dot's fields change between axes more often than its kernel takes, the
+/// last of the ancestors' are expanded.
 inline Graph gather_fields(const Graph& graph) { return detail::FieldGatherer(graph).run(); }
 
 }  // namespace warprank::plan

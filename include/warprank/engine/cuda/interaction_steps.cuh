@@ -14,6 +14,7 @@
 #include "warprank/ops/dot.cuh"
 #include "warprank/ops/fm.cuh"
 #include "warprank/ops/mix.cuh"
+#include "warprank/plan/gather_fields.hpp"
 
 namespace warprank::cuda_backend {
 
@@ -31,6 +32,8 @@ PreparedStep with_type(const FloatMatrix<void>& y, Body&& body) {
   if (y.type == DType::f16) return body(Matrix<half>(static_cast<half*>(y.data), y.rows, y.cols, y.stride));
   return body(Matrix<float>(static_cast<float*>(y.data), y.rows, y.cols, y.stride));
 }
+
+static_assert(Dot<half>::max_inputs == plan::max_field_inputs && Fm<half, half>::max_inputs == plan::max_field_inputs);
 
 inline std::vector<AxisInput<half>> halves_of_inputs(const Bindings& bindings, const Node& node) {
   std::vector<AxisInput<half>> inputs;
