@@ -16,6 +16,7 @@
 #include "engine/cuda_engine_testing.hpp"
 #include "golden/cases.hpp"
 #include "warprank/core/cuda_error.hpp"
+#include "warprank/device/runtime.hpp"
 #include "warprank/engine/cuda/value_layout.hpp"
 #include "warprank/plan/steps.hpp"
 
@@ -440,6 +441,33 @@ TEST_F(CudaEngine, RunsTheNextBatchWhicheverCallOfAProfileFails) {
                                             EXPECT_TRUE(same_scores(context, good, small));
                                           });
   EXPECT_GT(failures, 20);
+}
+
+/// The graphs hold weights: they are captured again, and what they launch has run before.
+TEST_F(CudaEngine, KeepsItsModelWhicheverCallOfAnExchangeWithANewCaptureFails) {
+  const RandomSetup s(7);
+  const Tables tables = Tables::load(s.plan, s.tables, cuda());
+  BindOptions options;
+  options.linear_kernel = LinearKernel::cublaslt;
+  const Model models[] = {bind(s.plan, s.weights, tables, options),
+                          bind(s.plan, test_support::random_weights(s.plan, 8), tables, options)};
+  Batch batch = batch_of(s.model, random_requests(s.plan, 3, 1));
+  std::vector<float> expected[2];
+  for (size_t m = 0; m < 2; ++m) {
+    Context context = models[m].context();
+    expected[m] = all_scores(s.plan, context.run(batch));
+  }
+  const device::OwnedStream other;
+  const int64_t failures =
+      fail_each_call([&] { return models[0].context(); }, [&](Context& context) { context.rebind(models[1]); },
+                     [&](Context& context, bool threw) {
+                       Pending pending = context.submit(batch, reinterpret_cast<StreamHandle>(other.get()));
+                       EXPECT_TRUE(same_bits(all_scores(s.plan, pending.wait()), expected[threw ? 0 : 1]));
+                       simt::clear_counters();
+                       simt::synchronize();
+                       EXPECT_EQ(simt::counters().blocks, 0) << "something is still in flight";
+                     });
+  EXPECT_GT(failures, 10);
 }
 
 TEST_F(CudaEngine, AsksForAllMemoryBeforeItTakesAny) {

@@ -161,11 +161,12 @@ class Context {
     return Pending(std::move(use));
   }
 
-  /// The next batch is scored by `next`, a model of the same plan, engine and device; the scores at hand stay. Memory
-  /// and graphs are kept, so it is cheap: on a device descriptors are copied. Only a graph whose launches may hold
-  /// addresses of weights, those of custom functions or of cuBLASLt, is captured again, beside the old one. The old
-  /// model goes with the last context that has it. Throws invalid_argument that says what differs, std::logic_error
-  /// while a batch is under way, what custom functions throw, and for the device; and changes nothing then.
+  /// The next batch is scored by `next`, a model of the same plan, engine and device; the scores at hand stay, what
+  /// `tap` shows may not. Memory and graphs are kept, so it is cheap: on a device descriptors are copied. Only a graph
+  /// whose launches may hold addresses of weights, those of custom functions or of cuBLASLt, is captured again, beside
+  /// the old one. The old model goes with the last context that has it. Throws invalid_argument that says what differs,
+  /// std::logic_error while a batch is under way, what custom functions throw, and for the device; and changes nothing
+  /// then but what `tap` shows.
   void rebind(const Model& next);
 
   /// The value of a node in the last run: [rows of its axis, width], no rows before the first. Valid until the next

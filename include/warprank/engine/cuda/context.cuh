@@ -102,13 +102,13 @@ class CudaContext : public ContextBackend {
     const device::DeviceGuard current(model->device_index);
     CudaTableReader tables(model->tables, done_);
     std::vector<PreparedRun> runs = runs_.prepare_again(source(*model)), larger = larger_.prepare_again(source(*model));
-    capture_those_that_hold_weights(runs);
     const auto write = [&](const std::vector<PreparedRun>& prepared) {
-      for (const PreparedRun& run : prepared) run.memory().write_copied(stream_.get());
+      for (const PreparedRun& run : prepared) run.write_again(stream_.get());
     };
     try {
       write(runs);
       write(larger);
+      capture_those_that_hold_weights(runs);
       device::synchronize(stream_.get());
     } catch (...) {
       settle(stream_.get());
@@ -444,7 +444,8 @@ class CudaContext : public ContextBackend {
     problems.throw_if_any();
   }
 
-  /// Graphs for the runs that cannot take those of the context, which they do not replace yet.
+  /// Graphs for the runs that cannot take those of the context, which they do not replace yet. Their memory is queued
+  /// to be what it is to be.
   void capture_those_that_hold_weights(std::vector<PreparedRun>& runs) {
     for (PreparedRun& run : runs) {
       if (!run.captures_weights()) continue;

@@ -114,6 +114,15 @@ class PreparedRun {
     }
     return text;
   }
+  /// Queues that the memory becomes what it is to be, where the run of another model had it. One that has a graph of
+  /// its own may have left something else than zeros there, or have had them elsewhere.
+  void write_again(device::Stream stream) const {
+    if (captures_weights()) {
+      memory_.write(stream);
+    } else {
+      memory_.write_copied(stream);
+    }
+  }
   /// Becomes `next`, and keeps its graph where that does.
   void become(PreparedRun&& next) noexcept {
     memory_ = std::move(next.memory_);

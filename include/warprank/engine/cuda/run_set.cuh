@@ -82,7 +82,7 @@ class RunSet {
   /// Writes again what is in memory while a `prepare_again` has not become the runs.
   void restore(device::Stream stream) const noexcept {
     try {
-      for (const auto& run : runs_) run->memory().write_copied(stream);
+      for (const auto& run : runs_) run->write_again(stream);
     } catch (const std::exception&) {  // NOLINT: as in settle
     }
     settle(stream);
