@@ -148,6 +148,16 @@ TEST(LinearChooser, TakesWhatWasMeasuredAndElseTheRule) {
   EXPECT_FALSE(LinearChooser::for_trials(false).may_choose_cublaslt(other, 1));
 }
 
+TEST(LinearChooser, LeavesToTheRuleWhatBeginsWithAMixWhateverItsLayersWereMeasuredAs) {
+  Tuning tiles = example();
+  tiles.choices[1].kernels = {LinearKernel::tiles, LinearKernel::tiles};
+  StepShape step = step_of(tiles.choices[1].layers, true);
+  const LinearChooser chooser(std::make_shared<const Tuning>(tiles), true);
+  EXPECT_EQ(chooser.choose(step), tiles.choices[1].kernels);
+  step.mixes = true;
+  EXPECT_EQ(chooser.choose(step), std::vector<LinearKernel>(2, LinearKernel::fused));
+}
+
 TEST(LinearChooser, RefusesKernelsThatDoNotComputeTheLayer) {
   Tuning wrong = example();
   wrong.choices[0].kernels = {LinearKernel::fused, LinearKernel::fused};

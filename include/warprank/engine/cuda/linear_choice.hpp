@@ -114,6 +114,7 @@ class LinearChooser {
   /// By layer of the step. Throws invalid_argument for a kernel in the tuning that does not compute its layer.
   std::vector<LinearKernel> choose(const StepShape& step) const {
     if (one_kernel_) return by_one_kernel(step);
+    if (step.mixes) return by_rule(step);  // was not measured, even if layers like its own were
     const LinearChoice* measured = tuning_ == nullptr ? nullptr : tuning_->find(step.layers);
     if (measured == nullptr) return by_rule(step);
     for (size_t i = 0; i < step.layers.size(); ++i)
