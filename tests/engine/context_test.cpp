@@ -70,6 +70,7 @@ class ScriptedModel : public ModelBackend {
   std::unique_ptr<ContextBackend> make_context(const ContextOptions&) const override {
     return std::make_unique<ScriptedContext>(script_);
   }
+  const TableStore* tables() const override { return nullptr; }
   HostAllocator batch_allocator() const override {
     HostAllocator allocator;
     allocator.allocate = [this](int64_t bytes) {

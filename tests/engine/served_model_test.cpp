@@ -61,6 +61,7 @@ class WatchedModel : public ModelBackend {
  public:
   WatchedModel(Hooks& hooks, std::shared_ptr<const ModelBackend> inner) : hooks(hooks), inner(std::move(inner)) {}
   std::unique_ptr<ContextBackend> make_context(const ContextOptions& options) const override;
+  const TableStore* tables() const override { return inner->tables(); }
   MemoryReport memory() const override { return inner->memory(); }
 
   Hooks& hooks;
@@ -260,6 +261,14 @@ TEST_F(Served, AContextRefusesModelsOfOtherPlansAndEnginesAndWhileABatchIsUnderW
   }
   context.rebind(model);
   EXPECT_EQ(copy(context.run(batches_[0]), batches_[0]), scores_of(0, 0)[0]);
+}
+
+TEST_F(Served, RefusesTablesThatAreNotTheModels) {
+  const Tables tables = load(0);
+  const Model model = bind(plan_, dense_[0], tables);
+  EXPECT_THAT(message_of([&] { ServedModel(model, load(0)); }),
+              HasSubstr("ServedModel: tables: expected those that the model is bound to, got others"));
+  EXPECT_NO_THROW(ServedModel(model, tables));
 }
 
 // --- under load
@@ -626,7 +635,9 @@ TEST_F(Served, ChecksFilesBeforeTheOldModelIsTouched) {
               AllOf(HasSubstr("recorded request 1"), HasSubstr("the rows of a capacity")));
   EXPECT_THAT(hooks_.batches, testing::IsEmpty());
   expect_served(scores_of(0, 0), 1);
-  EXPECT_THROW(ServedModel(bind(plan_, dense_[0], load(0)), load(0), {.contexts = 0}), invalid_argument);
+  const Tables tables = load(0);
+  EXPECT_THAT(message_of([&] { ServedModel(bind(plan_, dense_[0], tables), tables, {.contexts = 0}); }),
+              HasSubstr("ServedOptions::contexts: expected 1 or more, got 0"));
 }
 
 // --- recorded requests

@@ -177,14 +177,16 @@ class GatedContext : public ContextBackend {
 
 class GatedModel : public ModelBackend {
  public:
-  explicit GatedModel(Gate& gate) : gate_(gate) {}
+  GatedModel(Gate& gate, Tables tables) : gate_(gate), tables_(std::move(tables)) {}
   std::unique_ptr<ContextBackend> make_context(const ContextOptions&) const override {
     return std::make_unique<GatedContext>(gate_);
   }
+  const TableStore* tables() const override { return tables_.store().get(); }
   MemoryReport memory() const override { return {}; }
 
  private:
   Gate& gate_;
+  Tables tables_;
 };
 
 /// A service of one worker, which is held at its first batch, of one request with one item.
@@ -209,9 +211,8 @@ class HeldService : public testing::Test {
         return {{"y", b.sigmoid(b.dense("x", item, 1))}};
       },
       {.capacities = {{.requests = 2, .items = 100}, {.requests = 4, .items = 40}}});
-  ServedModel served_{Model(plan_, std::make_shared<const GatedModel>(gate_)),
-                      Tables::load(plan_, Weights::from_tensors({}), host()),
-                      {.contexts = 1}};
+  const Tables tables_ = Tables::load(plan_, Weights::from_tensors({}), host());
+  ServedModel served_{Model(plan_, std::make_shared<const GatedModel>(gate_, tables_)), tables_, {.contexts = 1}};
   const DenseSlot x_ = plan_.dense("x");
   std::unique_ptr<RankingService> service_;
   std::future<Reply> first_;

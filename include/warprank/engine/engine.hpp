@@ -169,6 +169,8 @@ class ModelBackend {
  public:
   virtual ~ModelBackend() = default;
   virtual std::unique_ptr<ContextBackend> make_context(const ContextOptions& options) const = 0;
+  /// Those that it is bound to.
+  virtual const TableStore* tables() const = 0;
   /// Memory from which batches are copied to the device without a detour. It may outlive the model.
   virtual HostAllocator batch_allocator() const { return {}; }
   virtual MemoryReport memory() const = 0;

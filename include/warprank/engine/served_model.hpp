@@ -50,8 +50,8 @@ class ContextLease {
 class ServedModel {
  public:
   /// Owns the model and its tables: memory is freed by a swap only when nobody else has copies of them, and rows are
-  /// changed by update() alone, so that swaps know of it. Throws
-  /// invalid_argument for less than one context, and what Model::context throws.
+  /// changed by update() alone, so that swaps know of it. Throws invalid_argument for less than one context and for
+  /// tables that are not the model's, and what Model::context throws.
   ServedModel(Model model, Tables tables, const ServedOptions& options = {});
 
   /// A context for one batch, with the newest model, or, where it could not take that, with the one that it had

@@ -57,6 +57,8 @@ inline ServedModel::ServedModel(Model model, Tables tables, const ServedOptions&
       load_(tables_->options()) {
   if (options.contexts < 1)
     throw invalid_argument("ServedOptions::contexts", "1 or more", std::to_string(options.contexts));
+  if (model.backend()->tables() != tables_->store().get())
+    throw invalid_argument("ServedModel: tables", "those that the model is bound to", "others");
   std::vector<Context> contexts = make_contexts(model);
   context_bytes_ = detail::total(contexts[0].memory());
   context_pinned_bytes_ = detail::total(contexts[0].memory(), true);

@@ -36,6 +36,7 @@ class CudaModel : public CudaModelBackend {
     const device::DeviceGuard current(data_->device_index);
     return std::make_unique<CudaContext>(data_, options);
   }
+  const TableStore* tables() const override { return data_->tables.get(); }
   HostAllocator batch_allocator() const override { return device::pinned_allocator(data_->device_index); }
   MemoryReport memory() const override {
     MemoryReport report = data_->tables->memory();

@@ -228,6 +228,7 @@ class HostModel : public ModelBackend {
   std::unique_ptr<ContextBackend> make_context(const ContextOptions& options) const override {
     return std::make_unique<HostContext>(data_, options);
   }
+  const TableStore* tables() const override { return data_->tables.get(); }
   MemoryReport memory() const override {
     MemoryReport report = data_->tables->memory();
     int64_t weights = 0;
