@@ -38,6 +38,9 @@ struct NextModel {
   /// As for Tables::load; none: as the served tables were loaded. Engines may refuse that `full` makes tables updatable
   /// that were not, or the other way: hashed ones on a GPU.
   std::optional<LoadOptions> load = {};
+  /// As for bind, and not taken over from the served model: give what that was bound with. Contexts on a GPU refuse a
+  /// model of another `tuning` or `linear_kernel` where it is launched otherwise, when all is loaded; drain, which
+  /// makes new ones, takes it.
   BindOptions bind = {};
 };
 

@@ -91,7 +91,10 @@ class PreparedRun {
   /// the same kernels in the same way, so that the graph of this does for it.
   void expect_same_launches(const PreparedRun& next) const {
     const auto expect = [](bool same, const std::string& what) {
-      if (!same) throw invalid_argument("Context::rebind", "a model whose " + what + " as the context's", "others");
+      if (same) return;
+      throw invalid_argument(
+          "Context::rebind",
+          "a model, bound with the same tuning and linear_kernel, whose " + what + " as the context's", "others");
     };
     expect(memory_.sizes() == next.memory_.sizes() && steps_.size() == next.steps_.size(), "steps take as much memory");
     for (size_t i = 0; i < steps_.size(); ++i) {
