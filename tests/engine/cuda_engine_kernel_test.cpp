@@ -615,6 +615,41 @@ TEST_F(CudaEngine, TakesAnotherModelWhoseWeightsCublasltReads) {
 #if !defined(__CUDACC__)
 // What only the executor can tell.
 
+/// While it is there, cuBLASLt has no algorithm for layers of so many outputs.
+struct NoAlgorithm {
+  explicit NoAlgorithm(int64_t out) { detail::stand_in_has_none_for = out; }
+  ~NoAlgorithm() { detail::stand_in_has_none_for = -1; }
+};
+
+TEST_F(CudaEngine, TakesTilesWhereCublasltHasNoAlgorithm) {
+  const NoAlgorithm none(40);
+  const Plan plan = plan_for(warprank::build(model_to_tune), {}, {{4, 32, {}}});
+  Expectation e{plan.source(), test_support::random_weights(plan, 3), Weights::from_tensors({}),
+                random_requests(plan, 4, 3)};
+  interpret(e, plan, reference::Rounding::worst_case);
+  const test_support::BoundCheck check = run_on_device(e, plan, all_linears_by(LinearKernel::cublaslt));
+  EXPECT_EQ(check.num_vague(), 0);
+}
+
+TEST_F(CudaEngine, TunesWhereCublasltHasNoAlgorithmForWhatTheRuleLeavesToIt) {
+  if (build != Build::plain) GTEST_SKIP() << "large; run by another build";
+  constexpr int64_t rows = 900, width = 904;
+  const NoAlgorithm none(width);
+  const Plan plan = plan_for(warprank::build([](Builder& b) -> Outputs {
+                               return {{"y", b.linear("large", b.dense("x", b.axis("user"), width), width)}};
+                             }),
+                             {}, {{rows, rows, {}}});
+  const Tables tables = Tables::load(plan, Weights::from_tensors({}), cuda());
+  TuneOptions options;
+  options.turns = options.runs = 1;
+  const Tuning tuning = tune(plan, test_support::random_weights(plan, 1), tables, {}, options);
+  ASSERT_EQ(tuning.choices.size(), 1u);
+  EXPECT_GE(tuning.choices[0].layers[0].intensity(), min_cublaslt_intensity);
+  EXPECT_EQ(tuning.choices[0].kernels, std::vector<LinearKernel>{LinearKernel::tiles});
+  EXPECT_EQ(tuning.choices[0].seconds, tuning.choices[0].seconds_by_rule);
+  EXPECT_TRUE(tuning_from_json(to_json(tuning)) == tuning);
+}
+
 TEST_F(CudaEngine, ARunIsOneCopyInOneGraphAndOneCopyOut) {
   const RandomSetup s(4, {{8, 1000, {}}, {2, 100, {}}});
   Context context = s.model.context();

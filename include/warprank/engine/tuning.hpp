@@ -108,7 +108,8 @@ constexpr auto fields_of(const Tuning*) {
 }
 
 /// The rule where nothing was measured: chains stay fused, and a layer alone is cuBLASLt's where the engine was built
-/// with it, all that is behind the product is done by its kernel, and intensity() is at least this.
+/// with it, all that is behind the product is done by its kernel, and intensity() is at least this. Where cuBLASLt has
+/// no algorithm for a layer of a step, tiles take all layers of the step that were to be cuBLASLt's, measured or not.
 ///
 /// A layer of M rows does 2 M K N operations and moves 2 (M K + K N + M N) bytes. The cards of plan/cards.hpp sustain
 /// 102 (T4) to 263 (H100) operations for each byte of their memory. A layer above all of them is limited by tensor

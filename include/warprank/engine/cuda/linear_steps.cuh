@@ -18,6 +18,7 @@
 #include "warprank/engine/cuda/naming.hpp"
 #include "warprank/engine/cuda/weights_memory.hpp"
 #include "warprank/engine/parameter_source.hpp"
+#include "warprank/ops/detail/gemm/cublaslt.cuh"
 #include "warprank/ops/detail/gemm/weights.hpp"
 #include "warprank/ops/experts.cuh"
 #include "warprank/ops/linear.cuh"
@@ -266,6 +267,20 @@ struct LinearStep {
     std::vector<LinearKernel> of_linear;
     for (const auto& chain : of) of_linear.push_back(chain[0]);
     return prepare_linears(chains, of_linear, bindings, memory);
+  }
+  /// The same; where cuBLASLt has no algorithm for a layer, tiles take all that were to be cuBLASLt's.
+  PreparedStep prepare_all_the_same(const StepShape& shape, std::vector<LinearKernel> kernels, const Bindings& bindings,
+                                    StepMemory& memory) const {
+    if (std::count(kernels.begin(), kernels.end(), LinearKernel::cublaslt) == 0)
+      return prepare(shape, kernels, bindings, memory);
+    const StepMemory before = memory;
+    try {
+      return prepare(shape, kernels, bindings, memory);
+    } catch (const no_cublaslt_algorithm&) {
+      memory = before;
+      std::replace(kernels.begin(), kernels.end(), LinearKernel::cublaslt, LinearKernel::tiles);
+      return prepare(shape, kernels, bindings, memory);
+    }
   }
 };
 

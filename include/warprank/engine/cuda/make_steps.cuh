@@ -205,7 +205,7 @@ class StepMaker {
     }
     add(std::move(nodes), [made, chooser = chooser_](const Bindings& bindings, StepMemory& memory) {
       const StepShape shape = made->shape(bindings);
-      return made->prepare(shape, chooser.choose(shape), bindings, memory);
+      return made->prepare_all_the_same(shape, chooser.choose(shape), bindings, memory);
     });
     made_.steps.back().linears = std::move(made);
   }

@@ -4,6 +4,7 @@
 /// tune(): tries the kernels that compute each step of linears, and takes the fastest.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -167,9 +168,11 @@ class Tuner {
     const auto best = std::min_element(trials.begin(), trials.end(), [](const LinearTrial& a, const LinearTrial& b) {
       return a.seconds() < b.seconds();
     });
-    const double seconds_by_rule = trials[by_rule].seconds();
+    // What cannot run is left to tiles (LinearStep::prepare_all_the_same).
+    const LinearTrial& unasked = trials[std::isinf(trials[by_rule].seconds()) ? by_tiles : by_rule];
+    const double seconds_by_rule = unasked.seconds();
     const bool is_faster = best->seconds() < (1 - options_.min_gain) * seconds_by_rule;
-    const LinearTrial& chosen = is_faster ? *best : trials[by_rule];
+    const LinearTrial& chosen = is_faster ? *best : unasked;
     LinearChoice choice = chosen.choice();
     choice.seconds = chosen.seconds();
     choice.seconds_by_rule = seconds_by_rule;

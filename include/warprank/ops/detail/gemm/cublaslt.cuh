@@ -9,17 +9,24 @@
 /// computed, however many there are: those behind them may hold anything and are not to be read. Sums are not cut into
 /// parts. A row's bits may depend on the capacity. A result above the largest FP16 is stored as infinity.
 ///
-///     CublasLinear linear(layer, weights, bias);           // chooses the algorithm; throws invalid_argument
+///     CublasLinear linear(layer, weights, bias);           // chooses the algorithm; may throw no_cublaslt_algorithm
 ///     ... linear.workspace_bytes() of device memory, aligned to 256, which one launch uses at a time ...
 ///     linear.launch(workspace, stream);                    // one or several kernels; a graph keeps the addresses
 
 #include <cstdint>
 #include <string>
 
+#include "warprank/core/cuda_error.hpp"
 #include "warprank/ops/detail/gemm/row_major.hpp"
 #include "warprank/ops/linear.cuh"
 
 namespace warprank {
+
+/// Thrown where cuBLASLt has no algorithm for a layer.
+class no_cublaslt_algorithm : public cuda_error {
+ public:
+  no_cublaslt_algorithm() : cuda_error("asking cuBLASLt for an algorithm", 15, "CUBLAS_STATUS_NOT_SUPPORTED") {}
+};
 
 namespace detail {
 

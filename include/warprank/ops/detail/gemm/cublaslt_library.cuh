@@ -40,8 +40,8 @@ using CublasObject = std::unique_ptr<std::remove_pointer_t<Handle>, DestroyCubla
 
 class CublasLinear {
  public:
-  /// `bias`, of y's type, may be null. Throws invalid_argument for what cuBLASLt does not fuse, and cuda_error where it
-  /// has no algorithm.
+  /// `bias`, of y's type, may be null. Throws invalid_argument for what cuBLASLt does not fuse, no_cublaslt_algorithm,
+  /// and cuda_error for what else it refuses.
   CublasLinear(const LinearLayer& layer, const RowMajorWeights& weights, const void* bias);
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
@@ -136,11 +136,12 @@ inline void CublasLinear::choose_algorithm() {
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(layer_.y.data));
   cublasLtMatmulHeuristicResult_t found{};
   int num_found = 0;
-  detail::check_cublas(
+  const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle_.get(), product_.get(), weights_layout_.get(), x_layout_.get(),
-                                     y_layout_.get(), y_layout_.get(), created, 1, &found, &num_found),
-      "asking cuBLASLt for an algorithm");
-  if (num_found == 0) detail::check_cublas(CUBLAS_STATUS_NOT_SUPPORTED, "asking cuBLASLt for an algorithm");
+                                     y_layout_.get(), y_layout_.get(), created, 1, &found, &num_found);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) throw no_cublaslt_algorithm();
+  detail::check_cublas(status, "asking cuBLASLt for an algorithm");
+  if (num_found == 0) throw no_cublaslt_algorithm();
   algorithm_ = found.algo;
   workspace_bytes_ = static_cast<int64_t>(found.workspaceSize);
 }

@@ -30,6 +30,9 @@ struct CublasArguments {
 
 inline constexpr int stand_in_threads = 32, stand_in_columns = 8;  // of a thread
 
+/// For tests: layers of so many outputs have no algorithm.
+inline int64_t stand_in_has_none_for = -1;
+
 /// Plain accesses: how cuBLASLt accesses memory is not ours to count.
 template <class = void>
 WARPRANK_KERNEL(stand_in_threads, 1)
@@ -73,6 +76,7 @@ class CublasLinear {
   CublasLinear(const LinearLayer& layer, const RowMajorWeights& weights, const void* bias)
       : arguments_{layer.x, weights, bias, layer.activation, layer.y} {
     detail::check_cublas_linear(layer, weights, bias);
+    if (layer.y.cols == detail::stand_in_has_none_for) throw no_cublaslt_algorithm();
   }
   int64_t workspace_bytes() const { return 0; }
 
