@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <future>
 #include <limits>
 #include <map>
@@ -44,6 +45,7 @@ struct Hooks {
   bool loses_scores = false;     ///< contexts that were rebound
   bool refuses_rebinds = false;
   bool keeps_updatable = false;  ///< contexts cannot go between updatable tables and others
+  std::function<void()> during_bind = [] {};
   int num_loads = 0, num_binds = 0;
   std::vector<std::weak_ptr<const TableStore>> stores;
   std::vector<int64_t> batches;  ///< requests in each batch that was run
@@ -126,6 +128,7 @@ class WatchedEngine : public Engine {
                                            const BindOptions& options) const override {
     hooks.reach("weights");
     ++hooks.num_binds;
+    hooks.during_bind();
     return std::make_shared<WatchedModel>(hooks, host_engine().bind(plan, weights, std::move(tables), index, options));
   }
   MemoryReport table_needs(const Plan& plan, const Weights& weights, const HashTableFiles& images,
@@ -463,6 +466,18 @@ TEST_F(Served, ADrainIsRefusedWhileOthersHaveTheOldModelOrItsTables) {
   context.reset();
   served_->swap(next(1, 1), SwapMode::drain);
   expect_served(scores_of(1, 1), 2);
+}
+
+TEST_F(Served, ADrainMindsNoContextThatComesBackMeanwhile) {
+  serve(2);
+  std::optional<ContextLease> lease(served_->acquire());
+  NextModel weights = next(1, 0);
+  weights.tables = Weights::from_tensors({});
+  EXPECT_EQ(
+      served_->swap(weights, SwapMode::dense_and_rows, {.patience = std::chrono::milliseconds(0)}).contexts_behind, 1);
+  hooks_.during_bind = [&] { lease.reset(); };  // and with it the first model goes, which has the same tables
+  EXPECT_EQ(served_->swap(next(2, 2), SwapMode::drain, {.patience = std::chrono::milliseconds(50)}).version, 3);
+  expect_served(scores_of(2, 2), 3);
 }
 
 TEST_F(Served, WaitsForAsLongAsThereIs) {

@@ -165,13 +165,13 @@ inline void ServedModel::swap_alone(Trial& trial) {
 inline void ServedModel::close_and_free(Trial& trial, Model old, detail::RecordedScores& expected) {
   const std::string within = " within " + std::to_string(trial.options.patience.count()) + " ms, got ";
   const auto owners = [&] { return tables_->store().use_count(); };
-  int64_t most_owners = 2 - owners();  // `tables_`, and what owners() looks at
-  {
-    const Model next = warprank::bind(plan_, trial.next.dense, *tables_, trial.next.bind);  // to see all that is wrong
-    most_owners += owners();                                                                // what a model adds
-  }
+  std::optional<Model> next(
+      warprank::bind(plan_, trial.next.dense, *tables_, trial.next.bind));  // to see what is wrong
   if (!pool_.close(detail::end_of(trial.options)))
     throw swap_refused("swap (drain): expected all contexts back" + within + "some still in use");
+  int64_t most_owners = 2 + owners();  // `tables_`, what owners() looks at, and what a model adds
+  next.reset();
+  most_owners -= owners();  // now that contexts, which own tables as well, neither come nor go
   try {
     expected = trial.recorded.score(pool_.newest());
   } catch (...) {
