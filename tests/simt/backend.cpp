@@ -338,12 +338,14 @@ void* static_shared_bytes(const void* key, int64_t bytes, int64_t alignment, Her
   Thread& thread = machine().running("static_shared", here);
   simt::SharedMemory& shared = thread.block->shared;
   void* storage = shared.storage(key, bytes, alignment);
-  const int64_t limit = simt::shared_limit(machine().config().target);
+  const int64_t limit = shared.dynamic_bytes() > simt::dynamic_without_opt_in
+                            ? simt::shared_limit(machine().config().target)
+                            : simt::static_shared_limit;
   if (storage == nullptr || shared.static_bytes() > simt::static_shared_limit ||
       shared.static_bytes() + shared.dynamic_bytes() > limit) {
     machine().fail(thread,
                    "too much shared memory: " + std::to_string(shared.static_bytes()) + " bytes static and " +
-                       std::to_string(shared.dynamic_bytes()) + " dynamic, the target allows " +
+                       std::to_string(shared.dynamic_bytes()) + " dynamic, the launch allows " +
                        std::to_string(simt::static_shared_limit) + " and " + std::to_string(limit) + " in all",
                    here);
   }

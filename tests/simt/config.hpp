@@ -87,6 +87,8 @@ constexpr int64_t shared_limit(int target) {
   }
 }
 inline constexpr int64_t static_shared_limit = 48 << 10;
+/// A launch with at most so much dynamic memory does not opt in, and has with the static memory 48 KB.
+inline constexpr int64_t dynamic_without_opt_in = 32 << 10;
 inline constexpr unsigned max_block_threads = 1024;
 inline constexpr unsigned warp_lanes = 32;
 

@@ -285,6 +285,21 @@ TEST_P(Executor, RefusesLaunchesThatNoTargetCanRun) {
   EXPECT_EQ(error_of(nothing, 32, 227 << 10), "");
   EXPECT_EQ(error_of(nothing, 1024), "");
 }
+
+void large_static_shared() {
+  struct Storage {
+    float values[5000];
+  };
+  static_shared<Storage>().values[0] = 1;
+}
+TEST_P(Executor, RefusesStaticSharedMemoryThatALaunchWithoutOptInHasNoRoomFor) {
+  EXPECT_EQ(error_of(large_static_shared, 1, 28 << 10), "");
+  EXPECT_EQ(error_of(large_static_shared, 1, (32 << 10) + 16), "");
+  const std::string too_much = error_of(large_static_shared, 1, 32 << 10);
+  EXPECT_NE(too_much.find("20000 bytes static and 32768 dynamic, the launch allows 49152 and 49152 in all"),
+            std::string::npos)
+      << too_much;
+}
 TEST_P(Executor, LaunchesNothingForAnEmptyGrid) {
   launch({0, 32}, nothing);
   simt::synchronize();

@@ -422,9 +422,10 @@ WARPRANK_HIDDEN inline void allow_most_shared_memory(const void* entry) {
 template <class... Params>
 WARPRANK_HIDDEN inline void launch_kernel(dim3 grid, dim3 block, int64_t shared_bytes, Stream stream, Here,
                                           void (*kernel)(Params...), Params... args) {
-  constexpr int64_t without_opt_in = 48 * 1024;
+  constexpr int64_t without_opt_in = 48 * 1024;  // static and dynamic
+  constexpr int64_t most_static = 16 * 1024;     // of a kernel with dynamic memory; the executor sees to it
   const auto* entry = reinterpret_cast<const void*>(kernel);
-  if (shared_bytes > without_opt_in) allow_most_shared_memory(entry);
+  if (shared_bytes > without_opt_in - most_static) allow_most_shared_memory(entry);
   void* arguments[] = {static_cast<void*>(&args)..., nullptr};
   check_cuda(cudaLaunchKernel(entry, grid, block, arguments, static_cast<size_t>(shared_bytes), stream),
              "launch a kernel");

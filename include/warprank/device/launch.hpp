@@ -19,7 +19,8 @@ using Stream = backend::Stream;
 struct LaunchConfig {
   Dim3 grid;
   Dim3 block;                ///< at most 1024 threads
-  int64_t shared_bytes = 0;  ///< dynamic; above 48 KB the target must allow it
+  int64_t shared_bytes = 0;  ///< dynamic; up to 32 KB: with the kernel's static at most 48 KB, above that what the
+                             ///< target has
   Stream stream = {};
   Here here;
 
