@@ -14,11 +14,12 @@
 ///
 /// Values between kernels are FP16 where tensor cores read them, else FP32; sums are FP32. Products of FP16 weights and
 /// values are exact. Dense inputs and table rows that tensor cores read are rounded to FP16 as well; whatever is finite
-/// and above 65504 counts as 65504. So give seconds and cents a batch norm of their own, which is computed in FP32
-/// before that; one that also covers other columns is folded into weights (Passes::fold_batch_norm), and then they must
-/// be small. A
-/// batch's scores are the same bit for bit whatever else is in the batch, for one capacity and card; across capacities
-/// and engines they agree within the bounds that the ops state.
+/// and above 65504 counts as 65504, but where cuBLASLt does all of a layer (LinearKernel::cublaslt, with at most a
+/// bias, relu or gelu_tanh behind), whose FP16 results are infinite there. So give seconds and cents a batch norm of
+/// their own, which is computed in FP32 before that; one that also covers other columns is folded into weights
+/// (Passes::fold_batch_norm), and then they must be small. A batch's scores are the same bit for bit whatever else is
+/// in the batch, for one capacity and card; across capacities and engines they agree within the bounds that the ops
+/// state.
 ///
 /// A batch that is above all capacities runs, too: in parts that are not, each by a graph, with as little copied and
 /// nothing allocated; a request that is above them by itself by memory that is allocated for it, kernel by kernel.
@@ -27,7 +28,9 @@
 #include "warprank/engine/compare.hpp"
 #include "warprank/engine/model.hpp"
 
-/// Each shared library that has the engine uses its own.
+/// Each shared library that has the engine uses its own, with its own kernels. All else that is inline is shared, as in
+/// any C++ program: libraries with different versions of these headers are built with -fvisibility=hidden and
+/// -fvisibility-inlines-hidden.
 #define WARPRANK_ENGINE_HIDDEN __attribute__((visibility("hidden")))
 
 namespace warprank {

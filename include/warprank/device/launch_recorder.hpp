@@ -2,6 +2,10 @@
 #pragma once
 
 /// What launches would queue, without queueing it: whether a captured graph would also do for what was prepared anew.
+///
+/// Arguments with padding or floats cannot be compared by their bytes, and are not. So a struct that a kernel is given
+/// by value holds only what the plan and addresses determine; what else differs from one model to the next is in device
+/// memory.
 
 #include <cstdint>
 #include <cstring>

@@ -19,8 +19,8 @@ namespace warprank::device {
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  /// `what` is who needs it, for the message. Throws out_of_device_memory, or cuda_error where there is no device. 0
-  /// bytes are null.
+  /// `what` is who needs it, for the message. Throws out_of_device_memory, cuda_error where there is no device, and
+  /// invalid_argument for less than 0 bytes. 0 bytes are null.
   DeviceMemory(int64_t bytes, const std::string& what) : bytes_(bytes) {
     if (bytes < 0) throw invalid_argument(what, "0 or more bytes of device memory", std::to_string(bytes));
     if (bytes == 0) return;
@@ -45,7 +45,8 @@ class DeviceMemory {
 class PinnedMemory {
  public:
   PinnedMemory() = default;
-  /// `what` is who needs it, for the message. Throws cuda_error. 0 bytes are null.
+  /// `what` is who needs it, for the message. Throws cuda_error, and invalid_argument for less than 0 bytes. 0 bytes
+  /// are null.
   PinnedMemory(int64_t bytes, const std::string& what) : bytes_(bytes) {
     if (bytes < 0) throw invalid_argument(what, "0 or more bytes of pinned memory", std::to_string(bytes));
     if (bytes == 0) return;

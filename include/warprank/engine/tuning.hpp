@@ -2,8 +2,8 @@
 #pragma once
 
 /// Which kernels compute the linear layers of a model on a GPU, for each step of the plan and each capacity: as
-/// measured by tune() (cuda.hpp), or by rule where nothing was measured. Plain C++; engine/tuning_json.hpp saves and
-/// loads it.
+/// measured by tune() (cuda_tuning.hpp), or by rule where nothing was measured. Plain C++; engine/tuning_json.hpp saves
+/// and loads it.
 
 #include <array>
 #include <cstdint>

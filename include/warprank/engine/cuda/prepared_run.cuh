@@ -39,7 +39,7 @@ struct SharedMemory {
 
 class PreparedRun {
  public:
-  /// Touches no device: `steps_of().write()` makes the memory what it is to be.
+  /// Touches no device: `memory().write()` makes the memory what it is to be.
   PreparedRun(const RunSource& from, const SharedMemory& shared, RunSize size, StepMemory memory)
       : size_(std::move(size)),
         outputs_(from.values, size_.rows),
