@@ -125,14 +125,4 @@ class Bindings {
   ContextMemory memory_;
 };
 
-/// Columns [begin, begin + count) of a matrix; of no matrix, none.
-template <class Void>
-FloatMatrix<Void> columns_of(FloatMatrix<Void> matrix, int64_t begin, int64_t count) {
-  using Byte = std::conditional_t<std::is_const_v<Void>, const unsigned char, unsigned char>;
-  if (matrix.data == nullptr) return matrix;
-  matrix.data = static_cast<Byte*>(matrix.data) + begin * size_of(matrix.type);
-  matrix.cols = count;
-  return matrix;
-}
-
 }  // namespace warprank::cuda_backend

@@ -138,14 +138,14 @@ inline PreparedStep prepare_linears(const std::vector<LinearChain>& chains, cons
       layer.weights = bindings.weights(weights.packed);
       layer.x = bindings.halves(node.inputs[0]).columns(packed.x_column(l), weights.in);
       layer.num_rows = bindings.num_rows(node.axis);
-      layer.row_bias = columns_of(operands.row_bias, column, weights.out);
+      layer.row_bias = operands.row_bias.columns(column, weights.out);
       layer.segment_offsets = operands.segment_offsets;
       layer.num_segments = operands.num_segments;
       layer.activation = weights.device_activation(bindings);
-      layer.multiply = columns_of(operands.multiply, column, weights.out);
-      layer.residual = columns_of(operands.residual, column, weights.out);
+      layer.multiply = operands.multiply.columns(column, weights.out);
+      layer.residual = operands.residual.columns(column, weights.out);
       layer.residual_first = packed.op.residual_first;
-      layer.y = columns_of(bindings.value(packed.node), column, weights.out);
+      layer.y = bindings.value(packed.node).columns(column, weights.out);
     }
   }
   return prepare_levels({layers}, memory);
@@ -183,19 +183,19 @@ inline std::vector<Mlp> stacks_of(const std::vector<LinearChain>& chains, const 
         }
         stack.in = in.in;
       } else {
-        stack.x = columns_of(bindings.input(first_node.inputs[0]), first.x_column(g), in.in);
+        stack.x = bindings.input(first_node.inputs[0]).columns(first.x_column(g), in.in);
       }
       stack.num_rows = bindings.num_rows(first_node.axis);
-      stack.row_bias = columns_of(begin.row_bias, first.y_column(g), in.out);
-      if (chain.linears.size() > 1) stack.last_row_bias = columns_of(end.row_bias, last.y_column(g), out);
+      stack.row_bias = begin.row_bias.columns(first.y_column(g), in.out);
+      if (chain.linears.size() > 1) stack.last_row_bias = end.row_bias.columns(last.y_column(g), out);
       const LinearOperands& segmented = begin.row_bias.data != nullptr ? begin : end;
       stack.segment_offsets = segmented.segment_offsets;
       stack.num_segments = segmented.num_segments;
       stack.layers = stack_layers;
-      stack.multiply = columns_of(end.multiply, last.y_column(g), out);
-      stack.residual = columns_of(end.residual, last.y_column(g), out);
+      stack.multiply = end.multiply.columns(last.y_column(g), out);
+      stack.residual = end.residual.columns(last.y_column(g), out);
       stack.residual_first = last.op.residual_first;
-      stack.y = columns_of(bindings.value(last.node), last.y_column(g), out);
+      stack.y = bindings.value(last.node).columns(last.y_column(g), out);
     }
   }
   return stacks;

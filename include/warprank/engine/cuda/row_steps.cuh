@@ -110,7 +110,7 @@ class RowPrograms {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const int64_t width = bindings_.graph().node(node.inputs[i]).width;
       if (!row.parts_in_place[i])
-        add_copy(input_of(node.inputs[i], node.axis), columns_of(bindings_.value(row.node), column, width),
+        add_copy(input_of(node.inputs[i], node.axis), bindings_.value(row.node).columns(column, width),
                  bindings_.num_rows(node.axis));
       column += width;
     }
