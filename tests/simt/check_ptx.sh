@@ -11,6 +11,7 @@ expected=(
   'ld\.global\.nc'                                                         # read-only loads
   'ld\.acquire\.gpu\.b32' 'ld\.relaxed\.gpu\.b64' 'st\.release\.gpu\.b32'  # order and scope
   'atom\.acq_rel\.gpu\.inc\.u32' 'atom\.relaxed\.gpu\.cas\.b64'            # atomics
+  'bar\.sync'                                                              # barriers
   'cp\.async\.cg\.shared\.global' 'cp\.async\.wait_group 0'                # copies
   'ldmatrix\.sync\.aligned\.m8n8\.x4\.shared' 'ldmatrix\.sync\.aligned\.m8n8\.x2\.trans\.shared'
   'mma\.sync\.aligned\.m16n8k8' 'mma\.sync\.aligned\.m16n8k16'

@@ -38,13 +38,15 @@ WARPRANK_DEVICE Dim3 grid_dim() { return gridDim; }
 
 // ---- Barriers and collectives
 
-enum class Reduction { count, any, all };
+enum class Reduction { none, count, any, all };
 enum class Shuffle { from, up, down, butterfly };
 
 WARPRANK_DEVICE int sync_block(Reduction reduction, bool predicate, Here) {
+  if (reduction == Reduction::count) return __syncthreads_count(predicate);
   if (reduction == Reduction::any) return __syncthreads_or(predicate);
   if (reduction == Reduction::all) return __syncthreads_and(predicate);
-  return __syncthreads_count(predicate);
+  __syncthreads();
+  return 0;
 }
 WARPRANK_DEVICE void sync_warp(uint32_t mask, Here) { __syncwarp(mask); }
 

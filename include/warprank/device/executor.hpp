@@ -38,7 +38,7 @@ inline Dim3 grid_dim() { return position->grid_dim; }
 
 // ---- Barriers and collectives
 
-enum class Reduction { count, any, all };
+enum class Reduction { none, count, any, all };
 enum class Shuffle { from, up, down, butterfly };
 
 int sync_block(Reduction reduction, bool predicate, Here here);

@@ -13,7 +13,7 @@ namespace warprank::device {
 /// Waits for every thread of the block that has not exited; what any of them wrote before is visible to all after.
 /// All must arrive at the same call.
 WARPRANK_DEVICE void sync_block(Here here = Here::current()) {
-  backend::sync_block(backend::Reduction::count, false, here);
+  backend::sync_block(backend::Reduction::none, false, here);
 }
 
 /// As sync_block; gives every thread the number of threads whose `predicate` is true.
