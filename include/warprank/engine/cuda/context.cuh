@@ -160,10 +160,10 @@ class CudaContext : public ContextBackend {
     if (find(parts_.measure(batch)) < 0) throw too_large("profile: batch", parts_.whole());
     const std::vector<LookupCounters> before = read_counters();
     submit(batch, nullptr);
-    wait();
     const device::Stream stream = stream_.get();
     const auto reading = tables_.read(stream);
     try {
+      wait();
       Profile profile = profile_of(run_of(parts_[0]), options, stream);
       const device::DeviceMemory& counters = runs_.counters();
       device::copy_to_device(counters.data(), before.data(), counters.bytes(), stream);

@@ -11,7 +11,7 @@
 #include "warprank/device/empty_kernel.hpp"
 #include "warprank/device/runtime.hpp"
 #include "warprank/device/stopwatch.hpp"
-#include "warprank/engine/cuda/prepared_run.cuh"
+#include "warprank/engine/cuda/run_set.cuh"
 #include "warprank/engine/profile.hpp"
 
 namespace warprank::cuda_backend {
@@ -54,6 +54,10 @@ inline Profile profile_of(const PreparedRun& run, const ProfileOptions& options,
     for (int i = 0; i < num_launches; ++i) device::launch_empty(stream);
   });
   device::Stopwatch stopwatch;
+  const struct Settled {  // graphs are not destroyed while they run, whatever is thrown
+    device::Stream stream;
+    ~Settled() { settle(stream); }
+  } settled{stream};
   for (int turn = 0; turn < options.turns; ++turn) {
     empty.run(stopwatch, stream);
     for (TimedGraph& graph : first) graph.run(stopwatch, stream);  // all steps last, as a run leaves things
