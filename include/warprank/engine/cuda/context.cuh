@@ -188,10 +188,17 @@ class CudaContext : public ContextBackend {
   }
   std::vector<LookupCounters> read_counters() const {
     std::vector<LookupCounters> values(graph().nodes.size());
-    const device::DeviceMemory& memory = runs_.counters();
-    device::copy_to_host(values.data(), memory.data(), memory.bytes(), stream_.get());
-    device::synchronize(stream_.get());
+    read(values.data(), runs_.counters().data(), runs_.counters().bytes());
     return values;
+  }
+  void read(void* to, const void* from, int64_t bytes) const {
+    try {
+      device::copy_to_host(to, from, bytes, stream_.get());
+      device::synchronize(stream_.get());
+    } catch (...) {
+      settle(stream_.get());  // the copy still writes what the caller is about to free
+      throw;
+    }
   }
   static bool counts(const Op& op) {
     const auto* linear = std::get_if<LinearOp>(&op);
@@ -415,8 +422,7 @@ class CudaContext : public ContextBackend {
   void read_value(const FloatMatrix<void>& value, int64_t rows) {
     const int64_t bytes = ((rows - 1) * value.stride + value.cols) * size_of(value.type);
     std::vector<unsigned char> copy(static_cast<size_t>(bytes));
-    device::copy_to_host(copy.data(), value.data, bytes, stream_.get());
-    device::synchronize(stream_.get());
+    read(copy.data(), value.data, bytes);
     const auto read = [&](auto type) {
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t c = 0; c < value.cols; ++c) {
