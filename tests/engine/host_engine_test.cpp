@@ -18,6 +18,7 @@
 #include "support/message_of.hpp"
 #include "support/random_data.hpp"
 #include "support/random_model.hpp"
+#include "support/renamed_weights.hpp"
 #include "warprank/host.hpp"
 
 namespace warprank {
@@ -478,6 +479,20 @@ TEST(Bind, ReportsEverythingWrongWithTables) {
   EXPECT_THAT(message_of([&] { Tables::load(m.plan, "/nonexistent", host()); }), HasSubstr("/nonexistent"));
   const test::Folder empty("no_tables");
   EXPECT_THAT(message_of([&] { Tables::load(m.plan, empty.path(), host()); }), HasSubstr("safetensors"));
+}
+
+TEST(Bind, FindsTablesUnderTheNamesOfTheMap) {
+  SmallModel m;
+  using test_support::renamed_weights;
+  const auto tensors = SmallModel::tables_in_memory();
+  Context context = bind(m.plan, m.weights, Tables::load(m.plan, renamed_weights(tensors), host())).context();
+  Batch batch = m.plan.batch();
+  batch.add_request().ids(m.user_id, {-1}).ids(m.film_id, {2}).dense(m.dense, {0.0f});
+  EXPECT_THAT(values(context.run(batch)["score"].of(0)), ElementsAre(6 + 20));
+  EXPECT_EQ(message_of([&] {
+              Tables::load(m.plan, renamed_weights(tensors, {{"film", tensors.at("film")}}), host());
+            }),
+            "tables: tensor 'film': expected a tensor that a table of the model reads, got one that none reads");
 }
 
 TEST(Bind, LoadsHashedTablesFromTheirImages) {

@@ -18,6 +18,7 @@
 
 #include "engine/table_update_testing.hpp"
 #include "hash_table/table_testing.hpp"
+#include "support/renamed_weights.hpp"
 #include "warprank/host.hpp"
 
 namespace warprank {
@@ -191,6 +192,23 @@ TEST(TablesUpdate, RefusesWhatIsWrongBeforeAnythingChanges) {
     t["film.keys"] = longs({1, 5});
     t["users.keys"] = longs({1});
   });
+}
+
+TEST(TablesUpdate, FindsTensorsUnderTheNamesOfTheMap) {
+  LookUpModel setup({versioned_table("film", DType::i8, 3, false, first_keys(5)),
+                     versioned_table("user", DType::f32, 2, true, first_keys(5))});
+  TestUpdate update;
+  add_changes(setup.expected[0], {{1, 5}, {2, 5}}, {}, update);
+  add_changes(setup.expected[1], {{1, 5}, {9, 5}}, {3}, update);
+  using test_support::renamed_weights;
+  EXPECT_EQ(setup.tables.update(renamed_weights(update.tensors)), update.report);
+  const std::vector<int64_t> keys = first_keys(10);
+  LookUps look_ups(setup, keys);
+  expect_rows(setup, look_ups, keys);
+  const Weights twice = renamed_weights(update.tensors, {{"user.rows", update.tensors.at("user.rows")}});
+  EXPECT_EQ(message_of([&] { setup.tables.update(twice); }),
+            "table update: tensor 'user.rows': expected <table>.keys, .rows or, of a hashed table, .erase, of an I8 "
+            "table .scale and .offset, got a tensor that no table reads");
 }
 
 TEST(TablesUpdate, NeedsTablesThatWereLoadedForIt) {

@@ -150,6 +150,8 @@ TEST(Weights, AreFoundUnderTheNamesOfTheMap) {
   EXPECT_THAT(copy(weights, matrix("top.weight", {1, 2})), ElementsAre(1, 2));
   EXPECT_NE(weights.find("top.weight"), nullptr);
   EXPECT_EQ(weights.find("absent"), nullptr);
+  EXPECT_EQ(weights.stored_name("top.weight"), "dense/kernel");
+  EXPECT_EQ(weights.stored_name("absent"), "absent");
   EXPECT_THAT(weights.names(), ElementsAre("dense/kernel"));
 }
 

@@ -114,7 +114,7 @@ class DeltaFinder {
  private:
   const TensorView* find(const std::string& name) {
     const TensorView* tensor = tensors_.find(name);
-    if (tensor != nullptr) used_.insert(name);
+    if (tensor != nullptr) used_.insert(tensors_.stored_name(name));
     return tensor;
   }
 
@@ -161,7 +161,7 @@ class DeltaFinder {
   }
 
   const Weights& tensors_;
-  std::set<std::string> used_;
+  std::set<std::string> used_;  ///< by the names that they are stored under
   Problems problems_;
   std::vector<TableDelta> found_;
 };

@@ -57,7 +57,6 @@ class TableFinder {
     for (const TableInfo& info : plan.source().tables) {
       const auto image = images.find(info.name);
       if (info.hashed && image != images.end()) {
-        used_.insert(info.name + ".hash_table");
         find_image(info, image->second);
       } else {
         find_tensors(info);
@@ -68,21 +67,24 @@ class TableFinder {
         problems_.add("tables: tensor '" + name + "'", "a tensor that a table of the model reads",
                       "one that none reads");
     for (const auto& [name, file] : images)
-      if (used_.count(name + ".hash_table") == 0)
+      if (!has_hashed(plan, name))
         problems_.add(file->path(), "the image of a hashed table of the model", "table '" + name + "'");
     problems_.throw_if_any();
     return std::move(found_);
   }
 
  private:
+  static bool has_hashed(const Plan& plan, const std::string& name) {
+    const std::vector<TableInfo>& tables = plan.source().tables;
+    return std::any_of(tables.begin(), tables.end(),
+                       [&](const TableInfo& info) { return info.hashed && info.name == name; });
+  }
+
   void check_options(const Plan& plan) {
     if (!(options_.spare >= 0 && options_.spare <= 1000))
       problems_.add("LoadOptions::spare", "0 to 1000", std::to_string(options_.spare));
     for (const auto& [name, capacity] : options_.capacity) {
-      const std::vector<TableInfo>& tables = plan.source().tables;
-      const bool is_hashed = std::any_of(tables.begin(), tables.end(), [&, &table = name](const TableInfo& info) {
-        return info.hashed && info.name == table;
-      });
+      const bool is_hashed = has_hashed(plan, name);
       if (!options_.updatable || !is_hashed)
         problems_.add("LoadOptions::capacity of '" + name + "'", "a hashed table that is updatable",
                       is_hashed ? "one that is not" : "none of that name");
@@ -91,7 +93,7 @@ class TableFinder {
 
   /// Finds a tensor and notes that it was used; reports it when it is missing though needed. Null when there is none.
   const TensorView* find(const std::string& name, bool needed, const std::string& expected) {
-    used_.insert(name);
+    used_.insert(weights_.stored_name(name));
     const TensorView* tensor = weights_.find(name);
     if (tensor == nullptr && needed) problems_.add("tables: tensor '" + name + "'", expected, "none");
     return tensor;
@@ -214,7 +216,7 @@ class TableFinder {
   const Weights& weights_;
   const Images images_;
   const LoadOptions& options_;
-  std::set<std::string> used_;
+  std::set<std::string> used_;  ///< tensors, by the names that they are stored under
   Problems problems_;
   std::vector<TableSource> found_;
 };

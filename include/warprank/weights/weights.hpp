@@ -30,7 +30,7 @@ enum class Layout {
 
 struct WeightsOptions {
   Layout layout = Layout::pytorch;
-  std::map<std::string, std::string> names = {};  ///< a parameter's name -> the tensor's, where they differ
+  std::map<std::string, std::string> names = {};  ///< a parameter's or table's name -> the tensor's, where they differ
 };
 
 /// What to do with tensors that no parameter reads.
@@ -64,6 +64,12 @@ class Weights {
     weights.add("tensors in memory", views);
     weights.owners_.push_back(owned);
     return weights;
+  }
+
+  /// The name that the tensor of a parameter has, or would have, among `names`.
+  std::string stored_name(const std::string& parameter) const {
+    const auto place = options_.names.find(parameter);
+    return place == options_.names.end() ? parameter : place->second;
   }
 
   /// The tensor of a parameter as it is stored: not converted, not transposed. Null when there is none.
@@ -167,11 +173,6 @@ class Weights {
     }
     problems.throw_if_any();
     sources_ += (sources_.empty() ? "" : ", ") + source;
-  }
-
-  const std::string& stored_name(const std::string& parameter) const {
-    const auto place = options_.names.find(parameter);
-    return place == options_.names.end() ? parameter : place->second;
   }
 
   bool is_swapped(const Parameter& parameter) const {
