@@ -123,6 +123,21 @@ TEST(Builder, RefusesWhatDoesNotFit) {
   expect("inputs on axis 'user' or above", [](B b, Axis user, Axis, Tensor, Tensor i) { b.custom("f", {i}, user, 1); });
   expect("at most 16777216 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.linear("l", i, int64_t{1} << 40); });
   expect("a name not used before", [](B b, Axis, Axis, Tensor, Tensor i) { b.label("u", i); });
+  for (const float eps : {-1.0f, NAN, INFINITY}) {
+    const std::string text = ": expected a finite eps of 0 or more, got " + std::to_string(eps);
+    expect("layer_norm 'n'" + text, [&](B b, Axis, Axis, Tensor, Tensor i) { b.layer_norm("n", i, {.eps = eps}); });
+    expect("elementwise 'n'" + text, [&](B b, Axis, Axis, Tensor, Tensor i) { b.batch_norm("n", i, {.eps = eps}); });
+    const Activation wrong_dice{ActivationKind::dice, 0, eps};
+    expect("linear 'l'" + text, [&](B b, Axis, Axis, Tensor, Tensor i) { b.linear("l", i, 2, {true, wrong_dice}); });
+  }
+  for (const float alpha : {NAN, INFINITY}) {
+    const std::string text = ": expected a finite alpha, got " + std::to_string(alpha);
+    expect("elementwise 'elu'" + text, [&](B b, Axis, Axis, Tensor, Tensor i) { b.activate(i, elu(alpha)); });
+    expect("linear 'l'" + text, [&](B b, Axis, Axis, Tensor, Tensor i) { b.linear("l", i, 2, {true, elu(alpha)}); });
+    expect("din_attention 'a'" + text, [&](B b, Axis user, Axis, Tensor, Tensor i) {
+      b.din_attention("a", i, b.dense("k", b.axis("h", user), 4), {.activation = leaky_relu(alpha)});
+    });
+  }
 }
 
 TEST(Builder, RefusesATensorOfAnotherBuilder) {

@@ -103,6 +103,25 @@ TEST(GraphJson, SaysWhereAHostileFileIsWrong) {
          "\"outputs\": [\n  {\n   \"name\": \"out\",\n   \"node\": 9", "a node of the graph");
 }
 
+TEST(GraphJson, RefusesSettingsThatMakeNaNOfNumbers) {
+  const std::string text = to_json(build([](Builder& b) -> Outputs {
+    const auto x = b.dense("x", b.axis("event", b.axis("user")), 4);
+    const auto y = b.self_attention("a", x, {.eps = 0.25f});
+    return {{"y", b.activate(b.batch_norm("n", y, {.eps = 0.125f}), leaky_relu(0.5f))}};
+  }));
+  const auto expect = [&](const std::string& from, const std::string& to, const std::string& message) {
+    SCOPED_TRACE(from + " -> " + to);
+    EXPECT_THAT(message_for(text, from, to), HasSubstr(message));
+  };
+  expect("\"eps\": 0.25", "\"eps\": -1", "layer_norm 'a.norm1': expected a finite eps of 0 or more, got -1.000000");
+  expect("\"eps\": 0.25", "\"eps\": \"nan\"", "layer_norm 'a.norm1': expected a finite eps of 0 or more, got nan");
+  expect("\"eps\": 0.125", "\"eps\": \"inf\"", "elementwise 'n': expected a finite eps of 0 or more, got inf");
+  expect("\"scale\": 0.0", "\"scale\": \"nan\"", "attention 'a': expected a finite scale, got nan");
+  expect("\"scale\": 0.0", "\"scale\": 1e300", "attention 'a': expected a finite scale, got inf");
+  expect("\"alpha\": 0.0", "\"alpha\": \"nan\"", "linear 'a.q': expected a finite alpha, got nan");
+  expect("\"alpha\": 0.5", "\"alpha\": \"-inf\"", "elementwise 'leaky_relu': expected a finite alpha, got -inf");
+}
+
 TEST(GraphJson, RefusesEveryTruncation) {
   const std::string text = to_json(small_graph());
   for (size_t length = 0; length + 1 < text.size(); length += 7)

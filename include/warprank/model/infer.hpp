@@ -4,6 +4,7 @@
 /// Shapes: which axis and how many columns each node has, and everything that can be wrong with a graph. The Builder
 /// asks for one node at a time; `validate` asks for all nodes of a graph that came from elsewhere.
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -79,6 +80,21 @@ class ShapeInference {
     const std::string many = most == SIZE_MAX ? " or more" : most != least ? " to " + std::to_string(most) : "";
     fail(std::to_string(least) + many + " inputs", std::to_string(num_inputs()));
     return false;
+  }
+
+  /// Settings that make NaN of good numbers.
+  bool eps_is_good(float eps) {
+    if (std::isfinite(eps) && eps >= 0) return true;
+    fail("a finite eps of 0 or more", std::to_string(eps));
+    return false;
+  }
+  bool is_finite(const char* setting, float value) {
+    if (std::isfinite(value)) return true;
+    fail(std::string("a finite ") + setting, std::to_string(value));
+    return false;
+  }
+  bool is_good(const Activation& activation) {
+    return is_finite("alpha", activation.alpha) && eps_is_good(activation.eps);
   }
 
   /// All inputs on one axis, or, where `ancestors` and the planner's relaxed rule allow it, above one. Returns that
@@ -176,6 +192,7 @@ class ShapeInference {
     if (!count_is(expected, expected)) return {};
     const Node& x = input(0);
     if (op.name.empty()) return fail("a name for the weights", "none");
+    if (!is_good(op.activation)) return {};
     if (op.groups < 1 || op.groups > max_width) return fail("1 or more groups", std::to_string(op.groups));
     if (node_.width < 1) return fail("1 or more output columns", std::to_string(node_.width));
     if (op.ones && (op.stacked || op.scene >= 0 || op.input_norm || op.norm || node_.width != 1 || op.stored_in < 1))
@@ -221,6 +238,7 @@ class ShapeInference {
     if (!count_is(2, 2)) return {};
     const Node &q = input(0), &k = input(1);
     if (op.name.empty()) return fail("a name for the weights", "none");
+    if (!is_good(op.activation)) return {};
     if (op.hidden.empty() || op.hidden.size() > 3)
       return fail("1 to 3 hidden layers", std::to_string(op.hidden.size()));
     for (int64_t width : op.hidden)
@@ -234,6 +252,7 @@ class ShapeInference {
 
   Result infer(const AttentionOp& op) {
     if (!count_is(3, 3)) return {};
+    if (!is_finite("scale", op.scale)) return {};
     const Node &q = input(0), &k = input(1), &v = input(2);
     if (k.axis != v.axis) return fail("keys and values on one axis", show(k) + " and " + show(v));
     if (q.width != k.width) return fail("queries and keys of one width", show(q) + " and " + show(k));
@@ -303,6 +322,10 @@ class ShapeInference {
       return fail(std::to_string(op.program.num_inputs) + " inputs and " + std::to_string(op.program.num_vectors) +
                       " learned vectors",
                   std::to_string(num_inputs()) + " and " + std::to_string(op.vectors.size()));
+    for (const Instruction& instruction : op.program.instructions)
+      if (!is_finite("alpha", instruction.alpha)) return {};
+    for (const LearnedVector& vector : op.vectors)
+      if (!eps_is_good(vector.eps)) return {};
     const auto axis = common_axis(true);
     if (!axis) return {};
     int64_t width = 1;
@@ -317,6 +340,7 @@ class ShapeInference {
 
   Result infer(const LayerNormOp& op) {
     if (op.affine && op.name.empty()) return fail("a name for the weights", "none");
+    if (!eps_is_good(op.eps)) return {};
     return same_as_input();
   }
   Result infer(const SoftmaxOp&) { return same_as_input(); }
