@@ -29,6 +29,7 @@ using test_support::num_allocations;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 std::vector<float> values(Span<const float> span) { return {span.begin(), span.end()}; }
 
@@ -495,6 +496,28 @@ TEST(Bind, FindsTablesUnderTheNamesOfTheMap) {
             "tables: tensor 'film': expected a tensor that a table of the model reads, got one that none reads");
 }
 
+TEST(Bind, BlamesNoOtherTensorOfATableThatIsWrong) {
+  SmallModel m;
+  auto tensors = SmallModel::tables_in_memory();
+  const auto message = [&] {
+    return message_of([&] { Tables::load(m.plan, Weights::from_tensors(tensors), host()); });
+  };
+  const std::string expected = "expected F32, F16, BF16 or I8 [any, 1], got ";
+  tensors["film.scale"] = tensors["film.offset"] = floats({3}, {1, 1, 1});
+  EXPECT_THAT(message(), AllOf(HasSubstr("2 problems"), HasSubstr("'film.scale': expected a tensor that a table of the "
+                                                                  "model reads, got one that none reads")));
+  tensors["film"] = make_tensor<int8_t>({3, 2}, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(message(), "tables: tensor 'film': " + expected + "I8 [3, 2]");
+  tensors.erase("film");
+  EXPECT_EQ(message(), "tables: tensor 'film': " + expected + "none");
+
+  tensors = SmallModel::tables_in_memory();
+  tensors.erase("who.rows");
+  tensors["who.scale"] = tensors["who.offset"] = floats({2}, {1, 1});
+  tensors["who.default"] = floats({1}, {1});
+  EXPECT_EQ(message(), "tables: tensor 'who.rows': " + expected + "none");
+}
+
 TEST(Bind, LoadsHashedTablesFromTheirImages) {
   SmallModel m;
   const test::Folder folder("images");
@@ -519,8 +542,8 @@ TEST(Bind, ReportsEverythingWrongWithImages) {
   SmallModel m;
   const auto message_with = [&](const std::string& file, const HashTable& table, bool damaged = false) {
     const test::Folder folder("wrong_images");
-    const StoredTensor film = floats({3, 1}, {1, 2, 3});
-    write_safetensors(folder.path() + "film.safetensors", {{"film", film.view()}});
+    const StoredTensor film = floats({3, 1}, {1, 2, 3}), unknown = floats({1}, {5});
+    write_safetensors(folder.path() + "film.safetensors", {{"film", film.view()}, {"who.default", unknown.view()}});
     save_hash_table(folder.path() + file, table);
     if (damaged) std::filesystem::resize_file(folder.path() + file, 200);
     return message_of([&] { Tables::load(m.plan, folder.path(), host()); });
@@ -530,7 +553,7 @@ TEST(Bind, ReportsEverythingWrongWithImages) {
   const HashTable one = build_hash_table({DType::f32, 1}, HashTableChunk{1, &key, row});
   const HashTable wide = build_hash_table({DType::f32, 2}, HashTableChunk{1, &key, row});
   EXPECT_THAT(message_with("who.hash_table", wide),
-              AllOf(HasSubstr("table 'who'"), HasSubstr("dim: expected 1, got 2")));
+              AllOf(HasSubstr("table 'who'"), HasSubstr("dim: expected 1, got 2"), Not(HasSubstr("'who.default'"))));
   EXPECT_THAT(message_with("film.hash_table", one),
               AllOf(HasSubstr("'who.rows'"), HasSubstr("the image of a hashed table of the model, got table 'film'")));
   EXPECT_THAT(message_with("who.hash_table", one, true), AllOf(HasSubstr("who.hash_table"), HasSubstr("got 200")));

@@ -91,9 +91,11 @@ class TableFinder {
     }
   }
 
-  /// Finds a tensor and notes that it was used; reports it when it is missing though needed. Null when there is none.
+  /// A tensor that belongs to a table, whether it is read or another one that is wrong comes before.
+  void note(const std::string& name) { used_.insert(weights_.stored_name(name)); }
+
+  /// Reports a tensor that is missing though needed. Null when there is none.
   const TensorView* find(const std::string& name, bool needed, const std::string& expected) {
-    used_.insert(weights_.stored_name(name));
     const TensorView* tensor = weights_.find(name);
     if (tensor == nullptr && needed) problems_.add("tables: tensor '" + name + "'", expected, "none");
     return tensor;
@@ -128,6 +130,7 @@ class TableFinder {
   }
 
   void find_image(const TableInfo& info, const std::shared_ptr<const HashTableFile>& file) {
+    note(info.name + ".default");
     const HashTableHeader& header = file->header();
     const auto expected = [&](const char* what, int64_t wanted, uint64_t got) {
       if (static_cast<uint64_t>(wanted) != got)
@@ -162,16 +165,25 @@ class TableFinder {
     const std::string rows_text = info.rows > 0 ? std::to_string(info.rows) : "any";
     const std::string expected = "F32, F16, BF16 or I8 [" + rows_text + ", " + std::to_string(info.dim) + "]";
     const TensorView* rows = find(rows_name, true, expected);
+    const std::optional<DType> type = rows == nullptr ? std::nullopt : rows->dtype;
+    const bool is_float = type == DType::f32 || type == DType::f16 || type == DType::bf16;
+    const bool is_scaled = type == DType::i8;
+    note(rows_name);
+    note(info.name + ".default");
+    if (info.hashed) note(info.name + ".keys");
+    if (!is_float) {
+      note(info.name + ".scale");
+      note(info.name + ".offset");
+    }
     if (rows == nullptr) return;
-    const bool rows_fit = rows->dtype && *rows->dtype != DType::i64 && rows->shape.size() == 2 &&
-                          rows->shape[1] == info.dim && (info.rows == 0 || rows->shape[0] == info.rows);
+    const bool rows_fit = (is_float || is_scaled) && rows->shape.size() == 2 && rows->shape[1] == info.dim &&
+                          (info.rows == 0 || rows->shape[0] == info.rows);
     if (!expect(rows_fit, rows_name, expected, *rows)) return;
     const int64_t num_rows = rows->shape[0];
 
     TableSource table;
     table.info = info;
-    table.type = *rows->dtype;
-    const bool is_scaled = table.type == DType::i8;
+    table.type = *type;
     if (is_scaled) {
       table.scale = find_floats(info.name + ".scale", true, num_rows);
       table.offset = find_floats(info.name + ".offset", true, num_rows);
