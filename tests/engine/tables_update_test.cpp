@@ -263,6 +263,18 @@ TEST(TablesUpdate, TakesImagesThatWereBuiltMutable) {
   }
 }
 
+TEST(TablesUpdate, RefusesACapacityOfATableThatIsAnImage) {
+  const Plan plan = plan_of({versioned_table("user", DType::f16, 4, true, {})});
+  const test::Folder folder("images_with_capacity");
+  save_hash_table(folder.path() + "user.hash_table", build_hash_table({DType::f16, 4, true}, HashTableChunk{}));
+  EXPECT_EQ(
+      message_of([&] {
+        Tables::load(plan, folder.path(), host(), {.updatable = true, .capacity = {{"user", 100}}});
+      }),
+      "LoadOptions::capacity of 'user': expected a table that is loaded as keys and rows, got an image, which has "
+      "the room that it was built with (HashTableOptions::capacity)");
+}
+
 /// Readers score without a pause while two threads write rows, each those of its own keys, version after version; keys
 /// of hashed tables come and go. Nobody may starve: every update is done while readers score, and every reader scores
 /// while updates are done.

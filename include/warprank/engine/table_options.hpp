@@ -15,9 +15,9 @@ struct LoadOptions {
   /// hashed tables must then have at most 128 columns of F32 or 256 of the other types.
   bool updatable = false;
   /// Room of updatable hashed tables that are loaded as keys and rows: for so many keys more, as a share of those that
-  /// they are loaded with, 0 to 1000. Images have the room that they were built with.
+  /// they are loaded with, 0 to 1000. Images have the room that they were built with: HashTableOptions::capacity.
   double spare = 0.25;
-  /// The same, by table, as the number of keys that there is room for in all.
+  /// The same, by table, as the number of keys that there is room for in all. Refused for images.
   std::map<std::string, int64_t> capacity = {};
 };
 
@@ -27,7 +27,9 @@ struct TableChanges {
   int64_t inserted = 0;  ///< have a row now
   int64_t erased = 0;    ///< have none any more
   int64_t absent = 0;    ///< were to be erased, and had none
-  int64_t full = 0;      ///< were to be inserted, and there was no room: the table needs more LoadOptions::capacity
+  /// Were to be inserted, and there was no room: the table needs more LoadOptions::capacity, or, where it is an image,
+  /// more HashTableOptions::capacity when that is built.
+  int64_t full = 0;
 
   bool operator==(const TableChanges& other) const {
     return updated == other.updated && inserted == other.inserted && erased == other.erased && absent == other.absent &&

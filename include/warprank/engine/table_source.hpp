@@ -53,7 +53,7 @@ class TableFinder {
 
   /// Throws invalid_argument with everything that is missing, mis-shaped, damaged or not asked for.
   std::vector<TableSource> find(const Plan& plan, const HashTableFiles& images) {
-    check_options(plan);
+    check_options(plan, images);
     for (const TableInfo& info : plan.source().tables) {
       const auto image = images.find(info.name);
       if (info.hashed && image != images.end()) {
@@ -80,7 +80,7 @@ class TableFinder {
                        [&](const TableInfo& info) { return info.hashed && info.name == name; });
   }
 
-  void check_options(const Plan& plan) {
+  void check_options(const Plan& plan, const HashTableFiles& images) {
     if (!(options_.spare >= 0 && options_.spare <= 1000))
       problems_.add("LoadOptions::spare", "0 to 1000", std::to_string(options_.spare));
     for (const auto& [name, capacity] : options_.capacity) {
@@ -88,6 +88,9 @@ class TableFinder {
       if (!options_.updatable || !is_hashed)
         problems_.add("LoadOptions::capacity of '" + name + "'", "a hashed table that is updatable",
                       is_hashed ? "one that is not" : "none of that name");
+      if (is_hashed && images.count(name) != 0)
+        problems_.add("LoadOptions::capacity of '" + name + "'", "a table that is loaded as keys and rows",
+                      "an image, which has the room that it was built with (HashTableOptions::capacity)");
     }
   }
 
