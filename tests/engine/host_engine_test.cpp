@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -516,6 +518,33 @@ TEST(Bind, BlamesNoOtherTensorOfATableThatIsWrong) {
   tensors["who.scale"] = tensors["who.offset"] = floats({2}, {1, 1});
   tensors["who.default"] = floats({1}, {1});
   EXPECT_EQ(message(), "tables: tensor 'who.rows': " + expected + "none");
+}
+
+/// As many files open as may be.
+class NoMoreFiles {
+ public:
+  NoMoreFiles() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit none{0, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoMoreFiles() { setrlimit(RLIMIT_NOFILE, &before_); }
+  NoMoreFiles(const NoMoreFiles&) = delete;
+  NoMoreFiles& operator=(const NoMoreFiles&) = delete;
+
+ private:
+  rlimit before_ = {};
+};
+
+TEST(Bind, ReportsPathsOfTablesThatCannotBeRead) {
+  SmallModel m;
+  const test::Folder folder("unreadable_tables");
+  const auto message = [&](const std::string& path) { return message_of([&] { Tables::load(m.plan, path, host()); }); };
+  const std::string loop = folder.path() + "loop";
+  std::filesystem::create_symlink("loop", loop);
+  EXPECT_EQ(message(loop), loop + ": expected a readable file, got Too many levels of symbolic links");
+  const NoMoreFiles limit;
+  EXPECT_EQ(message(folder.path()), folder.path() + ": expected a readable folder, got Too many open files");
 }
 
 TEST(Bind, LoadsHashedTablesFromTheirImages) {

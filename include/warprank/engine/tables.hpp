@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -33,15 +34,17 @@ class Tables {
   }
   /// From a safetensors file, or from a folder: all *.safetensors files, and images named <table>.hash_table.
   static Tables load(const Plan& plan, const std::string& path, Device device, const LoadOptions& options = {}) {
-    if (!std::filesystem::is_directory(path)) return load(plan, Weights::open(path), device, options);
+    std::error_code error;
+    if (!std::filesystem::is_directory(path, error)) return load(plan, Weights::open(path), device, options);
     std::vector<std::string> files;
     HashTableFiles images;
-    for (const auto& entry : std::filesystem::directory_iterator(path)) {
-      const std::filesystem::path& file = entry.path();
+    for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+      const std::filesystem::path& file = entry->path();
       if (file.extension() == ".safetensors") files.push_back(file.string());
       if (file.extension() == ".hash_table")
         images.emplace(file.stem().string(), std::make_shared<const HashTableFile>(file.string()));
     }
+    if (error) throw invalid_argument(path, "a readable folder", error.message());
     if (files.empty() && images.empty())
       throw invalid_argument(path, "a folder with *.safetensors or *.hash_table files", "none");
     std::sort(files.begin(), files.end());
