@@ -17,8 +17,7 @@
 ///     word  14     the map: bits 4p to 4p + 3 are the *slot* of the key at position p, 15 when it holds none;
 ///                  bits 56-59 the number of keys that spilled, 60-63 that overflowed, 15 for "15 or more, for ever"
 ///     word  15     the state, for writers: bit 0 the lock, bits 1-15 slots and 16-29 positions that are retired and
-///     may
-///                  still be read, bits 30-63 the epoch in which the last of them was
+///                  may still be read, bits 30-63 the epoch in which the last of them was
 ///     behind it    15 slots for rows, row_stride bytes apart, a multiple of 16; the bucket ends at a multiple of 128
 /// A position without a key holds a *foreign* key: one that is never looked for in this bucket.
 ///

@@ -65,7 +65,7 @@ inline KeepLast keep_last(int64_t rows) { return {rows}; }
 
 struct TableOptions {
   int64_t dim = 0;
-  int64_t rows = 0;  ///< direct tables: checked when loaded; 0: whatever the file has
+  int64_t rows = 0;  ///< of hashed tables keys; checked when loaded; 0: whatever the file has
 };
 struct IdsOptions {
   std::optional<int64_t> default_id = {};  ///< for requests that do not set it

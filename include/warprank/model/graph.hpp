@@ -30,7 +30,7 @@ struct TableInfo {
   std::string name;
   int64_t dim = 0;
   bool hashed = false;
-  int64_t rows = 0;  ///< a direct table's rows, checked when it is loaded; 0: whatever the file has
+  int64_t rows = 0;  ///< rows, of a hashed table keys, checked when it is loaded; 0: whatever the file has
 };
 constexpr auto fields_of(const TableInfo*) {
   return std::make_tuple(field("name", &TableInfo::name), field("dim", &TableInfo::dim),

@@ -118,7 +118,7 @@ struct LinearOp {
   bool bias = true;
   Activation activation;
   std::vector<ColumnRange> columns;     ///< columns of the stored weight that meet x, in x's order; empty: all
-  int64_t stored_in = 0;                ///< columns of the stored weight, where `columns` is given
+  int64_t stored_in = 0;                ///< columns of the stored weight, where `columns` or `ones` is given
   std::optional<BatchNorm> input_norm;  ///< batch norm of x, folded into weight and bias at bind
   std::optional<BatchNorm> norm;        ///< batch norm between the matrix product and the activation, folded likewise
   bool is_term = false;  ///< one term of a split linear: another term adds the constants (bias, folded shifts)
