@@ -3,23 +3,21 @@
 
 /// Made-up rows for hash tables, and what tables built of them should hold.
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "support/folder.hpp"
 #include "support/message_of.hpp"
 #include "warprank/hash_table/build.hpp"
 
 namespace warprank::test {
 
+using test_support::Folder;
 using test_support::message_of;
 
 inline constexpr int64_t lowest = std::numeric_limits<int64_t>::min(), highest = std::numeric_limits<int64_t>::max();
@@ -76,23 +74,6 @@ struct MadeUpRows {
   std::vector<int64_t> keys;
   std::vector<unsigned char> rows;
   std::vector<float> scale, offset;
-};
-
-/// An empty folder, removed with all that is in it.
-class Folder {
- public:
-  explicit Folder(const std::string& name) : path_(testing::TempDir() + name + "_" + std::to_string(getpid()) + "/") {
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directory(path_);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 inline std::string bytes_of(const HashTable& table) {

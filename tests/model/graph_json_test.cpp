@@ -7,14 +7,19 @@
 
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <limits>
 #include <string>
 
+#include "support/folder.hpp"
+#include "support/message_of.hpp"
 #include "support/random_model.hpp"
 
 namespace warprank {
 namespace {
 
+using test_support::Folder;
+using test_support::message_of;
 using testing::HasSubstr;
 
 Graph small_graph() {
@@ -52,8 +57,17 @@ TEST(GraphJson, SavesToAndLoadsFromAFile) {
   save_graph(small_graph(), path);
   EXPECT_EQ(to_json(load_graph(path)), to_json(small_graph()));
   std::remove(path.c_str());
-  EXPECT_THROW(load_graph(path), invalid_argument);
   EXPECT_THROW(save_graph(small_graph(), "/nonexistent/graph.json"), invalid_argument);
+}
+
+TEST(GraphJson, SaysWhyAFileCannotBeRead) {
+  const Folder folder("graph_json");
+  const std::string path = folder.path() + "graph.json";
+  const std::string expected = ": expected a readable file, got ";
+  EXPECT_EQ(message_of([&] { load_graph(path); }), path + expected + "No such file or directory");
+  EXPECT_EQ(message_of([&] { load_graph(folder.path()); }), folder.path() + expected + "Is a directory");
+  std::ofstream(path).close();
+  EXPECT_THAT(message_of([&] { load_graph(path); }), HasSubstr(path + ": expected JSON in UTF-8"));
 }
 
 /// The message for `text` with the first `from` replaced by `to`.

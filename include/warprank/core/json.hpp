@@ -5,14 +5,17 @@
 /// written with the digits that give back the same bits. Reading is strict: whatever is missing, unknown or mistyped is
 /// an invalid_argument with the path to it.
 
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
-#include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -85,10 +88,18 @@ inline Json parse_json(const std::string& text, const std::string& source) {
   }
 }
 
+/// All that a file or pipe holds. Throws invalid_argument when it cannot be opened or read: a directory opens.
 inline std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw invalid_argument(path, "a readable file", "none");
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const auto check = [&](bool is_readable) {
+    if (!is_readable) throw invalid_argument(path, "a readable file", std::generic_category().message(errno));
+  };
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"), &std::fclose);
+  check(file != nullptr);
+  std::string text;
+  char block[4096];
+  while (const size_t count = std::fread(block, 1, sizeof block, file.get())) text.append(block, count);
+  check(std::ferror(file.get()) == 0);
+  return text;
 }
 
 /// Reads values of the expected types; each mistake is thrown with the path to it.
