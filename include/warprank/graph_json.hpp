@@ -101,7 +101,8 @@ inline Graph graph_from_json(const std::string& text, const std::string& source 
   return graph;
 }
 
-/// Writes to_json(graph) to a file. Throws invalid_argument when that fails.
+/// Writes to_json(graph) beside `path` and renames it over `path`, so that nobody loads half a file. Throws
+/// invalid_argument when that fails.
 inline void save_graph(const Graph& graph, const std::string& path) { detail::write_text(to_json(graph), path); }
 
 /// graph_from_json of a file; errors name its path.

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <string>
 
@@ -58,6 +59,16 @@ TEST(GraphJson, SavesToAndLoadsFromAFile) {
   EXPECT_EQ(to_json(load_graph(path)), to_json(small_graph()));
   std::remove(path.c_str());
   EXPECT_THROW(save_graph(small_graph(), "/nonexistent/graph.json"), invalid_argument);
+}
+
+TEST(GraphJson, ReplacesAFileUnderThoseWhoReadIt) {
+  const Folder folder("graph_json");
+  const std::string path = folder.path() + "graph.json";
+  save_graph(small_graph(), path);
+  std::ifstream old(path);
+  save_graph(Graph{}, path);
+  const std::string text{std::istreambuf_iterator<char>(old), {}};
+  EXPECT_EQ(text, to_json(small_graph()));
 }
 
 TEST(GraphJson, SaysWhyAFileCannotBeRead) {

@@ -14,11 +14,13 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
 
 using namespace warprank;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -209,6 +211,22 @@ TEST_F(SafetensorsFiles, AreReplacedUnderThoseWhoHaveThemMapped) {
   write_safetensors(path("model"), {{"weight", new_weight.view()}});
   EXPECT_THAT(floats<float>(mapped.tensors().at("weight")), ElementsAre(1.0f));
   EXPECT_THAT(floats<float>(SafetensorsFile(path("model")).tensors().at("weight")), ElementsAre(2.0f));
+}
+
+TEST_F(SafetensorsFiles, AreWholeWhenSeveralWriteOneAtOnce) {
+  std::vector<std::string> complaints(3);
+  std::vector<std::thread> writers;
+  for (size_t w = 0; w < complaints.size(); ++w)
+    writers.emplace_back([&, w] {
+      const StoredTensor weight = make_tensor<float>({1000}, std::vector<float>(1000, static_cast<float>(w)));
+      for (int i = 0; i < 20; ++i)
+        complaints[w] += complaint([&] { write_safetensors(path("model"), {{"weight", weight.view()}}); });
+    });
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_THAT(complaints, Each(""));
+  const std::vector<float> weight = floats<float>(SafetensorsFile(path("model")).tensors().at("weight"));
+  EXPECT_THAT(weight, Each(weight[0]));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
 }
 
 TEST_F(SafetensorsFiles, AreNotLeftBehindWhenWritingFails) {

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,6 +21,7 @@
 
 #include "warprank/core/error.hpp"
 #include "warprank/core/fields.hpp"
+#include "warprank/core/file_writer.hpp"
 
 namespace warprank::detail {
 
@@ -69,12 +69,11 @@ inline std::string text_of(const Json& json, const std::string& what) {
   }
 }
 
-/// Throws invalid_argument when the file cannot be written.
+/// Throws invalid_argument when the file cannot be written; see FileWriter on replacing one.
 inline void write_text(const std::string& text, const std::string& path) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw invalid_argument(path, "a file that can be written", "an error while writing");
+  FileWriter file(path);
+  file.write(text.data(), static_cast<int64_t>(text.size()));
+  file.commit();
 }
 
 // --- reading ---

@@ -74,7 +74,8 @@ inline Tuning tuning_from_json(const std::string& text, const std::string& sourc
   return tuning;
 }
 
-/// Writes to_json(tuning) to a file. Throws invalid_argument when that fails.
+/// Writes to_json(tuning) beside `path` and renames it over `path`, so that nobody loads half a file. Throws
+/// invalid_argument when that fails.
 inline void save_tuning(const Tuning& tuning, const std::string& path) { detail::write_text(to_json(tuning), path); }
 
 /// tuning_from_json of a file; errors name its path.

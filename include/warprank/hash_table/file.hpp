@@ -3,16 +3,13 @@
 
 /// Hash tables in files. A file is the image itself, so that a cold start is one read and one copy.
 
-#include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "warprank/core/error.hpp"
+#include "warprank/core/file_writer.hpp"
 #include "warprank/core/mapped_file.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/hash_table/detail/checksum.hpp"
@@ -100,16 +97,10 @@ inline void save_hash_table(const std::string& path, Span<const unsigned char> i
   header.header_checksum = hash_table::checksum_of_header(header);
   check_hash_table_header(path, header, image.size());
 
-  const std::string partial = path + ".partial";
-  std::ofstream out(partial, std::ios::binary | std::ios::trunc);
-  out.write(reinterpret_cast<const char*>(&header), sizeof header);
-  out.write(reinterpret_cast<const char*>(buckets.data()), buckets.size());
-  out.close();
-  if (!out || std::rename(partial.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    std::remove(partial.c_str());
-    throw invalid_argument(path, "a file that can be written", std::generic_category().message(error));
-  }
+  detail::FileWriter file(path);
+  file.write(&header, sizeof header);
+  file.write(buckets.data(), buckets.size());
+  file.commit();
 }
 inline void save_hash_table(const std::string& path, const HashTable& table, int threads = 0) {
   save_hash_table(path, table.image(), threads);

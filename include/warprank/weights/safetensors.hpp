@@ -12,21 +12,18 @@
 /// Source: https://huggingface.co/docs/safetensors (format description).
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "warprank/core/error.hpp"
+#include "warprank/core/file_writer.hpp"
 #include "warprank/core/mapped_file.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/weights/detail/safetensors_header.hpp"
@@ -225,16 +222,10 @@ inline void write_safetensors(const std::string& path, const std::map<std::strin
                               const std::map<std::string, std::string>& metadata = {}) {
   const auto ordered = detail::data_order(tensors);
   const std::string preamble = detail::preamble(ordered, metadata);
-  const std::string partial = path + ".partial";
-  std::ofstream out(partial, std::ios::binary | std::ios::trunc);
-  out.write(preamble.data(), static_cast<std::streamsize>(preamble.size()));
-  for (const auto* named : ordered) out.write(reinterpret_cast<const char*>(named->second.data), named->second.bytes);
-  out.close();
-  if (!out || std::rename(partial.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    std::remove(partial.c_str());
-    throw invalid_argument(path, "a file that can be written", std::generic_category().message(error));
-  }
+  detail::FileWriter file(path);
+  file.write(preamble.data(), static_cast<int64_t>(preamble.size()));
+  for (const auto* named : ordered) file.write(named->second.data, named->second.bytes);
+  file.commit();
 }
 
 }  // namespace warprank
