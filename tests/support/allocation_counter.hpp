@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Counts calls of operator new in the whole program. Include it in one source file of an executable.
+/// Counts calls of operator new in the whole program, and lets one of them fail. Include it in one source file of an
+/// executable.
 
 #include <atomic>
 #include <cstddef>
@@ -10,24 +11,45 @@
 #include <new>
 
 namespace warprank::test_support {
+
 inline std::atomic<int64_t> num_allocations{0};
+
+/// While it lives, there is no memory for the allocation after the next `before`, of any thread; for later ones there
+/// is again.
+class FailingAllocation {
+ public:
+  explicit FailingAllocation(int64_t before) { left_ = before; }
+  ~FailingAllocation() { left_ = -1; }
+  FailingAllocation(const FailingAllocation&) = delete;
+  FailingAllocation& operator=(const FailingAllocation&) = delete;
+
+  static bool has_failed() { return left_ < 0; }
+  static bool is_next() { return left_ >= 0 && left_-- == 0; }
+
+ private:
+  static inline std::atomic<int64_t> left_{-1};
+};
+
+inline void* allocate(size_t bytes, size_t alignment = 0) {
+  ++num_allocations;
+  if (FailingAllocation::is_next()) return nullptr;
+  return alignment == 0 ? std::malloc(bytes)
+                        : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
 }
+
+}  // namespace warprank::test_support
 
 // Inlined, they would look to the compiler as if memory from `new` went to `free`.
 [[gnu::noinline]] void* operator new(size_t bytes) {
-  ++warprank::test_support::num_allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
+  if (void* memory = warprank::test_support::allocate(bytes)) return memory;
   throw std::bad_alloc();
 }
 [[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment) {
-  ++warprank::test_support::num_allocations;
-  const auto unit = static_cast<size_t>(alignment);
-  if (void* memory = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) return memory;
+  if (void* memory = warprank::test_support::allocate(bytes, static_cast<size_t>(alignment))) return memory;
   throw std::bad_alloc();
 }
 [[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {  // std::stable_sort
-  ++warprank::test_support::num_allocations;
-  return std::malloc(bytes);
+  return warprank::test_support::allocate(bytes);
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -36,8 +35,8 @@ void parallel_for(int64_t count, int threads, const Body& body) {
   std::vector<std::thread> others;
   try {
     for (int64_t t = 1; t < std::min<int64_t>(threads, count); ++t) others.emplace_back(work);
-  } catch (const std::system_error&) {
-    // The machine gives no more threads; those that there are do the work.
+  } catch (...) {
+    // The machine gives no more threads, or no memory for them; those that there are do the work.
   }
   work();
   for (std::thread& other : others) other.join();
