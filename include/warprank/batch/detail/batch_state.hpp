@@ -43,14 +43,10 @@ class BatchState {
 
   RequestRecord& add_open() {
     const std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_ptr<Staging> staging = take_staging();  // before there is a record, which would be left without one
+    staging->reset(*layout_);
     RequestRecord& record = add_record();
-    if (spare_.empty()) {
-      record.staging = std::make_unique<Staging>();
-    } else {
-      record.staging = std::move(spare_.back());
-      spare_.pop_back();
-    }
-    record.staging->reset(*layout_);
+    record.staging = std::move(staging);
     return record;
   }
 
@@ -137,6 +133,13 @@ class BatchState {
   const RequestRecord& record(int64_t r) const { return records_[static_cast<size_t>(r)]; }
 
  private:
+  std::unique_ptr<Staging> take_staging() {
+    if (spare_.empty()) return std::make_unique<Staging>();
+    std::unique_ptr<Staging> staging = std::move(spare_.back());
+    spare_.pop_back();
+    return staging;
+  }
+
   RequestRecord& add_record() {
     if (size_ == static_cast<int64_t>(records_.size())) records_.emplace_back();
     RequestRecord& record = records_[static_cast<size_t>(size_)];

@@ -186,9 +186,10 @@ class Staging {
       fail(StatusCode::set_twice, part, "to be set once", "a second time");
       return;
     }
+    const auto begin = static_cast<int64_t>(values_.size());
+    values_.insert(values_.end(), values, values + rows * row_bytes);  // when it throws, the input is not set
     if (!set_rows(axis, rows, part)) return;
-    input = {static_cast<int64_t>(values_.size()), row_bytes, axis, 0};
-    values_.insert(values_.end(), values, values + rows * row_bytes);
+    input = {begin, row_bytes, axis, 0};
   }
 
   bool push_segment(Part part, int64_t length) {
