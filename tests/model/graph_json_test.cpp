@@ -109,6 +109,10 @@ TEST(GraphJson, SaysWhereAHostileFileIsWrong) {
   expect("\"version\": 1", "\"version\": 2", "expected version 1, got 2");
   expect("\"version\": 1", "\"version\": 1e300", "64-bit integer");
   expect("\"version\": 1", "\"version\": 1, \"more\": 0", "no other members, got \"more\"");
+  expect("\"version\": 1", "\"version\": 1, \"version\": 1",
+         "model.json: expected every member once, got \"version\" twice");
+  expect("\"width\": 4", "\"width\": 9, \"width\": 4", "model.json.dense[0]: expected every member once");
+  expect("\"groups\": 1", "\"groups\": 9, \"groups\": 1", "model.json.nodes[1].settings: expected every member once");
   expect("\"axes\"", "\"axis\"", "a member \"axes\"");
   expect("\"parent\": -1", "\"parent\": 0", "no parent");
   expect("\"keep_last\": 0", "\"keep_last\": -1", "keep_last of 0 or more");
@@ -147,8 +151,11 @@ TEST(GraphJson, RefusesSettingsThatMakeNaNOfNumbers) {
   expect("\"alpha\": 0.5", "\"alpha\": \"-inf\"", "elementwise 'leaky_relu': expected a finite alpha, got -inf");
 }
 
-TEST(GraphJson, RefusesEveryTruncation) {
+TEST(GraphJson, RefusesEveryTruncationAndWhatFollowsTheEnd) {
   const std::string text = to_json(small_graph());
+  EXPECT_EQ(message_of([&] { graph_from_json(text + "\n"); }), "");
+  EXPECT_THAT(message_of([&] { graph_from_json(text + "{}"); }), HasSubstr("expected JSON in UTF-8"));
+  EXPECT_EQ(message_of([&] { graph_from_json(text + '\0' + "{}"); }), "graph: expected JSON in UTF-8, got a zero byte");
   for (size_t length = 0; length + 1 < text.size(); length += 7)
     EXPECT_THROW(graph_from_json(text.substr(0, length)), invalid_argument) << length;
 }

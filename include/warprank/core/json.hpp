@@ -22,6 +22,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/core/fields.hpp"
 #include "warprank/core/file_writer.hpp"
+#include "warprank/core/unique_members.hpp"
 
 namespace warprank::detail {
 
@@ -80,6 +81,9 @@ inline void write_text(const std::string& text, const std::string& path) {
 
 /// `source` names the text in errors.
 inline Json parse_json(const std::string& text, const std::string& source) {
+  // The parser would take a zero byte for the end of its input and leave the rest unread.
+  if (text.find('\0') != std::string::npos) throw invalid_argument(source, "JSON in UTF-8", "a zero byte");
+  UniqueMembers::check(text, source);
   try {
     return Json::parse(text);
   } catch (const nlohmann::json::exception& error) {
