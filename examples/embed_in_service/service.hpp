@@ -20,12 +20,13 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <future>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -82,7 +83,8 @@ class RankingService {
     for (const warprank::Capacity& capacity : served.plan().options().capacities)
       capacities_.push_back(warprank::plan::rows_at(graph, capacity));
     for (const warprank::OutputInfo& output : graph.outputs) outputs_.push_back(output.name);
-    for (int i = 0; i < served.contexts(); ++i) workers_.push_back({served.batch(), {}});
+    const std::vector<int64_t> no_rows(layout_->axes().size());
+    for (int i = 0; i < served.contexts(); ++i) workers_.push_back({served.batch(), {}, no_rows});
     try {
       for (Worker& worker : workers_) threads_.emplace_back([this, &worker] { work(worker); });
     } catch (...) {
@@ -112,14 +114,15 @@ class RankingService {
     enter([&](warprank::Batch& batch) { batch.add_blob(blob); }, std::move(done));
   }
 
-  /// Refuses what comes from now on, scores all that is waiting, and returns when that is answered. Not from a
-  /// callback.
+  /// Refuses what comes from now on, scores all that is waiting, and returns when that is answered. Any number of
+  /// threads at once, but not a callback.
   void stop() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       stopping_ = true;
     }
     changed_.notify_all();
+    const std::lock_guard<std::mutex> one_at_a_time(stop_mutex_);
     for (std::thread& thread : threads_)
       if (thread.joinable()) thread.join();
   }
@@ -137,43 +140,47 @@ class RankingService {
     warprank::Batch packed;
     std::vector<int64_t> rows;  // [axes]
     Callback done;
+    Reply reply;
   };
-  using Calls = std::vector<std::unique_ptr<Call>>;
+  /// Calls go from list to list by splicing, which needs no memory: a worker has nobody to tell that there is none.
+  using Calls = std::list<Call>;
   struct Worker {
     warprank::Batch batch;
     Calls calls;
+    std::vector<int64_t> rows;  // [axes], of the calls together
   };
 
   template <class Pack>
   void enter(Pack&& pack, Callback done) {
-    std::unique_ptr<Call> call;
+    Calls call;  // one, or none yet
     // A place is taken before the request is packed: an overloaded service spends no time on what it refuses.
     if (const char* const reason = take_place(call)) return done({Outcome::refused, reason, {}});
     try {
-      if (call == nullptr) call.reset(new Call{warprank::Batch(layout_), {}, {}});
-      pack(call->packed);
-      call->packed.close();
-      call->rows.clear();
+      if (call.empty()) call.push_back({warprank::Batch(layout_), {}, {}, {}});
+      warprank::Batch& packed = call.front().packed;
+      pack(packed);
+      packed.close();
+      call.front().rows.clear();
       for (size_t axis = 0; axis < layout_->axes().size(); ++axis)
-        call->rows.push_back(call->packed.num_rows({static_cast<int>(axis)}));
+        call.front().rows.push_back(packed.num_rows({static_cast<int>(axis)}));
     } catch (...) {
-      leave(std::move(call));
+      leave(call);
       throw;
     }
-    if (const warprank::Status status = call->packed.status(0); !status.ok()) {
-      leave(std::move(call), 1);
+    if (const warprank::Status status = call.front().packed.status(0); !status.ok()) {
+      leave(call, 1);
       return done({Outcome::bad_request, status.message, {}});
     }
-    call->done = std::move(done);
+    call.front().done = std::move(done);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      waiting_.push_back(std::move(call));
+      waiting_.splice(waiting_.end(), call);
     }
     changed_.notify_one();
   }
 
   /// Why there is no place, or null.
-  const char* take_place(std::unique_ptr<Call>& call) {
+  const char* take_place(Calls& call) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const char* const reason = stopping_                              ? "the service is stopping"
                                : num_places_ == options_.most_waiting ? "too many requests are waiting"
@@ -182,26 +189,23 @@ class RankingService {
       ++counters_.refused;
     } else {
       ++num_places_;
-      if (!spare_.empty()) {
-        call = std::move(spare_.back());
-        spare_.pop_back();
-      }
+      if (!spare_.empty()) call.splice(call.end(), spare_, spare_.begin());
     }
     return reason;
   }
 
   /// Gives up the place of a request that will not be scored.
-  void leave(std::unique_ptr<Call> call, int64_t num_bad = 0) {
+  void leave(Calls& call, int64_t num_bad = 0) {
     const std::lock_guard<std::mutex> lock(mutex_);
     counters_.bad += num_bad;
-    if (call != nullptr) keep(std::move(call));
     free_place();
+    keep(call);
   }
 
   // With the mutex held:
-  void keep(std::unique_ptr<Call> call) {
-    call->packed.clear();
-    spare_.push_back(std::move(call));
+  void keep(Calls& calls) {
+    for (Call& call : calls) call.packed.clear();
+    spare_.splice(spare_.begin(), calls);  // the last ones used come next: their memory is in the cache
   }
   void free_place() {
     if (--num_places_ == 0 && stopping_) changed_.notify_all();
@@ -216,55 +220,66 @@ class RankingService {
   }
 
   /// Waits for requests, oldest first; false when none will come. A request that is above all capacities comes alone.
-  bool take(Calls& calls) {
+  bool take(Worker& worker) {
     std::unique_lock<std::mutex> lock(mutex_);
-    for (std::unique_ptr<Call>& call : calls) keep(std::move(call));
-    calls.clear();
+    keep(worker.calls);
     changed_.wait(lock, [&] { return !waiting_.empty() || (stopping_ && num_places_ == 0); });
-    std::vector<int64_t> rows(layout_->axes().size());
-    while (!waiting_.empty() && static_cast<int64_t>(calls.size()) < options_.most_merged) {
-      const std::vector<int64_t>& more = waiting_.front()->rows;
-      if (!calls.empty() && !fits(rows, more)) break;
-      for (size_t axis = 0; axis < rows.size(); ++axis) rows[axis] += more[axis];
-      calls.push_back(std::move(waiting_.front()));
-      waiting_.pop_front();
+    std::fill(worker.rows.begin(), worker.rows.end(), 0);
+    while (!waiting_.empty() && static_cast<int64_t>(worker.calls.size()) < options_.most_merged) {
+      const std::vector<int64_t>& more = waiting_.front().rows;
+      if (!worker.calls.empty() && !fits(worker.rows, more)) break;
+      for (size_t axis = 0; axis < more.size(); ++axis) worker.rows[axis] += more[axis];
+      worker.calls.splice(worker.calls.end(), waiting_, waiting_.begin());
       free_place();
     }
-    return !calls.empty();
+    return !worker.calls.empty();
   }
 
   void work(Worker& worker) {
-    while (take(worker.calls)) {
-      std::vector<Reply> replies(worker.calls.size());
+    while (take(worker)) {
+      for (Call& call : worker.calls) call.reply = {};
       try {
-        run(worker, replies);
+        run(worker);
       } catch (const std::exception& error) {
-        for (Reply& reply : replies) reply = {Outcome::failed, error.what(), {}};
+        fail(worker.calls, error.what());
+      } catch (...) {
+        fail(worker.calls, "an error of an unknown type");
       }
-      count(replies);
-      for (size_t i = 0; i < replies.size(); ++i) std::exchange(worker.calls[i]->done, nullptr)(std::move(replies[i]));
+      count(worker.calls);
+      for (Call& call : worker.calls) std::exchange(call.done, nullptr)(std::move(call.reply));
     }
   }
 
-  void run(Worker& worker, std::vector<Reply>& replies) const {
+  void run(Worker& worker) const {
     worker.batch.clear();
-    for (const std::unique_ptr<Call>& call : worker.calls) worker.batch.append(call->packed);
+    for (Call& call : worker.calls) worker.batch.append(call.packed);
     const warprank::ContextLease context = served_.acquire();
     const warprank::Scores scores = context->run(worker.batch);
     for (const std::string& name : outputs_) {
       const warprank::OutputScores output = scores[name];
-      for (size_t i = 0; i < replies.size(); ++i) {
-        const warprank::Span<const float> values = output.of(static_cast<int64_t>(i));
-        replies[i].scores.emplace_back(values.begin(), values.end());
+      int64_t r = 0;
+      for (Call& call : worker.calls) {
+        const warprank::Span<const float> values = output.of(r++);
+        call.reply.scores.emplace_back(values.begin(), values.end());
+      }
+    }
+  }
+
+  static void fail(Calls& calls, const char* message) {
+    for (Call& call : calls) {
+      call.reply = {Outcome::failed, {}, {}};
+      try {
+        call.reply.message = message;
+      } catch (const std::bad_alloc&) {  // then without the message
       }
     }
   }
 
   /// Of one batch, which all have the same outcome.
-  void count(const std::vector<Reply>& replies) {
+  void count(const Calls& calls) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const bool scored = replies[0].outcome == Outcome::scored;
-    (scored ? counters_.scored : counters_.failed) += static_cast<int64_t>(replies.size());
+    const bool scored = calls.front().reply.outcome == Outcome::scored;
+    (scored ? counters_.scored : counters_.failed) += static_cast<int64_t>(calls.size());
     if (scored) ++counters_.batches;
   }
 
@@ -275,8 +290,7 @@ class RankingService {
   std::vector<std::string> outputs_;
 
   mutable std::mutex mutex_;  // what follows, up to stopping_
-  std::deque<std::unique_ptr<Call>> waiting_;
-  Calls spare_;
+  Calls waiting_, spare_;
   int64_t num_places_ = 0;  // taken: by requests that are being packed or wait
   ServiceCounters counters_;
   bool stopping_ = false;
@@ -284,6 +298,7 @@ class RankingService {
 
   std::vector<Worker> workers_;
   std::vector<std::thread> threads_;
+  std::mutex stop_mutex_;  // joining them
 };
 
 }  // namespace serving

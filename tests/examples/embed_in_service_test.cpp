@@ -5,10 +5,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -19,6 +21,7 @@
 #include "../../examples/movielens/generated.hpp"
 #include "../../examples/movielens/inputs.hpp"
 #include "../../examples/movielens/model.hpp"
+#include "support/allocation_counter.hpp"
 #include "warprank/host.hpp"
 
 namespace {
@@ -103,8 +106,8 @@ class Gate {
   void open() {
     set([&] { is_open_ = true; });
   }
-  void fail_next() {
-    set([&] { fails_ = true; });
+  void fail_next(std::function<void()> raise) {
+    set([&] { raise_ = std::move(raise); });
   }
   void wait_for_batches(size_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -120,7 +123,7 @@ class Gate {
     batches_.push_back(std::move(items));
     changed_.notify_all();
     changed_.wait(lock, [&] { return is_open_; });
-    if (std::exchange(fails_, false)) throw std::runtime_error("the card has fallen off the bus");
+    if (raise_) std::exchange(raise_, nullptr)();
   }
 
  private:
@@ -134,7 +137,8 @@ class Gate {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::vector<int64_t>> batches_;
-  bool is_open_ = false, fails_ = false;
+  bool is_open_ = false;
+  std::function<void()> raise_;
 };
 
 /// Passes its input through, once the gate is open.
@@ -326,15 +330,54 @@ TEST_F(HeldService, CompletesWhatWaitsWhenItStopsAndRefusesTheRest) {
 
 TEST_F(HeldService, AnswersABatchThatTheEngineCouldNotRunAndGoesOn) {
   hold({});
-  gate_.fail_next();
+  gate_.fail_next([] { throw std::runtime_error("the card has fallen off the bus"); });
   gate_.open();
   const Reply failed = first_.get();
   EXPECT_EQ(failed.outcome, Outcome::failed);
   EXPECT_EQ(failed.message, "the card has fallen off the bus");
+  gate_.fail_next([] { throw 42; });  // a function of the user's may
+  const Reply unknown = ask(items(2)).get();
+  EXPECT_EQ(unknown.outcome, Outcome::failed);
+  EXPECT_EQ(unknown.message, "an error of an unknown type");
   EXPECT_EQ(ask(items(3)).get().outcome, Outcome::scored);
-  EXPECT_EQ(service_->counters().failed, 1);
+  EXPECT_EQ(service_->counters().failed, 2);
   EXPECT_EQ(service_->counters().scored, 1);
   EXPECT_EQ(service_->counters().batches, 1);
+}
+
+TEST_F(HeldService, GoesOnWhenThereIsNoMemory) {
+  hold({});
+  gate_.open();
+  first_.get();
+  int64_t num_failed = 0;
+  for (bool has_failed = true; has_failed; num_failed += has_failed) {
+    SCOPED_TRACE(num_failed);
+    const std::vector<float> large = items(100 + 10 * static_cast<size_t>(num_failed));  // the buffers must grow
+    std::string message;
+    {
+      const test_support::FailingAllocation failing(num_failed);
+      try {
+        Reply reply = ask(large).get();
+        message.swap(reply.message);
+      } catch (const std::bad_alloc& error) {
+        message = error.what();
+      }
+      has_failed = test_support::FailingAllocation::has_failed();
+    }
+    EXPECT_EQ(message, has_failed ? "std::bad_alloc" : "");
+  }
+  EXPECT_GT(num_failed, 5);
+  EXPECT_EQ(ask(items(3)).get().scores, (std::vector<std::vector<float>>{items(3)}));
+  EXPECT_GT(service_->counters().failed, 0);
+}
+
+TEST_F(HeldService, MayBeStoppedBySeveralThreadsAtOnce) {
+  hold({});
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back([&] { service_->stop(); });
+  gate_.open();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(first_.get().outcome, Outcome::scored);
 }
 
 TEST_F(HeldService, TellsMistakesOfTheProgramToTheThreadThatMakesThem) {
