@@ -168,9 +168,8 @@ class TableFinder {
     const std::string rows_text = info.rows > 0 ? std::to_string(info.rows) : "any";
     const std::string expected = "F32, F16, BF16 or I8 [" + rows_text + ", " + std::to_string(info.dim) + "]";
     const TensorView* rows = find(rows_name, true, expected);
-    const std::optional<DType> type = rows == nullptr ? std::nullopt : rows->dtype;
-    const bool is_float = type == DType::f32 || type == DType::f16 || type == DType::bf16;
-    const bool is_scaled = type == DType::i8;
+    const auto is = [rows](DType type) { return rows != nullptr && rows->dtype == type; };
+    const bool is_float = is(DType::f32) || is(DType::f16) || is(DType::bf16), is_scaled = is(DType::i8);
     note(rows_name);
     note(info.name + ".default");
     if (info.hashed) note(info.name + ".keys");
@@ -186,7 +185,7 @@ class TableFinder {
 
     TableSource table;
     table.info = info;
-    table.type = *type;
+    table.type = *rows->dtype;
     if (is_scaled) {
       table.scale = find_floats(info.name + ".scale", true, num_rows);
       table.offset = find_floats(info.name + ".offset", true, num_rows);
