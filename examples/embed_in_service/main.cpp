@@ -50,7 +50,8 @@ struct FileCloser {
 void print_profile(const warprank::Model& model, const movielens::Inputs& inputs,
                    const std::vector<movielens::RequestFeatures>& requests, int64_t count) {
   warprank::Batch batch = model.batch();
-  for (int64_t r = 0; r < count; ++r) inputs.fill(batch.add_request(), requests[static_cast<size_t>(r)]);
+  for (int64_t r = 0; r < count; ++r)
+    inputs.fill(batch.add_request(), requests[static_cast<size_t>(r) % requests.size()]);
   warprank::Context context = model.context();
   const warprank::Profile profile = context.profile(batch);
   std::printf("a batch of %lld requests:\n%s\n", static_cast<long long>(count), profile.to_string().c_str());

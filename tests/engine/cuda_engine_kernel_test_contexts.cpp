@@ -401,7 +401,6 @@ TEST_F(CudaEngine, ProfilesItsSteps) {
   EXPECT_THAT(profile.steps[0].name, HasSubstr(" more"));
   double sum = 0;
   for (const StepTime& step : profile.steps) {
-    EXPECT_GE(step.seconds, 0) << step.name;
     EXPECT_GT(step.launches, 0) << step.name;
     sum += step.seconds;
   }

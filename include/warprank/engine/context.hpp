@@ -205,11 +205,11 @@ class Context {
   /// is in use.
   std::string describe() const { return detail::ContextUse(state_).backend().describe(); }
   /// Closes a batch, runs it many times, and tells what each step takes. For measurements, not for serving: it
-  /// allocates and waits, and updates of the tables wait for it. The scores of the last run are gone then; what the
-  /// features met is not counted. On the host, inputs and outputs are steps, too. On a GPU, where copies are none, a
-  /// step's time is the difference of two graphs, one of which ends before it and one with it: so it has the gap before
-  /// it in it, and finds in the cache what it does in serving. Throws as run does, and invalid_argument for turns or
-  /// runs below 1 and, on a GPU, for a batch above all capacities.
+  /// allocates and waits, and on a GPU updates of the tables wait for it. The scores of the last run are gone then;
+  /// what the features met is not counted. On the host, inputs and outputs are steps, too. On a GPU, where copies are
+  /// none, a step's time is the difference of two graphs, one of which ends before it and one with it: so it has the
+  /// gap before it in it, and finds in the cache what it does in serving. Throws as run does, and invalid_argument for
+  /// turns or runs below 1 and, on a GPU, for a batch above all capacities.
   Profile profile(Batch& batch, const ProfileOptions& options = {}) {
     detail::check(options);
     expect_same_plan(batch);
