@@ -13,7 +13,7 @@ foreach(source IN LISTS fuzz_sources)
 
   if(WARPRANK_BUILD_TESTS)
     add_executable(${name}_replay ${PROJECT_SOURCE_DIR}/tests/${source} ${PROJECT_SOURCE_DIR}/tests/replay_main.cpp)
-    target_link_libraries(${name}_replay PRIVATE warprank::warprank warprank_strict)
+    target_link_libraries(${name}_replay PRIVATE warprank::host warprank_strict)
     target_include_directories(${name}_replay PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     add_test(NAME ${name}_replay COMMAND ${name}_replay ${corpus})
     set_tests_properties(${name}_replay PROPERTIES LABELS unit TIMEOUT 300)

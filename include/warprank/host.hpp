@@ -2,21 +2,16 @@
 #pragma once
 
 /// The host engine: runs models on this machine's CPU, with the widest vectors it has. Header-only; link Highway. With
-/// the target warprank::host, which has it compiled, this header only declares it.
+/// the target warprank::host, which has it compiled, this header only declares it (core/compiled.hpp).
 ///
 ///     auto tables = Tables::load(plan, "tables/", host());
 ///     auto model = bind(plan, Weights::open("dense.safetensors"), tables);
 ///     auto context = model.context();
 ///     Scores scores = context.run(batch);
 
+#include "warprank/core/compiled.hpp"
 #include "warprank/engine/compare.hpp"
 #include "warprank/engine/model.hpp"
-
-#if defined(WARPRANK_HOST_COMPILED) || defined(WARPRANK_HOST_SOURCE)
-#define WARPRANK_HOST_INLINE
-#else
-#define WARPRANK_HOST_INLINE inline
-#endif
 
 namespace warprank {
 

@@ -25,8 +25,10 @@
 #include "support/kernel_testing.hpp"
 #include "support/random_data.hpp"
 #include "support/random_model.hpp"
-#include "warprank/cuda_engine.cuh"
+#include "warprank/cuda.hpp"
 #include "warprank/cuda_tuning.hpp"
+#include "warprank/device/runtime.hpp"
+#include "warprank/ops/detail/gemm/cublaslt.cuh"
 #include "warprank/plan/steps.hpp"
 
 namespace warprank {

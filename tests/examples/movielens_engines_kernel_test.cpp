@@ -16,7 +16,7 @@
 #include "../../examples/movielens/generated.hpp"
 #include "../../examples/movielens/ranker.hpp"
 #include "support/kernel_testing.hpp"
-#include "warprank/cuda_engine.cuh"
+#include "warprank/cuda.hpp"
 
 namespace {
 

@@ -3,7 +3,7 @@
 #
 # Compiles every public header alone and without warnings, and all of them in one unit, kernels last and kernels first: a
 # name that two of them have shows in one of the orders.
-#   check_headers.sh INCLUDE_DIR COMPILER STANDARD
+#   check_headers.sh INCLUDE_DIR COMPILER STANDARD [together]    the last: not each alone, which takes minutes
 # A -inl.h is re-included once for each SIMD target by the header beside it and is checked with that. A .cuh is plain C++
 # here, in the words of the executor of kernels, but for those that have CUDA's.
 set -euo pipefail
@@ -31,7 +31,8 @@ together() {
 mapfile -t headers < <(find warprank \( -name '*.hpp' -o -name '*.cuh' \) ! -path "warprank/device/cuda_*.cuh" | sort)
 echo "${#headers[@]} headers, $compiler, $standard"
 compile=("$compiler" "-std=$standard" -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I.)
-printf '%s\0' "${headers[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'check "$@"' check {} "${compile[@]}"
+[[ ${4:-} == together ]] ||
+  printf '%s\0' "${headers[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'check "$@"' check {} "${compile[@]}"
 mapfile -t plain < <(printf '%s\n' "${headers[@]}" | grep 'hpp$')
 mapfile -t kernels < <(printf '%s\n' "${headers[@]}" | grep 'cuh$')
 together "${plain[@]}" "${kernels[@]}"

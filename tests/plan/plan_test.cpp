@@ -27,6 +27,8 @@
 #include "support/message_of.hpp"
 #include "user_heavy.hpp"
 #include "warprank/engine/cuda/run_size.hpp"
+#include "warprank/plan/cards.hpp"
+#include "warprank/plan/predict.hpp"
 #include "wide_deep.hpp"
 
 namespace warprank {
@@ -672,7 +674,7 @@ TEST(PlanCounts, OfReferenceModels) {
       const Plan as_written = compile(m.model, options);
       const std::vector<int64_t> rows = plan::rows_at(plan.source(), capacity);
       const cuda_backend::ValueLayout values(plan.graph(), plan.storage());
-      const plan::Prediction total = plan::predict(plan, rows, plan::cards[0]);
+      const plan::Prediction total = plan::predict(plan.graph(), plan.storage(), rows, plan::cards[0]);
 
       std::vector<std::string> cells = {m.name, std::to_string(capacity.requests), std::to_string(capacity.items)};
       cells.push_back(std::to_string(total.launches));
@@ -682,7 +684,8 @@ TEST(PlanCounts, OfReferenceModels) {
       cells.push_back(std::to_string(cuda_backend::ArenaLayout(values, plan.storage(), rows).bytes));
       for (const plan::Card& card : plan::cards) {
         char microseconds[32];
-        std::snprintf(microseconds, sizeof microseconds, "%.1f", plan::predict(plan, rows, card).seconds * 1e6);
+        std::snprintf(microseconds, sizeof microseconds, "%.1f",
+                      plan::predict(plan.graph(), plan.storage(), rows, card).seconds * 1e6);
         cells.emplace_back(microseconds);
       }
       table.add_row(cells);

@@ -22,9 +22,9 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/core/compiled.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/model/graph.hpp"
-#include "warprank/model/infer.hpp"
 
 namespace warprank {
 
@@ -299,5 +299,7 @@ inline Tensor operator-(Operand a) {
 
 }  // namespace warprank
 
+#if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/model/builder_blocks.hpp"
 #include "warprank/model/builder_ops.hpp"
+#endif

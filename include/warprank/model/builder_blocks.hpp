@@ -11,11 +11,12 @@
 
 #include "warprank/model/activation_program.hpp"
 #include "warprank/model/builder.hpp"
+#include "warprank/model/infer.hpp"
 
 namespace warprank {
 
-inline Tensor Builder::mlp(const std::string& name, Tensor x, const std::vector<int64_t>& sizes, Activation activation,
-                           MlpOptions options, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::mlp(const std::string& name, Tensor x, const std::vector<int64_t>& sizes,
+                                         Activation activation, MlpOptions options, SourceLine at) {
   if (sizes.empty()) {
     problem(at, "mlp '" + name + "'", "one layer or more", "none");
     return {this};
@@ -32,8 +33,8 @@ inline Tensor Builder::mlp(const std::string& name, Tensor x, const std::vector<
 }
 
 /// Layers "<name>.<i>" with stacked weights like `layer`'s.
-inline Tensor Builder::stack(const std::string& name, Tensor x, LinearOp layer, const std::vector<int64_t>& sizes,
-                             SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::stack(const std::string& name, Tensor x, LinearOp layer,
+                                           const std::vector<int64_t>& sizes, SourceLine at) {
   if (sizes.empty() || layer.groups < 1) {
     problem(at, "experts '" + name + "'", "one expert and one layer or more",
             std::to_string(layer.groups) + " experts of " + std::to_string(sizes.size()) + " layers");
@@ -49,16 +50,17 @@ inline Tensor Builder::stack(const std::string& name, Tensor x, LinearOp layer, 
   return x;
 }
 
-inline Tensor Builder::experts(const std::string& name, Tensor x, int64_t count, const std::vector<int64_t>& sizes,
-                               Activation activation, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::experts(const std::string& name, Tensor x, int64_t count,
+                                             const std::vector<int64_t>& sizes, Activation activation, SourceLine at) {
   LinearOp layer;
   layer.groups = count;
   layer.activation = activation;
   return stack(name, x, layer, sizes, at);
 }
 
-inline Tensor Builder::scene_experts(const std::string& name, Tensor x, Ids scene, int64_t count,
-                                     const std::vector<int64_t>& sizes, Activation activation, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::scene_experts(const std::string& name, Tensor x, Ids scene, int64_t count,
+                                                   const std::vector<int64_t>& sizes, Activation activation,
+                                                   SourceLine at) {
   if (!check_ids(at, "scene of experts '" + name + "'", scene)) return {this};
   LinearOp layer;
   layer.groups = count;
@@ -67,7 +69,8 @@ inline Tensor Builder::scene_experts(const std::string& name, Tensor x, Ids scen
   return stack(name, x, layer, sizes, at);
 }
 
-inline std::vector<Tensor> Builder::ple(const std::string& name, Tensor x, const PleOptions& options, SourceLine at) {
+WARPRANK_HOST_INLINE std::vector<Tensor> Builder::ple(const std::string& name, Tensor x, const PleOptions& options,
+                                                      SourceLine at) {
   if (options.tasks < 1 || options.levels.empty()) {
     problem(at, "ple '" + name + "'", "one task and one level or more",
             std::to_string(options.tasks) + " tasks, " + std::to_string(options.levels.size()) + " levels");
@@ -98,8 +101,8 @@ inline std::vector<Tensor> Builder::ple(const std::string& name, Tensor x, const
   return tasks;
 }
 
-inline Tensor Builder::target_attention(const std::string& name, Tensor q, Tensor k, AttentionOptions options,
-                                        SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::target_attention(const std::string& name, Tensor q, Tensor k,
+                                                      AttentionOptions options, SourceLine at) {
   if (!check_tensor(at, "target_attention '" + name + "'", q)) return {this};
   const int64_t heads = std::max<int64_t>(options.heads, 1);
   const int64_t inner = options.head_dim > 0 ? width_of_all(heads, options.head_dim) : width_of(q);
@@ -112,7 +115,8 @@ inline Tensor Builder::target_attention(const std::string& name, Tensor q, Tenso
   return linear(name + ".out", attended, options.out > 0 ? options.out : width_of(q), projection, at);
 }
 
-inline Tensor Builder::self_attention(const std::string& name, Tensor x, SelfAttentionOptions options, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::self_attention(const std::string& name, Tensor x, SelfAttentionOptions options,
+                                                    SourceLine at) {
   if (!check_tensor(at, "self_attention '" + name + "'", x)) return {this};
   const int64_t width = width_of(x);
   const auto norm = [&](const char* which, Tensor t) { return layer_norm(name + which, t, {options.eps, true}, at); };
@@ -133,7 +137,7 @@ inline Tensor Builder::self_attention(const std::string& name, Tensor x, SelfAtt
   return options.norm_first ? x : norm(".norm2", x);
 }
 
-inline Tensor Builder::cross(const std::string& name, Tensor x0, CrossOptions options, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::cross(const std::string& name, Tensor x0, CrossOptions options, SourceLine at) {
   if (options.layers < 1 || options.rank < 0) {
     problem(at, "cross '" + name + "'", "one layer or more and a rank of 0 or more",
             std::to_string(options.layers) + " layers, rank " + std::to_string(options.rank));
@@ -152,7 +156,7 @@ inline Tensor Builder::cross(const std::string& name, Tensor x0, CrossOptions op
   return x;
 }
 
-inline Tensor Builder::wide(const std::string& name, const std::vector<Tensor>& terms, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::wide(const std::string& name, const std::vector<Tensor>& terms, SourceLine at) {
   ElementwiseProgram add_bias;
   add_bias.num_inputs = add_bias.num_vectors = 1;
   add_bias.instructions = {{ElementwiseFunction::add, 0, 1}};
@@ -160,12 +164,12 @@ inline Tensor Builder::wide(const std::string& name, const std::vector<Tensor>& 
                 {reduce(concat(terms, at), Pooling::sum, at)}, name, at);
 }
 
-inline Tensor Builder::batch_norm(std::string name, Tensor x, BatchNormOptions options, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::batch_norm(std::string name, Tensor x, BatchNormOptions options, SourceLine at) {
   if (name.empty()) problem(at, "batch_norm", "a name for its statistics", "none");
   return append(batch_norm_op({name, options.eps, options.affine}), {x}, name, at);
 }
 
-inline Tensor Builder::activate(Tensor x, Activation activation, const std::string& name, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::activate(Tensor x, Activation activation, const std::string& name, SourceLine at) {
   const std::string kind = name_of_enum(activation.kind);
   const bool learned = activation.kind == ActivationKind::prelu || activation.kind == ActivationKind::dice;
   if (learned && name.empty()) {

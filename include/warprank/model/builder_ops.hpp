@@ -11,19 +11,20 @@
 #include <vector>
 
 #include "warprank/model/builder.hpp"
+#include "warprank/model/infer.hpp"
 
 namespace warprank {
 
-inline std::string Builder::place(SourceLine at) {
+WARPRANK_HOST_INLINE std::string Builder::place(SourceLine at) {
   return at.line == 0 ? std::string() : std::string(at.file) + ":" + std::to_string(at.line);
 }
 
-inline void Builder::problem(SourceLine at, std::string what, std::string expected, std::string got) {
+WARPRANK_HOST_INLINE void Builder::problem(SourceLine at, std::string what, std::string expected, std::string got) {
   problems_.add({place(at), std::move(what), std::move(expected), std::move(got)});
 }
 
 /// Names are unique among axes, among tables and among inputs.
-inline void Builder::check_name(SourceLine at, const char* what, const std::string& name) {
+WARPRANK_HOST_INLINE void Builder::check_name(SourceLine at, const char* what, const std::string& name) {
   if (name.empty()) problem(at, what, "a name", "an empty one");
   if (!name.empty() && !names_.insert(std::string(what) + " " + name).second)
     problem(at, std::string(what) + " '" + name + "'", "a name not used before", "a second one");
@@ -31,28 +32,28 @@ inline void Builder::check_name(SourceLine at, const char* what, const std::stri
 
 /// Whether a handle is one of the `count` that this Builder gave. If not, that is a problem, unless it follows from
 /// another: a call that is wrong returns an empty handle.
-inline bool Builder::check_handle(SourceLine at, const std::string& what, const char* expected, int index,
-                                  size_t count) {
+WARPRANK_HOST_INLINE bool Builder::check_handle(SourceLine at, const std::string& what, const char* expected, int index,
+                                                size_t count) {
   if (index >= 0 && index < static_cast<int>(count)) return true;
   if (index >= 0 || problems_.empty()) problem(at, what, expected, index < 0 ? "an empty handle" : "another Builder's");
   return false;
 }
-inline bool Builder::check_axis(SourceLine at, const std::string& what, Axis axis) {
+WARPRANK_HOST_INLINE bool Builder::check_axis(SourceLine at, const std::string& what, Axis axis) {
   return check_handle(at, what, "an axis of this Builder", axis.index, graph_.axes.size());
 }
-inline bool Builder::check_ids(SourceLine at, const std::string& what, Ids ids) {
+WARPRANK_HOST_INLINE bool Builder::check_ids(SourceLine at, const std::string& what, Ids ids) {
   return check_handle(at, what, "an ids input of this Builder", ids.index, graph_.ids.size());
 }
-inline bool Builder::check_table(SourceLine at, const std::string& what, Table table) {
+WARPRANK_HOST_INLINE bool Builder::check_table(SourceLine at, const std::string& what, Table table) {
   return check_handle(at, what, "a table of this Builder", table.index, graph_.tables.size());
 }
-inline bool Builder::check_tensor(SourceLine at, const std::string& what, Tensor x) {
+WARPRANK_HOST_INLINE bool Builder::check_tensor(SourceLine at, const std::string& what, Tensor x) {
   if (x.builder != this)
     problem(at, what, "a tensor of this Builder", x.builder == nullptr ? "an empty handle" : "another Builder's");
   return x.builder == this && x.node >= 0;
 }
 
-inline Axis Builder::axis(std::string name, SourceLine at) {
+WARPRANK_HOST_INLINE Axis Builder::axis(std::string name, SourceLine at) {
   check_name(at, "axis", name);
   if (!graph_.axes.empty())
     problem(at, "axis '" + name + "'", "an axis nested in another; the outermost is '" + graph_.axes[0].name + "'",
@@ -61,7 +62,7 @@ inline Axis Builder::axis(std::string name, SourceLine at) {
   return {static_cast<int>(graph_.axes.size()) - 1};
 }
 
-inline Axis Builder::axis(std::string name, Axis parent, KeepLast keep, SourceLine at) {
+WARPRANK_HOST_INLINE Axis Builder::axis(std::string name, Axis parent, KeepLast keep, SourceLine at) {
   check_name(at, "axis", name);
   if (!check_axis(at, "parent of axis '" + name + "'", parent)) return {};
   if (keep.rows < 0) problem(at, "axis '" + name + "'", "keep_last of 0 or more", std::to_string(keep.rows));
@@ -69,7 +70,7 @@ inline Axis Builder::axis(std::string name, Axis parent, KeepLast keep, SourceLi
   return {static_cast<int>(graph_.axes.size()) - 1};
 }
 
-inline Table Builder::add_table(TableInfo table, SourceLine at) {
+WARPRANK_HOST_INLINE Table Builder::add_table(TableInfo table, SourceLine at) {
   check_name(at, "table", table.name);
   if (table.dim < 1) problem(at, "table '" + table.name + "'", "a dim of 1 or more", std::to_string(table.dim));
   if (table.rows < 0) problem(at, "table '" + table.name + "'", "0 rows or more", std::to_string(table.rows));
@@ -77,22 +78,23 @@ inline Table Builder::add_table(TableInfo table, SourceLine at) {
   return {static_cast<int>(graph_.tables.size()) - 1};
 }
 
-inline Table Builder::table(std::string name, TableOptions options, SourceLine at) {
+WARPRANK_HOST_INLINE Table Builder::table(std::string name, TableOptions options, SourceLine at) {
   return add_table({std::move(name), options.dim, false, options.rows}, at);
 }
 
-inline Table Builder::hashed_table(std::string name, TableOptions options, SourceLine at) {
+WARPRANK_HOST_INLINE Table Builder::hashed_table(std::string name, TableOptions options, SourceLine at) {
   return add_table({std::move(name), options.dim, true, options.rows}, at);
 }
 
-inline Ids Builder::ids(std::string name, Axis axis, IdsOptions options, SourceLine at) {
+WARPRANK_HOST_INLINE Ids Builder::ids(std::string name, Axis axis, IdsOptions options, SourceLine at) {
   check_name(at, "input", name);
   if (!check_axis(at, "ids '" + name + "'", axis)) return {};
   graph_.ids.push_back({std::move(name), axis.index, options.default_id, options.padding});
   return {static_cast<int>(graph_.ids.size()) - 1};
 }
 
-inline Tensor Builder::dense(std::string name, Axis axis, int64_t width, DenseOptions options, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::dense(std::string name, Axis axis, int64_t width, DenseOptions options,
+                                           SourceLine at) {
   check_name(at, "input", name);
   if (!check_axis(at, "dense '" + name + "'", axis)) return {this};
   if (width < 1 || width > max_dense_width) {
@@ -107,8 +109,8 @@ inline Tensor Builder::dense(std::string name, Axis axis, int64_t width, DenseOp
 
 /// Adds a node unless something is wrong with it. A tensor that an earlier problem left invalid makes this one invalid
 /// without a second report.
-inline Tensor Builder::append(Op op, const std::vector<Tensor>& inputs, std::string name, SourceLine at, int axis,
-                              int64_t width) {
+WARPRANK_HOST_INLINE Tensor Builder::append(Op op, const std::vector<Tensor>& inputs, std::string name, SourceLine at,
+                                            int axis, int64_t width) {
   Node node{std::move(name), std::move(op), {}, axis, width, -1, place(at)};
   if (node.name.empty()) node.name = kind_of(node.op);
   for (const Tensor& input : inputs) {
@@ -124,13 +126,13 @@ inline Tensor Builder::append(Op op, const std::vector<Tensor>& inputs, std::str
   return {this, static_cast<int>(graph_.nodes.size()) - 1};
 }
 
-inline Tensor Builder::embed(Ids ids, Table table, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::embed(Ids ids, Table table, SourceLine at) {
   if (!check_ids(at, "embed", ids) || !check_table(at, "embed", table)) return {this};
   const std::string& name = graph_.ids[static_cast<size_t>(ids.index)].name;
   return append(EmbedOp{ids.index, table.index, Pooling::none}, {}, "embed." + name, at);
 }
 
-inline Tensor Builder::embed_bag(Ids ids, Table table, Pooling pooling, Tensor weights, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::embed_bag(Ids ids, Table table, Pooling pooling, Tensor weights, SourceLine at) {
   if (!check_ids(at, "embed_bag", ids) || !check_table(at, "embed_bag", table)) return {this};
   const std::string& name = graph_.ids[static_cast<size_t>(ids.index)].name;
   if (pooling == Pooling::none) {
@@ -142,23 +144,26 @@ inline Tensor Builder::embed_bag(Ids ids, Table table, Pooling pooling, Tensor w
                 weighted ? std::vector<Tensor>{weights} : std::vector<Tensor>{}, "embed_bag." + name, at);
 }
 
-inline Tensor Builder::pool(Tensor x, Pooling pooling, SourceLine at) { return append(PoolOp{pooling}, {x}, "", at); }
+WARPRANK_HOST_INLINE Tensor Builder::pool(Tensor x, Pooling pooling, SourceLine at) {
+  return append(PoolOp{pooling}, {x}, "", at);
+}
 
-inline Tensor Builder::expand(Tensor x, Axis axis, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::expand(Tensor x, Axis axis, SourceLine at) {
   if (!check_axis(at, "expand", axis)) return {this};
   return append(ExpandOp{}, {x}, "", at, axis.index);
 }
 
-inline Tensor Builder::concat(const std::vector<Tensor>& parts, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::concat(const std::vector<Tensor>& parts, SourceLine at) {
   return append(ConcatOp{}, parts, "", at);
 }
 
-inline Tensor Builder::slice(Tensor x, int64_t begin, int64_t end, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::slice(Tensor x, int64_t begin, int64_t end, SourceLine at) {
   const bool ordered = begin >= 0 && begin < end;
   return append(SliceOp{begin}, {x}, "", at, 0, ordered ? end - begin : 0);
 }
 
-inline Tensor Builder::linear(std::string name, Tensor x, int64_t out, LinearOptions options, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::linear(std::string name, Tensor x, int64_t out, LinearOptions options,
+                                            SourceLine at) {
   LinearOp op;
   op.name = name;
   op.bias = options.bias;
@@ -166,38 +171,42 @@ inline Tensor Builder::linear(std::string name, Tensor x, int64_t out, LinearOpt
   return append(std::move(op), {x}, std::move(name), at, 0, out);
 }
 
-inline Tensor Builder::gate(std::string name, Tensor x, int64_t experts, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::gate(std::string name, Tensor x, int64_t experts, SourceLine at) {
   return linear(std::move(name), x, experts, {}, at);
 }
 
-inline Tensor Builder::mix(Tensor experts, Tensor gate, Normalization normalization, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::mix(Tensor experts, Tensor gate, Normalization normalization, SourceLine at) {
   return append(MixOp{normalization}, {experts, gate}, "", at);
 }
 
-inline Tensor Builder::din_attention(std::string name, Tensor q, Tensor k, DinOptions options, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::din_attention(std::string name, Tensor q, Tensor k, DinOptions options,
+                                                   SourceLine at) {
   return append(DinAttentionOp{name, options.hidden, options.activation, options.normalization, options.scaled}, {q, k},
                 name, at);
 }
 
-inline Tensor Builder::fm(const std::vector<Tensor>& fields, int64_t dim, FmOptions options, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::fm(const std::vector<Tensor>& fields, int64_t dim, FmOptions options,
+                                        SourceLine at) {
   return append(FmOp{dim, options.reduce}, fields, "", at);
 }
 
-inline Tensor Builder::dot(const std::vector<Tensor>& fields, int64_t dim, DotOptions options, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::dot(const std::vector<Tensor>& fields, int64_t dim, DotOptions options,
+                                         SourceLine at) {
   return append(DotOp{dim, options.order, options.self}, fields, "", at);
 }
 
-inline Tensor Builder::layer_norm(std::string name, Tensor x, LayerNormOptions options, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::layer_norm(std::string name, Tensor x, LayerNormOptions options, SourceLine at) {
   return append(LayerNormOp{name, options.eps, options.affine}, {x}, name, at);
 }
 
-inline Tensor Builder::softmax(Tensor x, SourceLine at) { return append(SoftmaxOp{}, {x}, "", at); }
+WARPRANK_HOST_INLINE Tensor Builder::softmax(Tensor x, SourceLine at) { return append(SoftmaxOp{}, {x}, "", at); }
 
-inline Tensor Builder::reduce(Tensor x, Pooling pooling, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::reduce(Tensor x, Pooling pooling, SourceLine at) {
   return append(ReduceOp{pooling}, {x}, "", at);
 }
 
-inline Tensor Builder::apply(ElementwiseFunction function, const std::vector<Operand>& operands, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::apply(ElementwiseFunction function, const std::vector<Operand>& operands,
+                                           SourceLine at) {
   if (static_cast<int>(operands.size()) != arity(function)) {
     problem(at, name_of_enum(function), std::to_string(arity(function)) + " operands", std::to_string(operands.size()));
     return {this};
@@ -222,13 +231,13 @@ inline Tensor Builder::apply(ElementwiseFunction function, const std::vector<Ope
   return append(ElementwiseOp{std::move(program), {}}, inputs, name_of_enum(function), at);
 }
 
-inline Tensor Builder::custom(std::string function, const std::vector<Tensor>& inputs, Axis axis, int64_t width,
-                              std::string settings, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::custom(std::string function, const std::vector<Tensor>& inputs, Axis axis,
+                                            int64_t width, std::string settings, SourceLine at) {
   if (!check_axis(at, "custom '" + function + "'", axis)) return {this};
   return append(CustomOp{function, std::move(settings)}, inputs, function, at, axis.index, width);
 }
 
-inline Tensor Builder::label(std::string name, Tensor x, SourceLine at) {
+WARPRANK_HOST_INLINE Tensor Builder::label(std::string name, Tensor x, SourceLine at) {
   if (!check_tensor(at, "label '" + name + "'", x)) return {this};
   if (name.empty() || !node_names_.take(name))
     problem(at, "label '" + name + "'", "a name not used before", name.empty() ? "an empty one" : "a second one");
@@ -236,7 +245,7 @@ inline Tensor Builder::label(std::string name, Tensor x, SourceLine at) {
   return x;
 }
 
-inline Graph Builder::finish(const Outputs& outputs) {
+WARPRANK_HOST_INLINE Graph Builder::finish(const Outputs& outputs) {
   if (outputs.empty()) problems_.add("outputs", "one or more", "none");
   std::map<std::string, int> seen;
   for (const auto& [name, tensor] : outputs) {

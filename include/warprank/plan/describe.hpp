@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "warprank/core/compiled.hpp"
 #include "warprank/plan/cards.hpp"
 #include "warprank/plan/plan.hpp"
+#include "warprank/plan/predict.hpp"
 
 namespace warprank {
 
@@ -46,38 +48,6 @@ inline std::string padded(std::string text, size_t width, bool right = false) {
   return text;
 }
 
-}  // namespace plan
-
-namespace plan {
-
-/// Launches, cost and the time of a plan on a card.
-struct Prediction {
-  int64_t launches = 0;
-  Cost cost;
-  double seconds = 0;
-};
-
-inline Prediction predict(const Graph& graph, const std::vector<int>& step, const std::vector<int64_t>& rows,
-                          const Card& card) {
-  Prediction p{launches_of(graph, step), cost_of(graph, step, rows), 0};
-  p.seconds = predicted_seconds(p.cost, static_cast<double>(p.launches), card);
-  return p;
-}
-
-inline Prediction predict(const Plan& plan, const std::vector<int64_t>& rows, const Card& card) {
-  Prediction total;
-  for (const std::vector<int>& step : plan.storage().steps) {
-    const Prediction p = predict(plan.graph(), step, rows, card);
-    total.cost += p.cost;
-    total.seconds += p.seconds;
-  }
-  const Cost inputs = cost_of_inputs(plan.graph(), rows);
-  total.cost += inputs;
-  total.launches = launches_of(plan.graph(), plan.storage().steps);
-  total.seconds += graph_seconds + predicted_seconds(inputs, 0, card);
-  return total;
-}
-
 inline std::string columns_of(const Prediction& p) {
   char microseconds[32];
   std::snprintf(microseconds, sizeof microseconds, "%.1f us", p.seconds * 1e6);
@@ -87,7 +57,7 @@ inline std::string columns_of(const Prediction& p) {
 
 }  // namespace plan
 
-inline std::string Plan::describe(const std::string& card_name) const {
+WARPRANK_HOST_INLINE std::string Plan::describe(const std::string& card_name) const {
   using plan::padded;
   using plan::with_unit;
   const plan::Card& card = plan::card_named(card_name);
@@ -115,9 +85,11 @@ inline std::string Plan::describe(const std::string& card_name) const {
   }
   CompileOptions unfused = options();
   unfused.passes = Passes::none();
+  const Plan without(source(), unfused);
   text += "\n                    launches     FLOPs     bytes   predicted  with inputs and the graph's start\n";
-  text += padded("this plan", 20) + columns_of(plan::predict(*this, rows, card)) + "\n";
-  text += padded("without any pass", 20) + columns_of(plan::predict(Plan(source(), unfused), rows, card)) + "\n";
+  text += padded("this plan", 20) + columns_of(plan::predict(graph(), storage(), rows, card)) + "\n";
+  text +=
+      padded("without any pass", 20) + columns_of(plan::predict(without.graph(), without.storage(), rows, card)) + "\n";
 
   text += "\npass                 steps          FLOPs              bytes\n";
   for (const PassReport& r : reports())
@@ -127,7 +99,7 @@ inline std::string Plan::describe(const std::string& card_name) const {
   return text;
 }
 
-inline std::string Plan::dot() const {
+WARPRANK_HOST_INLINE std::string Plan::dot() const {
   const auto quoted = [](const std::string& text) {
     std::string escaped = "\"";
     for (char c : text)

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a plan and its steps should take on a card.
+
+#include <cstdint>
+#include <vector>
+
+#include "warprank/model/graph.hpp"
+#include "warprank/plan/cards.hpp"
+#include "warprank/plan/cost.hpp"
+#include "warprank/plan/steps.hpp"
+#include "warprank/plan/storage.hpp"
+
+namespace warprank::plan {
+
+/// Launches, cost and the time of a plan on a card.
+struct Prediction {
+  int64_t launches = 0;
+  Cost cost;
+  double seconds = 0;
+};
+
+inline Prediction predict(const Graph& graph, const std::vector<int>& step, const std::vector<int64_t>& rows,
+                          const Card& card) {
+  Prediction p{launches_of(graph, step), cost_of(graph, step, rows), 0};
+  p.seconds = predicted_seconds(p.cost, static_cast<double>(p.launches), card);
+  return p;
+}
+
+inline Prediction predict(const Graph& graph, const Storage& storage, const std::vector<int64_t>& rows,
+                          const Card& card) {
+  Prediction total;
+  for (const std::vector<int>& step : storage.steps) {
+    const Prediction p = predict(graph, step, rows, card);
+    total.cost += p.cost;
+    total.seconds += p.seconds;
+  }
+  const Cost inputs = cost_of_inputs(graph, rows);
+  total.cost += inputs;
+  total.launches = launches_of(graph, storage.steps);
+  total.seconds += graph_seconds + predicted_seconds(inputs, 0, card);
+  return total;
+}
+
+}  // namespace warprank::plan
