@@ -4,14 +4,15 @@
 # Installs the Debian or Ubuntu packages that the library needs, or says which. Says nothing when all are there.
 #   scripts/install_deps.sh demo    to build the example
 #   scripts/install_deps.sh test    and the tests and benchmarks (the default)
-#   scripts/install_deps.sh check   and what scripts/check_all.sh uses besides: clang, clang-format, Abseil
+#   scripts/install_deps.sh check   and what scripts/check_all.sh uses besides: clang, clang-format, Abseil, ccache
 set -euo pipefail
 
 packages=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev libcli11-dev curl ca-certificates unzip)
 case "${1:-test}" in
   demo) ;;
   test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev python3) ;;
-  check) packages+=(libgtest-dev libgmock-dev libbenchmark-dev libabsl-dev python3 clang libclang-rt-dev clang-format git) ;;
+  check) packages+=(libgtest-dev libgmock-dev libbenchmark-dev libabsl-dev python3 clang libclang-rt-dev clang-format git
+                    ccache) ;;
   *) echo "usage: $0 [demo|test|check]" >&2; exit 2 ;;
 esac
 
