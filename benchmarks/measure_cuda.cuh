@@ -47,9 +47,6 @@
 
 namespace warprank::bench {
 
-/// What sizes are on a GPU, and where each thread is executed on the CPU.
-inline int64_t size_for(int64_t gpu, int64_t executor) { return on_gpu ? gpu : executor; }
-
 /// Calls one after another.
 inline Queue in_sequence(std::vector<Queue> queues) {
   return [queues = std::move(queues)](device::Stream stream) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu_program.hpp"
 #include "warprank/core/cuda_error.hpp"
 #include "warprank/device/runtime.hpp"
 
@@ -20,8 +21,6 @@ namespace warprank::bench {
 using Queue = std::function<void(device::Stream)>;
 
 #if defined(__CUDACC__)
-inline constexpr bool on_gpu = true;
-
 /// Some calls in a row, as often as wanted, and the shortest time of one of them in the mean over a row. Without
 /// `flush` they follow each other, and find in the cache what the one before has left there. With it they do not, and
 /// each is timed by itself, from an event before it to one behind it.
@@ -105,8 +104,6 @@ class TimedCalls {
 };
 
 #else
-inline constexpr bool on_gpu = false;
-
 class TimedCalls {
  public:
   TimedCalls(const Queue&, const Queue&, bool) {}

@@ -67,8 +67,12 @@ WARPRANK_HOST_INLINE Tuning tuning_from_json(const std::string& text, const std:
   return tuning;
 }
 
-WARPRANK_HOST_INLINE void save_tuning(const Tuning& tuning, const std::string& path) { detail::write_text(to_json(tuning), path); }
+WARPRANK_HOST_INLINE void save_tuning(const Tuning& tuning, const std::string& path) {
+  detail::write_text(to_json(tuning), path);
+}
 
-WARPRANK_HOST_INLINE Tuning load_tuning(const std::string& path) { return tuning_from_json(detail::read_text(path), path); }
+WARPRANK_HOST_INLINE Tuning load_tuning(const std::string& path) {
+  return tuning_from_json(detail::read_text(path), path);
+}
 
 }  // namespace warprank

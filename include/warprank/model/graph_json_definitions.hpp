@@ -98,8 +98,12 @@ WARPRANK_HOST_INLINE Graph graph_from_json(const std::string& text, const std::s
   return graph;
 }
 
-WARPRANK_HOST_INLINE void save_graph(const Graph& graph, const std::string& path) { detail::write_text(to_json(graph), path); }
+WARPRANK_HOST_INLINE void save_graph(const Graph& graph, const std::string& path) {
+  detail::write_text(to_json(graph), path);
+}
 
-WARPRANK_HOST_INLINE Graph load_graph(const std::string& path) { return graph_from_json(detail::read_text(path), path); }
+WARPRANK_HOST_INLINE Graph load_graph(const std::string& path) {
+  return graph_from_json(detail::read_text(path), path);
+}
 
 }  // namespace warprank

@@ -22,10 +22,10 @@
 #include "warprank/plan/group_launches.hpp"
 #include "warprank/plan/late_broadcast.hpp"
 #include "warprank/plan/merge_common.hpp"
-#include "warprank/plan/remove_dead.hpp"
-#include "warprank/plan/sums_as_linears.hpp"
 #include "warprank/plan/plan.hpp"
+#include "warprank/plan/remove_dead.hpp"
 #include "warprank/plan/storage.hpp"
+#include "warprank/plan/sums_as_linears.hpp"
 
 namespace warprank {
 

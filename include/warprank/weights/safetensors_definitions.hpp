@@ -170,7 +170,7 @@ inline std::string preamble(const std::vector<const NamedTensor*>& ordered,
 }  // namespace detail
 
 WARPRANK_HOST_INLINE std::string serialize_safetensors(const std::map<std::string, TensorView>& tensors,
-                                         const std::map<std::string, std::string>& metadata) {
+                                                       const std::map<std::string, std::string>& metadata) {
   const auto ordered = detail::data_order(tensors);
   std::string file = detail::preamble(ordered, metadata);
   for (const auto* named : ordered)
@@ -179,7 +179,7 @@ WARPRANK_HOST_INLINE std::string serialize_safetensors(const std::map<std::strin
 }
 
 WARPRANK_HOST_INLINE void write_safetensors(const std::string& path, const std::map<std::string, TensorView>& tensors,
-                              const std::map<std::string, std::string>& metadata) {
+                                            const std::map<std::string, std::string>& metadata) {
   const auto ordered = detail::data_order(tensors);
   const std::string preamble = detail::preamble(ordered, metadata);
   detail::FileWriter file(path);

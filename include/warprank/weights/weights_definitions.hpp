@@ -32,7 +32,8 @@ WARPRANK_HOST_INLINE Weights Weights::open_all(const std::vector<std::string>& p
   return weights;
 }
 
-WARPRANK_HOST_INLINE Weights Weights::from_tensors(std::map<std::string, StoredTensor> tensors, WeightsOptions options) {
+WARPRANK_HOST_INLINE Weights Weights::from_tensors(std::map<std::string, StoredTensor> tensors,
+                                                   WeightsOptions options) {
   for (const auto& [name, tensor] : tensors) check_bytes("tensor " + detail::quoted(name), tensor.view());
   Weights weights(std::move(options));
   const auto owned = std::make_shared<const std::map<std::string, StoredTensor>>(std::move(tensors));
@@ -119,7 +120,8 @@ WARPRANK_HOST_INLINE std::string Weights::wanted_text(const Parameter& parameter
   return "F32, F16 or BF16 " + to_string(stored_shape(parameter));
 }
 
-WARPRANK_HOST_INLINE std::optional<Problem> Weights::misfit(const Parameter& parameter, const TensorView& tensor) const {
+WARPRANK_HOST_INLINE std::optional<Problem> Weights::misfit(const Parameter& parameter,
+                                                            const TensorView& tensor) const {
   const Shape shape = stored_shape(parameter);
   const bool is_read = tensor.dtype == DType::f32 || tensor.dtype == DType::f16 || tensor.dtype == DType::bf16;
   if (is_read && tensor.shape == shape) return std::nullopt;
@@ -130,7 +132,8 @@ WARPRANK_HOST_INLINE std::optional<Problem> Weights::misfit(const Parameter& par
   return Problem{"", describe(parameter), wanted_text(parameter), got};
 }
 
-WARPRANK_HOST_INLINE Problem Weights::missing(const Parameter& parameter, const std::vector<std::string>& candidates) const {
+WARPRANK_HOST_INLINE Problem Weights::missing(const Parameter& parameter,
+                                              const std::vector<std::string>& candidates) const {
   std::vector<std::string> fitting;
   for (const std::string& name : candidates)
     if (!misfit(parameter, stored_.at(name).view)) fitting.push_back(name);
