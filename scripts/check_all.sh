@@ -20,8 +20,14 @@ build_and_test() {
 
 check_test() { scripts/test.sh; }
 
-# They compile; check_bench runs them.
-check_benchmarks() { cmake --preset cpu && cmake --build --preset cpu; }
+# Those for the host compile; those for a GPU check their results on the executor, untimed.
+check_benchmarks() {
+  local program
+  cmake --preset cpu && cmake --build --preset cpu --target all executor_benchmarks || return 1
+  for program in build/cpu/benchmarks/*_bench_executor; do
+    "$program" || return 1
+  done
+}
 
 # What needs a card is compiled for a T4, and skipped; scripts/gpu_check.sh runs it where there is one.
 check_cuda() {
@@ -64,15 +70,7 @@ check_format() { scripts/format.sh; }
 
 check_docs() { scripts/check_docs.py --run; }
 
-# Those for a GPU check their results on the executor, untimed.
-check_bench() {
-  local program
-  cmake --preset cpu && cmake --build --preset cpu --target executor_benchmarks || return 1
-  for program in build/cpu/benchmarks/*_bench_executor; do
-    "$program" || return 1
-  done
-  scripts/bench_host.sh
-}
+check_bench() { scripts/bench_host.sh; }
 
 checks=("$@")
 if ((!$#)); then

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <string>
 
+#include "warprank/core/compiled.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/json.hpp"
 #include "warprank/engine/tuning.hpp"

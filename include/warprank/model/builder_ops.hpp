@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/core/compiled.hpp"
 #include "warprank/model/builder.hpp"
 #include "warprank/model/infer.hpp"
 

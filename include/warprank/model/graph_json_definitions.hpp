@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "warprank/core/compiled.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/json.hpp"
 #include "warprank/graph_json.hpp"

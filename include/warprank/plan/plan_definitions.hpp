@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/core/compiled.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/model/parameters.hpp"
 #include "warprank/model/validate.hpp"

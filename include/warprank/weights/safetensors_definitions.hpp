@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/core/compiled.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/file_writer.hpp"
 #include "warprank/core/view.hpp"

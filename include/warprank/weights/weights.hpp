@@ -88,29 +88,24 @@ class Weights {
     return shape;
   }
 
-  static bool is_training_state(const std::string& name);
-
   explicit Weights(WeightsOptions options) : options_(std::move(options)) {}
 
   void add(const std::string& source, const std::map<std::string, TensorView>& tensors);
 
+  static bool is_training_state(const std::string& name);
   bool is_swapped(const Parameter& parameter) const {
     return parameter.is_matrix && parameter.shape.size() >= 2 && options_.layout == Layout::keras;
   }
   Shape stored_shape(const Parameter& parameter) const {
     return is_swapped(parameter) ? swapped(parameter.shape) : parameter.shape;
   }
-
-  std::string describe(const Parameter& parameter) const;
-
-  std::string wanted_text(const Parameter& parameter) const;
-
   std::optional<Problem> misfit(const Parameter& parameter, const TensorView& tensor) const;
 
-  /// Suggests one of `candidates`, first among those that would fit.
-  Problem missing(const Parameter& parameter, const std::vector<std::string>& candidates) const;
-
+  // For messages; `missing` suggests one of `candidates`, first among those that would fit.
+  std::string describe(const Parameter& parameter) const;
+  std::string wanted_text(const Parameter& parameter) const;
   static std::string did_you_mean(const std::string& nearest);
+  Problem missing(const Parameter& parameter, const std::vector<std::string>& candidates) const;
 
   WeightsOptions options_;
   std::string sources_;                   ///< all files, for messages

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/core/compiled.hpp"
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/suggest.hpp"

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/core/compiled.hpp"
 #include "warprank/core/free_memory.hpp"
 #include "warprank/engine/check_bind.hpp"
 #include "warprank/engine/host/make_steps.hpp"

@@ -11,6 +11,8 @@
 #include "warprank/core/error.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
+#include "warprank/device/sorted.hpp"
+#include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
 
 namespace warprank::detail {
@@ -43,11 +45,7 @@ struct ItemWork {
 /// `most` items. One thread calls.
 WARPRANK_DEVICE void begin_items(const ItemsAndEvents& axes, ItemWork& work, int64_t group, int64_t most, int64_t block,
                                  int64_t num_blocks) {
-  int64_t parents = axes.max_parents;
-  if (axes.num_parents != nullptr) {
-    const int64_t used = device::load(axes.num_parents);
-    if (used < parents) parents = used;
-  }
+  const int64_t parents = device::true_count(axes.num_parents, axes.max_parents);
   const int64_t items = parents > 0 ? device::load(&axes.item_offsets[parents]) : 0;
   const int64_t of_block = (items + num_blocks - 1) / num_blocks;
   work.num_parents = parents;
@@ -63,16 +61,7 @@ WARPRANK_DEVICE void next_items(const ItemsAndEvents& axes, ItemWork& work) {
   const int64_t first = work.next;
   work.unit.num_items = 0;
   if (first >= work.num_items) return;
-  int64_t parent = 0;  // the number of parents, of all but the last, that end at or before the item
-  for (int64_t count = work.num_parents - 1; count > 0;) {
-    const int64_t half_count = count / 2;
-    if (device::load(&axes.item_offsets[parent + half_count + 1]) <= first) {
-      parent += half_count + 1;
-      count -= half_count + 1;
-    } else {
-      count = half_count;
-    }
-  }
+  const int64_t parent = device::last_not_above(axes.item_offsets, work.num_parents, first);
   int64_t end = (first / work.unit_items + 1) * work.unit_items;
   if (end > work.num_items) end = work.num_items;
   const int64_t last = device::load(&axes.item_offsets[parent + 1]);

@@ -13,6 +13,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/device/shared.hpp"
+#include "warprank/device/sorted.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/axis_input.cuh"
@@ -99,7 +100,7 @@ WARPRANK_DEVICE void find_ancestors(const Unit& unit, int64_t (*rows)[rows_per_u
   for (int a = 0; a < unit.program.num_ancestors && lane < unit.num_rows; ++a) {
     const Ancestor ancestor = read_descriptor(ancestors + a);
     const int64_t count = device::true_count(ancestor.num_segments, ancestor.max_segments);
-    rows[a][lane] = segment_of(ancestor.offsets, count, unit.first_row + lane);
+    rows[a][lane] = device::last_not_above(ancestor.offsets, count, unit.first_row + lane);
   }
   device::sync_warp();
 }

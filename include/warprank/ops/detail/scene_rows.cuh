@@ -14,6 +14,7 @@
 #include "warprank/device/collectives.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/shared.hpp"
+#include "warprank/device/sorted.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/embedding_bag/ids.cuh"
@@ -61,7 +62,7 @@ WARPRANK_DEVICE int64_t num_ids_of(const SceneArguments& a) {
 WARPRANK_DEVICE const int64_t* address_of_id(const SceneArguments& a, int64_t i) {
   if (a.ids != nullptr) return a.ids + i;
   const int64_t num_requests = device::true_count(a.num_requests, a.max_requests);
-  const int64_t request = embedding_bag::last_not_above(a.id_starts, num_requests, i);
+  const int64_t request = device::last_not_above(a.id_starts, num_requests, i);
   const unsigned char* blob = a.blobs + device::load_read_only(&a.positions[request]);
   const uint32_t ids_at = embedding_bag::read_entry(blob, a.ids_entry);
   if (ids_at == 0) return nullptr;
@@ -86,7 +87,7 @@ WARPRANK_DEVICE void for_each_row(const SceneArguments& a, int64_t num_rows, int
     const int64_t row = first + device::lane_index();
     int scene = a.num_groups + 1;
     if (row < end) {
-      const int64_t i = a.offsets == nullptr ? row : embedding_bag::last_not_above(a.offsets, num_ids, row);
+      const int64_t i = a.offsets == nullptr ? row : device::last_not_above(a.offsets, num_ids, row);
       scene = i < num_ids ? scene_of_id(a, i) : a.num_groups;
     }
     f(row < end ? row : -1, scene, device::match(device::full_warp, scene));

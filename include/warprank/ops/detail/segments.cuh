@@ -19,6 +19,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/device/shared.hpp"
+#include "warprank/device/sorted.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/bag_feature.hpp"
 #include "warprank/ops/detail/descriptors.cuh"
@@ -71,7 +72,7 @@ segments_kernel(const Pair* pairs, int num_pairs) {
     device::store(&pair.offsets[n], load_read_only(&pair.axis_starts[num_requests]));
     return;
   }
-  const int64_t request = embedding_bag::last_not_above(pair.ancestor_starts, num_requests, n);
+  const int64_t request = device::last_not_above(pair.ancestor_starts, num_requests, n);
   const unsigned char* blob = pair.blobs + load_read_only(&pair.positions[request]);
   int64_t row = n - load_read_only(&pair.ancestor_starts[request]);
   for (int step = 0; step < pair.num_steps; ++step) {

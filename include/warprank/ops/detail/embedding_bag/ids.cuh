@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "warprank/device/memory.hpp"
+#include "warprank/device/sorted.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/embedding_bag/descriptor.hpp"
 
@@ -18,35 +19,6 @@ struct Bag {
   const int64_t* ids;            ///< null: each is the default id
   const unsigned char* weights;  ///< FP32 or FP16; null: each is the default weight
 };
-
-/// The last i of [0, count) with sorted[i] <= value; sorted[0] is.
-template <class Value>
-WARPRANK_DEVICE int64_t last_not_above(const Value* sorted, int64_t count, int64_t value) {
-  int64_t begin = 0;
-  for (int64_t end = count; end - begin > 1;) {
-    const int64_t middle = begin + (end - begin) / 2;
-    if (static_cast<int64_t>(device::load_read_only(&sorted[middle])) <= value) {
-      begin = middle;
-    } else {
-      end = middle;
-    }
-  }
-  return begin;
-}
-
-/// The first i of [0, count] that is `count` or has sorted[i] >= value.
-WARPRANK_DEVICE int64_t first_not_below(const int64_t* sorted, int64_t count, int64_t value) {
-  int64_t begin = 0;
-  for (int64_t end = count; begin < end;) {
-    const int64_t middle = begin + (end - begin) / 2;
-    if (device::load_read_only(&sorted[middle]) < value) {
-      begin = middle + 1;
-    } else {
-      end = middle;
-    }
-  }
-  return begin;
-}
 
 /// A position that a blob states.
 WARPRANK_DEVICE uint32_t read_entry(const unsigned char* blob, uint32_t entry) {
@@ -94,7 +66,7 @@ WARPRANK_DEVICE Bag blob_bag(const Descriptor& f, const unsigned char* blob, int
 
 /// The request that has row `row` of the axis whose row_starts are given.
 WARPRANK_DEVICE int64_t find_request(const Descriptor& f, const int64_t* starts, int64_t row) {
-  return f.has_one_row ? row : last_not_above(starts, device::true_count(f.num_requests, f.max_requests), row);
+  return f.has_one_row ? row : device::last_not_above(starts, device::true_count(f.num_requests, f.max_requests), row);
 }
 
 /// The values of row `row` of the batch; null where they are not set.
@@ -115,8 +87,8 @@ WARPRANK_DEVICE Bag find_bag(const Descriptor& f, int64_t b) {
     end = load_read_only(&f.bounds[b + 1]);
   } else if (f.form == IdsForm::indices) {
     const int64_t count = device::true_count(f.num_ids, f.max_ids);
-    begin = first_not_below(f.bounds, count, b);
-    end = begin + first_not_below(f.bounds + begin, count - begin, b + 1);
+    begin = device::first_not_below(f.bounds, count, b);
+    end = begin + device::first_not_below(f.bounds + begin, count - begin, b + 1);
   } else if (f.form != IdsForm::each) {
     const int64_t request = f.form == IdsForm::blob_one_segment ? b : find_request(f, f.bag_starts, b);
     const unsigned char* blob = f.blobs + load_read_only(&f.positions[request]);
@@ -136,7 +108,7 @@ WARPRANK_DEVICE Bag find_bag(const Descriptor& f, int64_t b) {
 /// The bag that the id at `position` belongs to.
 WARPRANK_DEVICE int64_t bag_at(const Descriptor& f, int64_t bags, int64_t position) {
   using device::load_read_only;
-  if (f.form == IdsForm::offsets) return last_not_above(f.bounds, bags, position);
+  if (f.form == IdsForm::offsets) return device::last_not_above(f.bounds, bags, position);
   if (f.form == IdsForm::indices) return load_read_only(&f.bounds[position]);
   const int64_t request = find_request(f, f.id_starts, position);
   if (f.form == IdsForm::blob_one_segment) return request;
@@ -144,7 +116,7 @@ WARPRANK_DEVICE int64_t bag_at(const Descriptor& f, int64_t bags, int64_t positi
   const int64_t first_bag = load_read_only(&f.bag_starts[request]);
   const int64_t bags_of_request = load_read_only(&f.bag_starts[request + 1]) - first_bag;
   const auto* offsets = section<uint32_t>(blob, read_entry(blob, f.offsets_entry));
-  return first_bag + last_not_above(offsets, bags_of_request, position - load_read_only(&f.id_starts[request]));
+  return first_bag + device::last_not_above(offsets, bags_of_request, position - load_read_only(&f.id_starts[request]));
 }
 
 }  // namespace warprank::detail::embedding_bag

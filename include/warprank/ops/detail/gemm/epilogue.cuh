@@ -15,6 +15,8 @@
 #include "warprank/core/dtype.hpp"
 #include "warprank/device/half.hpp"
 #include "warprank/device/memory.hpp"
+#include "warprank/device/sorted.hpp"
+#include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/activation.cuh"
 #include "warprank/ops/detail/gemm/float_matrix.hpp"
 #include "warprank/ops/detail/gemm/weights.hpp"
@@ -62,22 +64,7 @@ struct Epilogue {
 /// `num_segments`: how many there are now; null: `count`.
 WARPRANK_DEVICE int64_t segment_of(const int64_t* offsets, const int64_t* num_segments, int64_t count, int64_t row) {
   if (offsets == nullptr) return row;
-  int64_t first = 0;
-  if (num_segments != nullptr) {
-    const int64_t used = device::load(num_segments);
-    count = used < count ? used : count;
-  }
-  // The number of segments that end at or before the row, of all but the last.
-  for (--count; count > 0;) {
-    const int64_t half_count = count / 2;
-    if (device::load(&offsets[first + half_count + 1]) <= row) {
-      first += half_count + 1;
-      count -= half_count + 1;
-    } else {
-      count = half_count;
-    }
-  }
-  return first;
+  return device::last_not_above(offsets, device::true_count(num_segments, count), row);
 }
 
 /// The row of row_bias for a row.
