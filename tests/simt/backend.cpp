@@ -170,6 +170,8 @@ void sync_warp(uint32_t mask, Here here) {
   thread.block->meet(thread, mask, what, nullptr, here);
 }
 
+void wait_for_previous_launch(Here here) { machine().running("wait_for_previous_launch", here); }
+
 void shuffle_bytes(uint32_t mask, const void* value, void* result, int bytes, Shuffle kind, int operand, int width,
                    Here here) {
   static constexpr Collective kinds[] = {{"shuffle", false, simt::complete_shuffle},
@@ -289,6 +291,11 @@ void fence(Scope scope, Here here) {
   flush(thread);
   race::fence(thread, scope);
   ++machine().counters.fences;
+}
+
+void prefetch(const void* address, Here here) {
+  Thread& thread = machine().running("prefetch", here);
+  simt::check_address(thread, address, 1, "prefetch", here);
 }
 
 void copy_async(void* shared, const void* global, Here here) {

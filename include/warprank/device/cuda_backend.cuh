@@ -49,6 +49,11 @@ WARPRANK_DEVICE int sync_block(Reduction reduction, bool predicate, Here) {
   return 0;
 }
 WARPRANK_DEVICE void sync_warp(uint32_t mask, Here) { __syncwarp(mask); }
+WARPRANK_DEVICE void wait_for_previous_launch(Here) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 template <Shuffle Kind, class Value>
 WARPRANK_DEVICE Value shuffle(uint32_t mask, Value value, int operand, int width, Here) {
@@ -290,12 +295,32 @@ WARPRANK_DEVICE void fence(Here) {
   asm volatile("fence.acq_rel.%0;" ::"C"(ScopeWord<FenceScope>::text) : "memory");  // __threadfence() is stronger
 }
 
+WARPRANK_DEVICE void prefetch(const void* address, Here) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(address)));
+}
+
 // ---- 16-bit floats
 
 WARPRANK_DEVICE float half_to_float(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 WARPRANK_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__float2half_rn(value)); }
 WARPRANK_DEVICE uint16_t float_to_bfloat16(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
 WARPRANK_DEVICE float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
+template <bool Relu>
+WARPRANK_DEVICE uint32_t floats_to_halves(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+  uint32_t pair;
+  if constexpr (Relu) {
+    asm("cvt.rn.satfinite.relu.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
+#else
+  if constexpr (Relu) low = low < 0 ? 0 : low, high = high < 0 ? 0 : high;  // keeps NaN
+  const uint32_t pair = static_cast<uint32_t>(float_to_half(low)) | static_cast<uint32_t>(float_to_half(high)) << 16;
+  return pair - __vseteq2(pair & 0x7fff7fffu, 0x7c007c00u);  // infinity is one above the largest half
+#endif
+}
 
 // ---- Tensor cores and copies
 

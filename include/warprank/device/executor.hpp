@@ -43,6 +43,7 @@ enum class Shuffle { from, up, down, butterfly };
 
 int sync_block(Reduction reduction, bool predicate, Here here);
 void sync_warp(uint32_t mask, Here here);
+void wait_for_previous_launch(Here here);
 void shuffle_bytes(uint32_t mask, const void* value, void* result, int bytes, Shuffle kind, int operand, int width,
                    Here here);
 uint32_t ballot(uint32_t mask, bool predicate, Here here);
@@ -71,6 +72,7 @@ void store_ordered(void* address, const void* value, int bytes, Order order, Sco
 uint64_t atomic(AtomicOp op, void* address, int bytes, uint64_t operand, uint64_t expected, Order order, Scope scope,
                 Here here);
 void fence(Scope scope, Here here);
+void prefetch(const void* address, Here here);
 
 template <Access Kind, class Value>
 Value load(const Value* address, Here here) {
@@ -114,6 +116,15 @@ inline float half_to_float(uint16_t bits) { return to_float(half{bits}); }
 inline uint16_t float_to_half(float value) { return to_half(value).bits; }
 inline uint16_t float_to_bfloat16(float value) { return to_bfloat16(value).bits; }
 inline float bits_to_float(uint32_t bits) { return bits_float(bits); }
+template <bool Relu>
+uint32_t floats_to_halves(float low, float high) {
+  const auto narrowed = [](float value) -> uint32_t {
+    if (value != value) return 0x7fff;
+    if (Relu && !(value > 0)) return 0;
+    return to_half(value < -max_half ? -max_half : value > max_half ? max_half : value).bits;
+  };
+  return narrowed(low) | narrowed(high) << 16;
+}
 
 // ---- Tensor cores and copies
 

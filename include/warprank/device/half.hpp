@@ -40,6 +40,11 @@ WARPRANK_DEVICE Value narrow(float value) {
 WARPRANK_DEVICE uint32_t pack_halves(half low, half high) {
   return static_cast<uint32_t>(low.bits) | static_cast<uint32_t>(high.bits) << 16;
 }
+/// The nearest halves of two floats, packed: one instruction from sm_80 on. NaN stays NaN; what is larger than a half
+/// can be, infinity too, becomes the largest half of its sign.
+WARPRANK_DEVICE uint32_t narrow_pair(float low, float high) { return backend::floats_to_halves<false>(low, high); }
+/// As narrow_pair of max(0, value); NaN stays NaN.
+WARPRANK_DEVICE uint32_t narrow_pair_relu(float low, float high) { return backend::floats_to_halves<true>(low, high); }
 WARPRANK_DEVICE half low_half(uint32_t pair) { return {static_cast<uint16_t>(pair & 0xffffu)}; }
 WARPRANK_DEVICE half high_half(uint32_t pair) { return {static_cast<uint16_t>(pair >> 16)}; }
 

@@ -54,6 +54,9 @@ WARPRANK_DEVICE void store_vector(Value* address, const Vector<Value, Size>& val
   backend::store(reinterpret_cast<Vector<Value, Size>*>(address), values, here);
 }
 
+/// Asks for the 128 bytes around an address to come to the second-level cache. A hint: it reads nothing.
+WARPRANK_DEVICE void prefetch(const void* address, Here here = Here::current()) { backend::prefetch(address, here); }
+
 /// Indivisible load of 4, 8 or 16 bytes; bypasses L1 for scopes above the block. Relaxed or acquire.
 template <Order LoadOrder, Scope LoadScope, class Value>
 WARPRANK_DEVICE Value load(const Value* address, Here here = Here::current()) {
