@@ -18,6 +18,7 @@
 #include "warprank/batch/batch.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
+#include "warprank/device/sync.hpp"
 
 namespace device_runtime_test {
 
@@ -28,6 +29,17 @@ WARPRANK_KERNEL(32, 1) add(uint32_t* x, uint32_t value) {
   device::store(&x[i], device::load(&x[i]) + value);
 }
 WARPRANK_KERNEL(32, 1) multiply(uint32_t* x, uint32_t value) {
+  const int i = device::thread_rank();
+  device::store(&x[i], device::load(&x[i]) * value);
+}
+
+WARPRANK_KERNEL(32, 1) add_behind(uint32_t* x, uint32_t value) {
+  device::wait_for_previous_launch();
+  const int i = device::thread_rank();
+  device::store(&x[i], device::load(&x[i]) + value);
+}
+WARPRANK_KERNEL(32, 1) multiply_behind(uint32_t* x, uint32_t value) {
+  device::wait_for_previous_launch();
   const int i = device::thread_rank();
   device::store(&x[i], device::load(&x[i]) * value);
 }
@@ -165,6 +177,42 @@ TEST_F(DeviceRuntime, GraphIsLaunchedOnWhatMemoryHolds) {
   EXPECT_EQ(beside.on_host[0], 0x01010104u);
   Graph().launch(stream);
   EXPECT_EQ(Graph().num_nodes() + Graph().num_kernels(), 0);
+}
+
+TEST_F(DeviceRuntime, LaterLaunchesOfAGraphHaveTheArgumentsThatAreSet) {
+  Numbers numbers(1);
+  const Graph graph = Graph::capture(numbers.stream.get(), [&] {
+    device::launch({{1}, {32}, 0, numbers.stream.get()}, add, numbers.x, 2u);
+    device::launch({{1}, {32}, 0, numbers.stream.get()}, multiply, numbers.x, 5u);
+  });
+  graph.launch(numbers.stream.get());
+  graph.set_arguments(multiply, numbers.x, 10u);
+  graph.launch(numbers.stream.get());
+  EXPECT_EQ(numbers.last(), ((1u + 2) * 5 + 2) * 10) << "what was launched before keeps its own";
+}
+
+TEST_F(DeviceRuntime, LaunchesThatOverlapWaitForOneAnother) {
+  Numbers numbers(1);
+  const auto chain = [&] {
+    for (uint32_t i = 0; i < 8; ++i) {
+      device::launch_overlapping({{1}, {32}, 0, numbers.stream.get()}, add_behind, numbers.x, i);
+      device::launch_overlapping({{1}, {32}, 0, numbers.stream.get()}, multiply_behind, numbers.x, 3u);
+    }
+  };
+  uint32_t expected = 1;
+  const auto follow = [&] {
+    for (uint32_t i = 0; i < 8; ++i) expected = (expected + i) * 3;
+  };
+  chain(), follow();
+  const Graph graph = Graph::capture(numbers.stream.get(), chain);
+  EXPECT_EQ(graph.num_kernels(), 16);
+  graph.launch(numbers.stream.get()), follow();
+  graph.launch(numbers.stream.get()), follow();
+  {
+    const device::LaunchesInTurn in_turn;
+    chain(), follow();
+  }
+  EXPECT_EQ(numbers.last(), expected);
 }
 
 TEST_F(DeviceRuntime, CaptureThatThrowsLeavesNothing) {

@@ -6,6 +6,7 @@
 
 #include "simt/delayed_stores.hpp"
 #include "simt/machine.hpp"
+#include "simt/runtime.hpp"
 
 namespace simt {
 namespace {
@@ -24,7 +25,7 @@ bool check_address(Thread& thread, const void* address, int bytes, const char* w
     if (!thread.block->shared.contains(address, bytes)) machine().fail(thread, "shared memory out of bounds", here);
     return true;
   }
-  if (!DeviceMemory::instance().contains(address, bytes)) {
+  if (!DeviceMemory::instance().contains(address, bytes) && !is_pinned(address, bytes)) {
     machine().fail(thread,
                    DeviceMemory::instance().reserved(address)
                        ? "global memory out of bounds"
@@ -170,7 +171,9 @@ void sync_warp(uint32_t mask, Here here) {
   thread.block->meet(thread, mask, what, nullptr, here);
 }
 
-void wait_for_previous_launch(Here here) { machine().running("wait_for_previous_launch", here); }
+void wait_for_previous_launch(Here here) {
+  machine().wait_for_previous_launch(machine().running("wait_for_previous_launch", here));
+}
 
 void shuffle_bytes(uint32_t mask, const void* value, void* result, int bytes, Shuffle kind, int operand, int width,
                    Here here) {

@@ -40,6 +40,7 @@ void Block::start(Operation& of, backend::Dim3 index) {
     thread.rank = i;
     thread.position = {place, index, of.block, of.grid};
     thread.here = of.here;
+    thread.has_waited = false;
     thread.delayed_stores.clear();
     thread.copies.clear();
     thread.copy_groups.clear();

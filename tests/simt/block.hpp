@@ -75,7 +75,8 @@ struct Thread {
   Block* block = nullptr;
   backend::Position position;
   unsigned rank = 0;
-  Here here;  // where it waits, or began
+  Here here;                // where it waits, or began
+  bool has_waited = false;  // for the launch before
 
   std::vector<DelayedStore> delayed_stores;  // oldest first
   std::vector<AsyncCopy> copies;             // unfinished, oldest first

@@ -440,6 +440,47 @@ consume(float* out) {
   out[32 + lane_index()] = load(&out[lane_index()]);  // unordered_launches
 }
 
+// ---- Launches that overlap
+
+template <bool Broken>
+WARPRANK_KERNEL(32, 1)
+next_of(float* values) {  // values[32 (b + 1) ..] from values[32 b ..], for what launch b left
+  wait_for_previous_launch();
+  const float value = load(&values[lane_index()]) + 1;
+  store(&values[32 + lane_index()], value);  // early_read
+}
+template <bool Broken>
+WARPRANK_KERNEL(32, 1)
+early_read(float* values) {
+  float value = 0;
+  if constexpr (Broken) value = load(&values[lane_index()]);  // early_read
+  wait_for_previous_launch();
+  if constexpr (!Broken) value = load(&values[lane_index()]);
+  store(&values[32 + lane_index()], value + 1);
+}
+template <bool Broken>
+WARPRANK_KERNEL(32, 1)
+early_write(float* values) {
+  if constexpr (Broken) store(&values[lane_index()], 0.f);  // early_write
+  wait_for_previous_launch();
+  store(&values[lane_index()], 0.f);
+}
+template <bool Broken>
+WARPRANK_KERNEL(32, 1)
+early_wait_of_another(float* values) {
+  if (!Broken || lane_index() == 0) wait_for_previous_launch();
+  sync_block();                                               // early_wait_of_another
+  store(&values[lane_index()], load(&values[lane_index()]));  // early_wait_of_another
+}
+template <bool Broken>
+WARPRANK_KERNEL(64, 1)
+early_end(float* values) {
+  sync_block();  // early_end
+  if (Broken && thread_rank() >= 32) return;
+  wait_for_previous_launch();
+  if (thread_rank() < 32) store(&values[thread_rank()], 2.f);
+}
+
 template <bool Broken>
 WARPRANK_KERNEL(32, 1)
 touch(float* out) {

@@ -19,6 +19,7 @@ namespace {
 
 using simt::DeviceArray;
 using warprank::device::launch;
+using warprank::device::launch_overlapping;
 using warprank::device::LaunchConfig;
 using OneArray = void (*)(float*);
 
@@ -164,6 +165,23 @@ std::vector<Fault> all_faults() {
                       launch({{1}, {32}, 0, second}, KERNEL(consume)(broken), out.data());
                       simt::synchronize();
                     }});
+  // Two launches before the one that may be wrong: that it waits for the one before must be enough.
+  const auto overlapping = [](const char* name, auto choose, unsigned threads, bool needs_race_build,
+                              const char* expected) {
+    return Fault{name, expected, needs_race_build, [=](bool broken) {
+                   DeviceArray<float> values(128, 0.f);
+                   const auto stream = simt::create_stream();
+                   launch_overlapping({{1}, {32}, 0, stream}, faults::next_of<false>, values.data());
+                   launch_overlapping({{1}, {32}, 0, stream}, faults::next_of<false>, values.data() + 32);
+                   launch_overlapping({{1}, {threads}, 0, stream}, choose(broken), values.data() + 64);
+                   simt::synchronize();
+                 }};
+  };
+  faults.push_back(overlapping("early_read", KERNEL(early_read), 32, true, "data race in global memory"));
+  faults.push_back(overlapping("early_write", KERNEL(early_write), 32, true, "data race in global memory"));
+  faults.push_back(
+      overlapping("early_wait_of_another", KERNEL(early_wait_of_another), 32, true, "data race in global memory"));
+  faults.push_back(overlapping("early_end", KERNEL(early_end), 64, false, "exits before it has waited for the launch"));
   faults.push_back({"use_after_free", "global memory out of bounds", true, [](bool broken) {
                       DeviceArray<float> kept(32);
                       auto* freed = static_cast<float*>(simt::allocate(128));

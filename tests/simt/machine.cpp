@@ -39,11 +39,24 @@ void Machine::enqueue(std::shared_ptr<Operation> operation) {
   operation->id = next_id_++;
   OperationClock& clock = operation->clock;
   clock = known_done_;
-  for (const auto& earlier : operation->after) {
+  for (const auto& earlier : operation->after)
     if (earlier->id >= all_done_before_) merge(clock, earlier->clock);
-    if (earlier->state == Operation::State::done) continue;
-    earlier->followers.push_back(operation.get());
-    ++operation->num_unfinished_before;
+  Operation* const previous = may_begin_beside(*operation);
+  if (previous != nullptr) {
+    operation->previous = operation->after.front();
+    operation->begin_clock = known_done_;
+    merge(operation->begin_clock, previous->begin_clock);
+    if (previous->num_started < previous->num_blocks) {
+      previous->beside.push_back(operation.get());
+      ++operation->num_unfinished_before;
+    }
+  } else {
+    operation->begin_clock = clock;
+    for (const auto& earlier : operation->after) {
+      if (earlier->state == Operation::State::done) continue;
+      earlier->followers.push_back(operation.get());
+      ++operation->num_unfinished_before;
+    }
   }
   clock.resize(chain_sizes_.size());
   const auto chain = static_cast<size_t>(
@@ -72,10 +85,10 @@ void Machine::run_all() {
   DeviceMemory::instance().check_ends();
 }
 
-bool Machine::ordered_before(uint32_t id, const Operation& now) const {
+bool Machine::is_in(uint32_t id, const Operation& now, const OperationClock& clock) const {
   if (id < all_done_before_) return true;
   const Place place = places_[id - all_done_before_];
-  return id != now.id && place.chain < now.clock.size() && place.number <= now.clock[place.chain];
+  return id != now.id && place.chain < clock.size() && place.number <= clock[place.chain];
 }
 
 bool Machine::in_flight(uint32_t id) const {
@@ -90,9 +103,16 @@ void Machine::forget_order() {
   known_done_.clear();
 }
 
+/// The one launch that comes before a launch that may begin early, while that runs or waits.
+Operation* Machine::may_begin_beside(const Operation& operation) {
+  if (!operation.overlaps || operation.after.size() != 1) return nullptr;
+  Operation& before = *operation.after.front();
+  return before.body != nullptr && before.state != Operation::State::done ? &before : nullptr;
+}
+
 void Machine::run(const std::function<bool()>& until) {
   while (!until()) {
-    if (changed_) {
+    while (changed_) {
       changed_ = false;
       start_ready();
       start_blocks();
@@ -136,7 +156,11 @@ void Machine::start_blocks() {
                               });
     Operation& operation = **chosen;
     const uint64_t turn = operation.num_started++;
-    if (operation.num_started == operation.num_blocks) starting_.erase(chosen);
+    if (operation.num_started == operation.num_blocks) {
+      starting_.erase(chosen);
+      for (Operation* beside : operation.beside) become_ready(*beside);
+      operation.beside.clear();
+    }
     const uint64_t number = config_.schedule == Schedule::reverse ? operation.num_blocks - 1 - turn : turn;
     const backend::Dim3 grid = operation.grid;
     std::unique_ptr<Block> block;
@@ -221,12 +245,17 @@ void Machine::retire(Block& block) {
 void Machine::finish(Operation& operation) {
   operation.state = Operation::State::done;
   operation.after.clear();
+  operation.previous = nullptr;
   operation.body = nullptr;
-  for (Operation* follower : operation.followers) {
-    if (--follower->num_unfinished_before == 0) ready_.push_back(follower);
-  }
+  for (Operation* follower : operation.followers) become_ready(*follower);
   operation.followers.clear();
   queue_.erase(operation.id);
+}
+
+void Machine::become_ready(Operation& operation) {
+  if (--operation.num_unfinished_before > 0) return;
+  ready_.push_back(&operation);
+  changed_ = true;
 }
 
 void Machine::drain_some() {
@@ -249,6 +278,7 @@ void Machine::abandon() {
   for (const auto& [id, operation] : queue_) {
     operation->state = Operation::State::done;  // for whoever waits for them
     operation->followers.clear();
+    operation->beside.clear();
   }
   queue_.clear();
   ready_.clear();
@@ -266,6 +296,8 @@ void Machine::thread_main() {
   Thread& thread = *machine.running_;
   try {
     thread.block->operation->body();
+    if (thread.block->operation->overlaps && !thread.has_waited)
+      machine.fail(thread, "the thread exits before it has waited for the launch before", thread.here);
     thread.block->exit(thread);
   } catch (const Failed&) {
   } catch (const std::exception& error) {
@@ -285,6 +317,15 @@ void Machine::park(Thread& thread) {
   Thread* next = pick();
   if (next != nullptr) enter(*next);
   if (next != &thread) Fiber::switch_to(thread.fiber, next != nullptr ? next->fiber : main_);
+}
+
+void Machine::wait_for_previous_launch(Thread& thread) {
+  const Operation& operation = *thread.block->operation;
+  while (operation.previous != nullptr && operation.previous->state != Operation::State::done) {
+    rotate_ = true;
+    park(thread);
+  }
+  thread.has_waited = true;
 }
 
 void Machine::maybe_yield(Thread& thread) {

@@ -26,6 +26,7 @@ struct Operation {
   uint32_t id = 0;
   std::vector<std::shared_ptr<Operation>> after;  ///< must be done before
   OperationClock clock;                           ///< what is ordered before, and itself
+  OperationClock begin_clock;                     ///< what is ordered before it begins
   std::vector<Operation*> followers;              ///< queued, and wait for this one
   int num_unfinished_before = 0;
   State state = State::waiting;
@@ -36,6 +37,10 @@ struct Operation {
   int64_t shared_bytes = 0;
   Here here;
   uint64_t num_blocks = 0, num_started = 0, num_finished = 0;
+  const void* kernel = nullptr;
+  bool overlaps = false;                ///< its threads all wait for the launch before
+  std::shared_ptr<Operation> previous;  ///< the launch that it may begin beside; none: it begins behind all
+  std::vector<Operation*> beside;       ///< queued, and may begin once all blocks of this one have
 
   // Or a copy.
   std::function<void(const Operation&)> action;
@@ -62,7 +67,12 @@ class Machine {
   void run_all();
 
   /// Whether the operation is ordered before `now` by streams, events or the host.
-  bool ordered_before(uint32_t id, const Operation& now) const;
+  bool ordered_before(uint32_t id, const Operation& now) const { return is_in(id, now, now.clock); }
+  /// The same of a thread: one that has not waited for the launch before is not ordered after it.
+  bool ordered_before(uint32_t id, const Thread& now) const {
+    const Operation& operation = *now.block->operation;
+    return is_in(id, operation, now.has_waited ? operation.clock : operation.begin_clock);
+  }
   /// Whether the operation has begun and not ended.
   bool in_flight(uint32_t id) const;
 
@@ -76,6 +86,8 @@ class Machine {
   }
   /// Lets other threads run until this one may go on.
   void park(Thread& thread);
+  /// The thread goes on when the launch before its own has ended.
+  void wait_for_previous_launch(Thread& thread);
   /// Before and after every atomic: others may come between.
   void maybe_yield(Thread& thread);
   /// Watches for threads that wait for what never comes. `changed`: memory has a new value.
@@ -94,7 +106,10 @@ class Machine {
  private:
   Machine() = default;
 
+  bool is_in(uint32_t id, const Operation& now, const OperationClock& clock) const;
   void run(const std::function<bool()>& until);
+  static Operation* may_begin_beside(const Operation& operation);
+  void become_ready(Operation& operation);
   void start_ready();
   void start_blocks();
   /// The thread that runs next; none when a block can never go on, which is then the failure.

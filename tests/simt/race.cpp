@@ -148,7 +148,7 @@ bool ordered_before(const Stamp& stamp, const Thread& now) {
         stamp.clock <= clock.warps[now.warp()][now.lane()][stamp.rank % warp_lanes]) {
       return true;
     }
-  } else if (Machine::instance().ordered_before(operation_of[stamp.owner], *now.block->operation)) {
+  } else if (Machine::instance().ordered_before(operation_of[stamp.owner], now)) {
     return true;
   }
   return knows(now.clock.known, stamp);

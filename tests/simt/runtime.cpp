@@ -61,14 +61,6 @@ int64_t device_limit = Config{}.device_bytes, pinned_limit = Config{}.pinned_byt
 int64_t good_calls = -1;                // before the one that fails
 std::map<const void*, int64_t> pinned;  // by address
 
-bool is_pinned(const void* address, int64_t bytes) {
-  auto after = pinned.upper_bound(address);
-  if (after == pinned.begin()) return false;
-  --after;
-  const auto* end = static_cast<const char*>(after->first) + after->second;
-  return static_cast<const char*>(address) + bytes <= end;
-}
-
 StreamState& state_of(Stream stream) {
   static StreamState standard;
   return stream == nullptr ? standard : *stream;
@@ -98,6 +90,14 @@ void run_everything() {
 }
 
 }  // namespace
+
+bool is_pinned(const void* address, int64_t bytes) {
+  auto after = pinned.upper_bound(address);
+  if (after == pinned.begin()) return false;
+  --after;
+  const auto* end = static_cast<const char*>(after->first) + after->second;
+  return static_cast<const char*>(address) + bytes <= end;
+}
 
 void reset(const Config& config) {
   Machine::instance().reset(config);
@@ -320,6 +320,11 @@ int num_launches(const Graph& graph) {
                                         [](const auto& node) { return node.operation.body != nullptr; }));
 }
 
+void set_body(const Graph& graph, const void* kernel, const std::function<void()>& body) {
+  for (auto& node : graph->nodes)
+    if (node.operation.kernel == kernel) node.operation.body = body;
+}
+
 void launch(const Graph& graph, Stream stream) {
   StreamState& state = state_of(stream);
   require_no_capture(state, "launch of a graph");
@@ -353,7 +358,8 @@ void wait_event(const Event& event, Stream stream) {
 bool event_done(const Event& event) { return simt::is_done(std::static_pointer_cast<simt::EventState>(event)); }
 void wait_for_event(const Event& event) { simt::synchronize(std::static_pointer_cast<simt::EventState>(event)); }
 
-void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, std::function<void()> body, Here here) {
+void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, bool overlaps, const void* kernel,
+                 std::function<void()> body, Here here) {
   const auto refuse = [&](const std::string& what) {
     throw simt::Error("launch refused: " + what + ": at " + here.file + ":" + std::to_string(here.line));
   };
@@ -374,6 +380,8 @@ void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, std
   simt::may_fail("launch a kernel");
   simt::Operation operation;
   operation.body = std::move(body);
+  operation.kernel = kernel;
+  operation.overlaps = overlaps;
   operation.grid = grid;
   operation.block = block;
   operation.shared_bytes = shared_bytes;
@@ -486,6 +494,10 @@ Graph end_capture(Stream stream) {
 void launch_graph(const Graph& graph, Stream stream) {
   simt::may_fail("launch a graph");
   simt::launch(std::static_pointer_cast<simt::GraphState>(graph), stream);
+}
+void set_body(const Graph& graph, const void* kernel, std::function<void()> body) {
+  simt::may_fail("set the arguments of a kernel");
+  simt::set_body(std::static_pointer_cast<simt::GraphState>(graph), kernel, body);
 }
 int num_nodes(const Graph& graph) { return simt::num_nodes(std::static_pointer_cast<simt::GraphState>(graph)); }
 int num_kernels(const Graph& graph) { return simt::num_launches(std::static_pointer_cast<simt::GraphState>(graph)); }

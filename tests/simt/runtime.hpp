@@ -6,6 +6,7 @@
 /// and one thread of the host may use it.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -71,6 +72,10 @@ Graph end_capture(Stream stream);
 void discard_capture(Stream stream);
 int num_nodes(const Graph& graph);
 int num_launches(const Graph& graph);
+/// Later launches of the graph run the kernel so.
+void set_body(const Graph& graph, const void* kernel, const std::function<void()>& body);
+/// Whether the host's memory was allocated as pinned, which kernels may access.
+bool is_pinned(const void* address, int64_t bytes);
 void launch(const Graph& graph, Stream stream);
 
 /// Memory of a test: allocated, filled from a vector, read back after everything is done.

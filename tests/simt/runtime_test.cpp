@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <new>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/device/runtime.hpp"
+#include "warprank/device/sync.hpp"
 
 namespace {
 
@@ -302,6 +304,50 @@ TEST_F(Runtime, GraphIsOneCallWhateverItHas) {
   EXPECT_EQ(calls.synchronizations, 0);
   EXPECT_EQ(calls.objects_made, 1);
   EXPECT_EQ(x.read()[32], 5u);
+}
+
+/// Sees that the launch after it runs beside it.
+WARPRANK_KERNEL(32, 1) wait_for_flag(uint32_t* flag) {
+  wait_for_previous_launch();
+  while (load<Order::relaxed, Scope::device>(flag) == 0) {
+  }
+}
+WARPRANK_KERNEL(32, 1) set_flag(uint32_t* flag) {
+  store<Order::relaxed, Scope::device>(flag, 1u);  // what no kernel but this test's does
+  wait_for_previous_launch();
+}
+TEST_F(Runtime, LaunchesOverlapWhereTheySaySo) {
+  simt::Config config;
+  config.watchdog = 10'000;
+  const auto run = [&](auto launch_second) {
+    simt::reset(config);
+    DeviceArray<uint32_t> flag(1, 0);
+    const OwnedStream stream;
+    const Graph graph = Graph::capture(stream.get(), [&] {
+      launch_overlapping({{1}, {32}, 0, stream.get()}, wait_for_flag, flag.data());
+      launch_second(LaunchConfig{{1}, {32}, 0, stream.get()}, flag.data());
+    });
+    graph.launch(stream.get());
+    simt::synchronize();
+  };
+  EXPECT_NO_THROW(run([](const LaunchConfig& config, uint32_t* flag) { launch_overlapping(config, set_flag, flag); }));
+  EXPECT_THROW(run([](const LaunchConfig& config, uint32_t* flag) { launch(config, set_flag, flag); }), simt::Error);
+  EXPECT_THROW(run([](const LaunchConfig& config, uint32_t* flag) {
+                 const LaunchesInTurn in_turn;
+                 launch_overlapping(config, set_flag, flag);
+               }),
+               simt::Error);
+}
+
+TEST_F(Runtime, KernelsMayAccessPinnedMemory) {
+  const PinnedMemory pinned(128, "a test");
+  auto* const x = static_cast<uint32_t*>(pinned.data());
+  std::fill_n(x, 32, 3u);
+  launch({1, 32}, add, x, 4u);
+  simt::synchronize();
+  EXPECT_EQ(x[31], 7u);
+  launch({1, 32}, add, x + 1, 4u);
+  EXPECT_THROW(simt::synchronize(), simt::Error) << "one behind the end";
 }
 
 TEST_F(Runtime, WhatOutlivesAResetIsForgotten) {

@@ -51,6 +51,7 @@ WARPRANK_DEVICE int sync_block(Reduction reduction, bool predicate, Here) {
 WARPRANK_DEVICE void sync_warp(uint32_t mask, Here) { __syncwarp(mask); }
 WARPRANK_DEVICE void wait_for_previous_launch(Here) {
 #if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" :::);  // they wait for the end of this grid, not for this
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
@@ -446,14 +447,34 @@ WARPRANK_HIDDEN inline void allow_most_shared_memory(const void* entry) {
   }
 }
 
+/// Whether code for the device was compiled in which a launch waits for the one before.
+WARPRANK_HIDDEN inline bool can_overlap(const void* entry) {
+  cudaFuncAttributes attributes;
+  check_cuda(cudaFuncGetAttributes(&attributes, entry), "find code for the device");
+  return attributes.ptxVersion >= 90;
+}
+
 template <class... Params>
-WARPRANK_HIDDEN inline void launch_kernel(dim3 grid, dim3 block, int64_t shared_bytes, Stream stream, Here,
-                                          void (*kernel)(Params...), Params... args) {
+WARPRANK_HIDDEN inline void launch_kernel(dim3 grid, dim3 block, int64_t shared_bytes, Stream stream, bool overlaps,
+                                          Here, void (*kernel)(Params...), Params... args) {
   constexpr int64_t without_opt_in = 48 * 1024;  // static and dynamic
   constexpr int64_t most_static = 16 * 1024;     // of a kernel with dynamic memory; the executor sees to it
   const auto* entry = reinterpret_cast<const void*>(kernel);
   if (shared_bytes > without_opt_in - most_static) allow_most_shared_memory(entry);
   void* arguments[] = {static_cast<void*>(&args)..., nullptr};
+  if (overlaps && can_overlap(entry)) {
+    cudaLaunchAttribute overlap;
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+    config.stream = stream;
+    config.attrs = &overlap;
+    config.numAttrs = 1;
+    return check_cuda(cudaLaunchKernelExC(&config, entry, arguments), "launch a kernel");
+  }
   check_cuda(cudaLaunchKernel(entry, grid, block, arguments, static_cast<size_t>(shared_bytes), stream),
              "launch a kernel");
 }

@@ -105,11 +105,14 @@ WARPRANK_HIDDEN inline OwnedStream create_stream() {
 
 struct GraphState {
   cudaGraphExec_t executable = nullptr;
+  cudaGraph_t captured = nullptr;  // has the nodes of `kernels`
   int num_nodes = 0, num_kernels = 0;
+  std::vector<std::pair<cudaGraphNode_t, cudaKernelNodeParams>> kernels;  // without those of other libraries
 
   GraphState() = default;
   ~GraphState() {
     if (executable != nullptr) cudaGraphExecDestroy(executable);
+    if (captured != nullptr) cudaGraphDestroy(captured);
   }
   GraphState(const GraphState&) = delete;
   GraphState& operator=(const GraphState&) = delete;
@@ -144,15 +147,34 @@ WARPRANK_HIDDEN inline Graph end_capture(Stream stream) {
   for (cudaGraphNode_t node : nodes) {
     cudaGraphNodeType type;
     check_cuda(cudaGraphNodeGetType(node, &type), "find the type of a node");
-    graph->num_kernels += type == cudaGraphNodeTypeKernel;
+    if (type != cudaGraphNodeTypeKernel) continue;
+    ++graph->num_kernels;
+    cudaKernelNodeParams params{};
+    if (cudaGraphKernelNodeGetParams(node, &params) == cudaSuccess) {
+      graph->kernels.emplace_back(node, params);
+    } else {
+      cudaGetLastError();  // cuBLASLt's, which the runtime does not know
+    }
   }
   check_cuda(cudaGraphInstantiateWithFlags(&graph->executable, captured.get(), 0), "instantiate a graph");
   // Otherwise the first launch would, and allocate.
   check_cuda(cudaGraphUpload(graph->executable, stream), "upload a graph");
+  graph->captured = captured.release();
   return graph;
 }
 WARPRANK_HIDDEN inline void launch_graph(const Graph& graph, Stream stream) {
   check_cuda(cudaGraphLaunch(graph->executable, stream), "launch a graph");
+}
+template <class... Params>
+WARPRANK_HIDDEN inline void set_arguments(const Graph& graph, void (*kernel)(Params...), Params... args) {
+  void* arguments[] = {static_cast<void*>(&args)..., nullptr};
+  for (const auto& [node, captured] : graph->kernels) {
+    if (captured.func != reinterpret_cast<const void*>(kernel)) continue;
+    cudaKernelNodeParams params = captured;
+    params.kernelParams = arguments;
+    params.extra = nullptr;
+    check_cuda(cudaGraphExecKernelNodeSetParams(graph->executable, node, &params), "set the arguments of a kernel");
+  }
 }
 WARPRANK_HIDDEN inline int num_nodes(const Graph& graph) { return graph->num_nodes; }
 WARPRANK_HIDDEN inline int num_kernels(const Graph& graph) { return graph->num_kernels; }

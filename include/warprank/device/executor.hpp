@@ -173,15 +173,20 @@ int num_multiprocessors();
 /// What the largest target has; less is refused by launches.
 inline int64_t max_shared_bytes() { return 227 << 10; }
 
-/// Queues a grid whose every thread calls `body`; throws when the launch would be refused.
-void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, std::function<void()> body, Here here);
+/// Queues a grid whose every thread calls `body`, which is `kernel` with its arguments; throws when the launch would be
+/// refused. With `overlaps` it may begin once all blocks of the launch before have.
+void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, bool overlaps, const void* kernel,
+                 std::function<void()> body, Here here);
 
 template <class... Params>
-void launch_kernel(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, Here here, void (*kernel)(Params...),
-                   Params... args) {
-  launch_grid(
-      grid, block, shared_bytes, stream,
-      [kernel, arguments = std::make_tuple(args...)] { std::apply(kernel, arguments); }, here);
+std::function<void()> call_of(void (*kernel)(Params...), Params... args) {
+  return [kernel, arguments = std::make_tuple(args...)] { std::apply(kernel, arguments); };
+}
+template <class... Params>
+void launch_kernel(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, bool overlaps, Here here,
+                   void (*kernel)(Params...), Params... args) {
+  launch_grid(grid, block, shared_bytes, stream, overlaps, reinterpret_cast<const void*>(kernel),
+              call_of<Params...>(kernel, args...), here);
 }
 
 }  // namespace warprank::device::backend

@@ -5,6 +5,7 @@
 /// owned_memory.hpp and devices.hpp. Ours is in tests/simt.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -42,6 +43,11 @@ void begin_capture(Stream stream);
 void discard_capture(Stream stream);
 Graph end_capture(Stream stream);
 void launch_graph(const Graph& graph, Stream stream);
+void set_body(const Graph& graph, const void* kernel, std::function<void()> body);
+template <class... Params>
+void set_arguments(const Graph& graph, void (*kernel)(Params...), Params... args) {
+  set_body(graph, reinterpret_cast<const void*>(kernel), call_of<Params...>(kernel, args...));
+}
 int num_nodes(const Graph& graph);
 int num_kernels(const Graph& graph);
 

@@ -22,10 +22,30 @@ struct LaunchConfig {
   int64_t shared_bytes = 0;  ///< dynamic; up to 32 KB: with the kernel's static at most 48 KB, above that what the
                              ///< target has
   Stream stream = {};
+  /// Every thread of the kernel calls wait_for_previous_launch() (sync.hpp): the launch may begin before the one before
+  /// it in the stream has ended, where the card and the code compiled for it can do that (sm_90 and later).
+  bool overlaps = false;
   Here here;
 
   LaunchConfig(Dim3 grid, Dim3 block, int64_t shared_bytes = 0, Stream stream = {}, Here here = Here::current())
       : grid(grid), block(block), shared_bytes(shared_bytes), stream(stream), here(here) {}
+};
+
+/// While one is there, launches of its thread begin one after another, whatever LaunchConfig::overlaps says.
+class WARPRANK_HIDDEN LaunchesInTurn {
+ public:
+  LaunchesInTurn() : before_(are_wanted()) { are_wanted() = true; }
+  ~LaunchesInTurn() { are_wanted() = before_; }
+  LaunchesInTurn(const LaunchesInTurn&) = delete;
+  LaunchesInTurn& operator=(const LaunchesInTurn&) = delete;
+
+  static bool& are_wanted() {
+    static thread_local bool wanted = false;
+    return wanted;
+  }
+
+ private:
+  bool before_;
 };
 
 /// Queues `kernel(args...)` on the stream and returns; an empty grid launches nothing. Arguments are copied. Throws
@@ -36,8 +56,16 @@ WARPRANK_HIDDEN inline void launch(const LaunchConfig& config, void (*kernel)(Pa
   if (config.grid.x == 0 || config.grid.y == 0 || config.grid.z == 0) return;
   if (LaunchRecorder* const recorder = LaunchRecorder::current())
     return recorder->add<Params...>(config.grid, config.block, config.shared_bytes, kernel, args...);
-  backend::launch_kernel<Params...>(config.grid, config.block, config.shared_bytes, config.stream, config.here, kernel,
+  backend::launch_kernel<Params...>(config.grid, config.block, config.shared_bytes, config.stream,
+                                    config.overlaps && !LaunchesInTurn::are_wanted(), config.here, kernel,
                                     static_cast<Params>(args)...);
+}
+
+/// As launch, with LaunchConfig::overlaps.
+template <class... Params, class... Args>
+WARPRANK_HIDDEN inline void launch_overlapping(LaunchConfig config, void (*kernel)(Params...), Args... args) {
+  config.overlaps = true;
+  launch(config, kernel, args...);
 }
 
 }  // namespace warprank::device

@@ -80,6 +80,12 @@ class Graph {
     if (graph_ != nullptr) backend::runtime::launch_graph(graph_, stream);
   }
 
+  /// Later launches of the graph run `kernel`, of which it has one, with these arguments, on the same grid.
+  template <class... Params, class... Args>
+  void set_arguments(void (*kernel)(Params...), Args... args) const {
+    backend::runtime::set_arguments<Params...>(graph_, kernel, static_cast<Params>(args)...);
+  }
+
   /// Kernels, copies and fills.
   int num_nodes() const { return graph_ == nullptr ? 0 : backend::runtime::num_nodes(graph_); }
   int num_kernels() const { return graph_ == nullptr ? 0 : backend::runtime::num_kernels(graph_); }

@@ -42,9 +42,10 @@ WARPRANK_DEVICE void fence(Here here = Here::current()) {
   backend::fence<FenceScope>(here);
 }
 
-/// Waits until the launch before in the stream has ended, and what it wrote is visible. Where launches may overlap
-/// (LaunchConfig::overlap, on cards that can) a kernel may read before this only what no launch writes: its parameters,
-/// descriptors and weights; and every block must come here, also one that has nothing to do.
+/// Waits until the launch before in the stream has ended, and what it wrote is visible. Where launches overlap
+/// (LaunchConfig::overlaps) a thread may read before this only what no launch writes: parameters, descriptors, weights;
+/// and write nothing. Every thread of the kernel comes here, also one that has nothing to do: the launch after this one
+/// relies on it. That one may begin once all blocks have come here.
 WARPRANK_DEVICE void wait_for_previous_launch(Here here = Here::current()) { backend::wait_for_previous_launch(here); }
 
 }  // namespace warprank::device
