@@ -144,6 +144,7 @@ void measure_plan(benchmark::State& state, const std::string& name, bench::Batch
   }
   const Profile profile = latencies[0].profile();
   state.counters["kernels_us"] = profile.seconds * 1e6;
+  state.counters["outside_us"] = (profile.batch_seconds - profile.seconds) * 1e6;
   state.counters["gap_fraction"] = profile.empty_seconds / profile.seconds;
   state.SetLabel(slowest_steps(profile));
 }

@@ -8,7 +8,8 @@
 ///     auto model = bind(plan, Weights::open("dense.safetensors"), tables);
 ///     auto context = model.context();                  // captures a graph for each capacity of the plan
 ///     auto batch = model.batch();                      // in pinned memory
-///     Pending pending = context.submit(batch, stream); // one copy in, one graph, one copy out; waits for nothing, but
+///     Pending pending = context.submit(batch, stream); // one copy in, one graph that stores scores; waits for
+///     nothing, but
 ///                                                      // a batch that is not in pinned memory makes CUDA wait
 ///     Scores scores = pending.wait();
 ///

@@ -652,7 +652,7 @@ TEST_F(CudaEngine, TunesWhereCublasltHasNoAlgorithmForWhatTheRuleLeavesToIt) {
   EXPECT_TRUE(tuning_from_json(to_json(tuning)) == tuning);
 }
 
-TEST_F(CudaEngine, ARunIsOneCopyInOneGraphAndOneCopyOut) {
+TEST_F(CudaEngine, ARunIsOneCopyInAndOneGraph) {
   const RandomSetup s(4, {{8, 1000, {}}, {2, 100, {}}});
   Context context = s.model.context();
   for (const int count : {5, 1}) {
@@ -663,29 +663,15 @@ TEST_F(CudaEngine, ARunIsOneCopyInOneGraphAndOneCopyOut) {
     Pending pending = context.submit(batch);
     const simt::Calls calls = simt::calls();
     const Scores scores = pending.wait();
-    const auto floats = static_cast<int64_t>(all_scores(s.plan, scores).size());
+    EXPECT_FALSE(all_scores(s.plan, scores).empty());
     EXPECT_EQ(calls.copies_to_device, (simt::Calls::Transfers{1, batch.bytes().size()}));
     EXPECT_EQ(calls.graph_launches, 1);
     EXPECT_EQ(calls.launches, 0);
-    EXPECT_EQ(calls.copies_to_host.count, 1);
-    EXPECT_GE(calls.copies_to_host.bytes, 4 * floats);  // outputs of several axes have gaps between them
+    EXPECT_EQ(calls.copies_to_host.count, 0) << "scores are stored by the graph's last kernel";
     EXPECT_EQ(calls.unpinned_copies, 0);
     EXPECT_EQ(calls.allocations.count + calls.fills.count + calls.copies_on_device.count, 0);
     EXPECT_EQ(calls.synchronizations + calls.objects_made, 0);
   }
-}
-
-TEST_F(CudaEngine, CopiesOutTheBytesOfTheScoresAlone) {
-  const Plan plan = plan_for(warprank::build(movielens::din_mmoe), {});
-  const Model model = bind(plan, test_support::random_weights(plan, 1),
-                           Tables::load(plan, test_support::random_tables(plan, 50, 1), cuda()));
-  Context context = model.context();
-  Batch batch = batch_of(model, random_requests(plan, 3, 1));
-  simt::clear_calls();
-  Pending pending = context.submit(batch);
-  const simt::Calls calls = simt::calls();
-  const Scores scores = pending.wait();
-  EXPECT_EQ(calls.copies_to_host, (simt::Calls::Transfers{1, 4 * 2 * scores["ctr"].all().rows}));
 }
 
 TEST(CudaEngineCounts, KeepTheLaunchBudgetsOfTheReferenceModels) {
@@ -714,11 +700,11 @@ TEST(CudaEngineCounts, KeepTheLaunchBudgetsOfTheReferenceModels) {
     simt::clear_calls();
     context.run(batch);
     const simt::Calls calls = simt::calls();
-    EXPECT_LE(simt::counters().launches, m.budget);
-    EXPECT_EQ(simt::counters().launches, plan::launches_of(plan.graph(), plan.storage().steps)) << "as planned";
     const auto launches = simt::counters().launches;
+    EXPECT_LE(launches, m.budget + 1) << "and what publishes the scores";
+    EXPECT_EQ(launches, plan::launches_of(plan.graph(), plan.storage().steps) + 1) << "as planned";
     const std::string described = context.describe();
-    EXPECT_EQ(std::count(described.begin(), described.end(), '\n'), 1 + launches) << described;
+    EXPECT_EQ(std::count(described.begin(), described.end(), '\n'), 3 + launches) << described;
     EXPECT_NE(described.find("  embedding_bag: "), std::string::npos) << described;
     EXPECT_EQ(simt::counters().launches, launches) << "nothing is launched to describe it";
     int64_t arena = 0, others = 0;

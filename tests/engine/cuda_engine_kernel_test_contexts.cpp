@@ -84,7 +84,7 @@ TEST_F(CudaEngine, SplitsBatchesAboveAllCapacities) {
     EXPECT_GE(parts, 5);
     EXPECT_LE(parts, 8);
     EXPECT_EQ(calls.copies_to_device, (simt::Calls::Transfers{2 * parts, blobs + parts * index}));
-    EXPECT_EQ(calls.copies_to_host.count, parts);
+    EXPECT_EQ(calls.copies_to_host.count, 0);
     EXPECT_EQ(calls.unpinned_copies + calls.launches + calls.allocations.count + calls.releases, 0);
     EXPECT_EQ(calls.synchronizations + calls.objects_made + calls.fills.count + calls.copies_on_device.count, 0);
 #endif
@@ -396,7 +396,7 @@ TEST_F(CudaEngine, ProfilesItsSteps) {
   good.run(batch);
   const int64_t launches = simt::counters().launches;
   const Profile profile = context.profile(batch, {2, 3});
-  EXPECT_EQ(profile.launches(), launches);
+  EXPECT_EQ(profile.launches() + 1, launches) << "without what publishes the scores";
   EXPECT_EQ(profile.steps[0].kernel, "embedding_bag");
   EXPECT_THAT(profile.steps[0].name, HasSubstr(" more"));
   double sum = 0;
@@ -407,7 +407,8 @@ TEST_F(CudaEngine, ProfilesItsSteps) {
   EXPECT_DOUBLE_EQ(profile.seconds, sum);
   EXPECT_GT(profile.empty_seconds, 0);
   EXPECT_LT(profile.empty_seconds, profile.seconds);
-  const std::string count = std::to_string(launches);
+  EXPECT_GT(profile.batch_seconds, 0);
+  const std::string count = std::to_string(profile.launches());
   EXPECT_THAT(profile.to_string(), testing::StartsWith("     %         us  launches  step\n"));
   EXPECT_THAT(profile.to_string(), HasSubstr("  " + count + "  all\n"));
   EXPECT_THAT(profile.to_string(), HasSubstr("  " + count + "  kernels that do nothing\n"));

@@ -356,6 +356,10 @@ void wait_event(const Event& event, Stream stream) {
   simt::wait(stream, std::static_pointer_cast<simt::EventState>(event));
 }
 bool event_done(const Event& event) { return simt::is_done(std::static_pointer_cast<simt::EventState>(event)); }
+void run_until_event(const Event& event) {
+  const auto state = std::static_pointer_cast<simt::EventState>(event);
+  if (state->recorded) simt::Machine::instance().run_until_done(*state->recorded);
+}
 void wait_for_event(const Event& event) { simt::synchronize(std::static_pointer_cast<simt::EventState>(event)); }
 
 void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, bool overlaps, const void* kernel,

@@ -19,6 +19,7 @@ void record_event(const Event& event, Stream stream);
 void wait_event(const Event& event, Stream stream);
 bool event_done(const Event& event);
 void wait_for_event(const Event& event);
+void run_until_event(const Event& event);
 
 }  // namespace backend
 #else
@@ -28,7 +29,7 @@ using Event = std::shared_ptr<CUevent_st>;
 
 WARPRANK_HIDDEN inline Event create_event() {
   cudaEvent_t event = nullptr;
-  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "create an event");
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "create an event");
   return {event, [](cudaEvent_t e) { cudaEventDestroy(e); }};
 }
 WARPRANK_HIDDEN inline void record_event(const Event& event, cudaStream_t stream) {
@@ -46,6 +47,14 @@ WARPRANK_HIDDEN inline void wait_for_event(const Event& event) {
   check_cuda(cudaEventSynchronize(event.get()), "wait for an event");
 }
 
+WARPRANK_HIDDEN inline void run_until_event(const Event&) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 }  // namespace backend
 #endif
 
@@ -60,7 +69,11 @@ class Event {
   /// Whether what was recorded last is done, and what it wrote is visible to the host and to later launches. Does not
   /// wait; true when nothing was recorded.
   bool is_done() const { return backend::event_done(event_); }
-  /// Waits until is_done(). Throws what went wrong before the place.
+  /// For loops of the host that look for what the device writes before the place: lets the processor rest for some
+  /// cycles. An executor, which runs nothing by itself, runs what comes before the place.
+  void relax() const { backend::run_until_event(event_); }
+  /// Waits until is_done(), and keeps a core busy: an interrupt would take 20 us more and longer. Throws what went
+  /// wrong before the place.
   void synchronize() const { backend::wait_for_event(event_); }
 
  private:

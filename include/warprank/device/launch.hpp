@@ -61,6 +61,12 @@ WARPRANK_HIDDEN inline void launch(const LaunchConfig& config, void (*kernel)(Pa
                                     static_cast<Params>(args)...);
 }
 
+/// Whether launches of the kernel overlap on the current device. Asks the CUDA runtime.
+template <class... Params>
+WARPRANK_HIDDEN inline bool can_overlap(void (*kernel)(Params...)) {
+  return backend::can_overlap(reinterpret_cast<const void*>(kernel));
+}
+
 /// As launch, with LaunchConfig::overlaps.
 template <class... Params, class... Args>
 WARPRANK_HIDDEN inline void launch_overlapping(LaunchConfig config, void (*kernel)(Params...), Args... args) {

@@ -88,7 +88,7 @@ struct BindOptions {
 ///
 /// A split batch becomes as few parts as the order of its blobs allows, each of whole requests whose blobs lie side by
 /// side and that fit a capacity together. For each part there is a copy of its blobs, a copy of an index of its own, a
-/// launch of a graph and a copy of its scores, one part after the other; so every blob is copied once, and so are as
+/// launch of a graph, which stores its scores, one part after the other; so every blob is copied once, and so are as
 /// many indices as there are parts. A request has the bits that it has in a batch of the part's requests alone.
 enum class Oversize {
   split,            ///< a request that is above all capacities by itself is run as by `run`
@@ -97,12 +97,26 @@ enum class Oversize {
   refuse            ///< invalid_argument: never allocates
 };
 
+/// How a thread waits for a batch on a GPU. What each costs is in docs/SERVING.md.
+enum class Wait {
+  spin,             ///< looks all the time: soonest, and a core for as long as batches take
+  spin_then_sleep,  ///< looks for ContextOptions::spin_seconds, then sleeps between looks; while half of the cores are
+                    ///< taken by threads that spin, it sleeps at once. Of a batch that takes long it sleeps the first
+                    ///< part, too: as long as such batches took at least so far, less 100 us
+  sleep             ///< sleeps between looks: some 20 to 50 us later, and the least processor time
+};
+
 struct ContextOptions {
   /// Every intermediate keeps memory of its own, so that `tap` can show it; costs memory, changes no score. Batches
   /// above all capacities are then refused or run at once, never split, so that `tap` shows the values of all requests.
   bool keep_intermediates = false;
   Oversize oversize = Oversize::split;
   int64_t split_parts = 8;  ///< for which pinned memory is reserved; a batch of more parts allocates more, and keeps it
+  Wait wait = Wait::spin_then_sleep;
+  double spin_seconds = 500e-6;  ///< longer than batches take, or spinning is in vain; with 0 it sleeps at once
+  /// Whether kernels of a batch begin before those ahead of them have ended, on cards that can (sm_90 and later): some
+  /// 0.5 us less for each kernel. Changes no score.
+  bool overlap_launches = true;
 };
 
 /// Bytes by what they are for. Parts whose name begins with "pinned" are in the host's memory, all others in that of

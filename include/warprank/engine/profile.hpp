@@ -30,6 +30,9 @@ struct Profile {
   double seconds = 0;           ///< from the first to the last
   /// What as many kernels that do nothing take, in a graph: how much of `seconds` is launching. 0 on the host.
   double empty_seconds = 0;
+  /// A batch by the host's clock, from submit() to the end of wait(): what it takes beyond `seconds` are copies, scores
+  /// on their way, and waiting. On the host it is `seconds`.
+  double batch_seconds = 0;
 
   int64_t launches() const {
     int64_t sum = 0;
@@ -53,7 +56,9 @@ struct Profile {
     };
     for (const StepTime& step : steps) add(step.seconds, step.launches, step.kernel + " " + step.name);
     add(seconds, launches(), "all");
-    if (on_gpu) add(empty_seconds, launches(), "kernels that do nothing");
+    if (!on_gpu) return text;
+    add(empty_seconds, launches(), "kernels that do nothing");
+    add(batch_seconds - seconds, 0, "outside of kernels, of the batch as the host sees it");
     return text;
   }
 };

@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -17,6 +19,7 @@
 #include "warprank/device/range.hpp"
 #include "warprank/engine/cuda/batch_parts.hpp"
 #include "warprank/engine/cuda/profile.cuh"
+#include "warprank/engine/cuda/published.cuh"
 #include "warprank/engine/cuda/run_set.cuh"
 #include "warprank/engine/cuda/table_store.cuh"
 #include "warprank/plan/steps.hpp"
@@ -47,7 +50,7 @@ class CudaContext : public ContextBackend {
   CudaContext(std::shared_ptr<const CudaModelData> model, const ContextOptions& options)
       : plan_(model->plan),
         model_(std::move(model)),
-        options_(options),
+        options_(checked_wait(options)),
         storage_(options.keep_intermediates ? plan::plan_storage(graph(), plan_.options().passes.place_concats, false)
                                             : plan_.storage()),
         values_(graph(), storage_),
@@ -61,7 +64,9 @@ class CudaContext : public ContextBackend {
     }
     runs_ = RunSet(source(*model_), sizes, nullptr, "a context", model_->device_index, stream_.get());
     warm_up();
-    for (const auto& run : runs_.runs()) run->capture(stream_.get());
+    for (const auto& run : runs_.runs()) capture(*run);
+    expected_seconds_.resize(runs_.runs().size());
+    published_ = Published::make();
     reserve_pinned(splits() ? std::max<int64_t>(1, options.split_parts) : 1);
     for (const OutputInfo& output : graph().outputs) outputs_.push_back({output.name, {}, {}});
     output_values_.resize(graph().outputs.size());
@@ -84,9 +89,11 @@ class CudaContext : public ContextBackend {
       throw;
     }
   }
-  bool ready() const override { return done_.is_done(); }
+  bool ready() const override { return published_.is_done() || done_.is_done(); }
   void wait() override {
-    done_.synchronize();
+    double unknown = 0;
+    const bool is_known = parts_.count() == 1 && parts_[0].run >= 0;
+    published_.wait(options_, done_, is_known ? expected_seconds_[static_cast<size_t>(parts_[0].run)] : unknown);
     collect_outputs();
   }
 
@@ -145,12 +152,19 @@ class CudaContext : public ContextBackend {
     MemoryReport report = runs_.memory();
     report.emplace_back("pinned outputs", host_outputs_.bytes());
     report.emplace_back("pinned indices", host_indices_.bytes());
+    report.emplace_back("pinned flag", published_.pinned_bytes());
     if (!larger_.runs().empty()) report.emplace_back("a batch above all capacities", larger_.device_bytes());
     return report;
   }
   std::string describe() const override {
     const device::DeviceGuard current(model_->device_index);
-    std::string text;
+    const bool can_overlap = device::can_overlap(Publish::kernel);
+    std::string text = "waiting: " + text_of_wait(options_) + "\nlaunches: " +
+                       (!options_.overlap_launches ? "one after another, as overlap_launches says"
+                        : can_overlap              ? "overlap"
+                                      : "one after another: the code is for sm_" + std::to_string(device::target()) +
+                                            ", sm_90 can overlap them") +
+                       "\n";
     for (const auto& run : runs_.runs()) text += "up to " + text_of(run->size()) + ":\n" + run->describe();
     return text;
   }
@@ -159,12 +173,18 @@ class CudaContext : public ContextBackend {
     const device::DeviceGuard current(model_->device_index);
     if (find(parts_.measure(batch)) < 0) throw too_large("profile: batch", parts_.whole());
     const std::vector<LookupCounters> before = read_counters();
-    submit(batch, nullptr);
+    double batch_seconds = std::numeric_limits<double>::infinity();
+    for (int turn = 0; turn < options.turns; ++turn) {
+      const auto begin = Published::Clock::now();
+      submit(batch, nullptr);
+      wait();
+      batch_seconds = std::min(batch_seconds, Published::Seconds(Published::Clock::now() - begin).count());
+    }
     const device::Stream stream = stream_.get();
     const auto reading = tables_.read(stream);
     try {
-      wait();
       Profile profile = profile_of(run_of(parts_[0]), options, stream);
+      profile.batch_seconds = batch_seconds;
       const device::DeviceMemory& counters = runs_.counters();
       device::copy_to_device(counters.data(), before.data(), counters.bytes(), stream);
       device::synchronize(stream);
@@ -209,8 +229,13 @@ class CudaContext : public ContextBackend {
   /// the first batch comes.
   void warm_up() {
     empty_index();
-    for (const auto& run : runs_.runs()) run->launch(stream_.get());
+    for (const auto& run : runs_.runs()) run->launch(stream_.get(), {});
     device::synchronize(stream_.get());
+  }
+  void capture(PreparedRun& run) {
+    std::optional<device::LaunchesInTurn> in_turn;
+    if (!options_.overlap_launches) in_turn.emplace();
+    run.capture(stream_.get());
   }
   void empty_index() { device::fill(runs_.shared().index, 0, runs_.runs()[0]->index().bytes(), stream_.get()); }
 
@@ -355,7 +380,7 @@ class CudaContext : public ContextBackend {
       throw;
     }
   }
-  /// Copies a part in, runs it, and copies its scores out.
+  /// Copies a part in, runs it, and has its scores published.
   void queue(const Batch& batch, const BatchPart& part, const PartPlace& place, device::Stream stream) {
     const PreparedRun& run = run_of(part);
     const SharedMemory& shared = part.run < 0 ? larger_.shared() : runs_.shared();
@@ -368,17 +393,17 @@ class CudaContext : public ContextBackend {
       if (blob_bytes > 0) device::copy_to_device(shared.index - blob_bytes, blobs, blob_bytes, stream);
       device::copy_to_device(shared.index, place.index, index_bytes, stream);
     }
-    run.launch(stream);
-    device::copy_to_host(place.outputs, shared.outputs, output_bytes(part), stream);
+    const bool is_last = &part == &parts_[parts_.count() - 1];
+    run.launch(stream, published_.next(place.outputs, shared.outputs, num_floats(part), shared.ticket, is_last));
   }
   /// From the first output of a part to the last row of the last.
-  int64_t output_bytes(const BatchPart& part) const {
+  int64_t num_floats(const BatchPart& part) const {
     int64_t end = 0;
     for (size_t axis = 0; axis < part.size.rows.size(); ++axis) {
       const int64_t width = values_.output_width(static_cast<int>(axis));
       if (width > 0) end = run_of(part).outputs().axes[axis] + part.size.rows[axis] * width;
     }
-    return 4 * end;
+    return end;
   }
 
   // ---- Its scores
@@ -458,7 +483,7 @@ class CudaContext : public ContextBackend {
       empty_index();
       run.queue_captures_of_weights(stream_.get());  // as in warm_up
       device::synchronize(stream_.get());
-      run.capture(stream_.get());
+      capture(run);
     }
   }
 
@@ -470,9 +495,11 @@ class CudaContext : public ContextBackend {
   const std::vector<bool> in_memory_;  // by node
   device::OwnedStream stream_;
   device::Event done_;
-  CudaTableReader tables_;  // of the model
-  RunSet runs_;             // captured, one for each capacity
-  RunSet larger_;           // one, for batches above all capacities
+  Published published_;
+  std::vector<double> expected_seconds_;  // that a batch takes, by run
+  CudaTableReader tables_;                // of the model
+  RunSet runs_;                           // captured, one for each capacity
+  RunSet larger_;                         // one, for batches above all capacities
   device::PinnedMemory host_outputs_, host_indices_;
 
   BatchParts parts_;  // of the last batch

@@ -16,6 +16,7 @@
 #include "warprank/device/range.hpp"
 #include "warprank/engine/cuda/make_steps.cuh"
 #include "warprank/engine/cuda/naming.hpp"
+#include "warprank/engine/cuda/publish.cuh"
 #include "warprank/engine/cuda/run_size.hpp"
 
 namespace warprank::cuda_backend {
@@ -35,6 +36,7 @@ struct SharedMemory {
   unsigned char* arena = nullptr;
   float* outputs = nullptr;
   LookupCounters* counters = nullptr;
+  uint32_t* ticket = nullptr;  ///< for publishing; 0 between batches
 };
 
 class PreparedRun {
@@ -61,16 +63,22 @@ class PreparedRun {
     }
   }
   void queue(device::Stream stream) const { queue(stream, steps_.size()); }
+  /// With what publishes the outputs behind the steps.
   void capture(device::Stream stream) {
-    graph_ = device::Graph::capture(stream, [&] { queue(stream); });
+    graph_ = device::Graph::capture(stream, [&] {
+      queue(stream);
+      Publish{}.queue(stream, Publish::blocks(outputs_.floats));
+    });
     is_captured_ = true;
   }
   /// The graph, or where there is none every kernel by itself.
-  void launch(device::Stream stream) const {
+  void launch(device::Stream stream, const Publish& publish) const {
     if (is_captured_) {
+      publish.set(graph_);
       graph_.launch(stream);
     } else {
       queue(stream);
+      publish.queue(stream, Publish::blocks(publish.count));
     }
   }
 
@@ -115,7 +123,9 @@ class PreparedRun {
       for (const device::RecordedLaunch& launch : launches_of(step))
         text += "  " + step.kernel + ": " + launch.to_string() + "\n";
     }
-    return text;
+    device::LaunchRecorder recorder;
+    Publish{}.queue({}, Publish::blocks(outputs_.floats));
+    return text + "  publish: " + recorder.launches()[0].to_string() + "\n";
   }
   /// Queues that the memory becomes what it is to be, where the run of another model had it. One that has a graph of
   /// its own may have left something else than zeros there, or have had them elsewhere.

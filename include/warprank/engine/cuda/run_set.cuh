@@ -47,9 +47,11 @@ class RunSet {
     arena_ = device::DeviceMemory(needs.arena_bytes, who + "'s arena");
     outputs_ = device::DeviceMemory(needs.output_bytes, who + "'s outputs");
     counters_ = device::DeviceMemory(counter_bytes, who + "'s counters");
+    ticket_ = device::DeviceMemory(sizeof(uint32_t), who + "'s ticket");
     shared_ = {static_cast<unsigned char*>(input_.data()) + needs.index_at(),
                static_cast<unsigned char*>(arena_.data()), static_cast<float*>(outputs_.data()),
-               counters != nullptr ? counters : static_cast<LookupCounters*>(counters_.data())};
+               counters != nullptr ? counters : static_cast<LookupCounters*>(counters_.data()),
+               static_cast<uint32_t*>(ticket_.data())};
     for (size_t i = 0; i < sizes.size(); ++i) {
       steps_.emplace_back(of_steps[i].bytes(), who + "'s steps");
       StepMemory memory(static_cast<unsigned char*>(steps_[i].data()), of_steps[i]);
@@ -57,6 +59,7 @@ class RunSet {
     }
     try {
       if (counter_bytes > 0) device::fill(counters_.data(), 0, counter_bytes, stream);
+      device::fill(ticket_.data(), 0, ticket_.bytes(), stream);
       for (const auto& run : runs_) {
         run->memory().write(stream);
         if (run->reads_unused_rows()) device::fill(arena_.data(), 0, needs.arena_bytes, stream);
@@ -100,11 +103,8 @@ class RunSet {
   MemoryReport memory() const {
     int64_t step_bytes = 0;
     for (const device::DeviceMemory& steps : steps_) step_bytes += steps.bytes();
-    return {{"input", input_.bytes()},
-            {"arena", arena_.bytes()},
-            {"outputs", outputs_.bytes()},
-            {"counters", counters_.bytes()},
-            {"steps of all capacities", step_bytes}};
+    return {{"input", input_.bytes()},       {"arena", arena_.bytes()},   {"outputs", outputs_.bytes()},
+            {"counters", counters_.bytes()}, {"ticket", ticket_.bytes()}, {"steps of all capacities", step_bytes}};
   }
   int64_t device_bytes() const {
     int64_t bytes = 0;
@@ -133,6 +133,7 @@ class RunSet {
     all.add("arena", needs.arena_bytes);
     all.add("outputs", needs.output_bytes);
     all.add("counters", counter_bytes);
+    all.add("ticket", sizeof(uint32_t));
     int64_t descriptors = 0, workspaces = 0;
     for (const StepMemory::Sizes& sizes : of_steps) {
       descriptors += sizes.copied;
@@ -146,10 +147,10 @@ class RunSet {
   /// For runs that are prepared only to know what their steps need.
   static SharedMemory nowhere() {
     return {StepMemory::nowhere(3), StepMemory::nowhere(4), reinterpret_cast<float*>(StepMemory::nowhere(5)),
-            reinterpret_cast<LookupCounters*>(StepMemory::nowhere(6))};
+            reinterpret_cast<LookupCounters*>(StepMemory::nowhere(6)), nullptr};
   }
 
-  device::DeviceMemory input_, arena_, outputs_, counters_;
+  device::DeviceMemory input_, arena_, outputs_, counters_, ticket_;
   std::vector<device::DeviceMemory> steps_;  // by run
   SharedMemory shared_;
   std::vector<std::unique_ptr<PreparedRun>> runs_;

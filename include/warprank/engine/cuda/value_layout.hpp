@@ -4,7 +4,7 @@
 /// In which type and where in memory the values of a plan lie on a GPU. Plain C++, no device.
 ///
 /// A value is FP16 where something that reads it runs on tensor cores, else FP32. Outputs lie apart from the arena,
-/// side by side in one FP32 row for each row of their axis, so that the scores of a batch are one copy. What a step
+/// side by side in one FP32 row for each row of their axis, so that the scores of a batch lie together. What a step
 /// keeps on chip has no place.
 
 #include <algorithm>

@@ -124,6 +124,7 @@ class HostContext : public ContextBackend {
       }
     }
     for (const StepTime& step : profile.steps) profile.seconds += step.seconds;
+    profile.batch_seconds = profile.seconds;
     state_.counters = counters;
     return profile;
   }
