@@ -209,10 +209,10 @@ def prediction_text(records):
     by_size = {(row["model"], row["requests"], row["items"]): row for row in counts}
     parts = ["""## Predicted, not measured
 
-No table of this section is a measurement. It is what `plan.describe(card)` says: the least that a plan takes, from its
-bytes and floating-point operations in FP16 and what memory and tensor cores of the card are known to sustain
-(`include/warprank/plan/cards.hpp`), and 2.5 us for a graph with 0.2 us for each kernel. Kernels that do not fill a card
-take longer. For any size: `examples/show_plan`.
+No table of this section is a measurement. It is what `plan.describe(card)` says: what a plan's bytes and floating-point
+operations in FP16 take of what memory and tensor cores of the card are known to sustain, and what the copy in, the
+graph's start, kernels, trips to memory and instructions of a lone warp took on an H100 (`include/warprank/plan/cards.hpp`,
+`latency.hpp`). For any size: `examples/show_plan`.
 """, "Microseconds, predicted:\n",
              table([["model", "requests", "items", "launches", "as written", "FLOPs", "bytes", "arena bytes", *cards],
                     *([row["model"], row["requests"], row["items"], row["launches"], row["launches as written"],
@@ -228,8 +228,7 @@ take longer. For any size: `examples/show_plan`.
     dlrm, dcn_v2 = (f"{float(by_size[model, '1', '4096']['FLOPs']) / 4096e6:.1f}" for model in ("dlrm", "dcn_v2"))
     parts += [f"""What others published for DLRM and DCN-v2 beside the prediction for our plans: HugeCTR's parameter server with TensorRT
 in FP16, compute on the server with look-ups. Their models have these names and may differ in their shapes; ours take
-{dlrm} and {dcn_v2} MFLOP for a sample. The prediction is a bound from below and theirs is a whole server, so it must be the
-smaller one. A ratio near 1 at large batches says that the limits are those of the card, a large one at small batches
+{dlrm} and {dcn_v2} MFLOP for a sample. Theirs is a whole server, so it should be the larger one. A ratio near 1 at large batches says that the limits are those of the card, a large one at small batches
 that most of the time was not arithmetic:
 """, table(rows)]
     return "\n".join(parts)

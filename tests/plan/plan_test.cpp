@@ -704,9 +704,14 @@ TEST(Describe, PredictsTimesOnANamedCard) {
     EXPECT_THAT(error.what(), HasSubstr("did you mean 'H200'?"));
   }
   // 236 MB at 236 GB/s; beside 48 GFLOP at 24 TFLOP/s that is hidden.
-  const plan::Card& t4 = plan::card_named("T4");
-  EXPECT_NEAR(plan::predicted_seconds({0, 236e6}, 1, t4), 1e-3 + 0.2e-6, 1e-9);
-  EXPECT_NEAR(plan::predicted_seconds({48e9, 236e6}, 0, t4), 2e-3, 1e-9);
+  const plan::Card &t4 = plan::card_named("T4"), &h100 = plan::card_named("H100");
+  EXPECT_NEAR(plan::predicted_seconds({0, 236e6}, {}, 0, t4), 1e-3, 1e-9);
+  EXPECT_NEAR(plan::predicted_seconds({48e9, 236e6}, {}, 0, t4), 2e-3, 1e-9);
+  // Kernels, trips and instructions are the H100's, and slower where the clock is.
+  EXPECT_NEAR(plan::predicted_seconds({}, {4, 500}, 2, h100), 2 * 0.75e-6 + 4 * 0.5e-6 + 500 * 1.6e-9, 1e-12);
+  EXPECT_NEAR(plan::predicted_seconds({}, {4, 500}, 2, t4), (2 * 1.27e-6 + 4 * 0.5e-6 + 500 * 1.6e-9) * 1.98 / 1.59,
+              1e-12);
+  EXPECT_NEAR(plan::predicted_seconds_outside(55.2e3, h100), 8.2e-6 + 1e-6 + 4.4e-6, 1e-12);
 }
 
 TEST(Describe, CountsNoBytesForWhatStaysOnChip) {

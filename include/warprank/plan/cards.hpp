@@ -2,9 +2,13 @@
 #pragma once
 
 /// What cards can do, to predict the time of a plan on one that is not at hand. Peaks are the vendor's data sheets.
-/// What is sustained was measured on two of them: on the T4 236 of 320 GB/s and, within its 70 W, 24 of 65 TFLOP/s; on
-/// the H200 4.3 of 4.8 TB/s and 790 of 989 TFLOP/s. Of the others those with GDDR6 and little power are taken to
-/// sustain the shares of the T4, those with HBM the shares of the H200: assumptions, to be replaced by measurements.
+/// What is sustained was measured on three of them: on the T4 236 of 320 GB/s and, within its 70 W, 24 of 65 TFLOP/s;
+/// on the H200 4.3 of 4.8 TB/s and 790 of 989 TFLOP/s; on the H100 2.98 of 3.35 TB/s (a copy, read and written) and, by
+/// mma.sync, 636 of 989 TFLOP/s. Of the others those with GDDR6 and little power are taken to sustain the shares of the
+/// T4, the A100 those of the H200: assumptions, to be replaced by measurements.
+///
+/// Latencies were measured on the H100 (SXM, PCIe 5, driver 580, 22 November 2026). On other cards they are assumed to
+/// grow as the clock falls; what the driver and the bus take to begin is assumed to be the same.
 
 #include <string>
 #include <vector>
@@ -21,6 +25,9 @@ struct Card {
   double peak_flops;       ///< FP16 on tensor cores, FP32 accumulation, dense, a second; data sheet
   double bandwidth_share;  ///< of the peak that is sustained
   double flops_share;
+  double bus_bandwidth;  ///< of copies from the host, bytes a second
+  double clock;          ///< the highest, in Hz; data sheet
+  bool overlaps;         ///< a kernel begins before the one before it in the graph has ended
 
   constexpr double bandwidth() const { return peak_bandwidth * bandwidth_share; }
   constexpr double flops() const { return peak_flops * flops_share; }
@@ -28,17 +35,27 @@ struct Card {
 
 inline constexpr double t4_bandwidth_share = 236.0 / 320, t4_flops_share = 24.0 / 65;
 inline constexpr double h200_bandwidth_share = 4.3 / 4.8, h200_flops_share = 790.0 / 989;
+/// Measured with PCIe 5 x16: 55.2 GB/s. Of older ones the same share of what they have is assumed.
+inline constexpr double pcie5 = 55.2e9, pcie4 = pcie5 / 2, pcie3 = pcie5 / 4;
 
 inline constexpr Card cards[] = {
-    {"T4", 320e9, 65e12, t4_bandwidth_share, t4_flops_share},           // measured
-    {"A10", 600e9, 125e12, t4_bandwidth_share, t4_flops_share},         // shares assumed: GDDR6, 150 W
-    {"L4", 300e9, 121e12, t4_bandwidth_share, t4_flops_share},          // shares assumed: GDDR6, 72 W
-    {"A100", 1555e9, 312e12, h200_bandwidth_share, h200_flops_share},   // 40 GB; shares assumed
-    {"H100", 3350e9, 989e12, h200_bandwidth_share, h200_flops_share},   // SXM; shares assumed
-    {"H200", 4800e9, 989e12, h200_bandwidth_share, h200_flops_share}};  // measured
+    {"T4", 320e9, 65e12, t4_bandwidth_share, t4_flops_share, pcie3, 1.59e9, false},          // shares measured
+    {"A10", 600e9, 125e12, t4_bandwidth_share, t4_flops_share, pcie4, 1.695e9, false},       // assumed: GDDR6, 150 W
+    {"L4", 300e9, 121e12, t4_bandwidth_share, t4_flops_share, pcie4, 2.04e9, false},         // assumed: GDDR6, 72 W
+    {"A100", 1555e9, 312e12, h200_bandwidth_share, h200_flops_share, pcie4, 1.41e9, false},  // 40 GB; assumed
+    {"H100", 3350e9, 989e12, 2.98 / 3.35, 636.0 / 989, pcie5, 1.98e9, true},                 // SXM; measured
+    {"H200", 4800e9, 989e12, h200_bandwidth_share, h200_flops_share, pcie5, 1.98e9, true}};  // shares measured
 
-/// A captured graph takes 2.5 us to start and 0.2 us for each kernel: from memory of older cards, to be measured.
-inline constexpr double graph_seconds = 2.5e-6, launch_seconds = 0.2e-6;
+/// What a batch takes beside its kernels: until a copy from the host has begun, and from the launch of a graph until
+/// the host sees what its last kernel stores, without kernels.
+inline constexpr double copy_seconds = 8.2e-6, graph_seconds = 4.4e-6;
+
+/// Of the H100: a kernel of a graph that does what the one before it has left, in turn and overlapping; a trip to
+/// memory that the next one waits for, with what is computed around it (345 ns of it are the load itself, 145 from the
+/// second-level cache); and an instruction of a warp that has a scheduler for itself.
+inline constexpr double kernel_seconds = 1.27e-6, overlapping_kernel_seconds = 0.75e-6;
+inline constexpr double trip_seconds = 0.5e-6, instruction_seconds = 1.6e-9;
+inline constexpr double latency_clock = 1.98e9;
 
 /// Throws invalid_argument for a card that is not in the table.
 inline const Card& card_named(const std::string& name) {
@@ -50,11 +67,24 @@ inline const Card& card_named(const std::string& name) {
   throw invalid_argument("card '" + name + "'", "one of plan/cards.hpp", unknown_name(name, names));
 }
 
-/// The least that a step takes on a card: its launches, and then its bytes or its operations, whichever takes longer.
-/// Small kernels, which do not fill a card, take longer.
-constexpr double predicted_seconds(const Cost& cost, double launches, const Card& card) {
+/// What a kernel takes however little there is to do: trips to memory that wait for one another, and instructions of
+/// its busiest warp.
+struct Latency {
+  double trips = 0, instructions = 0;
+};
+
+/// What a step takes on a card: its launches, what their kernels take however little there is to do, and its bytes or
+/// its operations, whichever takes longer.
+constexpr double predicted_seconds(const Cost& cost, const Latency& latency, double launches, const Card& card) {
   const double memory = cost.bytes / card.bandwidth(), arithmetic = cost.flops / card.flops();
-  return launches * launch_seconds + (memory > arithmetic ? memory : arithmetic);
+  const double each = card.overlaps ? overlapping_kernel_seconds : kernel_seconds;
+  const double latencies = launches * each + latency.trips * trip_seconds + latency.instructions * instruction_seconds;
+  return latencies * (latency_clock / card.clock) + (memory > arithmetic ? memory : arithmetic);
+}
+
+/// What a batch of so many bytes takes beside its kernels.
+constexpr double predicted_seconds_outside(double bytes, const Card& card) {
+  return copy_seconds + bytes / card.bus_bandwidth + graph_seconds;
 }
 
 }  // namespace warprank::plan

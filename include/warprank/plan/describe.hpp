@@ -66,7 +66,8 @@ WARPRANK_HOST_INLINE std::string Plan::describe(const std::string& card_name) co
   for (size_t a = 0; a < rows.size(); ++a)
     text += " " + source().axes[a].name + " " + std::to_string(rows[a]) + (a + 1 < rows.size() ? "," : "\n");
   text += "Times are predicted for one " + card_name +
-          ", not measured: the least that its memory and tensor cores allow, in FP16 (plan/cards.hpp).\n";
+          ", not measured: what its memory and tensor cores allow, in FP16, and what launches and trips to memory take "
+          "(plan/cards.hpp).\n";
 
   text += "\nstep  kernel          launches     FLOPs     bytes   predicted  operations\n";
   for (size_t s = 0; s < storage().steps.size(); ++s) {
@@ -86,7 +87,7 @@ WARPRANK_HOST_INLINE std::string Plan::describe(const std::string& card_name) co
   CompileOptions unfused = options();
   unfused.passes = Passes::none();
   const Plan without(source(), unfused);
-  text += "\n                    launches     FLOPs     bytes   predicted  with inputs and the graph's start\n";
+  text += "\n                    launches     FLOPs     bytes   predicted  with the copy in and the graph's start\n";
   text += padded("this plan", 20) + columns_of(plan::predict(graph(), storage(), rows, card)) + "\n";
   text +=
       padded("without any pass", 20) + columns_of(plan::predict(without.graph(), without.storage(), rows, card)) + "\n";

@@ -9,12 +9,13 @@
 #include "warprank/model/graph.hpp"
 #include "warprank/plan/cards.hpp"
 #include "warprank/plan/cost.hpp"
+#include "warprank/plan/latency.hpp"
 #include "warprank/plan/steps.hpp"
 #include "warprank/plan/storage.hpp"
 
 namespace warprank::plan {
 
-/// Launches, cost and the time of a plan on a card.
+/// Launches, cost and the time of a plan on a card. The kernel that publishes scores is in the time alone.
 struct Prediction {
   int64_t launches = 0;
   Cost cost;
@@ -24,7 +25,7 @@ struct Prediction {
 inline Prediction predict(const Graph& graph, const std::vector<int>& step, const std::vector<int64_t>& rows,
                           const Card& card) {
   Prediction p{launches_of(graph, step), cost_of(graph, step, rows), 0};
-  p.seconds = predicted_seconds(p.cost, static_cast<double>(p.launches), card);
+  p.seconds = predicted_seconds(p.cost, latency_of(graph, step), static_cast<double>(p.launches), card);
   return p;
 }
 
@@ -39,7 +40,8 @@ inline Prediction predict(const Graph& graph, const Storage& storage, const std:
   const Cost inputs = cost_of_inputs(graph, rows);
   total.cost += inputs;
   total.launches = launches_of(graph, storage.steps);
-  total.seconds += graph_seconds + predicted_seconds(inputs, 0, card);
+  const Latency publishing{1, 100};  // the scores, by a kernel behind all others
+  total.seconds += predicted_seconds_outside(inputs.bytes, card) + predicted_seconds({}, publishing, 1, card);
   return total;
 }
 

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the kernel of a step takes however little there is to do, counted on the code of each: for small batches this
+/// is most of the time, and no roofline knows of it.
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "warprank/model/graph.hpp"
+#include "warprank/plan/cards.hpp"
+#include "warprank/plan/steps.hpp"
+
+namespace warprank::plan {
+
+/// Instructions are those of the busiest warp at 100 rows, as profiled on the H100; trips are counted in the code.
+inline Latency latency_of(const Graph& graph, const std::vector<int>& step) {
+  const std::string kernel = kernel_of(graph, step);
+  if (kernel == "embedding_bag") return {5, 250};  // block's record, request's entry, offsets, ids, rows
+  if (kernel == "mlp") {  // row and weights at once; of each layer the values of the one before
+    size_t layers = 0;
+    for (const std::vector<int>& chain : chains_of(graph, step)) layers = std::max(layers, chain.size());
+    return {1 + static_cast<double>(layers), 335 * static_cast<double>(layers)};
+  }
+  if (kernel == "din_attention") return {3, 920};  // offsets; query, keys and weights; what was pooled
+  if (kernel == "attention") return {2, 575};
+  if (kernel == "dot") return {2, 419};
+  if (kernel == "fm") return {2, 430};
+  return {2, 309};  // row programs; all others are taken to be as short
+}
+
+}  // namespace warprank::plan
