@@ -48,11 +48,12 @@ struct FileCloser {
 
 /// Prints where the time of a batch goes.
 void print_profile(const warprank::Model& model, const movielens::Inputs& inputs,
-                   const std::vector<movielens::RequestFeatures>& requests, int64_t count) {
+                   const std::vector<movielens::RequestFeatures>& requests, int64_t count,
+                   const warprank::ContextOptions& options) {
   warprank::Batch batch = model.batch();
   for (int64_t r = 0; r < count; ++r)
     inputs.fill(batch.add_request(), requests[static_cast<size_t>(r) % requests.size()]);
-  warprank::Context context = model.context();
+  warprank::Context context = model.context(options);
   const warprank::Profile profile = context.profile(batch);
   std::printf("a batch of %lld requests:\n%s\n", static_cast<long long>(count), profile.to_string().c_str());
 }
@@ -69,6 +70,7 @@ int run(int argc, char** argv) {
   bool profile = false;
   warprank::SwapMode swap_mode = warprank::SwapMode::full;
   LoadOptions load;
+  warprank::ContextOptions context;
   app.add_option("--engine", engine, "What scores")->check(CLI::IsMember(engines))->capture_default_str();
   app.add_option("--contexts", contexts, "Batches at a time, each with a thread")->capture_default_str();
   app.add_option("--rates", rates, "Requests per second")->check(CLI::PositiveNumber)->capture_default_str();
@@ -95,6 +97,14 @@ int run(int argc, char** argv) {
           std::map<std::string, warprank::SwapMode>{{"full", warprank::SwapMode::full},
                                                     {"dense_and_rows", warprank::SwapMode::dense_and_rows},
                                                     {"drain", warprank::SwapMode::drain}}));
+  app.add_option("--wait", context.wait, "How workers wait for a GPU")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, warprank::Wait>{{"spin", warprank::Wait::spin},
+                                                {"spin_then_sleep", warprank::Wait::spin_then_sleep},
+                                                {"sleep", warprank::Wait::sleep}}));
+  app.add_option("--spin-seconds", context.spin_seconds, "How long they spin before they sleep")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_flag("--profile", profile, "Before that, show what the steps of a batch take");
   app.add_option("--csv", csv, "File for the figures; tools/plot_latency.py draws it");
   CLI11_PARSE(app, argc, argv);
@@ -118,8 +128,9 @@ int run(int argc, char** argv) {
   const movielens::Inputs inputs(plan);
   const std::vector<movielens::RequestFeatures> requests = random_requests(1000, items, load.seed);
   if (profile)
-    for (const int64_t count : {int64_t{1}, options.most_merged}) print_profile(model, inputs, requests, count);
-  warprank::ServedModel served(std::move(model), std::move(tables), {.contexts = contexts});
+    for (const int64_t count : {int64_t{1}, options.most_merged})
+      print_profile(model, inputs, requests, count, context);
+  warprank::ServedModel served(std::move(model), std::move(tables), {.contexts = contexts, .context = context});
   if (swap_mode != warprank::SwapMode::dense_and_rows) same.tables = rows;
   std::vector<std::vector<std::byte>> recorded;
   warprank::Batch batch = plan.batch();
