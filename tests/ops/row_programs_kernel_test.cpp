@@ -41,6 +41,7 @@ using warprank::RowProgramLaunch;
 using warprank::RowStep;
 using warprank::SegmentedInput;
 using warprank::SoftmaxOfRow;
+using warprank::Span;
 using warprank::reference::Bounded;
 using Function = warprank::ElementwiseFunction;
 using Half = warprank::half;
@@ -640,8 +641,8 @@ TEST(RowProgramsCounts, MoveEachSectorOnce) {
     }
   expect_sectors("expand F16", copy_of(random_input(DType::f16, 16, cols, 1, offsets), rows, DType::f16), 1.1);
   expect_sectors("expand F32 to F16", copy_of(random_input(DType::f32, 16, cols, 1, offsets), rows, DType::f16), 1.1);
-  // What is read of the program itself comes on top, 16 bytes at a time.
-  expect_sectors("dice of a sum", dice(rows, cols, DType::f16, random_input(DType::f16, rows, cols, 2)), 4);
+  // Three vectors and their addresses come on top, for each row once more.
+  expect_sectors("dice of a sum", dice(rows, cols, DType::f16, random_input(DType::f16, rows, cols, 2)), 2.75);
 }
 
 TEST(RowProgramsMemory, MayBeBeyondTwoToTheThirtyOneElements) {
@@ -707,6 +708,54 @@ TEST(RowProgramsGraph, FollowsTheCountInDeviceMemoryAndTakesOtherVectors) {
         }
       },
       5);
+}
+
+TEST(RowProgramsGraph, ReadsUnusedRowsOnlyOfFewAndSaysSo) {
+  const auto reads_unused_rows = [](const Program& program) {
+    reset();
+    const OnDevice on_device(program);
+    const RowProgram view = on_device.view();
+    return RowProgramLaunch({&view, 1}).reads_unused_rows();
+  };
+  Program program = copy_of(random_input(DType::f16, 20, 64, 1), 10, DType::f16);
+  EXPECT_FALSE(reads_unused_rows(program));  // all are used
+  program.spare_rows = 10;
+  EXPECT_TRUE(reads_unused_rows(program));
+  program.inputs = {random_input(DType::f16, 1, 64, 1, {0, 10})};
+  EXPECT_TRUE(reads_unused_rows(program));
+  program.inputs = {random_input(DType::f16, 2, 64, 1, {0, 5, 10})};
+  EXPECT_FALSE(reads_unused_rows(program));  // what their segments are is known only of rows
+  program.inputs = {random_input(DType::f16, 5000, 64, 1)};
+  program.spare_rows = 4990;
+  EXPECT_FALSE(reads_unused_rows(program));
+}
+
+/// A graph that was captured of one is good for the other (Context::rebind).
+TEST(RowProgramsGraph, IsTheSameForOtherVectors) {
+  reset();
+  Program program = dice(5, 8, DType::f32, random_input(DType::f32, 5, 1, 2));
+  program.step = LayerNormOfRow{};
+  const OnDevice on_device(program), with_other_vectors(program);
+  const DeviceArray<float> learned(std::vector<float>(16, 1));
+  const auto recorded = [&](const std::vector<const float*>& vectors, const float* gamma, float eps) {
+    RowProgram view = on_device.view();
+    view.vectors = vectors;
+    view.step = LayerNormOfRow{eps, gamma, learned.data()};
+    const RowProgramLaunch launch({&view, 1});
+    warprank::device::LaunchRecorder recorder;
+    launch.run(learned.data());  // where descriptors would be
+    EXPECT_EQ(recorder.launches().size(), 1u);
+    return recorder.launches().front();
+  };
+  const auto vectors_of = [](const OnDevice& device) {
+    const Span<const float* const> vectors = device.view().vectors;
+    return std::vector<const float*>(vectors.begin(), vectors.end());
+  };
+  const std::vector<const float*> vectors = vectors_of(on_device), others = vectors_of(with_other_vectors);
+  const auto one = recorded(vectors, learned.data(), 1e-5f);
+  EXPECT_TRUE(one == recorded(others, learned.data() + 8, 1e-5f));
+  EXPECT_FALSE(one == recorded(vectors, learned.data(), 1e-3f));
+  EXPECT_FALSE(one == recorded(vectors, nullptr, 1e-5f));
 }
 
 TEST(RowProgramsGolden, GiveWhatPyTorchGives) {

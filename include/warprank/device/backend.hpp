@@ -10,6 +10,7 @@
 ///                              at least `n` resident blocks. Hidden, so that two shared libraries keep their own. In
 ///                              a header it is a template, `<class = void>` if nothing else: CUDA has no inline kernels
 /// WARPRANK_HIDDEN              before a launcher, for the same reason
+/// WARPRANK_GRID_CONSTANT       before a const parameter of a kernel that is read where it lies
 /// WARPRANK_UNROLL              (core/unroll.hpp) before a loop that must be unrolled
 
 #include "warprank/core/unroll.hpp"
@@ -18,11 +19,13 @@
 
 #if defined(__CUDACC__)
 #define WARPRANK_DEVICE __device__ __forceinline__
+#define WARPRANK_GRID_CONSTANT __grid_constant__
 #define WARPRANK_KERNEL(max_threads, min_blocks) \
   WARPRANK_HIDDEN __global__ void __launch_bounds__(max_threads, min_blocks)
 #include "warprank/device/cuda_backend.cuh"
 #else
 #define WARPRANK_DEVICE inline
+#define WARPRANK_GRID_CONSTANT
 #define WARPRANK_KERNEL(max_threads, min_blocks) WARPRANK_HIDDEN inline void
 #include "warprank/device/executor.hpp"
 #endif

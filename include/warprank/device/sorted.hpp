@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Binary searches in sorted lists in device memory that no thread of the launch writes, as one thread does them.
+/// Searches in sorted lists in device memory that no thread of the launch writes.
 
 #include <cstdint>
 
+#include "warprank/device/collectives.hpp"
+#include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
 
 namespace warprank::device {
@@ -23,6 +25,41 @@ WARPRANK_DEVICE int64_t last_not_above(const Value* sorted, int64_t count, int64
     }
   }
   return begin;
+}
+
+/// As last_not_above, by the lanes of a warp together, for a value of each that does not fall from lane to lane. All of
+/// a warp call, with the same list. One trip to memory for up to 33 numbers, else one more for each factor of 64; lanes
+/// whose values are more than 32 numbers apart from the first's search on alone.
+template <class Value>
+WARPRANK_DEVICE int64_t last_not_above_of_lanes(const Value* sorted, int64_t count, int64_t value,
+                                                Here here = Here::current()) {
+  constexpr int probes = 2;  // of a lane at a time
+  const int lane = lane_index();
+  const int64_t first_value = shuffle(full_warp, value, 0, warp_size, here);
+  int64_t begin = 0;
+  for (int64_t end = count; end - begin > warp_size + 1;) {
+    const int64_t step = (end - begin + probes * warp_size - 1) / (probes * warp_size);
+    int not_above = 0;
+    WARPRANK_UNROLL
+    for (int i = 0; i < probes; ++i) {
+      const int64_t at = begin + (i * warp_size + lane + 1) * step;
+      const bool is_not_above = at < end && static_cast<int64_t>(load_read_only(&sorted[at], here)) <= first_value;
+      not_above += count_bits(ballot(full_warp, is_not_above, here));
+    }
+    begin += not_above * step;
+    end = begin + step < end ? begin + step : end;
+  }
+  // The next 32 numbers, a lane each, in which every lane finds how many are not above its own value.
+  const int64_t at = begin + 1 + lane;
+  const int64_t number = at < count ? static_cast<int64_t>(load_read_only(&sorted[at], here)) : INT64_MAX;
+  int passed = 0;
+  WARPRANK_UNROLL
+  for (int half = warp_size / 2; half > 0; half /= 2) {
+    if (shuffle(full_warp, number, passed + half - 1, warp_size, here) <= value) passed += half;
+  }
+  if (shuffle(full_warp, number, passed, warp_size, here) <= value) ++passed;
+  begin += passed;
+  return passed < warp_size ? begin : begin + last_not_above(sorted + begin, count - begin, value, here);
 }
 
 /// The first i of [0, count] that is `count` or has sorted[i] >= value.

@@ -32,11 +32,14 @@
 /// elements (8 for copies of FP16) are read faster.
 ///
 ///     RowProgramLaunch launch(programs);              // on the host, once; throws invalid_argument
-///     ... copy launch.descriptors() to device memory ...
+///     ... copy launch.descriptors(), of which there may be none, to device memory ...
 ///     launch.run(descriptors, stream);                // as often as wanted, also in a captured graph
 ///
-/// `run` queues one kernel, none when no y has elements; it allocates and synchronises nothing. Descriptors may be
-/// replaced between runs by those of the same programs with other vectors, gammas and betas.
+/// `run` queues one kernel, none when no y has elements; it allocates and synchronises nothing. Programs are parameters
+/// of the kernel, all of a launch together up to 3,968 bytes (88 for each program, 32 for each input and vector, 12 for
+/// each instruction, constant and operand, 24 for each ancestor); more are descriptors, which costs some microseconds.
+/// What is always one is addresses of vectors, gammas and betas: descriptors may be replaced between runs by those of
+/// the same programs with others.
 
 #include <cstdint>
 #include <vector>
@@ -83,8 +86,10 @@ class RowProgramLaunch {
 
   Span<const unsigned char> descriptors() const { return plan_.descriptors; }
   int64_t descriptor_bytes() const { return static_cast<int64_t>(plan_.descriptors.size()); }
+  /// Whether rows of inputs behind num_rows, up to y.rows, are read; nothing depends on them.
+  bool reads_unused_rows() const { return plan_.reads_ahead; }
 
-  /// `descriptors` aligned to 16.
+  /// `descriptors` aligned to 16; null where there are none.
   WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream = {}) const {
     detail::row_programs::run(plan_, descriptors, stream);
   }

@@ -83,6 +83,7 @@ class RowPrograms {
     auto launch = std::make_shared<const RowProgramLaunch>(programs_);
     PreparedStep step;
     step.kernel = "row_programs";
+    step.reads_unused_rows = launch->reads_unused_rows();
     step.queue = [launch, descriptors = memory.copied(launch->descriptors())](device::Stream to) {
       launch->run(descriptors, to);
     };

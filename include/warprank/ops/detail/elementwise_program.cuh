@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Programs of model/elementwise.hpp as kernels interpret them: operands are loaded just before they are first read,
-/// and a value's slot is used again when it was read for the last time.
+/// Programs of model/elementwise.hpp as kernels interpret them. A value's slot is used again when it was read for the
+/// last time.
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "warprank/core/dtype.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/model/elementwise.hpp"
 #include "warprank/ops/detail/activation.cuh"
@@ -16,17 +20,21 @@
 namespace warprank::detail::elementwise {
 
 inline constexpr int num_slots = 16;
+inline constexpr int num_slots_ahead = 10;  // more would cost more in blocks per multiprocessor than early loads save
+inline constexpr int loads_in_flight = 6;   // of a thread
 
 /// One instruction on slots, or the load of a register that is no instruction's. An operand that a function does not
-/// read is its first.
-struct alignas(16) SlotOperation {
-  enum class Kind : uint8_t { function, load_input, load_vector, load_constant };
-  ElementwiseFunction function = ElementwiseFunction::add;
-  float number = 0;  // alpha, or the constant
+/// read is its first; `a` of a load says how many loads, itself included, follow one another and may be in flight
+/// together. No padding: launches are compared by their bytes.
+struct SlotOperation {
+  enum class Kind : uint8_t { function, load, constant };
+  uint32_t number_bits = 0;  // alpha, or the constant
   Kind kind = Kind::function;
+  uint8_t function = 0;  // ElementwiseFunction
   uint8_t to = 0, a = 0, b = 0, c = 0;
-  uint16_t index = 0;  // which input or vector
+  uint16_t index = 0;  // of a load: which input, or behind those which vector
 };
+static_assert(std::has_unique_object_representations_v<SlotOperation>);
 
 /// What an ElementwiseFunction gives of each of VecSize operands.
 template <int VecSize>
@@ -95,73 +103,115 @@ WARPRANK_DEVICE void apply_function(ElementwiseFunction function, float alpha, c
   }
 }
 
-/// The instructions of a valid program on slots; none when there are not enough.
-inline std::vector<SlotOperation> slot_operations(const ElementwiseProgram& program) {
-  const auto num_registers = static_cast<size_t>(program.num_registers());
-  std::vector<int> last_reader(num_registers, -1), slot_of(num_registers, -1);
-  const auto operands = [](const Instruction& i) { return std::array<int, 3>{i.a, i.b, i.c}; };
-  for (size_t i = 0; i < program.instructions.size(); ++i) {
-    for (const int r : operands(program.instructions[i])) {
-      if (r >= 0) last_reader[static_cast<size_t>(r)] = static_cast<int>(i);
+/// Slots of a program's registers while its operations are written.
+class SlotWriter {
+ public:
+  explicit SlotWriter(const ElementwiseProgram& program)
+      : program_(program),
+        last_reader_(static_cast<size_t>(program.num_registers()), -1),
+        slot_of_(static_cast<size_t>(program.num_registers()), -1) {
+    for (size_t i = 0; i < program.instructions.size(); ++i) {
+      for (const int r : operands(program.instructions[i])) {
+        if (r >= 0) last_reader_[static_cast<size_t>(r)] = static_cast<int>(i);
+      }
     }
   }
-  std::vector<SlotOperation> result;
-  std::array<bool, num_slots> used{};
-  const auto take_slot = [&] {
-    for (size_t slot = 0; slot < num_slots; ++slot) {
-      if (used[slot]) continue;
-      used[slot] = true;
-      return static_cast<int>(slot);
+
+  /// Whether there are slots for all registers that are no instruction's, at once.
+  bool load_all() {
+    bool fits = true;
+    for (int r = 0; r < program_.first_result(); ++r) {
+      if (last_reader_[static_cast<size_t>(r)] >= 0) fits = fits && load(r);
+    }
+    return fits;
+  }
+  /// Whether there are slots; what was not loaded is where it is first read.
+  bool write_instructions() {
+    for (size_t i = 0; i < program_.instructions.size(); ++i) {
+      if (!write(i)) return false;
+    }
+    return true;
+  }
+  std::vector<SlotOperation> take_operations() {
+    for (size_t i = operations_.size(); i-- > 0;) {
+      SlotOperation& load = operations_[i];
+      if (load.kind != SlotOperation::Kind::load) continue;
+      const bool is_last = i + 1 == operations_.size() || operations_[i + 1].kind != SlotOperation::Kind::load;
+      load.a = static_cast<uint8_t>(is_last ? 1 : std::min(operations_[i + 1].a + 1, loads_in_flight));
+    }
+    return std::move(operations_);
+  }
+  int num_slots_used() const { return num_slots_used_; }
+
+ private:
+  static std::array<int, 3> operands(const Instruction& i) { return {i.a, i.b, i.c}; }
+
+  int take_slot() {
+    for (int slot = 0; slot < num_slots; ++slot) {
+      if (used_[static_cast<size_t>(slot)]) continue;
+      used_[static_cast<size_t>(slot)] = true;
+      num_slots_used_ = std::max(num_slots_used_, slot + 1);
+      return slot;
     }
     return -1;
-  };
-  for (size_t i = 0; i < program.instructions.size(); ++i) {
-    const Instruction& instruction = program.instructions[i];
+  }
+  bool load(int r) {
+    const int slot = take_slot();
+    if (slot < 0) return false;
+    slot_of_[static_cast<size_t>(r)] = slot;
+    SlotOperation& operation = operations_.emplace_back();
+    operation.to = static_cast<uint8_t>(slot);
+    if (r < program_.first_constant()) {
+      operation.kind = SlotOperation::Kind::load;
+      operation.index = static_cast<uint16_t>(r);
+    } else {
+      operation.kind = SlotOperation::Kind::constant;
+      operation.number_bits = float_bits(program_.constants[static_cast<size_t>(r - program_.first_constant())]);
+    }
+    return true;
+  }
+  bool write(size_t i) {
+    const Instruction& instruction = program_.instructions[i];
     SlotOperation operation;
-    operation.function = instruction.function;
-    operation.number = instruction.alpha;
+    operation.function = static_cast<uint8_t>(instruction.function);
+    operation.number_bits = float_bits(instruction.alpha);
     uint8_t* const slots[] = {&operation.a, &operation.b, &operation.c};
     const std::array<int, 3> registers = operands(instruction);
     for (size_t k = 0; k < 3; ++k) {
-      if (registers[k] < 0) {
-        *slots[k] = operation.a;
-        continue;
-      }
-      int& slot = slot_of[static_cast<size_t>(registers[k])];
-      if (slot < 0) {  // no instruction's result: loaded where it is first read
-        SlotOperation load;
-        slot = take_slot();
-        if (slot < 0) return {};
-        load.to = static_cast<uint8_t>(slot);
-        const int r = registers[k];
-        if (r < program.first_vector()) {
-          load.kind = SlotOperation::Kind::load_input;
-          load.index = static_cast<uint16_t>(r);
-        } else if (r < program.first_constant()) {
-          load.kind = SlotOperation::Kind::load_vector;
-          load.index = static_cast<uint16_t>(r - program.first_vector());
-        } else {
-          load.kind = SlotOperation::Kind::load_constant;
-          load.number = program.constants[static_cast<size_t>(r - program.first_constant())];
-        }
-        result.push_back(load);
-      }
-      *slots[k] = static_cast<uint8_t>(slot);
+      const int r = registers[k];
+      if (r >= 0 && slot_of_[static_cast<size_t>(r)] < 0 && !load(r)) return false;
+      *slots[k] = r < 0 ? operation.a : static_cast<uint8_t>(slot_of_[static_cast<size_t>(r)]);
     }
     for (const int r : registers) {  // the result may take the place of an operand
-      if (r >= 0 && last_reader[static_cast<size_t>(r)] == static_cast<int>(i)) {
-        used[static_cast<size_t>(slot_of[static_cast<size_t>(r)])] = false;
+      if (r >= 0 && last_reader_[static_cast<size_t>(r)] == static_cast<int>(i)) {
+        used_[static_cast<size_t>(slot_of_[static_cast<size_t>(r)])] = false;
       }
     }
     const int slot = take_slot();
-    if (slot < 0) return {};
+    if (slot < 0) return false;
     operation.to = static_cast<uint8_t>(slot);
-    const size_t own = static_cast<size_t>(program.first_result()) + i;
-    slot_of[own] = slot;
-    if (last_reader[own] < 0) used[static_cast<size_t>(slot)] = false;  // nobody reads it
-    result.push_back(operation);
+    const size_t own = static_cast<size_t>(program_.first_result()) + i;
+    slot_of_[own] = slot;
+    if (last_reader_[own] < 0) used_[static_cast<size_t>(slot)] = false;  // nobody reads it
+    operations_.push_back(operation);
+    return true;
   }
-  return result;
+
+  const ElementwiseProgram& program_;
+  std::vector<int> last_reader_, slot_of_;  // of each register
+  std::array<bool, num_slots> used_{};
+  int num_slots_used_ = 0;
+  std::vector<SlotOperation> operations_;
+};
+
+/// The instructions of a valid program on slots; none when there are not enough. What they read is loaded first, all
+/// of it, or where few slots are left just before it is first read.
+inline std::vector<SlotOperation> slot_operations(const ElementwiseProgram& program) {
+  SlotWriter ahead(program);
+  if (ahead.load_all() && ahead.write_instructions() && ahead.num_slots_used() <= num_slots_ahead)
+    return ahead.take_operations();
+  SlotWriter late(program);
+  return late.write_instructions() ? late.take_operations() : std::vector<SlotOperation>();
 }
 
 }  // namespace warprank::detail::elementwise

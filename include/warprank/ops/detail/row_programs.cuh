@@ -2,12 +2,25 @@
 #pragma once
 
 /// The kernel of ops/row_programs.cuh. A block has rows of one program; each of its warps takes units of up to 32
-/// neighbouring rows. First its lanes find the ancestors of a row each, then a few lanes work on each row: they copy
-/// it, or interpret the program on some columns at a time.
+/// neighbouring rows, a few lanes each row: they copy it, or interpret the program on some columns at a time.
+///
+/// What a block does is found from the kernel's parameters; only programs that do not fit there are in device memory,
+/// where every part of them costs a trip. Nothing is searched by one thread, there is no barrier, and the number of
+/// rows is not waited for where few rows are expected: rows behind it are read and not stored. So loads that depend on
+/// one another, from launch to store:
+///
+///     the number of rows, rows of the own axis, addresses of learned vectors -> learned vectors             1 or 2
+///     with inputs on ancestors of more than one row: counts -> offsets, 33 (2,112) at a time -> rows          3 (4)
+///
+/// A lane has up to 6 loads of 16 bytes in flight, of a copy 4. The prototype of this kernel took 1.8 us on an H100 for
+/// a concat of 3, and 2.0 us for a program of 4 operations with 3 inputs and a vector, of which interpreting them is
+/// 0.25 us: code of their own for programs would not pay.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "warprank/core/dtype.hpp"
+#include "warprank/device/collectives.hpp"
 #include "warprank/device/half.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
@@ -16,7 +29,6 @@
 #include "warprank/device/sorted.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/device/true_count.hpp"
-#include "warprank/ops/detail/axis_input.cuh"
 #include "warprank/ops/detail/descriptors.cuh"
 #include "warprank/ops/detail/elementwise_program.cuh"
 #include "warprank/ops/detail/row_lanes.cuh"
@@ -24,89 +36,143 @@
 
 namespace warprank::detail::row_programs {
 
+using elementwise::loads_in_flight;
 using elementwise::num_slots;
 using elementwise::SlotOperation;
 
-inline constexpr int threads = 128, min_blocks = 6;
+inline constexpr int threads = 128, min_blocks = 4, warps = threads / device::warp_size;
 inline constexpr int max_ancestors = 6;  // of a program: different axes, whatever the number of inputs
 inline constexpr int rows_per_unit_max = device::warp_size;
-inline constexpr int copies_in_flight = 4;  // loads of a lane
+inline constexpr int copies_in_flight = 4;        // loads of a lane
+inline constexpr int64_t parameter_bytes = 3968;  // with the other parameters less than the 4 KB that all cards take
+
+// ---- Descriptors, without padding: launches are compared by their bytes
 
 /// An axis above the program's.
-struct alignas(16) Ancestor {
+struct Ancestor {
   const int64_t* offsets;
   const int64_t* num_segments;
   int64_t max_segments;
 };
 
-struct alignas(16) Input {
-  const unsigned char* data;
-  int64_t row_bytes;  // from a row to the next; 0 where one serves all
-  int ancestor;       // -1: the program's own axis
-  bool is_half, is_one_column;
+/// An input, or behind a program's inputs a learned vector.
+struct Input {
+  const unsigned char* data;  // of a vector null: its address depends on the model
+  int64_t row_bytes;          // from a row to the next; 0 where one serves all
+  int ancestor;               // -1: the program's own axis
+  int vector;                 // in the list of addresses
+  int element_bytes;          // 2: half, 4: float
+  int is_one_column;
 };
 
-/// A program as it lies in device memory. The parts of variable length are further back; positions count bytes from the
-/// first descriptor.
-struct alignas(16) Program {
+/// Positions of what has a variable length count bytes from the first program.
+struct Program {
   unsigned char* y;
   int64_t y_row_bytes;
-  const int64_t* num_rows;
+  const int64_t* num_rows;  // null: max_rows
   int64_t max_rows;
   int64_t cols;
-  int64_t first_block;
-  RowStep step;
-  int num_blocks;
-  int rows_per_unit;  // a multiple of what a warp has at a time
+  int first_block, num_blocks;
   int num_ancestors, num_operations;
-  uint32_t ancestors_at, inputs_at, vectors_at, operations_at;
-  uint8_t lanes;        // of a row: a power of two
-  uint8_t vector_size;  // columns of a lane at a time
+  uint32_t ancestors_at, inputs_at, operations_at;
+  int gamma, beta;  // in the list of addresses; -1: none
+  uint32_t eps_bits;
+  RowStep::Kind step;
+  uint8_t pooling;
+  uint8_t lanes;          // of a row: a power of two
+  uint8_t vector_size;    // columns of a lane at a time
+  uint8_t rows_per_unit;  // a multiple of what a warp has at a time
   bool y_is_half;
-  bool is_copy;  // of one input
+  bool is_copy;      // of one input
+  bool reads_ahead;  // rows behind the number of rows; then a warp has one unit
+};
+static_assert(std::has_unique_object_representations_v<Ancestor> && std::has_unique_object_representations_v<Input> &&
+              std::has_unique_object_representations_v<Program>);
+
+/// Programs as a kernel's parameter.
+struct InParameters {
+  alignas(16) unsigned char bytes[parameter_bytes];
+
+  template <class Part>
+  WARPRANK_DEVICE const Part& part(uint32_t position, int i = 0) const {
+    return reinterpret_cast<const Part*>(bytes + position)[i];
+  }
+  WARPRANK_DEVICE int program_of_block(int num_programs, int block) const {
+    int begun = 1;
+    while (begun < num_programs && part<Program>(0, begun).first_block <= block) ++begun;
+    return begun - 1;
+  }
 };
 
-template <class Part>
-WARPRANK_DEVICE const Part* part_at(const unsigned char* programs, uint32_t position) {
-  return reinterpret_cast<const Part*>(programs + position);
-}
+/// Programs in device memory.
+struct InMemory {
+  const unsigned char* bytes;
+
+  template <class Part>
+  WARPRANK_DEVICE Part part(uint32_t position, int i = 0) const {
+    constexpr int num_words = static_cast<int>(sizeof(Part) / sizeof(uint32_t));
+    const auto* from = reinterpret_cast<const uint32_t*>(bytes + position) + i * num_words;
+    uint32_t words[num_words];
+    WARPRANK_UNROLL
+    for (int w = 0; w < num_words; ++w) words[w] = device::load_read_only(from + w);
+    Part to;
+    memcpy(static_cast<void*>(&to), words, sizeof to);
+    return to;
+  }
+  WARPRANK_DEVICE int program_of_block(int num_programs, int block) const {
+    return problem_of_block(reinterpret_cast<const Program*>(bytes), num_programs, block);
+  }
+};
+
+// ---- The kernel
 
 struct Storage {
-  Program program;
-  int64_t ancestor_rows[threads / device::warp_size][max_ancestors][rows_per_unit_max];
+  int64_t ancestor_rows[warps][max_ancestors][rows_per_unit_max];
 };
 
 /// What a warp works on.
+template <class Source>
 struct Unit {
-  const unsigned char* programs;
+  const Source& source;
+  const float* const* addresses;  // of what learned vectors there are
   const Program& program;
   const int64_t (*ancestor_rows)[rows_per_unit_max];  // [ancestor][row]
   int64_t first_row;
-  int num_rows;
+  int num_rows;         // that are read
+  int64_t end_of_rows;  // behind the last that is stored
 
   WARPRANK_DEVICE const unsigned char* input_row(const Input& input, int row) const {
+    const unsigned char* data = input.data;
+    if (data == nullptr)
+      data = reinterpret_cast<const unsigned char*>(device::load_read_only(addresses + input.vector));
     const int64_t n = input.ancestor < 0 ? first_row + row : ancestor_rows[input.ancestor][row];
-    return input.data + n * input.row_bytes;
+    return data + n * input.row_bytes;
   }
   WARPRANK_DEVICE unsigned char* y_row(int row) const { return program.y + (first_row + row) * program.y_row_bytes; }
+  WARPRANK_DEVICE bool is_stored(int row) const { return first_row + row < end_of_rows; }
 };
 
 /// Of each row of the unit, what row of each ancestor serves it.
-WARPRANK_DEVICE void find_ancestors(const Unit& unit, int64_t (*rows)[rows_per_unit_max]) {
-  if (unit.program.num_ancestors == 0) return;
-  const auto* ancestors = part_at<Ancestor>(unit.programs, unit.program.ancestors_at);
-  const int lane = device::lane_index();
+template <class Source>
+WARPRANK_DEVICE void find_ancestors(const Unit<Source>& unit, int64_t (*rows)[rows_per_unit_max]) {
+  const int num_ancestors = unit.program.num_ancestors, lane = device::lane_index();
+  if (num_ancestors == 0) return;
+  const auto ancestor = [&](int a) -> decltype(auto) {
+    return unit.source.template part<Ancestor>(unit.program.ancestors_at, a);
+  };
+  int64_t counts = 0;  // of ancestor `lane`
+  if (lane < num_ancestors) counts = device::true_count(ancestor(lane).num_segments, ancestor(lane).max_segments);
+  const int64_t n = unit.first_row + (lane < unit.num_rows ? lane : unit.num_rows - 1);
   device::sync_warp();  // the unit before is done with them
-  for (int a = 0; a < unit.program.num_ancestors && lane < unit.num_rows; ++a) {
-    const Ancestor ancestor = read_descriptor(ancestors + a);
-    const int64_t count = device::true_count(ancestor.num_segments, ancestor.max_segments);
-    rows[a][lane] = device::last_not_above(ancestor.offsets, count, unit.first_row + lane);
+  for (int a = 0; a < num_ancestors; ++a) {
+    const int64_t count = device::shuffle(device::full_warp, counts, a);
+    rows[a][lane] = device::last_not_above_of_lanes(ancestor(a).offsets, count, n);
   }
   device::sync_warp();
 }
 
-template <int VecSize, class To, class From>
-WARPRANK_DEVICE void copy_columns(const Unit& unit, const Input& input) {
+template <int VecSize, class To, class From, class Source>
+WARPRANK_DEVICE void copy_columns(const Unit<Source>& unit, const Input& input) {
   const int lanes = unit.program.lanes, rank = device::lane_index() % lanes, rows_at_once = device::warp_size / lanes;
   for (int64_t column = rank * VecSize; column < unit.program.cols; column += int64_t{lanes} * VecSize) {
     for (int row = device::lane_index() / lanes; row < unit.num_rows; row += copies_in_flight * rows_at_once) {
@@ -127,7 +193,7 @@ WARPRANK_DEVICE void copy_columns(const Unit& unit, const Input& input) {
       WARPRANK_UNROLL
       for (int i = 0; i < copies_in_flight; ++i) {
         const int at = row + i * rows_at_once;
-        if (at >= unit.num_rows) continue;
+        if (at >= unit.num_rows || !unit.is_stored(at)) continue;
         device::Vector<To, VecSize> converted;
         WARPRANK_UNROLL
         for (int j = 0; j < VecSize; ++j) converted[j] = device::narrow<To>(device::widen(values[i][j]));
@@ -137,22 +203,25 @@ WARPRANK_DEVICE void copy_columns(const Unit& unit, const Input& input) {
   }
 }
 
-template <int VecSize>
-WARPRANK_DEVICE void copy_any(const Unit& unit, const Input& input) {
+template <int VecSize, class Source>
+WARPRANK_DEVICE void copy_any(const Unit<Source>& unit, const Input& input) {
+  const bool is_half = input.element_bytes == sizeof(half);
   if (unit.program.y_is_half) {
-    if (input.is_half) {
+    if (is_half) {
       copy_columns<VecSize, half, half>(unit, input);
     } else {
       copy_columns<VecSize, half, float>(unit, input);
     }
-  } else if (input.is_half) {
+  } else if (is_half) {
     copy_columns<VecSize, float, half>(unit, input);
   } else {
     copy_columns<VecSize, float, float>(unit, input);
   }
 }
 
-WARPRANK_DEVICE void copy_rows(const Unit& unit, const Input& input) {
+template <class Source>
+WARPRANK_DEVICE void copy_rows(const Unit<Source>& unit) {
+  const Input& input = unit.source.template part<Input>(unit.program.inputs_at);
   if (unit.program.vector_size == 8) {
     copy_columns<8, half, half>(unit, input);
   } else if (unit.program.vector_size == row_vector_size) {
@@ -162,57 +231,114 @@ WARPRANK_DEVICE void copy_rows(const Unit& unit, const Input& input) {
   }
 }
 
-template <int VecSize, class Value>
-WARPRANK_DEVICE void load_input(const unsigned char* row, bool is_one_column, int64_t column, float (&to)[VecSize]) {
-  const auto* values = reinterpret_cast<const Value*>(row);  // y may be the input: no read-only loads
-  if (is_one_column) {
-    const float value = device::widen(device::load(values));
-    WARPRANK_UNROLL
-    for (int j = 0; j < VecSize; ++j) to[j] = value;
-    return;
+/// Columns of an input, as they are in memory: one when it has one column, else VecSize.
+template <int VecSize>
+struct Loaded {
+  uint32_t bits[VecSize];
+
+  /// y may be the input: no read-only loads.
+  WARPRANK_DEVICE void load(const Input& input, const unsigned char* row, int64_t column) {
+    const bool is_half = input.element_bytes == sizeof(half);
+    if (input.is_one_column) column = 0;
+    const unsigned char* from = row + column * input.element_bytes;
+    if (VecSize == 1 || input.is_one_column) {
+      bits[0] = is_half ? device::load(reinterpret_cast<const uint16_t*>(from))
+                        : device::load(reinterpret_cast<const uint32_t*>(from));
+    } else if (is_half) {
+      load_words<(VecSize + 1) / 2>(from);
+    } else {
+      load_words<VecSize>(from);
+    }
   }
-  widen_values(device::load_vector<VecSize>(values + column), to);
+  WARPRANK_DEVICE void widen(const Input& input, float (&values)[VecSize]) const {
+    const bool is_half = input.element_bytes == sizeof(half);
+    WARPRANK_UNROLL
+    for (int j = 0; j < VecSize; ++j) {
+      const uint32_t pair = input.is_one_column ? bits[0] : bits[j / 2] >> j % 2 * 16;
+      const uint32_t word = input.is_one_column ? bits[0] : bits[j];
+      values[j] = is_half ? device::widen(device::low_half(pair)) : device::float_of_bits(word);
+    }
+  }
+
+ private:
+  template <int Words>
+  WARPRANK_DEVICE void load_words(const unsigned char* from) {
+    const auto words = device::load_vector<Words>(reinterpret_cast<const uint32_t*>(from));
+    WARPRANK_UNROLL
+    for (int w = 0; w < Words; ++w) bits[w] = words[w];
+  }
+};
+
+/// Slots of a thread, in shared memory: one vector of each thread beside that of the next.
+template <int VecSize>
+struct Slots {
+  device::Vector<float, VecSize>* of_thread;
+
+  WARPRANK_DEVICE void read(int slot, float (&to)[VecSize]) const { widen_values(of_thread[slot * threads], to); }
+  WARPRANK_DEVICE void write(int slot, const float (&from)[VecSize]) const {
+    WARPRANK_UNROLL
+    for (int j = 0; j < VecSize; ++j) of_thread[slot * threads][j] = from[j];
+  }
+};
+
+/// All `count` loads, which follow one another, are requested before the first is waited for. Returns the last values.
+template <int VecSize, class Source>
+WARPRANK_DEVICE void load_inputs(const Unit<Source>& unit, int first, int count, int row, int64_t column,
+                                 const Slots<VecSize>& slots, float (&values)[VecSize]) {
+  const auto operation = [&](int i) -> decltype(auto) {
+    return unit.source.template part<SlotOperation>(unit.program.operations_at, first + i);
+  };
+  const auto input_of = [&](int i) -> decltype(auto) {
+    return unit.source.template part<Input>(unit.program.inputs_at, operation(i).index);
+  };
+  const unsigned char* rows[loads_in_flight];
+  WARPRANK_UNROLL
+  for (int i = 0; i < loads_in_flight; ++i) {
+    if (i < count) rows[i] = unit.input_row(input_of(i), row);
+  }
+  Loaded<VecSize> loaded[loads_in_flight];
+  WARPRANK_UNROLL
+  for (int i = 0; i < loads_in_flight; ++i) {
+    if (i < count) loaded[i].load(input_of(i), rows[i], column);
+  }
+  WARPRANK_UNROLL
+  for (int i = 0; i < loads_in_flight; ++i) {
+    if (i >= count) continue;
+    loaded[i].widen(input_of(i), values);
+    slots.write(operation(i).to, values);
+  }
 }
 
-/// The program's result for columns [column, column + VecSize) of a row. Slots are in shared memory, one vector of each
-/// thread beside that of the next.
-template <int VecSize>
-WARPRANK_DEVICE void evaluate(const Unit& unit, int row, int64_t column, float (&result)[VecSize]) {
-  const Program& program = unit.program;
-  auto* slots = device::dynamic_shared<device::Vector<float, VecSize>>() + device::thread_rank();
-  const auto* operations = part_at<SlotOperation>(unit.programs, program.operations_at);
-  const auto read = [&](int slot, float(&to)[VecSize]) { widen_values(slots[slot * threads], to); };
-  for (int i = 0; i < program.num_operations; ++i) {
-    const SlotOperation operation = read_descriptor(operations + i);
+/// The program's result for columns [column, column + VecSize) of a row.
+template <int VecSize, class Source>
+WARPRANK_DEVICE void evaluate(const Unit<Source>& unit, int row, int64_t column, float (&result)[VecSize]) {
+  const Slots<VecSize> slots{device::dynamic_shared<device::Vector<float, VecSize>>() + device::thread_rank()};
+  const int num_operations = unit.program.num_operations;
+  for (int i = 0; i < num_operations;) {
+    const SlotOperation& operation = unit.source.template part<SlotOperation>(unit.program.operations_at, i);
+    if (operation.kind == SlotOperation::Kind::load) {
+      load_inputs(unit, i, operation.a, row, column, slots, result);
+      i += operation.a;
+      continue;
+    }
+    const float number = device::float_of_bits(operation.number_bits);
     if (operation.kind == SlotOperation::Kind::function) {
       float a[VecSize], b[VecSize], c[VecSize];
-      read(operation.a, a);
-      read(operation.b, b);
-      read(operation.c, c);
-      elementwise::apply_function(operation.function, operation.number, a, b, c, result);
-    } else if (operation.kind == SlotOperation::Kind::load_input) {
-      const Input input = read_descriptor(part_at<Input>(unit.programs, program.inputs_at) + operation.index);
-      const unsigned char* from = unit.input_row(input, row);
-      if (input.is_half) {
-        load_input<VecSize, half>(from, input.is_one_column, column, result);
-      } else {
-        load_input<VecSize, float>(from, input.is_one_column, column, result);
-      }
-    } else if (operation.kind == SlotOperation::Kind::load_vector) {
-      const float* vector =
-          device::load_read_only(part_at<const float*>(unit.programs, program.vectors_at) + operation.index);
-      widen_values(device::load_vector_read_only<VecSize>(vector + column), result);
+      slots.read(operation.a, a);
+      slots.read(operation.b, b);
+      slots.read(operation.c, c);
+      elementwise::apply_function(static_cast<ElementwiseFunction>(operation.function), number, a, b, c, result);
     } else {
       WARPRANK_UNROLL
-      for (int j = 0; j < VecSize; ++j) result[j] = operation.number;
+      for (int j = 0; j < VecSize; ++j) result[j] = number;
     }
-    WARPRANK_UNROLL
-    for (int j = 0; j < VecSize; ++j) slots[operation.to * threads][j] = result[j];
+    slots.write(operation.to, result);
+    ++i;
   }
 }
 
-template <int VecSize>
-WARPRANK_DEVICE void run_rows(const Unit& unit) {
+template <int VecSize, class Source>
+WARPRANK_DEVICE void run_rows(const Unit<Source>& unit, const RowStep& step) {
   const Program& program = unit.program;
   const int lanes = program.lanes, lane = device::lane_index();
   // All lanes of a warp leave the loop together: those of a row that is none help to reduce.
@@ -220,44 +346,60 @@ WARPRANK_DEVICE void run_rows(const Unit& unit) {
     const RowLanes<VecSize> of_row{lanes, lane % lanes, program.cols, row < unit.num_rows};
     const auto values_at = [&](int64_t column, float(&values)[VecSize]) { evaluate(unit, row, column, values); };
     const auto store = [&](int64_t column, const auto& values) {
+      if (!unit.is_stored(row)) return;
       if (program.y_is_half) {
         store_values(reinterpret_cast<half*>(unit.y_row(row)) + column, values);
       } else {
         store_values(reinterpret_cast<float*>(unit.y_row(row)) + column, values);
       }
     };
-    elementwise::finish_row(program.step, of_row, values_at, store);
+    elementwise::finish_row(step, of_row, values_at, store);
   }
 }
 
-/// Dynamic shared memory: slots of every thread, as many as any of the programs needs.
-template <class = void>
-WARPRANK_KERNEL(threads, min_blocks)
-row_programs_kernel(const FirstBlock* first_blocks, const Program* programs, int num_programs) {
-  auto& shared = device::static_shared<Storage>();
-  const int64_t block = device::block_index().x;
-  read_descriptors(programs + problem_of_block(first_blocks, num_programs, block), 1, &shared.program);
-  const Program& program = shared.program;
-  const auto* bytes = reinterpret_cast<const unsigned char*>(programs);
-  Input copied{};
-  if (program.is_copy) copied = read_descriptor(part_at<Input>(bytes, program.inputs_at));
+/// The step of a program, with the addresses that it has now.
+WARPRANK_DEVICE RowStep step_of(const Program& program, const float* const* addresses) {
+  RowStep step;
+  step.kind = program.step;
+  step.pooling = static_cast<Pooling>(program.pooling);
+  step.layer_norm.eps = device::float_of_bits(program.eps_bits);
+  if (program.gamma >= 0) step.layer_norm.gamma = device::load_read_only(addresses + program.gamma);
+  if (program.beta >= 0) step.layer_norm.beta = device::load_read_only(addresses + program.beta);
+  return step;
+}
 
-  constexpr int warps = threads / device::warp_size;
+/// `addresses`: of learned vectors, in device memory. Dynamic shared memory: slots of every thread, as many as any of
+/// the programs needs.
+template <class Source>
+WARPRANK_KERNEL(threads, min_blocks)
+row_programs_kernel(const WARPRANK_GRID_CONSTANT Source source, const float* const* addresses, int num_programs) {
+  auto& shared = device::static_shared<Storage>();
+  const int block = static_cast<int>(device::block_index().x);
+  const Program& program = source.template part<Program>(0, source.program_of_block(num_programs, block));
+  const RowStep step = step_of(program, addresses);
+  device::wait_for_previous_launch();
+
+  // The number is first used behind the rows' loads, so it must not be loaded there: an ordered load stays where it is.
+  using device::Order, device::Scope;
+  int64_t end_of_rows = program.max_rows;
+  if (program.num_rows != nullptr) end_of_rows = device::load<Order::relaxed, Scope::device>(program.num_rows);
+  int64_t end_of_reads = program.max_rows;
+  if (!program.reads_ahead && end_of_rows < end_of_reads) end_of_reads = end_of_rows;
+
   auto& ancestor_rows = shared.ancestor_rows[device::warp_index()];
-  const int64_t num_rows = device::true_count(program.num_rows, program.max_rows);
-  const int64_t distance = int64_t{program.num_blocks} * warps * program.rows_per_unit;
   const int64_t first_unit = (block - program.first_block) * warps + device::warp_index();
-  for (int64_t row = first_unit * program.rows_per_unit; row < num_rows; row += distance) {
-    const int64_t rest = num_rows - row;
-    const Unit unit{bytes, program, ancestor_rows, row,
-                    rest < program.rows_per_unit ? static_cast<int>(rest) : program.rows_per_unit};
+  const int64_t distance = int64_t{program.num_blocks} * warps * program.rows_per_unit;
+  for (int64_t row = first_unit * program.rows_per_unit; row < end_of_reads; row += distance) {
+    const int64_t rest = end_of_reads - row;
+    const int num_rows = rest < program.rows_per_unit ? static_cast<int>(rest) : program.rows_per_unit;
+    const Unit<Source> unit{source, addresses, program, ancestor_rows, row, num_rows, end_of_rows};
     find_ancestors(unit, ancestor_rows);
     if (program.is_copy) {
-      copy_rows(unit, copied);
+      copy_rows(unit);
     } else if (program.vector_size == row_vector_size) {
-      run_rows<row_vector_size>(unit);
+      run_rows<row_vector_size>(unit, step);
     } else {
-      run_rows<1>(unit);
+      run_rows<1>(unit, step);
     }
   }
 }

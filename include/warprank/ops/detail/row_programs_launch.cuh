@@ -21,10 +21,14 @@ namespace warprank::detail::row_programs {
 
 /// Programs of one launch, cut into blocks.
 struct LaunchPlan {
-  std::vector<unsigned char> descriptors;
+  std::vector<unsigned char> descriptors;  // addresses of learned vectors, then programs that are no parameter
+  std::vector<unsigned char> programs;     // with all that they refer to
   int64_t num_programs = 0, num_blocks = 0;
-  int64_t programs_at = 0;  // in the descriptors; the first blocks come first
+  int64_t programs_at = 0;  // in the descriptors
   int num_slots = 0;
+  bool reads_ahead = false;
+
+  bool fit_in_parameters() const { return static_cast<int64_t>(programs.size()) <= parameter_bytes; }
 };
 
 // ---- Checks
@@ -113,37 +117,28 @@ void check_overlaps(Span<const RowProgram> programs, Problems& problems) {
 
 // ---- Descriptors
 
-/// What has a variable length, appended to the descriptors.
-class DescriptorWriter {
- public:
-  DescriptorWriter(std::vector<unsigned char>& bytes, int64_t begin) : bytes_(bytes), begin_(begin) {}
-
-  /// Returns the position of the parts, from `begin` on.
-  template <class Part>
-  uint32_t append(const std::vector<Part>& parts) {
-    const size_t at = bytes_.size(), size = parts.size() * sizeof(Part);
-    bytes_.resize(at + (size + 15) / 16 * 16);
-    if (size > 0) std::memcpy(bytes_.data() + at, parts.data(), size);
-    return static_cast<uint32_t>(static_cast<int64_t>(at) - begin_);
-  }
-
- private:
-  std::vector<unsigned char>& bytes_;
-  int64_t begin_;
-};
+/// Appends parts to bytes; returns the position of the first.
+template <class Part>
+uint32_t append(std::vector<unsigned char>& bytes, const std::vector<Part>& parts) {
+  const size_t at = bytes.size(), size = parts.size() * sizeof(Part);
+  bytes.resize(at + (size + 7) / 8 * 8);
+  if (size > 0) std::memcpy(bytes.data() + at, parts.data(), size);
+  return static_cast<uint32_t>(at);
+}
 
 template <class RowInput>
 std::vector<Input> describe_inputs(Span<const RowInput> inputs, std::vector<Ancestor>& ancestors) {
   std::vector<Input> described;
   for (const RowInput& input : inputs) {
     const FloatMatrix<const void>& values = input.values;
-    Input to{};
+    const bool serves_all = values.rows == 1;  // also of an ancestor: the last segment serves what has none
+    Input& to = described.emplace_back();
     to.data = static_cast<const unsigned char*>(values.data);
-    to.row_bytes = serves_all_rows(input) ? 0 : values.stride * size_of(values.type);
+    to.row_bytes = serves_all ? 0 : values.stride * size_of(values.type);
     to.ancestor = -1;
-    to.is_half = values.type == DType::f16;
-    to.is_one_column = values.cols == 1;
-    if (input.offsets != nullptr) {
+    to.element_bytes = static_cast<int>(size_of(values.type));
+    to.is_one_column = values.cols == 1 ? 1 : 0;
+    if (input.offsets != nullptr && !serves_all) {
       const auto is_same = [&](const Ancestor& a) {
         return a.offsets == input.offsets && a.num_segments == input.num_segments && a.max_segments == values.rows;
       };
@@ -151,9 +146,17 @@ std::vector<Input> describe_inputs(Span<const RowInput> inputs, std::vector<Ance
       to.ancestor = static_cast<int>(found - ancestors.begin());
       if (found == ancestors.end()) ancestors.push_back({input.offsets, input.num_segments, values.rows});
     }
-    described.push_back(to);
   }
   return described;
+}
+
+/// A learned vector, the `index`-th in the list of addresses.
+inline Input describe_vector(size_t index) {
+  Input to{};
+  to.ancestor = -1;
+  to.vector = static_cast<int>(index);
+  to.element_bytes = sizeof(float);
+  return to;
 }
 
 /// How many columns a lane takes at a time.
@@ -181,7 +184,10 @@ Program describe(const RowProgram& program, int64_t num_multiprocessors) {
   to.num_rows = program.num_rows;
   to.max_rows = program.y.rows;
   to.cols = columns_of(program);
-  to.step = program.step;
+  to.step = program.step.kind;
+  to.pooling = static_cast<uint8_t>(program.step.pooling);
+  to.eps_bits = float_bits(program.step.layer_norm.eps);
+  to.gamma = to.beta = -1;
   to.y_is_half = program.y.type == DType::f16;
   to.is_copy = program.program == nullptr && program.step.kind == RowStep::Kind::each_element;
   const int vector_size = vector_size_of(program, to.cols, to.is_copy);
@@ -190,14 +196,53 @@ Program describe(const RowProgram& program, int64_t num_multiprocessors) {
   to.lanes = static_cast<uint8_t>(lanes);
 
   // Few rows: enough warps for the card. Many: a warp has enough rows to find their ancestors together.
-  constexpr int64_t warps = threads / device::warp_size, blocks_per_multiprocessor = 2;
+  constexpr int64_t blocks_per_multiprocessor = 2;
   const int64_t share = to.max_rows / (num_multiprocessors * blocks_per_multiprocessor * warps);
-  to.rows_per_unit = rows_at_once;
-  while (to.rows_per_unit < rows_per_unit_max && to.rows_per_unit < share) to.rows_per_unit *= 2;
-  const int64_t units = (to.max_rows + to.rows_per_unit - 1) / to.rows_per_unit;
+  int rows_per_unit = rows_at_once;
+  while (rows_per_unit < rows_per_unit_max && rows_per_unit < share) rows_per_unit *= 2;
+  to.rows_per_unit = static_cast<uint8_t>(rows_per_unit);
+  const int64_t units = (to.max_rows + rows_per_unit - 1) / rows_per_unit;
   const int64_t blocks = to.cols == 0 && program.y.cols == 0 ? 0 : (units + warps - 1) / warps;
   to.num_blocks = static_cast<int>(std::min(blocks, num_multiprocessors * min_blocks));
+  // Many blocks without rows would read for nothing, and those with rows hide each other's latency.
+  to.reads_ahead = to.num_rows != nullptr && blocks <= num_multiprocessors;
   return to;
+}
+
+/// Gives learned vectors a place in the list of addresses, and appends all that a program refers to.
+template <class RowProgram>
+void append_parts(const RowProgram& program, const std::vector<SlotOperation>& operations,
+                  std::vector<Ancestor>& ancestors, Program& to, std::vector<const float*>& addresses,
+                  std::vector<unsigned char>& bytes) {
+  std::vector<Input> inputs = describe_inputs(program.inputs, ancestors);
+  for (const float* vector : program.vectors) {
+    inputs.push_back(describe_vector(addresses.size()));
+    addresses.push_back(vector);
+  }
+  const auto add = [&](const float* learned, int& index) {
+    if (to.step != RowStep::Kind::layer_norm || learned == nullptr) return;
+    index = static_cast<int>(addresses.size());
+    addresses.push_back(learned);
+  };
+  add(program.step.layer_norm.gamma, to.gamma);
+  add(program.step.layer_norm.beta, to.beta);
+  to.num_ancestors = static_cast<int>(ancestors.size());
+  to.num_operations = static_cast<int>(operations.size());
+  to.reads_ahead = to.reads_ahead && ancestors.empty();  // which need the true counts
+  to.ancestors_at = append(bytes, ancestors);
+  to.inputs_at = append(bytes, inputs);
+  to.operations_at = append(bytes, operations);
+}
+
+/// What a program does, nothing of a copy.
+template <class RowProgram>
+std::vector<SlotOperation> operations_of(const RowProgram& program, bool is_copy) {
+  if (program.program != nullptr) return elementwise::slot_operations(*program.program);
+  if (is_copy) return {};
+  SlotOperation load;
+  load.kind = SlotOperation::Kind::load;
+  load.a = 1;
+  return {load};
 }
 
 template <class RowProgram>
@@ -213,51 +258,44 @@ LaunchPlan plan_launch(Span<const RowProgram> programs) {
   LaunchPlan plan;
   plan.num_programs = programs.size();
   const int64_t num_multiprocessors = programs.empty() ? 1 : device::num_multiprocessors();
-  plan.programs_at = (plan.num_programs * static_cast<int64_t>(sizeof(FirstBlock)) + 15) / 16 * 16;
-  plan.descriptors.resize(static_cast<size_t>(plan.programs_at) +
-                          static_cast<size_t>(programs.size()) * sizeof(Program));
-  DescriptorWriter writer(plan.descriptors, plan.programs_at);
+  plan.programs.resize(static_cast<size_t>(programs.size()) * sizeof(Program));
+  std::vector<const float*> addresses;
   for (int64_t i = 0; i < programs.size(); ++i) {
-    const RowProgram& program = programs[i];
-    Program to = describe(program, num_multiprocessors);
+    Program to = describe(programs[i], num_multiprocessors);
+    const std::vector<SlotOperation> operations = operations_of(programs[i], to.is_copy);
     std::vector<Ancestor> ancestors;
-    const std::vector<Input> inputs = describe_inputs(program.inputs, ancestors);
+    append_parts(programs[i], operations, ancestors, to, addresses, plan.programs);
     if (ancestors.size() > max_ancestors) {
       problems.add("row program " + std::to_string(i),
                    "inputs on at most " + std::to_string(max_ancestors) + " different ancestors",
                    std::to_string(ancestors.size()));
     }
-    SlotOperation load;  // of the one input
-    load.kind = SlotOperation::Kind::load_input;
-    const std::vector<SlotOperation> operations =
-        program.program == nullptr ? std::vector<SlotOperation>{load} : elementwise::slot_operations(*program.program);
-    for (const SlotOperation& operation : operations) {
-      if (!to.is_copy) plan.num_slots = std::max(plan.num_slots, operation.to + 1);
-    }
-    to.num_ancestors = static_cast<int>(ancestors.size());
-    to.num_operations = static_cast<int>(operations.size());
-    to.ancestors_at = writer.append(ancestors);
-    to.inputs_at = writer.append(inputs);
-    to.vectors_at = writer.append(std::vector<const float*>(program.vectors.begin(), program.vectors.end()));
-    to.operations_at = writer.append(operations);
-    to.first_block = plan.num_blocks;
-    const FirstBlock first_block{plan.num_blocks};
+    for (const SlotOperation& operation : operations) plan.num_slots = std::max(plan.num_slots, operation.to + 1);
+    plan.reads_ahead = plan.reads_ahead || to.reads_ahead;
+    to.first_block = static_cast<int>(plan.num_blocks);
     plan.num_blocks += to.num_blocks;
-    std::memcpy(plan.descriptors.data() + static_cast<size_t>(i) * sizeof first_block, &first_block,
-                sizeof first_block);
-    std::memcpy(plan.descriptors.data() + static_cast<size_t>(plan.programs_at) + static_cast<size_t>(i) * sizeof to,
-                &to, sizeof to);
+    std::memcpy(plan.programs.data() + static_cast<size_t>(i) * sizeof to, &to, sizeof to);
   }
   problems.throw_if_any();
+  append(plan.descriptors, addresses);
+  plan.programs_at = static_cast<int64_t>(plan.descriptors.size());
+  if (!plan.fit_in_parameters()) append(plan.descriptors, plan.programs);
   return plan;
 }
 
 WARPRANK_HIDDEN inline void run(const LaunchPlan& plan, const void* descriptors, device::Stream stream) {
-  const auto* bytes = static_cast<const unsigned char*>(descriptors);
   const int64_t slot_bytes = int64_t{plan.num_slots} * threads * row_vector_size * static_cast<int64_t>(sizeof(float));
-  device::launch({static_cast<unsigned>(plan.num_blocks), threads, slot_bytes, stream}, row_programs_kernel<>,
-                 reinterpret_cast<const FirstBlock*>(bytes), reinterpret_cast<const Program*>(bytes + plan.programs_at),
-                 static_cast<int>(plan.num_programs));
+  const device::LaunchConfig config(static_cast<unsigned>(plan.num_blocks), threads, slot_bytes, stream);
+  const auto* addresses = static_cast<const float* const*>(descriptors);
+  const auto num_programs = static_cast<int>(plan.num_programs);
+  if (plan.fit_in_parameters()) {
+    InParameters source{};
+    std::copy(plan.programs.begin(), plan.programs.end(), source.bytes);
+    device::launch(config, row_programs_kernel<InParameters>, source, addresses, num_programs);
+  } else {
+    const InMemory source{static_cast<const unsigned char*>(descriptors) + plan.programs_at};
+    device::launch(config, row_programs_kernel<InMemory>, source, addresses, num_programs);
+  }
 }
 
 }  // namespace warprank::detail::row_programs
