@@ -30,7 +30,8 @@
 /// Inputs and y are half or float, all in between is FP32: sums of a row err by (C + 2) u sum |v|, softmax by
 /// (C + 16 + 2 (max - min)) u y. A slice of columns is a view, Matrix::columns. y may be an input with the same rows,
 /// columns and stride, and overlaps none otherwise. Rows may be strided; rows and columns that are multiples of 4
-/// elements are read faster. A row has the same bits whatever its position and neighbours.
+/// elements are read faster. Rows of inputs behind `num_rows`, up to y.rows, may be read; nothing depends on them. A
+/// row has the same bits whatever its position and neighbours.
 
 #include <cstdint>
 #include <type_traits>

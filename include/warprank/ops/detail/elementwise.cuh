@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The kernel of ops/elementwise.cuh: a few lanes of a warp for each row.
+/// The kernel of ops/elementwise.cuh: a few lanes of a warp for each row. Where few rows are expected their number is
+/// not waited for: rows behind it are read and not stored. So one load follows another from launch to store, with
+/// inputs on ancestors of more than one row three: counts, offsets (detail/axis_input.cuh), rows.
 
 #include <algorithm>
 #include <cstdint>
@@ -14,8 +16,8 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
+#include "warprank/device/sync.hpp"
 #include "warprank/device/target.hpp"
-#include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/axis_input.cuh"
 #include "warprank/ops/detail/check_matrix.hpp"
 #include "warprank/ops/detail/row_steps.cuh"
@@ -29,17 +31,11 @@ template <class Out>
 struct Rows {
   Matrix<Out> y;
   const int64_t* num_rows;
-  int64_t cols;  // of the function
-  bool aligned;  // whether `row_vector_size` elements may be loaded and stored at once
+  int64_t cols;      // of the function
+  bool aligned;      // whether `row_vector_size` elements may be loaded and stored at once
+  bool reads_ahead;  // rows behind the number of rows, when each warp has rows once
   int max_blocks;
 };
-
-/// The row of the input that serves row n; one row serves all.
-template <class Value>
-WARPRANK_DEVICE const Value* row_of(const AxisInput<Value>& input, int64_t n) {
-  const bool serves_all = input.offsets == nullptr && input.values.rows == 1;
-  return input.values.data + (serves_all ? 0 : row_serving(input, n)) * input.values.stride;
-}
 
 /// The values of a row from a column on; y may be the input, so that this is no read-only load.
 template <int VecSize, class Value>
@@ -63,10 +59,13 @@ struct FunctionCall {
   struct Row {
     const Value* inputs[NumInputs];
   };
+  /// Whole warps call, with rows that do not fall from lane to lane.
   WARPRANK_DEVICE Row find(int64_t n) const {
+    int64_t rows[NumInputs];
+    rows_serving(inputs, n, rows);
     Row row;
     WARPRANK_UNROLL
-    for (int i = 0; i < NumInputs; ++i) row.inputs[i] = row_of(inputs[i], n);
+    for (int i = 0; i < NumInputs; ++i) row.inputs[i] = inputs[i].values.data + rows[i] * inputs[i].values.stride;
     return row;
   }
   template <int VecSize>
@@ -88,21 +87,36 @@ struct FunctionCall {
 /// `lanes`, a power of two up to 32, share a row.
 template <int VecSize, class Call, class Step, class Out>
 WARPRANK_KERNEL(threads, min_blocks)
-elementwise_kernel(Rows<Out> rows, Call call, Step step, int lanes) {
-  const int64_t num_rows = device::true_count(rows.num_rows, rows.y.rows);
+elementwise_kernel(const WARPRANK_GRID_CONSTANT Rows<Out> rows, const WARPRANK_GRID_CONSTANT Call call, Step step,
+                   int lanes) {
+  device::wait_for_previous_launch();
+  // First used behind the rows' loads where that may be, and not to be loaded there: an ordered load stays here.
+  using device::Order, device::Scope;
+  int64_t end_of_rows = rows.y.rows;
+  if (rows.num_rows != nullptr) end_of_rows = device::load<Order::relaxed, Scope::device>(rows.num_rows);
+  int64_t end_of_reads = rows.y.rows;
+  if (!rows.reads_ahead && end_of_rows < end_of_reads) end_of_reads = end_of_rows;
+
   const int64_t rows_in_grid = device::num_threads() / lanes;
   const int lane = device::lane_index();
-  // All lanes of a warp leave the loop together: those of a row that is none help to reduce.
-  for (int64_t n = device::global_thread_rank() / lanes; n - lane / lanes < num_rows; n += rows_in_grid) {
-    const RowLanes<VecSize> row{lanes, lane % lanes, rows.cols, n < num_rows};
-    typename Call::Row inputs{};
-    if (row.exists) inputs = call.find(n);
+  // All lanes of a warp leave the loop together: those of a row that is none help to find and to reduce.
+  for (int64_t n = device::global_thread_rank() / lanes; n - lane / lanes < end_of_reads; n += rows_in_grid) {
+    const RowLanes<VecSize> row{lanes, lane % lanes, rows.cols, n < end_of_reads};
+    const typename Call::Row inputs = call.find(row.exists ? n : end_of_reads - 1);
     const auto evaluate = [&](int64_t column, float(&values)[VecSize]) {
       call.template evaluate<VecSize>(inputs, column, values);
     };
     Out* y = rows.y.data + n * rows.y.stride;
-    finish_row(step, row, evaluate, [&](int64_t column, const auto& values) { store_values(y + column, values); });
+    finish_row(step, row, evaluate, [&](int64_t column, const auto& values) {
+      if (n < end_of_rows) store_values(y + column, values);
+    });
   }
+}
+
+/// How many lanes share a row.
+template <class Out>
+int lanes_of(const Rows<Out>& rows) {
+  return lanes_for(rows.aligned ? rows.cols / row_vector_size : rows.cols);
 }
 
 /// Throws invalid_argument for what does not fit together.
@@ -117,7 +131,7 @@ Rows<Out> checked_rows(Span<const AxisInput<Value>> inputs, Matrix<Out> y, const
     for (const AxisInput<Value>& input : inputs) cols = std::max(cols, input.values.cols);
     if (y.cols != 1) problems.add("elementwise: y", "1 column", std::to_string(y.cols));
   }
-  Rows<Out> rows{y, num_rows, cols, cols % row_vector_size == 0 && (reduces || rows_are_aligned(y)), 0};
+  Rows<Out> rows{y, num_rows, cols, cols % row_vector_size == 0 && (reduces || rows_are_aligned(y)), true, 0};
   for (int64_t i = 0; i < inputs.size(); ++i) {
     const AxisInput<Value>& input = inputs[i];
     const std::string what = "elementwise: input " + std::to_string(i);
@@ -126,16 +140,20 @@ Rows<Out> checked_rows(Span<const AxisInput<Value>> inputs, Matrix<Out> y, const
       problems.add(what, "1 or " + std::to_string(cols) + " columns", std::to_string(input.values.cols));
     }
     rows.aligned &= input.values.cols == 1 || rows_are_aligned(input.values);
+    rows.reads_ahead &= !input.on_ancestor() || input.values.rows == 1;  // else the true counts are needed
   }
   problems.throw_if_any();
-  rows.max_blocks = device::num_multiprocessors() * min_blocks;
+  const int64_t num_multiprocessors = device::num_multiprocessors();
+  rows.max_blocks = static_cast<int>(num_multiprocessors) * min_blocks;
+  // Many blocks without rows would read for nothing, and those with rows hide each other's latency.
+  const int rows_per_block = threads / lanes_of(rows);
+  rows.reads_ahead &= (y.rows + rows_per_block - 1) / rows_per_block <= num_multiprocessors;
   return rows;
 }
 
 template <class Call, class Step, class Out>
 WARPRANK_HIDDEN void launch(const Rows<Out>& rows, const Call& call, Step step, device::Stream stream) {
-  const int64_t vectors = rows.aligned ? rows.cols / row_vector_size : rows.cols;
-  const int lanes = lanes_for(vectors);
+  const int lanes = lanes_of(rows);
   const int64_t rows_per_block = threads / lanes;
   const int64_t blocks = (rows.y.rows + rows_per_block - 1) / rows_per_block;
   const device::LaunchConfig config(static_cast<unsigned>(std::min<int64_t>(blocks, rows.max_blocks)), threads, 0,
