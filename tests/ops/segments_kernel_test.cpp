@@ -116,32 +116,31 @@ std::vector<int64_t> expected_offsets(const std::vector<RequestData>& requests, 
   return offsets;
 }
 
-/// What one launch writes for each pair; unwritten elements are -1.
+/// What is written for each pair; unwritten elements are -1.
 std::vector<std::vector<int64_t>> run(const BatchLayout& layout, const std::vector<RequestData>& requests,
-                                      int64_t spare) {
+                                      int64_t spare, const std::vector<Wanted>& pairs = all_pairs) {
   const DeviceRequests on_device(layout, requests, spare);
   std::vector<std::unique_ptr<DeviceArray<int64_t>>> offsets;
   std::vector<SegmentsOfAxis> wanted;
-  for (const Wanted& pair : all_pairs) {
+  for (const Wanted& pair : pairs) {
     int64_t rows = spare * 70;
     for (const RequestData& request : requests) rows += request.rows[static_cast<size_t>(pair.ancestor)];
     offsets.push_back(std::make_unique<DeviceArray<int64_t>>(rows + 1, -1));
     wanted.push_back({pair.axis, pair.ancestor, rows, offsets.back()->data()});
   }
   const SegmentsLaunch launch(on_device.view(), parents, wanted);
-  const DeviceArray<unsigned char> descriptors(
-      std::vector<unsigned char>(launch.descriptors().begin(), launch.descriptors().end()));
   clear_counters();
-  launch.run(descriptors.data());
+  launch.run();
   std::vector<std::vector<int64_t>> results;
   for (const auto& array : offsets) results.push_back(array->read());
-  EXPECT_EQ(counters().launches, on_gpu ? 0 : 1);
+  EXPECT_EQ(counters().launches, on_gpu ? 0 : launch.num_launches());
+  EXPECT_EQ(launch.num_launches(), (static_cast<int>(pairs.size()) + 15) / 16);
   return results;
 }
 
 TEST(SegmentsKernel, GivesTheRowsOfEachAxisUnderEachAncestor) {
   const BatchLayout layout(nested_axes());
-  for (const int64_t num_requests : {0, 1, 2, 9})
+  for (const int64_t num_requests : {0, 1, 2, 9, 31, 40})
     for (const int64_t spare : {0, 3}) {
       std::mt19937 random(static_cast<uint32_t>(num_requests));
       std::vector<RequestData> requests;
@@ -158,8 +157,21 @@ TEST(SegmentsKernel, GivesTheRowsOfEachAxisUnderEachAncestor) {
               EXPECT_EQ(results[i], expected);
             }
           },
-          num_requests == 9 ? 20 : 1);
+          num_requests == 9    ? 20
+          : num_requests == 31 ? 2
+                               : 1);
     }
+}
+
+TEST(SegmentsKernel, TakesMorePairsThanALaunchHas) {
+  const BatchLayout layout(nested_axes());
+  std::mt19937 random(5);
+  const std::vector<RequestData> requests = {random_request(layout, 3, random), random_request(layout, 5, random)};
+  std::vector<Wanted> pairs;
+  for (int i = 0; i < 33; ++i) pairs.push_back(all_pairs[static_cast<size_t>(i) % all_pairs.size()]);
+  reset();
+  const auto results = run(layout, requests, 0, pairs);
+  for (size_t i = 0; i < pairs.size(); ++i) EXPECT_EQ(results[i], expected_offsets(requests, pairs[i])) << i;
 }
 
 TEST(SegmentsKernel, WritesNothingBeyondTheCapacity) {
@@ -173,9 +185,7 @@ TEST(SegmentsKernel, WritesNothingBeyondTheCapacity) {
   DeviceArray<int64_t> offsets(4, int64_t{-1});
   const SegmentsOfAxis wanted{5, 1, 3, offsets.data()};
   const SegmentsLaunch launch(on_device.view(), parents, {&wanted, 1});
-  const DeviceArray<unsigned char> descriptors(
-      std::vector<unsigned char>(launch.descriptors().begin(), launch.descriptors().end()));
-  launch.run(descriptors.data());
+  launch.run();
   EXPECT_EQ(offsets.read(), std::vector<int64_t>(all.begin(), all.begin() + 4));
 }
 

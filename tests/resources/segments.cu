@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "warprank/ops/detail/segments.cuh"
 
-void launch_segments(const warprank::detail::SegmentsLaunch& launch, const void* descriptors,
-                     warprank::device::Stream stream) {
-  launch.run(descriptors, stream);
+void launch_segments(const warprank::detail::SegmentsLaunch& launch, warprank::device::Stream stream) {
+  launch.run(stream);
 }

@@ -27,6 +27,18 @@ WARPRANK_DEVICE int64_t last_not_above(const Value* sorted, int64_t count, int64
   return begin;
 }
 
+/// How many of the lanes' numbers, which do not fall from lane to lane, are not above the caller's value. All of a warp
+/// call.
+WARPRANK_DEVICE int num_lanes_not_above(int64_t number, int64_t value, Here here = Here::current()) {
+  int passed = 0;
+  WARPRANK_UNROLL
+  for (int half = warp_size / 2; half > 0; half /= 2) {
+    if (shuffle(full_warp, number, passed + half - 1, warp_size, here) <= value) passed += half;
+  }
+  if (shuffle(full_warp, number, passed, warp_size, here) <= value) ++passed;
+  return passed;
+}
+
 /// As last_not_above, by the lanes of a warp together, for a value of each that does not fall from lane to lane. All of
 /// a warp call, with the same list. One trip to memory for up to 33 numbers, else one more for each factor of 64; lanes
 /// whose values are more than 32 numbers apart from the first's search on alone.
@@ -52,12 +64,7 @@ WARPRANK_DEVICE int64_t last_not_above_of_lanes(const Value* sorted, int64_t cou
   // The next 32 numbers, a lane each, in which every lane finds how many are not above its own value.
   const int64_t at = begin + 1 + lane;
   const int64_t number = at < count ? static_cast<int64_t>(load_read_only(&sorted[at], here)) : INT64_MAX;
-  int passed = 0;
-  WARPRANK_UNROLL
-  for (int half = warp_size / 2; half > 0; half /= 2) {
-    if (shuffle(full_warp, number, passed + half - 1, warp_size, here) <= value) passed += half;
-  }
-  if (shuffle(full_warp, number, passed, warp_size, here) <= value) ++passed;
+  const int passed = num_lanes_not_above(number, value, here);
   begin += passed;
   return passed < warp_size ? begin : begin + last_not_above(sorted + begin, count - begin, value, here);
 }

@@ -130,15 +130,19 @@ inline PreparedStep prepare_pools(const std::vector<int>& nodes, const Bindings&
 }
 
 /// Offsets of pairs that a batch's index does not have.
-inline PreparedStep prepare_segments(const std::vector<AxisPair>& pairs, const Bindings& bindings, StepMemory& memory) {
+inline PreparedStep prepare_segments(const std::vector<AxisPair>& pairs, const Bindings& bindings) {
   std::vector<int> parents;
   for (const AxisInfo& axis : bindings.graph().axes) parents.push_back(axis.parent);
   std::vector<detail::SegmentsOfAxis> wanted;
   for (const AxisPair& pair : pairs)
     if (pair.first != pair.second)
       wanted.push_back({pair.first, pair.second, bindings.max_rows(pair.second), bindings.segments(pair)});
-  return prepare_described(
-      "segments", std::make_shared<const detail::SegmentsLaunch>(bindings.requests(), parents, wanted), memory);
+  auto launch = std::make_shared<const detail::SegmentsLaunch>(bindings.requests(), parents, wanted);
+  PreparedStep step;
+  step.kernel = "segments";
+  step.num_launches = launch->num_launches();
+  step.queue = [launch](device::Stream to) { launch->run(to); };
+  return step;
 }
 
 }  // namespace warprank::cuda_backend

@@ -8,21 +8,21 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "warprank/batch/format.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
+#include "warprank/device/collectives.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
-#include "warprank/device/shared.hpp"
 #include "warprank/device/sorted.hpp"
+#include "warprank/device/sync.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/bag_feature.hpp"
-#include "warprank/ops/detail/descriptors.cuh"
 #include "warprank/ops/detail/embedding_bag/ids.cuh"
 #include "warprank/ops/detail/gemm/check.hpp"
 
@@ -39,47 +39,88 @@ namespace segments {
 
 inline constexpr int threads = 128, min_blocks = 8;
 inline constexpr int max_depth = 12;  // of axes between an axis and its ancestor, itself included
+inline constexpr int max_pairs = 16;  // of a launch; more take several
 
-/// A pair as it lies in device memory.
-struct alignas(16) Pair {
-  const unsigned char* blobs;
-  const int64_t* positions;
-  const int64_t* num_requests;
-  int64_t max_requests;
+/// No padding, as launches are compared by their bytes.
+struct Pair {
   const int64_t* ancestor_starts;
   const int64_t* axis_starts;
   int64_t* offsets;
   int64_t capacity;
   int64_t first_block;
-  int num_steps;
+  int64_t num_steps;
   uint32_t entries[max_depth];  // in a blob: where it says where the offsets of each axis on the way down begin
 };
-static_assert(sizeof(Pair) % 16 == 0);
 
-/// offsets[n] for each row n of the ancestor and for the end, a thread each.
+/// What the kernel is given, by value.
+struct Arguments {
+  const unsigned char* blobs;
+  const int64_t* positions;
+  const int64_t* num_requests;  // null: max_requests
+  int64_t max_requests;
+  int64_t num_pairs;
+  Pair pairs[max_pairs];
+};
+static_assert(std::has_unique_object_representations_v<Arguments>);
+
+/// The request of a row of the ancestor, and where it begins.
+struct OfRequest {
+  bool is_end;  // behind all requests, where `position` is none
+  int64_t ancestor_start, axis_start, position;
+};
+
+/// All of a warp call; n does not fall from lane to lane. With up to 31 requests a lane has those of one, and all are
+/// loaded beside the number of requests.
+WARPRANK_DEVICE OfRequest find_request(const Arguments& arguments, const Pair& pair, int64_t n) {
+  using device::load_read_only, device::shuffle, device::full_warp;
+  const int64_t max_requests = arguments.max_requests;
+  if (max_requests >= device::warp_size) {
+    const int64_t count = device::true_count(arguments.num_requests, max_requests);
+    const int64_t request = device::last_not_above_of_lanes(pair.ancestor_starts, count + 1, n);
+    OfRequest found{request == count, load_read_only(&pair.ancestor_starts[request]),
+                    load_read_only(&pair.axis_starts[request]), 0};
+    if (!found.is_end) found.position = load_read_only(&arguments.positions[request]);
+    return found;
+  }
+  const int lane = device::lane_index();
+  int64_t ancestor_start = INT64_MAX, axis_start = 0, position = 0;
+  if (lane <= max_requests) ancestor_start = load_read_only(&pair.ancestor_starts[lane]);
+  if (lane <= max_requests) axis_start = load_read_only(&pair.axis_starts[lane]);
+  if (lane < max_requests) position = load_read_only(&arguments.positions[lane]);
+  const auto count = static_cast<int>(device::true_count(arguments.num_requests, max_requests));
+  if (lane > count) ancestor_start = INT64_MAX;
+  const int request = device::num_lanes_not_above(ancestor_start, n) - 1;
+  return {request == count, shuffle(full_warp, ancestor_start, request), shuffle(full_warp, axis_start, request),
+          shuffle(full_warp, position, request)};
+}
+
+/// offsets[n] for each row n of the ancestor and for the end, a thread each. Loads that depend on one another: what a
+/// request has (of 32 and more requests four: their number, a search, what it has), the position of its offsets, and an
+/// offset for each axis on the way.
 template <class = void>
 WARPRANK_KERNEL(threads, min_blocks)
-segments_kernel(const Pair* pairs, int num_pairs) {
-  using device::load_read_only;
-  auto& pair = device::static_shared<Pair>();
+segments_kernel(const WARPRANK_GRID_CONSTANT Arguments arguments) {
   const int64_t block = device::block_index().x;
-  read_descriptors(pairs + problem_of_block(pairs, num_pairs, block), 1, &pair);
+  int number = 0;
+  while (number + 1 < arguments.num_pairs && arguments.pairs[number + 1].first_block <= block) ++number;
+  const Pair& pair = arguments.pairs[number];
   const int64_t n = (block - pair.first_block) * threads + device::thread_rank();
-  const int64_t num_requests = device::true_count(pair.num_requests, pair.max_requests);
-  const int64_t rows = load_read_only(&pair.ancestor_starts[num_requests]);
-  if (n > rows || n > pair.capacity) return;
-  if (n == rows) {
-    device::store(&pair.offsets[n], load_read_only(&pair.axis_starts[num_requests]));
-    return;
+  device::wait_for_previous_launch();
+
+  const OfRequest request = find_request(arguments, pair, n);
+  int64_t row = n - request.ancestor_start;
+  if (n > pair.capacity || (request.is_end && row > 0)) return;
+  if (!request.is_end) {
+    const unsigned char* blob = arguments.blobs + request.position;
+    uint32_t offsets_at = embedding_bag::read_entry(blob, pair.entries[0]);
+    for (int step = 0; step < pair.num_steps; ++step) {
+      uint32_t next_at = 0;  // beside the offset, not behind it
+      if (step + 1 < pair.num_steps) next_at = embedding_bag::read_entry(blob, pair.entries[step + 1]);
+      row = device::load_read_only(embedding_bag::section<uint32_t>(blob, offsets_at) + row);
+      offsets_at = next_at;
+    }
   }
-  const int64_t request = device::last_not_above(pair.ancestor_starts, num_requests, n);
-  const unsigned char* blob = pair.blobs + load_read_only(&pair.positions[request]);
-  int64_t row = n - load_read_only(&pair.ancestor_starts[request]);
-  for (int step = 0; step < pair.num_steps; ++step) {
-    const uint32_t offsets_at = embedding_bag::read_entry(blob, pair.entries[step]);
-    row = load_read_only(embedding_bag::section<uint32_t>(blob, offsets_at) + row);
-  }
-  device::store(&pair.offsets[n], load_read_only(&pair.axis_starts[request]) + row);
+  device::store(&pair.offsets[n], request.axis_start + row);
 }
 
 }  // namespace segments
@@ -97,15 +138,14 @@ class SegmentsLaunch {
     problems.throw_if_any();
   }
 
-  Span<const unsigned char> descriptors() const {
-    return {reinterpret_cast<const unsigned char*>(pairs_.data()), descriptor_bytes()};
-  }
-  int64_t descriptor_bytes() const { return static_cast<int64_t>(pairs_.size() * sizeof(segments::Pair)); }
+  /// Kernels that `run` queues: one for each 16 pairs.
+  int num_launches() const { return static_cast<int>(launches_.size()); }
 
-  /// Queues one kernel, none when no segments are wanted. `descriptors` aligned to 16.
-  WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream = {}) const {
-    device::launch({static_cast<unsigned>(num_blocks_), segments::threads, 0, stream}, segments::segments_kernel<>,
-                   static_cast<const segments::Pair*>(descriptors), static_cast<int>(pairs_.size()));
+  WARPRANK_HIDDEN void run(device::Stream stream = {}) const {
+    for (const Launch& launch : launches_) {
+      device::launch({static_cast<unsigned>(launch.num_blocks), segments::threads, 0, stream},
+                     segments::segments_kernel<>, launch.arguments);
+    }
   }
 
  private:
@@ -150,24 +190,30 @@ class SegmentsLaunch {
     if (wanted.capacity < 0) problems.add(what, "a capacity of 0 or more", std::to_string(wanted.capacity));
     std::reverse(entries.begin(), entries.end());
 
-    segments::Pair to{};
-    to.blobs = requests.bytes;
-    to.positions = requests.positions;
-    to.num_requests = requests.num_requests.actual;
-    to.max_requests = requests.num_requests.capacity;
+    if (launches_.empty() || launches_.back().arguments.num_pairs == segments::max_pairs) {
+      segments::Arguments& arguments = launches_.emplace_back().arguments;
+      arguments.blobs = requests.bytes;
+      arguments.positions = requests.positions;
+      arguments.num_requests = requests.num_requests.actual;
+      arguments.max_requests = requests.num_requests.capacity;
+    }
+    Launch& launch = launches_.back();
+    segments::Pair& to = launch.arguments.pairs[launch.arguments.num_pairs++];
     to.ancestor_starts = requests.row_starts_of(wanted.ancestor);
     to.axis_starts = requests.row_starts_of(wanted.axis);
     to.offsets = wanted.offsets;
     to.capacity = wanted.capacity;
-    to.first_block = num_blocks_;
-    to.num_steps = static_cast<int>(entries.size());
+    to.first_block = launch.num_blocks;
+    to.num_steps = static_cast<int64_t>(entries.size());
     std::copy(entries.begin(), entries.end(), to.entries);
-    num_blocks_ += wanted.capacity / segments::threads + 1;
-    pairs_.push_back(to);
+    launch.num_blocks += wanted.capacity / segments::threads + 1;
   }
 
-  std::vector<segments::Pair> pairs_;
-  int64_t num_blocks_ = 0;
+  struct Launch {
+    segments::Arguments arguments{};
+    int64_t num_blocks = 0;
+  };
+  std::vector<Launch> launches_;
 };
 
 }  // namespace warprank::detail
