@@ -47,6 +47,9 @@ class Mix {
   explicit Mix(Span<const MixTask<Value, Out>> tasks, const int64_t* num_rows = nullptr)
       : arguments_(checked(tasks, num_rows)), max_blocks_(device::num_multiprocessors() * detail::mix::min_blocks) {}
 
+  /// Whether rows of inputs behind num_rows, up to y.rows, are read; nothing depends on them.
+  bool reads_unused_rows() const { return arguments_.reads_ahead; }
+
   /// Queues one kernel, none when y is empty. Nothing is allocated or waited for; may be captured into a graph.
   WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::mix::launch(arguments_, max_blocks_, stream); }
 
@@ -86,6 +89,7 @@ detail::mix::Arguments<Value, Out> Mix<Value, Out>::checked(Span<const MixTask<V
     arguments.tasks[i] = detail::mix::describe(task.experts, task.gate, task.y, task.normalization);
   }
   problems.throw_if_any();
+  arguments.reads_ahead = detail::mix::can_read_ahead(arguments, device::num_multiprocessors());
   return arguments;
 }
 

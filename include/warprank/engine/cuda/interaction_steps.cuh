@@ -74,7 +74,10 @@ inline PreparedStep prepare_mixes(const std::vector<int>& nodes, const Bindings&
                        {static_cast<Out*>(y.data), y.rows, y.cols, y.stride},
                        std::get<MixOp>(node.op).normalization});
     }
-    return prepare_plain("mix", Mix<half, Out>(tasks, bindings.num_rows(bindings.graph().node(nodes[0]).axis)));
+    const Mix<half, Out> mix(tasks, bindings.num_rows(bindings.graph().node(nodes[0]).axis));
+    PreparedStep step = prepare_plain("mix", mix);
+    step.reads_unused_rows = mix.reads_unused_rows();
+    return step;
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "warprank/core/host_device.hpp"
 #include "warprank/device/sorted.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/axis_input.hpp"
@@ -20,7 +21,7 @@ WARPRANK_DEVICE int64_t row_serving(const AxisInput<Value>& input, int64_t n) {
 
 /// Whether all rows of the output have the same one.
 template <class Value>
-WARPRANK_DEVICE bool serves_all(const AxisInput<Value>& input) {
+constexpr WARPRANK_HOST_DEVICE bool serves_all(const AxisInput<Value>& input) {
   return input.values.rows == 1;
 }
 

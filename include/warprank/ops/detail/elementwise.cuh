@@ -97,11 +97,13 @@ elementwise_kernel(const WARPRANK_GRID_CONSTANT Rows<Out> rows, const WARPRANK_G
   int64_t end_of_reads = rows.y.rows;
   if (!rows.reads_ahead && end_of_rows < end_of_reads) end_of_reads = end_of_rows;
 
-  const int64_t rows_in_grid = device::num_threads() / lanes;
-  const int lane = device::lane_index();
+  const int rows_at_once = rows_of_warp(lanes);
+  const int64_t warps_in_grid = device::num_threads() / device::warp_size;
   // All lanes of a warp leave the loop together: those of a row that is none help to find and to reduce.
-  for (int64_t n = device::global_thread_rank() / lanes; n - lane / lanes < end_of_reads; n += rows_in_grid) {
-    const RowLanes<VecSize> row{lanes, lane % lanes, rows.cols, n < end_of_reads};
+  for (int64_t first = device::global_thread_rank() / device::warp_size * rows_at_once; first < end_of_reads;
+       first += warps_in_grid * rows_at_once) {
+    const int64_t n = first + row_in_warp(lanes);
+    const RowLanes<VecSize> row{lanes, rank_in_row(lanes), rows.cols, n < end_of_reads};
     const typename Call::Row inputs = call.find(row.exists ? n : end_of_reads - 1);
     const auto evaluate = [&](int64_t column, float(&values)[VecSize]) {
       call.template evaluate<VecSize>(inputs, column, values);

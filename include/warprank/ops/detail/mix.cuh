@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The kernel of ops/mix.cuh: a few lanes of a warp for each row, a row of blocks for each task.
+/// The kernel of ops/mix.cuh: a few lanes of a warp for each row, a row of blocks for each task. A lane makes the
+/// weight of one expert, and has the weights of the others from its neighbours. The gate and columns of the first four
+/// experts are requested together, where few rows are expected beside the number of rows: one load follows another from
+/// launch to store, with inputs on ancestors of more than one row three (detail/axis_input.cuh), and one more for each
+/// four experts.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
 #include "warprank/core/view.hpp"
+#include "warprank/device/collectives.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
-#include "warprank/device/true_count.hpp"
+#include "warprank/device/sync.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/detail/activation.cuh"
 #include "warprank/ops/detail/axis_input.cuh"
@@ -20,7 +25,8 @@
 namespace warprank::detail::mix {
 
 inline constexpr int max_tasks = 8;
-inline constexpr int threads = 128, min_blocks = 8;
+inline constexpr int threads = 128, min_blocks = 6;
+inline constexpr int experts_in_flight = 4;  // of a lane
 
 template <class Value, class Out>
 struct Task {
@@ -38,6 +44,7 @@ struct Arguments {
   int num_tasks;
   int64_t max_rows;
   const int64_t* num_rows;
+  bool reads_ahead;  // rows behind the number of rows, when each warp has rows once
 };
 
 /// The largest logit of a row and, around it, the sum of the exponentials.
@@ -45,67 +52,114 @@ struct SoftmaxOfGate {
   float top, total;
 };
 
+/// The gate of a row. Its lanes have an expert each at a time, of the first ones the logits in hand.
 template <class Value>
-WARPRANK_DEVICE SoftmaxOfGate softmax_of(const Value* gate, const RowLanes<1>& row) {
-  float top = minus_infinity, total = 0;
-  row.for_each([&](int64_t e) { top = max_or_nan(top, device::widen(device::load_read_only(gate + e))); });
-  top = row.combine(top, max_or_nan);
-  row.for_each([&](int64_t e) { total += std::exp(device::widen(device::load_read_only(gate + e)) - top); });
-  return {top, row.sum(total)};
-}
+struct Gate {
+  const Value* logits;
+  RowLanes<1> lanes;  // over experts
+  float first_logit;  // of the caller's first expert
 
-/// The mixture of `VecSize` columns from `column` on.
-template <int VecSize, class Value, class Out>
-WARPRANK_DEVICE void mix_columns(const Task<Value, Out>& task, const Value* experts, const Value* gate,
-                                 const SoftmaxOfGate& softmax, int64_t column, float (&sums)[VecSize]) {
-  const int64_t num_experts = task.gate.values.cols, dim = task.y.cols;
-  for (int64_t e = 0; e < num_experts; ++e) {
-    float weight = device::widen(device::load_read_only(gate + e));
-    if (task.normalization == Normalization::softmax) weight = std::exp(weight - softmax.top);
-    if (task.normalization == Normalization::sigmoid) weight = sigmoid_of(weight);
-    float values[VecSize];
-    widen_values(device::load_vector_read_only<VecSize>(experts + e * dim + column), values);
-    WARPRANK_UNROLL
-    for (int j = 0; j < VecSize; ++j) sums[j] += weight * values[j];
+  WARPRANK_DEVICE Gate(const Value* logits, const RowLanes<1>& lanes) : logits(logits), lanes(lanes), first_logit(0) {
+    if (lanes.rank < lanes.cols) first_logit = device::widen(device::load_read_only(logits + lanes.rank));
   }
-  if (task.normalization != Normalization::softmax) return;
-  WARPRANK_UNROLL
-  for (int j = 0; j < VecSize; ++j) sums[j] /= softmax.total;
-}
+  WARPRANK_DEVICE float logit(int64_t e) const {
+    return e == lanes.rank ? first_logit : device::widen(device::load_read_only(logits + e));
+  }
+  WARPRANK_DEVICE SoftmaxOfGate softmax() const {
+    float top = minus_infinity, total = 0;
+    lanes.for_each([&](int64_t e) { top = max_or_nan(top, logit(e)); });
+    top = lanes.combine(top, max_or_nan);
+    lanes.for_each([&](int64_t e) { total += std::exp(logit(e) - top); });
+    return {top, lanes.sum(total)};
+  }
+  /// Of an expert; 0 of none.
+  WARPRANK_DEVICE float weight(Normalization normalization, const SoftmaxOfGate& softmax, int64_t e) const {
+    if (e >= lanes.cols) return 0;
+    const float value = logit(e);
+    if (normalization == Normalization::softmax) return std::exp(value - softmax.top);
+    return normalization == Normalization::sigmoid ? sigmoid_of(value) : value;
+  }
+};
 
-template <int VecSize, class Value, class Out>
-WARPRANK_DEVICE void mix_rows(const Task<Value, Out>& task, int64_t num_rows) {
-  const int lanes = task.lanes;
-  const int64_t rows_in_grid = device::num_threads() / lanes;
-  const int lane = device::lane_index();
-  // All lanes of a warp leave the loop together: those of a row that is none help to sum.
-  for (int64_t n = device::global_thread_rank() / lanes; n - lane / lanes < num_rows; n += rows_in_grid) {
-    const bool exists = n < num_rows;
-    const int64_t some_row = exists ? n : 0;
-    const Value* experts = task.experts.values.data + row_serving(task.experts, some_row) * task.experts.values.stride;
-    const Value* gate = task.gate.values.data + row_serving(task.gate, some_row) * task.gate.values.stride;
-    SoftmaxOfGate softmax{0, 1};
-    if (task.normalization == Normalization::softmax) {
-      softmax = softmax_of(gate, RowLanes<1>{lanes, lane % lanes, task.gate.values.cols, exists});
+/// Columns of some neighbouring experts.
+template <int VecSize, class Value>
+struct Columns {
+  device::Vector<Value, VecSize> of_expert[experts_in_flight];
+
+  /// Of `count` experts, but at most as many as there is room for.
+  WARPRANK_DEVICE void load(const Value* first, int64_t dim, int64_t count) {
+    WARPRANK_UNROLL
+    for (int i = 0; i < experts_in_flight; ++i) {
+      if (i < count) of_expert[i] = device::load_vector_read_only<VecSize>(first + i * dim);
     }
-    const RowLanes<VecSize> row{lanes, lane % lanes, task.y.cols, exists};
-    row.for_each([&](int64_t column) {
+  }
+};
+
+/// Rows of one task. All lanes of a warp do the same together: those without a row have the last, those without a
+/// column add nothing, and neither is stored.
+template <int VecSize, class Value, class Out>
+WARPRANK_DEVICE void mix_rows(const Task<Value, Out>& task, int64_t end_of_reads, int64_t end_of_rows) {
+  const int64_t num_experts = task.gate.values.cols, dim = task.y.cols;
+  const int lanes = task.lanes, rank = rank_in_row(lanes), rows_at_once = rows_of_warp(lanes);
+  const int64_t warps_in_grid = device::num_threads() / device::warp_size;
+  for (int64_t first = device::global_thread_rank() / device::warp_size * rows_at_once; first < end_of_reads;
+       first += warps_in_grid * rows_at_once) {
+    const int64_t n = first + row_in_warp(lanes);
+    const AxisInput<Value> inputs[] = {task.experts, task.gate};
+    int64_t rows[2];
+    rows_serving(inputs, n < end_of_reads ? n : end_of_reads - 1, rows);
+    const Value* experts = task.experts.values.data + rows[0] * task.experts.values.stride;
+    const Gate<Value> gate(task.gate.values.data + rows[1] * task.gate.values.stride,
+                           RowLanes<1>{lanes, rank, num_experts, true});
+    const int64_t first_column = int64_t{rank} * VecSize;
+    Columns<VecSize, Value> columns;
+    columns.load(experts + first_column, dim, first_column < dim ? num_experts : 0);
+    SoftmaxOfGate softmax{0, 1};
+    if (task.normalization == Normalization::softmax) softmax = gate.softmax();
+    float weight = gate.weight(task.normalization, softmax, rank);  // of the caller's expert among the next of a row
+
+    for (int64_t column = first_column; column - first_column < dim; column += int64_t{lanes} * VecSize) {
       float sums[VecSize] = {};
-      mix_columns(task, experts, gate, softmax, column, sums);
+      for (int64_t e = 0; e < num_experts; e += experts_in_flight) {
+        const int in_weights = static_cast<int>(e) & (lanes - 1);
+        if (in_weights == 0 && num_experts > lanes) weight = gate.weight(task.normalization, softmax, e + rank);
+        if (e > 0 || column > first_column) {
+          columns.load(experts + e * dim + column, dim, column < dim ? num_experts - e : 0);
+        }
+        WARPRANK_UNROLL
+        for (int i = 0; i < experts_in_flight; ++i) {
+          const float its_weight = device::shuffle(device::full_warp, weight, in_weights + i, lanes);
+          if (e + i >= num_experts || column >= dim) continue;
+          float values[VecSize];
+          widen_values(columns.of_expert[i], values);
+          WARPRANK_UNROLL
+          for (int j = 0; j < VecSize; ++j) sums[j] += its_weight * values[j];
+        }
+      }
+      if (n >= end_of_rows || n >= end_of_reads || column >= dim) continue;
+      WARPRANK_UNROLL
+      for (int j = 0; j < VecSize; ++j)
+        sums[j] = task.normalization == Normalization::softmax ? sums[j] / softmax.total : sums[j];
       store_values(task.y.data + n * task.y.stride + column, sums);
-    });
+    }
   }
 }
 
 template <class Value, class Out>
 WARPRANK_KERNEL(threads, min_blocks)
-mix_kernel(Arguments<Value, Out> arguments) {
+mix_kernel(const WARPRANK_GRID_CONSTANT Arguments<Value, Out> arguments) {
   const Task<Value, Out>& task = arguments.tasks[device::block_index().y];
-  const int64_t num_rows = device::true_count(arguments.num_rows, arguments.max_rows);
+  device::wait_for_previous_launch();
+  // First used behind the rows' loads where that may be, and not to be loaded there: an ordered load stays here.
+  using device::Order, device::Scope;
+  int64_t end_of_rows = arguments.max_rows;
+  if (arguments.num_rows != nullptr) end_of_rows = device::load<Order::relaxed, Scope::device>(arguments.num_rows);
+  int64_t end_of_reads = arguments.max_rows;
+  if (!arguments.reads_ahead && end_of_rows < end_of_reads) end_of_reads = end_of_rows;
   if (task.aligned) {
-    mix_rows<row_vector_size>(task, num_rows);
+    mix_rows<row_vector_size>(task, end_of_reads, end_of_rows);
   } else {
-    mix_rows<1>(task, num_rows);
+    mix_rows<1>(task, end_of_reads, end_of_rows);
   }
 }
 
@@ -114,11 +168,13 @@ template <class Value, class Out>
 Task<Value, Out> describe(const AxisInput<Value>& experts, const AxisInput<Value>& gate, Matrix<Out> y,
                           Normalization normalization) {
   const bool aligned = y.cols % row_vector_size == 0 && rows_are_aligned(y) && rows_are_aligned(experts.values);
-  return {experts, gate, y, normalization, aligned, lanes_for(aligned ? y.cols / row_vector_size : y.cols)};
+  const int lanes = lanes_for(aligned ? y.cols / row_vector_size : y.cols);
+  return {experts, gate, y, normalization, aligned, std::max(lanes, experts_in_flight)};
 }
 
+/// Blocks of a task that has the most.
 template <class Value, class Out>
-WARPRANK_HIDDEN void launch(const Arguments<Value, Out>& arguments, int max_blocks, device::Stream stream) {
+int64_t num_blocks(const Arguments<Value, Out>& arguments) {
   int64_t blocks = 0;
   for (int i = 0; i < arguments.num_tasks; ++i) {
     const Task<Value, Out>& task = arguments.tasks[i];
@@ -126,6 +182,25 @@ WARPRANK_HIDDEN void launch(const Arguments<Value, Out>& arguments, int max_bloc
     const int64_t rows_per_block = threads / task.lanes;
     blocks = std::max(blocks, (arguments.max_rows + rows_per_block - 1) / rows_per_block);
   }
+  return blocks;
+}
+
+/// Whether rows behind the number of rows are read: where there are a few blocks, not to wait for the number. Many
+/// would read for nothing, and those with rows hide each other's latency.
+template <class Value, class Out>
+bool can_read_ahead(const Arguments<Value, Out>& arguments, int64_t num_multiprocessors) {
+  bool can = arguments.num_rows != nullptr && num_blocks(arguments) * arguments.num_tasks <= num_multiprocessors;
+  for (int i = 0; i < arguments.num_tasks; ++i) {
+    for (const AxisInput<Value>* input : {&arguments.tasks[i].experts, &arguments.tasks[i].gate}) {
+      can &= !input->on_ancestor() || serves_all(*input);  // else the true counts are needed
+    }
+  }
+  return can;
+}
+
+template <class Value, class Out>
+WARPRANK_HIDDEN void launch(const Arguments<Value, Out>& arguments, int max_blocks, device::Stream stream) {
+  const int64_t blocks = num_blocks(arguments);
   const device::LaunchConfig config(
       {static_cast<unsigned>(std::min<int64_t>(blocks, max_blocks)), static_cast<unsigned>(arguments.num_tasks)},
       threads, 0, stream);

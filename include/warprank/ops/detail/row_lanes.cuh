@@ -45,6 +45,16 @@ struct RowLanes {
   }
 };
 
+/// Which row of its warp a lane has when `lanes` share one, and of those which lane it is: divisions by a power of two.
+WARPRANK_DEVICE int row_in_warp(int lanes) {
+  return device::lane_index() >> device::first_bit(static_cast<uint32_t>(lanes));
+}
+WARPRANK_DEVICE int rank_in_row(int lanes) { return device::lane_index() & (lanes - 1); }
+/// How many rows a warp has at a time.
+WARPRANK_DEVICE int rows_of_warp(int lanes) {
+  return device::warp_size >> device::first_bit(static_cast<uint32_t>(lanes));
+}
+
 template <int VecSize, class Out>
 WARPRANK_DEVICE void store_values(Out* to, const float (&values)[VecSize]) {
   device::Vector<Out, VecSize> narrowed;

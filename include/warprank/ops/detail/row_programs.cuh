@@ -173,9 +173,9 @@ WARPRANK_DEVICE void find_ancestors(const Unit<Source>& unit, int64_t (*rows)[ro
 
 template <int VecSize, class To, class From, class Source>
 WARPRANK_DEVICE void copy_columns(const Unit<Source>& unit, const Input& input) {
-  const int lanes = unit.program.lanes, rank = device::lane_index() % lanes, rows_at_once = device::warp_size / lanes;
+  const int lanes = unit.program.lanes, rank = rank_in_row(lanes), rows_at_once = rows_of_warp(lanes);
   for (int64_t column = rank * VecSize; column < unit.program.cols; column += int64_t{lanes} * VecSize) {
-    for (int row = device::lane_index() / lanes; row < unit.num_rows; row += copies_in_flight * rows_at_once) {
+    for (int row = row_in_warp(lanes); row < unit.num_rows; row += copies_in_flight * rows_at_once) {
       device::Vector<From, VecSize> values[copies_in_flight];
       WARPRANK_UNROLL
       for (int i = 0; i < copies_in_flight; ++i) {
@@ -340,10 +340,11 @@ WARPRANK_DEVICE void evaluate(const Unit<Source>& unit, int row, int64_t column,
 template <int VecSize, class Source>
 WARPRANK_DEVICE void run_rows(const Unit<Source>& unit, const RowStep& step) {
   const Program& program = unit.program;
-  const int lanes = program.lanes, lane = device::lane_index();
+  const int lanes = program.lanes;
   // All lanes of a warp leave the loop together: those of a row that is none help to reduce.
-  for (int row = lane / lanes; row - lane / lanes < unit.num_rows; row += device::warp_size / lanes) {
-    const RowLanes<VecSize> of_row{lanes, lane % lanes, program.cols, row < unit.num_rows};
+  for (int first = 0; first < unit.num_rows; first += rows_of_warp(lanes)) {
+    const int row = first + row_in_warp(lanes);
+    const RowLanes<VecSize> of_row{lanes, rank_in_row(lanes), program.cols, row < unit.num_rows};
     const auto values_at = [&](int64_t column, float(&values)[VecSize]) { evaluate(unit, row, column, values); };
     const auto store = [&](int64_t column, const auto& values) {
       if (!unit.is_stored(row)) return;
