@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -176,11 +177,13 @@ class DeviceLayer {
   std::vector<std::unique_ptr<CapacityMatrix<float>>> float_operands_;
 };
 
-/// A prepared launch with its memory.
+using Tiling = warprank::detail::LinearTiling;
+
+/// A prepared launch with its memory, cut by the table unless told otherwise.
 class DeviceLaunch {
  public:
-  DeviceLaunch(const std::vector<warprank::LinearLayer>& layers, int target)
-      : launch_(layers, target),
+  DeviceLaunch(const std::vector<warprank::LinearLayer>& layers, int target, const std::optional<Tiling>& tiling = {})
+      : launch_(tiling ? warprank::LinearLaunch(layers, target, *tiling) : warprank::LinearLaunch(layers, target)),
         descriptors_(std::vector<unsigned char>(launch_.descriptors().begin(), launch_.descriptors().end())),
         workspace_(launch_.workspace_bytes(), static_cast<unsigned char>(0)) {}
   void run(Stream stream = {}) { launch_.run(descriptors_.data(), workspace_.data(), stream); }
@@ -193,14 +196,15 @@ class DeviceLaunch {
 };
 
 /// Runs the cases in one launch and gives their outputs.
-inline std::vector<std::vector<float>> run_cases(const std::vector<LinearCase>& cases, int target, bool check = true) {
+inline std::vector<std::vector<float>> run_cases(const std::vector<LinearCase>& cases, int target, bool check = true,
+                                                 const std::optional<Tiling>& tiling = {}) {
   std::vector<std::unique_ptr<DeviceLayer>> layers;
   std::vector<warprank::LinearLayer> views;
   for (const LinearCase& c : cases) {
     layers.push_back(std::make_unique<DeviceLayer>(c));
     views.push_back(layers.back()->view());
   }
-  DeviceLaunch launch(views, target);
+  DeviceLaunch launch(views, target, tiling);
   launch.run();
   std::vector<std::vector<float>> outputs;
   for (size_t i = 0; i < cases.size(); ++i) {

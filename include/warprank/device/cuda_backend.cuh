@@ -197,6 +197,21 @@ WARPRANK_DEVICE Value load(const Value* address, Here) {
   const Bits loaded = Kind == Access::read_only ? __ldg(bits) : *bits;
   return value_of<Value>(loaded);
 }
+template <Access Kind, class Value>
+WARPRANK_DEVICE Value request(const Value* address, Here) {
+  static_assert(sizeof(Value) == 16);
+  uint4 bits;
+  if constexpr (Kind == Access::read_only) {
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+                 : "l"(__cvta_generic_to_global(address)));
+  } else {
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+                 : "l"(__cvta_generic_to_global(address)));
+  }
+  return value_of<Value>(bits);
+}
 template <class Value>
 WARPRANK_DEVICE void store(Value* address, Value value, Here) {
   using Bits = typename Word<sizeof(Value)>::type;

@@ -80,6 +80,10 @@ Value load(const Value* address, Here here) {
   load_bytes(address, &value, sizeof value, Kind, here);
   return value;
 }
+template <Access Kind, class Value>
+Value request(const Value* address, Here here) {
+  return load<Kind>(address, here);
+}
 template <class Value>
 void store(Value* address, const Value& value, Here here) {
   store_bytes(address, &value, sizeof value, here);

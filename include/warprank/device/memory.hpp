@@ -49,6 +49,18 @@ template <int Size, class Value>
 WARPRANK_DEVICE Vector<Value, Size> load_vector_read_only(const Value* address, Here here = Here::current()) {
   return backend::load<backend::Access::read_only>(reinterpret_cast<const Vector<Value, Size>*>(address), here);
 }
+/// As load_vector of 16 bytes, requested where it stands: the compiler moves other loads to where their values are
+/// used, behind a branch for example.
+template <int Size, class Value>
+WARPRANK_DEVICE Vector<Value, Size> request_vector(const Value* address, Here here = Here::current()) {
+  return backend::request<backend::Access::weak>(reinterpret_cast<const Vector<Value, Size>*>(address), here);
+}
+/// As load_vector_read_only of 16 bytes, requested where it stands, and not kept in L1: nobody else on the
+/// multiprocessor wants them.
+template <int Size, class Value>
+WARPRANK_DEVICE Vector<Value, Size> request_vector_read_only(const Value* address, Here here = Here::current()) {
+  return backend::request<backend::Access::read_only>(reinterpret_cast<const Vector<Value, Size>*>(address), here);
+}
 template <int Size, class Value>
 WARPRANK_DEVICE void store_vector(Value* address, const Vector<Value, Size>& values, Here here = Here::current()) {
   backend::store(reinterpret_cast<Vector<Value, Size>*>(address), values, here);

@@ -69,6 +69,9 @@ class LinearLaunch {
   /// For the kernels of `target`. Throws invalid_argument, all problems together.
   explicit LinearLaunch(Span<const LinearLayer> layers, int target = device::target())
       : plan_(detail::plan_linear(layers, target)) {}
+  /// Cut as said, and not by the table (detail/linear/tiling.hpp).
+  LinearLaunch(Span<const LinearLayer> layers, int target, detail::LinearTiling tiling)
+      : plan_(detail::plan_linear(layers, target, &tiling)) {}
 
   Span<const unsigned char> descriptors() const {
     return {reinterpret_cast<const unsigned char*>(plan_.descriptors.data()), descriptor_bytes()};
@@ -79,7 +82,9 @@ class LinearLaunch {
   /// 0 where no layer is computed in parts. Aligned to 256.
   int64_t workspace_bytes() const { return plan_.workspace_bytes(); }
   /// How the layers are cut.
-  detail::GemmPolicy policy() const { return detail::linear_policy(plan_.target, plan_.tile); }
+  detail::LinearTiling tiling() const { return plan_.tiling; }
+  /// Whether all layers are what the faster kernels are for: plain (detail/linear_launch.cuh).
+  bool is_plain() const { return plan_.is_plain; }
   int64_t num_blocks() const { return plan_.num_blocks; }
   /// Into how many parts the sums of a layer are cut.
   int parts(int64_t layer) const { return plan_.descriptors[static_cast<size_t>(layer)].parts; }

@@ -1,276 +1,264 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The kernel of ops/linear.cuh. A block computes a tile of one layer of the launch, or where rows are few, its
-/// products over some of the inputs: the last block of a tile to arrive adds the parts in their order.
+/// The kernel of ops/linear.cuh. A block computes a tile of one layer of the launch: rows straight to registers where
+/// they are few (linear/direct.cuh), by stages in shared memory where they are many (linear/staged.cuh). Sums of deep
+/// layers may be cut into parts: the last block of a tile to arrive adds them in their order.
+///
+/// From launch to store a block waits for its descriptor, then for its weights, which are requested ahead of the
+/// launch before, and beside them for the number of rows and for x: four loads one after another, five with several
+/// layers. Direct tiles have one barrier and up to 48 KB of operands on their way (16 x 32), staged ones one barrier
+/// for each stage, two before the outputs, and 48 KB on their way.
+///
+/// Plain layers (is_plain_linear) have kernels of their own, without groups, gathering, switches and FP32 staging.
+/// The prototype of these kernels took 1.9-2.7 us for up to 100 rows of (256, 256) and (600, 256) on an H100, where
+/// cuBLASLt took 2.6-3.3 and the kernel before this one 5.2-7.8; for 1000 rows of (1024, 1024) it took 9.7, and those
+/// 5.9 and 48. There x did not wait for the number of rows, and the problem was a parameter.
 
 #include <cstdint>
 #include <type_traits>
 
-#include "warprank/device/collectives.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/detail/descriptors.cuh"
 #include "warprank/ops/detail/gemm/block.cuh"
-#include "warprank/ops/row_groups.hpp"
+#include "warprank/ops/detail/linear/direct.cuh"
+#include "warprank/ops/detail/linear/head.cuh"
+#include "warprank/ops/detail/linear/staged.cuh"
 
 namespace warprank::detail {
 
-/// Tiles by how many rows there may be.
-enum class LinearTile {
-  few_rows,   ///< up to 16
-  some_rows,  ///< up to 512
-  many_rows
-};
-
-constexpr LinearTile linear_tile(int64_t max_rows) {
-  return max_rows <= 16 ? LinearTile::few_rows : max_rows <= 512 ? LinearTile::some_rows : LinearTile::many_rows;
-}
-
-constexpr GemmPolicy linear_policy(int target, LinearTile tile) {
-  const bool is_async = target >= 80;  // copies to shared memory need no registers
-  switch (tile) {
-    case LinearTile::few_rows:
-      return {1, 4, 1, 1, 4, is_async ? 4 : 2, 5};
-    case LinearTile::some_rows:
-      return {1, 4, 2, 1, 4, is_async ? 4 : 2, 4};
-    case LinearTile::many_rows:
-      // Twice the warps of half the size where a register must hold what is on its way to shared memory.
-      return is_async ? GemmPolicy{2, 2, 4, 2, 2, 4, 3} : GemmPolicy{4, 2, 2, 2, 2, 2, 2};
-  }
-  return {};
-}
-
-/// Two blocks for each multiprocessor of a T4, or of an A100: parts of a sum must not depend on the card's own number.
+/// Two blocks for each multiprocessor of a T4, or of an A100: what mlp.cuh holds its tiles against.
 constexpr int64_t blocks_wanted(int target) { return target >= 80 ? 216 : 80; }
-/// Steps of 16 inputs that are worth a block.
-inline constexpr int min_steps_of_part = 8;
 
-/// Lanes that compute an output of a head, 8 inputs each at a time.
-inline constexpr int head_lanes = PackedLinearLayout::head_step / 8;
+/// The place of a block in its layer.
+struct LinearWork {
+  int row_tile, column_tile, part;
 
-/// Sums are staged where the tiles were.
-constexpr int64_t linear_shared_bytes(const GemmPolicy& policy) {
-  return policy.tiles_bytes() < policy.staging_bytes() ? policy.staging_bytes() : policy.tiles_bytes();
-}
-
-/// A layer as it lies in device memory.
-struct alignas(16) LinearDescriptor {
-  const void* weights;
-  const half* x;
-  int64_t x_stride;
-  const int64_t* num_rows;  ///< null: max_rows
-  int64_t max_rows;
-  RowGroups groups;
-  int64_t group_bytes;  ///< of weights and bias
-  Epilogue epilogue;
-  int64_t first_block;
-  int64_t first_ticket;   ///< of those that are computed in parts: one for each tile
-  int64_t first_partial;  ///< and [tiles, parts, rows, columns of a tile] floats
-  int row_tiles, column_tiles, parts;
-  int steps_of_part;
-  int inputs;
-  bool x_is_aligned, is_head;
-};
-static_assert(std::is_trivially_copyable_v<LinearDescriptor>);
-
-/// M.
-WARPRANK_DEVICE int64_t rows_of(const LinearDescriptor& layer) {
-  if (layer.num_rows == nullptr) return layer.max_rows;
-  const int64_t used = device::load(layer.num_rows);
-  return used < layer.max_rows ? used : layer.max_rows;
-}
-
-/// Rows of a block: neighbours, or what a list in shared memory names.
-struct BlockRows {
-  int64_t first;
-  int count;
-  const int32_t* list;  ///< null: neighbours
-
-  WARPRANK_DEVICE int64_t operator[](int r) const { return list == nullptr ? first + r : list[r]; }
-};
-
-/// Neighbours from `row` on, at most `limit`; none from num_rows on.
-WARPRANK_DEVICE BlockRows neighbours(int64_t row, int64_t num_rows, int limit) {
-  const int64_t rest = num_rows - row;
-  return {row, rest < limit ? static_cast<int>(rest) : limit, nullptr};
-}
-
-/// x of a block.
-WARPRANK_DEVICE RowSource source_of(const LinearDescriptor& layer, const BlockRows& rows) {
-  return {rows.list == nullptr ? layer.x + rows.first * layer.x_stride : layer.x,
-          rows.list,
-          layer.x_stride,
-          rows.count,
-          layer.inputs,
-          layer.x_is_aligned};
-}
-
-/// Some rows of a group, by their places in RowGroups::rows.
-struct GroupTile {
-  int group, begin, count;
-};
-
-/// Tile number `tile` when every group begins with a tile of its own; a count of 0 where there are fewer. Whole warps
-/// call.
-WARPRANK_DEVICE GroupTile tile_of_groups(const RowGroups& groups, int tile, int rows_of_tile) {
-  int before = 0;
-  for (int first = 0; first <= groups.num_groups; first += device::warp_size) {
-    const int group = first + device::lane_index();
-    int begin = 0, end = 0;
-    if (group <= groups.num_groups) {
-      if (group > 0) begin = device::load(&groups.ends[group - 1]);
-      end = device::load(&groups.ends[group]);
-    }
-    const int tiles = (end - begin + rows_of_tile - 1) / rows_of_tile;
-    int through = before + tiles;  // of this group and all before it
-    WARPRANK_UNROLL
-    for (int distance = 1; distance < device::warp_size; distance *= 2) {
-      const int other = device::shuffle_up(device::full_warp, through - before, distance);
-      if (device::lane_index() >= distance) through += other;
-    }
-    const uint32_t later = device::ballot(device::full_warp, through > tile);
-    if (later != 0) {
-      const int lane = device::first_bit(later);
-      begin += (tile - (through - tiles)) * rows_of_tile;  // meant by that lane alone
-      begin = device::shuffle(device::full_warp, begin, lane);
-      const int rest = device::shuffle(device::full_warp, end, lane) - begin;
-      return {first + lane, begin, rest < rows_of_tile ? rest : rows_of_tile};
-    }
-    before = device::shuffle(device::full_warp, through, device::warp_size - 1);
+  explicit WARPRANK_DEVICE LinearWork(const LinearProduct& layer) {
+    const auto of_layer = static_cast<int>(device::block_index().x - layer.first_block);
+    row_tile = of_layer % layer.row_tiles;
+    part = of_layer / layer.row_tiles % layer.parts;
+    column_tile = of_layer / layer.row_tiles / layer.parts;
   }
-  return {0, 0, 0};
-}
-
-/// Makes a layer that of one of its groups.
-WARPRANK_DEVICE void select_group(LinearDescriptor& layer, int group) {
-  layer.weights = static_cast<const char*>(layer.weights) + group * layer.group_bytes;
-  Epilogue& epilogue = layer.epilogue;
-  epilogue.bias += group * layer.group_bytes / static_cast<int64_t>(sizeof(float));
-  DeviceActivation& f = epilogue.activation;
-  if (f.alphas != nullptr) f.alphas += group * epilogue.width;
-  if (f.scales != nullptr) f.scales += group * epilogue.width;
-  if (f.shifts != nullptr) f.shifts += group * epilogue.width;
-}
-
-/// y = 0 in some rows, from a column on.
-WARPRANK_DEVICE void clear_rows(const Epilogue& epilogue, const BlockRows& rows, int64_t first_column, int columns,
-                                int threads) {
-  const int fours = columns / columns_at_once;
-  for (int at = device::thread_rank(); at < rows.count * fours; at += threads) {
-    const int64_t column = first_column + at % fours * columns_at_once;
-    const float zeros[columns_at_once] = {};
-    if (column < epilogue.width) store_operand(epilogue.y, rows[at / fours], column, epilogue.width, zeros);
+  WARPRANK_DEVICE int64_t tile(const LinearProduct& layer) const {
+    return int64_t{column_tile} * layer.row_tiles + row_tile;
   }
-}
-
-/// The sum of a layer of one output, in FP32, by the head_lanes lanes of a row; load(k) gives 8 inputs from k on, 0
-/// from the last on.
-template <class Load>
-WARPRANK_DEVICE float head_sum(const LinearDescriptor& layer, bool exists, Load load) {
-  using Lanes = device::Tile<head_lanes>;
-  const auto* weights = static_cast<const float*>(layer.weights);
-  float sum = 0;
-  for (int step = 0; exists && step + Lanes::rank() * 8 < layer.inputs; step += PackedLinearLayout::head_step) {
-    const device::Vector<half, 8> x = load(step + Lanes::rank() * 8);
-    WARPRANK_UNROLL
-    for (int four = 0; four < 2; ++four) {
-      const auto w = device::load_vector_read_only<4>(weights + step + (four * head_lanes + Lanes::rank()) * 4);
-      WARPRANK_UNROLL
-      for (int i = 0; i < 4; ++i) sum = std::fma(device::widen(x[four * 4 + i]), w[i], sum);
-    }
+  /// Steps of 32 inputs.
+  WARPRANK_DEVICE int begin(const LinearProduct& layer) const { return part * layer.steps_of_part; }
+  WARPRANK_DEVICE int end(const LinearProduct& layer) const {
+    const int num_steps = (layer.inputs + 31) / 32, end = begin(layer) + layer.steps_of_part;
+    return end < num_steps ? end : num_steps;
   }
-  return Lanes::sum(sum);
-}
-
-/// A tile of a layer of one output.
-WARPRANK_DEVICE void run_head(const LinearDescriptor& layer, const BlockRows& rows) {
-  const int of_block = device::thread_rank() / head_lanes;
-  const bool exists = of_block < rows.count;  // all lanes of a row alike
-  const RowSource source = source_of(layer, rows);
-  const float sum = head_sum(layer, exists, [&](int k) { return load_columns_of_row(source, of_block, k); });
-  if (!exists || device::Tile<head_lanes>::rank() != 0) return;
-  const int64_t row = rows[of_block];
-  float values[columns_at_once] = {sum};
-  finish_columns(layer.epilogue, row, bias_row_of(layer.epilogue, row), 0, values);
-}
-
-/// Which block the kernel has.
-template <int Target, LinearTile Tile>
-struct LinearConfig {
-  static constexpr int target = Target;
-  static constexpr GemmPolicy policy = linear_policy(Target, Tile);
-  static constexpr bool has_whole_path = true;
 };
 
-/// Static shared memory of a block.
-template <class Block>
-struct LinearStorage {
-  LinearDescriptor layer;
-  int64_t bias_rows[Block::rows];  ///< what bias_row_of gives for the rows
-  int32_t rows[Block::rows];       ///< of a group
+/// Which product a tile is computed by.
+template <int Target, LinearTile Tile, bool IsPlain>
+using LinearProductOf = std::conditional_t<shape_of(Tile).is_direct(), DirectProduct<Target, Tile, IsPlain>,
+                                           StagedProduct<Target, Tile, IsPlain>>;
+
+template <class Product>
+WARPRANK_DEVICE Product make_product(const LinearProduct& layer, const LinearWork& work) {
+  const int first_column = work.column_tile * Product::shape.columns;
+  if constexpr (Product::is_direct)
+    return Product(layer, first_column);
+  else
+    return Product(layer, first_column, work.begin(layer), work.end(layer), device::dynamic_shared<char>());
+}
+
+/// Requests the weights, and has `find` say which rows there are, whichever is to be first. False: none.
+template <class Product, class Find>
+WARPRANK_DEVICE bool begin_product(Product& product, bool weights_first, BlockRows& rows, const Find& find) {
+  if (!weights_first && (rows = find()).count <= 0) return false;
+  product.request_weights();
+  if (!weights_first) return true;
+  rows = find();
+  if (rows.count <= 0) product.give_up();
+  return rows.count > 0;
+}
+
+/// The sums of a staged tile in parts; false for all blocks but the last.
+template <class Product>
+WARPRANK_DEVICE bool add_parts(typename Product::Sums& sums, const LinearProduct& layer, const LinearWork& work,
+                               float* partials, uint32_t* tickets, bool& is_last) {
+  if (layer.parts == 1) return true;
+  const int64_t tile = work.tile(layer);
+  float* const own = partials + layer.first_partial + tile * layer.parts * Product::part_size;
+  return Product::add_parts(sums, work.part, layer.parts, own, tickets + layer.first_ticket + tile, is_last);
+}
+
+template <int Columns>
+struct PlainLinearStorage {
+  float bias[Columns];
   bool is_last;
 };
 
-/// The partials and tickets are those of the descriptors; tickets are 0 before and after.
+/// All layers are plain. The partials and tickets are those of the descriptors; tickets are 0 before and after.
 template <int Target, LinearTile Tile>
-WARPRANK_KERNEL(linear_policy(Target, Tile).threads(), linear_policy(Target, Tile).min_blocks)
-linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
-  using Block = GemmBlock<LinearConfig<Target, Tile>>;
-  static_assert(Block::rows <= Block::threads && Block::threads / head_lanes <= Block::rows);
-  auto& shared = device::static_shared<LinearStorage<Block>>();
-  const int64_t block = device::block_index().x;
-  const LinearDescriptor& layer = shared.layer;
-  read_descriptors(layers + problem_of_block(layers, num_layers, block), 1, &shared.layer);
+WARPRANK_KERNEL(shape_of(Tile).threads(), 1)
+plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
+  using Product = LinearProductOf<Target, Tile, true>;
+  constexpr int tile_rows = Product::shape.rows, tile_columns = Product::shape.columns, threads = Product::threads;
+  auto& shared = device::static_shared<PlainLinearStorage<tile_columns>>();
+  const LinearDescriptor* const own =
+      layers + (num_layers == 1 ? 0 : problem_of_block(layers, num_layers, device::block_index().x));
+  const auto layer = read_descriptor(static_cast<const LinearProduct*>(own));
+  const float* const biases = device::load_read_only(&own->epilogue.bias);
+  auto* const y = static_cast<half*>(device::load_read_only(&own->epilogue.y.data));
+  const int64_t y_stride = device::load_read_only(&own->epilogue.y.stride);
 
-  const auto of_layer = static_cast<int>(block - layer.first_block);
-  const int row_tile = of_layer % layer.row_tiles;
-  const int rows_of_tile = layer.is_head ? Block::threads / head_lanes : Block::rows;
-  BlockRows rows;
-  bool has_group = true;
-  if (layer.groups.num_groups == 0) {
-    rows = neighbours(int64_t{row_tile} * rows_of_tile, rows_of(layer), rows_of_tile);
+  const LinearWork work(layer);
+  const int first_column = work.column_tile * tile_columns, columns = layer.outputs - first_column;
+  auto product = make_product<Product>(layer, work);
+  BlockRows rows{};
+  const auto find = [&] {
+    device::wait_for_previous_launch();
+    return neighbours(int64_t{work.row_tile} * tile_rows, rows_of(layer), tile_rows);
+  };
+  if (!begin_product(product, layer.weights_first, rows, find)) return;
+  const auto finished = [&](float sum, float bias) {
+    const float value = sum + bias;
+    return device::narrow<half>(layer.is_relu && value < 0 ? 0.0f : value);
+  };
+
+  if constexpr (Product::is_direct) {
+    product.request_rows(rows);
+    static_assert(threads % (tile_columns / 4) == 0);  // a thread has the same columns of all its rows
+    const int column = Product::column_of(device::thread_rank());
+    device::Vector<float, 4> bias{};
+    if (device::thread_rank() < Product::fours && column < columns)
+      bias = device::load_vector_read_only<4>(biases + first_column + column);
+    auto* const sums_of_warps = device::dynamic_shared<float>();
+    product.multiply(sums_of_warps);
+    device::sync_block();
+    for (int four = device::thread_rank(); four < Product::fours; four += threads) {
+      const int row = Product::row_of(four);
+      if (row >= rows.count || column >= columns) continue;
+      float sums[4];
+      Product::sum_warps(sums_of_warps, four, sums);
+      device::Vector<half, 4> values;
+      WARPRANK_UNROLL
+      for (int c = 0; c < 4; ++c) values[c] = finished(sums[c], bias[c]);
+      device::store_vector(y + rows[row] * y_stride + first_column + column, values);
+    }
   } else {
-    const GroupTile tile = tile_of_groups(layer.groups, row_tile, rows_of_tile);
-    has_group = tile.group < layer.groups.num_groups;
+    static_assert(tile_columns <= threads);
+    if (device::thread_rank() < tile_columns)
+      shared.bias[device::thread_rank()] =
+          device::thread_rank() < columns ? device::load_read_only(biases + first_column + device::thread_rank()) : 0;
+    typename Product::Sums sums;
+    product.multiply(rows, sums);
+    if (!add_parts<Product>(sums, layer, work, partials, tickets, shared.is_last)) return;
+    device::sync_block();  // all have left the stages
+    constexpr int stride = tile_columns + 8;
+    auto* const staged = device::dynamic_shared<half>();
+    Product::for_each_sum(sums, [&](int row, int column, float sum) {
+      staged[row * stride + column] = finished(sum, shared.bias[column]);
+    });
+    device::sync_block();
+    constexpr int across = tile_columns / 8;
+    for (int i = device::thread_rank(); i < tile_rows * across; i += threads) {
+      const int row = i / across, column = i % across * 8;
+      if (row >= rows.count || column >= columns) continue;
+      device::store_vector(y + rows[row] * y_stride + first_column + column,
+                           *reinterpret_cast<const device::Vector<half, 8>*>(staged + row * stride + column));
+    }
+  }
+}
+
+template <int Rows>
+struct LinearStorage {
+  LinearDescriptor layer;
+  int64_t bias_rows[Rows];  ///< what bias_row_of gives for the rows
+  int32_t rows[Rows];       ///< of a group
+  bool is_last;
+};
+
+/// The same for all layers.
+template <int Target, LinearTile Tile>
+WARPRANK_KERNEL(shape_of(Tile).threads(), 1)
+linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
+  using Product = LinearProductOf<Target, Tile, false>;
+  constexpr int tile_rows = Product::shape.rows, tile_columns = Product::shape.columns, threads = Product::threads;
+  constexpr int rows_of_head_tile = threads / head_lanes;
+  constexpr int most_rows = tile_rows < rows_of_head_tile ? rows_of_head_tile : tile_rows;
+  static_assert(most_rows <= threads);
+  auto& shared = device::static_shared<LinearStorage<most_rows>>();
+  read_descriptors(layers + (num_layers == 1 ? 0 : problem_of_block(layers, num_layers, device::block_index().x)), 1,
+                   &shared.layer);
+  const Epilogue& epilogue = shared.layer.epilogue;
+  const LinearWork work(shared.layer);
+  const int rows_of_tile = shared.layer.is_head ? rows_of_head_tile : tile_rows;
+  const int first_column = work.column_tile * tile_columns;
+  const bool has_groups = shared.layer.groups.num_groups != 0;
+
+  BlockRows rows{};
+  if (has_groups) {
+    device::wait_for_previous_launch();
+    const GroupTile tile = tile_of_groups(shared.layer.groups, work.row_tile, rows_of_tile);
+    if (tile.count <= 0) return;
     rows = {0, tile.count, shared.rows};
     if (device::thread_rank() < tile.count)
-      shared.rows[device::thread_rank()] = device::load(&layer.groups.rows[tile.begin + device::thread_rank()]);
+      shared.rows[device::thread_rank()] = device::load(&shared.layer.groups.rows[tile.begin + device::thread_rank()]);
+    const bool has_group = tile.group < shared.layer.groups.num_groups;
     if (device::thread_rank() == 0 && has_group) select_group(shared.layer, tile.group);
     device::sync_block();
-  }
-  if (rows.count <= 0) return;
-  const int part = of_layer / layer.row_tiles % layer.parts;
-  const int column_tile = of_layer / layer.row_tiles / layer.parts;
-  if (!has_group) {
-    if (part == 0)
-      clear_rows(layer.epilogue, rows, int64_t{column_tile} * Block::columns, Block::columns, Block::threads);
-    return;
-  }
-  if (layer.is_head) return run_head(layer, rows);
-  const int begin = part * layer.steps_of_part, num_steps = (layer.inputs + 15) / 16;
-  const int end = begin + layer.steps_of_part < num_steps ? begin + layer.steps_of_part : num_steps;
-  const Block tile(source_of(layer, rows), layer.epilogue.width, column_tile, begin, end);
-  for (int r = device::thread_rank(); r < rows.count; r += Block::threads)
-    shared.bias_rows[r] = bias_row_of(layer.epilogue, rows[r]);
-
-  typename Block::Warp warp;
-  auto* memory = device::dynamic_shared<unsigned char>();
-  tile.multiply(layer.weights, reinterpret_cast<half*>(memory), warp);
-  if (layer.parts > 1) {
-    const int64_t tile_of_layer = int64_t{column_tile} * layer.row_tiles + row_tile;
-    float* own = partials + layer.first_partial + tile_of_layer * layer.parts * Block::part_size;
-    if (!tile.add_parts(warp, part, layer.parts, own, tickets + layer.first_ticket + tile_of_layer, shared.is_last))
+    if (!has_group) {
+      if (work.part == 0) clear_rows(epilogue, rows, first_column, tile_columns, threads);
       return;
-  } else {
-    device::sync_block();  // the staging is where the tiles were
+    }
   }
-  const auto store = [&](int of_tile, int column, float(&sums)[columns_at_once]) {
-    finish_columns(layer.epilogue, rows[of_tile], shared.bias_rows[of_tile], column, sums);
+  const LinearProduct layer = shared.layer;
+  const auto find = [&] {
+    if (has_groups) return rows;
+    device::wait_for_previous_launch();
+    return neighbours(int64_t{work.row_tile} * rows_of_tile, rows_of(layer), rows_of_tile);
   };
-  tile.finish(warp, layer.epilogue.width, false, reinterpret_cast<float*>(memory), store);
+  if (layer.is_head) {
+    rows = find();
+    return run_head(shared.layer, rows);
+  }
+  auto product = make_product<Product>(layer, work);
+  if (!begin_product(product, layer.weights_first, rows, find)) return;
+  const auto find_bias_rows = [&] {
+    for (int r = device::thread_rank(); r < rows.count; r += threads)
+      shared.bias_rows[r] = bias_row_of(epilogue, rows[r]);
+  };
+  const auto finish = [&](int row, int column, float(&sums)[columns_at_once]) {
+    if (row < rows.count && first_column + column < epilogue.width)
+      finish_columns(epilogue, rows[row], shared.bias_rows[row], first_column + column, sums);
+  };
+  if constexpr (Product::is_direct) {
+    product.request_rows(rows);
+    find_bias_rows();
+    auto* const sums_of_warps = device::dynamic_shared<float>();
+    product.multiply(sums_of_warps);
+    device::sync_block();
+    for (int four = device::thread_rank(); four < Product::fours; four += threads) {
+      float sums[columns_at_once];
+      Product::sum_warps(sums_of_warps, four, sums);
+      finish(Product::row_of(four), Product::column_of(four), sums);
+    }
+  } else {
+    find_bias_rows();
+    typename Product::Sums sums;
+    product.multiply(rows, sums);
+    if (!add_parts<Product>(sums, layer, work, partials, tickets, shared.is_last)) return;
+    device::sync_block();  // all have left the stages
+    constexpr int stride = tile_columns + 4, across = tile_columns / columns_at_once;
+    auto* const staged = device::dynamic_shared<float>();
+    Product::for_each_sum(sums, [&](int row, int column, float sum) { staged[row * stride + column] = sum; });
+    device::sync_block();
+    for (int i = device::thread_rank(); i < tile_rows * across; i += threads) {
+      const int row = i / across, column = i % across * columns_at_once;
+      const auto four =
+          *reinterpret_cast<const device::Vector<float, columns_at_once>*>(staged + row * stride + column);
+      float values[columns_at_once] = {four[0], four[1], four[2], four[3]};
+      finish(row, column, values);
+    }
+  }
 }
 
 }  // namespace warprank::detail

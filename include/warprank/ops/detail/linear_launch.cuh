@@ -22,7 +22,8 @@ namespace detail {
 struct LinearPlan {
   std::vector<LinearDescriptor> descriptors;
   int target = 0;
-  LinearTile tile = LinearTile::few_rows;
+  LinearTiling tiling;
+  bool is_plain = false;  ///< all of the layers
   int64_t num_blocks = 0;
   int64_t num_tickets = 0, num_partials = 0;
 
@@ -79,6 +80,8 @@ LinearDescriptor describe_linear(const Layer& layer) {
   const PackedLinearLayout layout{layer.x.cols, layer.y.cols};
   LinearDescriptor to{};
   to.weights = layer.weights;
+  to.tiles =
+      reinterpret_cast<const uint32_t*>(static_cast<const unsigned char*>(layer.weights) + layout.tiles_offset());
   to.x = layer.x.data;
   to.x_stride = layer.x.stride;
   to.num_rows = layer.num_rows;
@@ -97,14 +100,29 @@ LinearDescriptor describe_linear(const Layer& layer) {
   to.epilogue.y = operand_of(layer.y);
   to.epilogue.width = layer.y.cols;
   to.inputs = static_cast<int>(layer.x.cols);
+  to.outputs = static_cast<int>(layer.y.cols);
   to.x_is_aligned = reinterpret_cast<uintptr_t>(layer.x.data) % 16 == 0 && layer.x.stride % 8 == 0;
   to.is_head = layout.is_head();
+  to.is_relu = layer.activation.kind == ActivationKind::relu;
   return to;
 }
 
-/// Checks the layers and cuts them into blocks. Capacities, shapes and the target decide alone.
+/// Whether plain_linear_kernel computes a layer: identity or relu, FP16 outputs, nothing else added or multiplied, and
+/// rows of x and y of whole vectors.
+inline bool is_plain_linear(const LinearDescriptor& layer) {
+  const Epilogue& epilogue = layer.epilogue;
+  const ActivationKind f = epilogue.activation.kind;
+  return !layer.is_head && layer.groups.num_groups == 0 && layer.x_is_aligned && layer.inputs % 8 == 0 &&
+         (f == ActivationKind::identity || f == ActivationKind::relu) && epilogue.row_bias.data == nullptr &&
+         epilogue.multiply.data == nullptr && epilogue.residual.data == nullptr && epilogue.y.is_half &&
+         reinterpret_cast<uintptr_t>(epilogue.y.data) % 16 == 0 && epilogue.y.stride % 8 == 0 &&
+         epilogue.width % 8 == 0;
+}
+
+/// Checks the layers and cuts them into blocks: as `tiling` says, or else by the table, so that capacities, shapes,
+/// alignment and the target decide alone.
 template <class Layer>
-LinearPlan plan_linear(Span<const Layer> layers, int target) {
+LinearPlan plan_linear(Span<const Layer> layers, int target, const LinearTiling* tiling = nullptr) {
   Problems problems;
   if (target < 75) problems.add("target of linear layers", "sm_75 or later", "sm_" + std::to_string(target));
   for (int64_t i = 0; i < layers.size(); ++i) check_linear(layers[i], "linear layer " + std::to_string(i), problems);
@@ -114,53 +132,63 @@ LinearPlan plan_linear(Span<const Layer> layers, int target) {
 
   LinearPlan plan;
   plan.target = target;
-  int64_t max_rows = 0;
-  for (const Layer& layer : layers) max_rows = std::max(max_rows, layer.x.rows);
-  plan.tile = linear_tile(max_rows);
-  const GemmPolicy policy = linear_policy(target, plan.tile);
+  std::vector<LinearSize> sizes;  // of what is computed by tiles
+  for (const Layer& layer : layers) {
+    plan.descriptors.push_back(describe_linear(layer));
+    if (!plan.descriptors.back().is_head) sizes.push_back({layer.x.rows, layer.x.cols, layer.y.cols});
+  }
+  plan.is_plain = std::all_of(plan.descriptors.begin(), plan.descriptors.end(), is_plain_linear);
+  plan.tiling = tiling != nullptr ? *tiling : choose_linear_tiling(sizes, plan.is_plain, target);
+  const LinearTileShape& shape = shape_of(plan.tiling.tile);
+  if (!plan.is_plain && !shape.is_general)
+    problems.add("tile of linear layers", "one for layers that are not plain", shape.name);
+  if (plan.tiling.parts < 1 || (plan.tiling.parts > 1 && shape.is_direct()))
+    problems.add("parts of linear layers", shape.is_direct() ? "1, as the tile is direct" : "1 or more",
+                 std::to_string(plan.tiling.parts));
+  problems.throw_if_any();
   const auto cut = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
 
-  int64_t num_tiles = 0;
-  const auto tiles_of = [&](const Layer& layer) {
-    return cut(layer.x.rows, policy.rows()) * cut(layer.y.cols, policy.columns());
-  };
-  for (const Layer& layer : layers) num_tiles += layer.y.cols == 1 ? 0 : tiles_of(layer);
-  const int64_t wanted_parts = num_tiles == 0 ? 1 : std::max<int64_t>(1, blocks_wanted(target) / num_tiles);
-
-  for (const Layer& layer : layers) {
-    LinearDescriptor to = describe_linear(layer);
-    const int64_t num_steps = cut(layer.x.cols, PackedLinearLayout::step);
-    const int64_t rows_of_tile = to.is_head ? policy.threads() / head_lanes : policy.rows();
-    const int64_t parts = to.is_head ? 1 : std::clamp<int64_t>(num_steps / min_steps_of_part, 1, wanted_parts);
+  for (LinearDescriptor& to : plan.descriptors) {
+    const int64_t num_steps = cut(to.inputs, PackedLinearLayout::tile_step);
+    const int64_t rows_of_tile = to.is_head ? shape.threads() / head_lanes : shape.rows;
+    to.steps_of_part = static_cast<int>(to.is_head ? num_steps : cut(num_steps, plan.tiling.parts));
+    const int64_t parts = cut(num_steps, to.steps_of_part);
     // Every group may end with a tile of fewer rows, and so may the rows of none.
-    const int64_t row_tiles = std::min(layer.x.rows, cut(layer.x.rows, rows_of_tile) + layer.groups.num_groups);
-    const int64_t column_tiles = cut(layer.y.cols, policy.columns());
+    const int64_t row_tiles = std::min(to.max_rows, cut(to.max_rows, rows_of_tile) + to.groups.num_groups);
+    const int64_t column_tiles = cut(to.outputs, shape.columns);
     to.first_block = plan.num_blocks;
-    to.steps_of_part = static_cast<int>(cut(num_steps, parts));
-    const int64_t parts_used = cut(num_steps, to.steps_of_part);
-    plan.num_blocks += row_tiles * column_tiles * parts_used;
-    if (row_tiles * column_tiles * parts_used > max_blocks || plan.num_blocks > max_blocks)
+    plan.num_blocks += row_tiles * column_tiles * parts;
+    if (row_tiles * column_tiles * parts > max_blocks || plan.num_blocks > max_blocks)
       throw invalid_argument("linear layers of one launch", "at most 2^31 - 1 blocks", std::to_string(plan.num_blocks));
     to.row_tiles = static_cast<int>(row_tiles);
-    to.column_tiles = static_cast<int>(column_tiles);
-    to.parts = static_cast<int>(parts_used);
-    if (parts_used > 1) {
+    to.parts = static_cast<int>(parts);
+    if (parts > 1) {
       to.first_ticket = plan.num_tickets;
       to.first_partial = plan.num_partials;
       plan.num_tickets += row_tiles * column_tiles;
-      plan.num_partials += row_tiles * column_tiles * parts_used * policy.rows() * policy.columns();
+      plan.num_partials += row_tiles * column_tiles * parts * shape.part_size();
     }
-    plan.descriptors.push_back(to);
   }
+  for (LinearDescriptor& to : plan.descriptors)
+    to.weights_first = plan.num_blocks <= 2 * nominal_multiprocessors(target);
   return plan;
 }
 
-template <int Target, LinearTile Tile>
+template <int Target, int Tile = 0>
 WARPRANK_HIDDEN inline void launch_linear(const LinearPlan& plan, const LinearDescriptor* layers, float* partials,
                                           uint32_t* tickets, device::Stream stream) {
-  constexpr GemmPolicy policy = linear_policy(Target, Tile);
-  device::launch({static_cast<unsigned>(plan.num_blocks), policy.threads(), linear_shared_bytes(policy), stream},
-                 linear_kernel<Target, Tile>, layers, static_cast<int>(plan.descriptors.size()), partials, tickets);
+  constexpr auto tile = static_cast<LinearTile>(Tile);
+  constexpr LinearTileShape shape = shape_of(tile);
+  if constexpr (Tile + 1 < num_linear_tiles) {
+    if (plan.tiling.tile != tile) return launch_linear<Target, Tile + 1>(plan, layers, partials, tickets, stream);
+  }
+  const auto queue = [&](auto* kernel) {
+    device::launch({static_cast<unsigned>(plan.num_blocks), static_cast<unsigned>(shape.threads()),
+                    shape.shared_bytes(Target, plan.is_plain), stream},
+                   kernel, layers, static_cast<int>(plan.descriptors.size()), partials, tickets);
+  };
+  if (plan.is_plain) return queue(plain_linear_kernel<Target, tile>);
+  if constexpr (shape.is_general) queue(linear_kernel<Target, tile>);
 }
 
 WARPRANK_HIDDEN inline void run_linear(const LinearPlan& plan, const void* descriptors, void* workspace,
@@ -171,16 +199,8 @@ WARPRANK_HIDDEN inline void run_linear(const LinearPlan& plan, const void* descr
   const auto* layers = static_cast<const LinearDescriptor*>(descriptors);
   auto* tickets = static_cast<uint32_t*>(workspace);
   auto* partials = reinterpret_cast<float*>(static_cast<char*>(workspace) + plan.partials_offset());
-  device::dispatch_target<75, 80>(plan.target, [&](auto target) {
-    switch (plan.tile) {
-      case LinearTile::few_rows:
-        return launch_linear<target(), LinearTile::few_rows>(plan, layers, partials, tickets, stream);
-      case LinearTile::some_rows:
-        return launch_linear<target(), LinearTile::some_rows>(plan, layers, partials, tickets, stream);
-      case LinearTile::many_rows:
-        return launch_linear<target(), LinearTile::many_rows>(plan, layers, partials, tickets, stream);
-    }
-  });
+  device::dispatch_target<75, 80>(
+      plan.target, [&](auto target) { launch_linear<target()>(plan, layers, partials, tickets, stream); });
 }
 
 }  // namespace detail

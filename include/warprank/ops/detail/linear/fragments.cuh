@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What direct.cuh and staged.cuh have in common: y^T = W x^T with the weights as A, of 16 outputs, and 8 rows of x as
+/// B. 16 bytes of packed weights are A in four registers as they come, and 16 bytes of x are B of 32 inputs, as
+/// PackedLinearLayout orders inputs within a step.
+
+#include <cstdint>
+#include <cstring>
+
+#include "warprank/device/index.hpp"
+#include "warprank/device/memory.hpp"
+#include "warprank/device/mma.hpp"
+#include "warprank/ops/detail/linear/descriptor.cuh"
+#include "warprank/ops/detail/linear/tiling.hpp"
+
+namespace warprank::detail {
+
+/// 16 bytes: of weights, or 8 inputs of a row.
+using LinearFragment = device::Vector<uint32_t, 4>;
+
+/// Words of the weights of 16 outputs and one step, and of half of it, which is A of one mma.m16n8k16.
+inline constexpr int step_words = 256, half_step_words = 128;
+
+/// sums [16 outputs][8 rows] += W x over half `Half` of a step.
+template <int Target, int Half>
+WARPRANK_DEVICE void multiply_half_step(float (&sums)[4], const LinearFragment& w, const LinearFragment& x) {
+  if constexpr (Target >= 80) {
+    const uint32_t a[4] = {w[0], w[1], w[2], w[3]}, b[2] = {x[2 * Half], x[2 * Half + 1]};
+    device::mma_m16n8k16(sums, a, b, sums);
+  } else {
+    const uint32_t a_first[2] = {w[0], w[1]}, a_second[2] = {w[2], w[3]};
+    const uint32_t b_first[1] = {x[2 * Half]}, b_second[1] = {x[2 * Half + 1]};
+    device::mma_m16n8k8(sums, a_first, b_first, sums);
+    device::mma_m16n8k8(sums, a_second, b_second, sums);
+  }
+}
+
+/// sums [Pairs of 16 outputs][Strips of 8 rows] += W x over half a step.
+template <int Target, int Half, int Pairs, int Strips>
+WARPRANK_DEVICE void multiply_half_steps(float (&sums)[Pairs][Strips][4], const LinearFragment (&w)[Pairs],
+                                         const LinearFragment (&x)[Strips]) {
+  WARPRANK_UNROLL
+  for (int j = 0; j < Pairs; ++j) {
+    WARPRANK_UNROLL
+    for (int r = 0; r < Strips; ++r) multiply_half_step<Target, Half>(sums[j][r], w[j], x[r]);
+  }
+}
+
+/// The inputs [k, k + 8) of a row, for a `k` below their number, one by one: 0 behind the last.
+WARPRANK_DEVICE LinearFragment gather_inputs(const half* row, int k, int inputs) {
+  device::Vector<half, 8> piece{};
+  WARPRANK_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    if (k + i < inputs) piece[i] = device::load(row + k + i);
+  }
+  LinearFragment fragment;
+  memcpy(&fragment, &piece, sizeof fragment);
+  return fragment;
+}
+
+/// Whether the inputs [k, k + 8) can be read by one instruction; k is below their number.
+template <bool IsPlain>
+WARPRANK_DEVICE bool reads_whole(const LinearProduct& layer, int k) {
+  return IsPlain || (layer.x_is_aligned && k + 8 <= layer.inputs);
+}
+
+WARPRANK_DEVICE LinearFragment request_inputs(const half* from) {
+  return device::request_vector<4>(reinterpret_cast<const uint32_t*>(from));
+}
+
+}  // namespace warprank::detail

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Which tile the layers of a launch are cut into: a pure function of capacities, shapes and the target, by one table.
+///
+/// cost = begin + steps (per_wave ceil(blocks / SMs) + per_card blocks / SMs) + (parts > 1 ? join : 0)   microseconds
+///
+/// for blocks that compute `steps` steps of 32 inputs each. The constants are least squares over 40 sizes, 1 to 4096
+/// rows of (in, out) from (256, 256) to (2528, 2048), of the prototype of these kernels on an H100, where what the rule
+/// picks of 8 tiles took 3% longer than the best of them on average and 25% at worst. Two of those, 16 x 16 by 16 warps
+/// and 32 x 64 by 8, are left out, as the rule picked neither for any of the sizes. Parts pay for 64 x 64 alone, for
+/// 50 to 100 rows of (2528, 2048). On other targets the same constants meet another nominal number of multiprocessors;
+/// none was measured. The card's own number must not count: the tile decides the order of a sum.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace warprank::detail {
+
+/// Rows x outputs of a block.
+enum class LinearTile { direct_16x16, direct_16x32, direct_32x32, staged_64x64, staged_64x128, staged_128x128 };
+
+struct LinearTileShape {
+  const char* name;
+  int rows, columns;
+  int warps;
+  int depth;                              ///< direct: steps of 32 inputs that a warp requests at once; staged: 0
+  int warp_rows, warp_columns;            ///< staged: of a warp
+  int stage_steps, stages;                ///< staged: steps of 32 inputs of a stage, and stages in shared memory
+  bool is_general;                        ///< there is a kernel for layers that are not plain, too
+  float begin, per_wave, per_card, join;  ///< microseconds; no join: sums are not cut into parts
+
+  constexpr bool is_direct() const { return depth > 0; }
+  constexpr int threads() const { return warps * 32; }
+  constexpr int stages_of(int target) const { return target >= 80 ? stages : 2; }  // before: through registers
+  constexpr int64_t part_size() const { return int64_t{rows} * columns; }          ///< floats
+  /// Shared memory: what warps have summed, or stages and then outputs, FP32 unless the layers are plain.
+  constexpr int64_t shared_bytes(int target, bool is_plain) const {
+    if (is_direct()) return int64_t{4} * warps * rows * (columns + 4);
+    const int64_t in_stages = int64_t{64} * stage_steps * (rows + columns) * stages_of(target);
+    return std::max(in_stages, is_plain ? int64_t{2} * rows * (columns + 8) : int64_t{4} * rows * (columns + 4));
+  }
+};
+
+inline constexpr std::array<LinearTileShape, 6> linear_tile_shapes{{
+    {"direct 16 x 16", 16, 16, 8, 3, 0, 0, 0, 0, true, 2.04f, 0.0048f, 0.0375f, 0},
+    {"direct 16 x 32", 16, 32, 16, 2, 0, 0, 0, 0, true, 1.96f, 0.0163f, 0.0541f, 0},
+    {"direct 32 x 32", 32, 32, 8, 2, 0, 0, 0, 0, true, 2.27f, 0.0297f, 0.0421f, 0},
+    {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 2, 4, true, 2.56f, 0.1311f, -0.0022f, 2.36f},
+    {"staged 64 x 128", 64, 128, 4, 0, 32, 64, 2, 3, false, 3.32f, 0.1896f, 0.0061f, 0},
+    {"staged 128 x 128", 128, 128, 4, 0, 64, 64, 1, 4, false, 4.60f, 0.3139f, 0.0426f, 0},
+}};
+inline constexpr int num_linear_tiles = static_cast<int>(linear_tile_shapes.size());
+
+constexpr const LinearTileShape& shape_of(LinearTile tile) { return linear_tile_shapes[static_cast<size_t>(tile)]; }
+
+/// How a launch is cut: its tile, and into how many parts the sums of its layers.
+struct LinearTiling {
+  LinearTile tile = LinearTile::direct_16x16;
+  int parts = 1;
+
+  std::string to_string() const {
+    return std::string(shape_of(tile).name) + (parts == 1 ? "" : " in " + std::to_string(parts) + " parts");
+  }
+};
+
+/// What the cost of a layer depends on.
+struct LinearSize {
+  int64_t rows, in, out;  ///< rows: of the capacity
+};
+
+/// Multiprocessors of the H100, the A100 and the T4.
+constexpr int nominal_multiprocessors(int target) { return target >= 90 ? 132 : target >= 80 ? 108 : 40; }
+inline constexpr int max_linear_parts = 8;
+
+/// Microseconds by the table of layers that run together: their blocks are like those of the deepest.
+template <class Sizes>
+constexpr double linear_cost(const Sizes& layers, LinearTiling tiling, int multiprocessors) {
+  const LinearTileShape& shape = shape_of(tiling.tile);
+  const auto cut = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
+  int64_t most_steps = 0;
+  double blocks = 0, block_steps = 0;
+  for (const LinearSize& layer : layers) {
+    const int64_t steps = cut(cut(layer.in, 32), tiling.parts);
+    const int64_t of_layer = cut(layer.rows, shape.rows) * cut(layer.out, shape.columns) * tiling.parts;
+    most_steps = steps < most_steps ? most_steps : steps;
+    blocks += static_cast<double>(of_layer);
+    block_steps += static_cast<double>(of_layer * steps);
+  }
+  const auto all = static_cast<int64_t>(blocks);
+  return shape.begin +
+         static_cast<double>(most_steps * cut(all, multiprocessors)) * static_cast<double>(shape.per_wave) +
+         block_steps / multiprocessors * static_cast<double>(shape.per_card) +
+         (tiling.parts > 1 ? static_cast<double>(shape.join) : 0);
+}
+
+/// The tiling of least cost; only of tiles that have a general kernel unless all layers are plain.
+template <class Sizes>
+constexpr LinearTiling choose_linear_tiling(const Sizes& layers, bool is_plain, int target) {
+  LinearTiling best;  // also for no layers
+  if (layers.begin() == layers.end()) return best;
+  double least = -1;
+  for (int i = 0; i < num_linear_tiles; ++i) {
+    const LinearTileShape& shape = linear_tile_shapes[static_cast<size_t>(i)];
+    if (!is_plain && !shape.is_general) continue;
+    for (int parts = 1; parts <= (shape.join > 0 ? max_linear_parts : 1); ++parts) {
+      const LinearTiling tiling{static_cast<LinearTile>(i), parts};
+      const double cost = linear_cost(layers, tiling, nominal_multiprocessors(target));
+      if (least < 0 || cost < least) least = cost, best = tiling;
+    }
+  }
+  return best;
+}
+
+}  // namespace warprank::detail
