@@ -128,7 +128,7 @@ const std::vector<Tiling> all_tilings = [] {
   for (int i = 0; i < warprank::detail::num_linear_tiles; ++i) {
     const auto tile = static_cast<LinearTile>(i);
     for (const int parts : {1, 2, 3})
-      if (parts == 1 || !shape_of(tile).is_direct()) all.push_back({tile, parts});
+      if (parts == 1 || shape_of(tile).can_be_cut()) all.push_back({tile, parts});
   }
   return all;
 }();
@@ -668,7 +668,7 @@ TEST(LinearKernel, RefusesTilingsThatCannotBe) {
   };
   EXPECT_EQ(refused({LinearTile::staged_64x128, 1}),
             "tile of linear layers: expected one for layers that are not plain, got staged 64 x 128");
-  EXPECT_EQ(refused({LinearTile::direct_16x16, 2}), "parts of linear layers: expected 1, as the tile is direct, got 2");
+  EXPECT_EQ(refused({LinearTile::direct_16x16, 2}), "parts of linear layers: expected 1 of a direct 16 x 16, got 2");
   EXPECT_EQ(refused({LinearTile::staged_64x64, 0}), "parts of linear layers: expected 1 or more, got 0");
   EXPECT_EQ(refused(in_parts), "nothing");
 }
@@ -686,7 +686,7 @@ TEST(LinearTilings, AreWhatTheTableSays) {
   EXPECT_EQ(chosen({{500, 1024, 1024}}), "staged 64 x 64");
   EXPECT_EQ(chosen({{1000, 1024, 1024}}), "staged 64 x 128");
   EXPECT_EQ(chosen({{1000, 1024, 1024}}, 90, false), "staged 64 x 64");
-  EXPECT_EQ(chosen({{4096, 2528, 2048}}), "staged 128 x 128");
+  EXPECT_EQ(chosen({{4096, 2528, 2048}}), "staged 64 x 128");
   EXPECT_EQ(chosen({{50, 2528, 2048}}), "staged 64 x 64 in 4 parts");
   EXPECT_EQ(chosen({{50, 2528, 512}, {50, 2528, 512}, {50, 2528, 512}, {50, 2528, 512}}), "staged 64 x 64 in 4 parts");
   EXPECT_EQ(chosen({{100, 256, 256}}, 75), "direct 32 x 32");
@@ -845,7 +845,7 @@ LeastCounts least_counts(const CountedLaunch& counted, const LinearLaunch& launc
                                           (shape.warp_rows / 8) * (shape.warp_columns / 16));
     // x by steps or stages, which begin and end within sectors where rows are no whole number of them. The last row
     // stands for those behind it where stages are whole.
-    const int64_t piece = 32 * (shape.is_direct() ? 1 : shape.stage_steps);
+    const int64_t piece = shape.is_direct() ? 32 : 64;
     int64_t x = 0;
     for (int64_t r = 0; r < (shape.is_direct() ? rows : row_tiles * shape.rows); ++r)
       for (int64_t k = 0; k < in; k += piece) {

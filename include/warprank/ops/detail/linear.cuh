@@ -81,18 +81,30 @@ WARPRANK_DEVICE bool begin_product(Product& product, bool weights_first, BlockRo
 
 /// The sums of a staged tile in parts; false for all blocks but the last.
 template <class Product>
-WARPRANK_DEVICE bool add_parts(typename Product::Sums& sums, const LinearProduct& layer, const LinearWork& work,
-                               float* partials, uint32_t* tickets, bool& is_last) {
-  if (layer.parts == 1) return true;
-  const int64_t tile = work.tile(layer);
-  float* const own = partials + layer.first_partial + tile * layer.parts * Product::part_size;
-  return Product::add_parts(sums, work.part, layer.parts, own, tickets + layer.first_ticket + tile, is_last);
+WARPRANK_DEVICE bool add_linear_parts(typename Product::Sums& sums, const LinearProduct& layer, const LinearWork& work,
+                                      float* partials, uint32_t* tickets, bool& is_last) {
+  if constexpr (Product::can_be_cut) {
+    if (layer.parts == 1) return true;
+    const int64_t tile = work.tile(layer);
+    float* const own = partials + layer.first_partial + tile * layer.parts * Product::part_size;
+    return Product::add_parts(sums, work.part, layer.parts, own, tickets + layer.first_ticket + tile, is_last);
+  }
+  return true;
 }
 
+/// Where the outputs of a plain tile go; staged tiles need their registers for products until then.
 template <int Columns>
 struct PlainLinearStorage {
   float bias[Columns];
-  bool is_last;
+  half* y;  ///< of the tile
+  int64_t y_stride;
+  int num_rows, num_columns;  ///< that exist
+  bool is_relu, is_last;
+
+  WARPRANK_DEVICE half finished(float sum, float own_bias) const {
+    const float value = sum + own_bias;
+    return device::narrow<half>(is_relu && value < 0 ? 0.0f : value);
+  }
 };
 
 /// All layers are plain. The partials and tickets are those of the descriptors; tickets are 0 before and after.
@@ -102,6 +114,7 @@ plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* parti
   using Product = LinearProductOf<Target, Tile, true>;
   constexpr int tile_rows = Product::shape.rows, tile_columns = Product::shape.columns, threads = Product::threads;
   auto& shared = device::static_shared<PlainLinearStorage<tile_columns>>();
+  const int rank = device::thread_rank();
   const LinearDescriptor* const own =
       layers + (num_layers == 1 ? 0 : problem_of_block(layers, num_layers, device::block_index().x));
   const auto layer = read_descriptor(static_cast<const LinearProduct*>(own));
@@ -110,7 +123,7 @@ plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* parti
   const int64_t y_stride = device::load_read_only(&own->epilogue.y.stride);
 
   const LinearWork work(layer);
-  const int first_column = work.column_tile * tile_columns, columns = layer.outputs - first_column;
+  const int first_column = work.column_tile * tile_columns;
   auto product = make_product<Product>(layer, work);
   BlockRows rows{};
   const auto find = [&] {
@@ -118,51 +131,53 @@ plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* parti
     return neighbours(int64_t{work.row_tile} * tile_rows, rows_of(layer), tile_rows);
   };
   if (!begin_product(product, layer.weights_first, rows, find)) return;
-  const auto finished = [&](float sum, float bias) {
-    const float value = sum + bias;
-    return device::narrow<half>(layer.is_relu && value < 0 ? 0.0f : value);
-  };
+  if (rank == 0) {
+    shared.y = y + rows.first * y_stride + first_column;
+    shared.y_stride = y_stride;
+    shared.num_rows = rows.count;
+    shared.num_columns = layer.outputs - first_column;
+    shared.is_relu = layer.is_relu;
+  }
 
   if constexpr (Product::is_direct) {
     product.request_rows(rows);
     static_assert(threads % (tile_columns / 4) == 0);  // a thread has the same columns of all its rows
-    const int column = Product::column_of(device::thread_rank());
+    const int column = Product::column_of(rank);
     device::Vector<float, 4> bias{};
-    if (device::thread_rank() < Product::fours && column < columns)
+    if (rank < Product::fours && first_column + column < layer.outputs)
       bias = device::load_vector_read_only<4>(biases + first_column + column);
     auto* const sums_of_warps = device::dynamic_shared<float>();
     product.multiply(sums_of_warps);
     device::sync_block();
-    for (int four = device::thread_rank(); four < Product::fours; four += threads) {
+    for (int four = rank; four < Product::fours; four += threads) {
       const int row = Product::row_of(four);
-      if (row >= rows.count || column >= columns) continue;
+      if (row >= shared.num_rows || column >= shared.num_columns) continue;
       float sums[4];
       Product::sum_warps(sums_of_warps, four, sums);
       device::Vector<half, 4> values;
       WARPRANK_UNROLL
-      for (int c = 0; c < 4; ++c) values[c] = finished(sums[c], bias[c]);
-      device::store_vector(y + rows[row] * y_stride + first_column + column, values);
+      for (int c = 0; c < 4; ++c) values[c] = shared.finished(sums[c], bias[c]);
+      device::store_vector(shared.y + row * shared.y_stride + column, values);
     }
   } else {
     static_assert(tile_columns <= threads);
-    if (device::thread_rank() < tile_columns)
-      shared.bias[device::thread_rank()] =
-          device::thread_rank() < columns ? device::load_read_only(biases + first_column + device::thread_rank()) : 0;
+    if (rank < tile_columns)
+      shared.bias[rank] =
+          first_column + rank < layer.outputs ? device::load_read_only(biases + first_column + rank) : 0;
     typename Product::Sums sums;
     product.multiply(rows, sums);
-    if (!add_parts<Product>(sums, layer, work, partials, tickets, shared.is_last)) return;
+    if (!add_linear_parts<Product>(sums, layer, work, partials, tickets, shared.is_last)) return;
     device::sync_block();  // all have left the stages
-    constexpr int stride = tile_columns + 8;
+    constexpr int stride = tile_columns + 8, across = tile_columns / 8;
     auto* const staged = device::dynamic_shared<half>();
     Product::for_each_sum(sums, [&](int row, int column, float sum) {
-      staged[row * stride + column] = finished(sum, shared.bias[column]);
+      staged[row * stride + column] = shared.finished(sum, shared.bias[column]);
     });
     device::sync_block();
-    constexpr int across = tile_columns / 8;
-    for (int i = device::thread_rank(); i < tile_rows * across; i += threads) {
+    for (int i = rank; i < tile_rows * across; i += threads) {
       const int row = i / across, column = i % across * 8;
-      if (row >= rows.count || column >= columns) continue;
-      device::store_vector(y + rows[row] * y_stride + first_column + column,
+      if (row >= shared.num_rows || column >= shared.num_columns) continue;
+      device::store_vector(shared.y + row * shared.y_stride + column,
                            *reinterpret_cast<const device::Vector<half, 8>*>(staged + row * stride + column));
     }
   }
@@ -245,7 +260,7 @@ linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, u
     find_bias_rows();
     typename Product::Sums sums;
     product.multiply(rows, sums);
-    if (!add_parts<Product>(sums, layer, work, partials, tickets, shared.is_last)) return;
+    if (!add_linear_parts<Product>(sums, layer, work, partials, tickets, shared.is_last)) return;
     device::sync_block();  // all have left the stages
     constexpr int stride = tile_columns + 4, across = tile_columns / columns_at_once;
     auto* const staged = device::dynamic_shared<float>();

@@ -142,8 +142,8 @@ LinearPlan plan_linear(Span<const Layer> layers, int target, const LinearTiling*
   const LinearTileShape& shape = shape_of(plan.tiling.tile);
   if (!plan.is_plain && !shape.is_general)
     problems.add("tile of linear layers", "one for layers that are not plain", shape.name);
-  if (plan.tiling.parts < 1 || (plan.tiling.parts > 1 && shape.is_direct()))
-    problems.add("parts of linear layers", shape.is_direct() ? "1, as the tile is direct" : "1 or more",
+  if (plan.tiling.parts < 1 || (plan.tiling.parts > 1 && !shape.can_be_cut()))
+    problems.add("parts of linear layers", shape.can_be_cut() ? "1 or more" : std::string("1 of a ") + shape.name,
                  std::to_string(plan.tiling.parts));
   problems.throw_if_any();
   const auto cut = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };

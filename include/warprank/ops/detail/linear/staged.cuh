@@ -5,8 +5,8 @@
 /// way (before sm_80 by way of registers, one), and fragments are loaded half a step ahead of the products. One barrier
 /// for each stage, ahead of its last step.
 ///
-/// A stage has [rows][4 chunks of 8 inputs for each step], where steps are two with chunk c of an odd row at c ^ 4, so
-/// that the 16-byte loads of a fragment meet in no bank; and then the weights as they are packed.
+/// A stage has two steps: [rows][8 chunks of 8 inputs], where chunk c of an odd row is at c ^ 4, so that the 16-byte
+/// loads of a fragment meet in no bank; and then the weights as they are packed.
 
 #include <cstdint>
 
@@ -20,7 +20,7 @@ template <int Target, LinearTile Tile, bool IsPlain>
 class StagedProduct {
  public:
   static constexpr LinearTileShape shape = shape_of(Tile);
-  static constexpr bool is_direct = false;
+  static constexpr bool is_direct = false, can_be_cut = shape.can_be_cut();
   static constexpr int threads = shape.threads(), warps_across = shape.columns / shape.warp_columns;
   static constexpr int64_t part_size = shape.part_size();
   static constexpr int strips = shape.warp_rows / 8, pairs = shape.warp_columns / 16;
@@ -131,14 +131,13 @@ class StagedProduct {
 
  private:
   static constexpr bool is_async = Target >= 80;
-  static constexpr int num_slots = shape.stages_of(Target), stage_steps = shape.stage_steps;
+  static constexpr int num_slots = shape.stages_of(Target), stage_steps = 2;
   static constexpr int row_bytes = stage_steps * 64, rows_bytes = shape.rows * row_bytes;
   static constexpr int slot_bytes = rows_bytes + shape.columns * row_bytes;
   // Chunks of 16 bytes that a thread copies, at one place within the steps of a stage.
   static constexpr int row_chunks_across = stage_steps * 4, pair_chunks = stage_steps * 64;
   static constexpr int rows_apart = threads / row_chunks_across, row_chunks = shape.rows / rows_apart;
   static constexpr int pairs_apart = threads / pair_chunks, weight_chunks = shape.columns / 16 / pairs_apart;
-  static_assert(stage_steps == 1 || stage_steps == 2);
   static_assert(rows_apart % 2 == 0 && row_chunks * rows_apart == shape.rows);
   static_assert(weight_chunks * pairs_apart * 16 == shape.columns);
 
@@ -146,9 +145,7 @@ class StagedProduct {
   WARPRANK_DEVICE char* next(char* at) const { return at == slot(num_slots - 1) ? slots_ : at + slot_bytes; }
 
   /// The chunk `c` of a row of a stage.
-  static WARPRANK_DEVICE int chunk_at(int row, int c) {
-    return row * row_bytes + (stage_steps == 2 ? c ^ (row & 1) * 4 : c) * 16;
-  }
+  static WARPRANK_DEVICE int chunk_at(int row, int c) { return row * row_bytes + (c ^ (row & 1) * 4) * 16; }
 
   /// Of the stage that is `ahead` of the next.
   WARPRANK_DEVICE void copy_weights(char* to, int ahead) {
@@ -221,7 +218,6 @@ class StagedProduct {
       to = next(to);
       device::commit_async();
     }
-    // Half a step ahead: more would not fit the registers of a warp of 64 x 64.
     LinearFragment x[2][strips], w[2][pairs];
     char* stage = slots_;
     device::wait_async<num_slots - 2>();
@@ -230,12 +226,12 @@ class StagedProduct {
       load_rows(x[0], stage, 0);
       load_weights(w[0], stage, 0, 0);
     }
-    for (int first = begin_; first < end_; first += 2) {
+    for (int first = begin_; first < end_; first += stage_steps) {
       WARPRANK_UNROLL
-      for (int u = 0; u < 2; ++u) {
-        const int step = first + u, of_stage = stage_steps == 2 ? u : 0;
+      for (int u = 0; u < stage_steps; ++u) {
+        const int step = first + u;
         if (step >= end_) break;
-        if (of_stage == 0) {
+        if (u == 0) {
           copy_weights(to, 0);
           copy_rows(to);
           advance();
@@ -243,18 +239,18 @@ class StagedProduct {
           device::commit_async();
         }
         if (works) {
-          load_weights(w[1], stage, of_stage, 1);
+          load_weights(w[1], stage, u, 1);
           multiply_half_steps<Target, 0>(sums, w[0], x[u]);
         }
-        if (of_stage == stage_steps - 1) {
+        if (u == stage_steps - 1) {
           stage = next(stage);
           device::wait_async<num_slots - 2>();
           device::sync_block();
         }
         if (!works) continue;
         if (step + 1 < end_) {
-          load_rows(x[u ^ 1], stage, stage_steps == 2 ? u ^ 1 : 0);
-          load_weights(w[0], stage, stage_steps == 2 ? u ^ 1 : 0, 0);
+          load_rows(x[u ^ 1], stage, u ^ 1);
+          load_weights(w[0], stage, u ^ 1, 0);
         }
         multiply_half_steps<Target, 1>(sums, w[1], x[u]);
       }

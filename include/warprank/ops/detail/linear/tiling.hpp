@@ -7,10 +7,11 @@
 ///
 /// for blocks that compute `steps` steps of 32 inputs each. The constants are least squares over 40 sizes, 1 to 4096
 /// rows of (in, out) from (256, 256) to (2528, 2048), of the prototype of these kernels on an H100, where what the rule
-/// picks of 8 tiles took 3% longer than the best of them on average and 25% at worst. Two of those, 16 x 16 by 16 warps
-/// and 32 x 64 by 8, are left out, as the rule picked neither for any of the sizes. Parts pay for 64 x 64 alone, for
-/// 50 to 100 rows of (2528, 2048). On other targets the same constants meet another nominal number of multiprocessors;
-/// none was measured. The card's own number must not count: the tile decides the order of a sum.
+/// picks of 8 tiles took 3% longer than the best of 23 on average and 25% at worst. Three of the 8 are left out: 16 x
+/// 16 by 16 warps and 32 x 64 by 8, which the rule picked for none of the sizes, and 128 x 128, which gained 9% over 64
+/// x 128 at most, where cuBLASLt took half its time, and does not fit the registers without spills. Parts pay for 64 x
+/// 64 alone, for 50 to 100 rows of (2528, 2048). On other targets the same constants meet another nominal number of
+/// multiprocessors; none was measured. The card's own number must not count: the tile decides the order of a sum.
 
 #include <algorithm>
 #include <array>
@@ -20,7 +21,7 @@
 namespace warprank::detail {
 
 /// Rows x outputs of a block.
-enum class LinearTile { direct_16x16, direct_16x32, direct_32x32, staged_64x64, staged_64x128, staged_128x128 };
+enum class LinearTile { direct_16x16, direct_16x32, direct_32x32, staged_64x64, staged_64x128 };
 
 struct LinearTileShape {
   const char* name;
@@ -28,29 +29,29 @@ struct LinearTileShape {
   int warps;
   int depth;                              ///< direct: steps of 32 inputs that a warp requests at once; staged: 0
   int warp_rows, warp_columns;            ///< staged: of a warp
-  int stage_steps, stages;                ///< staged: steps of 32 inputs of a stage, and stages in shared memory
+  int stages;                             ///< staged: of 64 inputs in shared memory
   bool is_general;                        ///< there is a kernel for layers that are not plain, too
   float begin, per_wave, per_card, join;  ///< microseconds; no join: sums are not cut into parts
 
   constexpr bool is_direct() const { return depth > 0; }
+  constexpr bool can_be_cut() const { return join > 0; }
   constexpr int threads() const { return warps * 32; }
   constexpr int stages_of(int target) const { return target >= 80 ? stages : 2; }  // before: through registers
   constexpr int64_t part_size() const { return int64_t{rows} * columns; }          ///< floats
   /// Shared memory: what warps have summed, or stages and then outputs, FP32 unless the layers are plain.
   constexpr int64_t shared_bytes(int target, bool is_plain) const {
     if (is_direct()) return int64_t{4} * warps * rows * (columns + 4);
-    const int64_t in_stages = int64_t{64} * stage_steps * (rows + columns) * stages_of(target);
+    const int64_t in_stages = int64_t{128} * (rows + columns) * stages_of(target);
     return std::max(in_stages, is_plain ? int64_t{2} * rows * (columns + 8) : int64_t{4} * rows * (columns + 4));
   }
 };
 
-inline constexpr std::array<LinearTileShape, 6> linear_tile_shapes{{
-    {"direct 16 x 16", 16, 16, 8, 3, 0, 0, 0, 0, true, 2.04f, 0.0048f, 0.0375f, 0},
-    {"direct 16 x 32", 16, 32, 16, 2, 0, 0, 0, 0, true, 1.96f, 0.0163f, 0.0541f, 0},
-    {"direct 32 x 32", 32, 32, 8, 2, 0, 0, 0, 0, true, 2.27f, 0.0297f, 0.0421f, 0},
-    {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 2, 4, true, 2.56f, 0.1311f, -0.0022f, 2.36f},
-    {"staged 64 x 128", 64, 128, 4, 0, 32, 64, 2, 3, false, 3.32f, 0.1896f, 0.0061f, 0},
-    {"staged 128 x 128", 128, 128, 4, 0, 64, 64, 1, 4, false, 4.60f, 0.3139f, 0.0426f, 0},
+inline constexpr std::array<LinearTileShape, 5> linear_tile_shapes{{
+    {"direct 16 x 16", 16, 16, 8, 3, 0, 0, 0, true, 2.04f, 0.0048f, 0.0375f, 0},
+    {"direct 16 x 32", 16, 32, 16, 2, 0, 0, 0, true, 1.96f, 0.0163f, 0.0541f, 0},
+    {"direct 32 x 32", 32, 32, 8, 2, 0, 0, 0, true, 2.27f, 0.0297f, 0.0421f, 0},
+    {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 4, true, 2.56f, 0.1311f, -0.0022f, 2.36f},
+    {"staged 64 x 128", 64, 128, 4, 0, 32, 64, 3, false, 3.32f, 0.1896f, 0.0061f, 0},
 }};
 inline constexpr int num_linear_tiles = static_cast<int>(linear_tile_shapes.size());
 
@@ -105,7 +106,7 @@ constexpr LinearTiling choose_linear_tiling(const Sizes& layers, bool is_plain, 
   for (int i = 0; i < num_linear_tiles; ++i) {
     const LinearTileShape& shape = linear_tile_shapes[static_cast<size_t>(i)];
     if (!is_plain && !shape.is_general) continue;
-    for (int parts = 1; parts <= (shape.join > 0 ? max_linear_parts : 1); ++parts) {
+    for (int parts = 1; parts <= (shape.can_be_cut() ? max_linear_parts : 1); ++parts) {
       const LinearTiling tiling{static_cast<LinearTile>(i), parts};
       const double cost = linear_cost(layers, tiling, nominal_multiprocessors(target));
       if (least < 0 || cost < least) least = cost, best = tiling;
