@@ -109,7 +109,7 @@ struct PlainLinearStorage {
 
 /// All layers are plain. The partials and tickets are those of the descriptors; tickets are 0 before and after.
 template <int Target, LinearTile Tile>
-WARPRANK_KERNEL(shape_of(Tile).threads(), 1)
+WARPRANK_KERNEL(shape_of(Tile).threads(), shape_of(Tile).min_blocks)
 plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
   using Product = LinearProductOf<Target, Tile, true>;
   constexpr int tile_rows = Product::shape.rows, tile_columns = Product::shape.columns, threads = Product::threads;
@@ -193,7 +193,7 @@ struct LinearStorage {
 
 /// The same for all layers.
 template <int Target, LinearTile Tile>
-WARPRANK_KERNEL(shape_of(Tile).threads(), 1)
+WARPRANK_KERNEL(shape_of(Tile).threads(), shape_of(Tile).min_general_blocks())
 linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
   using Product = LinearProductOf<Target, Tile, false>;
   constexpr int tile_rows = Product::shape.rows, tile_columns = Product::shape.columns, threads = Product::threads;
@@ -231,48 +231,49 @@ linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, u
     device::wait_for_previous_launch();
     return neighbours(int64_t{work.row_tile} * rows_of_tile, rows_of(layer), rows_of_tile);
   };
-  if (layer.is_head) {
-    rows = find();
-    return run_head(shared.layer, rows);
-  }
-  auto product = make_product<Product>(layer, work);
-  if (!begin_product(product, layer.weights_first, rows, find)) return;
   const auto find_bias_rows = [&] {
     for (int r = device::thread_rank(); r < rows.count; r += threads)
       shared.bias_rows[r] = bias_row_of(epilogue, rows[r]);
   };
-  const auto finish = [&](int row, int column, float(&sums)[columns_at_once]) {
-    if (row < rows.count && first_column + column < epilogue.width)
-      finish_columns(epilogue, rows[row], shared.bias_rows[row], first_column + column, sums);
-  };
-  if constexpr (Product::is_direct) {
-    product.request_rows(rows);
+  auto* const sums_of_tile = device::dynamic_shared<float>();
+  constexpr int stride = tile_columns + 4, across = tile_columns / columns_at_once;  // of staged sums
+  if (layer.is_head) {
+    rows = find();
     find_bias_rows();
-    auto* const sums_of_warps = device::dynamic_shared<float>();
-    product.multiply(sums_of_warps);
-    device::sync_block();
-    for (int four = device::thread_rank(); four < Product::fours; four += threads) {
-      float sums[columns_at_once];
-      Product::sum_warps(sums_of_warps, four, sums);
-      finish(Product::row_of(four), Product::column_of(four), sums);
-    }
+    sum_heads(layer, rows, sums_of_tile);
   } else {
-    find_bias_rows();
-    typename Product::Sums sums;
-    product.multiply(rows, sums);
-    if (!add_linear_parts<Product>(sums, layer, work, partials, tickets, shared.is_last)) return;
-    device::sync_block();  // all have left the stages
-    constexpr int stride = tile_columns + 4, across = tile_columns / columns_at_once;
-    auto* const staged = device::dynamic_shared<float>();
-    Product::for_each_sum(sums, [&](int row, int column, float sum) { staged[row * stride + column] = sum; });
-    device::sync_block();
-    for (int i = device::thread_rank(); i < tile_rows * across; i += threads) {
-      const int row = i / across, column = i % across * columns_at_once;
-      const auto four =
-          *reinterpret_cast<const device::Vector<float, columns_at_once>*>(staged + row * stride + column);
-      float values[columns_at_once] = {four[0], four[1], four[2], four[3]};
-      finish(row, column, values);
+    auto product = make_product<Product>(layer, work);
+    if (!begin_product(product, layer.weights_first, rows, find)) return;
+    if constexpr (Product::is_direct) {
+      product.request_rows(rows);
+      find_bias_rows();
+      product.multiply(sums_of_tile);
+    } else {
+      find_bias_rows();
+      typename Product::Sums sums;
+      product.multiply(rows, sums);
+      if (!add_linear_parts<Product>(sums, layer, work, partials, tickets, shared.is_last)) return;
+      device::sync_block();  // all have left the stages
+      Product::for_each_sum(sums, [&](int row, int column, float sum) { sums_of_tile[row * stride + column] = sum; });
     }
+  }
+  device::sync_block();
+  // One loop for all: its code is the most of the kernel's.
+  const int fours_of_row = layer.is_head ? 1 : across;
+  for (int i = device::thread_rank(); i < rows.count * fours_of_row; i += threads) {
+    const int row = i / fours_of_row, column = i % fours_of_row * columns_at_once;
+    if (first_column + column >= epilogue.width) continue;
+    float sums[columns_at_once] = {};
+    if (layer.is_head) {
+      sums[0] = sums_of_tile[row];
+    } else if constexpr (Product::is_direct) {
+      Product::sum_warps(sums_of_tile, i, sums);
+    } else {
+      const auto four = *reinterpret_cast<const device::Vector<float, 4>*>(sums_of_tile + row * stride + column);
+      WARPRANK_UNROLL
+      for (int c = 0; c < columns_at_once; ++c) sums[c] = four[c];
+    }
+    finish_columns(epilogue, rows[row], shared.bias_rows[row], first_column + column, sums);
   }
 }
 

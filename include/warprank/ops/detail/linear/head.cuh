@@ -18,7 +18,7 @@ inline constexpr int head_lanes = PackedLinearLayout::head_step / 8;
 /// The sum of a layer of one output, in FP32, by the head_lanes lanes of a row; load(k) gives 8 inputs from k on, 0
 /// from the last on.
 template <class Load>
-WARPRANK_DEVICE float head_sum(const LinearDescriptor& layer, bool exists, Load load) {
+WARPRANK_DEVICE float head_sum(const LinearProduct& layer, bool exists, Load load) {
   using Lanes = device::Tile<head_lanes>;
   const auto* weights = static_cast<const float*>(layer.weights);
   float sum = 0;
@@ -34,16 +34,13 @@ WARPRANK_DEVICE float head_sum(const LinearDescriptor& layer, bool exists, Load 
   return Lanes::sum(sum);
 }
 
-/// A tile of a layer of one output.
-WARPRANK_DEVICE void run_head(const LinearDescriptor& layer, const BlockRows& rows) {
+/// The sums of a tile's rows.
+WARPRANK_DEVICE void sum_heads(const LinearProduct& layer, const BlockRows& rows, float* sums) {
   const int of_block = device::thread_rank() / head_lanes;
-  const bool exists = of_block < rows.count;  // all lanes of a row alike
   const RowSource source = source_of(layer, rows);
+  const bool exists = of_block < rows.count;  // all lanes of a row alike
   const float sum = head_sum(layer, exists, [&](int k) { return load_columns_of_row(source, of_block, k); });
-  if (!exists || device::Tile<head_lanes>::rank() != 0) return;
-  const int64_t row = rows[of_block];
-  float values[columns_at_once] = {sum};
-  finish_columns(layer.epilogue, row, bias_row_of(layer.epilogue, row), 0, values);
+  if (exists && device::Tile<head_lanes>::rank() == 0) sums[of_block] = sum;
 }
 
 }  // namespace warprank::detail

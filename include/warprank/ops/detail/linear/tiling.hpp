@@ -27,15 +27,17 @@ struct LinearTileShape {
   const char* name;
   int rows, columns;
   int warps;
-  int depth;                              ///< direct: steps of 32 inputs that a warp requests at once; staged: 0
-  int warp_rows, warp_columns;            ///< staged: of a warp
-  int stages;                             ///< staged: of 64 inputs in shared memory
-  bool is_general;                        ///< there is a kernel for layers that are not plain, too
+  int depth;                    ///< direct: steps of 32 inputs that a warp requests at once; staged: 0
+  int warp_rows, warp_columns;  ///< staged: of a warp
+  int stages;                   ///< staged: of 64 inputs in shared memory
+  int min_blocks;   ///< of plain layers that are resident on a multiprocessor: bounds the registers; others need more
+  bool is_general;  ///< there is a kernel for layers that are not plain, too
   float begin, per_wave, per_card, join;  ///< microseconds; no join: sums are not cut into parts
 
   constexpr bool is_direct() const { return depth > 0; }
   constexpr bool can_be_cut() const { return join > 0; }
   constexpr int threads() const { return warps * 32; }
+  constexpr int min_general_blocks() const { return std::max(1, min_blocks - 1); }
   constexpr int stages_of(int target) const { return target >= 80 ? stages : 2; }  // before: through registers
   constexpr int64_t part_size() const { return int64_t{rows} * columns; }          ///< floats
   /// Shared memory: what warps have summed, or stages and then outputs, FP32 unless the layers are plain.
@@ -47,11 +49,11 @@ struct LinearTileShape {
 };
 
 inline constexpr std::array<LinearTileShape, 5> linear_tile_shapes{{
-    {"direct 16 x 16", 16, 16, 8, 3, 0, 0, 0, true, 2.04f, 0.0048f, 0.0375f, 0},
-    {"direct 16 x 32", 16, 32, 16, 2, 0, 0, 0, true, 1.96f, 0.0163f, 0.0541f, 0},
-    {"direct 32 x 32", 32, 32, 8, 2, 0, 0, 0, true, 2.27f, 0.0297f, 0.0421f, 0},
-    {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 4, true, 2.56f, 0.1311f, -0.0022f, 2.36f},
-    {"staged 64 x 128", 64, 128, 4, 0, 32, 64, 3, false, 3.32f, 0.1896f, 0.0061f, 0},
+    {"direct 16 x 16", 16, 16, 8, 3, 0, 0, 0, 3, true, 2.04f, 0.0048f, 0.0375f, 0},
+    {"direct 16 x 32", 16, 32, 16, 2, 0, 0, 0, 1, true, 1.96f, 0.0163f, 0.0541f, 0},
+    {"direct 32 x 32", 32, 32, 8, 2, 0, 0, 0, 2, true, 2.27f, 0.0297f, 0.0421f, 0},
+    {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 4, 3, true, 2.56f, 0.1311f, -0.0022f, 2.36f},
+    {"staged 64 x 128", 64, 128, 4, 0, 32, 64, 3, 2, false, 3.32f, 0.1896f, 0.0061f, 0},
 }};
 inline constexpr int num_linear_tiles = static_cast<int>(linear_tile_shapes.size());
 
