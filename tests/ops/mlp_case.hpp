@@ -36,16 +36,6 @@ struct MlpCase {
     }
   }
 
-  /// By ops/linear.cuh, layer by layer.
-  std::vector<float> layer_by_layer(int target) const {
-    std::vector<float> h = layers[0].inputs.x;
-    for (LinearCase layer : layers) {
-      layer.inputs.x = h;
-      h = run_cases({layer}, target)[0];
-    }
-    return h;
-  }
-
   int64_t rows;
   std::vector<LinearCase> layers;
 };

@@ -90,7 +90,7 @@ WARPRANK_DEVICE void store_activations(half* to, const float (&values)[columns_a
 /// [Rows, experts]. All of a row's weights are made by one thread: there are few.
 template <int Rows, int Threads>
 WARPRANK_DEVICE void mix_experts(const MixInput& mix, int64_t row, int num_rows, int width, float* weights,
-                                 half* activations) {
+                                 half* activations, int stride) {
   const int num_experts = mix.num_own + mix.num_shared;
   const int r = device::thread_rank();
   if (r < num_rows) {
@@ -126,9 +126,37 @@ WARPRANK_DEVICE void mix_experts(const MixInput& mix, int64_t row, int num_rows,
     WARPRANK_UNROLL
     for (int c = 0; c < columns_at_once; ++c)
       if (column + c >= width) mixed[c] = 0;
-    store_activations(activations + of_block * activation_stride + column, mixed);
+    store_activations(activations + of_block * stride + column, mixed);
   }
   device::sync_block();
+}
+
+/// Which row of the row bias serves each row of a block. Where both the first and the last layer have one, segments are
+/// the same.
+template <int Rows, int Threads>
+WARPRANK_DEVICE void find_bias_rows(const MlpDescriptor& first, const MlpDescriptor& last, int64_t row, int num_rows,
+                                    int64_t* bias_rows) {
+  const Epilogue& segmented = first.epilogue.row_bias.data != nullptr ? first.epilogue : last.epilogue;
+  for (int r = device::thread_rank(); r < Rows; r += Threads)
+    bias_rows[r] = bias_row_of(segmented, row + (r < num_rows ? r : num_rows - 1));
+}
+
+/// Activations of a layer whose products are there, 0 in what a strip has beside them.
+template <int Threads>
+WARPRANK_DEVICE void finish_done_layer(const MlpDescriptor& layer, int64_t row, int num_rows, const int64_t* bias_rows,
+                                       half* activations, int stride) {
+  const int64_t width = layer.epilogue.width;
+  const int fours = static_cast<int>((width + 15) / 16 * 16 / columns_at_once);
+  for (int at = device::thread_rank(); at < (num_rows + 15) / 16 * 16 * fours; at += Threads) {
+    const int of_block = at / fours, column = at % fours * columns_at_once;
+    float sums[columns_at_once] = {};
+    if (of_block < num_rows) load_operand(layer.sums, row + of_block, column, width, sums);
+    combine_columns(layer.epilogue, row + of_block, bias_rows[of_block], column, sums);
+    WARPRANK_UNROLL
+    for (int c = 0; c < columns_at_once; ++c)
+      if (column + c >= width) sums[c] = 0;  // also in a row of infinities
+    store_activations(activations + of_block * stride + column, sums);
+  }
 }
 
 /// The last layer where it has one output: FP32 products, 8 lanes for each row.
@@ -157,23 +185,22 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers) {
   const int last = problem_of_block(layers, num_layers, block);
   const int depth = device::load_read_only(&layers[last].stack_depth);
   read_descriptors(layers + last + 1 - depth, depth, shared.layers);
+  device::wait_for_previous_launch();
 
   const MlpDescriptor& first = shared.layers[0];
   const int64_t row = (block - first.first_block) * Block::rows;
   const BlockRows rows = neighbours(row, rows_of(first), Block::rows);
   if (rows.count <= 0) return;
-  // Where both the first and the last layer have a row bias, segments are the same.
-  const Epilogue& segmented =
-      first.epilogue.row_bias.data != nullptr ? first.epilogue : shared.layers[depth - 1].epilogue;
-  for (int r = device::thread_rank(); r < Block::rows; r += Block::threads)
-    shared.bias_rows[r] = bias_row_of(segmented, row + (r < rows.count ? r : rows.count - 1));
+  find_bias_rows<Block::rows, Block::threads>(first, shared.layers[depth - 1], row, rows.count, shared.bias_rows);
 
   auto* staging = device::dynamic_shared<float>();
   auto* odd = reinterpret_cast<half*>(staging + MlpConfig<Target, Tile>::num_staged);
   half* const even = odd + Block::rows * activation_stride;
   const int even_stride = first.epilogue.width > max_fused_width ? wide_activation_stride : activation_stride;
   const bool is_mixed = first.mix.num_own > 0;
-  if (is_mixed) mix_experts<Block::rows, Block::threads>(first.mix, row, rows.count, first.inputs, staging, odd);
+  if (is_mixed) {
+    mix_experts<Block::rows, Block::threads>(first.mix, row, rows.count, first.inputs, staging, odd, activation_stride);
+  }
   for (int i = 0; i < depth; ++i) {
     const MlpDescriptor& layer = shared.layers[i];
     const Epilogue& epilogue = layer.epilogue;
@@ -194,13 +221,7 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers) {
     };
     if (layer.is_done) {
       device::sync_block();  // bias_rows
-      const int fours = padded / columns_at_once;
-      for (int at = device::thread_rank(); at < (rows.count + 15) / 16 * 16 * fours; at += Block::threads) {
-        const int of_block = at / fours, column = at % fours * columns_at_once;
-        float sums[columns_at_once] = {};
-        if (of_block < rows.count) load_operand(layer.sums, row + of_block, column, epilogue.width, sums);
-        store(of_block, column, sums);
-      }
+      finish_done_layer<Block::threads>(layer, row, rows.count, shared.bias_rows, to, to_stride);
     } else if (layer.is_head) {
       run_last_head<Block::rows, Block::threads>(layer, from, from_stride, shared.bias_rows, row, rows.count);
     } else {

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "warprank/ops/detail/mlp.cuh"
+#include "warprank/ops/detail/mlp/policy.hpp"
+#include "warprank/ops/detail/mlp/split.cuh"
 #include "warprank/ops/linear.cuh"
 
 namespace warprank::detail {
@@ -25,6 +27,9 @@ struct MlpPlan {
   MlpTile tile = MlpTile::rows_16;
   bool is_wide = false;    ///< the fused kernel keeps more than 256 outputs of a first layer
   int64_t num_blocks = 0;  ///< of the fused kernel
+  SplitPolicy split;       ///< is_split: the fused kernel is that of mlp/split.cuh, and has
+  device::Dim3 split_grid;
+  SplitExchange exchange{};
   int64_t workspace_bytes = 0;
 };
 
@@ -96,13 +101,19 @@ bool needs_fused(const Stack& stack) {
   return stack.first_is_done || stack.mix.gate.data != nullptr;
 }
 
+/// The inputs of a layer of a stack.
+template <class Stack>
+int64_t inputs_of(const Stack& stack, int64_t l) {
+  return l > 0 ? stack.layers[l - 1].out : needs_fused(stack) ? stack.in : stack.x.cols;
+}
+
 /// How many layers of a stack must be launched before the fused kernel can begin.
 template <class Stack>
 int64_t num_separate(const Stack& stack, bool spread_first) {
   const int64_t depth = stack.layers.size();
   const auto fits = [&](int64_t l) {
-    const int64_t out = stack.layers[l].out, in = needs_fused(stack) ? stack.in : stack.x.cols;
-    const bool is_wide_first = l == 0 && in <= max_inputs_of_wide_first;
+    const int64_t out = stack.layers[l].out;
+    const bool is_wide_first = l == 0 && inputs_of(stack, 0) <= max_inputs_of_wide_first;
     return out <= (is_wide_first ? max_first_width : max_fused_width) &&
            (out > 1 || (l > 0 && l + 1 == depth));  // a head is the last of several
   };
@@ -112,6 +123,27 @@ int64_t num_separate(const Stack& stack, bool spread_first) {
       stack.x.cols >= min_inputs_of_split_first)
     fused = 1;
   return depth - fused < 2 && !needs_fused(stack) ? depth : fused;  // one layer alone needs no fusing
+}
+
+template <class Stack>
+int64_t num_separate(Span<const Stack> stacks, bool spread_first) {
+  int64_t most = 0;
+  for (const Stack& stack : stacks) most = std::max(most, num_separate(stack, spread_first));
+  return most;
+}
+
+inline int64_t num_tiles_of(int64_t rows) { return (rows + SplitBlock::rows - 1) / SplitBlock::rows; }
+
+/// How the layers from `first` on are split.
+template <class Stack>
+SplitPolicy split_policy_of(Span<const Stack> stacks, int64_t first, int target) {
+  int64_t tiles = 0, widest = 1;
+  for (const Stack& stack : stacks) {
+    if (first == stack.layers.size() || inputs_of(stack, first) > SplitBlock::max_inputs) return {};
+    for (int64_t l = first; l < stack.layers.size(); ++l) widest = std::max(widest, (stack.layers[l].out + 15) / 16);
+    tiles += num_tiles_of(stack.x.rows);
+  }
+  return tiles == 0 ? SplitPolicy{} : split_policy(target, tiles, widest);
 }
 
 /// A layer of a stack as one of ops/linear.cuh; `x` is what it reads.
@@ -217,6 +249,27 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
     throw invalid_argument("mlps of one launch", "at most 2^31 - 1 blocks", std::to_string(plan.num_blocks));
 }
 
+/// What the blocks of split stacks need beside the descriptors.
+template <class Stack>
+void plan_exchange(Span<const Stack> stacks, int64_t first, WorkspaceCursor& memory, MlpPlan& plan) {
+  int64_t tiles = 0, fragments = 0, inputs = 0;
+  for (const Stack& stack : stacks) {
+    const int64_t depth = stack.layers.size();
+    int64_t own = 0;
+    for (int64_t l = first; l + 1 < depth; ++l) own += PackedLinearLayout{1, stack.layers[l].out}.num_pairs();
+    tiles = std::max(tiles, num_tiles_of(stack.x.rows));
+    fragments = std::max(fragments, own);
+    inputs = std::max(inputs, stack.first_is_done ? stack.layers[0].out : inputs_of(stack, first));
+  }
+  plan.split_grid = {static_cast<unsigned>(plan.split.blocks), static_cast<unsigned>(tiles),
+                     static_cast<unsigned>(stacks.size())};
+  const int64_t all_tiles = tiles * stacks.size();
+  plan.exchange.ended = reinterpret_cast<uint32_t*>(memory.take(SplitExchange::ended_bytes(all_tiles)));
+  plan.exchange.words = reinterpret_cast<uint32_t*>(memory.take(SplitExchange::words_bytes(all_tiles, fragments)));
+  plan.exchange.fragments = fragments;
+  plan.exchange.input_stride = split_input_stride(inputs);
+}
+
 /// Checks the stacks and divides them. Without a workspace it finds how large that must be.
 template <class Stack>
 MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target, bool spread_first) {
@@ -227,12 +280,16 @@ MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target, bool spr
   for (int64_t i = 0; i < stacks.size(); ++i) check_mlp(stacks[i], name_of_stack(i), stacks[0].layers.size(), problems);
   problems.throw_if_any();
   std::vector<LinearLayer> ends;
-  int64_t first = 0;
+  int64_t first = num_separate(stacks, false);
+  SplitPolicy split = split_policy_of(stacks, first, target);
+  if (!split.is_split() && spread_first) {
+    first = num_separate(stacks, true);
+    split = split_policy_of(stacks, first, target);
+  }
   for (const Stack& stack : stacks) {
     ends.push_back(layer_of(stack, 0, as_halves(stack.x), stack.y));
     ends.back().multiply = stack.multiply;
     ends.back().residual = stack.residual;
-    first = std::max(first, num_separate(stack, spread_first));
   }
   for (const Stack& stack : stacks) {
     LinearLayer& of_mix = ends.emplace_back();
@@ -253,6 +310,7 @@ MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target, bool spr
   plan.target = target;
   const int64_t depth = stacks.empty() ? 0 : stacks[0].layers.size();
   plan.num_fused = depth - first;
+  plan.split = split;
   WorkspaceCursor memory(workspace);
   std::vector<FloatMatrix<const void>> x;
   for (const Stack& stack : stacks) x.push_back(stack.x);
@@ -271,8 +329,15 @@ MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target, bool spr
     for (const LinearDescriptor& layer : level.descriptors) append(layer, plan.descriptors);
   }
   if (plan.num_fused > 0) plan_fused(stacks, first, x, plan);
+  if (split.is_split()) plan_exchange(stacks, first, memory, plan);
   plan.workspace_bytes = memory.used();
   return plan;
+}
+
+template <int Target, int Pairs>
+WARPRANK_HIDDEN inline void launch_split_mlp(const MlpPlan& plan, const MlpDescriptor* layers, device::Stream stream) {
+  device::launch({plan.split_grid, SplitBlock::threads, split_shared_bytes(Pairs, plan.exchange.input_stride), stream},
+                 split_mlp_kernel<Target, Pairs>, layers, static_cast<int>(plan.num_fused), plan.exchange);
 }
 
 template <int Target, MlpTile Tile>
@@ -294,6 +359,13 @@ WARPRANK_HIDDEN inline void run_mlp(const MlpPlan& plan, const void* descriptors
   const auto* layers = reinterpret_cast<const MlpDescriptor*>(at);
   const auto num_layers = static_cast<int>(plan.num_layers);
   device::dispatch_target<75, 80>(plan.target, [&](auto target) {
+    if (plan.split.is_split()) {
+      if (plan.split.pairs == 1)
+        launch_split_mlp<target(), 1>(plan, layers, stream);
+      else
+        launch_split_mlp<target(), 2>(plan, layers, stream);
+      return;
+    }
     if (plan.tile == MlpTile::rows_16)
       launch_mlp<target(), MlpTile::rows_16>(plan, layers, num_layers, stream);
     else

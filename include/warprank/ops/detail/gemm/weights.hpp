@@ -31,6 +31,7 @@
 #include "warprank/core/buffer.hpp"
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/error.hpp"
+#include "warprank/core/host_device.hpp"
 #include "warprank/core/view.hpp"
 
 namespace warprank {
@@ -58,7 +59,7 @@ struct PackedLinearLayout {
     return tiles_offset() + (is_head() ? 0 : num_pairs() * num_tile_steps() * 2 * fragment_bytes);
   }
   /// Where a head's input k is, in elements.
-  static constexpr int64_t head_index(int64_t k) {
+  static WARPRANK_HOST_DEVICE constexpr int64_t head_index(int64_t k) {
     return k / head_step * head_step + k % 8 / 4 * (head_step / 2) + k % head_step / 8 * 4 + k % 4;
   }
   /// Where the FP16 of output n and input k is, in elements.

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// Stacks whose layers several blocks share (ops/detail/mlp/split.cuh): what these exchange, in every order.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/mlp_case.hpp"
+#include "warprank/ops/mlp.cuh"
+
+namespace {
+
+using namespace kernel_testing;  // NOLINT: this is a test of kernels
+using namespace warprank;        // NOLINT
+
+using Sizes = std::vector<int64_t>;
+
+/// 35 rows of a capacity, of layers of 16 pairs of tiles and fewer.
+MlpCase wide_case(int64_t capacity, float scale = 1) {
+  Extras extras;
+  extras.more_rows = capacity - 35;
+  extras.half_y = false;
+  extras.scale = scale;
+  extras.segment_sizes = Sizes{5, 13, 17};
+  return MlpCase(35, {90, 256, 40, 130, 1}, {relu, identity, silu, sigmoid}, extras);
+}
+
+/// A block for each pair, for two, for four.
+Sizes capacities(int target) {
+  return target >= 90 ? Sizes{48, 200, 500} : target >= 80 ? Sizes{48, 200, 400} : Sizes{35, 70, 150};
+}
+
+TEST(SplitPolicy, SharesOutputsAmongManyBlocksWhereRowsAreFew) {
+  const auto policy = [](int target, int64_t rows, int64_t widest) {
+    const warprank::detail::SplitPolicy chosen = warprank::detail::split_policy(target, (rows + 15) / 16, widest);
+    return std::vector<int>{chosen.blocks, chosen.pairs};
+  };
+  using Chosen = std::vector<int>;
+  EXPECT_EQ(policy(90, 100, 16), (Chosen{16, 1}));
+  EXPECT_EQ(policy(90, 128, 16), (Chosen{16, 1}));
+  EXPECT_EQ(policy(90, 129, 16), (Chosen{8, 2}));
+  EXPECT_EQ(policy(90, 500, 16), (Chosen{4, 2}));
+  EXPECT_EQ(policy(90, 529, 16), (Chosen{0, 1}));
+  EXPECT_EQ(policy(90, 100, 8), (Chosen{8, 1}));
+  EXPECT_EQ(policy(90, 100, 32), (Chosen{16, 2}));
+  EXPECT_EQ(policy(90, 2112, 1), (Chosen{1, 1}));
+  EXPECT_EQ(policy(75, 32, 16), (Chosen{16, 1}));
+  EXPECT_EQ(policy(75, 33, 16), (Chosen{8, 2}));
+  EXPECT_EQ(policy(75, 160, 16), (Chosen{4, 2}));
+  EXPECT_EQ(policy(75, 161, 16), (Chosen{0, 1}));
+}
+
+TEST(SplitMlpKernel, GivesTheSameBitsHoweverBlocksShareTheOutputs) {
+  for_each_target([](const Config& config) {
+    std::vector<std::vector<float>> y;
+    for (const int64_t capacity : capacities(config.target)) {
+      const MlpCase c = wide_case(capacity);
+      DeviceMlp device(c);
+      DeviceMlpLaunch(std::vector<Mlp>{device.view()}, config.target).run();
+      y.push_back(device.values());
+      expect_close(propagate(c), y.back());
+      EXPECT_EQ(y.back(), y.front()) << "capacity " << capacity;
+    }
+  });
+}
+
+/// One block after the other, as where a card is full: none depends on another to begin.
+TEST(SplitMlpKernel, GivesTheSameBitsHoweverManyBlocksRunTogether) {
+  for_each_target([](const Config& of_target) {
+    std::vector<float> expected;
+    for (const int64_t capacity : capacities(of_target.target))
+      for (const int resident : {1, 5, 64}) {
+        SCOPED_TRACE(std::to_string(resident) + " blocks together");
+        const MlpCase c = wide_case(capacity);
+        Config config = of_target;
+        config.resident_blocks = resident;
+        const std::vector<float> y = in_every_order(
+            [&] {
+              DeviceMlp device(c);
+              DeviceMlpLaunch launch({device.view()}, config.target);
+              launch.run();
+              launch.run();
+              launch.run();
+              return device.values();
+            },
+            build == Build::plain ? 2 : 1, config);
+        if (expected.empty()) expected = y;
+        EXPECT_EQ(y, expected);
+        if (build != Build::plain) return;
+      }
+  });
+}
+
+/// Every launch finds the words of two launches before cleared, and those of tiles that had no rows as they were.
+TEST(SplitMlpKernel, ServesOtherRowsAtEveryLaunch) {
+  for_each_target([](const Config& of_target) {
+    for (const int resident : {2, 64}) {
+      Config config = of_target;
+      config.resident_blocks = resident;
+      const int64_t capacity = capacities(config.target)[0];
+      std::vector<MlpCase> cases;
+      std::vector<std::vector<float>> expected;
+      for (const float scale : {1.0f, 3.0f, -2.0f}) {
+        const MlpCase& c = cases.emplace_back(wide_case(capacity, scale));
+        DeviceMlp device(c);
+        DeviceMlpLaunch(std::vector<Mlp>{device.view()}, config.target).run();
+        expected.push_back(device.values());
+      }
+      in_every_order(
+          [&] {
+            DeviceMlp device(cases[0]);
+            const Mlp view = device.view();
+            DeviceMlpLaunch launch({view}, config.target);
+            // By rows: a launch with all, with those of one tile, with none.
+            const std::vector<std::pair<size_t, int64_t>> launches = {{0, 35}, {1, 35}, {2, 9},  {0, 0}, {1, 35},
+                                                                      {0, 35}, {2, 35}, {2, 20}, {0, 35}};
+            for (const auto& [i, rows] : launches) {
+              CapacityMatrix<half> x(35, 90, capacity, true, cases[i].layers[0].inputs.x);
+              CapacityMatrix<float> y(rows, 1, capacity, true);
+              Mlp moved = view;
+              moved.x = Matrix<const half>(x.view());
+              moved.y = y.view();
+              DeviceMlpLaunch other({moved}, config.target);
+              launch.descriptors().write(other.descriptors().read());
+              device.first().num_rows().write({rows});
+              launch.run();
+              EXPECT_EQ(y.values(), std::vector<float>(expected[i].begin(), expected[i].begin() + rows))
+                  << "input " << i << ", " << rows << " rows";
+            }
+          },
+          build == Build::plain ? 2 : 1, config);
+    }
+  });
+}
+
+TEST(SplitMlpKernel, RunsBesideALaunchOfAnotherStream) {
+  for_each_target([](const Config& of_target) {
+    Config config = of_target;
+    config.resident_blocks = 6;  // some of both
+    const MlpCase a = wide_case(capacities(config.target)[0]), b = wide_case(capacities(config.target)[1], 2);
+    in_every_order(
+        [&] {
+          DeviceMlp of_a(a), of_b(b);
+          DeviceMlpLaunch launch_a({of_a.view()}, config.target), launch_b({of_b.view()}, config.target);
+          const Stream one = create_stream(), other = create_stream();
+          for (int i = 0; i < 2; ++i) launch_a.run(one), launch_b.run(other);
+          std::vector<float> both = of_a.values();
+          for (const float y : of_b.values()) both.push_back(y);
+          return both;
+        },
+        build == Build::plain ? 5 : 1, config);
+  });
+}
+
+/// Two NaNs side by side are activations like others, and no missing word.
+TEST(SplitMlpKernel, SendsRowsOfNaN) {
+  for_each_target([](const Config& of_target) {
+    constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+    Config config = of_target;
+    config.resident_blocks = 64;
+    reset(config);
+    MlpCase c = wide_case(capacities(config.target)[0]);
+    const auto run = [&] {
+      DeviceMlp device(c);
+      DeviceMlpLaunch(std::vector<Mlp>{device.view()}, config.target).run();
+      return device.values();
+    };
+    const std::vector<float> clean = run();
+    std::vector<float>& x = c.layers[0].inputs.x;
+    for (size_t k = 0; k < 90; ++k) x[3 * 90 + k] = -nan;
+    x[20 * 90 + 7] = infinity;
+    const std::vector<float> y = run();
+    EXPECT_TRUE(std::isnan(y[3]));
+    for (size_t r = 0; r < y.size(); ++r)
+      if (r != 3 && r != 20) {
+        EXPECT_EQ(y[r], clean[r]) << "row " << r;
+      }
+  });
+}
+
+}  // namespace
