@@ -74,8 +74,20 @@ TEST(DotKernel, MatchesEachPairForEveryNumberOfFields) {
   }
 }
 
+/// The fields that kernels are compiled for, up to the last of a group and beyond the last group.
+TEST(DotKernel, MatchesEachPairForEveryDimAndNumberOfGroups) {
+  for (const int64_t dim : {8, 16, 32, 64, 128})
+    for (const int64_t fields : {2, 16, 17, 27, 33, 48, 60, 64, 65}) {
+      const int64_t of_user = fields / 2;
+      const std::vector<AxisValues> inputs = {random_values<half>(1, of_user * dim, 1, 1, {0, 3}),
+                                              random_values<half>(3, (fields - of_user) * dim, 2)};
+      expect_reference<half>(inputs, dim, 3, variants[static_cast<size_t>(fields % 6)]);
+      expect_reference<float>(inputs, dim, 3, variants[static_cast<size_t>((fields + 3) % 6)]);
+    }
+}
+
 TEST(DotKernel, MatchesEachPairForEveryDim) {
-  for (const int64_t dim : {1, 3, 7, 8, 9, 16, 20, 24, 128})
+  for (const int64_t dim : {1, 3, 7, 8, 9, 16, 20, 24, 32, 64, 128})
     for (const float scale : {0.01f, 1.f, 8.f}) {
       const std::vector<AxisValues> inputs = {random_values<half>(5, 3 * dim, 1, scale),
                                               random_values<half>(5, dim, 2, scale)};
@@ -89,16 +101,33 @@ TEST(DotKernel, HasNoRows) { expect_reference<float>({random_values<half>(0, 12,
 /// Ancestors first, last and between, so that their pairs lie anywhere in the output; segments of none, one and many.
 TEST(DotKernel, TakesFieldsFromSeveralAncestorsInEveryOrderOfThreads) {
   const std::vector<int64_t> users = {0, 0, 7, 7, 8, 50, 50}, sessions = {0, 3, 3, 7, 8, 8, 48, 50};
-  const int64_t dim = 6, rows = 50;
-  const AxisValues user = random_values<half>(6, 9 * dim, 1, 1, users), item = random_values<half>(rows, 2 * dim, 2),
-                   other_item = random_values<half>(rows, 11 * dim, 3),
-                   session = random_values<half>(7, 3 * dim, 4, 1, sessions);
-  for (const Variant& variant : variants) {
-    expect_reference<float>({user, item, session, other_item}, dim, rows, variant);
-    expect_reference<half>({item, session, other_item, user}, dim, rows, variant);
-    expect_reference<float>({session, user}, dim, rows, variant);
+  for (const int64_t dim : {6, 16, 32}) {
+    const int64_t rows = 50;
+    const AxisValues user = random_values<half>(6, 9 * dim, 1, 1, users), item = random_values<half>(rows, 2 * dim, 2),
+                     other_item = random_values<half>(rows, 11 * dim, 3),
+                     session = random_values<half>(7, 3 * dim, 4, 1, sessions);
+    for (const Variant& variant : variants) {
+      expect_reference<float>({user, item, session, other_item}, dim, rows, variant);
+      expect_reference<half>({item, session, other_item, user}, dim, rows, variant);
+      expect_reference<float>({session, user}, dim, rows, variant);
+    }
+    expect_reference<half>({user, item, session, other_item}, dim, rows, variants[1], {}, 20);
   }
-  expect_reference<half>({user, item, session, other_item}, dim, rows, variants[1], {}, 20);
+}
+
+/// More rows than run at the same time: a warp has several, of one segment or of many.
+TEST(DotKernel, SharesTheFieldsOfAncestorsAmongTheRowsOfAWarp) {
+  const int64_t rows = 150;
+  const std::vector<int64_t> users = {0, 0, 5, 6, 7, 7, 90, 149, rows}, sessions = {0, 4, 4, 97, rows};
+  for (const int64_t dim : {16, 64})
+    for (const Variant& variant : variants) {
+      const AxisValues user = random_values<half>(8, 17 * dim, 1, 1, users),
+                       session = random_values<half>(4, 9 * dim, 2, 1, sessions),
+                       same_session = random_values<half>(4, 4 * dim, 3, 1, sessions),
+                       item = random_values<half>(rows, 3 * dim, 4);
+      expect_reference<half>({user, session, same_session, item}, dim, rows, variant, {}, 3);
+      expect_reference<float>({item, user, session}, dim, rows, variant, {8, 1}, 3);
+    }
 }
 
 TEST(DotKernel, TakesAnyNumberOfAncestorFieldsAmongWholeTiles) {
@@ -111,10 +140,15 @@ TEST(DotKernel, TakesAnyNumberOfAncestorFieldsAmongWholeTiles) {
 }
 
 TEST(DotKernel, TakesRowsThatAreStridedAndMisaligned) {
-  for (const Placement placement : {Placement{8, 8}, Placement{8, 1}, Placement{3, 0}}) {
-    expect_reference<half>({random_values<half>(9, 32, 1), random_values<half>(9, 16, 2)}, 8, 9, variants[0], placement,
-                           3);
-  }
+  for (const Placement placement : {Placement{8, 8}, Placement{8, 1}, Placement{3, 0}})
+    for (const Variant& variant : {variants[0], variants[3], variants[4]}) {
+      const std::vector<AxisValues> inputs = {random_values<half>(9, 32, 1), random_values<half>(9, 16, 2)};
+      expect_reference<half>(inputs, 8, 9, variant, placement, 3);
+      expect_reference<float>(inputs, 8, 9, variant, placement, 3);
+      // A row of y that lies within 16 bytes, and one of several times 512.
+      expect_reference<half>({inputs[1]}, 8, 9, variant, placement, 3);
+      expect_reference<float>({random_values<half>(5, 33 * 16, 3)}, 16, 5, variant, placement, 3);
+    }
 }
 
 /// 60 fields of 256 leave room for one warp only; two blocks or more where there are few.
@@ -135,8 +169,9 @@ TEST(DotKernel, GivesTheColumnsThatEachLibraryGives) {
   EXPECT_EQ(columns(DotOrder::lower_padded, false), (std::vector<float>{6, 10, 15, 14, 21, 35, 0}));
 }
 
-TEST(DotKernel, GivesARowTheSameBitsAloneAndAmongOthers) {
-  const int64_t dim = 24, rows = 70;
+void expect_same_bits_alone(int64_t dim) {
+  SCOPED_TRACE("dim " + std::to_string(dim));
+  const int64_t rows = 70;
   const std::vector<int64_t> users = {0, 2, 2, rows};
   const AxisValues user = random_values<half>(3, 3 * dim, 1, 1, users), item = random_values<half>(rows, 20 * dim, 2);
   reset();
@@ -153,16 +188,33 @@ TEST(DotKernel, GivesARowTheSameBitsAloneAndAmongOthers) {
     EXPECT_EQ(run<float>({own_user, item.row(n)}, dim, 1, variants[1]), row) << "row " << n;
   }
 }
+TEST(DotKernel, GivesARowTheSameBitsAloneAndAmongOthers) {
+  for (const int64_t dim : {16, 24}) expect_same_bits_alone(dim);
+}
 
 TEST(DotKernel, PassesOnNaNToThePairsOfItsFieldOnly) {
-  AxisValues x = random_values<half>(2, 12, 1);
-  x.values[4] = std::numeric_limits<float>::quiet_NaN();  // field 1 of row 0
-  reset();
-  const std::vector<float> y = run<float>({x}, 4, 2, {DotOrder::lower, false});
-  EXPECT_TRUE(std::isnan(y[0]));
-  EXPECT_FALSE(std::isnan(y[1]));
-  EXPECT_TRUE(std::isnan(y[2]));
-  for (size_t i = 3; i < 6; ++i) EXPECT_FALSE(std::isnan(y[i]));
+  for (const int64_t dim : {4, 16}) {
+    AxisValues x = random_values<half>(2, 3 * dim, 1);
+    x.values[static_cast<size_t>(dim)] = std::numeric_limits<float>::quiet_NaN();  // field 1 of row 0
+    reset();
+    const std::vector<float> y = run<float>({x}, dim, 2, {DotOrder::lower, false});
+    EXPECT_TRUE(std::isnan(y[0]));
+    EXPECT_FALSE(std::isnan(y[1]));
+    EXPECT_TRUE(std::isnan(y[2]));
+    for (size_t i = 3; i < 6; ++i) EXPECT_FALSE(std::isnan(y[i]));
+  }
+}
+
+/// Products beyond what a half can be: the largest one of their sign.
+TEST(DotKernel, SaturatesHalves) {
+  for (const int64_t dim : {4, 16}) {
+    AxisValues x{std::vector<float>(static_cast<size_t>(3 * dim), 1000), 1, 3 * dim, {}};
+    for (size_t i = static_cast<size_t>(2 * dim); i < x.values.size(); ++i) x.values[i] = -1000;
+    reset();
+    std::vector<float> y;
+    for (const half value : run<half>({x}, dim, 1, {DotOrder::lower, false})) y.push_back(warprank::to_float(value));
+    EXPECT_EQ(y, (std::vector<float>{65504, -65504, -65504}));
+  }
 }
 
 /// One graph, captured for 40 rows and 5 segments, replayed for fewer: counts and offsets are read in device memory.
@@ -259,27 +311,30 @@ TEST(DotKernelGolden, GivesWhatPyTorchGives) {
 }
 
 /// 20 tables of a user and 6 and a dense part of each of 96 items, dim 128: the shape of DLRM.
-TEST(DotKernelCounts, LoadsAndMultipliesFieldsOfAUserOnceInABlock) {
+TEST(DotKernelCounts, LoadsFieldsOnceForEachRowAndThoseOfAUserOnceForRowsOfAWarp) {
   if constexpr (build == Build::plain) {
     for_each_target([](Config config) {
-      config.count_sectors = true;
-      reset(config);
-      const int64_t dim = 128, rows = 96;
-      const AxisValues user = random_values<half>(1, 20 * dim, 1, 1, {0, rows}),
-                       item = random_values<half>(rows, 7 * dim, 2);
-      clear_counters();
-      run<half>({user, item}, dim, rows, variants[0]);
-      EXPECT_EQ(counters().launches, 1);
-      EXPECT_EQ(counters().atomics, 0);
-      const int64_t blocks = rows / 4;  // few rows: a warp has one
-      EXPECT_EQ(counters().blocks, blocks);
-      // Tiles of 16 fields by two of 8, steps of 16: in a block 1 + 2 for the user's, in a row 1 + 2 for the item's.
-      const int64_t per_step = config.target < 80 ? 2 : 1;
-      EXPECT_EQ(counters().mma, (blocks * (1 + 2) + rows * (1 + 2)) * 2 * dim / 16 * per_step);
-      // 16 halves are one sector; offsets are one more for each of their loads.
-      const int64_t fields = (blocks * 20 + rows * 7) * dim / 16;
-      EXPECT_GE(counters().global_load_sectors, fields);
-      EXPECT_LE(counters().global_load_sectors, fields + blocks * 8);
+      for (const bool has_few_rows : {true, false}) {
+        config.count_sectors = true;
+        config.multiprocessors = has_few_rows ? 100 : 1;
+        reset(config);
+        const int64_t dim = 128, rows = 96;
+        const AxisValues user = random_values<half>(1, 20 * dim, 1, 1, {0, rows}),
+                         item = random_values<half>(rows, 7 * dim, 2);
+        clear_counters();
+        run<half>({user, item}, dim, rows, variants[4]);
+        EXPECT_EQ(counters().launches, 1);
+        EXPECT_EQ(counters().atomics, 0);
+        EXPECT_EQ(counters().barriers, 0);
+        EXPECT_EQ(counters().load_matrices, 0);
+        const int64_t warps = has_few_rows ? rows : rows / 4;
+        EXPECT_EQ(counters().blocks, has_few_rows ? warps : warps / 4);
+        // Four groups of 8 fields: tiles of two by one on and below the diagonal, steps of 16.
+        EXPECT_EQ(counters().mma, rows * (2 + 4) * dim / 16 * (config.target < 80 ? 2 : 1));
+        // 16 halves are one sector; two groups are all of the user's fields, and stay in registers.
+        EXPECT_EQ(counters().global_load_sectors, (warps * 16 + rows * (27 - 16)) * dim / 16);
+        EXPECT_EQ(counters().global_store_sectors, rows * (27 * 26 / 2 + 1) * 2 / 32);
+      }
     });
   } else {
     GTEST_SKIP() << "counted in the plain build";

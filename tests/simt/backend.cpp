@@ -225,9 +225,12 @@ void load_bytes(const void* address, void* value, int bytes, Access kind, Here h
   Thread& thread = machine().running("load", here);
   const bool shared = simt::check_address(thread, address, bytes, "load", here);
   if (shared && kind == Access::read_only) machine().fail(thread, "read-only load of shared memory", here);
+  if (shared && kind == Access::ahead) machine().fail(thread, "load ahead of shared memory", here);
   flush_overlapping(thread, address, bytes);
-  race::access(thread, address, bytes, kind == Access::read_only ? race::Kind::read_only : race::Kind::read,
-               Scope::device, {here, nullptr});
+  const race::Kind read = kind == Access::read_only ? race::Kind::read_only
+                          : kind == Access::ahead   ? race::Kind::ahead
+                                                    : race::Kind::read;
+  race::access(thread, address, bytes, read, Scope::device, {here, nullptr});
   simt::count_sectors(thread, shared, false, address, bytes, here);
   simt::copy_value(value, address, bytes);
 }

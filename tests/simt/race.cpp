@@ -215,9 +215,10 @@ uint32_t new_owner(uint32_t operation) {
   Machine::instance().fail(message);
 }
 
-void check(Thread& thread, const Cell& cell, const Stamp& now, bool reads, bool writes, bool shared, const Site& site) {
+void check(Thread& thread, const Cell& cell, const Stamp& now, bool wants_written, bool writes, bool shared,
+           const Site& site) {
   const auto memory = [shared] { return std::string(shared ? "shared" : "global") + " memory"; };
-  if (reads && (cell.state & written) == 0) {
+  if (wants_written && (cell.state & written) == 0) {
     fail(thread,
          (cell.state & copying) != 0 ? "read of shared memory whose asynchronous copy was not waited for"
                                      : "read of unwritten " + memory(),
@@ -281,7 +282,7 @@ void access(Thread& thread, const void* address, int64_t bytes, Kind kind, Scope
     fail(thread, shared ? "shared memory out of bounds" : "global memory out of bounds", site);
   }
   const bool writes = kind == Kind::write || kind == Kind::atomic_write || kind == Kind::atomic_update;
-  const bool reads = !writes || kind == Kind::atomic_update;
+  const bool wants_written = kind != Kind::ahead && (!writes || kind == Kind::atomic_update);
   uint16_t flags = 0;
   if (kind == Kind::atomic_read || kind == Kind::atomic_write || kind == Kind::atomic_update) {
     flags = static_cast<uint16_t>(atomic_flag | (scope == Scope::block ? block_scope_flag : 0));
@@ -290,7 +291,7 @@ void access(Thread& thread, const void* address, int64_t bytes, Kind kind, Scope
   const Stamp now = stamp_of(thread, flags);
   for_each_word(thread, shared, address, bytes, [&](Word& word, int64_t begin, int64_t end) {
     for_each_cell(word, begin, end, [&](Cell& cell) {
-      check(thread, cell, now, reads, writes, shared, site);
+      check(thread, cell, now, wants_written, writes, shared, site);
       note(thread, cell, now, writes);
     });
   });

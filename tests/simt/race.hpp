@@ -77,7 +77,8 @@ struct Site {
   std::string text() const;
 };
 
-enum class Kind { read, write, read_only, atomic_read, atomic_write, atomic_update };
+/// `ahead`: a read that may be of unwritten memory.
+enum class Kind { read, write, read_only, ahead, atomic_read, atomic_write, atomic_update };
 
 /// Notes an access and checks it against what was noted before; fails the launch.
 void access(Thread& thread, const void* address, int64_t bytes, Kind kind, Scope scope, const Site& site);

@@ -87,7 +87,7 @@ WARPRANK_DEVICE uint32_t reduce_add(uint32_t mask, uint32_t value, Here) {
 
 // ---- Memory. PTX names an order, a scope and an operation by words, which asm takes as constant arrays ("C").
 
-enum class Access { weak, read_only };
+enum class Access { weak, read_only, ahead };
 enum class AtomicOp { add, exchange, compare_exchange, min, max, wrap_increment };
 
 template <Order>
@@ -189,13 +189,37 @@ WARPRANK_DEVICE Value value_of(Bits bits) {
   return value;
 }
 
+/// Volatile, so that the order of the program stays.
+WARPRANK_DEVICE unsigned load_in_order(const unsigned* address) {
+  unsigned bits;
+  asm volatile("ld.global.b32 %0, [%1];" : "=r"(bits) : "l"(__cvta_generic_to_global(address)));
+  return bits;
+}
+WARPRANK_DEVICE unsigned long long load_in_order(const unsigned long long* address) {
+  unsigned long long bits;
+  asm volatile("ld.global.b64 %0, [%1];" : "=l"(bits) : "l"(__cvta_generic_to_global(address)));
+  return bits;
+}
+WARPRANK_DEVICE uint4 load_in_order(const uint4* address) {
+  uint4 bits;
+  asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+               : "l"(__cvta_generic_to_global(address)));
+  return bits;
+}
+WARPRANK_DEVICE void use_from_here(int64_t& value) { asm volatile("" : "+l"(value)); }
+
 template <Access Kind, class Value>
 WARPRANK_DEVICE Value load(const Value* address, Here) {
   using Bits = typename Word<sizeof(Value)>::type;
   const auto* bits = reinterpret_cast<const Bits*>(address);
   // Through a value: a copy from the address itself would be made byte by byte.
-  const Bits loaded = Kind == Access::read_only ? __ldg(bits) : *bits;
-  return value_of<Value>(loaded);
+  if constexpr (Kind == Access::ahead) {
+    return value_of<Value>(load_in_order(bits));
+  } else {
+    const Bits loaded = Kind == Access::read_only ? __ldg(bits) : *bits;
+    return value_of<Value>(loaded);
+  }
 }
 template <Access Kind, class Value>
 WARPRANK_DEVICE Value request(const Value* address, Here) {

@@ -62,7 +62,7 @@ inline int first_bit(uint32_t bits) { return __builtin_ctz(bits); }
 
 // ---- Memory: `bytes` is the width of one access, and its alignment
 
-enum class Access { weak, read_only };
+enum class Access { weak, read_only, ahead };
 enum class AtomicOp { add, exchange, compare_exchange, min, max, wrap_increment };
 
 void load_bytes(const void* address, void* value, int bytes, Access access, Here here);
@@ -84,6 +84,7 @@ template <Access Kind, class Value>
 Value request(const Value* address, Here here) {
   return load<Kind>(address, here);
 }
+inline void use_from_here(int64_t&) {}
 template <class Value>
 void store(Value* address, const Value& value, Here here) {
   store_bytes(address, &value, sizeof value, here);

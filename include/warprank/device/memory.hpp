@@ -66,6 +66,22 @@ WARPRANK_DEVICE void store_vector(Value* address, const Vector<Value, Size>& val
   backend::store(reinterpret_cast<Vector<Value, Size>*>(address), values, here);
 }
 
+/// As load, of 4, 8 or 16 bytes, for what several loads bring at once: the compiler keeps these loads in the order of
+/// the program, and before any branch behind them. They may be made before it is known whether the value is wanted:
+/// memory that nobody has written may be read, when what comes from there is not used.
+template <class Value>
+WARPRANK_DEVICE Value load_ahead(const Value* address, Here here = Here::current()) {
+  static_assert(sizeof(Value) == 4 || sizeof(Value) == 8 || sizeof(Value) == 16);
+  return backend::load<backend::Access::ahead>(address, here);
+}
+template <int Size, class Value>
+WARPRANK_DEVICE Vector<Value, Size> load_vector_ahead(const Value* address, Here here = Here::current()) {
+  return load_ahead(reinterpret_cast<const Vector<Value, Size>*>(address), here);
+}
+/// The end of loads ahead: nothing that uses the value is moved before this. Without it a compiler may take the least
+/// of a count and a capacity as soon as the count is requested, and so waits for it before it requests the rest.
+WARPRANK_DEVICE void use_from_here(int64_t& value) { backend::use_from_here(value); }
+
 /// Asks for the 128 bytes around an address to come to the second-level cache. A hint: it reads nothing.
 WARPRANK_DEVICE void prefetch(const void* address, Here here = Here::current()) { backend::prefetch(address, here); }
 

@@ -69,6 +69,33 @@ WARPRANK_DEVICE int64_t last_not_above_of_lanes(const Value* sorted, int64_t cou
   return passed < warp_size ? begin : begin + last_not_above(sorted + begin, count - begin, value, here);
 }
 
+/// As last_not_above, by all lanes of a warp, which give the same arguments and get the same result. Loads that depend
+/// on one another: 1 up to 64 values, 2 up to 2048.
+template <class Value>
+WARPRANK_DEVICE int64_t warp_last_not_above(const Value* sorted, int64_t count, int64_t value,
+                                            Here here = Here::current()) {
+  const int lane = lane_index();
+  const auto is_one = [&](const Value& element, bool exists) {
+    return exists && static_cast<int64_t>(element) <= value;
+  };
+  int64_t begin = 0, end = count;
+  while (end - begin > 2 * warp_size) {
+    const int64_t step = (end - begin + warp_size - 1) / warp_size, i = begin + lane * step;
+    const bool exists = i < end;
+    const Value element = exists ? load_read_only(&sorted[i], here) : Value{};
+    const int64_t passed = count_bits(ballot(full_warp, is_one(element, exists), here));
+    begin += (passed > 0 ? passed - 1 : 0) * step;
+    if (begin + step < end) end = begin + step;
+  }
+  const int64_t i = begin + lane, j = i + warp_size;
+  Value low{}, high{};  // both are requested before one is used
+  if (i < end) low = load_ahead(&sorted[i], here);
+  if (j < end) high = load_ahead(&sorted[j], here);
+  const int found = count_bits(ballot(full_warp, is_one(low, i < end), here)) +
+                    count_bits(ballot(full_warp, is_one(high, j < end), here));
+  return begin + (found > 0 ? found - 1 : 0);
+}
+
 /// The first i of [0, count] that is `count` or has sorted[i] >= value.
 WARPRANK_DEVICE int64_t first_not_below(const int64_t* sorted, int64_t count, int64_t value,
                                         Here here = Here::current()) {

@@ -18,8 +18,11 @@
 /// Pairs of two fields on ancestors are computed once for neighbouring rows of the same ancestors. Inputs are half, y
 /// is half or float, sums are FP32: |y - exact| <= 2 dim u sum_d |e_f[d] e_g[d]|, u = 2^-24 (tensor cores cut off where
 /// others round), and the rounding to y's type. A row has the same bits whatever its position and neighbours, and a
-/// pair the same wherever it stands. Rows may be strided; rows and dims that are multiples of 8 elements are read
-/// faster. y overlaps no input.
+/// pair the same wherever it stands. Rows may be strided. y overlaps no input.
+///
+/// Up to 64 fields of 8, 16, 32, 64 or 128 elements, in rows that are aligned to 16 bytes, have kernels of their own;
+/// all else goes through one that takes any shape and is several times slower. Rows of y that are whole 16 bytes apart
+/// (lower_padded) are written faster. Infinite products may become the largest half.
 
 #include <cstdint>
 
@@ -28,7 +31,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/axis_input.hpp"
-#include "warprank/ops/detail/dot.cuh"
+#include "warprank/ops/detail/dot/launch.cuh"
 #include "warprank/ops/dot_pairs.hpp"
 
 namespace warprank {
@@ -44,22 +47,22 @@ class Dot {
   /// about F (dim + 8) halves, 64 KB.
   Dot(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
       const int64_t* num_rows = nullptr)
-      : arguments_(checked(inputs, dim, order, self, y, num_rows)), target_(device::target()) {}
+      : plan_(planned(inputs, dim, order, self, y, num_rows)), target_(device::target()) {}
 
   /// Queues one kernel, none when y is empty. Nothing is allocated or waited for; may be captured into a graph.
-  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::dot::launch(arguments_, target_, stream); }
+  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::dot::launch(plan_, target_, stream); }
 
  private:
-  static detail::dot::Arguments<Out> checked(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self,
-                                             Matrix<Out> y, const int64_t* num_rows);
+  static detail::dot::Plan<Out> planned(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self,
+                                        Matrix<Out> y, const int64_t* num_rows);
 
-  detail::dot::Arguments<Out> arguments_;
+  detail::dot::Plan<Out> plan_;
   int target_;
 };
 
 template <class Out>
-detail::dot::Arguments<Out> Dot<Out>::checked(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order,
-                                              bool self, Matrix<Out> y, const int64_t* num_rows) {
+detail::dot::Plan<Out> Dot<Out>::planned(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self,
+                                         Matrix<Out> y, const int64_t* num_rows) {
   Problems problems;
   if (dim < 1 || dim > detail::dot::max_dim) {
     problems.add("dot: dim", "1 to " + std::to_string(detail::dot::max_dim), std::to_string(dim));
@@ -85,14 +88,15 @@ detail::dot::Arguments<Out> Dot<Out>::checked(Span<const AxisInput<half>> inputs
   problems.throw_if_any();
   const int64_t columns = num_dot_pairs(num_fields, order, self);
   if (y.cols != columns) problems.add("dot: y", std::to_string(columns) + " columns", std::to_string(y.cols));
-  auto arguments = detail::dot::arguments_for(inputs, dim, order, self, y, num_rows, device::num_multiprocessors());
+  const int64_t multiprocessors = device::num_multiprocessors();
+  auto arguments = detail::dot::arguments_for(inputs, dim, order, self, y, num_rows, multiprocessors);
   const int64_t bytes = detail::dot::lay_out(arguments);
   if (bytes > detail::dot::max_shared_bytes) {
     problems.add("dot: shared memory for the fields of a row",
                  "at most " + std::to_string(detail::dot::max_shared_bytes) + " bytes", std::to_string(bytes));
   }
   problems.throw_if_any();
-  return arguments;
+  return detail::dot::plan_dot(arguments, inputs, multiprocessors);
 }
 
 }  // namespace warprank

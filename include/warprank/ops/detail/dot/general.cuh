@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The kernel of ops/dot.cuh: a warp for each row. A block takes neighbouring rows; where they have the same ancestors,
-/// it loads the ancestors' fields and multiplies them once.
+/// The kernel of ops/dot.cuh for any dim, number of fields and alignment: a warp for each row. A block takes
+/// neighbouring rows; where they have the same ancestors, it loads the ancestors' fields and multiplies them once.
 
 #include <algorithm>
 #include <cstdint>
@@ -297,7 +297,7 @@ int64_t lay_out(Arguments<Out>& arguments) {
 }
 
 template <class Out>
-WARPRANK_HIDDEN void launch(const Arguments<Out>& arguments, int target, device::Stream stream) {
+WARPRANK_HIDDEN void launch_general(const Arguments<Out>& arguments, int target, device::Stream stream) {
   const int64_t blocks = (arguments.y.rows + arguments.rows_per_block - 1) / arguments.rows_per_block;
   if (arguments.y.cols == 0) return;
   constexpr int64_t max_blocks = 1 << 16;
