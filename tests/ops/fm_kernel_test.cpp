@@ -114,7 +114,7 @@ TYPED_TEST_SUITE(FmKernel, AllTypes, NameOf);
 
 TYPED_TEST(FmKernel, MatchesTheSumOverPairsForEveryDim) {
   using Value = typename TypeParam::value;
-  for (const int64_t dim : {1, 3, 4, 16, 20, 129, 132})
+  for (const int64_t dim : {1, 3, 4, 8, 16, 20, 32, 64, 128, 129, 132, 256, 512})
     for (const float scale : {0.01f, 1.f})
       for (const int64_t rows : {0, 1, 37}) {
         const std::vector<Fields> inputs = {random_fields<Value>(rows, 4 * dim, 1, scale),
@@ -135,12 +135,27 @@ TYPED_TEST(FmKernel, TakesRowsThatAreStridedAndMisaligned) {
 
 TYPED_TEST(FmKernel, TakesFieldsFromSeveralAncestors) {
   using Value = typename TypeParam::value;
-  const int64_t dim = 12, rows = 100;
+  const int64_t rows = 100;
   const std::vector<int64_t> users = {0, 0, 7, 7, 8, 100, 100}, sessions = {0, 3, 3, 7, 8, 8, 98, 100};
-  const std::vector<Fields> inputs = {random_fields<Value>(6, 3 * dim, 1, 1, users),
-                                      random_fields<Value>(rows, 2 * dim, 2),
-                                      random_fields<Value>(7, dim, 3, 1, sessions)};
-  expect_reference<Value, typename TypeParam::out>(inputs, dim, rows, {}, 20);
+  for (const int64_t dim : {12, 16, 64}) {
+    const std::vector<Fields> inputs = {
+        random_fields<Value>(6, 3 * dim, 1, 1, users), random_fields<Value>(rows, 2 * dim, 2),
+        random_fields<Value>(7, dim, 3, 1, sessions), random_fields<Value>(6, 2 * dim, 4, 1, users)};
+    expect_reference<Value, typename TypeParam::out>(inputs, dim, rows, {}, dim == 64 ? 3 : 20);
+  }
+}
+
+/// From one vector to more than a warp has in flight, of rows, of an ancestor, and of both.
+TYPED_TEST(FmKernel, TakesAnyNumberOfFields) {
+  using Value = typename TypeParam::value;
+  for (const int64_t dim : {8, 32})
+    for (const int64_t fields : {1, 2, 3, 31, 33, 70, 170}) {
+      const Fields user = random_fields<Value>(1, fields * dim, 1, 1, {0, 3}),
+                   item = random_fields<Value>(3, fields * dim, 2), other = random_fields<Value>(3, 3 * dim, 3);
+      expect_reference<Value, typename TypeParam::out>({user}, dim, 3, {}, 1);
+      expect_reference<Value, typename TypeParam::out>({other, item}, dim, 3, {}, 1);
+      expect_reference<Value, typename TypeParam::out>({item, user, other}, dim, 3, {}, 1);
+    }
 }
 
 TEST(FmKernelRows, HaveNoPairsInOneFieldAndNoneInNone) {
@@ -155,8 +170,8 @@ TEST(FmKernelRows, KeepTheProductOfASmallAndALargeField) {
   EXPECT_FLOAT_EQ((run<float, float>({{{1e4f, 1e-4f}, 1, 2, {}}}, 1, 1)[0]), 1.f);
 }
 
-TEST(FmKernelRows, HaveTheSameBitsAloneAndAmongOthers) {
-  const int64_t dim = 24;
+void expect_same_bits_alone(int64_t dim) {
+  SCOPED_TRACE("dim " + std::to_string(dim));
   const std::vector<int64_t> users = {0, 2, 2, 8};
   const Fields user = random_fields<half>(3, 3 * dim, 1, 1, users), item = random_fields<half>(8, 4 * dim, 2);
   reset();
@@ -171,6 +186,9 @@ TEST(FmKernelRows, HaveTheSameBitsAloneAndAmongOthers) {
         run<half, float>({row_of(user, n < 2 ? 0 : 2, {0, 1}), row_of(item, n, {})}, dim, 1);
     EXPECT_EQ(alone[0], together[static_cast<size_t>(n)]) << "row " << n;
   }
+}
+TEST(FmKernelRows, HaveTheSameBitsAloneAndAmongOthers) {
+  for (const int64_t dim : {16, 24}) expect_same_bits_alone(dim);
 }
 
 TEST(FmKernelRows, PassOnNaNAndInfinityAlone) {
@@ -260,23 +278,30 @@ TEST(FmKernelGolden, GivesWhatPyTorchGives) {
 }
 
 /// 24 fields of a user and 36 of each of 100 items, dim 16: what DSP models have.
-TEST(FmKernelCounts, ReadsEachFieldOfARowOnce) {
+TEST(FmKernelCounts, ReadsEachFieldOfARowOnceAndThoseOfAUserOnceForRowsOfAWarp) {
   if constexpr (build == Build::plain) {
-    Config config;
-    config.count_sectors = true;
-    reset(config);
-    const int64_t dim = 16, rows = 100;
-    const std::vector<Fields> inputs = {random_fields<half>(1, 24 * dim, 1, 1, {0, rows}),
-                                        random_fields<half>(rows, 36 * dim, 2)};
-    const auto launch = [&] { run<half, float>(inputs, dim, rows); };
-    clear_counters();
-    launch();
-    EXPECT_EQ(counters().launches, 1);
-    EXPECT_EQ(counters().atomics, 0);
-    EXPECT_EQ(counters().barriers, 0);
-    // 16 halves are one sector. Eight rows of a warp share those of their user.
-    EXPECT_EQ(counters().global_load_sectors, rows * 36 + (rows + 7) / 8 * 24);
-    EXPECT_EQ(counters().global_store_sectors, (rows + 7) / 8);
+    for (const bool has_few_rows : {true, false}) {
+      Config config;
+      config.count_sectors = true;
+      config.multiprocessors = has_few_rows ? 100 : 1;
+      reset(config);
+      const int64_t dim = 16, rows = 100, warps = has_few_rows ? rows : rows / 2;
+      const std::vector<Fields> inputs = {random_fields<half>(1, 24 * dim, 1, 1, {0, rows}),
+                                          random_fields<half>(rows, 36 * dim, 2)};
+      const auto launch = [&] { run<half, float>(inputs, dim, rows); };
+      clear_counters();
+      launch();
+      EXPECT_EQ(counters().launches, 1);
+      EXPECT_EQ(counters().blocks, (warps + 3) / 4);
+      EXPECT_EQ(counters().atomics, 0);
+      EXPECT_EQ(counters().barriers, 0);
+      // 16 halves are one sector.
+      EXPECT_EQ(counters().global_load_sectors, rows * 36 + warps * 24);
+      EXPECT_EQ(counters().global_store_sectors, rows);
+      // Of a row: a row of the user for each of its vectors' requests, half of the columns given away by 4 + 2 + 1 + 1
+      // shuffles, and the pairs of all lanes.
+      EXPECT_EQ(counters().collectives, warps + rows * (8 + 5));
+    }
   } else {
     GTEST_SKIP() << "counted in the plain build";
   }

@@ -14,8 +14,11 @@
 ///
 /// Inputs and y are half or float and are summed in FP32: |y - exact| <= (2 F + dim) u sum_d sum_(f<g) |e_f e_g| for F
 /// fields (without `dim` when unreduced), u = 2^-24, and the rounding to y's type. A row has the same bits whatever its
-/// position and neighbours. Rows may be strided; rows and dims that are multiples of 4 elements are read faster. y
-/// overlaps no input.
+/// position and neighbours. Rows may be strided. y overlaps no input.
+///
+/// Sums over d of rows that are aligned to 16 bytes have a kernel of their own for dims of 16 to 512 bytes that are
+/// powers of two. All else, [N, dim] too, goes through one that takes any shape and is several times slower; it reads
+/// rows and dims that are multiples of 4 elements faster.
 
 #include <cstdint>
 
@@ -25,7 +28,7 @@
 #include "warprank/device/target.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/axis_input.hpp"
-#include "warprank/ops/detail/fm.cuh"
+#include "warprank/ops/detail/fm/launch.cuh"
 
 namespace warprank {
 
@@ -39,18 +42,16 @@ class Fm {
   /// Throws invalid_argument for what does not fit together.
   Fm(Span<const AxisInput<Value>> inputs, int64_t dim, Matrix<Out> y, const int64_t* num_rows = nullptr,
      const FmOptions& options = {})
-      : arguments_(checked(inputs, dim, y, num_rows, options)),
-        max_blocks_(device::num_multiprocessors() * detail::fm::min_blocks) {}
+      : plan_(detail::fm::plan_fm(checked(inputs, dim, y, num_rows, options), device::num_multiprocessors())) {}
 
   /// Queues one kernel, none when y has no rows. Nothing is allocated or waited for; may be captured into a graph.
-  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::fm::launch(arguments_, max_blocks_, stream); }
+  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::fm::launch(plan_, stream); }
 
  private:
   static detail::fm::Arguments<Value, Out> checked(Span<const AxisInput<Value>> inputs, int64_t dim, Matrix<Out> y,
                                                    const int64_t* num_rows, const FmOptions& options);
 
-  detail::fm::Arguments<Value, Out> arguments_;
-  int max_blocks_;  // as many as can be resident
+  detail::fm::Plan<Value, Out> plan_;
 };
 
 template <class Value, class Out>

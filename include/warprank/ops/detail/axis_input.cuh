@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Which row of an input serves a row of the output.
+/// Which row of an input serves a row of the output, as a thread finds it and as a warp does.
 
 #include <cstdint>
 
 #include "warprank/core/host_device.hpp"
+#include "warprank/device/index.hpp"
+#include "warprank/device/memory.hpp"
 #include "warprank/device/sorted.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/axis_input.hpp"
@@ -39,6 +41,48 @@ WARPRANK_DEVICE void rows_serving(const AxisInput<Value> (&inputs)[NumInputs], i
     if (serves_all(inputs[i])) continue;
     rows[i] = inputs[i].offsets == nullptr ? n : device::last_not_above_of_lanes(inputs[i].offsets, rows[i], n);
   }
+}
+
+/// Bit i: the last input before i that is on an ancestor has the same segments as i.
+template <class Value>
+uint32_t repeated_segments(const AxisInput<Value>* inputs, int num_inputs) {
+  uint32_t repeated = 0;
+  const AxisInput<Value>* before = nullptr;
+  for (int i = 0; i < num_inputs; ++i) {
+    const AxisInput<Value>& input = inputs[i];
+    if (!input.on_ancestor()) continue;
+    if (before != nullptr && before->offsets == input.offsets && before->num_segments == input.num_segments &&
+        before->values.rows == input.values.rows)
+      repeated |= 1u << i;
+    before = &input;
+  }
+  return repeated;
+}
+
+/// Finds the rows of inputs on ancestors that serve row n; all lanes of a warp call, and lane i keeps that of input i.
+/// Nothing is read for ancestors that have one row at most. Returns the first row behind n that another row of an
+/// ancestor serves, at most `last`.
+template <class Value>
+WARPRANK_DEVICE int64_t find_rows_serving(const AxisInput<Value>* inputs, int num_inputs, uint32_t repeated, int64_t n,
+                                          int64_t last, int64_t& row_of_lane) {
+  int64_t end = last, found = 0;
+  for (int i = 0; i < num_inputs; ++i) {
+    const AxisInput<Value>& input = inputs[i];
+    if (input.offsets == nullptr) continue;
+    if ((repeated >> i & 1) == 0) {
+      found = 0;
+      if (input.values.rows > 1) {
+        const int64_t count = device::true_count(input.num_segments, input.values.rows);
+        found = device::warp_last_not_above(input.offsets, count, n);
+        if (n + 1 < last) {
+          const int64_t end_of_segment = device::load_ahead(&input.offsets[found + 1]);
+          if (end_of_segment < end) end = end_of_segment;
+        }
+      }
+    }
+    if (device::lane_index() == i) row_of_lane = found;
+  }
+  return end > n ? end : n + 1;  // rows that no segment has are served by one that ends before them
 }
 
 }  // namespace warprank::detail

@@ -48,28 +48,19 @@ Plan<Out> plan_dot(const Arguments<Out>& general, Span<const AxisInput<half>> in
   to.num_fields = general.num_ancestor_fields + general.num_own_fields;
   to.places = places_for(general.order, general.self, to.num_fields);
   uint32_t own_groups = 0;
-  int field = 0, ancestor = -1;  // the last input on one
+  int field = 0;
   for (int i = 0; i < to.num_inputs; ++i) {
     const AxisInput<half>& input = inputs[i];
     to.inputs[i] = input;
     to.first_field[i] = field;
     const int end = field + static_cast<int>(input.values.cols / general.dim);
-    if (input.on_ancestor()) {
-      if (ancestor >= 0) {
-        const AxisInput<half>& before = inputs[ancestor];
-        const bool repeats = before.offsets == input.offsets && before.num_segments == input.num_segments &&
-                             before.values.rows == input.values.rows;
-        to.repeats |= (repeats ? 1u : 0u) << i;
-      }
-      ancestor = i;
-    } else {
-      for (int f = field; f < end; ++f) {
-        const int counted = to.places.direction > 0 ? f : to.num_fields - 1 - f;
-        own_groups |= 1u << counted / fields_of_group;
-      }
+    for (int f = field; f < end && !input.on_ancestor(); ++f) {
+      const int counted = to.places.direction > 0 ? f : to.num_fields - 1 - f;
+      own_groups |= 1u << counted / fields_of_group;
     }
     field = end;
   }
+  to.repeated = repeated_segments(to.inputs, to.num_inputs);
   to.shared_groups = ~own_groups;
   to.padded = general.order == DotOrder::lower_padded;
   to.y = general.y;

@@ -60,7 +60,7 @@ struct RowArguments {
   AxisInput<half> inputs[max_inputs];
   int first_field[max_inputs];
   int num_inputs, num_fields;
-  uint32_t repeats;        ///< bit i: input i has the segments of the input before
+  uint32_t repeated;       ///< repeated_segments of the inputs
   uint32_t shared_groups;  ///< bit j: all fields of group j are on ancestors
   Places places;
   bool padded;  ///< a zero behind the products
@@ -69,30 +69,6 @@ struct RowArguments {
   int rows_per_warp;
   int row_bytes;  ///< of shared memory, for each warp
 };
-
-/// Finds the segments that serve row n; lane i keeps that of input i. Returns where the first of them ends, at most
-/// `last`, always behind n.
-template <class Out>
-WARPRANK_DEVICE int64_t find_segments(const RowArguments<Out>& arguments, int64_t n, int64_t last, int64_t& segment) {
-  using namespace device;  // NOLINT: the vocabulary of kernels
-  int64_t end = last, found = 0;
-  for (int i = 0; i < arguments.num_inputs; ++i) {
-    const AxisInput<half>& input = arguments.inputs[i];
-    if (input.offsets == nullptr) continue;
-    if ((arguments.repeats >> i & 1) == 0) {
-      found = 0;
-      if (input.values.rows > 1) {
-        found = warp_last_not_above(input.offsets, true_count(input.num_segments, input.values.rows), n);
-        if (n + 1 < last) {
-          const int64_t end_of_segment = load_ahead(&input.offsets[found + 1]);
-          if (end_of_segment < end) end = end_of_segment;
-        }
-      }
-    }
-    if (lane_index() == i) segment = found;
-  }
-  return end > n ? end : n + 1;
-}
 
 /// What a lane has of the fields of a row: lane (g, t) those of field 8 j + g that it needs in a tile's row and in its
 /// column.
@@ -204,7 +180,9 @@ dot_rows_kernel(RowArguments<Out> arguments) {
   int64_t segment = 0, end_of_run = first;
   for (int64_t n = first; n < last; ++n) {
     const bool changes = n >= end_of_run;
-    if (changes) end_of_run = find_segments(arguments, n, last, segment);
+    if (changes) {
+      end_of_run = find_rows_serving(arguments.inputs, arguments.num_inputs, arguments.repeated, n, last, segment);
+    }
     fields.request(arguments, n, segment, changes);
     use_from_here(num_rows);
     if (n >= num_rows) return;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The kernel of ops/fm.cuh: a few lanes of a warp for each row, each with some columns of the dim.
+/// The kernel of ops/fm.cuh for any dim and alignment, and for what is not summed over the dim: a few lanes of a warp
+/// for each row, each with some columns of the dim.
 
 #include <algorithm>
 #include <cstdint>
@@ -98,7 +99,7 @@ bool is_aligned(const Matrix<Value>& matrix) {
 }
 
 template <class Value, class Out>
-WARPRANK_HIDDEN void launch(const Arguments<Value, Out>& arguments, int max_blocks, device::Stream stream) {
+WARPRANK_HIDDEN void launch_general(const Arguments<Value, Out>& arguments, int max_blocks, device::Stream stream) {
   bool aligned = arguments.dim % vector_size == 0 && (arguments.reduce || is_aligned(arguments.y));
   for (int i = 0; i < arguments.num_inputs; ++i) aligned = aligned && is_aligned(arguments.inputs[i].values);
   const int64_t vectors = aligned ? arguments.dim / vector_size : arguments.dim;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The host's part of ops/fm.cuh: which kernel computes a factorisation machine, and how its rows are divided.
+
+#include <cstdint>
+
+#include "warprank/core/view.hpp"
+#include "warprank/device/launch.hpp"
+#include "warprank/ops/axis_input.hpp"
+#include "warprank/ops/detail/axis_input.cuh"
+#include "warprank/ops/detail/fm/general.cuh"
+#include "warprank/ops/detail/fm/rows.cuh"
+
+namespace warprank::detail::fm {
+
+template <class Value, class Out>
+struct Plan {
+  Arguments<Value, Out> general;
+  int max_blocks = 0;  ///< of the general kernel: as many as can be resident
+  RowArguments<Value, Out> rows;
+  int64_t blocks = 0;  ///< of fm_rows_kernel; 0: the general kernel
+};
+
+/// Whether fm_rows_kernel does these inputs. Every input has a row to be read before counts are known.
+template <class Value, class Out>
+bool has_rows_kernel(const Arguments<Value, Out>& general) {
+  constexpr int64_t vector = row_vector<Value>, most = vector * device::warp_size;
+  bool has = general.reduce && general.y.rows > 0 && general.dim >= vector && general.dim <= most &&
+             (general.dim & (general.dim - 1)) == 0;
+  for (int i = 0; i < general.num_inputs; ++i) {
+    const Matrix<const Value>& values = general.inputs[i].values;
+    has = has && values.rows > 0 && values.cols <= (1 << 24) && values.stride % vector == 0 &&
+          reinterpret_cast<uintptr_t>(values.data) % 16 == 0;
+  }
+  return has;
+}
+
+/// Plans a factorisation machine that was checked. One row for each warp, where they do not run at the same time anyway
+/// two: that is what the prototype is fastest with.
+template <class Value, class Out>
+Plan<Value, Out> plan_fm(const Arguments<Value, Out>& general, int num_multiprocessors) {
+  Plan<Value, Out> plan{general, num_multiprocessors * min_blocks, {}};
+  if (!has_rows_kernel(general)) return plan;
+  RowArguments<Value, Out>& to = plan.rows;
+  for (const bool on_ancestor : {true, false}) {
+    int& vectors = on_ancestor ? to.ancestor_vectors : to.own_vectors;
+    for (int i = 0; i < general.num_inputs; ++i) {
+      const AxisInput<Value>& input = general.inputs[i];
+      if (input.on_ancestor() != on_ancestor) continue;
+      to.inputs[to.num_inputs] = input;
+      to.first_vector[to.num_inputs++] = vectors;
+      vectors += static_cast<int>(input.values.cols / row_vector<Value>);
+    }
+    if (on_ancestor) to.num_inputs_on_ancestors = to.num_inputs;
+  }
+  to.repeated = repeated_segments(to.inputs, to.num_inputs);
+  to.lanes_of_field = static_cast<int>(general.dim / row_vector<Value>);
+  to.y = general.y;
+  to.num_rows = general.num_rows;
+
+  constexpr int64_t many_rows = 32;  // of a multiprocessor
+  to.rows_per_warp = to.y.rows < many_rows * num_multiprocessors ? 1 : 2;
+  const int64_t rows_of_block = int64_t{warps_of_block} * to.rows_per_warp;
+  plan.blocks = (to.y.rows + rows_of_block - 1) / rows_of_block;
+  return plan;
+}
+
+template <class Value, class Out>
+WARPRANK_HIDDEN void launch(const Plan<Value, Out>& plan, device::Stream stream) {
+  if (plan.blocks == 0) return launch_general(plan.general, plan.max_blocks, stream);
+  const device::LaunchConfig config(static_cast<unsigned>(plan.blocks), warps_of_block * device::warp_size, 0, stream);
+  device::launch(config, fm_rows_kernel<Value, Out>, plan.rows);
+}
+
+}  // namespace warprank::detail::fm
