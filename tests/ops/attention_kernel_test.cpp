@@ -7,8 +7,10 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,9 +96,81 @@ TEST(AttentionKernel, MatchesTheFormulaForRaggedUsers) {
   });
 }
 
+/// Users with events for no warp of a block, for one, for all, and for more than one step of each.
+TEST(AttentionKernel, MatchesTheFormulaWhereEventsAreDividedAmongWarps) {
+  for_each_target([](const Config& config) {
+    for (const int64_t dim : {16, 32, 64, 128})
+      for (const bool half_y : {false, true}) {
+        std::vector<AttentionCase> cases;
+        for (const int64_t heads : {1, 3}) {
+          AttentionCase& c = cases.emplace_back(
+              with(heads, dim, {1, 0, 33, 2, 17, 16, 0, 5, 3}, {0, 5, 1, 15, 16, 17, 7, 128, 300 - dim}));
+          c.half_y = half_y, c.make();
+        }
+        run_attentions(cases, config.target);
+      }
+    std::vector<AttentionCase> many_users{with(1, 16, Sizes(100, 1), Sizes(100, 3))};
+    many_users[0].items[40] = 50, many_users[0].items[2] = many_users[0].items[98] = 0;
+    run_attentions({many_users[0].make()}, config.target);
+    run_attentions({self(2, 32, {0, 1, 40, 130}, false).make(), with(1, 32, {2}, {3}).make()}, config.target);
+  });
+}
+
+/// One user in a capacity of one: what lies behind the counts is read, and does not get into what is written.
+TEST(AttentionKernel, MatchesTheFormulaForOneUserWhateverLiesBehindTheCounts) {
+  for_each_target([](const Config& config) {
+    for (const int64_t dim : {16, 32, 64, 128})
+      for (const int64_t items : {1, 16, 20})
+        for (const int64_t events : {0, 1, 17, 130, 260}) {
+          if (build == Build::race && dim > 32) continue;
+          AttentionCase c = with(2, dim, {items}, {events});
+          c.half_y = items == 16;
+          DeviceAttention memory(c.make());
+          Attention view = memory.view();
+          view.max_parents = 1;
+          view.q.rows = view.y.rows = items + c.more, view.k.rows = view.v.rows = events + c.more;
+          DeviceAttentions launch({view}, config.target);
+          EXPECT_TRUE(launch.launch().is_split());
+          launch.run();
+          memory.expect_right(share_of_attention_bound);
+          const std::vector<float> values = memory.values();
+          EXPECT_EQ(values, run_attentions({c}, config.target)[0]) << "found among several";
+          memory.num_parents().write({0});  // nothing is written then
+          launch.run();
+          EXPECT_EQ(memory.values(), values);
+        }
+  });
+}
+
+/// Only launches whose attentions have one width of 16, 32, 64 or 128, are aligned and not causal.
+TEST(AttentionLaunch, DividesEventsAmongWarpsWhereItMay) {
+  const auto is_split = [](std::vector<AttentionCase> cases, int target) {
+    std::vector<std::unique_ptr<DeviceAttention>> memory;
+    std::vector<Attention> views;
+    for (AttentionCase& c : cases) {
+      memory.push_back(std::make_unique<DeviceAttention>(c.make()));
+      views.push_back(memory.back()->view());
+    }
+    const AttentionLaunch launch(views, target);
+    EXPECT_LE(launch.shared_bytes(), warprank::device::shared_limit(target, 1));
+    return launch.is_split();
+  };
+  for_each_target([&](const Config& config) {
+    for (const int64_t dim : {16, 32, 64, 128}) EXPECT_TRUE(is_split({with(2, dim, {3}, {4})}, config.target));
+    for (const int64_t dim : {8, 24, 48, 256}) EXPECT_FALSE(is_split({with(2, dim, {3}, {4})}, config.target));
+    EXPECT_TRUE(is_split({with(1, 16, {3}, {4}), with(3, 16, {3}, {4}), self(2, 16, {3}, false)}, config.target));
+    EXPECT_FALSE(is_split({with(1, 16, {3}, {4}), with(1, 32, {3}, {4})}, config.target));
+    EXPECT_FALSE(is_split({with(1, 16, {3}, {4}), self(1, 16, {3}, true)}, config.target));
+    AttentionCase misaligned = with(1, 16, {3}, {4});
+    misaligned.is_aligned = false;
+    EXPECT_FALSE(is_split({misaligned}, config.target));
+  });
+}
+
 TEST(AttentionKernel, MatchesTheFormulaForThousandsOfEvents) {
   if (build == Build::race) return;
   for_each_target([](const Config& config) {
+    run_attentions({with(1, 16, {2, 1}, {4003, 4}).make()}, config.target);
     run_attentions({with(1, 24, {2, 1}, {4003, 4}).make(), self(1, 8, {300}, true).make()}, config.target);
   });
 }
@@ -109,6 +183,8 @@ TEST(AttentionKernel, MatchesTheFormulaForEveryScale) {
         AttentionCase c = with(2, 8, {5, 2}, {40, 3});
         c.scale = scale, c.of_values = of_values;
         cases.push_back(c.make());
+        c.dim = 16;
+        run_attentions({c.make()}, config.target);
       }
     run_attentions(cases, config.target);
   });
@@ -116,6 +192,10 @@ TEST(AttentionKernel, MatchesTheFormulaForEveryScale) {
 
 TEST(AttentionKernel, GivesTheSameInEveryOrder) {
   for_each_target([](const Config& config) {
+    const std::vector<AttentionCase> divided{with(2, 16, {5, 1, 0, 18}, {21, 0, 3, 150}).make(),
+                                             self(1, 16, {40}, false).make()};
+    in_every_order([&] { return joined(run_attentions(divided, config.target, false)); },
+                   build == Build::plain ? 20 : 6, config);
     std::vector<AttentionCase> cases{with(2, 16, {5, 1, 0, 18}, {21, 0, 3, 40}), self(1, 8, {40}, true),
                                      with(3, 5, {4}, {17})};
     cases[2].is_aligned = false, cases[1].half_y = true;
@@ -136,22 +216,26 @@ TEST(AttentionKernel, StreamsChunksInEveryOrder) {
 
 TEST(AttentionKernel, GivesZerosForAnEmptyHistory) {
   for_each_target([](const Config& config) {
-    const AttentionCase c = with(2, 12, {3, 20}, {0, 0}).make();
-    EXPECT_EQ(run_attentions({c}, config.target)[0], std::vector<float>(23 * 24, 0.0f));
+    for (const int64_t dim : {12, 16}) {
+      const AttentionCase c = with(2, dim, {3, 20}, {0, 0}).make();
+      EXPECT_EQ(run_attentions({c}, config.target)[0], std::vector<float>(static_cast<size_t>(23 * c.width()), 0.0f));
+    }
   });
 }
 
 TEST(AttentionKernel, LaunchesNothingWithoutItemsAndNothingIsWrittenWithoutUsers) {
   for_each_target([](const Config& config) {
-    AttentionCase empty = with(1, 12, {}, {});
-    run_attentions({empty.make()}, config.target);
-    run_attentions({with(1, 12, {0, 0}, {5, 0}).make()}, config.target);
-    empty.more = 0;
-    clear_counters();
-    run_attentions({empty, empty}, config.target);
-    run_attentions({}, config.target);
-    if (!on_gpu) {
-      EXPECT_EQ(counters().launches, 0);
+    for (const int64_t dim : {12, 16}) {
+      AttentionCase empty = with(1, dim, {}, {});
+      run_attentions({empty.make()}, config.target);
+      run_attentions({with(1, dim, {0, 0}, {5, 0}).make()}, config.target);
+      empty.more = 0;
+      clear_counters();
+      run_attentions({empty, empty}, config.target);
+      run_attentions({}, config.target);
+      if (!on_gpu) {
+        EXPECT_EQ(counters().launches, 0);
+      }
     }
   });
 }
@@ -159,40 +243,49 @@ TEST(AttentionKernel, LaunchesNothingWithoutItemsAndNothingIsWrittenWithoutUsers
 /// Counts beyond the capacity are the caller's mistake; what he has not given is not written.
 TEST(AttentionKernel, WritesNoMoreItemsThanTheCapacity) {
   for_each_target([](const Config& config) {
-    const AttentionCase c = with(2, 6, {5, 2}, {4, 3}).make();
-    const std::vector<float> all = run_attentions({c}, config.target)[0];
-    DeviceAttention memory(c);
-    CapacityMatrix<float> y(3, 12, 6, true);
-    Attention view = memory.view();
-    view.y = y.view();
-    view.y.rows = view.q.rows = 3;
-    DeviceAttentions launch({view}, config.target);
-    launch.run();
-    EXPECT_EQ(y.values(), rows(all, 12, 0, 3));
+    for (const int64_t dim : {6, 16}) {
+      const AttentionCase c = with(2, dim, {5, 2}, {4, 3}).make();
+      const std::vector<float> all = run_attentions({c}, config.target)[0];
+      DeviceAttention memory(c);
+      CapacityMatrix<float> y(3, 2 * dim, 6, true);
+      Attention view = memory.view();
+      view.y = y.view();
+      view.y.rows = view.q.rows = 3;
+      DeviceAttentions launch({view}, config.target);
+      launch.run();
+      EXPECT_EQ(y.values(), rows(all, 2 * dim, 0, 3));
+    }
   });
 }
 
 /// Whatever is computed beside it, and on however many multiprocessors.
 TEST(AttentionKernel, GivesAnItemTheSameBitsWhateverItsNeighbours) {
   for_each_target([](const Config& config) {
-    const AttentionCase together = with(2, 40, {19, 1, 5}, {59, 140, 1}).make();
-    const std::vector<float> all = run_attentions({together}, config.target)[0];
-    Config wide = config;
-    wide.multiprocessors = 100;
-    reset(wide);
-    EXPECT_EQ(run_attentions({together, together}, config.target)[1], all);
-    int64_t item = 0, event = 0;
-    for (size_t user = 0; user < together.items.size(); ++user) {
-      for (int64_t n = 0; n < together.items[user]; ++n, ++item) {
-        if (n > 2 && n < 17) continue;
-        AttentionCase alone = together;
-        alone.items = {1}, alone.events = {together.events[user]};
-        alone.q = rows(together.q, 80, item, 1);
-        alone.k = rows(together.k, 80, event, together.events[user]);
-        alone.v = rows(together.v, 80, event, together.events[user]);
-        EXPECT_EQ(run_attentions({alone}, config.target)[0], rows(all, 80, item, 1));
+    for (const int64_t dim : {40, 32}) {
+      reset(config);
+      const AttentionCase together = with(2, dim, {19, 1, 5}, {59, 140, 1}).make();
+      const int64_t width = together.width();
+      const std::vector<float> all = run_attentions({together}, config.target)[0];
+      Config wide = config;
+      wide.multiprocessors = 100;
+      reset(wide);
+      EXPECT_EQ(run_attentions({together, together}, config.target)[1], all);
+      int64_t item = 0, event = 0;
+      for (size_t user = 0; user < together.items.size(); ++user) {
+        for (int64_t n = 0; n < together.items[user]; ++n, ++item) {
+          if (n > 2 && n < 17) continue;
+          AttentionCase alone = together;
+          alone.items = {1}, alone.events = {together.events[user]};
+          alone.q = rows(together.q, width, item, 1);
+          alone.k = rows(together.k, width, event, together.events[user]);
+          alone.v = rows(together.v, width, event, together.events[user]);
+          for (const int64_t more : {2, 0}) {
+            alone.more = more;
+            EXPECT_EQ(run_attentions({alone}, config.target)[0], rows(all, width, item, 1));
+          }
+        }
+        event += together.events[user];
       }
-      event += together.events[user];
     }
   });
 }
@@ -214,36 +307,38 @@ TEST(AttentionKernel, GivesTheSameBitsToAHistoryThatIsCutBehindTheEvent) {
 
 TEST(AttentionKernel, ReadsCountsAndOffsetsWhenAGraphIsReplayed) {
   for_each_target([](const Config& config) {
-    const AttentionCase c = with(2, 8, {4, 0, 30, 5}, {9, 4, 0, 20}).make();
-    DeviceAttention memory(c);
-    DeviceAttentions launch({memory.view()}, config.target);
-    const Stream stream = create_stream();
-    begin_capture(stream);
-    launch.run(stream);
-    const Graph graph = end_capture(stream);
-    EXPECT_EQ(num_launches(graph), 1);
-    const std::vector<float> all = run_attentions({c}, config.target)[0];
-    for (const int64_t users : {4, 0, 3, 1, 4}) {
-      // Into a y of its own, so that nothing is left from before.
-      const int64_t items = users == 4 ? 39 : users == 3 ? 34 : users * 4;
-      CapacityMatrix<float> y(items, 16, 41, true);
-      Attention view = memory.view();
-      view.y = y.view();
-      const AttentionLaunch moved({&view, 1}, config.target);
-      launch.descriptors().write({moved.descriptors().begin(), moved.descriptors().end()});
-      memory.num_parents().write({users});
+    for (const int64_t dim : {8, 16}) {
+      const AttentionCase c = with(2, dim, {4, 0, 30, 5}, {9, 4, 0, 20}).make();
+      DeviceAttention memory(c);
+      DeviceAttentions launch({memory.view()}, config.target);
+      const Stream stream = create_stream();
+      begin_capture(stream);
+      launch.run(stream);
+      const Graph graph = end_capture(stream);
+      EXPECT_EQ(num_launches(graph), 1);
+      const std::vector<float> all = run_attentions({c}, config.target)[0];
+      for (const int64_t users : {4, 0, 3, 1, 4}) {
+        // Into a y of its own, so that nothing is left from before.
+        const int64_t items = users == 4 ? 39 : users == 3 ? 34 : users * 4;
+        CapacityMatrix<float> y(items, c.width(), 41, true);
+        Attention view = memory.view();
+        view.y = y.view();
+        const AttentionLaunch moved({&view, 1}, config.target);
+        launch.descriptors().write({moved.descriptors().begin(), moved.descriptors().end()});
+        memory.num_parents().write({users});
+        kernel_testing::launch(graph, stream);
+        EXPECT_EQ(y.values(), rows(all, c.width(), 0, items));
+      }
+      // The events of the last user go to the one before.
+      AttentionCase moved = c;
+      moved.events = {9, 4, 20, 0};
+      memory.history_offsets().write({0, 9, 13, 33, 33});
+      const Attention view = memory.view();
+      const AttentionLaunch same({&view, 1}, config.target);
+      launch.descriptors().write({same.descriptors().begin(), same.descriptors().end()});
       kernel_testing::launch(graph, stream);
-      EXPECT_EQ(y.values(), rows(all, 16, 0, items));
+      EXPECT_EQ(memory.values(), run_attentions({moved}, config.target)[0]);
     }
-    // The events of the last user go to the one before.
-    AttentionCase moved = c;
-    moved.events = {9, 4, 20, 0};
-    memory.history_offsets().write({0, 9, 13, 33, 33});
-    const Attention view = memory.view();
-    const AttentionLaunch same({&view, 1}, config.target);
-    launch.descriptors().write({same.descriptors().begin(), same.descriptors().end()});
-    kernel_testing::launch(graph, stream);
-    EXPECT_EQ(memory.values(), run_attentions({moved}, config.target)[0]);
   });
 }
 
@@ -251,7 +346,7 @@ TEST(AttentionKernel, ReadsCountsAndOffsetsWhenAGraphIsReplayed) {
 TEST(AttentionKernel, MayWriteOverTheQueriesInRowsThatHaveKeysAndValuesToo) {
   for_each_target([](const Config& config) {
     for (const bool causal : {false, true})
-      for (const int64_t dim : {8, 7}) {
+      for (const int64_t dim : {8, 7, 16}) {
         const AttentionCase c = self(3, dim, {40, 3}, causal).make();
         const int64_t width = c.width();
         const std::vector<float> expected = rounded(run_attentions({c}, config.target)[0]);
@@ -281,11 +376,19 @@ TEST(AttentionKernel, MayWriteOverTheQueriesInRowsThatHaveKeysAndValuesToo) {
 
 // ---- What is not finite, or large
 
-AttentionCase one_column(float query, const std::vector<float>& keys, const std::vector<float>& values, float scale) {
-  AttentionCase c = with(1, 1, {1}, {static_cast<int64_t>(keys.size())});
-  c.q = {query}, c.k = keys, c.v = values, c.scale = scale;
+/// One item and one head, whose first column is given and the others are 0.
+AttentionCase one_column(float query, const std::vector<float>& keys, const std::vector<float>& values, float scale,
+                         int64_t dim = 1) {
+  AttentionCase c = with(1, dim, {1}, {static_cast<int64_t>(keys.size())});
+  const auto widened = [dim](const std::vector<float>& column) {
+    std::vector<float> all(column.size() * static_cast<size_t>(dim));
+    for (size_t i = 0; i < column.size(); ++i) all[i * static_cast<size_t>(dim)] = column[i];
+    return all;
+  };
+  c.q = widened({query}), c.k = widened(keys), c.v = widened(values), c.scale = scale;
   return c;
 }
+constexpr int64_t widths[] = {1, 16};
 
 TEST(AttentionKernel, GivesTheMeanValueOfTheBestKeysWhenScoresAreExtreme) {
   for_each_target([](const Config& config) {
@@ -300,9 +403,9 @@ TEST(AttentionKernel, GivesTheMeanValueOfTheBestKeysWhenScoresAreExtreme) {
         keys.push_back(t % 5 == 0 ? best_key : other_key);
         values.push_back(t % 5 == 0 ? static_cast<float>(t) : 60000.0f);
       }
-      EXPECT_EQ(run_attentions({one_column(query, keys, values, scale)}, config.target, false)[0],
-                std::vector<float>{17.5f})
-          << "query " << query;
+      for (const int64_t dim : widths)
+        EXPECT_EQ(run_attentions({one_column(query, keys, values, scale, dim)}, config.target, false)[0][0], 17.5f)
+            << "query " << query << ", dim " << dim;
     }
   });
 }
@@ -310,9 +413,11 @@ TEST(AttentionKernel, GivesTheMeanValueOfTheBestKeysWhenScoresAreExtreme) {
 TEST(AttentionKernel, WeighsAllKeysAlikeWhenEveryScoreIsMinusInfinity) {
   for_each_target([](const Config& config) {
     for (const size_t count : {3, 40})
-      EXPECT_EQ(run_attentions({one_column(-infinity, std::vector<float>(count, 1), std::vector<float>(count, 2), 1)},
-                               config.target, false)[0],
-                std::vector<float>{2});
+      for (const int64_t dim : widths) {
+        const std::vector<float> ones(count, 1), twos(count, 2);
+        EXPECT_EQ(run_attentions({one_column(-infinity, ones, twos, 1, dim)}, config.target, false)[0][0], 2)
+            << "dim " << dim;
+      }
   });
 }
 
@@ -320,33 +425,38 @@ TEST(AttentionKernel, WeighsAllKeysAlikeWhenEveryScoreIsMinusInfinity) {
 TEST(AttentionKernel, KeepsSmallWeights) {
   for_each_target([](const Config& config) {
     const float small = -20 * std::log(2.0f);  // a weight of 2^-20
-    const float y =
-        run_attentions({one_column(1, {0, to_float(to_half(small))}, {0, 32768}, 1)}, config.target, false)[0][0];
-    EXPECT_NEAR(y, 32768 * std::exp(to_float(to_half(small))), 0x1p-5 * 0x1p-10);
+    for (const int64_t dim : widths) {
+      const AttentionCase c = one_column(1, {0, to_float(to_half(small))}, {0, 32768}, 1, dim);
+      const float y = run_attentions({c}, config.target, false)[0][0];
+      EXPECT_NEAR(y, 32768 * std::exp(to_float(to_half(small))), 0x1p-5 * 0x1p-10);
+    }
   });
 }
 
 TEST(AttentionKernel, KeepsNaNInItsItemOrItsUser) {
   for_each_target([](const Config& config) {
-    const AttentionCase c = with(2, 8, {5, 20}, {20, 9}).make();
-    const std::vector<float> clean = run_attentions({c}, config.target)[0];
-    const auto expect = [&](const AttentionCase& spoilt, const std::function<bool(size_t, size_t)>& is_spoilt) {
-      const std::vector<float> values = run_attentions({spoilt}, config.target, false)[0];
-      for (size_t i = 0; i < values.size(); ++i) {
-        if (is_spoilt(i / 16, i % 16))
-          EXPECT_FALSE(std::isfinite(values[i])) << i;
-        else
-          EXPECT_EQ(values[i], clean[i]) << i;
+    for (const int64_t dim : {8, 16}) {
+      const AttentionCase c = with(2, dim, {5, 20}, {20, 9}).make();
+      const auto half_width = static_cast<size_t>(dim), width = 2 * half_width;
+      const std::vector<float> clean = run_attentions({c}, config.target)[0];
+      const auto expect = [&](const AttentionCase& spoilt, const std::function<bool(size_t, size_t)>& is_spoilt) {
+        const std::vector<float> values = run_attentions({spoilt}, config.target, false)[0];
+        for (size_t i = 0; i < values.size(); ++i) {
+          if (is_spoilt(i / width, i % width))
+            EXPECT_FALSE(std::isfinite(values[i])) << i;
+          else
+            EXPECT_EQ(values[i], clean[i]) << i;
+        }
+      };
+      AttentionCase in_q = c, in_k = c, in_v = c;
+      in_q.q[1 * width + 3] = nan_value;
+      expect(in_q, [&](size_t item, size_t column) { return item == 1 && column < half_width; });
+      in_k.k[22 * width + half_width + 1] = nan_value;
+      expect(in_k, [&](size_t item, size_t column) { return item >= 5 && column >= half_width; });
+      for (const float value : {nan_value, infinity}) {
+        in_v.v[22 * width + 9] = value;
+        expect(in_v, [](size_t item, size_t column) { return item >= 5 && column == 9; });
       }
-    };
-    AttentionCase in_q = c, in_k = c, in_v = c;
-    in_q.q[1 * 16 + 3] = nan_value;
-    expect(in_q, [](size_t item, size_t column) { return item == 1 && column < 8; });
-    in_k.k[22 * 16 + 9] = nan_value;
-    expect(in_k, [](size_t item, size_t column) { return item >= 5 && column >= 8; });
-    for (const float value : {nan_value, infinity}) {
-      in_v.v[22 * 16 + 9] = value;
-      expect(in_v, [](size_t item, size_t column) { return item >= 5 && column == 9; });
     }
   });
 }
@@ -382,24 +492,26 @@ TEST(AttentionKernel, GivesNaNOnlyToEventsThatSeeIt) {
 TEST(AttentionKernel, MayBeBeyondTwoToTheThirtyOneElements) {
   if constexpr (build == Build::asan) GTEST_SKIP() << "so much memory has no shadow";
   for_each_target([](const Config& config) {
-    const AttentionCase c = self(1, 8, {3, 1}, false).make();
-    const int64_t stride = (int64_t{1} << 30) + 8;  // 6 GB in four rows, mostly untouched
-    DeviceArray<warprank::half> memory(3 * stride + 24);
-    const auto place = [&](const std::vector<float>& values, int64_t column) {
-      for (int64_t row = 0; row < 4; ++row) {
-        std::vector<warprank::half> narrow;
-        for (const float value : rows(values, 8, row, 1)) narrow.push_back(to_half(value));
-        memory.write(narrow, row * stride + column);
-      }
-      return Matrix<const warprank::half>(memory.data() + column, 4, 8, stride);
-    };
-    DeviceAttention rest(c);
-    Attention view = rest.view();
-    view.q = place(c.q, 0), view.k = place(c.k, 8), view.v = place(c.v, 16);
-    view.y.rows = 4;
-    DeviceAttentions launch({view}, config.target);
-    launch.run();
-    rest.expect_right(share_of_attention_bound);
+    for (const int64_t dim : {8, 16}) {
+      const AttentionCase c = self(1, dim, {3, 1}, false).make();
+      const int64_t stride = (int64_t{1} << 30) + 8;  // 6 GB in four rows, mostly untouched
+      DeviceArray<warprank::half> memory(3 * stride + 3 * dim);
+      const auto place = [&](const std::vector<float>& values, int64_t column) {
+        for (int64_t row = 0; row < 4; ++row) {
+          std::vector<warprank::half> narrow;
+          for (const float value : rows(values, dim, row, 1)) narrow.push_back(to_half(value));
+          memory.write(narrow, row * stride + column);
+        }
+        return Matrix<const warprank::half>(memory.data() + column, 4, dim, stride);
+      };
+      DeviceAttention rest(c);
+      Attention view = rest.view();
+      view.q = place(c.q, 0), view.k = place(c.k, dim), view.v = place(c.v, 2 * dim);
+      view.y.rows = 4;
+      DeviceAttentions launch({view}, config.target);
+      launch.run();
+      rest.expect_right(share_of_attention_bound);
+    }
   });
 }
 
@@ -620,6 +732,41 @@ struct LeastWork {
   double products = 0;  ///< mma of the products that a row needs, undivided into tiles
 };
 
+/// The same where a block has 16 items and its warps divide the events.
+LeastWork least_split_work(const AttentionCase& c, int target, LeastWork least) {
+  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  constexpr int64_t sector = 32, of_warp = 128 / 16 + 3;  // the descriptor by 16 bytes, and counts
+  const int64_t items = c.items[0], events = c.events[0], warps = c.dim == 128 && target < 80 ? 4 : 8;
+  const int64_t row_sectors = c.dim * 2 / sector;  // of a head
+  const int64_t units = ceil_div(items, 16), steps = ceil_div(events, 16);
+  // Scores of two tiles, the sum of the weights, values.
+  least.mma = c.heads * units * steps * (2 * c.dim / 16 + 1 + c.dim / 8) * (target < 80 ? 2 : 1);
+  least.unit_items = 16;
+  // Rows of keys are requested eight at a time, those of values four; the last event stands for what is behind it.
+  // Lanes request 16 bytes at once: of 128 columns both halves of each sector of the values.
+  int64_t key_rows = 0, value_rows = 0;
+  const auto rows_from = [&](int64_t first, std::initializer_list<int64_t> places) {
+    std::set<int64_t> different;
+    for (const int64_t place : places) different.insert(std::min(first + place, events - 1));
+    return static_cast<int64_t>(different.size());
+  };
+  for (int64_t first = 0; first < events; first += 16) {
+    for (const int64_t tile : {0, 8}) key_rows += rows_from(first + tile, {0, 1, 2, 3, 4, 5, 6, 7});
+    for (const int64_t i : {0, 1, 8, 9}) value_rows += rows_from(first + i, {0, 2, 4, 6});
+  }
+  least.key_sectors = c.heads * units * (key_rows + value_rows * (c.dim == 128 ? 2 : 1)) * row_sectors;
+  int64_t query_rows = 0;  // of each warp that has events
+  for (int64_t first = 0; first < items; first += 16) {
+    const int64_t rest = items - first;
+    query_rows += std::min<int64_t>(rest, 8) + std::clamp<int64_t>(rest - 8, 1, 8);  // the last one where there is none
+  }
+  const int64_t query_sectors = c.heads * query_rows * row_sectors * std::min(steps, warps);
+  least.load_sectors = least.key_sectors + query_sectors + c.heads * units * warps * of_warp;
+  // Lanes store four columns at once at most, half of a sector, and another lane or another time the other half.
+  least.store_sectors = 2 * items * c.width() * 4 / sector;
+  return least;
+}
+
 LeastWork least_work(const AttentionCase& c, const AttentionLaunch& launch, int target) {
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   constexpr int64_t sector = 32;
@@ -631,6 +778,7 @@ LeastWork least_work(const AttentionCase& c, const AttentionLaunch& launch, int 
   }
   const double pairs = c.causal ? static_cast<double>(items * (items + 1)) / 2 : static_cast<double>(items * events);
   least.products = 2 * pairs * static_cast<double>(c.width()) / static_cast<double>(16 * 8 * depth);
+  if (launch.is_split()) return least_split_work(c, target, least);
   const int64_t blocks = launch.num_blocks() / c.heads;
   least.unit_items = std::min<int64_t>(64, ceil_div(ceil_div(items, blocks), 16) * 16);
   for (int64_t first = 0; first < items; first += least.unit_items) {
@@ -697,7 +845,8 @@ TEST(AttentionCounts, ReadsKeysAndValuesOncePerUnit) {
                                               : c.is_self ? " self"
                                                           : ""),
                 counts.mma, over(counts.mma, least.products), counts.global_load_sectors * 32, least.key_sectors * 32,
-                least.unit_items, counts.global_store_sectors * 32, launch.launch().partition(0).chunk);
+                least.unit_items, counts.global_store_sectors * 32,
+                launch.launch().is_split() ? 0 : launch.launch().partition(0).chunk);
     }
   });
 }

@@ -17,8 +17,11 @@
 /// are linear layers of their own, and may give q, k and v as columns of one row. Histories have any length; an empty
 /// one gives zeros. N, T and the number of parents are read from device memory, up to the capacities; all may be 0.
 ///
-/// A unit of work is up to 64 items of a user and one head; its keys and values are read once, in chunks, while the
-/// softmax is corrected as they come. Nothing of [N, T] leaves the registers.
+/// Nothing of [N, T] leaves the registers: the softmax is corrected as keys and values come. Where all attentions of a
+/// launch have heads of one width, 16, 32, 64 or 128 columns, are not causal, and their matrices are aligned to 16
+/// bytes, a unit of work is 16 items of a user and one head, and its events are divided among the warps of a block. All
+/// else goes through a kernel that takes any shape and is several times slower: a unit is up to 64 items and one head,
+/// whose keys and values come in chunks, one after the other.
 ///
 /// Scores, sums and the softmax are FP32; weights are rounded to FP16 once, relative to the largest so far, and what
 /// they are divided by is the sum of the rounded ones. With u = 2^-24, u16 = 2^-11 and the scores s
@@ -29,18 +32,18 @@
 /// and then y is rounded, if it is FP16. Infinite scores count as the largest finite ones; no score overflows
 /// otherwise. NaN in q gets into its own row and head alone, NaN in k into all rows that see it, and what is not finite
 /// in v, as NaN or infinity, into its column of the rows that see it; never into rows that do not. A row of y has the
-/// same bits whatever the other items and users are, for one target; heads of more than 64 columns in the launch may
-/// change them.
+/// same bits whatever the other items and users are, for one target; other attentions in the launch may change them, if
+/// they are of another width or need the other kernel.
 ///
-/// Matrices need no alignment beyond their elements'; rows and heads that are aligned to 16 bytes are read by whole
-/// vectors, and faster. y may be all of q, and overlaps nothing else that the launch reads.
+/// Matrices need no alignment beyond their elements', but are read faster when aligned. y may be all of q, and overlaps
+/// nothing else that the launch reads.
 ///
 ///     AttentionLaunch launch(attentions);            // on the host, once; throws invalid_argument
 ///     ... copy launch.descriptors() to device memory ...
 ///     launch.run(descriptors, stream);               // as often as wanted, also in a captured graph
 ///
 /// `run` queues one kernel; it allocates and synchronises nothing, and needs no workspace. Descriptors may be replaced
-/// between runs by those of attentions of the same shapes.
+/// between runs by those of attentions of the same shapes and alignments.
 
 #include <cstdint>
 
@@ -73,13 +76,11 @@ class AttentionLaunch {
   explicit AttentionLaunch(Span<const Attention> attentions, int target = device::target())
       : plan_(detail::attention::plan_attentions(attentions, target)) {}
 
-  Span<const unsigned char> descriptors() const {
-    return {reinterpret_cast<const unsigned char*>(plan_.descriptors.data()), descriptor_bytes()};
-  }
-  int64_t descriptor_bytes() const {
-    return static_cast<int64_t>(plan_.descriptors.size() * sizeof(detail::attention::Descriptor));
-  }
-  /// How shared memory is divided for an attention.
+  Span<const unsigned char> descriptors() const { return plan_.bytes(); }
+  int64_t descriptor_bytes() const { return plan_.bytes().size(); }
+  /// Whether the kernel is the one that divides events among warps.
+  bool is_split() const { return !plan_.split.empty(); }
+  /// How shared memory is divided for an attention, where events are not divided.
   const detail::attention::Partition& partition(int64_t attention) const {
     return plan_.descriptors[static_cast<size_t>(attention)].partition;
   }

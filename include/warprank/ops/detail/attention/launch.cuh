@@ -17,6 +17,7 @@
 #include "warprank/device/target.hpp"
 #include "warprank/ops/detail/attention/descriptor.cuh"
 #include "warprank/ops/detail/attention/kernel.cuh"
+#include "warprank/ops/detail/attention/split.cuh"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/item_units.cuh"
 
@@ -29,6 +30,18 @@ struct Plan {
   int columns = narrow_columns;  ///< that the kernel is compiled for
   int64_t blocks = 0;            ///< for each attention
   int64_t shared_bytes = 0;
+
+  std::vector<SplitDescriptor> split;  ///< none: attention_kernel
+  int split_dim = 0, heads = 0;        ///< of the widest attention
+  int64_t units = 0;                   ///< of the largest one
+
+  Span<const unsigned char> bytes() const { return split.empty() ? bytes_of(descriptors) : bytes_of(split); }
+
+ private:
+  template <class Described>
+  static Span<const unsigned char> bytes_of(const std::vector<Described>& all) {
+    return {reinterpret_cast<const unsigned char*>(all.data()), static_cast<int64_t>(all.size() * sizeof(Described))};
+  }
 };
 
 template <class Given>
@@ -98,6 +111,46 @@ Descriptor describe(const Given& given) {
   return to;
 }
 
+/// Whether split_attention_kernel does an attention.
+inline bool may_be_split(const Descriptor& d) {
+  constexpr int most_heads = 65535;
+  const bool has_width = d.dim == 16 || d.dim == 32 || d.dim == 64 || d.dim == 128;
+  return has_width && !d.causal && d.heads <= most_heads && d.q.is_aligned && d.k.is_aligned && d.v.is_aligned &&
+         d.y.is_aligned;
+}
+
+template <class Given>
+SplitDescriptor describe_split(const Given& given, const Descriptor& d) {
+  constexpr float log2_of_e = 1.44269504f;
+  SplitDescriptor to{};
+  to.q = d.q.first, to.k = d.k.first, to.v = d.v.first, to.y = d.y.data;
+  to.q_stride = d.q.stride, to.k_stride = d.k.stride, to.v_stride = d.v.stride, to.y_stride = d.y.stride;
+  to.num_parents = d.axes.num_parents;
+  to.item_offsets = d.axes.item_offsets, to.history_offsets = d.axes.history_offsets;
+  to.max_parents = d.axes.max_parents, to.max_items = d.axes.max_items;
+  to.max_events = static_cast<int>(given.k.rows);
+  to.heads = d.heads;
+  to.factor = d.scale * log2_of_e;
+  to.is_half = d.y.is_half ? 1 : 0;
+  return to;
+}
+
+/// Where all of the attentions may be split and are of one width, they are: a block for each unit that there may be.
+template <class Given>
+void plan_split(Span<const Given> attentions, Plan& plan) {
+  const auto differs = [&](const Descriptor& d) { return !may_be_split(d) || d.dim != plan.descriptors[0].dim; };
+  if (plan.descriptors.empty() || std::any_of(plan.descriptors.begin(), plan.descriptors.end(), differs)) return;
+  plan.split_dim = plan.descriptors[0].dim;
+  for (size_t i = 0; i < plan.descriptors.size(); ++i) {
+    const Descriptor& d = plan.descriptors[i];
+    plan.split.push_back(describe_split(attentions[static_cast<int64_t>(i)], d));
+    const int64_t items = d.axes.max_items, parents = std::min(d.axes.max_parents, items);
+    plan.units = std::max(plan.units, (items + (split_items - 1) * parents) / split_items);
+    plan.heads = std::max(plan.heads, d.heads);
+  }
+  plan.blocks = plan.units * plan.heads;
+}
+
 /// Checks the attentions and divides their work. Capacities, shapes and the target decide alone.
 template <class Given>
 Plan plan_attentions(Span<const Given> attentions, int target) {
@@ -129,11 +182,32 @@ Plan plan_attentions(Span<const Given> attentions, int target) {
     plan.blocks = std::max(plan.blocks, d.heads * std::min(units, useful));
     plan.shared_bytes = std::max<int64_t>(plan.shared_bytes, d.partition.bytes);
   }
+  plan_split(attentions, plan);
+  if (!plan.split.empty()) {
+    plan.shared_bytes = device::dispatch_target<75, 80>(target, [&](auto known) {
+      return split_bytes(plan.split_dim == 128 ? split_policy<known(), 128>.warps : split_policy<known(), 64>.warps,
+                         plan.split_dim);
+    });
+  }
   return plan;
+}
+
+template <int Target, int Dim>
+WARPRANK_HIDDEN void run_split(const Plan& plan, const void* descriptors, device::Stream stream) {
+  const device::Dim3 grid(static_cast<unsigned>(plan.units), static_cast<unsigned>(plan.heads),
+                          static_cast<unsigned>(plan.split.size()));
+  static_assert(sizeof(SplitParts<split_policy<Target, Dim>.warps, Dim>) ==
+                split_bytes(split_policy<Target, Dim>.warps, Dim));
+  device::launch({grid, split_threads<Target, Dim>, plan.shared_bytes, stream}, split_attention_kernel<Target, Dim>,
+                 static_cast<const SplitDescriptor*>(descriptors));
 }
 
 WARPRANK_HIDDEN inline void run_attentions(const Plan& plan, const void* descriptors, device::Stream stream) {
   device::dispatch_target<75, 80>(plan.target, [&](auto target) {
+    if (plan.split_dim == 16) return run_split<target(), 16>(plan, descriptors, stream);
+    if (plan.split_dim == 32) return run_split<target(), 32>(plan, descriptors, stream);
+    if (plan.split_dim == 64) return run_split<target(), 64>(plan, descriptors, stream);
+    if (plan.split_dim == 128) return run_split<target(), 128>(plan, descriptors, stream);
     const device::Dim3 grid(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.descriptors.size()));
     const device::LaunchConfig config{grid, block_threads, plan.shared_bytes, stream};
     const auto* const memory = static_cast<const Descriptor*>(descriptors);

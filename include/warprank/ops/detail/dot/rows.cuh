@@ -28,6 +28,7 @@
 #include "warprank/model/types.hpp"
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/detail/axis_input.cuh"
+#include "warprank/ops/detail/direct_rows.cuh"
 #include "warprank/ops/detail/dot/general.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
 
@@ -75,8 +76,6 @@ struct RowArguments {
 template <int Dim, int Groups>
 struct RowFields {
   static constexpr int words = Dim / 8;  ///< of two elements, of a lane
-  static constexpr int words_of_load = words < 4 ? words : 4;
-  static constexpr int words_of_lanes = 4 * words_of_load;  ///< that the four lanes of a field load at once
 
   uint32_t of[Groups][words];
 
@@ -85,29 +84,24 @@ struct RowFields {
   WARPRANK_DEVICE void request(const RowArguments<Out>& arguments, int64_t n, int64_t segment, bool all) {
     using namespace device;  // NOLINT: the vocabulary of kernels
     const int lane = lane_index();
-    const uint32_t* from[Groups];
+    const half* from[Groups];
     for (int i = 0; i < arguments.num_inputs; ++i) {
       const AxisInput<half>& input = arguments.inputs[i];
       const int64_t row = input.offsets != nullptr ? shuffle(full_warp, segment, i) : n;
-      const auto* const words_of_row = reinterpret_cast<const uint32_t*>(input.values.data + row * input.values.stride);
+      const half* const values = input.values.data + row * input.values.stride;
       WARPRANK_UNROLL
       for (int j = 0; j < Groups; ++j) {
         // Fields beyond the last are the last again; their products are not written.
         const int last = arguments.num_fields - 1, wanted = fields_of_group * j + lane / 4;
         const int counted = wanted < last ? wanted : last;
         const int place = (arguments.places.direction > 0 ? counted : last - counted) - arguments.first_field[i];
-        if (place >= 0) from[j] = words_of_row + place * (Dim / 2) + lane % 4 * words_of_load;
+        if (place >= 0) from[j] = values + place * Dim;
       }
     }
     WARPRANK_UNROLL
     for (int j = 0; j < Groups; ++j) {
       if (!all && (arguments.shared_groups >> j & 1) != 0) continue;
-      WARPRANK_UNROLL
-      for (int w = 0; w < words; w += words_of_load) {
-        const auto loaded = load_vector_ahead<words_of_load>(from[j] + w / words_of_load * words_of_lanes);
-        WARPRANK_UNROLL
-        for (int i = 0; i < words_of_load; ++i) of[j][w + i] = loaded[i];
-      }
+      load_factor_ahead(from[j], of[j]);
     }
   }
 
