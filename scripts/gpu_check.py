@@ -262,7 +262,8 @@ class Check:
                 if os.access(self.program("card", program), os.X_OK):
                     jobs.put(("card", program))
             jobs.put(None)
-            before = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "1")
+            before = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "1",
+                      *(("--report-api-errors", "no") if tool == "memcheck" else ()))
             for worker in self.work(jobs, "sanitizer", before=before, step=f"{tool}: "):
                 worker.join()
 

@@ -12,6 +12,7 @@
 #include "reference/fm.hpp"
 #include "support/golden_tensors.hpp"
 #include "support/kernel_testing.hpp"
+#include "support/narrowed.hpp"
 #include "warprank/ops/fm.cuh"
 #if !defined(__CUDACC__)
 #include "warprank/ops/host/fm.hpp"
@@ -26,14 +27,6 @@ using warprank::FmOptions;
 using warprank::half;
 using warprank::Matrix;
 using warprank::SegmentedInput;
-using warprank::device::narrow;
-
-template <class Value>
-std::vector<Value> converted(const std::vector<float>& from) {
-  std::vector<Value> to;
-  for (const float value : from) to.push_back(narrow<Value>(value));
-  return to;
-}
 
 /// An input on the host, in numbers that Value has; on an ancestor's axis when it has offsets.
 struct Fields {
@@ -51,7 +44,8 @@ Fields random_fields(int64_t rows, int64_t cols, uint32_t seed, float scale = 1,
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, scale);
   Fields fields{{}, rows, cols, std::move(offsets)};
-  for (int64_t i = 0; i < rows * cols; ++i) fields.values.push_back(warprank::to_float(narrow<Value>(normal(random))));
+  for (int64_t i = 0; i < rows * cols; ++i)
+    fields.values.push_back(warprank::to_float(narrowed<Value>(normal(random))));
   return fields;
 }
 

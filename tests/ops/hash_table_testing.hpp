@@ -202,26 +202,37 @@ class Export {
   Staged<uint64_t> count_;
 };
 
-/// An update in flight: gives keys rows of a version, or erases them when there is none.
+/// An update: gives keys rows of a version, or erases them when there is none.
 class Update {
  public:
-  template <class Protocol = warprank::detail::UpdateProtocol>
-  Update(const HashTableView& table, const std::vector<int64_t>& keys, std::optional<uint64_t> version,
-         const Epoch& epoch, Stream stream, Protocol = {})
+  /// Its memory alone: a GPU may not allocate while launches wait for one another.
+  Update(const HashTableView& table, const std::vector<int64_t>& keys, std::optional<uint64_t> version, Stream stream)
       : version(version),
         statuses(keys.size()),
+        table_(table),
         keys_(keys, stream),
         rows_(rows_of(keys, version.value_or(0), table.row_bytes), stream),
-        statuses_(keys_.size()) {
+        statuses_(keys_.size()) {}
+  /// In flight.
+  template <class Protocol = warprank::detail::UpdateProtocol>
+  Update(const HashTableView& table, const std::vector<int64_t>& keys, std::optional<uint64_t> version,
+         const Epoch& epoch, Stream stream, Protocol protocol = {})
+      : Update(table, keys, version, stream) {
+    launch(epoch, stream, protocol);
+    copy_statuses(stream);
+  }
+
+  template <class Protocol = warprank::detail::UpdateProtocol>
+  void launch(const Epoch& epoch, Stream stream, Protocol = {}) {
     const Keys batch{keys_.data(), keys_.size()};
     if (version) {
-      const auto rows = warprank::detail::rows_for(table, rows_.data(), table.row_bytes, batch.capacity);
-      warprank::detail::launch_insert_or_assign<Protocol>(table, batch, rows, epoch, statuses_.data(), stream);
+      const auto rows = warprank::detail::rows_for(table_, rows_.data(), table_.row_bytes, batch.capacity);
+      warprank::detail::launch_insert_or_assign<Protocol>(table_, batch, rows, epoch, statuses_.data(), stream);
     } else {
-      warprank::detail::launch_erase<Protocol>(table, batch, epoch, statuses_.data(), stream);
+      warprank::detail::launch_erase<Protocol>(table_, batch, epoch, statuses_.data(), stream);
     }
-    copy(statuses.data(), statuses_.data(), batch.capacity, stream);
   }
+  void copy_statuses(Stream stream) { copy(statuses.data(), statuses_.data(), statuses_.size(), stream); }
 
   const std::vector<int64_t>& keys() const { return keys_.values(); }
 
@@ -229,6 +240,7 @@ class Update {
   std::vector<Status> statuses;  ///< once the stream has come so far
 
  private:
+  const HashTableView table_;
   Staged<int64_t> keys_;
   Staged<unsigned char> rows_;
   DeviceArray<Status> statuses_;
@@ -264,8 +276,17 @@ class Table {
     return static_cast<int64_t>(view_.num_buckets()) * warprank::hash_table::header_positions;
   }
 
-  std::vector<Status> insert(const std::vector<int64_t>& keys, uint64_t version) { return change(keys, version); }
-  std::vector<Status> erase(const std::vector<int64_t>& keys) { return change(keys, std::nullopt); }
+  std::vector<Status> insert(const std::vector<int64_t>& keys, uint64_t version) {
+    return change(keys, version, epochs.begin());
+  }
+  /// As if no epoch had become safe since `before`.
+  std::vector<Status> insert_as_early_as(const Epoch& before, const std::vector<int64_t>& keys, uint64_t version) {
+    return change(keys, version, {epochs.begin().current, before.safe});
+  }
+  std::vector<Status> erase(const std::vector<int64_t>& keys) { return erase(keys, epochs.begin()); }
+  std::vector<Status> erase(const std::vector<int64_t>& keys, const Epoch& epoch) {
+    return change(keys, std::nullopt, epoch);
+  }
   std::vector<std::optional<Row>> find(const std::vector<int64_t>& keys) { return LookUp(view_, keys, readers).rows(); }
 
   /// Waits until all that was retired may be used again.
@@ -277,8 +298,8 @@ class Table {
   }
 
  private:
-  std::vector<Status> change(const std::vector<int64_t>& keys, std::optional<uint64_t> version) {
-    const Update update(view_, keys, version, epochs.begin(), updates);
+  std::vector<Status> change(const std::vector<int64_t>& keys, std::optional<uint64_t> version, const Epoch& epoch) {
+    const Update update(view_, keys, version, epoch, updates);
     epochs.end(updates);
     synchronize();
     return update.statuses;
@@ -313,13 +334,19 @@ struct TakeNoLock : warprank::detail::UpdateProtocol {
 
 // ---- Kernels of tests
 
-/// Waits for a flag that another stream sets.
-WARPRANK_KERNEL(1, 1)
-wait_for(const uint32_t* flag) {
-  using namespace warprank::device;  // NOLINT: a kernel
-  while (load<Order::acquire, Scope::device>(flag) == 0) {
+/// Waits for a flag that another launch sets; false when it gave up, which it does on a GPU after about a second:
+/// nobody promises there that two launches run side by side.
+WARPRANK_DEVICE bool await(const uint32_t* flag) {
+  using namespace warprank::device;  // NOLINT: a device function
+  constexpr int64_t patience = 1 << 20;
+  for (int64_t look = 0; !on_gpu || look < patience; ++look) {
+    if (load<Order::acquire, Scope::device>(flag) != 0) return true;
   }
+  return false;
 }
+
+WARPRANK_KERNEL(1, 1)
+wait_for(const uint32_t* flag) { await(flag); }
 
 WARPRANK_KERNEL(1, 1)
 set(uint32_t* flag) {
@@ -327,7 +354,8 @@ set(uint32_t* flag) {
 }
 
 /// The slowest reader: looks for a key in its first bucket, and between the keys and the map of the line, or the other
-/// way round, says so in flags[0] and waits for flags[1]. found [2]: whether, and the first 4 bytes of the row.
+/// way round, says so in flags[0] and waits for flags[1]. found [3]: whether, the first 4 bytes of the row, and whether
+/// it gave up waiting.
 template <bool MapFirst>
 WARPRANK_KERNEL(8, 1)
 read_in_two_halves(HashTableView table, uint64_t key, uint32_t* flags, uint32_t* found) {
@@ -340,8 +368,7 @@ read_in_two_halves(HashTableView table, uint64_t key, uint32_t* flags, uint32_t*
   LineTile::sync();
   if (LineTile::rank() == 0) {
     store<Order::release, Scope::device>(&flags[0], 1u);
-    while (load<Order::acquire, Scope::device>(&flags[1]) == 0) {
-    }
+    store(&found[2], await(&flags[1]) ? 0u : 1u);
   }
   LineTile::sync();
   if (!is_first) part = load_line_part(table, bucket);

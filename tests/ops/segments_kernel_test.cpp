@@ -133,7 +133,7 @@ std::vector<std::vector<int64_t>> run(const BatchLayout& layout, const std::vect
   launch.run();
   std::vector<std::vector<int64_t>> results;
   for (const auto& array : offsets) results.push_back(array->read());
-  EXPECT_EQ(counters().launches, on_gpu ? 0 : launch.num_launches());
+  expect_launches(launch.num_launches());
   EXPECT_EQ(launch.num_launches(), (static_cast<int>(pairs.size()) + 15) / 16);
   return results;
 }

@@ -10,18 +10,12 @@
 #include <vector>
 
 #include "support/kernel_testing.hpp"
-#include "warprank/device/half.hpp"
+#include "support/narrowed.hpp"
+#include "warprank/core/dtype.hpp"
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/segmented_input.hpp"
 
 namespace kernel_testing {
-
-template <class Value>
-std::vector<Value> converted(const std::vector<float>& from) {
-  std::vector<Value> to;
-  for (const float value : from) to.push_back(warprank::device::narrow<Value>(value));
-  return to;
-}
 
 /// A matrix on the host; on an ancestor's axis when it has offsets.
 struct AxisValues {
@@ -54,7 +48,7 @@ AxisValues random_values(int64_t rows, int64_t cols, uint32_t seed, float scale 
   std::normal_distribution<float> normal(0, scale);
   AxisValues made{{}, rows, cols, std::move(offsets)};
   for (int64_t i = 0; i < rows * cols; ++i) {
-    made.values.push_back(warprank::to_float(warprank::device::narrow<Value>(normal(random))));
+    made.values.push_back(warprank::to_float(narrowed<Value>(normal(random))));
   }
   return made;
 }

@@ -9,10 +9,10 @@
 #include <cstring>
 #include <limits>
 #include <random>
-#include <type_traits>
 #include <vector>
 
 #include "support/kernel_testing.hpp"
+#include "support/narrowed.hpp"
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/view.hpp"
 
@@ -32,12 +32,6 @@ inline std::vector<float> random_values(std::mt19937& engine, int64_t size, floa
 inline std::vector<float> rounded(std::vector<float> values) {
   for (float& value : values) value = warprank::to_float(warprank::to_half(value));
   return values;
-}
-
-template <class Value>
-Value narrowed(float value) {
-  if constexpr (std::is_same_v<Value, half>) return warprank::to_half(value);
-  if constexpr (std::is_same_v<Value, float>) return value;
 }
 
 /// A matrix with more rows than are used, which are NaN as all is around the elements.

@@ -181,6 +181,13 @@ class DeviceMatrix {
   int64_t rows_, cols_, stride_, skip_;
 };
 
+/// That so many kernels were launched since the counters were cleared; a GPU does not say.
+inline void expect_launches(int64_t launches) {
+  if constexpr (!on_gpu) {
+    EXPECT_EQ(counters().launches, launches);
+  }
+}
+
 /// Calls body(config) for each target, in memory that was reset: for those whose code differs, unless more are named.
 /// On a GPU there is one, whose code runs there.
 template <class Body>

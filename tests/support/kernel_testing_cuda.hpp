@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <stdexcept>
 #include <vector>
 
 #include "simt/config.hpp"
@@ -162,7 +161,8 @@ inline void launch(const Graph& graph, cudaStream_t stream) {
 
 // ---- Counters
 
-[[noreturn]] inline const simt::Counters& counters() { throw std::logic_error("only the executor counts"); }
+/// Only the executor counts: what needs its counts stands under `if constexpr (!on_gpu)`, or does not compile.
+__attribute__((error("only the executor counts: ask `if constexpr (!on_gpu)`"))) const simt::Counters& counters();
 inline void clear_counters() {}
 
 }  // namespace kernel_testing
