@@ -2,6 +2,7 @@
 #include "warprank/ops/hash_table.cuh"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <map>
@@ -351,8 +352,11 @@ double sectors_per_key(const HashTableView& table, const std::vector<int64_t>& k
   clear_counters();
   hash_table::find(table, {key_memory.data(), key_memory.size()}, rows.data(), table.row_bytes, nullptr, Stream{});
   synchronize();
-  const auto n = static_cast<double>(keys.size());
-  return static_cast<double>(counters().global_load_sectors) / n - 0.25;
+  if constexpr (on_gpu) {
+    return NAN;
+  } else {
+    return static_cast<double>(counters().global_load_sectors) / static_cast<double>(keys.size()) - 0.25;
+  }
 }
 
 TEST(HashTable, RequestsFewMoreSectorsThanALineAndARow) {
