@@ -1,96 +1,108 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts/gpu_check.sh does, which says what that is.
+"""What scripts/gpu_check.sh and the ./run of a bundle do, which say what that is.
 
-Two builds begin at once: for the card, and as PTX for compute_75. Each test runs as soon as it is linked. When both are
-built, or have had their time, the card is left to the benchmarks alone; then to PyTorch, the load generator and
-compute-sanitizer. SHARES says until when each may go on.
+In a bundle (scripts/package_benchmarks.sh) all programs are there. Elsewhere two builds begin at once, for the card and
+as PTX for compute_75, and each test runs as soon as it is linked. Then the parts of PARTS run one after another, alone
+on the card; each gets its share of the time that is left (time_plan.py). What was cut off or failed is tried again by
+the next run in the same folder (gpu_progress.py).
 """
 
 import argparse
-import glob
+import contextlib
 import os
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, f"{ROOT}/tools")
+SCRIPTS = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [SCRIPTS, f"{os.path.dirname(SCRIPTS)}/tools"]
+import gpu_progress  # noqa: E402
+from gpu_programs import BUNDLE, EXAMPLES, ROOT  # noqa: E402
+from gpu_programs import benchmark_programs, find_library, has_cublaslt, test_programs  # noqa: E402
 import performance  # noqa: E402
 import records  # noqa: E402
+import time_plan  # noqa: E402
 
 MINUTES, QUICK_MINUTES = 9.5, 3.8
-# Of the whole time, when a part must end; a part that ends before leaves the rest to the next.
-SHARES = {"build": 0.6, "tests": 0.66, "benchmarks": 0.8, "torch": 0.9, "latency": 0.95, "sanitizer": 0.98}
+# By value, with their weights: a bundle's tests need no building.
+PARTS = {"tests": 25, "models": 15, "torch": 15, "ops": 15, "latency": 10, "sanitizer": 20, "alternatives": 8}
+WITH_BUILDING = {**PARTS, "tests": 150}
+NOT_QUICK = {"torch": "PyTorch", "sanitizer": "compute-sanitizer", "alternatives": "alternatives"}
 TEST_S, SANITIZED_TEST_S = 120, 90  # what a program gets at most
 SKIPPED = 77  # exit status of a test without a GPU
 LEAST_CAPABILITY = 75
 SMALL_CARD_MIB = 14 << 10  # where a test that runs out of memory is no failure
 LOG_BYTES = 8 << 20  # of each log, its end
+LEAST_FREE_BYTES = 64 << 20
 RATES, CONTEXTS = ("500", "1000", "2000", "4000", "8000", "16000"), ("1", "2", "4")
-
-
-def test_programs():
-    """Names of all tests for a GPU, as tests/gpu/CMakeLists.txt makes them."""
-    sources = glob.glob("**/*_kernel_test.cpp", root_dir=f"{ROOT}/tests", recursive=True)
-    return sorted(os.path.splitext(source)[0].replace("/", "_") + "_gpu" for source in sources) + ["gpu_two_libraries"]
-
-
-def benchmark_programs():
-    sources = glob.glob("**/*_bench.cu", root_dir=f"{ROOT}/benchmarks", recursive=True)
-    return sorted((os.path.splitext(source)[0].replace("/", "_") + "_gpu" for source in sources),
-                  key=lambda name: (not name.startswith("models"), name))  # models first: time may run out
-
-
-def has_cublaslt():
-    nvcc = shutil.which("nvcc")
-    toolkit = os.path.dirname(os.path.dirname(os.path.realpath(nvcc))) if nvcc else "/usr/local/cuda"
-    return any(glob.glob(f"{toolkit}/{folder}/cublasLt.h") for folder in ("include", "targets/*/include"))
+CAPACITIES = ("1", "100", "16", "1600", "64", "6400")  # of the layers that are tuned
 
 
 class Log:
     def __init__(self, path):
         self.path, self.lock = path, threading.Lock()
-        open(path, "w", encoding="utf-8").close()
+        with contextlib.suppress(OSError):
+            open(path, "a", encoding="utf-8").close()
 
     def add(self, title, text):
-        with self.lock, open(self.path, "a", encoding="utf-8") as file:
+        with self.lock, contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8") as file:
             file.write(f"==== {title}\n{text}\n")
 
     def shorten(self):
-        with open(self.path, "rb") as file:
-            content = file.read()
-        if len(content) > LOG_BYTES:
-            with open(self.path, "wb") as file:
-                file.write(b"(the beginning is cut off)\n" + content[-LOG_BYTES:])
+        with contextlib.suppress(OSError):
+            with open(self.path, "rb") as file:
+                content = file.read()
+            if len(content) > LOG_BYTES:
+                with open(self.path, "wb") as file:
+                    file.write(b"(the beginning is cut off)\n" + content[-LOG_BYTES:])
 
 
 class Check:
-    def __init__(self, out, build, quick, minutes):
-        self.out, self.builds, self.quick = out, build, quick
-        self.begin, self.seconds = time.monotonic(), 60 * minutes
+    def __init__(self, out, options):
+        self.out, self.builds, self.quick = out, os.path.abspath(options.build), options.quick
+        minutes = options.minutes or (QUICK_MINUTES if self.quick else MINUTES)
+        parts = PARTS if BUNDLE else WITH_BUILDING
+        self.plan = time_plan.TimePlan(60 * minutes, {name: weight for name, weight in parts.items()
+                                                      if not (self.quick and name in NOT_QUICK)})
+        self.gpu, self.state, self.clocks = records.gpu(), records.card_state(), {"before": records.clocks()}
+        self.commit = BUNDLE["commit"] if BUNDLE else records.commit()
+        os.environ["WARPRANK_COMMIT"] = self.commit
+        self.progress = gpu_progress.Progress(out, {"commit": self.commit, "card": self.gpu.get("card", "none"),
+                                                    "quick": self.quick, "bundle": bool(BUNDLE)})
+        self.raw = f"{out}/raw"
+        if not self.progress.taken_over:
+            shutil.rmtree(self.raw, ignore_errors=True)
+        os.makedirs(self.raw, exist_ok=True)
         self.build_log, self.log = Log(f"{out}/build.log"), Log(f"{out}/tests.log")
-        self.lock = threading.Lock()
-        self.rows, self.skipped, self.num_failed, self.num_not_run, self.num_passed = [], [], 0, 0, 0
-        self.gpu = records.gpu()
-        self.clocks = records.clocks()
-        self.raw = tempfile.mkdtemp()
+        self.lock, self.running, self.is_stopped = threading.Lock(), set(), False
+        self.skipped, self.num_not_run, self.why_not_run = [], 0, ""
+        if self.progress.taken_over:
+            print(f"{self.progress.taken_over} steps are done already: this run goes on", flush=True)
+        if self.progress.forgotten:
+            self.skip("what this folder had before: it is of another commit, card or kind of run")
 
-    def left(self, part):
-        """Seconds until the part must end."""
-        return self.begin + self.seconds * SHARES[part] - time.monotonic()
+    @property
+    def rows(self):
+        return list(self.progress.rows.values())
+
+    def num_rows(self, result):
+        return sum(row[2].startswith(result) for row in self.rows)
+
+    def num_passed(self):
+        return sum(row[2].startswith("ok") and row[1] in test_programs() for row in self.rows)
 
     def row(self, build, step, result, tests="", since=None):
         seconds = "" if since is None else f"{time.monotonic() - since:.0f}"
         with self.lock:
-            self.rows.append([build, step, result, str(tests), seconds])
-            self.num_failed += result.startswith("FAILED")
-            print(" | ".join(self.rows[-1]), flush=True)
+            row = [build, step, result, str(tests), seconds]
+            self.progress.add(row)
+            print(" | ".join(row), flush=True)
 
     def skip(self, what):
         with self.lock:
@@ -99,15 +111,32 @@ class Check:
 
     def run(self, title, command, seconds, env=None):
         """(exit status, output); the status is None when the time was over."""
-        process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **(env or {})}, text=True, errors="replace",
+        process = subprocess.Popen(command, cwd=ROOT,
+                                   env={**os.environ, **(env or {})}, text=True, errors="replace",
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        with self.lock:
+            self.running.add(process.pid)
         try:
             output, status = process.communicate(timeout=max(seconds, 1))[0], process.returncode
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
+            os.killpg(process.pid, signal.SIGKILL)
             output, status = process.communicate()[0], None
+        except KeyboardInterrupt:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        finally:
+            with self.lock:
+                self.running.discard(process.pid)
         self.log.add(title, output)
         return status, output
+
+    def stop(self):
+        """The run was killed: nothing that it started stays."""
+        self.is_stopped = True
+        with self.lock:
+            for pid in self.running:
+                with contextlib.suppress(OSError):
+                    os.killpg(pid, signal.SIGKILL)
 
     # --- builds
 
@@ -136,14 +165,16 @@ class Check:
         if not configured:
             self.row(name, step, "FAILED: cmake, build.log", since=begin)
             return
-        targets = ["gpu_tests"] + (["gpu_benchmarks", "models_run_model", "embed_in_service"] if benchmarks else [])
+        targets = ["gpu_tests"] + (["gpu_benchmarks", "models_run_model", *EXAMPLES] if benchmarks else [])
         command = ["cmake", "--build", self.folder(name), "--parallel", str(os.cpu_count()), "--target", *targets,
                    "--", "-k", *(["0"] if shutil.which("ninja") else [])]
         if not benchmarks:
             command = ["nice", *command]
         process = subprocess.Popen(command, cwd=ROOT, text=True, errors="replace", stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, start_new_session=True)
-        timer = threading.Timer(max(self.left("build"), 1), lambda: os.killpg(process.pid, 15))
+        with self.lock:
+            self.running.add(process.pid)
+        timer = threading.Timer(max(0.9 * self.plan.left(), 1), lambda: os.killpg(process.pid, 15))
         timer.start()
         built, lines = set(), []
         for line in process.stdout:
@@ -156,6 +187,8 @@ class Check:
                 ready.put((name, program))
         status, cut_off = process.wait(), not timer.is_alive()
         timer.cancel()
+        with self.lock:
+            self.running.discard(process.pid)
         self.build_log.add(f"{name}: build", "".join(lines))
         missing = [program for program in test_programs() if not os.access(self.program(name, program), os.X_OK)]
         for program in test_programs():  # an earlier build's are there already
@@ -171,13 +204,22 @@ class Check:
     def folder(self, build):
         return f"{self.builds}/gpu-{build}"
 
-    def program(self, build, name):
-        return f"{self.folder(build)}/tests/gpu/{name}"
+    def program(self, build, name, kind="tests/gpu"):
+        return f"{ROOT}/bin/{build}/{name}" if BUNDLE else f"{self.folder(build)}/{kind}/{name}"
+
+    def benchmark(self, name):
+        return self.program("card", name, "benchmarks")
+
+    def example(self, name):
+        return self.program("card", name, "examples")
 
     # --- tests
 
-    def run_test(self, build, program, part, before=(), step=""):
-        begin, seconds = time.monotonic(), min(self.left(part), SANITIZED_TEST_S if before else TEST_S)
+    def run_test(self, build, program, before=(), step=""):
+        most = SANITIZED_TEST_S if before else TEST_S
+        begin, seconds = time.monotonic(), min(self.plan.left(), most)
+        if self.progress.is_done(build, step + program) or self.is_stopped:
+            return
         if seconds < 3:
             self.row(build, step + program, "left out: no time")
             return
@@ -186,15 +228,19 @@ class Check:
         count = re.search(r"^\[  PASSED  \] (\d+) test|^SKIPPED (\d+) tests", output, re.M)
         tests = int(count[1] or count[2]) if count else ""
         skipped = re.search(r"^\[  SKIPPED \] (\d+) test", output, re.M)
+        lacking = re.search(r"error while loading shared libraries: (\S+):", output)
         result = f"ok, {skipped[1]} skipped" if skipped else "ok"
-        if status == 0:
-            with self.lock:
-                self.num_passed += 1
         if status == SKIPPED:
             result = "not run: no GPU"
+            why = re.search(r"there is no GPU \((.*)\)$", output, re.M)
             with self.lock:
                 self.num_not_run += tests or 1
-        elif status is None and seconds < (SANITIZED_TEST_S if before else TEST_S):
+                self.why_not_run = why[1] if why else self.why_not_run
+        elif self.is_stopped:
+            result = "left out: the run was ended"
+        elif lacking:
+            result = f"left out: this machine has no {lacking[1]}"
+        elif status is None and seconds < most:
             result = "left out: no time"
         elif status is None:
             result = f"left out: not done after {seconds} s" if before else f"FAILED: not done after {seconds} s"
@@ -208,17 +254,29 @@ class Check:
         mib = re.match(r"(\d+) MiB", self.gpu.get("memory of the card", ""))
         return mib is not None and int(mib[1]) < SMALL_CARD_MIB
 
-    def work(self, jobs, part, **arguments):
+    def work(self, jobs, **arguments):
         """Runs what is in the queue, in threads, until None comes out."""
         def loop():
             while (job := jobs.get()) is not None:
-                self.run_test(*job, part, **arguments)
+                self.run_test(*job, **arguments)
             jobs.put(None)
 
-        workers = [threading.Thread(target=loop) for _ in range(1 if self.is_small() else 3)]
+        workers = [threading.Thread(target=loop, daemon=True)
+                   for _ in range(1 if self.is_small() else min(max((os.cpu_count() or 1) // 2, 3), 8))]
         for worker in workers:
             worker.start()
         return workers
+
+    def test(self):
+        """Tests of the bundle."""
+        jobs = queue.Queue()
+        for build in ("card", "t4"):
+            for program in BUNDLE["programs"].get(build, []):
+                if program in test_programs():
+                    jobs.put((build, program))
+        jobs.put(None)
+        for worker in self.work(jobs):
+            worker.join()
 
     def build_and_test(self):
         if not has_cublaslt():
@@ -230,8 +288,8 @@ class Check:
         elif capability:
             builds.insert(0, ("card", f"{capability}-real", True))
         ready = queue.Queue()
-        testers = self.work(ready, "tests")
-        builders = [threading.Thread(target=self.build_tests, args=(*build, ready)) for build in builds]
+        testers = self.work(ready)
+        builders = [threading.Thread(target=self.build_tests, args=(*build, ready), daemon=True) for build in builds]
         for builder in builders:
             builder.start()
         for builder in builders:
@@ -240,19 +298,16 @@ class Check:
         for tester in testers:
             tester.join()
 
-    def sanitize(self):
-        if self.quick:
-            self.skip("compute-sanitizer: --quick")
-            return
+    def run_sanitizer(self):
         if shutil.which("compute-sanitizer") is None:
             self.skip("compute-sanitizer: not installed")
             return
         probe = self.program("card", "support_kernel_testing_kernel_test_gpu")
-        if not os.path.exists(probe) or self.left("sanitizer") < 10:
+        if not os.path.exists(probe) or self.plan.left() < 5:
             self.skip("compute-sanitizer: no time left")
             return
         status, _ = self.run("does compute-sanitizer work", ["compute-sanitizer", "--error-exitcode", "1", probe,
-                                                             "--gtest_filter=*GraphIsCaptured*"], 60)
+                                                             "--gtest_filter=*GraphIsCaptured*"], self.plan.left())
         if status != 0:
             self.skip("compute-sanitizer: this machine does not permit it: tests.log")
             return
@@ -264,99 +319,180 @@ class Check:
             jobs.put(None)
             before = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "1",
                       *(("--report-api-errors", "no") if tool == "memcheck" else ()))
-            for worker in self.work(jobs, "sanitizer", before=before, step=f"{tool}: "):
+            for worker in self.work(jobs, before=before, step=f"{tool}: "):
                 worker.join()
 
     # --- measurements
 
-    def measure(self, what, part, command, seconds):
-        """Whether it ran to its end; else a row says why not."""
-        seconds = min(self.left(part), seconds)
-        if not os.access(command[0], os.X_OK) and "/" in command[0]:
+    def measure(self, what, command, seconds):
+        if self.progress.is_done("card", what):
+            return
+        if not any(os.access(word, os.X_OK) for word in command if "/" in word):
             self.skip(f"{what}: it was not built")
-            return False
-        if seconds < 5:
-            self.skip(f"{what}: no time left")
-            return False
+            return
+        if seconds < 4:
+            self.row("card", what, "left out: no time")
+            return
         begin = time.monotonic()
-        status, _ = self.run(what, command, seconds)
+        try:
+            status, output = self.run(what, command, seconds)
+        except KeyboardInterrupt:
+            self.row("card", what, "left out: the run was ended", since=begin)
+            raise
+        lacking = re.search(r"error while loading shared libraries: (\S+):", output)
         result = "ok" if status == 0 else "left out: cut off" if status is None else f"FAILED ({status}): tests.log"
+        if lacking:
+            result = f"left out: this machine has no {lacking[1]}"
         self.row("card", what, result, since=begin)
-        return status == 0
 
-    def run_benchmarks(self):
-        programs = benchmark_programs()
+    def run_benchmarks(self, programs):
         for i, program in enumerate(programs):
-            fair = 2 * self.left("benchmarks") / (len(programs) - i)
             quick = ["--benchmark_filter=/cold"] if self.quick and program.startswith("ops") else []
-            self.measure(program, "benchmarks",
-                         [f"{self.folder('card')}/benchmarks/{program}", f"--benchmark_out={self.raw}/{program}.json",
-                          "--benchmark_out_format=json", f"--benchmark_min_time={0.02 if self.quick else 0.1}", *quick],
-                         fair)
+            self.measure(program, [self.benchmark(program), f"--benchmark_out={self.raw}/{program}.json", *quick],
+                         self.plan.for_step(len(programs) - i))
+
+    def run_models(self):
+        programs = [name for name in benchmark_programs() if not name.startswith("ops")]
+        self.run_benchmarks(sorted(programs, key=lambda name: not name.startswith("models")))
+
+    def run_ops(self):
+        self.run_benchmarks([name for name in benchmark_programs() if name.startswith("ops")])
 
     def run_torch(self):
-        script = f"{ROOT}/tools/bench_torch.py"
-        if self.quick:
-            self.skip("PyTorch: --quick")
-        elif subprocess.run([sys.executable, "-c", "import numpy, safetensors, torch"], capture_output=True,
-                            check=False).returncode != 0:
+        script, run_model = f"{ROOT}/tools/bench_torch.py", self.benchmark("models_run_model")
+        if subprocess.run([sys.executable, "-c", "import numpy, safetensors, torch"], capture_output=True,
+                          check=False).returncode != 0:
             self.skip("PyTorch: it is not installed, or NumPy or safetensors are not")
-        elif os.path.exists(script):
-            self.measure("PyTorch", "torch", [sys.executable, script,
-                                              f"{self.folder('card')}/benchmarks/models_run_model",
-                                              "--quick", "--out", f"{self.raw}/torch.json"], self.left("torch"))
+            return
+        # Its best form first: eager in a CUDA graph. Compiling takes most of the time, and has not been faster.
+        for name, modes in (("torch", ["graph"]), ("torch_others", ["eager", "reduce-overhead"])):
+            self.measure("PyTorch, " + " and ".join(modes),
+                         [sys.executable, script, run_model, *(["--quick"] if name != "torch" else []), "--modes",
+                          *modes, "--out", f"{self.raw}/{name}.json"], self.plan.left())
+
+    def serve(self, what, contexts, seconds, csv, more=(), rates=RATES):
+        self.measure(what, [self.example("embed_in_service"), "--engine", "cuda", "--contexts", contexts,
+                            "--clients", "4", "--seconds", seconds, "--warm-up", "0.5",
+                            "--csv", f"{self.raw}/latency_cuda_{csv}.csv", *more, "--rates", *rates],
+                     self.plan.left())
 
     def run_latency(self):
-        for contexts in CONTEXTS[1:2] if self.quick else CONTEXTS:
-            self.measure(f"latency with {contexts} contexts", "latency",
-                         [f"{self.folder('card')}/examples/embed_in_service", "--engine", "cuda",
-                          "--contexts", contexts, "--clients", "4", "--seconds", "1" if self.quick else "2",
-                          "--warm-up", "0.5", "--csv", f"{self.raw}/latency_cuda_{contexts}.csv",
-                          "--rates", *RATES], 60)
+        seconds = "1" if self.quick else "1.5"
+        self.serve("latency with 2 contexts", "2", seconds, "2")
+        if not self.quick:
+            self.serve("latency with 2 contexts and swaps", "2", "5", "2_full-swaps",
+                       ("--swap-every", "1", "--swap-mode", "full"), RATES[2:5:2])
+            for contexts in (c for c in CONTEXTS if c != "2"):
+                self.serve(f"latency with {contexts} contexts", contexts, seconds, contexts)
+
+    def run_alternatives(self):
+        """What was chosen by thought beside what else could be: as far as programs can be told to take it."""
+        self.measure("tuning of linear layers", [self.example("tune_linears"), "--out", f"{self.out}/tuning.json",
+                                                 "--capacity", *CAPACITIES], self.plan.for_step(2))
+        service = self.example("embed_in_service")
+        if not os.access(service, os.X_OK):
+            return
+        _, text = self.run("options of embed_in_service", [service, "--help"], 10)
+        found = re.search(r"--wait [^{\n]*\{([^}]*)\}", text)
+        for value in re.split(r"[,\s]+", re.sub(r"->\d+", "", found[1])) if found else ():
+            self.serve(f"latency with 2 contexts, waiting by {value}", "2", "1.5",
+                       f"2_waits-by-{value.replace('_', '-')}", ("--wait", value), RATES[2:5:2])
 
     # --- report
 
     def report(self):
-        facts = {**self.gpu, "clocks before": self.clocks, "clocks after": records.clocks()}
+        facts = {**self.gpu, **self.state, **{f"clocks {when}": line for when, line in self.clocks.items()}}
         card = self.gpu.get("card")
         if card and not performance.known_card(card):
             self.skip(f"predictions: {card} is not among the cards of include/warprank/plan/cards.hpp")
-        command = "scripts/gpu_check.sh OUTDIR" + (" --quick" if self.quick else "")
+        if self.progress.error:
+            self.skip(f"what is done is not kept for the next run: {self.progress.error}")
+        command = ("./run" if BUNDLE else "scripts/gpu_check.sh") + " OUTDIR" + (" --quick" if self.quick else "")
         record = records.pack(self.raw, command, self.skipped, {name: v for name, v in facts.items() if v})
+        record["commit"] = self.commit
+        record["doubts"] = records.doubts(record)
         record["steps"] = self.rows
-        with open(f"{self.out}/gpu.json", "w", encoding="utf-8") as file:
-            file.write(records.dumped(record))
-        for log in (self.build_log, self.log):
-            log.shorten()
-        summary = f"{self.num_failed} steps failed, {self.num_passed} programs of tests passed."
-        if card is None:
+        num_failed = self.num_rows("FAILED")
+        summary = f"{num_failed} steps failed, {self.num_passed()} programs of tests passed."
+        if card is None and not BUNDLE:
             summary += (f" There is no GPU: {self.num_not_run} tests for the T4's code were built and not run, those "
                         "for a card were not built, nothing was measured.")
-        performance.write_report(f"{self.out}/gpu.json", "# GPU check\n\n" + summary + "\n\n" +
-                                 performance.table([["build", "step", "result", "tests", "seconds"], *self.rows]))
-        shutil.rmtree(self.raw)
-        print(f"{summary}\n{self.out}/report.md")
+        elif self.num_not_run:
+            why = self.why_not_run or "nvidia-smi names none"
+            summary += f" There is no GPU that programs can use ({why}): {self.num_not_run} tests were not run."
+        if self.is_stopped:
+            summary += " The run was ended from outside; the next one in this folder goes on."
+        warnings = "".join(f"- {line}\n" for line in record["doubts"])
+        if warnings:
+            warnings = "Not to be trusted without a second look:\n\n" + warnings + "\n"
+        try:
+            with open(f"{self.out}/gpu.json", "w", encoding="utf-8") as file:
+                file.write(records.dumped(record))
+            performance.write_report(f"{self.out}/gpu.json", "# GPU check\n\n" + summary + "\n\n" + warnings +
+                                     performance.table([["build", "step", "result", "tests", "seconds"], *self.rows]))
+        except OSError as error:
+            print(f"no report: {error.strerror}")
+        for log in (self.build_log, self.log):
+            log.shorten()
+        print(f"{warnings}{summary}\n{self.out}/report.md")
+        return num_failed
+
+    def measure_all(self):
+        self.plan.begin("tests")
+        if BUNDLE:
+            self.find_libraries()
+            self.test()
+        else:
+            self.build_and_test()
+        if not self.gpu or not os.path.isdir(os.path.dirname(self.program("card", "x"))) or self.num_passed() == 0:
+            return
+        parts = {"models": self.run_models, "torch": self.run_torch, "ops": self.run_ops, "latency": self.run_latency,
+                 "sanitizer": self.run_sanitizer, "alternatives": self.run_alternatives}
+        for name, part in parts.items():
+            if name not in self.plan.weights:
+                self.skip(f"{NOT_QUICK[name]}: --quick")
+                continue
+            self.plan.begin(name)
+            part()
+            self.clocks[f"after {name}"] = records.clocks()
+
+    def find_libraries(self):
+        """Puts what the bundle does not have where the loader looks."""
+        for name in BUNDLE.get("needs", []):
+            folder = find_library(name)
+            if folder is None:
+                self.skip(f"programs that need {name}: it is not on this machine")
+            elif folder:
+                os.environ["LD_LIBRARY_PATH"] = f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="scripts/gpu_check.sh", description="Checks and measures the CUDA engine.")
+    parser = argparse.ArgumentParser(description="Checks and measures the CUDA engine.")
     parser.add_argument("outdir")
     parser.add_argument("--quick", action="store_true", help="within 4 minutes: no PyTorch, no compute-sanitizer")
     parser.add_argument("--minutes", type=float, help="when it must end, in place of 10 minutes or 4")
     parser.add_argument("--build", default=f"{ROOT}/build", help="where gpu-card and gpu-t4 are built")
     options = parser.parse_args()
-    os.makedirs(options.outdir, exist_ok=True)
+    try:
+        os.makedirs(options.outdir, exist_ok=True)
+        if shutil.disk_usage(options.outdir).free < LEAST_FREE_BYTES:
+            sys.exit(f"{options.outdir}: expected {LEAST_FREE_BYTES >> 20} MiB of free space, got less")
+    except OSError as error:
+        sys.exit(f"{options.outdir}: {error.strerror}")
     os.environ["PATH"] += f":{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin:{ROOT}/.deps/usr/bin"
-    check = Check(os.path.abspath(options.outdir), os.path.abspath(options.build), options.quick,
-                  options.minutes or (QUICK_MINUTES if options.quick else MINUTES))
-    check.build_and_test()
-    if check.gpu and os.path.isdir(check.folder("card")):
-        check.run_benchmarks()
-        check.run_torch()
-        check.run_latency()
-        check.sanitize()
-    check.report()
-    return 1 if check.num_failed or not check.gpu or not check.num_passed else 0
+    check = Check(os.path.abspath(options.outdir), options)
+
+    def end(*_):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        check.measure_all()
+    except KeyboardInterrupt:
+        check.stop()
+        time.sleep(0.5)  # rows of what was running
+    num_failed = check.report()
+    return 1 if num_failed or not check.gpu or not check.num_passed() else 0
 
 
 if __name__ == "__main__":

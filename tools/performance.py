@@ -82,7 +82,7 @@ def read_record(path):
 
 def read_records():
     """[(machine/kind, record)], the newest first."""
-    records = [(os.path.relpath(path, RESULTS).removesuffix(".json"), read_record(path))
+    records = [(os.path.splitext(os.path.relpath(path, RESULTS))[0], read_record(path))
                for path in sorted(glob.glob(f"{RESULTS}/*/*.json"))]
     return sorted(records, key=lambda item: item[1]["date"], reverse=True)
 
@@ -115,7 +115,7 @@ def benchmark_tables(record):
             counters = [key for key in m if key not in NOT_SHOWN]
             if not tables or tables[-1][0] != counters:
                 tables.append((counters, []))
-            tables[-1][1].append([short(m["name"]).removeprefix("host_engines/"),
+            tables[-1][1].append([re.sub("^host_engines/", "", short(m["name"])),
                                   *(shown(counter, m[counter]) for counter in counters)])
             if m.get("error_occurred"):
                 tables[-1][1][-1].append("failed: " + m.get("error_message", ""))
@@ -128,8 +128,9 @@ def benchmark_tables(record):
 def latency_table(record):
     columns = ["engine", "contexts", "items", "asked", "served", "p50_ms", "p90_ms", "p99_ms", "p99.9_ms", "max_ms",
                "per_batch", "refused"]
+    columns[1:1] = ["variant"] if any("variant" in row for row in record["latency"]) else []
     return table([[column.replace("_", " ") for column in columns],
-                  *([shown("", float(row[c])) if c != "engine" else row[c] for c in columns]
+                  *([row.get(c, "") if c in ("engine", "variant") else shown("", float(row[c])) for c in columns]
                     for row in record["latency"])])
 
 
@@ -142,7 +143,8 @@ def pictures_of(record):
         found["speedups"] = ("Speed over baselines", speedups)
     series = {}
     for row in record["latency"]:
-        series.setdefault(f"{row['engine']}, {row['contexts']} contexts, {row['items']} items", []).append(row)
+        label = f"{row['engine']}, {row['contexts']} contexts, {row['items']} items"
+        series.setdefault(f"{label}, {row['variant']}" if "variant" in row else label, []).append(row)
     if series:
         points = [(label, plot_latency.points_of(label, rows)) for label, rows in series.items()]
         found["latency"] = ("Latency under load", plot_latency.draw(points))

@@ -21,7 +21,7 @@ BASELINES = {"planned_speedup": "as written", "over_unplanned": "as written", "o
 def family(name):
     """"host_engines/dlrm/requests:1/items:100" -> "dlrm": what stands before the first argument."""
     parts = re.split(r"/(?=[\w.]+:)", name, maxsplit=1)[0]
-    return parts.removeprefix("host_engines/")
+    return re.sub("^host_engines/", "", parts)
 
 
 def ratios(record):

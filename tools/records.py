@@ -122,6 +122,55 @@ def clocks():
     return line.splitlines()[0] if line else ""
 
 
+# Bits of clocks_throttle_reasons.active that make a figure too low; the others say that nobody asked for more.
+THROTTLING = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "software thermal slowdown",
+              0x40: "hardware thermal slowdown", 0x80: "power brake"}
+
+
+def throttling(clocks_line):
+    """Names of the reasons in what clocks() gave."""
+    found = re.search(r"0x([0-9a-fA-F]+)\s*$", clocks_line)
+    bits = int(found[1], 16) if found else 0
+    return [name for bit, name in THROTTLING.items() if bits & bit]
+
+
+def card_state():
+    """How the card is set, and who else is on it; with the processor's clock."""
+    names = {"ECC": "ecc.mode.current", "power state": "pstate", "persistence": "persistence_mode",
+             "compute mode": "compute_mode", "memory in use": "memory.used", "highest clocks": "clocks.max.sm"}
+    line = (output_of(["nvidia-smi", f"--query-gpu={','.join(names.values())}", "--format=csv,noheader"])
+            .splitlines() or [""])[0]
+    facts = dict(zip(names, (value.strip() for value in line.split(",")))) if line.count(",") == len(names) - 1 else {}
+    others = [pid for pid in output_of(["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]).split()
+              if pid.isdigit()]
+    if others:
+        facts["other processes on the card"] = str(len(others))
+    mhz = [float(value) for value in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", read_text("/proc/cpuinfo"), re.M)]
+    if mhz:
+        facts["clocks of the processor"] = f"{min(mhz):.0f} to {max(mhz):.0f} MHz"
+    governor = read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip()
+    return {**facts, **({"governor": governor} if governor else {})}
+
+
+def doubts(record):
+    """Why a figure of the record may not be trusted, as lines of text."""
+    found = []
+    if others := record["machine"].get("other processes on the card"):
+        found.append(f"{others} other processes were on the card")
+    for name, value in record["machine"].items():
+        if name.startswith("clocks ") and throttling(value):
+            found.append(f"{name}: the card was slowed down ({', '.join(throttling(value))})")
+    for m in record["benchmarks"].get("machine_bench_gpu", []):
+        scale = {"ns": 1e-3, "us": 1, "ms": 1e3, "s": 1e6}.get(m.get("time_unit"), 0)
+        if "/copy/" in m["name"] and m.get("min_us", 0) > 0 and m.get("real_time", 0) * scale > 1.1 * m["min_us"]:
+            found.append(f"{m['name'].split('/iter')[0]}: on average {m['real_time'] * scale / m['min_us']:.2f}x the "
+                         "shortest time: something else used the memory")
+    for m in record["benchmarks"].get("models_plan_bench_gpu", []):
+        if m.get("planned_p99_us", 0) > 3 * m.get("planned_p50_us", float("inf")):
+            found.append(f"{m['name'].split('/iter')[0]}: p99 is {m['planned_p99_us'] / m['planned_p50_us']:.1f}x p50")
+    return found
+
+
 def parse(text):
     """A file of Google Benchmark. Of a program that was ended early the last measurement may be cut off."""
     try:
@@ -146,13 +195,15 @@ def pack(folder, command, skipped, more_facts=None):
         for measurement in content.get("benchmarks", []):
             message = measurement.get("error_message", "")
             if message.startswith("skipped"):
-                record["skipped"].append(f"{measurement['name']}: {message.removeprefix('skipped: ')}")
+                record["skipped"].append(f"{measurement['name']}: {message[len('skipped: '):]}")
             else:
                 record["benchmarks"].setdefault(program, []).append(
                     {key: value for key, value in measurement.items() if key not in NOISE})
     for path in sorted(glob.glob(f"{folder}/latency_*.csv")):
+        found = re.search(r"latency_[^_]+_\d+_(\S+)\.csv$", path)  # latency_cuda_2_full-swaps.csv
+        variant = {"variant": found[1].replace("-", " ")} if found else {}
         with open(path, newline="", encoding="utf-8") as file:
-            record["latency"] += list(csv.DictReader(file))
+            record["latency"] += [{**row, **variant} for row in csv.DictReader(file)]
     return record
 
 
