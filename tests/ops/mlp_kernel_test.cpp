@@ -143,7 +143,8 @@ TEST(MlpKernel, TakesAnotherWayForWhatDoesNotFit) {
     check({40, 20, 1, 10, 5}, 3);  // a layer of one output before the last
     check(Sizes(12, 9), 4);        // eleven layers: eight are fused
     check({40, 7}, 1);             // one layer
-    check({1040, 50, 20}, 2);      // the first of two by itself, since rows are few and inputs too many to be split
+    check({768, 50, 20}, 1);       // the most inputs of a first layer that is split
+    check({769, 50, 20}, 2);       // the first of two by itself, since rows are few and inputs too many to be split
   });
 }
 

@@ -66,7 +66,7 @@ constexpr auto fields_of(const LinearChoice*) {
 
 /// Raised when kernels of linears, or how they are cut into blocks, change: what was measured before is then out of
 /// date.
-inline constexpr int linear_kernels_version = 1;
+inline constexpr int linear_kernels_version = 2;
 
 /// Where something was measured; elsewhere it means nothing.
 struct TunedOn {

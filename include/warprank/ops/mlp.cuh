@@ -19,11 +19,16 @@
 /// | multiply, residual | [M, out_last] | FP16, FP32 | optional                                                    |
 ///
 /// Several stacks of like depth run side by side. Layers up to 256 wide at the end of the stacks are fused into one
-/// kernel, in which a block takes 16 or 32 rows through all of them; the first of all may be 512 wide when it has up to
-/// 64 inputs. What comes before is launched layer by layer (ops/linear.cuh): layers that are wider, those of stacks of
-/// more than 8, and where rows are few, with spread_first, the first of several, whose outputs are then spread over all
-/// multiprocessors. With first_is_done that first layer, split between user and item (late broadcast), has been
-/// computed as sums without bias by others; its bias, row bias and f are applied on load.
+/// kernel; the first of all may be 512 wide when it has up to 64 inputs. Where rows are few, up to 16 blocks share 16
+/// rows: each computes some outputs of every layer, and they exchange them through the second-level cache
+/// (detail/mlp/split.cuh; the first of the layers has up to 768 inputs). With more rows, a block takes 16 or 32 through
+/// all layers (detail/mlp.cuh). Which of the two it is depends on capacities and the target alone
+/// (detail/mlp/policy.hpp); they differ in their bits.
+///
+/// What comes before the fused layers is launched layer by layer (ops/linear.cuh): layers that are wider, those of
+/// stacks of more than 8, and with spread_first and up to 256 rows that are not split, the first of several of 256
+/// inputs or more. With first_is_done that first layer, split between user and item (late broadcast), has been computed
+/// as sums without bias by others; its bias, row bias and f are applied on load.
 ///
 /// A mix is what comes between experts and towers: MMoE, and PLE, whose towers share some experts. It is as
 /// ops/host/mix.hpp says, for up to 64 experts of up to 256 columns.

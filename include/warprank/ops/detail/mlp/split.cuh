@@ -18,7 +18,7 @@
 /// for the last, of which it has its own part to do. What two blocks write of a word is the same.
 ///
 /// From launch to store: descriptors, count, rows; then for each layer one exchange and one barrier. In flight at
-/// first: 10 KB of weights and all rows of a tile. The prototype of this kernel took 1,900 clocks to the first product
+/// first: 20 KB of weights and all rows of a tile. The prototype of this kernel took 1,900 clocks to the first product
 /// and 1,300 for each layer behind it (policy.hpp has times).
 
 #include <cfloat>
@@ -63,6 +63,8 @@ constexpr int64_t split_shared_bytes(int pairs, int64_t input_stride) {
 }
 /// From one row of inputs to the next, in halves: an odd number of 16 bytes.
 constexpr int64_t split_input_stride(int64_t inputs) { return (inputs + 15) / 16 * 16 + 8; }
+static_assert(split_shared_bytes(2, split_input_stride(SplitBlock::max_inputs)) + int64_t{sizeof(SplitStorage)} <=
+              64 << 10);
 static_assert(split_sums_floats(1) >= SplitBlock::rows * max_mixed_experts);
 
 /// What a warp computes of a layer: its part of the inputs, for `Pairs` pairs of 16 outputs.
