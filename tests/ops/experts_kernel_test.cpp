@@ -356,8 +356,9 @@ TEST(SceneExpertsKernel, GiveTheSameBitsInEveryOrderOfBlocks) {
           const DeviceScenes device_scenes(scenes);
           const DeviceSceneLayer device(c, device_scenes);
           DeviceLayer device_of_other(other);
-          DeviceLaunch launch({device_of_other.view(), device.view()}, config.target);
-          EXPECT_GT(launch.launch().parts(1), 1);
+          DeviceLaunch launch({device_of_other.view(), device.view()}, config.target,
+                              Tiling{warprank::detail::LinearTile::staged_64x64, 3});
+          EXPECT_EQ(launch.launch().parts(1), 3);
           device_scenes.rows().launch();
           launch.run();
           launch.run();

@@ -24,12 +24,13 @@
 /// above 65504 is stored as 65504 with its sign. NaN and infinity in x get into their own row alone.
 /// With `groups` a layer has weights for each of some groups, and a row goes through those of its own (experts.cuh).
 /// A sum over the columns of x is a layer as well: of one output, its weights 1.
-/// A row has the same bits whatever M, its place and the other rows, for one capacity and target: only these decide
-/// into how many parts sums are cut.
+/// A row has the same bits whatever M, its place and the other rows, for one capacity and target: these decide with the
+/// shapes and alignment of the launch's layers by which tile sums are made (detail/linear/tiling.hpp has the table).
 ///
 /// Matrices need no alignment beyond their elements'. x whose rows are aligned to 16 bytes, and other matrices to four
-/// elements, are read by whole vectors, and faster. y may be the layer's own multiply or residual, and overlaps nothing
-/// else that the launch reads or writes.
+/// elements, are read by whole vectors, and faster. Fastest is a launch of plain layers alone: `in` and `out` multiples
+/// of 8, x and y aligned to 16 bytes, y FP16, identity or relu, no groups, nothing added or multiplied but the bias. y
+/// may be the layer's own multiply or residual, and overlaps nothing else that the launch reads or writes.
 ///
 ///     LinearLaunch launch(layers);                       // on the host, once; throws invalid_argument
 ///     ... copy launch.descriptors() to device memory, and clear launch.workspace_bytes() of it ...
@@ -79,7 +80,7 @@ class LinearLaunch {
   int64_t descriptor_bytes() const {
     return static_cast<int64_t>(plan_.descriptors.size() * sizeof(detail::LinearDescriptor));
   }
-  /// 0 where no layer is computed in parts. Aligned to 256.
+  /// 0 where no sums are cut into parts. Aligned to 256.
   int64_t workspace_bytes() const { return plan_.workspace_bytes(); }
   /// How the layers are cut.
   detail::LinearTiling tiling() const { return plan_.tiling; }

@@ -5,15 +5,16 @@
 /// they are few (linear/direct.cuh), by stages in shared memory where they are many (linear/staged.cuh). Sums of deep
 /// layers may be cut into parts: the last block of a tile to arrive adds them in their order.
 ///
-/// From launch to store a block waits for its descriptor, then for its weights, which are requested ahead of the
-/// launch before, and beside them for the number of rows and for x: four loads one after another, five with several
-/// layers. Direct tiles have one barrier and up to 48 KB of operands on their way (16 x 32), staged ones one barrier
-/// for each stage, two before the outputs, and 48 KB on their way.
+/// From launch to store a block waits for its descriptor, for weights and beside them the number of rows, and for x:
+/// three loads one after another, four where it has to find its layer among several, and as many again in each further
+/// turn of a warp through its steps or of a stage. Where all blocks fit a card at once, weights are requested ahead of
+/// the wait for the launch before. A block has 48 to 96 KB of operands on their way; direct tiles have one barrier,
+/// staged ones one for each stage and two before the outputs, whose rows are stored by whole vectors.
 ///
 /// Plain layers (is_plain_linear) have kernels of their own, without groups, gathering, switches and FP32 staging.
-/// The prototype of these kernels took 1.9-2.7 us for up to 100 rows of (256, 256) and (600, 256) on an H100, where
-/// cuBLASLt took 2.6-3.3 and the kernel before this one 5.2-7.8; for 1000 rows of (1024, 1024) it took 9.7, and those
-/// 5.9 and 48. There x did not wait for the number of rows, and the problem was a parameter.
+/// On an H100 the prototype of these kernels took 1.9-2.7 us for up to 100 rows of (256, 256) and (600, 256), where
+/// cuBLASLt took 2.6-3.3 and the library's former kernel 5.2-7.8; for 1000 rows of (1024, 1024) it took 9.7, and those
+/// two 5.9 and 48. There x did not wait for the number of rows, and the problem was a parameter.
 
 #include <cstdint>
 #include <type_traits>
@@ -23,15 +24,11 @@
 #include "warprank/device/sync.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/detail/descriptors.cuh"
-#include "warprank/ops/detail/gemm/block.cuh"
 #include "warprank/ops/detail/linear/direct.cuh"
 #include "warprank/ops/detail/linear/head.cuh"
 #include "warprank/ops/detail/linear/staged.cuh"
 
 namespace warprank::detail {
-
-/// Two blocks for each multiprocessor of a T4, or of an A100: what mlp.cuh holds its tiles against.
-constexpr int64_t blocks_wanted(int target) { return target >= 80 ? 216 : 80; }
 
 /// The place of a block in its layer.
 struct LinearWork {

@@ -8,6 +8,7 @@
 
 #include "warprank/device/launch.hpp"
 #include "warprank/device/shared.hpp"
+#include "warprank/ops/detail/gemm/block.cuh"
 #include "warprank/ops/detail/linear.cuh"
 
 namespace warprank::detail {
@@ -21,6 +22,9 @@ inline constexpr int max_mixed_experts = 64;
 
 /// Rows of a block: few, until every multiprocessor has some.
 enum class MlpTile { rows_16, rows_32 };
+
+/// Two blocks for each multiprocessor of a T4, or of an A100: bits must not depend on the card's own number.
+constexpr int64_t blocks_wanted(int target) { return target >= 80 ? 216 : 80; }
 
 constexpr MlpTile mlp_tile(int target, int64_t max_rows) {
   return max_rows <= blocks_wanted(target) / 2 * 16 ? MlpTile::rows_16 : MlpTile::rows_32;

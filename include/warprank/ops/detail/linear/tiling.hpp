@@ -87,11 +87,13 @@ constexpr double linear_cost(const Sizes& layers, LinearTiling tiling, int multi
   double blocks = 0, block_steps = 0;
   for (const LinearSize& layer : layers) {
     const int64_t steps = cut(cut(layer.in, 32), tiling.parts);
-    const int64_t of_layer = cut(layer.rows, shape.rows) * cut(layer.out, shape.columns) * tiling.parts;
+    const double of_layer = static_cast<double>(cut(layer.rows, shape.rows)) *
+                            static_cast<double>(cut(layer.out, shape.columns)) * tiling.parts;
     most_steps = steps < most_steps ? most_steps : steps;
-    blocks += static_cast<double>(of_layer);
-    block_steps += static_cast<double>(of_layer * steps);
+    blocks += of_layer;
+    block_steps += of_layer * static_cast<double>(steps);
   }
+  if (blocks > 0x1p31) return blocks;  // is refused later
   const auto all = static_cast<int64_t>(blocks);
   return shape.begin +
          static_cast<double>(most_steps * cut(all, multiprocessors)) * static_cast<double>(shape.per_wave) +
