@@ -29,6 +29,15 @@ WARPRANK_KERNEL(32, 1) narrow_pairs(const float* values, uint32_t* pairs) {
   device::store(&pairs[2 * i + 1], device::narrow_pair_relu(low, high));
 }
 
+/// sums[2 i] = a[i] b[i] + c[i] in pairs of halves, sums[2 i + 1] the same without infinity.
+WARPRANK_KERNEL(32, 1) multiply_pairs(const uint32_t* factors, uint32_t* sums) {
+  const int i = device::thread_rank();
+  const uint32_t a = device::load(&factors[3 * i]), b = device::load(&factors[3 * i + 1]);
+  const uint32_t sum = device::fma_halves(a, b, device::load(&factors[3 * i + 2]));
+  device::store(&sums[2 * i], sum);
+  device::store(&sums[2 * i + 1], device::saturate_halves(sum));
+}
+
 }  // namespace device_half_test
 
 namespace {
@@ -54,6 +63,32 @@ TEST(DeviceHalf, PairsAreRoundedSaturateAndKeepNaN) {
   device::synchronize(stream.get());
   const auto* pairs = static_cast<const uint32_t*>(to.data());
   EXPECT_THAT(std::vector<uint32_t>(pairs, pairs + values.size()), ElementsAreArray(expected));
+}
+
+/// Half 0x3c00 is 1, 0x0400 is 2^-14.
+TEST(DeviceHalf, PairsAreMultipliedAndAddedWithOneRounding) {
+  const std::vector<uint32_t> factors = {
+      0x3c004000, 0x40003c00, 0xc0003c00,  // 1 * 2 - 2 and 2 * 1 + 1
+      0x3c013c01, 0x3c013c01, 0xbc02bc02,  // (1 + u)^2 - (1 + 2 u) = u^2, of which nothing is rounded: u = 2^-10
+      0x3c013c01, 0x3e003e00, 0x00018001,  // 1.5 (1 + u), a tie but for 2^-24 more or less
+      0x7bff7bff, 0x3c00bc00, 0x4c00cc00,  // 65504 + 16 becomes infinite
+      0x7bff7bff, 0x3c00bc00, 0x4bffcbff,  // 65504 and a little less than 16
+      0x7e003c00, 0x3c003c00, 0x3c007e00,  // NaN
+  };
+  const std::vector<uint32_t> expected = {0x00004200, 0x00004200, 0x00100010, 0x00100010, 0x3e023e01, 0x3e023e01,
+                                          0x7c00fc00, 0x7bfffbff, 0x7bfffbff, 0x7bfffbff, 0x7fff7fff, 0x7fff7fff};
+  const device::OwnedStream stream;
+  const auto bytes_of = [](const std::vector<uint32_t>& values) { return 4 * static_cast<int64_t>(values.size()); };
+  const device::DeviceMemory in(bytes_of(factors), "a test"), out(bytes_of(expected), "a test");
+  const device::PinnedMemory from(bytes_of(factors), "a test"), to(bytes_of(expected), "a test");
+  std::copy(factors.begin(), factors.end(), static_cast<uint32_t*>(from.data()));
+  device::copy_to_device(in.data(), from.data(), bytes_of(factors), stream.get());
+  device::launch({1, 6, 0, stream.get()}, device_half_test::multiply_pairs, static_cast<const uint32_t*>(in.data()),
+                 static_cast<uint32_t*>(out.data()));
+  device::copy_to_host(to.data(), out.data(), bytes_of(expected), stream.get());
+  device::synchronize(stream.get());
+  const auto* sums = static_cast<const uint32_t*>(to.data());
+  EXPECT_THAT(std::vector<uint32_t>(sums, sums + expected.size()), ElementsAreArray(expected));
 }
 
 }  // namespace

@@ -102,8 +102,8 @@ inline Uncertain finish(const warprank::reference::Linear& layer, size_t j, doub
 
 /// The score of an event from the formula, MLP([q, k, q - k, q * k]), with the roundings that ops/din_attention.cuh
 /// names: W(q), packed weights and what goes from layer to layer to FP16, sums FP32. `of_input`: relative error of q
-/// and k themselves.
-inline Uncertain din_score(const DinCase& c, const float* q, const float* k, double of_input) {
+/// and k themselves. `is_chained`: Wk - Wd is FP16, too.
+inline Uncertain din_score(const DinCase& c, const float* q, const float* k, double of_input, bool is_chained) {
   std::vector<Uncertain> x;
   const auto& first = c.layers[0];
   for (int64_t j = 0; j < first.out; ++j) {
@@ -118,6 +118,7 @@ inline Uncertain din_score(const DinCase& c, const float* q, const float* k, dou
       magnitude +=
           std::fabs(wq * qi) + std::fabs(wk * ki) + std::fabs(wd) * (size_q + size_k) + std::fabs(wp * qi * ki);
       error += size_k * (u16 * (folded + std::fabs(wp * qi)) + tiny16 * (1 + size_q));
+      if (is_chained) error += size_k * (u16 * std::fabs(wk - wd) + tiny16);
       error += size_q * (u16 * std::fabs(wq + wd) + tiny16);
       error += of_input * (size_k * folded + size_q * std::fabs(wq + wd + wp * ki));
     }
@@ -144,6 +145,7 @@ inline Uncertain din_score(const DinCase& c, const float* q, const float* k, dou
 
 inline Bounded DinCase::expected() const {
   const double of_input = inputs_are_half ? 0 : u16;
+  const bool is_chained = pack().is_chained();
   Bounded y;
   int64_t item = 0, event = 0;
   for (size_t user = 0; user < items.size(); ++user) {
@@ -151,7 +153,7 @@ inline Bounded DinCase::expected() const {
     for (const int64_t end = item + items[user]; item < end; ++item) {
       Bounded scores;
       for (int64_t t = 0; t < events[user]; ++t) {
-        const Uncertain score = din_score(*this, q.data() + item * dim, history.row(t), of_input);
+        const Uncertain score = din_score(*this, q.data() + item * dim, history.row(t), of_input, is_chained);
         scores.value.push_back(score.value);
         scores.bound.push_back(score.error / u32);
       }

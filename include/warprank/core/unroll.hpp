@@ -2,11 +2,15 @@
 #pragma once
 
 /// WARPRANK_UNROLL, before a loop of few iterations over a local array, which lies in registers only if the loop is
-/// unrolled.
+/// unrolled. WARPRANK_ROLLED, before a loop whose copies would take registers that its body needs.
 #if defined(__CUDACC__)
 #define WARPRANK_UNROLL _Pragma("unroll")
+#define WARPRANK_ROLLED _Pragma("unroll 1")
 #elif defined(__clang__)
 #define WARPRANK_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define WARPRANK_UNROLL _Pragma("GCC unroll 16")
+#endif
+#if !defined(__CUDACC__)
+#define WARPRANK_ROLLED
 #endif

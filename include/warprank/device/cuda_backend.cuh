@@ -345,6 +345,12 @@ WARPRANK_DEVICE float half_to_float(uint16_t bits) { return __half2float(__ushor
 WARPRANK_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__float2half_rn(value)); }
 WARPRANK_DEVICE uint16_t float_to_bfloat16(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
 WARPRANK_DEVICE float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
+WARPRANK_DEVICE uint32_t float_to_bits(float value) { return __float_as_uint(value); }
+WARPRANK_DEVICE uint32_t fma_halves(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t sum;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
+  return sum;
+}
 template <bool Relu>
 WARPRANK_DEVICE uint32_t floats_to_halves(float low, float high) {
 #if __CUDA_ARCH__ >= 800
@@ -361,6 +367,11 @@ WARPRANK_DEVICE uint32_t floats_to_halves(float low, float high) {
   return pair - __vseteq2(pair & 0x7fff7fffu, 0x7c007c00u);  // infinity is one above the largest half
 #endif
 }
+
+// ---- Approximate functions
+
+WARPRANK_DEVICE float fast_exp(float x) { return __expf(x); }
+WARPRANK_DEVICE float fast_divide(float a, float b) { return __fdividef(a, b); }
 
 // ---- Tensor cores and copies
 

@@ -4,8 +4,10 @@
 /// What the vocabulary asks of an executor of kernels on the CPU. The functions that are only declared are the
 /// executor's; whoever calls a kernel in plain C++ links one. Ours is in tests/simt.
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <tuple>
 #include <type_traits>
 
@@ -121,6 +123,23 @@ inline float half_to_float(uint16_t bits) { return to_float(half{bits}); }
 inline uint16_t float_to_half(float value) { return to_half(value).bits; }
 inline uint16_t float_to_bfloat16(float value) { return to_bfloat16(value).bits; }
 inline float bits_to_float(uint32_t bits) { return bits_float(bits); }
+inline uint32_t float_to_bits(float value) { return float_bits(value); }
+/// Rounded once: the sum is exact in double wherever its rounding to a half depends on it, and on the way through float
+/// it is rounded to odd.
+inline uint16_t fma_half(uint16_t a, uint16_t b, uint16_t c) {
+  const double product = static_cast<double>(half_to_float(a)) * half_to_float(b), sum = product + half_to_float(c);
+  if (sum != sum) return 0x7fff;
+  const auto near = static_cast<float>(sum);
+  const uint32_t bits = float_bits(near);
+  const bool is_odd_already = near == sum || bits % 2 == 1 || std::fabs(near) > std::numeric_limits<float>::max();
+  if (is_odd_already) return float_to_half(near);
+  return float_to_half(bits_float(std::fabs(near) < std::fabs(sum) ? bits + 1 : bits - 1));
+}
+inline uint32_t fma_halves(uint32_t a, uint32_t b, uint32_t c) {
+  const auto low = [](uint32_t pair) { return static_cast<uint16_t>(pair & 0xffffu); };
+  const uint32_t high = fma_half(low(a >> 16), low(b >> 16), low(c >> 16));
+  return fma_half(low(a), low(b), low(c)) | high << 16;
+}
 template <bool Relu>
 uint32_t floats_to_halves(float low, float high) {
   const auto narrowed = [](float value) -> uint32_t {
@@ -130,6 +149,11 @@ uint32_t floats_to_halves(float low, float high) {
   };
   return narrowed(low) | narrowed(high) << 16;
 }
+
+// ---- Approximate functions
+
+inline float fast_exp(float x) { return std::exp(x); }
+inline float fast_divide(float a, float b) { return a / b; }
 
 // ---- Tensor cores and copies
 

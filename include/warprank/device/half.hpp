@@ -16,6 +16,8 @@ namespace warprank::device {
 
 /// The float of these bits.
 WARPRANK_DEVICE float float_of_bits(uint32_t bits) { return backend::bits_to_float(bits); }
+/// The bits of this float.
+WARPRANK_DEVICE uint32_t bits_of_float(float value) { return backend::float_to_bits(value); }
 
 /// The value as a float, exactly.
 WARPRANK_DEVICE float widen(float value) { return value; }
@@ -47,5 +49,15 @@ WARPRANK_DEVICE uint32_t narrow_pair(float low, float high) { return backend::fl
 WARPRANK_DEVICE uint32_t narrow_pair_relu(float low, float high) { return backend::floats_to_halves<true>(low, high); }
 WARPRANK_DEVICE half low_half(uint32_t pair) { return {static_cast<uint16_t>(pair & 0xffffu)}; }
 WARPRANK_DEVICE half high_half(uint32_t pair) { return {static_cast<uint16_t>(pair >> 16)}; }
+
+/// a b + c of two pairs of halves, each rounded once, by one instruction. What is too large becomes infinite.
+WARPRANK_DEVICE uint32_t fma_halves(uint32_t a, uint32_t b, uint32_t c) { return backend::fma_halves(a, b, c); }
+/// The pair with the largest half in the place of infinity, with its sign; NaN stays NaN.
+WARPRANK_DEVICE uint32_t saturate_halves(uint32_t pair) {
+  // Infinity is one above the largest half.
+  if ((pair & 0x00007fffu) == 0x00007c00u) pair -= 1;
+  if ((pair & 0x7fff0000u) == 0x7c000000u) pair -= 0x10000u;
+  return pair;
+}
 
 }  // namespace warprank::device

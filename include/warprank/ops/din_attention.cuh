@@ -20,13 +20,20 @@
 /// go through all layers on chip. A unit of work is some items of one user. Their history is read once: it stays in
 /// shared memory, or passes through in chunks where it is too long, with a softmax that is corrected as they come.
 ///
-/// What is rounded to FP16: W(q), once; Wp, Wq + Wd and the weights of later layers, when they are packed; what goes
-/// from layer to layer; y of FP16. All sums, the last layer, the normalisation and the pooling are FP32. With u = 2^-24
-/// and u16 = 2^-11, a layer of n inputs adds at most (2 u16 + 2 (n + 6) u) sum |w| |x| to what its activation receives,
-/// in the first with |q| + |k| in the place of |q - k|, and 2^-25 for each number that is a subnormal FP16.
-/// What is finite stays finite: FP16 saturates at 65504 with its sign, and infinite scores count as the largest finite
-/// ones in a softmax. NaN and infinity in q get into their own row alone, those in k into the items of their user.
-/// A row of y has the same bits whatever the other items and users are, for one network, longest_history and target.
+/// There are two kernels; the network alone decides. Two hidden layers, both with relu or both with Dice, the second of
+/// at most 48 outputs, of at most 128 columns, with weights that fit on chip (a first layer of 80 outputs for 128
+/// columns, 144 for 64, 224 for 32): the chained kernel, whose prototype was 4 to 24 times as fast on an H100. Its W(q)
+/// and hidden outputs are nowhere but in registers. All else: the staged kernel, through shared memory.
+///
+/// What is rounded to FP16: W(q), once; Wp, Wq + Wd and the weights of later layers, when they are packed, by the
+/// chained kernel Wk - Wd, too; what goes from layer to layer; y of FP16. The chained kernel pools with weights of 22
+/// bits, in relation to the largest of 16 events. All sums, the last layer and the normalisation are FP32. With u =
+/// 2^-24 and u16 = 2^-11, a layer of n inputs adds at most (2 u16 + 2 (n + 6) u) sum |w| |x| to what its activation
+/// receives, in the first with |q| + |k| in the place of |q - k|, with u16 |Wk - Wd| |k| more where that is FP16, and
+/// 2^-25 for each number that is a subnormal FP16. What is finite stays finite: FP16 saturates at 65504 with its sign,
+/// W(q) as well, and infinite scores count as the largest finite ones in a softmax, in the chained kernel always. NaN
+/// and infinity in q get into their own row alone, those in k into the items of their user. A row of y has the same
+/// bits whatever the other items and users are, for one network, longest_history and target.
 ///
 /// Matrices need no alignment beyond their elements'; k whose rows are aligned to 16 bytes is read by whole vectors,
 /// and faster. y overlaps nothing that the launch reads.
@@ -35,8 +42,8 @@
 ///     ... copy launch.descriptors() to device memory ...
 ///     launch.run(descriptors, stream);               // as often as wanted, also in a captured graph
 ///
-/// `run` queues one kernel; it allocates and synchronises nothing, and needs no workspace. Descriptors may be replaced
-/// between runs by those of other weights of the same shapes.
+/// `run` queues one kernel for all histories of one kind (num_launches); it allocates and synchronises nothing, and
+/// needs no workspace. Descriptors may be replaced between runs by those of other weights of the same shapes.
 
 #include <cstdint>
 
@@ -50,7 +57,8 @@
 namespace warprank {
 
 /// A history and the items that attend to it. Everything but the network is in device memory; counts and offsets are
-/// read when the kernel runs.
+/// read when the kernel runs, offsets of all max_parents whatever the count; those behind it are not used. The chained
+/// kernel has fewer than 2^30 items, events and parents.
 struct DinHistory {
   Matrix<const half> q;                      ///< [item capacity, D]
   Matrix<const half> k;                      ///< [event capacity, D]
@@ -71,19 +79,13 @@ class DinLaunch {
   explicit DinLaunch(Span<const DinHistory> histories, int target = device::target())
       : plan_(detail::din::plan_histories(histories, target)) {}
 
-  Span<const unsigned char> descriptors() const {
-    return {reinterpret_cast<const unsigned char*>(plan_.descriptors.data()), descriptor_bytes()};
-  }
-  int64_t descriptor_bytes() const {
-    return static_cast<int64_t>(plan_.descriptors.size() * sizeof(detail::din::Descriptor));
-  }
-  /// How the work of a history is divided.
-  const detail::din::Partition& partition(int64_t history) const {
-    return plan_.descriptors[static_cast<size_t>(history)].partition;
-  }
-  /// For each history.
-  int64_t num_blocks() const { return plan_.blocks; }
-  int64_t shared_bytes() const { return plan_.shared_bytes; }
+  Span<const unsigned char> descriptors() const { return plan_.descriptors; }
+  int64_t descriptor_bytes() const { return static_cast<int64_t>(plan_.descriptors.size()); }
+  /// How many events of a history are on chip together.
+  int64_t chunk_events(int64_t history) const { return plan_.chunk_events[static_cast<size_t>(history)]; }
+  /// Kernels that are queued, and how: blocks are for each history.
+  int64_t num_launches() const { return static_cast<int64_t>(plan_.launches.size()); }
+  const detail::din::Launch& launch(int64_t i) const { return plan_.launches[static_cast<size_t>(i)]; }
 
   /// `descriptors` aligned to 16.
   WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream = {}) const {

@@ -94,7 +94,10 @@ inline PreparedStep prepare_din(const std::vector<DinNode>& nodes, const Binding
     history.device_weights = bindings.weights(made.weights);
     history.longest_history = bindings.graph().axis(segments.events.first).keep_last;
   }
-  return prepare_described("din_attention", std::make_shared<const DinLaunch>(histories), memory);
+  const auto launch = std::make_shared<const DinLaunch>(histories);
+  PreparedStep step = prepare_described("din_attention", launch, memory);
+  step.num_launches = static_cast<int>(launch->num_launches());
+  return step;
 }
 
 inline PreparedStep prepare_attentions(const std::vector<int>& nodes, const Bindings& bindings, StepMemory& memory) {

@@ -7,22 +7,29 @@
 ///
 ///     pre = c(q) + W(q) k,   c(q) = (Wq + Wd) q + b,   W(q) = (Wk - Wd) + Wp diag(q)
 ///
-/// W(q) is rounded to FP16 once per item: Wk - Wd stays FP32. Wp and Wq + Wd are FP16, four columns of each in turn, so
-/// that a thread has both in one load. Later layers are packed as all linear layers (gemm/weights.hpp), the head stays
-/// FP32. Widths are padded to multiples of 16 with zeros.
+/// A network is packed for one of two kernels. The chained one (chained/layout.hpp), whose W(q) and hidden outputs
+/// never leave the registers, takes two hidden layers, both with relu or both with Dice, the second of at most 48
+/// outputs, of at most 128 columns, as far as the weights fit into the shared memory of any card and Wk - Wd into FP16.
+///
+/// The staged one (staged/) takes all others. There Wk - Wd stays FP32, Wp and Wq + Wd are FP16, four columns of each
+/// in turn, so that a thread has both in one load; later layers are packed as all linear layers (gemm/weights.hpp), the
+/// head stays FP32, and widths are padded to multiples of 16 with zeros.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "warprank/core/buffer.hpp"
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/model/types.hpp"
-#include "warprank/ops/detail/din_attention/partition.hpp"
+#include "warprank/ops/detail/din_attention/chained/layout.hpp"
+#include "warprank/ops/detail/din_attention/staged/partition.hpp"
 #include "warprank/ops/detail/gemm/weights.hpp"
 
 namespace warprank {
@@ -58,7 +65,12 @@ class DinWeights {
       throw invalid_argument("layers of DIN attention", "2 to " + text(most_layers), text(layers.size()));
     dim_ = dim;
     check(layers);
-    pack_first(layers[0]);
+    const FirstLayer first = fold_first(layers[0]);
+    if (choose_chained(layers, first)) {
+      pack_chained(layers, first);
+      return;
+    }
+    pack_first(layers[0], first);
     for (int64_t i = 1; i + 1 < layers.size(); ++i) pack_hidden(layers[i], width(i - 1));
     pack_head(layers[layers.size() - 1]);
   }
@@ -68,8 +80,15 @@ class DinWeights {
   int64_t width(int64_t i) const { return hidden_[static_cast<size_t>(i)].width; }
   Normalization normalization() const { return normalization_; }
   Span<const unsigned char> bytes() const { return bytes_; }
+  /// Whether it is packed for the chained kernel.
+  bool is_chained() const { return chained_.chunks > 0; }
 
-  /// What follows is for the op. Offsets are in bytes; those of vectors that the activation does not use are -1.
+  /// What follows is for the op, first for the chained kernel, then for the staged one.
+  const detail::din::chained::Shape& chained() const { return chained_; }
+  float chained_head_bias() const { return chained_head_bias_; }
+  uint16_t safe_query() const { return safe_query_; }  ///< FP16: up to this |q| no weight of W(q) is too large
+
+  /// Offsets are in bytes; those of vectors that the activation does not use are -1.
   struct HiddenLayer {
     int64_t width = 0, weights = 0, bias = 0;
     Activation activation;
@@ -131,66 +150,175 @@ class DinWeights {
     problems.throw_if_any();
   }
 
-  HiddenLayer& add_hidden(const DinLayer& layer, int64_t width) {
-    HiddenLayer hidden;
+  HiddenLayer& add_hidden(const Activation& activation, int64_t width) {
+    HiddenLayer& hidden = hidden_.emplace_back();
     hidden.width = width;
-    hidden.activation = layer.activation;
+    hidden.activation = activation;
+    return hidden;
+  }
+  /// And its learned vectors, for the staged kernel.
+  HiddenLayer& add_learned(const DinLayer& layer, int64_t width) {
+    HiddenLayer& hidden = add_hidden(layer.activation, width);
     if (!layer.alpha.empty()) hidden.alpha = append(layer.alpha);
     if (!layer.scale.empty()) hidden.scale = append(layer.scale);
     if (!layer.shift.empty()) hidden.shift = append(layer.shift);
-    hidden_.push_back(hidden);
-    return hidden_.back();
+    return hidden;
   }
 
-  void pack_first(const DinLayer& layer) {
-    const int64_t out = layer.weight.size() / (4 * dim_), columns = padded(dim_), size = padded(out) * columns;
-    std::vector<float> of_events(static_cast<size_t>(size));
-    std::vector<half> pairs(static_cast<size_t>(2 * size));
-    for (int64_t h = 0; h < out; ++h) {
+  /// Wk - Wd, Wp and Wq + Wd, [out, dim].
+  struct FirstLayer {
+    int64_t out = 0;
+    std::vector<float> event, pair, query;
+  };
+  FirstLayer fold_first(const DinLayer& layer) const {
+    FirstLayer first;
+    first.out = layer.weight.size() / (4 * dim_);
+    for (int64_t h = 0; h < first.out; ++h) {
       const float *of_q = layer.weight.data() + h * 4 * dim_, *of_k = of_q + dim_, *of_d = of_k + dim_,
                   *of_p = of_d + dim_;
       for (int64_t c = 0; c < dim_; ++c) {
-        const int64_t at = h * columns + c;
         const float event = of_k[c] - of_d[c], query = of_q[c] + of_d[c];
-        const half halves[2] = {to_half(of_p[c]), to_half(query)};
-        of_events[static_cast<size_t>(at)] = event;
-        for (int i = 0; i < 2; ++i) pairs[static_cast<size_t>(at / 4 * 8 + 4 * i + at % 4)] = halves[i];
-        if (!std::isfinite(event) || !std::isfinite(to_float(halves[0])) || !std::isfinite(to_float(halves[1])))
+        if (!std::isfinite(event) || !is_finite_half(of_p[c]) || !is_finite_half(query))
           throw invalid_argument(
               "first layer of DIN attention, row " + std::to_string(h) + ", column " + std::to_string(c),
               "Wk - Wd finite, Wp and Wq + Wd finite as FP16",
               std::to_string(event) + ", " + std::to_string(of_p[c]) + " and " + std::to_string(query));
+        first.event.push_back(event), first.pair.push_back(of_p[c]), first.query.push_back(query);
       }
     }
+    return first;
+  }
+  static bool is_finite_half(float value) { return std::isfinite(to_float(to_half(value))); }
+
+  /// Whether the chained kernel takes it; sets its shape.
+  bool choose_chained(Span<const DinLayer> layers, const FirstLayer& first) {
+    namespace chained = detail::din::chained;
+    const ActivationKind kind = layers[0].activation.kind;
+    if (layers.size() != 3 || kind != layers[1].activation.kind) return false;
+    if (kind != ActivationKind::relu && kind != ActivationKind::dice) return false;
+    const int64_t later = layers[1].weight.size() / first.out;
+    if (dim_ > chained::max_dim || later > chained::max_later_width) return false;
+    if (!std::all_of(first.event.begin(), first.event.end(), is_finite_half)) return false;
+    const chained::Shape shape{static_cast<int>((first.out + 15) / 16),
+                               dim_ <= 32   ? 2
+                               : dim_ <= 64 ? 4
+                                            : 8,
+                               later <= 32 ? 2 : 3, kind == ActivationKind::dice};
+    if (!chained::fits(shape)) return false;
+    chained_ = shape;
+    return true;
+  }
+
+  void pack_chained(Span<const DinLayer> layers, const FirstLayer& first) {
+    const detail::din::chained::Shape& shape = chained_;
+    bytes_.resize(static_cast<size_t>(shape.bytes()));
+    const auto copy = [&](int place, const void* from, int64_t count) {
+      if (count > 0) std::memcpy(&bytes_[static_cast<size_t>(place)], from, static_cast<size_t>(count));
+    };
+    const auto copy_floats = [&](int place, Span<const float> values) {
+      copy(place, values.data(), values.size() * 4);
+    };
+    // Fragments of a chunk and step from [first.out, dim], to where `place_of` says.
+    const auto copy_first = [&](const std::vector<float>& values, auto place_of) {
+      for (int64_t h = 0; h < first.out; ++h)
+        for (int64_t c = 0; c < dim_; ++c) {
+          const half value = to_half(values[static_cast<size_t>(h * dim_ + c)]);
+          const auto in_fragment = static_cast<int>(PackedLinearLayout{16, 16}.index(h % 16, c % 16) * 2);
+          copy(place_of(static_cast<int>(h / 16), static_cast<int>(c / 16)) + in_fragment, &value, 2);
+        }
+    };
+    constexpr int fragment = detail::din::chained::Shape::fragment_bytes;
+    const auto of_chunk = [&](int chunk, int i) { return chunk * shape.chunk_bytes() + i * fragment; };
+    copy_first(first.event, [&](int chunk, int step) { return of_chunk(chunk, 2 * step); });
+    copy_first(first.pair, [&](int chunk, int step) { return of_chunk(chunk, 2 * step + 1); });
+    copy_first(first.query,
+               [&](int chunk, int step) { return shape.query() + (chunk * shape.steps + step) * fragment; });
+    copy_floats(shape.bias(), layers[0].bias);
+    add_hidden(layers[0].activation, first.out);
+
+    const auto later = pack_fragments(layers[1], first.out);
+    add_hidden(layers[1].activation, layers[1].weight.size() / first.out);
+    for (int pair = 0; pair * 16 < width(1); ++pair)
+      for (int chunk = 0; chunk < shape.chunks; ++chunk)
+        copy(of_chunk(chunk, 2 * shape.steps + pair), later.data() + (pair * shape.chunks + chunk) * fragment,
+             fragment);
+    copy_floats(shape.later_bias(), layers[1].bias);
+
+    check_head(layers[2]);
+    copy_floats(shape.head(), layers[2].weight);
+    chained_head_bias_ = layers[2].bias.empty() ? 0 : layers[2].bias[0];
+    if (shape.is_dice)
+      for (const auto& [layer, place, width] : {std::make_tuple(0, shape.dice(), shape.width()),
+                                                std::make_tuple(1, shape.later_dice(), shape.later_width())}) {
+        copy_floats(place, layers[layer].alpha);
+        copy_floats(place + width * 4, layers[layer].scale);
+        copy_floats(place + 2 * width * 4, layers[layer].shift);
+      }
+
+    const auto largest_half = [](const std::vector<float>& values) {
+      float largest = 0;
+      for (const float value : values) largest = std::max(largest, std::fabs(to_float(to_half(value))));
+      return largest;
+    };
+    const float of_pair = largest_half(first.pair), room = max_half - largest_half(first.event);
+    const float safe = of_pair * max_half <= room ? max_half : room / of_pair;
+    half query = to_half(safe);
+    if (to_float(query) > safe) query.bits -= 1;
+    safe_query_ = query.bits;
+  }
+
+  void pack_first(const DinLayer& layer, const FirstLayer& first) {
+    const int64_t columns = padded(dim_), size = padded(first.out) * columns;
+    std::vector<float> of_events(static_cast<size_t>(size));
+    std::vector<half> pairs(static_cast<size_t>(2 * size));
+    for (int64_t h = 0; h < first.out; ++h)
+      for (int64_t c = 0; c < dim_; ++c) {
+        const auto from = static_cast<size_t>(h * dim_ + c);
+        const int64_t at = h * columns + c;
+        const half halves[2] = {to_half(first.pair[from]), to_half(first.query[from])};
+        of_events[static_cast<size_t>(at)] = first.event[from];
+        for (int i = 0; i < 2; ++i) pairs[static_cast<size_t>(at / 4 * 8 + 4 * i + at % 4)] = halves[i];
+      }
     append(of_events);
     pair_weights_ = append(pairs.data(), static_cast<int64_t>(pairs.size()) * 2);
     std::vector<float> bias(layer.bias.begin(), layer.bias.end());
-    bias.resize(static_cast<size_t>(out));
+    bias.resize(static_cast<size_t>(first.out));
     const int64_t bias_at = append(bias);
-    add_hidden(layer, out).bias = bias_at;
+    add_learned(layer, first.out).bias = bias_at;
+  }
+
+  /// A layer of one output is packed as one of two: alone it would be packed as a head.
+  static Buffer<unsigned char> pack_fragments(const DinLayer& layer, int64_t in) {
+    const int64_t out = std::max<int64_t>(layer.weight.size() / in, 2);
+    std::vector<float> weight(layer.weight.begin(), layer.weight.end()), bias(layer.bias.begin(), layer.bias.end());
+    weight.resize(static_cast<size_t>(out * in));
+    bias.resize(static_cast<size_t>(out));
+    return pack_linear(Span<const float>(weight), Span<const float>(bias), in, out);
   }
 
   void pack_hidden(const DinLayer& layer, int64_t in) {
-    // A layer of one output is packed as one of two: alone it would be packed as a head.
-    const int64_t out = layer.weight.size() / in, packed_out = std::max<int64_t>(out, 2);
-    std::vector<float> weight(layer.weight.begin(), layer.weight.end()), bias(layer.bias.begin(), layer.bias.end());
-    weight.resize(static_cast<size_t>(packed_out * in));
-    bias.resize(static_cast<size_t>(packed_out));
-    const auto packed = pack_linear(Span<const float>(weight), Span<const float>(bias), in, packed_out);
-    HiddenLayer& hidden = add_hidden(layer, out);
+    const int64_t out = layer.weight.size() / in;
+    const auto packed = pack_fragments(layer, in);
+    HiddenLayer& hidden = add_learned(layer, out);
     hidden.weights = append(packed.data(), packed.size());
-    hidden.bias = hidden.weights + PackedLinearLayout{in, packed_out}.bias_offset();
+    hidden.bias = hidden.weights + PackedLinearLayout{in, std::max<int64_t>(out, 2)}.bias_offset();
   }
 
-  void pack_head(const DinLayer& layer) {
+  static void check_head(const DinLayer& layer) {
     for (const float weight : layer.weight)
       if (!std::isfinite(weight))
         throw invalid_argument("weight of the last layer of DIN attention", "finite values", std::to_string(weight));
+  }
+  void pack_head(const DinLayer& layer) {
+    check_head(layer);
     const float bias = layer.bias.empty() ? 0 : layer.bias[0];
     head_ = append(layer.weight);
     head_bias_ = append(&bias, sizeof bias);
   }
 
+  detail::din::chained::Shape chained_;
+  float chained_head_bias_ = 0;
+  uint16_t safe_query_ = 0;
   int64_t dim_ = 0, pair_weights_ = 0, head_ = 0, head_bias_ = 0;
   Normalization normalization_;
   float factor_;

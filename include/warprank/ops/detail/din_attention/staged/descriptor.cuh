@@ -8,7 +8,8 @@
 #include "warprank/core/dtype.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/detail/activation.cuh"
-#include "warprank/ops/detail/din_attention/partition.hpp"
+#include "warprank/ops/detail/din_attention/rows.hpp"
+#include "warprank/ops/detail/din_attention/staged/partition.hpp"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 #include "warprank/ops/detail/item_units.cuh"
 
@@ -21,13 +22,6 @@ struct Policy {
 };
 template <int Target>
 inline constexpr Policy policy = Target >= 80 ? Policy{2, 4} : Policy{4, 2};
-
-/// Rows of FP16 in global memory.
-struct Rows {
-  const half* data = nullptr;
-  int64_t stride = 0;
-  bool is_aligned = false;  ///< 8 columns from any multiple of 8 on are loaded by one instruction
-};
 
 struct HiddenLayer {
   const unsigned char* weights = nullptr;  ///< layers behind the first: see gemm/weights.hpp

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The DIN kernel. A result depends on its item and its user's history alone: columns of a product do not mix, and sums
+/// The staged DIN kernel, for all networks that the chained one does not take: outputs go from layer to layer through
+/// shared memory. A result depends on its item and its user's history alone: columns of a product do not mix, and sums
 /// over events are taken in an order that only their number decides. So an item has the same bits whatever is computed
 /// beside it, and however items are divided among blocks.
 
@@ -18,8 +19,8 @@
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/ops/detail/activation.cuh"
-#include "warprank/ops/detail/din_attention/descriptor.cuh"
-#include "warprank/ops/detail/din_attention/network.cuh"
+#include "warprank/ops/detail/din_attention/staged/descriptor.cuh"
+#include "warprank/ops/detail/din_attention/staged/network.cuh"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 #include "warprank/ops/detail/item_units.cuh"
 
@@ -229,15 +230,16 @@ WARPRANK_DEVICE void attend(Header& header) {
 /// Rows of the grid are histories.
 template <int Target>
 WARPRANK_KERNEL(block_threads, 2)
-din_attention_kernel(const Descriptor* descriptors) {
+din_staged_kernel(const Descriptor* descriptors) {
   Header& header = *reinterpret_cast<Header*>(device::dynamic_shared<unsigned char>());
   const Descriptor& d = header.descriptor;
   copy_descriptor<block_threads>(header.descriptor, &descriptors[device::block_index().y]);
   device::sync_block();
+  Loads(header).copy_later_weights();
+  device::wait_for_previous_launch();
   if (device::thread_rank() == 0)
     begin_items(d.axes, header.work, d.partition.items, d.partition.unit_items, device::block_index().x,
                 device::grid_dim().x);
-  Loads(header).copy_later_weights();
   for (;;) {
     device::sync_block();  // the unit before is not needed any more
     if (device::thread_rank() == 0) next_items(d.axes, header.work);

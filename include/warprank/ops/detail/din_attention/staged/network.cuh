@@ -19,7 +19,7 @@
 #include "warprank/device/mma.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/ops/detail/activation.cuh"
-#include "warprank/ops/detail/din_attention/descriptor.cuh"
+#include "warprank/ops/detail/din_attention/staged/descriptor.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
 
 namespace warprank::detail::din {
