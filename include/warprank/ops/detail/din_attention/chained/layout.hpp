@@ -105,7 +105,7 @@ constexpr int resident_blocks(int target, int steps, int pairs) { return target 
 /// For histories of up to `longest` events. Whatever the number of items, so that their bits do not depend on it: two
 /// blocks share a multiprocessor wherever that leaves room for the history.
 inline Places choose_places(const Shape& shape, int64_t longest, int target) {
-  const int64_t wanted = std::min<int64_t>(longest, max_chunk_events);
+  const int64_t wanted = std::min<int64_t>(std::max<int64_t>(longest, tile_events), max_chunk_events);
   if (resident_blocks(target, shape.steps, shape.pairs) == 2) {
     const Places shared = place(shape, wanted, device::shared_limit(target, 2));
     if (shared.chunk_events >= wanted) return shared;
