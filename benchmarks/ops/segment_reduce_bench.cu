@@ -18,10 +18,9 @@ namespace {
 
 constexpr int num_matrices = 8;
 
-Queue queue_reductions(Memory& memory, const std::vector<SegmentReduction>& reductions) {
+Queue queue_reductions(const std::vector<SegmentReduction>& reductions) {
   const auto launch = std::make_shared<SegmentReduceLaunch>(reductions);
-  const auto* const descriptors = memory.upload(launch->descriptors());
-  return [=](device::Stream stream) { launch->run(descriptors, stream); };
+  return [=](device::Stream stream) { launch->run(stream); };
 }
 
 void segment_reduce(Run& run, int64_t segments, int64_t mean_rows, int64_t cols) {
@@ -41,7 +40,7 @@ void segment_reduce(Run& run, int64_t segments, int64_t mean_rows, int64_t cols)
       reduction.y = Matrix<half>(run.allocate<half>(segments * cols), segments, cols);
       of_result.push_back(reduction);
     }
-    one_by_one.push_back(queue_reductions(run, {reduction}));
+    one_by_one.push_back(queue_reductions({reduction}));
   }
   std::vector<int64_t> some = some_rows(segments);
   const auto check = [&](const std::vector<SegmentReduction>& of_result) {
@@ -60,7 +59,7 @@ void segment_reduce(Run& run, int64_t segments, int64_t mean_rows, int64_t cols)
   };
   const auto elements = static_cast<double>(num_matrices * (rows + segments) * cols);
   run.measure({2 * elements + 8.0 * static_cast<double>(segments + 1)},
-              {queue_reductions(run, reductions[0]), check(reductions[0])},
+              {queue_reductions(reductions[0]), check(reductions[0])},
               {{"unfused", {in_sequence(one_by_one), check(reductions[1])}}});
 }
 

@@ -191,6 +191,25 @@ TEST(MixKernelGraph, FollowsTheCountsInDeviceMemory) {
       10);
 }
 
+TEST(MixKernelGraph, StoresNoRowBehindTheCount) {
+  const Task task{random_values<float>(9, 2 * 4, 1), random_values<float>(9, 2, 2)};
+  in_every_order(
+      [&] {
+        DeviceMatrix<float> experts(task.experts.values, 9, 2 * 4), gate(task.gate.values, 9, 2), y(9, 4);
+        const DeviceArray<int64_t> num_rows(1, 5);
+        const std::vector<MixTask<float, float>> tasks = {{{experts.view()}, {gate.view()}, y.view()}};
+        const Mix<float, float> mix(tasks, num_rows.data());
+        EXPECT_TRUE(mix.reads_unused_rows());
+        mix.launch({});
+        std::vector<float> result = y.read();
+        for (size_t i = 5 * 4; i < result.size(); ++i) EXPECT_TRUE(std::isnan(result[i])) << "beyond";
+        result.resize(5 * 4);
+        expect_within(warprank::reference::mix(task.experts.view(), task.gate.view(), task.normalization, 5, 4), result,
+                      1);
+      },
+      3);
+}
+
 /// Four experts of 64 for three tasks and 100 items: the shape of MMoE.
 TEST(MixKernelCounts, ReadsEachSectorOfExpertsOnceForATask) {
   if constexpr (build == Build::plain) {

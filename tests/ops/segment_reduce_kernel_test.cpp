@@ -31,8 +31,8 @@ using warprank::SegmentReduction;
 using Half = warprank::half;
 
 const std::vector<Pooling> poolings = {Pooling::sum, Pooling::mean, Pooling::sqrtn, Pooling::max};
-/// Around the pieces of 32 rows that a segment is cut into.
-const std::vector<int64_t> ragged = {0, 1, 31, 0, 32, 33, 2, 64, 65, 129, 3, 0};
+/// Around the pieces of 8 rows that a segment is cut into, and the 32 that a block has at a time.
+const std::vector<int64_t> ragged = {0, 1, 7, 0, 8, 9, 2, 127, 128, 129, 257, 3, 0};
 
 std::vector<int64_t> offsets_of(const std::vector<int64_t>& lengths) {
   std::vector<int64_t> offsets = {0};
@@ -78,9 +78,7 @@ std::vector<std::vector<Out>> run(const std::vector<Case<Value>>& cases) {
                           c.spare_segments > 0 ? counts.back()->data() : nullptr, c.pooling, outputs.back()->view()});
   }
   const SegmentReduceLaunch launch(reductions);
-  const DeviceArray<unsigned char> descriptors(
-      std::vector<unsigned char>(launch.descriptors().begin(), launch.descriptors().end()));
-  launch.run(descriptors.data());
+  launch.run();
   std::vector<std::vector<Out>> results;
   for (size_t i = 0; i < cases.size(); ++i) {
     std::vector<Out> y = outputs[i]->read();
@@ -197,11 +195,9 @@ TEST(SegmentReduceKernelGraph, FollowsTheOffsetsInDeviceMemory) {
         DeviceArray<int64_t> offsets(capacity + 1, 0), count(1);
         const SegmentReduction reduction{values.view(), offsets.data(), count.data(), Pooling::sum, y.view()};
         const SegmentReduceLaunch launch_of_one({&reduction, 1});
-        const DeviceArray<unsigned char> descriptors(
-            std::vector<unsigned char>(launch_of_one.descriptors().begin(), launch_of_one.descriptors().end()));
         const Stream stream = create_stream();
         begin_capture(stream);
-        launch_of_one.run(descriptors.data(), stream);
+        launch_of_one.run(stream);
         const Graph graph = end_capture(stream);
         EXPECT_EQ(num_launches(graph), 1);
         for (const auto& lengths : std::vector<std::vector<int64_t>>{{1, 200, 0, 99}, {}, {40, 40}}) {
@@ -230,11 +226,18 @@ TEST(SegmentReduceKernelGraph, ReadsNoRowBeyondTheCapacity) {
   const DeviceArray<int64_t> offsets(std::vector<int64_t>{0, 3, 1000}), count(1, int64_t{50});
   const SegmentReduction reduction{values.view(), offsets.data(), count.data(), Pooling::sum, y.view()};
   const SegmentReduceLaunch launch({&reduction, 1});
-  const DeviceArray<unsigned char> descriptors(
-      std::vector<unsigned char>(launch.descriptors().begin(), launch.descriptors().end()));
-  launch.run(descriptors.data());
+  launch.run();
   const std::vector<int64_t> bounds = {0, 3, 5};
   expect_within(warprank::reference::segment_reduce(x.view().values, {bounds.data(), 2}, Pooling::sum), y.read(), 1);
+}
+
+TEST(SegmentReduceKernelLaunches, TakeMoreMatricesThanOneHas) {
+  std::vector<Case<float>> cases;
+  for (int64_t i = 0; i < 49; ++i) cases.emplace_back(std::vector<int64_t>{i, 2, 40}, 1 + i % 5);
+  reset();
+  clear_counters();
+  expect_reference<float, float>(cases);
+  EXPECT_EQ(counters().launches, on_gpu ? 0 : 3);
 }
 
 TEST(SegmentReduceCounts, ReadAndWriteEachSectorOnce) {
@@ -245,7 +248,7 @@ TEST(SegmentReduceCounts, ReadAndWriteEachSectorOnce) {
   struct Shape {
     int64_t segments, rows, cols;
   };
-  // Histories of users, and tags of items: descriptors and offsets are extra.
+  // Histories of users, and tags of items: offsets are extra.
   for (const Shape& shape : {Shape{1, 200, 64}, Shape{8, 200, 64}, Shape{1000, 4, 32}}) {
     const Case<Half> c(std::vector<int64_t>(static_cast<size_t>(shape.segments), shape.rows), shape.cols);
     const int64_t read = shape.segments * shape.rows * shape.cols * 2 / 32;
@@ -275,9 +278,7 @@ TEST(SegmentReduceKernelMemory, MayBeBeyondTwoToTheThirtyOneElements) {
   const SegmentReduction reduction{Matrix<const Half>(x.data(), 3, cols, stride), offsets.data(), nullptr, Pooling::sum,
                                    y.view()};
   const SegmentReduceLaunch launch({&reduction, 1});
-  const DeviceArray<unsigned char> descriptors(
-      std::vector<unsigned char>(launch.descriptors().begin(), launch.descriptors().end()));
-  launch.run(descriptors.data());
+  launch.run();
   const std::vector<int64_t> bounds = {0, 1, 3};
   expect_within(warprank::reference::segment_reduce(rows.view().values, {bounds.data(), 2}, Pooling::sum), y.read(), 1);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The rows of a nested axis pooled onto its parent on CUDA, any number of matrices in one launch: over the L rows n of
+/// The rows of a nested axis pooled onto its parent on CUDA, up to 24 matrices in one launch: over the L rows n of
 /// segment s
 ///
 ///     y[s, :] = sum_n x[n, :],  / L (mean),  / sqrt(L) (sqrtn),  or max_n x[n, :];  zeros when L = 0
@@ -13,18 +13,18 @@
 /// | y       | [segments, C]  | FP16, FP32 | may be columns of a wider row                          |
 ///
 /// Sums are FP32: |y - exact| <= (L + 2) u sum_n |x[n, c]| (likewise divided), u = 2^-24, and the rounding to y's type;
-/// max is exact, and NaN when any row is. Every 32 rows of a segment, counted from its first, are added in their order,
+/// max is exact, and NaN when any row is. Every 8 rows of a segment, counted from its first, are added in their order,
 /// and their sums in theirs: a segment has the same bits whatever its position and neighbours. Matrices need no
 /// alignment beyond their elements'; rows and columns that are multiples of 4 elements are read faster. y overlaps
 /// nothing that the launch reads or writes.
 ///
 ///     SegmentReduceLaunch launch(reductions);         // on the host, once; throws invalid_argument
-///     ... copy launch.descriptors() to device memory ...
-///     launch.run(descriptors, stream);                // as often as wanted, also in a captured graph
+///     launch.run(stream);                             // as often as wanted, also in a captured graph
 ///
-/// `run` queues one kernel, none when no y has elements; it allocates and synchronises nothing.
+/// `run` queues one kernel for each 24 matrices, none when no y has elements; it allocates and synchronises nothing.
 
 #include <cstdint>
+#include <vector>
 
 #include "warprank/core/view.hpp"
 #include "warprank/model/types.hpp"
@@ -47,18 +47,17 @@ class SegmentReduceLaunch {
  public:
   /// Throws invalid_argument, all problems together.
   explicit SegmentReduceLaunch(Span<const SegmentReduction> reductions)
-      : plan_(detail::segment_reduce::plan_launch(reductions)) {}
+      : plans_(detail::segment_reduce::plan_launches(reductions)) {}
 
-  Span<const unsigned char> descriptors() const { return plan_.bytes; }
-  int64_t descriptor_bytes() const { return static_cast<int64_t>(plan_.bytes.size()); }
+  /// Kernels that `run` queues.
+  int num_launches() const { return static_cast<int>(plans_.size()); }
 
-  /// `descriptors` aligned to 16.
-  WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream = {}) const {
-    detail::segment_reduce::run(plan_, descriptors, stream);
+  WARPRANK_HIDDEN void run(device::Stream stream = {}) const {
+    for (const detail::segment_reduce::LaunchPlan& plan : plans_) detail::segment_reduce::run(plan, stream);
   }
 
  private:
-  detail::segment_reduce::LaunchPlan plan_;
+  std::vector<detail::segment_reduce::LaunchPlan> plans_;
 };
 
 }  // namespace warprank

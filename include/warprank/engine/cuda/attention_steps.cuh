@@ -41,6 +41,16 @@ PreparedStep prepare_described(const char* kernel, std::shared_ptr<const Launch>
   return step;
 }
 
+/// A launch whose descriptions travel with it.
+template <class Launch>
+PreparedStep prepare_undescribed(const char* kernel, std::shared_ptr<const Launch> launch) {
+  PreparedStep step;
+  step.kernel = kernel;
+  step.num_launches = launch->num_launches();
+  step.queue = [launch](device::Stream to) { launch->run(to); };
+  return step;
+}
+
 /// What DinHistory and Attention have in common.
 template <class Attention>
 void set_segments(Attention& to, const AttentionSegments& segments, const Bindings& bindings) {
@@ -118,7 +128,7 @@ inline PreparedStep prepare_attentions(const std::vector<int>& nodes, const Bind
   return prepare_described("attention", std::make_shared<const AttentionLaunch>(attentions), memory);
 }
 
-inline PreparedStep prepare_pools(const std::vector<int>& nodes, const Bindings& bindings, StepMemory& memory) {
+inline PreparedStep prepare_pools(const std::vector<int>& nodes, const Bindings& bindings) {
   std::vector<SegmentReduction> reductions;
   for (const int n : nodes) {
     const Node& node = bindings.graph().node(n);
@@ -129,7 +139,7 @@ inline PreparedStep prepare_pools(const std::vector<int>& nodes, const Bindings&
     reduction.pooling = std::get<PoolOp>(node.op).pooling;
     reduction.y = bindings.value(n);
   }
-  return prepare_described("segment_reduce", std::make_shared<const SegmentReduceLaunch>(reductions), memory);
+  return prepare_undescribed("segment_reduce", std::make_shared<const SegmentReduceLaunch>(reductions));
 }
 
 /// Offsets of pairs that a batch's index does not have.
@@ -140,12 +150,8 @@ inline PreparedStep prepare_segments(const std::vector<AxisPair>& pairs, const B
   for (const AxisPair& pair : pairs)
     if (pair.first != pair.second)
       wanted.push_back({pair.first, pair.second, bindings.max_rows(pair.second), bindings.segments(pair)});
-  auto launch = std::make_shared<const detail::SegmentsLaunch>(bindings.requests(), parents, wanted);
-  PreparedStep step;
-  step.kernel = "segments";
-  step.num_launches = launch->num_launches();
-  step.queue = [launch](device::Stream to) { launch->run(to); };
-  return step;
+  return prepare_undescribed("segments",
+                             std::make_shared<const detail::SegmentsLaunch>(bindings.requests(), parents, wanted));
 }
 
 }  // namespace warprank::cuda_backend

@@ -139,8 +139,7 @@ class StepMaker {
   }
   void add_pools(const std::vector<int>& nodes) {
     if (nodes.empty()) return;
-    add(nodes,
-        [nodes](const Bindings& bindings, StepMemory& memory) { return prepare_pools(nodes, bindings, memory); });
+    add(nodes, [nodes](const Bindings& bindings, StepMemory&) { return prepare_pools(nodes, bindings); });
   }
   void add_rows(const std::vector<int>& nodes) {
     if (nodes.empty()) return;

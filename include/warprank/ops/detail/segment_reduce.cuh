@@ -2,15 +2,18 @@
 #pragma once
 
 /// The kernel of ops/segment_reduce.cuh. A block has some neighbouring segments of one matrix and a tile of its
-/// columns; a few lanes, a *team*, have all columns of the tile. Segments are cut into pieces of 32 rows. A team pools
-/// short segments alone; the pieces of a long one are shared by all teams of the block, and the first adds them in
-/// order.
+/// columns; a few lanes, a *team*, have all columns of the tile. Segments are cut into pieces of 8 rows, which a lane
+/// requests together. A team pools short segments alone; the pieces of a long one are shared by all teams of the block,
+/// and the first adds them in order, while the others pool the next ones.
+///
+/// Loads that depend on one another, from launch to store: the number of segments, offsets, rows. A segment that a team
+/// has alone needs no barrier before its store, a long one a barrier for each round of pieces, 8 rows for each team.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "warprank/core/dtype.hpp"
@@ -23,21 +26,20 @@
 #include "warprank/device/sync.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/device/true_count.hpp"
-#include "warprank/ops/detail/descriptors.cuh"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/row_lanes.cuh"
 #include "warprank/ops/detail/row_steps.cuh"
 
 namespace warprank::detail::segment_reduce {
 
-inline constexpr int threads = 256, min_blocks = 3;
-inline constexpr int max_team = 8;          // lanes
-inline constexpr int piece_rows = 32;       // of these sums are sums: the bits depend on it
-inline constexpr int rows_in_flight = 4;    // loads of a lane
-inline constexpr int max_pieces_alone = 4;  // of a team, where the block has many segments
+inline constexpr int threads = 256, min_blocks = 2;
+inline constexpr int max_team = 8;    // lanes
+inline constexpr int piece_rows = 8;  // of these sums are sums: the bits depend on it; all are in flight together
+inline constexpr int max_pieces_alone = 16;  // of a team, where the block has many segments
+inline constexpr int max_reductions = 24;    // of a launch; more take several
 
-/// A reduction as it lies in device memory.
-struct alignas(16) Reduction {
+/// No padding, as launches are compared by their bytes.
+struct Reduction {
   const unsigned char* x;
   const int64_t* offsets;
   const int64_t* num_segments;
@@ -48,11 +50,18 @@ struct alignas(16) Reduction {
   int64_t first_block;
   Pooling pooling;
   int column_tiles;
-  int segments_per_block;
-  uint8_t team;         // lanes, a power of two
-  uint8_t vector_size;  // columns of a lane
-  bool x_is_half, y_is_half;
+  int segments_per_block;  // at most as many as teams
+  int team;                // lanes, a power of two
+  int vector_size;         // columns of a lane
+  uint16_t x_is_half, y_is_half;
 };
+
+/// What the kernel is given, by value.
+struct Arguments {
+  int64_t num_reductions;
+  Reduction reductions[max_reductions];
+};
+static_assert(std::has_unique_object_representations_v<Arguments>);
 
 template <int VecSize>
 struct Pooled {
@@ -60,9 +69,8 @@ struct Pooled {
 };
 
 struct Storage {
-  Reduction reduction;
-  int64_t offsets[threads + 1];  // of the block's segments
-  Pooled<row_vector_size> pieces[threads];
+  int64_t offsets[threads + 1];                // of the block's segments
+  Pooled<row_vector_size> pieces[2][threads];  // in turns
 };
 
 /// Rows [begin, end).
@@ -101,21 +109,20 @@ struct Team {
   WARPRANK_DEVICE void pool_piece(const Rows& rows, Pooled<VecSize>& pooled) const {
     clear(pooled);
     if (!has_column) return;
-    const auto load = [&](int64_t row, float(&values)[VecSize]) {
-      const auto* from = reinterpret_cast<const Value*>(reduction.x + row * reduction.x_row_bytes) + column;
-      widen_values(device::load_vector_read_only<VecSize>(from), values);
-    };
-    int64_t row = rows.begin;
-    for (; row + rows_in_flight <= rows.end; row += rows_in_flight) {
-      float values[rows_in_flight][VecSize];
-      WARPRANK_UNROLL
-      for (int i = 0; i < rows_in_flight; ++i) load(row + i, values[i]);
-      WARPRANK_UNROLL
-      for (int i = 0; i < rows_in_flight; ++i) add(pooled, values[i]);
+    const auto count = static_cast<int>(rows.count());
+    const auto* first = reinterpret_cast<const unsigned char*>(
+        reinterpret_cast<const Value*>(reduction.x + rows.begin * reduction.x_row_bytes) + column);
+    device::Vector<Value, VecSize> loaded[piece_rows];
+    WARPRANK_UNROLL
+    for (int i = 0; i < piece_rows; ++i) {
+      const auto* from = reinterpret_cast<const Value*>(first + i * reduction.x_row_bytes);
+      if (i < count) loaded[i] = device::load_vector_read_only<VecSize>(from);
     }
-    for (; row < rows.end; ++row) {
+    WARPRANK_UNROLL
+    for (int i = 0; i < piece_rows; ++i) {
       float values[VecSize];
-      load(row, values);
+      if (i >= count) continue;
+      widen_values(loaded[i], values);
       add(pooled, values);
     }
   }
@@ -137,38 +144,50 @@ struct Team {
 
   /// Segments [first, first + count), the block's.
   WARPRANK_DEVICE void run(int64_t first, int count, Storage& shared) const {
-    const int thread = device::thread_rank(), team = reduction.team, index = thread / team, rank = thread % team;
-    const int num_teams = threads / team;
+    const int thread = device::thread_rank(), team = reduction.team, rank = rank_in_row(team);
+    const int index = thread >> device::first_bit(static_cast<uint32_t>(team));
+    const int num_teams = threads >> device::first_bit(static_cast<uint32_t>(team));
     const int64_t alone = count >= num_teams / 4 ? max_pieces_alone : 1;
-    const auto rows_of = [&](int segment) { return Rows{shared.offsets[segment], shared.offsets[segment + 1]}; };
+    // A segment for each team; those that have none know the last one.
+    const int own_segment = index < count ? index : count - 1;
+    const auto offset = [&](int segment) {
+      return device::true_count(&reduction.offsets[first + segment], reduction.max_rows);
+    };
+    const Rows own{offset(own_segment), offset(own_segment + 1)};
+    const bool is_long = own.num_pieces() > alone;
     Pooled<VecSize> total, piece;
-    for (int segment = index; segment < count; segment += num_teams) {
-      const Rows rows = rows_of(segment);
-      if (rows.num_pieces() > alone) continue;
+    if (index < count && !is_long) {
       clear(total);
-      for (int64_t i = 0; i < rows.num_pieces(); ++i) {
-        pool_piece(rows.piece(i), piece);
+      for (int64_t i = 0; i < own.num_pieces(); ++i) {
+        pool_piece(own.piece(i), piece);
         add(total, piece.values);
       }
-      store(first + segment, rows.count(), total);
+      store(first + own_segment, own.count(), total);
     }
+    if (count > 1) {
+      if (index < count && rank == 0) shared.offsets[own_segment] = own.begin;
+      if (index == count - 1 && rank == 0) shared.offsets[count] = own.end;
+      if (!device::sync_block_any(is_long)) return;
+    }
+    int turn = 0;
     for (int segment = 0; segment < count; ++segment) {
-      const Rows rows = rows_of(segment);
+      const Rows rows = count == 1 ? own : Rows{shared.offsets[segment], shared.offsets[segment + 1]};
       if (rows.num_pieces() <= alone) continue;
       clear(total);
       for (int64_t begin = 0; begin < rows.num_pieces(); begin += num_teams) {
+        auto& pieces = shared.pieces[turn];
+        turn ^= 1;  // the first team may still be adding those before
         if (begin + index < rows.num_pieces()) {
           pool_piece(rows.piece(begin + index), piece);
           WARPRANK_UNROLL
-          for (int j = 0; j < VecSize; ++j) shared.pieces[thread].values[j] = piece.values[j];
+          for (int j = 0; j < VecSize; ++j) pieces[thread].values[j] = piece.values[j];
         }
         device::sync_block();
         for (int i = 0; index == 0 && i < num_teams && begin + i < rows.num_pieces(); ++i) {
           WARPRANK_UNROLL
-          for (int j = 0; j < VecSize; ++j) piece.values[j] = shared.pieces[i * team + rank].values[j];
+          for (int j = 0; j < VecSize; ++j) piece.values[j] = pieces[i * team + rank].values[j];
           add(total, piece.values);
         }
-        device::sync_block();
       }
       if (index == 0) store(first + segment, rows.count(), total);
     }
@@ -176,8 +195,8 @@ struct Team {
 };
 
 template <int VecSize>
-WARPRANK_DEVICE void reduce_columns(int64_t column, int64_t first, int count, Storage& shared) {
-  const Reduction& reduction = shared.reduction;
+WARPRANK_DEVICE void reduce_columns(const Reduction& reduction, int64_t column, int64_t first, int count,
+                                    Storage& shared) {
   const bool has_column = column < reduction.cols;
   if (reduction.x_is_half) {
     Team<VecSize, half>{reduction, column, has_column}.run(first, count, shared);
@@ -188,27 +207,25 @@ WARPRANK_DEVICE void reduce_columns(int64_t column, int64_t first, int count, St
 
 template <class = void>
 WARPRANK_KERNEL(threads, min_blocks)
-segment_reduce_kernel(const FirstBlock* first_blocks, const Reduction* reductions, int num_reductions) {
+segment_reduce_kernel(const WARPRANK_GRID_CONSTANT Arguments arguments) {
   auto& shared = device::static_shared<Storage>();
   const int64_t block = device::block_index().x;
-  read_descriptors(reductions + problem_of_block(first_blocks, num_reductions, block), 1, &shared.reduction);
-  const Reduction& reduction = shared.reduction;
-  const int64_t of_reduction = block - reduction.first_block;
-  const int64_t num_segments = device::true_count(reduction.num_segments, reduction.max_segments);
-  const int64_t first = of_reduction / reduction.column_tiles * reduction.segments_per_block;
-  const int64_t rest = num_segments - first;
+  int number = 0;
+  while (number + 1 < arguments.num_reductions && arguments.reductions[number + 1].first_block <= block) ++number;
+  const Reduction& reduction = arguments.reductions[number];
+  const auto of_reduction = static_cast<int>(block - reduction.first_block);
+  const int part = of_reduction / reduction.column_tiles, tile = of_reduction - part * reduction.column_tiles;
+  const int64_t first = int64_t{part} * reduction.segments_per_block;
+  const int64_t vector = int64_t{tile} * reduction.team + rank_in_row(reduction.team);
+  device::wait_for_previous_launch();
+
+  const int64_t rest = device::true_count(reduction.num_segments, reduction.max_segments) - first;
   if (rest <= 0) return;
   const int count = rest < reduction.segments_per_block ? static_cast<int>(rest) : reduction.segments_per_block;
-  for (int i = device::thread_rank(); i <= count; i += threads) {
-    shared.offsets[i] = device::true_count(&reduction.offsets[first + i], reduction.max_rows);
-  }
-  device::sync_block();
-  const int64_t vector =
-      of_reduction % reduction.column_tiles * reduction.team + device::thread_rank() % reduction.team;
   if (reduction.vector_size == row_vector_size) {
-    reduce_columns<row_vector_size>(vector * row_vector_size, first, count, shared);
+    reduce_columns<row_vector_size>(reduction, vector * row_vector_size, first, count, shared);
   } else {
-    reduce_columns<1>(vector, first, count, shared);
+    reduce_columns<1>(reduction, vector, first, count, shared);
   }
 }
 
@@ -216,9 +233,8 @@ segment_reduce_kernel(const FirstBlock* first_blocks, const Reduction* reduction
 
 /// Reductions of one launch, cut into blocks.
 struct LaunchPlan {
-  std::vector<unsigned char> bytes;  // of the descriptors, the first blocks first
-  int64_t num_reductions = 0, num_blocks = 0;
-  int64_t reductions_at = 0;
+  Arguments arguments{};
+  int64_t num_blocks = 0;
 };
 
 template <class SegmentReduction>
@@ -254,12 +270,12 @@ Reduction describe(const SegmentReduction& reduction, int64_t num_multiprocessor
   to.max_segments = reduction.y.rows;
   to.cols = reduction.x.cols;
   to.pooling = reduction.pooling;
-  to.x_is_half = reduction.x.type == DType::f16;
-  to.y_is_half = reduction.y.type == DType::f16;
+  to.x_is_half = reduction.x.type == DType::f16 ? 1 : 0;
+  to.y_is_half = reduction.y.type == DType::f16 ? 1 : 0;
   const bool aligned = to.cols % row_vector_size == 0 && rows_are_aligned(reduction.x) && rows_are_aligned(reduction.y);
   to.vector_size = aligned ? row_vector_size : 1;
   const int64_t vectors = to.cols / to.vector_size;
-  to.team = static_cast<uint8_t>(std::min(lanes_for(vectors), max_team));
+  to.team = std::min(lanes_for(vectors), max_team);
   to.column_tiles = static_cast<int>((vectors + to.team - 1) / to.team);
   // As many blocks as keep the card busy; then as many segments for each as it has teams.
   constexpr int64_t blocks_per_multiprocessor = 2;
@@ -269,38 +285,28 @@ Reduction describe(const SegmentReduction& reduction, int64_t num_multiprocessor
 }
 
 template <class SegmentReduction>
-LaunchPlan plan_launch(Span<const SegmentReduction> reductions) {
+std::vector<LaunchPlan> plan_launches(Span<const SegmentReduction> reductions) {
   Problems problems;
   check_reductions(reductions, problems);
   problems.throw_if_any();
-  LaunchPlan plan;
-  plan.num_reductions = reductions.size();
+  std::vector<LaunchPlan> plans;
   const int64_t num_multiprocessors = reductions.empty() ? 1 : device::num_multiprocessors();
-  std::vector<FirstBlock> first_blocks;
-  std::vector<Reduction> described;
   for (const SegmentReduction& reduction : reductions) {
+    if (plans.empty() || plans.back().arguments.num_reductions == max_reductions) plans.emplace_back();
+    LaunchPlan& plan = plans.back();
     Reduction to = describe(reduction, num_multiprocessors);
     to.first_block = plan.num_blocks;
-    first_blocks.push_back({plan.num_blocks});
-    described.push_back(to);
     plan.num_blocks += (to.max_segments + to.segments_per_block - 1) / to.segments_per_block * int64_t{to.column_tiles};
     if (plan.num_blocks > max_blocks)
       throw invalid_argument("segment reductions of one launch", "at most 2^31 - 1 blocks",
                              std::to_string(plan.num_blocks));
+    plan.arguments.reductions[plan.arguments.num_reductions++] = to;
   }
-  plan.reductions_at = static_cast<int64_t>((first_blocks.size() * sizeof(FirstBlock) + 15) / 16 * 16);
-  plan.bytes.resize(static_cast<size_t>(plan.reductions_at) + described.size() * sizeof(Reduction));
-  if (reductions.empty()) return plan;
-  std::memcpy(plan.bytes.data(), first_blocks.data(), first_blocks.size() * sizeof(FirstBlock));
-  std::memcpy(plan.bytes.data() + plan.reductions_at, described.data(), described.size() * sizeof(Reduction));
-  return plan;
+  return plans;
 }
 
-WARPRANK_HIDDEN inline void run(const LaunchPlan& plan, const void* descriptors, device::Stream stream) {
-  const auto* bytes = static_cast<const unsigned char*>(descriptors);
-  device::launch({static_cast<unsigned>(plan.num_blocks), threads, 0, stream}, segment_reduce_kernel<>,
-                 reinterpret_cast<const FirstBlock*>(bytes),
-                 reinterpret_cast<const Reduction*>(bytes + plan.reductions_at), static_cast<int>(plan.num_reductions));
+WARPRANK_HIDDEN inline void run(const LaunchPlan& plan, device::Stream stream) {
+  device::launch({static_cast<unsigned>(plan.num_blocks), threads, 0, stream}, segment_reduce_kernel<>, plan.arguments);
 }
 
 }  // namespace warprank::detail::segment_reduce
