@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Sorts rows by their scenes, by counting, those of one scene in the order
-/// in which they are. One block; a warp has a range of the rows, which it sees twice: to count, and to place.
+/// Sorts rows by their scenes, by counting, those of one scene in the order in which they are. One block; a warp has a
+/// range of the rows, which it sees twice: to count, and to place. Scenes of the first 8,192 rows are kept in between.
+/// Lanes search together, and where rows of a warp's scenes go is summed by lanes over warps and over scenes: two
+/// barriers. Loads that depend on one another, from launch to store, of ids in requests: their number, rows of the last
+/// beside a search, where a request's blob is, where it has ids, an id; of an array the counts and an id.
 
 #include <cstdint>
 #include <limits>
@@ -26,6 +29,7 @@ namespace warprank::detail::scene_rows {
 
 inline constexpr int num_threads = 1024, num_warps = num_threads / device::warp_size;
 inline constexpr int max_groups = RowGroups::max_groups;
+inline constexpr int kept_rows = 8192;
 
 struct SceneArguments {
   const int64_t* ids;  ///< null: in requests
@@ -47,9 +51,9 @@ struct SceneArguments {
 };
 
 struct SceneStorage {
-  int32_t counts[num_warps][max_groups + 1];  ///< of a warp's rows; then where the next of them goes
-  int32_t ends[max_groups + 1];
-  uint32_t out_of_range;
+  int32_t counts[num_warps][max_groups + 1];  ///< of a warp's rows; then of those of the warps before it
+  int32_t totals[max_groups + 1];
+  uint8_t scenes[kept_rows];
 };
 
 WARPRANK_DEVICE int64_t num_ids_of(const SceneArguments& a) {
@@ -58,100 +62,138 @@ WARPRANK_DEVICE int64_t num_ids_of(const SceneArguments& a) {
   return device::true_count(count, a.max_ids);
 }
 
-/// Where id `i` is; null: nowhere, it is the default.
+/// Where id `i` is; null: nowhere, it is the default. All of a warp call, with numbers that do not fall from lane to
+/// lane, and of ids that are.
 WARPRANK_DEVICE const int64_t* address_of_id(const SceneArguments& a, int64_t i) {
   if (a.ids != nullptr) return a.ids + i;
   const int64_t num_requests = device::true_count(a.num_requests, a.max_requests);
-  const int64_t request = device::last_not_above(a.id_starts, num_requests, i);
-  const unsigned char* blob = a.blobs + device::load_read_only(&a.positions[request]);
+  const int64_t request = device::last_not_above_of_lanes(a.id_starts, num_requests, i);
+  const int64_t position = device::load_read_only(&a.positions[request]);
+  const int64_t start = device::load_read_only(&a.id_starts[request]);
+  const unsigned char* blob = a.blobs + position;
   const uint32_t ids_at = embedding_bag::read_entry(blob, a.ids_entry);
   if (ids_at == 0) return nullptr;
-  return embedding_bag::section<int64_t>(blob, ids_at) + i - device::load_read_only(&a.id_starts[request]);
+  return embedding_bag::section<int64_t>(blob, ids_at) + i - start;
 }
 
-/// The scene that id `i` names, num_groups for none.
-WARPRANK_DEVICE int scene_of_id(const SceneArguments& a, int64_t i) {
-  const int64_t* id = address_of_id(a, i);
+/// The scene that id `i` names, num_groups for none. All of a warp call, as above, but `i` may be num_ids and more:
+/// then none. There are ids for some lane.
+WARPRANK_DEVICE int scene_of_id(const SceneArguments& a, int64_t i, int64_t num_ids) {
+  const int64_t* id = address_of_id(a, i < num_ids ? i : num_ids - 1);
   const int64_t scene = id == nullptr ? a.default_id : device::load_read_only(id);
-  return scene >= 0 && scene < a.num_groups ? static_cast<int>(scene) : a.num_groups;
+  return i < num_ids && scene >= 0 && scene < a.num_groups ? static_cast<int>(scene) : a.num_groups;
 }
 
-/// Calls f(row, scene, the lanes whose rows have the same scene) for a warp's rows, by all lanes together, which are
-/// synchronised behind it. Lanes without a row have row -1 and a scene that no row has. Whole warps call.
+/// Rows [begin, end), the warp's, from lane to lane. Calls f(first row of all lanes); all of a warp call.
 template <class F>
-WARPRANK_DEVICE void for_each_row(const SceneArguments& a, int64_t num_rows, int64_t num_ids, F&& f) {
+WARPRANK_DEVICE void for_each_rows(int64_t num_rows, F&& f) {
   const int64_t per_warp = (num_rows + num_threads - 1) / num_threads * device::warp_size;
   const int64_t begin = device::warp_index() * per_warp;
   const int64_t end = begin + per_warp < num_rows ? begin + per_warp : num_rows;
-  for (int64_t first = begin; first < end; first += device::warp_size) {
-    const int64_t row = first + device::lane_index();
-    int scene = a.num_groups + 1;
-    if (row < end) {
-      const int64_t i = a.offsets == nullptr ? row : device::last_not_above(a.offsets, num_ids, row);
-      scene = i < num_ids ? scene_of_id(a, i) : a.num_groups;
-    }
-    f(row < end ? row : -1, scene, device::match(device::full_warp, scene));
-    device::sync_warp();
+  for (int64_t first = begin; first < end; first += device::warp_size) f(first);
+}
+
+/// The scene of the caller's row, num_groups for none; behind the rows num_groups + 1. All of a warp call.
+WARPRANK_DEVICE int scene_of_row(const SceneArguments& a, int64_t row, int64_t num_rows, int64_t num_ids) {
+  int scene = a.num_groups;
+  if (num_ids > 0) {
+    int64_t i = row < num_rows ? row : num_rows - 1;
+    if (a.offsets != nullptr) i = device::last_not_above_of_lanes(a.offsets, num_ids, i);
+    scene = scene_of_id(a, i, num_ids);
   }
+  return row < num_rows ? scene : a.num_groups + 1;
+}
+
+WARPRANK_DEVICE uint32_t count_lanes(bool predicate) {
+  return static_cast<uint32_t>(device::count_bits(device::ballot(device::full_warp, predicate)));
+}
+
+/// How many ids from `begin` on name no scene, of those that the warp sees.
+WARPRANK_DEVICE uint32_t count_out_of_range(const SceneArguments& a, int64_t begin, int64_t num_ids) {
+  uint32_t count = 0;
+  for (int64_t first = begin + device::warp_index() * device::warp_size; first < num_ids; first += num_threads) {
+    const int64_t i = first + device::lane_index();
+    count += count_lanes(scene_of_id(a, i, num_ids) == a.num_groups && i < num_ids);
+  }
+  return count;
+}
+
+/// The sum over the lanes below. All of a warp call.
+WARPRANK_DEVICE int32_t sum_of_lanes_before(int32_t value) {
+  int32_t sum = value;
+  WARPRANK_UNROLL
+  for (int distance = 1; distance < device::warp_size; distance *= 2) {
+    const int32_t below = device::shuffle_up(device::full_warp, sum, distance);
+    if (device::lane_index() >= distance) sum += below;
+  }
+  return sum - value;
 }
 
 template <class = void>
 WARPRANK_KERNEL(num_threads, 1)
-scene_rows_kernel(SceneArguments a) {
+scene_rows_kernel(const WARPRANK_GRID_CONSTANT SceneArguments a) {
+  static_assert(num_warps == device::warp_size);
   auto& shared = device::static_shared<SceneStorage>();
-  const int thread = device::thread_rank(), warp = device::warp_index(), lane = device::lane_index();
+  const int warp = device::warp_index(), lane = device::lane_index();
+  int32_t* const counts = shared.counts[warp];
+  for (int g = lane; g <= a.num_groups; g += device::warp_size) counts[g] = 0;
+  device::wait_for_previous_launch();
   const int64_t num_ids = num_ids_of(a);
   const int64_t num_rows = device::true_count(a.num_rows, a.max_rows);
-  for (int g = lane; g <= a.num_groups; g += device::warp_size) shared.counts[warp][g] = 0;
-  if (thread == 0) shared.out_of_range = 0;
-  device::sync_block();
+  device::sync_warp();
 
-  if (a.counters != nullptr) {
-    uint32_t mine = 0;
-    for (int64_t i = thread; i < num_ids; i += num_threads) mine += scene_of_id(a, i) == a.num_groups;
-    using device::Order, device::Scope;
-    if (mine != 0) device::atomic_add<Order::relaxed, Scope::block>(&shared.out_of_range, mine);
-  }
-  for_each_row(a, num_rows, num_ids, [&](int64_t row, int scene, uint32_t same) {
-    if (row >= 0 && lane == device::first_bit(same)) shared.counts[warp][scene] += device::count_bits(same);
-  });
-  device::sync_block();
-  if (thread <= a.num_groups) {
-    int total = 0;
-    for (int w = 0; w < num_warps; ++w) total += shared.counts[w][thread];
-    shared.ends[thread] = total;
-  }
-  device::sync_block();
-  if (thread == 0) {
-    for (int g = 1; g <= a.num_groups; ++g) shared.ends[g] += shared.ends[g - 1];
-    if (a.counters != nullptr) {
-      const auto add = [](int64_t* counter, int64_t count) {
-        using device::Order, device::Scope;
-        device::atomic_add<Order::relaxed, Scope::device>(reinterpret_cast<uint64_t*>(counter),
-                                                          static_cast<uint64_t>(count));
-      };
-      add(&a.counters->ids, num_ids);
-      add(&a.counters->out_of_range, shared.out_of_range);
-    }
-  }
-  device::sync_block();
-  if (thread <= a.num_groups) {
-    device::store(&a.ends[thread], shared.ends[thread]);
-    int next = thread == 0 ? 0 : shared.ends[thread - 1];
-    for (int w = 0; w < num_warps; ++w) {
-      const int count = shared.counts[w][thread];
-      shared.counts[w][thread] = next;
-      next += count;
-    }
-  }
-  device::sync_block();
-  for_each_row(a, num_rows, num_ids, [&](int64_t row, int scene, uint32_t same) {
-    const int before = device::count_bits(same & ((uint32_t{1} << lane) - 1));
-    const int place = row < 0 ? 0 : shared.counts[warp][scene] + before;
+  const bool ids_are_of_rows = a.offsets == nullptr;
+  uint32_t out_of_range = 0;
+  for_each_rows(num_rows, [&](int64_t first) {
+    const int64_t row = first + lane;
+    const int scene = scene_of_row(a, row, num_rows, num_ids);
+    out_of_range += count_lanes(ids_are_of_rows && row < num_ids && scene == a.num_groups);
+    const uint32_t same = device::match(device::full_warp, scene);
+    if (row < num_rows && row < kept_rows) shared.scenes[row] = static_cast<uint8_t>(scene);
+    if (row < num_rows && lane == device::first_bit(same)) counts[scene] += device::count_bits(same);
     device::sync_warp();
-    if (row < 0) return;
-    device::store(&a.rows[place], static_cast<int32_t>(row));
-    if (before == 0) shared.counts[warp][scene] += device::count_bits(same);
+  });
+  if (a.counters != nullptr) {
+    using device::Order, device::Scope;
+    const auto add = [](int64_t* counter, uint64_t count) {
+      if (count != 0) device::atomic_add<Order::relaxed, Scope::device>(reinterpret_cast<uint64_t*>(counter), count);
+    };
+    out_of_range += count_out_of_range(a, ids_are_of_rows ? num_rows : 0, num_ids);
+    if (lane == 0) add(&a.counters->out_of_range, out_of_range);
+    if (lane == 0 && warp == 0) add(&a.counters->ids, static_cast<uint64_t>(num_ids));
+  }
+  device::sync_block();
+  for (int g = warp; g <= a.num_groups; g += num_warps) {  // a lane for each warp
+    const int32_t count = shared.counts[lane][g], before = sum_of_lanes_before(count);
+    shared.counts[lane][g] = before;
+    if (lane == num_warps - 1) shared.totals[g] = before + count;
+  }
+  device::sync_block();
+  int32_t begin = 0;  // of the next 32 scenes
+  for (int first = 0; first <= a.num_groups; first += device::warp_size) {
+    const int g = first + lane;
+    const int32_t total = g <= a.num_groups ? shared.totals[g] : 0, before = begin + sum_of_lanes_before(total);
+    if (g <= a.num_groups) counts[g] += before;
+    if (g <= a.num_groups && warp == 0) device::store(&a.ends[g], before + total);
+    begin = device::shuffle(device::full_warp, before + total, device::warp_size - 1);
+  }
+  device::sync_warp();
+
+  for_each_rows(num_rows, [&](int64_t first) {
+    const int64_t row = first + lane;
+    int scene = a.num_groups + 1;
+    if (first + device::warp_size > kept_rows) {
+      scene = scene_of_row(a, row, num_rows, num_ids);
+    } else if (row < num_rows) {
+      scene = shared.scenes[row];
+    }
+    const uint32_t same = device::match(device::full_warp, scene);
+    const int before = device::count_bits(same & ((uint32_t{1} << lane) - 1));
+    const int place = row < num_rows ? counts[scene] + before : 0;
+    device::sync_warp();
+    if (row < num_rows) device::store(&a.rows[place], static_cast<int32_t>(row));
+    if (row < num_rows && before == 0) counts[scene] += device::count_bits(same);
+    device::sync_warp();
   });
 }
 
