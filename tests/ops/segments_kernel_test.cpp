@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "batch/blob_testing.hpp"
+#include "support/counts.hpp"
 #include "support/kernel_testing.hpp"
 #include "warprank/ops/detail/segments.cuh"
 
@@ -187,6 +188,28 @@ TEST(SegmentsKernel, WritesNothingBeyondTheCapacity) {
   const SegmentsLaunch launch(on_device.view(), parents, {&wanted, 1});
   launch.run();
   EXPECT_EQ(offsets.read(), std::vector<int64_t>(all.begin(), all.begin() + 4));
+}
+
+/// One pair, with 20 to 40 rows of the ancestor for each request.
+TEST(SegmentsCounts, SearchWithoutABarrier) {
+  if constexpr (build != Build::plain) GTEST_SKIP() << "counted in the plain build";
+  const BatchLayout layout(nested_axes());
+  CountTable table({"requests", "blocks", "sectors read", "collectives", "sectors written"});
+  for (const int64_t num_requests : {1, 16, 31, 32, 64}) {
+    std::mt19937 random(1);
+    std::vector<RequestData> requests;
+    for (int64_t r = 0; r < num_requests; ++r) requests.push_back(random_request(layout, 40, random));
+    Config config;
+    config.count_sectors = true;
+    reset(config);
+    const std::vector<int64_t> offsets = run(layout, requests, 0, {{3, 1}})[0];
+    EXPECT_EQ(offsets, expected_offsets(requests, {3, 1}));
+    const Counters counted = counters();
+    EXPECT_EQ(counted.barriers, 0);
+    EXPECT_EQ(counted.atomics, 0);
+    table.add(num_requests, counted.blocks, counted.global_load_sectors, counted.collectives,
+              counted.global_store_sectors);
+  }
 }
 
 TEST(SegmentsKernelArguments, AreRefusedWhereTheyDoNotFit) {
