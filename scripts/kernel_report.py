@@ -13,8 +13,9 @@ refused.
 
 "75 on 90" is the code for the T4 as any other card runs it: PTX for compute_75, translated for sm_90.
 
-A cell of the table has the registers, the theoretical occupancy, and the tensor instructions in the code where it has
-some (mma.sync in PTX, after unrolling). Fails for what exceeds its budget or spills, for a kernel without a budget, and
+A cell of the table has the registers, the theoretical occupancy, the bytes of its instructions (16 for each; what a
+launch goes through once is fetched once, which costs time), and the tensor instructions in the code where it has some
+(mma.sync in PTX, after unrolling). Fails for what exceeds its budget or spills, for a kernel without a budget, and
 for a budget without a kernel.
 
 With --tests FOLDER, where kernel tests were built, it also prints what the executor counts: tests/support/counts.hpp.
@@ -34,6 +35,7 @@ import sys
 import tempfile
 
 import check_counts
+import elf
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 COMPILE_TARGET_S = 20
@@ -66,6 +68,7 @@ class Kernel:
     stack: int
     spills: int
     shared: int  # static
+    code: int
     max_threads: int
     mma: int
 
@@ -166,9 +169,11 @@ def compile_kernels(nvcc, source, target):
         for translated_for in (build[2] for build in BUILDS if build[1] == target):
             messages, more = run([nvcc, f"-arch=sm_{translated_for}", "-cubin", "-Xptxas", "-v", ptx, "-o", cubin])
             of_ptxas = parse_ptxas(messages)
-            if of_ptx.keys() != of_ptxas.keys():
-                raise RuntimeError(f"{source}: ptxas reports other kernels than the PTX has:\n{messages}")
-            kernels = {names[mangled]: Kernel(*of_ptxas[mangled], *of_ptx[mangled]) for mangled in of_ptx}
+            with open(cubin, "rb") as file:
+                code = elf.code_bytes(file.read())
+            if not of_ptx.keys() == of_ptxas.keys() == code.keys():
+                raise RuntimeError(f"{source}: ptxas reports other kernels than the PTX or its own output have:\n{messages}")
+            kernels = {names[name]: Kernel(*of_ptxas[name], code[name], *of_ptx[name]) for name in of_ptx}
             compiled.append((kernels, seconds + more))
     return compiled
 
@@ -227,7 +232,8 @@ def report(op, budgets, compiled):
                          for what in excesses(kernel, budget, target, translated_for)]
             share = occupancy(translated_for, budget["threads"], kernel.registers,
                               kernel.shared + budget["dynamic_shared_bytes"])
-            row[1][build] = f"{kernel.registers} {share:.0%}" + (f" {kernel.mma}mma" if kernel.mma else "")
+            row[1][build] = (f"{kernel.registers} {share:.0%} {kernel.code}B" +
+                             (f" {kernel.mma}mma" if kernel.mma else ""))
     problems += [f"{op}: {key}: a budget without a kernel" for key in budgets.keys() - used]
 
     names = [build for build, _, _ in BUILDS]
@@ -247,9 +253,9 @@ def table_of(compiled):
     names = sorted({name for kernels, _ in compiled for name in kernels} - NOT_LAUNCHED)
 
     def cell(kernel):
-        return f"{kernel.registers} {kernel.shared} {kernel.mma}" if kernel else "-"
+        return f"{kernel.registers} {kernel.shared} {kernel.mma} {kernel.code}" if kernel else "-"
 
-    return [["registers, static shared bytes and tensor instructions of", *(build for build, _, _ in BUILDS)],
+    return [["registers, static shared bytes, tensor instructions and bytes of code of", *(build for build, _, _ in BUILDS)],
             *([name, *(cell(kernels.get(name)) for kernels, _ in compiled)] for name in names)]
 
 

@@ -44,7 +44,7 @@ class Report(unittest.TestCase):
         self.assert_says(r"^kernels: no_such_kernel<\*>: a budget without a kernel$")
 
     def test_counts_tensor_instructions_where_the_kernel_runs(self):
-        self.assert_says(r"^  tensor +32 +0 +\d+ 50% 4mma +\d+ 50% 4mma +- +- +- +-$")
+        self.assert_says(r"^  tensor +32 +0 +\d+ 50% \d+B 4mma +\d+ 50% \d+B 4mma +- +- +- +-$")
         self.assertNotIn("kernels: tensor on sm_75", self.report.stdout)
 
     def test_refuses_kernels_where_they_are_never_launched(self):
