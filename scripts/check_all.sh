@@ -3,7 +3,7 @@
 #
 # The long checks, before a release:
 #   scripts/check_all.sh             all of them: about two hours on two cores
-#   scripts/check_all.sh NAME...     some: test benchmarks cuda seeds asan clang fuzz headers format docs bench
+#   scripts/check_all.sh NAME...     some: test benchmarks cuda bundle seeds asan clang fuzz headers format docs bench
 #
 # WARPRANK_TEST_SEEDS   how many random models and batches the property tests try (default here 20000)
 # WARPRANK_FUZZ_SECONDS how long each fuzz target runs (default 300)
@@ -40,6 +40,24 @@ check_cuda() {
     ctest --test-dir build/t4 -L gpu
 }
 
+# A small bundle, unpacked elsewhere and run with nothing of this folder in sight: up to "no GPU" where there is none.
+check_bundle() {
+  if ! command -v nvcc >/dev/null; then
+    echo "nvcc is not on PATH: nothing is packed"
+    return
+  fi
+  local folder result
+  folder=$(mktemp -d)
+  scripts/package_benchmarks.sh "$folder/lab.tar.xz" --without-cublaslt \
+    --only '^(support_kernel_testing_kernel_test|ids_ids_kernel_test|machine_bench)_gpu$' &&
+    tar -C "$folder" -xf "$folder/lab.tar.xz" && rm "$folder/lab.tar.xz" &&
+    { (cd / && env -i PATH=/usr/bin:/bin "$folder"/warprank-lab-*/run "$folder/out" --quick) || true; } &&
+    grep -qE '^0 steps failed, ([1-9]|.*There is no GPU that programs can use)' "$folder/out/report.md"
+  result=$?
+  rm -rf "$folder"
+  return $result
+}
+
 check_seeds() {
   cmake --preset cpu && cmake --build --preset cpu &&
     WARPRANK_TEST_SEEDS=$seeds ctest --preset cpu -L unit --timeout 3600
@@ -74,7 +92,7 @@ check_bench() { scripts/bench_host.sh; }
 
 checks=("$@")
 if ((!$#)); then
-  checks=(test benchmarks cuda seeds asan clang fuzz headers format docs bench)
+  checks=(test benchmarks cuda bundle seeds asan clang fuzz headers format docs bench)
 fi
 for check in "${checks[@]}"; do
   if [[ $(type -t "check_$check") != function ]]; then

@@ -35,7 +35,8 @@ RUN_ELSEWHERE = [
 ]
 
 # What needs a GPU or a network, and is run where there is one.
-RUN_BY_HAND = r"scripts/gpu_check\.sh \S+( --quick| --minutes \d+)?|scripts/fetch_deps\.sh|build/native/examples/tune_linears .*"
+RUN_BY_HAND = (r"scripts/gpu_check\.sh \S+( --quick| --minutes \d+)?|scripts/fetch_deps\.sh|"
+               r"scripts/package_benchmarks\.sh \S+|build/native/examples/tune_linears .*")
 
 # Folders whose files documents name from the root, or as #include does.
 FROM_ROOT = ("include", "tests", "benchmarks", "examples", "tools", "cmake", "docs", "scripts", ".ci")

@@ -11,6 +11,7 @@ the next run in the same folder (gpu_progress.py).
 import argparse
 import contextlib
 import os
+import platform
 import queue
 import re
 import shutil
@@ -360,8 +361,8 @@ class Check:
 
     def run_torch(self):
         script, run_model = f"{ROOT}/tools/bench_torch.py", self.benchmark("models_run_model")
-        if subprocess.run([sys.executable, "-c", "import numpy, safetensors, torch"], capture_output=True,
-                          check=False).returncode != 0:
+        status, _ = self.run("PyTorch", [sys.executable, "-c", "import numpy, safetensors, torch"], self.plan.left())
+        if status != 0:
             self.skip("PyTorch: it is not installed, or NumPy or safetensors are not")
             return
         # Its best form first: eager in a CUDA graph. Compiling takes most of the time, and has not been faster.
@@ -422,19 +423,18 @@ class Check:
             summary += f" There is no GPU that programs can use ({why}): {self.num_not_run} tests were not run."
         if self.is_stopped:
             summary += " The run was ended from outside; the next one in this folder goes on."
-        warnings = "".join(f"- {line}\n" for line in record["doubts"])
-        if warnings:
-            warnings = "Not to be trusted without a second look:\n\n" + warnings + "\n"
         try:
             with open(f"{self.out}/gpu.json", "w", encoding="utf-8") as file:
                 file.write(records.dumped(record))
-            performance.write_report(f"{self.out}/gpu.json", "# GPU check\n\n" + summary + "\n\n" + warnings +
+            performance.write_report(f"{self.out}/gpu.json", "# GPU check\n\n" + summary + "\n\n" +
                                      performance.table([["build", "step", "result", "tests", "seconds"], *self.rows]))
         except OSError as error:
             print(f"no report: {error.strerror}")
         for log in (self.build_log, self.log):
             log.shorten()
-        print(f"{warnings}{summary}\n{self.out}/report.md")
+        for line in record["doubts"]:
+            print(f"doubtful: {line}")
+        print(f"{summary}\n{self.out}/report.md")
         return num_failed
 
     def measure_all(self):
@@ -479,6 +479,9 @@ def main():
             sys.exit(f"{options.outdir}: expected {LEAST_FREE_BYTES >> 20} MiB of free space, got less")
     except OSError as error:
         sys.exit(f"{options.outdir}: {error.strerror}")
+    libc = platform.libc_ver()[1]
+    if BUNDLE and libc and [int(n) for n in libc.split(".")] < [int(n) for n in BUNDLE.get("glibc", "0").split(".")]:
+        sys.exit(f"expected glibc {BUNDLE['glibc']} or newer, which this bundle was built with, got {libc}")
     os.environ["PATH"] += f":{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin:{ROOT}/.deps/usr/bin"
     check = Check(os.path.abspath(options.outdir), options)
 

@@ -163,6 +163,9 @@ def facts_of(record):
 def record_text(record, prefix):
     """Everything about a record; its pictures are called <prefix><what>.svg."""
     parts = [facts_of(record)]
+    if record.get("doubts"):
+        lines = [f"- {html.escape(line, quote=False)}\n" for line in record["doubts"]]
+        parts.append("Not to be trusted without a second look:\n\n" + "".join(lines))
     pictures = pictures_of(record)
     parts += [f"![{title}]({prefix}{what}.svg)\n" for what, (title, _) in pictures.items()]
     if record["latency"]:

@@ -13,6 +13,8 @@ latency_*.csv of examples/embed_in_service. The record has no name of a host or 
     benchmarks  {program: [{"name": ..., counter: value, ...}]}
     latency     [{column: text}]
     skipped     ["what: why"]
+    doubts      ["what: why a figure may be wrong"], of a GPU
+    steps       [[build, program, result, tests, seconds]], of scripts/gpu_check.sh
 """
 
 import argparse

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What scripts/package_benchmarks.sh does, which says what that is."""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SCRIPTS = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [SCRIPTS, f"{os.path.dirname(SCRIPTS)}/tools"]
+import gpu_programs  # noqa: E402
+import records  # noqa: E402
+from gpu_programs import ROOT  # noqa: E402
+
+MOST_BYTES = 60 << 20
+# Of the C library and the driver: they are the machine's own.
+NOT_TAKEN = re.compile(r"(ld-linux.*|linux-vdso|lib(c|m|mvec|dl|rt|pthread|util|cuda|nvidia-ml))\.so.*")
+AT_RUN_TIME = re.compile(r"libcublasLt\.so.*")
+DATA = ["tests/golden", "tests/ids/vectors.json", "examples/movielens/weights", "examples/movielens/golden",
+        "tests/counts.json", "LICENSE"]
+DRIVER = [f"scripts/{name}.py" for name in ("gpu_check", "gpu_programs", "gpu_progress", "time_plan")]
+RUN = """#!/usr/bin/env bash
+# Runs everything on the card of this machine: ./run OUTDIR [--minutes N] [--quick]
+exec python3 "$(dirname "$(realpath "$0")")/scripts/gpu_check.py" "$@"
+"""
+
+
+def stop(text):
+    sys.exit(f"scripts/package_benchmarks.sh: {text}")
+
+
+def build(folder, architectures, targets, cublaslt, with_benchmarks):
+    flag = "ON" if with_benchmarks else "OFF"
+    command = ["cmake", "-S", ROOT, "-B", folder, "-D", "CMAKE_BUILD_TYPE=Release", "-D", "WARPRANK_CUDA=ON",
+               "-D", f"CMAKE_CUDA_ARCHITECTURES={architectures}", "-D", "CMAKE_CUDA_RUNTIME_LIBRARY=Static",
+               "-D", f"WARPRANK_CUBLASLT={'ON' if cublaslt else 'OFF'}", "-D", f"WARPRANK_BUILD_BENCHMARKS={flag}",
+               "-D", f"WARPRANK_BUILD_EXAMPLES={flag}", "-D", "WARPRANK_DATA_ROOT=.",
+               "-D", "CMAKE_BUILD_RPATH=$ORIGIN/../../lib", "-D", "CMAKE_CUDA_FLAGS=--compress-mode=size",
+               "-D", f"WARPRANK_BENCH_WITHOUT_CUBLASLT={'OFF' if cublaslt else 'ON'}"]
+    if os.path.isdir(f"{ROOT}/.deps/usr"):
+        command += ["-D", f"CMAKE_PREFIX_PATH={ROOT}/.deps/usr"]
+    if shutil.which("ninja"):
+        command += ["-G", "Ninja"]
+    for step in (command, ["cmake", "--build", folder, "--parallel", str(os.cpu_count()), "--target", *targets]):
+        if subprocess.run(step, cwd=ROOT, stdout=sys.stderr, check=False).returncode != 0:
+            stop(f"{' '.join(step[:4])} ... failed")
+
+
+def libraries_of(path):
+    """{name: path or "not found"} of what the loader takes for a program."""
+    text = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+    return dict(re.findall(r"^\s*(\S+) => (\S+|not found)", text, re.M))
+
+
+def newest_glibc(paths):
+    versions = set()
+    for path in paths:
+        with open(path, "rb") as file:
+            versions |= {tuple(map(int, v.split(b"."))) for v in re.findall(rb"GLIBC_(\d+\.\d+)", file.read())}
+    return ".".join(map(str, max(versions))) if versions else ""
+
+
+def find_program(folder, name):
+    return next((path for kind in ("tests/gpu", "benchmarks", "examples")
+                 if os.access(path := f"{folder}/{kind}/{name}", os.X_OK)), None)
+
+
+def copy(source, target):
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if os.path.isdir(source):
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.[ch]pp"))
+    else:
+        shutil.copy2(source, target)
+
+
+def assemble(bundle, built, facts):
+    """Fills the folder; returns what its bundle.json says."""
+    programs, taken, needs = {}, {}, set()
+    for build_name, (folder, names) in built.items():
+        programs[build_name] = names
+        for name in names:
+            path = find_program(folder, name)
+            for library, place in libraries_of(path).items():
+                if AT_RUN_TIME.fullmatch(library):
+                    needs.add(library)
+                elif place == "not found":
+                    stop(f"{name} needs {library}, which is not here")
+                elif not NOT_TAKEN.fullmatch(library):
+                    taken[library] = place
+            target = f"{bundle}/bin/{build_name}/{name}"
+            copy(path, target)
+            subprocess.run(["strip", target], check=True)
+    for library, place in taken.items():
+        copy(place, f"{bundle}/lib/{library}")
+        subprocess.run(["strip", "--strip-unneeded", f"{bundle}/lib/{library}"], check=False)
+    for path in DATA:
+        copy(f"{ROOT}/{path}", f"{bundle}/{path}")
+    for name in gpu_programs.EXAMPLES:  # which find their weights beside themselves
+        os.makedirs(f"{bundle}/examples/{name}")
+    for path in [*DRIVER, *(f"tools/{name}" for name in os.listdir(f"{ROOT}/tools") if name.endswith(".py"))]:
+        copy(f"{ROOT}/{path}", f"{bundle}/{path}")
+    with open(f"{bundle}/run", "w", encoding="utf-8") as file:
+        file.write(RUN)
+    os.chmod(f"{bundle}/run", 0o755)
+    everything = [f"{at}/{name}" for part in ("bin", "lib") for at, _, names in os.walk(f"{bundle}/{part}")
+                  for name in names]
+    says = {**facts, "glibc": newest_glibc(everything), "needs": sorted(needs), "libraries": sorted(taken),
+            "programs": programs}
+    with open(f"{bundle}/bundle.json", "w", encoding="utf-8") as file:
+        json.dump(says, file, indent=1)
+    return says
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/package_benchmarks.sh", description="Packs what a card is to run.")
+    parser.add_argument("archive")
+    parser.add_argument("--only", default="", help="a regular expression for names of programs")
+    parser.add_argument("--architectures", default="75-real;80-real;90")
+    parser.add_argument("--without-cublaslt", action="store_true")
+    options = parser.parse_args()
+    tests = [name for name in gpu_programs.test_programs() if re.search(options.only, name)]
+    measuring = [name for name in [*gpu_programs.benchmark_programs(), "models_run_model", *gpu_programs.EXAMPLES]
+                 if re.search(options.only, name)]
+    if not tests + measuring:
+        stop(f"expected --only to match a program, got {options.only!r}")
+    cublaslt = not options.without_cublaslt
+    if cublaslt and not gpu_programs.has_cublaslt():
+        stop("the toolkit has no cublasLt.h; --without-cublaslt does without")
+    root = os.environ.get("WARPRANK_BUILD", f"{ROOT}/build")
+    built = {"card": (f"{root}/lab-card", tests + measuring), "t4": (f"{root}/lab-t4", tests)}
+    for name, architectures in (("card", options.architectures), ("t4", "75-virtual")):
+        folder, targets = built[name]
+        if targets:
+            build(folder, architectures, targets, cublaslt, name == "card")
+    commit = records.commit()
+    with tempfile.TemporaryDirectory() as folder:
+        bundle = f"{folder}/warprank-lab-{commit}"
+        os.makedirs(bundle)
+        says = assemble(bundle, built, {"commit": commit, "architectures": options.architectures})
+        subprocess.run(["tar", "-C", folder, "--owner=0", "--group=0", "-cJf", os.path.abspath(options.archive),
+                        os.path.basename(bundle)], check=True, env={**os.environ, "XZ_OPT": "-T0"})
+    num_bytes = os.path.getsize(options.archive)
+    print(f"{options.archive}: {num_bytes / 2**20:.1f} MiB, {sum(map(len, says['programs'].values()))} programs, glibc "
+          f"{says['glibc']} or newer; at run time: {', '.join(says['needs']) or 'nothing'}")
+    if num_bytes > MOST_BYTES:
+        stop(f"expected an archive of at most {MOST_BYTES >> 20} MiB")
+
+
+if __name__ == "__main__":
+    main()
