@@ -74,8 +74,11 @@ class Check:
         self.gpu, self.state, self.clocks = records.gpu(), records.card_state(), {"before": records.clocks()}
         self.commit = BUNDLE["commit"] if BUNDLE else records.commit()
         os.environ["WARPRANK_COMMIT"] = self.commit
-        self.progress = gpu_progress.Progress(out, {"commit": self.commit, "card": self.gpu.get("card", "none"),
-                                                    "quick": self.quick, "bundle": bool(BUNDLE)})
+        # A tree with changes may have had others the last time.
+        is_known = self.commit != "unknown" and not self.commit.endswith("-dirty")
+        which = BUNDLE["id"] if BUNDLE else "" if is_known else str(time.time())
+        self.progress = gpu_progress.Progress(out, {"commit": self.commit, "which": which, "quick": self.quick,
+                                                    "card": self.gpu.get("card", "none")})
         self.raw = f"{out}/raw"
         if not self.progress.taken_over:
             shutil.rmtree(self.raw, ignore_errors=True)
@@ -117,6 +120,8 @@ class Check:
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
         with self.lock:
             self.running.add(process.pid)
+        if self.is_stopped:
+            os.killpg(process.pid, signal.SIGKILL)
         try:
             output, status = process.communicate(timeout=max(seconds, 1))[0], process.returncode
         except subprocess.TimeoutExpired:
@@ -251,6 +256,15 @@ class Check:
             result = f"FAILED ({status}): tests.log"
         self.row(build, step + program, result, tests, begin)
 
+    def capability(self):
+        return self.gpu.get("compute capability", "").replace(".", "")
+
+    def is_too_old(self):
+        is_old = self.capability().isdigit() and int(self.capability()) < LEAST_CAPABILITY
+        if is_old:
+            self.skip(f"tests for the card: its compute capability is {self.gpu['compute capability']}, 7.5 is needed")
+        return is_old
+
     def is_small(self):
         mib = re.match(r"(\d+) MiB", self.gpu.get("memory of the card", ""))
         return mib is not None and int(mib[1]) < SMALL_CARD_MIB
@@ -271,6 +285,8 @@ class Check:
     def test(self):
         """Tests of the bundle."""
         jobs = queue.Queue()
+        if self.is_too_old():
+            return
         for build in ("card", "t4"):
             for program in BUNDLE["programs"].get(build, []):
                 if program in test_programs():
@@ -282,12 +298,9 @@ class Check:
     def build_and_test(self):
         if not has_cublaslt():
             self.skip("kernels by cuBLASLt: the toolkit has no cublasLt.h")
-        capability = self.gpu.get("compute capability", "").replace(".", "")
         builds = [("t4", "75-virtual", False)]
-        if capability.isdigit() and int(capability) < LEAST_CAPABILITY:
-            self.skip(f"tests for the card: its compute capability is {self.gpu['compute capability']}, 7.5 is needed")
-        elif capability:
-            builds.insert(0, ("card", f"{capability}-real", True))
+        if self.gpu and not self.is_too_old():
+            builds.insert(0, ("card", f"{self.capability()}-real", True))
         ready = queue.Queue()
         testers = self.work(ready)
         builders = [threading.Thread(target=self.build_tests, args=(*build, ready), daemon=True) for build in builds]
@@ -328,7 +341,7 @@ class Check:
     def measure(self, what, command, seconds):
         if self.progress.is_done("card", what):
             return
-        if not any(os.access(word, os.X_OK) for word in command if "/" in word):
+        if not os.access(command[0], os.X_OK):
             self.skip(f"{what}: it was not built")
             return
         if seconds < 4:
@@ -364,6 +377,9 @@ class Check:
         status, _ = self.run("PyTorch", [sys.executable, "-c", "import numpy, safetensors, torch"], self.plan.left())
         if status != 0:
             self.skip("PyTorch: it is not installed, or NumPy or safetensors are not")
+            return
+        if not os.access(run_model, os.X_OK):
+            self.skip("PyTorch: models_run_model was not built")
             return
         # Its best form first: eager in a CUDA graph. Compiling takes most of the time, and has not been faster.
         for name, modes in (("torch", ["graph"]), ("torch_others", ["eager", "reduce-overhead"])):
@@ -494,6 +510,7 @@ def main():
     except KeyboardInterrupt:
         check.stop()
         time.sleep(0.5)  # rows of what was running
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     num_failed = check.report()
     return 1 if num_failed or not check.gpu or not check.num_passed() else 0
 

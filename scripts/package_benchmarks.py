@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import uuid
 
 SCRIPTS = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [SCRIPTS, f"{os.path.dirname(SCRIPTS)}/tools"]
@@ -141,7 +142,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bundle = f"{folder}/warprank-lab-{commit}"
         os.makedirs(bundle)
-        says = assemble(bundle, built, {"commit": commit, "architectures": options.architectures})
+        facts = {"commit": commit, "id": uuid.uuid4().hex, "architectures": options.architectures}
+        says = assemble(bundle, built, facts)
         subprocess.run(["tar", "-C", folder, "--owner=0", "--group=0", "-cJf", os.path.abspath(options.archive),
                         os.path.basename(bundle)], check=True, env={**os.environ, "XZ_OPT": "-T0"})
     num_bytes = os.path.getsize(options.archive)

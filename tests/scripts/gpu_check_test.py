@@ -199,7 +199,7 @@ class InABundle(GpuCheck):
             for name in names:
                 shutil.copy(f"{self.folder}/bin/program", f"{bundle}/bin/{build}/{name}")
         with open(f"{bundle}/bundle.json", "w", encoding="utf-8") as file:
-            json.dump({"commit": "abcdef1", "programs": programs, "needs": ["libnowhere.so.9"]}, file)
+            json.dump({"commit": "abcdef1", "id": "1", "programs": programs, "needs": ["libnowhere.so.9"]}, file)
         self.program = [sys.executable, f"{bundle}/scripts/gpu_check.py"]
 
     # What is about building does not apply.
@@ -220,6 +220,13 @@ class InABundle(GpuCheck):
                      "| card | ops_fm_kernel_test_gpu | left out: this machine has no libx.so.1 |",
                      "| card | ops_fm_bench_gpu | left out: this machine has no libx.so.1 |"):
             self.assertIn(text, report)
+
+    def test_runs_nothing_on_a_card_that_is_too_old(self):
+        self.card = "Tesla V100, 7.0, 580.1, 16384 MiB, 300 W"
+        status, report = self.check()
+        self.assertEqual(status, 1)
+        self.assertIn("its compute capability is 7.0, 7.5 is needed", report)
+        self.assertIn("0 steps failed, 0 programs of tests passed", report)
 
     def test_goes_on_with_what_is_missing(self):
         status, _ = self.check("fails:ops_fm_kernel_test_gpu", "fails:ops_dot_bench_gpu")

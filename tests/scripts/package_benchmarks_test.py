@@ -47,7 +47,7 @@ class PackageBenchmarks(unittest.TestCase):
     def assemble(self):
         os.makedirs(f"{self.folder}/bundle", exist_ok=True)
         return package_benchmarks.assemble(f"{self.folder}/bundle", {"card": (f"{self.folder}/build", [self.name])},
-                                           {"commit": "abcdef1", "architectures": "90"})
+                                           {"commit": "abcdef1", "id": "1", "architectures": "90"})
 
     def test_takes_libraries_but_those_of_the_machine(self):
         says = self.assemble()
@@ -79,7 +79,7 @@ class PackageBenchmarks(unittest.TestCase):
         done = subprocess.run([f"{self.folder}/bundle/run", f"{self.folder}/out"], capture_output=True, text=True,
                               check=False)
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, r"^expected glibc 2\.999 or newer, which this bundle was built with, got 2\.\d+\n$")
+        self.assertRegex(done.stderr, r"^expected glibc 2\.999 or newer, .*, got [\d.]+\n$")
 
     def test_knows_what_is_left_to_the_machine(self):
         for name in ("libc.so.6", "libcuda.so.1", "ld-linux-x86-64.so.2", "libpthread.so.0", "libm.so.6"):
