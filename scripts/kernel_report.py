@@ -255,7 +255,8 @@ def table_of(compiled):
     def cell(kernel):
         return f"{kernel.registers} {kernel.shared} {kernel.mma} {kernel.code}" if kernel else "-"
 
-    return [["registers, static shared bytes, tensor instructions and bytes of code of", *(build for build, _, _ in BUILDS)],
+    return [["registers, static shared bytes, tensor instructions and bytes of code of",
+             *(build for build, _, _ in BUILDS)],
             *([name, *(cell(kernels.get(name)) for kernels, _ in compiled)] for name in names)]
 
 
