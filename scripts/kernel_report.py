@@ -171,7 +171,7 @@ def compile_kernels(nvcc, source, target):
             of_ptxas = parse_ptxas(messages)
             with open(cubin, "rb") as file:
                 code = elf.code_bytes(file.read())
-            if not of_ptx.keys() == of_ptxas.keys() == code.keys():
+            if not of_ptx.keys() == of_ptxas.keys() <= code.keys():  # functions that are called lie apart
                 raise RuntimeError(f"{source}: ptxas reports other kernels than the PTX or the cubin has:\n{messages}")
             kernels = {names[name]: Kernel(*of_ptxas[name], code[name], *of_ptx[name]) for name in of_ptx}
             compiled.append((kernels, seconds + more))
