@@ -27,9 +27,10 @@ WARPRANK_KERNEL(32, 1) sum_ahead(const uint32_t* x, const int64_t* count, uint32
 }
 
 /// found[i] of values[i], by a warp.
-WARPRANK_KERNEL(32, 1) find(const int64_t* sorted, int64_t count, const int64_t* values, int64_t* found) {
+WARPRANK_KERNEL(32, 1)
+find(const int64_t* sorted, int64_t capacity, const int64_t* count, const int64_t* values, int64_t* found) {
   const int64_t i = device::block_index().x;
-  const int64_t by_warp = device::warp_last_not_above(sorted, count, device::load(&values[i]));
+  const int64_t by_warp = device::warp_last_not_above(sorted, capacity, count, device::load(&values[i]));
   if (device::lane_index() == 0) device::store(&found[i], by_warp);
 }
 
@@ -58,13 +59,18 @@ TEST(DeviceSorted, IsSearchedByAWarpAsByOneThread) {
     for (int64_t i = 0; i <= count; ++i) sorted.push_back(i / 3 * 10);  // segments that are empty, too
     for (int64_t i = 0; i < 40; ++i) values.push_back(i * sorted.back() / 36 - 1);
     values.insert(values.end(), {0, 9, 10, 11, sorted.back()});
-    DeviceArray<int64_t> list(sorted), wanted(values), found(static_cast<int64_t>(values.size()));
-    warprank::device::launch({static_cast<unsigned>(values.size()), 32}, device_memory_test::find, list.data(), count,
-                             wanted.data(), found.data());
-    const std::vector<int64_t> result = found.read();
-    for (size_t i = 0; i < values.size(); ++i) {
-      const auto end = std::upper_bound(sorted.begin(), sorted.begin() + count, values[i]);
-      EXPECT_EQ(result[i], std::max<int64_t>(end - sorted.begin() - 1, 0)) << values[i] << " of " << count;
+    // Alone, and before values that nobody has written.
+    for (const int64_t more : {0, 20}) {
+      DeviceArray<int64_t> list(count + 1 + more), wanted(values), found(static_cast<int64_t>(values.size()));
+      DeviceArray<int64_t> counts(std::vector<int64_t>{count});
+      list.write(sorted);
+      warprank::device::launch({static_cast<unsigned>(values.size()), 32}, device_memory_test::find, list.data(),
+                               count + more, more == 0 ? nullptr : counts.data(), wanted.data(), found.data());
+      const std::vector<int64_t> result = found.read();
+      for (size_t i = 0; i < values.size(); ++i) {
+        const auto end = std::upper_bound(sorted.begin(), sorted.begin() + count, values[i]);
+        EXPECT_EQ(result[i], std::max<int64_t>(end - sorted.begin() - 1, 0)) << values[i] << " of " << count;
+      }
     }
   }
 }

@@ -69,30 +69,33 @@ WARPRANK_DEVICE int64_t last_not_above_of_lanes(const Value* sorted, int64_t cou
   return passed < warp_size ? begin : begin + last_not_above(sorted + begin, count - begin, value, here);
 }
 
-/// As last_not_above, by all lanes of a warp, which give the same arguments and get the same result. Loads that depend
-/// on one another: 1 up to 64 values, 2 up to 2048.
+/// As last_not_above, by all lanes of a warp, which give the same arguments and get the same result: among the first
+/// `capacity` values, of which there are `*count` (null: all). Loads that depend on one another: one for a capacity of
+/// up to 64, where values behind the count are requested with it; then the count, and one more for each 32 times as
+/// many.
 template <class Value>
-WARPRANK_DEVICE int64_t warp_last_not_above(const Value* sorted, int64_t count, int64_t value,
+WARPRANK_DEVICE int64_t warp_last_not_above(const Value* sorted, int64_t capacity, const int64_t* count, int64_t value,
                                             Here here = Here::current()) {
   const int lane = lane_index();
-  const auto is_one = [&](const Value& element, bool exists) {
-    return exists && static_cast<int64_t>(element) <= value;
+  const auto votes = [&](const Value& element, bool exists) {
+    return count_bits(ballot(full_warp, exists && static_cast<int64_t>(element) <= value, here));
   };
-  int64_t begin = 0, end = count;
+  int64_t begin = 0, end = capacity, actual = count == nullptr ? capacity : load_ahead(count, here);
+  if (capacity > 2 * warp_size && actual < end) end = actual;
   while (end - begin > 2 * warp_size) {
     const int64_t step = (end - begin + warp_size - 1) / warp_size, i = begin + lane * step;
-    const bool exists = i < end;
-    const Value element = exists ? load_read_only(&sorted[i], here) : Value{};
-    const int64_t passed = count_bits(ballot(full_warp, is_one(element, exists), here));
+    const Value element = i < end ? load_read_only(&sorted[i], here) : Value{};
+    const int64_t passed = votes(element, i < end);
     begin += (passed > 0 ? passed - 1 : 0) * step;
     if (begin + step < end) end = begin + step;
   }
   const int64_t i = begin + lane, j = i + warp_size;
-  Value low{}, high{};  // both are requested before one is used
+  Value low{}, high{};
   if (i < end) low = load_ahead(&sorted[i], here);
   if (j < end) high = load_ahead(&sorted[j], here);
-  const int found = count_bits(ballot(full_warp, is_one(low, i < end), here)) +
-                    count_bits(ballot(full_warp, is_one(high, j < end), here));
+  use_from_here(actual);
+  if (actual < end) end = actual;
+  const int found = votes(low, i < end) + votes(high, j < end);
   return begin + (found > 0 ? found - 1 : 0);
 }
 

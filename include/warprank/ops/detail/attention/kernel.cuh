@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The attention kernel. A unit of work is up to 64 items of one parent and one head: their queries are in shared
-/// memory, keys and values come in chunks, and each warp takes 16 items. The softmax of a row is corrected every `step`
-/// keys, from the first key of its parent on: so a row has the same bits whatever is computed beside it, and however
-/// keys are divided into chunks and items among blocks.
+/// The attention kernel for any shape and alignment, causal or not. A unit of work is up to 64 items of one parent and
+/// one head: their queries are in shared memory, keys and values come in chunks, and each warp takes 16 items. The
+/// softmax of a row is corrected every `step` keys, from the first key of its parent on: so a row has the same bits
+/// whatever is computed beside it, and however keys are divided into chunks and items among blocks.
 
 #include <cstdint>
 
@@ -171,6 +171,7 @@ attention_kernel(const Descriptor* descriptors) {
   Header& header = *reinterpret_cast<Header*>(device::dynamic_shared<unsigned char>());
   const Descriptor& d = header.descriptor;
   copy_descriptor<block_threads>(header.descriptor, &descriptors[device::block_index().y]);
+  device::wait_for_previous_launch();
   device::sync_block();
   const unsigned heads = static_cast<unsigned>(d.heads), block = device::block_index().x;
   const unsigned num_blocks = device::grid_dim().x / heads;

@@ -178,6 +178,7 @@ template <int Target, class Out>
 WARPRANK_KERNEL(max_warps* device::warp_size, 4)
 dot_kernel(Arguments<Out> arguments) {
   using namespace device;  // NOLINT: the vocabulary of kernels
+  wait_for_previous_launch();
   const Layout& layout = arguments.layout;
   auto* memory = dynamic_shared<unsigned char>();
   const int num_warps = static_cast<int>(block_dim().x) / warp_size, warp = warp_index(), lane = lane_index();

@@ -3,15 +3,15 @@
 
 /// The kernel of ops/dot.cuh for the shapes that models have: a warp for each row, and no barrier.
 ///
-/// Fields go from global memory straight into the fragments of tensor cores. A product of two fields does not care for
-/// the order of the dim, so that of the fragments is one in which all that a lane needs of a field lies together; and
-/// as the product is E E^T, the same registers are its left and its right factor. Only tiles below the diagonal are
-/// computed; where they stand in y is a number of the row and one of the column, added. The row of y is put together in
-/// shared memory, at the place within 16 bytes that it has in global memory, and written by whole 16 bytes.
+/// Fields go from global memory straight into the fragments of tensor cores (direct_rows.cuh); as the product is E E^T,
+/// the same registers are its left and its right factor. Only tiles on and below the diagonal are computed; where a
+/// product stands in y is a number of its row and one of its column, added. The row of y is put together in shared
+/// memory, at the place within 16 bytes that it has in global memory, and written by whole 16 bytes.
 ///
 /// From launch to store: one trip to memory where every ancestor has one segment (the count and all fields are
-/// requested together), three where segments are searched. In flight: the whole row. The prototype of this kernel
-/// takes 2.3 us for 100 rows of 27 fields of 16, and 2.4 TB/s for 6,400 rows of 27 fields of 128, on an H100.
+/// requested together), two where segments are searched, in offsets of up to 64. In flight: the whole row. The
+/// prototype of this kernel takes 2.3 us for 100 rows of 27 fields of 16, and 2.4 TB/s for 6,400 rows of 27 fields of
+/// 128, on an H100.
 
 #include <algorithm>
 #include <cstdint>

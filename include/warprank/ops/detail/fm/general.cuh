@@ -13,6 +13,7 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
+#include "warprank/device/sync.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/detail/axis_input.cuh"
@@ -66,6 +67,7 @@ template <int VecSize, class Value, class Out>
 WARPRANK_KERNEL(threads, min_blocks)
 fm_kernel(Arguments<Value, Out> arguments, int lanes) {
   using namespace device;  // NOLINT: the vocabulary of kernels
+  wait_for_previous_launch();
   const int64_t num_rows = device::true_count(arguments.num_rows, arguments.y.rows);
   const int64_t rows_in_grid = num_threads() / lanes;
   const int64_t row_of_thread = global_thread_rank() / lanes;
