@@ -32,8 +32,8 @@ class SceneRows {
 
   /// Queues one kernel of one block, meant for up to some ten thousand rows. It allocates and synchronises nothing.
   WARPRANK_HIDDEN void launch(device::Stream stream = {}) const {
-    device::launch({1, detail::scene_rows::num_threads, 0, stream}, detail::scene_rows::scene_rows_kernel<>,
-                   arguments_);
+    device::launch_overlapping({1, detail::scene_rows::num_threads, 0, stream}, detail::scene_rows::scene_rows_kernel<>,
+                               arguments_);
   }
 
  private:

@@ -161,9 +161,9 @@ WARPRANK_HIDDEN void launch(const Rows<Out>& rows, const Call& call, Step step, 
   const device::LaunchConfig config(static_cast<unsigned>(std::min<int64_t>(blocks, rows.max_blocks)), threads, 0,
                                     stream);
   if (rows.aligned) {
-    device::launch(config, elementwise_kernel<row_vector_size, Call, Step, Out>, rows, call, step, lanes);
+    device::launch_overlapping(config, elementwise_kernel<row_vector_size, Call, Step, Out>, rows, call, step, lanes);
   } else {
-    device::launch(config, elementwise_kernel<1, Call, Step, Out>, rows, call, step, lanes);
+    device::launch_overlapping(config, elementwise_kernel<1, Call, Step, Out>, rows, call, step, lanes);
   }
 }
 

@@ -183,9 +183,9 @@ WARPRANK_HIDDEN inline void launch_linear(const LinearPlan& plan, const LinearDe
     if (plan.tiling.tile != tile) return launch_linear<Target, Tile + 1>(plan, layers, partials, tickets, stream);
   }
   const auto queue = [&](auto* kernel) {
-    device::launch({static_cast<unsigned>(plan.num_blocks), static_cast<unsigned>(shape.threads()),
-                    shape.shared_bytes(Target, plan.is_plain), stream},
-                   kernel, layers, static_cast<int>(plan.descriptors.size()), partials, tickets);
+    device::launch_overlapping({static_cast<unsigned>(plan.num_blocks), static_cast<unsigned>(shape.threads()),
+                                shape.shared_bytes(Target, plan.is_plain), stream},
+                               kernel, layers, static_cast<int>(plan.descriptors.size()), partials, tickets);
   };
   if (plan.is_plain) return queue(plain_linear_kernel<Target, tile>);
   if constexpr (shape.is_general) queue(linear_kernel<Target, tile>);

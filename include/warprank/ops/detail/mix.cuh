@@ -204,7 +204,7 @@ WARPRANK_HIDDEN void launch(const Arguments<Value, Out>& arguments, int max_bloc
   const device::LaunchConfig config(
       {static_cast<unsigned>(std::min<int64_t>(blocks, max_blocks)), static_cast<unsigned>(arguments.num_tasks)},
       threads, 0, stream);
-  device::launch(config, mix_kernel<Value, Out>, arguments);
+  device::launch_overlapping(config, mix_kernel<Value, Out>, arguments);
 }
 
 }  // namespace warprank::detail::mix

@@ -336,8 +336,9 @@ MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target, bool spr
 
 template <int Target, int Pairs>
 WARPRANK_HIDDEN inline void launch_split_mlp(const MlpPlan& plan, const MlpDescriptor* layers, device::Stream stream) {
-  device::launch({plan.split_grid, SplitBlock::threads, split_shared_bytes(Pairs, plan.exchange.input_stride), stream},
-                 split_mlp_kernel<Target, Pairs>, layers, static_cast<int>(plan.num_fused), plan.exchange);
+  device::launch_overlapping(
+      {plan.split_grid, SplitBlock::threads, split_shared_bytes(Pairs, plan.exchange.input_stride), stream},
+      split_mlp_kernel<Target, Pairs>, layers, static_cast<int>(plan.num_fused), plan.exchange);
 }
 
 template <int Target, MlpTile Tile>
@@ -345,8 +346,8 @@ WARPRANK_HIDDEN inline void launch_mlp(const MlpPlan& plan, const MlpDescriptor*
                                        device::Stream stream) {
   constexpr GemmPolicy policy = mlp_policy(Target, Tile);
   const int64_t shared_bytes = mlp_shared_bytes(policy, plan.is_wide);
-  device::launch({static_cast<unsigned>(plan.num_blocks), policy.threads(), shared_bytes, stream},
-                 mlp_kernel<Target, Tile>, layers, num_layers);
+  device::launch_overlapping({static_cast<unsigned>(plan.num_blocks), policy.threads(), shared_bytes, stream},
+                             mlp_kernel<Target, Tile>, layers, num_layers);
 }
 
 WARPRANK_HIDDEN inline void run_mlp(const MlpPlan& plan, const void* descriptors, device::Stream stream) {

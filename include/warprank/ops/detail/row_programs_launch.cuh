@@ -291,10 +291,10 @@ WARPRANK_HIDDEN inline void run(const LaunchPlan& plan, const void* descriptors,
   if (plan.fit_in_parameters()) {
     InParameters source{};
     std::copy(plan.programs.begin(), plan.programs.end(), source.bytes);
-    device::launch(config, row_programs_kernel<InParameters>, source, addresses, num_programs);
+    device::launch_overlapping(config, row_programs_kernel<InParameters>, source, addresses, num_programs);
   } else {
     const InMemory source{static_cast<const unsigned char*>(descriptors) + plan.programs_at};
-    device::launch(config, row_programs_kernel<InMemory>, source, addresses, num_programs);
+    device::launch_overlapping(config, row_programs_kernel<InMemory>, source, addresses, num_programs);
   }
 }
 

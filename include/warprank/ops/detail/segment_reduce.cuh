@@ -306,7 +306,8 @@ std::vector<LaunchPlan> plan_launches(Span<const SegmentReduction> reductions) {
 }
 
 WARPRANK_HIDDEN inline void run(const LaunchPlan& plan, device::Stream stream) {
-  device::launch({static_cast<unsigned>(plan.num_blocks), threads, 0, stream}, segment_reduce_kernel<>, plan.arguments);
+  device::launch_overlapping({static_cast<unsigned>(plan.num_blocks), threads, 0, stream}, segment_reduce_kernel<>,
+                             plan.arguments);
 }
 
 }  // namespace warprank::detail::segment_reduce

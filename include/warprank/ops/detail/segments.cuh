@@ -143,8 +143,8 @@ class SegmentsLaunch {
 
   WARPRANK_HIDDEN void run(device::Stream stream = {}) const {
     for (const Launch& launch : launches_) {
-      device::launch({static_cast<unsigned>(launch.num_blocks), segments::threads, 0, stream},
-                     segments::segments_kernel<>, launch.arguments);
+      device::launch_overlapping({static_cast<unsigned>(launch.num_blocks), segments::threads, 0, stream},
+                                 segments::segments_kernel<>, launch.arguments);
     }
   }
 

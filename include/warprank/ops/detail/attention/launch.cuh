@@ -198,8 +198,8 @@ WARPRANK_HIDDEN void run_split(const Plan& plan, const void* descriptors, device
                           static_cast<unsigned>(plan.split.size()));
   static_assert(sizeof(SplitParts<split_policy<Target, Dim>.warps, Dim>) ==
                 split_bytes(split_policy<Target, Dim>.warps, Dim));
-  device::launch({grid, split_threads<Target, Dim>, plan.shared_bytes, stream}, split_attention_kernel<Target, Dim>,
-                 static_cast<const SplitDescriptor*>(descriptors));
+  device::launch_overlapping({grid, split_threads<Target, Dim>, plan.shared_bytes, stream},
+                             split_attention_kernel<Target, Dim>, static_cast<const SplitDescriptor*>(descriptors));
 }
 
 WARPRANK_HIDDEN inline void run_attentions(const Plan& plan, const void* descriptors, device::Stream stream) {
@@ -212,9 +212,9 @@ WARPRANK_HIDDEN inline void run_attentions(const Plan& plan, const void* descrip
     const device::LaunchConfig config{grid, block_threads, plan.shared_bytes, stream};
     const auto* const memory = static_cast<const Descriptor*>(descriptors);
     if (plan.columns == narrow_columns)
-      device::launch(config, attention_kernel<target(), narrow_columns>, memory);
+      device::launch_overlapping(config, attention_kernel<target(), narrow_columns>, memory);
     else
-      device::launch(config, attention_kernel<target(), wide_columns>, memory);
+      device::launch_overlapping(config, attention_kernel<target(), wide_columns>, memory);
   });
 }
 

@@ -241,7 +241,8 @@ WARPRANK_HIDDEN inline void run_histories(const Plan& plan, const void* descript
       const device::Dim3 grid(static_cast<unsigned>(launch.blocks), static_cast<unsigned>(launch.histories));
       const void* const first = static_cast<const unsigned char*>(descriptors) + launch.descriptors;
       const auto queue = [&](auto threads, auto kernel, auto* of_launch) {
-        device::launch({grid, static_cast<unsigned>(threads), launch.shared_bytes, stream}, kernel, of_launch);
+        device::launch_overlapping({grid, static_cast<unsigned>(threads), launch.shared_bytes, stream}, kernel,
+                                   of_launch);
       };
       if (!launch.is_chained) {
         queue(block_threads, din_staged_kernel<target()>, static_cast<const Descriptor*>(first));

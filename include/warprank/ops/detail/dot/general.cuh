@@ -305,8 +305,8 @@ WARPRANK_HIDDEN void launch_general(const Arguments<Out>& arguments, int target,
   const device::LaunchConfig config(static_cast<unsigned>(std::min(blocks, max_blocks)),
                                     static_cast<unsigned>(arguments.num_warps * device::warp_size),
                                     arguments.layout.bytes, stream);
-  device::dispatch_target<75, 80>(target,
-                                  [&](auto chosen) { device::launch(config, dot_kernel<chosen(), Out>, arguments); });
+  device::dispatch_target<75, 80>(
+      target, [&](auto chosen) { device::launch_overlapping(config, dot_kernel<chosen(), Out>, arguments); });
 }
 
 }  // namespace warprank::detail::dot

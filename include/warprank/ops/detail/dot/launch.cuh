@@ -92,7 +92,7 @@ WARPRANK_HIDDEN void launch(const Plan<Out>& plan, int target, device::Stream st
   device::dispatch_target<75, 80>(target, [&](auto chosen) {
     dispatch_value<8, 16, 32, 64, 128>(plan.general.dim, [&](auto dim) {
       dispatch_value<2, 4, 6, 8>(plan.groups, [&](auto groups) {
-        device::launch(config, dot_rows_kernel<chosen(), dim(), groups(), Out>, plan.rows);
+        device::launch_overlapping(config, dot_rows_kernel<chosen(), dim(), groups(), Out>, plan.rows);
       });
     });
   });

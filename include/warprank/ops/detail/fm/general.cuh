@@ -112,9 +112,9 @@ WARPRANK_HIDDEN void launch_general(const Arguments<Value, Out>& arguments, int 
   const int64_t blocks = std::min<int64_t>((arguments.y.rows + rows_per_block - 1) / rows_per_block, max_blocks);
   const device::LaunchConfig config(static_cast<unsigned>(blocks), threads, 0, stream);
   if (aligned) {
-    device::launch(config, fm_kernel<vector_size, Value, Out>, arguments, lanes);
+    device::launch_overlapping(config, fm_kernel<vector_size, Value, Out>, arguments, lanes);
   } else {
-    device::launch(config, fm_kernel<1, Value, Out>, arguments, lanes);
+    device::launch_overlapping(config, fm_kernel<1, Value, Out>, arguments, lanes);
   }
 }
 

@@ -70,7 +70,7 @@ template <class Value, class Out>
 WARPRANK_HIDDEN void launch(const Plan<Value, Out>& plan, device::Stream stream) {
   if (plan.blocks == 0) return launch_general(plan.general, plan.max_blocks, stream);
   const device::LaunchConfig config(static_cast<unsigned>(plan.blocks), warps_of_block * device::warp_size, 0, stream);
-  device::launch(config, fm_rows_kernel<Value, Out>, plan.rows);
+  device::launch_overlapping(config, fm_rows_kernel<Value, Out>, plan.rows);
 }
 
 }  // namespace warprank::detail::fm

@@ -12,6 +12,7 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/shared.hpp"
+#include "warprank/device/sync.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/descriptors.cuh"
 #include "warprank/ops/detail/gemm/check.hpp"
@@ -38,6 +39,7 @@ finish_kernel(const FinishDescriptor* layers, int num_layers) {
   const int64_t block = device::block_index().x;
   auto& layer = device::static_shared<FinishDescriptor>();
   read_descriptors(layers + problem_of_block(layers, num_layers, block), 1, &layer);
+  device::wait_for_previous_launch();
   const Epilogue& epilogue = layer.epilogue;
   const int64_t columns = (epilogue.width + columns_at_once - 1) / columns_at_once;
   const int64_t at = (block - layer.first_block) * finish_threads + device::thread_rank();
@@ -68,8 +70,9 @@ class FinishLaunch {
   }
   /// `descriptors` in device memory, aligned to 16.
   WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream) const {
-    device::launch({static_cast<unsigned>(num_blocks_), finish_threads, 0, stream}, finish_kernel<>,
-                   static_cast<const FinishDescriptor*>(descriptors), static_cast<int>(descriptors_.size()));
+    device::launch_overlapping({static_cast<unsigned>(num_blocks_), finish_threads, 0, stream}, finish_kernel<>,
+                               static_cast<const FinishDescriptor*>(descriptors),
+                               static_cast<int>(descriptors_.size()));
   }
 
  private:
