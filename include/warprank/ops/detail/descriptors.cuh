@@ -53,10 +53,4 @@ WARPRANK_DEVICE Descriptor read_descriptor(const Descriptor* from) {
   return to;
 }
 
-/// Where the blocks of a problem begin, apart from its descriptor: problem_of_block reads those of four with one
-/// sector.
-struct FirstBlock {
-  int64_t first_block;
-};
-
 }  // namespace warprank::detail

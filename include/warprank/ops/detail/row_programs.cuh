@@ -17,6 +17,7 @@
 /// 0.25 us: code of their own for programs would not pay.
 
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "warprank/core/dtype.hpp"
