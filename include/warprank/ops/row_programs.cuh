@@ -37,7 +37,7 @@
 ///
 /// `run` queues one kernel, none when no y has elements; it allocates and synchronises nothing. Programs are parameters
 /// of the kernel, all of a launch together up to 3,968 bytes (88 for each program, 32 for each input and vector, 12 for
-/// each instruction, constant and operand, 24 for each ancestor); more are descriptors, which costs some microseconds.
+/// each instruction, constant and operand, 24 for each ancestor); more are descriptors, which costs trips to memory.
 /// What is always one is addresses of vectors, gammas and betas: descriptors may be replaced between runs by those of
 /// the same programs with others.
 
