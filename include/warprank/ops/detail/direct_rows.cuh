@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "warprank/core/dtype.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
 
