@@ -195,8 +195,9 @@ TEST(DinKernel, GivesTheSameInEveryOrder) {
 TEST(DinKernel, GivesZerosForAnEmptyHistory) {
   for_each_target([](const Config& config) {
     for (const Normalization normalization : all_normalizations) {
-      DinCase c = with(12, {16}, {3, 2}, {0, 0});
-      c.normalization = normalization, c.activation = sigmoid;
+      DinCase c = with(12, {16}, {3, 2}, {0, 0}), chained = with(12, {16, 8}, {3, 2}, {0, 0});
+      c.normalization = chained.normalization = normalization, c.activation = sigmoid;
+      EXPECT_EQ(run_din({chained.make()}, config.target)[0], std::vector<float>(5 * 12, 0.0f));
       EXPECT_EQ(run_din({c.make()}, config.target)[0], std::vector<float>(5 * 12, 0.0f));
     }
   });
@@ -221,17 +222,19 @@ TEST(DinKernel, LaunchesNothingWithoutItemsAndNothingIsWrittenWithoutUsers) {
 /// Counts beyond the capacity are the caller's mistake; what he has not given is not written.
 TEST(DinKernel, WritesNoMoreItemsThanTheCapacity) {
   for_each_target([](const Config& config) {
-    DinCase c = with(12, {16}, {5, 2}, {4, 3});
-    c.make();
-    const std::vector<float> all = run_din({c}, config.target)[0];
-    DeviceHistory history(c);
-    CapacityMatrix<float> y(3, 12, 6, true);
-    DinHistory view = history.view();
-    view.y = y.view();
-    view.y.rows = view.q.rows = 3;
-    DeviceDin launch({view}, config.target);
-    launch.run();
-    EXPECT_EQ(y.values(), std::vector<float>(all.begin(), all.begin() + 3 * 12));
+    for (const Sizes& hidden : {Sizes{16}, Sizes{16, 8}}) {
+      DinCase c = with(12, hidden, {5, 2}, {4, 3});
+      c.make();
+      const std::vector<float> all = run_din({c}, config.target)[0];
+      DeviceHistory history(c);
+      CapacityMatrix<float> y(3, 12, 6, true);
+      DinHistory view = history.view();
+      view.y = y.view();
+      view.y.rows = view.q.rows = 3;
+      DeviceDin launch({view}, config.target);
+      launch.run();
+      EXPECT_EQ(y.values(), std::vector<float>(all.begin(), all.begin() + 3 * 12));
+    }
   });
 }
 
@@ -369,24 +372,26 @@ TEST(DinKernel, SaturatesFoldedWeightsWhereTheyOverflow) {
 TEST(DinKernel, KeepsNaNInItsItemOrItsUser) {
   for_each_target([](const Config& config) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
-    DinCase c = with(8, {16, 8}, {5, 2}, {20, 9});
-    c.activation = sigmoid;
-    c.make();
-    const std::vector<float> clean = run_din({c}, config.target)[0];
-    const auto expect = [&](const DinCase& spoilt, const std::function<bool(size_t)>& item_is_spoilt) {
-      const std::vector<float> values = run_din({spoilt}, config.target, false)[0];
-      for (size_t i = 0; i < values.size(); ++i) {
-        if (item_is_spoilt(i / 8))
-          EXPECT_TRUE(std::isnan(values[i])) << i;
-        else
-          EXPECT_EQ(values[i], clean[i]) << i;
-      }
-    };
-    DinCase in_q = c, in_k = c;
-    in_q.q[1 * 8 + 3] = nan;
-    expect(in_q, [](size_t item) { return item == 1; });
-    in_k.k[22 * 8 + 3] = nan;
-    expect(in_k, [](size_t item) { return item >= 5; });
+    for (const Activation& activation : {sigmoid, relu, dice}) {
+      DinCase c = with(8, {16, 8}, {5, 2}, {20, 9});
+      c.activation = activation;
+      c.make();
+      const std::vector<float> clean = run_din({c}, config.target)[0];
+      const auto expect = [&](const DinCase& spoilt, const std::function<bool(size_t)>& item_is_spoilt) {
+        const std::vector<float> values = run_din({spoilt}, config.target, false)[0];
+        for (size_t i = 0; i < values.size(); ++i) {
+          if (item_is_spoilt(i / 8))
+            EXPECT_TRUE(std::isnan(values[i])) << i;
+          else
+            EXPECT_EQ(values[i], clean[i]) << i;
+        }
+      };
+      DinCase in_q = c, in_k = c;
+      in_q.q[1 * 8 + 3] = nan;
+      expect(in_q, [](size_t item) { return item == 1; });
+      in_k.k[22 * 8 + 3] = nan;
+      expect(in_k, [](size_t item) { return item >= 5; });
+    }
   });
 }
 
