@@ -568,7 +568,7 @@ TEST(MlpCounts, OfReferenceModels) {
         config.target = target;
         config.schedule = simt::Schedule::random;  // blocks run together, as on a card, and none waits in vain
         config.preemption = 64;
-        config.resident_blocks = 512;
+        config.resident_blocks = 128;
         config.count_sectors = true;
         reset(config);
         std::vector<std::unique_ptr<DeviceArray<half>>> memory;
