@@ -534,7 +534,7 @@ TEST_F(CudaEngine, RefusesWhatCannotRunAndStaysUsable) {
   constexpr int64_t most_rows = int64_t{1} << 31;
   simt::limit_memory(before.bytes + (1 << 20), int64_t{1} << 40);
   expect_error("of device memory, got ", [&] { model_of(most_rows, 1).context(); });
-  expect_error("expected at most 2^31 - 1 blocks", [&] { model_of(most_rows, 1 << 14).context(); });
+  expect_error("expected at most 2^31 - 1 blocks", [&] { model_of(most_rows, 1 << 13).context(); });
 }
 
 TEST(CudaEngineAlone, SaysThatThereIsNoDevice) {

@@ -111,11 +111,13 @@ constexpr auto fields_of(const Tuning*) {
 /// with it, all that is behind the product is done by its kernel, and intensity() is at least this. Where cuBLASLt has
 /// no algorithm for a layer of a step, tiles take all layers of the step that were to be cuBLASLt's, measured or not.
 ///
-/// A layer of M rows does 2 M K N operations and moves 2 (M K + K N + M N) bytes. On an H100, at 40 sizes of 1 to 4096
-/// rows, cuBLASLt took 0.52 to 1.06 times as long as the prototype of our kernels for layers above this, and below it
-/// more, but for 50 rows of 2528 x 2048, where it took 0.75. 100 rows of 1024 x 1024 are just above it. On other cards
-/// nothing was measured: tune() measures.
-inline constexpr double min_cublaslt_intensity = 80;
+/// A layer of M rows does 2 M K N operations and moves 2 (M K + K N + M N) bytes. The cards of plan/cards.hpp sustain
+/// 102 (T4) to 263 (H100) operations for each byte of their memory. A layer above all of them is limited by tensor
+/// cores alone, and the main loop of a library that is made for each card is what counts; 725 rows of 1024 x 1024 are
+/// just there. Below, memory and launches count, which ours shares with the layers beside it. On an H100
+/// cuBLASLt was the faster from about 80 on (0.52 to 1.06 of the time of the prototype of our kernels); but a model
+/// with one of its layers is not exchanged without a new capture, so that only tune() takes it for these.
+inline constexpr double min_cublaslt_intensity = 300;
 
 /// By rule. `is_chain`: more than one layer, one after another; `is_bare`: cuBLASLt does all that is behind the
 /// product.
