@@ -38,6 +38,13 @@ WARPRANK_KERNEL(32, 1) multiply_pairs(const uint32_t* factors, uint32_t* sums) {
   device::store(&sums[2 * i + 1], device::saturate_halves(sum));
 }
 
+/// bytes[4 * i + j] of byte j of word i.
+WARPRANK_KERNEL(32, 1) widen_bytes(const uint32_t* words, float* bytes) {
+  const int i = device::fresh_thread_rank();
+  const auto word = device::load_vector_once<1>(&words[i / 4]);
+  device::store(&bytes[i], device::widen_byte(word[0], i % 4));
+}
+
 }  // namespace device_half_test
 
 namespace {
@@ -89,6 +96,22 @@ TEST(DeviceHalf, PairsAreMultipliedAndAddedWithOneRounding) {
   device::synchronize(stream.get());
   const auto* sums = static_cast<const uint32_t*>(to.data());
   EXPECT_THAT(std::vector<uint32_t>(sums, sums + expected.size()), ElementsAreArray(expected));
+}
+
+TEST(DeviceHalf, BytesAreWidenedExactly) {
+  const std::vector<int8_t> bytes = {0, 1, -1, 127, -128, 2, -2, 100};
+  const auto size = static_cast<int64_t>(bytes.size());
+  const device::OwnedStream stream;
+  const device::DeviceMemory in(size, "a test"), out(4 * size, "a test");
+  const device::PinnedMemory from(size, "a test"), to(4 * size, "a test");
+  std::copy(bytes.begin(), bytes.end(), static_cast<int8_t*>(from.data()));
+  device::copy_to_device(in.data(), from.data(), size, stream.get());
+  device::launch({1, 8, 0, stream.get()}, device_half_test::widen_bytes, static_cast<const uint32_t*>(in.data()),
+                 static_cast<float*>(out.data()));
+  device::copy_to_host(to.data(), out.data(), 4 * size, stream.get());
+  device::synchronize(stream.get());
+  const auto* floats = static_cast<const float*>(to.data());
+  EXPECT_EQ(std::vector<float>(floats, floats + size), std::vector<float>(bytes.begin(), bytes.end()));
 }
 
 }  // namespace

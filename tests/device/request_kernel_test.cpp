@@ -18,8 +18,8 @@ namespace device = warprank::device;
 /// sums[i] = a[i] + b[i], four at a time.
 WARPRANK_KERNEL(32, 1) add_fours(const uint32_t* a, const uint32_t* b, uint32_t* sums) {
   const int i = device::thread_rank() * 4;
-  auto four = device::request_vector_read_only<4>(a + i);
-  const auto other = device::request_vector<4>(b + i);
+  auto four = device::request_vector_once<4>(a + i);
+  const auto other = device::load_vector_ahead<4>(b + i);
   for (int j = 0; j < 4; ++j) four[j] += other[j];
   device::store_vector(sums + i, four);
 }

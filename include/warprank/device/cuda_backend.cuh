@@ -36,6 +36,12 @@ WARPRANK_DEVICE Dim3 block_index() { return {blockIdx.x, blockIdx.y, blockIdx.z}
 WARPRANK_DEVICE Dim3 block_dim() { return blockDim; }
 WARPRANK_DEVICE Dim3 grid_dim() { return gridDim; }
 
+WARPRANK_DEVICE int fresh_thread_rank() {
+  int rank;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(rank)::"memory");
+  return rank;
+}
+
 // ---- Barriers and collectives
 
 enum class Reduction { none, count, any, all };
@@ -87,7 +93,7 @@ WARPRANK_DEVICE uint32_t reduce_add(uint32_t mask, uint32_t value, Here) {
 
 // ---- Memory. PTX names an order, a scope and an operation by words, which asm takes as constant arrays ("C").
 
-enum class Access { weak, read_only, ahead };
+enum class Access { weak, read_only, read_once, ahead };
 enum class AtomicOp { add, exchange, compare_exchange, min, max, wrap_increment };
 
 template <Order>
@@ -216,24 +222,28 @@ WARPRANK_DEVICE Value load(const Value* address, Here) {
   // Through a value: a copy from the address itself would be made byte by byte.
   if constexpr (Kind == Access::ahead) {
     return value_of<Value>(load_in_order(bits));
+  } else if constexpr (Kind == Access::read_once && sizeof(Value) == 16) {
+    uint4 loaded;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
+        : "l"(__cvta_generic_to_global(address)));
+    return value_of<Value>(loaded);
+  } else if constexpr (Kind == Access::read_once && sizeof(Value) == 8) {
+    unsigned long long loaded;
+    asm("ld.global.nc.L1::no_allocate.u64 %0, [%1];" : "=l"(loaded) : "l"(__cvta_generic_to_global(address)));
+    return value_of<Value>(loaded);
   } else {
-    const Bits loaded = Kind == Access::read_only ? __ldg(bits) : *bits;
+    const Bits loaded = Kind == Access::weak ? *bits : __ldg(bits);
     return value_of<Value>(loaded);
   }
 }
-template <Access Kind, class Value>
-WARPRANK_DEVICE Value request(const Value* address, Here) {
+template <class Value>
+WARPRANK_DEVICE Value request_once(const Value* address, Here) {
   static_assert(sizeof(Value) == 16);
   uint4 bits;
-  if constexpr (Kind == Access::read_only) {
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-                 : "l"(__cvta_generic_to_global(address)));
-  } else {
-    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-                 : "l"(__cvta_generic_to_global(address)));
-  }
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+               : "l"(__cvta_generic_to_global(address)));
   return value_of<Value>(bits);
 }
 template <class Value>
@@ -345,11 +355,31 @@ WARPRANK_DEVICE float half_to_float(uint16_t bits) { return __half2float(__ushor
 WARPRANK_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__float2half_rn(value)); }
 WARPRANK_DEVICE uint16_t float_to_bfloat16(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
 WARPRANK_DEVICE float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
-WARPRANK_DEVICE uint32_t float_to_bits(float value) { return __float_as_uint(value); }
-WARPRANK_DEVICE uint32_t fma_halves(uint32_t a, uint32_t b, uint32_t c) {
-  uint32_t sum;
-  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
-  return sum;
+  if constexpr (Kind == Access::ahead) {
+    return value_of<Value>(load_in_order(bits));
+  } else if constexpr (Kind == Access::read_once && sizeof(Value) == 16) {
+    uint4 loaded;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
+        : "l"(__cvta_generic_to_global(address)));
+    return value_of<Value>(loaded);
+  } else if constexpr (Kind == Access::read_once && sizeof(Value) == 8) {
+    unsigned long long loaded;
+    asm("ld.global.nc.L1::no_allocate.u64 %0, [%1];" : "=l"(loaded) : "l"(__cvta_generic_to_global(address)));
+    return value_of<Value>(loaded);
+  } else {
+    const Bits loaded = Kind == Access::weak ? *bits : __ldg(bits);
+    return value_of<Value>(loaded);
+  }
+}
+template <class Value>
+WARPRANK_DEVICE Value request_once(const Value* address, Here) {
+  static_assert(sizeof(Value) == 16);
+  uint4 bits;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+               : "l"(__cvta_generic_to_global(address)));
+  return value_of<Value>(bits);
 }
 template <bool Relu>
 WARPRANK_DEVICE uint32_t floats_to_halves(float low, float high) {

@@ -34,6 +34,7 @@ struct Position {
 extern const Position* position;
 
 inline Dim3 thread_index() { return position->thread; }
+inline int fresh_thread_rank() { return static_cast<int>(position->thread.x); }
 inline Dim3 block_index() { return position->block; }
 inline Dim3 block_dim() { return position->block_dim; }
 inline Dim3 grid_dim() { return position->grid_dim; }
@@ -64,7 +65,7 @@ inline int first_bit(uint32_t bits) { return __builtin_ctz(bits); }
 
 // ---- Memory: `bytes` is the width of one access, and its alignment
 
-enum class Access { weak, read_only, ahead };
+enum class Access { weak, read_only, read_once, ahead };
 enum class AtomicOp { add, exchange, compare_exchange, min, max, wrap_increment };
 
 void load_bytes(const void* address, void* value, int bytes, Access access, Here here);
@@ -79,12 +80,12 @@ void prefetch(const void* address, Here here);
 template <Access Kind, class Value>
 Value load(const Value* address, Here here) {
   Value value;
-  load_bytes(address, &value, sizeof value, Kind, here);
+  load_bytes(address, &value, sizeof value, Kind == Access::read_once ? Access::read_only : Kind, here);
   return value;
 }
-template <Access Kind, class Value>
-Value request(const Value* address, Here here) {
-  return load<Kind>(address, here);
+template <class Value>
+Value request_once(const Value* address, Here here) {
+  return load<Access::read_only>(address, here);
 }
 inline void use_from_here(int64_t&) {}
 template <class Value>
@@ -139,6 +140,14 @@ inline uint32_t fma_halves(uint32_t a, uint32_t b, uint32_t c) {
   const auto low = [](uint32_t pair) { return static_cast<uint16_t>(pair & 0xffffu); };
   const uint32_t high = fma_half(low(a >> 16), low(b >> 16), low(c >> 16));
   return fma_half(low(a), low(b), low(c)) | high << 16;
+}
+inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  const uint64_t both = static_cast<uint64_t>(high) << 32 | low;
+  uint32_t chosen = 0;
+  for (int i = 0; i < 4; ++i) {
+    chosen |= static_cast<uint32_t>(both >> (8 * (selector >> (4 * i) & 7)) & 0xff) << (8 * i);
+  }
+  return chosen;
 }
 template <bool Relu>
 uint32_t floats_to_halves(float low, float high) {

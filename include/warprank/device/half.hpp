@@ -25,6 +25,13 @@ WARPRANK_DEVICE float widen(half value) { return backend::half_to_float(value.bi
 WARPRANK_DEVICE float widen(bfloat16 value) { return float_of_bits(static_cast<uint32_t>(value.bits) << 16); }
 WARPRANK_DEVICE float widen(int8_t value) { return static_cast<float>(value); }
 
+/// Signed byte `i` of a word as a float, exactly: a permutation and a subtraction, where a conversion takes four times
+/// as long. 2^23 + 128 + q is the float whose lower bits are 128 + q.
+WARPRANK_DEVICE float widen_byte(uint32_t bytes, int i) {
+  const uint32_t biased = bytes ^ 0x80808080u;
+  return float_of_bits(backend::permute_bytes(biased, 0x4b000000u, 0x7440u | static_cast<uint32_t>(i))) - 8388736.0f;
+}
+
 /// The nearest Value (float, half or bfloat16), ties to even. What is finite stays finite: a half is at most 65504,
 /// with the sign of the value.
 template <class Value>

@@ -49,17 +49,16 @@ template <int Size, class Value>
 WARPRANK_DEVICE Vector<Value, Size> load_vector_read_only(const Value* address, Here here = Here::current()) {
   return backend::load<backend::Access::read_only>(reinterpret_cast<const Vector<Value, Size>*>(address), here);
 }
-/// As load_vector of 16 bytes, requested where it stands: the compiler moves other loads to where their values are
+/// As load_vector_read_only, of what is hardly asked for again soon: the first-level cache does not keep it.
+template <int Size, class Value>
+WARPRANK_DEVICE Vector<Value, Size> load_vector_once(const Value* address, Here here = Here::current()) {
+  return backend::load<backend::Access::read_once>(reinterpret_cast<const Vector<Value, Size>*>(address), here);
+}
+/// As load_vector_once of 16 bytes, requested where it stands: the compiler moves other loads to where their values are
 /// used, behind a branch for example.
 template <int Size, class Value>
-WARPRANK_DEVICE Vector<Value, Size> request_vector(const Value* address, Here here = Here::current()) {
-  return backend::request<backend::Access::weak>(reinterpret_cast<const Vector<Value, Size>*>(address), here);
-}
-/// As load_vector_read_only of 16 bytes, requested where it stands, and not kept in L1: nobody else on the
-/// multiprocessor wants them.
-template <int Size, class Value>
-WARPRANK_DEVICE Vector<Value, Size> request_vector_read_only(const Value* address, Here here = Here::current()) {
-  return backend::request<backend::Access::read_only>(reinterpret_cast<const Vector<Value, Size>*>(address), here);
+WARPRANK_DEVICE Vector<Value, Size> request_vector_once(const Value* address, Here here = Here::current()) {
+  return backend::request_once(reinterpret_cast<const Vector<Value, Size>*>(address), here);
 }
 template <int Size, class Value>
 WARPRANK_DEVICE void store_vector(Value* address, const Vector<Value, Size>& values, Here here = Here::current()) {

@@ -66,7 +66,7 @@ WARPRANK_DEVICE bool reads_whole(const LinearProduct& layer, int k) {
 }
 
 WARPRANK_DEVICE LinearFragment request_inputs(const half* from) {
-  return device::request_vector<4>(reinterpret_cast<const uint32_t*>(from));
+  return device::load_vector_ahead<4>(reinterpret_cast<const uint32_t*>(from));
 }
 
 }  // namespace warprank::detail
