@@ -99,17 +99,11 @@ test_support::PlainRequest shop_request(const std::vector<int64_t>& tags, int64_
   return request;
 }
 
-TEST(EmbeddingBagRequestsKernel, ReadsIdsInRequests) {
-  std::mt19937_64 random(8);
-  const auto table = std::make_shared<TestTable>(DType::f16, 12, 40, true, 0, random);
+/// Looks up all that requests to the shop have, in `num_orders` orders.
+void expect_ids_are_read(const std::shared_ptr<const TestTable>& table,
+                         const std::vector<test_support::PlainRequest>& requests, std::mt19937_64& random,
+                         int num_orders) {
   const BatchLayout layout(shop());
-  std::vector<test_support::PlainRequest> requests;
-  requests.push_back(shop_request({3, 0, 1, 40, 2}, 10, true, *table, random));
-  requests.push_back(shop_request({}, 0, true, *table, random));
-  requests.push_back(shop_request({2, 2, 2 * piece + 9, 0}, 2 * piece + 1, true, *table, random));
-  requests.push_back(shop_request({0, 4, 1}, 50, false, *table, random));
-  requests.push_back(shop_request({1}, 1, true, *table, random));
-
   // A feature's bags as they are in all requests: lengths of `segments` or, when it is empty, each row.
   const auto bags_of = [&](const std::string& input, const std::string& segments, const std::string& weights, int width,
                            Pooling pooling, int64_t default_id) {
@@ -151,16 +145,20 @@ TEST(EmbeddingBagRequestsKernel, ReadsIdsInRequests) {
                             bags_of("seen", "history", "", 1, Pooling::sum, 0),
                             bags_of("seen", "history", "age", 1, Pooling::mean, 0),
                             bags_of("tag_id", "tag", "tag_weights", 2, Pooling::mean, 5),
-                            bags_of("item_id", "", "", 1, Pooling::sum, 3)};
-  const int inputs[] = {0, 1, 2, 3, 3, 2, 2, 3, 1}, axes[] = {0, 1, 2, 3, 3, 2, 2, 3, 1},
-            parents[] = {-1, -1, 0, 1, 1, 0, 0, 1, -1}, weights[] = {-1, -1, 0, -1, 1, -1, -1, -1, -1};
-  for (size_t i = 6; i < all.size(); ++i) {  // weights that were computed, for each row of the batch; some are half
+                            bags_of("item_id", "", "", 1, Pooling::sum, 3),
+                            bags_of("tag_id", "tag", "", 1, Pooling::mean, 5),
+                            bags_of("item_id", "", "", 1, Pooling::max, 3)};
+  const int inputs[] = {0, 1, 2, 3, 3, 2, 2, 3, 1, 3, 1}, axes[] = {0, 1, 2, 3, 3, 2, 2, 3, 1, 3, 1},
+            parents[] = {-1, -1, 0, 1, 1, 0, 0, 1, -1, 1, -1}, weights[] = {-1, -1, 0, -1, 1, -1, -1, -1, -1, -1, -1};
+  constexpr size_t first_computed = 6, last_computed = 8;
+  for (size_t i = first_computed; i <= last_computed;
+       ++i) {  // weights that were computed, for each row of the batch; some are half
     all[i].weights = normals(static_cast<int64_t>(all[i].ids.size()), random);
     if (i == 6) continue;
     for (float& weight : all[i].weights) weight = to_float(to_half(weight));
   }
   const auto run = [&] {
-    Batch batch(layout, {}, max_requests);
+    Batch batch(layout, {}, std::max(max_requests, static_cast<int64_t>(requests.size()) + 3));
     for (size_t r = 0; r < requests.size(); ++r) {
       const Status status = add_to(batch, requests[r]).status();
       EXPECT_TRUE(status.ok()) << status.message;
@@ -190,7 +188,7 @@ TEST(EmbeddingBagRequestsKernel, ReadsIdsInRequests) {
       if (i == 6) {
         floats.push_back(std::make_unique<DeviceMatrix<float>>(all[i].weights, rows, 1, 3, 2));
         blob.weights = Matrix<const float>(floats.back()->view());
-      } else if (i > 6) {
+      } else if (first_computed < i && i <= last_computed) {
         std::vector<half> rounded;
         for (const float weight : all[i].weights) rounded.push_back(to_half(weight));
         halves.push_back(std::make_unique<DeviceMatrix<half>>(rounded, rows, 1, i == 7 ? 1 : 5, 1));
@@ -209,7 +207,32 @@ TEST(EmbeddingBagRequestsKernel, ReadsIdsInRequests) {
     }
     return bytes;
   };
-  EXPECT_FALSE(in_every_order(run, kernel_testing::build == Build::plain ? 10 : 3).empty());
+  EXPECT_FALSE(in_every_order(run, num_orders).empty());
+}
+
+TEST(EmbeddingBagRequestsKernel, ReadsIdsInRequests) {
+  std::mt19937_64 random(8);
+  const auto table = std::make_shared<TestTable>(DType::f16, 12, 40, true, 0, random);
+  std::vector<test_support::PlainRequest> requests;
+  requests.push_back(shop_request({3, 0, 1, 40, 2}, 10, true, *table, random));
+  requests.push_back(shop_request({}, 0, true, *table, random));
+  requests.push_back(shop_request({2, 2, 2 * piece + 9, 0}, 2 * piece + 1, true, *table, random));
+  requests.push_back(shop_request({0, 4, 1}, 50, false, *table, random));
+  requests.push_back(shop_request({1}, 1, true, *table, random));
+  expect_ids_are_read(table, requests, random, kernel_testing::build == Build::plain ? 10 : 3);
+}
+
+TEST(EmbeddingBagRequestsKernel, ReadsIdsInMoreRequestsThanAWarpHasLanes) {
+  std::mt19937_64 random(18);
+  // Of rows so wide a block takes 4 bags at once, so that there are blocks that begin with later requests, too.
+  const auto table = std::make_shared<TestTable>(DType::f16, 256, 40, true, 0, random);
+  std::vector<test_support::PlainRequest> requests;
+  for (int r = 0; r < 75; ++r) {
+    const int64_t items = r % 13;
+    requests.push_back(
+        shop_request(std::vector<int64_t>(static_cast<size_t>(items), r % 3), r % 5, r % 7 != 0, *table, random));
+  }
+  expect_ids_are_read(table, requests, random, kernel_testing::build == Build::plain ? 3 : 1);
 }
 
 // ---- Dense inputs
@@ -346,6 +369,31 @@ TEST(EmbeddingBagRequestsKernel, CopiesDenseInputsAsTheyAre) {
       copy_dense(DenseRequests(sizes, seed));
     }
   }
+}
+
+TEST(EmbeddingBagRequestsKernel, TakesFeaturesOfSeveralBatches) {
+  reset();
+  std::mt19937_64 random(19);
+  const auto table = std::make_shared<TestTable>(DType::f16, 8, 40, true, 0, random);
+  std::vector<TestBags> all;
+  std::vector<std::unique_ptr<DeviceRequests>> batches;
+  for (int64_t items = 1; items < 4; ++items) {
+    Batch batch(BatchLayout(shop()), {}, max_requests);
+    const auto request = shop_request(std::vector<int64_t>(static_cast<size_t>(items), 1), 1, true, *table, random);
+    ASSERT_TRUE(add_to(batch, request).status().ok());
+    batches.push_back(std::make_unique<DeviceRequests>(batch));
+    TestBags bags = make_bags(table, false, Form::each, std::vector<int64_t>(static_cast<size_t>(items), 1),
+                              Pooling::none, 0, random);
+    all.push_back(bags);  // from an array
+    bags.ids = request.ids.at("item_id");
+    bags.blob.emplace();
+    bags.blob->requests = batches.back()->view();
+    bags.blob->input = bags.blob->axis = 1;
+    bags.blob->num_ids.capacity = items;
+    all.push_back(bags);
+  }
+  expect_right(all);
+  EXPECT_EQ(DeviceBags(all).op().num_launches(), 3);
 }
 
 TEST(EmbeddingBagRequestsKernel, RequestsLittleMoreThanTheDenseValues) {

@@ -30,7 +30,7 @@ using namespace kernel_testing;  // NOLINT: for the tests that include it
 
 inline constexpr double u = 0x1p-24;
 inline constexpr int64_t lowest = std::numeric_limits<int64_t>::min(), highest = std::numeric_limits<int64_t>::max();
-inline constexpr int64_t piece = detail::embedding_bag::policy<75>.ids_per_piece;
+inline constexpr int64_t piece = detail::embedding_bag::policy.ids_per_piece;
 inline const std::vector<DType> row_types{DType::f32, DType::f16, DType::bf16, DType::i8};
 
 inline std::vector<float> normals(int64_t count, std::mt19937_64& random) {

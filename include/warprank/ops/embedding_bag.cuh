@@ -16,23 +16,28 @@
 ///
 /// A launch reads how many bags and ids there are from device memory: capacities bound, and bags beyond the actual
 /// number are not written. Descriptors of other features may be copied over: of `EmbeddingBag`s that were made from
-/// features of the same capacities, forms and row sizes in the same order, so that tables are swapped without a new
-/// capture.
+/// features of the same capacities, forms, requests and row sizes in the same order, so that tables are swapped without
+/// a new capture.
+///
+/// There are paths for each type of rows: of direct tables without weights, whose bags are summed or averaged, and of
+/// dense inputs. Features with anything else (weights, maxima, sqrtn, hash tables, indices, padding that is not -1,
+/// rows that are not whole words) are looked up more slowly, by blocks of their own of the same launch.
 ///
 /// Accumulates in FP32, divisors in FP64; a mean or sqrtn divides once at the end. With k elements in the bag,
 /// |y - exact| <= (k + 5) u sum_i |w_i x_i| / |divisor|, u = 2^-24, where |scale q| + |offset| stands for |x| of I8
 /// rows; a maximum errs by 2 u of it, and is NaN where an element is. Half outputs are rounded once more, to nearest;
 /// what is finite becomes at most 65504, with its sign. A bag that is empty, of padding alone, or whose weights make a
 /// divisor of 0 gives zeros. There are no atomics on floats: a bag's bits depend on the bag and on how the table lies
-/// in memory (type, dim, and address and stride modulo 16 bytes, as the lanes that share a row decide how bags of more
-/// than 32 ids are divided), never on other bags, on capacities or on the device. Only a bag that is longer than
-/// max_bag_ids says may be summed in another order.
+/// in memory (type, dim, address and stride modulo 16 bytes, and the type of y, as the lanes that share a row decide
+/// how bags of more than 32 ids are divided), never on other bags, on capacities or on the device. Only a bag that is
+/// longer than max_bag_ids says may be summed in another order.
 ///
 /// Rows of mutable hash tables may be changed by other launches meanwhile; nothing else that is read may. The y of
 /// features must not overlap one another or anything that is read, and is refused as far as sizes tell.
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "warprank/core/error.hpp"
@@ -41,8 +46,9 @@
 #include "warprank/device/target.hpp"
 #include "warprank/ops/bag_feature.hpp"
 #include "warprank/ops/detail/embedding_bag/check.hpp"
+#include "warprank/ops/detail/embedding_bag/general/plan.hpp"
 #include "warprank/ops/detail/embedding_bag/kernel.cuh"
-#include "warprank/ops/detail/embedding_bag/prepare.hpp"
+#include "warprank/ops/detail/embedding_bag/plan.hpp"
 
 namespace warprank {
 
@@ -52,10 +58,9 @@ class EmbeddingBag {
   /// Throws invalid_argument with all that is wrong with the features.
   explicit EmbeddingBag(Span<const BagFeature> features);
 
-  /// What to copy to device memory, aligned to 16 bytes, before a launch.
+  /// What to copy to device memory, aligned to 128 bytes, before a launch.
   Span<const unsigned char> descriptors() const {
-    return {reinterpret_cast<const unsigned char*>(descriptors_.data()),
-            static_cast<int64_t>(descriptors_.size() * sizeof(detail::embedding_bag::Descriptor))};
+    return {descriptors_.data(), static_cast<int64_t>(descriptors_.size())};
   }
   int64_t descriptor_bytes() const { return descriptors().size(); }
 
@@ -63,44 +68,41 @@ class EmbeddingBag {
   /// launches leave what must be 0 at 0.
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
-  /// Queues one kernel, or nothing when there are no features. Throws invalid_argument for null or misaligned memory.
+  /// How many kernels a launch queues: one, or none when there is nothing to look up, or one for all features that are
+  /// in the same requests.
+  int num_launches() const { return static_cast<int>(launches_.size()); }
+
+  /// Queues the kernels. Throws invalid_argument for null or misaligned memory.
   void launch(const void* device_descriptors, void* workspace, device::Stream stream) const;
 
  private:
-  int target_;
-  int64_t grid_ = 0;
+  std::vector<unsigned char> descriptors_;  // records, then those of general_
   int64_t workspace_bytes_ = 0;
-  std::vector<detail::embedding_bag::Descriptor> descriptors_;
-  detail::embedding_bag::Partition partition_{};
+  int64_t record_bytes_ = 0;
+  std::vector<detail::embedding_bag::RecordLaunch> launches_;
+  detail::embedding_bag::general::Plan general_;
 };
 
 // ---- Implementation
 
-WARPRANK_HIDDEN inline EmbeddingBag::EmbeddingBag(Span<const BagFeature> features) : target_(device::target()) {
+WARPRANK_HIDDEN inline EmbeddingBag::EmbeddingBag(Span<const BagFeature> features) {
   namespace bags = detail::embedding_bag;
   bags::check_features(features);
-  device::dispatch_target<75>(target_, [&](auto chosen) {
-    constexpr bags::Policy policy = bags::policy<chosen()>;
-    std::vector<bags::Descriptor> described;
-    std::vector<bags::Work> work;
-    for (const BagFeature& feature : features) {
-      described.push_back(bags::describe(feature, policy));
-      const bags::Descriptor& d = described.back();
-      work.push_back(
-          {static_cast<int64_t>(work.size()), bags::descriptor_bytes(d), bags::useful_blocks(d, d.max_ids, policy)});
-    }
-    const int64_t resident = int64_t{device::num_multiprocessors()} * policy.blocks_per_sm;
-    partition_ = bags::partition_blocks(work, resident);
-    grid_ = partition_.num_blocks < resident ? partition_.num_blocks : resident;
-    for (const bags::Work& w : work) {
-      bags::Descriptor& d = descriptors_.emplace_back(described[static_cast<size_t>(w.feature)]);
-      if (!d.cuts_bags) continue;
-      const int64_t windows = bags::num_windows(d.max_ids, policy.ids_per_piece);
-      d.tickets_at = workspace_bytes_;
-      d.partials_at = d.tickets_at + (windows * 4 + 15) / 16 * 16;
-      workspace_bytes_ = d.partials_at + 2 * windows * bags::partial_bytes(d.dim);
-    }
-  });
+  std::vector<BagFeature> with_path, others;
+  for (const BagFeature& feature : features) (bags::has_path(feature) ? with_path : others).push_back(feature);
+  const int64_t resident = int64_t{device::num_multiprocessors()} * bags::policy.blocks_per_sm;
+  bags::RecordPlan plan = bags::plan_records(with_path, resident);
+  workspace_bytes_ = plan.workspace_bytes;
+  launches_ = std::move(plan.launches);
+  general_ = bags::general::Plan(others, workspace_bytes_);
+  if (!others.empty() && launches_.empty()) launches_.push_back({});
+  const auto append = [this](const auto& all) {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(all.data());
+    descriptors_.insert(descriptors_.end(), bytes, bytes + all.size() * sizeof(all[0]));
+  };
+  append(plan.records);
+  record_bytes_ = descriptor_bytes();
+  append(general_.descriptors());
 }
 
 WARPRANK_HIDDEN inline void EmbeddingBag::launch(const void* device_descriptors, void* workspace,
@@ -115,14 +117,28 @@ WARPRANK_HIDDEN inline void EmbeddingBag::launch(const void* device_descriptors,
       problems.add(what, "an address aligned to " + std::to_string(alignment), "one aligned to " + std::to_string(got));
     }
   };
-  check("descriptors", device_descriptors, alignof(bags::Descriptor));
+  check("descriptors", device_descriptors, alignof(bags::Record));
   if (workspace_bytes_ > 0) check("workspace", workspace, bags::workspace_alignment);
   problems.throw_if_any();
-  device::dispatch_target<75>(target_, [&](auto chosen) {
-    constexpr auto threads = static_cast<unsigned>(bags::policy<chosen()>.threads);
-    device::launch({static_cast<unsigned>(grid_), threads, 0, stream}, bags::embedding_bag_kernel<chosen()>, partition_,
-                   static_cast<const bags::Descriptor*>(device_descriptors), static_cast<unsigned char*>(workspace));
-  });
+  const auto* const records = static_cast<const bags::Record*>(device_descriptors);
+  auto* const memory = static_cast<unsigned char*>(workspace);
+  uint32_t num_general = general_.num_blocks();  // with the first launch
+  for (const bags::RecordLaunch& one : launches_) {
+    const auto grid = static_cast<unsigned>(num_general + one.num_records);
+    const device::LaunchConfig config{grid, static_cast<unsigned>(bags::policy.threads), 0, stream};
+    const bags::Record* const first = records + one.first_record;
+    if (num_general == 0) {
+      device::launch(config, bags::embedding_bag_kernel<>, first, one.batch, memory);
+      continue;
+    }
+    const auto* const others = reinterpret_cast<const bags::general::Descriptor*>(
+        static_cast<const unsigned char*>(device_descriptors) + record_bytes_);
+    device::dispatch_target<75>(general_.target(), [&](auto chosen) {
+      device::launch(config, bags::mixed_embedding_bag_kernel<chosen()>, first, one.batch, memory, general_.partition(),
+                     others, num_general);
+    });
+    num_general = 0;
+  }
 }
 
 }  // namespace warprank

@@ -20,7 +20,7 @@
 #include "warprank/device/sorted.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/device/true_count.hpp"
-#include "warprank/ops/detail/embedding_bag/ids.cuh"
+#include "warprank/ops/detail/embedding_bag/blob.cuh"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/row_groups.hpp"
 #include "warprank/ops/scene_ids.hpp"

@@ -23,7 +23,7 @@
 #include "warprank/device/sync.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/bag_feature.hpp"
-#include "warprank/ops/detail/embedding_bag/ids.cuh"
+#include "warprank/ops/detail/embedding_bag/blob.cuh"
 #include "warprank/ops/detail/gemm/check.hpp"
 
 namespace warprank::detail {

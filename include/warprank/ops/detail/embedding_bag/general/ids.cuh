@@ -8,9 +8,10 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/sorted.hpp"
 #include "warprank/device/true_count.hpp"
-#include "warprank/ops/detail/embedding_bag/descriptor.hpp"
+#include "warprank/ops/detail/embedding_bag/blob.cuh"
+#include "warprank/ops/detail/embedding_bag/general/descriptor.hpp"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank::detail::embedding_bag::general {
 
 /// The ids of a bag, or some of them, one after the other.
 struct Bag {
@@ -19,15 +20,6 @@ struct Bag {
   const int64_t* ids;            ///< null: each is the default id
   const unsigned char* weights;  ///< FP32 or FP16; null: each is the default weight
 };
-
-/// A position that a blob states.
-WARPRANK_DEVICE uint32_t read_entry(const unsigned char* blob, uint32_t entry) {
-  return device::load_read_only(reinterpret_cast<const uint32_t*>(blob + entry));
-}
-template <class Value>
-WARPRANK_DEVICE const Value* section(const unsigned char* blob, uint32_t position) {
-  return reinterpret_cast<const Value*>(blob + position);
-}
 
 WARPRANK_DEVICE int64_t num_bags(const Descriptor& f) {
   if (!is_in_requests(f.form)) return device::true_count(f.num_bags, f.max_bags);
@@ -67,15 +59,6 @@ WARPRANK_DEVICE Bag blob_bag(const Descriptor& f, const unsigned char* blob, int
 /// The request that has row `row` of the axis whose row_starts are given.
 WARPRANK_DEVICE int64_t find_request(const Descriptor& f, const int64_t* starts, int64_t row) {
   return f.has_one_row ? row : device::last_not_above(starts, device::true_count(f.num_requests, f.max_requests), row);
-}
-
-/// The values of row `row` of the batch; null where they are not set.
-WARPRANK_DEVICE const float* find_dense_row(const Descriptor& f, int64_t row) {
-  const int64_t request = find_request(f, f.id_starts, row);
-  const unsigned char* blob = f.blobs + device::load_read_only(&f.positions[request]);
-  const uint32_t values_at = read_entry(blob, f.values_entry);
-  if (values_at == 0) return nullptr;
-  return section<float>(blob, values_at) + (row - device::load_read_only(&f.id_starts[request])) * f.dim;
 }
 
 /// Bag b of the feature. Each lane may ask for another.
@@ -119,4 +102,4 @@ WARPRANK_DEVICE int64_t bag_at(const Descriptor& f, int64_t bags, int64_t positi
   return first_bag + device::last_not_above(offsets, bags_of_request, position - load_read_only(&f.id_starts[request]));
 }
 
-}  // namespace warprank::detail::embedding_bag
+}  // namespace warprank::detail::embedding_bag::general

@@ -11,9 +11,9 @@
 #include "warprank/device/collectives.hpp"
 #include "warprank/device/half.hpp"
 #include "warprank/device/memory.hpp"
-#include "warprank/ops/detail/embedding_bag/descriptor.hpp"
+#include "warprank/ops/detail/embedding_bag/general/descriptor.hpp"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank::detail::embedding_bag::general {
 
 /// What a tile has pooled of a bag; each lane has its own columns.
 struct Pool {
@@ -185,4 +185,4 @@ WARPRANK_DEVICE void store_columns(const Descriptor& f, int64_t b, int column, i
   }
 }
 
-}  // namespace warprank::detail::embedding_bag
+}  // namespace warprank::detail::embedding_bag::general

@@ -7,9 +7,9 @@
 
 #include "warprank/device/collectives.hpp"
 #include "warprank/device/index.hpp"
-#include "warprank/ops/detail/embedding_bag/descriptor.hpp"
+#include "warprank/ops/detail/embedding_bag/general/descriptor.hpp"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank::detail::embedding_bag::general {
 
 /// What a warp has seen, to be added to the feature's counters; each of the first lanes counts one thing.
 struct Counts {
@@ -61,16 +61,7 @@ struct WarpWork {
     int32_t start;   ///< where they begin in the tile's stream
     int32_t length;  ///< elements in the stream: ids, or 1 for an empty bag
   };
-  /// Rows of a dense input, and a window of their elements on its way.
-  struct Dense {
-    static constexpr int window = 128;
-    const float* rows[device::warp_size];  ///< null: not set
-    float values[window];
-  };
-  union {
-    Ids lanes[device::warp_size];
-    Dense dense;
-  };
+  Ids lanes[device::warp_size];
 
   int64_t unit;
   int64_t first;       ///< the first bag of the unit
@@ -118,4 +109,4 @@ struct Warp {
   }
 };
 
-}  // namespace warprank::detail::embedding_bag
+}  // namespace warprank::detail::embedding_bag::general

@@ -9,13 +9,13 @@
 #include <variant>
 #include <vector>
 
-#include "warprank/batch/format.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/ops/bag_feature.hpp"
+#include "warprank/ops/detail/embedding_bag/blob_entries.hpp"
 #include "warprank/ops/detail/embedding_bag/check.hpp"
-#include "warprank/ops/detail/embedding_bag/descriptor.hpp"
+#include "warprank/ops/detail/embedding_bag/general/descriptor.hpp"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank::detail::embedding_bag::general {
 
 /// How lanes read rows of `row_bytes` at multiples of `alignment`, at most 16: `least` bytes each, or more.
 inline RowShape row_shape(int64_t row_bytes, int64_t element_bytes, int64_t alignment, int64_t least) {
@@ -55,11 +55,9 @@ inline void describe_ids(const IdArray& array, Descriptor& d) {
   d.weights_stride = array.weights_stride * static_cast<int64_t>(sizeof(float));
 }
 
-/// What bags of rows of an axis, and values of an input, have in common. The positions of inputs follow one another,
-/// ids first.
+/// What bags of rows of an axis have in common.
 inline void describe_requests(const RequestBlobs& requests, int axis, int bags_axis, int input, Descriptor& d) {
-  const auto offsets_at = static_cast<int64_t>(sizeof(BlobHeader)) + 4 * requests.num_axes;
-  const int64_t data_at = offsets_at + 4 * requests.num_axes;
+  const BlobEntries entries(requests);
   d.blobs = requests.bytes;
   d.positions = requests.positions;
   d.id_starts = requests.row_starts_of(axis);
@@ -67,8 +65,8 @@ inline void describe_requests(const RequestBlobs& requests, int axis, int bags_a
   d.num_requests = requests.num_requests.actual;
   d.max_requests = requests.num_requests.capacity;
   d.has_one_row = axis == 0;
-  d.values_entry = static_cast<uint32_t>(data_at + 4 * input);
-  d.offsets_entry = static_cast<uint32_t>(offsets_at + 4 * axis);
+  d.values_entry = entries.of_input(input);
+  d.offsets_entry = entries.of_offsets(axis);
 }
 
 inline void describe_ids(const BlobIds& blob, Descriptor& d) {
@@ -81,18 +79,13 @@ inline void describe_ids(const BlobIds& blob, Descriptor& d) {
     d.weights_are_half = blob.weights.type == DType::f16;
     d.weights_stride = blob.weights.stride * size_of(blob.weights.type);
   } else if (blob.weights_input >= 0) {
-    const auto inputs_at = d.values_entry - 4 * static_cast<uint32_t>(blob.input);
-    d.weights_entry = inputs_at + 4 * static_cast<uint32_t>(blob.requests.num_ids + blob.weights_input);
+    d.weights_entry = BlobEntries(blob.requests).of_input(blob.requests.num_ids + blob.weights_input);
     d.weights_stride = blob.weights_width * static_cast<int64_t>(sizeof(float));
     d.weights_column_bytes = static_cast<uint32_t>(blob.weights_column * sizeof(float));
   }
 }
 
-inline void describe_ids(const BlobDense& blob, Descriptor& d) {
-  describe_requests(blob.requests, blob.axis, blob.axis, blob.requests.num_ids + blob.input, d);
-  d.form = IdsForm::blob_dense;
-  d.default_value = blob.default_value;
-}
+inline void describe_ids(const BlobDense&, Descriptor&) {}  // never here
 
 /// Everything but where the feature's part of the workspace is.
 inline Descriptor describe(const BagFeature& feature, const Policy& policy) {
@@ -107,7 +100,7 @@ inline Descriptor describe(const BagFeature& feature, const Policy& policy) {
   d.counters = feature.counters;
   d.row_stride_bytes = static_cast<uint32_t>(table.row_stride_bytes);
   d.dim = static_cast<uint32_t>(table.dim);
-  d.shape = is_dense(feature) ? row_shape(table.row_bytes(), 4, 4, 4) : row_shape(feature);
+  d.shape = row_shape(feature);
   d.type = table.type;
   d.pooling = feature.pooling;
   d.is_hashed = feature.hashed.has_value();
@@ -192,4 +185,4 @@ inline Partition partition_blocks(std::vector<Work>& work, int64_t max_blocks) {
   return partition;
 }
 
-}  // namespace warprank::detail::embedding_bag
+}  // namespace warprank::detail::embedding_bag::general

@@ -12,17 +12,16 @@
 #include "warprank/model/types.hpp"
 #include "warprank/ops/table_view.hpp"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank::detail::embedding_bag::general {
 
 /// How the ids of a bag are found.
 enum class IdsForm : uint8_t {
-  each,              ///< id b is bag b
-  offsets,           ///< of each bag
-  indices,           ///< of the bag of each id
-  blob_each,         ///< in requests: row b is bag b
-  blob_segments,     ///< in requests: a bag is a row of the parent axis, which has offsets
-  blob_one_segment,  ///< in requests: a bag is a request
-  blob_dense         ///< none: values of a dense input are copied, row b to row b of y
+  each,             ///< id b is bag b
+  offsets,          ///< of each bag
+  indices,          ///< of the bag of each id
+  blob_each,        ///< in requests: row b is bag b
+  blob_segments,    ///< in requests: a bag is a row of the parent axis, which has offsets
+  blob_one_segment  ///< in requests: a bag is a request
 };
 
 WARPRANK_HOST_DEVICE constexpr bool is_in_requests(IdsForm form) { return form >= IdsForm::blob_each; }
@@ -77,10 +76,10 @@ struct alignas(16) Descriptor {
   const int64_t* num_requests;  ///< null: max_requests
   int64_t max_requests;
   int64_t default_id;
-  uint32_t values_entry;  ///< bytes from a blob's beginning to where it says where the ids are, or the dense values
+  uint32_t values_entry;                  ///< bytes from a blob's beginning to where it says where the ids are
   uint32_t weights_entry, offsets_entry;  ///< the same of weights and offsets
   uint32_t weights_column_bytes;
-  float default_value;  ///< of a weight, or of an element of a dense input
+  float default_value;  ///< of a weight
 
   alignas(16) HashTableView table;
 };
@@ -137,4 +136,4 @@ WARPRANK_HOST_DEVICE constexpr int64_t partial_bytes(int64_t dim) {
 /// not a bag's first.
 constexpr int64_t num_windows(int64_t num_ids, int64_t ids_per_piece) { return num_ids / ids_per_piece + 1; }
 
-}  // namespace warprank::detail::embedding_bag
+}  // namespace warprank::detail::embedding_bag::general

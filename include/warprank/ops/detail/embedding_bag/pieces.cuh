@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Bags of more than ids_per_piece ids, cut into pieces that blocks sum by themselves. Whoever is last to finish a
+/// piece adds all of them in order.
+///
+/// Boundaries between windows of ids_per_piece ids, of all ids of a feature, are where blocks look for pieces. The bag
+/// that lies across boundary w, and begins in window w - d, has its piece d found there, and for d = 1 its first one as
+/// well. Of each window at most one bag that is longer begins there, and one piece that is not a bag's first.
+
+#include <cstdint>
+
+#include "warprank/device/collectives.hpp"
+#include "warprank/device/sorted.hpp"
+#include "warprank/ops/detail/embedding_bag/bag_sums.cuh"
+#include "warprank/ops/detail/embedding_bag/spans.cuh"
+
+namespace warprank::detail::embedding_bag {
+
+/// A whole bag.
+struct WholeBag {
+  const int64_t* ids;  ///< null: each is the default id
+  int64_t bag, begin, length;
+};
+
+/// The bag that has the id at `position` of all ids of the feature.
+WARPRANK_DEVICE WholeBag find_bag_at(const Block& block, int64_t position) {
+  using namespace device;  // NOLINT: a device function
+  const Record& f = block.f();
+  if (f.form == Form::offsets) {
+    const int64_t bag = last_not_above(f.array.offsets, true_count(f.array.num_bags, f.max_bags), position);
+    const int64_t begin = load_read_only(&f.array.offsets[bag]);
+    return {f.array.ids + begin, bag, begin, load_read_only(&f.array.offsets[bag + 1]) - begin};
+  }
+  const int64_t* starts = block.batch.row_starts + f.requests.id_starts;
+  const int64_t request = last_not_above(starts, block.shared.num_requests, position);
+  const int64_t first = load_read_only(&starts[request]);
+  const unsigned char* blob = block.batch.bytes + load_read_only(&block.batch.positions[request]);
+  const uint32_t at = read_entry(blob, f.requests.values_entry);
+  const int64_t* ids = at == 0 ? nullptr : section<int64_t>(blob, at);
+  if (f.form == Form::blob_one_segment) return {ids, request, first, load_read_only(&starts[request + 1]) - first};
+  const auto* offsets = section<uint32_t>(blob, read_entry(blob, f.requests.offsets_entry));
+  const int64_t* bag_starts = block.batch.row_starts + f.requests.bag_starts + request;
+  const int64_t first_bag = load_read_only(bag_starts), bags = load_read_only(bag_starts + 1) - first_bag;
+  const int64_t bag = last_not_above(offsets, bags, position - first);
+  const int64_t begin = load_read_only(&offsets[bag]), end = load_read_only(&offsets[bag + 1]);
+  return {ids == nullptr ? nullptr : ids + begin, first_bag + bag, first + begin, end - begin};
+}
+
+/// The piece that a lane of the first warp has in the present unit: two lanes for each boundary.
+WARPRANK_DEVICE BagIds find_piece(const Block& block, const Cursor& c, bool& valid) {
+  constexpr int64_t size = policy.ids_per_piece;
+  const int thread = device::fresh_thread_rank(), place = thread / 2, boundary = c.first + place + 1;
+  valid = place < c.unit && thread < device::warp_size && boundary <= c.n;
+  if (!valid) return {};
+  const WholeBag bag = find_bag_at(block, boundary * size);
+  const int64_t since = boundary - bag.begin / size, from = thread % 2 == 0 ? since * size : 0;
+  valid = bag.length > size && bag.bag < block.f().max_bags && since > 0 && from < bag.length &&
+          (thread % 2 == 0 || since == 1);
+  if (!valid) return {};
+  block.shared.pieces[thread] = {bag.begin, bag.length, from};
+  const int64_t rest = bag.length - from;
+  return {bag.ids == nullptr ? nullptr : bag.ids + from, static_cast<int>(bag.bag),
+          static_cast<int>(rest < size ? rest : size)};
+}
+
+/// The tickets of the feature's pieces, and their sums, in the workspace.
+struct PieceStore {
+  const Block& block;
+  const Piece& piece;
+
+  WARPRANK_DEVICE unsigned char* tickets() const { return block.workspace + int64_t{block.f().tickets_at} * 16; }
+  /// Of the piece that begins at the bag's id `from`.
+  WARPRANK_DEVICE PieceSums* sums(int dim, int64_t from) const {
+    constexpr int64_t size = policy.ids_per_piece;
+    const int64_t windows = block.f().max_ids / size + 1;
+    const int64_t slot = 2 * ((piece.begin + from) / size) + (from == 0 ? 1 : 0);
+    return reinterpret_cast<PieceSums*>(tickets() + (windows * 4 + 15) / 16 * 16 + slot * piece_bytes(dim));
+  }
+  /// Stores the part of the lane.
+  template <class Row, int N>
+  WARPRANK_DEVICE void store(int part, const BagSums<N>& of_piece) const {
+    using device::store;
+    const auto parts = static_cast<int>(block.f().parts);
+    PieceSums* const to = sums(parts * N, piece.from);
+    if (part < parts) {
+      auto* values = reinterpret_cast<float*>(to + 1) + part * N;
+      WARPRANK_UNROLL
+      for (int i = 0; i < N; ++i) {
+        const float value = of_piece.values[i];
+        store(values + i, std::is_same_v<Row, int8_t> ? value + of_piece.offset : value);
+      }
+    }
+    if (part != 0) return;
+    store(&to->count, uint64_t{of_piece.count});
+    store(&to->missing, uint64_t{of_piece.missing});
+  }
+  /// Whether all pieces are stored now, and the caller's was the last. All lanes of the warp that stored call.
+  WARPRANK_DEVICE bool arrive() const {
+    using namespace device;  // NOLINT: a device function
+    sync_warp();
+    const auto last = static_cast<uint32_t>((piece.length - 1) / policy.ids_per_piece);
+    uint32_t ticket = 0;
+    if (lane_index() == 0) {
+      auto* all = reinterpret_cast<uint32_t*>(tickets());
+      ticket = take_ticket<Order::acq_rel, Scope::device>(&all[piece.begin / policy.ids_per_piece], last);
+    }
+    ticket = shuffle(full_warp, ticket, 0);
+    sync_warp();
+    return ticket == last;
+  }
+  /// The lane's part of the sum of all pieces, in order.
+  template <class Row, int N>
+  WARPRANK_DEVICE BagSums<N> combine(int part) const {
+    BagSums<N> all = no_sums<Row, N>();
+    const auto parts = static_cast<int>(block.f().parts);
+    for (int64_t from = 0; part < parts && from < piece.length; from += policy.ids_per_piece) {
+      const PieceSums* one = sums(parts * N, from);
+      const float* values = reinterpret_cast<const float*>(one + 1) + part * N;
+      WARPRANK_UNROLL
+      for (int i = 0; i < N; ++i) all.values[i] += device::load(values + i);
+      all.count += static_cast<uint32_t>(device::load(&one->count));
+      all.missing += static_cast<uint32_t>(device::load(&one->missing));
+    }
+    return all;
+  }
+};
+
+}  // namespace warprank::detail::embedding_bag

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The host's part: which features the kernel has code for, and a record for each of its blocks. What is decided here
+/// from capacities is speed alone, never bits.
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "warprank/ops/bag_feature.hpp"
+#include "warprank/ops/detail/embedding_bag/blob_entries.hpp"
+#include "warprank/ops/detail/embedding_bag/check.hpp"
+#include "warprank/ops/detail/embedding_bag/record.hpp"
+
+namespace warprank::detail::embedding_bag {
+
+/// Rows of so many bytes are read past the first-level cache. In the prototype nbit_device took 37.5 us with it, 39.7
+/// without (H100); rows of 64 bytes lose as often as they gain.
+inline constexpr int64_t wide_row_bytes = 128;
+
+/// How lanes read rows.
+struct RowLoads {
+  Path path;
+  int bytes;
+};
+/// The widest loads that rows at multiples of `alignment` allow; none where they are not whole words.
+inline std::optional<RowLoads> row_loads(DType type, int64_t alignment) {
+  struct Choice {
+    DType type;
+    RowLoads loads;
+  };
+  static constexpr Choice choices[] = {
+      {DType::f32, {Path::f32_16, 16}}, {DType::f32, {Path::f32_4, 4}}, {DType::f16, {Path::f16_16, 16}},
+      {DType::f16, {Path::f16_8, 8}},   {DType::f16, {Path::f16_4, 4}}, {DType::bf16, {Path::bf16_16, 16}},
+      {DType::bf16, {Path::bf16_4, 4}}, {DType::i8, {Path::i8_8, 8}},   {DType::i8, {Path::i8_4, 4}}};
+  for (const Choice& choice : choices) {
+    if (choice.type == type && alignment % choice.loads.bytes == 0) return choice.loads;
+  }
+  return std::nullopt;
+}
+inline std::optional<RowLoads> row_loads(const BagFeature& feature) {
+  const TableView& table = feature.table;
+  // Of 8 bytes lanes store 16, whole sectors; rows that are wide are read faster by 16.
+  const bool is_narrow = table.row_bytes() < wide_row_bytes && std::holds_alternative<Matrix<float>>(feature.y);
+  const int64_t address =
+      alignment_of(static_cast<const char*>(table.rows), table.type == DType::f16 && is_narrow ? 8 : 16);
+  return row_loads(table.type, std::gcd(std::gcd(address, table.row_bytes()), table.row_stride_bytes));
+}
+
+inline bool has_indices(const BagFeature& feature) {
+  const auto* array = std::get_if<IdArray>(&feature.ids);
+  return array != nullptr && array->indices != nullptr;
+}
+
+/// Whether the kernel has code for it. What others do without is what few models have: weights, maxima and divisions by
+/// roots, hash tables, indices in place of offsets, padding that is not -1, rows that are not whole words.
+inline bool has_path(const BagFeature& feature) {
+  constexpr int64_t many = int64_t{1} << 30;  // places, and steps between them, are 32-bit
+  if (feature.num_bags.capacity >= many || max_ids(feature) >= many) return false;
+  if (is_dense(feature)) return true;
+  const bool pools = has_segments(feature) && feature.pooling != Pooling::sum && feature.pooling != Pooling::mean;
+  return !pools && !feature.hashed && !is_weighted(feature) && !has_indices(feature) &&
+         feature.padding.value_or(-1) == -1 && feature.table.num_rows < missing_row && row_loads(feature).has_value();
+}
+
+/// The blocks that a feature wants.
+struct Wanted {
+  Record record;
+  int64_t blocks;
+  int64_t bytes;      ///< that a block moves
+  int64_t fewer = 1;  ///< how many times fewer blocks do as well, where there are many: they have more in flight
+};
+
+/// A batch of nothing but arrays.
+inline Batch batch_of(const IdArray&) { return {}; }
+template <class InRequests>
+Batch batch_of(const InRequests& ids) {
+  const RequestBlobs& r = ids.requests;
+  return {r.bytes, r.positions, r.row_starts, r.num_requests.actual, r.num_requests.capacity};
+}
+inline Batch batch_of(const BagFeature& feature) {
+  return std::visit([](const auto& ids) { return batch_of(ids); }, feature.ids);
+}
+
+inline void set_ids(const IdArray& ids, const BagFeature& feature, Record& record) {
+  record.form = ids.offsets == nullptr ? Form::each : Form::offsets;
+  record.array = {ids.ids, ids.offsets, feature.num_bags.actual};
+}
+inline Record::Requests places_in(const RequestBlobs& requests, int axis, int bags_axis, int input) {
+  const BlobEntries entries(requests);
+  const int64_t stride = requests.stride_of_row_starts();
+  return {entries.of_input(input), entries.of_offsets(axis), static_cast<uint32_t>(bags_axis * stride),
+          static_cast<uint32_t>(axis * stride), 0};
+}
+inline void set_ids(const BlobIds& ids, const BagFeature&, Record& record) {
+  record.form = ids.parent > 0    ? Form::blob_segments
+                : ids.parent == 0 ? Form::blob_one_segment
+                : ids.axis == 0   ? Form::blob_each_of_requests
+                                  : Form::blob_each;
+  record.requests = places_in(ids.requests, ids.axis, ids.parent < 0 ? ids.axis : ids.parent, ids.input);
+  record.requests.default_id = ids.default_id.value_or(0);
+}
+inline void set_ids(const BlobDense& dense, const BagFeature&, Record& record) {
+  record.form = Form::blob_dense;
+  record.requests = places_in(dense.requests, dense.axis, dense.axis, dense.requests.num_ids + dense.input);
+  record.default_value = dense.default_value;
+}
+
+inline void set_flag(Record& record, Flag flag, bool is_set) {
+  if (is_set) record.flags = static_cast<uint16_t>(record.flags | static_cast<uint16_t>(flag));
+}
+
+/// `elements` are what a lane stores of a row.
+inline void set_output(const BagFeature& feature, int64_t elements, Record& record) {
+  std::visit(
+      [&](const auto& y) {
+        constexpr int64_t bytes = sizeof(*y.data);
+        record.y = reinterpret_cast<unsigned char*>(y.data);
+        record.y_stride = static_cast<uint32_t>(y.stride);
+        const int64_t wanted = std::min<int64_t>(16, elements * bytes);
+        set_flag(record, Flag::y_is_half, bytes == sizeof(half));
+        set_flag(record, Flag::y_is_aligned, alignment_of(y.data) >= wanted && y.stride * bytes % wanted == 0);
+      },
+      feature.y);
+}
+
+inline Wanted want_dense(const BagFeature& feature) {
+  Wanted wanted{};
+  Record& record = wanted.record;
+  record.path = Path::dense;
+  record.max_bags = static_cast<uint32_t>(feature.num_bags.capacity);
+  record.parts = static_cast<uint32_t>(feature.table.dim);
+  record.unit = 1;
+  std::visit([&](const auto& ids) { set_ids(ids, feature, record); }, feature.ids);
+  set_output(feature, 1, record);
+  const int64_t values = feature.num_bags.capacity * feature.table.dim;
+  wanted.blocks = std::max<int64_t>(1, values / (2 * dense_chunk));
+  wanted.bytes = values / wanted.blocks * 4;
+  return wanted;
+}
+
+/// Bags that a block takes at once, as long as they are on average.
+inline int64_t bags_per_unit(const Record& record, bool is_pooled, double mean_length) {
+  const int64_t groups = policy.threads >> record.lanes_log2;
+  if (!is_pooled) return groups;
+  const int64_t unit = mean_length <= policy.max_short_bag                         ? groups
+                       : mean_length <= policy.max_medium_bag >> record.lanes_log2 ? num_warps
+                                                                                   : 1;
+  return std::min(groups, record.form == Form::blob_one_segment ? std::min<int64_t>(unit, num_warps) : unit);
+}
+
+inline Wanted want_look_up(const BagFeature& feature) {
+  Wanted wanted{};
+  Record& record = wanted.record;
+  const TableView& table = feature.table;
+  const RowLoads loads = *row_loads(feature);
+  const bool is_pooled = has_segments(feature);
+  const int64_t bags = feature.num_bags.capacity, ids = max_ids(feature);
+  record.path = static_cast<Path>(static_cast<int>(loads.path) + (is_pooled ? 1 : 0));
+  record.rows = static_cast<const unsigned char*>(table.rows);
+  record.row_stride = static_cast<uint32_t>(table.row_stride_bytes);
+  record.num_rows = static_cast<uint32_t>(table.num_rows);
+  record.max_bags = static_cast<uint32_t>(bags);
+  record.max_ids = static_cast<uint32_t>(ids);
+  record.parts = static_cast<uint32_t>(table.row_bytes() / loads.bytes);
+  while (record.lanes_log2 < 5 && 1u << record.lanes_log2 < record.parts) ++record.lanes_log2;
+  record.scale = table.scale;
+  record.offset = table.offset;
+  record.default_row = table.default_row;
+  record.counters = feature.counters;
+  std::visit([&](const auto& of) { set_ids(of, feature, record); }, feature.ids);
+  set_output(feature, loads.bytes / size_of(table.type), record);
+  const bool has_few_ids =
+      record.form == Form::offsets && ids <= bags && table.type != DType::i8 && feature.counters == nullptr;
+  const bool cuts = is_pooled && ids > policy.ids_per_piece &&
+                    (feature.max_bag_ids == 0 || feature.max_bag_ids > policy.ids_per_piece);
+  set_flag(record, Flag::mean, feature.pooling == Pooling::mean);
+  set_flag(record, Flag::wide_rows, table.row_bytes() >= wide_row_bytes);
+  set_flag(record, Flag::few_ids, has_few_ids);
+  set_flag(record, Flag::cuts_bags, cuts);
+  const double mean_length = static_cast<double>(ids) / static_cast<double>(bags);
+  const int64_t unit = bags_per_unit(record, is_pooled, mean_length);
+  record.unit = static_cast<uint16_t>(unit);
+  wanted.blocks = (bags + unit - 1) / unit;
+  wanted.bytes = static_cast<int64_t>(mean_length * static_cast<double>(table.row_bytes() * unit));
+  if (!is_pooled || has_few_ids) wanted.fewer = policy.ids_in_flight * 16 / loads.bytes;
+  return wanted;
+}
+
+/// Blocks that look for pieces of bags in what has `of` its bags summed. Their part of the workspace begins at
+/// `workspace_bytes`, which is moved on.
+inline Wanted want_pieces(const Wanted& of, int64_t dim, int64_t& workspace_bytes) {
+  Wanted wanted = of;
+  constexpr int64_t windows_of_a_block = 8, most_blocks = 64;
+  const int64_t windows = of.record.max_ids / policy.ids_per_piece + 1;
+  set_flag(wanted.record, Flag::is_for_pieces, true);
+  wanted.record.tickets_at = static_cast<uint32_t>(workspace_bytes / 16);
+  wanted.blocks = std::clamp<int64_t>(windows / windows_of_a_block, 1, most_blocks);
+  wanted.bytes = 0;
+  wanted.fewer = 1;
+  workspace_bytes += (windows * 4 + 15) / 16 * 16 + 2 * windows * piece_bytes(dim);
+  return wanted;
+}
+
+/// Makes blocks fewer where a card that holds `resident` of them would have to begin many a time, at most `most`.
+inline void limit_blocks(std::vector<Wanted>& all, int64_t resident, int64_t most) {
+  const auto total = [&] {
+    return std::accumulate(all.begin(), all.end(), int64_t{0}, [](int64_t n, const Wanted& w) { return n + w.blocks; });
+  };
+  const int64_t rounds = (total() + resident - 1) / resident;
+  for (Wanted& wanted : all) {
+    const int64_t fewer = std::min(wanted.fewer, rounds);
+    wanted.blocks = (wanted.blocks + fewer - 1) / fewer;
+  }
+  const int64_t left = total();
+  if (left <= most) return;
+  for (Wanted& wanted : all) {  // so that all blocks of a feature take as many turns
+    const int64_t share = std::max<int64_t>(1, wanted.blocks * most / left);
+    const int64_t turns = (wanted.blocks + share - 1) / share;
+    wanted.blocks = (wanted.blocks + turns - 1) / turns;
+  }
+}
+
+/// Appends a record for each block, those that move most first.
+inline void write_records(std::vector<Wanted> all, std::vector<Record>& records) {
+  std::stable_sort(all.begin(), all.end(), [](const Wanted& a, const Wanted& b) { return a.bytes > b.bytes; });
+  for (Wanted& wanted : all) {
+    wanted.record.blocks = static_cast<uint32_t>(wanted.blocks);
+    for (int64_t block = 0; block < wanted.blocks; ++block) {
+      wanted.record.rank = static_cast<uint32_t>(block);
+      records.push_back(wanted.record);
+    }
+  }
+}
+
+/// One launch of the kernel.
+struct RecordLaunch {
+  Batch batch;
+  int64_t first_record, num_records;
+};
+
+/// What launches do, of features that have a path.
+struct RecordPlan {
+  std::vector<Record> records;
+  std::vector<RecordLaunch> launches;  ///< one, unless features are in different requests
+  int64_t workspace_bytes = 0;
+};
+
+inline RecordPlan plan_records(const std::vector<BagFeature>& features, int64_t resident_blocks) {
+  RecordPlan plan;
+  std::vector<Batch> batches;
+  std::vector<std::vector<Wanted>> wanted;  // by batch
+  for (const BagFeature& feature : features) {
+    if (feature.num_bags.capacity == 0) continue;
+    const Batch batch = batch_of(feature);
+    const bool in_array = batch == Batch{};  // goes with any
+    auto found = std::find(batches.begin(), batches.end(), batch);
+    if (in_array && !batches.empty()) found = batches.begin();
+    if (found == batches.end() && !batches.empty() && batches[0] == Batch{}) found = batches.begin(), *found = batch;
+    if (found == batches.end()) {
+      found = batches.insert(found, batch);
+      wanted.emplace_back();
+    }
+    std::vector<Wanted>& all = wanted[static_cast<size_t>(found - batches.begin())];
+    all.push_back(is_dense(feature) ? want_dense(feature) : want_look_up(feature));
+    const Wanted last = all.back();
+    if (last.record.has(Flag::cuts_bags)) all.push_back(want_pieces(last, feature.table.dim, plan.workspace_bytes));
+  }
+  for (size_t i = 0; i < batches.size(); ++i) {
+    constexpr int64_t most_for_arrays = 8192;
+    const bool in_arrays = batches[i] == Batch{};
+    limit_blocks(wanted[i], resident_blocks, in_arrays ? most_for_arrays : 4 * resident_blocks);
+    const auto first = static_cast<int64_t>(plan.records.size());
+    write_records(std::move(wanted[i]), plan.records);
+    plan.launches.push_back({batches[i], first, static_cast<int64_t>(plan.records.size()) - first});
+  }
+  return plan;
+}
+
+}  // namespace warprank::detail::embedding_bag

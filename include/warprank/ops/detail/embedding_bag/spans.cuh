@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Which bags a block works on. A *span* is a request, or a whole feature. The blocks of a feature have requests in
+/// turn, or parts of the rows of one, so that all about a request is the same for a block and no row is searched for.
+
+#include <cstdint>
+
+#include "warprank/device/collectives.hpp"
+#include "warprank/device/index.hpp"
+#include "warprank/device/memory.hpp"
+#include "warprank/device/sync.hpp"
+#include "warprank/device/true_count.hpp"
+#include "warprank/ops/detail/embedding_bag/blob.cuh"
+#include "warprank/ops/detail/embedding_bag/record.hpp"
+
+namespace warprank::detail::embedding_bag {
+
+/// What a warp works on: in shared memory, because registers are for rows.
+struct Cursor {
+  union {
+    const int64_t* ids;  ///< null: each is the default id
+    const float* values;
+  };
+  const uint32_t* offsets;
+  int64_t row;      ///< of y: the span's first bag
+  int32_t n;        ///< bags of the span
+  int32_t request;  ///< the span
+  int32_t first_request;
+  int32_t next;   ///< how many spans further the block's next one is
+  int32_t begin;  ///< the block's first unit in each
+  int32_t step;   ///< how many units further its next one is
+  int32_t first;  ///< the first bag of the present unit
+  int32_t unit;   ///< bags that the block takes at once
+  bool has_span;
+};
+
+/// What a thread has seen, for the feature's counters.
+struct Tally {
+  uint32_t ids, missing, padding, empty_bags;
+};
+
+/// The ids of a bag, or of a piece of one.
+struct BagIds {
+  const int64_t* ids;  ///< null: each is the default id
+  int32_t bag;         ///< of the span's
+  int32_t length;
+};
+/// Which piece of a bag that is, of all ids of the feature and of the bag.
+struct Piece {
+  int64_t begin, length, from;
+};
+
+struct Shared {
+  Record record;
+  Cursor cursors[num_warps];
+  int32_t num_requests;
+  BagIds medium_bags[num_warps], long_bag;  ///< that are being summed
+  uint32_t long_bags[num_warps];            ///< the lanes that have bags for the whole block
+  float sums[num_warps - 1][8 * device::warp_size];
+  float offsets[num_warps - 1];
+  uint32_t counts[num_warps - 1], missing[num_warps - 1];
+  Piece piece, pieces[device::warp_size];
+  Tally tally[policy.threads];
+};
+
+/// What the functions of a block have in common.
+struct Block {
+  Shared& shared;
+  const Batch& batch;
+  const Record* record;  ///< in device memory
+  unsigned char* workspace;
+
+  WARPRANK_DEVICE const Record& f() const { return shared.record; }
+  WARPRANK_DEVICE Cursor& cursor() const { return shared.cursors[device::fresh_thread_rank() / device::warp_size]; }
+};
+
+/// Reads what a span is: of request `c.request`, whose blob is at `position`. All lanes of the warp call.
+WARPRANK_DEVICE void read_span(const Block& block, Cursor& c, int64_t position) {
+  using namespace device;  // NOLINT: a device function
+  const Record& f = block.f();
+  const Batch& batch = block.batch;
+  const int requests = block.shared.num_requests;
+  c.has_span = c.request < (is_by_request(f.form) ? requests : 1);
+  if (!c.has_span) return;
+  c.row = 0;
+  c.first = c.begin * c.unit;
+  if (!is_by_request(f.form)) {
+    const bool in_array = f.form == Form::each || f.form == Form::offsets;
+    const auto most = static_cast<int32_t>(f.max_bags);
+    c.ids = f.array.ids;
+    c.n = in_array ? static_cast<int32_t>(true_count(f.array.num_bags, most)) : requests < most ? requests : most;
+    return;
+  }
+  const unsigned char* blob = batch.bytes + position;
+  const int64_t* starts = batch.row_starts + f.requests.bag_starts + c.request;
+  const uint32_t at = read_entry(blob, f.requests.values_entry);
+  if (f.form == Form::blob_segments) c.offsets = section<uint32_t>(blob, read_entry(blob, f.requests.offsets_entry));
+  const int64_t row = load_read_only(starts), end = load_read_only(starts + 1), rest = f.max_bags - row;
+  c.row = row;
+  c.n = static_cast<int32_t>(end - row < rest ? end - row : rest);
+  if (f.form == Form::blob_dense) {
+    c.values = at == 0 ? nullptr : section<float>(blob, at);
+  } else {
+    c.ids = at == 0 ? nullptr : section<int64_t>(blob, at);
+  }
+}
+
+/// Goes to the block's span of request `request`. All lanes of the warp call; false when there is none.
+WARPRANK_DEVICE bool go_to_span(const Block& block, int request) {
+  using namespace device;  // NOLINT: a device function
+  Cursor& c = block.cursor();
+  const bool reads = is_by_request(block.f().form) && request < block.shared.num_requests;
+  const int64_t position = reads ? load_read_only(&block.batch.positions[request]) : 0;
+  Cursor next = c;
+  sync_warp();
+  next.request = request;
+  read_span(block, next, position);
+  if (fresh_thread_rank() % warp_size == 0) c = next;
+  sync_warp();
+  return next.has_span;
+}
+WARPRANK_DEVICE bool next_span(const Block& block) {
+  const Cursor& c = block.cursor();
+  return go_to_span(block, c.request + c.next);
+}
+WARPRANK_DEVICE void next_unit(const Block& block) {
+  using namespace device;  // NOLINT: a device function
+  Cursor& c = block.cursor();
+  sync_warp();
+  if (fresh_thread_rank() % warp_size == 0) c.first += c.step * c.unit;
+  sync_warp();
+}
+
+/// How many ids the feature has.
+WARPRANK_DEVICE int64_t num_ids(const Block& block) {
+  using namespace device;  // NOLINT: a device function
+  const Record& f = block.f();
+  const int64_t* count = f.form == Form::offsets
+                             ? f.array.offsets + true_count(f.array.num_bags, f.max_bags)
+                             : block.batch.row_starts + f.requests.id_starts + block.shared.num_requests;
+  const int64_t ids = load_read_only(count);
+  return ids < f.max_ids ? ids : f.max_ids;
+}
+/// Pieces begin between multiples of ids_per_piece, of which a block for pieces has some: as if they were bags.
+WARPRANK_DEVICE void divide_pieces(const Block& block, Cursor& c) {
+  const int64_t ids = num_ids(block);
+  const auto blocks = static_cast<int32_t>(block.f().blocks);
+  c.has_span = true;
+  c.n = ids == 0 ? 0 : static_cast<int32_t>((ids - 1) / policy.ids_per_piece);
+  c.unit = (c.n + blocks - 1) / blocks;
+  if (c.unit > device::warp_size / 2) c.unit = device::warp_size / 2;
+  if (c.unit < 1) c.unit = 1;
+  c.first = c.begin * c.unit;
+}
+
+/// Divides the feature among its blocks, and reads the first span. `position` is that of the lane's request. All lanes
+/// of one warp call.
+WARPRANK_DEVICE void begin_spans(const Block& block, int64_t position) {
+  using namespace device;  // NOLINT: a device function
+  const Record& f = block.f();
+  const bool is_for_pieces = f.has(Flag::is_for_pieces);
+  const int requests = is_by_request(f.form) && !is_for_pieces ? block.shared.num_requests : 1;
+  const auto rank = static_cast<int>(f.rank), blocks = static_cast<int>(f.blocks);
+  Cursor c{};
+  c.unit = f.unit;
+  if (requests <= 1) {
+    c.request = 0, c.next = 1, c.begin = rank, c.step = blocks;
+  } else if (blocks <= requests) {
+    c.request = rank, c.next = blocks, c.begin = 0, c.step = 1;
+  } else {
+    c.begin = rank / requests;
+    c.request = rank - c.begin * requests;
+    c.step = (blocks - c.request + requests - 1) / requests;
+    c.next = requests;
+  }
+  c.first_request = c.request;
+  position = shuffle(full_warp, position, c.request % warp_size);
+  if (c.request >= warp_size && c.request < requests) position = load_read_only(&block.batch.positions[c.request]);
+  if (is_for_pieces) {
+    divide_pieces(block, c);
+  } else {
+    read_span(block, c, position);
+  }
+  if (lane_index() < num_warps) block.shared.cursors[lane_index()] = c;
+}
+
+/// The bag of the caller's group of lanes in the present unit.
+WARPRANK_DEVICE BagIds find_bag(const Block& block, const Cursor& c, bool& valid) {
+  using device::load_read_only;
+  const Record& f = block.f();
+  const int thread = device::fresh_thread_rank(), lane = thread % device::warp_size;
+  const int per_warp = (c.unit + num_warps - 1) / num_warps, group = lane >> f.lanes_log2;
+  const int place = thread / device::warp_size * per_warp + group, b = c.first + place;
+  valid = group < per_warp && place < c.unit && b < c.n;
+  BagIds bag{nullptr, b, 0};
+  if (!valid) return bag;
+  if (f.form == Form::blob_one_segment) {
+    const unsigned char* blob = block.batch.bytes + load_read_only(&block.batch.positions[b]);
+    const int64_t* starts = block.batch.row_starts + f.requests.id_starts + b;
+    const uint32_t at = read_entry(blob, f.requests.values_entry);
+    bag.ids = at == 0 ? nullptr : section<int64_t>(blob, at);
+    bag.length = static_cast<int>(load_read_only(starts + 1) - load_read_only(starts));
+    return bag;
+  }
+  int64_t begin, end;
+  if (f.form == Form::offsets) {
+    begin = load_read_only(&f.array.offsets[b]);
+    end = load_read_only(&f.array.offsets[b + 1]);
+  } else {
+    begin = load_read_only(&c.offsets[b]);
+    end = load_read_only(&c.offsets[b + 1]);
+  }
+  bag.ids = c.ids == nullptr ? nullptr : c.ids + begin;
+  bag.length = static_cast<int>(end - begin);
+  return bag;
+}
+
+/// Counts for the feature's counters; of no launch without them.
+WARPRANK_DEVICE void count(const Block& block, uint32_t ids, uint32_t missing, uint32_t padding, uint32_t empty_bags) {
+  if (block.f().counters == nullptr) return;
+  Tally& tally = block.shared.tally[device::fresh_thread_rank()];
+  tally.ids += ids;
+  tally.missing += missing;
+  tally.padding += padding;
+  tally.empty_bags += empty_bags;
+}
+/// Adds what the warp has counted. All lanes call.
+WARPRANK_DEVICE void add_counts(const Block& block) {
+  using namespace device;  // NOLINT: a device function
+  LookupCounters* const to = block.f().counters;
+  const Tally tally = block.shared.tally[thread_rank()];
+  const uint32_t counted[] = {tally.ids, tally.missing, tally.padding, tally.empty_bags};
+  int64_t* const counters[] = {&to->ids, &to->out_of_range, &to->padding, &to->empty_bags};
+  WARPRANK_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t all = reduce_add(full_warp, counted[i]);
+    if (lane_index() != 0 || all == 0) continue;
+    atomic_add<Order::relaxed, Scope::device>(reinterpret_cast<uint64_t*>(counters[i]), uint64_t{all});
+  }
+}
+
+}  // namespace warprank::detail::embedding_bag
