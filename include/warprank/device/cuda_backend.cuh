@@ -355,22 +355,22 @@ WARPRANK_DEVICE float half_to_float(uint16_t bits) { return __half2float(__ushor
 WARPRANK_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__float2half_rn(value)); }
 WARPRANK_DEVICE uint16_t float_to_bfloat16(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
 WARPRANK_DEVICE float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
-  if constexpr (Kind == Access::ahead) {
-    return value_of<Value>(load_in_order(bits));
-  } else if constexpr (Kind == Access::read_once && sizeof(Value) == 16) {
-    uint4 loaded;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-        : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
-        : "l"(__cvta_generic_to_global(address)));
-    return value_of<Value>(loaded);
-  } else if constexpr (Kind == Access::read_once && sizeof(Value) == 8) {
-    unsigned long long loaded;
-    asm("ld.global.nc.L1::no_allocate.u64 %0, [%1];" : "=l"(loaded) : "l"(__cvta_generic_to_global(address)));
-    return value_of<Value>(loaded);
-  } else {
-    const Bits loaded = Kind == Access::weak ? *bits : __ldg(bits);
-    return value_of<Value>(loaded);
-  }
+if constexpr (Kind == Access::ahead) {
+  return value_of<Value>(load_in_order(bits));
+} else if constexpr (Kind == Access::read_once && sizeof(Value) == 16) {
+  uint4 loaded;
+  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
+      : "l"(__cvta_generic_to_global(address)));
+  return value_of<Value>(loaded);
+} else if constexpr (Kind == Access::read_once && sizeof(Value) == 8) {
+  unsigned long long loaded;
+  asm("ld.global.nc.L1::no_allocate.u64 %0, [%1];" : "=l"(loaded) : "l"(__cvta_generic_to_global(address)));
+  return value_of<Value>(loaded);
+} else {
+  const Bits loaded = Kind == Access::weak ? *bits : __ldg(bits);
+  return value_of<Value>(loaded);
+}
 }
 template <class Value>
 WARPRANK_DEVICE Value request_once(const Value* address, Here) {

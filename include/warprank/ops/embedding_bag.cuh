@@ -128,14 +128,14 @@ WARPRANK_HIDDEN inline void EmbeddingBag::launch(const void* device_descriptors,
     const device::LaunchConfig config{grid, static_cast<unsigned>(bags::policy.threads), 0, stream};
     const bags::Record* const first = records + one.first_record;
     if (num_general == 0) {
-      device::launch(config, bags::embedding_bag_kernel<>, first, one.batch, memory);
+      device::launch_overlapping(config, bags::embedding_bag_kernel<>, first, one.batch, memory);
       continue;
     }
     const auto* const others = reinterpret_cast<const bags::general::Descriptor*>(
         static_cast<const unsigned char*>(device_descriptors) + record_bytes_);
     device::dispatch_target<75>(general_.target(), [&](auto chosen) {
-      device::launch(config, bags::mixed_embedding_bag_kernel<chosen()>, first, one.batch, memory, general_.partition(),
-                     others, num_general);
+      device::launch_overlapping(config, bags::mixed_embedding_bag_kernel<chosen()>, first, one.batch, memory,
+                                 general_.partition(), others, num_general);
     });
     num_general = 0;
   }

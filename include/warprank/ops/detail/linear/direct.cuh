@@ -93,8 +93,8 @@ class DirectProduct {
       for (int h = 0; h < 2; ++h) {
         w_[d][h][j] = {};
         if (step < end_ && j < num_pairs_)
-          w_[d][h][j] = device::request_vector_once<4>(weights_ + (int64_t{j} * end_ + step) * step_words +
-                                                            h * half_step_words);
+          w_[d][h][j] =
+              device::request_vector_once<4>(weights_ + (int64_t{j} * end_ + step) * step_words + h * half_step_words);
       }
     }
   }
