@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "support/kernel_testing.hpp"
@@ -24,6 +25,15 @@ WARPRANK_KERNEL(32, 1) sum_ahead(const uint32_t* x, const int64_t* count, uint32
   const auto four = device::load_vector_ahead<4>(&x[4 * i]);
   device::use_from_here(end);
   if (i < end) device::store(&sums[i], one + two[1] + four[2] + four[3]);
+}
+
+/// sums[i] = a[i] + b[i], four at a time.
+WARPRANK_KERNEL(32, 1) add_fours(const uint32_t* a, const uint32_t* b, uint32_t* sums) {
+  const int i = device::thread_rank() * 4;
+  auto four = device::load_vector_once<4>(a + i);
+  const auto other = device::load_vector_ahead<4>(b + i);
+  for (int j = 0; j < 4; ++j) four[j] += other[j];
+  device::store_vector(sums + i, four);
 }
 
 /// found[i] of values[i], by a warp.
@@ -50,6 +60,18 @@ TEST(DeviceMemory, IsReadAheadOfACount) {
   warprank::device::launch({1, 32}, device_memory_test::sum_ahead, unwritten.data(), count.data(), sums.data());
   const std::vector<uint32_t> result = sums.read();
   for (uint32_t i = 0; i < 10; ++i) EXPECT_EQ(result[i], 16 * i + 6);
+}
+
+TEST(DeviceMemory, IsReadOnceAndAheadAsItIs) {
+  reset();
+  std::vector<uint32_t> a(128), b(128), sums(128);
+  std::iota(a.begin(), a.end(), 1000u);
+  std::iota(b.begin(), b.end(), 7u);
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] = a[i] + b[i];
+  DeviceArray<uint32_t> device_a(a), device_b(b), to(128);
+  warprank::device::launch({1, 32}, device_memory_test::add_fours, static_cast<const uint32_t*>(device_a.data()),
+                           static_cast<const uint32_t*>(device_b.data()), to.data());
+  EXPECT_EQ(to.read(), sums);
 }
 
 TEST(DeviceSorted, IsSearchedByAWarpAsByOneThread) {

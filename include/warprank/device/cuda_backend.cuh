@@ -215,6 +215,30 @@ WARPRANK_DEVICE uint4 load_in_order(const uint4* address) {
 }
 WARPRANK_DEVICE void use_from_here(int64_t& value) { asm volatile("" : "+l"(value)); }
 
+// Read-only loads (.nc) are of what nobody writes while the kernel runs, and may be moved anywhere. Where launches
+// overlap the one before still writes when this one begins, so there they are plain loads, which stay behind the wait
+// for it.
+#if __CUDA_ARCH__ >= 900
+#define WARPRANK_LOAD_ONCE "ld.global.L1::no_allocate"
+inline constexpr bool has_read_only_loads = false;
+#else
+#define WARPRANK_LOAD_ONCE "ld.global.nc.L1::no_allocate"
+inline constexpr bool has_read_only_loads = true;
+#endif
+WARPRANK_DEVICE uint4 load_once(const uint4* address) {
+  uint4 bits;
+  asm volatile(WARPRANK_LOAD_ONCE ".v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+               : "l"(__cvta_generic_to_global(address)));
+  return bits;
+}
+WARPRANK_DEVICE unsigned long long load_once(const unsigned long long* address) {
+  unsigned long long bits;
+  asm volatile(WARPRANK_LOAD_ONCE ".u64 %0, [%1];" : "=l"(bits) : "l"(__cvta_generic_to_global(address)));
+  return bits;
+}
+#undef WARPRANK_LOAD_ONCE
+
 template <Access Kind, class Value>
 WARPRANK_DEVICE Value load(const Value* address, Here) {
   using Bits = typename Word<sizeof(Value)>::type;
@@ -222,29 +246,12 @@ WARPRANK_DEVICE Value load(const Value* address, Here) {
   // Through a value: a copy from the address itself would be made byte by byte.
   if constexpr (Kind == Access::ahead) {
     return value_of<Value>(load_in_order(bits));
-  } else if constexpr (Kind == Access::read_once && sizeof(Value) == 16) {
-    uint4 loaded;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-        : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
-        : "l"(__cvta_generic_to_global(address)));
-    return value_of<Value>(loaded);
-  } else if constexpr (Kind == Access::read_once && sizeof(Value) == 8) {
-    unsigned long long loaded;
-    asm("ld.global.nc.L1::no_allocate.u64 %0, [%1];" : "=l"(loaded) : "l"(__cvta_generic_to_global(address)));
-    return value_of<Value>(loaded);
+  } else if constexpr (Kind == Access::read_once && sizeof(Value) >= 8) {
+    return value_of<Value>(load_once(bits));
   } else {
-    const Bits loaded = Kind == Access::weak ? *bits : __ldg(bits);
+    const Bits loaded = Kind == Access::weak || !has_read_only_loads ? *bits : __ldg(bits);
     return value_of<Value>(loaded);
   }
-}
-template <class Value>
-WARPRANK_DEVICE Value request_once(const Value* address, Here) {
-  static_assert(sizeof(Value) == 16);
-  uint4 bits;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-               : "l"(__cvta_generic_to_global(address)));
-  return value_of<Value>(bits);
 }
 template <class Value>
 WARPRANK_DEVICE void store(Value* address, Value value, Here) {
@@ -355,31 +362,14 @@ WARPRANK_DEVICE float half_to_float(uint16_t bits) { return __half2float(__ushor
 WARPRANK_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__float2half_rn(value)); }
 WARPRANK_DEVICE uint16_t float_to_bfloat16(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
 WARPRANK_DEVICE float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
-if constexpr (Kind == Access::ahead) {
-  return value_of<Value>(load_in_order(bits));
-} else if constexpr (Kind == Access::read_once && sizeof(Value) == 16) {
-  uint4 loaded;
-  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
-      : "l"(__cvta_generic_to_global(address)));
-  return value_of<Value>(loaded);
-} else if constexpr (Kind == Access::read_once && sizeof(Value) == 8) {
-  unsigned long long loaded;
-  asm("ld.global.nc.L1::no_allocate.u64 %0, [%1];" : "=l"(loaded) : "l"(__cvta_generic_to_global(address)));
-  return value_of<Value>(loaded);
-} else {
-  const Bits loaded = Kind == Access::weak ? *bits : __ldg(bits);
-  return value_of<Value>(loaded);
+WARPRANK_DEVICE uint32_t float_to_bits(float value) { return __float_as_uint(value); }
+WARPRANK_DEVICE uint32_t fma_halves(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t sum;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
+  return sum;
 }
-}
-template <class Value>
-WARPRANK_DEVICE Value request_once(const Value* address, Here) {
-  static_assert(sizeof(Value) == 16);
-  uint4 bits;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-               : "l"(__cvta_generic_to_global(address)));
-  return value_of<Value>(bits);
+WARPRANK_DEVICE uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  return __byte_perm(low, high, selector);
 }
 template <bool Relu>
 WARPRANK_DEVICE uint32_t floats_to_halves(float low, float high) {

@@ -83,10 +83,6 @@ Value load(const Value* address, Here here) {
   load_bytes(address, &value, sizeof value, Kind == Access::read_once ? Access::read_only : Kind, here);
   return value;
 }
-template <class Value>
-Value request_once(const Value* address, Here here) {
-  return load<Access::read_only>(address, here);
-}
 inline void use_from_here(int64_t&) {}
 template <class Value>
 void store(Value* address, const Value& value, Here here) {

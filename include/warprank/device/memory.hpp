@@ -49,16 +49,11 @@ template <int Size, class Value>
 WARPRANK_DEVICE Vector<Value, Size> load_vector_read_only(const Value* address, Here here = Here::current()) {
   return backend::load<backend::Access::read_only>(reinterpret_cast<const Vector<Value, Size>*>(address), here);
 }
-/// As load_vector_read_only, of what is hardly asked for again soon: the first-level cache does not keep it.
+/// As load_vector_read_only, of what is hardly asked for again soon: the first-level cache does not keep 8 or 16 bytes
+/// of it. Like loads ahead, these stay in the order of the program.
 template <int Size, class Value>
 WARPRANK_DEVICE Vector<Value, Size> load_vector_once(const Value* address, Here here = Here::current()) {
   return backend::load<backend::Access::read_once>(reinterpret_cast<const Vector<Value, Size>*>(address), here);
-}
-/// As load_vector_once of 16 bytes, requested where it stands: the compiler moves other loads to where their values are
-/// used, behind a branch for example.
-template <int Size, class Value>
-WARPRANK_DEVICE Vector<Value, Size> request_vector_once(const Value* address, Here here = Here::current()) {
-  return backend::request_once(reinterpret_cast<const Vector<Value, Size>*>(address), here);
 }
 template <int Size, class Value>
 WARPRANK_DEVICE void store_vector(Value* address, const Vector<Value, Size>& values, Here here = Here::current()) {
