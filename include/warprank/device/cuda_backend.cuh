@@ -93,7 +93,7 @@ WARPRANK_DEVICE uint32_t reduce_add(uint32_t mask, uint32_t value, Here) {
 
 // ---- Memory. PTX names an order, a scope and an operation by words, which asm takes as constant arrays ("C").
 
-enum class Access { weak, read_only, read_once, ahead };
+enum class Access { weak, read_only, constant, once, ahead };
 enum class AtomicOp { add, exchange, compare_exchange, min, max, wrap_increment };
 
 template <Order>
@@ -215,29 +215,13 @@ WARPRANK_DEVICE uint4 load_in_order(const uint4* address) {
 }
 WARPRANK_DEVICE void use_from_here(int64_t& value) { asm volatile("" : "+l"(value)); }
 
-// Read-only loads (.nc) are of what nobody writes while the kernel runs, and may be moved anywhere. Where launches
-// overlap the one before still writes when this one begins, so there they are plain loads, which stay behind the wait
-// for it.
+// .nc loads are of what nobody writes while the kernel runs, and may be moved anywhere. Where launches overlap, the one
+// before still writes when this one begins: there, read-only loads are plain ones, which stay behind the wait for it.
 #if __CUDA_ARCH__ >= 900
-#define WARPRANK_LOAD_ONCE "ld.global.L1::no_allocate"
-inline constexpr bool has_read_only_loads = false;
+inline constexpr bool may_overlap = true;
 #else
-#define WARPRANK_LOAD_ONCE "ld.global.nc.L1::no_allocate"
-inline constexpr bool has_read_only_loads = true;
+inline constexpr bool may_overlap = false;
 #endif
-WARPRANK_DEVICE uint4 load_once(const uint4* address) {
-  uint4 bits;
-  asm volatile(WARPRANK_LOAD_ONCE ".v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-               : "l"(__cvta_generic_to_global(address)));
-  return bits;
-}
-WARPRANK_DEVICE unsigned long long load_once(const unsigned long long* address) {
-  unsigned long long bits;
-  asm volatile(WARPRANK_LOAD_ONCE ".u64 %0, [%1];" : "=l"(bits) : "l"(__cvta_generic_to_global(address)));
-  return bits;
-}
-#undef WARPRANK_LOAD_ONCE
 
 template <Access Kind, class Value>
 WARPRANK_DEVICE Value load(const Value* address, Here) {
@@ -246,10 +230,19 @@ WARPRANK_DEVICE Value load(const Value* address, Here) {
   // Through a value: a copy from the address itself would be made byte by byte.
   if constexpr (Kind == Access::ahead) {
     return value_of<Value>(load_in_order(bits));
-  } else if constexpr (Kind == Access::read_once && sizeof(Value) >= 8) {
-    return value_of<Value>(load_once(bits));
+  } else if constexpr (Kind == Access::once && sizeof(Value) == 16) {
+    uint4 loaded;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w)
+        : "l"(__cvta_generic_to_global(address)));
+    return value_of<Value>(loaded);
+  } else if constexpr (Kind == Access::once && sizeof(Value) == 8) {
+    unsigned long long loaded;
+    asm("ld.global.nc.L1::no_allocate.u64 %0, [%1];" : "=l"(loaded) : "l"(__cvta_generic_to_global(address)));
+    return value_of<Value>(loaded);
   } else {
-    const Bits loaded = Kind == Access::weak || !has_read_only_loads ? *bits : __ldg(bits);
+    const bool is_plain = Kind == Access::weak || (Kind == Access::read_only && may_overlap);
+    const Bits loaded = is_plain ? *bits : __ldg(bits);
     return value_of<Value>(loaded);
   }
 }

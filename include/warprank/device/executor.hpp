@@ -65,7 +65,7 @@ inline int first_bit(uint32_t bits) { return __builtin_ctz(bits); }
 
 // ---- Memory: `bytes` is the width of one access, and its alignment
 
-enum class Access { weak, read_only, read_once, ahead };
+enum class Access { weak, read_only, constant, once, ahead };
 enum class AtomicOp { add, exchange, compare_exchange, min, max, wrap_increment };
 
 void load_bytes(const void* address, void* value, int bytes, Access access, Here here);
@@ -80,7 +80,8 @@ void prefetch(const void* address, Here here);
 template <Access Kind, class Value>
 Value load(const Value* address, Here here) {
   Value value;
-  load_bytes(address, &value, sizeof value, Kind == Access::read_once ? Access::read_only : Kind, here);
+  load_bytes(address, &value, sizeof value, Kind == Access::constant || Kind == Access::once ? Access::read_only : Kind,
+             here);
   return value;
 }
 inline void use_from_here(int64_t&) {}

@@ -35,6 +35,12 @@ template <class Value>
 WARPRANK_DEVICE Value load_read_only(const Value* address, Here here = Here::current()) {
   return backend::load<backend::Access::read_only>(address, here);
 }
+/// As load_read_only, of what the launch before has not written either: the compiler may make it before the wait for
+/// that (sync.hpp).
+template <class Value>
+WARPRANK_DEVICE Value load_constant(const Value* address, Here here = Here::current()) {
+  return backend::load<backend::Access::constant>(address, here);
+}
 template <class Value>
 WARPRANK_DEVICE void store(Value* address, Value value, Here here = Here::current()) {
   backend::store(address, value, here);
@@ -49,11 +55,14 @@ template <int Size, class Value>
 WARPRANK_DEVICE Vector<Value, Size> load_vector_read_only(const Value* address, Here here = Here::current()) {
   return backend::load<backend::Access::read_only>(reinterpret_cast<const Vector<Value, Size>*>(address), here);
 }
-/// As load_vector_read_only, of what is hardly asked for again soon: the first-level cache does not keep 8 or 16 bytes
-/// of it. Like loads ahead, these stay in the order of the program.
+template <int Size, class Value>
+WARPRANK_DEVICE Vector<Value, Size> load_vector_constant(const Value* address, Here here = Here::current()) {
+  return backend::load<backend::Access::constant>(reinterpret_cast<const Vector<Value, Size>*>(address), here);
+}
+/// As load_vector_constant, of what is hardly asked for again soon: the first-level cache does not keep 8 or 16 bytes.
 template <int Size, class Value>
 WARPRANK_DEVICE Vector<Value, Size> load_vector_once(const Value* address, Here here = Here::current()) {
-  return backend::load<backend::Access::read_once>(reinterpret_cast<const Vector<Value, Size>*>(address), here);
+  return backend::load<backend::Access::once>(reinterpret_cast<const Vector<Value, Size>*>(address), here);
 }
 template <int Size, class Value>
 WARPRANK_DEVICE void store_vector(Value* address, const Vector<Value, Size>& values, Here here = Here::current()) {

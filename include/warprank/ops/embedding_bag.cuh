@@ -122,20 +122,21 @@ WARPRANK_HIDDEN inline void EmbeddingBag::launch(const void* device_descriptors,
   problems.throw_if_any();
   const auto* const records = static_cast<const bags::Record*>(device_descriptors);
   auto* const memory = static_cast<unsigned char*>(workspace);
+  // These do not overlap with the launch before: they read by load_constant what that may have written.
   uint32_t num_general = general_.num_blocks();  // with the first launch
   for (const bags::RecordLaunch& one : launches_) {
     const auto grid = static_cast<unsigned>(num_general + one.num_records);
     const device::LaunchConfig config{grid, static_cast<unsigned>(bags::policy.threads), 0, stream};
     const bags::Record* const first = records + one.first_record;
     if (num_general == 0) {
-      device::launch_overlapping(config, bags::embedding_bag_kernel<>, first, one.batch, memory);
+      device::launch(config, bags::embedding_bag_kernel<>, first, one.batch, memory);
       continue;
     }
     const auto* const others = reinterpret_cast<const bags::general::Descriptor*>(
         static_cast<const unsigned char*>(device_descriptors) + record_bytes_);
     device::dispatch_target<75>(general_.target(), [&](auto chosen) {
-      device::launch_overlapping(config, bags::mixed_embedding_bag_kernel<chosen()>, first, one.batch, memory,
-                                 general_.partition(), others, num_general);
+      device::launch(config, bags::mixed_embedding_bag_kernel<chosen()>, first, one.batch, memory, general_.partition(),
+                     others, num_general);
     });
     num_general = 0;
   }

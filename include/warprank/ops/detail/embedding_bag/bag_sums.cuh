@@ -32,7 +32,7 @@ WARPRANK_DEVICE BagSums<N> no_sums() {
 template <class Row, int Bytes>
 WARPRANK_DEVICE void add_ids(const Record& f, const BagIds& bag, int start, int step, int part,
                              BagSums<part_size<Row, Bytes>>& sums) {
-  using device::load_read_only;
+  using device::load_constant;
   constexpr int in_flight = policy.ids_in_flight;
   const bool in_pairs = bag.ids != nullptr && reinterpret_cast<uintptr_t>(bag.ids) % 16 == 0;
   uint32_t row[in_flight];
@@ -41,7 +41,7 @@ WARPRANK_DEVICE void add_ids(const Record& f, const BagIds& bag, int start, int 
     if (in_pairs && first + in_flight <= bag.length) {
       WARPRANK_UNROLL
       for (int k = 0; k < in_flight; k += 2) {
-        const auto two = device::load_vector_read_only<2>(bag.ids + first + k);
+        const auto two = device::load_vector_constant<2>(bag.ids + first + k);
         id[k] = two[0], id[k + 1] = two[1];
       }
     } else {
@@ -49,7 +49,7 @@ WARPRANK_DEVICE void add_ids(const Record& f, const BagIds& bag, int start, int 
       for (int k = 0; k < in_flight; ++k) {
         id[k] = -1;
         if (first + k >= bag.length) continue;
-        id[k] = bag.ids == nullptr ? f.requests.default_id : load_read_only(bag.ids + first + k);
+        id[k] = bag.ids == nullptr ? f.requests.default_id : load_constant(bag.ids + first + k);
       }
     }
     WARPRANK_UNROLL
@@ -70,8 +70,8 @@ WARPRANK_DEVICE void add_ids(const Record& f, const BagIds& bag, int start, int 
       if (row[k] >= missing_row || !has_part) continue;
       raw[k] = load_part<Bytes>(row_address(f, row[k]) + part * Bytes, is_wide);
       if constexpr (std::is_same_v<Row, int8_t>) {
-        scale[k] = load_read_only(&f.scale[row[k]]);
-        offset[k] = load_read_only(&f.offset[row[k]]);
+        scale[k] = load_constant(&f.scale[row[k]]);
+        offset[k] = load_constant(&f.offset[row[k]]);
       }
     }
     read(i + step);
@@ -139,7 +139,7 @@ WARPRANK_DEVICE void store_bag(const Record& f, int64_t bag, int part, BagSums<N
       const auto times = static_cast<float>(sums.missing);
       WARPRANK_UNROLL
       for (int i = 0; i < N; ++i) {
-        sums.values[i] += f.default_row == nullptr ? 0 : times * device::load_read_only(&f.default_row[part * N + i]);
+        sums.values[i] += f.default_row == nullptr ? 0 : times * device::load_constant(&f.default_row[part * N + i]);
       }
     }
     if (f.has(Flag::mean) && sums.count > 1) {

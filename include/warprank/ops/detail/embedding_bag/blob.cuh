@@ -11,7 +11,7 @@ namespace warprank::detail::embedding_bag {
 
 /// A position that a blob states.
 WARPRANK_DEVICE uint32_t read_entry(const unsigned char* blob, uint32_t entry) {
-  return device::load_read_only(reinterpret_cast<const uint32_t*>(blob + entry));
+  return device::load_constant(reinterpret_cast<const uint32_t*>(blob + entry));
 }
 template <class Value>
 WARPRANK_DEVICE const Value* section(const unsigned char* blob, uint32_t position) {

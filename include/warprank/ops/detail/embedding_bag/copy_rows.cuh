@@ -16,16 +16,16 @@ struct RowIds {
   const int64_t* ids;
 
   WARPRANK_DEVICE int64_t operator()(int i) const {
-    using device::load_read_only;
+    using device::load_constant;
     const Record& f = block.f();
-    if (f.form == Form::each) return load_read_only(ids + i);
+    if (f.form == Form::each) return load_constant(ids + i);
     const int64_t* id = ids == nullptr ? nullptr : ids + i;
     if (f.form == Form::blob_each_of_requests) {
-      const unsigned char* blob = block.batch.bytes + load_read_only(&block.batch.positions[i]);
+      const unsigned char* blob = block.batch.bytes + load_constant(&block.batch.positions[i]);
       const uint32_t at = read_entry(blob, f.requests.values_entry);
       id = at == 0 ? nullptr : section<int64_t>(blob, at);
     }
-    return id == nullptr ? f.requests.default_id : load_read_only(id);
+    return id == nullptr ? f.requests.default_id : load_constant(id);
   }
 };
 
@@ -34,7 +34,7 @@ template <int Size>
 WARPRANK_DEVICE void store_default_row(const Record& f, int64_t row, int part) {
   float values[Size];
   WARPRANK_UNROLL
-  for (int i = 0; i < Size; ++i) values[i] = device::load_read_only(&f.default_row[part * Size + i]);
+  for (int i = 0; i < Size; ++i) values[i] = device::load_constant(&f.default_row[part * Size + i]);
   store_columns(f, row, part * Size, values);
 }
 
@@ -65,8 +65,8 @@ WARPRANK_DEVICE void copy_rows(const Block& block, const IdAt& id_at, bool count
         if (row[k] < missing_row) {
           raw[k] = load_part<Bytes>(row_address(f, row[k]) + part * Bytes, is_wide);
           if constexpr (std::is_same_v<Row, int8_t>) {
-            scale[k] = device::load_read_only(&f.scale[row[k]]);
-            offset[k] = device::load_read_only(&f.offset[row[k]]);
+            scale[k] = device::load_constant(&f.scale[row[k]]);
+            offset[k] = device::load_constant(&f.offset[row[k]]);
           }
         } else {
           WARPRANK_UNROLL
@@ -129,7 +129,7 @@ WARPRANK_DEVICE void copy_dense(const Block& block) {
       for (int k = 0; k < dense_loads; ++k) {
         const int64_t e = begin + k * policy.threads + thread_rank();
         value[k] = f.default_value;
-        if (values != nullptr && 0 <= e && e < end) value[k] = load_read_only(&values[e]);
+        if (values != nullptr && 0 <= e && e < end) value[k] = load_constant(&values[e]);
       }
       WARPRANK_UNROLL
       for (int k = 0; k < dense_loads; ++k) {

@@ -35,13 +35,13 @@ WARPRANK_DEVICE void begin_block(const Block& block) {
   using Word = Vector<uint64_t, 2>;
   constexpr int words = sizeof(Record) / sizeof(Word);
   Word word{};
-  if (lane_index() < words) word = load_read_only(reinterpret_cast<const Word*>(block.record) + lane_index());
+  if (lane_index() < words) word = load_constant(reinterpret_cast<const Word*>(block.record) + lane_index());
   wait_for_previous_launch();
   const Batch& batch = block.batch;
   int64_t position = 0, num_requests = 0;
   if (batch.positions != nullptr) {
     num_requests = true_count(batch.num_requests, batch.max_requests);
-    if (lane_index() < batch.max_requests) position = load_read_only(&batch.positions[lane_index()]);
+    if (lane_index() < batch.max_requests) position = load_constant(&batch.positions[lane_index()]);
   }
   if (lane_index() < words) reinterpret_cast<Word*>(&block.shared.record)[lane_index()] = word;
   if (lane_index() == 0) block.shared.num_requests = static_cast<int32_t>(num_requests);

@@ -42,7 +42,7 @@ template <int Bytes>
 WARPRANK_DEVICE RawPart<Bytes> load_part(const unsigned char* part, bool is_wide_row) {
   constexpr int words = Bytes / 4;
   const auto* from = reinterpret_cast<const uint32_t*>(part);
-  const auto loaded = is_wide_row ? device::load_vector_once<words>(from) : device::load_vector_read_only<words>(from);
+  const auto loaded = is_wide_row ? device::load_vector_once<words>(from) : device::load_vector_constant<words>(from);
   RawPart<Bytes> raw;
   WARPRANK_UNROLL
   for (int i = 0; i < words; ++i) raw.words[i] = loaded[i];

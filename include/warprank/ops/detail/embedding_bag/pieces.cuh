@@ -29,21 +29,21 @@ WARPRANK_DEVICE WholeBag find_bag_at(const Block& block, int64_t position) {
   const Record& f = block.f();
   if (f.form == Form::offsets) {
     const int64_t bag = last_not_above(f.array.offsets, true_count(f.array.num_bags, f.max_bags), position);
-    const int64_t begin = load_read_only(&f.array.offsets[bag]);
-    return {f.array.ids + begin, bag, begin, load_read_only(&f.array.offsets[bag + 1]) - begin};
+    const int64_t begin = load_constant(&f.array.offsets[bag]);
+    return {f.array.ids + begin, bag, begin, load_constant(&f.array.offsets[bag + 1]) - begin};
   }
   const int64_t* starts = block.batch.row_starts + f.requests.id_starts;
   const int64_t request = last_not_above(starts, block.shared.num_requests, position);
-  const int64_t first = load_read_only(&starts[request]);
-  const unsigned char* blob = block.batch.bytes + load_read_only(&block.batch.positions[request]);
+  const int64_t first = load_constant(&starts[request]);
+  const unsigned char* blob = block.batch.bytes + load_constant(&block.batch.positions[request]);
   const uint32_t at = read_entry(blob, f.requests.values_entry);
   const int64_t* ids = at == 0 ? nullptr : section<int64_t>(blob, at);
-  if (f.form == Form::blob_one_segment) return {ids, request, first, load_read_only(&starts[request + 1]) - first};
+  if (f.form == Form::blob_one_segment) return {ids, request, first, load_constant(&starts[request + 1]) - first};
   const auto* offsets = section<uint32_t>(blob, read_entry(blob, f.requests.offsets_entry));
   const int64_t* bag_starts = block.batch.row_starts + f.requests.bag_starts + request;
-  const int64_t first_bag = load_read_only(bag_starts), bags = load_read_only(bag_starts + 1) - first_bag;
+  const int64_t first_bag = load_constant(bag_starts), bags = load_constant(bag_starts + 1) - first_bag;
   const int64_t bag = last_not_above(offsets, bags, position - first);
-  const int64_t begin = load_read_only(&offsets[bag]), end = load_read_only(&offsets[bag + 1]);
+  const int64_t begin = load_constant(&offsets[bag]), end = load_constant(&offsets[bag + 1]);
   return {ids == nullptr ? nullptr : ids + begin, first_bag + bag, first + begin, end - begin};
 }
 

@@ -117,13 +117,13 @@ inline constexpr bool has_few_ids_path = !std::is_same_v<Row, int8_t>;
 /// As if no bag had more than one id: whether one has.
 template <class Row, int Bytes>
 WARPRANK_DEVICE bool copy_first_ids(const Block& block) {
-  using device::load_read_only;
+  using device::load_constant;
   const Record& f = block.f();
   bool has_more = false;
   const auto id_at = [&](int bag) {
-    const int64_t begin = load_read_only(&f.array.offsets[bag]), end = load_read_only(&f.array.offsets[bag + 1]);
+    const int64_t begin = load_constant(&f.array.offsets[bag]), end = load_constant(&f.array.offsets[bag + 1]);
     has_more |= end - begin > 1;
-    return begin < end ? load_read_only(&f.array.ids[begin]) : int64_t{-1};
+    return begin < end ? load_constant(&f.array.ids[begin]) : int64_t{-1};
   };
   copy_rows<Row, Bytes>(block, id_at, false);
   return device::sync_block_any(has_more);

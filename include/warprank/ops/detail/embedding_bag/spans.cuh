@@ -96,7 +96,7 @@ WARPRANK_DEVICE void read_span(const Block& block, Cursor& c, int64_t position) 
   const int64_t* starts = batch.row_starts + f.requests.bag_starts + c.request;
   const uint32_t at = read_entry(blob, f.requests.values_entry);
   if (f.form == Form::blob_segments) c.offsets = section<uint32_t>(blob, read_entry(blob, f.requests.offsets_entry));
-  const int64_t row = load_read_only(starts), end = load_read_only(starts + 1), rest = f.max_bags - row;
+  const int64_t row = load_constant(starts), end = load_constant(starts + 1), rest = f.max_bags - row;
   c.row = row;
   c.n = static_cast<int32_t>(end - row < rest ? end - row : rest);
   if (f.form == Form::blob_dense) {
@@ -111,7 +111,7 @@ WARPRANK_DEVICE bool go_to_span(const Block& block, int request) {
   using namespace device;  // NOLINT: a device function
   Cursor& c = block.cursor();
   const bool reads = is_by_request(block.f().form) && request < block.shared.num_requests;
-  const int64_t position = reads ? load_read_only(&block.batch.positions[request]) : 0;
+  const int64_t position = reads ? load_constant(&block.batch.positions[request]) : 0;
   Cursor next = c;
   sync_warp();
   next.request = request;
@@ -139,7 +139,7 @@ WARPRANK_DEVICE int64_t num_ids(const Block& block) {
   const int64_t* count = f.form == Form::offsets
                              ? f.array.offsets + true_count(f.array.num_bags, f.max_bags)
                              : block.batch.row_starts + f.requests.id_starts + block.shared.num_requests;
-  const int64_t ids = load_read_only(count);
+  const int64_t ids = load_constant(count);
   return ids < f.max_ids ? ids : f.max_ids;
 }
 /// Pieces begin between multiples of ids_per_piece, of which a block for pieces has some: as if they were bags.
@@ -176,7 +176,7 @@ WARPRANK_DEVICE void begin_spans(const Block& block, int64_t position) {
   }
   c.first_request = c.request;
   position = shuffle(full_warp, position, c.request % warp_size);
-  if (c.request >= warp_size && c.request < requests) position = load_read_only(&block.batch.positions[c.request]);
+  if (c.request >= warp_size && c.request < requests) position = load_constant(&block.batch.positions[c.request]);
   if (is_for_pieces) {
     divide_pieces(block, c);
   } else {
@@ -187,7 +187,7 @@ WARPRANK_DEVICE void begin_spans(const Block& block, int64_t position) {
 
 /// The bag of the caller's group of lanes in the present unit.
 WARPRANK_DEVICE BagIds find_bag(const Block& block, const Cursor& c, bool& valid) {
-  using device::load_read_only;
+  using device::load_constant;
   const Record& f = block.f();
   const int thread = device::fresh_thread_rank(), lane = thread % device::warp_size;
   const int per_warp = (c.unit + num_warps - 1) / num_warps, group = lane >> f.lanes_log2;
@@ -196,20 +196,20 @@ WARPRANK_DEVICE BagIds find_bag(const Block& block, const Cursor& c, bool& valid
   BagIds bag{nullptr, b, 0};
   if (!valid) return bag;
   if (f.form == Form::blob_one_segment) {
-    const unsigned char* blob = block.batch.bytes + load_read_only(&block.batch.positions[b]);
+    const unsigned char* blob = block.batch.bytes + load_constant(&block.batch.positions[b]);
     const int64_t* starts = block.batch.row_starts + f.requests.id_starts + b;
     const uint32_t at = read_entry(blob, f.requests.values_entry);
     bag.ids = at == 0 ? nullptr : section<int64_t>(blob, at);
-    bag.length = static_cast<int>(load_read_only(starts + 1) - load_read_only(starts));
+    bag.length = static_cast<int>(load_constant(starts + 1) - load_constant(starts));
     return bag;
   }
   int64_t begin, end;
   if (f.form == Form::offsets) {
-    begin = load_read_only(&f.array.offsets[b]);
-    end = load_read_only(&f.array.offsets[b + 1]);
+    begin = load_constant(&f.array.offsets[b]);
+    end = load_constant(&f.array.offsets[b + 1]);
   } else {
-    begin = load_read_only(&c.offsets[b]);
-    end = load_read_only(&c.offsets[b + 1]);
+    begin = load_constant(&c.offsets[b]);
+    end = load_constant(&c.offsets[b + 1]);
   }
   bag.ids = c.ids == nullptr ? nullptr : c.ids + begin;
   bag.length = static_cast<int>(end - begin);

@@ -94,7 +94,7 @@ class DirectProduct {
         w_[d][h][j] = {};
         if (step < end_ && j < num_pairs_)
           w_[d][h][j] =
-              device::load_vector_once<4>(weights_ + (int64_t{j} * end_ + step) * step_words + h * half_step_words);
+              device::load_vector_ahead<4>(weights_ + (int64_t{j} * end_ + step) * step_words + h * half_step_words);
       }
     }
   }

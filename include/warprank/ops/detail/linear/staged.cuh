@@ -156,7 +156,7 @@ class StagedProduct {
       if constexpr (is_async)
         device::copy_async(to + rows_bytes + (device::thread_rank() + i * threads) * 16, from);
       else
-        held_weights_[i] = device::load_vector_once<4>(from);
+        held_weights_[i] = device::load_vector_ahead<4>(from);
     }
   }
   WARPRANK_DEVICE void copy_rows(char* to) {

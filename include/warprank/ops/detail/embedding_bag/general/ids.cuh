@@ -23,7 +23,7 @@ struct Bag {
 
 WARPRANK_DEVICE int64_t num_bags(const Descriptor& f) {
   if (!is_in_requests(f.form)) return device::true_count(f.num_bags, f.max_bags);
-  const int64_t rows = device::load_read_only(&f.bag_starts[device::true_count(f.num_requests, f.max_requests)]);
+  const int64_t rows = device::load_constant(&f.bag_starts[device::true_count(f.num_requests, f.max_requests)]);
   return rows < f.max_bags ? rows : f.max_bags;
 }
 
@@ -31,11 +31,11 @@ WARPRANK_DEVICE int64_t num_bags(const Descriptor& f) {
 WARPRANK_DEVICE int64_t num_ids(const Descriptor& f, int64_t bags) {
   int64_t count;
   if (f.form == IdsForm::offsets) {
-    count = device::load_read_only(&f.bounds[bags]);
+    count = device::load_constant(&f.bounds[bags]);
   } else if (f.form == IdsForm::indices) {
     return device::true_count(f.num_ids, f.max_ids);
   } else {
-    count = device::load_read_only(&f.id_starts[device::true_count(f.num_requests, f.max_requests)]);
+    count = device::load_constant(&f.id_starts[device::true_count(f.num_requests, f.max_requests)]);
   }
   return count < f.max_ids ? count : f.max_ids;
 }
@@ -63,43 +63,43 @@ WARPRANK_DEVICE int64_t find_request(const Descriptor& f, const int64_t* starts,
 
 /// Bag b of the feature. Each lane may ask for another.
 WARPRANK_DEVICE Bag find_bag(const Descriptor& f, int64_t b) {
-  using device::load_read_only;
+  using device::load_constant;
   int64_t begin = b, end = b + 1;
   if (f.form == IdsForm::offsets) {
-    begin = load_read_only(&f.bounds[b]);
-    end = load_read_only(&f.bounds[b + 1]);
+    begin = load_constant(&f.bounds[b]);
+    end = load_constant(&f.bounds[b + 1]);
   } else if (f.form == IdsForm::indices) {
     const int64_t count = device::true_count(f.num_ids, f.max_ids);
     begin = device::first_not_below(f.bounds, count, b);
     end = begin + device::first_not_below(f.bounds + begin, count - begin, b + 1);
   } else if (f.form != IdsForm::each) {
     const int64_t request = f.form == IdsForm::blob_one_segment ? b : find_request(f, f.bag_starts, b);
-    const unsigned char* blob = f.blobs + load_read_only(&f.positions[request]);
-    const int64_t first = load_read_only(&f.id_starts[request]);
+    const unsigned char* blob = f.blobs + load_constant(&f.positions[request]);
+    const int64_t first = load_constant(&f.id_starts[request]);
     if (f.form == IdsForm::blob_each) return blob_bag(f, blob, b, b - first, 1);
     if (f.form == IdsForm::blob_one_segment) {
-      return blob_bag(f, blob, first, 0, load_read_only(&f.id_starts[request + 1]) - first);
+      return blob_bag(f, blob, first, 0, load_constant(&f.id_starts[request + 1]) - first);
     }
     const auto* offsets =
-        section<uint32_t>(blob, read_entry(blob, f.offsets_entry)) + b - load_read_only(&f.bag_starts[request]);
-    const int64_t row = load_read_only(&offsets[0]);
-    return blob_bag(f, blob, first + row, row, load_read_only(&offsets[1]) - row);
+        section<uint32_t>(blob, read_entry(blob, f.offsets_entry)) + b - load_constant(&f.bag_starts[request]);
+    const int64_t row = load_constant(&offsets[0]);
+    return blob_bag(f, blob, first + row, row, load_constant(&offsets[1]) - row);
   }
   return {begin, end - begin, f.ids + begin, f.is_weighted ? f.weights + begin * f.weights_stride : nullptr};
 }
 
 /// The bag that the id at `position` belongs to.
 WARPRANK_DEVICE int64_t bag_at(const Descriptor& f, int64_t bags, int64_t position) {
-  using device::load_read_only;
+  using device::load_constant;
   if (f.form == IdsForm::offsets) return device::last_not_above(f.bounds, bags, position);
-  if (f.form == IdsForm::indices) return load_read_only(&f.bounds[position]);
+  if (f.form == IdsForm::indices) return load_constant(&f.bounds[position]);
   const int64_t request = find_request(f, f.id_starts, position);
   if (f.form == IdsForm::blob_one_segment) return request;
-  const unsigned char* blob = f.blobs + load_read_only(&f.positions[request]);
-  const int64_t first_bag = load_read_only(&f.bag_starts[request]);
-  const int64_t bags_of_request = load_read_only(&f.bag_starts[request + 1]) - first_bag;
+  const unsigned char* blob = f.blobs + load_constant(&f.positions[request]);
+  const int64_t first_bag = load_constant(&f.bag_starts[request]);
+  const int64_t bags_of_request = load_constant(&f.bag_starts[request + 1]) - first_bag;
   const auto* offsets = section<uint32_t>(blob, read_entry(blob, f.offsets_entry));
-  return first_bag + device::last_not_above(offsets, bags_of_request, position - load_read_only(&f.id_starts[request]));
+  return first_bag + device::last_not_above(offsets, bags_of_request, position - load_constant(&f.id_starts[request]));
 }
 
 }  // namespace warprank::detail::embedding_bag::general

@@ -61,7 +61,7 @@ WARPRANK_DEVICE Id read_id(const Warp& warp, const WarpWork& work, int at, int t
   const bool is_empty = bag.length == 0;
   id.info = Element::info_of(is_empty ? Kind::padding : Kind::row, owner, within >= bag.length - 1);
   if (is_empty) return id;
-  id.value = bag.ids == nullptr ? f.default_id : device::load_read_only(bag.ids + within);
+  id.value = bag.ids == nullptr ? f.default_id : device::load_constant(bag.ids + within);
   if (f.is_weighted) {
     id.weight = bag.weights == nullptr ? f.default_value : load_weight(f, bag.weights + within * f.weights_stride);
   }
@@ -80,14 +80,14 @@ WARPRANK_DEVICE Element find_row(const Warp& warp, const Id& id, Counts& counts)
       const auto* scale = reinterpret_cast<const float*>(element.row + (f.dim + 3) / 4 * 4);
       const bool may_change = f.table.is_mutable;
       using namespace device;  // NOLINT: a device function
-      element.scale = may_change ? load<Order::relaxed, Scope::device>(scale) : load_read_only(scale);
-      element.offset = may_change ? load<Order::relaxed, Scope::device>(scale + 1) : load_read_only(scale + 1);
+      element.scale = may_change ? load<Order::relaxed, Scope::device>(scale) : load_constant(scale);
+      element.offset = may_change ? load<Order::relaxed, Scope::device>(scale + 1) : load_constant(scale + 1);
     }
   } else if (is_sought && 0 <= id.value && id.value < f.num_rows) {
     element.row = f.rows + id.value * f.row_stride_bytes;
     if (f.type == DType::i8) {
-      element.scale = device::load_read_only(&f.scale[id.value]);
-      element.offset = device::load_read_only(&f.offset[id.value]);
+      element.scale = device::load_constant(&f.scale[id.value]);
+      element.offset = device::load_constant(&f.offset[id.value]);
     }
   }
   const bool is_missing = is_sought && element.row == nullptr;
@@ -446,7 +446,7 @@ WARPRANK_DEVICE void run_block(Shared<Target>& shared, const Partition& partitio
       const auto* words =
           reinterpret_cast<const Word*>(&features[group.first_feature + within / group.blocks_per_feature]);
       if (lane_index() * sizeof(Word) < group.descriptor_bytes) {
-        reinterpret_cast<Word*>(&feature.f)[lane_index()] = load_read_only(&words[lane_index()]);
+        reinterpret_cast<Word*>(&feature.f)[lane_index()] = load_constant(&words[lane_index()]);
       }
       sync_warp();
       if (lane_index() == 0) divide_feature<Target>(feature, int64_t{group.blocks_per_feature} * num_warps);

@@ -31,8 +31,8 @@ WARPRANK_DEVICE void clear(Pool& pool, bool is_max) {
 
 /// A weight, wherever it lies.
 WARPRANK_DEVICE float load_weight(const Descriptor& f, const unsigned char* weight) {
-  if (f.weights_are_half) return device::widen(device::load_read_only(reinterpret_cast<const half*>(weight)));
-  return device::load_read_only(reinterpret_cast<const float*>(weight));
+  if (f.weights_are_half) return device::widen(device::load_constant(reinterpret_cast<const half*>(weight)));
+  return device::load_constant(reinterpret_cast<const float*>(weight));
 }
 
 /// NaN when one of them is.
@@ -60,7 +60,7 @@ template <int Words>
 WARPRANK_DEVICE void load_raw(bool may_change, const unsigned char* part, uint32_t* raw) {
   using namespace device;  // NOLINT: a device function
   const auto* words = reinterpret_cast<const Vector<uint32_t, Words>*>(part);
-  const auto loaded = may_change ? load<Order::relaxed, Scope::device>(words) : load_read_only(words);
+  const auto loaded = may_change ? load<Order::relaxed, Scope::device>(words) : load_constant(words);
   WARPRANK_UNROLL
   for (int i = 0; i < Words; ++i) raw[i] = loaded[i];
 }
@@ -69,8 +69,8 @@ WARPRANK_DEVICE void load_raw(bool may_change, const unsigned char* part, uint32
 WARPRANK_DEVICE uint32_t load_narrow(const RowShape& shape, const unsigned char* part) {
   uint32_t raw = 0;
   for (int at = 0; at < shape.lane_bytes; at += shape.load_bytes) {
-    const uint32_t bits = shape.load_bytes == 1 ? device::load_read_only(part + at)
-                                                : device::load_read_only(reinterpret_cast<const uint16_t*>(part + at));
+    const uint32_t bits = shape.load_bytes == 1 ? device::load_constant(part + at)
+                                                : device::load_constant(reinterpret_cast<const uint16_t*>(part + at));
     raw |= bits << (8 * at);
   }
   return raw;
@@ -129,7 +129,7 @@ WARPRANK_DEVICE void add_default_row(const Descriptor& f, Pool& pool, int column
   WARPRANK_UNROLL
   for (int i = 0; i < max_lane_elements; ++i) {
     if (i >= num_columns) break;
-    const float x = row == nullptr ? 0 : device::load_read_only(&row[column + i]);
+    const float x = row == nullptr ? 0 : device::load_constant(&row[column + i]);
     pool.values[i] = f.pooling == Pooling::max ? larger(pool.values[i], x) : pool.values[i] + weight * x;
   }
 }
