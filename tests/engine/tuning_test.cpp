@@ -52,15 +52,15 @@ std::string message_of(const Body& body) {
   return "nothing was thrown";
 }
 
-TEST(LinearRule, LeavesToCublasltWhatItIsFasterAt) {
+TEST(LinearRule, LeavesToCublasltWhatTensorCoresLimitOnEveryCard) {
   const auto rule = [](const LinearShape& shape, bool is_chain = false, bool is_bare = true, bool has = true) {
     return linear_kernel_by_rule(shape, is_chain, is_bare, has);
   };
   EXPECT_DOUBLE_EQ(layer(1024, 1024, 1024).intensity(), 1024.0 / 3);
   EXPECT_DOUBLE_EQ(layer(0, 1024, 1024).intensity(), 0);
-  EXPECT_EQ(rule(layer(94, 1024, 1024)), LinearKernel::tiles);
-  EXPECT_EQ(rule(layer(95, 1024, 1024)), LinearKernel::cublaslt);
-  EXPECT_EQ(rule(layer(1 << 20, 600, 64)), LinearKernel::tiles) << "few outputs";
+  EXPECT_EQ(rule(layer(724, 1024, 1024)), LinearKernel::tiles);
+  EXPECT_EQ(rule(layer(725, 1024, 1024)), LinearKernel::cublaslt);
+  EXPECT_EQ(rule(layer(1 << 20, 600, 256)), LinearKernel::tiles) << "few outputs";
   EXPECT_EQ(rule(layer(4096, 1024, 1024), true), LinearKernel::fused);
   EXPECT_EQ(rule(layer(4096, 1024, 1024), false, false), LinearKernel::tiles);
   EXPECT_EQ(rule(layer(4096, 1024, 1024), false, true, false), LinearKernel::tiles);

@@ -62,7 +62,9 @@ class RunSet {
       device::fill(ticket_.data(), 0, ticket_.bytes(), stream);
       for (const auto& run : runs_) {
         run->memory().write(stream);
-        if (run->reads_unused_rows()) device::fill(arena_.data(), 0, needs.arena_bytes, stream);
+        if (!run->reads_unused_rows()) continue;
+        device::fill(arena_.data(), 0, needs.arena_bytes, stream);
+        device::fill(outputs_.data(), 0, needs.output_bytes, stream);
       }
       device::synchronize(stream);
     } catch (...) {

@@ -28,10 +28,10 @@ struct Parent {
 WARPRANK_DEVICE Parent load_parent(const ItemsAndEvents& axes, int64_t number) {
   Parent parent;
   if (number >= axes.max_parents) return parent;
-  parent.first_item = device::load(&axes.item_offsets[number]);
-  parent.end_item = device::load(&axes.item_offsets[number + 1]);
-  parent.first_event = device::load(&axes.history_offsets[number]);
-  parent.end_event = device::load(&axes.history_offsets[number + 1]);
+  parent.first_item = device::load_ahead(&axes.item_offsets[number]);
+  parent.end_item = device::load_ahead(&axes.item_offsets[number + 1]);
+  parent.first_event = device::load_ahead(&axes.history_offsets[number]);
+  parent.end_event = device::load_ahead(&axes.history_offsets[number + 1]);
   return parent;
 }
 
