@@ -26,7 +26,7 @@ WARPRANK_DEVICE LinePart load_line_part(const HashTableView& table, uint64_t buc
   using namespace device;  // NOLINT: a device function
   const uint64_t* words = table.line(bucket) + 2 * LineTile::rank();
   if (table.is_mutable) return load<Order::relaxed, Scope::device>(reinterpret_cast<const LinePart*>(words));
-  return load_vector_read_only<2>(words);
+  return load_vector_constant<2>(words);
 }
 
 /// What a line says of a key: the same for all lanes of the tile.

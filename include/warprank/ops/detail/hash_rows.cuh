@@ -77,8 +77,8 @@ WARPRANK_DEVICE RowChunk load_table_chunk(const HashTableView& table, const unsi
   using namespace device;  // NOLINT: a device function
   if (table.is_mutable) return load<Order::relaxed, Scope::device>(reinterpret_cast<const RowChunk*>(row + at));
   const auto* words = reinterpret_cast<const uint32_t*>(row + at);
-  if (table.shape.layout == hash_table::Layout::header) return load_vector_read_only<4>(words);
-  const auto half = load_vector_read_only<2>(words);
+  if (table.shape.layout == hash_table::Layout::header) return load_vector_constant<4>(words);
+  const auto half = load_vector_constant<2>(words);
   return {{half[0], half[1], 0, 0}};
 }
 

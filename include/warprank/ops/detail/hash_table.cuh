@@ -24,11 +24,11 @@ constexpr int64_t max_hash_blocks = 1 << 14;  // beyond, threads take several tu
 /// How many keys there are; read from memory where the batch says so.
 WARPRANK_DEVICE int64_t num_keys(const hash_table::Keys& keys) {
   if (keys.count == nullptr) return keys.capacity;
-  const int64_t count = device::load_read_only(keys.count);
+  const int64_t count = device::load_constant(keys.count);
   return count < keys.capacity ? count : keys.capacity;
 }
 WARPRANK_DEVICE uint64_t key_at(const hash_table::Keys& keys, int64_t i) {
-  return static_cast<uint64_t>(device::load_read_only(&keys.data[i]));
+  return static_cast<uint64_t>(device::load_constant(&keys.data[i]));
 }
 
 /// The user's rows, of table.row_bytes each.
@@ -143,14 +143,14 @@ export_kernel(HashTableView table, int64_t* keys, HashRows rows, uint64_t capaci
   for (uint64_t bucket = first; bucket < table.num_buckets(); bucket += num_tiles) {
     const uint64_t* map_address = &table.line(bucket)[in_line ? inline_map_word : map_word];
     // Keys after the map: one that was erased in between is foreign, and left out.
-    uint64_t map = table.is_mutable ? load<Order::acquire, Scope::device>(map_address) : load_read_only(map_address);
+    uint64_t map = table.is_mutable ? load<Order::acquire, Scope::device>(map_address) : load_constant(map_address);
     map = LineTile::shuffle(map, 0);  // lanes may have loaded different ones
     LineTile::sync();
     for (int place = 0; place < table.shape.num_keys(); ++place) {
       const int slot = in_line ? ((map >> place & 1) != 0 ? place : no_slot) : slot_at(map, place);
       if (slot == no_slot) continue;
       const uint64_t* key_address = &table.line(bucket)[key_word(table.shape, place)];
-      uint64_t key = table.is_mutable ? load<Order::relaxed, Scope::device>(key_address) : load_read_only(key_address);
+      uint64_t key = table.is_mutable ? load<Order::relaxed, Scope::device>(key_address) : load_constant(key_address);
       key = LineTile::shuffle(key, 0);
       if (!table.placement.may_hold(bucket, table.placement.hash(key))) continue;
       uint64_t to = 0;

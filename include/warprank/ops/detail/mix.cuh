@@ -25,7 +25,7 @@
 namespace warprank::detail::mix {
 
 inline constexpr int max_tasks = 8;
-inline constexpr int threads = 128, min_blocks = 6;
+inline constexpr int threads = 128, min_blocks = 5;
 inline constexpr int experts_in_flight = 4;  // of a lane
 
 template <class Value, class Out>

@@ -26,13 +26,14 @@ struct Plan {
   int warps = 0;
 };
 
-/// Whether there is a dot_rows_kernel for these inputs: dims of 8 to 128 that are powers of two, up to 64 fields, rows
+/// Whether there is a dot_rows_kernel for these inputs: dims of 8 to 128 that are powers of two, up to 64 fields (48 of
+/// 128), rows
 /// that begin at multiples of 16 bytes. Every input has a row to be read before counts are known.
 template <class Out>
 bool has_rows_kernel(const Arguments<Out>& general) {
   const int fields = general.num_ancestor_fields + general.num_own_fields;
   bool has = general.aligned && general.dim >= 8 && general.dim <= 128 && (general.dim & (general.dim - 1)) == 0 &&
-             fields > 0 && fields <= max_groups * fields_of_group;
+             fields > 0 && fields <= max_groups_of(static_cast<int>(general.dim)) * fields_of_group;
   for (int i = 0; i < general.num_inputs; ++i) has = has && general.inputs[i].values.rows > 0;
   return has;
 }
@@ -92,7 +93,8 @@ WARPRANK_HIDDEN void launch(const Plan<Out>& plan, int target, device::Stream st
   device::dispatch_target<75, 80>(target, [&](auto chosen) {
     dispatch_value<8, 16, 32, 64, 128>(plan.general.dim, [&](auto dim) {
       dispatch_value<2, 4, 6, 8>(plan.groups, [&](auto groups) {
-        device::launch_overlapping(config, dot_rows_kernel<chosen(), dim(), groups(), Out>, plan.rows);
+        if constexpr (groups() <= max_groups_of(dim()))
+          device::launch_overlapping(config, dot_rows_kernel<chosen(), dim(), groups(), Out>, plan.rows);
       });
     });
   });

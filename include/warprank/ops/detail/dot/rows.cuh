@@ -36,13 +36,16 @@ namespace warprank::detail::dot {
 
 inline constexpr int fields_of_group = 8;  ///< columns of a tensor core's tile
 inline constexpr int max_groups = 8;
+/// Whose fields fit in registers.
+constexpr int max_groups_of(int dim) { return dim <= 64 ? max_groups : 6; }
 inline constexpr int warps_of_block = 4;
 
 /// Blocks on a multiprocessor: as many as have room for the fields of their rows in registers.
 template <int Dim, int Groups>
-inline constexpr int blocks_of_rows = Groups <= 4 || Dim <= 16 ? 4
-                                      : Dim <= 64              ? 3
-                                                               : 2;
+inline constexpr int blocks_of_rows = Dim <= 16     ? 4
+                                      : Groups <= 4 ? (Dim <= 64 ? 4 : 3)
+                                      : Dim <= 64   ? 2
+                                                    : 1;
 
 /// Where the product of fields f and g <= f stands in a row of y: at first + direction (f (f + with_self) / 2 + g). The
 /// upper order is the lower one of the fields from the last to the first, from its end to its begin.

@@ -111,26 +111,33 @@ struct LaneSums {
     float rest[size], sum = pairs[0] + pairs[1];
     WARPRANK_UNROLL
     for (int c = 0; c < size; ++c) rest[c] = sums[c];
+    combine<1>(rest, sum, lane, lanes_of_field);
+    return Warp::sum(sum);
+  }
+
+ private:
+  /// From this step on; each known when it is compiled, so that `rest` stays in registers.
+  template <int Step>
+  static WARPRANK_DEVICE void combine(float (&rest)[size], float& sum, int lane, int lanes_of_field) {
+    using namespace device;  // NOLINT: the vocabulary of kernels
+    constexpr int distance = warp_size >> Step, kept = size >> Step;
+    if (distance < lanes_of_field) return;
+    const bool is_upper = (lane & distance) != 0;
     WARPRANK_UNROLL
-    for (int step = 1; step <= 5; ++step) {
-      const int distance = warp_size >> step, kept = size >> step;
-      if (distance < lanes_of_field) break;
-      const bool is_upper = (lane & distance) != 0;
-      WARPRANK_UNROLL
-      for (int c = 0; c < kept; ++c) {
-        const float keep = is_upper ? rest[c + kept] : rest[c], give = is_upper ? rest[c] : rest[c + kept];
-        const float got = shuffle_xor(full_warp, give, distance);
-        sum += keep * got;
-        rest[c] = keep + got;
-      }
-      if (kept > 0) continue;
-      // One column is left, and several lanes have it: one of them counts.
+    for (int c = 0; c < kept; ++c) {
+      const float low = rest[c], high = rest[c + kept];
+      const float keep = is_upper ? high : low, give = is_upper ? low : high;
+      const float got = shuffle_xor(full_warp, give, distance);
+      sum += keep * got;
+      rest[c] = keep + got;
+    }
+    if constexpr (kept == 0) {  // one column is left, and several lanes have it: one of them counts
       constexpr int lanes_of_column = warp_size / size;
       const float got = shuffle_xor(full_warp, rest[0], distance);
       if ((lane & (lanes_of_column - distance)) == 0) sum += rest[0] * got;
       rest[0] += got;
     }
-    return Warp::sum(sum);
+    if constexpr (distance > 1) combine<Step + 1>(rest, sum, lane, lanes_of_field);
   }
 };
 

@@ -117,10 +117,11 @@ struct Policy {
   int max_short_bag;  ///< ids; more are shared by the tiles of a warp
   int ids_per_piece;  ///< longer bags are cut at multiples of it, from their own first id, for several warps
 };
-/// A lane waits for 16 words of rows at once, a warp for 2 KB; 24 warps of them cover the latency of an H200 (25 KB for
-/// each of its multiprocessors) twice. A warp pools a piece of 256 rows of 256 bytes in the time of 32 loads.
+/// A lane waits for 16 words of rows at once, a warp for 2 KB; 20 warps of them cover the latency of an H200 (25 KB for
+/// each of its multiprocessors) one and a half times. A warp pools a piece of 256 rows of 256 bytes in the time of 32
+/// loads.
 template <int Target>
-inline constexpr Policy policy{128, 6, 32, 256};
+inline constexpr Policy policy{128, 5, 32, 256};
 
 /// The first bytes of a partial result; float[dim] follows.
 struct alignas(16) Partial {
