@@ -24,8 +24,17 @@ WARPRANK_KERNEL(Threads, 1)
 publish_kernel(float* to, const float* from, int64_t count, uint32_t* ticket, uint32_t* flag, uint32_t number) {
   using namespace device;  // NOLINT: for kernels
   wait_for_previous_launch();
-  // Ahead: between outputs there are gaps that nobody writes.
-  for (int64_t i = global_thread_rank(); i < count; i += num_threads()) store(&to[i], load_ahead(&from[i]));
+  constexpr int at_once = 4;
+  const int64_t distance = num_threads();
+  for (int64_t first = global_thread_rank(); first < count; first += at_once * distance) {
+    float values[at_once];
+    WARPRANK_UNROLL
+    for (int j = 0; j < at_once; ++j)  // ahead: between outputs there are gaps that nobody writes
+      if (first + j * distance < count) values[j] = load_ahead(&from[first + j * distance]);
+    WARPRANK_UNROLL
+    for (int j = 0; j < at_once; ++j)
+      if (first + j * distance < count) store(&to[first + j * distance], values[j]);
+  }
   if (flag == nullptr) return;
   sync_block();
   if (thread_rank() != 0) return;
