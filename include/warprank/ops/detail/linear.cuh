@@ -53,7 +53,7 @@ struct LinearWork {
 
 /// Which product a tile is computed by.
 template <int Target, LinearTile Tile, bool IsPlain>
-using LinearProductOf = std::conditional_t<shape_of(Tile).is_direct(), DirectProduct<Target, Tile, IsPlain>,
+using LinearProductOf = std::conditional_t<tile_shape(Tile).is_direct(), DirectProduct<Target, Tile, IsPlain>,
                                            StagedProduct<Target, Tile, IsPlain>>;
 
 template <class Product>
@@ -106,7 +106,7 @@ struct PlainLinearStorage {
 
 /// All layers are plain. The partials and tickets are those of the descriptors; tickets are 0 before and after.
 template <int Target, LinearTile Tile>
-WARPRANK_KERNEL(shape_of(Tile).threads(), shape_of(Tile).min_blocks)
+WARPRANK_KERNEL(tile_shape(Tile).threads(), tile_shape(Tile).min_blocks)
 plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
   using Product = LinearProductOf<Target, Tile, true>;
   constexpr int tile_rows = Product::shape.rows, tile_columns = Product::shape.columns, threads = Product::threads;
@@ -190,7 +190,7 @@ struct LinearStorage {
 
 /// The same for all layers.
 template <int Target, LinearTile Tile>
-WARPRANK_KERNEL(shape_of(Tile).threads(), shape_of(Tile).min_general_blocks())
+WARPRANK_KERNEL(tile_shape(Tile).threads(), tile_shape(Tile).min_general_blocks())
 linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
   using Product = LinearProductOf<Target, Tile, false>;
   constexpr int tile_rows = Product::shape.rows, tile_columns = Product::shape.columns, threads = Product::threads;

@@ -139,7 +139,7 @@ LinearPlan plan_linear(Span<const Layer> layers, int target, const LinearTiling*
   }
   plan.is_plain = std::all_of(plan.descriptors.begin(), plan.descriptors.end(), is_plain_linear);
   plan.tiling = tiling != nullptr ? *tiling : choose_linear_tiling(sizes, plan.is_plain, target);
-  const LinearTileShape& shape = shape_of(plan.tiling.tile);
+  const LinearTileShape& shape = tile_shape(plan.tiling.tile);
   if (!plan.is_plain && !shape.is_general)
     problems.add("tile of linear layers", "one for layers that are not plain", shape.name);
   if (plan.tiling.parts < 1 || (plan.tiling.parts > 1 && !shape.can_be_cut()))
@@ -178,7 +178,7 @@ template <int Target, int Tile = 0>
 WARPRANK_HIDDEN inline void launch_linear(const LinearPlan& plan, const LinearDescriptor* layers, float* partials,
                                           uint32_t* tickets, device::Stream stream) {
   constexpr auto tile = static_cast<LinearTile>(Tile);
-  constexpr LinearTileShape shape = shape_of(tile);
+  constexpr LinearTileShape shape = tile_shape(tile);
   if constexpr (Tile + 1 < num_linear_tiles) {
     if (plan.tiling.tile != tile) return launch_linear<Target, Tile + 1>(plan, layers, partials, tickets, stream);
   }

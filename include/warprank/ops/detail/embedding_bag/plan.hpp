@@ -228,8 +228,11 @@ inline void limit_blocks(std::vector<Wanted>& all, int64_t resident, int64_t mos
 
 /// Appends a record for each block, those that move most first.
 inline void write_records(std::vector<Wanted> all, std::vector<Record>& records) {
-  std::stable_sort(all.begin(), all.end(), [](const Wanted& a, const Wanted& b) { return a.bytes > b.bytes; });
-  for (Wanted& wanted : all) {
+  std::vector<size_t> order(all.size());  // a stable sort of what is aligned to 128 bytes would move it off that
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return all[a].bytes > all[b].bytes; });
+  for (const size_t i : order) {
+    Wanted& wanted = all[i];
     wanted.record.blocks = static_cast<uint32_t>(wanted.blocks);
     for (int64_t block = 0; block < wanted.blocks; ++block) {
       wanted.record.rank = static_cast<uint32_t>(block);

@@ -14,7 +14,7 @@ namespace warprank::detail {
 template <int Target, LinearTile Tile, bool IsPlain>
 class DirectProduct {
  public:
-  static constexpr LinearTileShape shape = shape_of(Tile);
+  static constexpr LinearTileShape shape = tile_shape(Tile);
   static constexpr bool is_direct = true;
   static constexpr int threads = shape.threads();
   static constexpr int strips = shape.rows / 8, pairs = shape.columns / 16;

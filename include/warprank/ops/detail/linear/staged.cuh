@@ -19,7 +19,7 @@ namespace warprank::detail {
 template <int Target, LinearTile Tile, bool IsPlain>
 class StagedProduct {
  public:
-  static constexpr LinearTileShape shape = shape_of(Tile);
+  static constexpr LinearTileShape shape = tile_shape(Tile);
   static constexpr bool is_direct = false, can_be_cut = shape.can_be_cut();
   static constexpr int threads = shape.threads(), warps_across = shape.columns / shape.warp_columns;
   static constexpr int64_t part_size = shape.part_size();

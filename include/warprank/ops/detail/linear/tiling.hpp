@@ -57,7 +57,7 @@ inline constexpr std::array<LinearTileShape, 5> linear_tile_shapes{{
 }};
 inline constexpr int num_linear_tiles = static_cast<int>(linear_tile_shapes.size());
 
-constexpr const LinearTileShape& shape_of(LinearTile tile) { return linear_tile_shapes[static_cast<size_t>(tile)]; }
+constexpr const LinearTileShape& tile_shape(LinearTile tile) { return linear_tile_shapes[static_cast<size_t>(tile)]; }
 
 /// How a launch is cut: its tile, and into how many parts the sums of its layers.
 struct LinearTiling {
@@ -65,7 +65,7 @@ struct LinearTiling {
   int parts = 1;
 
   std::string to_string() const {
-    return std::string(shape_of(tile).name) + (parts == 1 ? "" : " in " + std::to_string(parts) + " parts");
+    return std::string(tile_shape(tile).name) + (parts == 1 ? "" : " in " + std::to_string(parts) + " parts");
   }
 };
 
@@ -81,7 +81,7 @@ inline constexpr int max_linear_parts = 8;
 /// Microseconds by the table of layers that run together: their blocks are like those of the deepest.
 template <class Sizes>
 constexpr double linear_cost(const Sizes& layers, LinearTiling tiling, int multiprocessors) {
-  const LinearTileShape& shape = shape_of(tiling.tile);
+  const LinearTileShape& shape = tile_shape(tiling.tile);
   const auto cut = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
   int64_t most_steps = 0;
   double blocks = 0, block_steps = 0;
