@@ -128,7 +128,7 @@ const std::vector<Tiling> all_tilings = [] {
   for (int i = 0; i < warprank::detail::num_linear_tiles; ++i) {
     const auto tile = static_cast<LinearTile>(i);
     for (const int parts : {1, 2, 3})
-      if (parts == 1 || shape_of(tile).can_be_cut()) all.push_back({tile, parts});
+      if (parts == 1 || tile_shape(tile).can_be_cut()) all.push_back({tile, parts});
   }
   return all;
 }();
@@ -139,7 +139,7 @@ TEST(LinearKernel, MatchesTheOracleWithEveryTile) {
   for_each_target([](const Config& config) {
     for (const Tiling& tiling : all_tilings)
       for (const bool is_plain : {true, false}) {
-        const auto& shape = shape_of(tiling.tile);
+        const auto& shape = tile_shape(tiling.tile);
         if (!is_plain && !shape.is_general) continue;
         SCOPED_TRACE(tiling.to_string() + (is_plain ? ", plain" : ""));
         std::vector<LinearCase> cases;
@@ -308,7 +308,7 @@ TEST(LinearKernel, GivesARowTheSameBitsWhateverItsNeighbours) {
     extras.multiply = true;
     const LinearCase all = deep_case(37, extras);
     for (const Tiling& tiling : all_tilings) {
-      if (!shape_of(tiling.tile).is_general) continue;
+      if (!tile_shape(tiling.tile).is_general) continue;
       SCOPED_TRACE(tiling.to_string());
       const std::vector<float> together = run_cases({all}, config.target, true, tiling)[0];
       const auto slice = [](const std::vector<float>& values, int64_t begin, int64_t count) {
@@ -838,7 +838,7 @@ struct LeastCounts {
 
 LeastCounts least_counts(const CountedLaunch& counted, const LinearLaunch& launch, int target) {
   const auto cut = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
-  const auto& shape = shape_of(launch.tiling().tile);
+  const auto& shape = tile_shape(launch.tiling().tile);
   LeastCounts least;
   const int64_t num_layers = static_cast<int64_t>(counted.layers.size()), num_warps = shape.warps;
   // Every warp finds its layer, where there are several, and reads that; a head's is read once, into shared memory.
