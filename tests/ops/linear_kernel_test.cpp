@@ -29,7 +29,7 @@ namespace {
 
 using namespace kernel_testing;  // NOLINT: this is a test of kernels
 using namespace warprank;        // NOLINT
-using warprank::detail::LinearTile, warprank::detail::shape_of;
+using warprank::detail::LinearTile, warprank::detail::tile_shape;
 
 using Sizes = std::vector<int64_t>;
 
