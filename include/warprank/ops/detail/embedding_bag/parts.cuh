@@ -49,23 +49,27 @@ WARPRANK_DEVICE RawPart<Bytes> load_part(const unsigned char* part, bool is_wide
   return raw;
 }
 
+/// Of the elements of a part. By a name of its own: clang 14 does not parse the array as a parameter.
+template <class Row, int Bytes>
+using PartSums = float[part_size<Row, Bytes>];
+
 /// Adds the elements; of I8 scale q, without offsets.
 template <class Row, int Bytes>
-WARPRANK_DEVICE void add_part(float (&sum)[part_size<Row, Bytes>], const RawPart<Bytes>& raw, float scale) {
+WARPRANK_DEVICE void add_part(PartSums<Row, Bytes>& sums, const RawPart<Bytes>& raw, float scale) {
   WARPRANK_UNROLL
   for (int w = 0; w < Bytes / 4; ++w) {
     const uint32_t word = raw.words[w];
     if constexpr (std::is_same_v<Row, float>) {
-      sum[w] += device::float_of_bits(word);
+      sums[w] += device::float_of_bits(word);
     } else if constexpr (std::is_same_v<Row, half>) {
-      sum[2 * w] += device::widen(device::low_half(word));
-      sum[2 * w + 1] += device::widen(device::high_half(word));
+      sums[2 * w] += device::widen(device::low_half(word));
+      sums[2 * w + 1] += device::widen(device::high_half(word));
     } else if constexpr (std::is_same_v<Row, bfloat16>) {
-      sum[2 * w] += device::float_of_bits(word << 16);
-      sum[2 * w + 1] += device::float_of_bits(word & 0xffff0000u);
+      sums[2 * w] += device::float_of_bits(word << 16);
+      sums[2 * w + 1] += device::float_of_bits(word & 0xffff0000u);
     } else {
       WARPRANK_UNROLL
-      for (int i = 0; i < 4; ++i) sum[4 * w + i] = std::fma(scale, device::widen_byte(word, i), sum[4 * w + i]);
+      for (int i = 0; i < 4; ++i) sums[4 * w + i] = std::fma(scale, device::widen_byte(word, i), sums[4 * w + i]);
     }
   }
 }
