@@ -4,6 +4,7 @@
 /// When stacks run column-split (split.cuh), and over how many blocks.
 
 #include <cstdint>
+#include <initializer_list>
 
 namespace warprank::detail {
 
