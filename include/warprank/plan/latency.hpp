@@ -15,7 +15,8 @@
 
 namespace warprank::plan {
 
-/// Instructions are those of the busiest warp at 100 rows, as profiled on the H100; trips are counted in the code.
+/// Instructions are those of the busiest warp at 100 rows, as profiled on the H100 with the prototypes of the kernels;
+/// trips are counted in the code.
 inline Latency latency_of(const Graph& graph, const std::vector<int>& step) {
   const std::string kernel = kernel_of(graph, step);
   if (kernel == "embedding_bag") return {5, 250};  // block's record, request's entry, offsets, ids, rows

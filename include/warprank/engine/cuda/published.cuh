@@ -37,7 +37,7 @@ inline std::string text_of_wait(const ContextOptions& options) {
 }
 
 /// A place among the threads that may spin while others of the process need cores, too: half as many as there are
-/// cores. With 32 threads that spin on 16 cores, p99 was 20 times what it is with 16 (H100).
+/// cores. With 32 threads that spin on 16 cores, p99 was 13 times what it is with 16 (H100).
 class SpinningPlace {
  public:
   explicit SpinningPlace(bool wanted) : is_taken_(wanted && count().fetch_add(1) < most()), wanted_(wanted) {}
