@@ -40,7 +40,6 @@ struct MlpConfig {
   static constexpr int target = Target;
   static constexpr GemmPolicy policy = mlp_policy(Target, Tile);
   static constexpr int num_staged = static_cast<int>(policy.staging_bytes() / 4);  // floats
-  static constexpr bool has_whole_path = false;  // it would be there twice, and take as long to compile
 };
 
 /// From one row of activations to the next, in halves: an odd number of 16 bytes.

@@ -39,14 +39,12 @@ struct GemmPolicy {
   }
 };
 
-/// What a block computes, and one of its warps. Config says for which `target` and by which `policy`, and
-/// whether there is code without checks for warps all of whose sums exist.
+/// What a block computes, and one of its warps. Config says for which `target` and by which `policy`.
 template <class Config>
 struct GemmBlock {
   static constexpr GemmPolicy policy = Config::policy;
   static constexpr int rows = policy.rows(), columns = policy.columns(), threads = policy.threads();
   static constexpr int tile_halves = policy.tile_halves();
-  static constexpr int64_t part_size = int64_t{rows} * columns;
   using Copy = RowCopy<Config::target, rows, policy.steps * 16, threads>;
   using Warp = WarpTile<Config::target, policy.strips, policy.pairs, policy.steps>;
 
@@ -126,35 +124,6 @@ struct GemmBlock {
     }
   }
 
-  /// Leaves this part's sums in partials [parts, tiles of a warp, threads, 4], which are the tile's own. The last of
-  /// its blocks to arrive gets the sums over all parts, added in their order, and true.
-  WARPRANK_DEVICE bool add_parts(Warp& warp, int part, int parts, float* partials, uint32_t* ticket,
-                                 bool& is_last) const {
-    const auto place = [&](int p, int i, int j) {
-      return partials + p * part_size + ((i * policy.pairs * 2 + j) * threads + device::thread_rank()) * 4;
-    };
-    for_each_tile([&](int i, int j) {
-      const float(&s)[4] = warp.sums[i][j];
-      device::store_vector(place(part, i, j), device::Vector<float, 4>{{s[0], s[1], s[2], s[3]}});
-    });
-    device::sync_block();
-    if (device::thread_rank() == 0) {
-      const auto last = static_cast<uint32_t>(parts - 1);
-      is_last = device::take_ticket<device::Order::acq_rel, device::Scope::device>(ticket, last) == last;
-    }
-    device::sync_block();
-    if (!is_last) return false;
-    warp.clear();
-    for (int p = 0; p < parts; ++p) {
-      for_each_tile([&](int i, int j) {
-        const auto sums = device::load_vector<4>(place(p, i, j));
-        WARPRANK_UNROLL
-        for (int c = 0; c < 4; ++c) warp.sums[i][j][c] += sums[c];
-      });
-    }
-    return true;
-  }
-
   /// Calls f(row of the block, column, sums) for four columns at a time: those of all rows that exist, or of whole
   /// strips with all_rows, and below `num_columns`; sums that were not computed are 0. It goes by way of shared memory,
   /// 16 x 16 at a time, so that rows are stored by vectors and the code of f is there once and not for each register.
@@ -192,11 +161,7 @@ struct GemmBlock {
  private:
   WARPRANK_DEVICE void multiply_chunk(const half* tile, int stride, const WeightStream& stream, int step,
                                       Warp& warp) const {
-    const half* first = tile + first_row * stride;
-    if (Config::has_whole_path && num_strips == policy.strips && num_tiles == policy.pairs * 2)
-      warp.template multiply<Config::has_whole_path>(first, stride, stream, step, end, num_strips, num_tiles);
-    else
-      warp.template multiply<false>(first, stride, stream, step, end, num_strips, num_tiles);
+    warp.multiply(tile + first_row * stride, stride, stream, step, end, num_strips, num_tiles);
   }
   static WARPRANK_DEVICE int clamp(int value, int most) { return value < 0 ? 0 : value > most ? most : value; }
 };

@@ -90,11 +90,10 @@ struct WarpTile {
 
   /// Adds the products of the steps [begin, begin + Steps) below `end`, which were requested, and requests the next.
   /// `rows` is the tile's first row at the first of these inputs. Only the first `num_strips` strips of 16 rows and the
-  /// first `num_tiles` tiles of 8 outputs exist; with AllExist those are known to be all.
-  template <bool AllExist>
+  /// first `num_tiles` tiles of 8 outputs exist.
   WARPRANK_DEVICE void multiply(const half* rows, int stride, const WeightStream& stream, int begin, int end,
                                 int num_strips, int num_tiles) {
-    multiply_from<0, AllExist>(rows, stride, stream, begin, end, num_strips, num_tiles);
+    multiply_from<0>(rows, stride, stream, begin, end, num_strips, num_tiles);
   }
 
  private:
@@ -104,7 +103,7 @@ struct WarpTile {
     if constexpr (Slot + 1 < Steps) start_from<Slot + 1>(stream, begin, end, num_tiles);
   }
 
-  template <int Slot, bool AllExist>
+  template <int Slot>
   WARPRANK_DEVICE void multiply_from(const half* rows, int stride, const WeightStream& stream, int begin, int end,
                                      int num_strips, int num_tiles) {
     const int step = begin + Slot;
@@ -112,19 +111,19 @@ struct WarpTile {
     const bool has_second_half = step * 16 + 8 < stream.inputs;
     WARPRANK_UNROLL
     for (int i = 0; i < MTiles; ++i) {
-      if (!AllExist && i >= num_strips) continue;
+      if (i >= num_strips) continue;
       uint32_t a[4];
       load_rows(a, rows + i * 16 * stride + Slot * 16, stride);
       WARPRANK_UNROLL
       for (int j = 0; j < 2 * NPairs; ++j) {
-        if (!AllExist && j >= num_tiles) continue;
+        if (j >= num_tiles) continue;
         const Fragment& b = weights[Slot][j / 2];
         multiply_step<Target>(sums[i][j], a, b[j % 2 * 2], b[j % 2 * 2 + 1], has_second_half);
       }
     }
     request<Slot>(stream, step + Steps, end, num_tiles);
     if constexpr (Slot + 1 < Steps) {
-      multiply_from<Slot + 1, AllExist>(rows, stride, stream, begin, end, num_strips, num_tiles);
+      multiply_from<Slot + 1>(rows, stride, stream, begin, end, num_strips, num_tiles);
     }
   }
 };
