@@ -40,19 +40,23 @@ check_cuda() {
     ctest --test-dir build/t4 -L gpu
 }
 
-# A small bundle, unpacked elsewhere and run with nothing of this folder in sight: up to "no GPU" where there is none.
+# A small bundle, unpacked and run in Debian 11 with nothing of this system in sight: up to "no GPU".
 check_bundle() {
   if ! command -v nvcc >/dev/null; then
     echo "nvcc is not on PATH: nothing is packed"
     return
   fi
   local folder result
+  scripts/fetch_debian11.sh build/debian11 || return 1
   folder=$(mktemp -d)
-  scripts/package_benchmarks.sh "$folder/lab.tar.xz" --without-cublaslt \
-    --only '^(support_kernel_testing_kernel_test|ids_ids_kernel_test|machine_bench)_gpu$' &&
-    tar -C "$folder" -xf "$folder/lab.tar.xz" && rm "$folder/lab.tar.xz" &&
-    { (cd / && env -i PATH=/usr/bin:/bin "$folder"/warprank-lab-*/run "$folder/out" --quick) || true; } &&
-    grep -qE '^0 steps failed, ([1-9]|.*There is no GPU that programs can use)' "$folder/out/report.md"
+  cp -a build/debian11/root "$folder/root" &&
+    scripts/package_benchmarks.sh "$folder/lab.tar.xz" --debian11 build/debian11 --without-cublaslt \
+      --only '^(support_kernel_testing_kernel_test|ids_ids_kernel_test|machine_bench)_gpu$' &&
+    tar -C "$folder/root/opt" -xf "$folder/lab.tar.xz" &&
+    { chroot "$folder/root" /bin/bash -c 'cd / && env -i PATH=/usr/bin:/bin /opt/warprank-lab-*/run /out --quick' ||
+      true; } &&
+    grep -qE '^0 steps failed, .*There is no GPU that programs can use' "$folder/root/out/report.md" &&
+    chroot "$folder/root" /bin/bash -c '! ldd /opt/warprank-lab-*/bin/*/* | grep -E "not found|stdc\+\+|libgcc"'
   result=$?
   rm -rf "$folder"
   return $result

@@ -12,7 +12,7 @@ case "${1:-test}" in
   demo) ;;
   test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev python3) ;;
   check) packages+=(libgtest-dev libgmock-dev libbenchmark-dev libabsl-dev python3 clang libclang-rt-dev clang-format git
-                    ccache) ;;
+                    ccache debootstrap dpkg-dev) ;;
   *) echo "usage: $0 [demo|test|check]" >&2; exit 2 ;;
 esac
 

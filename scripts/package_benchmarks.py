@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import uuid
 
@@ -35,7 +36,23 @@ def stop(text):
     sys.exit(f"scripts/package_benchmarks.sh: {text}")
 
 
-def build(folder, architectures, targets, cublaslt, with_benchmarks):
+def flags_for_debian11(folder, build_folder):
+    """For CMake: to link against the C library of FOLDER/root, with static libraries besides. Code is compiled against
+    this system's headers; what it asks of a newer C library is in cmake/glibc_2_31.c."""
+    root = os.path.realpath(f"{folder}/root")
+    libraries = f"{root}/usr/lib/{sysconfig.get_config_var('MULTIARCH')}"
+    if not os.path.isfile(f"{libraries}/libc.so"):
+        stop(f"expected a system to link against, as scripts/fetch_debian11.sh makes it, got {folder!r} without "
+             f"{os.path.relpath(libraries, root)}/libc.so")
+    os.makedirs(build_folder, exist_ok=True)
+    added = os.path.realpath(f"{build_folder}/glibc_2_31.o")
+    subprocess.run(["cc", "-O2", "-c", f"{ROOT}/cmake/glibc_2_31.c", "-o", added], check=True)
+    flags = f"--sysroot={root} -B{libraries} -L{libraries} -static-libstdc++ -static-libgcc {added}"
+    return [f"-DCMAKE_EXE_LINKER_FLAGS={flags}", f"-DCMAKE_SHARED_LINKER_FLAGS={flags}",
+            f"-DCMAKE_PREFIX_PATH={os.path.realpath(folder)}/static"]
+
+
+def build(folder, architectures, targets, cublaslt, with_benchmarks, debian11):
     flag = "ON" if with_benchmarks else "OFF"
     command = ["cmake", "-S", ROOT, "-B", folder, "-D", "CMAKE_BUILD_TYPE=Release", "-D", "WARPRANK_CUDA=ON",
                "-D", f"CMAKE_CUDA_ARCHITECTURES={architectures}", "-D", "CMAKE_CUDA_RUNTIME_LIBRARY=Static",
@@ -43,7 +60,9 @@ def build(folder, architectures, targets, cublaslt, with_benchmarks):
                "-D", f"WARPRANK_BUILD_EXAMPLES={flag}", "-D", "WARPRANK_DATA_ROOT=.",
                "-D", "CMAKE_BUILD_RPATH=$ORIGIN/../../lib", "-D", "CMAKE_CUDA_FLAGS=--compress-mode=size",
                "-D", f"WARPRANK_BENCH_WITHOUT_CUBLASLT={'OFF' if cublaslt else 'ON'}"]
-    if os.path.isdir(f"{ROOT}/.deps/usr"):
+    if debian11:
+        command += flags_for_debian11(debian11, folder)
+    elif os.path.isdir(f"{ROOT}/.deps/usr"):
         command += ["-D", f"CMAKE_PREFIX_PATH={ROOT}/.deps/usr"]
     if shutil.which("ninja"):
         command += ["-G", "Ninja"]
@@ -123,6 +142,7 @@ def main():
     parser.add_argument("--only", default="", help="a regular expression for names of programs")
     parser.add_argument("--architectures", default="75-real;80-real;90")
     parser.add_argument("--without-cublaslt", action="store_true")
+    parser.add_argument("--debian11", default="", help="a folder as scripts/fetch_debian11.sh makes it")
     options = parser.parse_args()
     tests = [name for name in gpu_programs.test_programs() if re.search(options.only, name)]
     measuring = [name for name in [*gpu_programs.benchmark_programs(), "models_run_model", *gpu_programs.EXAMPLES]
@@ -137,7 +157,7 @@ def main():
     for name, architectures in (("card", options.architectures), ("t4", "75-virtual")):
         folder, targets = built[name]
         if targets:
-            build(folder, architectures, targets, cublaslt, name == "card")
+            build(folder, architectures, targets, cublaslt, name == "card", options.debian11)
     commit = records.commit()
     with tempfile.TemporaryDirectory() as folder:
         bundle = f"{folder}/warprank-lab-{commit}"

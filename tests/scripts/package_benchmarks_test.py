@@ -31,6 +31,27 @@ int main() {
 }
 """
 
+# Throws through frames of a thread, and draws two words that are equal once in 2^32.
+OLD = """
+#include <cstdio>
+#include <random>
+#include <stdexcept>
+#include <thread>
+int main() {
+  bool is_caught = false;
+  std::thread([&] {
+    try {
+      throw std::runtime_error("x");
+    } catch (const std::exception&) {
+      is_caught = true;
+    }
+  }).join();
+  std::random_device draw("arc4random");
+  const bool is_drawn = draw() != draw();
+  std::printf("%s, %s\\n", is_caught ? "caught" : "lost", is_drawn ? "drawn" : "constant");
+}
+"""
+
 
 class PackageBenchmarks(unittest.TestCase):
     def setUp(self):
@@ -56,6 +77,24 @@ class PackageBenchmarks(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(f"{self.folder}/bundle/lib")), says["libraries"])
         self.assertRegex(says["glibc"], r"^2\.\d+$")
         self.assertEqual(says["programs"], {"card": [self.name]})
+
+    def test_unwinds_and_draws_without_a_newer_c_library(self):
+        """What is linked in place of the C library's newer functions does what these do."""
+        program, added = f"{self.folder}/old", f"{self.folder}/glibc_2_31.o"
+        with open(f"{program}.cpp", "w", encoding="utf-8") as file:
+            file.write(OLD)
+        subprocess.run(["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-c", f"{ROOT}/cmake/glibc_2_31.c", "-o", added],
+                       check=True)
+        subprocess.run(["c++", "-O1", f"{program}.cpp", added, "-static-libstdc++", "-static-libgcc", "-pthread", "-o",
+                        program], check=True)
+        done = subprocess.run([program], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (0, "caught, drawn\n"))
+        taken = subprocess.run(["nm", "-D", "--undefined-only", program], capture_output=True, text=True, check=True)
+        self.assertNotRegex(taken.stdout, "_dl_find_object|arc4random|__libc_single_threaded")
+
+    def test_refuses_a_folder_without_a_system(self):
+        with self.assertRaisesRegex(SystemExit, "expected a system to link against, .* got '/nowhere'"):
+            package_benchmarks.flags_for_debian11("/nowhere", self.folder)
 
     def test_runs_elsewhere_up_to_no_gpu(self):
         self.assemble()
