@@ -28,7 +28,7 @@ together() {
   fi
 }
 
-mapfile -t headers < <(find warprank \( -name '*.hpp' -o -name '*.cuh' \) ! -path "warprank/device/cuda_*.cuh" | sort)
+mapfile -t headers < <(find warprank \( -name '*.hpp' -o -name '*.cuh' \) ! -path "warprank/device/cuda*" | sort)
 echo "${#headers[@]} headers, $compiler, $standard"
 compile=("$compiler" "-std=$standard" -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I.)
 [[ ${4:-} == together ]] ||

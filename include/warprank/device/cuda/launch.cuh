@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the host asks of the device, and launches.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "warprank/core/cuda_error.hpp"
+#include "warprank/device/cuda/threads.cuh"
+
+namespace warprank::device::backend {
+
+using Stream = cudaStream_t;
+
+// A template, so that every unit may define it.
+template <class = void>
+WARPRANK_KERNEL(32, 1)
+target_probe() {}
+
+WARPRANK_HIDDEN inline int target() {
+  cudaFuncAttributes attributes;
+  check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&target_probe<>)),
+             "find code for the device");
+  return attributes.ptxVersion;
+}
+WARPRANK_HIDDEN inline int num_multiprocessors() {
+  int device = 0, count = 0;
+  check_cuda(cudaGetDevice(&device), "find the current device");
+  check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "count multiprocessors");
+  return count;
+}
+
+/// Shared memory that a block may have when a kernel asks for it.
+WARPRANK_HIDDEN inline int64_t max_shared_bytes() {
+  int device = 0, bytes = 0;
+  check_cuda(cudaGetDevice(&device), "find the current device");
+  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "ask for shared memory");
+  return bytes;
+}
+
+/// Always all that the device has: threads that launch a kernel with less must not take it from others.
+WARPRANK_HIDDEN inline void allow_most_shared_memory(const void* entry) {
+  cudaFuncAttributes attributes;
+  check_cuda(cudaFuncGetAttributes(&attributes, entry), "find code for the device");
+  const int most = static_cast<int>(max_shared_bytes() - static_cast<int64_t>(attributes.sharedSizeBytes));
+  if (attributes.maxDynamicSharedSizeBytes < most) {
+    check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
+               "allow a kernel more than 48 KB of shared memory");
+  }
+}
+
+/// Whether code for the device was compiled in which a launch waits for the one before.
+WARPRANK_HIDDEN inline bool can_overlap(const void* entry) {
+  cudaFuncAttributes attributes;
+  check_cuda(cudaFuncGetAttributes(&attributes, entry), "find code for the device");
+  return attributes.ptxVersion >= 90;
+}
+
+template <class... Params>
+WARPRANK_HIDDEN inline void launch_kernel(dim3 grid, dim3 block, int64_t shared_bytes, Stream stream, bool overlaps,
+                                          Here, void (*kernel)(Params...), Params... args) {
+  constexpr int64_t without_opt_in = 48 * 1024;  // static and dynamic
+  constexpr int64_t most_static = 16 * 1024;     // of a kernel with dynamic memory; the executor sees to it
+  const auto* entry = reinterpret_cast<const void*>(kernel);
+  if (shared_bytes > without_opt_in - most_static) allow_most_shared_memory(entry);
+  void* arguments[] = {static_cast<void*>(&args)..., nullptr};
+  if (overlaps && can_overlap(entry)) {
+    cudaLaunchAttribute overlap;
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+    config.stream = stream;
+    config.attrs = &overlap;
+    config.numAttrs = 1;
+    return check_cuda(cudaLaunchKernelExC(&config, entry, arguments), "launch a kernel");
+  }
+  check_cuda(cudaLaunchKernel(entry, grid, block, arguments, static_cast<size_t>(shared_bytes), stream),
+             "launch a kernel");
+}
+
+}  // namespace warprank::device::backend
