@@ -130,27 +130,33 @@ TEST(MlpKernel, RunsStacksOfOtherShapesAndRowsSideBySide) {
 
 TEST(MlpKernel, TakesAnotherWayForWhatDoesNotFit) {
   for_each_target([](const Config& config) {
-    const auto check = [&](const Sizes& widths, int64_t num_launches) {
-      const MlpCase c(19, widths, {relu, hyperbolic_tangent});
-      EXPECT_EQ(num_launches_of(c, config.target), num_launches);
-      expect_close(propagate(c), run_stacks({c}, config.target)[0]);
+    const auto check = [&](const Sizes& widths, int64_t of_few_rows, int64_t of_many_rows) {
+      for (const int64_t capacity : {19, 3000}) {
+        SCOPED_TRACE(capacity);
+        Extras extras;
+        extras.more_rows = capacity - 19;
+        const MlpCase c(19, widths, {relu, hyperbolic_tangent}, extras);
+        EXPECT_EQ(num_launches_of(c, config.target), capacity == 19 ? of_few_rows : of_many_rows);
+        expect_close(propagate(c), run_stacks({c}, config.target)[0]);
+      }
     };
-    check({65, 300, 30, 1}, 2);    // the wide layer of many inputs, then two
-    check({64, 512, 30, 1}, 1);    // of few inputs
-    check({64, 513, 30, 1}, 2);    // one that is too wide
-    check({40, 30, 300, 1}, 3);    // a wide one that is not the first
-    check({40, 30, 257}, 2);       // nothing to fuse behind the wide one
-    check({40, 20, 1, 10, 5}, 3);  // a layer of one output before the last
-    check(Sizes(12, 9), 4);        // eleven layers: eight are fused
-    check({40, 7}, 1);             // one layer
-    check({768, 50, 20}, 1);       // the most inputs of a first layer that is split
-    check({769, 50, 20}, 2);       // the first of two by itself, since rows are few and inputs too many to be split
+    check({65, 300, 30, 1}, 1, 2);    // the wide layer of many inputs, then two
+    check({64, 512, 30, 1}, 1, 1);    // of few inputs
+    check({64, 513, 30, 1}, 1, 2);    // one that is too wide
+    check({40, 30, 300, 1}, 1, 3);    // a wide one that is not the first
+    check({40, 30, 257}, 1, 2);       // nothing to fuse behind the wide one
+    check({40, 20, 1, 10, 5}, 3, 3);  // a layer of one output before the last
+    check(Sizes(12, 9), 4, 4);        // eleven layers: eight are fused
+    check({40, 7}, 1, 1);             // one layer
+    check({768, 50, 20}, 1, 1);
+    check({1099, 50, 20}, 2, 1);  // rows that are no whole vectors, of which a block cannot hold so many
+    check({20, 4097, 3}, 2, 2);   // wider than what blocks share
   });
 }
 
 TEST(MlpKernel, FusesTheFirstLayerOfFewRowsWhereAsked) {
   for_each_target([](const Config& config) {
-    const MlpCase c(19, {1040, 50, 20}, {relu, hyperbolic_tangent});
+    const MlpCase c(19, {1043, 50, 20}, {relu, hyperbolic_tangent});  // rows of no whole vectors are not split
     DeviceMlp device(c);
     DeviceMlpLaunch launch({device.view()}, config.target, false);
     EXPECT_EQ(launch.launch().num_launches(), 1);
@@ -635,7 +641,10 @@ TEST(MlpKernel, ExecutesAndReadsWhatItMust) {
         int64_t mma = 0, weight_sectors = 0;
         const int64_t rows_of_block = capacity == 700 && target == 75 ? 32 : 16;
         for (size_t l = 0; l + 2 < widths.size(); ++l) {
-          mma += strips * ((widths[l] + depth - 1) / depth) * (widths[l + 1] / 8);
+          // Split, by steps of 32 inputs.
+          const int64_t of_inputs =
+              capacity == rows ? (widths[l] + 31) / 32 * 32 / depth : (widths[l] + depth - 1) / depth;
+          mma += strips * of_inputs * (widths[l + 1] / 8);
           weight_sectors += PackedLinearLayout{widths[l], widths[l + 1]}.bias_offset() / 32;
         }
         const Counters& counts = counters();

@@ -31,6 +31,15 @@ MlpCase wide_case(int64_t capacity, float scale = 1) {
   return MlpCase(35, {90, 256, 40, 130, 1}, {relu, identity, silu, sigmoid}, extras);
 }
 
+/// Layers of more than 256 outputs, and more inputs than warps keep.
+MlpCase very_wide_case(int64_t rows, int64_t capacity, bool is_aligned = true) {
+  Extras extras;
+  extras.more_rows = capacity - rows;
+  extras.is_aligned = is_aligned;
+  extras.multiply = extras.residual = true;
+  return MlpCase(rows, {is_aligned ? int64_t{1096} : 203, 40, 1060, 264, 275}, {relu, silu, identity}, extras);
+}
+
 /// A block for each pair, for two, for four.
 Sizes capacities(int target) {
   return target >= 90 ? Sizes{48, 200, 500} : target >= 80 ? Sizes{48, 200, 400} : Sizes{35, 70, 150};
@@ -38,7 +47,8 @@ Sizes capacities(int target) {
 
 TEST(SplitPolicy, SharesOutputsAmongManyBlocksWhereRowsAreFew) {
   const auto policy = [](int target, int64_t rows, int64_t widest) {
-    const warprank::detail::SplitPolicy chosen = warprank::detail::split_policy(target, (rows + 15) / 16, widest);
+    const auto tiles = [rows](int64_t of_tile) { return (rows + of_tile - 1) / of_tile; };
+    const warprank::detail::SplitPolicy chosen = warprank::detail::split_policy(target, tiles, widest, widest > 16);
     return std::vector<int>{chosen.blocks, chosen.pairs};
   };
   using Chosen = std::vector<int>;
@@ -48,12 +58,31 @@ TEST(SplitPolicy, SharesOutputsAmongManyBlocksWhereRowsAreFew) {
   EXPECT_EQ(policy(90, 500, 16), (Chosen{4, 2}));
   EXPECT_EQ(policy(90, 529, 16), (Chosen{0, 1}));
   EXPECT_EQ(policy(90, 100, 8), (Chosen{8, 1}));
-  EXPECT_EQ(policy(90, 100, 32), (Chosen{16, 2}));
   EXPECT_EQ(policy(90, 2112, 1), (Chosen{1, 1}));
   EXPECT_EQ(policy(75, 32, 16), (Chosen{16, 1}));
   EXPECT_EQ(policy(75, 33, 16), (Chosen{8, 2}));
   EXPECT_EQ(policy(75, 160, 16), (Chosen{4, 2}));
   EXPECT_EQ(policy(75, 161, 16), (Chosen{0, 1}));
+}
+
+TEST(SplitPolicy, SharesWideLayersAmongMoreBlocksAndOfMoreRows) {
+  const auto policy = [](int target, int64_t rows, int64_t widest) {
+    const auto tiles = [rows](int64_t of_tile) { return (rows + of_tile - 1) / of_tile; };
+    const warprank::detail::SplitPolicy chosen = warprank::detail::split_policy(target, tiles, widest, true);
+    return std::vector<int64_t>{chosen.blocks, chosen.rows(), chosen.pairs};
+  };
+  using Chosen = std::vector<int64_t>;
+  EXPECT_EQ(policy(90, 16, 64), (Chosen{64, 16, 1}));
+  EXPECT_EQ(policy(90, 16, 20), (Chosen{20, 16, 1}));
+  EXPECT_EQ(policy(90, 64, 64), (Chosen{33, 16, 1}));
+  EXPECT_EQ(policy(90, 65, 64), (Chosen{32, 32, 1}));
+  EXPECT_EQ(policy(90, 128, 64), (Chosen{32, 32, 1}));
+  EXPECT_EQ(policy(90, 129, 64), (Chosen{0, 16, 1}));
+  EXPECT_EQ(policy(80, 128, 64), (Chosen{27, 32, 1}));
+  EXPECT_EQ(policy(75, 16, 64), (Chosen{40, 16, 1}));
+  EXPECT_EQ(policy(75, 32, 64), (Chosen{32, 32, 1}));
+  EXPECT_EQ(policy(75, 100, 64), (Chosen{10, 32, 1}));
+  EXPECT_EQ(policy(75, 129, 64), (Chosen{0, 16, 1}));
 }
 
 TEST(SplitMlpKernel, GivesTheSameBitsHoweverBlocksShareTheOutputs) {
@@ -66,6 +95,27 @@ TEST(SplitMlpKernel, GivesTheSameBitsHoweverBlocksShareTheOutputs) {
       y.push_back(device.values());
       expect_close(propagate(c), y.back());
       EXPECT_EQ(y.back(), y.front()) << "capacity " << capacity;
+    }
+  });
+}
+
+TEST(SplitMlpKernel, SharesLayersThatNoBlockKeeps) {
+  for_each_target([](const Config& config) {
+    for (const bool is_aligned : {true, false}) {
+      std::vector<float> expected;
+      for (const int64_t capacity : {9, 40, 100}) {
+        SCOPED_TRACE(std::to_string(capacity) + (is_aligned ? "" : ", misaligned"));
+        const MlpCase c = very_wide_case(9, capacity, is_aligned);
+        DeviceMlp device(c);
+        DeviceMlpLaunch launch({device.view()}, config.target);
+        EXPECT_EQ(launch.launch().num_launches(), 1);
+        launch.run();
+        launch.run();
+        const std::vector<float> y = device.values();
+        expect_close(propagate(c), y);
+        if (expected.empty()) expected = y;
+        EXPECT_EQ(y, expected);
+      }
     }
   });
 }

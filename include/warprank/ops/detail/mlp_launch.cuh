@@ -107,18 +107,21 @@ int64_t inputs_of(const Stack& stack, int64_t l) {
   return l > 0 ? stack.layers[l - 1].out : needs_fused(stack) ? stack.in : stack.x.cols;
 }
 
-/// How many layers of a stack must be launched before the fused kernel can begin.
+/// Whether a block can keep all outputs of a layer.
+template <class Stack>
+bool fits_fused(const Stack& stack, int64_t l) {
+  const int64_t out = stack.layers[l].out;
+  const bool is_wide_first = l == 0 && inputs_of(stack, 0) <= max_inputs_of_wide_first;
+  return out <= (is_wide_first ? max_first_width : max_fused_width) &&
+         (out > 1 || (l > 0 && l + 1 == stack.layers.size()));  // a head is the last of several
+}
+
+/// How many layers of a stack must be launched before a kernel can begin whose blocks keep all outputs.
 template <class Stack>
 int64_t num_separate(const Stack& stack, bool spread_first) {
   const int64_t depth = stack.layers.size();
-  const auto fits = [&](int64_t l) {
-    const int64_t out = stack.layers[l].out;
-    const bool is_wide_first = l == 0 && inputs_of(stack, 0) <= max_inputs_of_wide_first;
-    return out <= (is_wide_first ? max_first_width : max_fused_width) &&
-           (out > 1 || (l > 0 && l + 1 == depth));  // a head is the last of several
-  };
   int64_t fused = depth;
-  while (fused > 0 && depth - fused < max_fused_layers && fits(fused - 1)) --fused;
+  while (fused > 0 && depth - fused < max_fused_layers && fits_fused(stack, fused - 1)) --fused;
   if (spread_first && fused == 0 && !needs_fused(stack) && stack.x.rows <= max_rows_of_split_first &&
       stack.x.cols >= min_inputs_of_split_first)
     fused = 1;
@@ -132,18 +135,35 @@ int64_t num_separate(Span<const Stack> stacks, bool spread_first) {
   return most;
 }
 
-inline int64_t num_tiles_of(int64_t rows) { return (rows + SplitBlock::rows - 1) / SplitBlock::rows; }
-
 /// How the layers from `first` on are split.
 template <class Stack>
 SplitPolicy split_policy_of(Span<const Stack> stacks, int64_t first, int target) {
-  int64_t tiles = 0, widest = 1;
+  int64_t widest = 1, most_staged = 0;
+  bool is_wide = false;
   for (const Stack& stack : stacks) {
-    if (first == stack.layers.size() || inputs_of(stack, first) > SplitBlock::max_inputs) return {};
-    for (int64_t l = first; l < stack.layers.size(); ++l) widest = std::max(widest, (stack.layers[l].out + 15) / 16);
-    tiles += num_tiles_of(stack.x.rows);
+    const int64_t depth = stack.layers.size(), in = inputs_of(stack, first);
+    if (depth - first > max_fused_layers || (depth - first < 2 && !needs_fused(stack))) return {};
+    if (in > SplitBlock::max_width) return {};
+    const bool is_aligned = reinterpret_cast<uintptr_t>(stack.x.data) % 16 == 0 && stack.x.stride % 8 == 0;
+    if (needs_fused(stack) || in % 8 != 0 || (first == 0 && !is_aligned))
+      most_staged = std::max(most_staged, stack.first_is_done ? stack.layers[0].out : in);
+    is_wide |= in > SplitBlock::max_narrow_inputs;
+    for (int64_t l = first; l < depth; ++l) {
+      const int64_t out = stack.layers[l].out;
+      if (out > SplitBlock::max_width || (out == 1 && (l == 0 || l + 1 < depth))) return {};
+      is_wide |= !fits_fused(stack, l);
+      widest = std::max(widest, (out + 15) / 16);
+    }
+    if (is_wide && needs_fused(stack)) return {};  // more rows would have no kernel
   }
-  return tiles == 0 ? SplitPolicy{} : split_policy(target, tiles, widest);
+  const auto tiles = [&](int64_t rows) {
+    int64_t all = 0;
+    for (const Stack& stack : stacks) all += (stack.x.rows + rows - 1) / rows;
+    return all;
+  };
+  const SplitPolicy policy = split_policy(target, tiles, widest, is_wide);
+  const int64_t room = policy.strips == 2 ? SplitBlock::max_staged_inputs : SplitBlock::max_staged_inputs_of_32;
+  return most_staged > room ? SplitPolicy{} : policy;
 }
 
 /// A layer of a stack as one of ops/linear.cuh; `x` is what it reads.
@@ -252,22 +272,29 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
 /// What the blocks of split stacks need beside the descriptors.
 template <class Stack>
 void plan_exchange(Span<const Stack> stacks, int64_t first, WorkspaceCursor& memory, MlpPlan& plan) {
-  int64_t tiles = 0, fragments = 0, inputs = 0;
+  int64_t tiles = 0, fragments = 0, staged = 0, bytes = 0;
   for (const Stack& stack : stacks) {
-    const int64_t depth = stack.layers.size();
+    const int64_t depth = stack.layers.size(), rows = plan.split.rows();
     int64_t own = 0;
-    for (int64_t l = first; l + 1 < depth; ++l) own += PackedLinearLayout{1, stack.layers[l].out}.num_pairs();
-    tiles = std::max(tiles, num_tiles_of(stack.x.rows));
+    for (int64_t l = first; l < depth; ++l) {
+      const PackedLinearLayout layout{inputs_of(stack, l), stack.layers[l].out};
+      if (l + 1 < depth) own += plan.split.strips * ((layout.out + 31) / 32);
+      bytes += layout.bias_offset();
+    }
+    tiles = std::max(tiles, (stack.x.rows + rows - 1) / rows);
     fragments = std::max(fragments, own);
-    inputs = std::max(inputs, stack.first_is_done ? stack.layers[0].out : inputs_of(stack, first));
+    staged = std::max(staged, stack.first_is_done ? stack.layers[0].out : inputs_of(stack, first));
   }
+  staged =
+      std::min(staged, plan.split.strips == 2 ? SplitBlock::max_staged_inputs : SplitBlock::max_staged_inputs_of_32);
   plan.split_grid = {static_cast<unsigned>(plan.split.blocks), static_cast<unsigned>(tiles),
                      static_cast<unsigned>(stacks.size())};
   const int64_t all_tiles = tiles * stacks.size();
   plan.exchange.ended = reinterpret_cast<uint32_t*>(memory.take(SplitExchange::ended_bytes(all_tiles)));
   plan.exchange.words = reinterpret_cast<uint32_t*>(memory.take(SplitExchange::words_bytes(all_tiles, fragments)));
   plan.exchange.fragments = fragments;
-  plan.exchange.input_stride = split_input_stride(inputs);
+  plan.exchange.input_stride = split_input_stride(staged);
+  plan.exchange.max_looks = static_cast<int>(SplitBlock::least_looks + bytes / SplitBlock::bytes_of_look);
 }
 
 /// Checks the stacks and divides them. Without a workspace it finds how large that must be.
@@ -280,8 +307,12 @@ MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target, bool spr
   for (int64_t i = 0; i < stacks.size(); ++i) check_mlp(stacks[i], name_of_stack(i), stacks[0].layers.size(), problems);
   problems.throw_if_any();
   std::vector<LinearLayer> ends;
-  int64_t first = num_separate(stacks, false);
+  int64_t first = 0;
   SplitPolicy split = split_policy_of(stacks, first, target);
+  if (!split.is_split()) {
+    first = num_separate(stacks, false);
+    split = split_policy_of(stacks, first, target);
+  }
   if (!split.is_split() && spread_first) {
     first = num_separate(stacks, true);
     split = split_policy_of(stacks, first, target);
@@ -334,11 +365,11 @@ MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target, bool spr
   return plan;
 }
 
-template <int Target, int Pairs>
+template <int Target, int Strips, int Pairs>
 WARPRANK_HIDDEN inline void launch_split_mlp(const MlpPlan& plan, const MlpDescriptor* layers, device::Stream stream) {
   device::launch_overlapping(
-      {plan.split_grid, SplitBlock::threads, split_shared_bytes(Pairs, plan.exchange.input_stride), stream},
-      split_mlp_kernel<Target, Pairs>, layers, static_cast<int>(plan.num_fused), plan.exchange);
+      {plan.split_grid, SplitBlock::threads, split_shared_bytes(plan.split, plan.exchange.input_stride), stream},
+      split_mlp_kernel<Target, Strips, Pairs>, layers, static_cast<int>(plan.num_fused), plan.exchange);
 }
 
 template <int Target, MlpTile Tile>
@@ -361,10 +392,12 @@ WARPRANK_HIDDEN inline void run_mlp(const MlpPlan& plan, const void* descriptors
   const auto num_layers = static_cast<int>(plan.num_layers);
   device::dispatch_target<75, 80>(plan.target, [&](auto target) {
     if (plan.split.is_split()) {
-      if (plan.split.pairs == 1)
-        launch_split_mlp<target(), 1>(plan, layers, stream);
+      if (plan.split.strips == 4)
+        launch_split_mlp<target(), 4, 1>(plan, layers, stream);
+      else if (plan.split.pairs == 1)
+        launch_split_mlp<target(), 2, 1>(plan, layers, stream);
       else
-        launch_split_mlp<target(), 2>(plan, layers, stream);
+        launch_split_mlp<target(), 2, 2>(plan, layers, stream);
       return;
     }
     if (plan.tile == MlpTile::rows_16)

@@ -3,47 +3,74 @@
 
 /// When stacks run column-split (split.cuh), and over how many blocks.
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 
 namespace warprank::detail {
 
-/// What a block of a column-split stack is: it takes `rows` rows, its warps share the inputs of each layer.
+/// What a block of a column-split stack is: its warps share the inputs of each layer.
 struct SplitBlock {
-  static constexpr int rows = 16, num_warps = 8, threads = 32 * num_warps;
-  static constexpr int64_t max_inputs = 768;  ///< of the first layer, whose rows lie in shared memory
+  static constexpr int num_warps = 8, threads = 32 * num_warps, max_rows = 32;
+  /// Of the first layer, where its rows go through shared memory first: what is mixed, done or not whole vectors.
+  static constexpr int64_t max_staged_inputs = 704, max_staged_inputs_of_32 = 256;
+  static constexpr int64_t max_narrow_inputs = 768, max_width = 4096;  ///< of a first layer, of any
   /// Looks for what another block computes before a block computes it itself: 20 us on an H100 by the latency of its
-  /// second-level cache, many times what a block that runs takes.
-  static constexpr int max_looks = 64;
+  /// second-level cache, many times what a block that runs takes; and more where it reads many weights.
+  static constexpr int64_t least_looks = 64, bytes_of_look = 64 << 10;
 };
 
 /// How the outputs of every layer are shared out.
 struct SplitPolicy {
   int blocks = 0;  ///< that share a tile of rows; 0: stacks are not split
-  int pairs = 1;   ///< of 16 outputs that a block computes together
+  int strips = 2;  ///< of 8 rows of a tile
+  int pairs = 1;   ///< of 8 outputs that a block computes together
 
   constexpr bool is_split() const { return blocks > 0; }
+  constexpr int64_t rows() const { return int64_t{8} * strips; }
 };
+
+/// Sums of one share of outputs: of each warp, rows of four floats more than the outputs.
+constexpr int64_t split_sums_floats(const SplitPolicy& policy) {
+  return SplitBlock::num_warps * policy.rows() * (16 * policy.pairs + 4);
+}
+constexpr int64_t split_shared_bytes(const SplitPolicy& policy, int64_t input_stride) {
+  return 2 * split_sums_floats(policy) * 4 + policy.rows() * input_stride * 2;  // two sets of sums in turns
+}
+/// From one row of staged inputs to the next, in halves: an odd number of 64 bytes, so that no two rows meet in a bank.
+constexpr int64_t split_input_stride(int64_t inputs) { return (inputs + 31) / 64 * 64 + 32; }
 
 /// Multiprocessors of the smallest card that is served well: T4, A100, H100. Not of the card at hand, as bits depend on
 /// whether stacks are split.
 constexpr int64_t multiprocessors_of(int target) { return target >= 90 ? 132 : target >= 80 ? 108 : 40; }
 
-/// For all tiles of 16 rows of a launch, at capacity, and layers of up to `widest` pairs of 16 outputs. Many blocks for
-/// few rows: what a block reads of the weights is what its time goes with. At most a block for each multiprocessor, so
-/// that all of a tile run together; more rows are for blocks that read all weights (mlp.cuh).
+/// For layers of up to `widest` pairs of 8 outputs, all of up to 256 outputs unless `is_wide`; tiles(rows) says how
+/// many tiles of so many rows the launch has at capacity. Many blocks for few rows: what a block reads of the weights
+/// is what its time goes with. At most a block for each multiprocessor, so that all of a tile run together; more rows
+/// are for blocks that read all weights (mlp.cuh), or where layers are wide, for a launch for each (ops/linear.cuh).
 ///
-/// H100, prototype of split.cuh, us by rows (whole stacks; the kernel of mlp.cuh and cuBLASLt's chain beside it):
+/// H100, prototype of split.cuh, us by rows (whole stacks; the kernel that was before and cuBLASLt's chain beside it):
 ///
 ///     600-256-256-256-1       1: 4.4 (16 blocks)   50: 4.7 (16)   100: 5.2 (16)   500: 8.7 (4)   1000: 19 (16)
-///          mlp.cuh, cuBLASLt  23, 10.0             26, 10.4       26, 11.2        29, 12.3       29, 12.9
+///          before, cuBLASLt   23, 10.0             26, 10.4       26, 11.2        29, 12.3       29, 12.9
 ///     256-128-64-1            1: 3.5 (8)           50: 3.7 (4)    100: 3.7 (8)    500: 4.0 (4)
-///          mlp.cuh, cuBLASLt  14, 6.8              16, 6.7        16, 7.4         13, 7.7
-constexpr SplitPolicy split_policy(int target, int64_t tiles, int64_t widest) {
-  const int64_t slots = multiprocessors_of(target);
+///          before, cuBLASLt   14, 6.8              16, 6.7        16, 7.4         13, 7.7
+///     1024-1024-512-256-1     1: 6.5 (64)          50: 9.3 (32)   100: 11.9 (32, tiles of 32 rows)   500: 31
+///          before, cuBLASLt   27, 11.9             33, 13.1       35, 13.5                           43, 16.1
+template <class Tiles>
+constexpr SplitPolicy split_policy(int target, const Tiles& tiles, int64_t widest, bool is_wide) {
+  const int64_t slots = multiprocessors_of(target), of_16 = tiles(16), of_32 = tiles(32);
+  if (of_16 == 0) return {};
+  if (is_wide) {
+    constexpr int64_t most_blocks = 64, many_blocks = 32, least_blocks = 8, most_tiles = 4;
+    if (of_16 * std::min(widest, many_blocks) <= slots)
+      return {static_cast<int>(std::min({widest, most_blocks, slots / of_16})), 2, 1};
+    if (of_32 > most_tiles || slots / of_32 < least_blocks) return {};
+    return {static_cast<int>(std::min({widest, many_blocks, slots / of_32})), 4, 1};
+  }
   for (const int most : {16, 8, 4}) {
     const int64_t blocks = widest < most ? widest : most;
-    if (tiles * blocks <= slots) return {static_cast<int>(blocks), widest > blocks ? 2 : 1};
+    if (of_16 * blocks <= slots) return {static_cast<int>(blocks), 2, widest > blocks ? 2 : 1};
   }
   return {};
 }

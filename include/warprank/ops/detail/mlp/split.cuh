@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The kernel of ops/mlp.cuh for few rows: several blocks share a tile of 16 rows, and each computes some outputs of
-/// every layer, so that none reads more than its part of the weights.
+/// The kernel of ops/mlp.cuh for few rows: several blocks share a tile of 16 or 32 rows, and each computes some outputs
+/// of every layer, so that none reads more than its part of the weights.
 ///
-/// In a block the warps share the inputs of a layer, 16 at a time. A fragment of weights, and one of activations, is
-/// wanted by one lane alone and goes from global memory straight to its registers; the warps' sums meet in shared
-/// memory and are added as a tree, so that a row has the same bits however blocks share the outputs. The accumulators
-/// of two tiles of 8 outputs are the fragment of 16 inputs of the next layer: nobody transposes.
+/// In a block the warps share the inputs of a layer, 32 at a time. A fragment of weights, and one of activations, is
+/// wanted by one lane alone and goes from global memory straight to its registers (linear/fragments.cuh), also x where
+/// its rows are whole vectors; the warps' sums meet in shared memory and are added as a tree, so that a row has the
+/// same bits however blocks share the outputs. A warp that has few steps of a layer keeps their activations for all of
+/// the block's outputs, and asks for the weights of the next outputs before it adds the sums of these.
 ///
 /// Blocks exchange activations through the second-level cache, and the data is its own flag: a word is two FP16 values,
 /// inverted. 0 would be two NaNs that no conversion makes, and says that nothing has been written yet. Two sets of
@@ -17,18 +18,21 @@
 /// No block depends on another to begin: one that has looked in vain for long enough computes all layers by itself but
 /// for the last, of which it has its own part to do. What two blocks write of a word is the same.
 ///
-/// From launch to store: descriptors, count, rows; then for each layer one exchange and one barrier. In flight at
-/// first: 20 KB of weights and all rows of a tile. The prototype of this kernel took 1,900 clocks to the first product
-/// and 1,300 for each layer behind it (policy.hpp has times).
+/// From launch to store: descriptors, count, rows; then for each layer one exchange and, for each of the block's shares
+/// of the outputs, one barrier. In flight at first: 32 or 64 KB of weights and half or twice of it of rows. The
+/// prototype of this kernel took 1,900 clocks to the first product and 1,300 for each layer behind it (policy.hpp has
+/// times).
 
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "warprank/device/collectives.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
+#include "warprank/ops/detail/linear/fragments.cuh"
 #include "warprank/ops/detail/mlp.cuh"
 #include "warprank/ops/detail/mlp/epilogue.cuh"
 #include "warprank/ops/detail/mlp/policy.hpp"
@@ -37,12 +41,13 @@ namespace warprank::detail {
 
 /// Device memory by which the blocks of a tile exchange activations; 0 before the first launch.
 struct SplitExchange {
-  static constexpr int64_t fragment_words = 128;  ///< of 16 rows and 16 outputs
+  static constexpr int64_t fragment_words = 128;  ///< of 8 rows and 32 outputs, as a warp reads them
 
   uint32_t* ended;       ///< [stacks, tiles]: of two launches in turns, how many blocks have
   uint32_t* words;       ///< [stacks, tiles, 2, fragments, fragment_words]
   int64_t fragments;     ///< of all layers but the last
-  int64_t input_stride;  ///< of the rows in shared memory, in halves
+  int64_t input_stride;  ///< of rows that lie in shared memory first, in halves
+  int max_looks;         ///< for what another block computes, before a block computes it itself
 
   static constexpr int64_t ended_bytes(int64_t tiles) { return 4 * tiles; }
   static constexpr int64_t words_bytes(int64_t tiles, int64_t fragments) {
@@ -52,225 +57,96 @@ struct SplitExchange {
 
 struct SplitStorage {
   MlpDescriptor layers[max_fused_layers];
-  int64_t bias_rows[SplitBlock::rows];  ///< what bias_row_of gives for the rows
+  int64_t bias_rows[SplitBlock::max_rows];  ///< what bias_row_of gives for the rows
   uint32_t ended;
 };
 
-/// Sums of one layer's share of outputs: of each warp, two sets in turns.
-constexpr int64_t split_sums_floats(int pairs) { return int64_t{SplitBlock::num_warps} * pairs * 2 * 32 * 4; }
-constexpr int64_t split_shared_bytes(int pairs, int64_t input_stride) {
-  return 2 * split_sums_floats(pairs) * 4 + SplitBlock::rows * input_stride * 2;
-}
-/// From one row of inputs to the next, in halves: an odd number of 16 bytes.
-constexpr int64_t split_input_stride(int64_t inputs) { return (inputs + 15) / 16 * 16 + 8; }
-static_assert(split_shared_bytes(2, split_input_stride(SplitBlock::max_inputs)) + int64_t{sizeof(SplitStorage)} <=
+static_assert(split_shared_bytes({1, 2, 2}, split_input_stride(SplitBlock::max_staged_inputs)) +
+                  int64_t{sizeof(SplitStorage)} <=
               64 << 10);
-static_assert(split_sums_floats(1) >= SplitBlock::rows * max_mixed_experts);
-
-/// What a warp computes of a layer: its part of the inputs, for `Pairs` pairs of 16 outputs.
-template <int Target, int Pairs>
-struct SplitProduct {
-  using Fragment = device::Vector<uint32_t, 4>;
-
-  const MlpDescriptor& layer;
-  int first_pair, num_pairs;  ///< of those that are computed together
-  int num_steps, begin, end;  ///< of 16 inputs: of the layer, and of the warp
-  float sums[2 * Pairs][4] = {};
-
-  WARPRANK_DEVICE SplitProduct(const MlpDescriptor& layer, int share)
-      : layer(layer), first_pair(share * Pairs), num_steps((layer.inputs + 15) / 16) {
-    const int warp = device::thread_rank() / device::warp_size;
-    num_pairs = static_cast<int>((layer.epilogue.width + 15) / 16) - first_pair;
-    begin = warp * num_steps / SplitBlock::num_warps;
-    end = (warp + 1) * num_steps / SplitBlock::num_warps;
-  }
-
-  /// Asks for the weights of the steps [step, step + Steps) below the end.
-  template <int Steps>
-  WARPRANK_DEVICE void request(Fragment (&weights)[Steps][Pairs], int step) const {
-    const auto* from =
-        static_cast<const uint32_t*>(layer.weights) +
-        ((static_cast<int64_t>(first_pair) * num_steps + step) * device::warp_size + device::lane_index()) * 4;
-    WARPRANK_UNROLL
-    for (int s = 0; s < Steps; ++s) {
-      WARPRANK_UNROLL
-      for (int j = 0; j < Pairs; ++j)
-        if (step + s < end && j < num_pairs)
-          weights[s][j] = device::load_vector_read_only<4>(from + (static_cast<int64_t>(j) * num_steps + s) *
-                                                                      device::warp_size * 4);
-    }
-  }
-
-  template <int Steps>
-  WARPRANK_DEVICE void multiply(const Fragment (&weights)[Steps][Pairs], const uint32_t (&a)[Steps][4], int step) {
-    WARPRANK_UNROLL
-    for (int s = 0; s < Steps; ++s) multiply_step(weights[s], a[s], step + s);
-  }
-  WARPRANK_DEVICE void multiply_step(const Fragment (&weights)[Pairs], const uint32_t (&a)[4], int step) {
-    if (step >= end) return;
-    const bool has_second_half = step * 16 + 8 < layer.inputs;
-    WARPRANK_UNROLL
-    for (int j = 0; j < Pairs; ++j) {
-      if (j >= num_pairs) continue;
-      detail::multiply_step<Target>(sums[2 * j], a, weights[j][0], weights[j][1], has_second_half);
-      detail::multiply_step<Target>(sums[2 * j + 1], a, weights[j][2], weights[j][3], has_second_half);
-    }
-  }
-
-  /// A layer of one output: FP32 weights, two steps. The sums of rows g and g + 8 are those of column 0.
-  struct HeadWeights {
-    float low[2][2], high[2][2];  ///< by step, of the inputs 2t and 2t + 8 and their neighbours
-  };
-  WARPRANK_DEVICE HeadWeights request_head(int step) const {
-    HeadWeights weights{};
-    const auto* from = static_cast<const float*>(layer.weights);
-    WARPRANK_UNROLL
-    for (int s = 0; s < 2; ++s) {
-      if (step + s >= end) continue;
-      const int k = (step + s) * 16 + device::lane_index() % 4 * 2;
-      const auto low = device::load_vector_read_only<2>(from + PackedLinearLayout::head_index(k));
-      const auto high = device::load_vector_read_only<2>(from + PackedLinearLayout::head_index(k + 8));
-      weights.low[s][0] = low[0], weights.low[s][1] = low[1];
-      weights.high[s][0] = high[0], weights.high[s][1] = high[1];
-    }
-    return weights;
-  }
-  WARPRANK_DEVICE void multiply_head(const HeadWeights& weights, const uint32_t (&a)[2][4], int step) {
-    const auto add = [](float& sum, uint32_t pair, const float(&w)[2]) {
-      sum = std::fma(device::widen(device::low_half(pair)), w[0], sum);
-      sum = std::fma(device::widen(device::high_half(pair)), w[1], sum);
-    };
-    WARPRANK_UNROLL
-    for (int s = 0; s < 2; ++s) {
-      if (step + s >= end) continue;
-      add(sums[0][0], a[s][0], weights.low[s]);
-      add(sums[0][2], a[s][1], weights.low[s]);
-      add(sums[0][0], a[s][2], weights.high[s]);
-      add(sums[0][2], a[s][3], weights.high[s]);
-    }
-  }
-  WARPRANK_DEVICE void add_lanes_of_head() {
-    sums[0][0] = device::Tile<4>::sum(sums[0][0]);
-    sums[0][2] = device::Tile<4>::sum(sums[0][2]);
-  }
-};
-
-/// Brings a fragment of activations for each of `Steps` steps, of which `count` exist, when all are there; false when
-/// they still are not after so many looks. Whole warps call.
-template <int Steps>
-WARPRANK_DEVICE bool receive(uint32_t (&a)[Steps][4], const uint32_t* from, int count, bool waits) {
-  using Fragment = device::Vector<uint32_t, 4>;
-  const auto* at = reinterpret_cast<const Fragment*>(from) + device::lane_index();
-  for (int looks = 1;; ++looks) {
-    bool all = true;
-    Fragment fragments[Steps];
-    WARPRANK_UNROLL
-    for (int s = 0; s < Steps; ++s)
-      if (s < count)
-        fragments[s] = device::load<device::Order::relaxed, device::Scope::device>(at + s * device::warp_size);
-    WARPRANK_UNROLL
-    for (int s = 0; s < Steps; ++s) {
-      if (s >= count) continue;
-      WARPRANK_UNROLL
-      for (int c = 0; c < 4; ++c) {
-        all = all && fragments[s][c] != 0;
-        a[s][c] = ~fragments[s][c];
-      }
-    }
-    if (device::all(device::full_warp, all)) return true;
-    if (!waits && looks == SplitBlock::max_looks) return false;
-  }
-}
-
-/// Copies the rows of a block to shared memory, [rows, stride], up to a whole step of inputs: 16 threads to a row.
-WARPRANK_DEVICE void copy_input(const RowSource& source, half* to, int stride) {
-  static_assert(SplitBlock::threads == 16 * SplitBlock::rows);
-  using Piece = device::Vector<half, 8>;
-  constexpr int at_once = 5;
-  const int row = device::thread_rank() / 16, num_pieces = (source.num_columns + 15) / 16 * 2;
-  half* const to_row = to + row * stride;
-  if (source.is_aligned && source.num_columns % 8 == 0) {
-    const half* from = source.row(row);
-    const int existing = row < source.num_rows ? source.num_columns / 8 : 0;
-    for (int first = device::thread_rank() % 16; first < num_pieces; first += at_once * 16) {
-      Piece pieces[at_once] = {};
-      WARPRANK_UNROLL
-      for (int i = 0; i < at_once; ++i)
-        if (first + i * 16 < existing) pieces[i] = device::load_vector<8>(from + (first + i * 16) * 8);
-      WARPRANK_UNROLL
-      for (int i = 0; i < at_once; ++i)
-        if (first + i * 16 < num_pieces) device::store_vector(to_row + (first + i * 16) * 8, pieces[i]);
-    }
-  } else {
-    for (int piece = device::thread_rank() % 16; piece < num_pieces; piece += 16)
-      device::store_vector(to_row + piece * 8, load_columns_of_row(source, row, piece * 8));
-  }
-}
+static_assert(split_shared_bytes({1, 4, 1}, split_input_stride(SplitBlock::max_staged_inputs_of_32)) +
+                  int64_t{sizeof(SplitStorage)} <=
+              64 << 10);
+static_assert(2 * split_sums_floats({1, 2, 1}) >= 16 * max_mixed_experts);
+static_assert(2 * split_sums_floats({1, 4, 1}) >= 32 * max_mixed_experts);
 
 /// One block's part of a stack for one tile of rows.
-template <int Target, int Pairs>
-struct SplitChain {
-  using Product = SplitProduct<Target, Pairs>;
-  using Fragment = typename Product::Fragment;
-  static constexpr int first_steps = 5, next_steps = 2;  ///< whose weights are in flight together
-  static constexpr int64_t sums_floats = split_sums_floats(Pairs);
+template <int Target, int Strips, int Pairs>
+class SplitChain {
+ public:
+  static constexpr int rows = 8 * Strips, columns = 16 * Pairs;
+  static constexpr int steps_at_once = 4;               ///< of 32 inputs, whose operands are in flight together
+  static constexpr int num_words = rows * columns / 2;  ///< of a share: one for each thread, or for some
+  static constexpr int sums_stride = columns + 4;       ///< floats from row to row: no two lanes meet in a bank
+  static constexpr int64_t sums_floats = split_sums_floats({1, Strips, Pairs});
+  static_assert(num_words <= SplitBlock::threads && rows <= SplitBlock::max_rows);
 
-  SplitStorage& shared;
-  int depth, rank, num_blocks;
-  const SplitExchange& exchange;
-  int input_stride;          ///< of the rows that layer `first` reads, in shared memory behind the sums
-  int first = 0;             ///< layer that is computed; 1 where layer 0 is done
-  int64_t row = 0;           ///< of the tile, the first
-  int num_rows = -1;         ///< of the tile that exist; not known yet
-  uint32_t* now = nullptr;   ///< words of this launch
-  uint32_t* next = nullptr;  ///< and of the one behind it
-  int turn = 0;              ///< which of the sums are used
-
-  /// [2, warps, 2 Pairs tiles of 8, lanes, 4]
-  static WARPRANK_DEVICE float* sums() { return device::dynamic_shared<float>(); }
-  static WARPRANK_DEVICE half* input() { return reinterpret_cast<half*>(sums() + 2 * sums_floats); }
+  WARPRANK_DEVICE SplitChain(SplitStorage& shared, int depth, const SplitExchange& exchange)
+      : shared_(shared), depth_(depth), exchange_(exchange), first_(shared.layers[0].is_done ? 1 : 0) {
+    const MlpDescriptor& layer = shared.layers[first_];
+    is_staged_ = first_ == 1 || layer.mix.num_own > 0 || !layer.x_is_aligned || layer.inputs % 8 != 0;
+  }
 
   /// Computes all layers, unless there are no rows.
   WARPRANK_DEVICE void run() {
-    if (shared.layers[0].is_done || shared.layers[0].mix.num_own > 0) {
-      find_rows();
-      if (num_rows == 0) return;
+    begin_layer(first_);
+    bool has_weights = rank() < shares_of(shared_.layers[first_]);
+    if (has_weights) request_weights(rank(), begin_);
+    find_rows();
+    if (num_rows_ == 0) return;
+    if (is_staged_) {
       compute_input();
+    } else {
+      find_input_rows();
+      device::sync_block();  // bias_rows, ended
     }
+    choose_words();
     bool is_alone = false;
     int64_t received = 0, sent = 0;  // words before those of the layer's inputs and of its outputs
-    for (int i = first; i < depth;) {
-      const int num_pairs = num_pairs_of(shared.layers[i]), shares = (num_pairs + Pairs - 1) / Pairs;
-      const bool does_all = is_alone && i + 1 < depth;
-      // At first also without a share: somebody must bring the input.
-      const int end = i == first && shares <= rank ? rank + 1 : shares;
-      bool is_complete = true;
-      for (int share = does_all ? 0 : rank; share < end && is_complete; share += does_all ? 1 : num_blocks) {
-        is_complete = run_share(i, share, received, sent, is_alone);
-        if (num_rows == 0) return;
-      }
-      if (is_complete) {
+    for (int i = first_; i < depth_;) {
+      if (run_layer(i, received, sent, is_alone, has_weights)) {
         received = sent;
-        sent += num_pairs * SplitExchange::fragment_words;
+        sent += words_of(shared_.layers[i]);
         ++i;
       } else {
         is_alone = true;
         received = sent = 0;
-        i = first;
+        i = first_;
       }
+      has_weights = false;
+      if (i < depth_) begin_layer(i);
     }
     if (device::thread_rank() == 0)
-      device::take_ticket<device::Order::relaxed, device::Scope::device>(exchange.ended + tile(),
-                                                                         static_cast<uint32_t>(2 * num_blocks - 1));
+      device::take_ticket<device::Order::relaxed, device::Scope::device>(exchange_.ended + tile(),
+                                                                         static_cast<uint32_t>(2 * num_blocks() - 1));
   }
 
  private:
-  static WARPRANK_DEVICE int num_pairs_of(const MlpDescriptor& layer) {
-    return static_cast<int>((layer.epilogue.width + 15) / 16);
-  }
+  using Sums = float[Pairs][Strips][4];
+
+  static WARPRANK_DEVICE int rank() { return static_cast<int>(device::block_index().x); }
+  static WARPRANK_DEVICE int num_blocks() { return static_cast<int>(device::grid_dim().x); }
   /// Of all stacks.
   static WARPRANK_DEVICE int64_t tile() {
     return static_cast<int64_t>(device::block_index().z) * device::grid_dim().y + device::block_index().y;
+  }
+  static WARPRANK_DEVICE int num_pairs_of(const MlpDescriptor& layer) { return (layer.outputs + 15) / 16; }
+  static WARPRANK_DEVICE int shares_of(const MlpDescriptor& layer) { return (num_pairs_of(layer) + Pairs - 1) / Pairs; }
+  static WARPRANK_DEVICE int steps_of(int inputs) { return (inputs + 31) / 32; }
+  /// That a layer's outputs take of a set.
+  static WARPRANK_DEVICE int64_t words_of(const MlpDescriptor& layer) {
+    return Strips * steps_of(layer.outputs) * SplitExchange::fragment_words;
+  }
+  /// [2, warps, rows, sums_stride]
+  static WARPRANK_DEVICE float* sums() { return device::dynamic_shared<float>(); }
+  static WARPRANK_DEVICE half* input() { return reinterpret_cast<half*>(sums() + 2 * sums_floats); }
+
+  /// Which inputs of a layer are the warp's.
+  WARPRANK_DEVICE void begin_layer(int i) {
+    const int num_steps = steps_of(shared_.layers[i].inputs), warp = device::warp_index();
+    layer_ = &shared_.layers[i];
+    begin_ = warp * num_steps / SplitBlock::num_warps;
+    end_ = (warp + 1) * num_steps / SplitBlock::num_warps;
   }
 
   /// Waits for the launch before and finds the rows of the tile. What it writes to shared memory is for all after a
@@ -278,153 +154,219 @@ struct SplitChain {
   WARPRANK_DEVICE void find_rows() {
     prefetch_weights();
     device::wait_for_previous_launch();
-    const MlpDescriptor& layer = shared.layers[0];
-    row = static_cast<int64_t>(device::block_index().y) * SplitBlock::rows;
-    const int existing = neighbours(row, rows_of(layer), SplitBlock::rows).count;
-    num_rows = existing < 0 ? 0 : existing;
-    if (num_rows == 0) return;
+    const MlpDescriptor& layer = shared_.layers[0];
+    row_ = static_cast<int64_t>(device::block_index().y) * rows;
+    const int existing = neighbours(row_, rows_of(layer), rows).count;
+    num_rows_ = existing < 0 ? 0 : existing;
+    if (num_rows_ == 0) return;
     if (device::thread_rank() == 0)
-      shared.ended = device::load<device::Order::relaxed, device::Scope::device>(exchange.ended + tile());
-    find_bias_rows<SplitBlock::rows, SplitBlock::threads>(layer, shared.layers[depth - 1], row, num_rows,
-                                                          shared.bias_rows);
+      shared_.ended = device::load<device::Order::relaxed, device::Scope::device>(exchange_.ended + tile());
+    find_bias_rows<rows, SplitBlock::threads>(layer, shared_.layers[depth_ - 1], row_, num_rows_, shared_.bias_rows);
   }
 
-  /// Computes what the first of the layers reads, where that is more than rows of x.
-  WARPRANK_DEVICE void compute_input() const {
-    const MlpDescriptor& layer = shared.layers[0];
-    if (layer.is_done) {
-      device::sync_block();  // bias_rows
-      finish_done_layer<SplitBlock::threads>(layer, row, num_rows, shared.bias_rows, input(), input_stride);
-      device::sync_block();
-    } else {
-      mix_experts<SplitBlock::rows, SplitBlock::threads>(layer.mix, row, num_rows, layer.inputs, sums(), input(),
-                                                         input_stride);
+  /// The lane's rows of x, where they are read from where they lie.
+  WARPRANK_DEVICE void find_input_rows() {
+    const MlpDescriptor& layer = shared_.layers[0];
+    WARPRANK_UNROLL
+    for (int r = 0; r < Strips; ++r) {
+      const int row = r * 8 + device::lane_index() / 4;
+      x_rows_[r] = row < num_rows_ ? layer.x + (row_ + row) * layer.x_stride + device::lane_index() % 4 * 8 : nullptr;
     }
+  }
+
+  /// Brings what the first of the layers reads to shared memory, up to a whole step. Ends with a barrier.
+  WARPRANK_DEVICE void compute_input() const {
+    const MlpDescriptor& layer = shared_.layers[0];
+    const int stride = static_cast<int>(exchange_.input_stride);
+    const int width = first_ == 1 ? layer.outputs : layer.inputs;
+    device::sync_block();  // bias_rows
+    // mix_experts and finish_done_layer leave the columns from a multiple of 16 on; so there are none of a whole step.
+    const int pieces = steps_of(width) * 4;
+    const RowSource source = source_of(layer, {row_, num_rows_, nullptr});
+    const bool copies = first_ == 0 && layer.mix.num_own == 0;
+    for (int at = device::thread_rank(); at < rows * pieces; at += SplitBlock::threads) {
+      const int row = at / pieces, column = at % pieces * 8;
+      device::Vector<half, 8> piece{};
+      if (copies) piece = load_columns_of_row(source, row, column);
+      device::store_vector(input() + row * stride + column, piece);
+    }
+    if (!copies) {
+      device::sync_block();
+      if (first_ == 1)
+        finish_done_layer<SplitBlock::threads>(layer, row_, num_rows_, shared_.bias_rows, input(), stride);
+      else
+        mix_experts<rows, SplitBlock::threads>(layer.mix, row_, num_rows_, layer.inputs, sums(), input(), stride);
+    }
+    device::sync_block();
   }
 
   /// Which words are those of this launch.
   WARPRANK_DEVICE void choose_words() {
-    const int64_t set_words = exchange.fragments * SplitExchange::fragment_words;
-    const bool is_odd = shared.ended >= static_cast<uint32_t>(num_blocks);
-    uint32_t* const sets = exchange.words + tile() * 2 * set_words;
-    now = sets + (is_odd ? set_words : 0);
-    next = sets + (is_odd ? 0 : set_words);
+    const int64_t set_words = exchange_.fragments * SplitExchange::fragment_words;
+    const bool is_odd = shared_.ended >= static_cast<uint32_t>(num_blocks());
+    uint32_t* const sets = exchange_.words + tile() * 2 * set_words;
+    now_ = sets + (is_odd ? set_words : 0);
+    next_ = sets + (is_odd ? 0 : set_words);
   }
 
   /// Asks for the weights of the later layers that the block is going to read.
   WARPRANK_DEVICE void prefetch_weights() const {
-    constexpr int line = 128;
-    for (int i = first + 1; i < depth; ++i) {
-      const MlpDescriptor& layer = shared.layers[i];
+    constexpr int line = 128, step_bytes = step_words * 4;
+    for (int i = first_ + 1; i < depth_; ++i) {
+      const MlpDescriptor& layer = shared_.layers[i];
       if (layer.is_head) continue;
-      const int left = num_pairs_of(layer) - rank * Pairs;
-      const int bytes_of_pair = (layer.inputs + 15) / 16 * static_cast<int>(PackedLinearLayout::fragment_bytes);
-      const auto* from = static_cast<const char*>(layer.weights) + static_cast<int64_t>(rank) * Pairs * bytes_of_pair;
-      const int bytes = (left < Pairs ? left : Pairs) * bytes_of_pair;
-      for (int at = device::thread_rank() * line; at < bytes; at += SplitBlock::threads * line)
-        device::prefetch(from + at);
+      const int num_pairs = num_pairs_of(layer), bytes_of_pair = steps_of(layer.inputs) * step_bytes;
+      const auto* from = reinterpret_cast<const char*>(layer.tiles);
+      for (int pair = rank() * Pairs; pair < num_pairs; pair += num_blocks() * Pairs) {
+        const int bytes = (num_pairs - pair < Pairs ? num_pairs - pair : Pairs) * bytes_of_pair;
+        for (int at = device::thread_rank() * line; at < bytes; at += SplitBlock::threads * line)
+          device::prefetch(from + static_cast<int64_t>(pair) * bytes_of_pair + at);
+      }
     }
   }
 
-  /// Computes a share of a layer's outputs; false where its inputs did not come.
-  WARPRANK_DEVICE bool run_share(int i, int share, int64_t received, int64_t sent, bool is_alone) {
-    const MlpDescriptor& layer = shared.layers[i];
-    const bool is_first = i == first, is_last = i + 1 == depth;
-    Product product(layer, share);
-    Fragment first_weights[first_steps][Pairs];
-    if (is_first && !layer.is_head) product.request(first_weights, product.begin);
-    if (num_rows < 0) {
-      find_rows();
-      if (num_rows == 0) return true;
-      copy_input(source_of(layer, {row, num_rows, nullptr}), input(), input_stride);
-      device::sync_block();
-    }
-    if (is_first) choose_words();
-    // Of the block's words, in the order of a fragment: pair, lane, register.
-    const int word = device::thread_rank(), pair = word / 128, lane = word / 4 % 32;
-    const int row_of_tile = lane / 4 + word % 2 * 8;
-    const int column = (product.first_pair + pair) * 16 + lane % 4 * 2 + word / 2 % 2 * 8;
-    const bool finishes = pair < Pairs && pair < product.num_pairs;
-    const int64_t some_row = row + (row_of_tile < num_rows ? row_of_tile : num_rows - 1);
-    float added[2] = {};
-    if (finishes) load_added(layer.epilogue, some_row, &shared.bias_rows[row_of_tile], column, added);
-
-    const uint32_t* const from = now + received;
-    bool is_complete = true;
-    if (layer.is_head) {
-      for (int step = product.begin; step < product.end && is_complete; step += 2) {
-        const auto weights = product.request_head(step);
-        uint32_t a[2][4];
-        if (is_first)
-          load_input(a, step, product.end);
-        else
-          is_complete = receive(a, from + step * SplitExchange::fragment_words, product.end - step, is_alone);
-        product.multiply_head(weights, a, step);
-      }
-      product.add_lanes_of_head();
-    } else if (is_first) {
-      for (int step = product.begin; step < product.end; step += first_steps) {
-        if (step > product.begin) product.request(first_weights, step);
-        multiply_input(product, first_weights, step);
-      }
-    } else {
-      for (int step = product.begin; step < product.end && is_complete; step += next_steps) {
-        Fragment weights[next_steps][Pairs];
-        product.request(weights, step);
-        uint32_t a[next_steps][4];
-        is_complete = receive(a, from + step * SplitExchange::fragment_words, product.end - step, is_alone);
-        product.multiply(weights, a, step);
-      }
-    }
-
-    float* const own = sums() + turn * sums_floats;
-    turn ^= 1;
+  /// Asks for the weights of a share's outputs for the warp's steps from `step` on.
+  WARPRANK_DEVICE void request_weights(int share, int step) {
+    if (layer_->is_head) return request_head(step);
+    const int num_steps = steps_of(layer_->inputs), num_pairs = num_pairs_of(*layer_) - share * Pairs;
+    const uint32_t* const from = layer_->tiles + (static_cast<int64_t>(share) * Pairs * num_steps + step) * step_words +
+                                 device::lane_index() * 4;
     WARPRANK_UNROLL
-    for (int j = 0; j < 2 * Pairs; ++j) {
-      device::Vector<float, 4> four;
+    for (int s = 0; s < steps_at_once; ++s) {
       WARPRANK_UNROLL
-      for (int c = 0; c < 4; ++c) four[c] = product.sums[j][c];
-      device::store_vector(own + ((device::thread_rank() / 32 * 2 * Pairs + j) * 32 + device::lane_index()) * 4, four);
+      for (int j = 0; j < Pairs; ++j) {
+        WARPRANK_UNROLL
+        for (int h = 0; h < 2; ++h) {
+          weights_[s][h][j] = {};
+          if (step + s < end_ && j < num_pairs)
+            weights_[s][h][j] = device::load_vector_read_only<4>(
+                from + (static_cast<int64_t>(j) * num_steps + s) * step_words + h * half_step_words);
+        }
+      }
     }
-    if (device::sync_block_any(!is_complete)) return false;
-    if (!finishes) return true;
-    float values[2];
-    add_warps(own + ((pair * 2 + word / 2 % 2) * 32 + lane) * 4 + word % 2 * 2, values);
-    values[0] += added[0], values[1] += added[1];
-    if (is_last) {
-      if (row_of_tile < num_rows) finish_pair(layer.epilogue, row + row_of_tile, column, values);
-    } else {
-      activate_pair(layer.epilogue, column, values);
-      const int64_t to = sent + product.first_pair * SplitExchange::fragment_words + word;
-      const uint32_t activations = pack_activations(layer.epilogue, column, values);
-      device::store<device::Order::relaxed, device::Scope::device>(now + to, ~activations);
-      device::store<device::Order::relaxed, device::Scope::device>(next + to, uint32_t{0});
+  }
+  /// The FP32 weights of the lane's 8 inputs of each step.
+  WARPRANK_DEVICE void request_head(int step) {
+    const auto* const from = static_cast<const uint32_t*>(layer_->weights);
+    WARPRANK_UNROLL
+    for (int s = 0; s < steps_at_once; ++s) {
+      const int64_t at = PackedLinearLayout::head_index((step + s) * 32 + device::lane_index() % 4 * 8);
+      WARPRANK_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        weights_[s][h][0] = {};
+        if (step + s < end_)
+          weights_[s][h][0] = device::load_vector_read_only<4>(from + at + h * (PackedLinearLayout::head_step / 2));
+      }
+    }
+  }
+
+  /// Brings the layer's inputs of the warp's steps from `step` on; false when they have not come. Whole warps call.
+  WARPRANK_DEVICE bool bring_inputs(bool is_first, const uint32_t* received, int step, bool is_alone) {
+    if (!is_first) return receive(received, step, is_alone);
+    WARPRANK_UNROLL
+    for (int s = 0; s < steps_at_once; ++s) {
+      WARPRANK_UNROLL
+      for (int r = 0; r < Strips; ++r) {
+        const int k = (step + s) * 32;
+        x_[s][r] = {};
+        if (step + s >= end_) continue;
+        if (is_staged_) {
+          const half* from =
+              input() + (r * 8 + device::lane_index() / 4) * exchange_.input_stride + k + device::lane_index() % 4 * 8;
+          x_[s][r] = *reinterpret_cast<const LinearFragment*>(from);
+        } else if (x_rows_[r] != nullptr && k + device::lane_index() % 4 * 8 < layer_->inputs) {
+          x_[s][r] = device::load_vector<4>(reinterpret_cast<const uint32_t*>(x_rows_[r] + k));
+        }
+      }
     }
     return true;
   }
 
-  /// The products of the rows in shared memory; their fragments are loaded a step ahead.
-  WARPRANK_DEVICE void multiply_input(Product& product, const Fragment (&weights)[first_steps][Pairs], int step) const {
-    uint32_t a[2][1][4];
-    load_input(a[0], step, product.end);
-    WARPRANK_UNROLL
-    for (int s = 0; s < first_steps; ++s) {
-      if (s + 1 < first_steps) load_input(a[(s + 1) % 2], step + s + 1, product.end);
-      product.multiply_step(weights[s], a[s % 2][0], step + s);
+  /// Looks for what other blocks have computed of the layer before until it is there, or until it has looked so often.
+  WARPRANK_DEVICE bool receive(const uint32_t* from, int step, bool waits) {
+    const int num_steps = steps_of(layer_->inputs), written = (layer_->inputs + 15) / 16 * 16;
+    const auto* at = reinterpret_cast<const LinearFragment*>(from) + step * device::warp_size + device::lane_index();
+    for (int looks = 1;; ++looks) {
+      bool all = true;
+      WARPRANK_UNROLL
+      for (int s = 0; s < steps_at_once; ++s) {
+        const bool exists = step + s < end_ && (step + s) * 32 + device::lane_index() % 4 * 8 < written;
+        WARPRANK_UNROLL
+        for (int r = 0; r < Strips; ++r) {
+          x_[s][r] = {{~0u, ~0u, ~0u, ~0u}};
+          if (exists)
+            x_[s][r] = device::load<device::Order::relaxed, device::Scope::device>(at + (r * num_steps + s) *
+                                                                                            device::warp_size);
+        }
+      }
+      WARPRANK_UNROLL
+      for (int s = 0; s < steps_at_once; ++s) {
+        WARPRANK_UNROLL
+        for (int r = 0; r < Strips; ++r) {
+          WARPRANK_UNROLL
+          for (int c = 0; c < 4; ++c) {
+            all = all && x_[s][r][c] != 0;
+            x_[s][r][c] = ~x_[s][r][c];
+          }
+        }
+      }
+      if (device::all(device::full_warp, all)) return true;
+      if (!waits && looks >= exchange_.max_looks) return false;
     }
   }
 
-  /// Fragments of the rows in shared memory.
-  template <int Steps>
-  WARPRANK_DEVICE void load_input(uint32_t (&a)[Steps][4], int step, int end) const {
+  WARPRANK_DEVICE void multiply(Sums& sums, int step) {
     WARPRANK_UNROLL
-    for (int s = 0; s < Steps; ++s)
-      if (step + s < end) load_rows(a[s], input() + (step + s) * 16, input_stride);
+    for (int s = 0; s < steps_at_once; ++s) {
+      if (step + s >= end_) break;
+      multiply_half_steps<Target, 0>(sums, weights_[s][0], x_[s]);
+      multiply_half_steps<Target, 1>(sums, weights_[s][1], x_[s]);
+    }
+  }
+  /// The lane's part of the sums of its rows, one of each strip.
+  WARPRANK_DEVICE void multiply_head(Sums& sums) const {
+    WARPRANK_UNROLL
+    for (int s = 0; s < steps_at_once; ++s) {
+      WARPRANK_UNROLL
+      for (int r = 0; r < Strips; ++r) {
+        WARPRANK_UNROLL
+        for (int c = 0; c < 4; ++c) {
+          const LinearFragment& w = weights_[s][c / 2][0];
+          float& sum = sums[0][r][0];
+          sum = std::fma(device::widen(device::low_half(x_[s][r][c])), device::float_of_bits(w[c % 2 * 2]), sum);
+          sum = std::fma(device::widen(device::high_half(x_[s][r][c])), device::float_of_bits(w[c % 2 * 2 + 1]), sum);
+        }
+      }
+    }
+  }
+
+  /// Leaves the warp's sums in shared memory.
+  WARPRANK_DEVICE void store_sums(const Sums& sums, float* to) const {
+    const int g = device::lane_index() / 4, t = device::lane_index() % 4;
+    if (layer_->is_head) {
+      WARPRANK_UNROLL
+      for (int r = 0; r < Strips; ++r) {
+        const float sum = device::Tile<4>::sum(sums[0][r][0]);
+        if (t == 0)
+          device::store_vector(to + (device::warp_index() * rows + r * 8 + g) * sums_stride,
+                               device::Vector<float, 2>{{sum, 0}});
+      }
+      return;
+    }
+    float* const own = to + (device::warp_index() * rows + 2 * t) * sums_stride + g;
+    WARPRANK_UNROLL
+    for (int j = 0; j < Pairs; ++j) {
+      WARPRANK_UNROLL
+      for (int r = 0; r < Strips; ++r) {
+        WARPRANK_UNROLL
+        for (int c = 0; c < 4; ++c) own[(r * 8 + c % 2) * sums_stride + j * 16 + c / 2 * 8] = sums[j][r][c];
+      }
+    }
   }
 
   /// The sums of all warps, added as a tree; `from` are those of the first.
   static WARPRANK_DEVICE void add_warps(const float* from, float (&values)[2]) {
-    constexpr int num_warps = SplitBlock::num_warps, distance = 2 * Pairs * 32 * 4;
+    constexpr int num_warps = SplitBlock::num_warps, distance = rows * sums_stride;
     device::Vector<float, 2> parts[num_warps];
     WARPRANK_UNROLL
     for (int w = 0; w < num_warps; ++w) parts[w] = device::load_vector<2>(from + w * distance);
@@ -435,21 +377,83 @@ struct SplitChain {
     }
     values[0] = parts[0][0], values[1] = parts[0][1];
   }
+
+  /// Computes the block's shares of a layer; false where its inputs did not come. With `has_weights` the first of the
+  /// first share are on their way.
+  WARPRANK_DEVICE bool run_layer(int i, int64_t received, int64_t sent, bool is_alone, bool has_weights) {
+    const MlpDescriptor& layer = *layer_;
+    const bool is_first = i == first_, is_last = i + 1 == depth_, does_all = is_alone && !is_last;
+    const int shares = shares_of(layer), distance = does_all ? 1 : num_blocks();
+    const int num_columns = layer.is_head ? 2 : num_pairs_of(layer) * 16;
+    // Of a share's words the thread's, by rows.
+    const int row_of_tile = device::thread_rank() / (columns / 2), of_row = device::thread_rank() % (columns / 2);
+    const int64_t some_row = row_ + (row_of_tile < num_rows_ ? row_of_tile : num_rows_ - 1);
+    bool has_inputs = false;
+    for (int share = does_all ? 0 : rank(); share < shares; share += distance) {
+      const int column = share * columns + of_row * 2;
+      const bool finishes = device::thread_rank() < num_words && column < num_columns;
+      if (!has_weights) request_weights(share, begin_);
+      float added[2] = {};
+      if (finishes) load_added(layer.epilogue, some_row, &shared_.bias_rows[row_of_tile], column, added);
+      Sums sums_of_lane = {};
+      bool is_complete = true;
+      for (int step = begin_; step < end_ && is_complete; step += steps_at_once) {
+        if (step > begin_) request_weights(share, step);
+        if (!has_inputs) is_complete = bring_inputs(is_first, now_ + received, step, is_alone);
+        if (layer.is_head)
+          multiply_head(sums_of_lane);
+        else
+          multiply(sums_of_lane, step);
+      }
+      has_inputs = end_ - begin_ <= steps_at_once;
+      has_weights = share + distance < shares;
+      if (has_weights) request_weights(share + distance, begin_);
+
+      float* const own = sums() + turn_ * sums_floats;
+      turn_ ^= 1;
+      store_sums(sums_of_lane, own);
+      if (device::sync_block_any(!is_complete)) return false;
+      if (!finishes) continue;
+      float values[2];
+      add_warps(own + row_of_tile * sums_stride + of_row * 2, values);
+      values[0] += added[0], values[1] += added[1];
+      if (is_last) {
+        if (row_of_tile < num_rows_) finish_pair(layer.epilogue, row_ + row_of_tile, column, values);
+      } else {
+        activate_pair(layer.epilogue, column, values);
+        const uint32_t activations = pack_activations(layer.epilogue, column, values);
+        const int fragment = row_of_tile / 8 * steps_of(layer.outputs) + column / 32;
+        const int64_t to = sent + fragment * SplitExchange::fragment_words + row_of_tile % 8 * 16 + column % 32 / 2;
+        device::store<device::Order::relaxed, device::Scope::device>(now_ + to, ~activations);
+        device::store<device::Order::relaxed, device::Scope::device>(next_ + to, uint32_t{0});
+      }
+    }
+    return true;
+  }
+
+  SplitStorage& shared_;
+  int depth_;
+  const SplitExchange& exchange_;
+  int first_;                        ///< layer that is computed; 1 where layer 0 is done
+  bool is_staged_;                   ///< what that layer reads lies in shared memory, behind the sums
+  int64_t row_ = 0;                  ///< of the tile, the first
+  int num_rows_ = 0;                 ///< of the tile that exist
+  const half* x_rows_[Strips] = {};  ///< of the lane; null: none
+  uint32_t* now_ = nullptr;          ///< words of this launch
+  uint32_t* next_ = nullptr;         ///< and of the one behind it
+  int turn_ = 0;                     ///< which of the sums are used
+  const MlpDescriptor* layer_ = nullptr;
+  int begin_ = 0, end_ = 0;  ///< steps of the layer that are the warp's
+  LinearFragment weights_[steps_at_once][2][Pairs], x_[steps_at_once][Strips];
 };
 
 /// layers: those of all stacks, `depth` of each. Grid: blocks of a tile, tiles, stacks.
-template <int Target, int Pairs>
+template <int Target, int Strips, int Pairs>
 WARPRANK_KERNEL(SplitBlock::threads, 1)
 split_mlp_kernel(const MlpDescriptor* layers, int depth, SplitExchange exchange) {
   auto& shared = device::static_shared<SplitStorage>();
   read_descriptors(layers + static_cast<int64_t>(device::block_index().z) * depth, depth, shared.layers);
-  SplitChain<Target, Pairs> chain{shared,
-                                  depth,
-                                  static_cast<int>(device::block_index().x),
-                                  static_cast<int>(device::grid_dim().x),
-                                  exchange,
-                                  static_cast<int>(exchange.input_stride)};
-  chain.first = shared.layers[0].is_done ? 1 : 0;
+  SplitChain<Target, Strips, Pairs> chain(shared, depth, exchange);
   chain.run();
 }
 
