@@ -683,8 +683,8 @@ TEST(CudaEngineCounts, KeepTheLaunchBudgetsOfTheReferenceModels) {
     Outputs (*model)(Builder&);
     int64_t budget;
   } const models[] = {{"wide_deep", models::wide_deep, 3},
-                      {"dlrm", models::dlrm, 7},
-                      {"dcn_v2", models::dcn_v2, 12},
+                      {"dlrm", models::dlrm, 4},
+                      {"dcn_v2", models::dcn_v2, 10},
                       {"din_mmoe", movielens::din_mmoe, 8},
                       {"meituan_like", models::meituan_like, 8}};
   for (const auto& m : models) {

@@ -10,6 +10,7 @@
 /// Latencies were measured on the H100 (SXM, PCIe 5, driver 580, 22 November 2026). On other cards they are assumed to
 /// grow as the clock falls; what the driver and the bus take to begin is assumed to be the same.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,11 @@ struct Card {
   double peak_flops;       ///< FP16 on tensor cores, FP32 accumulation, dense, a second; data sheet
   double bandwidth_share;  ///< of the peak that is sustained
   double flops_share;
-  double bus_bandwidth;  ///< of copies from the host, bytes a second
-  double clock;          ///< the highest, in Hz; data sheet
-  bool overlaps;         ///< a kernel begins before the one before it in the graph has ended
+  double bus_bandwidth;     ///< of copies from the host, bytes a second
+  double clock;             ///< the highest, in Hz; data sheet
+  bool overlaps;            ///< a kernel begins before the one before it in the graph has ended
+  int64_t multiprocessors;  ///< data sheet
+  double cache_bandwidth;   ///< of the second-level cache, all multiprocessors reading, bytes a second
 
   constexpr double bandwidth() const { return peak_bandwidth * bandwidth_share; }
   constexpr double flops() const { return peak_flops * flops_share; }
@@ -38,13 +41,27 @@ inline constexpr double h200_bandwidth_share = 4.3 / 4.8, h200_flops_share = 790
 /// Measured with PCIe 5 x16: 55.2 GB/s. Of older ones the same share of what they have is assumed.
 inline constexpr double pcie5 = 55.2e9, pcie4 = pcie5 / 2, pcie3 = pcie5 / 4;
 
-inline constexpr Card cards[] = {
-    {"T4", 320e9, 65e12, t4_bandwidth_share, t4_flops_share, pcie3, 1.59e9, false},          // shares measured
-    {"A10", 600e9, 125e12, t4_bandwidth_share, t4_flops_share, pcie4, 1.695e9, false},       // assumed: GDDR6, 150 W
-    {"L4", 300e9, 121e12, t4_bandwidth_share, t4_flops_share, pcie4, 2.04e9, false},         // assumed: GDDR6, 72 W
-    {"A100", 1555e9, 312e12, h200_bandwidth_share, h200_flops_share, pcie4, 1.41e9, false},  // 40 GB; assumed
-    {"H100", 3350e9, 989e12, 2.98 / 3.35, 636.0 / 989, pcie5, 1.98e9, true},                 // SXM; measured
-    {"H200", 4800e9, 989e12, h200_bandwidth_share, h200_flops_share, pcie5, 1.98e9, true}};  // shares measured
+/// A multiprocessor's share of the second-level cache, in bytes a clock: of the H100 as the fit of
+/// ops/detail/linear/tiling.hpp has it (3 KB in 0.054 us), of the T4 as Jia et al. measured it (2019: 1.27 TB/s).
+constexpr double cache_like_h100(int64_t multiprocessors, double clock) {
+  return 3072 / 0.0541e-6 / 1.98e9 * static_cast<double>(multiprocessors) * clock;
+}
+constexpr double cache_like_t4(int64_t multiprocessors, double clock) {
+  return 1.27e12 / 40 / 1.59e9 * static_cast<double>(multiprocessors) * clock;
+}
+
+inline constexpr Card cards[] = {{"T4", 320e9, 65e12, t4_bandwidth_share, t4_flops_share, pcie3, 1.59e9, false, 40,
+                                  cache_like_t4(40, 1.59e9)},  // shares measured
+                                 {"A10", 600e9, 125e12, t4_bandwidth_share, t4_flops_share, pcie4, 1.695e9, false, 72,
+                                  cache_like_t4(72, 1.695e9)},  // assumed: GDDR6, 150 W
+                                 {"L4", 300e9, 121e12, t4_bandwidth_share, t4_flops_share, pcie4, 2.04e9, false, 58,
+                                  cache_like_t4(58, 2.04e9)},  // assumed: GDDR6, 72 W
+                                 {"A100", 1555e9, 312e12, h200_bandwidth_share, h200_flops_share, pcie4, 1.41e9, false,
+                                  108, cache_like_h100(108, 1.41e9)},  // 40 GB; assumed
+                                 {"H100", 3350e9, 989e12, 2.98 / 3.35, 636.0 / 989, pcie5, 1.98e9, true, 132,
+                                  cache_like_h100(132, 1.98e9)},  // SXM; measured
+                                 {"H200", 4800e9, 989e12, h200_bandwidth_share, h200_flops_share, pcie5, 1.98e9, true,
+                                  132, cache_like_h100(132, 1.98e9)}};  // shares measured
 
 /// What a batch takes beside its kernels: until a copy from the host has begun, and from the launch of a graph until
 /// the host sees what its last kernel stores, without kernels.

@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "warprank/plan/chain_cost.hpp"
 #include "warprank/plan/rewrite.hpp"
 
 namespace warprank::plan {
 
 /// What a kernel takes whose layers keep their activations on chip (ops/mlp.cuh).
 inline constexpr int64_t max_chain_layers = 8;
-inline constexpr int64_t max_chain_width = 256;   ///< of every layer, and of what a mix gives
+inline constexpr int64_t max_chain_width = 256;   ///< of every narrow layer, and of what a mix gives
 inline constexpr int64_t max_chain_experts = 64;  ///< that a mix in front may have
-/// Of the first layer, which every block reads whole: wider ones are spread over the card by a launch of their own.
+/// Of the first narrow layer, which a block may have to read whole.
 inline constexpr int64_t max_chain_inputs = 512;
 /// Outputs of a first layer that has few inputs, as the dense ones of a model.
 inline constexpr int64_t max_first_chain_width = 512, max_inputs_of_wide_first = 64;
+/// Of any layer's inputs and outputs, where blocks share them.
+inline constexpr int64_t max_wide_chain_width = 4096;
 
 namespace detail {
 
@@ -54,16 +58,21 @@ class TailFuser {
     return readers.size() == 1 && graph_.node(readers[0]).inputs[0] == n && !is_output_[static_cast<size_t>(n)];
   }
 
-  int64_t max_width_of_first(int n) const {
-    return inputs(n) <= max_inputs_of_wide_first ? max_first_chain_width : max_chain_width;
+  bool is_narrow(int n, bool is_first) const {
+    const bool has_few_inputs = is_first && inputs(n) <= max_inputs_of_wide_first;
+    return outputs(n) <= (has_few_inputs ? max_first_chain_width : max_chain_width);
+  }
+  /// Layers of one group, without a mix in front, may be wide.
+  bool may_be_wide(int n) const {
+    return groups(n) == 1 && !can_mix(n) && inputs(n) <= max_wide_chain_width && outputs(n) <= max_wide_chain_width;
   }
 
   void extend_or_begin(int n) {
-    if (linear(n) == nullptr || outputs(n) > max_width_of_first(n)) return;
+    if (linear(n) == nullptr || !(is_narrow(n, true) || may_be_wide(n))) return;
     const int x = graph_.node(n).inputs[0];
     int& chain = chain_of_[static_cast<size_t>(n)];
     chain = chain_of_[static_cast<size_t>(x)];
-    if (chain != -1 && outputs(n) <= max_chain_width && continues(chains_[static_cast<size_t>(chain)], n)) {
+    if (chain != -1 && continues(chains_[static_cast<size_t>(chain)], n)) {
       chains_[static_cast<size_t>(chain)].push_back(n);
     } else {
       chain = static_cast<int>(chains_.size());
@@ -77,17 +86,30 @@ class TailFuser {
     // Only the last layer has an epilogue beyond its activation; only it and the first have row biases, by one axis.
     const bool ends_here = before.multiply || before.residual || (before.row_bias && chain.size() > 1);
     if (ends_here || !only_x_of_next(x) || static_cast<int64_t>(chain.size()) == max_chain_layers) return false;
+    if (!is_narrow(n, false) && !(may_be_wide(n) && may_be_wide(chain[0]))) return false;
     if (outputs(x) == 1 || before.groups != op.groups || (op.groups > 1 && op.shared_input)) return false;
     return !op.row_bias || !linear(chain[0])->row_bias || bias_axis(n) == bias_axis(chain[0]);
   }
   int bias_axis(int n) const { return graph_.node(graph_.node(n).inputs[1]).axis; }
 
-  /// Drops a first layer that is too wide, takes in a mix, forgets what is no chain.
-  void finish(std::vector<int>& chain) {
-    if (inputs(chain[0]) > max_chain_inputs) {
-      chain_of_[static_cast<size_t>(chain[0])] = -1;
-      chain.erase(chain.begin());
+  /// Of a chain with wide layers, or of many inputs: how many layers come before those that are one launch.
+  size_t num_before(const std::vector<int>& chain) const {
+    bool all_narrow = inputs(chain[0]) <= max_chain_inputs, may_be_shared = true;
+    std::vector<ChainLayer> layers;
+    for (const int n : chain) {
+      all_narrow = all_narrow && is_narrow(n, n == chain[0]);
+      may_be_shared = may_be_shared && may_be_wide(n);
+      layers.push_back({inputs(n), outputs(n)});
     }
+    if (all_narrow) return 0;
+    return may_be_shared ? first_of_chain(layers) : 1;
+  }
+
+  /// Drops first layers that are launched by themselves, takes in a mix, forgets what is no chain.
+  void finish(std::vector<int>& chain) {
+    const size_t before = num_before(chain);
+    for (size_t l = 0; l < before; ++l) chain_of_[static_cast<size_t>(chain[l])] = -1;
+    chain.erase(chain.begin(), chain.begin() + static_cast<std::ptrdiff_t>(before));
     if (!chain.empty() && can_mix(chain[0]) && (chain.size() > 1 || outputs(chain[0]) > 1)) {
       const int mix = graph_.node(chain[0]).inputs[0];
       chain_of_[static_cast<size_t>(mix)] = chain_of_[static_cast<size_t>(chain[0])];
@@ -138,7 +160,8 @@ class TailFuser {
 
 /// Vertical fusion: linears of which each reads the one before it and nothing else does (towers, the narrow end of an
 /// MLP), and a mix of experts in front of them, are one step. Its inner values need not exist in memory. Each layer has
-/// up to 256 outputs a group, the first up to 512 inputs; or, if it has up to 64 inputs, up to 512 outputs.
+/// up to 256 outputs a group, the first up to 512 inputs; or, if it has up to 64 inputs, up to 512 outputs. Wider ones
+/// belong to it where that is no slower for few rows (chain_cost.hpp); for many, the engine launches them one by one.
 inline Graph fuse_tails(const Graph& graph) { return detail::TailFuser(graph).run(); }
 
 }  // namespace warprank::plan
