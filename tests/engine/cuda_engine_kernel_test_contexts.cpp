@@ -443,31 +443,53 @@ TEST_F(CudaEngine, RunsTheNextBatchWhicheverCallOfAProfileFails) {
   EXPECT_GT(failures, 20);
 }
 
-/// The graphs hold weights: they are captured again, and what they launch has run before.
-TEST_F(CudaEngine, KeepsItsModelWhicheverCallOfAnExchangeWithANewCaptureFails) {
+/// Whichever call of a rebind between two models of a plan fails, the context has the one or the other.
+int64_t fail_each_call_of_rebind(const Plan& plan, const Model (&models)[2]) {
+  Batch batch = batch_of(models[0], random_requests(plan, 3, 1));
+  std::vector<float> expected[2];
+  for (size_t m = 0; m < 2; ++m) {
+    Context context = models[m].context();
+    expected[m] = all_scores(plan, context.run(batch));
+  }
+  EXPECT_FALSE(same_bits(expected[0], expected[1]));
+  const device::OwnedStream other;
+  return fail_each_call([&] { return models[0].context(); }, [&](Context& context) { context.rebind(models[1]); },
+                        [&](Context& context, bool threw) {
+                          Pending pending = context.submit(batch, reinterpret_cast<StreamHandle>(other.get()));
+                          EXPECT_TRUE(same_bits(all_scores(plan, pending.wait()), expected[threw ? 0 : 1]));
+                          simt::clear_counters();
+                          simt::synchronize();
+                          EXPECT_EQ(simt::counters().blocks, 0) << "something is still in flight";
+                        });
+}
+
+TEST_F(CudaEngine, KeepsItsModelWhicheverCallOfAnExchangeFailsWhereCublasltReadsWeights) {
   const RandomSetup s(7);
   const Tables tables = Tables::load(s.plan, s.tables, cuda());
   BindOptions options;
   options.linear_kernel = LinearKernel::cublaslt;
   const Model models[] = {bind(s.plan, s.weights, tables, options),
                           bind(s.plan, test_support::random_weights(s.plan, 8), tables, options)};
-  Batch batch = batch_of(s.model, random_requests(s.plan, 3, 1));
-  std::vector<float> expected[2];
-  for (size_t m = 0; m < 2; ++m) {
-    Context context = models[m].context();
-    expected[m] = all_scores(s.plan, context.run(batch));
-  }
-  const device::OwnedStream other;
-  const int64_t failures =
-      fail_each_call([&] { return models[0].context(); }, [&](Context& context) { context.rebind(models[1]); },
-                     [&](Context& context, bool threw) {
-                       Pending pending = context.submit(batch, reinterpret_cast<StreamHandle>(other.get()));
-                       EXPECT_TRUE(same_bits(all_scores(s.plan, pending.wait()), expected[threw ? 0 : 1]));
-                       simt::clear_counters();
-                       simt::synchronize();
-                       EXPECT_EQ(simt::counters().blocks, 0) << "something is still in flight";
-                     });
-  EXPECT_GT(failures, 10);
+  EXPECT_EQ(fail_each_call_of_rebind(s.plan, models), 3) << "descriptors, weights, and one wait";
+}
+
+/// The graphs may hold weights: they are captured again, and what they launch has run before.
+TEST_F(CudaEngine, KeepsItsModelWhicheverCallOfAnExchangeWithANewCaptureFails) {
+  const Plan plan = plan_for(warprank::build([](Builder& b) -> Outputs {
+                               const auto user = b.axis("user");
+                               const auto deep = b.mlp("deep", b.dense("x", user, 8), {16, 8}, relu);
+                               return {{"score", b.linear("last", b.custom("filled", {deep}, user, 8), 1)}};
+                             }),
+                             {});
+  const Tables tables = Tables::load(plan, Weights::from_tensors({}), cuda());
+  BindOptions options;
+  options.cuda_custom["filled"] = [](const CudaCustomCall& call) {
+    const FloatMatrix<void>& y = call.output;
+    device::fill(y.data, 0x3c, y.rows * y.stride * size_of(y.type), reinterpret_cast<device::Stream>(call.stream));
+  };
+  const Model models[] = {bind(plan, test_support::random_weights(plan, 7), tables, options),
+                          bind(plan, test_support::random_weights(plan, 8), tables, options)};
+  EXPECT_GT(fail_each_call_of_rebind(plan, models), 6);
 }
 
 TEST_F(CudaEngine, AsksForAllMemoryBeforeItTakesAny) {

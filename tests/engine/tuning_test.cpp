@@ -52,15 +52,15 @@ std::string message_of(const Body& body) {
   return "nothing was thrown";
 }
 
-TEST(LinearRule, LeavesToCublasltWhatTensorCoresLimitOnEveryCard) {
+TEST(LinearRule, LeavesToCublasltWhatItWasMeasuredToBeFasterAt) {
   const auto rule = [](const LinearShape& shape, bool is_chain = false, bool is_bare = true, bool has = true) {
-    return linear_kernel_by_rule(shape, is_chain, is_bare, has);
+    return linear_kernel_by_rule(shape, is_chain, is_bare, has, 90);
   };
   EXPECT_DOUBLE_EQ(layer(1024, 1024, 1024).intensity(), 1024.0 / 3);
   EXPECT_DOUBLE_EQ(layer(0, 1024, 1024).intensity(), 0);
-  EXPECT_EQ(rule(layer(724, 1024, 1024)), LinearKernel::tiles);
-  EXPECT_EQ(rule(layer(725, 1024, 1024)), LinearKernel::cublaslt);
-  EXPECT_EQ(rule(layer(1 << 20, 600, 256)), LinearKernel::tiles) << "few outputs";
+  EXPECT_EQ(rule(layer(94, 1024, 1024)), LinearKernel::tiles);
+  EXPECT_EQ(rule(layer(95, 1024, 1024)), LinearKernel::cublaslt);
+  EXPECT_EQ(rule(layer(1 << 20, 600, 64)), LinearKernel::tiles) << "few outputs";
   EXPECT_EQ(rule(layer(4096, 1024, 1024), true), LinearKernel::fused);
   EXPECT_EQ(rule(layer(4096, 1024, 1024), false, false), LinearKernel::tiles);
   EXPECT_EQ(rule(layer(4096, 1024, 1024), false, true, false), LinearKernel::tiles);
@@ -136,23 +136,23 @@ StepShape step_of(const std::vector<LinearShape>& layers, bool is_stack) {
 
 TEST(LinearChooser, TakesWhatWasMeasuredAndElseTheRule) {
   const auto tuning = std::make_shared<const Tuning>(example());
-  const LinearChooser chooser(tuning, true);
+  const LinearChooser chooser(tuning, true, 75);
   const StepShape measured = step_of(tuning->choices[0].layers, false);
   EXPECT_EQ(chooser.choose(measured), tuning->choices[0].kernels);
   StepShape other = measured;
-  other.layers[0].rows = 100;
+  other.layers[0].rows = 50;
   EXPECT_EQ(chooser.choose(other), std::vector<LinearKernel>(2, LinearKernel::tiles));
   EXPECT_TRUE(chooser.may_choose_cublaslt(measured, 0));
   EXPECT_FALSE(chooser.may_choose_cublaslt(measured, 1));
-  EXPECT_TRUE(LinearChooser::for_trials(true).may_choose_cublaslt(other, 1));
-  EXPECT_FALSE(LinearChooser::for_trials(false).may_choose_cublaslt(other, 1));
+  EXPECT_TRUE(LinearChooser::for_trials(true, 75).may_choose_cublaslt(other, 1));
+  EXPECT_FALSE(LinearChooser::for_trials(false, 75).may_choose_cublaslt(other, 1));
 }
 
 TEST(LinearChooser, LeavesToTheRuleWhatBeginsWithAMixWhateverItsLayersWereMeasuredAs) {
   Tuning tiles = example();
   tiles.choices[1].kernels = {LinearKernel::tiles, LinearKernel::tiles};
   StepShape step = step_of(tiles.choices[1].layers, true);
-  const LinearChooser chooser(std::make_shared<const Tuning>(tiles), true);
+  const LinearChooser chooser(std::make_shared<const Tuning>(tiles), true, 75);
   EXPECT_EQ(chooser.choose(step), tiles.choices[1].kernels);
   step.mixes = true;
   EXPECT_EQ(chooser.choose(step), std::vector<LinearKernel>(2, LinearKernel::fused));
@@ -162,7 +162,7 @@ TEST(LinearChooser, RefusesKernelsThatDoNotComputeTheLayer) {
   Tuning wrong = example();
   wrong.choices[0].kernels = {LinearKernel::fused, LinearKernel::fused};
   wrong.choices[1].kernels = {LinearKernel::tiles, LinearKernel::cublaslt};
-  const LinearChooser chooser(std::make_shared<const Tuning>(wrong), true);
+  const LinearChooser chooser(std::make_shared<const Tuning>(wrong), true, 75);
   EXPECT_THAT(
       message_of([&] { chooser.choose(step_of(wrong.choices[0].layers, false)); }),
       HasSubstr("tuning: layer [4096, 2528] -> 2048 (relu, f16): expected a kernel that computes it, got fused"));

@@ -162,11 +162,11 @@ class Context {
   }
 
   /// The next batch is scored by `next`, a model of the same plan, engine and device; the scores at hand stay, what
-  /// `tap` shows may not. Memory and graphs are kept, so it is cheap: on a device descriptors are copied. Only a graph
-  /// whose launches may hold addresses of weights, those of custom functions or of cuBLASLt, is captured again, beside
-  /// the old one. The old model goes with the last context that has it. Throws invalid_argument that says what differs,
-  /// std::logic_error while a batch is under way, what custom functions throw, and for the device; and changes nothing
-  /// then but what `tap` shows.
+  /// `tap` shows may not. Memory and graphs are kept, so it is cheap: on a device descriptors are copied, and on it the
+  /// weights that cuBLASLt reads. Only a graph of custom functions, whose launches may hold addresses of weights, is
+  /// captured again, beside the old one. The old model goes with the last context that has it. Throws invalid_argument
+  /// that says what differs, std::logic_error while a batch is under way, what custom functions throw, and for the
+  /// device; and changes nothing then but what `tap` shows.
   void rebind(const Model& next);
 
   /// The value of a node in the last run: [rows of its axis, width], no rows before the first. Valid until the next

@@ -107,23 +107,35 @@ constexpr auto fields_of(const Tuning*) {
   return std::make_tuple(field("on", &Tuning::on), field("choices", &Tuning::choices));
 }
 
-/// The rule where nothing was measured: chains stay fused, and a layer alone is cuBLASLt's where the engine was built
-/// with it, all that is behind the product is done by its kernel, and intensity() is at least this. Where cuBLASLt has
-/// no algorithm for a layer of a step, tiles take all layers of the step that were to be cuBLASLt's, measured or not.
+/// The rule where nothing was measured: chains stay fused, and a layer alone is cuBLASLt's where that is there, all
+/// that is behind the product is done by its kernel, and intensity() is at least min_cublaslt_intensity(). Where
+/// cuBLASLt has no algorithm for a layer of a step, tiles take all layers of the step that were to be cuBLASLt's,
+/// measured or not.
 ///
-/// A layer of M rows does 2 M K N operations and moves 2 (M K + K N + M N) bytes. The cards of plan/cards.hpp sustain
-/// 102 (T4) to 263 (H100) operations for each byte of their memory. A layer above all of them is limited by tensor
-/// cores alone, and the main loop of a library that is made for each card is what counts; 725 rows of 1024 x 1024 are
-/// just there. Below, memory and launches count, which ours shares with the layers beside it. On an H100
-/// cuBLASLt was the faster from about 80 on (0.52 to 1.06 of the time of the prototype of our kernels); but a model
-/// with one of its layers is not exchanged without a new capture, so that only tune() takes it for these.
-inline constexpr double min_cublaslt_intensity = 300;
+/// A layer of M rows does 2 M K N operations and moves 2 (M K + K N + M N) bytes. Where it does few for each byte,
+/// memory and launches count, and a launch of ours has all layers beside one another; where it does many, the main loop
+/// of a library that is made for each card.
+///
+/// On an H100, at 40 sizes of 1 to 4096 rows, cuBLASLt took 0.52 to 1.06 times as long as the prototype of our kernels
+/// for layers of 80 and more, and below that longer than it, but for 50 rows of 2528 x 2048, where it took 0.75. 100
+/// rows of 1024 x 1024 are just above 80. No other card was measured; they have the same number until one is, in a row
+/// of its own, and measure by themselves at bind (TuneAtBind).
+constexpr double min_cublaslt_intensity(int target) {
+  constexpr struct {
+    int from_target;
+    double intensity;
+  } cards[] = {{90, 80}, {0, 80}};  // H100, all others
+  for (const auto& card : cards)
+    if (target >= card.from_target) return card.intensity;
+  return 0;
+}
 
-/// By rule. `is_chain`: more than one layer, one after another; `is_bare`: cuBLASLt does all that is behind the
-/// product.
-inline LinearKernel linear_kernel_by_rule(const LinearShape& shape, bool is_chain, bool is_bare, bool has_cublaslt) {
+/// By rule, for the kernels of `target`. `is_chain`: more than one layer, one after another; `is_bare`: cuBLASLt does
+/// all that is behind the product.
+inline LinearKernel linear_kernel_by_rule(const LinearShape& shape, bool is_chain, bool is_bare, bool has_cublaslt,
+                                          int target) {
   if (is_chain) return LinearKernel::fused;
-  const bool is_large = shape.intensity() >= min_cublaslt_intensity;
+  const bool is_large = shape.intensity() >= min_cublaslt_intensity(target);
   return has_cublaslt && is_bare && is_large ? LinearKernel::cublaslt : LinearKernel::tiles;
 }
 

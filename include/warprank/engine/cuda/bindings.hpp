@@ -26,11 +26,12 @@ struct ContextMemory {
   unsigned char* index = nullptr;  ///< of the batch (batch/index.hpp); its blobs end where it begins
   BatchIndex index_layout;
   unsigned char* arena = nullptr;
-  std::vector<int64_t> slot_offsets;       ///< bytes, by slot
-  std::vector<float*> outputs;             ///< by axis
-  std::map<AxisPair, int64_t*> segments;   ///< of pairs that the index does not have
-  LookupCounters* counters = nullptr;      ///< by node
-  const unsigned char* weights = nullptr;  ///< of the model
+  std::vector<int64_t> slot_offsets;              ///< bytes, by slot
+  std::vector<float*> outputs;                    ///< by axis
+  std::map<AxisPair, int64_t*> segments;          ///< of pairs that the index does not have
+  LookupCounters* counters = nullptr;             ///< by node
+  const unsigned char* weights = nullptr;         ///< of the model
+  const unsigned char* copied_weights = nullptr;  ///< of the context (WeightsMemory::add_copied)
 };
 
 class Bindings {
@@ -101,6 +102,10 @@ class Bindings {
   template <class Value = unsigned char>
   const Value* weights(int64_t offset) const {
     return reinterpret_cast<const Value*>(memory_.weights + offset);
+  }
+  template <class Value>
+  const Value* copied_weights(int64_t offset) const {
+    return reinterpret_cast<const Value*>(memory_.copied_weights + offset);
   }
 
   static FloatMatrix<const void> as_const(const FloatMatrix<void>& m) {

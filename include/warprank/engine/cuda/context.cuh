@@ -32,7 +32,7 @@ struct CudaModelData {
   std::shared_ptr<const CudaTableStore> tables;
   int device_index = 0;
   ModelSteps steps;
-  device::DeviceMemory weights;
+  device::DeviceMemory weights, copied_weights;  ///< of the latter each context has a copy (WeightsMemory)
 };
 
 /// A model of this engine.
@@ -106,6 +106,11 @@ class CudaContext : public ContextBackend {
       throw invalid_argument("Context::rebind", "a model of the context's engine and device", "one of another");
     const std::shared_ptr<const CudaModelData> model = backend->data();
     expect_same_tables(*model);
+    if (model->copied_weights.bytes() != model_->copied_weights.bytes())
+      throw invalid_argument("Context::rebind",
+                             "a model, bound with the same tuning and linear_kernel, whose layers of cuBLASLt are " +
+                                 std::to_string(model_->copied_weights.bytes()) + " bytes as the context's",
+                             std::to_string(model->copied_weights.bytes()));
     const device::DeviceGuard current(model->device_index);
     CudaTableReader tables(model->tables, done_);
     std::vector<PreparedRun> runs = runs_.prepare_again(source(*model)), larger = larger_.prepare_again(source(*model));
@@ -115,12 +120,13 @@ class CudaContext : public ContextBackend {
     try {
       write(runs);
       write(larger);
+      runs_.copy_weights(source(*model), stream_.get());
       capture_those_that_hold_weights(runs);
       device::synchronize(stream_.get());
     } catch (...) {
       settle(stream_.get());
-      runs_.restore(stream_.get());
-      larger_.restore(stream_.get());
+      runs_.restore(source(*model_), stream_.get());
+      larger_.restore(source(*model_), stream_.get());
       throw;
     }
     runs_.become(std::move(runs));
@@ -204,7 +210,12 @@ class CudaContext : public ContextBackend {
 
   const Graph& graph() const { return plan_.graph(); }
   RunSource source(const CudaModelData& model) const {
-    return {graph(), values_, storage_, model.steps, static_cast<const unsigned char*>(model.weights.data())};
+    return {graph(),
+            values_,
+            storage_,
+            model.steps,
+            static_cast<const unsigned char*>(model.weights.data()),
+            model.copied_weights};
   }
   std::vector<LookupCounters> read_counters() const {
     std::vector<LookupCounters> values(graph().nodes.size());
@@ -298,8 +309,8 @@ class CudaContext : public ContextBackend {
     const RunSize joined = is_there ? larger_.runs()[0]->size().joined(needed) : needed;
     const auto make = [&](const RunSize& size) {
       larger_ = RunSet();  // before anything is taken: there may not be room for both
-      larger_ = RunSet(source(*model_), {size}, runs_.shared().counters, "a batch above all capacities",
-                       model_->device_index, stream_.get());
+      larger_ =
+          RunSet(source(*model_), {size}, &runs_, "a batch above all capacities", model_->device_index, stream_.get());
     };
     try {
       make(joined);

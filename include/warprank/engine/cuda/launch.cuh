@@ -21,8 +21,8 @@ struct PreparedStep {
   std::string kernel;  ///< what is launched
   std::string name;    ///< what it computes
   int num_launches = 1;
-  /// Whether what it queues depends on the model by more than what is in device memory: it holds addresses of weights,
-  /// or is a user's. A captured graph of it serves one model alone.
+  /// Whether what it queues depends on the model by more than what is in device memory: it is a user's. A captured
+  /// graph of it serves one model alone.
   bool captures_weights = false;
   /// Whether it reads rows of values behind those of the batch, and lets nothing depend on them.
   bool reads_unused_rows = false;

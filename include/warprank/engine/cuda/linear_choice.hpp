@@ -100,11 +100,13 @@ StepShape shape_of_step(const Graph& graph, const std::vector<NodeChain>& chains
 class LinearChooser {
  public:
   LinearChooser() = default;
-  LinearChooser(std::shared_ptr<const Tuning> tuning, bool has_cublaslt, std::optional<LinearKernel> one_kernel = {})
-      : tuning_(std::move(tuning)), has_cublaslt_(has_cublaslt), one_kernel_(one_kernel) {}
+  /// For the kernels of `target`.
+  LinearChooser(std::shared_ptr<const Tuning> tuning, bool has_cublaslt, int target,
+                std::optional<LinearKernel> one_kernel = {})
+      : tuning_(std::move(tuning)), has_cublaslt_(has_cublaslt), target_(target), one_kernel_(one_kernel) {}
   /// By rule, and models are bound so that everything can be tried.
-  static LinearChooser for_trials(bool has_cublaslt) {
-    LinearChooser chooser(nullptr, has_cublaslt);
+  static LinearChooser for_trials(bool has_cublaslt, int target) {
+    LinearChooser chooser(nullptr, has_cublaslt, target);
     chooser.tries_all_ = true;
     return chooser;
   }
@@ -133,8 +135,8 @@ class LinearChooser {
   std::vector<LinearKernel> by_rule(const StepShape& step) const {
     std::vector<LinearKernel> kernels;
     for (size_t i = 0; i < step.layers.size(); ++i)
-      kernels.push_back(
-          linear_kernel_by_rule(step.layers[i], step.is_stack, step.is_bare[i] && !step.is_head[i], has_cublaslt_));
+      kernels.push_back(linear_kernel_by_rule(step.layers[i], step.is_stack, step.is_bare[i] && !step.is_head[i],
+                                              has_cublaslt_, target_));
     return kernels;
   }
   /// Whether some run of a model needs a layer's weights as cuBLASLt takes them.
@@ -146,6 +148,7 @@ class LinearChooser {
  private:
   std::shared_ptr<const Tuning> tuning_;
   bool has_cublaslt_ = false, tries_all_ = false;
+  int target_ = 0;
   std::optional<LinearKernel> one_kernel_;
 };
 

@@ -23,14 +23,16 @@ inline TunedOn tuned_on(int device_index) {
 
 /// Throws invalid_argument for a tuning of elsewhere, unless that is to be ignored.
 inline LinearChooser chooser_for(const BindOptions& options, int device_index) {
-  if (options.tuning == nullptr) return {nullptr, has_cublaslt, options.linear_kernel};
+  const TunedOn here = tuned_on(device_index);
+  const LinearChooser by_rule(nullptr, has_cublaslt, here.target, options.linear_kernel);
+  if (options.tuning == nullptr) return by_rule;
   try {
-    check_tuning(*options.tuning, tuned_on(device_index));
+    check_tuning(*options.tuning, here);
   } catch (const invalid_argument&) {
     if (options.foreign_tuning == ForeignTuning::refuse) throw;
-    return {nullptr, has_cublaslt, options.linear_kernel};
+    return by_rule;
   }
-  return {options.tuning, has_cublaslt, options.linear_kernel};
+  return {options.tuning, has_cublaslt, here.target, options.linear_kernel};
 }
 
 }  // namespace warprank::cuda_backend

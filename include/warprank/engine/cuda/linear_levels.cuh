@@ -19,22 +19,27 @@
 
 namespace warprank::cuda_backend {
 
-/// A layer as ops/linear.cuh takes it. For cuBLASLt it has row-major weights, and behind them their bias as FP16.
+/// Weights for cuBLASLt, behind which is their bias as FP16. All at addresses that stay when the model is exchanged.
+struct ProductWeights {
+  RowMajorWeights row_major;
+  const float* float_bias = nullptr;
+};
+
+/// A layer as ops/linear.cuh takes it, and as cuBLASLt does.
 struct ChosenLayer {
   LinearLayer layer;
-  RowMajorWeights row_major;
+  ProductWeights weights;
   LinearKernel kernel = LinearKernel::tiles;
 
-  /// A layer above all capacities may have no row-major weights, and then stays with ours.
-  void choose(LinearKernel chosen, const RowMajorWeights& weights) {
-    row_major = weights;
-    kernel = weights.data == nullptr ? LinearKernel::tiles : chosen;
+  /// A layer above all capacities may have no weights for cuBLASLt, and then stays with ours.
+  void choose(LinearKernel chosen, const ProductWeights& its_weights) {
+    weights = its_weights;
+    kernel = weights.row_major.data == nullptr ? LinearKernel::tiles : chosen;
   }
   /// The bias in y's type.
   const void* bias() const {
-    if (layer.y.type == DType::f16) return row_major.data + layer.y.cols * row_major.stride;
-    const PackedLinearLayout layout{layer.x.cols, layer.y.cols};
-    return static_cast<const char*>(layer.weights) + layout.bias_offset();
+    if (layer.y.type != DType::f16) return weights.float_bias;
+    return weights.row_major.data + layer.y.cols * weights.row_major.stride;
   }
   bool is_bare() const {
     return layer.row_bias.data == nullptr && layer.multiply.data == nullptr && layer.residual.data == nullptr &&
@@ -52,9 +57,9 @@ class LinearLevel {
       if (chosen.kernel != LinearKernel::cublaslt) {
         tiles.push_back(chosen.layer);
       } else if (chosen.is_bare()) {
-        products_.emplace_back(chosen.layer, chosen.row_major, chosen.bias());
+        products_.emplace_back(chosen.layer, chosen.weights.row_major, chosen.bias());
       } else {
-        products_.emplace_back(sums_of(chosen, memory), chosen.row_major, nullptr);
+        products_.emplace_back(sums_of(chosen, memory), chosen.weights.row_major, nullptr);
       }
     }
     if (!tiles.empty()) {
@@ -110,15 +115,16 @@ inline PreparedStep prepare_levels(const std::vector<std::vector<ChosenLayer>>& 
   PreparedStep step;
   step.num_launches = 0;
   int64_t workspace_bytes = 0;
+  bool has_products = false;
   for (const std::vector<ChosenLayer>& layers : levels) {
     const LinearLevel& level = prepared->levels.emplace_back(layers, memory);
     step.num_launches += level.num_launches();
-    step.captures_weights |= level.has_products();
-    step.reads_unused_rows |= level.has_products();
+    has_products |= level.has_products();
     workspace_bytes = std::max(workspace_bytes, level.workspace_bytes());
   }
   prepared->workspace = memory.unwritten(workspace_bytes);
-  step.kernel = step.captures_weights ? "linear, cublaslt" : "linear";
+  step.reads_unused_rows = has_products;
+  step.kernel = has_products ? "linear, cublaslt" : "linear";
   step.queue = [prepared = std::shared_ptr<const Prepared>(std::move(prepared))](device::Stream to) {
     for (const LinearLevel& level : prepared->levels) level.queue(prepared->workspace, to);
   };

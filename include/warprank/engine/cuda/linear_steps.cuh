@@ -30,7 +30,8 @@ namespace warprank::cuda_backend {
 struct LayerWeights {
   int64_t in = 0, out = 0;
   int64_t packed = -1;
-  int64_t row_major = -1;  ///< once more, as cuBLASLt takes them
+  int64_t row_major = -1;   ///< once more, as cuBLASLt takes them, among those that contexts copy
+  int64_t float_bias = -1;  ///< there as well
   Activation activation;
   int64_t alphas = -1, scales = -1, shifts = -1;
 
@@ -38,9 +39,10 @@ struct LayerWeights {
     const auto at = [&](int64_t offset) { return offset < 0 ? nullptr : bindings.weights<float>(offset); };
     return {activation.kind, activation.alpha, at(alphas), at(scales), at(shifts)};
   }
-  RowMajorWeights row_major_weights(const Bindings& bindings) const {
+  ProductWeights product_weights(const Bindings& bindings) const {
     if (row_major < 0) return {};
-    return {bindings.weights<half>(row_major), RowMajorWeights::stride_of(in)};
+    return {{bindings.copied_weights<half>(row_major), RowMajorWeights::stride_of(in)},
+            bindings.copied_weights<float>(float_bias)};
   }
 };
 
@@ -80,7 +82,10 @@ inline PackedLinearNode pack(const Graph& graph, int n, bool apart, bool for_cub
     layer.packed = memory.add(bytes.data(), bytes.size());
     if (for_cublaslt) {
       const std::vector<half> row_major = detail::pack_row_major(weight, bias, in, out);
-      layer.row_major = memory.add(row_major.data(), 2 * static_cast<int64_t>(row_major.size()));
+      layer.row_major = memory.add_copied(row_major.data(), 2 * static_cast<int64_t>(row_major.size()));
+      std::vector<float> float_bias(bias.begin(), bias.end());
+      float_bias.resize(static_cast<size_t>(out));
+      if (layer.row_major >= 0) layer.float_bias = memory.add_copied(float_bias.data(), 4 * out);
     }
     layer.activation = activation.spec;
     layer.alphas = add(part(activation.alpha, l, out));
@@ -133,7 +138,7 @@ inline PreparedStep prepare_linears(const std::vector<LinearChain>& chains, cons
       const LayerWeights& weights = packed.layers[static_cast<size_t>(l)];
       const int64_t column = packed.y_column(l);
       ChosenLayer& chosen = layers.emplace_back();
-      chosen.choose(kernels[c], weights.row_major_weights(bindings));
+      chosen.choose(kernels[c], weights.product_weights(bindings));
       LinearLayer& layer = chosen.layer;
       layer.weights = bindings.weights(weights.packed);
       layer.x = bindings.halves(node.inputs[0]).columns(packed.x_column(l), weights.in);
@@ -237,7 +242,7 @@ inline PreparedStep prepare_chains(const std::vector<LinearChain>& chains,
           y = Matrix<half>(static_cast<half*>(memory.zeroed(rows * stride * 2)), rows, weights.out, stride);
         ChosenLayer& chosen = levels[l].emplace_back();
         chosen.layer = detail::layer_of(stacks[s], static_cast<int64_t>(l), x[s], y);
-        chosen.choose(kernels[c][l], weights.row_major_weights(bindings));
+        chosen.choose(kernels[c][l], weights.product_weights(bindings));
         x[s++] = Bindings::as_const(y);
       }
   }

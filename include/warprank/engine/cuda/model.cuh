@@ -21,7 +21,7 @@ class CudaModel : public CudaModelBackend {
   CudaModel(const Plan& plan, const Weights& weights, std::shared_ptr<const CudaTableStore> tables, int device_index,
             const BindOptions& options) {
     const device::DeviceGuard current(device_index);
-    auto data = std::make_shared<CudaModelData>(CudaModelData{plan, std::move(tables), device_index, {}, {}});
+    auto data = std::make_shared<CudaModelData>(CudaModelData{plan, std::move(tables), device_index, {}, {}, {}});
     WeightsMemory memory;
     const ValueLayout values(data->plan.graph(), data->plan.storage());
     data->steps =
@@ -29,6 +29,7 @@ class CudaModel : public CudaModelBackend {
             .make();
     const device::OwnedStream stream;
     data->weights = copied(memory.bytes(), "the weights of a model", stream.get());
+    data->copied_weights = copied(memory.copied(), "the weights of a model that contexts copy", stream.get());
     data_ = std::move(data);
   }
 
@@ -40,7 +41,7 @@ class CudaModel : public CudaModelBackend {
   HostAllocator batch_allocator() const override { return device::pinned_allocator(data_->device_index); }
   MemoryReport memory() const override {
     MemoryReport report = data_->tables->memory();
-    report.emplace_back("weights", data_->weights.bytes());
+    report.emplace_back("weights", data_->weights.bytes() + data_->copied_weights.bytes());
     return report;
   }
 };

@@ -28,6 +28,7 @@ struct RunSource {
   const plan::Storage& storage;
   const ModelSteps& steps;
   const unsigned char* weights;
+  const device::DeviceMemory& copied_weights;  ///< the model's, of which the context has a copy
 };
 
 /// Where in device memory what runs of several sizes take in turns is.
@@ -35,6 +36,7 @@ struct SharedMemory {
   unsigned char* index = nullptr;  ///< of the batch, whose blobs come before it
   unsigned char* arena = nullptr;
   float* outputs = nullptr;
+  unsigned char* copied_weights = nullptr;  ///< the copy that launches of cuBLASLt have the addresses of
   LookupCounters* counters = nullptr;
   uint32_t* ticket = nullptr;  ///< for publishing; 0 between batches
 };
@@ -176,6 +178,7 @@ class PreparedRun {
     for (const int64_t first : outputs_.axes) to.outputs.push_back(shared.outputs + first);
     to.counters = shared.counters;
     to.weights = from.weights;
+    to.copied_weights = shared.copied_weights;
     for (const AxisPair& pair : from.steps.pairs) {
       const int64_t count = size_.rows[static_cast<size_t>(pair.second)] + 1;
       if (pair.first != pair.second) {

@@ -29,9 +29,10 @@ inline void settle(device::Stream stream) {
 class RunSet {
  public:
   RunSet() = default;
-  /// For `who`, on the current device; returns when everything is there. Their counters are `counters`, or where there
-  /// are none in the set. Throws out_of_device_memory, with what each part needs, before anything is allocated.
-  RunSet(const RunSource& from, const std::vector<RunSize>& sizes, LookupCounters* counters, const std::string& who,
+  /// For `who`, on the current device; returns when everything is there. Counters and copied weights are those of
+  /// `other`, or where that is null of the set. Throws out_of_device_memory, with what each part needs, before anything
+  /// is allocated.
+  RunSet(const RunSource& from, const std::vector<RunSize>& sizes, const RunSet* other, const std::string& who,
          int device_index, device::Stream stream) {
     Needs needs;
     std::vector<StepMemory::Sizes> of_steps;
@@ -40,18 +41,26 @@ class RunSet {
       of_steps.push_back(PreparedRun(from, nowhere(), size, StepMemory()).memory().sizes());
     }
     const int64_t counter_bytes =
-        counters != nullptr ? 0 : static_cast<int64_t>(from.graph.nodes.size() * sizeof(LookupCounters));
-    check(needs, counter_bytes, of_steps, who, device_index);
+        other != nullptr ? 0 : static_cast<int64_t>(from.graph.nodes.size() * sizeof(LookupCounters));
+    const int64_t weight_bytes = other != nullptr ? 0 : from.copied_weights.bytes();
+    check(needs, counter_bytes, weight_bytes, of_steps, who, device_index);
 
     input_ = device::DeviceMemory(needs.index_at() + needs.index_bytes, who + "'s input");
     arena_ = device::DeviceMemory(needs.arena_bytes, who + "'s arena");
     outputs_ = device::DeviceMemory(needs.output_bytes, who + "'s outputs");
     counters_ = device::DeviceMemory(counter_bytes, who + "'s counters");
+    copied_weights_ = device::DeviceMemory(weight_bytes, who + "'s copy of weights");
     ticket_ = device::DeviceMemory(sizeof(uint32_t), who + "'s ticket");
     shared_ = {static_cast<unsigned char*>(input_.data()) + needs.index_at(),
-               static_cast<unsigned char*>(arena_.data()), static_cast<float*>(outputs_.data()),
-               counters != nullptr ? counters : static_cast<LookupCounters*>(counters_.data()),
+               static_cast<unsigned char*>(arena_.data()),
+               static_cast<float*>(outputs_.data()),
+               static_cast<unsigned char*>(copied_weights_.data()),
+               static_cast<LookupCounters*>(counters_.data()),
                static_cast<uint32_t*>(ticket_.data())};
+    if (other != nullptr) {
+      shared_.copied_weights = other->shared_.copied_weights;
+      shared_.counters = other->shared_.counters;
+    }
     for (size_t i = 0; i < sizes.size(); ++i) {
       steps_.emplace_back(of_steps[i].bytes(), who + "'s steps");
       StepMemory memory(static_cast<unsigned char*>(steps_[i].data()), of_steps[i]);
@@ -59,6 +68,7 @@ class RunSet {
     }
     try {
       if (counter_bytes > 0) device::fill(counters_.data(), 0, counter_bytes, stream);
+      copy_weights(from, stream);
       device::fill(ticket_.data(), 0, ticket_.bytes(), stream);
       for (const auto& run : runs_) {
         run->memory().write(stream);
@@ -84,9 +94,15 @@ class RunSet {
     return again;
   }
 
-  /// Writes again what is in memory while a `prepare_again` has not become the runs.
-  void restore(device::Stream stream) const noexcept {
+  /// Queues that the copy of weights, where the set has one, becomes that of a model with as many.
+  void copy_weights(const RunSource& from, device::Stream stream) const {
+    const int64_t bytes = copied_weights_.bytes();
+    if (bytes > 0) device::copy_on_device(copied_weights_.data(), from.copied_weights.data(), bytes, stream);
+  }
+  /// Writes again what is in memory while a `prepare_again` has not become the runs, which are those of `from`.
+  void restore(const RunSource& from, device::Stream stream) const noexcept {
     try {
+      copy_weights(from, stream);
       for (const auto& run : runs_) run->write_again(stream);
     } catch (const std::exception&) {  // NOLINT: as in settle
     }
@@ -105,8 +121,13 @@ class RunSet {
   MemoryReport memory() const {
     int64_t step_bytes = 0;
     for (const device::DeviceMemory& steps : steps_) step_bytes += steps.bytes();
-    return {{"input", input_.bytes()},       {"arena", arena_.bytes()},   {"outputs", outputs_.bytes()},
-            {"counters", counters_.bytes()}, {"ticket", ticket_.bytes()}, {"steps of all capacities", step_bytes}};
+    return {{"input", input_.bytes()},
+            {"arena", arena_.bytes()},
+            {"outputs", outputs_.bytes()},
+            {"counters", counters_.bytes()},
+            {"ticket", ticket_.bytes()},
+            {"copied weights", copied_weights_.bytes()},
+            {"steps of all capacities", step_bytes}};
   }
   int64_t device_bytes() const {
     int64_t bytes = 0;
@@ -128,14 +149,15 @@ class RunSet {
     }
   };
 
-  static void check(const Needs& needs, int64_t counter_bytes, const std::vector<StepMemory::Sizes>& of_steps,
-                    const std::string& who, int device_index) {
+  static void check(const Needs& needs, int64_t counter_bytes, int64_t weight_bytes,
+                    const std::vector<StepMemory::Sizes>& of_steps, const std::string& who, int device_index) {
     MemoryNeeds all;
     all.add("input", needs.index_at() + needs.index_bytes);
     all.add("arena", needs.arena_bytes);
     all.add("outputs", needs.output_bytes);
     all.add("counters", counter_bytes);
     all.add("ticket", sizeof(uint32_t));
+    if (weight_bytes > 0) all.add("copied weights", weight_bytes);
     int64_t descriptors = 0, workspaces = 0;
     for (const StepMemory::Sizes& sizes : of_steps) {
       descriptors += sizes.copied;
@@ -148,11 +170,15 @@ class RunSet {
 
   /// For runs that are prepared only to know what their steps need.
   static SharedMemory nowhere() {
-    return {StepMemory::nowhere(3), StepMemory::nowhere(4), reinterpret_cast<float*>(StepMemory::nowhere(5)),
-            reinterpret_cast<LookupCounters*>(StepMemory::nowhere(6)), nullptr};
+    return {StepMemory::nowhere(3),
+            StepMemory::nowhere(4),
+            reinterpret_cast<float*>(StepMemory::nowhere(5)),
+            StepMemory::nowhere(7),
+            reinterpret_cast<LookupCounters*>(StepMemory::nowhere(6)),
+            nullptr};
   }
 
-  device::DeviceMemory input_, arena_, outputs_, counters_, ticket_;
+  device::DeviceMemory input_, arena_, outputs_, counters_, ticket_, copied_weights_;
   std::vector<device::DeviceMemory> steps_;  // by run
   SharedMemory shared_;
   std::vector<std::unique_ptr<PreparedRun>> runs_;

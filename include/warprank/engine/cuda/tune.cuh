@@ -92,6 +92,7 @@ class Tuner {
     WeightsMemory memory;
     steps_ = StepMaker(plan_, values_, weights, tables, bind_options, chooser_, memory).make();
     weights_ = copied(memory.bytes(), "the weights of a model that is tuned", stream_.get());
+    copied_weights_ = copied(memory.copied(), "the weights of a model that is tuned", stream_.get());
   }
 
   Tuning run() {
@@ -101,8 +102,9 @@ class Tuner {
       RunSize size;
       size.rows = plan::rows_at(plan_.source(), capacity);
       size.max_requests = plan_.most_requests();
-      const RunSource source{plan_.graph(), values_, plan_.storage(), steps_,
-                             static_cast<const unsigned char*>(weights_.data())};
+      const RunSource source{
+          plan_.graph(),  values_, plan_.storage(), steps_, static_cast<const unsigned char*>(weights_.data()),
+          copied_weights_};
       const RunSet runs(source, {size}, nullptr, "tuning", device_index_, stream_.get());
       fill(runs, size);
       const Bindings& bindings = runs.runs()[0]->bindings();
@@ -183,10 +185,10 @@ class Tuner {
   const TuneOptions options_;
   const int device_index_;
   const ValueLayout values_;
-  const LinearChooser chooser_ = LinearChooser::for_trials(has_cublaslt);
+  const LinearChooser chooser_ = LinearChooser::for_trials(has_cublaslt, device::target());
   device::OwnedStream stream_;
   ModelSteps steps_;
-  device::DeviceMemory weights_;
+  device::DeviceMemory weights_, copied_weights_;
 };
 
 }  // namespace warprank::cuda_backend
