@@ -114,7 +114,7 @@ TEST_P(CudaEngineGolden, GivesWhatPyTorchGives) {
   kernel_testing::reset(Config{});
   for (const LinearKernel kernel : {LinearKernel::tiles, LinearKernel::cublaslt}) {
     SCOPED_TRACE(name_of_enum(kernel));
-    if (kernel != LinearKernel::cublaslt || has_cublaslt) run_on_device(e, planned, all_linears_by(kernel));
+    if (kernel != LinearKernel::cublaslt || has_cublaslt()) run_on_device(e, planned, all_linears_by(kernel));
   }
 }
 
@@ -447,7 +447,7 @@ TEST_F(CudaEngine, RunsCustomKernelsAndNamesMissingOnes) {
 
 TEST_F(CudaEngine, GivesWhatRandomModelsAreWithEveryKernelOfLinears) {
   for (const LinearKernel kernel : {LinearKernel::tiles, LinearKernel::cublaslt}) {
-    if (kernel == LinearKernel::cublaslt && !has_cublaslt) continue;
+    if (kernel == LinearKernel::cublaslt && !has_cublaslt()) continue;
     for (uint32_t seed = 100; seed < (build == Build::plain ? 108u : 102u); ++seed) {
       SCOPED_TRACE(std::string(name_of_enum(kernel)) + ", seed " + std::to_string(seed));
       const Plan plan = plan_for(warprank::build(test_support::RandomModel(seed)), {});
@@ -461,7 +461,7 @@ TEST_F(CudaEngine, GivesWhatRandomModelsAreWithEveryKernelOfLinears) {
 
 /// cuBLASLt computes all rows of a capacity: those behind a batch's are what an earlier one left.
 TEST_F(CudaEngine, RowsThatCublasltComputesBeyondTheBatchAreNeverRead) {
-  if (!has_cublaslt) GTEST_SKIP() << "compiled without WARPRANK_CUBLASLT";
+  if (!has_cublaslt()) GTEST_SKIP() << "cuBLASLt: " << describe_cublaslt();
   const RandomSetup s(7);
   const Model model =
       bind(s.plan, s.weights, Tables::load(s.plan, s.tables, cuda()), all_linears_by(LinearKernel::cublaslt));
@@ -508,7 +508,7 @@ LinearKernel kernel_for(const Tuning& tuning, int64_t rows, int64_t out) {
 }
 
 TEST_F(CudaEngine, TakesTheFastestKernelOfEachLayerAsMeasured) {
-  if (!has_cublaslt) GTEST_SKIP() << "compiled without WARPRANK_CUBLASLT";
+  if (!has_cublaslt()) GTEST_SKIP() << "cuBLASLt: " << describe_cublaslt();
   const Plan plan = plan_for(warprank::build(model_to_tune), {}, {{4, 32, {}}, {4, 64, {}}});
   Expectation e{plan.source(), test_support::random_weights(plan, 3), Weights::from_tensors({}),
                 random_requests(plan, 4, 3)};
@@ -592,7 +592,7 @@ TEST_F(CudaEngine, TunesByTheClockAndRefusesWhatMeasuresNothing) {
 }
 
 TEST_F(CudaEngine, TakesAnotherModelWhoseWeightsCublasltReads) {
-  if (!has_cublaslt) GTEST_SKIP() << "compiled without WARPRANK_CUBLASLT";
+  if (!has_cublaslt()) GTEST_SKIP() << "cuBLASLt: " << describe_cublaslt();
   const RandomSetup s(7);
   const Tables tables = Tables::load(s.plan, s.tables, cuda());
   const BindOptions cublaslt = all_linears_by(LinearKernel::cublaslt);

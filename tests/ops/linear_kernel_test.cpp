@@ -771,7 +771,7 @@ warprank::reference::Bounded expected_of_cublaslt(const LinearCase& c) {
 
 /// x, W and b as it takes them; its sums may be in any order.
 TEST(CublasLinear, MatchesTheOracleAndIsCaptured) {
-  if (!has_cublaslt) GTEST_SKIP() << "compiled without WARPRANK_CUBLASLT";
+  if (!has_cublaslt()) GTEST_SKIP() << "cuBLASLt: " << describe_cublaslt();
   reset();
   for (const Activation& activation : {identity, relu, gelu_tanh})
     for (const bool half_y : {false, true})

@@ -24,7 +24,7 @@ inline TunedOn tuned_on(int device_index) {
 /// Throws invalid_argument for a tuning of elsewhere, unless that is to be ignored.
 inline LinearChooser chooser_for(const BindOptions& options, int device_index) {
   const TunedOn here = tuned_on(device_index);
-  const LinearChooser by_rule(nullptr, has_cublaslt, here.target, options.linear_kernel);
+  const LinearChooser by_rule(nullptr, has_cublaslt(), here.target, options.linear_kernel);
   if (options.tuning == nullptr) return by_rule;
   try {
     check_tuning(*options.tuning, here);
@@ -32,7 +32,7 @@ inline LinearChooser chooser_for(const BindOptions& options, int device_index) {
     if (options.foreign_tuning == ForeignTuning::refuse) throw;
     return by_rule;
   }
-  return {options.tuning, has_cublaslt, here.target, options.linear_kernel};
+  return {options.tuning, has_cublaslt(), here.target, options.linear_kernel};
 }
 
 }  // namespace warprank::cuda_backend

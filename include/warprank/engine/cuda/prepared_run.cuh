@@ -18,6 +18,7 @@
 #include "warprank/engine/cuda/naming.hpp"
 #include "warprank/engine/cuda/publish.cuh"
 #include "warprank/engine/cuda/run_size.hpp"
+#include "warprank/ops/detail/gemm/cublaslt.cuh"
 
 namespace warprank::cuda_backend {
 
@@ -123,7 +124,7 @@ class PreparedRun {
         continue;
       }
       for (const device::RecordedLaunch& launch : launches_of(step))
-        text += "  " + step.kernel + ": " + launch.to_string() + "\n";
+        text += "  " + step.kernel + ": " + detail::text_of_launch(launch) + "\n";
     }
     device::LaunchRecorder recorder;
     Publish{}.queue({}, Publish::blocks(outputs_.floats));

@@ -185,7 +185,7 @@ class Tuner {
   const TuneOptions options_;
   const int device_index_;
   const ValueLayout values_;
-  const LinearChooser chooser_ = LinearChooser::for_trials(has_cublaslt, device::target());
+  const LinearChooser chooser_ = LinearChooser::for_trials(has_cublaslt(), device::target());
   device::OwnedStream stream_;
   ModelSteps steps_;
   device::DeviceMemory weights_, copied_weights_;

@@ -26,12 +26,20 @@ struct CublasArguments {
   const void* bias;  // of y's type
   DeviceActivation activation;
   FloatMatrix<void> y;
+  int algorithm;
 };
 
 inline constexpr int stand_in_threads = 32, stand_in_columns = 8;  // of a thread
 
-/// For tests: layers of so many outputs have no algorithm.
+/// For tests: layers of so many outputs have no algorithm; and there is no library.
 inline int64_t stand_in_has_none_for = -1;
+inline bool stand_in_is_missing = false;
+
+/// It has three: sums in one piece; in two parts; and in two parts that depend on the row, as no engine may take.
+inline constexpr int stand_in_algorithms = 3;
+inline int64_t stand_in_cut(int algorithm, int64_t row, int64_t inputs) {
+  return algorithm == 0 ? inputs : algorithm == 1 ? inputs / 2 : (1 + row % 8) * inputs / 16;
+}
 
 /// Plain accesses: how cuBLASLt accesses memory is not ours to count.
 template <class = void>
@@ -49,9 +57,12 @@ cublaslt_stand_in_kernel(CublasArguments arguments) {
       w[static_cast<size_t>(k * stand_in_columns + c)] = to_float(weights.data[(first + c) * weights.stride + k]);
   for (int64_t r = 0; r < x.rows; ++r) {
     for (int64_t k = 0; k < x.cols; ++k) row[static_cast<size_t>(k)] = to_float(x.row(r)[k]);
-    float sums[stand_in_columns] = {};
+    float sums[stand_in_columns] = {}, second[stand_in_columns] = {};
+    const auto cut = static_cast<size_t>(stand_in_cut(arguments.algorithm, r, x.cols));
     for (size_t k = 0; k < row.size(); ++k)
-      for (size_t c = 0; c < stand_in_columns; ++c) sums[c] += row[k] * w[k * stand_in_columns + c];
+      for (size_t c = 0; c < stand_in_columns; ++c)
+        (k < cut ? sums : second)[c] += row[k] * w[k * stand_in_columns + c];
+    for (size_t c = 0; c < stand_in_columns; ++c) sums[c] += second[c];
     for (int64_t c = 0; c < columns; ++c) {
       const int64_t column = first + c, at = r * y.stride + column;
       const auto finish = [&](const auto* b, auto narrow) {
@@ -66,19 +77,25 @@ cublaslt_stand_in_kernel(CublasArguments arguments) {
   }
 }
 
+inline std::string text_of_launch(const device::RecordedLaunch& launch) { return launch.to_string(); }
+
 }  // namespace detail
 
-inline constexpr bool has_cublaslt = true;
-inline int64_t cublaslt_version() { return 1; }
+inline bool has_cublaslt() { return !detail::stand_in_is_missing; }
+inline int64_t cublaslt_version() { return has_cublaslt() ? 1 : 0; }
+inline std::string describe_cublaslt() { return has_cublaslt() ? "1 (a stand-in)" : "none: it is missing"; }
 
 class CublasLinear {
  public:
-  CublasLinear(const LinearLayer& layer, const RowMajorWeights& weights, const void* bias)
-      : arguments_{layer.x, weights, bias, layer.activation, layer.y} {
+  CublasLinear(const LinearLayer& layer, const RowMajorWeights& weights, const void* bias, int algorithm = 0)
+      : arguments_{layer.x, weights, bias, layer.activation, layer.y, algorithm} {
     detail::check_cublas_linear(layer, weights, bias);
-    if (layer.y.cols == detail::stand_in_has_none_for) throw no_cublaslt_algorithm();
+    if (layer.y.cols == detail::stand_in_has_none_for || algorithm < 0 || algorithm >= num_algorithms())
+      throw no_cublaslt_algorithm();
   }
   int64_t workspace_bytes() const { return 0; }
+  int num_algorithms() const { return detail::stand_in_algorithms; }
+  bool cuts_sums() const { return arguments_.algorithm > 0; }
 
   WARPRANK_HIDDEN void launch(void*, device::Stream stream) const {
     if (arguments_.x.rows == 0) return;
