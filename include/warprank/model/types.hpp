@@ -4,6 +4,7 @@
 /// The small closed vocabularies of the model language.
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -68,6 +69,22 @@ struct FmOptions {
   bool reduce = true;  ///< sum over the dim; else one value for each column ("bi-interaction")
 };
 
+/// In which type requests hold the values of a dense input. Narrower ones halve what is sent, and are rounded to
+/// nearest, ties to even, where a request is made: nothing is lost where what reads them on a GPU does so as FP16.
+enum class DenseWire { f32, f16, bf16 };
+/// In which type requests hold the ids of an input. One of 32 bits has its sign, so that -1 stays padding.
+enum class IdsWire { i64, i32 };
+/// What becomes of a value that the type of its input cannot hold: of FP16 those of 65520 and more, which would be
+/// rounded to infinity.
+enum class OutOfRange {
+  refuse,   ///< the request's status says which it is
+  saturate  ///< it becomes the largest or smallest value. Of a direct table no row has such an id
+};
+
+constexpr int64_t size_of(DenseWire type) { return type == DenseWire::f32 ? 4 : 2; }
+constexpr int64_t size_of(IdsWire type) { return type == IdsWire::i64 ? 8 : 4; }
+constexpr bool holds(IdsWire type, int64_t id) { return type == IdsWire::i64 || id == static_cast<int32_t>(id); }
+
 /// Names of enumerators, used in JSON and messages: `names_of(Enum{})` lists (value, name).
 constexpr auto names_of(Pooling) {
   return std::array<std::pair<Pooling, const char*>, 5>{{{Pooling::none, "none"},
@@ -96,6 +113,18 @@ constexpr auto names_of(Normalization) {
 constexpr auto names_of(DotOrder) {
   return std::array<std::pair<DotOrder, const char*>, 3>{
       {{DotOrder::lower, "lower"}, {DotOrder::upper, "upper"}, {DotOrder::lower_padded, "lower_padded"}}};
+}
+
+constexpr auto names_of(DenseWire) {
+  return std::array<std::pair<DenseWire, const char*>, 3>{
+      {{DenseWire::f32, "f32"}, {DenseWire::f16, "f16"}, {DenseWire::bf16, "bf16"}}};
+}
+constexpr auto names_of(IdsWire) {
+  return std::array<std::pair<IdsWire, const char*>, 2>{{{IdsWire::i64, "i64"}, {IdsWire::i32, "i32"}}};
+}
+constexpr auto names_of(OutOfRange) {
+  return std::array<std::pair<OutOfRange, const char*>, 2>{
+      {{OutOfRange::refuse, "refuse"}, {OutOfRange::saturate, "saturate"}}};
 }
 
 template <class Enum>

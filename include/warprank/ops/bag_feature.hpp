@@ -56,11 +56,13 @@ struct BlobIds {
   int input = 0;                      ///< which ids input
   int axis = 0;                       ///< whose rows the ids are
   int parent = -1;                    ///< the axis of the bags; -1: each id is a bag
+  IdsWire wire = IdsWire::i64;        ///< of the input, in all requests
   DeviceCount num_ids;                ///< capacity of `axis`, of all requests together
   std::optional<int64_t> default_id;  ///< of every row where a request has not set the input
   int weights_input = -1;             ///< which dense input has the weights, a column of `axis`; -1: none
   int weights_width = 1;              ///< its columns
   int weights_column = 0;
+  DenseWire weights_wire = DenseWire::f32;
   float default_weight = 1;         ///< of every row where a request has not set the weights
   FloatMatrix<const void> weights;  ///< instead of an input, [num_ids, 1], by row of the batch; of null all are 1
 };
@@ -69,9 +71,10 @@ struct BlobIds {
 /// feature's other fields table.dim, the width of the input, num_bags and y count.
 struct BlobDense {
   RequestBlobs requests;
-  int input = 0;            ///< which dense input
-  int axis = 0;             ///< whose rows the values are
-  float default_value = 0;  ///< of every element where a request has not set the input
+  int input = 0;                    ///< which dense input
+  int axis = 0;                     ///< whose rows the values are
+  float default_value = 0;          ///< of every element where a request has not set the input
+  DenseWire wire = DenseWire::f32;  ///< of the input, in all requests
 };
 
 /// One feature of a batch. All pointers are to device memory that outlives the launches and has room for the

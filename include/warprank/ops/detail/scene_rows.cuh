@@ -39,6 +39,7 @@ struct SceneArguments {
   const int64_t* num_requests;
   int64_t max_requests, default_id;
   uint32_t ids_entry;      ///< bytes from a blob's beginning to where it says where the ids are
+  bool ids_are_narrow;     ///< of 32 bits
   const int64_t* num_ids;  ///< null: the capacity; of an array
   int64_t max_ids;
   const int64_t* offsets;   ///< null: id n is that of row n
@@ -64,8 +65,8 @@ WARPRANK_DEVICE int64_t num_ids_of(const SceneArguments& a) {
 
 /// Where id `i` is; null: nowhere, it is the default. All of a warp call, with numbers that do not fall from lane to
 /// lane, and of ids that are.
-WARPRANK_DEVICE const int64_t* address_of_id(const SceneArguments& a, int64_t i) {
-  if (a.ids != nullptr) return a.ids + i;
+WARPRANK_DEVICE const unsigned char* address_of_id(const SceneArguments& a, int64_t i) {
+  if (a.ids != nullptr) return reinterpret_cast<const unsigned char*>(a.ids + i);
   const int64_t num_requests = device::true_count(a.num_requests, a.max_requests);
   const int64_t request = device::last_not_above_of_lanes(a.id_starts, num_requests, i);
   const int64_t position = device::load_read_only(&a.positions[request]);
@@ -73,14 +74,16 @@ WARPRANK_DEVICE const int64_t* address_of_id(const SceneArguments& a, int64_t i)
   const unsigned char* blob = a.blobs + position;
   const uint32_t ids_at = embedding_bag::read_entry(blob, a.ids_entry);
   if (ids_at == 0) return nullptr;
-  return embedding_bag::section<int64_t>(blob, ids_at) + i - start;
+  return embedding_bag::address_of_id(blob + ids_at, i - start, a.ids_are_narrow);
 }
 
 /// The scene that id `i` names, num_groups for none. All of a warp call, as above, but `i` may be num_ids and more:
 /// then none. There are ids for some lane.
 WARPRANK_DEVICE int scene_of_id(const SceneArguments& a, int64_t i, int64_t num_ids) {
-  const int64_t* id = address_of_id(a, i < num_ids ? i : num_ids - 1);
-  const int64_t scene = id == nullptr ? a.default_id : device::load_read_only(id);
+  const unsigned char* id = address_of_id(a, i < num_ids ? i : num_ids - 1);
+  const int64_t scene = id == nullptr      ? a.default_id
+                        : a.ids_are_narrow ? device::load_read_only(reinterpret_cast<const int32_t*>(id))
+                                           : device::load_read_only(reinterpret_cast<const int64_t*>(id));
   return i < num_ids && scene >= 0 && scene < a.num_groups ? static_cast<int>(scene) : a.num_groups;
 }
 
@@ -222,6 +225,7 @@ inline void describe_blob_ids(const BlobIds& blob, SceneArguments& to) {
   to.num_requests = requests.num_requests.actual;
   to.max_requests = requests.num_requests.capacity;
   to.default_id = blob.default_id.value_or(0);
+  to.ids_are_narrow = blob.wire == IdsWire::i32;
   to.ids_entry =
       static_cast<uint32_t>(sizeof(BlobHeader)) + 4 * static_cast<uint32_t>(2 * requests.num_axes + blob.input);
 }

@@ -34,14 +34,15 @@ WARPRANK_DEVICE void add_ids(const Record& f, const BagIds& bag, int start, int 
                              BagSums<part_size<Row, Bytes>>& sums) {
   using device::load_constant;
   constexpr int in_flight = policy.ids_in_flight;
-  const bool in_pairs = bag.ids != nullptr && reinterpret_cast<uintptr_t>(bag.ids) % 16 == 0;
+  const bool is_narrow = f.has(Flag::narrow_ids);
+  const bool in_pairs = !is_narrow && bag.ids != nullptr && reinterpret_cast<uintptr_t>(bag.ids) % 16 == 0;
   uint32_t row[in_flight];
   const auto read = [&](int first) {
     int64_t id[in_flight];
     if (in_pairs && first + in_flight <= bag.length) {
       WARPRANK_UNROLL
       for (int k = 0; k < in_flight; k += 2) {
-        const auto two = device::load_vector_constant<2>(bag.ids + first + k);
+        const auto two = device::load_vector_constant<2>(reinterpret_cast<const int64_t*>(bag.ids) + first + k);
         id[k] = two[0], id[k + 1] = two[1];
       }
     } else {
@@ -49,7 +50,7 @@ WARPRANK_DEVICE void add_ids(const Record& f, const BagIds& bag, int start, int 
       for (int k = 0; k < in_flight; ++k) {
         id[k] = -1;
         if (first + k >= bag.length) continue;
-        id[k] = bag.ids == nullptr ? f.requests.default_id : load_constant(bag.ids + first + k);
+        id[k] = bag.ids == nullptr ? f.requests.default_id : load_id(bag.ids, first + k, is_narrow);
       }
     }
     WARPRANK_UNROLL

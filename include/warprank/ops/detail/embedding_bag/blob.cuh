@@ -18,4 +18,14 @@ WARPRANK_DEVICE const Value* section(const unsigned char* blob, uint32_t positio
   return reinterpret_cast<const Value*>(blob + position);
 }
 
+/// Ids lie end to end, in 64 bits or, where they are narrow, in 32 with a sign.
+WARPRANK_DEVICE const unsigned char* address_of_id(const unsigned char* ids, int64_t i, bool is_narrow) {
+  return ids + (i << (is_narrow ? 2 : 3));
+}
+WARPRANK_DEVICE int64_t load_id(const unsigned char* ids, int64_t i, bool is_narrow) {
+  const unsigned char* id = address_of_id(ids, i, is_narrow);
+  if (is_narrow) return device::load_constant(reinterpret_cast<const int32_t*>(id));
+  return device::load_constant(reinterpret_cast<const int64_t*>(id));
+}
+
 }  // namespace warprank::detail::embedding_bag

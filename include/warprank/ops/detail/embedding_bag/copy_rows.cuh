@@ -4,7 +4,10 @@
 /// One id for each row of y; and rows of a dense input.
 
 #include <cstdint>
+#include <type_traits>
 
+#include "warprank/device/half.hpp"
+#include "warprank/device/memory.hpp"
 #include "warprank/ops/detail/embedding_bag/parts.cuh"
 #include "warprank/ops/detail/embedding_bag/spans.cuh"
 
@@ -13,19 +16,20 @@ namespace warprank::detail::embedding_bag {
 /// The id of row i of the present span.
 struct RowIds {
   const Block& block;
-  const int64_t* ids;
+  const unsigned char* ids;
 
   WARPRANK_DEVICE int64_t operator()(int i) const {
     using device::load_constant;
     const Record& f = block.f();
-    if (f.form == Form::each) return load_constant(ids + i);
-    const int64_t* id = ids == nullptr ? nullptr : ids + i;
+    if (f.form == Form::each) return load_constant(reinterpret_cast<const int64_t*>(ids) + i);
+    const unsigned char* of_request = ids;
     if (f.form == Form::blob_each_of_requests) {
       const unsigned char* blob = block.batch.bytes + load_constant(&block.batch.positions[i]);
       const uint32_t at = read_entry(blob, f.requests.values_entry);
-      id = at == 0 ? nullptr : section<int64_t>(blob, at);
+      of_request = at == 0 ? nullptr : blob + at;
+      i = 0;
     }
-    return id == nullptr ? f.requests.default_id : load_constant(id);
+    return of_request == nullptr ? f.requests.default_id : load_id(of_request, i, f.has(Flag::narrow_ids));
   }
 };
 
@@ -100,12 +104,13 @@ WARPRANK_DEVICE void copy_rows(const Block& block, const IdAt& id_at, bool count
 template <class Row, int Bytes>
 WARPRANK_DEVICE void copy_rows(const Block& block) {
   for (bool has = block.cursor().has_span; has; has = next_span(block)) {
-    copy_rows<Row, Bytes>(block, RowIds{block, block.cursor().ids}, block.f().counters != nullptr);
+    copy_rows<Row, Bytes>(block, RowIds{block, block.cursor().values}, block.f().counters != nullptr);
   }
 }
 
 /// Rows of a dense input: a request's lie end to end, so threads take consecutive elements, from the beginning of a
-/// sector on, whatever rows they are of.
+/// sector on, whatever rows they are of. Elements are floats, or of 16 bits as the record says.
+template <class Element>
 WARPRANK_DEVICE void copy_dense(const Block& block) {
   using namespace device;  // NOLINT: a device function
   const Record& f = block.f();
@@ -119,9 +124,9 @@ WARPRANK_DEVICE void copy_dense(const Block& block) {
   };
   for (bool has = block.cursor().has_span; has; has = next_span(block)) {
     const Cursor& c = block.cursor();
-    const float* values = c.values;
+    const auto* values = reinterpret_cast<const Element*>(c.values);
     constexpr uintptr_t sector = 32;
-    const auto skew = static_cast<int64_t>(reinterpret_cast<uintptr_t>(values) % sector / sizeof(float));
+    const auto skew = static_cast<int64_t>(reinterpret_cast<uintptr_t>(values) % sector / sizeof(Element));
     const int64_t end = int64_t{c.n} * width, step = int64_t{c.step} * dense_chunk;
     for (int64_t begin = int64_t{c.begin} * dense_chunk - skew; begin < end; begin += step) {
       float value[dense_loads];
@@ -129,7 +134,13 @@ WARPRANK_DEVICE void copy_dense(const Block& block) {
       for (int k = 0; k < dense_loads; ++k) {
         const int64_t e = begin + k * policy.threads + thread_rank();
         value[k] = f.default_value;
-        if (values != nullptr && 0 <= e && e < end) value[k] = load_constant(&values[e]);
+        if (values == nullptr || e < 0 || e >= end) continue;
+        const Element element = load_constant(&values[e]);
+        if constexpr (std::is_same_v<Element, float>) {
+          value[k] = element;
+        } else {
+          value[k] = f.has(Flag::bf16_values) ? widen(bfloat16{element}) : widen(half{element});
+        }
       }
       WARPRANK_UNROLL
       for (int k = 0; k < dense_loads; ++k) {

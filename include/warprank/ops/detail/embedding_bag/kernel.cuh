@@ -52,7 +52,9 @@ WARPRANK_DEVICE void begin_block(const Block& block) {
 WARPRANK_DEVICE void run_path(const Block& block) {
   switch (block.f().path) {
     case Path::dense:
-      return copy_dense(block);
+      return copy_dense<float>(block);
+    case Path::dense_narrow:
+      return copy_dense<uint16_t>(block);
     case Path::f32_16:
       return copy_rows<float, 16>(block);
     case Path::f32_16_bags:

@@ -19,7 +19,7 @@ namespace warprank::detail::embedding_bag {
 
 /// A whole bag.
 struct WholeBag {
-  const int64_t* ids;  ///< null: each is the default id
+  const unsigned char* ids;  ///< null: each is the default id
   int64_t bag, begin, length;
 };
 
@@ -30,21 +30,23 @@ WARPRANK_DEVICE WholeBag find_bag_at(const Block& block, int64_t position) {
   if (f.form == Form::offsets) {
     const int64_t bag = last_not_above(f.array.offsets, true_count(f.array.num_bags, f.max_bags), position);
     const int64_t begin = load_constant(&f.array.offsets[bag]);
-    return {f.array.ids + begin, bag, begin, load_constant(&f.array.offsets[bag + 1]) - begin};
+    return {reinterpret_cast<const unsigned char*>(f.array.ids + begin), bag, begin,
+            load_constant(&f.array.offsets[bag + 1]) - begin};
   }
   const int64_t* starts = block.batch.row_starts + f.requests.id_starts;
   const int64_t request = last_not_above(starts, block.shared.num_requests, position);
   const int64_t first = load_constant(&starts[request]);
   const unsigned char* blob = block.batch.bytes + load_constant(&block.batch.positions[request]);
   const uint32_t at = read_entry(blob, f.requests.values_entry);
-  const int64_t* ids = at == 0 ? nullptr : section<int64_t>(blob, at);
+  const unsigned char* ids = at == 0 ? nullptr : blob + at;
   if (f.form == Form::blob_one_segment) return {ids, request, first, load_constant(&starts[request + 1]) - first};
   const auto* offsets = section<uint32_t>(blob, read_entry(blob, f.requests.offsets_entry));
   const int64_t* bag_starts = block.batch.row_starts + f.requests.bag_starts + request;
   const int64_t first_bag = load_constant(bag_starts), bags = load_constant(bag_starts + 1) - first_bag;
   const int64_t bag = last_not_above(offsets, bags, position - first);
   const int64_t begin = load_constant(&offsets[bag]), end = load_constant(&offsets[bag + 1]);
-  return {ids == nullptr ? nullptr : ids + begin, first_bag + bag, first + begin, end - begin};
+  if (ids != nullptr) ids = address_of_id(ids, begin, f.has(Flag::narrow_ids));
+  return {ids, first_bag + bag, first + begin, end - begin};
 }
 
 /// The piece that a lane of the first warp has in the present unit: two lanes for each boundary.
@@ -60,8 +62,8 @@ WARPRANK_DEVICE BagIds find_piece(const Block& block, const Cursor& c, bool& val
   if (!valid) return {};
   block.shared.pieces[thread] = {bag.begin, bag.length, from};
   const int64_t rest = bag.length - from;
-  return {bag.ids == nullptr ? nullptr : bag.ids + from, static_cast<int>(bag.bag),
-          static_cast<int>(rest < size ? rest : size)};
+  return {bag.ids == nullptr ? nullptr : address_of_id(bag.ids, from, block.f().has(Flag::narrow_ids)),
+          static_cast<int>(bag.bag), static_cast<int>(rest < size ? rest : size)};
 }
 
 /// The tickets of the feature's pieces, and their sums, in the workspace.

@@ -87,6 +87,10 @@ inline Batch batch_of(const BagFeature& feature) {
   return std::visit([](const auto& ids) { return batch_of(ids); }, feature.ids);
 }
 
+inline void set_flag(Record& record, Flag flag, bool is_set) {
+  if (is_set) record.flags = static_cast<uint16_t>(record.flags | static_cast<uint16_t>(flag));
+}
+
 inline void set_ids(const IdArray& ids, const BagFeature& feature, Record& record) {
   record.form = ids.offsets == nullptr ? Form::each : Form::offsets;
   record.array = {ids.ids, ids.offsets, feature.num_bags.actual};
@@ -104,15 +108,13 @@ inline void set_ids(const BlobIds& ids, const BagFeature&, Record& record) {
                                   : Form::blob_each;
   record.requests = places_in(ids.requests, ids.axis, ids.parent < 0 ? ids.axis : ids.parent, ids.input);
   record.requests.default_id = ids.default_id.value_or(0);
+  set_flag(record, Flag::narrow_ids, ids.wire == IdsWire::i32);
 }
 inline void set_ids(const BlobDense& dense, const BagFeature&, Record& record) {
   record.form = Form::blob_dense;
   record.requests = places_in(dense.requests, dense.axis, dense.axis, dense.requests.num_ids + dense.input);
   record.default_value = dense.default_value;
-}
-
-inline void set_flag(Record& record, Flag flag, bool is_set) {
-  if (is_set) record.flags = static_cast<uint16_t>(record.flags | static_cast<uint16_t>(flag));
+  set_flag(record, Flag::bf16_values, dense.wire == DenseWire::bf16);
 }
 
 /// `elements` are what a lane stores of a row.
@@ -129,18 +131,34 @@ inline void set_output(const BagFeature& feature, int64_t elements, Record& reco
       feature.y);
 }
 
+/// Where FP16 values of rows of whole words go to such rows they are copied as words, as if they were floats.
+inline bool are_pairs(const BagFeature& feature) {
+  const auto* y = std::get_if<Matrix<half>>(&feature.y);
+  return std::get<BlobDense>(feature.ids).wire == DenseWire::f16 && y != nullptr && feature.table.dim % 2 == 0 &&
+         y->stride % 2 == 0 && alignment_of(y->data) >= 4;
+}
+inline void make_pairs(Record& record) {
+  const float finite = std::clamp(record.default_value, -max_half, max_half);
+  record.default_value = bits_float(uint32_t{to_half(finite).bits} * 0x10001u);
+  record.parts /= 2;
+  record.y_stride /= 2;
+  record.flags = static_cast<uint16_t>(record.flags & ~static_cast<uint16_t>(Flag::y_is_half));
+}
+
 inline Wanted want_dense(const BagFeature& feature) {
   Wanted wanted{};
   Record& record = wanted.record;
-  record.path = Path::dense;
+  const DenseWire wire = std::get<BlobDense>(feature.ids).wire;
+  record.path = wire == DenseWire::f32 || are_pairs(feature) ? Path::dense : Path::dense_narrow;
   record.max_bags = static_cast<uint32_t>(feature.num_bags.capacity);
   record.parts = static_cast<uint32_t>(feature.table.dim);
   record.unit = 1;
   std::visit([&](const auto& ids) { set_ids(ids, feature, record); }, feature.ids);
   set_output(feature, 1, record);
-  const int64_t values = feature.num_bags.capacity * feature.table.dim;
+  if (are_pairs(feature)) make_pairs(record);
+  const int64_t values = feature.num_bags.capacity * record.parts;
   wanted.blocks = std::max<int64_t>(1, values / (2 * dense_chunk));
-  wanted.bytes = values / wanted.blocks * 4;
+  wanted.bytes = values / wanted.blocks * (record.path == Path::dense ? 4 : 2);
   return wanted;
 }
 

@@ -44,6 +44,7 @@ WARPRANK_HOST_DEVICE constexpr bool is_by_request(Form form) {
 /// The code that a block runs: type of rows, bytes that a lane loads at once, bags or one id for each row of y.
 enum class Path : uint8_t {
   dense,
+  dense_narrow,  ///< values of 16 bits
   f32_16,
   f32_16_bags,
   f32_4,
@@ -71,7 +72,9 @@ enum class Flag : uint16_t {
   wide_rows = 8,     ///< hardly worth keeping in the first-level cache
   few_ids = 16,      ///< in most bags at most one
   cuts_bags = 32,    ///< bags longer than a piece are left to blocks for pieces
-  is_for_pieces = 64
+  is_for_pieces = 64,
+  narrow_ids = 128,  ///< of 32 bits
+  bf16_values = 256  ///< of a dense input of 16 bits; else FP16
 };
 
 struct alignas(128) Record {

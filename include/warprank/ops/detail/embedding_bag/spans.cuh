@@ -18,10 +18,7 @@ namespace warprank::detail::embedding_bag {
 
 /// What a warp works on: in shared memory, because registers are for rows.
 struct Cursor {
-  union {
-    const int64_t* ids;  ///< null: each is the default id
-    const float* values;
-  };
+  const unsigned char* values;  ///< ids, or of a dense input; null: each is the default
   const uint32_t* offsets;
   int64_t row;      ///< of y: the span's first bag
   int32_t n;        ///< bags of the span
@@ -42,8 +39,8 @@ struct Tally {
 
 /// The ids of a bag, or of a piece of one.
 struct BagIds {
-  const int64_t* ids;  ///< null: each is the default id
-  int32_t bag;         ///< of the span's
+  const unsigned char* ids;  ///< null: each is the default id
+  int32_t bag;               ///< of the span's
   int32_t length;
 };
 /// Which piece of a bag that is, of all ids of the feature and of the bag.
@@ -88,7 +85,7 @@ WARPRANK_DEVICE void read_span(const Block& block, Cursor& c, int64_t position) 
   if (!is_by_request(f.form)) {
     const bool in_array = f.form == Form::each || f.form == Form::offsets;
     const auto most = static_cast<int32_t>(f.max_bags);
-    c.ids = f.array.ids;
+    c.values = reinterpret_cast<const unsigned char*>(f.array.ids);
     c.n = in_array ? static_cast<int32_t>(true_count(f.array.num_bags, most)) : requests < most ? requests : most;
     return;
   }
@@ -99,11 +96,7 @@ WARPRANK_DEVICE void read_span(const Block& block, Cursor& c, int64_t position) 
   const int64_t row = load_constant(starts), end = load_constant(starts + 1), rest = f.max_bags - row;
   c.row = row;
   c.n = static_cast<int32_t>(end - row < rest ? end - row : rest);
-  if (f.form == Form::blob_dense) {
-    c.values = at == 0 ? nullptr : section<float>(blob, at);
-  } else {
-    c.ids = at == 0 ? nullptr : section<int64_t>(blob, at);
-  }
+  c.values = at == 0 ? nullptr : blob + at;
 }
 
 /// Goes to the block's span of request `request`. All lanes of the warp call; false when there is none.
@@ -199,7 +192,7 @@ WARPRANK_DEVICE BagIds find_bag(const Block& block, const Cursor& c, bool& valid
     const unsigned char* blob = block.batch.bytes + load_constant(&block.batch.positions[b]);
     const int64_t* starts = block.batch.row_starts + f.requests.id_starts + b;
     const uint32_t at = read_entry(blob, f.requests.values_entry);
-    bag.ids = at == 0 ? nullptr : section<int64_t>(blob, at);
+    bag.ids = at == 0 ? nullptr : blob + at;
     bag.length = static_cast<int>(load_constant(starts + 1) - load_constant(starts));
     return bag;
   }
@@ -211,7 +204,7 @@ WARPRANK_DEVICE BagIds find_bag(const Block& block, const Cursor& c, bool& valid
     begin = load_constant(&c.offsets[b]);
     end = load_constant(&c.offsets[b + 1]);
   }
-  bag.ids = c.ids == nullptr ? nullptr : c.ids + begin;
+  bag.ids = c.values == nullptr ? nullptr : address_of_id(c.values, begin, f.has(Flag::narrow_ids));
   bag.length = static_cast<int>(end - begin);
   return bag;
 }

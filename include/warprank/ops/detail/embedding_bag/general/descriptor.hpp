@@ -57,6 +57,7 @@ struct alignas(16) Descriptor {
   bool y_is_aligned : 1;  ///< a lane's elements of a row of y begin at a multiple of their size, up to 16 bytes
   bool cuts_bags : 1, weights_are_half : 1;
   bool has_one_row : 1;  ///< in requests: each has one row of the axis, the outermost
+  bool ids_are_narrow : 1, weights_are_bfloat16 : 1;
 
   alignas(16) const int64_t* bounds;  ///< offsets or indices
   const int64_t* num_ids;             ///< null: the capacity; of indices

@@ -17,8 +17,8 @@ namespace warprank::detail::embedding_bag::general {
 struct Bag {
   int64_t begin;                 ///< of its first id among all ids of the feature
   int64_t length;                ///< ids
-  const int64_t* ids;            ///< null: each is the default id
-  const unsigned char* weights;  ///< FP32 or FP16; null: each is the default weight
+  const unsigned char* ids;      ///< null: each is the default id
+  const unsigned char* weights;  ///< FP32, FP16 or BF16; null: each is the default weight
 };
 
 WARPRANK_DEVICE int64_t num_bags(const Descriptor& f) {
@@ -46,7 +46,7 @@ WARPRANK_DEVICE Bag blob_bag(const Descriptor& f, const unsigned char* blob, int
   Bag bag{first, length, nullptr, nullptr};
   if (length == 0) return bag;
   const uint32_t ids_at = read_entry(blob, f.values_entry);
-  if (ids_at != 0) bag.ids = section<int64_t>(blob, ids_at) + row;
+  if (ids_at != 0) bag.ids = address_of_id(blob + ids_at, row, f.ids_are_narrow);
   if (!f.is_weighted) return bag;
   if (f.weights != nullptr) {
     bag.weights = f.weights + first * f.weights_stride;
@@ -85,7 +85,8 @@ WARPRANK_DEVICE Bag find_bag(const Descriptor& f, int64_t b) {
     const int64_t row = load_constant(&offsets[0]);
     return blob_bag(f, blob, first + row, row, load_constant(&offsets[1]) - row);
   }
-  return {begin, end - begin, f.ids + begin, f.is_weighted ? f.weights + begin * f.weights_stride : nullptr};
+  return {begin, end - begin, reinterpret_cast<const unsigned char*>(f.ids + begin),
+          f.is_weighted ? f.weights + begin * f.weights_stride : nullptr};
 }
 
 /// The bag that the id at `position` belongs to.

@@ -30,8 +30,8 @@
 namespace warprank::detail::embedding_bag::general {
 
 /// Sets what the lanes have, and gives the length of the tile's stream. A bag without ids is an element, too.
-WARPRANK_DEVICE int begin_stream(const Warp& warp, WarpWork& work, const int64_t* ids, const unsigned char* weights,
-                                 int length, bool is_empty) {
+WARPRANK_DEVICE int begin_stream(const Warp& warp, WarpWork& work, const unsigned char* ids,
+                                 const unsigned char* weights, int length, bool is_empty) {
   const int elements = is_empty ? 1 : length;
   int end = elements;
   for (int distance = 1; distance < warp.tile(); distance *= 2) {
@@ -61,7 +61,7 @@ WARPRANK_DEVICE Id read_id(const Warp& warp, const WarpWork& work, int at, int t
   const bool is_empty = bag.length == 0;
   id.info = Element::info_of(is_empty ? Kind::padding : Kind::row, owner, within >= bag.length - 1);
   if (is_empty) return id;
-  id.value = bag.ids == nullptr ? f.default_id : device::load_constant(bag.ids + within);
+  id.value = bag.ids == nullptr ? f.default_id : load_id(bag.ids, within, f.ids_are_narrow);
   if (f.is_weighted) {
     id.weight = bag.weights == nullptr ? f.default_value : load_weight(f, bag.weights + within * f.weights_stride);
   }
@@ -337,7 +337,7 @@ WARPRANK_DEVICE bool next_streams(const Warp& warp, WarpWork& work, bool togethe
   const int begin = warp.tile_index() * share, rest_of_share = length - begin;
   const int elements = rest_of_share < 0 ? 0 : rest_of_share < share ? rest_of_share : share;
   const int64_t first = from + begin;
-  total = begin_stream(warp, work, bag.ids == nullptr ? nullptr : bag.ids + first,
+  total = begin_stream(warp, work, bag.ids == nullptr ? nullptr : address_of_id(bag.ids, first, f.ids_are_narrow),
                        bag.weights == nullptr ? nullptr : bag.weights + first * f.weights_stride,
                        warp.rank() == 0 ? elements : 0, false);
   return work.window < 0 || (from > 0 && rest > 0);

@@ -74,14 +74,18 @@ inline void describe_ids(const BlobIds& blob, Descriptor& d) {
   d.form = blob.parent < 0 ? IdsForm::blob_each : blob.parent == 0 ? IdsForm::blob_one_segment : IdsForm::blob_segments;
   d.default_id = blob.default_id.value_or(0);
   d.default_value = blob.default_weight;
+  d.ids_are_narrow = blob.wire == IdsWire::i32;
   if (blob.weights.data != nullptr) {
     d.weights = static_cast<const unsigned char*>(blob.weights.data);
     d.weights_are_half = blob.weights.type == DType::f16;
     d.weights_stride = blob.weights.stride * size_of(blob.weights.type);
   } else if (blob.weights_input >= 0) {
     d.weights_entry = BlobEntries(blob.requests).of_input(blob.requests.num_ids + blob.weights_input);
-    d.weights_stride = blob.weights_width * static_cast<int64_t>(sizeof(float));
-    d.weights_column_bytes = static_cast<uint32_t>(blob.weights_column * sizeof(float));
+    const int64_t bytes = size_of(blob.weights_wire);
+    d.weights_are_half = blob.weights_wire == DenseWire::f16;
+    d.weights_are_bfloat16 = blob.weights_wire == DenseWire::bf16;
+    d.weights_stride = blob.weights_width * bytes;
+    d.weights_column_bytes = static_cast<uint32_t>(blob.weights_column * bytes);
   }
 }
 

@@ -32,6 +32,9 @@ WARPRANK_DEVICE void clear(Pool& pool, bool is_max) {
 /// A weight, wherever it lies.
 WARPRANK_DEVICE float load_weight(const Descriptor& f, const unsigned char* weight) {
   if (f.weights_are_half) return device::widen(device::load_constant(reinterpret_cast<const half*>(weight)));
+  if (f.weights_are_bfloat16) {
+    return device::widen(device::load_constant(reinterpret_cast<const bfloat16*>(weight)));
+  }
   return device::load_constant(reinterpret_cast<const float*>(weight));
 }
 

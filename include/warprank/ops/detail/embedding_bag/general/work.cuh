@@ -56,7 +56,7 @@ struct FeatureWork {
 struct WarpWork {
   /// The ids that each lane has for its tile: of one bag, or a part of one.
   struct Ids {
-    const int64_t* ids;
+    const unsigned char* ids;
     const unsigned char* weights;
     int32_t start;   ///< where they begin in the tile's stream
     int32_t length;  ///< elements in the stream: ids, or 1 for an empty bag
