@@ -30,7 +30,7 @@ uint32_t num_seeds() {
 
 Passes any_passes(std::mt19937& random) {
   const auto flip = [&] { return random() % 2 == 0; };
-  return {flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip()};
+  return {flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip()};
 }
 
 /// How often a pass found something that the scores of this test then covered.

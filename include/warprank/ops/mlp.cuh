@@ -33,6 +33,9 @@
 /// A mix is what comes between experts and towers: MMoE, and PLE, whose towers share some experts. It is as
 /// ops/host/mix.hpp says, for up to 64 experts of up to 256 columns.
 ///
+/// Products of heads, the layers of one output at the end of stacks, are made by the kernel that fuses them: for each
+/// row by whichever head is there last.
+///
 /// Every layer is within the bound of ops/linear.cuh for the h it is given, which is rounded to FP16, or to 65504 with
 /// its sign where that is smaller; as y is in FP16. A row has the same bits whatever M, its place and the other rows,
 /// for one capacity and target. NaN and infinity in x get into their own row alone.
@@ -84,6 +87,13 @@ struct Mlp {
   FloatMatrix<void> y;               ///< [capacity, out_last]
 };
 
+/// y = (h_0 h_1) h_2 ..., in FP32, of the heads h of different stacks of the same rows, as they are before they are
+/// stored. Their last layers have one output each and are fused. pCTCVR = pCTR x pCVR is one.
+struct HeadProduct {
+  Span<const int64_t> stacks;  ///< two or more, by number
+  FloatMatrix<void> y;         ///< [capacity, 1]
+};
+
 }  // namespace warprank
 
 #include "warprank/ops/detail/mlp_launch.cuh"
@@ -95,14 +105,16 @@ class MlpLaunch {
  public:
   /// For the kernels of `target`. The workspace is aligned to 256, cleared before the first run, and serves one run at
   /// a time. Throws invalid_argument, all problems together.
-  MlpLaunch(Span<const Mlp> stacks, void* workspace, int target = device::target(), bool spread_first = true)
-      : plan_(detail::plan_mlp(stacks, workspace, target, spread_first)) {
+  MlpLaunch(Span<const Mlp> stacks, void* workspace, int target = device::target(), bool spread_first = true,
+            Span<const HeadProduct> products = {})
+      : plan_(detail::plan_mlp(stacks, products, workspace, target, spread_first)) {
     if (plan_.workspace_bytes > 0) detail::require_memory("workspace of mlps", workspace, 256);
   }
 
   /// Throws as the constructor does.
-  static int64_t workspace_bytes(Span<const Mlp> stacks, int target = device::target(), bool spread_first = true) {
-    return detail::plan_mlp(stacks, nullptr, target, spread_first).workspace_bytes;
+  static int64_t workspace_bytes(Span<const Mlp> stacks, int target = device::target(), bool spread_first = true,
+                                 Span<const HeadProduct> products = {}) {
+    return detail::plan_mlp(stacks, products, nullptr, target, spread_first).workspace_bytes;
   }
 
   Span<const unsigned char> descriptors() const { return plan_.descriptors; }

@@ -204,7 +204,7 @@ inline Cost cost_of_inputs(const Graph& graph, const std::vector<int64_t>& rows)
   return total;
 }
 
-/// Of a step. The inner values of its chains are neither written nor read.
+/// Of a step. The inner values of its chains are neither written nor read, and heads that it multiplies are not read.
 inline Cost cost_of(const Graph& graph, const std::vector<int>& step, const std::vector<int64_t>& rows) {
   Cost total;
   for (const std::vector<int>& chain : chains_of(graph, step))
@@ -214,6 +214,9 @@ inline Cost cost_of(const Graph& graph, const std::vector<int>& step, const std:
       const double elements =
           static_cast<double>(rows[static_cast<size_t>(node.axis)]) * static_cast<double>(node.width);
       if (n != chain.back()) total.bytes -= 2 * elements * value_bytes;
+      const bool multiplies_heads =
+          step_kind(node.op) == StepKind::rows && step_kind(graph.node(step[0]).op) != StepKind::rows;
+      if (multiplies_heads) total.bytes -= static_cast<double>(node.inputs.size()) * elements * value_bytes;
     }
   return total;
 }

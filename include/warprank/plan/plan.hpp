@@ -34,11 +34,12 @@ struct Passes {
   bool fuse_elementwise = true;
   bool fuse_tails = true;
   bool group_launches = true;
+  bool multiply_heads = true;
   bool place_concats = true;  ///< producers write into the concat that reads them
   bool reuse_memory = true;   ///< values whose lives do not overlap share memory
 
   static constexpr Passes none() {
-    return {false, false, false, false, false, false, false, false, false, false, false};
+    return {false, false, false, false, false, false, false, false, false, false, false, false};
   }
 };
 

@@ -23,6 +23,7 @@
 #include "warprank/plan/group_launches.hpp"
 #include "warprank/plan/late_broadcast.hpp"
 #include "warprank/plan/merge_common.hpp"
+#include "warprank/plan/multiply_heads.hpp"
 #include "warprank/plan/plan.hpp"
 #include "warprank/plan/remove_dead.hpp"
 #include "warprank/plan/storage.hpp"
@@ -79,6 +80,7 @@ WARPRANK_HOST_INLINE void Plan::run_passes(Impl& impl) {
   run("fuse_elementwise", passes.fuse_elementwise, plan::fuse_elementwise);
   run("fuse_tails", passes.fuse_tails, plan::fuse_tails);
   run("group_launches", passes.group_launches, plan::group_launches);
+  run("multiply_heads", passes.multiply_heads, plan::multiply_heads);
   impl.graph = std::move(graph);
   impl.storage = plan::plan_storage(impl.graph, passes.place_concats, passes.reuse_memory);
 }

@@ -7,7 +7,8 @@
 /// |-------------------|----------------|---------------------------------------------------------------|
 /// | look-ups          | embedding_bag  | copies the dense inputs, too                                  |
 /// | linears           | linear         | with scenes one launch more, which sorts the rows by scene    |
-/// | chains of linears | mlp            | of one depth, mixes in front not counted; see fuse_tails.hpp  |
+/// | chains of linears | mlp            | of one depth, mixes in front not counted; see fuse_tails.hpp; |
+/// |                   |                | and products of their heads (multiply_heads.hpp)              |
 /// | row by row        | row_programs   | elementwise, softmax, layer_norm, reduce, expand              |
 /// | others            | the op's name  |                                                               |
 ///
@@ -46,13 +47,15 @@ inline StepKind step_kind(const Op& op) {
   return StepKind::alone;
 }
 
-/// The nodes of a step as chains, each node reading the one before it; of one node where nodes do not read one another.
+/// The nodes of a step as chains, each node reading the one before it; of one node where nodes do not read one another,
+/// and where it is a product of heads.
 inline std::vector<std::vector<int>> chains_of(const Graph& graph, const std::vector<int>& step) {
   std::vector<std::vector<int>> chains;
   for (int n : step) {
     const std::vector<int>& inputs = graph.node(n).inputs;
+    const bool may_follow = std::holds_alternative<LinearOp>(graph.node(n).op);
     const auto before = std::find_if(chains.begin(), chains.end(), [&](const std::vector<int>& chain) {
-      return !inputs.empty() && inputs[0] == chain.back();
+      return may_follow && inputs[0] == chain.back();
     });
     if (before == chains.end()) {
       chains.push_back({n});

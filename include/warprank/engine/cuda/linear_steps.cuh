@@ -16,6 +16,7 @@
 #include "warprank/engine/cuda/linear_choice.hpp"
 #include "warprank/engine/cuda/linear_levels.cuh"
 #include "warprank/engine/cuda/naming.hpp"
+#include "warprank/engine/cuda/row_steps.cuh"
 #include "warprank/engine/cuda/weights_memory.hpp"
 #include "warprank/engine/parameter_source.hpp"
 #include "warprank/ops/detail/gemm/cublaslt.cuh"
@@ -206,14 +207,31 @@ inline std::vector<Mlp> stacks_of(const std::vector<LinearChain>& chains, const 
   return stacks;
 }
 
-/// All layers in one launch.
-inline PreparedStep prepare_fused(const std::vector<Mlp>& stacks, StepMemory& memory) {
+/// A product of the heads of chains.
+struct ProductNode {
+  RowNode row;                   ///< for where it gets a launch of its own
+  std::vector<int64_t> factors;  ///< chains, by number, in the order in which they are multiplied
+};
+
+/// All layers in one launch. `products` are of chains that are a stack each.
+inline PreparedStep prepare_fused(const std::vector<LinearChain>& chains, const std::vector<Mlp>& stacks,
+                                  const std::vector<ProductNode>& products, const Bindings& bindings,
+                                  StepMemory& memory) {
+  std::vector<int64_t> stack_of(1, 0);  // by chain, the first
+  for (const LinearChain& chain : chains) stack_of.push_back(stack_of.back() + chain.linears[0].num_layers());
+  std::vector<std::vector<int64_t>> factors;
+  for (const ProductNode& product : products) {
+    factors.emplace_back();
+    for (const int64_t chain : product.factors) factors.back().push_back(stack_of[static_cast<size_t>(chain)]);
+  }
+  std::vector<HeadProduct> of_heads;
+  for (size_t p = 0; p < products.size(); ++p) of_heads.push_back({factors[p], bindings.value(products[p].row.node)});
   PreparedStep step;
   step.kernel = "mlp";
   constexpr bool spread_first = false;  // the plan has decided what is one launch
   const int target = device::target();
-  void* const workspace = memory.zeroed(MlpLaunch::workspace_bytes(stacks, target, spread_first));
-  auto launch = std::make_shared<const MlpLaunch>(stacks, workspace, target, spread_first);
+  void* const workspace = memory.zeroed(MlpLaunch::workspace_bytes(stacks, target, spread_first, of_heads));
+  auto launch = std::make_shared<const MlpLaunch>(stacks, workspace, target, spread_first, of_heads);
   step.num_launches = static_cast<int>(launch->num_launches());
   step.queue = [launch, descriptors = memory.copied(launch->descriptors())](device::Stream to) {
     launch->run(descriptors, to);
@@ -221,13 +239,26 @@ inline PreparedStep prepare_fused(const std::vector<Mlp>& stacks, StepMemory& me
   return step;
 }
 
-/// Chains of like length. `kernels` by chain and linear: all fused, or none.
-inline PreparedStep prepare_chains(const std::vector<LinearChain>& chains,
+/// One step, then another.
+inline PreparedStep in_turn(PreparedStep first, PreparedStep second) {
+  first.kernel += ", " + second.kernel;
+  first.num_launches += second.num_launches;
+  first.captures_weights |= second.captures_weights;
+  first.reads_unused_rows |= second.reads_unused_rows;
+  first.queue = [one = std::move(first.queue), other = std::move(second.queue)](device::Stream to) {
+    one(to);
+    other(to);
+  };
+  return first;
+}
+
+/// Chains of like length. `kernels` by chain and linear: all fused, or none; then products are a launch behind them.
+inline PreparedStep prepare_chains(const std::vector<LinearChain>& chains, const std::vector<ProductNode>& products,
                                    const std::vector<std::vector<LinearKernel>>& kernels, const Bindings& bindings,
                                    StepMemory& memory) {
   std::vector<std::vector<MlpLayer>> layers;
   const std::vector<Mlp> stacks = stacks_of(chains, bindings, layers);
-  if (kernels[0][0] == LinearKernel::fused) return prepare_fused(stacks, memory);
+  if (kernels[0][0] == LinearKernel::fused) return prepare_fused(chains, stacks, products, bindings, memory);
   const size_t depth = chains[0].linears.size();
   std::vector<FloatMatrix<const void>> x;
   for (const Mlp& stack : stacks) x.push_back(stack.x);
@@ -246,13 +277,18 @@ inline PreparedStep prepare_chains(const std::vector<LinearChain>& chains,
         x[s++] = Bindings::as_const(y);
       }
   }
-  return prepare_levels(levels, memory);
+  PreparedStep step = prepare_levels(levels, memory);
+  if (products.empty()) return step;
+  std::vector<RowNode> rows;
+  for (const ProductNode& product : products) rows.push_back(product.row);
+  return in_turn(std::move(step), prepare_rows(rows, bindings, memory));
 }
 
 /// Linears of the plan that are launched together: chains, or such that do not depend on one another.
 struct LinearStep {
   std::vector<NodeChain> nodes;
   std::vector<LinearChain> chains;
+  std::vector<ProductNode> products;  ///< of their heads
   bool is_stack = false;
 
   StepShape shape(const Bindings& bindings) const {
@@ -268,7 +304,7 @@ struct LinearStep {
       of.emplace_back();
       for (const size_t layer : chain) of.back().push_back(kernels[layer]);
     }
-    if (is_stack) return prepare_chains(chains, of, bindings, memory);
+    if (is_stack) return prepare_chains(chains, products, of, bindings, memory);
     std::vector<LinearKernel> of_linear;
     for (const auto& chain : of) of_linear.push_back(chain[0]);
     return prepare_linears(chains, of_linear, bindings, memory);

@@ -110,9 +110,10 @@ class StepMaker {
     add_dins(take([&](int n) { return is<DinAttentionOp>(n); }));
     add_attentions(take([&](int n) { return is<AttentionOp>(n); }));
     const std::vector<int> mixes = take([&](int n) { return is<MixOp>(n); });
-    add_linears(take([&](int n) { return is<LinearOp>(n); }), mixes);
+    const std::vector<int> linears = take([&](int n) { return is<LinearOp>(n); });
+    std::vector<int> rows = take([&](int n) { return is_row_program(node(n).op); });
+    add_linears(linears, mixes, linears.empty() ? std::vector<int>() : std::exchange(rows, {}));
     add_pools(take([&](int n) { return is<PoolOp>(n); }));
-    const std::vector<int> rows = take([&](int n) { return is_row_program(node(n).op); });
     for (const int n : nodes) add_alone(n);
     add_rows(rows);
   }
@@ -148,8 +149,8 @@ class StepMaker {
     add(nodes, [made](const Bindings& bindings, StepMemory& memory) { return prepare_rows(made, bindings, memory); });
   }
 
-  /// `linears` in an order in which each comes after what it reads.
-  void add_linears(const std::vector<int>& linears, std::vector<int> mixes) {
+  /// `linears` in an order in which each comes after what it reads. `products` are of heads of their chains.
+  void add_linears(const std::vector<int>& linears, std::vector<int> mixes, const std::vector<int>& products) {
     std::vector<std::vector<int>> chains;
     std::vector<int> scenes;
     for (const int n : linears) {
@@ -181,11 +182,11 @@ class StepMaker {
       const auto kind = kind_of(chains[0]);
       const auto end = std::stable_partition(chains.begin(), chains.end(),
                                              [&](const auto& chain) { return kind_of(chain) == kind; });
-      add_chains({chains.begin(), end}, kind.second);
+      add_chains({chains.begin(), end}, kind.second, products);
       chains.erase(chains.begin(), end);
     }
   }
-  void add_chains(const std::vector<std::vector<int>>& chains, bool are_stacks) {
+  void add_chains(const std::vector<std::vector<int>>& chains, bool are_stacks, const std::vector<int>& products) {
     std::vector<int> nodes;
     auto made = std::make_shared<LinearStep>();
     made->nodes = chains;
@@ -201,6 +202,15 @@ class StepMaker {
         }
       }
       nodes.insert(nodes.end(), chains[c].begin(), chains[c].end());
+    }
+    for (const int n : products) {
+      ProductNode& product = made->products.emplace_back();
+      product.row = make_row_node(graph_, storage_, n, source_, memory_);
+      for (const int factor : node(n).inputs) {
+        const auto of = std::find_if(chains.begin(), chains.end(), [&](const auto& c) { return c.back() == factor; });
+        product.factors.push_back(of - chains.begin());
+      }
+      nodes.push_back(n);
     }
     add(std::move(nodes), [made, chooser = chooser_](const Bindings& bindings, StepMemory& memory) {
       const StepShape shape = made->shape(bindings);

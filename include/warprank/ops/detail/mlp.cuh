@@ -10,6 +10,7 @@
 #include "warprank/device/shared.hpp"
 #include "warprank/ops/detail/gemm/block.cuh"
 #include "warprank/ops/detail/linear.cuh"
+#include "warprank/ops/detail/mlp/product.cuh"
 
 namespace warprank::detail {
 
@@ -71,7 +72,8 @@ struct MlpDescriptor : LinearDescriptor {
   int stack_depth;  ///< of the stack that the layer is in
   bool is_done;     ///< the products are there already, in `sums`
   Operand<const void> sums;
-  MixInput mix;  ///< of the stack's first layer
+  MixInput mix;                   ///< of the stack's first layer
+  int first_factor, num_factors;  ///< of the stack's last layer: what its head is of products, behind all layers
 };
 static_assert(std::is_trivially_copyable_v<MlpDescriptor>);
 
@@ -164,8 +166,8 @@ WARPRANK_DEVICE void finish_done_layer(const MlpDescriptor& layer, int64_t row, 
 
 /// The last layer where it has one output: FP32 products, 8 lanes for each row.
 template <int Rows, int Threads>
-WARPRANK_DEVICE void run_last_head(const LinearDescriptor& layer, const half* activations, int stride,
-                                   const int64_t* bias_rows, int64_t row, int num_rows) {
+WARPRANK_DEVICE void run_last_head(const MlpDescriptor& layer, const HeadFactor* factors, const half* activations,
+                                   int stride, const int64_t* bias_rows, int64_t row, int num_rows) {
   static_assert(Rows * head_lanes <= Threads);
   const int of_block = device::thread_rank() / head_lanes, rank = device::Tile<head_lanes>::rank();
   const bool exists = of_block < num_rows;  // all lanes of a row alike
@@ -175,9 +177,10 @@ WARPRANK_DEVICE void run_last_head(const LinearDescriptor& layer, const half* ac
   if (!exists || rank != 0) return;
   float values[columns_at_once] = {sum};
   finish_columns(layer.epilogue, row + of_block, bias_rows[of_block], 0, values);
+  multiply_head(factors, layer.first_factor, layer.num_factors, row + of_block, values[0]);
 }
 
-/// layers: those of all stacks, one stack after another.
+/// layers: those of all stacks, one stack after another, and behind them the factors of products.
 template <int Target, MlpTile Tile>
 WARPRANK_KERNEL(mlp_policy(Target, Tile).threads(), mlp_policy(Target, Tile).min_blocks)
 mlp_kernel(const MlpDescriptor* layers, int num_layers) {
@@ -226,7 +229,8 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers) {
       device::sync_block();  // bias_rows
       finish_done_layer<Block::threads>(layer, row, rows.count, shared.bias_rows, to, to_stride);
     } else if (layer.is_head) {
-      run_last_head<Block::rows, Block::threads>(layer, from, from_stride, shared.bias_rows, row, rows.count);
+      const auto* factors = reinterpret_cast<const HeadFactor*>(layers + num_layers);
+      run_last_head<Block::rows, Block::threads>(layer, factors, from, from_stride, shared.bias_rows, row, rows.count);
     } else {
       for (int column_tile = 0; column_tile * Block::columns < padded; ++column_tile) {
         const Block tile(source_of(layer, rows), epilogue.width, column_tile, 0, (layer.inputs + 15) / 16);

@@ -2,7 +2,7 @@
 #pragma once
 
 /// The host's part of ops/mlp.cuh: checks stacks, divides them between the kernel that fuses layers and those of single
-/// layers, and launches. Stack is Mlp, which is defined there, for all to read.
+/// layers, and launches. Stack is Mlp and Product is HeadProduct, which are defined there, for all to read.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +20,8 @@ namespace warprank::detail {
 struct MlpPlan {
   std::vector<LinearPlan> levels;  ///< layers that are launched one after another, of all stacks together
   std::vector<char*> level_workspaces;
-  std::vector<unsigned char> descriptors;  ///< LinearDescriptor of all levels, then MlpDescriptor of the fused layers
+  /// LinearDescriptor of all levels, then MlpDescriptor of the fused layers, then HeadFactor
+  std::vector<unsigned char> descriptors;
   int target = 0;
   int64_t num_fused = 0;   ///< layers of each stack
   int64_t num_layers = 0;  ///< fused ones, of all stacks
@@ -221,9 +222,72 @@ void append(const Value& value, std::vector<unsigned char>& bytes) {
   bytes.insert(bytes.end(), begin, begin + sizeof value);
 }
 
-/// The fused layers, [first, depth), of all stacks; x [i] is what the first of them reads.
+/// Products of heads of `stacks`, whose fused layers begin at `first`.
+template <class Stack, class Product>
+void check_products(Span<const Stack> stacks, Span<const Product> products, int64_t first, Problems& problems) {
+  for (int64_t p = 0; p < products.size(); ++p) {
+    const std::string what = "product " + std::to_string(p) + " of heads";
+    const auto& factors = products[p].stacks;
+    if (factors.size() < 2) problems.add(what, "two stacks or more", std::to_string(factors.size()));
+    for (int64_t f = 0; f < factors.size(); ++f) {
+      const int64_t i = factors[f];
+      if (i < 0 || i >= stacks.size()) {
+        problems.add(what, "stacks 0 to " + std::to_string(stacks.size() - 1), std::to_string(i));
+        continue;
+      }
+      const Stack& stack = stacks[i];
+      const int64_t depth = stack.layers.size();
+      if (std::count(factors.begin(), factors.end(), i) > 1)
+        problems.add(what, "stacks that differ", name_of_stack(i) + " twice");
+      if (depth < 2 || stack.layers[depth - 1].out != 1 || first == depth)
+        problems.add(what, "stacks that end in a layer of one output, which is fused", name_of_stack(i));
+      if (stack.x.rows != products[p].y.rows || stack.num_rows != stacks[std::max<int64_t>(factors[0], 0)].num_rows)
+        problems.add(what, "stacks of the same rows", name_of_stack(i) + " of others");
+    }
+    check_matrix(what, products[p].y, products[p].y.rows, 1, problems);
+  }
+}
+
+/// What heads are of products, by stack. Of each product the first two factors meet in the same words, each further one
+/// meets the product of those before it.
+template <class Stack, class Product>
+std::vector<std::vector<HeadFactor>> factors_of(Span<const Stack> stacks, Span<const Product> products,
+                                                WorkspaceCursor& memory) {
+  std::vector<std::vector<HeadFactor>> of_stack(static_cast<size_t>(stacks.size()));
+  struct Place {
+    size_t stack, factor;
+  };
+  std::vector<std::vector<Place>> places;  // of the factors of each product
+  for (const Product& product : products) {
+    const int64_t num = product.stacks.size();
+    std::vector<Place>& of_product = places.emplace_back();
+    uint32_t* words = nullptr;
+    for (int64_t f = 0; f < num; ++f) {
+      if (f != 1) words = reinterpret_cast<uint32_t*>(memory.take(4 * product.y.rows));
+      HeadFactor factor{words, nullptr, product.y.stride, product.y.type == DType::f16, -1};
+      if (f + 1 == num || num == 2) factor.y = product.y.data;
+      const auto stack = static_cast<size_t>(product.stacks[f]);
+      of_product.push_back({stack, of_stack[stack].size()});
+      of_stack[stack].push_back(factor);
+    }
+  }
+  std::vector<int> first(of_stack.size() + 1, 0);  // of those of each stack, among all
+  for (size_t s = 0; s < of_stack.size(); ++s) first[s + 1] = first[s] + static_cast<int>(of_stack[s].size());
+  for (const std::vector<Place>& of_product : places)
+    for (size_t f = 0; f + 1 < of_product.size(); ++f) {
+      const size_t next = std::max<size_t>(f + 1, 2);
+      if (next >= of_product.size()) continue;
+      const Place to = of_product[next];
+      of_stack[of_product[f].stack][of_product[f].factor].next = first[to.stack] + static_cast<int>(to.factor);
+    }
+  return of_stack;
+}
+
+/// The fused layers, [first, depth), of all stacks; x [i] is what the first of them reads. `factors` by stack.
 template <class Stack>
-void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<FloatMatrix<const void>>& x, MlpPlan& plan) {
+void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<FloatMatrix<const void>>& x,
+                const std::vector<std::vector<HeadFactor>>& factors, MlpPlan& plan) {
+  int num_factors = 0;
   int64_t max_rows = 0;
   for (const Stack& stack : stacks) max_rows = std::max(max_rows, stack.x.rows);
   plan.tile = mlp_tile(plan.target, max_rows);
@@ -260,11 +324,18 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
                      stack.mix.shared.data == nullptr ? 0 : num(stack.mix.shared),
                      stack.mix.normalization};
       }
+      if (l + 1 == depth) {
+        layer.first_factor = num_factors;
+        layer.num_factors = static_cast<int>(factors[static_cast<size_t>(i)].size());
+        num_factors += layer.num_factors;
+      }
       append(layer, plan.descriptors);
       ++plan.num_layers;
     }
     plan.num_blocks += (stack.x.rows + rows - 1) / rows;
   }
+  for (const std::vector<HeadFactor>& of_stack : factors)
+    for (const HeadFactor& factor : of_stack) append(factor, plan.descriptors);
   if (plan.num_blocks > max_blocks)
     throw invalid_argument("mlps of one launch", "at most 2^31 - 1 blocks", std::to_string(plan.num_blocks));
 }
@@ -298,8 +369,9 @@ void plan_exchange(Span<const Stack> stacks, int64_t first, WorkspaceCursor& mem
 }
 
 /// Checks the stacks and divides them. Without a workspace it finds how large that must be.
-template <class Stack>
-MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target, bool spread_first) {
+template <class Stack, class Product>
+MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, void* workspace, int target,
+                 bool spread_first) {
   Problems problems;
   if (target < 75) problems.add("target of mlps", "sm_75 or later", "sm_" + std::to_string(target));
   if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0)
@@ -328,7 +400,9 @@ MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target, bool spr
     of_mix.multiply = stack.mix.shared;
     of_mix.residual = stack.last_row_bias;
   }
+  for (const Product& product : products) ends.emplace_back().y = product.y;
   check_linear_overlaps<LinearLayer>(ends, problems);
+  check_products(stacks, products, first, problems);
   for (int64_t i = 0; i < stacks.size(); ++i)
     if (first > 0 && needs_fused(stacks[i]))
       problems.add(name_of_stack(i) + ", whose first layer is done or mixes experts",
@@ -359,7 +433,7 @@ MlpPlan plan_mlp(Span<const Stack> stacks, void* workspace, int target, bool spr
     plan.level_workspaces.push_back(memory.take(level.workspace_bytes()));
     for (const LinearDescriptor& layer : level.descriptors) append(layer, plan.descriptors);
   }
-  if (plan.num_fused > 0) plan_fused(stacks, first, x, plan);
+  if (plan.num_fused > 0) plan_fused(stacks, first, x, factors_of(stacks, products, memory), plan);
   if (split.is_split()) plan_exchange(stacks, first, memory, plan);
   plan.workspace_bytes = memory.used();
   return plan;

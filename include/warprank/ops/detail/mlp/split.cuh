@@ -36,6 +36,7 @@
 #include "warprank/ops/detail/mlp.cuh"
 #include "warprank/ops/detail/mlp/epilogue.cuh"
 #include "warprank/ops/detail/mlp/policy.hpp"
+#include "warprank/ops/detail/mlp/product.cuh"
 
 namespace warprank::detail {
 
@@ -81,8 +82,12 @@ class SplitChain {
   static constexpr int64_t sums_floats = split_sums_floats({1, Strips, Pairs});
   static_assert(num_words <= SplitBlock::threads && rows <= SplitBlock::max_rows);
 
-  WARPRANK_DEVICE SplitChain(SplitStorage& shared, int depth, const SplitExchange& exchange)
-      : shared_(shared), depth_(depth), exchange_(exchange), first_(shared.layers[0].is_done ? 1 : 0) {
+  WARPRANK_DEVICE SplitChain(SplitStorage& shared, int depth, const SplitExchange& exchange, const HeadFactor* factors)
+      : shared_(shared),
+        depth_(depth),
+        exchange_(exchange),
+        factors_(factors),
+        first_(shared.layers[0].is_done ? 1 : 0) {
     const MlpDescriptor& layer = shared.layers[first_];
     is_staged_ = first_ == 1 || layer.mix.num_own > 0 || !layer.x_is_aligned || layer.inputs % 8 != 0;
   }
@@ -324,7 +329,7 @@ class SplitChain {
     }
   }
   /// The lane's part of the sums of its rows, one of each strip.
-  WARPRANK_DEVICE void multiply_head(Sums& sums) const {
+  WARPRANK_DEVICE void multiply_as_head(Sums& sums) const {
     WARPRANK_UNROLL
     for (int s = 0; s < steps_at_once; ++s) {
       WARPRANK_UNROLL
@@ -401,7 +406,7 @@ class SplitChain {
         if (step > begin_) request_weights(share, step);
         if (!has_inputs) is_complete = bring_inputs(is_first, now_ + received, step, is_alone);
         if (layer.is_head)
-          multiply_head(sums_of_lane);
+          multiply_as_head(sums_of_lane);
         else
           multiply(sums_of_lane, step);
       }
@@ -418,7 +423,9 @@ class SplitChain {
       add_warps(own + row_of_tile * sums_stride + of_row * 2, values);
       values[0] += added[0], values[1] += added[1];
       if (is_last) {
-        if (row_of_tile < num_rows_) finish_pair(layer.epilogue, row_ + row_of_tile, column, values);
+        if (row_of_tile >= num_rows_) continue;
+        finish_pair(layer.epilogue, row_ + row_of_tile, column, values);
+        if (column == 0) multiply_head(factors_, layer.first_factor, layer.num_factors, row_ + row_of_tile, values[0]);
       } else {
         activate_pair(layer.epilogue, column, values);
         const uint32_t activations = pack_activations(layer.epilogue, column, values);
@@ -434,6 +441,7 @@ class SplitChain {
   SplitStorage& shared_;
   int depth_;
   const SplitExchange& exchange_;
+  const HeadFactor* factors_;        ///< of all heads
   int first_;                        ///< layer that is computed; 1 where layer 0 is done
   bool is_staged_;                   ///< what that layer reads lies in shared memory, behind the sums
   int64_t row_ = 0;                  ///< of the tile, the first
@@ -447,13 +455,15 @@ class SplitChain {
   LinearFragment weights_[steps_at_once][2][Pairs], x_[steps_at_once][Strips];
 };
 
-/// layers: those of all stacks, `depth` of each. Grid: blocks of a tile, tiles, stacks.
+/// layers: those of all stacks, `depth` of each, and behind them the factors of products. Grid: blocks of a tile,
+/// tiles, stacks.
 template <int Target, int Strips, int Pairs>
 WARPRANK_KERNEL(SplitBlock::threads, 1)
 split_mlp_kernel(const MlpDescriptor* layers, int depth, SplitExchange exchange) {
   auto& shared = device::static_shared<SplitStorage>();
   read_descriptors(layers + static_cast<int64_t>(device::block_index().z) * depth, depth, shared.layers);
-  SplitChain<Target, Strips, Pairs> chain(shared, depth, exchange);
+  SplitChain<Target, Strips, Pairs> chain(
+      shared, depth, exchange, reinterpret_cast<const HeadFactor*>(layers + int64_t{depth} * device::grid_dim().z));
   chain.run();
 }
 
