@@ -118,6 +118,33 @@ TEST(DinKernel, MatchesTheFormulaForStreamedHistories) {
   });
 }
 
+/// By both kernels, of aligned rows and others, whole and in chunks: the bits of the sum that is rounded before.
+TEST(DinKernel, AddsTwoPartsOfAHistory) {
+  for_each_target([](const Config& config) {
+    for (const int64_t dim : {5, 24, 40, 128})
+      for (const Sizes& hidden : {Sizes{32, 16}, Sizes{7}})
+        for (const int64_t longest : {0, 16})
+          for (const bool is_aligned : {true, false}) {
+            SCOPED_TRACE("dim " + std::to_string(dim) + ", longest " + std::to_string(longest));
+            DinCase sum = with(dim, hidden, {3, 0, 1, 9}, {50, 5, 0, 33});
+            sum.longest_history = longest, sum.is_aligned = is_aligned;
+            sum.make();
+            DinCase parts = sum;
+            std::mt19937 engine(7);
+            const std::vector<float> added = rounded(random_values(engine, sum.num_events() * dim, 3));
+            for (size_t i = 0; i < sum.k.size(); ++i) sum.k[i] += added[i];
+            sum.k = rounded(sum.k);
+            DeviceHistory of_sum(sum), of_parts(parts);
+            CapacityMatrix<half> to_add(sum.num_events(), dim, sum.num_events() + sum.more, dim != 40, added);
+            std::vector<DinHistory> views = {of_sum.view(), of_parts.view()};
+            views[1].added = to_add.view();
+            DeviceDin(views, config.target).run();
+            EXPECT_EQ(of_parts.values(), of_sum.values());
+            of_sum.expect_right(share_of_din_bound);
+          }
+  });
+}
+
 TEST(DinKernel, MatchesTheFormulaForThousandsOfEvents) {
   if (build == Build::race) return;  // the same in chunks of 16 above
   for_each_target([](const Config& config) {
@@ -591,6 +618,16 @@ TEST(DinLaunch, RefusesWhatDoesNotFitTogether) {
         using testing::HasSubstr;
         EXPECT_EQ(message([](DinHistory&) {}), "accepted");
         EXPECT_THAT(message([](DinHistory& h) { h.network = nullptr; }), HasSubstr("history 1's network"));
+        EXPECT_EQ(message([](DinHistory& h) { h.added = h.k; }), "accepted");
+        EXPECT_THAT(message([](DinHistory& h) { h.added = h.k.columns(0, 7); }), HasSubstr("history 1's added"));
+        EXPECT_THAT(message([](DinHistory& h) { h.added = h.k.row_range(0, 3); }), HasSubstr("history 1's added"));
+        EXPECT_THAT(message([](DinHistory& h) {
+                      h.added = h.k;
+                      h.y = Matrix<half>(const_cast<half*>(h.k.data), h.q.rows, 8, h.k.stride);
+                      h.k = h.q;  // as many rows matter only to the check of shapes
+                      h.added.rows = h.k.rows;
+                    }),
+                    HasSubstr("an overlap with added of history 1"));
         EXPECT_THAT(message([](DinHistory& h) { h.device_weights = nullptr; }), HasSubstr("history 1's weights"));
         EXPECT_THAT(message([](DinHistory& h) { h.device_weights = static_cast<const char*>(h.device_weights) + 8; }),
                     HasSubstr("aligned to 16"));

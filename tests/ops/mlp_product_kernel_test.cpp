@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <string>
@@ -16,6 +17,18 @@
 #include "ops/mlp_case.hpp"
 #include "support/message_of.hpp"
 #include "warprank/ops/mlp.cuh"
+
+namespace product_kernels {
+
+/// Two factors of a row each, by one thread after the other.
+WARPRANK_KERNEL(32, 1)
+multiply_two(const warprank::detail::HeadFactor* factors, float first, float second) {
+  const int64_t row = warprank::device::thread_rank();
+  warprank::detail::multiply_head(factors, 0, 1, row, first);
+  warprank::detail::multiply_head(factors, 1, 1, row, second);
+}
+
+}  // namespace product_kernels
 
 namespace {
 
@@ -130,6 +143,27 @@ TEST(MlpProducts, AreMadeOfFewerRowsAtTheNextLaunch) {
       }
     }
   });
+}
+
+/// Whatever the bits: the word of a factor is never that of none.
+TEST(MlpProducts, TakeEveryBitPattern) {
+  reset();
+  const auto of_bits = [](uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  };
+  for (const uint32_t bits : {0u, 0x80000000u, 0x3f800000u, 0x7f800000u, 0x7fffffffu, 0xffffffffu, 0xff800000u}) {
+    DeviceArray<uint32_t> words(32, 0u);
+    DeviceArray<float> y(32, 7.0f);
+    DeviceArray<warprank::detail::HeadFactor> factors(2, {words.data(), y.data(), 1, 0, -1});
+    device::launch({1, 32}, product_kernels::multiply_two,
+                   static_cast<const warprank::detail::HeadFactor*>(factors.data()), of_bits(bits), 2.0f);
+    const float expected = of_bits(bits) * 2;
+    for (const float got : y.read())
+      EXPECT_TRUE(std::isnan(expected) ? std::isnan(got) : got == expected) << std::hex << bits << " gives " << got;
+    EXPECT_EQ(words.read(), std::vector<uint32_t>(32, 0u)) << std::hex << bits;
+  }
 }
 
 /// A factor that is NaN or infinite is there like any other, and gets into its own row alone.

@@ -30,15 +30,20 @@ uint32_t num_seeds() {
 
 Passes any_passes(std::mt19937& random) {
   const auto flip = [&] { return random() % 2 == 0; };
-  return {flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip()};
+  return {flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip(), flip()};
 }
 
 /// How often a pass found something that the scores of this test then covered.
 struct Findings {
+  static bool is_elementwise(const Plan& plan, int n) {
+    return std::holds_alternative<ElementwiseOp>(plan.graph().node(n).op);
+  }
   int sums = 0, residuals_first = 0, row_biases_of_heads = 0, chains = 0, mixed_chains = 0, shared_launches = 0;
+  int products_of_heads = 0, sums_of_histories = 0;
 
   void count(const Plan& plan) {
     for (const Node& node : plan.graph().nodes) {
+      sums_of_histories += std::holds_alternative<DinAttentionOp>(node.op) && node.inputs.size() == 3;
       const auto* linear = std::get_if<LinearOp>(&node.op);
       if (linear == nullptr) continue;
       sums += linear->ones;
@@ -50,6 +55,7 @@ struct Findings {
       chains += chain.size() > 1;
       mixed_chains += chain.size() > 1 && std::holds_alternative<MixOp>(plan.graph().node(chain[0]).op);
       shared_launches += step.size() > chain.size();
+      products_of_heads += chain.size() > 1 && is_elementwise(plan, step.back());
     }
   }
 };
@@ -116,9 +122,15 @@ TEST(Passes, AnySubsetGivesTheExactScoresWithinTheirBoundsOnRandomModelsAndRagge
   }
   EXPECT_LE(check.num_vague(), check.num() / 100) << "bounds that say little: the test does not see much";
   const int often = static_cast<int>(num_seeds() / 20);
-  for (const int count : {findings.sums, findings.residuals_first, findings.row_biases_of_heads, findings.chains,
-                          findings.mixed_chains, findings.shared_launches})
-    EXPECT_GE(count, often) << "models that a pass finds nothing in";
+  const std::pair<const char*, int> found[] = {{"sums", findings.sums},
+                                               {"residuals first", findings.residuals_first},
+                                               {"row biases of heads", findings.row_biases_of_heads},
+                                               {"chains", findings.chains},
+                                               {"mixed chains", findings.mixed_chains},
+                                               {"shared launches", findings.shared_launches},
+                                               {"products of heads", findings.products_of_heads},
+                                               {"sums of histories", findings.sums_of_histories}};
+  for (const auto& [what, count] : found) EXPECT_GE(count, often) << what << ": models that a pass finds nothing in";
 }
 
 }  // namespace

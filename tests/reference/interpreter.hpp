@@ -276,6 +276,8 @@ class Interpreter {
     std::vector<Row> events;
     for (size_t t : events_of(r, input_node(1))) {
       events.push_back(input(1, t));
+      for (size_t c = 0; node_->inputs.size() == 3 && c < events.back().size(); ++c)
+        events.back()[c] = apply(ElementwiseFunction::add, events.back()[c], input(2, t)[c]);
       scores.push_back(din_score(op, input(0, r), events.back()));
     }
     return weighted_sums(normalize(scores, op.normalization), events, width());

@@ -120,7 +120,7 @@ class RandomModel {
 
   Tensor learned(Axis axis) {
     Builder& b = *b_;
-    switch (pick(12)) {
+    switch (pick(17)) {
       case 0:
         return b.linear(name("linear"), wide_concat(axis), dim, {pick(2) == 0, any_activation()});
       case 1:
@@ -158,6 +158,18 @@ class RandomModel {
       }
       case 10:
         return on(axis) * b.sigmoid(b.linear(name("head"), wide_concat(axis), 1) + b.reduce(on(axis), mean));
+      case 11:
+      case 12:
+      case 13:
+      case 14:
+      case 15: {
+        const auto head = [&] {
+          return b.mlp(name("head"), wide_concat(axis), {6, 1}, any_activation(), {.output_activation = sigmoid});
+        };
+        const Tensor first = head(), second = head();
+        const Tensor product = pick(2) == 0 ? first * second : first * second * head();
+        return b.linear(name("linear"), b.concat({product, second, on(axis)}), dim);
+      }
       default:
         return on(axis) + b.wide(name("wide"), {on(axis), on(axis)});
     }
@@ -213,7 +225,8 @@ class RandomModel {
     std::vector<Tensor>& list = of_items ? of_item_ : of_session_;
     switch (pick(4)) {
       case 0:
-        list.push_back(b.din_attention(name("din"), q, any(of_history_),
+        list.push_back(b.din_attention(name("din"), q,
+                                       pick(2) == 0 ? any(of_history_) + any(of_history_) : any(of_history_),
                                        {pick(2) == 0 ? std::vector<int64_t>{6, 3} : std::vector<int64_t>{5},
                                         any_activation(), any_normalization(), pick(2) == 0}));
         return;

@@ -235,7 +235,7 @@ class ShapeInference {
   }
 
   Result infer(const DinAttentionOp& op) {
-    if (!count_is(2, 2)) return {};
+    if (!count_is(2, 3)) return {};
     const Node &q = input(0), &k = input(1);
     if (op.name.empty()) return fail("a name for the weights", "none");
     if (!is_good(op.activation)) return {};
@@ -246,6 +246,8 @@ class ShapeInference {
         return fail("hidden layers of 1 to " + std::to_string(max_width) + " columns", std::to_string(width));
     if (q.width != k.width) return fail("query and history of one width", show(q) + " and " + show(k));
     if (q.axis == k.axis) return fail("a history on an axis of its own", show(q) + " over " + show(k));
+    if (num_inputs() == 3 && (input(2).axis != k.axis || input(2).width != k.width))
+      return fail("two parts of a history of one shape", show(k) + " and " + show(input(2)));
     if (!share_a_parent(q, k)) return {};
     return NodeShape{q.axis, q.width};
   }

@@ -139,7 +139,8 @@ constexpr auto fields_of(const LinearOp*) {
       field("residual", &LinearOp::residual), field("residual_first", &LinearOp::residual_first));
 }
 
-/// DIN attention pooling. Inputs q [rows of the node, D], k [events, D]; both axes nest in one parent.
+/// DIN attention pooling. Inputs q [rows of the node, D], k [events, D], or two whose sum k is; both axes nest in one
+/// parent.
 /// s_t = MLP([q, k_t, q - k_t, q * k_t]), layers `hidden` with `activation`, then one score with a bias;
 /// w = normalization(s [/ sqrt(D)]); y = sum_t w_t k_t; zeros for an empty history.
 /// (Zhou et al. 2018, Deep Interest Network. DeepCTR-Torch, FuxiCTR: no normalisation; the paper's code: softmax.)

@@ -10,6 +10,7 @@
 /// |-------|--------|------------|------------------------------------------------------------|
 /// | q     | [N, D] | FP16       | rows grouped by item_offsets [parents + 1]                 |
 /// | k     | [T, D] | FP16       | rows grouped by history_offsets [parents + 1]              |
+/// | added | [T, D] | FP16       | optional: then the sum of both, rounded to FP16, is k      |
 /// | y     | [N, D] | FP16, FP32 | may be columns of a wider row; only rows below N are written |
 ///
 /// D is 1 to 256; the MLP has 1 to 3 hidden layers of 1 to 512 outputs with any activation, and is packed by DinWeights
@@ -35,8 +36,8 @@
 /// and infinity in q get into their own row alone, those in k into the items of their user. A row of y has the same
 /// bits whatever the other items and users are, for one network, longest_history and target.
 ///
-/// Matrices need no alignment beyond their elements'; k whose rows are aligned to 16 bytes is read by whole vectors,
-/// and faster. y overlaps nothing that the launch reads.
+/// Matrices need no alignment beyond their elements'; k and added whose rows are aligned to 16 bytes are read by whole
+/// vectors, and faster. y overlaps nothing that the launch reads.
 ///
 ///     DinLaunch launch(histories);                   // on the host, once; throws invalid_argument
 ///     ... copy launch.descriptors() to device memory ...
@@ -70,6 +71,7 @@ struct DinHistory {
   const DinWeights* network = nullptr;       ///< on the host; read by the constructor of DinLaunch alone
   const void* device_weights = nullptr;      ///< network->bytes() in device memory, aligned to 16
   int64_t longest_history = 0;               ///< expected; 0: k.rows. Longer ones are right, and slower
+  Matrix<const half> added;                  ///< [event capacity, D], to k; no data: nothing
 };
 
 /// Histories that run together.

@@ -32,6 +32,7 @@ struct Passes {
   bool late_broadcast = true;
   bool fuse_epilogue = true;
   bool fuse_elementwise = true;
+  bool sum_histories = true;
   bool fuse_tails = true;
   bool group_launches = true;
   bool multiply_heads = true;
@@ -39,7 +40,7 @@ struct Passes {
   bool reuse_memory = true;   ///< values whose lives do not overlap share memory
 
   static constexpr Passes none() {
-    return {false, false, false, false, false, false, false, false, false, false, false, false};
+    return {false, false, false, false, false, false, false, false, false, false, false, false, false};
   }
 };
 

@@ -27,6 +27,7 @@
 #include "warprank/plan/plan.hpp"
 #include "warprank/plan/remove_dead.hpp"
 #include "warprank/plan/storage.hpp"
+#include "warprank/plan/sum_histories.hpp"
 #include "warprank/plan/sums_as_linears.hpp"
 
 namespace warprank {
@@ -78,6 +79,7 @@ WARPRANK_HOST_INLINE void Plan::run_passes(Impl& impl) {
   run("gather_fields", true, plan::gather_fields);  // kernels rely on it
   run("fuse_epilogue", passes.fuse_epilogue, plan::fuse_epilogue);
   run("fuse_elementwise", passes.fuse_elementwise, plan::fuse_elementwise);
+  run("sum_histories", passes.sum_histories, plan::sum_histories);
   run("fuse_tails", passes.fuse_tails, plan::fuse_tails);
   run("group_launches", passes.group_launches, plan::group_launches);
   run("multiply_heads", passes.multiply_heads, plan::multiply_heads);

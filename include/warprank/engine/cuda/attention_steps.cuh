@@ -98,6 +98,7 @@ inline PreparedStep prepare_din(const std::vector<DinNode>& nodes, const Binding
     DinHistory& history = histories.emplace_back();
     history.q = bindings.halves(node.inputs[0]);
     history.k = bindings.halves(node.inputs[1]);
+    if (node.inputs.size() == 3) history.added = bindings.halves(node.inputs[2]);
     history.y = bindings.value(made.node);
     set_segments(history, segments, bindings);
     history.network = made.network.get();

@@ -195,7 +195,9 @@ class StepMaker {
       activations.push_back(source_.activation(i + 1 < num_layers ? op.activation : identity, layer));
     }
     for (size_t i = 0; i < num_layers; ++i) layers.push_back({weights[i], biases[i], view(activations[i])});
-    return std::make_unique<DinStep>(n, node(n).inputs[0], node(n).inputs[1], attention_pairs(n),
+    std::vector<InputRef> parts;  // of the history
+    for (size_t i = 1; i < node(n).inputs.size(); ++i) parts.push_back({node(n).inputs[i], -1});
+    return std::make_unique<DinStep>(n, node(n).inputs[0], std::move(parts), attention_pairs(n),
                                      host_ops::PackedDin(node(n).width, layers, op.normalization, op.scaled));
   }
 

@@ -146,19 +146,39 @@ inline int64_t longest_segment(Segments segments) {
 
 class DinStep : public Step {
  public:
-  DinStep(int node, int q, int k, AttentionPairs pairs, host_ops::PackedDin packed)
-      : node_(node), q_(q), k_(k), pairs_(pairs), packed_(std::move(packed)) {}
+  /// `k`: the parts of the history, one or two, which are added.
+  DinStep(int node, int q, std::vector<InputRef> k, AttentionPairs pairs, host_ops::PackedDin packed)
+      : node_(node), q_(q), k_(std::move(k)), pairs_(pairs), packed_(std::move(packed)) {
+    sum_.num_inputs = 2;
+    sum_.instructions = {{ElementwiseFunction::add, 0, 1}};
+  }
   int64_t workspace(const RunState& state) const override {
-    return packed_.workspace_size(longest_segment(state.segments_of(pairs_.events)));
+    return sum_size(state) + std::max(packed_.workspace_size(longest_segment(state.segments_of(pairs_.events))),
+                                      host_ops::elementwise_workspace(sum_));
   }
   void run(RunState& state) const override {
-    host_ops::din_attention(packed_, state.value(q_), state.value(k_), state.segments_of(pairs_.queries),
-                            state.segments_of(pairs_.events), state.value(node_), state.workspace_span());
+    const Span<float> all = state.workspace_span(), rest = all.subspan(sum_size(state), all.size() - sum_size(state));
+    Matrix<const float> k = state.value(k_[0].node);
+    if (k_.size() == 2) {
+      const Matrix<float> sum(all.data(), k.rows, k.cols);
+      host_ops::elementwise(sum_, state.inputs(k_), {}, sum, rest);
+      k = sum;
+    }
+    host_ops::din_attention(packed_, state.value(q_), k, state.segments_of(pairs_.queries),
+                            state.segments_of(pairs_.events), state.value(node_), rest);
   }
   int64_t bytes() const override { return packed_.bytes(); }
 
  private:
-  int node_, q_, k_;
+  int64_t sum_size(const RunState& state) const {
+    if (k_.size() == 1) return 0;
+    const Node& k = state.graph->node(k_[0].node);
+    return (state.rows[static_cast<size_t>(k.axis)] * k.width + 15) / 16 * 16;  // what is behind it stays aligned
+  }
+
+  int node_, q_;
+  std::vector<InputRef> k_;
+  ElementwiseProgram sum_;
   AttentionPairs pairs_;
   host_ops::PackedDin packed_;
 };

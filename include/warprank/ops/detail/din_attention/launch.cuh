@@ -55,6 +55,8 @@ void check_history(const History& history, const std::string& what, Problems& pr
   const int64_t dim = history.network->dim();
   check_matrix<const void>(what + "'s q", history.q, history.q.rows, dim, problems);
   check_matrix<const void>(what + "'s k", history.k, history.k.rows, dim, problems);
+  if (history.added.data != nullptr)
+    check_matrix<const void>(what + "'s added", history.added, history.k.rows, dim, problems);
   check_matrix(what + "'s y", history.y, history.q.rows, dim, problems);
   check_pointer(what + "'s weights", history.device_weights, 16, problems);
   check_items_and_events(history, what, problems);
@@ -81,6 +83,7 @@ void check_overlaps(Span<const History> histories, Problems& problems) {
       };
       refuse("q", region_of(FloatMatrix<const void>(histories[j].q)));
       refuse("k", region_of(FloatMatrix<const void>(histories[j].k)));
+      refuse("added", region_of(FloatMatrix<const void>(histories[j].added)));
       if (i < j) refuse("y", region_of(histories[j].y));
     }
 }
@@ -96,6 +99,7 @@ Descriptor describe_common(const History& history) {
   Descriptor to{};
   to.q = rows_of(history.q);
   to.k = rows_of(history.k);
+  to.added = rows_of(history.added);
   to.y = operand_of(history.y);
   to.axes = items_and_events_of(history);
   to.factor = history.network->factor();

@@ -5,6 +5,8 @@
 
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/view.hpp"
+#include "warprank/device/half.hpp"
+#include "warprank/device/memory.hpp"
 
 namespace warprank::detail::din {
 
@@ -18,6 +20,14 @@ struct Rows {
 inline Rows rows_of(const Matrix<const half>& matrix) {
   const bool is_aligned = reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 && matrix.stride % 8 == 0;
   return {matrix.data, matrix.stride, is_aligned};
+}
+
+/// Of each column, by FP32.
+WARPRANK_DEVICE device::Vector<half, 8> sum_of(const device::Vector<half, 8>& a, const device::Vector<half, 8>& b) {
+  device::Vector<half, 8> sum;
+  WARPRANK_UNROLL
+  for (int i = 0; i < 8; ++i) sum[i] = device::narrow<half>(device::widen(a[i]) + device::widen(b[i]));
+  return sum;
 }
 
 }  // namespace warprank::detail::din

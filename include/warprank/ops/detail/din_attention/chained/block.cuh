@@ -22,6 +22,7 @@ namespace warprank::detail::din::chained {
 /// A history as it lies in device memory.
 struct alignas(16) Descriptor {
   Rows q, k;
+  Rows added;  ///< to k; no data: nothing
   Operand<void> y;
   ItemsAndEvents axes;
   const unsigned char* weights = nullptr;  ///< see Shape
@@ -107,6 +108,7 @@ struct Block {
 
   /// Requests rows of the history; those behind the last event, to a whole tile, and columns behind the last are zeros.
   WARPRANK_DEVICE void copy_history(int64_t first_row, int count) const {
+    if (d.added.data != nullptr) return add_histories(first_row, count);
     constexpr int per_row = columns / 8;
     const int pieces = (count + tile_events - 1) / tile_events * tile_events * per_row;
     half* const to = at<half>(d.places.history);
@@ -162,6 +164,31 @@ struct Block {
   }
 
  private:
+  /// The same of a sum, which goes through registers.
+  WARPRANK_DEVICE void add_histories(int64_t first_row, int count) const {
+    constexpr int per_row = columns / 8, sums_at_once = 4;
+    const int pieces = (count + tile_events - 1) / tile_events * tile_events * per_row;
+    half* const to = at<half>(d.places.history);
+    for (int begin = device::thread_rank(); begin < pieces; begin += block_threads * sums_at_once) {
+      device::Vector<half, 8> parts[sums_at_once][2];
+      WARPRANK_UNROLL
+      for (int i = 0; i < sums_at_once; ++i) {
+        const int piece = begin + i * block_threads, row = piece / per_row, column = piece % per_row * 8;
+        const auto load = [&](const Rows& rows) {
+          return load_piece(rows, rows.data + (first_row + row) * rows.stride + column, column, row < count);
+        };
+        parts[i][0] = load(d.k), parts[i][1] = load(d.added);
+      }
+      WARPRANK_UNROLL
+      for (int i = 0; i < sums_at_once; ++i) {
+        const int piece = begin + i * block_threads;
+        if (piece >= pieces) break;
+        *reinterpret_cast<device::Vector<half, 8>*>(&to[piece / per_row * row_stride + piece % per_row * 8]) =
+            sum_of(parts[i][0], parts[i][1]);
+      }
+    }
+  }
+
   /// Whether 8 columns can be read by one instruction.
   WARPRANK_DEVICE bool is_whole(const Rows& rows, int column) const { return rows.is_aligned && column + 8 <= d.dim; }
 

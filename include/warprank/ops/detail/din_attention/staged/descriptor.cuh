@@ -34,6 +34,7 @@ struct HiddenLayer {
 /// A history as it lies in device memory.
 struct alignas(16) Descriptor {
   Rows q, k;
+  Rows added;  ///< to k; no data: nothing
   Operand<void> y;
   ItemsAndEvents axes;
   const float* event_weights = nullptr;  ///< Wk - Wd [hidden 0, dim], padded

@@ -53,25 +53,27 @@ struct Loads : Block {
     const int total = (count + tile_events - 1) / tile_events * tile_events * per_row;
     half* to = at<half>(p.history);
     for (int begin = device::thread_rank(); begin < total; begin += block_threads * at_once) {
-      device::Vector<half, vector> pieces[at_once];
+      device::Vector<half, vector> pieces[at_once], added[at_once];
       WARPRANK_UNROLL
       for (int i = 0; i < at_once; ++i) {
-        const int piece = begin + i * block_threads, row = piece / per_row;
-        pieces[i] = load_piece(first_row, row, piece % per_row * vector, piece < total && row < count);
+        const int piece = begin + i * block_threads, row = piece / per_row, column = piece % per_row * vector;
+        const bool exists = piece < total && row < count;
+        pieces[i] = load_piece(d.k, first_row + row, column, exists);
+        if (d.added.data != nullptr) added[i] = load_piece(d.added, first_row + row, column, exists);
       }
       WARPRANK_UNROLL
       for (int i = 0; i < at_once; ++i) {
         const int piece = begin + i * block_threads;
         if (piece >= total) break;
         *reinterpret_cast<device::Vector<half, vector>*>(&to[piece / per_row * stride + piece % per_row * vector]) =
-            pieces[i];
+            d.added.data != nullptr ? sum_of(pieces[i], added[i]) : pieces[i];
       }
     }
   }
 
-  WARPRANK_DEVICE device::Vector<half, 8> load_piece(int64_t first_row, int row, int column, bool exists) const {
-    const half* from = d.k.data + (first_row + row) * d.k.stride + column;
-    if (exists && d.k.is_aligned && column + 8 <= d.dim) return device::load_vector<8>(from);
+  WARPRANK_DEVICE device::Vector<half, 8> load_piece(const Rows& rows, int64_t row, int column, bool exists) const {
+    const half* from = rows.data + row * rows.stride + column;
+    if (exists && rows.is_aligned && column + 8 <= d.dim) return device::load_vector<8>(from);
     device::Vector<half, 8> piece;
     WARPRANK_UNROLL
     for (int i = 0; i < 8; ++i) {
