@@ -16,7 +16,7 @@ namespace warprank {
 WARPRANK_HOST_INLINE std::string to_json(const Graph& graph);
 
 /// Reads and validates a graph; `source` names it in errors. Throws invalid_argument for anything that to_json would
-/// not have written.
+/// not have written. What is said of inputs where it is not as ever (`wire`, `out_of_range`) older files do not have.
 WARPRANK_HOST_INLINE Graph graph_from_json(const std::string& text, const std::string& source = "graph");
 
 /// Writes to_json(graph) beside `path` and renames it over `path`, so that nobody loads half a file. Throws

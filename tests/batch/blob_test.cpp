@@ -118,7 +118,9 @@ TEST_F(Blob, IsRefusedAtEveryLengthButItsOwn) {
 
 TEST_F(Blob, IsRefusedWhenItsHeaderIsOfSomethingElse) {
   expect_status(with(0, 'W'), StatusCode::malformed, "blob: magic: expected \"warprank\"");
-  expect_status(with(8, uint32_t{2}), StatusCode::wrong_version, "blob: version of the format: expected 1, got 2");
+  for (const uint32_t version : {0u, 3u})
+    expect_status(with(8, version), StatusCode::wrong_version,
+                  "blob: version of the format: expected 1 to 2, got " + std::to_string(version));
   expect_status(with(16, uint64_t{0x1234}), StatusCode::wrong_plan, "got 0x0000000000001234");
   expect_status(with(12, static_cast<uint32_t>(blob_.size() + 1)), StatusCode::malformed, "a multiple of 8 bytes");
   expect_status(with(12, static_cast<uint32_t>(blob_.size() + 8)), StatusCode::malformed, "header announces");

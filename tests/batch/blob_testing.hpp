@@ -64,18 +64,20 @@ Value get_at(const Bytes& bytes, size_t at) {
 
 /// Positions of the fields of a blob.
 struct FieldPositions {
-  size_t rows, offsets_at, ids_at, dense_at;
+  size_t rows, offsets_at, ids_at, dense_at, types;
   explicit FieldPositions(const BatchLayout& layout)
       : rows(40),
         offsets_at(rows + 4 * layout.axes().size()),
         ids_at(offsets_at + 4 * layout.axes().size()),
-        dense_at(ids_at + 4 * layout.ids().size()) {}
+        dense_at(ids_at + 4 * layout.ids().size()),
+        types(dense_at + 4 * layout.dense().size()) {}
 };
 
 inline Bytes naive_blob(const BatchLayout& layout, const RequestData& data) {
   Bytes blob;
   for (const char c : std::string("warprank")) put(blob, c);
-  put(blob, uint32_t{1});
+  const bool is_narrow = layout.has_narrow_inputs();
+  put(blob, is_narrow ? uint32_t{2} : uint32_t{1});
   put(blob, uint32_t{0});  // the size, below
   put(blob, layout.fingerprint());
   put(blob, static_cast<uint32_t>(layout.axes().size()));
@@ -84,7 +86,13 @@ inline Bytes naive_blob(const BatchLayout& layout, const RequestData& data) {
   put(blob, uint32_t{0});
   put_all(blob, data.rows);
   const FieldPositions fields(layout);
-  blob.resize((fields.dense_at + 4 * data.dense.size() + 7) / 8 * 8);
+  blob.resize(fields.types);
+  for (const IdsInfo& info : layout.ids())
+    if (is_narrow) put(blob, static_cast<uint8_t>(info.wire == IdsWire::i32 ? 1 : 0));
+  for (const DenseInfo& info : layout.dense())
+    if (is_narrow)
+      put(blob, static_cast<uint8_t>(info.wire == DenseWire::f16 ? 1 : info.wire == DenseWire::bf16 ? 2 : 0));
+  blob.resize((blob.size() + 7) / 8 * 8);
   const auto section = [&](size_t position_at, const auto& values) {
     put_at(blob, position_at, static_cast<uint32_t>(blob.size()));
     put_all(blob, values);
@@ -92,9 +100,26 @@ inline Bytes naive_blob(const BatchLayout& layout, const RequestData& data) {
   for (size_t a = 0; a < data.rows.size(); ++a)
     if (layout.axes()[a].parent > 0) section(fields.offsets_at + 4 * a, data.offsets[a]);
   for (size_t i = 0; i < data.ids.size(); ++i)
-    if (data.ids[i]) section(fields.ids_at + 4 * i, *data.ids[i]);
+    if (data.ids[i]) {
+      const std::vector<int64_t>& ids = *data.ids[i];
+      if (layout.ids()[i].wire == IdsWire::i32) {
+        section(fields.ids_at + 4 * i, std::vector<int32_t>(ids.begin(), ids.end()));
+      } else {
+        section(fields.ids_at + 4 * i, ids);
+      }
+    }
   for (size_t i = 0; i < data.dense.size(); ++i)
-    if (data.dense[i]) section(fields.dense_at + 4 * i, *data.dense[i]);
+    if (data.dense[i]) {
+      const std::vector<float>& values = *data.dense[i];
+      std::vector<uint16_t> narrow;
+      for (const float value : values)
+        narrow.push_back(layout.dense()[i].wire == DenseWire::f16 ? to_half(value).bits : to_bfloat16(value).bits);
+      if (layout.dense()[i].wire == DenseWire::f32) {
+        section(fields.dense_at + 4 * i, values);
+      } else {
+        section(fields.dense_at + 4 * i, narrow);
+      }
+    }
   put_at(blob, 12, static_cast<uint32_t>(blob.size()));
   return blob;
 }
@@ -102,6 +127,19 @@ inline Bytes naive_blob(const BatchLayout& layout, const RequestData& data) {
 template <class Value>
 std::vector<Value> to_vector(Span<const Value> values) {
   return {values.begin(), values.end()};
+}
+
+/// What a blob has of an input, of any type; empty when not set.
+inline std::vector<int64_t> ids_of(const BlobView& view, const BatchLayout& layout, IdsSlot slot) {
+  std::vector<int64_t> ids(static_cast<size_t>(view.has(slot) ? view.rows({layout.ids(slot).axis}) : 0));
+  if (view.has(slot)) view.copy_ids(slot, ids.data());
+  return ids;
+}
+inline std::vector<float> dense_of(const BlobView& view, const BatchLayout& layout, DenseSlot slot) {
+  const DenseInfo& info = layout.dense(slot);
+  std::vector<float> values(static_cast<size_t>(view.has(slot) ? view.rows({info.axis}) * info.width : 0));
+  if (view.has(slot)) view.copy_dense(slot, 0, static_cast<int64_t>(values.size()), values.data());
+  return values;
 }
 
 /// The bytes of a request that is ok.
@@ -130,6 +168,17 @@ inline Graph small_graph() {
   graph.ids = {{"user_id", 0, {}, {}}, {"film_id", 1, {}, {}}, {"film_age", 1, 7, {}},
                {"genre", 2, {}, {}},   {"seen", 3, {}, {}},    {"tag", 4, {}, {}}};
   graph.dense = {{"context", 1, 2, {}}, {"hour", 0, 1, 0.5f}, {"weight", 4, 1, 1.0f}};
+  return graph;
+}
+
+/// The same, narrow where small_request sets something and where it does not.
+inline Graph narrow_graph(OutOfRange out_of_range = OutOfRange::refuse) {
+  Graph graph = small_graph();
+  for (IdsInfo& info : graph.ids) info.out_of_range = out_of_range;
+  for (DenseInfo& info : graph.dense) info.out_of_range = out_of_range;
+  graph.ids[1].wire = graph.ids[2].wire = graph.ids[3].wire = IdsWire::i32;  // film_id, film_age, genre
+  graph.dense[0].wire = graph.dense[1].wire = DenseWire::f16;                // context, hour
+  graph.dense[2].wire = DenseWire::bf16;                                     // weight
   return graph;
 }
 

@@ -55,17 +55,23 @@ std::string hex_of(Span<const std::byte> bytes) {
   return text;
 }
 
-Outputs example(Builder& b) {
+Outputs example(Builder& b, IdsOptions film_options, DenseOptions context_options) {
   const Axis user = b.axis("user"), item = b.axis("item", user), genres = b.axis("genres", item, keep_last(8));
-  const Ids user_id = b.ids("user_id", user), film_id = b.ids("film_id", item), genre = b.ids("genre", genres);
-  const Tensor hour = b.dense("hour", user, 1, {12.0f}), context = b.dense("context", item, 2);
+  const Ids user_id = b.ids("user_id", user), film_id = b.ids("film_id", item, film_options),
+            genre = b.ids("genre", genres);
+  const Tensor hour = b.dense("hour", user, 1, {12.0f}), context = b.dense("context", item, 2, context_options);
   const Table any = b.hashed_table("any", {4});
   const Tensor user_side = b.expand(b.concat({b.embed(user_id, any), hour}), item);
   return {{"score", b.concat({user_side, b.embed(film_id, any), b.embed_bag(genre, any, mean), context})}};
 }
 
-Batch example_batch() {
-  Batch batch(BatchLayout(build(example)), {}, 2);
+Outputs wide_example(Builder& b) { return example(b, {}, {}); }
+Outputs narrow_example(Builder& b) {
+  return example(b, {{}, {}, IdsWire::i32}, {{}, DenseWire::f16, OutOfRange::saturate});
+}
+
+Batch example_batch(Outputs (*model)(Builder&) = wide_example) {
+  Batch batch(BatchLayout(build(model)), {}, 2);
   const BatchLayout& layout = batch.layout();
   batch.add_request()
       .ids(layout.ids("user_id"), {42})
@@ -77,8 +83,25 @@ Batch example_batch() {
   return batch;
 }
 Bytes example_blob() { return bytes_of(example_batch(), 0); }
+Bytes narrow_blob() { return bytes_of(example_batch(narrow_example), 0); }
 
-TEST(BatchFormatDocument, ShowsTheBytesOfItsExample) { EXPECT_EQ(shown_in("hex"), hex_of(example_blob())); }
+TEST(BatchFormatDocument, ShowsTheBytesOfItsExamples) {
+  EXPECT_EQ(shown_in("hex"), hex_of(example_blob()));
+  EXPECT_EQ(shown_in("narrow"), hex_of(narrow_blob()));
+}
+
+TEST(BatchFormatDocument, ShowsARequestInTwoFormsThatBecomeOne) {
+  const Bytes wide = example_blob(), narrow = narrow_blob();
+  Batch batch(BatchLayout(build(narrow_example)));
+  for (const Bytes& blob : {wide, narrow}) {
+    const Request request = batch.add_blob({blob.data(), static_cast<int64_t>(blob.size())});
+    ASSERT_EQ(request.status().message, "");
+    EXPECT_EQ(bytes_of(batch, request.index()), narrow);
+  }
+  Batch of_version_1(batch.layout().wide());
+  const Request request = of_version_1.add_blob({narrow.data(), static_cast<int64_t>(narrow.size())});
+  EXPECT_EQ(bytes_of(of_version_1, request.index()), wide);
+}
 
 TEST(BatchFormatDocument, ShowsTheIndexOfItsExample) {
   const Batch batch = example_batch();
@@ -97,7 +120,7 @@ TEST(BatchFormatDocument, HasAPythonProgramThatPacksTheSameBytes) {
   char buffer[256];
   while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) written += buffer;
   EXPECT_EQ(pclose(pipe), 0);
-  EXPECT_EQ(written, hex_of(example_blob()));
+  EXPECT_EQ(written, hex_of(example_blob()) + "\n" + hex_of(narrow_blob()) + "\n");
 }
 
 }  // namespace

@@ -28,6 +28,11 @@ class Random {
   std::mt19937 engine_;
 };
 
+inline void choose_types(Graph& graph, Random& random) {
+  for (IdsInfo& info : graph.ids) info.wire = static_cast<IdsWire>(random.below(2));
+  for (DenseInfo& info : graph.dense) info.wire = static_cast<DenseWire>(random.below(3));
+}
+
 /// Up to 7 axes, nested in any way; some inputs with defaults, some axes with keep_last, some without inputs.
 inline Graph random_graph(Random& random) {
   Graph graph;
@@ -44,6 +49,7 @@ inline Graph random_graph(Random& random) {
         {"dense" + std::to_string(i), static_cast<int>(random.below(num_axes)), 1 + random.below(4), {}});
     if (random.chance(40)) graph.dense.back().default_value = random.value();
   }
+  if (random.chance(50)) choose_types(graph, random);
   return graph;
 }
 
@@ -77,11 +83,11 @@ inline RequestData random_request(const BatchLayout& layout, Random& random) {
 
   for (size_t i = 0; i < data.ids.size(); ++i)
     for (uint32_t row = 0; data.ids[i] && row < data.rows[static_cast<size_t>(layout.ids()[i].axis)]; ++row)
-      data.ids[i]->push_back(random.id());
+      data.ids[i]->push_back(layout.ids()[i].wire == IdsWire::i32 ? static_cast<int32_t>(random.id()) : random.id());
   for (size_t i = 0; i < data.dense.size(); ++i) {
     const DenseInfo& info = layout.dense()[i];
     for (int64_t j = 0; data.dense[i] && j < info.width * data.rows[static_cast<size_t>(info.axis)]; ++j)
-      data.dense[i]->push_back(random.value());
+      data.dense[i]->push_back(info.wire == DenseWire::bf16 ? to_float(to_bfloat16(random.value())) : random.value());
   }
   return data;
 }

@@ -73,11 +73,7 @@ void set_something(Request& request, Input& input, const BatchLayout& layout) {
   if (what == 8) set_history(request, input, layout);
 }
 
-}  // namespace
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const BatchLayout layout(small_graph());
-  static Batch batch(layout);
+void fill(const uint8_t* data, size_t size, const BatchLayout& layout, Batch& batch) {
   batch.clear();
   Input input(data, size);
   while (!input.empty()) {
@@ -88,5 +84,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   batch.close();
   for (int64_t r = 0; r < batch.size(); ++r)
     if (batch.status(r).ok()) require(validate(bytes_of(batch, r), layout).ok());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const BatchLayout wide(small_graph()), narrow(narrow_graph());
+  static Batch wide_batch(wide), narrow_batch(narrow);
+  fill(data, size, wide, wide_batch);
+  fill(data, size, narrow, narrow_batch);
   return 0;
 }

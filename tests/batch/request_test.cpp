@@ -266,12 +266,12 @@ TEST(Request, HoldsWhatWasSetForRandomLayouts) {
       for (int s = 0; s < static_cast<int>(kept.ids.size()); ++s) {
         const auto& expected = kept.ids[static_cast<size_t>(s)];
         ASSERT_EQ(view.has(IdsSlot{s}), expected.has_value());
-        ASSERT_EQ(to_vector(view.ids(IdsSlot{s})), expected.value_or(std::vector<int64_t>()));
+        ASSERT_EQ(ids_of(view, layout, {s}), expected.value_or(std::vector<int64_t>()));
       }
       for (int s = 0; s < static_cast<int>(kept.dense.size()); ++s) {
         const auto& expected = kept.dense[static_cast<size_t>(s)];
         ASSERT_EQ(view.has(DenseSlot{s}), expected.has_value());
-        ASSERT_EQ(to_vector(view.dense(DenseSlot{s})), expected.value_or(std::vector<float>()));
+        ASSERT_EQ(dense_of(view, layout, {s}), expected.value_or(std::vector<float>()));
       }
       truncated += kept.rows != data.rows;
     }

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/message_of.hpp"
 #include "warprank/engine/model.hpp"
 #include "warprank/model.hpp"
 
@@ -188,6 +189,11 @@ TEST_F(Contexts, RefuseWhatIsOfAnotherPlanBeforeAnythingElse) {
   EXPECT_THROW(context.submit(foreign), invalid_argument);
   EXPECT_FALSE(foreign.closed());
   EXPECT_EQ(script_.num_submits, 0);
+  Graph graph = plan_.source();
+  graph.dense[0].wire = DenseWire::f16;
+  Batch narrow{BatchLayout(graph)};
+  EXPECT_EQ(test_support::message_of([&] { context.submit(narrow); }),
+            "batch: expected one of this plan's axes and inputs, got one that holds inputs in other types");
 }
 
 TEST_F(Contexts, TakeAnotherModelOfTheirPlanBetweenBatches) {

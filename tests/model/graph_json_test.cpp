@@ -22,6 +22,7 @@ namespace {
 using test_support::Folder;
 using test_support::message_of;
 using testing::HasSubstr;
+using testing::Not;
 
 Graph small_graph() {
   return build([](Builder& b) -> Outputs {
@@ -45,6 +46,24 @@ TEST(GraphJson, KeepsEveryBitOfAFloat) {
     const Graph read = graph_from_json(to_json(graph));
     EXPECT_TRUE(std::get<ElementwiseOp>(read.nodes.back().op).program == program) << value;
   }
+}
+
+TEST(GraphJson, SaysHowRequestsHoldInputsWhereItIsNotAsEver) {
+  Graph graph = small_graph();
+  const std::string wide = to_json(graph);
+  EXPECT_THAT(wide, Not(HasSubstr("wire")));
+  EXPECT_THAT(wide, Not(HasSubstr("out_of_range")));
+  EXPECT_EQ(graph_from_json(wide).dense[0].wire, DenseWire::f32);
+  graph.dense[0].wire = DenseWire::bf16;
+  graph.dense[0].out_of_range = OutOfRange::saturate;
+  graph.ids.push_back({"id", 0, {}, {}, IdsWire::i32, OutOfRange::refuse});
+  const std::string narrow = to_json(graph);
+  EXPECT_THAT(narrow, HasSubstr("\"wire\": \"bf16\",\n   \"out_of_range\": \"saturate\""));
+  const Graph read = graph_from_json(narrow);
+  EXPECT_EQ(read.dense, graph.dense);
+  EXPECT_EQ(read.ids, graph.ids);
+  EXPECT_THAT(message_of([&] { graph_from_json(std::string(narrow).replace(narrow.find("bf16"), 4, "f64")); }),
+              HasSubstr(".dense[0].wire: expected one of f32, f16, bf16, got \"f64\""));
 }
 
 TEST(GraphJson, RefusesNamesThatAreNotUtf8) {

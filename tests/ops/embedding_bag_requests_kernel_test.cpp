@@ -70,12 +70,23 @@ constexpr int64_t max_requests = 9;
 
 // ---- Ids
 
+/// In which types the requests to a shop hold its ids and its weights.
+struct ShopTypes {
+  IdsWire ids = IdsWire::i64;
+  DenseWire weights = DenseWire::f32;
+};
+
 /// Users, their items and histories, the tags of items.
-Graph shop() {
+Graph shop(ShopTypes types = {}) {
   Graph graph;
   graph.axes = {{"user", -1, 0}, {"item", 0, 0}, {"history", 0, 0}, {"tag", 1, 0}};
   graph.ids = {{"user_id", 0, {}, {}}, {"item_id", 1, 3, {}}, {"seen", 2, {}, {}}, {"tag_id", 3, 5, {}}};
   graph.dense = {{"age", 2, 1, {}}, {"tag_weights", 3, 2, 0.75f}};
+  for (IdsInfo& info : graph.ids) {
+    info.wire = types.ids;
+    info.out_of_range = OutOfRange::saturate;  // no rows have such ids, before and after
+  }
+  for (DenseInfo& info : graph.dense) info.wire = types.weights;
   return graph;
 }
 
@@ -99,11 +110,18 @@ test_support::PlainRequest shop_request(const std::vector<int64_t>& tags, int64_
   return request;
 }
 
+/// A value of a dense input as a kernel sees it.
+float as_sent(float value, DenseWire type) {
+  return type == DenseWire::f32   ? value
+         : type == DenseWire::f16 ? to_float(to_half(value))
+                                  : to_float(to_bfloat16(value));
+}
+
 /// Looks up all that requests to the shop have, in `num_orders` orders.
 void expect_ids_are_read(const std::shared_ptr<const TestTable>& table,
                          const std::vector<test_support::PlainRequest>& requests, std::mt19937_64& random,
-                         int num_orders) {
-  const BatchLayout layout(shop());
+                         int num_orders, ShopTypes types = {}) {
+  const BatchLayout layout(shop(types));
   // A feature's bags as they are in all requests: lengths of `segments` or, when it is empty, each row.
   const auto bags_of = [&](const std::string& input, const std::string& segments, const std::string& weights, int width,
                            Pooling pooling, int64_t default_id) {
@@ -132,7 +150,9 @@ void expect_ids_are_read(const std::shared_ptr<const TestTable>& table,
       const auto values = request.dense.find(weights);
       for (int64_t i = 0; i < rows; ++i) {
         bags.weights.push_back(
-            values == request.dense.end() ? 0.75f : values->second[static_cast<size_t>(i * width + width - 1)]);
+            values == request.dense.end()
+                ? 0.75f
+                : as_sent(values->second[static_cast<size_t>(i * width + width - 1)], types.weights));
       }
     }
     return bags;
@@ -183,6 +203,8 @@ void expect_ids_are_read(const std::shared_ptr<const TestTable>& table,
       blob.weights_input = weights[i];
       blob.weights_width = weights[i] == 1 ? 2 : 1;
       blob.weights_column = blob.weights_width - 1;
+      blob.wire = types.ids;
+      blob.weights_wire = types.weights;
       blob.default_weight = 0.75f;
       const auto rows = static_cast<int64_t>(all[i].ids.size());
       if (i == 6) {
@@ -210,7 +232,7 @@ void expect_ids_are_read(const std::shared_ptr<const TestTable>& table,
   EXPECT_FALSE(in_every_order(run, num_orders).empty());
 }
 
-TEST(EmbeddingBagRequestsKernel, ReadsIdsInRequests) {
+void expect_ids_are_read(ShopTypes types) {
   std::mt19937_64 random(8);
   const auto table = std::make_shared<TestTable>(DType::f16, 12, 40, true, 0, random);
   std::vector<test_support::PlainRequest> requests;
@@ -219,7 +241,14 @@ TEST(EmbeddingBagRequestsKernel, ReadsIdsInRequests) {
   requests.push_back(shop_request({2, 2, 2 * piece + 9, 0}, 2 * piece + 1, true, *table, random));
   requests.push_back(shop_request({0, 4, 1}, 50, false, *table, random));
   requests.push_back(shop_request({1}, 1, true, *table, random));
-  expect_ids_are_read(table, requests, random, kernel_testing::build == Build::plain ? 10 : 3);
+  expect_ids_are_read(table, requests, random, kernel_testing::build == Build::plain ? 10 : 3, types);
+}
+
+TEST(EmbeddingBagRequestsKernel, ReadsIdsInRequests) { expect_ids_are_read({}); }
+
+TEST(EmbeddingBagRequestsKernel, ReadsIdsOf32BitsAndWeightsOf16) {
+  expect_ids_are_read({IdsWire::i32, DenseWire::f16});
+  expect_ids_are_read({IdsWire::i32, DenseWire::bf16});
 }
 
 TEST(EmbeddingBagRequestsKernel, ReadsIdsInMoreRequestsThanAWarpHasLanes) {
@@ -248,20 +277,21 @@ const std::vector<DenseInput> dense_inputs{
     {"item_13", "item", 13, 3},      {"item_32", "item", 32, -0.0f}, {"item_33", "item", 33, 0.1f},
     {"item_300", "item", 300, 1e6f}, {"tag_2", "tag", 2, 0x1p-20f},  {"tag_31", "tag", 31, 7}};
 
-Graph dense_graph() {
+Graph dense_graph(DenseWire type) {
   Graph graph;
   graph.axes = {{"user", -1, 0}, {"item", 0, 0}, {"tag", 1, 0}};
   graph.ids = {{"item_id", 1, {}, {}}, {"tag_id", 2, {}, {}}};
   for (const DenseInput& input : dense_inputs) {
     const int axis = input.axis == "user" ? 0 : input.axis == "item" ? 1 : 2;
-    graph.dense.push_back({input.name, axis, input.width, input.default_value});
+    graph.dense.push_back({input.name, axis, input.width, input.default_value, type, OutOfRange::saturate});
   }
   return graph;
 }
 
 /// Requests that set an input or not as the seed has it, and the values of each input in all of them.
 struct DenseRequests {
-  DenseRequests(const std::vector<std::vector<int64_t>>& tags_of_items, uint64_t seed) {
+  DenseRequests(const std::vector<std::vector<int64_t>>& tags_of_items, uint64_t seed, DenseWire type = DenseWire::f32)
+      : type(type) {
     std::mt19937_64 random(seed);
     for (const std::vector<int64_t>& tags : tags_of_items) {
       test_support::PlainRequest request;
@@ -278,6 +308,7 @@ struct DenseRequests {
           set = normals(rows * input.width, random);
           if (!set.empty()) set[random() % set.size()] = special[random() % special.size()];
           request.dense[input.name] = set;
+          for (float& value : set) value = as_sent(type == DenseWire::f16 ? finite_half(value) : value, type);
         }
         std::vector<float>& all = values[i];
         all.insert(all.end(), set.begin(), set.end());
@@ -286,6 +317,9 @@ struct DenseRequests {
     }
   }
 
+  static float finite_half(float value) { return std::clamp(value, -max_half, max_half); }
+
+  DenseWire type;
   /// What a copy must keep.
   const std::vector<float> special{-0.0f, 0x1p-149f, -0x1p-140f, 3e38f, 65519, 65520};
   std::vector<test_support::PlainRequest> requests;
@@ -300,7 +334,7 @@ bool begins_with(const std::vector<Value>& values, const std::vector<Value>& exp
 
 /// Copies every input to half and to float, at columns of wider rows; gives all bytes of the outputs, and checks them.
 std::vector<unsigned char> copy_dense(const DenseRequests& from) {
-  Batch batch(BatchLayout(dense_graph()), {}, max_requests);
+  Batch batch(BatchLayout(dense_graph(from.type)), {}, max_requests);
   for (size_t r = 0; r < from.requests.size(); ++r) {
     const Status status = add_to(batch, from.requests[r]).status();
     EXPECT_TRUE(status.ok()) << status.message;
@@ -323,6 +357,7 @@ std::vector<unsigned char> copy_dense(const DenseRequests& from) {
     dense.input = static_cast<int>(i);
     dense.axis = dense_inputs[i].axis == "user" ? 0 : dense_inputs[i].axis == "item" ? 1 : 2;
     dense.default_value = dense_inputs[i].default_value;
+    dense.wire = from.type;
     BagFeature feature;
     feature.ids = dense;
     feature.table.dim = width;
@@ -356,6 +391,18 @@ std::vector<unsigned char> copy_dense(const DenseRequests& from) {
     bytes.insert(bytes.end(), begin, begin + half_y.size() * sizeof(half));
   }
   return bytes;
+}
+
+TEST(EmbeddingBagRequestsKernel, CopiesDenseInputsOf16Bits) {
+  for (const DenseWire type : {DenseWire::f16, DenseWire::bf16}) {
+    const DenseRequests ragged({{3, 0, 1}, {}, {0}, std::vector<int64_t>(37, 1), {7, 2}, {40}}, 1, type);
+    const int seeds = kernel_testing::build == Build::plain ? 10 : 2;
+    EXPECT_FALSE(in_every_order([&] { return copy_dense(ragged); }, seeds).empty());
+    for (uint64_t seed = 2; seed < 5; ++seed) {
+      reset();
+      copy_dense(DenseRequests({{}, {1}, {2, 2}, std::vector<int64_t>(150, 0)}, seed, type));
+    }
+  }
 }
 
 TEST(EmbeddingBagRequestsKernel, CopiesDenseInputsAsTheyAre) {

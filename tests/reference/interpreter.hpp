@@ -114,13 +114,21 @@ class Interpreter {
     return given == request_->ids.end() ? info.default_id.value() : given->second.at(axis(info.axis)[r].given);
   }
 
+  static float as_sent(float value, DenseWire type) {
+    return type == DenseWire::f16    ? to_float(to_half(std::clamp(value, -max_half, max_half)))
+           : type == DenseWire::bf16 ? to_float(to_bfloat16(value))
+                                     : value;
+  }
+
   Row row_of(const DenseOp& op, size_t r) const {
     const DenseInfo& info = graph_.dense[static_cast<size_t>(op.input)];
     const auto given = request_->dense.find(info.name);
     Row row;
-    for (size_t c = 0; c < width(); ++c)
-      row.push_back(exact(given == request_->dense.end() ? info.default_value.value()
-                                                         : given->second.at(axis(info.axis)[r].given * width() + c)));
+    for (size_t c = 0; c < width(); ++c) {
+      const bool is_given = given != request_->dense.end();
+      row.push_back(exact(is_given ? as_sent(given->second.at(axis(info.axis)[r].given * width() + c), info.wire)
+                                   : info.default_value.value()));
+    }
     return row;
   }
 

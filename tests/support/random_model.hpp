@@ -28,16 +28,17 @@ class RandomModel {
     history_tags_ = b.axis("history_tags", history_);
     direct_ = b.table("direct", {.dim = dim});
     hashed_ = b.hashed_table("hashed", {.dim = dim});
-    scenes_ = {b.ids("scene", session_), b.ids("user_scene", user_), b.ids("item_scene", item_)};
+    scenes_ = {b.ids("scene", session_, {.wire = IdsWire::i32}), b.ids("user_scene", user_),
+               b.ids("item_scene", item_, {.wire = IdsWire::i32})};
 
     add_inputs("u", user_, of_user_);
-    add_inputs("s", session_, of_session_);
-    add_inputs("i", item_, of_item_);
-    add_inputs("h", history_, of_history_);
-    const auto weight = b.dense("tag_weight", tags_, 1);
-    of_item_.push_back(b.embed_bag(b.ids("tag", tags_), direct_, mean));
+    add_inputs("s", session_, of_session_, IdsWire::i32, DenseWire::bf16);
+    add_inputs("i", item_, of_item_, IdsWire::i32, DenseWire::f16, DenseWire::f16);
+    add_inputs("h", history_, of_history_, IdsWire::i64, DenseWire::f32, DenseWire::bf16);
+    const auto weight = b.dense("tag_weight", tags_, 1, {.wire = DenseWire::f16, .out_of_range = OutOfRange::saturate});
+    of_item_.push_back(b.embed_bag(b.ids("tag", tags_, {.wire = IdsWire::i32}), direct_, mean));
     of_item_.push_back(b.embed_bag(b.ids("weighted_tag", tags_), hashed_, sqrtn, weight));
-    of_history_.push_back(b.embed_bag(b.ids("history_tag", history_tags_), direct_, maximum));
+    of_history_.push_back(b.embed_bag(b.ids("history_tag", history_tags_, {.wire = IdsWire::i32}), direct_, maximum));
 
     of_session_.push_back(b.pool(b.embed_bag(b.ids("summed_tag", tags_, {.padding = 4}), hashed_, sum), sum));
 
@@ -80,12 +81,16 @@ class RandomModel {
     return all[pick(4)];
   }
 
-  void add_inputs(const std::string& prefix, Axis axis, std::vector<Tensor>& list) {
-    list.push_back(b_->embed(b_->ids(prefix + "_direct", axis), direct_));
+  /// The types are how requests hold some of the inputs.
+  void add_inputs(const std::string& prefix, Axis axis, std::vector<Tensor>& list, IdsWire ids = IdsWire::i64,
+                  DenseWire values = DenseWire::f32, DenseWire optional_values = DenseWire::f32) {
+    list.push_back(b_->embed(b_->ids(prefix + "_direct", axis, {.wire = ids}), direct_));
     list.push_back(b_->embed(b_->ids(prefix + "_hashed", axis), hashed_));
-    list.push_back(b_->embed(b_->ids(prefix + "_optional", axis, {.default_id = 11, .padding = 4}), hashed_));
-    list.push_back(b_->dense(prefix + "_dense", axis, dim));
-    list.push_back(b_->dense(prefix + "_optional_dense", axis, dim, {.default_value = 0.75f}));
+    list.push_back(
+        b_->embed(b_->ids(prefix + "_optional", axis, {.default_id = 11, .padding = 4, .wire = ids}), hashed_));
+    list.push_back(b_->dense(prefix + "_dense", axis, dim, {.wire = values, .out_of_range = OutOfRange::saturate}));
+    list.push_back(b_->dense(prefix + "_optional_dense", axis, dim,
+                             {.default_value = 0.75f, .wire = optional_values, .out_of_range = OutOfRange::saturate}));
   }
 
   std::vector<Tensor>& list_of(Axis axis) {

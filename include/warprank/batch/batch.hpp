@@ -12,6 +12,7 @@
 
 #include "warprank/batch/blob.hpp"
 #include "warprank/batch/detail/batch_state.hpp"
+#include "warprank/batch/detail/blob_conversion.hpp"
 #include "warprank/batch/index.hpp"
 #include "warprank/batch/layout.hpp"
 #include "warprank/batch/request.hpp"
@@ -46,14 +47,16 @@ class Batch {
   Request add_request() { return {*state_, state_->add_open()}; }
 
   /// A request from a blob at any address, which is validated and copied as it is; its status tells what is wrong with
-  /// it. The bytes must not change during the call.
+  /// it. One of another version, or whose inputs have other types than the layout's, is converted to what Request would
+  /// have packed; that takes memory for the time of the call. The bytes must not change during the call.
   Request add_blob(Span<const std::byte> blob) {
     Status status = validate_blob(blob, layout());
-    int64_t begin = detail::RequestRecord::no_blob;
-    if (status.ok())
-      begin = state_->append_bytes(
-          blob.size(), [&](std::byte* to) { std::memcpy(to, blob.data(), static_cast<size_t>(blob.size())); });
-    return {*state_, state_->add_finished(std::move(status), begin)};
+    if (!status.ok()) return {*state_, state_->add_finished(std::move(status), detail::RequestRecord::no_blob)};
+    detail::BlobConversion conversion(blob, layout());
+    if (!conversion.is_needed()) return add_valid(blob);
+    status = conversion.run();
+    if (!status.ok()) return {*state_, state_->add_finished(std::move(status), detail::RequestRecord::no_blob)};
+    return add_valid(conversion.bytes());
   }
 
   /// Adds all requests of another batch behind those of this one, their blobs copied as they are; closes the other and
@@ -81,8 +84,8 @@ class Batch {
   void clear() { state_->clear(); }
 
   const BatchLayout& layout() const { return state_->layout(); }
-  /// Of the layout: an engine refuses batches of another plan by it.
-  uint64_t fingerprint() const { return layout().fingerprint(); }
+  /// Of the layout, with the types of inputs: an engine refuses batches of another plan by it.
+  uint64_t fingerprint() const { return layout().batch_fingerprint(); }
 
   int64_t size() const { return state_->size(); }
   /// Throws invalid_argument when there is no request `r`.
@@ -118,6 +121,11 @@ class Batch {
   }
 
  private:
+  Request add_valid(Span<const std::byte> blob) {
+    const int64_t begin = state_->append_bytes(
+        blob.size(), [&](std::byte* to) { std::memcpy(to, blob.data(), static_cast<size_t>(blob.size())); });
+    return {*state_, state_->add_finished({}, begin)};
+  }
   const detail::RequestRecord& record(int64_t r) const {
     if (r < 0 || r >= size())
       throw invalid_argument("request of a batch", "a number below " + std::to_string(size()), std::to_string(r));

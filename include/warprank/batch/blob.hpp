@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "warprank/batch/detail/wire_values.hpp"
 #include "warprank/batch/format.hpp"
 #include "warprank/batch/layout.hpp"
 #include "warprank/core/view.hpp"
@@ -18,7 +19,11 @@ namespace warprank {
 class BlobView {
  public:
   /// `blob` is aligned to 8 bytes.
-  BlobView(const std::byte* blob, const BatchLayout& layout) : blob_(blob), layout_(&layout), tables_(layout) {
+  BlobView(const std::byte* blob, const BatchLayout& layout)
+      : blob_(blob),
+        layout_(&layout),
+        tables_(layout, reinterpret_cast<const BlobHeader*>(blob)->version),
+        has_types_(tables_.values_end > tables_.types_at) {
     assert(reinterpret_cast<uintptr_t>(blob) % 8 == 0);
   }
 
@@ -38,16 +43,33 @@ class BlobView {
   bool has(IdsSlot input) const { return position(input) != 0; }
   bool has(DenseSlot input) const { return position(input) != 0; }
 
-  /// [rows]; empty when not set.
+  /// The type that the blob has an input in: the layout's, in a batch.
+  IdsWire type(IdsSlot input) const { return static_cast<IdsWire>(type_of(input.index)); }
+  DenseWire type(DenseSlot input) const { return static_cast<DenseWire>(type_of(number_of(input))); }
+
+  /// [rows], of an input of 64 bits; empty when not set.
   Span<const int64_t> ids(IdsSlot input) const {
     if (!has(input)) return {};
+    assert(type(input) == IdsWire::i64);
     return {at<int64_t>(position(input)), rows({layout_->ids(input).axis})};
   }
-  /// [rows * width], row-major; empty when not set.
+  /// [rows * width], row-major, of an input of FP32; empty when not set.
   Span<const float> dense(DenseSlot input) const {
     if (!has(input)) return {};
+    assert(type(input) == DenseWire::f32);
     const DenseInfo& info = layout_->dense(input);
     return {at<float>(position(input)), rows({info.axis}) * info.width};
+  }
+
+  /// Copies the ids of all rows, or `count` values of a dense input from its value `begin` on, of any type; of an input
+  /// that is set.
+  void copy_ids(IdsSlot input, int64_t* to) const {
+    detail::convert_ids(blob_ + position(input), type(input), rows({layout_->ids(input).axis}),
+                        reinterpret_cast<std::byte*>(to), IdsWire::i64, OutOfRange::refuse);
+  }
+  void copy_dense(DenseSlot input, int64_t begin, int64_t count, float* to) const {
+    detail::convert_dense(blob_ + position(input) + begin * size_of(type(input)), type(input), count,
+                          reinterpret_cast<std::byte*>(to), DenseWire::f32, OutOfRange::refuse);
   }
 
  private:
@@ -55,14 +77,15 @@ class BlobView {
   const Value* at(int64_t position) const {
     return reinterpret_cast<const Value*>(blob_ + position);
   }
+  int64_t number_of(DenseSlot input) const { return static_cast<int64_t>(layout_->ids().size()) + input.index; }
   uint32_t position(IdsSlot input) const { return at<uint32_t>(tables_.data_at)[input.index]; }
-  uint32_t position(DenseSlot input) const {
-    return at<uint32_t>(tables_.data_at)[static_cast<int64_t>(layout_->ids().size()) + input.index];
-  }
+  uint32_t position(DenseSlot input) const { return at<uint32_t>(tables_.data_at)[number_of(input)]; }
+  uint8_t type_of(int64_t number) const { return has_types_ ? at<uint8_t>(tables_.types_at)[number] : 0; }
 
   const std::byte* blob_;
   const BatchLayout* layout_;
   detail::BlobTables tables_;
+  bool has_types_;
 };
 
 }  // namespace warprank

@@ -7,10 +7,11 @@
 ///     u32 rows[num_axes]                     rows of each axis; 1 for the outermost
 ///     u32 offsets_at[num_axes]               where the axis' offsets begin; 0: it has none (BatchLayout::has_offsets)
 ///     u32 data_at[num_ids + num_dense]       where the input's values begin; 0: not set
+///     u8 types[num_ids + num_dense]          from version 2 on: IdsWire, DenseWire of each input
 ///     sections, in this order, end to end:
 ///       u32 offsets[parent rows + 1]         of each axis that has them
-///       i64 ids[rows]                        of each ids input that is set
-///       f32 values[rows * width]             of each dense input that is set, row-major
+///       i64 or i32 ids[rows]                 of each ids input that is set
+///       f32, f16 or bf16 values[rows*width]  of each dense input that is set, row-major
 ///
 /// Everything is little-endian. The tables together and every section are padded with zeros to a multiple of 8 bytes.
 /// Positions count bytes from the beginning of the blob.
@@ -61,16 +62,28 @@ struct BlobTables {
   int64_t rows_at;
   int64_t offsets_at;
   int64_t data_at;
+  int64_t types_at;  ///< of version 2; where the tables end otherwise
+  int64_t values_end;
   int64_t end;  ///< where the first section begins
 
-  explicit BlobTables(const BatchLayout& layout) {
+  BlobTables(const BatchLayout& layout, uint32_t version) {
     const auto num_axes = static_cast<int64_t>(layout.axes().size());
+    const auto num_inputs = static_cast<int64_t>(layout.ids().size() + layout.dense().size());
     rows_at = sizeof(BlobHeader);
     offsets_at = rows_at + 4 * num_axes;
     data_at = offsets_at + 4 * num_axes;
-    end = align_8(data_at + 4 * static_cast<int64_t>(layout.ids().size() + layout.dense().size()));
+    types_at = data_at + 4 * num_inputs;
+    values_end = types_at + (version >= 2 ? num_inputs : 0);
+    end = align_8(values_end);
   }
+  explicit BlobTables(const BatchLayout& layout) : BlobTables(layout, layout.version()) {}
 };
+
+/// Writes the types of a layout's inputs, of which version 2 has a table.
+inline void write_types(const BatchLayout& layout, std::byte* to) {
+  for (const IdsInfo& info : layout.ids()) *to++ = static_cast<std::byte>(info.wire);
+  for (const DenseInfo& info : layout.dense()) *to++ = static_cast<std::byte>(info.wire);
+}
 
 /// Reads a value at any address.
 template <class Value>
@@ -80,10 +93,12 @@ Value load_unaligned(const std::byte* at) {
   return value;
 }
 
-/// The index of the first of `count` floats, at any address, that is NaN or infinite; -1: none is.
-inline int64_t find_not_finite(const std::byte* values, int64_t count) {
-  constexpr uint32_t exponent = 0x7f800000;
-  const auto finite = [&](int64_t i) { return (load_unaligned<uint32_t>(values + 4 * i) & exponent) != exponent; };
+/// The index of the first of `count` values whose bits have all of `exponent` set; -1: none has.
+template <class Bits>
+int64_t find_not_finite(const std::byte* values, int64_t count, Bits exponent) {
+  const auto finite = [&](int64_t i) {
+    return (load_unaligned<Bits>(values + static_cast<int64_t>(sizeof(Bits)) * i) & exponent) != exponent;
+  };
   bool all_finite = true;
   for (int64_t i = 0; i < count; ++i) all_finite &= finite(i);  // without an early exit it vectorises
   if (all_finite) return -1;
@@ -92,9 +107,22 @@ inline int64_t find_not_finite(const std::byte* values, int64_t count) {
   return i;
 }
 
-/// What was found where find_not_finite says.
-inline std::string not_finite_text(int64_t index, int64_t width) {
-  return "NaN or infinity in row " + std::to_string(index / width) + ", column " + std::to_string(index % width);
+/// The index of the first of `count` values of a type, at any address, that is NaN or infinite; -1: none is.
+inline int64_t find_not_finite(const std::byte* values, int64_t count, DenseWire type) {
+  switch (type) {
+    case DenseWire::f32:
+      return find_not_finite<uint32_t>(values, count, 0x7f800000);
+    case DenseWire::f16:
+      return find_not_finite<uint16_t>(values, count, 0x7c00);
+    case DenseWire::bf16:
+      return find_not_finite<uint16_t>(values, count, 0x7f80);
+  }
+  return -1;
+}
+
+/// Which value of an input of some columns it is.
+inline std::string place_text(int64_t index, int64_t width) {
+  return "row " + std::to_string(index / width) + ", column " + std::to_string(index % width);
 }
 
 }  // namespace detail

@@ -4,6 +4,7 @@
 /// What a request of a plan consists of: the axes and the inputs, in the order in which blobs hold them.
 /// docs/BATCH_FORMAT.md describes the bytes.
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -20,8 +21,8 @@
 
 namespace warprank {
 
-/// The version of the blob format that this library reads and writes.
-inline constexpr uint32_t batch_format_version = 1;
+/// The newest version of the blob format that this library reads and writes; it does so with all before it, too.
+inline constexpr uint32_t batch_format_version = 2;
 
 /// Names resolved once. An index counts ids inputs, dense inputs and axes each from 0, in the order of the graph.
 struct IdsSlot {
@@ -70,7 +71,7 @@ class BatchLayout {
     check_axes(problems);
     check_inputs(problems);
     problems.throw_if_any();
-    fingerprint_ = make_fingerprint();
+    make_fingerprints();
   }
 
   const std::vector<AxisInfo>& axes() const { return axes_; }
@@ -100,10 +101,29 @@ class BatchLayout {
     return false;
   }
 
-  /// Identifies the axes and inputs, their order, widths and defaults, and the version of the format: equal
-  /// fingerprints mean that blobs of one plan may go to the other. Guards against mistakes, not against forgery; the
-  /// hashed bytes are listed in docs/BATCH_FORMAT.md.
+  /// Identifies the axes and inputs, their order, widths and defaults: equal fingerprints mean that blobs of one plan
+  /// may go to the other, whatever types inputs have in them. Guards against mistakes, not against forgery; the hashed
+  /// bytes are listed in docs/BATCH_FORMAT.md.
   uint64_t fingerprint() const { return fingerprint_; }
+  /// The same, and the types: all blobs of a batch are as its layout has them.
+  uint64_t batch_fingerprint() const { return batch_fingerprint_; }
+
+  /// The oldest version of the blob format that can say what the layout's inputs are: 1 where none is narrow.
+  uint32_t version() const { return has_narrow_inputs() ? 2 : 1; }
+  bool has_narrow_inputs() const {
+    return std::any_of(ids_.begin(), ids_.end(), [](const IdsInfo& info) { return info.wire != IdsWire::i64; }) ||
+           std::any_of(dense_.begin(), dense_.end(), [](const DenseInfo& info) { return info.wire != DenseWire::f32; });
+  }
+
+  /// The same axes and inputs with ids of 64 bits and dense values of FP32: what it packs is of version 1, for peers
+  /// that know no other.
+  BatchLayout wide() const {
+    BatchLayout layout = *this;
+    for (IdsInfo& info : layout.ids_) info.wire = IdsWire::i64;
+    for (DenseInfo& info : layout.dense_) info.wire = DenseWire::f32;
+    layout.batch_fingerprint_ = fingerprint_;
+    return layout;
+  }
 
  private:
   using Names = std::map<std::string, int>;
@@ -161,9 +181,9 @@ class BatchLayout {
     }
   }
 
-  uint64_t make_fingerprint() const {
+  void make_fingerprints() {
     detail::Fnv1a hash;
-    hash.add_32(batch_format_version);
+    hash.add_32(1);  // the version that blobs had when fingerprints began
     hash.add_32(static_cast<uint32_t>(axes_.size()));
     hash.add_32(static_cast<uint32_t>(ids_.size()));
     hash.add_32(static_cast<uint32_t>(dense_.size()));
@@ -185,7 +205,12 @@ class BatchLayout {
       hash.add_byte(input.default_value ? 1 : 0);
       hash.add_32(float_bits(input.default_value.value_or(0)));
     }
-    return hash.hash();
+    fingerprint_ = hash.hash();
+    if (has_narrow_inputs()) {
+      for (const IdsInfo& input : ids_) hash.add_byte(static_cast<uint8_t>(input.wire));
+      for (const DenseInfo& input : dense_) hash.add_byte(static_cast<uint8_t>(input.wire));
+    }
+    batch_fingerprint_ = hash.hash();
   }
 
   std::vector<AxisInfo> axes_;
@@ -193,7 +218,7 @@ class BatchLayout {
   std::vector<DenseInfo> dense_;
   Names axis_names_;
   Names input_names_;
-  uint64_t fingerprint_ = 0;
+  uint64_t fingerprint_ = 0, batch_fingerprint_ = 0;
 };
 
 }  // namespace warprank

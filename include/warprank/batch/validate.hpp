@@ -32,7 +32,7 @@ inline std::string hexadecimal(uint64_t value) {
 class BlobValidator {
  public:
   BlobValidator(Span<const std::byte> blob, const BatchLayout& layout)
-      : blob_(blob), layout_(layout), tables_(layout), end_(tables_.end) {}
+      : blob_(blob), layout_(layout), tables_(layout, 1) {}
 
   Status run() {
     const bool good = check_header() && check_axes() && check_inputs() && check_backing() && check_end();
@@ -60,9 +60,11 @@ class BlobValidator {
     const auto header = load_unaligned<BlobHeader>(blob_.data());
     if (std::memcmp(header.magic, blob_magic, sizeof blob_magic) != 0)
       return fail(StatusCode::malformed, {"magic"}, "\"warprank\"", "other bytes");
-    if (header.version != batch_format_version)
-      return fail(StatusCode::wrong_version, {"version of the format"}, std::to_string(batch_format_version),
+    if (header.version < 1 || header.version > batch_format_version)
+      return fail(StatusCode::wrong_version, {"version of the format"}, "1 to " + std::to_string(batch_format_version),
                   std::to_string(header.version));
+    tables_ = BlobTables(layout_, header.version);
+    end_ = tables_.end;
     if (header.fingerprint != layout_.fingerprint())
       return fail(StatusCode::wrong_plan, {"fingerprint of the plan"}, hexadecimal(layout_.fingerprint()),
                   hexadecimal(header.fingerprint));
@@ -83,8 +85,29 @@ class BlobValidator {
     if (tables_.end > blob_.size())
       return fail(StatusCode::malformed, {"size"}, std::to_string(tables_.end) + " bytes of header and tables",
                   std::to_string(blob_.size()) + " bytes");
-    const auto num_inputs = static_cast<int64_t>(layout_.ids().size() + layout_.dense().size());
-    return check_padding({"tables"}, tables_.data_at + 4 * num_inputs, tables_.end);
+    return check_padding({"tables"}, tables_.values_end, tables_.end) && check_types();
+  }
+
+  /// The type of an input, 0 in blobs that have none.
+  int type(int64_t index) const {
+    const bool has_types = tables_.values_end > tables_.types_at;
+    return has_types ? static_cast<int>(load_unaligned<uint8_t>(blob_.data() + tables_.types_at + index)) : 0;
+  }
+  bool check_types() {
+    if (tables_.values_end == tables_.types_at) return true;
+    int64_t index = 0;
+    bool any_narrow = false;
+    const auto check = [&](Part part, int last) {
+      const int got = type(index++);
+      any_narrow = any_narrow || got != 0;
+      return got <= last ||
+             fail(StatusCode::malformed, part, "a type of 0 to " + std::to_string(last), std::to_string(got));
+    };
+    for (const IdsInfo& info : layout_.ids())
+      if (!check({"ids", &info.name}, static_cast<int>(IdsWire::i32))) return false;
+    for (const DenseInfo& info : layout_.dense())
+      if (!check({"dense", &info.name}, static_cast<int>(DenseWire::bf16))) return false;
+    return any_narrow || fail(StatusCode::malformed, {"version of the format"}, "1, since no input is narrow", "2");
   }
 
   bool check_padding(Part part, int64_t begin, int64_t end) {
@@ -155,13 +178,17 @@ class BlobValidator {
 
   bool check_inputs() {
     int64_t index = 0;
-    for (const IdsInfo& info : layout_.ids())
-      if (!check_input({"ids", &info.name}, index++, info.axis, 8, info.default_id.has_value())) return false;
+    for (const IdsInfo& info : layout_.ids()) {
+      const int64_t row_bytes = size_of(static_cast<IdsWire>(type(index)));
+      if (!check_input({"ids", &info.name}, index++, info.axis, row_bytes, info.default_id.has_value())) return false;
+    }
     for (const DenseInfo& info : layout_.dense()) {
       const Part part{"dense", &info.name};
       const int64_t position = table_entry(tables_.data_at, index);
-      if (!check_input(part, index++, info.axis, 4 * info.width, info.default_value.has_value())) return false;
-      if (position != 0 && !check_finite(part, position, rows(info.axis), info.width)) return false;
+      const auto wire = static_cast<DenseWire>(type(index));
+      const int64_t row_bytes = size_of(wire) * info.width;
+      if (!check_input(part, index++, info.axis, row_bytes, info.default_value.has_value())) return false;
+      if (position != 0 && !check_finite(part, position, rows(info.axis), info.width, wire)) return false;
     }
     return true;
   }
@@ -173,9 +200,10 @@ class BlobValidator {
            fail(StatusCode::missing_input, part, "values, since it has no default", "none");
   }
 
-  bool check_finite(Part part, int64_t position, int64_t num_rows, int64_t width) {
-    const int64_t bad = find_not_finite(blob_.data() + position, num_rows * width);
-    return bad < 0 || fail(StatusCode::not_finite, part, "finite values", not_finite_text(bad, width));
+  bool check_finite(Part part, int64_t position, int64_t num_rows, int64_t width, DenseWire wire) {
+    const int64_t bad = find_not_finite(blob_.data() + position, num_rows * width, wire);
+    return bad < 0 ||
+           fail(StatusCode::not_finite, part, "finite values", "NaN or infinity in " + place_text(bad, width));
   }
 
   /// A row count must be paid for by bytes: otherwise 100 bytes could ask for 4 billion rows.
@@ -204,14 +232,15 @@ class BlobValidator {
   Span<const std::byte> blob_;
   const BatchLayout& layout_;
   BlobTables tables_;
-  int64_t end_;  // of the sections taken so far
+  int64_t end_ = 0;  // of the sections taken so far
   Status status_;
 };
 
 }  // namespace detail
 
-/// Whether `blob`, at any address, is a request of the layout that BlobView can read: the reason when it is not. Never
-/// reads outside of it, whatever it holds. Reads every offset and every dense value once; ids are any 64-bit values.
+/// Whether `blob`, at any address, is a request of the layout that BlobView can read, whatever types its inputs have in
+/// it: the reason when it is not. Never reads outside of it, whatever it holds. Reads every offset and every dense
+/// value once; ids are any values of 64 or 32 bits.
 inline Status validate_blob(Span<const std::byte> blob, const BatchLayout& layout) {
   return detail::BlobValidator(blob, layout).run();
 }

@@ -37,30 +37,36 @@ inline float bits_float(uint32_t bits) {
   return value;
 }
 
+namespace detail {
+/// By masks, since what rounds may not be made conditional or unconditional by a compiler: loops would not vectorise.
+constexpr uint32_t choose(bool condition, uint32_t a, uint32_t b) {
+  const uint32_t mask = 0u - static_cast<uint32_t>(condition);
+  return (a & mask) | (b & ~mask);
+}
+}  // namespace detail
+
 inline float to_float(float value) { return value; }
 inline float to_float(bfloat16 value) { return bits_float(static_cast<uint32_t>(value.bits) << 16); }
 inline float to_float(half value) {
   const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
   const uint32_t magnitude = value.bits & 0x7fffu;
-  if (magnitude >= 0x7c00u) return bits_float(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);  // infinity, NaN
-  if (magnitude >= 0x0400u) return bits_float(sign | ((magnitude << 13) + 0x38000000u));         // normal
-  const float subnormal = static_cast<float>(magnitude) * 0x1p-24f;
-  return bits_float(sign | float_bits(subnormal));
+  const uint32_t normal = (magnitude << 13) + 0x38000000u;
+  const uint32_t special = 0x7f800000u | (magnitude & 0x3ffu) << 13;  // infinity, NaN
+  const uint32_t subnormal = float_bits(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
+  const uint32_t finite = detail::choose(magnitude < 0x0400u, subnormal, normal);
+  return bits_float(sign | detail::choose(magnitude < 0x7c00u, finite, special));
 }
 
 /// Rounds to nearest, ties to even; overflow gives infinity, NaN stays NaN.
 inline half to_half(float value) {
   const uint32_t bits = float_bits(value);
-  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};
-  if (magnitude >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};  // >= 65520 rounds to infinity
-  if (magnitude < 0x38800000u) {  // subnormal: adding 0.5 aligns the unit in the last place to 2^-24
-    const float aligned = bits_float(magnitude) + 0.5f;
-    return {static_cast<uint16_t>(sign | (float_bits(aligned) - float_bits(0.5f)))};
-  }
-  const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
-  return {static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13))};
+  const uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+  // Adding 0.5 to what becomes subnormal aligns the unit in the last place to 2^-24.
+  const uint32_t subnormal = float_bits(bits_float(magnitude) + 0.5f) - float_bits(0.5f);
+  const uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1u) - 0x38000000u) >> 13;
+  const uint32_t special = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;  // 65520 rounds to infinity
+  const uint32_t finite = detail::choose(magnitude < 0x38800000u, subnormal, normal);
+  return {static_cast<uint16_t>(sign | detail::choose(magnitude < 0x477ff000u, finite, special))};
 }
 
 /// Rounds to nearest, ties to even; NaN stays NaN.

@@ -16,11 +16,16 @@ template <class Struct, class Member>
 struct Field {
   const char* name;
   Member Struct::*member;
+  bool is_optional = false;  ///< JSON need not have it: then it has the value of a struct that is new
 };
 
 template <class Struct, class Member>
 constexpr Field<Struct, Member> field(const char* name, Member Struct::*member) {
   return {name, member};
+}
+template <class Struct, class Member>
+constexpr Field<Struct, Member> optional_field(const char* name, Member Struct::*member) {
+  return {name, member, true};
 }
 
 template <class Struct, class = void>
@@ -28,11 +33,15 @@ struct HasFields : std::false_type {};
 template <class Struct>
 struct HasFields<Struct, std::void_t<decltype(fields_of(static_cast<const Struct*>(nullptr)))>> : std::true_type {};
 
+/// Calls `body(field)` for every listed member, in order.
+template <class Struct, class Body>
+constexpr void for_each_field_of(Body&& body) {
+  std::apply([&](const auto&... fields) { (body(fields), ...); }, fields_of(static_cast<const Struct*>(nullptr)));
+}
 /// Calls `body(name, object.member)` for every listed member, in order.
 template <class Struct, class Body>
 constexpr void for_each_field(Struct& object, Body&& body) {
-  std::apply([&](const auto&... fields) { (body(fields.name, object.*fields.member), ...); },
-             fields_of(static_cast<const Struct*>(nullptr)));
+  for_each_field_of<Struct>([&](const auto& field) { body(field.name, object.*field.member); });
 }
 
 /// Memberwise equality for every struct that lists its fields.

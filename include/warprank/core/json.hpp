@@ -51,7 +51,10 @@ Json to_json(const Value& value) {
     return name_of_enum(value);
   } else if constexpr (HasFields<Value>::value) {
     Json object = Json::object();
-    for_each_field(value, [&](const char* name, const auto& member) { object[name] = to_json(member); });
+    for_each_field_of<Value>([&](const auto& field) {
+      const auto& member = value.*field.member;
+      if (!field.is_optional || member != Value{}.*field.member) object[field.name] = to_json(member);
+    });
     return object;
   } else if constexpr (std::is_floating_point_v<Value>) {
     if (std::isfinite(value)) return static_cast<double>(value);
@@ -120,6 +123,7 @@ class JsonReader {
     Members(JsonReader& reader, const Json& json) : reader_(reader), json_(json) {
       if (!json.is_object()) reader.fail("an object", json.type_name());
     }
+    bool has(const std::string& name) const { return json_.contains(name); }
     template <class Value>
     void get(const std::string& name, Value& value) {
       read_member(name, [&](const Json& json) { reader_.read_value(json, value); });
@@ -221,7 +225,9 @@ class JsonReader {
   template <class Value>
   std::enable_if_t<HasFields<Value>::value> read_value(const Json& json, Value& value) {
     Members members(*this, json);
-    for_each_field(value, [&](const char* name, auto& member) { members.get(name, member); });
+    for_each_field_of<Value>([&](const auto& field) {
+      if (!field.is_optional || members.has(field.name)) members.get(field.name, value.*field.member);
+    });
     members.finish();
   }
 

@@ -17,7 +17,8 @@ enum class StatusCode {
   missing_input,  ///< not set, and has no default
   set_twice,      ///< one input or axis set more than once
   not_finite,     ///< NaN or infinity in a dense input
-  too_large       ///< more than a blob can hold
+  too_large,      ///< more than a blob can hold
+  out_of_range    ///< an id or a dense value that the type which its input has in requests cannot hold
 };
 
 struct Status {

@@ -221,8 +221,11 @@ class Context {
 
  private:
   void expect_same_plan(const Batch& batch) const {
-    if (batch.fingerprint() != plan_.layout().fingerprint())
-      throw invalid_argument("batch", "one of this plan's axes and inputs", "one of another plan");
+    const BatchLayout& layout = plan_.layout();
+    if (batch.fingerprint() == layout.batch_fingerprint()) return;
+    const bool has_same_inputs = batch.layout().fingerprint() == layout.fingerprint();
+    throw invalid_argument("batch", "one of this plan's axes and inputs",
+                           has_same_inputs ? "one that holds inputs in other types" : "one of another plan");
   }
 
   Plan plan_;

@@ -70,9 +70,13 @@ struct TableOptions {
 struct IdsOptions {
   std::optional<int64_t> default_id = {};  ///< for requests that do not set it
   std::optional<int64_t> padding = {};     ///< an id that adds nothing in hashed tables (direct tables: -1)
+  IdsWire wire = IdsWire::i64;             ///< how requests hold them
+  OutOfRange out_of_range = OutOfRange::refuse;
 };
 struct DenseOptions {
-  std::optional<float> default_value = {};  ///< for requests that do not set it
+  std::optional<float> default_value = {};  ///< for requests that do not set it; never rounded
+  DenseWire wire = DenseWire::f32;          ///< how requests hold them
+  OutOfRange out_of_range = OutOfRange::refuse;
 };
 struct LinearOptions {
   bool bias = true;
@@ -146,9 +150,9 @@ class Builder {
   Table table(std::string name, TableOptions options, SourceLine at = SourceLine::current());
   /// A table whose ids are any 64-bit values.
   Table hashed_table(std::string name, TableOptions options, SourceLine at = SourceLine::current());
-  /// One 64-bit id per row of `axis`; several inputs on one axis are aligned.
+  /// One 64-bit id per row of `axis`; several inputs on one axis are aligned. Requests may hold them in 32 bits.
   Ids ids(std::string name, Axis axis, IdsOptions options = {}, SourceLine at = SourceLine::current());
-  /// `width` FP32 values per row of `axis`.
+  /// `width` FP32 values per row of `axis`. Requests may hold them rounded, in half the bytes.
   Tensor dense(std::string name, Axis axis, int64_t width, DenseOptions options = {},
                SourceLine at = SourceLine::current());
 

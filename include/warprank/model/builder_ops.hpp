@@ -90,7 +90,10 @@ WARPRANK_HOST_INLINE Table Builder::hashed_table(std::string name, TableOptions 
 WARPRANK_HOST_INLINE Ids Builder::ids(std::string name, Axis axis, IdsOptions options, SourceLine at) {
   check_name(at, "input", name);
   if (!check_axis(at, "ids '" + name + "'", axis)) return {};
-  graph_.ids.push_back({std::move(name), axis.index, options.default_id, options.padding});
+  if (options.padding && !holds(options.wire, *options.padding))
+    problem(at, "ids '" + name + "'", "a padding of 32 bits, as its ids", std::to_string(*options.padding));
+  graph_.ids.push_back(
+      {std::move(name), axis.index, options.default_id, options.padding, options.wire, options.out_of_range});
   return {static_cast<int>(graph_.ids.size()) - 1};
 }
 
@@ -104,7 +107,7 @@ WARPRANK_HOST_INLINE Tensor Builder::dense(std::string name, Axis axis, int64_t 
   }
   if (options.default_value && !std::isfinite(*options.default_value))
     problem(at, "dense '" + name + "'", "a finite default", std::to_string(*options.default_value));
-  graph_.dense.push_back({name, axis.index, width, options.default_value});
+  graph_.dense.push_back({name, axis.index, width, options.default_value, options.wire, options.out_of_range});
   return append(DenseOp{static_cast<int>(graph_.dense.size()) - 1}, {}, std::move(name), at);
 }
 

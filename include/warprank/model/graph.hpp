@@ -37,31 +37,39 @@ constexpr auto fields_of(const TableInfo*) {
                          field("hashed", &TableInfo::hashed), field("rows", &TableInfo::rows));
 }
 
-/// An input of 64-bit ids, one per row of its axis.
+/// An input of 64-bit ids, one per row of its axis. How requests hold them is `wire`.
 struct IdsInfo {
   std::string name;
   int axis = 0;
   std::optional<int64_t> default_id;  ///< taken for every row when a request does not set the input
   std::optional<int64_t> padding;     ///< looked up in hashed tables, this id adds nothing (direct tables: -1)
+  IdsWire wire = IdsWire::i64;
+  OutOfRange out_of_range = OutOfRange::refuse;
 };
 constexpr auto fields_of(const IdsInfo*) {
   return std::make_tuple(field("name", &IdsInfo::name), field("axis", &IdsInfo::axis),
-                         field("default_id", &IdsInfo::default_id), field("padding", &IdsInfo::padding));
+                         field("default_id", &IdsInfo::default_id), field("padding", &IdsInfo::padding),
+                         optional_field("wire", &IdsInfo::wire),
+                         optional_field("out_of_range", &IdsInfo::out_of_range));
 }
 
 /// The most columns of a dense input: what a request's blob can hold.
 inline constexpr int64_t max_dense_width = int64_t{1} << 20;
 
-/// An input of `width` FP32 values per row of its axis.
+/// An input of `width` FP32 values per row of its axis. How requests hold them is `wire`.
 struct DenseInfo {
   std::string name;
   int axis = 0;
   int64_t width = 0;
   std::optional<float> default_value;  ///< taken for every element when a request does not set the input
+  DenseWire wire = DenseWire::f32;
+  OutOfRange out_of_range = OutOfRange::refuse;
 };
 constexpr auto fields_of(const DenseInfo*) {
   return std::make_tuple(field("name", &DenseInfo::name), field("axis", &DenseInfo::axis),
-                         field("width", &DenseInfo::width), field("default_value", &DenseInfo::default_value));
+                         field("width", &DenseInfo::width), field("default_value", &DenseInfo::default_value),
+                         optional_field("wire", &DenseInfo::wire),
+                         optional_field("out_of_range", &DenseInfo::out_of_range));
 }
 
 /// One operation: a tensor of `width` columns on `axis`.

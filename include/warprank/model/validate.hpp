@@ -49,9 +49,12 @@ inline void validate(const Graph& graph, Problems& problems) {
     if (table.dim < 1 || table.rows < 0)
       problems.add("table '" + table.name + "'", "a dim of 1 or more and 0 rows or more",
                    "dim " + number(table.dim) + ", rows " + number(table.rows));
-  for (const IdsInfo& ids : graph.ids)
+  for (const IdsInfo& ids : graph.ids) {
     if (ids.axis < 0 || ids.axis >= num_axes)
       problems.add("ids '" + ids.name + "'", "an axis of the graph", "index " + number(ids.axis));
+    if (ids.padding && !holds(ids.wire, *ids.padding))
+      problems.add("ids '" + ids.name + "'", "a padding of 32 bits, as its ids", number(*ids.padding));
+  }
   for (const DenseInfo& dense : graph.dense) {
     if (dense.axis < 0 || dense.axis >= num_axes)
       problems.add("dense '" + dense.name + "'", "an axis of the graph", "index " + number(dense.axis));

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/batch/detail/wire_values.hpp"
 #include "warprank/batch/format.hpp"
 #include "warprank/batch/layout.hpp"
 #include "warprank/batch/values.hpp"
@@ -43,7 +44,14 @@ class Staging {
     check_slot("ids", slot.index, layout_->ids().size());
     if (!status_.ok()) return;
     const IdsInfo& info = layout_->ids(slot);
-    store(slot.index, {"ids", &info.name}, info.axis, values.size(), 8, values.bytes());
+    const Part part{"ids", &info.name};
+    int64_t bad = -1;
+    store(slot.index, part, info.axis, values.size(), size_of(info.wire), [&] {
+      bad = append(values.bytes(), IdsWire::i64, values.size(), info.wire, info.out_of_range, convert_ids);
+    });
+    if (bad >= 0 && status_.ok())
+      fail(StatusCode::out_of_range, part, expected_text(info.wire),
+           std::to_string(values[bad]) + " in row " + std::to_string(bad));
   }
 
   void set_dense(DenseSlot slot, const Values<float>& values) {
@@ -56,13 +64,18 @@ class Staging {
            std::to_string(values.size()));
       return;
     }
-    const int64_t bad = find_not_finite(values.bytes(), values.size());
+    int64_t bad = find_not_finite(values.bytes(), values.size(), DenseWire::f32);
     if (bad >= 0) {
-      fail(StatusCode::not_finite, part, "finite values", not_finite_text(bad, info.width));
+      fail(StatusCode::not_finite, part, "finite values", "NaN or infinity in " + place_text(bad, info.width));
       return;
     }
     store(static_cast<int64_t>(layout_->ids().size()) + slot.index, part, info.axis, values.size() / info.width,
-          4 * info.width, values.bytes());
+          size_of(info.wire) * info.width, [&] {
+            bad = append(values.bytes(), DenseWire::f32, values.size(), info.wire, info.out_of_range, convert_dense);
+          });
+    if (bad >= 0 && status_.ok())
+      fail(StatusCode::out_of_range, part, expected_text(info.wire),
+           std::to_string(values[bad]) + " in " + place_text(bad, info.width));
   }
 
   void set_lengths(AxisSlot slot, const Lengths& lengths) {
@@ -109,7 +122,7 @@ class Staging {
     const BlobTables tables(*layout_);
     BlobHeader header{};
     std::memcpy(header.magic, blob_magic, sizeof blob_magic);
-    header.version = batch_format_version;
+    header.version = layout_->version();
     header.bytes = static_cast<uint32_t>(bytes_);
     header.fingerprint = layout_->fingerprint();
     header.num_axes = static_cast<uint32_t>(axes_.size());
@@ -126,6 +139,7 @@ class Staging {
       offsets_at[i] = static_cast<uint32_t>(axes_[i].section);
       if (axes_[i].section != 0) write_offsets(static_cast<int>(i), blob);
     }
+    if (tables.values_end > tables.types_at) write_types(*layout_, blob + tables.types_at);
     for (size_t i = 0; i < inputs_.size(); ++i) {
       data_at[i] = static_cast<uint32_t>(inputs_[i].section);
       if (inputs_[i].section != 0) write_values(inputs_[i], blob);
@@ -180,14 +194,28 @@ class Staging {
     return true;
   }
 
-  void store(int64_t index, Part part, int axis, int64_t rows, int64_t row_bytes, const std::byte* values) {
+  /// Appends values to values_ in the type that blobs have; gives the first that cannot be, or -1.
+  template <class Type, class Convert>
+  int64_t append(const std::byte* values, Type given, int64_t count, Type wire, OutOfRange out_of_range,
+                 Convert convert) {
+    if (given == wire) {
+      values_.insert(values_.end(), values, values + count * size_of(wire));
+      return -1;
+    }
+    const size_t begin = values_.size();
+    values_.resize(begin + static_cast<size_t>(count * size_of(wire)));
+    return convert(values, given, count, values_.data() + begin, wire, out_of_range);
+  }
+
+  template <class Append>
+  void store(int64_t index, Part part, int axis, int64_t rows, int64_t row_bytes, Append&& append_values) {
     InputValues& input = inputs_[static_cast<size_t>(index)];
     if (input.begin >= 0) {
       fail(StatusCode::set_twice, part, "to be set once", "a second time");
       return;
     }
     const auto begin = static_cast<int64_t>(values_.size());
-    values_.insert(values_.end(), values, values + rows * row_bytes);  // when it throws, the input is not set
+    append_values();  // when it throws, the input is not set
     if (!set_rows(axis, rows, part)) return;
     input = {begin, row_bytes, axis, 0};
   }
@@ -343,7 +371,7 @@ class Staging {
       std::memcpy(end, values_.data() + input.begin + range.begin * input.row_bytes, static_cast<size_t>(bytes));
       end += bytes;
     }
-    if ((end - blob) % 8 != 0) std::memset(end, 0, 4);
+    std::memset(end, 0, static_cast<size_t>(align_8(end - blob) - (end - blob)));
   }
 
   const BatchLayout* layout_ = nullptr;

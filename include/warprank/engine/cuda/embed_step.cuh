@@ -51,6 +51,7 @@ inline void set_weights(BlobIds& ids, int node, const Bindings& bindings) {
   const DenseInfo& info = graph.dense[static_cast<size_t>(dense->input)];
   ids.weights_input = dense->input;
   ids.weights_width = static_cast<int>(info.width);
+  ids.weights_wire = info.wire;
   ids.weights_column = column;
   ids.default_weight = info.default_value.value_or(1.0f);
 }
@@ -73,6 +74,7 @@ inline BagFeature embed_feature(const LookUp& look_up, const Bindings& bindings)
   ids.parent = pools ? axis.parent : -1;
   ids.num_ids.capacity = bindings.max_rows(info.axis);
   ids.default_id = info.default_id;
+  ids.wire = info.wire;
   if (!node.inputs.empty()) set_weights(ids, node.inputs[0], bindings);
   feature.ids = ids;
   feature.num_bags.capacity = bindings.max_rows(node.axis);
@@ -92,7 +94,9 @@ inline BagFeature dense_feature(const LookUp& look_up, const Bindings& bindings)
   dense.requests = bindings.requests();
   dense.input = input;
   dense.axis = node.axis;
-  dense.default_value = graph.dense[static_cast<size_t>(input)].default_value.value_or(0.0f);
+  const DenseInfo& info = graph.dense[static_cast<size_t>(input)];
+  dense.default_value = info.default_value.value_or(0.0f);
+  dense.wire = info.wire;
   BagFeature feature;
   feature.ids = dense;
   feature.table.dim = node.width;

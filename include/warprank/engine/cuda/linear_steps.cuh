@@ -364,6 +364,7 @@ inline PreparedStep prepare_scenes(const PackedScenes& packed, const Bindings& b
   ids.axis = info.axis;
   ids.num_ids.capacity = bindings.max_rows(info.axis);
   ids.default_id = info.default_id;
+  ids.wire = info.wire;
   scenes.ids = ids;
   scenes.num_ids.capacity = bindings.max_rows(info.axis);
   if (info.axis != node.axis) scenes.offsets = bindings.offsets({node.axis, info.axis});

@@ -23,9 +23,11 @@ inline int64_t most_blob_bytes(const BatchLayout& layout, const std::vector<int6
   for (size_t a = 0; a < rows.size(); ++a)
     if (layout.has_offsets(AxisSlot{static_cast<int>(a)}))
       bytes += 4 * rows[static_cast<size_t>(layout.axes()[a].parent)] + requests * (4 + padding);
-  for (const IdsInfo& ids : layout.ids()) bytes += 8 * rows[static_cast<size_t>(ids.axis)];
+  for (const IdsInfo& ids : layout.ids())
+    bytes +=
+        size_of(ids.wire) * rows[static_cast<size_t>(ids.axis)] + (ids.wire == IdsWire::i64 ? 0 : requests * padding);
   for (const DenseInfo& dense : layout.dense())
-    bytes += 4 * dense.width * rows[static_cast<size_t>(dense.axis)] + requests * padding;
+    bytes += size_of(dense.wire) * dense.width * rows[static_cast<size_t>(dense.axis)] + requests * padding;
   return bytes;
 }
 

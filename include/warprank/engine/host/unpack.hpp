@@ -82,8 +82,8 @@ inline std::vector<bool> dense_apart(const Graph& graph) {
   return apart;
 }
 
-/// Ids and dense values of all requests side by side; defaults where a request did not set an input. Dense values of a
-/// single request may stay where they are.
+/// Ids and dense values of all requests side by side, of 64 bits and in FP32; defaults where a request did not set an
+/// input. Dense values in FP32 of a single request may stay where they are.
 inline void unpack_inputs(const Batch& batch, Span<const int64_t> scored, const std::vector<bool>& used_ids,
                           RunState& state) {
   const Graph& graph = *state.graph;
@@ -96,7 +96,7 @@ inline void unpack_inputs(const Batch& batch, Span<const int64_t> scored, const 
       const IdsSlot slot{static_cast<int>(i)};
       const int64_t rows = blob.rows({graph.ids[i].axis});
       if (blob.has(slot)) {
-        std::copy_n(blob.ids(slot).data(), rows, ids);
+        blob.copy_ids(slot, ids);
       } else {
         std::fill_n(ids, rows, graph.ids[i].default_id.value_or(0));
       }
@@ -108,7 +108,7 @@ inline void unpack_inputs(const Batch& batch, Span<const int64_t> scored, const 
     if (op == nullptr) continue;
     const DenseInfo& info = graph.dense[static_cast<size_t>(op->input)];
     state.given[n] = nullptr;
-    if (batch.size() == 1 && scored[0] == 0 && state.may_stay[n]) {
+    if (batch.size() == 1 && scored[0] == 0 && state.may_stay[n] && info.wire == DenseWire::f32) {
       state.given[n] = batch.blob(0).dense({op->input}).data();
       if (state.given[n] != nullptr) continue;
     }
@@ -118,10 +118,11 @@ inline void unpack_inputs(const Batch& batch, Span<const int64_t> scored, const 
       if (scored[r] < 0) continue;
       const BlobView blob = batch.blob(r);
       const int64_t rows = blob.rows({info.axis});
-      const float* from = blob.dense({op->input}).data();
+      const DenseSlot slot{op->input};
+      const bool has_values = blob.has(slot);
       for (int64_t i = 0; i < rows; ++i, ++row) {
-        if (from != nullptr) {
-          std::copy_n(from + i * info.width, info.width, value.row(row));
+        if (has_values) {
+          blob.copy_dense(slot, i * info.width, info.width, value.row(row));
         } else {
           std::fill_n(value.row(row), info.width, info.default_value.value_or(0.0f));
         }
