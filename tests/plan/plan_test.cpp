@@ -666,7 +666,6 @@ TEST(Launches, AreWithinTheBudgetsOfTheReferenceModels) {
   EXPECT_THAT(launches_of(models::dcn_v2), Pair(10, 43));
   EXPECT_THAT(launches_of(movielens::din_mmoe), Pair(6, 30));
   EXPECT_THAT(launches_of(models::meituan_like), Pair(7, 166));
-  EXPECT_THAT(launches_of(models::meituan_like), Pair(7, 166));
 }
 
 TEST(Launches, CountWhatStepsDoNotShow) {
