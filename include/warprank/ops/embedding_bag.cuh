@@ -19,9 +19,11 @@
 /// features of the same capacities, forms, requests and row sizes in the same order, so that tables are swapped without
 /// a new capture.
 ///
-/// There are paths for each type of rows: of direct tables without weights, whose bags are summed or averaged, and of
-/// dense inputs. Features with anything else (weights, maxima, sqrtn, hash tables, indices, padding that is not -1,
-/// rows that are not whole words) are looked up more slowly, by blocks of their own of the same launch.
+/// A block does one of four things: it copies dense inputs, or rows of one id for each row of y, or pools bags by sums,
+/// means and divisions by roots, or does the same with all else there is: maxima, weights, padding that is not -1,
+/// indices, rows that are not multiples of 8 bytes. What weights and the like need is read by launches alone that have
+/// them. Hashed features, and those of 2^30 bags or ids and more, are looked up more slowly, by blocks of their own of
+/// the same launch.
 ///
 /// Accumulates in FP32, divisors in FP64; a mean or sqrtn divides once at the end. With k elements in the bag,
 /// |y - exact| <= (k + 5) u sum_i |w_i x_i| / |divisor|, u = 2^-24, where |scale q| + |offset| stands for |x| of I8
@@ -127,16 +129,16 @@ WARPRANK_HIDDEN inline void EmbeddingBag::launch(const void* device_descriptors,
   for (const bags::RecordLaunch& one : launches_) {
     const auto grid = static_cast<unsigned>(num_general + one.num_records);
     const device::LaunchConfig config{grid, static_cast<unsigned>(bags::policy.threads), 0, stream};
-    const bags::Record* const first = records + one.first_record;
+    const bags::Record* const first = records + one.first_line;
     if (num_general == 0) {
-      device::launch(config, bags::embedding_bag_kernel<>, first, one.batch, memory);
+      device::launch(config, bags::embedding_bag_kernel<>, first, one.lines, one.batch, memory);
       continue;
     }
     const auto* const others = reinterpret_cast<const bags::general::Descriptor*>(
         static_cast<const unsigned char*>(device_descriptors) + record_bytes_);
     device::dispatch_target<75>(general_.target(), [&](auto chosen) {
-      device::launch(config, bags::mixed_embedding_bag_kernel<chosen()>, first, one.batch, memory, general_.partition(),
-                     others, num_general);
+      device::launch(config, bags::mixed_embedding_bag_kernel<chosen()>, first, one.lines, one.batch, memory,
+                     general_.partition(), others, num_general);
     });
     num_general = 0;
   }

@@ -3,8 +3,8 @@
 
 /// What lanes have summed of a bag.
 
+#include <cmath>
 #include <cstdint>
-#include <type_traits>
 
 #include "warprank/device/collectives.hpp"
 #include "warprank/ops/detail/embedding_bag/parts.cuh"
@@ -12,144 +12,220 @@
 
 namespace warprank::detail::embedding_bag {
 
-template <int N>
-struct BagSums {
-  float values[N];
-  float offset;             ///< of I8: the sum of offsets
-  uint32_t count, missing;  ///< ids that are not padding, and of them those that the table does not have
+/// NaN when one of them is.
+WARPRANK_DEVICE float larger(float a, float b) { return b > a || b != b ? b : a; }
+/// What two parts of a bag are together.
+WARPRANK_DEVICE float pooled(const Record& f, float a, float b) { return f.has(Flag::max) ? larger(a, b) : a + b; }
+
+struct BagSums : BagCounts {
+  PartSums values;  ///< or maxima
 };
-template <class Row, int N>
-WARPRANK_DEVICE BagSums<N> no_sums() {
-  BagSums<N> sums;
+WARPRANK_DEVICE BagSums no_sums(const Record& f) {
+  BagSums sums{};
+  // Sums of I8 are of products, and never bits that were stored.
+  const float none = f.has(Flag::max) ? -INFINITY : f.type == RowType::i8 ? 0.0f : -0.0f;
   WARPRANK_UNROLL
-  for (float& value : sums.values) value = no_sum<Row>;
-  sums.offset = 0, sums.count = 0, sums.missing = 0;
+  for (float& value : sums.values) value = none;
   return sums;
 }
 
+/// The weight of id i; there are some.
+WARPRANK_DEVICE float weight_of(const Block& block, const BagIds& bag, int i) {
+  const Record& f = block.f();
+  if (bag.weights == nullptr) return f.default_value;
+  const unsigned char* weight = bag.weights + i * block.extras().weights_stride;
+  if (f.has(Flag::weights_are_half)) return device::widen(device::load_constant(reinterpret_cast<const half*>(weight)));
+  if (f.has(Flag::bf16_values)) {
+    return device::widen(device::load_constant(reinterpret_cast<const bfloat16*>(weight)));
+  }
+  return device::load_constant(reinterpret_cast<const float*>(weight));
+}
+
+/// Adds rows to sums without weights. Those of I8 leave their offsets to `offsets`.
+WARPRANK_DEVICE void add_rows(const Record& f, const RowsInFlight& raw, BagSums& sums, float& offsets) {
+  with_type(f.type, [&](auto rows) {
+    constexpr RowType type = decltype(rows)::type;
+    for_all_elements<type>(f, raw, [&](int k, int e, float x) {
+      sums.values[e] = type == RowType::i8 ? std::fma(scale_of(raw[k]), x, sums.values[e]) : sums.values[e] + x;
+    });
+    if constexpr (type == RowType::i8) {
+      WARPRANK_UNROLL
+      for (int k = 0; k < in_flight; ++k) offsets += offset_of(raw[k]);
+    }
+  });
+}
+/// Adds rows as any pooling does. Not unrolled, or there would be as many copies of all that can be done with a row:
+/// the others move up, and so that there is one weight on its way, not as many as rows.
+template <class WeightAt>
+WARPRANK_DEVICE void add_any_rows(const Record& f, RowsInFlight& raw, const WeightAt& weight_at, BagSums& sums) {
+  float next = weight_at(0);
+  WARPRANK_ROLLED
+  for (int k = 0; k < in_flight; ++k) {
+    const float weight = next;
+    if (k + 1 < in_flight) next = weight_at(k + 1);
+    with_type(f.type, [&](auto rows) {
+      constexpr RowType type = decltype(rows)::type;
+      const RawPart one[1] = {raw[0]};
+      const auto value = [&](float x) {
+        return type == RowType::i8 ? std::fma(scale_of(raw[0]), x, offset_of(raw[0])) : x;
+      };
+      if (f.has(Flag::max)) {
+        for_all_elements<type>(f, one, [&](int, int e, float x) { sums.values[e] = larger(sums.values[e], value(x)); });
+      } else {
+        for_all_elements<type>(
+            f, one, [&](int, int e, float x) { sums.values[e] = std::fma(weight, value(x), sums.values[e]); });
+      }
+    });
+    WARPRANK_UNROLL
+    for (int other = 0; other + 1 < in_flight; ++other) raw[other] = raw[other + 1];
+  }
+}
+
 /// Adds ids [start, start + 4), then `step` further and so on, of a bag or piece: as many rows on their way, and
-/// the ids behind them. Every lane of a group reads the ids itself: a shuffle for each would take longer.
-template <class Row, int Bytes>
-WARPRANK_DEVICE void add_ids(const Record& f, const BagIds& bag, int start, int step, int part,
-                             BagSums<part_size<Row, Bytes>>& sums) {
-  using device::load_constant;
-  constexpr int in_flight = policy.ids_in_flight;
+/// the ids behind them. Every lane of a group reads the ids itself: a shuffle for each would take longer. `Any` is for
+/// what Path::any does.
+template <bool Any>
+WARPRANK_DEVICE void add_ids(const Block& block, const BagIds& bag, int start, int step, int part, BagSums& sums) {
+  const Record& f = block.f();
   const bool is_narrow = f.has(Flag::narrow_ids);
   const bool in_pairs = !is_narrow && bag.ids != nullptr && reinterpret_cast<uintptr_t>(bag.ids) % 16 == 0;
-  uint32_t row[in_flight];
-  const auto read = [&](int first) {
+  const auto padding = [&] { return Any ? block.extras().padding : int64_t{-1}; };
+  float offsets = 0;  // of I8
+  Shared& shared = block.shared;
+  if (Any && f.has(Flag::weighted)) {
+    const int thread = device::fresh_thread_rank();
+    shared.divisor[thread] = 0, shared.missing_weight[thread] = 0;
+  }
+  uint32_t row[in_flight] = {};
+  for (int i = start - step; i < bag.length; i += step) {  // the first time, ids alone are read
+    RowsInFlight raw;
+    uint32_t kinds = 0;  // two bits for each id: it is one, the table does not have it
+    const bool has_rows = i >= start;
+    if (has_rows) {
+      WARPRANK_UNROLL
+      for (int k = 0; k < in_flight; ++k) {
+        raw[k] = no_part(f.type, Any && f.has(Flag::max));
+        kinds |= (row[k] == padding_row ? 0u : row[k] == missing_row ? 3u : 1u) << 2 * k;
+      }
+      if (part < static_cast<int>(f.parts)) load_parts<Any>(f, row, part, raw);
+    }
     int64_t id[in_flight];
-    if (in_pairs && first + in_flight <= bag.length) {
+    const int next = i + step;
+    if (in_pairs && next + in_flight <= bag.length) {
       WARPRANK_UNROLL
       for (int k = 0; k < in_flight; k += 2) {
-        const auto two = device::load_vector_constant<2>(reinterpret_cast<const int64_t*>(bag.ids) + first + k);
+        const auto two = device::load_vector_constant<2>(reinterpret_cast<const int64_t*>(bag.ids) + next + k);
         id[k] = two[0], id[k + 1] = two[1];
       }
     } else {
       WARPRANK_UNROLL
       for (int k = 0; k < in_flight; ++k) {
-        id[k] = -1;
-        if (first + k >= bag.length) continue;
-        id[k] = bag.ids == nullptr ? f.requests.default_id : load_id(bag.ids, first + k, is_narrow);
+        id[k] = padding();
+        if (next + k >= bag.length) continue;
+        id[k] = bag.ids == nullptr ? f.requests.default_id : load_id(bag.ids, next + k, is_narrow);
       }
     }
     WARPRANK_UNROLL
     for (int k = 0; k < in_flight; ++k) {
-      row[k] = row_of(f, id[k]);
+      row[k] = row_of(f, id[k], padding());
       sums.count += row[k] != padding_row;
       sums.missing += row[k] == missing_row;
     }
-  };
-  const bool has_part = part < static_cast<int>(f.parts), is_wide = f.has(Flag::wide_rows);
-  read(start);
-  for (int i = start; i < bag.length; i += step) {
-    RawPart<Bytes> raw[in_flight];
-    float scale[in_flight], offset[in_flight];
-    WARPRANK_UNROLL
-    for (int k = 0; k < in_flight; ++k) {
-      raw[k] = no_part<Row, Bytes>(), scale[k] = 0, offset[k] = 0;
-      if (row[k] >= missing_row || !has_part) continue;
-      raw[k] = load_part<Bytes>(row_address(f, row[k]) + part * Bytes, is_wide);
-      if constexpr (std::is_same_v<Row, int8_t>) {
-        scale[k] = load_constant(&f.scale[row[k]]);
-        offset[k] = load_constant(&f.offset[row[k]]);
-      }
+    if (!has_rows) continue;
+    if constexpr (Any) {
+      const auto weight_at = [&](int k) {  // 1 of what is not there
+        if (!f.has(Flag::weighted) || (kinds >> 2 * k & 1) == 0) return 1.0f;
+        const float weight = weight_of(block, bag, i + k);
+        const int thread = device::fresh_thread_rank();
+        shared.divisor[thread] += (f.has(Flag::sqrtn) ? double{weight} : 1.0) * weight;
+        if ((kinds >> 2 * k & 2) == 0) return weight;
+        shared.missing_weight[thread] += weight;
+        return 1.0f;
+      };
+      add_any_rows(f, raw, weight_at, sums);
+    } else {
+      add_rows(f, raw, sums, offsets);
     }
-    read(i + step);
+  }
+  if constexpr (Any) {
+    if (!f.has(Flag::weighted)) return;
+    const int thread = device::fresh_thread_rank();
+    sums.divisor = shared.divisor[thread], sums.missing_weight = shared.missing_weight[thread];
+  } else {
+    if (f.type != RowType::i8) return;
     WARPRANK_UNROLL
-    for (int k = 0; k < in_flight; ++k) {
-      add_part<Row, Bytes>(sums.values, raw[k], scale[k]);
-      if constexpr (std::is_same_v<Row, int8_t>) sums.offset += offset[k];
-    }
+    for (float& value : sums.values) value += offsets;
   }
 }
 
-/// Adds what the groups of a warp have; all get the sum.
-template <class Row, int N>
-WARPRANK_DEVICE void add_groups(BagSums<N>& sums, int lanes_log2) {
+/// Adds what the groups of lanes have of which `sharing` lanes sum one bag; all of a warp get the sum.
+WARPRANK_DEVICE void add_groups(const Record& f, int sharing, BagSums& sums) {
   using namespace device;  // NOLINT: a device function
-  for (int distance = 1 << lanes_log2; distance < warp_size; distance *= 2) {
+  for (int distance = 1 << f.lanes_log2; distance < sharing && distance < warp_size; distance *= 2) {
     WARPRANK_UNROLL
-    for (float& value : sums.values) value += shuffle_xor(full_warp, value, distance);
-    if constexpr (std::is_same_v<Row, int8_t>) sums.offset += shuffle_xor(full_warp, sums.offset, distance);
+    for (float& value : sums.values) value = pooled(f, value, shuffle_xor(full_warp, value, distance));
     sums.count += shuffle_xor(full_warp, sums.count, distance);
     sums.missing += shuffle_xor(full_warp, sums.missing, distance);
+    if (!f.has(Flag::weighted)) continue;
+    sums.divisor += shuffle_xor(full_warp, sums.divisor, distance);
+    sums.missing_weight += shuffle_xor(full_warp, sums.missing_weight, distance);
   }
 }
 
 /// Adds what the warps have; the first gets the sum. The whole block calls.
-template <int N>
-WARPRANK_DEVICE void add_warps(Shared& shared, BagSums<N>& sums) {
+WARPRANK_DEVICE void add_warps(const Block& block, BagSums& sums) {
   using namespace device;  // NOLINT: a device function
+  Shared& shared = block.shared;
   const int thread = fresh_thread_rank(), lane = thread % warp_size, warp = thread / warp_size;
   sync_block();
   if (warp > 0) {
     WARPRANK_UNROLL
-    for (int i = 0; i < N; ++i) shared.sums[warp - 1][i * warp_size + lane] = sums.values[i];
-    if (lane == 0) {
-      shared.offsets[warp - 1] = sums.offset;
-      shared.counts[warp - 1] = sums.count;
-      shared.missing[warp - 1] = sums.missing;
-    }
+    for (int i = 0; i < max_part_size; ++i) shared.sums[warp - 1][i * warp_size + lane] = sums.values[i];
+    if (lane == 0) shared.counts[warp - 1] = sums;
   }
   sync_block();
   if (warp > 0) return;
-  WARPRANK_UNROLL
+  WARPRANK_ROLLED
   for (int w = 0; w < num_warps - 1; ++w) {
     WARPRANK_UNROLL
-    for (int i = 0; i < N; ++i) sums.values[i] += shared.sums[w][i * warp_size + lane];
-    sums.offset += shared.offsets[w];
-    sums.count += shared.counts[w];
-    sums.missing += shared.missing[w];
+    for (int i = 0; i < max_part_size; ++i) {
+      sums.values[i] = pooled(block.f(), sums.values[i], shared.sums[w][i * warp_size + lane]);
+    }
+    const BagCounts& other = shared.counts[w];
+    sums.divisor += other.divisor;
+    sums.count += other.count;
+    sums.missing += other.missing;
+    sums.missing_weight += other.missing_weight;
   }
 }
 
+/// What sums are divided by; 0 where the bag gives zeros.
+WARPRANK_DEVICE float divisor_of(const Record& f, const BagCounts& counts) {
+  if (counts.count == 0) return 0;
+  const float total = f.has(Flag::weighted) ? static_cast<float>(counts.divisor) : static_cast<float>(counts.count);
+  return f.has(Flag::mean) ? total : f.has(Flag::sqrtn) ? std::sqrt(total) : 1;  // in FP64 it takes many registers
+}
+
 /// Stores the lane's part of a bag. The default row is added for all ids that want it at once.
-template <class Row, int N>
-WARPRANK_DEVICE void store_bag(const Record& f, int64_t bag, int part, BagSums<N>& sums) {
+WARPRANK_DEVICE void store_bag(const Record& f, int64_t bag, int part, BagSums& sums) {
   if (part >= static_cast<int>(f.parts)) return;
-  if (sums.count == 0) {
+  if (sums.missing > 0) {
+    const float times = f.has(Flag::weighted) ? sums.missing_weight
+                        : f.has(Flag::max)    ? 1.0f
+                                              : static_cast<float>(sums.missing);
     WARPRANK_UNROLL
-    for (float& value : sums.values) value = 0;
-  } else {
-    WARPRANK_UNROLL
-    for (int i = 0; i < N; ++i) {
-      if constexpr (std::is_same_v<Row, int8_t>) sums.values[i] += sums.offset;
-    }
-    if (sums.missing > 0) {
-      const auto times = static_cast<float>(sums.missing);
-      WARPRANK_UNROLL
-      for (int i = 0; i < N; ++i) {
-        sums.values[i] += f.default_row == nullptr ? 0 : times * device::load_constant(&f.default_row[part * N + i]);
-      }
-    }
-    if (f.has(Flag::mean) && sums.count > 1) {
-      const auto divisor = static_cast<float>(sums.count);
-      WARPRANK_UNROLL
-      for (float& value : sums.values) value /= divisor;
+    for (int i = 0; i < max_part_size; ++i) {
+      if (i >= f.part_size) continue;
+      const float x = f.default_row == nullptr ? 0 : device::load_constant(&f.default_row[part * f.part_size + i]);
+      sums.values[i] = pooled(f, sums.values[i], times * x);
     }
   }
-  store_columns(f, bag, part * N, sums.values);
+  const float divisor = divisor_of(f, sums);
+  if (divisor != 1) {
+    WARPRANK_UNROLL
+    for (float& value : sums.values) value = divisor == 0 ? 0 : value / divisor;
+  }
+  store_part(f, bag, part, sums.values);
 }
 
 }  // namespace warprank::detail::embedding_bag

@@ -3,11 +3,14 @@
 
 /// One id for each row of y; and rows of a dense input.
 
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
+#include "warprank/device/collectives.hpp"
 #include "warprank/device/half.hpp"
 #include "warprank/device/memory.hpp"
+#include "warprank/device/sync.hpp"
 #include "warprank/ops/detail/embedding_bag/parts.cuh"
 #include "warprank/ops/detail/embedding_bag/spans.cuh"
 
@@ -17,11 +20,17 @@ namespace warprank::detail::embedding_bag {
 struct RowIds {
   const Block& block;
   const unsigned char* ids;
+  bool& has_more;  ///< set where a bag has more than one id
 
   WARPRANK_DEVICE int64_t operator()(int i) const {
     using device::load_constant;
     const Record& f = block.f();
     if (f.form == Form::each) return load_constant(reinterpret_cast<const int64_t*>(ids) + i);
+    if (f.form == Form::offsets) {
+      const int64_t begin = load_constant(&f.array.offsets[i]), end = load_constant(&f.array.offsets[i + 1]);
+      has_more |= end - begin > 1;
+      return begin < end ? load_constant(reinterpret_cast<const int64_t*>(ids) + begin) : int64_t{-1};
+    }
     const unsigned char* of_request = ids;
     if (f.form == Form::blob_each_of_requests) {
       const unsigned char* blob = block.batch.bytes + load_constant(&block.batch.positions[i]);
@@ -33,63 +42,83 @@ struct RowIds {
   }
 };
 
-/// Stores the default row's part; there is one.
-template <int Size>
-WARPRANK_DEVICE void store_default_row(const Record& f, int64_t row, int part) {
-  float values[Size];
+/// Whether rows become those of y as they are.
+WARPRANK_DEVICE bool are_as_stored(const Record& f) {
+  return f.has(Flag::y_is_aligned) && f.type == (f.has(Flag::y_is_half) ? RowType::f16 : RowType::f32);
+}
+/// Stores a part as it is.
+template <int Words>
+WARPRANK_DEVICE void store_raw(const Record& f, int64_t row, int part, const RawPart& raw) {
+  device::Vector<uint32_t, Words> words;
   WARPRANK_UNROLL
-  for (int i = 0; i < Size; ++i) values[i] = device::load_constant(&f.default_row[part * Size + i]);
-  store_columns(f, row, part * Size, values);
+  for (int i = 0; i < Words; ++i) words[i] = raw.words[i];
+  const int64_t at = place_in_y(f, row, part * f.part_size) * (f.has(Flag::y_is_half) ? 2 : 4);
+  device::store_vector(reinterpret_cast<uint32_t*>(f.y + at), words);
+}
+/// Stores a part of a row that is alone in its bag, rounded as there, or of the default row.
+WARPRANK_DEVICE void store_row(const Record& f, int64_t row, int part, const RawPart& raw, bool is_default) {
+  PartSums values = {};
+  if (is_default) {
+    WARPRANK_UNROLL
+    for (int i = 0; i < max_part_size; ++i) {
+      if (i < f.part_size) values[i] = device::load_constant(&f.default_row[part * f.part_size + i]);
+    }
+  } else {
+    with_type(f.type, [&](auto rows) {
+      constexpr RowType type = decltype(rows)::type;
+      const RawPart one[1] = {raw};
+      for_all_elements<type>(f, one, [&](int, int e, float x) {
+        values[e] = type == RowType::i8 ? scale_of(raw) * x + offset_of(raw) : x;
+      });
+    });
+  }
+  store_part(f, row, part, values);
 }
 
-/// Makes rows of the present span those that `id_at` names. The lanes of a row have several of them on their way.
-template <class Row, int Bytes, class IdAt>
-WARPRANK_DEVICE void copy_rows(const Block& block, const IdAt& id_at, bool counts) {
-  // Of I8 half as many, with their scales and offsets.
-  constexpr int in_flight = policy.ids_in_flight / (std::is_same_v<Row, int8_t> ? 2 : 1), size = part_size<Row, Bytes>;
+/// Makes rows of the present span those that ids name. The lanes of a row have several of them on their way.
+WARPRANK_DEVICE void copy_span(const Block& block, const RowIds& id_at) {
   const Record& f = block.f();
   const Cursor& c = block.cursor();
   const int thread = device::fresh_thread_rank(), groups = policy.threads >> f.lanes_log2;
   const int first_part = thread & ((1 << f.lanes_log2) - 1), step = c.step * groups, n = c.n;
-  const bool is_wide = f.has(Flag::wide_rows);
   const int64_t first_row = c.row;
   for (int i = c.begin * groups + (thread >> f.lanes_log2); i < n; i += in_flight * step) {
     uint32_t row[in_flight];
+    uint32_t defaults = 0;  // which are the default row
     WARPRANK_UNROLL
     for (int k = 0; k < in_flight; ++k) {
       const int at = i + k * step;
-      row[k] = at < n ? row_of(f, id_at(at)) : padding_row;
+      row[k] = at < n ? row_of(f, id_at(at), -1) : padding_row;
+      if (row[k] == missing_row && f.default_row != nullptr) defaults |= 1u << k;
     }
     for (int part = first_part; part < static_cast<int>(f.parts); part += device::warp_size) {
-      RawPart<Bytes> raw[in_flight];
-      float scale[in_flight], offset[in_flight];
-      WARPRANK_UNROLL
-      for (int k = 0; k < in_flight; ++k) {
-        scale[k] = 0, offset[k] = 0;
-        if (row[k] < missing_row) {
-          raw[k] = load_part<Bytes>(row_address(f, row[k]) + part * Bytes, is_wide);
-          if constexpr (std::is_same_v<Row, int8_t>) {
-            scale[k] = device::load_constant(&f.scale[row[k]]);
-            offset[k] = device::load_constant(&f.offset[row[k]]);
-          }
-        } else {
-          WARPRANK_UNROLL
-          for (uint32_t& word : raw[k].words) word = 0;
-        }
-      }
-      WARPRANK_UNROLL
-      for (int k = 0; k < in_flight; ++k) {
-        const int at = i + k * step;
-        if (at < n) store_row<Row, Bytes>(f, first_row + at, part, raw[k], scale[k], offset[k]);
-      }
-      if (f.default_row != nullptr) {
+      RowsInFlight raw = {};
+      load_parts<false>(f, row, part, raw);
+      uint32_t left = (1u << in_flight) - 1;
+      if (are_as_stored(f)) {
+        left = defaults;
         WARPRANK_UNROLL
         for (int k = 0; k < in_flight; ++k) {
-          if (row[k] == missing_row) store_default_row<size>(f, first_row + i + k * step, part);
+          const int at = i + k * step;
+          if (at >= n || (defaults >> k & 1) != 0) continue;
+          if (f.part_bytes == 16) {
+            store_raw<4>(f, first_row + at, part, raw[k]);
+          } else {
+            store_raw<2>(f, first_row + at, part, raw[k]);
+          }
         }
       }
+      // Not unrolled, or there would be as many copies of the code for all types: the others move up.
+      WARPRANK_ROLLED
+      for (int k = 0; left >> k != 0 && i + k * step < n; ++k) {
+        if ((left >> k & 1) != 0) {
+          store_row(f, first_row + i + k * step, part, raw[0], (defaults >> k & 1) != 0);
+        }
+        WARPRANK_UNROLL
+        for (int other = 0; other + 1 < in_flight; ++other) raw[other] = raw[other + 1];
+      }
     }
-    if (counts && first_part == 0) {
+    if (f.counters != nullptr && first_part == 0) {
       uint32_t ids = 0, missing = 0, padding = 0;
       WARPRANK_UNROLL
       for (int k = 0; k < in_flight; ++k) {
@@ -101,11 +130,14 @@ WARPRANK_DEVICE void copy_rows(const Block& block, const IdAt& id_at, bool count
   }
 }
 
-template <class Row, int Bytes>
-WARPRANK_DEVICE void copy_rows(const Block& block) {
+/// Whether there are bags of more than one id left to do.
+WARPRANK_DEVICE bool copy_rows(const Block& block) {
+  bool has_more = false;
   for (bool has = block.cursor().has_span; has; has = next_span(block)) {
-    copy_rows<Row, Bytes>(block, RowIds{block, block.cursor().values}, block.f().counters != nullptr);
+    copy_span(block, {block, block.cursor().values, has_more});
+    if (block.f().has(Flag::few_ids)) return device::sync_block_any(has_more);  // the span is gone over again
   }
+  return false;
 }
 
 /// Rows of a dense input: a request's lie end to end, so threads take consecutive elements, from the beginning of a

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A lane's part of a row: raw words from memory, then elements added to sums, then elements of y.
+/// A lane's part of a row: raw words from memory, then elements added to sums, then elements of y. Rows of all types
+/// go the same way, as words, but where they are decoded.
 
 #include <cmath>
 #include <cstdint>
@@ -14,129 +15,169 @@
 
 namespace warprank::detail::embedding_bag {
 
-template <int Bytes>
+/// 16 bytes, or fewer; of I8 also scale and offset, in the last two words.
 struct RawPart {
-  uint32_t words[Bytes / 4];
+  uint32_t words[4];
 };
-/// Elements of a part.
-template <class Row, int Bytes>
-inline constexpr int part_size = Bytes / static_cast<int>(sizeof(Row));
+/// Those on their way to a lane, as many as ids are taken in turn.
+inline constexpr int in_flight = policy.ids_in_flight;
+using RowsInFlight = RawPart[in_flight];
+/// Sums of the elements of a part, of which it may have fewer. By a name of its own: clang 14 does not parse the array
+/// as a parameter.
+using PartSums = float[max_part_size];
 
-/// -0, which changes no sum, 0 too.
-template <class Row>
-inline constexpr uint32_t no_elements = std::is_same_v<Row, float>    ? 0x80000000u
-                                        : std::is_same_v<Row, int8_t> ? 0u
-                                                                      : 0x80008000u;
-/// What sums begin with. Those of I8 are products, and never bits that were stored.
-template <class Row>
-inline constexpr float no_sum = std::is_same_v<Row, int8_t> ? 0.0f : -0.0f;
-
-template <class Row, int Bytes>
-WARPRANK_DEVICE RawPart<Bytes> no_part() {
-  RawPart<Bytes> raw;
-  WARPRANK_UNROLL
-  for (uint32_t& word : raw.words) word = no_elements<Row>;
-  return raw;
-}
-template <int Bytes>
-WARPRANK_DEVICE RawPart<Bytes> load_part(const unsigned char* part, bool is_wide_row) {
-  constexpr int words = Bytes / 4;
-  const auto* from = reinterpret_cast<const uint32_t*>(part);
-  const auto loaded = is_wide_row ? device::load_vector_once<words>(from) : device::load_vector_constant<words>(from);
-  RawPart<Bytes> raw;
-  WARPRANK_UNROLL
-  for (int i = 0; i < words; ++i) raw.words[i] = loaded[i];
-  return raw;
+/// Elements that change nothing: -0 in sums, 0 too, and -infinity in maxima.
+WARPRANK_DEVICE RawPart no_part(RowType type, bool is_max) {
+  if (type == RowType::i8) return {{0, 0, 0, is_max ? 0xff800000u : 0u}};
+  const uint32_t word = type == RowType::f32   ? is_max ? 0xff800000u : 0x80000000u
+                        : !is_max              ? 0x80008000u
+                        : type == RowType::f16 ? 0xfc00fc00u
+                                               : 0xff80ff80u;
+  return {{word, word, word, word}};
 }
 
-/// Of the elements of a part. By a name of its own: clang 14 does not parse the array as a parameter.
-template <class Row, int Bytes>
-using PartSums = float[part_size<Row, Bytes>];
-
-/// Adds the elements; of I8 scale q, without offsets.
-template <class Row, int Bytes>
-WARPRANK_DEVICE void add_part(PartSums<Row, Bytes>& sums, const RawPart<Bytes>& raw, float scale) {
+template <int Words>
+WARPRANK_DEVICE void load_words(const Record& f, const unsigned char* from, RawPart& raw) {
+  const auto* words = reinterpret_cast<const uint32_t*>(from);
+  const auto loaded =
+      f.has(Flag::wide_rows) ? device::load_vector_once<Words>(words) : device::load_vector_constant<Words>(words);
   WARPRANK_UNROLL
-  for (int w = 0; w < Bytes / 4; ++w) {
-    const uint32_t word = raw.words[w];
-    if constexpr (std::is_same_v<Row, float>) {
-      sums[w] += device::float_of_bits(word);
-    } else if constexpr (std::is_same_v<Row, half>) {
-      sums[2 * w] += device::widen(device::low_half(word));
-      sums[2 * w + 1] += device::widen(device::high_half(word));
-    } else if constexpr (std::is_same_v<Row, bfloat16>) {
-      sums[2 * w] += device::float_of_bits(word << 16);
-      sums[2 * w + 1] += device::float_of_bits(word & 0xffff0000u);
+  for (int i = 0; i < Words; ++i) raw.words[i] = loaded[i];
+}
+/// A part of 4 bytes or less, by several loads where rows are misaligned.
+WARPRANK_DEVICE uint32_t load_narrow(const Record& f, const unsigned char* part) {
+  const int bytes = f.load_bytes, end = f.part_bytes;
+  if (bytes == 4) return device::load_constant(reinterpret_cast<const uint32_t*>(part));
+  uint32_t word = 0;
+  for (int at = 0; at < end; at += bytes) {
+    const uint32_t bits = bytes == 1 ? uint32_t{device::load_constant(part + at)}
+                                     : uint32_t{device::load_constant(reinterpret_cast<const uint16_t*>(part + at))};
+    word |= bits << (8 * at);
+  }
+  return word;
+}
+/// Loads the lane's part of each row that is one; the others stay as they are. All loads are on their way together.
+template <bool CanBeNarrow>
+WARPRANK_DEVICE void load_parts(const Record& f, const uint32_t (&rows)[in_flight], int part, RowsInFlight& raw) {
+  const unsigned char* const first = f.rows + part * f.part_bytes;
+  const auto for_rows = [&](const auto& load_one) {
+    WARPRANK_UNROLL
+    for (int k = 0; k < in_flight; ++k) {
+      if (rows[k] < missing_row) load_one(raw[k], rows[k]);
+    }
+  };
+  const auto address = [&](uint32_t row) { return first + uint64_t{row} * f.row_stride; };
+  if (f.part_bytes == 16) {
+    for_rows([&](RawPart& to, uint32_t row) { load_words<4>(f, address(row), to); });
+    return;
+  }
+  if (!CanBeNarrow || f.part_bytes == 8) {
+    for_rows([&](RawPart& to, uint32_t row) { load_words<2>(f, address(row), to); });
+  } else {
+    for_rows([&](RawPart& to, uint32_t row) { to.words[0] = load_narrow(f, address(row)); });
+  }
+  if (f.type != RowType::i8) return;
+  for_rows([&](RawPart& to, uint32_t row) {
+    to.words[2] = device::bits_of_float(device::load_constant(&f.scale[row]));
+    to.words[3] = device::bits_of_float(device::load_constant(&f.offset[row]));
+  });
+}
+
+/// The type of rows, for code that is compiled for it.
+template <RowType Type>
+struct RowsOf {
+  static constexpr RowType type = Type;
+};
+/// Calls `run` with the RowsOf of the type.
+template <class Run>
+WARPRANK_DEVICE void with_type(RowType type, const Run& run) {
+  if (type == RowType::f16) return run(RowsOf<RowType::f16>{});
+  if (type == RowType::f32) return run(RowsOf<RowType::f32>{});
+  if (type == RowType::bf16) return run(RowsOf<RowType::bf16>{});
+  run(RowsOf<RowType::i8>{});
+}
+/// Calls each(i, x) for the elements in the first two words of a part or in the others, of I8 as they are stored.
+template <RowType Type, class Each>
+WARPRANK_DEVICE void for_elements(const RawPart& raw, bool is_first_half, const Each& each) {
+  WARPRANK_UNROLL
+  for (int w = 0; w < 2; ++w) {
+    const int at = is_first_half ? w : w + 2;
+    const uint32_t word = raw.words[at];
+    if constexpr (Type == RowType::f32) {
+      each(at, device::float_of_bits(word));
+    } else if constexpr (Type == RowType::f16) {
+      each(2 * at, device::widen(device::low_half(word)));
+      each(2 * at + 1, device::widen(device::high_half(word)));
+    } else if constexpr (Type == RowType::bf16) {
+      each(2 * at, device::float_of_bits(word << 16));
+      each(2 * at + 1, device::float_of_bits(word & 0xffff0000u));
     } else {
       WARPRANK_UNROLL
-      for (int i = 0; i < 4; ++i) sums[4 * w + i] = std::fma(scale, device::widen_byte(word, i), sums[4 * w + i]);
+      for (int i = 0; i < 4; ++i) each(4 * at + i, device::widen_byte(word, i));
     }
   }
 }
-
-/// Stores N elements at y, vectors where they are aligned.
-template <class Out, int N>
-WARPRANK_DEVICE void store_elements(Out* y, const float (&values)[N], bool is_aligned) {
-  constexpr int whole = 16 / static_cast<int>(sizeof(Out)), fit = N < whole ? N : whole;
-  if (is_aligned) {
+/// Calls each(k, i, x) for all elements of N parts, row by row.
+template <RowType Type, int N, class Each>
+WARPRANK_DEVICE void for_all_elements(const Record& f, const RawPart (&raw)[N], const Each& each) {
+  WARPRANK_UNROLL
+  for (int k = 0; k < N; ++k) for_elements<Type>(raw[k], true, [&](int i, float x) { each(k, i, x); });
+  if constexpr (Type != RowType::i8) {
+    if (f.part_bytes <= 8) return;
     WARPRANK_UNROLL
-    for (int i = 0; i < N; i += fit) {
-      device::Vector<Out, fit> some;
-      WARPRANK_UNROLL
-      for (int j = 0; j < fit; ++j) some[j] = device::narrow<Out>(values[i + j]);
-      device::store_vector(y + i, some);
-    }
+    for (int k = 0; k < N; ++k) for_elements<Type>(raw[k], false, [&](int i, float x) { each(k, i, x); });
+  }
+}
+WARPRANK_DEVICE float scale_of(const RawPart& raw) { return device::float_of_bits(raw.words[2]); }
+WARPRANK_DEVICE float offset_of(const RawPart& raw) { return device::float_of_bits(raw.words[3]); }
+
+/// Stores N elements from the `from`-th on, by one store.
+template <int N, class Out>
+WARPRANK_DEVICE void store_some(Out* y, const Out (&elements)[max_part_size], int from = 0) {
+  device::Vector<Out, N> some;
+  WARPRANK_UNROLL
+  for (int i = 0; i < N; ++i) some[i] = elements[from + i];
+  device::store_vector(y + from, some);
+}
+/// Stores `size` elements at y, as a vector where it is aligned.
+template <class Out>
+WARPRANK_DEVICE void store_elements(Out* y, const PartSums& values, int size, bool is_aligned) {
+  constexpr int whole = 16 / static_cast<int>(sizeof(Out));
+  Out out[max_part_size];
+  WARPRANK_UNROLL
+  for (int i = 0; i < max_part_size; ++i) out[i] = device::narrow<Out>(values[i]);
+  if (is_aligned && size == max_part_size) {
+    WARPRANK_UNROLL
+    for (int i = 0; i < max_part_size; i += whole) store_some<whole>(y, out, i);
+  } else if (is_aligned && size == 4) {
+    store_some<4>(y, out);
+  } else if (is_aligned && size == 2) {
+    store_some<2>(y, out);
   } else {
     WARPRANK_UNROLL
-    for (int i = 0; i < N; ++i) device::store(y + i, device::narrow<Out>(values[i]));
+    for (int i = 0; i < max_part_size; ++i) {
+      if (i < size) device::store(y + i, out[i]);
+    }
   }
 }
 WARPRANK_DEVICE int64_t place_in_y(const Record& f, int64_t row, int column) {
   return row * int64_t{f.y_stride} + column;
 }
-/// Stores N columns of a row of y from `column` on.
-template <int N>
-WARPRANK_DEVICE void store_columns(const Record& f, int64_t row, int column, const float (&values)[N]) {
-  const int64_t at = place_in_y(f, row, column);
+/// Stores a part of a row of y.
+WARPRANK_DEVICE void store_part(const Record& f, int64_t row, int part, const PartSums& values) {
+  const int64_t at = place_in_y(f, row, part * f.part_size);
   const bool is_aligned = f.has(Flag::y_is_aligned);
   if (f.has(Flag::y_is_half)) {
-    store_elements(reinterpret_cast<half*>(f.y) + at, values, is_aligned);
+    store_elements(reinterpret_cast<half*>(f.y) + at, values, f.part_size, is_aligned);
   } else {
-    store_elements(reinterpret_cast<float*>(f.y) + at, values, is_aligned);
+    store_elements(reinterpret_cast<float*>(f.y) + at, values, f.part_size, is_aligned);
   }
-}
-/// Stores a part of a row that is alone in its bag: FP16 as it is, unless it is not aligned.
-template <class Row, int Bytes>
-WARPRANK_DEVICE void store_row(const Record& f, int64_t row, int part, const RawPart<Bytes>& raw, float scale,
-                               float offset) {
-  constexpr int size = part_size<Row, Bytes>;
-  if constexpr (std::is_same_v<Row, half>) {
-    if (f.has(Flag::y_is_half) && f.has(Flag::y_is_aligned)) {
-      device::Vector<uint32_t, Bytes / 4> words;
-      WARPRANK_UNROLL
-      for (int i = 0; i < Bytes / 4; ++i) words[i] = raw.words[i];
-      half* const y = reinterpret_cast<half*>(f.y) + place_in_y(f, row, part * size);
-      return device::store_vector(reinterpret_cast<uint32_t*>(y), words);
-    }
-  }
-  float values[size];
-  WARPRANK_UNROLL
-  for (float& value : values) value = no_sum<Row>;
-  add_part<Row, Bytes>(values, raw, scale);
-  if constexpr (std::is_same_v<Row, int8_t>) {  // rounded as in a bag
-    WARPRANK_UNROLL
-    for (float& value : values) value += offset;
-  }
-  store_columns(f, row, part * size, values);
 }
 
 /// The row of the table that an id names, padding_row or missing_row.
-WARPRANK_DEVICE uint32_t row_of(const Record& f, int64_t id) {
-  if (static_cast<uint64_t>(id) < f.num_rows) return static_cast<uint32_t>(id);
-  return id == -1 ? padding_row : missing_row;
-}
-WARPRANK_DEVICE const unsigned char* row_address(const Record& f, uint32_t row) {
-  return f.rows + uint64_t{row} * f.row_stride;
+WARPRANK_DEVICE uint32_t row_of(const Record& f, int64_t id, int64_t padding) {
+  if (id == padding) return padding_row;
+  return static_cast<uint64_t>(id) < f.num_rows ? static_cast<uint32_t>(id) : missing_row;
 }
 
 }  // namespace warprank::detail::embedding_bag

@@ -19,7 +19,7 @@ namespace warprank::detail::embedding_bag {
 
 /// A whole bag.
 struct WholeBag {
-  const unsigned char* ids;  ///< null: each is the default id
+  const unsigned char *ids, *weights;  ///< null: each is the default
   int64_t bag, begin, length;
 };
 
@@ -27,11 +27,22 @@ struct WholeBag {
 WARPRANK_DEVICE WholeBag find_bag_at(const Block& block, int64_t position) {
   using namespace device;  // NOLINT: a device function
   const Record& f = block.f();
-  if (f.form == Form::offsets) {
+  const auto whole = [&](const unsigned char* ids, const unsigned char* weights, int64_t bag, int64_t begin,
+                         int64_t from, int64_t to) -> WholeBag {
+    const BagIds found = bag_of(block, ids, weights, from, to, 0);
+    return {found.ids, found.weights, bag, begin + from, to - from};
+  };
+  if (is_in_array(f.form)) {
+    const auto* ids = reinterpret_cast<const unsigned char*>(f.array.ids);
+    const unsigned char* weights = block.extras().weights;
+    if (f.form == Form::indices) {
+      const int64_t bag = load_constant(&f.array.offsets[position]), count = num_ids(block);
+      const int64_t begin = first_not_below(f.array.offsets, position, bag);
+      return whole(ids, weights, bag, 0, begin,
+                   position + first_not_below(f.array.offsets + position, count - position, bag + 1));
+    }
     const int64_t bag = last_not_above(f.array.offsets, true_count(f.array.num_bags, f.max_bags), position);
-    const int64_t begin = load_constant(&f.array.offsets[bag]);
-    return {reinterpret_cast<const unsigned char*>(f.array.ids + begin), bag, begin,
-            load_constant(&f.array.offsets[bag + 1]) - begin};
+    return whole(ids, weights, bag, 0, load_constant(&f.array.offsets[bag]), load_constant(&f.array.offsets[bag + 1]));
   }
   const int64_t* starts = block.batch.row_starts + f.requests.id_starts;
   const int64_t request = last_not_above(starts, block.shared.num_requests, position);
@@ -39,31 +50,31 @@ WARPRANK_DEVICE WholeBag find_bag_at(const Block& block, int64_t position) {
   const unsigned char* blob = block.batch.bytes + load_constant(&block.batch.positions[request]);
   const uint32_t at = read_entry(blob, f.requests.values_entry);
   const unsigned char* ids = at == 0 ? nullptr : blob + at;
-  if (f.form == Form::blob_one_segment) return {ids, request, first, load_constant(&starts[request + 1]) - first};
+  const unsigned char* weights = f.has(Flag::weighted) ? weights_of(block, blob, request) : nullptr;
+  if (f.form == Form::blob_one_segment) {
+    return whole(ids, weights, request, first, 0, load_constant(&starts[request + 1]) - first);
+  }
   const auto* offsets = section<uint32_t>(blob, read_entry(blob, f.requests.offsets_entry));
   const int64_t* bag_starts = block.batch.row_starts + f.requests.bag_starts + request;
   const int64_t first_bag = load_constant(bag_starts), bags = load_constant(bag_starts + 1) - first_bag;
   const int64_t bag = last_not_above(offsets, bags, position - first);
-  const int64_t begin = load_constant(&offsets[bag]), end = load_constant(&offsets[bag + 1]);
-  if (ids != nullptr) ids = address_of_id(ids, begin, f.has(Flag::narrow_ids));
-  return {ids, first_bag + bag, first + begin, end - begin};
+  return whole(ids, weights, first_bag + bag, first, load_constant(&offsets[bag]), load_constant(&offsets[bag + 1]));
 }
 
-/// The piece that a lane of the first warp has in the present unit: two lanes for each boundary.
-WARPRANK_DEVICE BagIds find_piece(const Block& block, const Cursor& c, bool& valid) {
+/// Finds the piece that a lane of the first warp has in the present unit, two lanes for each boundary: whether there is
+/// one.
+WARPRANK_DEVICE bool find_piece(const Block& block, const Cursor& c) {
   constexpr int64_t size = policy.ids_per_piece;
   const int thread = device::fresh_thread_rank(), place = thread / 2, boundary = c.first + place + 1;
-  valid = place < c.unit && thread < device::warp_size && boundary <= c.n;
-  if (!valid) return {};
+  if (place >= c.unit || thread >= device::warp_size || boundary > c.n) return false;
   const WholeBag bag = find_bag_at(block, boundary * size);
   const int64_t since = boundary - bag.begin / size, from = thread % 2 == 0 ? since * size : 0;
-  valid = bag.length > size && bag.bag < block.f().max_bags && since > 0 && from < bag.length &&
-          (thread % 2 == 0 || since == 1);
-  if (!valid) return {};
-  block.shared.pieces[thread] = {bag.begin, bag.length, from};
-  const int64_t rest = bag.length - from;
-  return {bag.ids == nullptr ? nullptr : address_of_id(bag.ids, from, block.f().has(Flag::narrow_ids)),
-          static_cast<int>(bag.bag), static_cast<int>(rest < size ? rest : size)};
+  if (bag.length <= size || bag.bag >= block.f().max_bags || since <= 0 || from >= bag.length) return false;
+  if (thread % 2 != 0 && since != 1) return false;
+  const int64_t to = bag.length - from < size ? bag.length : from + size;
+  block.shared.pieces[thread] = {bag_of(block, bag.ids, bag.weights, from, to, static_cast<int>(bag.bag)), bag.begin,
+                                 bag.length, from};
+  return true;
 }
 
 /// The tickets of the feature's pieces, and their sums, in the workspace.
@@ -80,22 +91,24 @@ struct PieceStore {
     return reinterpret_cast<PieceSums*>(tickets() + (windows * 4 + 15) / 16 * 16 + slot * piece_bytes(dim));
   }
   /// Stores the part of the lane.
-  template <class Row, int N>
-  WARPRANK_DEVICE void store(int part, const BagSums<N>& of_piece) const {
+  WARPRANK_DEVICE void store(int part, const BagSums& of_piece) const {
     using device::store;
-    const auto parts = static_cast<int>(block.f().parts);
-    PieceSums* const to = sums(parts * N, piece.from);
+    const Record& f = block.f();
+    const auto parts = static_cast<int>(f.parts);
+    const int size = f.part_size;
+    PieceSums* const to = sums(parts * size, piece.from);
     if (part < parts) {
-      auto* values = reinterpret_cast<float*>(to + 1) + part * N;
+      auto* values = reinterpret_cast<float*>(to + 1) + part * size;
       WARPRANK_UNROLL
-      for (int i = 0; i < N; ++i) {
-        const float value = of_piece.values[i];
-        store(values + i, std::is_same_v<Row, int8_t> ? value + of_piece.offset : value);
+      for (int i = 0; i < max_part_size; ++i) {
+        if (i < size) store(values + i, of_piece.values[i]);
       }
     }
     if (part != 0) return;
-    store(&to->count, uint64_t{of_piece.count});
-    store(&to->missing, uint64_t{of_piece.missing});
+    store(&to->divisor, of_piece.divisor);
+    store(&to->count, of_piece.count);
+    store(&to->missing, of_piece.missing);
+    store(&to->missing_weight, of_piece.missing_weight);
   }
   /// Whether all pieces are stored now, and the caller's was the last. All lanes of the warp that stored call.
   WARPRANK_DEVICE bool arrive() const {
@@ -112,17 +125,22 @@ struct PieceStore {
     return ticket == last;
   }
   /// The lane's part of the sum of all pieces, in order.
-  template <class Row, int N>
-  WARPRANK_DEVICE BagSums<N> combine(int part) const {
-    BagSums<N> all = no_sums<Row, N>();
-    const auto parts = static_cast<int>(block.f().parts);
+  WARPRANK_DEVICE BagSums combine(int part) const {
+    const Record& f = block.f();
+    BagSums all = no_sums(f);
+    const auto parts = static_cast<int>(f.parts);
+    const int size = f.part_size;
     for (int64_t from = 0; part < parts && from < piece.length; from += policy.ids_per_piece) {
-      const PieceSums* one = sums(parts * N, from);
-      const float* values = reinterpret_cast<const float*>(one + 1) + part * N;
+      const PieceSums* one = sums(parts * size, from);
+      const float* values = reinterpret_cast<const float*>(one + 1) + part * size;
       WARPRANK_UNROLL
-      for (int i = 0; i < N; ++i) all.values[i] += device::load(values + i);
-      all.count += static_cast<uint32_t>(device::load(&one->count));
-      all.missing += static_cast<uint32_t>(device::load(&one->missing));
+      for (int i = 0; i < max_part_size; ++i) {
+        if (i < size) all.values[i] = pooled(f, all.values[i], device::load(values + i));
+      }
+      all.divisor += device::load(&one->divisor);
+      all.count += device::load(&one->count);
+      all.missing += device::load(&one->missing);
+      all.missing_weight += device::load(&one->missing_weight);
     }
     return all;
   }

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
-#include <optional>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -25,25 +25,17 @@ inline constexpr int64_t wide_row_bytes = 128;
 
 /// How lanes read rows.
 struct RowLoads {
-  Path path;
-  int bytes;
+  int64_t part_bytes;  ///< that a lane has of a row
+  int64_t load_bytes;  ///< by which it reads them
 };
-/// The widest loads that rows at multiples of `alignment` allow; none where they are not whole words.
-inline std::optional<RowLoads> row_loads(DType type, int64_t alignment) {
-  struct Choice {
-    DType type;
-    RowLoads loads;
-  };
-  static constexpr Choice choices[] = {
-      {DType::f32, {Path::f32_16, 16}}, {DType::f32, {Path::f32_4, 4}}, {DType::f16, {Path::f16_16, 16}},
-      {DType::f16, {Path::f16_8, 8}},   {DType::f16, {Path::f16_4, 4}}, {DType::bf16, {Path::bf16_16, 16}},
-      {DType::bf16, {Path::bf16_4, 4}}, {DType::i8, {Path::i8_8, 8}},   {DType::i8, {Path::i8_4, 4}}};
-  for (const Choice& choice : choices) {
-    if (choice.type == type && alignment % choice.loads.bytes == 0) return choice.loads;
-  }
-  return std::nullopt;
+/// The widest loads that rows at multiples of `alignment`, at most 16, allow, of at most max_part_size elements.
+inline RowLoads row_loads(DType type, int64_t alignment) {
+  const int64_t element = size_of(type), widest = std::min<int64_t>(alignment, max_part_size * element);
+  if (widest >= 8) return {widest, widest};
+  const int64_t part = std::clamp<int64_t>(alignment, element, 4);
+  return {part, std::min(part, alignment)};
 }
-inline std::optional<RowLoads> row_loads(const BagFeature& feature) {
+inline RowLoads row_loads(const BagFeature& feature) {
   const TableView& table = feature.table;
   // Of 8 bytes lanes store 16, whole sectors; rows that are wide are read faster by 16.
   const bool is_narrow = table.row_bytes() < wide_row_bytes && std::holds_alternative<Matrix<float>>(feature.y);
@@ -56,21 +48,34 @@ inline bool has_indices(const BagFeature& feature) {
   const auto* array = std::get_if<IdArray>(&feature.ids);
   return array != nullptr && array->indices != nullptr;
 }
+/// Whether what it needs is in a line of its own.
+inline bool has_extras(const BagFeature& feature) {
+  return is_weighted(feature) || has_indices(feature) || feature.padding.value_or(-1) != -1;
+}
 
-/// Whether the kernel has code for it. What others do without is what few models have: weights, maxima and divisions by
-/// roots, hash tables, indices in place of offsets, padding that is not -1, rows that are not whole words.
+inline Path path_of(const BagFeature& feature, const RowLoads& loads) {
+  const bool is_max = has_segments(feature) && feature.pooling == Pooling::max;
+  if (loads.part_bytes < 8 || has_extras(feature) || is_max) return Path::any;
+  return has_segments(feature) ? Path::bags : Path::rows;
+}
+
+/// Whether the kernel has a path for it: unless it is hashed, or larger than any there are.
 inline bool has_path(const BagFeature& feature) {
   constexpr int64_t many = int64_t{1} << 30;  // places, and steps between them, are 32-bit
   if (feature.num_bags.capacity >= many || max_ids(feature) >= many) return false;
-  if (is_dense(feature)) return true;
-  const bool pools = has_segments(feature) && feature.pooling != Pooling::sum && feature.pooling != Pooling::mean;
-  return !pools && !feature.hashed && !is_weighted(feature) && !has_indices(feature) &&
-         feature.padding.value_or(-1) == -1 && feature.table.num_rows < missing_row && row_loads(feature).has_value();
+  return is_dense(feature) || (!feature.hashed && feature.table.num_rows < missing_row);
 }
+
+/// Of a record.
+struct alignas(128) Line {
+  unsigned char bytes[128];
+};
 
 /// The blocks that a feature wants.
 struct Wanted {
   Record record;
+  Extras extras;
+  bool has_extras;
   int64_t blocks;
   int64_t bytes;      ///< that a block moves
   int64_t fewer = 1;  ///< how many times fewer blocks do as well, where there are many: they have more in flight
@@ -92,8 +97,8 @@ inline void set_flag(Record& record, Flag flag, bool is_set) {
 }
 
 inline void set_ids(const IdArray& ids, const BagFeature& feature, Record& record) {
-  record.form = ids.offsets == nullptr ? Form::each : Form::offsets;
-  record.array = {ids.ids, ids.offsets, feature.num_bags.actual};
+  record.form = ids.offsets != nullptr ? Form::offsets : ids.indices != nullptr ? Form::indices : Form::each;
+  record.array = {ids.ids, ids.offsets != nullptr ? ids.offsets : ids.indices, feature.num_bags.actual};
 }
 inline Record::Requests places_in(const RequestBlobs& requests, int axis, int bags_axis, int input) {
   const BlobEntries entries(requests);
@@ -116,6 +121,28 @@ inline void set_ids(const BlobDense& dense, const BagFeature&, Record& record) {
   record.default_value = dense.default_value;
   set_flag(record, Flag::bf16_values, dense.wire == DenseWire::bf16);
 }
+
+inline void set_weights(const IdArray& ids, Record&, Extras& extras) {
+  extras.weights = reinterpret_cast<const unsigned char*>(ids.weights);
+  extras.weights_stride = ids.weights_stride * static_cast<int64_t>(sizeof(float));
+  extras.num_ids = ids.num_ids.actual;
+}
+inline void set_weights(const BlobIds& ids, Record& record, Extras& extras) {
+  record.default_value = ids.default_weight;
+  if (ids.weights.data != nullptr) {
+    set_flag(record, Flag::weights_are_half, ids.weights.type == DType::f16);
+    extras.weights = static_cast<const unsigned char*>(ids.weights.data);
+    extras.weights_stride = ids.weights.stride * size_of(ids.weights.type);
+  } else if (ids.weights_input >= 0) {
+    extras.weights_entry = BlobEntries(ids.requests).of_input(ids.requests.num_ids + ids.weights_input);
+    const int64_t bytes = size_of(ids.weights_wire);
+    set_flag(record, Flag::weights_are_half, ids.weights_wire == DenseWire::f16);
+    set_flag(record, Flag::bf16_values, ids.weights_wire == DenseWire::bf16);
+    extras.weights_stride = ids.weights_width * bytes;
+    extras.weights_column_bytes = static_cast<uint32_t>(ids.weights_column * bytes);
+  }
+}
+inline void set_weights(const BlobDense&, Record&, Extras&) {}
 
 /// `elements` are what a lane stores of a row.
 inline void set_output(const BagFeature& feature, int64_t elements, Record& record) {
@@ -148,6 +175,7 @@ inline void make_pairs(Record& record) {
 inline Wanted want_dense(const BagFeature& feature) {
   Wanted wanted{};
   Record& record = wanted.record;
+  wanted.extras = no_extras;
   const DenseWire wire = std::get<BlobDense>(feature.ids).wire;
   record.path = wire == DenseWire::f32 || are_pairs(feature) ? Path::dense : Path::dense_narrow;
   record.max_bags = static_cast<uint32_t>(feature.num_bags.capacity);
@@ -176,28 +204,44 @@ inline Wanted want_look_up(const BagFeature& feature) {
   Wanted wanted{};
   Record& record = wanted.record;
   const TableView& table = feature.table;
-  const RowLoads loads = *row_loads(feature);
+  const RowLoads loads = row_loads(feature);
   const bool is_pooled = has_segments(feature);
   const int64_t bags = feature.num_bags.capacity, ids = max_ids(feature);
-  record.path = static_cast<Path>(static_cast<int>(loads.path) + (is_pooled ? 1 : 0));
+  record.path = path_of(feature, loads);
+  record.type = static_cast<RowType>(table.type);
+  record.part_size = static_cast<uint8_t>(loads.part_bytes / size_of(table.type));
+  record.part_bytes = static_cast<uint8_t>(loads.part_bytes);
+  record.load_bytes = static_cast<uint8_t>(loads.load_bytes);
   record.rows = static_cast<const unsigned char*>(table.rows);
   record.row_stride = static_cast<uint32_t>(table.row_stride_bytes);
   record.num_rows = static_cast<uint32_t>(table.num_rows);
   record.max_bags = static_cast<uint32_t>(bags);
   record.max_ids = static_cast<uint32_t>(ids);
-  record.parts = static_cast<uint32_t>(table.row_bytes() / loads.bytes);
+  record.parts = static_cast<uint32_t>(table.row_bytes() / loads.part_bytes);
   while (record.lanes_log2 < 5 && 1u << record.lanes_log2 < record.parts) ++record.lanes_log2;
   record.scale = table.scale;
   record.offset = table.offset;
   record.default_row = table.default_row;
   record.counters = feature.counters;
-  std::visit([&](const auto& of) { set_ids(of, feature, record); }, feature.ids);
-  set_output(feature, loads.bytes / size_of(table.type), record);
+  wanted.has_extras = has_extras(feature);
+  wanted.extras = no_extras;
+  wanted.extras.padding = feature.padding.value_or(-1);
+  std::visit(
+      [&](const auto& of) {
+        set_ids(of, feature, record);
+        set_weights(of, record, wanted.extras);
+      },
+      feature.ids);
+  set_output(feature, record.part_size, record);
   const bool has_few_ids =
-      record.form == Form::offsets && ids <= bags && table.type != DType::i8 && feature.counters == nullptr;
+      record.path == Path::bags && record.form == Form::offsets && ids <= bags && feature.counters == nullptr;
+  if (has_few_ids) record.path = Path::rows;
   const bool cuts = is_pooled && ids > policy.ids_per_piece &&
                     (feature.max_bag_ids == 0 || feature.max_bag_ids > policy.ids_per_piece);
   set_flag(record, Flag::mean, feature.pooling == Pooling::mean);
+  set_flag(record, Flag::sqrtn, feature.pooling == Pooling::sqrtn);
+  set_flag(record, Flag::max, feature.pooling == Pooling::max);
+  set_flag(record, Flag::weighted, is_weighted(feature));
   set_flag(record, Flag::wide_rows, table.row_bytes() >= wide_row_bytes);
   set_flag(record, Flag::few_ids, has_few_ids);
   set_flag(record, Flag::cuts_bags, cuts);
@@ -206,7 +250,7 @@ inline Wanted want_look_up(const BagFeature& feature) {
   record.unit = static_cast<uint16_t>(unit);
   wanted.blocks = (bags + unit - 1) / unit;
   wanted.bytes = static_cast<int64_t>(mean_length * static_cast<double>(table.row_bytes() * unit));
-  if (!is_pooled || has_few_ids) wanted.fewer = policy.ids_in_flight * 16 / loads.bytes;
+  if (record.path == Path::rows) wanted.fewer = policy.ids_in_flight * 16 / loads.part_bytes;
   return wanted;
 }
 
@@ -217,6 +261,7 @@ inline Wanted want_pieces(const Wanted& of, int64_t dim, int64_t& workspace_byte
   constexpr int64_t windows_of_a_block = 8, most_blocks = 64;
   const int64_t windows = of.record.max_ids / policy.ids_per_piece + 1;
   set_flag(wanted.record, Flag::is_for_pieces, true);
+  if (of.record.path == Path::rows) wanted.record.path = Path::bags;
   wanted.record.tickets_at = static_cast<uint32_t>(workspace_bytes / 16);
   wanted.blocks = std::clamp<int64_t>(windows / windows_of_a_block, 1, most_blocks);
   wanted.bytes = 0;
@@ -244,17 +289,18 @@ inline void limit_blocks(std::vector<Wanted>& all, int64_t resident, int64_t mos
   }
 }
 
-/// Appends a record for each block, those that move most first.
-inline void write_records(std::vector<Wanted> all, std::vector<Record>& records) {
+/// Appends a record for each block, those that move most first, of `lines` lines each.
+inline void write_records(const std::vector<Wanted>& all, uint32_t lines, std::vector<Line>& records) {
   std::vector<size_t> order(all.size());  // a stable sort of what is aligned to 128 bytes would move it off that
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return all[a].bytes > all[b].bytes; });
   for (const size_t i : order) {
-    Wanted& wanted = all[i];
-    wanted.record.blocks = static_cast<uint32_t>(wanted.blocks);
-    for (int64_t block = 0; block < wanted.blocks; ++block) {
-      wanted.record.rank = static_cast<uint32_t>(block);
-      records.push_back(wanted.record);
+    Record record = all[i].record;
+    record.blocks = static_cast<uint32_t>(all[i].blocks);
+    for (int64_t block = 0; block < all[i].blocks; ++block) {
+      record.rank = static_cast<uint32_t>(block);
+      std::memcpy(&records.emplace_back(), &record, sizeof record);
+      if (lines == 2) std::memcpy(&records.emplace_back(), &all[i].extras, sizeof(Extras));
     }
   }
 }
@@ -262,12 +308,13 @@ inline void write_records(std::vector<Wanted> all, std::vector<Record>& records)
 /// One launch of the kernel.
 struct RecordLaunch {
   Batch batch;
-  int64_t first_record, num_records;
+  int64_t first_line, num_records;
+  uint32_t lines = 1;  ///< of a record
 };
 
 /// What launches do, of features that have a path.
 struct RecordPlan {
-  std::vector<Record> records;
+  std::vector<Line> records;
   std::vector<RecordLaunch> launches;  ///< one, unless features are in different requests
   int64_t workspace_bytes = 0;
 };
@@ -296,9 +343,12 @@ inline RecordPlan plan_records(const std::vector<BagFeature>& features, int64_t 
     constexpr int64_t most_for_arrays = 8192;
     const bool in_arrays = batches[i] == Batch{};
     limit_blocks(wanted[i], resident_blocks, in_arrays ? most_for_arrays : 4 * resident_blocks);
+    const bool have_extras =
+        std::any_of(wanted[i].begin(), wanted[i].end(), [](const Wanted& one) { return one.has_extras; });
+    const uint32_t lines = have_extras ? 2 : 1;
     const auto first = static_cast<int64_t>(plan.records.size());
-    write_records(std::move(wanted[i]), plan.records);
-    plan.launches.push_back({batches[i], first, static_cast<int64_t>(plan.records.size()) - first});
+    write_records(wanted[i], lines, plan.records);
+    plan.launches.push_back({batches[i], first, (static_cast<int64_t>(plan.records.size()) - first) / lines, lines});
   }
   return plan;
 }

@@ -9,156 +9,162 @@
 ///     more                           the block                  its groups, then the warps in order
 ///     more than ids_per_piece        a block for each piece     pieces.cuh
 ///
-/// A block goes over all its bags and sums the short ones; only where it saw others it goes over them again, so that
-/// the first loop has the registers for itself.
+/// A block goes over all its bags and sums the short ones; only where it saw others it goes over them again. All of it
+/// is one loop with one place where rows are added and one where bags are stored: what is written once is compiled
+/// once for each way of loading rows, or once at all.
 
 #include <cstdint>
 
 #include "warprank/device/sync.hpp"
 #include "warprank/ops/detail/embedding_bag/bag_sums.cuh"
-#include "warprank/ops/detail/embedding_bag/copy_rows.cuh"
 #include "warprank/ops/detail/embedding_bag/pieces.cuh"
 
 namespace warprank::detail::embedding_bag {
 
-/// Pools the bag of each group of lanes.
-template <class Row, int Bytes>
-WARPRANK_DEVICE void pool_short_bag(const Block& block, const BagIds& bag) {
-  const Record& f = block.f();
-  const int first_part = device::fresh_thread_rank() & ((1 << f.lanes_log2) - 1);
-  for (int part = first_part; part < static_cast<int>(f.parts); part += device::warp_size) {
-    auto sums = no_sums<Row, part_size<Row, Bytes>>();
-    add_ids<Row, Bytes>(f, bag, 0, policy.ids_in_flight, part, sums);
-    if (part == 0) count(block, bag.length, sums.missing, bag.length - sums.count, sums.count == 0);
-    store_bag<Row>(f, block.cursor().row + bag.bag, part, sums);
-  }
-}
-
-/// Stores a piece, and where it was the last the bag. The first warp calls, which has the sums.
-template <class Row, int Bytes>
-WARPRANK_DEVICE void finish_pieces(const Block& block, const PieceStore& store, int64_t bag) {
-  constexpr int size = part_size<Row, Bytes>;
-  const Record& f = block.f();
-  if (!store.arrive()) return;
-  const int lanes = 1 << f.lanes_log2, lane = device::fresh_thread_rank() % device::warp_size;
-  for (int part = lane; lane < lanes && part < static_cast<int>(f.parts); part += device::warp_size) {
-    BagSums<size> sums = store.template combine<Row, size>(part);
-    if (part == 0) count(block, 0, 0, 0, sums.count == 0);
-    sums.offset = 0;  // is in the sums
-    store_bag<Row>(f, bag, part, sums);
-  }
-}
-
-/// Pools what is too long for a group of lanes, of the unit whose bags, or pieces, lanes bring. The whole block calls.
-template <class Row, int Bytes>
-WARPRANK_DEVICE void pool_together(const Block& block, const BagIds& mine, bool valid) {
-  using namespace device;  // NOLINT: a device function
-  constexpr int size = part_size<Row, Bytes>, in_flight = policy.ids_in_flight;
-  const Record& f = block.f();
-  Shared& shared = block.shared;
-  const auto in_pieces = [&] { return f.has(Flag::is_for_pieces); };  // read when asked for: registers are for rows
-  const bool is_leader = in_pieces() || (fresh_thread_rank() & ((1 << f.lanes_log2) - 1)) == 0;
-  const bool is_long = in_pieces() || mine.length > policy.max_medium_bag >> f.lanes_log2;
-  uint32_t medium = ballot(full_warp, is_leader && valid && !is_long);
-  const uint32_t longer = ballot(full_warp, is_leader && valid && is_long);
-  if (lane_index() == 0) shared.long_bags[warp_index()] = longer;
-  while (true) {
-    const bool is_shared = medium == 0;  // by the block
-    const int warp = fresh_thread_rank() / warp_size, lane = fresh_thread_rank() % warp_size;
-    if (!is_shared) {
-      if (lane == first_bit(medium)) shared.medium_bags[warp] = mine;
-      medium &= medium - 1;
-      sync_warp();
-    } else {
-      sync_block();
-      int owner = 0;
-      while (owner < num_warps && shared.long_bags[owner] == 0) ++owner;
-      if (owner == num_warps) break;
-      const uint32_t left = shared.long_bags[owner];
-      sync_block();
-      if (warp == owner && lane == first_bit(left)) {
-        shared.long_bag = mine;
-        shared.long_bags[owner] = left & (left - 1);
-        if (in_pieces()) shared.piece = shared.pieces[lane];
-      }
-      sync_block();
-    }
-    const PieceStore store{block, shared.piece};
-    const BagIds& bag = is_shared ? shared.long_bag : shared.medium_bags[warp];
-    for (int pass = 0; pass < static_cast<int>(f.parts); pass += warp_size) {
-      const int thread = fresh_thread_rank(), sharing = is_shared ? policy.threads : warp_size;
-      auto sums = no_sums<Row, size>();
-      add_ids<Row, Bytes>(f, bag, in_flight * ((thread & (sharing - 1)) >> f.lanes_log2),
-                          in_flight * (sharing >> f.lanes_log2), pass + (thread & ((1 << f.lanes_log2) - 1)), sums);
-      add_groups<Row>(sums, f.lanes_log2);
-      if (is_shared) add_warps(shared, sums);
-      const int rank = fresh_thread_rank() & ((is_shared ? policy.threads : warp_size) - 1);
-      if (rank >> f.lanes_log2 != 0) continue;
-      const int part = pass + rank;
-      if (part == 0) {
-        const bool is_empty = !in_pieces() && sums.count == 0;
-        count(block, bag.length, sums.missing, bag.length - sums.count, is_empty);
-      }
-      if (in_pieces()) {
-        store.template store<Row>(part, sums);
-      } else {
-        store_bag<Row>(f, block.cursor().row + bag.bag, part, sums);
-      }
-    }
-    if (!is_shared) sync_warp();  // the bag is done with
-    if (in_pieces() && fresh_thread_rank() / warp_size == 0) finish_pieces<Row, Bytes>(block, store, bag.bag);
-  }
-}
-
-/// I8 has none, for the sake of its registers.
-template <class Row>
-inline constexpr bool has_few_ids_path = !std::is_same_v<Row, int8_t>;
-
-/// As if no bag had more than one id: whether one has.
-template <class Row, int Bytes>
-WARPRANK_DEVICE bool copy_first_ids(const Block& block) {
-  using device::load_constant;
-  const Record& f = block.f();
-  bool has_more = false;
-  const auto id_at = [&](int bag) {
-    const int64_t begin = load_constant(&f.array.offsets[bag]), end = load_constant(&f.array.offsets[bag + 1]);
-    has_more |= end - begin > 1;
-    return begin < end ? load_constant(&f.array.ids[begin]) : int64_t{-1};
-  };
-  copy_rows<Row, Bytes>(block, id_at, false);
-  return device::sync_block_any(has_more);
-}
-
-template <class Row, int Bytes>
-WARPRANK_DEVICE void pool_bags(const Block& block) {
-  const Record& f = block.f();
+/// The bag of y that a group of lanes, a warp or the block is summing.
+WARPRANK_DEVICE int present_bag(const Block& block) {
   const Cursor& c = block.cursor();
-  if constexpr (has_few_ids_path<Row>) {
-    if (f.has(Flag::few_ids) && !copy_first_ids<Row, Bytes>(block)) return;
-  }
-  const auto is_together = [&](const BagIds& bag) {
-    return bag.length > policy.max_short_bag && !(f.has(Flag::cuts_bags) && bag.length > policy.ids_per_piece);
-  };
-  bool valid, has_longer = f.has(Flag::is_for_pieces);
-  if (!has_longer) {
-    for (bool has = c.has_span; has; has = next_span(block)) {
-      for (; c.first < c.n; next_unit(block)) {
-        const BagIds bag = find_bag(block, c, valid);
-        if (!valid) continue;
-        has_longer |= is_together(bag);
-        const bool is_done = has_few_ids_path<Row> && f.has(Flag::few_ids) && bag.length <= 1;
-        if (bag.length <= policy.max_short_bag && !is_done) pool_short_bag<Row, Bytes>(block, bag);
+  if (!c.together) return bag_of_group(block, c);
+  const int warp = device::fresh_thread_rank() / device::warp_size;
+  return (c.sharing == policy.threads ? block.shared.piece.bag : block.shared.medium_bags[warp]).bag;
+}
+
+/// Sums a bag, or a piece of one, and stores it.
+WARPRANK_DEVICE void pool_bag(const Block& block, const BagIds& bag) {
+  const Record& f = block.f();
+  const auto c = [&]() -> const Cursor& { return block.cursor(); };  // not kept: registers are for rows
+  const auto is_piece = [&] { return f.has(Flag::is_for_pieces); };
+  const auto rank = [&] { return device::fresh_thread_rank() & (c().sharing - 1); };  // among those who share the bag
+  const PieceStore store{block, block.shared.piece};
+  // The bag of a piece follows where that was the last to be stored; the first warp has the sums.
+  for (bool combines = false;; combines = true) {
+    for (int pass = 0; pass < static_cast<int>(f.parts); pass += device::warp_size) {
+      BagSums sums = no_sums(f);
+      const int part = pass + (device::fresh_thread_rank() & ((1 << f.lanes_log2) - 1));
+      if (combines) {
+        sums = store.combine(part);
+      } else {
+        const int start = in_flight * (rank() >> f.lanes_log2), step = in_flight * (c().sharing >> f.lanes_log2);
+        if (f.path == Path::any) {
+          add_ids<true>(block, bag, start, step, part, sums);
+        } else {
+          add_ids<false>(block, bag, start, step, part, sums);
+        }
+        add_groups(f, c().sharing, sums);
+        if (c().sharing == policy.threads) add_warps(block, sums);
+      }
+      if (rank() >> f.lanes_log2 != 0) continue;
+      const bool is_whole = !is_piece() || combines;
+      if (part == 0) {
+        if (combines) {
+          count(block, 0, 0, 0, sums.count == 0);
+        } else {
+          count(block, bag.length, sums.missing, bag.length - sums.count, is_whole && sums.count == 0);
+        }
+      }
+      if (is_whole) {
+        store_bag(f, c().row + present_bag(block), part, sums);
+      } else {
+        store.store(part, sums);
       }
     }
+    if (!is_piece() || combines || device::fresh_thread_rank() >= device::warp_size || !store.arrive()) return;
   }
-  if (!device::sync_block_any(has_longer)) return;
+}
+
+/// Whether a bag is left to blocks for pieces.
+WARPRANK_DEVICE bool is_cut(const Record& f, const BagIds& bag) {
+  return f.has(Flag::cuts_bags) && bag.length > policy.ids_per_piece;
+}
+
+/// Sums all bags of the block, or all pieces. The whole block calls. What it knows is in shared memory: registers are
+/// for rows.
+WARPRANK_DEVICE void pool_bags(const Block& block) {
+  using namespace device;  // NOLINT: a device function
+  const Record& f = block.f();
+  const auto c = [&]() -> Cursor& { return block.cursor(); };
+  Shared& shared = block.shared;
   const auto in_pieces = [&] { return f.has(Flag::is_for_pieces); };
-  for (bool has = in_pieces() || go_to_span(block, c.first_request); has; has = !in_pieces() && next_span(block)) {
-    for (; c.first < c.n; next_unit(block)) {
-      const BagIds bag = in_pieces() ? find_piece(block, c, valid) : find_bag(block, c, valid);
-      valid = valid && (in_pieces() || is_together(bag));
-      if (device::sync_block_any(valid)) pool_together<Row, Bytes>(block, bag, valid);
+  const auto group = [&] { return 1 << f.lanes_log2; };
+  // By one lane of each warp, which knows the others to have read what was there.
+  const auto set = [](auto& what, auto value) {
+    sync_warp();
+    if (fresh_thread_rank() % warp_size == 0) what = value;
+    sync_warp();
+  };
+  if (in_pieces()) set(c().together, true);
+  while (true) {
+    if (!c().is_begun && (!c().has_span || c().first >= c().n)) {
+      int request = c().request + c().next;
+      if (!c().has_span || in_pieces()) {
+        if (c().together || !sync_block_any(c().has_longer)) return;
+        set(c().together, true);
+        request = c().first_request;
+      }
+      go_to_span(block, request);
+      continue;
     }
+    // Found again for each bag that is summed together, or it would be in registers meanwhile.
+    bool valid = false;
+    BagIds bag{};
+    if (!in_pieces()) {
+      bag = find_bag(block, c(), valid);
+    } else if (!c().is_begun) {
+      valid = find_piece(block, c());
+    }
+    if (!c().together) {
+      const bool is_short = bag.length <= policy.max_short_bag;
+      if (any(full_warp, valid && !is_short && !is_cut(f, bag))) set(c().has_longer, true);
+      valid = valid && is_short && !(f.has(Flag::few_ids) && bag.length <= 1);
+    } else {
+      if (!c().is_begun) {
+        valid = valid && (in_pieces() || (bag.length > policy.max_short_bag && !is_cut(f, bag)));
+        if (!sync_block_any(valid)) {
+          next_unit(block);
+          continue;
+        }
+        const bool is_leader = valid && (in_pieces() || (fresh_thread_rank() & (group() - 1)) == 0);
+        const bool is_long = in_pieces() || bag.length > policy.max_medium_bag >> f.lanes_log2;
+        const uint32_t longer = ballot(full_warp, is_leader && is_long);
+        set(c().medium_bags, ballot(full_warp, is_leader && !is_long));
+        set(shared.long_bags[fresh_thread_rank() / warp_size], longer);
+        set(c().is_begun, true);
+      }
+      const int warp = fresh_thread_rank() / warp_size, lane = fresh_thread_rank() % warp_size;
+      const uint32_t medium = c().medium_bags;
+      if (medium != 0) {
+        set(c().sharing, warp_size);
+        set(c().medium_bags, medium & (medium - 1));
+        if (lane == first_bit(medium)) shared.medium_bags[warp] = bag;
+        sync_warp();
+        bag = shared.medium_bags[warp];
+      } else {
+        set(c().sharing, policy.threads);
+        sync_block();
+        int owner = 0;
+        while (owner < num_warps && shared.long_bags[owner] == 0) ++owner;
+        if (owner == num_warps) {
+          set(c().is_begun, false);
+          next_unit(block);
+          continue;
+        }
+        const uint32_t left = shared.long_bags[owner];
+        sync_block();
+        if (warp == owner && lane == first_bit(left)) {
+          shared.long_bags[owner] = left & (left - 1);
+          if (in_pieces()) {
+            shared.piece = shared.pieces[lane];
+          } else {
+            shared.piece.bag = bag;
+          }
+        }
+        sync_block();
+        bag = shared.piece.bag;
+      }
+      valid = true;
+    }
+    if (valid) pool_bag(block, bag);
+    if (!c().together) next_unit(block);
   }
 }
 

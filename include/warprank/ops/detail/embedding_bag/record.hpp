@@ -25,56 +25,53 @@ struct Policy {
 /// took 13.6 us cold for 11.1, with 8 there are spills.
 inline constexpr Policy policy{128, 8, 32, 512, 512, 4};
 inline constexpr int num_warps = policy.threads / 32;
+/// Elements of a part at most: more would be too many registers.
+inline constexpr int max_part_size = 8;
 
 /// Where the ids of a feature are.
 enum class Form : uint8_t {
   each,                   ///< in an array: id b is bag b
   offsets,                ///< in an array, with offsets of bags
+  indices,                ///< in an array, with the bag of each id
   blob_each,              ///< in requests: a row is a bag
   blob_each_of_requests,  ///< in requests, which have one row each
   blob_segments,          ///< in requests: a bag is a row of the parent axis, which has offsets
   blob_one_segment,       ///< in requests: a bag is a request
   blob_dense              ///< none, but values of a dense input
 };
+WARPRANK_HOST_DEVICE constexpr bool is_in_array(Form form) {
+  return form == Form::each || form == Form::offsets || form == Form::indices;
+}
 /// Whether work is divided by requests, and not by bags of the whole batch.
 WARPRANK_HOST_DEVICE constexpr bool is_by_request(Form form) {
   return form == Form::blob_each || form == Form::blob_segments || form == Form::blob_dense;
 }
 
-/// The code that a block runs: type of rows, bytes that a lane loads at once, bags or one id for each row of y.
+/// The code that a block runs. How wide a lane's loads are and which type rows have is decided once for several rows.
 enum class Path : uint8_t {
   dense,
   dense_narrow,  ///< values of 16 bits
-  f32_16,
-  f32_16_bags,
-  f32_4,
-  f32_4_bags,
-  f16_16,
-  f16_16_bags,
-  f16_8,
-  f16_8_bags,
-  f16_4,
-  f16_4_bags,
-  bf16_16,
-  bf16_16_bags,
-  bf16_4,
-  bf16_4_bags,
-  i8_8,
-  i8_8_bags,
-  i8_4,
-  i8_4_bags
+  rows,          ///< one id for each row of y
+  bags,          ///< sums, means and divisions by roots
+  any            ///< the same, and maxima, weights, padding that is not -1, rows at any address
 };
+
+enum class RowType : uint8_t { f32, f16, bf16, i8 };
 
 enum class Flag : uint16_t {
   mean = 1,
-  y_is_half = 2,
-  y_is_aligned = 4,  ///< what a lane stores of a row begins at a multiple of its size, up to 16 bytes
-  wide_rows = 8,     ///< hardly worth keeping in the first-level cache
-  few_ids = 16,      ///< in most bags at most one
-  cuts_bags = 32,    ///< bags longer than a piece are left to blocks for pieces
-  is_for_pieces = 64,
-  narrow_ids = 128,  ///< of 32 bits
-  bf16_values = 256  ///< of a dense input of 16 bits; else FP16
+  sqrtn = 2,
+  max = 4,
+  weighted = 8,
+  weights_are_half = 16,
+  y_is_half = 32,
+  y_is_aligned = 64,  ///< what a lane stores of a row begins at a multiple of its size, up to 16 bytes
+  wide_rows = 128,    ///< hardly worth keeping in the first-level cache
+  few_ids = 256,      ///< in most bags at most one
+  cuts_bags = 512,    ///< bags longer than a piece are left to blocks for pieces
+  is_for_pieces = 1024,
+  narrow_ids = 2048,  ///< of 32 bits
+  bf16_values = 4096  ///< of a dense input of 16 bits, else FP16; or weights
 };
 
 struct alignas(128) Record {
@@ -92,10 +89,13 @@ struct alignas(128) Record {
   Path path;
   uint8_t lanes_log2;  ///< lanes that share a row
   Form form;
+  RowType type;
+  uint8_t part_size, part_bytes;  ///< elements of a part, and their bytes: 16, 8 or, by Path::any, less
+  uint8_t load_bytes;             ///< less than a part's where rows are misaligned
 
   struct Array {
-    const int64_t *ids, *offsets;
-    const int64_t* num_bags;  ///< null: the capacity
+    const int64_t *ids, *offsets;  ///< of Form::indices the bags of ids
+    const int64_t* num_bags;       ///< null: the capacity
   };
   struct Requests {
     uint32_t values_entry,
@@ -111,12 +111,25 @@ struct alignas(128) Record {
   const float *scale, *offset;  ///< of I8
   const float* default_row;
   LookupCounters* counters;
-  float default_value;  ///< of a dense input
+  float default_value;  ///< of a dense input, or of weights
 
   WARPRANK_HOST_DEVICE constexpr bool has(Flag flag) const { return (flags & static_cast<uint16_t>(flag)) != 0; }
 };
 static_assert(sizeof(Record) == 128, "one line");
 static_assert(offsetof(Record, requests) + offsetof(Record::Requests, default_id) + 8 <= sizeof(Record));
+
+/// What few features need, in a line of its own behind each record of a launch that has one of them.
+struct alignas(128) Extras {
+  const unsigned char* weights;  ///< of all ids; null: in requests
+  int64_t weights_stride;        ///< bytes
+  uint32_t weights_entry;        ///< bytes into a blob: where it says where they are
+  uint32_t weights_column_bytes;
+  int64_t padding;         ///< the id that stands for nothing
+  const int64_t* num_ids;  ///< of Form::indices; null: the capacity
+};
+static_assert(sizeof(Extras) == sizeof(Record), "a line, too");
+/// Of a launch whose features need none.
+inline constexpr Extras no_extras{nullptr, 0, 0, 0, -1, nullptr};
 
 /// The requests that a launch reads: an argument of the kernel, so that no block waits for it. Without padding.
 struct Batch {
@@ -136,7 +149,9 @@ inline constexpr uint32_t padding_row = ~uint32_t{0}, missing_row = padding_row 
 
 /// What is known of a piece; its sums follow, a float for each column.
 struct alignas(16) PieceSums {
-  uint64_t count, missing;
+  double divisor;
+  uint32_t count, missing;
+  float missing_weight;
 };
 WARPRANK_HOST_DEVICE constexpr int64_t piece_bytes(int64_t dim) {
   return static_cast<int64_t>(sizeof(PieceSums)) + (dim * 4 + 15) / 16 * 16;
