@@ -38,32 +38,31 @@ constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::nu
 const std::vector<Activation> all_activations{identity, relu, leaky_relu(0.2f),   elu(1.5f), prelu,    dice,
                                               sigmoid,  gelu, hyperbolic_tangent, silu,      gelu_tanh};
 
-TEST(PackedLinear, PutsEveryWeightWhereTheLayoutSays) {
-  for (const int64_t in : {1, 16, 21})
+template <class Layout>
+void expect_every_weight_in_its_place() {
+  for (const int64_t in : {1, 16, 33, 53})
     for (const int64_t out : {2, 8, 16, 19}) {
       std::vector<float> weight(static_cast<size_t>(in * out)), bias(static_cast<size_t>(out));
       std::iota(weight.begin(), weight.end(), 1.0f);
       std::iota(bias.begin(), bias.end(), 0.5f);
-      const Buffer<unsigned char> packed = pack_linear<float>(weight, bias, in, out);
-      const PackedLinearLayout layout{in, out};
+      const Buffer<unsigned char> packed = pack_linear<float, Layout>(weight, bias, in, out);
+      const Layout layout{in, out};
       ASSERT_EQ(packed.size(), layout.bytes());
       const auto* halves = reinterpret_cast<const half*>(packed.data());
-      const half* const tiles = halves + layout.tiles_offset() / 2;
-      const auto expect_all = [&](const half* begin, const half* end) {  // so that all else is 0
-        EXPECT_EQ(std::accumulate(begin, end, 0.0, [](double sum, half value) { return sum + to_float(value); }),
-                  std::accumulate(weight.begin(), weight.end(), 0.0));
-      };
-      expect_all(halves, halves + layout.bias_offset() / 2);
-      expect_all(tiles, halves + layout.bytes() / 2);
+      EXPECT_EQ(std::accumulate(halves, halves + layout.bias_offset() / 2, 0.0,
+                                [](double sum, half value) { return sum + to_float(value); }),
+                std::accumulate(weight.begin(), weight.end(), 0.0));  // so that all else is 0
       for (int64_t n = 0; n < out; ++n)
-        for (int64_t k = 0; k < in; ++k) {
+        for (int64_t k = 0; k < in; ++k)
           EXPECT_EQ(to_float(halves[layout.index(n, k)]), weight[static_cast<size_t>(n * in + k)]);
-          EXPECT_EQ(to_float(tiles[layout.tile_index(n, k)]), weight[static_cast<size_t>(n * in + k)]);
-        }
       const auto* packed_bias = reinterpret_cast<const float*>(packed.data() + layout.bias_offset());
       for (int64_t n = 0; n < layout.num_pairs() * 16; ++n)
         EXPECT_EQ(packed_bias[n], n < out ? bias[static_cast<size_t>(n)] : 0);
     }
+}
+TEST(PackedLinear, PutsEveryWeightWhereTheLayoutSays) {
+  expect_every_weight_in_its_place<PackedLinearLayout>();
+  expect_every_weight_in_its_place<PackedFragmentLayout>();
 }
 
 TEST(PackedLinear, TakesFp16AndRoundsFp32ToIt) {
@@ -850,7 +849,7 @@ LeastCounts least_counts(const CountedLaunch& counted, const LinearLaunch& launc
     const auto [in, out] = counted.layers[static_cast<size_t>(i)];
     const PackedLinearLayout layout{in, out};
     const int64_t rows = counted.rows, parts = launch.parts(i), y = cut(rows * out * 2, 32);
-    const int64_t weights = cut(out == 1 ? layout.bias_offset() : layout.bytes() - layout.tiles_offset(), 32);
+    const int64_t weights = cut(layout.bias_offset(), 32);
     least.once += cut(rows * in * 2, 32) + y + weights;
     if (out == 1) {  // a warp has four rows at once, in steps of 64 inputs
       least.load_sectors += rows * cut(in * 2, 32) + cut(rows, 4) * (weights + 1);

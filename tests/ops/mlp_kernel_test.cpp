@@ -493,10 +493,18 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
 }
 
 TEST(MlpKernel, StatesItsPolicies) {
-  using warprank::detail::mlp_policy, warprank::detail::mlp_shared_bytes, warprank::detail::MlpTile;
-  EXPECT_LE(mlp_shared_bytes(mlp_policy(75, MlpTile::rows_16), false), 32 << 10) << "two blocks on a T4";
-  EXPECT_LE(mlp_shared_bytes(mlp_policy(75, MlpTile::rows_32), true) + 3840, 64 << 10) << "with the static part";
-  EXPECT_EQ(mlp_policy(75, MlpTile::rows_16).to_string(), "16 x 256 by 1 x 8 warps, 2 stages of 64");
+  using warprank::detail::mlp_shared_bytes, warprank::detail::MlpTile, warprank::detail::mlp_tile;
+  using warprank::detail::RowsBlock, warprank::detail::staged_stride;
+  const auto bytes = [](MlpTile tile, bool is_wide) {
+    return mlp_shared_bytes(tile, staged_stride(RowsBlock::max_inputs_at_once(tile)), is_wide) + 4096;  // and static
+  };
+  EXPECT_LE(bytes(MlpTile::rows_16, true), 64 << 10);
+  EXPECT_LE(bytes(MlpTile::rows_32, false), 64 << 10) << "of a T4";
+  EXPECT_EQ(mlp_tile(75, 640, false), MlpTile::rows_16);
+  EXPECT_EQ(mlp_tile(75, 641, false), MlpTile::rows_32);
+  EXPECT_EQ(mlp_tile(75, 641, true), MlpTile::rows_16);
+  EXPECT_EQ(mlp_tile(90, 2112, false), MlpTile::rows_16);
+  EXPECT_EQ(mlp_tile(90, 2113, false), MlpTile::rows_32);
 }
 
 #if defined(WARPRANK_TEST_PLAIN)
@@ -637,13 +645,11 @@ TEST(MlpKernel, ExecutesAndReadsWhatItMust) {
         clear_counters();
         launch.run();
         synchronize();
-        const int64_t strips = (rows + 15) / 16, depth = target >= 80 ? 16 : 8;
+        const int64_t rows_of_block = capacity == 700 && target == 75 ? 32 : 16, depth = target >= 80 ? 16 : 8;
+        const int64_t strips = (rows + rows_of_block - 1) / rows_of_block * rows_of_block / 16;
         int64_t mma = 0, weight_sectors = 0;
-        const int64_t rows_of_block = capacity == 700 && target == 75 ? 32 : 16;
         for (size_t l = 0; l + 2 < widths.size(); ++l) {
-          // Split, by steps of 32 inputs.
-          const int64_t of_inputs =
-              capacity == rows ? (widths[l] + 31) / 32 * 32 / depth : (widths[l] + depth - 1) / depth;
+          const int64_t of_inputs = (widths[l] + 31) / 32 * 32 / depth;
           mma += strips * of_inputs * (widths[l + 1] / 8);
           weight_sectors += PackedLinearLayout{widths[l], widths[l + 1]}.bias_offset() / 32;
         }
@@ -651,14 +657,14 @@ TEST(MlpKernel, ExecutesAndReadsWhatItMust) {
         EXPECT_EQ(counts.mma, mma);
         EXPECT_EQ(counts.launches, 1);
         if (capacity == rows) continue;  // split: looks are not counted on
-        // Weights once for each block, x once, every row's bias a sector at a time for eight rows; beside them what all
+        // Weights and biases once for each block, x once; beside them what all
         // blocks of the capacity read before they know that they have no rows: descriptors.
         const int64_t blocks = (rows + rows_of_block - 1) / rows_of_block;
         const int64_t all_blocks = (capacity + rows_of_block - 1) / rows_of_block;
         const int64_t of_descriptors =
             launch.launch().descriptors().size() / 32 + 8 * (4 + 2);  // 8 warps look for theirs
         const int64_t head = (rows + 3) / 4 * (PackedLinearLayout{256, 1}.bias_offset() / 32 + 1);
-        const int64_t least = blocks * weight_sectors + rows * 600 * 2 / 32 + strips * 3 * 2 * (256 * 4 / 32) + head +
+        const int64_t least = blocks * weight_sectors + rows * 600 * 2 / 32 + blocks * 3 * (256 * 4 / 32) + head +
                               all_blocks * of_descriptors;
         EXPECT_GE(counts.global_load_sectors, least);
         EXPECT_LE(counts.global_load_sectors, 1.01 * static_cast<double>(least));

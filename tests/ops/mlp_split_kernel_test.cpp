@@ -147,6 +147,34 @@ TEST(SplitMlpKernel, GivesTheSameBitsHoweverManyBlocksRunTogether) {
   });
 }
 
+/// Blocks of 16 and of 32 rows, which have more than one share of a layer.
+TEST(SplitMlpKernel, GivesTheSameBitsInWideStacksHoweverManyBlocksRunTogether) {
+  for_each_target([](const Config& of_target) {
+    std::vector<float> expected;
+    for (const int64_t capacity : {40, 100})
+      for (const int resident : {1, 7, 64}) {
+        SCOPED_TRACE(std::to_string(capacity) + " rows, " + std::to_string(resident) + " blocks together");
+        Extras extras;
+        extras.more_rows = capacity - 35;
+        extras.segment_sizes = Sizes{5, 13, 17};
+        const MlpCase c(35, {30, 280, 60, 1}, {relu, silu}, extras);
+        Config config = of_target;
+        config.resident_blocks = resident;
+        const std::vector<float> y = in_every_order(
+            [&] {
+              DeviceMlp device(c);
+              DeviceMlpLaunch launch({device.view()}, config.target);
+              launch.run();
+              launch.run();
+              return device.values();
+            },
+            1, config);
+        if (expected.empty()) expected = y;
+        EXPECT_EQ(y, expected);
+      }
+  });
+}
+
 /// Every launch finds the words of two launches before cleared, and those of tiles that had no rows as they were.
 TEST(SplitMlpKernel, ServesOtherRowsAtEveryLaunch) {
   for_each_target([](const Config& of_target) {

@@ -18,17 +18,18 @@
 /// | y        | [M, out_last]        | FP16, FP32 | may be columns of a wider row                                   |
 /// | multiply, residual | [M, out_last] | FP16, FP32 | optional                                                    |
 ///
-/// Several stacks of like depth run side by side. Layers up to 256 wide at the end of the stacks are fused into one
-/// kernel; the first of all may be 512 wide when it has up to 64 inputs. Where rows are few, up to 16 blocks share 16
-/// rows: each computes some outputs of every layer, and they exchange them through the second-level cache
-/// (detail/mlp/split.cuh; the first of the layers has up to 768 inputs). With more rows, a block takes 16 or 32 through
-/// all layers (detail/mlp.cuh). Which of the two it is depends on capacities and the target alone
+/// Several stacks of like depth run side by side, fused into one kernel. Where rows are few, several blocks share 16 or
+/// 32 rows: each computes some outputs of every layer, and they exchange them through the second-level cache
+/// (detail/mlp/split.cuh): up to 16 blocks where layers have up to 256 outputs and the first up to 768 inputs; up to 64
+/// where they are wider, up to 4096, for up to 128 rows. With more rows, a block takes 16 or 32 through all layers
+/// (detail/mlp/rows.cuh): layers of up to 256 outputs at the end of the stacks; the first of all may be 512 wide when
+/// it has up to 64 inputs. Which of the two it is depends on capacities, alignment and the target alone
 /// (detail/mlp/policy.hpp); they differ in their bits.
 ///
-/// What comes before the fused layers is launched layer by layer (ops/linear.cuh): layers that are wider, those of
-/// stacks of more than 8, and with spread_first and up to 256 rows that are not split, the first of several of 256
-/// inputs or more. With first_is_done that first layer, split between user and item (late broadcast), has been computed
-/// as sums without bias by others; its bias, row bias and f are applied on load.
+/// What comes before the fused layers is launched layer by layer (ops/linear.cuh): layers that are wider than that,
+/// those of stacks of more than 8, and with spread_first and up to 256 rows that are not split, the first of several of
+/// 256 inputs or more. With first_is_done that first layer, split between user and item (late broadcast), has been
+/// computed as sums without bias by others; its bias, row bias and f are applied on load.
 ///
 /// A mix is what comes between experts and towers: MMoE, and PLE, whose towers share some experts. It is as
 /// ops/host/mix.hpp says, for up to 64 experts of up to 256 columns.

@@ -80,8 +80,6 @@ LinearDescriptor describe_linear(const Layer& layer) {
   const PackedLinearLayout layout{layer.x.cols, layer.y.cols};
   LinearDescriptor to{};
   to.weights = layer.weights;
-  to.tiles =
-      reinterpret_cast<const uint32_t*>(static_cast<const unsigned char*>(layer.weights) + layout.tiles_offset());
   to.x = layer.x.data;
   to.x_stride = layer.x.stride;
   to.num_rows = layer.num_rows;
@@ -149,7 +147,7 @@ LinearPlan plan_linear(Span<const Layer> layers, int target, const LinearTiling*
   const auto cut = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
 
   for (LinearDescriptor& to : plan.descriptors) {
-    const int64_t num_steps = cut(to.inputs, PackedLinearLayout::tile_step);
+    const int64_t num_steps = cut(to.inputs, PackedLinearLayout::step);
     const int64_t rows_of_tile = to.is_head ? shape.threads() / head_lanes : shape.rows;
     to.steps_of_part = static_cast<int>(to.is_head ? num_steps : cut(num_steps, plan.tiling.parts));
     const int64_t parts = cut(num_steps, to.steps_of_part);

@@ -1,61 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The kernel of ops/mlp.cuh: a block computes all layers of a stack for its rows, whose activations stay in shared
-/// memory as FP16. Weights go past it, from the second-level cache to the registers of the warps they belong to.
+/// What the kernels of ops/mlp.cuh have in common: layers of stacks as they lie in device memory, and inputs of stacks
+/// that are computed.
 
 #include <cstdint>
 
-#include "warprank/device/launch.hpp"
-#include "warprank/device/shared.hpp"
-#include "warprank/ops/detail/gemm/block.cuh"
+#include "warprank/device/sync.hpp"
+#include "warprank/ops/detail/gemm/epilogue.cuh"
 #include "warprank/ops/detail/linear.cuh"
+#include "warprank/ops/detail/mlp/policy.hpp"
 #include "warprank/ops/detail/mlp/product.cuh"
 
 namespace warprank::detail {
-
-/// Layers of one kernel, and their outputs: what a block has room for. A first layer of few inputs may be wider: every
-/// block reads its weights whole.
-inline constexpr int max_fused_layers = 8, max_fused_width = 256;
-inline constexpr int max_first_width = 512, max_inputs_of_wide_first = 64;
-/// Experts that a stack can mix: their weights lie where sums are staged later.
-inline constexpr int max_mixed_experts = 64;
-
-/// Rows of a block: few, until every multiprocessor has some.
-enum class MlpTile { rows_16, rows_32 };
-
-/// Two blocks for each multiprocessor of a T4, or of an A100: bits must not depend on the card's own number.
-constexpr int64_t blocks_wanted(int target) { return target >= 80 ? 216 : 80; }
-
-constexpr MlpTile mlp_tile(int target, int64_t max_rows) {
-  return max_rows <= blocks_wanted(target) / 2 * 16 ? MlpTile::rows_16 : MlpTile::rows_32;
-}
-
-constexpr GemmPolicy mlp_policy(int target, MlpTile tile) {
-  const int stages = target >= 80 ? 3 : 2;
-  return tile == MlpTile::rows_16 ? GemmPolicy{1, 8, 1, 2, 4, stages, 2} : GemmPolicy{1, 8, 2, 2, 3, stages, 2};
-}
-
-template <int Target, MlpTile Tile>
-struct MlpConfig {
-  static constexpr int target = Target;
-  static constexpr GemmPolicy policy = mlp_policy(Target, Tile);
-  static constexpr int num_staged = static_cast<int>(policy.staging_bytes() / 4);  // floats
-};
-
-/// From one row of activations to the next, in halves: an odd number of 16 bytes.
-inline constexpr int activation_stride = max_fused_width + 8, wide_activation_stride = max_first_width + 8;
-
-/// What warps stage; the outputs of odd layers, where the tiles of the first layer's input were; and those of even
-/// ones, which are wider when a first layer is.
-constexpr int64_t activations_bytes(const GemmPolicy& policy) { return int64_t{2} * policy.rows() * activation_stride; }
-constexpr int64_t mlp_shared_bytes(const GemmPolicy& policy, bool is_wide) {
-  return policy.staging_bytes() + activations_bytes(policy) +
-         int64_t{2} * policy.rows() * (is_wide ? wide_activation_stride : activation_stride);
-}
-static_assert(mlp_policy(75, MlpTile::rows_32).staging_bytes() >= 32 * max_mixed_experts * 4);
-static_assert(mlp_policy(75, MlpTile::rows_32).tiles_bytes() <= activations_bytes(mlp_policy(75, MlpTile::rows_32)));
-static_assert(mlp_policy(80, MlpTile::rows_32).tiles_bytes() <= activations_bytes(mlp_policy(80, MlpTile::rows_32)));
 
 /// h_0 = sum_e w_e x_e of experts that lie side by side, first the own, then the shared.
 struct MixInput {
@@ -76,12 +33,6 @@ struct MlpDescriptor : LinearDescriptor {
   int first_factor, num_factors;  ///< of the stack's last layer: what its head is of products, behind all layers
 };
 static_assert(std::is_trivially_copyable_v<MlpDescriptor>);
-
-template <class Block>
-struct MlpStorage {
-  MlpDescriptor layers[max_fused_layers];
-  int64_t bias_rows[Block::rows];  ///< what bias_row_of gives for the rows
-};
 
 /// 4 activations of a row, as FP16.
 WARPRANK_DEVICE void store_activations(half* to, const float (&values)[columns_at_once]) {
@@ -178,74 +129,6 @@ WARPRANK_DEVICE void run_last_head(const MlpDescriptor& layer, const HeadFactor*
   float values[columns_at_once] = {sum};
   finish_columns(layer.epilogue, row + of_block, bias_rows[of_block], 0, values);
   multiply_head(factors, layer.first_factor, layer.num_factors, row + of_block, values[0]);
-}
-
-/// layers: those of all stacks, one stack after another, and behind them the factors of products.
-template <int Target, MlpTile Tile>
-WARPRANK_KERNEL(mlp_policy(Target, Tile).threads(), mlp_policy(Target, Tile).min_blocks)
-mlp_kernel(const MlpDescriptor* layers, int num_layers) {
-  using Block = GemmBlock<MlpConfig<Target, Tile>>;
-  auto& shared = device::static_shared<MlpStorage<Block>>();
-  const int64_t block = device::block_index().x;
-  // All layers of a stack begin at its first block: what is found is the last.
-  const int last = problem_of_block(layers, num_layers, block);
-  const int depth = device::load_read_only(&layers[last].stack_depth);
-  read_descriptors(layers + last + 1 - depth, depth, shared.layers);
-  device::wait_for_previous_launch();
-
-  const MlpDescriptor& first = shared.layers[0];
-  const int64_t row = (block - first.first_block) * Block::rows;
-  const BlockRows rows = neighbours(row, rows_of(first), Block::rows);
-  if (rows.count <= 0) return;
-  find_bias_rows<Block::rows, Block::threads>(first, shared.layers[depth - 1], row, rows.count, shared.bias_rows);
-
-  auto* staging = device::dynamic_shared<float>();
-  auto* odd = reinterpret_cast<half*>(staging + MlpConfig<Target, Tile>::num_staged);
-  half* const even = odd + Block::rows * activation_stride;
-  const int even_stride = first.epilogue.width > max_fused_width ? wide_activation_stride : activation_stride;
-  const bool is_mixed = first.mix.num_own > 0;
-  if (is_mixed) {
-    mix_experts<Block::rows, Block::threads>(first.mix, row, rows.count, first.inputs, staging, odd, activation_stride);
-  }
-  for (int i = 0; i < depth; ++i) {
-    const MlpDescriptor& layer = shared.layers[i];
-    const Epilogue& epilogue = layer.epilogue;
-    const bool is_even = i % 2 == 0;
-    const half* from = is_even ? odd : even;
-    half* to = is_even ? even : odd;
-    const int from_stride = is_even ? activation_stride : even_stride;
-    const int to_stride = is_even ? even_stride : activation_stride;
-    const int padded = static_cast<int>((epilogue.width + 15) / 16 * 16);
-    const bool is_last = i + 1 == depth;
-    const auto store = [&](int of_block, int column, float(&sums)[columns_at_once]) {
-      combine_columns(epilogue, row + of_block, shared.bias_rows[of_block], column, sums);
-      if (is_last) return store_operand(epilogue.y, row + of_block, column, epilogue.width, sums);
-      WARPRANK_UNROLL
-      for (int c = 0; c < columns_at_once; ++c)
-        if (column + c >= epilogue.width) sums[c] = 0;  // also in a row of infinities
-      store_activations(to + of_block * to_stride + column, sums);
-    };
-    if (layer.is_done) {
-      device::sync_block();  // bias_rows
-      finish_done_layer<Block::threads>(layer, row, rows.count, shared.bias_rows, to, to_stride);
-    } else if (layer.is_head) {
-      const auto* factors = reinterpret_cast<const HeadFactor*>(layers + num_layers);
-      run_last_head<Block::rows, Block::threads>(layer, factors, from, from_stride, shared.bias_rows, row, rows.count);
-    } else {
-      for (int column_tile = 0; column_tile * Block::columns < padded; ++column_tile) {
-        const Block tile(source_of(layer, rows), epilogue.width, column_tile, 0, (layer.inputs + 15) / 16);
-        typename Block::Warp warp;
-        if (i == 0 && !is_mixed) {
-          if (column_tile > 0) device::sync_block();  // all warps have left the tiles of the input
-          tile.multiply(layer.weights, odd, warp);
-        } else {
-          tile.multiply_resident(layer.weights, from, from_stride, warp);
-        }
-        tile.finish(warp, is_last ? epilogue.width : padded, !is_last, staging, store);
-      }
-    }
-    device::sync_block();
-  }
 }
 
 }  // namespace warprank::detail

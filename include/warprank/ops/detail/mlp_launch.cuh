@@ -11,6 +11,7 @@
 
 #include "warprank/ops/detail/mlp.cuh"
 #include "warprank/ops/detail/mlp/policy.hpp"
+#include "warprank/ops/detail/mlp/rows.cuh"
 #include "warprank/ops/detail/mlp/split.cuh"
 #include "warprank/ops/linear.cuh"
 
@@ -26,9 +27,10 @@ struct MlpPlan {
   int64_t num_fused = 0;   ///< layers of each stack
   int64_t num_layers = 0;  ///< fused ones, of all stacks
   MlpTile tile = MlpTile::rows_16;
-  bool is_wide = false;    ///< the fused kernel keeps more than 256 outputs of a first layer
-  int64_t num_blocks = 0;  ///< of the fused kernel
-  SplitPolicy split;       ///< is_split: the fused kernel is that of mlp/split.cuh, and has
+  bool is_wide = false;      ///< the fused kernel keeps more than 256 outputs of a first layer
+  int64_t input_stride = 0;  ///< and x, and outputs of odd layers, so many halves from row to row
+  int64_t num_blocks = 0;    ///< of the fused kernel
+  SplitPolicy split;         ///< is_split: the fused kernel is that of mlp/split.cuh, and has
   device::Dim3 split_grid;
   SplitExchange exchange{};
   int64_t workspace_bytes = 0;
@@ -288,10 +290,15 @@ template <class Stack>
 void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<FloatMatrix<const void>>& x,
                 const std::vector<std::vector<HeadFactor>>& factors, MlpPlan& plan) {
   int num_factors = 0;
-  int64_t max_rows = 0;
-  for (const Stack& stack : stacks) max_rows = std::max(max_rows, stack.x.rows);
-  plan.tile = mlp_tile(plan.target, max_rows);
-  const int64_t rows = mlp_policy(plan.target, plan.tile).rows();
+  int64_t max_rows = 0, inputs = max_fused_width;
+  for (const Stack& stack : stacks) {
+    max_rows = std::max(max_rows, stack.x.rows);
+    inputs = std::max(inputs, inputs_of(stack, first));
+    plan.is_wide |= stack.layers[first].out > max_fused_width;
+  }
+  plan.tile = mlp_tile(plan.target, max_rows, plan.is_wide);
+  plan.input_stride = staged_stride(std::min(inputs, RowsBlock::max_inputs_at_once(plan.tile)));
+  const int64_t rows = rows_of_tile(plan.tile);
   for (int64_t i = 0; i < stacks.size(); ++i) {
     const Stack& stack = stacks[i];
     const int64_t depth = stack.layers.size();
@@ -310,7 +317,6 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
       layer.first_block = plan.num_blocks;
       layer.stack_depth = static_cast<int>(depth - first);
       layer.is_done = is_done;
-      plan.is_wide |= l == first && l + 1 < depth && layer.epilogue.width > max_fused_width;
       if (is_done) layer.sums = operand_of(x[static_cast<size_t>(i)]);
       if (is_mixed) {
         const auto num = [&](const FloatMatrix<const void>& m) { return static_cast<int>(m.cols / in); };
@@ -364,7 +370,7 @@ void plan_exchange(Span<const Stack> stacks, int64_t first, WorkspaceCursor& mem
   plan.exchange.ended = reinterpret_cast<uint32_t*>(memory.take(SplitExchange::ended_bytes(all_tiles)));
   plan.exchange.words = reinterpret_cast<uint32_t*>(memory.take(SplitExchange::words_bytes(all_tiles, fragments)));
   plan.exchange.fragments = fragments;
-  plan.exchange.input_stride = split_input_stride(staged);
+  plan.exchange.input_stride = staged_stride(staged);
   plan.exchange.max_looks = static_cast<int>(SplitBlock::least_looks + bytes / SplitBlock::bytes_of_look);
 }
 
@@ -449,10 +455,9 @@ WARPRANK_HIDDEN inline void launch_split_mlp(const MlpPlan& plan, const MlpDescr
 template <int Target, MlpTile Tile>
 WARPRANK_HIDDEN inline void launch_mlp(const MlpPlan& plan, const MlpDescriptor* layers, int num_layers,
                                        device::Stream stream) {
-  constexpr GemmPolicy policy = mlp_policy(Target, Tile);
-  const int64_t shared_bytes = mlp_shared_bytes(policy, plan.is_wide);
-  device::launch_overlapping({static_cast<unsigned>(plan.num_blocks), policy.threads(), shared_bytes, stream},
-                             mlp_kernel<Target, Tile>, layers, num_layers);
+  const int64_t shared_bytes = mlp_shared_bytes(Tile, plan.input_stride, plan.is_wide);
+  device::launch_overlapping({static_cast<unsigned>(plan.num_blocks), RowsBlock::threads, shared_bytes, stream},
+                             mlp_kernel<Target, Tile>, layers, num_layers, static_cast<int>(plan.input_stride));
 }
 
 WARPRANK_HIDDEN inline void run_mlp(const MlpPlan& plan, const void* descriptors, device::Stream stream) {

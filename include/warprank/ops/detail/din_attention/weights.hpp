@@ -223,7 +223,7 @@ class DinWeights {
       for (int64_t h = 0; h < first.out; ++h)
         for (int64_t c = 0; c < dim_; ++c) {
           const half value = to_half(values[static_cast<size_t>(h * dim_ + c)]);
-          const auto in_fragment = static_cast<int>(PackedLinearLayout{16, 16}.index(h % 16, c % 16) * 2);
+          const auto in_fragment = static_cast<int>(PackedFragmentLayout{16, 16}.index(h % 16, c % 16) * 2);
           copy(place_of(static_cast<int>(h / 16), static_cast<int>(c / 16)) + in_fragment, &value, 2);
         }
     };
@@ -287,13 +287,9 @@ class DinWeights {
     add_learned(layer, first.out).bias = bias_at;
   }
 
-  /// A layer of one output is packed as one of two: alone it would be packed as a head.
   static Buffer<unsigned char> pack_fragments(const DinLayer& layer, int64_t in) {
-    const int64_t out = std::max<int64_t>(layer.weight.size() / in, 2);
-    std::vector<float> weight(layer.weight.begin(), layer.weight.end()), bias(layer.bias.begin(), layer.bias.end());
-    weight.resize(static_cast<size_t>(out * in));
-    bias.resize(static_cast<size_t>(out));
-    return pack_linear(Span<const float>(weight), Span<const float>(bias), in, out);
+    return pack_linear<float, PackedFragmentLayout>(Span<const float>(layer.weight), Span<const float>(layer.bias), in,
+                                                    layer.weight.size() / in);
   }
 
   void pack_hidden(const DinLayer& layer, int64_t in) {
@@ -301,7 +297,7 @@ class DinWeights {
     const auto packed = pack_fragments(layer, in);
     HiddenLayer& hidden = add_learned(layer, out);
     hidden.weights = append(packed.data(), packed.size());
-    hidden.bias = hidden.weights + PackedLinearLayout{in, std::max<int64_t>(out, 2)}.bias_offset();
+    hidden.bias = hidden.weights + PackedFragmentLayout{in, out}.bias_offset();
   }
 
   static void check_head(const DinLayer& layer) {

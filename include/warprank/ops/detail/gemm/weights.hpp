@@ -3,24 +3,19 @@
 
 /// Weights of linear layers as tensor cores take them, packed once on the host, the same for every GPU.
 ///
-/// Outputs are cut into pairs of tiles of 8 and inputs into steps of 16; both are padded with zeros. The 512 bytes of
-/// (pair, step) are 16 bytes for each lane of a warp: with g = lane / 4, t = lane % 4, n = 16 pair + g, k = 16 step + 2
-/// t
-///
-///     W[n][k], W[n][k + 1], W[n][k + 8], W[n][k + 9], W[n + 8][k], W[n + 8][k + 1], W[n + 8][k + 8], W[n + 8][k + 9]
-///
-/// as FP16: B of two mma.m16n8k16, or of four mma.m16n8k8, in one load; steps of a pair are neighbours. A layer of one
-/// output, a head, is computed in FP32 and keeps its weights so; of every 64 inputs come first the first four of each
-/// eight, then the others, as 8 lanes with 8 inputs each read them. Behind the weights is the bias in FP32.
-///
-/// That is B, for kernels that chain layers and so have rows as A (mlp.cuh, din_attention.cuh). Behind the bias are the
-/// same weights once more as A, for those of single layers (linear.cuh), unless it is a head: [16 outputs][step of 32
-/// inputs][half h of the step][lane][8 halves], with n = 16 pair + g, k = 32 step + 8 t + 4 h
+/// They are A, and rows are B: y^T = W x^T. Outputs are cut into pairs of tiles of 8 and inputs into steps of 32; both
+/// are padded with zeros. The 1024 bytes of (pair, step) are 16 bytes for each lane of a warp and half h of the step:
+/// with g = lane / 4, t = lane % 4, n = 16 pair + g, k = 32 step + 8 t + 4 h
 ///
 ///     W[n][k], W[n][k + 1], W[n + 8][k], W[n + 8][k + 1], W[n][k + 2], W[n][k + 3], W[n + 8][k + 2], W[n + 8][k + 3]
 ///
-/// which are the four registers of A in one load, and whose B is x[row g][32 step + 8 t .. + 7] of both halves: as it
-/// lies in memory. Neither order does for the other kernel: it would pay a move for each register.
+/// as FP16, [half][lane]: the four registers of A of an mma.m16n8k16, or of two mma.m16n8k8, in one load, whose B is
+/// x[row g][32 step + 8 t .. + 7] of both halves, as it lies in memory. Steps of a pair are neighbours. A layer of one
+/// output, a head, is computed in FP32 and keeps its weights so; of every 64 inputs come first the first four of each
+/// eight, then the others, as 8 lanes with 8 inputs each read them. Behind the weights is the bias in FP32.
+///
+/// DIN attention chains products in registers and so has rows as A and weights as B (PackedFragmentLayout). Neither
+/// order does for the other kernels: they would pay a move for each register.
 
 #include <cmath>
 #include <cstdint>
@@ -40,39 +35,51 @@ namespace warprank {
 struct PackedLinearLayout {
   int64_t in = 0, out = 0;
 
-  static constexpr int64_t step = 16;             ///< inputs that are packed together
-  static constexpr int64_t pair = 16;             ///< outputs that are packed together
-  static constexpr int64_t fragment_bytes = 512;  ///< of one pair and step
-  static constexpr int64_t tile_step = 32;        ///< inputs that are packed together as A
-  static constexpr int64_t head_step = 64;        ///< inputs of a head that are packed together
+  static constexpr int64_t step = 32;          ///< inputs that are packed together
+  static constexpr int64_t pair = 16;          ///< outputs that are packed together
+  static constexpr int64_t step_bytes = 1024;  ///< of one pair and step
+  static constexpr int64_t head_step = 64;     ///< inputs of a head that are packed together
 
   constexpr bool is_head() const { return out == 1; }
   constexpr int64_t num_steps() const { return (in + step - 1) / step; }
   constexpr int64_t num_pairs() const { return (out + pair - 1) / pair; }
   constexpr int64_t bias_offset() const {  ///< in bytes
-    return is_head() ? (in + head_step - 1) / head_step * head_step * 4 : num_pairs() * num_steps() * fragment_bytes;
+    return is_head() ? (in + head_step - 1) / head_step * head_step * 4 : num_pairs() * num_steps() * step_bytes;
   }
-  /// Of the weights as A, in bytes.
-  constexpr int64_t tiles_offset() const { return bias_offset() + num_pairs() * pair * 4; }
-  constexpr int64_t num_tile_steps() const { return (in + tile_step - 1) / tile_step; }
-  constexpr int64_t bytes() const {
-    return tiles_offset() + (is_head() ? 0 : num_pairs() * num_tile_steps() * 2 * fragment_bytes);
-  }
+  constexpr int64_t bytes() const { return bias_offset() + num_pairs() * pair * 4; }
   /// Where a head's input k is, in elements.
   static WARPRANK_HOST_DEVICE constexpr int64_t head_index(int64_t k) {
     return k / head_step * head_step + k % 8 / 4 * (head_step / 2) + k % head_step / 8 * 4 + k % 4;
   }
   /// Where the FP16 of output n and input k is, in elements.
   constexpr int64_t index(int64_t n, int64_t k) const {
+    const int64_t lane = n % 8 * 4 + k % step / 8;
+    const int64_t element = k % 4 / 2 * 4 + n % pair / 8 * 2 + k % 2;
+    return (((n / pair * num_steps() + k / step) * 2 + k % 8 / 4) * 32 + lane) * 8 + element;
+  }
+};
+
+/// The same where weights are B, for rows as A: steps of 16 inputs, of which a lane has, with n = 16 pair + g and
+/// k = 16 step + 2 t
+///
+///     W[n][k], W[n][k + 1], W[n][k + 8], W[n][k + 9], W[n + 8][k], W[n + 8][k + 1], W[n + 8][k + 8], W[n + 8][k + 9]
+///
+/// B of two mma.m16n8k16, or of four mma.m16n8k8, in one load. A layer of one output is as any other.
+struct PackedFragmentLayout {
+  int64_t in = 0, out = 0;
+
+  static constexpr int64_t step = 16, pair = 16;
+
+  static constexpr bool is_head() { return false; }
+  static constexpr int64_t head_index(int64_t k) { return k; }
+  constexpr int64_t num_steps() const { return (in + step - 1) / step; }
+  constexpr int64_t num_pairs() const { return (out + pair - 1) / pair; }
+  constexpr int64_t bias_offset() const { return num_pairs() * num_steps() * 512; }
+  constexpr int64_t bytes() const { return bias_offset() + num_pairs() * pair * 4; }
+  constexpr int64_t index(int64_t n, int64_t k) const {
     const int64_t lane = n % 8 * 4 + k % 8 / 2;
     const int64_t element = n % pair / 8 * 4 + k % step / 8 * 2 + k % 2;
     return ((n / pair * num_steps() + k / step) * 32 + lane) * 8 + element;
-  }
-  /// The same among the weights as A, from tiles_offset on.
-  constexpr int64_t tile_index(int64_t n, int64_t k) const {
-    const int64_t lane = n % 8 * 4 + k % tile_step / 8;
-    const int64_t element = k % 4 / 2 * 4 + n % pair / 8 * 2 + k % 2;
-    return (((n / pair * num_tile_steps() + k / tile_step) * 2 + k % 8 / 4) * 32 + lane) * 8 + element;
   }
 };
 
@@ -80,7 +87,7 @@ struct PackedLinearLayout {
 /// FP16 (below 2^-14 to a multiple of 2^-24), those of a head stay as they are. Throws invalid_argument for wrong
 /// sizes, and for a weight that is NaN, infinite or above the largest finite FP16: an infinity would spoil whole scores
 /// later. The bytes are for device memory, aligned to 16.
-template <class Value>
+template <class Value, class Layout = PackedLinearLayout>
 Buffer<unsigned char> pack_linear(Span<const Value> weight, Span<const float> bias, int64_t in, int64_t out) {
   const auto text = [](int64_t value) { return std::to_string(value); };
   Problems problems;
@@ -93,12 +100,11 @@ Buffer<unsigned char> pack_linear(Span<const Value> weight, Span<const float> bi
     problems.add("bias of a linear layer", text(out) + " values", text(bias.size()));
   problems.throw_if_any();
 
-  const PackedLinearLayout layout{in, out};
+  const Layout layout{in, out};
   const float limit = layout.is_head() ? std::numeric_limits<float>::max() : max_half;
   Buffer<unsigned char> packed(layout.bytes());
   std::memset(packed.data(), 0, static_cast<size_t>(packed.size()));
   auto* halves = reinterpret_cast<half*>(packed.data());
-  auto* tiles = reinterpret_cast<half*>(packed.data() + layout.tiles_offset());
   auto* floats = reinterpret_cast<float*>(packed.data());
   for (int64_t n = 0; n < out; ++n)
     for (int64_t k = 0; k < in; ++k) {
@@ -111,7 +117,7 @@ Buffer<unsigned char> pack_linear(Span<const Value> weight, Span<const float> bi
       if (layout.is_head())
         floats[layout.head_index(k)] = value;
       else
-        halves[layout.index(n, k)] = tiles[layout.tile_index(n, k)] = to_half(value);
+        halves[layout.index(n, k)] = to_half(value);
     }
   if (!bias.empty())
     std::memcpy(packed.data() + layout.bias_offset(), bias.data(), static_cast<size_t>(out) * sizeof(float));

@@ -16,8 +16,7 @@ namespace warprank::detail {
 
 /// What the products of a layer need: read whole, into registers.
 struct alignas(16) LinearProduct {
-  const void* weights;    ///< of PackedLinearLayout
-  const uint32_t* tiles;  ///< its weights as these kernels take them
+  const void* weights;  ///< of PackedLinearLayout
   const half* x;
   int64_t x_stride;
   const int64_t* num_rows;  ///< null: max_rows
@@ -31,6 +30,9 @@ struct alignas(16) LinearProduct {
   bool x_is_aligned, is_head;
   bool is_relu;        ///< of plain layers
   bool weights_first;  ///< ahead of the number of rows: where all blocks run at once, none waits for one without rows
+
+  /// Unless it is a head.
+  WARPRANK_DEVICE const uint32_t* tiles() const { return static_cast<const uint32_t*>(weights); }
 };
 
 /// A layer as it lies in device memory.
@@ -112,7 +114,6 @@ WARPRANK_DEVICE GroupTile tile_of_groups(const RowGroups& groups, int tile, int 
 /// Makes a layer that of one of its groups.
 WARPRANK_DEVICE void select_group(LinearDescriptor& layer, int group) {
   layer.weights = static_cast<const char*>(layer.weights) + group * layer.group_bytes;
-  layer.tiles += group * layer.group_bytes / static_cast<int64_t>(sizeof(uint32_t));
   Epilogue& epilogue = layer.epilogue;
   epilogue.bias += group * layer.group_bytes / static_cast<int64_t>(sizeof(float));
   DeviceActivation& f = epilogue.activation;

@@ -26,7 +26,7 @@ class DirectProduct {
         begin_(device::warp_index()),
         end_((layer.inputs + 31) / 32),
         num_pairs_((layer.outputs - first_column + 15) / 16),
-        weights_(layer.tiles + (int64_t{first_column / 16} * end_ * step_words + device::lane_index() * 4)) {}
+        weights_(layer.tiles() + (int64_t{first_column / 16} * end_ * step_words + device::lane_index() * 4)) {}
 
   /// Of the first `depth` steps; reads what no launch writes.
   WARPRANK_DEVICE void request_weights() {

@@ -35,7 +35,7 @@ class StagedProduct {
     for (int i = 0; i < weight_chunks; ++i) {  // of pairs behind the last, the last again: nobody asks for their sums
       const int of_tile = device::thread_rank() / pair_chunks + i * pairs_apart;
       const int64_t pair = first_column / 16 + (of_tile < num_pairs ? of_tile : num_pairs - 1);
-      weights_[i] = layer.tiles + (pair * num_steps + begin) * step_words + device::thread_rank() % pair_chunks * 4;
+      weights_[i] = layer.tiles() + (pair * num_steps + begin) * step_words + device::thread_rank() % pair_chunks * 4;
     }
     weight_step_ = begin + device::thread_rank() % pair_chunks / 64;
     warp_columns_ = layer.outputs - first_column - first_column_of_warp();

@@ -34,14 +34,19 @@ WARPRANK_DEVICE void load_added(const Epilogue& epilogue, int64_t row, const int
   if (epilogue.residual_first) add(epilogue.residual, row);
 }
 
+/// Identity or relu.
+WARPRANK_DEVICE void activate_simple(const Epilogue& epilogue, float (&values)[2]) {
+  if (epilogue.activation.kind != ActivationKind::relu) return;
+  values[0] = values[0] < 0 ? 0.0f : values[0];
+  values[1] = values[1] < 0 ? 0.0f : values[1];
+}
+
 WARPRANK_DEVICE void activate_pair(const Epilogue& epilogue, int column, float (&values)[2]) {
-  const DeviceActivation& f = epilogue.activation;
-  if (f.kind == ActivationKind::relu) {
-    values[0] = values[0] < 0 ? 0.0f : values[0];
-    values[1] = values[1] < 0 ? 0.0f : values[1];
-  } else if (f.kind != ActivationKind::identity) {
-    activate(f, values, column, epilogue.width);
-  }
+  const ActivationKind f = epilogue.activation.kind;
+  if (f == ActivationKind::relu || f == ActivationKind::identity)
+    activate_simple(epilogue, values);
+  else
+    activate(epilogue.activation, values, column, epilogue.width);
 }
 
 /// Two activations as FP16, 0 where there are none: infinity and NaN stay, but never as two halves of ones alone.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// When stacks run column-split (split.cuh), and over how many blocks.
+/// What blocks of stacks are; when stacks run column-split (split.cuh), and over how many blocks, and in which tiles of
+/// rows otherwise (rows.cuh).
 
 #include <algorithm>
 #include <cstdint>
@@ -9,11 +10,18 @@
 
 namespace warprank::detail {
 
+/// Layers of one kernel, and their outputs: what a block of rows.cuh has room for. A first layer of few inputs may be
+/// wider: every block reads its weights whole.
+inline constexpr int max_fused_layers = 8, max_fused_width = 256;
+inline constexpr int max_first_width = 512, max_inputs_of_wide_first = 64;
+/// Experts that a stack can mix: their weights lie where sums are staged later.
+inline constexpr int max_mixed_experts = 64;
+
 /// What a block of a column-split stack is: its warps share the inputs of each layer.
 struct SplitBlock {
   static constexpr int num_warps = 8, threads = 32 * num_warps, max_rows = 32;
   /// Of the first layer, where its rows go through shared memory first: what is mixed, done or not whole vectors.
-  static constexpr int64_t max_staged_inputs = 704, max_staged_inputs_of_32 = 256;
+  static constexpr int64_t max_staged_inputs = 704, max_staged_inputs_of_32 = 576;
   static constexpr int64_t max_narrow_inputs = 768, max_width = 4096;  ///< of a first layer, of any
   /// Looks for what another block computes before a block computes it itself: 20 us on an H100 by the latency of its
   /// second-level cache, many times what a block that runs takes; and more where it reads many weights.
@@ -28,6 +36,8 @@ struct SplitPolicy {
 
   constexpr bool is_split() const { return blocks > 0; }
   constexpr int64_t rows() const { return int64_t{8} * strips; }
+  /// Sets of sums that are used in turns, so that none waits until all have read them: where a T4 has room.
+  constexpr int num_sums() const { return strips == 2 ? 2 : 1; }
 };
 
 /// Sums of one share of outputs: of each warp, rows of four floats more than the outputs.
@@ -35,10 +45,11 @@ constexpr int64_t split_sums_floats(const SplitPolicy& policy) {
   return SplitBlock::num_warps * policy.rows() * (16 * policy.pairs + 4);
 }
 constexpr int64_t split_shared_bytes(const SplitPolicy& policy, int64_t input_stride) {
-  return 2 * split_sums_floats(policy) * 4 + policy.rows() * input_stride * 2;  // two sets of sums in turns
+  return policy.num_sums() * split_sums_floats(policy) * 4 + policy.rows() * input_stride * 2;
 }
-/// From one row of staged inputs to the next, in halves: an odd number of 64 bytes, so that no two rows meet in a bank.
-constexpr int64_t split_input_stride(int64_t inputs) { return (inputs + 31) / 64 * 64 + 32; }
+/// From one row to the next of inputs or activations in shared memory, in halves: an odd number of 64 bytes, so that no
+/// two rows meet in a bank.
+constexpr int64_t staged_stride(int64_t inputs) { return (inputs + 31) / 64 * 64 + 32; }
 
 /// Multiprocessors of the smallest card that is served well: T4, A100, H100. Not of the card at hand, as bits depend on
 /// whether stacks are split.
@@ -73,6 +84,37 @@ constexpr SplitPolicy split_policy(int target, const Tiles& tiles, int64_t wides
     if (of_16 * blocks <= slots) return {static_cast<int>(blocks), 2, widest > blocks ? 2 : 1};
   }
   return {};
+}
+
+/// Rows of a block that computes all outputs.
+enum class MlpTile { rows_16, rows_32 };
+
+constexpr int rows_of_tile(MlpTile tile) { return tile == MlpTile::rows_16 ? 16 : 32; }
+
+/// Few rows until every multiprocessor has a block; and where a first layer is wide, for which blocks of more have no
+/// room on a T4.
+constexpr MlpTile mlp_tile(int target, int64_t max_rows, bool is_wide) {
+  return is_wide || max_rows <= multiprocessors_of(target) * 16 ? MlpTile::rows_16 : MlpTile::rows_32;
+}
+
+/// What such a block is: its warps share the outputs of each layer, 256 at a time.
+struct RowsBlock {
+  static constexpr int num_warps = 8, threads = 32 * num_warps;
+  static constexpr int pairs = 2;  ///< of 8 outputs of a warp
+  static constexpr int columns = num_warps * pairs * 16;
+  static constexpr int steps_ahead = 4;  ///< of 32 inputs, whose weights are in flight
+  /// Where sums are staged: of each warp, 8 rows.
+  static constexpr int staging_stride = pairs * 16 + 4, staging_floats = num_warps * 8 * staging_stride;
+  /// Of x, that lie in shared memory.
+  static constexpr int64_t max_inputs_at_once(MlpTile tile) { return tile == MlpTile::rows_16 ? 768 : 384; }
+};
+static_assert(RowsBlock::columns == max_fused_width);
+static_assert(RowsBlock::staging_floats >= 32 * max_mixed_experts);
+
+/// `input_stride`: of x and of the outputs of odd layers.
+constexpr int64_t mlp_shared_bytes(MlpTile tile, int64_t input_stride, bool is_wide) {
+  const int64_t even_stride = staged_stride(is_wide ? max_first_width : max_fused_width);
+  return RowsBlock::staging_floats * 4 + rows_of_tile(tile) * 2 * (input_stride + even_stride);
 }
 
 }  // namespace warprank::detail

@@ -62,14 +62,14 @@ struct SplitStorage {
   uint32_t ended;
 };
 
-static_assert(split_shared_bytes({1, 2, 2}, split_input_stride(SplitBlock::max_staged_inputs)) +
+static_assert(split_shared_bytes({1, 2, 2}, staged_stride(SplitBlock::max_staged_inputs)) +
                   int64_t{sizeof(SplitStorage)} <=
               64 << 10);
-static_assert(split_shared_bytes({1, 4, 1}, split_input_stride(SplitBlock::max_staged_inputs_of_32)) +
+static_assert(split_shared_bytes({1, 4, 1}, staged_stride(SplitBlock::max_staged_inputs_of_32)) +
                   int64_t{sizeof(SplitStorage)} <=
               64 << 10);
-static_assert(2 * split_sums_floats({1, 2, 1}) >= 16 * max_mixed_experts);
-static_assert(2 * split_sums_floats({1, 4, 1}) >= 32 * max_mixed_experts);
+static_assert(split_sums_floats({1, 2, 1}) >= 16 * max_mixed_experts);
+static_assert(split_sums_floats({1, 4, 1}) >= 32 * max_mixed_experts);
 
 /// One block's part of a stack for one tile of rows.
 template <int Target, int Strips, int Pairs>
@@ -79,6 +79,7 @@ class SplitChain {
   static constexpr int steps_at_once = 4;               ///< of 32 inputs, whose operands are in flight together
   static constexpr int num_words = rows * columns / 2;  ///< of a share: one for each thread, or for some
   static constexpr int sums_stride = columns + 4;       ///< floats from row to row: no two lanes meet in a bank
+  static constexpr int num_sums = SplitPolicy{1, Strips, Pairs}.num_sums();
   static constexpr int64_t sums_floats = split_sums_floats({1, Strips, Pairs});
   static_assert(num_words <= SplitBlock::threads && rows <= SplitBlock::max_rows);
 
@@ -142,9 +143,9 @@ class SplitChain {
   static WARPRANK_DEVICE int64_t words_of(const MlpDescriptor& layer) {
     return Strips * steps_of(layer.outputs) * SplitExchange::fragment_words;
   }
-  /// [2, warps, rows, sums_stride]
+  /// [num_sums, warps, rows, sums_stride]
   static WARPRANK_DEVICE float* sums() { return device::dynamic_shared<float>(); }
-  static WARPRANK_DEVICE half* input() { return reinterpret_cast<half*>(sums() + 2 * sums_floats); }
+  static WARPRANK_DEVICE half* input() { return reinterpret_cast<half*>(sums() + num_sums * sums_floats); }
 
   /// Which inputs of a layer are the warp's.
   WARPRANK_DEVICE void begin_layer(int i) {
@@ -221,7 +222,7 @@ class SplitChain {
       const MlpDescriptor& layer = shared_.layers[i];
       if (layer.is_head) continue;
       const int num_pairs = num_pairs_of(layer), bytes_of_pair = steps_of(layer.inputs) * step_bytes;
-      const auto* from = reinterpret_cast<const char*>(layer.tiles);
+      const auto* from = static_cast<const char*>(layer.weights);
       for (int pair = rank() * Pairs; pair < num_pairs; pair += num_blocks() * Pairs) {
         const int bytes = (num_pairs - pair < Pairs ? num_pairs - pair : Pairs) * bytes_of_pair;
         for (int at = device::thread_rank() * line; at < bytes; at += SplitBlock::threads * line)
@@ -234,7 +235,8 @@ class SplitChain {
   WARPRANK_DEVICE void request_weights(int share, int step) {
     if (layer_->is_head) return request_head(step);
     const int num_steps = steps_of(layer_->inputs), num_pairs = num_pairs_of(*layer_) - share * Pairs;
-    const uint32_t* const from = layer_->tiles + (static_cast<int64_t>(share) * Pairs * num_steps + step) * step_words +
+    const uint32_t* const from = layer_->tiles() +
+                                 (static_cast<int64_t>(share) * Pairs * num_steps + step) * step_words +
                                  device::lane_index() * 4;
     WARPRANK_UNROLL
     for (int s = 0; s < steps_at_once; ++s) {
@@ -415,7 +417,10 @@ class SplitChain {
       if (has_weights) request_weights(share + distance, begin_);
 
       float* const own = sums() + turn_ * sums_floats;
-      turn_ ^= 1;
+      if constexpr (num_sums == 1)
+        device::sync_block();  // all have read those before
+      else
+        turn_ ^= 1;
       store_sums(sums_of_lane, own);
       if (device::sync_block_any(!is_complete)) return false;
       if (!finishes) continue;
