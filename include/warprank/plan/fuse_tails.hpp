@@ -158,6 +158,21 @@ class TailFuser {
 
 }  // namespace detail
 
+/// Whether a chain, maybe with a mix in front, has layers that one block cannot keep.
+inline bool is_wide_chain(const Graph& graph, const std::vector<int>& nodes) {
+  bool is_first = true;
+  for (const int n : nodes) {
+    const auto* op = std::get_if<LinearOp>(&graph.node(n).op);
+    if (op == nullptr) continue;
+    const int64_t x_width = graph.node(graph.node(n).inputs[0]).width;
+    const int64_t in = op->shared_input ? x_width : x_width / op->groups, out = graph.node(n).width / op->groups;
+    const bool has_few_inputs = is_first && in <= max_inputs_of_wide_first;
+    if (out > (has_few_inputs ? max_first_chain_width : max_chain_width)) return true;
+    is_first = false;
+  }
+  return false;
+}
+
 /// Vertical fusion: linears of which each reads the one before it and nothing else does (towers, the narrow end of an
 /// MLP), and a mix of experts in front of them, are one step. Its inner values need not exist in memory. Each layer has
 /// up to 256 outputs a group, the first up to 512 inputs; or, if it has up to 64 inputs, up to 512 outputs. Wider ones

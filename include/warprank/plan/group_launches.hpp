@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "warprank/plan/fuse_tails.hpp"
 #include "warprank/plan/rewrite.hpp"
 #include "warprank/plan/steps.hpp"
 
@@ -41,13 +43,13 @@ class LaunchGrouper {
   }
 
  private:
-  /// Units of one kind can share a launch: (what it is, its depth where it is a chain).
-  using Kind = std::pair<StepKind, size_t>;
+  /// Units of one kind can share a launch: (what it is, its depth where it is a chain, whether that has wide layers).
+  using Kind = std::tuple<StepKind, size_t, bool>;
   Kind kind_of_unit(int unit) const {
     const std::vector<int>& nodes = units_[static_cast<size_t>(unit)];
-    if (nodes.size() == 1) return {step_kind(graph_.node(nodes[0]).op), 1};
+    if (nodes.size() == 1) return {step_kind(graph_.node(nodes[0]).op), 1, false};
     const bool is_mixed = step_kind(graph_.node(nodes[0]).op) == StepKind::mix;
-    return {StepKind::chain, nodes.size() - is_mixed};
+    return {StepKind::chain, nodes.size() - is_mixed, is_wide_chain(graph_, nodes)};
   }
 
   bool is_ready(int unit) const {
@@ -73,7 +75,8 @@ class LaunchGrouper {
     for (bool any = true; any;) {
       any = false;
       for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
-        if (is_done_[static_cast<size_t>(unit)] || kind_of_unit(unit).first > StepKind::alone || !is_ready(unit))
+        if (is_done_[static_cast<size_t>(unit)] || std::get<StepKind>(kind_of_unit(unit)) > StepKind::alone ||
+            !is_ready(unit))
           continue;
         emit(unit, -1);
         any = true;

@@ -12,7 +12,8 @@
 /// | row by row        | row_programs   | elementwise, softmax, layer_norm, reduce, expand              |
 /// | others            | the op's name  |                                                               |
 ///
-/// Every step is one launch but those with scenes. Sums that are cut into parts are put together within it. A model
+/// Every step is one launch but those with scenes, and chains of layers of more than 256 outputs for more than 128
+/// rows, whose wide layers are launched one by one. Sums that are cut into parts are put together within it. A model
 /// whose first step is no look-up needs one launch more, for its dense inputs.
 
 #include <algorithm>

@@ -51,12 +51,15 @@ class RowsChain {
  public:
   using Block = RowsBlock;
   static constexpr int rows = rows_of_tile(Tile), strips = rows / 8, pairs = Block::pairs, ahead = Block::steps_ahead;
+  static constexpr int steps_of_part = static_cast<int>(Block::max_inputs_at_once(Tile) / 32);  ///< of x
+  static constexpr int narrow_stride = static_cast<int>(staged_stride(max_fused_width));
+  static constexpr int wide_stride = static_cast<int>(staged_stride(max_first_width));
+  static_assert(steps_of_part % ahead == 0);
 
   /// The stack's descriptors are in `shared`; `factors` are of all heads.
   WARPRANK_DEVICE RowsChain(RowsStorage<rows>& shared, int depth, int input_stride, const HeadFactor* factors)
       : shared_(shared), depth_(depth), odd_stride_(input_stride), factors_(factors) {
-    even_stride_ =
-        static_cast<int>(staged_stride(shared.layers[0].outputs > max_fused_width ? max_first_width : max_fused_width));
+    even_stride_ = shared.layers[0].outputs > max_fused_width ? wide_stride : narrow_stride;
     staging_ = device::dynamic_shared<float>();
     odd_ = reinterpret_cast<half*>(staging_ + Block::staging_floats);
     even_ = odd_ + rows * odd_stride_;
@@ -179,8 +182,6 @@ class RowsChain {
 
   /// The first layer, whose rows are copied from x, a part of their inputs after another.
   WARPRANK_DEVICE void multiply_rows(Sums& sums, const WarpOutputs& own, const WarpOutputs& next, int column_tile) {
-    constexpr int steps_of_part = static_cast<int>(Block::max_inputs_at_once(Tile) / 32);
-    static_assert(steps_of_part % ahead == 0);
     const MlpDescriptor& layer = shared_.layers[0];
     const int num_steps = steps_of(layer.inputs);
     for (int begin = 0; begin < num_steps; begin += steps_of_part) {
