@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../examples/models/user_heavy.hpp"
 #include "engine/cuda_engine_testing.hpp"
 #include "golden/cases.hpp"
 #include "reference/interpreter.hpp"
@@ -686,10 +687,15 @@ TEST(CudaEngineCounts, KeepTheLaunchBudgetsOfTheReferenceModels) {
                       {"dlrm", models::dlrm, 4},
                       {"dcn_v2", models::dcn_v2, 10},
                       {"din_mmoe", movielens::din_mmoe, 8},
-                      {"meituan_like", models::meituan_like, 8}};
+                      {"meituan_like", models::meituan_like, 8},
+                      {"user_heavy", models::user_heavy, 3},
+                      {"user_heavy in FP32", models::user_heavy, 3}};
   for (const auto& m : models) {
     SCOPED_TRACE(m.name);
-    const Plan plan = plan_for(warprank::build(m.model), {}, {{1, 100, {}}});
+    Graph graph = warprank::build(m.model);
+    if (std::string(m.name) == "user_heavy in FP32")
+      for (DenseInfo& info : graph.dense) info.wire = DenseWire::f32;
+    const Plan plan = plan_for(graph, {}, {{1, 100, {}}});
     const Model model = bind(plan, test_support::hashed_weights(plan),
                              Tables::load(plan, test_support::hashed_tables(plan.source(), 8), cuda()));
     Context context = model.context();

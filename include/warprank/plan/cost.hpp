@@ -116,8 +116,6 @@ class CostModel {
   }
 
  private:
-  static constexpr double float_bytes = 4, id_bytes = 8;
-
   double rows(int axis) const { return static_cast<double>(rows_[static_cast<size_t>(axis)]); }
   double rows() const { return rows(node_.axis); }
   double width() const { return static_cast<double>(node_.width); }
@@ -135,9 +133,14 @@ class CostModel {
     return parent == -1 || rows(parent) == 0 ? 0 : rows() * rows(k.axis) / rows(parent);
   }
 
-  Cost cost(const DenseOp&) const { return {0, elements(node_) * (float_bytes + value_bytes)}; }
+  Cost cost(const DenseOp& op) const {
+    const auto sent_bytes = static_cast<double>(size_of(graph_.dense[static_cast<size_t>(op.input)].wire));
+    return {0, elements(node_) * (sent_bytes + value_bytes)};
+  }
   Cost cost(const EmbedOp& op) const {
-    const double ids = rows(graph_.ids[static_cast<size_t>(op.ids)].axis);
+    const IdsInfo& info = graph_.ids[static_cast<size_t>(op.ids)];
+    const double ids = rows(info.axis);
+    const auto id_bytes = static_cast<double>(size_of(info.wire));
     return {op.pooling == Pooling::none ? 0 : ids * width(),
             ids * (id_bytes + width() * value_bytes) + elements(node_) * value_bytes};
   }
