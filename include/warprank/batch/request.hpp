@@ -25,6 +25,9 @@ namespace warprank {
 /// what is set afterwards is ignored. invalid_argument is thrown for a slot of no input, and for setting values after
 /// finish() or Batch::clear().
 ///
+/// Ids and values become the type that the model has requests hold their input in (IdsWire, DenseWire): values are
+/// rounded, and what is out of range is a problem of the request or saturates, as the model says.
+///
 /// An axis has as many rows as its inputs, which must agree; one on which nothing is set has none. An input that is not
 /// set takes its default in every row. Of an axis with keep_last the last rows of each parent row are kept, with what
 /// is nested in them.
