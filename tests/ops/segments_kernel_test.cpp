@@ -12,6 +12,9 @@
 #include "support/counts.hpp"
 #include "support/kernel_testing.hpp"
 #include "warprank/ops/detail/segments.cuh"
+#if !defined(__CUDACC__)
+#include "support/longest_warp.hpp"
+#endif
 
 namespace {
 
@@ -211,6 +214,25 @@ TEST(SegmentsCounts, SearchWithoutABarrier) {
               counted.global_store_sectors);
   }
 }
+
+#if !defined(__CUDACC__)
+TEST(SegmentsCounts, OfTheLongestWarp) {
+  if (build != Build::plain) return;
+  const BatchLayout layout(nested_axes());
+  CountTable table(longest_warp_columns({"requests"}));
+  for (const int64_t num_requests : {1, 8})
+    add_longest_warp(
+        table,
+        [&](const Config& config) {
+          std::mt19937 random(1);
+          std::vector<RequestData> requests;
+          for (int64_t r = 0; r < num_requests; ++r) requests.push_back(random_request(layout, 40, random));
+          reset(config);
+          run(layout, requests, 0, {{3, 1}});
+        },
+        num_requests);
+}
+#endif
 
 TEST(SegmentsKernelArguments, AreRefusedWhereTheyDoNotFit) {
   alignas(8) unsigned char bytes[8] = {};

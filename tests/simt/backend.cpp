@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "simt/delayed_stores.hpp"
+#include "simt/load_probe.hpp"
 #include "simt/machine.hpp"
 #include "simt/runtime.hpp"
 
@@ -58,6 +59,20 @@ void count_sectors(Thread& thread, bool shared, bool write, const void* address,
   const Kind kind =
       shared ? (write ? Kind::shared_store : Kind::shared_load) : (write ? Kind::global_store : Kind::global_load);
   thread.block->sectors.add(kind, here.file, here.line, thread.warp(), thread.lane(), address, bytes);
+}
+
+/// Tells the probe of a load of global memory, if there is one.
+bool begin_probe(Thread& thread, const void* address, Here here) {
+  if (LoadProbe::current() == nullptr || thread.block->shared.reserved(address)) return false;
+  LoadProbe::current()->before(thread, address, here);
+  return true;
+}
+
+void count_load(Thread& thread, bool shared, Here here) {
+  machine().count(thread, shared ? &WarpOperations::shared_loads : &WarpOperations::loads, here);
+}
+void count_store(Thread& thread, bool shared, Here here) {
+  machine().count(thread, shared ? &WarpOperations::shared_stores : &WarpOperations::stores, here);
 }
 
 // ---- Collectives
@@ -118,6 +133,7 @@ void complete_warp_barrier(const Lanes& lanes) {
 
 uint32_t vote(const Collective& what, uint32_t mask, uint64_t value, Here here) {
   Thread& thread = machine().running(what.name, here);
+  machine().count(thread, &WarpOperations::collectives, here);
   VotePayload payload{value, 0};
   thread.block->meet(thread, mask, what, &payload, here);
   return payload.result;
@@ -162,12 +178,14 @@ using simt::machine;
 
 int sync_block(Reduction reduction, bool predicate, Here here) {
   Thread& thread = machine().running("sync_block", here);
+  machine().count(thread, &simt::WarpOperations::barriers, here);
   return thread.block->barrier(thread, reduction, predicate, here);
 }
 
 void sync_warp(uint32_t mask, Here here) {
   static constexpr Collective what{"sync_warp", false, simt::complete_warp_barrier};
   Thread& thread = machine().running(what.name, here);
+  machine().count(thread, &simt::WarpOperations::collectives, here);
   thread.block->meet(thread, mask, what, nullptr, here);
 }
 
@@ -204,6 +222,7 @@ void shuffle_bytes(uint32_t mask, const void* value, void* result, int bytes, Sh
   }
   // A butterfly may read lanes of an earlier group.
   const bool inside = source <= last && (source >= first || (kind == Shuffle::butterfly && source >= 0));
+  machine().count(thread, &simt::WarpOperations::collectives, here);
   simt::ShufflePayload payload{value, result, bytes, static_cast<unsigned>(inside ? source : lane)};
   thread.block->meet(thread, mask, what, &payload, here);
 }
@@ -223,7 +242,9 @@ uint32_t reduce_add(uint32_t mask, uint32_t value, Here here) {
 
 void load_bytes(const void* address, void* value, int bytes, Access kind, Here here) {
   Thread& thread = machine().running("load", here);
+  const bool is_probed = simt::begin_probe(thread, address, here);
   const bool shared = simt::check_address(thread, address, bytes, "load", here);
+  simt::count_load(thread, shared, here);
   if (shared && kind == Access::read_only) machine().fail(thread, "read-only load of shared memory", here);
   if (shared && kind == Access::ahead) machine().fail(thread, "load ahead of shared memory", here);
   flush_overlapping(thread, address, bytes);
@@ -233,11 +254,13 @@ void load_bytes(const void* address, void* value, int bytes, Access kind, Here h
   race::access(thread, address, bytes, read, Scope::device, {here, nullptr});
   simt::count_sectors(thread, shared, false, address, bytes, here);
   simt::copy_value(value, address, bytes);
+  if (is_probed) simt::LoadProbe::current()->after(thread, value, bytes);
 }
 
 void store_bytes(void* address, const void* value, int bytes, Here here) {
   Thread& thread = machine().running("store", here);
   const bool shared = simt::check_address(thread, address, bytes, "store", here);
+  simt::count_store(thread, shared, here);
   flush_overlapping(thread, address, bytes);
   race::access(thread, address, bytes, race::Kind::write, Scope::device, {here, nullptr});
   simt::count_sectors(thread, shared, true, address, bytes, here);
@@ -246,12 +269,15 @@ void store_bytes(void* address, const void* value, int bytes, Here here) {
 
 void load_ordered(const void* address, void* value, int bytes, Order order, Scope scope, Here here) {
   Thread& thread = machine().running("load", here);
+  const bool is_probed = simt::begin_probe(thread, address, here);
   const bool shared = simt::check_address(thread, address, bytes, "load", here);
+  simt::count_load(thread, shared, here);
   machine().maybe_yield(thread);
   flush_overlapping(thread, address, bytes);
   race::access(thread, address, bytes, race::Kind::atomic_read, scope, {here, nullptr});
   simt::count_sectors(thread, shared, false, address, bytes, here);
   simt::copy_value(value, address, bytes);
+  if (is_probed) simt::LoadProbe::current()->after(thread, value, bytes);
   race::acquire(thread, address, order, scope);
   machine().note_step(thread, false, here);
   machine().maybe_yield(thread);
@@ -260,6 +286,7 @@ void load_ordered(const void* address, void* value, int bytes, Order order, Scop
 void store_ordered(void* address, const void* value, int bytes, Order order, Scope scope, Here here) {
   Thread& thread = machine().running("store", here);
   const bool shared = simt::check_address(thread, address, bytes, "store", here);
+  simt::count_store(thread, shared, here);
   machine().maybe_yield(thread);
   race::access(thread, address, bytes, race::Kind::atomic_write, scope, {here, nullptr});
   simt::count_sectors(thread, shared, true, address, bytes, here);
@@ -287,6 +314,7 @@ uint64_t atomic(AtomicOp op, void* address, int bytes, uint64_t operand, uint64_
     race::publish(address, race::release(thread, order, scope), true);
   }
   ++machine().counters.atomics;
+  machine().count(thread, &simt::WarpOperations::atomics, here);
   machine().note_step(thread, simt::read_value(address, bytes) != before, here);
   machine().maybe_yield(thread);
   return before;
@@ -297,6 +325,7 @@ void fence(Scope scope, Here here) {
   flush(thread);
   race::fence(thread, scope);
   ++machine().counters.fences;
+  machine().count(thread, &simt::WarpOperations::atomics, here);
 }
 
 void prefetch(const void* address, Here here) {
@@ -310,6 +339,7 @@ void copy_async(void* shared, const void* global, Here here) {
   if (!simt::check_address(thread, shared, bytes, "copy_async", here)) {
     machine().fail(thread, "copy_async: the destination is not in shared memory", here);
   }
+  simt::begin_probe(thread, global, here);
   if (simt::check_address(thread, global, bytes, "copy_async", here)) {
     machine().fail(thread, "copy_async: the source is not in global memory", here);
   }
@@ -320,6 +350,7 @@ void copy_async(void* shared, const void* global, Here here) {
   std::memset(shared, 0xff, bytes);  // whoever does not wait finds NaN
   thread.copies.push_back({shared, global, here});
   ++machine().counters.async_copies;
+  machine().count(thread, &simt::WarpOperations::async_copies, here);
 }
 
 void commit_async(Here here) {
@@ -329,6 +360,7 @@ void commit_async(Here here) {
 
 void wait_for_async(int pending_groups, Here here) {
   Thread& thread = machine().running("wait_async", here);
+  machine().count(thread, &simt::WarpOperations::async_copies, here);
   auto& groups = thread.copy_groups;
   if (groups.size() <= static_cast<size_t>(pending_groups)) return;
   const auto finished = static_cast<std::ptrdiff_t>(groups.size()) - pending_groups;

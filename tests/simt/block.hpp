@@ -14,6 +14,7 @@
 #include "simt/memory.hpp"
 #include "simt/race.hpp"
 #include "simt/sectors.hpp"
+#include "simt/warp_counter.hpp"
 #include "warprank/device/executor.hpp"
 
 namespace simt {
@@ -106,6 +107,7 @@ struct Block {
   SharedMemory shared;
   race::BlockClock clock;
   SectorCounter sectors;
+  WarpCounter operations;
 
   /// Makes the block ready to run from the beginning.
   void start(Operation& of, backend::Dim3 index);

@@ -3,6 +3,7 @@
 
 /// How kernels are executed, what is counted, and what is thrown.
 
+#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -25,10 +26,50 @@ struct Config {
   int resident_blocks = 4;   ///< how many blocks make progress together, over all launches in flight
   int watchdog = 1'000'000;  ///< how many atomics and ordered accesses may pass before one of them changes anything
   bool count_sectors = false;
+  bool count_warps = false;
   int devices = 1;                          ///< 0: there is none, as where there is no driver, or one that is too old
   int64_t device_bytes = int64_t{1} << 40;  ///< how much may be allocated at once on the device
   int64_t pinned_bytes = int64_t{1} << 40;  ///< and pinned
 };
+
+/// Instructions of a warp as the vocabulary has them: what its lanes do together, or for the same time at one place.
+/// What lies between them (arithmetic, branches, plain accesses of shared memory) is not counted.
+struct WarpOperations {
+  int64_t loads = 0, stores = 0;                ///< of global memory
+  int64_t shared_loads = 0, shared_stores = 0;  ///< of shared memory, matrices included
+  int64_t collectives = 0;                      ///< shuffles, votes, reductions, warp barriers
+  int64_t mma = 0;
+  int64_t async_copies = 0;  ///< and their waits
+  int64_t atomics = 0;       ///< and fences
+  int64_t barriers = 0;      ///< of the block
+
+  struct Kind {
+    const char* name;
+    int64_t WarpOperations::*count;
+  };
+  static const std::array<Kind, 9> kinds;
+
+  int64_t total() const {
+    return loads + stores + shared_loads + shared_stores + collectives + mma + async_copies + atomics + barriers;
+  }
+  /// By the total; of those that are alike by kind, so that no order of warps matters.
+  friend bool operator<(const WarpOperations& a, const WarpOperations& b) {
+    if (a.total() != b.total()) return a.total() < b.total();
+    for (const Kind& kind : kinds)
+      if (a.*kind.count != b.*kind.count) return a.*kind.count < b.*kind.count;
+    return false;
+  }
+};
+inline constexpr std::array<WarpOperations::Kind, 9> WarpOperations::kinds = {
+    {{"loads", &WarpOperations::loads},
+     {"stores", &WarpOperations::stores},
+     {"shared loads", &WarpOperations::shared_loads},
+     {"shared stores", &WarpOperations::shared_stores},
+     {"collectives", &WarpOperations::collectives},
+     {"mma", &WarpOperations::mma},
+     {"async copies", &WarpOperations::async_copies},
+     {"atomics", &WarpOperations::atomics},
+     {"barriers", &WarpOperations::barriers}}};
 
 /// What kernels executed since the counters were last cleared. A sector is 32 aligned bytes; the lanes of a warp that
 /// reach an access for the same time request each sector once, as one instruction does.
@@ -47,6 +88,7 @@ struct Counters {
   int64_t global_store_sectors = 0;
   int64_t shared_load_sectors = 0;
   int64_t shared_store_sectors = 0;
+  WarpOperations busiest_warp;  ///< of all warps of all launches; only with Config::count_warps
 };
 
 /// What the program asked of the runtime since the calls were last cleared, by simt/runtime.hpp or by the library. What

@@ -228,6 +228,7 @@ void Machine::retire(Block& block) {
                 " wrote outside of its storages; the race build names the line");
   }
   block.sectors.flush(counters);
+  block.operations.flush(counters);
   for (auto& resident : resident_) {
     if (resident.get() != &block) continue;
     spare_.push_back(std::move(resident));
@@ -272,6 +273,7 @@ void Machine::abandon() {
       thread->fiber.forget_frames();
     }
     block->sectors = {};
+    block->operations = {};
     spare_.push_back(std::move(block));
   }
   resident_.clear();

@@ -88,6 +88,10 @@ class Machine {
   void park(Thread& thread);
   /// The thread goes on when the launch before its own has ended.
   void wait_for_previous_launch(Thread& thread);
+  /// Counts an operation of the thread's warp.
+  void count(Thread& thread, int64_t WarpOperations::*what, Here here) const {
+    if (config_.count_warps) thread.block->operations.add(what, here.file, here.line, thread.warp(), thread.lane());
+  }
   /// Before and after every atomic: others may come between.
   void maybe_yield(Thread& thread);
   /// Watches for threads that wait for what never comes. `changed`: memory has a new value.

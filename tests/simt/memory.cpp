@@ -82,6 +82,16 @@ bool DeviceMemory::find(uintptr_t address, int64_t bytes) const {
   return address + static_cast<uintptr_t>(bytes) <= latest_end_;
 }
 
+std::pair<int64_t, int64_t> DeviceMemory::place_of(const void* address) const {
+  const auto a = reinterpret_cast<uintptr_t>(address);
+  for (size_t i = 0; i < allocations_.size(); ++i) {
+    const auto& [begin, bytes] = allocations_[i];
+    if (a >= begin && a - begin <= static_cast<uintptr_t>(bytes))
+      return {static_cast<int64_t>(i), static_cast<int64_t>(a - begin)};
+  }
+  return {-1, static_cast<int64_t>(a)};
+}
+
 void DeviceMemory::check_ends() const {
   if (address_sanitizer) return;
   for (const auto& [begin, bytes] : allocations_) {

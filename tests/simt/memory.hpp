@@ -4,6 +4,7 @@
 /// Memory that kernels may use: global allocations whose ranges are known, and a block's shared memory.
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace simt {
@@ -33,6 +34,8 @@ class DeviceMemory {
     const auto a = reinterpret_cast<uintptr_t>(address);
     return (a >= latest_begin_ && a + static_cast<uintptr_t>(bytes) <= latest_end_) || find(a, bytes);
   }
+  /// Which allocation holds the address, by the order of addresses, and at which byte; (-1, address): none does.
+  std::pair<int64_t, int64_t> place_of(const void* address) const;
   int64_t num_allocations() const { return static_cast<int64_t>(allocations_.size()); }
   int64_t allocated_bytes() const {
     int64_t bytes = 0;

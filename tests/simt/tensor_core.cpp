@@ -109,6 +109,7 @@ void mma(int k, float* d, const uint32_t* a, const uint32_t* b, const float* c, 
   if (k == 16 && machine.config().target < 80) {
     machine.fail(thread, "mma_m16n8k16 needs sm_80, the target is sm_" + std::to_string(machine.config().target), here);
   }
+  machine.count(thread, &simt::WarpOperations::mma, here);
   simt::MmaPayload payload{d, a, b, c};
   thread.block->meet(thread, ~0u, what, &payload, here);
 }
@@ -122,6 +123,7 @@ void load_matrices_from(int count, bool transposed, uint32_t* fragment, const vo
                                                     {"load_matrices<4>", true, simt::complete_load_matrices<4, true>}}};
   const simt::Collective& what = kinds[transposed][count / 2];
   simt::Thread& thread = simt::Machine::instance().running(what.name, here);
+  simt::Machine::instance().count(thread, &simt::WarpOperations::shared_loads, here);
   simt::MatricesPayload payload{row, fragment};
   thread.block->meet(thread, ~0u, what, &payload, here);
 }

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// The longest warps of small kernels at serving sizes: one request of 100 items, with room for 28 more.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/experts_case.hpp"
+#include "support/counts.hpp"
+#include "support/kernel_testing.hpp"
+#include "support/narrowed.hpp"
+#include "warprank/ops/dot.cuh"
+#include "warprank/ops/elementwise.cuh"
+#include "warprank/ops/fm.cuh"
+#include "warprank/ops/mix.cuh"
+#include "warprank/ops/row_programs.cuh"
+#include "warprank/ops/segment_reduce.cuh"
+#if !defined(__CUDACC__)
+#include "support/longest_warp.hpp"
+
+namespace {
+
+using namespace kernel_testing;  // NOLINT: this is a test of kernels
+using namespace warprank;        // NOLINT
+
+constexpr int64_t num_items = 100, capacity = 128;
+
+/// What a launch reads and writes, all 1 but for counts and offsets.
+class Memory {
+ public:
+  template <class Value>
+  Matrix<Value> matrix(int64_t rows, int64_t cols) {
+    return {take(std::vector<Value>(static_cast<size_t>(rows * cols), narrowed<Value>(1))), rows, cols};
+  }
+  template <class Value>
+  AxisInput<Value> of_items(int64_t cols) {
+    return {matrix<Value>(capacity, cols)};
+  }
+  /// Of the user, whose items are all.
+  template <class Value>
+  AxisInput<Value> of_user(int64_t cols) {
+    return {matrix<Value>(4, cols), take(std::vector<int64_t>{0, num_items, 0, 0, 0}), number(1)};
+  }
+  const int64_t* number(int64_t value) { return take(std::vector<int64_t>{value}); }
+  template <class Value>
+  Value* take(const std::vector<Value>& values) {
+    const auto array = std::make_shared<DeviceArray<Value>>(values);
+    arrays_.push_back(array);
+    return array->data();
+  }
+
+ private:
+  std::vector<std::shared_ptr<void>> arrays_;
+};
+
+/// What `body` launches.
+std::function<void(const Config&)> run_of(const std::function<void(Memory&)>& body) {
+  return [body](const Config& config) {
+    reset(config);
+    Memory memory;
+    body(memory);
+    synchronize();
+  };
+}
+
+TEST(LongestWarps, OfKernelsOfRows) {
+  if (build != Build::plain) return;
+  CountTable table(longest_warp_columns({"kernel", "shape"}));
+  const auto add = [&](const std::string& kernel, const std::string& shape, int64_t most_rounds,
+                       const std::function<void(Memory&)>& body) {
+    const simt::LoadRounds rounds = add_longest_warp(table, run_of(body), kernel, shape);
+    std::string chain;
+    for (const std::string& load : rounds.chain) chain += " " + load;
+    EXPECT_LE(rounds.rounds, most_rounds) << kernel << ":" << chain;
+  };
+
+  for (const int64_t dim : {16, 64})
+    add("fm", "24 + 36 fields of " + std::to_string(dim), 2, [dim](Memory& memory) {
+      const std::vector<AxisInput<half>> inputs = {memory.of_user<half>(24 * dim), memory.of_items<half>(36 * dim)};
+      Fm<half, float>(inputs, dim, memory.matrix<float>(capacity, 1), memory.number(num_items)).launch({});
+    });
+  for (const int64_t dim : {16, 128})
+    add("dot", "13 + 14 fields of " + std::to_string(dim), 2, [dim](Memory& memory) {
+      const std::vector<AxisInput<half>> inputs = {memory.of_user<half>(13 * dim), memory.of_items<half>(14 * dim)};
+      Dot<half>(inputs, dim, DotOrder::lower, false, memory.matrix<half>(capacity, 351), memory.number(num_items))
+          .launch({});
+    });
+  add("mix", "2 of 4 experts of 64", 1, [](Memory& memory) {
+    const auto task = [&] {
+      return MixTask<half, half>{memory.of_items<half>(256), memory.of_items<half>(4),
+                                 memory.matrix<half>(capacity, 64)};
+    };
+    const std::vector<MixTask<half, half>> tasks = {task(), task()};
+    Mix<half, half>(tasks, memory.number(num_items)).launch({});
+  });
+  add("elementwise", "product of two of 64", 2, [](Memory& memory) {
+    const AxisInput<half> inputs[] = {memory.of_items<half>(64), memory.of_user<half>(64)};
+    const auto product = [](float a, float b) { return a * b; };
+    Elementwise(product, inputs, memory.matrix<half>(capacity, 64), EachElement{}, memory.number(num_items)).launch({});
+  });
+
+  const auto row_program = [](Memory& memory, const ElementwiseProgram* program, const std::vector<RowInput>& inputs,
+                              RowStep step, int64_t cols) {
+    RowProgram rows;
+    rows.program = program;
+    rows.inputs = inputs;
+    rows.step = step;
+    rows.y = memory.matrix<half>(capacity, cols);
+    rows.num_rows = memory.number(num_items);
+    const RowProgramLaunch launch({&rows, 1});
+    launch.run(memory.take(std::vector<unsigned char>(launch.descriptors().begin(), launch.descriptors().end())));
+  };
+  const auto as_row = [](const AxisInput<half>& input) {
+    return RowInput{FloatMatrix<const void>(input.values), input.offsets, input.num_segments};
+  };
+  static const auto sum_of_products = [] {
+    ElementwiseProgram program;
+    program.num_inputs = 3;
+    program.instructions = {
+        {ElementwiseFunction::mul, 0, 1}, {ElementwiseFunction::add, 3, 2}, {ElementwiseFunction::sigmoid, 4}};
+    return program;
+  }();
+  add("row_programs", "sigmoid(a b + c), 64 columns", 1, [&](Memory& memory) {
+    const auto input = [&] { return as_row(memory.of_items<half>(64)); };
+    row_program(memory, &sum_of_products, {input(), input(), input()}, EachElement{}, 64);
+  });
+  add("row_programs", "softmax of 64 columns", 1,
+      [&](Memory& memory) { row_program(memory, nullptr, {as_row(memory.of_items<half>(64))}, SoftmaxOfRow{}, 64); });
+  add("row_programs", "expand 64 columns", 2,
+      [&](Memory& memory) { row_program(memory, nullptr, {as_row(memory.of_user<half>(64))}, EachElement{}, 64); });
+  add("segment_reduce", "100 rows of 64", 3, [](Memory& memory) {
+    SegmentReduction reduction;
+    reduction.x = FloatMatrix<const void>(memory.matrix<half>(capacity, 64));
+    reduction.offsets = memory.take(std::vector<int64_t>{0, num_items, 0, 0, 0});
+    reduction.num_segments = memory.number(1);
+    reduction.pooling = Pooling::mean;
+    reduction.y = memory.matrix<half>(4, 64);
+    SegmentReduceLaunch({&reduction, 1}).run();
+  });
+}
+
+TEST(LongestWarps, OfSceneRows) {
+  if (build != Build::plain) return;
+  CountTable table(longest_warp_columns({"scenes", "ids"}));
+  for (const int64_t num_ids : {1, 100})
+    add_longest_warp(
+        table,
+        [num_ids](const Config& config) {
+          reset(config);
+          Scenes scenes{8, {}, {}};
+          for (int64_t i = 0; i < num_ids; ++i)
+            scenes.ids.push_back(i % 8), scenes.sizes.push_back(num_items / num_ids);
+          const DeviceScenes on_device(scenes, 28);
+          on_device.rows().launch();
+          synchronize();
+        },
+        8, num_ids);
+}
+
+}  // namespace
+#endif
