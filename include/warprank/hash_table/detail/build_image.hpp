@@ -244,10 +244,13 @@ class ImageBuilder {
 
     void add(const KeyEntry& key) {
       const HashTableView& view = builder_.view_;
-      line_[key_word(view.shape, place_)] = unmix64(key.hash) ^ view.placement.seed;
-      map_ = is_inline_ ? map_ | uint64_t{1} << place_
-                        : hash_table::with_slot(map_, place_, static_cast<uint64_t>(place_));
-      builder_.places_[static_cast<int64_t>(key.row)] = static_cast<uint64_t>(view.row(bucket_, place_) - view.buckets);
+      // From the last inline slot on: its row is beside the keys, where both may come by one access of 64 bytes. Of a
+      // table of 32-byte rows at load 0.8 these are 41 % of the keys, 24 % from the first on.
+      const int place = is_inline_ ? view.shape.num_slots - 1 - place_ : place_;
+      line_[key_word(view.shape, place)] = unmix64(key.hash) ^ view.placement.seed;
+      map_ =
+          is_inline_ ? map_ | uint64_t{1} << place : hash_table::with_slot(map_, place, static_cast<uint64_t>(place));
+      builder_.places_[static_cast<int64_t>(key.row)] = static_cast<uint64_t>(view.row(bucket_, place) - view.buckets);
       ++place_;
     }
 
