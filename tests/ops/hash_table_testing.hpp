@@ -357,28 +357,27 @@ set(uint32_t* flag) {
 /// way round, says so in flags[0] and waits for flags[1]. found [3]: whether, the first 4 bytes of the row, and whether
 /// it gave up waiting.
 template <bool MapFirst>
-WARPRANK_KERNEL(8, 1)
+WARPRANK_KERNEL(32, 1)
 read_in_two_halves(HashTableView table, uint64_t key, uint32_t* flags, uint32_t* found) {
   using namespace warprank::device;  // NOLINT: a kernel
   using namespace warprank::detail;  // NOLINT: a kernel
-  const uint64_t bucket = table.placement.first_bucket(table.placement.hash(key));
+  const unsigned char* bucket = table.bucket(table.placement.first_bucket(table.placement.hash(key)));
   const bool is_first = (LineTile::rank() == LineTile::size - 1) == MapFirst;
   LinePart part{};
   if (is_first) part = load_line_part(table, bucket);
-  LineTile::sync();
-  if (LineTile::rank() == 0) {
+  sync_warp();
+  if (lane_index() == 0) {
     store<Order::release, Scope::device>(&flags[0], 1u);
     store(&found[2], await(&flags[1]) ? 0u : 1u);
   }
-  LineTile::sync();
+  sync_warp();
   if (!is_first) part = load_line_part(table, bucket);
-  const LineMatch match = match_line(table, part, key);
-  fence<Scope::device>();
-  LineTile::sync();
-  if (LineTile::rank() != 0) return;
-  store(&found[0], match.place < 0 ? 0u : 1u);
-  if (match.place < 0) return;
-  const auto* row = reinterpret_cast<const uint32_t*>(matched_row(table, bucket, match));
+  const int slot = match_lines(part, key).slot();
+  acquire_rows(table);
+  if (lane_index() != 0) return;
+  store(&found[0], slot == hash_table::no_slot ? 0u : 1u);
+  if (slot == hash_table::no_slot) return;
+  const auto* row = reinterpret_cast<const uint32_t*>(bucket + table.shape.rows_begin + slot * table.shape.row_stride);
   store(&found[1], load<Order::relaxed, Scope::device>(row));
 }
 

@@ -35,7 +35,7 @@ WARPRANK_HIDDEN inline void find(const HashTableView& table, const Keys& keys, v
                                  uint8_t* found, device::Stream stream) {
   detail::check_look_up(table, keys);
   const detail::HashRows to = detail::rows_for(table, rows, stride_bytes, keys.capacity);
-  detail::launch_for_keys(keys.capacity, stream, detail::find_kernel<>, table, keys, to, found);
+  detail::launch_find(table, keys, to, found, stream);
 }
 
 /// addresses[i] = where the row of key i lies in the table, or null. The address is good until the reader that the
@@ -44,7 +44,9 @@ WARPRANK_HIDDEN inline void find_addresses(const HashTableView& table, const Key
                                            const unsigned char** addresses, device::Stream stream) {
   detail::check_look_up(table, keys);
   detail::check_array("addresses", addresses, keys.capacity);
-  detail::launch_for_keys(keys.capacity, stream, detail::find_addresses_kernel<>, table, keys, addresses);
+  detail::with_layout(table, [&](auto layout) {
+    detail::launch_for_keys(keys.capacity, stream, detail::find_addresses_kernel<layout()>, table, keys, addresses);
+  });
 }
 
 /// found[i] = 1 when the table has key i, else 0.
@@ -52,7 +54,9 @@ WARPRANK_HIDDEN inline void contains(const HashTableView& table, const Keys& key
                                      device::Stream stream) {
   detail::check_look_up(table, keys);
   detail::check_array("found", found, keys.capacity);
-  detail::launch_for_keys(keys.capacity, stream, detail::contains_kernel<>, table, keys, found);
+  detail::with_layout(table, [&](auto layout) {
+    detail::launch_for_keys(keys.capacity, stream, detail::contains_kernel<layout()>, table, keys, found);
+  });
 }
 
 /// Gives key i the row rows[i]: statuses[i] is inserted, updated, full or deferred; `statuses` may be null. Of equal

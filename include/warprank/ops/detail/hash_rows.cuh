@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Rows on their way into and out of a hash table. A tile of 8 lanes moves one, in chunks of 16 bytes (inline layout:
-/// 8), which slots are multiples of; rows of the user's may have any length and alignment that their elements allow.
+/// Rows on their way into and out of a hash table. Rows of the user's may have any length and alignment that their
+/// elements allow. Out of a table as many lanes share a row as it has pieces, and have several rows on their way; into
+/// one, and for exports, a tile of 8 lanes moves a row, in chunks of 16 bytes (inline layout: 8), which slots are
+/// multiples of.
 
 #include <cstdint>
 
@@ -18,6 +20,25 @@ using RowChunk = device::Vector<uint32_t, 4>;
 inline int row_unit(uint64_t address, int64_t stride_bytes, int64_t row_bytes) {
   const uint64_t all = address | static_cast<uint64_t>(stride_bytes) | static_cast<uint64_t>(row_bytes);
   return all % 16 == 0 ? 16 : all % 4 == 0 ? 4 : 2;
+}
+
+/// The user's rows, of table.row_bytes each.
+struct HashRows {
+  unsigned char* data;
+  int64_t stride_bytes;
+  int unit;         ///< row_unit()
+  int piece_bytes;  ///< that a lane copies at once: 16, 8, 4 or 2
+  int lanes_log2;   ///< lanes that share a row
+};
+
+/// The user's rows as they are copied from slots `slot_stride` apart.
+inline HashRows hash_rows(unsigned char* data, int64_t stride_bytes, int64_t row_bytes, int64_t slot_stride) {
+  const int64_t all = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data) % 16) | stride_bytes | row_bytes;
+  HashRows rows{data, stride_bytes, row_unit(reinterpret_cast<uintptr_t>(data), stride_bytes, row_bytes), 16, 0};
+  while ((all | slot_stride) % rows.piece_bytes != 0) rows.piece_bytes /= 2;
+  const int64_t step = rows.piece_bytes < 4 ? 4 : rows.piece_bytes;  // nothing narrower is read of a table
+  while (rows.lanes_log2 < 5 && step << rows.lanes_log2 < row_bytes) ++rows.lanes_log2;
+  return rows;
 }
 
 /// A row of the user's that is read.
@@ -82,40 +103,50 @@ WARPRANK_DEVICE RowChunk load_table_chunk(const HashTableView& table, const unsi
   return {{half[0], half[1], 0, 0}};
 }
 
-/// Copies a row of the table to the user's memory, from chunk `first` of each lane on.
-WARPRANK_DEVICE void copy_row(const HashTableView& table, const unsigned char* row, unsigned char* to, int unit,
-                              int first = 0) {
+/// Copies a row of the table to the user's memory. A tile calls.
+WARPRANK_DEVICE void copy_row(const HashTableView& table, const unsigned char* row, unsigned char* to, int unit) {
   const int num_words = table.shape.layout == hash_table::Layout::header ? 4 : 2;
   const int step = LineTile::size * 4 * num_words, row_bytes = static_cast<int>(table.row_bytes);
-  for (int at = LineTile::rank() * 4 * num_words + first * step; at < row_bytes; at += step) {
+  for (int at = LineTile::rank() * 4 * num_words; at < row_bytes; at += step) {
     store_chunk(to, unit, at, row_bytes, load_table_chunk(table, row, at), num_words);
   }
 }
 
-/// Copies the row of each lane of the tile, where it has one, to `to` + its place in the tile * stride. The beginnings
-/// of several rows are on their way together.
-WARPRANK_DEVICE void copy_rows(const HashTableView& table, const unsigned char* row, unsigned char* to,
-                               int64_t stride_bytes, int unit) {
-  constexpr int in_flight = 4;
-  const int num_words = table.shape.layout == hash_table::Layout::header ? 4 : 2;
-  const int at = LineTile::rank() * 4 * num_words, row_bytes = static_cast<int>(table.row_bytes);
-  const auto row_of = [row](int lane) {
-    return reinterpret_cast<const unsigned char*>(LineTile::shuffle(reinterpret_cast<uint64_t>(row), lane));
-  };
-  for (int begin = 0; begin < LineTile::size; begin += in_flight) {
-    RowChunk chunks[in_flight] = {};
-    WARPRANK_UNROLL
-    for (int i = 0; i < in_flight; ++i) {
-      const unsigned char* from = row_of(begin + i);
-      if (from != nullptr && at < row_bytes) chunks[i] = load_table_chunk(table, from, at);
-    }
-    WARPRANK_UNROLL
-    for (int i = 0; i < in_flight; ++i) {
-      const unsigned char* from = row_of(begin + i);
-      if (from == nullptr) continue;
-      unsigned char* copied = to + (begin + i) * stride_bytes;
-      if (at < row_bytes) store_chunk(copied, unit, at, row_bytes, chunks[i], num_words);
-      copy_row(table, from, copied, unit, 1);
+/// Copies the row of each lane, where it has one, to row first + its lane of the user's. All lanes of the warp call.
+template <int PieceBytes>
+WARPRANK_DEVICE void copy_rows(const HashTableView& table, const unsigned char* row, const HashRows& rows,
+                               int64_t first) {
+  using namespace device;  // NOLINT: a device function
+  constexpr int in_flight = 4, words = PieceBytes < 4 ? 1 : PieceBytes / 4, step = 4 * words;
+  using Piece = Vector<uint32_t, words>;
+  const int lanes = 1 << rows.lanes_log2, groups = warp_size >> rows.lanes_log2;
+  const int lane = fresh_thread_rank() % warp_size, group = lane >> rows.lanes_log2, rank = lane & (lanes - 1);
+  const int row_bytes = static_cast<int>(table.row_bytes);
+  for (int at = rank * step; any(full_warp, at < row_bytes); at += warp_size * step) {
+    for (int begin = 0; begin < warp_size; begin += in_flight * groups) {
+      Piece pieces[in_flight];
+      uint32_t has = 0;
+      WARPRANK_UNROLL
+      for (int k = 0; k < in_flight; ++k) {
+        const int source = begin + k * groups + group;
+        const uint64_t from = shuffle(full_warp, reinterpret_cast<uint64_t>(row), source % warp_size);
+        if (from == 0 || source >= warp_size || at >= row_bytes) continue;
+        const auto* piece = reinterpret_cast<const Piece*>(reinterpret_cast<const unsigned char*>(from) + at);
+        pieces[k] = table.is_mutable ? load<Order::relaxed, Scope::device>(piece) : load_constant(piece);
+        has |= 1u << k;
+      }
+      WARPRANK_UNROLL
+      for (int k = 0; k < in_flight; ++k) {
+        if ((has >> k & 1) == 0) continue;
+        unsigned char* const to = rows.data + (first + begin + k * groups + group) * rows.stride_bytes + at;
+        if constexpr (PieceBytes >= 4) {
+          store(reinterpret_cast<Piece*>(to), pieces[k]);
+        } else {
+          auto* const halves = reinterpret_cast<uint16_t*>(to);
+          store(halves, static_cast<uint16_t>(pieces[k][0] & 0xffffu));
+          if (at + 2 < row_bytes) store(halves + 1, static_cast<uint16_t>(pieces[k][0] >> 16));
+        }
+      }
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "warprank/core/error.hpp"
 #include "warprank/device/index.hpp"
@@ -31,48 +32,56 @@ WARPRANK_DEVICE uint64_t key_at(const hash_table::Keys& keys, int64_t i) {
   return static_cast<uint64_t>(device::load_constant(&keys.data[i]));
 }
 
-/// The user's rows, of table.row_bytes each.
-struct HashRows {
-  unsigned char* data;
-  int64_t stride_bytes;
-  int unit;  // row_unit()
-};
-
-/// Calls body(i, row) for 32 keys at a time, with each lane's key i and the address of its row or null, until all have
-/// been looked for. `i` may be behind the last one, then without a row.
+/// Calls body(i, active) for 32 keys at a time, until there are no more: a lane whose i is behind the last is not
+/// active.
 template <class Body>
-WARPRANK_DEVICE void for_each_found(const HashTableView& table, const hash_table::Keys& keys, Body body) {
+WARPRANK_DEVICE void for_each_key(const hash_table::Keys& keys, Body body) {
   using namespace device;  // NOLINT: a device function
   const int64_t size = num_keys(keys);
   for (int64_t begin = global_thread_rank() - lane_index(); begin < size; begin += num_threads()) {
     const int64_t i = begin + lane_index();
-    const bool active = i < size;
-    body(i, active, find_rows(table, active ? key_at(keys, i) : 0, active));
+    body(i, i < size);
   }
 }
 
-template <class = void>
+template <hash_table::Layout Layout>
 WARPRANK_KERNEL(hash_threads, 8)
 find_addresses_kernel(HashTableView table, hash_table::Keys keys, const unsigned char** addresses) {
-  for_each_found(table, keys, [&](int64_t i, bool active, const unsigned char* row) {
+  for_each_key(keys, [&](int64_t i, bool active) {
+    const unsigned char* row = find_rows<Layout>(table, active ? key_at(keys, i) : 0, active);
     if (active) device::store(&addresses[i], row);
   });
 }
 
-template <class = void>
+template <hash_table::Layout Layout>
 WARPRANK_KERNEL(hash_threads, 8)
 contains_kernel(HashTableView table, hash_table::Keys keys, uint8_t* found) {
-  for_each_found(table, keys, [&](int64_t i, bool active, const unsigned char* row) {
+  for_each_key(keys, [&](int64_t i, bool active) {
+    const unsigned char* row = find_rows<Layout>(table, active ? key_at(keys, i) : 0, active);
     if (active) device::store(&found[i], static_cast<uint8_t>(row != nullptr));
   });
 }
 
-template <class = void>
+/// Rows are copied as soon as their lines were read, while the lines of displaced keys come to the second-level cache.
+/// Those of a mutable table are copied at the end: so there is one fence.
+template <hash_table::Layout Layout, int PieceBytes>
 WARPRANK_KERNEL(hash_threads, 8)
 find_kernel(HashTableView table, hash_table::Keys keys, HashRows rows, uint8_t* found) {
-  for_each_found(table, keys, [&](int64_t i, bool active, const unsigned char* row) {
-    if (active && found != nullptr) device::store(&found[i], static_cast<uint8_t>(row != nullptr));
-    copy_rows(table, row, rows.data + (i - LineTile::rank()) * rows.stride_bytes, rows.stride_bytes, rows.unit);
+  using namespace device;  // NOLINT: a kernel
+  constexpr int64_t map_at = Layout == hash_table::Layout::in_line ? hash_table::line_bytes - 8 : 0;
+  for_each_key(keys, [&](int64_t i, bool active) {
+    LookUp look_up(table, active ? key_at(keys, i) : 0, active);
+    bool is_copied = false, has_more = true;
+    while (has_more) {
+      read_lines<Layout>(table, look_up);
+      has_more = any(full_warp, look_up.is_pending());
+      if (has_more && table.is_mutable) continue;
+      if (look_up.is_pending()) device::prefetch(look_up.at + map_at);
+      acquire_rows(table);
+      copy_rows<PieceBytes>(table, is_copied ? nullptr : look_up.row(), rows, i - lane_index());
+      is_copied = look_up.row() != nullptr;
+    }
+    if (active && found != nullptr) store(&found[i], static_cast<uint8_t>(look_up.row() != nullptr));
   });
 }
 
@@ -217,8 +226,19 @@ inline HashRows rows_for(const HashTableView& table, const void* data, int64_t s
                            std::to_string(stride_bytes) + " bytes, at an address with remainder " +
                                std::to_string(address % static_cast<uintptr_t>(alignment)));
   }
-  return {static_cast<unsigned char*>(const_cast<void*>(data)), stride_bytes,
-          row_unit(address, stride_bytes, table.row_bytes)};
+  return hash_rows(static_cast<unsigned char*>(const_cast<void*>(data)), stride_bytes, table.row_bytes,
+                   table.shape.row_stride);
+}
+
+/// Calls launch(layout) with the table's layout, a constant.
+template <class Launch>
+WARPRANK_HIDDEN void with_layout(const HashTableView& table, Launch launch) {
+  using hash_table::Layout;
+  if (table.shape.layout == Layout::in_line) {
+    launch(std::integral_constant<Layout, Layout::in_line>());
+  } else {
+    launch(std::integral_constant<Layout, Layout::header>());
+  }
 }
 
 template <class... Params, class... Args>
@@ -230,6 +250,19 @@ WARPRANK_HIDDEN void launch_for_buckets(const HashTableView& table, device::Stre
                                         Args... args) {
   const device::Dim3 grid = hash_grid(static_cast<int64_t>(table.num_buckets()), hash_threads / LineTile::size);
   device::launch({grid, hash_threads, 0, stream}, kernel, args...);
+}
+
+WARPRANK_HIDDEN inline void launch_find(const HashTableView& table, const hash_table::Keys& keys, const HashRows& rows,
+                                        uint8_t* found, device::Stream stream) {
+  with_layout(table, [&](auto layout) {
+    const auto launch = [&](auto piece) {
+      launch_for_keys(keys.capacity, stream, find_kernel<layout(), piece()>, table, keys, rows, found);
+    };
+    if (rows.piece_bytes == 16) return launch(std::integral_constant<int, 16>());
+    if (rows.piece_bytes == 8) return launch(std::integral_constant<int, 8>());
+    if (rows.piece_bytes == 4) return launch(std::integral_constant<int, 4>());
+    launch(std::integral_constant<int, 2>());
+  });
 }
 
 template <class Protocol = UpdateProtocol>

@@ -38,6 +38,30 @@ struct UpdateProtocol {
   static constexpr bool writes_aside = true;
 };
 
+/// What a line says of a key: the same for all lanes of the tile.
+struct LineMatch {
+  int place;     ///< the position (header) or slot (inline) that holds the key, -1 when none does
+  uint64_t map;  ///< the word with the map
+};
+
+/// Looks for the tile's key in a line. A key that lies where the map holds nothing is not there.
+WARPRANK_DEVICE LineMatch match_line(const HashTableView& table, const LinePart& part, uint64_t key) {
+  const bool in_line = table.shape.layout == hash_table::Layout::in_line;
+  const uint64_t map = LineTile::shuffle(in_line ? part[1] : part[0], LineTile::size - 1);
+  const int first_place = 2 * LineTile::rank() - hash_table::key_word(table.shape, 0);
+  int place = -1;
+  WARPRANK_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const int p = first_place + i;
+    if (part[i] != key || p < 0 || p >= table.shape.num_keys()) continue;
+    const bool held = in_line ? (map >> p & 1) != 0 : hash_table::slot_at(map, p) != hash_table::no_slot;
+    if (held) place = p;
+  }
+  const uint32_t hit = LineTile::ballot(place >= 0);
+  if (hit != 0) place = LineTile::shuffle(place, device::first_bit(hit));
+  return {place, map};
+}
+
 template <class Protocol = UpdateProtocol>
 class HashUpdate {
   using Status = hash_table::Status;
@@ -135,7 +159,7 @@ class HashUpdate {
 
   /// Reads a bucket. Without its lock, what is found there may be gone in the next moment.
   WARPRANK_DEVICE Bucket read(uint64_t index) const {
-    Bucket bucket{index, load_line_part(table_, index), 0, {}};
+    Bucket bucket{index, load_line_part(table_, table_.bucket(index)), 0, {}};
     bucket.map = LineTile::shuffle(bucket.part[0], LineTile::size - 1);
     bucket.state = hash_table::BucketState::from(LineTile::shuffle(bucket.part[1], LineTile::size - 1));
     if (bucket.state.epoch <= epoch_.safe || !Protocol::waits_for_readers) {
@@ -233,7 +257,7 @@ class HashUpdate {
     const int begin = hash_table::has(first.map, Displaced::spilled) ? 1 : 2;
     const int end = hash_table::has(first.map, Displaced::overflowed) ? table_.placement.max_probes : 2;
     for (int probe = begin; probe < end; ++probe) {
-      const LinePart part = load_line_part(table_, table_.placement.bucket(hash, probe));
+      const LinePart part = load_line_part(table_, table_.bucket(table_.placement.bucket(hash, probe)));
       if (match_line(table_, part, key).place >= 0) return probe;
     }
     return 0;
