@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Hash tables: look-ups that hit, miss or both, at several load factors, against linear probing by one thread a key
-// with rows apart from the keys, and against a plain gather of the same rows, which knows where they lie; and updates
-// of rows that are there, and of keys that go and come.
+// with rows apart from the keys, and against a plain gather of the same rows, which knows where they lie; look-ups of
+// models, pooled or not, of keys that are asked for evenly or often, against those of the same rows of a direct table;
+// and updates of rows that are there, and of keys that come, or go and come.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "support/zipf.hpp"
 #include "warprank/hash_table/build.hpp"
 #include "warprank/hash_table/image.hpp"
+#include "warprank/ops/embedding_bag.cuh"
 #include "warprank/ops/hash_table.cuh"
 
 namespace warprank::bench {
@@ -51,13 +53,14 @@ struct DeviceTable {
 };
 
 /// The table that several benchmarks in a row look up in.
-const DeviceTable& shared_table(int64_t num_rows, int64_t dim, double load) {
+const DeviceTable& shared_table(int64_t num_rows, int64_t dim, double load, bool is_mutable = false) {
   static std::unique_ptr<Memory>& memory = *new std::unique_ptr<Memory>;
   static std::unique_ptr<DeviceTable>& table = *new std::unique_ptr<DeviceTable>;
   static double load_of_table = 0;
-  if (table == nullptr || table->num_rows != num_rows || table->dim != dim || load_of_table != load) {
+  if (table == nullptr || table->num_rows != num_rows || table->dim != dim || load_of_table != load ||
+      table->view.is_mutable != is_mutable) {
     table.reset(), memory = std::make_unique<Memory>();
-    table = std::make_unique<DeviceTable>(*memory, num_rows, dim, load, false);
+    table = std::make_unique<DeviceTable>(*memory, num_rows, dim, load, is_mutable);
     load_of_table = load;
   }
   return *table;
@@ -192,6 +195,154 @@ void find(Run& run, int64_t dim, double load, int64_t hits, double alpha) {
                  check(2, false)}}});
 }
 
+// ---- By EmbeddingBag
+
+/// Which rows are looked up: `absent` by a key that the table does not have, and beyond the rows of a direct one.
+struct Wanted {
+  std::vector<int64_t> rows, keys, ids;
+};
+Wanted wanted_rows(int64_t num_rows, int64_t count, int64_t hits, double alpha) {
+  const test_support::Zipf zipf(num_rows, alpha);
+  std::mt19937_64 random(2);
+  Wanted wanted;
+  for (int64_t i = 0; i < count; ++i) {
+    const bool hit = static_cast<int64_t>(test_support::uniform_01(random) * 100) < hits;
+    const int64_t row = hit ? zipf(random) : absent;
+    wanted.rows.push_back(row);
+    wanted.keys.push_back(key_of(hit ? row : num_rows + i));
+    wanted.ids.push_back(hit ? row : num_rows + i);
+  }
+  return wanted;
+}
+
+/// One feature of `bag_size` ids in each bag, of a hashed table or of one with rows in the order of their numbers.
+class LookUps {
+ public:
+  LookUps(Run& run, const DeviceTable& table, const half* direct_rows, const Wanted& wanted, int64_t bag_size,
+          bool counts)
+      : run_(run), table_(table), rows_(wanted.rows), bag_size_(bag_size) {
+    const bool is_hashed = direct_rows == nullptr;
+    const auto num_ids = static_cast<int64_t>(rows_.size()), num_bags = num_ids / bag_size;
+    BagFeature feature;
+    feature.table.type = DType::f16, feature.table.dim = table.dim;
+    feature.table.rows = direct_rows, feature.table.num_rows = table.num_rows;
+    feature.table.row_stride_bytes = feature.table.row_bytes();
+    if (is_hashed) feature.hashed = table.view;
+    IdArray array;
+    array.ids = run.upload(is_hashed ? wanted.keys : wanted.ids);
+    array.num_ids.capacity = num_ids;
+    if (bag_size > 1) {
+      std::vector<int64_t> offsets;
+      for (int64_t b = 0; b <= num_bags; ++b) offsets.push_back(b * bag_size);
+      array.offsets = run.upload(offsets);
+      feature.pooling = Pooling::sum;
+    }
+    feature.ids = array;
+    feature.num_bags.capacity = num_bags;
+    y_ = run.allocate<half>(num_bags * table.dim);
+    feature.y = Matrix<half>{y_, num_bags, table.dim};
+    if (counts) feature.counters = run.allocate<LookupCounters>(1);
+    bags_ = std::make_shared<EmbeddingBag>(Span<const BagFeature>(&feature, 1));
+    const Span<const unsigned char> descriptors = bags_->descriptors();
+    descriptors_ = run.upload(descriptors.data(), descriptors.size());
+    workspace_ = run.allocate<unsigned char>(bags_->workspace_bytes());
+  }
+
+  Call call() const {
+    const auto queue = [bags = bags_, from = descriptors_, workspace = workspace_](device::Stream stream) {
+      bags->launch(from, workspace, stream);
+    };
+    return {queue, [this] { check(); }};
+  }
+
+ private:
+  /// Sums of so few elements of one binade are exact.
+  void check() const {
+    const int64_t dim = table_.dim, num_bags = static_cast<int64_t>(rows_.size()) / bag_size_;
+    const std::vector<half> got = run_.read(y_, num_bags * dim);
+    for (int64_t b = 0; b < num_bags; b += 17) {
+      for (int64_t c = 0; c < dim; ++c) {
+        float sum = 0;
+        for (int64_t i = b * bag_size_; i < (b + 1) * bag_size_; ++i) {
+          const int64_t row = rows_[static_cast<size_t>(i)];
+          if (row != absent) sum += to_float(table_.rows[static_cast<size_t>(row * dim + c)]);
+        }
+        if (got[static_cast<size_t>(b * dim + c)].bits != to_half(sum).bits)
+          throw WrongResult("look-ups: bag " + std::to_string(b));
+      }
+    }
+  }
+
+  Run& run_;
+  const DeviceTable& table_;
+  const std::vector<int64_t> rows_;
+  const int64_t bag_size_;
+  half* y_ = nullptr;
+  std::shared_ptr<EmbeddingBag> bags_;
+  const unsigned char* descriptors_ = nullptr;
+  unsigned char* workspace_ = nullptr;
+};
+
+/// Beside the same rows of a direct table; where keys are asked for unevenly, also beside as many that are asked for
+/// evenly. `counts` gives all of them counters.
+void look_up(Run& run, int64_t dim, int64_t load, int64_t hits, double alpha, int64_t bag_size, bool is_mutable,
+             bool counts) {
+  const int64_t num_wanted = size_for(1 << 18, 320), num_rows = size_for(2000000, 2000);
+  const DeviceTable& table = shared_table(num_rows, dim, static_cast<double>(load) / 100, is_mutable);
+  const half* const direct_rows = run.upload(table.rows);
+  const Wanted wanted = wanted_rows(num_rows, num_wanted, hits, alpha);
+  const Wanted evenly = wanted_rows(num_rows, num_wanted, hits, 0);
+  const LookUps hashed(run, table, nullptr, wanted, bag_size, counts);
+  const LookUps direct(run, table, direct_rows, wanted, bag_size, counts);
+  const LookUps even_hashed(run, table, nullptr, evenly, bag_size, counts);
+  const LookUps even_direct(run, table, direct_rows, evenly, bag_size, counts);
+  const std::unordered_set<int64_t> unique(wanted.rows.begin(), wanted.rows.end());
+  const auto row_bytes = static_cast<double>(2 * dim);
+  const auto bytes = [&](double keys) {
+    return keys * (128 + row_bytes) + static_cast<double>(num_wanted) * (8 + row_bytes / static_cast<double>(bag_size));
+  };
+  Work work{bytes(static_cast<double>(unique.size()))};
+  work.requested_bytes = bytes(static_cast<double>(num_wanted));
+  std::vector<Baseline> beside{{"direct", direct.call()}};
+  if (alpha > 0) {
+    beside.push_back({"evenly", even_hashed.call()});
+    beside.push_back({"direct_evenly", even_direct.call()});
+  }
+  run.measure(work, hashed.call(), beside);
+}
+
+// ---- Updates
+
+/// Makes a table empty and gives it keys, against the first alone.
+void insert(Run& run, int64_t batch) {
+  constexpr int64_t dim = 64, row_bytes = 2 * dim;
+  const DeviceTable table(run, size_for(1000000, 3000), dim, 0.8, true);
+  std::vector<int64_t> keys;
+  for (int64_t i = 0; i < batch; ++i) keys.push_back(key_of(i));
+  const hash_table::Keys wanted{run.upload(keys), batch, nullptr};
+  const auto* const rows = run.upload(table.rows.data(), batch * dim);
+  auto* const statuses = run.allocate<hash_table::Status>(batch);
+  uint64_t epoch = 0;  // all in one stream: what came before is done
+  const auto clear = [&](device::Stream stream) { hash_table::clear(table.view, stream); };
+  const auto queue = [&](device::Stream stream) {
+    clear(stream);
+    ++epoch;
+    hash_table::insert_or_assign(table.view, wanted, rows, row_bytes, {epoch, epoch - 1}, statuses, stream);
+  };
+  const auto check = [&] {
+    for (const hash_table::Status status : run.read(statuses, batch))
+      if (status != hash_table::Status::inserted) throw WrongResult("insert: a key is not inserted");
+    if (run.read(table.view.size, 1)[0] != static_cast<uint64_t>(batch)) throw WrongResult("insert: another size");
+  };
+  const auto check_clear = [&] {
+    if (run.read(table.view.size, 1)[0] != 0) throw WrongResult("insert: keys are left");
+  };
+  // Keys and rows are read, rows and lines written, those of all buckets before.
+  const double bytes = static_cast<double>(batch) * (8 + 1 + 2 * 128 + 2.0 * row_bytes) +
+                       128.0 * static_cast<double>(table.view.num_buckets());
+  run.measure({bytes}, {queue, check, false}, {{"clear", {clear, check_clear, false}}});
+}
+
 /// A batch of keys gets new rows. Keys whose bucket another one of the batch is changing are deferred, and counted.
 void update(Run& run, int64_t batch, bool erases_first) {
   constexpr int64_t dim = 64, row_bytes = 2 * dim;
@@ -253,10 +404,25 @@ void add_benchmarks() {
             [=](Run& run) { find(run, dim, static_cast<double>(load) / 100, hits, alpha); });
       };
       for (const int64_t hits : {100, 50, 0}) add_find(hits, 0, "");
-      if (load == 80) add_find(100, 1.05, "/alpha:1.05");
+      if (load == 80) add_find(100, 1.05, "/alpha:1.05"), add_find(100, 1.15, "/alpha:1.15");
     }
+  for (const int64_t dim : {16, 64}) {
+    for (const int64_t load : {50, 80})
+      for (const int64_t hits : {100, 50})
+        for (const int64_t bag_size : {1, 16})
+          add("hash_table/look_up/dim:" + std::to_string(dim) + "/load_percent:" + std::to_string(load) +
+                  "/hit_percent:" + std::to_string(hits) + "/bag:" + std::to_string(bag_size),
+              [=](Run& run) { look_up(run, dim, load, hits, 0, bag_size, false, false); });
+    for (const bool is_mutable : {false, true})
+      for (const char* alpha : {"1.05", "1.15"})
+        for (const bool counts : {false, true})
+          add("hash_table/look_up/dim:" + std::to_string(dim) + "/load_percent:80/alpha:" + alpha +
+                  (is_mutable ? "/mutable" : "") + (counts ? "/counted" : ""),
+              [=](Run& run) { look_up(run, dim, 80, 95, std::stod(alpha), 1, is_mutable, counts); });
+  }
   for (const int64_t batch : {1024, 16384}) {
     const int64_t size = size_for(batch, batch / 32);
+    add("hash_table/insert/keys:" + std::to_string(batch), [=](Run& run) { insert(run, size); });
     add("hash_table/update/keys:" + std::to_string(batch), [=](Run& run) { update(run, size, false); });
     add("hash_table/erase_and_insert/keys:" + std::to_string(batch), [=](Run& run) { update(run, size, true); });
   }
