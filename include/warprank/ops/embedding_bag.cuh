@@ -19,11 +19,12 @@
 /// features of the same capacities, forms, requests and row sizes in the same order, so that tables are swapped without
 /// a new capture.
 ///
-/// A block does one of four things: it copies dense inputs, or rows of one id for each row of y, or pools bags by sums,
+/// A block does one of five things: it copies dense inputs, or rows of one id for each row of y, or pools bags by sums,
 /// means and divisions by roots, or does the same with all else there is: maxima, weights, padding that is not -1,
-/// indices, rows that are not multiples of 8 bytes. What weights and the like need is read by launches alone that have
-/// them. Hashed features, and those of 2^30 bags or ids and more, are looked up more slowly, by blocks of their own of
-/// the same launch.
+/// indices, rows that are not multiples of 8 bytes; or it does any of this for a hashed table, 32 keys of a warp at a
+/// time. What weights and the like need is read by launches alone that have them, and those with hashed features are of
+/// a kernel with more registers. Features of 2^30 bags or ids and more are looked up more slowly, by blocks of their
+/// own of the same launch. Counters are added to once by each block, however often a row is asked for.
 ///
 /// Accumulates in FP32, divisors in FP64; a mean or sqrtn divides once at the end. With k elements in the bag,
 /// |y - exact| <= (k + 5) u sum_i |w_i x_i| / |divisor|, u = 2^-24, where |scale q| + |offset| stands for |x| of I8
@@ -131,7 +132,8 @@ WARPRANK_HIDDEN inline void EmbeddingBag::launch(const void* device_descriptors,
     const device::LaunchConfig config{grid, static_cast<unsigned>(bags::policy.threads), 0, stream};
     const bags::Record* const first = records + one.first_line;
     if (num_general == 0) {
-      device::launch(config, bags::embedding_bag_kernel<>, first, one.lines, one.batch, memory);
+      const auto kernel = one.has_keys ? bags::embedding_bag_kernel<true> : bags::embedding_bag_kernel<false>;
+      device::launch(config, kernel, first, one.lines, one.batch, memory);
       continue;
     }
     const auto* const others = reinterpret_cast<const bags::general::Descriptor*>(

@@ -39,8 +39,10 @@ using LineTile = device::Tile<8>;
 /// A lane's part of a line: words 2 rank and 2 rank + 1.
 using LinePart = device::Vector<uint64_t, 2>;
 
-/// The lane's part of a line of the header layout.
-WARPRANK_DEVICE LinePart load_line_part(const HashTableView& table, const unsigned char* bucket) {
+/// The lane's part of a line of the header layout. A `Table`, here and below, is a HashTableView, or has its buckets,
+/// placement, shape and is_mutable.
+template <class Table>
+WARPRANK_DEVICE LinePart load_line_part(const Table& table, const unsigned char* bucket) {
   using namespace device;  // NOLINT: a device function
   const auto* part = reinterpret_cast<const LinePart*>(bucket) + LineTile::rank();
   return table.is_mutable ? load<Order::relaxed, Scope::device>(part) : load_constant(part);
@@ -83,7 +85,8 @@ struct LookUp {
   int probe;                ///< how far it is; < 0: over
   uint32_t displaced;       ///< the upper half of the first bucket's map
 
-  WARPRANK_DEVICE LookUp(const HashTableView& table, uint64_t key, bool active)
+  template <class Table>
+  WARPRANK_DEVICE LookUp(const Table& table, uint64_t key, bool active)
       : key(key), at(nullptr), probe(active ? 0 : -1), displaced(0) {
     if (active) at = table.bucket(table.placement.first_bucket(table.placement.hash(key)));
   }
@@ -91,7 +94,8 @@ struct LookUp {
   WARPRANK_DEVICE const unsigned char* row() const { return is_pending() ? nullptr : at; }
   WARPRANK_DEVICE void hit(int64_t row_in_bucket) { at += row_in_bucket, probe = -1; }
   /// Goes on to the next bucket: the one that was read has this map, and not the key.
-  WARPRANK_DEVICE void miss(const HashTableView& table, uint64_t map) {
+  template <class Table>
+  WARPRANK_DEVICE void miss(const Table& table, uint64_t map) {
     using hash_table::Displaced;
     if (probe == 0) displaced = static_cast<uint32_t>(map >> 32);
     const uint64_t first_map = uint64_t{displaced} << 32;
@@ -107,7 +111,8 @@ struct LookUp {
 
 /// Reads the line of each lane's pending look-up. Inline layout: words from the first key to the map, at most the last
 /// eight, by the lane itself.
-WARPRANK_DEVICE void read_inline_lines(const HashTableView& table, LookUp& look_up) {
+template <class Table>
+WARPRANK_DEVICE void read_inline_lines(const Table& table, LookUp& look_up) {
   constexpr int first_word = 8;
   if (!look_up.is_pending()) return;
   const int first_key = hash_table::key_word(table.shape, 0);
@@ -129,7 +134,8 @@ WARPRANK_DEVICE void read_inline_lines(const HashTableView& table, LookUp& look_
 }
 
 /// The same of the header layout, by tiles. All lanes of the warp call.
-WARPRANK_DEVICE void read_header_lines(const HashTableView& table, LookUp& look_up) {
+template <class Table>
+WARPRANK_DEVICE void read_header_lines(const Table& table, LookUp& look_up) {
   using namespace device;       // NOLINT: a device function
   constexpr int in_flight = 4;  // keys of a tile whose lines are loaded together
   const int lane = fresh_thread_rank() % warp_size, rank = lane % LineTile::size;
@@ -163,8 +169,8 @@ WARPRANK_DEVICE void read_header_lines(const HashTableView& table, LookUp& look_
 }
 
 /// Reads a line for each lane that wants one, of a table of this layout. All lanes of the warp call.
-template <hash_table::Layout Layout>
-WARPRANK_DEVICE void read_lines(const HashTableView& table, LookUp& look_up) {
+template <hash_table::Layout Layout, class Table>
+WARPRANK_DEVICE void read_lines(const Table& table, LookUp& look_up) {
   if constexpr (Layout == hash_table::Layout::in_line) {
     read_inline_lines(table, look_up);
     device::sync_warp();
@@ -174,7 +180,8 @@ WARPRANK_DEVICE void read_lines(const HashTableView& table, LookUp& look_up) {
 }
 
 /// Orders reads of rows that were found behind what published them. All lanes of the warp call.
-WARPRANK_DEVICE void acquire_rows(const HashTableView& table) {
+template <class Table>
+WARPRANK_DEVICE void acquire_rows(const Table& table) {
   using namespace device;  // NOLINT: a device function
   if (!table.is_mutable) return;
   fence<Scope::device>();
@@ -184,14 +191,15 @@ WARPRANK_DEVICE void acquire_rows(const HashTableView& table) {
 /// Each lane brings a key, or `active` = false, and gets the address of the key's row, or null. All 32 lanes call; all
 /// keys are of one table. Rows are row_bytes long; any lane of the warp may read them at once, those of a mutable table
 /// by relaxed loads of device scope, and until whatever the launch is registered with as a reader is done.
-template <hash_table::Layout Layout>
-WARPRANK_DEVICE const unsigned char* find_rows(const HashTableView& table, uint64_t key, bool active) {
+template <hash_table::Layout Layout, class Table>
+WARPRANK_DEVICE const unsigned char* find_rows(const Table& table, uint64_t key, bool active) {
   LookUp look_up(table, key, active);
   while (device::any(device::full_warp, look_up.is_pending())) read_lines<Layout>(table, look_up);
   acquire_rows(table);
   return look_up.row();
 }
-WARPRANK_DEVICE const unsigned char* find_rows(const HashTableView& table, uint64_t key, bool active) {
+template <class Table>
+WARPRANK_DEVICE const unsigned char* find_rows(const Table& table, uint64_t key, bool active) {
   using hash_table::Layout;
   if (table.shape.layout == Layout::in_line) return find_rows<Layout::in_line>(table, key, active);
   return find_rows<Layout::header>(table, key, active);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The kernel of look-ups: copies of dense inputs and of rows, and bags of direct tables. What is hashed, or larger
-/// than 32-bit places can say, general/kernel.cuh does, in blocks of its own of the same launch, which is then of a
-/// kernel with more registers: only launches with such features pay for them.
+/// The kernel of look-ups: copies of dense inputs and of rows, and bags. It is compiled with hashed features and, with
+/// more blocks on a multiprocessor, without. What is larger than 32-bit places can say, general/kernel.cuh does, in
+/// blocks of its own of the same launch, which is then of a kernel with both.
 ///
 /// What a block does is in one record of 128 bytes, or two where a feature of the launch has weights and the like,
 /// which it finds by its number alone, and reads by one load. It then runs one of few paths (record.hpp). Loads that
@@ -17,10 +17,11 @@
 ///     requests, bags               ..., entries, offsets, id, row
 ///     dense values of requests     ..., entry, values
 ///
-/// with one more for a count in device memory. Scales and offsets of I8, weights and ids of the rows after are on their
-/// way beside the rows. Two barriers at most where bags are short. 128 threads have 4 parts of 16 bytes each on their
-/// way: 8 KB for a block, 64 KB for a multiprocessor. In the prototype of this kernel a warp executed 250 instructions
-/// for a request of 50 items, and the launch took 5.2 us (H100).
+/// with one more for a count in device memory, and of a hashed table a line before the row (hashed.cuh). Scales and
+/// offsets of I8, weights and ids of the rows after are on their way beside the rows. Two barriers at most where bags
+/// are short. 128 threads have 4 parts of 16 bytes each on their way: 8 KB for a block, 64 KB for a multiprocessor. In
+/// the prototype of this kernel a warp executed 250 instructions for a request of 50 items, and the launch took 5.2 us
+/// (H100).
 ///
 /// All rows take the same code but where they are decoded: a type costs 2 KB of instructions there, and cost 90 KB when
 /// each had paths of its own, which took nvcc three times as long. A branch on the type for four rows is nothing beside
@@ -32,6 +33,7 @@
 #include "warprank/device/shared.hpp"
 #include "warprank/ops/detail/embedding_bag/copy_rows.cuh"
 #include "warprank/ops/detail/embedding_bag/general/kernel.cuh"
+#include "warprank/ops/detail/embedding_bag/hashed.cuh"
 #include "warprank/ops/detail/embedding_bag/pool_bags.cuh"
 
 namespace warprank::detail::embedding_bag {
@@ -64,6 +66,8 @@ WARPRANK_DEVICE void begin_block(const Block& block) {
   begin_spans(block, position);
 }
 
+/// `HasKeys` is of launches with features of hashed tables, which take more registers.
+template <bool HasKeys>
 WARPRANK_DEVICE void run_path(const Block& block) {
   switch (block.f().path) {
     case Path::dense:
@@ -73,13 +77,19 @@ WARPRANK_DEVICE void run_path(const Block& block) {
     case Path::rows:
       if (copy_rows(block)) break;
       return;
+    case Path::keys:
+      if constexpr (HasKeys) {
+        if (is_row_of_key(block.f())) return copy_keys(block);
+      }
+      break;
     default:
       break;
   }
-  pool_bags(block);
+  pool_bags<HasKeys>(block);
 }
 
 /// Does what a record says.
+template <bool HasKeys>
 WARPRANK_DEVICE void run_block(Shared& shared, const Record* record, uint32_t lines, const Batch& batch,
                                unsigned char* workspace) {
   using namespace device;  // NOLINT: a device function
@@ -92,11 +102,8 @@ WARPRANK_DEVICE void run_block(Shared& shared, const Record* record, uint32_t li
   sync_block();
   const bool counts = shared.record.counters != nullptr;
   if (counts) shared.tally[thread_rank()] = {};
-  run_path(block);
-  if (counts) {
-    sync_warp();
-    add_counts(block);
-  }
+  run_path<HasKeys>(block);
+  if (counts) add_counts(block);
 }
 
 // Code for sm_86 and sm_89 takes a few registers more, and spills within 64.
@@ -106,12 +113,15 @@ inline constexpr int compiled_blocks_per_sm = policy.blocks_per_sm - 1;
 inline constexpr int compiled_blocks_per_sm = policy.blocks_per_sm;
 #endif
 
+/// Of launches with features of hashed tables.
+inline constexpr int blocks_with_keys_per_sm = 5;
+
 /// Block b does what its record says, the b-th of so many lines each.
-template <class = void>
-WARPRANK_KERNEL(policy.threads, compiled_blocks_per_sm)
+template <bool HasKeys>
+WARPRANK_KERNEL(policy.threads, HasKeys ? blocks_with_keys_per_sm : compiled_blocks_per_sm)
 embedding_bag_kernel(const Record* records, uint32_t lines, Batch batch, unsigned char* workspace) {
   using namespace device;  // NOLINT: for kernels
-  run_block(static_shared<Shared>(), records + uint64_t{block_index().x} * lines, lines, batch, workspace);
+  run_block<HasKeys>(static_shared<Shared>(), records + uint64_t{block_index().x} * lines, lines, batch, workspace);
 }
 
 /// The same, of launches with features that have no path: the first num_general blocks look those up, which take more
@@ -131,7 +141,7 @@ mixed_embedding_bag_kernel(const Record* records, uint32_t lines, Batch batch, u
   if (block < num_general) {
     general::run_block<Target>(either.general, partition, features, workspace, block, num_general);
   } else {
-    run_block(either.shared, records + uint64_t{block - num_general} * lines, lines, batch, workspace);
+    run_block<true>(either.shared, records + uint64_t{block - num_general} * lines, lines, batch, workspace);
   }
 }
 

@@ -37,6 +37,10 @@ inline RowLoads row_loads(DType type, int64_t alignment) {
 }
 inline RowLoads row_loads(const BagFeature& feature) {
   const TableView& table = feature.table;
+  if (feature.hashed) {  // in slots, of whole words
+    const int64_t slots = std::gcd<int64_t>(16, feature.hashed->shape.row_stride);
+    return row_loads(table.type, std::gcd(slots, table.row_bytes()));
+  }
   // Of 8 bytes lanes store 16, whole sectors; rows that are wide are read faster by 16.
   const bool is_narrow = table.row_bytes() < wide_row_bytes && std::holds_alternative<Matrix<float>>(feature.y);
   const int64_t address =
@@ -50,20 +54,21 @@ inline bool has_indices(const BagFeature& feature) {
 }
 /// Whether what it needs is in a line of its own.
 inline bool has_extras(const BagFeature& feature) {
-  return is_weighted(feature) || has_indices(feature) || feature.padding.value_or(-1) != -1;
+  return feature.hashed || is_weighted(feature) || has_indices(feature) || feature.padding.value_or(-1) != -1;
 }
 
 inline Path path_of(const BagFeature& feature, const RowLoads& loads) {
   const bool is_max = has_segments(feature) && feature.pooling == Pooling::max;
+  if (feature.hashed) return Path::keys;
   if (loads.part_bytes < 8 || has_extras(feature) || is_max) return Path::any;
   return has_segments(feature) ? Path::bags : Path::rows;
 }
 
-/// Whether the kernel has a path for it: unless it is hashed, or larger than any there are.
+/// Whether the kernel has a path for it: unless it is larger than any there are.
 inline bool has_path(const BagFeature& feature) {
   constexpr int64_t many = int64_t{1} << 30;  // places, and steps between them, are 32-bit
   if (feature.num_bags.capacity >= many || max_ids(feature) >= many) return false;
-  return is_dense(feature) || (!feature.hashed && feature.table.num_rows < missing_row);
+  return is_dense(feature) || feature.hashed || feature.table.num_rows < missing_row;
 }
 
 /// Of a record.
@@ -226,6 +231,13 @@ inline Wanted want_look_up(const BagFeature& feature) {
   wanted.has_extras = has_extras(feature);
   wanted.extras = no_extras;
   wanted.extras.padding = feature.padding.value_or(-1);
+  if (feature.hashed) {
+    record.rows = feature.hashed->buckets;
+    wanted.extras.placement = feature.hashed->placement;
+    wanted.extras.shape = feature.hashed->shape;
+    wanted.extras.is_mutable = feature.hashed->is_mutable;
+    wanted.extras.has_padding = feature.padding.has_value();
+  }
   std::visit(
       [&](const auto& of) {
         set_ids(of, feature, record);
@@ -246,7 +258,9 @@ inline Wanted want_look_up(const BagFeature& feature) {
   set_flag(record, Flag::few_ids, has_few_ids);
   set_flag(record, Flag::cuts_bags, cuts);
   const double mean_length = static_cast<double>(ids) / static_cast<double>(bags);
-  const int64_t unit = bags_per_unit(record, is_pooled, mean_length);
+  // Of keys, lanes look one up each.
+  const bool is_of_lanes = record.path == Path::keys && is_row_of_key(record);
+  const int64_t unit = is_of_lanes ? policy.threads : bags_per_unit(record, is_pooled, mean_length);
   record.unit = static_cast<uint16_t>(unit);
   wanted.blocks = (bags + unit - 1) / unit;
   wanted.bytes = static_cast<int64_t>(mean_length * static_cast<double>(table.row_bytes() * unit));
@@ -310,6 +324,7 @@ struct RecordLaunch {
   Batch batch;
   int64_t first_line, num_records;
   uint32_t lines = 1;  ///< of a record
+  bool has_keys = false;
 };
 
 /// What launches do, of features that have a path.
@@ -348,7 +363,10 @@ inline RecordPlan plan_records(const std::vector<BagFeature>& features, int64_t 
     const uint32_t lines = have_extras ? 2 : 1;
     const auto first = static_cast<int64_t>(plan.records.size());
     write_records(wanted[i], lines, plan.records);
-    plan.launches.push_back({batches[i], first, (static_cast<int64_t>(plan.records.size()) - first) / lines, lines});
+    const bool has_keys = std::any_of(wanted[i].begin(), wanted[i].end(),
+                                      [](const Wanted& one) { return one.record.path == Path::keys; });
+    plan.launches.push_back(
+        {batches[i], first, (static_cast<int64_t>(plan.records.size()) - first) / lines, lines, has_keys});
   }
   return plan;
 }

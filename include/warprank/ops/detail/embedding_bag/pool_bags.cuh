@@ -17,6 +17,7 @@
 
 #include "warprank/device/sync.hpp"
 #include "warprank/ops/detail/embedding_bag/bag_sums.cuh"
+#include "warprank/ops/detail/embedding_bag/hashed.cuh"
 #include "warprank/ops/detail/embedding_bag/pieces.cuh"
 
 namespace warprank::detail::embedding_bag {
@@ -29,8 +30,10 @@ WARPRANK_DEVICE int present_bag(const Block& block) {
   return (c.sharing == policy.threads ? block.shared.piece.bag : block.shared.medium_bags[warp]).bag;
 }
 
-/// Sums a bag, or a piece of one, and stores it.
-WARPRANK_DEVICE void pool_bag(const Block& block, const BagIds& bag) {
+/// Sums a bag, or a piece of one, and stores it. Of launches with keys, all lanes of a warp call, those of groups whose
+/// bag is not `valid`, too.
+template <bool HasKeys>
+WARPRANK_DEVICE void pool_bag(const Block& block, const BagIds& bag, bool valid) {
   const Record& f = block.f();
   const auto c = [&]() -> const Cursor& { return block.cursor(); };  // not kept: registers are for rows
   const auto is_piece = [&] { return f.has(Flag::is_for_pieces); };
@@ -45,7 +48,9 @@ WARPRANK_DEVICE void pool_bag(const Block& block, const BagIds& bag) {
         sums = store.combine(part);
       } else {
         const int start = in_flight * (rank() >> f.lanes_log2), step = in_flight * (c().sharing >> f.lanes_log2);
-        if (f.path == Path::any) {
+        if (HasKeys && f.path == Path::keys) {
+          add_keys(block, bag, rank() >> f.lanes_log2, c().sharing >> f.lanes_log2, part, sums);
+        } else if (f.path == Path::any) {
           add_ids<true>(block, bag, start, step, part, sums);
         } else {
           add_ids<false>(block, bag, start, step, part, sums);
@@ -53,7 +58,7 @@ WARPRANK_DEVICE void pool_bag(const Block& block, const BagIds& bag) {
         add_groups(f, c().sharing, sums);
         if (c().sharing == policy.threads) add_warps(block, sums);
       }
-      if (rank() >> f.lanes_log2 != 0) continue;
+      if (rank() >> f.lanes_log2 != 0 || (HasKeys && !valid)) continue;
       const bool is_whole = !is_piece() || combines;
       if (part == 0) {
         if (combines) {
@@ -79,6 +84,7 @@ WARPRANK_DEVICE bool is_cut(const Record& f, const BagIds& bag) {
 
 /// Sums all bags of the block, or all pieces. The whole block calls. What it knows is in shared memory: registers are
 /// for rows.
+template <bool HasKeys>
 WARPRANK_DEVICE void pool_bags(const Block& block) {
   using namespace device;  // NOLINT: a device function
   const Record& f = block.f();
@@ -163,7 +169,8 @@ WARPRANK_DEVICE void pool_bags(const Block& block) {
       }
       valid = true;
     }
-    if (valid) pool_bag(block, bag);
+    if (HasKeys && !valid) bag.length = 0;
+    if (valid || (HasKeys && f.path == Path::keys)) pool_bag<HasKeys>(block, bag, valid);
     if (!c().together) next_unit(block);
   }
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "warprank/core/host_device.hpp"
+#include "warprank/hash_table/layout.hpp"
 #include "warprank/ops/table_view.hpp"
 
 namespace warprank::detail::embedding_bag {
@@ -53,7 +54,8 @@ enum class Path : uint8_t {
   dense_narrow,  ///< values of 16 bits
   rows,          ///< one id for each row of y
   bags,          ///< sums, means and divisions by roots
-  any            ///< the same, and maxima, weights, padding that is not -1, rows at any address
+  any,           ///< the same, and maxima, weights, padding that is not -1, rows at any address
+  keys           ///< all of it, of hashed tables
 };
 
 enum class RowType : uint8_t { f32, f16, bf16, i8 };
@@ -118,6 +120,12 @@ struct alignas(128) Record {
 static_assert(sizeof(Record) == 128, "one line");
 static_assert(offsetof(Record, requests) + offsetof(Record::Requests, default_id) + 8 <= sizeof(Record));
 
+/// Of Path::keys: whether each row of y is that of one id, as it is in the table.
+WARPRANK_HOST_DEVICE constexpr bool is_row_of_key(const Record& f) {
+  const bool is_each = f.form == Form::each || f.form == Form::blob_each || f.form == Form::blob_each_of_requests;
+  return is_each && !f.has(Flag::weighted);
+}
+
 /// What few features need, in a line of its own behind each record of a launch that has one of them.
 struct alignas(128) Extras {
   const unsigned char* weights;  ///< of all ids; null: in requests
@@ -126,10 +134,14 @@ struct alignas(128) Extras {
   uint32_t weights_column_bytes;
   int64_t padding;         ///< the id that stands for nothing
   const int64_t* num_ids;  ///< of Form::indices; null: the capacity
+  // Of a hashed table, whose buckets are the record's rows:
+  hash_table::Placement placement;
+  hash_table::BucketShape shape;
+  bool is_mutable, has_padding;
 };
 static_assert(sizeof(Extras) == sizeof(Record), "a line, too");
 /// Of a launch whose features need none.
-inline constexpr Extras no_extras{nullptr, 0, 0, 0, -1, nullptr};
+inline constexpr Extras no_extras{nullptr, 0, 0, 0, -1, nullptr, {}, {}, false, true};
 
 /// The requests that a launch reads: an argument of the kernel, so that no block waits for it. Without padding.
 struct Batch {

@@ -273,13 +273,22 @@ WARPRANK_DEVICE void count(const Block& block, uint32_t ids, uint32_t missing, u
   tally.padding += padding;
   tally.empty_bags += empty_bags;
 }
-/// Adds what the warp has counted. All lanes call.
+/// Adds what the block has counted, once: however many ask for the same rows, what waits for a counter are blocks. All
+/// threads call.
 WARPRANK_DEVICE void add_counts(const Block& block) {
   using namespace device;  // NOLINT: a device function
+  sync_block();
+  if (fresh_thread_rank() >= warp_size) return;
   LookupCounters* const to = block.f().counters;
-  const Tally tally = block.shared.tally[thread_rank()];
+  Tally tally{};
+  for (int thread = lane_index(); thread < policy.threads; thread += warp_size) {
+    const Tally& other = block.shared.tally[thread];
+    tally.ids += other.ids, tally.missing += other.missing;
+    tally.padding += other.padding, tally.empty_bags += other.empty_bags;
+  }
   const uint32_t counted[] = {tally.ids, tally.missing, tally.padding, tally.empty_bags};
-  int64_t* const counters[] = {&to->ids, &to->out_of_range, &to->padding, &to->empty_bags};
+  int64_t* const missing = block.f().path == Path::keys ? &to->unknown : &to->out_of_range;
+  int64_t* const counters[] = {&to->ids, missing, &to->padding, &to->empty_bags};
   WARPRANK_UNROLL
   for (int i = 0; i < 4; ++i) {
     const uint32_t all = reduce_add(full_warp, counted[i]);
