@@ -19,8 +19,8 @@
 /// bias, relu or gelu_tanh behind), whose FP16 results are infinite there. So give seconds and cents a batch norm of
 /// their own, which is computed in FP32 before that; one that also covers other columns is folded into weights
 /// (Passes::fold_batch_norm), and then they must be small. A batch's scores are the same bit for bit whatever else is
-/// in the batch, for one capacity and card; across capacities and engines they agree within the bounds that the ops
-/// state.
+/// in the batch, for one capacity, card and choice of kernels, which bind makes by measuring (engine/tuning.hpp);
+/// across capacities, choices and engines they agree within the bounds that the ops state.
 ///
 /// A batch that is above all capacities runs, too: in parts that are not, each by a graph, with as little copied and
 /// nothing allocated; a request that is above them by itself by memory that is allocated for it, kernel by kernel.

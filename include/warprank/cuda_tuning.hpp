@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Measures which kernels are fastest for the linear layers of a model on this card, once, to be taken at every start:
+/// Measures which kernels are fastest for the linear layers of a model on this card, once, for as long as it takes, to
+/// be taken at every start and by every server alike:
 ///
 ///     save_tuning(tune(plan, weights, tables), "t4.json");                                  // once for each card
 ///
@@ -9,10 +10,8 @@
 ///     options.tuning = std::make_shared<const Tuning>(load_tuning("t4.json"));              // at every start
 ///     auto model = bind(plan, weights, tables, options);
 ///
-/// Plain C++; a part of the CUDA engine, as cuda.hpp says. engine/tuning.hpp has what is found, and the rule for what
-/// was not measured.
-
-#include <functional>
+/// Without it bind measures by itself, for up to a second. Plain C++; a part of the CUDA engine, as cuda.hpp says.
+/// engine/tuning.hpp has what is found, what bind does, and the rule for what was not measured.
 
 #include "warprank/cuda.hpp"
 #include "warprank/engine/tuning.hpp"
@@ -20,21 +19,12 @@
 
 namespace warprank {
 
-struct TuneOptions {
-  int turns = 7;  ///< in which all candidates of a step are measured; the median of each counts
-  int runs = 20;  ///< of a step in a turn, in one captured graph
-  /// What is chosen is that much faster than what the rule says: less would be noise.
-  double min_gain = 0.03;
-  /// What a candidate takes, in place of the device's clock: for tests, or a model of costs. It is run once, all the
-  /// same; `seconds` and `seconds_by_rule` of the argument are not known.
-  std::function<double(const LinearChoice&)> seconds = {};
-};
-
 /// Runs every step of linears of the plan at each of its capacities, full, with every kernel that computes it: chains
-/// fused or layer by layer, and of those each by cuBLASLt where the engine is built with it (WARPRANK_CUBLASLT). Takes
-/// seconds, allocates what a context needs and once more the weights, and waits; nothing else should run on the device.
-/// A step is measured by itself, again and again, so that the cache has what it reads where it holds it. Throws as bind
-/// does.
+/// fused or layer by layer, layers cut into tiles in several ways, and each by some algorithms of cuBLASLt where the
+/// machine has it. Takes seconds, allocates what a context needs and once more the weights, and waits; nothing else
+/// should run on the device. A step is measured by itself, again and again, so that the cache has what it reads where
+/// it holds it. An algorithm that cuts sums into parts is taken only for sums that are stored as FP32, and where rows
+/// that are alike came out alike. Throws as bind does.
 WARPRANK_ENGINE_HIDDEN Tuning tune(const Plan& plan, const Weights& weights, const Tables& tables,
                                    const BindOptions& bind_options = {}, const TuneOptions& options = {});
 

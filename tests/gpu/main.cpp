@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "warprank/device/target.hpp"
 
@@ -17,6 +18,7 @@ constexpr int skipped = 77;  // what CTest is told to take for it
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
+  setenv("WARPRANK_TUNE_AT_BIND", "0", 0);  // hundreds of small models are bound, for up to a second each
   int num_devices = 0;
   const cudaError_t code = cudaGetDeviceCount(&num_devices);
   if (code != cudaSuccess || num_devices == 0) {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -796,6 +797,39 @@ TEST(CublasLinear, MatchesTheOracleAndIsCaptured) {
         synchronize(stream);
         device.expect_right(expected_of_cublaslt(c));
       }
+}
+
+/// Whichever algorithm it is, and whether it cuts sums or not; rows that are alike come out alike where none is cut.
+TEST(CublasLinear, HasSomeAlgorithmsThatAllMatchTheOracle) {
+  if (!has_cublaslt()) GTEST_SKIP() << "cuBLASLt: " << describe_cublaslt();
+  reset();
+  Extras extras;
+  extras.bias = false;
+  extras.half_y = false;
+  extras.more_rows = 0;
+  const LinearCase c(50, 60, 24, extras);
+  DeviceLayer device(c);
+  DeviceArray<half> weights(warprank::detail::pack_row_major(c.layer.weight, c.layer.bias, 60, 24));
+  const auto with = [&](int algorithm) {
+    return CublasLinear(device.view(), {weights.data(), 64}, nullptr, algorithm);
+  };
+  EXPECT_FALSE(with(0).cuts_sums()) << "unless it is asked";
+  int num = 0;
+  for (;; ++num) {
+    SCOPED_TRACE("algorithm " + std::to_string(num));
+    std::optional<CublasLinear> linear;
+    try {
+      linear.emplace(device.view(), RowMajorWeights{weights.data(), 64}, nullptr, num);
+    } catch (const no_cublaslt_algorithm&) {
+      break;
+    }
+    DeviceArray<unsigned char> workspace(linear->workspace_bytes());
+    linear->launch(workspace.data(), {});
+    synchronize();
+    device.expect_right(expected_of_cublaslt(c));
+  }
+  EXPECT_GE(num, 1);
+  EXPECT_THROW(with(-1), no_cublaslt_algorithm);
 }
 
 TEST(CublasLinear, RefusesWhatItDoesNotFuse) {

@@ -200,9 +200,9 @@ class Context {
   /// What every feature has met since the context was made. Throws std::logic_error when the context is in use.
   std::vector<FeatureCounters> counters() const { return detail::ContextUse(state_).backend().counters(); }
   MemoryReport memory() const { return state_->backend->memory(); }
-  /// What a batch of each capacity launches: a line for each kernel, with its grid, block and dynamic shared memory, in
-  /// the order of plan.describe()'s steps. Nothing where nothing is launched. Throws std::logic_error when the context
-  /// is in use.
+  /// How the context waits, how the kernels of linears were chosen, what became of files of tunings; and what a batch
+  /// of each capacity launches: a line for each kernel, with its grid, block and dynamic shared memory, in the order of
+  /// plan.describe()'s steps. Nothing where nothing is launched. Throws std::logic_error when the context is in use.
   std::string describe() const { return detail::ContextUse(state_).backend().describe(); }
   /// Closes a batch, runs it many times, and tells what each step takes. For measurements, not for serving: it
   /// allocates and waits, and on a GPU updates of the tables wait for it. The scores of the last run are gone then;

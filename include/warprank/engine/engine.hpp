@@ -77,11 +77,18 @@ struct BindOptions {
   ExtraTensors extra = ExtraTensors::refuse;  ///< tensors in the weights that the model does not read
   std::map<std::string, CustomFunction> custom = {};
   std::map<std::string, CudaCustomFunction> cuda_custom = {};
-  /// Which kernels compute linears on a GPU, as measured there (cuda_tuning.hpp). Null: by rule (engine/tuning.hpp).
+  /// Which kernels compute linears on a GPU, as measured there (cuda_tuning.hpp); what it has not is chosen by rule.
+  /// Null: bind measures by itself, as auto_tuning says (engine/tuning.hpp).
   std::shared_ptr<const Tuning> tuning = nullptr;
   ForeignTuning foreign_tuning = ForeignTuning::refuse;
+  AutoTuning auto_tuning = {};
   /// One kernel for all linears that it computes, whatever was measured: to find out whether it is at fault.
   std::optional<LinearKernel> linear_kernel = {};
+  /// Linears are computed by the same kernels, cut in the same way, at all capacities, so that a row has the same bits
+  /// whatever the capacity: by tiles, those of least cost for all capacities together by rule; nothing is measured, no
+  /// chain is fused, and cuBLASLt is not used. But chains that begin with a mix of experts, and linears by scenes, have
+  /// kernels that depend on the capacity all the same, and so may ops that are no linears.
+  bool same_kernels_at_all_capacities = false;
 };
 
 /// What a GPU does with a batch that is above all capacities. The host engine runs it all the same.

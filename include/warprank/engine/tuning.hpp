@@ -2,12 +2,23 @@
 #pragma once
 
 /// Which kernels compute the linear layers of a model on a GPU, for each step of the plan and each capacity: as
-/// measured by tune() (cuda_tuning.hpp), or by rule where nothing was measured. Plain C++; engine/tuning_json.hpp saves
-/// and loads it.
+/// measured, by bind itself (AutoTuning) or by tune() (cuda_tuning.hpp), or by rule where nothing was measured. Plain
+/// C++; engine/tuning_json.hpp saves and loads it.
+///
+/// What is promised of a score's bits: for one capacity, card and choice of kernels they do not depend on what else is
+/// in the batch, nor on its place. Another capacity, another choice or another card may change the last digits, within
+/// the bounds that ops state. In a process the first choice for a step stands until it ends, for each folder that is
+/// given, so that models that are exchanged have the same; processes have the same when they have the same tuning, be
+/// it the file that bind keeps or one that is given to all (BindOptions::tuning), and when none measures.
+/// BindOptions::same_kernels_at_all_capacities gives up speed so that a row has the same bits by linear layers whatever
+/// the capacity.
 
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <limits>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -54,13 +65,17 @@ constexpr auto fields_of(const LinearShape*) {
 struct LinearChoice {
   std::vector<LinearShape> layers;
   std::vector<LinearKernel> kernels;  ///< by layer; where one is fused, all are
-  int64_t launches = 0;               ///< kernels of the step as captured, cuBLASLt's auxiliary ones among them
-  double seconds = 0;                 ///< measured
-  double seconds_by_rule = 0;         ///< of what is taken without a tuning
+  /// By layer, how its kernel does it: tiles are cut as said, "staged 64 x 64 in 2 parts", all layers of a depth alike;
+  /// cuBLASLt takes its "algorithm 3". Empty: as the kernel's own rule has it.
+  std::vector<std::string> variants;
+  int64_t launches = 0;        ///< kernels of the step as captured, cuBLASLt's auxiliary ones among them
+  double seconds = 0;          ///< measured
+  double seconds_by_rule = 0;  ///< of what is taken without a tuning
 };
 constexpr auto fields_of(const LinearChoice*) {
   return std::make_tuple(field("layers", &LinearChoice::layers), field("kernels", &LinearChoice::kernels),
-                         field("launches", &LinearChoice::launches), field("seconds", &LinearChoice::seconds),
+                         field("variants", &LinearChoice::variants), field("launches", &LinearChoice::launches),
+                         field("seconds", &LinearChoice::seconds),
                          field("seconds_by_rule", &LinearChoice::seconds_by_rule));
 }
 
@@ -87,6 +102,52 @@ constexpr auto fields_of(const TunedOn*) {
 enum class ForeignTuning {
   refuse,  ///< invalid_argument with all that is different
   ignore   ///< as if there was none
+};
+
+/// How kernels are measured.
+struct TuneOptions {
+  int turns = 7;  ///< in which all candidates of a step are measured; the median of each counts
+  int runs = 20;  ///< of a step in a turn, in one captured graph
+  /// What is chosen is that much faster than what the rule says: less would be noise.
+  double min_gain = 0.03;
+  /// No measurement begins later than this after the first; what is left has no choice.
+  double most_seconds = std::numeric_limits<double>::infinity();
+  /// What a candidate takes, in place of the device's clock: for tests, or a model of costs. It is run once, all the
+  /// same; `seconds` and `seconds_by_rule` of the argument are not known.
+  std::function<double(const LinearChoice&)> seconds = {};
+  /// Seconds since any beginning, for most_seconds. Empty: a steady clock.
+  std::function<double()> clock = {};
+};
+
+/// Where bind looks for what was measured before, and keeps what it measures: the folder that the environment names as
+/// WARPRANK_TUNING_FOLDER, none where that is empty; else `warprank` in XDG_CACHE_HOME or in the .cache of HOME; none
+/// where there is no HOME either.
+inline std::string default_tuning_folder();
+
+enum class TuneAtBind {
+  on_a_card,  ///< where kernels run on a card, unless the environment has WARPRANK_TUNE_AT_BIND=0
+  always,     ///< and with the executor of kernels, whose times mean nothing: for tests
+  never
+};
+
+/// What bind does on a GPU where neither a tuning nor a kernel is given: it takes from the folder what was measured on
+/// such a card for such steps, measures the others for up to a second, and keeps what it found. Steps that it had no
+/// time or memory for are chosen by rule. Context::describe tells what became of it.
+///
+/// The file's name has the card and a hash of everything that the choice depends on; it is written whole or not at all,
+/// so processes may share a folder. What is of another card, driver or version is ignored; a file that cannot be read
+/// is refused, by an invalid_argument that names it. A folder that cannot be written keeps nothing.
+struct AutoTuning {
+  TuneAtBind when = TuneAtBind::on_a_card;
+  std::string folder = default_tuning_folder();  ///< empty: nothing is kept
+  TuneOptions how = at_bind();
+
+  static TuneOptions at_bind() {
+    TuneOptions how;
+    how.turns = 5;
+    how.most_seconds = 1;
+    return how;
+  }
 };
 
 /// Choices of one model or of many.
@@ -154,6 +215,13 @@ inline std::string text_of_shape(const LinearShape& shape) {
 
 }  // namespace detail
 
+inline std::string default_tuning_folder() {
+  if (const char* const folder = std::getenv("WARPRANK_TUNING_FOLDER")) return folder;
+  const char *const cache = std::getenv("XDG_CACHE_HOME"), *const home = std::getenv("HOME");
+  if (cache != nullptr && cache[0] != 0) return std::string(cache) + "/warprank";
+  return home == nullptr || home[0] == 0 ? "" : std::string(home) + "/.cache/warprank";
+}
+
 inline void check_tuning(const Tuning& tuning, const TunedOn& here) {
   Problems problems;
   const auto text = [](const auto& value) {
@@ -190,7 +258,8 @@ inline std::string Tuning::to_string() const {
                      : std::string(31, ' ');
       std::string kernel = name_of_enum(choice.kernels[i]);
       kernel.resize(10, ' ');
-      text += "  " + kernel + detail::text_of_shape(choice.layers[i]) + "\n";
+      text += "  " + kernel + detail::text_of_shape(choice.layers[i]) +
+              (choice.variants[i].empty() ? "" : ", " + choice.variants[i]) + "\n";
     }
   return text;
 }

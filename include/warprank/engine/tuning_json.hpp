@@ -3,9 +3,10 @@
 
 /// Tunings as JSON, so that a card is measured once and every start of a server takes what was found:
 ///
-///     {"format": "warprank.tuning", "version": 1,
+///     {"format": "warprank.tuning", "version": 2,
 ///      "on": {"card": "NVIDIA T4", "target": 75, ...},
-///      "choices": [{"layers": [{"depth": 0, "rows": 4096, "in": 2528, ...}], "kernels": ["cublaslt"], ...}]}
+///      "choices": [{"layers": [{"depth": 0, "rows": 4096, "in": 2528, ...}], "kernels": ["cublaslt"],
+///                    "variants": ["algorithm 2"], ...}]}
 ///
 /// A file is read strictly: whatever is missing, unknown, mistyped or contradicts itself is an invalid_argument that
 /// says where.

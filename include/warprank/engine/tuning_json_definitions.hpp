@@ -18,7 +18,7 @@ namespace warprank {
 namespace detail {
 
 inline constexpr const char* tuning_format = "warprank.tuning";
-inline constexpr int tuning_version = 1;
+inline constexpr int tuning_version = 2;
 
 /// Adds to `problems` whatever no tune() would have found.
 inline void validate(const Tuning& tuning, const std::string& source, Problems& problems) {
@@ -29,6 +29,9 @@ inline void validate(const Tuning& tuning, const std::string& source, Problems& 
     if (choice.kernels.size() != choice.layers.size())
       problems.add(what + ".kernels", "one for each of " + std::to_string(choice.layers.size()) + " layers",
                    std::to_string(choice.kernels.size()));
+    if (choice.variants.size() != choice.layers.size())
+      problems.add(what + ".variants", "one for each of " + std::to_string(choice.layers.size()) + " layers",
+                   std::to_string(choice.variants.size()));
     for (const LinearKernel kernel : choice.kernels)
       if ((kernel == LinearKernel::fused) != (choice.kernels[0] == LinearKernel::fused)) {
         problems.add(what + ".kernels", "fused for all layers or for none", "some");

@@ -33,6 +33,7 @@ struct CudaModelData {
   int device_index = 0;
   ModelSteps steps;
   device::DeviceMemory weights, copied_weights;  ///< of the latter each context has a copy (WeightsMemory)
+  std::string linears;                           ///< lines: how their kernels were chosen
 };
 
 /// A model of this engine.
@@ -170,7 +171,7 @@ class CudaContext : public ContextBackend {
                         : can_overlap              ? "overlap"
                                       : "one after another: the code is for sm_" + std::to_string(device::target()) +
                                             ", sm_90 can overlap them") +
-                       "\n";
+                       "\n" + model_->linears;
     for (const auto& run : runs_.runs()) text += "up to " + text_of(run->size()) + ":\n" + run->describe();
     return text;
   }

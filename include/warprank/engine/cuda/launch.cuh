@@ -13,6 +13,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/runtime.hpp"
+#include "warprank/ops/detail/gemm/float_matrix.hpp"
 
 namespace warprank::cuda_backend {
 
@@ -26,6 +27,8 @@ struct PreparedStep {
   bool captures_weights = false;
   /// Whether it reads rows of values behind those of the batch, and lets nothing depend on them.
   bool reads_unused_rows = false;
+  /// What cuBLASLt sums in parts: it is to be seen whether all rows are cut alike.
+  std::vector<FloatMatrix<const void>> cut_sums;
   std::function<void(device::Stream)> queue;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "warprank/engine/tuning.hpp"
 #include "warprank/model/graph.hpp"
 #include "warprank/ops/detail/gemm/row_major.hpp"
+#include "warprank/ops/detail/linear/tiling.hpp"
 
 namespace warprank::cuda_backend {
 
@@ -25,6 +27,51 @@ using NodeChain = std::vector<int>;
 
 /// How many layers a linear is launched as: one for each group, or all groups that share their input as one.
 inline int64_t num_layers_of(const LinearOp& op, bool apart) { return op.shared_input && !apart ? 1 : op.groups; }
+
+/// Linears of a step of the plan by what is launched together.
+struct LinearGroups {
+  struct Group {
+    std::vector<NodeChain> chains;
+    bool are_stacks;
+  };
+  std::vector<Group> groups;
+  std::vector<int> scenes;  ///< linears of which each row goes through the group that its scene names
+};
+
+/// `linears` in an order in which each comes after what it reads. Linears that read one another are chains, and mixes
+/// go with the chain that reads them: they are taken from `mixes`.
+inline LinearGroups group_linears(const Graph& graph, const std::vector<int>& linears, std::vector<int>& mixes) {
+  LinearGroups grouped;
+  std::vector<NodeChain> chains;
+  for (const int n : linears) {
+    if (std::get<LinearOp>(graph.node(n).op).scene >= 0) {
+      grouped.scenes.push_back(n);
+      continue;
+    }
+    const int x = graph.node(n).inputs[0];
+    const auto chain = std::find_if(chains.begin(), chains.end(), [&](const auto& c) { return c.back() == x; });
+    if (chain != chains.end()) {
+      chain->push_back(n);
+    } else if (const auto mix = std::find(mixes.begin(), mixes.end(), x); mix != mixes.end()) {
+      chains.push_back({x, n});
+      mixes.erase(mix);
+    } else {
+      chains.push_back({n});
+    }
+  }
+  while (!chains.empty()) {  // one launch for those of each depth, be they mixed on load or not
+    const auto kind_of = [&](const NodeChain& chain) {
+      const bool is_mixed = std::holds_alternative<MixOp>(graph.node(chain[0]).op);
+      return std::make_pair(chain.size() - is_mixed, chain.size() > 1);
+    };
+    const auto kind = kind_of(chains[0]);
+    const auto end = std::stable_partition(chains.begin(), chains.end(),
+                                           [&](const NodeChain& chain) { return kind_of(chain) == kind; });
+    grouped.groups.push_back({{chains.begin(), end}, kind.second});
+    chains.erase(chains.begin(), end);
+  }
+  return grouped;
+}
 
 /// The layers of a step at some capacity, those that are alike counted together.
 struct StepShape {
@@ -35,6 +82,10 @@ struct StepShape {
   bool is_stack = false;                ///< its chains are of several linears, or begin with a mix
   bool mixes = false;                   ///< a chain begins with a mix, which only the fused kernel computes
 
+  /// Whether there is something to choose.
+  bool is_open() const {
+    return !mixes && std::any_of(layers.begin(), layers.end(), [](const LinearShape& layer) { return layer.rows > 0; });
+  }
   bool may_be(size_t layer, LinearKernel kernel, bool has_cublaslt) const {
     switch (kernel) {
       case LinearKernel::fused:
@@ -95,6 +146,126 @@ StepShape shape_of_step(const Graph& graph, const std::vector<NodeChain>& chains
   return step;
 }
 
+/// By layer of a step: which kernel computes it, and how (LinearChoice::variants).
+struct LinearPicks {
+  std::vector<LinearKernel> kernels;
+  std::vector<std::string> variants;
+
+  LinearPicks() = default;
+  /// As the kernels' own rules have it.
+  explicit LinearPicks(std::vector<LinearKernel> by_layer) : kernels(std::move(by_layer)), variants(kernels.size()) {}
+  explicit LinearPicks(const LinearChoice& choice) : kernels(choice.kernels), variants(choice.variants) {}
+
+  bool has(LinearKernel kernel) const { return std::find(kernels.begin(), kernels.end(), kernel) != kernels.end(); }
+  bool operator==(const LinearPicks& other) const { return kernels == other.kernels && variants == other.variants; }
+};
+
+/// The variants of tiles, and of cuBLASLt; none for a text that names none.
+inline std::optional<detail::LinearTiling> tiling_named(const std::string& text) {
+  for (int tile = 0; tile < detail::num_linear_tiles; ++tile)
+    for (int parts = 1; parts <= detail::max_linear_parts; ++parts) {
+      const detail::LinearTiling tiling{static_cast<detail::LinearTile>(tile), parts};
+      if (parts > 1 && !detail::tile_shape(tiling.tile).can_be_cut()) break;
+      if (tiling.to_string() == text) return tiling;
+    }
+  return {};
+}
+inline constexpr int most_algorithms = 16;  ///< of cuBLASLt, for a layer
+inline std::string name_of_algorithm(int algorithm) { return "algorithm " + std::to_string(algorithm); }
+inline std::optional<int> algorithm_named(const std::string& text) {
+  for (int algorithm = 0; algorithm < most_algorithms; ++algorithm)
+    if (name_of_algorithm(algorithm) == text) return algorithm;
+  return {};
+}
+
+/// What tiles take of the layers of a depth: heads are cut in a way of their own.
+inline std::vector<detail::LinearSize> tiled_sizes(const StepShape& step, int64_t depth) {
+  std::vector<detail::LinearSize> sizes;
+  for (size_t i = 0; i < step.layers.size(); ++i) {
+    const LinearShape& layer = step.layers[i];
+    if (layer.depth != depth || step.is_head[i]) continue;
+    sizes.insert(sizes.end(), static_cast<size_t>(layer.count), {layer.rows, layer.in, layer.out});
+  }
+  return sizes;
+}
+inline int64_t depth_of(const StepShape& step) {
+  int64_t depth = 0;
+  for (const LinearShape& layer : step.layers) depth = std::max(depth, layer.depth + 1);
+  return depth;
+}
+
+/// Ways to cut the layers of a depth, but for what the table says: those that it has not for much slower, best first.
+inline std::vector<detail::LinearTiling> tilings_to_try(const StepShape& step, int64_t depth, int target) {
+  constexpr double much_slower = 1.5;
+  constexpr size_t most = 5;
+  const std::vector<detail::LinearSize> sizes = tiled_sizes(step, depth);
+  std::vector<std::pair<double, detail::LinearTiling>> all;
+  for (int tile = 0; tile < detail::num_linear_tiles && !sizes.empty(); ++tile)
+    for (int parts = 1; parts <= detail::max_linear_parts; ++parts) {
+      const detail::LinearTiling tiling{static_cast<detail::LinearTile>(tile), parts};
+      if (parts > 1 && !detail::tile_shape(tiling.tile).can_be_cut()) break;
+      all.emplace_back(detail::linear_cost(sizes, tiling, detail::nominal_multiprocessors(target)), tiling);
+    }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<detail::LinearTiling> tilings;
+  const detail::LinearTiling by_table = detail::choose_linear_tiling(sizes, true, target);
+  for (const auto& [cost, tiling] : all)
+    if (cost <= much_slower * all[0].first && tilings.size() < most && tiling.to_string() != by_table.to_string())
+      tilings.push_back(tiling);
+  return tilings;
+}
+
+/// The same way to cut a step at all capacities.
+class HeldTilings {
+ public:
+  HeldTilings() = default;
+  /// `steps` at all capacities.
+  HeldTilings(const std::vector<StepShape>& steps, int target) {
+    for (const StepShape& step : steps) {
+      const std::vector<LinearShape> layers = without_rows(step.layers);
+      if (find(layers) != nullptr) continue;
+      std::vector<std::string> variants(layers.size());
+      for (int64_t depth = 0; depth < depth_of(step); ++depth) {
+        const std::string tiling = least_of_all(steps, layers, depth, target).to_string();
+        for (size_t i = 0; i < layers.size(); ++i)
+          if (layers[i].depth == depth) variants[i] = tiling;
+      }
+      held_.emplace_back(layers, std::move(variants));
+    }
+  }
+  /// By layer; null for a step that is not among them at any capacity.
+  const std::vector<std::string>* variants(const StepShape& step) const { return find(without_rows(step.layers)); }
+
+ private:
+  static std::vector<LinearShape> without_rows(std::vector<LinearShape> layers) {
+    for (LinearShape& layer : layers) layer.rows = 0;
+    return layers;
+  }
+  const std::vector<std::string>* find(const std::vector<LinearShape>& layers) const {
+    for (const auto& [known, variants] : held_)
+      if (known == layers) return &variants;
+    return nullptr;
+  }
+  /// The tiling, of those that compute all layers, that takes least at all capacities together.
+  static detail::LinearTiling least_of_all(const std::vector<StepShape>& steps, const std::vector<LinearShape>& layers,
+                                           int64_t depth, int target) {
+    detail::LinearTiling best;
+    double least = std::numeric_limits<double>::infinity();
+    for (int tile = 0; tile < detail::num_linear_tiles; ++tile) {
+      const detail::LinearTiling tiling{static_cast<detail::LinearTile>(tile), 1};
+      if (!detail::tile_shape(tiling.tile).is_general) continue;
+      double cost = 0;
+      for (const StepShape& step : steps)
+        if (without_rows(step.layers) == layers)
+          cost += detail::linear_cost(tiled_sizes(step, depth), tiling, detail::nominal_multiprocessors(target));
+      if (cost < least) least = cost, best = tiling;
+    }
+    return best;
+  }
+
+  std::vector<std::pair<std::vector<LinearShape>, std::vector<std::string>>> held_;
+};
+
 /// Chooses for the steps of a model: one kernel for everything that it computes, or by its tuning, and by rule what
 /// that has not.
 class LinearChooser {
@@ -111,19 +282,28 @@ class LinearChooser {
     return chooser;
   }
 
+  /// As BindOptions::same_kernels_at_all_capacities has it.
+  static LinearChooser holding(HeldTilings held, int target) {
+    LinearChooser chooser(nullptr, false, target);
+    chooser.held_ = std::move(held);
+    return chooser;
+  }
+
   bool has_cublaslt() const { return has_cublaslt_; }
 
   /// By layer of the step. Throws invalid_argument for a kernel in the tuning that does not compute its layer.
-  std::vector<LinearKernel> choose(const StepShape& step) const {
-    if (one_kernel_) return by_one_kernel(step);
-    if (step.mixes) return by_rule(step);  // was not measured, even if layers like its own were
+  LinearPicks choose(const StepShape& step) const {
+    if (one_kernel_) return LinearPicks(by_one_kernel(step));
+    if (step.mixes) return LinearPicks(by_rule(step));  // was not measured, even if layers like its own were
+    if (held_) {
+      LinearPicks picks(std::vector<LinearKernel>(step.layers.size(), LinearKernel::tiles));
+      if (const std::vector<std::string>* const variants = held_->variants(step)) picks.variants = *variants;
+      return picks;
+    }
     const LinearChoice* measured = tuning_ == nullptr ? nullptr : tuning_->find(step.layers);
-    if (measured == nullptr) return by_rule(step);
-    for (size_t i = 0; i < step.layers.size(); ++i)
-      if (!step.may_be(i, measured->kernels[i], has_cublaslt_))
-        throw invalid_argument("tuning: layer " + detail::text_of_shape(step.layers[i]), "a kernel that computes it",
-                               name_of_enum(measured->kernels[i]));
-    return measured->kernels;
+    if (measured == nullptr) return LinearPicks(by_rule(step));
+    check(*measured, step);
+    return LinearPicks(*measured);
   }
   std::vector<LinearKernel> by_one_kernel(const StepShape& step) const {
     if (step.mixes || (step.is_stack && one_kernel_ == LinearKernel::fused)) return by_rule(step);
@@ -142,14 +322,34 @@ class LinearChooser {
   /// Whether some run of a model needs a layer's weights as cuBLASLt takes them.
   bool may_choose_cublaslt(const StepShape& step, size_t layer) const {
     if (!step.may_be(layer, LinearKernel::cublaslt, has_cublaslt_)) return false;
-    return tries_all_ || choose(step)[layer] == LinearKernel::cublaslt;
+    return tries_all_ || choose(step).kernels[layer] == LinearKernel::cublaslt;
   }
 
  private:
+  void check(const LinearChoice& measured, const StepShape& step) const {
+    for (size_t i = 0; i < step.layers.size(); ++i) {
+      const LinearKernel kernel = measured.kernels[i];
+      const std::string& variant = measured.variants[i];
+      const std::string what = "tuning: layer " + detail::text_of_shape(step.layers[i]);
+      if (!step.may_be(i, kernel, has_cublaslt_))
+        throw invalid_argument(what, "a kernel that computes it", name_of_enum(kernel));
+      const bool is_known = variant.empty() || (kernel == LinearKernel::tiles && tiling_named(variant)) ||
+                            (kernel == LinearKernel::cublaslt && algorithm_named(variant));
+      if (!is_known)
+        throw invalid_argument(what, std::string("a variant of ") + name_of_enum(kernel), "\"" + variant + "\"");
+      for (size_t other = 0; other < i; ++other)
+        if (kernel == LinearKernel::tiles && measured.kernels[other] == kernel &&
+            step.layers[other].depth == step.layers[i].depth && measured.variants[other] != variant)
+          throw invalid_argument(what, "tiles as of the layers beside it, \"" + measured.variants[other] + "\"",
+                                 "\"" + variant + "\"");
+    }
+  }
+
   std::shared_ptr<const Tuning> tuning_;
   bool has_cublaslt_ = false, tries_all_ = false;
   int target_ = 0;
   std::optional<LinearKernel> one_kernel_;
+  std::optional<HeldTilings> held_;
 };
 
 }  // namespace warprank::cuda_backend

@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "warprank/engine/cuda/bindings.hpp"
 #include "warprank/engine/cuda/launch.cuh"
+#include "warprank/engine/cuda/linear_choice.hpp"
 #include "warprank/engine/tuning.hpp"
 #include "warprank/ops/detail/gemm/cublaslt.cuh"
 #include "warprank/ops/detail/gemm/finish.cuh"
@@ -30,12 +32,16 @@ struct ChosenLayer {
   LinearLayer layer;
   ProductWeights weights;
   LinearKernel kernel = LinearKernel::tiles;
+  std::string variant;  ///< LinearChoice::variants
 
   /// A layer above all capacities may have no weights for cuBLASLt, and then stays with ours.
-  void choose(LinearKernel chosen, const ProductWeights& its_weights) {
+  void choose(LinearKernel chosen, const std::string& its_variant, const ProductWeights& its_weights) {
     weights = its_weights;
-    kernel = weights.row_major.data == nullptr ? LinearKernel::tiles : chosen;
+    const bool is_ours = chosen == LinearKernel::cublaslt && weights.row_major.data == nullptr;
+    kernel = is_ours ? LinearKernel::tiles : chosen;
+    variant = is_ours ? "" : its_variant;
   }
+  int algorithm() const { return algorithm_named(variant).value_or(0); }
   /// The bias in y's type.
   const void* bias() const {
     if (layer.y.type != DType::f16) return weights.float_bias;
@@ -53,17 +59,23 @@ class LinearLevel {
  public:
   LinearLevel(const std::vector<ChosenLayer>& layers, StepMemory& memory) {
     std::vector<LinearLayer> tiles;
+    std::optional<detail::LinearTiling> tiling;
     for (const ChosenLayer& chosen : layers) {
       if (chosen.kernel != LinearKernel::cublaslt) {
         tiles.push_back(chosen.layer);
-      } else if (chosen.is_bare()) {
-        products_.emplace_back(chosen.layer, chosen.weights.row_major, chosen.bias());
+        if (!tiling) tiling = tiling_named(chosen.variant);
       } else {
-        products_.emplace_back(sums_of(chosen, memory), chosen.weights.row_major, nullptr);
+        const LinearLayer layer = chosen.is_bare() ? chosen.layer : sums_of(chosen, memory);
+        const void* const bias = chosen.is_bare() ? chosen.bias() : nullptr;
+        products_.emplace_back(layer, chosen.weights.row_major, bias, chosen.algorithm());
+        if (products_.back().cuts_sums()) cut_sums_.push_back(Bindings::as_const(layer.y));
       }
     }
     if (!tiles.empty()) {
       tiles_.emplace(tiles);
+      // Elsewhere layers like these were plain, and are not in this model.
+      const bool fits = tiling && (tiles_->is_plain() || detail::tile_shape(tiling->tile).is_general);
+      if (fits) tiles_.emplace(tiles, device::target(), *tiling);
       tile_descriptors_ = memory.copied(tiles_->descriptors());
       tile_workspace_ = memory.zeroed(tiles_->workspace_bytes());
     }
@@ -73,6 +85,8 @@ class LinearLevel {
   }
 
   bool has_products() const { return !products_.empty(); }
+  /// PreparedStep::cut_sums.
+  const std::vector<FloatMatrix<const void>>& cut_sums() const { return cut_sums_; }
   /// That its products take in turns.
   int64_t workspace_bytes() const { return workspace_bytes_; }
   /// Without what cuBLASLt may add.
@@ -99,6 +113,7 @@ class LinearLevel {
 
   std::optional<LinearLaunch> tiles_;
   std::vector<CublasLinear> products_;
+  std::vector<FloatMatrix<const void>> cut_sums_;
   detail::FinishLaunch finish_;
   const void *tile_descriptors_ = nullptr, *finish_descriptors_ = nullptr;
   void* tile_workspace_ = nullptr;
@@ -120,6 +135,7 @@ inline PreparedStep prepare_levels(const std::vector<std::vector<ChosenLayer>>& 
     const LinearLevel& level = prepared->levels.emplace_back(layers, memory);
     step.num_launches += level.num_launches();
     has_products |= level.has_products();
+    step.cut_sums.insert(step.cut_sums.end(), level.cut_sums().begin(), level.cut_sums().end());
     workspace_bytes = std::max(workspace_bytes, level.workspace_bytes());
   }
   prepared->workspace = memory.unwritten(workspace_bytes);

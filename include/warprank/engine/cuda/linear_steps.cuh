@@ -127,8 +127,8 @@ struct LinearChain {
   std::vector<PackedLinearNode> linears;
 };
 
-/// Linears that do not depend on one another: one launch, but for those that are cuBLASLt's. `kernels` by chain.
-inline PreparedStep prepare_linears(const std::vector<LinearChain>& chains, const std::vector<LinearKernel>& kernels,
+/// Linears that do not depend on one another: one launch, but for those that are cuBLASLt's. `picks` by chain.
+inline PreparedStep prepare_linears(const std::vector<LinearChain>& chains, const LinearPicks& picks,
                                     const Bindings& bindings, StepMemory& memory) {
   std::vector<ChosenLayer> layers;
   for (size_t c = 0; c < chains.size(); ++c) {
@@ -139,7 +139,7 @@ inline PreparedStep prepare_linears(const std::vector<LinearChain>& chains, cons
       const LayerWeights& weights = packed.layers[static_cast<size_t>(l)];
       const int64_t column = packed.y_column(l);
       ChosenLayer& chosen = layers.emplace_back();
-      chosen.choose(kernels[c], weights.product_weights(bindings));
+      chosen.choose(picks.kernels[c], picks.variants[c], weights.product_weights(bindings));
       LinearLayer& layer = chosen.layer;
       layer.weights = bindings.weights(weights.packed);
       layer.x = bindings.halves(node.inputs[0]).columns(packed.x_column(l), weights.in);
@@ -252,13 +252,13 @@ inline PreparedStep in_turn(PreparedStep first, PreparedStep second) {
   return first;
 }
 
-/// Chains of like length. `kernels` by chain and linear: all fused, or none; then products are a launch behind them.
+/// Chains of like length. `picks` by chain, of its linears: all fused, or none; then products are a launch behind them.
 inline PreparedStep prepare_chains(const std::vector<LinearChain>& chains, const std::vector<ProductNode>& products,
-                                   const std::vector<std::vector<LinearKernel>>& kernels, const Bindings& bindings,
+                                   const std::vector<LinearPicks>& picks, const Bindings& bindings,
                                    StepMemory& memory) {
   std::vector<std::vector<MlpLayer>> layers;
   const std::vector<Mlp> stacks = stacks_of(chains, bindings, layers);
-  if (kernels[0][0] == LinearKernel::fused) return prepare_fused(chains, stacks, products, bindings, memory);
+  if (picks[0].kernels[0] == LinearKernel::fused) return prepare_fused(chains, stacks, products, bindings, memory);
   const size_t depth = chains[0].linears.size();
   std::vector<FloatMatrix<const void>> x;
   for (const Mlp& stack : stacks) x.push_back(stack.x);
@@ -273,7 +273,7 @@ inline PreparedStep prepare_chains(const std::vector<LinearChain>& chains, const
           y = Matrix<half>(static_cast<half*>(memory.zeroed(rows * stride * 2)), rows, weights.out, stride);
         ChosenLayer& chosen = levels[l].emplace_back();
         chosen.layer = detail::layer_of(stacks[s], static_cast<int64_t>(l), x[s], y);
-        chosen.choose(kernels[c][l], weights.product_weights(bindings));
+        chosen.choose(picks[c].kernels[l], picks[c].variants[l], weights.product_weights(bindings));
         x[s++] = Bindings::as_const(y);
       }
   }
@@ -296,31 +296,35 @@ struct LinearStep {
         bindings.graph(), nodes, is_stack, [&](int axis) { return bindings.max_rows(axis); },
         [&](int n) { return bindings.value(n).type; });
   }
-  /// `kernels` by layer of the shape.
-  PreparedStep prepare(const StepShape& shape, const std::vector<LinearKernel>& kernels, const Bindings& bindings,
+  /// `picks` by layer of the shape.
+  PreparedStep prepare(const StepShape& shape, const LinearPicks& picks, const Bindings& bindings,
                        StepMemory& memory) const {
-    std::vector<std::vector<LinearKernel>> of;  // by chain and linear
+    std::vector<LinearPicks> of_chains;
+    LinearPicks of_firsts;  // all there are, unless they are stacks
     for (const std::vector<size_t>& chain : shape.of) {
-      of.emplace_back();
-      for (const size_t layer : chain) of.back().push_back(kernels[layer]);
+      LinearPicks& of = of_chains.emplace_back();
+      for (const size_t layer : chain) {
+        of.kernels.push_back(picks.kernels[layer]);
+        of.variants.push_back(picks.variants[layer]);
+      }
+      of_firsts.kernels.push_back(of.kernels[0]);
+      of_firsts.variants.push_back(of.variants[0]);
     }
-    if (is_stack) return prepare_chains(chains, products, of, bindings, memory);
-    std::vector<LinearKernel> of_linear;
-    for (const auto& chain : of) of_linear.push_back(chain[0]);
-    return prepare_linears(chains, of_linear, bindings, memory);
+    if (is_stack) return prepare_chains(chains, products, of_chains, bindings, memory);
+    return prepare_linears(chains, of_firsts, bindings, memory);
   }
   /// The same; where cuBLASLt has no algorithm for a layer, tiles take all that were to be cuBLASLt's.
-  PreparedStep prepare_all_the_same(const StepShape& shape, std::vector<LinearKernel> kernels, const Bindings& bindings,
+  PreparedStep prepare_all_the_same(const StepShape& shape, LinearPicks picks, const Bindings& bindings,
                                     StepMemory& memory) const {
-    if (std::count(kernels.begin(), kernels.end(), LinearKernel::cublaslt) == 0)
-      return prepare(shape, kernels, bindings, memory);
+    if (!picks.has(LinearKernel::cublaslt)) return prepare(shape, picks, bindings, memory);
     const StepMemory before = memory;
     try {
-      return prepare(shape, kernels, bindings, memory);
+      return prepare(shape, picks, bindings, memory);
     } catch (const no_cublaslt_algorithm&) {
       memory = before;
+      std::vector<LinearKernel>& kernels = picks.kernels;
       std::replace(kernels.begin(), kernels.end(), LinearKernel::cublaslt, LinearKernel::tiles);
-      return prepare(shape, kernels, bindings, memory);
+      return prepare(shape, LinearPicks(kernels), bindings, memory);
     }
   }
 };

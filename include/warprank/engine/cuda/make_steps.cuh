@@ -35,6 +35,27 @@ struct ModelSteps {
   std::vector<AxisPair> pairs;  ///< whose segments are read and not in a batch's index
 };
 
+/// All that choices of kernels for a plan depend on: its steps of linears, at one capacity after the other.
+inline std::vector<StepShape> linear_shapes(const Plan& plan, const ValueLayout& layout) {
+  const Graph& graph = plan.graph();
+  std::vector<StepShape> shapes;
+  for (const Capacity& capacity : plan.options().capacities) {
+    const std::vector<int64_t> rows = plan::rows_at(plan.source(), capacity);
+    for (const std::vector<int>& step : plan.storage().steps) {
+      std::vector<int> linears, mixes;
+      for (const int n : step) {
+        if (std::holds_alternative<LinearOp>(graph.node(n).op)) linears.push_back(n);
+        if (std::holds_alternative<MixOp>(graph.node(n).op)) mixes.push_back(n);
+      }
+      for (const LinearGroups::Group& group : group_linears(graph, linears, mixes).groups)
+        shapes.push_back(shape_of_step(
+            graph, group.chains, group.are_stacks, [&](int axis) { return rows[static_cast<size_t>(axis)]; },
+            [&](int n) { return layout.place(n).type; }));
+    }
+  }
+  return shapes;
+}
+
 class StepMaker {
  public:
   StepMaker(const Plan& plan, const ValueLayout& layout, const Weights& weights, const CudaTableStore& tables,
@@ -151,40 +172,14 @@ class StepMaker {
 
   /// `linears` in an order in which each comes after what it reads. `products` are of heads of their chains.
   void add_linears(const std::vector<int>& linears, std::vector<int> mixes, const std::vector<int>& products) {
-    std::vector<std::vector<int>> chains;
-    std::vector<int> scenes;
-    for (const int n : linears) {
-      if (std::get<LinearOp>(node(n).op).scene >= 0) {
-        scenes.push_back(n);
-        continue;
-      }
-      const int x = node(n).inputs[0];
-      const auto chain = std::find_if(chains.begin(), chains.end(), [&](const auto& c) { return c.back() == x; });
-      if (chain != chains.end()) {
-        chain->push_back(n);
-      } else if (const auto mix = std::find(mixes.begin(), mixes.end(), x); mix != mixes.end()) {
-        chains.push_back({x, n});
-        mixes.erase(mix);
-      } else {
-        chains.push_back({n});
-      }
-    }
+    const LinearGroups grouped = group_linears(graph_, linears, mixes);
     add_mixes(mixes);
-    for (const int n : scenes) {
+    for (const int n : grouped.scenes) {
       const PackedScenes packed = pack_scenes(graph_, n, source_, memory_);
       add({n},
           [packed](const Bindings& bindings, StepMemory& memory) { return prepare_scenes(packed, bindings, memory); });
     }
-    while (!chains.empty()) {  // one launch for those of each depth, be they mixed on load or not
-      const auto kind_of = [&](const auto& chain) {
-        return std::make_pair(chain.size() - is<MixOp>(chain[0]), chain.size() > 1);
-      };
-      const auto kind = kind_of(chains[0]);
-      const auto end = std::stable_partition(chains.begin(), chains.end(),
-                                             [&](const auto& chain) { return kind_of(chain) == kind; });
-      add_chains({chains.begin(), end}, kind.second, products);
-      chains.erase(chains.begin(), end);
-    }
+    for (const LinearGroups::Group& group : grouped.groups) add_chains(group.chains, group.are_stacks, products);
   }
   void add_chains(const std::vector<std::vector<int>>& chains, bool are_stacks, const std::vector<int>& products) {
     std::vector<int> nodes;

@@ -12,7 +12,7 @@
 #include "warprank/cuda.hpp"
 #include "warprank/engine/check_bind.hpp"
 #include "warprank/engine/cuda/context.cuh"
-#include "warprank/engine/cuda/linear_chooser.cuh"
+#include "warprank/engine/cuda/tune_at_bind.cuh"
 
 namespace warprank::cuda_backend {
 
@@ -21,12 +21,13 @@ class CudaModel : public CudaModelBackend {
   CudaModel(const Plan& plan, const Weights& weights, std::shared_ptr<const CudaTableStore> tables, int device_index,
             const BindOptions& options) {
     const device::DeviceGuard current(device_index);
-    auto data = std::make_shared<CudaModelData>(CudaModelData{plan, std::move(tables), device_index, {}, {}, {}});
+    auto data = std::make_shared<CudaModelData>(CudaModelData{plan, std::move(tables), device_index, {}, {}, {}, {}});
     WeightsMemory memory;
     const ValueLayout values(data->plan.graph(), data->plan.storage());
+    LinearDecision linears = LinearDecider(data->plan, values, weights, *data->tables, device_index, options).decide();
+    data->linears = std::move(linears.text);
     data->steps =
-        StepMaker(data->plan, values, weights, *data->tables, options, chooser_for(options, device_index), memory)
-            .make();
+        StepMaker(data->plan, values, weights, *data->tables, options, std::move(linears.chooser), memory).make();
     const device::OwnedStream stream;
     data->weights = copied(memory.bytes(), "the weights of a model", stream.get());
     data->copied_weights = copied(memory.copied(), "the weights of a model that contexts copy", stream.get());

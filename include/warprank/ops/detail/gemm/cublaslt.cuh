@@ -83,7 +83,6 @@ class WARPRANK_HIDDEN CublasLinear {
     throw invalid_argument("linear layer of cuBLASLt", "a program compiled with cublasLt.h", "one without");
   }
   int64_t workspace_bytes() const { return 0; }
-  int num_algorithms() const { return 0; }
   bool cuts_sums() const { return false; }
   void launch(void*, device::Stream) const {}
 };

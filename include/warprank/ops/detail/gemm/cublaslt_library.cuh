@@ -125,8 +125,6 @@ class WARPRANK_HIDDEN CublasLinear {
   CublasLinear(const LinearLayer& layer, const RowMajorWeights& weights, const void* bias, int algorithm = 0);
 
   int64_t workspace_bytes() const { return static_cast<int64_t>(algorithm_.workspaceSize); }
-  /// How many algorithms there are to choose from.
-  int num_algorithms() const { return num_algorithms_; }
   /// Whether the one that was chosen cuts sums into parts.
   bool cuts_sums() const { return cuts_sums_; }
 
@@ -179,7 +177,6 @@ class WARPRANK_HIDDEN CublasLinear {
   detail::CublasObject<cublasLtMatmulDesc_t, &detail::CublasLt::destroy_product> product_;
   Layout weights_layout_, x_layout_, y_layout_;
   cublasLtMatmulHeuristicResult_t algorithm_{};
-  int num_algorithms_ = 1;
   bool cuts_sums_ = false;
 };
 
@@ -212,7 +209,6 @@ inline CublasLinear::CublasLinear(const LinearLayer& layer, const RowMajorWeight
   const Algorithms all = all_algorithms(epilogue);
   if (algorithm < 0 || algorithm >= static_cast<int>(all.size())) throw no_cublaslt_algorithm();
   algorithm_ = all[static_cast<size_t>(algorithm)];
-  num_algorithms_ = static_cast<int>(all.size());
   cuts_sums_ = cuts_sums(algorithm_.algo);
 }
 

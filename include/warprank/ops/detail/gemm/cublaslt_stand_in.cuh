@@ -90,11 +90,10 @@ class CublasLinear {
   CublasLinear(const LinearLayer& layer, const RowMajorWeights& weights, const void* bias, int algorithm = 0)
       : arguments_{layer.x, weights, bias, layer.activation, layer.y, algorithm} {
     detail::check_cublas_linear(layer, weights, bias);
-    if (layer.y.cols == detail::stand_in_has_none_for || algorithm < 0 || algorithm >= num_algorithms())
+    if (layer.y.cols == detail::stand_in_has_none_for || algorithm < 0 || algorithm >= detail::stand_in_algorithms)
       throw no_cublaslt_algorithm();
   }
   int64_t workspace_bytes() const { return 0; }
-  int num_algorithms() const { return detail::stand_in_algorithms; }
   bool cuts_sums() const { return arguments_.algorithm > 0; }
 
   WARPRANK_HIDDEN void launch(void*, device::Stream stream) const {
