@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -226,6 +227,44 @@ TEST(EmbeddingBagKernel, TakesOneLaunchForWhatFewModelsHaveToo) {
   EXPECT_EQ(launches({bags(Pooling::sum, 0), bags(Pooling::mean, 0)}), 1);
   EXPECT_EQ(launches({bags(Pooling::sum, 1)}), 1);
   EXPECT_EQ(launches({bags(Pooling::sum, 0), bags(Pooling::max, 0), bags(Pooling::mean, 2)}), 1);
+}
+
+TEST(EmbeddingBagKernel, HasALineMoreForEachBlockOnlyWhereAFeatureNeedsIt) {
+  reset();
+  std::mt19937_64 random(18);
+  const auto table = std::make_shared<TestTable>(DType::f16, 16, 50, true, 0, random);
+  const auto bytes = [&](Pooling pooling, int64_t weights_stride, Form form, std::optional<int64_t> padding) {
+    TestBags bags = make_bags(table, false, form, {3, 0, 40}, pooling, weights_stride, random);
+    bags.padding = padding;
+    return DeviceBags({bags}).op().descriptor_bytes();
+  };
+  const int64_t least = bytes(Pooling::sum, 0, Form::offsets, {});
+  for (const Pooling pooling : {Pooling::mean, Pooling::sqrtn, Pooling::max}) {
+    EXPECT_EQ(bytes(pooling, 0, Form::offsets, {}), least) << name_of_enum(pooling);
+  }
+  EXPECT_EQ(bytes(Pooling::sum, 0, Form::offsets, -1), least);
+  EXPECT_EQ(bytes(Pooling::sum, 1, Form::offsets, {}), 2 * least);
+  EXPECT_EQ(bytes(Pooling::sum, 0, Form::indices, {}), 2 * least);
+  EXPECT_EQ(bytes(Pooling::sum, 0, Form::offsets, 0), 2 * least);
+}
+
+TEST(EmbeddingBagKernel, ReadsRowsOfHalfTheWidestLoads) {
+  reset();
+  std::mt19937_64 random(19);
+  std::vector<TestBags> all;
+  for (const DType type : row_types) {
+    for (const int64_t elements : {1, 3, 5}) {  // of 8 bytes
+      const int64_t dim = elements * 8 / size_of(type);
+      const auto table = std::make_shared<TestTable>(type, dim, 50, elements == 3, 0, random);
+      for (const Case& c : {cases[0], cases[2], cases[3], cases[7], cases[8]}) {
+        const Form form = c.pooling == Pooling::none ? Form::each : Form::offsets;
+        all.push_back(make_bags(table, false, form, ragged, c.pooling, c.weights_stride, random));
+        all.back().half_output = all.size() % 2 == 0;
+        all.back().y_gap = all.size() % 3 == 0 ? 1 : 0;
+      }
+    }
+  }
+  expect_right(all);
 }
 
 TEST(EmbeddingBagKernel, CutsLongBags) {
