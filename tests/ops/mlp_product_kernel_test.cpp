@@ -215,6 +215,7 @@ TEST(MlpProducts, RefuseWhatIsNoHead) {
     };
     EXPECT_THAT(refused({0}, y.view()), HasSubstr("product 0 of heads: expected two stacks or more, got 1"));
     EXPECT_THAT(refused({0, 4}, y.view()), HasSubstr("expected stacks 0 to 3, got 4"));
+    EXPECT_THAT(refused({9, 0}, y.view()), HasSubstr("expected stacks 0 to 3, got 9"));
     EXPECT_THAT(refused({-1, 0}, y.view()), HasSubstr("expected stacks 0 to 3, got -1"));
     EXPECT_THAT(refused({1, 1}, y.view()), HasSubstr("expected stacks that differ, got mlp 1 twice"));
     EXPECT_THAT(refused({0, 3}, y.view()), HasSubstr("a layer of one output, which is fused, got mlp 3"));
@@ -223,6 +224,15 @@ TEST(MlpProducts, RefuseWhatIsNoHead) {
     no_memory.data = nullptr;
     EXPECT_THAT(refused({0, 1}, no_memory), HasSubstr("product 0 of heads"));
     EXPECT_THAT(refused({0, 1}, like_head), HasSubstr("memory of its own"));
+    const Sizes factors = {0, 1};
+    const std::vector<HeadProduct> many(256, {factors, y.view()});
+    EXPECT_THAT(message_of([&] { MlpLaunch::workspace_bytes(towers.stacks, config.target, false, many); }),
+                HasSubstr("products of heads: expected at most 255, got 256"));
+    const std::vector<Mlp> crowd(258, towers.stacks[0]);
+    EXPECT_THAT(message_of([&] {
+                  MlpLaunch::workspace_bytes(crowd, config.target, false, Span<const HeadProduct>(many.data(), 1));
+                }),
+                HasSubstr("stacks with products of heads: expected at most 257, got 258"));
     towers.stacks[1].num_rows = nullptr;
     EXPECT_THAT(refused({0, 1}, y.view()), HasSubstr("expected stacks of the same rows, got mlp 1 of others"));
   });

@@ -26,11 +26,12 @@ struct MixInput {
 
 /// A layer of a stack as it lies in device memory.
 struct MlpDescriptor : LinearDescriptor {
-  int stack_depth;  ///< of the stack that the layer is in
-  bool is_done;     ///< the products are there already, in `sums`
+  int stack_depth;        ///< of the stack that the layer is in
+  bool is_done;           ///< the products are there already, in `sums`
+  uint8_t num_factors;    ///< of the stack's last layer: what its head is of products,
+  uint16_t first_factor;  ///< among those behind all layers
   Operand<const void> sums;
-  MixInput mix;                   ///< of the stack's first layer
-  int first_factor, num_factors;  ///< of the stack's last layer: what its head is of products, behind all layers
+  MixInput mix;  ///< of the stack's first layer
 };
 static_assert(std::is_trivially_copyable_v<MlpDescriptor>);
 

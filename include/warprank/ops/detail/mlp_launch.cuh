@@ -39,6 +39,11 @@ struct MlpPlan {
 /// Up to this capacity the first layer is a launch of its own when it has this many inputs and others follow.
 inline constexpr int64_t max_rows_of_split_first = 256, min_inputs_of_split_first = 256;
 
+/// Of a launch: a head is a factor of each at most once.
+inline constexpr int64_t max_head_products = 255;
+/// Stacks of a launch that has products, whose factors are numbered.
+inline constexpr int64_t max_stacks_of_products = 65536 / max_head_products;
+
 inline std::string name_of_stack(int64_t i) { return "mlp " + std::to_string(i); }
 
 /// Experts [capacity, n * in] side by side, a gate [capacity, n].
@@ -227,6 +232,13 @@ void append(const Value& value, std::vector<unsigned char>& bytes) {
 /// Products of heads of `stacks`, whose fused layers begin at `first`.
 template <class Stack, class Product>
 void check_products(Span<const Stack> stacks, Span<const Product> products, int64_t first, Problems& problems) {
+  // So many are told apart in a descriptor.
+  if (products.size() > max_head_products)
+    problems.add("products of heads", "at most " + std::to_string(max_head_products), std::to_string(products.size()));
+  if (products.size() > 0 && stacks.size() > max_stacks_of_products)
+    problems.add("stacks with products of heads", "at most " + std::to_string(max_stacks_of_products),
+                 std::to_string(stacks.size()));
+  const auto num_rows_of = [&](int64_t i) { return stacks[i].num_rows; };
   for (int64_t p = 0; p < products.size(); ++p) {
     const std::string what = "product " + std::to_string(p) + " of heads";
     const auto& factors = products[p].stacks;
@@ -243,7 +255,9 @@ void check_products(Span<const Stack> stacks, Span<const Product> products, int6
         problems.add(what, "stacks that differ", name_of_stack(i) + " twice");
       if (depth < 2 || stack.layers[depth - 1].out != 1 || first == depth)
         problems.add(what, "stacks that end in a layer of one output, which is fused", name_of_stack(i));
-      if (stack.x.rows != products[p].y.rows || stack.num_rows != stacks[std::max<int64_t>(factors[0], 0)].num_rows)
+      const bool is_like_first =
+          factors[0] < 0 || factors[0] >= stacks.size() || num_rows_of(factors[0]) == num_rows_of(i);
+      if (stack.x.rows != products[p].y.rows || !is_like_first)
         problems.add(what, "stacks of the same rows", name_of_stack(i) + " of others");
     }
     check_matrix(what, products[p].y, products[p].y.rows, 1, problems);
@@ -331,8 +345,8 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
                      stack.mix.normalization};
       }
       if (l + 1 == depth) {
-        layer.first_factor = num_factors;
-        layer.num_factors = static_cast<int>(factors[static_cast<size_t>(i)].size());
+        layer.first_factor = static_cast<uint16_t>(num_factors);
+        layer.num_factors = static_cast<uint8_t>(factors[static_cast<size_t>(i)].size());
         num_factors += layer.num_factors;
       }
       append(layer, plan.descriptors);
