@@ -71,6 +71,11 @@ void behind_a_branch(Arrays a) {
   if (thread_rank() >= load(a.count)) return;
   store(&a.out[thread_rank()], load(&a.values[thread_rank()]));
 }
+/// With one more all threads load what they do; with one less the last does not.
+void behind_a_count_of_all(Arrays a) {
+  if (thread_rank() >= load(a.count) + 24) return;
+  store(&a.out[thread_rank()], load(&a.values[thread_rank()]));
+}
 /// The count decides about the store alone.
 void ahead_of_the_count(Arrays a) {
   const int64_t count = load<Order::relaxed, Scope::device>(a.count);
@@ -119,6 +124,7 @@ TEST(LoadRounds, AreThoseThatWaitForOneAnother) {
   EXPECT_EQ(rounds_of(one_after_another), 2);
   EXPECT_EQ(rounds_of(chain_of_three), 3);
   EXPECT_EQ(rounds_of(behind_a_branch), 2);
+  EXPECT_EQ(rounds_of(behind_a_count_of_all), 2);
   EXPECT_EQ(rounds_of(ahead_of_the_count), 1);
   EXPECT_EQ(rounds_of(by_a_shuffle), 2);
   EXPECT_EQ(rounds_of(by_shared_memory), 2);
