@@ -191,10 +191,10 @@ TEST_F(CudaEngineTuning, TakesTheTilesThatAreFastest) {
   const std::vector<float> chosen = scores_of(bound());
   for (const int64_t out : {40, 16, 8}) EXPECT_EQ(chosen_for(out), "tiles direct 32 x 32") << out;
   EXPECT_EQ(chosen_for(1), "tiles ");
-  Context context = bound().context();
-  EXPECT_THAT(context.describe(), HasSubstr(" of 256 threads"));
   BindOptions by_rule;
   const Model plain = bind(plan_, test_support::random_weights(plan_, 1), tables_, by_rule);
+  EXPECT_THAT(plain.context().describe(), HasSubstr("  linear: 1 blocks of 512 threads"));
+  EXPECT_THAT(described(), Not(HasSubstr(" of 512 threads"))) << "32 x 32 are of 256";
   const std::vector<float> expected = scores_of(plain);
   ASSERT_EQ(chosen.size(), expected.size());
   for (size_t i = 0; i < chosen.size(); ++i) EXPECT_NEAR(chosen[i], expected[i], 1e-2 * (1 + std::abs(expected[i])));
