@@ -5,10 +5,9 @@
 /// they are few (linear/direct.cuh), by stages in shared memory where they are many (linear/staged.cuh). Sums of deep
 /// layers may be cut into parts: the last block of a tile to arrive adds them in their order.
 ///
-/// From launch to store a block waits for its descriptor, then for weights and beside them the number of rows and x:
-/// two loads one after another, three where it has to find its layer among several, and as many again in each further
-/// turn of a warp through its steps or of a stage; one more where x waits for the number of rows: in staged tiles, with
-/// rows of no whole vectors, and where not all blocks fit a card at once. Where they do, weights are requested ahead of
+/// From launch to store a block waits for its descriptor, for weights and beside them the number of rows, and for x:
+/// three loads one after another, four where it has to find its layer among several, and as many again in each further
+/// turn of a warp through its steps or of a stage. Where all blocks fit a card at once, weights are requested ahead of
 /// the wait for the launch before. A block has 48 to 96 KB of operands on their way; direct tiles have one barrier,
 /// staged ones one for each stage and two before the outputs, whose rows are stored by whole vectors.
 ///
@@ -66,23 +65,15 @@ WARPRANK_DEVICE Product make_product(const LinearProduct& layer, const LinearWor
     return Product(layer, first_column, work.begin(layer), work.end(layer), device::dynamic_shared<char>());
 }
 
-/// Requests the weights, has `find` say which rows there are, and requests x of direct tiles. Where all blocks run at
-/// once, weights come before the wait for the launch before, and whole vectors of x before the number of rows: of
-/// `most_rows`, those of the capacity. False: no rows.
-template <bool IsPlain, class Product, class Find>
-WARPRANK_DEVICE bool begin_product(Product& product, const LinearProduct& layer, const BlockRows& most_rows,
-                                   BlockRows& rows, const Find& find) {
-  const bool x_first =
-      Product::is_direct && layer.weights_first && (IsPlain || (layer.x_is_aligned && layer.inputs % 8 == 0));
-  if (!layer.weights_first && (rows = find()).count <= 0) return false;
+/// Requests the weights, and has `find` say which rows there are, whichever is to be first. False: none.
+template <class Product, class Find>
+WARPRANK_DEVICE bool begin_product(Product& product, bool weights_first, BlockRows& rows, const Find& find) {
+  if (!weights_first && (rows = find()).count <= 0) return false;
   product.request_weights();
-  if (layer.weights_first) device::wait_for_previous_launch();
-  if (layer.weights_first && !x_first && (rows = find()).count <= 0) {
-    product.give_up();
-    return false;
-  }
-  if constexpr (Product::is_direct) product.request_rows(x_first ? most_rows : rows);
-  return !x_first || (rows = find()).count > 0;
+  if (!weights_first) return true;
+  rows = find();
+  if (rows.count <= 0) product.give_up();
+  return rows.count > 0;
 }
 
 /// The sums of a staged tile in parts; false for all blocks but the last.
@@ -132,12 +123,11 @@ plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* parti
   const int first_column = work.column_tile * tile_columns;
   auto product = make_product<Product>(layer, work);
   BlockRows rows{};
-  const int64_t first_row = int64_t{work.row_tile} * tile_rows;
   const auto find = [&] {
     device::wait_for_previous_launch();
-    return neighbours(first_row, rows_of(layer), tile_rows);
+    return neighbours(int64_t{work.row_tile} * tile_rows, rows_of(layer), tile_rows);
   };
-  if (!begin_product<true>(product, layer, neighbours(first_row, layer.max_rows, tile_rows), rows, find)) return;
+  if (!begin_product(product, layer.weights_first, rows, find)) return;
   if (rank == 0) {
     shared.y = y + rows.first * y_stride + first_column;
     shared.y_stride = y_stride;
@@ -147,6 +137,7 @@ plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* parti
   }
 
   if constexpr (Product::is_direct) {
+    product.request_rows(rows);
     static_assert(threads % (tile_columns / 4) == 0);  // a thread has the same columns of all its rows
     const int column = Product::column_of(rank);
     device::Vector<float, 4> bias{};
@@ -249,10 +240,9 @@ linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, u
     sum_heads(layer, rows, sums_of_tile);
   } else {
     auto product = make_product<Product>(layer, work);
-    const BlockRows most_rows =
-        has_groups ? rows : neighbours(int64_t{work.row_tile} * rows_of_tile, layer.max_rows, rows_of_tile);
-    if (!begin_product<false>(product, layer, most_rows, rows, find)) return;
+    if (!begin_product(product, layer.weights_first, rows, find)) return;
     if constexpr (Product::is_direct) {
+      product.request_rows(rows);
       find_bias_rows();
       product.multiply(sums_of_tile);
     } else {
