@@ -158,7 +158,9 @@ class RowsChain {
     if (own.num_pairs > 0) load_rows(x[0], from, stride, 0);
     for (int first = begin; first < end; first += ahead) {
       const bool is_last = first + ahead >= own.num_steps;
-      const WarpOutputs& behind = is_last ? next : own;
+      // Each member by itself: a reference to one of two would put both into memory.
+      const WarpOutputs behind{is_last ? next.weights : own.weights, is_last ? next.num_steps : own.num_steps, 0,
+                               is_last ? next.num_pairs : own.num_pairs, 0};
       const int step_behind = is_last ? 0 : first + ahead;
       WARPRANK_UNROLL
       for (int u = 0; u < ahead; ++u) {
