@@ -44,7 +44,8 @@ struct RowIds {
 
 /// Whether rows become those of y as they are.
 WARPRANK_DEVICE bool are_as_stored(const Record& f) {
-  return f.has(Flag::y_is_aligned) && f.type == (f.has(Flag::y_is_half) ? RowType::f16 : RowType::f32);
+  return f.part_bytes >= 4 && f.has(Flag::y_is_aligned) &&
+         f.type == (f.has(Flag::y_is_half) ? RowType::f16 : RowType::f32);
 }
 /// Stores a part as it is.
 template <int Words>
@@ -93,7 +94,7 @@ WARPRANK_DEVICE void copy_span(const Block& block, const RowIds& id_at) {
     }
     for (int part = first_part; part < static_cast<int>(f.parts); part += device::warp_size) {
       RowsInFlight raw = {};
-      load_parts<false>(f, row, part, raw);
+      load_parts<true>(f, row, part, raw);
       uint32_t left = (1u << in_flight) - 1;
       if (are_as_stored(f)) {
         left = defaults;
@@ -103,8 +104,10 @@ WARPRANK_DEVICE void copy_span(const Block& block, const RowIds& id_at) {
           if (at >= n || (defaults >> k & 1) != 0) continue;
           if (f.part_bytes == 16) {
             store_raw<4>(f, first_row + at, part, raw[k]);
-          } else {
+          } else if (f.part_bytes == 8) {
             store_raw<2>(f, first_row + at, part, raw[k]);
+          } else {
+            store_raw<1>(f, first_row + at, part, raw[k]);
           }
         }
       }

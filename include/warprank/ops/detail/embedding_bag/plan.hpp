@@ -58,10 +58,10 @@ inline bool has_extras(const BagFeature& feature) {
 }
 
 inline Path path_of(const BagFeature& feature, const RowLoads& loads) {
-  const bool is_max = has_segments(feature) && feature.pooling == Pooling::max;
   if (feature.hashed) return Path::keys;
-  if (loads.part_bytes < 8 || has_extras(feature) || is_max) return Path::any;
-  return has_segments(feature) ? Path::bags : Path::rows;
+  if (has_extras(feature)) return Path::any;
+  if (!has_segments(feature)) return Path::rows;
+  return loads.part_bytes < 8 || feature.pooling == Pooling::max ? Path::any : Path::bags;
 }
 
 /// Whether the kernel has a path for it: unless it is larger than any there are.

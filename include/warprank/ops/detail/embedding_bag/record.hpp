@@ -54,7 +54,7 @@ enum class Path : uint8_t {
   dense_narrow,  ///< values of 16 bits
   rows,          ///< one id for each row of y
   bags,          ///< sums, means and divisions by roots
-  any,           ///< the same, and maxima, weights, padding that is not -1, rows at any address
+  any,           ///< the same, and maxima, weights, padding that is not -1, rows of parts of less than 8 bytes
   keys           ///< all of it, of hashed tables
 };
 
