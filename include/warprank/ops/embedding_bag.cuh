@@ -21,10 +21,10 @@
 ///
 /// A block does one of five things: it copies dense inputs, or rows of one id for each row of y, or pools bags by sums,
 /// means and divisions by roots, or does the same with all else there is: maxima, weights, padding that is not -1,
-/// indices, bags of rows that are not multiples of 8 bytes; or it does any of this for a hashed table, 32 keys of a warp
-/// at a time. What weights and the like need is read by launches alone that have them, and those with hashed features
-/// are of a kernel with more registers. Features of 2^30 bags or ids and more are looked up more slowly, by blocks of
-/// their own of the same launch. Counters are added to once by each block, however often a row is asked for.
+/// indices, bags of rows that are not multiples of 8 bytes; or it does any of this for a hashed table, 32 keys of a
+/// warp at a time. What weights and the like need is read by launches alone that have them, and those with hashed
+/// features are of a kernel with more registers. Features of 2^30 bags or ids and more are looked up more slowly, by
+/// blocks of their own of the same launch. Counters are added to once by each block, however often a row is asked for.
 ///
 /// Accumulates in FP32, divisors in FP64; a mean or sqrtn divides once at the end. With k elements in the bag,
 /// |y - exact| <= (k + 5) u sum_i |w_i x_i| / |divisor|, u = 2^-24, where |scale q| + |offset| stands for |x| of I8
