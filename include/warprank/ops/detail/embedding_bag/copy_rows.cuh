@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <type_traits>
 
 #include "warprank/device/collectives.hpp"
 #include "warprank/device/half.hpp"
@@ -144,8 +143,8 @@ WARPRANK_DEVICE bool copy_rows(const Block& block) {
 }
 
 /// Rows of a dense input: a request's lie end to end, so threads take consecutive elements, from the beginning of a
-/// sector on, whatever rows they are of. Elements are floats, or of 16 bits as the record says.
-template <class Element>
+/// sector on, whatever rows they are of. One code for elements of 32 and of 16 bits: the kernel has no registers for
+/// two.
 WARPRANK_DEVICE void copy_dense(const Block& block) {
   using namespace device;  // NOLINT: a device function
   const Record& f = block.f();
@@ -157,25 +156,26 @@ WARPRANK_DEVICE void copy_dense(const Block& block) {
       store(reinterpret_cast<float*>(f.y) + at, value);
     }
   };
+  const bool is_narrow = f.type != RowType::f32;
+  const auto load_bits = [&](const unsigned char* values, int64_t e) {
+    return is_narrow ? uint32_t{load_constant(reinterpret_cast<const uint16_t*>(values) + e)}
+                     : load_constant(reinterpret_cast<const uint32_t*>(values) + e);
+  };
+  const auto value_of = [&](uint32_t bits) {
+    return f.type == RowType::f16 ? widen(low_half(bits)) : float_of_bits(is_narrow ? bits << 16 : bits);
+  };
   for (bool has = block.cursor().has_span; has; has = next_span(block)) {
     const Cursor& c = block.cursor();
-    const auto* values = reinterpret_cast<const Element*>(c.values);
+    const unsigned char* const values = c.values;
     constexpr uintptr_t sector = 32;
-    const auto skew = static_cast<int64_t>(reinterpret_cast<uintptr_t>(values) % sector / sizeof(Element));
+    const auto skew = static_cast<int64_t>(reinterpret_cast<uintptr_t>(values) % sector >> (is_narrow ? 1 : 2));
     const int64_t end = int64_t{c.n} * width, step = int64_t{c.step} * dense_chunk;
     for (int64_t begin = int64_t{c.begin} * dense_chunk - skew; begin < end; begin += step) {
-      float value[dense_loads];
+      uint32_t bits[dense_loads] = {};
       WARPRANK_UNROLL
       for (int k = 0; k < dense_loads; ++k) {
         const int64_t e = begin + k * policy.threads + thread_rank();
-        value[k] = f.default_value;
-        if (values == nullptr || e < 0 || e >= end) continue;
-        const Element element = load_constant(&values[e]);
-        if constexpr (std::is_same_v<Element, float>) {
-          value[k] = element;
-        } else {
-          value[k] = f.has(Flag::bf16_values) ? widen(bfloat16{element}) : widen(half{element});
-        }
+        if (values != nullptr && 0 <= e && e < end) bits[k] = load_bits(values, e);
       }
       WARPRANK_UNROLL
       for (int k = 0; k < dense_loads; ++k) {
@@ -183,7 +183,8 @@ WARPRANK_DEVICE void copy_dense(const Block& block) {
         if (e < 0 || e >= end) continue;
         // Division of 64 bits takes several times as long.
         const int64_t row = end <= INT32_MAX ? static_cast<int>(e) / width : e / width;
-        store_value(place_in_y(f, c.row + row, static_cast<int>(e - row * width)), value[k]);
+        store_value(place_in_y(f, c.row + row, static_cast<int>(e - row * width)),
+                    values == nullptr ? f.default_value : value_of(bits[k]));
       }
     }
   }

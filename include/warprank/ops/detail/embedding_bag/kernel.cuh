@@ -71,9 +71,7 @@ template <bool HasKeys>
 WARPRANK_DEVICE void run_path(const Block& block) {
   switch (block.f().path) {
     case Path::dense:
-      return copy_dense<float>(block);
-    case Path::dense_narrow:
-      return copy_dense<uint16_t>(block);
+      return copy_dense(block);
     case Path::rows:
       if (copy_rows(block)) break;
       return;

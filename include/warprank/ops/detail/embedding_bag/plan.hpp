@@ -124,7 +124,6 @@ inline void set_ids(const BlobDense& dense, const BagFeature&, Record& record) {
   record.form = Form::blob_dense;
   record.requests = places_in(dense.requests, dense.axis, dense.axis, dense.requests.num_ids + dense.input);
   record.default_value = dense.default_value;
-  set_flag(record, Flag::bf16_values, dense.wire == DenseWire::bf16);
 }
 
 inline void set_weights(const IdArray& ids, Record&, Extras& extras) {
@@ -142,7 +141,7 @@ inline void set_weights(const BlobIds& ids, Record& record, Extras& extras) {
     extras.weights_entry = BlobEntries(ids.requests).of_input(ids.requests.num_ids + ids.weights_input);
     const int64_t bytes = size_of(ids.weights_wire);
     set_flag(record, Flag::weights_are_half, ids.weights_wire == DenseWire::f16);
-    set_flag(record, Flag::bf16_values, ids.weights_wire == DenseWire::bf16);
+    set_flag(record, Flag::weights_are_bfloat16, ids.weights_wire == DenseWire::bf16);
     extras.weights_stride = ids.weights_width * bytes;
     extras.weights_column_bytes = static_cast<uint32_t>(ids.weights_column * bytes);
   }
@@ -172,17 +171,22 @@ inline bool are_pairs(const BagFeature& feature) {
 inline void make_pairs(Record& record) {
   const float finite = std::clamp(record.default_value, -max_half, max_half);
   record.default_value = bits_float(uint32_t{to_half(finite).bits} * 0x10001u);
+  record.type = RowType::f32;
   record.parts /= 2;
   record.y_stride /= 2;
   record.flags = static_cast<uint16_t>(record.flags & ~static_cast<uint16_t>(Flag::y_is_half));
+}
+
+constexpr RowType type_of(DenseWire wire) {
+  return wire == DenseWire::f16 ? RowType::f16 : wire == DenseWire::bf16 ? RowType::bf16 : RowType::f32;
 }
 
 inline Wanted want_dense(const BagFeature& feature) {
   Wanted wanted{};
   Record& record = wanted.record;
   wanted.extras = no_extras;
-  const DenseWire wire = std::get<BlobDense>(feature.ids).wire;
-  record.path = wire == DenseWire::f32 || are_pairs(feature) ? Path::dense : Path::dense_narrow;
+  record.path = Path::dense;
+  record.type = type_of(std::get<BlobDense>(feature.ids).wire);
   record.max_bags = static_cast<uint32_t>(feature.num_bags.capacity);
   record.parts = static_cast<uint32_t>(feature.table.dim);
   record.unit = 1;
@@ -191,7 +195,7 @@ inline Wanted want_dense(const BagFeature& feature) {
   if (are_pairs(feature)) make_pairs(record);
   const int64_t values = feature.num_bags.capacity * record.parts;
   wanted.blocks = std::max<int64_t>(1, values / (2 * dense_chunk));
-  wanted.bytes = values / wanted.blocks * (record.path == Path::dense ? 4 : 2);
+  wanted.bytes = values / wanted.blocks * (record.type == RowType::f32 ? 4 : 2);
   return wanted;
 }
 

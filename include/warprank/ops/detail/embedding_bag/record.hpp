@@ -51,11 +51,10 @@ WARPRANK_HOST_DEVICE constexpr bool is_by_request(Form form) {
 /// The code that a block runs. How wide a lane's loads are and which type rows have is decided once for several rows.
 enum class Path : uint8_t {
   dense,
-  dense_narrow,  ///< values of 16 bits
-  rows,          ///< one id for each row of y
-  bags,          ///< sums, means and divisions by roots
-  any,           ///< the same, and maxima, weights, padding that is not -1, rows of parts of less than 8 bytes
-  keys           ///< all of it, of hashed tables
+  rows,  ///< one id for each row of y
+  bags,  ///< sums, means and divisions by roots
+  any,   ///< the same, and maxima, weights, padding that is not -1, rows of parts of less than 8 bytes
+  keys   ///< all of it, of hashed tables
 };
 
 enum class RowType : uint8_t { f32, f16, bf16, i8 };
@@ -73,7 +72,7 @@ enum class Flag : uint16_t {
   cuts_bags = 512,    ///< bags longer than a piece are left to blocks for pieces
   is_for_pieces = 1024,
   narrow_ids = 2048,  ///< of 32 bits
-  bf16_values = 4096  ///< of a dense input of 16 bits, else FP16; or weights
+  weights_are_bfloat16 = 4096
 };
 
 struct alignas(128) Record {

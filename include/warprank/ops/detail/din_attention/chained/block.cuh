@@ -166,7 +166,7 @@ struct Block {
  private:
   /// The same of a sum, which goes through registers.
   WARPRANK_DEVICE void add_histories(int64_t first_row, int count) const {
-    constexpr int per_row = columns / 8, sums_at_once = 4;
+    constexpr int per_row = columns / 8, sums_at_once = 2;  // 4 spill where D is 64
     const int pieces = (count + tile_events - 1) / tile_events * tile_events * per_row;
     half* const to = at<half>(d.places.history);
     for (int begin = device::thread_rank(); begin < pieces; begin += block_threads * sums_at_once) {

@@ -65,8 +65,9 @@ struct Loads : Block {
       for (int i = 0; i < at_once; ++i) {
         const int piece = begin + i * block_threads;
         if (piece >= total) break;
+        if (d.added.data != nullptr) pieces[i] = sum_of(pieces[i], added[i]);
         *reinterpret_cast<device::Vector<half, vector>*>(&to[piece / per_row * stride + piece % per_row * vector]) =
-            d.added.data != nullptr ? sum_of(pieces[i], added[i]) : pieces[i];
+            pieces[i];
       }
     }
   }
