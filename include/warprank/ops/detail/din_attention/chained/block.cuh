@@ -183,8 +183,7 @@ struct Block {
       for (int i = 0; i < sums_at_once; ++i) {
         const int piece = begin + i * block_threads;
         if (piece >= pieces) break;
-        *reinterpret_cast<device::Vector<half, 8>*>(&to[piece / per_row * row_stride + piece % per_row * 8]) =
-            sum_of(parts[i][0], parts[i][1]);
+        device::store_vector(&to[piece / per_row * row_stride + piece % per_row * 8], sum_of(parts[i][0], parts[i][1]));
       }
     }
   }

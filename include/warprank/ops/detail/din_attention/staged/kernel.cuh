@@ -66,8 +66,7 @@ struct Loads : Block {
         const int piece = begin + i * block_threads;
         if (piece >= total) break;
         if (d.added.data != nullptr) pieces[i] = sum_of(pieces[i], added[i]);
-        *reinterpret_cast<device::Vector<half, vector>*>(&to[piece / per_row * stride + piece % per_row * vector]) =
-            pieces[i];
+        device::store_vector(&to[piece / per_row * stride + piece % per_row * vector], pieces[i]);
       }
     }
   }
