@@ -24,6 +24,8 @@
 ///     tensor_fraction  flops / min_us, of what a kernel with nothing but mma reaches in this run, tensor_TFLOP/s
 ///     x_<name>         the time of a baseline / min_us
 ///
+/// Of a sweep, which compares ways to do the same, Run::compare gives each way's time, warm alone: us <way>.
+///
 /// The same source runs on the executor of kernels (target executor_benchmarks), small, once and untimed: so set-up,
 /// launches and checks are tried without a GPU.
 
@@ -200,6 +202,22 @@ class Run : public Memory {
     for (const auto& [name, calls] : others) state_.counters[name] = calls.seconds() / seconds;
   }
 
+  /// Runs and checks each way once, and then measures all in turns; to be called once, in place of measure().
+  void compare(const std::vector<std::pair<std::string, Call>>& ways) {
+    std::vector<std::pair<std::string, TimedCalls>> timed_ways;
+    for (const auto& [name, call] : ways) {
+      try_once(call);
+      timed_ways.emplace_back("us " + name, timed(call));
+    }
+    for (auto _ : state_) {
+      double seconds = 0;
+      for (auto& [name, calls] : timed_ways) seconds += calls.run();
+      state_.SetIterationTime(seconds);
+    }
+    if (!on_gpu) return;
+    for (const auto& [name, calls] : timed_ways) state_.counters[name] = calls.seconds() * 1e6;
+  }
+
  private:
   void try_once(const Call& call) {
     call.queue(stream());
@@ -230,14 +248,18 @@ inline void run_benchmark(benchmark::State& state, bool is_cold, const std::func
   }
 }
 
+inline void add_once(const std::string& name, bool is_cold, const std::function<void(Run&)>& body) {
+  benchmark::RegisterBenchmark((name + (is_cold ? "/cold" : "/warm")).c_str(),
+                               [is_cold, body](benchmark::State& state) { run_benchmark(state, is_cold, body); })
+      ->UseManualTime()
+      ->Iterations(size_for(20, 1))
+      ->Unit(benchmark::kMicrosecond);
+}
+
 /// To be called by add_benchmarks.
 inline void add(const std::string& name, const std::function<void(Run&)>& body) {
-  for (const bool is_cold : {true, false})
-    benchmark::RegisterBenchmark((name + (is_cold ? "/cold" : "/warm")).c_str(),
-                                 [is_cold, body](benchmark::State& state) { run_benchmark(state, is_cold, body); })
-        ->UseManualTime()
-        ->Iterations(size_for(20, 1))
-        ->Unit(benchmark::kMicrosecond);
+  for (const bool is_cold : {true, false}) add_once(name, is_cold, body);
 }
+inline void add_sweep(const std::string& name, const std::function<void(Run&)>& body) { add_once(name, false, body); }
 
 }  // namespace warprank::bench

@@ -362,11 +362,13 @@ class Check:
     def run_benchmarks(self, programs):
         for i, program in enumerate(programs):
             quick = ["--benchmark_filter=/cold"] if self.quick and program.startswith("ops") else []
-            self.measure(program, [self.benchmark(program), f"--benchmark_out={self.raw}/{program}.json", *quick],
-                         self.plan.for_step(len(programs) - i))
+            self.measure_benchmark(program, self.plan.for_step(len(programs) - i), quick)
+
+    def measure_benchmark(self, program, seconds, options=()):
+        self.measure(program, [self.benchmark(program), f"--benchmark_out={self.raw}/{program}.json", *options], seconds)
 
     def run_models(self):
-        programs = [name for name in benchmark_programs() if not name.startswith("ops")]
+        programs = [name for name in benchmark_programs() if not name.startswith(("ops", "sweeps"))]
         self.run_benchmarks(sorted(programs, key=lambda name: not name.startswith("models")))
 
     def run_ops(self):
@@ -404,6 +406,9 @@ class Check:
 
     def run_alternatives(self):
         """What was chosen by thought beside what else could be: as far as programs can be told to take it."""
+        sweeps = [name for name in benchmark_programs() if name.startswith("sweeps")]
+        for i, program in enumerate(sweeps):
+            self.measure_benchmark(program, self.plan.for_step(len(sweeps) - i + 2))
         self.measure("tuning of linear layers", [self.example("tune_linears"), "--out", f"{self.out}/tuning.json",
                                                  "--capacity", *CAPACITIES], self.plan.for_step(2))
         service = self.example("embed_in_service")

@@ -23,8 +23,9 @@ MOST_BYTES = 60 << 20
 # Of the C library and the driver: they are the machine's own.
 NOT_TAKEN = re.compile(r"(ld-linux.*|linux-vdso|lib(c|m|mvec|dl|rt|pthread|util|cuda|nvidia-ml))\.so.*")
 AT_RUN_TIME = re.compile(r"libcublasLt\.so.*")
+DRIVER_DATA = ["tests/counts.json", "include/warprank/ops/detail/linear/tiling.hpp"]
 DATA = ["tests/golden", "tests/ids/vectors.json", "examples/movielens/weights", "examples/movielens/golden",
-        "tests/counts.json", "LICENSE"]
+        *DRIVER_DATA, "LICENSE"]
 DRIVER = [f"scripts/{name}.py" for name in ("gpu_check", "gpu_programs", "gpu_progress", "time_plan")]
 RUN = """#!/usr/bin/env bash
 # Runs everything on the card of this machine: ./run OUTDIR [--minutes N] [--quick]

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes docs/PERFORMANCE.md, its pictures in docs/performance/, and the figures in README.md, from the records in
-benchmarks/results/<machine>/ (tools/records.py) and from tests/counts.json.
+"""Makes docs/PERFORMANCE.md, its pictures in docs/performance/, the figures in README.md, and the constants that kernels
+are chosen by (tools/policies.py), from the records in benchmarks/results/<machine>/ (tools/records.py) and from
+tests/counts.json.
 
     tools/performance.py                     writes them
     tools/performance.py --check             fails when one is not what the records say
@@ -21,6 +22,7 @@ import sys
 import plot_latency
 import plot_roofline
 import plot_speedups
+import policies
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = f"{ROOT}/benchmarks/results"
@@ -75,6 +77,11 @@ UNITS = {"bytes", "requested_bytes", "flops"}  # counters that are large numbers
 NOT_SHOWN = {"name", "iterations", "real_time", "cpu_time", "time_unit", "error_occurred", "error_message"}
 
 
+def read_text(path):
+    with open(f"{ROOT}/{path}", encoding="utf-8") as file:
+        return file.read()
+
+
 def read_record(path):
     with open(path, encoding="utf-8") as file:
         return json.load(file)
@@ -108,8 +115,11 @@ def table(rows):
 
 
 def benchmark_tables(record):
-    """A table for neighbours that have the same counters, with all of them."""
+    """A table for neighbours that have the same counters, with all of them; of a sweep what was best."""
     for program, measurements in record["benchmarks"].items():
+        if program == policies.LINEAR_SWEEP:
+            yield table(policies.sweep_table(record, read_text(policies.TILING)))
+            continue
         tables = []
         for m in measurements:
             counters = [key for key in m if key not in NOT_SHOWN]
@@ -313,14 +323,14 @@ scripts/gpu_check.sh build/gpu_report
 def outputs():
     """{path: text} of everything that is made."""
     records = read_records()
-    with open(f"{ROOT}/README.md", encoding="utf-8") as file:
-        readme = file.read()
+    readme = read_text("README.md")
     if readme.count(README_BEGIN) != 1 or readme.count(README_END) != 1:
         sys.exit(f"README.md: expected one line {README_BEGIN.strip()} and one {README_END.strip()}")
     before, rest = readme.split(README_BEGIN)
     after = rest.split(README_END)[1]
     made = {"README.md": before + README_BEGIN + figures_text(records) + README_END + after,
-            DOCUMENT: document_text(records)}
+            DOCUMENT: document_text(records),
+            policies.LINEAR_COSTS: policies.linear_costs_text(records, read_text(policies.TILING))}
     for name, record in records:
         for what, (_, picture) in pictures_of(record).items():
             made[f"{PICTURES}/{name.replace('/', '_')}_{what}.svg"] = picture
@@ -340,9 +350,8 @@ def stale(made):
     """What is not as it should be, among what is made and in the folder of pictures."""
     for path, text in made.items():
         try:
-            with open(f"{ROOT}/{path}", encoding="utf-8") as file:
-                if file.read() == text:
-                    continue
+            if read_text(path) == text:
+                continue
         except OSError:
             pass
         yield path

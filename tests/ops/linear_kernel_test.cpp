@@ -128,7 +128,7 @@ const std::vector<Tiling> all_tilings = [] {
   for (int i = 0; i < warprank::detail::num_linear_tiles; ++i) {
     const auto tile = static_cast<LinearTile>(i);
     for (const int parts : {1, 2, 3})
-      if (parts == 1 || tile_shape(tile).can_be_cut()) all.push_back({tile, parts});
+      if (parts == 1 || tile_shape(tile).can_be_cut) all.push_back({tile, parts});
   }
   return all;
 }();

@@ -77,6 +77,7 @@ NVCC = "#!/bin/bash\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n"
 
 sys.path.insert(0, f"{ROOT}/scripts")
 import gpu_check  # noqa: E402
+import package_benchmarks  # noqa: E402
 import time_plan  # noqa: E402
 
 
@@ -116,7 +117,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(status, 0, report)
         for text in ("0 steps failed", "NVIDIA H200", "580.1", "1980 MHz", "13.0.88", "| card | ops_fm_kernel_test_gpu | ok | 3 |",
                      "| t4 | ops_fm_kernel_test_gpu | ok | 3 |", "| card | racecheck: gpu_two_libraries | ok | 3 |",
-                     "roofline.svg", "speedups.svg", "latency.svg", "fm/items:100/cold"):
+                     "| card | sweeps_linear_bench_gpu | ok |", "roofline.svg", "speedups.svg", "latency.svg", "fm/items:100/cold"):
             self.assertIn(text, report)
         self.assertNotIn("secret", report)
         files = os.listdir(self.out)  # with raw/, for the next run
@@ -189,8 +190,9 @@ class InABundle(GpuCheck):
         bundle = f"{self.folder}/bundle"
         for folder in ("scripts", "tools"):
             shutil.copytree(f"{ROOT}/{folder}", f"{bundle}/{folder}", ignore=shutil.ignore_patterns("__pycache__"))
-        os.makedirs(f"{bundle}/tests")
-        shutil.copy(f"{ROOT}/tests/counts.json", f"{bundle}/tests/counts.json")
+        for path in package_benchmarks.DRIVER_DATA:
+            os.makedirs(os.path.dirname(f"{bundle}/{path}"), exist_ok=True)
+            shutil.copy(f"{ROOT}/{path}", f"{bundle}/{path}")
         tests, others = gpu_check.test_programs(), [*gpu_check.benchmark_programs(), "models_run_model",
                                                     "embed_in_service", "tune_linears"]
         programs = {"card": tests + others, "t4": tests}

@@ -165,7 +165,7 @@ inline std::optional<detail::LinearTiling> tiling_named(const std::string& text)
   for (int tile = 0; tile < detail::num_linear_tiles; ++tile)
     for (int parts = 1; parts <= detail::max_linear_parts; ++parts) {
       const detail::LinearTiling tiling{static_cast<detail::LinearTile>(tile), parts};
-      if (parts > 1 && !detail::tile_shape(tiling.tile).can_be_cut()) break;
+      if (parts > 1 && !detail::tile_shape(tiling.tile).can_be_cut) break;
       if (tiling.to_string() == text) return tiling;
     }
   return {};
@@ -203,8 +203,8 @@ inline std::vector<detail::LinearTiling> tilings_to_try(const StepShape& step, i
   for (int tile = 0; tile < detail::num_linear_tiles && !sizes.empty(); ++tile)
     for (int parts = 1; parts <= detail::max_linear_parts; ++parts) {
       const detail::LinearTiling tiling{static_cast<detail::LinearTile>(tile), parts};
-      if (parts > 1 && !detail::tile_shape(tiling.tile).can_be_cut()) break;
-      all.emplace_back(detail::linear_cost(sizes, tiling, detail::nominal_multiprocessors(target)), tiling);
+      if (parts > 1 && !detail::tile_shape(tiling.tile).can_be_cut) break;
+      all.emplace_back(detail::linear_cost(sizes, tiling, target), tiling);
     }
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<detail::LinearTiling> tilings;
@@ -256,8 +256,7 @@ class HeldTilings {
       if (!detail::tile_shape(tiling.tile).is_general) continue;
       double cost = 0;
       for (const StepShape& step : steps)
-        if (without_rows(step.layers) == layers)
-          cost += detail::linear_cost(tiled_sizes(step, depth), tiling, detail::nominal_multiprocessors(target));
+        if (without_rows(step.layers) == layers) cost += detail::linear_cost(tiled_sizes(step, depth), tiling, target);
       if (cost < least) least = cost, best = tiling;
     }
     return best;

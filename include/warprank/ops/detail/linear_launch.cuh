@@ -140,8 +140,8 @@ LinearPlan plan_linear(Span<const Layer> layers, int target, const LinearTiling*
   const LinearTileShape& shape = tile_shape(plan.tiling.tile);
   if (!plan.is_plain && !shape.is_general)
     problems.add("tile of linear layers", "one for layers that are not plain", shape.name);
-  if (plan.tiling.parts < 1 || (plan.tiling.parts > 1 && !shape.can_be_cut()))
-    problems.add("parts of linear layers", shape.can_be_cut() ? "1 or more" : std::string("1 of a ") + shape.name,
+  if (plan.tiling.parts < 1 || (plan.tiling.parts > 1 && !shape.can_be_cut))
+    problems.add("parts of linear layers", shape.can_be_cut ? "1 or more" : std::string("1 of a ") + shape.name,
                  std::to_string(plan.tiling.parts));
   problems.throw_if_any();
   const auto cut = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };

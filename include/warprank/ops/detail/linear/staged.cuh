@@ -20,7 +20,7 @@ template <int Target, LinearTile Tile, bool IsPlain>
 class StagedProduct {
  public:
   static constexpr LinearTileShape shape = tile_shape(Tile);
-  static constexpr bool is_direct = false, can_be_cut = shape.can_be_cut();
+  static constexpr bool is_direct = false, can_be_cut = shape.can_be_cut;
   static constexpr int threads = shape.threads(), warps_across = shape.columns / shape.warp_columns;
   static constexpr int64_t part_size = shape.part_size();
   static constexpr int strips = shape.warp_rows / 8, pairs = shape.warp_columns / 16;

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Which tile the layers of a launch are cut into: a pure function of capacities, shapes and the target, by one table.
+/// Which tile the layers of a launch are cut into: a pure function of capacities, shapes and the target, by one table
+/// for each card that was measured.
 ///
 /// cost = begin + steps (per_wave ceil(blocks / SMs) + per_card blocks / SMs) + (parts > 1 ? join : 0)   microseconds
 ///
-/// for blocks that compute `steps` steps of 32 inputs each. The constants are least squares over 40 sizes, 1 to 4096
-/// rows of (in, out) from (256, 256) to (2528, 2048), of the prototype of these kernels on an H100, where what the rule
-/// picks of 8 tiles took 3% longer than the best of 23 on average and 25% at worst. Three of the 8 are left out: 16 x
-/// 16 by 16 warps and 32 x 64 by 8, which the rule picked for none of the sizes, and 128 x 128, which gained 9% over 64
-/// x 128 at most, where cuBLASLt took half its time, and does not fit the registers without spills. Parts pay for 64 x
-/// 64 alone, for 50 to 100 rows of (2528, 2048). On other targets the same constants meet another nominal number of
-/// multiprocessors; none was measured. The card's own number must not count: the tile decides the order of a sum.
+/// for blocks that compute `steps` steps of 32 inputs each; tile_costs.hpp has the constants. Of what the prototype of
+/// these kernels could do on an H100, left out are 16 x 16 by 16 warps and 32 x 64 by 8, which the rule picked for none
+/// of 40 sizes, and 128 x 128, which gained 9% over 64 x 128 at most, where cuBLASLt took half its time, and does not
+/// fit the registers without spills. Parts pay for 64 x 64 alone, for 50 to 100 rows of (2528, 2048). Targets that were
+/// not measured take the constants of the nearest, and another nominal number of multiprocessors. The card's own number
+/// must not count: the tile decides the order of a sum.
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
+
+#include "warprank/ops/detail/linear/tile_costs.hpp"
 
 namespace warprank::detail {
 
@@ -32,10 +34,9 @@ struct LinearTileShape {
   int stages;                   ///< staged: of 64 inputs in shared memory
   int min_blocks;   ///< of plain layers that are resident on a multiprocessor: bounds the registers; others need more
   bool is_general;  ///< there is a kernel for layers that are not plain, too
-  float begin, per_wave, per_card, join;  ///< microseconds; no join: sums are not cut into parts
+  bool can_be_cut;  ///< sums, into parts
 
   constexpr bool is_direct() const { return depth > 0; }
-  constexpr bool can_be_cut() const { return join > 0; }
   constexpr int threads() const { return warps * 32; }
   constexpr int min_general_blocks() const { return std::max(1, min_blocks - 1); }
   constexpr int stages_of(int target) const { return target >= 80 ? stages : 2; }  // before: through registers
@@ -49,11 +50,11 @@ struct LinearTileShape {
 };
 
 inline constexpr std::array<LinearTileShape, 5> linear_tile_shapes{{
-    {"direct 16 x 16", 16, 16, 8, 3, 0, 0, 0, 3, true, 2.04f, 0.0048f, 0.0375f, 0},
-    {"direct 16 x 32", 16, 32, 16, 2, 0, 0, 0, 1, true, 1.96f, 0.0163f, 0.0541f, 0},
-    {"direct 32 x 32", 32, 32, 8, 2, 0, 0, 0, 2, true, 2.27f, 0.0297f, 0.0421f, 0},
-    {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 4, 3, true, 2.56f, 0.1311f, -0.0022f, 2.36f},
-    {"staged 64 x 128", 64, 128, 4, 0, 32, 64, 3, 2, false, 3.32f, 0.1896f, 0.0061f, 0},
+    {"direct 16 x 16", 16, 16, 8, 3, 0, 0, 0, 3, true, false},
+    {"direct 16 x 32", 16, 32, 16, 2, 0, 0, 0, 1, true, false},
+    {"direct 32 x 32", 32, 32, 8, 2, 0, 0, 0, 2, true, false},
+    {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 4, 3, true, true},
+    {"staged 64 x 128", 64, 128, 4, 0, 32, 64, 3, 2, false, false},
 }};
 inline constexpr int num_linear_tiles = static_cast<int>(linear_tile_shapes.size());
 
@@ -80,8 +81,10 @@ inline constexpr int max_linear_parts = 8;
 
 /// Microseconds by the table of layers that run together: their blocks are like those of the deepest.
 template <class Sizes>
-constexpr double linear_cost(const Sizes& layers, LinearTiling tiling, int multiprocessors) {
+constexpr double linear_cost(const Sizes& layers, LinearTiling tiling, int target) {
   const LinearTileShape& shape = tile_shape(tiling.tile);
+  const LinearTileCost& cost = linear_tile_costs_of(target).tiles[static_cast<size_t>(tiling.tile)];
+  const int multiprocessors = nominal_multiprocessors(target);
   const auto cut = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
   int64_t most_steps = 0;
   double blocks = 0, block_steps = 0;
@@ -95,10 +98,8 @@ constexpr double linear_cost(const Sizes& layers, LinearTiling tiling, int multi
   }
   if (blocks > 0x1p31) return blocks;  // is refused later
   const auto all = static_cast<int64_t>(blocks);
-  return shape.begin +
-         static_cast<double>(most_steps * cut(all, multiprocessors)) * static_cast<double>(shape.per_wave) +
-         block_steps / multiprocessors * static_cast<double>(shape.per_card) +
-         (tiling.parts > 1 ? static_cast<double>(shape.join) : 0);
+  return cost.begin + static_cast<double>(most_steps * cut(all, multiprocessors)) * cost.per_wave +
+         block_steps / multiprocessors * cost.per_card + (tiling.parts > 1 ? cost.join : 0);
 }
 
 /// The tiling of least cost; only of tiles that have a general kernel unless all layers are plain.
@@ -110,9 +111,9 @@ constexpr LinearTiling choose_linear_tiling(const Sizes& layers, bool is_plain, 
   for (int i = 0; i < num_linear_tiles; ++i) {
     const LinearTileShape& shape = linear_tile_shapes[static_cast<size_t>(i)];
     if (!is_plain && !shape.is_general) continue;
-    for (int parts = 1; parts <= (shape.can_be_cut() ? max_linear_parts : 1); ++parts) {
+    for (int parts = 1; parts <= (shape.can_be_cut ? max_linear_parts : 1); ++parts) {
       const LinearTiling tiling{static_cast<LinearTile>(i), parts};
-      const double cost = linear_cost(layers, tiling, nominal_multiprocessors(target));
+      const double cost = linear_cost(layers, tiling, target);
       if (least < 0 || cost < least) least = cost, best = tiling;
     }
   }

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Every way to cut a plain linear layer, and cuBLASLt: what tools/policies.py fits the costs of
+// detail/linear/tile_costs.hpp to.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dense.cuh"
+
+namespace warprank::bench {
+namespace {
+
+using detail::LinearTile, detail::LinearTiling;
+
+/// All tiles whole; in parts where each has at least 4 steps of 32 inputs, and the parts fit on the card at once.
+std::vector<LinearTiling> tilings_of(int64_t rows, int64_t in, int64_t out) {
+  std::vector<LinearTiling> tilings;
+  for (int i = 0; i < detail::num_linear_tiles; ++i) {
+    const auto tile = static_cast<LinearTile>(i);
+    const detail::LinearTileShape& shape = detail::tile_shape(tile);
+    const int64_t tiles = ((rows + shape.rows - 1) / shape.rows) * ((out + shape.columns - 1) / shape.columns);
+    tilings.push_back({tile, 1});
+    for (int parts = 2; shape.can_be_cut && parts <= detail::max_linear_parts; ++parts)
+      if (parts * 128 <= in && parts * tiles <= 4 * device::num_multiprocessors()) tilings.push_back({tile, parts});
+  }
+  return tilings;
+}
+
+void linear(Run& run, int64_t rows, int64_t in, int64_t out) {
+  const DenseLayer layer(in, out, true, 1);
+  const std::vector<half> values = random_halves(rows * in, 3);
+  const Matrix<const half> x(run.upload(values), rows, in);
+  const std::vector<int64_t> some = some_rows(rows);
+  const Activations expected =
+      propagate({layer}, {static_cast<int64_t>(some.size()), in, select_rows(values, in, some)});
+
+  std::vector<std::pair<std::string, Call>> ways;
+  const auto add_way = [&](const std::string& name, auto queue) {
+    const Matrix<half> y(run.allocate<half>(rows * out), rows, out);
+    ways.push_back({name, {queue(y), [&run, &expected, &some, y, rows, out] {
+                             const std::vector<half> got = run.read(y.data, rows * out);
+                             expect_within<half>("linear", expected.of, select_rows(got, out, some), 1);
+                           }}});
+  };
+  for (const LinearTiling& tiling : tilings_of(rows, in, out))
+    add_way(tiling.to_string(), [&](Matrix<half> y) {
+      const std::vector<LinearLayer> layers{make_linear(run, layer, x, y)};
+      return queue_launch(run, std::make_shared<LinearLaunch>(layers, device::target(), tiling));
+    });
+  if (product_maker == "cublaslt")
+    add_way(product_maker, [&](Matrix<half> y) { return queue_product(run, layer, x, y); });
+  run.compare(ways);
+}
+
+}  // namespace
+
+void add_benchmarks() {
+  const int64_t shapes[][2] = {{256, 256}, {600, 256}, {1024, 512}, {1024, 1024}, {2528, 2048}};
+  for (const auto& [in, out] : shapes)
+    for (const int64_t rows : {1, 16, 50, 100, 200, 500, 1000, 4096})
+      if (on_gpu || (rows <= 50 && in <= 600))
+        add_sweep("linear/in:" + std::to_string(in) + "/out:" + std::to_string(out) + "/rows:" + std::to_string(rows),
+                  [rows, in = in, out = out](Run& run) { linear(run, rows, in, out); });
+}
+
+}  // namespace warprank::bench

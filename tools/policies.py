@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kernels cost, from the sweeps among records: programs called sweeps_* that measured each way to do the same
+beside the others (benchmarks/sweeps/). tools/performance.py writes what is fitted into the headers that choose by it.
+
+Each benchmark of a sweep is one size, its counters called "us <way>" what each way took."""
+
+import contextlib
+import re
+
+LINEAR_SWEEP = "sweeps_linear_bench_gpu"
+LINEAR_FIRST = "staged 64 x 64"  # what min_us is of
+TILING = "include/warprank/ops/detail/linear/tiling.hpp"
+LINEAR_COSTS = "include/warprank/ops/detail/linear/tile_costs.hpp"
+LIBRARY = "cublaslt"  # a way that is not ours
+FAR_FROM_BEST = 1.8  # what takes longer is not fitted: nobody should choose it
+
+
+class TooFew(ValueError):
+    """A sweep that was cut short."""
+
+
+def least_squares(rows, values, weights):
+    """x for which rows x = values, each row by its weight, as well as can be."""
+    n = len(rows[0])
+    matrix = [[sum(row[i] * row[j] * w * w for row, w in zip(rows, weights)) + (1e-9 if i == j else 0)
+               for j in range(n)] + [sum(row[i] * v * w * w for row, v, w in zip(rows, values, weights))]
+              for i in range(n)]
+    for i in range(n):
+        pivot = max(range(i, n), key=lambda r: abs(matrix[r][i]))
+        matrix[i], matrix[pivot] = matrix[pivot], matrix[i]
+        for r in range(n):
+            if r != i:
+                factor = matrix[r][i] / matrix[i][i]
+                matrix[r] = [a - factor * b for a, b in zip(matrix[r], matrix[i])]
+    return [matrix[i][n] / matrix[i][i] for i in range(n)]
+
+
+def tiles_of(tiling):
+    """[(name, rows, columns, whether its sums can be cut)] of what tiling.hpp has."""
+    table = re.search(r"linear_tile_shapes\{\{\n(.*?)\n\}\};", tiling, re.S)
+    tiles = re.findall(r'\{"(\w+ (\d+) x (\d+))", .*?, (true|false)\},', table[1] if table else "")
+    if not tiles:
+        raise ValueError(f"{TILING}: expected linear_tile_shapes, a line for each, got none")
+    return [(name, int(rows), int(columns), can_be_cut == "true") for name, rows, columns, can_be_cut in tiles]
+
+
+def nominal_multiprocessors(tiling, target):
+    """As the function of that name in tiling.hpp has it."""
+    text = re.search(r"nominal_multiprocessors\(int target\) \{ return (.*?); \}", tiling)
+    steps = re.findall(r"target >= (\d+) \? (\d+)", text[1])
+    return next((int(count) for least, count in steps if target >= int(least)), int(text[1].split(":")[-1]))
+
+
+def way_of(name):
+    """"staged 64 x 64 in 4 parts" -> ("staged 64 x 64", 4)"""
+    found = re.fullmatch(r"(.*?)(?: in (\d+) parts)?", name)
+    return found[1], int(found[2] or 1)
+
+
+def linear_sizes(record):
+    """{(rows, in, out): {way: microseconds}} of a record's sweep of linear layers, caches warm."""
+    sizes = {}
+    for m in record["benchmarks"].get(LINEAR_SWEEP, []):
+        found = re.search(r"/in:(\d+)/out:(\d+)/rows:(\d+)/warm", m["name"])
+        of_size = {key[3:]: us for key, us in m.items() if key.startswith("us ")}
+        if found and of_size:
+            sizes[int(found[3]), int(found[1]), int(found[2])] = of_size
+    return sizes
+
+
+class LinearFit:
+    """The constants of linear_cost (tiling.hpp) for the card of a record."""
+
+    def __init__(self, record, tiling):
+        self.tiles = tiles_of(tiling)
+        self.target = int(record["machine"]["compute capability"].replace(".", ""))
+        self.multiprocessors = nominal_multiprocessors(tiling, self.target)
+        self.sizes = linear_sizes(record)
+        self.best = {size: min(us for way, us in ways.items() if way != LIBRARY) for size, ways in self.sizes.items()}
+        self.constants = {tile[0]: self.fit(tile) for tile in self.tiles}
+
+    def terms(self, size, tile, parts):
+        """What the constants are multiplied with."""
+        rows, inputs, outputs = size
+        steps = -(-(-(-inputs // 32)) // parts)
+        blocks = -(-rows // tile[1]) * -(-outputs // tile[2]) * parts
+        return [1, -(-blocks // self.multiprocessors) * steps, blocks / self.multiprocessors * steps, int(parts > 1)]
+
+    def measured(self, tile):
+        """[(size, parts, microseconds)]"""
+        return [(size, way_of(way)[1], us) for size, ways in self.sizes.items() for way, us in ways.items()
+                if way_of(way)[0] == tile[0] and us <= FAR_FROM_BEST * self.best[size]]
+
+    def fit(self, tile):
+        rows = self.measured(tile)
+        if len(rows) < 6:
+            raise TooFew(f"{LINEAR_SWEEP}: expected 6 sizes or more of {tile[0]}, got {len(rows)}")
+        fitted = least_squares([self.terms(size, tile, parts) for size, parts, _ in rows], [us for *_, us in rows],
+                               [1 / us for *_, us in rows])
+        return [round(fitted[0], 2), *(round(x, 4) for x in fitted[1:3]), round(fitted[3], 2) if tile[3] else 0]
+
+    def cost(self, size, tile, parts):
+        return sum(a * b for a, b in zip(self.constants[tile[0]], self.terms(size, tile, parts)))
+
+    def picked(self, size):
+        """The way that costs least of those that were measured."""
+        ways = [(tile, parts) for tile in self.tiles for parts in range(1, 9 if tile[3] else 2)
+                if self.name(tile, parts) in self.sizes[size]]
+        return self.name(*min(ways, key=lambda way: self.cost(size, *way)))
+
+    @staticmethod
+    def name(tile, parts):
+        return tile[0] + (f" in {parts} parts" if parts > 1 else "")
+
+    def losses(self):
+        """By size: how many times as long as the best of all ways the picked one takes."""
+        return {size: self.sizes[size][self.picked(size)] / self.best[size] for size in self.sizes}
+
+
+def linear_fits(records, tiling):
+    """[(name of the record, record, fit)], the newest of each target whose sweep was not cut short, by target."""
+    fits = {}
+    for name, record in records:
+        if LINEAR_SWEEP in record["benchmarks"]:
+            with contextlib.suppress(TooFew):
+                fit = LinearFit(record, tiling)
+                fits.setdefault(fit.target, (name, record, fit))
+    return [fits[target] for target in sorted(fits)]
+
+
+def number(value):
+    return f"{value:.4f}".rstrip("0").rstrip(".") if value else "0"
+
+
+def linear_costs_text(records, tiling):
+    """The header of the constants."""
+    tables = []
+    for name, record, fit in linear_fits(records, tiling):
+        losses = list(fit.losses().values())
+        mean, worst = 100 * (sum(losses) / len(losses) - 1), 100 * (max(losses) - 1)
+        tables += [f"    // {record['machine']['card']}, benchmarks/results/{name}.json: what is picked for\n"
+                   f"    // {len(losses)} sizes takes {mean:.0f}% longer than the best way on average, {worst:.0f}% at worst.\n",
+                   f"    {{{fit.target}, {{{{\n"]
+        for name_of_tile, *_ in fit.tiles:
+            tables.append(f"        {{{', '.join(map(number, fit.constants[name_of_tile]))}}},  // {name_of_tile}\n")
+        tables.append("    }}},\n")
+    if not tables:
+        raise ValueError(f"benchmarks/results: expected a record with {LINEAR_SWEEP}, got none")
+    return f"""// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What launches of linear layers cost by their tiles, on cards that were measured. Made by tools/performance.py from
+/// the sweeps among benchmarks/results/; do not edit.
+
+#include <array>
+
+namespace warprank::detail {{
+
+/// Microseconds; linear_cost says of what. No join: sums are not cut into parts.
+struct LinearTileCost {{
+  double begin, per_wave, per_card, join;
+}};
+
+/// By LinearTile.
+struct LinearTileCosts {{
+  int target;  ///< of the card
+  std::array<LinearTileCost, {len(tiles_of(tiling))}> tiles;
+}};
+
+// clang-format off
+inline constexpr LinearTileCosts linear_tile_costs[] = {{
+{"".join(tables)}}};
+// clang-format on
+
+/// Of the newest card that was measured and is not newer than `target`; of the oldest for what is older than all.
+constexpr const LinearTileCosts& linear_tile_costs_of(int target) {{
+  const LinearTileCosts* nearest = linear_tile_costs;
+  for (const LinearTileCosts& costs : linear_tile_costs)
+    if (costs.target <= target) nearest = &costs;
+  return *nearest;
+}}
+
+}}  // namespace warprank::detail
+"""
+
+
+def sweep_table(record, tiling):
+    """Head and rows of a table of the sweep of linear layers: of each size the best way, and what is picked."""
+    try:
+        picked = LinearFit(record, tiling).picked
+    except TooFew:
+        picked = None
+    rows = [[f"`{LINEAR_SWEEP}`", "best of ours", "us", "picked by what is fitted", "us", f"{LIBRARY} us"]]
+    for size, ways in linear_sizes(record).items():
+        ours = {way: us for way, us in ways.items() if way != LIBRARY}
+        best, name = min(ours, key=ours.get), picked(size) if picked else ""
+        rows.append(["in:{1}/out:{2}/rows:{0}".format(*size), best, f"{ours[best]:.2f}", name,
+                     *(f"{ways[way]:.2f}" if way in ways else "" for way in (name, LIBRARY))])
+    return rows
