@@ -599,34 +599,47 @@ TEST(EmbeddingBagKernel, TakesOneTicketForEachPiece) {
 #endif
 }
 
-TEST(EmbeddingBagKernel, ReachesRowsAndOutputsBeyondTwoToThe31) {
+TEST(EmbeddingBagKernel, ReachesRowsAndOutputsBeyondTwoToThe32Bytes) {
   if (kernel_testing::build != Build::plain) GTEST_SKIP() << "reserved memory, of the executor's plain build";
   reset();
-  constexpr int64_t num_rows = (int64_t{1} << 31) + 10, dim = 8, bags = 3, stride = int64_t{1} << 31;
+  constexpr int64_t num_rows = (int64_t{1} << 32) - 3, dim = 8, stride = int64_t{1} << 31;
   DeviceArray<half> rows(num_rows * dim);
-  DeviceArray<float> y(bags * stride);
   const std::vector<int64_t> ids{0, num_rows - 1, int64_t{1} << 31, 7, num_rows};
+  const auto value = [](int64_t id) { return static_cast<float>(id % 100 + 1); };
   for (const int64_t id : ids) {
-    if (id < num_rows) rows.write(std::vector<half>(dim, to_half(static_cast<float>(id % 100 + 1))), id * dim);
+    if (id < num_rows) rows.write(std::vector<half>(dim, to_half(value(id))), id * dim);
   }
   const DeviceArray<int64_t> device_ids(ids), offsets({0, 2, 3, 5});
+  DeviceArray<float> y(8 * stride);
   BagFeature feature;
   feature.table = {DType::f16, rows.data(), num_rows, dim, dim * 2};
   IdArray array;
   array.ids = device_ids.data();
+  feature.ids = array;
+  feature.num_bags.capacity = 5;
+  feature.y = Matrix<float>(y.data(), 5, dim, stride);
+  std::vector<BagFeature> features{feature};
   array.offsets = offsets.data();
   array.num_ids.capacity = 5;
   feature.ids = array;
-  feature.num_bags.capacity = bags;
+  feature.num_bags.capacity = 3;
   feature.pooling = Pooling::sum;
-  feature.y = Matrix<float>(y.data(), bags, dim, stride);
-  const EmbeddingBag op({&feature, 1});
-  DeviceArray<unsigned char> descriptors({op.descriptors().begin(), op.descriptors().end()});
+  feature.y = Matrix<float>(y.data() + 5 * stride, 3, dim, stride);
+  features.push_back(feature);
+  const EmbeddingBag op(features);
+  const DeviceArray<unsigned char> descriptors({op.descriptors().begin(), op.descriptors().end()});
   op.launch(descriptors.data(), nullptr, {});
-  const auto value = [](int64_t id) { return static_cast<float>(id % 100 + 1); };
-  EXPECT_EQ(y.read(0, dim), std::vector<float>(dim, value(0) + value(num_rows - 1)));
-  EXPECT_EQ(y.read(stride, dim), std::vector<float>(dim, value(int64_t{1} << 31)));
-  EXPECT_EQ(y.read(2 * stride, dim), std::vector<float>(dim, value(7)));
+  const std::vector<float> expected{value(0),
+                                    value(num_rows - 1),
+                                    value(int64_t{1} << 31),
+                                    value(7),
+                                    0,
+                                    value(0) + value(num_rows - 1),
+                                    value(int64_t{1} << 31),
+                                    value(7)};
+  for (int64_t row = 0; row < 8; ++row) {
+    EXPECT_EQ(y.read(row * stride, dim), std::vector<float>(dim, expected[static_cast<size_t>(row)])) << row;
+  }
 }
 
 // ---- Bad input
@@ -685,7 +698,7 @@ TEST(EmbeddingBagKernel, RefusesWhatDoesNotFit) {
   };
   expect_refused(good, "dim: expected 1", [](BagFeature& f) { f.table.dim = 0; });
   expect_refused(good, "rows: expected F32", [](BagFeature& f) { f.table.type = DType::i64; });
-  expect_refused(good, "rows: expected 0 or more", [](BagFeature& f) { f.table.num_rows = -1; });
+  expect_refused(good, "rows: expected 0 to 4294967293", [](BagFeature& f) { f.table.num_rows = -1; });
   expect_refused(good, "row stride", [](BagFeature& f) { f.table.row_stride_bytes = 7; });
   expect_refused(good, "rows: expected device memory", [](BagFeature& f) { f.table.rows = nullptr; });
   expect_refused(good, "scale", [](BagFeature& f) { f.table.scale = nullptr; });
@@ -702,6 +715,13 @@ TEST(EmbeddingBagKernel, RefusesWhatDoesNotFit) {
   expect_refused(good, "number of bags", [](BagFeature& f) { f.num_bags.capacity = -1; });
   expect_refused(good, "number of bags", [&](BagFeature& f) { f.num_bags.actual = misaligned(f.num_bags.actual); });
   expect_refused(good, "number of ids", [&](BagFeature& f) { ids_of(f).num_ids.capacity = -1; });
+  constexpr int64_t many = int64_t{1} << 30;
+  expect_refused(good, "number of bags: expected a capacity of less than 1073741824, got 1073741824",
+                 [&](BagFeature& f) { f.num_bags.capacity = y_of(f).rows = many; });
+  expect_refused(good, "number of ids: expected a capacity of less than 1073741824, got 1073741824",
+                 [&](BagFeature& f) { ids_of(f).num_ids.capacity = many; });
+  expect_refused(good, "rows: expected 0 to 4294967293, got 4294967294",
+                 [](BagFeature& f) { f.table.num_rows = (int64_t{1} << 32) - 2; });
   expect_refused(good, "max_bag_ids", [](BagFeature& f) { f.max_bag_ids = -1; });
   expect_refused(good, "ids: expected device memory", [&](BagFeature& f) { ids_of(f).ids = nullptr; });
   expect_refused(good, "ids: expected an address", [&](BagFeature& f) { ids_of(f).ids = misaligned(ids_of(f).ids); });

@@ -23,8 +23,11 @@
 /// means and divisions by roots, or does the same with all else there is: maxima, weights, padding that is not -1,
 /// indices, bags of rows that are not multiples of 8 bytes; or it does any of this for a hashed table, 32 keys of a
 /// warp at a time. What weights and the like need is read by launches alone that have them, and those with hashed
-/// features are of a kernel with more registers. Features of 2^30 bags or ids and more are looked up more slowly, by
-/// blocks of their own of the same launch. Counters are added to once by each block, however often a row is asked for.
+/// features are of a kernel with more registers. Counters are added to once by each block, however often a row is asked
+/// for.
+///
+/// Tables and outputs may have any size in bytes. A feature has fewer than 2^30 bags and as many ids in a launch, for
+/// which ids alone are 8 GB, and a direct table fewer than 2^32 - 2 rows.
 ///
 /// Accumulates in FP32, divisors in FP64; a mean or sqrtn divides once at the end. With k elements in the bag,
 /// |y - exact| <= (k + 5) u sum_i |w_i x_i| / |divisor|, u = 2^-24, where |scale q| + |offset| stands for |x| of I8
@@ -49,7 +52,6 @@
 #include "warprank/device/target.hpp"
 #include "warprank/ops/bag_feature.hpp"
 #include "warprank/ops/detail/embedding_bag/check.hpp"
-#include "warprank/ops/detail/embedding_bag/general/plan.hpp"
 #include "warprank/ops/detail/embedding_bag/kernel.cuh"
 #include "warprank/ops/detail/embedding_bag/plan.hpp"
 
@@ -63,27 +65,24 @@ class EmbeddingBag {
 
   /// What to copy to device memory, aligned to 128 bytes, before a launch.
   Span<const unsigned char> descriptors() const {
-    return {descriptors_.data(), static_cast<int64_t>(descriptors_.size())};
+    const auto* const bytes = reinterpret_cast<const unsigned char*>(plan_.records.data());
+    return {bytes, static_cast<int64_t>(plan_.records.size() * sizeof(plan_.records[0]))};
   }
   int64_t descriptor_bytes() const { return descriptors().size(); }
 
   /// Device memory, aligned to 256 bytes and 0 before the first launch, that launches on one stream may share. Of it,
   /// launches leave what must be 0 at 0.
-  int64_t workspace_bytes() const { return workspace_bytes_; }
+  int64_t workspace_bytes() const { return plan_.workspace_bytes; }
 
   /// How many kernels a launch queues: one, or none when there is nothing to look up, or one for all features that are
   /// in the same requests.
-  int num_launches() const { return static_cast<int>(launches_.size()); }
+  int num_launches() const { return static_cast<int>(plan_.launches.size()); }
 
   /// Queues the kernels. Throws invalid_argument for null or misaligned memory.
   void launch(const void* device_descriptors, void* workspace, device::Stream stream) const;
 
  private:
-  std::vector<unsigned char> descriptors_;  // records, then those of general_
-  int64_t workspace_bytes_ = 0;
-  int64_t record_bytes_ = 0;
-  std::vector<detail::embedding_bag::RecordLaunch> launches_;
-  detail::embedding_bag::general::Plan general_;
+  detail::embedding_bag::RecordPlan plan_;
 };
 
 // ---- Implementation
@@ -91,27 +90,14 @@ class EmbeddingBag {
 WARPRANK_HIDDEN inline EmbeddingBag::EmbeddingBag(Span<const BagFeature> features) {
   namespace bags = detail::embedding_bag;
   bags::check_features(features);
-  std::vector<BagFeature> with_path, others;
-  for (const BagFeature& feature : features) (bags::has_path(feature) ? with_path : others).push_back(feature);
   const int64_t resident = int64_t{device::num_multiprocessors()} * bags::policy.blocks_per_sm;
-  bags::RecordPlan plan = bags::plan_records(with_path, resident);
-  workspace_bytes_ = plan.workspace_bytes;
-  launches_ = std::move(plan.launches);
-  general_ = bags::general::Plan(others, workspace_bytes_);
-  if (!others.empty() && launches_.empty()) launches_.push_back({});
-  const auto append = [this](const auto& all) {
-    const auto* bytes = reinterpret_cast<const unsigned char*>(all.data());
-    descriptors_.insert(descriptors_.end(), bytes, bytes + all.size() * sizeof(all[0]));
-  };
-  append(plan.records);
-  record_bytes_ = descriptor_bytes();
-  append(general_.descriptors());
+  plan_ = bags::plan_records(features, resident);
 }
 
 WARPRANK_HIDDEN inline void EmbeddingBag::launch(const void* device_descriptors, void* workspace,
                                                  device::Stream stream) const {
   namespace bags = detail::embedding_bag;
-  if (descriptors_.empty()) return;
+  if (plan_.records.empty()) return;
   Problems problems;
   const auto check = [&](const char* what, const void* memory, int64_t alignment) {
     if (memory == nullptr) problems.add(what, "device memory", "null");
@@ -121,28 +107,16 @@ WARPRANK_HIDDEN inline void EmbeddingBag::launch(const void* device_descriptors,
     }
   };
   check("descriptors", device_descriptors, alignof(bags::Record));
-  if (workspace_bytes_ > 0) check("workspace", workspace, bags::workspace_alignment);
+  if (plan_.workspace_bytes > 0) check("workspace", workspace, bags::workspace_alignment);
   problems.throw_if_any();
   const auto* const records = static_cast<const bags::Record*>(device_descriptors);
   auto* const memory = static_cast<unsigned char*>(workspace);
   // These do not overlap with the launch before: they read by load_constant what that may have written.
-  uint32_t num_general = general_.num_blocks();  // with the first launch
-  for (const bags::RecordLaunch& one : launches_) {
-    const auto grid = static_cast<unsigned>(num_general + one.num_records);
+  for (const bags::RecordLaunch& one : plan_.launches) {
+    const auto grid = static_cast<unsigned>(one.num_records);
     const device::LaunchConfig config{grid, static_cast<unsigned>(bags::policy.threads), 0, stream};
-    const bags::Record* const first = records + one.first_line;
-    if (num_general == 0) {
-      const auto kernel = one.has_keys ? bags::embedding_bag_kernel<true> : bags::embedding_bag_kernel<false>;
-      device::launch(config, kernel, first, one.lines, one.batch, memory);
-      continue;
-    }
-    const auto* const others = reinterpret_cast<const bags::general::Descriptor*>(
-        static_cast<const unsigned char*>(device_descriptors) + record_bytes_);
-    device::dispatch_target<75>(general_.target(), [&](auto chosen) {
-      device::launch(config, bags::mixed_embedding_bag_kernel<chosen()>, first, one.lines, one.batch, memory,
-                     general_.partition(), others, num_general);
-    });
-    num_general = 0;
+    const auto kernel = one.has_keys ? bags::embedding_bag_kernel<true> : bags::embedding_bag_kernel<false>;
+    device::launch(config, kernel, records + one.first_line, one.lines, one.batch, memory);
   }
 }
 

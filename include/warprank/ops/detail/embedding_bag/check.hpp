@@ -15,6 +15,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/ops/bag_feature.hpp"
 #include "warprank/ops/detail/check_hash_table.hpp"
+#include "warprank/ops/detail/embedding_bag/record.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
 
 namespace warprank::detail::embedding_bag {
@@ -63,7 +64,7 @@ class FeatureCheck {
     } else if (!is_dense(f_)) {
       check_table();
     }
-    check_count("number of bags", f_.num_bags);
+    check_many("number of bags", f_.num_bags);
     if (f_.max_bag_ids < 0) add("max_bag_ids", "0 or more", std::to_string(f_.max_bag_ids));
     std::visit([this](const auto& ids) { check_ids(ids); }, f_.ids);
     if (f_.pooling == Pooling::none && has_segments(f_)) add("pooling none", "one id per bag", "bags");
@@ -94,6 +95,13 @@ class FeatureCheck {
     if (count.capacity < 0) add(what, "a capacity of 0 or more", std::to_string(count.capacity));
     check_pointer(what, count.actual, false);
   }
+  /// Of what the kernel counts in 32 bits, with steps between.
+  void check_many(const std::string& what, const DeviceCount& count) {
+    check_count(what, count);
+    if (count.capacity >= many) {
+      add(what, "a capacity of less than " + std::to_string(many), std::to_string(count.capacity));
+    }
+  }
   void check_range(const std::string& what, int64_t value, int64_t begin, int64_t end) {
     if (value >= begin && value < end) return;
     add(what, std::to_string(begin) + " to " + std::to_string(end - 1), std::to_string(value));
@@ -110,7 +118,9 @@ class FeatureCheck {
       if (hashed.type != table.type) add("hash table", name_of(table.type), name_of(hashed.type));
       return check_hash_table(name_ + ", hash table", hashed, problems_);
     }
-    if (table.num_rows < 0) add("rows", "0 or more", std::to_string(table.num_rows));
+    if (table.num_rows < 0 || table.num_rows >= missing_row) {
+      add("rows", "0 to " + std::to_string(missing_row - 1), std::to_string(table.num_rows));
+    }
     if (table.row_stride_bytes < table.row_bytes() || table.row_stride_bytes > UINT32_MAX) {
       add("row stride", std::to_string(table.row_bytes()) + " to " + std::to_string(UINT32_MAX) + " bytes",
           std::to_string(table.row_stride_bytes));
@@ -123,7 +133,7 @@ class FeatureCheck {
 
   void check_ids(const IdArray& array) {
     const int64_t capacity = max_ids(f_);
-    if (has_segments(f_)) check_count("number of ids", array.num_ids);
+    if (has_segments(f_)) check_many("number of ids", array.num_ids);
     check_pointer("ids", array.ids, capacity > 0);
     check_pointer("offsets", array.offsets, false);
     check_pointer("indices", array.indices, false);
@@ -147,7 +157,7 @@ class FeatureCheck {
   void check_ids(const BlobIds& blob) {
     const RequestBlobs& requests = blob.requests;
     check_requests(requests);
-    check_count("number of ids", blob.num_ids);
+    check_many("number of ids", blob.num_ids);
     check_range("ids input", blob.input, 0, requests.num_ids);
     check_range("axis of the ids", blob.axis, 0, requests.num_axes);
     if (blob.parent != -1) check_range("axis of the bags", blob.parent, 0, std::min(blob.axis, requests.num_axes));
@@ -184,7 +194,7 @@ class FeatureCheck {
     check_pointer("y", y.data, f_.num_bags.capacity > 0);
   }
 
-  static constexpr int64_t max_dim = int64_t{1} << 24;
+  static constexpr int64_t max_dim = int64_t{1} << 24, many = int64_t{1} << 30;
 
   const BagFeature& f_;
   std::string name_;

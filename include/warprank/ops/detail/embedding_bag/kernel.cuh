@@ -2,8 +2,7 @@
 #pragma once
 
 /// The kernel of look-ups: copies of dense inputs and of rows, and bags. It is compiled with hashed features and, with
-/// more blocks on a multiprocessor, without. What is larger than 32-bit places can say, general/kernel.cuh does, in
-/// blocks of its own of the same launch, which is then of a kernel with both.
+/// more blocks on a multiprocessor, without.
 ///
 /// What a block does is in one record of 128 bytes, or two where a feature of the launch has weights and the like,
 /// which it finds by its number alone, and reads by one load. It then runs one of few paths (record.hpp). Loads that
@@ -32,7 +31,6 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/shared.hpp"
 #include "warprank/ops/detail/embedding_bag/copy_rows.cuh"
-#include "warprank/ops/detail/embedding_bag/general/kernel.cuh"
 #include "warprank/ops/detail/embedding_bag/hashed.cuh"
 #include "warprank/ops/detail/embedding_bag/pool_bags.cuh"
 
@@ -120,27 +118,6 @@ WARPRANK_KERNEL(policy.threads, HasKeys ? blocks_with_keys_per_sm : compiled_blo
 embedding_bag_kernel(const Record* records, uint32_t lines, Batch batch, unsigned char* workspace) {
   using namespace device;  // NOLINT: for kernels
   run_block<HasKeys>(static_shared<Shared>(), records + uint64_t{block_index().x} * lines, lines, batch, workspace);
-}
-
-/// The same, of launches with features that have no path: the first num_general blocks look those up, which take more
-/// registers, and begin first because they take longer.
-template <int Target>
-WARPRANK_KERNEL(general::policy<Target>.threads, general::policy<Target>.blocks_per_sm)
-mixed_embedding_bag_kernel(const Record* records, uint32_t lines, Batch batch, unsigned char* workspace,
-                           general::Partition partition, const general::Descriptor* features, uint32_t num_general) {
-  using namespace device;  // NOLINT: for kernels
-  static_assert(general::policy<Target>.threads == policy.threads);
-  union Either {
-    Shared shared;
-    general::Shared<Target> general;
-  };
-  Either& either = static_shared<Either>();
-  const uint32_t block = block_index().x;
-  if (block < num_general) {
-    general::run_block<Target>(either.general, partition, features, workspace, block, num_general);
-  } else {
-    run_block<true>(either.shared, records + uint64_t{block - num_general} * lines, lines, batch, workspace);
-  }
 }
 
 }  // namespace warprank::detail::embedding_bag

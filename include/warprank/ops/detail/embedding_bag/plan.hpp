@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The host's part: which features the kernel has code for, and a record for each of its blocks. What is decided here
+/// The host's part: a record for each block of the kernel. What is decided here
 /// from capacities is speed alone, never bits.
 
 #include <algorithm>
@@ -62,13 +62,6 @@ inline Path path_of(const BagFeature& feature, const RowLoads& loads) {
   if (has_extras(feature)) return Path::any;
   if (!has_segments(feature)) return Path::rows;
   return loads.part_bytes < 8 || feature.pooling == Pooling::max ? Path::any : Path::bags;
-}
-
-/// Whether the kernel has a path for it: unless it is larger than any there are.
-inline bool has_path(const BagFeature& feature) {
-  constexpr int64_t many = int64_t{1} << 30;  // places, and steps between them, are 32-bit
-  if (feature.num_bags.capacity >= many || max_ids(feature) >= many) return false;
-  return is_dense(feature) || feature.hashed || feature.table.num_rows < missing_row;
 }
 
 /// Of a record.
@@ -331,14 +324,14 @@ struct RecordLaunch {
   bool has_keys = false;
 };
 
-/// What launches do, of features that have a path.
+/// What launches do.
 struct RecordPlan {
   std::vector<Line> records;
   std::vector<RecordLaunch> launches;  ///< one, unless features are in different requests
   int64_t workspace_bytes = 0;
 };
 
-inline RecordPlan plan_records(const std::vector<BagFeature>& features, int64_t resident_blocks) {
+inline RecordPlan plan_records(Span<const BagFeature> features, int64_t resident_blocks) {
   RecordPlan plan;
   std::vector<Batch> batches;
   std::vector<std::vector<Wanted>> wanted;  // by batch
