@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "../movielens/inputs.hpp"
-#include "service.hpp"
+#include "warprank/serving.hpp"
 
 namespace serving {
 
@@ -49,7 +49,7 @@ using Clock = std::chrono::steady_clock;
 struct Arrival {
   double at = 0;  ///< seconds since the beginning
   double answered = 0;
-  Outcome outcome = Outcome::failed;
+  warprank::Outcome outcome = warprank::Outcome::failed;
 };
 
 inline std::vector<Arrival> poisson_arrivals(double rate, double seconds, uint64_t seed) {
@@ -63,7 +63,7 @@ inline std::vector<Arrival> poisson_arrivals(double rate, double seconds, uint64
 }  // namespace detail
 
 /// Loads the service, then stops it. Each client sends the requests in turn, from one of its own on.
-inline LoadResult run_load(RankingService& service, const movielens::Inputs& inputs,
+inline LoadResult run_load(warprank::RankingService& service, const movielens::Inputs& inputs,
                            const std::vector<movielens::RequestFeatures>& requests, const LoadOptions& options) {
   using namespace detail;
   const double end = options.warm_up + options.seconds;
@@ -84,28 +84,29 @@ inline LoadResult run_load(RankingService& service, const movielens::Inputs& inp
         std::this_thread::sleep_until(time_of(arrival.at));
         const movielens::RequestFeatures& features = requests[next++ % requests.size()];
         service.score([&](warprank::Request request) { inputs.fill(request, features); },
-                      [&arrival, begin](Reply reply) {
+                      [&arrival, begin](warprank::Reply reply) {
                         arrival.outcome = reply.outcome;
                         arrival.answered = std::chrono::duration<double>(Clock::now() - begin).count();
                       });
       }
     });
   std::this_thread::sleep_until(time_of(options.warm_up));
-  const ServiceCounters before = service.counters();
+  const warprank::ServiceCounters before = service.counters();
   for (std::thread& client : clients) client.join();
   service.stop();
-  const ServiceCounters after = service.counters();
+  const warprank::ServiceCounters after = service.counters();
 
   LoadResult result;
   int64_t num_served = 0;
   for (const std::vector<Arrival>& of_client : arrivals)
     for (const Arrival& arrival : of_client) {
-      const bool is_scored = arrival.outcome == Outcome::scored;
+      const bool is_scored = arrival.outcome == warprank::Outcome::scored;
       if (is_scored && arrival.answered >= options.warm_up && arrival.answered < end) ++num_served;
       if (arrival.at < options.warm_up) continue;
       if (is_scored) result.latencies.push_back(1e3 * (arrival.answered - arrival.at));
-      if (arrival.outcome == Outcome::refused) ++result.refused;
-      if (arrival.outcome == Outcome::bad_request || arrival.outcome == Outcome::failed) ++result.unscored;
+      if (arrival.outcome == warprank::Outcome::refused) ++result.refused;
+      if (arrival.outcome == warprank::Outcome::bad_request || arrival.outcome == warprank::Outcome::failed)
+        ++result.unscored;
     }
   std::sort(result.latencies.begin(), result.latencies.end());
   result.served = static_cast<double>(num_served) / options.seconds;

@@ -18,9 +18,9 @@
 #include "../movielens/model.hpp"
 #include "load.hpp"
 #include "requests.hpp"
-#include "service.hpp"
 #include "swapper.hpp"
 #include "warprank/host.hpp"
+#include "warprank/serving.hpp"
 #ifdef WARPRANK_EXAMPLE_CUDA
 #include "warprank/cuda.hpp"
 #endif
@@ -64,7 +64,7 @@ int run(int argc, char** argv) {
   std::vector<double> rates = {100, 200, 400};
   int64_t items = 100;
   int contexts = 2;
-  ServiceOptions options;
+  warprank::ServiceOptions options;
   options.most_merged = 16;
   double swap_every = 0;
   bool profile = false;
@@ -144,7 +144,7 @@ int run(int argc, char** argv) {
   std::printf("   requests/s                      milliseconds              requests\n");
   std::printf("  asked   served      p50      p90      p99    p99.9      max  per batch  refused\n");
   for (const double rate : rates) {
-    RankingService service(served, options);
+    warprank::RankingService service(served, options);
     load.rate = rate;
     Swapper swapper(served, same, swap_mode, swap_every, recorded);
     const LoadResult result = run_load(service, inputs, requests, load);

@@ -17,19 +17,16 @@
 #include <utility>
 #include <vector>
 
-#include "../../examples/embed_in_service/service.hpp"
 #include "../../examples/movielens/generated.hpp"
 #include "../../examples/movielens/inputs.hpp"
 #include "../../examples/movielens/model.hpp"
 #include "support/allocation_counter.hpp"
 #include "warprank/host.hpp"
+#include "warprank/serving.hpp"
 
 namespace {
 
 using namespace warprank;
-using serving::Outcome;
-using serving::RankingService;
-using serving::Reply;
 
 TEST(RankingServiceOnTheHost, ScoresEachRequestAsAContextAloneDoesWhileModelsAreSwapped) {
   const Plan plan = compile(movielens::din_mmoe, {.capacities = {{.requests = 8, .items = 600}}});
@@ -93,11 +90,31 @@ TEST(RankingServiceOnTheHost, ScoresEachRequestAsAContextAloneDoesWhileModelsAre
     EXPECT_NE(reply.message.find("film_context"), std::string::npos) << reply.message;
     EXPECT_TRUE(reply.scores.empty());
   }
-  const serving::ServiceCounters counters = service.counters();
+  const ServiceCounters counters = service.counters();
   EXPECT_EQ(counters.scored, static_cast<int64_t>(num_requests * num_clients));
   EXPECT_EQ(counters.bad, static_cast<int64_t>(num_clients));
   EXPECT_GE(counters.batches, counters.scored / 6);
-  EXPECT_EQ(counters.refused + counters.failed, 0);
+  EXPECT_EQ(counters.refused() + counters.failed, 0);
+}
+
+TEST(RankingServiceOnTheHost, IsMadeAndAskedAsDocumented) {
+  const Plan plan = compile([](Builder& b) -> Outputs {
+    auto user = b.axis("user"), item = b.axis("item", user);
+    return {{"y", b.sigmoid(b.dense("x", item, 1))}};
+  });
+  Tables tables = Tables::load(plan, Weights::from_tensors({}), host());
+  Model model = bind(plan, Weights::from_tensors({}), tables);
+  const auto fill = [&](Request request) { request.dense(plan.dense("x"), {0.0f, 100.0f}); };
+
+  ServedModel served(std::move(model), std::move(tables), {.contexts = 4});
+  RankingService service(served, {.most_waiting = 40, .most_merged = 16});
+
+  CallOptions how;
+  how.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  std::future<Reply> reply = service.score(fill, how);  // any thread; returns before it is scored
+  const Reply got = reply.get();
+  if (got.refusal == Refusal::late) return;  // on a machine that is busy with other things
+  EXPECT_EQ(got.scores, (std::vector<std::vector<float>>{{0.5f, 1.0f}})) << got.message;
 }
 
 /// What a gated engine did, and whether it may go on.
@@ -196,15 +213,18 @@ class GatedModel : public ModelBackend {
 /// A service of one worker, which is held at its first batch, of one request with one item.
 class HeldService : public testing::Test {
  protected:
-  void hold(const serving::ServiceOptions& options) {
+  void hold(const ServiceOptions& options) {
     service_ = std::make_unique<RankingService>(served_, options);
     first_ = ask({1.0f});
     gate_.wait_for_batches(1);
   }
   ~HeldService() override { gate_.open(); }
 
-  std::future<Reply> ask(std::vector<float> values) {
-    return service_->score([&](Request request) { request.dense(x_, values); });
+  std::future<Reply> ask(std::vector<float> values, const CallOptions& how = {}) {
+    return service_->score([&](Request request) { request.dense(x_, values); }, how);
+  }
+  static CallOptions within(std::chrono::milliseconds time, Priority priority = Priority::normal) {
+    return {.deadline = std::chrono::steady_clock::now() + time, .priority = priority};
   }
   static std::vector<float> items(size_t count) { return std::vector<float>(count, 0.5f); }
 
@@ -234,8 +254,8 @@ TEST_F(HeldService, MergesWhatWaitsAsFarAsOneOfTheCapacitiesGoes) {
     EXPECT_EQ(scores[0], std::vector<float>(scores[0].size(), static_cast<float>(scores[0].size())));
   }
   using Batches = std::vector<std::vector<int64_t>>;
-  EXPECT_EQ(gate_.batches(), (Batches{{1}, {10, 10, 10, 10}, {1, 99}, {10, 10, 10}, {11}, {300}, {5}}));
-  EXPECT_EQ(service_->counters().batches, 7);
+  EXPECT_EQ(gate_.batches(), (Batches{{1}, {10, 10, 10, 10}, {1, 99}, {10, 10, 10}, {11, 5}, {300}}));
+  EXPECT_EQ(service_->counters().batches, 6);
 }
 
 TEST_F(HeldService, MergesNoMoreThanItsOptionsSay) {
@@ -261,8 +281,107 @@ TEST_F(HeldService, RefusesAtOnceWhatIsBeyondItsQueueAndTakesRequestsAgainAfterw
   gate_.open();
   for (std::future<Reply>& waiting : replies) EXPECT_EQ(waiting.get().outcome, Outcome::scored);
   EXPECT_EQ(ask(items(2)).get().outcome, Outcome::scored);
-  EXPECT_EQ(service_->counters().refused, 1);
+  EXPECT_EQ(service_->counters().refused(Refusal::full), 1);
   EXPECT_EQ(service_->counters().scored, 5);
+}
+
+TEST_F(HeldService, RefusesWhatCannotMakeItsDeadlineAtOnceOrWhenAWorkerSeesIt) {
+  hold({});
+  bool filled = false;
+  const CallOptions over = within(std::chrono::milliseconds(-1));
+  std::future<Reply> refused = service_->score([&](Request) { filled = true; }, over);
+  ASSERT_EQ(refused.wait_for(std::chrono::seconds(0)), std::future_status::ready) << "the worker is held";
+  const Reply reply = refused.get();
+  EXPECT_EQ(reply.outcome, Outcome::refused);
+  EXPECT_EQ(reply.refusal, Refusal::late);
+  EXPECT_EQ(reply.message, "it could not be scored before its deadline");
+  EXPECT_FALSE(filled) << "nothing is packed for what is refused";
+
+  std::future<Reply> in_time = ask(items(2), within(std::chrono::hours(1)));
+  std::future<Reply> late = ask(items(3), within(std::chrono::milliseconds(5)));
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  gate_.open();
+  EXPECT_EQ(late.get().refusal, Refusal::late);
+  EXPECT_EQ(in_time.get().outcome, Outcome::scored);
+  service_->stop();
+  EXPECT_EQ(gate_.batches(), (std::vector<std::vector<int64_t>>{{1}, {2}})) << "nothing is computed in vain";
+  EXPECT_EQ(service_->counters().refused(Refusal::late), 2);
+  EXPECT_EQ(service_->counters().refused(), 2);
+  EXPECT_EQ(service_->counters().scored, 2);
+}
+
+TEST_F(HeldService, TriesWhateverHasTimeLeftWhenItHasNothingToDo) {
+  hold({});
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  gate_.open();
+  EXPECT_EQ(first_.get().outcome, Outcome::scored);
+  while (service_->counters().scored < 1) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until the worker waits again
+  const Reply reply = ask(items(1), within(std::chrono::milliseconds(350))).get();
+  EXPECT_EQ(reply.outcome, Outcome::scored) << "the batch before took 400 ms: " << reply.message;
+}
+
+TEST_F(HeldService, ScoresHighPriorityFirstAndLetsItTakeThePlacesOfOthers) {
+  hold({.most_waiting = 2, .most_merged = 1});
+  std::future<Reply> older = ask(items(2)), younger = ask(items(3));
+  std::future<Reply> high = ask(items(4), {.priority = Priority::high});
+  ASSERT_EQ(younger.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  const Reply displaced = younger.get();
+  EXPECT_EQ(displaced.outcome, Outcome::refused);
+  EXPECT_EQ(displaced.refusal, Refusal::displaced);
+  std::future<Reply> second = ask(items(5), {.priority = Priority::high});
+  EXPECT_EQ(older.get().refusal, Refusal::displaced);
+  EXPECT_EQ(ask(items(6), {.priority = Priority::high}).get().refusal, Refusal::full) << "none of a lower one is left";
+  EXPECT_EQ(ask(items(7)).get().refusal, Refusal::full);
+  EXPECT_EQ(service_->waiting(), 2);
+  gate_.open();
+  EXPECT_EQ(high.get().outcome, Outcome::scored);
+  EXPECT_EQ(second.get().outcome, Outcome::scored);
+  EXPECT_EQ(ask(items(8)).get().outcome, Outcome::scored) << "the places are free again";
+  EXPECT_EQ(gate_.batches(), (std::vector<std::vector<int64_t>>{{1}, {4}, {5}, {8}}));
+  EXPECT_EQ(service_->counters().refused(Refusal::displaced), 2);
+  EXPECT_EQ(service_->counters().refused(Refusal::full), 2);
+}
+
+TEST_F(HeldService, WaitsForMoreRequestsWhenItIsToldTo) {
+  gate_.open();
+  service_ = std::make_unique<RankingService>(
+      served_, ServiceOptions{.most_merged = 3, .most_wait = std::chrono::microseconds(50'000)});
+  std::vector<std::future<Reply>> replies;
+  for (int i = 0; i < 3; ++i) replies.push_back(ask(items(1)));
+  for (std::future<Reply>& reply : replies) EXPECT_EQ(reply.get().merged, 3);
+  const Reply alone = ask(items(1)).get();
+  EXPECT_EQ(alone.merged, 1);
+  EXPECT_GE(alone.waited_seconds, 0.05);
+}
+
+TEST_F(HeldService, KeepsAWorkerFreeOfRequestsAboveAllCapacities) {
+  ServedModel served(Model(plan_, std::make_shared<const GatedModel>(gate_, tables_)), tables_, {.contexts = 2});
+  RankingService service(served);
+  const auto ask_it = [&](size_t count) {
+    return service.score([&](Request request) { request.dense(x_, items(count)); });
+  };
+  std::vector<std::future<Reply>> huge;
+  for (int i = 0; i < 3; ++i) huge.push_back(ask_it(300));
+  gate_.wait_for_batches(1);
+  std::future<Reply> small = ask_it(1);
+  gate_.wait_for_batches(2);
+  EXPECT_EQ(gate_.batches(), (std::vector<std::vector<int64_t>>{{300}, {1}}));
+  gate_.open();
+  EXPECT_EQ(small.get().outcome, Outcome::scored);
+  for (std::future<Reply>& reply : huge) EXPECT_EQ(reply.get().outcome, Outcome::scored);
+}
+
+TEST_F(HeldService, TellsWhichModelScoredARequestAndWhatItTook) {
+  hold({});
+  std::future<Reply> waiting = ask(items(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  gate_.open();
+  const Reply first = first_.get(), second = waiting.get();
+  EXPECT_EQ(first.version, 1);
+  EXPECT_EQ(first.merged, 1);
+  EXPECT_GE(first.computed_seconds, 0.005) << "it was held";
+  EXPECT_GE(second.waited_seconds, 0.005);
 }
 
 TEST_F(HeldService, AnswersBadRequestsWithTheirStatusBeforeTheyWait) {
@@ -389,6 +508,9 @@ TEST_F(HeldService, TellsMistakesOfTheProgramToTheThreadThatMakesThem) {
   EXPECT_EQ(reply.get().outcome, Outcome::scored);
   EXPECT_THROW(RankingService(served_, {.most_waiting = 0}), invalid_argument);
   EXPECT_THROW(RankingService(served_, {.most_merged = -1}), invalid_argument);
+  EXPECT_THROW(RankingService(served_, {.most_rows = 0}), invalid_argument);
+  EXPECT_THROW(RankingService(served_, {.most_wait = std::chrono::microseconds(-1)}), invalid_argument);
+  EXPECT_THROW(RankingService(served_, {.most_wait = std::chrono::minutes(2)}), invalid_argument);
 }
 
 }  // namespace
