@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Everything that needs a GPU, in one go and without a network: tests on the card, and the T4's code on it as PTX for
-# compute_75; whole models, PyTorch beside them, ops, latency under load; the tests under compute-sanitizer.
+# compute_75; whole models, PyTorch beside them, ops, latency under load; the tests under compute-sanitizer; sweeps.
 #   scripts/gpu_check.sh OUTDIR [--quick] [--minutes N]
-# It ends within 10 minutes, with --quick within 4; a machine of few cores needs more to build, and gets them by
-# --minutes; scripts/package_benchmarks.sh builds elsewhere. What there is no time or no tool for is left out, said, and
-# done by the next run in OUTDIR, which gets report.md, gpu.json (for tools/performance.py --add), pictures and logs.
-# Fails when something failed, and where there is no GPU.
+# It builds a bundle as scripts/package_benchmarks.sh does, for this card alone, and runs it. It ends within 10 minutes,
+# with --quick within 4; a machine of few cores needs more to build, and gets them by --minutes, or what was built
+# elsewhere. What there is no time or no tool for is left out, said, and done by the next run in OUTDIR, which gets
+# report.md, gpu.json (for tools/performance.py --add), pictures and logs. Fails when something failed, and where there
+# is no GPU.
 #
 # Libraries that are not installed are taken from .deps/ (scripts/fetch_deps.sh).
 # WARPRANK_COMMIT  what the report calls the commit, where this is not a git repository

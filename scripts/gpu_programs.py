@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-EXAMPLES = ["embed_in_service", "tune_linears"]  # those that gpu_check runs
+EXAMPLES = ["embed_in_service", "tune_linears"]  # those that run_bundle.py runs
 
 
 def read_bundle():
@@ -44,6 +44,10 @@ def test_programs():
 
 def benchmark_programs():
     return bundled("_bench_gpu") if BUNDLE else names_of("benchmarks", "_bench.cu")
+
+
+def measuring_programs():
+    return [*benchmark_programs(), "models_run_model", *EXAMPLES]
 
 
 def has_cublaslt():

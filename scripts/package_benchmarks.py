@@ -26,10 +26,10 @@ AT_RUN_TIME = re.compile(r"libcublasLt\.so.*")
 DRIVER_DATA = ["tests/counts.json", "include/warprank/ops/detail/linear/tiling.hpp"]
 DATA = ["tests/golden", "tests/ids/vectors.json", "examples/movielens/weights", "examples/movielens/golden",
         *DRIVER_DATA, "LICENSE"]
-DRIVER = [f"scripts/{name}.py" for name in ("gpu_check", "gpu_programs", "gpu_progress", "time_plan")]
+DRIVER = [f"scripts/{name}.py" for name in ("run_bundle", "gpu_programs", "gpu_progress", "time_plan")]
 RUN = """#!/usr/bin/env bash
 # Runs everything on the card of this machine: ./run OUTDIR [--minutes N] [--quick]
-exec python3 "$(dirname "$(realpath "$0")")/scripts/gpu_check.py" "$@"
+exec python3 "$(dirname "$(realpath "$0")")/scripts/run_bundle.py" "$@"
 """
 
 
@@ -53,7 +53,7 @@ def flags_for_debian11(folder, build_folder):
             f"-DCMAKE_PREFIX_PATH={os.path.realpath(folder)}/static"]
 
 
-def build(folder, architectures, targets, cublaslt, with_benchmarks, debian11):
+def configure_command(folder, architectures, cublaslt, with_benchmarks, debian11=""):
     flag = "ON" if with_benchmarks else "OFF"
     command = ["cmake", "-S", ROOT, "-B", folder, "-D", "CMAKE_BUILD_TYPE=Release", "-D", "WARPRANK_CUDA=ON",
                "-D", f"CMAKE_CUDA_ARCHITECTURES={architectures}", "-D", "CMAKE_CUDA_RUNTIME_LIBRARY=Static",
@@ -65,11 +65,11 @@ def build(folder, architectures, targets, cublaslt, with_benchmarks, debian11):
         command += flags_for_debian11(debian11, folder)
     elif os.path.isdir(f"{ROOT}/.deps/usr"):
         command += ["-D", f"CMAKE_PREFIX_PATH={ROOT}/.deps/usr"]
-    if shutil.which("ninja"):
-        command += ["-G", "Ninja"]
-    for step in (command, ["cmake", "--build", folder, "--parallel", str(os.cpu_count()), "--target", *targets]):
-        if subprocess.run(step, cwd=ROOT, stdout=sys.stderr, check=False).returncode != 0:
-            stop(f"{' '.join(step[:4])} ... failed")
+    return command + (["-G", "Ninja"] if shutil.which("ninja") else [])
+
+
+def build_command(folder, targets):
+    return ["cmake", "--build", folder, "--parallel", str(os.cpu_count()), "--target", *targets]
 
 
 def libraries_of(path):
@@ -83,7 +83,7 @@ def newest_glibc(paths):
     for path in paths:
         with open(path, "rb") as file:
             versions |= {tuple(map(int, v.split(b"."))) for v in re.findall(rb"GLIBC_(\d+\.\d+)", file.read())}
-    return ".".join(map(str, max(versions))) if versions else ""
+    return ".".join(map(str, max(versions, default=(0, 0))))
 
 
 def find_program(folder, name):
@@ -146,8 +146,7 @@ def main():
     parser.add_argument("--debian11", default="", help="a folder as scripts/fetch_debian11.sh makes it")
     options = parser.parse_args()
     tests = [name for name in gpu_programs.test_programs() if re.search(options.only, name)]
-    measuring = [name for name in [*gpu_programs.benchmark_programs(), "models_run_model", *gpu_programs.EXAMPLES]
-                 if re.search(options.only, name)]
+    measuring = [name for name in gpu_programs.measuring_programs() if re.search(options.only, name)]
     if not tests + measuring:
         stop(f"expected --only to match a program, got {options.only!r}")
     cublaslt = not options.without_cublaslt
@@ -157,8 +156,12 @@ def main():
     built = {"card": (f"{root}/lab-card", tests + measuring), "t4": (f"{root}/lab-t4", tests)}
     for name, architectures in (("card", options.architectures), ("t4", "75-virtual")):
         folder, targets = built[name]
-        if targets:
-            build(folder, architectures, targets, cublaslt, name == "card", options.debian11)
+        if not targets:
+            continue
+        for step in (configure_command(folder, architectures, cublaslt, name == "card", options.debian11),
+                     build_command(folder, targets)):
+            if subprocess.run(step, cwd=ROOT, stdout=sys.stderr, check=False).returncode != 0:
+                stop(f"{' '.join(step[:4])} ... failed")
     commit = records.commit()
     with tempfile.TemporaryDirectory() as folder:
         bundle = f"{folder}/warprank-lab-{commit}"

@@ -1,0 +1,432 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the ./run of a bundle does, which scripts/package_benchmarks.sh describes: all that its programs can check and
+measure on the card of this machine.
+
+The parts of PARTS run one after another, alone on the card; each gets its share of the time that is left
+(time_plan.py). What was cut off or failed is tried again by the next run in the same folder (gpu_progress.py).
+"""
+
+import argparse
+import contextlib
+import os
+import platform
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+SCRIPTS = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [SCRIPTS, f"{os.path.dirname(SCRIPTS)}/tools"]
+import gpu_progress  # noqa: E402
+from gpu_programs import BUNDLE, ROOT, benchmark_programs, find_library, test_programs  # noqa: E402
+import performance  # noqa: E402
+import records  # noqa: E402
+import time_plan  # noqa: E402
+
+MINUTES, QUICK_MINUTES = 9.5, 3.8
+# By value, with their weights.
+PARTS = {"tests": 25, "models": 15, "torch": 15, "ops": 15, "latency": 10, "sanitizer": 20, "alternatives": 8}
+NOT_QUICK = {"torch": "PyTorch", "sanitizer": "compute-sanitizer", "alternatives": "alternatives"}
+TEST_S, SANITIZED_TEST_S = 120, 90  # what a program gets at most
+SKIPPED = 77  # exit status of a test without a GPU
+LEAST_CAPABILITY = 75
+SMALL_CARD_MIB = 14 << 10  # where a test that runs out of memory is no failure
+LOG_BYTES = 8 << 20  # of each log, its end
+LEAST_FREE_BYTES = 64 << 20
+RATES, CONTEXTS = ("500", "1000", "2000", "4000", "8000", "16000"), ("1", "2", "4")
+CAPACITIES = ("1", "100", "16", "1600", "64", "6400")  # of the layers that are tuned
+
+
+class Log:
+    def __init__(self, path):
+        self.path, self.lock = path, threading.Lock()
+        with contextlib.suppress(OSError):
+            open(path, "a", encoding="utf-8").close()
+
+    def add(self, title, text):
+        with self.lock, contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8") as file:
+            file.write(f"==== {title}\n{text}\n")
+
+    def shorten(self):
+        with contextlib.suppress(OSError):
+            with open(self.path, "rb") as file:
+                content = file.read()
+            if len(content) > LOG_BYTES:
+                with open(self.path, "wb") as file:
+                    file.write(b"(the beginning is cut off)\n" + content[-LOG_BYTES:])
+
+
+class Check:
+    def __init__(self, out, options):
+        self.out, self.quick = out, options.quick
+        minutes = options.minutes or (QUICK_MINUTES if self.quick else MINUTES)
+        self.plan = time_plan.TimePlan(60 * minutes, {name: weight for name, weight in PARTS.items()
+                                                      if not (self.quick and name in NOT_QUICK)})
+        self.gpu, self.state, self.clocks = records.gpu(), records.card_state(), {"before": records.clocks()}
+        self.commit = BUNDLE["commit"]
+        os.environ["WARPRANK_COMMIT"] = self.commit
+        self.progress = gpu_progress.Progress(out, {"commit": self.commit, "which": BUNDLE["id"], "quick": self.quick,
+                                                    "card": self.gpu.get("card", "none")})
+        self.raw = f"{out}/raw"
+        if not self.progress.taken_over:
+            shutil.rmtree(self.raw, ignore_errors=True)
+        os.makedirs(self.raw, exist_ok=True)
+        self.log = Log(f"{out}/tests.log")
+        self.lock, self.running, self.is_stopped = threading.Lock(), set(), False
+        self.skipped, self.num_not_run, self.why_not_run = list(BUNDLE.get("skipped", [])), 0, ""
+        for row in BUNDLE.get("steps", []):  # of its making
+            self.progress.add(row)
+        if self.progress.taken_over:
+            print(f"{self.progress.taken_over} steps are done already: this run goes on", flush=True)
+        if self.progress.forgotten:
+            self.skip("what this folder had before: it is of another commit, card or kind of run")
+
+    @property
+    def rows(self):
+        return list(self.progress.rows.values())
+
+    def num_rows(self, result):
+        return sum(row[2].startswith(result) for row in self.rows)
+
+    def num_passed(self):
+        return sum(row[2].startswith("ok") and row[1] in test_programs() for row in self.rows)
+
+    def row(self, build, step, result, tests="", since=None):
+        seconds = "" if since is None else f"{time.monotonic() - since:.0f}"
+        with self.lock:
+            row = [build, step, result, str(tests), seconds]
+            self.progress.add(row)
+            print(" | ".join(row), flush=True)
+
+    def skip(self, what):
+        with self.lock:
+            self.skipped.append(what)
+            print(f"skipped: {what}", flush=True)
+
+    def run(self, title, command, seconds, env=None):
+        """(exit status, output); the status is None when the time was over."""
+        process = subprocess.Popen(command, cwd=ROOT,
+                                   env={**os.environ, **(env or {})}, text=True, errors="replace",
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        with self.lock:
+            self.running.add(process.pid)
+        if self.is_stopped:
+            os.killpg(process.pid, signal.SIGKILL)
+        try:
+            output, status = process.communicate(timeout=max(seconds, 1))[0], process.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, status = process.communicate()[0], None
+        except KeyboardInterrupt:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        finally:
+            with self.lock:
+                self.running.discard(process.pid)
+        self.log.add(title, output)
+        return status, output
+
+    def stop(self):
+        """The run was killed: nothing that it started stays."""
+        self.is_stopped = True
+        with self.lock:
+            for pid in self.running:
+                with contextlib.suppress(OSError):
+                    os.killpg(pid, signal.SIGKILL)
+
+    def program(self, build, name):
+        return f"{ROOT}/bin/{build}/{name}"
+
+    # --- tests
+
+    def run_test(self, build, program, before=(), step=""):
+        most = SANITIZED_TEST_S if before else TEST_S
+        begin, seconds = time.monotonic(), min(self.plan.left(), most)
+        if self.progress.is_done(build, step + program) or self.is_stopped:
+            return
+        if seconds < 3:
+            self.row(build, step + program, "left out: no time")
+            return
+        status, output = self.run(f"{build}: {' '.join(before)} {program}", [*before, self.program(build, program)],
+                                  seconds)
+        count = re.search(r"^\[  PASSED  \] (\d+) test|^SKIPPED (\d+) tests", output, re.M)
+        tests = int(count[1] or count[2]) if count else ""
+        skipped = re.search(r"^\[  SKIPPED \] (\d+) test", output, re.M)
+        lacking = re.search(r"error while loading shared libraries: (\S+):", output)
+        result = f"ok, {skipped[1]} skipped" if skipped else "ok"
+        if status == SKIPPED:
+            result = "not run: no GPU"
+            why = re.search(r"there is no GPU \((.*)\)$", output, re.M)
+            with self.lock:
+                self.num_not_run += tests or 1
+                self.why_not_run = why[1] if why else self.why_not_run
+        elif self.is_stopped:
+            result = "left out: the run was ended"
+        elif lacking:
+            result = f"left out: this machine has no {lacking[1]}"
+        elif status is None and seconds < most:
+            result = "left out: no time"
+        elif status is None:
+            result = f"left out: not done after {seconds} s" if before else f"FAILED: not done after {seconds} s"
+        elif status != 0 and self.is_small() and "out of" in output and "memory" in output:
+            result = "left out: too little memory"
+        elif status != 0:
+            result = f"FAILED ({status}): tests.log"
+        self.row(build, step + program, result, tests, begin)
+
+    def capability(self):
+        return self.gpu.get("compute capability", "").replace(".", "")
+
+    def is_too_old(self):
+        is_old = self.capability().isdigit() and int(self.capability()) < LEAST_CAPABILITY
+        if is_old:
+            self.skip(f"tests for the card: its compute capability is {self.gpu['compute capability']}, 7.5 is needed")
+        return is_old
+
+    def is_small(self):
+        mib = re.match(r"(\d+) MiB", self.gpu.get("memory of the card", ""))
+        return mib is not None and int(mib[1]) < SMALL_CARD_MIB
+
+    def work(self, jobs, **arguments):
+        """Runs what is in the queue, in threads, until None comes out."""
+        def loop():
+            while (job := jobs.get()) is not None:
+                self.run_test(*job, **arguments)
+            jobs.put(None)
+
+        workers = [threading.Thread(target=loop, daemon=True)
+                   for _ in range(1 if self.is_small() else min(max((os.cpu_count() or 1) // 2, 3), 8))]
+        for worker in workers:
+            worker.start()
+        return workers
+
+    def test(self):
+        jobs = queue.Queue()
+        if self.is_too_old():
+            return
+        for build in ("card", "t4"):
+            for program in BUNDLE["programs"].get(build, []):
+                if program in test_programs():
+                    jobs.put((build, program))
+        jobs.put(None)
+        for worker in self.work(jobs):
+            worker.join()
+
+    def run_sanitizer(self):
+        if shutil.which("compute-sanitizer") is None:
+            self.skip("compute-sanitizer: not installed")
+            return
+        probe = self.program("card", "support_kernel_testing_kernel_test_gpu")
+        if not os.path.exists(probe) or self.plan.left() < 5:
+            self.skip("compute-sanitizer: no time left")
+            return
+        status, _ = self.run("does compute-sanitizer work", ["compute-sanitizer", "--error-exitcode", "1", probe,
+                                                             "--gtest_filter=*GraphIsCaptured*"], self.plan.left())
+        if status != 0:
+            self.skip("compute-sanitizer: this machine does not permit it: tests.log")
+            return
+        for tool in ("memcheck", "racecheck", "synccheck"):
+            jobs = queue.Queue()
+            for program in test_programs():
+                if os.access(self.program("card", program), os.X_OK):
+                    jobs.put(("card", program))
+            jobs.put(None)
+            before = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "1",
+                      *(("--report-api-errors", "no") if tool == "memcheck" else ()))
+            for worker in self.work(jobs, before=before, step=f"{tool}: "):
+                worker.join()
+
+    # --- measurements
+
+    def measure(self, what, command, seconds):
+        if self.progress.is_done("card", what):
+            return
+        if not os.access(command[0], os.X_OK):
+            self.skip(f"{what}: it was not built")
+            return
+        if seconds < 4:
+            self.row("card", what, "left out: no time")
+            return
+        begin = time.monotonic()
+        try:
+            status, output = self.run(what, command, seconds)
+        except KeyboardInterrupt:
+            self.row("card", what, "left out: the run was ended", since=begin)
+            raise
+        lacking = re.search(r"error while loading shared libraries: (\S+):", output)
+        result = "ok" if status == 0 else "left out: cut off" if status is None else f"FAILED ({status}): tests.log"
+        if lacking:
+            result = f"left out: this machine has no {lacking[1]}"
+        self.row("card", what, result, since=begin)
+
+    def run_benchmarks(self, programs):
+        for i, program in enumerate(programs):
+            quick = ["--benchmark_filter=/cold"] if self.quick and program.startswith("ops") else []
+            self.measure_benchmark(program, self.plan.for_step(len(programs) - i), quick)
+
+    def measure_benchmark(self, program, seconds, options=()):
+        self.measure(program, [self.program("card", program), f"--benchmark_out={self.raw}/{program}.json", *options], seconds)
+
+    def run_models(self):
+        programs = [name for name in benchmark_programs() if not name.startswith(("ops", "sweeps"))]
+        self.run_benchmarks(sorted(programs, key=lambda name: not name.startswith("models")))
+
+    def run_ops(self):
+        self.run_benchmarks([name for name in benchmark_programs() if name.startswith("ops")])
+
+    def run_torch(self):
+        script, run_model = f"{ROOT}/tools/bench_torch.py", self.program("card", "models_run_model")
+        status, _ = self.run("PyTorch", [sys.executable, "-c", "import numpy, safetensors, torch"], self.plan.left())
+        if status != 0:
+            self.skip("PyTorch: it is not installed, or NumPy or safetensors are not")
+            return
+        if not os.access(run_model, os.X_OK):
+            self.skip("PyTorch: models_run_model was not built")
+            return
+        # Its best form first: eager in a CUDA graph. Compiling takes most of the time, and has not been faster.
+        for name, modes in (("torch", ["graph"]), ("torch_others", ["eager", "reduce-overhead"])):
+            self.measure("PyTorch, " + " and ".join(modes),
+                         [sys.executable, script, run_model, *(["--quick"] if name != "torch" else []), "--modes",
+                          *modes, "--out", f"{self.raw}/{name}.json"], self.plan.left())
+
+    def serve(self, what, contexts, seconds, csv, more=(), rates=RATES):
+        self.measure(what, [self.program("card", "embed_in_service"), "--engine", "cuda", "--contexts", contexts,
+                            "--clients", "4", "--seconds", seconds, "--warm-up", "0.5",
+                            "--csv", f"{self.raw}/latency_cuda_{csv}.csv", *more, "--rates", *rates],
+                     self.plan.left())
+
+    def run_latency(self):
+        seconds = "1" if self.quick else "1.5"
+        self.serve("latency with 2 contexts", "2", seconds, "2")
+        if not self.quick:
+            self.serve("latency with 2 contexts and swaps", "2", "5", "2_full-swaps",
+                       ("--swap-every", "1", "--swap-mode", "full"), RATES[2:5:2])
+            for contexts in (c for c in CONTEXTS if c != "2"):
+                self.serve(f"latency with {contexts} contexts", contexts, seconds, contexts)
+
+    def run_alternatives(self):
+        """What was chosen by thought beside what else could be: as far as programs can be told to take it."""
+        sweeps = [name for name in benchmark_programs() if name.startswith("sweeps")]
+        for i, program in enumerate(sweeps):
+            self.measure_benchmark(program, self.plan.for_step(len(sweeps) - i + 2))
+        self.measure("tuning of linear layers", [self.program("card", "tune_linears"), "--out", f"{self.out}/tuning.json",
+                                                 "--capacity", *CAPACITIES], self.plan.for_step(2))
+        service = self.program("card", "embed_in_service")
+        if not os.access(service, os.X_OK):
+            return
+        _, text = self.run("options of embed_in_service", [service, "--help"], 10)
+        found = re.search(r"--wait [^{\n]*\{([^}]*)\}", text)
+        for value in re.split(r"[,\s]+", re.sub(r"->\d+", "", found[1])) if found else ():
+            self.serve(f"latency with 2 contexts, waiting by {value}", "2", "1.5",
+                       f"2_waits-by-{value.replace('_', '-')}", ("--wait", value), RATES[2:5:2])
+
+    # --- report
+
+    def report(self):
+        facts = {**self.gpu, **self.state, **{f"clocks {when}": line for when, line in self.clocks.items()}}
+        card = self.gpu.get("card")
+        if card and not performance.known_card(card):
+            self.skip(f"predictions: {card} is not among the cards of include/warprank/plan/cards.hpp")
+        if self.progress.error:
+            self.skip(f"what is done is not kept for the next run: {self.progress.error}")
+        command = BUNDLE.get("command", "./run") + " OUTDIR" + (" --quick" if self.quick else "")
+        record = records.pack(self.raw, command, self.skipped, {name: v for name, v in facts.items() if v})
+        record["commit"] = self.commit
+        record["doubts"] = records.doubts(record)
+        record["steps"] = self.rows
+        num_failed = self.num_rows("FAILED")
+        summary = f"{num_failed} steps failed, {self.num_passed()} programs of tests passed."
+        if self.num_not_run:
+            why = self.why_not_run or "nvidia-smi names none"
+            summary += f" There is no GPU that programs can use ({why}): {self.num_not_run} tests were not run."
+        if self.is_stopped:
+            summary += " The run was ended from outside; the next one in this folder goes on."
+        try:
+            with open(f"{self.out}/gpu.json", "w", encoding="utf-8") as file:
+                file.write(records.dumped(record))
+            performance.write_report(f"{self.out}/gpu.json", "# GPU check\n\n" + summary + "\n\n" +
+                                     performance.table([["build", "step", "result", "tests", "seconds"], *self.rows]))
+        except OSError as error:
+            print(f"no report: {error.strerror}")
+        self.log.shorten()
+        for line in record["doubts"]:
+            print(f"doubtful: {line}")
+        print(f"{summary}\n{self.out}/report.md")
+        return num_failed
+
+    def measure_all(self):
+        self.plan.begin("tests")
+        self.find_libraries()
+        self.test()
+        if not self.gpu or not os.path.isdir(os.path.dirname(self.program("card", "x"))) or self.num_passed() == 0:
+            return
+        parts = {"models": self.run_models, "torch": self.run_torch, "ops": self.run_ops, "latency": self.run_latency,
+                 "sanitizer": self.run_sanitizer, "alternatives": self.run_alternatives}
+        for name, part in parts.items():
+            if name not in self.plan.weights:
+                self.skip(f"{NOT_QUICK[name]}: --quick")
+                continue
+            self.plan.begin(name)
+            part()
+            self.clocks[f"after {name}"] = records.clocks()
+
+    def find_libraries(self):
+        """Puts what the bundle does not have where the loader looks."""
+        for name in BUNDLE.get("needs", []):
+            folder = find_library(name)
+            if folder is None:
+                self.skip(f"programs that need {name}: it is not on this machine")
+            elif folder:
+                os.environ["LD_LIBRARY_PATH"] = f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
+
+
+def prepare(folder):
+    """Makes the folder of the report; ends the program where there is no room for it."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        if shutil.disk_usage(folder).free < LEAST_FREE_BYTES:
+            sys.exit(f"{folder}: expected {LEAST_FREE_BYTES >> 20} MiB of free space, got less")
+    except OSError as error:
+        sys.exit(f"{folder}: {error.strerror}")
+
+
+def options_parser():
+    parser = argparse.ArgumentParser(description="Checks and measures the CUDA engine.")
+    parser.add_argument("outdir")
+    parser.add_argument("--quick", action="store_true", help="within 4 minutes: no PyTorch, no compute-sanitizer")
+    parser.add_argument("--minutes", type=float, help="when it must end, in place of 10 minutes or 4")
+    return parser
+
+
+def main():
+    options = options_parser().parse_args()
+    if not BUNDLE:
+        sys.exit("expected the folder of a bundle around this script, got none: scripts/gpu_check.sh makes one")
+    prepare(options.outdir)
+    libc = platform.libc_ver()[1]
+    if libc and [int(n) for n in libc.split(".")] < [int(n) for n in BUNDLE.get("glibc", "0").split(".")]:
+        sys.exit(f"expected glibc {BUNDLE['glibc']} or newer, which this bundle was built with, got {libc}")
+    os.environ["PATH"] += f":{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin"
+    check = Check(os.path.abspath(options.outdir), options)
+
+    def end(*_):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        check.measure_all()
+    except KeyboardInterrupt:
+        check.stop()
+        time.sleep(0.5)  # rows of what was running
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    num_failed = check.report()
+    return 1 if num_failed or not check.gpu or not check.num_passed() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A machine with a card, for tests of what runs on one: with stand-ins for the tools and for what they build."""
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, f"{ROOT}/scripts")
+
+# "Builds" all programs as one that goes by its name; LUCK says what goes wrong.
+CMAKE = """#!/bin/bash
+if [[ $1 == --build ]]; then
+  [[ " $LUCK " == *" broken "* ]] && echo "tests/a.cpp(7): error: expected a ;"
+  [[ " $LUCK " == *" slow-build "* ]] && sleep 60
+  mkdir -p $2/tests/gpu
+  for program in ${@:6}; do
+    [[ $program == -- ]] && break
+    [[ " $LUCK " == *" unbuilt:$program "* ]] || cp $PROGRAM $2/tests/gpu/$program
+  done
+  [[ " $LUCK " != *" unbuilt:"* ]]
+else
+  [[ " $LUCK $*" != *" no-cli11 "*BENCHMARKS=ON* ]]
+fi
+"""
+PROGRAM = """#!/bin/bash
+name=$(basename $0)
+[[ " $LUCK " == *" fails:$name "* ]] && exit 1
+[[ " $LUCK " == *" hangs:$name "* ]] && sleep 60
+[[ " $LUCK " == *" lacks:$name "* ]] && { echo "$name: error while loading shared libraries: libx.so.1: no"; exit 127; }
+[[ " $LUCK " == *" small:$name "* ]] && { echo "out of device memory"; exit 1; }
+case $name in
+  *_test_gpu | gpu_two_libraries)
+    [[ " $LUCK " == *" no-gpu "* ]] && { echo "SKIPPED 5 tests: there is no GPU (no driver)"; exit 77; }
+    [[ " $LUCK " == *" skips:$name "* ]] && echo "[  SKIPPED ] 2 tests, listed below:"
+    echo "[  PASSED  ] 3 tests." ;;
+  *_bench_gpu)
+    for argument; do [[ $argument == --benchmark_out=* ]] && out=${argument#*=}; done
+    cut=
+    [[ " $LUCK " == *" cut:$name "* ]] || cut='"x_unfused": 2.0}]}'
+    echo '{"context": {"host_name": "secret", "executable": "/secret"}, "benchmarks": [
+      {"name": "fm/items:100/cold/iterations:20/manual_time", "min_us": 5.0, "bytes": 1e6, "flops": 1e6,
+       "copy_GB/s": 4000.0},
+      {"name": "fm/items:100/warm/iterations:20/manual_time", "min_us": 1.0, "bytes": 1e6, "flops": 1e6},
+      {"name": "fm/items:500/cold", "min_us": 9.0, '"$cut" >$out ;;
+  embed_in_service)
+    [[ $* == --help ]] && { echo "  --wait ENUM:value in {block->0,spin->1} OR {0,1}"; exit; }
+    while [[ $1 != --csv ]]; do shift; done
+    { echo engine,contexts,items,asked,served,p50_ms,p90_ms,p99_ms,p99.9_ms,max_ms,per_batch,refused
+      echo cuda,1,100,500,500,0.1,0.2,0.3,0.4,0.5,1,0; } >$2 ;;
+esac
+"""
+NVIDIA_SMI = """#!/bin/bash
+case $* in
+  *name*) echo "$CARD" ;;
+  *compute-apps*) [[ " $LUCK " == *" shared "* ]] && echo 4711 ;;
+  *ecc*) echo "Enabled, P0, Enabled, Default, 4 MiB, 1980 MHz" ;;
+  *) [[ " $LUCK " == *" hot "* ]] && why=0x0000000000000040 || why=0x0000000000000001
+     echo "1980 MHz, 3201 MHz, 40, 100 W, $why" ;;
+esac
+"""
+SANITIZER = """#!/bin/bash
+[[ " $LUCK " == *" no-sanitizer "* ]] && { echo "Device not supported"; exit 1; }
+for argument; do [[ -f $argument && -x $argument ]] && exec $argument; done
+"""
+NVCC = "#!/bin/bash\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n"
+LDD = "#!/bin/bash\n"  # of scripts
+STRIP = "#!/bin/bash\n"
+
+
+class MachineWithACard(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = temporary.name
+        self.card = "NVIDIA H200, 9.0, 580.1, 143771 MiB, 700 W"
+        os.makedirs(f"{self.folder}/bin")
+        for name, text in {"cmake": CMAKE, "program": PROGRAM, "nvcc": NVCC, "nvidia-smi": NVIDIA_SMI,
+                           "compute-sanitizer": SANITIZER, "ldd": LDD, "strip": STRIP,
+                           "torch.py": "raise ImportError"}.items():
+            path = f"{self.folder}/bin/{name}"
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+
+    def environment(self, luck):
+        return {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "LUCK": " ".join(luck),
+                "PYTHONPATH": f"{self.folder}/bin", "CARD": self.card, "PROGRAM": f"{self.folder}/bin/program"}
+
+    def check(self, *luck, options=()):
+        """Runs self.program; returns (exit status, the report)."""
+        if "no-gpu" in luck:
+            os.remove(f"{self.folder}/bin/nvidia-smi")
+        self.out = f"{self.folder}/out"
+        done = subprocess.run([*self.program, self.out, *options], env=self.environment(luck), capture_output=True,
+                              text=True, check=False)
+        self.printed = done.stdout
+        self.assertTrue(os.path.exists(f"{self.out}/report.md"), done.stdout + done.stderr)
+        with open(f"{self.out}/report.md", encoding="utf-8") as file:
+            return done.returncode, file.read()
