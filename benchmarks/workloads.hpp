@@ -27,6 +27,7 @@ struct BagWorkload {
   DType type = DType::f16;  ///< of rows
   double alpha = 0;         ///< of the ids' Zipf distribution
   std::vector<BagShape> features;
+  bool scales_are_behind = false;  ///< the rows of I8, and not in arrays of their own
 };
 
 /// The ids of a feature.
@@ -70,6 +71,14 @@ inline std::string alpha_name(double alpha) { return "alpha:" + std::to_string(a
 inline BagWorkload nbit_device(DType type, double alpha) {
   return {"nbit_device/" + std::string(type == DType::i8 ? "int8/" : "fp16/") + alpha_name(alpha), type, alpha,
           std::vector<BagShape>(32, {100000, 128, 512, 20, 20})};
+}
+
+/// The same of I8, with scale and offset behind each row.
+inline BagWorkload nbit_device_behind(double alpha) {
+  BagWorkload workload = nbit_device(DType::i8, alpha);
+  workload.name = "nbit_device/int8_behind/" + alpha_name(alpha);
+  workload.scales_are_behind = true;
+  return workload;
 }
 
 /// A point of cuEmbed's sweep: one table.
@@ -131,6 +140,7 @@ inline std::vector<BagWorkload> bag_workloads() {
   for (const double alpha : alphas()) {
     all.push_back(nbit_device(DType::f16, alpha));
     all.push_back(nbit_device(DType::i8, alpha));
+    all.push_back(nbit_device_behind(alpha));
   }
   for (const double alpha : alphas())
     for (const int64_t rows : {1000000, 10000000})

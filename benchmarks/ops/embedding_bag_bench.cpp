@@ -25,6 +25,7 @@
 #include "warprank/core/buffer.hpp"
 #include "warprank/core/prefetch.hpp"
 #include "warprank/ops/host/embedding_bag.hpp"
+#include "warprank/ops/scaled_rows.hpp"
 #include "workloads.hpp"
 
 namespace {
@@ -182,16 +183,27 @@ BENCHMARK(embedding_bag)
 void workload(benchmark::State& state, const bench::BagWorkload& workload) {
   std::vector<bench::BagIds> ids;
   std::vector<Buffer<float>> outputs;
-  std::vector<float> scale_and_offset(10'000'000, 0.01f);
   std::vector<BagFeature> features;
   int64_t used = 0, num_ids = 0, num_bytes = 0;
   ids.reserve(workload.features.size());
   for (const bench::BagShape& shape : workload.features) {
     BagFeature feature;
-    feature.table = {workload.type, memory().data() + used, shape.num_rows, shape.dim,
-                     shape.dim * size_of(workload.type)};
-    if (workload.type == DType::i8) feature.table.scale = feature.table.offset = scale_and_offset.data();
-    used += (shape.num_rows * feature.table.row_stride_bytes + line - 1) / line * line;
+    const auto take = [&](int64_t bytes) {
+      const unsigned char* const part = memory().data() + used;
+      used += (bytes + line - 1) / line * line;
+      return part;
+    };
+    const int64_t row_bytes = shape.dim * size_of(workload.type);
+    if (workload.scales_are_behind) {
+      const unsigned char* const rows = take(shape.num_rows * scaled_row_bytes(shape.dim));
+      feature.table = view_scaled_rows(rows, shape.num_rows, shape.dim);
+    } else {
+      feature.table = {workload.type, take(shape.num_rows * row_bytes), shape.num_rows, shape.dim, row_bytes};
+    }
+    if (workload.type == DType::i8 && !workload.scales_are_behind) {
+      feature.table.scale = reinterpret_cast<const float*>(take(shape.num_rows * 4));
+      feature.table.offset = reinterpret_cast<const float*>(take(shape.num_rows * 4));
+    }
     if (used > total_bytes) return state.SkipWithError("skipped: needs tables of more than 4 GB");
     ids.push_back(bench::make_ids(shape, workload.alpha, features.size()));
     feature.pooling = Pooling::sum;
@@ -200,7 +212,7 @@ void workload(benchmark::State& state, const bench::BagWorkload& workload) {
     outputs.emplace_back(shape.num_bags * shape.dim);
     feature.y = {outputs.back().data(), shape.num_bags, shape.dim};
     num_ids += feature.ids.size();
-    num_bytes += feature.ids.size() * (feature.table.row_stride_bytes + 8) + 4 * outputs.back().size();
+    num_bytes += feature.ids.size() * (row_bytes + (workload.type == DType::i8 ? 16 : 8)) + 4 * outputs.back().size();
     features.push_back(feature);
   }
   bench::measure(state, static_cast<double>(num_bytes), 0, [&] { host_ops::embedding_bag(features); });
@@ -218,6 +230,7 @@ const bool workloads_added = [] {
   for (const double alpha : bench::alphas()) {
     add(bench::nbit_device(DType::f16, alpha));
     add(bench::nbit_device(DType::i8, alpha));
+    add(bench::nbit_device_behind(alpha));
   }
   add(bench::recflex_like(1.05));
   for (const auto& [requests, items] : {std::pair<int64_t, int64_t>{1, 50}, {1, 500}, {16, 100}, {64, 100}})

@@ -18,18 +18,17 @@ namespace warprank::bench {
 namespace {
 
 struct GatherFeature {
-  const void* rows;
+  const unsigned char* rows;
   const float *scale, *offset;
   const int64_t *ids, *offsets;
   half* y;
-  int64_t dim, num_bags;
+  int64_t dim, num_bags, row_stride, scale_stride;  // bytes; floats
 };
 
 template <class Value>
 WARPRANK_KERNEL(256, 1)
 gather_kernel(const GatherFeature* features) {
   const GatherFeature feature = features[device::block_index().y];
-  const auto* const rows = static_cast<const Value*>(feature.rows);
   const int64_t num_warps = device::num_threads() / device::warp_size;
   for (int64_t bag = device::global_thread_rank() / device::warp_size; bag < feature.num_bags; bag += num_warps) {
     const int64_t begin = feature.offsets[bag], end = feature.offsets[bag + 1];
@@ -37,8 +36,10 @@ gather_kernel(const GatherFeature* features) {
       float sum = 0;
       for (int64_t i = begin; i < end; ++i) {
         const int64_t row = feature.ids[i];
-        const float value = device::widen(device::load_read_only(&rows[row * feature.dim + column]));
-        sum += feature.scale == nullptr ? value : value * feature.scale[row] + feature.offset[row];
+        const auto* const values = reinterpret_cast<const Value*>(feature.rows + row * feature.row_stride);
+        const float value = device::widen(device::load_read_only(&values[column]));
+        const int64_t at = row * feature.scale_stride;
+        sum += feature.scale == nullptr ? value : value * feature.scale[at] + feature.offset[at];
       }
       device::store(&feature.y[bag * feature.dim + column], device::narrow<half>(sum));
     }
@@ -47,9 +48,9 @@ gather_kernel(const GatherFeature* features) {
 
 /// A feature's ids and table, and places for results of all contenders.
 struct Feature {
-  Feature(Memory& memory, const BagShape& shape, DType type, double alpha, uint64_t seed)
-      : host(make_ids(shape, alpha, seed)),
-        table(memory, type, shape.num_rows, shape.dim),
+  Feature(Memory& memory, const BagWorkload& workload, const BagShape& shape, uint64_t seed)
+      : host(make_ids(shape, workload.alpha, seed)),
+        table(memory, workload.type, shape.num_rows, shape.dim, workload.scales_are_behind),
         ids(memory.upload(host.ids)),
         offsets(memory.upload(host.offsets)) {
     for (Matrix<half>& y : results)
@@ -69,7 +70,16 @@ struct Feature {
   }
   GatherFeature gather() const {
     const TableView& t = table.view();
-    return {t.rows, t.scale, t.offset, ids, offsets, results[2].data, t.dim, host.num_bags()};
+    return {t.row(0),
+            t.scale,
+            t.offset,
+            ids,
+            offsets,
+            results[2].data,
+            t.dim,
+            host.num_bags(),
+            t.row_stride_bytes,
+            t.scale_stride_bytes / 4};
   }
   void check(const Memory& memory, int result) const {
     const int64_t dim = table.view().dim;
@@ -120,7 +130,7 @@ void embedding_bag(Run& run, const BagWorkload& workload) {
   std::vector<Queue> one_by_one;
   Work work;
   for (const BagShape& shape : workload.features) {
-    features.push_back(std::make_unique<Feature>(run, shape, workload.type, workload.alpha, features.size()));
+    features.push_back(std::make_unique<Feature>(run, workload, shape, features.size()));
     const Feature& feature = *features.back();
     together.push_back(feature.feature(0));
     one_by_one.push_back(queue_bags(run, {feature.feature(1)}));

@@ -49,8 +49,13 @@ std::vector<TestBags> every_kind(const std::vector<int64_t>& dims, uint32_t seed
   for (const int64_t dim : dims) {
     for (const DType type : row_types) {
       const int64_t gap = dim % 3 == 0 ? 0 : dim % 3 == 1 ? 2 : 1;
-      const auto table = std::make_shared<TestTable>(type, dim, 37, dim % 2 == 0, gap, random);
+      std::vector<std::shared_ptr<TestTable>> tables;
+      for (const Scales scales : {Scales::apart, Scales::in_turns, Scales::behind}) {
+        if (type != DType::i8 && scales != Scales::apart) continue;
+        tables.push_back(std::make_shared<TestTable>(type, dim, 37, dim % 2 == 0, gap, random, scales));
+      }
       for (const Case& c : cases) {
+        const auto& table = tables[static_cast<size_t>(variant) / 3 % tables.size()];
         const Form form = c.pooling == Pooling::none ? Form::each : static_cast<Form>(variant % 3);
         const bool hashed =
             variant % 2 == 1 && hash_table::row_bytes(type, dim) >= 4 && hash_table::row_bytes(type, dim) <= 1024;
@@ -64,6 +69,7 @@ std::vector<TestBags> every_kind(const std::vector<int64_t>& dims, uint32_t seed
         bags.y_gap = variant % 3;
         bags.spare_bags = variant % 4 == 0 ? 5 : 0;
         bags.rows_at = variant % 6 == 4 ? 1 : variant % 6 == 0 ? 2 : 0;
+        if (table->scales == Scales::behind) bags.rows_at *= 4;
         all.push_back(std::move(bags));
         ++variant;
       }

@@ -40,12 +40,18 @@ inline std::vector<float> normals(int64_t count, std::mt19937_64& random) {
   return values;
 }
 
+/// Where scales and offsets of I8 rows are: in two arrays, in one in turns, behind the values of each row.
+enum class Scales { apart, in_turns, behind };
+
 /// A table of normally distributed elements on the host, with `gap` bytes of NaN between its rows and keys for use as a
 /// hashed table.
 struct TestTable {
-  TestTable(DType type, int64_t dim, int64_t num_rows, bool with_default, int64_t gap, std::mt19937_64& random)
-      : default_row(normals(with_default ? dim : 0, random)) {
+  TestTable(DType type, int64_t dim, int64_t num_rows, bool with_default, int64_t gap, std::mt19937_64& random,
+            Scales scales = Scales::apart)
+      : default_row(normals(with_default ? dim : 0, random)), scales(scales) {
     if (type == DType::i8) scale = normals(num_rows, random), offset = normals(num_rows, random);
+    const int64_t scale_at = (dim + 3) / 4 * 4 + 4 * gap;  // where it is behind the values
+    if (scales == Scales::behind) gap = scale_at + 8 + 4 * gap - dim;
     view.type = type;
     view.num_rows = num_rows;
     view.dim = dim;
@@ -66,7 +72,7 @@ struct TestTable {
       row_of_key[keys.back()] = r;
     }
     view.rows = rows.data();
-    if (type == DType::i8) view.scale = scale.data(), view.offset = offset.data();
+    if (type == DType::i8) place_scales(scale_at);
     if (with_default) view.default_row = default_row.data();
   }
   TestTable(const TestTable&) = delete;
@@ -100,14 +106,31 @@ struct TestTable {
     HashTableOptions options;
     options.threads = 1;
     return build_hash_table({view.type, view.dim, is_mutable},
-                            {view.num_rows, keys.data(), packed.data(), view.scale, view.offset}, options);
+                            {view.num_rows, keys.data(), packed.data(), scale.data(), offset.data()}, options);
   }
 
-  std::vector<float> default_row, scale, offset;
+  std::vector<float> default_row;
+  Scales scales;
+  std::vector<float> scale, offset, in_turns;
   std::vector<unsigned char> rows;
   std::vector<int64_t> keys;
   std::map<int64_t, int64_t> row_of_key;
   TableView view;
+
+ private:
+  void place_scales(int64_t scale_at) {
+    view.scale = scale.data(), view.offset = offset.data();
+    if (scales == Scales::apart) return;
+    for (size_t r = 0; r < scale.size(); ++r) {
+      in_turns.push_back(scale[r]), in_turns.push_back(offset[r]);
+      unsigned char* const row = rows.data() + static_cast<int64_t>(r) * view.row_stride_bytes;
+      if (scales == Scales::behind) std::memcpy(row + scale_at, &in_turns[2 * r], 8);
+    }
+    view.scale_stride_bytes = scales == Scales::behind ? view.row_stride_bytes : 8;
+    view.scale = in_turns.data();
+    if (scales == Scales::behind) view.scale = reinterpret_cast<const float*>(rows.data() + scale_at);
+    view.offset = view.scale + 1;
+  }
 };
 
 enum class Form { each, offsets, indices };
@@ -246,8 +269,21 @@ class DeviceBags {
     std::vector<unsigned char> rows(static_cast<size_t>(from.rows_at), 0xff);
     rows.insert(rows.end(), from.table->rows.begin(), from.table->rows.end());
     table.rows = from.hashed || from.table->rows.empty() ? nullptr : keep(bytes_, rows) + from.rows_at;
-    table.scale = keep(floats_, from.table->scale);
-    table.offset = keep(floats_, from.table->offset);
+    switch (from.table->scales) {
+      case Scales::apart:
+        table.scale = keep(floats_, from.table->scale);
+        table.offset = keep(floats_, from.table->offset);
+        break;
+      case Scales::in_turns:
+        table.scale = keep(floats_, from.table->in_turns);
+        table.offset = table.scale + 1;
+        break;
+      case Scales::behind:
+        if (table.rows == nullptr) break;
+        table.scale = static_cast<const float*>(table.rows) +
+                      (table.scale - reinterpret_cast<const float*>(from.table->rows.data()));
+        table.offset = table.scale + 1;
+    }
     table.default_row = keep(floats_, from.table->default_row);
     if (from.hashed) {
       const HashTable built = from.table->hash_table(from.is_mutable);

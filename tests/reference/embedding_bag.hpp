@@ -52,7 +52,10 @@ inline void table_element(const TableView& table, int64_t row, int64_t column, d
       break;
     default: {
       const int q = bytes[column] < 128 ? bytes[column] : bytes[column] - 256;
-      const double scaled = static_cast<double>(table.scale[row]) * q, offset = table.offset[row];
+      float scale, offset;
+      std::memcpy(&scale, reinterpret_cast<const char*>(table.scale) + row * table.scale_stride_bytes, 4);
+      std::memcpy(&offset, reinterpret_cast<const char*>(table.offset) + row * table.scale_stride_bytes, 4);
+      const double scaled = static_cast<double>(scale) * q;
       value = scaled + offset;
       magnitude = std::fabs(scaled) + std::fabs(offset);
       return;

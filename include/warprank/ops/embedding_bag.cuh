@@ -26,6 +26,8 @@
 /// features are of a kernel with more registers. Counters are added to once by each block, however often a row is asked
 /// for.
 ///
+/// Rows of I8 are read with fewest sectors where scale and offset are behind them (scaled_rows.hpp).
+///
 /// Tables and outputs may have any size in bytes. A feature has fewer than 2^30 bags and as many ids in a launch, for
 /// which ids alone are 8 GB, and a direct table fewer than 2^32 - 2 rows.
 ///

@@ -13,19 +13,30 @@ namespace warprank {
 /// alignment, and holds `dim` elements x:
 ///
 ///     F32, F16, BF16   x as stored
-///     I8               x = scale[r] * q + offset[r]
+///     I8               x = scale * q + offset, with the row's
+///
+/// Row r's scale and offset are at byte r * scale_stride_bytes of `scale` and `offset`: in arrays, or behind the values
+/// of the row, where a look-up finds them at once (scaled_rows.hpp).
 struct TableView {
   DType type = DType::f32;
   const void* rows = nullptr;
   int64_t num_rows = 0;
   int64_t dim = 0;                     ///< >= 1
   int64_t row_stride_bytes = 0;        ///< >= dim * size_of(type)
-  const float* scale = nullptr;        ///< [num_rows], I8 only
-  const float* offset = nullptr;       ///< [num_rows], I8 only
+  const float* scale = nullptr;        ///< of row 0, I8 only
+  const float* offset = nullptr;       ///< of row 0, I8 only
   const float* default_row = nullptr;  ///< [dim], the row of ids that the table does not have; null means zeros
+  int64_t scale_stride_bytes = 4;      ///< a multiple of 4: of arrays 4, of scales and offsets in turns 8
 
   int64_t row_bytes() const { return dim * size_of(type); }
   const unsigned char* row(int64_t r) const { return static_cast<const unsigned char*>(rows) + r * row_stride_bytes; }
+  const float* scale_of(int64_t r) const { return number_of(scale, r); }
+  const float* offset_of(int64_t r) const { return number_of(offset, r); }
+
+ private:
+  const float* number_of(const float* of_first, int64_t r) const {
+    return reinterpret_cast<const float*>(reinterpret_cast<const unsigned char*>(of_first) + r * scale_stride_bytes);
+  }
 };
 
 /// What was seen while the ids of one feature were looked up. Added to, never reset.

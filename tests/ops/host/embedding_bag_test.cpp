@@ -22,6 +22,7 @@
 #include "guarded.hpp"
 #include "reference/embedding_bag.hpp"
 #include "warprank/hash_table/build.hpp"
+#include "warprank/ops/scaled_rows.hpp"
 
 namespace warprank {
 namespace {
@@ -256,6 +257,36 @@ TEST(EmbeddingBag, IsWithinItsErrorForEveryRowTypePoolingAndWidth) {
           }
       }
   });
+}
+
+TEST(EmbeddingBag, GivesTheSameBitsWhereverScalesAre) {
+  std::mt19937_64 random(21);
+  for (const int64_t dim : {1, 4, 8, 13, 16, 40, 128}) {
+    const TestTable table(DType::i8, dim, 50, true, 0, random);
+    const TableView& apart = table.view();
+    std::vector<unsigned char> rows(static_cast<size_t>(50 * scaled_row_bytes(dim)));
+    to_scaled_rows(apart, 0, 50, rows.data());
+    const AtPageEnd<unsigned char> behind(rows);
+    std::vector<float> in_turns;
+    for (int64_t r = 0; r < 50; ++r) in_turns.push_back(apart.scale[r]), in_turns.push_back(apart.offset[r]);
+    const AtPageEnd<float> pairs(in_turns);
+    TableView others[] = {view_scaled_rows(behind.data(), 50, dim), apart};
+    others[0].default_row = apart.default_row;
+    others[1].scale = pairs.data(), others[1].offset = pairs.data() + 1, others[1].scale_stride_bytes = 8;
+    for (const Case& c : cases) {
+      for_each_target([&] {
+        TestFeature feature(table, false, ragged, c.pooling, c.weights_stride, std::nullopt, random);
+        embedding_bag_of(feature.feature);
+        feature.expect_result();
+        const std::vector<float> expected = feature.y->values();
+        for (const TableView& other : others) {
+          feature.feature.table = other;
+          embedding_bag_of(feature.feature);
+          EXPECT_EQ(feature.y->values(), expected) << dim;
+        }
+      });
+    }
+  }
 }
 
 TEST(EmbeddingBag, TakesAnyIdAsPaddingOfAnyTable) {

@@ -31,8 +31,8 @@ struct FoundRow {
     prefetch_second_level(table.row(r), table.row_bytes());
     FoundRow found{reinterpret_cast<uintptr_t>(table.row(r)), nullptr, nullptr};
     if (table.type == DType::i8) {
-      prefetch_second_level(found.scale = table.scale + r);
-      prefetch_second_level(found.offset = table.offset + r);
+      prefetch_second_level(found.scale = table.scale_of(r));
+      prefetch_second_level(found.offset = table.offset_of(r));
     }
     return found;
   }

@@ -129,6 +129,10 @@ class FeatureCheck {
     check_pointer("rows", static_cast<const unsigned char*>(table.rows), has_rows);
     check_pointer("scale", table.scale, has_rows && table.type == DType::i8);
     check_pointer("offset", table.offset, has_rows && table.type == DType::i8);
+    const int64_t stride = table.scale_stride_bytes;
+    if (table.type == DType::i8 && (stride < 4 || stride > UINT32_MAX || stride % 4 != 0)) {
+      add("scale stride", "a multiple of 4 up to " + std::to_string(UINT32_MAX) + " bytes", std::to_string(stride));
+    }
   }
 
   void check_ids(const IdArray& array) {
@@ -215,6 +219,12 @@ NamedRegion region_of(const char* name, const Value* data, int64_t size) {
   return {name, {reinterpret_cast<uintptr_t>(data), 1, bytes, bytes}};
 }
 
+/// The scales or the offsets of a table.
+inline NamedRegion region_of_numbers(const char* name, const float* numbers, const TableView& table) {
+  return {name,
+          {reinterpret_cast<uintptr_t>(numbers), numbers == nullptr ? 0 : table.num_rows, 4, table.scale_stride_bytes}};
+}
+
 inline Region output_region(const BagFeature& feature) {
   return std::visit(
       [&](const auto& y) {
@@ -259,8 +269,8 @@ inline std::vector<NamedRegion> input_regions(const BagFeature& feature) {
   } else {
     const int64_t bytes = table.num_rows == 0 ? 0 : (table.num_rows - 1) * table.row_stride_bytes + table.row_bytes();
     regions.push_back(region_of("rows", static_cast<const unsigned char*>(table.rows), bytes));
-    regions.push_back(region_of("scale", table.scale, table.num_rows));
-    regions.push_back(region_of("offset", table.offset, table.num_rows));
+    regions.push_back(region_of_numbers("scale", table.scale, table));
+    regions.push_back(region_of_numbers("offset", table.offset, table));
   }
   regions.push_back(region_of("default row", table.default_row, table.dim));
   return regions;

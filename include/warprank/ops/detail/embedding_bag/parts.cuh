@@ -77,10 +77,20 @@ WARPRANK_DEVICE void load_parts(const Record& f, const uint32_t (&rows)[in_fligh
     for_rows([&](RawPart& to, uint32_t row) { to.words[0] = load_narrow(f, address(row)); });
   }
   if (f.type != RowType::i8) return;
-  for_rows([&](RawPart& to, uint32_t row) {
-    to.words[2] = device::bits_of_float(device::load_constant(&f.scale[row]));
-    to.words[3] = device::bits_of_float(device::load_constant(&f.offset[row]));
-  });
+  const auto number = [&](const unsigned char* of_first, uint32_t row) {
+    return reinterpret_cast<const uint32_t*>(of_first + uint64_t{row} * f.scale_stride);
+  };
+  if (f.has(Flag::scale_beside_offset)) {
+    for_rows([&](RawPart& to, uint32_t row) {
+      const auto both = device::load_vector_constant<2>(number(f.scale, row));
+      to.words[2] = both[0], to.words[3] = both[1];
+    });
+  } else {
+    for_rows([&](RawPart& to, uint32_t row) {
+      to.words[2] = device::load_constant(number(f.scale, row));
+      to.words[3] = device::load_constant(number(f.offset, row));
+    });
+  }
 }
 
 /// The type of rows, for code that is compiled for it.

@@ -221,8 +221,9 @@ inline Wanted want_look_up(const BagFeature& feature) {
   record.max_ids = static_cast<uint32_t>(ids);
   record.parts = static_cast<uint32_t>(table.row_bytes() / loads.part_bytes);
   while (record.lanes_log2 < 5 && 1u << record.lanes_log2 < record.parts) ++record.lanes_log2;
-  record.scale = table.scale;
-  record.offset = table.offset;
+  record.scale = reinterpret_cast<const unsigned char*>(table.scale);
+  record.offset = reinterpret_cast<const unsigned char*>(table.offset);
+  record.scale_stride = static_cast<uint32_t>(table.scale_stride_bytes);
   record.default_row = table.default_row;
   record.counters = feature.counters;
   wanted.has_extras = has_extras(feature);
@@ -252,6 +253,9 @@ inline Wanted want_look_up(const BagFeature& feature) {
   set_flag(record, Flag::max, feature.pooling == Pooling::max);
   set_flag(record, Flag::weighted, is_weighted(feature));
   set_flag(record, Flag::wide_rows, table.row_bytes() >= wide_row_bytes);
+  set_flag(record, Flag::scale_beside_offset,
+           table.scale != nullptr && table.offset == table.scale + 1 &&
+               std::gcd(alignment_of(table.scale, 8), table.scale_stride_bytes) == 8);
   set_flag(record, Flag::few_ids, has_few_ids);
   set_flag(record, Flag::cuts_bags, cuts);
   const double mean_length = static_cast<double>(ids) / static_cast<double>(bags);

@@ -72,7 +72,8 @@ enum class Flag : uint16_t {
   cuts_bags = 512,    ///< bags longer than a piece are left to blocks for pieces
   is_for_pieces = 1024,
   narrow_ids = 2048,  ///< of 32 bits
-  weights_are_bfloat16 = 4096
+  weights_are_bfloat16 = 4096,
+  scale_beside_offset = 8192  ///< of I8: both are loaded at once
 };
 
 struct alignas(128) Record {
@@ -109,10 +110,11 @@ struct alignas(128) Record {
     Requests requests;
   };
 
-  const float *scale, *offset;  ///< of I8
+  const unsigned char *scale, *offset;  ///< of I8, of row 0
   const float* default_row;
   LookupCounters* counters;
-  float default_value;  ///< of a dense input, or of weights
+  float default_value;    ///< of a dense input, or of weights
+  uint32_t scale_stride;  ///< of I8, bytes
 
   WARPRANK_HOST_DEVICE constexpr bool has(Flag flag) const { return (flags & static_cast<uint16_t>(flag)) != 0; }
 };
