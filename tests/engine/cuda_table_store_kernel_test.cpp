@@ -22,6 +22,7 @@
 #include "warprank/engine/host/table_store.hpp"
 #include "warprank/model.hpp"
 #include "warprank/ops/embedding_bag.cuh"
+#include "warprank/ops/scaled_rows.hpp"
 
 namespace warprank {
 namespace {
@@ -125,6 +126,35 @@ TEST(CudaTableStore, HasTheRowsThatLookUpsFind) {
   for (size_t i = 0; i < all.size(); ++i) {
     SCOPED_TRACE(tables.infos[i / 2].name);
     expect_right(all[i], device.result(i));
+  }
+}
+
+TEST(CudaTableStore, KeepsScalesAndOffsetsBehindRows) {
+  reset();
+  TestTables tables("cuda_scaled_tables");
+  tables.add("film", TestTables::As::direct, DType::i8, 13, 37, true);
+  // More than is copied at once.
+  const bool has_large = build == Build::plain;
+  constexpr int64_t large_dim = int64_t{1} << 20, large_rows = 6;
+  if (has_large) tables.add("large", TestTables::As::direct, DType::i8, large_dim, large_rows, false);
+  const CudaTableStore store(tables.plan(), tables.weights(), tables.images, 0);
+  MemoryReport expected{{"table film", 37 * 24 + 136 + 256}};
+  if (has_large) expected.emplace_back("table large", large_rows * (large_dim + 8) + 208);
+  EXPECT_EQ(store.memory(), expected);
+  for (const TableInfo& info : tables.infos) {
+    const TestTable& table = *tables.tables.at(info.name);
+    const TableView& view = store.find(info.name)->view;
+    const int64_t bytes = scaled_row_bytes(info.dim);
+    EXPECT_EQ(view.row_stride_bytes, bytes);
+    EXPECT_EQ(view.scale_stride_bytes, bytes);
+    EXPECT_EQ(reinterpret_cast<const unsigned char*>(view.scale), view.row(0) + bytes - 8);
+    EXPECT_EQ(view.offset, view.scale + 1);
+    std::vector<unsigned char> rows(static_cast<size_t>(view.num_rows * bytes)), wanted(rows.size());
+    const Stream stream = create_stream();
+    device::copy_to_host(rows.data(), view.rows, static_cast<int64_t>(rows.size()), stream);
+    device::synchronize(stream);
+    to_scaled_rows(table.view, 0, view.num_rows, wanted.data());
+    EXPECT_TRUE(rows == wanted) << info.name;
   }
 }
 

@@ -15,7 +15,6 @@
 #include "warprank/core/error.hpp"
 #include "warprank/core/shape.hpp"
 #include "warprank/engine/table_options.hpp"
-#include "warprank/hash_table/layout.hpp"
 #include "warprank/hash_table/update.hpp"
 #include "warprank/ops/table_view.hpp"
 #include "warprank/weights/weights.hpp"
@@ -34,12 +33,12 @@ struct TableDelta {
   const TensorView *rows = nullptr, *scale = nullptr, *offset = nullptr;  ///< null where there are none
   std::vector<RowChange> erased, written;                                 ///< in the order of keys, each once
 
-  /// Copies a given row as hashed tables have it: I8 rows are followed, at a multiple of 4 bytes, by scale and offset.
-  void copy_row(int64_t row, unsigned char* to) const {
-    const int64_t dim = rows->shape[1], bytes = dim * size_of(*rows->dtype);
+  /// Copies a given row as tables keep it, in `kept_bytes`: scale and offset of I8 are the last of them.
+  void copy_row(int64_t row, unsigned char* to, int64_t kept_bytes) const {
+    const int64_t bytes = rows->shape[1] * size_of(*rows->dtype);
     std::memcpy(to, rows->data + row * bytes, static_cast<size_t>(bytes));
     if (scale == nullptr) return;
-    const int64_t numbers_at = hash_table::row_bytes(DType::i8, dim) - 8;
+    const int64_t numbers_at = kept_bytes - 8;
     std::memset(to + bytes, 0, static_cast<size_t>(numbers_at - bytes));
     std::memcpy(to + numbers_at, scale->data + row * 4, 4);
     std::memcpy(to + numbers_at + 4, offset->data + row * 4, 4);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A GPU's tables: rows as the files have them, hashed tables as their images.
+/// A GPU's tables: rows as the files have them, but those of I8 with their scales and offsets behind them, and hashed
+/// tables as their images.
 ///
 /// Tables that are not updatable are only read. For the others table_updates.cuh tells how batches and updates go side
 /// by side.
@@ -18,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/core/buffer.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/runtime.hpp"
 #include "warprank/engine/cuda/memory_needs.cuh"
@@ -25,6 +27,7 @@
 #include "warprank/engine/engine.hpp"
 #include "warprank/engine/table_source.hpp"
 #include "warprank/hash_table/image.hpp"
+#include "warprank/ops/scaled_rows.hpp"
 #include "warprank/ops/table_view.hpp"
 
 namespace warprank::cuda_backend {
@@ -43,13 +46,11 @@ struct TableParts {
   static constexpr int64_t alignment = 256;
 
   explicit TableParts(const TableSource& source) {
-    rows_at = source.rows == nullptr ? add(source.image_bytes()) : add(source.rows->bytes);
-    if (source.scale != nullptr) scale_at = add(source.scale->bytes);
-    if (source.offset != nullptr) offset_at = add(source.offset->bytes);
+    rows_at = add(source.rows == nullptr ? source.image_bytes() : source.kept_bytes());
     if (source.default_row != nullptr) default_row_at = add(source.default_row->bytes);
   }
 
-  int64_t rows_at = -1, scale_at = -1, offset_at = -1, default_row_at = -1;
+  int64_t rows_at = -1, default_row_at = -1;
   int64_t bytes = 0;
 
  private:
@@ -153,16 +154,31 @@ class CudaTableStore : public TableStore {
   }
   static int64_t chunk_bytes(const std::vector<TableSource>& sources) {
     int64_t bytes = 0;
-    for (const TableSource& source : sources) bytes = std::max(bytes, ChunkLayout(source.type, source.info.dim).bytes);
+    for (const TableSource& source : sources) {
+      const ChunkLayout layout(kept_row_bytes(source.type, source.info.dim, source.info.hashed));
+      bytes = std::max(bytes, layout.bytes);
+    }
     return bytes;
   }
 
-  /// In pieces, so that copies of whoever is serving get in between.
+  static constexpr int64_t piece = int64_t{4} << 20;  // so that copies of whoever is serving get in between
+
   static void copy(unsigned char* to, const void* from, int64_t bytes, device::Stream stream) {
-    constexpr int64_t piece = int64_t{4} << 20;
     for (int64_t at = 0; at < bytes; at += piece) {
       device::copy_to_device(to + at, static_cast<const unsigned char*>(from) + at, std::min(piece, bytes - at),
                              stream);
+    }
+  }
+
+  /// Rows of I8: a piece of them is in the host's memory at a time.
+  static void copy_scaled(unsigned char* to, const TableView& table, device::Stream stream) {
+    const int64_t row_bytes = scaled_row_bytes(table.dim), most = std::max<int64_t>(1, piece / row_bytes);
+    Buffer<unsigned char> some(std::min(most, table.num_rows) * row_bytes);
+    for (int64_t row = 0; row < table.num_rows; row += most) {
+      const int64_t count = std::min(most, table.num_rows - row);
+      to_scaled_rows(table, row, count, some.data());
+      device::copy_to_device(to + row * row_bytes, some.data(), count * row_bytes, stream);
+      device::synchronize(stream);
     }
   }
 
@@ -176,22 +192,22 @@ class CudaTableStore : public TableStore {
       copy(memory + at, tensor->data, tensor->bytes, stream);
       return memory + at;
     };
-    table.view.type = source.type;
-    table.view.dim = source.info.dim;
-    table.view.default_row = reinterpret_cast<const float*>(load_part(source.default_row, parts.default_row_at));
     if (source.rows == nullptr) {
+      table.view.type = source.type;
+      table.view.dim = source.info.dim;
       const Span<const unsigned char> image = source.image();
       HashTableHeader header;
       std::memcpy(&header, image.data(), sizeof header);
       copy(memory + parts.rows_at, image.data(), image.size(), stream);
       table.hashed = view_hash_table(header, memory + parts.rows_at);
+    } else if (source.type == DType::i8) {
+      unsigned char* const rows = source.kept_bytes() == 0 ? nullptr : memory + parts.rows_at;
+      copy_scaled(rows, source.tensors_view(), stream);
+      table.view = source.kept_view(rows);
     } else {
-      table.view.rows = load_part(source.rows, parts.rows_at);
-      table.view.num_rows = source.rows->shape[0];
-      table.view.row_stride_bytes = table.view.row_bytes();
-      table.view.scale = reinterpret_cast<const float*>(load_part(source.scale, parts.scale_at));
-      table.view.offset = reinterpret_cast<const float*>(load_part(source.offset, parts.offset_at));
+      table.view = source.kept_view(load_part(source.rows, parts.rows_at));
     }
+    table.view.default_row = reinterpret_cast<const float*>(load_part(source.default_row, parts.default_row_at));
     device::synchronize(stream);
     tables_.emplace(source.info.name, std::move(table));
   }

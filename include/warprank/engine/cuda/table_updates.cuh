@@ -33,8 +33,7 @@ namespace warprank::cuda_backend {
 
 /// Where a chunk of changes lies in memory on its way to the device; keys first.
 struct ChunkLayout {
-  /// For rows of a type and width.
-  ChunkLayout(DType type, int64_t dim) : row_stride(hash_table::row_bytes(type, dim)) {
+  explicit ChunkLayout(int64_t kept_row_bytes) : row_stride(kept_row_bytes) {
     constexpr int64_t most_bytes = int64_t{1} << 20, most_rows = 8192;  // written in some microseconds
     most = std::clamp(most_bytes / (row_stride + 9), int64_t{1}, most_rows);
     rows_at = round_up(8 * most);
@@ -79,7 +78,7 @@ class TableUpdates {
 
   /// Writes rows of a direct table; returns when they are there.
   void write(const TableView& table, const TableDelta& delta) {
-    const ChunkLayout layout(table.type, table.dim);
+    const ChunkLayout layout(table.row_stride_bytes);
     const auto* memory = static_cast<const unsigned char*>(device_.data());
     const auto queue = [&](Span<const RowChange> chunk) {
       queue_rows(table,
@@ -99,7 +98,7 @@ class TableUpdates {
   /// Changes a hashed table; returns when it is changed, also what had to wait for batches.
   void change(const HashTableView& table, const TableDelta& delta, std::vector<RowChange> pending,
               TableChanges& changes) {
-    const ChunkLayout layout(table.type, table.dim);
+    const ChunkLayout layout(table.row_bytes);
     while (!pending.empty()) {
       std::vector<RowChange> deferred;
       hash_table::Epoch epoch;
@@ -139,7 +138,8 @@ class TableUpdates {
       const Span<const RowChange> chunk = all.subspan(begin, std::min(layout.most, all.size() - begin));
       for (int64_t i = 0; i < chunk.size(); ++i) {
         std::memcpy(host + 8 * i, &chunk[i].key, 8);
-        if (chunk[i].row >= 0) delta.copy_row(chunk[i].row, host + layout.rows_at + i * layout.row_stride);
+        if (chunk[i].row >= 0)
+          delta.copy_row(chunk[i].row, host + layout.rows_at + i * layout.row_stride, layout.row_stride);
       }
       const bool has_rows = chunk[0].row >= 0;
       const int64_t bytes = has_rows ? layout.rows_at + chunk.size() * layout.row_stride : 8 * chunk.size();

@@ -13,24 +13,16 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
-#include "warprank/hash_table/layout.hpp"
 #include "warprank/ops/table_view.hpp"
 
 namespace warprank::detail {
 
-/// Rows in device memory, as hashed tables have them: those of I8 with scale and offset behind them.
+/// Rows in device memory, as the table has them.
 struct GivenRows {
   const int64_t* keys = nullptr;        ///< [count], in the table, each once
   const unsigned char* rows = nullptr;  ///< [count][stride_bytes], aligned to 16
-  int64_t stride_bytes = 0;             ///< hash_table::row_bytes(type, dim)
+  int64_t stride_bytes = 0;
   int64_t count = 0;
-};
-
-/// The table that rows go to.
-struct RowsToWrite {
-  unsigned char* rows;
-  int64_t row_bytes;
-  float *scale, *offset;  // null but for I8
 };
 
 inline constexpr int write_rows_threads = 128;
@@ -38,39 +30,37 @@ inline constexpr int write_rows_threads = 128;
 /// `Unit`: what divides addresses, strides and rows.
 template <class Unit>
 WARPRANK_KERNEL(write_rows_threads, 8)
-write_rows_kernel(RowsToWrite table, GivenRows given) {
+write_rows_kernel(unsigned char* rows, int64_t row_bytes, GivenRows given) {
   using namespace device;  // NOLINT: for kernels
-  const auto num_units = static_cast<int>(table.row_bytes / static_cast<int64_t>(sizeof(Unit)));
+  const auto num_units = static_cast<int>(row_bytes / static_cast<int64_t>(sizeof(Unit)));
   for (int64_t i = global_thread_rank() / warp_size; i < given.count; i += num_threads() / warp_size) {
     const int64_t key = load_read_only(&given.keys[i]);
     const unsigned char* from = given.rows + i * given.stride_bytes;
-    auto* to = reinterpret_cast<Unit*>(table.rows + key * table.row_bytes);
+    auto* to = reinterpret_cast<Unit*>(rows + key * row_bytes);
     for (int u = lane_index(); u < num_units; u += warp_size) {
       store(&to[u], load_read_only(reinterpret_cast<const Unit*>(from) + u));
     }
-    if (table.scale == nullptr || lane_index() > 1) continue;
-    const auto* numbers = reinterpret_cast<const float*>(from + given.stride_bytes) - 2;
-    store((lane_index() == 0 ? table.scale : table.offset) + key, load_read_only(&numbers[lane_index()]));
   }
 }
 
-/// Rows of `table` lie side by side, from an address that is aligned to 16; its scale and offset are written, too.
+/// Rows of `table` lie side by side, from an address that is aligned to 16; whole strides are written, so what is
+/// behind the values of I8, too.
 WARPRANK_HIDDEN inline void launch_write_rows(const TableView& table, const GivenRows& given, device::Stream stream) {
   constexpr int64_t max_blocks = 1 << 14, warps_per_block = write_rows_threads / device::warp_size;
-  const RowsToWrite to{static_cast<unsigned char*>(const_cast<void*>(table.rows)), table.row_bytes(),
-                       const_cast<float*>(table.scale), const_cast<float*>(table.offset)};
+  auto* const rows = static_cast<unsigned char*>(const_cast<void*>(table.rows));
+  const int64_t bytes = table.row_stride_bytes;
   const auto blocks =
       static_cast<unsigned>(std::min(max_blocks, (given.count + warps_per_block - 1) / warps_per_block));
   const device::LaunchConfig config(blocks, write_rows_threads, 0, stream);
-  const int64_t unit = std::gcd(std::gcd(to.row_bytes, given.stride_bytes), int64_t{16});
+  const int64_t unit = std::gcd(std::gcd(bytes, given.stride_bytes), int64_t{16});
   if (unit == 16) {
-    device::launch(config, write_rows_kernel<device::Vector<uint32_t, 4>>, to, given);
+    device::launch(config, write_rows_kernel<device::Vector<uint32_t, 4>>, rows, bytes, given);
   } else if (unit % 4 == 0) {
-    device::launch(config, write_rows_kernel<uint32_t>, to, given);
+    device::launch(config, write_rows_kernel<uint32_t>, rows, bytes, given);
   } else if (unit == 2) {
-    device::launch(config, write_rows_kernel<uint16_t>, to, given);
+    device::launch(config, write_rows_kernel<uint16_t>, rows, bytes, given);
   } else {
-    device::launch(config, write_rows_kernel<uint8_t>, to, given);
+    device::launch(config, write_rows_kernel<uint8_t>, rows, bytes, given);
   }
 }
 
