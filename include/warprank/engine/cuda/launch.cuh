@@ -32,28 +32,34 @@ struct PreparedStep {
   std::function<void(device::Stream)> queue;
 };
 
-/// Device memory that the steps of one run have for themselves. They take it one after another while they are prepared,
-/// which touches no device: steps that are prepared again in the same way get the same addresses.
+/// Device memory that the steps of one run have for themselves, and some that all have in turns. They take it one after
+/// another while they are prepared, which touches no device: steps that are prepared again in the same way get the same
+/// addresses.
 class StepMemory {
  public:
   /// Bytes by what they are at first; multiples of the alignment.
   struct Sizes {
     int64_t copied = 0, zeroed = 0, unwritten = 0;
+    int64_t in_turns = 0;  ///< the most that one step wants
 
+    /// Without what is used in turns.
     int64_t bytes() const { return copied + zeroed + unwritten; }
     bool operator==(const Sizes& other) const {
-      return copied == other.copied && zeroed == other.zeroed && unwritten == other.unwritten;
+      return copied == other.copied && zeroed == other.zeroed && unwritten == other.unwritten &&
+             in_turns == other.in_turns;
     }
   };
   static constexpr int64_t alignment = 256;
 
   /// Gives addresses that nobody has, to find out how much is needed.
-  StepMemory() : copied_(nowhere(0)), zeroed_(nowhere(1)), unwritten_(nowhere(2)) {}
-  /// `sizes` that steps have been found to need, at `begin`.
-  StepMemory(unsigned char* begin, const Sizes& sizes)
+  StepMemory() : copied_(nowhere(0)), zeroed_(nowhere(1)), unwritten_(nowhere(2)), in_turns_(nowhere(8)) {}
+  /// `sizes` that steps have been found to need, at `begin`; and sizes.in_turns bytes or more, which other runs may
+  /// use, too, while this one does not.
+  StepMemory(unsigned char* begin, const Sizes& sizes, unsigned char* in_turns)
       : copied_(begin),
         zeroed_(begin + sizes.copied),
         unwritten_(zeroed_ + sizes.zeroed),
+        in_turns_(in_turns),
         image_(static_cast<size_t>(sizes.copied)) {}
 
   /// The `i`-th of a few ranges of addresses that are aligned, far apart, and of no memory.
@@ -77,10 +83,18 @@ class StepMemory {
   /// Memory that is zero before the first run.
   void* zeroed(int64_t bytes) { return take(bytes, zeroed_, sizes_.zeroed); }
   void* unwritten(int64_t bytes) { return take(bytes, unwritten_, sizes_.unwritten); }
+  /// The same for every step, which finds there what the one before it has left.
+  void* in_turns(int64_t bytes) {
+    int64_t taken = 0;
+    void* const at = take(bytes, in_turns_, taken);
+    sizes_.in_turns = std::max(sizes_.in_turns, taken);
+    return at;
+  }
 
   /// What was taken so far.
   const Sizes& sizes() const { return sizes_; }
   unsigned char* begin() const { return copied_; }
+  unsigned char* begin_in_turns() const { return in_turns_; }
 
   /// Queue that the memory becomes what it is to be. This stays as it is until that is done.
   void write(device::Stream stream) const {
@@ -99,7 +113,7 @@ class StepMemory {
     return at;
   }
 
-  unsigned char *copied_, *zeroed_, *unwritten_;
+  unsigned char *copied_, *zeroed_, *unwritten_, *in_turns_;
   Sizes sizes_;
   std::vector<unsigned char> image_;  // of what is copied; empty while that is only counted
 };

@@ -138,7 +138,7 @@ inline PreparedStep prepare_levels(const std::vector<std::vector<ChosenLayer>>& 
     step.cut_sums.insert(step.cut_sums.end(), level.cut_sums().begin(), level.cut_sums().end());
     workspace_bytes = std::max(workspace_bytes, level.workspace_bytes());
   }
-  prepared->workspace = memory.unwritten(workspace_bytes);
+  prepared->workspace = memory.in_turns(workspace_bytes);
   step.reads_unused_rows = has_products;
   step.kernel = has_products ? "linear, cublaslt" : "linear";
   step.queue = [prepared = std::shared_ptr<const Prepared>(std::move(prepared))](device::Stream to) {

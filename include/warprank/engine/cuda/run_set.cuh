@@ -51,6 +51,8 @@ class RunSet {
     counters_ = device::DeviceMemory(counter_bytes, who + "'s counters");
     copied_weights_ = device::DeviceMemory(weight_bytes, who + "'s copy of weights");
     ticket_ = device::DeviceMemory(sizeof(uint32_t), who + "'s ticket");
+    in_turns_ = device::DeviceMemory(most_in_turns(of_steps), who + "'s workspace");
+    auto* const in_turns = static_cast<unsigned char*>(in_turns_.data());
     shared_ = {static_cast<unsigned char*>(input_.data()) + needs.index_at(),
                static_cast<unsigned char*>(arena_.data()),
                static_cast<float*>(outputs_.data()),
@@ -63,7 +65,7 @@ class RunSet {
     }
     for (size_t i = 0; i < sizes.size(); ++i) {
       steps_.emplace_back(of_steps[i].bytes(), who + "'s steps");
-      StepMemory memory(static_cast<unsigned char*>(steps_[i].data()), of_steps[i]);
+      StepMemory memory(static_cast<unsigned char*>(steps_[i].data()), of_steps[i], in_turns);
       runs_.push_back(std::make_unique<PreparedRun>(from, shared_, sizes[i], std::move(memory)));
     }
     try {
@@ -88,7 +90,8 @@ class RunSet {
     std::vector<PreparedRun> again;
     for (const auto& run : runs_) {
       const StepMemory& memory = run->memory();
-      again.emplace_back(from, shared_, run->size(), StepMemory(memory.begin(), memory.sizes()));
+      again.emplace_back(from, shared_, run->size(),
+                         StepMemory(memory.begin(), memory.sizes(), memory.begin_in_turns()));
       run->expect_same_launches(again.back());
     }
     return again;
@@ -127,6 +130,7 @@ class RunSet {
             {"counters", counters_.bytes()},
             {"ticket", ticket_.bytes()},
             {"copied weights", copied_weights_.bytes()},
+            {"workspace of steps in turn", in_turns_.bytes()},
             {"steps of all capacities", step_bytes}};
   }
   int64_t device_bytes() const {
@@ -149,6 +153,12 @@ class RunSet {
     }
   };
 
+  static int64_t most_in_turns(const std::vector<StepMemory::Sizes>& of_steps) {
+    int64_t most = 0;
+    for (const StepMemory::Sizes& sizes : of_steps) most = std::max(most, sizes.in_turns);
+    return most;
+  }
+
   static void check(const Needs& needs, int64_t counter_bytes, int64_t weight_bytes,
                     const std::vector<StepMemory::Sizes>& of_steps, const std::string& who, int device_index) {
     MemoryNeeds all;
@@ -163,6 +173,7 @@ class RunSet {
       descriptors += sizes.copied;
       workspaces += sizes.zeroed + sizes.unwritten;
     }
+    workspaces += most_in_turns(of_steps);
     all.add("descriptors", descriptors);
     all.add("workspaces", workspaces);
     all.check(who, device_index);
@@ -178,7 +189,7 @@ class RunSet {
             nullptr};
   }
 
-  device::DeviceMemory input_, arena_, outputs_, counters_, ticket_, copied_weights_;
+  device::DeviceMemory input_, arena_, outputs_, counters_, ticket_, copied_weights_, in_turns_;
   std::vector<device::DeviceMemory> steps_;  // by run
   SharedMemory shared_;
   std::vector<std::unique_ptr<PreparedRun>> runs_;

@@ -68,8 +68,10 @@ class LinearTrial {
     try {
       StepMemory needed;
       step.prepare(shape, picks_, bindings, needed);
-      device_memory_ = device::DeviceMemory(needed.sizes().bytes(), "a step that is tried");
-      StepMemory memory(static_cast<unsigned char*>(device_memory_.data()), needed.sizes());
+      const StepMemory::Sizes& sizes = needed.sizes();
+      device_memory_ = device::DeviceMemory(sizes.bytes() + sizes.in_turns, "a step that is tried");
+      auto* const begin = static_cast<unsigned char*>(device_memory_.data());
+      StepMemory memory(begin, sizes, begin + sizes.bytes());
       prepared_ = step.prepare(shape, picks_, bindings, memory);
       queue_and_wait(stream, [&] {
         memory.write(stream);

@@ -27,6 +27,7 @@ struct CublasArguments {
   DeviceActivation activation;
   FloatMatrix<void> y;
   int algorithm;
+  float* second;  // [rows, columns]: sums of the second part; null: there is one
 };
 
 inline constexpr int stand_in_threads = 32, stand_in_columns = 8;  // of a thread
@@ -62,7 +63,9 @@ cublaslt_stand_in_kernel(CublasArguments arguments) {
     for (size_t k = 0; k < row.size(); ++k)
       for (size_t c = 0; c < stand_in_columns; ++c)
         (k < cut ? sums : second)[c] += row[k] * w[k * stand_in_columns + c];
-    for (size_t c = 0; c < stand_in_columns; ++c) sums[c] += second[c];
+    float* const workspace = arguments.second == nullptr ? nullptr : arguments.second + r * y.cols + first;
+    for (int64_t c = 0; c < columns && workspace != nullptr; ++c) workspace[c] = second[c];
+    for (int64_t c = 0; c < columns && workspace != nullptr; ++c) sums[c] += workspace[c];
     for (int64_t c = 0; c < columns; ++c) {
       const int64_t column = first + c, at = r * y.stride + column;
       const auto finish = [&](const auto* b, auto narrow) {
@@ -88,20 +91,22 @@ inline std::string describe_cublaslt() { return has_cublaslt() ? "1 (a stand-in)
 class CublasLinear {
  public:
   CublasLinear(const LinearLayer& layer, const RowMajorWeights& weights, const void* bias, int algorithm = 0)
-      : arguments_{layer.x, weights, bias, layer.activation, layer.y, algorithm} {
+      : arguments_{layer.x, weights, bias, layer.activation, layer.y, algorithm, nullptr} {
     detail::check_cublas_linear(layer, weights, bias);
     if (layer.y.cols == detail::stand_in_has_none_for || algorithm < 0 || algorithm >= detail::stand_in_algorithms)
       throw no_cublaslt_algorithm();
   }
-  int64_t workspace_bytes() const { return 0; }
+  int64_t workspace_bytes() const { return cuts_sums() ? 4 * arguments_.x.rows * arguments_.y.cols : 0; }
   bool cuts_sums() const { return arguments_.algorithm > 0; }
 
-  WARPRANK_HIDDEN void launch(void*, device::Stream stream) const {
+  WARPRANK_HIDDEN void launch(void* workspace, device::Stream stream) const {
     if (arguments_.x.rows == 0) return;
+    detail::CublasArguments arguments = arguments_;
+    if (cuts_sums()) arguments.second = static_cast<float*>(workspace);
     const int64_t columns_of_block = detail::stand_in_threads * detail::stand_in_columns;
     const int64_t blocks = (arguments_.y.cols + columns_of_block - 1) / columns_of_block;
     device::launch({static_cast<unsigned>(blocks), detail::stand_in_threads, 0, stream},
-                   detail::cublaslt_stand_in_kernel<>, arguments_);
+                   detail::cublaslt_stand_in_kernel<>, arguments);
   }
 
  private:
