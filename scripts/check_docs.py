@@ -34,8 +34,9 @@ RUN_ELSEWHERE = [
     (r"ctest --preset (cpu|asan)", "scripts/check_all.sh", "ctest --preset"),
 ]
 
-# What needs a GPU or a network, and is run where there is one.
-RUN_BY_HAND = (r"scripts/gpu_check\.sh \S+( --quick| --minutes \d+)?|scripts/fetch_deps\.sh|"
+# What needs a GPU or a network, and is run where there is one, and what serves until it is stopped.
+RUN_BY_HAND = (r"scripts/serve\.sh|python3 -m venv build/client .*|build/client/bin/python .*|"
+               r"scripts/gpu_check\.sh \S+( --quick| --minutes \d+)?|scripts/fetch_deps\.sh|"
                r"scripts/package_benchmarks\.sh \S+|build/native/examples/tune_linears .*")
 
 # Folders whose files documents name from the root, or as #include does.

@@ -3,17 +3,20 @@
 #
 # Installs the Debian or Ubuntu packages that the library needs, or says which. Says nothing when all are there.
 #   scripts/install_deps.sh demo    to build the example
+#   scripts/install_deps.sh server  to build the server
 #   scripts/install_deps.sh test    and the tests and benchmarks (the default)
-#   scripts/install_deps.sh check   and what scripts/check_all.sh uses besides: clang, clang-format, Abseil, ccache
+#   scripts/install_deps.sh check   and what scripts/check_all.sh uses besides: clang, clang-format, Abseil, ccache, gRPC
 set -euo pipefail
 
 packages=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev libcli11-dev curl ca-certificates unzip)
+grpc=(libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc pkg-config)
 case "${1:-test}" in
   demo) ;;
+  server) packages+=("${grpc[@]}") ;;
   test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev python3) ;;
   check) packages+=(libgtest-dev libgmock-dev libbenchmark-dev libabsl-dev python3 clang libclang-rt-dev clang-format git
-                    ccache debootstrap dpkg-dev) ;;
-  *) echo "usage: $0 [demo|test|check]" >&2; exit 2 ;;
+                    ccache debootstrap dpkg-dev "${grpc[@]}") ;;
+  *) echo "usage: $0 [demo|server|test|check]" >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

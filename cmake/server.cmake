@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# What examples/server and its tests need besides: the protocol's messages, compiled by protoc. Defines the target
+# warprank_inference_proto where gRPC is found.
+set(WARPRANK_BUILD_SERVER AUTO CACHE STRING "Build examples/server: ON, OFF, or AUTO where gRPC is found")
+set_property(CACHE WARPRANK_BUILD_SERVER PROPERTY STRINGS AUTO ON OFF)
+if(NOT WARPRANK_BUILD_SERVER)
+  return()
+endif()
+
+find_package(Protobuf QUIET)
+find_package(PkgConfig QUIET)
+if(PkgConfig_FOUND)
+  pkg_check_modules(GRPCPP QUIET IMPORTED_TARGET grpc++)
+endif()
+find_program(WARPRANK_GRPC_PLUGIN grpc_cpp_plugin)
+mark_as_advanced(WARPRANK_GRPC_PLUGIN)
+if(NOT (Protobuf_FOUND AND Protobuf_PROTOC_EXECUTABLE AND GRPCPP_FOUND AND WARPRANK_GRPC_PLUGIN))
+  set(message "examples/server needs gRPC: apt-get install libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc pkg-config")
+  if(WARPRANK_BUILD_SERVER STREQUAL "AUTO")
+    message(STATUS "Not built: ${message}")
+    return()
+  endif()
+  message(FATAL_ERROR "${message}")
+endif()
+
+set(proto_folder ${PROJECT_BINARY_DIR}/inference_proto)
+set(proto_sources ${proto_folder}/inference.pb.cc ${proto_folder}/inference.grpc.pb.cc)
+set(proto_headers ${proto_folder}/inference.pb.h ${proto_folder}/inference.grpc.pb.h)
+file(MAKE_DIRECTORY ${proto_folder})
+add_custom_command(
+  OUTPUT ${proto_sources} ${proto_headers}
+  COMMAND ${Protobuf_PROTOC_EXECUTABLE} -I ${PROJECT_SOURCE_DIR}/examples/server --cpp_out=${proto_folder}
+          --grpc_out=${proto_folder} --plugin=protoc-gen-grpc=${WARPRANK_GRPC_PLUGIN} inference.proto
+  DEPENDS ${PROJECT_SOURCE_DIR}/examples/server/inference.proto
+  VERBATIM)
+add_library(warprank_inference_proto STATIC EXCLUDE_FROM_ALL ${proto_sources})
+target_compile_features(warprank_inference_proto PUBLIC cxx_std_17)
+target_include_directories(warprank_inference_proto SYSTEM PUBLIC ${proto_folder})
+target_link_libraries(warprank_inference_proto PUBLIC protobuf::libprotobuf PkgConfig::GRPCPP Threads::Threads)

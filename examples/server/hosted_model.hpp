@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A model with its queue, and what the protocol tells of it.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "answer.hpp"
+#include "inference.pb.h"
+#include "layout_json.hpp"
+#include "metrics.hpp"
+#include "named_requests.hpp"
+#include "statistics.hpp"
+#include "warprank/serving.hpp"
+
+namespace kserve {
+
+/// The tensor of form (b): blobs of docs/BATCH_FORMAT.md.
+inline constexpr const char* blobs_name = "request_blobs";
+
+struct HostedOptions {
+  std::string name = "model";
+  warprank::ServiceOptions service = {};
+  int64_t most_requests = 256;  ///< in a call
+};
+
+class HostedModel {
+ public:
+  using Load = std::function<warprank::NextModel()>;
+
+  /// `served` outlives it; `load` gives what ModelLoad is to exchange it for. Throws warprank::invalid_argument.
+  HostedModel(warprank::ServedModel& served, Load load, const HostedOptions& options)
+      : options_(options),
+        served_(served),
+        load_(std::move(load)),
+        names_(served.plan().layout(), blobs_name),
+        outputs_(served.plan().source()),
+        service_(served, options.service) {}
+
+  const std::string& name() const { return options_.name; }
+  std::string version() const { return std::to_string(served_.version()); }
+  bool is_ready() const { return is_ready_; }
+  const HostedOptions& options() const { return options_; }
+  const warprank::BatchLayout& layout() const { return served_.plan().layout(); }
+  const TensorNames& names() const { return names_; }
+  const ModelOutputs& outputs() const { return outputs_; }
+  warprank::RankingService& service() { return service_; }
+  Statistics& statistics() { return statistics_; }
+
+  /// Exchanges the model for what is on disk now, and takes requests again. Throws what ServedModel::swap throws.
+  void load(warprank::SwapMode mode) {
+    try {
+      warprank::NextModel next = load_();
+      if (mode == warprank::SwapMode::dense_and_rows) next.tables = warprank::Weights::from_tensors({});
+      served_.swap(next, mode);
+    } catch (...) {
+      ++failed_swaps_;
+      throw;
+    }
+    ++swaps_;
+    is_ready_ = true;
+  }
+  /// Takes no more requests; the model stays in memory.
+  void unload() { is_ready_ = false; }
+  /// Takes no more requests, and returns when those that wait are answered.
+  void stop() {
+    is_ready_ = false;
+    service_.stop();
+  }
+
+  /// Metrics in the text format of Prometheus.
+  std::string metrics() const {
+    MetricsText text;
+    const MetricsText::Labels model = {{"model", name()}};
+    const auto with = [&](const char* label, const std::string& value) {
+      return MetricsText::Labels{{"model", name()}, {label, value}};
+    };
+    const auto one = [&](const char* metric, const char* type, const char* help, auto value) {
+      text.begin(metric, type, help);
+      text.add(static_cast<double>(value), model);
+    };
+    using warprank::Refusal;
+    const warprank::ServiceCounters counters = service_.counters();
+    text.begin("warprank_requests_total", "counter", "Requests by what became of them.");
+    text.add(static_cast<double>(counters.scored), with("outcome", "scored"));
+    text.add(static_cast<double>(counters.bad), with("outcome", "bad_request"));
+    text.add(static_cast<double>(counters.refused()), with("outcome", "refused"));
+    text.add(static_cast<double>(counters.failed), with("outcome", "failed"));
+    text.begin("warprank_refused_total", "counter", "Requests that were refused, by reason.");
+    text.add(static_cast<double>(counters.refused(Refusal::full)), with("reason", "full"));
+    text.add(static_cast<double>(counters.refused(Refusal::displaced)), with("reason", "displaced"));
+    text.add(static_cast<double>(counters.refused(Refusal::late)), with("reason", "late"));
+    text.add(static_cast<double>(counters.refused(Refusal::stopping)), with("reason", "stopping"));
+    one("warprank_batches_total", "counter", "Batches that were scored.", counters.batches);
+    one("warprank_waiting_requests", "gauge", "Requests that wait.", service_.waiting());
+    one("warprank_ready", "gauge", "1 while the model takes requests.", is_ready() ? 1 : 0);
+    one("warprank_model_version", "gauge", "Of the model that serves.", served_.version());
+    text.begin("warprank_swaps_total", "counter", "Exchanges of the model.");
+    text.add(static_cast<double>(swaps_), with("result", "done"));
+    text.add(static_cast<double>(failed_swaps_), with("result", "failed"));
+    one("warprank_contexts_behind", "gauge", "Contexts that have an old model.", served_.contexts_behind().count);
+    text.begin("warprank_memory_bytes", "gauge", "Memory by what it is for.");
+    for (const auto& [part, bytes] : served_.memory()) text.add(static_cast<double>(bytes), with("part", part));
+    statistics_.write(text, model);
+    return text.text();
+  }
+
+  void describe(inference::ModelMetadataResponse& to) const {
+    to.set_name(name());
+    to.add_versions(version());
+    to.set_platform("warprank");
+    const auto add = [](auto& tensor, const std::string& name, const char* datatype,
+                        const std::vector<int64_t>& shape) {
+      tensor.set_name(name);
+      tensor.set_datatype(datatype);
+      for (const int64_t extent : shape) tensor.add_shape(extent);
+    };
+    each_input([&](const std::string& name, const char* datatype, const std::vector<int64_t>& shape) {
+      add(*to.add_inputs(), name, datatype, shape);
+    });
+    for (const ModelOutputs::Output& output : outputs_.list)
+      add(*to.add_outputs(), output.name, "FP32", {-1, output.width});
+  }
+  void describe(inference::ModelConfig& to) const {
+    to.set_name(name());
+    (*to.mutable_parameters())["layout"].set_string_value(layout_json(layout()));
+    to.set_platform("warprank");
+    to.set_backend("warprank");
+    each_input([&](const std::string& name, const std::string& datatype, const std::vector<int64_t>& shape) {
+      inference::ModelInput& input = *to.add_input();
+      input.set_name(name);
+      input.set_data_type(datatype == "INT64"  ? inference::TYPE_INT64
+                          : datatype == "FP32" ? inference::TYPE_FP32
+                                               : inference::TYPE_STRING);
+      for (const int64_t extent : shape) input.add_dims(extent);
+      input.set_optional(true);  // either blobs or the others, and those may have defaults
+    });
+    for (const ModelOutputs::Output& output : outputs_.list) {
+      inference::ModelOutput& described = *to.add_output();
+      described.set_name(output.name);
+      described.set_data_type(inference::TYPE_FP32);
+      described.add_dims(-1);
+      described.add_dims(output.width);
+    }
+  }
+
+ private:
+  template <class Call>
+  void each_input(const Call& call) const {
+    for (const warprank::IdsInfo& ids : layout().ids()) call(ids.name, "INT64", {-1});
+    for (const warprank::DenseInfo& dense : layout().dense()) call(dense.name, "FP32", {-1, dense.width});
+    for (size_t a = 1; a < layout().axes().size(); ++a) call(layout().axes()[a].name + ".offsets", "INT64", {-1});
+    call(blobs_name, "BYTES", {-1});
+  }
+
+  const HostedOptions options_;
+  warprank::ServedModel& served_;
+  const Load load_;
+  const TensorNames names_;
+  const ModelOutputs outputs_;
+  Statistics statistics_;
+  std::atomic<bool> is_ready_{true};
+  std::atomic<int64_t> swaps_{0}, failed_swaps_{0};
+  warprank::RankingService service_;
+};
+
+}  // namespace kserve

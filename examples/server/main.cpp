@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// Serves a model by gRPC, as KServe v2 (the Open Inference Protocol) says: docs/SERVER.md.
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "../movielens/model.hpp"
+#include "hosted_model.hpp"
+#include "http_server.hpp"
+#include "server.hpp"
+#include "warprank/graph_json.hpp"
+#include "warprank/host.hpp"
+#include "warprank/serving.hpp"
+#ifdef WARPRANK_EXAMPLE_CUDA
+#include "warprank/cuda.hpp"
+#endif
+
+namespace kserve {
+
+warprank::Device device_of(const std::string& engine) {
+#ifdef WARPRANK_EXAMPLE_CUDA
+  if (engine == "cuda") return warprank::cuda();
+#else
+  if (engine == "cuda")
+    throw warprank::invalid_argument("--engine", "host: this program was built without WARPRANK_CUDA", engine);
+#endif
+  return warprank::host();
+}
+
+warprank::NextModel load(const std::string& folder) {
+  return {.dense = warprank::Weights::open(folder + "/dense.safetensors"),
+          .tables = warprank::Weights::open(folder + "/tables.safetensors")};
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Serves a ranking model by gRPC, as KServe v2 (the Open Inference Protocol) says.");
+  std::string engine = "host", graph, weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
+  int64_t items = 200, most_wait_us = 0;
+  int contexts = 1, http_port = 8002;
+  double drain_seconds = 10, grace_seconds = 0;
+  HostedOptions options{.name = "din_mmoe"};
+  options.service.most_merged = 16;
+  ServerOptions server_options;
+  app.add_option("--engine", engine, "What scores")->check(CLI::IsMember({"host", "cuda"}))->capture_default_str();
+  app.add_option("--graph", graph, "JSON file of the model (warprank/graph_json.hpp); without it MovieLens' din_mmoe");
+  app.add_option("--name", options.name, "Of the model")->capture_default_str();
+  app.add_option("--weights", weights, "Folder with dense.safetensors and tables.safetensors")->capture_default_str();
+  app.add_option("--contexts", contexts, "Batches at a time, each with a thread")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--items", items, "Rows to rank in a usual request")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--merge", options.service.most_merged, "Requests in a batch at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--merge-rows", options.service.most_rows, "Rows of any axis in a batch of several requests at most")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--merge-wait-us", most_wait_us, "Microseconds that a free worker waits for more requests")
+      ->check(CLI::Range(0, 60'000'000))
+      ->capture_default_str();
+  app.add_option("--queue", options.service.most_waiting, "Requests that may wait")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--requests", options.most_requests, "Requests in a call at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--address", server_options.address, "Where to listen")->capture_default_str();
+  app.add_option("--http-port", http_port, "For /metrics and /healthz, of all addresses; -1: none")
+      ->check(CLI::Range(-1, 65535))
+      ->capture_default_str();
+  app.add_option("--message-bytes", server_options.most_message_bytes, "Of a call at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--calls", server_options.most_calls, "Under way at a time, for each connection")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--token", server_options.token, "That clients must send")->envname("WARPRANK_TOKEN");
+  auto* certificate =
+      app.add_option("--tls-certificate", server_options.certificate, "PEM file")->check(CLI::ExistingFile);
+  auto* key = app.add_option("--tls-key", server_options.key, "PEM file")->check(CLI::ExistingFile)->needs(certificate);
+  certificate->needs(key);
+  app.add_option("--grace-seconds", grace_seconds,
+                 "Between the signal to stop, when health checks begin to fail, and the end")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--drain-seconds", drain_seconds, "For calls under way then")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  options.service.most_wait = std::chrono::microseconds(most_wait_us);
+
+  // Before any thread is made, so that all of them leave the signals to the one that waits for them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  const warprank::CompileOptions capacities{
+      .capacities = {{.requests = 1, .items = items},
+                     {.requests = options.service.most_merged, .items = options.service.most_merged * items}}};
+  const warprank::Plan plan = graph.empty() ? warprank::compile(movielens::din_mmoe, capacities)
+                                            : warprank::compile(warprank::load_graph(graph), capacities);
+  warprank::NextModel first = load(weights);
+  warprank::Tables tables = warprank::Tables::load(plan, first.tables, device_of(engine));
+  warprank::Model model = warprank::bind(plan, first.dense, tables);
+  warprank::ServedModel served(std::move(model), std::move(tables), {.contexts = contexts});
+  HostedModel hosted(
+      served, [&weights] { return load(weights); }, options);
+  Server server(hosted, server_options);
+  std::unique_ptr<HttpServer> http;
+  if (http_port >= 0)
+    http = std::make_unique<HttpServer>(http_port, [&](std::string_view path) -> HttpServer::Page {
+      if (path == "/metrics") return {200, hosted.metrics()};
+      if (path != "/healthz") return {404, "expected /metrics or /healthz\n"};
+      return server.is_ready() ? HttpServer::Page{200, "ready\n"} : HttpServer::Page{503, "not ready\n"};
+    });
+  std::printf("%s engine: model '%s', gRPC on port %d", engine.c_str(), options.name.c_str(), server.port());
+  if (http != nullptr) std::printf(", /metrics and /healthz on port %d", http->port());
+  std::printf("\n");
+  std::fflush(stdout);
+
+  int signal = 0;
+  sigwait(&signals, &signal);
+  server.begin_drain();
+  std::this_thread::sleep_for(std::chrono::duration<double>(grace_seconds));
+  server.stop(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(drain_seconds)));
+  const warprank::ServiceCounters counters = hosted.service().counters();
+  std::printf("stopped: %lld requests scored, %lld bad, %lld refused, %lld failed\n",
+              static_cast<long long>(counters.scored), static_cast<long long>(counters.bad),
+              static_cast<long long>(counters.refused()), static_cast<long long>(counters.failed));
+  return 0;
+}
+
+}  // namespace kserve
+
+int main(int argc, char** argv) {
+  try {
+    return kserve::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

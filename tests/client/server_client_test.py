@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server and tools/client with Triton's own client: server_client_test.py SERVER VECTORS PROTO VENV
+
+Exits with 77, and says why, where tritonclient[grpc] is neither there nor to be installed into the folder VENV.
+"""
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WEIGHTS = ROOT / "examples/movielens/weights"
+sys.path.insert(0, str(ROOT / "tools/client"))
+SKIPPED = 77
+PACKAGES = ["tritonclient[grpc]==2.73.0", "numpy<3"]
+
+
+def with_packages(venv):
+    """Goes on under a Python that has the packages, or exits."""
+    python = venv / "bin/python"
+    if not (venv / "ready").exists():
+        for command in ([sys.executable, "-m", "venv", venv],
+                        [python, "-m", "pip", "install", "-q", "--retries", "1", "--timeout", "10", *PACKAGES]):
+            try:
+                done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=240)
+            except subprocess.TimeoutExpired:
+                print(f"skipped: {' '.join(map(str, command))} took more than 240 s")
+                sys.exit(SKIPPED)
+            if done.returncode != 0:
+                print(f"skipped: {' '.join(map(str, command))} failed:\n{done.stderr[-1000:]}")
+                sys.exit(SKIPPED)
+        (venv / "ready").touch()
+    os.execv(python, [str(python), *sys.argv, "--in-venv"])
+
+
+class RunningServer:
+    """The server of the MovieLens model, and a client of it."""
+
+    def __init__(self, *options):
+        import tritonclient.grpc
+
+        command = [SERVER, "--address", "127.0.0.1:0", "--http-port", "0", "--weights", str(WEIGHTS), *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        found = re.search(r"gRPC on port (\d+), /metrics and /healthz on port (\d+)", line)
+        assert found, line
+        self.port, self.http_port = int(found[1]), int(found[2])
+        self.client = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{self.port}")
+
+    def get(self, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=30)
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+
+    def stop(self):
+        """What it printed."""
+        self.client.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        text, _ = self.process.communicate(timeout=60)
+        return text
+
+
+class BlobsTest(unittest.TestCase):
+    def test_packs_what_the_library_packs(self):
+        from warprank_client import Layout
+
+        lines = subprocess.run([VECTORS], capture_output=True, text=True, check=True).stdout.splitlines()
+        num_packed = 0
+        for line in lines:
+            vector = json.loads(line)
+            layout = Layout(vector["layout"])
+            if vector["status"]:
+                with self.assertRaises(ValueError, msg=vector["status"]):
+                    layout.pack(vector["request"])
+                continue
+            self.assertEqual(layout.pack(vector["request"]).hex(), vector["blob"], vector["request"])
+            num_packed += 1
+        self.assertGreater(num_packed, 100)
+
+    def test_says_what_is_wrong(self):
+        from warprank_client import Layout
+
+        layout = Layout({"axes": [{"name": "user", "parent": -1}, {"name": "item", "parent": 0},
+                                  {"name": "genres", "parent": 1}],
+                         "ids": [{"name": "film", "axis": 1, "type": "i32"}, {"name": "genre", "axis": 2}],
+                         "dense": [{"name": "x", "axis": 1, "width": 2, "type": "f16"}]})
+        good = {"film": [1, 2], "genre": [1], "genres.offsets": [0, 0, 1], "x": [[1, 2], [3, 4]]}
+        layout.pack(good)
+        for change, message in [({"films": [1]}, "films: expected an input of the model"),
+                                ({"film": [1.5, 2]}, "film: expected ids, got float64"),
+                                ({"film": [[1, 2]]}, r"film: expected the shape \[rows\], got \[1, 2\]"),
+                                ({"film": [1, 2**31]}, "film: expected ids of 32 bits, got 2147483648"),
+                                ({"film": [1]}, "x: expected 1 rows, got 2"),
+                                ({"x": [[1, 2, 3]]}, r"x: expected the shape \[rows, 2\], got \[1, 3\]"),
+                                ({"x": [[1, 2], [3, 1e5]]}, "x: expected values that f16 can hold, got 100000.0"),
+                                ({"x": [[1, 2], [3, float("nan")]]}, "x: expected finite values"),
+                                ({"genres.offsets": [0, 1]}, "genres.offsets: expected 3 of them, got 2"),
+                                ({"genres.offsets": [0, 2, 1]}, "genres.offsets: expected offsets that begin with 0"),
+                                ({"genres.offsets": [1, 1, 1]}, "genres.offsets: expected offsets that begin with 0")]:
+            with self.assertRaisesRegex(ValueError, message):
+                layout.pack({**good, **change})
+        for missing, message in [("x", "x: expected values, since it has no default"),
+                                 ("genres.offsets", "genres.offsets: expected where the rows of each item begin")]:
+            with self.assertRaisesRegex(ValueError, message):
+                layout.pack({name: value for name, value in good.items() if name != missing})
+
+
+class ProtocolTest(unittest.TestCase):
+    def test_has_the_names_and_numbers_of_tritons_clients(self):
+        from google.protobuf import descriptor_pb2
+        from tritonclient.grpc import model_config_pb2, service_pb2
+
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "set"
+            subprocess.run(["protoc", "-I", str(pathlib.Path(PROTO).parent), f"--descriptor_set_out={out}", PROTO],
+                           check=True)
+            ours = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file[0]
+        theirs = {}
+        for module in (service_pb2, model_config_pb2):
+            file = descriptor_pb2.FileDescriptorProto()
+            module.DESCRIPTOR.CopyToProto(file)
+            theirs.update({message.name: message for message in file.message_type})
+            theirs.update({enum.name: enum for enum in file.enum_type})
+            theirs.update({service.name: service for service in file.service})
+
+        num_fields = 0
+
+        def compare(our, their):
+            nonlocal num_fields
+            fields = {field.name: field for field in their.field}
+            for field in our.field:
+                other = fields[field.name]
+                for what in ("number", "type", "label", "type_name"):
+                    self.assertEqual(getattr(field, what), getattr(other, what), f"{our.name}.{field.name}: {what}")
+                num_fields += 1
+            nested = {message.name: message for message in their.nested_type}
+            for message in our.nested_type:
+                compare(message, nested[message.name])
+
+        for message in ours.message_type:
+            compare(message, theirs[message.name])
+        for enum in ours.enum_type:
+            self.assertEqual(list(enum.value), list(theirs[enum.name].value))
+        methods = {method.name: method for method in theirs["GRPCInferenceService"].method}
+        for method in ours.service[0].method:
+            self.assertEqual(method.SerializeToString(deterministic=True).replace(b"\x22\x00", b""),
+                             methods[method.name].SerializeToString(deterministic=True).replace(b"\x22\x00", b""))
+        self.assertGreater(num_fields, 100)
+
+
+class ServerTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = RunningServer()
+        cls.client = cls.server.client
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+
+    def test_is_what_triton_clients_expect(self):
+        self.assertTrue(self.client.is_server_live())
+        self.assertTrue(self.client.is_server_ready())
+        self.assertTrue(self.client.is_model_ready("din_mmoe"))
+        self.assertEqual(self.client.get_server_metadata().name, "warprank")
+        metadata = self.client.get_model_metadata("din_mmoe")
+        self.assertEqual([output.name for output in metadata.outputs], ["ctr", "ctcvr"])
+        self.assertEqual(self.client.get_model_repository_index().models[0].state, "READY")
+
+    def test_gives_blobs_and_named_tensors_the_same_scores(self):
+        import numpy
+        from rank import made_up
+        from warprank_client import Layout, blob_inputs, named_inputs
+
+        layout = Layout.of_server(self.client, "din_mmoe")
+        requests = [made_up(layout, rows, seed=rows) for rows in (1, 7, 200)]
+        alone = []
+        for request in requests:
+            result = self.client.infer("din_mmoe", named_inputs(layout, request))
+            alone.append(result.as_numpy("ctr"))
+        self.assertEqual([scores.shape for scores in alone], [(1, 1), (7, 1), (200, 1)])
+        result = self.client.infer("din_mmoe", blob_inputs([layout.pack(request) for request in requests]))
+        numpy.testing.assert_array_equal(result.as_numpy("ctr"), numpy.concatenate(alone))
+        numpy.testing.assert_array_equal(result.as_numpy("item.offsets"), [0, 1, 8, 208])
+        numpy.testing.assert_array_less(0, alone[2])
+        numpy.testing.assert_array_less(alone[2], 1)
+
+    def test_streams(self):
+        import queue
+
+        from rank import made_up
+        from warprank_client import Layout, blob_inputs
+
+        layout = Layout.of_server(self.client, "din_mmoe")
+        answers = queue.Queue()
+        self.client.start_stream(lambda result, error: answers.put((result, error)))
+        for seed in range(20):
+            inputs = blob_inputs([layout.pack(made_up(layout, 5, seed))])
+            self.client.async_stream_infer("din_mmoe", inputs, request_id=str(seed))
+        got = [answers.get(timeout=60) for _ in range(20)]
+        self.client.stop_stream()
+        self.assertEqual([error for _, error in got], [None] * 20)
+        self.assertEqual(sorted(int(result.get_response().id) for result, _ in got), list(range(20)))
+
+    def test_tells_what_is_wrong_and_counts_it(self):
+        import numpy
+        import tritonclient.grpc
+        from tritonclient.utils import InferenceServerException
+
+        tensor = tritonclient.grpc.InferInput("film_ids", [1], "INT64")
+        tensor.set_data_from_numpy(numpy.array([1]))
+        with self.assertRaisesRegex(InferenceServerException, "did you mean 'film_id'"):
+            self.client.infer("din_mmoe", [tensor])
+        with self.assertRaisesRegex(InferenceServerException, "expected 'din_mmoe', got 'dlrm'"):
+            self.client.infer("dlrm", [tensor])
+
+    def test_exchanges_the_model(self):
+        before = int(self.client.get_model_metadata("din_mmoe").versions[0])
+        self.client.load_model("din_mmoe")
+        self.assertEqual(self.client.get_model_metadata("din_mmoe").versions, [str(before + 1)])
+        self.assertIn('warprank_swaps_total{model="din_mmoe",result="done"} 1\n', self.server.get("/metrics")[1])
+
+    def test_is_healthy_until_it_is_unloaded(self):
+        self.assertEqual(self.server.get("/healthz"), (200, "ready\n"))
+        self.client.unload_model("din_mmoe")
+        self.assertEqual(self.server.get("/healthz"), (503, "not ready\n"))
+        self.client.load_model("din_mmoe")
+        self.assertEqual(self.server.get("/healthz"), (200, "ready\n"))
+        self.assertEqual(self.server.get("/")[0], 404)
+
+
+class LifeTest(unittest.TestCase):
+    def test_drains_when_it_is_told_to_stop(self):
+        server = RunningServer("--grace-seconds", "1")
+        self.assertTrue(server.client.is_server_ready())
+        server.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        while server.client.is_server_ready() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertFalse(server.client.is_server_ready())
+        self.assertEqual(server.get("/healthz")[0], 503)
+        self.assertIn("stopped: 0 requests scored", server.stop())
+        self.assertEqual(server.process.returncode, 0)
+
+    def test_refuses_options_that_cannot_be(self):
+        nowhere = ["--weights", str(WEIGHTS), "--address", "nowhere:port"]
+        for options, message in [(nowhere, "address: expected one that is free to listen on"),
+                                 (["--weights", "/nowhere"], "/nowhere/dense.safetensors"),
+                                 (["--engine", "cuda"], "WARPRANK_CUDA")]:
+            done = subprocess.run([SERVER, *options], capture_output=True, text=True, timeout=60)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(message, done.stderr)
+
+    def test_speaks_tls(self):
+        import tritonclient.grpc
+
+        with tempfile.TemporaryDirectory() as folder:
+            key, certificate = f"{folder}/key.pem", f"{folder}/certificate.pem"
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                            "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key,
+                            "-out", certificate], check=True, capture_output=True)
+            server = RunningServer("--tls-certificate", certificate, "--tls-key", key, "--token", "secret")
+            client = tritonclient.grpc.InferenceServerClient(f"localhost:{server.port}", ssl=True,
+                                                             root_certificates=certificate)
+            self.assertTrue(client.is_server_live())
+            self.assertEqual(client.get_server_metadata(headers={"authorization": "Bearer secret"}).name, "warprank")
+            with self.assertRaisesRegex(Exception, "the server's token"):
+                client.get_server_metadata()
+            client.close()
+            server.stop()
+
+
+if __name__ == "__main__":
+    SERVER, VECTORS, PROTO, venv = sys.argv[1:5]
+    if sys.argv[5:] != ["--in-venv"]:
+        with_packages(pathlib.Path(venv))
+    unittest.main(argv=sys.argv[:1])
