@@ -8,6 +8,7 @@
 #include <random>
 
 #include "ops/hash_table_testing.hpp"
+#include "support/counts.hpp"
 #include "warprank/ops/embedding_bag.cuh"
 
 namespace {
@@ -176,6 +177,58 @@ TEST(HashTableBags, WriteNoMoreWhereOneRowIsAskedForAgainAndAgain) {
     EXPECT_EQ(counters().atomics, 0);
 #endif
   }
+}
+
+// A block takes 64 bags of these rows at once. Where there are few, the warps of one would look all keys up one line
+// after another.
+TEST(HashTableBagsCounts, SpreadFewBagsOverBlocks) {
+  if (kernel_testing::build != kernel_testing::Build::plain) GTEST_SKIP() << "counted by the executor's plain build";
+#if !defined(__CUDACC__)
+  kernel_testing::CountTable table(
+      {"row bytes", "bags", "capacity", "blocks", "operations", "loads", "collectives", "sectors"});
+  constexpr int64_t bags = 50, length = 5;
+  const std::vector<int64_t> keys = some_keys(20000);
+  std::vector<int64_t> wanted(keys.begin(), keys.begin() + bags * length), offsets;
+  for (int64_t b = 0; b <= bags; ++b) offsets.push_back(b * length);
+  for (const Format& format : {Format{DType::f16, dim}, Format{DType::f32, dim}}) {
+    std::vector<float> first;
+    for (const int64_t capacity : {bags, 20 * bags, 2000 * bags}) {
+      simt::Config config;
+      config.multiprocessors = 132;
+      config.schedule = simt::Schedule::forward;
+      config.count_warps = config.count_sectors = true;
+      reset(config);
+      const Image image(format, keys, rows_of(keys, 1, format.bytes()), 0.8);
+      DeviceArray<int64_t> device_keys(capacity * length), device_offsets(capacity + 1);
+      device_keys.write(wanted), device_offsets.write(offsets);
+      const DeviceArray<int64_t> count(std::vector<int64_t>{bags});
+      DeviceArray<float> y(capacity * dim);
+      BagFeature feature;
+      feature.table.type = format.type, feature.table.dim = dim;
+      feature.hashed = image.view();
+      warprank::IdArray ids;
+      ids.ids = device_keys.data(), ids.offsets = device_offsets.data(), ids.num_ids.capacity = capacity * length;
+      feature.ids = ids;
+      feature.num_bags = {capacity, count.data()};
+      feature.pooling = Pooling::sum, feature.max_bag_ids = 32;
+      feature.y = Matrix<float>(y.data(), capacity, dim);
+      const EmbeddingBag op(warprank::Span<const BagFeature>(&feature, 1));
+      const DeviceArray<unsigned char> descriptors({op.descriptors().begin(), op.descriptors().end()});
+      synchronize();
+      clear_counters();
+      op.launch(descriptors.data(), nullptr, {});
+      synchronize();
+      const simt::WarpOperations busiest = counters().busiest_warp;
+      table.add(format.bytes(), bags, capacity, counters().blocks, busiest.total(), busiest.loads, busiest.collectives,
+                counters().global_load_sectors);
+      EXPECT_GE(counters().blocks, 13) << "a bag for each warp";
+      EXPECT_LE(busiest.total(), 120) << "161 where a block has all bags of 64 bytes";
+      std::vector<float> sums = y.read(0, bags * dim);
+      if (capacity == bags) first = sums;
+      EXPECT_EQ(std::memcmp(sums.data(), first.data(), sums.size() * sizeof(float)), 0);
+    }
+  }
+#endif
 }
 
 }  // namespace

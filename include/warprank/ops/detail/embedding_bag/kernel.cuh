@@ -109,9 +109,6 @@ inline constexpr int compiled_blocks_per_sm = policy.blocks_per_sm - 1;
 inline constexpr int compiled_blocks_per_sm = policy.blocks_per_sm;
 #endif
 
-/// Of launches with features of hashed tables.
-inline constexpr int blocks_with_keys_per_sm = 5;
-
 /// Block b does what its record says, the b-th of so many lines each.
 template <bool HasKeys>
 WARPRANK_KERNEL(policy.threads, HasKeys ? blocks_with_keys_per_sm : compiled_blocks_per_sm)

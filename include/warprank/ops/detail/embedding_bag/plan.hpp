@@ -77,6 +77,7 @@ struct Wanted {
   int64_t blocks;
   int64_t bytes;      ///< that a block moves
   int64_t fewer = 1;  ///< how many times fewer blocks do as well, where there are many: they have more in flight
+  int64_t more = 1;   ///< how many times more are of use, where a card has room: they share the bags
 };
 
 /// A batch of nothing but arrays.
@@ -265,6 +266,7 @@ inline Wanted want_look_up(const BagFeature& feature) {
   record.unit = static_cast<uint16_t>(unit);
   wanted.blocks = (bags + unit - 1) / unit;
   wanted.bytes = static_cast<int64_t>(mean_length * static_cast<double>(table.row_bytes() * unit));
+  if (record.path == Path::keys && is_pooled) wanted.more = std::max<int64_t>(1, unit / num_warps);
   if (record.path == Path::rows) wanted.fewer = policy.ids_in_flight * 16 / loads.part_bytes;
   return wanted;
 }
@@ -280,22 +282,29 @@ inline Wanted want_pieces(const Wanted& of, int64_t dim, int64_t& workspace_byte
   wanted.record.tickets_at = static_cast<uint32_t>(workspace_bytes / 16);
   wanted.blocks = std::clamp<int64_t>(windows / windows_of_a_block, 1, most_blocks);
   wanted.bytes = 0;
-  wanted.fewer = 1;
+  wanted.fewer = wanted.more = 1;
   workspace_bytes += (windows * 4 + 15) / 16 * 16 + 2 * windows * piece_bytes(dim);
   return wanted;
 }
 
+inline int64_t total_blocks(const std::vector<Wanted>& all) {
+  return std::accumulate(all.begin(), all.end(), int64_t{0}, [](int64_t n, const Wanted& w) { return n + w.blocks; });
+}
+
+/// Makes blocks more where a card that holds `resident` of them has room for all together.
+inline void spread_blocks(std::vector<Wanted>& all, int64_t resident) {
+  const int64_t room = std::max<int64_t>(1, resident / total_blocks(all));
+  for (Wanted& wanted : all) wanted.blocks *= std::min(wanted.more, room);
+}
+
 /// Makes blocks fewer where a card that holds `resident` of them would have to begin many a time, at most `most`.
 inline void limit_blocks(std::vector<Wanted>& all, int64_t resident, int64_t most) {
-  const auto total = [&] {
-    return std::accumulate(all.begin(), all.end(), int64_t{0}, [](int64_t n, const Wanted& w) { return n + w.blocks; });
-  };
-  const int64_t rounds = (total() + resident - 1) / resident;
+  const int64_t rounds = (total_blocks(all) + resident - 1) / resident;
   for (Wanted& wanted : all) {
     const int64_t fewer = std::min(wanted.fewer, rounds);
     wanted.blocks = (wanted.blocks + fewer - 1) / fewer;
   }
-  const int64_t left = total();
+  const int64_t left = total_blocks(all);
   if (left <= most) return;
   for (Wanted& wanted : all) {  // so that all blocks of a feature take as many turns
     const int64_t share = std::max<int64_t>(1, wanted.blocks * most / left);
@@ -358,14 +367,15 @@ inline RecordPlan plan_records(Span<const BagFeature> features, int64_t resident
   for (size_t i = 0; i < batches.size(); ++i) {
     constexpr int64_t most_for_arrays = 8192;
     const bool in_arrays = batches[i] == Batch{};
+    const bool has_keys = std::any_of(wanted[i].begin(), wanted[i].end(),
+                                      [](const Wanted& one) { return one.record.path == Path::keys; });
+    if (has_keys) spread_blocks(wanted[i], resident_blocks / policy.blocks_per_sm * blocks_with_keys_per_sm);
     limit_blocks(wanted[i], resident_blocks, in_arrays ? most_for_arrays : 4 * resident_blocks);
     const bool have_extras =
         std::any_of(wanted[i].begin(), wanted[i].end(), [](const Wanted& one) { return one.has_extras; });
     const uint32_t lines = have_extras ? 2 : 1;
     const auto first = static_cast<int64_t>(plan.records.size());
     write_records(wanted[i], lines, plan.records);
-    const bool has_keys = std::any_of(wanted[i].begin(), wanted[i].end(),
-                                      [](const Wanted& one) { return one.record.path == Path::keys; });
     plan.launches.push_back(
         {batches[i], first, (static_cast<int64_t>(plan.records.size()) - first) / lines, lines, has_keys});
   }

@@ -25,6 +25,8 @@ struct Policy {
 /// with 64 and 8 it took 37.5 (H100; copying the same bytes takes 35.9); with 2 rows in flight a request of 50 items
 /// took 13.6 us cold for 11.1, with 8 there are spills.
 inline constexpr Policy policy{128, 8, 32, 512, 512, 4};
+/// Of launches with features of hashed tables, which take more registers.
+inline constexpr int blocks_with_keys_per_sm = 5;
 inline constexpr int num_warps = policy.threads / 32;
 /// Elements of a part at most: more would be too many registers.
 inline constexpr int max_part_size = 8;

@@ -106,6 +106,17 @@ WARPRANK_DEVICE const unsigned char* weights_of(const Block& block, const unsign
   return at == 0 ? nullptr : blob + at + extras.weights_column_bytes;
 }
 
+/// Divides the bags of a span into units. A warp looks up the keys of all its bags line by line, so where there are few
+/// bags of keys they are spread over all blocks that the span has.
+WARPRANK_DEVICE void begin_units(const Record& f, Cursor& c) {
+  c.unit = f.unit;
+  if (f.path == Path::keys) {
+    const int32_t share = (c.n + c.step - 1) / c.step;
+    if (share < c.unit) c.unit = share > num_warps ? share : num_warps;
+  }
+  c.first = c.begin * c.unit;
+}
+
 /// Reads what a span is: of request `c.request`, whose blob is at `position`. All lanes of the warp call.
 WARPRANK_DEVICE void read_span(const Block& block, Cursor& c, int64_t position) {
   using namespace device;  // NOLINT: a device function
@@ -115,14 +126,13 @@ WARPRANK_DEVICE void read_span(const Block& block, Cursor& c, int64_t position) 
   c.has_span = c.request < (is_by_request(f.form) ? requests : 1);
   if (!c.has_span) return;
   c.row = 0;
-  c.first = c.begin * c.unit;
   if (!is_by_request(f.form)) {
     const bool in_array = is_in_array(f.form);
     const auto most = static_cast<int32_t>(f.max_bags);
     c.values = reinterpret_cast<const unsigned char*>(f.array.ids);
     c.weights = block.extras().weights;
     c.n = in_array ? static_cast<int32_t>(true_count(f.array.num_bags, most)) : requests < most ? requests : most;
-    return;
+    return begin_units(f, c);
   }
   const unsigned char* blob = batch.bytes + position;
   const int64_t* starts = batch.row_starts + f.requests.bag_starts + c.request;
@@ -132,6 +142,7 @@ WARPRANK_DEVICE void read_span(const Block& block, Cursor& c, int64_t position) 
   c.row = row;
   c.n = static_cast<int32_t>(end - row < rest ? end - row : rest);
   c.values = at == 0 ? nullptr : blob + at;
+  begin_units(f, c);
   if (f.has(Flag::weighted)) c.weights = weights_of(block, blob, c.request);
 }
 
@@ -193,7 +204,6 @@ WARPRANK_DEVICE void begin_spans(const Block& block, int64_t position) {
   const int requests = is_by_request(f.form) && !is_for_pieces ? block.shared.num_requests : 1;
   const auto rank = static_cast<int>(f.rank), blocks = static_cast<int>(f.blocks);
   Cursor c{};
-  c.unit = f.unit;
   c.sharing = 1 << f.lanes_log2;
   if (requests <= 1) {
     c.request = 0, c.next = 1, c.begin = rank, c.step = blocks;
