@@ -38,7 +38,8 @@ struct Extras {
   int64_t more_rows = 3;  ///< of the capacity
   bool is_aligned = true;
   bool half_y = true, half_operands = true;
-  int64_t groups = 1;  ///< layers side by side, each with columns of its own
+  bool float_row_bias = false;  ///< whatever the other operands are
+  int64_t groups = 1;           ///< layers side by side, each with columns of its own
   uint32_t seed = 1;
 };
 
@@ -55,19 +56,19 @@ struct LinearCase {
     if (is_dice || extras.activation.kind == ActivationKind::prelu) layer.alpha = random_values(engine, width());
     if (is_dice) layer.scale = random_values(engine, width()), layer.shift = random_values(engine, width());
     inputs.x = rounded(random_values(engine, rows * extras.groups * in, extras.scale));
-    const auto operand = [&](int64_t count) {
+    const auto operand = [&](int64_t count, bool is_half) {
       std::vector<float> values = random_values(engine, count * width());
-      return extras.half_operands ? rounded(values) : values;
+      return is_half ? rounded(values) : values;
     };
     if (!extras.segment_sizes.empty() || extras.row_bias_of_rows) {
       inputs.row_bias_offsets.push_back(0);
       const std::vector<int64_t> ones(static_cast<size_t>(rows), 1);
       for (const int64_t size : extras.row_bias_of_rows ? ones : extras.segment_sizes)
         inputs.row_bias_offsets.push_back(inputs.row_bias_offsets.back() + size);
-      inputs.row_bias = operand(num_segments());
+      inputs.row_bias = operand(num_segments(), extras.half_operands && !extras.float_row_bias);
     }
-    if (extras.multiply) inputs.multiply = operand(rows);
-    if (extras.residual) inputs.residual = operand(rows);
+    if (extras.multiply) inputs.multiply = operand(rows, extras.half_operands);
+    if (extras.residual) inputs.residual = operand(rows, extras.half_operands);
     inputs.residual_first = extras.residual_first;
   }
 
@@ -110,8 +111,8 @@ class DeviceLayer {
     // More segments than there are: what lies behind them must not be read.
     if (!case_.inputs.row_bias_offsets.empty()) {
       const bool of_rows = case_.extras.row_bias_of_rows;
-      to.row_bias =
-          operand(case_.inputs.row_bias, case_.num_segments(), of_rows ? case_.capacity() : case_.num_segments() + 2);
+      to.row_bias = operand(case_.inputs.row_bias, case_.num_segments(),
+                            of_rows ? case_.capacity() : case_.num_segments() + 2, !case_.extras.float_row_bias);
       if (!of_rows) to.segment_offsets = offsets_.data(), to.num_segments = num_segments_.data();
     }
     if (case_.extras.multiply) to.multiply = operand(case_.inputs.multiply, case_.rows, case_.capacity());
@@ -157,14 +158,15 @@ class DeviceLayer {
     return bytes;
   }
   static const float* pointer(const DeviceArray<float>& array) { return array.size() == 0 ? nullptr : array.data(); }
-  warprank::FloatMatrix<const void> operand(const std::vector<float>& values, int64_t rows, int64_t capacity) {
+  warprank::FloatMatrix<const void> operand(const std::vector<float>& values, int64_t rows, int64_t capacity,
+                                            bool may_be_half = true) {
     const auto place = [&](auto& list) -> warprank::FloatMatrix<const void> {
       using Stored = typename std::remove_reference_t<decltype(list)>::value_type::element_type;
       list.push_back(std::make_unique<Stored>(rows, case_.width(), capacity, case_.extras.is_aligned, values));
       const auto view = list.back()->view();
       return Matrix<const std::remove_pointer_t<decltype(view.data)>>(view);
     };
-    if (case_.extras.half_operands) return place(half_operands_);
+    if (case_.extras.half_operands && may_be_half) return place(half_operands_);
     return place(float_operands_);
   }
 

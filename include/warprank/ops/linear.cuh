@@ -29,8 +29,9 @@
 ///
 /// Matrices need no alignment beyond their elements'. x whose rows are aligned to 16 bytes, and other matrices to four
 /// elements, are read by whole vectors, and faster. Fastest is a launch of plain layers alone: `in` and `out` multiples
-/// of 8, x and y aligned to 16 bytes, y FP16, identity or relu, no groups, nothing added or multiplied but the bias. y
-/// may be the layer's own multiply or residual, and overlaps nothing else that the launch reads or writes.
+/// of 8, rows of everything aligned to 16 bytes, identity or relu, no groups, multiply and residual in FP16 and the
+/// latter last, a row bias in FP32. y may be the layer's own multiply or residual, and overlaps nothing else that the
+/// launch reads or writes.
 ///
 ///     LinearLaunch launch(layers);                       // on the host, once; throws invalid_argument
 ///     ... copy launch.descriptors() to device memory, and clear launch.workspace_bytes() of it ...

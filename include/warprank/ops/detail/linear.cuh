@@ -11,7 +11,11 @@
 /// the wait for the launch before. A block has 48 to 96 KB of operands on their way; direct tiles have one barrier,
 /// staged ones one for each stage and two before the outputs, whose rows are stored by whole vectors.
 ///
-/// Plain layers (is_plain_linear) have kernels of their own, without groups, gathering, switches and FP32 staging.
+/// Plain layers (is_plain_linear) have kernels of their own, without groups, gathering and switches; cross layers,
+/// those with the row bias of a late broadcast and a user's shares of either are among them where all rows are whole
+/// vectors. They have 80 registers a thread where the general kernel has 94, in tiles of 16 x 16, and a third of its
+/// code.
+///
 /// On an H100 the prototype of these kernels took 1.9-2.7 us for up to 100 rows of (256, 256) and (600, 256), where
 /// cuBLASLt took 2.6-3.3 and the library's former kernel 5.2-7.8; for 1000 rows of (1024, 1024) it took 9.7, and those
 /// two 5.9 and 48. There x did not wait for the number of rows, and the problem was a parameter.
@@ -26,6 +30,7 @@
 #include "warprank/ops/detail/descriptors.cuh"
 #include "warprank/ops/detail/linear/direct.cuh"
 #include "warprank/ops/detail/linear/head.cuh"
+#include "warprank/ops/detail/linear/plain.cuh"
 #include "warprank/ops/detail/linear/staged.cuh"
 
 namespace warprank::detail {
@@ -89,28 +94,13 @@ WARPRANK_DEVICE bool add_linear_parts(typename Product::Sums& sums, const Linear
   return true;
 }
 
-/// Where the outputs of a plain tile go; staged tiles need their registers for products until then.
-template <int Columns>
-struct PlainLinearStorage {
-  float bias[Columns];
-  half* y;  ///< of the tile
-  int64_t y_stride;
-  int num_rows, num_columns;  ///< that exist
-  bool is_relu, is_last;
-
-  WARPRANK_DEVICE half finished(float sum, float own_bias) const {
-    const float value = sum + own_bias;
-    return device::narrow<half>(is_relu && value < 0 ? 0.0f : value);
-  }
-};
-
 /// All layers are plain. The partials and tickets are those of the descriptors; tickets are 0 before and after.
 template <int Target, LinearTile Tile>
 WARPRANK_KERNEL(tile_shape(Tile).threads(), tile_shape(Tile).min_blocks)
 plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
   using Product = LinearProductOf<Target, Tile, true>;
   constexpr int tile_rows = Product::shape.rows, tile_columns = Product::shape.columns, threads = Product::threads;
-  auto& shared = device::static_shared<PlainLinearStorage<tile_columns>>();
+  auto& shared = device::static_shared<PlainLinearStorage<tile_rows, tile_columns>>();
   const int rank = device::thread_rank();
   const LinearDescriptor* const own =
       layers + (num_layers == 1 ? 0 : problem_of_block(layers, num_layers, device::block_index().x));
@@ -131,26 +121,37 @@ plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* parti
   if (rank == 0) {
     shared.y = y + rows.first * y_stride + first_column;
     shared.y_stride = y_stride;
+    shared.first_row = rows.first;
+    shared.first_column = first_column;
     shared.num_rows = rows.count;
     shared.num_columns = layer.outputs - first_column;
     shared.is_relu = layer.is_relu;
+    shared.has_operands = layer.has_operands;
   }
 
   if constexpr (Product::is_direct) {
     product.request_rows(rows);
-    static_assert(threads % (tile_columns / 4) == 0);  // a thread has the same columns of all its rows
+    constexpr bool finds_late = tile_rows == 32;  // operands of products take all registers
+    if (layer.has_operands) shared.template find_operands<threads>(*own);
+    if (layer.has_operands && !finds_late) shared.find_bias_rows(*own, rows);
+    static_assert(Product::fours <= threads);  // a thread has four columns of one row, or nothing
     const int column = Product::column_of(rank);
     device::Vector<float, 4> bias{};
     if (rank < Product::fours && first_column + column < layer.outputs)
       bias = device::load_vector_read_only<4>(biases + first_column + column);
     auto* const sums_of_warps = device::dynamic_shared<float>();
     product.multiply(sums_of_warps);
+    if (layer.has_operands && finds_late) shared.find_bias_rows(*own, rows);
     device::sync_block();
-    for (int four = rank; four < Product::fours; four += threads) {
-      const int row = Product::row_of(four);
-      if (row >= shared.num_rows || column >= shared.num_columns) continue;
-      float sums[4];
-      Product::sum_warps(sums_of_warps, four, sums);
+    const int row = Product::row_of(rank);
+    if (rank >= Product::fours || row >= shared.num_rows || column >= shared.num_columns) return;
+    float sums[4];
+    Product::sum_warps(sums_of_warps, rank, sums);
+    if (shared.has_operands) {
+      WARPRANK_UNROLL
+      for (int c = 0; c < 4; ++c) sums[c] += bias[c];
+      shared.finish_with_operands(row, column, sums);
+    } else {
       device::Vector<half, 4> values;
       WARPRANK_UNROLL
       for (int c = 0; c < 4; ++c) values[c] = shared.finished(sums[c], bias[c]);
@@ -161,21 +162,44 @@ plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* parti
     if (rank < tile_columns)
       shared.bias[rank] =
           first_column + rank < layer.outputs ? device::load_read_only(biases + first_column + rank) : 0;
+    if (layer.has_operands) {
+      shared.template find_operands<threads>(*own);
+      shared.find_bias_rows(*own, rows);
+    }
     typename Product::Sums sums;
     product.multiply(rows, sums);
     if (!add_linear_parts<Product>(sums, layer, work, partials, tickets, shared.is_last)) return;
     device::sync_block();  // all have left the stages
-    constexpr int stride = tile_columns + 8, across = tile_columns / 8;
-    auto* const staged = device::dynamic_shared<half>();
-    Product::for_each_sum(sums, [&](int row, int column, float sum) {
-      staged[row * stride + column] = shared.finished(sum, shared.bias[column]);
-    });
-    device::sync_block();
-    for (int i = rank; i < tile_rows * across; i += threads) {
-      const int row = i / across, column = i % across * 8;
-      if (row >= shared.num_rows || column >= shared.num_columns) continue;
-      device::store_vector(shared.y + row * shared.y_stride + column,
-                           *reinterpret_cast<const device::Vector<half, 8>*>(staged + row * stride + column));
+    /// f(row, column) for the first of each so many columns that exist.
+    const auto for_each_piece = [&](auto count, auto f) {
+      constexpr int across = tile_columns / decltype(count)::value;
+      for (int i = rank; i < tile_rows * across; i += threads) {
+        const int row = i / across, column = i % across * decltype(count)::value;
+        if (row < shared.num_rows && column < shared.num_columns) f(row, column);
+      }
+    };
+    if (shared.has_operands) {
+      constexpr int stride = tile_columns + 4;
+      auto* const staged = device::dynamic_shared<float>();
+      Product::for_each_sum(
+          sums, [&](int row, int column, float sum) { staged[row * stride + column] = sum + shared.bias[column]; });
+      device::sync_block();
+      for_each_piece(std::integral_constant<int, 4>{}, [&](int row, int column) {
+        const auto four = *reinterpret_cast<const device::Vector<float, 4>*>(staged + row * stride + column);
+        float values[4] = {four[0], four[1], four[2], four[3]};
+        shared.finish_with_operands(row, column, values);
+      });
+    } else {
+      constexpr int stride = tile_columns + 8;
+      auto* const staged = device::dynamic_shared<half>();
+      Product::for_each_sum(sums, [&](int row, int column, float sum) {
+        staged[row * stride + column] = shared.finished(sum, shared.bias[column]);
+      });
+      device::sync_block();
+      for_each_piece(std::integral_constant<int, 8>{}, [&](int row, int column) {
+        device::store_vector(shared.y + row * shared.y_stride + column,
+                             *reinterpret_cast<const device::Vector<half, 8>*>(staged + row * stride + column));
+      });
     }
   }
 }

@@ -102,19 +102,24 @@ LinearDescriptor describe_linear(const Layer& layer) {
   to.x_is_aligned = reinterpret_cast<uintptr_t>(layer.x.data) % 16 == 0 && layer.x.stride % 8 == 0;
   to.is_head = layout.is_head();
   to.is_relu = layer.activation.kind == ActivationKind::relu;
+  to.has_operands = layer.row_bias.data != nullptr || layer.multiply.data != nullptr ||
+                    layer.residual.data != nullptr || layer.y.type != DType::f16;
   return to;
 }
 
-/// Whether plain_linear_kernel computes a layer: identity or relu, FP16 outputs, nothing else added or multiplied, and
-/// rows of x and y of whole vectors.
+/// Whether plain_linear_kernel computes a layer: identity or relu; a row bias in FP32, a factor and a residual in FP16,
+/// as plans have them; and rows of everything of whole vectors.
 inline bool is_plain_linear(const LinearDescriptor& layer) {
   const Epilogue& epilogue = layer.epilogue;
   const ActivationKind f = epilogue.activation.kind;
+  const auto is_whole = [](const auto& m, bool is_half) {
+    return m.data == nullptr ||
+           (m.is_half == is_half && reinterpret_cast<uintptr_t>(m.data) % 16 == 0 && m.stride % (is_half ? 8 : 4) == 0);
+  };
   return !layer.is_head && layer.groups.num_groups == 0 && layer.x_is_aligned && layer.inputs % 8 == 0 &&
-         (f == ActivationKind::identity || f == ActivationKind::relu) && epilogue.row_bias.data == nullptr &&
-         epilogue.multiply.data == nullptr && epilogue.residual.data == nullptr && epilogue.y.is_half &&
-         reinterpret_cast<uintptr_t>(epilogue.y.data) % 16 == 0 && epilogue.y.stride % 8 == 0 &&
-         epilogue.width % 8 == 0;
+         (f == ActivationKind::identity || f == ActivationKind::relu) && is_whole(epilogue.row_bias, false) &&
+         is_whole(epilogue.multiply, true) && is_whole(epilogue.residual, true) && !epilogue.residual_first &&
+         is_whole(epilogue.y, epilogue.y.is_half) && epilogue.width % 8 == 0;
 }
 
 /// Checks the layers and cuts them into blocks: as `tiling` says, or else by the table, so that capacities, shapes,
@@ -182,7 +187,7 @@ WARPRANK_HIDDEN inline void launch_linear(const LinearPlan& plan, const LinearDe
   }
   const auto queue = [&](auto* kernel) {
     device::launch_overlapping({static_cast<unsigned>(plan.num_blocks), static_cast<unsigned>(shape.threads()),
-                                shape.shared_bytes(Target, plan.is_plain), stream},
+                                shape.shared_bytes(Target), stream},
                                kernel, layers, static_cast<int>(plan.descriptors.size()), partials, tickets);
   };
   if (plan.is_plain) return queue(plain_linear_kernel<Target, tile>);

@@ -30,6 +30,7 @@ struct alignas(16) LinearProduct {
   bool x_is_aligned, is_head;
   bool is_relu;        ///< of plain layers
   bool weights_first;  ///< ahead of the number of rows: where all blocks run at once, none waits for one without rows
+  bool has_operands;   ///< of plain layers: more than a bias and FP16 outputs (linear/plain.cuh)
 
   /// Unless it is a head.
   WARPRANK_DEVICE const uint32_t* tiles() const { return static_cast<const uint32_t*>(weights); }
@@ -39,7 +40,7 @@ struct alignas(16) LinearProduct {
 struct alignas(16) LinearDescriptor : LinearProduct {
   RowGroups groups;
   int64_t group_bytes;  ///< of weights and bias
-  Epilogue epilogue;
+  alignas(16) Epilogue epilogue;
 };
 static_assert(std::is_trivially_copyable_v<LinearDescriptor>);
 

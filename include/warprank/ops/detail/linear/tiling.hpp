@@ -41,11 +41,10 @@ struct LinearTileShape {
   constexpr int min_general_blocks() const { return std::max(1, min_blocks - 1); }
   constexpr int stages_of(int target) const { return target >= 80 ? stages : 2; }  // before: through registers
   constexpr int64_t part_size() const { return int64_t{rows} * columns; }          ///< floats
-  /// Shared memory: what warps have summed, or stages and then outputs, FP32 unless the layers are plain.
-  constexpr int64_t shared_bytes(int target, bool is_plain) const {
+  /// Shared memory: what warps have summed, or stages and then sums or outputs.
+  constexpr int64_t shared_bytes(int target) const {
     if (is_direct()) return int64_t{4} * warps * rows * (columns + 4);
-    const int64_t in_stages = int64_t{128} * (rows + columns) * stages_of(target);
-    return std::max(in_stages, is_plain ? int64_t{2} * rows * (columns + 8) : int64_t{4} * rows * (columns + 4));
+    return std::max(int64_t{128} * (rows + columns) * stages_of(target), int64_t{4} * rows * (columns + 4));
   }
 };
 
