@@ -50,6 +50,7 @@ class TensorNames {
     const auto found = inputs_.find(name);
     return found == inputs_.end() ? nullptr : &found->second;
   }
+  size_t size() const { return inputs_.size(); }
   std::vector<std::string> all() const {
     std::vector<std::string> names;
     for (const auto& [name, input] : inputs_) names.push_back(name);
@@ -69,6 +70,9 @@ class NamedRequests {
                 int64_t most_requests)
       : layout_(layout), axes_(layout.axes().size()) {
     warprank::Problems problems;
+    if (tensors.size() > names.size())  // before each is compared with all others
+      throw warprank::invalid_argument("tensors", "at most " + std::to_string(names.size()) + ", those of the model",
+                                       std::to_string(tensors.size()));
     std::vector<std::string_view> seen;
     for (const Tensor& tensor : tensors) {
       if (std::find(seen.begin(), seen.end(), tensor.name) != seen.end())
@@ -80,8 +84,10 @@ class NamedRequests {
     problems.throw_if_any();
     count(problems, most_requests);
     problems.throw_if_any();
-    for (size_t axis = 0; axis < axes_.size(); ++axis) find_rows(axis, problems);
-    problems.throw_if_any();
+    for (size_t axis = 0; axis < axes_.size(); ++axis) {
+      find_rows(axis, problems);
+      problems.throw_if_any();  // axes below would be measured by what is wrong
+    }
     for (const Input& input : inputs_) check_rows(input, problems);
     problems.throw_if_any();
   }

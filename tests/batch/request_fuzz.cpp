@@ -2,62 +2,30 @@
 
 /// No values may make a setter crash or throw; a request that is ok is a valid blob.
 
-#include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <numeric>
 #include <vector>
 
 #include "batch/blob_testing.hpp"
+#include "support/fuzz_input.hpp"
 #include "warprank/batch/batch.hpp"
 
 namespace {
 
 using namespace warprank;
 using namespace warprank::batch_testing;
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
-
-/// Takes values off the front of the input; zeros once it is used up.
-class Input {
- public:
-  Input(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-  bool empty() const { return size_ == 0; }
-  template <class Value>
-  Value take() {
-    Value value{};
-    const size_t bytes = std::min(size_, sizeof value);
-    std::memcpy(&value, data_, bytes);
-    data_ += bytes;
-    size_ -= bytes;
-    return value;
-  }
-  /// Up to 15 values; of integers every other one is small, so that some fit together.
-  template <class Value>
-  std::vector<Value> take_all() {
-    std::vector<Value> values(take<uint8_t>() % 16);
-    const bool small = take<uint8_t>() % 4 != 0;
-    for (Value& value : values) value = small ? static_cast<Value>(take<uint8_t>() % 8) : take<Value>();
-    return values;
-  }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
-};
+using test_support::FuzzInput;
+using test_support::require;
 
 /// Sets a history and its tags so that they agree.
-void set_history(Request& request, Input& input, const BatchLayout& layout) {
+void set_history(Request& request, FuzzInput& input, const BatchLayout& layout) {
   std::vector<int64_t> lengths(input.take<uint8_t>() % 8);
   for (int64_t& length : lengths) length = input.take<uint8_t>() % 4;
   const std::vector<int64_t> tags(static_cast<size_t>(std::accumulate(lengths.begin(), lengths.end(), int64_t{0})));
   request.ids(layout.ids("seen"), lengths).ids(layout.ids("tag"), tags, Lengths(lengths));
 }
 
-void set_something(Request& request, Input& input, const BatchLayout& layout) {
+void set_something(Request& request, FuzzInput& input, const BatchLayout& layout) {
   const uint8_t what = input.take<uint8_t>() % 9;
   const int ids = input.take<uint8_t>() % static_cast<int>(layout.ids().size());
   const int dense = ids % static_cast<int>(layout.dense().size());
@@ -75,7 +43,7 @@ void set_something(Request& request, Input& input, const BatchLayout& layout) {
 
 void fill(const uint8_t* data, size_t size, const BatchLayout& layout, Batch& batch) {
   batch.clear();
-  Input input(data, size);
+  FuzzInput input(data, size);
   while (!input.empty()) {
     Request request = batch.add_request();
     for (int setters = input.take<uint8_t>() % 8; setters > 0; --setters) set_something(request, input, layout);
