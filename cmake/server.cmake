@@ -36,5 +36,6 @@ add_custom_command(
   VERBATIM)
 add_library(warprank_inference_proto STATIC EXCLUDE_FROM_ALL ${proto_sources})
 target_compile_features(warprank_inference_proto PUBLIC cxx_std_17)
+target_compile_definitions(warprank_inference_proto PUBLIC WARPRANK_VERSION="${PROJECT_VERSION}")
 target_include_directories(warprank_inference_proto SYSTEM PUBLIC ${proto_folder})
 target_link_libraries(warprank_inference_proto PUBLIC protobuf::libprotobuf PkgConfig::GRPCPP Threads::Threads)

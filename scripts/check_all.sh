@@ -3,13 +3,15 @@
 #
 # The long checks, before a release:
 #   scripts/check_all.sh             all of them: about two hours on two cores
-#   scripts/check_all.sh NAME...     some: test benchmarks cuda bundle seeds asan clang fuzz headers format docs bench
+#   scripts/check_all.sh NAME...     some: test benchmarks cuda bundle seeds asan clang fuzz soak headers format docs bench
 #
 # WARPRANK_TEST_SEEDS   how many random models and batches the property tests try (default here 20000)
 # WARPRANK_FUZZ_SECONDS how long each fuzz target runs (default 300)
+# WARPRANK_SOAK_SECONDS how long the server is called while models are exchanged (default 600)
 source "$(dirname "$0")/common.sh"
 
 seeds=${WARPRANK_TEST_SEEDS:-20000} fuzz_seconds=${WARPRANK_FUZZ_SECONDS:-300}
+soak_seconds=${WARPRANK_SOAK_SECONDS:-600}
 
 # build_and_test PRESET [ctest option...]
 build_and_test() {
@@ -79,6 +81,11 @@ check_fuzz() {
   cmake --preset fuzz -D WARPRANK_FUZZ_SECONDS="$fuzz_seconds" && cmake --build --preset fuzz && ctest --preset fuzz
 }
 
+check_soak() {
+  cmake --preset cpu && cmake --build --preset cpu --target server client_vectors &&
+    WARPRANK_SOAK_SECONDS=$soak_seconds ctest --preset cpu -R '^client_server$'
+}
+
 check_headers() {
   local compiler standard
   for compiler in g++ clang++; do
@@ -96,7 +103,7 @@ check_bench() { scripts/bench_host.sh; }
 
 checks=("$@")
 if ((!$#)); then
-  checks=(test benchmarks cuda bundle seeds asan clang fuzz headers format docs bench)
+  checks=(test benchmarks cuda bundle seeds asan clang fuzz soak headers format docs bench)
 fi
 for check in "${checks[@]}"; do
   if [[ $(type -t "check_$check") != function ]]; then

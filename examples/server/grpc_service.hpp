@@ -2,7 +2,7 @@
 #pragma once
 
 /// The calls of the protocol. None of them waits: replies come from the threads of the queue, and models are exchanged
-/// on a thread of its own, so gRPC's few threads (half as many as cores, 2 to 16) do for any number of calls.
+/// on a thread of its own, so gRPC's few threads do for any number of calls.
 
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
@@ -49,7 +49,7 @@ class GrpcService final : public inference::GRPCInferenceService::CallbackServic
   Reactor* ServerMetadata(Context* context, const inference::ServerMetadataRequest*,
                           inference::ServerMetadataResponse* response) override {
     response->set_name("warprank");
-    response->set_version("0.1.0");
+    response->set_version(WARPRANK_VERSION);
     for (const char* extension : {"model_repository", "model_configuration", "statistics"})
       response->add_extensions(extension);
     return finish(context, allowed(*context));

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "layout_json.hpp"
 #include "metrics.hpp"
 #include "named_requests.hpp"
+#include "recorder.hpp"
 #include "statistics.hpp"
 #include "warprank/serving.hpp"
 
@@ -28,6 +30,10 @@ struct HostedOptions {
   std::string name = "model";
   warprank::ServiceOptions service = {};
   int64_t most_requests = 256;  ///< in a call
+  /// Every so many-th request is kept, 100 of them, and scored by the next model before it takes over; 0: none.
+  int64_t record_every = 100;
+  /// By which their scores may differ, or the next model is refused.
+  double most_difference = std::numeric_limits<double>::infinity();
 };
 
 class HostedModel {
@@ -41,6 +47,7 @@ class HostedModel {
         load_(std::move(load)),
         names_(served.plan().layout(), blobs_name),
         outputs_(served.plan().source()),
+        recorder_(served.plan(), options.record_every, 100),
         service_(served, options.service) {}
 
   const std::string& name() const { return options_.name; }
@@ -52,13 +59,15 @@ class HostedModel {
   const ModelOutputs& outputs() const { return outputs_; }
   warprank::RankingService& service() { return service_; }
   Statistics& statistics() { return statistics_; }
+  Recorder& recorder() { return recorder_; }
 
-  /// Exchanges the model for what is on disk now, and takes requests again. Throws what ServedModel::swap throws.
+  /// Exchanges the model for what is on disk now, which first scores the recorded requests, and takes requests again.
+  /// Throws what ServedModel::swap throws.
   void load(warprank::SwapMode mode) {
     try {
       warprank::NextModel next = load_();
       if (mode == warprank::SwapMode::dense_and_rows) next.tables = warprank::Weights::from_tensors({});
-      served_.swap(next, mode);
+      served_.swap(next, mode, {recorder_.blobs(), options_.most_difference});
     } catch (...) {
       ++failed_swaps_;
       throw;
@@ -164,6 +173,7 @@ class HostedModel {
   const Load load_;
   const TensorNames names_;
   const ModelOutputs outputs_;
+  Recorder recorder_;
   Statistics statistics_;
   std::atomic<bool> is_ready_{true};
   std::atomic<int64_t> swaps_{0}, failed_swaps_{0};

@@ -2,7 +2,7 @@
 #pragma once
 
 /// Answers GET requests of health checks and of Prometheus: HTTP/1.1, one after the other, each within two seconds. For
-/// a port that only these can reach.
+/// a port that strangers cannot reach.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -33,12 +33,13 @@ class HttpServer {
   /// The page of a path; must not throw.
   using Handler = std::function<Page(std::string_view path)>;
 
-  /// Listens on a port, 0: any that is free, of all addresses of this machine. Throws warprank::invalid_argument.
-  HttpServer(int port, Handler handler) : handler_(std::move(handler)) {
+  /// Listens on a port, 0: any that is free; of all addresses of this machine, or of 127.0.0.1. Throws
+  /// warprank::invalid_argument.
+  HttpServer(int port, bool is_local, Handler handler) : handler_(std::move(handler)) {
     const int on = 1;
     sockaddr_in address = {};
     address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    address.sin_addr.s_addr = htonl(is_local ? INADDR_LOOPBACK : INADDR_ANY);
     address.sin_port = htons(static_cast<uint16_t>(port));
     socklen_t size = sizeof address;
     if (listener_.fd < 0 || stop_.fd < 0 || setsockopt(listener_.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||

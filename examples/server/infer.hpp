@@ -123,16 +123,18 @@ class InferCall : public std::enable_shared_from_this<InferCall> {
         throw warprank::invalid_argument(std::string("tensor '") + blobs_name + "'",
                                          "1 to " + std::to_string(most) + " requests", std::to_string(blobs.size()));
       each(blobs.size(), [&](size_t r, warprank::ReplyCallback reply) {
-        model_.service().score_blob(
-            {reinterpret_cast<const std::byte*>(blobs[r].data()), static_cast<int64_t>(blobs[r].size())},
-            std::move(reply), how);
+        const warprank::Span<const std::byte> blob(reinterpret_cast<const std::byte*>(blobs[r].data()),
+                                                   static_cast<int64_t>(blobs[r].size()));
+        model_.recorder().offer([&](warprank::Batch& batch) { batch.add_blob(blob); });
+        model_.service().score_blob(blob, std::move(reply), how);
       });
       return;
     }
     const NamedRequests requests(model_.layout(), model_.names(), tensors, model_.options().most_requests);
     each(static_cast<size_t>(requests.size()), [&](size_t r, warprank::ReplyCallback reply) {
-      model_.service().score([&](warprank::Request request) { requests.fill(request, static_cast<int64_t>(r)); },
-                             std::move(reply), how);
+      const auto fill = [&](warprank::Request request) { requests.fill(request, static_cast<int64_t>(r)); };
+      model_.recorder().offer([&](warprank::Batch& batch) { fill(batch.add_request()); });
+      model_.service().score(fill, std::move(reply), how);
     });
   }
 

@@ -75,8 +75,16 @@ int run(int argc, char** argv) {
   app.add_option("--requests", options.most_requests, "Requests in a call at most")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option(
+         "--record-every", options.record_every,
+         "Keep every so many-th request, 100 of them, which the next model scores before it takes over; 0: none")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--most-difference", options.most_difference, "By which their scores may differ")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--address", server_options.address, "Where to listen")->capture_default_str();
-  app.add_option("--http-port", http_port, "For /metrics and /healthz, of all addresses; -1: none")
+  app.add_option("--http-port", http_port,
+                 "For /metrics and /healthz, of all addresses unless the other is 127.0.0.1; -1: none")
       ->check(CLI::Range(-1, 65535))
       ->capture_default_str();
   app.add_option("--message-bytes", server_options.most_message_bytes, "Of a call at most")
@@ -118,9 +126,10 @@ int run(int argc, char** argv) {
   HostedModel hosted(
       served, [&weights] { return load(weights); }, options);
   Server server(hosted, server_options);
+  const bool is_local = server_options.address.rfind("127.0.0.1:", 0) == 0;
   std::unique_ptr<HttpServer> http;
   if (http_port >= 0)
-    http = std::make_unique<HttpServer>(http_port, [&](std::string_view path) -> HttpServer::Page {
+    http = std::make_unique<HttpServer>(http_port, is_local, [&](std::string_view path) -> HttpServer::Page {
       if (path == "/metrics") return {200, hosted.metrics()};
       if (path != "/healthz") return {404, "expected /metrics or /healthz\n"};
       return server.is_ready() ? HttpServer::Page{200, "ready\n"} : HttpServer::Page{503, "not ready\n"};

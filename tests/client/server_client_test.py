@@ -4,14 +4,18 @@
 Exits with 77, and says why, where tritonclient[grpc] is neither there nor to be installed into the folder VENV.
 """
 import http.client
+import itertools
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -53,6 +57,16 @@ class RunningServer:
         assert found, line
         self.port, self.http_port = int(found[1]), int(found[2])
         self.client = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{self.port}")
+
+    def load(self, mode):
+        """Exchanges the model, which Triton's client has no modes for."""
+        import grpc
+        from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+        request = service_pb2.RepositoryModelLoadRequest(model_name="din_mmoe")
+        request.parameters["swap_mode"].string_param = mode
+        with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:
+            service_pb2_grpc.GRPCInferenceServiceStub(channel).RepositoryModelLoad(request, timeout=60)
 
     def get(self, path):
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=30)
@@ -229,6 +243,31 @@ class ServerTest(unittest.TestCase):
         self.assertEqual(self.client.get_model_metadata("din_mmoe").versions, [str(before + 1)])
         self.assertIn('warprank_swaps_total{model="din_mmoe",result="done"} 1\n', self.server.get("/metrics")[1])
 
+    def test_has_every_metric_of_the_dashboard(self):
+        expressions = re.findall(r'"(?:expr|query)": "(.*)"', (ROOT / "examples/server/dashboard.json").read_text())
+        metrics = self.server.get("/metrics")[1]
+        names = set(re.findall(r"\bwarprank_\w+", " ".join(expressions)))
+        self.assertGreater(len(names), 10)
+        for name in names:
+            self.assertRegex(metrics, rf"(?m)^{name}\{{")
+
+    @unittest.skipUnless(shutil.which("perf_analyzer"), "perf_analyzer is not on PATH")
+    def test_works_with_perf_analyzer(self):
+        from rank import made_up
+        from warprank_client import Layout
+
+        layout = Layout.of_server(self.client, "din_mmoe")
+        data = [{name: {"content": array.ravel().tolist(), "shape": list(array.shape)}
+                 for name, array in made_up(layout, 20, seed).items()} for seed in range(4)]
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"data": data}, file)
+            file.flush()
+            done = subprocess.run(["perf_analyzer", "-m", "din_mmoe", "-i", "grpc", "-u", f"127.0.0.1:{self.server.port}",
+                                   "--input-data", file.name, "--concurrency-range", "1:4:3", "-s", "999",
+                                   "--measurement-interval", "500"], capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"Concurrency: 4, throughput: [1-9]")
+
     def test_is_healthy_until_it_is_unloaded(self):
         self.assertEqual(self.server.get("/healthz"), (200, "ready\n"))
         self.client.unload_model("din_mmoe")
@@ -239,6 +278,30 @@ class ServerTest(unittest.TestCase):
 
 
 class LifeTest(unittest.TestCase):
+    def test_serves_others_beside_many_connections(self):
+        import grpc
+        from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+        def num_threads(process):
+            return int(re.search(r"Threads:\s*(\d+)", pathlib.Path(f"/proc/{process.pid}/status").read_text())[1])
+
+        server = RunningServer()
+        half_open = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(100)]
+        for connection in half_open[:50]:
+            connection.sendall(b"PRI * HTTP/2.0\r\n")
+        channels = [grpc.insecure_channel(f"127.0.0.1:{server.port}", [("grpc.use_local_subchannel_pool", 1)])
+                    for _ in range(200)]
+        for channel in channels:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            self.assertTrue(stub.ServerReady(service_pb2.ServerReadyRequest(), timeout=60).ready)
+        self.assertLess(num_threads(server.process), 60)
+        for channel in channels:
+            channel.close()
+        for connection in half_open:
+            connection.close()
+        self.assertTrue(server.client.is_server_ready())
+        server.stop()
+
     def test_drains_when_it_is_told_to_stop(self):
         server = RunningServer("--grace-seconds", "1")
         self.assertTrue(server.client.is_server_ready())
@@ -277,6 +340,94 @@ class LifeTest(unittest.TestCase):
                 client.get_server_metadata()
             client.close()
             server.stop()
+
+
+class SoakTest(unittest.TestCase):
+    """Good, wrong and abandoned calls while the model is exchanged, for WARPRANK_SOAK_SECONDS."""
+
+    def setUp(self):
+        from warprank_client import Layout
+
+        self.server = RunningServer("--contexts", "2", "--record-every", "10")
+        self.layout = Layout.of_server(self.server.client, "din_mmoe")
+        self.unexpected = []
+        self.num_scored = 0
+        self.stops = threading.Event()
+
+    def call(self, seed):
+        """Until it is told to stop, with a client of its own."""
+        import numpy
+        import tritonclient.grpc
+        from rank import made_up
+        from tritonclient.utils import InferenceServerException
+        from warprank_client import blob_inputs, named_inputs
+
+        client = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{self.server.port}")
+        requests = [made_up(self.layout, rows, seed) for rows in (1, 20, 150)]
+        expected = [client.infer("din_mmoe", named_inputs(self.layout, r)).as_numpy("ctr") for r in requests]
+        random = numpy.random.default_rng(seed)
+
+        def refused(inputs, **options):
+            try:
+                client.infer("din_mmoe", inputs, **options)
+                self.unexpected.append("an answer to a wrong call")
+            except InferenceServerException as error:
+                if error.status() not in ("StatusCode.INVALID_ARGUMENT", "StatusCode.DEADLINE_EXCEEDED"):
+                    self.unexpected.append(str(error))
+
+        while not self.stops.is_set():
+            which, turn = random.integers(0, 3), random.integers(0, 10)
+            packed = self.layout.pack(requests[which])
+            if turn == 0:
+                broken = bytearray(packed)
+                broken[random.integers(0, 64)] ^= 1 << int(random.integers(0, 8))
+                refused(blob_inputs([bytes(broken)[:random.integers(0, len(broken))]]))
+            elif turn == 1:
+                refused(named_inputs(self.layout, {**requests[1], "film_id": numpy.arange(19)}))
+            elif turn == 2:
+                refused(blob_inputs([packed]), timeout=1)
+            elif turn == 3:
+                abandoned = client.async_infer("din_mmoe", blob_inputs([packed]), lambda result, error: None)
+                abandoned.cancel()
+            else:
+                inputs = blob_inputs([packed]) if turn < 8 else named_inputs(self.layout, requests[which])
+                try:
+                    if not (client.infer("din_mmoe", inputs).as_numpy("ctr") == expected[which]).all():
+                        self.unexpected.append("other scores")
+                    self.num_scored += 1
+                except InferenceServerException as error:
+                    self.unexpected.append(str(error))
+        client.close()
+
+    def memory(self):
+        """Of the server, in MB."""
+        status = pathlib.Path(f"/proc/{self.server.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s*(\d+)", status)[1]) / 1024
+
+    def test_goes_on(self):
+        import grpc
+
+        seconds = float(os.environ.get("WARPRANK_SOAK_SECONDS", 5))
+        threads = [threading.Thread(target=self.call, args=[seed]) for seed in range(3)]
+        for thread in threads:
+            thread.start()
+        end, begin_memory = time.monotonic() + seconds, None
+        modes = itertools.cycle(["full", "dense_and_rows", "drain"])
+        try:
+            while time.monotonic() < end:
+                time.sleep(min(1, seconds / 10))
+                self.server.load(next(modes))
+                if begin_memory is None and time.monotonic() > end - 0.7 * seconds:
+                    begin_memory = self.memory()
+        except grpc.RpcError as error:
+            self.unexpected.append(str(error))
+        self.stops.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(self.unexpected, [])
+        self.assertGreater(self.num_scored, 10)
+        self.assertLess(self.memory(), 1.1 * begin_memory + 20)
+        self.assertRegex(self.server.stop(), r"stopped: \d+ requests scored, \d+ bad, \d+ refused, 0 failed")
 
 
 if __name__ == "__main__":

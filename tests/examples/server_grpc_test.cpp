@@ -60,7 +60,12 @@ std::map<std::string, std::string> raw_outputs(const ModelInferResponse& respons
   return outputs;
 }
 
-/// A server of y = sigmoid(x), and a client of it.
+/// Of the model below.
+warprank::Weights weight_of(float weight) {
+  return warprank::Weights::from_tensors({{"top.weight", warprank::make_tensor<float>({1, 1}, {weight})}});
+}
+
+/// A server of y = sigmoid(weight x), and a client of it.
 class GrpcServerTest : public testing::Test {
  protected:
   void start(ServerOptions options = {}) {
@@ -100,19 +105,19 @@ class GrpcServerTest : public testing::Test {
   const warprank::Plan plan_ = warprank::compile(
       [](Builder& b) -> Outputs {
         auto user = b.axis("user"), item = b.axis("item", user);
-        return {{"y", b.sigmoid(b.dense("x", item, 1))}};
+        return {{"y", b.sigmoid(b.linear("top", b.dense("x", item, 1), 1, {.bias = false}))}};
       },
       {.capacities = {{.requests = 8, .items = 100}}});
   warprank::Tables tables_ = warprank::Tables::load(plan_, warprank::Weights::from_tensors({}), warprank::host());
-  warprank::ServedModel served_{
-      warprank::bind(plan_, warprank::Weights::from_tensors({}), tables_), std::move(tables_), {.contexts = 2}};
+  warprank::ServedModel served_{warprank::bind(plan_, weight_of(1), tables_), std::move(tables_), {.contexts = 2}};
   bool load_fails_ = false;
+  float next_weight_ = 1;
   HostedModel hosted_{served_,
                       [this] {
                         if (load_fails_) throw std::runtime_error("no such file");
-                        return warprank::NextModel{};
+                        return warprank::NextModel{.dense = weight_of(next_weight_)};
                       },
-                      {.most_requests = 16}};
+                      {.most_requests = 16, .record_every = 1, .most_difference = 0.125}};
   std::unique_ptr<Server> server_;
   std::unique_ptr<GRPCInferenceService::Stub> stub_;
 };
@@ -295,6 +300,35 @@ TEST_F(GrpcServerTest, ExchangesTheModelAndTellsWhatItHasDone) {
         "warprank_request_seconds_count{model=\"model\"} 5\n",
         "warprank_swaps_total{model=\"model\",result=\"failed\"} 1\n", "warprank_ready{model=\"model\"} 1\n"})
     EXPECT_THAT(metrics, HasSubstr(line));
+}
+
+TEST_F(GrpcServerTest, TriesTheNextModelWithRequestsThatCame) {
+  start();
+  RepositoryModelLoadRequest load;
+  load.set_model_name("model");
+  RepositoryModelLoadResponse loaded;
+  next_weight_ = 2;
+  ASSERT_TRUE(call(&GRPCInferenceService::Stub::RepositoryModelLoad, load, loaded).ok()) << "nothing came";
+  next_weight_ = 1;
+  ModelInferResponse response;
+  ASSERT_TRUE(infer(named({0, 1, 2}, {0, 1, 3}), response).ok());
+  EXPECT_FALSE(infer(named({std::numeric_limits<float>::infinity()}, {0, 1}), response).ok());
+  EXPECT_TRUE(infer(named(std::vector<float>(101), {0, 101}), response).ok()) << "above all capacities";
+  ModelInferRequest blobs;
+  blobs.set_model_name("model");
+  auto& input = *blobs.add_inputs();
+  input.set_name("request_blobs");
+  input.set_datatype("BYTES");
+  input.add_shape(1);
+  input.mutable_contents()->add_bytes_contents(blob({3}));
+  ASSERT_TRUE(infer(blobs, response).ok());
+  EXPECT_EQ(hosted_.recorder().blobs().size(), 3u) << "two of the first call and a blob";
+  const grpc::Status refused = call(&GRPCInferenceService::Stub::RepositoryModelLoad, load, loaded);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(refused.error_message(), HasSubstr("3 recorded requests"));
+  EXPECT_EQ(hosted_.version(), "2");
+  next_weight_ = 2.01f;
+  EXPECT_TRUE(call(&GRPCInferenceService::Stub::RepositoryModelLoad, load, loaded).ok());
 }
 
 TEST_F(GrpcServerTest, AnswersEachRequestOfAStream) {

@@ -74,7 +74,7 @@ class Connection {
 };
 
 TEST(HttpServer, AnswersOneRequestOfAConnection) {
-  const HttpServer server(0, [](std::string_view path) {
+  const HttpServer server(0, true, [](std::string_view path) {
     return path == "/large" ? HttpServer::Page{200, std::string(10'000'000, 'x')}
                             : HttpServer::Page{path == "/ok" ? 200 : 503, std::string(path)};
   });
@@ -92,7 +92,7 @@ TEST(HttpServer, AnswersOneRequestOfAConnection) {
 }
 
 TEST(HttpServer, IsNotKeptByClientsThatSendNothingOrTooMuch) {
-  const HttpServer server(0, [](std::string_view) { return HttpServer::Page{200, "ok"}; });
+  const HttpServer server(0, true, [](std::string_view) { return HttpServer::Page{200, "ok"}; });
   const auto begin = std::chrono::steady_clock::now();
   const Connection silent(server.port());
   const Connection talkative(server.port());
@@ -107,15 +107,15 @@ TEST(HttpServer, IsNotKeptByClientsThatSendNothingOrTooMuch) {
 TEST(HttpServer, EndsWhileAClientIsConnected) {
   Connection* connection = nullptr;
   {
-    const HttpServer server(0, [](std::string_view) { return HttpServer::Page{200, "ok"}; });
+    const HttpServer server(0, true, [](std::string_view) { return HttpServer::Page{200, "ok"}; });
     connection = new Connection(server.port());
   }
   delete connection;
 }
 
 TEST(HttpServer, RefusesAPortThatIsTaken) {
-  const HttpServer server(0, [](std::string_view) { return HttpServer::Page{}; });
-  EXPECT_THROW(HttpServer(server.port(), {}), warprank::invalid_argument);
+  const HttpServer server(0, true, [](std::string_view) { return HttpServer::Page{}; });
+  EXPECT_THROW(HttpServer(server.port(), true, {}), warprank::invalid_argument);
 }
 
 }  // namespace

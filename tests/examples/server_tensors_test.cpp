@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -17,7 +19,9 @@
 
 #include "../../examples/server/answer.hpp"
 #include "../../examples/server/named_requests.hpp"
+#include "../../examples/server/recorder.hpp"
 #include "../../examples/server/tensor.hpp"
+#include "meituan_like.hpp"
 #include "support/message_of.hpp"
 #include "warprank/model.hpp"
 #include "warprank/serving.hpp"
@@ -196,6 +200,9 @@ TEST_F(NamedRequestsTest, RefusesTensorsThatAreNoInputs) {
   EXPECT_THAT(problem(three().ids("film_id", {1, 2, 3})),
               HasSubstr("tensor 'film_id': expected one tensor of that name, got a second one"));
   EXPECT_THAT(problem(Tensors().ids(std::string(100'000, 'x'), {1})), HasSubstr("tensor 'xxx"));
+  Tensors many;
+  for (int i = 0; i < 11; ++i) many.ids("film_id", {1});
+  EXPECT_EQ(problem(many), "tensors: expected at most 10, those of the model, got 11");
 }
 
 TEST_F(NamedRequestsTest, RefusesOtherTypesAndShapes) {
@@ -322,6 +329,49 @@ TEST(ByteElements, RefuseWhatIsNoTensorOfThem) {
             "tensor 'b': expected an element of 2 bytes, as its length says, got 1 bytes at the end");
   EXPECT_EQ(problem({"b", "BYTES", {2}, std::string_view(bytes).substr(0, 9), {}}),
             "tensor 'b': expected a length of 4 bytes in front of each element, got 2 bytes at the end");
+}
+
+TEST(Recorder, KeepsTheLastOfEveryFewRequests) {
+  const Plan plan = compile([](Builder& b) -> Outputs {
+    auto user = b.axis("user");
+    return {{"y", b.sigmoid(b.dense("x", user, 1))}};
+  });
+  const auto kept = [&](int64_t every) {
+    Recorder recorder(plan, every, 3);
+    for (int i = 0; i < 11; ++i)
+      recorder.offer([&](Batch& batch) {
+        batch.add_request().dense(plan.dense("x"), {i == 4 ? std::nanf("") : static_cast<float>(i)});
+      });
+    std::vector<float> values;
+    for (const std::vector<std::byte>& blob : recorder.blobs()) {
+      Batch batch = plan.batch();
+      batch.add_blob(blob);
+      batch.close();
+      values.push_back(batch.blob(0).dense(plan.dense("x"))[0]);
+    }
+    return values;
+  };
+  EXPECT_THAT(kept(0), ElementsAre());
+  EXPECT_THAT(kept(5), ElementsAre(0, 5, 10));
+  EXPECT_THAT(kept(4), ElementsAre(0, 8)) << "the one in between is wrong";
+  EXPECT_THAT(kept(2), ElementsAre(8, 10, 6)) << "of 0, 2, 6, 8 and 10";
+}
+
+TEST(Blobs, AreLessThanHalfOfRequestsThatRepeatTheUser) {
+  const Plan plan = compile(models::meituan_like, {.capacities = {{.requests = 1, .items = 200}}});
+  Batch batch = plan.batch();
+  Request request = batch.add_request();
+  constexpr int64_t items = 200, history = 100;
+  int64_t repeated = 0;  // bytes where every row has the user's features and padded histories
+  for (size_t i = 0; i < plan.layout().ids().size(); ++i) {
+    const AxisInfo& axis = plan.layout().axes()[static_cast<size_t>(plan.layout().ids()[i].axis)];
+    const int64_t rows = axis.parent == -1 ? 1 : axis.keep_last > 0 ? history : items;
+    request.ids(IdsSlot{static_cast<int>(i)}, std::vector<int64_t>(static_cast<size_t>(rows), 1));
+    repeated += items * (axis.keep_last > 0 ? history : 1) * 8;
+  }
+  batch.close();
+  EXPECT_EQ(repeated, 545'600);
+  EXPECT_EQ(batch.blob(0).bytes(), 84'568);
 }
 
 class AnswerTest : public testing::Test {
