@@ -12,10 +12,10 @@ packages=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev libcli11-dev curl 
 grpc=(libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc pkg-config)
 case "${1:-test}" in
   demo) ;;
-  server) packages+=("${grpc[@]}") ;;
+  server) packages+=("${grpc[@]}" python3-venv) ;;
   test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev python3) ;;
   check) packages+=(libgtest-dev libgmock-dev libbenchmark-dev libabsl-dev python3 clang libclang-rt-dev clang-format git
-                    ccache debootstrap dpkg-dev "${grpc[@]}") ;;
+                    ccache debootstrap dpkg-dev "${grpc[@]}" python3-venv openssl) ;;
   *) echo "usage: $0 [demo|server|test|check]" >&2; exit 2 ;;
 esac
 
