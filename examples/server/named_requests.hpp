@@ -70,8 +70,8 @@ class NamedRequests {
                 int64_t most_requests)
       : layout_(layout), axes_(layout.axes().size()) {
     warprank::Problems problems;
-    if (tensors.size() > names.size())  // before each is compared with all others
-      throw warprank::invalid_argument("tensors", "at most " + std::to_string(names.size()) + ", those of the model",
+    if (tensors.size() > 2 * names.size())  // before each is compared with all others
+      throw warprank::invalid_argument("tensors", "the model's " + std::to_string(names.size()),
                                        std::to_string(tensors.size()));
     std::vector<std::string_view> seen;
     for (const Tensor& tensor : tensors) {

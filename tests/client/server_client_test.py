@@ -303,7 +303,7 @@ class LifeTest(unittest.TestCase):
         server.stop()
 
     def test_drains_when_it_is_told_to_stop(self):
-        server = RunningServer("--grace-seconds", "1")
+        server = RunningServer("--grace-seconds", "3")
         self.assertTrue(server.client.is_server_ready())
         server.process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + 30

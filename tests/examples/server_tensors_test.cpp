@@ -201,8 +201,8 @@ TEST_F(NamedRequestsTest, RefusesTensorsThatAreNoInputs) {
               HasSubstr("tensor 'film_id': expected one tensor of that name, got a second one"));
   EXPECT_THAT(problem(Tensors().ids(std::string(100'000, 'x'), {1})), HasSubstr("tensor 'xxx"));
   Tensors many;
-  for (int i = 0; i < 11; ++i) many.ids("film_id", {1});
-  EXPECT_EQ(problem(many), "tensors: expected at most 10, those of the model, got 11");
+  for (int i = 0; i < 19; ++i) many.ids("film_id", {1});
+  EXPECT_EQ(problem(many), "tensors: expected the model's 9, got 19");
 }
 
 TEST_F(NamedRequestsTest, RefusesOtherTypesAndShapes) {
