@@ -200,6 +200,35 @@ TEST_F(CudaEngineTuning, TakesTheTilesThatAreFastest) {
   for (size_t i = 0; i < chosen.size(); ++i) EXPECT_NEAR(chosen[i], expected[i], 1e-2 * (1 + std::abs(expected[i])));
 }
 
+TEST_F(CudaEngineTuning, TakesTheWayToFuseThatIsFastest) {
+  const Model unasked = bound();
+  const std::vector<float> by_rule = scores_of(unasked);
+  const auto launches = [](const Model& model) {
+    const std::string text = model.context().describe();
+    return text.substr(text.find("\n  "));  // behind what is told of the choice
+  };
+  for (const char* const way : {"tiles of 32 rows", "split over 1 blocks of 32 x 16"}) {
+    const test_support::Folder folder(name_of_test() + way[0]);
+    options_.auto_tuning.folder = folder.path();
+    claimed_ = [=](const LinearChoice& choice) { return choice.variants[0] == way ? 0.5 : 1.0; };
+    const Model model = bound();
+    std::string text;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) text = entry.path().string();
+    int num_fused = 0;
+    for (const LinearChoice& choice : load_tuning(text).choices)
+      for (size_t i = 0; i < choice.layers.size() && choice.kernels[i] == LinearKernel::fused; ++i, ++num_fused)
+        EXPECT_EQ(choice.variants[i], way);
+    EXPECT_NE(launches(model), launches(unasked)) << way;
+    EXPECT_GE(num_fused, 4) << "two layers of a chain at two capacities";
+    const std::vector<float> scores = scores_of(model);
+    ASSERT_EQ(scores.size(), by_rule.size());
+    for (size_t i = 0; i < scores.size(); ++i) EXPECT_NEAR(scores[i], by_rule[i], 1e-2) << i;
+    num_measured_ = 0;
+    EXPECT_TRUE(same_bits(scores_of(bound()), scores));
+    EXPECT_EQ(num_measured_, 0) << "as it was kept";
+  }
+}
+
 TEST_F(CudaEngineTuning, MeasuresNothingWhereItIsTold) {
   const auto expect_told = [&](const std::string& line) {
     EXPECT_THAT(described(), HasSubstr("\nlinear layers: " + line + "\n"));

@@ -196,6 +196,46 @@ TEST(LinearChooser, RefusesVariantsThatNoKernelHas) {
   const LinearChooser chooser(std::make_shared<const Tuning>(mixed), true, 75);
   EXPECT_THAT(message_of([&] { chooser.choose(step_of(mixed.choices[0].layers, false)); }),
               HasSubstr("expected tiles as of the layers beside it, \"direct 16 x 16\", got \"direct 16 x 32\""));
+  const auto message_with_chain = [](std::vector<std::string> variants) {
+    Tuning fused = example();
+    fused.choices[1].variants = std::move(variants);
+    const LinearChooser of_chains(std::make_shared<const Tuning>(fused), true, 75);
+    return message_of([&] { of_chains.choose(step_of(fused.choices[1].layers, true)); });
+  };
+  const std::string split = "split over 8 blocks of 16 x 32";
+  EXPECT_EQ(message_with_chain({split, split}), "nothing was thrown");
+  EXPECT_EQ(message_with_chain({"tiles of 32 rows", "tiles of 32 rows"}), "nothing was thrown");
+  EXPECT_THAT(message_with_chain({split, ""}),
+              HasSubstr("expected fused as the layers before it, \"" + split + "\", got \"\""));
+  for (const char* const none : {"split over 65 blocks of 16 x 16", "split over 8 blocks of 32 x 32", "direct 16 x 16"})
+    EXPECT_THAT(message_with_chain({none, none}),
+                HasSubstr("expected a variant of fused, got \"" + std::string(none) + "\""));
+}
+
+TEST(LinearChooser, TriesChainsThatFillTheCardOrAPartOfIt) {
+  const auto tried = [](int64_t rows, int64_t out, int target, int64_t count = 1) {
+    StepShape step = step_of({layer(rows, 600, out), layer(rows, out, 1, "f32", 1)}, true);
+    step.layers[0].count = step.layers[1].count = count;
+    std::vector<std::string> names;
+    for (const detail::ChainPolicy& policy : cuda_backend::chains_to_try(step, target)) {
+      names.push_back(policy.to_string());
+      EXPECT_EQ(cuda_backend::chain_policy_named(names.back())->to_string(), names.back());
+    }
+    return names;
+  };
+  const std::vector<std::string> tiles = {"tiles of 16 rows", "tiles of 32 rows"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = tiles;
+    for (const std::string& shares : more) all.push_back("split over " + shares);
+    return all;
+  };
+  EXPECT_EQ(tried(100, 256, 90), with({"16 blocks of 16 x 16", "8 blocks of 16 x 16", "4 blocks of 16 x 16",
+                                       "8 blocks of 16 x 32", "4 blocks of 16 x 32", "2 blocks of 16 x 32",
+                                       "16 blocks of 32 x 16", "8 blocks of 32 x 16", "4 blocks of 32 x 16"}));
+  EXPECT_EQ(tried(100, 64, 75, 3),
+            with({"1 blocks of 16 x 16", "1 blocks of 16 x 32", "3 blocks of 32 x 16", "1 blocks of 32 x 16"}));
+  EXPECT_EQ(tried(5000, 256, 90), tiles) << "of more tiles than the card has multiprocessors";
+  EXPECT_EQ(tried(0, 256, 90), tiles);
 }
 
 TEST(LinearChooser, TriesTilingsThatTheTableHasForFast) {

@@ -167,9 +167,11 @@ class DeviceMlp {
 /// A prepared launch with its memory.
 class DeviceMlpLaunch {
  public:
-  DeviceMlpLaunch(const std::vector<warprank::Mlp>& stacks, int target, bool spread_first = true)
-      : workspace_(warprank::MlpLaunch::workspace_bytes(stacks, target, spread_first), static_cast<unsigned char>(0)),
-        launch_(stacks, workspace_.size() == 0 ? nullptr : workspace_.data(), target, spread_first),
+  DeviceMlpLaunch(const std::vector<warprank::Mlp>& stacks, int target, bool spread_first = true,
+                  const warprank::detail::ChainPolicy* policy = nullptr)
+      : workspace_(warprank::MlpLaunch::workspace_bytes(stacks, target, spread_first, {}, policy),
+                   static_cast<unsigned char>(0)),
+        launch_(stacks, workspace_.size() == 0 ? nullptr : workspace_.data(), target, spread_first, {}, policy),
         descriptors_(std::vector<unsigned char>(launch_.descriptors().begin(), launch_.descriptors().end())) {}
   void run(Stream stream = {}) { launch_.run(descriptors_.data(), stream); }
   const warprank::MlpLaunch& launch() const { return launch_; }

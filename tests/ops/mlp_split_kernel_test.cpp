@@ -120,6 +120,59 @@ TEST(SplitMlpKernel, SharesLayersThatNoBlockKeeps) {
   });
 }
 
+/// As who measures chooses: split, for more rows than the rule splits as well, and not split where the rule does.
+TEST(SplitMlpKernel, ComputesStacksAsThePolicySays) {
+  using warprank::detail::ChainPolicy, warprank::detail::MlpTile, warprank::detail::SplitPolicy;
+  for_each_target([](const Config& config) {
+    for (const int64_t capacity : {35, 2600}) {
+      std::vector<std::vector<float>> of_split, of_tiles;
+      for (const ChainPolicy& policy :
+           {ChainPolicy{{16, 2, 1}}, ChainPolicy{{5, 2, 1}}, ChainPolicy{{3, 2, 2}}, ChainPolicy{{2, 4, 1}},
+            ChainPolicy{{}, MlpTile::rows_16}, ChainPolicy{{}, MlpTile::rows_32}}) {
+        if (capacity == 2600 && policy.split.blocks > 3) continue;  // takes long
+        SCOPED_TRACE(std::to_string(capacity) + " rows, " + policy.to_string());
+        const MlpCase c = wide_case(capacity);
+        DeviceMlp device(c);
+        DeviceMlpLaunch launch({device.view()}, config.target, false, &policy);
+        EXPECT_EQ(launch.launch().num_launches(), 1);
+        launch.run();
+        launch.run();
+        expect_close(propagate(c), device.values());
+        (policy.split.is_split() ? of_split : of_tiles).push_back(device.values());
+      }
+      for (const std::vector<float>& y : of_split) EXPECT_EQ(y, of_split[0]);
+      for (const std::vector<float>& y : of_tiles) EXPECT_EQ(y, of_tiles[0]);
+    }
+  });
+}
+
+TEST(SplitMlpKernel, RefusesPoliciesThatDoNotComputeAllLayers) {
+  using warprank::detail::ChainPolicy, warprank::detail::MlpTile;
+  reset({});
+  const auto refused = [](const Sizes& widths, const ChainPolicy& policy, bool is_aligned = true) {
+    Extras extras;
+    extras.is_aligned = is_aligned;
+    const MlpCase c(5, widths, {relu}, extras);
+    DeviceMlp device(c);
+    const Mlp stack = device.view();
+    try {
+      MlpLaunch::workspace_bytes({&stack, 1}, 80, false, {}, &policy);
+      return std::string("nothing");
+    } catch (const invalid_argument& e) {
+      return e.problems()[0].to_string();
+    }
+  };
+  const std::string expected = "policy of mlps: expected one that computes all their layers in one launch, got ";
+  const ChainPolicy tiles{{}, MlpTile::rows_16}, of_32{{}, MlpTile::rows_32}, split{{4, 2, 1}}, high{{4, 4, 1}};
+  EXPECT_EQ(refused({90, 300, 40, 1}, tiles), expected + "tiles of 16 rows") << "a wide layer of many inputs";
+  EXPECT_EQ(refused({60, 300, 40, 1}, tiles), "nothing");
+  EXPECT_EQ(refused({60, 300, 40, 1}, of_32), expected + "tiles of 32 rows") << "for which there is no room";
+  EXPECT_EQ(refused({90, 4097, 40}, split), expected + "split over 4 blocks of 16 x 16");
+  EXPECT_EQ(refused({90, 300, 40, 1}, split), "nothing");
+  EXPECT_EQ(refused({640, 30, 40}, high, false), expected + "split over 4 blocks of 32 x 16") << "rows of no vectors";
+  EXPECT_EQ(refused({640, 30, 40}, split, false), "nothing");
+}
+
 /// One block after the other, as where a card is full: none depends on another to begin.
 TEST(SplitMlpKernel, GivesTheSameBitsHoweverManyBlocksRunTogether) {
   for_each_target([](const Config& of_target) {

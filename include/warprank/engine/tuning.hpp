@@ -66,6 +66,7 @@ struct LinearChoice {
   std::vector<LinearShape> layers;
   std::vector<LinearKernel> kernels;  ///< by layer; where one is fused, all are
   /// By layer, how its kernel does it: tiles are cut as said, "staged 64 x 64 in 2 parts", all layers of a depth alike;
+  /// a fused chain is "split over 16 blocks of 16 x 32" or computed by "tiles of 16 rows", all its layers alike;
   /// cuBLASLt takes its "algorithm 3". Empty: as the kernel's own rule has it.
   std::vector<std::string> variants;
   int64_t launches = 0;        ///< kernels of the step as captured, cuBLASLt's auxiliary ones among them
@@ -81,7 +82,7 @@ constexpr auto fields_of(const LinearChoice*) {
 
 /// Raised when kernels of linears, or how they are cut into blocks, change: what was measured before is then out of
 /// date.
-inline constexpr int linear_kernels_version = 2;
+inline constexpr int linear_kernels_version = 3;
 
 /// Where something was measured; elsewhere it means nothing.
 struct TunedOn {

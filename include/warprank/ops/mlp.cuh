@@ -105,17 +105,18 @@ namespace warprank {
 class MlpLaunch {
  public:
   /// For the kernels of `target`. The workspace is aligned to 256, cleared before the first run, and serves one run at
-  /// a time. Throws invalid_argument, all problems together.
+  /// a time. `policy`: how all layers are fused, as who has measured it chooses; null: by rule. Throws
+  /// invalid_argument, all problems together.
   MlpLaunch(Span<const Mlp> stacks, void* workspace, int target = device::target(), bool spread_first = true,
-            Span<const HeadProduct> products = {})
-      : plan_(detail::plan_mlp(stacks, products, workspace, target, spread_first)) {
+            Span<const HeadProduct> products = {}, const detail::ChainPolicy* policy = nullptr)
+      : plan_(detail::plan_mlp(stacks, products, workspace, target, spread_first, policy)) {
     if (plan_.workspace_bytes > 0) detail::require_memory("workspace of mlps", workspace, 256);
   }
 
   /// Throws as the constructor does.
   static int64_t workspace_bytes(Span<const Mlp> stacks, int target = device::target(), bool spread_first = true,
-                                 Span<const HeadProduct> products = {}) {
-    return detail::plan_mlp(stacks, products, nullptr, target, spread_first).workspace_bytes;
+                                 Span<const HeadProduct> products = {}, const detail::ChainPolicy* policy = nullptr) {
+    return detail::plan_mlp(stacks, products, nullptr, target, spread_first, policy).workspace_bytes;
   }
 
   Span<const unsigned char> descriptors() const { return plan_.descriptors; }

@@ -19,6 +19,7 @@
 #include "warprank/model/graph.hpp"
 #include "warprank/ops/detail/gemm/row_major.hpp"
 #include "warprank/ops/detail/linear/tiling.hpp"
+#include "warprank/ops/detail/mlp/policy.hpp"
 
 namespace warprank::cuda_backend {
 
@@ -160,7 +161,16 @@ struct LinearPicks {
   bool operator==(const LinearPicks& other) const { return kernels == other.kernels && variants == other.variants; }
 };
 
-/// The variants of tiles, and of cuBLASLt; none for a text that names none.
+/// The variants of fused chains, of tiles, and of cuBLASLt; none for a text that names none.
+inline std::optional<detail::ChainPolicy> chain_policy_named(const std::string& text) {
+  std::vector<detail::ChainPolicy> all{{{}, detail::MlpTile::rows_16}, {{}, detail::MlpTile::rows_32}};
+  for (detail::SplitPolicy split : detail::split_kernels)
+    for (split.blocks = 1; split.blocks <= detail::max_split_blocks; ++split.blocks) all.push_back({split});
+  for (const detail::ChainPolicy& policy : all)
+    if (policy.to_string() == text) return policy;
+  return {};
+}
+
 inline std::optional<detail::LinearTiling> tiling_named(const std::string& text) {
   for (int tile = 0; tile < detail::num_linear_tiles; ++tile)
     for (int parts = 1; parts <= detail::max_linear_parts; ++parts) {
@@ -213,6 +223,31 @@ inline std::vector<detail::LinearTiling> tilings_to_try(const StepShape& step, i
     if (cost <= much_slower * all[0].first && tilings.size() < most && tiling.to_string() != by_table.to_string())
       tilings.push_back(tiling);
   return tilings;
+}
+
+/// Ways to compute a chain in one launch: split over about so many blocks that the card is full, half full and a
+/// quarter full, and by tiles of rows.
+inline std::vector<detail::ChainPolicy> chains_to_try(const StepShape& step, int target) {
+  const auto tiles = [&](int64_t rows) {
+    int64_t all = 0;
+    for (const LinearShape& layer : step.layers)
+      if (layer.depth == 0) all += layer.count * ((layer.rows + rows - 1) / rows);
+    return all;
+  };
+  int64_t widest = 1;
+  for (const LinearShape& layer : step.layers) widest = std::max(widest, (layer.out + 15) / 16);
+  std::vector<detail::ChainPolicy> policies{{{}, detail::MlpTile::rows_16}, {{}, detail::MlpTile::rows_32}};
+  for (detail::SplitPolicy split : detail::split_kernels) {
+    if (tiles(split.rows()) == 0) continue;
+    const int64_t fit = detail::multiprocessors_of(target) / tiles(split.rows());
+    const int64_t shares = (widest + split.pairs - 1) / split.pairs;
+    const int64_t most = std::min({fit, shares, int64_t{detail::max_split_blocks}});
+    for (int64_t blocks = most; blocks >= std::max<int64_t>(1, most / 4); blocks /= 2) {
+      split.blocks = static_cast<int>(blocks);
+      policies.push_back({split});
+    }
+  }
+  return policies;
 }
 
 /// The same way to cut a step at all capacities.
@@ -332,7 +367,8 @@ class LinearChooser {
       const std::string what = "tuning: layer " + detail::text_of_shape(step.layers[i]);
       if (!step.may_be(i, kernel, has_cublaslt_))
         throw invalid_argument(what, "a kernel that computes it", name_of_enum(kernel));
-      const bool is_known = variant.empty() || (kernel == LinearKernel::tiles && tiling_named(variant)) ||
+      const bool is_known = variant.empty() || (kernel == LinearKernel::fused && chain_policy_named(variant)) ||
+                            (kernel == LinearKernel::tiles && tiling_named(variant)) ||
                             (kernel == LinearKernel::cublaslt && algorithm_named(variant));
       if (!is_known)
         throw invalid_argument(what, std::string("a variant of ") + name_of_enum(kernel), "\"" + variant + "\"");
@@ -341,6 +377,9 @@ class LinearChooser {
             step.layers[other].depth == step.layers[i].depth && measured.variants[other] != variant)
           throw invalid_argument(what, "tiles as of the layers beside it, \"" + measured.variants[other] + "\"",
                                  "\"" + variant + "\"");
+      if (kernel == LinearKernel::fused && measured.variants[0] != variant)
+        throw invalid_argument(what, "fused as the layers before it, \"" + measured.variants[0] + "\"",
+                               "\"" + variant + "\"");
     }
   }
 

@@ -213,10 +213,10 @@ struct ProductNode {
   std::vector<int64_t> factors;  ///< chains, by number, in the order in which they are multiplied
 };
 
-/// All layers in one launch. `products` are of chains that are a stack each.
+/// All layers in one launch. `products` are of chains that are a stack each. `variant`: LinearChoice::variants.
 inline PreparedStep prepare_fused(const std::vector<LinearChain>& chains, const std::vector<Mlp>& stacks,
-                                  const std::vector<ProductNode>& products, const Bindings& bindings,
-                                  StepMemory& memory) {
+                                  const std::vector<ProductNode>& products, const std::string& variant,
+                                  const Bindings& bindings, StepMemory& memory) {
   std::vector<int64_t> stack_of(1, 0);  // by chain, the first
   for (const LinearChain& chain : chains) stack_of.push_back(stack_of.back() + chain.linears[0].num_layers());
   std::vector<std::vector<int64_t>> factors;
@@ -230,8 +230,12 @@ inline PreparedStep prepare_fused(const std::vector<LinearChain>& chains, const 
   step.kernel = "mlp";
   constexpr bool spread_first = false;  // the plan has decided what is one launch
   const int target = device::target();
-  void* const workspace = memory.zeroed(MlpLaunch::workspace_bytes(stacks, target, spread_first, of_heads));
-  auto launch = std::make_shared<const MlpLaunch>(stacks, workspace, target, spread_first, of_heads);
+  const std::optional<detail::ChainPolicy> named = chain_policy_named(variant);
+  // Elsewhere layers like these had rows of whole vectors, and have not in this model.
+  const bool fits = named && detail::fits_chain(Span<const Mlp>(stacks), *named);
+  const detail::ChainPolicy* const policy = fits ? &*named : nullptr;
+  void* const workspace = memory.zeroed(MlpLaunch::workspace_bytes(stacks, target, spread_first, of_heads, policy));
+  auto launch = std::make_shared<const MlpLaunch>(stacks, workspace, target, spread_first, of_heads, policy);
   step.num_launches = static_cast<int>(launch->num_launches());
   step.queue = [launch, descriptors = memory.copied(launch->descriptors())](device::Stream to) {
     launch->run(descriptors, to);
@@ -258,7 +262,8 @@ inline PreparedStep prepare_chains(const std::vector<LinearChain>& chains, const
                                    StepMemory& memory) {
   std::vector<std::vector<MlpLayer>> layers;
   const std::vector<Mlp> stacks = stacks_of(chains, bindings, layers);
-  if (picks[0].kernels[0] == LinearKernel::fused) return prepare_fused(chains, stacks, products, bindings, memory);
+  if (picks[0].kernels[0] == LinearKernel::fused)
+    return prepare_fused(chains, stacks, products, picks[0].variants[0], bindings, memory);
   const size_t depth = chains[0].linears.size();
   std::vector<FloatMatrix<const void>> x;
   for (const Mlp& stack : stacks) x.push_back(stack.x);

@@ -247,9 +247,9 @@ class Tuner {
         }
   }
 
-  /// Tries what the rule says; all fused; all by tiles, and instead of those each depth cut otherwise, and each layer
-  /// by each algorithm of cuBLASLt, alone; all by cuBLASLt; then those together that gained alone. None where there was
-  /// no time to compare anything.
+  /// Tries what the rule says; all fused, in some ways; all by tiles, and instead of those each depth cut otherwise,
+  /// and each layer by each algorithm of cuBLASLt, alone; all by cuBLASLt; then those together that gained alone. None
+  /// where there was no time to compare anything.
   std::optional<LinearChoice> fastest(const LinearStep& step, const StepShape& shape, const Bindings& bindings) const {
     Trials trials;
     const auto add = [&](const LinearPicks& picks) -> LinearTrial& {
@@ -261,7 +261,8 @@ class Tuner {
     const size_t count = shape.layers.size();
     const LinearPicks tiles(std::vector<LinearKernel>(count, LinearKernel::tiles));
     LinearTrial &by_rule = add(LinearPicks(chooser_.by_rule(shape))), &by_tiles = add(tiles);
-    if (shape.is_stack) add(LinearPicks(std::vector<LinearKernel>(count, LinearKernel::fused)));
+    LinearPicks fused(std::vector<LinearKernel>(count, LinearKernel::fused));
+    if (shape.is_stack) add(fused);
     std::vector<std::vector<LinearTrial*>> cut(static_cast<size_t>(depth_of(shape))), algorithms(count);
     LinearPicks all = tiles;
     for (size_t i = 0; i < count; ++i) {
@@ -277,6 +278,12 @@ class Tuner {
       }
     }
     if (!deadline_.is_over(share_)) add(all);
+    if (shape.is_stack)
+      for (const detail::ChainPolicy& policy : chains_to_try(shape, device::target())) {
+        if (deadline_.is_over(share_)) break;
+        fused.variants.assign(count, policy.to_string());
+        add(fused);
+      }
     for (int64_t depth = 0; depth < depth_of(shape); ++depth)
       for (const detail::LinearTiling& tiling : tilings_to_try(shape, depth, device::target())) {
         if (deadline_.is_over(share_)) break;

@@ -138,9 +138,21 @@ int64_t num_separate(Span<const Stack> stacks, bool spread_first) {
   return most;
 }
 
-/// How the layers from `first` on are split.
+/// What the layers of stacks from some on need of blocks that share them.
+struct SplitNeeds {
+  bool can_be_split = false;
+  int64_t widest = 1;       ///< pairs of 8 outputs
+  int64_t most_staged = 0;  ///< inputs that go through shared memory
+  bool is_wide = false;
+
+  bool are_met_by(const SplitPolicy& policy) const {
+    const int64_t room = policy.strips == 2 ? SplitBlock::max_staged_inputs : SplitBlock::max_staged_inputs_of_32;
+    return can_be_split && policy.is_split() && most_staged <= room;
+  }
+};
+
 template <class Stack>
-SplitPolicy split_policy_of(Span<const Stack> stacks, int64_t first, int target) {
+SplitNeeds split_needs(Span<const Stack> stacks, int64_t first) {
   int64_t widest = 1, most_staged = 0;
   bool is_wide = false;
   for (const Stack& stack : stacks) {
@@ -159,14 +171,31 @@ SplitPolicy split_policy_of(Span<const Stack> stacks, int64_t first, int target)
     }
     if (is_wide && needs_fused(stack)) return {};  // more rows would have no kernel
   }
+  return {true, widest, most_staged, is_wide};
+}
+
+/// How the layers from `first` on are split.
+template <class Stack>
+SplitPolicy split_policy_of(Span<const Stack> stacks, int64_t first, int target) {
+  const SplitNeeds needs = split_needs(stacks, first);
+  if (!needs.can_be_split) return {};
   const auto tiles = [&](int64_t rows) {
     int64_t all = 0;
     for (const Stack& stack : stacks) all += (stack.x.rows + rows - 1) / rows;
     return all;
   };
-  const SplitPolicy policy = split_policy(target, tiles, widest, is_wide);
-  const int64_t room = policy.strips == 2 ? SplitBlock::max_staged_inputs : SplitBlock::max_staged_inputs_of_32;
-  return most_staged > room ? SplitPolicy{} : policy;
+  const SplitPolicy policy = split_policy(target, tiles, needs.widest, needs.is_wide);
+  return needs.are_met_by(policy) ? policy : SplitPolicy{};
+}
+
+/// Whether a policy computes all layers of stacks in one launch.
+template <class Stack>
+bool fits_chain(Span<const Stack> stacks, const ChainPolicy& policy) {
+  if (policy.split.is_split()) return split_needs(stacks, 0).are_met_by(policy.split);
+  const bool is_wide = std::any_of(stacks.begin(), stacks.end(), [](const Stack& stack) {
+    return !stack.layers.empty() && stack.layers[0].out > max_fused_width;
+  });
+  return num_separate(stacks, false) == 0 && !(is_wide && policy.tile != MlpTile::rows_16);
 }
 
 /// A layer of a stack as one of ops/linear.cuh; `x` is what it reads.
@@ -211,7 +240,7 @@ void append(const Value& value, std::vector<unsigned char>& bytes) {
 /// The fused layers, [first, depth), of all stacks; x [i] is what the first of them reads. `factors` by stack.
 template <class Stack>
 void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<FloatMatrix<const void>>& x,
-                const std::vector<std::vector<HeadFactor>>& factors, MlpPlan& plan) {
+                const std::vector<std::vector<HeadFactor>>& factors, const ChainPolicy* policy, MlpPlan& plan) {
   int num_factors = 0;
   int64_t max_rows = 0, inputs = max_fused_width;
   for (const Stack& stack : stacks) {
@@ -219,7 +248,7 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
     inputs = std::max(inputs, inputs_of(stack, first));
     plan.is_wide |= stack.layers[first].out > max_fused_width;
   }
-  plan.tile = mlp_tile(plan.target, max_rows, plan.is_wide);
+  plan.tile = policy != nullptr ? policy->tile : mlp_tile(plan.target, max_rows, plan.is_wide);
   plan.input_stride = staged_stride(std::min(inputs, RowsBlock::max_inputs_at_once(plan.tile)));
   const int64_t rows = rows_of_tile(plan.tile);
   for (int64_t i = 0; i < stacks.size(); ++i) {
@@ -297,10 +326,11 @@ void plan_exchange(Span<const Stack> stacks, int64_t first, WorkspaceCursor& mem
   plan.exchange.max_looks = static_cast<int>(SplitBlock::least_looks + bytes / SplitBlock::bytes_of_look);
 }
 
-/// Checks the stacks and divides them. Without a workspace it finds how large that must be.
+/// Checks the stacks and divides them: as `policy` says, which must fit, or else by rule. Without a workspace it finds
+/// how large that must be.
 template <class Stack, class Product>
-MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, void* workspace, int target,
-                 bool spread_first) {
+MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, void* workspace, int target, bool spread_first,
+                 const ChainPolicy* policy) {
   Problems problems;
   if (target < 75) problems.add("target of mlps", "sm_75 or later", "sm_" + std::to_string(target));
   if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0)
@@ -309,12 +339,14 @@ MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, void* w
   problems.throw_if_any();
   std::vector<LinearLayer> ends;
   int64_t first = 0;
-  SplitPolicy split = split_policy_of(stacks, first, target);
-  if (!split.is_split()) {
+  if (policy != nullptr && !fits_chain(stacks, *policy))
+    throw invalid_argument("policy of mlps", "one that computes all their layers in one launch", policy->to_string());
+  SplitPolicy split = policy != nullptr ? policy->split : split_policy_of(stacks, first, target);
+  if (!split.is_split() && policy == nullptr) {
     first = num_separate(stacks, false);
     split = split_policy_of(stacks, first, target);
   }
-  if (!split.is_split() && spread_first) {
+  if (!split.is_split() && policy == nullptr && spread_first) {
     first = num_separate(stacks, true);
     split = split_policy_of(stacks, first, target);
   }
@@ -362,7 +394,7 @@ MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, void* w
     plan.level_workspaces.push_back(memory.take(level.workspace_bytes()));
     for (const LinearDescriptor& layer : level.descriptors) append(layer, plan.descriptors);
   }
-  if (plan.num_fused > 0) plan_fused(stacks, first, x, factors_of(stacks, products, memory), plan);
+  if (plan.num_fused > 0) plan_fused(stacks, first, x, factors_of(stacks, products, memory), policy, plan);
   if (split.is_split()) plan_exchange(stacks, first, memory, plan);
   plan.workspace_bytes = memory.used();
   return plan;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 
 namespace warprank::detail {
 
@@ -96,6 +97,22 @@ constexpr int rows_of_tile(MlpTile tile) { return tile == MlpTile::rows_16 ? 16 
 constexpr MlpTile mlp_tile(int target, int64_t max_rows, bool is_wide) {
   return is_wide || max_rows <= multiprocessors_of(target) * 16 ? MlpTile::rows_16 : MlpTile::rows_32;
 }
+
+/// How the fused layers of a launch are computed: split, or all of a tile of rows by one block.
+struct ChainPolicy {
+  SplitPolicy split;
+  MlpTile tile = MlpTile::rows_16;  ///< unless it is split
+
+  std::string to_string() const {
+    if (!split.is_split()) return "tiles of " + std::to_string(rows_of_tile(tile)) + " rows";
+    return "split over " + std::to_string(split.blocks) + " blocks of " + std::to_string(split.rows()) + " x " +
+           std::to_string(16 * split.pairs);
+  }
+};
+
+/// Ways to split that there are kernels for, without how many blocks.
+inline constexpr SplitPolicy split_kernels[] = {{0, 2, 1}, {0, 2, 2}, {0, 4, 1}};
+inline constexpr int max_split_blocks = 64;
 
 /// What such a block is: its warps share the outputs of each layer, 256 at a time.
 struct RowsBlock {
