@@ -19,16 +19,8 @@
 #include "warprank/core/view.hpp"
 #include "warprank/engine/engine.hpp"
 #include "warprank/hash_table/build.hpp"
-#include "warprank/hash_table/layout.hpp"
-#include "warprank/ops/scaled_rows.hpp"
-#include "warprank/ops/table_view.hpp"
 
 namespace warprank {
-
-/// Bytes of a row as engines keep it.
-constexpr int64_t kept_row_bytes(DType type, int64_t dim, bool is_hashed) {
-  return is_hashed || type != DType::i8 ? hash_table::row_bytes(type, dim) : scaled_row_bytes(dim);
-}
 
 /// One table on the host. Tensors and mapped images are somebody else's, at any address.
 struct TableSource {
@@ -41,22 +33,6 @@ struct TableSource {
   std::shared_ptr<const HashTableFile> mapped;           ///< a hashed table that is not: its checked image
 
   int64_t unbuilt_bytes = 0;  ///< of a hashed table that was only checked: of its image
-
-  /// The tensors of a direct table as they are.
-  TableView tensors_view() const {
-    const auto numbers = [](const TensorView* tensor) {
-      return tensor == nullptr ? nullptr : reinterpret_cast<const float*>(tensor->data);
-    };
-    const int64_t row_bytes = info.dim * size_of(type);
-    return {type, rows->data, rows->shape[0], info.dim, row_bytes, numbers(scale), numbers(offset)};
-  }
-  /// Of a direct table: what engines keep of its rows, those of I8 with scale and offset behind each.
-  int64_t kept_bytes() const { return rows->shape[0] * kept_row_bytes(type, info.dim, false); }
-  /// Those rows where engines keep them, without a default row.
-  TableView kept_view(const unsigned char* kept) const {
-    if (type == DType::i8) return view_scaled_rows(kept, rows->shape[0], info.dim);
-    return {type, kept, rows->shape[0], info.dim, info.dim * size_of(type)};
-  }
 
   /// Of a hashed table.
   int64_t image_bytes() const { return hashed ? hashed->bytes() : mapped ? mapped->image().size() : unbuilt_bytes; }

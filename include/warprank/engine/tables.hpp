@@ -18,8 +18,8 @@ namespace warprank {
 ///
 /// A direct table "film" is the tensor "film" [rows, dim]; a hashed table "user" is "user.keys" [n] I64 and "user.rows"
 /// [n, dim], or its image as hash_table/file.hpp saves it. Rows may be F32, F16, BF16, or I8 with "<table>.scale" and
-/// "<table>.offset" [rows] F32: row = scale * q + offset; those of hashed tables have at most 1024 bytes. Engines keep
-/// scale and offset behind the row (ops/scaled_rows.hpp), wherever they come from.
+/// "<table>.offset" [rows] F32: row = scale * q + offset; those of hashed tables have at most 1024 bytes. On a GPU
+/// scale and offset are kept behind the row (ops/scaled_rows.hpp).
 /// "<table>.default" [dim] is the row of ids that are not in the table; zeros unless given. Where tensors have other
 /// names, WeightsOptions::names tells them.
 class Tables {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Rows of I8 with their scale and offset behind them, as engines keep direct tables:
+/// Rows of I8 with their scale and offset behind them, as GPUs have direct tables:
 ///
 ///     [dim] I8 values, zeros up to a multiple of 8, F32 scale, F32 offset
 ///

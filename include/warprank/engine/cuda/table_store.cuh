@@ -27,6 +27,7 @@
 #include "warprank/engine/engine.hpp"
 #include "warprank/engine/table_source.hpp"
 #include "warprank/hash_table/image.hpp"
+#include "warprank/hash_table/layout.hpp"
 #include "warprank/ops/scaled_rows.hpp"
 #include "warprank/ops/table_view.hpp"
 
@@ -41,12 +42,21 @@ struct CudaTable {
   bool is_hashed() const { return hashed.has_value(); }
 };
 
+/// Bytes of a row in the memory of a table.
+constexpr int64_t kept_row_bytes(DType type, int64_t dim, bool is_hashed) {
+  return is_hashed || type != DType::i8 ? hash_table::row_bytes(type, dim) : scaled_row_bytes(dim);
+}
+/// Of a direct table.
+inline int64_t kept_bytes(const TableSource& source) {
+  return source.rows->shape[0] * kept_row_bytes(source.type, source.info.dim, false);
+}
+
 /// Where the parts of a table lie in its memory, in bytes; -1: it has none.
 struct TableParts {
   static constexpr int64_t alignment = 256;
 
   explicit TableParts(const TableSource& source) {
-    rows_at = add(source.rows == nullptr ? source.image_bytes() : source.kept_bytes());
+    rows_at = add(source.rows == nullptr ? source.image_bytes() : kept_bytes(source));
     if (source.default_row != nullptr) default_row_at = add(source.default_row->bytes);
   }
 
@@ -170,9 +180,17 @@ class CudaTableStore : public TableStore {
     }
   }
 
-  /// Rows of I8: a piece of them is in the host's memory at a time.
-  static void copy_scaled(unsigned char* to, const TableView& table, device::Stream stream) {
-    const int64_t row_bytes = scaled_row_bytes(table.dim), most = std::max<int64_t>(1, piece / row_bytes);
+  /// Rows of I8, of which a piece is in the host's memory at a time.
+  static void copy_scaled(unsigned char* to, const TableSource& source, device::Stream stream) {
+    const int64_t dim = source.info.dim;
+    const TableView table{source.type,
+                          source.rows->data,
+                          source.rows->shape[0],
+                          dim,
+                          dim,
+                          reinterpret_cast<const float*>(source.scale->data),
+                          reinterpret_cast<const float*>(source.offset->data)};
+    const int64_t row_bytes = scaled_row_bytes(dim), most = std::max<int64_t>(1, piece / row_bytes);
     Buffer<unsigned char> some(std::min(most, table.num_rows) * row_bytes);
     for (int64_t row = 0; row < table.num_rows; row += most) {
       const int64_t count = std::min(most, table.num_rows - row);
@@ -201,11 +219,12 @@ class CudaTableStore : public TableStore {
       copy(memory + parts.rows_at, image.data(), image.size(), stream);
       table.hashed = view_hash_table(header, memory + parts.rows_at);
     } else if (source.type == DType::i8) {
-      unsigned char* const rows = source.kept_bytes() == 0 ? nullptr : memory + parts.rows_at;
-      copy_scaled(rows, source.tensors_view(), stream);
-      table.view = source.kept_view(rows);
+      unsigned char* const rows = kept_bytes(source) == 0 ? nullptr : memory + parts.rows_at;
+      copy_scaled(rows, source, stream);
+      table.view = view_scaled_rows(rows, source.rows->shape[0], source.info.dim);
     } else {
-      table.view = source.kept_view(load_part(source.rows, parts.rows_at));
+      table.view = {source.type, load_part(source.rows, parts.rows_at), source.rows->shape[0], source.info.dim,
+                    kept_row_bytes(source.type, source.info.dim, false)};
     }
     table.view.default_row = reinterpret_cast<const float*>(load_part(source.default_row, parts.default_row_at));
     device::synchronize(stream);
