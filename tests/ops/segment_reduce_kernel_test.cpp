@@ -72,7 +72,8 @@ std::vector<std::vector<Out>> run(const std::vector<Case<Value>>& cases) {
     inputs.push_back(std::make_unique<DeviceAxisInput<Value>>(c.x, c.placement));
     outputs.push_back(std::make_unique<DeviceMatrix<Out>>(c.num_segments() + c.spare_segments, c.cols,
                                                           c.cols + c.placement.gap, c.placement.skip));
-    offsets.push_back(std::make_unique<DeviceArray<int64_t>>(offsets_of(c.lengths)));
+    offsets.push_back(std::make_unique<DeviceArray<int64_t>>(c.num_segments() + c.spare_segments + 1));
+    offsets.back()->write(offsets_of(c.lengths));
     counts.push_back(std::make_unique<DeviceArray<int64_t>>(std::vector<int64_t>{c.num_segments()}));
     reductions.push_back({inputs.back()->view().values, offsets.back()->data(),
                           c.spare_segments > 0 ? counts.back()->data() : nullptr, c.pooling, outputs.back()->view()});

@@ -35,8 +35,10 @@ namespace warprank {
 
 /// One matrix of a launch. Everything it points to is in device memory.
 struct SegmentReduction {
-  FloatMatrix<const void> x;              ///< [capacity, C]
-  const int64_t* offsets = nullptr;       ///< [segments + 1]: segment s has rows [offsets[s], offsets[s + 1])
+  FloatMatrix<const void> x;  ///< [capacity, C]
+  /// [y.rows + 1]: segment s has rows [offsets[s], offsets[s + 1]). Those behind the last segment's end may be
+  /// anything, but are read.
+  const int64_t* offsets = nullptr;
   const int64_t* num_segments = nullptr;  ///< at the time of a launch, more count as y.rows; null: that
   Pooling pooling = Pooling::sum;         ///< sum, mean, sqrtn or max
   FloatMatrix<void> y;                    ///< [segment capacity, C]

@@ -6,8 +6,9 @@
 /// requests together. A team pools short segments alone; the pieces of a long one are shared by all teams of the block,
 /// and the first adds them in order, while the others pool the next ones.
 ///
-/// Loads that depend on one another, from launch to store: the number of segments, offsets, rows. A segment that a team
-/// has alone needs no barrier before its store, a long one a barrier for each round of pieces, 8 rows for each team.
+/// Loads that depend on one another, from launch to store: the number of segments with offsets, rows. A segment that a
+/// team has alone needs no barrier before its store, a long one a barrier for each round of pieces, 8 rows for each
+/// team.
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +26,6 @@
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/device/target.hpp"
-#include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/row_lanes.cuh"
 #include "warprank/ops/detail/row_steps.cuh"
@@ -85,6 +85,11 @@ struct Rows {
   }
 };
 
+/// The caller's team of the block's.
+WARPRANK_DEVICE int team_of_thread(int team) {
+  return device::thread_rank() >> device::first_bit(static_cast<uint32_t>(team));
+}
+
 /// What a team does, of columns [column, column + VecSize) for the caller.
 template <int VecSize, class Value>
 struct Team {
@@ -142,19 +147,15 @@ struct Team {
     }
   }
 
-  /// Segments [first, first + count), the block's.
-  WARPRANK_DEVICE void run(int64_t first, int count, Storage& shared) const {
+  /// Segments [first, first + count), the block's, of which `own` is the team's where it has one. The only one of a
+  /// block is all teams' own.
+  WARPRANK_DEVICE void run(int64_t first, int count, const Rows& own, Storage& shared) const {
     const int thread = device::thread_rank(), team = reduction.team, rank = rank_in_row(team);
-    const int index = thread >> device::first_bit(static_cast<uint32_t>(team));
+    const int index = team_of_thread(team);
     const int num_teams = threads >> device::first_bit(static_cast<uint32_t>(team));
     const int64_t alone = count >= num_teams / 4 ? max_pieces_alone : 1;
-    // A segment for each team; those that have none know the last one.
-    const int own_segment = index < count ? index : count - 1;
-    const auto offset = [&](int segment) {
-      return device::true_count(&reduction.offsets[first + segment], reduction.max_rows);
-    };
-    const Rows own{offset(own_segment), offset(own_segment + 1)};
-    const bool is_long = own.num_pieces() > alone;
+    const bool is_alone = reduction.segments_per_block == 1;
+    const bool is_long = (is_alone || index < count) && own.num_pieces() > alone;
     Pooled<VecSize> total, piece;
     if (index < count && !is_long) {
       clear(total);
@@ -162,16 +163,16 @@ struct Team {
         pool_piece(own.piece(i), piece);
         add(total, piece.values);
       }
-      store(first + own_segment, own.count(), total);
+      store(first + index, own.count(), total);
     }
-    if (count > 1) {
-      if (index < count && rank == 0) shared.offsets[own_segment] = own.begin;
+    if (!is_alone) {
+      if (index < count && rank == 0) shared.offsets[index] = own.begin;
       if (index == count - 1 && rank == 0) shared.offsets[count] = own.end;
       if (!device::sync_block_any(is_long)) return;
     }
     int turn = 0;
     for (int segment = 0; segment < count; ++segment) {
-      const Rows rows = count == 1 ? own : Rows{shared.offsets[segment], shared.offsets[segment + 1]};
+      const Rows rows = is_alone ? own : Rows{shared.offsets[segment], shared.offsets[segment + 1]};
       if (rows.num_pieces() <= alone) continue;
       clear(total);
       for (int64_t begin = 0; begin < rows.num_pieces(); begin += num_teams) {
@@ -196,12 +197,12 @@ struct Team {
 
 template <int VecSize>
 WARPRANK_DEVICE void reduce_columns(const Reduction& reduction, int64_t column, int64_t first, int count,
-                                    Storage& shared) {
+                                    const Rows& own, Storage& shared) {
   const bool has_column = column < reduction.cols;
   if (reduction.x_is_half) {
-    Team<VecSize, half>{reduction, column, has_column}.run(first, count, shared);
+    Team<VecSize, half>{reduction, column, has_column}.run(first, count, own, shared);
   } else {
-    Team<VecSize, float>{reduction, column, has_column}.run(first, count, shared);
+    Team<VecSize, float>{reduction, column, has_column}.run(first, count, own, shared);
   }
 }
 
@@ -219,13 +220,26 @@ segment_reduce_kernel(const WARPRANK_GRID_CONSTANT Arguments arguments) {
   const int64_t vector = int64_t{tile} * reduction.team + rank_in_row(reduction.team);
   device::wait_for_previous_launch();
 
-  const int64_t rest = device::true_count(reduction.num_segments, reduction.max_segments) - first;
+  // A segment for each team, requested beside their number.
+  int64_t end = reduction.max_segments;
+  if (reduction.num_segments != nullptr) end = device::load_ahead(reduction.num_segments);
+  const int index = reduction.segments_per_block == 1 ? 0 : team_of_thread(reduction.team);
+  int64_t own[2] = {};
+  if (index < reduction.segments_per_block && first + index < reduction.max_segments) {
+    WARPRANK_UNROLL
+    for (int i = 0; i < 2; ++i) own[i] = device::load_ahead(&reduction.offsets[first + index + i]);
+  }
+  device::use_from_here(end);
+  const int64_t rest = (end < reduction.max_segments ? end : reduction.max_segments) - first;
   if (rest <= 0) return;
+  WARPRANK_UNROLL
+  for (int i = 0; i < 2; ++i) own[i] = own[i] < reduction.max_rows ? own[i] : reduction.max_rows;
+  const Rows rows{own[0], own[1]};
   const int count = rest < reduction.segments_per_block ? static_cast<int>(rest) : reduction.segments_per_block;
   if (reduction.vector_size == row_vector_size) {
-    reduce_columns<row_vector_size>(reduction, vector * row_vector_size, first, count, shared);
+    reduce_columns<row_vector_size>(reduction, vector * row_vector_size, first, count, rows, shared);
   } else {
-    reduce_columns<1>(reduction, vector, first, count, shared);
+    reduce_columns<1>(reduction, vector, first, count, rows, shared);
   }
 }
 
