@@ -19,10 +19,12 @@ namespace device = warprank::device;
 /// found[w][l]: of value first + 32 w + l / lanes_of_value.
 template <class = void>
 WARPRANK_KERNEL(64, 1)
-find_by_lanes(const int64_t* sorted, int64_t count, int64_t first, int lanes_of_value, int64_t* found) {
+find_by_lanes(const int64_t* sorted, int64_t capacity, int64_t count, int64_t first, int lanes_of_value,
+              int64_t* found) {
   const int thread = device::thread_rank();
-  const int64_t value = first + thread / device::warp_size * 32 + device::lane_index() / lanes_of_value;
-  device::store(&found[thread], device::last_not_above_of_lanes(sorted, count, value));
+  const int64_t least = first + thread / device::warp_size * 32, value = least + device::lane_index() / lanes_of_value;
+  device::ListOfLanes list(sorted, capacity);
+  device::store(&found[thread], list.last_not_above(count, value, least, least + 31 / lanes_of_value));
 }
 
 }  // namespace device_sorted_test
@@ -45,19 +47,20 @@ std::vector<int64_t> numbers(int64_t count, int64_t equal, int64_t distance) {
 }
 
 TEST(DeviceSorted, LanesFindWhatOneThreadFinds) {
-  for (const int64_t count : {0, 1, 2, 32, 33, 34, 64, 65, 66, 2112, 2113, 5000})
-    for (const int64_t equal : {1, 3, 40})  // so that values of a warp are 32 numbers apart, and more
+  for (const int64_t count : {0, 1, 2, 5, 32, 33, 34, 49, 64, 65, 66, 67, 100, 4160, 4161, 5000})
+    for (const int64_t equal : {1, 3, 40, 90})  // so that values of a warp are 32 numbers apart, and 64, and more
       for (const int64_t distance : {1, 7, 1000}) {
         const std::vector<int64_t> sorted = numbers(count, equal, distance);
-        const int64_t last = sorted.empty() ? 0 : sorted.back();
+        const int64_t last = sorted.empty() ? 0 : sorted.back(), more = count % 2 * 3;  // that nobody has written
         SCOPED_TRACE(std::to_string(count) + " numbers, " + std::to_string(equal) + " equal, " +
                      std::to_string(distance) + " apart");
         for (const int64_t first : {int64_t{-40}, int64_t{0}, last / 2, last - 35, last})
           for (const int lanes_of_value : {1, 4, 32}) {
             reset();
-            const DeviceArray<int64_t> list(sorted);
-            DeviceArray<int64_t> found(64);
-            warprank::device::launch({1, 64}, device_sorted_test::find_by_lanes<>, list.data(), count, first,
+            DeviceArray<int64_t> list(count + more), found(64);
+            list.write(sorted);
+            warprank::device::launch({1, 64}, device_sorted_test::find_by_lanes<>,
+                                     static_cast<const int64_t*>(list.data()), count + more, count, first,
                                      lanes_of_value, found.data());
             const std::vector<int64_t> result = found.read();
             for (int64_t i = 0; i < 64; ++i) {

@@ -58,7 +58,7 @@ class DeviceScenes {
  public:
   explicit DeviceScenes(const Scenes& scenes, int64_t more_rows = 3)
       : ids_(static_cast<int64_t>(scenes.ids.size()) + more_rows),
-        offsets_(scenes.offsets()),
+        offsets_(static_cast<int64_t>(scenes.ids.size()) + more_rows + 1),
         num_ids_(std::vector<int64_t>{static_cast<int64_t>(scenes.ids.size())}),
         num_rows_(std::vector<int64_t>{scenes.rows()}),
         counters_(1, warprank::LookupCounters{}),
@@ -73,7 +73,7 @@ class DeviceScenes {
   /// From requests.
   DeviceScenes(const Scenes& scenes, warprank::BlobIds blob, int64_t num_ids_capacity)
       : ids_(1),
-        offsets_(scenes.offsets()),
+        offsets_(num_ids_capacity + 1),
         num_ids_(1),
         num_rows_(std::vector<int64_t>{scenes.rows()}),
         counters_(1, warprank::LookupCounters{}),
@@ -115,6 +115,7 @@ class DeviceScenes {
 
  private:
   void make(const warprank::SceneIds& ids, const Scenes& scenes, int64_t more_rows) {
+    offsets_.write(scenes.offsets());
     rows_ = std::make_unique<warprank::SceneRows>(ids, scenes.num_scenes, scenes.rows() + more_rows, num_rows_.data(),
                                                   workspace_.data());
   }

@@ -150,8 +150,9 @@ TEST(ExpertsKernel, RefusesWhatCannotBeCut) {
 TEST(SceneRowsKernel, SortsRowsByScene) {
   for (const bool in_segments : {false, true})
     for (const int64_t num_scenes : {1, 3, 64})
-      for (const int64_t num_ids : {0, 1, 33, 1500, 4000}) {
-        if (num_ids == 4000 && (num_scenes != 3 || !in_segments)) continue;  // more rows than scenes are kept of
+      for (const int64_t num_ids : {0, 1, 33, 90, 256, 257, 1024, 1500, 4000, 9000}) {
+        // More rows than scenes are kept of, and more ids.
+        if ((num_ids == 4000 && (num_scenes != 3 || !in_segments)) || (num_ids == 9000 && num_scenes != 3)) continue;
         SCOPED_TRACE(std::to_string(num_ids) + " ids of " + std::to_string(num_scenes) + " scenes");
         reset({});
         const Scenes scenes = random_scenes(num_scenes, num_ids, in_segments);
@@ -175,52 +176,59 @@ TEST(SceneRowsKernel, SortsThemInEveryOrderOfThreads) {
 /// Requests of two axes, one below the other, of which each request names the scenes of its rows of the second. Those
 /// of the last have not set the input.
 TEST(SceneRowsKernel, ReadsScenesOfRequests) {
-  for (const bool in_segments : {false, true}) {
-    reset({});
-    const std::vector<Sizes> ids_of_request{{2, 0}, {}, {7, 1, 1}, {3, 3}};
-    Scenes scenes{4, {}, {}};
-    std::vector<unsigned char> bytes;
-    Sizes positions, starts_of_first{0}, starts_of_second{0};
-    for (size_t r = 0; r < ids_of_request.size(); ++r) {
-      const Sizes& ids = ids_of_request[r];
-      positions.push_back(static_cast<int64_t>(bytes.size()));
-      std::vector<uint32_t> tables(10 + 2 + 2 +
-                                   2);  // a header, rows, offsets and two inputs, of which ids are the last
-      if (r != 3) tables.back() = static_cast<uint32_t>(tables.size() * 4);
-      const auto append = [&](const void* data, size_t size) {
-        const auto* begin = static_cast<const unsigned char*>(data);
-        bytes.insert(bytes.end(), begin, begin + size);
-      };
-      append(tables.data(), tables.size() * 4);
-      if (r != 3) append(ids.data(), ids.size() * 8);
-      starts_of_first.push_back(static_cast<int64_t>(r) + 1);
-      starts_of_second.push_back(starts_of_second.back() + static_cast<int64_t>(ids.size()));
-      scenes.ids.insert(scenes.ids.end(), ids.begin(), ids.end());
+  for (const bool in_segments : {false, true})
+    for (const size_t num_requests : {4, 31, 40}) {
+      reset({});
+      std::vector<Sizes> ids_of_request;
+      for (size_t r = 0; r + 1 < num_requests; ++r)
+        ids_of_request.push_back(std::vector<Sizes>{{2, 0}, {}, {7, 1, 1}}[r % 3]);
+      ids_of_request.push_back({3, 3});
+      const size_t last = num_requests - 1;
+      Scenes scenes{4, {}, {}};
+      std::vector<unsigned char> bytes;
+      Sizes positions, starts_of_first{0}, starts_of_second{0};
+      for (size_t r = 0; r < ids_of_request.size(); ++r) {
+        const Sizes& ids = ids_of_request[r];
+        positions.push_back(static_cast<int64_t>(bytes.size()));
+        std::vector<uint32_t> tables(10 + 2 + 2 +
+                                     2);  // a header, rows, offsets and two inputs, of which ids are the last
+        if (r != last) tables.back() = static_cast<uint32_t>(tables.size() * 4);
+        const auto append = [&](const void* data, size_t size) {
+          const auto* begin = static_cast<const unsigned char*>(data);
+          bytes.insert(bytes.end(), begin, begin + size);
+        };
+        append(tables.data(), tables.size() * 4);
+        if (r != last) append(ids.data(), ids.size() * 8);
+        starts_of_first.push_back(static_cast<int64_t>(r) + 1);
+        starts_of_second.push_back(starts_of_second.back() + static_cast<int64_t>(ids.size()));
+        scenes.ids.insert(scenes.ids.end(), ids.begin(), ids.end());
+      }
+      if (in_segments)
+        for (size_t i = 0; i < scenes.ids.size(); ++i) scenes.sizes.push_back(Sizes{4, 0, 1, 1, 0, 2, 5}[i % 7]);
+      const auto count = static_cast<int64_t>(num_requests), num_ids = static_cast<int64_t>(scenes.ids.size());
+      // Room for one request more.
+      positions.push_back(0);
+      Sizes row_starts = starts_of_first;
+      row_starts.push_back(0);
+      row_starts.insert(row_starts.end(), starts_of_second.begin(), starts_of_second.end());
+      row_starts.push_back(0);
+      const DeviceArray<unsigned char> blobs(bytes);
+      const DeviceArray<int64_t> device_positions(positions), device_starts(row_starts), actual(Sizes{count});
+      BlobIds blob;
+      blob.requests.bytes = blobs.data();
+      blob.requests.positions = device_positions.data();
+      blob.requests.row_starts = device_starts.data();
+      // Row starts of as many requests as there may be, or of more.
+      blob.requests.num_requests = {in_segments ? count : count + 1, actual.data()};
+      blob.requests.row_starts_stride = in_segments ? count + 2 : 0;
+      blob.requests.num_axes = blob.requests.num_ids = 2;
+      blob.input = 1;
+      blob.axis = 1;
+      blob.default_id = 3;
+      const DeviceScenes device(scenes, blob, num_ids + 3);
+      device.rows().launch();
+      device.expect_right(scenes);
     }
-    if (in_segments) scenes.sizes = Sizes{4, 0, 1, 1, 0, 2, 5};
-    // Room for one request more.
-    positions.push_back(0);
-    Sizes row_starts = starts_of_first;
-    row_starts.push_back(0);
-    row_starts.insert(row_starts.end(), starts_of_second.begin(), starts_of_second.end());
-    row_starts.push_back(0);
-    const DeviceArray<unsigned char> blobs(bytes);
-    const DeviceArray<int64_t> device_positions(positions), device_starts(row_starts), num_requests(Sizes{4});
-    BlobIds blob;
-    blob.requests.bytes = blobs.data();
-    blob.requests.positions = device_positions.data();
-    blob.requests.row_starts = device_starts.data();
-    // Row starts of as many requests as there may be, or of more.
-    blob.requests.num_requests = {in_segments ? 4 : 5, num_requests.data()};
-    blob.requests.row_starts_stride = in_segments ? 6 : 0;
-    blob.requests.num_axes = blob.requests.num_ids = 2;
-    blob.input = 1;
-    blob.axis = 1;
-    blob.default_id = 3;
-    const DeviceScenes device(scenes, blob, 10);
-    device.rows().launch();
-    device.expect_right(scenes);
-  }
 }
 
 TEST(SceneRowsKernel, RefusesEachThingThatIsWrong) {

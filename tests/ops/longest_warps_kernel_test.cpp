@@ -41,10 +41,12 @@ class Memory {
   AxisInput<Value> of_items(int64_t cols) {
     return {matrix<Value>(capacity, cols)};
   }
-  /// Of the user, whose items are all.
+  /// Of users who share the items evenly.
   template <class Value>
-  AxisInput<Value> of_user(int64_t cols) {
-    return {matrix<Value>(4, cols), take(std::vector<int64_t>{0, num_items, 0, 0, 0}), number(1)};
+  AxisInput<Value> of_users(int64_t cols, int64_t num_users = 1, int64_t most_users = 4) {
+    std::vector<int64_t> offsets(static_cast<size_t>(most_users + 1));
+    for (int64_t u = 1; u <= num_users; ++u) offsets[static_cast<size_t>(u)] = u * num_items / num_users;
+    return {matrix<Value>(most_users, cols), take(offsets), number(num_users)};
   }
   const int64_t* number(int64_t value) { return take(std::vector<int64_t>{value}); }
   template <class Value>
@@ -81,12 +83,12 @@ TEST(LongestWarps, OfKernelsOfRows) {
 
   for (const int64_t dim : {16, 64})
     add("fm", "24 + 36 fields of " + std::to_string(dim), 2, [dim](Memory& memory) {
-      const std::vector<AxisInput<half>> inputs = {memory.of_user<half>(24 * dim), memory.of_items<half>(36 * dim)};
+      const std::vector<AxisInput<half>> inputs = {memory.of_users<half>(24 * dim), memory.of_items<half>(36 * dim)};
       Fm<half, float>(inputs, dim, memory.matrix<float>(capacity, 1), memory.number(num_items)).launch({});
     });
   for (const int64_t dim : {16, 128})
     add("dot", "13 + 14 fields of " + std::to_string(dim), 2, [dim](Memory& memory) {
-      const std::vector<AxisInput<half>> inputs = {memory.of_user<half>(13 * dim), memory.of_items<half>(14 * dim)};
+      const std::vector<AxisInput<half>> inputs = {memory.of_users<half>(13 * dim), memory.of_items<half>(14 * dim)};
       Dot<half>(inputs, dim, DotOrder::lower, false, memory.matrix<half>(capacity, 351), memory.number(num_items))
           .launch({});
     });
@@ -98,11 +100,16 @@ TEST(LongestWarps, OfKernelsOfRows) {
     const std::vector<MixTask<half, half>> tasks = {task(), task()};
     Mix<half, half>(tasks, memory.number(num_items)).launch({});
   });
-  add("elementwise", "product of two of 64", 2, [](Memory& memory) {
-    const AxisInput<half> inputs[] = {memory.of_items<half>(64), memory.of_user<half>(64)};
-    const auto product = [](float a, float b) { return a * b; };
-    Elementwise(product, inputs, memory.matrix<half>(capacity, 64), EachElement{}, memory.number(num_items)).launch({});
-  });
+  for (const auto& [num_users, most_users] : {std::pair<int64_t, int64_t>{1, 1}, {1, 4}, {4, 4}, {50, 64}}) {
+    const int64_t users = num_users, most = most_users;
+    const std::string shape = ", " + std::to_string(users) + " of " + std::to_string(most) + " users";
+    add("elementwise", "product of two of 64" + shape, most == 1 ? 1 : 2, [=](Memory& memory) {
+      const AxisInput<half> inputs[] = {memory.of_items<half>(64), memory.of_users<half>(64, users, most)};
+      const auto product = [](float a, float b) { return a * b; };
+      Elementwise(product, inputs, memory.matrix<half>(capacity, 64), EachElement{}, memory.number(num_items))
+          .launch({});
+    });
+  }
 
   const auto row_program = [](Memory& memory, const ElementwiseProgram* program, const std::vector<RowInput>& inputs,
                               RowStep step, int64_t cols) {
@@ -131,9 +138,11 @@ TEST(LongestWarps, OfKernelsOfRows) {
   });
   add("row_programs", "softmax of 64 columns", 1,
       [&](Memory& memory) { row_program(memory, nullptr, {as_row(memory.of_items<half>(64))}, SoftmaxOfRow{}, 64); });
-  add("row_programs", "expand 64 columns", 2,
-      [&](Memory& memory) { row_program(memory, nullptr, {as_row(memory.of_user<half>(64))}, EachElement{}, 64); });
-  add("segment_reduce", "100 rows of 64", 3, [](Memory& memory) {
+  for (const int64_t num_users : {1, 4})
+    add("row_programs", "expand 64 columns of " + std::to_string(num_users) + " of 4 users", 2, [=](Memory& memory) {
+      row_program(memory, nullptr, {as_row(memory.of_users<half>(64, num_users))}, EachElement{}, 64);
+    });
+  add("segment_reduce", "100 rows of 64", 2, [](Memory& memory) {
     SegmentReduction reduction;
     reduction.x = FloatMatrix<const void>(memory.matrix<half>(capacity, 64));
     reduction.offsets = memory.take(std::vector<int64_t>{0, num_items, 0, 0, 0});

@@ -27,77 +27,85 @@ WARPRANK_DEVICE int64_t last_not_above(const Value* sorted, int64_t count, int64
   return begin;
 }
 
-/// How many of the lanes' numbers, which do not fall from lane to lane, are not above the caller's value. All of a warp
-/// call.
-WARPRANK_DEVICE int num_lanes_not_above(int64_t number, int64_t value, Here here = Here::current()) {
-  int passed = 0;
-  WARPRANK_UNROLL
-  for (int half = warp_size / 2; half > 0; half /= 2) {
-    if (shuffle(full_warp, number, passed + half - 1, warp_size, here) <= value) passed += half;
+/// A list that the lanes of a warp search together. All of a warp make it, and search it, with the same list.
+class ListOfLanes {
+ public:
+  /// Requests all numbers of a list of up to 65, so that they are on their way beside their count, and beside other
+  /// lists. Those from the count up to the capacity may never have been written.
+  WARPRANK_DEVICE ListOfLanes(const int64_t* sorted, int64_t capacity, Here here = Here::current())
+      : sorted_(sorted), is_here_(capacity <= at_once + 1) {
+    if (is_here_) request(0, capacity, here);
   }
-  if (shuffle(full_warp, number, passed, warp_size, here) <= value) ++passed;
-  return passed;
-}
 
-/// As last_not_above, by the lanes of a warp together, for a value of each that does not fall from lane to lane. All of
-/// a warp call, with the same list. One trip to memory for up to 33 numbers, else one more for each factor of 64; lanes
-/// whose values are more than 32 numbers apart from the first's search on alone.
-template <class Value>
-WARPRANK_DEVICE int64_t last_not_above_of_lanes(const Value* sorted, int64_t count, int64_t value,
-                                                Here here = Here::current()) {
-  constexpr int probes = 2;  // of a lane at a time
-  const int lane = lane_index();
-  const int64_t first_value = shuffle(full_warp, value, 0, warp_size, here);
-  int64_t begin = 0;
-  for (int64_t end = count; end - begin > warp_size + 1;) {
-    const int64_t step = (end - begin + probes * warp_size - 1) / (probes * warp_size);
-    int not_above = 0;
-    WARPRANK_UNROLL
-    for (int i = 0; i < probes; ++i) {
-      const int64_t at = begin + (i * warp_size + lane + 1) * step;
-      const bool is_not_above = at < end && static_cast<int64_t>(load_read_only(&sorted[at], here)) <= first_value;
-      not_above += count_bits(ballot(full_warp, is_not_above, here));
+  /// As last_not_above, of the first `count` numbers and for a value of each lane, which does not fall from lane to
+  /// lane; `least` and `most` are those of the first and of the last, and known to all. A longer list takes one trip to
+  /// memory for each factor of 64; lanes whose values are more than 3 numbers apart search on alone.
+  WARPRANK_DEVICE int64_t last_not_above(int64_t count, int64_t value, int64_t least, int64_t most,
+                                         Here here = Here::current()) {
+    if (count <= 1) return 0;
+    int64_t begin = 0;
+    if (!is_here_) {
+      begin = narrow(count, least, here);
+      request(begin, count, here);
     }
-    begin += not_above * step;
-    end = begin + step < end ? begin + step : end;
+    // Numbers behind the count are above all.
+    const int64_t rest = count - begin - 1;
+    const int lane = lane_index();
+    if (lane >= rest) low_ = INT64_MAX;
+    if (lane + warp_size >= rest) high_ = INT64_MAX;
+    const int passed = num_not_above(rest, least, here);
+    const int most_passed = least == most ? passed : num_not_above(rest, most, here);
+    begin += passed;
+    if (most_passed - passed > few || most_passed == at_once) {
+      const int64_t left = most_passed < at_once ? most_passed - passed + 1 : count - begin;
+      return begin + device::last_not_above(sorted_ + begin, left, value, here);
+    }
+    WARPRANK_UNROLL
+    for (int i = 0; i < few; ++i) {  // not a loop of as many rounds, which would be unrolled to more
+      const int at = passed + i;
+      if (at >= most_passed) break;
+      begin += shuffle(full_warp, at < warp_size ? low_ : high_, at % warp_size, warp_size, here) <= value;
+    }
+    return begin;
   }
-  // The next 32 numbers, a lane each, in which every lane finds how many are not above its own value.
-  const int64_t at = begin + 1 + lane;
-  const int64_t number = at < count ? static_cast<int64_t>(load_read_only(&sorted[at], here)) : INT64_MAX;
-  const int passed = num_lanes_not_above(number, value, here);
-  begin += passed;
-  return passed < warp_size ? begin : begin + last_not_above(sorted + begin, count - begin, value, here);
-}
 
-/// As last_not_above, by all lanes of a warp, which give the same arguments and get the same result: among the first
-/// `capacity` values, of which there are `*count` (null: all). Loads that depend on one another: one for a capacity of
-/// up to 64, where values behind the count are requested with it; then the count, and one more for each 32 times as
-/// many.
-template <class Value>
-WARPRANK_DEVICE int64_t warp_last_not_above(const Value* sorted, int64_t capacity, const int64_t* count, int64_t value,
-                                            Here here = Here::current()) {
-  const int lane = lane_index();
-  const auto votes = [&](const Value& element, bool exists) {
-    return count_bits(ballot(full_warp, exists && static_cast<int64_t>(element) <= value, here));
-  };
-  int64_t begin = 0, end = capacity, actual = count == nullptr ? capacity : load_ahead(count, here);
-  if (capacity > 2 * warp_size && actual < end) end = actual;
-  while (end - begin > 2 * warp_size) {
-    const int64_t step = (end - begin + warp_size - 1) / warp_size, i = begin + lane * step;
-    const Value element = i < end ? load_read_only(&sorted[i], here) : Value{};
-    const int64_t passed = votes(element, i < end);
-    begin += (passed > 0 ? passed - 1 : 0) * step;
-    if (begin + step < end) end = begin + step;
+ private:
+  static constexpr int at_once = 2 * warp_size;
+  static constexpr int few = 3;
+
+  /// The caller's two of the 64 numbers behind `begin`.
+  WARPRANK_DEVICE void request(int64_t begin, int64_t end, Here here) {
+    const int64_t at = begin + 1 + lane_index();
+    if (at < end) low_ = load_ahead(&sorted_[at], here);
+    if (at + warp_size < end) high_ = load_ahead(&sorted_[at + warp_size], here);
   }
-  const int64_t i = begin + lane, j = i + warp_size;
-  Value low{}, high{};
-  if (i < end) low = load_ahead(&sorted[i], here);
-  if (j < end) high = load_ahead(&sorted[j], here);
-  use_from_here(actual);
-  if (actual < end) end = actual;
-  const int found = votes(low, i < end) + votes(high, j < end);
-  return begin + (found > 0 ? found - 1 : 0);
-}
+  /// Of `rest` numbers behind; all lanes give the same value.
+  WARPRANK_DEVICE int num_not_above(int64_t rest, int64_t value, Here here) const {
+    const int passed = count_bits(ballot(full_warp, low_ <= value, here));
+    return rest <= warp_size ? passed : passed + count_bits(ballot(full_warp, high_ <= value, here));
+  }
+  /// The number from which on at most 64 are left for a value that all lanes give.
+  WARPRANK_DEVICE int64_t narrow(int64_t count, int64_t value, Here here) const {
+    int64_t begin = 0;
+    for (int64_t end = count; end - begin > at_once + 1;) {
+      const int64_t step = (end - begin + at_once - 1) / at_once;
+      int not_above = 0;
+      WARPRANK_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int64_t at = begin + (i * warp_size + lane_index() + 1) * step;
+        const bool is_not_above = at < end && load_read_only(&sorted_[at], here) <= value;
+        not_above += count_bits(ballot(full_warp, is_not_above, here));
+      }
+      begin += not_above * step;
+      end = begin + step < end ? begin + step : end;
+    }
+    return begin;
+  }
+
+  const int64_t* sorted_;
+  bool is_here_;
+  int64_t low_ = INT64_MAX, high_ = INT64_MAX;
+};
 
 /// The first i of [0, count] that is `count` or has sorted[i] >= value.
 WARPRANK_DEVICE int64_t first_not_below(const int64_t* sorted, int64_t count, int64_t value,

@@ -15,8 +15,9 @@ namespace warprank {
 template <class Value>
 struct AxisInput {
   Matrix<const Value> values;  ///< as many rows as the output, or one for each segment
-  /// [segments + 1], in device memory: row s of `values` serves the output rows [offsets[s], offsets[s + 1]). Null: row
-  /// n serves row n.
+  /// [values.rows + 1], in device memory: row s of `values` serves the output rows [offsets[s], offsets[s + 1]). Null:
+  /// row n serves row n. Those behind the last segment's end may be anything, but are read; without
+  /// segments so is the first row of `values`.
   const int64_t* offsets = nullptr;
   const int64_t* num_segments = nullptr;  ///< how many there are at the time of a launch; null: values.rows
 

@@ -14,7 +14,9 @@ namespace warprank {
 struct SceneIds {
   std::variant<const int64_t*, BlobIds> ids;  ///< an array, or those of requests, with no parent
   DeviceCount num_ids;                        ///< of those of requests only the capacity counts
-  const int64_t* offsets = nullptr;    ///< [num_ids + 1]: id i is of rows [offsets[i], offsets[i + 1]); null: of row i
+  /// [num_ids.capacity + 1]: id i is of rows [offsets[i], offsets[i + 1]); null: of row i. Those behind the last id's
+  /// end may be anything, but are read.
+  const int64_t* offsets = nullptr;
   LookupCounters* counters = nullptr;  ///< adds to `ids` and `out_of_range`; null: none
 };
 

@@ -32,8 +32,9 @@ class SceneRows {
 
   /// Queues one kernel of one block, meant for up to some ten thousand rows. It allocates and synchronises nothing.
   WARPRANK_HIDDEN void launch(device::Stream stream = {}) const {
-    device::launch_overlapping({1, detail::scene_rows::num_threads, 0, stream}, detail::scene_rows::scene_rows_kernel<>,
-                               arguments_);
+    using namespace detail::scene_rows;  // NOLINT: of this function alone
+    const auto kernel = arguments_.ids == nullptr ? scene_rows_kernel<true> : scene_rows_kernel<false>;
+    device::launch_overlapping({1, num_threads, 0, stream}, kernel, arguments_);
   }
 
  private:

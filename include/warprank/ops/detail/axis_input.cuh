@@ -27,21 +27,35 @@ constexpr WARPRANK_HOST_DEVICE bool serves_all(const AxisInput<Value>& input) {
   return input.values.rows == 1;
 }
 
-/// The rows of several inputs that serve row n of the output. All of a warp call, with rows that do not fall from lane
-/// to lane: they find segments together, of all inputs with two loads that depend on one another up to 33 segments.
-template <class Value, int NumInputs>
-WARPRANK_DEVICE void rows_serving(const AxisInput<Value> (&inputs)[NumInputs], int64_t n, int64_t (&rows)[NumInputs]) {
-  WARPRANK_UNROLL
-  for (int i = 0; i < NumInputs; ++i) {
-    const bool is_searched = inputs[i].offsets != nullptr && !serves_all(inputs[i]);
-    rows[i] = is_searched ? device::true_count(inputs[i].num_segments, inputs[i].values.rows) : 0;
+/// Finds rows of inputs on ancestors that serve rows of the output, by the lanes of a warp together.
+class SegmentsOfLanes {
+ public:
+  /// Requests the number of segments and, of up to 65, all offsets: one trip to memory, also for several inputs.
+  /// Nothing for inputs on the output's own axis, and on ancestors that have one row at most. All of a warp call.
+  WARPRANK_DEVICE SegmentsOfLanes(const int64_t* offsets, const int64_t* num_segments, int64_t capacity)
+      : is_searched_(offsets != nullptr && capacity > 1),
+        is_own_(offsets == nullptr && capacity != 1),
+        capacity_(capacity),
+        count_(capacity),
+        offsets_(offsets, is_searched_ ? capacity : 0) {
+    if (is_searched_ && num_segments != nullptr) count_ = device::load_ahead(num_segments);
   }
-  WARPRANK_UNROLL
-  for (int i = 0; i < NumInputs; ++i) {
-    if (serves_all(inputs[i])) continue;
-    rows[i] = inputs[i].offsets == nullptr ? n : device::last_not_above_of_lanes(inputs[i].offsets, rows[i], n);
+  template <class Value>
+  WARPRANK_DEVICE explicit SegmentsOfLanes(const AxisInput<Value>& input)
+      : SegmentsOfLanes(input.offsets, input.num_segments, input.values.rows) {}
+
+  /// The row that serves row n, which does not fall from lane to lane, from `first` to `last`. All of a warp call.
+  WARPRANK_DEVICE int64_t row_serving(int64_t n, int64_t first, int64_t last) {
+    if (!is_searched_) return is_own_ ? n : 0;
+    device::use_from_here(count_);
+    return offsets_.last_not_above(count_ < capacity_ ? count_ : capacity_, n, first, last);
   }
-}
+
+ private:
+  bool is_searched_, is_own_;
+  int64_t capacity_, count_;
+  device::ListOfLanes offsets_;
+};
 
 /// Bit i: the last input before i that is on an ancestor has the same segments as i.
 template <class Value>
@@ -72,7 +86,7 @@ WARPRANK_DEVICE int64_t find_rows_serving(const AxisInput<Value>* inputs, int nu
     if ((repeated >> i & 1) == 0) {
       found = 0;
       if (input.values.rows > 1) {
-        found = device::warp_last_not_above(input.offsets, input.values.rows, input.num_segments, n);
+        found = SegmentsOfLanes(input).row_serving(n, n, n);
         if (n + 1 < last) {
           const int64_t end_of_segment = device::load_ahead(&input.offsets[found + 1]);
           if (end_of_segment < end) end = end_of_segment;

@@ -2,8 +2,9 @@
 #pragma once
 
 /// The kernel of ops/elementwise.cuh: a few lanes of a warp for each row. Where few rows are expected their number is
-/// not waited for: rows behind it are read and not stored. So one load follows another from launch to store, with
-/// inputs on ancestors of more than one row three: counts, offsets (detail/axis_input.cuh), rows.
+/// not waited for: rows behind it are read and not stored. So rows are one trip to memory from launch to store, with
+/// inputs on ancestors of more than one row the second: counts and up to 65 offsets come before, together
+/// (detail/axis_input.cuh).
 
 #include <algorithm>
 #include <cstdint>
@@ -59,14 +60,9 @@ struct FunctionCall {
   struct Row {
     const Value* inputs[NumInputs];
   };
-  /// Whole warps call, with rows that do not fall from lane to lane.
-  WARPRANK_DEVICE Row find(int64_t n) const {
-    int64_t rows[NumInputs];
-    rows_serving(inputs, n, rows);
-    Row row;
-    WARPRANK_UNROLL
-    for (int i = 0; i < NumInputs; ++i) row.inputs[i] = inputs[i].values.data + rows[i] * inputs[i].values.stride;
-    return row;
+  /// Whole warps call, with rows that do not fall from lane to lane, from `first` to `last`.
+  WARPRANK_DEVICE Row find(int64_t n, int64_t first, int64_t last) const {
+    return find(n, first, last, std::make_index_sequence<NumInputs>());
   }
   template <int VecSize>
   WARPRANK_DEVICE void evaluate(const Row& row, int64_t column, float (&values)[VecSize]) const {
@@ -78,6 +74,11 @@ struct FunctionCall {
   }
 
  private:
+  template <size_t... I>
+  WARPRANK_DEVICE Row find(int64_t n, int64_t first, int64_t last, std::index_sequence<I...>) const {
+    SegmentsOfLanes segments[] = {SegmentsOfLanes(inputs[I])...};  // all are requested before one is waited for
+    return {{(inputs[I].values.data + segments[I].row_serving(n, first, last) * inputs[I].values.stride)...}};
+  }
   template <int VecSize, size_t... I>
   WARPRANK_DEVICE float call(const float (&x)[NumInputs][VecSize], int j, std::index_sequence<I...>) const {
     return function(x[I][j]...);
@@ -102,9 +103,10 @@ elementwise_kernel(const WARPRANK_GRID_CONSTANT Rows<Out> rows, const WARPRANK_G
   // All lanes of a warp leave the loop together: those of a row that is none help to find and to reduce.
   for (int64_t first = device::global_thread_rank() / device::warp_size * rows_at_once; first < end_of_reads;
        first += warps_in_grid * rows_at_once) {
-    const int64_t n = first + row_in_warp(lanes);
+    const int64_t n = first + row_in_warp(lanes), end = first + rows_at_once;
+    const int64_t last = (end < end_of_reads ? end : end_of_reads) - 1;
     const RowLanes<VecSize> row{lanes, rank_in_row(lanes), rows.cols, n < end_of_reads};
-    const typename Call::Row inputs = call.find(row.exists ? n : end_of_reads - 1);
+    const typename Call::Row inputs = call.find(row.exists ? n : last, first, last);
     const auto evaluate = [&](int64_t column, float(&values)[VecSize]) {
       call.template evaluate<VecSize>(inputs, column, values);
     };
@@ -142,7 +144,6 @@ Rows<Out> checked_rows(Span<const AxisInput<Value>> inputs, Matrix<Out> y, const
       problems.add(what, "1 or " + std::to_string(cols) + " columns", std::to_string(input.values.cols));
     }
     rows.aligned &= input.values.cols == 1 || rows_are_aligned(input.values);
-    rows.reads_ahead &= !input.on_ancestor() || input.values.rows == 1;  // else the true counts are needed
   }
   problems.throw_if_any();
   const int64_t num_multiprocessors = device::num_multiprocessors();

@@ -2,10 +2,10 @@
 #pragma once
 
 /// The kernel of ops/mix.cuh: a few lanes of a warp for each row, a row of blocks for each task. A lane makes the
-/// weight of one expert, and has the weights of the others from its neighbours. The gate and columns of the first four
-/// experts are requested together, where few rows are expected beside the number of rows: one load follows another from
-/// launch to store, with inputs on ancestors of more than one row three (detail/axis_input.cuh), and one more for each
-/// four experts.
+/// weight of one expert, and has those of the others from as many neighbours as there are experts. The gate and columns
+/// of the first four experts are requested together, where few rows are expected beside the number of rows: one trip to
+/// memory from launch to store, with inputs on ancestors of more than one row two (detail/axis_input.cuh), and one more
+/// for each four experts.
 
 #include <algorithm>
 #include <cmath>
@@ -33,8 +33,9 @@ struct Task {
   AxisInput<Value> experts, gate;
   Matrix<Out> y;
   Normalization normalization;
-  bool aligned;  // whether `row_vector_size` elements may be loaded and stored at once
-  int lanes;     // of a row
+  bool aligned;    // whether `row_vector_size` elements may be loaded and stored at once
+  int lanes;       // of a row
+  int gate_lanes;  // neighbours that make its weights, as others do of the same row
 };
 
 /// What the kernel is given, by value.
@@ -105,30 +106,34 @@ WARPRANK_DEVICE void mix_rows(const Task<Value, Out>& task, int64_t end_of_reads
   for (int64_t first = device::global_thread_rank() / device::warp_size * rows_at_once; first < end_of_reads;
        first += warps_in_grid * rows_at_once) {
     const int64_t n = first + row_in_warp(lanes);
-    const AxisInput<Value> inputs[] = {task.experts, task.gate};
-    int64_t rows[2];
-    rows_serving(inputs, n < end_of_reads ? n : end_of_reads - 1, rows);
-    const Value* experts = task.experts.values.data + rows[0] * task.experts.values.stride;
-    const Gate<Value> gate(task.gate.values.data + rows[1] * task.gate.values.stride,
-                           RowLanes<1>{lanes, rank, num_experts, true});
+    const int64_t end = first + rows_at_once, last = (end < end_of_reads ? end : end_of_reads) - 1;
+    SegmentsOfLanes of_experts(task.experts), of_gate(task.gate);
+    const auto row_in = [&](SegmentsOfLanes& segments) {
+      return segments.row_serving(n < last ? n : last, first, last);
+    };
+    const Value* experts = task.experts.values.data + row_in(of_experts) * task.experts.values.stride;
+    const Gate<Value> gate(task.gate.values.data + row_in(of_gate) * task.gate.values.stride,
+                           RowLanes<1>{task.gate_lanes, rank & (task.gate_lanes - 1), num_experts, true});
     const int64_t first_column = int64_t{rank} * VecSize;
     Columns<VecSize, Value> columns;
     columns.load(experts + first_column, dim, first_column < dim ? num_experts : 0);
     SoftmaxOfGate softmax{0, 1};
     if (task.normalization == Normalization::softmax) softmax = gate.softmax();
-    float weight = gate.weight(task.normalization, softmax, rank);  // of the caller's expert among the next of a row
+    // Of the caller's expert among the next of a row.
+    float weight = gate.weight(task.normalization, softmax, gate.lanes.rank);
 
     for (int64_t column = first_column; column - first_column < dim; column += int64_t{lanes} * VecSize) {
       float sums[VecSize] = {};
       for (int64_t e = 0; e < num_experts; e += experts_in_flight) {
-        const int in_weights = static_cast<int>(e) & (lanes - 1);
-        if (in_weights == 0 && num_experts > lanes) weight = gate.weight(task.normalization, softmax, e + rank);
+        const int in_weights = static_cast<int>(e) & (task.gate_lanes - 1);
+        if (in_weights == 0 && num_experts > task.gate_lanes)
+          weight = gate.weight(task.normalization, softmax, e + gate.lanes.rank);
         if (e > 0 || column > first_column) {
           columns.load(experts + e * dim + column, dim, column < dim ? num_experts - e : 0);
         }
         WARPRANK_UNROLL
         for (int i = 0; i < experts_in_flight; ++i) {
-          const float its_weight = device::shuffle(device::full_warp, weight, in_weights + i, lanes);
+          const float its_weight = device::shuffle(device::full_warp, weight, in_weights + i, task.gate_lanes);
           if (e + i >= num_experts || column >= dim) continue;
           float values[VecSize];
           widen_values(columns.of_expert[i], values);
@@ -168,8 +173,9 @@ template <class Value, class Out>
 Task<Value, Out> describe(const AxisInput<Value>& experts, const AxisInput<Value>& gate, Matrix<Out> y,
                           Normalization normalization) {
   const bool aligned = y.cols % row_vector_size == 0 && rows_are_aligned(y) && rows_are_aligned(experts.values);
-  const int lanes = lanes_for(aligned ? y.cols / row_vector_size : y.cols);
-  return {experts, gate, y, normalization, aligned, std::max(lanes, experts_in_flight)};
+  const int lanes = std::max(lanes_for(aligned ? y.cols / row_vector_size : y.cols), experts_in_flight);
+  const int gate_lanes = std::min(lanes, std::max(lanes_for(gate.values.cols), experts_in_flight));
+  return {experts, gate, y, normalization, aligned, lanes, gate_lanes};
 }
 
 /// Blocks of a task that has the most.
@@ -189,13 +195,7 @@ int64_t num_blocks(const Arguments<Value, Out>& arguments) {
 /// would read for nothing, and those with rows hide each other's latency.
 template <class Value, class Out>
 bool can_read_ahead(const Arguments<Value, Out>& arguments, int64_t num_multiprocessors) {
-  bool can = arguments.num_rows != nullptr && num_blocks(arguments) * arguments.num_tasks <= num_multiprocessors;
-  for (int i = 0; i < arguments.num_tasks; ++i) {
-    for (const AxisInput<Value>* input : {&arguments.tasks[i].experts, &arguments.tasks[i].gate}) {
-      can &= !input->on_ancestor() || serves_all(*input);  // else the true counts are needed
-    }
-  }
-  return can;
+  return arguments.num_rows != nullptr && num_blocks(arguments) * arguments.num_tasks <= num_multiprocessors;
 }
 
 template <class Value, class Out>

@@ -10,7 +10,7 @@
 /// one another, from launch to store:
 ///
 ///     the number of rows, rows of the own axis, addresses of learned vectors -> learned vectors             1 or 2
-///     with inputs on ancestors of more than one row: counts -> offsets, 33 (2,112) at a time -> rows          3 (4)
+///     with inputs on ancestors of more than one row, each: its count, up to 65 offsets -> rows             2 or more
 ///
 /// A lane has up to 6 loads of 16 bytes in flight, of a copy 4. The prototype of this kernel took 1.8 us on an H100 for
 /// a concat of 3, and 2.0 us for a program of 4 operations with 3 inputs and a vector, of which interpreting them is
@@ -27,9 +27,8 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/device/shared.hpp"
-#include "warprank/device/sorted.hpp"
 #include "warprank/device/sync.hpp"
-#include "warprank/device/true_count.hpp"
+#include "warprank/ops/detail/axis_input.cuh"
 #include "warprank/ops/detail/descriptors.cuh"
 #include "warprank/ops/detail/elementwise_program.cuh"
 #include "warprank/ops/detail/row_lanes.cuh"
@@ -158,16 +157,12 @@ template <class Source>
 WARPRANK_DEVICE void find_ancestors(const Unit<Source>& unit, int64_t (*rows)[rows_per_unit_max]) {
   const int num_ancestors = unit.program.num_ancestors, lane = device::lane_index();
   if (num_ancestors == 0) return;
-  const auto ancestor = [&](int a) -> decltype(auto) {
-    return unit.source.template part<Ancestor>(unit.program.ancestors_at, a);
-  };
-  int64_t counts = 0;  // of ancestor `lane`
-  if (lane < num_ancestors) counts = device::true_count(ancestor(lane).num_segments, ancestor(lane).max_segments);
-  const int64_t n = unit.first_row + (lane < unit.num_rows ? lane : unit.num_rows - 1);
+  const int64_t last = unit.first_row + unit.num_rows - 1, n = unit.first_row + lane;
   device::sync_warp();  // the unit before is done with them
   for (int a = 0; a < num_ancestors; ++a) {
-    const int64_t count = device::shuffle(device::full_warp, counts, a);
-    rows[a][lane] = device::last_not_above_of_lanes(ancestor(a).offsets, count, n);
+    const Ancestor& ancestor = unit.source.template part<Ancestor>(unit.program.ancestors_at, a);
+    SegmentsOfLanes segments(ancestor.offsets, ancestor.num_segments, ancestor.max_segments);
+    rows[a][lane] = segments.row_serving(n < last ? n : last, unit.first_row, last);
   }
   device::sync_warp();
 }

@@ -228,7 +228,6 @@ void append_parts(const RowProgram& program, const std::vector<SlotOperation>& o
   add(program.step.layer_norm.beta, to.beta);
   to.num_ancestors = static_cast<int>(ancestors.size());
   to.num_operations = static_cast<int>(operations.size());
-  to.reads_ahead = to.reads_ahead && ancestors.empty();  // which need the true counts
   to.ancestors_at = append(bytes, ancestors);
   to.inputs_at = append(bytes, inputs);
   to.operations_at = append(bytes, operations);

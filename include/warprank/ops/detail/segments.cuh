@@ -15,16 +15,14 @@
 #include "warprank/batch/format.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
-#include "warprank/device/collectives.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
-#include "warprank/device/sorted.hpp"
 #include "warprank/device/sync.hpp"
-#include "warprank/device/true_count.hpp"
 #include "warprank/ops/bag_feature.hpp"
 #include "warprank/ops/detail/embedding_bag/blob.cuh"
 #include "warprank/ops/detail/gemm/check.hpp"
+#include "warprank/ops/detail/requests_of_lanes.cuh"
 
 namespace warprank::detail {
 
@@ -63,37 +61,6 @@ struct Arguments {
 };
 static_assert(std::has_unique_object_representations_v<Arguments>);
 
-/// The request of a row of the ancestor, and where it begins.
-struct OfRequest {
-  bool is_end;  // behind all requests, where `position` is none
-  int64_t ancestor_start, axis_start, position;
-};
-
-/// All of a warp call; n does not fall from lane to lane. With up to 31 requests a lane has those of one, and all are
-/// loaded beside the number of requests.
-WARPRANK_DEVICE OfRequest find_request(const Arguments& arguments, const Pair& pair, int64_t n) {
-  using device::load_read_only, device::shuffle, device::full_warp;
-  const int64_t max_requests = arguments.max_requests;
-  if (max_requests >= device::warp_size) {
-    const int64_t count = device::true_count(arguments.num_requests, max_requests);
-    const int64_t request = device::last_not_above_of_lanes(pair.ancestor_starts, count + 1, n);
-    OfRequest found{request == count, load_read_only(&pair.ancestor_starts[request]),
-                    load_read_only(&pair.axis_starts[request]), 0};
-    if (!found.is_end) found.position = load_read_only(&arguments.positions[request]);
-    return found;
-  }
-  const int lane = device::lane_index();
-  int64_t ancestor_start = INT64_MAX, axis_start = 0, position = 0;
-  if (lane <= max_requests) ancestor_start = load_read_only(&pair.ancestor_starts[lane]);
-  if (lane <= max_requests) axis_start = load_read_only(&pair.axis_starts[lane]);
-  if (lane < max_requests) position = load_read_only(&arguments.positions[lane]);
-  const auto count = static_cast<int>(device::true_count(arguments.num_requests, max_requests));
-  if (lane > count) ancestor_start = INT64_MAX;
-  const int request = device::num_lanes_not_above(ancestor_start, n) - 1;
-  return {request == count, shuffle(full_warp, ancestor_start, request), shuffle(full_warp, axis_start, request),
-          shuffle(full_warp, position, request)};
-}
-
 /// offsets[n] for each row n of the ancestor and for the end, a thread each. Loads that depend on one another: what a
 /// request has (of 32 and more requests four: their number, a search, what it has), the position of its offsets, and an
 /// offset for each axis on the way.
@@ -107,11 +74,16 @@ segments_kernel(const WARPRANK_GRID_CONSTANT Arguments arguments) {
   const int64_t n = (block - pair.first_block) * threads + device::thread_rank();
   device::wait_for_previous_launch();
 
-  const OfRequest request = find_request(arguments, pair, n);
-  int64_t row = n - request.ancestor_start;
-  if (n > pair.capacity || (request.is_end && row > 0)) return;
-  if (!request.is_end) {
-    const unsigned char* blob = arguments.blobs + request.position;
+  const int64_t first = n - device::lane_index();
+  RequestsOfLanes<2> requests({pair.ancestor_starts, pair.axis_starts}, arguments.positions, arguments.num_requests,
+                              arguments.max_requests);
+  const int64_t request = requests.find(n, first, first + device::warp_size - 1), position = requests.position(request);
+  const int64_t axis_start = requests.start(1, request);
+  const bool is_end = request == requests.count();
+  int64_t row = n - requests.start(0, request);
+  if (n > pair.capacity || (is_end && row > 0)) return;
+  if (!is_end) {
+    const unsigned char* blob = arguments.blobs + position;
     uint32_t offsets_at = embedding_bag::read_entry(blob, pair.entries[0]);
     for (int step = 0; step < pair.num_steps; ++step) {
       uint32_t next_at = 0;  // beside the offset, not behind it
@@ -120,7 +92,7 @@ segments_kernel(const WARPRANK_GRID_CONSTANT Arguments arguments) {
       offsets_at = next_at;
     }
   }
-  device::store(&pair.offsets[n], request.axis_start + row);
+  device::store(&pair.offsets[n], axis_start + row);
 }
 
 }  // namespace segments
