@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <vector>
 
 #include "support/kernel_testing.hpp"
 #include "warprank/device/index.hpp"
+#include "warprank/device/sorted.hpp"
 
 namespace device_memory_test {
 
@@ -32,6 +34,14 @@ WARPRANK_KERNEL(32, 1) add_fours(const uint32_t* a, const uint32_t* b, uint32_t*
   const auto other = device::load_vector_ahead<4>(b + i);
   for (int j = 0; j < 4; ++j) four[j] += other[j];
   device::store_vector(sums + i, four);
+}
+
+/// found[i] of values[i], by a warp.
+WARPRANK_KERNEL(32, 1)
+find(const int64_t* sorted, int64_t capacity, const int64_t* count, const int64_t* values, int64_t* found) {
+  const int64_t i = device::block_index().x;
+  const int64_t by_warp = device::warp_last_not_above(sorted, capacity, count, device::load(&values[i]));
+  if (device::lane_index() == 0) device::store(&found[i], by_warp);
 }
 
 }  // namespace device_memory_test
@@ -62,6 +72,29 @@ TEST(DeviceMemory, IsReadOnceAndAheadAsItIs) {
   warprank::device::launch({1, 32}, device_memory_test::add_fours, static_cast<const uint32_t*>(device_a.data()),
                            static_cast<const uint32_t*>(device_b.data()), to.data());
   EXPECT_EQ(to.read(), sums);
+}
+
+TEST(DeviceSorted, IsSearchedByAWarpAsByOneThread) {
+  for (const int64_t count : {0, 1, 2, 31, 32, 33, 63, 64, 65, 100, 1000, 2048, 2049, 5000}) {
+    reset();
+    std::vector<int64_t> sorted, values;
+    for (int64_t i = 0; i <= count; ++i) sorted.push_back(i / 3 * 10);  // segments that are empty, too
+    for (int64_t i = 0; i < 40; ++i) values.push_back(i * sorted.back() / 36 - 1);
+    values.insert(values.end(), {0, 9, 10, 11, sorted.back()});
+    // Alone, and before values that nobody has written.
+    for (const int64_t more : {0, 20}) {
+      DeviceArray<int64_t> list(count + 1 + more), wanted(values), found(static_cast<int64_t>(values.size()));
+      DeviceArray<int64_t> counts(std::vector<int64_t>{count});
+      list.write(sorted);
+      warprank::device::launch({static_cast<unsigned>(values.size()), 32}, device_memory_test::find, list.data(),
+                               count + more, more == 0 ? nullptr : counts.data(), wanted.data(), found.data());
+      const std::vector<int64_t> result = found.read();
+      for (size_t i = 0; i < values.size(); ++i) {
+        const auto end = std::upper_bound(sorted.begin(), sorted.begin() + count, values[i]);
+        EXPECT_EQ(result[i], std::max<int64_t>(end - sorted.begin() - 1, 0)) << values[i] << " of " << count;
+      }
+    }
+  }
 }
 
 }  // namespace

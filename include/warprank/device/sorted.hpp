@@ -107,6 +107,36 @@ class ListOfLanes {
   int64_t low_ = INT64_MAX, high_ = INT64_MAX;
 };
 
+/// As last_not_above, by all lanes of a warp, which give the same arguments and get the same result: among the first
+/// `capacity` values, of which there are `*count` (null: all). Loads that depend on one another: one for a capacity of
+/// up to 64, where values behind the count are requested with it; then the count, and one more for each 32 times as
+/// many.
+template <class Value>
+WARPRANK_DEVICE int64_t warp_last_not_above(const Value* sorted, int64_t capacity, const int64_t* count, int64_t value,
+                                            Here here = Here::current()) {
+  const int lane = lane_index();
+  const auto votes = [&](const Value& element, bool exists) {
+    return count_bits(ballot(full_warp, exists && static_cast<int64_t>(element) <= value, here));
+  };
+  int64_t begin = 0, end = capacity, actual = count == nullptr ? capacity : load_ahead(count, here);
+  if (capacity > 2 * warp_size && actual < end) end = actual;
+  while (end - begin > 2 * warp_size) {
+    const int64_t step = (end - begin + warp_size - 1) / warp_size, i = begin + lane * step;
+    const Value element = i < end ? load_read_only(&sorted[i], here) : Value{};
+    const int64_t passed = votes(element, i < end);
+    begin += (passed > 0 ? passed - 1 : 0) * step;
+    if (begin + step < end) end = begin + step;
+  }
+  const int64_t i = begin + lane, j = i + warp_size;
+  Value low{}, high{};
+  if (i < end) low = load_ahead(&sorted[i], here);
+  if (j < end) high = load_ahead(&sorted[j], here);
+  use_from_here(actual);
+  if (actual < end) end = actual;
+  const int found = votes(low, i < end) + votes(high, j < end);
+  return begin + (found > 0 ? found - 1 : 0);
+}
+
 /// The first i of [0, count] that is `count` or has sorted[i] >= value.
 WARPRANK_DEVICE int64_t first_not_below(const int64_t* sorted, int64_t count, int64_t value,
                                         Here here = Here::current()) {

@@ -86,7 +86,7 @@ WARPRANK_DEVICE int64_t find_rows_serving(const AxisInput<Value>* inputs, int nu
     if ((repeated >> i & 1) == 0) {
       found = 0;
       if (input.values.rows > 1) {
-        found = SegmentsOfLanes(input).row_serving(n, n, n);
+        found = device::warp_last_not_above(input.offsets, input.values.rows, input.num_segments, n);
         if (n + 1 < last) {
           const int64_t end_of_segment = device::load_ahead(&input.offsets[found + 1]);
           if (end_of_segment < end) end = end_of_segment;
