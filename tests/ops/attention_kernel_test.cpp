@@ -22,6 +22,7 @@
 #if !defined(__CUDACC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define WARPRANK_TEST_PLAIN
 #include "ops/attention_block.hpp"
+#include "support/longest_warp.hpp"
 #include "warprank/ops/host/attention.hpp"
 #endif
 
@@ -850,5 +851,27 @@ TEST(AttentionCounts, ReadsKeysAndValuesOncePerUnit) {
     }
   });
 }
+
+#if defined(WARPRANK_TEST_PLAIN)
+TEST(AttentionCounts, OfTheLongestWarp) {
+  CountTable table(longest_warp_columns({"L", "heads x D", "N"}));
+  // Of few items: on as many multiprocessors, blocks have no more.
+  for (const auto& [heads, dim, events] :
+       {std::tuple<int64_t, int64_t, int64_t>{1, 64, 200}, {2, 32, 200}, {1, 64, 1000}}) {
+    AttentionCase c = with(heads, dim, {16}, {events});
+    c.make();
+    add_longest_warp(
+        table,
+        [&](const Config& config) {
+          reset(config);
+          DeviceAttention memory(c);
+          DeviceAttentions launch({memory.view()}, config.target);
+          launch.run();
+          synchronize();
+        },
+        events, std::to_string(heads) + " x " + std::to_string(dim), 16);
+  }
+}
+#endif
 
 }  // namespace

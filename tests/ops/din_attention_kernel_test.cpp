@@ -16,6 +16,7 @@
 #include "support/counts.hpp"
 
 #if !defined(__CUDACC__)
+#include "support/longest_warp.hpp"
 #include "warprank/ops/host/din_attention.hpp"
 #include "warprank/weights/safetensors.hpp"
 #include "warprank/weights/weights.hpp"
@@ -780,5 +781,27 @@ TEST(DinCounts, ExecutesTheProductsThatRemainAndReadsAHistoryOncePerUnit) {
       }
   });
 }
+
+#if !defined(__CUDACC__)
+TEST(DinCounts, OfTheLongestWarp) {
+  if (build != Build::plain) return;
+  CountTable table(longest_warp_columns({"L", "D", "N"}));
+  // Of few items: on as many multiprocessors, blocks have no more.
+  for (const int64_t events : {100, 1000}) {
+    DinCase c = with(64, {64, 32}, {4}, {events});
+    c.make();
+    add_longest_warp(
+        table,
+        [&](const Config& config) {
+          reset(config);
+          DeviceHistory history(c);
+          DeviceDin launch({history.view()}, config.target);
+          launch.run();
+          synchronize();
+        },
+        events, 64, 4);
+  }
+}
+#endif
 
 }  // namespace

@@ -18,10 +18,14 @@
 #include <vector>
 
 #include "ops/embedding_bag_testing.hpp"
+#include "support/counts.hpp"
 #include "support/kernel_testing.hpp"
 #include "support/plain_request.hpp"
 #include "warprank/batch/batch.hpp"
 #include "warprank/ops/embedding_bag.cuh"
+#if !defined(__CUDACC__)
+#include "support/longest_warp.hpp"
+#endif
 
 namespace warprank {
 namespace {
@@ -495,6 +499,58 @@ TEST(EmbeddingBagRequestsKernel, RequestsLittleMoreThanTheDenseValues) {
   }
 #endif
 }
+
+#if !defined(__CUDACC__)
+/// Of requests of one user, 100 items and 50 events: an id of each, the events' rows added.
+TEST(EmbeddingBagCounts, OfTheLongestWarp) {
+  if (kernel_testing::build != Build::plain) return;
+  constexpr int64_t items = 100, events = 50;
+  Graph graph;
+  graph.axes = {{"user", -1, 0}, {"item", 0, 0}, {"history", 0, 0}};
+  graph.ids = {{"user_id", 0, {}, {}}, {"item_id", 1, {}, {}}, {"seen", 2, {}, {}}};
+  const BatchLayout layout(graph);
+  CountTable table(longest_warp_columns({"requests", "dim"}));
+  for (const auto& [num_requests, dim] : {std::pair<int64_t, int64_t>{1, 16}, {1, 64}, {4, 16}}) {
+    std::mt19937_64 random(1);
+    const auto rows = std::make_shared<TestTable>(DType::f16, dim, 500, false, 0, random);
+    const auto ids = [&](int64_t count) {
+      std::vector<int64_t> all(static_cast<size_t>(count));
+      for (int64_t& id : all) id = static_cast<int64_t>(random() % 500);
+      return all;
+    };
+    test_support::PlainRequest request;
+    request.lengths = {{"item", {items}}, {"history", {events}}};
+    request.ids = {{"user_id", ids(1)}, {"item_id", ids(items)}, {"seen", ids(events)}};
+    const int64_t lengths[] = {1, 1, events}, bags_of_request[] = {1, items, 1};
+    const int parents[] = {-1, -1, 0};
+    const auto run = [&, count = num_requests](const Config& config) {
+      reset(config);
+      Batch batch(layout, {}, max_requests);
+      for (int64_t r = 0; r < count; ++r) EXPECT_TRUE(add_to(batch, request).status().ok());
+      const DeviceRequests requests(batch);
+      std::vector<TestBags> all(3);
+      for (int input = 0; input < 3; ++input) {
+        TestBags& bags = all[static_cast<size_t>(input)];
+        bags.table = rows;
+        bags.pooling = parents[input] < 0 ? Pooling::none : Pooling::sum;
+        bags.half_output = true;
+        for (int64_t b = 0; b < count * bags_of_request[input]; ++b)
+          bags.offsets.push_back(bags.offsets.back() + lengths[input]);
+        bags.ids.resize(static_cast<size_t>(bags.offsets.back()));
+        bags.blob.emplace();
+        bags.blob->requests = requests.view();
+        bags.blob->input = bags.blob->axis = input;
+        bags.blob->parent = parents[input];
+        bags.blob->num_ids.capacity = bags.offsets.back();
+      }
+      const DeviceBags bags(all);
+      bags.launch();
+      kernel_testing::synchronize();
+    };
+    add_longest_warp(table, run, num_requests, dim);
+  }
+}
+#endif
 
 // ---- Bad input
 

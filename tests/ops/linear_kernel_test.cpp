@@ -21,6 +21,7 @@
 // sanitizers.
 #if !defined(__CUDACC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define WARPRANK_TEST_PLAIN
+#include "support/longest_warp.hpp"
 #include "warprank/ops/host/linear.hpp"
 #include "warprank/weights/safetensors.hpp"
 #include "warprank/weights/weights.hpp"
@@ -978,6 +979,29 @@ TEST(LinearCounts, ExecutesAndMovesWhatItMustAndHardlyMore) {
                   over(counts.global_load_sectors + counts.global_store_sectors, static_cast<double>(least.once)));
       }
     }
+}
+
+TEST(LinearCounts, OfTheLongestWarp) {
+  CountTable table(longest_warp_columns({"layer", "rows", "tile"}));
+  for (const auto& [in, out, rows] :
+       {std::tuple<int64_t, int64_t, int64_t>{256, 1, 16}, {1024, 64, 16}, {256, 64, 513}}) {
+    const LinearCase c(rows, in, out);
+    std::string tile;
+    const auto run = [&](const Config& config) {
+      reset(config);
+      DeviceLayer layer(c);
+      DeviceLaunch launch({layer.view()}, config.target);
+      tile = launch.launch().tiling().to_string();
+      launch.run();
+      synchronize();
+    };
+    run(config_of_longest_warp());
+    const std::string layer = std::to_string(in) + "-" + std::to_string(out);
+    if (rows > 16)  // each load takes two runs
+      add_operations_of_longest_warp(table, run, "-", layer, rows, tile);
+    else
+      add_longest_warp(table, run, layer, rows, tile);
+  }
 }
 
 TEST(LinearKernel, AgreesWithTheHost) {

@@ -19,6 +19,7 @@
 // In the plain build alone: numbers and counts are the same in all.
 #if !defined(__CUDACC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define WARPRANK_TEST_PLAIN
+#include "support/longest_warp.hpp"
 #include "warprank/weights/safetensors.hpp"
 #include "warprank/weights/weights.hpp"
 #endif
@@ -622,6 +623,34 @@ TEST(MlpCounts, OfReferenceModels) {
                   over(moved, static_cast<double>(bytes_once)), counts.load_matrices * 512);
       }
     }
+}
+
+TEST(MlpCounts, OfTheLongestWarp) {
+  CountTable table(longest_warp_columns({"stack", "rows", "capacity"}));
+  struct Counted {
+    const char* name;
+    Sizes widths;
+    int64_t capacity;
+    bool tries_loads;  // few: each takes two runs
+  };
+  for (const Counted& counted : {Counted{"600-256-256-256-1", {600, 256, 256, 256, 1}, 100, false},
+                                 Counted{"600-256-256-256-1", {600, 256, 256, 256, 1}, 2400, false},
+                                 Counted{"64-32-1", {64, 32, 1}, 2400, true}}) {
+    Extras extras;
+    extras.more_rows = counted.capacity - 16;
+    const MlpCase c(16, counted.widths, std::vector<Activation>(counted.widths.size() - 2, relu), extras);
+    const auto run = [&](const Config& config) {
+      reset(config);
+      DeviceMlp device(c);
+      DeviceMlpLaunch launch({device.view()}, config.target);
+      launch.run();
+      synchronize();
+    };
+    if (counted.tries_loads)
+      add_longest_warp(table, run, counted.name, 16, counted.capacity);
+    else
+      add_operations_of_longest_warp(table, run, "-", counted.name, 16, counted.capacity);
+  }
 }
 
 TEST(MlpKernel, ExecutesAndReadsWhatItMust) {

@@ -32,28 +32,24 @@ inline std::vector<const char*> longest_warp_columns(std::vector<const char*> of
   return of_what;
 }
 
-/// Adds a row: what was launched, and what was counted. `run` begins with a reset to the config that it is given, and
-/// does all that it does in the same way each time. Returns the loads that wait for one another.
-template <class... Cells>
-simt::LoadRounds add_longest_warp(CountTable& table, const std::function<void(const Config&)>& run,
-                                  const Cells&... cells) {
+inline Config config_of_longest_warp() {
   Config config;
   config.target = 80;
   config.multiprocessors = 132;
   config.schedule = simt::Schedule::forward;
+  return config;
+}
+
+/// As below, of a run whose loads are not tried: it is long, or its blocks wait for one another, with wrong values for
+/// ever.
+template <class... Cells>
+void add_operations_of_longest_warp(CountTable& table, const std::function<void(const Config&)>& run,
+                                    const std::string& rounds, const Cells&... cells) {
+  Config config = config_of_longest_warp();
   config.count_warps = true;
   run(config);
   const simt::WarpOperations busiest = counters().busiest_warp;
   EXPECT_GT(busiest.total(), 0);
-  config.count_warps = false;
-  testing::TestPartResultArray failures;
-  const simt::LoadRounds rounds = [&] {
-    // Wrong values make wrong results, which processes of their own would print.
-    const testing::ScopedFakeTestPartResultReporter ignore(
-        testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
-    return simt::load_rounds([&] { run(config); });
-  }();
-  EXPECT_EQ(failures.size(), 0) << "of the run as it is";
   reset();
   std::vector<std::string> row;
   const auto add = [&](const auto& cell) {
@@ -64,8 +60,24 @@ simt::LoadRounds add_longest_warp(CountTable& table, const std::function<void(co
   (add(cells), ...);
   add(busiest.total());
   for (const simt::WarpOperations::Kind& kind : simt::WarpOperations::kinds) add(busiest.*kind.count);
-  add(rounds.rounds);
+  add(rounds);
   table.add_row(row);
+}
+
+/// Adds a row: what was launched, and what was counted. `run` begins with a reset to the config that it is given, and
+/// does all that it does in the same way each time. Returns the loads that wait for one another.
+template <class... Cells>
+simt::LoadRounds add_longest_warp(CountTable& table, const std::function<void(const Config&)>& run,
+                                  const Cells&... cells) {
+  testing::TestPartResultArray failures;
+  const simt::LoadRounds rounds = [&] {
+    // Wrong values make wrong results, which processes of their own would print.
+    const testing::ScopedFakeTestPartResultReporter ignore(
+        testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
+    return simt::load_rounds([&] { run(config_of_longest_warp()); });
+  }();
+  EXPECT_EQ(failures.size(), 0) << "of the run as it is";
+  add_operations_of_longest_warp(table, run, std::to_string(rounds.rounds), cells...);
   return rounds;
 }
 
