@@ -983,8 +983,11 @@ TEST(LinearCounts, ExecutesAndMovesWhatItMustAndHardlyMore) {
 
 TEST(LinearCounts, OfTheLongestWarp) {
   CountTable table(longest_warp_columns({"layer", "rows", "tile"}));
-  for (const auto& [in, out, rows] :
-       {std::tuple<int64_t, int64_t, int64_t>{256, 1, 16}, {1024, 64, 16}, {256, 64, 513}}) {
+  for (const auto& [in, out, rows] : {std::tuple<int64_t, int64_t, int64_t>{256, 1, 16},
+                                      {256, 64, 16},
+                                      {600, 64, 16},
+                                      {1024, 64, 16},
+                                      {256, 64, 513}}) {
     const LinearCase c(rows, in, out);
     std::string tile;
     const auto run = [&](const Config& config) {
