@@ -553,10 +553,12 @@ TEST_F(CudaEngine, RefusesWhatCannotRunAndStaysUsable) {
                                {}, {{items, items, {}}});
     return bind(plan, test_support::random_weights(plan, 1), Tables::load(plan, Weights::from_tensors({}), cuda()));
   };
-  constexpr int64_t most_rows = int64_t{1} << 31;
-  simt::limit_memory(before.bytes + (1 << 20), int64_t{1} << 40);
+  constexpr int64_t most_rows = (int64_t{1} << 30) - 1;
+  simt::limit_memory(before.bytes + (1 << 22), int64_t{1} << 40);
   expect_error("of device memory, got ", [&] { model_of(most_rows, 1).context(); });
-  expect_error("expected at most 2^31 - 1 blocks", [&] { model_of(most_rows, 1 << 13).context(); });
+  expect_error("expected at most 2^31 - 1 blocks", [&] { model_of(most_rows, 1 << 15).context(); });
+  expect_error("number of bags: expected a capacity of less than 1073741824, got 1073741824",
+               [&] { model_of(most_rows + 1, 1).context(); });
 }
 
 TEST(CudaEngineAlone, SaysThatThereIsNoDevice) {
