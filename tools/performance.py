@@ -19,6 +19,7 @@ import re
 import shutil
 import sys
 
+import latency_model
 import plot_latency
 import plot_roofline
 import plot_speedups
@@ -118,7 +119,10 @@ def benchmark_tables(record):
     """A table for neighbours that have the same counters, with all of them; of a sweep what was best."""
     for program, measurements in record["benchmarks"].items():
         if program == policies.LINEAR_SWEEP:
-            yield table(policies.sweep_table(record, read_text(policies.TILING)))
+            yield table(policies.linear_sweep_table(record, read_text(policies.TILING)))
+            continue
+        if program.startswith("sweeps_"):
+            yield table(policies.sweep_table(program, measurements))
             continue
         tables = []
         for m in measurements:
@@ -238,6 +242,41 @@ no T4 was measured, and the last column is its prediction with as much beyond it
 """ + table([head, *rows]) if rows else ""
 
 
+def short_launches_text(records):
+    """What launches of few rows take, by the executor's counts; empty where no prototypes were measured."""
+    measurements = next((record["benchmarks"][latency_model.PROTOTYPES] for record in records
+                         if latency_model.PROTOTYPES in record["benchmarks"]), None)
+    if measurements is None:
+        return ""
+    with open(f"{ROOT}/tests/counts.json", encoding="utf-8") as file:
+        counts = json.load(file)
+    model = latency_model.LatencyModel(measurements, counts)
+    checked = [["measured", "operations", "rounds of loads", "us", "predicted us", "error", ""]]
+    for i, (name, row, us) in enumerate(model.cases):
+        predicted = model.predicted(row)
+        checked.append([name, row[latency_model.OPERATIONS], row[latency_model.ROUNDS], f"{us:.2f}", f"{predicted:.2f}",
+                        f"{100 * (predicted / us - 1):+.0f} %", "checked" if i % 2 else "fitted"])
+    all_rows = [["counted", "operations", "rounds of loads", "predicted us"]]
+    for test, rows in sorted(latency_model.counted_rows(counts).items()):
+        for row in rows:
+            what = ", ".join([test.split(".")[0], *latency_model.cells_of(row)])
+            all_rows.append([what, row[latency_model.OPERATIONS], row[latency_model.ROUNDS], f"{model.predicted(row):.1f}"])
+    errors = model.errors()
+    return f"""What a launch takes that has little to do is predicted from what the executor counts of its busiest warp
+(`tests/counts.json`), for an H100 and caches warm:
+
+    us = {model.begin:.2f} + {latency_model.TRIP} x rounds of loads that wait for one another + {model.operation:.4f} x operations
+
+A load was measured alone. The other constants are fitted to every other one of these prototypes of the kernels, in the
+order of their times; the rest is {100 * sum(errors) / len(errors):.0f} % off on average, {100 * max(errors):.0f} % at most. A prototype and the kernel that came of it
+differ, and what is counted is one warp's work, not what its neighbours want of memory:
+
+""" + table(checked) + """
+All that is counted, as the kernels are now:
+
+""" + table(all_rows)
+
+
 def prediction_text(records):
     counts = plan_counts()
     cards = cards_of(counts)
@@ -255,6 +294,7 @@ graph's start, kernels, trips to memory and instructions of a lone warp took on 
                        shown("bytes", float(row["arena bytes"])), *(row[card] for card in cards)] for row in counts)])]
     parts.append(error_text(records) or
                  "How far off they are is not known yet: there is no record of a card.\n")
+    parts.append(short_launches_text(records))
     rows = [["card", "model", "batch", "predicted us", "published us", "published / predicted"]]
     for card, model, times in PUBLISHED:
         for batch, published in times.items():

@@ -11,7 +11,7 @@ LINEAR_SWEEP = "sweeps_linear_bench_gpu"
 LINEAR_FIRST = "staged 64 x 64"  # what min_us is of
 TILING = "include/warprank/ops/detail/linear/tiling.hpp"
 LINEAR_COSTS = "include/warprank/ops/detail/linear/tile_costs.hpp"
-LIBRARY = "cublaslt"  # a way that is not ours
+LIBRARY, BY_RULE = "cublaslt", "by rule"  # ways that are not ours, or one of the others
 FAR_FROM_BEST = 1.8  # what takes longer is not fitted: nobody should choose it
 
 
@@ -184,8 +184,21 @@ constexpr const LinearTileCosts& linear_tile_costs_of(int target) {{
 """
 
 
-def sweep_table(record, tiling):
-    """Head and rows of a table of the sweep of linear layers: of each size the best way, and what is picked."""
+def sweep_table(program, measurements):
+    """Head and rows of a table of a sweep: of each size the best way, beside what the library's rule takes."""
+    rows = [[f"`{program}`", "best of ours", "us", f"{BY_RULE} us", f"{LIBRARY} us"]]
+    for m in measurements:
+        ways = {key[3:]: us for key, us in m.items() if key.startswith("us ")}
+        ours = {way: us for way, us in ways.items() if way not in (LIBRARY, BY_RULE)}
+        if ours:
+            best = min(ours, key=ours.get)
+            rows.append([m["name"].split("/warm")[0], best, f"{ours[best]:.2f}",
+                         *(f"{ways[way]:.2f}" if way in ways else "" for way in (BY_RULE, LIBRARY))])
+    return rows
+
+
+def linear_sweep_table(record, tiling):
+    """The same of linear layers, and what is picked by the constants that are fitted to them."""
     try:
         picked = LinearFit(record, tiling).picked
     except TooFew:

@@ -66,7 +66,7 @@ class Policies(unittest.TestCase):
     def test_a_library_is_no_way_of_ours(self):
         fit = policies.LinearFit(record(), TILING)
         self.assertGreater(min(fit.best.values()), 2)
-        head, *rows = policies.sweep_table(record(), TILING)
+        head, *rows = policies.linear_sweep_table(record(), TILING)
         self.assertEqual(head[-1], "cublaslt us")
         self.assertEqual(rows[0], ["in:256/out:256/rows:1", "direct 16 x 16", "2.17", "direct 16 x 16", "2.17", "0.50"])
 
@@ -84,7 +84,13 @@ class Policies(unittest.TestCase):
             policies.LinearFit(cut, TILING)
         with self.assertRaisesRegex(ValueError, "expected a record with sweeps_linear_bench_gpu, got none"):
             policies.linear_costs_text([("cut", cut)], TILING)
-        self.assertEqual(len(policies.sweep_table(cut, TILING)), 6)
+        self.assertEqual(len(policies.linear_sweep_table(cut, TILING)), 6)
+
+    def test_other_sweeps_show_the_best_beside_the_rule(self):
+        measured = [{"name": "mlp/256_1/rows:1/warm/iterations:20", "us by rule": 4.1, "us layers": 7.0, "us split": 4.0,
+                     "us cublaslt": 3.0}, {"name": "mlp/256_1/rows:2/warm"}]
+        self.assertEqual(policies.sweep_table("sweeps_mlp_bench_gpu", measured)[1:],
+                         [["mlp/256_1/rows:1", "split", "4.00", "4.10", "3.00"]])
 
     def test_says_what_it_expects_of_the_table_of_tiles(self):
         with self.assertRaisesRegex(ValueError, "expected linear_tile_shapes"):
