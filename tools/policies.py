@@ -38,7 +38,7 @@ def least_squares(rows, values, weights):
 def tiles_of(tiling):
     """[(name, rows, columns, whether its sums can be cut)] of what tiling.hpp has."""
     table = re.search(r"linear_tile_shapes\{\{\n(.*?)\n\}\};", tiling, re.S)
-    tiles = re.findall(r'\{"(\w+ (\d+) x (\d+))", .*?, (true|false)\},', table[1] if table else "")
+    tiles = re.findall(r'\{"(\w+ (\d+) x (\d+))", .*?, (true|false), (?:true|false)\},', table[1] if table else "")
     if not tiles:
         raise ValueError(f"{TILING}: expected linear_tile_shapes, a line for each, got none")
     return [(name, int(rows), int(columns), can_be_cut == "true") for name, rows, columns, can_be_cut in tiles]

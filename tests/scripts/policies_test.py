@@ -15,8 +15,8 @@ import policies  # noqa: E402
 TILING = """
 constexpr int nominal_multiprocessors(int target) { return target >= 90 ? 132 : target >= 80 ? 108 : 40; }
 inline constexpr std::array<LinearTileShape, 2> linear_tile_shapes{{
-    {"direct 16 x 16", 16, 16, 8, 3, 0, 0, 0, 3, true, false},
-    {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 4, 3, true, true},
+    {"direct 16 x 16", 16, 16, 8, 3, 0, 0, 0, 3, true, false, true},
+    {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 4, 3, true, true, true},
 }};
 """
 CONSTANTS = {"direct 16 x 16": [2, 0.005, 0.04], "staged 64 x 64": [2.5, 0.13, 0.01]}

@@ -100,6 +100,7 @@ WARPRANK_KERNEL(tile_shape(Tile).threads(), tile_shape(Tile).min_blocks)
 plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
   using Product = LinearProductOf<Target, Tile, true>;
   constexpr int tile_rows = Product::shape.rows, tile_columns = Product::shape.columns, threads = Product::threads;
+  constexpr bool takes_operands = Product::shape.takes_operands;
   auto& shared = device::static_shared<PlainLinearStorage<tile_rows, tile_columns>>();
   const int rank = device::thread_rank();
   const LinearDescriptor* const own =
@@ -131,9 +132,11 @@ plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* parti
 
   if constexpr (Product::is_direct) {
     product.request_rows(rows);
-    constexpr bool finds_late = tile_rows == 32;  // operands of products take all registers
-    if (layer.has_operands) shared.template find_operands<threads>(*own);
-    if (layer.has_operands && !finds_late) shared.find_bias_rows(*own, rows);
+    if constexpr (takes_operands)
+      if (layer.has_operands) {
+        shared.template find_operands<threads>(*own);
+        shared.find_bias_rows(*own, rows);
+      }
     static_assert(Product::fours <= threads);  // a thread has four columns of one row, or nothing
     const int column = Product::column_of(rank);
     device::Vector<float, 4> bias{};
@@ -141,13 +144,12 @@ plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* parti
       bias = device::load_vector_read_only<4>(biases + first_column + column);
     auto* const sums_of_warps = device::dynamic_shared<float>();
     product.multiply(sums_of_warps);
-    if (layer.has_operands && finds_late) shared.find_bias_rows(*own, rows);
     device::sync_block();
     const int row = Product::row_of(rank);
     if (rank >= Product::fours || row >= shared.num_rows || column >= shared.num_columns) return;
     float sums[4];
     Product::sum_warps(sums_of_warps, rank, sums);
-    if (shared.has_operands) {
+    if (takes_operands && shared.has_operands) {
       WARPRANK_UNROLL
       for (int c = 0; c < 4; ++c) sums[c] += bias[c];
       shared.finish_with_operands(row, column, sums);

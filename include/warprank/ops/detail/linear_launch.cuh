@@ -143,6 +143,9 @@ LinearPlan plan_linear(Span<const Layer> layers, int target, const LinearTiling*
   plan.is_plain = std::all_of(plan.descriptors.begin(), plan.descriptors.end(), is_plain_linear);
   plan.tiling = tiling != nullptr ? *tiling : choose_linear_tiling(sizes, plan.is_plain, target);
   const LinearTileShape& shape = tile_shape(plan.tiling.tile);
+  const auto has_operands = [](const LinearDescriptor& layer) { return layer.has_operands; };
+  if (!shape.takes_operands && std::any_of(plan.descriptors.begin(), plan.descriptors.end(), has_operands))
+    plan.is_plain = false;
   if (!plan.is_plain && !shape.is_general)
     problems.add("tile of linear layers", "one for layers that are not plain", shape.name);
   if (plan.tiling.parts < 1 || (plan.tiling.parts > 1 && !shape.can_be_cut))

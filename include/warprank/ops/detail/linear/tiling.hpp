@@ -35,6 +35,7 @@ struct LinearTileShape {
   int min_blocks;   ///< of plain layers that are resident on a multiprocessor: bounds the registers; others need more
   bool is_general;  ///< there is a kernel for layers that are not plain, too
   bool can_be_cut;  ///< sums, into parts
+  bool takes_operands;  ///< the kernel for plain layers has registers for more than a bias behind products
 
   constexpr bool is_direct() const { return depth > 0; }
   constexpr int threads() const { return warps * 32; }
@@ -49,11 +50,11 @@ struct LinearTileShape {
 };
 
 inline constexpr std::array<LinearTileShape, 5> linear_tile_shapes{{
-    {"direct 16 x 16", 16, 16, 8, 3, 0, 0, 0, 3, true, false},
-    {"direct 16 x 32", 16, 32, 16, 2, 0, 0, 0, 1, true, false},
-    {"direct 32 x 32", 32, 32, 8, 2, 0, 0, 0, 2, true, false},
-    {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 4, 3, true, true},
-    {"staged 64 x 128", 64, 128, 4, 0, 32, 64, 3, 2, false, false},
+    {"direct 16 x 16", 16, 16, 8, 3, 0, 0, 0, 3, true, false, true},
+    {"direct 16 x 32", 16, 32, 16, 2, 0, 0, 0, 1, true, false, true},
+    {"direct 32 x 32", 32, 32, 8, 2, 0, 0, 0, 2, true, false, false},
+    {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 4, 3, true, true, true},
+    {"staged 64 x 128", 64, 128, 4, 0, 32, 64, 3, 2, false, false, true},
 }};
 inline constexpr int num_linear_tiles = static_cast<int>(linear_tile_shapes.size());
 
