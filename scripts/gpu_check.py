@@ -19,7 +19,7 @@ import records  # noqa: E402
 import run_bundle  # noqa: E402
 from gpu_programs import ROOT, has_cublaslt, measuring_programs, test_programs  # noqa: E402
 
-BUILDING_SHARE = 0.55
+BUILDING_SHARE = 0.5
 
 
 class Builder:

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -74,7 +75,10 @@ class HttpServer {
   void run() {
     while (wait(listener_.fd, POLLIN, Clock::time_point::max())) {
       const File client(accept4(listener_.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (client.fd >= 0) answer(client.fd);
+      if (client.fd >= 0)
+        answer(client.fd);
+      else  // no file is free: not asked again at once, as the listener stays ready
+        wait(-1, 0, Clock::now() + std::chrono::milliseconds(100));
     }
   }
 

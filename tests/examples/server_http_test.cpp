@@ -4,12 +4,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <ctime>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "../../examples/server/http_server.hpp"
 #include "../../examples/server/metrics.hpp"
@@ -51,7 +55,10 @@ c_seconds_count{model="m"} 4
 /// A connection of a client.
 class Connection {
  public:
-  explicit Connection(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  /// `before_it_connects` finds the socket open.
+  explicit Connection(int port, const std::function<void()>& before_it_connects = {})
+      : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    if (before_it_connects) before_it_connects();
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -102,6 +109,25 @@ TEST(HttpServer, IsNotKeptByClientsThatSendNothingOrTooMuch) {
   EXPECT_THAT(next.read_all(), EndsWith("ok"));
   EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1900));
   EXPECT_EQ(silent.read_all(), "");
+}
+
+/// Where the process may open no more files, connections wait, and take no processor time.
+TEST(HttpServer, WaitsWhereNoFileIsFree) {
+  const HttpServer server(0, true, [](std::string_view) { return HttpServer::Page{200, "ok"}; });
+  rlimit usual;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const Connection connection(server.port(), [&] {
+    rlimit few = usual;
+    few.rlim_cur = 3;  // the three that every process has, and as many as poll() may be given
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  });
+  connection.write("GET / HTTP/1.1\r\n\r\n");
+  const std::clock_t begin = std::clock();
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  const double used = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+  EXPECT_LT(used, 0.2);
+  EXPECT_THAT(connection.read_all(), EndsWith("ok"));
 }
 
 TEST(HttpServer, EndsWhileAClientIsConnected) {
