@@ -31,13 +31,17 @@ RUN_ELSEWHERE = [
     (r"scripts/kernel_report\.(sh|py --update)( \w+)?", "tests/resources/CMakeLists.txt", "scripts/kernel_report.py"),
     (r"cmake --preset (cpu|asan)", "scripts/check_all.sh", "cmake --preset"),
     (r"cmake --build --preset (cpu|asan)", "scripts/check_all.sh", "cmake --build --preset"),
-    (r"ctest --preset (cpu|asan)", "scripts/check_all.sh", "ctest --preset"),
+    (r"ctest --preset (cpu|asan)( -L simt)?", "scripts/check_all.sh", "ctest --preset"),
+    (r"scripts/fetch_debian11\.sh build/debian11", "scripts/check_all.sh", "scripts/fetch_debian11.sh"),
+    (r"scripts/package_benchmarks\.sh \S+( --debian11 \S+)?", "scripts/check_all.sh", "scripts/package_benchmarks.sh"),
 ]
 
 # What needs a GPU or a network, and is run where there is one, and what serves until it is stopped.
 RUN_BY_HAND = (r"scripts/serve\.sh|python3 -m venv build/client .*|build/client/bin/python .*|"
                r"scripts/gpu_check\.sh \S+( --quick| --minutes \d+)?|scripts/fetch_deps\.sh|"
-               r"scripts/package_benchmarks\.sh \S+|build/native/examples/tune_linears .*")
+               r"build/native/examples/tune_linears .*")
+
+LONGEST = 180  # seconds that a command may take here
 
 # Folders whose files documents name from the root, or as #include does.
 FROM_ROOT = ("include", "tests", "benchmarks", "examples", "tools", "cmake", "docs", "scripts", ".ci")
@@ -139,7 +143,12 @@ def check_command(place, command, run, complain):
         complain(f"{place}: {command}: {program} is not an executable file")
     elif run and not re.fullmatch(RUN_BY_HAND, command):
         print(f"{place}: {command}", flush=True)
-        result = subprocess.run(["bash", "-c", command], cwd=ROOT, text=True, capture_output=True, timeout=1200)
+        # timeout ends what the command started, too.
+        result = subprocess.run(["timeout", "-k", "5", str(LONGEST), "bash", "-c", command], cwd=ROOT, text=True,
+                                capture_output=True)
+        if result.returncode == 124:
+            complain(f"{place}: {command}: not done within {LONGEST} s; what takes longer is to be run elsewhere")
+            return
         if result.returncode != 0:
             complain(f"{place}: {command}: exit status {result.returncode}\n{(result.stdout + result.stderr)[-2000:]}")
 
