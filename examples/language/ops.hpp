@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Every function of the model language once, in a small model. docs/LANGUAGE.md is made from this file: of each
+/// function the text above it and its lines, what model/builder.hpp says of it, and what its plan shows.
+
+#include <warprank/model.hpp>
+
+namespace language {
+
+using namespace warprank;
+
+// ## Inputs
+
+/// ### axis
+///
+/// Axes say what rows are: of users, of the items of a user, of the events of a history. A request has any number of
+/// rows on a nested axis, none as well; nothing is padded. `keep_last(n)` leaves out all but the last n rows of each
+/// parent row when a batch is packed.
+inline Outputs axis(Builder& b) {
+  auto user = b.axis("user");
+  auto item = b.axis("item", user);
+  auto history = b.axis("history", user, keep_last(50));
+
+  auto film = b.table("film", {.dim = 16});
+  auto seen = b.embed_bag(b.ids("hist_film_id", history), film, mean);
+  auto candidate = b.embed(b.ids("film_id", item), film);
+  return {{"ctr", b.sigmoid(b.mlp("tower", b.concat({b.expand(seen, item), candidate}), {64, 1}))}};
+}
+
+/// ### table
+///
+/// Ids are row numbers, from 0. -1 is padding: it adds nothing. Another id that is no row gives the default row and is
+/// counted. Rows lie in FP32, FP16, BF16 or INT8, as the weights are loaded; [TABLE_FORMAT.md](TABLE_FORMAT.md)
+/// has the bytes.
+///
+/// | here | PyTorch | Keras |
+/// |---|---|---|
+/// | `<name>` [rows, dim] | `Embedding.weight`, `EmbeddingBag.weight` as it is | `Embedding.embeddings` as it is |
+inline Outputs table(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto genre = b.table("genre", {.dim = 8, .rows = 19});
+  return {{"genre", b.embed(b.ids("genre", item), genre)}};
+}
+
+/// ### hashed_table
+///
+/// Ids are any 64-bit values, a hash of a string for one; the table knows its keys. A key that it does not have gives
+/// the default row and is counted. Rows can be added and changed while it serves.
+///
+/// | here | PyTorch |
+/// |---|---|
+/// | rows [rows, dim] | `Embedding.weight` |
+/// | keys [rows] | the ids, in the order of its rows |
+inline Outputs hashed_table(Builder& b) {
+  auto user = b.axis("user");
+  auto device = b.hashed_table("device", {.dim = 32});
+  return {{"device", b.embed(b.ids("device_id", user), device)}};
+}
+
+/// ### ids
+///
+/// Row r of the axis has the r-th id of every input on it. Ids of 32 bits (`IdsWire::i32`) halve what is sent.
+inline Outputs ids(Builder& b) {
+  auto user = b.axis("user");
+  auto city = b.ids("city", user, {.default_id = 0, .wire = IdsWire::i32});
+  return {{"city", b.embed(city, b.table("city", {.dim = 8}))}};
+}
+
+/// ### dense
+///
+/// An input that requests hold as FP16 or BF16 is rounded where a request is made, to nearest. For raw values (seconds,
+/// cents) FP32 is right.
+inline Outputs dense(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto price = b.dense("price", item, 1, {.default_value = 0.0f});
+  auto image = b.dense("image", item, 64, {.wire = DenseWire::f16});
+  return {{"quality", b.linear("quality", b.concat({price, image}), 1)}};
+}
+
+// ## Look-ups, and moving between axes
+
+/// ### embed
+///
+/// y_r = table[id_r].
+///
+/// | here | PyTorch | Keras |
+/// |---|---|---|
+/// | `embed(ids, table)` | `F.embedding(ids, weight)` | `Embedding(rows, dim)(ids)` |
+inline Outputs embed(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  return {{"film", b.embed(b.ids("film_id", item), b.table("film", {.dim = 16}))}};
+}
+
+/// ### embed_bag
+///
+/// For the rows t of a bag with the weights w_t, all 1 where none are given:
+///
+/// | pooling | y | PyTorch | TensorFlow |
+/// |---|---|---|---|
+/// | `sum` | sum_t w_t x_t | `EmbeddingBag(mode="sum")` | `combiner="sum"` |
+/// | `mean` | sum_t w_t x_t / sum_t w_t | `mode="mean"`, which takes no weights | `combiner="mean"` |
+/// | `sqrtn` | sum_t w_t x_t / sqrt(sum_t w_t^2) | | `combiner="sqrtn"` |
+/// | `maximum` | max_t x_t, no weights | `mode="max"` | |
+///
+/// Zeros for a bag without rows.
+inline Outputs embed_bag(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto tags = b.axis("tags", item);
+  auto weight = b.dense("tag_weight", tags, 1);
+  return {{"tags", b.embed_bag(b.ids("tag", tags), b.table("tag", {.dim = 16}), mean, weight)}};
+}
+
+/// ### pool
+///
+/// As `embed_bag` without weights, over rows that were computed. Zeros where there are none.
+inline Outputs pool(Builder& b) {
+  auto user = b.axis("user");
+  auto history = b.axis("history", user);
+  auto event = b.embed(b.ids("hist_film_id", history), b.table("film", {.dim = 16}));
+  return {{"interest", b.pool(b.linear("event", event, 8, {.activation = relu}), maximum)}};
+}
+
+/// ### expand
+///
+/// y_r = x_s, s being the row of x's axis in which r is nested. It is how user features meet items: written here, it is
+/// done as late as possible ("late broadcast"). A layer over [user, item] is computed as W_u u + W_i i, the first
+/// product once for each user, so that the expanded tensor is never written.
+inline Outputs expand(Builder& b) {
+  auto user = b.axis("user"), item = b.axis("item", user);
+  auto profile = b.dense("profile", user, 64);
+  auto features = b.dense("features", item, 32);
+  return {{"ctr", b.linear("ctr", b.concat({b.expand(profile, item), features}), 1)}};
+}
+
+/// ### concat
+///
+/// Where it can be, whoever makes a part writes it into its place, and the concat costs nothing.
+///
+/// | here | PyTorch | Keras |
+/// |---|---|---|
+/// | `concat({x, y})` | `torch.cat([x, y], dim=-1)` | `Concatenate()([x, y])` |
+inline Outputs concat(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto film = b.embed(b.ids("film_id", item), b.table("film", {.dim = 16}));
+  return {{"features", b.concat({film, b.dense("price", item, 1)})}};
+}
+
+/// ### slice
+///
+/// A view: it costs nothing.
+///
+/// | here | PyTorch |
+/// |---|---|
+/// | `slice(x, begin, end)` | `x[..., begin:end]` |
+inline Outputs slice(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto both = b.linear("both", b.dense("features", item, 32), 16);
+  return {{"gated", b.slice(both, 0, 8) * b.sigmoid(b.slice(both, 8, 16))}};
+}
+
+// ## Dense layers
+
+/// ### linear
+///
+/// | here | PyTorch `Linear` | Keras `Dense` |
+/// |---|---|---|
+/// | `<name>.weight` [out, in] | `weight` as it is | `kernel` [in, out], transposed |
+/// | `<name>.bias` [out] | `bias` | `bias` |
+inline Outputs linear(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  return {{"y", b.linear("layer", b.dense("x", item, 32), 16, {.activation = relu})}};
+}
+
+/// ### mlp
+///
+/// Layers one after the other; of the kind `linear`, with its tensors. With `batch_norm` a layer is
+/// act(norm(x W^T + b)); the norm's scale and shift become part of W and b when weights are bound.
+///
+/// | here | PyTorch `Sequential(Linear, ReLU, Linear)` | Keras |
+/// |---|---|---|
+/// | `<name>.0.weight`, `<name>.1.weight` | `0.weight`, `2.weight` | the kernels, transposed |
+/// | `<name>.0.norm.running_mean` ... | `BatchNorm1d`'s | `batch_norm` below |
+inline Outputs mlp(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  return {{"ctr", b.mlp("tower", b.dense("x", item, 64), {64, 32, 1}, relu,
+                        {.output_activation = sigmoid, .batch_norm = true})}};
+}
+
+/// ### experts
+///
+/// All read the same x. The weights of a layer are stacked over the experts.
+///
+/// | here | PyTorch, `experts` being a `ModuleList` |
+/// |---|---|
+/// | `<name>.<i>.weight` [count, out, in] | `torch.stack([e[2 * i].weight for e in experts])` |
+/// | `<name>.<i>.bias` [count, out] | `torch.stack([e[2 * i].bias for e in experts])` |
+///
+/// Keras: the transposed kernels, stacked.
+inline Outputs experts(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  return {{"experts", b.experts("experts", b.dense("x", item, 64), 4, {32, 16})}};
+}
+
+/// ### scene_experts
+///
+/// One expert for each scene (a page, a city, a slot): the row's scene id says which one it goes through, and only that
+/// one is computed. Rows are sorted by scene on the device.
+inline Outputs scene_experts(Builder& b) {
+  auto user = b.axis("user"), item = b.axis("item", user);
+  auto scene = b.ids("scene", user);
+  return {{"y", b.scene_experts("scenes", b.dense("x", item, 64), scene, 4, {32, 16})}};
+}
+
+/// ### gate, mix
+///
+/// The logits are x W^T + b. The experts are any tensor of E * D columns.
+///
+/// | here | PyTorch | Keras |
+/// |---|---|---|
+/// | `<name>.weight` [experts, in] | the gate's `Linear.weight` | `Dense.kernel`, transposed |
+/// | `<name>.bias` [experts]; zeros where the gate has none | `Linear.bias` | `Dense.bias` |
+inline Outputs mix(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto x = b.dense("x", item, 64);
+  auto experts = b.experts("experts", x, 4, {32, 16});
+  return {{"mixed", b.mix(experts, b.gate("gate", x, 4))}};
+}
+
+/// ### ple
+///
+/// The experts of a level read what the gates of the level before gave.
+inline Outputs ple(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto tasks = b.ple("ple", b.dense("x", item, 64), {.tasks = 2, .levels = {{32}, {16}}});
+  return {{"ctr", b.mlp("ctr", tasks[0], {1})}, {"cvr", b.mlp("cvr", tasks[1], {1})}};
+}
+
+// ## Attention
+
+/// ### din_attention
+///
+/// s_t = MLP([q, k_t, q - k_t, q k_t]), a score for each event t; w = normalization(s), s divided by sqrt(D) first when
+/// `scaled`; y = sum_t w_t k_t; zeros for an empty history (Zhou et al. 2018). Published implementations differ:
+/// DeepCTR-Torch and FuxiCTR do not normalise, the paper's code has a softmax.
+///
+/// | here | PyTorch | Keras |
+/// |---|---|---|
+/// | `<name>.<i>.weight` [hidden_i, in] | the scoring MLP's i-th `Linear.weight` | `Dense.kernel`, transposed |
+/// | `<name>.<i>.dice.alpha` [hidden_i] | `Dice`'s alpha | `Dice`'s alphas |
+/// | `<name>.<i>.dice.running_mean`, `.running_var` | `Dice`'s `BatchNorm1d` | moving_mean, moving_variance |
+///
+/// The first layer has 4 D columns, in the order q, k, q - k, q k; code that concatenates in another order has them in
+/// another. The epsilon of Dice's norm and its scale and shift differ, too; `Activation` has both.
+inline Outputs din_attention(Builder& b) {
+  auto user = b.axis("user"), item = b.axis("item", user), history = b.axis("history", user);
+  auto film = b.table("film", {.dim = 32});
+  auto query = b.embed(b.ids("film_id", item), film);
+  auto events = b.embed(b.ids("hist_film_id", history), film);
+  return {{"interest",
+           b.din_attention("din", query, events, {.hidden = {64, 16}, .normalization = Normalization::softmax})}};
+}
+
+/// ### target_attention
+///
+/// softmax(q k^T / sqrt(d)) v for each head, then the output projection. Zeros through the heads for an empty history:
+/// the result is the projection's bias.
+///
+/// | here | PyTorch `MultiheadAttention` | Keras `MultiHeadAttention` |
+/// |---|---|---|
+/// | `<name>.q.weight` | rows [0, E) of `in_proj_weight` | `query/kernel` [in, heads, d] |
+/// | `<name>.k.weight` | rows [E, 2 E), or `k_proj_weight` | `key/kernel` |
+/// | `<name>.v.weight` | rows [2 E, 3 E), or `v_proj_weight` | `value/kernel` |
+/// | `<name>.out.weight` | `out_proj.weight` | `attention_output/kernel` [heads, d, out] |
+///
+/// Of Keras' kernels heads and d become one dimension, and the matrix is transposed; of its biases they become one,
+/// too.
+inline Outputs target_attention(Builder& b) {
+  auto user = b.axis("user"), item = b.axis("item", user), history = b.axis("history", user);
+  auto film = b.table("film", {.dim = 64});
+  auto query = b.embed(b.ids("film_id", item), film);
+  auto events = b.embed(b.ids("hist_film_id", history), film);
+  return {{"interest", b.target_attention("attention", query, events, {.heads = 4})}};
+}
+
+/// ### self_attention
+///
+/// Of a causal one an event sees itself and those before.
+///
+/// | here | PyTorch `TransformerEncoderLayer(batch_first=True)` |
+/// |---|---|
+/// | `<name>.q`, `.k`, `.v` | thirds of `self_attn.in_proj_weight`, `self_attn.in_proj_bias` |
+/// | `<name>.out` | `self_attn.out_proj` |
+/// | `<name>.ffn.0`, `.ffn.1` | `linear1`, `linear2` |
+/// | `<name>.norm1`, `.norm2` | `norm1`, `norm2` |
+///
+/// Keras: as `target_attention` and `layer_norm`, whose epsilon is another there.
+inline Outputs self_attention(Builder& b) {
+  auto history = b.axis("history", b.axis("user"));
+  auto events = b.embed(b.ids("hist_film_id", history), b.table("film", {.dim = 64}));
+  return {{"interest", b.pool(b.self_attention("block", events, {.heads = 4, .hidden = 128}), mean)}};
+}
+
+// ## Interactions
+
+/// ### fm
+///
+/// The factorisation machine's second order (Rendle 2010): 1/2 [(sum_f e_f)^2 - sum_f e_f^2], summed over the columns
+/// when `reduce`, else a value for each column (bi-interaction, NFM). No tensors are learned here; the first order is
+/// `wide`.
+inline Outputs fm(Builder& b) {
+  auto user = b.axis("user"), item = b.axis("item", user);
+  auto gender = b.embed(b.ids("gender", user), b.table("gender", {.dim = 16}));
+  auto film = b.embed(b.ids("film_id", item), b.table("film", {.dim = 16}));
+  return {{"fm", b.fm({b.expand(gender, item), film}, 16)}};
+}
+
+/// ### dot
+///
+/// DLRM's interaction (Naumov et al. 2019): the dot products of all pairs of fields, without those of a field with
+/// itself unless `self`. The dense features' vector is not in the result; put it in front by `concat`.
+///
+/// | `DotOrder` | as in |
+/// |---|---|
+/// | `lower` | DLRM's own code: pairs (1,0), (2,0), (2,1), ... |
+/// | `upper` | torchrec's `InteractionArch`: (0,1), (0,2), ... |
+/// | `lower_padded` | HugeCTR: `lower`, then a zero |
+inline Outputs dot(Builder& b) {
+  auto user = b.axis("user"), item = b.axis("item", user);
+  auto gender = b.embed(b.ids("gender", user), b.table("gender", {.dim = 16}));
+  auto film = b.embed(b.ids("film_id", item), b.table("film", {.dim = 16}));
+  auto dense = b.mlp("bottom", b.dense("dense", item, 13), {32, 16}, relu, {.output_activation = relu});
+  return {{"features", b.concat({dense, b.dot({dense, b.expand(gender, item), film}, 16)})}};
+}
+
+/// ### cross
+///
+/// | here | torchrec | TensorFlow Recommenders' `dcn.Cross` |
+/// |---|---|---|
+/// | `<name>.<i>.weight` [in, in] | `CrossNet.kernels[i]` | `kernel`, transposed |
+/// | `<name>.<i>.v.weight` [rank, in] | `LowRankCrossNet.V_kernels[i]` | the first projection's kernel, transposed |
+/// | `<name>.<i>.w.weight` [in, rank] | `LowRankCrossNet.W_kernels[i]` | the second's, transposed |
+inline Outputs cross(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  return {{"crossed", b.cross("cross", b.dense("x", item, 64), {.layers = 2, .rank = 16})}};
+}
+
+/// ### wide
+///
+/// The linear part of Wide & Deep, DeepFM and the like: tables with one column, whose rows are the weights of ids,
+/// summed with whatever else has columns.
+///
+/// | here | PyTorch |
+/// |---|---|
+/// | a table of dim 1 | `Embedding(rows, 1)` or `EmbeddingBag(rows, 1, mode="sum")` |
+/// | `<name>.bias` [1] | the bias beside them |
+inline Outputs wide(Builder& b) {
+  auto user = b.axis("user"), item = b.axis("item", user);
+  auto city = b.embed(b.ids("city", user), b.table("city_wide", {.dim = 1}));
+  auto film = b.embed(b.ids("film_id", item), b.table("film_wide", {.dim = 1}));
+  return {{"wide", b.wide("wide", {b.expand(city, item), film})}};
+}
+
+// ## Norms, activations, arithmetic
+
+/// ### batch_norm
+///
+/// y = (x - running_mean) / sqrt(running_var + eps) * weight + bias. Before or behind a linear layer it costs nothing:
+/// it becomes part of its weight and bias when weights are bound. That of dense inputs alone stays, since raw values
+/// (seconds, cents) must come into a range before they are rounded to FP16.
+///
+/// | here | PyTorch `BatchNorm1d` | Keras `BatchNormalization` |
+/// |---|---|---|
+/// | `<name>.running_mean`, `.running_var` | the same | `moving_mean`, `moving_variance` |
+/// | `<name>.weight`, `.bias`, with `affine` | the same | `gamma`, `beta` |
+/// | `eps` | 1e-5 unless given | 1e-3 unless given |
+inline Outputs batch_norm(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto x = b.batch_norm("input_norm", b.dense("x", item, 32), {.affine = false});
+  auto h = b.batch_norm("norm", b.linear("layer", x, 16, {.bias = false}));
+  return {{"y", b.linear("head", b.relu(h), 1)}};
+}
+
+/// ### layer_norm
+///
+/// | here | PyTorch `LayerNorm` | Keras `LayerNormalization` |
+/// |---|---|---|
+/// | `<name>.weight`, `.bias`, with `affine` | the same | `gamma`, `beta` |
+/// | `eps` | 1e-5 unless given | 1e-3 unless given |
+inline Outputs layer_norm(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  return {{"y", b.layer_norm("norm", b.dense("x", item, 32))}};
+}
+
+/// ### softmax
+///
+/// y_c = exp(x_c - m) / sum_j exp(x_j - m), m being the largest.
+inline Outputs softmax(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  return {{"y", b.softmax(b.dense("x", item, 4))}};
+}
+
+/// ### reduce
+///
+/// | here | PyTorch |
+/// |---|---|
+/// | `reduce(x, sum)` | `x.sum(-1, keepdim=True)` |
+/// | `reduce(x, mean)` | `x.mean(-1, keepdim=True)` |
+/// | `reduce(x, maximum)` | `x.amax(-1, keepdim=True)` |
+inline Outputs reduce(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  return {{"y", b.reduce(b.dense("x", item, 32), mean)}};
+}
+
+/// ### activate, relu, sigmoid, tanh
+///
+/// Behind a layer it is part of the layer; after other arithmetic it is part of that.
+///
+/// | `Activation` | formula | PyTorch | Keras |
+/// |---|---|---|---|
+/// | `relu` | max(x, 0) | `ReLU` | `relu` |
+/// | `leaky_relu(alpha)` | x > 0 ? x : alpha x | `LeakyReLU`, 0.01 unless given | `LeakyReLU`, 0.3 unless given |
+/// | `elu(alpha)` | x > 0 ? x : alpha (exp(x) - 1) | `ELU` | `elu` |
+/// | `prelu` | x > 0 ? x : a_c x | `PReLU(width)`: `weight` is `<name>.prelu.alpha` | `PReLU`: `alpha` |
+/// | `dice` | x (p + a_c (1 - p)), p = sigmoid(norm(x)) | DeepCTR-Torch's, FuxiCTR's `Dice` | DeepCTR's `Dice` |
+/// | `sigmoid` | 1 / (1 + exp(-x)) | `Sigmoid` | `sigmoid` |
+/// | `hyperbolic_tangent` | tanh(x) | `Tanh` | `tanh` |
+/// | `gelu` | x Phi(x) | `GELU()` | `gelu` |
+/// | `gelu_tanh` | its approximation | `GELU("tanh")` | `gelu(approximate=True)` |
+/// | `silu` | x sigmoid(x) | `SiLU` | `silu`, `swish` |
+inline Outputs activate(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto x = b.dense("x", item, 32);
+  return {{"y", b.tanh(b.linear("to_one", b.activate(x, prelu, "first"), 1))},
+          {"z", b.sigmoid(b.linear("to_two", b.relu(x), 2))}};
+}
+
+/// ### apply, select
+///
+/// Arithmetic is written as such: `+`, `-`, `*`, `/` between tensors and numbers; all else by `apply` with an
+/// `ElementwiseFunction` (comparisons, `min`, `max`, `exp`, `log`, `sqrt`, `square`, `abs`, ...). A tensor of one
+/// column serves all columns. Whatever can be computed together is: a chain is one program that reads its inputs once.
+inline Outputs select(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto ctr = b.sigmoid(b.linear("ctr", b.dense("x", item, 32), 1));
+  auto bid = b.dense("bid", item, 1);
+  auto is_ad = b.apply(ElementwiseFunction::greater, {bid, 0});
+  return {{"rank_score", b.select(is_ad, ctr * bid * 1000, ctr)}};
+}
+
+// ## Everything else
+
+/// ### custom
+///
+/// A function of the caller's, for the host and for a stream, which is given by name when weights are bound. The graph
+/// holds its name, its settings and its width.
+inline Outputs custom(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  return {{"calibrated", b.custom("calibrate", {b.dense("logit", item, 1)}, item, 1, R"({"bins": 100})")}};
+}
+
+/// ### label
+///
+/// `Context::tap` shows the value of that name ([SERVING.md](SERVING.md)).
+inline Outputs label(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto hidden = b.label("hidden", b.linear("layer", b.dense("x", item, 32), 16, {.activation = relu}));
+  return {{"ctr", b.linear("head", hidden, 1, {.activation = sigmoid})}};
+}
+
+}  // namespace language
