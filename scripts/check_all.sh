@@ -3,7 +3,8 @@
 #
 # The long checks, before a release:
 #   scripts/check_all.sh             all of them: about two hours on two cores
-#   scripts/check_all.sh NAME...     some: test benchmarks cuda bundle seeds asan clang fuzz soak headers format docs bench
+#   scripts/check_all.sh NAME...     some: test benchmarks cuda bundle seeds asan clang fuzz soak headers format docs site
+#                                    tutorial bench
 #
 # WARPRANK_TEST_SEEDS   how many random models and batches the property tests try (default here 20000)
 # WARPRANK_FUZZ_SECONDS how long each fuzz target runs (default 300)
@@ -99,11 +100,16 @@ check_format() { scripts/format.sh; }
 
 check_docs() { scripts/check_docs.py --run; }
 
+# As a newcomer would go through it; installs PyTorch.
+check_tutorial() { scripts/check_tutorial.py; }
+
+check_site() { scripts/build_site.sh; }
+
 check_bench() { scripts/bench_host.sh; }
 
 checks=("$@")
 if ((!$#)); then
-  checks=(test benchmarks cuda bundle seeds asan clang fuzz soak headers format docs bench)
+  checks=(test benchmarks cuda bundle seeds asan clang fuzz soak headers format docs site tutorial bench)
 fi
 for check in "${checks[@]}"; do
   if [[ $(type -t "check_$check") != function ]]; then

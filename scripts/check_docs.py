@@ -32,6 +32,7 @@ RUN_ELSEWHERE = [
     (r"cmake --preset (cpu|asan)", "scripts/check_all.sh", "cmake --preset"),
     (r"cmake --build --preset (cpu|asan)", "scripts/check_all.sh", "cmake --build --preset"),
     (r"ctest --preset (cpu|asan)( -L simt)?", "scripts/check_all.sh", "ctest --preset"),
+    (r"(\S+ )*build/tutorial\b.*", "scripts/check_all.sh", "scripts/check_tutorial.py"),
     (r"scripts/fetch_debian11\.sh build/debian11", "scripts/check_all.sh", "scripts/fetch_debian11.sh"),
     (r"scripts/package_benchmarks\.sh \S+( --debian11 \S+)?", "scripts/check_all.sh", "scripts/package_benchmarks.sh"),
 ]
@@ -113,7 +114,7 @@ def check_document(name, complain):
         if not path_exists(path, name):
             complain(f"{name}:{number}: {path} does not exist")
     for number, line in enumerate(text.splitlines(), 1):
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", line):
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)", line):
             beside = os.path.join(ROOT, os.path.dirname(name), target)
             if "://" not in target and not os.path.exists(beside):
                 complain(f"{name}:{number}: the link {target} leads nowhere")

@@ -115,7 +115,7 @@ def page(program):
             continue
         title = ", ".join(names)
         anchor = re.sub(r"[^\w ]", "", title).replace(" ", "-")
-        contents[-1] += f"[{title}](#{anchor}) "
+        contents[-1] += ("" if contents[-1].endswith("| ") else " · ") + f"[{title}](#{anchor})"
         lines.append(f"### {title}\n")
         used = []
         for name in names:
@@ -136,7 +136,7 @@ def page(program):
         raise SystemExit(f"{EXAMPLES}: expected a section for every function of Builder, got none for {', '.join(missing)}")
     if facts:
         raise SystemExit(f"{EXAMPLES}: expected a section for every example of the program, got none for {', '.join(facts)}")
-    table = "| | |\n|---|---|\n" + "".join(line + "|\n" for line in contents)
+    table = "| | |\n|---|---|\n" + "".join(line + " |\n" for line in contents)
     return "\n".join([INTRODUCTION, table] + [line for line in lines if line])
 
 
