@@ -113,7 +113,7 @@ void Block::complete_barrier() {
     race::block_barrier(*this);
   }
   ++Machine::instance().counters.barriers;
-  Machine::instance().passed_barrier();
+  Machine::instance().made_progress();
 }
 
 uint32_t Block::lanes_of(unsigned warp) const {
@@ -160,7 +160,7 @@ void Block::complete_collective(Thread& last) {
   ++Machine::instance().counters.collectives;
   warp.meeting &= ~lanes.mask;
   runnable_[last.rank / 64] |= uint64_t{lanes.mask} << last.warp() % 2 * warp_lanes;
-  Machine::instance().passed_barrier();
+  Machine::instance().passed_collective();
 }
 
 void Block::exit(Thread& thread) {

@@ -396,6 +396,13 @@ waits_for_nobody(uint32_t* flag) {
   while (load<Order::relaxed, Scope::device>(flag) == 0) {  // waits_for_nobody
   }
 }
+template <bool Broken>
+WARPRANK_KERNEL(32, 1)
+votes_for_ever(uint32_t* flag) {
+  if (!Broken && block_index().x == 0) store<Order::relaxed, Scope::device>(flag, 1u);
+  while (!all(full_warp, load<Order::relaxed, Scope::device>(flag) != 0)) {  // votes_for_ever
+  }
+}
 
 // ---- Between launches
 

@@ -149,6 +149,11 @@ std::vector<Fault> all_faults() {
                       launch({2, 32}, KERNEL(waits_for_nobody)(broken), flag.data());
                       simt::synchronize();
                     }});
+  faults.push_back({"votes_for_ever", "no progress", false, [](bool broken) {
+                      DeviceArray<uint32_t> flag(1, 0);
+                      launch({2, 32}, KERNEL(votes_for_ever)(broken), flag.data());
+                      simt::synchronize();
+                    }});
   faults.push_back(
       {"stale_read_only_load", "read", true, [](bool broken) {
          DeviceArray<uint32_t> row(32, 0);

@@ -14,8 +14,11 @@ namespace simt {
 namespace {
 
 constexpr int other_block_one_in = 8, drain_one_in = 8;
-// A thread that only reads lets others run after so many reads: it may be waiting for them.
+// A thread that only reads lets others run after so many reads, a block after as many of each lane of a warp: it may be
+// waiting for them.
 constexpr int max_loads_in_turn = 64;
+// So many times more steps may change nothing where threads meet in collectives in between.
+constexpr int64_t with_collectives = 16;
 
 /// Unwinds a thread that has failed.
 struct Failed {};
@@ -175,7 +178,7 @@ void Machine::start_blocks() {
     for (unsigned i = 0; i < block->num_threads; ++i) block->threads[i]->fiber.start(&thread_main, i);
     resident_.push_back(std::move(block));
     ++counters.blocks;
-    steps_ = 0;
+    made_progress();
   }
 }
 
@@ -197,9 +200,10 @@ Thread* Machine::pick() {
 }
 
 void Machine::enter(Thread& thread) {
+  if (running_ == nullptr || running_->block != thread.block) loads_of_block_ = 0;
+  loads_in_turn_ = 0;
   running_ = &thread;
   current_rank_ = thread.rank;
-  loads_in_turn_ = 0;
   backend::position = &thread.position;
 }
 
@@ -288,7 +292,7 @@ void Machine::abandon() {
   delaying_.clear();
   failure_.clear();
   forget_order();
-  steps_ = 0;
+  made_progress();
   race::everything_done();
 }
 
@@ -305,7 +309,7 @@ void Machine::thread_main() {
   } catch (const std::exception& error) {
     machine.failure_ = std::string("exception in a kernel: ") + error.what() + ": " + thread.at(thread.here);
   }
-  machine.steps_ = 0;
+  machine.made_progress();
   if (machine.failure_.empty() && thread.block->num_live > 0) machine.park(thread);
   Fiber::switch_to(thread.fiber, machine.main_);
   std::terminate();  // nobody resumes a thread that has exited
@@ -338,14 +342,18 @@ void Machine::maybe_yield(Thread& thread) {
 
 void Machine::note_step(Thread& thread, bool changed, Here here) {
   if (changed) {
-    steps_ = 0;
+    made_progress();
     return;
   }
-  if (++steps_ > config_.watchdog) {
-    fail(thread, "no progress: threads spin; " + std::to_string(steps_) + " reads and failed atomics, the last by",
+  const int64_t steps = ++steps_ + steps_before_collective_;
+  if (steps_ > config_.watchdog || steps > config_.watchdog * with_collectives) {
+    fail(thread, "no progress: threads spin; " + std::to_string(steps) + " reads and failed atomics, the last by",
          here);
   }
-  if (++loads_in_turn_ >= max_loads_in_turn) {
+  ++loads_in_turn_;
+  ++loads_of_block_;
+  if (loads_in_turn_ >= max_loads_in_turn || loads_of_block_ >= max_loads_in_turn * static_cast<int>(warp_lanes)) {
+    loads_of_block_ = 0;
     rotate_ = true;
     park(thread);
   }

@@ -105,7 +105,12 @@ class Machine {
   [[noreturn]] void fail_without_unwinding(const std::string& message);
   /// The thread has stores that others do not see yet.
   void has_delayed_stores(Thread& thread) { delaying_.push_back(&thread); }
-  void passed_barrier() { steps_ = 0; }
+  void made_progress() { steps_ = steps_before_collective_ = 0; }
+  /// By itself no progress, as threads may wait in a loop of votes; but more may pass until those count as waiting.
+  void passed_collective() {
+    steps_before_collective_ += steps_;
+    steps_ = 0;
+  }
 
  private:
   Machine() = default;
@@ -145,8 +150,9 @@ class Machine {
   size_t current_block_ = 0;
   unsigned current_rank_ = 0;
   bool rotate_ = false;
-  bool changed_ = false;  // something may have become ready to start
-  int steps_ = 0, loads_in_turn_ = 0;
+  bool changed_ = false;                             // something may have become ready to start
+  int64_t steps_ = 0, steps_before_collective_ = 0;  // that changed nothing
+  int loads_in_turn_ = 0, loads_of_block_ = 0;
   Thread* running_ = nullptr;
   Fiber main_;
   std::string failure_;
