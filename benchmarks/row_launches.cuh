@@ -6,13 +6,14 @@
 #include <memory>
 #include <vector>
 
-#include "measure_cuda.cuh"
+#include "policies.cuh"
 #include "warprank/ops/row_programs.cuh"
 
 namespace warprank::bench {
 
-inline Queue queue_row_programs(Memory& memory, const std::vector<RowProgram>& programs) {
-  const auto launch = std::make_shared<RowProgramLaunch>(programs);
+inline Queue queue_row_programs(Memory& memory, const std::vector<RowProgram>& programs,
+                                const detail::LaunchPolicies& policies = usual_policies()) {
+  const auto launch = std::make_shared<RowProgramLaunch>(programs, policies);
   const auto* const descriptors = memory.upload(launch->descriptors());
   return [=](device::Stream stream) { launch->run(descriptors, stream); };
 }

@@ -23,6 +23,15 @@ inline std::vector<std::pair<int64_t, int64_t>> request_sizes() {
   if (!on_gpu) return {{1, 5}, {3, 7}};
   return {{1, 50}, {1, 100}, {1, 500}, {1, 1000}, {16, 100}, {64, 100}};
 }
+/// Of sweeps: up to many rows for each multiprocessor; and such alone.
+inline std::vector<std::pair<int64_t, int64_t>> sizes_of_sweeps() {
+  if (!on_gpu) return {{2, 50}};
+  return {{1, 100}, {1, 500}, {1, 1000}, {16, 100}, {32, 100}, {64, 100}, {64, 500}};
+}
+inline std::vector<std::pair<int64_t, int64_t>> many_rows_of_sweeps() {
+  if (!on_gpu) return {{3, 50}};
+  return {{64, 100}, {128, 100}, {64, 500}};
+}
 inline std::string request_name(int64_t requests, int64_t items) {
   return "requests:" + std::to_string(requests) + "/items:" + std::to_string(items);
 }

@@ -39,6 +39,9 @@ SMALL_CARD_MIB = 14 << 10  # where a test that runs out of memory is no failure
 LOG_BYTES = 8 << 20  # of each log, its end
 LEAST_FREE_BYTES = 64 << 20
 RATES, CONTEXTS = ("500", "1000", "2000", "4000", "8000", "16000"), ("1", "2", "4")
+# Programs that have benchmarks of policies (benchmarks/policies.cuh) among others.
+WITH_POLICIES = ("ops_din_attention_bench_gpu", "ops_dot_bench_gpu", "ops_embedding_bag_bench_gpu", "ops_fm_bench_gpu",
+                 "ops_hash_table_bench_gpu", "ops_row_programs_bench_gpu", "ops_segment_reduce_bench_gpu")
 CAPACITIES = ("1", "100", "16", "1600", "64", "6400")  # of the layers that are tuned
 
 
@@ -266,11 +269,12 @@ class Check:
 
     def run_benchmarks(self, programs):
         for i, program in enumerate(programs):
-            quick = ["--benchmark_filter=/cold"] if self.quick and program.startswith("ops") else []
-            self.measure_benchmark(program, self.plan.for_step(len(programs) - i), quick)
+            names = "/cold" if self.quick and program.startswith("ops") else "-^policy/"
+            self.measure_benchmark(program, program, self.plan.for_step(len(programs) - i), names)
 
-    def measure_benchmark(self, program, seconds, options=()):
-        self.measure(program, [self.program("card", program), f"--benchmark_out={self.raw}/{program}.json", *options], seconds)
+    def measure_benchmark(self, what, program, seconds, names="."):
+        self.measure(what, [self.program("card", program), f"--benchmark_out={self.raw}/{what}.json",
+                            f"--benchmark_filter={names}"], seconds)
 
     def run_models(self):
         programs = [name for name in benchmark_programs() if not name.startswith(("ops", "sweeps"))]
@@ -311,9 +315,10 @@ class Check:
 
     def run_alternatives(self):
         """What was chosen by thought beside what else could be: as far as programs can be told to take it."""
-        sweeps = [name for name in benchmark_programs() if name.startswith("sweeps")]
-        for i, program in enumerate(sweeps):
-            self.measure_benchmark(program, self.plan.for_step(len(sweeps) - i + 2))
+        sweeps = [(name, name, ".") for name in benchmark_programs() if name.startswith("sweeps")]
+        sweeps += [(f"policies_{name}", name, "^policy/") for name in benchmark_programs() if name in WITH_POLICIES]
+        for i, (what, program, names) in enumerate(sweeps):
+            self.measure_benchmark(what, program, self.plan.for_step(len(sweeps) - i + 2), names)
         self.measure("tuning of linear layers", [self.program("card", "tune_linears"), "--out", f"{self.out}/tuning.json",
                                                  "--capacity", *CAPACITIES], self.plan.for_step(2))
         service = self.program("card", "embed_in_service")

@@ -121,6 +121,9 @@ def benchmark_tables(record):
         if program == policies.LINEAR_SWEEP:
             yield table(policies.linear_sweep_table(record, read_text(policies.TILING)))
             continue
+        if program.startswith("policies_"):
+            yield table(policies.policy_table(program, measurements, read_text(policies.FIELDS)))
+            continue
         if program.startswith("sweeps_"):
             yield table(policies.sweep_table(program, measurements))
             continue
@@ -370,7 +373,9 @@ def outputs():
     after = rest.split(README_END)[1]
     made = {"README.md": before + README_BEGIN + figures_text(records) + README_END + after,
             DOCUMENT: document_text(records),
-            policies.LINEAR_COSTS: policies.linear_costs_text(records, read_text(policies.TILING))}
+            policies.LINEAR_COSTS: policies.linear_costs_text(records, read_text(policies.TILING)),
+            policies.CARD_POLICIES: policies.card_policies_text(records, read_text(policies.FIELDS),
+                                                                read_text(policies.TILING))}
     for name, record in records:
         for what, (_, picture) in pictures_of(record).items():
             made[f"{PICTURES}/{name.replace('/', '_')}_{what}.svg"] = picture

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels cost, from the sweeps among records: programs called sweeps_* that measured each way to do the same
-beside the others (benchmarks/sweeps/). tools/performance.py writes what is fitted into the headers that choose by it.
+"""What kernels cost, from the sweeps among records, which measured each way to do the same beside the others: programs
+called sweeps_* (benchmarks/sweeps/), and benchmarks called policy/<field>/<size>, of whatever program, whose ways are
+values of a field of LaunchPolicies (benchmarks/policies.cuh). tools/performance.py writes what follows into the headers
+that choose by it.
 
 Each benchmark of a sweep is one size, its counters called "us <way>" what each way took."""
 
@@ -13,6 +15,13 @@ TILING = "include/warprank/ops/detail/linear/tiling.hpp"
 LINEAR_COSTS = "include/warprank/ops/detail/linear/tile_costs.hpp"
 LIBRARY, BY_RULE = "cublaslt", "by rule"  # ways that are not ours, or one of the others
 FAR_FROM_BEST = 1.8  # what takes longer is not fitted: nobody should choose it
+FIELDS = "include/warprank/ops/detail/launch_policies.hpp"
+CARD_POLICIES = "include/warprank/ops/detail/card_policies.hpp"
+# Fields that say up to how many items of a multiprocessor something is done: always and never were measured.
+LIMITS = {"din_items_of_one_block", "dot_rows_of_one_each", "fm_rows_of_one_each"}
+ALWAYS_BEYOND, NEVER_BEYOND = 0, 1 << 20
+POSSIBLE_LIMITS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, NEVER_BEYOND)
+LEAST_SIZES = 3
 
 
 class TooFew(ValueError):
@@ -62,7 +71,7 @@ def linear_sizes(record):
     sizes = {}
     for m in record["benchmarks"].get(LINEAR_SWEEP, []):
         found = re.search(r"/in:(\d+)/out:(\d+)/rows:(\d+)/warm", m["name"])
-        of_size = {key[3:]: us for key, us in m.items() if key.startswith("us ")}
+        of_size = ways_of(m)
         if found and of_size:
             sizes[int(found[3]), int(found[1]), int(found[2])] = of_size
     return sizes
@@ -184,16 +193,139 @@ constexpr const LinearTileCosts& linear_tile_costs_of(int target) {{
 """
 
 
+def default_policies(fields):
+    """{field: what was chosen by thought} of launch_policies.hpp."""
+    found = {name: int(value) for name, value in re.findall(r"^  int (\w+) = (\d+);", fields, re.M)}
+    if not found:
+        raise ValueError(f"{FIELDS}: expected fields of LaunchPolicies, one on each line, got none")
+    return found
+
+
+def ways_of(measurement):
+    return {key[3:]: us for key, us in measurement.items() if key.startswith("us ")}
+
+
+class PolicyFit:
+    """Of the values of a field that were measured, the one with which sizes take least longer than with their best."""
+
+    def __init__(self, field, usual, measurements, multiprocessors):
+        self.field, self.usual, self.multiprocessors = field, usual, multiprocessors
+        self.sizes = [(m["name"], {int(way): us for way, us in ways_of(m).items()}) for m in measurements if ways_of(m)]
+        if len(self.sizes) < LEAST_SIZES:
+            raise TooFew(f"policy/{field}: expected {LEAST_SIZES} sizes or more, got {len(self.sizes)}")
+        values = set(POSSIBLE_LIMITS) if field in LIMITS else set.intersection(*(set(ways) for _, ways in self.sizes))
+        # The usual one, where another is not better.
+        self.value = min(sorted(values | {usual}, key=lambda value: (value != usual, value)),
+                         key=lambda value: round(self.mean_loss(value), 9))
+
+    def measured_value(self, name, value):
+        """The value among those that were measured which does the same at this size."""
+        if self.field not in LIMITS:
+            return value
+        requests, items = (int(re.search(rf"/{what}:(\d+)", name)[1]) for what in ("requests", "items"))
+        return NEVER_BEYOND if requests * items <= value * self.multiprocessors else ALWAYS_BEYOND
+
+    def losses(self, value):
+        """By size: how many times as long as with its best value it takes with this one."""
+        return [ways[self.measured_value(name, value)] / min(ways.values()) for name, ways in self.sizes]
+
+    def mean_loss(self, value):
+        try:
+            losses = self.losses(value)
+        except KeyError:  # the usual value was not measured
+            return float("inf")
+        return sum(losses) / len(losses)
+
+
+def policy_fits(records, fields, tiling):
+    """{target: {field: (name of the record, fit)}}: of each field the newest sweep of a card that was not cut short."""
+    usual, fits = default_policies(fields), {}
+    for name, record in records:
+        sweeps = {}
+        for measurement in (m for program in record["benchmarks"].values() for m in program):
+            if found := re.match(r"policy/(\w+)/", measurement["name"]):
+                sweeps.setdefault(found[1], []).append(measurement)
+        for field, measurements in sweeps.items():
+            if field not in usual:
+                continue  # that was, when it was measured
+            target = int(record["machine"]["compute capability"].replace(".", ""))
+            with contextlib.suppress(TooFew):
+                fit = PolicyFit(field, usual[field], measurements, nominal_multiprocessors(tiling, target))
+                fits.setdefault(target, {}).setdefault(field, (name, fit))
+    return fits
+
+
+def card_policies_text(records, fields, tiling):
+    """The header of what was best on cards."""
+    usual, fits, cards = default_policies(fields), policy_fits(records, fields, tiling), []
+    for target, of_card in sorted(fits.items()):
+        cards.append(f"    {{{target}, {{\n")
+        for field, value in usual.items():
+            why = "not measured"
+            if field in of_card:
+                name, fit = of_card[field]
+                value = fit.value
+                why = f"{name}, {len(fit.sizes)} sizes, {100 * (fit.mean_loss(value) - 1):.0f}% longer than their best"
+            cards.append(f"        {value},  // {field}: {why}\n")
+        cards.append("    }},\n")
+    if not cards:
+        raise ValueError("benchmarks/results: expected a record with a sweep of a policy, got none")
+    return f"""// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// LaunchPolicies of cards that were measured, by records of benchmarks/results/. Made by tools/performance.py from the
+/// sweeps among them; do not edit.
+
+#include "warprank/ops/detail/launch_policies.hpp"
+
+namespace warprank::detail {{
+
+struct CardPolicies {{
+  int target;  ///< of the card
+  LaunchPolicies policies;
+}};
+
+// clang-format off
+inline constexpr CardPolicies card_policies[] = {{
+{"".join(cards)}}};
+// clang-format on
+
+/// Of the newest card that was measured and is not newer than `target`; of the oldest for what is older than all.
+constexpr const LaunchPolicies& launch_policies_of(int target) {{
+  const CardPolicies* nearest = card_policies;
+  for (const CardPolicies& card : card_policies)
+    if (card.target <= target) nearest = &card;
+  return nearest->policies;
+}}
+
+}}  // namespace warprank::detail
+"""
+
+
 def sweep_table(program, measurements):
     """Head and rows of a table of a sweep: of each size the best way, beside what the library's rule takes."""
     rows = [[f"`{program}`", "best of ours", "us", f"{BY_RULE} us", f"{LIBRARY} us"]]
     for m in measurements:
-        ways = {key[3:]: us for key, us in m.items() if key.startswith("us ")}
+        ways = ways_of(m)
         ours = {way: us for way, us in ways.items() if way not in (LIBRARY, BY_RULE)}
         if ours:
             best = min(ours, key=ours.get)
             rows.append([m["name"].split("/warm")[0], best, f"{ours[best]:.2f}",
                          *(f"{ways[way]:.2f}" if way in ways else "" for way in (BY_RULE, LIBRARY))])
+    return rows
+
+
+def policy_table(program, measurements, fields):
+    """The same of values of fields, beside what was chosen by thought."""
+    usual = {field: str(value) for field, value in default_policies(fields).items()}
+    rows = [[f"`{program}`", "best value", "us", "by thought", "us"]]
+    for m in measurements:
+        found, ways = re.match(r"policy/(\w+)/(.*?)/warm", m["name"]), ways_of(m)
+        if found and ways:
+            field, name = found.groups()
+            best, chosen = min(ways, key=ways.get), usual.get(field, "")
+            rows.append([f"{field}, {name}", best if int(best) < NEVER_BEYOND else "no limit", f"{ways[best]:.2f}",
+                         chosen, f"{ways[chosen]:.2f}" if chosen in ways else ""])
     return rows
 
 

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "dense.cuh"
+#include "policies.cuh"
 #include "warprank/ops/din_attention.cuh"
 #include "workloads.hpp"
 
@@ -83,7 +85,8 @@ reference::Bounded expected_of(const std::vector<DenseLayer>& layers, const floa
   return y;
 }
 
-void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events, int64_t dim) {
+void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events, int64_t dim,
+                   const PolicySweep* sweep = nullptr) {
   const std::vector<DenseLayer> layers = random_stack({4 * dim, 64, 32, 1});
   std::vector<DinLayer> views;
   for (const DenseLayer& layer : layers) views.push_back({layer.weight, layer.bias, layer.activation(), {}, {}, {}});
@@ -100,20 +103,38 @@ void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events
   const auto* const q = run.upload(q_values);
   const auto* const k = run.upload(k_values);
   const auto* const users = run.upload(user_of);
-  auto* const y = run.allocate<half>(num_items * dim);
-  auto* const unfused = run.allocate<half>(num_items * dim);
 
   DinHistory history;
   history.q = {q, num_items, dim};
   history.k = {k, requests * num_events, dim};
-  history.y = Matrix<half>(y, num_items, dim);
   history.item_offsets = run.upload(item_offsets), history.history_offsets = run.upload(history_offsets);
   history.max_parents = requests;
   history.network = &network, history.device_weights = run.upload(network.bytes());
   history.longest_history = num_events;
-  const DinLaunch launch({&history, 1});
-  const auto* const descriptors = run.upload(launch.descriptors());
 
+  const std::vector<float> keys = to_floats(k_values);
+  const auto check = [&](const half* result) {
+    return [&, result] {
+      const std::vector<half> got = run.read(result, num_items * dim);
+      for (const int64_t item : some_rows(num_items)) {
+        const std::vector<float> query = select_rows(q_values, dim, {item});
+        const float* of_user = keys.data() + user_of[static_cast<size_t>(item)] * num_events * dim;
+        expect_within<half>("din_attention", expected_of(layers, query.data(), of_user, num_events, dim),
+                            select_rows(got, dim, {item}), share_of_bound);
+      }
+    };
+  };
+  const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call {
+    auto* const y = run.allocate<half>(num_items * dim);
+    history.y = Matrix<half>(y, num_items, dim);
+    const auto launch =
+        std::make_shared<const DinLaunch>(Span<const DinHistory>(&history, 1), device::target(), policies);
+    const auto* const descriptors = run.upload(launch->descriptors());
+    return {[=](device::Stream stream) { launch->run(descriptors, stream); }, check(y)};
+  };
+  if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
+
+  auto* const unfused = run.allocate<half>(num_items * dim);
   const int64_t pairs = num_items * num_events;
   auto* const concatenation = run.allocate<half>(pairs * 4 * dim);
   auto* const scores = run.allocate<float>(pairs);
@@ -131,24 +152,11 @@ void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events
                         num_events, dim, unfused);
        }});
 
-  const std::vector<float> keys = to_floats(k_values);
-  const auto check = [&](const half* result) {
-    return [&, result] {
-      const std::vector<half> got = run.read(result, num_items * dim);
-      for (const int64_t item : some_rows(num_items)) {
-        const std::vector<float> query = select_rows(q_values, dim, {item});
-        const float* of_user = keys.data() + user_of[static_cast<size_t>(item)] * num_events * dim;
-        expect_within<half>("din_attention", expected_of(layers, query.data(), of_user, num_events, dim),
-                            select_rows(got, dim, {item}), share_of_bound);
-      }
-    };
-  };
   const double folded = static_cast<double>(dim * 64 + 64 * 32 + 32 + dim);
   run.measure({2.0 * static_cast<double>(2 * num_items * dim + requests * num_events * dim) +
                    static_cast<double>(network.bytes().size()),
                2 * static_cast<double>(pairs) * folded},
-              {[&](device::Stream stream) { launch.run(descriptors, stream); }, check(y)},
-              {{"unfused", {chain, check(unfused)}}});
+              call_by(usual_policies()), {{"unfused", {chain, check(unfused)}}});
 }
 
 }  // namespace
@@ -157,13 +165,24 @@ void add_benchmarks() {
   using Sizes = std::vector<std::pair<int64_t, int64_t>>;
   const Sizes histories = on_gpu ? Sizes{{50, 32}, {100, 64}, {200, 128}} : Sizes{{11, 16}, {37, 32}};
   const Sizes requests = on_gpu ? Sizes{{1, 100}, {1, 500}, {16, 100}} : Sizes{{1, 5}, {2, 3}};
+  const auto name_of = [](int64_t count, int64_t items, int64_t events, int64_t dim) {
+    return "din_attention/requests:" + std::to_string(count) + "/items:" + std::to_string(items) +
+           "/events:" + std::to_string(events) + "/dim:" + std::to_string(dim);
+  };
   for (const auto& [events, dim] : histories)
     for (const auto& [count, items] : requests)
-      add("din_attention/requests:" + std::to_string(count) + "/items:" + std::to_string(items) +
-              "/events:" + std::to_string(events) + "/dim:" + std::to_string(dim),
-          [count = count, items = items, events = events, dim = dim](Run& run) {
-            din_attention(run, count, items, events, dim);
-          });
+      add(name_of(count, items, events, dim), [count = count, items = items, events = events, dim = dim](Run& run) {
+        din_attention(run, count, items, events, dim);
+      });
+
+  const PolicySweep one_block{"din_items_of_one_block", &detail::LaunchPolicies::din_items_of_one_block, {0, no_limit}};
+  const Sizes more_requests = on_gpu ? Sizes{{1, 500}, {1, 1000}, {8, 100}, {16, 100}, {64, 100}} : Sizes{{1, 9}};
+  for (const auto& [events, dim] : on_gpu ? Sizes{{50, 32}, {100, 64}} : Sizes{{11, 16}})
+    for (const auto& [count, items] : more_requests)
+      add_policy(one_block, name_of(count, items, events, dim),
+                 [count = count, items = items, events = events, dim = dim](Run& run, const PolicySweep* sweep) {
+                   din_attention(run, count, items, events, dim, sweep);
+                 });
 }
 
 }  // namespace warprank::bench

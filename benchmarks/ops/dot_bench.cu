@@ -4,10 +4,12 @@
 // for every item, as without late broadcast; and DLRM's 27 fields of 128, all of items.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "measure_cuda.cuh"
+#include "policies.cuh"
 #include "reference/dot.hpp"
 #include "row_launches.cuh"
 #include "user_and_items.cuh"
@@ -16,16 +18,13 @@
 namespace warprank::bench {
 namespace {
 
-void dot(Run& run, int64_t requests, int64_t items, int64_t user_fields, int64_t item_fields, int64_t dim) {
+void dot(Run& run, int64_t requests, int64_t items, int64_t user_fields, int64_t item_fields, int64_t dim,
+         const PolicySweep* sweep = nullptr) {
   const UserAndItems x(run, requests, items, user_fields * dim, item_fields * dim);
   const int64_t fields = user_fields + item_fields, columns = num_dot_pairs(fields, DotOrder::lower, false);
   const auto result = [&] { return Matrix<half>(run.allocate<half>(x.num_items() * columns), x.num_items(), columns); };
-  const Matrix<half> y = result(), of_expanded = result();
   std::vector<AxisInput<half>> inputs = x.inputs();
   if (user_fields == 0) inputs.erase(inputs.begin());
-  const Dot<half> split(inputs, dim, DotOrder::lower, false, y);
-  const AxisInput<half> whole{x.expanded()};
-  const Dot<half> expanded({&whole, 1}, dim, DotOrder::lower, false, of_expanded);
 
   const std::vector<int64_t> some = some_rows(x.num_items());
   const std::vector<float> rows = x.rows(some);
@@ -36,6 +35,17 @@ void dot(Run& run, int64_t requests, int64_t items, int64_t user_fields, int64_t
       expect_within<half>("dot", expected, select_rows(run.read(to.data, x.num_items() * columns), columns, some), 2);
     };
   };
+  const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call {
+    const Matrix<half> y = result();
+    const auto split = std::make_shared<const Dot<half>>(Span<const AxisInput<half>>(inputs), dim, DotOrder::lower,
+                                                         false, y, nullptr, policies);
+    return {[=](device::Stream stream) { split->launch(stream); }, check(y)};
+  };
+  if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
+
+  const Matrix<half> of_expanded = result();
+  const AxisInput<half> whole{x.expanded()};
+  const Dot<half> expanded({&whole, 1}, dim, DotOrder::lower, false, of_expanded);
   std::vector<Baseline> baselines;
   if (user_fields > 0)
     baselines.push_back({"expanded",
@@ -43,8 +53,7 @@ void dot(Run& run, int64_t requests, int64_t items, int64_t user_fields, int64_t
                                        [&](device::Stream stream) { expanded.launch(stream); }}),
                           check(of_expanded)}});
   const auto outputs = static_cast<double>(x.num_items() * columns);
-  run.measure({x.bytes() + 2 * outputs, 2 * outputs * static_cast<double>(dim)},
-              {[&](device::Stream stream) { split.launch(stream); }, check(y)}, baselines);
+  run.measure({x.bytes() + 2 * outputs, 2 * outputs * static_cast<double>(dim)}, call_by(usual_policies()), baselines);
 }
 
 }  // namespace
@@ -58,6 +67,22 @@ void add_benchmarks() {
           [requests = requests, items = items, users = users, of_items = items_of, dim = dim](Run& run) {
             dot(run, requests, items, users, of_items, dim);
           });
+
+  using Policies = detail::LaunchPolicies;
+  using Sizes = std::vector<std::pair<int64_t, int64_t>>;
+  const auto add_sweeps = [](const PolicySweep& sweep, const Sizes& sizes, const std::vector<int64_t>& dims) {
+    for (const auto& [requests, items] : sizes)
+      for (const int64_t dim : dims)
+        add_policy(sweep,
+                   "dot/" + request_name(requests, items) + "/user_fields:13/item_fields:14/dim:" + std::to_string(dim),
+                   [requests = requests, items = items, dim](Run& run, const PolicySweep* of) {
+                     dot(run, requests, items, 13, 14, dim, of);
+                   });
+  };
+  add_sweeps({"dot_rows_of_one_each", &Policies::dot_rows_of_one_each, {0, no_limit}}, sizes_of_sweeps(), {16, 128});
+  const std::vector<int> several{1, 2, 3, 4, 6, 8};
+  add_sweeps({"dot_rows_per_warp", &Policies::dot_rows_per_warp, several}, many_rows_of_sweeps(), {16, 32});
+  add_sweeps({"dot_rows_per_warp_wide", &Policies::dot_rows_per_warp_wide, several}, many_rows_of_sweeps(), {64, 128});
 }
 
 }  // namespace warprank::bench

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "measure_cuda.cuh"
+#include "policies.cuh"
 #include "reference/embedding_bag.hpp"
 #include "tables.cuh"
 #include "warprank/ops/embedding_bag.cuh"
@@ -46,18 +47,19 @@ gather_kernel(const GatherFeature* features) {
   }
 }
 
-/// A feature's ids and table, and places for results of all contenders.
+/// A feature's ids and table.
 struct Feature {
   Feature(Memory& memory, const BagWorkload& workload, const BagShape& shape, uint64_t seed)
       : host(make_ids(shape, workload.alpha, seed)),
         table(memory, workload.type, shape.num_rows, shape.dim, workload.scales_are_behind),
         ids(memory.upload(host.ids)),
-        offsets(memory.upload(host.offsets)) {
-    for (Matrix<half>& y : results)
-      y = {memory.allocate<half>(host.num_bags() * shape.dim), host.num_bags(), shape.dim};
-  }
+        offsets(memory.upload(host.offsets)) {}
 
-  BagFeature feature(int result) const {
+  Matrix<half> make_result(Memory& memory) const {
+    const int64_t dim = table.view().dim;
+    return {memory.allocate<half>(host.num_bags() * dim), host.num_bags(), dim};
+  }
+  BagFeature feature(Matrix<half> y) const {
     BagFeature to;
     to.table = table.view();
     IdArray array;
@@ -65,23 +67,23 @@ struct Feature {
     to.ids = array;
     to.num_bags.capacity = host.num_bags();
     to.pooling = Pooling::sum;
-    to.y = results[result];
+    to.y = y;
     return to;
   }
-  GatherFeature gather() const {
+  GatherFeature gather(Matrix<half> y) const {
     const TableView& t = table.view();
     return {t.row(0),
             t.scale,
             t.offset,
             ids,
             offsets,
-            results[2].data,
+            y.data,
             t.dim,
             host.num_bags(),
             t.row_stride_bytes,
             t.scale_stride_bytes / 4};
   }
-  void check(const Memory& memory, int result) const {
+  void check(const Memory& memory, Matrix<half> y) const {
     const int64_t dim = table.view().dim;
     const std::vector<int64_t> bags = some_rows(host.num_bags());
     std::vector<int64_t> wanted, offsets_of_wanted{0};
@@ -95,19 +97,19 @@ struct Feature {
     const BenchTable::Rows rows = table.rows(wanted);
     const auto expected = reference::embedding_bag(
         rows.view, [](int64_t place) { return place; }, places, offsets_of_wanted, {}, Pooling::sum);
-    const auto got = memory.read(results[result].data, host.num_bags() * dim);
+    const auto got = memory.read(y.data, host.num_bags() * dim);
     expect_within<half>("embedding_bag", expected, select_rows(got, dim, bags), 2);
   }
 
   BagIds host;
   BenchTable table;
   const int64_t *ids, *offsets;
-  Matrix<half> results[3];
 };
 
 /// A launch for all of these.
-Queue queue_bags(Memory& memory, const std::vector<BagFeature>& features) {
-  const auto bags = std::make_shared<EmbeddingBag>(features);
+Queue queue_bags(Memory& memory, const std::vector<BagFeature>& features,
+                 const detail::LaunchPolicies& policies = usual_policies()) {
+  const auto bags = std::make_shared<EmbeddingBag>(features, policies);
   const auto* const descriptors = memory.upload(bags->descriptors());
   auto* const workspace = memory.allocate<unsigned char>(bags->workspace_bytes());
   return [=](device::Stream stream) { bags->launch(descriptors, workspace, stream); };
@@ -123,32 +125,46 @@ Queue queue_gather(Memory& memory, const std::vector<GatherFeature>& features, D
   return [=](device::Stream stream) { device::launch({grid, 256, 0, stream}, kernel, on_device); };
 }
 
-void embedding_bag(Run& run, const BagWorkload& workload) {
+void embedding_bag(Run& run, const BagWorkload& workload, const PolicySweep* sweep = nullptr) {
   std::vector<std::unique_ptr<Feature>> features;
-  std::vector<BagFeature> together;
-  std::vector<GatherFeature> gathered;
-  std::vector<Queue> one_by_one;
   Work work;
   for (const BagShape& shape : workload.features) {
     features.push_back(std::make_unique<Feature>(run, workload, shape, features.size()));
     const Feature& feature = *features.back();
-    together.push_back(feature.feature(0));
-    one_by_one.push_back(queue_bags(run, {feature.feature(1)}));
-    gathered.push_back(feature.gather());
     const auto row_bytes = static_cast<double>(feature.table.stored_row_bytes());
     const auto beside = static_cast<double>(8 * (feature.host.ids.size() + feature.host.offsets.size()) +
                                             2 * static_cast<size_t>(feature.host.num_bags() * shape.dim));
     work.bytes += row_bytes * static_cast<double>(feature.host.num_unique()) + beside;
     work.requested_bytes += row_bytes * static_cast<double>(feature.host.ids.size()) + beside;
   }
-  const auto check = [&](int result) {
-    return [&, result] {
-      for (const auto& feature : features) feature->check(run, result);
+  const auto make_results = [&] {
+    std::vector<Matrix<half>> results;
+    for (const auto& feature : features) results.push_back(feature->make_result(run));
+    return results;
+  };
+  const auto check = [&](const std::vector<Matrix<half>>& results) {
+    return [&, results] {
+      for (size_t f = 0; f < features.size(); ++f) features[f]->check(run, results[f]);
     };
   };
-  run.measure(work, {queue_bags(run, together), check(0)},
-              {{"unfused", {in_sequence(one_by_one), check(1)}},
-               {"gather", {queue_gather(run, gathered, workload.type), check(2)}}});
+  const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call {
+    const std::vector<Matrix<half>> results = make_results();
+    std::vector<BagFeature> together;
+    for (size_t f = 0; f < features.size(); ++f) together.push_back(features[f]->feature(results[f]));
+    return {queue_bags(run, together, policies), check(results)};
+  };
+  if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
+
+  const std::vector<Matrix<half>> apart = make_results(), of_gather = make_results();
+  std::vector<Queue> one_by_one;
+  std::vector<GatherFeature> gathered;
+  for (size_t f = 0; f < features.size(); ++f) {
+    one_by_one.push_back(queue_bags(run, {features[f]->feature(apart[f])}));
+    gathered.push_back(features[f]->gather(of_gather[f]));
+  }
+  run.measure(work, call_by(usual_policies()),
+              {{"unfused", {in_sequence(one_by_one), check(apart)}},
+               {"gather", {queue_gather(run, gathered, workload.type), check(of_gather)}}});
 }
 
 }  // namespace
@@ -157,6 +173,28 @@ void add_benchmarks() {
   for (const BagWorkload& workload : bag_workloads())
     add("embedding_bag/" + workload.name,
         [workload](Run& run) { embedding_bag(run, on_gpu ? workload : small(workload)); });
+
+  using Policies = detail::LaunchPolicies;
+  const PolicySweep sweeps[] = {
+      {"look_up_wide_row_bytes", &Policies::look_up_wide_row_bytes, {32, 64, 128, 256, no_limit}},
+      {"look_up_rounds", &Policies::look_up_rounds, {1, 2, 4, 8}}};
+  std::vector<BagWorkload> workloads{serving(1, 50, 1.05)};
+  if (on_gpu)
+    workloads = {nbit_device(DType::f16, 0),
+                 nbit_device(DType::f16, 1.05),
+                 nbit_device(DType::i8, 1.05),
+                 cuembed(1000000, 32, 32768, 16, 1.05),
+                 cuembed(1000000, 128, 1024, 64, 1.05),
+                 cuembed(1000000, 128, 32768, 16, 1.05),
+                 criteo(1.05),
+                 serving(1, 500, 1.05),
+                 serving(16, 100, 1.05),
+                 serving(64, 100, 1.05)};
+  for (const PolicySweep& sweep : sweeps)
+    for (const BagWorkload& workload : workloads)
+      add_policy(sweep, "embedding_bag/" + workload.name, [workload](Run& run, const PolicySweep* of) {
+        embedding_bag(run, on_gpu ? workload : small(workload), of);
+      });
 }
 
 }  // namespace warprank::bench

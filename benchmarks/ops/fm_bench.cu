@@ -4,10 +4,12 @@
 // first repeated for every item, as without late broadcast.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "measure_cuda.cuh"
+#include "policies.cuh"
 #include "reference/fm.hpp"
 #include "row_launches.cuh"
 #include "user_and_items.cuh"
@@ -16,15 +18,10 @@
 namespace warprank::bench {
 namespace {
 
-void fm(Run& run, int64_t requests, int64_t items, int64_t dim) {
+void fm(Run& run, int64_t requests, int64_t items, int64_t dim, const PolicySweep* sweep = nullptr) {
   const UserAndItems x(run, requests, items, 24 * dim, 36 * dim);
   const auto result = [&] { return Matrix<half>(run.allocate<half>(x.num_items()), x.num_items(), 1); };
-  const Matrix<half> y = result(), of_expanded = result();
   const auto inputs = x.inputs();
-  const Fm<half, half> split(inputs, dim, y);
-  const AxisInput<half> whole{x.expanded()};
-  const Fm<half, half> expanded({&whole, 1}, dim, of_expanded);
-
   const std::vector<int64_t> some = some_rows(x.num_items());
   const std::vector<float> rows = x.rows(some);
   const SegmentedInput input{{rows.data(), static_cast<int64_t>(some.size()), 60 * dim}};
@@ -32,9 +29,19 @@ void fm(Run& run, int64_t requests, int64_t items, int64_t dim) {
   const auto check = [&](Matrix<half> to) {
     return [&, to] { expect_within<half>("fm", expected, select_rows(run.read(to.data, x.num_items()), 1, some), 1); };
   };
+  const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call {
+    const Matrix<half> y = result();
+    const auto split = std::make_shared<const Fm<half, half>>(Span<const AxisInput<half>>(inputs), dim, y, nullptr,
+                                                              FmOptions{}, policies);
+    return {[=](device::Stream stream) { split->launch(stream); }, check(y)};
+  };
+  if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
+
+  const Matrix<half> of_expanded = result();
+  const AxisInput<half> whole{x.expanded()};
+  const Fm<half, half> expanded({&whole, 1}, dim, of_expanded);
   run.measure(
-      {x.bytes() + 2.0 * static_cast<double>(x.num_items())},
-      {[&](device::Stream stream) { split.launch(stream); }, check(y)},
+      {x.bytes() + 2.0 * static_cast<double>(x.num_items())}, call_by(usual_policies()),
       {{"expanded",
         {in_sequence({queue_row_programs(run, x.expansion()), [&](device::Stream stream) { expanded.launch(stream); }}),
          check(of_expanded)}}});
@@ -47,6 +54,18 @@ void add_benchmarks() {
     for (const int64_t dim : {16, 64})
       add("fm/" + request_name(requests, items) + "/dim:" + std::to_string(dim),
           [=, requests = requests, items = items](Run& run) { fm(run, requests, items, dim); });
+
+  using Policies = detail::LaunchPolicies;
+  const auto add_sweeps = [](const PolicySweep& sweep, const std::vector<std::pair<int64_t, int64_t>>& sizes) {
+    for (const auto& [requests, items] : sizes)
+      for (const int64_t dim : {16, 64})
+        add_policy(sweep, "fm/" + request_name(requests, items) + "/dim:" + std::to_string(dim),
+                   [=, requests = requests, items = items](Run& run, const PolicySweep* of) {
+                     fm(run, requests, items, dim, of);
+                   });
+  };
+  add_sweeps({"fm_rows_of_one_each", &Policies::fm_rows_of_one_each, {0, no_limit}}, sizes_of_sweeps());
+  add_sweeps({"fm_rows_per_warp", &Policies::fm_rows_per_warp, {1, 2, 3, 4}}, many_rows_of_sweeps());
 }
 
 }  // namespace warprank::bench

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "measure_cuda.cuh"
+#include "policies.cuh"
 #include "support/zipf.hpp"
 #include "warprank/hash_table/build.hpp"
 #include "warprank/hash_table/image.hpp"
@@ -219,7 +220,7 @@ Wanted wanted_rows(int64_t num_rows, int64_t count, int64_t hits, double alpha) 
 class LookUps {
  public:
   LookUps(Run& run, const DeviceTable& table, const half* direct_rows, const Wanted& wanted, int64_t bag_size,
-          bool counts)
+          bool counts, const detail::LaunchPolicies& policies = usual_policies())
       : run_(run), table_(table), rows_(wanted.rows), bag_size_(bag_size) {
     const bool is_hashed = direct_rows == nullptr;
     const auto num_ids = static_cast<int64_t>(rows_.size()), num_bags = num_ids / bag_size;
@@ -242,7 +243,7 @@ class LookUps {
     y_ = run.allocate<half>(num_bags * table.dim);
     feature.y = Matrix<half>{y_, num_bags, table.dim};
     if (counts) feature.counters = run.allocate<LookupCounters>(1);
-    bags_ = std::make_shared<EmbeddingBag>(Span<const BagFeature>(&feature, 1));
+    bags_ = std::make_shared<EmbeddingBag>(Span<const BagFeature>(&feature, 1), policies);
     const Span<const unsigned char> descriptors = bags_->descriptors();
     descriptors_ = run.upload(descriptors.data(), descriptors.size());
     workspace_ = run.allocate<unsigned char>(bags_->workspace_bytes());
@@ -282,6 +283,18 @@ class LookUps {
   const unsigned char* descriptors_ = nullptr;
   unsigned char* workspace_ = nullptr;
 };
+
+/// Bags of keys, spread over blocks in several ways.
+void spread(Run& run, int64_t dim, int64_t bag_size, int64_t num_bags, const PolicySweep& sweep) {
+  const int64_t num_rows = size_for(2000000, 2000);
+  const DeviceTable& table = shared_table(num_rows, dim, 0.8);
+  const Wanted wanted = wanted_rows(num_rows, bag_size * num_bags, 95, 1.05);
+  std::vector<std::unique_ptr<const LookUps>> looked_up;
+  compare_policies(run, sweep, [&](const detail::LaunchPolicies& policies) {
+    looked_up.push_back(std::make_unique<const LookUps>(run, table, nullptr, wanted, bag_size, false, policies));
+    return looked_up.back()->call();
+  });
+}
 
 /// Beside the same rows of a direct table; where keys are asked for unevenly, also beside as many that are asked for
 /// evenly. `counts` gives all of them counters.
@@ -420,6 +433,15 @@ void add_benchmarks() {
                   (is_mutable ? "/mutable" : "") + (counts ? "/counted" : ""),
               [=](Run& run) { look_up(run, dim, 80, 95, std::stod(alpha), 1, is_mutable, counts); });
   }
+  const PolicySweep rounds{"look_up_rounds_of_keys", &detail::LaunchPolicies::look_up_rounds_of_keys, {0, 1, 2, 4}};
+  for (const int64_t dim : {16, 64})
+    for (const int64_t bag_size : {4, 16, 50})
+      for (const int64_t num_bags : {50, 500, 4000})
+        if (on_gpu || (dim == 16 && bag_size == 4 && num_bags == 50))
+          add_policy(rounds,
+                     "hash_table/look_up/dim:" + std::to_string(dim) + "/bag:" + std::to_string(bag_size) +
+                         "/bags:" + std::to_string(num_bags),
+                     [=](Run& run, const PolicySweep* sweep) { spread(run, dim, bag_size, num_bags, *sweep); });
   for (const int64_t batch : {1024, 16384}) {
     const int64_t size = size_for(batch, batch / 32);
     add("hash_table/insert/keys:" + std::to_string(batch), [=](Run& run) { insert(run, size); });

@@ -11,6 +11,7 @@
 
 #include "dense_data.hpp"
 #include "measure_cuda.cuh"
+#include "policies.cuh"
 #include "reference/elementwise.hpp"
 #include "reference/layer_norm.hpp"
 #include "reference/softmax.hpp"
@@ -59,7 +60,8 @@ class Unfused {
   std::vector<RowProgram> launches_;
 };
 
-void elementwise(Run& run, const ElementwiseProgram& program, int64_t rows, int64_t cols) {
+void elementwise(Run& run, const ElementwiseProgram& program, int64_t rows, int64_t cols,
+                 const PolicySweep* sweep = nullptr) {
   std::vector<std::vector<half>> values;
   std::vector<RowInput> inputs;
   for (int i = 0; i < program.num_inputs; ++i) {
@@ -74,10 +76,6 @@ void elementwise(Run& run, const ElementwiseProgram& program, int64_t rows, int6
   }
   for (const auto& vector : learned) on_host.push_back(vector.data());
   const auto result = [&] { return Matrix<half>(run.allocate<half>(rows * cols), rows, cols); };
-  const Matrix<half> y = result(), by_steps = result();
-  RowProgram fused;
-  fused.program = &program, fused.inputs = inputs, fused.vectors = vectors, fused.y = y;
-  const Unfused unfused(run, program, inputs, vectors, by_steps);
 
   const std::vector<int64_t> some = some_rows(rows);
   std::vector<std::vector<float>> selected;
@@ -90,12 +88,22 @@ void elementwise(Run& run, const ElementwiseProgram& program, int64_t rows, int6
       expect_within<half>("elementwise", expected, select_rows(run.read(to.data, rows * cols), cols, some), 1);
     };
   };
+  const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call {
+    const Matrix<half> y = result();
+    RowProgram fused;
+    fused.program = &program, fused.inputs = inputs, fused.vectors = vectors, fused.y = y;
+    return {queue_row_programs(run, {fused}, policies), check(y)};
+  };
+  if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
+
+  const Matrix<half> by_steps = result();
+  const Unfused unfused(run, program, inputs, vectors, by_steps);
   const double bytes = 2.0 * static_cast<double>((program.num_inputs + 1) * rows * cols) +
                        4.0 * static_cast<double>(program.num_vectors * cols);
   std::vector<Baseline> baselines;
   if (program.instructions.size() > 1)
     baselines.push_back({"unfused", {queue_one_by_one(run, unfused.launches()), check(by_steps)}});
-  run.measure({bytes}, {queue_row_programs(run, {fused}), check(y)}, baselines);
+  run.measure({bytes}, call_by(usual_policies()), baselines);
 }
 
 void row_step(Run& run, RowStep step, int64_t rows, int64_t cols) {
@@ -116,7 +124,7 @@ void row_step(Run& run, RowStep step, int64_t rows, int64_t cols) {
 }
 
 /// `parts` matrices of `cols` columns side by side.
-void concat(Run& run, int64_t rows, int64_t parts, int64_t cols) {
+void concat(Run& run, int64_t rows, int64_t parts, int64_t cols, const PolicySweep* sweep = nullptr) {
   std::vector<std::vector<half>> values;
   std::vector<RowInput> inputs;
   for (int64_t p = 0; p < parts; ++p) {
@@ -133,7 +141,6 @@ void concat(Run& run, int64_t rows, int64_t parts, int64_t cols) {
     return copies;
   };
   const auto result = [&] { return Matrix<half>(run.allocate<half>(rows * width), rows, width); };
-  const Matrix<half> y = result(), one_by_one = result();
   const auto check = [&](Matrix<half> to) {
     return [&, to] {
       const auto got = run.read(to.data, rows * width);
@@ -144,7 +151,13 @@ void concat(Run& run, int64_t rows, int64_t parts, int64_t cols) {
       }
     };
   };
-  run.measure({4.0 * static_cast<double>(rows * width)}, {queue_row_programs(run, copies_to(y)), check(y)},
+  const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call {
+    const Matrix<half> y = result();
+    return {queue_row_programs(run, copies_to(y), policies), check(y)};
+  };
+  if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
+  const Matrix<half> one_by_one = result();
+  run.measure({4.0 * static_cast<double>(rows * width)}, call_by(usual_policies()),
               {{"unfused", {queue_one_by_one(run, copies_to(one_by_one)), check(one_by_one)}}});
 }
 
@@ -164,6 +177,18 @@ void add_benchmarks() {
   add_rows("layer_norm", 256,
            [](Run& run, int64_t rows, int64_t cols) { row_step(run, LayerNormOfRow{}, rows, cols); });
   add_rows("concat_60", 16, [](Run& run, int64_t rows, int64_t cols) { concat(run, rows, 60, cols); });
+
+  const PolicySweep blocks{"row_program_blocks", &detail::LaunchPolicies::row_program_blocks, {1, 2, 4, 8, 16}};
+  for (const int64_t rows : row_counts()) {
+    const std::string of_rows = "/rows:" + std::to_string(rows);
+    for (const NamedProgram& named : elementwise_programs())
+      add_policy(blocks, "row_programs/" + named.name + of_rows + "/cols:64",
+                 [=, program = named.program](Run& run, const PolicySweep* sweep) {
+                   elementwise(run, program, rows, 64, sweep);
+                 });
+    add_policy(blocks, "row_programs/concat_60" + of_rows + "/cols:16",
+               [=](Run& run, const PolicySweep* sweep) { concat(run, rows, 60, 16, sweep); });
+  }
 }
 
 }  // namespace warprank::bench

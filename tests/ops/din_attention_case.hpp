@@ -18,6 +18,7 @@
 #include "reference/linear.hpp"
 #include "support/capacity_matrix.hpp"
 #include "support/kernel_testing.hpp"
+#include "support/policy_testing.hpp"
 #include "warprank/ops/din_attention.cuh"
 
 namespace kernel_testing {
@@ -238,8 +239,9 @@ class DeviceHistory {
 /// A prepared launch with its memory.
 class DeviceDin {
  public:
-  DeviceDin(const std::vector<warprank::DinHistory>& histories, int target)
-      : launch_(histories, target),
+  DeviceDin(const std::vector<warprank::DinHistory>& histories, int target,
+            const warprank::detail::LaunchPolicies& policies = usual_policies())
+      : launch_(histories, target, policies),
         descriptors_(std::vector<unsigned char>(launch_.descriptors().begin(), launch_.descriptors().end())) {}
   void run(Stream stream = {}) { launch_.run(descriptors_.data(), stream); }
   const warprank::DinLaunch& launch() const { return launch_; }
@@ -254,14 +256,15 @@ class DeviceDin {
 inline constexpr double share_of_din_bound = 0.25;
 
 /// Runs the cases in one launch and gives their outputs.
-inline std::vector<std::vector<float>> run_din(const std::vector<DinCase>& cases, int target, bool check = true) {
+inline std::vector<std::vector<float>> run_din(const std::vector<DinCase>& cases, int target, bool check = true,
+                                               const warprank::detail::LaunchPolicies& policies = usual_policies()) {
   std::vector<std::unique_ptr<DeviceHistory>> histories;
   std::vector<warprank::DinHistory> views;
   for (const DinCase& c : cases) {
     histories.push_back(std::make_unique<DeviceHistory>(c));
     views.push_back(histories.back()->view());
   }
-  DeviceDin launch(views, target);
+  DeviceDin launch(views, target, policies);
   launch.run();
   std::vector<std::vector<float>> outputs;
   for (size_t i = 0; i < cases.size(); ++i) {

@@ -105,6 +105,16 @@ TEST(DinKernel, MatchesTheFormulaForRaggedUsers) {
   });
 }
 
+TEST(DinKernel, GivesTheSameBitsHoweverManyBlocksThereAre) {
+  Config config;
+  config.target = 80;
+  const DinCase c = with(16, {32, 16}, {40, 9}, {50, 5}).make();
+  const auto run = [&](const warprank::detail::LaunchPolicies& policies) {
+    return run_din({c}, warprank::device::target(), true, policies)[0];
+  };
+  expect_same_bits(&warprank::detail::LaunchPolicies::din_items_of_one_block, {0, 1000}, run, config);
+}
+
 /// Longer histories than expected pass through shared memory in chunks, all others too: 16 events at a time.
 TEST(DinKernel, MatchesTheFormulaForStreamedHistories) {
   for_each_target([](const Config& config) {

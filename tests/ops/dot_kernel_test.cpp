@@ -12,6 +12,7 @@
 #include "support/axis_input_testing.hpp"
 #include "support/golden_tensors.hpp"
 #include "support/kernel_testing.hpp"
+#include "support/policy_testing.hpp"
 #include "warprank/ops/dot.cuh"
 #if !defined(__CUDACC__)
 #include "warprank/ops/host/dot.hpp"
@@ -27,6 +28,7 @@ using warprank::half;
 using warprank::Matrix;
 using warprank::num_dot_pairs;
 using warprank::SegmentedInput;
+using warprank::detail::LaunchPolicies;
 
 struct Variant {
   DotOrder order;
@@ -44,11 +46,11 @@ int64_t num_fields_of(const std::vector<AxisValues>& inputs, int64_t dim) {
 
 template <class Out>
 std::vector<Out> run(const std::vector<AxisValues>& inputs, int64_t dim, int64_t rows, Variant variant,
-                     Placement placement = {}) {
+                     Placement placement = {}, const LaunchPolicies& policies = usual_policies()) {
   const DeviceAxisInputs<half> on_device(inputs, placement);
   const int64_t cols = num_dot_pairs(num_fields_of(inputs, dim), variant.order, variant.self);
   DeviceMatrix<Out> y(rows, cols, cols + placement.gap, placement.skip);
-  Dot<Out>(on_device.views(), dim, variant.order, variant.self, y.view()).launch({});
+  Dot<Out>(on_device.views(), dim, variant.order, variant.self, y.view(), nullptr, policies).launch({});
   return y.read();
 }
 
@@ -128,6 +130,19 @@ TEST(DotKernel, SharesTheFieldsOfAncestorsAmongTheRowsOfAWarp) {
       expect_reference<half>({user, session, same_session, item}, dim, rows, variant, {}, 3);
       expect_reference<float>({item, user, session}, dim, rows, variant, {8, 1}, 3);
     }
+}
+
+TEST(DotKernel, GivesTheSameBitsHoweverRowsAreDivided) {
+  for (const int64_t dim : {16, 64}) {
+    const std::vector<AxisValues> inputs = {random_values<half>(3, 9 * dim, 1, 1, {0, 40, 41, 150}),
+                                            random_values<half>(150, 7 * dim, 2)};
+    const auto with = [&](const LaunchPolicies& policies) {
+      return run<half>(inputs, dim, 150, variants[0], {}, policies);
+    };
+    expect_same_bits(&LaunchPolicies::dot_rows_of_one_each, {0, 1000}, with);
+    expect_same_bits(dim == 16 ? &LaunchPolicies::dot_rows_per_warp : &LaunchPolicies::dot_rows_per_warp_wide,
+                     {1, 2, 3, 4, 6, 8}, with);
+  }
 }
 
 TEST(DotKernel, TakesAnyNumberOfAncestorFieldsAmongWholeTiles) {

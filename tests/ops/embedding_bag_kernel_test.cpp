@@ -222,6 +222,46 @@ TEST(EmbeddingBagKernel, GivesTheSameBitsWhereFewBagsHaveIds) {
   }
 }
 
+TEST(EmbeddingBagKernel, GivesTheSameBitsHoweverBlocksAreDivided) {
+  using detail::LaunchPolicies;
+  std::mt19937_64 random(17);
+  const auto table = std::make_shared<TestTable>(DType::f16, 64, 50, true, 0, random);
+  const auto bytes_with = [](const TestBags& bags) {
+    return [&](const LaunchPolicies& policies) {
+      const DeviceBags device({bags}, policies);
+      device.launch();
+      return device.bytes();
+    };
+  };
+  Config config;
+  config.multiprocessors = 1;
+  const TestBags one_each = make_bags(table, false, Form::each, std::vector<int64_t>(700, 1), Pooling::none, 0, random);
+  kernel_testing::expect_same_bits(&LaunchPolicies::look_up_rounds, {1, 100}, bytes_with(one_each), config);
+  const TestBags of_keys = make_bags(table, true, Form::offsets, std::vector<int64_t>(20, 5), Pooling::sum, 0, random);
+  config.multiprocessors = 8;
+  kernel_testing::expect_same_bits(&LaunchPolicies::look_up_rounds_of_keys, {0, 1}, bytes_with(of_keys), config);
+}
+
+TEST(EmbeddingBagKernel, ReadsWideRowsPastTheCacheAsThePolicySays) {
+  using detail::embedding_bag::Flag, detail::embedding_bag::Record;
+  std::mt19937_64 random(18);
+  const auto table = std::make_shared<TestTable>(DType::f16, 64, 50, true, 0, random);  // rows of 128 bytes
+  const TestBags bags = make_bags(table, false, Form::offsets, ragged, Pooling::sum, 0, random);
+  std::vector<std::vector<unsigned char>> results;
+  for (const int bytes : {128, 129}) {
+    detail::LaunchPolicies policies;
+    policies.look_up_wide_row_bytes = bytes;
+    reset();
+    const DeviceBags device({bags}, policies);
+    Record record;
+    std::memcpy(&record, device.op().descriptors().data(), sizeof record);
+    EXPECT_EQ(record.has(Flag::wide_rows), bytes == 128);
+    device.launch();
+    results.push_back(device.bytes());
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
 TEST(EmbeddingBagKernel, TakesOneLaunchForWhatFewModelsHaveToo) {
   reset();
   std::mt19937_64 random(17);

@@ -21,6 +21,7 @@
 
 #include "reference/embedding_bag.hpp"
 #include "support/kernel_testing.hpp"
+#include "support/policy_testing.hpp"
 #include "warprank/hash_table/build.hpp"
 #include "warprank/ops/embedding_bag.cuh"
 
@@ -186,13 +187,15 @@ inline constexpr unsigned char untouched = 0xa5;
 /// Features in device memory, with all that a launch needs.
 class DeviceBags {
  public:
-  explicit DeviceBags(const std::vector<TestBags>& bags) : bags_(bags), counters_(size(bags), LookupCounters{}) {
+  explicit DeviceBags(const std::vector<TestBags>& bags,
+                      const detail::LaunchPolicies& policies = kernel_testing::usual_policies())
+      : bags_(bags), counters_(size(bags), LookupCounters{}), policies_(policies) {
     for (size_t i = 0; i < bags.size(); ++i) features_.push_back(upload(bags[i], i));
     prepare();
   }
 
   void prepare() {
-    op_ = std::make_unique<EmbeddingBag>(features_);
+    op_ = std::make_unique<EmbeddingBag>(features_, policies_);
     descriptors_ = std::make_unique<DeviceArray<unsigned char>>(op_->descriptor_bytes());
     descriptors_->write({op_->descriptors().begin(), op_->descriptors().end()});
     workspace_ = std::make_unique<DeviceArray<unsigned char>>(op_->workspace_bytes(), 0);
@@ -317,6 +320,7 @@ class DeviceBags {
 
   std::vector<TestBags> bags_;
   DeviceArray<LookupCounters> counters_;
+  detail::LaunchPolicies policies_;
   std::vector<std::unique_ptr<DeviceArray<unsigned char>>> bytes_, outputs_;
   std::vector<std::unique_ptr<DeviceArray<float>>> floats_;
   std::vector<std::unique_ptr<DeviceArray<int64_t>>> longs_;

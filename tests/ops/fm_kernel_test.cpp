@@ -13,6 +13,7 @@
 #include "support/golden_tensors.hpp"
 #include "support/kernel_testing.hpp"
 #include "support/narrowed.hpp"
+#include "support/policy_testing.hpp"
 #include "warprank/ops/fm.cuh"
 #if !defined(__CUDACC__)
 #include "warprank/ops/host/fm.hpp"
@@ -27,6 +28,7 @@ using warprank::FmOptions;
 using warprank::half;
 using warprank::Matrix;
 using warprank::SegmentedInput;
+using warprank::detail::LaunchPolicies;
 
 /// An input on the host, in numbers that Value has; on an ancestor's axis when it has offsets.
 struct Fields {
@@ -58,7 +60,7 @@ struct Placement {
 /// Runs the op on inputs that are placed so, and returns y.
 template <class Value, class Out>
 std::vector<Out> run(const std::vector<Fields>& inputs, int64_t dim, int64_t rows, const FmOptions& options = {},
-                     Placement placement = {}, Stream stream = {}) {
+                     Placement placement = {}, Stream stream = {}, const LaunchPolicies& policies = usual_policies()) {
   std::vector<std::unique_ptr<DeviceMatrix<Value>>> matrices;
   std::vector<std::unique_ptr<DeviceArray<int64_t>>> offsets;
   std::vector<AxisInput<Value>> views;
@@ -70,7 +72,7 @@ std::vector<Out> run(const std::vector<Fields>& inputs, int64_t dim, int64_t row
   }
   const int64_t cols = options.reduce ? 1 : dim;
   DeviceMatrix<Out> y(rows, cols, cols + placement.gap, placement.skip + placement.y_skip);
-  Fm<Value, Out>(views, dim, y.view(), nullptr, options).launch(stream);
+  Fm<Value, Out>(views, dim, y.view(), nullptr, options, policies).launch(stream);
   return y.read();
 }
 
@@ -137,6 +139,16 @@ TYPED_TEST(FmKernel, TakesFieldsFromSeveralAncestors) {
         random_fields<Value>(7, dim, 3, 1, sessions), random_fields<Value>(6, 2 * dim, 4, 1, users)};
     expect_reference<Value, typename TypeParam::out>(inputs, dim, rows, {}, dim == 64 ? 3 : 20);
   }
+}
+
+TEST(FmKernelBits, DoNotDependOnHowRowsAreDivided) {
+  const std::vector<Fields> inputs = {random_fields<half>(3, 48, 1, 1, {0, 40, 41, 150}),
+                                      random_fields<half>(150, 32, 2)};
+  const auto with = [&](const LaunchPolicies& policies) {
+    return run<half, half>(inputs, 16, 150, {}, {}, {}, policies);
+  };
+  expect_same_bits(&LaunchPolicies::fm_rows_of_one_each, {0, 1000}, with);
+  expect_same_bits(&LaunchPolicies::fm_rows_per_warp, {1, 2, 3, 4}, with);
 }
 
 /// From one vector to more than a warp has in flight, of rows, of an ancestor, and of both.

@@ -19,6 +19,7 @@
 #include "support/counts.hpp"
 #include "support/golden_tensors.hpp"
 #include "support/kernel_testing.hpp"
+#include "support/policy_testing.hpp"
 #include "warprank/ops/row_programs.cuh"
 #if !defined(__CUDACC__)
 #include "warprank/ops/host/elementwise.hpp"
@@ -42,6 +43,7 @@ using warprank::RowStep;
 using warprank::SegmentedInput;
 using warprank::SoftmaxOfRow;
 using warprank::Span;
+using warprank::detail::LaunchPolicies;
 using warprank::reference::Bounded;
 using Function = warprank::ElementwiseFunction;
 using Half = warprank::half;
@@ -160,14 +162,15 @@ std::vector<unsigned char> descriptors_of(const RowProgramLaunch& launch) {
 }
 
 /// What each program gives, of one launch.
-std::vector<std::vector<float>> run(const std::vector<Program>& programs) {
+std::vector<std::vector<float>> run(const std::vector<Program>& programs,
+                                    const LaunchPolicies& policies = usual_policies()) {
   std::vector<std::unique_ptr<OnDevice>> on_device;
   std::vector<RowProgram> views;
   for (const Program& program : programs) {
     on_device.push_back(std::make_unique<OnDevice>(program));
     views.push_back(on_device.back()->view());
   }
-  const RowProgramLaunch launch(views);
+  const RowProgramLaunch launch(views, policies);
   const DeviceArray<unsigned char> descriptors(descriptors_of(launch));
   launch.run(descriptors.data());
   std::vector<std::vector<float>> results;
@@ -547,6 +550,14 @@ TEST(RowPrograms, HaveTheSameBitsAloneAndAmongOthers) {
     const auto begin = together.begin() + n * 36;
     EXPECT_TRUE(detail::same_bits(y, std::vector<float>(begin, begin + 36))) << n;
   }
+}
+
+TEST(RowPrograms, HaveTheSameBitsHoweverRowsAreDivided) {
+  const Program program = dice(200, 60, DType::f16, random_input(DType::f16, 1, 60, 7));
+  const auto with = [&](const LaunchPolicies& policies) { return run(std::vector<Program>{program}, policies)[0]; };
+  Config config;
+  config.multiprocessors = 1;
+  expect_same_bits(&LaunchPolicies::row_program_blocks, {1, 1000}, with, config);
 }
 
 TEST(RowPrograms, MayWriteTheirInput) {

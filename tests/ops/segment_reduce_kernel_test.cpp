@@ -14,6 +14,7 @@
 #include "support/axis_input_testing.hpp"
 #include "support/counts.hpp"
 #include "support/kernel_testing.hpp"
+#include "support/policy_testing.hpp"
 #include "warprank/ops/segment_reduce.cuh"
 #if !defined(__CUDACC__)
 #include "warprank/ops/host/segment_reduce.hpp"
@@ -28,6 +29,7 @@ using warprank::Matrix;
 using warprank::Pooling;
 using warprank::SegmentReduceLaunch;
 using warprank::SegmentReduction;
+using warprank::detail::LaunchPolicies;
 using Half = warprank::half;
 
 const std::vector<Pooling> poolings = {Pooling::sum, Pooling::mean, Pooling::sqrtn, Pooling::max};
@@ -63,7 +65,8 @@ struct Case {
 
 /// What the segments of each case are, of one launch.
 template <class Value, class Out>
-std::vector<std::vector<Out>> run(const std::vector<Case<Value>>& cases) {
+std::vector<std::vector<Out>> run(const std::vector<Case<Value>>& cases,
+                                  const LaunchPolicies& policies = usual_policies()) {
   std::vector<std::unique_ptr<DeviceAxisInput<Value>>> inputs;
   std::vector<std::unique_ptr<DeviceMatrix<Out>>> outputs;
   std::vector<std::unique_ptr<DeviceArray<int64_t>>> offsets, counts;
@@ -78,7 +81,7 @@ std::vector<std::vector<Out>> run(const std::vector<Case<Value>>& cases) {
     reductions.push_back({inputs.back()->view().values, offsets.back()->data(),
                           c.spare_segments > 0 ? counts.back()->data() : nullptr, c.pooling, outputs.back()->view()});
   }
-  const SegmentReduceLaunch launch(reductions);
+  const SegmentReduceLaunch launch(reductions, policies);
   launch.run();
   std::vector<std::vector<Out>> results;
   for (size_t i = 0; i < cases.size(); ++i) {
@@ -150,6 +153,13 @@ TEST(SegmentReduceKernelShapes, MayHaveNoSegmentsNoRowsAndManyRows) {
   reset();
   expect_reference<float, float>({Case<float>({}, 4), Case<float>({0, 0, 0}, 21, Pooling::max),
                                   Case<float>({20011}, 4, Pooling::sqrtn), Case<float>({5}, 0)});
+}
+
+TEST(SegmentReduceKernelBits, DoNotDependOnHowSegmentsAreDivided) {
+  const auto with = [](const LaunchPolicies& policies) {
+    return run<float, float>({Case<float>(ragged, 20, Pooling::mean)}, policies)[0];
+  };
+  expect_same_bits(&LaunchPolicies::segment_reduce_blocks, {1, 1000}, with);
 }
 
 TEST(SegmentReduceKernelBits, AreTheSameAloneAndAmongOthers) {

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tools/policies.py finds the constants that times were made with, and chooses by them."""
 
+import glob
 import os
 import random
 import re
@@ -9,8 +10,9 @@ import sys
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, f"{ROOT}/tools")
+sys.path[:0] = [f"{ROOT}/tools", f"{ROOT}/scripts"]
 import policies  # noqa: E402
+import run_bundle  # noqa: E402
 
 TILING = """
 constexpr int nominal_multiprocessors(int target) { return target >= 90 ? 132 : target >= 80 ? 108 : 40; }
@@ -95,6 +97,100 @@ class Policies(unittest.TestCase):
     def test_says_what_it_expects_of_the_table_of_tiles(self):
         with self.assertRaisesRegex(ValueError, "expected linear_tile_shapes"):
             policies.LinearFit(record(), "")
+
+
+FIELDS = """
+struct LaunchPolicies {
+  int fm_rows_of_one_each = 32;  ///< a limit
+  int look_up_rounds = 1;        ///< a value
+  int never_measured = 5;
+};
+"""
+
+
+def of_card(measured, capability="7.5"):
+    return {"machine": {"card": "T4", "compute capability": capability},
+            "benchmarks": {"policies_a": [{"name": f"policy/{name}/warm/iterations:20", **ways} for name, ways in measured]}}
+
+
+def rounds(*times):
+    """A sweep of values 1, 2, 4: of each size the times."""
+    return [(f"look_up_rounds/bags/{i}", dict(zip(("us 1", "us 2", "us 4"), size))) for i, size in enumerate(times)]
+
+
+def limits(*sizes):
+    """A sweep of always and never: of each size its requests and items, and both times."""
+    return [(f"fm_rows_of_one_each/fm/requests:{requests}/items:{items}/dim:16",
+             {"us 0": always, f"us {policies.NEVER_BEYOND}": never}) for requests, items, always, never in sizes]
+
+
+class CardPolicies(unittest.TestCase):
+    def fits(self, *records):
+        found = policies.policy_fits([(f"{i}/gpu", record) for i, record in enumerate(records)], FIELDS, TILING)
+        return {target: {field: fit.value for field, (_, fit) in fits.items()} for target, fits in found.items()}
+
+    def test_takes_what_is_least_longer_than_the_best(self):
+        self.assertEqual(self.fits(of_card(rounds((10, 9, 9.5), (10, 8, 9), (10, 10.1, 9)))), {75: {"look_up_rounds": 2}})
+
+    def test_keeps_what_is_there_where_nothing_is_better(self):
+        self.assertEqual(self.fits(of_card(rounds((5, 5, 5), (7, 7, 7), (3, 3, 3)))), {75: {"look_up_rounds": 1}})
+
+    def test_finds_up_to_where_something_is_better(self):
+        # 40 multiprocessors: 10, 20 and 40 rows of one, of which the last wants several.
+        measured = limits((4, 100, 3.0, 2.0), (8, 100, 3.2, 3.0), (16, 100, 4.0, 5.0))
+        self.assertEqual(self.fits(of_card(measured)), {75: {"fm_rows_of_one_each": 32}})
+        measured = limits((4, 100, 3.0, 2.0), (8, 100, 2.8, 3.0), (16, 100, 4.0, 5.0))
+        self.assertEqual(self.fits(of_card(measured)), {75: {"fm_rows_of_one_each": 12}})
+
+    def test_the_newest_sweep_of_each_field_of_a_card_counts(self):
+        new = of_card(rounds((9, 5, 9), (9, 5, 9), (9, 5, 9)))
+        cut = of_card(rounds((9, 9, 5), (9, 9, 5)))
+        old = of_card(rounds((9, 9, 5), (9, 9, 5), (9, 9, 5)) + limits(*[(64, 100, 1.0, 2.0)] * 3))
+        self.assertEqual(self.fits(cut, new, old), {75: {"look_up_rounds": 2, "fm_rows_of_one_each": 32}})
+        self.assertEqual(self.fits(new, of_card(rounds(*[(9, 9, 5)] * 3), "9.0")),
+                         {75: {"look_up_rounds": 2}, 90: {"look_up_rounds": 4}})
+
+    def test_the_header_has_all_fields_by_card(self):
+        records = [("h100/gpu", of_card(rounds(*[(9, 9, 5)] * 3), "9.0")), ("t4/gpu", of_card(rounds(*[(9, 5, 9)] * 3)))]
+        text = policies.card_policies_text(records, FIELDS, TILING)
+        self.assertLess(text.index("{75, {"), text.index("{90, {"))
+        self.assertEqual(re.findall(r"^ +(\d+),  // (\w+): (.*)$", text, re.M)[:3],
+                         [("32", "fm_rows_of_one_each", "not measured"),
+                          ("2", "look_up_rounds", "t4/gpu, 3 sizes, 0% longer than their best"),
+                          ("5", "never_measured", "not measured")])
+        with self.assertRaisesRegex(ValueError, "expected a record with a sweep of a policy, got none"):
+            policies.card_policies_text([("none", of_card([]))], FIELDS, TILING)
+        with self.assertRaisesRegex(ValueError, "expected fields of LaunchPolicies"):
+            policies.card_policies_text(records, "", TILING)
+
+    def test_a_field_that_is_no_more_is_left_out(self):
+        self.assertEqual(self.fits(of_card([("gone/a", {"us 1": 1.0})] * 3)), {})
+
+    def test_shows_the_best_beside_the_value_chosen_by_thought(self):
+        measured = [{"name": "policy/look_up_rounds/bags/warm/iterations:20", "us 1": 4.1, "us 2": 4.0},
+                    {"name": "policy/look_up_rounds/cut/warm"}]
+        self.assertEqual(policies.policy_table("policies_a", measured, FIELDS)[1:],
+                         [["look_up_rounds, bags", "2", "4.00", "1", "4.10"]])
+
+    def test_every_field_has_a_sweep_that_is_run(self):
+        fields = policies.default_policies(self.read(policies.FIELDS))
+        swept, programs = set(), set()
+        for path in glob.glob(f"{ROOT}/benchmarks/ops/*_bench.cu"):
+            text = self.read(os.path.relpath(path, ROOT))
+            if "add_policy(" in text:
+                programs.add("ops_" + os.path.splitext(os.path.basename(path))[0] + "_gpu")
+            names = re.findall(r'\{\s*"(\w+)", &(?:\w+::)*Policies::(\w+)|"(\w+)", &detail::LaunchPolicies::(\w+)', text)
+            for name, place in ((a or c, b or d) for a, b, c, d in names):
+                self.assertEqual(name, place)
+                swept.add(name)
+        self.assertEqual(swept, set(fields))
+        self.assertEqual(programs, set(run_bundle.WITH_POLICIES))
+        self.assertLessEqual(policies.LIMITS, set(fields))
+
+    @staticmethod
+    def read(path):
+        with open(f"{ROOT}/{path}", encoding="utf-8") as file:
+            return file.read()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import unittest
 from machine_with_a_card import ROOT, MachineWithACard
 import gpu_programs
 import package_benchmarks
+import records
 import time_plan
 
 
@@ -49,6 +50,7 @@ class RunBundle(MachineWithACard):
                      "| card | sweeps_linear_bench_gpu | ok |", "roofline.svg", "speedups.svg", "latency.svg", "fm/items:100/cold"):
             self.assertIn(text, report)
         self.assertNotIn("secret", report)
+        self.assertIn("| fm_rows_per_warp, fm | 2 | 2.50 | 2 | 2.50 |", report)
         files = os.listdir(self.out)  # with raw/, for the next run
         self.assertLessEqual(len(files), 10, files)
         with open(f"{self.out}/gpu.json", encoding="utf-8") as file:
@@ -83,6 +85,46 @@ class RunBundle(MachineWithACard):
         self.assertEqual(status, 1)
         self.assertIn("There is no GPU that programs can use (no driver)", report)
         self.assertIn("0 steps failed", report)
+
+    def test_says_that_the_driver_is_too_old_and_fails(self):
+        status, report = self.check("old-driver")
+        self.assertEqual(status, 1)
+        self.assertIn("There is no GPU that programs can use (driver is too old)", report)
+        self.assertIn("0 steps failed", report)
+        self.assertNotIn("models_plan_bench_gpu", report)
+
+    def test_refuses_in_one_line_a_folder_that_it_cannot_write_to(self):
+        path = f"{self.folder}/a_file"
+        with open(path, "w", encoding="utf-8"):
+            pass
+        for out, why in ((path, "File exists"), (f"{path}/out", "Not a directory")):
+            done = subprocess.run([*self.program, out], env=self.environment([]), capture_output=True, text=True,
+                                  check=False)
+            self.assertEqual((done.returncode, done.stderr), (1, f"{out}: {why}\n"))
+
+    def test_ends_with_what_there_is_when_the_disk_gets_full(self):
+        if os.geteuid() != 0:
+            self.skipTest("a small disk needs root")
+        os.makedirs(f"{self.folder}/out")
+        small = ["mount", "-t", "tmpfs", "-o", "size=70m", "tmpfs", f"{self.folder}/out"]
+        if subprocess.run(small, stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            self.skipTest("a small disk cannot be mounted")
+        self.addCleanup(subprocess.run, ["umount", f"{self.folder}/out"], check=True)
+        done = subprocess.run([*self.program, f"{self.folder}/out", "--quick"],
+                              env=self.environment(["fills:ops_fm_kernel_test_gpu"]), capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertEqual(done.stderr, "")
+        self.assertIn("card | ops_mix_kernel_test_gpu | ok", done.stdout)
+        self.assertIn("what is done is not kept for the next run: No space left on device", done.stdout)
+        self.assertIn("no report: No space left on device", done.stdout)
+        os.remove(f"{self.folder}/out/filling")
+        with open(f"{self.folder}/out/in_use", "wb") as file:
+            file.write(bytes(10 << 20))
+        done = subprocess.run([*self.program, f"{self.folder}/out"], env=self.environment([]), capture_output=True,
+                              text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, f"{self.folder}/out: expected 64 MiB of free space, got less\n"))
 
     def test_names_its_commit_and_what_the_machine_lacks(self):
         status, report = self.check("lacks:ops_fm_kernel_test_gpu", "lacks:ops_fm_bench_gpu")
@@ -148,6 +190,23 @@ class RunBundle(MachineWithACard):
         self.assertIn("the card was slowed down (hardware thermal slowdown)", report)
         self.assertIn("1 other processes were on the card", report)
         self.assertIn("| ECC | Enabled |", report)
+
+
+class Doubts(unittest.TestCase):
+    def test_name_figures_that_are_far_from_their_shortest(self):
+        copy = {"name": "machine/copy/bytes:1/iterations:20", "time_unit": "us", "min_us": 10.0}
+        batch = {"name": "plan/dlrm/requests:1/iterations:20", "planned_p50_us": 50.0}
+        record = {"machine": {}, "benchmarks": {
+            "machine_bench_gpu": [{**copy, "real_time": 10.9}, {**copy, "real_time": 12.5}],
+            "models_plan_bench_gpu": [{**batch, "planned_p99_us": 149.0}, {**batch, "planned_p99_us": 160.0}]}}
+        self.assertEqual(records.doubts(record),
+                         ["machine/copy/bytes:1: on average 1.25x the shortest time: something else used the memory",
+                          "plan/dlrm/requests:1: p99 is 3.2x p50"])
+
+    def test_know_why_clocks_are_low(self):
+        self.assertEqual(records.throttling("1200 MHz, 3201 MHz, 88, 300 W, 0x0000000000000068"),
+                         ["hardware slowdown", "software thermal slowdown", "hardware thermal slowdown"])
+        self.assertEqual(records.throttling("1980 MHz, 3201 MHz, 40, 100 W, 0x0000000000000001"), [])
 
 
 class TimePlan(unittest.TestCase):

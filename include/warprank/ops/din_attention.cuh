@@ -51,6 +51,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/ops/detail/card_policies.hpp"
 #include "warprank/ops/detail/din_attention/launch.cuh"
 #include "warprank/ops/detail/din_attention/weights.hpp"
 #include "warprank/ops/detail/gemm/float_matrix.hpp"
@@ -79,7 +80,10 @@ class DinLaunch {
  public:
   /// For the kernels of `target`. Throws invalid_argument, all problems together.
   explicit DinLaunch(Span<const DinHistory> histories, int target = device::target())
-      : plan_(detail::din::plan_histories(histories, target)) {}
+      : DinLaunch(histories, target, detail::launch_policies_of(target)) {}
+  /// Divided as said, and not as was measured (detail/launch_policies.hpp).
+  DinLaunch(Span<const DinHistory> histories, int target, const detail::LaunchPolicies& policies)
+      : plan_(detail::din::plan_histories(histories, target, policies)) {}
 
   Span<const unsigned char> descriptors() const { return plan_.descriptors; }
   int64_t descriptor_bytes() const { return static_cast<int64_t>(plan_.descriptors.size()); }

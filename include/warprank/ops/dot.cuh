@@ -31,6 +31,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/axis_input.hpp"
+#include "warprank/ops/detail/card_policies.hpp"
 #include "warprank/ops/detail/dot/launch.cuh"
 #include "warprank/ops/dot_pairs.hpp"
 
@@ -47,14 +48,18 @@ class Dot {
   /// about F (dim + 8) halves, 64 KB.
   Dot(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
       const int64_t* num_rows = nullptr)
-      : plan_(planned(inputs, dim, order, self, y, num_rows)), target_(device::target()) {}
+      : Dot(inputs, dim, order, self, y, num_rows, detail::launch_policies_of(device::target())) {}
+  /// Divided as said, and not as was measured (detail/launch_policies.hpp).
+  Dot(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
+      const int64_t* num_rows, const detail::LaunchPolicies& policies)
+      : plan_(planned(inputs, dim, order, self, y, num_rows, policies)), target_(device::target()) {}
 
   /// Queues one kernel, none when y is empty. Nothing is allocated or waited for; may be captured into a graph.
   WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::dot::launch(plan_, target_, stream); }
 
  private:
   static detail::dot::Plan<Out> planned(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self,
-                                        Matrix<Out> y, const int64_t* num_rows);
+                                        Matrix<Out> y, const int64_t* num_rows, const detail::LaunchPolicies& policies);
 
   detail::dot::Plan<Out> plan_;
   int target_;
@@ -62,7 +67,8 @@ class Dot {
 
 template <class Out>
 detail::dot::Plan<Out> Dot<Out>::planned(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self,
-                                         Matrix<Out> y, const int64_t* num_rows) {
+                                         Matrix<Out> y, const int64_t* num_rows,
+                                         const detail::LaunchPolicies& policies) {
   Problems problems;
   if (dim < 1 || dim > detail::dot::max_dim) {
     problems.add("dot: dim", "1 to " + std::to_string(detail::dot::max_dim), std::to_string(dim));
@@ -96,7 +102,7 @@ detail::dot::Plan<Out> Dot<Out>::planned(Span<const AxisInput<half>> inputs, int
                  "at most " + std::to_string(detail::dot::max_shared_bytes) + " bytes", std::to_string(bytes));
   }
   problems.throw_if_any();
-  return detail::dot::plan_dot(arguments, inputs, multiprocessors);
+  return detail::dot::plan_dot(arguments, inputs, multiprocessors, policies);
 }
 
 }  // namespace warprank

@@ -53,6 +53,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/bag_feature.hpp"
+#include "warprank/ops/detail/card_policies.hpp"
 #include "warprank/ops/detail/embedding_bag/check.hpp"
 #include "warprank/ops/detail/embedding_bag/kernel.cuh"
 #include "warprank/ops/detail/embedding_bag/plan.hpp"
@@ -63,7 +64,10 @@ namespace warprank {
 class EmbeddingBag {
  public:
   /// Throws invalid_argument with all that is wrong with the features.
-  explicit EmbeddingBag(Span<const BagFeature> features);
+  explicit EmbeddingBag(Span<const BagFeature> features)
+      : EmbeddingBag(features, detail::launch_policies_of(device::target())) {}
+  /// Divided as said, and not as was measured (detail/launch_policies.hpp).
+  EmbeddingBag(Span<const BagFeature> features, const detail::LaunchPolicies& policies);
 
   /// What to copy to device memory, aligned to 128 bytes, before a launch.
   Span<const unsigned char> descriptors() const {
@@ -89,11 +93,12 @@ class EmbeddingBag {
 
 // ---- Implementation
 
-WARPRANK_HIDDEN inline EmbeddingBag::EmbeddingBag(Span<const BagFeature> features) {
+WARPRANK_HIDDEN inline EmbeddingBag::EmbeddingBag(Span<const BagFeature> features,
+                                                  const detail::LaunchPolicies& policies) {
   namespace bags = detail::embedding_bag;
   bags::check_features(features);
   const int64_t resident = int64_t{device::num_multiprocessors()} * bags::policy.blocks_per_sm;
-  plan_ = bags::plan_records(features, resident);
+  plan_ = bags::plan_records(features, resident, policies);
 }
 
 WARPRANK_HIDDEN inline void EmbeddingBag::launch(const void* device_descriptors, void* workspace,

@@ -28,6 +28,7 @@
 #include "warprank/device/target.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/axis_input.hpp"
+#include "warprank/ops/detail/card_policies.hpp"
 #include "warprank/ops/detail/fm/launch.cuh"
 
 namespace warprank {
@@ -42,7 +43,12 @@ class Fm {
   /// Throws invalid_argument for what does not fit together.
   Fm(Span<const AxisInput<Value>> inputs, int64_t dim, Matrix<Out> y, const int64_t* num_rows = nullptr,
      const FmOptions& options = {})
-      : plan_(detail::fm::plan_fm(checked(inputs, dim, y, num_rows, options), device::num_multiprocessors())) {}
+      : Fm(inputs, dim, y, num_rows, options, detail::launch_policies_of(device::target())) {}
+  /// Divided as said, and not as was measured (detail/launch_policies.hpp).
+  Fm(Span<const AxisInput<Value>> inputs, int64_t dim, Matrix<Out> y, const int64_t* num_rows, const FmOptions& options,
+     const detail::LaunchPolicies& policies)
+      : plan_(
+            detail::fm::plan_fm(checked(inputs, dim, y, num_rows, options), device::num_multiprocessors(), policies)) {}
 
   /// Queues one kernel, none when y has no rows. Nothing is allocated or waited for; may be captured into a graph.
   WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::fm::launch(plan_, stream); }

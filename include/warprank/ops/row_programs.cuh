@@ -45,7 +45,9 @@
 #include <vector>
 
 #include "warprank/core/view.hpp"
+#include "warprank/device/target.hpp"
 #include "warprank/model/elementwise.hpp"
+#include "warprank/ops/detail/card_policies.hpp"
 #include "warprank/ops/detail/gemm/float_matrix.hpp"
 #include "warprank/ops/detail/row_programs.cuh"
 #include "warprank/ops/detail/row_programs_launch.cuh"
@@ -83,7 +85,12 @@ class RowProgramLaunch {
  public:
   /// Throws invalid_argument, all problems together: also for a program that does not fit, and for one with inputs on
   /// more than 6 different ancestors.
-  explicit RowProgramLaunch(Span<const RowProgram> programs) : plan_(detail::row_programs::plan_launch(programs)) {}
+  explicit RowProgramLaunch(Span<const RowProgram> programs)
+      : RowProgramLaunch(programs,
+                         programs.empty() ? detail::LaunchPolicies{} : detail::launch_policies_of(device::target())) {}
+  /// Divided as said, and not as was measured (detail/launch_policies.hpp).
+  RowProgramLaunch(Span<const RowProgram> programs, const detail::LaunchPolicies& policies)
+      : plan_(detail::row_programs::plan_launch(programs, policies)) {}
 
   Span<const unsigned char> descriptors() const { return plan_.descriptors; }
   int64_t descriptor_bytes() const { return static_cast<int64_t>(plan_.descriptors.size()); }

@@ -27,7 +27,9 @@
 #include <vector>
 
 #include "warprank/core/view.hpp"
+#include "warprank/device/target.hpp"
 #include "warprank/model/types.hpp"
+#include "warprank/ops/detail/card_policies.hpp"
 #include "warprank/ops/detail/gemm/float_matrix.hpp"
 #include "warprank/ops/detail/segment_reduce.cuh"
 
@@ -49,7 +51,11 @@ class SegmentReduceLaunch {
  public:
   /// Throws invalid_argument, all problems together.
   explicit SegmentReduceLaunch(Span<const SegmentReduction> reductions)
-      : plans_(detail::segment_reduce::plan_launches(reductions)) {}
+      : SegmentReduceLaunch(
+            reductions, reductions.empty() ? detail::LaunchPolicies{} : detail::launch_policies_of(device::target())) {}
+  /// Divided as said, and not as was measured (detail/launch_policies.hpp).
+  SegmentReduceLaunch(Span<const SegmentReduction> reductions, const detail::LaunchPolicies& policies)
+      : plans_(detail::segment_reduce::plan_launches(reductions, policies)) {}
 
   /// Kernels that `run` queues.
   int num_launches() const { return static_cast<int>(plans_.size()); }

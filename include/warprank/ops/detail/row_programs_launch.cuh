@@ -15,6 +15,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
+#include "warprank/ops/detail/launch_policies.hpp"
 #include "warprank/ops/detail/row_programs.cuh"
 
 namespace warprank::detail::row_programs {
@@ -177,7 +178,7 @@ int vector_size_of(const RowProgram& program, int64_t cols, bool is_copy) {
 
 /// Everything but the parts of variable length and the first block.
 template <class RowProgram>
-Program describe(const RowProgram& program, int64_t num_multiprocessors) {
+Program describe(const RowProgram& program, int64_t num_multiprocessors, const LaunchPolicies& policies) {
   Program to{};
   to.y = static_cast<unsigned char*>(program.y.data);
   to.y_row_bytes = program.y.stride * size_of(program.y.type);
@@ -196,8 +197,7 @@ Program describe(const RowProgram& program, int64_t num_multiprocessors) {
   to.lanes = static_cast<uint8_t>(lanes);
 
   // Few rows: enough warps for the card. Many: a warp has enough rows to find their ancestors together.
-  constexpr int64_t blocks_per_multiprocessor = 2;
-  const int64_t share = to.max_rows / (num_multiprocessors * blocks_per_multiprocessor * warps);
+  const int64_t share = to.max_rows / (num_multiprocessors * policies.row_program_blocks * warps);
   int rows_per_unit = rows_at_once;
   while (rows_per_unit < rows_per_unit_max && rows_per_unit < share) rows_per_unit *= 2;
   to.rows_per_unit = static_cast<uint8_t>(rows_per_unit);
@@ -245,7 +245,7 @@ std::vector<SlotOperation> operations_of(const RowProgram& program, bool is_copy
 }
 
 template <class RowProgram>
-LaunchPlan plan_launch(Span<const RowProgram> programs) {
+LaunchPlan plan_launch(Span<const RowProgram> programs, const LaunchPolicies& policies) {
   Problems problems;
   for (int64_t i = 0; i < programs.size(); ++i) {
     check_program(programs[i], "row program " + std::to_string(i), problems);
@@ -260,7 +260,7 @@ LaunchPlan plan_launch(Span<const RowProgram> programs) {
   plan.programs.resize(static_cast<size_t>(programs.size()) * sizeof(Program));
   std::vector<const float*> addresses;
   for (int64_t i = 0; i < programs.size(); ++i) {
-    Program to = describe(programs[i], num_multiprocessors);
+    Program to = describe(programs[i], num_multiprocessors, policies);
     const std::vector<SlotOperation> operations = operations_of(programs[i], to.is_copy);
     std::vector<Ancestor> ancestors;
     append_parts(programs[i], operations, ancestors, to, addresses, plan.programs);

@@ -27,6 +27,7 @@
 #include "warprank/device/sync.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
+#include "warprank/ops/detail/launch_policies.hpp"
 #include "warprank/ops/detail/row_lanes.cuh"
 #include "warprank/ops/detail/row_steps.cuh"
 
@@ -272,7 +273,7 @@ void check_reductions(Span<const SegmentReduction> reductions, Problems& problem
 
 /// Everything but the first block.
 template <class SegmentReduction>
-Reduction describe(const SegmentReduction& reduction, int64_t num_multiprocessors) {
+Reduction describe(const SegmentReduction& reduction, int64_t num_multiprocessors, const LaunchPolicies& policies) {
   Reduction to{};
   to.x = static_cast<const unsigned char*>(reduction.x.data);
   to.y = static_cast<unsigned char*>(reduction.y.data);
@@ -292,14 +293,14 @@ Reduction describe(const SegmentReduction& reduction, int64_t num_multiprocessor
   to.team = std::min(lanes_for(vectors), max_team);
   to.column_tiles = static_cast<int>((vectors + to.team - 1) / to.team);
   // As many blocks as keep the card busy; then as many segments for each as it has teams.
-  constexpr int64_t blocks_per_multiprocessor = 2;
-  const int64_t share = to.max_segments * to.column_tiles / (num_multiprocessors * blocks_per_multiprocessor);
+  const int64_t wanted_blocks = num_multiprocessors * policies.segment_reduce_blocks;
+  const int64_t share = to.max_segments * to.column_tiles / wanted_blocks;
   to.segments_per_block = static_cast<int>(std::clamp<int64_t>(share, 1, threads / to.team));
   return to;
 }
 
 template <class SegmentReduction>
-std::vector<LaunchPlan> plan_launches(Span<const SegmentReduction> reductions) {
+std::vector<LaunchPlan> plan_launches(Span<const SegmentReduction> reductions, const LaunchPolicies& policies) {
   Problems problems;
   check_reductions(reductions, problems);
   problems.throw_if_any();
@@ -308,7 +309,7 @@ std::vector<LaunchPlan> plan_launches(Span<const SegmentReduction> reductions) {
   for (const SegmentReduction& reduction : reductions) {
     if (plans.empty() || plans.back().arguments.num_reductions == max_reductions) plans.emplace_back();
     LaunchPlan& plan = plans.back();
-    Reduction to = describe(reduction, num_multiprocessors);
+    Reduction to = describe(reduction, num_multiprocessors, policies);
     to.first_block = plan.num_blocks;
     plan.num_blocks += (to.max_segments + to.segments_per_block - 1) / to.segments_per_block * int64_t{to.column_tiles};
     if (plan.num_blocks > max_blocks)

@@ -22,6 +22,7 @@
 #include "warprank/ops/detail/din_attention/weights.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/item_units.cuh"
+#include "warprank/ops/detail/launch_policies.hpp"
 
 namespace warprank::detail::din {
 
@@ -153,14 +154,15 @@ Descriptor describe_staged(const History& history, int target) {
   return to;
 }
 
-/// How many blocks there are for each history: one on each multiprocessor while units of at most 8 items do for all
-/// items, then as many as fit. Which items share a unit the kernel decides by how many there are.
+/// How many blocks there are for each history: one on each multiprocessor while that has few items, then as many as
+/// fit. Which items share a unit the kernel decides by how many there are.
 template <class History>
-void divide_chained(Launch& launch, const std::vector<const History*>& histories, int target) {
+void divide_chained(Launch& launch, const std::vector<const History*>& histories, int target,
+                    const LaunchPolicies& policies) {
   const int64_t multiprocessors = device::num_multiprocessors();
   int64_t items = 0, most_items = 0;
   for (const History* history : histories) items += history->q.rows, most_items = std::max(most_items, history->q.rows);
-  const bool shares = items > chained::max_unit_items * multiprocessors &&
+  const bool shares = items > policies.din_items_of_one_block * multiprocessors &&
                       chained::resident_blocks(target, launch.shape.steps, launch.shape.pairs) == 2 &&
                       launch.shared_bytes <= device::shared_limit(target, 2);
   const int64_t resident = multiprocessors * (shares ? 2 : 1);
@@ -178,7 +180,7 @@ void append_descriptor(Plan& plan, Launch& launch, const Descriptor& descriptor,
 
 /// Checks the histories and divides their work. Capacities, shapes and the target decide alone.
 template <class History>
-Plan plan_histories(Span<const History> histories, int target) {
+Plan plan_histories(Span<const History> histories, int target, const LaunchPolicies& policies) {
   Problems problems;
   for (int64_t i = 0; i < histories.size(); ++i) check_history(histories[i], "history " + std::to_string(i), problems);
   problems.throw_if_any();
@@ -220,7 +222,7 @@ Plan plan_histories(Span<const History> histories, int target) {
       }
     }
     if (launch.is_chained) {
-      divide_chained(launch, taken, target);
+      divide_chained(launch, taken, target, policies);
       continue;
     }
     for (size_t i = 0; i < taken.size(); ++i) {

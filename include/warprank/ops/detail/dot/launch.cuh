@@ -14,6 +14,7 @@
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/detail/dot/general.cuh"
 #include "warprank/ops/detail/dot/rows.cuh"
+#include "warprank/ops/detail/launch_policies.hpp"
 
 namespace warprank::detail::dot {
 
@@ -39,9 +40,10 @@ bool has_rows_kernel(const Arguments<Out>& general) {
 }
 
 /// Plans a dot that was checked. One row for each warp as long as they run at the same time: each further row costs a
-/// trip to memory (the prototype: 1.1 to 1.6 us). Then 3 or 4, which share what they have of ancestors.
+/// trip to memory (the prototype: 1.1 to 1.6 us). Then several, which share what they have of ancestors.
 template <class Out>
-Plan<Out> plan_dot(const Arguments<Out>& general, Span<const AxisInput<half>> inputs, int64_t num_multiprocessors) {
+Plan<Out> plan_dot(const Arguments<Out>& general, Span<const AxisInput<half>> inputs, int64_t num_multiprocessors,
+                   const LaunchPolicies& policies) {
   Plan<Out> plan{general, {}};
   if (!has_rows_kernel(general)) return plan;
   RowArguments<Out>& to = plan.rows;
@@ -68,8 +70,8 @@ Plan<Out> plan_dot(const Arguments<Out>& general, Span<const AxisInput<half>> in
   to.num_rows = general.num_rows;
   to.row_bytes = static_cast<int>((to.y.cols * static_cast<int64_t>(sizeof(Out)) + 15 + 15) / 16 * 16);
 
-  constexpr int64_t in_one_wave = 4 * warps_of_block;  // rows of a multiprocessor
-  to.rows_per_warp = to.y.rows <= in_one_wave * num_multiprocessors ? 1 : general.dim <= 32 ? 3 : 4;
+  const bool in_one_wave = to.y.rows <= policies.dot_rows_of_one_each * num_multiprocessors;
+  to.rows_per_warp = in_one_wave ? 1 : general.dim <= 32 ? policies.dot_rows_per_warp : policies.dot_rows_per_warp_wide;
   plan.warps = to.y.rows <= 2 * num_multiprocessors ? 1 : warps_of_block;
   const int64_t rows_of_block = int64_t{plan.warps} * to.rows_per_warp;
   plan.blocks = (to.y.rows + rows_of_block - 1) / rows_of_block;

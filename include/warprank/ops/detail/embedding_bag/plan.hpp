@@ -16,12 +16,9 @@
 #include "warprank/ops/detail/embedding_bag/blob_entries.hpp"
 #include "warprank/ops/detail/embedding_bag/check.hpp"
 #include "warprank/ops/detail/embedding_bag/record.hpp"
+#include "warprank/ops/detail/launch_policies.hpp"
 
 namespace warprank::detail::embedding_bag {
-
-/// Rows of so many bytes are read past the first-level cache. In the prototype nbit_device took 37.5 us with it, 39.7
-/// without (H100); rows of 64 bytes lose as often as they gain.
-inline constexpr int64_t wide_row_bytes = 128;
 
 /// How lanes read rows.
 struct RowLoads {
@@ -41,7 +38,8 @@ inline RowLoads row_loads(const BagFeature& feature) {
     const int64_t slots = std::gcd<int64_t>(16, feature.hashed->shape.row_stride);
     return row_loads(table.type, std::gcd(slots, table.row_bytes()));
   }
-  // Of 8 bytes lanes store 16, whole sectors; rows that are wide are read faster by 16.
+  // Of 8 bytes lanes store 16, whole sectors; rows that are wide are read faster by 16. Bits depend on it.
+  constexpr int64_t wide_row_bytes = 128;
   const bool is_narrow = table.row_bytes() < wide_row_bytes && std::holds_alternative<Matrix<float>>(feature.y);
   const int64_t address =
       alignment_of(static_cast<const char*>(table.rows), table.type == DType::f16 && is_narrow ? 8 : 16);
@@ -203,7 +201,7 @@ inline int64_t bags_per_unit(const Record& record, bool is_pooled, double mean_l
   return std::min(groups, record.form == Form::blob_one_segment ? std::min<int64_t>(unit, num_warps) : unit);
 }
 
-inline Wanted want_look_up(const BagFeature& feature) {
+inline Wanted want_look_up(const BagFeature& feature, const LaunchPolicies& policies) {
   Wanted wanted{};
   Record& record = wanted.record;
   const TableView& table = feature.table;
@@ -253,7 +251,7 @@ inline Wanted want_look_up(const BagFeature& feature) {
   set_flag(record, Flag::sqrtn, feature.pooling == Pooling::sqrtn);
   set_flag(record, Flag::max, feature.pooling == Pooling::max);
   set_flag(record, Flag::weighted, is_weighted(feature));
-  set_flag(record, Flag::wide_rows, table.row_bytes() >= wide_row_bytes);
+  set_flag(record, Flag::wide_rows, table.row_bytes() >= policies.look_up_wide_row_bytes);
   set_flag(record, Flag::scale_beside_offset,
            table.scale != nullptr && table.offset == table.scale + 1 &&
                std::gcd(alignment_of(table.scale, 8), table.scale_stride_bytes) == 8);
@@ -344,7 +342,8 @@ struct RecordPlan {
   int64_t workspace_bytes = 0;
 };
 
-inline RecordPlan plan_records(Span<const BagFeature> features, int64_t resident_blocks) {
+inline RecordPlan plan_records(Span<const BagFeature> features, int64_t resident_blocks,
+                               const LaunchPolicies& policies) {
   RecordPlan plan;
   std::vector<Batch> batches;
   std::vector<std::vector<Wanted>> wanted;  // by batch
@@ -360,7 +359,7 @@ inline RecordPlan plan_records(Span<const BagFeature> features, int64_t resident
       wanted.emplace_back();
     }
     std::vector<Wanted>& all = wanted[static_cast<size_t>(found - batches.begin())];
-    all.push_back(is_dense(feature) ? want_dense(feature) : want_look_up(feature));
+    all.push_back(is_dense(feature) ? want_dense(feature) : want_look_up(feature, policies));
     const Wanted last = all.back();
     if (last.record.has(Flag::cuts_bags)) all.push_back(want_pieces(last, feature.table.dim, plan.workspace_bytes));
   }
@@ -369,8 +368,10 @@ inline RecordPlan plan_records(Span<const BagFeature> features, int64_t resident
     const bool in_arrays = batches[i] == Batch{};
     const bool has_keys = std::any_of(wanted[i].begin(), wanted[i].end(),
                                       [](const Wanted& one) { return one.record.path == Path::keys; });
-    if (has_keys) spread_blocks(wanted[i], resident_blocks / policy.blocks_per_sm * blocks_with_keys_per_sm);
-    limit_blocks(wanted[i], resident_blocks, in_arrays ? most_for_arrays : 4 * resident_blocks);
+    const int64_t resident_with_keys = resident_blocks / policy.blocks_per_sm * blocks_with_keys_per_sm;
+    if (has_keys) spread_blocks(wanted[i], resident_with_keys * policies.look_up_rounds_of_keys);
+    limit_blocks(wanted[i], resident_blocks * policies.look_up_rounds,
+                 in_arrays ? most_for_arrays : 4 * resident_blocks);
     const bool have_extras =
         std::any_of(wanted[i].begin(), wanted[i].end(), [](const Wanted& one) { return one.has_extras; });
     const uint32_t lines = have_extras ? 2 : 1;

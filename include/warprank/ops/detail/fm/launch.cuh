@@ -11,6 +11,7 @@
 #include "warprank/ops/detail/axis_input.cuh"
 #include "warprank/ops/detail/fm/general.cuh"
 #include "warprank/ops/detail/fm/rows.cuh"
+#include "warprank/ops/detail/launch_policies.hpp"
 
 namespace warprank::detail::fm {
 
@@ -37,9 +38,10 @@ bool has_rows_kernel(const Arguments<Value, Out>& general) {
 }
 
 /// Plans a factorisation machine that was checked. One row for each warp, where they do not run at the same time anyway
-/// two: that is what the prototype is fastest with.
+/// several.
 template <class Value, class Out>
-Plan<Value, Out> plan_fm(const Arguments<Value, Out>& general, int num_multiprocessors) {
+Plan<Value, Out> plan_fm(const Arguments<Value, Out>& general, int num_multiprocessors,
+                         const LaunchPolicies& policies) {
   Plan<Value, Out> plan{general, num_multiprocessors * min_blocks, {}};
   if (!has_rows_kernel(general)) return plan;
   RowArguments<Value, Out>& to = plan.rows;
@@ -59,8 +61,8 @@ Plan<Value, Out> plan_fm(const Arguments<Value, Out>& general, int num_multiproc
   to.y = general.y;
   to.num_rows = general.num_rows;
 
-  constexpr int64_t many_rows = 32;  // of a multiprocessor
-  to.rows_per_warp = to.y.rows < many_rows * num_multiprocessors ? 1 : 2;
+  const int64_t most_of_one_each = int64_t{policies.fm_rows_of_one_each} * num_multiprocessors;
+  to.rows_per_warp = to.y.rows <= most_of_one_each ? 1 : policies.fm_rows_per_warp;
   const int64_t rows_of_block = int64_t{warps_of_block} * to.rows_per_warp;
   plan.blocks = (to.y.rows + rows_of_block - 1) / rows_of_block;
   return plan;
