@@ -3,8 +3,8 @@
 #
 # The long checks, before a release:
 #   scripts/check_all.sh             all of them: about two hours on two cores
-#   scripts/check_all.sh NAME...     some: test benchmarks cuda bundle seeds asan clang fuzz soak headers format docs site
-#                                    tutorial bench
+#   scripts/check_all.sh NAME...     some: test benchmarks cuda cuda12 bundle seeds asan clang fuzz soak headers
+#                                    format docs site tutorial bench
 #
 # WARPRANK_TEST_SEEDS   how many random models and batches the property tests try (default here 20000)
 # WARPRANK_FUZZ_SECONDS how long each fuzz target runs (default 300)
@@ -38,9 +38,16 @@ check_cuda() {
     echo "nvcc is not on PATH: nothing is compiled for GPUs"
     return
   fi
-  cmake --preset t4 -D WARPRANK_WERROR=ON &&
-    cmake --build --preset t4 --target house_nvcc gpu_tests gpu_benchmarks &&
-    ctest --test-dir build/t4 -L gpu
+  compile_for_gpus t4
+}
+
+# The same by CUDA 12, which it fetches.
+check_cuda12() { scripts/fetch_cuda.sh build/cuda12 && compile_for_gpus t4-cuda12; }
+
+compile_for_gpus() {
+  cmake --preset "$1" -D WARPRANK_WERROR=ON &&
+    cmake --build --preset "$1" --target house_nvcc gpu_tests gpu_benchmarks &&
+    ctest --test-dir "build/$1" -L gpu
 }
 
 # A small bundle, unpacked and run in Debian 11 with nothing of this system in sight: up to "no GPU".
@@ -109,7 +116,7 @@ check_bench() { scripts/bench_host.sh; }
 
 checks=("$@")
 if ((!$#)); then
-  checks=(test benchmarks cuda bundle seeds asan clang fuzz soak headers format docs site tutorial bench)
+  checks=(test benchmarks cuda cuda12 bundle seeds asan clang fuzz soak headers format docs site tutorial bench)
 fi
 for check in "${checks[@]}"; do
   if [[ $(type -t "check_$check") != function ]]; then

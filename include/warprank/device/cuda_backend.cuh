@@ -4,6 +4,12 @@
 /// The vocabulary in CUDA's intrinsics and PTX. Documented where it is public, in the headers beside this one;
 /// backend.hpp alone includes this, behind the macros that it defines.
 
+// Before CUDA 13 nvcc puts a kernel's attributes on a static function as well, where g++ warns, at the end of each
+// unit, that it ignores them.
+#if CUDART_VERSION < 13000
+#pragma GCC diagnostic ignored "-Wattributes"
+#endif
+
 #include "warprank/device/cuda/floats.cuh"
 #include "warprank/device/cuda/launch.cuh"
 #include "warprank/device/cuda/memory.cuh"

@@ -51,11 +51,22 @@ WARPRANK_HIDDEN inline void allow_most_shared_memory(const void* entry) {
   }
 }
 
+/// Graphs keep that launches overlap since CUDA 12.3.
+WARPRANK_HIDDEN inline bool graphs_keep_overlaps() {
+  static const bool keep = [] {
+    int driver = 0, runtime = 0;
+    check_cuda(cudaDriverGetVersion(&driver), "find the driver's version");
+    check_cuda(cudaRuntimeGetVersion(&runtime), "find the runtime's version");
+    return driver >= 12030 && runtime >= 12030;
+  }();
+  return keep;
+}
+
 /// Whether code for the device was compiled in which a launch waits for the one before.
 WARPRANK_HIDDEN inline bool can_overlap(const void* entry) {
   cudaFuncAttributes attributes;
   check_cuda(cudaFuncGetAttributes(&attributes, entry), "find code for the device");
-  return attributes.ptxVersion >= 90;
+  return attributes.ptxVersion >= 90 && graphs_keep_overlaps();
 }
 
 template <class... Params>

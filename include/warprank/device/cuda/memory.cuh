@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Loads, stores, atomic operations and fences. PTX names an order, a scope and an operation by words, which asm takes
-/// as constant arrays ("C").
+/// Loads, stores, atomic operations and fences. PTX names an order, a scope and an operation by words, which the macros
+/// below make literals of: nvcc takes constant arrays ("C") only since CUDA 12.5 or so.
 
 #include <cuda_runtime.h>
 
@@ -18,67 +18,26 @@ namespace warprank::device::backend {
 enum class Access { weak, read_only, constant, once, ahead };
 enum class AtomicOp { add, exchange, compare_exchange, min, max, wrap_increment };
 
-template <Order>
-struct OrderWord;
-template <>
-struct OrderWord<Order::relaxed> {
-  static constexpr char text[] = "relaxed";
-};
-template <>
-struct OrderWord<Order::acquire> {
-  static constexpr char text[] = "acquire";
-};
-template <>
-struct OrderWord<Order::release> {
-  static constexpr char text[] = "release";
-};
-template <>
-struct OrderWord<Order::acq_rel> {
-  static constexpr char text[] = "acq_rel";
-};
-
-template <Scope>
-struct ScopeWord;
-template <>
-struct ScopeWord<Scope::block> {
-  static constexpr char text[] = "cta";
-};
-template <>
-struct ScopeWord<Scope::device> {
-  static constexpr char text[] = "gpu";
-};
-template <>
-struct ScopeWord<Scope::system> {
-  static constexpr char text[] = "sys";
-};
-
-/// An atomic operation with its type, by width.
-template <AtomicOp>
-struct AtomicWord;
-template <>
-struct AtomicWord<AtomicOp::add> {
-  static constexpr char text32[] = "add.u32";
-  static constexpr char text64[] = "add.u64";
-};
-template <>
-struct AtomicWord<AtomicOp::exchange> {
-  static constexpr char text32[] = "exch.b32";
-  static constexpr char text64[] = "exch.b64";
-};
-template <>
-struct AtomicWord<AtomicOp::min> {
-  static constexpr char text32[] = "min.u32";
-  static constexpr char text64[] = "min.u64";
-};
-template <>
-struct AtomicWord<AtomicOp::max> {
-  static constexpr char text32[] = "max.u32";
-  static constexpr char text64[] = "max.u64";
-};
-template <>
-struct AtomicWord<AtomicOp::wrap_increment> {
-  static constexpr char text32[] = "inc.u32";
-};
+// STATEMENT("gpu") for Scope::device.
+#define WARPRANK_WITH_SCOPE(SCOPE, STATEMENT, ...) \
+  if constexpr (SCOPE == Scope::block) {           \
+    STATEMENT(__VA_ARGS__ "cta")                   \
+  } else if constexpr (SCOPE == Scope::device) {   \
+    STATEMENT(__VA_ARGS__ "gpu")                   \
+  } else {                                         \
+    STATEMENT(__VA_ARGS__ "sys")                   \
+  }
+// STATEMENT("acquire.gpu").
+#define WARPRANK_WITH_ORDER(ORDER, SCOPE, STATEMENT)  \
+  if constexpr (ORDER == Order::relaxed) {            \
+    WARPRANK_WITH_SCOPE(SCOPE, STATEMENT, "relaxed.") \
+  } else if constexpr (ORDER == Order::acquire) {     \
+    WARPRANK_WITH_SCOPE(SCOPE, STATEMENT, "acquire.") \
+  } else if constexpr (ORDER == Order::release) {     \
+    WARPRANK_WITH_SCOPE(SCOPE, STATEMENT, "release.") \
+  } else {                                            \
+    WARPRANK_WITH_SCOPE(SCOPE, STATEMENT, "acq_rel.") \
+  }
 
 /// The unsigned type or CUDA vector that one instruction moves.
 template <int Bytes>
@@ -178,94 +137,144 @@ template <Order LoadOrder, Scope LoadScope, class Value>
 WARPRANK_DEVICE Value load(const Value* address, Here) {
   if constexpr (sizeof(Value) == 4) {
     unsigned bits;
-    asm volatile("ld.%2.%3.b32 %0, [%1];"
-                 : "=r"(bits)
-                 : "l"(address), "C"(OrderWord<LoadOrder>::text), "C"(ScopeWord<LoadScope>::text)
-                 : "memory");
+#define WARPRANK_LOAD(how) asm volatile("ld." how ".b32 %0, [%1];" : "=r"(bits) : "l"(address) : "memory");
+    WARPRANK_WITH_ORDER(LoadOrder, LoadScope, WARPRANK_LOAD)
+#undef WARPRANK_LOAD
     return value_of<Value>(bits);
   } else if constexpr (sizeof(Value) == 8) {
     unsigned long long bits;
-    asm volatile("ld.%2.%3.b64 %0, [%1];"
-                 : "=l"(bits)
-                 : "l"(address), "C"(OrderWord<LoadOrder>::text), "C"(ScopeWord<LoadScope>::text)
-                 : "memory");
+#define WARPRANK_LOAD(how) asm volatile("ld." how ".b64 %0, [%1];" : "=l"(bits) : "l"(address) : "memory");
+    WARPRANK_WITH_ORDER(LoadOrder, LoadScope, WARPRANK_LOAD)
+#undef WARPRANK_LOAD
     return value_of<Value>(bits);
   } else {
     ulonglong2 bits;
-    asm volatile("{ .reg .b128 both; ld.%3.%4.global.b128 both, [%2]; mov.b128 {%0, %1}, both; }"
-                 : "=l"(bits.x), "=l"(bits.y)
-                 : "l"(__cvta_generic_to_global(address)), "C"(OrderWord<LoadOrder>::text),
-                   "C"(ScopeWord<LoadScope>::text)
-                 : "memory");
+#if CUDART_VERSION >= 12030  // PTX did not promise before that pairs are read at once, but the instruction is the same
+#define WARPRANK_LOAD(how)                                                                        \
+  asm volatile("{ .reg .b128 both; ld." how ".global.b128 both, [%2]; mov.b128 {%0, %1}, both; }" \
+               : "=l"(bits.x), "=l"(bits.y)                                                       \
+               : "l"(__cvta_generic_to_global(address))                                           \
+               : "memory");
+#else
+#define WARPRANK_LOAD(how)                                \
+  asm volatile("ld." how ".global.v2.b64 {%0, %1}, [%2];" \
+               : "=l"(bits.x), "=l"(bits.y)               \
+               : "l"(__cvta_generic_to_global(address))   \
+               : "memory");
+#endif
+    WARPRANK_WITH_ORDER(LoadOrder, LoadScope, WARPRANK_LOAD)
+#undef WARPRANK_LOAD
     return value_of<Value>(bits);
   }
 }
 template <Order StoreOrder, Scope StoreScope, class Value>
 WARPRANK_DEVICE void store(Value* address, Value value, Here) {
   if constexpr (sizeof(Value) == 4) {
-    asm volatile("st.%2.%3.b32 [%0], %1;" ::"l"(address), "r"(value_of<unsigned>(value)),
-                 "C"(OrderWord<StoreOrder>::text), "C"(ScopeWord<StoreScope>::text)
-                 : "memory");
+    const auto bits = value_of<unsigned>(value);
+#define WARPRANK_STORE(how) asm volatile("st." how ".b32 [%0], %1;" ::"l"(address), "r"(bits) : "memory");
+    WARPRANK_WITH_ORDER(StoreOrder, StoreScope, WARPRANK_STORE)
+#undef WARPRANK_STORE
   } else if constexpr (sizeof(Value) == 8) {
-    asm volatile("st.%2.%3.b64 [%0], %1;" ::"l"(address), "l"(value_of<unsigned long long>(value)),
-                 "C"(OrderWord<StoreOrder>::text), "C"(ScopeWord<StoreScope>::text)
-                 : "memory");
+    const auto bits = value_of<unsigned long long>(value);
+#define WARPRANK_STORE(how) asm volatile("st." how ".b64 [%0], %1;" ::"l"(address), "l"(bits) : "memory");
+    WARPRANK_WITH_ORDER(StoreOrder, StoreScope, WARPRANK_STORE)
+#undef WARPRANK_STORE
   } else {
     const auto bits = value_of<ulonglong2>(value);
-    asm volatile("{ .reg .b128 both; mov.b128 both, {%1, %2}; st.%3.%4.global.b128 [%0], both; }" ::"l"(
-                     __cvta_generic_to_global(address)),
-                 "l"(bits.x), "l"(bits.y), "C"(OrderWord<StoreOrder>::text), "C"(ScopeWord<StoreScope>::text)
-                 : "memory");
+#if CUDART_VERSION >= 12030
+#define WARPRANK_STORE(how)                                                           \
+  asm volatile("{ .reg .b128 both; mov.b128 both, {%1, %2}; st." how                  \
+               ".global.b128 [%0], both; }" ::"l"(__cvta_generic_to_global(address)), \
+               "l"(bits.x), "l"(bits.y)                                               \
+               : "memory");
+#else
+#define WARPRANK_STORE(how)                                                                                      \
+  asm volatile("st." how ".global.v2.b64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(address)), "l"(bits.x), \
+               "l"(bits.y)                                                                                       \
+               : "memory");
+#endif
+    WARPRANK_WITH_ORDER(StoreOrder, StoreScope, WARPRANK_STORE)
+#undef WARPRANK_STORE
   }
 }
 
 template <AtomicOp Op, Order AtomicOrder, Scope AtomicScope, class Value>
 WARPRANK_DEVICE Value atomic(Value* address, Value operand, Here) {
   static_assert(std::is_same_v<Value, uint32_t> || std::is_same_v<Value, uint64_t>, "atomics are on unsigned integers");
+#define WARPRANK_EXCHANGE(how) WARPRANK_ATOMIC(how ".exch.b")
+#define WARPRANK_ADD(how) WARPRANK_ATOMIC(how ".add.u")
+#define WARPRANK_MIN(how) WARPRANK_ATOMIC(how ".min.u")
+#define WARPRANK_MAX(how) WARPRANK_ATOMIC(how ".max.u")
+#define WARPRANK_INCREMENT(how) WARPRANK_ATOMIC(how ".inc.u")
+#define WARPRANK_WITH_OPERATION()                                     \
+  if constexpr (Op == AtomicOp::add) {                                \
+    WARPRANK_WITH_ORDER(AtomicOrder, AtomicScope, WARPRANK_ADD)       \
+  } else if constexpr (Op == AtomicOp::exchange) {                    \
+    WARPRANK_WITH_ORDER(AtomicOrder, AtomicScope, WARPRANK_EXCHANGE)  \
+  } else if constexpr (Op == AtomicOp::min) {                         \
+    WARPRANK_WITH_ORDER(AtomicOrder, AtomicScope, WARPRANK_MIN)       \
+  } else if constexpr (Op == AtomicOp::max) {                         \
+    WARPRANK_WITH_ORDER(AtomicOrder, AtomicScope, WARPRANK_MAX)       \
+  } else {                                                            \
+    WARPRANK_WITH_ORDER(AtomicOrder, AtomicScope, WARPRANK_INCREMENT) \
+  }
   if constexpr (sizeof(Value) == 4) {
     unsigned before;
-    asm volatile("atom.%3.%4.%5 %0, [%1], %2;"
-                 : "=r"(before)
-                 : "l"(address), "r"(operand), "C"(OrderWord<AtomicOrder>::text), "C"(ScopeWord<AtomicScope>::text),
-                   "C"(AtomicWord<Op>::text32)
-                 : "memory");
+#define WARPRANK_ATOMIC(how) \
+  asm volatile("atom." how "32 %0, [%1], %2;" : "=r"(before) : "l"(address), "r"(operand) : "memory");
+    WARPRANK_WITH_OPERATION()
+#undef WARPRANK_ATOMIC
     return before;
   } else {
     static_assert(Op != AtomicOp::wrap_increment, "tickets are 32-bit");
     unsigned long long before;
-    asm volatile("atom.%3.%4.%5 %0, [%1], %2;"
-                 : "=l"(before)
-                 : "l"(address), "l"(operand), "C"(OrderWord<AtomicOrder>::text), "C"(ScopeWord<AtomicScope>::text),
-                   "C"(AtomicWord<Op>::text64)
-                 : "memory");
+#define WARPRANK_ATOMIC(how) \
+  asm volatile("atom." how "64 %0, [%1], %2;" : "=l"(before) : "l"(address), "l"(operand) : "memory");
+    WARPRANK_WITH_OPERATION()
+#undef WARPRANK_ATOMIC
     return before;
   }
+#undef WARPRANK_WITH_OPERATION
+#undef WARPRANK_EXCHANGE
+#undef WARPRANK_ADD
+#undef WARPRANK_MIN
+#undef WARPRANK_MAX
+#undef WARPRANK_INCREMENT
 }
 template <Order AtomicOrder, Scope AtomicScope, class Value>
 WARPRANK_DEVICE Value compare_exchange(Value* address, Value expected, Value desired, Here) {
   static_assert(std::is_same_v<Value, uint32_t> || std::is_same_v<Value, uint64_t>, "atomics are on unsigned integers");
   if constexpr (sizeof(Value) == 4) {
     unsigned before;
-    asm volatile("atom.%4.%5.cas.b32 %0, [%1], %2, %3;"
-                 : "=r"(before)
-                 : "l"(address), "r"(expected), "r"(desired), "C"(OrderWord<AtomicOrder>::text),
-                   "C"(ScopeWord<AtomicScope>::text)
-                 : "memory");
+#define WARPRANK_CAS(how)                                  \
+  asm volatile("atom." how ".cas.b32 %0, [%1], %2, %3;"    \
+               : "=r"(before)                              \
+               : "l"(address), "r"(expected), "r"(desired) \
+               : "memory");
+    WARPRANK_WITH_ORDER(AtomicOrder, AtomicScope, WARPRANK_CAS)
+#undef WARPRANK_CAS
     return before;
   } else {
     unsigned long long before;
-    asm volatile("atom.%4.%5.cas.b64 %0, [%1], %2, %3;"
-                 : "=l"(before)
-                 : "l"(address), "l"(expected), "l"(desired), "C"(OrderWord<AtomicOrder>::text),
-                   "C"(ScopeWord<AtomicScope>::text)
-                 : "memory");
+#define WARPRANK_CAS(how)                                  \
+  asm volatile("atom." how ".cas.b64 %0, [%1], %2, %3;"    \
+               : "=l"(before)                              \
+               : "l"(address), "l"(expected), "l"(desired) \
+               : "memory");
+    WARPRANK_WITH_ORDER(AtomicOrder, AtomicScope, WARPRANK_CAS)
+#undef WARPRANK_CAS
     return before;
   }
 }
 template <Scope FenceScope>
 WARPRANK_DEVICE void fence(Here) {
-  asm volatile("fence.acq_rel.%0;" ::"C"(ScopeWord<FenceScope>::text) : "memory");  // __threadfence() is stronger
+#define WARPRANK_FENCE(who) asm volatile("fence.acq_rel." who ";" ::: "memory");  // __threadfence() is stronger
+  WARPRANK_WITH_SCOPE(FenceScope, WARPRANK_FENCE, )
+#undef WARPRANK_FENCE
 }
+
+#undef WARPRANK_WITH_ORDER
+#undef WARPRANK_WITH_SCOPE
 
 WARPRANK_DEVICE void prefetch(const void* address, Here) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(address)));

@@ -28,33 +28,30 @@ WARPRANK_DEVICE void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const u
 #endif
 }
 
-template <bool Transposed>
-struct TransposeWord {
-  static constexpr char text[] = "";
-};
-template <>
-struct TransposeWord<true> {
-  static constexpr char text[] = ".trans";
-};
 template <bool Transposed, int Count>
 WARPRANK_DEVICE void load_matrices(uint32_t (&fragment)[Count], const void* row, Here) {
   const uint32_t address = shared_address(row);
-  if constexpr (Count == 1) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1%2.shared.b16 {%0}, [%1];"
-                 : "=r"(fragment[0])
-                 : "r"(address), "C"(TransposeWord<Transposed>::text)
-                 : "memory");
-  } else if constexpr (Count == 2) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2%3.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(fragment[0]), "=r"(fragment[1])
-                 : "r"(address), "C"(TransposeWord<Transposed>::text)
-                 : "memory");
-  } else {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4%5.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
-                 : "r"(address), "C"(TransposeWord<Transposed>::text)
-                 : "memory");
+#define WARPRANK_LDMATRIX(COUNT, TO, FROM, ...)                                                \
+  if constexpr (Transposed) {                                                                  \
+    asm volatile("ldmatrix.sync.aligned.m8n8." COUNT ".trans.shared.b16 {" TO "}, [" FROM "];" \
+                 : __VA_ARGS__                                                                 \
+                 : "r"(address)                                                                \
+                 : "memory");                                                                  \
+  } else {                                                                                     \
+    asm volatile("ldmatrix.sync.aligned.m8n8." COUNT ".shared.b16 {" TO "}, [" FROM "];"       \
+                 : __VA_ARGS__                                                                 \
+                 : "r"(address)                                                                \
+                 : "memory");                                                                  \
   }
+  if constexpr (Count == 1) {
+    WARPRANK_LDMATRIX("x1", "%0", "%1", "=r"(fragment[0]))
+  } else if constexpr (Count == 2) {
+    WARPRANK_LDMATRIX("x2", "%0, %1", "%2", "=r"(fragment[0]), "=r"(fragment[1]))
+  } else {
+    WARPRANK_LDMATRIX("x4", "%0, %1, %2, %3", "%4", "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]),
+                      "=r"(fragment[3]))
+  }
+#undef WARPRANK_LDMATRIX
 }
 
 WARPRANK_DEVICE void copy_async(void* shared, const void* global, Here) {
