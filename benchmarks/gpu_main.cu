@@ -8,14 +8,14 @@
 #include <string>
 
 #include "gpu_program.hpp"
-#include "warprank/device/devices.hpp"
+#include "warprank/device/find_device.hpp"
 
 // For programs that name their benchmarks by BENCHMARK.
 __attribute__((weak)) void warprank::bench::add_benchmarks() {}
 
 int main(int argc, char** argv) {
-  if (warprank::device::num_devices() == 0) {
-    std::puts("skipped: there is no GPU");
+  if (const auto why = warprank::device::why_unusable(warprank::device::backend::runtime::find_device(0))) {
+    std::printf("skipped: there is no GPU (%s)\n", why->what());
     return 0;
   }
   const warprank::device::DeviceInfo info = warprank::device::device_info(0);

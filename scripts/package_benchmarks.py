@@ -24,7 +24,7 @@ MOST_BYTES = 60 << 20
 NOT_TAKEN = re.compile(r"(ld-linux.*|linux-vdso|lib(c|m|mvec|dl|rt|pthread|util|cuda|nvidia-ml))\.so.*")
 AT_RUN_TIME = re.compile(r"libcublasLt\.so.*")
 DRIVER_DATA = ["tests/counts.json", "include/warprank/ops/detail/linear/tiling.hpp",
-               "include/warprank/ops/detail/launch_policies.hpp"]
+               "include/warprank/ops/detail/launch_policies.hpp", "include/warprank/device/requirements.hpp"]
 DATA = ["tests/golden", "tests/ids/vectors.json", "examples/movielens/weights", "examples/movielens/golden",
         *DRIVER_DATA, "LICENSE"]
 DRIVER = [f"scripts/{name}.py" for name in ("run_bundle", "gpu_programs", "gpu_progress", "time_plan")]
@@ -54,13 +54,24 @@ def flags_for_debian11(folder, build_folder):
             f"-DCMAKE_PREFIX_PATH={os.path.realpath(folder)}/static"]
 
 
+def cuda_version():
+    """Of the toolkit that builds, as "12.4"; empty where there is none."""
+    found = re.search(r"release (\d+\.\d+)", records.output_of(["nvcc", "--version"]))
+    return found[1] if found else ""
+
+
+def compression():
+    """What nvcc calls it: CUDA 12.8 was the first to have modes."""
+    return ["-Xfatbin=-compress-all", "--compress-mode=size"][records.version_numbers(cuda_version()) >= [12, 8]]
+
+
 def configure_command(folder, architectures, cublaslt, with_benchmarks, debian11=""):
     flag = "ON" if with_benchmarks else "OFF"
     command = ["cmake", "-S", ROOT, "-B", folder, "-D", "CMAKE_BUILD_TYPE=Release", "-D", "WARPRANK_CUDA=ON",
                "-D", f"CMAKE_CUDA_ARCHITECTURES={architectures}", "-D", "CMAKE_CUDA_RUNTIME_LIBRARY=Static",
                "-D", f"WARPRANK_CUBLASLT={'ON' if cublaslt else 'OFF'}", "-D", f"WARPRANK_BUILD_BENCHMARKS={flag}",
                "-D", f"WARPRANK_BUILD_EXAMPLES={flag}", "-D", "WARPRANK_DATA_ROOT=.",
-               "-D", "CMAKE_BUILD_RPATH=$ORIGIN/../../lib", "-D", "CMAKE_CUDA_FLAGS=--compress-mode=size",
+               "-D", "CMAKE_BUILD_RPATH=$ORIGIN/../../lib", "-D", f"CMAKE_CUDA_FLAGS={compression()}",
                "-D", f"WARPRANK_BENCH_WITHOUT_CUBLASLT={'OFF' if cublaslt else 'ON'}"]
     if debian11:
         command += flags_for_debian11(debian11, folder)
@@ -131,7 +142,7 @@ def assemble(bundle, built, facts):
     os.chmod(f"{bundle}/run", 0o755)
     everything = [f"{at}/{name}" for part in ("bin", "lib") for at, _, names in os.walk(f"{bundle}/{part}")
                   for name in names]
-    says = {**facts, "glibc": newest_glibc(everything), "needs": sorted(needs), "libraries": sorted(taken),
+    says = {**facts, "cuda": cuda_version(), "glibc": newest_glibc(everything), "needs": sorted(needs), "libraries": sorted(taken),
             "programs": programs}
     with open(f"{bundle}/bundle.json", "w", encoding="utf-8") as file:
         json.dump(says, file, indent=1)
@@ -144,17 +155,24 @@ def main():
     parser.add_argument("--only", default="", help="a regular expression for names of programs")
     parser.add_argument("--architectures", default="75-real;80-real;90")
     parser.add_argument("--without-cublaslt", action="store_true")
+    parser.add_argument("--cuda", default="", help="a folder as scripts/fetch_cuda.sh makes it")
     parser.add_argument("--debian11", default="", help="a folder as scripts/fetch_debian11.sh makes it")
     options = parser.parse_args()
     tests = [name for name in gpu_programs.test_programs() if re.search(options.only, name)]
     measuring = [name for name in gpu_programs.measuring_programs() if re.search(options.only, name)]
     if not tests + measuring:
         stop(f"expected --only to match a program, got {options.only!r}")
+    if options.cuda:
+        compiler = f"{os.path.realpath(options.cuda)}/bin/nvcc"
+        if not os.access(compiler, os.X_OK):
+            stop(f"expected a toolkit, as scripts/fetch_cuda.sh makes it, got {options.cuda!r} without bin/nvcc")
+        os.environ.update(CUDACXX=compiler, PATH=f"{os.path.dirname(compiler)}:{os.environ['PATH']}")
     cublaslt = not options.without_cublaslt
     if cublaslt and not gpu_programs.has_cublaslt():
         stop("the toolkit has no cublasLt.h; --without-cublaslt does without")
     root = os.environ.get("WARPRANK_BUILD", f"{ROOT}/build")
-    built = {"card": (f"{root}/lab-card", tests + measuring), "t4": (f"{root}/lab-t4", tests)}
+    kind = f"lab-cuda{cuda_version().split('.')[0]}" if options.cuda else "lab"
+    built = {"card": (f"{root}/{kind}-card", tests + measuring), "t4": (f"{root}/{kind}-t4", tests)}
     for name, architectures in (("card", options.architectures), ("t4", "75-virtual")):
         folder, targets = built[name]
         if not targets:

@@ -45,6 +45,20 @@ WITH_POLICIES = ("ops_din_attention_bench_gpu", "ops_dot_bench_gpu", "ops_embedd
 CAPACITIES = ("1", "100", "16", "1600", "64", "6400")  # of the layers that are tuned
 
 
+def lacking_driver(driver):
+    """What is to be done about a driver that cannot run this bundle; empty when it can, or there is none."""
+    major = BUNDLE.get("cuda", "").split(".")[0]
+    header = records.read_text(f"{ROOT}/include/warprank/device/requirements.hpp")
+    first = dict(re.findall(r'\{(\d+), "([\d.]+)"\}', header))
+    if major not in first or not driver or records.version_numbers(driver) >= records.version_numbers(first[major]):
+        return ""
+    older = next((cuda for cuda, its in first.items()
+                  if records.version_numbers(driver) >= records.version_numbers(its)), None)
+    remedy = f", or a bundle that CUDA {older} built," if older else ""
+    return (f"expected driver {first[major]} or newer, as CUDA {BUNDLE['cuda']} built this, got {driver}; a newer one"
+            f"{remedy} would do")
+
+
 class Log:
     def __init__(self, path):
         self.path, self.lock = path, threading.Lock()
@@ -162,7 +176,9 @@ class Check:
         skipped = re.search(r"^\[  SKIPPED \] (\d+) test", output, re.M)
         lacking = re.search(r"error while loading shared libraries: (\S+):", output)
         result = f"ok, {skipped[1]} skipped" if skipped else "ok"
-        if status == SKIPPED:
+        if status == SKIPPED and "cudaErrorUnsupportedPtxVersion" in output:
+            result = f"left out: the driver is older than the CUDA {BUNDLE.get('cuda')} of its PTX"
+        elif status == SKIPPED:
             result = "not run: no GPU"
             why = re.search(r"there is no GPU \((.*)\)$", output, re.M)
             with self.lock:
@@ -189,7 +205,10 @@ class Check:
         is_old = self.capability().isdigit() and int(self.capability()) < LEAST_CAPABILITY
         if is_old:
             self.skip(f"tests for the card: its compute capability is {self.gpu['compute capability']}, 7.5 is needed")
-        return is_old
+        lacking = lacking_driver(self.gpu.get("driver", ""))
+        if lacking:
+            self.skip(f"everything: {lacking}")
+        return is_old or bool(lacking)
 
     def is_small(self):
         mib = re.match(r"(\d+) MiB", self.gpu.get("memory of the card", ""))

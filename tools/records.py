@@ -53,6 +53,11 @@ def commit():
     return output_of(["git", "describe", "--always", "--dirty"]) or os.environ.get("WARPRANK_COMMIT", "unknown")
 
 
+def version_numbers(text):
+    """[12, 4] of "12.4", to compare; [] of what is none."""
+    return [int(number) for number in text.split(".")] if re.fullmatch(r"\d+(\.\d+)*", text) else []
+
+
 def read_text(path):
     try:
         with open(path, encoding="utf-8") as file:

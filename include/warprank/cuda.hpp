@@ -26,6 +26,8 @@
 /// nothing allocated; a request that is above them by itself by memory that is allocated for it, kernel by kernel.
 /// Oversize (engine/engine.hpp) has the other choices.
 
+#include <string>
+
 #include "warprank/engine/compare.hpp"
 #include "warprank/engine/model.hpp"
 
@@ -40,6 +42,11 @@ WARPRANK_ENGINE_HIDDEN const Engine& cuda_engine();
 
 /// How many devices the engine could use; 0 where there is no driver.
 WARPRANK_ENGINE_HIDDEN int num_cuda_devices();
+
+/// Why the engine cannot use a device, with what it needs and what would do: a driver that is missing or too old for
+/// what the program was built with, a card before compute capability 7.5 or without code for it. Empty when it can. The
+/// engine throws the same as a cuda_error when it is given tables.
+WARPRANK_ENGINE_HIDDEN std::string why_no_cuda(int index = 0);
 
 /// A device of the CUDA engine.
 WARPRANK_ENGINE_HIDDEN inline Device cuda(int index = 0) { return {&cuda_engine(), index}; }

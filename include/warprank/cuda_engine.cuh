@@ -16,6 +16,11 @@ const Engine& cuda_engine() {
 
 int num_cuda_devices() { return device::num_devices(); }
 
+std::string why_no_cuda(int index) {
+  const auto why = device::why_unusable(device::backend::runtime::find_device(index));
+  return why ? why->what() : "";
+}
+
 Tuning tune(const Plan& plan, const Weights& weights, const Tables& tables, const BindOptions& bind_options,
             const TuneOptions& options) {
   const auto store = std::dynamic_pointer_cast<const cuda_backend::CudaTableStore>(tables.store());

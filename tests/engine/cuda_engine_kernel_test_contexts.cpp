@@ -20,6 +20,10 @@
 #include "warprank/engine/cuda/value_layout.hpp"
 #include "warprank/plan/steps.hpp"
 
+#if !defined(__CUDACC__)
+#include "simt/installed.hpp"
+#endif
+
 namespace warprank {
 namespace {
 
@@ -561,22 +565,40 @@ TEST_F(CudaEngine, RefusesWhatCannotRunAndStaysUsable) {
                [&] { model_of(most_rows + 1, 1).context(); });
 }
 
-TEST(CudaEngineAlone, SaysThatThereIsNoDevice) {
+/// What loading tables says where that is installed.
+std::string refusal(const Config& config, const simt::Installed& installed, int index = 0) {
   const Plan plan = plan_for(warprank::build([](Builder& b) -> Outputs {
                                return {{"y", b.dense("x", b.axis("user"), 1)}};
                              }),
                              {});
+  kernel_testing::reset(config);
+  simt::install(installed);
+  std::string text;
+  try {
+    Tables::load(plan, Weights::from_tensors({}), cuda(index));
+  } catch (const cuda_error& error) {
+    text = error.what();
+  }
+  EXPECT_EQ(why_no_cuda(index), text);
+  if (!text.empty()) {
+    EXPECT_EQ(simt::allocated_bytes() + simt::pinned_bytes() + simt::num_streams(), 0);
+  }
+  return text;
+}
+
+TEST(CudaEngineAlone, SaysThatThereIsNoDevice) {
   Config config;
   config.devices = 0;
-  kernel_testing::reset(config);
+  EXPECT_THAT(refusal(config, {}), testing::AllOf(HasSubstr("got none"), HasSubstr("cudaErrorInsufficientDriver")));
   EXPECT_EQ(num_cuda_devices(), 0);
-  try {
-    Tables::load(plan, Weights::from_tensors({}), cuda());
-    FAIL();
-  } catch (const cuda_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("cudaErrorInsufficientDriver"));
-  }
-  EXPECT_EQ(simt::allocated_bytes() + simt::pinned_bytes() + simt::num_streams(), 0);
+}
+
+TEST(CudaEngineAlone, SaysWhatTheDriverAndTheCardLack) {
+  EXPECT_THAT(refusal({}, {12020, 13000}), testing::AllOf(HasSubstr("got one for CUDA 12.2"), HasSubstr("580.65.06")));
+  EXPECT_THAT(refusal({}, {12000, 12040, 70}), HasSubstr("got executor of 7.0"));
+  EXPECT_THAT(refusal({}, {}, 1), HasSubstr("cudaErrorInvalidDevice"));
+  EXPECT_EQ(refusal({}, {12000, 12040}), "");
+  EXPECT_EQ(refusal({}, {13010, 12040}), "");
 }
 #endif
 

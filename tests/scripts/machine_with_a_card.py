@@ -37,6 +37,8 @@ case $name in
   *_test_gpu | gpu_two_libraries)
     [[ " $LUCK " == *" no-gpu "* ]] && { echo "SKIPPED 5 tests: there is no GPU (no driver)"; exit 77; }
     [[ " $LUCK " == *" old-driver "* ]] && { echo "SKIPPED 5 tests: there is no GPU (driver is too old)"; exit 77; }
+    [[ " $LUCK " == *" old-ptx:$name "* ]] && {
+      echo "SKIPPED 5 tests: there is no GPU (use device 0: CUDA error 222 (cudaErrorUnsupportedPtxVersion))"; exit 77; }
     [[ " $LUCK " == *" skips:$name "* ]] && echo "[  SKIPPED ] 2 tests, listed below:"
     echo "[  PASSED  ] 3 tests." ;;
   *_bench_gpu)
@@ -80,7 +82,7 @@ class MachineWithACard(unittest.TestCase):
         temporary = tempfile.TemporaryDirectory()
         self.addCleanup(temporary.cleanup)
         self.folder = temporary.name
-        self.card = "NVIDIA H200, 9.0, 580.1, 143771 MiB, 700 W"
+        self.card = "NVIDIA H200, 9.0, 580.95.05, 143771 MiB, 700 W"
         os.makedirs(f"{self.folder}/bin")
         for name, text in {"cmake": CMAKE, "program": PROGRAM, "nvcc": NVCC, "nvidia-smi": NVIDIA_SMI,
                            "compute-sanitizer": SANITIZER, "ldd": LDD, "strip": STRIP,

@@ -96,6 +96,23 @@ class PackageBenchmarks(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, "expected a system to link against, .* got '/nowhere'"):
             package_benchmarks.flags_for_debian11("/nowhere", self.folder)
 
+    def test_builds_with_the_toolkit_that_is_named(self):
+        done = subprocess.run([f"{ROOT}/scripts/package_benchmarks.sh", f"{self.folder}/lab.tar.xz", "--cuda", "/nowhere"],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("expected a toolkit, as scripts/fetch_cuda.sh makes it, got '/nowhere' without bin/nvcc", done.stderr)
+        path, flags = os.environ["PATH"], {}
+        self.addCleanup(os.environ.update, PATH=path)
+        os.environ["PATH"] = f"{self.folder}:{path}"
+        for version in ("12.4", "12.8", "13.0"):
+            with open(f"{self.folder}/nvcc", "w", encoding="utf-8") as file:
+                file.write(f"#!/bin/sh\necho Cuda compilation tools, release {version}, V{version}.1\n")
+            os.chmod(f"{self.folder}/nvcc", 0o755)
+            self.assertEqual(package_benchmarks.cuda_version(), version)
+            flags[version] = package_benchmarks.compression()
+        self.assertEqual(flags, {"12.4": "-Xfatbin=-compress-all", "12.8": "--compress-mode=size",
+                                 "13.0": "--compress-mode=size"})
+
     def test_runs_elsewhere_up_to_no_gpu(self):
         self.assemble()
         os.rename(f"{self.folder}/build", f"{self.folder}/gone")

@@ -34,7 +34,7 @@ class RunBundle(MachineWithACard):
             for name in names:
                 shutil.copy(f"{self.folder}/bin/program", f"{bundle}/bin/{build}/{name}")
         with open(f"{bundle}/bundle.json", "w", encoding="utf-8") as file:
-            json.dump({"commit": "abcdef1", "id": "1", "programs": programs, "needs": ["libnowhere.so.9"]}, file)
+            json.dump({"commit": "abcdef1", "id": "1", "cuda": "13.0", "programs": programs, "needs": ["libnowhere.so.9"]}, file)
         self.program = [sys.executable, f"{bundle}/scripts/run_bundle.py"]
 
     # What is about building does not apply.
@@ -45,7 +45,7 @@ class RunBundle(MachineWithACard):
     def test_reports_everything_in_few_files(self):
         status, report = self.check()
         self.assertEqual(status, 0, report)
-        for text in ("0 steps failed", "NVIDIA H200", "580.1", "1980 MHz", "13.0.88", "| card | ops_fm_kernel_test_gpu | ok | 3 |",
+        for text in ("0 steps failed", "NVIDIA H200", "580.95.05", "1980 MHz", "13.0.88", "| card | ops_fm_kernel_test_gpu | ok | 3 |",
                      "| t4 | ops_fm_kernel_test_gpu | ok | 3 |", "| card | racecheck: gpu_two_libraries | ok | 3 |",
                      "| card | sweeps_linear_bench_gpu | ok |", "roofline.svg", "speedups.svg", "latency.svg", "fm/items:100/cold"):
             self.assertIn(text, report)
@@ -64,7 +64,7 @@ class RunBundle(MachineWithACard):
                          [None, None, "full swaps", "waits by block", "waits by spin", None])
 
     def test_leaves_out_what_is_not_there(self):
-        self.card = "NVIDIA Unheard Of 9000, 9.0, 1.0, 8000 MiB, 70 W"
+        self.card = "NVIDIA Unheard Of 9000, 9.0, 580.95.05, 8000 MiB, 70 W"
         status, report = self.check("no-sanitizer", "small:ops_fm_kernel_test_gpu")
         self.assertEqual(status, 0, report)
         for text in ("predictions: NVIDIA Unheard Of 9000 is not among the cards", "PyTorch: it is not installed",
@@ -135,11 +135,25 @@ class RunBundle(MachineWithACard):
             self.assertIn(text, report)
 
     def test_runs_nothing_on_a_card_that_is_too_old(self):
-        self.card = "Tesla V100, 7.0, 580.1, 16384 MiB, 300 W"
+        self.card = "Tesla V100, 7.0, 580.95.05, 16384 MiB, 300 W"
         status, report = self.check()
         self.assertEqual(status, 1)
         self.assertIn("its compute capability is 7.0, 7.5 is needed", report)
         self.assertIn("0 steps failed, 0 programs of tests passed", report)
+
+    def test_says_which_driver_or_bundle_would_do(self):
+        for driver, remedy in (("535.104.05", "a newer one, or a bundle that CUDA 12 built, would do"),
+                               ("470.82.01", "a newer one would do")):
+            self.card = f"Tesla T4, 7.5, {driver}, 15360 MiB, 70 W"
+            status, report = self.check(options=["--quick"])
+            self.assertEqual(status, 1)
+            self.assertIn(f"expected driver 580.65.06 or newer, as CUDA 13.0 built this, got {driver}; {remedy}", report)
+            self.assertIn("0 steps failed, 0 programs of tests passed", report)
+
+    def test_an_old_driver_leaves_out_what_is_ptx(self):
+        status, report = self.check("old-ptx:ops_fm_kernel_test_gpu", options=["--quick"])
+        self.assertEqual(status, 0, report)
+        self.assertIn("| ops_fm_kernel_test_gpu | left out: the driver is older than the CUDA 13.0 of its PTX |", report)
 
     def test_goes_on_with_what_is_missing(self):
         status, _ = self.check("fails:ops_fm_kernel_test_gpu", "fails:ops_dot_bench_gpu")
@@ -152,7 +166,7 @@ class RunBundle(MachineWithACard):
         self.assertNotIn("card | ops_mix_kernel_test_gpu | ok", self.printed)  # only in the report
         self.assertIn("| card | ops_mix_kernel_test_gpu | ok |", report)
         self.assertIn("0 steps failed", report)
-        self.card = "NVIDIA L4, 8.9, 580.1, 23034 MiB, 72 W"
+        self.card = "NVIDIA L4, 8.9, 580.95.05, 23034 MiB, 72 W"
         _, report = self.check()
         self.assertIn("what this folder had before: it is of another commit, card or kind of run", report)
         self.assertIn("card | ops_mix_kernel_test_gpu | ok", self.printed)

@@ -7,10 +7,12 @@
 #include <map>
 #include <tuple>
 
+#include "simt/installed.hpp"
 #include "simt/machine.hpp"
 #include "warprank/core/cuda_error.hpp"
 #include "warprank/device/event.hpp"
 #include "warprank/device/executor_runtime.hpp"
+#include "warprank/device/find_device.hpp"
 
 namespace simt {
 using Capture = std::shared_ptr<GraphState>;
@@ -57,6 +59,7 @@ std::vector<OwnedStream>& streams() {
 }
 
 Calls call_log;
+Installed installed;
 int64_t device_limit = Config{}.device_bytes, pinned_limit = Config{}.pinned_bytes;
 int64_t good_calls = -1;                // before the one that fails
 std::map<const void*, int64_t> pinned;  // by address
@@ -102,6 +105,7 @@ bool is_pinned(const void* address, int64_t bytes) {
 void reset(const Config& config) {
   Machine::instance().reset(config);
   call_log = {};
+  installed = {};
   limit_memory(config.device_bytes, config.pinned_bytes);
   good_calls = -1;
   streams().clear();
@@ -109,6 +113,8 @@ void reset(const Config& config) {
   DeviceMemory::instance().free_all();
   race::everything_freed();
 }
+
+void install(const Installed& wanted) { installed = wanted; }
 
 const Counters& counters() { return Machine::instance().counters; }
 void clear_counters() { Machine::instance().counters = {}; }
@@ -418,6 +424,16 @@ int set_device(int index) {
   return 0;
 }
 void restore_device(int) {}
+FoundDevice find_device(int index) {
+  FoundDevice found;
+  found.index = index;
+  found.num_devices = num_devices();
+  found.driver_version = found.num_devices == 0 ? 0 : simt::installed.driver_version;
+  found.runtime_version = simt::installed.runtime_version;
+  found.name = "executor";
+  found.capability = simt::installed.capability == 0 ? target() : simt::installed.capability;
+  return found;
+}
 DeviceInfo current_device_info() {
   DeviceInfo info;
   info.name = "executor";

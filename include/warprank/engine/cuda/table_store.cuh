@@ -21,6 +21,7 @@
 
 #include "warprank/core/buffer.hpp"
 #include "warprank/core/view.hpp"
+#include "warprank/device/find_device.hpp"
 #include "warprank/device/runtime.hpp"
 #include "warprank/engine/cuda/memory_needs.cuh"
 #include "warprank/engine/cuda/table_updates.cuh"
@@ -81,6 +82,7 @@ class CudaTableStore : public TableStore {
       : device_index_(device_index) {
     std::vector<TableSource> sources = find_tables(plan, weights, images, Images::map, options);
     if (options.updatable) check_rows(sources);
+    device::require_usable(device_index);  // once for all models: they have tables, if none of their own
     const device::DeviceGuard current(device_index);
     check_memory(sources, options);
     if (options.updatable) updates_ = std::make_unique<TableUpdates>(chunk_bytes(sources));

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Whether a device can be used, asked before anything else is asked of it.
+
+#include "warprank/device/backend.hpp"
+#include "warprank/device/devices.hpp"
+#include "warprank/device/requirements.hpp"
+
+#if defined(__CUDACC__)
+namespace warprank::device::backend::runtime {
+
+WARPRANK_HIDDEN inline FoundDevice find_device(int index) {
+  FoundDevice found;
+  found.index = index;
+  cudaDriverGetVersion(&found.driver_version);
+  cudaRuntimeGetVersion(&found.runtime_version);
+  cudaError_t code = cudaGetDeviceCount(&found.num_devices);
+  if (code == cudaSuccess && index >= 0 && index < found.num_devices) {
+    const DeviceGuard current(index);
+    cudaDeviceProp properties;
+    check_cuda(cudaGetDeviceProperties(&properties, index), "describe a device");
+    found.name = properties.name;
+    found.capability = 10 * properties.major + properties.minor;
+    cudaFuncAttributes attributes;
+    code = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&target_probe<>));
+  }
+  if (code == cudaSuccess) return found;
+  cudaGetLastError();
+  found.error = static_cast<int>(code);
+  found.error_name = cudaGetErrorName(code);
+  return found;
+}
+
+}  // namespace warprank::device::backend::runtime
+#else
+namespace warprank::device::backend::runtime {
+
+FoundDevice find_device(int index);  // the executor's
+
+}  // namespace warprank::device::backend::runtime
+#endif
+
+namespace warprank::device {
+
+/// Throws cuda_error that says what is missing and what would do, unless the device can be used. Looks for code for it,
+/// which makes a context there.
+WARPRANK_HIDDEN inline void require_usable(int index) {
+  if (const std::optional<cuda_error> why = why_unusable(backend::runtime::find_device(index))) throw *why;
+}
+
+}  // namespace warprank::device
