@@ -6,7 +6,8 @@ tests/counts.json.
 
     tools/performance.py                     writes them
     tools/performance.py --check             fails when one is not what the records say
-    tools/performance.py --add MACHINE FILE  puts a record, host.json or gpu.json, among them first
+    tools/performance.py --add MACHINE FILE  puts a record, host.json or gpu.json, among them first, unless something is
+                                             wrong with it (tools/record_check.py)
     tools/performance.py --report FILE       writes report.md and its pictures beside one record, and nothing else
 """
 
@@ -24,6 +25,7 @@ import plot_latency
 import plot_roofline
 import plot_speedups
 import policies
+import record_check
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = f"{ROOT}/benchmarks/results"
@@ -416,6 +418,10 @@ def main():
         return 0
     if options.add:
         machine, path = options.add
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", machine):
+            sys.exit(f"{machine!r}: expected a name of small letters, digits and dashes, as t4-16gb")
+        if found := record_check.problems_of_file(path):
+            sys.exit("\n".join(f"{path}: {line}" for line in found[:20]))
         os.makedirs(f"{RESULTS}/{machine}", exist_ok=True)
         shutil.copyfile(path, f"{RESULTS}/{machine}/{os.path.basename(path)}")
     made = outputs()
