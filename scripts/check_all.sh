@@ -4,7 +4,7 @@
 # The long checks, before a release:
 #   scripts/check_all.sh             all of them: about two hours on two cores
 #   scripts/check_all.sh NAME...     some: test benchmarks cuda cuda12 bundle seeds asan clang fuzz soak headers
-#                                    format docs site tutorial bench
+#                                    packages format docs site tutorial bench
 #
 # WARPRANK_TEST_SEEDS   how many random models and batches the property tests try (default here 20000)
 # WARPRANK_FUZZ_SECONDS how long each fuzz target runs (default 300)
@@ -103,6 +103,8 @@ check_headers() {
   done
 }
 
+check_packages() { scripts/check_packages.sh; }
+
 check_format() { scripts/format.sh; }
 
 check_docs() { scripts/check_docs.py --run; }
@@ -116,7 +118,7 @@ check_bench() { scripts/bench_host.sh; }
 
 checks=("$@")
 if ((!$#)); then
-  checks=(test benchmarks cuda cuda12 bundle seeds asan clang fuzz soak headers format docs site tutorial bench)
+  checks=(test benchmarks cuda cuda12 bundle seeds asan clang fuzz soak headers packages format docs site tutorial bench)
 fi
 for check in "${checks[@]}"; do
   if [[ $(type -t "check_$check") != function ]]; then

@@ -29,11 +29,13 @@ RUN_ELSEWHERE = [
     (r"scripts/check_counts\.py build/cpu/tests/counts( --update)?", "tests/CMakeLists.txt", "check_counts.py"),
     (r"tools/performance\.py( --check| --add .*)?", "tests/CMakeLists.txt", "performance.py --check"),
     (r"scripts/kernel_report\.(sh|py --update)( \w+)?", "tests/resources/CMakeLists.txt", "scripts/kernel_report.py"),
-    (r"cmake --preset (cpu|asan)", "scripts/check_all.sh", "cmake --preset"),
+    (r"cmake --preset (cpu|asan|t4-cuda12)", "scripts/check_all.sh", "cmake --preset"),
     (r"cmake --build --preset (cpu|asan)", "scripts/check_all.sh", "cmake --build --preset"),
     (r"ctest --preset (cpu|asan)( -L simt)?", "scripts/check_all.sh", "ctest --preset"),
     (r"(\S+ )*build/tutorial\b.*", "scripts/check_all.sh", "scripts/check_tutorial.py"),
     (r"scripts/fetch_debian11\.sh build/debian11", "scripts/check_all.sh", "scripts/fetch_debian11.sh"),
+    (r"scripts/fetch_cuda\.sh \S+", "scripts/check_all.sh", "scripts/fetch_cuda.sh"),
+    (r"scripts/package\.sh \S+", "scripts/check_packages.sh", "scripts/package.sh"),
     (r"scripts/package_benchmarks\.sh \S+( --debian11 \S+)?", "scripts/check_all.sh", "scripts/package_benchmarks.sh"),
 ]
 

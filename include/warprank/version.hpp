@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The library's version, by SemVer. CMake and the packages read it here; docs/INSTALL.md says what it promises.
+#define WARPRANK_VERSION_MAJOR 0
+#define WARPRANK_VERSION_MINOR 1
+#define WARPRANK_VERSION_PATCH 0
