@@ -89,7 +89,7 @@ inline void write_types(const BatchLayout& layout, std::byte* to) {
 template <class Value>
 Value load_unaligned(const std::byte* at) {
   Value value;
-  std::memcpy(&value, at, sizeof value);
+  std::memcpy(static_cast<void*>(&value), at, sizeof value);
   return value;
 }
 

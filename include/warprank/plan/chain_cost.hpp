@@ -76,7 +76,7 @@ inline size_t first_of_chain(const std::vector<ChainLayer>& layers) {
   constexpr double accuracy = 0.02;
   size_t first = 0;
   for (const char* name : {"T4", "H100"}) {
-    const Card& card = card_named(name);
+    const Card card = card_named(name);
     double least = seconds_of_chain(layers, layers.size() - 1, card);
     for (size_t l = layers.size() - 1; l-- > 0;) least = std::min(least, seconds_of_chain(layers, l, card));
     size_t longest = 0;

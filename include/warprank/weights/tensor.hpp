@@ -35,7 +35,7 @@ struct TensorView {
 template <class Value>
 Value load_element(const std::byte* data, int64_t i) {
   Value value;
-  std::memcpy(&value, data + i * static_cast<int64_t>(sizeof(Value)), sizeof value);
+  std::memcpy(static_cast<void*>(&value), data + i * static_cast<int64_t>(sizeof(Value)), sizeof value);
   return value;
 }
 

@@ -137,7 +137,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool number_unsigned(number_unsigned_t value) override {
     constexpr size_t most_dimensions = 64;  // as in PyTorch and NumPy
-    if (at_ != At::list || value > std::numeric_limits<int64_t>::max()) return refuse(std::to_string(value));
+    if (at_ != At::list || value > uint64_t{std::numeric_limits<int64_t>::max()}) return refuse(std::to_string(value));
     if ((*list())->size() == most_dimensions) return refuse("more than 64 of them");
     (*list())->push_back(static_cast<int64_t>(value));
     return true;
