@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "warprank/core/release_pages.hpp"
+
 namespace warprank {
 
 /// Uninitialised memory for `size` trivially copyable values. Aligned to a cache line; 2 MB and more are aligned to and
@@ -30,7 +32,10 @@ class Buffer {
     if (data_ == nullptr) throw std::bad_alloc();
     if (bytes >= huge_page) madvise(data_, bytes, MADV_HUGEPAGE);
   }
-  ~Buffer() { std::free(data_); }
+  ~Buffer() {
+    release_pages(data_, bytes());
+    std::free(data_);
+  }
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {
     swap(other);

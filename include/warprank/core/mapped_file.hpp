@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "warprank/core/error.hpp"
+#include "warprank/core/release_pages.hpp"
 #include "warprank/core/view.hpp"
 
 namespace warprank {
@@ -42,7 +43,9 @@ class MappedFile {
     if (data_ == MAP_FAILED) fail(path, map_error);
   }
   ~MappedFile() {
-    if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(size_));
+    if (data_ == nullptr) return;
+    release_pages(data_, size_);
+    ::munmap(data_, static_cast<size_t>(size_));
   }
   MappedFile(MappedFile&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}

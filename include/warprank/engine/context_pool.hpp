@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -32,7 +33,9 @@ class ContextPool {
     Context context;
     int64_t version;
     bool is_idle = true;
-    std::string error = {};  ///< why it could not take the newest model
+    std::string error = {};                      ///< why it could not take the newest model
+    std::vector<FeatureCounters> counters = {};  ///< as they were read last
+    bool is_asked = false;                       ///< to read them when it is given back
   };
 
   /// Waits for an idle context, which has the newest model unless it failed to take it. Throws std::runtime_error when
@@ -51,9 +54,35 @@ class ContextPool {
   void give_back(Slot& slot) {
     Lock lock(mutex_);
     try_update(slot, lock);
+    if (slot.is_asked) read_counters(slot, lock);
     slot.is_idle = true;
     lock.unlock();
     changed_.notify_all();
+  }
+  /// What the features of all contexts have met: of those in use as soon as they are given back, and where that is not
+  /// until the deadline, as it was read last.
+  std::vector<FeatureCounters> counters(Clock::time_point deadline) {
+    Lock lock(mutex_);
+    for (const auto& slot : slots_) {  // which stay, since a drain waits until all are idle
+      if (is_closed_ || !slot->is_idle) {
+        slot->is_asked = !slot->is_idle;
+        continue;
+      }
+      slot->is_idle = false;
+      read_counters(*slot, lock);
+      slot->is_idle = true;
+    }
+    changed_.notify_all();
+    changed_.wait_until(lock, deadline, [&] {
+      return std::none_of(slots_.begin(), slots_.end(), [](const auto& slot) { return slot->is_asked; });
+    });
+    std::vector<FeatureCounters> sums;
+    for (const auto& slot : slots_)
+      for (size_t f = 0; f < slot->counters.size(); ++f) {
+        if (f == sums.size()) sums.push_back({slot->counters[f].feature, {}});
+        sums[f].counters += slot->counters[f].counters;
+      }
+    return sums;
   }
   /// Idle contexts that could not take the newest model try again.
   void catch_up() {
@@ -190,6 +219,18 @@ class ContextPool {
     } catch (...) {
       slot.error = "an unknown error";
     }
+  }
+  /// Of a slot that nobody else has. A device that fails tells those who score.
+  static void read_counters(Slot& slot, Lock& lock) {
+    lock.unlock();
+    std::vector<FeatureCounters> counters;
+    try {
+      counters = slot.context.counters();
+    } catch (...) {  // NOLINT: the last ones stay
+    }
+    lock.lock();
+    if (!counters.empty()) slot.counters = std::move(counters);
+    slot.is_asked = false;
   }
   void catch_up(Lock& lock) {
     for (const auto& slot : slots_) {  // which nobody else changes, since one at a time exchanges models

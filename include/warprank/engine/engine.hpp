@@ -212,6 +212,8 @@ class Engine {
                                    const LoadOptions& options) const = 0;
   /// Whether contexts of the plan can be rebound between tables that are updatable and such that are not.
   virtual bool rebinds_to_updatable(const Plan&) const { return true; }
+  /// The calling thread will work on this device alone.
+  virtual void begin_thread(int) const {}
   /// Bytes of the device's memory that are free now.
   virtual int64_t free_memory(int index) const = 0;
 };

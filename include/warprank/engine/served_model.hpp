@@ -7,6 +7,7 @@
 ///     const std::vector<float> y = copy_of(served.acquire()->run(batch)); // any thread: a context for one batch
 ///     served.swap(next, SwapMode::full, {recorded, 0.1});                 // another thread, now and then
 
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -82,6 +83,11 @@ class ServedModel {
   int64_t version() const { return pool_.version(); }
   /// Those that keep an old model's memory, and why.
   ContextsBehind contexts_behind() const { return pool_.behind(); }
+  /// What each feature has met in all contexts since these were made, which a drain does anew. A context in use tells
+  /// it when it is given back; after `patience` what it told last counts.
+  std::vector<FeatureCounters> counters(std::chrono::milliseconds patience = std::chrono::milliseconds(100)) {
+    return pool_.counters(Clock::now() + patience);
+  }
   /// Of the model, its tables and the contexts.
   MemoryReport memory() const;
 
@@ -97,7 +103,7 @@ class ServedModel {
     SwapReport report = {};
   };
 
-  void swap_beside(Trial& trial);
+  void swap_beside(Trial& trial, detail::QuietThread& loader);
   void swap_alone(Trial& trial);
   void need(Trial& trial, int64_t contexts, bool tables) const;
   void check_room(Trial& trial, int64_t old_bytes) const;

@@ -103,32 +103,46 @@ inline SwapReport ServedModel::swap(const NextModel& next, SwapMode mode, const 
   if (mode == SwapMode::drain || !has_model) {
     swap_alone(trial);
   } else {
-    swap_beside(trial);
+    detail::QuietThread loader(options.loader);
+    if (loader.is_apart()) loader.run([&] { device_.engine->begin_thread(device_.index); });
+    swap_beside(trial, loader);
   }
   trial.report.version = last_version_;
   return std::move(trial.report);
 }
 
-/// The old model serves on meanwhile.
-inline void ServedModel::swap_beside(Trial& trial) {
+/// The old model serves on meanwhile. Contexts are exchanged by the caller, who is not kept from it as the loader may
+/// be; all else is the loader's, above all what is freed.
+inline void ServedModel::swap_beside(Trial& trial, detail::QuietThread& loader) {
   const NextModel& next = trial.next;
   const bool is_full = trial.mode == SwapMode::full;
-  need(trial, 1, is_full);
-  check_room(trial, 0);
-
-  const Model old = *pool_.model();
-  Tables tables = is_full ? Tables::load(plan_, next.tables, next.images, device_, trial.load) : *tables_;
-  const Model model = warprank::bind(plan_, next.dense, tables, next.bind);
-  {
-    Context context = old.context(options_.context);
-    const detail::RecordedScores expected = trial.recorded.score(context);
-    context.rebind(model);
-    compare(trial, expected, trial.recorded.score(context));
+  std::optional<Model> old = pool_.model(), model;
+  std::optional<Tables> tables;
+  loader.run([&] {
+    need(trial, 1, is_full);
+    check_room(trial, 0);
+    Tables loaded = is_full ? Tables::load(plan_, next.tables, next.images, device_, trial.load) : *tables_;
+    const Model bound = warprank::bind(plan_, next.dense, loaded, next.bind);
+    {
+      Context context = old->context(options_.context);
+      const detail::RecordedScores expected = trial.recorded.score(context);
+      context.rebind(bound);
+      compare(trial, expected, trial.recorded.score(context));
+    }
+    if (!is_full && !next.tables.names().empty()) trial.report.rows = loaded.update(next.tables);
+    tables = std::move(loaded);
+    model = bound;
+  });
+  const auto free_old = [&] { old.reset(), model.reset(), tables.reset(); };
+  try {
+    trial.report.contexts_behind = pool_.exchange(*model, ++last_version_, detail::end_of(trial.options));
+  } catch (...) {
+    loader.run(free_old);
+    throw;
   }
-  if (!is_full && !next.tables.names().empty()) trial.report.rows = tables.update(next.tables);
-  trial.report.contexts_behind = pool_.exchange(model, ++last_version_, detail::end_of(trial.options));
-  load_ = tables.options();
-  tables_ = std::move(tables);
+  load_ = tables->options();
+  std::swap(*tables_, *tables);
+  loader.run(free_old);
 }
 
 /// When nobody has a context, or there is no old model.

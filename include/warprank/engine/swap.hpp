@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "warprank/core/quiet_thread.hpp"
 #include "warprank/engine/engine.hpp"
 #include "warprank/engine/recorded_requests.hpp"
 #include "warprank/engine/tables.hpp"
@@ -54,6 +55,9 @@ struct SwapOptions {
   /// How long to wait for contexts that are in use: until drain is refused, the other modes return. And how long drain
   /// waits for others who have the old model or its tables. More than a year is a year.
   std::chrono::milliseconds patience{10000};
+  /// Of the thread that loads, binds, compares and frees while others serve; a drain loads as the caller does, since
+  /// nobody is served meanwhile.
+  LoaderPriority loader = LoaderPriority::idle;
 };
 
 struct SwapReport {

@@ -19,6 +19,9 @@ struct LoadOptions {
   double spare = 0.25;
   /// The same, by table, as the number of keys that there is room for in all. Refused for images.
   std::map<std::string, int64_t> capacity = {};
+  /// Rows are copied in pieces, with pauses, so that no more bytes a second are: for loading beside requests. 0: as
+  /// many as there can be.
+  int64_t most_bytes_per_second = 0;
 };
 
 /// What became of the keys of an update; each is counted once.

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "warprank/core/error.hpp"
+#include "warprank/core/pace.hpp"
 #include "warprank/core/shape.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/engine/engine.hpp"
@@ -48,8 +49,8 @@ namespace detail {
 
 class TableFinder {
  public:
-  TableFinder(const Weights& weights, Images images, const LoadOptions& options)
-      : weights_(weights), images_(images), options_(options) {}
+  TableFinder(const Weights& weights, Images images, const LoadOptions& options, Pace& pace)
+      : weights_(weights), images_(images), options_(options), pace_(pace) {}
 
   /// Throws invalid_argument with everything that is missing, mis-shaped, damaged or not asked for.
   std::vector<TableSource> find(const Plan& plan, const HashTableFiles& images) {
@@ -83,6 +84,8 @@ class TableFinder {
   void check_options(const Plan& plan, const HashTableFiles& images) {
     if (!(options_.spare >= 0 && options_.spare <= 1000))
       problems_.add("LoadOptions::spare", "0 to 1000", std::to_string(options_.spare));
+    if (options_.most_bytes_per_second < 0)
+      problems_.add("LoadOptions::most_bytes_per_second", "0 or more", std::to_string(options_.most_bytes_per_second));
     for (const auto& [name, capacity] : options_.capacity) {
       const bool is_hashed = has_hashed(plan, name);
       if (!options_.updatable || !is_hashed)
@@ -154,9 +157,9 @@ class TableFinder {
     table.default_row = find_floats(info.name + ".default", false, info.dim);
     const auto read = [&] {
       if (images_ == Images::read) {
-        table.hashed = file->read();
+        table.hashed = file->read(threads(), &pace_);
       } else {
-        file->check();
+        file->check(threads(), &pace_);
         table.mapped = file;
       }
     };
@@ -209,7 +212,7 @@ class TableFinder {
       if (images_ == Images::check) {
         table.unbuilt_bytes = check_hash_table(format, all, options);
       } else {
-        table.hashed = build_hash_table(format, all, options);
+        table.hashed = build_hash_table(format, stream_of(all, format.dim * size_of(format.type), pace_), options);
       }
     };
     if (!collect(info, build)) return;
@@ -217,8 +220,12 @@ class TableFinder {
     found_.push_back(std::move(table));
   }
 
+  /// As HashTableOptions has them: one where others shall have cores.
+  int threads() const { return pace_.is_limited() ? 1 : 0; }
+
   HashTableOptions build_options(const TableInfo& info, int64_t num_keys) const {
     HashTableOptions options;
+    options.threads = threads();
     if (!options_.updatable) return options;
     const auto capacity = options_.capacity.find(info.name);
     options.capacity = capacity != options_.capacity.end()
@@ -230,6 +237,7 @@ class TableFinder {
   const Weights& weights_;
   const Images images_;
   const LoadOptions& options_;
+  Pace& pace_;
   std::set<std::string> used_;  ///< tensors, by the names that they are stored under
   Problems problems_;
   std::vector<TableSource> found_;
@@ -238,10 +246,11 @@ class TableFinder {
 }  // namespace detail
 
 /// What each table of the plan is loaded from, in the plan's order: tensors of `weights`, which must outlive it, and
-/// `images`. Throws invalid_argument with everything that is missing, mis-shaped, damaged or not asked for.
+/// `images`; hashed ones are read at `pace`. Throws invalid_argument with everything that is missing, mis-shaped,
+/// damaged or not asked for.
 inline std::vector<TableSource> find_tables(const Plan& plan, const Weights& weights, const HashTableFiles& images,
-                                            Images use, const LoadOptions& options) {
-  return detail::TableFinder(weights, use, options).find(plan, images);
+                                            Images use, const LoadOptions& options, Pace& pace) {
+  return detail::TableFinder(weights, use, options, pace).find(plan, images);
 }
 
 }  // namespace warprank

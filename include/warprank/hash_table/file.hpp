@@ -11,6 +11,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/core/file_writer.hpp"
 #include "warprank/core/mapped_file.hpp"
+#include "warprank/core/pace.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/hash_table/detail/checksum.hpp"
 #include "warprank/hash_table/detail/parallel.hpp"
@@ -40,22 +41,27 @@ void check_buckets(const std::string& where, const HashTableHeader& header, unsi
 /// A table of an image, wherever that lies: its bytes are copied, then checked as read_hash_table_header says, and
 /// further: their checksum; every key where look-ups find it, once; as many as the header says; no update under way.
 /// Throws invalid_argument, about `where`, for the first thing that is wrong. `threads`: 0 for all of the machine.
-inline HashTable read_hash_table(const std::string& where, Span<const unsigned char> image, int threads = 0) {
+inline HashTable read_hash_table(const std::string& where, Span<const unsigned char> image, int threads = 0,
+                                 Pace* pace = nullptr) {
   const HashTableHeader header = read_hash_table_header(where, image);
   detail::ZeroedMemory memory(image.size());
   std::memcpy(memory.data(), &header, sizeof header);
   detail::check_buckets(where, header, memory.data(), detail::threads_for(threads), [&](int64_t begin, int64_t size) {
     std::memcpy(memory.data() + hash_table::header_bytes + begin, image.data() + hash_table::header_bytes + begin,
                 static_cast<size_t>(size));
+    if (pace != nullptr) pace->moved(size);
   });
   return HashTable(std::move(memory));
 }
 
 /// Checks an image where it lies, aligned to 8 bytes, as read_hash_table does. It must not change meanwhile.
-inline void check_hash_table_image(const std::string& where, Span<const unsigned char> image, int threads = 0) {
+inline void check_hash_table_image(const std::string& where, Span<const unsigned char> image, int threads = 0,
+                                   Pace* pace = nullptr) {
   const HashTableHeader header = read_hash_table_header(where, image);
   auto* bytes = const_cast<unsigned char*>(image.data());  // only read
-  detail::check_buckets(where, header, bytes, detail::threads_for(threads), [](int64_t, int64_t) {});
+  detail::check_buckets(where, header, bytes, detail::threads_for(threads), [pace](int64_t, int64_t size) {
+    if (pace != nullptr) pace->moved(size);
+  });
 }
 
 /// The file of one table, mapped read-only; see MappedFile on replacing files.
@@ -71,9 +77,9 @@ class HashTableFile {
     return {reinterpret_cast<const unsigned char*>(file_.bytes().data()), file_.bytes().size()};
   }
   /// The table in memory. Throws as read_hash_table does.
-  HashTable read(int threads = 0) const { return read_hash_table(path_, image(), threads); }
+  HashTable read(int threads = 0, Pace* pace = nullptr) const { return read_hash_table(path_, image(), threads, pace); }
   /// Checks the table as it is mapped. Throws as read_hash_table does.
-  void check(int threads = 0) const { check_hash_table_image(path_, image(), threads); }
+  void check(int threads = 0, Pace* pace = nullptr) const { check_hash_table_image(path_, image(), threads, pace); }
 
  private:
   std::string path_;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "warprank/core/error.hpp"
+#include "warprank/core/pace.hpp"
 #include "warprank/core/shape.hpp"
 #include "warprank/weights/tensor.hpp"
 
@@ -33,6 +34,23 @@ inline HashTableStream stream_of(const HashTableChunk& all) {
   return [all, given = false]() mutable {
     given = !given;
     return given ? all : HashTableChunk{};
+  };
+}
+
+/// The same at a pace, rows of `row_bytes`, in chunks. The pace outlives it.
+inline HashTableStream stream_of(const HashTableChunk& all, int64_t row_bytes, Pace& pace) {
+  if (!pace.is_limited()) return stream_of(all);
+  const int64_t most = std::max<int64_t>(1, (int64_t{1} << 20) / row_bytes);
+  return [all, row_bytes, most, &pace, given = int64_t{0}, last = int64_t{0}]() mutable {
+    if (last > 0) pace.moved(last * row_bytes);
+    last = std::min(most, all.count - given);
+    const auto from = [&](const void* data, int64_t bytes) -> const void* {
+      return data == nullptr ? nullptr : static_cast<const unsigned char*>(data) + given * bytes;
+    };
+    const HashTableChunk chunk{last, from(all.keys, 8), from(all.rows, row_bytes), from(all.scale, 4),
+                               from(all.offset, 4)};
+    given = last == 0 ? 0 : given + last;
+    return chunk;
   };
 }
 

@@ -46,6 +46,15 @@ struct LookupCounters {
   int64_t out_of_range = 0;  ///< ids outside [0, num_rows) of a direct table, padding excepted
   int64_t padding = 0;       ///< ids that stand for nothing
   int64_t empty_bags = 0;    ///< bags of no ids, or of padding alone
+
+  LookupCounters& operator+=(const LookupCounters& more) {
+    ids += more.ids;
+    unknown += more.unknown;
+    out_of_range += more.out_of_range;
+    padding += more.padding;
+    empty_bags += more.empty_bags;
+    return *this;
+  }
 };
 
 }  // namespace warprank

@@ -137,6 +137,7 @@ class RankingService {
     check("most_waiting", options.most_waiting);
     check("most_merged", options.most_merged);
     check("most_rows", options.most_rows);
+    check("most_request_rows", options.most_request_rows);
     if (options.most_wait < std::chrono::seconds(0) || options.most_wait > std::chrono::minutes(1))
       problems.add("most_wait", "0 to 60000000 us", std::to_string(options.most_wait.count()));
     problems.throw_if_any();
@@ -174,12 +175,17 @@ class RankingService {
       throw;
     }
     Call& entered = call.front();
-    if (const Status status = entered.packed.status(0); !status.ok()) {
+    Reply bad;
+    bad.outcome = Outcome::bad_request;
+    bad.message = entered.packed.status(0).message;
+    const auto longest = std::max_element(entered.rows.begin(), entered.rows.end());
+    if (bad.message.empty() && *longest > options_.most_request_rows)
+      bad.message = "rows of '" + layout_->axes()[static_cast<size_t>(longest - entered.rows.begin())].name +
+                    "': expected at most " + std::to_string(options_.most_request_rows) + ", got " +
+                    std::to_string(*longest);
+    if (!bad.message.empty()) {
       leave(call, 1);
-      Reply reply;
-      reply.outcome = Outcome::bad_request;
-      reply.message = status.message;
-      return done(std::move(reply));
+      return done(std::move(bad));
     }
     entered.done = std::move(done);
     entered.deadline = how.deadline;

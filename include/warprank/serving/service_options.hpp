@@ -19,6 +19,8 @@ struct ServiceOptions {
   int64_t most_merged = 64;    ///< requests in a batch, of which the plan's capacities may allow fewer
   /// Rows of any axis in a batch of several requests, of which the plan's capacities may allow fewer.
   int64_t most_rows = std::numeric_limits<int64_t>::max();
+  /// Rows of any axis of a request; one that has more is bad.
+  int64_t most_request_rows = std::numeric_limits<int64_t>::max();
   /// How long a free worker waits for more requests after the oldest came, unless a batch is full before. 0: never;
   /// requests then merge because they came while all workers were busy.
   std::chrono::microseconds most_wait{0};

@@ -71,6 +71,8 @@ class CudaEngine : public Engine {
     const std::vector<TableInfo>& tables = plan.source().tables;
     return std::none_of(tables.begin(), tables.end(), [](const TableInfo& info) { return info.hashed; });
   }
+  /// Or each call would go back to device 0, and take memory of that.
+  void begin_thread(int index) const override { device::backend::runtime::set_device(index); }
   int64_t free_memory(int index) const override { return device::device_info(index).free_bytes; }
 };
 

@@ -80,7 +80,8 @@ class CudaTableStore : public TableStore {
   CudaTableStore(const Plan& plan, const Weights& weights, const HashTableFiles& images, int device_index,
                  const LoadOptions& options = {})
       : device_index_(device_index) {
-    std::vector<TableSource> sources = find_tables(plan, weights, images, Images::map, options);
+    Pace pace(options.most_bytes_per_second);
+    std::vector<TableSource> sources = find_tables(plan, weights, images, Images::map, options, pace);
     if (options.updatable) check_rows(sources);
     device::require_usable(device_index);  // once for all models: they have tables, if none of their own
     const device::DeviceGuard current(device_index);
@@ -88,7 +89,7 @@ class CudaTableStore : public TableStore {
     if (options.updatable) updates_ = std::make_unique<TableUpdates>(chunk_bytes(sources));
     const device::OwnedStream stream;
     for (TableSource& source : sources) {
-      load(source, stream.get());
+      load(source, pace, stream.get());
       source.hashed.reset();  // frees what was built
     }
   }
@@ -96,7 +97,8 @@ class CudaTableStore : public TableStore {
   /// What loading them would take; nothing is built or allocated. Throws as find_tables does.
   static MemoryReport needs(const Plan& plan, const Weights& weights, const HashTableFiles& images,
                             const LoadOptions& options) {
-    const std::vector<TableSource> sources = find_tables(plan, weights, images, Images::check, options);
+    Pace pace(options.most_bytes_per_second);
+    const std::vector<TableSource> sources = find_tables(plan, weights, images, Images::check, options, pace);
     if (options.updatable) check_rows(sources);
     MemoryReport report;
     for (const TableSource& source : sources)
@@ -175,15 +177,22 @@ class CudaTableStore : public TableStore {
 
   static constexpr int64_t piece = int64_t{4} << 20;  // so that copies of whoever is serving get in between
 
-  static void copy(unsigned char* to, const void* from, int64_t bytes, device::Stream stream) {
+  static void copy(unsigned char* to, const void* from, int64_t bytes, Pace& pace, device::Stream stream) {
     for (int64_t at = 0; at < bytes; at += piece) {
-      device::copy_to_device(to + at, static_cast<const unsigned char*>(from) + at, std::min(piece, bytes - at),
-                             stream);
+      const int64_t size = std::min(piece, bytes - at);
+      device::copy_to_device(to + at, static_cast<const unsigned char*>(from) + at, size, stream);
+      pause(size, pace, stream);
     }
+  }
+  /// Behind a piece; without a pace the next one is queued at once.
+  static void pause(int64_t bytes, Pace& pace, device::Stream stream) {
+    if (!pace.is_limited()) return;
+    device::synchronize(stream);
+    pace.moved(bytes);
   }
 
   /// Rows of I8, of which a piece is in the host's memory at a time.
-  static void copy_scaled(unsigned char* to, const TableSource& source, device::Stream stream) {
+  static void copy_scaled(unsigned char* to, const TableSource& source, Pace& pace, device::Stream stream) {
     const int64_t dim = source.info.dim;
     const TableView table{source.type,
                           source.rows->data,
@@ -199,17 +208,18 @@ class CudaTableStore : public TableStore {
       to_scaled_rows(table, row, count, some.data());
       device::copy_to_device(to + row * row_bytes, some.data(), count * row_bytes, stream);
       device::synchronize(stream);
+      pace.moved(count * row_bytes);
     }
   }
 
-  void load(const TableSource& source, device::Stream stream) {
+  void load(const TableSource& source, Pace& pace, device::Stream stream) {
     const TableParts parts(source);
     CudaTable table;
     table.memory = device::DeviceMemory(parts.bytes, "table '" + source.info.name + "'");
     auto* const memory = static_cast<unsigned char*>(table.memory.data());
     const auto load_part = [&](const TensorView* tensor, int64_t at) -> unsigned char* {
       if (tensor == nullptr || tensor->bytes == 0) return nullptr;
-      copy(memory + at, tensor->data, tensor->bytes, stream);
+      copy(memory + at, tensor->data, tensor->bytes, pace, stream);
       return memory + at;
     };
     if (source.rows == nullptr) {
@@ -218,11 +228,11 @@ class CudaTableStore : public TableStore {
       const Span<const unsigned char> image = source.image();
       HashTableHeader header;
       std::memcpy(&header, image.data(), sizeof header);
-      copy(memory + parts.rows_at, image.data(), image.size(), stream);
+      copy(memory + parts.rows_at, image.data(), image.size(), pace, stream);
       table.hashed = view_hash_table(header, memory + parts.rows_at);
     } else if (source.type == DType::i8) {
       unsigned char* const rows = kept_bytes(source) == 0 ? nullptr : memory + parts.rows_at;
-      copy_scaled(rows, source, stream);
+      copy_scaled(rows, source, pace, stream);
       table.view = view_scaled_rows(rows, source.rows->shape[0], source.info.dim);
     } else {
       table.view = {source.type, load_part(source.rows, parts.rows_at), source.rows->shape[0], source.info.dim,

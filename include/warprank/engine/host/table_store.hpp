@@ -9,6 +9,7 @@
 /// steps that look rows up share them.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -45,7 +46,9 @@ class HostTableStore : public TableStore {
   HostTableStore(const Plan& plan, const Weights& weights, const HashTableFiles& images,
                  const LoadOptions& options = {})
       : is_updatable_(options.updatable) {
-    for (TableSource& source : find_tables(plan, weights, images, Images::read, options)) add(std::move(source));
+    Pace pace(options.most_bytes_per_second);
+    for (TableSource& source : find_tables(plan, weights, images, Images::read, options, pace))
+      add(std::move(source), pace);
   }
 
   /// What loading them would take, but for memory that a build gives back; nothing is built or allocated. Throws as
@@ -53,7 +56,8 @@ class HostTableStore : public TableStore {
   static MemoryReport needs(const Plan& plan, const Weights& weights, const HashTableFiles& images,
                             const LoadOptions& options) {
     MemoryReport report;
-    for (const TableSource& source : find_tables(plan, weights, images, Images::check, options)) {
+    Pace pace(options.most_bytes_per_second);
+    for (const TableSource& source : find_tables(plan, weights, images, Images::check, options, pace)) {
       int64_t bytes = source.info.hashed ? source.image_bytes() : 0;
       for (const TensorView* tensor : {source.rows, source.scale, source.offset, source.default_row})
         if (tensor != nullptr) bytes += tensor->bytes;
@@ -94,20 +98,26 @@ class HostTableStore : public TableStore {
  private:
   /// No tensor is no value.
   template <class Value>
-  static Buffer<Value> copy(const TensorView* tensor) {
+  static Buffer<Value> copy(const TensorView* tensor, Pace& pace) {
     if (tensor == nullptr) return {};
     Buffer<Value> buffer(tensor->bytes / static_cast<int64_t>(sizeof(Value)));
-    if (tensor->bytes > 0) std::memcpy(buffer.data(), tensor->data, static_cast<size_t>(tensor->bytes));
+    auto* const to = reinterpret_cast<std::byte*>(buffer.data());
+    const int64_t piece = pace.is_limited() ? int64_t{1} << 20 : tensor->bytes;
+    for (int64_t at = 0; at < tensor->bytes; at += piece) {
+      const int64_t bytes = std::min(piece, tensor->bytes - at);
+      std::memcpy(to + at, tensor->data + at, static_cast<size_t>(bytes));
+      pace.moved(bytes);
+    }
     return buffer;
   }
 
-  void add(TableSource source) {
+  void add(TableSource source, Pace& pace) {
     HostTable& table = tables_[source.info.name];
     table.hashed = std::move(source.hashed);
-    table.rows = copy<unsigned char>(source.rows);
-    table.scale = copy<float>(source.scale);
-    table.offset = copy<float>(source.offset);
-    table.default_row = copy<float>(source.default_row);
+    table.rows = copy<unsigned char>(source.rows, pace);
+    table.scale = copy<float>(source.scale, pace);
+    table.offset = copy<float>(source.offset, pace);
+    table.default_row = copy<float>(source.default_row, pace);
     table.view.type = source.type;
     table.view.dim = source.info.dim;
     table.view.default_row = table.default_row.data();

@@ -7,6 +7,8 @@
 #include <new>
 #include <utility>
 
+#include "warprank/core/release_pages.hpp"
+
 namespace warprank::detail {
 
 /// Memory full of zeros, which costs nothing until it is touched. 2 MB and more are aligned to and advised for huge
@@ -30,7 +32,9 @@ class ZeroedMemory {
     if (is_huge) ::madvise(data_, static_cast<uint64_t>(size), MADV_HUGEPAGE);
   }
   ~ZeroedMemory() {
-    if (map_ != nullptr) ::munmap(map_, mapped_);
+    if (map_ == nullptr) return;
+    release_pages(data_, size_);
+    ::munmap(map_, mapped_);
   }
   ZeroedMemory(ZeroedMemory&& other) noexcept { swap(other); }
   ZeroedMemory& operator=(ZeroedMemory&& other) noexcept {

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+
+namespace warprank {
+
+/// Keeps copies to so many bytes a second, so that they leave others their share of memory's bandwidth and of caches.
+class Pace {
+ public:
+  /// 0: as many as there can be.
+  explicit Pace(int64_t bytes_per_second = 0) : bytes_per_second_(bytes_per_second) {}
+
+  bool is_limited() const { return bytes_per_second_ > 0; }
+
+  /// To be called behind each piece, by any thread; waits until the next may be moved.
+  void moved(int64_t bytes) {
+    if (!is_limited()) return;
+    const std::chrono::duration<double> takes(static_cast<double>(bytes) / static_cast<double>(bytes_per_second_));
+    Clock::time_point next;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      next_ = std::max(next_, Clock::now()) + std::chrono::duration_cast<Clock::duration>(takes);
+      next = next_;
+    }
+    std::this_thread::sleep_until(next);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  const int64_t bytes_per_second_;
+  std::mutex mutex_;
+  Clock::time_point next_;
+};
+
+}  // namespace warprank
