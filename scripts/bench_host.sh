@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Measures the host engine: ops, models, onnxruntime and OpenVINO on the same models, latency under load. Prints each
-# ratio that the library promises beside its target, and fails when one falls short or a program fails; what is missing
-# is skipped, and said. At most 15 minutes on two cores behind the build; leave the machine alone meanwhile.
+# Measures the host engine: ops, models, onnxruntime and OpenVINO on the same models, latency under load and while models
+# are exchanged. Prints each ratio that the library promises beside its target, and fails when one falls short or a
+# program fails; what is missing is skipped, and said. At most 15 minutes on two cores behind the build; leave the
+# machine alone meanwhile.
 #   scripts/bench_host.sh [FOLDER]             report.md, host.json, pictures; what the programs wrote in FOLDER/raw
 #   scripts/bench_host.sh --record MACHINE     and puts the record into benchmarks/results/MACHINE/, and the figures
 #                                              into README.md and docs/PERFORMANCE.md
@@ -86,6 +87,10 @@ measure_latency() {
   return $failed
 }
 
+measure_swaps() {
+  within 150 swaps $python tools/bench_swaps.py build/cpu/examples/embed_in_service --out "$raw/swaps.json"
+}
+
 command="scripts/bench_host.sh"
 record() {
   tools/records.py "$raw" --out "$folder/host.json" --command "$command" --skipped "$folder/skipped.txt" &&
@@ -102,6 +107,7 @@ step "packages" scripts/install_deps.sh test &&
     step "benchmarks" measure_benches
     step "other engines" measure_engines
     step "latency" measure_latency
+    step "latency while models are exchanged" measure_swaps
     step "record" record
     step "targets" scripts/check_ratios.py "$folder/host.json"
   }

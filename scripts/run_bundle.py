@@ -328,7 +328,7 @@ class Check:
         self.serve("latency with 2 contexts", "2", seconds, "2")
         if not self.quick:
             self.serve("latency with 2 contexts and swaps", "2", "5", "2_full-swaps",
-                       ("--swap-every", "1", "--swap-mode", "full"), RATES[2:5:2])
+                       ("--swap-every", "1", "--swap-mode", "full", "--film-rows", "2000000"), RATES[2:5:2])
             for contexts in (c for c in CONTEXTS if c != "2"):
                 self.serve(f"latency with {contexts} contexts", contexts, seconds, contexts)
 

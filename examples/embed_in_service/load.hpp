@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "../movielens/inputs.hpp"
+#include "models.hpp"
 #include "warprank/serving.hpp"
 
 namespace serving {
@@ -31,6 +32,7 @@ struct LoadResult {
   double served = 0;                  ///< requests answered in the measured time, per second
   std::vector<double> latencies;      ///< milliseconds, ascending, of those that arrived in it and were scored
   int64_t refused = 0, unscored = 0;  ///< of those that arrived in it; unscored: bad or failed
+  int64_t mixed = 0;                  ///< of all: scored, but not as the model that they name
   double per_batch = 0;               ///< requests in a batch, from the end of the warm-up on
 
   /// The latency that a share of the scored requests do not exceed; NaN when there are none.
@@ -50,6 +52,7 @@ struct Arrival {
   double at = 0;  ///< seconds since the beginning
   double answered = 0;
   warprank::Outcome outcome = warprank::Outcome::failed;
+  bool is_mixed = false;
 };
 
 inline std::vector<Arrival> poisson_arrivals(double rate, double seconds, uint64_t seed) {
@@ -64,7 +67,8 @@ inline std::vector<Arrival> poisson_arrivals(double rate, double seconds, uint64
 
 /// Loads the service, then stops it. Each client sends the requests in turn, from one of its own on.
 inline LoadResult run_load(warprank::RankingService& service, const movielens::Inputs& inputs,
-                           const std::vector<movielens::RequestFeatures>& requests, const LoadOptions& options) {
+                           const std::vector<movielens::RequestFeatures>& requests, const ExpectedScores& expected,
+                           const LoadOptions& options) {
   using namespace detail;
   const double end = options.warm_up + options.seconds;
   std::vector<std::vector<Arrival>> arrivals;  // of each client: processes of Poisson add up to one
@@ -82,11 +86,12 @@ inline LoadResult run_load(warprank::RankingService& service, const movielens::I
       size_t next = requests.size() * c / arrivals.size();
       for (Arrival& arrival : arrivals[c]) {
         std::this_thread::sleep_until(time_of(arrival.at));
-        const movielens::RequestFeatures& features = requests[next++ % requests.size()];
-        service.score([&](warprank::Request request) { inputs.fill(request, features); },
-                      [&arrival, begin](warprank::Reply reply) {
+        const size_t r = next++ % requests.size();
+        service.score([&](warprank::Request request) { inputs.fill(request, requests[r]); },
+                      [&arrival, &expected, r, begin](const warprank::Reply& reply) {
                         arrival.outcome = reply.outcome;
                         arrival.answered = std::chrono::duration<double>(Clock::now() - begin).count();
+                        arrival.is_mixed = reply.outcome == warprank::Outcome::scored && !expected.fits(r, reply);
                       });
       }
     });
@@ -102,6 +107,7 @@ inline LoadResult run_load(warprank::RankingService& service, const movielens::I
     for (const Arrival& arrival : of_client) {
       const bool is_scored = arrival.outcome == warprank::Outcome::scored;
       if (is_scored && arrival.answered >= options.warm_up && arrival.answered < end) ++num_served;
+      if (arrival.is_mixed) ++result.mixed;
       if (arrival.at < options.warm_up) continue;
       if (is_scored) result.latencies.push_back(1e3 * (arrival.answered - arrival.at));
       if (arrival.outcome == warprank::Outcome::refused) ++result.refused;

@@ -17,6 +17,7 @@
 #include "../movielens/inputs.hpp"
 #include "../movielens/model.hpp"
 #include "load.hpp"
+#include "models.hpp"
 #include "requests.hpp"
 #include "swapper.hpp"
 #include "warprank/host.hpp"
@@ -68,6 +69,8 @@ int run(int argc, char** argv) {
   options.most_merged = 16;
   double swap_every = 0;
   bool profile = false;
+  int64_t film_rows = 0, swap_mb_per_second = 0;
+  warprank::LoaderPriority loader = warprank::SwapOptions{}.loader;
   warprank::SwapMode swap_mode = warprank::SwapMode::full;
   LoadOptions load;
   warprank::ContextOptions context;
@@ -88,8 +91,7 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--seed", load.seed, "Of requests and arrivals")->capture_default_str();
   app.add_option("--weights", weights, "Folder with dense.safetensors and tables.safetensors")->capture_default_str();
-  app.add_option("--swap-every", swap_every,
-                 "Seconds between two swaps of the model for the same, loaded anew; 0: none")
+  app.add_option("--swap-every", swap_every, "Seconds between two swaps of the model for another, loaded anew; 0: none")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--swap-mode", swap_mode, "What is loaded, and when")
@@ -97,6 +99,17 @@ int run(int argc, char** argv) {
           std::map<std::string, warprank::SwapMode>{{"full", warprank::SwapMode::full},
                                                     {"dense_and_rows", warprank::SwapMode::dense_and_rows},
                                                     {"drain", warprank::SwapMode::drain}}));
+  app.add_option("--loader", loader, "Which cores the thread gets that swaps")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, warprank::LoaderPriority>{{"as_caller", warprank::LoaderPriority::as_caller},
+                                                          {"low", warprank::LoaderPriority::low},
+                                                          {"idle", warprank::LoaderPriority::idle}}));
+  app.add_option("--swap-mb-per-second", swap_mb_per_second, "Megabytes that swaps copy in a second at most; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--film-rows", film_rows, "Rows of the largest table, for a model of any size; 0: as in the file")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--wait", context.wait, "How workers wait for a GPU")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, warprank::Wait>{{"spin", warprank::Wait::spin},
@@ -121,17 +134,32 @@ int run(int argc, char** argv) {
   const warprank::Plan plan = warprank::compile(
       movielens::din_mmoe, {.capacities = {{.requests = 1, .items = items},
                                            {.requests = options.most_merged, .items = options.most_merged * items}}});
-  warprank::NextModel same{.dense = warprank::Weights::open(weights + "/dense.safetensors")};
-  const warprank::Weights rows = warprank::Weights::open(weights + "/tables.safetensors");
-  warprank::Tables tables = warprank::Tables::load(plan, rows, device(engine));
-  warprank::Model model = warprank::bind(plan, same.dense, tables);
+  std::vector<warprank::NextModel> models = {load_model(weights, film_rows, false)};
+  if (swap_every > 0) models.insert(models.begin(), load_model(weights, film_rows, true));
+  warprank::Tables tables = warprank::Tables::load(plan, models.back().tables, device(engine));
+  warprank::Model model = warprank::bind(plan, models.back().dense, tables);
   const movielens::Inputs inputs(plan);
   const std::vector<movielens::RequestFeatures> requests = random_requests(1000, items, load.seed);
   if (profile)
     for (const int64_t count : {int64_t{1}, options.most_merged})
       print_profile(model, inputs, requests, count, context);
+  ExpectedScores expected;
+  if (swap_every > 0) {
+    warprank::Context scorer = model.context();
+    expected.add(scorer, inputs, requests, plan.batch());
+    const bool keeps_tables = swap_mode == warprank::SwapMode::dense_and_rows;
+    const warprank::Tables others =
+        keeps_tables ? tables : warprank::Tables::load(plan, models.front().tables, device(engine));
+    scorer.rebind(warprank::bind(plan, models.front().dense, others));
+    expected.add(scorer, inputs, requests, plan.batch());
+    for (warprank::NextModel& next : models) {
+      if (keeps_tables)
+        next.tables = warprank::Weights::from_tensors({});
+      else
+        next.load = warprank::LoadOptions{.most_bytes_per_second = swap_mb_per_second * 1'000'000};
+    }
+  }
   warprank::ServedModel served(std::move(model), std::move(tables), {.contexts = contexts, .context = context});
-  if (swap_mode != warprank::SwapMode::dense_and_rows) same.tables = rows;
   std::vector<std::vector<std::byte>> recorded;
   warprank::Batch batch = plan.batch();
   for (int64_t r = 0; r < 20; ++r) inputs.fill(batch.add_request(), requests[static_cast<size_t>(r)]);
@@ -146,10 +174,12 @@ int run(int argc, char** argv) {
   for (const double rate : rates) {
     warprank::RankingService service(served, options);
     load.rate = rate;
-    Swapper swapper(served, same, swap_mode, swap_every, recorded);
-    const LoadResult result = run_load(service, inputs, requests, load);
+    Swapper swapper(served, models, swap_mode, swap_every, {.recorded = recorded, .loader = loader});
+    const LoadResult result = run_load(service, inputs, requests, expected, load);
     const SwapTimes swaps = swapper.stop();
     if (result.unscored > 0) throw std::runtime_error(std::to_string(result.unscored) + " requests were not scored");
+    if (result.mixed > 0)
+      throw std::runtime_error(std::to_string(result.mixed) + " answers are not of the model that they name");
     const double p50 = result.percentile(0.5), p90 = result.percentile(0.9), p99 = result.percentile(0.99),
                  p999 = result.percentile(0.999), max = result.percentile(1);
     const auto refused = static_cast<long long>(result.refused);

@@ -25,17 +25,16 @@ struct SwapTimes {
 
 class Swapper {
  public:
-  /// Waits `every` seconds, swaps, and so on; does nothing when `every` is 0. The model is the same each time, and must
-  /// give the recorded requests the same scores.
-  Swapper(warprank::ServedModel& served, warprank::NextModel same, warprank::SwapMode mode, double every,
-          std::vector<std::vector<std::byte>> recorded) {
+  /// Waits `every` seconds, swaps, and so on; does nothing when `every` is 0. The models take turns, by version: the
+  /// last one serves first.
+  Swapper(warprank::ServedModel& served, std::vector<warprank::NextModel> models, warprank::SwapMode mode, double every,
+          warprank::SwapOptions options) {
     if (every == 0) return;
-    thread_ = std::thread([this, &served, mode, every, same = std::move(same),
-                           options = warprank::SwapOptions{std::move(recorded), 0.0}] {
+    thread_ = std::thread([this, &served, mode, every, models = std::move(models), options = std::move(options)] {
       try {
         while (wait(every)) {
           const Clock::time_point begin = Clock::now();
-          served.swap(same, mode, options);
+          served.swap(models[static_cast<size_t>(served.version() - 1) % models.size()], mode, options);
           const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
           ++times_.count;
           times_.longest_ms = std::max(times_.longest_ms, took.count());
