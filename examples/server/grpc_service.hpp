@@ -7,6 +7,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -126,9 +127,10 @@ class GrpcService final : public inference::GRPCInferenceService::CallbackServic
     Reactor* const reactor = context->DefaultReactor();
     grpc::Status status = find(*context, request->model_name(), "");
     warprank::SwapMode mode = warprank::SwapMode::full;
-    if (status.ok()) status = read_mode(*request, mode);
+    warprank::LoaderPriority priority = model_.options().loader;
+    if (status.ok()) status = read_parameters(*request, mode, priority);
     if (status.ok())
-      loader_.add([this, reactor, mode] { reactor->Finish(load(mode)); });
+      loader_.add([this, reactor, mode, priority] { reactor->Finish(load(mode, priority)); });
     else
       reactor->Finish(status);
     return reactor;
@@ -192,26 +194,39 @@ class GrpcService final : public inference::GRPCInferenceService::CallbackServic
     return std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(left);
   }
 
-  static grpc::Status read_mode(const inference::RepositoryModelLoadRequest& request, warprank::SwapMode& mode) {
+  static grpc::Status read_parameters(const inference::RepositoryModelLoadRequest& request, warprank::SwapMode& mode,
+                                      warprank::LoaderPriority& priority) {
+    using warprank::LoaderPriority;
+    using warprank::SwapMode;
     for (const auto& [name, value] : request.parameters()) {
-      if (name != "swap_mode") return invalid("parameter: expected swap_mode, got '" + name.substr(0, 200) + "'");
       const std::string& wanted = value.string_param();
-      bool is_known = false;
-      for (const warprank::SwapMode known :
-           {warprank::SwapMode::full, warprank::SwapMode::dense_and_rows, warprank::SwapMode::drain}) {
-        if (wanted != warprank::to_string(known)) continue;
-        mode = known;
-        is_known = true;
-      }
-      if (!is_known)
-        return invalid("swap_mode: expected full, dense_and_rows or drain, got '" + wanted.substr(0, 200) + "'");
+      const auto choose = [&](auto& chosen, const auto& all) {
+        std::string known;
+        for (const auto& [text, one] : all) {
+          if (wanted == text) {
+            chosen = one;
+            return grpc::Status::OK;
+          }
+          known += (known.empty() ? "" : ", ") + std::string(text);
+        }
+        return invalid(name + ": expected one of " + known + ", got '" + wanted.substr(0, 200) + "'");
+      };
+      grpc::Status status = invalid("parameter: expected swap_mode or loader, got '" + name.substr(0, 200) + "'");
+      if (name == "swap_mode")
+        status = choose(mode, std::array{std::pair{"full", SwapMode::full}, std::pair{"drain", SwapMode::drain},
+                                         std::pair{"dense_and_rows", SwapMode::dense_and_rows}});
+      if (name == "loader")
+        status =
+            choose(priority, std::array{std::pair{"idle", LoaderPriority::idle}, std::pair{"low", LoaderPriority::low},
+                                        std::pair{"as_caller", LoaderPriority::as_caller}});
+      if (!status.ok()) return status;
     }
     return grpc::Status::OK;
   }
 
-  grpc::Status load(warprank::SwapMode mode) {
+  grpc::Status load(warprank::SwapMode mode, warprank::LoaderPriority priority) {
     try {
-      model_.load(mode);
+      model_.load(mode, priority);
       return grpc::Status::OK;
     } catch (const warprank::invalid_argument& error) {
       return invalid(error.what());

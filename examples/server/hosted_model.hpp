@@ -4,8 +4,10 @@
 /// A model with its queue, and what the protocol tells of it.
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <string>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "answer.hpp"
+#include "event_log.hpp"
 #include "inference.pb.h"
 #include "layout_json.hpp"
 #include "metrics.hpp"
@@ -34,6 +37,8 @@ struct HostedOptions {
   int64_t record_every = 100;
   /// By which their scores may differ, or the next model is refused.
   double most_difference = std::numeric_limits<double>::infinity();
+  warprank::LoaderPriority loader = warprank::SwapOptions{}.loader;  ///< unless a load says otherwise
+  EventLog* log = nullptr;                                           ///< outlives the model
 };
 
 class HostedModel {
@@ -63,20 +68,46 @@ class HostedModel {
 
   /// Exchanges the model for what is on disk now, which first scores the recorded requests, and takes requests again.
   /// Throws what ServedModel::swap throws.
-  void load(warprank::SwapMode mode) {
+  void load(warprank::SwapMode mode, warprank::LoaderPriority loader) {
+    const auto begin = std::chrono::steady_clock::now();
+    EventLog::Fields event = {{"model", name()}, {"mode", warprank::to_string(mode)}};
+    const auto log = [&](const char* result) {
+      event["result"] = result;
+      event["version"] = served_.version();
+      event["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      write_event("swap", event);
+    };
     try {
       warprank::NextModel next = load_();
       if (mode == warprank::SwapMode::dense_and_rows) next.tables = warprank::Weights::from_tensors({});
-      served_.swap(next, mode, {recorder_.blobs(), options_.most_difference});
-    } catch (...) {
+      const warprank::SwapReport report = served_.swap(
+          next, mode, {.recorded = recorder_.blobs(), .most_difference = options_.most_difference, .loader = loader});
+      event["comparison"] = report.comparison.to_string();
+      event["contexts_behind"] = report.contexts_behind;
+    } catch (const std::exception& error) {
       ++failed_swaps_;
+      event["error"] = error.what();
+      log("failed");
       throw;
     }
     ++swaps_;
     is_ready_ = true;
+    log("done");
   }
   /// Takes no more requests; the model stays in memory.
-  void unload() { is_ready_ = false; }
+  void unload() {
+    is_ready_ = false;
+    write_event("unload", {{"model", name()}});
+  }
+  /// An event for requests that were refused since the last call, if there are any. By one thread.
+  void log_refusals() {
+    const warprank::ServiceCounters counters = service_.counters();
+    EventLog::Fields event = {{"model", name()}};
+    for (const auto& [reason, label] : refusals) event[label] = counters.refused(reason) - logged_.refused(reason);
+    event["scored"] = counters.scored - logged_.scored;
+    if (counters.refused() > logged_.refused()) write_event("refused", event);
+    logged_ = counters;
+  }
   /// Takes no more requests, and returns when those that wait are answered.
   void stop() {
     is_ready_ = false;
@@ -94,7 +125,6 @@ class HostedModel {
       text.begin(metric, type, help);
       text.add(static_cast<double>(value), model);
     };
-    using warprank::Refusal;
     const warprank::ServiceCounters counters = service_.counters();
     text.begin("warprank_requests_total", "counter", "Requests by what became of them.");
     text.add(static_cast<double>(counters.scored), with("outcome", "scored"));
@@ -102,10 +132,8 @@ class HostedModel {
     text.add(static_cast<double>(counters.refused()), with("outcome", "refused"));
     text.add(static_cast<double>(counters.failed), with("outcome", "failed"));
     text.begin("warprank_refused_total", "counter", "Requests that were refused, by reason.");
-    text.add(static_cast<double>(counters.refused(Refusal::full)), with("reason", "full"));
-    text.add(static_cast<double>(counters.refused(Refusal::displaced)), with("reason", "displaced"));
-    text.add(static_cast<double>(counters.refused(Refusal::late)), with("reason", "late"));
-    text.add(static_cast<double>(counters.refused(Refusal::stopping)), with("reason", "stopping"));
+    for (const auto& [reason, label] : refusals)
+      text.add(static_cast<double>(counters.refused(reason)), with("reason", label));
     one("warprank_batches_total", "counter", "Batches that were scored.", counters.batches);
     one("warprank_waiting_requests", "gauge", "Requests that wait.", service_.waiting());
     one("warprank_ready", "gauge", "1 while the model takes requests.", is_ready() ? 1 : 0);
@@ -114,6 +142,12 @@ class HostedModel {
     text.add(static_cast<double>(swaps_), with("result", "done"));
     text.add(static_cast<double>(failed_swaps_), with("result", "failed"));
     one("warprank_contexts_behind", "gauge", "Contexts that have an old model.", served_.contexts_behind().count);
+    const std::vector<warprank::FeatureCounters> features = served_.counters();
+    text.begin("warprank_ids_total", "counter", "Ids that were looked up, by feature.");
+    for (const auto& [feature, met] : features) text.add(static_cast<double>(met.ids), with("feature", feature));
+    text.begin("warprank_unknown_ids_total", "counter", "Those of them that the feature's table has no row of.");
+    for (const auto& [feature, met] : features)
+      text.add(static_cast<double>(met.unknown + met.out_of_range), with("feature", feature));
     text.begin("warprank_memory_bytes", "gauge", "Memory by what it is for.");
     for (const auto& [part, bytes] : served_.memory()) text.add(static_cast<double>(bytes), with("part", part));
     statistics_.write(text, model);
@@ -160,6 +194,15 @@ class HostedModel {
   }
 
  private:
+  static constexpr std::pair<warprank::Refusal, const char*> refusals[] = {{warprank::Refusal::full, "full"},
+                                                                           {warprank::Refusal::displaced, "displaced"},
+                                                                           {warprank::Refusal::late, "late"},
+                                                                           {warprank::Refusal::stopping, "stopping"}};
+
+  void write_event(const char* event, const EventLog::Fields& fields) const {
+    if (options_.log != nullptr) options_.log->write(event, fields);
+  }
+
   template <class Call>
   void each_input(const Call& call) const {
     for (const warprank::IdsInfo& ids : layout().ids()) call(ids.name, "INT64", {-1});
@@ -177,6 +220,7 @@ class HostedModel {
   Statistics statistics_;
   std::atomic<bool> is_ready_{true};
   std::atomic<int64_t> swaps_{0}, failed_swaps_{0};
+  warprank::ServiceCounters logged_;  // log_refusals'
   warprank::RankingService service_;
 };
 

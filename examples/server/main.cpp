@@ -7,7 +7,9 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <exception>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -45,7 +47,7 @@ warprank::NextModel load(const std::string& folder) {
 int run(int argc, char** argv) {
   CLI::App app("Serves a ranking model by gRPC, as KServe v2 (the Open Inference Protocol) says.");
   std::string engine = "host", graph, weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
-  int64_t items = 200, most_wait_us = 0;
+  int64_t items = 200, most_wait_us = 0, load_mb_per_second = 0;
   int contexts = 1, http_port = 8002;
   double drain_seconds = 10, grace_seconds = 0;
   HostedOptions options{.name = "din_mmoe"};
@@ -82,6 +84,16 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--most-difference", options.most_difference, "By which their scores may differ")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--rows", options.service.most_request_rows, "Rows of any axis of a request at most")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--loader", options.loader, "Which cores a load gets: docs/SERVING.md")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, warprank::LoaderPriority>{{"as_caller", warprank::LoaderPriority::as_caller},
+                                                          {"low", warprank::LoaderPriority::low},
+                                                          {"idle", warprank::LoaderPriority::idle}}));
+  app.add_option("--load-mb-per-second", load_mb_per_second, "Megabytes that a load copies in a second at most; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--address", server_options.address, "Where to listen")->capture_default_str();
   app.add_option("--http-port", http_port,
                  "For /metrics and /healthz, of all addresses unless the other is 127.0.0.1; -1: none")
@@ -123,8 +135,16 @@ int run(int argc, char** argv) {
   warprank::Tables tables = warprank::Tables::load(plan, first.tables, device_of(engine));
   warprank::Model model = warprank::bind(plan, first.dense, tables);
   warprank::ServedModel served(std::move(model), std::move(tables), {.contexts = contexts});
+  EventLog log(stdout);
+  options.log = &log;
   HostedModel hosted(
-      served, [&weights] { return load(weights); }, options);
+      served,
+      [&] {
+        warprank::NextModel next = load(weights);
+        next.load = warprank::LoadOptions{.most_bytes_per_second = load_mb_per_second * 1'000'000};
+        return next;
+      },
+      options);
   Server server(hosted, server_options);
   const bool is_local = server_options.address.rfind("127.0.0.1:", 0) == 0;
   std::unique_ptr<HttpServer> http;
@@ -134,20 +154,24 @@ int run(int argc, char** argv) {
       if (path != "/healthz") return {404, "expected /metrics or /healthz\n"};
       return server.is_ready() ? HttpServer::Page{200, "ready\n"} : HttpServer::Page{503, "not ready\n"};
     });
-  std::printf("%s engine: model '%s', gRPC on port %d", engine.c_str(), options.name.c_str(), server.port());
-  if (http != nullptr) std::printf(", /metrics and /healthz on port %d", http->port());
-  std::printf("\n");
-  std::fflush(stdout);
+  log.write("start", {{"model", options.name},
+                      {"version", served.version()},
+                      {"engine", engine},
+                      {"grpc_port", server.port()},
+                      {"http_port", http == nullptr ? -1 : http->port()}});
 
-  int signal = 0;
-  sigwait(&signals, &signal);
+  const timespec between_refusals = {10, 0};
+  while (sigtimedwait(&signals, nullptr, &between_refusals) < 0) hosted.log_refusals();
+  log.write("drain", {{"grace_seconds", grace_seconds}, {"drain_seconds", drain_seconds}});
   server.begin_drain();
   std::this_thread::sleep_for(std::chrono::duration<double>(grace_seconds));
   server.stop(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(drain_seconds)));
+  hosted.log_refusals();
   const warprank::ServiceCounters counters = hosted.service().counters();
-  std::printf("stopped: %lld requests scored, %lld bad, %lld refused, %lld failed\n",
-              static_cast<long long>(counters.scored), static_cast<long long>(counters.bad),
-              static_cast<long long>(counters.refused()), static_cast<long long>(counters.failed));
+  log.write("stop", {{"scored", counters.scored},
+                     {"bad_requests", counters.bad},
+                     {"refused", counters.refused()},
+                     {"failed", counters.failed}});
   return 0;
 }
 

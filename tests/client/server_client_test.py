@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -53,9 +54,9 @@ class RunningServer:
         command = [SERVER, "--address", "127.0.0.1:0", "--http-port", "0", "--weights", str(WEIGHTS), *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
-        found = re.search(r"gRPC on port (\d+), /metrics and /healthz on port (\d+)", line)
-        assert found, line
-        self.port, self.http_port = int(found[1]), int(found[2])
+        event = json.loads(line)
+        assert event["event"] == "start" and event["engine"] == "host" and event["model"] == "din_mmoe", line
+        self.port, self.http_port = event["grpc_port"], event["http_port"]
         self.client = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{self.port}")
 
     def load(self, mode):
@@ -75,12 +76,12 @@ class RunningServer:
         return response.status, response.read().decode()
 
     def stop(self):
-        """What it printed."""
+        """The events that it has told of behind the first, by kind; of a kind the last."""
         self.client.close()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         text, _ = self.process.communicate(timeout=60)
-        return text
+        return {event["event"]: event for event in map(json.loads, text.splitlines())}
 
 
 class BlobsTest(unittest.TestCase):
@@ -243,6 +244,25 @@ class ServerTest(unittest.TestCase):
         self.assertEqual(self.client.get_model_metadata("din_mmoe").versions, [str(before + 1)])
         self.assertIn('warprank_swaps_total{model="din_mmoe",result="done"} 1\n', self.server.get("/metrics")[1])
 
+    def test_counts_ids_that_have_no_row(self):
+        from rank import made_up
+        from warprank_client import Layout, named_inputs
+
+        def count(metric):
+            found = re.findall(rf'(?m)^{metric}{{model="din_mmoe",feature="([^"]+)"}} (\d+)$',
+                               self.server.get("/metrics")[1])
+            self.assertGreater(len(found), 5)
+            return {feature: int(ids) for feature, ids in found}
+
+        layout = Layout.of_server(self.client, "din_mmoe")
+        request = made_up(layout, 20, 1)
+        before, unknown_before = count("warprank_ids_total"), count("warprank_unknown_ids_total")
+        self.client.infer("din_mmoe", named_inputs(layout, {**request, "year": request["year"] + 1000}))
+        after, unknown = count("warprank_ids_total"), count("warprank_unknown_ids_total")
+        self.assertEqual(after["embed.year"] - before["embed.year"], 20)
+        self.assertEqual(unknown["embed.year"] - unknown_before["embed.year"], 20)
+        self.assertEqual(unknown["embed.age"], unknown_before["embed.age"])
+
     def test_has_every_metric_of_the_dashboard(self):
         expressions = re.findall(r'"(?:expr|query)": "(.*)"', (ROOT / "examples/server/dashboard.json").read_text())
         metrics = self.server.get("/metrics")[1]
@@ -285,19 +305,28 @@ class LifeTest(unittest.TestCase):
         def num_threads(process):
             return int(re.search(r"Threads:\s*(\d+)", pathlib.Path(f"/proc/{process.pid}/status").read_text())[1])
 
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < 4096:
+            self.skipTest(f"only {hard} files may be open")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))  # the server's, too
         server = RunningServer()
         half_open = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(100)]
         for connection in half_open[:50]:
             connection.sendall(b"PRI * HTTP/2.0\r\n")
         channels = [grpc.insecure_channel(f"127.0.0.1:{server.port}", [("grpc.use_local_subchannel_pool", 1)])
-                    for _ in range(200)]
+                    for _ in range(50)]
+        idle = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(1000)]
+        for connection in idle:
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")  # and no settings
+        for connection in idle:
+            self.assertEqual(connection.recv(9, socket.MSG_WAITALL)[3], 4, "the server's settings")
         for channel in channels:
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
             self.assertTrue(stub.ServerReady(service_pb2.ServerReadyRequest(), timeout=60).ready)
         self.assertLess(num_threads(server.process), 60)
         for channel in channels:
             channel.close()
-        for connection in half_open:
+        for connection in half_open + idle:
             connection.close()
         self.assertTrue(server.client.is_server_ready())
         server.stop()
@@ -311,7 +340,9 @@ class LifeTest(unittest.TestCase):
             time.sleep(0.05)
         self.assertFalse(server.client.is_server_ready())
         self.assertEqual(server.get("/healthz")[0], 503)
-        self.assertIn("stopped: 0 requests scored", server.stop())
+        events = server.stop()
+        self.assertEqual(events["drain"]["grace_seconds"], 3)
+        self.assertEqual(events["stop"]["scored"], 0)
         self.assertEqual(server.process.returncode, 0)
 
     def test_refuses_options_that_cannot_be(self):
@@ -427,7 +458,9 @@ class SoakTest(unittest.TestCase):
         self.assertEqual(self.unexpected, [])
         self.assertGreater(self.num_scored, 10)
         self.assertLess(self.memory(), 1.1 * begin_memory + 20)
-        self.assertRegex(self.server.stop(), r"stopped: \d+ requests scored, \d+ bad, \d+ refused, 0 failed")
+        events = self.server.stop()
+        self.assertEqual(events["stop"]["failed"], 0)
+        self.assertEqual(events["swap"]["result"], "done")
 
 
 if __name__ == "__main__":
