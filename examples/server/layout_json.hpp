@@ -6,6 +6,7 @@
 #include <string>
 
 #include "warprank/batch/layout.hpp"
+#include "warprank/core/error.hpp"
 
 namespace kserve {
 
@@ -31,6 +32,44 @@ inline std::string layout_json(const warprank::BatchLayout& layout) {
     if (info.out_of_range == warprank::OutOfRange::saturate) input["saturate"] = true;
   }
   return json{{"axes", axes}, {"ids", ids}, {"dense", dense}}.dump();
+}
+
+/// The layout that layout_json has written. Throws warprank::invalid_argument for anything else.
+inline warprank::BatchLayout layout_of(const std::string& text) {
+  using nlohmann::json;
+  using warprank::OutOfRange;
+  warprank::Graph graph;
+  try {
+    const json layout = json::parse(text);
+    const auto out_of_range = [](const json& input) {
+      return input.value("saturate", false) ? OutOfRange::saturate : OutOfRange::refuse;
+    };
+    for (const json& axis : layout.at("axes"))
+      graph.axes.push_back({axis.at("name"), axis.at("parent"), axis.value("keep_last", int64_t{0})});
+    for (const json& input : layout.at("ids")) {
+      warprank::IdsInfo& info = graph.ids.emplace_back();
+      info.name = input.at("name");
+      info.axis = input.at("axis");
+      if (input.count("default") != 0) info.default_id = input.at("default").get<int64_t>();
+      info.wire = input.value("type", "i64") == "i32" ? warprank::IdsWire::i32 : warprank::IdsWire::i64;
+      info.out_of_range = out_of_range(input);
+    }
+    for (const json& input : layout.at("dense")) {
+      warprank::DenseInfo& info = graph.dense.emplace_back();
+      info.name = input.at("name");
+      info.axis = input.at("axis");
+      info.width = input.at("width");
+      if (input.count("default") != 0) info.default_value = input.at("default").get<float>();
+      const std::string type = input.value("type", "f32");
+      info.wire = type == "f16"    ? warprank::DenseWire::f16
+                  : type == "bf16" ? warprank::DenseWire::bf16
+                                   : warprank::DenseWire::f32;
+      info.out_of_range = out_of_range(input);
+    }
+  } catch (const json::exception& error) {
+    throw warprank::invalid_argument("layout of requests", "JSON as a warprank server writes it", error.what());
+  }
+  return warprank::BatchLayout(graph);
 }
 
 }  // namespace kserve

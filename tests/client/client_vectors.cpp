@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// Prints random requests as tools/client takes them, and what the library packs them to: a line of JSON for each.
+/// Fails where examples/rank_client, which knows the layout as a server tells it, packs other bytes.
 
 #include <algorithm>
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "../../examples/rank_client/json_request.hpp"
 #include "../../examples/server/layout_json.hpp"
 #include "warprank/model.hpp"
 
@@ -97,6 +99,24 @@ class RandomRequest {
 
 }  // namespace
 
+namespace {
+
+/// Of a batch of one; empty when the request is wrong.
+std::string hex_of(Batch& batch) {
+  batch.close();
+  std::string hex;
+  if (!batch.status(0).ok()) return hex;
+  const BlobView blob = batch.blob(0);
+  for (int64_t i = 0; i < blob.bytes(); ++i) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned>(blob.data()[i]));
+    hex += digits;
+  }
+  return hex;
+}
+
+}  // namespace
+
 int main() {
   for (const bool narrow : {false, true}) {
     const Plan plan = compile([&](Builder& b) { return model(b, narrow); });
@@ -104,15 +124,12 @@ int main() {
       Batch batch = plan.batch();
       RandomRequest random(plan.layout(), seed);
       random.fill(batch.add_request());
-      batch.close();
-      std::string hex;
-      if (batch.status(0).ok()) {
-        const BlobView blob = batch.blob(0);
-        for (int64_t i = 0; i < blob.bytes(); ++i) {
-          char digits[3];
-          std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned>(blob.data()[i]));
-          hex += digits;
-        }
+      const std::string hex = hex_of(batch);
+      Batch by_client(kserve::layout_of(kserve::layout_json(plan.layout())));
+      rank_client::fill(by_client.add_request(), by_client.layout(), random.as_json());
+      if (const std::string other = hex_of(by_client); other != hex) {
+        std::fprintf(stderr, "%s: expected %s, got %s\n", random.as_json().dump().c_str(), hex.c_str(), other.c_str());
+        return 1;
       }
       const json line = {{"layout", json::parse(kserve::layout_json(plan.layout()))},
                          {"request", random.as_json()},

@@ -209,6 +209,34 @@ class ServerTest(unittest.TestCase):
         numpy.testing.assert_array_less(0, alone[2])
         numpy.testing.assert_array_less(alone[2], 1)
 
+    def test_the_cpp_client_gets_the_same_scores(self):
+        import numpy
+        from rank import made_up
+        from warprank_client import Layout, named_inputs
+
+        layout = Layout.of_server(self.client, "din_mmoe")
+        requests = [made_up(layout, rows, seed=rows) for rows in (1, 20, 3)]
+
+        def rank(model, requests):
+            text = "".join(json.dumps({name: a.tolist() for name, a in request.items()}) + "\n" for request in requests)
+            return subprocess.run([pathlib.Path(SERVER).with_name("rank_client"), "--model", model, "--url",
+                                   f"127.0.0.1:{self.server.port}"], input=text, capture_output=True, text=True)
+
+        done = rank("din_mmoe", requests)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(len(lines), len(requests))
+        for request, line in zip(requests, lines):
+            result = self.client.infer("din_mmoe", named_inputs(layout, request))
+            for output in ("ctr", "ctcvr"):
+                numpy.testing.assert_allclose(line[output], result.as_numpy(output).ravel(), rtol=1e-5)
+        for model, wrong, message in [("dlrm", requests[0], "expected 'din_mmoe', got 'dlrm'"),
+                                      ("din_mmoe", {"film_ids": numpy.array([1])}, "did you mean 'film_id'"),
+                                      ("din_mmoe", {"film_id": numpy.array([1])}, "request 0: expected a request of")]:
+            done = rank(model, [wrong])
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(message, done.stderr)
+
     def test_streams(self):
         import queue
 
