@@ -8,7 +8,9 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -182,6 +184,20 @@ TEST(Weights, RefuseToCopyWhatIsMissingMisshapenOrOfAnotherSizeThanTheDestinatio
 TEST(Weights, RefuseTensorsWhoseBytesDoNotFitTheirShape) {
   EXPECT_THROW(Weights::from_tensors({{"m", StoredTensor{DType::f32, {2}, std::vector<std::byte>(4)}}}),
                invalid_argument);
+}
+
+TEST(Weights, KeepTheOwnerOfTensorsThatAreNotCopied) {
+  auto owner = std::make_shared<const StoredTensor>(make_tensor<float>({2}, {1, 2}));
+  const std::weak_ptr<const StoredTensor> watched = owner;
+  const TensorView view = owner->view();
+  {
+    const Weights weights = Weights::from_views({{"b", view}}, std::move(owner));
+    EXPECT_EQ(weights.find("b")->data, view.data);
+    EXPECT_FALSE(watched.expired());
+  }
+  EXPECT_TRUE(watched.expired());
+  const TensorView cut{"F32", DType::f32, {2}, nullptr, 4};
+  EXPECT_THROW(Weights::from_views({{"b", cut}}, nullptr), invalid_argument);
 }
 
 TEST(Weights, ComeFromSeveralFilesWithDistinctNames) {

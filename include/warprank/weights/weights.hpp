@@ -47,6 +47,11 @@ class Weights {
   /// Throws invalid_argument for a tensor whose bytes do not fit its shape and type.
   static Weights from_tensors(std::map<std::string, StoredTensor> tensors, WeightsOptions options = {});
 
+  /// Tensors that are somebody else's, not copied: `owner` keeps them, unchanged, as long as the Weights are there.
+  /// Null: they are kept otherwise. Throws invalid_argument for a tensor whose bytes do not fit its shape and type.
+  static Weights from_views(const std::map<std::string, TensorView>& tensors, std::shared_ptr<const void> owner,
+                            WeightsOptions options = {});
+
   /// The name that the tensor of a parameter has, or would have, among `names`.
   std::string stored_name(const std::string& parameter) const {
     const auto place = options_.names.find(parameter);

@@ -35,13 +35,18 @@ WARPRANK_HOST_INLINE Weights Weights::open_all(const std::vector<std::string>& p
 
 WARPRANK_HOST_INLINE Weights Weights::from_tensors(std::map<std::string, StoredTensor> tensors,
                                                    WeightsOptions options) {
-  for (const auto& [name, tensor] : tensors) check_bytes("tensor " + detail::quoted(name), tensor.view());
-  Weights weights(std::move(options));
-  const auto owned = std::make_shared<const std::map<std::string, StoredTensor>>(std::move(tensors));
+  auto owned = std::make_shared<const std::map<std::string, StoredTensor>>(std::move(tensors));
   std::map<std::string, TensorView> views;
   for (const auto& [name, tensor] : *owned) views.emplace(name, tensor.view());
-  weights.add("tensors in memory", views);
-  weights.owners_.push_back(owned);
+  return from_views(views, std::move(owned), std::move(options));
+}
+
+WARPRANK_HOST_INLINE Weights Weights::from_views(const std::map<std::string, TensorView>& tensors,
+                                                 std::shared_ptr<const void> owner, WeightsOptions options) {
+  for (const auto& [name, tensor] : tensors) check_bytes("tensor " + detail::quoted(name), tensor);
+  Weights weights(std::move(options));
+  weights.add("tensors in memory", tensors);
+  if (owner != nullptr) weights.owners_.push_back(std::move(owner));
   return weights;
 }
 
