@@ -16,7 +16,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-DOCUMENTS = ("*.md", "docs/**/*.md", "examples/**/*.md", "benchmarks/**/*.md", "tools/**/*.md")
+DOCUMENTS = ("*.md", "docs/**/*.md", "examples/**/*.md", "benchmarks/**/*.md", "tools/**/*.md", "python/**/*.md")
 
 # Commands that are too long, or need too much, to be run from here: what runs them, by a text that it contains.
 RUN_ELSEWHERE = [
@@ -33,6 +33,8 @@ RUN_ELSEWHERE = [
     (r"cmake --build --preset (cpu|asan)", "scripts/check_all.sh", "cmake --build --preset"),
     (r"ctest --preset (cpu|asan)( -L simt)?", "scripts/check_all.sh", "ctest --preset"),
     (r"(\S+ )*build/tutorial\b.*", "scripts/check_all.sh", "scripts/check_tutorial.py"),
+    (r"pip install \.", "tests/python/run.py", '"wheel"'),
+    (r"ctest --preset cpu -R '\^python\$'", "tests/CMakeLists.txt", "NAME python"),
     (r"scripts/fetch_debian11\.sh build/debian11", "scripts/check_all.sh", "scripts/fetch_debian11.sh"),
     (r"scripts/fetch_cuda\.sh \S+", "scripts/check_all.sh", "scripts/fetch_cuda.sh"),
     (r"scripts/package\.sh \S+", "scripts/check_packages.sh", "scripts/package.sh"),
@@ -47,7 +49,7 @@ RUN_BY_HAND = (r"scripts/serve\.sh|python3 -m venv build/client .*|build/client/
 LONGEST = 180  # seconds that a command may take here
 
 # Folders whose files documents name from the root, or as #include does.
-FROM_ROOT = ("include", "tests", "benchmarks", "examples", "tools", "cmake", "docs", "scripts", ".ci")
+FROM_ROOT = ("include", "tests", "benchmarks", "examples", "tools", "cmake", "docs", "scripts", "python", ".ci")
 FROM_INCLUDE = ("core", "model", "plan", "batch", "engine", "weights", "ops", "device")
 
 

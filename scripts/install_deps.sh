@@ -4,19 +4,22 @@
 # Installs the Debian or Ubuntu packages that the library needs, or says which. Says nothing when all are there.
 #   scripts/install_deps.sh demo    to build the example
 #   scripts/install_deps.sh server  to build the server
+#   scripts/install_deps.sh python  to build the Python package
 #   scripts/install_deps.sh test    and the tests and benchmarks (the default)
 #   scripts/install_deps.sh check   and what scripts/check_all.sh uses besides: clang, clang-format, Abseil, ccache, gRPC
 set -euo pipefail
 
 packages=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev libcli11-dev curl ca-certificates unzip)
 grpc=(libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc pkg-config)
+python=(python3 python3-dev python3-venv)
 case "${1:-test}" in
   demo) ;;
   server) packages+=("${grpc[@]}" python3-venv) ;;
-  test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev python3) ;;
-  check) packages+=(libgtest-dev libgmock-dev libbenchmark-dev libabsl-dev python3 clang libclang-rt-dev clang-format git
-                    ccache debootstrap dpkg-dev "${grpc[@]}" python3-venv openssl) ;;
-  *) echo "usage: $0 [demo|server|test|check]" >&2; exit 2 ;;
+  python) packages+=("${python[@]}" python3-pip) ;;
+  test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev "${python[@]}") ;;
+  check) packages+=(libgtest-dev libgmock-dev libbenchmark-dev libabsl-dev "${python[@]}" clang libclang-rt-dev clang-format git
+                    ccache debootstrap dpkg-dev "${grpc[@]}" openssl) ;;
+  *) echo "usage: $0 [demo|server|python|test|check]" >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

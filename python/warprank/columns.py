@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what users have to the columns that the extension reads: flat arrays and offsets.
+
+Nothing is copied that lies as the extension reads it: one row behind the other, ids of 64 bits, values of FP32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from . import _core
+from .errors import Problems
+
+
+@dataclass
+class Ragged:
+    """The values of all rows, and where those of each row of the parent axis begin, and their number. So is a tuple."""
+
+    values: Any
+    offsets: Any
+
+
+@dataclass
+class _Input:
+    name: str
+    kind: str  # "ids" or "dense"
+    axes: list[str]  # from the axis below the outermost to its own
+    width: int
+
+
+@dataclass
+class _Flat:
+    """Values without levels, and the offsets of the innermost levels that there were, from the outermost of them in."""
+
+    values: np.ndarray
+    offsets: list[np.ndarray] = field(default_factory=list)
+
+
+class _Wrong(Exception):
+    """expected, got"""
+
+
+def columns_of(plan: _core.Plan, data: Any, offsets: Mapping[str, Any]) -> _core.Columns:
+    """Raises InvalidArgument with everything that is wrong with them."""
+    problems = Problems()
+    inputs = _inputs_of(plan)
+    given: dict[str, tuple[str, np.ndarray]] = {}  # by axis: of what, offsets
+    ids: dict[str, np.ndarray] = {}
+    dense: dict[str, np.ndarray] = {}
+    counts: dict[str, int] = {}  # of requests, by what tells
+
+    def give(axis: str, source: str, found: np.ndarray) -> None:
+        if axis not in given:
+            given[axis] = (source, found)
+        elif not np.array_equal(given[axis][1], found):
+            problems.add(f"offsets of axis '{axis}'", f"those of {given[axis][0]}", f"others of {source}")
+
+    for axis, found in offsets.items():
+        give(axis, "the argument", np.ascontiguousarray(found, np.int64))
+    for name, column in _columns(data, inputs, problems).items():
+        wanted = inputs[name]
+        try:
+            flat = _flatten(column, wanted)
+            values = _ids(flat.values) if wanted.kind == "ids" else _dense(flat.values, wanted.width)
+        except _Wrong as wrong:
+            problems.add(f"column '{name}'", *wrong.args)
+            continue
+        (ids if wanted.kind == "ids" else dense)[name] = values
+        for axis, found in zip(reversed(wanted.axes), reversed(flat.offsets)):
+            give(axis, f"'{name}'", found)
+        if not wanted.axes:
+            counts[f"'{name}'"] = len(values)
+    problems.raise_if_any()
+
+    for axes in {tuple(i.axes[:1]) for i in inputs.values() if i.axes}:
+        if axes[0] in given:
+            counts[f"the offsets of axis '{axes[0]}'"] = len(given[axes[0]][1]) - 1
+    if len(set(counts.values())) > 1:
+        problems.add("requests", "as many in all columns", ", ".join(f"{n} in {what}" for what, n in counts.items()))
+    if not counts:
+        problems.add("requests", "a column of the outermost axis, or offsets of the axis below it", "none")
+    problems.raise_if_any()
+    num_requests = next(iter(counts.values()))
+    return _core.Columns(plan, num_requests, {axis: found for axis, (_, found) in given.items()}, ids, dense)
+
+
+def _inputs_of(plan: _core.Plan) -> dict[str, _Input]:
+    axes = plan.axes
+
+    def path(axis: int) -> list[str]:
+        return [] if axes[axis].parent < 0 else path(axes[axis].parent) + [axes[axis].name]
+
+    inputs = [_Input(i.name, "ids", path(i.axis), 1) for i in plan.ids]
+    inputs += [_Input(d.name, "dense", path(d.axis), d.width) for d in plan.dense]
+    return {i.name: i for i in inputs}
+
+
+def _columns(data: Any, inputs: Mapping[str, _Input], problems: Problems) -> dict[str, Any]:
+    """The columns that are inputs. Tables may have others; a mapping may not, since they would be mistakes."""
+    if hasattr(data, "column_names"):  # pyarrow.Table, RecordBatch
+        return {name: data.column(name) for name in data.column_names if name in inputs}
+    if hasattr(data, "iloc"):  # pandas.DataFrame
+        return {name: data[name] for name in data.columns if name in inputs}
+    if not isinstance(data, Mapping):
+        problems.add("data", "a mapping of columns, a pandas DataFrame or a PyArrow Table", type(data).__name__)
+        return {}
+    for name in data:
+        if name not in inputs:
+            near = get_close_matches(str(name), inputs, 1)
+            problems.add(f"column '{name}'", "an input of the model",
+                         "none of that name" + (f" (did you mean '{near[0]}'?)" if near else ""))
+    return {name: column for name, column in data.items() if name in inputs}
+
+
+def _flatten(column: Any, wanted: _Input) -> _Flat:
+    if isinstance(column, tuple) and len(column) == 2:
+        column = Ragged(*column)
+    if isinstance(column, Ragged):
+        if not wanted.axes:
+            raise _Wrong("one row for each request, on the outermost axis", "values with offsets")
+        offsets = np.ascontiguousarray(column.offsets, np.int64)
+        if offsets.ndim != 1 or len(offsets) < 1:
+            raise _Wrong("offsets [parent rows + 1]", f"offsets of shape {list(offsets.shape)}")
+        return _Flat(_numpy(column.values), [offsets])
+    if type(column).__module__.startswith("pyarrow"):
+        return _flatten_arrow(column, wanted)
+    if type(column).__module__.startswith("pandas"):
+        if "pyarrow" in str(column.dtype):
+            import pyarrow
+            return _flatten_arrow(pyarrow.array(column), wanted)
+        column = column.to_numpy()
+    if isinstance(column, np.ndarray) and column.dtype == object:
+        column = list(column)
+    if isinstance(column, Sequence) and wanted.axes:
+        return _flatten_sequences(column, wanted)
+    return _flatten_array(_numpy(column), wanted)
+
+
+def _flatten_array(array: np.ndarray, wanted: _Input) -> _Flat:
+    """Dimensions before the rows are levels of one size."""
+    flat_dims = 1 if wanted.kind == "ids" or array.ndim == 1 else 2
+    levels = array.ndim - flat_dims
+    if levels < 0 or levels > len(wanted.axes):
+        shape = "[rows" + ("]" if wanted.kind == "ids" else f", {wanted.width}]")
+        raise _Wrong(f"{shape}, with one dimension more for each axis between it and the outermost",
+                     f"an array of shape {list(array.shape)}")
+    offsets = []
+    rows = 1
+    for level in range(levels):
+        rows *= array.shape[level]
+        offsets.append(np.arange(rows + 1, dtype=np.int64) * array.shape[level + 1])
+    return _Flat(array.reshape((-1,) + array.shape[levels + 1:]), offsets)
+
+
+def _flatten_sequences(column: Sequence[Any], wanted: _Input) -> _Flat:
+    offsets = []
+    for _ in wanted.axes:
+        try:
+            lengths = [len(item) for item in column]
+        except TypeError:
+            kind = next(type(item).__name__ for item in column if not hasattr(item, "__len__"))
+            raise _Wrong(f"a sequence of rows for each row of the axis above, {len(wanted.axes)} deep", kind) from None
+        offsets.append(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64))
+        if column and all(isinstance(item, np.ndarray) and item.dtype != object for item in column):
+            flat: Any = np.concatenate(column)
+            if len(offsets) == len(wanted.axes):
+                return _Flat(flat, offsets)
+            column = list(flat)
+        else:
+            column = [value for item in column for value in item]
+    shape = (0,) if wanted.kind == "ids" else (0, wanted.width)
+    dtype = np.int64 if wanted.kind == "ids" else np.float32
+    return _Flat(_numpy(column) if column else np.empty(shape, dtype), offsets)
+
+
+def _flatten_arrow(column: Any, wanted: _Input) -> _Flat:
+    import pyarrow
+    from pyarrow import types
+
+    array = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
+    offsets: list[np.ndarray] = []
+    while True:
+        if array.null_count:
+            raise _Wrong("no nulls", f"{array.null_count} of them")
+        if types.is_fixed_size_list(array.type):
+            size = array.type.list_size
+            offsets.append(np.arange(len(array) + 1, dtype=np.int64) * size)
+            array = array.flatten()
+        elif types.is_list(array.type) or types.is_large_list(array.type):
+            begins = array.offsets.to_numpy().astype(np.int64)
+            array = array.values.slice(int(begins[0]), int(begins[-1] - begins[0]))
+            offsets.append(begins - begins[0])
+        else:
+            break
+    values = array.to_numpy(zero_copy_only=False)
+    if wanted.kind == "dense" and (len(offsets) > len(wanted.axes) or wanted.width > 1):
+        if not offsets or np.any(np.diff(offsets[-1]) != wanted.width):
+            raise _Wrong(f"lists of {wanted.width} values", "others")
+        offsets.pop()
+        values = values.reshape(-1, wanted.width)
+    if len(offsets) > len(wanted.axes):
+        raise _Wrong(f"lists {len(wanted.axes)} deep", f"{len(offsets)} deep")
+    return _Flat(values, offsets)
+
+
+def _numpy(array: Any) -> np.ndarray:
+    if hasattr(array, "detach"):  # PyTorch, whose BF16 NumPy does not have
+        array = array.detach()
+        return np.asarray(array.float() if str(array.dtype) == "torch.bfloat16" else array)
+    if hasattr(array, "__dlpack__") and not isinstance(array, np.ndarray):
+        return np.from_dlpack(array)
+    try:
+        return np.asarray(array)
+    except ValueError as error:
+        raise _Wrong("rows of one length", str(error)) from None
+
+
+def _ids(values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind not in "iu":
+        raise _Wrong("integers", f"{values.dtype} values")
+    values = np.ascontiguousarray(values)
+    return values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64, copy=False)
+
+
+def _dense(values: np.ndarray, width: int) -> np.ndarray:
+    if values.dtype.kind not in "fiub":
+        raise _Wrong("numbers", f"{values.dtype} values")
+    if values.ndim == 1:
+        values = values[:, None]
+    return np.ascontiguousarray(values, np.float32)

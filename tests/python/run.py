@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the wheel and runs its tests in a virtual environment that has nothing of the repository.
+
+    run.py FOLDER
+
+FOLDER keeps the build and the environment. Exits with 77, and says why, where packages cannot be installed.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SKIPPED = 77
+BUILD = ["scikit-build-core>=0.11", "nanobind>=3,<4", "ninja"]
+PACKAGES = ["numpy", "pytest", "pyarrow", "pandas", "ml_dtypes", "mypy"]
+TYPES = ["--strict", "--ignore-missing-imports", "--no-warn-return-any", "--no-warn-unused-ignores",
+         "--disable-error-code", "type-arg"]
+
+
+def install(python, packages, *options):
+    command = [python, "-m", "pip", "install", "-q", "--retries", "1", "--timeout", "10", *options, *packages]
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        print(f"skipped: {', '.join(map(str, packages))} cannot be installed:\n{done.stderr[-1000:]}")
+        sys.exit(SKIPPED)
+
+
+def environment(folder, packages):
+    """The Python of a virtual environment that has the packages."""
+    python = folder / "bin/python"
+    if not (folder / "ready").exists():
+        venv.create(folder, with_pip=True, clear=True)
+        install(python, packages)
+        (folder / "ready").touch()
+    return python
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
+    folder = arguments.folder.resolve()
+
+    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+        print("skipped: this Python has no headers (Debian: python3-dev)")
+        sys.exit(SKIPPED)
+    # One command from a clean clone would be `pip wheel .`; with the packages kept it needs no network the second time.
+    builder = environment(folder / "builder", BUILD)
+    wheels = folder / "wheels"
+    for old in wheels.glob("*.whl"):
+        old.unlink()
+    subprocess.run([builder, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", wheels, "-C",
+                    f"build-dir={folder / 'build'}", ROOT], check=True,
+                   env=os.environ | {"PATH": f"{builder.parent}:{os.environ['PATH']}"})
+    python = environment(folder / "tests", PACKAGES)
+    install(python, wheels.glob("*.whl"), "--no-deps", "--force-reinstall")
+
+    tests = [ROOT / "tests/python/core"]
+    checks = [["-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]]
+    checks.append(["-m", "mypy", "--cache-dir", folder / "mypy", *TYPES, "-p", "warprank"])
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    failed = [check for check in checks if subprocess.run([python, *check], cwd=folder, env=clean).returncode != 0]
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
