@@ -81,17 +81,23 @@ TEST(LongestWarps, OfKernelsOfRows) {
     EXPECT_LE(rounds.rounds, most_rounds) << kernel << ":" << chain;
   };
 
-  for (const int64_t dim : {16, 64})
-    add("fm", "24 + 36 fields of " + std::to_string(dim), 2, [dim](Memory& memory) {
-      const std::vector<AxisInput<half>> inputs = {memory.of_users<half>(24 * dim), memory.of_items<half>(36 * dim)};
-      Fm<half, float>(inputs, dim, memory.matrix<float>(capacity, 1), memory.number(num_items)).launch({});
-    });
-  for (const int64_t dim : {16, 128})
-    add("dot", "13 + 14 fields of " + std::to_string(dim), 2, [dim](Memory& memory) {
-      const std::vector<AxisInput<half>> inputs = {memory.of_users<half>(13 * dim), memory.of_items<half>(14 * dim)};
-      Dot<half>(inputs, dim, DotOrder::lower, false, memory.matrix<half>(capacity, 351), memory.number(num_items))
-          .launch({});
-    });
+  for (const int64_t most : {4, 1}) {  // users
+    const std::string users = most == 1 ? ", 1 of 1 users" : "";
+    for (const int64_t dim : {16, 64})
+      add("fm", "24 + 36 fields of " + std::to_string(dim) + users, most == 1 && dim == 16 ? 1 : 2,
+          [=](Memory& memory) {
+            const std::vector<AxisInput<half>> inputs = {memory.of_users<half>(24 * dim, 1, most),
+                                                         memory.of_items<half>(36 * dim)};
+            Fm<half, float>(inputs, dim, memory.matrix<float>(capacity, 1), memory.number(num_items)).launch({});
+          });
+    for (const int64_t dim : {16, 128})
+      add("dot", "13 + 14 fields of " + std::to_string(dim) + users, most == 1 ? 1 : 2, [=](Memory& memory) {
+        const std::vector<AxisInput<half>> inputs = {memory.of_users<half>(13 * dim, 1, most),
+                                                     memory.of_items<half>(14 * dim)};
+        Dot<half>(inputs, dim, DotOrder::lower, false, memory.matrix<half>(capacity, 351), memory.number(num_items))
+            .launch({});
+      });
+  }
   add("mix", "2 of 4 experts of 64", 1, [](Memory& memory) {
     const auto task = [&] {
       return MixTask<half, half>{memory.of_items<half>(256), memory.of_items<half>(4),

@@ -4,7 +4,8 @@
 /// The kernel of ops/elementwise.cuh: a few lanes of a warp for each row. Where few rows are expected their number is
 /// not waited for: rows behind it are read and not stored. So rows are one trip to memory from launch to store, with
 /// inputs on ancestors of more than one row the second: counts and up to 65 offsets come before, together
-/// (detail/axis_input.cuh).
+/// (detail/axis_input.cuh). These alone say which row it is; a guess would be a load more for each input, and right for
+/// the first segment only.
 
 #include <algorithm>
 #include <cstdint>

@@ -9,7 +9,8 @@
 /// memory, at the place within 16 bytes that it has in global memory, and written by whole 16 bytes.
 ///
 /// From launch to store: one trip to memory where every ancestor has one segment (the count and all fields are
-/// requested together), two where segments are searched, in offsets of up to 64. In flight: the whole row. The
+/// requested together), two where segments are searched, in offsets of up to 64: nothing else says which row of an
+/// ancestor it is, and to guess it would take the registers of its fields once more. In flight: the whole row. The
 /// prototype of this kernel takes 2.3 us for 100 rows of 27 fields of 16, and 2.4 TB/s for 6,400 rows of 27 fields of
 /// 128, on an H100.
 
