@@ -185,7 +185,6 @@ class SplitChain {
     const MlpDescriptor& layer = shared_.layers[0];
     const int stride = static_cast<int>(exchange_.input_stride);
     const int width = first_ == 1 ? layer.outputs : layer.inputs;
-    device::sync_block();  // bias_rows
     // mix_experts and finish_done_layer leave the columns from a multiple of 16 on; so there are none of a whole step.
     const int pieces = steps_of(width) * 4;
     const RowSource source = source_of(layer, {row_, num_rows_, nullptr});
@@ -197,7 +196,7 @@ class SplitChain {
       device::store_vector(input() + row * stride + column, piece);
     }
     if (!copies) {
-      device::sync_block();
+      device::sync_block();  // and bias_rows
       if (first_ == 1)
         finish_done_layer<SplitBlock::threads>(layer, row_, num_rows_, shared_.bias_rows, input(), stride);
       else
