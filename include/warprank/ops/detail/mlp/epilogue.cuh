@@ -3,6 +3,10 @@
 
 /// What happens to two neighbouring sums of a layer before they are stored, as gemm/epilogue.cuh says. What is added
 /// to the sums is loaded before these are known.
+///
+/// Activations are in place, two or three times in a kernel. With all but relu and sigmoid in one function that is
+/// called, kernels of sm_80 have 21 % (split) to 27 % less code; but a launch jumps over kinds that it has not, and
+/// would call for every value of one that it has.
 
 #include <cfloat>
 #include <cmath>
