@@ -22,6 +22,7 @@ The Builder's functions are those of C++, with its options as keywords, its enum
 
 from importlib.metadata import version as _version
 
+from . import metrics
 from ._core import (Activation, Axis, Builder, Capacity, Graph, Ids, Problem, Table, Tensor, has_cuda, op_kinds,
                     pass_names)
 from .columns import Ragged
@@ -34,5 +35,5 @@ __version__ = _version("warprank")
 __all__ = [
     "Activation", "Axis", "Builder", "Capacity", "Context", "Graph", "Ids", "InvalidArgument", "Model", "Plan",
     "Problem", "Ragged", "Scores", "Table", "Tables", "Tensor", "Weights", "bind", "build", "compile", "has_cuda",
-    "load", "op_kinds", "pass_names", "write_safetensors",
+    "load", "metrics", "op_kinds", "pass_names", "write_safetensors",
 ]

@@ -113,7 +113,8 @@ def test_slices_and_chunks_of_arrow(case):
     table = arrow_table(case)
     chunked = pa.concat_tables([table.slice(0, 1), table.slice(1, 2)])
     check(case, case.model.score(chunked))
-    np.testing.assert_allclose(case.model.score(table.slice(2, 1))["ctr"], case.expected[2:], atol=2e-6)
+    for cut in (table.slice(2, 1), table.to_batches()[0].slice(2, 1)):
+        np.testing.assert_allclose(case.model.score(cut)["ctr"], case.expected[2:], atol=2e-6)
 
 
 def test_rectangles(case):

@@ -38,6 +38,30 @@ def test_methods_have_the_options_of_cpp_as_keywords(root):
         assert [k.removesuffix("_") for k in keywords] == members, method
 
 
+def test_options_reach_the_graph():
+    def model(b):
+        user = b.axis("user")
+        item, history = b.axis("item", user, keep_last=9), b.axis("history", user)
+        film = b.table("film", dim=4, rows=11)
+        x = b.embed(b.ids("id", item, default_id=5, padding=6, wire="i32", out_of_range="saturate"), film)
+        past = b.dense("past", history, 4, default_value=0.5, wire="f16", out_of_range="saturate")
+        din = b.din_attention("din", x, past, hidden=[4, 2], normalization="sigmoid", scaled=True,
+                              activation=wr.Activation("leaky_relu", alpha=0.25))
+        return {"o": b.linear("l", b.dot([x, din], 4, order="upper", self_=True), 1, bias=False, activation="silu")}
+
+    graph = json.loads(wr.build(model).to_json())
+    assert graph["axes"][1]["keep_last"] == 9 and graph["tables"][0]["rows"] == 11
+    assert {k: graph["ids"][0][k] for k in ("default_id", "padding", "wire", "out_of_range")} == {
+        "default_id": 5, "padding": 6, "wire": "i32", "out_of_range": "saturate"}
+    assert {k: graph["dense"][0][k] for k in ("default_value", "wire", "out_of_range")} == {
+        "default_value": 0.5, "wire": "f16", "out_of_range": "saturate"}
+    settings = {node["name"]: node.get("settings") for node in graph["nodes"]}
+    assert settings["din"]["hidden"] == [4, 2] and settings["din"]["scaled"]
+    assert settings["din"]["normalization"] == "sigmoid" and settings["din"]["activation"]["alpha"] == 0.25
+    assert settings["dot"]["order"] == "upper" and settings["dot"]["self"]
+    assert not settings["l"]["bias"] and settings["l"]["activation"]["kind"] == "silu"
+
+
 def test_enumerators_are_strings(root):
     types = read(root, "model/types.hpp") + read(root, "model/elementwise.hpp")
     signatures = " ".join(str(s) for name in dir(wr.Builder) if not name.startswith("_")
