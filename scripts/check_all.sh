@@ -3,7 +3,7 @@
 #
 # The long checks, before a release:
 #   scripts/check_all.sh             all of them: about two hours on two cores
-#   scripts/check_all.sh NAME...     some: test benchmarks cuda cuda12 bundle seeds asan clang fuzz soak headers
+#   scripts/check_all.sh NAME...     some: test benchmarks cuda cuda12 bundle seeds asan clang fuzz soak torch headers
 #                                    packages format docs site tutorial bench
 #
 # WARPRANK_TEST_SEEDS   how many random models and batches the property tests try (default here 20000)
@@ -94,6 +94,13 @@ check_soak() {
     WARPRANK_SOAK_SECONDS=$soak_seconds ctest --preset cpu -R '^client_server$'
 }
 
+# Installs PyTorch, which takes some gigabytes; skipped, and says so, where that cannot be had.
+check_torch() {
+  local result=0
+  tests/python/run.py build/cpu/python --torch || result=$?
+  ((result == 0 || result == 77))
+}
+
 check_headers() {
   local compiler standard
   for compiler in g++ clang++; do
@@ -118,7 +125,7 @@ check_bench() { scripts/bench_host.sh; }
 
 checks=("$@")
 if ((!$#)); then
-  checks=(test benchmarks cuda cuda12 bundle seeds asan clang fuzz soak headers packages format docs site tutorial bench)
+  checks=(test benchmarks cuda cuda12 bundle seeds asan clang fuzz soak torch headers packages format docs site tutorial bench)
 fi
 for check in "${checks[@]}"; do
   if [[ $(type -t "check_$check") != function ]]; then

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the wheel and runs its tests in a virtual environment that has nothing of the repository.
 
-    run.py FOLDER
+    run.py FOLDER [--torch]
 
-FOLDER keeps the build and the environment. Exits with 77, and says why, where packages cannot be installed.
+FOLDER keeps the build and the environment. With --torch the tests of exporting PyTorch modules run instead, which
+install PyTorch. Exits with 77, and says why, where packages cannot be installed.
 """
 
 import argparse
@@ -21,6 +22,7 @@ BUILD = ["scikit-build-core>=0.11", "nanobind>=3,<4", "ninja"]
 PACKAGES = ["numpy", "pytest", "pyarrow", "pandas", "ml_dtypes", "mypy"]
 TYPES = ["--strict", "--ignore-missing-imports", "--no-warn-return-any", "--no-warn-unused-ignores",
          "--disable-error-code", "type-arg"]
+TORCH = ["numpy", "pytest", "ml_dtypes", "torch>=2.6"]
 
 
 def install(python, packages, *options):
@@ -44,6 +46,7 @@ def environment(folder, packages):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--torch", action="store_true")
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
 
@@ -58,12 +61,13 @@ def main():
     subprocess.run([builder, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", wheels, "-C",
                     f"build-dir={folder / 'build'}", ROOT], check=True,
                    env=os.environ | {"PATH": f"{builder.parent}:{os.environ['PATH']}"})
-    python = environment(folder / "tests", PACKAGES)
+    python = environment(folder / ("torch" if arguments.torch else "tests"), TORCH if arguments.torch else PACKAGES)
     install(python, wheels.glob("*.whl"), "--no-deps", "--force-reinstall")
 
-    tests = [ROOT / "tests/python/core"]
+    tests = [ROOT / "tests/python" / ("torch" if arguments.torch else "core")]
     checks = [["-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]]
-    checks.append(["-m", "mypy", "--cache-dir", folder / "mypy", *TYPES, "-p", "warprank"])
+    if not arguments.torch:
+        checks.append(["-m", "mypy", "--cache-dir", folder / "mypy", *TYPES, "-p", "warprank"])
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     failed = [check for check in checks if subprocess.run([python, *check], cwd=folder, env=clean).returncode != 0]
     sys.exit(1 if failed else 0)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an export makes: a graph, its weights and tables, and how the module's batches become columns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+import warprank as wr
+
+from ..weights import Path
+from .program import Input
+from .rows import RowError
+
+
+@dataclass
+class Difference:
+    """Between the scores of the exported model and those of the module, over one output."""
+
+    largest: float
+    mean: float
+
+
+@dataclass
+class Exported:
+    """A module as a graph with weights and tables, each by the module's names.
+
+    ``row_errors`` says by table what its rows lost where they are not FP32.
+    """
+
+    graph: wr.Graph
+    weights: dict[str, np.ndarray]
+    tables: dict[str, np.ndarray]
+    row_errors: dict[str, RowError]
+    outputs: list[str]
+    _inputs: list[Input]
+    _module: torch.nn.Module
+    _model: wr.Model | None = field(default=None, repr=False)
+
+    def save(self, folder: Path) -> None:
+        """Writes graph.json, dense.safetensors and tables.safetensors, which warprank.load and servers read."""
+        os.makedirs(folder, exist_ok=True)
+        wr.write_safetensors(os.path.join(folder, "dense.safetensors"), self.weights)
+        wr.write_safetensors(os.path.join(folder, "tables.safetensors"), self.tables)
+        self.graph.save(os.path.join(folder, "graph.json"))  # last: with it the folder is whole
+
+    def model(self, device: str = "host") -> wr.Model:
+        """The model, bound to the trained weights."""
+        plan = wr.compile(self.graph)
+        tables = wr.Tables.load(plan, wr.Weights.from_arrays(self.tables), device)
+        return wr.bind(plan, wr.Weights.from_arrays(self.weights), tables)
+
+    def columns(self, batch: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """A batch that the module takes, as columns and offsets for Model.score: one request for each row."""
+        rows = len(next(iter(leaves(batch))))
+        data: dict[str, Any] = {}
+        offsets: dict[str, np.ndarray] = {}
+        for given, tensor in zip(self._inputs, leaves(batch)):
+            array = tensor.detach().cpu().numpy()
+            for axis in given.axis.split("/")[1:]:
+                offsets[axis] = np.arange(rows + 1, dtype=np.int64)
+            if given.is_bag:
+                array = array.reshape(rows, -1)
+                kept = np.ones(array.shape, bool) if given.padding is None else array != given.padding
+                data[given.name] = wr.Ragged(array[kept], np.concatenate([[0], np.cumsum(kept.sum(1))]))
+            elif given.is_split:
+                columns = array.reshape(rows, -1)
+                used = {i.name for i in wr.compile(self.graph).ids}
+                data |= {given.column_name(c): np.ascontiguousarray(columns[:, c]) for c in range(given.width)
+                         if given.column_name(c) in used}
+            elif not given.is_ids:
+                data[given.name] = array.reshape(rows, given.width)
+        return data, offsets
+
+    def score(self, batch: Any, threads: int = 1) -> wr.Scores:
+        """The scores of a batch that the module takes."""
+        if self._model is None:
+            self._model = self.model()
+        data, offsets = self.columns(batch)
+        return self._model.score(data, offsets, threads=threads)
+
+    def check(self, batch: Any) -> dict[str, Difference]:
+        """How far the scores of a batch are from the module's, by output."""
+        args, kwargs = arguments(batch)
+        with torch.no_grad(), evaluating(self._module):
+            wanted = torch.utils._pytree.tree_leaves(self._module(*args, **kwargs))
+        scores = self.score(batch)
+        differences = {}
+        for name, tensor in zip(self.outputs, wanted):
+            difference = np.abs(scores[name].reshape(-1) - tensor.to(torch.float64).numpy().reshape(-1))
+            differences[name] = Difference(float(difference.max(initial=0)), float(difference.mean()))
+        return differences
+
+
+class evaluating:
+    """A module in evaluation, and afterwards each part of it as it was."""
+
+    def __init__(self, module: torch.nn.Module):
+        self._module = module
+
+    def __enter__(self) -> None:
+        self._training: Mapping[torch.nn.Module, bool] = {m: m.training for m in self._module.modules()}
+        self._module.eval()
+
+    def __exit__(self, *_: Any) -> None:
+        for module, training in self._training.items():
+            module.training = training
+
+
+def arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a module is called with: a tensor, a tuple of arguments, or arguments by name."""
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,), {}
+
+
+def leaves(batch: Any) -> list[torch.Tensor]:
+    return [x for x in torch.utils._pytree.tree_leaves(arguments(batch)) if isinstance(x, torch.Tensor)]

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules as users write them: their graphs score as PyTorch does, and what cannot be expressed is told."""
+
+import models
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import warprank as wr
+import warprank.torch
+from warprank.torch.rows import convert_rows
+
+B = 6
+CLOSE = 1e-5
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(3)
+
+
+def trained(module):
+    """With statistics and scales that are not those of a new module."""
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm1d):
+            part.running_mean.normal_()
+            part.running_var.uniform_(0.5, 2)
+        if isinstance(part, (nn.BatchNorm1d, nn.LayerNorm)) and part.weight is not None:
+            part.weight.data.uniform_(0.5, 2)
+            part.bias.data.normal_()
+    return module
+
+
+def check(module, batch, **options):
+    exported = wr.torch.export(trained(module), batch, **options)
+    for name, difference in exported.check(batch).items():
+        assert difference.largest <= CLOSE, (name, difference)
+    return exported
+
+
+def ids(high, *shape):
+    return torch.randint(0, high, (B, *shape))
+
+
+# --- models
+
+
+def test_deepfm():
+    sparse = torch.cat([ids(10, 1), ids(20, 1), ids(30, 1)], 1)
+    exported = check(models.DeepFM([10, 20, 30], 2), (sparse, torch.randn(B, 2)))
+    plan = wr.compile(exported.graph)
+    assert [i.name for i in plan.ids] == ["sparse.0", "sparse.1", "sparse.2"]
+    assert "deep.0.weight" in exported.weights and "deep.1.running_var" in exported.weights
+    assert set(exported.tables) == {f"{part}.{i}" for part in ("embeddings", "first_order") for i in range(3)}
+
+
+def dcn_batch():
+    return {"user_id": ids(50), "film_id": ids(80), "tags": ids(20, 4), "context": torch.randn(B, 3)}
+
+
+AXES = {"user_id": "user", "film_id": "user/item", "tags": "user/item", "context": "user"}
+
+
+def test_dcn_v2_on_two_axes():
+    exported = check(models.DCNv2(), dcn_batch(), axes=AXES)
+    plan = wr.compile(exported.graph)
+    assert [a.name for a in plan.axes] == ["user", "item", "tags"]
+    assert exported.outputs == ["ctr", "like"]
+    # What is the user's is computed once for each user, and scores stay.
+    data, _ = exported.columns(dcn_batch())
+    own = {"user_id": np.array([7]), "context": np.float32([[1, 2, 3]])}
+    items = {"film_id": np.arange(B), "tags": data["tags"]}
+    together = exported.model().score(own | items, {"item": [0, B]})
+    repeated = {name: np.repeat(column, B, 0) for name, column in own.items()} | items
+    apart = exported.model().score(repeated, {"item": np.arange(B + 1)})
+    np.testing.assert_allclose(together["ctr"], apart["ctr"], atol=1e-6)
+
+
+def test_dlrm():
+    exported = check(models.DLRM([10, 20], 3), (torch.randn(B, 3), ids(10, 2), ids(20, 4)))
+    assert '"op": "dot"' in exported.graph.to_json()
+
+
+def test_other_batches_than_the_example():
+    module = models.DCNv2()
+    exported = check(module, dcn_batch(), axes=AXES)
+    batch = {name: torch.cat([tensor] * 3).flip(0) for name, tensor in dcn_batch().items()}
+    assert exported.check(batch)["ctr"].largest <= CLOSE
+
+
+def test_a_saved_module_is_loaded(tmp_path):
+    batch = dcn_batch()
+    exported = check(models.DCNv2(), batch, axes=AXES)
+    exported.save(tmp_path / "model")
+    data, offsets = exported.columns(batch)
+    loaded = wr.load(tmp_path / "model").score(data, offsets)
+    np.testing.assert_array_equal(loaded["like"], exported.score(batch)["like"])
+
+
+def test_modules_stay_as_they_were():
+    module = models.DeepFM([10, 20, 30], 2).train()
+    module.deep[1].eval()
+    wr.torch.export(module, (torch.zeros(B, 3, dtype=torch.long), torch.randn(B, 2)))
+    assert module.training and not module.deep[1].training
+
+
+# --- ops, each against PyTorch
+
+
+class Function(nn.Module):
+    def __init__(self, function, **parts):
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            if isinstance(part, nn.Module):
+                setattr(self, name, part)
+            else:
+                self.register_buffer(name, part)
+
+    def forward(self, *batch):
+        return self.function(self, *batch)
+
+
+OPS = {
+    "activations": lambda m, x: sum([F.relu(x), torch.sigmoid(x), torch.tanh(x), F.silu(x), F.gelu(x),
+                                     F.gelu(x, approximate="tanh"), F.leaky_relu(x, 0.3), F.elu(x, 0.7)]),
+    "functions": lambda m, x: sum([torch.exp(x), torch.log(x.abs() + 1), torch.sqrt(x * x), torch.rsqrt(x.abs() + 1),
+                                   -x]),
+    "powers": lambda m, x: x**2 + x**3 + (x.abs() + 1)**0.5 + 1 / (x**2 + 1),
+    "numbers": lambda m, x: 2 - x * 3 + (x / 4 - 1) + torch.add(x, x, alpha=2) + torch.rsub(x, 1),
+    "clamps": lambda m, x: x.clamp(-0.5, 0.25) + F.hardtanh(x) + x.clamp(min=0.1) + torch.minimum(x, x * 2),
+    "comparisons": lambda m, x: torch.where(x > 0.1, x, x * 0.5) + (x <= 0.3).float(),
+    "constants": lambda m, x: ((x + m.vector) * m.vector - m.vector) / m.vector + (m.vector - x),
+    "softmax": lambda m, x: torch.softmax(x, 1) + torch.softmax(x.view(B, 2, 3), 1).flatten(1),
+    "sums": lambda m, x: torch.stack([x.sum(1), x.mean(-1), x.amax(1), x.view(B, 2, 3).sum((1, 2))], 1),
+    "sums of parts": lambda m, x: torch.cat([x.view(B, 2, 3).sum(1), x.view(B, 2, 3).mean(2),
+                                             x.view(B, 2, 3).amax(1)], 1),
+    "broadcasts": lambda m, x: (x.view(B, 2, 3) * x[:, :3].unsqueeze(1) + x[:, :2].unsqueeze(2)).flatten(1),
+    "one column": lambda m, x: x * x[:, :1] + x.sum(1, keepdim=True),
+    "moves": lambda m, x: torch.cat([x.flip(1), x.view(B, 2, 3).transpose(1, 2).reshape(B, 6), *x.split(4, 1),
+                                     x[:, [5, 0]], x.roll(2, 1), x.repeat(1, 2), x[:, ::2]], -1) * 1.5,
+    "products": lambda m, x: torch.bmm(x.view(B, 3, 2), x.view(B, 3, 2).transpose(1, 2)).flatten(1),
+    "products of others": lambda m, x: torch.matmul(x.view(B, 3, 2), (x * 2).view(B, 2, 3)).flatten(1),
+    "matrices": lambda m, x: (x @ m.matrix).view(B, 2, 2) @ m.matrix[:2, :2],
+    "layer of fields": lambda m, x: m.layer(x.view(B, 2, 3)).flatten(1),
+    "norms": lambda m, x: m.norm(x) + m.layer_norm(x) + F.layer_norm(x, (6,)) + m.plain(x),
+    "norm of fields": lambda m, x: m.field_norm(x.view(B, 2, 3)).flatten(1) + m.channels(x.view(B, 2, 3)).flatten(1),
+    "prelu": lambda m, x: m.prelu(x) + m.one_prelu(x),
+}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_ops(name):
+    parts = {"vector": torch.tensor([1.0, 2, 3, -4, 5, 6]), "matrix": torch.randn(6, 4), "layer": nn.Linear(3, 2),
+             "norm": nn.BatchNorm1d(6), "plain": nn.BatchNorm1d(6, affine=False), "layer_norm": nn.LayerNorm(6),
+             "field_norm": nn.LayerNorm(3), "channels": nn.BatchNorm1d(2), "prelu": nn.PReLU(6, 0.3),
+             "one_prelu": nn.PReLU()}
+    check(Function(OPS[name], **parts), torch.randn(B, 6))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("padding", [None, 0])
+def test_bags(mode, padding):
+    bag = nn.EmbeddingBag(5, 3, mode=mode, padding_idx=padding)
+    batch = ids(5, 4)
+    batch[1] = 0  # of padding alone
+    check(Function(lambda m, x: m.bag(x), bag=bag), batch)
+
+
+def test_fields_of_one_table():
+    exported = check(Function(lambda m, x: m.table(x).flatten(1), table=nn.Embedding(9, 2)), ids(9, 3))
+    assert list(exported.tables) == ["table"] and exported.tables["table"].shape == (9, 2)
+
+
+def test_layers_that_are_used_twice():
+    exported = check(Function(lambda m, x: m.layer(torch.relu(m.layer(x))), layer=nn.Linear(4, 4)), torch.randn(B, 4))
+    np.testing.assert_array_equal(exported.weights["layer.weight"], exported.weights["layer#2.weight"])
+
+
+# --- rows
+
+
+@pytest.mark.parametrize("type, bound", [("f32", 0), ("f16", 2**-11), ("bf16", 2**-8), ("i8", 1 / 255)])
+def test_rows(type, bound):
+    if type == "bf16":
+        pytest.importorskip("ml_dtypes")
+    module = models.DCNv2()
+    exported = wr.torch.export(module, dcn_batch(), rows={"film": type})
+    error = exported.row_errors["film"]
+    low, high = module.film.weight.min().item(), module.film.weight.max().item()
+    scale = high - low if type == "i8" else max(abs(low), abs(high))
+    assert error.type == type and error.largest <= bound * scale and (error.largest > 0) == (type != "f32")
+    assert error.root_mean_square <= error.largest and exported.row_errors["user"].largest == 0
+    assert exported.check(dcn_batch())["ctr"].largest <= max(CLOSE, 10 * error.largest)
+
+
+def test_rows_of_one_value_and_rows_that_overflow():
+    tensors, error = convert_rows("t", np.float32([[3, 3], [0, 0], [-1, 1]]), "i8")
+    assert tensors["t"].dtype == np.int8 and error.largest < 1e-6 * 300
+    with pytest.raises(wr.InvalidArgument, match="rows of table 'table': expected values that f16 can hold"):
+        table = nn.Embedding(2, 2)
+        table.weight.data.fill_(1e6)
+        wr.torch.export(Function(lambda m, x: m.table(x), table=table), ids(2), rows="f16")
+
+
+# --- what is wrong
+
+
+def test_what_cannot_be_expressed_is_told_together_with_its_module():
+    class Tower(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv1d(1, 1, 3)
+            self.gru = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.conv(x.unsqueeze(1)).squeeze(1) + torch.cumsum(self.gru(x), 1)
+
+    module = nn.Sequential(nn.Linear(3, 4), Tower(), nn.Linear(2, 1))
+    with pytest.raises(wr.InvalidArgument) as raised:
+        wr.torch.export(module, torch.randn(B, 3))
+    problems = raised.value.problems
+    assert [p.what for p in problems] == ["module '1.conv' (Conv1d): aten.conv1d.default",
+                                          "module '1' (Tower): aten.cumsum.default"]
+    assert problems[0].expected == "an op of the model language"
+
+
+@pytest.mark.parametrize("function, message", [
+    (lambda m, x: x - x.mean(0), "aten.mean.dim: expected each row by itself, got an op over the batch"),
+    (lambda m, x: x.flip(0), "aten.flip.default: expected each row made of itself, and all in one way, got others"),
+    (lambda m, x: x.reshape(-1), "aten.view.default: expected each row made of itself"),
+    (lambda m, x: x[torch.arange(B), torch.arange(B) % 4],
+     "aten.index.Tensor: expected each row made of itself, and all in one way"),
+    (lambda m, x: x**1.7, "expected an exponent of 2, 3, 0.5 or -1, got 1.7"),
+    (lambda m, x: m.vector, "output 'output': expected scores of a batch, got Tensor"),
+])
+def test_what_rows_do_not_do_by_themselves(function, message):
+    with pytest.raises(wr.InvalidArgument) as raised:
+        wr.torch.export(Function(function, vector=torch.ones(4)), torch.randn(B, 4))
+    assert message in str(raised.value)
+
+
+def test_control_flow_by_values_is_told():
+    with pytest.raises(wr.InvalidArgument, match="torch.export of Function: expected a module whose control flow"):
+        wr.torch.export(Function(lambda m, x: x if x.sum() > 0 else -x), torch.randn(B, 2))
+
+
+def test_wrong_axes_are_told_together():
+    with pytest.raises(wr.InvalidArgument) as raised:
+        wr.torch.export(models.DCNv2(), dcn_batch(), axes={"usr_id": "user", "film_id": "item", "tags": "item"})
+    assert [(p.what, p.got) for p in raised.value.problems] == [
+        ("axes: input 'user_id'", "none"), ("axes: input 'context'", "none"),
+        ("axes: 'usr_id'", "none of that name (did you mean 'user_id'?)")]
+
+
+def test_axes_of_which_none_is_above_the_other_do_not_mix():
+    axes = AXES | {"tags": "user/history"}
+    with pytest.raises(wr.InvalidArgument, match="expected tensors of which one's axis lies above the other's"):
+        wr.torch.export(models.DCNv2(), dcn_batch(), axes=axes)
+
+
+def test_wrong_examples_outputs_rows_and_weights():
+    linear = nn.Linear(2, 1)
+    with pytest.raises(wr.InvalidArgument, match="example_batch: expected 2 to 16384 rows, got 1"):
+        wr.torch.export(linear, torch.randn(1, 2))
+    with pytest.raises(wr.InvalidArgument, match="outputs: expected 1 names, got 2"):
+        wr.torch.export(linear, torch.randn(B, 2), outputs=["a", "b"])
+    with pytest.raises(wr.InvalidArgument, match="rows: 'films': expected a table of the module, user, film, tags"):
+        wr.torch.export(models.DCNv2(), dcn_batch(), rows={"films": "i8"})
+    linear.weight.data[0, 1] = float("nan")
+    with pytest.raises(wr.InvalidArgument, match="weight 'weight', element 1: expected a finite number, got nan"):
+        wr.torch.export(linear, torch.randn(B, 2))
