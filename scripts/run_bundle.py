@@ -40,8 +40,9 @@ LOG_BYTES = 8 << 20  # of each log, its end
 LEAST_FREE_BYTES = 64 << 20
 RATES, CONTEXTS = ("500", "1000", "2000", "4000", "8000", "16000"), ("1", "2", "4")
 # Programs that have benchmarks of policies (benchmarks/policies.cuh) among others.
-WITH_POLICIES = ("ops_din_attention_bench_gpu", "ops_dot_bench_gpu", "ops_embedding_bag_bench_gpu", "ops_fm_bench_gpu",
-                 "ops_hash_table_bench_gpu", "ops_row_programs_bench_gpu", "ops_segment_reduce_bench_gpu")
+WITH_POLICIES = ("ops_attention_bench_gpu", "ops_din_attention_bench_gpu", "ops_dot_bench_gpu",
+                 "ops_embedding_bag_bench_gpu", "ops_fm_bench_gpu", "ops_hash_table_bench_gpu",
+                 "ops_row_programs_bench_gpu", "ops_segment_reduce_bench_gpu")
 CAPACITIES = ("1", "100", "16", "1600", "64", "6400")  # of the layers that are tuned
 
 

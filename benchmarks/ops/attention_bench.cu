@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "dense.cuh"
+#include "policies.cuh"
 #include "reference/attention.hpp"
 #include "row_launches.cuh"
 #include "warprank/ops/attention.cuh"
@@ -80,7 +82,32 @@ reference::Bounded expected_of(const Shape& shape, const std::vector<float>& q, 
   return y;
 }
 
-void attention(Run& run, const Shape& shape) {
+/// The kernel that divides events, of any number of warps.
+template <int Target, int Dim, int Warps>
+WARPRANK_KERNEL(Warps* device::warp_size, detail::attention::split_policy_of(Warps, Dim).min_blocks)
+attention_by_warps_kernel(const detail::attention::SplitDescriptor* descriptors) {
+  detail::attention::attend_split<Target, Dim, Warps>(descriptors);
+}
+
+Queue queue_by_warps(int64_t units, const Shape& shape, int warps, const unsigned char* descriptors) {
+  using detail::attention::SplitDescriptor;
+  const device::Dim3 grid(static_cast<unsigned>(units), static_cast<unsigned>(shape.heads));
+  const auto* const from = reinterpret_cast<const SplitDescriptor*>(descriptors);
+  const auto kernel = device::dispatch_target<75, 80>(device::target(), [&](auto target) {
+    const auto of_dim = [&](auto dim) -> void (*)(const SplitDescriptor*) {
+      if (warps == 2) return attention_by_warps_kernel<target(), dim(), 2>;
+      if (warps == 4) return attention_by_warps_kernel<target(), dim(), 4>;
+      return attention_by_warps_kernel<target(), dim(), 8>;
+    };
+    return shape.dim() == 16 ? of_dim(std::integral_constant<int, 16>()) : of_dim(std::integral_constant<int, 64>());
+  });
+  const int64_t bytes = detail::attention::split_bytes(warps, static_cast<int>(shape.dim()));
+  return [=](device::Stream stream) {
+    device::launch_overlapping({grid, static_cast<unsigned>(warps * device::warp_size), bytes, stream}, kernel, from);
+  };
+}
+
+void attention(Run& run, const Shape& shape, const PolicySweep* sweep = nullptr) {
   const int64_t num_queries = shape.requests * shape.queries(), num_events = shape.requests * shape.events;
   const int64_t width = shape.width, dim = shape.dim();
   const std::vector<half> q_values = random_halves(num_queries * width, 1),
@@ -89,15 +116,12 @@ void attention(Run& run, const Shape& shape) {
   const Matrix<const half> q(run.upload(q_values), num_queries, width), k(run.upload(k_values), num_events, width),
       v(run.upload(v_values), num_events, width);
   const auto result = [&] { return Matrix<half>(run.allocate<half>(num_queries * width), num_queries, width); };
-  const Matrix<half> y = result(), unfused = result();
 
   Attention described;
-  described.q = q, described.k = k, described.v = v, described.y = y;
+  described.q = q, described.k = k, described.v = v;
   described.item_offsets = run.upload(even_offsets(shape.requests, shape.queries()));
   described.history_offsets = run.upload(even_offsets(shape.requests, shape.events));
   described.max_parents = shape.requests, described.heads = shape.heads, described.scale = shape.scale();
-  const AttentionLaunch launch({&described, 1});
-  const auto* const descriptors = run.upload(launch.descriptors());
 
   const auto rows_of = [&](const std::vector<half>& values, int64_t user, int64_t first, int64_t cols) {
     std::vector<float> rows;
@@ -106,14 +130,6 @@ void attention(Run& run, const Shape& shape) {
         rows.push_back(to_float(values[static_cast<size_t>(t * width + c)]));
     return rows;
   };
-  std::vector<Queue> heads;
-  for (int64_t user = 0; user < shape.requests; ++user)
-    for (int64_t h = 0; h < shape.heads; ++h) {
-      const int64_t first = user * shape.queries();
-      heads.push_back(queue_head(run, shape, q.row_range(first, shape.queries()).columns(h * dim, dim),
-                                 rows_of(k_values, user, h * dim, dim), rows_of(v_values, user, h * dim, dim),
-                                 unfused.row_range(first, shape.queries()).columns(h * dim, dim)));
-    }
   const auto check = [&](Matrix<half> to, bool is_rounded) {
     return [&, to, is_rounded] {
       const std::vector<half> got = run.read(to.data, num_queries * width);
@@ -126,10 +142,30 @@ void attention(Run& run, const Shape& shape) {
       }
     };
   };
+  const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call {
+    const Matrix<half> y = result();
+    described.y = y;
+    const auto launch = std::make_shared<const AttentionLaunch>(Span<const Attention>(&described, 1));
+    const auto* const descriptors = run.upload(launch->descriptors());
+    const Queue queue = sweep != nullptr ? queue_by_warps(launch->num_blocks() / shape.heads, shape,
+                                                          policies.attention_warps, descriptors)
+                                         : Queue([=](device::Stream stream) { launch->run(descriptors, stream); });
+    return {queue, check(y, false)};
+  };
+  if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
+
+  const Matrix<half> unfused = result();
+  std::vector<Queue> heads;
+  for (int64_t user = 0; user < shape.requests; ++user)
+    for (int64_t h = 0; h < shape.heads; ++h) {
+      const int64_t first = user * shape.queries();
+      heads.push_back(queue_head(run, shape, q.row_range(first, shape.queries()).columns(h * dim, dim),
+                                 rows_of(k_values, user, h * dim, dim), rows_of(v_values, user, h * dim, dim),
+                                 unfused.row_range(first, shape.queries()).columns(h * dim, dim)));
+    }
   run.measure({4.0 * static_cast<double>((num_queries + num_events) * width),
                4.0 * static_cast<double>(num_queries * shape.events * width)},
-              {[&](device::Stream stream) { launch.run(descriptors, stream); }, check(y, false)},
-              {{"unfused", {in_sequence(heads), check(unfused, true)}}});
+              call_by(usual_policies()), {{"unfused", {in_sequence(heads), check(unfused, true)}}});
 }
 
 }  // namespace
@@ -138,11 +174,15 @@ void add_benchmarks() {
   const std::vector<Shape> shapes = on_gpu ? std::vector<Shape>{{1, 100, 64, 1},   {1, 100, 200, 1}, {1, 500, 200, 4},
                                                                 {16, 100, 200, 4}, {1, 0, 200, 4},   {16, 0, 200, 4}}
                                            : std::vector<Shape>{{1, 5, 24, 1}, {2, 5, 24, 4}, {2, 0, 16, 4}};
-  for (const Shape& shape : shapes)
-    add("attention/" + std::string(shape.is_self() ? "self" : "items:" + std::to_string(shape.items)) +
-            "/requests:" + std::to_string(shape.requests) + "/events:" + std::to_string(shape.events) +
-            "/heads:" + std::to_string(shape.heads),
-        [=](Run& run) { attention(run, shape); });
+  const PolicySweep warps{"attention_warps", &detail::LaunchPolicies::attention_warps, {2, 4, 8}};
+  for (const Shape& shape : shapes) {
+    const std::string name = "attention/" +
+                             std::string(shape.is_self() ? "self" : "items:" + std::to_string(shape.items)) +
+                             "/requests:" + std::to_string(shape.requests) + "/events:" + std::to_string(shape.events) +
+                             "/heads:" + std::to_string(shape.heads);
+    add(name, [=](Run& run) { attention(run, shape); });
+    add_policy(warps, name, [=](Run& run, const PolicySweep* sweep) { attention(run, shape, sweep); });
+  }
 }
 
 }  // namespace warprank::bench

@@ -85,6 +85,33 @@ reference::Bounded expected_of(const std::vector<DenseLayer>& layers, const floa
   return y;
 }
 
+/// The chained kernel for networks of 2 x 16 outputs, of any number of tiles at once.
+template <int Target, int Steps, int Tiles>
+WARPRANK_KERNEL(detail::din::chained::block_threads, detail::din::chained::resident_blocks(Target, Steps, 2))
+din_by_tiles_kernel(const detail::din::chained::Descriptor* descriptors) {
+  using namespace detail::din::chained;  // NOLINT
+  attend_history<Block<Target, Steps, 2, false, Tiles>>(descriptors);
+}
+
+Queue queue_by_tiles(const detail::din::Launch& launch, int tiles, const unsigned char* descriptors) {
+  using detail::din::chained::Descriptor;
+  const device::Dim3 grid(static_cast<unsigned>(launch.blocks), static_cast<unsigned>(launch.histories));
+  const auto* const from = reinterpret_cast<const Descriptor*>(descriptors);
+  const auto kernel = device::dispatch_target<75, 80>(device::target(), [&](auto target) {
+    const auto of_steps = [&](auto steps) -> void (*)(const Descriptor*) {
+      if (tiles == 1) return din_by_tiles_kernel<target(), steps(), 1>;
+      if (tiles == 2) return din_by_tiles_kernel<target(), steps(), 2>;
+      return din_by_tiles_kernel<target(), steps(), 4>;
+    };
+    if (launch.shape.steps == 2) return of_steps(std::integral_constant<int, 2>());
+    if (launch.shape.steps == 4) return of_steps(std::integral_constant<int, 4>());
+    return of_steps(std::integral_constant<int, 8>());
+  });
+  return [=, bytes = launch.shared_bytes](device::Stream stream) {
+    device::launch_overlapping({grid, detail::din::chained::block_threads, bytes, stream}, kernel, from);
+  };
+}
+
 void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events, int64_t dim,
                    const PolicySweep* sweep = nullptr) {
   const std::vector<DenseLayer> layers = random_stack({4 * dim, 64, 32, 1});
@@ -130,7 +157,9 @@ void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events
     const auto launch =
         std::make_shared<const DinLaunch>(Span<const DinHistory>(&history, 1), device::target(), policies);
     const auto* const descriptors = run.upload(launch->descriptors());
-    return {[=](device::Stream stream) { launch->run(descriptors, stream); }, check(y)};
+    if (sweep == nullptr) return {[=](device::Stream stream) { launch->run(descriptors, stream); }, check(y)};
+    const int tiles = dim <= 64 ? policies.din_tiles : policies.din_tiles_wide;
+    return {queue_by_tiles(launch->launch(0), tiles, descriptors), check(y)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
 
@@ -175,14 +204,21 @@ void add_benchmarks() {
         din_attention(run, count, items, events, dim);
       });
 
-  const PolicySweep one_block{"din_items_of_one_block", &detail::LaunchPolicies::din_items_of_one_block, {0, no_limit}};
-  const Sizes more_requests = on_gpu ? Sizes{{1, 500}, {1, 1000}, {8, 100}, {16, 100}, {64, 100}} : Sizes{{1, 9}};
-  for (const auto& [events, dim] : on_gpu ? Sizes{{50, 32}, {100, 64}} : Sizes{{11, 16}})
-    for (const auto& [count, items] : more_requests)
-      add_policy(one_block, name_of(count, items, events, dim),
-                 [count = count, items = items, events = events, dim = dim](Run& run, const PolicySweep* sweep) {
-                   din_attention(run, count, items, events, dim, sweep);
-                 });
+  using Policies = detail::LaunchPolicies;
+  const Sizes more_requests =
+      on_gpu ? Sizes{{1, 100}, {1, 500}, {1, 1000}, {8, 100}, {16, 100}, {64, 100}} : Sizes{{1, 9}};
+  const auto add_sweep_of = [&](const PolicySweep& sweep, const Sizes& sizes) {
+    for (const auto& [events, dim] : sizes)
+      for (const auto& [count, items] : more_requests)
+        add_policy(sweep, name_of(count, items, events, dim),
+                   [count = count, items = items, events = events, dim = dim](Run& run, const PolicySweep* of) {
+                     din_attention(run, count, items, events, dim, of);
+                   });
+  };
+  const Sizes narrow = on_gpu ? Sizes{{50, 32}, {100, 64}} : Sizes{{11, 16}};
+  add_sweep_of({"din_items_of_one_block", &Policies::din_items_of_one_block, {0, no_limit}}, narrow);
+  add_sweep_of({"din_tiles", &Policies::din_tiles, {1, 2, 4}}, narrow);
+  add_sweep_of({"din_tiles_wide", &Policies::din_tiles_wide, {1, 2, 4}}, on_gpu ? Sizes{{200, 128}} : Sizes{{37, 128}});
 }
 
 }  // namespace warprank::bench

@@ -733,7 +733,7 @@ Counted count(const DinCase& c, const din::Launch& launch, int64_t chunk_events,
   counted.mma = units * chunks * columns;   // c(q)
   for (int64_t first = 0; first < events; first += chunk_events) {
     const int64_t tiles = ceil_div(std::min(events - first, chunk_events), 16);
-    const int64_t at_once = din::chained::tiles_at_once(launch.shape.steps, launch.shape.pairs);
+    const int64_t at_once = din::chained::tiles_at_once(target, launch.shape.steps, launch.shape.pairs);
     const int64_t scored = ceil_div(tiles, at_once) * at_once;  // the last one again where there is no other
     counted.mma += items * scored * chunks * (columns + pairs * 2 * 16 / depth);
     counted.mma += units * tiles * dim / 8 * 16 / depth;  // pooling

@@ -139,8 +139,9 @@ class CardPolicies(unittest.TestCase):
         # 40 multiprocessors: 10, 20 and 40 rows of one, of which the last wants several.
         measured = limits((4, 100, 3.0, 2.0), (8, 100, 3.2, 3.0), (16, 100, 4.0, 5.0))
         self.assertEqual(self.fits(of_card(measured)), {75: {"fm_rows_of_one_each": 32}})
-        measured = limits((4, 100, 3.0, 2.0), (8, 100, 2.8, 3.0), (16, 100, 4.0, 5.0))
-        self.assertEqual(self.fits(of_card(measured)), {75: {"fm_rows_of_one_each": 12}})
+        # Exactly 8 rows of one want no more than one each.
+        measured = limits((4, 80, 3.0, 2.0), (8, 100, 2.8, 3.0), (16, 100, 4.0, 5.0))
+        self.assertEqual(self.fits(of_card(measured)), {75: {"fm_rows_of_one_each": 8}})
 
     def test_the_newest_sweep_of_each_field_of_a_card_counts(self):
         new = of_card(rounds((9, 5, 9), (9, 5, 9), (9, 5, 9)))

@@ -17,6 +17,8 @@ struct CardPolicies {
 inline constexpr CardPolicies card_policies[] = {
     {90, {
         8,  // din_items_of_one_block: h100-80gb-prototypes/gpu, 3 sizes, 0% longer than their best
+        1,  // din_tiles: not measured
+        2,  // din_tiles_wide: h100-80gb-prototypes/gpu, 3 sizes, 0% longer than their best
         16,  // dot_rows_of_one_each: not measured
         3,  // dot_rows_per_warp: not measured
         4,  // dot_rows_per_warp_wide: not measured
@@ -27,6 +29,7 @@ inline constexpr CardPolicies card_policies[] = {
         1,  // look_up_rounds_of_keys: not measured
         2,  // row_program_blocks: not measured
         2,  // segment_reduce_blocks: not measured
+        8,  // attention_warps: h100-80gb-prototypes/gpu, 8 sizes, 3% longer than their best
     }},
 };
 // clang-format on

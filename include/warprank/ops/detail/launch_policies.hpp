@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What launches decide for speed alone: no bit of a result depends on it. Every value here can be measured against
-/// others (benchmarks/policies.cuh); card_policies.hpp has those that were best on cards, and what follows for cards
-/// that were not measured.
+/// What launches decide for speed alone; attention_warps and din_tiles are what kernels are compiled by, and of the
+/// former alone bits depend. Every value can be measured against others (benchmarks/policies.cuh); card_policies.hpp
+/// has those that were best on cards, and what follows for cards that were not measured.
 
 namespace warprank::detail {
 
 /// One field on each line, with what was chosen by thought, as tools/policies.py reads it.
 struct LaunchPolicies {
   int din_items_of_one_block = 8;    ///< DIN attention: of a multiprocessor, which has two blocks where there are more
+  int din_tiles = 1;                 ///< of 16 events that a warp takes at once, of up to 64 columns
+  int din_tiles_wide = 2;            ///< the same of more columns
   int dot_rows_of_one_each = 16;     ///< dot: of a multiprocessor; beyond, a warp computes several
   int dot_rows_per_warp = 3;         ///< how many then
   int dot_rows_per_warp_wide = 4;    ///< the same of fields of more than 32 columns
@@ -20,6 +22,7 @@ struct LaunchPolicies {
   int look_up_rounds_of_keys = 1;    ///< of blocks, up to which bags of keys are spread over more of them
   int row_program_blocks = 2;        ///< row programs: of a multiprocessor, before warps have several rows
   int segment_reduce_blocks = 2;     ///< reductions of segments: of a multiprocessor, before blocks have several
+  int attention_warps = 8;           ///< attention that divides events: of a block, a power of 2 up to 8
 };
 
 }  // namespace warprank::detail

@@ -28,6 +28,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
+#include "warprank/ops/detail/card_policies.hpp"
 #include "warprank/ops/detail/direct_rows.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
 
@@ -42,9 +43,13 @@ struct SplitPolicy {
 
   constexpr int threads() const { return warps * device::warp_size; }
 };
-/// Eight warps, but where their parts need more shared memory than the target has.
+/// Of so many warps: as many blocks on a multiprocessor as their registers leave room for.
+constexpr SplitPolicy split_policy_of(int warps, int dim) { return {warps, (dim == 128 ? 8 : 16) / warps}; }
+/// As many warps as were best on the nearest card, but where their parts need more shared memory than the target has.
 template <int Target, int Dim>
-inline constexpr SplitPolicy split_policy{Dim == 128 && Target < 80 ? 4 : 8, Dim == 128 ? 1 : 2};
+inline constexpr SplitPolicy split_policy = Dim == 128 && Target < 80
+                                                ? SplitPolicy{4, 1}
+                                                : split_policy_of(launch_policies_of(Target).attention_warps, Dim);
 
 /// Shared memory of a block: each warp's sums, and its largest scores and totals.
 constexpr int64_t split_bytes(int warps, int dim) {
@@ -127,7 +132,6 @@ WARPRANK_DEVICE SplitUnit find_split_unit(const SplitDescriptor& d, int64_t numb
 /// the groups of Dim / 8 columns lane % 4 * 2 and the one behind it, all columns.
 template <int Target, int Dim>
 struct SplitPart {
-  static constexpr int warps = split_policy<Target, Dim>.warps;
   static constexpr int factor_words = Dim / 8, value_words = Dim / 16, tiles = Dim / 8;
   static constexpr float max_score = std::numeric_limits<float>::max();
   static constexpr float unseen = -std::numeric_limits<float>::infinity();
@@ -302,12 +306,10 @@ inline constexpr int split_threads = split_policy<Target, Dim>.threads();
 template <int Target, int Dim>
 inline constexpr int split_min_blocks = split_policy<Target, Dim>.min_blocks;
 
-/// The grid: units, heads, attentions.
-template <int Target, int Dim>
-WARPRANK_KERNEL((split_threads<Target, Dim>), (split_min_blocks<Target, Dim>))
-split_attention_kernel(const SplitDescriptor* descriptors) {
+/// What a block of so many warps does.
+template <int Target, int Dim, int Warps>
+WARPRANK_DEVICE void attend_split(const SplitDescriptor* descriptors) {
   using namespace device;  // NOLINT: the vocabulary of kernels
-  constexpr int warps = split_policy<Target, Dim>.warps;
   const SplitDescriptor d = load_split_descriptor(descriptors + block_index().z);
   wait_for_previous_launch();
   const int head = static_cast<int>(block_index().y);
@@ -352,13 +354,20 @@ split_attention_kernel(const SplitDescriptor* descriptors) {
   part.clear();
   while (event < unit.num_events) {
     part.add(d.factor, unit.num_events - event);
-    event += warps * split_events;
+    event += Warps * split_events;
     if (event < unit.num_events) part.request_events(d, k, v, event, unit.num_events);
   }
-  auto& parts = *dynamic_shared<SplitParts<warps, Dim>>();
+  auto& parts = *dynamic_shared<SplitParts<Warps, Dim>>();
   parts.put(part);
   sync_block();
   parts.store(d, unit, head * Dim);
+}
+
+/// The grid: units, heads, attentions.
+template <int Target, int Dim>
+WARPRANK_KERNEL((split_threads<Target, Dim>), (split_min_blocks<Target, Dim>))
+split_attention_kernel(const SplitDescriptor* descriptors) {
+  attend_split<Target, Dim, split_policy<Target, Dim>.warps>(descriptors);
 }
 
 }  // namespace warprank::detail::attention

@@ -52,9 +52,9 @@ using Fragment = device::Vector<uint32_t, 4>;  ///< what a lane has of two B fra
 using FloatPair = device::Vector<float, 2>;
 
 /// `Steps` x 16 columns, `Pairs` x 16 outputs of the second layer.
-template <int Target, int Steps, int Pairs, bool IsDice>
+template <int Target, int Steps, int Pairs, bool IsDice, int Tiles = tiles_at_once(Target, Steps, Pairs)>
 struct Block {
-  static constexpr int target = Target, steps = Steps, pairs = Pairs, tiles = tiles_at_once(Steps, Pairs);
+  static constexpr int target = Target, steps = Steps, pairs = Pairs, tiles = Tiles;
   static constexpr bool is_dice = IsDice;
   static constexpr int columns = Steps * 16, row_stride = columns + row_padding;
   static constexpr int at_once = Target >= 80 ? 1 : 4;  ///< loads in flight where copies are loads

@@ -76,16 +76,14 @@ WARPRANK_DEVICE void attend(const Block& block, bool saturates) {
   pooling.store(block.d, unit);
 }
 
-/// Rows of the grid are histories.
-template <int Target, int Steps, int Pairs, bool IsDice>
-WARPRANK_KERNEL(block_threads, resident_blocks(Target, Steps, Pairs))
-din_chained_kernel(const Descriptor* descriptors) {
-  using ThisBlock = Block<Target, Steps, Pairs, IsDice>;
+/// What a block does. Rows of the grid are histories.
+template <class Block>
+WARPRANK_DEVICE void attend_history(const Descriptor* descriptors) {
   Header& header = *reinterpret_cast<Header*>(device::dynamic_shared<unsigned char>());
   const Descriptor& d = header.descriptor;
   copy_descriptor<block_threads>(header.descriptor, &descriptors[device::block_index().y]);
   device::sync_block();
-  const ThisBlock block(header);
+  const Block block(header);
   block.copy_weights();
   device::wait_for_previous_launch();
   const auto num_blocks = static_cast<int>(device::grid_dim().x);
@@ -99,11 +97,17 @@ din_chained_kernel(const Descriptor* descriptors) {
       is_fresh = false;
       attend(block, start(block, unit));
     } else {
-      Pooling<ThisBlock>().store(d, unit);
+      Pooling<Block>().store(d, unit);
     }
     if (is_last) break;
   }
   device::wait_async<0>();  // also where there was no work
+}
+
+template <int Target, int Steps, int Pairs, bool IsDice>
+WARPRANK_KERNEL(block_threads, resident_blocks(Target, Steps, Pairs))
+din_chained_kernel(const Descriptor* descriptors) {
+  attend_history<Block<Target, Steps, Pairs, IsDice>>(descriptors);
 }
 
 }  // namespace warprank::detail::din::chained

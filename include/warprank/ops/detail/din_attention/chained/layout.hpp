@@ -10,6 +10,7 @@
 #include "warprank/core/host_device.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/model/types.hpp"
+#include "warprank/ops/detail/card_policies.hpp"
 
 namespace warprank::detail::din::chained {
 
@@ -97,7 +98,10 @@ inline bool fits(const Shape& shape) {
 
 /// Tiles of events that a warp takes at once. With two W(q) is folded half as often; for up to 64 columns one leaves
 /// registers for a second block on the multiprocessor.
-WARPRANK_HOST_DEVICE constexpr int tiles_at_once(int steps, int pairs) { return steps > 4 && pairs <= 2 ? 2 : 1; }
+constexpr int tiles_at_once(int target, int steps, int pairs) {
+  if (pairs > 2) return 1;
+  return steps > 4 ? launch_policies_of(target).din_tiles_wide : launch_policies_of(target).din_tiles;
+}
 
 /// Blocks for whose registers there is room in a multiprocessor.
 constexpr int resident_blocks(int target, int steps, int pairs) { return target >= 80 && steps * pairs <= 8 ? 2 : 1; }
