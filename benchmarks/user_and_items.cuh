@@ -73,7 +73,8 @@ class UserAndItems {
     for (const int64_t item : items) {
       const auto end = std::upper_bound(host_offsets_.begin() + 1, host_offsets_.end(), item);
       const int64_t user = end - host_offsets_.begin() - 1;
-      for (const auto& [from, row, cols] : {std::tuple{&host_user_, user, user_.cols}, {&host_item_, item, item_.cols}})
+      for (const auto& [from, row, cols] :
+           {std::tuple{&host_user_, user, user_.cols}, std::tuple{&host_item_, item, item_.cols}})
         for (int64_t c = 0; c < cols; ++c) values.push_back(to_float((*from)[static_cast<size_t>(row * cols + c)]));
     }
     return values;

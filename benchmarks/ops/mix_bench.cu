@@ -92,7 +92,7 @@ void mix(Run& run, int64_t rows, int num_experts, int64_t dim) {
 }  // namespace
 
 void add_benchmarks() {
-  for (const auto& [experts, dim] : {std::pair{4, int64_t{64}}, {5, int64_t{256}}})
+  for (const auto& [experts, dim] : {std::pair{4, int64_t{64}}, std::pair{5, int64_t{256}}})
     for (const int64_t rows : on_gpu ? std::vector<int64_t>{100, 500, 1600, 6400} : std::vector<int64_t>{5, 33})
       add("mix/experts:" + std::to_string(experts) + "/dim:" + std::to_string(dim) + "/rows:" + std::to_string(rows),
           [rows, experts = experts, dim = dim](Run& run) { mix(run, rows, experts, dim); });

@@ -471,7 +471,7 @@ TEST(CudaTableUpdate, TriesAgainWhatHasToWaitForBatches) {
 
 TEST(CudaTableUpdate, RefusesHashedRowsThatLookUpsReadInParts) {
   reset();
-  for (const auto& [type, most] : {std::pair(DType::f32, 128), {DType::f16, 256}, {DType::i8, 256}}) {
+  for (const auto& [type, most] : {std::pair(DType::f32, 128), std::pair(DType::f16, 256), std::pair(DType::i8, 256)}) {
     const auto message = [&, t = type](int64_t dim, bool hashed, const LoadOptions& options) {
       const std::vector<VersionedTable> tables{versioned_table("user", t, dim, hashed, first_keys(5))};
       return message_of([&] { CudaTableStore(plan_of(tables), weights_of(tables), {}, 0, options); });

@@ -754,7 +754,7 @@ TEST(DinCounts, ExecutesTheProductsThatRemainAndReadsAHistoryOncePerUnit) {
   CountTable table({"target", "L", "D", "N", "mma", "/ folded minimum", "bytes read", "of history", "units of items",
                     "bytes written", "blocks", "events on chip"});
   for_each_target([&](const Config& config) {
-    for (const auto& [events, dim] : {std::pair<int64_t, int64_t>{50, 32}, {100, 64}, {200, 128}})
+    for (const auto& [events, dim] : std::vector<std::pair<int64_t, int64_t>>{{50, 32}, {100, 64}, {200, 128}})
       for (const int64_t items : {1, 100, 500}) {
         if (!all_counts() && items * events > 5000) continue;
         SCOPED_TRACE(std::to_string(events) + " x " + std::to_string(dim) + ", " + std::to_string(items) + " items");

@@ -250,7 +250,7 @@ TEST(DotKernelGraph, FollowsTheCountsInDeviceMemory) {
         dot.launch(stream);
         const Graph graph = end_capture(stream);
         EXPECT_EQ(num_launches(graph), 1);
-        for (const std::vector<int64_t>& ends : {std::vector<int64_t>{0, 9, 9, 30}, {0, 11}, {0}}) {
+        for (const std::vector<int64_t>& ends : std::vector<std::vector<int64_t>>{{0, 9, 9, 30}, {0, 11}, {0}}) {
           offsets.write(ends);
           const int64_t segments = static_cast<int64_t>(ends.size()) - 1, rows = ends.back();
           num_segments.write({segments});

@@ -510,7 +510,7 @@ TEST(EmbeddingBagCounts, OfTheLongestWarp) {
   graph.ids = {{"user_id", 0, {}, {}}, {"item_id", 1, {}, {}}, {"seen", 2, {}, {}}};
   const BatchLayout layout(graph);
   CountTable table(longest_warp_columns({"requests", "dim"}));
-  for (const auto& [num_requests, dim] : {std::pair<int64_t, int64_t>{1, 16}, {1, 64}, {4, 16}}) {
+  for (const auto& [num_requests, dim] : std::vector<std::pair<int64_t, int64_t>>{{1, 16}, {1, 64}, {4, 16}}) {
     std::mt19937_64 random(1);
     const auto rows = std::make_shared<TestTable>(DType::f16, dim, 500, false, 0, random);
     const auto ids = [&](int64_t count) {

@@ -139,7 +139,8 @@ const Tiling in_parts{LinearTile::staged_64x64, 3};
 TEST(LinearKernel, MatchesTheOracleWithEveryTile) {
   for_each_target([](const Config& config) {
     for (const Tiling& tiling : all_tilings)
-      for (const auto& [is_plain, has_operands] : {std::pair<bool, bool>{true, true}, {true, false}, {false, true}}) {
+      for (const auto& [is_plain, has_operands] :
+           std::vector<std::pair<bool, bool>>{{true, true}, {true, false}, {false, true}}) {
         const auto& shape = tile_shape(tiling.tile);
         if (!is_plain && !shape.is_general) continue;
         if (!has_operands && shape.takes_operands) continue;
@@ -984,11 +985,8 @@ TEST(LinearCounts, ExecutesAndMovesWhatItMustAndHardlyMore) {
 
 TEST(LinearCounts, OfTheLongestWarp) {
   CountTable table(longest_warp_columns({"layer", "rows", "tile"}));
-  for (const auto& [in, out, rows] : {std::tuple<int64_t, int64_t, int64_t>{256, 1, 16},
-                                      {256, 64, 16},
-                                      {600, 64, 16},
-                                      {1024, 64, 16},
-                                      {256, 64, 513}}) {
+  for (const auto& [in, out, rows] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+           {256, 1, 16}, {256, 64, 16}, {600, 64, 16}, {1024, 64, 16}, {256, 64, 513}}) {
     const LinearCase c(rows, in, out);
     std::string tile;
     const auto run = [&](const Config& config) {

@@ -106,7 +106,8 @@ TEST(LongestWarps, OfKernelsOfRows) {
     const std::vector<MixTask<half, half>> tasks = {task(), task()};
     Mix<half, half>(tasks, memory.number(num_items)).launch({});
   });
-  for (const auto& [num_users, most_users] : {std::pair<int64_t, int64_t>{1, 1}, {1, 4}, {4, 4}, {50, 64}}) {
+  for (const auto& [num_users, most_users] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {1, 4}, {4, 4}, {50, 64}}) {
     const int64_t users = num_users, most = most_users;
     const std::string shape = ", " + std::to_string(users) + " of " + std::to_string(most) + " users";
     add("elementwise", "product of two of 64" + shape, most == 1 ? 1 : 2, [=](Memory& memory) {
