@@ -25,7 +25,7 @@ class FuzzInput {
   Value take() {
     Value value{};
     const size_t bytes = std::min(size_, sizeof value);
-    std::memcpy(&value, data_, bytes);
+    if (bytes > 0) std::memcpy(&value, data_, bytes);  // of no input the address is null
     data_ += bytes;
     size_ -= bytes;
     return value;
