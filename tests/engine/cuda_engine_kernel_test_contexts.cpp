@@ -543,7 +543,7 @@ TEST_F(CudaEngine, RefusesWhatCannotRunAndStaysUsable) {
     EXPECT_EQ(Held(), before);
     EXPECT_TRUE(same_bits(all_scores(s.plan, context.run(batch)), expected));
   };
-  expect_error("device 3: CUDA error 101 (cudaErrorInvalidDevice)", [&] { Tables::load(s.plan, s.tables, cuda(3)); });
+  expect_error("use device 3: expected an index from 0 to ", [&] { Tables::load(s.plan, s.tables, cuda(3)); });
   expect_error("expected a tensor", [&] { bind(s.plan, other.weights, Tables::load(s.plan, s.tables, cuda())); });
   expect_error("batch: expected one of this plan's axes and inputs", [&] { context.run(foreign); });
   expect_error("expected one batch at a time", [&] {

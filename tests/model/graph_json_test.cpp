@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -180,4 +181,14 @@ TEST(GraphJson, RefusesEveryTruncationAndWhatFollowsTheEnd) {
 }
 
 }  // namespace
+// The fuzzer begins with these: one that is refused at once leads nowhere.
+TEST(GraphJson, ReadsEveryFileThatTheFuzzerBeginsWith) {
+  int files = 0;
+  for (const auto& file : std::filesystem::directory_iterator(WARPRANK_TEST_DATA "/model/graph_json_corpus")) {
+    EXPECT_NO_THROW(load_graph(file.path().string())) << file.path();
+    ++files;
+  }
+  EXPECT_GT(files, 0);
+}
+
 }  // namespace warprank

@@ -178,10 +178,11 @@ class RunBundle(MachineWithACard):
         self.assertLess(time.monotonic() - begin, 55)
         self.assertEqual(status, 0, report)
         for text in ("| card | models_plan_bench_gpu | left out: cut off |",
-                     "| card | tuning of linear layers | left out: cut off |",
                      "| card | latency with 2 contexts | left out: cut off |",
                      "| card | memcheck: gpu_two_libraries | ok |"):
             self.assertIn(text, report)
+        # Of the alternatives some: how many fit depends on how long this machine takes for what does not hang.
+        self.assertRegex(report, r"\| card \| (sweeps|policies)_\w+ \| left out: cut off \|")
 
     def test_reports_when_it_is_killed(self):
         os.makedirs(f"{self.folder}/out")
