@@ -35,8 +35,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{lists/partial,cache/archives/partial,packages,root}
 
-# apt with lists of its own: the machine's stay as they are.
-echo "deb [signed-by=$keyring] http://deb.debian.org/debian trixie main contrib non-free" >"$work/sources.list"
+# apt with lists of its own, from where the machine has its packages: the machine's lists stay as they are.
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | sort -u | head -n 1)
+if [[ -z $mirror ]]; then
+  echo "This needs a mirror of Debian among the sources of apt, got none; or run apt-get update first." >&2
+  exit 1
+fi
+echo "deb [signed-by=$keyring] $mirror trixie main contrib non-free" >"$work/sources.list"
 apt=(-q -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/dev/null
      -o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache" -o APT::Sandbox::User=root)
 {

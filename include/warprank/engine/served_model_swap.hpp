@@ -111,8 +111,8 @@ inline SwapReport ServedModel::swap(const NextModel& next, SwapMode mode, const 
   return std::move(trial.report);
 }
 
-/// The old model serves on meanwhile. Contexts are exchanged by the caller, who is not kept from it as the loader may
-/// be; all else is the loader's, above all what is freed.
+/// The old model serves on meanwhile. Rows are written and contexts exchanged by the caller: the loader may be kept from
+/// its core while it has what look-ups wait for. All else is the loader's, above all what is freed.
 inline void ServedModel::swap_beside(Trial& trial, detail::QuietThread& loader) {
   const NextModel& next = trial.next;
   const bool is_full = trial.mode == SwapMode::full;
@@ -129,12 +129,12 @@ inline void ServedModel::swap_beside(Trial& trial, detail::QuietThread& loader) 
       context.rebind(bound);
       compare(trial, expected, trial.recorded.score(context));
     }
-    if (!is_full && !next.tables.names().empty()) trial.report.rows = loaded.update(next.tables);
     tables = std::move(loaded);
     model = bound;
   });
   const auto free_old = [&] { old.reset(), model.reset(), tables.reset(); };
   try {
+    if (!is_full && !next.tables.names().empty()) trial.report.rows = tables->update(next.tables);
     trial.report.contexts_behind = pool_.exchange(*model, ++last_version_, detail::end_of(trial.options));
   } catch (...) {
     loader.run(free_old);
