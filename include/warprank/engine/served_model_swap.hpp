@@ -111,8 +111,8 @@ inline SwapReport ServedModel::swap(const NextModel& next, SwapMode mode, const 
   return std::move(trial.report);
 }
 
-/// The old model serves on meanwhile. Rows are written and contexts exchanged by the caller: the loader may be kept from
-/// its core while it has what look-ups wait for. All else is the loader's, above all what is freed.
+/// The old model serves on meanwhile. Rows are written and contexts exchanged by the caller: the loader may be kept
+/// from its core while it has what look-ups wait for. All else is the loader's, above all what is freed.
 inline void ServedModel::swap_beside(Trial& trial, detail::QuietThread& loader) {
   const NextModel& next = trial.next;
   const bool is_full = trial.mode == SwapMode::full;
