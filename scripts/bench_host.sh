@@ -88,7 +88,7 @@ measure_latency() {
 }
 
 measure_swaps() {
-  within 150 swaps $python tools/bench_swaps.py build/cpu/examples/embed_in_service --out "$raw/swaps.json"
+  within 300 swaps $python tools/bench_swaps.py build/cpu/examples/embed_in_service --out "$raw/swaps.json"
 }
 
 command="scripts/bench_host.sh"

@@ -40,7 +40,7 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--contexts", type=int, default=os.cpu_count())
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=6)
+    parser.add_argument("--seconds", type=float, default=15)
     options, options.more = parser.parse_known_args()
 
     record = Record()

@@ -70,7 +70,8 @@ int run(int argc, char** argv) {
   double swap_every = 0;
   bool profile = false;
   int64_t film_rows = 0, swap_mb_per_second = 0;
-  warprank::LoaderPriority loader = warprank::SwapOptions{}.loader;
+  warprank::SwapOptions swapping;
+  bool keep_memory = true;
   warprank::SwapMode swap_mode = warprank::SwapMode::full;
   LoadOptions load;
   warprank::ContextOptions context;
@@ -99,11 +100,13 @@ int run(int argc, char** argv) {
           std::map<std::string, warprank::SwapMode>{{"full", warprank::SwapMode::full},
                                                     {"dense_and_rows", warprank::SwapMode::dense_and_rows},
                                                     {"drain", warprank::SwapMode::drain}}));
-  app.add_option("--loader", loader, "Which cores the thread gets that swaps")
+  app.add_option("--loader", swapping.loader, "Which cores the thread gets that swaps")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, warprank::LoaderPriority>{{"as_caller", warprank::LoaderPriority::as_caller},
                                                           {"low", warprank::LoaderPriority::low},
                                                           {"idle", warprank::LoaderPriority::idle}}));
+  app.add_option("--loader-share", swapping.loader_share, "What that thread takes of a core")->capture_default_str();
+  app.add_flag("--keep-memory,!--free-memory", keep_memory, "Keep the memory of tables for the next ones");
   app.add_option("--swap-mb-per-second", swap_mb_per_second, "Megabytes that swaps copy in a second at most; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -136,7 +139,10 @@ int run(int argc, char** argv) {
                                            {.requests = options.most_merged, .items = options.most_merged * items}}});
   std::vector<warprank::NextModel> models = {load_model(weights, film_rows, false)};
   if (swap_every > 0) models.insert(models.begin(), load_model(weights, film_rows, true));
-  warprank::Tables tables = warprank::Tables::load(plan, models.back().tables, device(engine));
+  warprank::LoadOptions loading;
+  if (swap_every > 0 && keep_memory) loading.pages = std::make_shared<warprank::PagePool>();
+  warprank::Tables tables = warprank::Tables::load(plan, models.back().tables, device(engine), loading);
+  if (loading.pages) loading.pages->double_up();
   warprank::Model model = warprank::bind(plan, models.back().dense, tables);
   const movielens::Inputs inputs(plan);
   const std::vector<movielens::RequestFeatures> requests = random_requests(1000, items, load.seed);
@@ -160,12 +166,11 @@ int run(int argc, char** argv) {
     }
   }
   warprank::ServedModel served(std::move(model), std::move(tables), {.contexts = contexts, .context = context});
-  std::vector<std::vector<std::byte>> recorded;
   warprank::Batch batch = plan.batch();
   for (int64_t r = 0; r < 20; ++r) inputs.fill(batch.add_request(), requests[static_cast<size_t>(r)]);
   batch.close();
   for (int64_t r = 0; r < batch.size(); ++r)
-    recorded.emplace_back(batch.blob(r).data(), batch.blob(r).data() + batch.blob(r).bytes());
+    swapping.recorded.emplace_back(batch.blob(r).data(), batch.blob(r).data() + batch.blob(r).bytes());
 
   std::printf("%s engine, %d contexts, %lld items in a request, at most %lld requests in a batch\n\n", engine.c_str(),
               contexts, static_cast<long long>(items), static_cast<long long>(options.most_merged));
@@ -174,7 +179,7 @@ int run(int argc, char** argv) {
   for (const double rate : rates) {
     warprank::RankingService service(served, options);
     load.rate = rate;
-    Swapper swapper(served, models, swap_mode, swap_every, {.recorded = recorded, .loader = loader});
+    Swapper swapper(served, models, swap_mode, swap_every, swapping);
     const LoadResult result = run_load(service, inputs, requests, expected, load);
     const SwapTimes swaps = swapper.stop();
     if (result.unscored > 0) throw std::runtime_error(std::to_string(result.unscored) + " requests were not scored");

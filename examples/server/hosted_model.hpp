@@ -38,6 +38,7 @@ struct HostedOptions {
   /// By which their scores may differ, or the next model is refused.
   double most_difference = std::numeric_limits<double>::infinity();
   warprank::LoaderPriority loader = warprank::SwapOptions{}.loader;  ///< unless a load says otherwise
+  double loader_share = warprank::SwapOptions{}.loader_share;        ///< of a core
   EventLog* log = nullptr;                                           ///< outlives the model
 };
 
@@ -80,8 +81,11 @@ class HostedModel {
     try {
       warprank::NextModel next = load_();
       if (mode == warprank::SwapMode::dense_and_rows) next.tables = warprank::Weights::from_tensors({});
-      const warprank::SwapReport report = served_.swap(
-          next, mode, {.recorded = recorder_.blobs(), .most_difference = options_.most_difference, .loader = loader});
+      const warprank::SwapReport report = served_.swap(next, mode,
+                                                       {.recorded = recorder_.blobs(),
+                                                        .most_difference = options_.most_difference,
+                                                        .loader = loader,
+                                                        .loader_share = options_.loader_share});
       event["comparison"] = report.comparison.to_string();
       event["contexts_behind"] = report.contexts_behind;
     } catch (const std::exception& error) {

@@ -48,6 +48,7 @@ int run(int argc, char** argv) {
   CLI::App app("Serves a ranking model by gRPC, as KServe v2 (the Open Inference Protocol) says.");
   std::string engine = "host", graph, weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
   int64_t items = 200, most_wait_us = 0, load_mb_per_second = 0;
+  bool keep_memory = true;
   int contexts = 1, http_port = 8002;
   double drain_seconds = 10, grace_seconds = 0;
   HostedOptions options{.name = "din_mmoe"};
@@ -91,6 +92,10 @@ int run(int argc, char** argv) {
           std::map<std::string, warprank::LoaderPriority>{{"as_caller", warprank::LoaderPriority::as_caller},
                                                           {"low", warprank::LoaderPriority::low},
                                                           {"idle", warprank::LoaderPriority::idle}}));
+  app.add_option("--loader-share", options.loader_share, "What a load takes of a core")
+      ->check(CLI::Range(0.001, 1.0))
+      ->capture_default_str();
+  app.add_flag("--keep-memory,!--free-memory", keep_memory, "Keep the memory of tables for the next ones");
   app.add_option("--load-mb-per-second", load_mb_per_second, "Megabytes that a load copies in a second at most; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -132,7 +137,9 @@ int run(int argc, char** argv) {
   const warprank::Plan plan = graph.empty() ? warprank::compile(movielens::din_mmoe, capacities)
                                             : warprank::compile(warprank::load_graph(graph), capacities);
   warprank::NextModel first = load(weights);
-  warprank::Tables tables = warprank::Tables::load(plan, first.tables, device_of(engine));
+  warprank::LoadOptions loading;
+  if (keep_memory) loading.pages = std::make_shared<warprank::PagePool>();
+  warprank::Tables tables = warprank::Tables::load(plan, first.tables, device_of(engine), loading);
   warprank::Model model = warprank::bind(plan, first.dense, tables);
   warprank::ServedModel served(std::move(model), std::move(tables), {.contexts = contexts});
   EventLog log(stdout);

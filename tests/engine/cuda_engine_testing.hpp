@@ -23,8 +23,8 @@ namespace warprank::cuda_engine_testing {
 using kernel_testing::Config;
 using test_support::PlainRequest;
 
-/// Builds for the executor in which a reference model with large layers takes up to two minutes. What it does there, the
-/// plain build does too, and smaller models do in every build.
+/// Builds for the executor in which a reference model with large layers takes up to two minutes. What it does there,
+/// the plain build does too, and smaller models do in every build.
 inline constexpr bool is_sanitized =
     kernel_testing::build == kernel_testing::Build::race || kernel_testing::build == kernel_testing::Build::asan;
 

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -113,7 +114,7 @@ class WatchedEngine : public Engine {
     diary.write("check");
     return host_engine().table_needs(plan, weights, images, options);
   }
-  int64_t free_memory(int) const override { return int64_t{1} << 40; }
+  int64_t free_memory(int, const LoadOptions&) const override { return int64_t{1} << 40; }
 
   mutable Diary diary;
 };
@@ -209,6 +210,53 @@ TEST_F(Loader, CopiesNoMoreBytesASecondThanItIsTold) {
   EXPECT_GE(paced, 2 * 1.6e6 / rate);
   EXPECT_THAT(message_of([&] { Tables::load(plan_, rows_, host(), {.most_bytes_per_second = -1}); }),
               HasSubstr("LoadOptions::most_bytes_per_second: expected 0 or more, got -1"));
+}
+
+TEST_F(Loader, LeavesTheMemoryOfTablesToTheNextOnes) {
+  constexpr int64_t rows = 200'000;
+  const Weights first = test_support::random_tables(plan_, rows, 1),
+                second = test_support::random_tables(plan_, rows, 2);
+  test_support::RequestShape shape;
+  shape.table_rows = rows;
+  Batch batch = test_support::random_batch(plan_, 8, shape, 1);
+  const auto scores_of = [&](Context& context) {
+    const Scores scores = context.run(batch);
+    std::vector<float> all;
+    for (int64_t r = 0; r < batch.size(); ++r) {
+      const Span<const float> values = scores["y"].of(r);
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  };
+  Context other = bind(plan_, dense_, Tables::load(plan_, second, host())).context();
+  const std::vector<float> expected = scores_of(other);
+
+  const auto pages = std::make_shared<PagePool>();
+  Tables tables = Tables::load(plan_, first, host(), {.pages = pages});
+  Model model = bind(plan_, dense_, tables);
+  const int64_t bytes = pages->bytes_in_use();
+  EXPECT_GE(bytes, 2 * rows * 16) << "rows of both tables, and keys";
+  ServedModel served(std::move(model), std::move(tables), {.contexts = 1});
+  EXPECT_NE(scores_of(*served.acquire()), expected);
+  served.swap({.dense = dense_, .tables = second}, SwapMode::full);
+  EXPECT_EQ(scores_of(*served.acquire()), expected);
+  EXPECT_EQ(pages->bytes_in_use(), bytes);
+  EXPECT_EQ(pages->free_bytes(), bytes) << "of the first model";
+  EXPECT_EQ(served.memory().back(), (std::pair<std::string, int64_t>{"pages for the next tables", bytes}));
+  served.swap({.dense = dense_, .tables = first, .load = LoadOptions{}}, SwapMode::full);
+  served.swap({.dense = dense_, .tables = second}, SwapMode::full);
+  EXPECT_EQ(scores_of(*served.acquire()), expected) << "from memory that had others' rows and keys";
+  EXPECT_EQ(pages->bytes_in_use(), bytes);
+  EXPECT_EQ(pages->free_bytes(), bytes);
+  EXPECT_THROW(served.swap({.dense = Weights::from_tensors({}), .tables = first}, SwapMode::full), invalid_argument);
+  EXPECT_EQ(pages->free_bytes(), bytes) << "of the model that was refused";
+}
+
+TEST_F(Loader, RefusesAShareThatIsNone) {
+  for (const double share : {0.0, -1.0, 1.5, std::nan("")})
+    EXPECT_THAT(
+        message_of([&] { served_->swap({.dense = dense_, .tables = rows_}, SwapMode::full, {.loader_share = share}); }),
+        HasSubstr("SwapOptions::loader_share: expected above 0, at most 1, got"));
 }
 
 }  // namespace

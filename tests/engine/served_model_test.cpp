@@ -136,7 +136,7 @@ class WatchedEngine : public Engine {
     return host_engine().table_needs(plan, weights, images, options);
   }
   bool rebinds_to_updatable(const Plan&) const override { return !hooks.keeps_updatable; }
-  int64_t free_memory(int) const override { return hooks.free_bytes; }
+  int64_t free_memory(int, const LoadOptions&) const override { return hooks.free_bytes; }
 
   mutable Hooks hooks;
 };

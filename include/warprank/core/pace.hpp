@@ -7,19 +7,24 @@
 #include <mutex>
 #include <thread>
 
+#include "warprank/core/rest.hpp"
+
 namespace warprank {
 
-/// Keeps copies to so many bytes a second, so that they leave others their share of memory's bandwidth and of caches.
+/// Keeps copies to so many bytes a second, so that they leave others their share of memory's bandwidth and of caches,
+/// and the thread that it was made by to its share of a core (rest.hpp).
 class Pace {
  public:
   /// 0: as many as there can be.
-  explicit Pace(int64_t bytes_per_second = 0) : bytes_per_second_(bytes_per_second) {}
+  explicit Pace(int64_t bytes_per_second = 0)
+      : bytes_per_second_(bytes_per_second), has_share_(detail::Share::of_this_thread().value() < 1) {}
 
-  bool is_limited() const { return bytes_per_second_ > 0; }
+  bool is_limited() const { return bytes_per_second_ > 0 || has_share_; }
 
   /// To be called behind each piece, by any thread; waits until the next may be moved.
   void moved(int64_t bytes) {
-    if (!is_limited()) return;
+    detail::rest();
+    if (bytes_per_second_ == 0) return;
     const std::chrono::duration<double> takes(static_cast<double>(bytes) / static_cast<double>(bytes_per_second_));
     Clock::time_point next;
     {
@@ -34,6 +39,7 @@ class Pace {
   using Clock = std::chrono::steady_clock;
 
   const int64_t bytes_per_second_;
+  const bool has_share_;
   std::mutex mutex_;
   Clock::time_point next_;
 };

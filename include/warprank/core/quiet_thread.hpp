@@ -16,6 +16,8 @@
 #include <thread>
 #include <utility>
 
+#include "warprank/core/rest.hpp"
+
 namespace warprank {
 
 /// Which cores the work of a QuietThread gets.
@@ -36,10 +38,11 @@ inline void lower_priority(LoaderPriority priority) {
   if (priority == LoaderPriority::low) setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
 }
 
-/// Runs one thing after the other at a priority, as_caller on the caller's thread. By one thread at a time.
+/// Runs one thing after the other at a priority, as_caller on the caller's thread, else with a share of a core. By one
+/// thread at a time.
 class QuietThread {
  public:
-  explicit QuietThread(LoaderPriority priority) : priority_(priority) {
+  explicit QuietThread(LoaderPriority priority, double share = 1) : priority_(priority), share_(share) {
     if (priority != LoaderPriority::as_caller) thread_ = std::thread([this] { work(); });
   }
   ~QuietThread() {
@@ -70,6 +73,7 @@ class QuietThread {
  private:
   void work() {
     lower_priority(priority_);
+    Share::of_this_thread().set(share_);
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       changed_.wait(lock, [&] { return is_over_ || body_ != nullptr; });
@@ -91,6 +95,7 @@ class QuietThread {
   }
 
   const LoaderPriority priority_;
+  const double share_;
   std::mutex mutex_;  // what follows
   std::condition_variable changed_;
   std::function<void()> body_;

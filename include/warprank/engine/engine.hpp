@@ -214,8 +214,8 @@ class Engine {
   virtual bool rebinds_to_updatable(const Plan&) const { return true; }
   /// The calling thread will work on this device alone.
   virtual void begin_thread(int) const {}
-  /// Bytes of the device's memory that are free now.
-  virtual int64_t free_memory(int index) const = 0;
+  /// Bytes of the device's memory that are free now, for tables that are loaded so.
+  virtual int64_t free_memory(int index, const LoadOptions& load) const = 0;
 };
 
 }  // namespace warprank

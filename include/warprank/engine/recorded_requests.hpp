@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/core/rest.hpp"
 #include "warprank/engine/context.hpp"
 #include "warprank/plan/plan.hpp"
 
@@ -88,6 +89,7 @@ class RecordedRequests {
     for (const Capacity& capacity : plan_.options().capacities) {
       const std::vector<int64_t> most = plan::rows_at(plan_.source(), capacity);
       for (size_t first = 0, end = 0; first < requests_.size(); first = end) {
+        rest();
         end = fill(batch, first, most);
         collect(context.run(batch), first, std::min(end, requests_.size()), scores);
       }

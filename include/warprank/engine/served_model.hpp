@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -124,6 +125,8 @@ class ServedModel {
   int64_t last_version_ = 1;
   std::optional<Tables> tables_;
   LoadOptions load_;  // of the last tables
+
+  const std::shared_ptr<PagePool> pages_;  // of the first tables
 };
 
 }  // namespace warprank

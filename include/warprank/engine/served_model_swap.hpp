@@ -54,7 +54,8 @@ inline ServedModel::ServedModel(Model model, Tables tables, const ServedOptions&
       options_(options),
       weights_bytes_(detail::total(model.memory()) - detail::total(tables.memory())),
       tables_(std::move(tables)),
-      load_(tables_->options()) {
+      load_(tables_->options()),
+      pages_(load_.pages) {
   if (options.contexts < 1)
     throw invalid_argument("ServedOptions::contexts", "1 or more", std::to_string(options.contexts));
   if (model.backend()->tables() != tables_->store().get())
@@ -83,12 +84,16 @@ inline MemoryReport ServedModel::memory() const {
   report.emplace_back("contexts", model ? options_.contexts * context_bytes_ : 0);
   if (model && context_pinned_bytes_ > 0)
     report.emplace_back("pinned memory of contexts", options_.contexts * context_pinned_bytes_);
+  if (pages_) report.emplace_back("pages for the next tables", pages_->free_bytes());
   return report;
 }
 
 inline SwapReport ServedModel::swap(const NextModel& next, SwapMode mode, const SwapOptions& options) {
+  if (!(options.loader_share > 0 && options.loader_share <= 1))
+    throw invalid_argument("SwapOptions::loader_share", "above 0, at most 1", std::to_string(options.loader_share));
   const std::lock_guard<std::mutex> one_at_a_time(swapping_);
   Trial trial{next, mode, options, detail::RecordedRequests(plan_, options.recorded), next.load.value_or(load_)};
+  if (!trial.load.pages) trial.load.pages = pages_;
   pool_.catch_up();  // so that no memory is of models before the one that serves
   const bool has_model = pool_.model().has_value();
   if (mode == SwapMode::dense_and_rows) {
@@ -103,7 +108,7 @@ inline SwapReport ServedModel::swap(const NextModel& next, SwapMode mode, const 
   if (mode == SwapMode::drain || !has_model) {
     swap_alone(trial);
   } else {
-    detail::QuietThread loader(options.loader);
+    detail::QuietThread loader(options.loader, options.loader_share);
     if (loader.is_apart()) loader.run([&] { device_.engine->begin_thread(device_.index); });
     swap_beside(trial, loader);
   }
@@ -229,7 +234,8 @@ inline void ServedModel::need(Trial& trial, int64_t contexts, bool tables) const
 /// Throws unless all that is needed fits in what is free, when `old_bytes` are freed before.
 inline void ServedModel::check_room(Trial& trial, int64_t old_bytes) const {
   SwapReport& report = trial.report;
-  const int64_t needed = detail::total(report.needed), free_now = device_.engine->free_memory(device_.index);
+  const int64_t needed = detail::total(report.needed),
+                free_now = device_.engine->free_memory(device_.index, trial.load);
   const int64_t at_once = old_bytes > 0 ? weights_bytes_ : needed;  // beside the old model
   report.free_bytes = free_now + old_bytes;
   if (needed <= report.free_bytes && at_once <= free_now) return;

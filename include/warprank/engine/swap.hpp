@@ -36,8 +36,8 @@ struct NextModel {
   Weights dense = Weights::from_tensors({});   ///< as for bind
   Weights tables = Weights::from_tensors({});  ///< as for Tables::load; dense_and_rows: as for Tables::update, or none
   HashTableFiles images = {};                  ///< as for Tables::load; dense_and_rows: none
-  /// As for Tables::load; none: as the served tables were loaded. Engines may refuse that `full` makes tables updatable
-  /// that were not, or the other way: hashed ones on a GPU.
+  /// As for Tables::load; none: as the served tables were loaded; without `pages`: those of the first. Engines may
+  /// refuse that `full` makes tables updatable that were not, or the other way: hashed ones on a GPU.
   std::optional<LoadOptions> load = {};
   /// As for bind, and not taken over from the served model: give what that was bound with. Contexts on a GPU refuse a
   /// model of another `tuning` or `linear_kernel` where it is launched otherwise, when all is loaded; drain, which
@@ -58,6 +58,9 @@ struct SwapOptions {
   /// Of the thread that loads, binds, compares and frees while others serve; a drain loads as the caller does, since
   /// nobody is served meanwhile.
   LoaderPriority loader = LoaderPriority::idle;
+  /// What that thread, and each that it makes, takes of a core, in (0, 1]; for `as_caller` it says nothing. With all of
+  /// what is free, systems look for no free core when a worker wakes, and quotas of processor time are used up.
+  double loader_share = 0.25;
 };
 
 struct SwapReport {

@@ -5,7 +5,10 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+
+#include "warprank/core/page_pool.hpp"
 
 namespace warprank {
 
@@ -22,6 +25,10 @@ struct LoadOptions {
   /// Rows are copied in pieces, with pauses, so that no more bytes a second are: for loading beside requests. 0: as
   /// many as there can be.
   int64_t most_bytes_per_second = 0;
+  /// Where rows on the host lie that are 2 MB and more: memory that tables before have left there is used again.
+  /// Without it a swap waits, and lets requests wait, for the system's new memory; with it there is room for two models
+  /// all the time. Null: the system's.
+  std::shared_ptr<PagePool> pages = nullptr;
 };
 
 /// What became of the keys of an update; each is counted once.

@@ -157,7 +157,7 @@ class TableFinder {
     table.default_row = find_floats(info.name + ".default", false, info.dim);
     const auto read = [&] {
       if (images_ == Images::read) {
-        table.hashed = file->read(threads(), &pace_);
+        table.hashed = file->read(threads(), &pace_, options_.pages);
       } else {
         file->check(threads(), &pace_);
         table.mapped = file;
@@ -226,6 +226,7 @@ class TableFinder {
   HashTableOptions build_options(const TableInfo& info, int64_t num_keys) const {
     HashTableOptions options;
     options.threads = threads();
+    options.pages = options_.pages;
     if (!options_.updatable) return options;
     const auto capacity = options_.capacity.find(info.name);
     options.capacity = capacity != options_.capacity.end()

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "warprank/core/dtype.hpp"
+#include "warprank/core/page_pool.hpp"
 
 namespace warprank {
 
@@ -26,6 +28,7 @@ struct HashTableOptions {
   double load_factor = 0.8;  ///< in (0, 1]: keys / places for keys
   int64_t capacity = 0;      ///< keys to have buckets for at this load factor, at least the keys; 0: the keys
   int threads = 0;           ///< 0: all that the machine has
+  std::shared_ptr<PagePool> pages = nullptr;  ///< where the image lies; null: memory of its own
   /// Called now and then, by the thread that builds. May throw, which ends the build.
   std::function<void(const HashTableProgress&)> progress = {};
 };

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -12,11 +13,11 @@
 #include "warprank/core/file_writer.hpp"
 #include "warprank/core/mapped_file.hpp"
 #include "warprank/core/pace.hpp"
+#include "warprank/core/pages.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/hash_table/detail/checksum.hpp"
 #include "warprank/hash_table/detail/parallel.hpp"
 #include "warprank/hash_table/detail/verify.hpp"
-#include "warprank/hash_table/detail/zeroed_memory.hpp"
 #include "warprank/hash_table/hash_table.hpp"
 #include "warprank/hash_table/image.hpp"
 
@@ -41,10 +42,11 @@ void check_buckets(const std::string& where, const HashTableHeader& header, unsi
 /// A table of an image, wherever that lies: its bytes are copied, then checked as read_hash_table_header says, and
 /// further: their checksum; every key where look-ups find it, once; as many as the header says; no update under way.
 /// Throws invalid_argument, about `where`, for the first thing that is wrong. `threads`: 0 for all of the machine.
+/// `pages`: where the copy lies; null: memory of its own.
 inline HashTable read_hash_table(const std::string& where, Span<const unsigned char> image, int threads = 0,
-                                 Pace* pace = nullptr) {
+                                 Pace* pace = nullptr, std::shared_ptr<PagePool> pages = nullptr) {
   const HashTableHeader header = read_hash_table_header(where, image);
-  detail::ZeroedMemory memory(image.size());
+  Pages memory(image.size(), std::move(pages));
   std::memcpy(memory.data(), &header, sizeof header);
   detail::check_buckets(where, header, memory.data(), detail::threads_for(threads), [&](int64_t begin, int64_t size) {
     std::memcpy(memory.data() + hash_table::header_bytes + begin, image.data() + hash_table::header_bytes + begin,
@@ -77,7 +79,9 @@ class HashTableFile {
     return {reinterpret_cast<const unsigned char*>(file_.bytes().data()), file_.bytes().size()};
   }
   /// The table in memory. Throws as read_hash_table does.
-  HashTable read(int threads = 0, Pace* pace = nullptr) const { return read_hash_table(path_, image(), threads, pace); }
+  HashTable read(int threads = 0, Pace* pace = nullptr, std::shared_ptr<PagePool> pages = nullptr) const {
+    return read_hash_table(path_, image(), threads, pace, std::move(pages));
+  }
   /// Checks the table as it is mapped. Throws as read_hash_table does.
   void check(int threads = 0, Pace* pace = nullptr) const { check_hash_table_image(path_, image(), threads, pace); }
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "warprank/core/pages.hpp"
 #include "warprank/core/view.hpp"
-#include "warprank/hash_table/detail/zeroed_memory.hpp"
 #include "warprank/hash_table/find.hpp"
 #include "warprank/hash_table/image.hpp"
 #include "warprank/hash_table/view.hpp"
@@ -21,7 +21,7 @@ class HashTable {
  public:
   HashTable() = default;
   /// Takes an image whose header is right but for its checksums.
-  explicit HashTable(detail::ZeroedMemory image) : image_(std::move(image)) {
+  explicit HashTable(Pages image) : image_(std::move(image)) {
     HashTableHeader header;
     std::memcpy(&header, image_.data(), sizeof header);
     view_ = view_hash_table(header, image_.data());
@@ -38,7 +38,7 @@ class HashTable {
   int64_t bytes() const { return image_.size(); }
 
  private:
-  detail::ZeroedMemory image_;
+  Pages image_;
   HashTableView view_;
 };
 

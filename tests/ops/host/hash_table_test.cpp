@@ -91,7 +91,7 @@ TEST(FindRows, ReachesBucketsBeyond2To31Slots) {
   view.is_mutable = true;
   view.shape = hash_table::shape_of(4, true);
   view.placement.num_buckets = (uint64_t{1} << 31) / hash_table::header_positions * 5 / 4;
-  detail::ZeroedMemory memory(static_cast<int64_t>(view.placement.num_buckets) * view.shape.bucket_bytes);
+  Pages memory = Pages::zeroed(static_cast<int64_t>(view.placement.num_buckets) * view.shape.bucket_bytes);
   view.buckets = memory.data();
   const std::vector<int64_t> keys = random_keys(16, 3);
   int64_t beyond = 0;

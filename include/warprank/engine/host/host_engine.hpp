@@ -268,7 +268,9 @@ class HostEngine : public Engine {
                            const LoadOptions& options) const override {
     return HostTableStore::needs(plan, weights, images, options);
   }
-  int64_t free_memory(int) const override { return warprank::free_memory(); }
+  int64_t free_memory(int, const LoadOptions& load) const override {
+    return warprank::free_memory() + (load.pages ? load.pages->free_bytes() : 0);
+  }
 };
 
 }  // namespace warprank::host_backend

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
@@ -19,6 +20,7 @@
 #include <utility>
 
 #include "warprank/core/buffer.hpp"
+#include "warprank/core/pages.hpp"
 #include "warprank/core/phase_fair_mutex.hpp"
 #include "warprank/engine/engine.hpp"
 #include "warprank/engine/table_delta.hpp"
@@ -28,10 +30,29 @@
 
 namespace warprank::host_backend {
 
+/// Rows of a direct table: 2 MB and more in pages, which a pool may have.
+class HostRows {
+ public:
+  HostRows() = default;
+  HostRows(int64_t bytes, const std::shared_ptr<PagePool>& pool) : is_large_(bytes >= int64_t{2} << 20) {
+    if (is_large_)
+      large_ = Pages(bytes, pool);
+    else
+      small_ = Buffer<unsigned char>(bytes);
+  }
+  unsigned char* data() { return is_large_ ? large_.data() : small_.data(); }
+  int64_t bytes() const { return is_large_ ? large_.size() : small_.bytes(); }
+
+ private:
+  bool is_large_ = false;
+  Pages large_;
+  Buffer<unsigned char> small_;
+};
+
 struct HostTable {
   TableView view;                   ///< of a hashed table all but the rows
   std::optional<HashTable> hashed;  ///< has the rows
-  Buffer<unsigned char> rows;
+  HostRows rows;
   Buffer<float> scale, offset, default_row;
 
   bool is_hashed() const { return hashed.has_value(); }
@@ -48,7 +69,7 @@ class HostTableStore : public TableStore {
       : is_updatable_(options.updatable) {
     Pace pace(options.most_bytes_per_second);
     for (TableSource& source : find_tables(plan, weights, images, Images::read, options, pace))
-      add(std::move(source), pace);
+      add(std::move(source), pace, options.pages);
   }
 
   /// What loading them would take, but for memory that a build gives back; nothing is built or allocated. Throws as
@@ -96,28 +117,30 @@ class HostTableStore : public TableStore {
   }
 
  private:
-  /// No tensor is no value.
-  template <class Value>
-  static Buffer<Value> copy(const TensorView* tensor, Pace& pace) {
-    if (tensor == nullptr) return {};
-    Buffer<Value> buffer(tensor->bytes / static_cast<int64_t>(sizeof(Value)));
-    auto* const to = reinterpret_cast<std::byte*>(buffer.data());
+  static void copy(void* to, const TensorView* tensor, Pace& pace) {
+    if (tensor == nullptr) return;
     const int64_t piece = pace.is_limited() ? int64_t{1} << 20 : tensor->bytes;
     for (int64_t at = 0; at < tensor->bytes; at += piece) {
       const int64_t bytes = std::min(piece, tensor->bytes - at);
-      std::memcpy(to + at, tensor->data + at, static_cast<size_t>(bytes));
+      std::memcpy(static_cast<std::byte*>(to) + at, tensor->data + at, static_cast<size_t>(bytes));
       pace.moved(bytes);
     }
+  }
+  /// No tensor is no value.
+  static Buffer<float> floats(const TensorView* tensor, Pace& pace) {
+    Buffer<float> buffer(tensor == nullptr ? 0 : tensor->bytes / static_cast<int64_t>(sizeof(float)));
+    copy(buffer.data(), tensor, pace);
     return buffer;
   }
 
-  void add(TableSource source, Pace& pace) {
+  void add(TableSource source, Pace& pace, const std::shared_ptr<PagePool>& pages) {
     HostTable& table = tables_[source.info.name];
     table.hashed = std::move(source.hashed);
-    table.rows = copy<unsigned char>(source.rows, pace);
-    table.scale = copy<float>(source.scale, pace);
-    table.offset = copy<float>(source.offset, pace);
-    table.default_row = copy<float>(source.default_row, pace);
+    if (source.rows != nullptr) table.rows = HostRows(source.rows->bytes, pages);
+    copy(table.rows.data(), source.rows, pace);
+    table.scale = floats(source.scale, pace);
+    table.offset = floats(source.offset, pace);
+    table.default_row = floats(source.default_row, pace);
     table.view.type = source.type;
     table.view.dim = source.info.dim;
     table.view.default_row = table.default_row.data();

@@ -11,12 +11,12 @@
 
 #include "warprank/core/buffer.hpp"
 #include "warprank/core/error.hpp"
+#include "warprank/core/pages.hpp"
 #include "warprank/core/prefetch.hpp"
 #include "warprank/hash_table/build_options.hpp"
 #include "warprank/hash_table/detail/parallel.hpp"
 #include "warprank/hash_table/detail/place_keys.hpp"
 #include "warprank/hash_table/detail/sorted_keys.hpp"
-#include "warprank/hash_table/detail/zeroed_memory.hpp"
 #include "warprank/hash_table/hash_table.hpp"
 #include "warprank/hash_table/image.hpp"
 #include "warprank/hash_table/stream.hpp"
@@ -158,7 +158,7 @@ class ImageBuilder {
   }
 
   void allocate() {
-    image_ = ZeroedMemory(hash_table::header_bytes + buckets_bytes());
+    image_ = Pages::zeroed(hash_table::header_bytes + buckets_bytes(), options_.pages);
     const HashTableHeader header = make_hash_table_header(view_, keys_.size());
     std::memcpy(image_.data(), &header, sizeof header);
     view_.buckets = image_.data() + hash_table::header_bytes;
@@ -320,7 +320,7 @@ class ImageBuilder {
   const int threads_;
   HashTableView view_;
   std::vector<uint64_t> keys_;  // by row
-  ZeroedMemory image_;
+  Pages image_;
   Buffer<uint64_t> places_;  // by row, bytes from the first bucket
 };
 

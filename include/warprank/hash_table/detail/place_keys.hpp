@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/core/pages.hpp"
 #include "warprank/hash_table/detail/parallel.hpp"
 #include "warprank/hash_table/detail/sorted_keys.hpp"
-#include "warprank/hash_table/detail/zeroed_memory.hpp"
 #include "warprank/hash_table/layout.hpp"
 
 namespace warprank::detail {
@@ -31,8 +31,8 @@ class KeyPlacer {
         placement_(placement),
         most_(num_keys),
         threads_(threads),
-        used_(static_cast<int64_t>(placement.num_buckets)),
-        begin_(static_cast<int64_t>(placement.num_buckets * sizeof(int64_t))) {}
+        used_(Pages::zeroed(static_cast<int64_t>(placement.num_buckets))),
+        begin_(Pages::zeroed(static_cast<int64_t>(placement.num_buckets * sizeof(int64_t)))) {}
 
   /// Decides between the first buckets, the second ones and the overflow, and returns how many keys go there.
   int64_t place() {
@@ -186,8 +186,8 @@ class KeyPlacer {
   const hash_table::Placement& placement_;
   const int64_t most_;  // keys in a bucket
   const int threads_;
-  ZeroedMemory used_;   // [num_buckets] keys that a bucket has; most_ + 1 while it has too many
-  ZeroedMemory begin_;  // [num_buckets] the first of its keys, where it has some
+  Pages used_;   // [num_buckets] keys that a bucket has; most_ + 1 while it has too many
+  Pages begin_;  // [num_buckets] the first of its keys, where it has some
   std::vector<DisplacedKey> overflow_;
   std::vector<std::pair<uint8_t, int64_t>> emptiest_;
   std::vector<Visited> visited_;
