@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of a PyTorch program as columns of a graph's tensors.
 
-A batch [B, ...] of the program is an array of cells, one for each element of a row: which column of which tensor of the
-graph holds it. Whatever only moves elements (view, transpose, cat, index, ..) moves cells and computes nothing; the op
-itself is run on cells that are marked with their row, so that one which mixes rows is found out. What computes first
-gathers its columns.
+A batch [B, ...] of the program is an array of cells, one for each element of a row: which column of which source
+holds it, and of the events of a sequence which one. Whatever only moves elements (view, transpose, cat, index, ..)
+moves cells and computes nothing; the op itself is run on cells that are marked with their row, so that one which mixes
+rows is found out. What computes makes a source: an expression, of which a tensor of the graph is made when it is
+wanted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,130 +19,270 @@ import torch
 
 import warprank as wr
 
-COLUMN_BITS = 24
-ROW_BITS = 48  # rows are above sources and columns
+POSITION_BITS, COLUMN_BITS, SOURCE_BITS = 12, 20, 18
+COLUMN_SHIFT = POSITION_BITS
+SOURCE_SHIFT = POSITION_BITS + COLUMN_BITS
+ROW_SHIFT = SOURCE_SHIFT + SOURCE_BITS
+POSITIONS = (1 << POSITION_BITS) - 1
+MOST_ROWS = 1 << 13
+PAIR = "*"  # "user/item*user/history": each item with each event
 
 
 class Unsupported(Exception):
     """expected, got"""
 
 
+# Of columns: the tensor that has them, where, and how many it has.
+Make = Callable[[np.ndarray], tuple[wr.Tensor, np.ndarray, int]]
+
+
 @dataclass
 class Source:
-    """A tensor of the graph, or a function that makes one when columns of it are wanted."""
+    """A tensor of the graph, once it is wanted, and what it computes."""
 
-    axis: str  # "user/item"
+    axis: str  # "user/item", or a pair of them
     width: int
-    tensor: wr.Tensor | None = None
-    # of columns: the tensor that has them, where
-    make: Callable[[np.ndarray], tuple[wr.Tensor, np.ndarray]] | None = None
+    kind: str
+    make: Make
+    operands: tuple[Any, ...] = ()  # cells by column, or numbers, where `kind` is an elementwise function
+    data: Any = None  # what patterns want to know of others
+    node: Any = None  # of the program: where it was computed
 
 
 @dataclass
 class Value:
-    """A batch of the program: [B, *cells.shape]."""
+    """A batch of the program. The dimension `batch`, from the right, is of [outer, B, inner] elements, most often
+    [1, B, 1]; cells have the program's shape, but without the B."""
 
     cells: np.ndarray
     is_ids: bool = False
+    batch: int = 0  # 0: the first
+    inner: int = 1
+
+    def __post_init__(self) -> None:
+        self.batch = self.batch or -self.cells.ndim
+
+    def like(self, cells: np.ndarray) -> Value:
+        """Other numbers, with as many dimensions."""
+        return Value(cells, False, self.batch, self.inner)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is [B, ...]."""
+        return self.batch == -self.cells.ndim and self.cells.shape[0] == 1
 
 
 @dataclass
-class FlatIds:
-    """Ids of all rows one behind the other, as nn.EmbeddingBag makes them of [B, L]."""
+class Sequence:
+    """An axis of events, of which the module has [B, length] with padding."""
 
-    value: Value
+    axis: str
+    length: int
+    # What tells events from padding: an input and its padding id, or None for one of truth values or of lengths.
+    mask: tuple[str, int | None] | None = None
 
 
+def source_numbers(cells: np.ndarray) -> np.ndarray:
+    return cells >> SOURCE_SHIFT
+
+
+def columns_of(cells: np.ndarray) -> np.ndarray:
+    return (cells >> COLUMN_SHIFT) & ((1 << COLUMN_BITS) - 1)
+
+
+@dataclass
 class Sources:
     """All tensors that cells are of."""
 
-    def __init__(self, builder: wr.Builder, axes: dict[str, wr.Axis]):
-        self.builder = builder
-        self.axes = axes
-        self._list: list[Source] = []
-        self._gathered: dict[tuple[str, bytes], wr.Tensor] = {}
+    builder: wr.Builder
+    axes: Mapping[str, wr.Axis]
+    sequences: Mapping[str, Sequence]  # by axis
+    problem: Callable[[str, str], None]  # at the current node
+    current: Callable[..., Any]  # the current node; given one, it becomes that
+    all: list[Source] = field(default_factory=list)
+    _tensors: dict[int, wr.Tensor] = field(default_factory=dict)
+    _gathered: dict[tuple[str, bytes], wr.Tensor] = field(default_factory=dict)
 
-    def add(self, source: Source, shape: tuple[int, ...] | None = None) -> Value:
-        """All columns of a new source, in the shape of a row."""
-        first = len(self._list) << COLUMN_BITS
-        self._list.append(source)
-        return Value((first + np.arange(source.width, dtype=np.int64)
-                     ).reshape((source.width,) if shape is None else shape))
+    def add(self, axis: str, width: int, kind: str, make: Callable[..., Any], operands: tuple[Any, ...] = (),
+            data: Any = None, by_column: bool = False) -> np.ndarray:
+        """The cells of all columns of a new source. `make` gives its tensor, or `by_column` that of some columns."""
+        number = len(self.all)
+        self.all.append(Source(axis, width, kind, make if by_column else self._once(number, make), operands, data,
+                                self.current()))
+        return (number << SOURCE_SHIFT) + (np.arange(width, dtype=np.int64) << COLUMN_SHIFT)
 
-    def source_of(self, cell: int) -> tuple[Source, int]:
-        return self._list[cell >> COLUMN_BITS], int(cell & ((1 << COLUMN_BITS) - 1))
+    def make_otherwise(self, cell: int, make: Callable[[], wr.Tensor]) -> None:
+        """Another way to make the source of a cell."""
+        number = cell >> SOURCE_SHIFT
+        self.all[number].make = self._once(number, make)
 
-    def axis_of(self, *values: Value) -> str:
-        """The deepest axis of their cells."""
-        found = {self._list[s].axis for v in values for s in np.unique(v.cells >> COLUMN_BITS)}
-        deepest = max(found, key=lambda axis: axis.count("/"))
-        for axis in found:
+    def _once(self, number: int, make: Callable[[], wr.Tensor]) -> Make:
+        def made(columns: np.ndarray) -> tuple[wr.Tensor, np.ndarray, int]:
+            if number not in self._tensors:
+                self._tensors[number] = make()
+            return self._tensors[number], columns, self.all[number].width
+        return made
+
+    def of(self, cell: int) -> tuple[Source, int]:
+        return self.all[cell >> SOURCE_SHIFT], int(cell >> COLUMN_SHIFT) & ((1 << COLUMN_BITS) - 1)
+
+    def axes_in(self, *cells: np.ndarray) -> set[str]:
+        return {self.all[s].axis for c in cells for s in np.unique(source_numbers(c))}
+
+    def axis_of(self, *cells: np.ndarray) -> str:
+        """The deepest axis of cells; of queries and the events of a sequence the pair."""
+        axes = self.axes_in(*cells)
+        for axis in axes:
+            if axis.partition(PAIR)[2] and axis.partition(PAIR)[0] in self.sequences:
+                return axis  # each event with each
+        parts = {part for axis in axes for part in axis.split(PAIR)}
+        events = {axis for axis in parts if axis in self.sequences}
+        deepest = self._deepest(parts - events) if parts - events else None
+        if not events:
+            assert deepest is not None
+            return deepest
+        event = self._deepest(events)
+        if deepest is None or event.startswith(deepest + "/") or event == deepest:
+            return event
+        if not deepest.startswith(event.rpartition("/")[0]):
+            raise Unsupported("tensors of which one's axis lies above the other's", f"'{event}' and '{deepest}'")
+        return deepest + PAIR + event
+
+    def _deepest(self, axes: set[str]) -> str:
+        deepest = max(sorted(axes), key=lambda axis: axis.count("/"))
+        for axis in sorted(axes):
             if deepest != axis and not deepest.startswith(axis + "/"):
                 raise Unsupported("tensors of which one's axis lies above the other's", f"'{axis}' and '{deepest}'")
         return deepest
 
+    def sequence_of(self, axis: str) -> Sequence | None:
+        return self.sequences.get(axis.rpartition(PAIR)[2])
+
+    def split_events(self, cells: np.ndarray) -> tuple[int | None, np.ndarray]:
+        """The dimension (from the right) along which events lie, and the cells of one of them, of size 1 there."""
+        position = cells & POSITIONS
+        if not position.any():
+            return None, cells
+        bare = cells - position
+        axes = self.axes_in(bare[position > 0])
+        lengths = {s.length for s in map(self.sequence_of, axes) if s is not None}
+        for d in range(cells.ndim):
+            along = np.arange(1, cells.shape[d] + 1).reshape(-1, *[1] * (cells.ndim - d - 1))
+            one, first = bare.take([0], d), position.take([0], d)
+            same = (position == np.where(first > 0, along, 0)).all() and (bare == one).all()
+            if same and {cells.shape[d]} == lengths:
+                return d - cells.ndim, one
+        raise Unsupported("all events of a sequence", "some of them, picked by their place")
+
+    def with_events(self, cells: np.ndarray, dimension: int, length: int) -> np.ndarray:
+        """Cells of one event, of size 1 in that dimension, as those of all."""
+        shape = list(cells.shape)
+        shape[dimension] = length
+        along = np.arange(1, length + 1).reshape(-1, *[1] * (-dimension - 1))
+        is_event = np.zeros(cells.shape, bool)
+        for number in np.unique(source_numbers(cells)):
+            if self.sequence_of(self.all[number].axis) is not None:
+                is_event |= source_numbers(cells) == number
+        return np.broadcast_to(cells, shape) + np.where(is_event, along, 0)
+
     def gather(self, cells: np.ndarray, axis: str) -> wr.Tensor:
         """The tensor [rows of axis, cells] that has these columns in this order."""
-        flat = cells.ravel()
+        flat = np.ascontiguousarray(cells).ravel()
         key = (axis, flat.tobytes())
+        if PAIR in axis:
+            raise Unsupported("attention that the library has, of a query over all events", "values of their pairs")
         if key not in self._gathered:
             self._gathered[key] = self._gather(flat, axis)
         return self._gathered[key]
 
     def _gather(self, flat: np.ndarray, axis: str) -> wr.Tensor:
-        breaks = np.flatnonzero(np.diff(flat >> COLUMN_BITS)) + 1
+        if (flat & POSITIONS).any():
+            raise Unsupported("all events of a sequence", "some of them, picked by their place")
+        breaks = np.flatnonzero(np.diff(source_numbers(flat))) + 1
         parts = [part for same in np.split(flat, breaks) for part in self._parts(same, axis)]
         return parts[0] if len(parts) == 1 else self.builder.concat(parts)
 
     def _parts(self, flat: np.ndarray, axis: str) -> list[wr.Tensor]:
         """Of cells of one source."""
-        source, _ = self.source_of(int(flat[0]))
-        columns = flat & ((1 << COLUMN_BITS) - 1)
-        if source.make is not None:
-            tensor, columns = source.make(columns)
-            width = -1  # not known: every run is a slice
-        else:
-            assert source.tensor is not None
-            tensor, width = source.tensor, source.width
-        if source.axis != axis:
-            key = (axis, b"expanded %d" % (int(flat[0]) >> COLUMN_BITS))
-            if source.make is not None or key not in self._gathered:
+        number = int(flat[0]) >> SOURCE_SHIFT
+        source = self.all[number]
+        tensor, columns, width = self._tensor(number, columns_of(flat))
+        if source.axis != axis and number in self._tensors:
+            key = (axis, b"expanded %d" % number)
+            if key not in self._gathered:
                 self._gathered[key] = self.builder.expand(tensor, self.axes[axis])
             tensor = self._gathered[key]
+        elif source.axis != axis:
+            tensor = self.builder.expand(tensor, self.axes[axis])
         parts = []
         for run in np.split(columns, np.flatnonzero(np.diff(columns) != 1) + 1):
             begin, end = int(run[0]), int(run[-1]) + 1
-            whole = begin == 0 and end == width
-            parts.append(tensor if whole else self.builder.slice(tensor, begin, end))
+            parts.append(tensor if begin == 0 and end == width else self.builder.slice(tensor, begin, end))
         return parts
+
+    def _tensor(self, number: int, columns: np.ndarray) -> tuple[wr.Tensor, np.ndarray, int]:
+        source = self.all[number]
+        before = self.current()
+        self.current(source.node)
+        try:
+            if PAIR in source.axis:
+                query, _, events = source.axis.partition(PAIR)
+                raise Unsupported("attention that the library has, of a query over all events",
+                                  f"another function of '{query}' and '{events}'")
+            return source.make(columns)
+        except Unsupported as problem:
+            self.problem(*problem.args)
+        finally:
+            self.current(before)
+        # A stand-in, so that what else is wrong is told, too.
+        name = f"unsupported {number}"
+        axis = source.axis.partition(PAIR)[0]
+        source.axis = axis
+        source.make = self._once(number, lambda: self.builder.dense(name, self.axes[axis], source.width))
+        return source.make(columns)
 
 
 def move(op: Callable[..., Any], args: Any, kwargs: Any, batch: int) -> Any:
     """Runs an op that moves elements on the cells of its arguments. Tensors of it become Values."""
-    marks = torch.arange(batch, dtype=torch.int64) << ROW_BITS
     is_ids: list[bool] = []
 
     def marked(x: Any) -> Any:
         if isinstance(x, Value):
             is_ids.append(x.is_ids)
-            cells = torch.from_numpy(x.cells).contiguous()  # so that it can be viewed in any shape
-            return cells.unsqueeze(0) + marks.reshape(-1, *[1] * cells.dim())
+            return with_rows(x, batch)
         if isinstance(x, (list, tuple)):
             return type(x)(marked(each) for each in x)
         return x
 
-    def value(moved: torch.Tensor) -> Value | FlatIds:
-        rows = moved >> ROW_BITS
-        if moved.dim() > 0 and moved.shape[0] == batch and bool(
-                (rows == torch.arange(batch).reshape(-1, *[1] * (moved.dim() - 1))).all()):
-            cells = (moved & ((1 << ROW_BITS) - 1)).numpy()
-            if (cells == cells[:1]).all():
-                return Value(np.array(cells[0]), all(is_ids))
-        if moved.dim() == 1 and all(is_ids) and moved.numel() % batch == 0:
-            unflat = value(moved.reshape(batch, -1))
-            if isinstance(unflat, Value):
-                return FlatIds(unflat)
-        raise Unsupported("each row made of itself, and all in one way", "others")
-
     result = op(*marked(args), **kwargs)
-    return type(result)(value(r) for r in result) if isinstance(result, (list, tuple)) else value(result)
+    if isinstance(result, (list, tuple)):
+        return type(result)(_value(r, batch, all(is_ids)) for r in result)
+    return _value(result, batch, all(is_ids))
+
+
+def with_rows(x: Value, batch: int) -> torch.Tensor:
+    """Its cells in the program's shape, each with its row."""
+    cells = torch.from_numpy(np.array(x.cells, order="C"))  # contiguous, so that it can be viewed in any shape
+    d = x.batch + cells.dim()
+    apart = cells.unflatten(d, (-1, 1, x.inner))
+    rows = (torch.arange(batch, dtype=torch.int64) << ROW_SHIFT).reshape(-1, *[1] * (apart.dim() - d - 2))
+    return (apart + rows).flatten(d, d + 2)
+
+
+def _value(moved: torch.Tensor, batch: int, is_ids: bool) -> Value:
+    rows = moved >> ROW_SHIFT
+    for d in range(moved.dim()):
+        if moved.numel() == 0 or moved.shape[d] % batch:
+            continue
+        along = rows.movedim(d, 0).reshape(moved.shape[d], -1)[:, 0]
+        inner = int((along != 0).to(torch.int64).argmax())  # where the second row begins
+        if inner == 0 or moved.shape[d] % (batch * inner):
+            continue
+        expected = (torch.arange(moved.shape[d]) // inner) % batch
+        if not bool((rows == expected.reshape(-1, *[1] * (moved.dim() - d - 1))).all()):
+            continue
+        apart = (moved & ((1 << ROW_SHIFT) - 1)).unflatten(d, (-1, batch, inner))
+        one = apart.narrow(d + 1, 0, 1)
+        if bool((apart == one).all()):
+            return Value(one.flatten(d, d + 2).contiguous().numpy(), is_ids, d - moved.dim(), inner)
+    raise Unsupported("each row made of itself, and all in one way", "others")

@@ -14,7 +14,8 @@ import torch
 import warprank as wr
 
 from ..weights import Path
-from .program import Input
+from .cells import Sequence
+from .program import Input, position_name
 from .rows import RowError
 
 
@@ -39,6 +40,8 @@ class Exported:
     row_errors: dict[str, RowError]
     outputs: list[str]
     _inputs: list[Input]
+    _sequences: dict[str, Sequence]  # by axis
+    _hashed: dict[str, set[str | None]]  # by input the hashed tables that it looks up
     _module: torch.nn.Module
     _model: wr.Model | None = field(default=None, repr=False)
 
@@ -57,25 +60,66 @@ class Exported:
 
     def columns(self, batch: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """A batch that the module takes, as columns and offsets for Model.score: one request for each row."""
-        rows = len(next(iter(leaves(batch))))
+        arrays = {given.name: tensor.detach().cpu().numpy() for given, tensor in zip(self._inputs, leaves(batch))}
+        rows = len(next(a for i, a in zip(self._inputs, arrays.values()) if not i.is_flat))
+        plan = wr.compile(self.graph)
+        used = {i.name for i in plan.ids} | {d.name for d in plan.dense}
+        kept = {axis: self._events(sequence, arrays, rows) for axis, sequence in self._sequences.items()}
         data: dict[str, Any] = {}
         offsets: dict[str, np.ndarray] = {}
-        for given, tensor in zip(self._inputs, leaves(batch)):
-            array = tensor.detach().cpu().numpy()
-            for axis in given.axis.split("/")[1:]:
+        for given in self._inputs:
+            array = arrays[given.name]
+            axes = given.axis.split("/")[1:]
+            for axis in axes[:-1] if given.is_events else axes:
                 offsets[axis] = np.arange(rows + 1, dtype=np.int64)
-            if given.is_bag:
+            if given.is_events:
+                data |= self._of_events(given, array, kept, arrays)
+            elif given.is_bag:
                 array = array.reshape(rows, -1)
-                kept = np.ones(array.shape, bool) if given.padding is None else array != given.padding
-                data[given.name] = wr.Ragged(array[kept], np.concatenate([[0], np.cumsum(kept.sum(1))]))
+                in_bag = np.ones(array.shape, bool) if given.padding is None else array != given.padding
+                data[given.name] = _ragged(array, in_bag)
             elif given.is_split:
                 columns = array.reshape(rows, -1)
-                used = {i.name for i in wr.compile(self.graph).ids}
-                data |= {given.column_name(c): np.ascontiguousarray(columns[:, c]) for c in range(given.width)
-                         if given.column_name(c) in used}
+                data |= {given.column_name(c): np.ascontiguousarray(columns[:, c]) for c in range(given.width)}
             elif not given.is_ids:
                 data[given.name] = array.reshape(rows, given.width)
-        return data, offsets
+        for axis, events in kept.items():
+            places = np.broadcast_to(np.arange(events.shape[1]), events.shape)
+            data[position_name(axis)] = _ragged(places, events)
+        return {name: self._hashed_ids(name, column) for name, column in data.items() if name in used}, offsets
+
+    @staticmethod
+    def _events(sequence: Sequence, arrays: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
+        """[rows, length]: which of them are events, and not padding."""
+        if sequence.mask is None:
+            return np.ones((rows, sequence.length), bool)
+        name, padding = sequence.mask
+        array = arrays[name]
+        if padding is not None:
+            return array != padding
+        return array if array.dtype == bool else np.arange(sequence.length) < array[:, None]
+
+    @staticmethod
+    def _of_events(given: Input, array: np.ndarray, kept: Mapping[str, np.ndarray],
+                   arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        if given.is_flat:
+            offsets = arrays[given.offsets] if given.offsets is not None else np.zeros(0, np.int64)
+            return {given.name: wr.Ragged(array, offsets if given.has_end else np.append(offsets, len(array)))}
+        if given.is_lengths or array.dtype == bool:
+            return {}
+        events = kept[given.axis]
+        columns = array.reshape(*events.shape, -1)
+        if not given.is_ids:
+            return {given.name: _ragged(columns, events)}
+        return {given.column_name(c): _ragged(columns[:, :, c], events) for c in range(given.width)}
+
+    def _hashed_ids(self, name: str, column: Any) -> Any:
+        """Rows of a hashed table as its ids."""
+        table = next(iter(self._hashed.get(name, {None})))
+        if table is None:
+            return column
+        keys = self.tables[f"{table}.keys"]
+        return wr.Ragged(keys[column.values], column.offsets) if isinstance(column, wr.Ragged) else keys[column]
 
     def score(self, batch: Any, threads: int = 1) -> wr.Scores:
         """The scores of a batch that the module takes."""
@@ -95,6 +139,11 @@ class Exported:
             difference = np.abs(scores[name].reshape(-1) - tensor.to(torch.float64).numpy().reshape(-1))
             differences[name] = Difference(float(difference.max(initial=0)), float(difference.mean()))
         return differences
+
+
+def _ragged(array: np.ndarray, kept: np.ndarray) -> wr.Ragged:
+    """Of [rows, length, ..] those elements that are kept."""
+    return wr.Ragged(np.ascontiguousarray(array[kept]), np.concatenate([[0], np.cumsum(kept.sum(1))]))
 
 
 class evaluating:

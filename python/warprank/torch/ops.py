@@ -1,99 +1,111 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each op of a PyTorch program is in a graph. Functions take an op's arguments in the order of its schema."""
+"""Arithmetic of a PyTorch program in a graph: elementwise functions, activations, masks, reductions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from .cells import FlatIds, Source, Unsupported, Value
+import warprank as wr
+
+from . import cross, din, events, fields
+from .cells import Unsupported, Value
+from .expressions import constant, distinct, elementwise
+from .handlers import HANDLERS, OF_CONSTANTS, constant_rows, handles, numbers, row_dimension
 
 if TYPE_CHECKING:
     from .program import Program
 
-Handler = Callable[..., Any]
-HANDLERS: dict[str, Handler] = {}
-
-MOVES = frozenset("""view _unsafe_view reshape flatten unflatten squeeze unsqueeze transpose permute t select slice
-narrow split split_with_sizes chunk unbind index index_select expand repeat cat stack clone contiguous alias detach flip
-roll movedim lift_fresh_copy view_as repeat_interleave""".split())
-SAME = frozenset("dropout feature_dropout alpha_dropout _assert_tensor_metadata".split())
+KEPT_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)  # all is computed in FP32
 
 
-def handles(*names: str) -> Callable[[Handler], Handler]:
-    def register(handler: Handler) -> Handler:
-        HANDLERS.update(dict.fromkeys(names, handler))
-        return handler
-    return register
+def constant_vector(p: Program, x: torch.Tensor, like: Value) -> np.ndarray:
+    """A constant for each column of a row."""
+    return np.ascontiguousarray(np.broadcast_to(constant_rows(p, x, like), like.cells.shape).ravel(), np.float32)
 
 
-def numbers(x: Any) -> Value:
-    """A batch of numbers, for ops that compute."""
-    if not isinstance(x, Value):
-        raise Unsupported("a batch of numbers", type(x).__name__)
-    if x.is_ids:
-        raise Unsupported("numbers: ids can only be looked up", "ids")
-    return x
-
-
-def computed(p: Program, tensor: Any, axis: str, shape: tuple[int, ...]) -> Value:
-    return p.sources.add(Source(axis, math.prod(shape), tensor), shape)
-
-
-def positive(dim: int, dims: int) -> int:
-    """A dimension of a row, by its number in the batch."""
-    dim = dim + dims + 1 if dim < 0 else dim
-    if dim == 0:
-        raise Unsupported("each row by itself", "an op over the batch")
-    return dim - 1
-
-
-# --- arithmetic
-
-
-def constant_vector(x: torch.Tensor, shape: tuple[int, ...]) -> np.ndarray:
-    """A constant for each column of a row of this shape."""
-    array = x.detach().to(torch.float32).numpy()
-    if array.ndim > len(shape):
-        if array.shape[0] != 1:
-            raise Unsupported("a constant that is the same for every row", f"one of shape {list(array.shape)}")
-        array = array[0]
-    return np.ascontiguousarray(np.broadcast_to(array, shape).ravel(), np.float32)
-
-
-def scale_and_shift(p: Program, x: Value, scale: np.ndarray, shift: np.ndarray, name: str | None = None) -> Value:
+def affine(p: Program, x: Value, scale: np.ndarray, shift: np.ndarray) -> Value:
     """x * scale + shift by column: a batch norm whose statistics change nothing."""
-    axis = p.sources.axis_of(x)
-    layer = p.layer(name)
-    p.weights.update({f"{layer}.weight": scale, f"{layer}.bias": shift,
-                      f"{layer}.running_mean": np.zeros_like(scale), f"{layer}.running_var": np.ones_like(scale)})
-    tensor = p.builder.batch_norm(layer, p.sources.gather(x.cells, axis), eps=0.0)
-    return computed(p, tensor, axis, x.cells.shape)
+    axis = p.sources.axis_of(x.cells)
+
+    def make() -> wr.Tensor:
+        layer = p.layer(None)
+        p.weights.update({f"{layer}.weight": scale, f"{layer}.bias": shift,
+                          f"{layer}.running_mean": np.zeros_like(scale), f"{layer}.running_var": np.ones_like(scale)})
+        return p.builder.batch_norm(layer, p.sources.gather(x.cells, axis), eps=0.0)
+    cells = p.sources.add(axis, x.cells.size, "affine", make, (x.cells.ravel(),), (scale, shift))
+    return x.like(cells.reshape(x.cells.shape))
 
 
-def elementwise(p: Program, function: str, *operands: Any) -> Value:
-    """Batches, which are broadcast, and numbers."""
+def apply(p: Program, function: str, *operands: Any) -> Value:
+    """Of batches, which are broadcast, and numbers."""
     values = [numbers(x) for x in operands if isinstance(x, Value)]
-    if len({v.cells.ndim for v in values}) > 1:
-        raise Unsupported("as many dimensions in all batches", " and ".join(str(v.cells.ndim + 1) for v in values))
+    like = max(values, key=lambda v: v.cells.ndim)
+    for v in values:
+        if (v.batch, v.inner) != (like.batch, like.inner) or v.cells.shape[v.batch] != like.cells.shape[like.batch]:
+            raise Unsupported("batches whose rows lie along one dimension",
+                              " and ".join(f"dimension {v.batch} of {v.cells.ndim}" for v in values))
     shape = np.broadcast_shapes(*(v.cells.shape for v in values))
-    axis = p.sources.axis_of(*values)
+    width = math.prod(shape)
+    axis = p.sources.axis_of(*(v.cells for v in values))
 
     def operand(x: Any) -> Any:
         if not isinstance(x, Value):
             return float(x)
-        one = x.cells.size == 1  # serves all columns
-        return p.sources.gather(x.cells if one else np.broadcast_to(x.cells, shape), axis)
-
+        return x.cells.ravel() if x.cells.size == 1 else np.broadcast_to(x.cells, shape).ravel()  # one serves all
     given = [operand(x) for x in operands]
-    if math.prod(shape) > 1 and all(v.cells.size == 1 for v in values):
-        given = [p.sources.gather(np.broadcast_to(x.cells, shape), axis) if isinstance(x, Value) else g
-                 for x, g in zip(operands, given)]
-    return computed(p, p.builder.apply(function, given), axis, shape)  # type: ignore[arg-type]
+    first, which = distinct(given, width)
+    given = [x[first] if isinstance(x, np.ndarray) and len(x) > 1 else x for x in given]
+    cells = recognised(p, function, given, len(first))
+    if cells is None:
+        cells = elementwise(p, function, given, len(first), axis)
+        if function in ("add", "mul"):
+            dice(p, cells)
+    return like.like(cells[which].reshape(shape))
+
+
+def recognised(p: Program, function: str, given: list[Any], width: int) -> np.ndarray | None:
+    """What an elementwise function completes, of which the library has all in one op."""
+    if function == "sub":
+        return fields.factorisation_machine(p, given[0], given[1], width)
+    if function == "add":
+        crossed = cross.cross(p, given[0], given[1], width)
+        return crossed if crossed is not None else fields.mixture_of_sum(p, given[0], given[1], width)
+    if function == "div":
+        mean = events.mean_of_events(p, given[0], given[1], width)
+        if mean is not None:
+            return mean
+    if function in ("mul", "div"):
+        for x, factor in ((given[0], given[1]), (given[1], given[0])):
+            if isinstance(x, np.ndarray) and len(x) == width and isinstance(factor, float) and \
+                    (function == "mul" or x is given[0]):
+                return fields.scaled_machine(p, x, factor if function == "mul" else 1 / factor)
+    return None
+
+
+def dice(p: Program, cells: np.ndarray) -> None:
+    """Makes them as Dice, where they are. To others they stay what they are, since they may be a part of it."""
+    source, _ = p.sources.of(int(cells[0]))
+    if source.width != len(cells) or din.dice_of(p, cells[:1]) is None:
+        return
+    found = din.dice_of(p, cells)
+    if found is None or not found[1]["dice.alpha"].any():
+        return
+    kind, learned, inputs = found
+    p.sources.make_otherwise(int(cells[0]), lambda: activated(p, inputs, source.axis, kind, learned,
+                                                              p.module_path() or None))
+
+
+def activated(p: Program, cells: np.ndarray, axis: str, kind: wr.Activation, learned: dict[str, np.ndarray],
+              path: str | None) -> wr.Tensor:
+    """Behind a layer its weights are named as the layer's, so that it becomes a part of that."""
+    x = p.sources.gather(cells, axis)
+    name = (p.layer_behind(cells) or p.layer(path)) if learned else ""
+    p.weights.update({f"{name}.{what}": array for what, array in learned.items()})
+    return p.builder.activate(x, kind, name)
 
 
 def scalar_of(x: Any) -> float | None:
@@ -105,70 +117,6 @@ def scalar_of(x: Any) -> float | None:
     return None
 
 
-def broadcast_to(x: Value, other: torch.Tensor) -> Value:
-    """To the shape that it has with a constant, one row being enough."""
-    shape = np.broadcast_shapes((1, *x.cells.shape), tuple(other.shape))
-    return Value(np.array(np.broadcast_to(x.cells, shape[1:])))
-
-
-def binary(p: Program, function: str, a: Any, b: Any) -> Value:
-    for x in (a, b):
-        if isinstance(x, torch.Tensor) and scalar_of(x) is None:
-            break
-    else:
-        return elementwise(p, function, *(x if isinstance(x, Value) else scalar_of(x) for x in (a, b)))
-    value, constant = (numbers(a), b) if isinstance(a, Value) else (numbers(b), a)
-    value = broadcast_to(value, constant)
-    vector = constant_vector(constant, value.cells.shape)
-    one, zero = np.ones_like(vector), np.zeros_like(vector)
-    value_first = isinstance(a, Value)
-    if function == "mul":
-        return scale_and_shift(p, value, vector, zero)
-    if function == "add":
-        return scale_and_shift(p, value, one, vector)
-    if function == "sub":
-        return scale_and_shift(p, value, one, -vector) if value_first else scale_and_shift(p, value, -one, vector)
-    if function == "div" and value_first:
-        return scale_and_shift(p, value, 1 / vector, zero)
-    raise Unsupported("a number, or + - * / of a constant for each column", f"'{function}' of one")
-
-
-def times(p: Program, x: Any, alpha: Any) -> Any:
-    return x if alpha == 1 else (x * alpha if not isinstance(x, Value) else elementwise(p, "mul", x, alpha))
-
-
-@handles("add", "add_")
-def add(p: Program, a: Any, b: Any, alpha: Any = 1) -> Any:
-    if not isinstance(b, Value) and scalar_of(b) == 0 and isinstance(a, Value):
-        return a  # of sum()
-    return binary(p, "add", a, times(p, b, alpha))
-
-
-@handles("sub", "sub_")
-def sub(p: Program, a: Any, b: Any, alpha: Any = 1) -> Any:
-    return binary(p, "sub", a, times(p, b, alpha))
-
-
-@handles("rsub")
-def rsub(p: Program, a: Any, b: Any, alpha: Any = 1) -> Any:
-    return binary(p, "sub", b, times(p, a, alpha))
-
-
-def register_binary(name: str, function: str) -> None:
-    HANDLERS[name] = lambda p, a, b: binary(p, function, a, b)
-
-
-for _name, _function in {"mul": "mul", "mul_": "mul", "div": "div", "div_": "div", "minimum": "min", "maximum": "max",
-                         "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
-                         "ne": "not_equal"}.items():
-    register_binary(_name, _function)
-
-
-@handles("where")
-def where(p: Program, condition: Any, a: Any, b: Any) -> Value:
-    return elementwise(p, "select", *(x if isinstance(x, Value) else required_scalar(x) for x in (a, b, condition)))
-
-
 def required_scalar(x: Any) -> float:
     number = scalar_of(x)
     if number is None:
@@ -176,22 +124,148 @@ def required_scalar(x: Any) -> float:
     return number
 
 
+def broadcast_with(p: Program, x: Value, other: torch.Tensor) -> Value:
+    """In the shape that it has with a constant."""
+    array = constant_rows(p, other, x)
+    return x.like(np.array(np.broadcast_to(x.cells, np.broadcast_shapes(x.cells.shape, array.shape))))
+
+
+def binary(p: Program, function: str, a: Any, b: Any) -> Value:
+    if any(isinstance(x, Value) and x.is_ids for x in (a, b)):
+        return compared_ids(p, function, a, b)
+    constants = [x for x in (a, b) if isinstance(x, torch.Tensor)]
+    if all(scalar_of(x) is not None for x in constants):
+        a, b = (broadcast_with(p, x, y) if isinstance(x, Value) and isinstance(y, torch.Tensor) else x
+                for x, y in ((a, b), (b, a)))
+        return apply(p, function, *(x if isinstance(x, Value) else scalar_of(x) for x in (a, b)))
+    value_first = isinstance(a, Value)
+    value = broadcast_with(p, numbers(a if value_first else b), constants[0])
+    vector = constant_vector(p, constants[0], value)
+    one, zero = np.ones_like(vector), np.zeros_like(vector)
+    if function == "mul":
+        return affine(p, value, vector, zero)
+    if function == "add":
+        return affine(p, value, one, vector)
+    if function == "sub":
+        return affine(p, value, one, -vector) if value_first else affine(p, value, -one, vector)
+    if function == "div" and value_first:
+        return affine(p, value, 1 / vector, zero)
+    raise Unsupported("a number, or + - * / of a constant for each column", f"'{function}' of one")
+
+
+def compared_ids(p: Program, function: str, a: Any, b: Any) -> Value:
+    """A mask: ids of events compared with padding, or their places with the length of the sequence."""
+    turned = {"less": "greater", "greater": "less", "less_equal": "greater_equal", "greater_equal": "less_equal"}
+    if not isinstance(a, Value):
+        a, b, function = b, a, turned.get(function, function)
+    source, _ = p.sources.of(int(a.cells.flat[0]))
+    given = source.data if source.kind in ("ids", "count") else None
+    if given is None or not given.is_events:
+        raise Unsupported("ids that can only be looked up, and compared with padding where they are events "
+                          "(axes: 'user/history[]')", f"'{function}' of ids")
+    if given.is_lengths:
+        places = b.detach().numpy() if isinstance(b, torch.Tensor) else np.zeros(0)
+        length = p.sequences[given.axis].length if given.axis in p.sequences else 0
+        if function != "greater" or places.size != length or (places.ravel() != np.arange(length)).any() or \
+                places.shape[-1] != length:
+            raise Unsupported("lengths that are compared with the places of events: arange < length", "others")
+        p.mask(given.axis, given.name, None)
+        cells = constant(p, given.axis, 1.0, 0.0).reshape([1] * a.cells.ndim)
+        return a.like(p.sources.with_events(cells, -1, length))
+    padding = scalar_of(b)
+    if padding is not None and function in ("greater", "greater_equal"):  # padding is the least id
+        padding, function = padding - (function == "greater_equal"), "not_equal"
+        if padding not in (0, -1):
+            padding = None
+    if padding is None or padding != int(padding) or function not in ("equal", "not_equal"):
+        raise Unsupported("ids that are compared with padding", f"'{function}'")
+    p.mask(given.axis, given.name, int(padding))
+    kept = constant(p, given.axis, float(function == "not_equal"), float(function == "equal"))
+    return a.like(np.broadcast_to(kept, a.cells.shape))
+
+
+def times(p: Program, x: Any, alpha: Any) -> Any:
+    return x if alpha == 1 else (x * alpha if not isinstance(x, Value) else apply(p, "mul", x, alpha))
+
+
+@handles("add", "add_", constants=True)
+def add(p: Program, a: Any, b: Any, alpha: Any = 1) -> Any:
+    if not isinstance(b, Value) and scalar_of(b) == 0 and isinstance(a, Value):
+        return a  # of sum()
+    return binary(p, "add", a, times(p, b, alpha))
+
+
+@handles("sub", "sub_", constants=True)
+def sub(p: Program, a: Any, b: Any, alpha: Any = 1) -> Any:
+    return binary(p, "sub", a, times(p, b, alpha))
+
+
+@handles("rsub", constants=True)
+def rsub(p: Program, a: Any, b: Any, alpha: Any = 1) -> Any:
+    return binary(p, "sub", b, times(p, a, alpha))
+
+
+def register_binary(name: str, function: str) -> None:
+    HANDLERS[name] = lambda p, a, b: binary(p, function, a, b)
+    OF_CONSTANTS.add(name)
+
+
+for _name, _function in {"mul": "mul", "mul_": "mul", "div": "div", "div_": "div", "minimum": "min", "maximum": "max",
+                         "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
+                         "ne": "not_equal", "logical_and": "mul", "bitwise_and": "mul", "logical_or": "max",
+                         "bitwise_or": "max"}.items():
+    register_binary(_name, _function)
+
+
+@handles("logical_not", "bitwise_not")
+def logical_not(p: Program, x: Any) -> Value:
+    return apply(p, "equal", numbers(x), 0.0)
+
+
+@handles("where")
+def where(p: Program, condition: Any, a: Any, b: Any) -> Value:
+    return apply(p, "select", *(x if isinstance(x, Value) else required_scalar(x) for x in (a, b, condition)))
+
+
+@handles("masked_fill", "masked_fill_")
+def masked_fill(p: Program, x: Any, condition: Any, value: Any) -> Value:
+    return where(p, condition, value, x)
+
+
+@handles("zeros_like", "ones_like", "full_like")
+def full_like(p: Program, x: Value, value: Any = None, **_: Any) -> torch.Tensor:
+    node = p.current()
+    number = {"zeros_like": 0.0, "ones_like": 1.0}.get(node.target._schema.name.partition("::")[2], value)
+    return torch.full(tuple(node.meta["val"].shape), float(number))
+
+
+@handles("to", "_to_copy", "type_as", "float", "bool", "int", "long", events=True)
+def converted(p: Program, x: Value, *_: Any, **__: Any) -> Value:
+    sources = {p.sources.of(int(cell))[0].kind for cell in x.cells.flat}
+    to = p.current().meta["val"].dtype
+    if x.is_ids and sources != {"count"} and to in KEPT_TYPES:
+        raise Unsupported("numbers: ids can only be looked up, and compared with padding", "arithmetic on ids")
+    if not x.is_ids and to not in KEPT_TYPES and not sources <= {"constant", "count"}:
+        raise Unsupported("floating-point numbers", f"a conversion to {to}")
+    return Value(x.cells, x.is_ids and to not in KEPT_TYPES, x.batch, x.inner)
+
+
 @handles("pow")
 def power(p: Program, x: Any, exponent: Any) -> Value:
     number = scalar_of(exponent) if isinstance(x, Value) else None
     if number == 2:
-        return elementwise(p, "square", x)
+        return apply(p, "square", x)
     if number == 0.5:
-        return elementwise(p, "sqrt", x)
+        return apply(p, "sqrt", x)
     if number == 3:
-        return elementwise(p, "mul", elementwise(p, "square", x), x)
+        return apply(p, "mul", apply(p, "square", x), x)
     if number == -1:
-        return elementwise(p, "div", 1.0, x)
+        return apply(p, "div", 1.0, x)
     raise Unsupported("an exponent of 2, 3, 0.5 or -1", str(number if number is not None else "another"))
 
 
 def register_unary(name: str, function: str) -> None:
-    HANDLERS[name] = lambda p, x, **_: elementwise(p, function, numbers(x))
+    HANDLERS[name] = lambda p, x, **_: apply(p, function, numbers(x))
 
 
 for _name, _function in {"relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "silu": "silu",
@@ -202,239 +276,124 @@ for _name, _function in {"relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", 
 
 @handles("reciprocal")
 def reciprocal(p: Program, x: Any) -> Value:
-    return elementwise(p, "div", 1.0, numbers(x))
+    return apply(p, "div", 1.0, numbers(x))
 
 
 @handles("rsqrt")
 def rsqrt(p: Program, x: Any) -> Value:
-    return elementwise(p, "div", 1.0, elementwise(p, "sqrt", numbers(x)))
+    return apply(p, "div", 1.0, apply(p, "sqrt", numbers(x)))
 
 
 @handles("gelu")
 def gelu(p: Program, x: Any, approximate: str = "none") -> Value:
-    return elementwise(p, "gelu_tanh" if approximate == "tanh" else "gelu", numbers(x))
+    return apply(p, "gelu_tanh" if approximate == "tanh" else "gelu", numbers(x))
 
 
-def activation(p: Program, x: Any, kind: Any, name: str = "") -> Value:
-    axis = p.sources.axis_of(numbers(x))
-    return computed(p, p.builder.activate(p.sources.gather(x.cells, axis), kind, name), axis, x.cells.shape)
+def activation(p: Program, x: Any, kind: wr.Activation, learned: dict[str, np.ndarray], path: str | None) -> Value:
+    axis = p.sources.axis_of(numbers(x).cells)
+
+    def make() -> wr.Tensor:
+        return activated(p, x.cells.ravel(), axis, kind, learned, path)
+    cells = p.sources.add(axis, x.cells.size, "activation", make, (x.cells.ravel(),), (kind, learned))
+    return x.like(cells.reshape(x.cells.shape))
 
 
 @handles("leaky_relu", "leaky_relu_")
 def leaky_relu(p: Program, x: Any, negative_slope: float = 0.01) -> Value:
-    from warprank import Activation
-    return activation(p, x, Activation("leaky_relu", alpha=negative_slope))
+    return activation(p, x, wr.Activation("leaky_relu", alpha=negative_slope), {}, None)
 
 
 @handles("elu", "elu_")
 def elu(p: Program, x: Any, alpha: float = 1.0, scale: float = 1, input_scale: float = 1) -> Value:
-    from warprank import Activation
     if (scale, input_scale) != (1, 1):
         raise Unsupported("elu without scales", f"scales {scale} and {input_scale}")
-    return activation(p, x, Activation("elu", alpha=alpha))
+    return activation(p, x, wr.Activation("elu", alpha=alpha), {}, None)
 
 
 @handles("prelu", "_prelu_kernel")
 def prelu(p: Program, x: Any, weight: torch.Tensor) -> Value:
-    layer = p.layer(p.path_of(weight, ".weight"))
-    shape = numbers(x).cells.shape
-    by_channel = weight.reshape(-1, *[1] * (len(shape) - 1)) if weight.numel() > 1 else weight
-    p.weights[f"{layer}.prelu.alpha"] = constant_vector(by_channel, shape)
-    return activation(p, x, "prelu", layer)
+    by_channel = weight.reshape(-1, *[1] * (numbers(x).cells.ndim - 2)) if weight.numel() > 1 else weight.reshape(-1)
+    alpha = constant_vector(p, by_channel, x)
+    return activation(p, x, wr.Activation("prelu"), {"prelu.alpha": alpha}, p.path_of(weight, ".weight"))
 
 
 @handles("clamp", "clamp_", "hardtanh", "hardtanh_", "clamp_min", "clamp_max")
 def clamp(p: Program, x: Any, min: Any = None, max: Any = None) -> Any:
+    if p.current().target._schema.name.endswith("clamp_max"):
+        min, max = None, min
     for function, limit in (("max", min), ("min", max)):
         if limit is not None:
-            x = elementwise(p, function, numbers(x), required_scalar(limit))
+            x = apply(p, function, numbers(x), required_scalar(limit))
     return x
-
-
-# --- layers
-
-
-@handles("linear")
-def linear(p: Program, x: Any, weight: Any, bias: torch.Tensor | None = None) -> Value:
-    if not isinstance(weight, torch.Tensor):
-        raise Unsupported("a weight that is a parameter", "one that is computed")
-    shape = numbers(x).cells.shape
-    axis = p.sources.axis_of(x)
-    rows = []
-    layer = p.path_of(weight, ".weight")
-    out, width = weight.shape
-    for cells in x.cells.reshape(-1, width):  # the same layer for each field, where there are several
-        name = p.layer(layer)
-        p.weights[f"{name}.weight"] = p.array(weight)
-        if bias is not None:
-            p.weights[f"{name}.bias"] = p.array(bias)
-        tensor = p.builder.linear(name, p.sources.gather(cells, axis), out, bias=bias is not None)
-        rows.append(computed(p, tensor, axis, (out,)).cells)
-    return Value(np.stack(rows).reshape(*shape[:-1], out))
-
-
-@handles("addmm")
-def addmm(p: Program, bias: torch.Tensor, x: Any, weight: torch.Tensor) -> Value:
-    return linear(p, x, weight.t(), bias)
-
-
-@handles("mm", "matmul", "bmm")
-def matmul(p: Program, a: Any, b: Any) -> Value:
-    if isinstance(a, Value) and isinstance(b, torch.Tensor):
-        if b.dim() > 2:
-            raise Unsupported("a matrix", f"a constant of shape {list(b.shape)}")
-        result = linear(p, a, b.reshape(b.shape[0], -1).t())
-        return result if b.dim() == 2 else Value(result.cells[..., 0])
-    a, b = numbers(a), numbers(b)
-    if a.cells.ndim != 2 or b.cells.ndim != 2:
-        raise Unsupported("products of matrices, one for each row", f"{a.cells.ndim} and {b.cells.ndim} dimensions")
-    return dots(p, a.cells, b.cells.T)
-
-
-def dots(p: Program, a: np.ndarray, b: np.ndarray) -> Value:
-    """[B, len(a), len(b)]: the products of fields with fields. Only those that are wanted are computed."""
-    dim = a.shape[1]
-    places: dict[bytes, int] = {}
-    for field in (*a, *b):
-        places.setdefault(np.ascontiguousarray(field).tobytes(), len(places))
-    fields = [np.frombuffer(key, np.int64) for key in places]
-    axis = p.sources.axis_of(Value(a), Value(b))
-    i = np.array([places[np.ascontiguousarray(f).tobytes()] for f in a])[:, None]
-    j = np.array([places[np.ascontiguousarray(f).tobytes()] for f in b])[None, :]
-    row, column = np.maximum(i, j), np.minimum(i, j)
-    number = row * (row + 1) // 2 + column  # in the lower triangle with the diagonal
-
-    def make(wanted: np.ndarray) -> tuple[Any, np.ndarray]:
-        rows = ((np.sqrt(8.0 * wanted + 1) - 1) // 2).astype(np.int64)
-        with_itself = bool((wanted == rows * (rows + 1) // 2 + rows).any())
-        if with_itself not in made:
-            tensors = [p.sources.gather(field, axis) for field in fields]
-            made[with_itself] = p.builder.dot(tensors, dim, order="lower", self_=with_itself)
-        return made[with_itself], wanted if with_itself else wanted - rows
-
-    made: dict[bool, Any] = {}
-    source = p.sources.add(Source(axis, len(fields) * (len(fields) + 1) // 2, make=make))
-    return Value(source.cells[number])
-
-
-@handles("batch_norm", "_native_batch_norm_legit_no_training", "_batch_norm_no_update")
-def batch_norm(p: Program, x: Any, weight: torch.Tensor | None, bias: torch.Tensor | None, mean: torch.Tensor,
-               variance: torch.Tensor, *rest: Any) -> tuple[Value]:
-    eps = float(rest[-1] if not isinstance(rest[-1], bool) or len(rest) == 1 else rest[-2])
-    shape = numbers(x).cells.shape
-    axis = p.sources.axis_of(x)
-    layer = p.layer(p.path_of(mean, ".running_mean"))
-
-    def vector(t: torch.Tensor) -> np.ndarray:
-        return constant_vector(t.reshape(-1, *[1] * (len(shape) - 1)), shape)
-
-    p.weights.update({f"{layer}.running_mean": vector(mean), f"{layer}.running_var": vector(variance)})
-    if weight is not None:
-        p.weights[f"{layer}.weight"] = vector(weight)
-        p.weights[f"{layer}.bias"] = vector(bias if bias is not None else torch.zeros_like(weight))
-    tensor = p.builder.batch_norm(layer, p.sources.gather(x.cells, axis), eps=eps, affine=weight is not None)
-    return (computed(p, tensor, axis, shape),)
-
-
-@handles("layer_norm")
-def layer_norm(p: Program, x: Any, normalized: Sequence[int], weight: torch.Tensor | None = None,
-               bias: torch.Tensor | None = None, eps: float = 1e-5, _: bool = True) -> Value:
-    shape = numbers(x).cells.shape
-    axis = p.sources.axis_of(x)
-    rows = []
-    for cells in x.cells.reshape(-1, math.prod(normalized)):
-        layer = p.layer(p.path_of(weight, ".weight") if weight is not None else None)
-        if weight is not None:
-            p.weights[f"{layer}.weight"] = p.array(weight.reshape(-1))
-            p.weights[f"{layer}.bias"] = p.array(bias.reshape(-1) if bias is not None else torch.zeros(weight.numel()))
-        tensor = p.builder.layer_norm(layer, p.sources.gather(cells, axis), eps=eps, affine=weight is not None)
-        rows.append(computed(p, tensor, axis, (len(cells),)).cells)
-    return Value(np.stack(rows).reshape(shape))
-
-
-@handles("softmax", "_softmax")
-def softmax(p: Program, x: Any, dim: int, _: Any = None) -> Value:
-    dim = positive(dim, numbers(x).cells.ndim)
-    axis = p.sources.axis_of(x)
-    last = np.moveaxis(x.cells, dim, -1)
-    rows = [computed(p, p.builder.softmax(p.sources.gather(cells, axis)), axis, (len(cells),)).cells
-            for cells in last.reshape(-1, last.shape[-1])]
-    return Value(np.moveaxis(np.stack(rows).reshape(last.shape), -1, dim))
 
 
 # --- reductions
 
 
 def reduce(p: Program, x: Any, dims: Any, keepdim: bool, pooling: str, function: str) -> Value:
-    cells = numbers(x).cells
+    """Over columns, and over the events of a sequence."""
+    found, cells = p.sources.split_events(numbers(x).cells)
     dims = [dims] if isinstance(dims, int) else list(dims or [])
     if not dims:
         raise Unsupported("each row by itself", "an op over the batch")
-    over = sorted({positive(d, cells.ndim) for d in dims})
+    over = sorted({row_dimension(x, d) for d in dims})
+    place = None if found is None else found + cells.ndim
+    columns = [d for d in over if d != place]
+    one = x.like(cells)
+    if columns:
+        one = reduced_columns(p, one, columns, pooling, function)
+    cells = one.cells
+    if place is not None and place not in over:
+        assert found is not None
+        cells = p.sources.with_events(cells, found, x.cells.shape[place])
+    elif place is not None:
+        cells = events.pool(p, cells.ravel(), pooling, x.cells.shape[place]).reshape(cells.shape)
+    batch = x.batch + (0 if keepdim else len([d for d in over if d > x.batch + x.cells.ndim]))
+    kept = cells if keepdim else cells.reshape([n for d, n in enumerate(cells.shape) if d not in over])
+    return Value(kept, False, batch, x.inner)
+
+
+def reduced_columns(p: Program, x: Value, over: list[int], pooling: str, function: str) -> Value:
+    cells = x.cells
     kept = [d for d in range(cells.ndim) if d not in over]
-    shape = tuple(1 if d in over else n for d, n in enumerate(cells.shape)) if keepdim else tuple(
-        cells.shape[d] for d in kept)
+    shape = tuple(1 if d in over else n for d, n in enumerate(cells.shape))
     count = math.prod(cells.shape[d] for d in over)
     rows = np.transpose(cells, [*kept, *over]).reshape(-1, count)  # [kept, reduced]
-    axis = p.sources.axis_of(x)
+    found = None
+    if pooling == "sum":
+        found = fields.mixture_of_terms(p, rows) if count > 1 else None
+        if found is None and len(rows) == 1:
+            found = fields.summed_machine(p, rows[0])
+    if found is not None:
+        return x.like(found.reshape(shape))
+    axis = p.sources.axis_of(cells)
+    kind = "sum" if pooling == "sum" else "pooled columns"
     if len(rows) <= count:
-        tensors = [p.builder.reduce(p.sources.gather(r, axis), pooling) for r in rows]  # type: ignore[arg-type]
-        return Value(np.concatenate([computed(p, t, axis, (1,)).cells for t in tensors]).reshape(shape))
-    total = Value(rows[:, 0])
-    for column in rows.T[1:]:
-        total = elementwise(p, function, total, Value(np.ascontiguousarray(column)))
-    if pooling == "mean":
-        total = elementwise(p, "mul", total, 1 / count)
-    return Value(total.cells.reshape(shape))
+        def reduced(row: np.ndarray) -> wr.Tensor:
+            return p.builder.reduce(p.sources.gather(row, axis), pooling)  # type: ignore[arg-type]
+        each = [p.sources.add(axis, 1, kind, lambda r=r: reduced(r), data=r[None])  # type: ignore[misc]
+                for r in rows]
+        return x.like(np.concatenate(each).reshape(shape))
+
+    def make() -> wr.Tensor:
+        total = p.sources.gather(rows[:, 0], axis)
+        for column in rows.T[1:]:
+            total = p.builder.apply(function, [total, p.sources.gather(column, axis)])  # type: ignore[arg-type]
+        return p.builder.apply("mul", [total, 1 / count]) if pooling == "mean" else total
+    return x.like(p.sources.add(axis, len(rows), kind, make, data=rows).reshape(shape))
 
 
-@handles("sum")
+@handles("sum", events=True)
 def sum_(p: Program, x: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Value:
     return reduce(p, x, dims, keepdim, "sum", "add")
 
 
-@handles("mean")
+@handles("mean", events=True)
 def mean(p: Program, x: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Value:
     return reduce(p, x, dims, keepdim, "mean", "add")
 
 
-@handles("amax")
+@handles("amax", events=True)
 def amax(p: Program, x: Any, dims: Any = None, keepdim: bool = False) -> Value:
     return reduce(p, x, dims, keepdim, "max", "max")
 
-
-# --- look-ups
-
-
-def ids_of(x: Any) -> Value:
-    if not isinstance(x, Value) or not x.is_ids:
-        raise Unsupported("ids that are an input", "numbers that are computed")
-    return x
-
-
-@handles("embedding")
-def embedding(p: Program, weight: torch.Tensor, ids: Any, *_: Any) -> Value:
-    table, dim = p.table(weight), weight.shape[1]
-    rows = []
-    for cell in ids_of(ids).cells.ravel():
-        column, axis = p.ids_column(int(cell))
-        rows.append(computed(p, p.builder.embed(column, table), axis, (dim,)).cells)
-    return Value(np.stack(rows).reshape(*ids.cells.shape, dim))
-
-
-@handles("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
-def embedding_bag(p: Program, weight: torch.Tensor, ids: Any, offsets: Any, scale_grad: bool = False, mode: int = 0,
-                  sparse: bool = False, per_sample_weights: Any = None, include_last: bool = False,
-                  padding: int | None = -1) -> tuple[Value]:
-    if per_sample_weights is not None:
-        raise Unsupported("bags without weights", "per_sample_weights")
-    if not isinstance(ids, FlatIds) or not isinstance(offsets, torch.Tensor):
-        raise Unsupported("ids [batch, length]", "ids and offsets")
-    cells = ids.value.cells.ravel()
-    length = len(cells)
-    starts = torch.arange(p.batch + (1 if include_last else 0)) * length
-    if not torch.equal(offsets, starts):
-        raise Unsupported("a bag of all ids of a row", "others")
-    bag, parent = p.bag(cells, None if padding is None or padding < 0 else padding)
-    tensor = p.builder.embed_bag(bag, p.table(weight), ("sum", "mean", "max")[mode])  # type: ignore[arg-type]
-    return (computed(p, tensor, parent, (weight.shape[1],)),)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elementwise expressions over cells: what they are where events are masked, and what they are as polynomials."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .cells import Unsupported, source_numbers
+
+if TYPE_CHECKING:
+    from .program import Program
+
+MASKED = -1e4  # what is added to a score that shall not count is this or less
+
+FUNCTIONS: dict[str, Callable[..., float]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: 0.0 if 0 in (a, b) else a * b,
+    "div": lambda a, b: a / b if b else math.nan, "min": min, "max": max, "less": lambda a, b: float(a < b),
+    "less_equal": lambda a, b: float(a <= b), "greater": lambda a, b: float(a > b),
+    "greater_equal": lambda a, b: float(a >= b), "equal": lambda a, b: float(a == b),
+    "not_equal": lambda a, b: float(a != b), "select": lambda a, b, c: a if c else b, "neg": lambda a: -a, "abs": abs,
+    "exp": lambda a: math.exp(min(a, 700.0)), "sqrt": lambda a: math.sqrt(a) if a >= 0 else math.nan,
+    "square": lambda a: a * a, "relu": lambda a: max(a, 0.0), "sigmoid": lambda a: 1 / (1 + math.exp(-max(a, -700.0))),
+    "tanh": math.tanh, "silu": lambda a: a / (1 + math.exp(-max(a, -700.0))),
+}
+
+
+def at(operand: Any, column: int) -> Any:
+    """A cell of an operand, or the number that it is."""
+    if not isinstance(operand, np.ndarray):
+        return operand
+    return operand[column if len(operand) > 1 else 0].item()
+
+
+def constant_of(p: Program, cell: Any) -> float | None:
+    """The number that a cell is in all rows that there are."""
+    if not isinstance(cell, int):
+        return float(cell)
+    source, _ = p.sources.of(cell)
+    return float(source.data[0]) if source.kind == "constant" else None
+
+
+def shared_constant(p: Program, operand: Any) -> float | None:
+    if not isinstance(operand, np.ndarray):
+        return float(operand)
+    if len(np.unique(source_numbers(operand))) != 1:
+        return None
+    return constant_of(p, int(operand[0]))
+
+
+def alias_of(p: Program, function: str, operands: Sequence[Any]) -> Any:
+    """The operand that the expression is; None: it computes something. Masks are 1 where there are events."""
+    if function not in ("mul", "add", "sub", "div", "select"):
+        return None
+    numbers = [shared_constant(p, x) for x in operands]
+    if function == "select":
+        return None if numbers[2] is None else operands[0 if numbers[2] else 1]
+    neutral = 1.0 if function in ("mul", "div") else 0.0
+    if numbers[1] == neutral:
+        return operands[0]
+    return operands[1] if function in ("mul", "add") and numbers[0] == neutral else None
+
+
+def constant(p: Program, axis: str, value: float, masked: float) -> np.ndarray:
+    """A cell that is one number where there are events, and another where there is padding."""
+    def make() -> Any:
+        tensor = p.some_events(axis)
+        ones = p.builder.apply("equal", [tensor, tensor])
+        return ones if value == 1 else p.builder.apply("mul", [ones, value])
+    return p.sources.add(axis, 1, "constant", make, data=(value, masked))
+
+
+def elementwise(p: Program, function: str, operands: Sequence[Any], width: int, axis: str) -> np.ndarray:
+    """The cells of a function of operands: cells [width] or [1], or numbers."""
+    if all(shared_constant(p, x) is not None for x in operands):
+        first = [at(x, 0) for x in operands]
+        value = FUNCTIONS[function](*(constant_of(p, x) for x in first))
+        masked = FUNCTIONS[function](*(masked_value(p, x) for x in first))
+        return np.repeat(constant(p, axis, value, masked), width)
+
+    def make() -> Any:
+        same = alias_of(p, function, operands)
+        if isinstance(same, np.ndarray):
+            return p.sources.gather(np.broadcast_to(same, width), axis)
+        given = [p.sources.gather(x, axis) if isinstance(x, np.ndarray) else x for x in operands]
+        if width > 1 and all(len(x) == 1 for x in operands if isinstance(x, np.ndarray)):
+            given = [p.sources.gather(np.broadcast_to(x, width), axis) if isinstance(x, np.ndarray) else x
+                     for x in operands]
+        return p.builder.apply(function, given)  # type: ignore[arg-type]
+    return p.sources.add(axis, width, function, make, tuple(operands))
+
+
+def distinct(operands: Sequence[Any], width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of columns that are computed of the same the first of each, in order, and by column which it is."""
+    arrays = [np.broadcast_to(x, width) for x in operands if isinstance(x, np.ndarray)]
+    _, first, which = np.unique(np.stack(arrays), axis=1, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[which.ravel()]
+
+
+def resolve(p: Program, cell: int) -> int:
+    """The cell that it is the same as, where there are events."""
+    while True:
+        source, column = p.sources.of(cell)
+        same = alias_of(p, source.kind, source.operands) if source.operands else None
+        if not isinstance(same, np.ndarray):
+            return cell
+        cell = at(same, column)
+
+
+def masked_value(p: Program, cell: Any) -> float | None:
+    """What a cell is where an event is padding; None: not known."""
+    if not isinstance(cell, int):
+        return float(cell)
+    source, column = p.sources.of(cell)
+    if source.kind == "constant":
+        return float(source.data[1])
+    if source.kind == "embed":
+        return p.padding_value(source, column)
+    if source.kind == "event_softmax":
+        score = masked_value(p, at(source.operands[0], column))
+        return 0.0 if score is not None and score <= MASKED else None
+    if source.kind not in FUNCTIONS:
+        return None
+    values = [masked_value(p, at(x, column)) for x in source.operands]
+    if source.kind == "select" and values[2] is not None:
+        return values[0 if values[2] else 1]
+    if source.kind == "mul" and 0 in values:
+        return 0.0
+    if source.kind in ("add", "sub") and None in values and values != [None, None]:
+        number = values[0] if values[1] is None else values[1]
+        least = -(number or 0.0) if source.kind == "sub" and values[1] is not None else number or 0.0
+        return least if least <= MASKED else None
+    known = [v for v in values if v is not None]
+    return FUNCTIONS[source.kind](*known) if len(known) == len(values) else None
+
+
+Polynomial = dict[tuple[int, ...], float]  # by the atoms of a monomial its factor
+
+
+def polynomial(p: Program, cell: Any, atoms: frozenset[int] = frozenset(), most: int = 16) -> Polynomial:
+    """The cell as sums of products of cells that are no sums or products, or are among `atoms`."""
+    if not isinstance(cell, int):
+        return {(): float(cell)}
+    cell = resolve(p, cell)
+    source, column = p.sources.of(cell)
+    if cell in atoms or source.kind not in ("add", "sub", "mul", "neg", "affine"):
+        return {(cell,): 1.0}
+    operands = [polynomial(p, at(x, column), atoms, most) for x in source.operands]
+    if source.kind == "affine":
+        scale, shift = (float(v[column]) for v in source.data[:2])
+        operands = [operands[0], {(): scale}, {(): shift}]
+        return _sum(_product(operands[0], operands[1], most), operands[2], 1)
+    if source.kind == "mul":
+        return _product(operands[0], operands[1], most)
+    if source.kind == "neg":
+        return {k: -v for k, v in operands[0].items()}
+    return _sum(operands[0], operands[1], -1 if source.kind == "sub" else 1)
+
+
+def _sum(a: Polynomial, b: Polynomial, sign: float) -> Polynomial:
+    total = dict(a)
+    for monomial, factor in b.items():
+        total[monomial] = total.get(monomial, 0.0) + sign * factor
+    return {monomial: factor for monomial, factor in total.items() if factor}
+
+
+def _product(a: Polynomial, b: Polynomial, most: int) -> Polynomial:
+    if len(a) * len(b) > most:
+        raise Unsupported(f"a sum of at most {most} products", f"{len(a) * len(b)}")
+    total: Polynomial = {}
+    for x, factor in a.items():
+        for y, other in b.items():
+            total = _sum(total, {tuple(sorted(x + y)): factor * other}, 1)
+    return total
+

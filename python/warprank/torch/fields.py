@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is computed of the fields or the experts of a row: products of pairs, factorisation machines, mixtures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .cells import columns_of, source_numbers
+from .expressions import at, resolve
+
+if TYPE_CHECKING:
+    from .program import Program
+
+
+def dots(p: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """[len(a), len(b)]: the products of fields with fields. Only those that are wanted are computed."""
+    dim = a.shape[1]
+    places: dict[bytes, int] = {}
+    for each in (*a, *b):
+        places.setdefault(np.ascontiguousarray(each).tobytes(), len(places))
+    fields = [np.frombuffer(key, np.int64) for key in places]
+    axis = p.sources.axis_of(a, b)
+    i = np.array([places[np.ascontiguousarray(f).tobytes()] for f in a])[:, None]
+    j = np.array([places[np.ascontiguousarray(f).tobytes()] for f in b])[None, :]
+    row, column = np.maximum(i, j), np.minimum(i, j)
+    number = row * (row + 1) // 2 + column  # in the lower triangle with the diagonal
+
+    def make(wanted: np.ndarray) -> tuple[Any, np.ndarray, int]:
+        rows = ((np.sqrt(8.0 * wanted + 1) - 1) // 2).astype(np.int64)
+        with_itself = bool((wanted == rows * (rows + 1) // 2 + rows).any())
+        if with_itself not in made:
+            tensors = [p.sources.gather(field, axis) for field in fields]
+            made[with_itself] = p.builder.dot(tensors, dim, order="lower", self_=with_itself)
+        count = len(fields)
+        if with_itself:
+            return made[True], wanted, count * (count + 1) // 2
+        return made[False], wanted - rows, count * (count - 1) // 2
+
+    made: dict[bool, Any] = {}
+    return p.sources.add(axis, len(fields) * (len(fields) + 1) // 2, "dots", make, by_column=True)[number]
+
+
+# --- factorisation machines: (sum_f e_f)^2 - sum_f e_f^2
+
+
+def summed(p: Program, cell: int) -> np.ndarray | None:
+    """What a cell is the sum of."""
+    source, column = p.sources.of(resolve(p, cell))
+    return source.data[column] if source.kind == "sum" else None
+
+
+def squared(p: Program, cell: int) -> int | None:
+    """What a cell is the square of."""
+    source, column = p.sources.of(resolve(p, cell))
+    if source.kind == "square":
+        return resolve(p, at(source.operands[0], column))
+    if source.kind != "mul":
+        return None
+    a, b = (at(x, column) for x in source.operands)
+    return resolve(p, a) if isinstance(a, int) and isinstance(b, int) and resolve(p, a) == resolve(p, b) else None
+
+
+def factorisation_machine(p: Program, a: Any, b: Any, width: int) -> np.ndarray | None:
+    """The cells of a - b, where they are twice the products of all pairs of fields."""
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
+        return None
+    fields: list[np.ndarray] = []
+    for column in range(width):
+        root = squared(p, at(a, column))
+        terms = None if root is None else summed(p, root)
+        squares = summed(p, at(b, column))
+        if terms is None or squares is None or len(terms) != len(squares):
+            return None
+        if sorted(resolve(p, int(t)) for t in terms) != sorted(squared(p, int(s)) or -1 for s in squares):
+            return None
+        fields.append(terms)
+    terms = np.stack(fields).T  # [fields, dim]
+    return _machine(p, terms, 2.0, reduce=False)
+
+
+def _machine(p: Program, fields: np.ndarray, factor: float, reduce: bool) -> np.ndarray:
+    axis = p.sources.axis_of(fields)
+
+    def make() -> Any:
+        tensor = p.builder.fm([p.sources.gather(f, axis) for f in fields], fields.shape[1], reduce=reduce)
+        return tensor if factor == 1 else p.builder.apply("mul", [tensor, factor])
+    return p.sources.add(axis, 1 if reduce else fields.shape[1], "fm", make, data=(fields, factor, reduce))
+
+
+def _whole(p: Program, cells: np.ndarray, kind: str) -> Any:
+    """The source that cells are all columns of, in any order."""
+    numbers = np.unique(source_numbers(cells))
+    source = p.sources.all[numbers[0]]
+    whole = len(numbers) == 1 and source.kind == kind and cells.size == source.width == len(np.unique(cells))
+    return source if whole else None
+
+
+def scaled_machine(p: Program, cells: np.ndarray, factor: float) -> np.ndarray | None:
+    source = _whole(p, cells, "fm")
+    if source is None or (np.diff(cells.ravel()) < 0).any():
+        return None
+    fields, old, reduce = source.data
+    return _machine(p, fields, old * factor, reduce)
+
+
+def summed_machine(p: Program, cells: np.ndarray) -> np.ndarray | None:
+    source = _whole(p, cells, "fm")
+    if source is None or source.data[2]:
+        return None
+    return _machine(p, source.data[0], source.data[1], reduce=True)
+
+
+# --- mixtures of experts: sum_e softmax(g)_e x_e
+
+
+def _gate_of(p: Program, cell: int) -> tuple[int, int] | None:
+    """Of a product of a softmax's column with something: the two cells."""
+    source, column = p.sources.of(resolve(p, cell))
+    if source.kind != "mul":
+        return None
+    cells = [at(x, column) for x in source.operands]
+    if not all(isinstance(x, int) for x in cells):
+        return None
+    cells = [resolve(p, x) for x in cells]
+    for gate, expert in (cells, cells[::-1]):
+        if p.sources.of(gate)[0].kind == "softmax":
+            return gate, expert
+    return None
+
+
+def mixture(p: Program, gates: np.ndarray, experts: np.ndarray) -> np.ndarray | None:
+    """[dim] of gates [E] and experts [E, dim], where the gates are all of a softmax."""
+    source = _whole(p, gates, "softmax")
+    if source is None:
+        return None
+    logits = source.operands[0][columns_of(gates)]
+    axis = p.sources.axis_of(logits, experts)
+    return p.sources.add(axis, experts.shape[1], "mix", lambda: p.builder.mix(
+        p.sources.gather(experts, axis), p.sources.gather(logits, axis)))
+
+
+def mixture_of_terms(p: Program, rows: np.ndarray) -> np.ndarray | None:
+    """[dim] of sums [dim, terms]: a mixture, where each term is an expert times its gate."""
+    pairs = [[_gate_of(p, int(cell)) for cell in rows[0]]]
+    if None in pairs[0]:
+        return None
+    gates = np.array([gate for gate, _ in pairs[0]])  # type: ignore[misc]
+    pairs += [[_gate_of(p, int(cell)) for cell in row] for row in rows[1:]]
+    for row in pairs:
+        if any(pair is None or pair[0] != gate for pair, gate in zip(row, gates)):
+            return None
+    return mixture(p, gates, np.array([[pair[1] for pair in row] for row in pairs]).T)  # type: ignore[index]
+
+
+def mixture_of_sum(p: Program, a: Any, b: Any, width: int) -> np.ndarray | None:
+    """The cells of a + b, where they end a sum of all experts times their gates."""
+    def terms(cell: int) -> list[int]:
+        cell = resolve(p, cell)
+        source, column = p.sources.of(cell)
+        if source.kind != "add" or not all(isinstance(x, np.ndarray) for x in source.operands):
+            return [cell]
+        return [t for x in source.operands for t in terms(at(x, column))]
+
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or _gate_of(p, at(b, 0)) is None:
+        return None
+    rows = [terms(at(a, c)) + terms(at(b, c)) for c in range(width)]
+    return mixture_of_terms(p, np.array(rows)) if len({len(r) for r in rows}) == 1 else None

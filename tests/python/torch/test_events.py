@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users compute over the events of a history, in the ways in which they write it."""
+
+import math
+
+import pytest
+import torch
+from test_export import B, Function, check, ids
+from test_models import kinds, padded
+from torch import nn
+from torch.nn import functional as F
+
+import warprank as wr
+import warprank.torch
+
+D, L = 4, 5
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(4)
+
+
+def table():
+    return nn.Embedding(20, D, padding_idx=0)
+
+
+AXES = {"batch_0": "user/item", "batch_1": "user/history[]"}
+
+
+# --- DIN: scores of an MLP
+
+
+class Dice(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.bn = nn.BatchNorm1d(width)
+        self.alpha = nn.Parameter(torch.rand(width))
+
+    def forward(self, x):  # [B, L, width]
+        p = torch.sigmoid(self.bn(x.transpose(1, 2)).transpose(1, 2))
+        return x * (p + self.alpha * (1 - p))
+
+
+INPUTS = {
+    "q, k, q - k, q * k": (4, lambda q, k: [q, k, q - k, q * k]),
+    "k, q * k, q, k - q": (4, lambda q, k: [k, q * k, q, k - q]),
+    "q, k": (2, lambda q, k: [q, k]),
+    "k * q, k": (2, lambda q, k: [k * q, k]),
+}
+ACTIVATIONS = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "prelu": lambda: nn.PReLU(1), "leaky": nn.LeakyReLU,
+               "gelu": nn.GELU, "dice": lambda: Dice(8)}
+
+
+def minus_infinity(m, s, mask):
+    return torch.softmax(s.masked_fill(~mask, float("-inf")), dim=1)
+
+
+WEIGHTS = {
+    "zeros": lambda m, s, mask: torch.where(mask, s, torch.zeros_like(s)),
+    "softmax": minus_infinity,
+    "softmax, scaled": lambda m, s, mask: minus_infinity(m, s / math.sqrt(D), mask),
+    "softmax of sums": lambda m, s, mask: torch.softmax(s + (1 - mask.float()) * -1e9, dim=-1),
+    "softmax, and zeros": lambda m, s, mask: torch.softmax(s - 1e9 * (~mask).float(), 1) * mask,
+    "sigmoid": lambda m, s, mask: torch.sigmoid(s) * mask.float(),
+}
+POOLS = {
+    "sum": lambda w, k: (w.unsqueeze(-1) * k).sum(1),
+    "einsum": lambda w, k: torch.bmm(w.unsqueeze(1), k).squeeze(1),
+    "matmul": lambda w, k: torch.matmul(k.transpose(1, 2), w.unsqueeze(-1)).squeeze(-1),
+}
+
+
+def din(inputs="q, k, q - k, q * k", activation="relu", weights="zeros", pool="sum"):
+    parts, of = INPUTS[inputs]
+
+    def forward(m, film, history):
+        q, k = m.films(film), m.films(history)
+        q = q[:, None].expand_as(k)
+        scores = m.last(m.act(m.first(torch.cat(of(q, k), -1)))).squeeze(-1)
+        return POOLS[pool](WEIGHTS[weights](m, scores, history != 0), k)
+    return Function(forward, films=table(), first=nn.Linear(parts * D, 8), act=ACTIVATIONS[activation](),
+                    last=nn.Linear(8, 1))
+
+
+def check_din(module, axes=AXES):
+    history = padded(20, L)
+    history[0, 0] = 1
+    exported = check(module, (ids(20), history), axes=axes)
+    assert kinds(exported).count('"op": "din_attention"') == 1 and '"op": "apply"' not in kinds(exported)
+    return exported
+
+
+@pytest.mark.parametrize("inputs", INPUTS)
+def test_inputs_of_attention(inputs):
+    check_din(din(inputs))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_of_attention(activation):
+    check_din(din(activation=activation))
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_weights_of_attention(weights):
+    check_din(din(weights=weights))
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_sums_of_attention(pool):
+    check_din(din(pool=pool, weights="softmax"))
+
+
+def test_attention_where_all_is_on_one_axis():
+    check_din(din(), {"batch_0": "row", "batch_1": "row/history[]"})
+
+
+# --- masks, and pools
+
+
+def over(forward, batch, axes):
+    return check(Function(forward, films=table()), batch, axes=axes)
+
+
+MASKS = {
+    "not zero": lambda ids, extra: ids != 0,
+    "greater": lambda ids, extra: ids > 0,
+    "equal": lambda ids, extra: ~ids.eq(0),
+    "at least": lambda ids, extra: ids >= 1,
+    "lengths": lambda ids, extra: torch.arange(L)[None, :] < extra[:, None],
+    "truth": lambda ids, extra: extra,
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_masks_and_means(mask):
+    history = padded(20, L)
+    extra = {"lengths": (history != 0).sum(1), "truth": history != 0}.get(mask)
+    batch = (history,) if extra is None else (history, extra)
+    axes = dict.fromkeys(["batch_0", "batch_1"][:len(batch)], "user/history[]")
+
+    def forward(m, history, extra=None):
+        x, kept = m.films(history), MASKS[mask](history, extra).float().unsqueeze(-1)
+        return (x * kept).sum(1) / kept.sum(1).clamp(min=1)
+    exported = over(forward, batch, axes)
+    assert '"pooling": "mean"' in kinds(exported) and wr.compile(exported.graph).num_steps == 1
+
+
+def test_pools_of_zeros_and_of_all_events():
+    history = padded(20, L)
+    axes = {"batch_0": "user/history[]"}
+
+    def forward(m, history):
+        kept = (history != 0)[..., None]
+        x = m.films(history)
+        return torch.cat([x.sum(1), x.mean(1), (x * x * kept).sum(1), kept.sum(1),
+                          x.masked_fill(~kept, -1e9).amax(1).clamp(min=-9)], 1)
+    history[0, 0] = 1
+    over(forward, (history,), axes)
+    over(lambda m, h: torch.cat([m.films(h).mean(1), m.films(h).sum(1), torch.softmax(m.films(h), 1).sum(1)], 1),
+         (ids(20, L),), axes)
+
+
+def test_numbers_of_events():
+    history, times = padded(20, L), torch.randn(B, L, 2)
+    axes = {"batch_0": "user/history[]", "batch_1": "user/history[]"}
+    over(lambda m, h, t: ((torch.cat([m.films(h), t, t[..., :1] * 2], -1)) * (h > 0)[..., None]).sum(1),
+         (history, times), axes)
+
+
+def test_bags_with_weights():
+    bag = nn.EmbeddingBag(20, D, mode="sum")
+    weights = torch.rand(B, L)
+    check(Function(lambda m, h, w: m.bag(h, per_sample_weights=w), bag=bag), (ids(20, L), weights),
+          axes={"batch_0": "user/tags[]", "batch_1": "user/tags[]"})
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("with_end", [False, True])
+def test_bags_of_ids_and_offsets(mode, with_end):
+    bag = nn.EmbeddingBag(20, D, mode=mode, include_last_offset=with_end)
+    values, offsets = torch.randint(0, 20, (11,)), torch.tensor([0, 2, 2, 5, 6, 10])
+    if with_end:
+        offsets = torch.cat([offsets, torch.tensor([11])])
+    check(Function(lambda m, x, v, o: m.bag(v, o) + x, bag=bag), (torch.randn(B, D), values, offsets),
+          axes={"batch_0": "user", "batch_1": "user/tags[]", "batch_2": "user"})
+
+
+def test_bags_of_ids_and_offsets_with_weights():
+    bag = nn.EmbeddingBag(20, D, mode="sum")
+    check(Function(lambda m, x, v, o, w: m.bag(v, o, w) + x, bag=bag),
+          (torch.randn(B, D), torch.randint(0, 20, (11,)), torch.tensor([0, 2, 2, 5, 6, 10]), torch.rand(11)),
+          axes={"batch_0": "user", "batch_1": "user/tags[]", "batch_2": "user", "batch_3": "user/tags[]"})
+
+
+# --- attention of products
+
+
+def attended(forward, heads=2, **options):
+    history = padded(20, L)
+    history[0, 0] = 1
+    module = Function(forward, films=table(), attention=nn.MultiheadAttention(D, heads, batch_first=True, **options))
+    exported = check(module, (ids(20), history), axes=AXES)
+    assert kinds(exported).count('"op": "attention"') == 1
+    return exported
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("options", [{}, {"bias": False}])
+def test_multihead_attention_of_a_candidate(need_weights, options):
+    def forward(m, film, history):
+        k = m.films(history)
+        return m.attention(m.films(film)[:, None], k, k, key_padding_mask=history == 0, need_weights=need_weights
+                           )[0].squeeze(1)
+    attended(forward, **options)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_multihead_attention_of_events(need_weights):
+    def forward(m, film, history):
+        k = m.films(history)
+        y = m.attention(k, k, k, key_padding_mask=history == 0, need_weights=need_weights)[0]
+        return (y * (history != 0).unsqueeze(-1)).sum(1) + m.films(film)
+    attended(forward)
+
+
+def test_attention_without_projections():
+    def forward(m, film, history):
+        k = m.films(history)
+        scores = (m.films(film)[:, None] @ k.transpose(1, 2)).squeeze(1) / math.sqrt(D)
+        weights = F.softmax(scores.masked_fill(history == 0, -1e9), -1)
+        return (weights[..., None] * k).sum(1)
+    attended(forward)
+
+
+# --- what is wrong
+
+
+@pytest.mark.parametrize("forward, message", [
+    (lambda m, q, h: (torch.softmax(m.films(h).sum(-1), 1)[..., None] * m.films(h) * (h != 0)[..., None] * 0.5
+                      + 1 - m.films(q)[:, None]).sum(1), "expected"),
+    (lambda m, q, h: m.films(h)[:, 0], "output.*: expected all events of a sequence, got some of them"),
+    (lambda m, q, h: (m.films(h) * (h != 0)[..., None] + 1).sum(1),
+     "aten.sum.dim_IntList: expected a sum in which padding counts nothing, as behind a mask, got one of padding, too"),
+    (lambda m, q, h: torch.tanh(m.films(h) * m.films(q)[:, None]).sum(1),
+     "aten.sum.dim_IntList: expected attention that the library has"),
+    (lambda m, q, h: m.films(h).sum(1) * (q > 0)[:, None], "expected ids that can only be looked up, and compared"),
+    (lambda m, q, h: m.films(h) @ m.films(h).transpose(1, 2), "expected"),
+    (lambda m, q, h: m.films(h).sum(1) + q[:, None] * 2, "expected"),
+    (lambda m, q, h: m.films(h).cumsum(1).sum(1), "aten.cumsum.default: expected an op of the model language"),
+])
+def test_what_cannot_be_expressed_of_events(forward, message):
+    with pytest.raises(wr.InvalidArgument, match=message):
+        wr.torch.export(Function(forward, films=table()), (ids(20), padded(20, L)), axes=AXES)
+
+
+def test_all_that_is_wrong_is_told_together():
+    def forward(m, q, h):
+        pairs = torch.tanh(m.films(h) * m.films(q)[:, None])
+        return pairs.sum(1), pairs.amax(1), m.films(h)[:, 1]
+    with pytest.raises(wr.InvalidArgument) as raised:
+        wr.torch.export(Function(forward, films=table()), (ids(20), padded(20, L)), axes=AXES)
+    assert len(raised.value.problems) == 3
+
+
+def test_wrong_axes_of_events():
+    films = table()
+    with pytest.raises(wr.InvalidArgument, match=r"an axis of events that is nested, 'user/history\[\]', got 'rows\["):
+        wr.torch.export(Function(lambda m, h: m.films(h).sum(1), films=films), ids(20, L), axes={"batch_0": "rows[]"})
+    with pytest.raises(wr.InvalidArgument, match="5 events, as others of axis 'user/history' have, got 4"):
+        wr.torch.export(Function(lambda m, a, b: m.films(a).sum(1) + m.films(b).sum(1), films=films),
+                        (ids(20, L), ids(20, 4)), axes={"batch_0": "user/history[]", "batch_1": "user/history[]"})
+
+
+# --- hashed tables
+
+
+def test_hashed_tables():
+    keys = torch.randperm(1000)[:20].numpy() * 10**12
+    module = Function(lambda m, q, h: m.films(q) + m.films(h).sum(1), films=table())
+    exported = check(module, (ids(20), ids(20, L)), axes=AXES, hashed={"films": keys})
+    (films,) = wr.compile(exported.graph).tables
+    assert films.hashed and films.rows == 20
+    data, _ = exported.columns((ids(20), ids(20, L)))
+    assert set(data["batch_0"]) <= set(keys.tolist())
+
+
+def test_wrong_hashed_tables():
+    module = Function(lambda m, q: m.films(q), films=table())
+    with pytest.raises(wr.InvalidArgument) as raised:
+        wr.torch.export(module, ids(20), hashed={"films": [1, 1, 2], "film": [1]})
+    text = str(raised.value)
+    assert "hashed: 'films': expected 20 ids, one for each row of the table, got 3" in text

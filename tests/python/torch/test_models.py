@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole models, exported as they are: scores as PyTorch's, and planned into as many steps as the Builder's models."""
+
+import models
+import numpy as np
+import pytest
+import references
+import torch
+from test_export import B, check, ids
+
+import warprank as wr
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(3)
+
+
+def padded(high, length):
+    """Histories of 0 to length ids, and zeros behind them."""
+    rows = torch.randint(1, high, (B, length))
+    for row, kept in zip(rows, (0, 1, length, 3, 2, length - 1)):
+        row[kept:] = 0
+    return rows
+
+
+def planned_like(exported, reference):
+    assert wr.compile(exported.graph).num_steps == wr.compile(reference).num_steps
+    return exported
+
+
+def kinds(exported):
+    return wr.compile(exported.graph).graph.to_json()
+
+
+def din_batch():
+    hist = padded(80, 7)
+    return {"user_id": ids(50), "context": torch.randn(B, 3), "film_id": ids(80), "genre_id": ids(9),
+            "hist_film_id": hist, "hist_genre_id": torch.where(hist > 0, torch.randint(1, 9, hist.shape), 0)}
+
+
+DIN_AXES = {"user_id": "user", "context": "user", "film_id": "user/item", "genre_id": "user/item",
+            "hist_film_id": "user/history[]", "hist_genre_id": "user/history[]"}
+
+
+def test_din():
+    exported = planned_like(check(models.DIN(), din_batch(), axes=DIN_AXES), references.din)
+    assert '"op": "din_attention"' in kinds(exported)
+    assert [a.name for a in wr.compile(exported.graph).axes] == ["user", "item", "history"]
+    assert "attention.0.dice.alpha" in exported.weights and "tower.0.dice.alpha" in exported.weights
+
+
+def test_users_with_their_items_and_histories():
+    exported = check(models.DIN(), din_batch(), axes=DIN_AXES)
+    own = {"user_id": [3, 4], "context": np.float32([[1, 2, 3], [4, 5, 6]])}
+    events = {"hist_film_id": ([5, 6, 7], [0, 3, 3]), "hist_genre_id": ([1, 2, 3], [0, 3, 3])}
+    items = {"film_id": ([9, 10, 11, 12], [0, 3, 4]), "genre_id": ([1, 2, 3, 4], [0, 3, 4])}
+    scores = exported.model().score(own | events | items)
+    user = [0, 0, 0, 1]
+    hist = torch.tensor([[5, 6, 7], [0, 0, 0]])[user]
+    with torch.no_grad():
+        module = exported._module.eval()
+        wanted = module(torch.tensor([3, 4])[user], torch.from_numpy(own["context"])[user],
+                        torch.tensor(items["film_id"][0]), torch.tensor(items["genre_id"][0]), hist,
+                        torch.tensor([[1, 2, 3], [0, 0, 0]])[user])
+    np.testing.assert_allclose(scores["output"], wanted.numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("model, reference", [(models.MMoE, references.mmoe), (models.PLE, references.ple)])
+def test_mixtures(model, reference):
+    exported = planned_like(check(model(), torch.randn(B, 12)), reference)
+    assert '"op": "mix"' in kinds(exported)
+
+
+@pytest.mark.parametrize("crosses, reference", [(0, references.dlrm), (3, references.dcn_v2)])
+def test_models_of_examples(crosses, reference):
+    axes = {"dense": "request/sample", "categories": "request/sample"}
+    planned_like(check(models.Criteo(crosses), (torch.randn(B, 13), ids(4, 26)), axes=axes), reference)
+
+
+def test_two_towers_with_a_transformer():
+    batch = {"context": torch.randn(B, 3), "film_id": ids(80), "hist_film_id": padded(80, 7)}
+    batch["hist_film_id"][0, 0] = 5  # PyTorch has NaN for histories of padding alone
+    axes = {"context": "user", "film_id": "user/item", "hist_film_id": "user/history[]"}
+    exported = planned_like(check(models.TwoTowers(), batch, axes=axes), references.two_towers)
+    assert kinds(exported).count('"op": "attention"') == 2
+    assert exported.tables["position"].shape == (7, 16)
+
+
+def test_deepfm_has_the_op():
+    sparse = torch.cat([ids(10, 1), ids(20, 1), ids(30, 1)], 1)
+    text = kinds(check(models.DeepFM([10, 20, 30], 2), (sparse, torch.randn(B, 2))))
+    assert text.count('"op": "fm"') == 1 and '"square"' not in text
