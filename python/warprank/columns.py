@@ -26,7 +26,7 @@ class Ragged:
 
 
 @dataclass
-class _Input:
+class Input:
     name: str
     kind: str  # "ids" or "dense"
     axes: list[str]  # from the axis below the outermost to its own
@@ -48,7 +48,7 @@ class _Wrong(Exception):
 def columns_of(plan: _core.Plan, data: Any, offsets: Mapping[str, Any]) -> _core.Columns:
     """Raises InvalidArgument with everything that is wrong with them."""
     problems = Problems()
-    inputs = _inputs_of(plan)
+    inputs = inputs_of(plan)
     given: dict[str, tuple[str, np.ndarray]] = {}  # by axis: of what, offsets
     ids: dict[str, np.ndarray] = {}
     dense: dict[str, np.ndarray] = {}
@@ -89,18 +89,18 @@ def columns_of(plan: _core.Plan, data: Any, offsets: Mapping[str, Any]) -> _core
     return _core.Columns(plan, num_requests, {axis: found for axis, (_, found) in given.items()}, ids, dense)
 
 
-def _inputs_of(plan: _core.Plan) -> dict[str, _Input]:
+def inputs_of(plan: _core.Plan) -> dict[str, Input]:
     axes = plan.axes
 
     def path(axis: int) -> list[str]:
         return [] if axes[axis].parent < 0 else path(axes[axis].parent) + [axes[axis].name]
 
-    inputs = [_Input(i.name, "ids", path(i.axis), 1) for i in plan.ids]
-    inputs += [_Input(d.name, "dense", path(d.axis), d.width) for d in plan.dense]
+    inputs = [Input(i.name, "ids", path(i.axis), 1) for i in plan.ids]
+    inputs += [Input(d.name, "dense", path(d.axis), d.width) for d in plan.dense]
     return {i.name: i for i in inputs}
 
 
-def _columns(data: Any, inputs: Mapping[str, _Input], problems: Problems) -> dict[str, Any]:
+def _columns(data: Any, inputs: Mapping[str, Input], problems: Problems) -> dict[str, Any]:
     """The columns that are inputs. Tables may have others; a mapping may not, since they would be mistakes."""
     if hasattr(data, "column_names"):  # pyarrow.Table, RecordBatch
         return {name: data.column(name) for name in data.column_names if name in inputs}
@@ -117,7 +117,7 @@ def _columns(data: Any, inputs: Mapping[str, _Input], problems: Problems) -> dic
     return {name: column for name, column in data.items() if name in inputs}
 
 
-def _flatten(column: Any, wanted: _Input) -> _Flat:
+def _flatten(column: Any, wanted: Input) -> _Flat:
     if isinstance(column, tuple) and len(column) == 2:
         column = Ragged(*column)
     if isinstance(column, Ragged):
@@ -141,7 +141,7 @@ def _flatten(column: Any, wanted: _Input) -> _Flat:
     return _flatten_array(_numpy(column), wanted)
 
 
-def _flatten_array(array: np.ndarray, wanted: _Input) -> _Flat:
+def _flatten_array(array: np.ndarray, wanted: Input) -> _Flat:
     """Dimensions before the rows are levels of one size."""
     flat_dims = 1 if wanted.kind == "ids" or array.ndim == 1 else 2
     levels = array.ndim - flat_dims
@@ -157,7 +157,7 @@ def _flatten_array(array: np.ndarray, wanted: _Input) -> _Flat:
     return _Flat(array.reshape((-1,) + array.shape[levels + 1:]), offsets)
 
 
-def _flatten_sequences(column: Sequence[Any], wanted: _Input) -> _Flat:
+def _flatten_sequences(column: Sequence[Any], wanted: Input) -> _Flat:
     offsets = []
     for _ in wanted.axes:
         try:
@@ -178,7 +178,7 @@ def _flatten_sequences(column: Sequence[Any], wanted: _Input) -> _Flat:
     return _Flat(_numpy(column) if column else np.empty(shape, dtype), offsets)
 
 
-def _flatten_arrow(column: Any, wanted: _Input) -> _Flat:
+def _flatten_arrow(column: Any, wanted: Input) -> _Flat:
     import pyarrow
     from pyarrow import types
 

@@ -19,18 +19,18 @@ import torch
 import warprank as wr
 
 from ..errors import Problems, refuse
-from .exported import Difference, Exported, arguments, evaluating, leaves
 from .cells import MOST_ROWS
+from .exported import Difference, Exported, arguments, evaluating, leaves
 from .program import Input, Program
 from .rows import RowError, RowType, convert_rows
 
 __all__ = ["Difference", "Exported", "RowError", "export"]
 
 
-def export(module: torch.nn.Module, example_batch: Any, axes: Mapping[str, str] | None = None, *,
-           outputs: Sequence[str] | None = None, rows: RowType | Mapping[str, RowType] = "f32",
-           hashed: Mapping[str, Any] = {}) -> Exported:
-    """Exports a module, in evaluation, as it computes the example.
+def export(module: torch.nn.Module | torch.export.ExportedProgram, example_batch: Any = None,
+           axes: Mapping[str, str] | None = None, *, outputs: Sequence[str] | None = None,
+           rows: RowType | Mapping[str, RowType] = "f32", hashed: Mapping[str, Any] = {}) -> Exported:
+    """Exports a module, in evaluation, as it computes the example; or a program of torch.export, which has one.
 
     example_batch: what the module is called with, of two rows or more: a tensor, a tuple of arguments, or arguments by
         name. All inputs have a row for each row of the batch.
@@ -45,7 +45,15 @@ def export(module: torch.nn.Module, example_batch: Any, axes: Mapping[str, str] 
 
     Raises everything that cannot be expressed together, each with the path of its module.
     """
-    program = _trace(module, example_batch)
+    if isinstance(module, torch.export.ExportedProgram):
+        program = module.run_decompositions({})
+        args, kwargs = module.example_inputs or ((), {})
+        example_batch = example_batch if example_batch is not None else dict(kwargs) if kwargs else tuple(args)
+        module = module.module()
+    else:
+        program = _trace(module, example_batch)
+    if not leaves(example_batch):
+        refuse("example_batch", "tensors of some rows", "none")
     batch = len(leaves(example_batch)[0])
     inputs = _inputs(program, example_batch, axes, batch)
     names = _output_names(program, outputs)
@@ -57,7 +65,7 @@ def export(module: torch.nn.Module, example_batch: Any, axes: Mapping[str, str] 
     read = {p.name for p in wr.compile(graph).parameters}
     weights = {name: array for name, array in made.weights.items() if name in read}
     return Exported(graph, weights, tables, errors, names, list(inputs.values()), made.sequences,
-                    made.hashed_inputs, module)
+                    made.hashed_inputs, module, example_batch)
 
 
 def _trace(module: torch.nn.Module, example_batch: Any) -> torch.export.ExportedProgram:

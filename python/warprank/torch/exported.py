@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 
 import warprank as wr
 
+from ..folder import Samples, write_folder
 from ..weights import Path
 from .cells import Sequence
 from .program import Input, position_name
@@ -43,14 +44,20 @@ class Exported:
     _sequences: dict[str, Sequence]  # by axis
     _hashed: dict[str, set[str | None]]  # by input the hashed tables that it looks up
     _module: torch.nn.Module
+    _example: Any
     _model: wr.Model | None = field(default=None, repr=False)
 
-    def save(self, folder: Path) -> None:
-        """Writes graph.json, dense.safetensors and tables.safetensors, which warprank.load and servers read."""
-        os.makedirs(folder, exist_ok=True)
-        wr.write_safetensors(os.path.join(folder, "dense.safetensors"), self.weights)
-        wr.write_safetensors(os.path.join(folder, "tables.safetensors"), self.tables)
-        self.graph.save(os.path.join(folder, "graph.json"))  # last: with it the folder is whole
+    def save(self, folder: Path, batch: Any = None) -> None:
+        """Writes graph.json, dense.safetensors and tables.safetensors, which warprank.load and servers read, and of a
+        batch (the example unless given) samples.safetensors, of which ``warprank check`` makes a comparison."""
+        write_folder(folder, self.graph, self.weights, self.tables, self.samples(batch))
+
+    def samples(self, batch: Any = None) -> Samples:
+        """A batch as requests, with the module's scores and its time."""
+        batch = self._example if batch is None else batch
+        data, offsets = self.columns(batch)
+        wanted, seconds = self._wanted(batch)
+        return Samples(data, offsets, wanted, seconds=seconds)
 
     def model(self, device: str = "host") -> wr.Model:
         """The model, bound to the trained weights."""
@@ -128,17 +135,27 @@ class Exported:
         data, offsets = self.columns(batch)
         return self._model.score(data, offsets, threads=threads)
 
-    def check(self, batch: Any) -> dict[str, Difference]:
-        """How far the scores of a batch are from the module's, by output."""
-        args, kwargs = arguments(batch)
-        with torch.no_grad(), evaluating(self._module):
-            wanted = torch.utils._pytree.tree_leaves(self._module(*args, **kwargs))
+    def check(self, batch: Any = None) -> dict[str, Difference]:
+        """How far the scores of a batch (the example unless given) are from the module's, by output."""
+        batch = self._example if batch is None else batch
+        wanted, _ = self._wanted(batch)
         scores = self.score(batch)
         differences = {}
-        for name, tensor in zip(self.outputs, wanted):
-            difference = np.abs(scores[name].reshape(-1) - tensor.to(torch.float64).numpy().reshape(-1))
+        for name, array in wanted.items():
+            difference = np.abs(scores[name].reshape(-1).astype(np.float64) - array.reshape(-1))
             differences[name] = Difference(float(difference.max(initial=0)), float(difference.mean()))
         return differences
+
+    def _wanted(self, batch: Any) -> tuple[dict[str, np.ndarray], float]:
+        """The module's scores by output, and the seconds that it took."""
+        args, kwargs = arguments(batch)
+        with torch.no_grad(), evaluating(self._module):
+            self._module(*args, **kwargs)
+            begin = time.perf_counter()
+            made = self._module(*args, **kwargs)
+            seconds = time.perf_counter() - begin
+        tensors = torch.utils._pytree.tree_leaves(made)
+        return {name: t.to(torch.float64).numpy() for name, t in zip(self.outputs, tensors)}, seconds
 
 
 def _ragged(array: np.ndarray, kept: np.ndarray) -> wr.Ragged:
@@ -154,7 +171,8 @@ class evaluating:
 
     def __enter__(self) -> None:
         self._training: Mapping[torch.nn.Module, bool] = {m: m.training for m in self._module.modules()}
-        self._module.eval()
+        for module in self._training:
+            module.training = False
 
     def __exit__(self, *_: Any) -> None:
         for module, training in self._training.items():

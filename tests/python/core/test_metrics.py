@@ -58,3 +58,27 @@ def test_what_is_wrong_is_told(call, message):
     with pytest.raises(wr.InvalidArgument) as raised:
         call()
     assert message in str(raised.value)
+
+
+def test_calibration(rng):
+    scores = rng.random(1000)
+    labels = (rng.random(1000) < scores).astype(int)
+    bins = metrics.calibration(labels, scores, 10)
+    assert [b.rows for b in bins] == [100] * 10
+    order = np.argsort(scores)
+    for b, rows in zip(bins, order.reshape(10, 100)):
+        assert b.score == pytest.approx(scores[rows].mean()) and b.positives == pytest.approx(labels[rows].mean())
+    assert sum(b.rows for b in metrics.calibration(labels, np.round(scores, 1), 30)) == 1000
+    assert len(metrics.calibration(labels, np.full(1000, 0.5), 30)) == 1
+    with pytest.raises(wr.InvalidArgument, match="calibration: bins: expected 1 or more, got 0"):
+        metrics.calibration(labels, scores, 0)
+
+
+def test_calibration_as_a_picture(rng, tmp_path):
+    import xml.etree.ElementTree as xml
+    scores = rng.random(100)
+    text = metrics.calibration_svg(rng.integers(0, 2, 100), scores, tmp_path / "c.svg", bins=7, title="A & B")
+    root = xml.fromstring(text)
+    assert (tmp_path / "c.svg").read_text() == text and len(root.findall("{*}circle")) == 7
+    assert any(t.text == "A & B" for t in root.findall("{*}text"))
+    metrics.calibration_svg([0, 0], [0.0, 0.0])  # nothing to scale by

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: warprank convert, check and score."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import folder as folders
+from . import metrics, offline
+from .errors import InvalidArgument, Problems, refuse
+from .model import load
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; returns its exit status."""
+    given = _parser().parse_args(arguments)
+    try:
+        return int(given.run(given))
+    except (InvalidArgument, OSError) as error:
+        print(f"warprank {given.command}: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="warprank", description="Models of trained frameworks, served by warprank.")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    convert = commands.add_parser("convert", help="a program of torch.export to a folder that servers read",
+                                  description="Writes graph, weights, tables, and sample requests with the scores "
+                                  "that the framework gives them.")
+    convert.add_argument("model", metavar="MODEL.pt2", help="what torch.export.save wrote")
+    convert.add_argument("--out", required=True, metavar="DIR")
+    convert.add_argument("--axis", action="append", default=[], metavar="INPUT=AXIS",
+                         help="'film_id=user/item', of events 'hist=user/history[]'; for each input, or for none")
+    convert.add_argument("--output", action="append", metavar="NAME", help="names of the outputs, in their order")
+    convert.add_argument("--rows", action="append", default=[], metavar="[TABLE=]TYPE",
+                         help="of tables' rows: f32, f16, bf16 or i8")
+    convert.add_argument("--hashed", action="append", default=[], metavar="TABLE=IDS.npy",
+                         help="64-bit ids of a table's rows, in their order")
+    convert.set_defaults(run=_convert)
+
+    check = commands.add_parser("check", help="compare scores with the framework's")
+    check.add_argument("dir", metavar="DIR")
+    check.add_argument("--batch", metavar="FILE", help="requests with expected scores; without, DIR's samples")
+    check.add_argument("--most-difference", type=float, metavar="X", help="fails where a score differs by more")
+    check.add_argument("--threads", type=int, default=1)
+    check.add_argument("--calibration", metavar="FILE.svg", help="draws the shares of positives by score")
+    check.set_defaults(run=_check)
+
+    score = commands.add_parser("score", help="score the rows of a Parquet file")
+    score.add_argument("dir", metavar="DIR")
+    score.add_argument("--data", required=True, metavar="FILE.parquet")
+    score.add_argument("--out", required=True, metavar="FILE.parquet", help="goes on where a run was ended")
+    score.add_argument("--keep", action="append", default=[], metavar="COLUMN", help="that is copied")
+    score.add_argument("--threads", type=int, default=0, help="0: one for each processor")
+    score.add_argument("--device", default="host", help="host, cuda or cuda:<n>")
+    score.add_argument("--quiet", action="store_true", help="does not say how far it is")
+    score.set_defaults(run=_score)
+    return parser
+
+
+def _pairs(options: Sequence[str], what: str) -> dict[str, str]:
+    problems = Problems()
+    for option in options:
+        if "=" not in option:
+            problems.add(what, "NAME=VALUE", f"'{option}'")
+    problems.raise_if_any()
+    return dict(option.split("=", 1) for option in options)
+
+
+def _convert(given: argparse.Namespace) -> int:
+    if not given.model.endswith(".pt2"):
+        refuse(f"model '{given.model}'", "a file .pt2 of torch.export.save", "another")
+    if not os.path.exists(given.model):
+        refuse(f"model '{given.model}'", "a file", "none")
+    import torch
+
+    from . import torch as exporting
+    axes = _pairs(given.axis, "--axis") or None
+    by_table = _pairs([r for r in given.rows if "=" in r], "--rows")
+    for_all = [r for r in given.rows if "=" not in r]
+    if len(for_all) + bool(by_table) > 1:
+        refuse("--rows", "one type, or types by table", " ".join(given.rows))
+    rows: Any = by_table or (for_all[0] if for_all else "f32")
+    hashed = {table: np.load(path) for table, path in _pairs(given.hashed, "--hashed").items()}
+    exported = exporting.export(torch.export.load(given.model), axes=axes, outputs=given.output, rows=rows,
+                                hashed=hashed)
+    exported.save(given.out)
+    for name, difference in exported.check().items():
+        print(f"{name}: differs by {difference.largest:.3g} at most, {difference.mean:.3g} on average")
+    for name, error in exported.row_errors.items():
+        if error.largest > 0:
+            print(f"table {name} as {error.type}: {error.largest:.3g} off at most, {error.root_mean_square:.3g} RMS")
+    return 0
+
+
+def _check(given: argparse.Namespace) -> int:
+    model = load(given.dir)
+    path = given.batch or os.path.join(given.dir, folders.SAMPLES)
+    if not os.path.exists(path):
+        refuse(f"batch '{path}'", "a file", "none; --batch names one")
+    samples = folders.Samples.open(path)
+    worst = 0.0
+    for name, found in folders.check(model, samples).items():
+        told = [f"{found.rows} scores"]
+        if found.largest is not None and found.mean is not None:
+            worst = max(worst, found.largest)
+            told.append(f"differ by {found.largest:.3g} at most, {found.mean:.3g} on average")
+        if found.auc is not None:
+            told.append(f"AUC {found.auc:.6f}")
+        if found.expected_auc is not None:
+            told.append(f"the framework's {found.expected_auc:.6f}")
+        print(f"{name}: {', '.join(told)}")
+    seconds = folders.seconds_to_score(model, samples, given.threads)
+    framework = "" if samples.seconds is None else f"; the framework took {1e3 * samples.seconds:.3g} ms"
+    print(f"{1e3 * seconds:.3g} ms for all on {given.threads} thread{'s' * (given.threads != 1)}{framework}")
+    if given.calibration is not None:
+        _draw(model, samples, given.calibration)
+    if given.most_difference is not None and not worst <= given.most_difference:
+        print(f"warprank check: expected scores that differ by {given.most_difference:g} at most, got {worst:.3g}",
+              file=sys.stderr)
+        return 1
+    return 0
+
+
+def _draw(model: Any, samples: folders.Samples, path: str) -> None:
+    if not samples.labels:
+        refuse("--calibration", "a batch with labels, 'label.<output>'", "none")
+    scores = model.score(samples.data, samples.offsets)
+    name = next(iter(samples.labels))
+    metrics.calibration_svg(samples.labels[name], scores[name].reshape(-1), path, title=f"Calibration of {name}")
+
+
+def _score(given: argparse.Namespace) -> int:
+    model = load(given.dir, given.device)
+    for path, what in ((given.data, "--data"), (os.path.dirname(os.path.abspath(given.out)), "the folder of --out")):
+        if not os.path.exists(path):
+            refuse(f"{what} '{path}'", "one that is there", "none")
+    offline.score_parquet(model, given.data, given.out, keep=given.keep, threads=given.threads,
+                          progress=None if given.quiet else sys.stderr)
+    return 0

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders of models: written whole or not at all, with requests and the scores that they are to have.
+
+graph.json, dense.safetensors, tables.safetensors: what warprank.load and servers read. samples.safetensors, where it is
+there, has requests as "input.<input>" with "input.<input>.offsets" or "axis.<axis>.offsets", and what the trained
+framework made of them as "expected.<output>"; "label.<output>" where there are labels; "seconds" that it took.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import _core, metrics
+from .columns import Ragged
+from .errors import refuse
+from .model import Model, Scores
+from .weights import Path, Weights, write_safetensors
+
+SAMPLES = "samples.safetensors"
+
+
+@dataclass
+class Samples:
+    """Requests, and the scores that the framework gives them."""
+
+    data: dict[str, Any]
+    offsets: dict[str, np.ndarray] = field(default_factory=dict)
+    expected: dict[str, np.ndarray] = field(default_factory=dict)  # [rows] or [rows, width] by output
+    labels: dict[str, np.ndarray] = field(default_factory=dict)
+    seconds: float | None = None  # that the framework took
+
+    def save(self, path: Path) -> None:
+        arrays: dict[str, np.ndarray] = {}
+        for name, column in self.data.items():
+            values = column.values if isinstance(column, Ragged) else column
+            arrays[f"input.{name}"] = np.ascontiguousarray(
+                values, np.int64 if np.asarray(values).dtype.kind in "iu" else np.float32)
+            if isinstance(column, Ragged):
+                arrays[f"input.{name}.offsets"] = np.ascontiguousarray(column.offsets, np.int64)
+        arrays |= {f"axis.{axis}.offsets": np.ascontiguousarray(o, np.int64) for axis, o in self.offsets.items()}
+        arrays |= {f"expected.{name}": np.ascontiguousarray(a, np.float32) for name, a in self.expected.items()}
+        arrays |= {f"label.{name}": np.ascontiguousarray(a, np.float32) for name, a in self.labels.items()}
+        if self.seconds is not None:
+            arrays["seconds"] = np.array([self.seconds], np.float32)
+        write_safetensors(path, arrays)
+
+    @staticmethod
+    def open(path: Path) -> Samples:
+        weights = Weights.open(path)
+        names = set(weights.names)
+
+        def of(kind: str) -> dict[str, np.ndarray]:
+            return {n.removeprefix(kind): weights[n] for n in sorted(names) if n.startswith(kind)}
+        inputs = of("input.")
+        data = {name: Ragged(array, inputs[f"{name}.offsets"]) if f"{name}.offsets" in inputs else array
+                for name, array in inputs.items() if not name.endswith(".offsets")}
+        offsets = {axis.removesuffix(".offsets"): array for axis, array in of("axis.").items()}
+        seconds = float(weights["seconds"][0]) if "seconds" in names else None
+        return Samples(data, offsets, of("expected."), of("label."), seconds)
+
+
+def write_folder(folder: Path, graph: _core.Graph, weights: Mapping[str, Any], tables: Mapping[str, Any],
+                 samples: Samples | None = None) -> None:
+    """Writes a folder of a model; of one that is there, its files are replaced."""
+    path = os.path.abspath(os.fspath(folder))
+    if os.path.exists(path) and not os.path.isdir(path):
+        refuse(f"folder '{folder}'", "a folder, or nothing", "a file")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    partial = tempfile.mkdtemp(prefix=os.path.basename(path) + ".", suffix=".partial", dir=os.path.dirname(path))
+    try:
+        write_safetensors(os.path.join(partial, "dense.safetensors"), weights)
+        write_safetensors(os.path.join(partial, "tables.safetensors"), tables)
+        if samples is not None:
+            samples.save(os.path.join(partial, SAMPLES))
+        graph.save(os.path.join(partial, "graph.json"))
+        os.chmod(partial, 0o755)
+        if not os.path.exists(path):
+            os.rename(partial, path)
+            return
+        for name in sorted(os.listdir(partial), key=lambda name: name == "graph.json"):  # it last: then all is whole
+            os.replace(os.path.join(partial, name), os.path.join(path, name))
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+@dataclass
+class Checked:
+    """Of one output: how far scores are from the expected ones, and how good both are."""
+
+    rows: int
+    largest: float | None = None  # None: nothing was expected
+    mean: float | None = None
+    auc: float | None = None
+    expected_auc: float | None = None
+
+
+def check(model: Model, samples: Samples) -> dict[str, Checked]:
+    """Compares the scores of samples with the expected ones, by output."""
+    scores = model.score(samples.data, samples.offsets)
+    found = {}
+    for name in scores:
+        result = found[name] = Checked(len(scores[name]))
+        values = scores[name].reshape(-1).astype(np.float64)
+        expected = samples.expected.get(name)
+        if expected is not None and expected.size != values.size:
+            refuse(f"expected scores '{name}'", f"{values.size}, as there are scores", str(expected.size))
+        if expected is not None:
+            difference = np.abs(values - expected.reshape(-1))
+            result.largest, result.mean = float(difference.max(initial=0)), float(difference.mean())
+        labels = samples.labels.get(name)
+        if labels is not None:
+            result.auc = metrics.auc(labels, values)
+            result.expected_auc = None if expected is None else metrics.auc(labels, expected.reshape(-1))
+    return found
+
+
+def seconds_to_score(model: Model, samples: Samples, threads: int = 1, times: int = 5) -> float:
+    """The least time of several."""
+    def once() -> float:
+        begin = time.perf_counter()
+        model.score(samples.data, samples.offsets, threads=threads)
+        return time.perf_counter() - begin
+    return min(once() for _ in range(times))
+
+
+__all__ = ["Checked", "Samples", "Scores", "check", "seconds_to_score", "write_folder"]

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders of models, and the commands on them."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import warprank as wr
+from warprank import cli, folder, offline
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def clicks(b):
+    user = b.axis("user")
+    item = b.axis("item", user)
+    x = b.concat([b.expand(b.dense("context", user, 2), item), b.embed(b.ids("film_id", item), b.table("film", dim=4))])
+    return {"ctr": b.sigmoid(b.linear("head", x, 1)), "both": b.linear("two", x, 2),
+            "user": b.linear("own", b.dense("age", user, 1, default_value=1), 1)}
+
+
+class Case:
+    def __init__(self, rng, path):
+        plan = wr.compile(clicks)
+        self.weights = {p.name: rng.normal(size=p.shape).astype(np.float32) for p in plan.parameters}
+        self.tables = {"film": rng.normal(size=(10, 4)).astype(np.float32)}
+        self.dir = str(path / "model")
+        self.graph = plan.graph
+        lengths = rng.integers(0, 4, 50)
+        self.offsets = np.concatenate([[0], np.cumsum(lengths)])
+        self.films = rng.integers(0, 10, self.offsets[-1])
+        self.context = rng.normal(size=(50, 2)).astype(np.float32)
+        folder.write_folder(self.dir, self.graph, self.weights, self.tables, self.samples())
+        self.model = wr.load(self.dir)
+        self.scores = self.model.score(self.samples().data)
+        self.data = str(path / "data.parquet")
+        self.out = str(path / "scores.parquet")
+        pq.write_table(self.table(), self.data, row_group_size=20)
+
+    def samples(self, **more):
+        return folder.Samples({"context": self.context, "film_id": wr.Ragged(self.films, self.offsets)}, **more)
+
+    def table(self):
+        films = pa.ListArray.from_arrays(pa.array(self.offsets, pa.int32()), pa.array(self.films))
+        return pa.table({"context": pa.FixedSizeListArray.from_arrays(pa.array(self.context.ravel()), 2),
+                         "film_id": films, "name": [f"user {i}" for i in range(50)]})
+
+
+@pytest.fixture
+def case(rng, tmp_path):
+    return Case(rng, tmp_path)
+
+
+def run(*arguments):
+    return cli.main([str(a) for a in arguments])
+
+
+# --- folders
+
+
+def test_samples_come_back(case, tmp_path):
+    labels = {"ctr": np.float32([0, 1])}
+    case.samples(expected={"both": case.scores["both"]}, labels=labels, seconds=0.5,
+                 offsets={"item": case.offsets}).save(tmp_path / "s.safetensors")
+    back = folder.Samples.open(tmp_path / "s.safetensors")
+    np.testing.assert_array_equal(back.data["film_id"].offsets, case.offsets)
+    np.testing.assert_array_equal(back.data["context"], case.context)
+    np.testing.assert_array_equal(back.expected["both"], case.scores["both"])
+    np.testing.assert_array_equal(back.offsets["item"], case.offsets)
+    assert list(back.labels["ctr"]) == [0, 1] and back.seconds == 0.5
+
+
+def test_folders_are_whole_or_not_there(case, tmp_path):
+    with pytest.raises(wr.InvalidArgument):
+        folder.write_folder(tmp_path / "new", case.graph, {"x": np.zeros(1, np.float64)}, {})
+    with pytest.raises(wr.InvalidArgument, match="expected a folder, or nothing, got a file"):
+        folder.write_folder(case.data, case.graph, {}, {})
+    folder.write_folder(case.dir, case.graph, case.weights | {"head.bias": np.float32([9])}, case.tables)
+    assert wr.load(case.dir).score(case.samples().data)["ctr"].min() > case.scores["ctr"].min()
+    assert sorted(os.listdir(tmp_path)) == ["data.parquet", "model"]
+
+
+# --- check
+
+
+def test_check(case, capsys, tmp_path):
+    expected = {name: case.scores[name].copy() for name in case.scores}
+    expected["ctr"][0] += 0.25
+    labels = {"ctr": (np.arange(len(case.films)) % 3 == 0).astype(np.float32)}
+    path = tmp_path / "batch.safetensors"
+    case.samples(expected=expected, labels=labels, seconds=0.02).save(path)
+    svg = tmp_path / "calibration.svg"
+    assert run("check", case.dir, "--batch", path, "--calibration", svg) == 0
+    told = capsys.readouterr().out
+    area = wr.metrics.auc(labels["ctr"], case.scores["ctr"])
+    assert f"ctr: {len(case.films)} scores, differ by 0.25 at most" in told and f"AUC {area:.6f}, the" in told
+    assert f"both: {len(case.films)} scores, differ by 0 at most" in told and "the framework took 20 ms" in told
+    assert svg.read_text().startswith("<svg")
+    assert run("check", case.dir, "--batch", path, "--most-difference", 0.2) == 1
+    assert "expected scores that differ by 0.2 at most, got 0.25" in capsys.readouterr().err
+    assert run("check", case.dir) == 0  # the folder's own samples
+
+
+def test_wrong_batches(case, capsys, tmp_path):
+    assert run("check", case.dir, "--batch", tmp_path / "none") == 1
+    case.samples(expected={"ctr": np.zeros(3)}).save(tmp_path / "b")
+    assert run("check", case.dir, "--batch", tmp_path / "b") == 1
+    assert run("check", case.dir, "--calibration", tmp_path / "c.svg") == 1
+    told = capsys.readouterr().err
+    assert f"expected {len(case.films)}, as there are scores, got 3" in told and "--batch names one" in told
+    assert "--calibration: expected a batch with labels" in told
+
+
+# --- score
+
+
+def test_score(case, capsys):
+    assert run("score", case.dir, "--data", case.data, "--out", case.out, "--keep", "name", "--threads", 2) == 0
+    table = pq.read_table(case.out)
+    assert table.column_names == ["name", "ctr", "both", "user"] and table.num_rows == 50
+    assert table["name"].to_pylist() == case.table()["name"].to_pylist()
+    ctr = table["ctr"].combine_chunks()
+    np.testing.assert_array_equal(np.array([x for row in ctr.to_pylist() for x in row], np.float32), case.scores["ctr"])
+    assert [len(row) for row in ctr.to_pylist()] == np.diff(case.offsets).tolist()
+    np.testing.assert_array_equal(np.concatenate([np.float32(row).reshape(-1, 2) for row in table["both"].to_pylist()]),
+                                  case.scores["both"])
+    np.testing.assert_array_equal(table["user"].to_numpy(), case.scores["user"])
+    assert "50 of 50 rows" in capsys.readouterr().err and not os.path.exists(case.out + ".partial")
+
+
+def test_scores_of_lines_with_one_item_each(case):
+    lines = pa.table({"film_id": case.films[:40], "context": pa.FixedSizeListArray.from_arrays(
+        pa.array(np.repeat(case.context[:1], 40, 0).ravel()), 2)})
+    pq.write_table(lines, case.data)
+    assert run("score", case.dir, "--data", case.data, "--out", case.out, "--quiet") == 0
+    table = pq.read_table(case.out)
+    alone = case.model.score({"context": case.context[:1], "film_id": ([case.films[7]], [0, 1])})
+    assert table["ctr"].to_numpy()[7] == alone["ctr"][0] and table["both"].to_pylist()[7] == alone["both"][0].tolist()
+
+
+def test_no_rows(case):
+    pq.write_table(case.table().slice(0, 0), case.data)
+    assert run("score", case.dir, "--data", case.data, "--out", case.out, "--quiet") == 0
+    assert pq.read_table(case.out).num_rows == 0
+
+
+def test_a_run_that_was_ended_goes_on(case, monkeypatch):
+    scored = []
+    real = offline._scored
+
+    def counted(model, table, *rest):
+        scored.append(table.num_rows)
+        if len(scored) == 2:
+            raise KeyboardInterrupt
+        return real(model, table, *rest)
+    monkeypatch.setattr(offline, "_scored", counted)
+    with pytest.raises(KeyboardInterrupt):
+        offline.score_parquet(case.model, case.data, case.out)
+    assert not os.path.exists(case.out) and scored == [20, 20]
+    assert offline.score_parquet(case.model, case.data, case.out) == 50
+    assert scored == [20, 20, 20, 10] and pq.read_table(case.out).num_rows == 50
+    # What was scored of other data does not count.
+    scored.clear()
+    with pytest.raises(KeyboardInterrupt):
+        offline.score_parquet(case.model, case.data, case.out)
+    pq.write_table(case.table().slice(0, 5), case.data)
+    assert offline.score_parquet(case.model, case.data, case.out) == 5
+    assert pq.read_table(case.out).num_rows == 5
+
+
+def test_all_columns_that_are_missing_are_told(case, capsys):
+    pq.write_table(case.table().rename_columns(["contxt", "x", "name"]), case.data)
+    assert run("score", case.dir, "--data", case.data, "--out", case.out, "--keep", "nam", "--keep", "ctr") == 1
+    told = capsys.readouterr().err
+    assert "column 'context'" in told and "did you mean 'contxt'?" in told and "column 'film_id'" in told
+    assert "column 'nam'" in told and "column 'ctr'" in told and not os.path.exists(case.out + ".partial")
+    assert run("score", case.dir, "--data", "none", "--out", case.out) == 1
+
+
+def test_the_program(case):
+    done = subprocess.run([sys.executable, "-m", "warprank", "score", case.dir, "--data", case.data, "--out", case.out],
+                          capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout == "" and "rows/s" in done.stderr
+    assert subprocess.run([sys.executable, "-m", "warprank", "convert", "x.onnx", "--out", case.dir],
+                          capture_output=True, text=True).stderr.startswith("warprank convert: model 'x.onnx'")
