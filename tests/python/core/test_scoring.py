@@ -137,7 +137,7 @@ def test_other_types_become_those_of_the_engine(case):
 
 
 def test_what_lies_as_it_is_read_is_not_copied(case):
-    wanted = columns._inputs_of(case.plan)
+    wanted = columns.inputs_of(case.plan)
     flat = columns._flatten((case.film, case.offsets), wanted["film_id"])
     assert np.shares_memory(columns._ids(flat.values), case.film) and flat.offsets[0] is case.offsets
     rows = case.context
