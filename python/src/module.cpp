@@ -11,4 +11,5 @@ NB_MODULE(_core, module) {
   warprank::python::bind_plan(module);
   warprank::python::bind_weights(module);
   warprank::python::bind_model(module);
+  warprank::python::bind_transforms(module);
 }

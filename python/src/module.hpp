@@ -12,5 +12,6 @@ void bind_builder(nanobind::module_& module);
 void bind_plan(nanobind::module_& module);
 void bind_weights(nanobind::module_& module);
 void bind_model(nanobind::module_& module);
+void bind_transforms(nanobind::module_& module);
 
 }  // namespace warprank::python

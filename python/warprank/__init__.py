@@ -28,12 +28,13 @@ from ._core import (Activation, Axis, Builder, Capacity, Graph, Ids, Problem, Ta
 from .columns import Ragged
 from .errors import InvalidArgument
 from .model import Context, Model, Plan, Scores, Tables, bind, build, compile, load
+from .transforms import Transforms
 from .weights import Weights, write_safetensors
 
 __version__ = _version("warprank")
 
 __all__ = [
     "Activation", "Axis", "Builder", "Capacity", "Context", "Graph", "Ids", "InvalidArgument", "Model", "Plan",
-    "Problem", "Ragged", "Scores", "Table", "Tables", "Tensor", "Weights", "bind", "build", "compile", "has_cuda",
-    "load", "metrics", "op_kinds", "pass_names", "write_safetensors",
+    "Problem", "Ragged", "Scores", "Table", "Tables", "Tensor", "Transforms", "Weights", "bind", "build", "compile",
+    "has_cuda", "load", "metrics", "op_kinds", "pass_names", "write_safetensors",
 ]
