@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -75,7 +76,9 @@ void replace_a_row(const Plan& plan) {
 
 /// All weights and tables, while requests are scored; refused where recorded requests change by more than 0.2.
 void exchange_the_model(const Plan& plan, const std::vector<std::vector<std::byte>>& recorded) {
-  Tables tables = Tables::load(plan, table_rows(), host());
+  const auto pages = std::make_shared<PagePool>();
+  Tables tables = Tables::load(plan, table_rows(), host(), {.pages = pages});
+  pages->double_up();  // else the first exchange touches new memory yet
   Model model = bind(plan, dense_weights(plan), tables);
   ServedModel served(std::move(model), std::move(tables), {.contexts = 2});
   const SwapReport report = served.swap({.dense = dense_weights(plan), .tables = table_rows()}, SwapMode::full,
