@@ -27,6 +27,8 @@ PROMISES = [
      r"din_attention/relu/events:100/dim:64/items:100/", "folded_speedup", AT_LEAST, 2.3),
     ("a user-heavy model, planned over as written", "models_plan_bench",
      r"user_heavy/requests:1/items:500/", "planned_speedup", AT_LEAST, 3),
+    ("requests as blobs, over named tensors, until they can be scored", "server_requests_bench",
+     r"requests/", "named_ratio", AT_LEAST, 5),
     ("models, over the better of onnxruntime and OpenVINO", "engines", r"host_engines/", "ratio_to_best", AT_LEAST, 1),
     ("user-heavy models, over these on the model as written", "engines",
      r"host_engines/(meituan_like|user_heavy)/", "ratio_to_naive", AT_LEAST, 2),
