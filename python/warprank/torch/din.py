@@ -176,7 +176,7 @@ def _first_layer(p: Program, cells: np.ndarray, weight: np.ndarray, keys: np.nda
 
 def din_attention(p: Program, products: np.ndarray, weight: int, keys: np.ndarray, axis: str) -> np.ndarray | None:
     """The sum over events of products [D] of a weight with keys [D]; None: the weight is not DIN's."""
-    from .events import check_masks, pooled_axis
+    from .events import check_masks, check_weight, pooled_axis
     source, column = p.sources.of(weight)
     normalization = {"event_softmax": "softmax", "sigmoid": "sigmoid"}.get(source.kind, "none")
     mlp = _mlp_of(p, weight if normalization == "none" else at(source.operands[0], column))
@@ -191,6 +191,7 @@ def din_attention(p: Program, products: np.ndarray, weight: int, keys: np.ndarra
 
     def make() -> Any:
         check_masks(p, products)
+        check_weight(p, weight)
         name = p.layer(p.module_path() or None)
         for i, (w, bias) in enumerate(zip(mlp.weights, mlp.biases)):
             p.weights[f"{name}.{i}.weight"], p.weights[f"{name}.{i}.bias"] = w, bias.astype(np.float32)

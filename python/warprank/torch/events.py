@@ -36,6 +36,15 @@ def check_masks(p: Program, cells: np.ndarray) -> None:
             raise Unsupported("a sum in which padding counts nothing, as behind a mask", "one of padding, too")
 
 
+def check_weight(p: Program, weight: int) -> None:
+    """That of a softmax over events padding has no part."""
+    axis = p.sources.of(weight)[0].axis
+    sequence = p.sources.sequence_of(axis)
+    if p.sources.of(weight)[0].kind == "event_softmax" and sequence is not None and sequence.mask is not None and \
+            masked_value(p, weight) != 0:
+        raise Unsupported("a softmax in which padding is masked", "one of padding, too")
+
+
 def pooled_axis(axis: str) -> str:
     query, _, events = axis.rpartition(PAIR)
     return query or events.rpartition("/")[0]
@@ -116,7 +125,7 @@ def event_softmax(p: Program, cells: np.ndarray) -> np.ndarray:
         if PAIR in axis:
             raise Unsupported("attention that the library has", "a softmax over events for each query")
         score = p.sources.gather(cells, axis)
-        check_masks(p, made)
+        check_weight(p, int(made[0]))
         b, events = p.builder, p.axis(axis)
         raised = b.apply("exp", [b.apply("sub", [score, b.expand(b.pool(score, "max"), events)])])
         return b.apply("div", [raised, b.expand(b.pool(raised, "sum"), events)])
@@ -162,7 +171,7 @@ def _dot_attention(p: Program, cells: np.ndarray, weight: int, values: np.ndarra
     if source.kind != "scores" or len(source.data[1]) != len(values):
         return None
     queries, keys = source.data
-    head = Head(cells, queries, keys, values, factor)
+    head = Head(cells, weight, queries, keys, values, factor)
     size = len(values)
     one = Layer(np.arange(0), np.eye(size, dtype=np.float32), None)
     return p.sources.add(pooled_axis(axis), size, "head", lambda: _attention(p, [head], one, pooled_axis(axis)),
@@ -174,6 +183,7 @@ class Head:
     """One head of attention: softmax(factor * queries keys^T) values."""
 
     products: np.ndarray  # of weights and values, whose sum over events it is
+    weight: int
     queries: np.ndarray
     keys: np.ndarray
     values: np.ndarray
@@ -214,6 +224,7 @@ def _projection(p: Program, cells: np.ndarray) -> Layer:
 def _attention(p: Program, heads: list[Head], out: Layer, axis: str) -> Any:
     for head in heads:
         check_masks(p, head.products)
+        check_weight(p, head.weight)
     size = len(heads[0].values)
     q, k, v = (_projection(p, np.concatenate([getattr(h, part) for h in heads]))
                for part in ("queries", "keys", "values"))

@@ -81,6 +81,10 @@ def elementwise(p: Program, function: str, operands: Sequence[Any], width: int, 
         masked = FUNCTIONS[function](*(masked_value(p, x) for x in first))
         return np.repeat(constant(p, axis, value, masked), width)
 
+    key = (function, width, axis, *(x.tobytes() if isinstance(x, np.ndarray) else x for x in operands))
+    if key in p.expressions:  # written twice
+        return p.expressions[key]
+
     def make() -> Any:
         same = alias_of(p, function, operands)
         if isinstance(same, np.ndarray):
@@ -90,7 +94,8 @@ def elementwise(p: Program, function: str, operands: Sequence[Any], width: int, 
             given = [p.sources.gather(np.broadcast_to(x, width), axis) if isinstance(x, np.ndarray) else x
                      for x in operands]
         return p.builder.apply(function, given)  # type: ignore[arg-type]
-    return p.sources.add(axis, width, function, make, tuple(operands))
+    p.expressions[key] = p.sources.add(axis, width, function, make, tuple(operands))
+    return p.expressions[key]
 
 
 def distinct(operands: Sequence[Any], width: int) -> tuple[np.ndarray, np.ndarray]:

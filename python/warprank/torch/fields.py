@@ -73,7 +73,8 @@ def factorisation_machine(p: Program, a: Any, b: Any, width: int) -> np.ndarray 
         squares = summed(p, at(b, column))
         if terms is None or squares is None or len(terms) != len(squares):
             return None
-        if sorted(resolve(p, int(t)) for t in terms) != sorted(squared(p, int(s)) or -1 for s in squares):
+        roots = [squared(p, int(s)) for s in squares]
+        if None in roots or sorted(resolve(p, int(t)) for t in terms) != sorted(r for r in roots if r is not None):
             return None
         fields.append(terms)
     terms = np.stack(fields).T  # [fields, dim]

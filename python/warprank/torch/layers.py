@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from . import events, fields
-from .cells import Unsupported, Value
+from .cells import Unsupported, Value, with_rows
 from .expressions import elementwise
 from .handlers import by_event, handles, numbers, row_dimension
 from .ops import constant_vector
@@ -176,6 +177,13 @@ def weighted_sum(p: Program, weight: Any, cells: np.ndarray) -> np.ndarray:
     weights = np.array([weight])
     axis = p.sources.axis_of(weights, cells)
     return events.pool(p, elementwise(p, "mul", [weights, cells], len(cells), axis), "sum")
+
+
+@handles("einsum", events=True)
+def einsum(p: Program, equation: str, tensors: Sequence[Any], **_: Any) -> Value:
+    """As PyTorch does it: moves, products of matrices, sums."""
+    examples = [torch.zeros(with_rows(x, p.batch).shape) if isinstance(x, Value) else x.detach() for x in tensors]
+    return p.interpret(make_fx(lambda *given: torch.einsum(equation, *given))(*examples).graph, tensors)
 
 
 @handles("baddbmm", events=True)

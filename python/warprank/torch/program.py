@@ -87,6 +87,7 @@ class Program:
                                       f"of axis '{given.axis}' have", str(length))
         self.sources = Sources(self.builder, self._axes, self.sequences, self._unsupported, self.current)
         self._paths: dict[int, str] = {}  # of parameters, by id()
+        self.expressions: dict[tuple[Any, ...], np.ndarray] = {}  # their cells, by what they compute
         self._layers: dict[str, int] = {}
         self.layer_names: dict[int, str] = {}  # by the first cell of a linear layer
         self._table_handles: dict[int, wr.Table] = {}
@@ -354,6 +355,24 @@ class Program:
             expected, got = "an op that can be expressed", f"{type(error).__name__}: {error}"
         self._unsupported(expected, got)
         return _Failed()
+
+    def interpret(self, graph: torch.fx.Graph, inputs: Any) -> Any:
+        """What a part of the program gives."""
+        before, given = self._node, iter(inputs)
+        values: dict[torch.fx.Node, Any] = {}
+        for node in graph.nodes:
+            if node.op == "output":
+                self._node = before
+                return values[node.args[0]]
+            if node.op == "placeholder":
+                values[node] = next(given)
+                continue
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
+            found: list[Any] = []
+            torch.fx.node.map_aggregate((args, kwargs), lambda x: found.append(x))
+            self._node = node
+            values[node] = (self._apply(node, args, kwargs) if any(isinstance(x, Value) for x in found)
+                            else self._constant(node, args, kwargs))
 
     def _constant(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
         with torch.no_grad():

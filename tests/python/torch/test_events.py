@@ -236,12 +236,24 @@ def test_attention_without_projections():
 # --- what is wrong
 
 
+@pytest.mark.parametrize("module", [
+    din(weights="softmax"),
+    Function(lambda m, q, h: ((m.films(q)[:, None] @ m.films(h).mT).softmax(-1) @ m.films(h)).squeeze(1) *
+             (h != 0).sum(1, keepdim=True), films=table())])
+def test_softmax_over_padding(module, monkeypatch):
+    monkeypatch.setitem(WEIGHTS, "softmax", lambda m, s, mask: torch.softmax(s, 1) * mask)
+    with pytest.raises(wr.InvalidArgument, match="expected a softmax in which padding is masked, got one of padding"):
+        wr.torch.export(module, (ids(20), padded(20, L)), axes=AXES)
+
+
 @pytest.mark.parametrize("forward, message", [
     (lambda m, q, h: (torch.softmax(m.films(h).sum(-1), 1)[..., None] * m.films(h) * (h != 0)[..., None] * 0.5
                       + 1 - m.films(q)[:, None]).sum(1), "expected"),
     (lambda m, q, h: m.films(h)[:, 0], "output.*: expected all events of a sequence, got some of them"),
     (lambda m, q, h: (m.films(h) * (h != 0)[..., None] + 1).sum(1),
      "aten.sum.dim_IntList: expected a sum in which padding counts nothing, as behind a mask, got one of padding, too"),
+    (lambda m, q, h: (torch.softmax(m.films(h), 1) * m.films(h) * (h != 0)[..., None]).sum(1),
+     "expected a softmax in which padding is masked, got one of padding, too"),
     (lambda m, q, h: torch.tanh(m.films(h) * m.films(q)[:, None]).sum(1),
      "aten.sum.dim_IntList: expected attention that the library has"),
     (lambda m, q, h: m.films(h).sum(1) * (q > 0)[:, None], "expected ids that can only be looked up, and compared"),

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import references
 import torch
-from test_export import B, check, ids
+from test_export import B, Function, check, ids
+from torch import nn
 
 import warprank as wr
 
@@ -91,3 +92,42 @@ def test_deepfm_has_the_op():
     sparse = torch.cat([ids(10, 1), ids(20, 1), ids(30, 1)], 1)
     text = kinds(check(models.DeepFM([10, 20, 30], 2), (sparse, torch.randn(B, 2))))
     assert text.count('"op": "fm"') == 1 and '"square"' not in text
+
+
+def square(x):
+    return x * x
+
+
+def scaled(x):
+    return torch.sigmoid(x * 2 + 1)
+
+
+@pytest.mark.parametrize("op, is_one, function", [
+    ("fm", True, lambda m, x: (square(x.sum(1)) - square(x).sum(1)).sum(1, keepdim=True) / 2),
+    ("fm", True, lambda m, x: x.sum(1).pow(2) - x.pow(2).sum(1)),
+    ("fm", False, lambda m, x: x.sum(1) ** 2 - (x[:, [0, 1, 1]] ** 2).sum(1)),
+    ("fm", False, lambda m, x: x.sum(1) ** 2 - (x[:, :2] ** 2).sum(1)),
+    ("fm", False, lambda m, x: x.sum(1) ** 3 - (x ** 2).sum(1)),
+    ("dice.alpha", True, lambda m, x: x * scaled(x) + m.alpha * (1 - scaled(x)) * x),
+    ("dice.alpha", True, lambda m, x: x * (scaled(x) + (1 - scaled(x)) * 0.25)),
+    ("dice.alpha", False, lambda m, x: x * scaled(x) + m.alpha * (2 - scaled(x)) * x),
+    ("dice.alpha", False, lambda m, x: x * scaled(x) + m.alpha * (1 - scaled(x)) * x.flip(1)),
+    ("dice.alpha", False, lambda m, x: x * scaled(x.flip(1)) + m.alpha * (1 - scaled(x)) * x),
+    ("dice.alpha", True, lambda m, x: x * scaled(x) + m.alpha * (1 - scaled(x)) * x + 1),
+    ("multiply", True, lambda m, x: x[:, 0] * m.layer(x[:, 0]) + x[:, 0]),
+    ("multiply", True, lambda m, x: x[:, 0] + (x[:, 0] @ m.layer.weight.t() + m.alpha) * x[:, 0]),
+    ("multiply", False, lambda m, x: x[:, 0] * m.layer(x[:, 0]) + x[:, 1]),
+    ("multiply", False, lambda m, x: x[:, 1] * m.layer(x[:, 0]) + x[:, 1]),
+    ("multiply", False, lambda m, x: x[:, 0] * m.layer(x[:, 1]) + x[:, 0]),
+    ("mix", True, lambda m, x: sum(g[:, None] * x[:, i] for i, g in enumerate(m.gate(x[:, 0]).softmax(1).unbind(1)))),
+    ("mix", True, lambda m, x: (x * torch.softmax(m.gate(x[:, 0]), 1)[..., None]).sum(1)),
+    ("mix", True, lambda m, x: torch.einsum("be,bed->bd", torch.softmax(m.gate(x[:, 0]), 1), x)),
+    ("mix", False, lambda m, x: (x * torch.softmax(m.gate(x[:, 0]), 1)[..., None])[:, :2].sum(1)),
+    ("mix", False, lambda m, x: (x * torch.sigmoid(m.gate(x[:, 0]))[..., None]).sum(1)),
+    ("mix", False, lambda m, x: (x * torch.softmax(m.gate(x[:, 0]), 1)[:, [0, 1, 1], None]).sum(1)),
+])
+def test_what_is_an_op_and_what_is_nearly_one(op, is_one, function):
+    parts = {"layer": nn.Linear(4, 4), "gate": nn.Linear(4, 3), "alpha": torch.tensor([0.1, 0.2, 0.3, 0.4])}
+    exported = check(Function(function, **parts), torch.randn(B, 3, 4))
+    text = kinds(exported) + " ".join(exported.weights)
+    assert any(sign in text for sign in (f'"op": "{op}"', f'"{op}": true', op + " ")) == is_one
