@@ -66,6 +66,7 @@ def constant_rows(p: Program, x: torch.Tensor, like: Value) -> np.ndarray:
 
 def by_event(p: Program, name: str, args: Any, kwargs: Any) -> Any:
     """Calls a handler for one event, whose results serve all."""
+    from .lookups import of_positions
     values = [x for x in (*args, *kwargs.values()) if isinstance(x, Value)]
     found = {}  # of the dimensions, from the right, along which events lie: how many
     for x in values:
@@ -91,7 +92,7 @@ def by_event(p: Program, name: str, args: Any, kwargs: Any) -> Any:
         if isinstance(x, torch.Tensor) and name in OF_CONSTANTS and x.dim() >= -dimension and \
                 x.shape[dimension] == length > 1:
             first = x.narrow(dimension, 0, 1)
-            return first if bool((x == first).all()) else p.of_positions(x, dimension, values)
+            return first if bool((x == first).all()) else of_positions(p, x, dimension, values)
         return x
 
     def all_events(x: Any) -> Any:

@@ -95,3 +95,30 @@ def weights_of(p: Program, weights: Any, given: Any) -> np.ndarray | None:
     if cells.size != 1:
         raise Unsupported("one weight for each id", str(cells.size))
     return cells.ravel()
+
+
+def of_positions(p: Program, x: torch.Tensor, dimension: int, values: list[Value]) -> Value:
+    """A constant that is another for each event of the module's, with padding: a table of them."""
+    if not x.is_floating_point():
+        raise Unsupported("numbers that are the same for each event", "whole ones for each")
+    like = next(v for v in values if p.sources.split_events(v.cells)[0] is not None)
+    if dimension == like.batch or like.inner != 1:
+        raise Unsupported("[batch, events] numbers", "both merged")
+    axis = p.sources.axis_of(p.sources.split_events(like.cells)[1])
+    if axis not in p.sequences:
+        raise Unsupported("numbers for each event of a sequence", "of pairs")
+    array = np.array(np.moveaxis(x.detach().to(torch.float32).numpy(), dimension, 0))
+    shape = array.shape[1:]
+    rows = torch.from_numpy(array.reshape(len(array), -1))
+    path = p.path_of(x, ".weight")
+
+    def make() -> Any:
+        name = p.table_name(path)
+        p.tables[name] = p.array(rows)
+        table = p.builder.table(name, dim=rows.shape[1], rows=len(rows))
+        return p.builder.embed(p.positions(axis), table)
+    cells = p.sources.add(axis, rows.shape[1], "positions", make).reshape(shape)
+    cells = np.expand_dims(cells, dimension + x.dim())
+    while cells.ndim < like.cells.ndim:
+        cells = cells[None]
+    return Value(cells, False, like.batch)

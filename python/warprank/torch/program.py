@@ -160,7 +160,7 @@ class Program:
 
     def table(self, weight: torch.Tensor) -> wr.Table:
         if id(weight) not in self._table_handles:
-            name = self._table_name(self.path_of(weight, ".weight"))
+            name = self.table_name(self.path_of(weight, ".weight"))
             array = self.array(weight)
             keys = self.hashed.get(name)
             if keys is None:
@@ -175,7 +175,7 @@ class Program:
             self._table_handles[id(weight)] = make(name, dim=weight.shape[1], rows=weight.shape[0])
         return self._table_handles[id(weight)]
 
-    def _table_name(self, path: str | None) -> str:
+    def table_name(self, path: str | None) -> str:
         name = path or self.layer(None)
         return name if name not in self.tables else self.layer(f"{name}.position")
 
@@ -236,32 +236,6 @@ class Program:
                 sequence.mask[1] is None:
             return None
         return float(weight.detach()[sequence.mask[1], column])
-
-    def of_positions(self, x: torch.Tensor, dimension: int, values: list[Value]) -> Value:
-        """A constant that is another for each event of the module's, with padding: a table of them."""
-        if not x.is_floating_point():
-            raise Unsupported("numbers that are the same for each event", "whole ones for each")
-        like = next(v for v in values if self.sources.split_events(v.cells)[0] is not None)
-        if dimension == like.batch or like.inner != 1:
-            raise Unsupported("[batch, events] numbers", "both merged")
-        axis = self.sources.axis_of(self.sources.split_events(like.cells)[1])
-        if axis not in self.sequences:
-            raise Unsupported("numbers for each event of a sequence", "of pairs")
-        array = np.array(np.moveaxis(x.detach().to(torch.float32).numpy(), dimension, 0))
-        shape = array.shape[1:]
-        rows = torch.from_numpy(array.reshape(len(array), -1))
-        path = self.path_of(x, ".weight")
-
-        def make() -> wr.Tensor:
-            name = self._table_name(path)
-            self.tables[name] = self.array(rows)
-            table = self.builder.table(name, dim=rows.shape[1], rows=len(rows))
-            return self.builder.embed(self.positions(axis), table)
-        cells = self.sources.add(axis, rows.shape[1], "positions", make).reshape(shape)
-        cells = np.expand_dims(cells, dimension + x.dim())
-        while cells.ndim < like.cells.ndim:
-            cells = cells[None]
-        return Value(cells, False, like.batch)
 
     def some_events(self, axis: str) -> wr.Tensor:
         """Any tensor of an axis."""
