@@ -46,7 +46,7 @@ warprank::NextModel load(const std::string& folder) {
 
 int run(int argc, char** argv) {
   CLI::App app("Serves a ranking model by gRPC, as KServe v2 (the Open Inference Protocol) says.");
-  std::string engine = "host", graph, weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
+  std::string engine = "host", whole, graph, weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
   int64_t items = 200, most_wait_us = 0, load_mb_per_second = 0;
   bool keep_memory = true;
   int contexts = 1, http_port = 8002;
@@ -55,9 +55,14 @@ int run(int argc, char** argv) {
   options.service.most_merged = 16;
   ServerOptions server_options;
   app.add_option("--engine", engine, "What scores")->check(CLI::IsMember({"host", "cuda"}))->capture_default_str();
-  app.add_option("--graph", graph, "JSON file of the model (warprank/graph_json.hpp); without it MovieLens' din_mmoe");
+  auto* folder = app.add_option("--model", whole, "Folder with graph.json, dense.safetensors and tables.safetensors")
+                     ->check(CLI::ExistingDirectory);
+  app.add_option("--graph", graph, "JSON file of the model (warprank/graph_json.hpp); without it MovieLens' din_mmoe")
+      ->excludes(folder);
   app.add_option("--name", options.name, "Of the model")->capture_default_str();
-  app.add_option("--weights", weights, "Folder with dense.safetensors and tables.safetensors")->capture_default_str();
+  app.add_option("--weights", weights, "Folder with dense.safetensors and tables.safetensors")
+      ->capture_default_str()
+      ->excludes(folder);
   app.add_option("--contexts", contexts, "Batches at a time, each with a thread")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -123,6 +128,7 @@ int run(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
+  if (!whole.empty()) graph = (weights = whole) + "/graph.json";
   options.service.most_wait = std::chrono::microseconds(most_wait_us);
 
   // Before any thread is made, so that all of them leave the signals to the one that waits for them.

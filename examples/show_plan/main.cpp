@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Prints what the planner makes of a reference model: its steps with the time that they take at least on a card, or a
-// picture of them for Graphviz.
+// Prints what the planner makes of a reference model, or of a folder with a graph.json: its steps with the time that
+// they take at least on a card, or a picture of them for Graphviz.
 //
 //     show_plan wide_deep --card H200 --items 500
 //     show_plan din_mmoe --dot | dot -Tsvg > plan.svg
+//     show_plan model          (a folder that `warprank convert` made)
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include "../models/user_heavy.hpp"
 #include "../models/wide_deep.hpp"
 #include "../movielens/model.hpp"
+#include "warprank/graph_json.hpp"
 
 namespace {
 
@@ -27,11 +29,13 @@ int run(int argc, char** argv) {
       {"wide_deep", models::wide_deep},   {"dlrm", models::dlrm},
       {"dcn_v2", models::dcn_v2},         {"din_mmoe", movielens::din_mmoe},
       {"user_heavy", models::user_heavy}, {"meituan_like", models::meituan_like}};
-  CLI::App app("Shows the plan of a reference model.");
+  CLI::App app("Shows the plan of a model.");
   std::string model, card = "T4";
   int64_t requests = 1, items = 256;
   bool dot = false;
-  app.add_option("model", model, "Which one")->required()->check(CLI::IsMember(models));
+  app.add_option("model", model, "A reference model, or a folder with graph.json")
+      ->required()
+      ->check(CLI::IsMember(models) | CLI::ExistingDirectory);
   app.add_option("--card", card, "Which card to predict times for")->capture_default_str();
   app.add_option("--requests", requests, "Requests in a batch")->capture_default_str();
   app.add_option("--items", items, "Items of all requests together")->capture_default_str();
@@ -40,7 +44,10 @@ int run(int argc, char** argv) {
 
   warprank::CompileOptions options;
   options.capacities = {{requests, items, {}}};
-  const warprank::Plan plan = warprank::compile(models.at(model), options);
+  const auto known = models.find(model);
+  const warprank::Plan plan = known == models.end()
+                                  ? warprank::compile(warprank::load_graph(model + "/graph.json"), options)
+                                  : warprank::compile(known->second, options);
   std::fputs((dot ? plan.dot() : plan.describe(card)).c_str(), stdout);
   return 0;
 }

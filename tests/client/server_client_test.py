@@ -377,6 +377,8 @@ class LifeTest(unittest.TestCase):
         nowhere = ["--weights", str(WEIGHTS), "--address", "nowhere:port"]
         for options, message in [(nowhere, "address: expected one that is free to listen on"),
                                  (["--weights", "/nowhere"], "/nowhere/dense.safetensors"),
+                                 (["--model", str(WEIGHTS)], "/graph.json"),
+                                 (["--model", str(WEIGHTS), "--graph", "x"], "--model excludes --graph"),
                                  (["--engine", "cuda"], "WARPRANK_CUDA")]:
             done = subprocess.run([SERVER, *options], capture_output=True, text=True, timeout=60)
             self.assertNotEqual(done.returncode, 0)

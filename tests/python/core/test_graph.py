@@ -30,6 +30,13 @@ def test_a_model_in_python_has_the_plan_of_the_same_model_in_cpp():
     assert re.findall(steps, python, re.M) == re.findall(steps, cpp, re.M) != []
 
 
+@pytest.mark.skipif("WARPRANK_SHOW_PLAN" not in os.environ, reason="show_plan is not built")
+def test_the_plan_of_a_folder_is_shown(tmp_path):
+    wr.build(din_mmoe).save(str(tmp_path / "graph.json"))
+    done = subprocess.run([os.environ["WARPRANK_SHOW_PLAN"], str(tmp_path)], capture_output=True, text=True)
+    assert done.stdout == wr.compile(din_mmoe, [wr.Capacity(items=256)]).describe()
+
+
 def test_problems_are_told_together_with_the_line_of_the_call():
     def wrong(b):
         user = b.axis("user")

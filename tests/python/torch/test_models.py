@@ -119,6 +119,7 @@ def scaled(x):
     ("multiply", False, lambda m, x: x[:, 0] * m.layer(x[:, 0]) + x[:, 1]),
     ("multiply", False, lambda m, x: x[:, 1] * m.layer(x[:, 0]) + x[:, 1]),
     ("multiply", False, lambda m, x: x[:, 0] * m.layer(x[:, 1]) + x[:, 0]),
+    ("multiply", False, lambda m, x: x[:, 1] * m.layer(x[:, 0]) + x[:, 0]),
     ("mix", True, lambda m, x: sum(g[:, None] * x[:, i] for i, g in enumerate(m.gate(x[:, 0]).softmax(1).unbind(1)))),
     ("mix", True, lambda m, x: (x * torch.softmax(m.gate(x[:, 0]), 1)[..., None]).sum(1)),
     ("mix", True, lambda m, x: torch.einsum("be,bed->bd", torch.softmax(m.gate(x[:, 0]), 1), x)),
