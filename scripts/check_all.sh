@@ -3,8 +3,8 @@
 #
 # The long checks, before a release:
 #   scripts/check_all.sh             all of them: about two hours on two cores
-#   scripts/check_all.sh NAME...     some: test benchmarks cuda cuda12 bundle seeds asan clang fuzz soak torch headers
-#                                    packages format docs site tutorial bench
+#   scripts/check_all.sh NAME...     some: test benchmarks cuda cuda12 bundle seeds asan clang fuzz soak torch tensorflow
+#                                    headers packages format docs site tutorial bench
 #
 # WARPRANK_TEST_SEEDS   how many random models and batches the property tests try (default here 20000)
 # WARPRANK_FUZZ_SECONDS how long each fuzz target runs (default 300)
@@ -101,6 +101,13 @@ check_torch() {
   ((result == 0 || result == 77))
 }
 
+# Installs TensorFlow, as above.
+check_tensorflow() {
+  local result=0
+  tests/python/run.py build/cpu/python --tensorflow || result=$?
+  ((result == 0 || result == 77))
+}
+
 check_headers() {
   local compiler standard
   for compiler in g++ clang++; do
@@ -125,7 +132,8 @@ check_bench() { scripts/bench_host.sh; }
 
 checks=("$@")
 if ((!$#)); then
-  checks=(test benchmarks cuda cuda12 bundle seeds asan clang fuzz soak torch headers packages format docs site tutorial bench)
+  checks=(test benchmarks cuda cuda12 bundle seeds asan clang fuzz soak torch tensorflow headers packages format
+          docs site tutorial bench)
 fi
 for check in "${checks[@]}"; do
   if [[ $(type -t "check_$check") != function ]]; then

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the wheel and runs its tests in a virtual environment that has nothing of the repository.
 
-    run.py FOLDER [--torch]
+    run.py FOLDER [--torch | --tensorflow]
 
 FOLDER keeps the build and the environment. With --torch the tests of exporting PyTorch modules run instead, which
-install PyTorch. Exits with 77, and says why, where packages cannot be installed.
+install PyTorch, with --tensorflow those of Keras models and TensorFlow's features, which install that. Exits with 77, and says why, where packages cannot be installed.
 """
 
 import argparse
@@ -23,6 +23,7 @@ PACKAGES = ["numpy", "pytest", "pyarrow", "pandas", "ml_dtypes", "mypy"]
 TYPES = ["--strict", "--ignore-missing-imports", "--no-warn-return-any", "--no-warn-unused-ignores",
          "--disable-error-code", "type-arg"]
 TORCH = ["numpy", "pytest", "ml_dtypes", "torch>=2.6"]
+TENSORFLOW = ["numpy", "pytest", "tensorflow-cpu>=2.16,<2.22"]
 
 
 def install(python, packages, *options):
@@ -46,7 +47,9 @@ def environment(folder, packages):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--torch", action="store_true")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--torch", action="store_true")
+    which.add_argument("--tensorflow", action="store_true")
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
 
@@ -61,12 +64,14 @@ def main():
     subprocess.run([builder, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", wheels, "-C",
                     f"build-dir={folder / 'build'}", ROOT], check=True,
                    env=os.environ | {"PATH": f"{builder.parent}:{os.environ['PATH']}"})
-    python = environment(folder / ("torch" if arguments.torch else "tests"), TORCH if arguments.torch else PACKAGES)
+    name, packages, tests = (("torch", TORCH, "torch") if arguments.torch else
+                             ("tensorflow", TENSORFLOW, "keras") if arguments.tensorflow else
+                             ("tests", PACKAGES, "core"))
+    python = environment(folder / name, packages)
     install(python, wheels.glob("*.whl"), "--no-deps", "--force-reinstall")
 
-    tests = [ROOT / "tests/python" / ("torch" if arguments.torch else "core")]
-    checks = [["-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]]
-    if not arguments.torch:
+    checks = [["-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "tests/python" / tests]]
+    if tests == "core":
         checks.append(["-m", "mypy", "--cache-dir", folder / "mypy", *TYPES, "-p", "warprank"])
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     failed = [check for check in checks if subprocess.run([python, *check], cwd=folder, env=clean).returncode != 0]

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models as users write them in Keras: their graphs score as Keras does, and what cannot be expressed is told."""
+
+import keras
+import models
+import numpy as np
+import pytest
+from keras import layers, ops
+
+import warprank as wr
+import warprank.keras
+
+B = 7
+CLOSE = 1e-5
+
+
+def check(model, batch, **options):
+    exported = wr.keras.export(model, **options)
+    for name, difference in exported.check(batch).items():
+        assert difference.largest <= CLOSE, (name, difference)
+    return exported
+
+
+def ids(rng, high, *shape, low=0):
+    return rng.integers(low, high, (B, *shape))
+
+
+# --- models
+
+
+def test_deepfm(rng, trained):
+    batch = {name: ids(rng, n, 1) for name, n in {"a": 10, "b": 20, "c": 30}.items()}
+    batch["numbers"] = rng.normal(size=(B, 2)).astype(np.float32)
+    exported = check(trained(models.deepfm({"a": 10, "b": 20, "c": 30}, 2)), batch)
+    assert set(exported.tables) == {f"{part}_{name}" for part in ("embed", "first") for name in "abc"}
+    assert exported.weights["linear.weight"].shape == (1, 2)
+    assert "batch_normalization.running_var" in exported.weights
+
+
+def dcn_batch(rng):
+    tags = np.maximum(ids(rng, 20, 4, low=-8), 0)
+    tags[:, 0] += 1  # Keras' mean of no tag is no number
+    return {"user_id": ids(rng, 50, 1), "film_id": ids(rng, 80, 1), "tags": np.minimum(tags, 19),
+            "context": rng.normal(size=(B, 3)).astype(np.float32)}
+
+
+AXES = {"user_id": "user", "context": "user", "film_id": "user/item", "tags": "user/item/tags"}
+
+
+def test_dcn_v2_on_three_axes(rng, trained):
+    batch = dcn_batch(rng)
+    exported = check(trained(models.dcn_v2()), batch, axes=AXES, outputs={"like": "liked"})
+    assert [a.name for a in wr.compile(exported.graph).axes] == ["user", "item", "tags"]
+    assert set(exported.outputs) == {"ctr", "liked"}
+    assert '"pooling": "mean"' in exported.graph.to_json()
+    assert "cross_0/kernel.weight" in exported.weights and "tower/dense_1.weight" in exported.weights
+    # What is the user's is computed once for each user, and scores stay.
+    data, _ = exported.columns(batch)
+    own = {"user_id": np.array([7]), "context": np.float32([[1, 2, 3]])}
+    items = {"film_id": np.arange(B), "tags": data["tags"]}
+    together = exported.model().score(own | items, {"item": [0, B]})
+    repeated = {name: np.repeat(column, B, 0) for name, column in own.items()} | items
+    apart = exported.model().score(repeated, {"item": np.arange(B + 1)})
+    np.testing.assert_allclose(together["ctr"], apart["ctr"], atol=1e-6)
+
+
+@pytest.mark.parametrize("softmax", [False, True])
+def test_din(rng, trained, softmax):
+    history = ids(rng, 40, 6, low=1)
+    history[2, 3:] = 0
+    history[4, 1:] = 0
+    batch = {"history": history, "film_id": ids(rng, 40, 1), "age": rng.normal(size=(B, 1)).astype(np.float32)}
+    exported = check(trained(models.din(softmax=softmax)), batch, padding={"history": 0},
+                     axes={"history": "row/history", "film_id": "row", "age": "row"})
+    assert list(exported.tables) == ["film"] and exported.outputs == ["output"]
+    data, _ = exported.columns(batch)
+    assert len(data["history"].values) == np.count_nonzero(history)
+
+
+@pytest.mark.parametrize("ending", ["keras", "h5"])
+def test_files(rng, trained, tmp_path, ending):
+    batch = {name: ids(rng, 10, 1) for name in "ab"} | {"numbers": rng.normal(size=(B, 2)).astype(np.float32)}
+    model = models.deepfm({"a": 10, "b": 10}, 2)
+    if ending == "h5":  # which Keras cannot read where there are ops
+        model = keras.Model(model.inputs, layers.Dense(1)(model.get_layer("concatenate_1").output))
+    model = trained(model)
+    model.save(tmp_path / f"model.{ending}")
+    exported = check(tmp_path / f"model.{ending}", batch)
+    exported.save(tmp_path / "model")
+    scores = wr.load(tmp_path / "model").score(exported.columns(batch)[0])["output"]
+    np.testing.assert_allclose(scores, np.ravel(model(list(batch.values()))), atol=CLOSE)
+
+
+# --- layers and ops, each against Keras
+
+X = {
+    "activations": lambda x: sum([layers.Activation(a)(x) for a in (
+        "relu", "sigmoid", "tanh", "silu", "gelu", "elu", "leaky_relu", "exponential", "softmax", "linear")]),
+    "layers of activations": lambda x: sum([
+        layers.ReLU(max_value=0.5)(x), layers.ReLU(negative_slope=0.2)(x), layers.LeakyReLU(0.3)(x),
+        layers.ELU(0.7)(x), layers.PReLU()(x), layers.Softmax()(x)]),
+    "ops": lambda x: sum([ops.exp(x), ops.log(ops.abs(x) + 1), ops.sqrt(ops.square(x)), -x, x**2, ops.relu(x),
+                          ops.gelu(x, approximate=True), ops.sigmoid(x), ops.tanh(x), ops.silu(x)]),
+    "numbers": lambda x: 2 - x * 3 + (x / 4 - 1) + ops.maximum(x, 0.1) + ops.minimum(x, 2 * x),
+    "constants": lambda x: (x + np.arange(6.0)) * np.arange(1.0, 7) - np.ones(6) / 2 + ops.subtract(np.arange(6.0), x),
+    "where": lambda x: ops.where(x > 0.1, x, x * 0.5) + ops.cast(x <= 0.3, "float32"),
+    "merges": lambda x: layers.Average()([x, layers.Subtract()([x, 2 * x])]) + layers.Maximum()([x, -x]) +
+    layers.Minimum()([x, -x]) + layers.Multiply()([x, x, x]),
+    "norms": lambda x: layers.BatchNormalization()(x) + layers.LayerNormalization()(x) + layers.BatchNormalization(
+        scale=False)(x) + layers.LayerNormalization(center=False)(x) + layers.BatchNormalization(
+            scale=False, center=False)(x),
+    "fields": lambda x: layers.Flatten()(layers.LayerNormalization()(layers.Dense(4, "relu")(layers.Reshape((2, 3))(
+        x)))),
+    "field's slopes": lambda x: layers.Flatten()(layers.PReLU()(layers.Reshape((2, 3))(x))),
+    "sums": lambda x: ops.stack([ops.sum(x, 1), ops.mean(x, -1), ops.max(x, 1)], axis=1),
+    "sums of fields": lambda x: ops.concatenate([f(ops.reshape(x, (-1, 2, 3)), axis=axis) for f in (
+        ops.sum, ops.mean, ops.max) for axis in (1, 2)], -1),
+    "sums that keep dimensions": lambda x: x + ops.sum(x, -1, keepdims=True) * ops.mean(
+        ops.reshape(x, (-1, 2, 3)), axis=(1, 2))[:, None],
+    "softmax of fields": lambda x: layers.Flatten()(layers.Softmax(axis=1)(layers.Reshape((2, 3))(x))),
+    "products": lambda x: ops.concatenate([
+        layers.Dot(axes=1)([x, x * 2]), layers.Flatten()(layers.Dot(axes=(2, 2))([ops.reshape(x, (-1, 3, 2)), ops.reshape(
+            x, (-1, 3, 2))])), layers.Dot(axes=(2, 1))([ops.reshape(x, (-1, 3, 2)), x[:, 1:3]]),
+        layers.Flatten()(layers.Dot(axes=1)([ops.reshape(x, (-1, 2, 3)), ops.reshape(x, (-1, 2, 3))]))], -1),
+    "matrices": lambda x: ops.reshape(ops.matmul(ops.reshape(x, (-1, 2, 3)), ops.reshape(x, (-1, 3, 2))), (-1, 4)),
+    "transposes": lambda x: layers.Flatten()(ops.transpose(ops.reshape(x, (-1, 2, 3)), (0, 2, 1)) * 2),
+    "indices": lambda x: ops.concatenate([x[:, 1:4], x[:, ::2], x[:, -1:], ops.expand_dims(x[:, 2], -1),
+                                          ops.reshape(x, (-1, 2, 3))[:, 1], ops.reshape(x, (-1, 2, 3))[:, :, 1]], 1),
+    "repeats": lambda x: layers.Flatten()(layers.RepeatVector(2)(x) + ops.tile(x[:, None, :], (1, 2, 1)) + ops.repeat(
+        ops.expand_dims(x, 1), 2, axis=1)),
+    "pooling of fields": lambda x: layers.GlobalAveragePooling1D()(layers.Reshape((2, 3))(x)) + layers.
+    GlobalMaxPooling1D()(layers.Reshape((2, 3))(x)),
+    "squeezes": lambda x: ops.squeeze(ops.reshape(x, (-1, 1, 6)), 1) + ops.squeeze(ops.reshape(x, (-1, 6, 1)), -1),
+}
+
+
+@pytest.mark.parametrize("name", X)
+def test_layers(name, rng, trained):
+    x = keras.Input((6,), name="x")
+    check(trained(keras.Model(x, X[name](x))), rng.normal(size=(B, 6)).astype(np.float32))
+
+
+S = {
+    "pooled": lambda e, _: layers.GlobalMaxPooling1D()(e) + ops.sum(e * 2, axis=1) + ops.mean(e + 1, axis=1),
+    "dense": lambda e, _: ops.sum(layers.LayerNormalization()(layers.Dense(5, "relu")(e)), axis=1),
+    "weights": lambda e, _: layers.Flatten()(layers.Dot(axes=1)([layers.Dense(1, "sigmoid")(e), e])),
+    "with a row's": lambda e, x: ops.sum(layers.Concatenate()([e, layers.RepeatVector(4)(x)]), axis=1),
+    "softmax": lambda e, x: ops.sum(ops.softmax(e * x[:, None, :3], axis=1) * e, axis=1),
+}
+
+
+@pytest.mark.parametrize("name", S)
+def test_sequences_without_padding(name, rng, trained):
+    history, x = keras.Input((4,), dtype="int32", name="history"), keras.Input((6,), name="x")
+    model = keras.Model([history, x], S[name](layers.Embedding(9, 3)(history), x))
+    exported = check(trained(model), [ids(rng, 9, 4), rng.normal(size=(B, 6)).astype(np.float32)],
+                     axes={"history": "row/history", "x": "row"})
+    assert [i.name for i in wr.compile(exported.graph).ids] == ["history"]
+
+
+def test_means_by_hand(rng, trained):
+    history, x = keras.Input((4,), dtype="int32", name="history"), keras.Input((3,), name="x")
+    mask = ops.expand_dims(ops.cast(ops.not_equal(history, 0), "float32"), -1)
+    mean = ops.sum(layers.Embedding(9, 3)(history) * mask, axis=1) / ops.sum(mask, axis=1)
+    batch = [ids(rng, 9, 4), np.zeros((B, 3), np.float32)]
+    batch[0][:, 0] = 1
+    check(trained(keras.Model([history, x], mean + x)), batch, padding={"history": 0},
+          axes={"history": "row/history", "x": "row"})
+
+
+def test_columns_of_ids_are_inputs_by_themselves(rng, trained):
+    x = keras.Input((3,), dtype="int32", name="x")
+    shared = layers.Embedding(9, 2)
+    exported = check(trained(keras.Model(x, layers.Flatten()(shared(x)))), ids(rng, 9, 3))
+    assert [i.name for i in wr.compile(exported.graph).ids] == ["x.0", "x.1", "x.2"]
+
+
+def test_layers_that_are_used_twice(rng, trained):
+    x = keras.Input((4,), name="x")
+    layer = layers.Dense(4, name="twice")
+    exported = check(trained(keras.Model(x, layer(layer(x)))), rng.normal(size=(B, 4)).astype(np.float32))
+    np.testing.assert_array_equal(exported.weights["twice.weight"], exported.weights["twice#2.weight"])
+
+
+# --- what is wrong
+
+
+def test_what_cannot_be_expressed_is_told_together_with_its_layer():
+    class Own(layers.Layer):
+        def call(self, x):
+            return ops.cumsum(x, axis=1)
+
+    x = keras.Input((6,), name="x")
+    made = layers.Reshape((6, 1))(x)
+    made = layers.GRU(2, name="gru")(layers.Conv1D(2, 3, name="conv")(made))
+    other = Own(name="own")(x)
+    inner = keras.Sequential([layers.Dense(2), layers.Activation("mish", name="act")], name="inner")(x)
+    with pytest.raises(wr.InvalidArgument) as raised:
+        wr.keras.export(keras.Model(x, layers.Concatenate()([made, other, inner])))
+    told = {p.what: p.got for p in raised.value.problems}
+    assert told == {"layer 'conv' (Conv1D)": "none of them", "layer 'own/cumsum' (Cumsum)": "none of them",
+                    "layer 'inner/act' (Activation)": "mish"}
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda x: x - ops.mean(x, axis=0), "expected each row by itself, got an op over the batch"),
+    (lambda x: x**1.5, "expected an exponent of 2 or 0.5, got 1.5"),
+    (lambda x: layers.BatchNormalization(axis=1)(layers.Reshape((2, 3))(x)), "expected statistics for each column"),
+    (lambda x: layers.Dot(axes=1, normalize=True)([x, x]), "expected products without normalize"),
+    (lambda x: layers.LayerNormalization(rms_scaling=True)(x), "rms_scaling"),
+])
+def test_what_layers_cannot_be(make, message):
+    x = keras.Input((6,), name="x")
+    try:
+        model = keras.Model(x, layers.Flatten()(make(x)))
+    except TypeError:
+        pytest.skip("this Keras has no such option")
+    with pytest.raises(wr.InvalidArgument) as raised:
+        wr.keras.export(model)
+    assert message in str(raised.value)
+
+
+def test_wrong_axes_padding_and_outputs():
+    with pytest.raises(wr.InvalidArgument) as raised:
+        wr.keras.export(models.dcn_v2(), axes={"usr_id": "user", "film_id": "item", "tags": "item/tags"},
+                        padding={"film_id": 0})
+    assert [(p.what, p.got) for p in raised.value.problems] == [
+        ("axes: input 'user_id'", "none"), ("axes: input 'context'", "none"),
+        ("axes: 'usr_id'", "none of that name (did you mean 'user_id'?)"), ("padding: 'film_id'", "'item'")]
+    with pytest.raises(wr.InvalidArgument, match="sizes that are known, but for the steps of a sequence"):
+        wr.keras.export(models.dcn_v2())
+    with pytest.raises(wr.InvalidArgument, match="outputs: 'cvr': expected an output of the model, "):
+        wr.keras.export(models.dcn_v2(), axes=AXES, outputs={"cvr": "x"})
+
+
+def test_weights_that_are_no_numbers():
+    x = keras.Input((2,), name="x")
+    model = keras.Model(x, layers.Dense(1, name="head")(x))
+    model.get_layer("head").bias.assign([np.nan])
+    with pytest.raises(wr.InvalidArgument, match="weight 'head.bias', element 0: expected a finite number, got nan"):
+        wr.keras.export(model)
+
+
+def test_padding_that_is_not_masked():
+    history = keras.Input((4,), dtype="int32", name="history")
+    x = keras.Input((1,), name="x")
+    mean = layers.GlobalAveragePooling1D()(layers.Embedding(9, 3)(history))
+    model = keras.Model([history, x], layers.Concatenate()([mean, x]))
+    with pytest.raises(wr.InvalidArgument, match="a mean over steps that are masked"):
+        wr.keras.export(model, axes={"history": "row/history", "x": "row"}, padding={"history": 0})
