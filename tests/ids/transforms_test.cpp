@@ -11,12 +11,14 @@
 #include <cstdint>
 #include <deque>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ids/transform_columns.hpp"
+#include "support/criteo.hpp"
 
 namespace {
 
@@ -99,6 +101,23 @@ void expect_tensorflows(const std::string& file, int num_features) {
 
 TEST(Transforms, OfFeatureColumnsAreTensorFlows) { expect_tensorflows("feature_columns.json", 18); }
 TEST(Transforms, OfPreprocessingLayersAreKeras) { expect_tensorflows("preprocessing_layers.json", 17); }
+
+TEST(Transforms, OfCriteosLayoutAreThoseOfPython) {
+  const Transforms transforms = Transforms::load(WARPRANK_TEST_DATA "/ids/criteo_transforms.json");
+  const json expected = json::parse(std::ifstream(WARPRANK_TEST_DATA "/ids/criteo_ids.json"));
+  std::ifstream file(WARPRANK_TEST_DATA "/ids/criteo.tsv", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  warprank::test_support::CriteoColumns rows;
+  rows.read(text);
+  Features features;
+  transforms.run(rows.columns(transforms), features);
+  ASSERT_EQ(expected.size(), transforms.features().size());
+  for (const TransformFeature& feature : transforms.features()) {
+    const Span<const int64_t> ids = features.ids(transforms.feature(feature.name));
+    EXPECT_EQ(ids.size(), 100);
+    EXPECT_EQ(given::checksums(ids), expected[feature.name].get<std::vector<std::string>>()) << feature.name;
+  }
+}
 
 // --- each by hand
 

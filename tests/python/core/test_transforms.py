@@ -35,6 +35,21 @@ def test_features_are_tensorflows(file):
     assert found in (19, 17)
 
 
+def test_rows_of_criteos_layout_from_text_to_ids(root, monkeypatch):
+    monkeypatch.syspath_prepend(str(root / "tools"))
+    import criteo_sample
+    rows = (FOLDER / "criteo.tsv").read_text().splitlines()
+    fields = list(zip(*(row.split("\t") for row in rows)))
+    columns = dict(zip(criteo_sample.INTEGERS, [[float(x or "nan") for x in f] for f in fields[1:14]]))
+    columns |= dict(zip(criteo_sample.WORDS, fields[14:]))
+    made = wr.Transforms.load(FOLDER / "criteo_transforms.json").run(columns)
+    wanted = criteo_sample.ids_of(rows)
+    assert made.keys() == wanted.keys() == json.loads((FOLDER / "criteo_ids.json").read_text()).keys()
+    for name, ids in wanted.items():
+        np.testing.assert_array_equal(made[name], ids)
+        assert given.checksums(ids) == json.loads((FOLDER / "criteo_ids.json").read_text())[name]
+
+
 def file_of(columns, features):
     return wr.Transforms({"format": "warprank.transforms", "version": 1, "scheme": "warprank-ids-1",
                           "columns": columns, "features": features})
