@@ -117,6 +117,7 @@ X = {
         ops.sum, ops.mean, ops.max) for axis in (1, 2)], -1),
     "sums that keep dimensions": lambda x: x + ops.sum(x, -1, keepdims=True) * ops.mean(
         ops.reshape(x, (-1, 2, 3)), axis=(1, 2))[:, None],
+    "sums over fields of fields": lambda x: layers.Flatten()(ops.sum(ops.reshape(x, (-1, 3, 2, 1)), axis=1)),
     "softmax of fields": lambda x: layers.Flatten()(layers.Softmax(axis=1)(layers.Reshape((2, 3))(x))),
     "products": lambda x: ops.concatenate([
         layers.Dot(axes=1)([x, x * 2]), layers.Flatten()(layers.Dot(axes=(2, 2))([ops.reshape(x, (-1, 3, 2)), ops.reshape(
@@ -239,6 +240,14 @@ def test_weights_that_are_no_numbers():
     model.get_layer("head").bias.assign([np.nan])
     with pytest.raises(wr.InvalidArgument, match="weight 'head.bias', element 0: expected a finite number, got nan"):
         wr.keras.export(model)
+
+
+def test_rows_for_the_steps_of_a_sequence_are_told():
+    history, x = keras.Input((4,), dtype="int32", name="history"), keras.Input((12,), name="x")
+    steps = layers.Embedding(9, 3)(history) * layers.Reshape((4, 3))(x)
+    model = keras.Model([history, x], ops.sum(steps, axis=1))
+    with pytest.raises(wr.InvalidArgument, match=r"expected one row for all steps of a sequence, got shape \(None, 4, 3"):
+        wr.keras.export(model, axes={"history": "row/history", "x": "row"})
 
 
 def test_padding_that_is_not_masked():
