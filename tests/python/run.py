@@ -74,7 +74,8 @@ def main():
     if tests == "core":
         checks.append(["-m", "mypy", "--cache-dir", folder / "mypy", *TYPES, "-p", "warprank"])
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    failed = [check for check in checks if subprocess.run([python, *check], cwd=folder, env=clean).returncode != 0]
+    # Not in the folder itself, whose environments mypy would take for the packages of their names.
+    failed = [check for check in checks if subprocess.run([python, *check], cwd=folder / name, env=clean).returncode != 0]
     sys.exit(1 if failed else 0)
 
 
