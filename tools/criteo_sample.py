@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/ids/criteo.tsv, rows of random values in the layout of Criteo's public logs (a label, 13 integers, 26 words
-of 8 hexadecimal digits; empty where a value is missing), tests/ids/criteo_transforms.json, what is made of them, and
+"""Writes tests/ids/criteo.tsv, rows of random values in the layout of Criteo's public logs (a label, 13 integers, 26
+words of 8 hexadecimal digits; empty where a value is missing), tests/ids/criteo_transforms.json, what is made of them, and
 tests/ids/criteo_ids.json, the ids that tools/ids.py makes. Needs NumPy."""
 
 import json
@@ -48,8 +48,8 @@ def ids_of(rows):
 def lines(document):
     """One member a line."""
     return "{\n" + ",\n".join(f"{json.dumps(k)}: " + (
-        "[\n" + ",\n".join("  " + json.dumps(row) for row in v) + "\n]" if isinstance(v, list) and isinstance(v[0], dict)
-        else json.dumps(v)) for k, v in document.items()) + "\n}\n"
+        "[\n" + ",\n".join("  " + json.dumps(row) for row in v) + "\n]"
+        if isinstance(v, list) and isinstance(v[0], dict) else json.dumps(v)) for k, v in document.items()) + "\n}\n"
 
 
 def main():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns that transforms are tried with: the same values in Python and in C++ (transform_columns.hpp), so that what
-TensorFlow makes of them can be kept as checksums. Each value is a function of its column's number and its own."""
+"""The columns that transforms are tried with: the same values in Python and in C++ (transform_columns.hpp), so that
+what TensorFlow makes of them can be kept as checksums. Each value is a function of its column's number and its own."""
 
 import numpy as np
 

@@ -5,7 +5,8 @@
     run.py FOLDER [--torch | --tensorflow]
 
 FOLDER keeps the build and the environment. With --torch the tests of exporting PyTorch modules run instead, which
-install PyTorch, with --tensorflow those of Keras models and TensorFlow's features, which install that. Exits with 77, and says why, where packages cannot be installed.
+install PyTorch, with --tensorflow those of Keras models and TensorFlow's features, which install that. Exits with 77,
+and says why, where packages cannot be installed.
 """
 
 import argparse
@@ -75,7 +76,7 @@ def main():
         checks.append(["-m", "mypy", "--cache-dir", folder / "mypy", *TYPES, "-p", "warprank"])
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     # Not in the folder itself, whose environments mypy would take for the packages of their names.
-    failed = [check for check in checks if subprocess.run([python, *check], cwd=folder / name, env=clean).returncode != 0]
+    failed = [c for c in checks if subprocess.run([python, *c], cwd=folder / name, env=clean).returncode != 0]
     sys.exit(1 if failed else 0)
 
 

@@ -71,7 +71,8 @@ def _inputs(function: Any, axes: Mapping[str, str] | None, padding: Mapping[str,
                 other.name != name and axes is not None and axes.get(other.name) == axis and
                 tuple(other.shape[1:])[:1] in ((), (1,)) for other in function.inputs)
         if None in shape[is_sequence:]:
-            problems.add(f"input '{name}'", "sizes that are known, but for the steps of a sequence on an axis of its own",
+            problems.add(f"input '{name}'",
+                         "sizes that are known, but for the steps of a sequence on an axis of its own",
                          f"shape {list(tensor.shape)} on '{axis}'")
         is_ids = "int" in tensor.dtype
         if not is_ids and "float" not in tensor.dtype:

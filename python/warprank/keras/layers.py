@@ -598,7 +598,8 @@ def dot(p: Program, self: Any, inputs: Sequence[Any]) -> Value:
         narrow, wide = (a, b) if a.width == 1 else (b, a)
         if narrow.width != 1 or len(a.shape) != 1 or len(b.shape) != 1:
             raise Unsupported("one weight for each step of a sequence", f"{narrow.width} of them")
-        return pooled(p, elementwise(p, "mul", wide, narrow), "sum", (1, wide.width) if narrow is a else (wide.width, 1))
+        shape = (1, wide.width) if narrow is a else (wide.width, 1)
+        return pooled(p, elementwise(p, "mul", wide, narrow), "sum", shape)
     if a.is_sequence or b.is_sequence:
         raise Unsupported("two sequences, multiplied over their steps", f"axes={self.axes}")
     return product(p, a, b, *(positive(x, v) for x, v in zip(axes, (a, b))))
