@@ -23,6 +23,7 @@ rm -rf "$raw"
 mkdir -p "$raw"
 : >"$folder/skipped.txt"
 mapfile -t benches < <(cd benchmarks && find . -name '*_bench.cpp' | sed 's|^\./||; s|\.cpp$||; s|/|_|g' | sort)
+pkg-config --exists grpc++ || mapfile -t benches < <(printf '%s\n' "${benches[@]}" | grep -v '^server_')
 python=python3
 [[ -x .venv/bin/python ]] && python=.venv/bin/python
 
