@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <ctime>
+#include <thread>
 
 #include "warprank/core/pace.hpp"
 #include "warprank/core/quiet_thread.hpp"
@@ -38,16 +39,31 @@ Took work(double seconds) {
   return {processor_seconds() - begin, std::chrono::duration<double>(Clock::now() - began).count()};
 }
 
+/// In a thread with a share, whose priority others do not take for more than their part.
+template <class Body>
+void with_share(double share, const Body& body) {
+  std::thread([&] {
+    detail::Share::of_this_thread().set(share);
+    body();
+  }).join();
+}
+
 TEST(Rest, LeavesTheRestOfTheCoreFree) {
-  detail::QuietThread thread(LoaderPriority::low, 0.2);
   Took took{};
   bool is_limited = false;
-  thread.run([&] {
+  with_share(0.1, [&] {
     took = work(0.02);
     is_limited = Pace().is_limited();
   });
-  EXPECT_LE(took.processor, 0.21 * took.all);
+  EXPECT_LE(took.processor, 0.11 * took.all);
   EXPECT_TRUE(is_limited) << "copies are made in pieces, then";
+}
+
+TEST(Rest, IsForWhatAQuietThreadDoes) {
+  detail::QuietThread thread(LoaderPriority::low, 0.3);
+  double share = 0;
+  thread.run([&] { share = detail::Share::of_this_thread().value(); });
+  EXPECT_EQ(share, 0.3);
 }
 
 TEST(Rest, IsOfTheThreadAlone) {
@@ -61,9 +77,8 @@ TEST(Rest, IsOfTheThreadAlone) {
 }
 
 TEST(Pace, RestsBehindEachPiece) {
-  detail::QuietThread thread(LoaderPriority::low, 0.1);
   Took took{};
-  thread.run([&] {
+  with_share(0.1, [&] {
     Pace pace;
     const double begin = processor_seconds();
     const Clock::time_point began = Clock::now();
