@@ -35,6 +35,8 @@ RUN_ELSEWHERE = [
     (r"(\S+ )*build/tutorial\b.*", "scripts/check_all.sh", "scripts/check_tutorial.py"),
     (r"pip install \.", "tests/python/run.py", '"wheel"'),
     (r"ctest --preset cpu -R '\^python\$'", "tests/CMakeLists.txt", "NAME python"),
+    (r"warprank convert .*", "tests/python/torch/test_convert.py", '"convert"'),
+    (r"warprank (check|score) .*", "tests/python/core/test_cli.py", 'run("score"'),
     (r"scripts/fetch_debian11\.sh build/debian11", "scripts/check_all.sh", "scripts/fetch_debian11.sh"),
     (r"scripts/fetch_cuda\.sh \S+", "scripts/check_all.sh", "scripts/fetch_cuda.sh"),
     (r"scripts/package\.sh \S+", "scripts/check_packages.sh", "scripts/package.sh"),
