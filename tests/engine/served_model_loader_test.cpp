@@ -141,6 +141,17 @@ class Loader : public testing::Test {
     return engine_.diary.take();
   }
 
+  /// Of all requests, one behind the other.
+  static std::vector<float> scores_of(Context& context, Batch& batch) {
+    const Scores scores = context.run(batch);
+    std::vector<float> all;
+    for (int64_t r = 0; r < batch.size(); ++r) {
+      const Span<const float> values = scores["y"].of(r);
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+
   WatchedEngine engine_;
   const Plan plan_ = compile(describe, {.capacities = {{.requests = 8, .items = 64}}});
   const Weights dense_ = test_support::random_weights(plan_, 1), rows_ = test_support::random_tables(plan_, 50, 1);
@@ -195,13 +206,7 @@ TEST_F(Loader, CopiesNoMoreBytesASecondThanItIsTold) {
     const Tables tables = Tables::load(plan_, large, host(), {.most_bytes_per_second = bytes_per_second});
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     Context context = bind(plan_, dense_, tables).context();
-    const Scores scores = context.run(batch);
-    std::vector<float> all;
-    for (int64_t r = 0; r < batch.size(); ++r) {
-      const Span<const float> values = scores["y"].of(r);
-      all.insert(all.end(), values.begin(), values.end());
-    }
-    return all;
+    return scores_of(context, batch);
   };
   double at_once = 0, paced = 0;
   const std::vector<float> expected = load(0, at_once);
@@ -219,17 +224,8 @@ TEST_F(Loader, LeavesTheMemoryOfTablesToTheNextOnes) {
   test_support::RequestShape shape;
   shape.table_rows = rows;
   Batch batch = test_support::random_batch(plan_, 8, shape, 1);
-  const auto scores_of = [&](Context& context) {
-    const Scores scores = context.run(batch);
-    std::vector<float> all;
-    for (int64_t r = 0; r < batch.size(); ++r) {
-      const Span<const float> values = scores["y"].of(r);
-      all.insert(all.end(), values.begin(), values.end());
-    }
-    return all;
-  };
   Context other = bind(plan_, dense_, Tables::load(plan_, second, host())).context();
-  const std::vector<float> expected = scores_of(other);
+  const std::vector<float> expected = scores_of(other, batch);
 
   const auto pages = std::make_shared<PagePool>();
   Tables tables = Tables::load(plan_, first, host(), {.pages = pages});
@@ -237,15 +233,15 @@ TEST_F(Loader, LeavesTheMemoryOfTablesToTheNextOnes) {
   const int64_t bytes = pages->bytes_in_use();
   EXPECT_GE(bytes, 2 * rows * 16) << "rows of both tables, and keys";
   ServedModel served(std::move(model), std::move(tables), {.contexts = 1});
-  EXPECT_NE(scores_of(*served.acquire()), expected);
+  EXPECT_NE(scores_of(*served.acquire(), batch), expected);
   served.swap({.dense = dense_, .tables = second}, SwapMode::full);
-  EXPECT_EQ(scores_of(*served.acquire()), expected);
+  EXPECT_EQ(scores_of(*served.acquire(), batch), expected);
   EXPECT_EQ(pages->bytes_in_use(), bytes);
   EXPECT_EQ(pages->free_bytes(), bytes) << "of the first model";
   EXPECT_EQ(served.memory().back(), (std::pair<std::string, int64_t>{"pages for the next tables", bytes}));
   served.swap({.dense = dense_, .tables = first, .load = LoadOptions{}}, SwapMode::full);
   served.swap({.dense = dense_, .tables = second}, SwapMode::full);
-  EXPECT_EQ(scores_of(*served.acquire()), expected) << "from memory that had others' rows and keys";
+  EXPECT_EQ(scores_of(*served.acquire(), batch), expected) << "from memory that had others' rows and keys";
   EXPECT_EQ(pages->bytes_in_use(), bytes);
   EXPECT_EQ(pages->free_bytes(), bytes);
   EXPECT_THROW(served.swap({.dense = Weights::from_tensors({}), .tables = first}, SwapMode::full), invalid_argument);

@@ -123,21 +123,30 @@ class PagePool {
       free_.erase(best);
     }
     block.size = std::max(block.size, size);
+    free_.reserve(free_.size() + in_use_.size() + 1);  // so that nothing fails when it comes back
     in_use_.push_back(block.size);
     return block;
   }
   void give(detail::PageBlock block) {
-    std::vector<detail::PageBlock> dropped;  // without the lock: the system takes its time
-    const std::lock_guard<std::mutex> lock(mutex_);
-    in_use_.erase(std::find(in_use_.begin(), in_use_.end(), block.size));
-    free_.push_back(std::move(block));
-    while (!free_.empty() && sum_free() > sum(in_use_)) {
-      dropped.push_back(std::move(free_.front()));
-      free_.erase(free_.begin());
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      in_use_.erase(std::find(in_use_.begin(), in_use_.end(), block.size));
+      free_.push_back(std::move(block));
+    }
+    while (drop_one()) {
     }
   }
 
  private:
+  /// The oldest of what is too much; false where nothing is.
+  bool drop_one() {
+    detail::PageBlock dropped;  // behind the lock: the system takes its time
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (sum_free() <= sum(in_use_)) return false;
+    dropped = std::move(free_.front());
+    free_.erase(free_.begin());
+    return true;
+  }
   static int64_t sum(const std::vector<int64_t>& sizes) {
     int64_t bytes = 0;
     for (const int64_t size : sizes) bytes += size;
