@@ -27,6 +27,18 @@ def row(rng):
     return "\t".join([str(int(rng.random() < 0.25)), *integers, *words])
 
 
+def columns(rows, seed=2):
+    """Rows as arrays by column, as one reads them from text: missing integers are NaN."""
+    import numpy as np
+    rng = np.random.default_rng(seed)
+    made = {n: np.where(rng.random(rows) < 0.2, np.nan, np.floor(rng.lognormal(2, 2, rows)) - 2).astype(np.float32)
+            for n in INTEGERS}
+    for name in WORDS:
+        values = np.array([f"{x:08x}" for x in rng.integers(0, 1 << 32, rows)], object)
+        made[name] = np.where(rng.random(rows) < 0.1, "", values)
+    return made
+
+
 def transforms():
     columns = [{"name": name, "type": "f32"} for name in INTEGERS] + [{"name": name, "type": "text"} for name in WORDS]
     features = [{"name": name, "op": "bucketize", "of": [{"column": name}], "settings": {"boundaries": BOUNDARIES}}

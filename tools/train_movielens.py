@@ -6,8 +6,9 @@
     tools/train_movielens.py --data ml-100k --validate   what the settings below were chosen on
 
 The features, the order of the rows and the split are those of examples/movielens/README.md; features.hpp computes the
-same. Needs PyTorch, NumPy and the packages of tools/requirements.txt. PyTorch is as fast as its BLAS: on Debian,
-libopenblas0-pthread is ten times faster than the reference BLAS that is installed with it.
+same. Needs PyTorch, and warprank for Python, which writes the weights: `pip install .` in the repository's root.
+PyTorch is as fast as its BLAS: on Debian, libopenblas0-pthread is ten times faster than the reference BLAS that is
+installed with it.
 """
 
 import argparse
@@ -15,14 +16,22 @@ import copy
 import json
 import os
 import re
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
 from torch import nn
 from torch.nn import functional
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "python/examples"))
+try:
+    import warprank.torch
+    from rank_films import din_mmoe
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}; `pip install .` in {ROOT} installs warprank")
 
 HISTORY = 100
 FILM_DIM, GENRE_DIM, USER_DIM, SMALL_DIM = 16, 8, 16, 4
@@ -116,7 +125,7 @@ class Data:
         return np.searchsorted(moment, moment[np.minimum(first, len(moment) - 1)])
 
 
-# --- the model: parameters named as warprank names them
+# --- the model: its parameters have the names of examples/movielens/model.hpp
 
 
 class Dice(nn.Module):
@@ -173,16 +182,15 @@ class DinMmoe(nn.Module):
         super().__init__()
         table = lambda rows, dim: nn.Parameter(torch.randn(rows, dim) * 0.01)
         width = FILM_DIM + GENRE_DIM
-        self.tables = nn.ParameterDict({
-            "user": table(len(data.user_ids), USER_DIM),
-            "age": table(len(AGE_GROUPS) + 1, SMALL_DIM),
-            "gender": table(2, SMALL_DIM),
-            "occupation": table(len(OCCUPATIONS), SMALL_DIM),
-            "film": table(len(data.year), FILM_DIM),
-            "genre": table(GENRES, GENRE_DIM),
-            "year": table(YEARS, SMALL_DIM),
-            "rating": table(6, width),
-        })
+        self.user = table(len(data.user_ids), USER_DIM)
+        self.age = table(len(AGE_GROUPS) + 1, SMALL_DIM)
+        self.gender = table(2, SMALL_DIM)
+        self.occupation = table(len(OCCUPATIONS), SMALL_DIM)
+        self.film = table(len(data.year), FILM_DIM)
+        self.genre = table(GENRES, GENRE_DIM)
+        self.year = table(YEARS, SMALL_DIM)
+        self.rating = table(6, width)
+        self.tables = list(self.parameters())
         self.attention = DinAttention(width)
         inputs = USER_DIM + 4 * SMALL_DIM + 2 * width + data.user_context.shape[1] + data.film_context.shape[1]
         self.mmoe = nn.ModuleList([ExpertLinear(inputs, EXPERT_SIZES[0]), ExpertLinear(*EXPERT_SIZES)])
@@ -192,9 +200,9 @@ class DinMmoe(nn.Module):
             self.add_module("tower_" + task, tower)
 
     def films(self, data, film):
-        genre = data.genre[film].to(self.tables["genre"].dtype)
-        bag = genre @ self.tables["genre"] / genre.sum(1, keepdim=True).clamp(min=1)
-        return torch.cat([self.tables["film"][film], bag], 1)
+        genre = data.genre[film].to(self.genre.dtype)
+        bag = genre @ self.genre / genre.sum(1, keepdim=True).clamp(min=1)
+        return torch.cat([self.film[film], bag], 1)
 
     def forward(self, data, rows):
         """The logits of P(rating >= 4) and of P(rating = 5 | rating >= 4)."""
@@ -204,19 +212,19 @@ class DinMmoe(nn.Module):
         event = torch.arange(len(row)) + (begin - (torch.cumsum(length, 0) - length))[row]
 
         q = self.films(data, film)
-        k = self.films(data, data.film[event]) + self.tables["rating"][data.rating[event]]
-        own = self.tables["user"][user]
+        k = self.films(data, data.film[event]) + self.rating[data.rating[event]]
+        own = self.user[user]
         if self.training:
             own = own * (torch.rand(len(rows), 1) >= UNKNOWN_USERS)
         x = torch.cat([
             own,
-            self.tables["age"][data.age[user]],
-            self.tables["gender"][data.gender[user]],
-            self.tables["occupation"][data.occupation[user]],
+            self.age[data.age[user]],
+            self.gender[data.gender[user]],
+            self.occupation[data.occupation[user]],
             data.user_context[rows],
             self.attention(q, k, row),
             q,
-            self.tables["year"][data.year[film]],
+            self.year[data.year[film]],
             data.film_context[film],
         ], 1)
         experts = self.mmoe[1](self.mmoe[0](x))
@@ -258,8 +266,8 @@ def evaluate(model, data):
 def train(model, data):
     """Returns the averaged model."""
     averaged, step = copy.deepcopy(model), 0
-    tables, dense = list(model.tables.values()), [p for n, p in model.named_parameters() if not n.startswith("tables.")]
-    optimizer = torch.optim.AdamW([{"params": tables, "weight_decay": TABLE_DECAY},
+    dense = list(model.parameters())[len(model.tables):]
+    optimizer = torch.optim.AdamW([{"params": model.tables, "weight_decay": TABLE_DECAY},
                                    {"params": dense, "weight_decay": DENSE_DECAY}], lr=LEARNING_RATE)
     liked, loved = (data.rating >= 4).float(), (data.rating >= 5).float()
     for epoch in range(EPOCHS):
@@ -287,18 +295,15 @@ def train(model, data):
     return averaged
 
 
-def export(model, data, out):
-    (out / "weights").mkdir(parents=True, exist_ok=True)
-    (out / "golden").mkdir(parents=True, exist_ok=True)
-    dense, tables = {}, {}
+def write_weights(model, user_ids, folder):
+    """By the names of the graph, which Python writes as model.hpp does."""
     with torch.no_grad():
-        model.tables["film"][0] = model.tables["rating"][0] = 0  # the data has no film 0 and no rating 0
-    for name, value in model.state_dict().items():
-        (tables if name.startswith("tables.") else dense)[name.replace("tables.", "", 1)] = value.numpy().copy()
-    tables["user.keys"], tables["user.rows"] = data.user_ids.numpy(), tables.pop("user")
-    save_file(dense, out / "weights" / "dense.safetensors")
-    save_file(tables, out / "weights" / "tables.safetensors")
+        model.film[0] = model.rating[0] = 0  # the data has no film 0 and no rating 0
+    warprank.torch.weights_of(model, din_mmoe, hashed={"user": user_ids}).save(folder)
 
+
+def write_golden(model, data, folder):
+    folder.mkdir(parents=True, exist_ok=True)
     held_out = evaluate(model, data)
     index = np.unique(np.linspace(0, len(data.held_out_rows) - 1, GOLDEN_ROWS).astype(int))
     exact = scores(model.double(), data, data.held_out_rows[index])
@@ -312,13 +317,13 @@ def export(model, data, out):
         "ctcvr": [round(float(p), 9) for p in exact[1]],
     }
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in golden.items())
-    (out / "golden" / "scores.json").write_text("{\n" + lines + "\n}\n")
+    (folder / "scores.json").write_text("{\n" + lines + "\n}\n")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("WARPRANK_DATA"), help="default: $WARPRANK_DATA")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "examples" / "movielens")
+    parser.add_argument("--out", type=Path, default=ROOT / "examples" / "movielens")
     parser.add_argument("--validate", action="store_true", help="train and evaluate within the training ratings only")
     arguments = parser.parse_args()
     if arguments.data is None:
@@ -333,7 +338,8 @@ def main():
           f"{sum(p.numel() for p in model.parameters())} parameters", flush=True)
     model = train(model, data)
     if not arguments.validate:
-        export(model, data, arguments.out)
+        write_weights(model, data.user_ids, arguments.out / "weights")
+        write_golden(model, data, arguments.out / "golden")
 
 
 if __name__ == "__main__":

@@ -83,6 +83,10 @@ Columns::Columns(const Plan& plan, int64_t num_requests, const std::map<std::str
     is_set[static_cast<size_t>(info.axis)] = true;
     dense_.push_back({slot, info.axis, info.width, array});
   }
+  for (int axis = 1; axis < num_axes; ++axis) {
+    if (offsets_[static_cast<size_t>(axis)].empty()) continue;  // else they say how many rows the axis above has
+    is_set[static_cast<size_t>(layout_.axis(AxisSlot{axis}).parent)] = true;
+  }
   for (int axis = 1; axis < num_axes; ++axis)
     if (rows[static_cast<size_t>(axis)] > 0 && !is_set[static_cast<size_t>(axis)])
       problems.add("axis '" + layout_.axis(AxisSlot{axis}).name + "'", "a column of one of its inputs, beside offsets",

@@ -26,6 +26,10 @@ void raise_invalid_argument(const invalid_argument& error) {
   PyErr_SetObject(type.ptr(), raised.ptr());
 }
 
+void raise_cuda_error(const cuda_error& error) {
+  PyErr_SetString(nb::module_::import_("warprank.errors").attr("CudaError").ptr(), error.what());
+}
+
 void translate(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);
@@ -33,6 +37,8 @@ void translate(const std::exception_ptr& thrown, void*) {
     raise_invalid_argument(error);
   } catch (const out_of_device_memory& error) {
     PyErr_SetString(PyExc_MemoryError, error.what());
+  } catch (const cuda_error& error) {
+    raise_cuda_error(error);
   }
 }
 

@@ -26,7 +26,7 @@ from . import metrics
 from ._core import (Activation, Axis, Builder, Capacity, Graph, Ids, Problem, Table, Tensor, has_cuda, op_kinds,
                     pass_names)
 from .columns import Ragged
-from .errors import InvalidArgument
+from .errors import CudaError, InvalidArgument
 from .model import Context, Model, Plan, Scores, Tables, bind, build, compile, load
 from .transforms import Transforms
 from .weights import Weights, write_safetensors
@@ -34,7 +34,7 @@ from .weights import Weights, write_safetensors
 __version__ = _version("warprank")
 
 __all__ = [
-    "Activation", "Axis", "Builder", "Capacity", "Context", "Graph", "Ids", "InvalidArgument", "Model", "Plan",
-    "Problem", "Ragged", "Scores", "Table", "Tables", "Tensor", "Transforms", "Weights", "bind", "build", "compile",
+    "Activation", "Axis", "Builder", "Capacity", "Context", "CudaError", "Graph", "Ids", "InvalidArgument", "Model",
+    "Plan", "Problem", "Ragged", "Scores", "Table", "Tables", "Tensor", "Transforms", "Weights", "bind", "build", "compile",
     "has_cuda", "load", "metrics", "op_kinds", "pass_names", "write_safetensors",
 ]

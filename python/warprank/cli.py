@@ -13,8 +13,10 @@ import numpy as np
 
 from . import folder as folders
 from . import metrics, offline
-from .errors import InvalidArgument, Problems, refuse
+from .errors import CudaError, InvalidArgument, Problems, refuse
+from .files import has_rows
 from .model import load
+from .transforms import Transforms
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         return int(given.run(given))
-    except (InvalidArgument, OSError) as error:
+    except (CudaError, InvalidArgument, OSError) as error:
         print(f"warprank {given.command}: {error}", file=sys.stderr)
         return 1
 
@@ -31,10 +33,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="warprank", description="Models of trained frameworks, served by warprank.")
     commands = parser.add_subparsers(dest="command", required=True)
 
-    convert = commands.add_parser("convert", help="a program of torch.export to a folder that servers read",
+    convert = commands.add_parser("convert", help="a model of PyTorch or TensorFlow to a folder that servers read",
                                   description="Writes graph, weights, tables, and sample requests with the scores "
                                   "that the framework gives them.")
-    convert.add_argument("model", metavar="MODEL.pt2", help="what torch.export.save wrote")
+    convert.add_argument("model", metavar="MODEL",
+                         help="a .pt2 of torch.export.save, a .keras, an .h5, or the folder of a SavedModel")
     convert.add_argument("--out", required=True, metavar="DIR")
     convert.add_argument("--axis", action="append", default=[], metavar="INPUT=AXIS",
                          help="'film_id=user/item', of events 'hist=user/history[]'; for each input, or for none")
@@ -43,24 +46,31 @@ def _parser() -> argparse.ArgumentParser:
                          help="of tables' rows: f32, f16, bf16 or i8")
     convert.add_argument("--hashed", action="append", default=[], metavar="TABLE=IDS.npy",
                          help="64-bit ids of a table's rows, in their order")
+    convert.add_argument("--transforms", metavar="FILE", help="what makes inputs of the columns of logs; models of "
+                         "Keras that begin with preprocessing layers have it")
     convert.set_defaults(run=_convert)
 
     check = commands.add_parser("check", help="compare scores with the framework's")
     check.add_argument("dir", metavar="DIR")
-    check.add_argument("--batch", metavar="FILE", help="requests with expected scores; without, DIR's samples")
+    check.add_argument("--batch", metavar="FILE", help="requests with expected scores, as DIR's samples.safetensors, "
+                       "which is it otherwise; or as score takes them, with columns expected.<output>, label.<output>")
     check.add_argument("--most-difference", type=float, metavar="X", help="fails where a score differs by more")
     check.add_argument("--threads", type=int, default=1)
     check.add_argument("--calibration", metavar="FILE.svg", help="draws the shares of positives by score")
+    check.add_argument("--columns", metavar="NAME,NAME", help="of CSV whose first line has no names")
     check.set_defaults(run=_check)
 
-    score = commands.add_parser("score", help="score the rows of a Parquet file")
+    score = commands.add_parser("score", help="score the rows of a Parquet or CSV file",
+                                description="Rows have the model's inputs or, where DIR has transforms.json, the "
+                                "columns that are made into them.")
     score.add_argument("dir", metavar="DIR")
-    score.add_argument("--data", required=True, metavar="FILE.parquet")
+    score.add_argument("--data", required=True, metavar="FILE", help=".parquet, .csv or .tsv")
     score.add_argument("--out", required=True, metavar="FILE.parquet", help="goes on where a run was ended")
     score.add_argument("--keep", action="append", default=[], metavar="COLUMN", help="that is copied")
     score.add_argument("--threads", type=int, default=0, help="0: one for each processor")
     score.add_argument("--device", default="host", help="host, cuda or cuda:<n>")
     score.add_argument("--quiet", action="store_true", help="does not say how far it is")
+    score.add_argument("--columns", metavar="NAME,NAME", help="of CSV whose first line has no names")
     score.set_defaults(run=_score)
     return parser
 
@@ -74,14 +84,12 @@ def _pairs(options: Sequence[str], what: str) -> dict[str, str]:
     return dict(option.split("=", 1) for option in options)
 
 
-def _convert(given: argparse.Namespace) -> int:
-    if not given.model.endswith(".pt2"):
-        refuse(f"model '{given.model}'", "a file .pt2 of torch.export.save", "another")
-    if not os.path.exists(given.model):
-        refuse(f"model '{given.model}'", "a file", "none")
-    import torch
+def _names(option: str | None) -> list[str] | None:
+    return None if option is None else option.split(",")
 
-    from . import torch as exporting
+
+def _convert(given: argparse.Namespace) -> int:
+    exporting = _framework_of(given.model)
     axes = _pairs(given.axis, "--axis") or None
     by_table = _pairs([r for r in given.rows if "=" in r], "--rows")
     for_all = [r for r in given.rows if "=" not in r]
@@ -89,8 +97,12 @@ def _convert(given: argparse.Namespace) -> int:
         refuse("--rows", "one type, or types by table", " ".join(given.rows))
     rows: Any = by_table or (for_all[0] if for_all else "f32")
     hashed = {table: np.load(path) for table, path in _pairs(given.hashed, "--hashed").items()}
-    exported = exporting.export(torch.export.load(given.model), axes=axes, outputs=given.output, rows=rows,
-                                hashed=hashed)
+    options = {} if given.output is None else {"outputs": given.output}
+    exported = exporting(given.model, axes=axes, rows=rows, hashed=hashed, **options)
+    if given.transforms is not None:
+        if exported.transforms is not None:
+            refuse("--transforms", "a model without preprocessing layers", "one that has them")
+        exported.transforms = Transforms.load(given.transforms)
     exported.save(given.out)
     for name, difference in exported.check().items():
         print(f"{name}: differs by {difference.largest:.3g} at most, {difference.mean:.3g} on average")
@@ -100,12 +112,31 @@ def _convert(given: argparse.Namespace) -> int:
     return 0
 
 
+def _framework_of(model: str) -> Any:
+    """The export that takes the model."""
+    what = f"model '{model}'"
+    is_saved_model = os.path.exists(os.path.join(model, "saved_model.pb"))
+    if not is_saved_model and not model.endswith((".pt2", ".keras", ".h5", ".hdf5")):
+        refuse(what, "a .pt2 of torch.export.save, a .keras, an .h5, or the folder of a SavedModel", "another")
+    if not os.path.exists(model):
+        refuse(what, "a file", "none")
+    if not model.endswith(".pt2"):
+        from . import keras
+        return keras.export
+    import torch
+
+    from .torch import export
+    return lambda path, **options: export(torch.export.load(path), **options)
+
+
 def _check(given: argparse.Namespace) -> int:
     model = load(given.dir)
     path = given.batch or os.path.join(given.dir, folders.SAMPLES)
     if not os.path.exists(path):
         refuse(f"batch '{path}'", "a file", "none; --batch names one")
-    samples = folders.Samples.open(path)
+    samples = (offline.read_samples(model, path, offline.transforms_of(given.dir),
+                                    _names(given.columns)) if has_rows(path) else
+               folders.Samples.open(path))
     worst = 0.0
     for name, found in folders.check(model, samples).items():
         told = [f"{found.rows} scores"]
@@ -142,6 +173,7 @@ def _score(given: argparse.Namespace) -> int:
     for path, what in ((given.data, "--data"), (os.path.dirname(os.path.abspath(given.out)), "the folder of --out")):
         if not os.path.exists(path):
             refuse(f"{what} '{path}'", "one that is there", "none")
-    offline.score_parquet(model, given.data, given.out, keep=given.keep, threads=given.threads,
-                          progress=None if given.quiet else sys.stderr)
+    offline.score_file(model, given.data, given.out, transforms=offline.transforms_of(given.dir), keep=given.keep,
+                       columns=_names(given.columns), threads=given.threads,
+                       progress=None if given.quiet else sys.stderr)
     return 0

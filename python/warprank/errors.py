@@ -16,6 +16,12 @@ class InvalidArgument(ValueError):
     __module__ = "warprank"
 
 
+class CudaError(RuntimeError):
+    """What CUDA could not do: there is no driver, or no such card, or something failed on it."""
+
+    __module__ = "warprank"
+
+
 def refuse(what: str, expected: str, got: str) -> NoReturn:
     """Raises InvalidArgument."""
     _core.raise_problems([_core.Problem(what, expected, got)])

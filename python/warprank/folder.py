@@ -4,6 +4,7 @@
 graph.json, dense.safetensors, tables.safetensors: what warprank.load and servers read. samples.safetensors, where it is
 there, has requests as "input.<input>" with "input.<input>.offsets" or "axis.<axis>.offsets", and what the trained
 framework made of them as "expected.<output>"; "label.<output>" where there are labels; "seconds" that it took.
+transforms.json, where it is there, makes inputs of the columns of logs.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from . import _core, metrics
 from .columns import Ragged
 from .errors import refuse
 from .model import Model, Scores
+from .transforms import Transforms
 from .weights import Path, Weights, write_safetensors
 
-SAMPLES = "samples.safetensors"
+SAMPLES, TRANSFORMS = "samples.safetensors", "transforms.json"
 
 
 @dataclass
@@ -68,7 +70,7 @@ class Samples:
 
 
 def write_folder(folder: Path, graph: _core.Graph, weights: Mapping[str, Any], tables: Mapping[str, Any],
-                 samples: Samples | None = None) -> None:
+                 samples: Samples | None = None, transforms: Transforms | None = None) -> None:
     """Writes a folder of a model; of one that is there, its files are replaced."""
     path = os.path.abspath(os.fspath(folder))
     if os.path.exists(path) and not os.path.isdir(path):
@@ -80,6 +82,8 @@ def write_folder(folder: Path, graph: _core.Graph, weights: Mapping[str, Any], t
         write_safetensors(os.path.join(partial, "tables.safetensors"), tables)
         if samples is not None:
             samples.save(os.path.join(partial, SAMPLES))
+        if transforms is not None:
+            transforms.save(os.path.join(partial, TRANSFORMS))
         graph.save(os.path.join(partial, "graph.json"))
         os.chmod(partial, 0o755)
         if not os.path.exists(path):

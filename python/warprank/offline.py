@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scores of Parquet files, row group by row group. What was scored is kept, so that a run that was ended goes on."""
+"""Scores of files of rows, part by part. What was scored is kept, so that a run that was ended goes on."""
 
 from __future__ import annotations
 
@@ -8,65 +8,122 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
-from difflib import get_close_matches
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import numpy as np
 
-from .columns import inputs_of
-from .errors import Problems
+from .errors import InvalidArgument, Problems
+from .files import CsvFile, ParquetFile, open_file
+from .folder import TRANSFORMS, Samples
 from .model import Model
+from .raw import Requests
+from .transforms import Transforms
 from .weights import Path
 
-FORMAT = 1
+FORMAT = 3
 
 
-def score_parquet(model: Model, data: Path, out: Path, *, keep: Sequence[str] = (), threads: int = 0,
-                  rows_per_batch: int = 4096, progress: IO[str] | None = None) -> int:
+def transforms_of(folder: Path) -> Transforms | None:
+    """Those of a folder of a model, if it has any."""
+    path = os.path.join(os.fspath(folder), TRANSFORMS)
+    return Transforms.load(path) if os.path.exists(path) else None
+
+
+def score_file(model: Model, data: Path, out: Path, *, transforms: Transforms | None = None, keep: Sequence[str] = (),
+               columns: Sequence[str] | None = None, threads: int = 0, rows_per_batch: int = 4096,
+               progress: IO[str] | None = None) -> int:
     """Writes a Parquet file of scores, with a row for each of `data`. Returns how many those are.
 
-    A row of `data` is a request: a column for each input, lists where an input is not on the outermost axis. Where no
-    input has lists for an axis, each row has one row of it, as in logs with a line for each item. Scores on axes below
-    the outermost are lists in the same way.
-
+    data: Parquet, or where its name ends in .csv or .tsv lines under a line of names. A row is a request: a column for
+        each input, lists where an input is not on the outermost axis. Where no input has lists for an axis, each row
+        has one row of it, as in logs with a line for each item. Scores on axes below the outermost are lists in the
+        same way.
+    transforms: make the inputs that have the names of their features of other columns, and those may be text
+    columns: the names of CSV's columns, where its first line has none
     keep: columns that are copied. threads: 0 is one for each processor. progress: where to say how far it is.
-    Until it is whole, `out` is not there, and "<out>.partial" has what was scored; the same call goes on from that.
-    """
-    import pyarrow.parquet as parquet
 
-    source = parquet.ParquetFile(os.fspath(data))
-    names = source.schema_arrow.names
-    _check(model, names, keep, data)
-    used = [n for n in names if n in inputs_of(model.plan)]
+    Until it is whole, `out` is not there, and "<out>.partial" has what was scored; the same call goes on from that.
+    Where rows are wrong, nothing is left: columns that are missing or of another type are told before any is scored.
+    """
+    source, requests = open_file(data, columns), Requests(model.plan, transforms)
+    _check(model, source, requests, keep, data)
     parts = _Parts(out, {"format": FORMAT, "data": _identity(data), "graph": model.plan.graph.to_json(),
-                         "memory": model.memory(), "keep": list(keep)})
-    groups, done, begin = source.num_row_groups, 0, time.monotonic()
+                         "transforms": None if transforms is None else transforms.to_json(),
+                         "memory": model.memory(), "keep": list(keep), "columns": source.names})
+    wanted = list(dict.fromkeys([*requests.read(source.names), *keep]))
+    number, done, begin = 0, 0, time.monotonic()
     here = 0  # rows of this run
-    for group in range(groups):
-        rows = source.metadata.row_group(group).num_rows
-        if not parts.has(group):
-            table = source.read_row_group(group, columns=list(dict.fromkeys([*used, *keep])))
-            parts.write(group, _scored(model, table, keep, threads, rows_per_batch))
-            here += rows
-        done += rows
-        if progress is not None:
-            _tell(progress, done, source.metadata.num_rows, here / max(time.monotonic() - begin, 1e-9))
+    where = os.fspath(data)
+    try:
+        for rows, read in source.parts(wanted, requests.types):
+            if not parts.has(number):
+                where = f"{os.fspath(data)}, rows {done} to {done + rows - 1}"
+                parts.write(number, _scored(model, requests, read(), keep, threads, rows_per_batch))
+                here += rows
+            done, number = done + rows, number + 1
+            if progress is not None:
+                _tell(progress, done, source.num_rows, here / max(time.monotonic() - begin, 1e-9))
+    except InvalidArgument as error:
+        parts.remove()
+        _refuse(where, error)
     if progress is not None:
         progress.write("\n")
-    parts.finish(groups, lambda: _scored(model, source.schema_arrow.empty_table(), keep, 1, rows_per_batch))
-    return int(source.metadata.num_rows)
+    schema = source.schema(requests.types)
+    parts.finish(number, lambda: _scored(model, requests, schema.empty_table(), keep, 1, rows_per_batch))
+    return done
 
 
-def _check(model: Model, names: Sequence[str], keep: Sequence[str], data: Path) -> None:
+def read_samples(model: Model, path: Path, transforms: Transforms | None = None,
+                 columns: Sequence[str] | None = None) -> Samples:
+    """A file as score_file takes it, with the scores that are expected in columns "expected.<output>", and labels in
+    "label.<output>"; lists of them where the output's axis has lists."""
+    import pyarrow
+
+    source, requests = open_file(path, columns), Requests(model.plan, transforms)
+    scores = [f"{kind}.{name}" for kind in ("expected", "label") for name in model.plan.outputs]
+    scores = [name for name in scores if name in source.names]
+    types = requests.types | dict.fromkeys(scores, "f32")
+    _check(model, source, requests, [], path)
     problems = Problems()
-    defaults = {i.name: i.default_id for i in model.plan.ids} | {d.name: d.default_value for d in model.plan.dense}
-    wanted = [n for n, default in defaults.items() if default is None]
-    for name in dict.fromkeys([*wanted, *keep]):
-        if name not in names:
-            near = get_close_matches(name, names, 1)
-            problems.add(f"column '{name}'", f"a column of {os.fspath(data)}",
-                         "none of that name" + (f" (did you mean '{near[0]}'?)" if near else ""))
+    try:
+        parts = [read() for _, read in source.parts([*requests.read(source.names), *scores], types)]
+        table = pyarrow.concat_tables(parts) if parts else source.schema(types).empty_table()
+        found = {name: _numbers(name, table.column(name), problems) for name in scores}
+        problems.raise_if_any()
+        data, offsets = requests(table)
+    except InvalidArgument as error:
+        _refuse(os.fspath(path), error)
+    expected, labels = ({name.removeprefix(kind): array for name, array in found.items() if name.startswith(kind)}
+                        for kind in ("expected.", "label."))
+    return Samples(data, offsets, expected, labels)
+
+
+def _numbers(name: str, column: Any, problems: Problems) -> np.ndarray:
+    array = column.combine_chunks()
+    while hasattr(array, "flatten") and not array.null_count:
+        array = array.flatten()
+    values = array.to_numpy(zero_copy_only=False)
+    if array.null_count or values.dtype.kind not in "fiub":
+        problems.add(f"column '{name}'", "numbers", f"{array.null_count} nulls of type {column.type}"
+                     if array.null_count else str(column.type))
+        return np.zeros(0, np.float32)
+    return values.astype(np.float32)
+
+
+def _refuse(where: str, error: InvalidArgument) -> NoReturn:
+    problems = Problems()
+    for problem in error.problems:
+        problems.add(f"{where}: {problem.what}", problem.expected, problem.got)
+    problems.raise_if_any()
+    raise error
+
+
+def _check(model: Model, source: ParquetFile | CsvFile, requests: Requests, keep: Sequence[str], data: Path) -> None:
+    problems = Problems()
+    requests.check(source.schema(requests.types), os.fspath(data), problems)
     for name in keep:
+        if name not in source.names:
+            requests.missing(name, source.names, os.fspath(data), problems)
         if name in model.plan.outputs:
             problems.add(f"column '{name}'", "one that is no output", "an output of the model")
     problems.raise_if_any()
@@ -77,59 +134,46 @@ def _identity(path: Path) -> list[Any]:
     return [os.path.abspath(os.fspath(path)), status.st_size, status.st_mtime_ns]
 
 
-def _scored(model: Model, table: Any, keep: Sequence[str], threads: int, rows_per_batch: int) -> Any:
+def _scored(model: Model, requests: Requests, table: Any, keep: Sequence[str], threads: int,
+            rows_per_batch: int) -> Any:
     import pyarrow
 
-    if table.num_rows:
-        offsets = _offsets_of_single_rows(model, table)
-        scores = model.score(table, offsets, threads=threads, rows_per_batch=rows_per_batch)
+    data, offsets = requests(table)
+    scores = model.score(data, offsets, threads=threads, rows_per_batch=rows_per_batch)
     columns = {name: table.column(name) for name in keep}
-    for name, axis in _axes_of_outputs(model).items():
-        values = scores[name] if table.num_rows else np.zeros(0, np.float32)
+    for name, axes in _axes_of_outputs(model).items():
+        values = scores[name]
         array = pyarrow.array(values.reshape(-1), pyarrow.float32())
         if values.ndim == 2:
             array = pyarrow.FixedSizeListArray.from_arrays(array, values.shape[1])
-        if axis and not (table.num_rows and axis in offsets):
-            begins = scores.offsets[name] if table.num_rows else np.zeros(1)
-            array = pyarrow.ListArray.from_arrays(pyarrow.array(begins, pyarrow.int32()), array)
+        if not requests.is_single(axes):
+            array = pyarrow.ListArray.from_arrays(pyarrow.array(scores.offsets[name], pyarrow.int32()), array)
         columns[name] = array
     return pyarrow.table(columns)
 
 
-def _offsets_of_single_rows(model: Model, table: Any) -> dict[str, np.ndarray]:
-    """Of axes of which no column has lists: one row for each."""
-    from pyarrow import types
-
-    levels: dict[str, bool] = {}  # by axis whether a column has lists for it
-    for name, given in inputs_of(model.plan).items():
-        if name not in table.column_names:
-            continue
-        depth, type = 0, table.schema.field(name).type
-        while types.is_list(type) or types.is_large_list(type) or types.is_fixed_size_list(type):
-            depth, type = depth + 1, type.value_type
-        depth -= given.kind == "dense" and given.width > 1
-        for level, axis in enumerate(reversed(given.axes)):
-            levels[axis] = levels.get(axis, False) or level < depth
-    return {axis: np.arange(table.num_rows + 1, dtype=np.int64) for axis, has in levels.items() if not has}
-
-
-def _axes_of_outputs(model: Model) -> dict[str, str]:
-    """By output its axis; "" for the outermost."""
+def _axes_of_outputs(model: Model) -> dict[str, list[str]]:
+    """By output the axes from below the outermost to its own."""
     graph = json.loads(model.plan.graph.to_json())
-    axes = {o["name"]: graph["axes"][graph["nodes"][o["node"]]["axis"]] for o in graph["outputs"]}
-    return {name: "" if axis["parent"] < 0 else axis["name"] for name, axis in axes.items()}
+
+    def path(axis: int) -> list[str]:
+        given = graph["axes"][axis]
+        return [] if given["parent"] < 0 else [*path(given["parent"]), given["name"]]
+    return {o["name"]: path(graph["nodes"][o["node"]]["axis"]) for o in graph["outputs"]}
 
 
-def _tell(progress: IO[str], done: int, rows: int, speed: float) -> None:
-    filled = 30 * done // max(rows, 1)
+def _tell(progress: IO[str], done: int, rows: int | None, speed: float) -> None:
     end = "" if progress.isatty() else "\n"
     begin = "\r" if progress.isatty() else ""
-    progress.write(f"{begin}[{'#' * filled}{'.' * (30 - filled)}] {done} of {rows} rows, {speed:.0f} rows/s{end}")
+    filled = 30 * done // max(rows or 1, 1)
+    bar = "" if rows is None else f"[{'#' * filled}{'.' * (30 - filled)}] "
+    of = "" if rows is None else f" of {rows}"
+    progress.write(f"{begin}{bar}{done}{of} rows, {speed:.0f} rows/s{end}")
     progress.flush()
 
 
 class _Parts:
-    """A folder with a file for each row group that was scored, and of what they are."""
+    """A folder with a file for each part that was scored, and of what they are."""
 
     def __init__(self, out: Path, about: dict[str, Any]):
         self._out = os.fspath(out)
@@ -151,6 +195,9 @@ class _Parts:
 
     def has(self, group: int) -> bool:
         return os.path.exists(self._path(group))
+
+    def remove(self) -> None:
+        shutil.rmtree(self._folder)
 
     def write(self, group: int, table: Any) -> None:
         import pyarrow.parquet as parquet

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,11 @@ class Transforms:
         _core.Transforms.from_json(text, os.fspath(path))  # which tells what is wrong with the text
         return Transforms(json.loads(text), os.fspath(path))
 
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """What the file's JSON says."""
+        return self._document
+
     def to_json(self) -> str:
         """The file's text."""
         return _json(self._document)
@@ -52,6 +57,34 @@ class Transforms:
     def features(self) -> list[str]:
         """What is made of them."""
         return [name for name, _ in self._core.features()]
+
+    @property
+    def buckets_only(self) -> set[str]:
+        """Columns of which nothing but intervals is made: a missing number is in one of them, as NaN is."""
+        ops: dict[str, set[str]] = {}
+        for feature in self._document["features"]:
+            for source in feature["of"]:
+                ops.setdefault(source.get("column", ""), set()).add(feature["op"])
+        return {name for name, made in ops.items() if made == {"bucketize"}}
+
+    def only(self, features: Sequence[str]) -> Transforms:
+        """The transforms that make some features, and what those are made of."""
+        wanted = {name.removesuffix(".weights") if name not in self.features else name for name in features}
+        kept: list[Any] = []
+        columns: set[str] = set()
+        for feature in reversed(self._document["features"]):  # each is made of those before it
+            if feature["name"] in wanted:
+                kept.insert(0, feature)
+                wanted |= {source["feature"] for source in feature["of"] if "feature" in source}
+                columns |= {source["column"] for source in feature["of"] if "column" in source}
+        return Transforms(self._document | {
+            "columns": [c for c in self._document["columns"] if c["name"] in columns], "features": kept})
+
+    def examples(self) -> dict[str, Any]:
+        """What run gives of no rows, which says of what type each feature is."""
+        return self.run({name: ((), [0]) if ragged else () if type == "text" else np.zeros(
+            (0, width) if width > 1 else 0, np.int64 if type == "i64" else np.float32)
+            for name, type, ragged, width in self._core.columns()})
 
     def run(self, data: Any) -> dict[str, Any]:
         """By feature its ids or numbers: an array with one value for each row, or Ragged; weights are "<name>.weights".
@@ -110,7 +143,7 @@ def _column(column: Any, type: str, ragged: bool, width: int) -> tuple[tuple[Any
     if offsets is not None:
         return (values, offsets), len(offsets) - 1
     if type == "text":
-        return (values, None), len(values[1]) - 1 if isinstance(values[0], np.ndarray) else len(values)
+        return (values, None), len(values[1]) - 1 if values and isinstance(values[0], np.ndarray) else len(values)
     return (values, None), len(values)
 
 

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the wheel and runs its tests in a virtual environment that has nothing of the repository.
 
-    run.py FOLDER [--torch | --tensorflow]
+    run.py FOLDER [--torch | --tensorflow | --cuda]
 
 FOLDER keeps the build and the environment. With --torch the tests of exporting PyTorch modules run instead, which
-install PyTorch, with --tensorflow those of Keras models and TensorFlow's features, which install that. Exits with 77,
-and says why, where packages cannot be installed.
+install PyTorch and torchrec, with --tensorflow those of Keras models and TensorFlow's features, which install
+TensorFlow, and with --cuda those of a wheel with CUDA, which has a build of its own and needs nvcc, but no card. Exits
+with 77, and says why, where packages cannot be installed.
 """
 
 import argparse
@@ -23,8 +24,11 @@ BUILD = ["scikit-build-core>=0.11", "nanobind>=3,<4", "ninja"]
 PACKAGES = ["numpy", "pytest", "pyarrow", "pandas", "ml_dtypes", "mypy"]
 TYPES = ["--strict", "--ignore-missing-imports", "--no-warn-return-any", "--no-warn-unused-ignores",
          "--disable-error-code", "type-arg"]
-TORCH = ["numpy", "pytest", "ml_dtypes", "torch>=2.6"]
-TENSORFLOW = ["numpy", "pytest", "tensorflow-cpu>=2.16,<2.22"]
+# torchrec's fbgemm is compiled for one version of PyTorch; torchrec itself asks for the fbgemm with CUDA, as well.
+TORCH = ["numpy", "pytest", "ml_dtypes", "torch==2.14.*", "fbgemm-gpu-cpu==1.9.*", "tensordict", "torchmetrics==1.0.3",
+         "tqdm", "pyre-extensions", "pyarrow"]
+TORCHREC = ["torchrec==1.9.*"]
+TENSORFLOW = ["numpy", "pytest", "pyarrow", "tensorflow-cpu>=2.16,<2.22"]
 
 
 def install(python, packages, *options):
@@ -35,12 +39,14 @@ def install(python, packages, *options):
         sys.exit(SKIPPED)
 
 
-def environment(folder, packages):
-    """The Python of a virtual environment that has the packages."""
+def environment(folder, packages, alone=()):
+    """The Python of a virtual environment that has the packages, `alone` without what those ask for."""
     python = folder / "bin/python"
     if not (folder / "ready").exists():
         venv.create(folder, with_pip=True, clear=True)
         install(python, packages)
+        if alone:
+            install(python, alone, "--no-deps")
         (folder / "ready").touch()
     return python
 
@@ -51,6 +57,7 @@ def main():
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--torch", action="store_true")
     which.add_argument("--tensorflow", action="store_true")
+    which.add_argument("--cuda", action="store_true")
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
 
@@ -62,13 +69,15 @@ def main():
     wheels = folder / "wheels"
     for old in wheels.glob("*.whl"):
         old.unlink()
+    options = ["-C", "cmake.define.WARPRANK_CUDA=ON"] if arguments.cuda else []
     subprocess.run([builder, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", wheels, "-C",
-                    f"build-dir={folder / 'build'}", ROOT], check=True,
+                    f"build-dir={folder / ('build_cuda' if arguments.cuda else 'build')}", *options, ROOT], check=True,
                    env=os.environ | {"PATH": f"{builder.parent}:{os.environ['PATH']}"})
-    name, packages, tests = (("torch", TORCH, "torch") if arguments.torch else
+    name, packages, tests = (("torchrec", TORCH, "torch") if arguments.torch else
                              ("tensorflow", TENSORFLOW, "keras") if arguments.tensorflow else
+                             ("tests", PACKAGES, "cuda") if arguments.cuda else
                              ("tests", PACKAGES, "core"))
-    python = environment(folder / name, packages)
+    python = environment(folder / name, packages, TORCHREC if arguments.torch else ())
     install(python, wheels.glob("*.whl"), "--no-deps", "--force-reinstall")
 
     checks = [["-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "tests/python" / tests]]

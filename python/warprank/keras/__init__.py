@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From TensorFlow and Keras to a graph with weights and tables, and to files of transforms.
 
-    exported = warprank.keras.export(model, axes={"user_id": "user", "history": "user/history", "film_id": "user"})
+    exported = warprank.keras.export(model, axes={"user_id": "user", "history": "user/history[]", "film_id": "user"})
     exported.check(batch)                         # how far its scores are from the model's
     exported.save("model")                        # for warprank.load, and for servers
 
@@ -11,108 +11,94 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import keras
 
 import warprank as wr
 
 from ..errors import Problems, refuse
-from .exported import Difference, Exported
-from .program import Input, Program
+from ..exported import Difference, Exported
+from ..lowering.inputs import Input, axes_of
+from ..rows import RowError, RowType, convert_tables
+from .exported import ExportedModel, example_of
+from .preprocessing import example_of as random_columns
+from .program import Program
+from .tracing import BATCH, LENGTH, Model, opened, shapes, traced
 from .transforms import transforms_of
 from .variables import variables, weights_of
 
-__all__ = ["Difference", "Exported", "export", "transforms_of", "variables", "weights_of"]
+__all__ = ["Difference", "Exported", "RowError", "export", "transforms_of", "variables", "weights_of"]
 
 
-def export(model: Any, axes: Mapping[str, str] | None = None, *, padding: Mapping[str, int] = {},
-           outputs: Mapping[str, str] = {}) -> Exported:
-    """Exports a functional or sequential model, or a file of one (`.keras`, `.h5`), in inference.
+def export(model: Any, axes: Mapping[str, str] | None = None, *, outputs: Mapping[str, str] | Sequence[str] = {},
+           rows: RowType | Mapping[str, RowType] = "f32", hashed: Mapping[str, Any] = {},
+           example_batch: Any = None) -> Exported:
+    """Exports a model of Keras, or a file of one (`.keras`, `.h5`), or a SavedModel's signature, in inference.
+
+    Layers of a functional model that make ids of text and numbers, as StringLookup, become the export's `transforms`.
+    The graph has their ids as inputs; batches are the model's.
 
     axes: by input the axis that it lives on, with the axes above it: "user", "user/item". What depends on the user
-        alone is computed once for each user. An input [batch, length] of a sequence may have an axis of its own,
-        "user/history", the other inputs' axis being "user"; otherwise each of its columns is an input by itself.
-        Nothing: one axis for all.
-    padding: by input that is a sequence of ids the one that means none; the model must give it no weight, as with
-        mask_zero and with masks of comparisons. Of embeddings with mask_zero it is 0 unless given.
-    outputs: by the name of an output of Keras the name that it gets
+        alone is computed once for each user, though the model has it for each item. Nothing: one axis for all.
+        "user/history[]": of an input [batch, events, ..] the events are rows of that axis. Padding is what the model
+        masks: ids that are compared with a number, as mask_zero does, or an input of truth values [batch, events].
+    outputs: by the name of an output of the model the name that it gets, or names for all
+    rows: the type of the tables' rows, "f32", "f16", "bf16" or "i8", also by table
+    hashed: by table the 64-bit ids of its rows, in their order: requests have those instead of row numbers
+    example_batch: by input its array, or a list of arrays: of what shape batches are, where the model leaves that open,
+        and what check() and save() take where they get none. Without, they take random ones.
 
     Raises everything that cannot be expressed together, each with the path of its layer.
     """
-    if isinstance(model, (str, os.PathLike)):
-        model = keras.models.load_model(model, compile=False)
-    function = model if hasattr(model, "_nodes_by_depth") else getattr(model, "_functional", None)
-    if function is None:
-        refuse(f"model '{model.name}'", "a functional or a sequential model", type(model).__name__)
-    inputs = _inputs(function, axes, padding)
-    names = _output_names(model, function, outputs)
-    program = Program(inputs)
-    graph = program.run(function, dict(zip(names, function.outputs)))
+    trained = opened(model, example_batch, axes)
+    example = None if example_batch is None else trained.batch(example_batch)
+    batch_shapes = shapes(trained, None if example is None else trained.arrays(example))
+    found = trained.preprocessing
+    inputs = _inputs(trained, axes if found is None else found.axes(axes), batch_shapes)
+    graph_of_ops = traced(trained, batch_shapes)
+    graph_of_ops.outputs = _renamed(graph_of_ops.outputs, outputs)
+    batch = next(iter(batch_shapes.values()))[0]
+    program = Program(graph_of_ops, inputs, batch, hashed)
+    graph = program.run()
+    tables, errors = convert_tables(program.tables, rows)
     read = {p.name for p in wr.compile(graph).parameters}
     weights = {name: array for name, array in program.weights.items() if name in read}
-    return Exported(graph, weights, program.tables, names, list(inputs.values()), function)
+    given = list(inputs.values())
+    if example is None:
+        example = (example_of(given, program.sequences, program.rows_of, batch_shapes) if found is None else
+                   random_columns(found, BATCH, LENGTH))
+    return ExportedModel(graph, weights, tables, errors, list(graph_of_ops.outputs), given, program.sequences,
+                         program.hashed_inputs, trained, example,
+                         transforms=None if found is None else found.transforms)
 
 
-def _inputs(function: Any, axes: Mapping[str, str] | None, padding: Mapping[str, int]) -> dict[str, Input]:
+def _inputs(model: Model, axes: Mapping[str, str] | None, of: Mapping[str, tuple[int, ...]]) -> dict[str, Input]:
     problems = Problems()
     found: dict[str, Input] = {}
-    paths = {axes.get(t.name, "") for t in function.inputs} if axes is not None else {"row"}
-    for tensor in function.inputs:
-        name, shape = tensor.name, tuple(tensor.shape[1:])
-        axis = "row" if axes is None else axes.get(name, "")
-        if not axis:
-            problems.add(f"axes: input '{name}'", "its axis", "none")
-        is_sequence = len(shape) > 0 and axis.rpartition("/")[0] in paths - {axis} and (
-            shape[0] is None or shape[0] > 1) and not any(
-                other.name != name and axes is not None and axes.get(other.name) == axis and
-                tuple(other.shape[1:])[:1] in ((), (1,)) for other in function.inputs)
-        if None in shape[is_sequence:]:
-            problems.add(f"input '{name}'",
-                         "sizes that are known, but for the steps of a sequence on an axis of its own",
-                         f"shape {list(tensor.shape)} on '{axis}'")
-        is_ids = "int" in tensor.dtype
-        if not is_ids and "float" not in tensor.dtype:
-            problems.add(f"input '{name}'", "numbers, or ids (see transforms_of)", tensor.dtype)
-        found[name] = Input(name, axis, shape, is_ids, is_sequence, padding.get(name))
-    for what, given in (("axes", axes or {}), ("padding", padding)):
-        for name in given:
-            if name not in found:
-                near = get_close_matches(name, found, 1)
-                problems.add(f"{what}: '{name}'", "an input of the model",
-                             "none of that name" + (f" (did you mean '{near[0]}'?)" if near else ""))
-            elif what == "padding" and not (found[name].is_ids and found[name].is_sequence):
-                problems.add(f"padding: '{name}'", "ids on an axis of their own", f"'{found[name].axis}'")
-    _find_masks(function, found)
+    batch = next(iter(of.values()))[0]
+    for name, (axis, is_events) in axes_of(list(model.inputs), axes, problems).items():
+        dtype, spec = model.inputs[name].dtype, model.inputs[name]
+        kind: Any = "ids" if dtype.is_integer else "numbers" if dtype.is_floating else "mask"
+        if kind == "mask" and dtype.name != "bool":
+            problems.add(f"input '{name}'", "numbers, or ids (see transforms_of)", dtype.name)
+        if None in spec.shape[1 + is_events:]:
+            problems.add(f"input '{name}'", "sizes that are known, but for the events of an axis ('user/history[]')",
+                         f"shape {list(spec.shape)} on '{axis}'")
+        if of[name][:1] != (batch,):
+            problems.add(f"input '{name}'", f"{batch} rows, as the first input has", f"shape {list(of[name])}")
+        found[name] = Input(name, axis, tuple(of[name][1:]), kind, is_events)
     problems.raise_if_any()
     return found
 
 
-def _find_masks(function: Any, inputs: dict[str, Input]) -> None:
-    """Sequences that are looked up with mask_zero have a padding of 0."""
-    for nodes in function._nodes_by_depth.values():
-        for node in nodes:
-            if isinstance(node.operation, keras.layers.Embedding) and node.operation.mask_zero:
-                given = inputs.get(node.input_tensors[0].name)
-                if given is not None and given.is_sequence and given.padding is None:
-                    given.padding = 0
-
-
-def _output_names(model: Any, function: Any, outputs: Mapping[str, str]) -> list[str]:
-    struct = getattr(function, "_outputs_struct", None)
-    if isinstance(struct, dict):
-        names = [name for name, _ in sorted(((k, v) for k, v in struct.items()),
-                                            key=lambda kv: [id(t) for t in function.outputs].index(id(kv[1])))]
-    elif len(function.outputs) == 1:
-        names = ["output"]
-    else:
-        names = list(model.output_names)
+def _renamed(made: Mapping[str, Any], outputs: Mapping[str, str] | Sequence[str]) -> dict[str, Any]:
     problems = Problems()
+    if not isinstance(outputs, Mapping):
+        if len(outputs) != len(made):
+            refuse("outputs", f"{len(made)} names", str(len(outputs)))
+        outputs = dict(zip(made, outputs))
     for name in outputs:
-        if name not in names:
-            problems.add(f"outputs: '{name}'", "an output of the model, " + ", ".join(names), "none of that name")
+        if name not in made:
+            problems.add(f"outputs: '{name}'", "an output of the model, " + ", ".join(made), "none of that name")
     problems.raise_if_any()
-    return [outputs.get(name, name) for name in names]
+    return {outputs.get(name, name): tensor for name, tensor in made.items()}

@@ -1,193 +1,192 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a functional model of Keras with a Builder, layer by layer; a layer that is a user's own is taken apart."""
+"""Runs a graph of TensorFlow's: batches become cells, all else is computed at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import inspect
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
 import warprank as wr
 
-from ..errors import Problems
-from .layers import LAYERS, OPS
-from .values import Graph, IdsValue, Unsupported, Value
+from ..lowering.cells import Unsupported, Value, move, with_rows
+from ..lowering.inputs import Input
+from ..lowering.places import by_event
+from ..lowering.program import Failed
+from ..lowering.program import Program as LoweredProgram
+from . import layers, ops  # noqa: F401: they register what they handle
+from .handlers import CALLS, HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME
+from .tracing import Traced, Variable
+
+# Constants that are made of one parameter belong to its layer.
+MADE_OF_ONE = MOVES | SAME | {"Cast", "GatherV2"}
+LOOPS = frozenset("While StatelessWhile If StatelessIf Case StatelessCase TensorListFromTensor".split())
+SIZES = frozenset("Shape Rank Size ZerosLike OnesLike".split())
 
 
-class _Failed:
-    """What could not be expressed; what comes of it is no further problem."""
+class Program(LoweredProgram):
+    def __init__(self, traced: Traced, inputs: Mapping[str, Input], batch: int, hashed: Mapping[str, Any]):
+        super().__init__(inputs, batch, hashed)
+        self._traced = traced
+        self._functions = {f.signature.name: f for f in traced.graph.as_graph_def().library.function}
+        self._kept: list[Any] = []  # constants, which are known by their id()
+        self.rows_of: dict[str, int] = {}  # by input of ids how many there are
 
-
-@dataclass
-class Input:
-    """What the model takes by a name."""
-
-    name: str
-    axis: str  # of a sequence its own
-    shape: tuple[int | None, ...]  # of a row
-    is_ids: bool
-    is_sequence: bool
-    padding: int | None = None
-
-    def column_names(self) -> list[str]:
-        """Of the inputs of ids that it became."""
-        count = 1 if self.is_sequence else int(np.prod([n or 1 for n in self.shape]))
-        return [self.name] if count == 1 else [f"{self.name}.{i}" for i in range(count)]
-
-
-class Program:
-    """The graph, weights and tables of a model, as they are made."""
-
-    def __init__(self, inputs: Mapping[str, Input]):
-        self.graph = Graph()
-        self.builder = self.graph.builder
-        self.inputs = inputs
-        self.weights: dict[str, np.ndarray] = {}
-        self.tables: dict[str, np.ndarray] = {}
-        self.problems = Problems()
-        self.looked_up: dict[str, tuple[wr.Ids, wr.Table]] = {}  # by ids of sequences
-        self._layers: dict[str, int] = {}
-        self._handles: dict[int, wr.Table] = {}
-        self._ids: dict[str, wr.Ids] = {}
-        self._path: list[str] = []
-        self._operation: Any = None
-        for given in sorted(inputs.values(), key=lambda i: i.axis.count("/")):
-            self.graph.axis(given.axis)
-
-    def run(self, model: Any, outputs: Mapping[str, Any]) -> wr.Graph:
+    def run(self) -> wr.Graph:
         """Raises InvalidArgument with everything that cannot be expressed."""
-        values = {id(tensor): self._input(self.inputs[tensor.name]) for tensor in model.inputs}
-        self.walk(model, values)
-        made = []
-        for name, tensor in outputs.items():
-            value = values[id(tensor)]
-            if isinstance(value, Value) and not value.is_sequence:
-                made.append((name, self.graph.joined(value)))
-            elif not isinstance(value, _Failed):
-                self.problems.add(f"output '{name}'", "scores of a batch", "a sequence" if isinstance(
-                    value, Value) else type(value).__name__)
-        self.problems.raise_if_any()
-        return self.builder.finish(made)
-
-    def walk(self, function: Any, values: dict[int, Any]) -> None:
-        """Adds the values of all tensors of a keras.Function."""
-        for depth in sorted(function._nodes_by_depth, reverse=True):
-            for node in function._nodes_by_depth[depth]:
-                if node.is_input or any(id(x) not in values for x in node.input_tensors):
-                    continue
-                args, kwargs = node.arguments.fill_in(values)
-                made = self._apply(node.operation, args, kwargs, node)
-                for tensor, value in zip(node.outputs, made if isinstance(made, list) else [made] * len(node.outputs)):
-                    values[id(tensor)] = value
+        given: list[tuple[tf.Tensor, Any]] = [(tensor, self.add_input(self.inputs[name]))
+                                              for name, tensor in self._traced.inputs.items()]
+        for _, variable in self._traced.variables:
+            self._paths[id(variable.array)] = variable.path
+            if variable.array.dtype.kind == "f":
+                self.check_finite(variable.path, variable.array)
+        results = self._outputs([*given, *self._traced.variables], list(self._traced.outputs.values()))
+        return self.finish(list(self._traced.outputs), results)
 
     # --- what handlers ask for
 
-    def path(self) -> str:
-        """Of the current layer."""
-        return "/".join([*self._path, self._operation.name])
+    def array(self, constant: Any) -> np.ndarray:
+        return np.ascontiguousarray(constant, np.float32)
 
-    def layer(self, variable: Any = None) -> str:
-        """A name that is not taken for the current layer's weights, or for what a variable is used in."""
-        name = "/".join([*self._path, variable.name]) if hasattr(variable, "path") else self.path()
-        self._layers[name] = self._layers.get(name, 0) + 1
-        return name if self._layers[name] == 1 else f"{name}#{self._layers[name]}"
+    def path_of(self, constant: Any, suffix: str) -> str | None:
+        path = self._paths.get(id(constant), "")
+        layer, _, name = path.rpartition("/")
+        return layer if name in ("kernel", "embeddings") and layer else path or None
 
-    def weight(self, name: str, variable: Any) -> None:
-        array = np.ascontiguousarray(np.asarray(variable, np.float32))
-        wrong = np.flatnonzero(~np.isfinite(array))
-        if len(wrong):
-            self.problems.add(f"weight '{name}', element {wrong[0]}", "a finite number", str(array.flat[wrong[0]]))
-        self.weights[name] = array
+    def keep(self, constant: np.ndarray, of: Any = None) -> np.ndarray:
+        """A constant that is made of another, as one of the same layer."""
+        self._kept.append(constant)
+        self._paths[id(constant)] = self._paths.get(id(of), "")
+        return constant
 
-    def table(self, layer: Any) -> wr.Table:
-        if id(layer) not in self._handles:
-            name = self.path()
-            self.weight(name, layer.embeddings)
-            self.tables[name] = self.weights.pop(name)
-            rows, dim = self.tables[name].shape
-            self._handles[id(layer)] = self.builder.table(name, dim=dim, rows=rows)
-        return self._handles[id(layer)]
+    def module_path(self) -> str:
+        """The names of the layers among the op's scopes."""
+        assert self._node is not None
+        parts = []
+        for scope in self._node.name.split("/")[:-1]:
+            bare = re.sub(r"_\d+$", "", scope)
+            parts += [name for name in (bare, scope) if name in self._traced.layers][:1]
+        return "/".join(parts)
 
-    def ids(self, name: str, axis: str) -> wr.Ids:
-        if name not in self._ids:
-            self._ids[name] = self.builder.ids(name, self.graph.axis(axis))
-        return self._ids[name]
+    def default_name(self) -> str:
+        assert self._node is not None
+        return self.module_path() or (self._node.name.rpartition("/")[2] if self._traced.layers else self._node.name)
 
-    def has_padding(self, axis: str) -> bool:
-        return any(i.axis == axis and i.padding is not None for i in self.inputs.values())
+    def unsupported(self, expected: str, got: str) -> None:
+        assert self._node is not None
+        path = self.module_path()
+        where = f"layer '{path}': " if path else ""
+        name = self._node.name if not path else self._node.name.rpartition("/")[2]
+        self.problems.add(f"{where}{self._node.type} '{name}'", expected, got)
+
+    def looked_up(self, name: str, weight: Any) -> wr.Table:
+        self.rows_of[name] = min(self.rows_of.get(name, len(weight)), len(weight))
+        return super().looked_up(name, weight)
 
     # --- the rest
 
-    def _input(self, given: Input) -> Any:
-        if given.is_ids:
-            return IdsValue(given.name, given.axis, tuple(n or 1 for n in given.shape), given.is_sequence)
-        shape = tuple(n or 1 for n in given.shape)
-        row = shape[1:] if given.is_sequence else shape
-        tensor = self.builder.dense(given.name, self.graph.axis(given.axis), int(np.prod(row)))
-        value = self.graph.split(tensor, given.axis, row)
-        value.is_sequence, value.length = given.is_sequence, shape[0] if given.is_sequence else None
-        return value
+    def _outputs(self, given: Iterable[tuple[tf.Tensor, Any]], wanted: Sequence[Any]) -> list[Any]:
+        """Of tensors what they are, of ops in their order; only what is wanted is computed."""
+        values = {tensor.ref(): value for tensor, value in given}
+        stack = [tensor.op for tensor in wanted]
+        while stack:
+            op = stack[-1]
+            if all(tensor.ref() in values for tensor in op.outputs):
+                stack.pop()
+                continue
+            missing = [x.op for x in op.inputs if x.ref() not in values]
+            if missing:
+                stack += missing[::-1]
+                continue
+            stack.pop()
+            before, self._node = self._node, op
+            made = self._apply(op, [values[x.ref()] for x in op.inputs])
+            self._node = before
+            made = list(made) if isinstance(made, (list, tuple)) else [made] * len(op.outputs)
+            for tensor, value in zip(op.outputs, made):
+                values[tensor.ref()] = value
+        return [values[tensor.ref()] for tensor in wanted]
 
-    def _apply(self, operation: Any, args: Any, kwargs: Any, node: Any) -> Any:
-        leaves = keras.tree.flatten((args, kwargs))
-        if any(isinstance(x, _Failed) for x in leaves):
-            return _Failed()
-        outer, self._operation = self._operation, operation
-        kind = type(operation).__name__
-        before = len(self.problems._list)
+    def _apply(self, op: tf.Operation, args: list[Any]) -> Any:
+        if any(isinstance(x, Failed) for x in args):
+            return Failed()
         try:
-            handler = _handler(operation)
-            if handler is not None:
-                kwargs = {k: v for k, v in kwargs.items() if k not in ("training", "mask")}
-                return handler(self, operation, *args, **kwargs)
-            return self._inside(operation, args, kwargs, node)
+            if op.type in CALLS:
+                return self._called(op, args)
+            if any(isinstance(x, ops.FromTheEnd) for x in args):
+                return ops.without_negative_ids(op, args)
+            if op.type == "ReadVariableOp":
+                return args[0].array
+            if op.type in SAME:
+                return args
+            if op.type in SIZES and isinstance(args[0], Value):
+                return self._executed(op, [np.zeros(with_rows(args[0], self.batch).shape, np.float32)])
+            if not any(isinstance(x, Value) for x in args):
+                return self._constant(op, args)
+            return self._of_batches(op, args)
         except Unsupported as problem:
             expected, got = problem.args
-        except Exception as error:  # of Keras, or a shape that a handler did not foresee
-            expected, got = "a layer that can be expressed", f"{type(error).__name__}: {str(error).splitlines()[0]}"
-        finally:
-            self._operation = outer
-        if len(self.problems._list) == before:
-            path = "/".join([*self._path, operation.name])
-            self.problems.add(f"layer '{path}' ({kind})", expected, got)
-        return _Failed()
+        except Exception as error:  # of an op of TensorFlow, or a shape that a handler did not foresee
+            expected, got = "an op that can be expressed", f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        self.unsupported(expected, got)
+        return Failed()
 
-    def _inside(self, operation: Any, args: Any, kwargs: Any, node: Any) -> Any:
-        """A model, or a layer of a user's own: what its call does."""
-        function = getattr(operation, "_functional", operation)
-        given = [x for x in keras.tree.flatten((args, kwargs)) if isinstance(x, (Value, IdsValue))]
-        if not hasattr(function, "_nodes_by_depth"):
-            if not isinstance(operation, keras.Layer) or type(operation).__module__.startswith("keras."):
-                raise Unsupported("a layer or an op of those that are known", "none of them")
-            function = _traced(operation, node)
-        values = dict(zip((id(x) for x in function.inputs), given))
-        self._path.append(operation.name)
-        try:
-            self.walk(function, values)
-        finally:
-            self._path.pop()
-        made = [values[id(x)] for x in function.outputs]
-        return made[0] if len(made) == 1 else made
+    def _of_batches(self, op: tf.Operation, args: list[Any]) -> Any:
+        if op.type in MOVES or (op.type == "GatherV2" and isinstance(args[0], Value)):
+            return move(lambda *given: self._executed(op, list(given)), args, {}, self.batch, lambda cells: cells)
+        if op.type in LOOPS:
+            raise Unsupported("a graph without loops and branches by values, as recurrent layers have", op.type)
+        if op.type not in HANDLERS:
+            raise Unsupported("an op of the model language", "none that does this")
+        handler = HANDLERS[op.type]
+        if op.type in OF_EVENTS:
+            return handler(self, op, *args)
+        return by_event(self, lambda p, *given: handler(p, op, *given), args, {}, constants=op.type in OF_CONSTANTS,
+                        widens=op.type in ("ResourceGather", "GatherV2"))
 
+    def _called(self, op: tf.Operation, args: list[Any]) -> list[Any]:
+        name = op.get_attr("f").name
+        graph = function_def_to_graph(self._functions[name])
+        return self._outputs(zip(graph.inputs, args), graph.outputs)
 
-def _handler(operation: Any) -> Callable[..., Any] | None:
-    known = LAYERS if isinstance(operation, keras.Layer) else OPS
-    for kind in type(operation).__mro__:
-        if kind.__name__ in known and kind.__module__.startswith("keras."):
-            return known[kind.__name__]
-    return None
+    def _constant(self, op: tf.Operation, args: list[Any]) -> Any:
+        made = self._executed(op, [x.array if isinstance(x, Variable) else x for x in args])
+        if isinstance(made, list):
+            return made
+        known = [x for x in args if self._paths.get(id(x))]
+        return self.keep(made, known[0] if op.type in MADE_OF_ONE and known else None)
 
-
-def _traced(layer: Any, node: Any) -> Any:
-    """What a layer's call does with symbols."""
-    inputs = {id(x): keras.KerasTensor(x.shape, x.dtype) for x in node.input_tensors}
-    args, kwargs = node.arguments.fill_in(inputs)
-    try:
-        outputs = layer.call(*args, **{k: v for k, v in kwargs.items() if v is not None and k != "training"})
-    except Exception as error:
-        raise Unsupported("a call of layers and of keras.ops",
-                          f"{type(error).__name__}: {str(error).splitlines()[0]}") from None
-    return keras.Function(list(inputs.values()), outputs)
+    @staticmethod
+    def _executed(op: tf.Operation, args: list[Any]) -> Any:
+        """What TensorFlow computes."""
+        if op.type == "Const":
+            return tf.make_ndarray(op.get_attr("value"))
+        if op.type == "ResourceGather":
+            return np.take(args[0], args[1], 0)
+        function = getattr(tf.raw_ops, op.type, None)
+        if function is None:
+            raise Unsupported("an op of TensorFlow", op.type)
+        # Python's names are others for some: inputs, then attributes that have no default, then the rest.
+        definition = op.op_def
+        inferred = {name for a in definition.input_arg for name in (a.type_attr, a.number_attr, a.type_list_attr)}
+        attributes = sorted((a for a in definition.attr if a.name not in inferred), key=lambda a: a.HasField(
+            "default_value"))
+        rest = iter(args)
+        given: list[Any] = []
+        for arg in definition.input_arg:
+            if arg.number_attr:
+                given.append([next(rest) for _ in range(op.get_attr(arg.number_attr))])
+            elif arg.type_list_attr:
+                given.append([next(rest) for _ in op.get_attr(arg.type_list_attr)])
+            else:
+                given.append(next(rest))
+        given += [op.get_attr(a.name) for a in attributes]
+        made = function(**dict(zip(inspect.signature(function).parameters, given)))
+        if not isinstance(made, (list, tuple)):
+            return made if made.dtype == tf.variant else np.asarray(made)
+        return [np.asarray(x) for x in made]

@@ -16,11 +16,11 @@ Source = tuple[str, str]  # "column" or "feature", its name
 Layers = Mapping[str, tuple[Any, str | Sequence[str]]]
 
 
-class _Unsupported(Exception):
+class Unsupported(Exception):
     """expected, got"""
 
 
-class _File:
+class File:
     """A file of transforms as it is made."""
 
     def __init__(self, ragged: Iterable[str] = (), types: Mapping[str, str] = {}):
@@ -38,7 +38,7 @@ class _File:
             made["width"] = width
         given = self.columns.setdefault(name, made)
         if given != made:
-            raise _Unsupported(f"column '{name}' always as {_shown(given)}", _shown(made))
+            raise Unsupported(f"column '{name}' always as {_shown(given)}", _shown(made))
         return "column", name
 
     def feature(self, name: str, op: str, of: Sequence[Source], **settings: Any) -> Source:
@@ -47,7 +47,7 @@ class _File:
             made["settings"] = {key: value for key, value in settings.items() if value is not None and value != []}
         given = self.features.setdefault(name, made)
         if given != made:
-            raise _Unsupported("a name of its own", f"'{name}', which is another feature's")
+            raise Unsupported("a name of its own", f"'{name}', which is another feature's")
         return "feature", name
 
     def finish(self) -> wr.Transforms:
@@ -80,19 +80,19 @@ def transforms_of(source: Any, *, dense: Iterable[str] = (), ragged: Iterable[st
     Raises everything that cannot be expressed together.
     """
     if hasattr(source, "operations"):
-        file = _File()
+        file = File()
         _model(file, source)
     elif isinstance(source, Mapping):
-        file = _File(ragged, types)
+        file = File(ragged, types)
         for name, (layer, given) in source.items():
             _apply(file, name, layer, [given] if isinstance(given, str) else list(given))
     else:
-        file = _File()
+        file = File()
         columns = _FeatureColumns(file, frozenset(dense))
         for column in source:
             try:
                 columns.make(column)
-            except _Unsupported as problem:
+            except Unsupported as problem:
                 file.problems.add(f"feature column '{column.name}' ({type(column).__name__})", *problem.args)
     return file.finish()
 
@@ -101,7 +101,7 @@ def transforms_of(source: Any, *, dense: Iterable[str] = (), ragged: Iterable[st
 
 
 class _FeatureColumns:
-    def __init__(self, file: _File, dense: frozenset[str]):
+    def __init__(self, file: File, dense: frozenset[str]):
         self.file = file
         self.dense = dense
 
@@ -109,7 +109,7 @@ class _FeatureColumns:
         kind = type(column).__name__
         maker: Callable[[Any], Source] | None = getattr(self, "_" + kind, None)
         if maker is None:
-            raise _Unsupported("a column of numbers, buckets, a vocabulary, identities, crosses or weights", kind)
+            raise Unsupported("a column of numbers, buckets, a vocabulary, identities, crosses or weights", kind)
         return maker(column)
 
     def _categorical(self, column: Any, type: str) -> tuple[list[Source], dict[str, Any] | None]:
@@ -153,9 +153,9 @@ class _FeatureColumns:
 
     def _numeric(self, column: Any, ragged: bool) -> Source:
         if column.normalizer_fn is not None:
-            raise _Unsupported("no normalizer_fn, which is a function of Python", "one")
+            raise Unsupported("no normalizer_fn, which is a function of Python", "one")
         if getattr(column, "default_value", None) is not None and ragged:
-            raise _Unsupported("sequences without a default", "one")
+            raise Unsupported("sequences without a default", "one")
         return self.file.column(column.key, "f32", ragged, int(np.prod(column.shape)))
 
     def _NumericColumn(self, column: Any) -> Source:
@@ -166,7 +166,7 @@ class _FeatureColumns:
 
     def _BucketizedColumn(self, column: Any) -> Source:
         if int(np.prod(column.source_column.shape)) != 1:
-            raise _Unsupported("buckets of a column of width 1", f"shape {tuple(column.source_column.shape)}")
+            raise Unsupported("buckets of a column of width 1", f"shape {tuple(column.source_column.shape)}")
         source = self._numeric(column.source_column, False)
         return self.file.feature(column.name, "bucketize", [source], boundaries=_floats(column.boundaries))
 
@@ -190,16 +190,16 @@ class _FeatureColumns:
     def _WeightedCategoricalColumn(self, column: Any) -> Source:
         weights = column.weight_feature_key
         if weights in self.dense:
-            raise _Unsupported("weights in a sparse tensor", f"'{weights}', which is dense")
+            raise Unsupported("weights in a sparse tensor", f"'{weights}', which is dense")
         if not column.dtype.is_floating:
-            raise _Unsupported("weights that are floats", column.dtype.name)
+            raise Unsupported("weights that are floats", column.dtype.name)
         ids = self.make(column.categorical_column)
         return self.file.feature(column.name, "weigh", [ids, self.file.column(weights, "f32", True)])
 
     def _IndicatorColumn(self, column: Any) -> Source:
         inner = column.categorical_column
         if type(inner).__name__ == "WeightedCategoricalColumn":
-            raise _Unsupported("an indicator without weights", "one of a weighted column")
+            raise Unsupported("an indicator without weights", "one of a weighted column")
         return self.file.feature(column.name, "encode", [self.make(inner)], tokens=int(inner.num_buckets), mode="count")
 
     def _EmbeddingColumn(self, column: Any) -> Source:
@@ -213,14 +213,14 @@ def _vocabulary_of(values: Sequence[Any], type: str) -> dict[str, Any]:
         try:
             return {"texts": [v.decode() if isinstance(v, bytes) else str(v) for v in values]}
         except UnicodeDecodeError as error:
-            raise _Unsupported("a vocabulary in UTF-8", str(error)) from None
+            raise Unsupported("a vocabulary in UTF-8", str(error)) from None
     return {"integers": [int(v) for v in values]}
 
 
 # --- layers
 
 
-def _apply(file: _File, name: str, layer: Any, given: Sequence[str]) -> None:
+def _apply(file: File, name: str, layer: Any, given: Sequence[str]) -> None:
     """A layer of columns and features that are given by their names."""
     kind = type(layer).__name__
 
@@ -237,12 +237,12 @@ def _apply(file: _File, name: str, layer: Any, given: Sequence[str]) -> None:
         return file.column(which, wanted, width=width)
 
     try:
-        _layer(file, name, layer, [source(which) for which in given])
-    except _Unsupported as problem:
+        feature_of(file, name, layer, [source(which) for which in given])
+    except Unsupported as problem:
         file.problems.add(f"feature '{name}' ({kind})", *problem.args)
 
 
-def _model(file: _File, model: Any) -> None:
+def _model(file: File, model: Any) -> None:
     """The layers of a functional model, each as a feature of its name."""
     sources: dict[int, Source] = {}
     for operation in model.operations:
@@ -251,40 +251,42 @@ def _model(file: _File, model: Any) -> None:
             outputs = node.outputs
             try:
                 if kind == "InputLayer":
-                    sources[id(outputs[0])] = _input(file, operation.name, outputs[0])
+                    sources[id(outputs[0])] = column_of(file, operation.name, outputs[0])
                     continue
                 given = [sources[id(x)] for x in node.input_tensors if id(x) in sources]
                 if len(given) == len(node.input_tensors):
-                    sources[id(outputs[0])] = _layer(file, operation.name, operation, given)
-            except _Unsupported as problem:
+                    sources[id(outputs[0])] = feature_of(file, operation.name, operation, given)
+            except Unsupported as problem:
                 file.problems.add(f"layer '{operation.name}' ({kind})", *problem.args)
 
 
-def _input(file: _File, name: str, tensor: Any) -> Source:
+def column_of(file: File, name: str, tensor: Any) -> Source:
+    """An input of a functional model."""
     shape = tensor.shape[1:]
     type = "text" if tensor.dtype == "string" else "i64" if "int" in tensor.dtype else "f32"
     if len(shape) > 1 or (type == "f32" and None in shape):
-        raise _Unsupported("an input [batch, values]", f"shape {list(tensor.shape)}")
+        raise Unsupported("an input [batch, values]", f"shape {list(tensor.shape)}")
     many = shape not in ((), (1,))
     return file.column(name, type, ragged=many and type != "f32", width=shape[0] if many and type == "f32" else 1)
 
 
-def _layer(file: _File, name: str, layer: Any, of: Sequence[Source]) -> Source:
+def feature_of(file: File, name: str, layer: Any, of: Sequence[Source]) -> Source:
+    """What a layer makes of columns and features, as a feature of that name."""
     kind = type(layer).__name__
     if kind not in _LAYERS:
-        raise _Unsupported("one of " + ", ".join(_LAYERS), kind)
+        raise Unsupported("one of " + ", ".join(_LAYERS), kind)
     mode = getattr(layer, "output_mode", "int")
     if kind == "CategoryEncoding":
         return file.feature(name, "encode", of, tokens=int(layer.num_tokens), mode=mode)
     if mode not in ("int", "one_hot", "multi_hot", "count"):
-        raise _Unsupported("an output_mode of int, one_hot, multi_hot or count", mode)
+        raise Unsupported("an output_mode of int, one_hot, multi_hot or count", mode)
     tokens = _LAYERS[kind](file, name if mode == "int" else f"{name}.ids", layer, of)
     if mode != "int":
         return file.feature(name, "encode", [("feature", f"{name}.ids")], tokens=tokens, mode=mode)
     return "feature", name
 
 
-def _hashing(file: _File, name: str, layer: Any, of: Sequence[Source]) -> int:
+def _hashing(file: File, name: str, layer: Any, of: Sequence[Source]) -> int:
     bins, mask = int(layer.num_bins), None
     if layer.mask_value is not None and bins > 1:
         is_text = of[0][0] == "column" and file.columns[of[0][1]]["type"] == "text"
@@ -295,9 +297,9 @@ def _hashing(file: _File, name: str, layer: Any, of: Sequence[Source]) -> int:
     return bins
 
 
-def _lookup(file: _File, name: str, layer: Any, of: Sequence[Source]) -> int:
+def _lookup(file: File, name: str, layer: Any, of: Sequence[Source]) -> int:
     if layer.invert:
-        raise _Unsupported("a layer that is not inverted", "one that is")
+        raise Unsupported("a layer that is not inverted", "one that is")
     type = "text" if layer.vocabulary_dtype == "string" else "i64"
     values = layer.get_vocabulary(include_special_tokens=False)
     has_mask, is_int = layer.mask_token is not None, layer.output_mode == "int"
@@ -315,29 +317,29 @@ def _lookup(file: _File, name: str, layer: Any, of: Sequence[Source]) -> int:
     return int(layer.max_tokens) if layer.pad_to_max_tokens else int(layer.vocabulary_size())
 
 
-def _discretization(file: _File, name: str, layer: Any, of: Sequence[Source]) -> int:
+def _discretization(file: File, name: str, layer: Any, of: Sequence[Source]) -> int:
     if not layer.bin_boundaries:
-        raise _Unsupported("a layer that has seen data (adapt)", "one without boundaries")
+        raise Unsupported("a layer that has seen data (adapt)", "one without boundaries")
     file.feature(name, "bucketize", of, boundaries=_floats(layer.bin_boundaries))
     return len(layer.bin_boundaries) + 1
 
 
-def _hashed_crossing(file: _File, name: str, layer: Any, of: Sequence[Source]) -> int:
+def _hashed_crossing(file: File, name: str, layer: Any, of: Sequence[Source]) -> int:
     file.feature(name, "cross", of, buckets=int(layer.num_bins))
     return int(layer.num_bins)
 
 
-def _normalization(file: _File, name: str, layer: Any, of: Sequence[Source]) -> int:
+def _normalization(file: File, name: str, layer: Any, of: Sequence[Source]) -> int:
     import keras
     if layer.invert:
-        raise _Unsupported("a layer that is not inverted", "one that is")
+        raise Unsupported("a layer that is not inverted", "one that is")
     if not layer.built:
-        raise _Unsupported("a layer that is built", "one that has seen no data")
+        raise Unsupported("a layer that is built", "one that has seen no data")
     mean = np.ravel(np.asarray(layer.mean, np.float32))
     divisor = np.maximum(np.sqrt(np.ravel(np.asarray(layer.variance, np.float32))), np.float32(keras.config.epsilon()))
     width = file.columns[of[0][1]].get("width", 1) if of[0][0] == "column" else 1
     if len(mean) not in (1, width):
-        raise _Unsupported(f"a mean for each of {width} columns", str(len(mean)))
+        raise Unsupported(f"a mean for each of {width} columns", str(len(mean)))
     file.feature(name, "numbers", of, mean=_floats(np.resize(mean, width)), divisor=_floats(np.resize(divisor, width)))
     return width
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import refuse
-from ..weights import Path, Weights
+from ..weights import Weights
 
 PART = re.compile(r"^(.*)/part_(\d+)(/.*)?$")
 
@@ -23,7 +23,7 @@ def variables(model: Any) -> dict[str, np.ndarray]:
     that were partitioned ("table/part_0", ..) are joined; what optimizers keep is left out.
     """
     if hasattr(model, "variables"):
-        return dict(_of_layers(model, "", set()))
+        return {name: np.asarray(variable.numpy()) for name, variable in named_variables(model)}
     path = os.fspath(model)
     if path.endswith((".keras", ".h5", ".hdf5")):
         import keras
@@ -48,14 +48,18 @@ def variables(model: Any) -> dict[str, np.ndarray]:
     return _joined(found)
 
 
-def _of_layers(layer: Any, prefix: str, seen: set[int]) -> Iterator[tuple[str, np.ndarray]]:
-    """Keras' own paths are not those that a model had before it was saved."""
+def named_variables(model: Any) -> Iterator[tuple[str, Any]]:
+    """Of a Keras model, by the paths of their layers. Keras' own are not those that a model had before it was saved."""
+    return _of_layers(model, "", set())
+
+
+def _of_layers(layer: Any, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
     inner = list(layer._flatten_layers(include_self=False, recursive=False))
     below = {id(v) for part in inner for v in part.weights}
     for variable in layer.weights:
         if id(variable) not in below and id(variable) not in seen:
             seen.add(id(variable))
-            yield prefix + variable.name, np.asarray(variable.numpy())
+            yield prefix + variable.name, variable
     for part in inner:
         yield from _of_layers(part, f"{prefix}{part.name}/", seen)
 

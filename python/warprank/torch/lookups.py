@@ -8,31 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from .cells import Unsupported, Value
+from ..lowering.cells import Unsupported, Value
+from ..lowering.places import embedding, ids_of
 from .handlers import handles
 
 if TYPE_CHECKING:
     from .program import Program
 
 
-def ids_of(x: Any) -> Value:
-    if not isinstance(x, Value) or not x.is_ids:
-        raise Unsupported("ids that are an input", "numbers that are computed")
-    return x
-
-
 @handles("embedding")
-def embedding(p: Program, weight: torch.Tensor, ids: Any, *_: Any) -> Value:
-    dim = weight.shape[1]
-
-    def make(cell: int) -> Any:
-        return p.builder.embed(*p.ids_column(cell, weight))
-    rows = []
-    for cell in ids_of(ids).cells.ravel().tolist():
-        axis = p.sources.of(cell)[0].axis
-        rows.append(p.sources.add(axis, dim, "embed", lambda c=cell: make(c),  # type: ignore[misc]
-                                  data=(cell, weight)))
-    return Value(np.stack(rows).reshape(*ids.cells.shape, dim), False, ids.batch - 1, ids.inner)
+def embedding_of(p: Program, weight: torch.Tensor, ids: Any, *_: Any) -> Value:
+    return embedding(p, weight, ids)
 
 
 @handles("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only", events=True)
@@ -95,30 +81,3 @@ def weights_of(p: Program, weights: Any, given: Any) -> np.ndarray | None:
     if cells.size != 1:
         raise Unsupported("one weight for each id", str(cells.size))
     return cells.ravel()
-
-
-def of_positions(p: Program, x: torch.Tensor, dimension: int, values: list[Value]) -> Value:
-    """A constant that is another for each event of the module's, with padding: a table of them."""
-    if not x.is_floating_point():
-        raise Unsupported("numbers that are the same for each event", "whole ones for each")
-    like = next(v for v in values if p.sources.split_events(v.cells)[0] is not None)
-    if dimension == like.batch or like.inner != 1:
-        raise Unsupported("[batch, events] numbers", "both merged")
-    axis = p.sources.axis_of(p.sources.split_events(like.cells)[1])
-    if axis not in p.sequences:
-        raise Unsupported("numbers for each event of a sequence", "of pairs")
-    array = np.array(np.moveaxis(x.detach().to(torch.float32).numpy(), dimension, 0))
-    shape = array.shape[1:]
-    rows = torch.from_numpy(array.reshape(len(array), -1))
-    path = p.path_of(x, ".weight")
-
-    def make() -> Any:
-        name = p.table_name(path)
-        p.tables[name] = p.array(rows)
-        table = p.builder.table(name, dim=rows.shape[1], rows=len(rows))
-        return p.builder.embed(p.positions(axis), table)
-    cells = p.sources.add(axis, rows.shape[1], "positions", make).reshape(shape)
-    cells = np.expand_dims(cells, dimension + x.dim())
-    while cells.ndim < like.cells.ndim:
-        cells = cells[None]
-    return Value(cells, False, like.batch)

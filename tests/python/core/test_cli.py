@@ -148,27 +148,18 @@ def test_no_rows(case):
     assert pq.read_table(case.out).num_rows == 0
 
 
-def test_a_run_that_was_ended_goes_on(case, monkeypatch):
-    scored = []
-    real = offline._scored
-
-    def counted(model, table, *rest):
-        scored.append(table.num_rows)
-        if len(scored) == 2:
-            raise KeyboardInterrupt
-        return real(model, table, *rest)
-    monkeypatch.setattr(offline, "_scored", counted)
+def test_a_run_that_was_ended_goes_on(case, scored):
     with pytest.raises(KeyboardInterrupt):
-        offline.score_parquet(case.model, case.data, case.out)
+        offline.score_file(case.model, case.data, case.out)
     assert not os.path.exists(case.out) and scored == [20, 20]
-    assert offline.score_parquet(case.model, case.data, case.out) == 50
+    assert offline.score_file(case.model, case.data, case.out) == 50
     assert scored == [20, 20, 20, 10] and pq.read_table(case.out).num_rows == 50
     # What was scored of other data does not count.
     scored.clear()
     with pytest.raises(KeyboardInterrupt):
-        offline.score_parquet(case.model, case.data, case.out)
+        offline.score_file(case.model, case.data, case.out)
     pq.write_table(case.table().slice(0, 5), case.data)
-    assert offline.score_parquet(case.model, case.data, case.out) == 5
+    assert offline.score_file(case.model, case.data, case.out) == 5
     assert pq.read_table(case.out).num_rows == 5
 
 

@@ -285,3 +285,18 @@ def test_the_readme_tells_the_truth(root, tmp_path, monkeypatch, rng):
 def test_devices_that_are_not_there_are_told(case):
     with pytest.raises(wr.InvalidArgument, match="device: expected host.*, got 'gpu'"):
         wr.Tables.load(case.plan, wr.Weights.from_arrays(case.tables), "gpu")
+
+
+def test_an_axis_of_which_only_those_below_have_inputs(rng):
+    def model(b):
+        item = b.axis("item", b.axis("user"))
+        bag = b.embed_bag(b.ids("tags", b.axis("tags", item)), b.table("tag", dim=1), "sum")
+        return {"sum": bag}
+    plan = wr.compile(model)
+    values = rng.normal(size=(5, 1)).astype(np.float32)
+    bound = wr.bind(plan, wr.Weights.from_arrays({}), wr.Tables.load(plan, wr.Weights.from_arrays({"tag": values})))
+    scores = bound.score({"tags": ([1, 2, 3, 4], [0, 2, 2, 3, 4])}, {"item": [0, 3, 3, 4]})
+    np.testing.assert_allclose(scores["sum"], [values[1, 0] + values[2, 0], 0, values[3, 0], values[4, 0]], atol=1e-6)
+    assert scores.offsets["sum"].tolist() == [0, 3, 3, 4]
+    with pytest.raises(wr.InvalidArgument, match="axis 'tags': expected a column of one of its inputs, beside offsets"):
+        bound.score({}, {"item": [0, 1], "tags": [0, 2]})

@@ -297,6 +297,15 @@ def test_hashed_tables():
     assert set(data["batch_0"]) <= set(keys.tolist())
 
 
+@pytest.mark.parametrize("rows", ["i8", {"films": "f16"}])
+def test_rows_of_hashed_tables(rows):
+    keys = torch.randperm(1000)[:20].numpy() * 10**12
+    exported = wr.torch.export(Function(lambda m, q: m.films(q), films=table()), ids(20), hashed={"films": keys},
+                               rows=rows)
+    assert exported.tables["films.keys"].tolist() == keys.tolist() and 0 < exported.row_errors["films"].largest < 0.02
+    assert exported.check()["output"].largest <= exported.row_errors["films"].largest + 1e-6
+
+
 def test_wrong_hashed_tables():
     module = Function(lambda m, q: m.films(q), films=table())
     with pytest.raises(wr.InvalidArgument) as raised:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import warprank as wr
 import warprank.torch
-from warprank.torch.rows import convert_rows
+from warprank.rows import convert_rows
 
 B = 6
 CLOSE = 1e-5
@@ -267,7 +267,7 @@ def test_wrong_examples_outputs_rows_and_weights():
         wr.torch.export(linear, torch.randn(1, 2))
     with pytest.raises(wr.InvalidArgument, match="outputs: expected 1 names, got 2"):
         wr.torch.export(linear, torch.randn(B, 2), outputs=["a", "b"])
-    with pytest.raises(wr.InvalidArgument, match="rows: 'films': expected a table of the module, user, film, tags"):
+    with pytest.raises(wr.InvalidArgument, match="rows: 'films': expected a table of the model, user, film, tags"):
         wr.torch.export(models.DCNv2(), dcn_batch(), rows={"films": "i8"})
     linear.weight.data[0, 1] = float("nan")
     with pytest.raises(wr.InvalidArgument, match="weight 'weight', element 1: expected a finite number, got nan"):

@@ -60,7 +60,7 @@ def test_users_with_their_items_and_histories():
     user = [0, 0, 0, 1]
     hist = torch.tensor([[5, 6, 7], [0, 0, 0]])[user]
     with torch.no_grad():
-        module = exported._module.eval()
+        module = exported._trained.eval()
         wanted = module(torch.tensor([3, 4])[user], torch.from_numpy(own["context"])[user],
                         torch.tensor(items["film_id"][0]), torch.tensor(items["genre_id"][0]), hist,
                         torch.tensor([[1, 2, 3], [0, 0, 0]])[user])
@@ -90,7 +90,8 @@ def test_two_towers_with_a_transformer():
 
 def test_deepfm_has_the_op():
     sparse = torch.cat([ids(10, 1), ids(20, 1), ids(30, 1)], 1)
-    text = kinds(check(models.DeepFM([10, 20, 30], 2), (sparse, torch.randn(B, 2))))
+    exported = check(models.DeepFM([10, 20, 30], 2), (sparse, torch.randn(B, 2)))
+    text = kinds(planned_like(exported, references.deepfm))
     assert text.count('"op": "fm"') == 1 and '"square"' not in text
 
 

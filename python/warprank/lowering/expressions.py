@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .program import Program
 
 MASKED = -1e4  # what is added to a score that shall not count is this or less
+PADDING, LATER = 1, 2  # what a constant is for an event that is padding, and for a pair whose key comes after its query
 
 FUNCTIONS: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: 0.0 if 0 in (a, b) else a * b,
@@ -64,13 +65,13 @@ def alias_of(p: Program, function: str, operands: Sequence[Any]) -> Any:
     return operands[1] if function in ("mul", "add") and numbers[0] == neutral else None
 
 
-def constant(p: Program, axis: str, value: float, masked: float) -> np.ndarray:
-    """A cell that is one number where there are events, and another where there is padding."""
+def constant(p: Program, axis: str, value: float, masked: float, later: float | None = None) -> np.ndarray:
+    """A cell that is one number where there are events, and another where there is padding, or what comes later."""
     def make() -> Any:
         tensor = p.some_events(axis)
         ones = p.builder.apply("equal", [tensor, tensor])
         return ones if value == 1 else p.builder.apply("mul", [ones, value])
-    return p.sources.add(axis, 1, "constant", make, data=(value, masked))
+    return p.sources.add(axis, 1, "constant", make, data=(value, masked, value if later is None else later))
 
 
 def elementwise(p: Program, function: str, operands: Sequence[Any], width: int, axis: str) -> np.ndarray:
@@ -78,8 +79,8 @@ def elementwise(p: Program, function: str, operands: Sequence[Any], width: int, 
     if all(shared_constant(p, x) is not None for x in operands):
         first = [at(x, 0) for x in operands]
         value = FUNCTIONS[function](*(constant_of(p, x) for x in first))
-        masked = FUNCTIONS[function](*(masked_value(p, x) for x in first))
-        return np.repeat(constant(p, axis, value, masked), width)
+        masked, later = (FUNCTIONS[function](*(masked_value(p, x, state) for x in first)) for state in (PADDING, LATER))
+        return np.repeat(constant(p, axis, value, masked, later), width)
 
     key = (function, width, axis, *(x.tobytes() if isinstance(x, np.ndarray) else x for x in operands))
     if key in p.expressions:  # written twice
@@ -89,6 +90,8 @@ def elementwise(p: Program, function: str, operands: Sequence[Any], width: int, 
         same = alias_of(p, function, operands)
         if isinstance(same, np.ndarray):
             return p.sources.gather(np.broadcast_to(same, width), axis)
+        if function == "add" and width == 1:
+            return _sum_of(p, _terms(p, operands, axis), axis)
         given = [p.sources.gather(x, axis) if isinstance(x, np.ndarray) else x for x in operands]
         if width > 1 and all(len(x) == 1 for x in operands if isinstance(x, np.ndarray)):
             given = [p.sources.gather(np.broadcast_to(x, width), axis) if isinstance(x, np.ndarray) else x
@@ -96,6 +99,30 @@ def elementwise(p: Program, function: str, operands: Sequence[Any], width: int, 
         return p.builder.apply(function, given)  # type: ignore[arg-type]
     p.expressions[key] = p.sources.add(axis, width, function, make, tuple(operands))
     return p.expressions[key]
+
+
+def _terms(p: Program, operands: Sequence[Any], axis: str) -> list[Any]:
+    """What a sum of logits is of, also through sums that nothing else reads."""
+    terms = []
+    for x in operands:
+        source = p.sources.of(int(x[0]))[0] if isinstance(x, np.ndarray) else None
+        inner = source is not None and (source.kind, source.width, source.axis) == ("add", 1, axis)
+        if inner and alias_of(p, "add", source.operands) is None and p.sources.readers_of(int(x[0])) == 1:  # type: ignore
+            terms += _terms(p, source.operands, axis)  # type: ignore[union-attr]
+        else:
+            terms.append(x)
+    return terms
+
+
+def _sum_of(p: Program, terms: list[Any], axis: str) -> Any:
+    """Linear layers last: one adds in its own launch what the others sum up to."""
+    def is_linear(x: Any) -> bool:
+        return isinstance(x, np.ndarray) and p.sources.of(int(x[0]))[0].kind == "linear"
+    given = [p.sources.gather(x, axis) if isinstance(x, np.ndarray) else x for x in sorted(terms, key=is_linear)]
+    total = given[0]
+    for x in given[1:]:
+        total = p.builder.apply("add", [total, x])
+    return total
 
 
 def distinct(operands: Sequence[Any], width: int) -> tuple[np.ndarray, np.ndarray]:
@@ -116,21 +143,21 @@ def resolve(p: Program, cell: int) -> int:
         cell = at(same, column)
 
 
-def masked_value(p: Program, cell: Any) -> float | None:
-    """What a cell is where an event is padding; None: not known."""
+def masked_value(p: Program, cell: Any, state: int = PADDING) -> float | None:
+    """What a cell is where an event is padding, or comes later; None: not known."""
     if not isinstance(cell, int):
         return float(cell)
     source, column = p.sources.of(cell)
     if source.kind == "constant":
-        return float(source.data[1])
+        return float(source.data[state])
     if source.kind == "embed":
-        return p.padding_value(source, column)
+        return p.padding_value(source, column) if state == PADDING else None
     if source.kind == "event_softmax":
-        score = masked_value(p, at(source.operands[0], column))
+        score = masked_value(p, at(source.operands[0], column), state)
         return 0.0 if score is not None and score <= MASKED else None
     if source.kind not in FUNCTIONS:
         return None
-    values = [masked_value(p, at(x, column)) for x in source.operands]
+    values = [masked_value(p, at(x, column), state) for x in source.operands]
     if source.kind == "select" and values[2] is not None:
         return values[0 if values[2] else 1]
     if source.kind == "mul" and 0 in values:
@@ -143,6 +170,16 @@ def masked_value(p: Program, cell: Any) -> float | None:
     return FUNCTIONS[source.kind](*known) if len(known) == len(values) else None
 
 
+def has_later(p: Program, cell: Any) -> bool:
+    """Whether a cell, but for what is in a softmax, is another where its key comes after its query."""
+    if not isinstance(cell, int):
+        return False
+    source, column = p.sources.of(cell)
+    if source.kind == "constant":
+        return bool(source.data[LATER] != source.data[0])
+    return source.kind in FUNCTIONS and any(has_later(p, at(x, column)) for x in source.operands)
+
+
 Polynomial = dict[tuple[int, ...], float]  # by the atoms of a monomial its factor
 
 
@@ -152,21 +189,24 @@ def polynomial(p: Program, cell: Any, atoms: frozenset[int] = frozenset(), most:
         return {(): float(cell)}
     cell = resolve(p, cell)
     source, column = p.sources.of(cell)
-    if cell in atoms or source.kind not in ("add", "sub", "mul", "neg", "affine"):
+    divisor = constant_of(p, at(source.operands[1], column)) if source.kind == "div" else None
+    if cell in atoms or not (source.kind in ("add", "sub", "mul", "neg", "square", "affine") or divisor):
         return {(cell,): 1.0}
     operands = [polynomial(p, at(x, column), atoms, most) for x in source.operands]
     if source.kind == "affine":
         scale, shift = (float(v[column]) for v in source.data[:2])
         operands = [operands[0], {(): scale}, {(): shift}]
-        return _sum(_product(operands[0], operands[1], most), operands[2], 1)
-    if source.kind == "mul":
-        return _product(operands[0], operands[1], most)
+        return added(_product(operands[0], operands[1], most), operands[2])
+    if divisor:
+        return {monomial: factor / divisor for monomial, factor in operands[0].items()}
+    if source.kind in ("mul", "square"):
+        return _product(operands[0], operands[-1], most)
     if source.kind == "neg":
         return {k: -v for k, v in operands[0].items()}
-    return _sum(operands[0], operands[1], -1 if source.kind == "sub" else 1)
+    return added(operands[0], operands[1], -1 if source.kind == "sub" else 1)
 
 
-def _sum(a: Polynomial, b: Polynomial, sign: float) -> Polynomial:
+def added(a: Polynomial, b: Polynomial, sign: float = 1.0) -> Polynomial:
     total = dict(a)
     for monomial, factor in b.items():
         total[monomial] = total.get(monomial, 0.0) + sign * factor
@@ -179,6 +219,6 @@ def _product(a: Polynomial, b: Polynomial, most: int) -> Polynomial:
     total: Polynomial = {}
     for x, factor in a.items():
         for y, other in b.items():
-            total = _sum(total, {tuple(sorted(x + y)): factor * other}, 1)
+            total = added(total, {tuple(sorted(x + y)): factor * other})
     return total
 

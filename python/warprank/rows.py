@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+
+from .errors import Problems
 
 RowType = Literal["f32", "f16", "bf16", "i8"]
 
@@ -46,3 +49,32 @@ def convert_rows(name: str, rows: np.ndarray, type: RowType) -> tuple[dict[str, 
         largest = float(np.abs(difference).max(initial=0))
         root_mean_square = float(np.sqrt(np.mean(difference**2))) if difference.size else 0.0
     return tensors, RowError(type, largest, root_mean_square)
+
+
+def convert_tables(tables: Mapping[str, np.ndarray],
+                   rows: RowType | Mapping[str, RowType]) -> tuple[dict[str, np.ndarray], dict[str, RowError]]:
+    """All tables in one type, or in those by table (FP32 without), and their errors by table. Of hashed ones, with
+    "<table>.keys" and "<table>.rows", the rows are converted."""
+    problems = Problems()
+    hashed = [name.removesuffix(".keys") for name, array in tables.items() if array.dtype == np.int64]
+    tensors = {f"{name}.keys": tables[f"{name}.keys"] for name in hashed}
+    trained = {name: tables[f"{name}.rows"] for name in hashed}
+    trained |= {name: array for name, array in tables.items() if name.rpartition(".")[0] not in hashed}
+    if not isinstance(rows, str):
+        for name in rows:
+            if name not in trained:
+                problems.add(f"rows: '{name}'", "a table of the model, " + ", ".join(trained), "none of that name")
+    errors: dict[str, RowError] = {}
+    for name, array in trained.items():
+        type = rows if isinstance(rows, str) else rows.get(name, "f32")
+        if type not in ("f32", "f16", "bf16", "i8"):
+            problems.add(f"rows of table '{name}'", "one of f32, f16, bf16, i8", repr(type))
+            continue
+        made, errors[name] = convert_rows(name, array, type)
+        if not np.isfinite(errors[name].largest):
+            problems.add(f"rows of table '{name}'", f"values that {type} can hold", f"{np.abs(array).max()}")
+        if name in hashed:
+            made[f"{name}.rows"] = made.pop(name)
+        tensors |= made
+    problems.raise_if_any()
+    return tensors, errors

@@ -3,6 +3,16 @@
 planned like."""
 
 
+def deepfm(b):
+    """As benchmarks/models/criteo_bench.cpp has it, with two numbers."""
+    row = b.axis("row")
+    numbers, ids = b.dense("numbers", row, 2), [b.ids(name, row) for name in "abc"]
+    fields = [b.embed(i, b.table(f"field{n}", dim=8)) for n, i in enumerate(ids)]
+    wide = [b.embed(i, b.table(f"wide{n}", dim=1)) for n, i in enumerate(ids)]
+    deep = b.mlp("deep", b.concat([*fields, numbers]), [32, 16, 1])
+    return {"ctr": b.sigmoid(b.fm(fields, 8) + b.wide("wide", [*wide, b.linear("numbers", numbers, 1)]) + deep)}
+
+
 def din(b):
     user = b.axis("user")
     item, history = b.axis("item", user), b.axis("history", user)
@@ -36,6 +46,15 @@ def two_towers(b):
     u = b.mlp("user", b.concat([b.pool(x, "mean"), b.dense("context", user, 3)]), [16, 16])
     v = b.linear("item", b.embed(b.ids("film_id", item), films), 16)
     return {"score": b.reduce(b.expand(u, item) * v, "sum")}
+
+
+def dlrm_of_bags(b):
+    """examples/models/dlrm.hpp with three bags, in the shape of the tests of torchrec."""
+    row = b.axis("row")
+    bottom = b.mlp("bottom", b.dense("dense", row, 5), [16, 8], output_activation="relu")
+    bags = [b.embed_bag(b.ids(name, b.axis(name, row)), b.table(name, dim=8), pooling)
+            for name, pooling in (("city", "sum"), ("tags", "mean"), ("film", "sum"))]
+    return {"ctr": b.mlp("top", b.concat([bottom, b.dot([bottom, *bags], 8)]), [16, 8, 1])}
 
 
 def _criteo(b):

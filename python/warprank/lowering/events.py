@@ -11,7 +11,7 @@ import numpy as np
 
 from .cells import PAIR, Unsupported, columns_of, source_numbers
 from .din import din_attention, unscaled
-from .expressions import at, constant_of, distinct, masked_value, resolve
+from .expressions import LATER, MASKED, at, constant_of, distinct, has_later, masked_value, resolve
 
 if TYPE_CHECKING:
     from .program import Program
@@ -23,7 +23,8 @@ class Layer:
 
     cells: np.ndarray  # that it reads
     weight: np.ndarray  # [out, in]
-    bias: np.ndarray | None
+    bias: np.ndarray | None = None
+    path: str | None = None
 
 
 def check_masks(p: Program, cells: np.ndarray) -> None:
@@ -162,16 +163,31 @@ def scores(p: Program, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
         [p.sources.gather(queries, axis), p.sources.gather(keys, axis)], len(keys)), data=(queries, keys))
 
 
+def is_causal(p: Program, score: int, products: np.ndarray) -> bool:
+    """Whether an event sees what came before it, and itself, alone."""
+    if not has_later(p, score):
+        if any(has_later(p, int(c)) for c in products):
+            raise Unsupported("what comes later masked before the softmax", "behind it")
+        return False
+    if (masked_value(p, score, LATER) or 0) > MASKED:
+        raise Unsupported("a softmax in which what comes later is masked", "one of that, too")
+    if any(masked_value(p, int(c), LATER) != 0 for c in products):
+        raise Unsupported("a sum in which what comes later counts nothing", "one of that, too")
+    return True
+
+
 def _dot_attention(p: Program, cells: np.ndarray, weight: int, values: np.ndarray, axis: str) -> np.ndarray | None:
     source, column = p.sources.of(weight)
     if source.kind != "event_softmax":
         return None
-    score, factor = unscaled(p, at(source.operands[0], column))
+    masked = at(source.operands[0], column)
+    causal = is_causal(p, masked, cells)
+    score, factor = unscaled(p, masked)
     source, _ = p.sources.of(score)
     if source.kind != "scores" or len(source.data[1]) != len(values):
         return None
     queries, keys = source.data
-    head = Head(cells, weight, queries, keys, values, factor)
+    head = Head(cells, weight, queries, keys, values, factor, causal)
     size = len(values)
     one = Layer(np.arange(0), np.eye(size, dtype=np.float32), None)
     return p.sources.add(pooled_axis(axis), size, "head", lambda: _attention(p, [head], one, pooled_axis(axis)),
@@ -188,10 +204,12 @@ class Head:
     keys: np.ndarray
     values: np.ndarray
     factor: float
+    causal: bool
 
 
-def attention_layer(p: Program, cells: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray | None:
-    """A linear layer of cells, where those are heads of attention over one sequence."""
+def attention_layer(p: Program, layer: Layer) -> np.ndarray | None:
+    """A linear layer, where it is of heads of attention over one sequence."""
+    cells = layer.cells
     heads: list[Head] = []
     begin = 0
     while begin < len(cells):
@@ -202,11 +220,11 @@ def attention_layer(p: Program, cells: np.ndarray, weight: np.ndarray, bias: np.
             return None
         heads.append(source.data)
         begin += source.width
-    if len({len(h.values) for h in heads}) != 1:
+    if len({(len(h.values), h.causal) for h in heads}) != 1:
         return None
     axis = p.sources.axis_of(cells)
-    projection = Layer(cells, weight, bias)
-    return p.sources.add(axis, len(weight), "attention", lambda: _attention(p, heads, projection, axis))
+    return p.sources.add(axis, len(layer.weight), "attention", lambda: _attention(p, heads, layer, axis),
+                         data=layer)
 
 
 def _projection(p: Program, cells: np.ndarray) -> Layer:
@@ -239,7 +257,7 @@ def _attention(p: Program, heads: list[Head], out: Layer, axis: str) -> Any:
                                             else layer.bias)
     events = p.sources.axis_of(k.cells)
     return p.builder.target_attention(name, p.sources.gather(q.cells, axis), p.sources.gather(k.cells, events),
-                                      heads=len(heads), head_dim=size, out=len(out.weight))
+                                      heads=len(heads), head_dim=size, out=len(out.weight), causal=heads[0].causal)
 
 
 def _unprojected(p: Program, heads: list[Head], part: str, keys: np.ndarray, values: np.ndarray) -> Layer:

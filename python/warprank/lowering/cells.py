@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of a PyTorch program as columns of a graph's tensors.
+"""Tensors of a traced program as columns of a graph's tensors.
 
 A batch [B, ...] of the program is an array of cells, one for each element of a row: which column of which source
 holds it, and of the events of a sequence which one. Whatever only moves elements (view, transpose, cat, index, ..)
@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
 import warprank as wr
 
@@ -125,6 +124,15 @@ class Sources:
 
     def of(self, cell: int) -> tuple[Source, int]:
         return self.all[cell >> SOURCE_SHIFT], int(cell >> COLUMN_SHIFT) & ((1 << COLUMN_BITS) - 1)
+
+    def readers_of(self, cell: int) -> int:
+        """How many sources are made of the source of a cell."""
+        number = cell >> SOURCE_SHIFT
+
+        def reads(source: Source) -> bool:
+            given = (*source.operands, getattr(source.data, "cells", None))
+            return any(isinstance(x, np.ndarray) and (source_numbers(x) == number).any() for x in given)
+        return sum(map(reads, self.all))
 
     def axes_in(self, *cells: np.ndarray) -> set[str]:
         return {self.all[s].axis for c in cells for s in np.unique(source_numbers(c))}
@@ -242,47 +250,64 @@ class Sources:
         return source.make(columns)
 
 
-def move(op: Callable[..., Any], args: Any, kwargs: Any, batch: int) -> Any:
-    """Runs an op that moves elements on the cells of its arguments. Tensors of it become Values."""
+def move(op: Callable[..., Any], args: Any, kwargs: Any, batch: int, tensor: Callable[[np.ndarray], Any]) -> Any:
+    """Runs an op that moves elements on the cells of its arguments, as the framework's tensors; those that it makes
+    become Values."""
     is_ids: list[bool] = []
 
     def marked(x: Any) -> Any:
         if isinstance(x, Value):
             is_ids.append(x.is_ids)
-            return with_rows(x, batch)
+            return tensor(with_rows(x, batch))
         if isinstance(x, (list, tuple)):
             return type(x)(marked(each) for each in x)
         return x
 
-    result = op(*marked(args), **kwargs)
+    result = op(*marked(args), **{name: marked(x) for name, x in kwargs.items()})
     if isinstance(result, (list, tuple)):
-        return type(result)(_value(r, batch, all(is_ids)) for r in result)
-    return _value(result, batch, all(is_ids))
+        return type(result)(_value(np.asarray(r), batch, all(is_ids)) for r in result)
+    return _value(np.asarray(result), batch, all(is_ids))
 
 
-def with_rows(x: Value, batch: int) -> torch.Tensor:
+def with_rows(x: Value, batch: int) -> np.ndarray:
     """Its cells in the program's shape, each with its row."""
-    cells = torch.from_numpy(np.array(x.cells, order="C"))  # contiguous, so that it can be viewed in any shape
-    d = x.batch + cells.dim()
-    apart = cells.unflatten(d, (-1, 1, x.inner))
-    rows = (torch.arange(batch, dtype=torch.int64) << ROW_SHIFT).reshape(-1, *[1] * (apart.dim() - d - 2))
-    return (apart + rows).flatten(d, d + 2)
+    shape, d = x.cells.shape, x.batch + x.cells.ndim
+    apart = x.cells.reshape(*shape[:d], -1, 1, x.inner, *shape[d + 1:])
+    rows = (np.arange(batch, dtype=np.int64) << ROW_SHIFT).reshape(-1, *[1] * (len(shape) - d))
+    return np.array((apart + rows).reshape(*shape[:d], -1, *shape[d + 1:]), order="C")  # for views of any shape
 
 
-def _value(moved: torch.Tensor, batch: int, is_ids: bool) -> Value:
+def _value(moved: np.ndarray, batch: int, is_ids: bool) -> Value:
     rows = moved >> ROW_SHIFT
-    for d in range(moved.dim()):
-        if moved.numel() == 0 or moved.shape[d] % batch:
+    for d, size in enumerate(moved.shape):
+        if moved.size == 0 or size % batch:
             continue
-        along = rows.movedim(d, 0).reshape(moved.shape[d], -1)[:, 0]
-        inner = int((along != 0).to(torch.int64).argmax())  # where the second row begins
-        if inner == 0 or moved.shape[d] % (batch * inner):
+        along = np.moveaxis(rows, d, 0).reshape(size, -1)[:, 0]
+        inner = int((along != 0).argmax())  # where the second row begins
+        if inner == 0 or size % (batch * inner):
             continue
-        expected = (torch.arange(moved.shape[d]) // inner) % batch
-        if not bool((rows == expected.reshape(-1, *[1] * (moved.dim() - d - 1))).all()):
+        expected = (np.arange(size) // inner) % batch
+        if not (rows == expected.reshape(-1, *[1] * (moved.ndim - d - 1))).all():
             continue
-        apart = (moved & ((1 << ROW_SHIFT) - 1)).unflatten(d, (-1, batch, inner))
-        one = apart.narrow(d + 1, 0, 1)
-        if bool((apart == one).all()):
-            return Value(one.flatten(d, d + 2).contiguous().numpy(), is_ids, d - moved.dim(), inner)
+        apart = (moved & ((1 << ROW_SHIFT) - 1)).reshape(*moved.shape[:d], -1, batch, inner, *moved.shape[d + 1:])
+        one = apart.take([0], d + 1)
+        if (apart == one).all():
+            return Value(one.reshape(*moved.shape[:d], -1, *moved.shape[d + 1:]), is_ids, d - moved.ndim, inner)
     raise Unsupported("each row made of itself, and all in one way", "others")
+
+
+def numbers(x: Any) -> Value:
+    """A batch of numbers, for ops that compute."""
+    if not isinstance(x, Value):
+        raise Unsupported("a batch of numbers", type(x).__name__)
+    if x.is_ids:
+        raise Unsupported("numbers: ids can only be looked up, and compared with padding", "arithmetic on ids")
+    return x
+
+
+def row_dimension(x: Value, dim: int) -> int:
+    """A dimension that is not the batch's, from the left."""
+    dim = dim + x.cells.ndim if dim < 0 else dim
+    if dim == x.batch + x.cells.ndim:
+        raise Unsupported("each row by itself", "an op over the batch")
+    return dim

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an export of a framework's model makes: a graph, its weights and tables, and how batches become columns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import _core
+from .columns import Ragged
+from .errors import refuse
+from .folder import Samples, write_folder
+from .lowering import inputs
+from .lowering.cells import Sequence
+from .lowering.inputs import Input
+from .model import Model, Scores, Tables, bind, compile
+from .raw import Requests
+from .rows import RowError
+from .transforms import Transforms
+from .weights import Path, Weights
+
+
+@dataclass
+class Difference:
+    """Between the scores of the exported model and those of the framework, over one output."""
+
+    largest: float
+    mean: float
+
+
+@dataclass
+class Exported(ABC):
+    """A model as a graph with weights and tables, each by the model's names.
+
+    ``row_errors`` says by table what its rows lost where they are not FP32. ``transforms``, where there are any, make
+    inputs of the columns of logs; they may be set, so that a folder has them.
+    """
+
+    graph: _core.Graph
+    weights: dict[str, np.ndarray]
+    tables: dict[str, np.ndarray]
+    row_errors: dict[str, RowError]
+    outputs: list[str]
+    _inputs: list[Input]
+    _sequences: dict[str, Sequence]  # by axis
+    _hashed: dict[str, set[str | None]]  # by input the hashed tables that it looks up
+    _trained: Any
+    _example: Any  # None: there is none
+    transforms: Transforms | None = field(default=None, kw_only=True)
+    _bound: Model | None = field(default=None, repr=False, kw_only=True)
+
+    def save(self, folder: Path, batch: Any = None) -> None:
+        """Writes graph.json, dense.safetensors and tables.safetensors, which warprank.load and servers read, and of a
+        batch (the example unless given) samples.safetensors, of which ``warprank check`` makes a comparison, and
+        transforms.json. Where that fails, nothing is left behind, or what there was."""
+        Requests(compile(self.graph), self.transforms)  # which tells what of the transforms does not fit
+        samples = None if batch is None and self._example is None else self.samples(batch)
+        write_folder(folder, self.graph, self.weights, self.tables, samples, self.transforms)
+
+    def samples(self, batch: Any = None) -> Samples:
+        """A batch as requests, with the framework's scores and its time."""
+        batch = self._batch(batch)
+        data, offsets = self.columns(batch)
+        wanted, seconds = self._wanted(batch)
+        return Samples(data, offsets, wanted, seconds=seconds)
+
+    def model(self, device: str = "host") -> Model:
+        """The model, bound to the trained weights."""
+        plan = compile(self.graph)
+        tables = Tables.load(plan, Weights.from_arrays(self.tables), device)
+        return bind(plan, Weights.from_arrays(self.weights), tables)
+
+    def columns(self, batch: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """A batch that the model takes, as columns and offsets for Model.score: one request for each row."""
+        plan = compile(self.graph)
+        used = {i.name for i in plan.ids} | {d.name for d in plan.dense}
+        data, offsets = inputs.columns(self._inputs, self._sequences, self._arrays(batch))
+        return {name: self._hashed_ids(name, column) for name, column in data.items() if name in used}, offsets
+
+    def score(self, batch: Any, threads: int = 1) -> Scores:
+        """The scores of a batch that the model takes."""
+        if self._bound is None:
+            self._bound = self.model()
+        data, offsets = self.columns(batch)
+        return self._bound.score(data, offsets, threads=threads)
+
+    def check(self, batch: Any = None) -> dict[str, Difference]:
+        """How far the scores of a batch (the example unless given) are from the framework's, by output."""
+        batch = self._batch(batch)
+        wanted, _ = self._wanted(batch)
+        scores = self.score(batch)
+        differences = {}
+        for name, array in wanted.items():
+            difference = np.abs(scores[name].reshape(-1).astype(np.float64) - array.reshape(-1))
+            differences[name] = Difference(float(difference.max(initial=0)), float(difference.mean()))
+        return differences
+
+    def _batch(self, batch: Any) -> Any:
+        if batch is None and self._example is None:
+            refuse("batch", "one, since the export had no example", "none")
+        return self._example if batch is None else batch
+
+    def _hashed_ids(self, name: str, column: Any) -> Any:
+        """Rows of a hashed table as its ids."""
+        table = next(iter(self._hashed.get(name, {None})))
+        if table is None:
+            return column
+        keys = self.tables[f"{table}.keys"]
+        return Ragged(keys[column.values], column.offsets) if isinstance(column, Ragged) else keys[column]
+
+    @abstractmethod
+    def _arrays(self, batch: Any) -> dict[str, np.ndarray]:
+        """A batch by input."""
+
+    @abstractmethod
+    def _wanted(self, batch: Any) -> tuple[dict[str, np.ndarray], float]:
+        """The framework's scores by output, and the seconds that it took."""

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The graph of ops that TensorFlow makes of a model: of Keras, or saved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ..errors import refuse
+from .preprocessing import Preprocessing, preprocessing_of
+from .variables import named_variables
+
+BATCH, LENGTH = 11, 7  # rows, and events of sequences that may have any number
+
+
+@dataclass(eq=False)
+class Variable:
+    """A parameter: its layer's path with its own name, and what it was trained to."""
+
+    path: str
+    array: np.ndarray
+
+
+@dataclass
+class Model:
+    """What is called with tensors by input, and gives tensors by output."""
+
+    whole: Any
+    columns: dict[str, tf.TensorSpec]  # what the whole model takes
+    variables: list[tuple[str, Any]]
+    layers: set[str] = field(default_factory=set)
+    owner: Any = None  # of the variables
+    preprocessing: Preprocessing | None = None
+    rest: Any = None  # the same without it
+
+    @property
+    def call(self) -> Any:
+        """What the graph is to compute, of `inputs`."""
+        return self.whole if self.rest is None else self.rest
+
+    @property
+    def inputs(self) -> dict[str, tf.TensorSpec]:
+        return self.columns if self.preprocessing is None else _specs(self.preprocessing.inputs)
+
+    def batch(self, batch: Any) -> dict[str, np.ndarray]:
+        """A batch by column: of a mapping, a list in their order, or an array."""
+        if not isinstance(batch, Mapping):
+            batch = dict(zip(self.columns, batch if isinstance(batch, (tuple, list)) else [batch]))
+        for name in self.columns:
+            if name not in batch:
+                refuse(f"batch: input '{name}'", "an array", "none")
+        return {name: np.asarray(batch[name], spec.dtype.as_numpy_dtype) for name, spec in self.columns.items()}
+
+    def arrays(self, batch: Any) -> dict[str, np.ndarray]:
+        """A batch by input of the graph."""
+        arrays = self.batch(batch)
+        return arrays if self.preprocessing is None else self.preprocessing.arrays(arrays)
+
+    def scores(self, batch: Any) -> list[np.ndarray]:
+        """Those of the whole model."""
+        made = self.whole({name: tf.constant(array) for name, array in self.batch(batch).items()})
+        return [np.asarray(array, np.float64) for array in made.values()]
+
+
+def _specs(tensors: Mapping[str, Any]) -> dict[str, tf.TensorSpec]:
+    return {name: tf.TensorSpec(t.shape, t.dtype, name) for name, t in tensors.items()}
+
+
+@dataclass
+class Traced:
+    """A graph for a batch of known shape."""
+
+    graph: tf.Graph
+    inputs: dict[str, tf.Tensor]
+    variables: list[tuple[tf.Tensor, Variable]]  # with the tensor of the graph that refers to them
+    outputs: dict[str, tf.Tensor]
+    layers: set[str]
+
+
+def opened(model: Any, example_batch: Any, axes: Mapping[str, str] | None) -> Model:
+    """Of a Keras model, of a file of one, or of a folder of a SavedModel."""
+    if isinstance(model, (str, os.PathLike)):
+        path = os.fspath(model)
+        if not os.path.exists(path):
+            refuse(f"model '{path}'", "a .keras, an .h5 or a SavedModel", "none")
+        if os.path.isdir(path):
+            return _saved(path)
+        try:
+            model = keras.models.load_model(path, compile=False)
+        except Exception as error:
+            refuse(f"model '{path}'", "a model that Keras can load; with classes of your own or Lambda layers, load it "
+                   "and give the model", f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+    return _of_keras(model, example_batch, axes)
+
+
+def _of_keras(model: Any, example_batch: Any, axes: Mapping[str, str] | None) -> Model:
+    function = model if hasattr(model, "_nodes_by_depth") else getattr(model, "_functional", None)
+    if function is not None:
+        inputs = _specs({t.name: t for t in function.inputs})
+        structure, outputs = function._inputs_struct, _output_names(model, function)
+    elif example_batch is None:
+        refuse(f"model '{model.name}'", "example_batch, since its inputs are known only then", "none")
+    else:
+        structure = example_batch
+        flat = keras.tree.flatten(example_batch)
+        names = list(example_batch) if isinstance(example_batch, Mapping) else [f"input_{i}" for i in range(len(flat))]
+        names = ["input"] if len(names) == 1 and not isinstance(example_batch, Mapping) else names
+        order = keras.tree.flatten(dict(zip(names, names))) if isinstance(example_batch, Mapping) else names
+        inputs = {name: tf.TensorSpec((None, *np.shape(x)[1:]), np.asarray(x).dtype, name)
+                  for name, x in zip(order, flat)}
+        outputs = None
+
+    def call(given: Mapping[str, Any]) -> dict[str, Any]:
+        made = model(keras.tree.pack_sequence_as(structure, list(given.values())), training=False)
+        flat = keras.tree.flatten(made)
+        names = outputs or (list(made) if isinstance(made, Mapping) else
+                            ["output"] if len(flat) == 1 else [f"output_{i}" for i in range(len(flat))])
+        if isinstance(made, Mapping) and outputs is None:
+            flat = [made[name] for name in names]
+        return dict(zip(names, flat))
+
+    layers = {layer.name for layer in model._flatten_layers(include_self=False)}
+    found = None if function is None else preprocessing_of(function, axes)
+    made = Model(call, inputs, list(named_variables(model)), layers, preprocessing=found)
+    if found is not None and outputs is not None:
+        made.rest = lambda given: dict(zip(outputs, found.rest(function, given)))
+    return made
+
+
+def _output_names(model: Any, function: Any) -> list[str]:
+    """In the order in which Keras flattens them."""
+    struct = getattr(function, "_outputs_struct", None)
+    if isinstance(struct, Mapping):
+        return sorted(struct)
+    return ["output"] if len(function.outputs) == 1 else list(model.output_names)
+
+
+def _saved(path: str) -> Model:
+    if not os.path.exists(os.path.join(path, "saved_model.pb")):
+        refuse(f"model '{path}'", "a .keras, an .h5 or a SavedModel", "a folder of others")
+    loaded = tf.saved_model.load(path)
+    signatures = loaded.signatures
+    if not signatures:
+        refuse(f"model '{path}'", "a SavedModel with a signature", "one without")
+    signature = signatures.get("serving_default", next(iter(signatures.values())))
+    inputs = dict(signature.structured_input_signature[1])
+    named = [(v.name.removesuffix(":0"), v) for v in signature.variables]
+
+    def call(given: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(sorted(signature(**given).items()))
+    return Model(call, inputs, named, owner=loaded)
+
+
+def shapes(model: Model, example: Mapping[str, np.ndarray] | None) -> dict[str, tuple[int, ...]]:
+    """Of the inputs of the batch that is traced."""
+    if example is not None:
+        return {name: array.shape for name, array in example.items()}
+    return {name: (BATCH, *(LENGTH if n is None else n for n in spec.shape[1:])) for name, spec in model.inputs.items()}
+
+
+def traced(model: Model, of: Mapping[str, tuple[int, ...]]) -> Traced:
+    specs = [tf.TensorSpec(of[name], spec.dtype) for name, spec in model.inputs.items()]
+    try:
+        function = tf.function(lambda *given: model.call(dict(zip(model.inputs, given))),
+                               autograph=False).get_concrete_function(*specs)
+    except Exception as error:
+        text = str(error).strip().splitlines()
+        refuse("model", "one that TensorFlow can trace", f"{type(error).__name__}: {text[0] if text else ''}")
+    graph = function.graph
+    names = {id(_handle(variable)): name for name, variable in model.variables}
+    variables: list[tuple[tf.Tensor, Variable]] = []
+    handles = {id(_handle(variable)): variable for _, variable in model.variables}
+    handles |= {id(v.handle): v for v in graph.variables if id(v.handle) not in handles}
+    for outside, inside in graph.captures:
+        variable = handles.get(id(outside))
+        if variable is not None:
+            name = names.get(id(outside)) or variable.name.removesuffix(":0")
+            variables.append((inside, Variable(name, np.asarray(variable.numpy()))))
+    inputs = dict(zip(model.inputs, graph.inputs))
+    outputs = function.structured_outputs
+    return Traced(graph, inputs, variables, dict(outputs), model.layers)
+
+
+def _handle(variable: Any) -> Any:
+    return variable.handle if hasattr(variable, "handle") else variable.value.handle  # Keras' has TensorFlow's

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model takes, and how its batches become columns and offsets of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal
+
+import numpy as np
+
+from ..columns import Ragged
+from ..errors import Problems
+from . import cells
+
+
+@dataclass
+class Input:
+    """A tensor that the model takes."""
+
+    name: str
+    axis: str
+    shape: tuple[int, ...]  # of a row
+    kind: Literal["ids", "numbers", "mask"]
+    is_events: bool = False  # the first dimension of a row is that of its axis' events
+    is_flat: bool = False  # the events of all rows one behind the other, without a dimension for the batch
+    is_bag: bool = False
+    is_split: bool = False  # one input of ids for each column
+    padding: int | None = None
+    offsets: str | None = None  # of flat ones: the input that has them
+    has_end: bool = False  # those have the end of the last, too
+
+    @property
+    def is_ids(self) -> bool:
+        return self.kind == "ids"
+
+    @property
+    def is_lengths(self) -> bool:
+        return self.is_events and self.is_ids and not self.shape and not self.is_flat
+
+    @property
+    def width(self) -> int:
+        shape = self.shape[1:] if self.is_events and not self.is_flat else self.shape
+        return int(np.prod(shape, dtype=np.int64))
+
+    def column_name(self, column: int) -> str:
+        return self.name if self.width == 1 else f"{self.name}.{column}"
+
+
+def axes_of(names: Sequence[str], axes: Mapping[str, str] | None, problems: Problems) -> dict[str, tuple[str, bool]]:
+    """By input its axis, and whether it has events of it ("user/history[]")."""
+    found = {}
+    for name in names:
+        axis = "row" if axes is None else axes.get(name, "")
+        if not axis:
+            problems.add(f"axes: input '{name}'", "its axis", "none")
+        is_events = axis.endswith("[]")
+        axis = axis.removesuffix("[]")
+        if is_events and "/" not in axis:
+            problems.add(f"axes: input '{name}'", "an axis of events that is nested, 'user/history[]'", f"'{axis}[]'")
+        found[name] = axis, is_events
+    for name in axes or {}:
+        if name not in found:
+            near = get_close_matches(name, found, 1)
+            problems.add(f"axes: '{name}'", "an input of the model",
+                         "none of that name" + (f" (did you mean '{near[0]}'?)" if near else ""))
+    return found
+
+
+def position_name(axis: str) -> str:
+    return axis.rpartition("/")[2] + ".position"
+
+
+def columns(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence],
+            arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Columns and offsets of a batch, by input its array: one request for each row."""
+    rows = len(next(arrays[i.name] for i in inputs if not i.is_flat))
+    lengths = {i.axis: arrays[i.name].shape[1] for i in inputs if i.is_events and arrays[i.name].ndim > 1}
+    kept = {axis: _events(sequence, lengths.get(axis, sequence.length), arrays, rows)
+            for axis, sequence in sequences.items()}
+    data: dict[str, Any] = {}
+    offsets: dict[str, np.ndarray] = {}
+    for given in inputs:
+        array = arrays[given.name]
+        axes = given.axis.split("/")[1:]
+        for axis in axes[:-1] if given.is_events else axes:
+            offsets[axis] = np.arange(rows + 1, dtype=np.int64)
+        if given.is_events:
+            data |= _of_events(given, array, kept, arrays)
+        elif given.is_bag:
+            array = array.reshape(rows, -1)
+            in_bag = np.ones(array.shape, bool) if given.padding is None else array != given.padding
+            data[given.name] = _ragged(array, in_bag)
+        elif given.is_split:
+            split = array.reshape(rows, -1)
+            data |= {given.column_name(c): np.ascontiguousarray(split[:, c]) for c in range(given.width)}
+        elif not given.is_ids:
+            data[given.name] = array.reshape(rows, given.width)
+    for axis, events in kept.items():
+        places = np.broadcast_to(np.arange(events.shape[1]), events.shape)
+        data[position_name(axis)] = _ragged(places, events)
+    return data, offsets
+
+
+def _events(sequence: cells.Sequence, length: int, arrays: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
+    """[rows, length]: which of them are events, and not padding."""
+    if sequence.mask is None:
+        return np.ones((rows, length), bool)
+    name, padding = sequence.mask
+    array = arrays[name]
+    if padding is not None:
+        return array != padding
+    return array if array.dtype == bool else np.arange(length) < array[:, None]
+
+
+def _of_events(given: Input, array: np.ndarray, kept: Mapping[str, np.ndarray],
+               arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    if given.is_flat:
+        offsets = arrays[given.offsets] if given.offsets is not None else np.zeros(0, np.int64)
+        return {given.name: Ragged(array, offsets if given.has_end else np.append(offsets, len(array)))}
+    if given.is_lengths or given.kind == "mask":
+        return {}
+    events = kept[given.axis]
+    split = array.reshape(*events.shape, -1)
+    if not given.is_ids:
+        return {given.name: _ragged(split, events)}
+    return {given.column_name(c): _ragged(split[:, :, c], events) for c in range(given.width)}
+
+
+def _ragged(array: np.ndarray, kept: np.ndarray) -> Ragged:
+    """Of [rows, length, ..] those elements that are kept."""
+    return Ragged(np.ascontiguousarray(array[kept]), np.concatenate([[0], np.cumsum(kept.sum(1))]))

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers of a batch: linear ones, norms, softmax, products of matrices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import events, fields
+from .cells import PAIR, Unsupported, Value, numbers, row_dimension, source_numbers
+from .expressions import elementwise
+
+if TYPE_CHECKING:
+    from .program import Program
+
+
+def linear(p: Program, x: Any, weight: np.ndarray, bias: np.ndarray | None = None, path: str | None = None) -> Value:
+    """weight: [out, in], of the layer `path`"""
+    out, width = weight.shape
+    if numbers(x).cells.shape[-1] != width:
+        raise Unsupported(f"[.., {width}] of a row", "a layer over events")
+    if x.batch == -1:
+        raise Unsupported("each row by itself", "a layer over the batch")
+    rows = [linear_row(p, events.Layer(cells, weight, bias, path))  # the same layer for each field
+            for cells in x.cells.reshape(-1, width)]
+    return x.like(np.stack(rows).reshape(*x.cells.shape[:-1], out))
+
+
+def linear_row(p: Program, layer: events.Layer) -> np.ndarray:
+    cells = layer.cells
+    axis = p.sources.axis_of(cells)
+    attention = events.attention_layer(p, layer)
+    if attention is not None:
+        return attention
+
+    def make() -> Any:
+        order = _in_order_of_products(p, cells)
+        name = p.layer(layer.path)
+        p.layer_names[int(made[0])] = name
+        p.weights[f"{name}.weight"] = layer.weight[:, order]
+        if layer.bias is not None:
+            p.weights[f"{name}.bias"] = layer.bias
+        x = p.sources.gather(cells[order], axis)
+        return p.builder.linear(name, x, len(layer.weight), bias=layer.bias is not None)
+    made = p.sources.add(axis, len(layer.weight), "linear", make, data=layer)
+    return made
+
+
+def _in_order_of_products(p: Program, cells: np.ndarray) -> np.ndarray:
+    """Products of fields in the order in which the library has them: a layer that reads them in another has its weights
+    in that order, so that they need not be moved."""
+    order = np.arange(len(cells))
+    breaks = np.flatnonzero(np.diff(source_numbers(cells))) + 1
+    for run in np.split(order, breaks):
+        if p.sources.of(int(cells[run[0]]))[0].kind == "dots":
+            order[run] = run[np.argsort(cells[run], kind="stable")]
+    return order
+
+
+def softmax(p: Program, x: Any, dim: int) -> Value:
+    dim = row_dimension(numbers(x), dim)
+    place, cells = p.sources.split_events(x.cells)
+    if place == -2 and dim == cells.ndim - 1:
+        x = turned_scores(p, x)
+        place, cells = p.sources.split_events(x.cells)
+    if place is not None and dim == place + cells.ndim:
+        made = events.event_softmax(p, cells.ravel()).reshape(cells.shape)
+        return x.like(p.sources.with_events(made, place, x.cells.shape[place]))
+    axis = p.sources.axis_of(cells)
+    last = np.moveaxis(cells, dim, -1)
+    rows = [p.sources.add(axis, len(r), "softmax", lambda r=r: p.builder.softmax(  # type: ignore[misc]
+        p.sources.gather(r, axis)), (r,)) for r in last.reshape(-1, last.shape[-1])]
+    made = np.moveaxis(np.stack(rows).reshape(last.shape), -1, dim)
+    return x.like(made if place is None else p.sources.with_events(made, place, x.cells.shape[place]))
+
+
+# --- products of matrices
+
+
+def matmul_constant(p: Program, a: Any, weight: np.ndarray, path: str | None) -> Value:
+    """Of rows, also of each event, with a matrix [out, in]."""
+    place, cells = p.sources.split_events(numbers(a).cells)
+    result = linear(p, a.like(cells), weight, None, path)
+    if place is not None:
+        result = result.like(p.sources.with_events(result.cells, place, a.cells.shape[place]))
+    return result
+
+
+def matmul(p: Program, a: Any, b: Any) -> Value:
+    """Of batches of matrices, one for each row."""
+    a, b = numbers(a), numbers(b)
+    if a.cells.ndim < 3 or a.cells.ndim != b.cells.ndim or a.batch != b.batch or a.batch >= -2:
+        raise Unsupported("products of matrices, one for each row",
+                          f"{a.cells.ndim} and {b.cells.ndim} dimensions")
+    heads = np.broadcast_shapes(a.cells.shape[:-2], b.cells.shape[:-2])
+    lefts = np.broadcast_to(a.cells, heads + a.cells.shape[-2:]).reshape(-1, *a.cells.shape[-2:])
+    rights = np.broadcast_to(b.cells, heads + b.cells.shape[-2:]).reshape(-1, *b.cells.shape[-2:])
+    made = np.stack([product(p, left, right) for left, right in zip(lefts, rights)])
+    return a.like(made.reshape(*heads, *made.shape[1:]))
+
+
+def product(p: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """[M, N] of a [M, K] and b [K, N], any of which may be events."""
+    (in_a, left), (in_b, right) = p.sources.split_events(a), p.sources.split_events(b)
+    if in_a == -1 and in_b == -2:  # a sum over events
+        if len(right[0]) == 1 < len(left) and not (left == left[:1]).all():
+            return weighted_sum(p, right[0, 0], left[:, 0])[:, None]
+        # All of M are alike where weights are for each event, too.
+        rows = left if not (left == left[:1]).all() else left[:1]
+        made = np.stack([weighted_sum(p, row[0], right[0]) for row in rows])
+        if len(rows) == 1 < len(left):
+            axis = p.sources.axis_of(made)
+            made = (np.broadcast_to(made, (len(left), made.shape[1])) if p.sources.sequence_of(axis) is None
+                    else p.sources.with_events(made, -2, len(left)))
+        return made
+    if in_a is None and in_b is None:
+        gates = [fields.mixture(p, row, b) for row in a]
+        return np.stack(gates) if all(g is not None for g in gates) else fields.dots(p, a, b.T)  # type: ignore
+    if in_a not in (None, -2) or in_b not in (None, -1):
+        raise Unsupported("a sum over events of weights with what they weigh", "another product")
+    if in_b == -1:  # a query with each event
+        made = np.stack([events.scores(p, row, right[:, 0]) for row in left])
+        if in_a == -2:
+            made = np.broadcast_to(made, (len(a), 1))
+        return p.sources.with_events(made, -1, b.shape[1])
+    made = np.stack([events.scores(p, column, left[0]) for column in right.T])
+    return p.sources.with_events(made.T, -2, len(a))
+
+
+def turned_scores(p: Program, x: Any) -> Any:
+    """Products of keys with queries, transposed, as those of queries with keys; others as they are."""
+    if not isinstance(x, Value) or x.is_ids:
+        return x
+    place, cells = p.sources.split_events(x.cells)
+    if place != -2 or not (cells == cells[..., :1]).all():
+        return x
+    found = [p.sources.of(int(cell))[0] for cell in cells[..., 0, 0].flat]
+    if any(s.kind != "scores" or len(set(s.axis.split(PAIR))) > 1 for s in found):
+        return x
+    made = [events.scores(p, keys, queries) for queries, keys in (s.data for s in found)]
+    each = np.broadcast_to(np.reshape(made, cells[..., :1].shape), x.cells[..., :1].shape)
+    return x.like(p.sources.with_events(each, -1, x.cells.shape[-2]))
+
+
+def weighted_sum(p: Program, weight: Any, cells: np.ndarray) -> np.ndarray:
+    weights = np.array([weight])
+    axis = p.sources.axis_of(weights, cells)
+    return events.pool(p, elementwise(p, "mul", [weights, cells], len(cells), axis), "sum")

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The graph, weights and tables of a traced program, as they are made, and what ops ask for."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import warprank as wr
+
+from ..errors import Problems
+from .cells import SOURCE_SHIFT, Sequence, Sources, Unsupported, Value, columns_of, source_numbers
+from .expressions import constant
+from .inputs import Input, position_name
+
+MOST_DEPTH = 20000
+
+
+class Failed:
+    """What an op made that could not be expressed; what comes of it is no further problem."""
+
+
+class Program(ABC):
+    """What runs a program of some framework op by op. Constants are the framework's; `array` has their numbers."""
+
+    def __init__(self, inputs: Mapping[str, Input], batch: int, hashed: Mapping[str, Any]):
+        self.builder = wr.Builder()
+        self.batch = batch
+        self.inputs = inputs  # by what the program calls them
+        self.hashed = {name: np.asarray(ids, np.int64) for name, ids in hashed.items()}
+        self.weights: dict[str, np.ndarray] = {}
+        self.tables: dict[str, np.ndarray] = {}
+        self.problems = Problems()
+        self.sequences: dict[str, Sequence] = {}
+        self._axes: dict[str, wr.Axis] = {}
+        for given in sorted(inputs.values(), key=lambda i: i.axis.count("/")):
+            self._add_axis(given.axis)
+            if given.is_events and not given.is_flat and given.shape:
+                length = given.shape[0]
+                if self.sequences.setdefault(given.axis, Sequence(given.axis, length)).length != length:
+                    self.problems.add(f"input '{given.name}'", f"{self.sequences[given.axis].length} events, as others "
+                                      f"of axis '{given.axis}' have", str(length))
+        self.sources = Sources(self.builder, self._axes, self.sequences, self.unsupported, self.current)
+        self._paths: dict[int, str] = {}  # of parameters, by id()
+        self.expressions: dict[tuple[Any, ...], np.ndarray] = {}  # their cells, by what they compute
+        self._layers: dict[str, int] = {}
+        self.layer_names: dict[int, str] = {}  # by the first cell of a linear layer
+        self._table_handles: dict[int, wr.Table] = {}
+        self._ids: dict[str, wr.Ids] = {}
+        self._input_of_source: dict[int, Input] = {}
+        self.hashed_inputs: dict[str, set[str | None]] = {}  # by input the hashed tables that it looks up
+        self._node: Any = None
+
+    # --- of the framework
+
+    @abstractmethod
+    def array(self, constant: Any) -> np.ndarray:
+        """The numbers of a constant, in FP32."""
+
+    @abstractmethod
+    def path_of(self, constant: Any, suffix: str) -> str | None:
+        """The layer that a parameter belongs to; None: it is computed, or not named so."""
+
+    @abstractmethod
+    def module_path(self) -> str:
+        """Of the part of the model that the current op is in."""
+
+    @abstractmethod
+    def default_name(self) -> str:
+        """Of the current op, for weights that no layer has."""
+
+    @abstractmethod
+    def unsupported(self, expected: str, got: str) -> None:
+        """Notes a problem at the current op."""
+
+    def current(self, *node: Any) -> Any:
+        """The current op; given one, it becomes that."""
+        if node:
+            self._node = node[0]
+        return self._node
+
+    # --- what ops ask for
+
+    def layer(self, name: str | None) -> str:
+        """A name for a layer's weights that is not taken."""
+        name = name or self.default_name()
+        self._layers[name] = self._layers.get(name, 0) + 1
+        return name if self._layers[name] == 1 else self.layer(f"{name}#{self._layers[name]}")
+
+    def axis(self, path: str) -> wr.Axis:
+        return self._axes[path]
+
+    def layer_behind(self, cells: np.ndarray) -> str | None:
+        """The linear layer of which cells are all columns, which has been made."""
+        name = self.layer_names.get(int(cells[0]))
+        source, _ = self.sources.of(int(cells[0]))
+        return name if len(cells) == source.width and (np.diff(columns_of(cells)) == 1).all() else None
+
+    def table(self, weight: Any) -> wr.Table:
+        if id(weight) not in self._table_handles:
+            name = self.table_name(self.path_of(weight, ".weight"))
+            array = self.array(weight)
+            keys = self.hashed.get(name)
+            if keys is None:
+                self.tables[name] = array
+                make = self.builder.table
+            else:
+                if len(keys) != len(array):
+                    self.problems.add(f"hashed: '{name}'", f"{len(array)} ids, one for each row of the table",
+                                      str(len(keys)))
+                self.tables |= {f"{name}.keys": keys, f"{name}.rows": array}
+                make = self.builder.hashed_table
+            self._table_handles[id(weight)] = make(name, dim=weight.shape[1], rows=weight.shape[0])
+        return self._table_handles[id(weight)]
+
+    def table_name(self, path: str | None) -> str:
+        name = path or self.layer(None)
+        return name if name not in self.tables else self.layer(f"{name}.position")
+
+    def looked_up(self, name: str, weight: Any) -> wr.Table:
+        """The table, in which an input is looked up."""
+        path = self.path_of(weight, ".weight")
+        self.hashed_inputs.setdefault(name, set()).add(path if path in self.hashed else None)
+        return self.table(weight)
+
+    def input_of(self, cell: int) -> Input:
+        return self._input_of_source[cell >> SOURCE_SHIFT]
+
+    def ids_column(self, cell: int, weight: Any) -> tuple[wr.Ids, wr.Table]:
+        """The input that has one column of ids, and the table."""
+        taken = self.input_of(cell)
+        if taken.is_bag:
+            raise Unsupported("ids that are not also a bag", f"'{taken.name}'")
+        taken.is_split = True
+        name = taken.column_name(int(columns_of(np.array(cell))))
+        if name not in self._ids:
+            self._ids[name] = self.builder.ids(name, self._axes[taken.axis])
+        return self._ids[name], self.looked_up(name, weight)
+
+    def positions(self, axis: str) -> wr.Ids:
+        """An input that says which of the module's events, with padding, an event is."""
+        name = position_name(axis)
+        if name not in self._ids:
+            self._ids[name] = self.builder.ids(name, self._axes[axis])
+        return self._ids[name]
+
+    def bag(self, cells: np.ndarray, padding: int | None, weight: Any) -> tuple[wr.Ids, wr.Table]:
+        """The input of ids whose every row is a bag, and the table."""
+        taken = self.input_of(int(cells[0]))
+        if len(cells) != taken.width or np.any(np.diff(columns_of(cells)) != 1):
+            raise Unsupported("a bag of all ids of an input", f"some of '{taken.name}', or of several")
+        if taken.is_split or (taken.is_bag and taken.padding != padding):
+            raise Unsupported("ids that are looked up in one way", f"'{taken.name}', in two")
+        if not taken.is_bag:
+            taken.is_bag, taken.padding = True, padding
+            path = f"{taken.axis}/{taken.name}"
+            self._add_axis(path)
+            self._ids[taken.name] = self.builder.ids(taken.name, self._axes[path])
+        return self._ids[taken.name], self.looked_up(taken.name, weight)
+
+    def mask(self, axis: str, name: str, padding: int | None) -> None:
+        """Events of the axis are padding by what an input says."""
+        sequence = self.sequences[axis]
+        if sequence.mask is not None and sequence.mask != (name, padding):
+            raise Unsupported("one mask for each sequence", f"'{sequence.mask[0]}' and '{name}'")
+        sequence.mask = (name, padding)
+
+    def padding_value(self, source: Any, column: int) -> float | None:
+        """Of an embedding of events what it is for padding; None: not known."""
+        ids, weight = source.data
+        sequence = self.sources.sequence_of(source.axis)
+        given = self.input_of(ids) if ids is not None else None
+        if sequence is None or sequence.mask is None or given is None or sequence.mask[0] != given.name or \
+                sequence.mask[1] is None:
+            return None
+        return float(self.array(weight)[sequence.mask[1], column])
+
+    def some_events(self, axis: str) -> wr.Tensor:
+        """Any tensor of an axis."""
+        for number, given in self._input_of_source.items():
+            if given.axis == axis and given.is_events and not given.is_lengths and not given.is_ids:
+                return self.sources.gather(np.array([number << SOURCE_SHIFT]), axis)
+        for number, source in enumerate(self.sources.all):
+            if source.axis == axis and source.kind == "embed":
+                return self.sources.gather(np.array([number << SOURCE_SHIFT]), axis)
+        raise Unsupported(f"events of axis '{axis}' that are looked up", "none")
+
+    # --- the rest
+
+    def finish(self, names: list[str], results: list[Any]) -> wr.Graph:
+        """The graph of outputs. Raises InvalidArgument with everything that cannot be expressed."""
+        outputs: list[Any] = []
+        depth = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(depth, MOST_DEPTH))  # tensors ask for the tensors that they are made of
+        try:
+            for name, value in zip(names, results):
+                if isinstance(value, Value) and not value.is_ids and value.is_plain:
+                    outputs.append((name, self._output(value, names)))
+                elif not isinstance(value, Failed):
+                    kind = "rows that are not the batch's" if isinstance(value, Value) else type(value).__name__
+                    self.problems.add(f"output '{name}'", "scores of a batch", kind)
+        finally:
+            sys.setrecursionlimit(depth)
+        self.problems.raise_if_any()
+        graph = self.builder.finish(outputs)
+        self._check_hashed(graph)
+        return graph
+
+    def _check_hashed(self, graph: wr.Graph) -> None:
+        problems = Problems()
+        hashed = {t.name for t in wr.compile(graph).tables if t.hashed}
+        for name, ids in self.hashed.items():
+            if name not in hashed:
+                problems.add(f"hashed: '{name}'", "a table of the model, " + ", ".join(
+                    t.name for t in wr.compile(graph).tables), "none of that name")
+            values, counts = np.unique(ids, return_counts=True)
+            if ids.ndim != 1 or (counts > 1).any():
+                problems.add(f"hashed: '{name}'", "a list of ids, each once",
+                             f"shape {list(ids.shape)}" if ids.ndim != 1 else f"{values[counts > 1][0]} twice")
+        for name, tables in self.hashed_inputs.items():
+            if len(tables) > 1:
+                problems.add(f"hashed: ids '{name}'", "look-ups with the same ids", "tables " + ", ".join(
+                    str(t) for t in tables))
+        problems.raise_if_any()
+
+    def _output(self, value: Value, names: list[str]) -> Any:
+        try:
+            events, cells = self.sources.split_events(value.cells)
+            return self.sources.gather(cells, self.sources.axis_of(cells))
+        except Unsupported as problem:
+            self.problems.add("outputs " + ", ".join(names), *problem.args)
+
+    def _add_axis(self, path: str) -> None:
+        if path in self._axes:
+            return
+        parent, _, name = path.rpartition("/")
+        if parent:
+            self._add_axis(parent)
+            self._axes[path] = self.builder.axis(name, self._axes[parent])
+        else:
+            self._axes[path] = self.builder.axis(name)
+
+    def check_finite(self, path: str, array: np.ndarray, is_learned: bool = True) -> None:
+        """Masks, which are not learned, may have minus infinity."""
+        wrong = np.flatnonzero(~np.isfinite(array) & ~(np.isneginf(array) & (not is_learned)))
+        if len(wrong):
+            self.problems.add(f"weight '{path}', element {wrong[0]}", "a finite number", str(array.flat[wrong[0]]))
+
+    def add_input(self, given: Input) -> Value:
+        def make() -> wr.Tensor:
+            return self.builder.dense(given.name, self._axes[given.axis], given.width)
+
+        is_mask = given.kind == "mask"
+        if is_mask and not (given.is_events and len(given.shape) == 1):
+            self.problems.add(f"input '{given.name}'", "numbers or ids; truth values for the events of a sequence",
+                              f"truth values {list(given.shape)} on axis '{given.axis}'")
+        if is_mask and given.axis in self.sequences:
+            self.mask(given.axis, given.name, None)
+            cells = constant(self, given.axis, 1.0, 0.0)
+        elif given.is_lengths:
+            ones = constant(self, given.axis, 1.0, 0.0)
+            parent = given.axis.rpartition("/")[0]
+            cells = self.sources.add(parent, 1, "count", lambda: self.builder.pool(
+                self.sources.gather(ones, given.axis), "sum"), data=given)
+        else:
+            cells = self.sources.add(given.axis, given.width, "ids" if given.is_ids else "dense", make, data=given)
+        self._input_of_source[int(source_numbers(cells)[0])] = given
+        if given.is_flat or given.is_lengths or not given.is_events:
+            return Value(cells.reshape(1, *(() if given.is_flat else given.shape)), given.is_ids)
+        each = cells.reshape(1, 1, *given.shape[1:])
+        return Value(self.sources.with_events(each, 1 - each.ndim, given.shape[0]), given.is_ids)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums, means and maxima, over columns and over the events of a sequence."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import warprank as wr
+
+from . import events, fields
+from .cells import Unsupported, Value, numbers, row_dimension
+
+if TYPE_CHECKING:
+    from .program import Program
+
+
+def reduce(p: Program, x: Any, dims: Any, keepdim: bool, pooling: str, function: str) -> Value:
+    """Over columns, and over the events of a sequence."""
+    found, cells = p.sources.split_events(numbers(x).cells)
+    dims = [dims] if isinstance(dims, int) else list(dims or [])
+    if not dims:
+        raise Unsupported("each row by itself", "an op over the batch")
+    over = sorted({row_dimension(x, d) for d in dims})
+    place = None if found is None else found + cells.ndim
+    columns = [d for d in over if d != place]
+    one = x.like(cells)
+    if columns:
+        one = reduced_columns(p, one, columns, pooling, function)
+    cells = one.cells
+    if place is not None and place not in over:
+        assert found is not None
+        cells = p.sources.with_events(cells, found, x.cells.shape[place])
+    elif place is not None:
+        cells = events.pool(p, cells.ravel(), pooling, x.cells.shape[place]).reshape(cells.shape)
+    batch = x.batch + (0 if keepdim else len([d for d in over if d > x.batch + x.cells.ndim]))
+    kept = cells if keepdim else cells.reshape([n for d, n in enumerate(cells.shape) if d not in over])
+    return Value(kept, False, batch, x.inner)
+
+
+def reduced_columns(p: Program, x: Value, over: list[int], pooling: str, function: str) -> Value:
+    cells = x.cells
+    kept = [d for d in range(cells.ndim) if d not in over]
+    shape = tuple(1 if d in over else n for d, n in enumerate(cells.shape))
+    count = math.prod(cells.shape[d] for d in over)
+    rows = np.transpose(cells, [*kept, *over]).reshape(-1, count)  # [kept, reduced]
+    found = None
+    if pooling == "sum":
+        found = fields.mixture_of_terms(p, rows) if count > 1 else None
+        if found is None and len(rows) == 1:
+            found = fields.summed_machine(p, rows[0])
+    if found is not None:
+        return x.like(found.reshape(shape))
+    axis = p.sources.axis_of(cells)
+    kind = "pooled columns" if pooling == "max" else pooling
+    key = (kind, axis, rows.shape, rows.tobytes())
+    if key not in p.expressions:
+        p.expressions[key] = _made(p, rows, axis, kind, pooling, function)
+    return x.like(p.expressions[key].reshape(shape))
+
+
+def _made(p: Program, rows: np.ndarray, axis: str, kind: str, pooling: str, function: str) -> np.ndarray:
+    """[kept] of [kept, reduced]"""
+    count = rows.shape[1]
+    if len(rows) <= count:
+        def reduced(row: np.ndarray) -> wr.Tensor:
+            return p.builder.reduce(p.sources.gather(row, axis), pooling)  # type: ignore[arg-type]
+        each = [p.sources.add(axis, 1, kind, lambda r=r: reduced(r), data=r[None])  # type: ignore[misc]
+                for r in rows]
+        return np.concatenate(each)
+
+    def make() -> wr.Tensor:
+        total = p.sources.gather(rows[:, 0], axis)
+        for column in rows.T[1:]:
+            total = p.builder.apply(function, [total, p.sources.gather(column, axis)])  # type: ignore[arg-type]
+        return p.builder.apply("mul", [total, 1 / count]) if pooling == "mean" else total
+    return p.sources.add(axis, len(rows), kind, make, data=rows)
+
+
