@@ -26,6 +26,8 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/warprankConfig.cmake.in
 # Before 1.0 a minor version may break what an earlier one offered.
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/warprankConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+install(FILES ${CMAKE_CURRENT_LIST_DIR}/hiredis.cmake RENAME warprankHiredis.cmake
+        DESTINATION ${package_dir} COMPONENT headers)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/warprankConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/warprankConfigVersion.cmake
         DESTINATION ${package_dir} COMPONENT headers)
 

@@ -3,8 +3,8 @@
 #
 # The long checks, before a release:
 #   scripts/check_all.sh             all of them: about two hours on two cores
-#   scripts/check_all.sh NAME...     some: test benchmarks cuda cuda12 bundle seeds asan clang fuzz soak torch tensorflow
-#                                    headers packages format docs site tutorial bench
+#   scripts/check_all.sh NAME...     some: test race benchmarks cuda cuda12 bundle seeds asan clang fuzz soak redis torch
+#                                    tensorflow headers packages format docs site tutorial bench
 #
 # WARPRANK_TEST_SEEDS   how many random models and batches the property tests try (default here 20000)
 # WARPRANK_FUZZ_SECONDS how long each fuzz target runs (default 300)
@@ -22,6 +22,11 @@ build_and_test() {
 }
 
 check_test() { scripts/test.sh; }
+
+# The kernels' tests in the build that finds races, accesses out of bounds and reads of what nobody wrote.
+check_race() {
+  cmake --preset cpu -D WARPRANK_KERNEL_RACE=ON && cmake --build --preset cpu && ctest --preset cpu -R '_race$'
+}
 
 # Those for the host compile; those for a GPU check their results on the executor, untimed.
 check_benchmarks() {
@@ -94,6 +99,12 @@ check_soak() {
     WARPRANK_SOAK_SECONDS=$soak_seconds ctest --preset cpu -R '^client_server$'
 }
 
+# A million rows in a cluster of six servers; takes 2 GB of memory.
+check_redis() {
+  cmake --preset cpu && cmake --build --preset cpu --target store_redis_cluster_redis_test &&
+    WARPRANK_TEST_ROWS=1000000 ctest --preset cpu -R '^store_redis_cluster_redis_test$'
+}
+
 # Installs PyTorch, which takes some gigabytes; skipped, and says so, where that cannot be had.
 check_torch() {
   local result=0
@@ -101,11 +112,13 @@ check_torch() {
   ((result == 0 || result == 77))
 }
 
-# Installs TensorFlow, as above.
+# Installs TensorFlow, as above. Rows of Criteo's layout are also timed on two cores.
 check_tensorflow() {
   local result=0
   tests/python/run.py build/cpu/python --tensorflow || result=$?
-  ((result == 0 || result == 77))
+  ((result == 77)) && return
+  ((result == 0)) && build/cpu/python/tensorflow/bin/python tools/bench_keras.py --only text --rows 32768 \
+    --least-ratio 3 --least-rows 200000
 }
 
 check_headers() {
@@ -132,7 +145,7 @@ check_bench() { scripts/bench_host.sh; }
 
 checks=("$@")
 if ((!$#)); then
-  checks=(test benchmarks cuda cuda12 bundle seeds asan clang fuzz soak torch tensorflow headers packages format
+  checks=(test race benchmarks cuda cuda12 bundle seeds asan clang fuzz soak redis torch tensorflow headers packages format
           docs site tutorial bench)
 fi
 for check in "${checks[@]}"; do

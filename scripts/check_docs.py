@@ -34,6 +34,9 @@ RUN_ELSEWHERE = [
     (r"ctest --preset (cpu|asan)( -L simt)?", "scripts/check_all.sh", "ctest --preset"),
     (r"(\S+ )*build/tutorial\b.*", "scripts/check_all.sh", "scripts/check_tutorial.py"),
     (r"pip install \.", "tests/python/run.py", '"wheel"'),
+    (r"pip install \. -C cmake\.define\.WARPRANK_CUDA=ON .*", "tests/python/run.py", "cmake.define.WARPRANK_CUDA=ON"),
+    (r"tools/plan_cache\.py .*", "tests/scripts/plan_cache_test.py", '"--svg"'),
+    (r"build/cpu/tools/load_redis .*", "tests/tools/load_redis_redis_test.cpp", '"--state"'),
     (r"ctest --preset cpu -R '\^python\$'", "tests/CMakeLists.txt", "NAME python"),
     (r"warprank convert .*", "tests/python/torch/test_convert.py", '"convert"'),
     (r"warprank (check|score) .*", "tests/python/core/test_cli.py", 'run("score"'),
@@ -43,16 +46,17 @@ RUN_ELSEWHERE = [
     (r"scripts/package_benchmarks\.sh \S+( --debian11 \S+)?", "scripts/check_all.sh", "scripts/package_benchmarks.sh"),
 ]
 
-# What needs a GPU or a network, and is run where there is one, and what serves until it is stopped.
+# What needs a GPU or a network, and is run where there is one, what serves until it is stopped, and the package with CUDA,
+# which takes four minutes.
 RUN_BY_HAND = (r"scripts/serve\.sh|python3 -m venv build/client .*|build/client/bin/python .*|"
                r"scripts/gpu_check\.sh \S+( --quick| --minutes \d+)?|scripts/fetch_deps\.sh|"
-               r"build/native/examples/tune_linears .*")
+               r"build/native/examples/tune_linears .*|tests/python/run\.py \S+ --cuda")
 
 LONGEST = 180  # seconds that a command may take here
 
 # Folders whose files documents name from the root, or as #include does.
 FROM_ROOT = ("include", "tests", "benchmarks", "examples", "tools", "cmake", "docs", "scripts", "python", ".ci")
-FROM_INCLUDE = ("core", "model", "plan", "batch", "engine", "weights", "ops", "device")
+FROM_INCLUDE = ("core", "model", "plan", "batch", "engine", "weights", "ops", "device", "store")
 
 
 def blocks(text):

@@ -67,6 +67,8 @@ by_component() {  # the headers alone, without compiling anything
     quiet cmake --install "$work/configured" --prefix "$work/headers" --component headers &&
     [[ -z $(find "$work/headers" -name '*.a') ]] &&
     quiet cmake -S tests/packages -B "$work/with_headers" -G Ninja -D CMAKE_PREFIX_PATH="$work/headers" -D WITH=warprank &&
+    { [[ ! -f /usr/include/hiredis/hiredis.h ]] || quiet cmake -S tests/packages -B "$work/with_redis" -G Ninja \
+      -D CMAKE_PREFIX_PATH="$work/headers" -D WITH=redis; } &&
     ! cmake -S tests/packages -B "$work/without_host" -G Ninja -D CMAKE_PREFIX_PATH="$work/headers" >"$work/log" 2>&1 &&
     grep -q 'warprank::host' "$work/log"
 }

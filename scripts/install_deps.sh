@@ -6,7 +6,8 @@
 #   scripts/install_deps.sh server  to build the server
 #   scripts/install_deps.sh python  to build the Python package
 #   scripts/install_deps.sh test    and the tests and benchmarks (the default)
-#   scripts/install_deps.sh check   and what scripts/check_all.sh uses besides: clang, clang-format, Abseil, ccache, gRPC
+#   scripts/install_deps.sh check   and what scripts/check_all.sh uses besides: clang, clang-format, Abseil, ccache, gRPC,
+#                                   Redis
 set -euo pipefail
 
 packages=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev libcli11-dev curl ca-certificates unzip)
@@ -18,7 +19,7 @@ case "${1:-test}" in
   python) packages+=("${python[@]}" python3-pip) ;;
   test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev "${python[@]}") ;;
   check) packages+=(libgtest-dev libgmock-dev libbenchmark-dev libabsl-dev "${python[@]}" clang libclang-rt-dev clang-format git
-                    ccache debootstrap dpkg-dev "${grpc[@]}" openssl) ;;
+                    ccache debootstrap dpkg-dev "${grpc[@]}" openssl libhiredis-dev redis-server) ;;
   *) echo "usage: $0 [demo|server|python|test|check]" >&2; exit 2 ;;
 esac
 

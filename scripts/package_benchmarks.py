@@ -65,7 +65,7 @@ def compression():
     return ["-Xfatbin=-compress-all", "--compress-mode=size"][records.version_numbers(cuda_version()) >= [12, 8]]
 
 
-def configure_command(folder, architectures, cublaslt, with_benchmarks, debian11=""):
+def configure_command(folder, architectures, cublaslt, with_benchmarks, debian11="", toolkit=""):
     flag = "ON" if with_benchmarks else "OFF"
     command = ["cmake", "-S", ROOT, "-B", folder, "-D", "CMAKE_BUILD_TYPE=Release", "-D", "WARPRANK_CUDA=ON",
                "-D", f"CMAKE_CUDA_ARCHITECTURES={architectures}", "-D", "CMAKE_CUDA_RUNTIME_LIBRARY=Static",
@@ -73,6 +73,8 @@ def configure_command(folder, architectures, cublaslt, with_benchmarks, debian11
                "-D", f"WARPRANK_BUILD_EXAMPLES={flag}", "-D", "WARPRANK_DATA_ROOT=.",
                "-D", "CMAKE_BUILD_RPATH=$ORIGIN/../../lib", "-D", f"CMAKE_CUDA_FLAGS={compression()}",
                "-D", f"WARPRANK_BENCH_WITHOUT_CUBLASLT={'OFF' if cublaslt else 'ON'}"]
+    if toolkit and cublaslt:
+        command += cublaslt_of(toolkit)
     if debian11:
         command += flags_for_debian11(debian11, folder)
     elif os.path.isdir(f"{ROOT}/.deps/usr"):
@@ -85,9 +87,25 @@ def build_command(folder, targets):
 
 
 def libraries_of(path):
-    """{name: path or "not found"} of what the loader takes for a program."""
+    """{name: path or "not found"} of what the loader takes for a program, but for what is behind the libraries that are
+    looked for at run time."""
     text = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
-    return dict(re.findall(r"^\s*(\S+) => (\S+|not found)", text, re.M))
+    places = dict(re.findall(r"^\s*(\S+) => (\S+|not found)", text, re.M))
+    found, readers = {}, [path]
+    while readers:
+        needed = subprocess.run(["objdump", "-p", readers.pop()], capture_output=True, text=True, check=True).stdout
+        for name in re.findall(r"^\s*NEEDED\s+(\S+)$", needed, re.M):
+            if name not in found and name in places:
+                found[name] = places[name]
+                if not AT_RUN_TIME.fullmatch(name) and os.path.isfile(places[name]):
+                    readers.append(places[name])
+    return found
+
+
+def cublaslt_of(toolkit):
+    """For CMake, which would take that of another toolkit that lies where libraries of the system do."""
+    stub = f"{toolkit}/lib64/stubs/libcublasLt.so"
+    return ["-D", f"CUDA_cublasLt_LIBRARY={stub}"] if os.path.isfile(stub) else []
 
 
 def newest_glibc(paths):
@@ -162,8 +180,9 @@ def main():
     measuring = [name for name in gpu_programs.measuring_programs() if re.search(options.only, name)]
     if not tests + measuring:
         stop(f"expected --only to match a program, got {options.only!r}")
-    if options.cuda:
-        compiler = f"{os.path.realpath(options.cuda)}/bin/nvcc"
+    toolkit = os.path.realpath(options.cuda) if options.cuda else ""
+    if toolkit:
+        compiler = f"{toolkit}/bin/nvcc"
         if not os.access(compiler, os.X_OK):
             stop(f"expected a toolkit, as scripts/fetch_cuda.sh makes it, got {options.cuda!r} without bin/nvcc")
         os.environ.update(CUDACXX=compiler, PATH=f"{os.path.dirname(compiler)}:{os.environ['PATH']}")
@@ -177,7 +196,7 @@ def main():
         folder, targets = built[name]
         if not targets:
             continue
-        for step in (configure_command(folder, architectures, cublaslt, name == "card", options.debian11),
+        for step in (configure_command(folder, architectures, cublaslt, name == "card", options.debian11, toolkit),
                      build_command(folder, targets)):
             if subprocess.run(step, cwd=ROOT, stdout=sys.stderr, check=False).returncode != 0:
                 stop(f"{' '.join(step[:4])} ... failed")

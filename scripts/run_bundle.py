@@ -297,11 +297,11 @@ class Check:
                             f"--benchmark_filter={names}"], seconds)
 
     def run_models(self):
-        programs = [name for name in benchmark_programs() if not name.startswith(("ops", "sweeps"))]
+        programs = [name for name in benchmark_programs() if not name.startswith(("ops", "tiers", "sweeps"))]
         self.run_benchmarks(sorted(programs, key=lambda name: not name.startswith("models")))
 
     def run_ops(self):
-        self.run_benchmarks([name for name in benchmark_programs() if name.startswith("ops")])
+        self.run_benchmarks([name for name in benchmark_programs() if name.startswith(("ops", "tiers"))])
 
     def run_torch(self):
         script, run_model = f"{ROOT}/tools/bench_torch.py", self.program("card", "models_run_model")

@@ -28,7 +28,10 @@ together() {
   fi
 }
 
-mapfile -t headers < <(find warprank \( -name '*.hpp' -o -name '*.cuh' \) ! -path "warprank/device/cuda*" | sort)
+without=none
+echo '#include <hiredis/hiredis.h>' | "$compiler" -x c++ -fsyntax-only - 2>/dev/null || without='warprank/store/redis*'
+mapfile -t headers < <(find warprank \( -name '*.hpp' -o -name '*.cuh' \) ! -path "warprank/device/cuda*" \
+                         ! -path "$without" | sort)
 echo "${#headers[@]} headers, $compiler, $standard"
 compile=("$compiler" "-std=$standard" -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I.)
 [[ ${4:-} == together ]] ||

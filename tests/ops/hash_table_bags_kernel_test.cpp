@@ -2,6 +2,7 @@
 
 // Embedding bags of hashed tables: rows that change meanwhile, and ids that are asked for again and again.
 
+#define WARPRANK_KERNELS_OF_HASH_TABLE  // some are weakened: compiled here, with those of the library
 #include <cmath>
 #include <cstring>
 #include <memory>

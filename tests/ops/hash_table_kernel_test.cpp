@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#define WARPRANK_KERNELS_OF_HASH_TABLE  // some are weakened: compiled here, with those of the library
 #include "warprank/ops/hash_table.cuh"
 
 #include <algorithm>

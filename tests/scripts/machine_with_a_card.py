@@ -73,8 +73,7 @@ SANITIZER = """#!/bin/bash
 for argument; do [[ -f $argument && -x $argument ]] && exec $argument; done
 """
 NVCC = "#!/bin/bash\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n"
-LDD = "#!/bin/bash\n"  # of scripts
-STRIP = "#!/bin/bash\n"
+NOTHING = "#!/bin/bash\n"  # what there is to say of a script's libraries and symbols
 
 
 class MachineWithACard(unittest.TestCase):
@@ -85,7 +84,7 @@ class MachineWithACard(unittest.TestCase):
         self.card = "NVIDIA H200, 9.0, 580.95.05, 143771 MiB, 700 W"
         os.makedirs(f"{self.folder}/bin")
         for name, text in {"cmake": CMAKE, "program": PROGRAM, "nvcc": NVCC, "nvidia-smi": NVIDIA_SMI,
-                           "compute-sanitizer": SANITIZER, "ldd": LDD, "strip": STRIP,
+                           "compute-sanitizer": SANITIZER, "ldd": NOTHING, "objdump": NOTHING, "strip": NOTHING,
                            "torch.py": "raise ImportError"}.items():
             path = f"{self.folder}/bin/{name}"
             with open(path, "w", encoding="utf-8") as file:

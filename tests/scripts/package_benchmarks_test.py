@@ -78,6 +78,25 @@ class PackageBenchmarks(unittest.TestCase):
         self.assertRegex(says["glibc"], r"^2\.\d+$")
         self.assertEqual(says["programs"], {"card": [self.name]})
 
+    def test_leaves_what_is_behind_a_library_of_run_time(self):
+        def link(name, code, *others):
+            path = f"{self.folder}/{name}"
+            subprocess.run(["c++", "-shared", "-fPIC", "-x", "c++", "-", "-x", "none", *others, f"-Wl,-soname,{name}",
+                            f"-Wl,-rpath,{self.folder}", "-o", path], input=code, text=True, check=True)
+            return path
+        behind = link("libbehind.so.1", "int behind() { return 1; }")
+        found = link("libcublasLt.so.99", "int behind(); int found() { return behind(); }", behind)
+        beside = link("libbeside.so.1", "int beside() { return 2; }")
+        before = link("libbefore.so.1", "int beside(); int before() { return beside(); }", beside)
+        subprocess.run(["c++", "-x", "c++", "-", "-x", "none", found, before, f"-Wl,-rpath,{self.folder}", "-o",
+                        f"{self.folder}/build/tests/gpu/{self.name}"], check=True, text=True,
+                       input="int found(); int before(); int main() { return found() + before(); }")
+        says = self.assemble()
+        self.assertEqual(says["needs"], ["libcublasLt.so.99"])
+        self.assertIn("libbefore.so.1", says["libraries"])
+        self.assertIn("libbeside.so.1", says["libraries"])
+        self.assertNotIn("libbehind.so.1", says["libraries"])
+
     def test_unwinds_and_draws_without_a_newer_c_library(self):
         """What is linked in place of the C library's newer functions does what these do."""
         program, added = f"{self.folder}/old", f"{self.folder}/glibc_2_31.o"

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "simt/delayed_stores.hpp"
+#include "simt/devices.hpp"
 #include "simt/load_probe.hpp"
 #include "simt/machine.hpp"
 #include "simt/runtime.hpp"
@@ -33,6 +34,7 @@ bool check_address(Thread& thread, const void* address, int bytes, const char* w
                        : std::string(what) + " of memory that is not the device's",
                    here);
   }
+  if (!may_use(thread, address)) machine().fail(thread, text_of_other_device(thread), here);
   return false;
 }
 
@@ -58,7 +60,11 @@ void count_sectors(Thread& thread, bool shared, bool write, const void* address,
   using Kind = SectorCounter::Kind;
   const Kind kind =
       shared ? (write ? Kind::shared_store : Kind::shared_load) : (write ? Kind::global_store : Kind::global_load);
-  thread.block->sectors.add(kind, here.file, here.line, thread.warp(), thread.lane(), address, bytes);
+  const auto add = [&](Kind as) {
+    thread.block->sectors.add(as, here.file, here.line, thread.warp(), thread.lane(), address, bytes);
+  };
+  add(kind);
+  if (!shared && is_mapped(address)) add(write ? Kind::host_store : Kind::host_load);
 }
 
 /// Tells the probe of a load of global memory, if there is one.

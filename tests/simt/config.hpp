@@ -29,7 +29,7 @@ struct Config {
   bool count_warps = false;
   int devices = 1;                          ///< 0: there is none, as where there is no driver, or one that is too old
   int64_t device_bytes = int64_t{1} << 40;  ///< how much may be allocated at once on the device
-  int64_t pinned_bytes = int64_t{1} << 40;  ///< and pinned
+  int64_t pinned_bytes = int64_t{1} << 40;  ///< and pinned, mapped memory included
 };
 
 /// Instructions of a warp as the vocabulary has them: what its lanes do together, or for the same time at one place.
@@ -86,6 +86,8 @@ struct Counters {
   // Only with Config::count_sectors. Without the race build, only accesses by the vocabulary's functions.
   int64_t global_load_sectors = 0;
   int64_t global_store_sectors = 0;
+  int64_t host_load_sectors = 0;  ///< of these: of mapped memory of the host, over the bus
+  int64_t host_store_sectors = 0;
   int64_t shared_load_sectors = 0;
   int64_t shared_store_sectors = 0;
   WarpOperations busiest_warp;  ///< of all warps of all launches; only with Config::count_warps

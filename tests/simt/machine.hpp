@@ -24,6 +24,7 @@ struct Operation {
   enum class State { waiting, running, done };
 
   uint32_t id = 0;
+  int device = 0;                                 ///< whose stream it is in
   std::vector<std::shared_ptr<Operation>> after;  ///< must be done before
   OperationClock clock;                           ///< what is ordered before, and itself
   OperationClock begin_clock;                     ///< what is ordered before it begins

@@ -37,7 +37,7 @@ DeviceMemory::DeviceMemory() {
   end_ = begin_ + reserved_bytes;
 }
 
-void* DeviceMemory::allocate(int64_t bytes) {
+void* DeviceMemory::allocate(int64_t bytes, uint32_t devices) {
   if (bytes < 0) throw Error("allocate: " + std::to_string(bytes) + " bytes");
   const int64_t mapped = round_up(bytes == 0 ? 1 : bytes, page);
   if (next_ + static_cast<uintptr_t>(mapped + page) > end_) throw std::bad_alloc();
@@ -48,7 +48,7 @@ void* DeviceMemory::allocate(int64_t bytes) {
   if (bytes <= max_filled_bytes) std::memset(address, unwritten, static_cast<size_t>(bytes));
   std::memset(address + bytes, zone, static_cast<size_t>(mapped - bytes));
   forbid(address + bytes, mapped - bytes);
-  allocations_.push_back({next_, bytes});
+  allocations_.push_back({next_, bytes, devices});
   // Addresses are not used again: a pointer to memory that was freed never becomes valid.
   next_ += static_cast<uintptr_t>(mapped + page);
   return memory;
@@ -79,13 +79,14 @@ bool DeviceMemory::find(uintptr_t address, int64_t bytes) const {
   --after;
   latest_begin_ = after->begin;
   latest_end_ = after->begin + static_cast<uintptr_t>(after->bytes);
+  latest_devices_ = after->devices;
   return address + static_cast<uintptr_t>(bytes) <= latest_end_;
 }
 
 std::pair<int64_t, int64_t> DeviceMemory::place_of(const void* address) const {
   const auto a = reinterpret_cast<uintptr_t>(address);
   for (size_t i = 0; i < allocations_.size(); ++i) {
-    const auto& [begin, bytes] = allocations_[i];
+    const auto& [begin, bytes, devices] = allocations_[i];
     if (a >= begin && a - begin <= static_cast<uintptr_t>(bytes))
       return {static_cast<int64_t>(i), static_cast<int64_t>(a - begin)};
   }
@@ -94,7 +95,7 @@ std::pair<int64_t, int64_t> DeviceMemory::place_of(const void* address) const {
 
 void DeviceMemory::check_ends() const {
   if (address_sanitizer) return;
-  for (const auto& [begin, bytes] : allocations_) {
+  for (const auto& [begin, bytes, devices] : allocations_) {
     const int64_t mapped = round_up(bytes == 0 ? 1 : bytes, page);
     if (!all_bytes_are(reinterpret_cast<const char*>(begin) + bytes, mapped - bytes, zone)) {
       throw Error("global memory out of bounds: written behind the end of an allocation of " + std::to_string(bytes) +

@@ -19,7 +19,11 @@ class DeviceMemory {
     return memory;
   }
 
-  void* allocate(int64_t bytes);
+  /// Which devices' kernels may use an allocation: a bit for each.
+  static constexpr uint32_t every_device = ~0u;
+  static constexpr uint32_t bit_of(int device) { return 1u << device; }
+
+  void* allocate(int64_t bytes, uint32_t devices = every_device);
   /// Throws Error when `address` is not the beginning of an allocation.
   void free(void* address);
   void free_all();
@@ -34,12 +38,21 @@ class DeviceMemory {
     const auto a = reinterpret_cast<uintptr_t>(address);
     return (a >= latest_begin_ && a + static_cast<uintptr_t>(bytes) <= latest_end_) || find(a, bytes);
   }
+  /// Of the allocation that has the address; 0: none has.
+  uint32_t devices_of(const void* address) const { return contains(address, 1) ? latest_devices_ : 0; }
   /// Which allocation holds the address, by the order of addresses, and at which byte; (-1, address): none does.
   std::pair<int64_t, int64_t> place_of(const void* address) const;
   int64_t num_allocations() const { return static_cast<int64_t>(allocations_.size()); }
   int64_t allocated_bytes() const {
     int64_t bytes = 0;
     for (const Allocation& allocation : allocations_) bytes += allocation.bytes;
+    return bytes;
+  }
+  /// Of those that these devices alone may use.
+  int64_t allocated_bytes(uint32_t devices) const {
+    int64_t bytes = 0;
+    for (const Allocation& allocation : allocations_)
+      if (allocation.devices == devices) bytes += allocation.bytes;
     return bytes;
   }
 
@@ -52,9 +65,11 @@ class DeviceMemory {
 
   uintptr_t begin_, next_, end_;
   mutable uintptr_t latest_begin_ = 1, latest_end_ = 0;  // the allocation that find() found; or none
+  mutable uint32_t latest_devices_ = 0;
   struct Allocation {
     uintptr_t begin;
     int64_t bytes;
+    uint32_t devices;
   };
   std::vector<Allocation> allocations_;  // by address
 };

@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "simt/devices.hpp"
 #include "simt/machine.hpp"
 
 namespace simt::race {
 namespace {
 
 // Flags of a stamp.
-constexpr uint16_t atomic_flag = 1, block_scope_flag = 2, read_only_flag = 4;
+constexpr uint16_t atomic_flag = 1, block_scope_flag = 2, read_only_flag = 4, system_scope_flag = 8;
 // States of memory.
 constexpr uint8_t written = 1, copying = 2;
 
@@ -73,6 +74,7 @@ struct Allocation {
 std::map<uintptr_t, Allocation> allocations;
 std::unordered_map<uintptr_t, Release> locations;  // what the value at an address carries
 std::vector<uint32_t> operation_of{0};             // by owner
+std::vector<int> device_of{-1};                    // likewise; -1: the host
 uint32_t first_unordered_owner = 1;                // whatever those before did is ordered before everything now
 
 /// Lines that were looked at lately, by number.
@@ -166,7 +168,9 @@ Stamp stamp_of(const Thread& thread, uint16_t flags) {
 
 bool atomic_together(const Stamp& a, const Stamp& b) {
   if ((a.flags & b.flags & atomic_flag) == 0) return false;
-  return a.owner == b.owner || ((a.flags | b.flags) & block_scope_flag) == 0;
+  if (a.owner == b.owner) return true;
+  if (device_of[a.owner] != device_of[b.owner]) return (a.flags & b.flags & system_scope_flag) != 0;
+  return ((a.flags | b.flags) & block_scope_flag) == 0;
 }
 
 std::string name_of(const Stamp& stamp) {
@@ -201,11 +205,14 @@ KnowledgeRef snapshot(Thread& thread) {
 void take(Thread& thread, const Release& carried, Scope scope) {
   const bool same_block = carried.owner == thread.block->clock.owner;
   if (!same_block && (carried.scope == Scope::block || scope == Scope::block)) return;
+  const bool same_device = device_of[carried.owner] == thread.block->operation->device;
+  if (!same_device && (carried.scope != Scope::system || scope != Scope::system)) return;
   thread.clock.known = merge(thread.clock.known, carried.known);
 }
 
-uint32_t new_owner(uint32_t operation) {
+uint32_t new_owner(uint32_t operation, int device) {
   operation_of.push_back(operation);
+  device_of.push_back(device);
   return static_cast<uint32_t>(operation_of.size() - 1);
 }
 
@@ -281,11 +288,14 @@ void access(Thread& thread, const void* address, int64_t bytes, Kind kind, Scope
   if (!(shared ? shared_memory.contains(address, bytes) : device_memory.contains(address, bytes))) {
     fail(thread, shared ? "shared memory out of bounds" : "global memory out of bounds", site);
   }
+  if (!shared && !may_use(thread, address)) fail(thread, text_of_other_device(thread), site);
   const bool writes = kind == Kind::write || kind == Kind::atomic_write || kind == Kind::atomic_update;
   const bool wants_written = kind != Kind::ahead && (!writes || kind == Kind::atomic_update);
   uint16_t flags = 0;
   if (kind == Kind::atomic_read || kind == Kind::atomic_write || kind == Kind::atomic_update) {
-    flags = static_cast<uint16_t>(atomic_flag | (scope == Scope::block ? block_scope_flag : 0));
+    flags = static_cast<uint16_t>(atomic_flag | (scope == Scope::block    ? block_scope_flag
+                                                 : scope == Scope::system ? system_scope_flag
+                                                                          : 0));
   }
   if (kind == Kind::read_only) flags = read_only_flag;
   const Stamp now = stamp_of(thread, flags);
@@ -310,7 +320,7 @@ void block_started(Block& block) {
   if (!block.clock.words) block.clock.words = std::make_shared<SharedWords>();
   block.clock.words->words.clear();
   block.clock.epoch = 1;
-  block.clock.owner = new_owner(block.operation->id);
+  block.clock.owner = new_owner(block.operation->id, block.operation->device);
   block.clock.warps.assign((block.num_threads + warp_lanes - 1) / warp_lanes, {});
   for (auto& warp : block.clock.warps) {
     for (unsigned lane = 0; lane < warp_lanes; ++lane) warp[lane][lane] = 1;
@@ -400,7 +410,7 @@ void host_access(const Operation* operation, const void* address, int64_t bytes,
   if (allocation == nullptr) return;
   const auto base = std::prev(allocations.upper_bound(first))->first;
   const auto begin = static_cast<int64_t>(first - base);
-  const RangeWrite range{begin, begin + bytes, {new_owner(operation == nullptr ? 0 : operation->id), 0, 0, 1, 1}};
+  const RangeWrite range{begin, begin + bytes, {new_owner(operation == nullptr ? 0 : operation->id, -1), 0, 0, 1, 1}};
 
   const Machine& machine = Machine::instance();
   const auto ordered = [&](const Stamp& stamp) {

@@ -7,12 +7,14 @@
 #include <map>
 #include <tuple>
 
+#include "simt/devices.hpp"
 #include "simt/installed.hpp"
 #include "simt/machine.hpp"
 #include "warprank/core/cuda_error.hpp"
 #include "warprank/device/event.hpp"
 #include "warprank/device/executor_runtime.hpp"
 #include "warprank/device/find_device.hpp"
+#include "warprank/device/sharded_memory.hpp"
 
 namespace simt {
 using Capture = std::shared_ptr<GraphState>;
@@ -30,6 +32,7 @@ struct EventState {
   std::shared_ptr<Operation> recorded;
   Capture capture;  // or a place in a graph
   std::vector<int> nodes;
+  int device = 0;
 };
 
 }  // namespace simt
@@ -42,6 +45,7 @@ struct StreamState {
   simt::Capture capture;
   std::vector<int> capture_tail;
   bool owns_capture = false;
+  int device = 0;
 };
 
 }  // namespace warprank::device::backend
@@ -63,14 +67,66 @@ Installed installed;
 int64_t device_limit = Config{}.device_bytes, pinned_limit = Config{}.pinned_bytes;
 int64_t good_calls = -1;                // before the one that fails
 std::map<const void*, int64_t> pinned;  // by address
+std::map<const void*, int64_t> mapped;  // likewise, in the range of a device's memory
+int current_device = 0;
+bool has_peer_access = true;
 
+/// Memory of several devices.
+struct Shards {
+  int64_t bytes, stripe_bytes;
+  std::vector<int> devices;
+
+  int device_at(int64_t byte) const { return devices[static_cast<size_t>(byte / stripe_bytes) % devices.size()]; }
+  int64_t bytes_on(int device) const {
+    int64_t sum = 0;
+    for (int64_t at = 0; at < bytes; at += stripe_bytes) sum += device_at(at) == device ? stripe_bytes : 0;
+    return sum;
+  }
+  /// Whether the bytes are all of one device.
+  bool is_one_device(int64_t at, int64_t count) const {
+    for (int64_t stripe = at / stripe_bytes; stripe * stripe_bytes < at + count; ++stripe)
+      if (device_at(stripe * stripe_bytes) != device_at(at)) return false;
+    return true;
+  }
+};
+std::map<const void*, Shards> sharded;  // by address
+
+void require_one_device(const void* address, int64_t bytes) {
+  for (const auto& [begin, shards] : sharded) {
+    const auto at = static_cast<const char*>(address) - static_cast<const char*>(begin);
+    if (at >= 0 && at < shards.bytes && !shards.is_one_device(at, bytes))
+      throw Error("copy of " + std::to_string(bytes) + " bytes: memory of several devices");
+  }
+}
+
+/// Whether one of the allocations has all of the bytes.
+bool have(const std::map<const void*, int64_t>& allocations, const void* address, int64_t bytes) {
+  auto after = allocations.upper_bound(address);
+  if (after == allocations.begin()) return false;
+  --after;
+  const auto* end = static_cast<const char*>(after->first) + after->second;
+  return static_cast<const char*>(address) + bytes <= end;
+}
+int64_t bytes_of(const std::map<const void*, int64_t>& allocations) {
+  int64_t bytes = 0;
+  for (const auto& allocation : allocations) bytes += allocation.second;
+  return bytes;
+}
+
+std::map<int, StreamState>& standard_streams() {
+  static std::map<int, StreamState> by_device;
+  return by_device;
+}
 StreamState& state_of(Stream stream) {
-  static StreamState standard;
-  return stream == nullptr ? standard : *stream;
+  if (stream != nullptr) return *stream;
+  StreamState& standard = standard_streams()[current_device];
+  standard.device = current_device;
+  return standard;
 }
 
 void submit(Stream stream, Operation operation) {
   StreamState& state = state_of(stream);
+  operation.device = state.device;
   if (state.capture) {
     state.capture->nodes.push_back({std::move(operation), state.capture_tail});
     state.capture_tail = {static_cast<int>(state.capture->nodes.size()) - 1};
@@ -95,12 +151,9 @@ void run_everything() {
 }  // namespace
 
 bool is_pinned(const void* address, int64_t bytes) {
-  auto after = pinned.upper_bound(address);
-  if (after == pinned.begin()) return false;
-  --after;
-  const auto* end = static_cast<const char*>(after->first) + after->second;
-  return static_cast<const char*>(address) + bytes <= end;
+  return have(pinned, address, bytes) || have(mapped, address, bytes);
 }
+bool is_mapped(const void* address) { return have(mapped, address, 1); }
 
 void reset(const Config& config) {
   Machine::instance().reset(config);
@@ -109,8 +162,12 @@ void reset(const Config& config) {
   limit_memory(config.device_bytes, config.pinned_bytes);
   good_calls = -1;
   streams().clear();
-  state_of(nullptr) = {};
+  standard_streams().clear();
   DeviceMemory::instance().free_all();
+  mapped.clear();
+  sharded.clear();
+  current_device = 0;
+  has_peer_access = true;
   race::everything_freed();
 }
 
@@ -128,12 +185,15 @@ void limit_memory(int64_t device_bytes, int64_t pinned_bytes) {
 }
 void fail_call(int64_t n) { good_calls = n; }
 int64_t calls_before_failure() { return good_calls; }
-int64_t allocated_bytes() { return DeviceMemory::instance().allocated_bytes(); }
-int64_t pinned_bytes() {
-  int64_t bytes = 0;
-  for (const auto& allocation : pinned) bytes += allocation.second;
+int64_t allocated_bytes() { return DeviceMemory::instance().allocated_bytes() - bytes_of(mapped); }
+int64_t allocated_bytes(int device) {
+  int64_t bytes = DeviceMemory::instance().allocated_bytes(DeviceMemory::bit_of(device));
+  for (const auto& [begin, shards] : sharded)
+    if (shards.devices.size() > 1) bytes += shards.bytes_on(device);
   return bytes;
 }
+void allow_peer_access(bool allowed) { has_peer_access = allowed; }
+int64_t pinned_bytes() { return bytes_of(pinned) + bytes_of(mapped); }
 int64_t num_streams() { return static_cast<int64_t>(streams().size()); }
 
 namespace {
@@ -145,22 +205,26 @@ void may_fail(const char* what) {
   if (fails()) throw warprank::cuda_error(what, unknown, "cudaErrorUnknown");
 }
 
-/// Null when there is not as much.
-void* try_to_allocate(int64_t bytes) {
-  if (bytes > device_limit - allocated_bytes()) return nullptr;
-  void* address = DeviceMemory::instance().allocate(bytes);
+void* watched_memory(int64_t bytes, uint32_t devices) {
+  void* address = DeviceMemory::instance().allocate(bytes, devices);
   race::allocated(address, bytes);
   ++call_log.allocations.count;
   call_log.allocations.bytes += bytes;
   return address;
+}
+/// Null when there is not as much.
+void* try_to_allocate(int64_t bytes) {
+  return bytes > device_limit - allocated_bytes(current_device)
+             ? nullptr
+             : watched_memory(bytes, DeviceMemory::bit_of(current_device));
 }
 
 }  // namespace
 
 void* allocate(int64_t bytes) {
   if (void* address = try_to_allocate(bytes)) return address;
-  throw Error("allocate: " + std::to_string(bytes) + " bytes, and " + std::to_string(device_limit - allocated_bytes()) +
-              " are free");
+  throw Error("allocate: " + std::to_string(bytes) + " bytes, and " +
+              std::to_string(device_limit - allocated_bytes(current_device)) + " are free");
 }
 
 void release(void* address) {
@@ -188,6 +252,8 @@ void log_copy(const void* to, const void* from, int64_t bytes) {
 }  // namespace
 
 void copy(void* to, const void* from, int64_t bytes, Stream stream) {
+  require_one_device(to, bytes);
+  require_one_device(from, bytes);
   if (!state_of(stream).capture) log_copy(to, from, bytes);
   Operation operation;
   operation.action = [=](const Operation& self) {
@@ -224,6 +290,7 @@ void fill(void* to, unsigned char value, int64_t bytes, Stream stream) {
 Stream create_stream() {
   ++call_log.objects_made;
   streams().push_back(std::make_shared<StreamState>());
+  streams().back()->device = current_device;
   return streams().back().get();
 }
 
@@ -241,17 +308,20 @@ void synchronize() {
 
 Event create_event() {
   ++call_log.objects_made;
-  return std::make_shared<EventState>();
+  auto event = std::make_shared<EventState>();
+  event->device = current_device;
+  return event;
 }
 
 void record(const Event& event, Stream stream) {
   StreamState& state = state_of(stream);
+  if (state.device != event->device) throw Error("record: the event and the stream are of different devices");
   if (state.capture) {
-    *event = {nullptr, state.capture, state.capture_tail};
+    *event = {nullptr, state.capture, state.capture_tail, state.device};
     return;
   }
   submit(stream, {});
-  *event = {state.tail.front(), nullptr, {}};
+  *event = {state.tail.front(), nullptr, {}, state.device};
 }
 
 void wait(Stream stream, const Event& event) {
@@ -387,6 +457,7 @@ void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, boo
            std::to_string(limit));
   }
   if (simt::Machine::instance().running() != nullptr) refuse("a kernel cannot launch");
+  if (simt::state_of(stream).device != simt::current_device) refuse("the stream is not of the current device");
   simt::may_fail("launch a kernel");
   simt::Operation operation;
   operation.body = std::move(body);
@@ -420,10 +491,11 @@ int set_device(int index) {
   constexpr int invalid_device = 101, insufficient_driver = 35;
   if (num_devices() == 0)
     throw cuda_error("find the current device", insufficient_driver, "cudaErrorInsufficientDriver");
-  if (index != 0) throw cuda_error("use device " + std::to_string(index), invalid_device, "cudaErrorInvalidDevice");
-  return 0;
+  if (index < 0 || index >= num_devices())
+    throw cuda_error("use device " + std::to_string(index), invalid_device, "cudaErrorInvalidDevice");
+  return std::exchange(simt::current_device, index);
 }
-void restore_device(int) {}
+void restore_device(int index) { simt::current_device = index; }
 FoundDevice find_device(int index) {
   FoundDevice found;
   found.index = index;
@@ -448,7 +520,7 @@ void release(void* memory) {
   if (simt::DeviceMemory::instance().contains(memory, 0)) simt::release(memory);  // or a reset was first
 }
 std::pair<int64_t, int64_t> free_and_total_bytes() {
-  return {simt::device_limit - simt::allocated_bytes(), simt::device_limit};
+  return {simt::device_limit - simt::allocated_bytes(simt::current_device), simt::device_limit};
 }
 
 void* allocate_pinned(int64_t bytes) {
@@ -466,6 +538,41 @@ void release_pinned(void* memory) {
   ++simt::call_log.releases;
   simt::pinned.erase(memory);
   std::free(memory);
+}
+
+std::shared_ptr<void> allocate_mapped(int64_t bytes) {
+  if (simt::fails() || bytes > simt::pinned_limit - simt::pinned_bytes()) return nullptr;
+  void* memory = simt::watched_memory(bytes, simt::DeviceMemory::every_device);
+  simt::mapped[memory] = bytes;
+  return {memory, [](void* mapped) {
+            if (!simt::is_mapped(mapped)) return;  // a reset was first
+            simt::release(mapped);
+            simt::mapped.erase(mapped);
+          }};
+}
+bool can_shard(const std::vector<int>& devices) { return devices.size() < 2 || simt::has_peer_access; }
+/// Short, so that small tables lie on several devices.
+int64_t shard_granularity(const std::vector<int>& devices) {
+  if (!can_shard(devices)) throw cuda_error("ask for the size of pages", 801, "cudaErrorNotSupported");
+  return 512;
+}
+std::shared_ptr<void> allocate_sharded(int64_t bytes, int64_t stripe_bytes, const std::vector<int>& devices) {
+  const simt::Shards shards{bytes, stripe_bytes, devices};
+  uint32_t users = 0;
+  for (const int device : devices) {
+    users |= simt::DeviceMemory::bit_of(device);
+    if (shards.bytes_on(device) > simt::device_limit - simt::allocated_bytes(device)) return nullptr;
+  }
+  if (simt::fails()) return nullptr;
+  void* const memory = simt::watched_memory(bytes, users);
+  simt::sharded.emplace(memory, shards);
+  return {memory, [](void* begin) {
+            if (simt::sharded.erase(begin) > 0) simt::release(begin);  // or a reset was first
+          }};
+}
+void write_mapped(void* to, const void* from, int64_t bytes) {
+  simt::mark_written(to, bytes);
+  std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
 void copy_to_device(void* to, const void* from, int64_t bytes, Stream stream) {

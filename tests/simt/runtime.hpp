@@ -2,8 +2,8 @@
 #pragma once
 
 /// What a program needs beside kernels: memory, copies, streams, events and graphs, with the meaning they have in the
-/// CUDA runtime. Nothing runs before someone waits: everything queued is then in flight together. There is one device,
-/// and one thread of the host may use it.
+/// CUDA runtime. Nothing runs before someone waits: everything queued is then in flight together. One thread of the
+/// host may use it. simt/devices.hpp has what there is of several devices.
 
 #include <cstdint>
 #include <functional>
@@ -34,7 +34,7 @@ void fail_call(int64_t n);
 int64_t calls_before_failure();
 /// What is held now.
 int64_t allocated_bytes();
-int64_t pinned_bytes();
+int64_t pinned_bytes();  ///< mapped memory included
 int64_t num_streams();
 
 // Memory. The host may read and write it as well, when nothing that touches it is in flight.
@@ -76,6 +76,8 @@ int num_launches(const Graph& graph);
 void set_body(const Graph& graph, const void* kernel, const std::function<void()>& body);
 /// Whether the host's memory was allocated as pinned, which kernels may access.
 bool is_pinned(const void* address, int64_t bytes);
+/// Whether it is the host's memory that tables lie in: pinned, and watched as a device's is.
+bool is_mapped(const void* address);
 void launch(const Graph& graph, Stream stream);
 
 /// Memory of a test: allocated, filled from a vector, read back after everything is done.

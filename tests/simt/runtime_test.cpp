@@ -350,13 +350,69 @@ TEST_F(Runtime, KernelsMayAccessPinnedMemory) {
   EXPECT_THROW(simt::synchronize(), simt::Error) << "one behind the end";
 }
 
+TEST_F(Runtime, MappedMemoryIsTheHosts) {
+  simt::Config config;
+  config.count_sectors = true;
+  config.pinned_bytes = 200;
+  simt::reset(config);
+  const std::vector<uint32_t> values(32, 3);
+  {
+    const MappedMemory mapped(128, "a table");
+    EXPECT_EQ(simt::allocated_bytes(), 0);
+    EXPECT_EQ(simt::pinned_bytes(), 128);
+    EXPECT_EQ(simt::calls().allocations.bytes, 128);
+    mapped.write(0, values.data(), 128);
+    auto* const x = static_cast<uint32_t*>(mapped.data());
+    launch({1, 32}, add, x, 4u);
+    simt::synchronize();
+    EXPECT_EQ(x[31], 7u);
+    EXPECT_EQ(simt::counters().host_load_sectors, 4);
+    EXPECT_EQ(simt::counters().host_store_sectors, 4);
+    EXPECT_EQ(simt::counters().global_load_sectors, 4) << "among all";
+    launch({1, 32}, add, x + 1, 4u);
+    EXPECT_THROW(simt::synchronize(), simt::Error) << "one behind the end";
+  }
+  EXPECT_EQ(simt::pinned_bytes(), 0);
+  EXPECT_THROW(MappedMemory(201, "a table"), warprank::cuda_error);
+  EXPECT_THROW(MappedMemory(-1, "a table"), warprank::invalid_argument);
+  EXPECT_EQ(MappedMemory(0, "a table").data(), nullptr);
+  EXPECT_EQ(MappedMemory().bytes(), 0);
+
+  DeviceMemory memory(128, "a test");
+  warprank::device::fill(memory.data(), 0, 128, nullptr);
+  simt::synchronize();
+  simt::clear_counters();
+  launch({1, 32}, add, static_cast<uint32_t*>(memory.data()), 4u);
+  simt::synchronize();
+  EXPECT_EQ(simt::counters().global_load_sectors, 4);
+  EXPECT_EQ(simt::counters().host_load_sectors, 0);
+}
+
+TEST_F(Runtime, MappedMemoryIsWatched) {
+  if (!simt::race::hooks_linked) return;
+  const MappedMemory mapped(128, "a table");
+  const std::vector<uint32_t> values(32, 3);
+  auto* const x = static_cast<uint32_t*>(mapped.data());
+  launch({1, 32}, add, x, 4u);
+  EXPECT_THROW(simt::synchronize(), simt::Error) << "nobody has written it";
+  simt::reset();
+  const MappedMemory next(128, "a table");
+  next.write(0, values.data(), 128);
+  const OwnedStream one, other;
+  launch({1, 32, 0, one.get()}, add, static_cast<uint32_t*>(next.data()), 4u);
+  launch({1, 32, 0, other.get()}, add, static_cast<uint32_t*>(next.data()), 4u);
+  EXPECT_THROW(simt::synchronize(), simt::Error) << "a race";
+}
+
 TEST_F(Runtime, WhatOutlivesAResetIsForgotten) {
   std::optional<OwnedStream> stream(std::in_place);
   std::optional<DeviceMemory> memory(DeviceMemory(100, "a test"));
+  std::optional<MappedMemory> mapped(MappedMemory(100, "a test"));
   simt::reset();
   const OwnedStream next;
   stream.reset();
   memory.reset();
+  mapped.reset();
   EXPECT_EQ(simt::num_streams(), 1);
   EXPECT_EQ(simt::allocated_bytes(), 0);
 }

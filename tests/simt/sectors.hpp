@@ -16,7 +16,7 @@ namespace simt {
 /// A warp's n-th execution of an access is one instruction for all lanes that execute it an n-th time.
 class SectorCounter {
  public:
-  enum class Kind { global_load, global_store, shared_load, shared_store };
+  enum class Kind { global_load, global_store, host_load, host_store, shared_load, shared_store };
 
   /// `place` and `line` tell accesses apart.
   void add(Kind kind, const void* place, int line, unsigned warp, unsigned lane, const void* address, int bytes) {
@@ -43,6 +43,12 @@ class SectorCounter {
           break;
         case Kind::global_store:
           counters.global_store_sectors += total;
+          break;
+        case Kind::host_load:
+          counters.host_load_sectors += total;
+          break;
+        case Kind::host_store:
+          counters.host_store_sectors += total;
           break;
         case Kind::shared_load:
           counters.shared_load_sectors += total;

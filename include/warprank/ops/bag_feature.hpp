@@ -13,6 +13,7 @@
 #include "warprank/hash_table/view.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/detail/gemm/float_matrix.hpp"
+#include "warprank/ops/row_cache.hpp"
 #include "warprank/ops/table_view.hpp"
 
 namespace warprank {
@@ -88,6 +89,10 @@ struct BlobDense {
 struct BagFeature {
   TableView table;                      ///< of a hashed table type, dim and default_row count
   std::optional<HashTableView> hashed;  ///< a hashed table: ids are its keys, rows are in it
+  /// Rows that lie on the device, too, where the others are in mapped memory of the host; null: none. In device memory.
+  /// A direct table's are then as a hash table's rows are, at multiples of 16 bytes, and its bits those of a hashed
+  /// one.
+  const RowCacheView* cache = nullptr;
   std::variant<IdArray, BlobIds, BlobDense> ids;
   DeviceCount num_bags;  ///< of blobs only the capacity counts
   Pooling pooling = Pooling::none;

@@ -54,6 +54,7 @@
 #include "warprank/device/target.hpp"
 #include "warprank/ops/bag_feature.hpp"
 #include "warprank/ops/detail/card_policies.hpp"
+#include "warprank/ops/detail/compiled_kernels.hpp"
 #include "warprank/ops/detail/embedding_bag/check.hpp"
 #include "warprank/ops/detail/embedding_bag/kernel.cuh"
 #include "warprank/ops/detail/embedding_bag/plan.hpp"
@@ -85,7 +86,7 @@ class EmbeddingBag {
   int num_launches() const { return static_cast<int>(plan_.launches.size()); }
 
   /// Queues the kernels. Throws invalid_argument for null or misaligned memory.
-  void launch(const void* device_descriptors, void* workspace, device::Stream stream) const;
+  WARPRANK_HIDDEN void launch(const void* device_descriptors, void* workspace, device::Stream stream) const;
 
  private:
   detail::embedding_bag::RecordPlan plan_;
@@ -101,8 +102,9 @@ WARPRANK_HIDDEN inline EmbeddingBag::EmbeddingBag(Span<const BagFeature> feature
   plan_ = bags::plan_records(features, resident, policies);
 }
 
-WARPRANK_HIDDEN inline void EmbeddingBag::launch(const void* device_descriptors, void* workspace,
-                                                 device::Stream stream) const {
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_EMBEDDING_BAG)
+WARPRANK_KERNELS_INLINE void EmbeddingBag::launch(const void* device_descriptors, void* workspace,
+                                                  device::Stream stream) const {
   namespace bags = detail::embedding_bag;
   if (plan_.records.empty()) return;
   Problems problems;
@@ -122,9 +124,12 @@ WARPRANK_HIDDEN inline void EmbeddingBag::launch(const void* device_descriptors,
   for (const bags::RecordLaunch& one : plan_.launches) {
     const auto grid = static_cast<unsigned>(one.num_records);
     const device::LaunchConfig config{grid, static_cast<unsigned>(bags::policy.threads), 0, stream};
-    const auto kernel = one.has_keys ? bags::embedding_bag_kernel<true> : bags::embedding_bag_kernel<false>;
+    const auto kernel = one.has_caches ? bags::cached_embedding_bag_kernel<>
+                        : one.has_keys ? bags::embedding_bag_kernel<true>
+                                       : bags::embedding_bag_kernel<false>;
     device::launch(config, kernel, records + one.first_line, one.lines, one.batch, memory);
   }
 }
+#endif
 
 }  // namespace warprank

@@ -526,20 +526,20 @@ TEST(EmbeddingBag, StaysWithinItsErrorInBagsOfManyIds) {
   }
 }
 
-TEST(EmbeddingBag, ReachesRowsBeyond2To31ElementsAndBytes) {
+TEST(EmbeddingBag, ReachesRowsBeyond2To32) {
   for (const DType type : row_types) {
     SCOPED_TRACE(name_of(type));
-    const int64_t dim = 8, num_rows = (int64_t{1} << 29) + 5, stride = dim * size_of(type);
+    const int64_t dim = 8, num_rows = (int64_t{1} << 32) + 5, stride = dim * size_of(type);
     const auto bytes = static_cast<size_t>(num_rows * stride);
     void* const map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    ASSERT_NE(map, MAP_FAILED);
+    if (map == MAP_FAILED) GTEST_SKIP() << "the machine forbids " << bytes << " bytes of reserved memory";
     const auto scale_bytes = static_cast<size_t>(num_rows) * sizeof(float);
     void* const scale_map =
         mmap(nullptr, scale_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     ASSERT_NE(scale_map, MAP_FAILED);
     auto* const scale = static_cast<float*>(scale_map);
 
-    const std::vector<int64_t> ids{num_rows - 1, (int64_t{1} << 28) + 1, num_rows - 1, 2}, offsets{0, 2, 4};
+    const std::vector<int64_t> ids{num_rows - 1, (int64_t{1} << 31) + 1, (int64_t{1} << 28) + 1, 2}, offsets{0, 2, 4};
     for (const int64_t id : ids) {
       unsigned char* row = static_cast<unsigned char*>(map) + id * stride;
       for (int64_t c = 0; c < dim; ++c) {

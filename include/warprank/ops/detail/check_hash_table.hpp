@@ -18,7 +18,7 @@ inline void check_hash_table(const std::string& where, const HashTableView& tabl
     if (!holds) problems.add(where + ": " + what, expected, std::to_string(got));
   };
   const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(table.buckets));
-  const Placement& placement = table.placement;
+  const hash_table::Placement& placement = table.placement;
   const BucketShape shape = shape_of(table.row_bytes, table.is_mutable);
   require(address != 0 && address % line_bytes == 0, "address of the buckets", "a multiple of 128", address);
   require(placement.num_buckets >= min_buckets, "buckets", "4 or more", static_cast<int64_t>(placement.num_buckets));

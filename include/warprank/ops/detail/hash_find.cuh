@@ -31,10 +31,15 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/hash_table/view.hpp"
+#include "warprank/ops/row_cache.hpp"
 
 namespace warprank::detail {
 
 using LineTile = device::Tile<8>;
+
+/// Whether look-ups in tables of this type say which keys they found (ops/row_cache.hpp).
+template <class Table>
+inline constexpr bool marks_use = false;
 
 /// A lane's part of a line: words 2 rank and 2 rank + 1.
 using LinePart = device::Vector<uint64_t, 2>;
@@ -62,6 +67,13 @@ struct LineMatches {
       slot = hash_table::slot_at(map, bit % 8 * 2 + bit / 8);
     }
     return slot;
+  }
+  /// The position that holds the slot of the key.
+  WARPRANK_DEVICE int position_of(int slot) const {
+    uint32_t rest = positions;
+    int bit = device::first_bit(rest);
+    while (hash_table::slot_at(map, bit % 8 * 2 + bit / 8) != slot) bit = device::first_bit(rest &= rest - 1);
+    return bit % 8 * 2 + bit / 8;
   }
 };
 
@@ -142,6 +154,7 @@ WARPRANK_DEVICE void read_header_lines(const Table& table, LookUp& look_up) {
   constexpr uint32_t tile = (1u << LineTile::size) - 1;
   uint32_t pending = ballot(full_warp, look_up.is_pending()) >> (lane - rank) & tile;
   LineMatches mine{};
+  uint64_t use = 0;
   while (any(full_warp, pending != 0)) {
     LinePart parts[in_flight] = {};
     uint32_t rest = pending;
@@ -159,12 +172,22 @@ WARPRANK_DEVICE void read_header_lines(const Table& table, LookUp& look_up) {
       const int source = pending == 0 ? 0 : first_bit(pending);
       const LineMatches matches = match_lines(parts[i], shuffle(full_warp, look_up.key, source, LineTile::size));
       if (pending != 0 && rank == source) mine = matches;
+      if constexpr (marks_use<Table>) {
+        const uint64_t of_line =
+            shuffle(full_warp, parts[i][row_cache::use_word % 2], row_cache::use_word / 2, LineTile::size);
+        if (pending != 0 && rank == source) use = of_line;
+      }
       pending &= pending - 1;
     }
   }
   if (!look_up.is_pending()) return;
   const int slot = mine.slot();
   if (slot == hash_table::no_slot) return look_up.miss(table, mine.map);
+  if constexpr (marks_use<Table>) {
+    const uint64_t used = use | uint64_t{1} << mine.position_of(slot);
+    auto* const line = reinterpret_cast<uint64_t*>(const_cast<unsigned char*>(look_up.at));
+    if (used != use) store<Order::relaxed, Scope::device>(&line[row_cache::use_word], used);
+  }
   look_up.hit(table.shape.rows_begin + slot * table.shape.row_stride);
 }
 

@@ -13,6 +13,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/hash_table/view.hpp"
 #include "warprank/ops/detail/check_hash_table.hpp"
+#include "warprank/ops/detail/compiled_kernels.hpp"
 #include "warprank/ops/detail/hash_find.cuh"
 #include "warprank/ops/detail/hash_rows.cuh"
 #include "warprank/ops/detail/hash_update.cuh"
@@ -268,16 +269,38 @@ WARPRANK_HIDDEN inline void launch_find(const HashTableView& table, const hash_t
 template <class Protocol = UpdateProtocol>
 WARPRANK_HIDDEN void launch_insert_or_assign(const HashTableView& table, const hash_table::Keys& keys,
                                              const HashRows& rows, const hash_table::Epoch& epoch,
-                                             hash_table::Status* statuses, device::Stream stream) {
+                                             hash_table::Status* statuses, device::Stream stream);
+template <class Protocol = UpdateProtocol>
+WARPRANK_HIDDEN void launch_erase(const HashTableView& table, const hash_table::Keys& keys,
+                                  const hash_table::Epoch& epoch, hash_table::Status* statuses, device::Stream stream);
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_HASH_TABLE)
+template <class Protocol>
+void launch_insert_or_assign(const HashTableView& table, const hash_table::Keys& keys, const HashRows& rows,
+                             const hash_table::Epoch& epoch, hash_table::Status* statuses, device::Stream stream) {
   device::launch({hash_grid(keys.capacity, hash_threads / LineTile::size), hash_threads, 0, stream},
                  insert_or_assign_kernel<Protocol>, table, keys, rows, epoch, statuses);
 }
 
-template <class Protocol = UpdateProtocol>
-WARPRANK_HIDDEN void launch_erase(const HashTableView& table, const hash_table::Keys& keys,
-                                  const hash_table::Epoch& epoch, hash_table::Status* statuses, device::Stream stream) {
+template <class Protocol>
+void launch_erase(const HashTableView& table, const hash_table::Keys& keys, const hash_table::Epoch& epoch,
+                  hash_table::Status* statuses, device::Stream stream) {
   device::launch({hash_grid(keys.capacity, hash_threads / LineTile::size), hash_threads, 0, stream},
                  erase_kernel<Protocol>, table, keys, epoch, statuses);
 }
+#endif
+#if defined(WARPRANK_KERNELS_OF_HASH_TABLE)
+template void launch_insert_or_assign<>(const HashTableView& table, const hash_table::Keys& keys, const HashRows& rows,
+                                        const hash_table::Epoch& epoch, hash_table::Status* statuses,
+                                        device::Stream stream);
+template void launch_erase<>(const HashTableView& table, const hash_table::Keys& keys, const hash_table::Epoch& epoch,
+                             hash_table::Status* statuses, device::Stream stream);
+template void launch_insert_or_assign<CacheProtocol>(const HashTableView& table, const hash_table::Keys& keys,
+                                                     const HashRows& rows, const hash_table::Epoch& epoch,
+                                                     hash_table::Status* statuses, device::Stream stream);
+template void launch_erase<CacheProtocol>(const HashTableView& table, const hash_table::Keys& keys,
+                                          const hash_table::Epoch& epoch, hash_table::Status* statuses,
+                                          device::Stream stream);
+#endif
 
 }  // namespace warprank::detail

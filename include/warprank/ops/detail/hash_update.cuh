@@ -36,6 +36,11 @@ struct UpdateProtocol {
   static constexpr bool waits_for_readers = true;
   static constexpr bool overwrites_erased_keys = true;
   static constexpr bool writes_aside = true;
+  static constexpr int num_positions = hash_table::header_positions;
+};
+/// Of caches of rows, which have something else at the last position.
+struct CacheProtocol : UpdateProtocol {
+  static constexpr int num_positions = row_cache::num_positions;
 };
 
 /// What a line says of a key: the same for all lanes of the tile.
@@ -131,7 +136,7 @@ class HashUpdate {
       return ~(hash_table::held_slots(map) | state.retired_slots) & ((1u << hash_table::header_slots) - 1);
     }
     WARPRANK_DEVICE uint32_t free_positions() const {
-      return ~(hash_table::held_positions(map) | state.retired_positions) & ((1u << hash_table::header_positions) - 1);
+      return ~(hash_table::held_positions(map) | state.retired_positions) & ((1u << Protocol::num_positions) - 1);
     }
     WARPRANK_DEVICE bool has_room() const { return free_slots() != 0 && free_positions() != 0; }
     /// Whether there will be room once nobody reads what is retired.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "warprank/core/view.hpp"
+#include "warprank/ops/detail/compiled_kernels.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/linear.cuh"
 
@@ -180,6 +181,10 @@ LinearPlan plan_linear(Span<const Layer> layers, int target, const LinearTiling*
   return plan;
 }
 
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void run_linear(const LinearPlan& plan, const void* descriptors,
+                                                        void* workspace, device::Stream stream);
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_LINEAR)
 template <int Target, int Tile = 0>
 WARPRANK_HIDDEN inline void launch_linear(const LinearPlan& plan, const LinearDescriptor* layers, float* partials,
                                           uint32_t* tickets, device::Stream stream) {
@@ -197,8 +202,8 @@ WARPRANK_HIDDEN inline void launch_linear(const LinearPlan& plan, const LinearDe
   if constexpr (shape.is_general) queue(linear_kernel<Target, tile>);
 }
 
-WARPRANK_HIDDEN inline void run_linear(const LinearPlan& plan, const void* descriptors, void* workspace,
-                                       device::Stream stream) {
+WARPRANK_KERNELS_INLINE void run_linear(const LinearPlan& plan, const void* descriptors, void* workspace,
+                                        device::Stream stream) {
   if (plan.num_blocks == 0) return;
   require_memory("descriptors of linear layers", descriptors, alignof(LinearDescriptor));
   if (plan.workspace_bytes() > 0) require_memory("workspace of linear layers", workspace, 256);
@@ -208,6 +213,7 @@ WARPRANK_HIDDEN inline void run_linear(const LinearPlan& plan, const void* descr
   device::dispatch_target<75, 80>(
       plan.target, [&](auto target) { launch_linear<target()>(plan, layers, partials, tickets, stream); });
 }
+#endif
 
 }  // namespace detail
 }  // namespace warprank

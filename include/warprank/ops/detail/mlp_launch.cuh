@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "warprank/ops/detail/compiled_kernels.hpp"
 #include "warprank/ops/detail/mlp.cuh"
 #include "warprank/ops/detail/mlp/plan_products.hpp"
 #include "warprank/ops/detail/mlp/policy.hpp"
@@ -400,6 +401,10 @@ MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, void* w
   return plan;
 }
 
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void run_mlp(const MlpPlan& plan, const void* descriptors,
+                                                     device::Stream stream);
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_MLP)
 template <int Target, int Strips, int Pairs>
 WARPRANK_HIDDEN inline void launch_split_mlp(const MlpPlan& plan, const MlpDescriptor* layers, device::Stream stream) {
   device::launch_overlapping(
@@ -415,7 +420,7 @@ WARPRANK_HIDDEN inline void launch_mlp(const MlpPlan& plan, const MlpDescriptor*
                              mlp_kernel<Target, Tile>, layers, num_layers, static_cast<int>(plan.input_stride));
 }
 
-WARPRANK_HIDDEN inline void run_mlp(const MlpPlan& plan, const void* descriptors, device::Stream stream) {
+WARPRANK_KERNELS_INLINE void run_mlp(const MlpPlan& plan, const void* descriptors, device::Stream stream) {
   if (!plan.descriptors.empty()) require_memory("descriptors of mlps", descriptors, alignof(MlpDescriptor));
   const auto* at = static_cast<const unsigned char*>(descriptors);
   for (size_t l = 0; l < plan.levels.size(); ++l) {
@@ -440,5 +445,6 @@ WARPRANK_HIDDEN inline void run_mlp(const MlpPlan& plan, const void* descriptors
       launch_mlp<target(), MlpTile::rows_32>(plan, layers, num_layers, stream);
   });
 }
+#endif
 
 }  // namespace warprank::detail

@@ -14,6 +14,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/ops/detail/compiled_kernels.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/launch_policies.hpp"
 #include "warprank/ops/detail/row_programs.cuh"
@@ -282,7 +283,11 @@ LaunchPlan plan_launch(Span<const RowProgram> programs, const LaunchPolicies& po
   return plan;
 }
 
-WARPRANK_HIDDEN inline void run(const LaunchPlan& plan, const void* descriptors, device::Stream stream) {
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void run(const LaunchPlan& plan, const void* descriptors,
+                                                 device::Stream stream);
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ROW_PROGRAMS)
+WARPRANK_KERNELS_INLINE void run(const LaunchPlan& plan, const void* descriptors, device::Stream stream) {
   const int64_t slot_bytes = int64_t{plan.num_slots} * threads * row_vector_size * static_cast<int64_t>(sizeof(float));
   const device::LaunchConfig config(static_cast<unsigned>(plan.num_blocks), threads, slot_bytes, stream);
   const auto* addresses = static_cast<const float* const*>(descriptors);
@@ -296,5 +301,6 @@ WARPRANK_HIDDEN inline void run(const LaunchPlan& plan, const void* descriptors,
     device::launch_overlapping(config, row_programs_kernel<InMemory>, source, addresses, num_programs);
   }
 }
+#endif
 
 }  // namespace warprank::detail::row_programs

@@ -11,6 +11,16 @@
 
 namespace warprank::host_ops {
 
+/// Ids that a look-up did not find, as many as there is room for.
+struct MissedIds {
+  int64_t* data = nullptr;
+  int64_t room = 0, count = 0;
+
+  void add(int64_t id) {
+    if (count < room) data[count++] = id;
+  }
+};
+
 /// One feature of a batch: its ids, the table they name rows of, and where the pooled rows go.
 ///
 /// An id is one of
@@ -29,6 +39,7 @@ struct BagFeature {
   std::optional<int64_t> padding;  ///< the id that is padding; unless set, -1 in a direct and none in a hashed table
   Matrix<float> y;                 ///< [num_bags, table.dim]
   LookupCounters* counters = nullptr;  ///< may be null
+  MissedIds* missed = nullptr;         ///< gets the ids that a hashed table does not have; may be null
 
   int64_t num_bags() const { return bags.offsets == nullptr ? ids.size() : bags.count; }
 };

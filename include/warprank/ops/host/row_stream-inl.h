@@ -67,7 +67,7 @@ class RowStream {
           else if (const unsigned char* row = row_of_key(*feature.hashed, id))
             add(FoundRow::in_bucket(*feature.hashed, row));
           else
-            add(FoundRow::default_row(), seen.unknown);
+            miss(feature, id, seen);
       } else {
         const int64_t padding_id = feature.padding.value_or(-1);
         for (const int64_t id : ids)
@@ -90,6 +90,10 @@ class RowStream {
   void add(const FoundRow& row, int64_t& counter) {
     add(row);
     ++counter;
+  }
+  void miss(const BagFeature& feature, int64_t id, LookupCounters& seen) {
+    add(FoundRow::default_row(), seen.unknown);
+    if (feature.missed != nullptr) feature.missed->add(id);
   }
 
   const BagFeature* end_;

@@ -18,6 +18,7 @@
 #include "warprank/ops/detail/attention/descriptor.cuh"
 #include "warprank/ops/detail/attention/kernel.cuh"
 #include "warprank/ops/detail/attention/split.cuh"
+#include "warprank/ops/detail/compiled_kernels.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/item_units.cuh"
 
@@ -192,6 +193,10 @@ Plan plan_attentions(Span<const Given> attentions, int target) {
   return plan;
 }
 
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void run_attentions(const Plan& plan, const void* descriptors,
+                                                            device::Stream stream);
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ATTENTION)
 template <int Target, int Dim>
 WARPRANK_HIDDEN void run_split(const Plan& plan, const void* descriptors, device::Stream stream) {
   const device::Dim3 grid(static_cast<unsigned>(plan.units), static_cast<unsigned>(plan.heads),
@@ -202,7 +207,7 @@ WARPRANK_HIDDEN void run_split(const Plan& plan, const void* descriptors, device
                              split_attention_kernel<Target, Dim>, static_cast<const SplitDescriptor*>(descriptors));
 }
 
-WARPRANK_HIDDEN inline void run_attentions(const Plan& plan, const void* descriptors, device::Stream stream) {
+WARPRANK_KERNELS_INLINE void run_attentions(const Plan& plan, const void* descriptors, device::Stream stream) {
   device::dispatch_target<75, 80>(plan.target, [&](auto target) {
     if (plan.split_dim == 16) return run_split<target(), 16>(plan, descriptors, stream);
     if (plan.split_dim == 32) return run_split<target(), 32>(plan, descriptors, stream);
@@ -217,5 +222,6 @@ WARPRANK_HIDDEN inline void run_attentions(const Plan& plan, const void* descrip
       device::launch_overlapping(config, attention_kernel<target(), wide_columns>, memory);
   });
 }
+#endif
 
 }  // namespace warprank::detail::attention

@@ -14,6 +14,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/ops/detail/compiled_kernels.hpp"
 #include "warprank/ops/detail/din_attention/chained/kernel.cuh"
 #include "warprank/ops/detail/din_attention/chained/layout.hpp"
 #include "warprank/ops/detail/din_attention/rows.hpp"
@@ -234,6 +235,10 @@ Plan plan_histories(Span<const History> histories, int target, const LaunchPolic
   return plan;
 }
 
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void run_histories(const Plan& plan, const void* descriptors,
+                                                           device::Stream stream);
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_DIN_ATTENTION)
 /// f(std::integral_constant<int, value>{}) for one of these values.
 template <int First, int... Others, class F>
 WARPRANK_HIDDEN void dispatch_value(int value, F&& f) {
@@ -241,7 +246,7 @@ WARPRANK_HIDDEN void dispatch_value(int value, F&& f) {
   if constexpr (sizeof...(Others) > 0) dispatch_value<Others...>(value, f);
 }
 
-WARPRANK_HIDDEN inline void run_histories(const Plan& plan, const void* descriptors, device::Stream stream) {
+WARPRANK_KERNELS_INLINE void run_histories(const Plan& plan, const void* descriptors, device::Stream stream) {
   device::dispatch_target<75, 80>(plan.target, [&](auto target) {
     for (const Launch& launch : plan.launches) {
       const device::Dim3 grid(static_cast<unsigned>(launch.blocks), static_cast<unsigned>(launch.histories));
@@ -265,5 +270,6 @@ WARPRANK_HIDDEN inline void run_histories(const Plan& plan, const void* descript
     }
   });
 }
+#endif
 
 }  // namespace warprank::detail::din

@@ -12,6 +12,7 @@
 #include "warprank/device/target.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/axis_input.hpp"
+#include "warprank/ops/detail/compiled_kernels.hpp"
 #include "warprank/ops/detail/dot/general.cuh"
 #include "warprank/ops/detail/dot/rows.cuh"
 #include "warprank/ops/detail/launch_policies.hpp"
@@ -79,6 +80,10 @@ Plan<Out> plan_dot(const Arguments<Out>& general, Span<const AxisInput<half>> in
   return plan;
 }
 
+template <class Out>
+WARPRANK_HIDDEN void launch(const Plan<Out>& plan, int target, device::Stream stream);
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_DOT)
 /// f(std::integral_constant<int, V>{}) for the V that is `value`, of those listed.
 template <int... Values, class F>
 void dispatch_value(int value, F&& f) {
@@ -86,7 +91,7 @@ void dispatch_value(int value, F&& f) {
 }
 
 template <class Out>
-WARPRANK_HIDDEN void launch(const Plan<Out>& plan, int target, device::Stream stream) {
+void launch(const Plan<Out>& plan, int target, device::Stream stream) {
   if (plan.general.y.cols == 0) return;
   if (plan.groups == 0) return launch_general(plan.general, target, stream);
   const device::LaunchConfig config(static_cast<unsigned>(plan.blocks),
@@ -101,5 +106,10 @@ WARPRANK_HIDDEN void launch(const Plan<Out>& plan, int target, device::Stream st
     });
   });
 }
+#endif
+#if defined(WARPRANK_KERNELS_OF_DOT)
+template void launch(const Plan<float>& plan, int target, device::Stream stream);
+template void launch(const Plan<half>& plan, int target, device::Stream stream);
+#endif
 
 }  // namespace warprank::detail::dot

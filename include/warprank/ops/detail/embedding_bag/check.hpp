@@ -118,6 +118,8 @@ class FeatureCheck {
       if (hashed.type != table.type) add("hash table", name_of(table.type), name_of(hashed.type));
       return check_hash_table(name_ + ", hash table", hashed, problems_);
     }
+    check_pointer("cache", f_.cache, false);
+    if (f_.cache != nullptr) check_cached_rows();
     if (table.num_rows < 0 || table.num_rows >= missing_row) {
       add("rows", "0 to " + std::to_string(missing_row - 1), std::to_string(table.num_rows));
     }
@@ -133,6 +135,17 @@ class FeatureCheck {
     if (table.type == DType::i8 && (stride < 4 || stride > UINT32_MAX || stride % 4 != 0)) {
       add("scale stride", "a multiple of 4 up to " + std::to_string(UINT32_MAX) + " bytes", std::to_string(stride));
     }
+  }
+
+  /// Of a direct table.
+  void check_cached_rows() {
+    const TableView& table = f_.table;
+    const int64_t bytes = hash_table::row_bytes(table.type, table.dim), stride = (bytes + 15) / 16 * 16;
+    if (bytes > hash_table::max_row_bytes) add("cached rows", "at most 1024 bytes", std::to_string(bytes));
+    if (table.row_stride_bytes != stride)
+      add("cached rows", std::to_string(stride) + " bytes from one to the next",
+          std::to_string(table.row_stride_bytes));
+    check_pointer("cached rows", static_cast<const unsigned char*>(table.rows), false, 16);
   }
 
   void check_ids(const IdArray& array) {

@@ -19,6 +19,7 @@
 #include "warprank/ops/detail/embedding_bag/parts.cuh"
 #include "warprank/ops/detail/embedding_bag/spans.cuh"
 #include "warprank/ops/detail/hash_find.cuh"
+#include "warprank/ops/detail/row_cache.cuh"
 
 namespace warprank::detail::embedding_bag {
 
@@ -39,16 +40,45 @@ struct KeyTable {
   }
 };
 
+/// Of a feature with a cache: whether the rows on the host are a direct table, and not a hash table.
+WARPRANK_DEVICE bool is_direct(const Block& block) { return block.extras().placement.num_buckets == 0; }
+
+/// Where the row of each lane's key is, in the cache or in the host's memory; null: nowhere. All lanes of the warp
+/// call. `is_counted` is the same for all: whether they had not asked before.
+WARPRANK_DEVICE const unsigned char* find_cached(const Block& block, uint64_t key, bool is_sought, bool is_counted) {
+  using namespace device;  // NOLINT: a device function
+  const Record& f = block.f();
+  const RowCacheView& cache = *block.extras().cache;
+  const unsigned char* row = find_rows<hash_table::Layout::header>(CacheTable(cache.rows), key, is_sought);
+  const bool is_hit = row != nullptr, is_missed = is_sought && !is_hit;
+  if (any(full_warp, is_missed)) {
+    if (is_direct(block)) {
+      if (is_missed && key < f.num_rows) row = f.rows + key * f.row_stride;
+    } else {
+      const unsigned char* const on_host = find_rows(KeyTable(block), key, is_missed);
+      if (is_missed) row = on_host;
+    }
+  }
+  if (is_counted) tell_found(cache.missed, key, is_hit, is_missed && row != nullptr);
+  return row;
+}
+
 /// What became of a lane's id.
 struct FoundKey {
   const unsigned char* row;  ///< null: there is none
   bool is_padding, is_missing;
 };
-/// All lanes of the warp call; `is_id` where one has an id.
-WARPRANK_DEVICE FoundKey find_key(const Block& block, int64_t id, bool is_id) {
+/// All lanes of the warp call; `is_id` where one has an id, `is_first` when they had not asked before.
+template <bool HasCaches>
+WARPRANK_DEVICE FoundKey find_key(const Block& block, int64_t id, bool is_id, bool is_first = true) {
   const bool is_padding = is_id && block.extras().has_padding && id == block.extras().padding;
   const bool is_sought = is_id && !is_padding;
-  const unsigned char* row = find_rows(KeyTable(block), static_cast<uint64_t>(id), is_sought);
+  const unsigned char* row = nullptr;
+  if (HasCaches && block.extras().cache != nullptr) {
+    row = find_cached(block, static_cast<uint64_t>(id), is_sought, is_first);
+  } else {
+    row = find_rows(KeyTable(block), static_cast<uint64_t>(id), is_sought);
+  }
   return {row, is_padding, is_sought && row == nullptr};
 }
 
@@ -63,11 +93,11 @@ WARPRANK_DEVICE void load_found_words(bool may_change, const unsigned char* from
 }
 /// Loads the lane's part of each row that there is; the others stay as they are. All loads are on their way together.
 /// Parts of less than a word are taken from the word that they are in: slots consist of whole ones.
-template <int N>
+template <bool HasCaches, int N>
 WARPRANK_DEVICE void load_found_parts(const Block& block, const unsigned char* const (&rows)[N], int part,
                                       RawPart (&raw)[N]) {
   const Record& f = block.f();
-  const bool may_change = block.extras().is_mutable;
+  const bool may_change = block.extras().is_mutable || (HasCaches && block.extras().cache != nullptr);
   const int at = part * f.part_bytes;
   const auto for_rows = [&](const auto& load_one) {
     WARPRANK_UNROLL
@@ -106,6 +136,7 @@ WARPRANK_DEVICE void take_rows(const unsigned char* mine, int first, int step, i
 }
 
 /// Makes rows of y those that ids name.
+template <bool HasCaches>
 WARPRANK_DEVICE void copy_keys(const Block& block) {
   using namespace device;  // NOLINT: a device function
   const Record& f = block.f();
@@ -117,7 +148,7 @@ WARPRANK_DEVICE void copy_keys(const Block& block) {
          begin += step()) {
       const int i = begin + fresh_thread_rank() % warp_size;
       const bool is_id = i < c.n;
-      const FoundKey found = find_key(block, is_id ? RowIds{block, c.values, has_more}(i) : 0, is_id);
+      const FoundKey found = find_key<HasCaches>(block, is_id ? RowIds{block, c.values, has_more}(i) : 0, is_id);
       count(block, is_id, found.is_missing, found.is_padding, found.is_padding);
       const uint32_t defaults = ballot(full_warp, found.is_missing && f.default_row != nullptr);
       const int end = c.n - begin < warp_size ? c.n - begin : warp_size;
@@ -128,7 +159,7 @@ WARPRANK_DEVICE void copy_keys(const Block& block) {
           const unsigned char* rows[in_flight];
           RowsInFlight raw = {};
           take_rows(found.row, first, groups, part < static_cast<int>(f.parts) ? end : 0, rows);
-          load_found_parts(block, rows, part, raw);
+          load_found_parts<HasCaches>(block, rows, part, raw);
           if (part >= static_cast<int>(f.parts)) continue;
           // Not unrolled, or there would be as many copies of the code for all types: the others move up.
           WARPRANK_ROLLED
@@ -154,6 +185,7 @@ WARPRANK_DEVICE void copy_keys(const Block& block) {
 
 /// Adds ids of a bag, or of a piece: of each `groups` times as many as lanes share a row, those of group `group`. All
 /// lanes of the warp call, those without a bag with one of length 0.
+template <bool HasCaches>
 WARPRANK_DEVICE void add_keys(const Block& block, const BagIds& bag, int group, int groups, int part, BagSums& sums) {
   using namespace device;  // NOLINT: a device function
   const Record& f = block.f();
@@ -167,7 +199,7 @@ WARPRANK_DEVICE void add_keys(const Block& block, const BagIds& bag, int group, 
   int i = group * lanes() + (fresh_thread_rank() & (lanes() - 1));
   int64_t id = read_id(i);
   while (any(full_warp, i < bag.length)) {
-    const FoundKey found = find_key(block, id, i < bag.length);
+    const FoundKey found = find_key<HasCaches>(block, id, i < bag.length, part < warp_size);
     float weight = 1;  // of what is not there, too
     if (i < bag.length && !found.is_padding) {
       ++sums.count;
@@ -192,7 +224,7 @@ WARPRANK_DEVICE void add_keys(const Block& block, const BagIds& bag, int group, 
       take_rows(found.row, first_lane + first, 1, part < static_cast<int>(f.parts) ? first_lane + lanes() : 0, rows);
       WARPRANK_UNROLL
       for (RawPart& one : raw) one = no_part(f.type, f.has(Flag::max));
-      load_found_parts(block, rows, part, raw);
+      load_found_parts<HasCaches>(block, rows, part, raw);
       const auto weight_at = [&](int k) { return shuffle(full_warp, weight, (first_lane + first + k) % warp_size); };
       add_any_rows(f, raw, weight_at, sums);
     }

@@ -65,7 +65,8 @@ WARPRANK_DEVICE void begin_block(const Block& block) {
 }
 
 /// `HasKeys` is of launches with features of hashed tables, which take more registers.
-template <bool HasKeys>
+/// `HasCaches` of launches where some of them are on the host and have caches.
+template <bool HasKeys, bool HasCaches>
 WARPRANK_DEVICE void run_path(const Block& block) {
   switch (block.f().path) {
     case Path::dense:
@@ -75,17 +76,17 @@ WARPRANK_DEVICE void run_path(const Block& block) {
       return;
     case Path::keys:
       if constexpr (HasKeys) {
-        if (is_row_of_key(block.f())) return copy_keys(block);
+        if (is_row_of_key(block.f())) return copy_keys<HasCaches>(block);
       }
       break;
     default:
       break;
   }
-  pool_bags<HasKeys>(block);
+  pool_bags<HasKeys, HasCaches>(block);
 }
 
 /// Does what a record says.
-template <bool HasKeys>
+template <bool HasKeys, bool HasCaches = false>
 WARPRANK_DEVICE void run_block(Shared& shared, const Record* record, uint32_t lines, const Batch& batch,
                                unsigned char* workspace) {
   using namespace device;  // NOLINT: a device function
@@ -98,8 +99,9 @@ WARPRANK_DEVICE void run_block(Shared& shared, const Record* record, uint32_t li
   sync_block();
   const bool counts = shared.record.counters != nullptr;
   if (counts) shared.tally[thread_rank()] = {};
-  run_path<HasKeys>(block);
-  if (counts) add_counts(block);
+  run_path<HasKeys, HasCaches>(block);
+  const bool is_hashed = shared.record.path == Path::keys && !(HasCaches && is_direct(block));
+  if (counts) add_counts(block, is_hashed);
 }
 
 // Code for sm_86 and sm_89 takes a few registers more, and spills within 64.
@@ -115,6 +117,14 @@ WARPRANK_KERNEL(policy.threads, HasKeys ? blocks_with_keys_per_sm : compiled_blo
 embedding_bag_kernel(const Record* records, uint32_t lines, Batch batch, unsigned char* workspace) {
   using namespace device;  // NOLINT: for kernels
   run_block<HasKeys>(static_shared<Shared>(), records + uint64_t{block_index().x} * lines, lines, batch, workspace);
+}
+
+/// The same of launches with caches.
+template <class = void>
+WARPRANK_KERNEL(policy.threads, blocks_with_caches_per_sm)
+cached_embedding_bag_kernel(const Record* records, uint32_t lines, Batch batch, unsigned char* workspace) {
+  using namespace device;  // NOLINT: for kernels
+  run_block<true, true>(static_shared<Shared>(), records + uint64_t{block_index().x} * lines, lines, batch, workspace);
 }
 
 }  // namespace warprank::detail::embedding_bag

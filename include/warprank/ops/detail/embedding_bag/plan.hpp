@@ -38,6 +38,7 @@ inline RowLoads row_loads(const BagFeature& feature) {
     const int64_t slots = std::gcd<int64_t>(16, feature.hashed->shape.row_stride);
     return row_loads(table.type, std::gcd(slots, table.row_bytes()));
   }
+  if (feature.cache != nullptr) return row_loads(table.type, std::gcd<int64_t>(16, table.row_bytes()));
   // Of 8 bytes lanes store 16, whole sectors; rows that are wide are read faster by 16. Bits depend on it.
   constexpr int64_t wide_row_bytes = 128;
   const bool is_narrow = table.row_bytes() < wide_row_bytes && std::holds_alternative<Matrix<float>>(feature.y);
@@ -52,11 +53,12 @@ inline bool has_indices(const BagFeature& feature) {
 }
 /// Whether what it needs is in a line of its own.
 inline bool has_extras(const BagFeature& feature) {
-  return feature.hashed || is_weighted(feature) || has_indices(feature) || feature.padding.value_or(-1) != -1;
+  return feature.hashed || feature.cache != nullptr || is_weighted(feature) || has_indices(feature) ||
+         feature.padding.value_or(-1) != -1;
 }
 
 inline Path path_of(const BagFeature& feature, const RowLoads& loads) {
-  if (feature.hashed) return Path::keys;
+  if (feature.hashed || feature.cache != nullptr) return Path::keys;
   if (has_extras(feature)) return Path::any;
   if (!has_segments(feature)) return Path::rows;
   return loads.part_bytes < 8 || feature.pooling == Pooling::max ? Path::any : Path::bags;
@@ -235,6 +237,7 @@ inline Wanted want_look_up(const BagFeature& feature, const LaunchPolicies& poli
     wanted.extras.is_mutable = feature.hashed->is_mutable;
     wanted.extras.has_padding = feature.padding.has_value();
   }
+  wanted.extras.cache = feature.cache;
   std::visit(
       [&](const auto& of) {
         set_ids(of, feature, record);
@@ -332,7 +335,7 @@ struct RecordLaunch {
   Batch batch;
   int64_t first_line, num_records;
   uint32_t lines = 1;  ///< of a record
-  bool has_keys = false;
+  bool has_keys = false, has_caches = false;
 };
 
 /// What launches do.
@@ -368,7 +371,10 @@ inline RecordPlan plan_records(Span<const BagFeature> features, int64_t resident
     const bool in_arrays = batches[i] == Batch{};
     const bool has_keys = std::any_of(wanted[i].begin(), wanted[i].end(),
                                       [](const Wanted& one) { return one.record.path == Path::keys; });
-    const int64_t resident_with_keys = resident_blocks / policy.blocks_per_sm * blocks_with_keys_per_sm;
+    const bool has_caches =
+        std::any_of(wanted[i].begin(), wanted[i].end(), [](const Wanted& one) { return one.extras.cache != nullptr; });
+    const int64_t resident_with_keys =
+        resident_blocks / policy.blocks_per_sm * (has_caches ? blocks_with_caches_per_sm : blocks_with_keys_per_sm);
     if (has_keys) spread_blocks(wanted[i], resident_with_keys * policies.look_up_rounds_of_keys);
     limit_blocks(wanted[i], resident_blocks * policies.look_up_rounds,
                  in_arrays ? most_for_arrays : 4 * resident_blocks);
@@ -378,7 +384,7 @@ inline RecordPlan plan_records(Span<const BagFeature> features, int64_t resident
     const auto first = static_cast<int64_t>(plan.records.size());
     write_records(wanted[i], lines, plan.records);
     plan.launches.push_back(
-        {batches[i], first, (static_cast<int64_t>(plan.records.size()) - first) / lines, lines, has_keys});
+        {batches[i], first, (static_cast<int64_t>(plan.records.size()) - first) / lines, lines, has_keys, has_caches});
   }
   return plan;
 }

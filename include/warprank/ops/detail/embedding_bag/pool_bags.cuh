@@ -32,7 +32,7 @@ WARPRANK_DEVICE int present_bag(const Block& block) {
 
 /// Sums a bag, or a piece of one, and stores it. Of launches with keys, all lanes of a warp call, those of groups whose
 /// bag is not `valid`, too.
-template <bool HasKeys>
+template <bool HasKeys, bool HasCaches>
 WARPRANK_DEVICE void pool_bag(const Block& block, const BagIds& bag, bool valid) {
   const Record& f = block.f();
   const auto c = [&]() -> const Cursor& { return block.cursor(); };  // not kept: registers are for rows
@@ -49,7 +49,7 @@ WARPRANK_DEVICE void pool_bag(const Block& block, const BagIds& bag, bool valid)
       } else {
         const int start = in_flight * (rank() >> f.lanes_log2), step = in_flight * (c().sharing >> f.lanes_log2);
         if (HasKeys && f.path == Path::keys) {
-          add_keys(block, bag, rank() >> f.lanes_log2, c().sharing >> f.lanes_log2, part, sums);
+          add_keys<HasCaches>(block, bag, rank() >> f.lanes_log2, c().sharing >> f.lanes_log2, part, sums);
         } else if (f.path == Path::any) {
           add_ids<true>(block, bag, start, step, part, sums);
         } else {
@@ -84,7 +84,7 @@ WARPRANK_DEVICE bool is_cut(const Record& f, const BagIds& bag) {
 
 /// Sums all bags of the block, or all pieces. The whole block calls. What it knows is in shared memory: registers are
 /// for rows.
-template <bool HasKeys>
+template <bool HasKeys, bool HasCaches>
 WARPRANK_DEVICE void pool_bags(const Block& block) {
   using namespace device;  // NOLINT: a device function
   const Record& f = block.f();
@@ -170,7 +170,7 @@ WARPRANK_DEVICE void pool_bags(const Block& block) {
       valid = true;
     }
     if (HasKeys && !valid) bag.length = 0;
-    if (valid || (HasKeys && f.path == Path::keys)) pool_bag<HasKeys>(block, bag, valid);
+    if (valid || (HasKeys && f.path == Path::keys)) pool_bag<HasKeys, HasCaches>(block, bag, valid);
     if (!c().together) next_unit(block);
   }
 }

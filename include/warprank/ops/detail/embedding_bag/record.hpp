@@ -8,6 +8,7 @@
 
 #include "warprank/core/host_device.hpp"
 #include "warprank/hash_table/layout.hpp"
+#include "warprank/ops/row_cache.hpp"
 #include "warprank/ops/table_view.hpp"
 
 namespace warprank::detail::embedding_bag {
@@ -27,6 +28,8 @@ struct Policy {
 inline constexpr Policy policy{128, 8, 32, 512, 512, 4};
 /// Of launches with features of hashed tables, which take more registers.
 inline constexpr int blocks_with_keys_per_sm = 5;
+/// And of those with caches of rows.
+inline constexpr int blocks_with_caches_per_sm = 4;
 inline constexpr int num_warps = policy.threads / 32;
 /// Elements of a part at most: more would be too many registers.
 inline constexpr int max_part_size = 8;
@@ -141,10 +144,11 @@ struct alignas(128) Extras {
   hash_table::Placement placement;
   hash_table::BucketShape shape;
   bool is_mutable, has_padding;
+  const RowCacheView* cache;  ///< of a table on the host, hashed or, without buckets, direct; may be null
 };
 static_assert(sizeof(Extras) == sizeof(Record), "a line, too");
 /// Of a launch whose features need none.
-inline constexpr Extras no_extras{nullptr, 0, 0, 0, -1, nullptr, {}, {}, false, true};
+inline constexpr Extras no_extras{nullptr, 0, 0, 0, -1, nullptr, {}, {}, false, true, nullptr};
 
 /// The requests that a launch reads: an argument of the kernel, so that no block waits for it. Without padding.
 struct Batch {

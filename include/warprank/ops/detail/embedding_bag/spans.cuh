@@ -285,7 +285,7 @@ WARPRANK_DEVICE void count(const Block& block, uint32_t ids, uint32_t missing, u
 }
 /// Adds what the block has counted, once: however many ask for the same rows, what waits for a counter are blocks. All
 /// threads call.
-WARPRANK_DEVICE void add_counts(const Block& block) {
+WARPRANK_DEVICE void add_counts(const Block& block, bool is_hashed) {
   using namespace device;  // NOLINT: a device function
   sync_block();
   if (fresh_thread_rank() >= warp_size) return;
@@ -297,7 +297,7 @@ WARPRANK_DEVICE void add_counts(const Block& block) {
     tally.padding += other.padding, tally.empty_bags += other.empty_bags;
   }
   const uint32_t counted[] = {tally.ids, tally.missing, tally.padding, tally.empty_bags};
-  int64_t* const missing = block.f().path == Path::keys ? &to->unknown : &to->out_of_range;
+  int64_t* const missing = is_hashed ? &to->unknown : &to->out_of_range;
   int64_t* const counters[] = {&to->ids, missing, &to->padding, &to->empty_bags};
   WARPRANK_UNROLL
   for (int i = 0; i < 4; ++i) {

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// Of warprank::host: models and plans.
+#include <warprank/model/builder_blocks.hpp>
+#include <warprank/model/builder_ops.hpp>
+#include <warprank/plan/plan_definitions.hpp>

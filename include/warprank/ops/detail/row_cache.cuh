@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Look-ups in caches of rows (ops/row_cache.hpp), inside kernels.
+///
+/// A key that is there costs what one of a hash table costs: a line, and the row. One that is not costs a line more
+/// than a read of the host's memory, and each warp of them an atomic addition, which waits beside the rows.
+
+#include <cstdint>
+
+#include "warprank/device/collectives.hpp"
+#include "warprank/device/index.hpp"
+#include "warprank/device/memory.hpp"
+#include "warprank/ops/detail/hash_find.cuh"
+#include "warprank/ops/row_cache.hpp"
+
+namespace warprank::detail {
+
+/// A cache as look-ups of a warp see it: read from device memory each time, because registers are for rows.
+struct CacheTable {
+  static constexpr bool is_mutable = true;
+  const unsigned char* buckets;
+  hash_table::Placement placement;
+  hash_table::BucketShape shape;
+
+  WARPRANK_DEVICE explicit CacheTable(const HashTableView& of)
+      : buckets(device::load_constant(&of.buckets)),
+        placement{device::load_constant(&of.placement.seed), device::load_constant(&of.placement.num_buckets), 0, 2},
+        shape{hash_table::Layout::header, hash_table::header_slots, device::load_constant(&of.shape.row_stride),
+              hash_table::line_bytes, device::load_constant(&of.shape.bucket_bytes)} {}
+  WARPRANK_DEVICE const unsigned char* bucket(uint64_t index) const {
+    return buckets + index * static_cast<uint64_t>(shape.bucket_bytes);
+  }
+};
+template <>
+inline constexpr bool marks_use<CacheTable> = true;
+
+/// Counts rows that a warp has found in the cache and elsewhere, and says which keys the latter have. All lanes call.
+WARPRANK_DEVICE void tell_found(const MissedKeys& to, uint64_t key, bool is_hit, bool is_missed) {
+  using namespace device;  // NOLINT: a device function
+  const uint32_t hits = ballot(full_warp, is_hit), missed = ballot(full_warp, is_missed);
+  const int lane = fresh_thread_rank() % warp_size;
+  if (lane == 0 && hits != 0) {
+    const auto counter = block_index().x % row_cache::hit_counters * row_cache::hit_stride;
+    atomic_add<Order::relaxed, Scope::device>(load_constant(&to.hits) + counter,
+                                              static_cast<uint64_t>(count_bits(hits)));
+  }
+  if (missed == 0) return;
+  uint64_t first = 0, taken = 0;
+  if (lane == 0) {
+    taken = load<Order::relaxed, Scope::device>(load_constant(&to.num_taken));
+    first =
+        atomic_add<Order::relaxed, Scope::device>(load_constant(&to.num), static_cast<uint64_t>(count_bits(missed)));
+  }
+  first = shuffle(full_warp, first, 0);
+  taken = shuffle(full_warp, taken, 0);
+  const uint64_t at = first + static_cast<uint64_t>(count_bits(missed & ((1u << lane) - 1)));
+  const uint64_t capacity = load_constant(&to.capacity);
+  if (!is_missed || at - taken >= capacity) return;
+  store<Order::relaxed, Scope::device>(&load_constant(&to.keys)[at & (capacity - 1)], key);
+}
+
+}  // namespace warprank::detail

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// What takes marks out of caches of rows, for scripts/kernel_report.sh. Their look-ups are among those of
+/// embedding_bag, their updates among those of hash tables.
+
+#include "warprank/ops/detail/take_marks.cuh"
+
+namespace warprank::detail {
+
+WARPRANK_HIDDEN void launch_all(const RowCacheView& cache, const TakenMarks& to) {
+  launch_take_marks(cache, 0, to, {});
+}
+
+}  // namespace warprank::detail
