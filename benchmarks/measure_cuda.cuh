@@ -36,6 +36,7 @@
 #include <exception>
 #include <functional>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -232,10 +233,17 @@ class Run : public Memory {
   bool is_cold_;
 };
 
+/// What a benchmark needs is not in this machine.
+struct NotHere : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 inline void run_benchmark(benchmark::State& state, bool is_cold, const std::function<void(Run&)>& body) {
   try {
     Run run(state, is_cold);
     body(run);
+  } catch (const NotHere& error) {
+    state.SkipWithError((std::string("skipped: ") + error.what()).c_str());
   } catch (const out_of_device_memory& error) {
     state.SkipWithError((std::string("skipped: ") + error.what()).c_str());
   } catch (const cuda_error& error) {

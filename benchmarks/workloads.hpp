@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <random>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "support/zipf.hpp"
@@ -151,7 +153,8 @@ inline std::vector<BagWorkload> bag_workloads() {
       }
   all.push_back(recflex_like(1.05));
   for (const double alpha : alphas()) all.push_back(criteo(alpha));
-  for (const auto& [requests, items] : {std::pair<int64_t, int64_t>{1, 50}, {1, 500}, {16, 100}, {64, 100}})
+  for (const auto& [requests, items] :
+       std::initializer_list<std::pair<int64_t, int64_t>>{{1, 50}, {1, 500}, {16, 100}, {64, 100}})
     all.push_back(serving(requests, items, 1.05));
   return all;
 }

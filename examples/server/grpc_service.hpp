@@ -1,152 +1,175 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The calls of the protocol. None of them waits: replies come from the threads of the queue, and models are exchanged
-/// on a thread of its own, so gRPC's few threads do for any number of calls.
+/// The methods of the protocol. None of them waits: replies come from the threads of the model, and models are
+/// exchanged on a thread of its own, so one thread for calls does for any number of them.
 
 #include <grpcpp/server_context.h>
-#include <grpcpp/support/server_callback.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "call_queues.hpp"
 #include "hosted_model.hpp"
 #include "infer.hpp"
 #include "infer_stream.hpp"
 #include "inference.grpc.pb.h"
+#include "unary_call.hpp"
 #include "worker_thread.hpp"
 
 namespace kserve {
 
-class GrpcService final : public inference::GRPCInferenceService::CallbackService {
+class GrpcService {
  public:
+  using Protocol = inference::GRPCInferenceService::AsyncService;
+  using Context = grpc::ServerContext;
+  using Status = grpc::Status;
+  using Done = std::function<void(const Status&)>;
+
   /// With a `token`, calls but those that ask for health need "authorization: Bearer TOKEN". `model` outlives it.
   GrpcService(HostedModel& model, std::string token = {}) : model_(model), token_(std::move(token)) {}
+  GrpcService(const GrpcService&) = delete;
+  GrpcService& operator=(const GrpcService&) = delete;
+
+  /// What the server registers.
+  Protocol& protocol() { return protocol_; }
+  /// Calls of the protocol are answered from now on.
+  void accept(CallQueues& queues) {
+    at_once(queues, &Protocol::RequestServerLive, &GrpcService::live);
+    at_once(queues, &Protocol::RequestServerReady, &GrpcService::ready);
+    at_once(queues, &Protocol::RequestServerMetadata, &GrpcService::metadata);
+    at_once(queues, &Protocol::RequestModelReady, &GrpcService::model_ready);
+    at_once(queues, &Protocol::RequestModelMetadata, &GrpcService::model_metadata);
+    at_once(queues, &Protocol::RequestModelConfig, &GrpcService::model_config);
+    at_once(queues, &Protocol::RequestModelStatistics, &GrpcService::model_statistics);
+    at_once(queues, &Protocol::RequestRepositoryIndex, &GrpcService::index);
+    at_once(queues, &Protocol::RequestRepositoryModelUnload, &GrpcService::unload);
+    later(queues, &Protocol::RequestRepositoryModelLoad, &GrpcService::load);
+    later(queues, &Protocol::RequestModelInfer, &GrpcService::infer_allowed);
+    for (const auto& queue : queues.list()) InferStream::await(protocol_, score_, queues, *queue);
+  }
 
   /// Health checks fail from now on, so that load balancers send nothing more; calls are still answered.
   void begin_drain() { is_draining_ = true; }
   bool is_ready() const { return model_.is_ready() && !is_draining_; }
 
-  using Context = grpc::CallbackServerContext;
-  using Reactor = grpc::ServerUnaryReactor;
+ private:
+  /// A method that answers at once, on the thread of the call's queue.
+  template <class Base, class Request, class Response>
+  void at_once(CallQueues& queues, Ask<Base, Request, Response> ask,
+               Status (GrpcService::*answer)(const Context&, const Request&, Response&)) {
+    accept<Base, Request, Response>(
+        queues, ask,
+        [this, answer](const Context& context, const Request& request, Response& response, const Done& done) {
+          done((this->*answer)(context, request, response));
+        });
+  }
+  /// A method that answers from another thread.
+  template <class Base, class Request, class Response>
+  void later(CallQueues& queues, Ask<Base, Request, Response> ask,
+             void (GrpcService::*answer)(const Context&, const Request&, Response&, const Done&)) {
+    accept<Base, Request, Response>(
+        queues, ask,
+        [this, answer](const Context& context, const Request& request, Response& response, const Done& done) {
+          (this->*answer)(context, request, response, done);
+        });
+  }
+  template <class Base, class Request, class Response, class Handle>
+  void accept(CallQueues& queues, Ask<Base, Request, Response> ask, Handle handle) {
+    const auto method = std::make_shared<const UnaryMethod<Base, Request, Response>>(
+        UnaryMethod<Base, Request, Response>{ask, protocol_, std::move(handle)});
+    for (const auto& queue : queues.list()) UnaryCall<Base, Request, Response>::await(method, queues, *queue);
+  }
 
-  Reactor* ServerLive(Context* context, const inference::ServerLiveRequest*,
-                      inference::ServerLiveResponse* response) override {
-    response->set_live(true);
-    return finish(context, grpc::Status::OK);
+  Status live(const Context&, const inference::ServerLiveRequest&, inference::ServerLiveResponse& response) {
+    response.set_live(true);
+    return Status::OK;
   }
-  Reactor* ServerReady(Context* context, const inference::ServerReadyRequest*,
-                       inference::ServerReadyResponse* response) override {
-    response->set_ready(is_ready());
-    return finish(context, grpc::Status::OK);
+  Status ready(const Context&, const inference::ServerReadyRequest&, inference::ServerReadyResponse& response) {
+    response.set_ready(is_ready());
+    return Status::OK;
   }
-  Reactor* ServerMetadata(Context* context, const inference::ServerMetadataRequest*,
-                          inference::ServerMetadataResponse* response) override {
-    response->set_name("warprank");
-    response->set_version(WARPRANK_VERSION);
+  Status metadata(const Context& context, const inference::ServerMetadataRequest&,
+                  inference::ServerMetadataResponse& response) {
+    response.set_name("warprank");
+    response.set_version(WARPRANK_VERSION);
     for (const char* extension : {"model_repository", "model_configuration", "statistics"})
-      response->add_extensions(extension);
-    return finish(context, allowed(*context));
+      response.add_extensions(extension);
+    return allowed(context);
   }
-  Reactor* ModelReady(Context* context, const inference::ModelReadyRequest* request,
-                      inference::ModelReadyResponse* response) override {
-    const grpc::Status status = find(*context, request->name(), request->version());
-    if (status.ok()) response->set_ready(is_ready());
-    return finish(context, status);
+  Status model_ready(const Context& context, const inference::ModelReadyRequest& request,
+                     inference::ModelReadyResponse& response) {
+    const Status status = find(context, request.name(), request.version());
+    if (status.ok()) response.set_ready(is_ready());
+    return status;
   }
-  Reactor* ModelMetadata(Context* context, const inference::ModelMetadataRequest* request,
-                         inference::ModelMetadataResponse* response) override {
-    const grpc::Status status = find(*context, request->name(), request->version());
-    if (status.ok()) model_.describe(*response);
-    return finish(context, status);
+  Status model_metadata(const Context& context, const inference::ModelMetadataRequest& request,
+                        inference::ModelMetadataResponse& response) {
+    const Status status = find(context, request.name(), request.version());
+    if (status.ok()) model_.describe(response);
+    return status;
   }
-  Reactor* ModelConfig(Context* context, const inference::ModelConfigRequest* request,
-                       inference::ModelConfigResponse* response) override {
-    const grpc::Status status = find(*context, request->name(), request->version());
-    if (status.ok()) model_.describe(*response->mutable_config());
-    return finish(context, status);
+  Status model_config(const Context& context, const inference::ModelConfigRequest& request,
+                      inference::ModelConfigResponse& response) {
+    const Status status = find(context, request.name(), request.version());
+    if (status.ok()) model_.describe(*response.mutable_config());
+    return status;
   }
-  Reactor* ModelStatistics(Context* context, const inference::ModelStatisticsRequest* request,
-                           inference::ModelStatisticsResponse* response) override {
-    const bool is_all = request->name().empty();
-    const grpc::Status status = is_all ? allowed(*context) : find(*context, request->name(), request->version());
+  Status model_statistics(const Context& context, const inference::ModelStatisticsRequest& request,
+                          inference::ModelStatisticsResponse& response) {
+    const bool is_all = request.name().empty();
+    const Status status = is_all ? allowed(context) : find(context, request.name(), request.version());
     if (status.ok()) {
-      inference::ModelStatistics& statistics = *response->add_model_stats();
+      inference::ModelStatistics& statistics = *response.add_model_stats();
       statistics.set_name(model_.name());
       statistics.set_version(model_.version());
       model_.statistics().write(statistics);
     }
-    return finish(context, status);
+    return status;
   }
-
-  Reactor* ModelInfer(Context* context, const inference::ModelInferRequest* request,
-                      inference::ModelInferResponse* response) override {
-    Reactor* const reactor = context->DefaultReactor();
-    if (const grpc::Status status = allowed(*context); !status.ok())
-      reactor->Finish(status);
-    else
-      infer_on_model(*request, *response, deadline_of(*context),
-                     [reactor](const grpc::Status& status) { reactor->Finish(status); });
-    return reactor;
-  }
-  grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* ModelStreamInfer(
-      Context* context) override {
-    constexpr size_t most_under_way = 64;
-    const grpc::Status status = allowed(*context);
-    const auto deadline = deadline_of(*context);
-    return new InferStream(
-        [this, status, deadline](const inference::ModelInferRequest& request, inference::ModelInferResponse& response,
-                                 const std::function<void(grpc::Status)>& done) {
-          if (!status.ok()) return done(status);
-          infer_on_model(request, response, deadline, done);
-        },
-        most_under_way);
-  }
-
-  Reactor* RepositoryIndex(Context* context, const inference::RepositoryIndexRequest* request,
-                           inference::RepositoryIndexResponse* response) override {
-    const grpc::Status status = allowed(*context);
-    if (status.ok() && (model_.is_ready() || !request->ready())) {
-      auto& entry = *response->add_models();
+  Status index(const Context& context, const inference::RepositoryIndexRequest& request,
+               inference::RepositoryIndexResponse& response) {
+    const Status status = allowed(context);
+    if (status.ok() && (model_.is_ready() || !request.ready())) {
+      auto& entry = *response.add_models();
       entry.set_name(model_.name());
       entry.set_version(model_.version());
       entry.set_state(model_.is_ready() ? "READY" : "UNAVAILABLE");
       if (!model_.is_ready()) entry.set_reason("unloaded");
     }
-    return finish(context, status);
+    return status;
   }
-  Reactor* RepositoryModelLoad(Context* context, const inference::RepositoryModelLoadRequest* request,
-                               inference::RepositoryModelLoadResponse*) override {
-    Reactor* const reactor = context->DefaultReactor();
-    grpc::Status status = find(*context, request->model_name(), "");
+  Status unload(const Context& context, const inference::RepositoryModelUnloadRequest& request,
+                inference::RepositoryModelUnloadResponse&) {
+    const Status status = find(context, request.model_name(), "");
+    if (status.ok()) model_.unload();
+    return status;
+  }
+  void load(const Context& context, const inference::RepositoryModelLoadRequest& request,
+            inference::RepositoryModelLoadResponse&, const Done& done) {
+    Status status = find(context, request.model_name(), "");
     warprank::SwapMode mode = warprank::SwapMode::full;
     warprank::LoaderPriority priority = model_.options().loader;
-    if (status.ok()) status = read_parameters(*request, mode, priority);
-    if (status.ok())
-      loader_.add([this, reactor, mode, priority] { reactor->Finish(load(mode, priority)); });
-    else
-      reactor->Finish(status);
-    return reactor;
+    if (status.ok()) status = read_parameters(request, mode, priority);
+    if (!status.ok()) return done(status);
+    loader_.add([this, done, mode, priority] { done(exchange(mode, priority)); });
   }
-  Reactor* RepositoryModelUnload(Context* context, const inference::RepositoryModelUnloadRequest* request,
-                                 inference::RepositoryModelUnloadResponse*) override {
-    const grpc::Status status = find(*context, request->model_name(), "");
-    if (status.ok()) model_.unload();
-    return finish(context, status);
-  }
-
- private:
-  static Reactor* finish(Context* context, const grpc::Status& status) {
-    Reactor* const reactor = context->DefaultReactor();
-    reactor->Finish(status);
-    return reactor;
+  void infer_allowed(const Context& context, const inference::ModelInferRequest& request,
+                     inference::ModelInferResponse& response, const Done& done) {
+    Status status = allowed(context);
+    if (status.ok()) status = find(request.model_name(), request.model_version());
+    if (status.ok() && !model_.is_ready()) status = {grpc::StatusCode::UNAVAILABLE, "the model is unloaded"};
+    if (!status.ok()) return done(status);
+    infer(model_, request, response, deadline_of(context), done);
   }
 
   grpc::Status allowed(const Context& context) const {
@@ -177,14 +200,6 @@ class GrpcService final : public inference::GRPCInferenceService::CallbackServic
       return {grpc::StatusCode::NOT_FOUND, shortened("version of model '" + name + "': expected " + model_.version() +
                                                      " or none, got '" + version.substr(0, 200) + "'")};
     return grpc::Status::OK;
-  }
-
-  void infer_on_model(const inference::ModelInferRequest& request, inference::ModelInferResponse& response,
-                      std::chrono::steady_clock::time_point deadline, const std::function<void(grpc::Status)>& done) {
-    if (const grpc::Status status = find(request.model_name(), request.model_version()); !status.ok())
-      return done(status);
-    if (!model_.is_ready()) return done({grpc::StatusCode::UNAVAILABLE, "the model is unloaded"});
-    infer(model_, request, response, deadline, done);
   }
 
   /// gRPC's deadline on the clock of the queue.
@@ -224,7 +239,7 @@ class GrpcService final : public inference::GRPCInferenceService::CallbackServic
     return grpc::Status::OK;
   }
 
-  grpc::Status load(warprank::SwapMode mode, warprank::LoaderPriority priority) {
+  grpc::Status exchange(warprank::SwapMode mode, warprank::LoaderPriority priority) {
     try {
       model_.load(mode, priority);
       return grpc::Status::OK;
@@ -239,6 +254,10 @@ class GrpcService final : public inference::GRPCInferenceService::CallbackServic
 
   HostedModel& model_;
   const std::string token_;
+  Protocol protocol_;
+  const InferStream::Score score_ = [this](const Context& context, const inference::ModelInferRequest& request,
+                                           inference::ModelInferResponse& response,
+                                           const Done& done) { infer_allowed(context, request, response, done); };
   std::atomic<bool> is_draining_{false};
   WorkerThread loader_;
 };

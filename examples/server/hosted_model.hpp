@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <limits>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "named_requests.hpp"
 #include "recorder.hpp"
 #include "statistics.hpp"
+#include "tier_metrics.hpp"
 #include "warprank/serving.hpp"
 
 namespace kserve {
@@ -154,6 +156,9 @@ class HostedModel {
       text.add(static_cast<double>(met.unknown + met.out_of_range), with("feature", feature));
     text.begin("warprank_memory_bytes", "gauge", "Memory by what it is for.");
     for (const auto& [part, bytes] : served_.memory()) text.add(static_cast<double>(bytes), with("part", part));
+    TierCounters{served_.store_counters(), cache_counters()}.write(text, name());
+    one("warprank_failed_cache_passes_total", "counter", "Passes over caches of rows that failed.",
+        failed_passes_.load());
     statistics_.write(text, model);
     return text.text();
   }
@@ -207,6 +212,16 @@ class HostedModel {
     if (options_.log != nullptr) options_.log->write(event, fields);
   }
 
+  /// Nothing where a pass has failed since the last call; the next one tells again.
+  std::map<std::string, warprank::CacheCounters> cache_counters() const {
+    try {
+      return served_.cache_counters();
+    } catch (const std::exception&) {
+      ++failed_passes_;
+      return {};
+    }
+  }
+
   template <class Call>
   void each_input(const Call& call) const {
     for (const warprank::IdsInfo& ids : layout().ids()) call(ids.name, "INT64", {-1});
@@ -224,6 +239,7 @@ class HostedModel {
   Statistics statistics_;
   std::atomic<bool> is_ready_{true};
   std::atomic<int64_t> swaps_{0}, failed_swaps_{0};
+  mutable std::atomic<int64_t> failed_passes_{0};
   warprank::ServiceCounters logged_;  // log_refusals'
   warprank::RankingService service_;
 };

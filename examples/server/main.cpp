@@ -115,6 +115,9 @@ int run(int argc, char** argv) {
   app.add_option("--calls", server_options.most_calls, "Under way at a time, for each connection")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--call-threads", server_options.threads, "That read, parse and answer calls, but do not score")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   app.add_option("--token", server_options.token, "That clients must send")->envname("WARPRANK_TOKEN");
   auto* certificate =
       app.add_option("--tls-certificate", server_options.certificate, "PEM file")->check(CLI::ExistingFile);

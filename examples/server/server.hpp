@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "call_queues.hpp"
 #include "grpc_service.hpp"
 #include "hosted_model.hpp"
 
@@ -23,6 +24,7 @@ struct ServerOptions {
   std::string certificate = {}, key = {};  ///< PEM files; empty: no TLS
   int most_message_bytes = 64 << 20;       ///< of a request
   int most_calls = 1024;                   ///< under way at a time, for each connection
+  int threads = 1;                         ///< for calls: reading, parsing, answering, but not scoring
 };
 
 class Server {
@@ -34,10 +36,13 @@ class Server {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.most_calls);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second server on a port is a mistake
     builder.AddListeningPort(options.address, credentials(options), &port_);
-    builder.RegisterService(&service_);
+    builder.RegisterService(&service_.protocol());
+    queues_ = std::make_unique<CallQueues>(builder, options.threads);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0)
       throw warprank::invalid_argument("address", "one that is free to listen on", options.address);
+    service_.accept(*queues_);
+    queues_->start();
   }
   ~Server() { stop(std::chrono::seconds(0)); }
   Server(const Server&) = delete;
@@ -54,7 +59,7 @@ class Server {
     service_.begin_drain();
     server_->Shutdown(std::chrono::system_clock::now() + patience);
     model_.stop();  // cancelled calls have requests in its queue
-    server_->Wait();
+    queues_->drain();
     server_.reset();
   }
 
@@ -75,6 +80,7 @@ class Server {
   HostedModel& model_;
   GrpcService service_;
   int port_ = 0;
+  std::unique_ptr<CallQueues> queues_;
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -85,5 +85,53 @@ TEST_F(CudaEngine, RowsAreReplacedWhileBatchesAreInFlight) {
   expect_rows(contexts[0]->run(batches[0]), tables, tables, keys);
 }
 
+TEST_F(CudaEngine, RowsOnTheHostAreScoredAsThoseOnTheDevice) {
+  std::vector<VersionedTable> tables{versioned_table("direct", DType::i8, 13, false, first_keys(60)),
+                                     versioned_table("hashed", DType::f16, 8, true, first_keys(40))};
+  const Plan plan = plan_of(tables);
+  const std::vector<int64_t> keys = first_keys(64);
+  Batch batch = plan.batch();
+  Request request = batch.add_request();
+  for (const VersionedTable& table : tables) request.ids(plan.ids("id_" + table.name), keys);
+  std::vector<Tables> placed;
+  std::vector<Context> contexts;
+  for (const Placement where : {Placement::device, Placement::host, Placement::cached}) {
+    LoadOptions options;
+    options.updatable = true;
+    options.cache_pass_seconds = 0;
+    options.placement = {{"*", {where, where == Placement::cached ? 1 << 14 : 0}}};
+    placed.push_back(Tables::load(plan, weights_of(tables), cuda(), options));
+    contexts.push_back(bind(plan, Weights::from_tensors({}), placed.back()).context());
+  }
+  std::mt19937_64 random(1);
+  for (int64_t version = 1; version <= 3; ++version) {
+    for (size_t i = 0; i < placed.size(); ++i) {
+      expect_rows(contexts[i].run(batch), tables, tables, keys);
+      placed[i].pass_over_caches();
+      expect_rows(contexts[i].run(batch), tables, tables, keys);
+    }
+    const TestUpdate update = random_update(tables, version, random);
+    for (Tables& some : placed) EXPECT_EQ(some.update(update.weights()), update.report);
+  }
+  EXPECT_TRUE(placed[0].cache_counters().empty());
+  EXPECT_TRUE(placed[1].cache_counters().empty());
+  const auto counters = placed[2].cache_counters();
+  EXPECT_GE(counters.at("direct").hits, 3 * 60);
+  EXPECT_GT(counters.at("hashed").admitted, 30);
+  EXPECT_EQ(placed[0].memory().size(), 3u);
+  EXPECT_EQ(placed[2].memory().size(), 5u) << "what is pinned is told beside the rest";
+  Context& context = contexts[0];
+  try {
+    context.rebind(bind(plan, Weights::from_tensors({}), placed[2]));
+    ADD_FAILURE() << "its kernels know no caches";
+  } catch (const invalid_argument& error) {
+    EXPECT_NE(std::string(error.what()).find("'direct': expected I8 of 13 columns, got I8 of 13 columns, cached"),
+              std::string::npos)
+        << error.what();
+  }
+  context.rebind(bind(plan, Weights::from_tensors({}), placed[1]));
+  expect_rows(context.run(batch), tables, tables, keys);
+}
+
 }  // namespace
 }  // namespace warprank

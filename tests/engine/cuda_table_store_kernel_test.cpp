@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/cuda_table_testing.hpp"
 #include "engine/table_update_testing.hpp"
 #include "hash_table/table_testing.hpp"
 #include "ops/embedding_bag_testing.hpp"
@@ -28,8 +29,7 @@ namespace warprank {
 namespace {
 
 using namespace embedding_bag_testing;  // NOLINT: for kernels that look tables up
-using cuda_backend::CudaTable;
-using cuda_backend::CudaTableStore;
+using namespace cuda_table_testing;     // NOLINT: for look-ups
 using host_backend::HostTableStore;
 using kernel_testing::build;
 using test::message_of;
@@ -88,7 +88,7 @@ struct TestTables {
   HashTableFiles images;
 };
 
-TEST(CudaTableStore, HasTheRowsThatLookUpsFind) {
+void expect_rows_that_look_ups_find(const LoadOptions& options) {
   reset();
   TestTables tables("cuda_tables");
   const std::vector<std::pair<DType, std::string>> types{
@@ -101,7 +101,7 @@ TEST(CudaTableStore, HasTheRowsThatLookUpsFind) {
   tables.add("empty", TestTables::As::direct, DType::f32, 4, 0, true);
   tables.add("empty_bytes", TestTables::As::direct, DType::i8, 4, 0, false);
   const Plan plan = tables.plan();
-  const CudaTableStore store(plan, tables.weights(), tables.images, 0);
+  CudaTableStore store(plan, tables.weights(), tables.images, 0, options);
   EXPECT_EQ(store.find("no such table"), nullptr);
 
   std::vector<TestBags> all;
@@ -118,16 +118,28 @@ TEST(CudaTableStore, HasTheRowsThatLookUpsFind) {
   for (size_t i = 0; i < all.size(); ++i) {
     device.features()[i].table = found[i]->view;
     device.features()[i].hashed = found[i]->hashed;
+    if (found[i]->cache) device.features()[i].cache = found[i]->cache->on_device();
     EXPECT_EQ(found[i]->view.default_row == nullptr, tables.tables.at(tables.infos[i / 2].name)->default_row.empty());
     EXPECT_EQ(reinterpret_cast<uintptr_t>(found[i]->view.rows) % 256, 0u);
   }
   device.prepare();
-  device.launch();
-  for (size_t i = 0; i < all.size(); ++i) {
-    SCOPED_TRACE(tables.infos[i / 2].name);
-    expect_right(all[i], device.result(i));
+  for (int pass = 0; pass < 3; ++pass) {
+    if (pass > 0) store.pass_over_caches();
+    device.fill_outputs();
+    device.launch();
+    for (size_t i = 0; i < all.size(); ++i) {
+      SCOPED_TRACE(tables.infos[i / 2].name);
+      expect_right(all[i], device.result(i));
+    }
+    if (options.placement.empty() || options.placement[0].second.where != Placement::cached) return;
   }
+  for (const auto& [name, counters] : store.cache_counters())
+    EXPECT_EQ(counters.admitted > 0, name != "empty" && name != "empty_bytes") << name;
 }
+
+TEST(CudaTableStore, HasTheRowsThatLookUpsFind) { expect_rows_that_look_ups_find({}); }
+TEST(CudaTableStore, HasTheRowsThatLookUpsFindInCaches) { expect_rows_that_look_ups_find(placed(Placement::cached)); }
+TEST(CudaTableStore, HasTheRowsThatLookUpsFindOnTheHost) { expect_rows_that_look_ups_find(placed(Placement::host)); }
 
 TEST(CudaTableStore, KeepsScalesAndOffsetsBehindRows) {
   reset();
@@ -176,28 +188,48 @@ TEST(CudaTableStore, ReportsItsMemory) {
                 user = padded(tables.tables.at("user")->hash_table(false).bytes());
   EXPECT_EQ(store.memory(),
             (MemoryReport{{"table film", 100 * 30 * 2 + 144 + 512}, {"table tag", tag}, {"table user", user}}));
+  const CudaTableStore on_host(tables.plan(), tables.weights(), tables.images, 0, placed(Placement::host));
+  EXPECT_EQ(on_host.memory(), (MemoryReport{{"table film", 512},
+                                            {"pinned table film", 100 * 30 * 2 + 144},
+                                            {"table tag", 0},
+                                            {"pinned table tag", tag},
+                                            {"table user", 0},
+                                            {"pinned table user", user}}));
 }
 
 #if !defined(__CUDACC__)
+/// Of the device's memory, and of the host's.
+std::pair<int64_t, int64_t> total(const MemoryReport& report) {
+  std::pair<int64_t, int64_t> bytes;
+  for (const auto& [what, size] : report) (what.rfind("pinned", 0) == 0 ? bytes.second : bytes.first) += size;
+  return bytes;
+}
+
 TEST(CudaTableStore, NeedsNoMoreThanItSays) {
   for (const bool is_updatable : {false, true}) {
     const SmallTables tables("cuda_table_limit", is_updatable);
     const Plan plan = tables.plan();
-    const LoadOptions options{is_updatable, 0.25, {}};
+    LoadOptions options{is_updatable, 0.25, {}};
     reset();
     int64_t needed = 0;
     {
       const CudaTableStore store(plan, tables.weights(), tables.images, 0, options);
-      for (const auto& [what, bytes] : store.memory()) needed += bytes;
+      needed = total(store.memory()).first;
       EXPECT_EQ(simt::allocated_bytes(), needed);
       EXPECT_EQ(simt::calls().allocations.bytes, needed + simt::pinned_bytes());
       EXPECT_EQ(simt::pinned_bytes() > 0, is_updatable);
     }
     EXPECT_EQ(simt::allocated_bytes(), 0);
-    int64_t told = 0;
-    for (const auto& [what, bytes] : CudaTableStore::needs(plan, tables.weights(), tables.images, options))
-      told += bytes;
-    EXPECT_EQ(told, needed);
+    EXPECT_EQ(total(CudaTableStore::needs(plan, tables.weights(), tables.images, options)).first, needed);
+    {
+      const LoadOptions on_host = placed(Placement::host, options);
+      const CudaTableStore store(plan, tables.weights(), tables.images, 0, on_host);
+      const auto [on_device, pinned] = total(store.memory());
+      EXPECT_EQ(simt::allocated_bytes(), on_device);
+      EXPECT_EQ(simt::pinned_bytes(), pinned + (is_updatable ? store.updates()->device_bytes() : 0));
+      EXPECT_EQ(total(CudaTableStore::needs(plan, tables.weights(), tables.images, on_host)), total(store.memory()));
+    }
+    EXPECT_EQ(simt::pinned_bytes(), 0);
 
     Config config;
     config.device_bytes = needed - 1;
@@ -281,68 +313,14 @@ using namespace table_update_testing;  // NOLINT: tables whose rows have version
 
 const LoadOptions updatable{true, 0.5, {}};
 
-/// Looks keys up in all tables, by one launch.
-class LookUps {
- public:
-  LookUps(const CudaTableStore& store, const std::vector<VersionedTable>& tables, const std::vector<int64_t>& keys)
-      : keys_(keys) {
-    const int64_t count = keys_.size();
-    std::vector<BagFeature> features;
-    for (const VersionedTable& table : tables) {
-      const CudaTable& found = *store.find(table.name);
-      rows_.push_back(std::make_unique<DeviceArray<float>>(count * table.dim));
-      BagFeature feature;
-      feature.table = found.view;
-      feature.hashed = found.hashed;
-      IdArray ids;
-      ids.ids = keys_.data();
-      feature.ids = ids;
-      feature.num_bags.capacity = count;
-      feature.y = Matrix<float>(rows_.back()->data(), count, table.dim);
-      features.push_back(feature);
-    }
-    op_ = std::make_unique<EmbeddingBag>(features);
-    descriptors_ = std::make_unique<DeviceArray<unsigned char>>(op_->descriptor_bytes());
-    descriptors_->write({op_->descriptors().begin(), op_->descriptors().end()});
-    workspace_ = std::make_unique<DeviceArray<unsigned char>>(op_->workspace_bytes(), 0);
-  }
+class PlacedUpdate : public testing::TestWithParam<Placement> {};
+INSTANTIATE_TEST_SUITE_P(, PlacedUpdate, testing::Values(Placement::device, Placement::host, Placement::cached),
+                         [](const auto& info) { return name_of_enum(info.param); });
 
-  void launch(Stream stream = {}) const { op_->launch(descriptors_->data(), workspace_->data(), stream); }
-  /// All rows of a table, after everything queued.
-  std::vector<Row> rows(size_t table) const {
-    const std::vector<float> all = rows_[table]->read();
-    const auto count = static_cast<size_t>(keys_.size()), dim = all.size() / count;
-    std::vector<Row> rows;
-    for (size_t i = 0; i < count; ++i) rows.emplace_back(all.begin() + i * dim, all.begin() + (i + 1) * dim);
-    return rows;
-  }
-
- private:
-  DeviceArray<int64_t> keys_;
-  std::vector<std::unique_ptr<DeviceArray<float>>> rows_;
-  std::unique_ptr<EmbeddingBag> op_;
-  std::unique_ptr<DeviceArray<unsigned char>> descriptors_, workspace_;
-};
-
-/// Launches look-ups as a context does.
-struct Reader {
-  explicit Reader(const std::shared_ptr<const CudaTableStore>& store) : reader(store, done) {}
-
-  void launch(const LookUps& look_ups) {
-    const auto reading = reader.read(stream.get());
-    look_ups.launch(stream.get());
-    done.record(stream.get());
-  }
-
-  device::OwnedStream stream;
-  device::Event done;
-  cuda_backend::CudaTableReader reader;
-};
-
-TEST(CudaTableUpdate, DoesWhatAMapDoes) {
+TEST_P(PlacedUpdate, DoesWhatAMapDoes) {
   reset();
   std::vector<VersionedTable> tables = tables_of_all_types();
-  CudaTableStore store(plan_of(tables), weights_of(tables), {}, 0, updatable);
+  CudaTableStore store(plan_of(tables), weights_of(tables), {}, 0, placed(GetParam(), updatable));
   const std::vector<int64_t> keys = first_keys(70);
   const LookUps look_ups(store, tables, keys);
   std::mt19937_64 random(1);
@@ -350,6 +328,7 @@ TEST(CudaTableUpdate, DoesWhatAMapDoes) {
     const TestUpdate update = random_update(tables, version, random);
     EXPECT_EQ(store.update(update.weights()), update.report);
     look_ups.launch();
+    if (version % 2 == 0) store.pass_over_caches();
     for (size_t t = 0; t < tables.size(); ++t) {
       const std::vector<Row> rows = look_ups.rows(t);
       for (size_t i = 0; i < keys.size(); ++i)
@@ -358,16 +337,12 @@ TEST(CudaTableUpdate, DoesWhatAMapDoes) {
   }
 }
 
-TEST(CudaTableUpdate, BatchesInFlightSeeWholeRows) {
+TEST_P(PlacedUpdate, BatchesInFlightSeeWholeRows) {
   const int num_seeds = build == Build::plain ? 12 : build == Build::gpu ? 3 : 4;
   const std::vector<int64_t> keys = first_keys(64);
   for (int seed = 1; seed <= num_seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Config config;
-    config.seed = static_cast<uint64_t>(seed);
-    config.preemption = 2;
-    config.resident_blocks = 6;
-    reset(config);
+    reset(in_turns(seed));
     // 40 keys fill most of four buckets: some are displaced, and their slots are needed again soon.
     std::vector<VersionedTable> tables{versioned_table("direct_i8", DType::i8, 13, false, first_keys(64)),
                                        versioned_table("direct_f16", DType::f16, 3, false, first_keys(64)),
@@ -375,7 +350,7 @@ TEST(CudaTableUpdate, BatchesInFlightSeeWholeRows) {
                                        versioned_table("hashed_f16", DType::f16, 3, true, first_keys(40)),
                                        versioned_table("hashed_i8", DType::i8, 256, true, first_keys(40))};
     const auto store = std::make_shared<CudaTableStore>(plan_of(tables), weights_of(tables), HashTableFiles{}, 0,
-                                                        LoadOptions{true, 0.1, {}});
+                                                        placed(GetParam(), LoadOptions{true, 0.1, {}}));
     Reader readers[] = {Reader(store), Reader(store)};
     std::vector<std::vector<VersionedTable>> history{tables};
     std::vector<std::pair<std::unique_ptr<LookUps>, size_t>> launched;  // and how many updates had returned
@@ -388,8 +363,10 @@ TEST(CudaTableUpdate, BatchesInFlightSeeWholeRows) {
       launch(readers[0]);
       launch(readers[1]);
       const TestUpdate update = random_update(tables, version, random);
+      if (random() % 2 == 0) store->pass_over_caches();
       EXPECT_EQ(store->update(update.weights()), update.report);
       history.push_back(tables);
+      if (random() % 2 == 0) store->pass_over_caches();
       launch(readers[random() % 2]);
       if (random() % 3 == 0) synchronize(readers[0].stream.get());
     }
@@ -397,8 +374,9 @@ TEST(CudaTableUpdate, BatchesInFlightSeeWholeRows) {
       for (size_t t = 0; t < tables.size(); ++t) {
         const std::vector<Row> rows = look_ups->rows(t);
         for (size_t i = 0; i < keys.size(); ++i) {
-          // Of direct tables a batch sees what was there when it was launched.
-          const size_t last = tables[t].is_hashed ? history.size() - 1 : first;
+          // Of direct tables a batch sees what was there when it was launched, but where rows are found by a hash.
+          const bool is_found = tables[t].is_hashed || GetParam() == Placement::cached;
+          const size_t last = is_found ? history.size() - 1 : first;
           size_t at = first;
           while (at <= last && rows[i] != history[at][t].expected(keys[i])) ++at;
           ASSERT_LE(at, last) << tables[t].name << ", key " << keys[i] << ", launched after " << first << " updates";
@@ -407,12 +385,12 @@ TEST(CudaTableUpdate, BatchesInFlightSeeWholeRows) {
   }
 }
 
-TEST(CudaTableUpdate, RowsOfDirectTablesAreWrittenBetweenBatches) {
+TEST_P(PlacedUpdate, RowsOfDirectTablesAreWrittenBetweenBatches) {
   const std::vector<int64_t> keys = first_keys(40);
   const auto run = [&] {
     std::vector<VersionedTable> tables{versioned_table("t", DType::f32, 16, false, keys)};
-    const auto store =
-        std::make_shared<CudaTableStore>(plan_of(tables), weights_of(tables), HashTableFiles{}, 0, updatable);
+    const auto store = std::make_shared<CudaTableStore>(plan_of(tables), weights_of(tables), HashTableFiles{}, 0,
+                                                        placed(GetParam(), updatable));
     Reader first(store), second(store);
     std::vector<float> rows;
     for (const int64_t key : keys)

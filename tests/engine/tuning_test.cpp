@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "support/folder.hpp"
+#include "warprank/core/json.hpp"
 #include "warprank/engine/cuda/linear_choice.hpp"
 #include "warprank/engine/tuning_folder.hpp"
 #include "warprank/engine/tuning_json.hpp"

@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <limits>
@@ -220,6 +221,53 @@ TEST_F(GrpcServerTest, AnswersWhatItHasTakenWhenItStops) {
   server_->stop(std::chrono::seconds(5));
   EXPECT_EQ(infer(named({1}, {0, 1}), response).error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THROW(Server(hosted_, {.address = "nowhere:no port"}), warprank::invalid_argument);
+}
+
+TEST_F(GrpcServerTest, AnswersManyConnectionsBySeveralThreads) {
+  start({.threads = 3});
+  grpc::ChannelArguments own_connection;
+  own_connection.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  std::vector<std::thread> clients;
+  for (int c = 0; c < 24; ++c)
+    clients.emplace_back([&, c] {
+      const auto stub = GRPCInferenceService::NewStub(grpc::CreateCustomChannel(
+          "127.0.0.1:" + std::to_string(server_->port()), grpc::InsecureChannelCredentials(), own_connection));
+      for (int i = 0; i < 20; ++i) {
+        const auto x = static_cast<float>(c) / 8 - static_cast<float>(i) / 16;
+        grpc::ClientContext context;
+        ModelInferResponse response;
+        ASSERT_TRUE(stub->ModelInfer(&context, named({x}, {0, 1}), &response).ok());
+        ASSERT_THAT(values<float>(raw_outputs(response).at("y")), ElementsAre(testing::FloatEq(sigmoid(x))));
+      }
+    });
+  for (std::thread& client : clients) client.join();
+}
+
+TEST_F(GrpcServerTest, StopsWithCallsUnderWay) {
+  start({.threads = 2});
+  grpc::ClientContext context;
+  auto stream = stub_->ModelStreamInfer(&context);
+  ASSERT_TRUE(stream->Write(named({1}, {0, 1})));
+  ModelStreamInferResponse streamed;
+  ASSERT_TRUE(stream->Read(&streamed)) << "and the server waits for more";
+  std::atomic<int> num_answered{0};
+  std::vector<std::thread> clients;
+  for (int c = 0; c < 8; ++c)
+    clients.emplace_back([&] {
+      for (grpc::StatusCode code = grpc::StatusCode::OK; code == grpc::StatusCode::OK;) {
+        ModelInferResponse response;
+        code = infer(named({1}, {0, 1}), response).error_code();
+        if (code == grpc::StatusCode::OK)
+          ++num_answered;
+        else
+          EXPECT_THAT(code, testing::AnyOf(grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::CANCELLED));
+      }
+    });
+  while (num_answered < 100) std::this_thread::yield();
+  server_->stop(std::chrono::milliseconds(0));
+  for (std::thread& client : clients) client.join();
+  EXPECT_FALSE(stream->Read(&streamed));
+  EXPECT_FALSE(stream->Finish().ok());
 }
 
 }  // namespace

@@ -96,6 +96,9 @@ TEST(Builder, RefusesWhatDoesNotFit) {
   expect("widths that divide into heads", [](B b, Axis user, Axis, Tensor, Tensor) {
     b.self_attention("a", b.dense("k", b.axis("h", user), 4), {.heads = 3});
   });
+  expect("causal attention of an axis over itself", [](B b, Axis user, Axis, Tensor, Tensor i) {
+    b.target_attention("a", i, b.dense("k", b.axis("h", user), 4), {.causal = true});
+  });
   expect("self-attention over a nested axis", [](B b, Axis, Axis, Tensor u, Tensor) { b.self_attention("a", u); });
   expect("fields of 3 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.fm({i, i}, 3); });
   expect("two fields or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.dot({i}, 4); });

@@ -6,12 +6,14 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "warprank/core/cuda_error.hpp"
+#include "warprank/core/page_pool.hpp"
 #include "warprank/device/backend.hpp"
 #include "warprank/device/device_info.hpp"
 
@@ -73,6 +75,29 @@ WARPRANK_HIDDEN inline void* allocate_pinned(int64_t bytes) {
   return memory;
 }
 WARPRANK_HIDDEN inline void release_pinned(void* memory) { cudaFreeHost(memory); }
+
+/// Pages of the system's, which makes them huge ones where it may, are registered; where a device would have another
+/// address for those, the runtime's.
+WARPRANK_HIDDEN inline std::shared_ptr<void> allocate_mapped(int64_t bytes) {
+  const auto pages = std::make_shared<warprank::detail::PageBlock>(bytes);
+  void* const data = pages->data();
+  const cudaError_t code =
+      cudaHostRegister(data, static_cast<size_t>(bytes), cudaHostRegisterMapped | cudaHostRegisterPortable);
+  if (code != cudaErrorMemoryAllocation) check_cuda(code, "pin memory");
+  if (code != cudaSuccess) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  std::shared_ptr<void> memory(data, [pages](void* registered) { cudaHostUnregister(registered); });
+  void* on_device = nullptr;
+  check_cuda(cudaHostGetDevicePointer(&on_device, data, 0), "map memory of the host");
+  if (on_device == data) return memory;
+  return {allocate_pinned(bytes), release_pinned};
+}
+/// What reads it is launched later.
+WARPRANK_HIDDEN inline void write_mapped(void* to, const void* from, int64_t bytes) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
 
 // ---- Streams
 

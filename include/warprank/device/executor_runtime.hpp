@@ -31,6 +31,9 @@ std::pair<int64_t, int64_t> free_and_total_bytes();
 /// Null when the host has not as much.
 void* allocate_pinned(int64_t bytes);
 void release_pinned(void* memory);
+/// Null when the host has not as much.
+std::shared_ptr<void> allocate_mapped(int64_t bytes);
+void write_mapped(void* to, const void* from, int64_t bytes);
 
 void copy_to_device(void* to, const void* from, int64_t bytes, Stream stream);
 void copy_to_host(void* to, const void* from, int64_t bytes, Stream stream);

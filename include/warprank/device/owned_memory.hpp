@@ -14,6 +14,16 @@
 
 namespace warprank::device {
 
+namespace detail {
+
+WARPRANK_HIDDEN inline cuda_error no_pinned_memory(const std::string& what, int64_t bytes) {
+  constexpr int out_of_memory = 2;
+  return {what + ": expected " + std::to_string(bytes) + " bytes of pinned memory, got none", out_of_memory,
+          "cudaErrorMemoryAllocation"};
+}
+
+}  // namespace detail
+
 /// Memory of the current device, uninitialised, aligned to 256 bytes. When it goes it is released, which waits for what
 /// is queued on the device.
 class DeviceMemory {
@@ -51,10 +61,7 @@ class PinnedMemory {
     if (bytes < 0) throw invalid_argument(what, "0 or more bytes of pinned memory", std::to_string(bytes));
     if (bytes == 0) return;
     data_.reset(backend::runtime::allocate_pinned(bytes));
-    constexpr int out_of_memory = 2;
-    if (data_ == nullptr)
-      throw cuda_error(what + ": expected " + std::to_string(bytes) + " bytes of pinned memory, got none",
-                       out_of_memory, "cudaErrorMemoryAllocation");
+    if (data_ == nullptr) throw detail::no_pinned_memory(what, bytes);
   }
 
   void* data() const { return data_.get(); }
@@ -65,6 +72,34 @@ class PinnedMemory {
     void operator()(void* data) const { backend::runtime::release_pinned(data); }
   };
   std::unique_ptr<void, Release> data_;
+  int64_t bytes_ = 0;
+};
+
+/// Memory of the host that kernels read and write over the bus, at the addresses that it has on the host: pinned, so
+/// the machine must have it. In huge pages where the system has some, or a device would look up the place of each 4 KB.
+/// Copies share it.
+class MappedMemory {
+ public:
+  MappedMemory() = default;
+  /// `what` is who needs it, for the message. Throws cuda_error, and invalid_argument for less than 0 bytes. 0 bytes
+  /// are null.
+  MappedMemory(int64_t bytes, const std::string& what) : bytes_(bytes) {
+    if (bytes < 0) throw invalid_argument(what, "0 or more bytes of mapped memory", std::to_string(bytes));
+    if (bytes == 0) return;
+    data_ = backend::runtime::allocate_mapped(bytes);
+    if (data_ == nullptr) throw detail::no_pinned_memory(what, bytes);
+  }
+
+  void* data() const { return data_.get(); }
+  int64_t bytes() const { return data_ == nullptr ? 0 : bytes_; }
+
+  /// Copies from the host, before it is shown to a launch or while none that was shown it runs.
+  void write(int64_t at, const void* from, int64_t bytes) const {
+    backend::runtime::write_mapped(static_cast<unsigned char*>(data()) + at, from, bytes);
+  }
+
+ private:
+  std::shared_ptr<void> data_;
   int64_t bytes_ = 0;
 };
 

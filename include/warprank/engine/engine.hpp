@@ -15,6 +15,7 @@
 #include "warprank/batch/batch.hpp"
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/core/view.hpp"
+#include "warprank/engine/placed_table.hpp"
 #include "warprank/engine/profile.hpp"
 #include "warprank/engine/table_options.hpp"
 #include "warprank/engine/tuning.hpp"
@@ -153,7 +154,21 @@ class TableStore {
   virtual ~TableStore() = default;
   /// Tables::update.
   virtual UpdateReport update(const Weights& delta) = 0;
+  /// Tables::refresh. Of an engine without tables in stores as update.
+  virtual UpdateReport refresh(const Weights& delta) { return update(delta); }
+  /// Tables::forget_rows.
+  virtual void forget_rows(const std::string&) {}
   virtual MemoryReport memory() const = 0;
+  /// By name.
+  virtual std::vector<PlacedTable> placed() const = 0;
+  /// That of the same tables on another of LoadOptions::devices; null where this is for all.
+  virtual std::shared_ptr<TableStore> on(int) { return nullptr; }
+  /// Tables::pass_over_caches.
+  virtual void pass_over_caches() {}
+  /// Tables::cache_counters.
+  virtual std::map<std::string, CacheCounters> cache_counters() const { return {}; }
+  /// Tables::store_counters.
+  virtual std::map<std::string, StoreCounters> store_counters() const { return {}; }
 };
 
 class ModelBackend;

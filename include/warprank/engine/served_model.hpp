@@ -9,9 +9,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -76,6 +78,10 @@ class ServedModel {
   /// about to be dropped. Not by a thread that has a lease. Throws std::runtime_error when there is no model.
   UpdateReport update(const Weights& delta);
 
+  /// Tables::refresh and Tables::forget_rows, likewise.
+  UpdateReport refresh(const Weights& delta);
+  void forget_rows(const std::string& table);
+
   const Plan& plan() const { return plan_; }
   /// As Model::batch().
   Batch batch() const { return plan_.batch(allocator_); }
@@ -89,6 +95,9 @@ class ServedModel {
   std::vector<FeatureCounters> counters(std::chrono::milliseconds patience = std::chrono::milliseconds(100)) {
     return pool_.counters(Clock::now() + patience);
   }
+  /// As of the tables that serve (Tables); those of new tables begin with 0. Neither waits for a swap.
+  std::map<std::string, StoreCounters> store_counters() const;
+  std::map<std::string, CacheCounters> cache_counters() const;
   /// Of the model, its tables and the contexts.
   MemoryReport memory() const;
 
@@ -112,6 +121,7 @@ class ServedModel {
   std::vector<Context> make_contexts(const Model& model) const;
   void close_and_free(Trial& trial, Model old, detail::RecordedScores& expected);
   void go_without(const char* error);
+  Tables& tables();  // that serve; under swapping_
 
   const Plan plan_;
   const Device device_;

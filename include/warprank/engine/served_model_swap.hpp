@@ -72,10 +72,34 @@ inline std::vector<Context> ServedModel::make_contexts(const Model& model) const
   return contexts;
 }
 
+inline Tables& ServedModel::tables() {
+  if (!tables_) throw std::runtime_error("served model: there is none");
+  return *tables_;
+}
+
 inline UpdateReport ServedModel::update(const Weights& delta) {
   const std::lock_guard<std::mutex> lock(swapping_);
-  if (!tables_) throw std::runtime_error("served model: there is none");
-  return tables_->update(delta);
+  return tables().update(delta);
+}
+
+inline UpdateReport ServedModel::refresh(const Weights& delta) {
+  const std::lock_guard<std::mutex> lock(swapping_);
+  return tables().refresh(delta);
+}
+
+inline void ServedModel::forget_rows(const std::string& table) {
+  const std::lock_guard<std::mutex> lock(swapping_);
+  tables().forget_rows(table);
+}
+
+inline std::map<std::string, StoreCounters> ServedModel::store_counters() const {
+  const std::optional<Model> model = pool_.model();
+  return model ? model->backend()->tables()->store_counters() : std::map<std::string, StoreCounters>();
+}
+
+inline std::map<std::string, CacheCounters> ServedModel::cache_counters() const {
+  const std::optional<Model> model = pool_.model();
+  return model ? model->backend()->tables()->cache_counters() : std::map<std::string, CacheCounters>();
 }
 
 inline MemoryReport ServedModel::memory() const {

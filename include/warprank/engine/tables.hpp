@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -13,13 +14,14 @@
 
 namespace warprank {
 
-/// The embedding tables of a plan on one device; shared by copies and by every Model bound to them. Immutable, unless
-/// they are loaded as updatable.
+/// The embedding tables of a plan on one device, or on several; shared by copies and by every Model bound to them.
+/// Immutable, unless they are loaded as updatable.
 ///
 /// A direct table "film" is the tensor "film" [rows, dim]; a hashed table "user" is "user.keys" [n] I64 and "user.rows"
 /// [n, dim], or its image as hash_table/file.hpp saves it. Rows may be F32, F16, BF16, or I8 with "<table>.scale" and
 /// "<table>.offset" [rows] F32: row = scale * q + offset; those of hashed tables have at most 1024 bytes. On a GPU
 /// scale and offset are kept behind the row (ops/scaled_rows.hpp).
+/// A table of LoadOptions::stores has no tensors but its default row, and no image.
 /// "<table>.default" [dim] is the row of ids that are not in the table; zeros unless given. Where tensors have other
 /// names, WeightsOptions::names tells them.
 class Tables {
@@ -68,10 +70,38 @@ class Tables {
   /// rows are then changed.
   UpdateReport update(const Weights& delta) { return store_->update(delta); }
 
+  /// As update, for what somebody else has changed: rows of tables in a store are there already, and only replace those
+  /// in memory; these tables need not be updatable. engine/change_follower.hpp calls it.
+  UpdateReport refresh(const Weights& delta) { return store_->refresh(delta); }
+  /// Of a table of LoadOptions::stores: memory has none of its rows any more, so that each is fetched anew. Of others:
+  /// nothing.
+  void forget_rows(const std::string& table) { store_->forget_rows(table); }
+
+  /// The same tables, for models on another of their cards: LoadOptions::devices. Whichever of them are updated, all
+  /// are. Throws invalid_argument for a card that is none of these.
+  Tables on(int index) const {
+    const std::vector<int>& devices = options_.devices;
+    if (index != device_.index && std::find(devices.begin(), devices.end(), index) == devices.end())
+      throw invalid_argument("Tables::on", "one of LoadOptions::devices", std::to_string(index));
+    const std::shared_ptr<TableStore> there = store_->on(index);
+    return there == nullptr ? *this : Tables({device_.engine, index}, there, options_);
+  }
   Device device() const { return device_; }
   /// What they were loaded with.
   const LoadOptions& options() const { return options_; }
+  /// Of this device.
   MemoryReport memory() const { return store_->memory(); }
+  /// A line for each table: its rows when it was loaded, and where they lie. Plan::describe cannot tell that, as tables
+  /// of one plan may be loaded in several ways.
+  std::string describe() const { return describe_tables(store_->placed()); }
+  /// Of each table of placement `cached` on a GPU, as of the last pass. Throws what a pass of the tables' thread threw
+  /// since the last call; the caches stay as they were, and the thread tries again.
+  std::map<std::string, CacheCounters> cache_counters() const { return store_->cache_counters(); }
+  /// Goes over all caches now, and returns when rows that were missed often have come to the device. That is done by a
+  /// thread of the tables, every LoadOptions::cache_pass_seconds.
+  void pass_over_caches() { store_->pass_over_caches(); }
+  /// Of each table of LoadOptions::stores.
+  std::map<std::string, StoreCounters> store_counters() const { return store_->store_counters(); }
   std::shared_ptr<const TableStore> store() const { return store_; }
 
  private:

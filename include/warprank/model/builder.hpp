@@ -99,6 +99,7 @@ struct AttentionOptions {
   int64_t head_dim = 0;  ///< 0: query width / heads
   int64_t out = 0;       ///< width after the output projection; 0: query width
   bool bias = true;
+  bool causal = false;  ///< of an axis over itself: an event sees itself and what came before
 };
 struct SelfAttentionOptions {
   int64_t heads = 1;

@@ -109,7 +109,7 @@ WARPRANK_HOST_INLINE Tensor Builder::target_attention(const std::string& name, T
   const int64_t inner = options.head_dim > 0 ? width_of_all(heads, options.head_dim) : width_of(q);
   const LinearOptions projection{options.bias, {}};
   const Tensor attended =
-      append(AttentionOp{options.heads, 0, false},
+      append(AttentionOp{options.heads, 0, options.causal},
              {linear(name + ".q", q, inner, projection, at), linear(name + ".k", k, inner, projection, at),
               linear(name + ".v", k, inner, projection, at)},
              name, at);

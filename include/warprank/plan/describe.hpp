@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "warprank/core/compiled.hpp"
+#include "warprank/core/text.hpp"
 #include "warprank/plan/cards.hpp"
 #include "warprank/plan/plan.hpp"
 #include "warprank/plan/predict.hpp"
@@ -16,19 +17,6 @@
 namespace warprank {
 
 namespace plan {
-
-/// 1234567 -> "1.23 M".
-inline std::string with_unit(double value) {
-  const char* const units[] = {"", " K", " M", " G", " T"};
-  int unit = 0;
-  while (value >= 999.5 && unit < 4) {
-    value /= 1000;
-    ++unit;
-  }
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f%s" : "%.3g%s", value, units[unit]);
-  return text;
-}
 
 /// "din_attention  attention [item, 40] <- q, k".
 inline std::string one_line(const Graph& graph, const Node& node) {
@@ -43,12 +31,9 @@ inline std::string one_line(const Graph& graph, const Node& node) {
   return text;
 }
 
-inline std::string padded(std::string text, size_t width, bool right = false) {
-  if (text.size() < width) text.insert(right ? 0 : text.size(), width - text.size(), ' ');
-  return text;
-}
-
 inline std::string columns_of(const Prediction& p) {
+  using warprank::detail::padded;
+  using warprank::detail::with_unit;
   char microseconds[32];
   std::snprintf(microseconds, sizeof microseconds, "%.1f us", p.seconds * 1e6);
   return padded(std::to_string(p.launches), 10, true) + padded(with_unit(p.cost.flops), 10, true) +
@@ -58,8 +43,8 @@ inline std::string columns_of(const Prediction& p) {
 }  // namespace plan
 
 WARPRANK_HOST_INLINE std::string Plan::describe(const std::string& card_name) const {
-  using plan::padded;
-  using plan::with_unit;
+  using warprank::detail::padded;
+  using warprank::detail::with_unit;
   const plan::Card& card = plan::card_named(card_name);
   const std::vector<int64_t> rows = plan::rows_at(source(), options().capacities[0]);
   std::string text = "At capacity:";

@@ -86,8 +86,8 @@ class Plan {
   }
 
   /// Every step with its kernel, operations, shapes, FLOPs, bytes and predicted time on a card (plan/cards.hpp) at the
-  /// first capacity, the same plan without passes beside it, and what each pass saved. Throws invalid_argument for a
-  /// card that is not known.
+  /// first capacity, the same plan without passes beside it, and what each pass saved. Where tables lie is told by
+  /// Tables::describe. Throws invalid_argument for a card that is not known.
   std::string describe(const std::string& card = "T4") const;
   /// The executed graph in Graphviz' language, one colour a step.
   std::string dot() const;

@@ -477,7 +477,8 @@ class CudaContext : public ContextBackend {
     Problems problems;
     const auto text = [](const CudaTable& table) {
       const char* const kind = !table.is_hashed() ? "" : table.hashed->is_mutable ? ", hashed, updatable" : ", hashed";
-      return std::string(name_of(table.view.type)) + " of " + std::to_string(table.view.dim) + " columns" + kind;
+      return std::string(name_of(table.view.type)) + " of " + std::to_string(table.view.dim) + " columns" + kind +
+             (table.cache ? ", cached" : "");
     };
     for (const TableInfo& info : plan_.source().tables) {
       const CudaTable *before = model_->tables->find(info.name), *after = next.tables->find(info.name);

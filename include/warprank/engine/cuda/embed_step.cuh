@@ -67,6 +67,7 @@ inline BagFeature embed_feature(const LookUp& look_up, const Bindings& bindings)
   BagFeature feature;
   feature.table = look_up.table->view;
   feature.hashed = look_up.table->hashed;
+  if (look_up.table->cache) feature.cache = look_up.table->cache->on_device();
   BlobIds ids;
   ids.requests = bindings.requests();
   ids.input = op.ids;

@@ -52,7 +52,9 @@ class CudaEngine : public Engine {
   const char* name() const override { return "cuda"; }
   std::shared_ptr<TableStore> load_tables(const Plan& plan, const Weights& weights, const HashTableFiles& images,
                                           const LoadOptions& options, int index) const override {
-    return std::make_shared<CudaTableStore>(plan, weights, images, index, options);
+    auto store = CudaTableStore::load(plan, weights, images, index, options);
+    store->start_passes(options.cache_pass_seconds);
+    return store;
   }
   std::shared_ptr<const ModelBackend> bind(const Plan& plan, const Weights& weights,
                                            std::shared_ptr<const TableStore> tables, int index,

@@ -2,7 +2,11 @@
 #pragma once
 
 /// A GPU's tables: rows as the files have them, but those of I8 with their scales and offsets behind them, and hashed
-/// tables as their images.
+/// tables as their images. Those that are placed on the host (engine/placement.hpp) are the same in mapped memory of
+/// the host, where kernels read and write them, or in memory of several devices (device/sharded_memory.hpp), where
+/// kernels of each do; their default rows are on the device.
+///
+/// Where several devices share tables, each has a store: the first has loaded what all read, and writes it.
 ///
 /// Tables that are not updatable are only read. For the others table_updates.cuh tells how batches and updates go side
 /// by side.
@@ -19,14 +23,19 @@
 #include <utility>
 #include <vector>
 
-#include "warprank/core/buffer.hpp"
+#include "warprank/core/repeating_thread.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/find_device.hpp"
 #include "warprank/device/runtime.hpp"
+#include "warprank/device/sharded_memory.hpp"
 #include "warprank/engine/cuda/memory_needs.cuh"
+#include "warprank/engine/cuda/table_cache.cuh"
+#include "warprank/engine/cuda/table_loader.cuh"
+#include "warprank/engine/cuda/table_parts.cuh"
 #include "warprank/engine/cuda/table_updates.cuh"
 #include "warprank/engine/engine.hpp"
 #include "warprank/engine/table_source.hpp"
+#include "warprank/hash_table/find.hpp"
 #include "warprank/hash_table/image.hpp"
 #include "warprank/hash_table/layout.hpp"
 #include "warprank/ops/scaled_rows.hpp"
@@ -34,41 +43,14 @@
 
 namespace warprank::cuda_backend {
 
-/// A table in device memory, as look-ups take it.
-struct CudaTable {
-  TableView view;                       ///< of a hashed table type, dim and default_row
-  std::optional<HashTableView> hashed;  ///< has the rows
-  device::DeviceMemory memory;
+/// The rows of a table on the host, between updates.
+struct RowsOnHost {
+  const CudaTable& table;
 
-  bool is_hashed() const { return hashed.has_value(); }
-};
-
-/// Bytes of a row in the memory of a table.
-constexpr int64_t kept_row_bytes(DType type, int64_t dim, bool is_hashed) {
-  return is_hashed || type != DType::i8 ? hash_table::row_bytes(type, dim) : scaled_row_bytes(dim);
-}
-/// Of a direct table.
-inline int64_t kept_bytes(const TableSource& source) {
-  return source.rows->shape[0] * kept_row_bytes(source.type, source.info.dim, false);
-}
-
-/// Where the parts of a table lie in its memory, in bytes; -1: it has none.
-struct TableParts {
-  static constexpr int64_t alignment = 256;
-
-  explicit TableParts(const TableSource& source) {
-    rows_at = add(source.rows == nullptr ? source.image_bytes() : kept_bytes(source));
-    if (source.default_row != nullptr) default_row_at = add(source.default_row->bytes);
-  }
-
-  int64_t rows_at = -1, default_row_at = -1;
-  int64_t bytes = 0;
-
- private:
-  int64_t add(int64_t part_bytes) {
-    const int64_t begin = bytes;
-    bytes += (part_bytes + alignment - 1) / alignment * alignment;
-    return begin;
+  /// Null for a key that has none.
+  const unsigned char* operator()(int64_t key) const {
+    if (table.is_hashed()) return find_row(*table.hashed, key);
+    return key < 0 || key >= table.view.num_rows ? nullptr : table.view.row(key);
   }
 };
 
@@ -76,22 +58,25 @@ class CudaTableStore : public TableStore {
  public:
   /// Loads the tables of a plan to a device; returns when they are there. The host has no copy of tensors and images in
   /// files meanwhile; tables of keys and rows are built in its memory. Throws as find_tables does, and
-  /// out_of_device_memory, with what each table needs, before anything is allocated.
+  /// out_of_device_memory, with what each table needs, before anything is allocated. LoadOptions::devices has no other.
   CudaTableStore(const Plan& plan, const Weights& weights, const HashTableFiles& images, int device_index,
                  const LoadOptions& options = {})
-      : device_index_(device_index) {
-    Pace pace(options.most_bytes_per_second);
-    std::vector<TableSource> sources = find_tables(plan, weights, images, Images::map, options, pace);
-    if (options.updatable) check_rows(sources);
-    device::require_usable(device_index);  // once for all models: they have tables, if none of their own
-    const device::DeviceGuard current(device_index);
-    check_memory(sources, options);
-    if (options.updatable) updates_ = std::make_unique<TableUpdates>(chunk_bytes(sources));
-    const device::OwnedStream stream;
-    for (TableSource& source : sources) {
-      load(source, pace, stream.get());
-      source.hashed.reset();  // frees what was built
+      : CudaTableStore(device_index, options, std::make_shared<BatchOrder>()) {
+    load_all({this}, plan, weights, images, options);
+  }
+  /// The same on all of LoadOptions::devices; returns the store of that one. Whoever holds one holds all.
+  static std::shared_ptr<CudaTableStore> load(const Plan& plan, const Weights& weights, const HashTableFiles& images,
+                                              int device_index, const LoadOptions& options) {
+    const auto stores = std::make_shared<Stores>();
+    const auto order = std::make_shared<BatchOrder>();
+    std::vector<CudaTableStore*> all;
+    for (const int device : TableDevices(device_index, options).all) {
+      stores->push_back(std::unique_ptr<CudaTableStore>(new CudaTableStore(device, options, order)));
+      stores->back()->stores_ = stores;
+      all.push_back(stores->back().get());
     }
+    load_all(all, plan, weights, images, options);
+    return of_device(stores, device_index);
   }
 
   /// What loading them would take; nothing is built or allocated. Throws as find_tables does.
@@ -99,11 +84,12 @@ class CudaTableStore : public TableStore {
                             const LoadOptions& options) {
     Pace pace(options.most_bytes_per_second);
     const std::vector<TableSource> sources = find_tables(plan, weights, images, Images::check, options, pace);
+    TableDevices devices(options.devices.empty() ? 0 : options.devices.front(), options);
+    if (!options.devices.empty()) devices.find_out(sources);
     if (options.updatable) check_rows(sources);
     MemoryReport report;
-    for (const TableSource& source : sources)
-      report.emplace_back("table " + source.info.name, TableParts(source).bytes);
-    if (options.updatable) report.emplace_back("updates of tables", chunk_bytes(sources));
+    for (const TableSource& source : sources) TableParts(source, devices).add_to(report, source.info.name);
+    if (rows_change(sources, options)) report.emplace_back("updates of tables", chunk_bytes(sources));
     return report;
   }
 
@@ -115,138 +101,244 @@ class CudaTableStore : public TableStore {
 
   /// Held from before a batch's first launch in `stream` until the event of its CudaTableReader is recorded.
   std::shared_lock<PhaseFairMutex> read(device::Stream stream) const {
-    return updates_ == nullptr ? std::shared_lock<PhaseFairMutex>() : updates_->read(stream);
+    return updates_ == nullptr ? std::shared_lock<PhaseFairMutex>() : order_->read(stream);
   }
-  /// Null unless the tables are updatable.
+  /// Of the stores of all devices.
+  const std::shared_ptr<BatchOrder>& order() const { return order_; }
+  /// Null unless rows of some of them change: they are updatable, or have caches.
   TableUpdates* updates() const { return updates_.get(); }
 
   UpdateReport update(const Weights& delta) override {
-    if (updates_ == nullptr) throw not_updatable();
-    const std::lock_guard<std::mutex> alone(updating_);
-    const device::DeviceGuard current(device_index_);
-    UpdateReport report;
-    for (TableDelta& changed : find_deltas(delta, tables_)) {
-      const CudaTable& table = tables_.at(changed.table);
-      TableChanges& changes = report[changed.table];
-      if (table.is_hashed()) {
-        updates_->change(*table.hashed, changed, std::move(changed.erased), changes);  // first: it makes room
-        updates_->change(*table.hashed, changed, std::move(changed.written), changes);
-      } else {
-        updates_->write(table.view, changed);
-        changes.updated += static_cast<int64_t>(changed.written.size());
-      }
-    }
+    if (!is_updatable_) throw not_updatable();
+    const std::lock_guard<std::mutex> alone(order_->updating);
+    const std::shared_ptr<Stores> stores = stores_.lock();
+    if (stores == nullptr) return change(delta, false);
+    UpdateReport report = stores->front()->change(delta, false);
+    for (const auto& store : *stores)
+      if (store != stores->front()) store->change(delta, true);
     return report;
+  }
+  std::shared_ptr<TableStore> on(int index) override { return of_device(std::shared_ptr<Stores>(stores_), index); }
+
+  /// From now on passes over caches are made by themselves, with so long a pause between; 0: they are not. An executor
+  /// has one thread, which makes them.
+  void start_passes(double pause_seconds) {
+#if defined(__CUDACC__)
+    if (pass_memory_ && pause_seconds > 0)
+      passes_ = std::make_unique<warprank::detail::RepeatingThread>([this] { pass_over_caches(); }, pause_seconds);
+#else
+    (void)pause_seconds;
+#endif
+  }
+  void pass_over_caches() override {
+    if (!pass_memory_) return;
+    const std::lock_guard<std::mutex> alone(order_->updating);
+    const device::DeviceGuard current(devices_.index);
+    for (const auto& [name, table] : tables_)
+      if (table.cache) table.cache->pass(*updates_, *pass_memory_, RowsOnHost{table});
+  }
+  std::map<std::string, CacheCounters> cache_counters() const override {
+    if (passes_) passes_->rethrow();
+    const std::lock_guard<std::mutex> alone(order_->updating);
+    std::map<std::string, CacheCounters> counters;
+    for (const auto& [name, table] : tables_)
+      if (table.cache) counters[name] = table.cache->counters();
+    return counters;
   }
 
   MemoryReport memory() const override {
     MemoryReport report;
-    for (const auto& [name, table] : tables_) report.emplace_back("table " + name, table.memory.bytes());
+    for (const auto& [name, table] : tables_) {
+      report.emplace_back("table " + name, bytes_here(table));
+      if (table.on_host.bytes() > 0) report.emplace_back("pinned table " + name, table.on_host.bytes());
+    }
     if (updates_ != nullptr) report.emplace_back("updates of tables", updates_->device_bytes());
     return report;
   }
+  std::vector<PlacedTable> placed() const override {
+    std::vector<PlacedTable> all;
+    for (const auto& [name, table] : tables_) {
+      all.push_back(table.placed);
+      all.back().where = table.where(bytes_here(table));
+    }
+    return all;
+  }
 
  private:
-  /// A look-up goes over longer rows several times and finds them anew each time, so it could see two versions.
+  using Stores = std::vector<std::unique_ptr<CudaTableStore>>;  // of all devices, the first first
+
+  static std::shared_ptr<CudaTableStore> of_device(const std::shared_ptr<Stores>& stores, int index) {
+    const auto found = std::find_if(stores->begin(), stores->end(),
+                                    [index](const auto& store) { return store->devices_.index == index; });
+    return {stores, found->get()};
+  }
+
+  /// Without tables.
+  CudaTableStore(int device_index, const LoadOptions& options, std::shared_ptr<BatchOrder> order)
+      : devices_(device_index, options), is_updatable_(options.updatable), order_(std::move(order)) {}
+
+  static void load_all(const std::vector<CudaTableStore*>& stores, const Plan& plan, const Weights& weights,
+                       const HashTableFiles& images, const LoadOptions& options) {
+    Pace pace(options.most_bytes_per_second);
+    std::vector<TableSource> sources = find_tables(plan, weights, images, Images::map, options, pace);
+    if (options.updatable) check_rows(sources);
+    for (CudaTableStore* store : stores) {
+      store->devices_.find_out(sources);  // once for all models: they have tables, if none of their own
+      store->check_memory(sources, options);
+    }
+    for (CudaTableStore* store : stores) store->prepare(sources, options);
+    for (TableSource& source : sources) {
+      const CudaTable* loaded = nullptr;
+      for (CudaTableStore* store : stores) loaded = &store->load(source, loaded, pace);
+      source.hashed.reset();  // frees what was built
+    }
+  }
+  void prepare(const std::vector<TableSource>& sources, const LoadOptions& options) {
+    const device::DeviceGuard current(devices_.index);
+    if (rows_change(sources, options)) updates_ = std::make_unique<TableUpdates>(chunk_bytes(sources), order_);
+    if (have_caches(sources)) pass_memory_.emplace();
+  }
+
+  /// Tables::update on this device. `but_shared`: those that all devices read are changed already.
+  UpdateReport change(const Weights& delta, bool but_shared) {
+    const device::DeviceGuard current(devices_.index);
+    UpdateReport report;
+    for (TableDelta& changed : find_deltas(delta, tables_)) {
+      const CudaTable& table = tables_.at(changed.table);
+      TableChanges& changes = report[changed.table];
+      if (but_shared && table.is_shared()) continue;
+      if (table.is_hashed()) {
+        const auto copy_row = [&](const RowChange& change, unsigned char* to) {
+          changed.copy_row(change.row, to, table.hashed->row_bytes);
+        };
+        const Readers readers = table.is_shared() && devices_.all.size() > 1 ? Readers::none : Readers::beside;
+        updates_->change(*table.hashed, copy_row, changed.erased, changes, readers);  // first: it makes room
+        updates_->change(*table.hashed, copy_row, changed.written, changes, readers);
+      } else {
+        const int64_t bytes = table.cache ? table.cache->rows().row_bytes : table.view.row_stride_bytes;
+        updates_->write(
+            table.view, [&](const RowChange& change, unsigned char* to) { changed.copy_row(change.row, to, bytes); },
+            changed.written);
+        changes.updated += static_cast<int64_t>(changed.written.size());
+      }
+      if (!table.cache) continue;
+      table.cache->follow_erased(*updates_, changed.erased);
+      table.cache->follow_written(*updates_, changed.written, RowsOnHost{table});
+    }
+    return report;
+  }
+
+  int64_t bytes_here(const CudaTable& table) const {
+    return table.memory.bytes() + table.sharded.bytes_on(devices_.place());
+  }
+
+  static bool have_caches(const std::vector<TableSource>& sources) {
+    return std::any_of(sources.begin(), sources.end(),
+                       [](const TableSource& source) { return source.placement.where == Placement::cached; });
+  }
+  static bool rows_change(const std::vector<TableSource>& sources, const LoadOptions& options) {
+    return options.updatable || have_caches(sources);
+  }
+
+  /// A look-up goes over longer rows that it finds by a hash several times, and finds them anew each time, so it could
+  /// see two versions.
   static void check_rows(const std::vector<TableSource>& sources) {
     Problems problems;
     for (const TableSource& source : sources) {
       const int64_t most = source.type == DType::f32 ? 128 : 256;
-      if (source.info.hashed && source.info.dim > most)
+      const bool is_cached = source.placement.where == Placement::cached;
+      if ((source.info.hashed || is_cached) && source.info.dim > most)
         problems.add("table '" + source.info.name + "'",
-                     "at most " + std::to_string(most) + " columns of " + name_of(source.type) +
-                         ", as it is hashed and updatable on a GPU",
+                     "at most " + std::to_string(most) + " columns of " + name_of(source.type) + ", as it is " +
+                         (source.info.hashed ? "hashed" : "cached") + " and updatable on a GPU",
                      std::to_string(source.info.dim));
     }
     problems.throw_if_any();
   }
   void check_memory(const std::vector<TableSource>& sources, const LoadOptions& options) const {
     MemoryNeeds needs;
-    for (const TableSource& source : sources) needs.add(source.info.name, TableParts(source).bytes);
-    if (options.updatable) needs.add("updates", chunk_bytes(sources));
-    needs.check("tables", device_index_);
+    for (const TableSource& source : sources) {
+      const TableParts parts(source, devices_);
+      needs.add(source.info.name, parts.device_bytes + parts.share_bytes);
+    }
+    if (rows_change(sources, options)) needs.add("updates", chunk_bytes(sources));
+    needs.check("tables", devices_.index);
   }
   static int64_t chunk_bytes(const std::vector<TableSource>& sources) {
     int64_t bytes = 0;
     for (const TableSource& source : sources) {
-      const ChunkLayout layout(kept_row_bytes(source.type, source.info.dim, source.info.hashed));
-      bytes = std::max(bytes, layout.bytes);
+      const KeptRows kept(source);  // rows of a cache are written one behind the other
+      bytes = std::max({bytes, ChunkLayout(kept.stride).bytes, ChunkLayout(kept.bytes).bytes});
     }
     return bytes;
   }
 
-  static constexpr int64_t piece = int64_t{4} << 20;  // so that copies of whoever is serving get in between
-
-  static void copy(unsigned char* to, const void* from, int64_t bytes, Pace& pace, device::Stream stream) {
-    for (int64_t at = 0; at < bytes; at += piece) {
-      const int64_t size = std::min(piece, bytes - at);
-      device::copy_to_device(to + at, static_cast<const unsigned char*>(from) + at, size, stream);
-      pause(size, pace, stream);
-    }
-  }
-  /// Behind a piece; without a pace the next one is queued at once.
-  static void pause(int64_t bytes, Pace& pace, device::Stream stream) {
-    if (!pace.is_limited()) return;
-    device::synchronize(stream);
-    pace.moved(bytes);
+  /// Of rows that were written so.
+  static TableView view_as_hashed(const TableSource& source, const unsigned char* rows) {
+    const KeptRows kept(source);
+    TableView view{source.type, rows, source.rows->shape[0], source.info.dim, kept.stride};
+    if (source.type != DType::i8 || rows == nullptr) return view;
+    view.scale = reinterpret_cast<const float*>(rows + kept.bytes - 8);
+    view.offset = view.scale + 1;
+    view.scale_stride_bytes = kept.stride;
+    return view;
   }
 
-  /// Rows of I8, of which a piece is in the host's memory at a time.
-  static void copy_scaled(unsigned char* to, const TableSource& source, Pace& pace, device::Stream stream) {
-    const int64_t dim = source.info.dim;
-    const TableView table{source.type,
-                          source.rows->data,
-                          source.rows->shape[0],
-                          dim,
-                          dim,
-                          reinterpret_cast<const float*>(source.scale->data),
-                          reinterpret_cast<const float*>(source.offset->data)};
-    const int64_t row_bytes = scaled_row_bytes(dim), most = std::max<int64_t>(1, piece / row_bytes);
-    Buffer<unsigned char> some(std::min(most, table.num_rows) * row_bytes);
-    for (int64_t row = 0; row < table.num_rows; row += most) {
-      const int64_t count = std::min(most, table.num_rows - row);
-      to_scaled_rows(table, row, count, some.data());
-      device::copy_to_device(to + row * row_bytes, some.data(), count * row_bytes, stream);
-      device::synchronize(stream);
-      pace.moved(count * row_bytes);
-    }
-  }
-
-  void load(const TableSource& source, Pace& pace, device::Stream stream) {
-    const TableParts parts(source);
+  /// `other` is that of another device, which has loaded what all read; null: none has.
+  const CudaTable& load(const TableSource& source, const CudaTable* other, Pace& pace) {
+    const device::DeviceGuard current(devices_.index);
+    const device::OwnedStream stream;
+    const TableParts parts(source, devices_);
+    const std::string what = "table '" + source.info.name + "'";
     CudaTable table;
-    table.memory = device::DeviceMemory(parts.bytes, "table '" + source.info.name + "'");
+    table.placed = source.placed();
+    table.memory = device::DeviceMemory(parts.device_bytes, what);
+    const bool is_there = other != nullptr && other->is_shared();
+    table.on_host = is_there ? other->on_host : device::MappedMemory(parts.host_bytes, what);
+    table.sharded = is_there ? other->sharded : device::ShardedMemory(parts.sharded_bytes, devices_.all, what);
     auto* const memory = static_cast<unsigned char*>(table.memory.data());
-    const auto load_part = [&](const TensorView* tensor, int64_t at) -> unsigned char* {
-      if (tensor == nullptr || tensor->bytes == 0) return nullptr;
-      copy(memory + at, tensor->data, tensor->bytes, pace, stream);
-      return memory + at;
-    };
+    auto* const rows = parts.host_bytes > 0      ? static_cast<unsigned char*>(table.on_host.data())
+                       : parts.sharded_bytes > 0 ? static_cast<unsigned char*>(table.sharded.data())
+                                                 : memory;
+    TableLoader loader(table, pace, stream.get());
+    if (!is_there) loader.write_all_rows(source);
     if (source.rows == nullptr) {
       table.view.type = source.type;
       table.view.dim = source.info.dim;
       const Span<const unsigned char> image = source.image();
       HashTableHeader header;
       std::memcpy(&header, image.data(), sizeof header);
-      copy(memory + parts.rows_at, image.data(), image.size(), pace, stream);
-      table.hashed = view_hash_table(header, memory + parts.rows_at);
-    } else if (source.type == DType::i8) {
-      unsigned char* const rows = kept_bytes(source) == 0 ? nullptr : memory + parts.rows_at;
-      copy_scaled(rows, source, pace, stream);
-      table.view = view_scaled_rows(rows, source.rows->shape[0], source.info.dim);
+      table.hashed = view_hash_table(header, rows);
     } else {
-      table.view = {source.type, load_part(source.rows, parts.rows_at), source.rows->shape[0], source.info.dim,
-                    kept_row_bytes(source.type, source.info.dim, false)};
+      auto* const first = kept_bytes(source) == 0 ? nullptr : rows;
+      const int64_t num_rows = source.rows->shape[0];
+      if (parts.cache_at >= 0) {
+        table.view = view_as_hashed(source, first);
+      } else if (source.type == DType::i8) {
+        table.view = view_scaled_rows(first, num_rows, source.info.dim);
+      } else {
+        table.view = {source.type, first, num_rows, source.info.dim, KeptRows(source).stride};
+      }
     }
-    table.view.default_row = reinterpret_cast<const float*>(load_part(source.default_row, parts.default_row_at));
-    device::synchronize(stream);
-    tables_.emplace(source.info.name, std::move(table));
+    if (source.default_row != nullptr) {
+      loader.write(parts.default_row_at, source.default_row->data, source.default_row->bytes);
+      table.view.default_row = reinterpret_cast<const float*>(memory + parts.default_row_at);
+    }
+    if (parts.cache_at >= 0)
+      table.cache = std::make_unique<TableCache>(source.type, source.info.dim, cache_layout(source),
+                                                 memory + parts.cache_at, stream.get());
+    loader.finish();
+    return tables_.emplace(source.info.name, std::move(table)).first->second;
   }
 
-  const int device_index_;
+  TableDevices devices_;
+  const bool is_updatable_;
+  const std::shared_ptr<BatchOrder> order_;
+  std::weak_ptr<Stores> stores_;
   std::map<std::string, CudaTable> tables_;
   std::unique_ptr<TableUpdates> updates_;
-  std::mutex updating_;  // one update at a time
+  std::optional<PassMemory> pass_memory_;  // where there are caches
+  std::unique_ptr<warprank::detail::RepeatingThread> passes_;
 };
 
 /// Somebody who looks rows up, and records `done` behind each batch. Copies are the same one; the last ends it.
@@ -254,10 +346,11 @@ class CudaTableReader {
  public:
   CudaTableReader(std::shared_ptr<const CudaTableStore> tables, const device::Event& done)
       : tables_(std::move(tables)) {
-    if (TableUpdates* const updates = tables_->updates())
-      registered_.reset(updates, [keep = tables_, reader = updates->add_reader(done)](TableUpdates* from) {
-        from->remove_reader(reader);
-      });
+    if (tables_->updates() == nullptr) return;
+    const std::shared_ptr<BatchOrder>& order = tables_->order();
+    registered_.reset(order.get(), [keep = order, reader = order->add_reader(done)](BatchOrder* from) {
+      from->remove_reader(reader);
+    });
   }
 
   /// CudaTableStore::read.
@@ -265,7 +358,7 @@ class CudaTableReader {
 
  private:
   std::shared_ptr<const CudaTableStore> tables_;
-  std::shared_ptr<TableUpdates> registered_;  // null for tables that are not updatable
+  std::shared_ptr<BatchOrder> registered_;  // null for tables that are not updatable
 };
 
 }  // namespace warprank::cuda_backend

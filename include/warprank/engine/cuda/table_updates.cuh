@@ -10,11 +10,15 @@
 ///
 /// The host's threads that submit batches wait for nothing but for each other's and the update's few calls to the
 /// runtime: an update must not come between a batch's launch and the event that is recorded behind it.
+///
+/// What several devices read is written between the batches of all of them, hashed tables too: the orders by which a
+/// look-up finds a whole row under an update hold on one device.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <string>
@@ -48,16 +52,11 @@ struct ChunkLayout {
   static int64_t round_up(int64_t size) { return (size + 15) / 16 * 16; }
 };
 
-/// Changes the tables of one device, which is the current one of whoever calls. One update at a time.
-class TableUpdates {
+/// Orders updates with the batches that read tables: those of one device, or of all that read the same. Any thread may
+/// call.
+class BatchOrder {
  public:
   using Reader = std::list<device::Event>::iterator;
-
-  /// With memory for chunks of so many bytes.
-  explicit TableUpdates(int64_t chunk_bytes)
-      : device_(chunk_bytes, "the updates of tables"), host_(chunk_bytes, "the updates of tables") {
-    epochs_.add_reader(readers_stream_.get());
-  }
 
   /// For somebody who records `done` behind each batch, as read() says.
   Reader add_reader(const device::Event& done) {
@@ -68,36 +67,71 @@ class TableUpdates {
     const std::lock_guard<PhaseFairMutex> between_batches(batches_);
     readers_.erase(reader);
   }
+  /// For somebody who records `written` behind what later batches are to find.
+  void add_writer(const device::Event& written) {
+    const std::lock_guard<PhaseFairMutex> between_batches(batches_);
+    written_.push_back(written);
+  }
 
   /// Held from before a batch's first launch in `stream` until its event is recorded.
   std::shared_lock<PhaseFairMutex> read(device::Stream stream) {
     std::shared_lock<PhaseFairMutex> reading(batches_);
-    written_.wait_in(stream);
+    for (const device::Event& written : written_) written.wait_in(stream);
     return reading;
   }
+  /// While it is held no batch is launched.
+  std::unique_lock<PhaseFairMutex> between_batches() { return std::unique_lock<PhaseFairMutex>(batches_); }
+  /// What `stream` gets from now on comes behind the batches that have been launched; between batches.
+  void follow_readers(device::Stream stream) const {
+    for (const device::Event& done : readers_) done.wait_in(stream);
+  }
 
-  /// Writes rows of a direct table; returns when they are there.
-  void write(const TableView& table, const TableDelta& delta) {
+  std::mutex updating;  ///< one update or pass at a time
+
+ private:
+  PhaseFairMutex batches_;            // shared by who launches them
+  std::list<device::Event> readers_;  // each behind the latest batch of a context
+  std::list<device::Event> written_;  // each behind the latest rows that were written so
+};
+
+/// Who reads a table while it is changed.
+enum class Readers { beside, none };
+
+/// Changes the tables of one device, which is the current one of whoever calls. One update at a time.
+class TableUpdates {
+ public:
+  /// With memory for chunks of so many bytes.
+  TableUpdates(int64_t chunk_bytes, std::shared_ptr<BatchOrder> order)
+      : order_(std::move(order)),
+        device_(chunk_bytes, "the updates of tables"),
+        host_(chunk_bytes, "the updates of tables") {
+    epochs_.add_reader(readers_stream_.get());
+    order_->add_writer(written_);
+  }
+
+  /// Writes rows of a direct table; returns when they are there. `copy_row(change, to)` makes a row as the table keeps
+  /// it.
+  template <class CopyRow>
+  void write(const TableView& table, const CopyRow& copy_row, Span<const RowChange> written) {
     const ChunkLayout layout(table.row_stride_bytes);
     const auto* memory = static_cast<const unsigned char*>(device_.data());
     const auto queue = [&](Span<const RowChange> chunk) {
       queue_rows(table,
                  {reinterpret_cast<const int64_t*>(memory), memory + layout.rows_at, layout.row_stride, chunk.size()});
     };
-    for_each_chunk(delta, delta.written, layout, queue, [](Span<const RowChange>) {});
+    for_each_chunk(copy_row, written, layout, queue, [](Span<const RowChange>) {});
   }
   /// Queues that rows which are on the device are written: behind the batches that have been launched, before those
   /// that will be. Waits for nothing.
   void queue_rows(const TableView& table, const detail::GivenRows& rows) {
-    const std::lock_guard<PhaseFairMutex> between_batches(batches_);
-    for (const device::Event& done : readers_) done.wait_in(stream_.get());
-    detail::launch_write_rows(table, rows, stream_.get());
-    written_.record(stream_.get());
+    between_batches([&] { detail::launch_write_rows(table, rows, stream_.get()); });
   }
 
-  /// Changes a hashed table; returns when it is changed, also what had to wait for batches.
-  void change(const HashTableView& table, const TableDelta& delta, std::vector<RowChange> pending,
-              TableChanges& changes) {
+  /// Changes a hashed table; returns when it is changed, also what had to wait for batches. Of `pending` all or none
+  /// are erased.
+  template <class Protocol = detail::UpdateProtocol, class CopyRow>
+  void change(const HashTableView& table, const CopyRow& copy_row, std::vector<RowChange> pending,
+              TableChanges& changes, Readers readers = Readers::beside) {
     const ChunkLayout layout(table.row_bytes);
     while (!pending.empty()) {
       std::vector<RowChange> deferred;
@@ -105,7 +139,8 @@ class TableUpdates {
       const auto queue = [&](Span<const RowChange> chunk) {
         epoch = begin_epoch();
         try {
-          launch(table, layout, chunk, epoch);
+          const auto launch_chunk = [&] { launch<Protocol>(table, layout, chunk, epoch); };
+          readers == Readers::beside ? launch_chunk() : between_batches(launch_chunk);
         } catch (...) {
           epochs_.end(stream_.get());
           throw;
@@ -120,26 +155,53 @@ class TableUpdates {
           count(changes, status);
         }
       };
-      for_each_chunk(delta, pending, layout, queue, collect);
+      for_each_chunk(copy_row, pending, layout, queue, collect);
       if (!deferred.empty()) wait_until_safe(epoch.current);
       pending = std::move(deferred);
     }
+  }
+
+  /// Those of `all` whose keys a hashed table has.
+  std::vector<RowChange> held(const HashTableView& table, Span<const RowChange> all) {
+    const ChunkLayout layout(table.row_bytes);
+    auto* const found = static_cast<unsigned char*>(device_.data()) + layout.statuses_at;
+    const auto* const on_host = static_cast<const unsigned char*>(host_.data()) + layout.statuses_at;
+    std::vector<RowChange> keys(all.begin(), all.end()), held;
+    for (RowChange& key : keys) key.row = -1;
+    int64_t at = 0;
+    const auto queue = [&](Span<const RowChange> chunk) {
+      hash_table::contains(table, {static_cast<const int64_t*>(device_.data()), chunk.size()}, found, stream_.get());
+      device::copy_to_host(static_cast<unsigned char*>(host_.data()) + layout.statuses_at, found, chunk.size(),
+                           stream_.get());
+    };
+    const auto collect = [&](Span<const RowChange> chunk) {
+      for (int64_t i = 0; i < chunk.size(); ++i, ++at)
+        if (on_host[i] != 0) held.push_back(all[at]);
+    };
+    for_each_chunk([](const RowChange&, unsigned char*) {}, keys, layout, queue, collect);
+    return held;
+  }
+
+  /// What queue(stream) queues is done when it returns.
+  template <class Queue>
+  void queue_and_wait(const Queue& queue) {
+    queue(stream_.get());
+    device::synchronize(stream_.get());
   }
 
   int64_t device_bytes() const { return device_.bytes(); }
 
  private:
   /// Copies changes to the device, chunk by chunk, calls queue(chunk), and, when what that queued is done, done(chunk).
-  template <class Queue, class Done>
-  void for_each_chunk(const TableDelta& delta, Span<const RowChange> all, const ChunkLayout& layout, Queue&& queue,
+  template <class CopyRow, class Queue, class Done>
+  void for_each_chunk(const CopyRow& copy_row, Span<const RowChange> all, const ChunkLayout& layout, Queue&& queue,
                       Done&& done) {
     auto* const host = static_cast<unsigned char*>(host_.data());
     for (int64_t begin = 0; begin < all.size(); begin += layout.most) {
       const Span<const RowChange> chunk = all.subspan(begin, std::min(layout.most, all.size() - begin));
       for (int64_t i = 0; i < chunk.size(); ++i) {
         std::memcpy(host + 8 * i, &chunk[i].key, 8);
-        if (chunk[i].row >= 0)
-          delta.copy_row(chunk[i].row, host + layout.rows_at + i * layout.row_stride, layout.row_stride);
+        if (chunk[i].row >= 0) copy_row(chunk[i], host + layout.rows_at + i * layout.row_stride);
       }
       const bool has_rows = chunk[0].row >= 0;
       const int64_t bytes = has_rows ? layout.rows_at + chunk.size() * layout.row_stride : 8 * chunk.size();
@@ -155,45 +217,50 @@ class TableUpdates {
     }
   }
 
+  template <class Protocol>
   void launch(const HashTableView& table, const ChunkLayout& layout, Span<const RowChange> chunk,
               const hash_table::Epoch& epoch) {
     auto* const memory = static_cast<unsigned char*>(device_.data());
     auto* const statuses = reinterpret_cast<hash_table::Status*>(memory + layout.statuses_at);
     const hash_table::Keys keys{reinterpret_cast<const int64_t*>(memory), chunk.size()};
+    detail::check_update(table, keys, epoch);
     if (chunk[0].row < 0) {
-      hash_table::erase(table, keys, epoch, statuses, stream_.get());
+      detail::launch_erase<Protocol>(table, keys, epoch, statuses, stream_.get());
     } else {
-      hash_table::insert_or_assign(table, keys, memory + layout.rows_at, layout.row_stride, epoch, statuses,
-                                   stream_.get());
+      const detail::HashRows rows = detail::rows_for(table, memory + layout.rows_at, layout.row_stride, keys.capacity);
+      detail::launch_insert_or_assign<Protocol>(table, keys, rows, epoch, statuses, stream_.get());
     }
     device::copy_to_host(static_cast<unsigned char*>(host_.data()) + layout.statuses_at, statuses, chunk.size(),
                          stream_.get());
   }
 
-  /// What is recorded in readers_stream_ from now on comes behind the batches that have been launched. Their own
-  /// streams may be anybody's, and gone when a batch is done.
-  void follow_readers() {
-    for (const device::Event& done : readers_) done.wait_in(readers_stream_.get());
+  /// What is queued in stream_ comes behind the batches that have been launched, and before those that will be.
+  template <class Queue>
+  void between_batches(const Queue& queue) {
+    const auto alone = order_->between_batches();
+    order_->follow_readers(stream_.get());
+    queue();
+    written_.record(stream_.get());
   }
+  // The streams of batches may be anybody's, and gone when a batch is done; readers_stream_ follows them.
   hash_table::Epoch begin_epoch() {
-    const std::lock_guard<PhaseFairMutex> between_batches(batches_);
-    follow_readers();
+    const auto alone = order_->between_batches();
+    order_->follow_readers(readers_stream_.get());
     return epochs_.begin();
   }
   /// Waits for the batches that may still read what was retired in an epoch.
   void wait_until_safe(uint64_t epoch) {
     const auto is_safe = [&] {
-      const std::lock_guard<PhaseFairMutex> between_batches(batches_);
-      follow_readers();
+      const auto alone = order_->between_batches();
+      order_->follow_readers(readers_stream_.get());
       return epochs_.poll() >= epoch;
     };
     while (!is_safe()) device::synchronize(readers_stream_.get());
   }
 
-  PhaseFairMutex batches_;            // shared by who launches them
-  std::list<device::Event> readers_;  // each behind the latest batch of a context
+  const std::shared_ptr<BatchOrder> order_;
   device::OwnedStream stream_, readers_stream_;
-  device::Event written_;  // behind the latest rows of direct tables
+  device::Event written_;  // behind the latest rows that were written between batches
   hash_table::Epochs epochs_;
   device::DeviceMemory device_;
   device::PinnedMemory host_;

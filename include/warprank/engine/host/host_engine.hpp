@@ -52,6 +52,8 @@ class HostContext : public ContextBackend {
     for (const Node& node : graph.nodes) most_inputs = std::max(most_inputs, node.inputs.size());
     state_.input_list.reserve(most_inputs);
     state_.features.reserve(graph.nodes.size());
+    state_.missed.reserve(graph.nodes.size());
+    state_.counters_before.reserve(graph.nodes.size());
     next_row_.resize(graph.axes.size());
     for (const OutputInfo& output : graph.outputs) outputs_.push_back({output.name, {}, {}});
     output_values_.resize(graph.outputs.size());

@@ -71,9 +71,12 @@ struct RunState {
   GrowingBuffer<float> arena;
   std::vector<int64_t> slot_offsets;  ///< by slot: first float in the arena
   GrowingBuffer<float> workspace;
-  std::vector<LookupCounters> counters;        ///< by node
-  std::vector<SegmentedInput> input_list;      ///< scratch: what a step hands to its kernel
-  std::vector<host_ops::BagFeature> features;  ///< scratch: likewise
+  std::vector<LookupCounters> counters;         ///< by node
+  std::vector<SegmentedInput> input_list;       ///< scratch: what a step hands to its kernel
+  std::vector<host_ops::BagFeature> features;   ///< scratch: likewise
+  std::vector<host_ops::MissedIds> missed;      ///< scratch: of these features
+  std::vector<LookupCounters> counters_before;  ///< scratch: of these features
+  GrowingBuffer<int64_t> missed_ids;            ///< scratch: what they point to
 
   Matrix<float> value(int node) {
     const Node& n = graph->node(node);

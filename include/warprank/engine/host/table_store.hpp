@@ -6,11 +6,12 @@
 /// FBGEMM's nbit_device took 14.0 ns for each id on an AMD EPYC, with scales behind the rows 15.6.
 ///
 /// Rows of updatable tables are changed in place, a few at a time, by somebody who has the tables alone meanwhile;
-/// steps that look rows up share them.
+/// steps that look rows up share them. So are rows in memory of tables that lie in a store.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,15 +19,18 @@
 #include <shared_mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "warprank/core/buffer.hpp"
 #include "warprank/core/pages.hpp"
 #include "warprank/core/phase_fair_mutex.hpp"
+#include "warprank/core/text.hpp"
 #include "warprank/engine/engine.hpp"
 #include "warprank/engine/table_delta.hpp"
 #include "warprank/engine/table_source.hpp"
 #include "warprank/hash_table/change.hpp"
 #include "warprank/ops/table_view.hpp"
+#include "warprank/store/store_tier.hpp"
 
 namespace warprank::host_backend {
 
@@ -50,14 +54,22 @@ class HostRows {
 };
 
 struct HostTable {
-  TableView view;                   ///< of a hashed table all but the rows
+  PlacedTable placed;               ///< but for where
+  TableView view;                   ///< of a hashed table, or one in a store, all but the rows
+  bool has_keys = false;            ///< ids are keys of any value, not numbers of rows
   std::optional<HashTable> hashed;  ///< has the rows
+  std::unique_ptr<StoreTier> tier;  ///< has some of the rows, the store all
   HostRows rows;
   Buffer<float> scale, offset, default_row;
 
-  bool is_hashed() const { return hashed.has_value(); }
+  bool is_hashed() const { return has_keys; }
+  /// Rows that lie beside their ids; null: they lie one after the other.
+  const HashTableView* keyed_rows() const { return hashed ? &hashed->view() : tier ? &tier->view() : nullptr; }
   int64_t bytes() const {
-    return (hashed ? hashed->bytes() : 0) + rows.bytes() + scale.bytes() + offset.bytes() + default_row.bytes();
+    return (hashed ? hashed->bytes()
+            : tier ? tier->bytes()
+                   : 0) +
+           rows.bytes() + scale.bytes() + offset.bytes() + default_row.bytes();
   }
 };
 
@@ -66,9 +78,9 @@ class HostTableStore : public TableStore {
   /// Throws as find_tables does.
   HostTableStore(const Plan& plan, const Weights& weights, const HashTableFiles& images,
                  const LoadOptions& options = {})
-      : is_updatable_(options.updatable) {
+      : is_updatable_(options.updatable), locks_(options.updatable || !options.stores.empty()) {
     Pace pace(options.most_bytes_per_second);
-    for (TableSource& source : find_tables(plan, weights, images, Images::read, options, pace))
+    for (TableSource& source : find_tables(plan, weights, images, Images::read, options, pace, InStores::take))
       add(std::move(source), pace, options.pages);
   }
 
@@ -78,8 +90,8 @@ class HostTableStore : public TableStore {
                             const LoadOptions& options) {
     MemoryReport report;
     Pace pace(options.most_bytes_per_second);
-    for (const TableSource& source : find_tables(plan, weights, images, Images::check, options, pace)) {
-      int64_t bytes = source.info.hashed ? source.image_bytes() : 0;
+    for (const TableSource& source : find_tables(plan, weights, images, Images::check, options, pace, InStores::take)) {
+      int64_t bytes = source.in_store ? source.in_store->memory_bytes : source.info.hashed ? source.image_bytes() : 0;
       for (const TensorView* tensor : {source.rows, source.scale, source.offset, source.default_row})
         if (tensor != nullptr) bytes += tensor->bytes;
       report.emplace_back("table " + source.info.name, bytes);
@@ -95,25 +107,38 @@ class HostTableStore : public TableStore {
 
   /// Held while rows are looked up.
   std::shared_lock<PhaseFairMutex> read() const {
-    return is_updatable_ ? std::shared_lock<PhaseFairMutex>(rows_) : std::shared_lock<PhaseFairMutex>();
+    return locks_ ? std::shared_lock<PhaseFairMutex>(rows_) : std::shared_lock<PhaseFairMutex>();
   }
 
   UpdateReport update(const Weights& delta) override {
     if (!is_updatable_) throw not_updatable();
-    const std::lock_guard<std::mutex> alone(updating_);
-    UpdateReport report;
-    for (const TableDelta& changed : find_deltas(delta, tables_)) {
-      TableChanges& changes = report[changed.table];
-      change(tables_.at(changed.table), changed, changed.erased, changes);  // first: it makes room
-      change(tables_.at(changed.table), changed, changed.written, changes);
-    }
-    return report;
+    return change(delta, false);
+  }
+  UpdateReport refresh(const Weights& delta) override { return change(delta, true); }
+  void forget_rows(const std::string& name) override {
+    const auto it = tables_.find(name);
+    if (it != tables_.end() && it->second.tier) it->second.tier->forget();
   }
 
   MemoryReport memory() const override {
     MemoryReport report;
     for (const auto& [name, table] : tables_) report.emplace_back("table " + name, table.bytes());
     return report;
+  }
+  std::vector<PlacedTable> placed() const override {
+    std::vector<PlacedTable> all;
+    for (const auto& [name, table] : tables_) {
+      const std::string bytes = warprank::detail::bytes_text(table.bytes());
+      all.push_back(table.placed);
+      all.back().where = table.tier ? "a store; in memory those that are asked for most, " + bytes : "memory, " + bytes;
+    }
+    return all;
+  }
+  std::map<std::string, StoreCounters> store_counters() const override {
+    std::map<std::string, StoreCounters> counters;
+    for (const auto& [name, table] : tables_)
+      if (table.tier) counters[name] = table.tier->counters();
+    return counters;
   }
 
  private:
@@ -135,6 +160,7 @@ class HostTableStore : public TableStore {
 
   void add(TableSource source, Pace& pace, const std::shared_ptr<PagePool>& pages) {
     HostTable& table = tables_[source.info.name];
+    table.placed = source.placed();
     table.hashed = std::move(source.hashed);
     if (source.rows != nullptr) table.rows = HostRows(source.rows->bytes, pages);
     copy(table.rows.data(), source.rows, pace);
@@ -144,7 +170,15 @@ class HostTableStore : public TableStore {
     table.view.type = source.type;
     table.view.dim = source.info.dim;
     table.view.default_row = table.default_row.data();
-    if (table.is_hashed()) return;
+    table.has_keys = source.info.hashed;
+    if (source.in_store) {
+      table.view.num_rows = source.info.rows > 0 ? source.info.rows : std::numeric_limits<int64_t>::max();
+      table.tier =
+          std::make_unique<StoreTier>(StoredTable{source.info.name, {source.type, source.info.dim}}, *source.in_store,
+                                      table.has_keys ? 0 : table.view.num_rows, rows_, pages);
+      return;
+    }
+    if (table.has_keys) return;
     table.view.rows = table.rows.data();
     table.view.num_rows = source.rows->shape[0];
     table.view.row_stride_bytes = table.view.row_bytes();
@@ -152,6 +186,23 @@ class HostTableStore : public TableStore {
     table.view.offset = table.offset.data();
   }
 
+  UpdateReport change(const Weights& delta, bool stores_have_it) {
+    const std::lock_guard<std::mutex> alone(updating_);
+    const std::vector<TableDelta> found = find_deltas(delta, tables_);
+    for (const TableDelta& changed : found)
+      if (!is_updatable_ && !tables_.at(changed.table).tier) throw not_updatable();
+    UpdateReport report;
+    for (const TableDelta& changed : found) {
+      TableChanges& changes = report[changed.table];
+      if (StoreTier* tier = tables_.at(changed.table).tier.get()) {
+        change_stored(*tier, changed, stores_have_it, changes);
+        continue;
+      }
+      change(tables_.at(changed.table), changed, changed.erased, changes);  // first: it makes room
+      change(tables_.at(changed.table), changed, changed.written, changes);
+    }
+    return report;
+  }
   void change(HostTable& table, const TableDelta& delta, Span<const RowChange> all, TableChanges& changes) {
     constexpr int64_t few = 64;  // some microseconds
     for (int64_t begin = 0; begin < all.size(); begin += few) {
@@ -160,6 +211,38 @@ class HostTableStore : public TableStore {
         count(changes,
               table.is_hashed() ? change_hashed(table.hashed->view(), delta, one) : change_direct(table, delta, one));
     }
+  }
+  /// In the store first: who misses the key meanwhile gets its row from there.
+  static void change_stored(StoreTier& tier, const TableDelta& delta, bool store_has_it, TableChanges& changes) {
+    constexpr int64_t most = 4096;
+    const int64_t row_bytes = tier.table().rows.row_bytes();
+    std::vector<int64_t> keys;
+    std::vector<unsigned char> rows;
+    std::vector<StoreStatus> statuses;
+    for (const std::vector<RowChange>* all : {&delta.erased, &delta.written})
+      for (size_t begin = 0; begin < all->size(); begin += most) {
+        const size_t count = std::min<size_t>(most, all->size() - begin);
+        const bool erases = all == &delta.erased;
+        keys.resize(count);
+        statuses.assign(count, store_has_it ? StoreStatus::ok : StoreStatus::failed);
+        if (!erases) rows.resize(count * static_cast<size_t>(row_bytes));
+        for (size_t i = 0; i < count; ++i) {
+          const RowChange& one = (*all)[begin + i];
+          keys[i] = one.key;
+          if (!erases) delta.copy_row(one.row, rows.data() + i * static_cast<size_t>(row_bytes), row_bytes);
+        }
+        if (store_has_it)
+          tier.refresh(keys, erases ? nullptr : rows.data());
+        else if (erases)
+          tier.erase(keys, statuses.data());
+        else
+          tier.put(keys, rows.data(), statuses.data());
+        for (const StoreStatus status : statuses) {
+          changes.failed += status == StoreStatus::failed;
+          changes.absent += status == StoreStatus::absent;
+          if (status == StoreStatus::ok) ++(erases ? changes.erased : changes.updated);
+        }
+      }
   }
   static hash_table::Status change_hashed(const HashTableView& table, const TableDelta& delta, const RowChange& one) {
     if (one.row < 0) return hash_table::erase(table, one.key);
@@ -177,10 +260,10 @@ class HostTableStore : public TableStore {
     return hash_table::Status::updated;
   }
 
-  std::map<std::string, HostTable> tables_;
-  const bool is_updatable_;
-  std::mutex updating_;          ///< one update at a time
-  mutable PhaseFairMutex rows_;  ///< of all tables
+  const bool is_updatable_, locks_;
+  std::mutex updating_;                      ///< one update at a time
+  mutable PhaseFairMutex rows_;              ///< of all tables
+  std::map<std::string, HostTable> tables_;  ///< ends first: tables in stores have threads that use the mutex
 };
 
 }  // namespace warprank::host_backend

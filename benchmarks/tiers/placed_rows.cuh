@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A table, wherever its rows lie, and look-ups in it.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "measure_cuda.cuh"
+#include "warprank/core/pages.hpp"
+#include "warprank/engine/cuda/table_store.cuh"
+#include "warprank/model.hpp"
+#include "warprank/ops/embedding_bag.cuh"
+
+namespace warprank::bench {
+
+using cuda_backend::CudaTable;
+using cuda_backend::CudaTableStore;
+
+/// A direct table "t" of FP16: zeros, which take no memory until they are written.
+class Rows {
+ public:
+  const int64_t num_rows, dim;
+
+  Rows(int64_t num_rows, int64_t dim)
+      : num_rows(num_rows), dim(dim), memory_(std::make_shared<Pages>(Pages::zeroed(num_rows * dim * 2))) {}
+
+  void write(int64_t row) {
+    for (int64_t i = row * dim; i < (row + 1) * dim; ++i)
+      bits()[i] = static_cast<uint16_t>(0x3800 | (i * 40503 >> 5 & 0x3ff));
+  }
+  uint16_t* bits() const { return reinterpret_cast<uint16_t*>(memory_->data()); }
+  int64_t bytes() const { return memory_->size(); }
+
+  std::shared_ptr<CudaTableStore> load(const TablePlacement& placement, std::vector<int> devices = {}) const {
+    const Plan plan = compile([this](Builder& b) -> Outputs {
+      return {{"y", b.embed(b.ids("id", b.axis("user")), b.table("t", {dim, num_rows}))}};
+    });
+    const TensorView view{
+        "F16", DType::f16, {num_rows, dim}, reinterpret_cast<const std::byte*>(memory_->data()), bytes()};
+    LoadOptions options;
+    options.placement = {{"t", placement}};
+    options.devices = std::move(devices);
+    return CudaTableStore::load(plan, Weights::from_views({{"t", view}}, memory_), HashTableFiles{}, 0, options);
+  }
+
+ private:
+  std::shared_ptr<Pages> memory_;
+};
+
+/// A row for each id, which may be written anew.
+class LookUps {
+ public:
+  LookUps(Memory& memory, const CudaTableStore& store, const Rows& rows, int64_t count)
+      : memory_(memory),
+        rows_(rows),
+        ids_(memory.allocate<int64_t>(count)),
+        y_(memory.allocate<half>(count * rows.dim)) {
+    const CudaTable& table = *store.find("t");
+    BagFeature feature;
+    feature.table = table.view;
+    if (table.cache) feature.cache = table.cache->on_device();
+    IdArray array;
+    array.ids = ids_;
+    feature.ids = array;
+    feature.num_bags.capacity = count;
+    feature.y = Matrix<half>{y_, count, rows.dim};
+    bags_ = std::make_shared<EmbeddingBag>(Span<const BagFeature>(&feature, 1));
+    const Span<const unsigned char> descriptors = bags_->descriptors();
+    descriptors_ = memory.upload(descriptors.data(), descriptors.size());
+    workspace_ = memory.allocate<unsigned char>(bags_->workspace_bytes());
+  }
+
+  void set_ids(const std::vector<int64_t>& ids) {
+    wanted_ = ids;
+    device::copy_to_device(ids_, wanted_.data(), static_cast<int64_t>(8 * wanted_.size()), memory_.stream());
+    device::synchronize(memory_.stream());
+  }
+  void run_once() const {
+    bags_->launch(descriptors_, workspace_, memory_.stream());
+    device::synchronize(memory_.stream());
+  }
+  Call call() const {
+    return {[bags = bags_, from = descriptors_, workspace = workspace_](device::Stream stream) {
+              bags->launch(from, workspace, stream);
+            },
+            [this] { check(); }};
+  }
+  /// Throws WrongResult.
+  void check() const {
+    const auto count = static_cast<int64_t>(wanted_.size());
+    const std::vector<half> got = memory_.read(y_, count * rows_.dim);
+    for (int64_t i = 0; i < count; i += 7)
+      for (int64_t c = 0; c < rows_.dim; ++c)
+        if (got[static_cast<size_t>(i * rows_.dim + c)].bits !=
+            rows_.bits()[wanted_[static_cast<size_t>(i)] * rows_.dim + c])
+          throw WrongResult("look-ups: row of id " + std::to_string(i));
+  }
+
+ private:
+  Memory& memory_;
+  const Rows& rows_;
+  int64_t* ids_;
+  half* y_;
+  std::vector<int64_t> wanted_;
+  std::shared_ptr<EmbeddingBag> bags_;
+  const unsigned char* descriptors_ = nullptr;
+  unsigned char* workspace_ = nullptr;
+};
+
+/// What became of look-ups since `before`, of which there were `count`.
+inline CacheCounters counted_since(const CacheCounters& before, CudaTableStore& store, int64_t count) {
+  store.pass_over_caches();
+  CacheCounters counters = store.cache_counters().at("t");
+  counters.hits -= before.hits, counters.misses -= before.misses;
+  if (counters.hits + counters.misses != count) throw WrongResult("counters of the cache");
+  return counters;
+}
+
+}  // namespace warprank::bench

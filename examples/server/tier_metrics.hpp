@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What became of look-ups in tables that are not all on the device, or not all in memory (docs/TIERS.md).
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "metrics.hpp"
+#include "warprank/engine/table_options.hpp"
+
+namespace kserve {
+
+/// By table: of the rows that tables in stores have in memory, and of those that cached tables have on a GPU.
+struct TierCounters {
+  std::map<std::string, warprank::StoreCounters> stores;
+  std::map<std::string, warprank::CacheCounters> caches;
+
+  /// Nothing where there are no such tables.
+  void write(MetricsText& to, const std::string& model) const {
+    const auto add = [&](const std::string& table, const char* label, const char* is, int64_t value,
+                         const char* tier = nullptr) {
+      MetricsText::Labels labels = {{"model", model}, {"table", table}};
+      if (tier != nullptr) labels.emplace_back("tier", tier);
+      if (label != nullptr) labels.emplace_back(label, is);
+      to.add(static_cast<double>(value), labels);
+    };
+    if (stores.empty() && caches.empty()) return;
+    to.begin("warprank_tier_lookups_total", "counter", "Look-ups by whether the tier had the row.");
+    for (const auto& [table, met] : caches) {
+      add(table, "result", "hit", met.hits, "device");
+      add(table, "result", "miss", met.misses, "device");
+    }
+    for (const auto& [table, met] : stores) {
+      add(table, "result", "hit", met.hits, "memory");
+      add(table, "result", "miss", met.misses, "memory");
+    }
+    to.begin("warprank_tier_rows_total", "counter", "Rows that came to a tier, and that gave way to others.");
+    for (const auto& [table, met] : caches) {
+      add(table, "change", "admitted", met.admitted, "device");
+      add(table, "change", "evicted", met.evicted, "device");
+    }
+    for (const auto& [table, met] : stores) {
+      add(table, "change", "admitted", met.fetched, "memory");
+      add(table, "change", "evicted", met.evicted, "memory");
+    }
+    to.begin("warprank_tier_dropped_total", "counter",
+             "Misses that found no room in a queue, and are asked for again.");
+    for (const auto& [table, met] : caches) add(table, nullptr, nullptr, met.dropped, "device");
+    for (const auto& [table, met] : stores) add(table, nullptr, nullptr, met.dropped, "memory");
+    if (stores.empty()) return;
+    to.begin("warprank_store_keys_total", "counter", "Keys that a store was asked for, by its answer.");
+    for (const auto& [table, met] : stores) {
+      add(table, "answer", "row", met.fetched);
+      add(table, "answer", "absent", met.absent);
+      add(table, "answer", "damaged", met.damaged);
+      add(table, "answer", "failed", met.failed);
+    }
+    to.begin("warprank_store_late_total", "counter", "Batches that waited in vain for some of their keys.");
+    for (const auto& [table, met] : stores) add(table, nullptr, nullptr, met.late);
+    to.begin("warprank_store_rows", "gauge", "Rows in memory of a table in a store.");
+    for (const auto& [table, met] : stores) add(table, nullptr, nullptr, met.rows);
+  }
+};
+
+}  // namespace kserve

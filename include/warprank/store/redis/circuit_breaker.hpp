@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+
+namespace warprank::redis {
+
+/// Keeps callers from waiting for a node that does not answer: after some failures in a row nobody tries for a pause,
+/// then one does, whose failure doubles the pause. By any threads at once.
+class CircuitBreaker {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  using Duration = std::chrono::steady_clock::duration;
+
+  struct Options {
+    int failures = 3;  ///< in a row
+    Duration first_pause = std::chrono::milliseconds(50);
+    Duration longest_pause = std::chrono::seconds(5);
+  };
+
+  explicit CircuitBreaker(const Options& options) : options_(options) {}
+
+  bool may_try(Time now) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (failures_ < options_.failures) return true;
+    if (now < next_try_) return false;
+    next_try_ = now + pause_;  // nobody else until this one knows
+    return true;
+  }
+  /// Whether may_try would say no; tries nothing.
+  bool is_open(Time now) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return failures_ >= options_.failures && now < next_try_;
+  }
+  void succeeded() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    failures_ = 0;
+    pause_ = {};
+  }
+  /// `random`, of [0, 1), makes pauses of different callers differ: 1/2 to 1 of what they would be. `began` is when
+  /// the try did: one that began before the last pause says nothing new.
+  void failed(Time began, Time now, double random) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (began < opened_) return;
+    if (++failures_ < options_.failures) return;
+    pause_ = std::min(options_.longest_pause, pause_ == Duration() ? options_.first_pause : 2 * pause_);
+    opened_ = now;
+    next_try_ = now + std::chrono::duration_cast<Duration>(pause_ * (0.5 + random / 2));
+  }
+
+ private:
+  const Options options_;
+  mutable std::mutex mutex_;
+  int failures_ = 0;
+  Duration pause_ = {};
+  Time opened_ = {}, next_try_ = {};
+};
+
+}  // namespace warprank::redis

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "warprank/store/redis/exchange.hpp"
+
+namespace warprank::redis {
+
+/// A Redis Cluster, or a single server. By any threads at once; what a call may wait for is bounded by its deadline.
+class Cluster final : public SlotKeeper {
+ public:
+  explicit Cluster(ClusterOptions options) : nodes_(std::move(options)) {}
+
+  /// Gives `on_reply` the reply to each request, or null, and returns what went wrong last, or "". A request whose
+  /// connection breaks is sent again, so it must be one that can be.
+  std::string run(const Requests& requests, Deadline deadline, const OnReply& on_reply) {
+    Exchange exchange(nodes_, *this, requests, deadline, on_reply);
+    const std::string trouble = exchange.run();
+    if (exchange.was_moved() && is_refresh_due(std::chrono::steady_clock::now())) refresh(deadline);
+    return trouble;
+  }
+
+  /// All by the node that has the slot of the first, on one connection, in order: who is sent elsewhere, or gets no
+  /// answer, may try again.
+  std::string run_by_owner(const Requests& requests, Deadline deadline, const OnReply& on_reply) {
+    if (is_refresh_due(std::chrono::steady_clock::now())) refresh(deadline);
+    const int slot = requests.slot(0), owner = nodes_.owner(slot);
+    if (owner < 0) {
+      want_refresh();
+      for (int64_t i = 0; i < requests.size(); ++i) on_reply(i, nullptr);
+      return "nobody knows which node has the slot";
+    }
+    const OnReply take = [&](int64_t i, const redisReply* reply) {
+      if (reply == nullptr || reply->type == REDIS_REPLY_ERROR) want_refresh();
+      if (reply != nullptr && reply->type == REDIS_REPLY_ERROR)
+        if (const auto to = Redirection::from(text_of(*reply), nodes_[owner].address); to && !to->is_asking)
+          nodes_.set_owner(slot, nodes_.number_of(to->address));
+      on_reply(i, reply);
+    };
+    return Exchange(nodes_, *this, requests, deadline, take, owner).run();
+  }
+
+  const ClusterOptions& options() const { return nodes_.options(); }
+  const ClusterCounters& counters() { return nodes_.counters(); }
+
+  void want_refresh() override { wants_refresh_ = true; }
+  bool is_refresh_due(Deadline now) const override {
+    return wants_refresh_ && now.time_since_epoch().count() >= next_refresh_;
+  }
+  void refresh(Deadline deadline) override {
+    const std::unique_lock<std::mutex> lock(refreshing_, std::try_to_lock);
+    if (!lock.owns_lock()) return;
+    const Deadline now = std::chrono::steady_clock::now();
+    next_refresh_ = (now + nodes_.options().refresh_interval).time_since_epoch().count();
+    const int count = nodes_.count(), first = static_cast<int>(random_01() * count);
+    for (int i = 0; i < count && wants_refresh_; ++i) ask((first + i) % count, deadline);
+  }
+
+ private:
+  void ask(int number, Deadline deadline) {
+    const Deadline now = std::chrono::steady_clock::now();
+    if (now >= deadline || nodes_[number].breaker.is_open(now)) return;
+    Requests question;
+    question.add(0, "CLUSTER", "SLOTS");
+    const OnReply take = [&](int64_t, const redisReply* reply) {
+      if (reply == nullptr || !nodes_.take_slots(*reply, nodes_[number].address)) return;
+      wants_refresh_ = false;
+      ++nodes_.counters().refreshes;
+    };
+    Exchange(nodes_, *this, question, std::min(deadline, now + nodes_.options().command_timeout), take, number).run();
+  }
+
+  Nodes nodes_;
+  std::atomic<bool> wants_refresh_{true};
+  std::atomic<Deadline::rep> next_refresh_{0};
+  std::mutex refreshing_;
+};
+
+}  // namespace warprank::redis

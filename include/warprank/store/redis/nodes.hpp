@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The nodes of a Redis Cluster that have been heard of, their connections, and who has which slots.
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "warprank/store/redis/circuit_breaker.hpp"
+#include "warprank/store/redis/connection.hpp"
+#include "warprank/store/redis/requests.hpp"
+
+namespace warprank::redis {
+
+/// Of changes that are published.
+struct ChangeOptions {
+  int replicas = 0;  ///< that must have them, too: with 1 none is lost with a master whose replica takes over
+  int64_t most_entries = 100000;  ///< of a table that are kept, of up to 256 KB; a few more may be
+  /// For so long after its last change an entry of a publisher that comes late is known to be there.
+  std::chrono::seconds remember_publishers{86400};
+};
+
+struct ClusterOptions {
+  std::vector<Address> nodes = {};       ///< some of the cluster; the others are asked of them
+  std::string user = {}, password = {};  ///< empty: no AUTH
+  std::chrono::milliseconds connect_timeout{500};
+  /// A node that has not sent a byte for so long, though it owes replies, has failed.
+  std::chrono::milliseconds command_timeout{500};
+  std::chrono::milliseconds refresh_interval{100};  ///< at least, between questions who has which slots
+  std::chrono::milliseconds longest_back_off{100};  ///< of a call, before it tries again
+  CircuitBreaker::Options breaker = {};             ///< of each node
+  int64_t most_in_flight = 1024;                    ///< commands of a call that a node has not answered
+  ChangeOptions changes = {};
+};
+
+/// Never reset.
+struct ClusterCounters {
+  std::atomic<int64_t> moved{0}, asked{0};  ///< redirections
+  std::atomic<int64_t> back_offs{0};        ///< requests that waited to be tried again
+  std::atomic<int64_t> broken{0};           ///< connections that failed, and
+  std::atomic<int64_t> timeouts{0};         ///< those of them whose node was silent
+  std::atomic<int64_t> refused{0};          ///< requests that were not tried, since the node's breaker was open
+  std::atomic<int64_t> connections{0};      ///< that were opened
+  std::atomic<int64_t> refreshes{0};        ///< answers to who has which slots
+};
+
+/// Its connections are lent to one call each: a thread has at most one, and there are as many as threads have called at
+/// once.
+class Node {
+ public:
+  Node(Address address, const ClusterOptions& options, ClusterCounters& counters)
+      : address(std::move(address)), breaker(options.breaker), counters_(counters) {
+    Requests hello;
+    if (!options.password.empty()) {
+      if (options.user.empty())
+        hello.add(0, "AUTH", options.password);
+      else
+        hello.add(0, "AUTH", options.user, options.password);
+    }
+    hello_ = hello.text();
+    hello_replies_ = static_cast<int>(hello.size());
+  }
+
+  /// One that has served before, or a new one.
+  std::pair<std::unique_ptr<Connection>, bool> take() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!idle_.empty()) {
+        auto connection = std::move(idle_.back());
+        idle_.pop_back();
+        return {std::move(connection), true};
+      }
+    }
+    ++counters_.connections;
+    return {std::make_unique<Connection>(address, hello_, hello_replies_), false};
+  }
+  /// One that owes nothing.
+  void give(std::unique_ptr<Connection> connection) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    idle_.push_back(std::move(connection));
+  }
+  /// The others that served before are most likely as broken as the one that was.
+  void drop_idle() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    idle_.clear();
+  }
+
+  /// What its last failure was.
+  void set_failure(const std::string& failure) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    failure_ = failure;
+  }
+  std::string failure() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return address.text() + (failure_.empty() ? "" : ": " + failure_);
+  }
+
+  const Address address;
+  CircuitBreaker breaker;
+
+ private:
+  ClusterCounters& counters_;
+  std::string hello_;
+  int hello_replies_ = 0;
+  std::mutex mutex_;  // what follows
+  std::vector<std::unique_ptr<Connection>> idle_;
+  std::string failure_;
+};
+
+/// Nodes have numbers, which stay theirs. By any threads at once.
+class Nodes {
+ public:
+  explicit Nodes(ClusterOptions options) : options_(std::move(options)) {
+    for (std::atomic<int>& owner : owners_) owner = -1;
+    for (const Address& address : options_.nodes) number_of(address);
+  }
+
+  const ClusterOptions& options() const { return options_; }
+  ClusterCounters& counters() { return counters_; }
+
+  int number_of(const Address& address) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t n = 0; n < nodes_.size(); ++n)
+      if (nodes_[n].address == address) return static_cast<int>(n);
+    nodes_.emplace_back(address, options_, counters_);
+    return static_cast<int>(nodes_.size()) - 1;
+  }
+  int count() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return static_cast<int>(nodes_.size());
+  }
+  Node& operator[](int number) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return nodes_[static_cast<size_t>(number)];
+  }
+
+  /// -1: nobody knows.
+  int owner(int slot) const { return owners_[static_cast<size_t>(slot)].load(std::memory_order_relaxed); }
+  void set_owner(int slot, int node) { owners_[static_cast<size_t>(slot)].store(node, std::memory_order_relaxed); }
+
+  /// Takes a reply of CLUSTER SLOTS by `from`; false, and nothing changed, where it is none. A server that is no
+  /// cluster has all slots.
+  bool take_slots(const redisReply& reply, const Address& from) {
+    if (reply.type == REDIS_REPLY_ERROR && text_of(reply).find("cluster support disabled") != std::string_view::npos) {
+      const int node = number_of(from);
+      for (int slot = 0; slot < num_slots; ++slot) set_owner(slot, node);
+      return true;
+    }
+    if (reply.type != REDIS_REPLY_ARRAY || reply.elements == 0) return false;
+    struct Range {
+      int first, last, node;
+    };
+    std::vector<Range> ranges;
+    for (size_t i = 0; i < reply.elements; ++i) {
+      const redisReply& range = *reply.element[i];
+      if (range.type != REDIS_REPLY_ARRAY || range.elements < 3) return false;
+      const long long first = range.element[0]->integer, last = range.element[1]->integer;
+      if (first < 0 || last < first || last >= num_slots) return false;
+      for (size_t n = 2; n < range.elements; ++n) {  // the master, then its replicas, which can be asked, too
+        const redisReply& node = *range.element[n];
+        if (node.type != REDIS_REPLY_ARRAY || node.elements < 2) return false;
+        const std::string host(text_of(*node.element[0]));
+        const int number = number_of({host.empty() ? from.host : host, static_cast<int>(node.element[1]->integer)});
+        if (n == 2) ranges.push_back({static_cast<int>(first), static_cast<int>(last), number});
+      }
+    }
+    std::array<int, num_slots> owners;
+    owners.fill(-1);
+    for (const Range& range : ranges)
+      for (int slot = range.first; slot <= range.last; ++slot) owners[static_cast<size_t>(slot)] = range.node;
+    for (int slot = 0; slot < num_slots; ++slot) set_owner(slot, owners[static_cast<size_t>(slot)]);
+    return true;
+  }
+
+ private:
+  const ClusterOptions options_;
+  ClusterCounters counters_;
+  std::array<std::atomic<int>, num_slots> owners_;
+  mutable std::mutex mutex_;
+  std::deque<Node> nodes_;
+};
+
+}  // namespace warprank::redis

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Which of a Redis Cluster's 16384 slots a key lies in, as its specification says.
+
+#include <cstdint>
+#include <string_view>
+
+namespace warprank::redis {
+
+inline constexpr int num_slots = 16384;
+
+/// CRC-16/XMODEM: polynomial 0x1021, from 0, no reflection.
+constexpr uint16_t crc16(std::string_view bytes) {
+  unsigned crc = 0;
+  for (const char byte : bytes) {
+    crc ^= static_cast<unsigned>(static_cast<unsigned char>(byte)) << 8;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc & 0x8000u) != 0 ? (crc << 1 ^ 0x1021u) & 0xffffu : crc << 1;
+  }
+  return static_cast<uint16_t>(crc);
+}
+
+/// Of the part between the first { and the next }, where that is not empty, else of all.
+constexpr int slot_of(std::string_view key) {
+  const size_t open = key.find('{');
+  if (open != std::string_view::npos) {
+    const size_t close = key.find('}', open + 1);
+    if (close != std::string_view::npos && close > open + 1) key = key.substr(open + 1, close - open - 1);
+  }
+  return crc16(key) % num_slots;
+}
+
+}  // namespace warprank::redis
