@@ -17,7 +17,7 @@ sys.path[:0] = [SCRIPTS, f"{os.path.dirname(SCRIPTS)}/tools"]
 import package_benchmarks  # noqa: E402
 import records  # noqa: E402
 import run_bundle  # noqa: E402
-from gpu_programs import ROOT, has_cublaslt, measuring_programs, test_programs  # noqa: E402
+from gpu_programs import ROOT, has_cublaslt, kill_group, measuring_programs, test_programs  # noqa: E402
 
 BUILDING_SHARE = 0.5
 
@@ -35,7 +35,7 @@ class Builder:
         try:
             output, status = process.communicate(timeout=max(self.end - time.monotonic(), 1))[0], process.returncode
         except (subprocess.TimeoutExpired, KeyboardInterrupt) as why:
-            os.killpg(process.pid, signal.SIGKILL)
+            kill_group(process.pid)
             output, status = process.communicate()[0], None
             if isinstance(why, KeyboardInterrupt):
                 raise

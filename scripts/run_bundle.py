@@ -23,7 +23,7 @@ import time
 SCRIPTS = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [SCRIPTS, f"{os.path.dirname(SCRIPTS)}/tools"]
 import gpu_progress  # noqa: E402
-from gpu_programs import BUNDLE, ROOT, benchmark_programs, find_library, test_programs  # noqa: E402
+from gpu_programs import BUNDLE, ROOT, benchmark_programs, find_library, kill_group, test_programs  # noqa: E402
 import performance  # noqa: E402
 import records  # noqa: E402
 import time_plan  # noqa: E402
@@ -134,14 +134,14 @@ class Check:
         with self.lock:
             self.running.add(process.pid)
         if self.is_stopped:
-            os.killpg(process.pid, signal.SIGKILL)
+            kill_group(process.pid)
         try:
             output, status = process.communicate(timeout=max(seconds, 1))[0], process.returncode
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            kill_group(process.pid)
             output, status = process.communicate()[0], None
         except KeyboardInterrupt:
-            os.killpg(process.pid, signal.SIGKILL)
+            kill_group(process.pid)
             raise
         finally:
             with self.lock:
@@ -154,8 +154,7 @@ class Check:
         self.is_stopped = True
         with self.lock:
             for pid in self.running:
-                with contextlib.suppress(OSError):
-                    os.killpg(pid, signal.SIGKILL)
+                kill_group(pid)
 
     def program(self, build, name):
         return f"{ROOT}/bin/{build}/{name}"
