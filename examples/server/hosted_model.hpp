@@ -24,6 +24,7 @@
 #include "recorder.hpp"
 #include "statistics.hpp"
 #include "tier_metrics.hpp"
+#include "warprank/engine/change_follower.hpp"
 #include "warprank/serving.hpp"
 
 namespace kserve {
@@ -42,6 +43,7 @@ struct HostedOptions {
   warprank::LoaderPriority loader = warprank::SwapOptions{}.loader;  ///< unless a load says otherwise
   double loader_share = warprank::SwapOptions{}.loader_share;        ///< of a core
   EventLog* log = nullptr;                                           ///< outlives the model
+  const warprank::ChangeFollower* follower = nullptr;                ///< of its tables; outlives it
 };
 
 class HostedModel {
@@ -156,7 +158,7 @@ class HostedModel {
       text.add(static_cast<double>(met.unknown + met.out_of_range), with("feature", feature));
     text.begin("warprank_memory_bytes", "gauge", "Memory by what it is for.");
     for (const auto& [part, bytes] : served_.memory()) text.add(static_cast<double>(bytes), with("part", part));
-    TierCounters{served_.store_counters(), cache_counters()}.write(text, name());
+    TierCounters{served_.store_counters(), cache_counters(), followed()}.write(text, name());
     one("warprank_failed_cache_passes_total", "counter", "Passes over caches of rows that failed.",
         failed_passes_.load());
     statistics_.write(text, model);
@@ -220,6 +222,10 @@ class HostedModel {
       ++failed_passes_;
       return {};
     }
+  }
+
+  warprank::ChangeFollower::Counters followed() const {
+    return options_.follower == nullptr ? warprank::ChangeFollower::Counters() : options_.follower->counters();
   }
 
   template <class Call>

@@ -15,11 +15,13 @@
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "../movielens/model.hpp"
 #include "hosted_model.hpp"
 #include "http_server.hpp"
 #include "server.hpp"
+#include "tier_options.hpp"
 #include "warprank/graph_json.hpp"
 #include "warprank/host.hpp"
 #include "warprank/serving.hpp"
@@ -54,6 +56,7 @@ int run(int argc, char** argv) {
   HostedOptions options{.name = "din_mmoe"};
   options.service.most_merged = 16;
   ServerOptions server_options;
+  TierOptions tiers;
   app.add_option("--engine", engine, "What scores")->check(CLI::IsMember({"host", "cuda"}))->capture_default_str();
   auto* folder = app.add_option("--model", whole, "Folder with graph.json, dense.safetensors and tables.safetensors")
                      ->check(CLI::ExistingDirectory);
@@ -104,6 +107,7 @@ int run(int argc, char** argv) {
   app.add_option("--load-mb-per-second", load_mb_per_second, "Megabytes that a load copies in a second at most; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  tiers.add_to(app);
   app.add_option("--address", server_options.address, "Where to listen")->capture_default_str();
   app.add_option("--http-port", http_port,
                  "For /metrics and /healthz, of all addresses unless the other is 127.0.0.1; -1: none")
@@ -147,17 +151,23 @@ int run(int argc, char** argv) {
                                             : warprank::compile(warprank::load_graph(graph), capacities);
   warprank::NextModel first = load(weights);
   warprank::LoadOptions loading;
+  tiers.set(loading);
+  warprank::LoadOptions next_loading = loading;
+  next_loading.most_bytes_per_second = load_mb_per_second * 1'000'000;
   if (keep_memory) loading.pages = std::make_shared<warprank::PagePool>();
   warprank::Tables tables = warprank::Tables::load(plan, first.tables, device_of(engine), loading);
   warprank::Model model = warprank::bind(plan, first.dense, tables);
+  const std::vector<warprank::PlacedTable> placed = tables.store()->placed();
   warprank::ServedModel served(std::move(model), std::move(tables), {.contexts = contexts});
   EventLog log(stdout);
   options.log = &log;
+  const std::unique_ptr<warprank::ChangeFollower> follower = tiers.follow(served, placed, log);
+  options.follower = follower.get();
   HostedModel hosted(
       served,
       [&] {
         warprank::NextModel next = load(weights);
-        next.load = warprank::LoadOptions{.most_bytes_per_second = load_mb_per_second * 1'000'000};
+        next.load = next_loading;
         return next;
       },
       options);

@@ -8,14 +8,17 @@
 #include <string>
 
 #include "metrics.hpp"
+#include "warprank/engine/change_follower.hpp"
 #include "warprank/engine/table_options.hpp"
 
 namespace kserve {
 
-/// By table: of the rows that tables in stores have in memory, and of those that cached tables have on a GPU.
+/// By table: of the rows that tables in stores have in memory, of those that cached tables have on a GPU, and of what
+/// follows changes.
 struct TierCounters {
   std::map<std::string, warprank::StoreCounters> stores;
   std::map<std::string, warprank::CacheCounters> caches;
+  std::map<std::string, warprank::FollowCounters> followed;
 
   /// Nothing where there are no such tables.
   void write(MetricsText& to, const std::string& model) const {
@@ -26,7 +29,14 @@ struct TierCounters {
       if (label != nullptr) labels.emplace_back(label, is);
       to.add(static_cast<double>(value), labels);
     };
-    if (stores.empty() && caches.empty()) return;
+    if (!stores.empty() || !caches.empty()) write_tiers(to, add);
+    if (!stores.empty()) write_stores(to, add);
+    if (!followed.empty()) write_followed(to, add);
+  }
+
+ private:
+  template <class Add>
+  void write_tiers(MetricsText& to, const Add& add) const {
     to.begin("warprank_tier_lookups_total", "counter", "Look-ups by whether the tier had the row.");
     for (const auto& [table, met] : caches) {
       add(table, "result", "hit", met.hits, "device");
@@ -49,7 +59,10 @@ struct TierCounters {
              "Misses that found no room in a queue, and are asked for again.");
     for (const auto& [table, met] : caches) add(table, nullptr, nullptr, met.dropped, "device");
     for (const auto& [table, met] : stores) add(table, nullptr, nullptr, met.dropped, "memory");
-    if (stores.empty()) return;
+  }
+
+  template <class Add>
+  void write_stores(MetricsText& to, const Add& add) const {
     to.begin("warprank_store_keys_total", "counter", "Keys that a store was asked for, by its answer.");
     for (const auto& [table, met] : stores) {
       add(table, "answer", "row", met.fetched);
@@ -61,6 +74,32 @@ struct TierCounters {
     for (const auto& [table, met] : stores) add(table, nullptr, nullptr, met.late);
     to.begin("warprank_store_rows", "gauge", "Rows in memory of a table in a store.");
     for (const auto& [table, met] : stores) add(table, nullptr, nullptr, met.rows);
+  }
+
+  template <class Add>
+  void write_followed(MetricsText& to, const Add& add) const {
+    to.begin("warprank_followed_keys_total", "counter", "Keys that others have changed, by what became of them.");
+    for (const auto& [table, met] : followed) {
+      add(table, "change", "updated", met.changes.updated);
+      add(table, "change", "inserted", met.changes.inserted);
+      add(table, "change", "erased", met.changes.erased);
+      add(table, "change", "absent", met.changes.absent);
+      add(table, "change", "full", met.changes.full);
+      add(table, "change", "failed", met.changes.failed);
+    }
+    to.begin("warprank_followed_entries_total", "counter", "Entries of changes, by what became of them.");
+    for (const auto& [table, met] : followed) {
+      add(table, "result", "applied", met.entries);
+      add(table, "result", "refused", met.refused);
+      add(table, "result", "garbage", met.garbage);
+    }
+    to.begin("warprank_followed_lost_total", "counter", "Times that changes were missing.");
+    for (const auto& [table, met] : followed) add(table, nullptr, nullptr, met.lost);
+    to.begin("warprank_followed_retries_total", "counter", "Times that changes were not read or not applied, by who.");
+    for (const auto& [table, met] : followed) {
+      add(table, "by", "store", met.unanswered);
+      add(table, "by", "tables", met.failed);
+    }
   }
 };
 

@@ -4,22 +4,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "../../tools/load_redis/loader.hpp"
 #include "support/folder.hpp"
+#include "support/program.hpp"
 #include "support/redis_servers.hpp"
 #include "support/store_testing.hpp"
 #include "warprank/hash_table/build.hpp"
@@ -74,31 +73,13 @@ class LoadRedisTest : public testing::Test {
     store_ = std::make_unique<RedisCluster>(options_);
   }
 
-  struct Ended {
-    int status;
-    std::string text;
-  };
-  pid_t start(std::vector<std::string> words) const {
+  std::unique_ptr<Program> start(std::vector<std::string> words) const {
     words.insert(words.begin(), WARPRANK_LOAD_REDIS);
     if (std::find(words.begin(), words.end(), "--node") == words.end())
       words.insert(words.end(), {"--node", options_.nodes[0].text()});
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    const std::string output = folder_.path() + "output";
-    const pid_t child = fork();
-    if (child != 0) return child;
-    if (freopen(output.c_str(), "w", stdout) == nullptr || dup2(1, 2) < 0) _exit(99);
-    execv(arguments[0], arguments.data());
-    _exit(99);
+    return std::make_unique<Program>(std::move(words), folder_.path() + "output");
   }
-  Ended end(pid_t process) const {
-    int status = 0;
-    waitpid(process, &status, 0);
-    std::ifstream file(folder_.path() + "output");
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, std::string(std::istreambuf_iterator<char>(file), {})};
-  }
-  Ended run(const std::vector<std::string>& words) const { return end(start(words)); }
+  Program::Ended run(const std::vector<std::string>& words) const { return start(words)->end(); }
   std::string path(const std::string& name) const { return folder_.path() + name; }
 
   bool has(const StoredTable& table, const std::vector<int64_t>& keys) const {
@@ -122,7 +103,7 @@ TEST_F(LoadRedisTest, LoadsTensorsOfAllTypes) {
       const StoredTable table{"t" + std::to_string(number++), rows};
       const std::vector<int64_t> keys = keys_from(has_keys ? -1000 : 0, 3000);
       Tensors(table.name, rows, keys, has_keys).save(path("t.safetensors"));
-      const Ended ended = run({table.name, path("t.safetensors")});
+      const Program::Ended ended = run({table.name, path("t.safetensors")});
       EXPECT_EQ(ended.status, 0) << ended.text;
       EXPECT_THAT(ended.text, HasSubstr("3000 rows, 3000 in the store"));
       EXPECT_TRUE(has(table, keys));
@@ -149,7 +130,7 @@ TEST_F(LoadRedisTest, LoadsImagesOfBothLayouts) {
     chunk.rows = rows.data();
     const HashTable built = build_hash_table({table.rows.type, table.rows.dim, is_mutable}, chunk);
     save_hash_table(path(table.name + ".hash_table"), built.image());
-    const Ended ended = run({table.name, path(table.name + ".hash_table")});
+    const Program::Ended ended = run({table.name, path(table.name + ".hash_table")});
     EXPECT_EQ(ended.status, 0) << ended.text;
     EXPECT_TRUE(has(table, keys));
   }
@@ -162,16 +143,16 @@ TEST_F(LoadRedisTest, GoesOnWhereItWasKilled) {
   const std::vector<std::string> words = {"film", path("film.safetensors"), "--state", path("state")};
   std::vector<std::string> slowly = words;
   slowly.insert(slowly.end(), {"--batch", "4"});
-  const pid_t process = start(slowly);
+  const std::unique_ptr<Program> process = start(slowly);
   ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(path("state")); }));
-  kill(process, SIGKILL);
-  EXPECT_EQ(end(process).status, -1);
+  process->signal(SIGKILL);
+  EXPECT_EQ(process->end().status, -1);
   // What is there is not written again, and what is not comes.
   const Answers half = get(*store_, table, keys);
   ASSERT_GT(half.count(StoreStatus::ok), 100);
   ASSERT_GT(half.count(StoreStatus::absent), 100);
   erase(*store_, table, {0});
-  Ended ended = run(words);
+  Program::Ended ended = run(words);
   EXPECT_EQ(ended.status, 1) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr("1 rows are absent, 0 damaged, 0 others"));
   EXPECT_TRUE(has(table, keys_from(1, 199999)));
@@ -196,14 +177,26 @@ TEST_F(LoadRedisTest, GoesOnWhenAServerWasSilent) {
   Tensors(table.name, table.rows, keys, false).save(path("slow.safetensors"));
   RedisServers server("load_redis_silent", 1);
   const std::string node = server.addresses()[0].text();
-  const pid_t process = start({"slow", path("slow.safetensors"), "--batch", "16", "--node", node});
+  const std::unique_ptr<Program> process = start({"slow", path("slow.safetensors"), "--batch", "16", "--node", node});
   std::this_thread::sleep_for(200ms);
   server.pause(0);
   std::this_thread::sleep_for(3s);
   server.go_on(0);
-  const Ended ended = end(process);
+  const Program::Ended ended = process->end();
   EXPECT_EQ(ended.status, 0) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr("100000 rows, 100000 in the store"));
+}
+
+// Sums over no rows are equal, too.
+TEST(LoadRedis, TakesNothingForWholeThatWasNotCompared) {
+  load_redis::Verified verified;
+  EXPECT_TRUE(verified.is_whole());  // an empty table
+  verified.rows = 3;
+  EXPECT_FALSE(verified.is_whole());
+  verified.same = 3;
+  EXPECT_TRUE(verified.is_whole());
+  verified.store_checksum = 1;
+  EXPECT_FALSE(verified.is_whole());
 }
 
 TEST_F(LoadRedisTest, TellsWhatIsWrong) {
@@ -211,7 +204,7 @@ TEST_F(LoadRedisTest, TellsWhatIsWrong) {
   Tensors tensors(table.name, table.rows, {1, 2, 3, 2}, true);
   tensors.save(path("t.safetensors"));
   const auto expect = [&](const std::vector<std::string>& words, const std::string& text) {
-    const Ended ended = run(words);
+    const Program::Ended ended = run(words);
     EXPECT_EQ(ended.status, 1);
     EXPECT_THAT(ended.text, HasSubstr("load_redis: "));
     EXPECT_THAT(ended.text, HasSubstr(text));

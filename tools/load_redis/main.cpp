@@ -21,12 +21,6 @@ namespace {
 using load_redis::Loader;
 using load_redis::Verified;
 
-warprank::redis::Address address_of(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos) return {text, 6379};
-  return {text.substr(0, colon), std::atoi(text.c_str() + colon + 1)};
-}
-
 /// Says how far it is, with the rate since it began.
 class Progress {
  public:
@@ -77,7 +71,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     warprank::RedisCluster::Options cluster;
-    for (const std::string& node : nodes) cluster.nodes.push_back(address_of(node));
+    for (const std::string& node : nodes) cluster.nodes.push_back(warprank::redis::Address::from(node));
     if (const char* user = std::getenv("REDIS_USER")) cluster.user = user;
     if (const char* password = std::getenv("REDIS_PASSWORD")) cluster.password = password;
     warprank::RedisCluster store(cluster);
