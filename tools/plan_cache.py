@@ -203,12 +203,14 @@ def ids_of_blobs(data, path, number):
         version, size = struct.unpack_from("<II", data, at + 8)
         axes, inputs, dense = struct.unpack_from("<III", data, at + 24)
         begin = at + 40 + 8 * axes
-        if version not in (1, 2) or size < 40 or size % 8 != 0 or at + size > len(data) or \
-                begin + 5 * inputs + 5 * dense > at + size:
+        head = begin - at + (5 if version == 2 else 4) * (inputs + dense)
+        is_whole = version in (1, 2) and size % 8 == 0 and head <= size <= len(data) - at
+        places = struct.unpack_from(f"<{inputs + dense}I", data, begin) if is_whole else ()
+        sections = [head, *(place for place in places if place != 0), size]
+        if not is_whole or sections != sorted(sections):
             raise BadFile(f"{what}: expected a whole blob of version 1 or 2")
         if not 0 <= number < inputs:
             raise BadFile(f"{what}: expected an input of ids below {inputs}, got {number}")
-        places = struct.unpack_from(f"<{inputs + dense}I", data, begin)
         if places[number] != 0:
             is_narrow = version == 2 and data[begin + 4 * (inputs + dense) + number] == 1
             end = next((place for place in places[number + 1 :] if place != 0), size)

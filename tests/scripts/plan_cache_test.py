@@ -28,14 +28,18 @@ def skewed_ids(count, table_rows):
     return ids
 
 
-def blob(values, is_narrow):
-    """A request of 1 user with rows of one axis, and two inputs of ids: the first is not set, the second `values`."""
-    size = 64 + (8 if is_narrow else 0)
-    body = struct.pack(f"<{len(values)}{'i' if is_narrow else 'q'}", *values)
-    body += bytes(-len(body) % 8)
-    head = b"warprank" + struct.pack("<IIQIIII", 2 if is_narrow else 1, size + len(body), 0, 2, 2, 0, 0)
-    head += struct.pack("<II II II", 1, len(values), 0, 0, 0, size) + bytes([0, 1] if is_narrow else [])
-    return head + bytes(size - len(head)) + body
+def blob(rows, ids, dense=(), version=1):
+    """A request, docs/BATCH_FORMAT.md: rows of each axis; values of each input, None where it is not set, and of ids
+    whether they are narrow."""
+    flags = bytes(int(is_narrow) for _, is_narrow in ids) + bytes(len(dense)) if version == 2 else b""
+    head = 40 + 8 * len(rows) + 4 * (len(ids) + len(dense)) + len(flags)
+    places, body = [], bytes(-head % 8)
+    for values, code in [(values, "i" if is_narrow else "q") for values, is_narrow in ids] + [(v, "f") for v in dense]:
+        places.append(0 if values is None else head + len(body))
+        section = struct.pack(f"<{len(values or [])}{code}", *(values or []))
+        body += section + bytes(-len(section) % 8)
+    numbers = [len(rows), len(ids), len(dense), 0, *rows, *[0 for _ in rows], *places]
+    return b"warprank" + struct.pack(f"<IIQ{len(numbers)}I", version, head + len(body), 0, *numbers) + flags + body
 
 
 class PlanCache(unittest.TestCase):
@@ -83,12 +87,26 @@ class PlanCache(unittest.TestCase):
         header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (4,), }".ljust(118) + b"\n"
         npy = b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + struct.pack("<4q", *ids)
         text = "".join(f"{i}\n" for i in ids).encode()
-        for name, data in (("a.txt", text), ("a.npy", npy), ("a.blobs", blob(ids[:1], False) + blob(ids[1:], False))):
+        for name, data in (("a.txt", text), ("a.npy", npy)):
             self.assertEqual(plan_cache.read_ids(self.write(name, data), 1), wanted, name)
-        narrow = blob([5, 6, 7], True) + blob([], True) + blob([-2, 8], True)
-        self.assertEqual(plan_cache.read_ids(self.write("b.blobs", narrow), 1),
-                         [5, 6, 7, plan_cache.MASK - 1, 8])
-        self.assertEqual(plan_cache.read_ids(self.write("b.blobs", narrow), 0), [])
+
+    def test_reads_each_section_of_blobs(self):
+        def read(data, number):
+            return plan_cache.read_ids(self.write("a.blobs", data), number)
+
+        # Not set, set, not set, set; then dense values.
+        wide = blob([1, 3], [(None, 0), ([7], 0), (None, 0), ([8, -1, 9], 0)], [None, [1.5, 2.5, 3.5]])
+        for number, wanted in enumerate(([], [7], [], [8, plan_cache.MASK, 9])):
+            self.assertEqual(read(wide, number), wanted)
+        # Three axes, of which two have an odd number of rows; with dense inputs the types are further behind.
+        narrow = blob([1, 3, 5], [([1], 1), ([2, 3, 4], 0), ([5, -2, 7, 8, 9], 1)], [[0.5]], 2)
+        for number, wanted in enumerate(([1], [2, 3, 4], [5, plan_cache.MASK - 1, 7, 8, 9])):
+            self.assertEqual(read(narrow, number), wanted)
+        # What is behind the places of version 1 are no types.
+        self.assertEqual(read(blob([1, 2], [([1], 0), ([5, 6], 0)]), 0), [1])
+        # Requests one after the other, and rows of none.
+        self.assertEqual(read(wide + blob([1, 0], [(None, 0), ([6], 0)]) + wide, 1), [7, 6, 7])
+        self.assertEqual(read(blob([1, 0], [([], 1), ([4], 0)], (), 2), 0), [])
 
     def test_prints_a_table_and_draws_it(self):
         path = self.write("ids.txt", "".join(f"{i}\n" for i in skewed_ids(4000, 3000)).encode())
@@ -110,8 +128,18 @@ class PlanCache(unittest.TestCase):
         floats = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }"
         self.assertIn("of integers, little-endian, got <f8", self.refusal(
             "a.npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(floats)) + floats + bytes(8)))
-        self.assertIn("a whole blob", self.refusal("a.blobs", blob([1, 2], False)[:-8]))
-        self.assertIn("below 2, got 2", self.refusal("a.blobs", blob([1, 2], False), "--input", 2))
+        good = blob([1, 2], [([1], 0), ([2, 3], 0)])
+        for what, at, bytes_ in (("version", 8, b"\3"), ("size", 12, b"\x5c"), ("axes", 25, b"\1"),
+                                 ("place in the head", 56, b"\x08"), ("places in another order", 56, b"\x50"),
+                                 ("place behind the end", 60, b"\xf8")):
+            bad = good[:at] + bytes_ + good[at + 1:] + bytes(8)
+            self.assertIn("a whole blob", self.refusal("a.blobs", bad, "--input", 0), what)
+        types_missing = blob([1, 2], [(None, 0), (None, 0)])[:8] + b"\2" + blob([1, 2], [(None, 0), (None, 0)])[9:]
+        for bad in (good[:-8], types_missing):
+            self.assertIn("a whole blob", self.refusal("a.blobs", bad))
+        self.assertIn("byte 88: expected a blob", self.refusal("a.blobs", good + bytes(48)))
+        for number in (2, -1):
+            self.assertIn(f"below 2, got {number}", self.refusal("a.blobs", good, "--input", number))
         self.assertIn("at least 4608, 4 buckets of its rows, got 4607", self.refusal("a.txt", b"1\n", "--bytes", 4607))
         self.assertIn("expected 2 or more", self.refusal("a.txt", b"1\n2\n", "--rows", 1))
         for path in ("nowhere", self.folder.name):
