@@ -423,6 +423,28 @@ stale_read_only_load(float* out, const uint32_t* row) {
   out[lane_index()] = static_cast<float>(value);
 }
 
+/// Row and flag: as updates of hash tables publish rows, and look-ups find them.
+template <bool Broken>
+WARPRANK_KERNEL(32, 1)
+publish_row(uint32_t* row) {  // [33]
+  store(&row[lane_index()], 1u);
+  sync_warp();
+  if (lane_index() == 0) store<Order::release, Scope::device>(&row[32], 1u);
+}
+template <bool Broken>
+WARPRANK_KERNEL(32, 1)
+constant_load_of_new_row(float* out, const uint32_t* row) {
+  uint32_t value = 0;
+  if (load<Order::acquire, Scope::device>(&row[32]) != 0) {
+    if constexpr (Broken) {
+      value = load_constant(&row[lane_index()]);  // constant_load_of_new_row
+    } else {
+      value = load(&row[lane_index()]);
+    }
+  }
+  out[lane_index()] = static_cast<float>(value);
+}
+
 template <bool Broken>
 WARPRANK_KERNEL(32, 1)
 read_only_load_of_own_write(float* out) {
@@ -454,7 +476,7 @@ WARPRANK_KERNEL(32, 1)
 next_of(float* values) {  // values[32 (b + 1) ..] from values[32 b ..], for what launch b left
   wait_for_previous_launch();
   const float value = load(&values[lane_index()]) + 1;
-  store(&values[32 + lane_index()], value);  // early_read
+  store(&values[32 + lane_index()], value);  // early_read // early_write
 }
 template <bool Broken>
 WARPRANK_KERNEL(32, 1)

@@ -54,6 +54,8 @@ Fault with_flag(const char* name, Choose choose, const char* expected = "data ra
           }};
 }
 
+constexpr const char* read_only_of_written = "read-only load of memory that was written while the launch was in flight";
+
 std::vector<Fault> all_faults() {
   std::vector<Fault> faults = {
       of_kernel("missing_barrier", "shared memory", true, {1, 128}, KERNEL(missing_barrier)),
@@ -77,8 +79,8 @@ std::vector<Fault> all_faults() {
       of_kernel("copy_of_another", "shared memory", true, {1, 64, 1024}, KERNEL(copy_of_another)),
       of_kernel("early_reuse", "shared memory", true, {1, 64, 2048}, KERNEL(early_reuse)),
       of_kernel("blocks_write_one_place", "data race in global", true, {2, 32}, KERNEL(blocks_write_one_place)),
-      of_kernel("read_only_load_of_own_write", "read-only load of memory that a launch in flight has written", true,
-                {1, 32}, KERNEL(read_only_load_of_own_write)),
+      of_kernel("read_only_load_of_own_write", read_only_of_written, true, {1, 32},
+                KERNEL(read_only_load_of_own_write)),
       with_flag("release_weakened", KERNEL(release_weakened)),
       with_flag("acquire_weakened", KERNEL(acquire_weakened)),
       with_flag("release_scope_too_narrow", KERNEL(release_scope_too_narrow)),
@@ -163,6 +165,14 @@ std::vector<Fault> all_faults() {
          launch({{1}, {32}, 0, simt::create_stream()}, KERNEL(stale_read_only_load)(broken), out.data(), row.data());
          simt::synchronize();
        }});
+  faults.push_back({"constant_load_of_new_row", read_only_of_written, true, [](bool broken) {
+                      DeviceArray<uint32_t> row(33, 0);
+                      DeviceArray<float> out(32);
+                      launch({{1}, {32}, 0, simt::create_stream()}, KERNEL(publish_row)(broken), row.data());
+                      launch({{1}, {32}, 0, simt::create_stream()}, KERNEL(constant_load_of_new_row)(broken),
+                             out.data(), row.data());
+                      simt::synchronize();
+                    }});
   faults.push_back({"unordered_launches", "data race in global", true, [](bool broken) {
                       DeviceArray<float> out(64, 0.f);
                       const auto first = simt::create_stream(), second = broken ? simt::create_stream() : first;

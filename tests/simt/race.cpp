@@ -156,6 +156,12 @@ bool ordered_before(const Stamp& stamp, const Thread& now) {
   return knows(now.clock.known, stamp);
 }
 
+/// Whether no cache beyond coherence can have what was there before: streams, events or the host have ordered the write
+/// before the launch. That a thread has acquired it is not enough.
+bool settled(const Stamp& write, const Thread& now) {
+  return write.owner < first_unordered_owner || Machine::instance().ordered_before(operation_of[write.owner], now);
+}
+
 bool in_flight(const Stamp& stamp) {
   return stamp.owner >= first_unordered_owner && Machine::instance().in_flight(operation_of[stamp.owner]);
 }
@@ -231,8 +237,8 @@ void check(Thread& thread, const Cell& cell, const Stamp& now, bool wants_writte
                                      : "read of unwritten " + memory(),
          site);
   }
-  if ((now.flags & read_only_flag) != 0 && in_flight(cell.write)) {
-    fail(thread, "read-only load of memory that a launch in flight has written", site);
+  if ((now.flags & read_only_flag) != 0 && !settled(cell.write, thread)) {
+    fail(thread, "read-only load of memory that was written while the launch was in flight", site);
   }
   if (!ordered_before(cell.write, thread) && !atomic_together(cell.write, now)) {
     fail(thread,

@@ -77,7 +77,8 @@ struct Site {
   std::string text() const;
 };
 
-/// `ahead`: a read that may be of unwritten memory.
+/// `read_only`: by the path that is never kept coherent, so of what was written before the launch, and nobody writes
+/// while it runs. `ahead`: a read that may be of unwritten memory.
 enum class Kind { read, write, read_only, ahead, atomic_read, atomic_write, atomic_update };
 
 /// Notes an access and checks it against what was noted before; fails the launch.
