@@ -112,6 +112,24 @@ TEST(ChangeFollower, TakesNoRowFromBeforeItForgotThem) {
   model.tables.forget_rows("no such table");
 }
 
+// Whatever is read at once leaves what it would leave one after the other.
+TEST(ChangeFollower, AppliesTheLastOfEqualKeysThatAreReadTogether) {
+  const auto store = std::make_shared<MemoryStore>();
+  FollowedModel model({two_tables()[0]});
+  VersionedTable& plain = model.expected[0];
+  const std::string begin = store->end_of_changes("plain", soon());
+  const auto publisher = store->publish_changes(model.stored(plain));
+  publisher->publish(model.change(plain, {{1, 5}, {2, 5}}, {}), soon());
+  publisher->publish(model.change(plain, {}, {2, 3}), soon());
+  publisher->publish(model.change(plain, {{1, 6}, {3, 6}}, {4}), soon());
+  ChangeFollower follower(store, model.stored_tables(), model.tables, {.positions = {{"plain", begin}}});
+  EXPECT_TRUE(wait_until([&] { return follower.counters().at("plain").entries == 3; }));
+  EXPECT_TRUE(model.has_rows(first_keys(40)));
+  const TableChanges changes = follower.counters().at("plain").changes;
+  EXPECT_EQ(changes.updated, 2);  // 1 and 3, so they were read together
+  EXPECT_EQ(changes.erased, 2);   // 2 and 4
+}
+
 TEST(ChangeFollower, GoesOnWhereItsPositionsSay) {
   const auto store = std::make_shared<MemoryStore>();
   FollowedModel model(two_tables());
