@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -337,6 +338,45 @@ TEST(ChangeStreamOfACluster, LosesNothingAndGivesNothingTwice) {
   EXPECT_EQ(sum.entries, published);
   EXPECT_EQ(sum.lost + sum.garbage, 0);
   EXPECT_GT(published, 200);
+}
+
+// By who has published before; a new one has its first entry added when the slot has moved.
+TEST(ChangeStreamOfACluster, GoesOnWhileItsSlotIsMigrated) {
+  if (!has_redis_server()) GTEST_SKIP() << "redis-server is not installed";
+  RedisClusterServers servers("change_stream_migrated");
+  RedisCluster store(options_for(servers, 1));
+  const auto publisher = store.publish_changes(film);
+  const auto reader = store.read_changes({{film, "0-0"}});
+  Reads all;
+  const auto publish = [&](int64_t key) {
+    EXPECT_TRUE(publisher->publish(one_row(key), soon())) << publisher->trouble();
+    EXPECT_TRUE(all.go_on(*reader));
+  };
+  publish(0);
+  const int slot = redis::slot_of(redis::stream_key("film")), from = RedisClusterServers::master_of(slot);
+  const int to = (from + 1) % RedisClusterServers::masters;
+  const std::string name = std::to_string(slot);
+  ASSERT_EQ(servers.ask(to, {"CLUSTER", "SETSLOT", name, "IMPORTING", servers.id(from)}), "OK");
+  ASSERT_EQ(servers.ask(from, {"CLUSTER", "SETSLOT", name, "MIGRATING", servers.id(to)}), "OK");
+  publish(1);  // all is where it was
+  std::istringstream keys(servers.ask(from, {"CLUSTER", "GETKEYSINSLOT", name, "10"}));
+  int num_keys = 0;
+  for (std::string key; std::getline(keys, key); ++num_keys)
+    ASSERT_EQ(servers.ask(from, {"MIGRATE", "127.0.0.1", std::to_string(servers.port(to)), key, "0", "5000"}), "OK");
+  EXPECT_EQ(num_keys, 3);
+  const int64_t asked = store.counters().asked;
+  publish(2);  // all is there
+  publish(3);
+  EXPECT_GT(store.counters().asked, asked);
+  const auto other = store.publish_changes(film);
+  EXPECT_FALSE(other->publish(one_row(4), in(300ms)));
+  EXPECT_THAT(other->trouble(), HasSubstr("TRYAGAIN"));
+  for (const int m : {to, from, 3 - from - to})
+    ASSERT_EQ(servers.ask(m, {"CLUSTER", "SETSLOT", name, "NODE", servers.id(to)}), "OK");
+  EXPECT_TRUE(other->publish({}, soon())) << other->trouble();
+  publish(5);
+  EXPECT_THAT(all.keys, ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_EQ(all.lost + all.garbage, 0);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ class Cluster final : public SlotKeeper {
   }
 
   /// All by the node that has the slot of the first, on one connection, in order: who is sent elsewhere, or gets no
-  /// answer, may try again.
+  /// answer, may try again. While the slot is being migrated, by the node that the first is asked for at.
   std::string run_by_owner(const Requests& requests, Deadline deadline, const OnReply& on_reply) {
     if (is_refresh_due(std::chrono::steady_clock::now())) refresh(deadline);
     const int slot = requests.slot(0), owner = nodes_.owner(slot);
@@ -36,14 +36,23 @@ class Cluster final : public SlotKeeper {
       for (int64_t i = 0; i < requests.size(); ++i) on_reply(i, nullptr);
       return "nobody knows which node has the slot";
     }
+    int asked = -1;
     const OnReply take = [&](int64_t i, const redisReply* reply) {
       if (reply == nullptr || reply->type == REDIS_REPLY_ERROR) want_refresh();
       if (reply != nullptr && reply->type == REDIS_REPLY_ERROR)
-        if (const auto to = Redirection::from(text_of(*reply), nodes_[owner].address); to && !to->is_asking)
-          nodes_.set_owner(slot, nodes_.number_of(to->address));
-      on_reply(i, reply);
+        if (const auto to = Redirection::from(text_of(*reply), nodes_[owner].address)) {
+          const int number = nodes_.number_of(to->address);
+          if (!to->is_asking)
+            nodes_.set_owner(slot, number);
+          else if (i == 0)
+            asked = number;
+        }
+      if (asked < 0) on_reply(i, reply);
     };
-    return Exchange(nodes_, *this, requests, deadline, take, owner).run();
+    const std::string trouble = Exchange(nodes_, *this, requests, deadline, take, owner).run();
+    if (asked < 0) return trouble;
+    ++nodes_.counters().asked;
+    return Exchange(nodes_, *this, requests, deadline, on_reply, asked, true).run();
   }
 
   const ClusterOptions& options() const { return nodes_.options(); }

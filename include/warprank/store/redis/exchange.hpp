@@ -73,15 +73,17 @@ class Exchange {
   using Clock = std::chrono::steady_clock;
   using Time = Clock::time_point;
 
-  /// `only`: all requests are this node's, and what it answers, or fails to, is the answer.
+  /// `only`: all requests are this node's, and what it answers, or fails to, is the answer. `is_asking`: it does not
+  /// have their slot yet.
   Exchange(Nodes& nodes, SlotKeeper& keeper, const Requests& requests, Deadline deadline, const OnReply& on_reply,
-           int only = -1)
+           int only = -1, bool is_asking = false)
       : nodes_(nodes),
         keeper_(keeper),
         requests_(requests),
         deadline_(deadline),
         on_reply_(on_reply),
         only_(only),
+        is_asking_(is_asking),
         open_(requests.size()),
         is_done_(static_cast<size_t>(requests.size())),
         redirections_(static_cast<size_t>(requests.size())) {}
@@ -131,7 +133,7 @@ class Exchange {
 
   void route(int64_t i, Time now) {
     const int number = only_ >= 0 ? only_ : nodes_.owner(requests_.slot(i));
-    if (number >= 0) return route_to(number, {i, false}, now);
+    if (number >= 0) return route_to(number, {i, is_asking_}, now);
     keeper_.want_refresh();
     if (nobody_may_be_asked(now)) return give_up(i, "no node of the cluster answers, " + nodes_[0].failure());
     retry_later(i, now);
@@ -330,6 +332,7 @@ class Exchange {
   const Deadline deadline_;
   const OnReply& on_reply_;
   const int only_;
+  const bool is_asking_;
   int64_t open_;
   std::vector<bool> is_done_;
   std::vector<unsigned char> redirections_;
