@@ -28,7 +28,7 @@ constexpr int64_t num_rows = 400;
 
 std::vector<VersionedTable> direct_and_hashed() {
   std::vector<VersionedTable> tables;
-  for (const auto& [type, dim] : {std::pair(DType::f32, 16), {DType::f16, 5}, {DType::i8, 13}}) {
+  for (const auto& [type, dim] : {std::pair(DType::f32, 16), std::pair(DType::f16, 5), std::pair(DType::i8, 13)}) {
     tables.push_back(versioned_table(std::string("direct_") + name_of(type), type, dim, false, first_keys(num_rows)));
     tables.push_back(versioned_table(std::string("hashed_") + name_of(type), type, dim, true, first_keys(num_rows)));
   }
