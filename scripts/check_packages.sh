@@ -61,14 +61,19 @@ by_plain_include() {
   quiet c++ -std=c++20 -O0 -I include examples/quickstart/main.cpp -lhwy -pthread -o "$work/plain" && ranks "$work/plain"
 }
 
+# Whether warprank::redis of an installed package can be linked, where hiredis is.
+has_redis() {
+  [[ ! -f /usr/include/hiredis/hiredis.h ]] ||
+    quiet cmake -S tests/packages -B "$work/redis_in_${1##*/}" -G Ninja -D CMAKE_PREFIX_PATH="$1" -D WITH=redis
+}
+
 by_component() {  # the headers alone, without compiling anything
   quiet cmake -S . -B "$work/configured" -G Ninja -D WARPRANK_BUILD_TESTS=OFF -D WARPRANK_BUILD_BENCHMARKS=OFF \
     -D WARPRANK_BUILD_EXAMPLES=OFF &&
     quiet cmake --install "$work/configured" --prefix "$work/headers" --component headers &&
     [[ -z $(find "$work/headers" -name '*.a') ]] &&
     quiet cmake -S tests/packages -B "$work/with_headers" -G Ninja -D CMAKE_PREFIX_PATH="$work/headers" -D WITH=warprank &&
-    { [[ ! -f /usr/include/hiredis/hiredis.h ]] || quiet cmake -S tests/packages -B "$work/with_redis" -G Ninja \
-      -D CMAKE_PREFIX_PATH="$work/headers" -D WITH=redis; } &&
+    has_redis "$work/headers" &&
     ! cmake -S tests/packages -B "$work/without_host" -G Ninja -D CMAKE_PREFIX_PATH="$work/headers" >"$work/log" 2>&1 &&
     grep -q 'warprank::host' "$work/log"
 }
@@ -76,6 +81,7 @@ by_component() {  # the headers alone, without compiling anything
 by_vcpkg() {
   quiet cmake -D CURRENT_PACKAGES_DIR="$work/vcpkg" -D BUILD_DIR="$work/vcpkg_build" -P tests/packages/vcpkg_like.cmake &&
     consume by_vcpkg -D CMAKE_PREFIX_PATH="$work/vcpkg" &&
+    has_redis "$work/vcpkg" && grep -q '"hiredis"' packaging/vcpkg/warprank/vcpkg.json &&
     [[ -f $work/vcpkg/share/warprank/copyright && -f $work/vcpkg/share/warprank/usage ]]
 }
 
