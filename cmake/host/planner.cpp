@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 /// Of warprank::host: models and plans.
+#include <warprank/core/error_definitions.hpp>
 #include <warprank/model/builder_blocks.hpp>
 #include <warprank/model/builder_ops.hpp>
 #include <warprank/plan/plan_definitions.hpp>

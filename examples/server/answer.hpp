@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tensor.hpp"
+#include "warprank/core/suggest.hpp"
 #include "warprank/model.hpp"
 #include "warprank/serving.hpp"
 

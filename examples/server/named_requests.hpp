@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tensor.hpp"
+#include "warprank/core/suggest.hpp"
 #include "warprank/model.hpp"
 
 namespace kserve {

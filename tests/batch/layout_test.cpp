@@ -10,6 +10,7 @@
 #include <string>
 
 #include "batch/blob_testing.hpp"
+#include "warprank/batch/detail/fnv1a.hpp"
 #include "warprank/model.hpp"
 
 namespace {

@@ -12,11 +12,11 @@
 
 #include "warprank/batch/blob.hpp"
 #include "warprank/batch/detail/batch_state.hpp"
-#include "warprank/batch/detail/blob_conversion.hpp"
 #include "warprank/batch/index.hpp"
 #include "warprank/batch/layout.hpp"
 #include "warprank/batch/request.hpp"
 #include "warprank/batch/validate.hpp"
+#include "warprank/core/compiled.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/core/status.hpp"
@@ -49,31 +49,12 @@ class Batch {
   /// A request from a blob at any address, which is validated and copied as it is; its status tells what is wrong with
   /// it. One of another version, or whose inputs have other types than the layout's, is converted to what Request would
   /// have packed; that takes memory for the time of the call. The bytes must not change during the call.
-  Request add_blob(Span<const std::byte> blob) {
-    Status status = validate_blob(blob, layout());
-    if (!status.ok()) return {*state_, state_->add_finished(std::move(status), detail::RequestRecord::no_blob)};
-    detail::BlobConversion conversion(blob, layout());
-    if (!conversion.is_needed()) return add_valid(blob);
-    status = conversion.run();
-    if (!status.ok()) return {*state_, state_->add_finished(std::move(status), detail::RequestRecord::no_blob)};
-    return add_valid(conversion.bytes());
-  }
+  WARPRANK_HOST_INLINE Request add_blob(Span<const std::byte> blob);
 
   /// Adds all requests of another batch behind those of this one, their blobs copied as they are; closes the other and
   /// leaves it as it is otherwise. Returns the number that its first request has here. Throws invalid_argument when it
   /// is this batch or of another layout.
-  int64_t append(Batch& other) {
-    if (&other == this) throw invalid_argument("Batch::append", "another batch", "the batch itself");
-    if (other.fingerprint() != fingerprint())
-      throw invalid_argument("Batch::append", "a batch of the layout " + detail::hexadecimal(fingerprint()),
-                             detail::hexadecimal(other.fingerprint()));
-    other.close();
-    const detail::BatchMemory& from = other.state_->memory();
-    const int64_t begin = state_->append_bytes(from.size(), [&](std::byte* to) {
-      if (from.size() > 0) std::memcpy(to, from.data(), static_cast<size_t>(from.size()));
-    });
-    return state_->add_all(*other.state_, begin);
-  }
+  WARPRANK_HOST_INLINE int64_t append(Batch& other);
 
   /// Packs the requests that nobody finished and writes the index. Adding a request opens the batch again. The second
   /// call does nothing, so that several contexts may run a closed batch at once.
@@ -121,11 +102,7 @@ class Batch {
   }
 
  private:
-  Request add_valid(Span<const std::byte> blob) {
-    const int64_t begin = state_->append_bytes(
-        blob.size(), [&](std::byte* to) { std::memcpy(to, blob.data(), static_cast<size_t>(blob.size())); });
-    return {*state_, state_->add_finished({}, begin)};
-  }
+  WARPRANK_HOST_INLINE Request add_valid(Span<const std::byte> blob);
   const detail::RequestRecord& record(int64_t r) const {
     if (r < 0 || r >= size())
       throw invalid_argument("request of a batch", "a number below " + std::to_string(size()), std::to_string(r));
@@ -140,3 +117,7 @@ class Batch {
 };
 
 }  // namespace warprank
+
+#if !defined(WARPRANK_HOST_COMPILED)
+#include "warprank/batch/batch_definitions.hpp"
+#endif

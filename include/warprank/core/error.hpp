@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/core/compiled.hpp"
+
 namespace warprank {
 
 /// A place in the user's source, captured by a default argument (std::source_location needs C++20).
@@ -29,48 +31,37 @@ struct Problem {
   std::string expected;  ///< what would have been right
   std::string got;       ///< what was found
 
-  std::string to_string() const {
-    return (where.empty() ? "" : where + ": ") + what + ": expected " + expected + ", got " + got;
-  }
+  WARPRANK_HOST_INLINE std::string to_string() const;
 };
 
 /// Thrown at the host boundary for every misuse; carries each problem separately.
 class invalid_argument : public std::invalid_argument {
  public:
-  explicit invalid_argument(std::vector<Problem> problems)
-      : std::invalid_argument(join(problems)), problems_(std::move(problems)) {}
-  invalid_argument(std::string what, std::string expected, std::string got)
-      : invalid_argument(std::vector<Problem>{{"", std::move(what), std::move(expected), std::move(got)}}) {}
+  WARPRANK_HOST_INLINE explicit invalid_argument(std::vector<Problem> problems);
+  WARPRANK_HOST_INLINE invalid_argument(std::string what, std::string expected, std::string got);
 
   const std::vector<Problem>& problems() const { return problems_; }
 
  private:
-  static std::string join(const std::vector<Problem>& problems) {
-    if (problems.size() == 1) return problems[0].to_string();
-    std::string text = std::to_string(problems.size()) + " problems:";
-    for (const Problem& problem : problems) text += "\n  " + problem.to_string();
-    return text;
-  }
-
   std::vector<Problem> problems_;
 };
 
 /// Collects problems so that they can be thrown together.
 class Problems {
  public:
-  void add(Problem problem) { list_.push_back(std::move(problem)); }
-  void add(std::string what, std::string expected, std::string got) {
-    add({"", std::move(what), std::move(expected), std::move(got)});
-  }
+  WARPRANK_HOST_INLINE void add(Problem problem);
+  WARPRANK_HOST_INLINE void add(std::string what, std::string expected, std::string got);
   bool empty() const { return list_.empty(); }
   const std::vector<Problem>& list() const { return list_; }
   /// Throws invalid_argument with all that was collected; does nothing when there is nothing.
-  void throw_if_any() const {
-    if (!list_.empty()) throw invalid_argument(list_);
-  }
+  WARPRANK_HOST_INLINE void throw_if_any() const;
 
  private:
   std::vector<Problem> list_;
 };
 
 }  // namespace warprank
+
+#if !defined(WARPRANK_HOST_COMPILED)
+#include "warprank/core/error_definitions.hpp"
+#endif

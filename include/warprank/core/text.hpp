@@ -10,6 +10,13 @@
 
 namespace warprank::detail {
 
+/// 255 -> "0x00000000000000ff".
+inline std::string hexadecimal(uint64_t value) {
+  char text[19];
+  std::snprintf(text, sizeof text, "0x%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
 /// 1234567 -> "1.23 M".
 inline std::string with_unit(double value) {
   const char* const units[] = {"", " K", " M", " G", " T"};

@@ -12,8 +12,10 @@
 ///
 /// Beside the image, a build needs 32 bytes a row, and 9 bytes a bucket.
 
+#include <cstdint>
+
+#include "warprank/core/compiled.hpp"
 #include "warprank/hash_table/build_options.hpp"
-#include "warprank/hash_table/detail/build_image.hpp"
 #include "warprank/hash_table/hash_table.hpp"
 #include "warprank/hash_table/stream.hpp"
 
@@ -22,10 +24,8 @@ namespace warprank {
 /// Reads the stream twice: its keys, then its rows. Throws invalid_argument for rows or options out of range, for keys
 /// that occur more than once (up to 16 are named, with their rows in the order of the stream), for more keys than the
 /// capacity, and for a stream that gives other keys the second time.
-inline HashTable build_hash_table(const HashTableRows& rows, const HashTableStream& stream,
-                                  const HashTableOptions& options = {}) {
-  return detail::ImageBuilder(rows, options).build(stream);
-}
+WARPRANK_HOST_INLINE HashTable build_hash_table(const HashTableRows& rows, const HashTableStream& stream,
+                                                const HashTableOptions& options = {});
 
 inline HashTable build_hash_table(const HashTableRows& rows, const HashTableChunk& all,
                                   const HashTableOptions& options = {}) {
@@ -34,9 +34,11 @@ inline HashTable build_hash_table(const HashTableRows& rows, const HashTableChun
 
 /// Checks rows, options and keys as build_hash_table does, and builds nothing; needs 24 bytes a row meanwhile. Returns
 /// the bytes that the image will have, but for overflow buckets that few sets of keys need.
-inline int64_t check_hash_table(const HashTableRows& rows, const HashTableChunk& all,
-                                const HashTableOptions& options = {}) {
-  return detail::ImageBuilder(rows, options).check(stream_of(all));
-}
+WARPRANK_HOST_INLINE int64_t check_hash_table(const HashTableRows& rows, const HashTableChunk& all,
+                                              const HashTableOptions& options = {});
 
 }  // namespace warprank
+
+#if !defined(WARPRANK_HOST_COMPILED)
+#include "warprank/hash_table/build_definitions.hpp"
+#endif

@@ -17,6 +17,7 @@
 #include "warprank/batch/detail/staging.hpp"
 #include "warprank/batch/index.hpp"
 #include "warprank/batch/layout.hpp"
+#include "warprank/core/compiled.hpp"
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/core/status.hpp"
 
@@ -41,35 +42,12 @@ class BatchState {
 
   // Thread-safe, finish() for different records:
 
-  RequestRecord& add_open() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    std::unique_ptr<Staging> staging = take_staging();  // before there is a record, which would be left without one
-    staging->reset(*layout_);
-    RequestRecord& record = add_record();
-    record.staging = std::move(staging);
-    return record;
-  }
+  WARPRANK_HOST_INLINE RequestRecord& add_open();
 
-  RequestRecord& add_finished(Status status, int64_t begin) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    RequestRecord& record = add_record();
-    record.finished_status = std::move(status);
-    record.begin = begin;
-    return record;
-  }
+  WARPRANK_HOST_INLINE RequestRecord& add_finished(Status status, int64_t begin);
 
   /// Adds the requests of another batch, in their order and next to one another, whose blobs were appended at `begin`.
-  int64_t add_all(const BatchState& other, int64_t begin) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const int64_t first = size_;
-    for (int64_t r = 0; r < other.size_; ++r) {
-      const RequestRecord& from = other.record(r);
-      RequestRecord& record = add_record();
-      record.finished_status = from.finished_status;
-      if (from.begin != RequestRecord::no_blob) record.begin = begin + from.begin;
-    }
-    return first;
-  }
+  WARPRANK_HOST_INLINE int64_t add_all(const BatchState& other, int64_t begin);
 
   /// Appends blobs, of requests that are added next; returns where they begin.
   template <class Write>
@@ -82,14 +60,7 @@ class BatchState {
   }
 
   /// Packs a request; its staging serves a later one.
-  void finish(RequestRecord& record) {
-    if (record.staging == nullptr) return;
-    if (record.staging->seal())
-      record.begin = memory_.append(record.staging->bytes(), [&](std::byte* blob) { record.staging->write(blob); });
-    record.finished_status = record.staging->status();
-    const std::lock_guard<std::mutex> lock(mutex_);
-    spare_.push_back(std::move(record.staging));
-  }
+  WARPRANK_HOST_INLINE void finish(RequestRecord& record);
 
   const BatchMemory& memory() const { return memory_; }
   const BatchLayout& layout() const { return *layout_; }
@@ -97,31 +68,9 @@ class BatchState {
   // While no other thread uses the batch:
 
   /// Finishes every request and writes the index behind the blobs. Only reads a batch that is closed.
-  void close() {
-    if (closed_) return;
-    int64_t num_scored = 0;
-    for (int64_t r = 0; r < size_; ++r) {
-      finish(record(r));
-      if (record(r).begin != RequestRecord::no_blob) ++num_scored;
-    }
-    index_ = {static_cast<int64_t>(layout_->axes().size()), std::max(expected_requests_, num_scored)};
-    IndexWriter writer(index_, memory_.scratch(index_.bytes()));
-    for (int64_t r = 0; r < size_; ++r) {
-      const int64_t begin = record(r).begin;
-      if (begin != RequestRecord::no_blob) writer.add({memory_.data() + begin, *layout_});
-    }
-    writer.finish();
-    closed_ = true;
-  }
+  WARPRANK_HOST_INLINE void close();
 
-  void clear() {
-    for (int64_t r = 0; r < size_; ++r)
-      if (record(r).staging != nullptr) spare_.push_back(std::move(record(r).staging));
-    size_ = 0;
-    memory_.clear();
-    closed_ = false;
-    ++generation_;
-  }
+  WARPRANK_HOST_INLINE void clear();
 
   /// Of a closed batch.
   const BatchIndex& index() const { return index_; }
@@ -163,3 +112,7 @@ class BatchState {
 };
 
 }  // namespace warprank::detail
+
+#if !defined(WARPRANK_HOST_COMPILED)
+#include "warprank/batch/detail/batch_state_definitions.hpp"
+#endif

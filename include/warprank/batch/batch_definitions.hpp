@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Definitions of batch/batch.hpp.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "warprank/batch/batch.hpp"
+#include "warprank/batch/detail/batch_memory.hpp"
+#include "warprank/batch/detail/batch_state.hpp"
+#include "warprank/batch/detail/blob_conversion.hpp"
+#include "warprank/batch/request.hpp"
+#include "warprank/batch/validate.hpp"
+#include "warprank/core/compiled.hpp"
+#include "warprank/core/error.hpp"
+#include "warprank/core/status.hpp"
+#include "warprank/core/text.hpp"
+#include "warprank/core/view.hpp"
+
+namespace warprank {
+
+WARPRANK_HOST_INLINE Request Batch::add_blob(Span<const std::byte> blob) {
+  Status status = validate_blob(blob, layout());
+  if (!status.ok()) return {*state_, state_->add_finished(std::move(status), detail::RequestRecord::no_blob)};
+  detail::BlobConversion conversion(blob, layout());
+  if (!conversion.is_needed()) return add_valid(blob);
+  status = conversion.run();
+  if (!status.ok()) return {*state_, state_->add_finished(std::move(status), detail::RequestRecord::no_blob)};
+  return add_valid(conversion.bytes());
+}
+
+WARPRANK_HOST_INLINE int64_t Batch::append(Batch& other) {
+  if (&other == this) throw invalid_argument("Batch::append", "another batch", "the batch itself");
+  if (other.fingerprint() != fingerprint())
+    throw invalid_argument("Batch::append", "a batch of the layout " + detail::hexadecimal(fingerprint()),
+                           detail::hexadecimal(other.fingerprint()));
+  other.close();
+  const detail::BatchMemory& from = other.state_->memory();
+  const int64_t begin = state_->append_bytes(from.size(), [&](std::byte* to) {
+    if (from.size() > 0) std::memcpy(to, from.data(), static_cast<size_t>(from.size()));
+  });
+  return state_->add_all(*other.state_, begin);
+}
+
+WARPRANK_HOST_INLINE Request Batch::add_valid(Span<const std::byte> blob) {
+  const int64_t begin = state_->append_bytes(
+      blob.size(), [&](std::byte* to) { std::memcpy(to, blob.data(), static_cast<size_t>(blob.size())); });
+  return {*state_, state_->add_finished({}, begin)};
+}
+
+}  // namespace warprank
