@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the wheel and runs its tests in a virtual environment that has nothing of the repository.
 
-    run.py FOLDER [--torch | --tensorflow | --cuda]
+    run.py FOLDER [--torch | --tensorflow | --cuda] [--host ARCHIVE]
 
-FOLDER keeps the build and the environment. With --torch the tests of exporting PyTorch modules run instead, which
-install PyTorch and torchrec, with --tensorflow those of Keras models and TensorFlow's features, which install
-TensorFlow, and with --cuda those of a wheel with CUDA, which has a build of its own and needs nvcc, but no card. Exits
-with 77, and says why, where packages cannot be installed.
+FOLDER keeps the build and the environment. ARCHIVE is the libwarprank_host.a of a build of the repository: the wheel is
+linked with it, and does not compile the host engine again. With --torch the tests of exporting PyTorch modules run
+instead, which install PyTorch and torchrec, with --tensorflow those of Keras models and TensorFlow's features, which
+install TensorFlow, and with --cuda those of a wheel with CUDA, which has a build of its own and needs nvcc, but no card.
+Exits with 77, and says why, where packages cannot be installed.
 """
 
 import argparse
@@ -58,6 +59,7 @@ def main():
     which.add_argument("--torch", action="store_true")
     which.add_argument("--tensorflow", action="store_true")
     which.add_argument("--cuda", action="store_true")
+    parser.add_argument("--host", type=Path, metavar="ARCHIVE")
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
 
@@ -69,7 +71,11 @@ def main():
     wheels = folder / "wheels"
     for old in wheels.glob("*.whl"):
         old.unlink()
-    options = ["-C", "cmake.define.WARPRANK_CUDA=ON"] if arguments.cuda else []
+    # Always said, as the build's folder remembers what it was told before.
+    host = arguments.host.resolve() if arguments.host else ""
+    options = ["-C", f"cmake.define.WARPRANK_HOST_ARCHIVE={host}"]
+    if arguments.cuda:
+        options += ["-C", "cmake.define.WARPRANK_CUDA=ON"]
     subprocess.run([builder, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", wheels, "-C",
                     f"build-dir={folder / ('build_cuda' if arguments.cuda else 'build')}", *options, ROOT], check=True,
                    env=os.environ | {"PATH": f"{builder.parent}:{os.environ['PATH']}"})
