@@ -21,6 +21,13 @@ if(CUDA_ARCHITECTURES)
 endif()
 run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/${PROJECT} -B ${WORK_DIR}/build -G ${GENERATOR} ${where}
     -D CMAKE_CXX_COMPILER=${CXX} -D CMAKE_CXX_FLAGS=${CXX_FLAGS} -D CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
-run(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
-run(${WORK_DIR}/build/with_headers)
-run(${WORK_DIR}/build/with_compiled_engine)
+# The engine in a unit of its own is long to compile, and no other by add_subdirectory, which is tried with the one that
+# the folder added compiles.
+set(programs with_compiled_engine)
+if(HOW STREQUAL "find_package")
+  list(APPEND programs with_headers)
+endif()
+run(${CMAKE_COMMAND} --build ${WORK_DIR}/build --target ${programs})
+foreach(program IN LISTS programs)
+  run(${WORK_DIR}/build/${program})
+endforeach()
