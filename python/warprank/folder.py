@@ -10,8 +10,6 @@ transforms.json, where it is there, makes inputs of the columns of logs.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,8 +23,10 @@ from .errors import refuse
 from .model import Model, Scores
 from .transforms import Transforms
 from .weights import Path, Weights, write_safetensors
+from .whole import replacing
 
 SAMPLES, TRANSFORMS = "samples.safetensors", "transforms.json"
+FILES = ("graph.json", "dense.safetensors", "tables.safetensors", SAMPLES, TRANSFORMS)
 
 
 @dataclass
@@ -71,13 +71,12 @@ class Samples:
 
 def write_folder(folder: Path, graph: _core.Graph, weights: Mapping[str, Any], tables: Mapping[str, Any],
                  samples: Samples | None = None, transforms: Transforms | None = None) -> None:
-    """Writes a folder of a model; of one that is there, its files are replaced."""
-    path = os.path.abspath(os.fspath(folder))
-    if os.path.exists(path) and not os.path.isdir(path):
-        refuse(f"folder '{folder}'", "a folder, or nothing", "a file")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    partial = tempfile.mkdtemp(prefix=os.path.basename(path) + ".", suffix=".partial", dir=os.path.dirname(path))
-    try:
+    """Writes a folder of a model; of one that is there, the model is replaced, all at once, and other files stay."""
+    images = os.path.join(os.fspath(folder), "tables")
+    if os.path.exists(images):
+        refuse(f"folder '{os.fspath(folder)}'", "one without 'tables', which would be read in the place of the new "
+               "tables.safetensors", "one that has it")
+    with replacing(folder, FILES) as partial:
         write_safetensors(os.path.join(partial, "dense.safetensors"), weights)
         write_safetensors(os.path.join(partial, "tables.safetensors"), tables)
         if samples is not None:
@@ -85,14 +84,6 @@ def write_folder(folder: Path, graph: _core.Graph, weights: Mapping[str, Any], t
         if transforms is not None:
             transforms.save(os.path.join(partial, TRANSFORMS))
         graph.save(os.path.join(partial, "graph.json"))
-        os.chmod(partial, 0o755)
-        if not os.path.exists(path):
-            os.rename(partial, path)
-            return
-        for name in sorted(os.listdir(partial), key=lambda name: name == "graph.json"):  # it last: then all is whole
-            os.replace(os.path.join(partial, name), os.path.join(path, name))
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from .errors import Problems, refuse
+from .whole import write_text
 
 
 def auc(labels: Any, scores: Any) -> float:
@@ -110,8 +111,7 @@ def calibration_svg(labels: Any, scores: Any, path: str | os.PathLike[str] | Non
                   f'{b.score:.4g}, positives {b.positives:.4g}</title></circle>']
     text = "\n".join([*lines, "</svg>", ""])
     if path is not None:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        write_text(path, text)
     return text
 
 

@@ -15,6 +15,7 @@ from . import _core
 from .columns import columns_of
 from .errors import refuse
 from .weights import Path, Weights
+from .whole import write_text
 
 Outputs = Mapping[str, _core.Tensor]
 ModelFunction = Callable[[_core.Builder], Outputs]
@@ -39,8 +40,7 @@ class Plan(_core.Plan):
         if done.returncode != 0:
             raise RuntimeError(f"Plan.svg: {dot} failed: {done.stderr.strip()}")
         if path is not None:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(done.stdout)
+            write_text(path, done.stdout)
         return done.stdout
 
 

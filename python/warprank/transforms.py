@@ -14,6 +14,7 @@ from . import _core
 from .columns import Ragged
 from .errors import Problems
 from .weights import Path
+from .whole import write_text
 
 
 class Transforms:
@@ -43,10 +44,7 @@ class Transforms:
 
     def save(self, path: Path) -> None:
         """Writes a file, whole or not at all."""
-        part = os.fspath(path) + ".part"
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(self.to_json())
-        os.replace(part, path)
+        write_text(path, self.to_json())
 
     @property
     def columns(self) -> list[str]:

@@ -2,6 +2,9 @@
 """Folders of models, and the commands on them."""
 
 import os
+import resource
+import shutil
+import signal
 import subprocess
 import sys
 
@@ -9,7 +12,7 @@ import numpy as np
 import pytest
 
 import warprank as wr
-from warprank import cli, folder, offline
+from warprank import cli, folder, offline, whole
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -82,6 +85,112 @@ def test_folders_are_whole_or_not_there(case, tmp_path):
     folder.write_folder(case.dir, case.graph, case.weights | {"head.bias": np.float32([9])}, case.tables)
     assert wr.load(case.dir).score(case.samples().data)["ctr"].min() > case.scores["ctr"].min()
     assert sorted(os.listdir(tmp_path)) == ["data.parquet", "model"]
+
+
+def test_of_a_folder_that_is_there_the_model_is_replaced(case, tmp_path):
+    """What would be of the old model is gone, what is of none stays."""
+    path = tmp_path / "model"
+    (path / "notes").mkdir()
+    (path / "notes/why.txt").write_text("why")
+    (path / "transforms.json").write_text("{}")
+    (tmp_path / "current").symlink_to(path)
+    (tmp_path / "model.partial").mkdir()  # of a process that was killed
+    folder.write_folder(tmp_path / "current", case.graph, case.weights, case.tables)
+    assert sorted(os.listdir(path)) == ["dense.safetensors", "graph.json", "notes", "tables.safetensors"]
+    assert (path / "notes/why.txt").read_text() == "why" and (tmp_path / "current").is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["current", "data.parquet", "model"]
+    (path / "tables").mkdir()
+    with pytest.raises(wr.InvalidArgument, match="expected one without 'tables', which would be read in the place"):
+        folder.write_folder(path, case.graph, case.weights, case.tables)
+
+
+def test_file_systems_that_exchange_nothing(case, monkeypatch, tmp_path):
+    monkeypatch.setattr(whole.ctypes, "CDLL", lambda *_, **__: object())
+    folder.write_folder(case.dir, case.graph, case.weights | {"head.bias": np.float32([9])}, case.tables)
+    assert wr.load(case.dir).score(case.samples().data)["ctr"].min() > case.scores["ctr"].min()
+    assert sorted(os.listdir(tmp_path)) == ["data.parquet", "model"]
+
+
+def in_a_child(function):
+    """Its exit status, negative where a signal ended it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            function()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_process_that_is_killed_leaves_the_old_model_or_the_new_one(case, tmp_path, is_there):
+    """Killed before each call to the system that Python tells of, one after the other."""
+    path = tmp_path / "written"
+
+    def write(bias):
+        folder.write_folder(path, case.graph, case.weights | {"head.bias": np.float32([bias])},
+                            {"film": case.tables["film"] + np.float32(bias)}, case.samples())
+
+    def scores():
+        return wr.load(path).score(case.samples().data)["ctr"]
+
+    def killed_at(call):
+        calls = iter(range(call))
+
+        def count(event, _):
+            is_call = event.startswith(("os.", "open", "shutil.", "ctypes.")) and event != "os.kill"
+            if is_call and next(calls, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+        sys.addaudithook(count)
+        write(1)
+    write(1)
+    new = scores()
+    write(0)
+    old = scores()
+    seen = set()
+    for call in range(1000):
+        shutil.rmtree(path, ignore_errors=True)
+        if is_there:
+            write(0)
+            (path / "notes").write_text("why")
+        status = in_a_child(lambda call=call: killed_at(call))
+        assert status in (0, -signal.SIGKILL)
+        now = scores() if path.exists() else None
+        assert now is not None or not is_there
+        is_new = now is not None and np.array_equal(now, new)
+        assert now is None or is_new or np.array_equal(now, old)
+        assert not is_there or (path / "notes").read_text() == "why"
+        seen.add(is_new)
+        if status == 0:
+            break
+    assert status == 0 and call > 5 and seen == {False, True}
+    assert sorted(os.listdir(tmp_path)) == ["data.parquet", "model", "written"]
+
+
+def test_a_full_disk_leaves_what_there_was(case, tmp_path, capfd):
+    before = {name: open(os.path.join(case.dir, name), "rb").read() for name in os.listdir(case.dir)}
+
+    def without_space(function):
+        def limited():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+            function()
+        return in_a_child(limited)
+    assert without_space(lambda: folder.write_folder(case.dir, case.graph, case.weights, case.tables)) == 1
+    assert without_space(lambda: folder.write_folder(tmp_path / "new", case.graph, case.weights, case.tables)) == 1
+    case.samples(labels={"ctr": (np.arange(len(case.films)) % 2).astype(np.float32)}).save(tmp_path / "batch")
+    svg = tmp_path / "c.svg"
+    check = "check", case.dir, "--batch", tmp_path / "batch", "--calibration", svg
+    assert without_space(lambda: os._exit(0 if run(*check) == 1 else 2)) == 0
+    assert before == {name: open(os.path.join(case.dir, name), "rb").read() for name in os.listdir(case.dir)}
+    assert sorted(os.listdir(tmp_path)) == ["batch", "data.parquet", "model"]
+    score = ["score", case.dir, "--data", case.data, "--out", case.out, "--quiet"]
+    limited = "import resource, sys; from warprank import cli; " \
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)); sys.exit(cli.main(sys.argv[1:]))"
+    done = subprocess.run([sys.executable, "-c", limited, *score], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("warprank score: ") and "Traceback" not in done.stderr
+    assert not os.path.exists(case.out) and run(*score) == 0  # which goes on from what was scored
+    assert sorted(os.listdir(tmp_path)) == ["batch", "data.parquet", "model", "scores.parquet"]
 
 
 # --- check
