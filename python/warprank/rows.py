@@ -44,18 +44,17 @@ def convert_rows(name: str, rows: np.ndarray, type: RowType) -> tuple[dict[str, 
         quantized = np.clip(np.rint(steps), -128, 127).astype(np.int8)
         tensors = {name: quantized, f"{name}.scale": scale, f"{name}.offset": offset}
         back = quantized * scale[:, None] + offset[:, None]
-    difference = back.astype(np.float64) - rows
     with np.errstate(invalid="ignore"):
+        difference = back.astype(np.float64) - rows
         largest = float(np.abs(difference).max(initial=0))
         root_mean_square = float(np.sqrt(np.mean(difference**2))) if difference.size else 0.0
     return tensors, RowError(type, largest, root_mean_square)
 
 
-def convert_tables(tables: Mapping[str, np.ndarray],
-                   rows: RowType | Mapping[str, RowType]) -> tuple[dict[str, np.ndarray], dict[str, RowError]]:
+def convert_tables(tables: Mapping[str, np.ndarray], rows: RowType | Mapping[str, RowType],
+                   problems: Problems) -> tuple[dict[str, np.ndarray], dict[str, RowError]]:
     """All tables in one type, or in those by table (FP32 without), and their errors by table. Of hashed ones, with
-    "<table>.keys" and "<table>.rows", the rows are converted."""
-    problems = Problems()
+    "<table>.keys" and "<table>.rows", the rows are converted. Rows that are not finite are no problem of their type."""
     hashed = [name.removesuffix(".keys") for name, array in tables.items() if array.dtype == np.int64]
     tensors = {f"{name}.keys": tables[f"{name}.keys"] for name in hashed}
     trained = {name: tables[f"{name}.rows"] for name in hashed}
@@ -71,10 +70,9 @@ def convert_tables(tables: Mapping[str, np.ndarray],
             problems.add(f"rows of table '{name}'", "one of f32, f16, bf16, i8", repr(type))
             continue
         made, errors[name] = convert_rows(name, array, type)
-        if not np.isfinite(errors[name].largest):
+        if not np.isfinite(errors[name].largest) and np.isfinite(array).all():
             problems.add(f"rows of table '{name}'", f"values that {type} can hold", f"{np.abs(array).max()}")
         if name in hashed:
             made[f"{name}.rows"] = made.pop(name)
         tensors |= made
-    problems.raise_if_any()
     return tensors, errors

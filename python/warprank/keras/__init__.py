@@ -60,7 +60,9 @@ def export(model: Any, axes: Mapping[str, str] | None = None, *, outputs: Mappin
     batch = next(iter(batch_shapes.values()))[0]
     program = Program(graph_of_ops, inputs, batch, hashed)
     graph = program.run()
-    tables, errors = convert_tables(program.tables, rows)
+    problems = Problems()
+    tables, errors = convert_tables(program.tables, rows, problems)
+    problems.raise_if_any()
     read = {p.name for p in wr.compile(graph).parameters}
     weights = {name: array for name, array in program.weights.items() if name in read}
     given = list(inputs.values())

@@ -70,7 +70,9 @@ def export(module: torch.nn.Module | torch.export.ExportedProgram, example_batch
     names = _output_names(program, outputs)
     made = Program(program, inputs, batch, hashed)
     graph = made.run(names)
-    tables, errors = convert_tables(made.tables, rows)
+    problems = Problems()
+    tables, errors = convert_tables(made.tables, rows, problems)
+    problems.raise_if_any()
     read = {p.name for p in wr.compile(graph).parameters}
     weights = {name: array for name, array in made.weights.items() if name in read}
     fields = (graph, weights, tables, errors, names, list(inputs.values()), made.sequences, made.hashed_inputs, module,

@@ -15,32 +15,29 @@ import torch
 import warprank as wr
 
 from ..errors import Problems, refuse
+from ..rows import RowError, RowType, convert_tables
 from ..weights import Path
+from ..whole import replacing
 
 FILES = ("dense.safetensors", "tables.safetensors")
 
 
 @dataclass
 class NamedWeights:
-    """What a graph reads, by its names, as a module learned it."""
+    """What a graph reads, by its names, as a module learned it. ``row_errors`` says by table what its rows lost where
+    they are not FP32."""
 
     plan: wr.Plan
     weights: dict[str, np.ndarray]
     tables: dict[str, np.ndarray]
+    row_errors: dict[str, RowError]
 
     def save(self, folder: Path) -> None:
-        """Writes dense.safetensors and tables.safetensors into a folder; what fails leaves those that there were."""
-        os.makedirs(folder, exist_ok=True)
-        paths = [os.path.join(os.fspath(folder), name) for name in FILES]
-        try:
-            for path, arrays in zip(paths, (self.weights, self.tables)):
-                wr.write_safetensors(path + ".part", arrays)
-            for path in paths:
-                os.replace(path + ".part", path)
-        finally:
-            for path in paths:
-                if os.path.exists(path + ".part"):
-                    os.remove(path + ".part")
+        """Writes dense.safetensors and tables.safetensors into a folder, all at once; its other files stay. What fails
+        leaves nothing behind, or what there was."""
+        with replacing(folder, FILES) as partial:
+            for name, arrays in zip(FILES, (self.weights, self.tables)):
+                wr.write_safetensors(os.path.join(partial, name), arrays)
 
     def model(self, device: str = "host") -> wr.Model:
         """The graph, bound to them."""
@@ -50,6 +47,7 @@ class NamedWeights:
 
 def weights_of(module: torch.nn.Module, graph: wr.Plan | wr.Graph | Callable[[wr.Builder], Any], *,
                names: Mapping[str, str] = {}, hashed: Mapping[str, Any] = {},
+               rows: RowType | Mapping[str, RowType] = "f32",
                extra: Literal["refuse", "ignore"] = "refuse") -> NamedWeights:
     """What a graph that is written by hand reads, of the parameters and buffers of a module.
 
@@ -57,6 +55,7 @@ def weights_of(module: torch.nn.Module, graph: wr.Plan | wr.Graph | Callable[[wr
     names: by the name of a parameter or a table of the graph the module's, "head.weight": "top.4.weight"; where they
         are the same, nothing. A table "film" is the module's "film", or its "film.weight".
     hashed: by hashed table the 64-bit ids of its rows, in their order
+    rows: the type of the tables' rows, "f32", "f16", "bf16" or "i8", also by table
     extra: "ignore": the module may have floating-point tensors that the graph does not read
 
     Raises everything that is missing, mis-shaped, not finite or not read together, by its path in the module.
@@ -66,20 +65,25 @@ def weights_of(module: torch.nn.Module, graph: wr.Plan | wr.Graph | Callable[[wr
     plan = graph if isinstance(graph, wr.Plan) else wr.compile(graph)
     found = _Learned(module, names)
     weights = {p.name: found.array(p.name, list(p.shape)) for p in plan.parameters}
-    tables: dict[str, np.ndarray | None] = {}
+    tables: dict[str, np.ndarray] = {}
     for table in plan.tables:
-        rows = found.array(table.name, [table.rows or None, table.dim], f"{table.name}.weight")
-        if not table.hashed:
-            tables[table.name] = rows
-            continue
-        tables |= {f"{table.name}.keys": found.keys(table.name, hashed, rows), f"{table.name}.rows": rows}
-    found.check_names(names, [*weights, *(t.name for t in plan.tables)], "a parameter or a table of the graph")
+        array = found.array(table.name, [table.rows or None, table.dim], f"{table.name}.weight")
+        keys = found.keys(table.name, hashed, array) if table.hashed else None
+        if array is not None and not table.hashed:
+            tables[table.name] = array
+        if array is not None and keys is not None:
+            tables |= {f"{table.name}.keys": keys, f"{table.name}.rows": array}
+    table_names = [t.name for t in plan.tables]
+    found.check_names(names, [*weights, *table_names], "a parameter or a table of the graph")
     found.check_names(hashed, [t.name for t in plan.tables if t.hashed], "a hashed table of the graph")
+    if not isinstance(rows, str):
+        found.check_names(rows, table_names, "a table of the graph, whose rows have a type")
+        rows = {name: type for name, type in rows.items() if {name, f"{name}.rows"} & tables.keys()}
     if extra == "refuse":
         found.check_all_are_read()
+    tables, errors = convert_tables(tables, rows, found.problems)
     found.problems.raise_if_any()
-    return NamedWeights(plan, {n: a for n, a in weights.items() if a is not None},
-                        {n: a for n, a in tables.items() if a is not None})
+    return NamedWeights(plan, {n: a for n, a in weights.items() if a is not None}, tables, errors)
 
 
 class _Learned:
