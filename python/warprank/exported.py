@@ -64,7 +64,7 @@ class Exported(ABC):
         """A batch as requests, with the framework's scores and its time."""
         batch = self._batch(batch)
         data, offsets = self.columns(batch)
-        wanted, seconds = self._wanted(batch)
+        wanted, seconds = self._expected(batch)
         return Samples(data, offsets, wanted, seconds=seconds)
 
     def model(self, device: str = "host") -> Model:
@@ -90,7 +90,8 @@ class Exported(ABC):
     def check(self, batch: Any = None) -> dict[str, Difference]:
         """How far the scores of a batch (the example unless given) are from the framework's, by output."""
         batch = self._batch(batch)
-        wanted, _ = self._wanted(batch)
+        self.columns(batch)  # which tells what of the batch does not fit
+        wanted, _ = self._expected(batch)
         scores = self.score(batch)
         differences = {}
         for name, array in wanted.items():
@@ -103,12 +104,24 @@ class Exported(ABC):
             refuse("batch", "one, since the export had no example", "none")
         return self._example if batch is None else batch
 
+    def _expected(self, batch: Any) -> tuple[dict[str, np.ndarray], float]:
+        try:
+            return self._wanted(batch)
+        except Exception as error:  # whatever the framework raises, of an id beyond a table for one
+            text = str(error).strip().splitlines()
+            refuse("batch", "one that the framework's model takes",
+                   f"{type(error).__name__}: {text[0] if text else ''}")
+
     def _hashed_ids(self, name: str, column: Any) -> Any:
         """Rows of a hashed table as its ids."""
         table = next(iter(self._hashed.get(name, {None})))
         if table is None:
             return column
         keys = self.tables[f"{table}.keys"]
+        rows = np.asarray(column.values if isinstance(column, Ragged) else column)
+        beyond = rows[(rows < 0) | (rows >= len(keys))]
+        if beyond.size:
+            refuse(f"batch: input '{name}'", f"rows 0 to {len(keys) - 1} of the hashed table '{table}'", str(beyond[0]))
         return Ragged(keys[column.values], column.offsets) if isinstance(column, Ragged) else keys[column]
 
     @abstractmethod

@@ -76,6 +76,7 @@ def columns(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence],
             arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Columns and offsets of a batch, by input its array: one request for each row."""
     rows = len(next(arrays[i.name] for i in inputs if not i.is_flat))
+    _check_shapes(inputs, arrays, rows)
     lengths = {i.axis: arrays[i.name].shape[1] for i in inputs if i.is_events and arrays[i.name].ndim > 1}
     kept = {axis: _events(sequence, lengths.get(axis, sequence.length), arrays, rows)
             for axis, sequence in sequences.items()}
@@ -101,6 +102,23 @@ def columns(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence],
         places = np.broadcast_to(np.arange(events.shape[1]), events.shape)
         data[position_name(axis)] = _ragged(places, events)
     return data, offsets
+
+
+def _check_shapes(inputs: Sequence[Input], arrays: Mapping[str, np.ndarray], rows: int) -> None:
+    """Those of a batch; dimensions of size 1 may be there or not."""
+    problems = Problems()
+    offsets = {i.offsets for i in inputs}
+    for given in inputs:
+        shape = arrays[given.name].shape
+        if given.is_flat or given.name in offsets:
+            continue
+        is_free = given.is_bag or (given.is_events and bool(given.shape))  # of any number of ids or events
+        width = int(np.prod(shape[2:] if is_free else shape[1:], dtype=np.int64))
+        if shape[:1] != (rows,) or (is_free and len(shape) < 2) or (not given.is_bag and width != given.width):
+            inner = given.shape[1:] if is_free else given.shape
+            expected = [str(rows), *["any"] * is_free, *map(str, inner)]
+            problems.add(f"batch: input '{given.name}'", f"shape [{', '.join(expected)}]", str(list(shape)))
+    problems.raise_if_any()
 
 
 def _events(sequence: cells.Sequence, length: int, arrays: Mapping[str, np.ndarray], rows: int) -> np.ndarray:

@@ -272,3 +272,20 @@ def test_wrong_examples_outputs_rows_and_weights():
     linear.weight.data[0, 1] = float("nan")
     with pytest.raises(wr.InvalidArgument, match="weight 'weight', element 1: expected a finite number, got nan"):
         wr.torch.export(linear, torch.randn(B, 2))
+
+
+def test_batches_that_do_not_fit(tmp_path):
+    user, film, tags, context = (dcn_batch()[name] for name in ("user_id", "film_id", "tags", "context"))
+    exported = wr.torch.export(models.DCNv2(), dcn_batch(), hashed={"user": np.arange(50) * 10**9})
+    wrong = {"user_id": user, "film_id": film[:4], "tags": tags, "context": context[:, :-1]}
+    beyond = dcn_batch() | {"film_id": film + 10**6}
+    for call in exported.check, exported.score, lambda batch: exported.save(tmp_path / "model", batch):
+        with pytest.raises(wr.InvalidArgument) as raised:
+            call(wrong)
+        assert {p.what for p in raised.value.problems} == {"batch: input 'film_id'", "batch: input 'context'"}
+        with pytest.raises(wr.InvalidArgument, match="'user_id': expected rows 0 to 49 of the hashed table 'user'"):
+            call(dcn_batch() | {"user_id": user + 10**6})
+    for call in exported.check, lambda batch: exported.save(tmp_path / "model", batch):
+        with pytest.raises(wr.InvalidArgument, match="batch: expected one that the framework's model takes, got Index"):
+            call(beyond)
+    assert not list(tmp_path.iterdir())
