@@ -257,8 +257,8 @@ TEST_F(ChangeStreamTest, WantsTheReplicasThatItWasTold) {
 }
 
 // Tables of a process that starts again, of a store in a cluster whose master dies while changes come all the time.
-// An entry that only a master which is being replaced has, and that nobody was told is published, may be read before it is
-// gone, and comes again behind a loss that the reader tells of.
+// An entry that only a master which is being replaced has, and that nobody was told is published, may be read before it
+// is gone, and comes again behind a loss that the reader tells of.
 TEST(ChangeStreamOfACluster, LosesNothingAndGivesNothingTwiceWithoutSayingSo) {
   if (!has_redis_server()) GTEST_SKIP() << "redis-server is not installed";
   RedisClusterServers servers("change_stream_cluster");
