@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "hash_table/table_testing.hpp"
+#include "warprank/hash_table/detail/sorted_keys.hpp"
 #include "warprank/hash_table/detail/verify.hpp"
 
 namespace warprank {
