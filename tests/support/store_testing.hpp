@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -72,7 +71,7 @@ inline Answers erase(ParameterStore& store, const StoredTable& table, const std:
 
 inline std::vector<int64_t> keys_from(int64_t first, int64_t count) {
   std::vector<int64_t> keys(static_cast<size_t>(count));
-  std::iota(keys.begin(), keys.end(), first);
+  for (int64_t i = 0; i < count; ++i) keys[static_cast<size_t>(i)] = first + i;
   return keys;
 }
 

@@ -44,6 +44,7 @@ struct Tensors {
       const std::vector<unsigned char> row = bytes_of_row(rows, key);
       const auto* bytes = reinterpret_cast<const std::byte*>(row.data());
       values.bytes.insert(values.bytes.end(), bytes, bytes + rows.dim * size_of(rows.type));
+      if (rows.type != DType::i8) continue;
       scale.push_back(load_element<float>(bytes + row.size() - 8, 0));
       offset.push_back(load_element<float>(bytes + row.size() - 4, 0));
     }

@@ -122,7 +122,8 @@ TEST(RedisGarbage, OfHalfAReplyIsSilence) {
   const Deadline begin = std::chrono::steady_clock::now();
   EXPECT_EQ(get(store, {"film", {DType::f32, 2}}, {1, 2}, in(10s)).count(StoreStatus::failed), 2);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
-  EXPECT_GE(store.counters().timeouts, 3);
+  EXPECT_GE(store.counters().timeouts, 1);
+  EXPECT_GE(store.counters().failures, 3);
 }
 
 TEST(RedisGarbage, IsNoRedirection) {
