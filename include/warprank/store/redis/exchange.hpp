@@ -318,6 +318,8 @@ class Exchange {
       if (link.owed.empty()) {
         link.node->give(std::move(link.connection));
       } else if (!link.has_answered) {
+        ++nodes_.counters().broken;
+        ++nodes_.counters().timeouts;
         link.node->breaker.failed(link.began, now, random_01());
       }
     }

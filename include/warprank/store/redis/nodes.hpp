@@ -46,7 +46,7 @@ struct ClusterCounters {
   std::atomic<int64_t> moved{0}, asked{0};  ///< redirections
   std::atomic<int64_t> back_offs{0};        ///< requests that waited to be tried again
   std::atomic<int64_t> broken{0};           ///< connections that failed, and
-  std::atomic<int64_t> timeouts{0};         ///< those of them whose node was silent
+  std::atomic<int64_t> timeouts{0};         ///< those of them whose node was silent, if only until a call's deadline
   std::atomic<int64_t> refused{0};          ///< requests that were not tried, since the node's breaker was open
   std::atomic<int64_t> connections{0};      ///< that were opened
   std::atomic<int64_t> refreshes{0};        ///< answers to who has which slots
