@@ -22,8 +22,6 @@ using namespace warprank;
 using namespace warprank::batch_testing;
 using testing::HasSubstr;
 
-Span<const std::byte> span_of(const Bytes& bytes) { return bytes; }
-
 class BatchOfFilms : public testing::Test {
  protected:
   /// Adds a finished request whose user_id is `id`.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "batch/blob_testing.hpp"
+#include "batch/expect_status.hpp"
 #include "warprank/batch/validate.hpp"
 
 namespace {
@@ -43,11 +44,6 @@ class Blob : public testing::Test {
   const FieldPositions fields_{layout_};
   const Bytes blob_ = naive_blob(layout_, small_request(layout_));
 };
-
-void expect_status(const Status& status, StatusCode code, const std::string& message) {
-  EXPECT_EQ(status.code, code);
-  EXPECT_THAT(status.message, HasSubstr(message));
-}
 
 /// Reads everything that a view offers; the sanitizers watch.
 int64_t read_everything(const BlobView& view, const BatchLayout& layout) {

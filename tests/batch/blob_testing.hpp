@@ -20,6 +20,8 @@ namespace warprank::batch_testing {
 
 using Bytes = std::vector<std::byte>;
 
+inline Span<const std::byte> span_of(const Bytes& bytes) { return bytes; }
+
 struct RequestData {
   std::vector<uint32_t> rows;                  // of each axis
   std::vector<std::vector<uint32_t>> offsets;  // of each axis below the outermost

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "batch/blob_testing.hpp"
+#include "support/message_of.hpp"
 #include "warprank/batch/detail/fnv1a.hpp"
 #include "warprank/model.hpp"
 
@@ -17,17 +18,8 @@ namespace {
 
 using namespace warprank;
 using batch_testing::small_graph;
+using test_support::message_of;
 using testing::HasSubstr;
-
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const invalid_argument& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 Outputs films(Builder& b) {
   const auto user = b.axis("user");

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "batch/blob_testing.hpp"
+#include "batch/expect_status.hpp"
 #include "batch/random_requests.hpp"
 #include "support/message_of.hpp"
 #include "warprank/batch/batch.hpp"
@@ -27,8 +28,6 @@ using testing::HasSubstr;
 
 constexpr float largest_bf16 = 0x1.fep127f, largest = std::numeric_limits<float>::max();
 
-Span<const std::byte> span_of(const Bytes& bytes) { return {bytes.data(), static_cast<int64_t>(bytes.size())}; }
-
 class NarrowInputs : public testing::Test {
  protected:
   const BatchLayout layout_{narrow_graph()}, saturating_{narrow_graph(OutOfRange::saturate)};
@@ -41,11 +40,6 @@ class NarrowInputs : public testing::Test {
     return validate(bytes, layout_);
   }
 };
-
-void expect_status(const Status& status, StatusCode code, const std::string& message) {
-  EXPECT_EQ(status.code, code);
-  EXPECT_THAT(status.message, HasSubstr(message));
-}
 
 TEST_F(NarrowInputs, AreDeclaredInAModel) {
   const Graph graph = build([](Builder& b) -> Outputs {

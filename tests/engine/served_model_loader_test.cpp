@@ -55,9 +55,9 @@ class Diary {
   std::vector<Doing> entries_;
 };
 
-class WatchedContext : public ContextBackend {
+class LoggedContext : public ContextBackend {
  public:
-  WatchedContext(Diary& diary, std::unique_ptr<ContextBackend> inner) : diary_(diary), inner_(std::move(inner)) {}
+  LoggedContext(Diary& diary, std::unique_ptr<ContextBackend> inner) : diary_(diary), inner_(std::move(inner)) {}
   void submit(const Batch& batch, StreamHandle stream) override {
     diary_.write("score");
     inner_->submit(batch, stream);
@@ -76,12 +76,12 @@ class WatchedContext : public ContextBackend {
   std::unique_ptr<ContextBackend> inner_;
 };
 
-class WatchedModel : public ModelBackend {
+class LoggedModel : public ModelBackend {
  public:
-  WatchedModel(Diary& diary, std::shared_ptr<const ModelBackend> inner) : diary(diary), inner(std::move(inner)) {}
-  ~WatchedModel() override { diary.write("free"); }
+  LoggedModel(Diary& diary, std::shared_ptr<const ModelBackend> inner) : diary(diary), inner(std::move(inner)) {}
+  ~LoggedModel() override { diary.write("free"); }
   std::unique_ptr<ContextBackend> make_context(const ContextOptions& options) const override {
-    return std::make_unique<WatchedContext>(diary, inner->make_context(options));
+    return std::make_unique<LoggedContext>(diary, inner->make_context(options));
   }
   const TableStore* tables() const override { return inner->tables(); }
   MemoryReport memory() const override { return inner->memory(); }
@@ -90,14 +90,14 @@ class WatchedModel : public ModelBackend {
   const std::shared_ptr<const ModelBackend> inner;
 };
 
-void WatchedContext::rebind(std::shared_ptr<const ModelBackend> next) {
+void LoggedContext::rebind(std::shared_ptr<const ModelBackend> next) {
   diary_.write("rebind");  // of those of a swap the last one is a context that serves
-  inner_->rebind(dynamic_cast<const WatchedModel&>(*next).inner);
+  inner_->rebind(dynamic_cast<const LoggedModel&>(*next).inner);
 }
 
-class WatchedEngine : public Engine {
+class LoggedEngine : public Engine {
  public:
-  const char* name() const override { return "watched"; }
+  const char* name() const override { return "logged"; }
   std::shared_ptr<TableStore> load_tables(const Plan& plan, const Weights& weights, const HashTableFiles& images,
                                           const LoadOptions& options, int index) const override {
     diary.write("load");
@@ -107,7 +107,7 @@ class WatchedEngine : public Engine {
                                            std::shared_ptr<const TableStore> tables, int index,
                                            const BindOptions& options) const override {
     diary.write("bind");
-    return std::make_shared<WatchedModel>(diary, host_engine().bind(plan, weights, std::move(tables), index, options));
+    return std::make_shared<LoggedModel>(diary, host_engine().bind(plan, weights, std::move(tables), index, options));
   }
   MemoryReport table_needs(const Plan& plan, const Weights& weights, const HashTableFiles& images,
                            const LoadOptions& options) const override {
@@ -152,7 +152,7 @@ class Loader : public testing::Test {
     return all;
   }
 
-  WatchedEngine engine_;
+  LoggedEngine engine_;
   const Plan plan_ = compile(describe, {.capacities = {{.requests = 8, .items = 64}}});
   const Weights dense_ = test_support::random_weights(plan_, 1), rows_ = test_support::random_tables(plan_, 50, 1);
   std::unique_ptr<ServedModel> served_;

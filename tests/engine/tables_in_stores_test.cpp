@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/look_ups_testing.hpp"
 #include "engine/table_update_testing.hpp"
 #include "support/memory_store.hpp"
 #include "support/message_of.hpp"
@@ -92,22 +93,12 @@ struct StoredModel {
   Model model;
 };
 
-/// All rows of keys, in every table.
-class LookUps {
+/// The rows of keys in every table of a model, which may be default rows.
+class LookUpsInStore : public LookUps {
  public:
-  LookUps(const StoredModel& setup, const std::vector<int64_t>& keys)
-      : setup_(setup), keys_(keys), context_(setup.model.context()), batch_(setup.model.batch()) {
-    Request request = batch_.add_request();
-    for (const VersionedTable& table : setup.expected) request.ids(setup.plan.ids("id_" + table.name), keys);
-    EXPECT_TRUE(request.status().ok()) << request.status().message;
-  }
+  LookUpsInStore(const StoredModel& setup, const std::vector<int64_t>& keys)
+      : LookUps(setup, keys), setup_(setup), keys_(keys) {}
 
-  void run() { scores_ = std::make_unique<Scores>(context_.run(batch_)); }
-  Row row(const VersionedTable& table, size_t i) const {
-    const Span<const float> all =
-        (*scores_)["y_" + table.name].of(0).subspan(static_cast<int64_t>(i) * table.dim, table.dim);
-    return {all.begin(), all.end()};
-  }
   /// Whether all rows are as expected; `given` are those that are no default rows.
   bool has_rows(int64_t* given = nullptr) {
     run();
@@ -125,16 +116,13 @@ class LookUps {
  private:
   const StoredModel& setup_;
   const std::vector<int64_t> keys_;
-  Context context_;
-  Batch batch_;
-  std::unique_ptr<Scores> scores_;
 };
 
 TableInStore waiting() { return {.misses = Misses::wait, .longest_wait = 20s, .store_timeout = 20s}; }
 
 TEST(TablesInStores, GiveDefaultRowsNowAndFetchForLater) {
   StoredModel setup(tables_of_all_types(), {});
-  LookUps look_ups(setup, first_keys(40));
+  LookUpsInStore look_ups(setup, first_keys(40));
   int64_t given = 0;
   EXPECT_FALSE(look_ups.has_rows(&given));
   EXPECT_EQ(given, 0);
@@ -160,7 +148,7 @@ TEST(TablesInStores, AreTold) {
 
 TEST(TablesInStores, WaitForRowsThatAreFetched) {
   StoredModel setup(tables_of_all_types(), waiting());
-  LookUps look_ups(setup, first_keys(70));  // hashed tables have 40 of them, direct ones 60
+  LookUpsInStore look_ups(setup, first_keys(70));  // hashed tables have 40 of them, direct ones 60
   EXPECT_TRUE(look_ups.has_rows());
   EXPECT_EQ(setup.counters().fetched, 4 * 40 + 4 * 60);
   EXPECT_EQ(setup.counters().late, 0);
@@ -183,7 +171,7 @@ TEST(TablesInStores, GiveTheSameRowsWithAnyMemory) {
     StoredModel setup(tables, options);
     for (int turn = 0; turn < 2; ++turn)
       for (int64_t first = 0; first < 500; first += 10) {
-        LookUps look_ups(setup, test_support::keys_from(first, 10));
+        LookUpsInStore look_ups(setup, test_support::keys_from(first, 10));
         ASSERT_TRUE(look_ups.has_rows());
       }
     EXPECT_EQ(setup.counters().evicted > 0, bytes == 0);
@@ -194,7 +182,7 @@ TEST(TablesInStores, DoNotWaitForLongerThanTheyMay) {
   TableInStore options = waiting();
   options.longest_wait = 10ms;
   StoredModel setup({versioned_table("t", DType::f16, 8, true, first_keys(40))}, options);
-  LookUps look_ups(setup, first_keys(40));
+  LookUpsInStore look_ups(setup, first_keys(40));
   setup.store->latency_us = 200000;
   const auto begin = std::chrono::steady_clock::now();
   int64_t given = 0;
@@ -210,7 +198,7 @@ TEST(TablesInStores, GoOnWhileTheStoreIsAway) {
   for (const Misses misses : {Misses::default_row_now_fetch_later, Misses::wait}) {
     TableInStore options{.misses = misses, .longest_wait = 5ms, .store_timeout = 20ms};
     StoredModel setup({versioned_table("t", DType::f16, 8, true, first_keys(40))}, options);
-    LookUps some(setup, first_keys(10)), all(setup, first_keys(40));
+    LookUpsInStore some(setup, first_keys(10)), all(setup, first_keys(40));
     EXPECT_TRUE(wait_until([&] { return some.has_rows(); }));
     setup.store->is_away = true;
     for (int i = 0; i < 5; ++i) {
@@ -235,7 +223,7 @@ TEST(TablesInStores, CountDamagedValuesAndGiveDefaultRows) {
   setup.store->put_value("t", 3, value);
   setup.store->put_value("t", 4, setup.store->value("t", 5));
   setup.store->put_value("t", 6, {});
-  LookUps look_ups(setup, first_keys(10));
+  LookUpsInStore look_ups(setup, first_keys(10));
   int64_t given = 0;
   EXPECT_FALSE(look_ups.has_rows(&given));
   EXPECT_EQ(given, 7);
@@ -254,7 +242,7 @@ TEST(TablesInStores, CountDamagedValuesAndGiveDefaultRows) {
 TEST(TablesInStores, AreUpdatedInMemoryAndInTheStore) {
   StoredModel setup(tables_of_all_types(), waiting());
   const std::vector<int64_t> keys = first_keys(70);
-  LookUps look_ups(setup, keys);
+  LookUpsInStore look_ups(setup, keys);
   EXPECT_TRUE(look_ups.has_rows());
   std::mt19937_64 random(1);
   for (int64_t version = 1; version <= 40; ++version) {
@@ -286,7 +274,7 @@ TEST(TablesInStores, TellOfUpdatesThatFailed) {
   TableInStore options = waiting();
   options.store_timeout = 10ms;
   StoredModel setup({versioned_table("t", DType::f16, 8, true, first_keys(10))}, options);
-  LookUps look_ups(setup, first_keys(10));
+  LookUpsInStore look_ups(setup, first_keys(10));
   EXPECT_TRUE(look_ups.has_rows());
   setup.store->is_away = true;
   TestUpdate update;
@@ -301,7 +289,7 @@ TEST(TablesInStores, TellOfUpdatesThatFailed) {
 // Rows that were read in the store before an update, and come after it.
 TEST(TablesInStores, TakeNoRowFromBeforeAnUpdate) {
   StoredModel setup({versioned_table("t", DType::f16, 8, true, first_keys(10))}, {});
-  LookUps look_ups(setup, first_keys(10));
+  LookUpsInStore look_ups(setup, first_keys(10));
   setup.store->reply_us = 50000;
   look_ups.run();
   EXPECT_TRUE(wait_until([&] { return setup.store->gets == 1; }));
@@ -325,7 +313,7 @@ TEST(TablesInStores, FetchAKeyOnceForAllWhoMissIt) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t)
       threads.emplace_back([&] {
-        LookUps look_ups(setup, first_keys(50));
+        LookUpsInStore look_ups(setup, first_keys(50));
         const bool has_rows = look_ups.has_rows();
         EXPECT_TRUE(has_rows || misses != Misses::wait);
       });
@@ -339,7 +327,7 @@ TEST(TablesInStores, FetchAKeyOnceForAllWhoMissIt) {
 TEST(TablesInStores, DropWhatTheQueueHasNoRoomFor) {
   TableInStore options{.most_queued = 10};
   StoredModel setup({versioned_table("t", DType::f16, 8, true, first_keys(40))}, options);
-  LookUps look_ups(setup, first_keys(40));
+  LookUpsInStore look_ups(setup, first_keys(40));
   look_ups.run();
   EXPECT_GE(setup.counters().dropped, 20);  // the thread may have taken ten, and then ten more
   EXPECT_TRUE(wait_until([&] { return look_ups.has_rows(); }));
@@ -410,7 +398,7 @@ TEST(TablesInStores, NeverGiveATornRow) {
       while (!is_over) {
         std::vector<int64_t> keys;
         for (int i = 0; i < 100; ++i) keys.push_back(static_cast<int64_t>(random() % 300));
-        LookUps look_ups(setup, keys);
+        LookUpsInStore look_ups(setup, keys);
         look_ups.run();
         for (const VersionedTable& table : at_first)
           for (size_t i = 0; i < keys.size(); ++i) {
@@ -435,7 +423,7 @@ TEST(TablesInStores, NeverGiveATornRow) {
   EXPECT_GT(rows_seen, 1000);
   EXPECT_GT(setup.counters().evicted, 1000);
   for (int64_t key = 0; key < 300; key += 7) {  // one by one, or in so little memory one takes the other's place
-    LookUps look_ups(setup, {key});
+    LookUpsInStore look_ups(setup, {key});
     EXPECT_TRUE(wait_until([&] { return look_ups.has_rows(); })) << key;
   }
 }

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/look_ups_testing.hpp"
 #include "engine/table_update_testing.hpp"
 #include "hash_table/table_testing.hpp"
 #include "support/renamed_weights.hpp"
@@ -41,32 +42,6 @@ struct LookUpModel {
   Plan plan;
   Tables tables;
   Model model;
-};
-
-/// All rows of keys, in every table.
-class LookUps {
- public:
-  LookUps(const LookUpModel& setup, const std::vector<int64_t>& keys)
-      : setup_(setup), context_(setup.model.context()), batch_(setup.model.batch()) {
-    Request request = batch_.add_request();
-    for (const VersionedTable& table : setup.expected) request.ids(setup.plan.ids("id_" + table.name), keys);
-    EXPECT_TRUE(request.status().ok()) << request.status().message;
-  }
-
-  void run() { scores_ = std::make_unique<Scores>(context_.run(batch_)); }
-  Span<const float> view(const VersionedTable& table, size_t i) const {
-    return (*scores_)["y_" + table.name].of(0).subspan(static_cast<int64_t>(i) * table.dim, table.dim);
-  }
-  Row row(const VersionedTable& table, size_t i) const {
-    const Span<const float> all = view(table, i);
-    return {all.begin(), all.end()};
-  }
-
- private:
-  const LookUpModel& setup_;
-  Context context_;
-  Batch batch_;
-  std::unique_ptr<Scores> scores_;
 };
 
 void expect_rows(const LookUpModel& setup, LookUps& look_ups, const std::vector<int64_t>& keys) {

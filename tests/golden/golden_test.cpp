@@ -17,12 +17,12 @@
 #include "reference/interpreter.hpp"
 #include "support/expect_within.hpp"
 #include "support/hashed_values.hpp"
+#include "support/host_op_testing.hpp"
 #include "support/plain_request.hpp"
 #include "warprank/host.hpp"
 #include "warprank/ops/host/simd.hpp"
 
 // After simd.hpp, which chooses the targets.
-#include "each_target.hpp"
 
 namespace warprank {
 namespace {
@@ -73,7 +73,7 @@ TEST_P(Golden, HostAndInterpreterGiveWhatPyTorchGives) {
         EXPECT_EQ(check.num_vague(), 0) << output.name;
       }
   };
-  test::for_each_target([&] {
+  test_support::for_each_target([&] {
     for (const Plan& plan : plans) {
       SCOPED_TRACE(&plan == &plans[0] ? "planned" : "unplanned");
       expect_interpreted(plan);

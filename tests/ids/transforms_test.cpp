@@ -39,7 +39,7 @@ std::vector<Value> list(Span<const Value> values) {
 
 // --- as TensorFlow
 
-const json& vectors() {
+const json& transform_vectors() {
   static const json parsed = json::parse(std::ifstream(WARPRANK_TEST_DATA "/ids/transform_vectors.json"));
   return parsed;
 }
@@ -47,7 +47,7 @@ const json& vectors() {
 template <class Value>
 void expect_values(const std::string& name, Span<const Value> values, Span<const int64_t> offsets) {
   SCOPED_TRACE(name);
-  const json& expected = vectors()["features"][name];
+  const json& expected = transform_vectors()["features"][name];
   const auto first = expected["first"].get<std::vector<Value>>();
   for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(values[static_cast<int64_t>(i)], first[i]);
   EXPECT_EQ(given::checksums(values), expected["values"].get<std::vector<std::string>>());
@@ -66,7 +66,7 @@ void expect_tensorflows(const std::string& file, int num_features) {
     SCOPED_TRACE(info.name);
     given::Column& column = made.emplace_back();
     given::make(info, column);
-    const json& expected = vectors()["columns"][info.name];
+    const json& expected = transform_vectors()["columns"][info.name];
     if (info.ragged) {
       EXPECT_EQ(given::checksums<int64_t>(column.offsets).back(), expected["offsets"]);
     }
@@ -87,7 +87,7 @@ void expect_tensorflows(const std::string& file, int num_features) {
   transforms.run(columns, features);  // what was there is replaced
   for (const TransformFeature& feature : transforms.features()) {
     const int i = transforms.feature(feature.name);
-    if (!vectors()["features"].contains(feature.name)) continue;  // the ids of what is encoded
+    if (!transform_vectors()["features"].contains(feature.name)) continue;  // the ids of what is encoded
     --num_features;
     if (transforms.is_numbers(i))
       expect_values(feature.name, features.numbers(i), features.offsets(i));

@@ -12,6 +12,8 @@
 
 namespace warprank::reference {
 
+inline const std::vector<Pooling> all_poolings = {Pooling::sum, Pooling::mean, Pooling::sqrtn, Pooling::max};
+
 /// Numbers pooled to one: their sum, divided by their count or its square root, or their maximum; 0 when there are
 /// none.
 inline void pool(const std::vector<double>& x, Pooling pooling, Bounded& y) {

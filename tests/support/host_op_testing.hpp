@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -17,6 +18,9 @@
 #include "warprank/ops/host/simd.hpp"
 
 namespace warprank::test_support {
+
+constexpr double u = 0x1p-24;  ///< the most that rounding to float changes a number by, in parts of it
+constexpr float infinity = std::numeric_limits<float>::infinity();
 
 /// Calls `body()` once for every instruction set that is compiled and that this machine has.
 template <class Body>
@@ -110,7 +114,7 @@ inline void expect_within(const reference::Bounded& expected, Matrix<const float
   double worst = 0;
   for (int64_t i = 0; i < out.rows * out.cols; ++i) {
     const double value = expected.value[static_cast<size_t>(i)], got = out.row(i / out.cols)[i % out.cols];
-    const double allowed = c * 0x1p-24 * expected.bound[static_cast<size_t>(i)] + underflow;
+    const double allowed = c * u * expected.bound[static_cast<size_t>(i)] + underflow;
     const bool same = std::isnan(value) ? std::isnan(got) : value == got;
     if (same) continue;
     worst = std::max(worst, std::fabs(got - value) / allowed);

@@ -10,15 +10,17 @@
 #include <limits>
 #include <vector>
 
-#include "each_target.hpp"
 #include "guarded.hpp"
 #include "reference/activation.hpp"
+#include "support/host_op_testing.hpp"
 
 namespace warprank {
 namespace {
 
-constexpr double u = 1.0 / (1 << 24);
-constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+using test_support::infinity;
+using test_support::u;
+
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 const std::vector<Activation> all{identity, relu, leaky_relu(0.2f),   elu(1.5f), prelu,    dice,
                                   sigmoid,  gelu, hyperbolic_tangent, silu,      gelu_tanh};
@@ -59,7 +61,7 @@ TEST(Activation, IsWithinItsStatedErrorForFloatsOfEverySize) {
     SCOPED_TRACE(name_of_enum(spec.kind));
     std::vector<reference::Activated> expected;
     for (const float value : x) expected.push_back(reference::activation(spec, value, -0.3f, 1.7f, 0.4f));
-    test::for_each_target([&] {
+    test_support::for_each_target([&] {
       const std::vector<float> y = activate(learned.with(spec), x);
       for (size_t i = 0; i < x.size(); ++i) {
         const double limit = u * expected[i].error + std::ldexp(1.0, -118);
@@ -74,7 +76,7 @@ TEST(Activation, TakesTheLimitAtInfinity) {
   const Learned learned(2, 0.25f);
   const auto limits = [&](Activation spec) { return activate(learned.with(spec), {-infinity, infinity}); };
   using Limits = std::vector<float>;
-  test::for_each_target([&] {
+  test_support::for_each_target([&] {
     EXPECT_EQ(limits(identity), (Limits{-infinity, infinity}));
     EXPECT_EQ(limits(relu), (Limits{0, infinity}));
     EXPECT_EQ(limits(leaky_relu(0.2f)), (Limits{-infinity, infinity}));
@@ -91,14 +93,14 @@ TEST(Activation, TakesTheLimitAtInfinity) {
 
 TEST(Activation, KeepsNaN) {
   const Learned learned(1);
-  test::for_each_target([&] {
+  test_support::for_each_target([&] {
     for (const Activation& spec : all)
       EXPECT_TRUE(std::isnan(activate(learned.with(spec), {nan})[0])) << name_of_enum(spec.kind);
   });
 }
 
 TEST(Activation, SaturatesWithoutNaN) {
-  test::for_each_target([&] {
+  test_support::for_each_target([&] {
     EXPECT_EQ(activate({sigmoid, {}, {}, {}}, {-200, 200, 0}), (std::vector<float>{0, 1, 0.5f}));
     EXPECT_EQ(activate({hyperbolic_tangent, {}, {}, {}}, {-200, 200, 0}), (std::vector<float>{-1, 1, 0}));
   });
@@ -119,7 +121,7 @@ TEST(Activation, UsesTheLearnedValuesOfEachChannelAndTouchesOnlyItsRows) {
       const test::GuardedMatrix alphas(1, width, alpha), scales(1, width, scale), shifts(1, width, shift);
       const auto vector = [&](const test::GuardedMatrix& m) { return Span<const float>(m.view().data, width); };
       const host_ops::ChannelActivation activation{spec, vector(alphas), vector(scales), vector(shifts)};
-      test::for_each_target([&] {
+      test_support::for_each_target([&] {
         const test::GuardedMatrix x(3, width, values), y(3, width);
         host_ops::activate(activation, x.view(), y.view());
         host_ops::activate(activation, x.view(), x.view());
@@ -138,7 +140,7 @@ TEST(Activation, UsesTheLearnedValuesOfEachChannelAndTouchesOnlyItsRows) {
 }
 
 TEST(Activation, AcceptsNoRowsAndNoColumns) {
-  test::for_each_target([] {
+  test_support::for_each_target([] {
     host_ops::activate({sigmoid, {}, {}, {}}, {nullptr, 0, 5}, {nullptr, 0, 5});
     const test::GuardedMatrix x(2, 0), y(2, 0);
     host_ops::activate({sigmoid, {}, {}, {}}, x.view(), y.view());

@@ -18,7 +18,7 @@ namespace {
 using namespace test_support;
 
 /// Of what rounding errors could add up to if all had one sign.
-constexpr double share_of_bound = 0.125;
+constexpr double attention_share_of_bound = 0.125;
 using host_ops::AttentionOptions;
 
 /// Runs the op with a workspace that faults where it is exceeded.
@@ -45,7 +45,7 @@ void check(const OwnedSegments& queries, const OwnedSegments& keys, int64_t dim,
   const AwkwardMatrix y = run(q.view(), k.view(), v.view(), queries.view(), keys.view(), options);
   expect_within(reference::attention(q.view(), k.view(), v.view(), queries.view(), keys.view(), options.heads,
                                      options.scale, options.causal),
-                y.view(), share_of_bound);
+                y.view(), attention_share_of_bound);
 }
 
 TEST(HostAttention, MatchesTheFormulaForEveryDimAndNumberOfHeads) {

@@ -21,7 +21,7 @@ namespace {
 using namespace test_support;
 
 /// Of what rounding errors could add up to if all had one sign.
-constexpr double share_of_bound = 0.125;
+constexpr double din_attention_share_of_bound = 0.125;
 using host_ops::PackedDin;
 
 std::vector<float> normal_values(std::mt19937& random, int64_t size, float scale) {
@@ -91,7 +91,7 @@ void check(const Network& network, const OwnedSegments& items, const OwnedSegmen
   const double factor = scaled ? 1 / std::sqrt(static_cast<double>(dim)) : 1.0;
   expect_within(
       reference::din_attention(q.view(), k.view(), items.view(), history.view(), network.layers, normalization, factor),
-      y.view(), share_of_bound);
+      y.view(), din_attention_share_of_bound);
 }
 
 TEST(HostDinAttention, MatchesTheFormulaForEveryActivation) {

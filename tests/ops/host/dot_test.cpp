@@ -37,7 +37,7 @@ AwkwardMatrix run(const std::vector<SegmentedInput>& inputs, int64_t dim, int64_
   return y;
 }
 
-void check(const std::vector<SegmentedInput>& inputs, int64_t dim, int64_t rows) {
+void check_dot(const std::vector<SegmentedInput>& inputs, int64_t dim, int64_t rows) {
   for (const Variant& variant : variants) {
     SCOPED_TRACE(::testing::Message() << "dim " << dim << ", rows " << rows << ", order " << name_of_enum(variant.order)
                                       << ", self " << variant.self);
@@ -51,7 +51,7 @@ TEST(HostDot, MatchesEachPairForEveryNumberOfFields) {
     for (int64_t num_fields = 1; num_fields <= 35; ++num_fields)
       for (const int64_t dim : {1, 4, 13}) {
         const AwkwardMatrix x = AwkwardMatrix(2, num_fields * dim).fill(1);
-        check({{x.view()}}, dim, 2);
+        check_dot({{x.view()}}, dim, 2);
       }
   });
 }
@@ -63,7 +63,7 @@ TEST(HostDot, MatchesEachPairForEveryDim) {
         for (const int64_t rows : {0, 1, 4}) {
           const AwkwardMatrix a = AwkwardMatrix(rows, 3 * dim).fill(1, scale),
                               b = AwkwardMatrix(rows, dim).fill(2, scale);
-          check({{a.view()}, {b.view()}}, dim, rows);
+          check_dot({{a.view()}, {b.view()}}, dim, rows);
         }
   });
 }
@@ -76,9 +76,9 @@ TEST(HostDot, TakesFieldsFromSeveralAncestors) {
     const AwkwardMatrix user = AwkwardMatrix(6, 9 * dim).fill(1), item = AwkwardMatrix(rows, 2 * dim).fill(2),
                         other_item = AwkwardMatrix(rows, 11 * dim).fill(3), session = AwkwardMatrix(7, 3 * dim).fill(4);
     const SegmentedInput from_user{user.view(), users.view()}, from_session{session.view(), sessions.view()};
-    check({from_user, {item.view()}, from_session, {other_item.view()}}, dim, rows);
-    check({{item.view()}, from_session, {other_item.view()}, from_user}, dim, rows);
-    check({from_session, from_user}, dim, rows);
+    check_dot({from_user, {item.view()}, from_session, {other_item.view()}}, dim, rows);
+    check_dot({{item.view()}, from_session, {other_item.view()}, from_user}, dim, rows);
+    check_dot({from_session, from_user}, dim, rows);
   });
 }
 
@@ -88,8 +88,8 @@ TEST(HostDot, TakesAnyNumberOfAncestorFieldsAmongWholeTiles) {
     for (int64_t num_ancestor_fields = 0; num_ancestor_fields <= 32; ++num_ancestor_fields) {
       const AwkwardMatrix user = AwkwardMatrix(2, num_ancestor_fields * 3).fill(1),
                           item = AwkwardMatrix(3, (32 - num_ancestor_fields) * 3).fill(2);
-      check({{user.view(), users.view()}, {item.view()}}, 3, 3);
-      check({{item.view()}, {user.view(), users.view()}}, 3, 3);
+      check_dot({{user.view(), users.view()}, {item.view()}}, 3, 3);
+      check_dot({{item.view()}, {user.view(), users.view()}}, 3, 3);
     }
   });
 }

@@ -16,8 +16,6 @@ namespace {
 using namespace test_support;
 using Function = ElementwiseFunction;
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
-
 void run(const ElementwiseProgram& program, const std::vector<SegmentedInput>& inputs,
          const std::vector<const float*>& vectors, Matrix<float> y) {
   Workspace workspace(host_ops::elementwise_workspace(program));

@@ -18,9 +18,9 @@
 #include <string>
 #include <vector>
 
-#include "each_target.hpp"
 #include "guarded.hpp"
 #include "reference/embedding_bag.hpp"
+#include "support/host_op_testing.hpp"
 #include "warprank/hash_table/build.hpp"
 #include "warprank/ops/scaled_rows.hpp"
 
@@ -29,10 +29,11 @@ namespace {
 
 using host_ops::BagFeature;
 using host_ops::embedding_bag;
-using test::for_each_target;
 using test::GuardedMatrix;
+using test_support::for_each_target;
+using test_support::infinity;
+using test_support::u;
 
-constexpr double u = 0x1p-24;
 constexpr int64_t lowest = std::numeric_limits<int64_t>::min(), highest = std::numeric_limits<int64_t>::max();
 
 void embedding_bag_of(const BagFeature& feature) { embedding_bag({&feature, 1}); }
@@ -414,7 +415,6 @@ TEST_F(SmallOracle, GivesZerosWhereThereIsNothingToPool) {
 
 TEST_F(SmallOracle, TakesTheMaximumOfNegativeAndInfiniteElementsAndKeepsNan) {
   for_each_target([this] {
-    const float infinity = std::numeric_limits<float>::infinity();
     rows_ = {-1, -infinity, NAN, 2, -3, -infinity, 1, NAN, -2, -infinity, 5, 7};
     for (const std::vector<int64_t>& ids : std::vector<std::vector<int64_t>>{{0, 1, 2}, {2, 1, 0}}) {
       const Values y = pool(Pooling::max, ids, {0, 3});

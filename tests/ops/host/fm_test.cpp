@@ -13,7 +13,7 @@ namespace {
 
 using namespace test_support;
 
-void check(const std::vector<SegmentedInput>& inputs, int64_t dim, int64_t rows) {
+void check_fm(const std::vector<SegmentedInput>& inputs, int64_t dim, int64_t rows) {
   for (const bool reduce : {true, false}) {
     SCOPED_TRACE(::testing::Message() << "rows " << rows << ", dim " << dim << ", reduce " << reduce);
     AwkwardMatrix y(rows, reduce ? 1 : dim);
@@ -31,7 +31,7 @@ TEST(HostFm, MatchesTheSumOverPairsForEveryDim) {
         for (const int64_t rows : {0, 1, 5}) {
           const AwkwardMatrix a = AwkwardMatrix(rows, 4 * dim).fill(1, scale),
                               b = AwkwardMatrix(rows, dim).fill(2, scale);
-          check({{a.view()}, {b.view()}}, dim, rows);
+          check_fm({{a.view()}, {b.view()}}, dim, rows);
         }
   });
 }
@@ -42,17 +42,17 @@ TEST(HostFm, TakesFieldsFromSeveralAncestors) {
     const int64_t dim = 11, rows = 100;
     const AwkwardMatrix user = AwkwardMatrix(6, 3 * dim).fill(1), item = AwkwardMatrix(rows, 2 * dim).fill(2),
                         session = AwkwardMatrix(7, dim).fill(3);
-    check({{user.view(), users.view()}, {item.view()}, {session.view(), sessions.view()}}, dim, rows);
-    check({{user.view(), users.view()}, {session.view(), sessions.view()}}, dim, rows);
+    check_fm({{user.view(), users.view()}, {item.view()}, {session.view(), sessions.view()}}, dim, rows);
+    check_fm({{user.view(), users.view()}, {session.view(), sessions.view()}}, dim, rows);
   });
 }
 
 TEST(HostFm, HasNoPairsInOneFieldAndNoneInNone) {
   for_each_target([] {
     const AwkwardMatrix field = AwkwardMatrix(3, 8).fill(1), none(3, 0);
-    check({{field.view()}}, 8, 3);
-    check({{none.view()}}, 8, 3);
-    check({}, 8, 3);
+    check_fm({{field.view()}}, 8, 3);
+    check_fm({{none.view()}}, 8, 3);
+    check_fm({}, 8, 3);
   });
 }
 

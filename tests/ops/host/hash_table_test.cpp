@@ -10,16 +10,16 @@
 #include <string>
 #include <vector>
 
-#include "each_target.hpp"
 #include "hash_table/table_testing.hpp"
+#include "support/host_op_testing.hpp"
 #include "warprank/hash_table/build.hpp"
 
 namespace warprank {
 namespace {
 
-using test::for_each_target;
 using test::MadeUpRows;
 using test::random_keys;
+using test_support::for_each_target;
 
 /// Keys of the table and others, in turns of random length.
 std::vector<int64_t> some_of(const std::vector<int64_t>& keys, int64_t count, uint64_t seed) {

@@ -11,15 +11,16 @@
 #include <random>
 #include <vector>
 
-#include "each_target.hpp"
 #include "guarded.hpp"
 #include "reference/linear.hpp"
+#include "support/host_op_testing.hpp"
 
 namespace warprank {
 namespace {
 
-constexpr double u = 1.0 / (1 << 24);
 using test::GuardedMatrix;
+using test_support::infinity;
+using test_support::u;
 
 using Sizes = std::vector<int64_t>;
 
@@ -92,7 +93,7 @@ struct Case {
 
   void check() const {
     const reference::Bounded expected = reference::linear(layer, rows, inputs);
-    test::for_each_target([&] {
+    test_support::for_each_target([&] {
       const std::vector<float> y = run();
       for (size_t i = 0; i < y.size(); ++i)
         ASSERT_LE(std::abs(y[i] - expected.value[i]), u * expected.bound[i])
@@ -180,7 +181,7 @@ TEST(Linear, RunsOneGroupOnSomeRowsWithTheSameBitsAsAllGroupsOnAllRows) {
   extras.residual = true;
   for (const int64_t out : {3, 40}) {
     const Case c(20, 9, out, 3, extras);
-    test::for_each_target([&] {
+    test_support::for_each_target([&] {
       const std::vector<float> all = c.run();
       const host_ops::PackedLinear packed = c.pack();
       constexpr int64_t group = 2, first = 5, rows = 8;
@@ -205,7 +206,7 @@ TEST(Linear, GivesARowTheSameBitsWhateverItsPositionAndNeighbours) {
       extras.segment_sizes = Sizes{10, 1, 26};
       extras.multiply = out % 8;
       const Case c(37, in, out, 1, extras);
-      test::for_each_target([&] {
+      test_support::for_each_target([&] {
         const std::vector<float> together = c.run();
         const host_ops::PackedLinear packed = c.pack();
         const Matrix<const float> x(c.inputs.x.data(), 37, in);
@@ -235,7 +236,7 @@ TEST(Linear, MayWriteOverWhatItMultipliesOrAdds) {
     Extras extras;
     extras.multiply = extras.residual = true;
     const Case c(11, 30, out, 1, extras);
-    test::for_each_target([&] {
+    test_support::for_each_target([&] {
       const std::vector<float> expected = c.run();
       const host_ops::PackedLinear packed = c.pack();
       for (const bool over_residual : {false, true}) {
@@ -252,14 +253,14 @@ TEST(Linear, MayWriteOverWhatItMultipliesOrAdds) {
 }
 
 TEST(Linear, KeepsNaNAndInfinityToTheirRow) {
-  constexpr float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   for (const int64_t out : {1, 4, 20, 64})
     for (const Activation& activation : {identity, relu, sigmoid}) {
       Extras extras;
       extras.activation = activation;
       Case c(9, 40, out, 1, extras);
       for (float& weight : c.layer.weight) weight = std::abs(weight) + 0.1f;
-      test::for_each_target([&] {
+      test_support::for_each_target([&] {
         const Case& clean = c;
         const std::vector<float> before = clean.run();
         Case dirty = c;
@@ -295,7 +296,7 @@ TEST(Linear, ReportsEveryWrongSizeTogether) {
 }
 
 TEST(Linear, NamesItsKernels) {
-  test::for_each_target([] {
+  test_support::for_each_target([] {
     const host_ops::LinearTarget target = host_ops::linear_target();
     EXPECT_EQ(target.to_string().rfind(target.name, 0), 0u);
     EXPECT_EQ(target.panel_width, 4 * target.lanes);
@@ -306,7 +307,7 @@ TEST(Linear, KeepsToTheKernelsItWasPackedFor) {
   const Case c(5, 30, 40, 1, {});
   const reference::Bounded expected = reference::linear(c.layer, 5, c.inputs);
   std::vector<host_ops::PackedLinear> packed;
-  test::for_each_target([&] { packed.push_back(c.pack()); });
+  test_support::for_each_target([&] { packed.push_back(c.pack()); });
   for (const host_ops::PackedLinear& layer : packed) {
     std::vector<float> y(5 * 40);
     host_ops::linear(layer, {c.inputs.x.data(), 5, 30}, {y.data(), 5, 40});

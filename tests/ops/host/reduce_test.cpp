@@ -13,13 +13,11 @@ namespace {
 
 using namespace test_support;
 
-const std::vector<Pooling> poolings = {Pooling::sum, Pooling::mean, Pooling::sqrtn, Pooling::max};
-
 TEST(HostReduce, MatchesTheFormulaForEveryWidthAndScale) {
   for_each_target([] {
     for (int64_t cols = 0; cols <= 67; ++cols)
       for (const float scale : {1e-3f, 1.0f, 1e3f})
-        for (const Pooling pooling : poolings) {
+        for (const Pooling pooling : reference::all_poolings) {
           SCOPED_TRACE(::testing::Message() << "cols " << cols << ", " << name_of_enum(pooling));
           const AwkwardMatrix x = AwkwardMatrix(3, cols).fill(static_cast<uint32_t>(cols), scale, -scale);
           AwkwardMatrix y(3, 1);
@@ -34,7 +32,7 @@ TEST(HostReduce, TakesVeryWideRowsAndNoRows) {
   for_each_target([] {
     const AwkwardMatrix wide = AwkwardMatrix(1, 100003).fill(1), none(0, 5);
     AwkwardMatrix y(1, 1), nothing(0, 1);
-    for (const Pooling pooling : poolings) {
+    for (const Pooling pooling : reference::all_poolings) {
       host_ops::reduce(wide.view(), pooling, y.view());
       expect_within(reference::reduce(wide.view(), pooling), y.view(), 1);
       host_ops::reduce(none.view(), pooling, nothing.view());
@@ -47,7 +45,7 @@ TEST(HostReduce, PassesOnNaNFromEveryColumn) {
   for_each_target([] {
     for (const int64_t cols : {1, 3, 16, 35})
       for (int64_t c = 0; c < cols; ++c)
-        for (const Pooling pooling : poolings) {
+        for (const Pooling pooling : reference::all_poolings) {
           AwkwardMatrix x = AwkwardMatrix(2, cols).fill(1), y(2, 1);
           x.at(0, c) = NAN;
           host_ops::reduce(x.view(), pooling, y.view());

@@ -13,10 +13,8 @@ namespace {
 
 using namespace test_support;
 
-const std::vector<Pooling> poolings = {Pooling::sum, Pooling::mean, Pooling::sqrtn, Pooling::max};
-
 void check(Matrix<const float> x, Segments segments) {
-  for (const Pooling pooling : poolings) {
+  for (const Pooling pooling : reference::all_poolings) {
     SCOPED_TRACE(::testing::Message() << "cols " << x.cols << ", " << name_of_enum(pooling));
     AwkwardMatrix y(segments.count, x.cols);
     host_ops::segment_reduce(x, segments, pooling, y.view());
@@ -56,7 +54,7 @@ TEST(HostSegmentReduce, GivesZerosWithoutRowsAndNothingWithoutSegments) {
 TEST(HostSegmentReduce, PassesOnNaNInItsSegmentAndColumnOnly) {
   for_each_target([] {
     const OwnedSegments segments({2, 2});
-    for (const Pooling pooling : poolings)
+    for (const Pooling pooling : reference::all_poolings)
       for (int64_t row = 0; row < 2; ++row) {
         AwkwardMatrix x = AwkwardMatrix(4, 19).fill(1), y(2, 19);
         x.at(row, 18) = NAN;
