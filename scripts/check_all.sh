@@ -99,10 +99,16 @@ check_soak() {
     WARPRANK_SOAK_SECONDS=$soak_seconds ctest --preset cpu -R '^client_server$'
 }
 
-# A million rows in a cluster of six servers; takes 2 GB of memory.
+# A million rows in a cluster of six servers; takes 2 GB of memory. And a server that knows nothing of Redis.
 check_redis() {
+  local output
   cmake --preset cpu && cmake --build --preset cpu --target store_redis_cluster_redis_test &&
-    WARPRANK_TEST_ROWS=1000000 ctest --preset cpu -R '^store_redis_cluster_redis_test$'
+    WARPRANK_TEST_ROWS=1000000 ctest --preset cpu -R '^store_redis_cluster_redis_test$' || return 1
+  cmake --preset cpu -B build/cpu_without_redis -D WARPRANK_REDIS=OFF &&
+    cmake --build build/cpu_without_redis --target server || return 1
+  ! ldd build/cpu_without_redis/examples/server | grep hiredis || return 1
+  if output=$(build/cpu_without_redis/examples/server --in-redis 'film=1' --redis 127.0.0.1:1 2>&1); then return 1; fi
+  grep -q '^--in-redis: expected a program that was built with hiredis ' <<<"$output"
 }
 
 # Installs PyTorch, which takes some gigabytes; skipped, and says so, where that cannot be had.

@@ -44,6 +44,7 @@ struct HostedOptions {
   double loader_share = warprank::SwapOptions{}.loader_share;        ///< of a core
   EventLog* log = nullptr;                                           ///< outlives the model
   const warprank::ChangeFollower* follower = nullptr;                ///< of its tables; outlives it
+  std::function<RedisCounters()> redis = nullptr;                    ///< of its tables' store, where that is Redis
 };
 
 class HostedModel {
@@ -158,7 +159,9 @@ class HostedModel {
       text.add(static_cast<double>(met.unknown + met.out_of_range), with("feature", feature));
     text.begin("warprank_memory_bytes", "gauge", "Memory by what it is for.");
     for (const auto& [part, bytes] : served_.memory()) text.add(static_cast<double>(bytes), with("part", part));
-    TierCounters{served_.store_counters(), cache_counters(), followed()}.write(text, name());
+    TierCounters tiers{served_.store_counters(), cache_counters(), followed()};
+    if (options_.redis) tiers.redis = options_.redis();
+    tiers.write(text, name());
     one("warprank_failed_cache_passes_total", "counter", "Passes over caches of rows that failed.",
         failed_passes_.load());
     statistics_.write(text, model);

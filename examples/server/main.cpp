@@ -149,9 +149,9 @@ int run(int argc, char** argv) {
                      {.requests = options.service.most_merged, .items = options.service.most_merged * items}}};
   const warprank::Plan plan = graph.empty() ? warprank::compile(movielens::din_mmoe, capacities)
                                             : warprank::compile(warprank::load_graph(graph), capacities);
-  warprank::NextModel first = load(weights);
   warprank::LoadOptions loading;
   tiers.set(loading);
+  warprank::NextModel first = load(weights);
   warprank::LoadOptions next_loading = loading;
   next_loading.most_bytes_per_second = load_mb_per_second * 1'000'000;
   if (keep_memory) loading.pages = std::make_shared<warprank::PagePool>();
@@ -163,6 +163,7 @@ int run(int argc, char** argv) {
   options.log = &log;
   const std::unique_ptr<warprank::ChangeFollower> follower = tiers.follow(served, placed, log);
   options.follower = follower.get();
+  options.redis = tiers.redis_counters();
   HostedModel hosted(
       served,
       [&] {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "metrics.hpp"
@@ -13,12 +14,18 @@
 
 namespace kserve {
 
+/// RedisCluster::counters, which programs without hiredis do not have.
+struct RedisCounters {
+  int64_t connections = 0, broken = 0, timeouts = 0, moved = 0, asked = 0, refreshes = 0, back_offs = 0, refused = 0;
+};
+
 /// By table: of the rows that tables in stores have in memory, of those that cached tables have on a GPU, and of what
-/// follows changes.
+/// follows changes. And of Redis, where tables have rows there.
 struct TierCounters {
   std::map<std::string, warprank::StoreCounters> stores;
   std::map<std::string, warprank::CacheCounters> caches;
   std::map<std::string, warprank::FollowCounters> followed;
+  std::optional<RedisCounters> redis = {};
 
   /// Nothing where there are no such tables.
   void write(MetricsText& to, const std::string& model) const {
@@ -32,6 +39,7 @@ struct TierCounters {
     if (!stores.empty() || !caches.empty()) write_tiers(to, add);
     if (!stores.empty()) write_stores(to, add);
     if (!followed.empty()) write_followed(to, add);
+    if (redis) write_redis(to, model);
   }
 
  private:
@@ -100,6 +108,26 @@ struct TierCounters {
       add(table, "by", "store", met.unanswered);
       add(table, "by", "tables", met.failed);
     }
+  }
+
+  void write_redis(MetricsText& to, const std::string& model) const {
+    const auto add = [&](const char* label, const char* is, int64_t value) {
+      to.add(static_cast<double>(value), {{"model", model}, {label, is}});
+    };
+    to.begin("warprank_redis_connections_total", "counter", "Connections to Redis, by what became of them.");
+    add("event", "opened", redis->connections);
+    add("event", "broken", redis->broken);
+    to.begin("warprank_redis_timeouts_total", "counter", "Broken connections whose node was silent.");
+    to.add(static_cast<double>(redis->timeouts), {{"model", model}});
+    to.begin("warprank_redis_requests_total", "counter",
+             "Requests that waited to be tried again, and that were not sent to a node which had failed.");
+    add("result", "retried", redis->back_offs);
+    add("result", "refused", redis->refused);
+    to.begin("warprank_redis_slots_total", "counter",
+             "Requests that were sent to another node, and answers to who has which slots.");
+    add("event", "moved", redis->moved);
+    add("event", "asked", redis->asked);
+    add("event", "refreshed", redis->refreshes);
   }
 };
 

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "event_log.hpp"
+#include "tier_metrics.hpp"
 #include "warprank/engine/change_follower.hpp"
 #include "warprank/serving.hpp"
 #ifdef WARPRANK_EXAMPLE_REDIS
@@ -49,7 +51,7 @@ class TierOptions {
   void set(warprank::LoadOptions& options) {
     for (const std::string& text : placed_) options.placement.push_back(placement_of(text));
     if (in_redis_.empty()) return;
-    store_ = connect();
+    connect();
     for (const std::string& text : in_redis_) options.stores.push_back(in_store_of(text));
   }
 
@@ -68,6 +70,9 @@ class TierOptions {
     options.on_lost = [&log](const std::string& table) { log.write("changes_lost", {{"table", table}}); };
     return std::make_unique<warprank::ChangeFollower>(store_, std::move(followed), served, std::move(options));
   }
+
+  /// What the connections to Redis have met; null where there are none.
+  const std::function<RedisCounters()>& redis_counters() const { return redis_counters_; }
 
  private:
   /// "film*=cached:16" -> "film*", "cached", "16".
@@ -122,16 +127,23 @@ class TierOptions {
     return {parts.pattern, in_store};
   }
 
-  std::shared_ptr<warprank::ParameterStore> connect() const {
+  void connect() {
 #ifdef WARPRANK_EXAMPLE_REDIS
     warprank::RedisCluster::Options options;
     for (const std::string& node : nodes_) options.nodes.push_back(warprank::redis::Address::from(node));
     options.user = user_;
     options.password = password_;
-    return std::make_shared<warprank::RedisCluster>(std::move(options));
+    const auto redis = std::make_shared<warprank::RedisCluster>(std::move(options));
+    store_ = redis;
+    redis_counters_ = [redis] {
+      const warprank::redis::ClusterCounters& met = redis->counters();
+      return RedisCounters{met.connections, met.broken,    met.timeouts,  met.moved,
+                           met.asked,       met.refreshes, met.back_offs, met.refused};
+    };
 #else
-    throw warprank::invalid_argument("--in-redis", "a program that was built with hiredis (libhiredis-dev)",
-                                     "one that was built without");
+    throw warprank::invalid_argument(
+        "--in-redis", "a program that was built with hiredis (libhiredis-dev, and WARPRANK_REDIS not OFF)",
+        "one that was built without");
 #endif
   }
 
@@ -140,6 +152,7 @@ class TierOptions {
   int timeout_ms_ = 1000;
   bool follows_ = false;
   std::shared_ptr<warprank::ParameterStore> store_;
+  std::function<RedisCounters()> redis_counters_;
 };
 
 }  // namespace kserve

@@ -134,9 +134,11 @@ class Served {
   }
   /// Of a metric of the table "film".
   int64_t metric(const std::string& name, const std::string& labels = {}) const {
-    const std::string text = metrics(), line = "\nwarprank_" + name + "{model=\"model\",table=\"film\"" + labels + "} ";
-    const size_t at = text.find(line);
-    return at == std::string::npos ? -1 : std::stoll(text.substr(at + line.size()));
+    return value_of(name, ",table=\"film\"" + labels);
+  }
+  /// Of the connections to Redis.
+  int64_t redis(const std::string& name, const std::string& labels = {}) const {
+    return value_of("redis_" + name, labels);
   }
   std::string text() const { return program_->text(); }
   Program::Ended end() {
@@ -147,6 +149,11 @@ class Served {
   }
 
  private:
+  int64_t value_of(const std::string& name, const std::string& labels) const {
+    const std::string text = metrics(), line = "\nwarprank_" + name + "{model=\"model\"" + labels + "} ";
+    const size_t at = text.find(line);
+    return at == std::string::npos ? -1 : std::stoll(text.substr(at + line.size()));
+  }
   nlohmann::json start() const {
     const std::string text = program_->text();
     const size_t end = text.find('\n');
@@ -165,6 +172,10 @@ TEST_F(ServerStoresTest, ServesRowsOfRedisAndFollowsChanges) {
   EXPECT_TRUE(wait_until([&] { return served.has_rows(film_, keys); }));
   EXPECT_EQ(served.metric("store_keys_total", ",answer=\"row\""), 40);
   EXPECT_EQ(served.metric("store_rows"), 40);
+  EXPECT_GE(served.redis("connections_total", ",event=\"opened\""), 1);
+  EXPECT_EQ(served.redis("timeouts_total"), 0);
+  EXPECT_EQ(served.redis("requests_total", ",result=\"refused\""), 0);
+  EXPECT_EQ(served.redis("slots_total", ",event=\"moved\""), 0);
 
   const RowChanges changes = FollowedModel::change(film_, {{1, 5}, {2, 6}}, {3});
   ASSERT_TRUE(change_and_publish(*store_, *publisher_, stored_, changes, soon()).empty());
@@ -195,6 +206,8 @@ TEST_F(ServerStoresTest, ServesRowsOfRedisAndFollowsChanges) {
   redis_->pause(0);
   EXPECT_TRUE(wait_until([&] { return served.metric("followed_retries_total", ",by=\"store\"") > 0; }));
   EXPECT_TRUE(served.has_rows(film_, first_keys(3)));  // in memory
+  EXPECT_TRUE(wait_until([&] { return served.redis("timeouts_total") > 0; }));
+  EXPECT_TRUE(wait_until([&] { return served.redis("requests_total", ",result=\"refused\"") > 0; }));
   redis_->go_on(0);
   EXPECT_EQ(served.end().status, 0);
 }

@@ -69,9 +69,28 @@ TEST(ServerTiers, TellsOfCachesOnAGpu) {
         "warprank_tier_dropped_total{model=\"m\",table=\"film\",tier=\"device\"} 3\n"})
     EXPECT_THAT(text.text(), HasSubstr(line));
   EXPECT_THAT(text.text(), Not(HasSubstr("warprank_store")));
+  EXPECT_THAT(text.text(), Not(HasSubstr("warprank_redis")));
   MetricsText nothing;
   TierCounters().write(nothing, "m");
   EXPECT_EQ(nothing.text(), "");
+}
+
+TEST(ServerTiers, TellsOfConnectionsToRedis) {
+  using table_update_testing::first_keys;
+  test_support::FollowedModel model(
+      {table_update_testing::versioned_table("film", DType::f16, 8, true, first_keys(4))});
+  ServedModel served(model.model, model.tables);
+  RedisCounters met{9, 5, 2, 30, 4, 6, 70, 80};
+  HostedModel hosted(served, [] { return NextModel(); }, {.redis = [&met] { return met; }});
+  for (const char* line :
+       {"connections_total{model=\"model\",event=\"opened\"} 9\n",
+        "connections_total{model=\"model\",event=\"broken\"} 5\n", "timeouts_total{model=\"model\"} 2\n",
+        "requests_total{model=\"model\",result=\"retried\"} 70\n",
+        "requests_total{model=\"model\",result=\"refused\"} 80\n", "slots_total{model=\"model\",event=\"moved\"} 30\n",
+        "slots_total{model=\"model\",event=\"asked\"} 4\n", "slots_total{model=\"model\",event=\"refreshed\"} 6\n"})
+    EXPECT_THAT(hosted.metrics(), HasSubstr("\nwarprank_redis_" + std::string(line)));
+  met.moved = 31;
+  EXPECT_THAT(hosted.metrics(), HasSubstr("event=\"moved\"} 31\n")) << "as they are now";
 }
 
 }  // namespace
