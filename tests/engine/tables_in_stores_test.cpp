@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -25,6 +26,7 @@
 #include "warprank/engine/table_source.hpp"
 #include "warprank/host.hpp"
 #include "warprank/store/row_cache.hpp"
+#include "warprank/store/stored_value.hpp"
 
 namespace warprank {
 namespace {
@@ -238,6 +240,37 @@ TEST(TablesInStores, CountDamagedValuesAndGiveDefaultRows) {
     return given == 8;
   }));
 }
+
+/// Values that are whole, but of a table as it was, or as another program takes it.
+TEST(TablesInStores, NeverGiveRowsOfAnotherWidthOrType) {
+  StoredModel setup({versioned_table("t", DType::f16, 8, true, first_keys(10))}, waiting());
+  const std::vector<StoredRows> others = {{DType::bf16, 8}, {DType::f32, 8}, {DType::f32, 4},
+                                          {DType::f16, 7},  {DType::i8, 8},  {DType::f16, 16}};
+  for (size_t i = 0; i < others.size(); ++i) {
+    const auto key = static_cast<int64_t>(i);
+    std::vector<unsigned char> value(static_cast<size_t>(stored_value_bytes(others[i])));
+    write_stored_value(others[i], key, test_support::bytes_of_row(others[i], key).data(), value.data());
+    setup.store->put_value("t", key, value);
+  }
+  setup.store->put_value("t", 6, std::vector<unsigned char>(24, 'x'));  // as long as a value is
+  setup.store->put_value("t", 7, std::vector<unsigned char>(1 << 20, 'x'));
+  LookUps look_ups(setup, first_keys(10));
+  int64_t given = 0;
+  EXPECT_FALSE(look_ups.has_rows(&given));
+  EXPECT_EQ(given, 2);
+  const StoreCounters counters = setup.counters();
+  EXPECT_EQ(counters.damaged, 8);
+  EXPECT_EQ(counters.fetched, 2);
+  EXPECT_EQ(counters.misses, 8);
+  EXPECT_EQ(counters.late, 0) << "they are answers";
+}
+
+/// Says of a table what it was told.
+struct StoreThatSays final : MemoryStore {
+  explicit StoreThatSays(StoredRows rows) : rows(rows) {}
+  std::optional<StoredRows> describe(const std::string&, Deadline) override { return rows; }
+  const StoredRows rows;
+};
 
 TEST(TablesInStores, AreUpdatedInMemoryAndInTheStore) {
   StoredModel setup(tables_of_all_types(), waiting());
@@ -454,8 +487,12 @@ TEST(TablesInStores, TellWhatIsWrong) {
   EXPECT_EQ(load({}), "LoadOptions::stores of '*': expected a store, got none");
   TableInStore bad = good;
   bad.memory_bytes = RowCache::least_bytes({DType::f16, 8}) - 1;
-  EXPECT_EQ(load(bad), "table 't', memory_bytes: expected at least " + std::to_string(bad.memory_bytes + 1) +
-                           " for its rows, got " + std::to_string(bad.memory_bytes));
+  const int64_t least = bad.memory_bytes + 1;
+  for (const int64_t bytes : {least - 1, int64_t{0}, int64_t{-1}}) {
+    bad.memory_bytes = bytes;
+    EXPECT_EQ(load(bad), "table 't', memory_bytes: expected at least " + std::to_string(least) + " for its rows, got " +
+                             std::to_string(bytes));
+  }
   bad = good;
   bad.longest_wait = 0us;
   bad.store_timeout = 0ms;
@@ -467,6 +504,10 @@ TEST(TablesInStores, TellWhatIsWrong) {
   EXPECT_EQ(load(bad), "table 't': expected a description in its store, got none");
   bad.store = store_with({versioned_table("t", DType::f16, 9, true, {})});
   EXPECT_EQ(load(bad), "table 't' in its store: dim: expected 8, got 9");
+  bad.store = std::make_shared<StoreThatSays>(StoredRows{DType::i64, 8});
+  EXPECT_EQ(load(bad), "table 't': stored table 't': type: expected F32, F16, BF16 or I8, got I64");
+  bad.store = std::make_shared<StoreThatSays>(StoredRows{DType::f16, 0});
+  EXPECT_EQ(load(bad), "table 't' in its store: dim: expected 8, got 0");
   const auto away = store_with(tables);
   away->is_away = true;
   bad.store = away;
@@ -474,6 +515,25 @@ TEST(TablesInStores, TellWhatIsWrong) {
   EXPECT_THAT(load(bad),
               HasSubstr("table 't': expected a description in its store, got table 't': expected an answer of "
                         "the store, got none in time"));
+  // What is in a store lies on no device; what nobody says is no placement.
+  const auto load_placed = [&](const TablePlacements& placement) {
+    LoadOptions placed = options;
+    placed.placement = placement;
+    placed.devices = {0};
+    return message_of([&] { Tables::load(plan, default_rows(tables), host(), placed); });
+  };
+  for (const Placement where : {Placement::device, Placement::sharded})
+    EXPECT_EQ(load_placed({{"t*", {where, 0}}}),
+              std::string("LoadOptions::placement of 't*': expected host or cached, as table 't' is in a store "
+                          "(LoadOptions::stores), got ") +
+                  name_of_enum(where));
+  EXPECT_EQ(load_placed({{"t", {Placement::host, 0}}, {"*", {}}}), "");
+  EXPECT_EQ(load_placed({{"t", {Placement::cached, 1 << 20}}}), "");
+  LoadOptions with_capacity = options;
+  with_capacity.updatable = true;
+  with_capacity.capacity = {{"t", 100}};
+  EXPECT_EQ(message_of([&] { Tables::load(plan, default_rows(tables), host(), with_capacity); }),
+            "LoadOptions::capacity of 't': expected a table that is loaded, got one in a store");
 }
 
 }  // namespace

@@ -24,7 +24,7 @@
 
 namespace warprank::test_support {
 
-class MemoryStore final : public ParameterStore {
+class MemoryStore : public ParameterStore {
  public:
   using Value = std::vector<unsigned char>;
 

@@ -22,6 +22,7 @@
 #include "warprank/engine/table_source.hpp"
 #include "warprank/hash_table/build.hpp"
 #include "warprank/store/row_cache.hpp"
+#include "warprank/store/stored_value.hpp"
 
 namespace warprank {
 
@@ -116,6 +117,21 @@ class TableFinder {
     for (const auto& [name, capacity] : options_.capacity)
       if (store_of(name) != nullptr)
         problems_.add("LoadOptions::capacity of '" + name + "'", "a table that is loaded", "one in a store");
+    for (const TableInfo& table : tables)
+      if (store_of(table.name) != nullptr) check_is_not_on_device(table);
+  }
+
+  /// Of a table in a store, whose rows are in front of it: in the host's memory, or in a cache. A placement that nobody
+  /// has said is none.
+  void check_is_not_on_device(const TableInfo& table) {
+    const auto said = std::find_if(options_.placement.begin(), options_.placement.end(),
+                                   [&](const auto& placement) { return fits_pattern(placement.first, table.name); });
+    if (said == options_.placement.end()) return;
+    const Placement where = said->second.where;
+    if (where == Placement::device || where == Placement::sharded)
+      problems_.add("LoadOptions::placement of '" + said->first + "'",
+                    "host or cached, as table '" + table.name + "' is in a store (LoadOptions::stores)",
+                    name_of_enum(where));
   }
 
   void find_in_store(const TableInfo& info, const TableInStore& in_store, bool has_image) {
@@ -134,6 +150,7 @@ class TableFinder {
     if (!rows) return problems_.add(what, "a description in its store", "none");
     if (rows->dim != info.dim)
       return problems_.add(what + " in its store: dim", std::to_string(info.dim), std::to_string(rows->dim));
+    if (!collect(info, [&] { check_stored_table({info.name, *rows}); })) return;
     const int64_t least = RowCache::least_bytes(*rows);
     if (in_store.memory_bytes < least)
       return problems_.add(what + ", memory_bytes", "at least " + std::to_string(least) + " for its rows",
