@@ -251,12 +251,14 @@ void load_bytes(const void* address, void* value, int bytes, Access kind, Here h
   const bool is_probed = simt::begin_probe(thread, address, here);
   const bool shared = simt::check_address(thread, address, bytes, "load", here);
   simt::count_load(thread, shared, here);
-  if (shared && kind == Access::read_only) machine().fail(thread, "read-only load of shared memory", here);
+  const bool read_only = kind == Access::read_only || kind == Access::constant;
+  if (shared && read_only) machine().fail(thread, "read-only load of shared memory", here);
   if (shared && kind == Access::ahead) machine().fail(thread, "load ahead of shared memory", here);
   flush_overlapping(thread, address, bytes);
-  const race::Kind read = kind == Access::read_only ? race::Kind::read_only
-                          : kind == Access::ahead   ? race::Kind::ahead
-                                                    : race::Kind::read;
+  const race::Kind read = kind == Access::read_only  ? race::Kind::read_only
+                          : kind == Access::constant ? race::Kind::constant
+                          : kind == Access::ahead    ? race::Kind::ahead
+                                                     : race::Kind::read;
   race::access(thread, address, bytes, read, Scope::device, {here, nullptr});
   simt::count_sectors(thread, shared, false, address, bytes, here);
   simt::copy_value(value, address, bytes);

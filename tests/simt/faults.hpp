@@ -489,6 +489,16 @@ early_read(float* values) {
 }
 template <bool Broken>
 WARPRANK_KERNEL(32, 1)
+constant_load_of_launch_before(float* values) {
+  wait_for_previous_launch();
+  const float* value = &values[lane_index()];
+  store(&values[32 + lane_index()],
+        (Broken ? load_constant(value)  // constant_load_of_launch_before
+                : load_read_only(value)) +
+            1);
+}
+template <bool Broken>
+WARPRANK_KERNEL(32, 1)
 early_write(float* values) {
   if constexpr (Broken) store(&values[lane_index()], 0.f);  // early_write
   wait_for_previous_launch();

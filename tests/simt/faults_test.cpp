@@ -193,6 +193,8 @@ std::vector<Fault> all_faults() {
                  }};
   };
   faults.push_back(overlapping("early_read", KERNEL(early_read), 32, true, "data race in global memory"));
+  faults.push_back(overlapping("constant_load_of_launch_before", KERNEL(constant_load_of_launch_before), 32, true,
+                               "load of constants that the launch before has written"));
   faults.push_back(overlapping("early_write", KERNEL(early_write), 32, true, "data race in global memory"));
   faults.push_back(
       overlapping("early_wait_of_another", KERNEL(early_wait_of_another), 32, true, "data race in global memory"));

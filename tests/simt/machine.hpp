@@ -74,6 +74,8 @@ class Machine {
     const Operation& operation = *now.block->operation;
     return is_in(id, operation, now.has_waited ? operation.clock : operation.begin_clock);
   }
+  /// Whether it is ordered before `now` begins, which may be beside the launch before.
+  bool ordered_before_begin(uint32_t id, const Operation& now) const { return is_in(id, now, now.begin_clock); }
   /// Whether the operation has begun and not ended.
   bool in_flight(uint32_t id) const;
 

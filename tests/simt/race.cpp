@@ -11,7 +11,7 @@ namespace simt::race {
 namespace {
 
 // Flags of a stamp.
-constexpr uint16_t atomic_flag = 1, block_scope_flag = 2, read_only_flag = 4, system_scope_flag = 8;
+constexpr uint16_t atomic_flag = 1, block_scope_flag = 2, read_only_flag = 4, system_scope_flag = 8, constant_flag = 16;
 // States of memory.
 constexpr uint8_t written = 1, copying = 2;
 
@@ -162,6 +162,12 @@ bool settled(const Stamp& write, const Thread& now) {
   return write.owner < first_unordered_owner || Machine::instance().ordered_before(operation_of[write.owner], now);
 }
 
+/// Whether the write was there before the launch could begin, beside the one before it or behind that.
+bool settled_at_begin(const Stamp& write, const Thread& now) {
+  return write.owner < first_unordered_owner ||
+         Machine::instance().ordered_before_begin(operation_of[write.owner], *now.block->operation);
+}
+
 bool in_flight(const Stamp& stamp) {
   return stamp.owner >= first_unordered_owner && Machine::instance().in_flight(operation_of[stamp.owner]);
 }
@@ -240,6 +246,9 @@ void check(Thread& thread, const Cell& cell, const Stamp& now, bool wants_writte
   if ((now.flags & read_only_flag) != 0 && !settled(cell.write, thread)) {
     fail(thread, "read-only load of memory that was written while the launch was in flight", site);
   }
+  if ((now.flags & constant_flag) != 0 && !settled_at_begin(cell.write, thread)) {
+    fail(thread, "load of constants that the launch before has written: it may be made before the wait for that", site);
+  }
   if (!ordered_before(cell.write, thread) && !atomic_together(cell.write, now)) {
     fail(thread,
          "data race in " + memory() + ": " + (writes ? "write" : "read") + " not ordered after a write by " +
@@ -304,6 +313,7 @@ void access(Thread& thread, const void* address, int64_t bytes, Kind kind, Scope
                                                                           : 0));
   }
   if (kind == Kind::read_only) flags = read_only_flag;
+  if (kind == Kind::constant) flags = read_only_flag | constant_flag;
   const Stamp now = stamp_of(thread, flags);
   for_each_word(thread, shared, address, bytes, [&](Word& word, int64_t begin, int64_t end) {
     for_each_cell(word, begin, end, [&](Cell& cell) {

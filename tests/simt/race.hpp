@@ -78,8 +78,9 @@ struct Site {
 };
 
 /// `read_only`: by the path that is never kept coherent, so of what was written before the launch, and nobody writes
-/// while it runs. `ahead`: a read that may be of unwritten memory.
-enum class Kind { read, write, read_only, ahead, atomic_read, atomic_write, atomic_update };
+/// while it runs. `constant`: such a read that the compiler may make before the wait for the launch before, so of what
+/// was written before the launch could begin. `ahead`: a read that may be of unwritten memory.
+enum class Kind { read, write, read_only, constant, ahead, atomic_read, atomic_write, atomic_update };
 
 /// Notes an access and checks it against what was noted before; fails the launch.
 void access(Thread& thread, const void* address, int64_t bytes, Kind kind, Scope scope, const Site& site);

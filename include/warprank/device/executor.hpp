@@ -80,8 +80,7 @@ void prefetch(const void* address, Here here);
 template <Access Kind, class Value>
 Value load(const Value* address, Here here) {
   Value value;
-  load_bytes(address, &value, sizeof value, Kind == Access::constant || Kind == Access::once ? Access::read_only : Kind,
-             here);
+  load_bytes(address, &value, sizeof value, Kind == Access::once ? Access::constant : Kind, here);
   return value;
 }
 inline void use_from_here(int64_t&) {}
