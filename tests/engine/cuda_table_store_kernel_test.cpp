@@ -269,6 +269,49 @@ TEST(CudaTableStore, CopiesALargeTableInPieces) {
 }
 #endif
 
+#if !defined(__CUDACC__)
+/// Pieces of 4 MB, of which each core takes some, and the last is short.
+TEST(CudaTableStore, FillsTheHostsMemoryByAllCores) {
+  if (build == Build::race) GTEST_SKIP() << "too many bytes to be watched";
+  constexpr int64_t num_rows = 90'001, dim = 150;
+  std::mt19937_64 random(1);
+  std::vector<uint16_t> halves(num_rows * dim);
+  std::vector<int8_t> bytes(num_rows * dim);
+  for (uint16_t& value : halves) value = static_cast<uint16_t>(random());
+  for (int8_t& value : bytes) value = static_cast<int8_t>(random());
+  std::vector<float> scales(num_rows), offsets(num_rows);
+  for (size_t i = 0; i < num_rows; ++i) scales[i] = static_cast<float>(i), offsets[i] = -static_cast<float>(i);
+  TestTables tables("cuda_tables_on_host");
+  for (const char* name : {"f16", "i8"}) tables.infos.push_back({name, dim, false, 0});
+  tables.tensors["f16"] = stored(DType::f16, {num_rows, dim}, halves);
+  tables.tensors["i8"] = stored(DType::i8, {num_rows, dim}, bytes);
+  tables.tensors["i8.scale"] = stored(DType::f32, {num_rows}, scales);
+  tables.tensors["i8.offset"] = stored(DType::f32, {num_rows}, offsets);
+  const Plan plan = tables.plan();
+  const Weights weights = tables.weights();
+  for (const Placement where : {Placement::host, Placement::cached}) {
+    LoadOptions options = placed(where);
+    for (const int64_t pace : {int64_t{0}, int64_t{1} << 40}) {
+      SCOPED_TRACE(name_of_enum(where) + std::string(pace == 0 ? "" : ", with a pace"));
+      reset();
+      options.most_bytes_per_second = pace;
+      const CudaTableStore store(plan, weights, {}, 0, options);
+      const TableView &of_halves = store.find("f16")->view, &of_bytes = store.find("i8")->view;
+      int64_t wrong = 0;
+      for (int64_t row = 0; row < num_rows; ++row) {
+        const auto i = static_cast<size_t>(row);
+        wrong += std::memcmp(of_halves.row(row), halves.data() + i * dim, 2 * dim) != 0;
+        wrong += std::memcmp(of_bytes.row(row), bytes.data() + i * dim, dim) != 0;
+        const auto* const numbers = reinterpret_cast<const float*>(
+            reinterpret_cast<const unsigned char*>(of_bytes.scale) + row * of_bytes.scale_stride_bytes);
+        wrong += numbers[0] != scales[i] || numbers[1] != offsets[i];
+      }
+      EXPECT_EQ(wrong, 0);
+    }
+  }
+}
+#endif
+
 TEST(CudaTableStore, RefusesWhatTheHostRefuses) {
   reset();
   const auto expect_refused = [](const std::string& what, const auto& change) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <tuple>
 
 #include "simt/devices.hpp"
@@ -571,7 +572,11 @@ std::shared_ptr<void> allocate_sharded(int64_t bytes, int64_t stripe_bytes, cons
           }};
 }
 void write_mapped(void* to, const void* from, int64_t bytes) {
-  simt::mark_written(to, bytes);
+  static std::mutex marking;  // tables are filled by several threads
+  {
+    const std::lock_guard<std::mutex> lock(marking);
+    simt::mark_written(to, bytes);
+  }
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 

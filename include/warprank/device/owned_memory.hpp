@@ -93,7 +93,7 @@ class MappedMemory {
   void* data() const { return data_.get(); }
   int64_t bytes() const { return data_ == nullptr ? 0 : bytes_; }
 
-  /// Copies from the host, before it is shown to a launch or while none that was shown it runs.
+  /// Copies from the host, before it is shown to a launch or while none that was shown it runs. By any threads at once.
   void write(int64_t at, const void* from, int64_t bytes) const {
     backend::runtime::write_mapped(static_cast<unsigned char*>(data()) + at, from, bytes);
   }

@@ -13,12 +13,13 @@
 #include "warprank/engine/cuda/table_parts.cuh"
 #include "warprank/engine/table_delta.hpp"
 #include "warprank/engine/table_source.hpp"
+#include "warprank/hash_table/detail/parallel.hpp"
 #include "warprank/ops/scaled_rows.hpp"
 
 namespace warprank::cuda_backend {
 
-/// Writes what is loaded: behind a piece; without a pace the next one follows at once. When it goes, also because one
-/// of its copies was refused, those that are queued have read what they read.
+/// Writes what is loaded, the host's memory by all cores: behind a piece; without a pace the next one follows at once.
+/// When it goes, also because one of its copies was refused, those that are queued have read what they read.
 class TableLoader {
  public:
   TableLoader(const CudaTable& table, Pace& pace, device::Stream stream)
@@ -60,16 +61,27 @@ class TableLoader {
   }
 
  private:
+  bool is_on_host() const { return table_.on_host.data() != nullptr; }
+  /// That fill the host's memory: one where others shall have cores.
+  int threads() const { return pace_.is_limited() ? 1 : warprank::detail::threads_for(0); }
+
   void write_rows(int64_t at, const void* from, int64_t bytes) {
     if (!table_.is_shared()) return write(at, from, bytes);
+    if (is_on_host()) return write_on_host(at, from, bytes);
     in_pieces(bytes, [&](int64_t done, int64_t size) {
-      const auto* const part = static_cast<const unsigned char*>(from) + done;
-      if (table_.on_host.data() != nullptr) return table_.on_host.write(at + done, part, size);
-      table_.sharded.write(at + done, part, size, stream_);
+      table_.sharded.write(at + done, static_cast<const unsigned char*>(from) + done, size, stream_);
       if (pace_.is_limited()) device::synchronize(stream_);
     });
   }
-  /// Rows of I8, of which a piece is in the host's memory at a time.
+  void write_on_host(int64_t at, const void* from, int64_t bytes) {
+    warprank::detail::parallel_for((bytes + piece - 1) / piece, threads(), [&](int64_t i) {
+      const int64_t done = i * piece, size = std::min(piece, bytes - done);
+      table_.on_host.write(at + done, static_cast<const unsigned char*>(from) + done, size);
+      pace_.moved(size);
+    });
+  }
+
+  /// Rows of I8 with their scales and offsets.
   void write_scaled(const TableSource& source) {
     const int64_t dim = source.info.dim;
     const TableView table{source.type,
@@ -79,28 +91,37 @@ class TableLoader {
                           dim,
                           reinterpret_cast<const float*>(source.scale->data),
                           reinterpret_cast<const float*>(source.offset->data)};
-    const int64_t row_bytes = scaled_row_bytes(dim), most = std::max<int64_t>(1, piece / row_bytes);
-    some_ = Buffer<unsigned char>(std::min(most, table.num_rows) * row_bytes);
-    for (int64_t row = 0; row < table.num_rows; row += most) {
-      const int64_t count = std::min(most, table.num_rows - row);
-      to_scaled_rows(table, row, count, some_.data());
-      write_rows(row * row_bytes, some_.data(), count * row_bytes);
-      device::synchronize(stream_);
-    }
+    write_made_rows(table.num_rows, scaled_row_bytes(dim),
+                    [&](int64_t row, int64_t count, unsigned char* to) { to_scaled_rows(table, row, count, to); });
   }
-
-  /// Rows of a direct table as a hash table keeps them, likewise.
+  /// Rows of a direct table as a hash table keeps them.
   void write_as_hashed(const TableSource& source) {
     const KeptRows kept(source);
     TableDelta rows;
     rows.rows = source.rows, rows.scale = source.scale, rows.offset = source.offset;
-    const int64_t num_rows = source.rows->shape[0], most = std::max<int64_t>(1, piece / kept.stride);
-    some_ = Buffer<unsigned char>(std::min(most, num_rows) * kept.stride);
-    for (int64_t row = 0; row < num_rows; row += most) {
-      const int64_t count = std::min(most, num_rows - row);
-      for (int64_t i = 0; i < count; ++i) rows.copy_row(row + i, some_.data() + i * kept.stride, kept.bytes);
-      write_rows(row * kept.stride, some_.data(), count * kept.stride);
-    }
+    write_made_rows(source.rows->shape[0], kept.stride, [&](int64_t row, int64_t count, unsigned char* to) {
+      for (int64_t i = 0; i < count; ++i) rows.copy_row(row + i, to + i * kept.stride, kept.bytes);
+    });
+  }
+  /// Calls make(row, count, to) for pieces, of which each thread has one in memory at a time.
+  template <class Make>
+  void write_made_rows(int64_t num_rows, int64_t row_bytes, const Make& make) {
+    const int64_t most = std::max<int64_t>(1, piece / row_bytes);
+    const auto write_some = [&](int64_t begin, int64_t end, Buffer<unsigned char>& some) {
+      some = Buffer<unsigned char>(std::min(most, end - begin) * row_bytes);
+      for (int64_t row = begin; row < end; row += most) {
+        const int64_t count = std::min(most, end - row);
+        make(row, count, some.data());
+        write_rows(row * row_bytes, some.data(), count * row_bytes);
+        if (!is_on_host()) device::synchronize(stream_);
+      }
+    };
+    if (!is_on_host()) return write_some(0, num_rows, some_);
+    const warprank::detail::Parts parts(num_rows, most, threads());
+    warprank::detail::parallel_for(parts.size(), threads(), [&](int64_t i) {
+      Buffer<unsigned char> some;
+      write_some(parts.begin(i), parts.end(i), some);
+    });
   }
 
   static constexpr int64_t piece = int64_t{4} << 20;  // so that copies of whoever is serving get in between
@@ -117,7 +138,7 @@ class TableLoader {
   const CudaTable& table_;
   Pace& pace_;
   device::Stream stream_;
-  Buffer<unsigned char> some_;  // rows that are written
+  Buffer<unsigned char> some_;  // rows that are copied to a device
   bool is_finished_ = false;
 };
 
