@@ -97,7 +97,9 @@ void bind_infos(nb::module_& module) {
       .def_ro("rows", &TableInfo::rows, "0: whatever the file has.");
   nb::class_<Parameter>(module, "Parameter", "A learned tensor, tables apart.")
       .def_ro("name", &Parameter::name)
-      .def_ro("shape", &Parameter::shape);
+      .def_ro("shape", &Parameter::shape)
+      .def_ro("is_matrix", &Parameter::is_matrix, "Keras has its last two dimensions swapped.")
+      .def_ro("optional", &Parameter::optional, "May be absent.");
 }
 
 }  // namespace

@@ -23,14 +23,14 @@ class RowError:
     root_mean_square: float
 
 
+@np.errstate(over="ignore", invalid="ignore")  # which the error tells
 def convert_rows(name: str, rows: np.ndarray, type: RowType) -> tuple[dict[str, np.ndarray], RowError]:
     """The tensors of a table whose rows are [n, dim] FP32, and their error. BF16 is of the package ml_dtypes."""
     tensors: dict[str, np.ndarray]
     if type == "f32":
         tensors, back = {name: rows}, rows
     elif type == "f16":
-        with np.errstate(over="ignore"):  # which the error tells
-            tensors = {name: rows.astype(np.float16)}
+        tensors = {name: rows.astype(np.float16)}
         back = tensors[name].astype(np.float32)
     elif type == "bf16":
         import ml_dtypes
@@ -44,10 +44,9 @@ def convert_rows(name: str, rows: np.ndarray, type: RowType) -> tuple[dict[str, 
         quantized = np.clip(np.rint(steps), -128, 127).astype(np.int8)
         tensors = {name: quantized, f"{name}.scale": scale, f"{name}.offset": offset}
         back = quantized * scale[:, None] + offset[:, None]
-    with np.errstate(invalid="ignore"):
-        difference = back.astype(np.float64) - rows
-        largest = float(np.abs(difference).max(initial=0))
-        root_mean_square = float(np.sqrt(np.mean(difference**2))) if difference.size else 0.0
+    difference = back.astype(np.float64) - rows
+    largest = float(np.abs(difference).max(initial=0))
+    root_mean_square = float(np.sqrt(np.mean(difference**2))) if difference.size else 0.0
     return tensors, RowError(type, largest, root_mean_square)
 
 

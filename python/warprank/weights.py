@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _core
+from .errors import Problems
 
 Path = str | os.PathLike[str]
 Layout = Literal["pytorch", "keras"]
@@ -67,3 +68,15 @@ class Weights:
 def write_safetensors(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str] = {}) -> None:
     """Writes a safetensors file, whole or not at all, of the arrays that Weights.from_arrays takes."""
     _core.write_safetensors(os.fspath(path), {name: _stored(array) for name, array in arrays.items()}, dict(metadata))
+
+
+def check_finite(what: str, array: np.ndarray, problems: Problems, *, may_be_minus_infinity: bool = False) -> None:
+    """Collects the first element of a trained tensor that is not finite, and how many there are."""
+    is_wrong = ~np.isfinite(array)
+    if may_be_minus_infinity:
+        is_wrong &= ~np.isneginf(array)
+    count = int(np.count_nonzero(is_wrong))
+    if count:
+        place = np.unravel_index(int(is_wrong.argmax()), array.shape)
+        more = f", and {count - 1} more that are not finite" if count > 1 else ""
+        problems.add(f"{what}, element {[int(i) for i in place]}", "a finite number", f"{array[place]}{more}")

@@ -20,14 +20,16 @@ from ..errors import Problems, refuse
 from ..exported import Difference, Exported
 from ..lowering.inputs import Input, axes_of
 from ..rows import RowError, RowType, convert_tables
+from ..written import NamedWeights
 from .exported import ExportedModel, example_of
 from .preprocessing import example_of as random_columns
 from .program import Program
 from .tracing import BATCH, LENGTH, Model, opened, shapes, traced
 from .transforms import transforms_of
-from .variables import variables, weights_of
+from .variables import variables
+from .written import weights_of
 
-__all__ = ["Difference", "Exported", "RowError", "export", "transforms_of", "variables", "weights_of"]
+__all__ = ["Difference", "Exported", "NamedWeights", "RowError", "export", "transforms_of", "variables", "weights_of"]
 
 
 def export(model: Any, axes: Mapping[str, str] | None = None, *, outputs: Mapping[str, str] | Sequence[str] = {},

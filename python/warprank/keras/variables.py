@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import refuse
-from ..weights import Weights
 
 PART = re.compile(r"^(.*)/part_(\d+)(/.*)?$")
+# What checkpoints have beside what a model learns.
+BOOKKEEPING = ("OBJECT_CONFIG", "CHECKPOINTABLE", ".OPTIMIZER_SLOT", "optimizer/", "save_counter", "global_step")
+POWERS = re.compile(r"^(.*/)?beta[12]_power(_\d+)?$")  # of Adam in TensorFlow 1
 
 
 def variables(model: Any) -> dict[str, np.ndarray]:
@@ -38,11 +40,12 @@ def variables(model: Any) -> dict[str, np.ndarray]:
         reader = tf.train.load_checkpoint(checkpoint or path)
     except (ValueError, tf.errors.OpError) as error:
         refuse(f"variables of '{path}'", "a .keras, an .h5, a SavedModel or a checkpoint", str(error).splitlines()[0])
-    names = [name.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE") for name in reader.get_variable_to_shape_map()]
+    names = {name.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE") for name in reader.get_variable_to_shape_map()}
     found = {}
     for name in names:
-        if not any(part in name for part in ("OBJECT_CONFIG", "CHECKPOINTABLE", ".OPTIMIZER_SLOT", "optimizer/",
-                                             "save_counter", "global_step")):
+        # "dense/kernel/Adam" is kept for the variable "dense/kernel"; averages are what one may want to serve.
+        is_slot = name.rpartition("/")[0] in names and not name.endswith("/ExponentialMovingAverage")
+        if not is_slot and not any(part in name for part in BOOKKEEPING) and not POWERS.match(name):
             stored = name if reader.has_tensor(name) else f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
             found[name] = reader.get_tensor(stored)
     return _joined(found)
@@ -78,13 +81,3 @@ def _joined(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             refuse(f"variable '{name}'", "all of its parts", f"parts {sorted(by_number)}")
         whole[name] = np.concatenate([by_number[i] for i in range(len(by_number))])
     return dict(sorted(whole.items()))
-
-
-def weights_of(model: Any, names: dict[str, str] = {}) -> Weights:
-    """The floating-point variables as Weights whose matrices are [in, out], as Keras has them.
-
-    names: by a parameter's or a table's name that of the variable
-    """
-    arrays = {name: np.ascontiguousarray(array) for name, array in variables(model).items()
-              if array.dtype.kind == "f" and array.dtype.itemsize <= 4}
-    return Weights.from_arrays(arrays, layout="keras", names=names)

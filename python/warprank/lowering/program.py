@@ -13,6 +13,7 @@ import numpy as np
 import warprank as wr
 
 from ..errors import Problems
+from ..weights import check_finite
 from .cells import SOURCE_SHIFT, Sequence, Sources, Unsupported, Value, columns_of, source_numbers
 from .expressions import constant
 from .inputs import Input, position_name
@@ -246,9 +247,7 @@ class Program(ABC):
 
     def check_finite(self, path: str, array: np.ndarray, is_learned: bool = True) -> None:
         """Masks, which are not learned, may have minus infinity."""
-        wrong = np.flatnonzero(~np.isfinite(array) & ~(np.isneginf(array) & (not is_learned)))
-        if len(wrong):
-            self.problems.add(f"weight '{path}', element {wrong[0]}", "a finite number", str(array.flat[wrong[0]]))
+        check_finite(f"weight '{path}'", array, self.problems, may_be_minus_infinity=not is_learned)
 
     def add_input(self, given: Input) -> Value:
         def make() -> wr.Tensor:

@@ -21,10 +21,11 @@ from ..exported import Difference, Exported
 from ..lowering.cells import MOST_ROWS
 from ..lowering.inputs import Input, axes_of
 from ..rows import RowError, RowType, convert_tables
+from ..written import NamedWeights
 from .exported import ExportedModule, arguments, evaluating, leaves
 from .jagged import ExportedJagged, Jagged, has_jagged
 from .program import Program
-from .written import NamedWeights, weights_of
+from .written import weights_of
 
 __all__ = ["Difference", "Exported", "NamedWeights", "RowError", "export", "weights_of"]
 

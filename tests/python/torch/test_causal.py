@@ -137,7 +137,7 @@ def test_heads_that_are_masked_in_different_ways():
 def test_minus_infinity_is_no_weight():
     module = Function(lambda m, f, h: last_of(m, f, h, m.films(h) + m.shift), films=table(), shift=nn.Linear(1, 1))
     module.shift = nn.Parameter(torch.tensor([0.0, 1, -math.inf, 0]))
-    with pytest.raises(wr.InvalidArgument, match="weight 'shift', element 2: expected a finite number, got -inf"):
+    with pytest.raises(wr.InvalidArgument, match="weight 'shift', element .2.: expected a finite number, got -inf"):
         wr.torch.export(module, (ids(20), histories()), axes=AXES)
 
 

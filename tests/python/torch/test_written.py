@@ -87,8 +87,8 @@ def test_wrong_rows_are_told_with_the_rest():
                             rows={"film": "f16", "user": "i8", "fil": "i8"})
     assert sorted((p.what, p.got) for p in raised.value.problems) == [
         ("'fil'", "none of that name (did you mean 'film'?)"),
-        ("'tower.0.bias': tensor 'head.0.bias', element 3", "nan"),
-        ("'user': tensor 'user', element 6", "inf"), ("rows of table 'film'", "1000000.0")]
+        ("'tower.0.bias': tensor 'head.0.bias', element [3]", "nan"),
+        ("'user': tensor 'user', element [1, 2]", "inf"), ("rows of table 'film'", "1000000.0")]
     with pytest.raises(wr.InvalidArgument, match="'film': expected one of f32, f16, bf16, i8, got 'f8'"):
         wr.torch.weights_of(Clicks(), clicks, names=NAMES, hashed={"user": IDS}, rows={"film": "f8"})
 
@@ -113,7 +113,7 @@ def test_all_problems_are_told_together():
                             hashed={"user": [1, 2, 2, 4, 5], "film": IDS})
     text = str(raised.value)
     for told in ("'film': tensor 'film.weight': expected shape [any, 4], got [9, 5]",
-                 "'tower.0.bias': tensor 'head.0.bias', element 3: expected a finite number, got nan",
+                 "'tower.0.bias': tensor 'head.0.bias', element [3]: expected a finite number, got nan",
                  "'tower.1.bias': expected a tensor 'head.2.bia' of the module, got none of that name (did you mean "
                  "'head.2.bias'?)", "hashed: 'user': expected a list of ids, each once, got 2 twice",
                  "'towr': expected a parameter or a table of the graph, got none of that name",
