@@ -6,7 +6,7 @@ Nothing is copied that lies as the extension reads it: one row behind the other,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -31,6 +31,7 @@ class Input:
     kind: str  # "ids" or "dense"
     axes: list[str]  # from the axis below the outermost to its own
     width: int
+    has_default: bool
 
 
 @dataclass
@@ -84,9 +85,27 @@ def columns_of(plan: _core.Plan, data: Any, offsets: Mapping[str, Any]) -> _core
         problems.add("requests", "as many in all columns", ", ".join(f"{n} in {what}" for what, n in counts.items()))
     if not counts:
         problems.add("requests", "a column of the outermost axis, or offsets of the axis below it", "none")
+    num_requests = next(iter(counts.values()), 0)
+    _check_missing(inputs, ids.keys() | dense.keys(), num_requests, given, _names(data), problems)
     problems.raise_if_any()
-    num_requests = next(iter(counts.values()))
     return _core.Columns(plan, num_requests, {axis: found for axis, (_, found) in given.items()}, ids, dense)
+
+
+def _check_missing(inputs: Mapping[str, Input], found: Collection[str], num_requests: int,
+                   given: Mapping[str, tuple[str, np.ndarray]], names: Sequence[str], problems: Problems) -> None:
+    """That all inputs without a default are there, on axes that have rows."""
+    for name, wanted in inputs.items():
+        if name in found or wanted.has_default:
+            continue
+        rows = int(given[wanted.axes[-1]][1][-1]) if wanted.axes and wanted.axes[-1] in given else 0
+        rows = rows if wanted.axes else num_requests
+        below = [i.axes[len(wanted.axes)] for i in inputs.values() if i.axes[:len(wanted.axes)] == wanted.axes and
+                 len(i.axes) > len(wanted.axes)]
+        rows = max([rows, *(len(given[axis][1]) - 1 for axis in below if axis in given)])
+        if rows:
+            near = get_close_matches(name, [n for n in names if n not in inputs], 1)
+            problems.add(f"column '{name}'", f"{rows} rows, since it has no default",
+                         "none" + (f" (did you mean '{near[0]}'?)" if near else ""))
 
 
 def inputs_of(plan: _core.Plan) -> dict[str, Input]:
@@ -95,8 +114,8 @@ def inputs_of(plan: _core.Plan) -> dict[str, Input]:
     def path(axis: int) -> list[str]:
         return [] if axes[axis].parent < 0 else path(axes[axis].parent) + [axes[axis].name]
 
-    inputs = [Input(i.name, "ids", path(i.axis), 1) for i in plan.ids]
-    inputs += [Input(d.name, "dense", path(d.axis), d.width) for d in plan.dense]
+    inputs = [Input(i.name, "ids", path(i.axis), 1, i.default_id is not None) for i in plan.ids]
+    inputs += [Input(d.name, "dense", path(d.axis), d.width, d.default_value is not None) for d in plan.dense]
     return {i.name: i for i in inputs}
 
 
@@ -115,6 +134,11 @@ def _columns(data: Any, inputs: Mapping[str, Input], problems: Problems) -> dict
             problems.add(f"column '{name}'", "an input of the model",
                          "none of that name" + (f" (did you mean '{near[0]}'?)" if near else ""))
     return {name: column for name, column in data.items() if name in inputs}
+
+
+def _names(data: Any) -> list[str]:
+    """Those of all columns."""
+    return [str(name) for name in getattr(data, "column_names", getattr(data, "columns", data))]
 
 
 def _flatten(column: Any, wanted: Input) -> _Flat:

@@ -46,7 +46,7 @@ class Exported(ABC):
     outputs: list[str]
     _inputs: list[Input]
     _sequences: dict[str, Sequence]  # by axis
-    _hashed: dict[str, set[str | None]]  # by input the hashed tables that it looks up
+    _lookups: dict[str, dict[str, int]]  # by input the tables that it looks up, with their rows
     _trained: Any
     _example: Any  # None: there is none
     transforms: Transforms | None = field(default=None, kw_only=True)
@@ -77,7 +77,7 @@ class Exported(ABC):
         """A batch that the model takes, as columns and offsets for Model.score: one request for each row."""
         plan = compile(self.graph)
         used = {i.name for i in plan.ids} | {d.name for d in plan.dense}
-        data, offsets = inputs.columns(self._inputs, self._sequences, self._arrays(batch))
+        data, offsets = inputs.columns(self._inputs, self._sequences, self._lookups, self._arrays(batch))
         return {name: self._hashed_ids(name, column) for name, column in data.items() if name in used}, offsets
 
     def score(self, batch: Any, threads: int = 1) -> Scores:
@@ -114,14 +114,10 @@ class Exported(ABC):
 
     def _hashed_ids(self, name: str, column: Any) -> Any:
         """Rows of a hashed table as its ids."""
-        table = next(iter(self._hashed.get(name, {None})))
+        table = next((t for t in self._lookups.get(name, ()) if f"{t}.keys" in self.tables), None)
         if table is None:
             return column
         keys = self.tables[f"{table}.keys"]
-        rows = np.asarray(column.values if isinstance(column, Ragged) else column)
-        beyond = rows[(rows < 0) | (rows >= len(keys))]
-        if beyond.size:
-            refuse(f"batch: input '{name}'", f"rows 0 to {len(keys) - 1} of the hashed table '{table}'", str(beyond[0]))
         return Ragged(keys[column.values], column.offsets) if isinstance(column, Ragged) else keys[column]
 
     @abstractmethod

@@ -63,8 +63,6 @@ class Requests:
     def __init__(self, plan: _core.Plan, transforms: Transforms | None = None):
         """Raises what the transforms make that is not what the inputs of their names are."""
         self._inputs = inputs_of(plan)
-        defaults = {i.name: i.default_id for i in plan.ids} | {d.name: d.default_value for d in plan.dense}
-        self._has_default = {name for name, default in defaults.items() if default is not None}
         self._groups = _groups(self._inputs, transforms)
         made = {i.name for group in self._groups for i in group.inputs}
         self._columns = {name: i for name, i in self._inputs.items() if name not in made}
@@ -90,7 +88,7 @@ class Requests:
         self._listed = set()
         for name, given in self._columns.items():
             if name not in schema.names:
-                if name not in self._has_default:
+                if not given.has_default:
                     self.missing(name, schema.names, source, problems)
                 continue
             wide = given.kind == "dense" and given.width > 1

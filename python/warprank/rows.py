@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -48,6 +48,20 @@ def convert_rows(name: str, rows: np.ndarray, type: RowType) -> tuple[dict[str, 
     largest = float(np.abs(difference).max(initial=0))
     root_mean_square = float(np.sqrt(np.mean(difference**2))) if difference.size else 0.0
     return tensors, RowError(type, largest, root_mean_square)
+
+
+def hashed_keys(name: str, ids: Any, rows: int | None, problems: Problems) -> np.ndarray | None:
+    """The ids of a hashed table's rows, of which there are `rows` where that is known; None: they are no ids."""
+    keys = np.asarray(ids)
+    if keys.ndim != 1 or keys.dtype.kind not in "iu":
+        problems.add(f"hashed: '{name}'", "a list of ids, each once", f"{keys.dtype} values of shape {list(keys.shape)}")
+        return None
+    values, counts = np.unique(keys, return_counts=True)
+    if (counts > 1).any():
+        problems.add(f"hashed: '{name}'", "a list of ids, each once", f"{values[counts > 1][0]} twice")
+    if rows is not None and len(keys) != rows:
+        problems.add(f"hashed: '{name}'", f"{rows} ids, one for each row of the table", str(len(keys)))
+    return keys.astype(np.int64)
 
 
 def convert_tables(tables: Mapping[str, np.ndarray], rows: RowType | Mapping[str, RowType],

@@ -14,7 +14,7 @@ import numpy as np
 from . import _core
 from .errors import Problems, refuse
 from .model import Model, ModelFunction, Plan, Tables, bind, compile
-from .rows import RowError, RowType, convert_tables
+from .rows import RowError, RowType, convert_tables, hashed_keys
 from .weights import Path, Weights, check_finite, write_safetensors
 from .whole import replacing
 
@@ -134,16 +134,7 @@ class _Learned:
         if name not in hashed:
             self.problems.add(f"hashed: '{name}'", "the ids of its rows", "none")
             return None
-        keys = np.asarray(hashed[name])
-        values, counts = np.unique(keys, return_counts=True)
-        if keys.ndim != 1 or keys.dtype.kind not in "iu" or (counts > 1).any():
-            self.problems.add(f"hashed: '{name}'", "a list of ids, each once",
-                              f"{values[counts > 1][0]} twice" if (counts > 1).any() else
-                              f"{keys.dtype} values of shape {list(keys.shape)}")
-            return None
-        if rows is not None and len(keys) != len(rows):
-            self.problems.add(f"hashed: '{name}'", f"{len(rows)} ids, one for each row of the table", str(len(keys)))
-        return keys.astype(np.int64)
+        return hashed_keys(name, hashed[name], None if rows is None else len(rows), self.problems)
 
     def check_names(self, given: Mapping[str, Any], known: list[str], what: str) -> None:
         for name in given:

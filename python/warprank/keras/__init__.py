@@ -69,10 +69,10 @@ def export(model: Any, axes: Mapping[str, str] | None = None, *, outputs: Mappin
     weights = {name: array for name, array in program.weights.items() if name in read}
     given = list(inputs.values())
     if example is None:
-        example = (example_of(given, program.sequences, program.rows_of, batch_shapes) if found is None else
+        example = (example_of(given, program.sequences, program.lookups, batch_shapes) if found is None else
                    random_columns(found, BATCH, LENGTH))
     return ExportedModel(graph, weights, tables, errors, list(graph_of_ops.outputs), given, program.sequences,
-                         program.hashed_inputs, trained, example,
+                         program.lookups, trained, example,
                          transforms=None if found is None else found.transforms)
 
 

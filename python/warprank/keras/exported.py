@@ -26,7 +26,7 @@ class ExportedModel(Exported):
         return dict(zip(self.outputs, made)), seconds
 
 
-def example_of(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence], rows_of: Mapping[str, int],
+def example_of(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence], lookups: Mapping[str, Mapping[str, int]],
                shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     """A batch of random numbers and of ids that there are, histories with padding behind them."""
     random = np.random.default_rng(1)
@@ -39,7 +39,8 @@ def example_of(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence],
         if not given.is_ids:
             arrays[given.name] = random.normal(size=shape).astype(np.float32)
             continue
-        rows = min([rows_of[n] for n in map(given.column_name, range(given.width)) if n in rows_of], default=1)
+        tables = [lookups.get(given.column_name(c), {}) for c in range(given.width)]
+        rows = min([rows for of in tables for rows in of.values()], default=1)
         arrays[given.name] = random.integers(0, rows, shape)
         sequence = sequences.get(given.axis)
         if sequence is not None and sequence.mask is not None:

@@ -35,7 +35,6 @@ class Program(LoweredProgram):
         self._traced = traced
         self._functions = {f.signature.name: f for f in traced.graph.as_graph_def().library.function}
         self._kept: list[Any] = []  # constants, which are known by their id()
-        self.rows_of: dict[str, int] = {}  # by input of ids how many there are
 
     def run(self) -> wr.Graph:
         """Raises InvalidArgument with everything that cannot be expressed."""
@@ -83,10 +82,6 @@ class Program(LoweredProgram):
         where = f"layer '{path}': " if path else ""
         name = self._node.name if not path else self._node.name.rpartition("/")[2]
         self.problems.add(f"{where}{self._node.type} '{name}'", expected, got)
-
-    def looked_up(self, name: str, weight: Any) -> wr.Table:
-        self.rows_of[name] = min(self.rows_of.get(name, len(weight)), len(weight))
-        return super().looked_up(name, weight)
 
     # --- the rest
 

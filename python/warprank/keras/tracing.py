@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from ..errors import refuse
+from ..errors import Problems, refuse
 from .preprocessing import Preprocessing, preprocessing_of
 from .variables import named_variables
 
@@ -51,11 +52,19 @@ class Model:
     def batch(self, batch: Any) -> dict[str, np.ndarray]:
         """A batch by column: of a mapping, a list in their order, or an array."""
         if not isinstance(batch, Mapping):
-            batch = dict(zip(self.columns, batch if isinstance(batch, (tuple, list)) else [batch]))
-        for name in self.columns:
-            if name not in batch:
-                refuse(f"batch: input '{name}'", "an array", "none")
-        return {name: np.asarray(batch[name], spec.dtype.as_numpy_dtype) for name, spec in self.columns.items()}
+            given = batch if isinstance(batch, (tuple, list)) else [batch]
+            if len(given) != len(self.columns):
+                refuse("batch", f"{len(self.columns)} arrays, " + ", ".join(self.columns), str(len(given)))
+            batch = dict(zip(self.columns, given))
+        problems = Problems()
+        for name in batch:
+            if name not in self.columns:
+                near = get_close_matches(str(name), self.columns, 1)
+                problems.add(f"batch: '{name}'", "an input of the model",
+                             "none of that name" + (f" (did you mean '{near[0]}'?)" if near else ""))
+        arrays = {name: _array(name, batch.get(name), spec.dtype, problems) for name, spec in self.columns.items()}
+        problems.raise_if_any()
+        return arrays
 
     def arrays(self, batch: Any) -> dict[str, np.ndarray]:
         """A batch by input of the graph."""
@@ -66,6 +75,28 @@ class Model:
         """Those of the whole model."""
         made = self.whole({name: tf.constant(array) for name, array in self.batch(batch).items()})
         return [np.asarray(array, np.float64) for array in made.values()]
+
+
+def _array(name: str, given: Any, dtype: tf.DType, problems: Problems) -> np.ndarray:
+    """An array of the type that an input has, where that holds its values."""
+    what = f"batch: input '{name}'"
+    expected, kinds = (("text", "OSU") if dtype == tf.string else ("integers", "iub") if dtype.is_integer else
+                       ("truth values", "b") if dtype.is_bool else ("numbers", "fiub"))
+    try:
+        array = np.asarray(given)
+    except ValueError as error:
+        problems.add(what, "rows of one length", str(error))
+        return np.zeros(0, dtype.as_numpy_dtype)
+    if given is None:
+        problems.add(what, "an array", "none")
+    elif array.dtype.kind not in kinds:
+        problems.add(what, expected, f"{array.dtype} values")
+    elif dtype.is_integer and array.size and not dtype.min <= array.min() <= array.max() <= dtype.max:
+        beyond = array[(array < dtype.min) | (array > dtype.max)]
+        problems.add(what, f"values that {dtype.name} has", str(beyond.flat[0]))
+    else:
+        return array.astype(dtype.as_numpy_dtype, copy=False)
+    return np.zeros(array.shape, dtype.as_numpy_dtype)
 
 
 def _specs(tensors: Mapping[str, Any]) -> dict[str, tf.TensorSpec]:

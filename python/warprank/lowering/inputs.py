@@ -15,6 +15,11 @@ from ..errors import Problems
 from . import cells
 
 
+# What arrays of an input may be, as NumPy calls them, and as messages do.
+KINDS = {"ids": "iu", "numbers": "fiub", "mask": "b"}
+NAMES = {"ids": "integers", "numbers": "numbers", "mask": "truth values"}
+
+
 @dataclass
 class Input:
     """A tensor that the model takes."""
@@ -72,11 +77,18 @@ def position_name(axis: str) -> str:
     return axis.rpartition("/")[2] + ".position"
 
 
-def columns(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence],
+def columns(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence], lookups: Mapping[str, Mapping[str, int]],
             arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Columns and offsets of a batch, by input its array: one request for each row."""
+    """Columns and offsets of a batch, by input its array: one request for each row.
+
+    lookups: by column the tables in which its ids are looked up, with their rows
+    """
     rows = len(next(arrays[i.name] for i in inputs if not i.is_flat))
-    _check_shapes(inputs, arrays, rows)
+    problems = Problems()
+    for given in inputs:
+        if _fits(given, inputs, arrays, rows, problems) and given.is_ids and not given.is_lengths:
+            _check_ids(given, sequences, lookups, arrays[given.name], problems)
+    problems.raise_if_any()
     lengths = {i.axis: arrays[i.name].shape[1] for i in inputs if i.is_events and arrays[i.name].ndim > 1}
     kept = {axis: _events(sequence, lengths.get(axis, sequence.length), arrays, rows)
             for axis, sequence in sequences.items()}
@@ -104,21 +116,45 @@ def columns(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence],
     return data, offsets
 
 
-def _check_shapes(inputs: Sequence[Input], arrays: Mapping[str, np.ndarray], rows: int) -> None:
-    """Those of a batch; dimensions of size 1 may be there or not."""
-    problems = Problems()
-    offsets = {i.offsets for i in inputs}
-    for given in inputs:
-        shape = arrays[given.name].shape
-        if given.is_flat or given.name in offsets:
-            continue
-        is_free = given.is_bag or (given.is_events and bool(given.shape))  # of any number of ids or events
-        width = int(np.prod(shape[2:] if is_free else shape[1:], dtype=np.int64))
-        if shape[:1] != (rows,) or (is_free and len(shape) < 2) or (not given.is_bag and width != given.width):
-            inner = given.shape[1:] if is_free else given.shape
-            expected = [str(rows), *["any"] * is_free, *map(str, inner)]
-            problems.add(f"batch: input '{given.name}'", f"shape [{', '.join(expected)}]", str(list(shape)))
-    problems.raise_if_any()
+def _fits(given: Input, inputs: Sequence[Input], arrays: Mapping[str, np.ndarray], rows: int,
+          problems: Problems) -> bool:
+    """Whether an array is of the type and the shape of an input; dimensions of size 1 may be there or not."""
+    array, what = arrays[given.name], f"batch: input '{given.name}'"
+    if array.dtype.kind not in KINDS[given.kind]:
+        problems.add(what, NAMES[given.kind], f"{array.dtype} values")
+        return False
+    if given.is_flat or given.name in {i.offsets for i in inputs}:
+        return True
+    shape = array.shape
+    is_free = given.is_bag or (given.is_events and bool(given.shape))  # of any number of ids or events
+    width = int(np.prod(shape[2:] if is_free else shape[1:], dtype=np.int64))
+    if shape[:1] == (rows,) and not (is_free and len(shape) < 2) and (given.is_bag or width == given.width):
+        return True
+    inner = given.shape[1:] if is_free else given.shape
+    expected = [str(rows), *["any"] * is_free, *map(str, inner)]
+    problems.add(what, f"shape [{', '.join(expected)}]", str(list(shape)))
+    return False
+
+
+def _check_ids(given: Input, sequences: Mapping[str, cells.Sequence], lookups: Mapping[str, Mapping[str, int]],
+               array: np.ndarray, problems: Problems) -> None:
+    """That tables have rows for all ids but padding, and of a sequence for the places of all events."""
+    sequence = sequences.get(given.axis)
+    masked = given.padding
+    if sequence is not None and sequence.mask is not None and sequence.mask[0] == given.name:
+        masked = sequence.mask[1]
+    columns = array.reshape(-1, 1 if given.is_flat or given.is_bag else given.width)
+    for column, ids in enumerate(columns.T):
+        for table, rows in lookups.get(given.column_name(column) if not given.is_bag else given.name, {}).items():
+            beyond = ids[((ids < 0) | (ids >= rows)) & (ids != masked if masked is not None else True)]
+            if len(beyond):
+                more = f", and {len(beyond) - 1} more" if len(beyond) > 1 else ""
+                problems.add(f"batch: input '{given.name}'", f"ids of 0 to {rows - 1}, the rows of table '{table}'",
+                             f"{beyond[0]}{more}")
+    for table, rows in lookups.get(position_name(given.axis), {}).items():
+        if given.is_events and array.ndim > 1 and array.shape[1] > rows:
+            problems.add(f"batch: input '{given.name}'", f"{rows} events at most, the rows of table '{table}'",
+                         str(array.shape[1]))
 
 
 def _events(sequence: cells.Sequence, length: int, arrays: Mapping[str, np.ndarray], rows: int) -> np.ndarray:

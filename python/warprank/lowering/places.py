@@ -11,6 +11,7 @@ import numpy as np
 from .arithmetic import is_constant
 from .cells import PAIR, Unsupported, Value
 from .expressions import constant
+from .inputs import position_name
 from .layers import turned_scores
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ def of_positions(p: Program, x: Any, dimension: int, values: list[Value]) -> Val
     def make() -> Any:
         name = p.table_name(path)
         p.tables[name] = rows
+        p.lookups.setdefault(position_name(axis), {})[name] = len(rows)
         table = p.builder.table(name, dim=rows.shape[1], rows=len(rows))
         return p.builder.embed(p.positions(axis), table)
     cells = p.sources.add(axis, rows.shape[1], "positions", make).reshape(shape)

@@ -13,6 +13,7 @@ import numpy as np
 import warprank as wr
 
 from ..errors import Problems
+from ..rows import hashed_keys
 from ..weights import check_finite
 from .cells import SOURCE_SHIFT, Sequence, Sources, Unsupported, Value, columns_of, source_numbers
 from .expressions import constant
@@ -32,7 +33,7 @@ class Program(ABC):
         self.builder = wr.Builder()
         self.batch = batch
         self.inputs = inputs  # by what the program calls them
-        self.hashed = {name: np.asarray(ids, np.int64) for name, ids in hashed.items()}
+        self.hashed = hashed  # by table the ids of its rows
         self.weights: dict[str, np.ndarray] = {}
         self.tables: dict[str, np.ndarray] = {}
         self.problems = Problems()
@@ -50,10 +51,10 @@ class Program(ABC):
         self.expressions: dict[tuple[Any, ...], np.ndarray] = {}  # their cells, by what they compute
         self._layers: dict[str, int] = {}
         self.layer_names: dict[int, str] = {}  # by the first cell of a linear layer
-        self._table_handles: dict[int, wr.Table] = {}
+        self._table_handles: dict[int, tuple[str, wr.Table]] = {}
         self._ids: dict[str, wr.Ids] = {}
         self._input_of_source: dict[int, Input] = {}
-        self.hashed_inputs: dict[str, set[str | None]] = {}  # by input the hashed tables that it looks up
+        self.lookups: dict[str, dict[str, int]] = {}  # by input the tables that it looks up, with their rows
         self._node: Any = None
 
     # --- of the framework
@@ -101,21 +102,19 @@ class Program(ABC):
         source, _ = self.sources.of(int(cells[0]))
         return name if len(cells) == source.width and (np.diff(columns_of(cells)) == 1).all() else None
 
-    def table(self, weight: Any) -> wr.Table:
+    def table(self, weight: Any) -> tuple[str, wr.Table]:
+        """Its name, and what the builder knows it by."""
         if id(weight) not in self._table_handles:
             name = self.table_name(self.path_of(weight, ".weight"))
             array = self.array(weight)
-            keys = self.hashed.get(name)
-            if keys is None:
+            if name not in self.hashed:
                 self.tables[name] = array
                 make = self.builder.table
             else:
-                if len(keys) != len(array):
-                    self.problems.add(f"hashed: '{name}'", f"{len(array)} ids, one for each row of the table",
-                                      str(len(keys)))
-                self.tables |= {f"{name}.keys": keys, f"{name}.rows": array}
+                keys = hashed_keys(name, self.hashed[name], len(array), self.problems)
+                self.tables |= {f"{name}.keys": np.arange(len(array)) if keys is None else keys, f"{name}.rows": array}
                 make = self.builder.hashed_table
-            self._table_handles[id(weight)] = make(name, dim=weight.shape[1], rows=weight.shape[0])
+            self._table_handles[id(weight)] = name, make(name, dim=weight.shape[1], rows=weight.shape[0])
         return self._table_handles[id(weight)]
 
     def table_name(self, path: str | None) -> str:
@@ -124,9 +123,9 @@ class Program(ABC):
 
     def looked_up(self, name: str, weight: Any) -> wr.Table:
         """The table, in which an input is looked up."""
-        path = self.path_of(weight, ".weight")
-        self.hashed_inputs.setdefault(name, set()).add(path if path in self.hashed else None)
-        return self.table(weight)
+        table_name, table = self.table(weight)
+        self.lookups.setdefault(name, {})[table_name] = weight.shape[0]
+        return table
 
     def input_of(self, cell: int) -> Input:
         return self._input_of_source[cell >> SOURCE_SHIFT]
@@ -214,18 +213,13 @@ class Program(ABC):
     def _check_hashed(self, graph: wr.Graph) -> None:
         problems = Problems()
         hashed = {t.name for t in wr.compile(graph).tables if t.hashed}
-        for name, ids in self.hashed.items():
+        for name in self.hashed:
             if name not in hashed:
                 problems.add(f"hashed: '{name}'", "a table of the model, " + ", ".join(
                     t.name for t in wr.compile(graph).tables), "none of that name")
-            values, counts = np.unique(ids, return_counts=True)
-            if ids.ndim != 1 or (counts > 1).any():
-                problems.add(f"hashed: '{name}'", "a list of ids, each once",
-                             f"shape {list(ids.shape)}" if ids.ndim != 1 else f"{values[counts > 1][0]} twice")
-        for name, tables in self.hashed_inputs.items():
-            if len(tables) > 1:
-                problems.add(f"hashed: ids '{name}'", "look-ups with the same ids", "tables " + ", ".join(
-                    str(t) for t in tables))
+        for name, tables in self.lookups.items():
+            if len({table if table in hashed else None for table in tables}) > 1:
+                problems.add(f"hashed: ids '{name}'", "look-ups with the same ids", "tables " + ", ".join(tables))
         problems.raise_if_any()
 
     def _output(self, value: Value, names: list[str]) -> Any:

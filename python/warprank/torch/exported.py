@@ -3,19 +3,44 @@
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..errors import Problems, refuse
 from ..exported import Exported
 
 
 class ExportedModule(Exported):
     def _arrays(self, batch: Any) -> dict[str, np.ndarray]:
-        return {given.name: tensor.detach().cpu().numpy() for given, tensor in zip(self._inputs, leaves(batch))}
+        return {given.name: tensor.detach().cpu().numpy() for given, tensor in zip(self._inputs, self._tensors(batch))}
+
+    def _tensors(self, batch: Any) -> list[torch.Tensor]:
+        """Those of a batch in the order of the example's, which may have other arguments by place, or in another
+        order."""
+        signature = inspect.signature(self._trained.forward)
+        example = bound(signature, self._example)
+        given = bound(signature, batch, list(example))
+        problems = Problems()
+        check_arguments(given, list(example), problems)
+        tensors: list[torch.Tensor] = []
+        for name, like in example.items():
+            if name not in given:
+                continue
+            wanted, form = torch.utils._pytree.tree_flatten(like)
+            found, found_form = torch.utils._pytree.tree_flatten(given[name])
+            if form != found_form or [isinstance(x, torch.Tensor) for x in wanted] != [
+                    isinstance(x, torch.Tensor) for x in found]:
+                problems.add(f"batch: argument '{name}'", "tensors as the example has",
+                             type(given[name]).__name__ + " of others")
+            tensors += [x for x in found if isinstance(x, torch.Tensor)]
+        problems.raise_if_any()
+        return tensors
 
     def _wanted(self, batch: Any) -> tuple[dict[str, np.ndarray], float]:
         """The module's scores by output, and the seconds that it took."""
@@ -50,6 +75,38 @@ def arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(batch, Mapping):
         return (), dict(batch)
     return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,), {}
+
+
+def bound(signature: inspect.Signature, batch: Any, names: Sequence[str] = ()) -> dict[str, Any]:
+    """A batch by the names of a module's arguments, first those by place. names: those that messages tell of"""
+    args, kwargs = arguments(batch)
+    try:
+        made = signature.bind(*args, **kwargs).arguments
+    except TypeError:
+        if args:
+            refuse("batch", f"arguments {', '.join(names) or signature}", f"{len(args)} by place" + (
+                f", and {', '.join(kwargs)}" if kwargs else ""))
+        return kwargs
+    by_place: dict[str, Any] = {}
+    for name, value in made.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            by_place |= {f"{name}_{i}": x for i, x in enumerate(value)}
+        elif kind is not inspect.Parameter.VAR_KEYWORD and name not in kwargs:
+            by_place[name] = value
+    return by_place | kwargs
+
+
+def check_arguments(given: Mapping[str, Any], wanted: Sequence[str], problems: Problems) -> None:
+    """That a batch has the arguments that the example has, and no others."""
+    for name in wanted:
+        if name not in given:
+            problems.add(f"batch: input '{name}'", "a tensor", "none")
+    for name in given:
+        if name not in wanted:
+            near = get_close_matches(name, wanted, 1)
+            problems.add(f"batch: '{name}'", "an input, as the example has",
+                         "none of that name" + (f" (did you mean '{near[0]}'?)" if near else ""))
 
 
 def leaves(batch: Any) -> list[torch.Tensor]:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import Problems, refuse
+from ..errors import Problems
 from ..lowering.inputs import Input
-from .exported import ExportedModule, arguments
+from .exported import ExportedModule, arguments, bound, check_arguments
 
 
 def is_jagged(x: Any) -> bool:
@@ -38,6 +38,7 @@ class Jagged:
     def __init__(self, module: torch.nn.Module, batch: Any, axes: Mapping[str, str] | None):
         self._signature = inspect.signature(module.forward)
         given = self._bind(batch)
+        self._given = list(given)
         self._keys = {name: list(x.keys()) for name, x in given.items() if is_jagged(x)}
         self._weighted = {name for name in self._keys if given[name].weights_or_none() is not None}
         self.rows = next(x.stride() for x in given.values() if is_jagged(x))
@@ -48,15 +49,7 @@ class Jagged:
         self.axes = dict(zip(self._arguments, self._axes(given, axes)))
 
     def _bind(self, batch: Any) -> dict[str, Any]:
-        args, kwargs = arguments(batch)
-        given: dict[str, Any] = {}
-        for name, value in self._signature.bind(*args, **kwargs).arguments.items():
-            kind = self._signature.parameters[name].kind
-            if kind is inspect.Parameter.VAR_POSITIONAL:
-                given |= {f"{name}_{i}": x for i, x in enumerate(value)}
-            else:
-                given |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
-        return given
+        return bound(self._signature, batch)
 
     def _check(self, given: Mapping[str, Any]) -> None:
         problems = Problems()
@@ -102,19 +95,36 @@ class Jagged:
     def flat(self, batch: Any) -> dict[str, torch.Tensor]:
         """A batch as tensors. Those with a row for each row of the batch come first: "" where there are none."""
         given = self._bind(batch)
-        made = {name: x for name, x in given.items() if isinstance(x, torch.Tensor)}
+        self._check_batch(given)
+        made = {name: given[name] for name in self._given if name not in self._keys}
         if not self._has_dense:
             made[""] = torch.zeros(next(x.stride() for x in given.values() if is_jagged(x)), 1)
         for name, keys in self._keys.items():
             by_key = given[name].to_dict()
-            if list(given[name].keys()) != keys:
-                refuse(f"input '{name}'", "keys " + ", ".join(keys), ", ".join(given[name].keys()))
             for key in keys:
                 made[key] = by_key[key].values().to(torch.int64)
                 if name in self._weighted:
                     made[f"{key}.weights"] = by_key[key].weights()
                 made[f"{key}.offsets"] = by_key[key].offsets().to(torch.int64)
         return made
+
+    def _check_batch(self, given: Mapping[str, Any]) -> None:
+        """That a batch has what the example has: as many keys, in its order, as the columns of what a collection makes
+        of them."""
+        problems = Problems()
+        check_arguments(given, self._given, problems)
+        for name in given.keys() & set(self._given):
+            kind = type(given[name]).__name__
+            if name not in self._keys and not isinstance(given[name], torch.Tensor):
+                problems.add(f"batch: input '{name}'", "a tensor", kind)
+            elif name in self._keys and not is_jagged(given[name]):
+                problems.add(f"batch: input '{name}'", "a KeyedJaggedTensor", kind)
+            elif name in self._keys and list(given[name].keys()) != self._keys[name]:
+                problems.add(f"batch: input '{name}'", "keys " + ", ".join(self._keys[name]),
+                             ", ".join(given[name].keys()))
+            elif name in self._weighted and given[name].weights_or_none() is None:
+                problems.add(f"batch: input '{name}'", "ids with weights", "none")
+        problems.raise_if_any()
 
     def example(self, batch: Any) -> tuple[torch.Tensor, ...]:
         """A batch as tensors for tracing, where no key has just as many ids as there are rows."""
@@ -202,5 +212,5 @@ class ExportedJagged(ExportedModule):
         made._jagged = jagged
         return made
 
-    def _arrays(self, batch: Any) -> dict[str, np.ndarray]:
-        return super()._arrays(self._jagged.flat(batch))
+    def _tensors(self, batch: Any) -> list[torch.Tensor]:
+        return list(self._jagged.flat(batch).values())

@@ -213,6 +213,25 @@ def test_all_that_is_wrong_with_columns_is_told_together(case):
         ("column 'film_id'", "float64 values"), ("column 'genre'", "an array of shape [3, 2, 2, 2]")]
 
 
+@pytest.mark.parametrize("as_table", [False, True])
+def test_columns_that_are_missing_are_told_together(case, as_table):
+    """Once, and not for each request; those of which no row is wanted may be missing."""
+    data = {"contxt": case.context, "film": case.nested(case.film, case.offsets), "age": case.age,
+            "genre": case.nested(case.nested(case.genre, case.genre_offsets), case.offsets)}
+    if as_table:
+        data = pd.DataFrame({name: list(column) for name, column in data.items()})
+    else:
+        del data["contxt"], data["film"]
+    near = {"context": " (did you mean 'contxt'?)", "film_id": " (did you mean 'film'?)"} if as_table else {}
+    with pytest.raises(wr.InvalidArgument) as raised:
+        case.model.score(data, errors="keep")
+    assert sorted((p.what, p.expected, p.got) for p in raised.value.problems) == [
+        (f"column '{name}'", f"{rows} rows, since it has no default", "none" + near.get(name, ""))
+        for name, rows in (("context", 3), ("film_id", 5))]
+    no_items = case.model.score({"context": case.context}, {"item": [0, 0, 0, 0]})
+    assert no_items["ctr"].shape == (0,)
+
+
 @pytest.mark.parametrize("change, message", [
     ({"film_id": (np.arange(5), [0, 2, 1, 5])},
      "offsets of axis 'item': expected 4 from 0 on that never decrease, got 1 "),
@@ -298,5 +317,5 @@ def test_an_axis_of_which_only_those_below_have_inputs(rng):
     scores = bound.score({"tags": ([1, 2, 3, 4], [0, 2, 2, 3, 4])}, {"item": [0, 3, 3, 4]})
     np.testing.assert_allclose(scores["sum"], [values[1, 0] + values[2, 0], 0, values[3, 0], values[4, 0]], atol=1e-6)
     assert scores.offsets["sum"].tolist() == [0, 3, 3, 4]
-    with pytest.raises(wr.InvalidArgument, match="axis 'tags': expected a column of one of its inputs, beside offsets"):
+    with pytest.raises(wr.InvalidArgument, match="column 'tags': expected 2 rows, since it has no default, got none"):
         bound.score({}, {"item": [0, 1], "tags": [0, 2]})

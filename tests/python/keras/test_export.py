@@ -259,6 +259,38 @@ def test_wrong_axes_and_outputs():
         wr.keras.export(models.dcn_v2(), axes=AXES, outputs={"cvr": "x"})
 
 
+def test_batches_that_do_not_fit(rng, trained, tmp_path):
+    """All that is wrong of one in one message, before TensorFlow has seen it; nothing is written."""
+    exported = wr.keras.export(trained(models.dcn_v2()), axes=AXES, hashed={"user": np.arange(50) * 10**9})
+    batch = dcn_batch(rng)
+    film, tags = batch["film_id"].copy(), batch["tags"].copy()
+    film[2], film[4], tags[3, 1] = 80, -1, 20
+
+    def told(**changed):
+        found = []
+        for call in exported.check, exported.score, lambda given: exported.save(tmp_path / "model", given):
+            with pytest.raises(wr.InvalidArgument) as raised:
+                call({name: array for name, array in (batch | changed).items() if array is not None})
+            found.append(sorted((p.what.removeprefix("batch: "), p.expected, p.got) for p in raised.value.problems))
+        assert found[0] == found[1] == found[2] and not list(tmp_path.iterdir())
+        return found[0]
+
+    assert told(film_id=film, tags=tags, user_id=batch["user_id"] + 50) == [
+        ("input 'film_id'", "ids of 0 to 79, the rows of table 'film'", "80, and 1 more"),
+        ("input 'tags'", "ids of 0 to 19, the rows of table 'tag'", "20"),
+        ("input 'user_id'", "ids of 0 to 49, the rows of table 'user'", f"{batch['user_id'][0, 0] + 50}, and {B - 1} more")]
+    assert told(film_id=None, fil_id=film, tags=tags * 0.5, user_id=np.array([["u"]] * B)) == [
+        ("'fil_id'", "an input of the model", "none of that name (did you mean 'film_id'?)"),
+        ("input 'film_id'", "an array", "none"), ("input 'tags'", "integers", "float64 values"),
+        ("input 'user_id'", "integers", "<U1 values")]
+    assert [p[:2] for p in told(film_id=film.astype(np.uint64), tags=[[1], [1, 2]])] == [
+        ("input 'film_id'", "values that int64 has"), ("input 'tags'", "rows of one length")]
+    assert told(film_id=film[:4], context=batch["context"][:, :2]) == [
+        ("input 'context'", f"shape [{B}, 3]", f"[{B}, 2]"), ("input 'film_id'", f"shape [{B}, 1]", "[4, 1]")]
+    with pytest.raises(wr.InvalidArgument, match="batch: expected 4 arrays, user_id, film_id, .*, got 2"):
+        exported.check([film, tags])
+
+
 def test_weights_that_are_no_numbers():
     x = keras.Input((2,), name="x")
     model = keras.Model(x, layers.Dense(1, name="head")(x))

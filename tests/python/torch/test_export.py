@@ -278,14 +278,41 @@ def test_batches_that_do_not_fit(tmp_path):
     user, film, tags, context = (dcn_batch()[name] for name in ("user_id", "film_id", "tags", "context"))
     exported = wr.torch.export(models.DCNv2(), dcn_batch(), hashed={"user": np.arange(50) * 10**9})
     wrong = {"user_id": user, "film_id": film[:4], "tags": tags, "context": context[:, :-1]}
-    beyond = dcn_batch() | {"film_id": film + 10**6}
+    beyond = dcn_batch() | {"film_id": film + 10**6, "user_id": torch.cat([user[:-1], torch.tensor([-1])])}
+    typed = dcn_batch() | {"film_id": film.float(), "tags": tags.double()}
+    renamed = {"user_id": user, "film_id": film, "tag": tags, "context": context}
     for call in exported.check, exported.score, lambda batch: exported.save(tmp_path / "model", batch):
         with pytest.raises(wr.InvalidArgument) as raised:
             call(wrong)
         assert {p.what for p in raised.value.problems} == {"batch: input 'film_id'", "batch: input 'context'"}
-        with pytest.raises(wr.InvalidArgument, match="'user_id': expected rows 0 to 49 of the hashed table 'user'"):
-            call(dcn_batch() | {"user_id": user + 10**6})
-    for call in exported.check, lambda batch: exported.save(tmp_path / "model", batch):
-        with pytest.raises(wr.InvalidArgument, match="batch: expected one that the framework's model takes, got Index"):
-            call(beyond)
+        for changed, names in ((beyond, {"batch: input 'film_id'", "batch: input 'user_id'"}),
+                               (typed, {"batch: input 'film_id'", "batch: input 'tags'"}),
+                               (renamed, {"batch: input 'tags'", "batch: 'tag'"})):
+            with pytest.raises(wr.InvalidArgument) as raised:
+                call(changed)
+            assert {p.what for p in raised.value.problems} == names
+        with pytest.raises(wr.InvalidArgument, match="batch: expected arguments user_id, film_id, tags, context, got 5 by"):
+            call((user, film, tags, context, context))
+        with pytest.raises(wr.InvalidArgument, match="batch: argument 'tags': expected tensors as the example has, got"):
+            call(dcn_batch() | {"tags": [tags]})
     assert not list(tmp_path.iterdir())
+    with pytest.raises(wr.InvalidArgument) as raised:
+        exported.check(beyond)
+    assert sorted((p.expected, p.got) for p in raised.value.problems) == [
+        ("ids of 0 to 49, the rows of table 'user'", "-1"),
+        ("ids of 0 to 79, the rows of table 'film'", f"{film[0] + 10**6}, and {B - 1} more")]
+    with pytest.raises(wr.InvalidArgument) as raised:
+        exported.check(typed)
+    assert sorted((p.expected, p.got) for p in raised.value.problems) == [
+        ("integers", "float32 values"), ("integers", "float64 values")]
+
+
+def test_arguments_in_any_order():
+    batch = dcn_batch()
+    exported = wr.torch.export(models.DCNv2(), batch)
+    output = exported.outputs[0]
+    wanted = exported.score(batch)[output]
+    others = dict(reversed(batch.items())), tuple(batch[n] for n in ("user_id", "film_id", "tags", "context"))
+    for other in others:
+        np.testing.assert_array_equal(exported.score(other)[output], wanted)
+        assert exported.check(other)[output].largest <= CLOSE

@@ -133,7 +133,7 @@ class Uses(nn.Module):
         return self.use(self.tables, x, features)
 
 
-def test_what_is_wrong_of_keys():
+def test_what_is_wrong_of_keys(tmp_path):
     module = MODELS["dlrm"](collection(*TABLES))
     dense, features = torch.randn(B, 5), keyed(KEYS)
     with pytest.raises(wr.InvalidArgument) as raised:
@@ -147,6 +147,17 @@ def test_what_is_wrong_of_keys():
     exported = wr.torch.export(module, (dense, features))
     with pytest.raises(wr.InvalidArgument, match="expected keys city, tags, film, got city, film, tags"):
         exported.score((dense, keyed(["city", "film", "tags"])))
+    with pytest.raises(wr.InvalidArgument) as raised:
+        exported.check((features, dense))
+    assert sorted((p.what, p.expected, p.got) for p in raised.value.problems) == [
+        ("batch: input 'dense_features'", "a tensor", "KeyedJaggedTensor"),
+        ("batch: input 'sparse_features'", "a KeyedJaggedTensor", "Tensor")]
+    with pytest.raises(wr.InvalidArgument) as raised:
+        exported.save(tmp_path / "model", (dense, keyed(KEYS, high=300)))
+    assert {p.what for p in raised.value.problems} == {f"batch: input '{key}'" for key in KEYS}
+    prefix = "sparse_arch.embedding_bag_collection.embedding_bags."
+    assert f"ids of 0 to 19, the rows of table '{prefix}films', got" in str(raised.value)
+    assert not list(tmp_path.iterdir())
     both = TwoTowers()
     with pytest.raises(wr.InvalidArgument, match="input 'item': expected 6 rows, as the first keys have, got 4"):
         wr.torch.export(both, (keyed(USER), keyed(["film"], rows=4)))
