@@ -96,7 +96,7 @@ def _convert(given: argparse.Namespace) -> int:
     if len(for_all) + bool(by_table) > 1:
         refuse("--rows", "one type, or types by table", " ".join(given.rows))
     rows: Any = by_table or (for_all[0] if for_all else "f32")
-    hashed = {table: np.load(path) for table, path in _pairs(given.hashed, "--hashed").items()}
+    hashed = {table: _ids(path) for table, path in _pairs(given.hashed, "--hashed").items()}
     options = {} if given.output is None else {"outputs": given.output}
     exported = exporting(given.model, axes=axes, rows=rows, hashed=hashed, **options)
     if given.transforms is not None:
@@ -112,6 +112,14 @@ def _convert(given: argparse.Namespace) -> int:
     return 0
 
 
+def _ids(path: str) -> np.ndarray:
+    """The array of a file of NumPy."""
+    try:
+        return np.asarray(np.load(path))
+    except (ValueError, EOFError) as error:  # as of text
+        refuse(f"--hashed: file '{path}'", "an array that numpy.save wrote", str(error).splitlines()[0])
+
+
 def _framework_of(model: str) -> Any:
     """The export that takes the model."""
     what = f"model '{model}'"
@@ -120,13 +128,22 @@ def _framework_of(model: str) -> Any:
         refuse(what, "a .pt2 of torch.export.save, a .keras, an .h5, or the folder of a SavedModel", "another")
     if not os.path.exists(model):
         refuse(what, "a file", "none")
-    if not model.endswith(".pt2"):
-        from . import keras
-        return keras.export
-    import torch
+    is_torch = model.endswith(".pt2")
+    try:
+        if not is_torch:
+            from .keras import export as of_keras
+            return of_keras
+        import torch
 
-    from .torch import export
-    return lambda path, **options: export(torch.export.load(path), **options)
+        from .torch import export as of_torch
+    except ImportError as error:
+        refuse(what, "PyTorch, by pip install torch" if is_torch else "TensorFlow, by pip install tensorflow-cpu",
+               str(error))
+    try:
+        program = torch.export.load(model)
+    except Exception as error:  # whatever PyTorch raises, of a file of another kind or version
+        refuse(what, "what torch.export.save wrote", f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+    return lambda _, **options: of_torch(program, **options)
 
 
 def _check(given: argparse.Namespace) -> int:

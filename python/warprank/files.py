@@ -40,7 +40,14 @@ class ParquetFile:
     def parts(self, columns: Sequence[str], types: Mapping[str, str]) -> Iterator[Part]:
         for group in range(self._file.num_row_groups):
             yield (self._file.metadata.row_group(group).num_rows,
-                   partial(self._file.read_row_group, group, columns=list(columns)))
+                   partial(self._read, group, list(columns)))
+
+    def _read(self, group: int, columns: list[str]) -> Any:
+        import pyarrow
+        try:
+            return self._file.read_row_group(group, columns=columns)
+        except (pyarrow.ArrowException, OSError) as error:
+            refuse(f"row group {group}", "Parquet that is whole", str(error).splitlines()[0])
 
 
 class CsvFile:

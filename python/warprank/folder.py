@@ -19,10 +19,10 @@ import numpy as np
 
 from . import _core, metrics
 from .columns import Ragged
-from .errors import refuse
+from .errors import Problems, refuse
 from .model import Model, Scores
 from .transforms import Transforms
-from .weights import Path, Weights, write_safetensors
+from .weights import Path, Weights, check_finite, write_safetensors
 from .whole import replacing
 
 SAMPLES, TRANSFORMS = "samples.safetensors", "transforms.json"
@@ -100,13 +100,12 @@ class Checked:
 def check(model: Model, samples: Samples) -> dict[str, Checked]:
     """Compares the scores of samples with the expected ones, by output."""
     scores = model.score(samples.data, samples.offsets)
+    _check_fit(scores, samples)
     found = {}
     for name in scores:
         result = found[name] = Checked(len(scores[name]))
         values = scores[name].reshape(-1).astype(np.float64)
         expected = samples.expected.get(name)
-        if expected is not None and expected.size != values.size:
-            refuse(f"expected scores '{name}'", f"{values.size}, as there are scores", str(expected.size))
         if expected is not None:
             difference = np.abs(values - expected.reshape(-1))
             result.largest, result.mean = float(difference.max(initial=0)), float(difference.mean())
@@ -115,6 +114,20 @@ def check(model: Model, samples: Samples) -> dict[str, Checked]:
             result.auc = metrics.auc(labels, values)
             result.expected_auc = None if expected is None else metrics.auc(labels, expected.reshape(-1))
     return found
+
+
+def _check_fit(scores: Scores, samples: Samples) -> None:
+    """That what is expected, and labels, are of outputs, as many as there are scores, and finite."""
+    problems = Problems()
+    for kind, arrays in (("expected scores", samples.expected), ("labels", samples.labels)):
+        for name, array in arrays.items():
+            if name not in scores:
+                problems.add(f"{kind} '{name}'", "those of an output, " + ", ".join(sorted(scores)), "none of that name")
+            elif array.size != scores[name].size:
+                problems.add(f"{kind} '{name}'", f"{scores[name].size}, as there are scores", str(array.size))
+            else:
+                check_finite(f"{kind} '{name}'", array, problems)
+    problems.raise_if_any()
 
 
 def seconds_to_score(model: Model, samples: Samples, threads: int = 1, times: int = 5) -> float:

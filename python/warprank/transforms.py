@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _core
 from .columns import Ragged
-from .errors import Problems
+from .errors import Problems, refuse
 from .weights import Path
 from .whole import write_text
 
@@ -28,8 +28,12 @@ class Transforms:
     @staticmethod
     def load(path: Path) -> Transforms:
         """From a file."""
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        with open(path, "rb") as file:
+            stored = file.read()
+        try:
+            text = stored.decode()
+        except UnicodeDecodeError as error:
+            refuse(f"file '{os.fspath(path)}'", "JSON in UTF-8", str(error))
         _core.Transforms.from_json(text, os.fspath(path))  # which tells what is wrong with the text
         return Transforms(json.loads(text), os.fspath(path))
 

@@ -216,11 +216,16 @@ def test_check(case, capsys, tmp_path):
 
 def test_wrong_batches(case, capsys, tmp_path):
     assert run("check", case.dir, "--batch", tmp_path / "none") == 1
-    case.samples(expected={"ctr": np.zeros(3)}).save(tmp_path / "b")
+    count = len(case.films)
+    case.samples(expected={"ctr": np.zeros(3), "both": np.full((count, 2), np.nan), "cvr": np.zeros(1)},
+                 labels={"ctr": np.zeros(4)}).save(tmp_path / "b")
     assert run("check", case.dir, "--batch", tmp_path / "b") == 1
     assert run("check", case.dir, "--calibration", tmp_path / "c.svg") == 1
     told = capsys.readouterr().err
-    assert f"expected {len(case.films)}, as there are scores, got 3" in told and "--batch names one" in told
+    assert f"expected scores 'ctr': expected {count}, as there are scores, got 3" in told and "--batch names one" in told
+    assert f"labels 'ctr': expected {count}, as there are scores, got 4" in told
+    assert "expected scores 'cvr': expected those of an output, both, ctr, user, got none of that name" in told
+    assert f"'both', element [0, 0]: expected a finite number, got nan, and {2 * count - 1} more" in told
     assert "--calibration: expected a batch with labels" in told
 
 
@@ -279,6 +284,28 @@ def test_all_columns_that_are_missing_are_told(case, capsys):
     assert "column 'context'" in told and "did you mean 'contxt'?" in told and "column 'film_id'" in told
     assert "column 'nam'" in told and "column 'ctr'" in told and not os.path.exists(case.out + ".partial")
     assert run("score", case.dir, "--data", "none", "--out", case.out) == 1
+
+
+def test_files_of_another_kind_are_told(case, capsys, tmp_path):
+    """In one message without a traceback, and nothing is left."""
+    out = tmp_path / "scores"
+    with open(case.data, "r+b") as file:  # in the first column, behind the magic number
+        file.seek(4)
+        file.write(b"\xff" * 40)
+    assert run("score", case.dir, "--data", case.data, "--out", out, "--quiet") == 1
+    told = capsys.readouterr().err
+    assert f"{case.data}, rows 0 to 19: row group 0: expected Parquet that is whole, got " in told
+    (tmp_path / "model/transforms.json").write_bytes(b"\xff\xfe{}")
+    assert run("score", case.dir, "--data", case.data, "--out", out, "--quiet") == 1
+    assert "transforms.json': expected JSON in UTF-8, got 'utf-8' codec" in capsys.readouterr().err
+    (tmp_path / "ids.npy").write_text("7 8 9")
+    for name in "model.pt2", "model.keras":
+        (tmp_path / name).write_text("no model")
+        assert run("convert", tmp_path / name, "--out", out, "--hashed", f"user={tmp_path / 'ids.npy'}") == 1
+    told = capsys.readouterr().err
+    for name, package in ("model.pt2", "PyTorch"), ("model.keras", "TensorFlow"):
+        assert f"{name}': expected {package}, by pip install " in told
+    assert sorted(os.listdir(tmp_path)) == ["data.parquet", "ids.npy", "model", "model.keras", "model.pt2"]
 
 
 def test_the_program(case):

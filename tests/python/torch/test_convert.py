@@ -59,9 +59,15 @@ def test_wrong_conversions_leave_nothing(program, tmp_path, capsys):
     assert convert(program, "--out", program) == 1
     assert cli.main(["convert", str(tmp_path / "none.pt2"), "--out", str(out)]) == 1
     told = capsys.readouterr().err
+    (tmp_path / "ids.npy").write_text("7 8 9")
+    assert convert(program, "--out", str(out), "--hashed", f"user={tmp_path / 'ids.npy'}") == 1
+    assert cli.main(["convert", str((tmp_path / "ids.npy").rename(tmp_path / "text.pt2")), "--out", str(out)]) == 1
+    more = capsys.readouterr().err
+    assert "ids.npy': expected an array that numpy.save wrote, got " in more
+    assert "text.pt2': expected what torch.export.save wrote, got " in more
     assert "expected NAME=VALUE, got 'x'" in told and "expected a file, got none" in told
     assert "expected one type, or types by table, got f16 film=f32" in told
-    assert sorted(os.listdir(tmp_path)) == ["din.pt2"]
+    assert sorted(os.listdir(tmp_path)) == ["din.pt2", "text.pt2"]
 
 
 def test_samples_of_another_batch(tmp_path):
