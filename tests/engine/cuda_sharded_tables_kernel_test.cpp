@@ -218,6 +218,32 @@ TEST_P(ShardedTables, AreUpdatedForAllDevices) {
   }
 }
 
+#if !defined(__CUDACC__)
+/// However many devices read them; copies of each device are written for each.
+TEST_P(ShardedTables, AreWrittenOnce) {
+  const auto bytes_of_update = [&](Placement where, const std::vector<int>& devices) {
+    start();
+    std::vector<VersionedTable> tables{versioned_table("direct", DType::f16, 8, false, first_keys(60)),
+                                       versioned_table("hashed", DType::i8, 13, true, first_keys(40))};
+    LoadOptions options = updatable;
+    options.placement = {{"*", {where, 0}}};
+    options.devices = devices;
+    const auto store = CudaTableStore::load(plan_of(tables), weights_of(tables), {}, 0, options);
+    std::vector<KeyVersion> written;
+    for (const int64_t key : first_keys(30)) written.push_back({key, 1});
+    TestUpdate update;
+    for (VersionedTable& table : tables) add_changes(table, written, {35, 36}, update);
+    simt::clear_calls();
+    EXPECT_EQ(store->update(update.weights()), update.report);
+    return simt::calls().copies_to_device.bytes;
+  };
+  for (const Placement where : {Placement::sharded, Placement::host})
+    EXPECT_EQ(bytes_of_update(where, devices()), bytes_of_update(where, {0})) << name_of_enum(where);
+  EXPECT_EQ(bytes_of_update(Placement::device, devices()),
+            bytes_of_update(Placement::device, {0}) * GetParam().num_devices);
+}
+#endif
+
 TEST_P(ShardedTables, BatchesInFlightSeeWholeRows) {
   const int num_seeds = build == Build::plain ? 5 : 3;
   const std::vector<int64_t> keys = first_keys(64);
