@@ -254,7 +254,7 @@ TEST(TablesInStores, NeverGiveRowsOfAnotherWidthOrType) {
   }
   setup.store->put_value("t", 6, std::vector<unsigned char>(24, 'x'));  // as long as a value is
   setup.store->put_value("t", 7, std::vector<unsigned char>(1 << 20, 'x'));
-  LookUps look_ups(setup, first_keys(10));
+  LookUpsInStore look_ups(setup, first_keys(10));
   int64_t given = 0;
   EXPECT_FALSE(look_ups.has_rows(&given));
   EXPECT_EQ(given, 2);

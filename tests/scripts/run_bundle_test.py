@@ -171,6 +171,8 @@ class RunBundle(MachineWithACard):
         self.assertIn("what this folder had before: it is of another commit, card or kind of run", report)
         self.assertIn("card | ops_mix_kernel_test_gpu | ok", self.printed)
 
+    # Waits for most of a minute: CTest runs it by itself, among what is wide.
+    @unittest.skipUnless("WARPRANK_TEST_HANGING" in os.environ, "a test of its own")
     def test_every_part_has_its_share_when_everything_hangs_but_tests(self):
         begin = time.monotonic()
         hanging = [f"hangs:{name}" for name in gpu_programs.measuring_programs()]
