@@ -97,9 +97,12 @@ TEST(FindRows, ReachesBucketsBeyond2To31Slots) {
   int64_t beyond = 0;
   for (const int64_t key : keys) {
     const uint64_t bucket = view.placement.first_bucket(view.placement.hash(static_cast<uint64_t>(key)));
-    view.line(bucket)[5] = static_cast<uint64_t>(key);
-    view.line(bucket)[hash_table::map_word] = hash_table::with_slot(hash_table::empty_map, 5, 9);
-    std::memcpy(view.row(bucket, 9), &key, 4);
+    // By the format, so that an address which is cut off finds something else.
+    unsigned char* const bytes = memory.data() + static_cast<int64_t>(bucket) * view.shape.bucket_bytes;
+    auto* const line = reinterpret_cast<uint64_t*>(bytes);
+    line[5] = static_cast<uint64_t>(key);
+    line[hash_table::map_word] = hash_table::with_slot(hash_table::empty_map, 5, 9);
+    std::memcpy(bytes + view.shape.rows_begin + 9 * view.shape.row_stride, &key, 4);
     beyond += bucket * 14 > uint64_t{1} << 31;
   }
   EXPECT_GT(beyond, 0);
