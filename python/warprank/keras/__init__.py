@@ -21,6 +21,7 @@ from ..exported import Difference, Exported
 from ..lowering.inputs import Input, axes_of
 from ..rows import RowError, RowType, convert_tables
 from ..written import NamedWeights
+from . import layers, ops  # noqa: F401: they register what they handle
 from .exported import ExportedModel, example_of
 from .preprocessing import example_of as random_columns
 from .program import Program

@@ -16,6 +16,7 @@ from ..lowering.expressions import constant_of, elementwise
 from ..lowering.places import by_event
 from ..lowering.reductions import reduce
 from .handlers import HANDLERS, OF_CONSTANTS, OF_EVENTS, handles
+from .negative_ids import FromTheEnd
 
 if TYPE_CHECKING:
     from .program import Program
@@ -40,18 +41,6 @@ def _unary(function: str) -> Callable[..., Any]:
 for _name, _function in {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Exp": "exp", "Log": "log",
                          "Sqrt": "sqrt", "Abs": "abs", "Neg": "neg", "Square": "square"}.items():
     HANDLERS[_name] = _unary(_function)
-
-
-class FromTheEnd:
-    """Ids that are negative, as rows from a table's end: as look-ups of Keras take them, of which there are none."""
-
-
-def without_negative_ids(op: Any, args: list[Any]) -> Any:
-    """Of ids those that are not."""
-    from_the_end = [isinstance(x, FromTheEnd) for x in args]
-    if op.type not in ("Select", "SelectV2") or from_the_end != [True, True, False]:
-        raise Unsupported("numbers: ids can only be looked up, and compared with padding", "arithmetic on ids")
-    return args[2]
 
 
 @handles("AddV2", constants=True)

@@ -16,11 +16,12 @@ import warprank as wr
 
 from ..lowering.cells import Unsupported, Value, move, with_rows
 from ..lowering.inputs import Input
+from ..lowering.placeholders import placeholder
 from ..lowering.places import by_event
 from ..lowering.program import Failed
 from ..lowering.program import Program as LoweredProgram
-from . import layers, ops  # noqa: F401: they register what they handle
 from .handlers import CALLS, HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME
+from .negative_ids import FromTheEnd, without_negative_ids
 from .tracing import Traced, Variable
 
 # Constants that are made of one parameter belong to its layer.
@@ -38,7 +39,7 @@ class Program(LoweredProgram):
 
     def run(self) -> wr.Graph:
         """Raises InvalidArgument with everything that cannot be expressed."""
-        given: list[tuple[tf.Tensor, Any]] = [(tensor, self.add_input(self.inputs[name]))
+        given: list[tuple[tf.Tensor, Any]] = [(tensor, placeholder(self, self.inputs[name]))
                                               for name, tensor in self._traced.inputs.items()]
         for _, variable in self._traced.variables:
             self._paths[id(variable.array)] = variable.path
@@ -113,8 +114,8 @@ class Program(LoweredProgram):
         try:
             if op.type in CALLS:
                 return self._called(op, args)
-            if any(isinstance(x, ops.FromTheEnd) for x in args):
-                return ops.without_negative_ids(op, args)
+            if any(isinstance(x, FromTheEnd) for x in args):
+                return without_negative_ids(op, args)
             if op.type == "ReadVariableOp":
                 return args[0].array
             if op.type in SAME:

@@ -89,6 +89,12 @@ def columns_of(cells: np.ndarray) -> np.ndarray:
     return (cells >> COLUMN_SHIFT) & ((1 << COLUMN_BITS) - 1)
 
 
+def pooled_axis(axis: str) -> str:
+    """Of what is pooled over the events of an axis, or of a pair."""
+    query, _, events = axis.rpartition(PAIR)
+    return query or events.rpartition("/")[0]
+
+
 @dataclass
 class Sources:
     """All tensors that cells are of."""

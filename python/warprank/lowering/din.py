@@ -9,8 +9,9 @@ import numpy as np
 
 import warprank as wr
 
-from .cells import PAIR, Unsupported, columns_of, source_numbers
+from .cells import PAIR, Unsupported, columns_of, pooled_axis, source_numbers
 from .expressions import at, constant_of, polynomial, resolve
+from .masks import check_masks, check_weight
 
 if TYPE_CHECKING:
     from .program import Program
@@ -176,7 +177,6 @@ def _first_layer(p: Program, cells: np.ndarray, weight: np.ndarray, keys: np.nda
 
 def din_attention(p: Program, products: np.ndarray, weight: int, keys: np.ndarray, axis: str) -> np.ndarray | None:
     """The sum over events of products [D] of a weight with keys [D]; None: the weight is not DIN's."""
-    from .events import check_masks, check_weight, pooled_axis
     source, column = p.sources.of(weight)
     normalization = {"event_softmax": "softmax", "sigmoid": "sigmoid"}.get(source.kind, "none")
     mlp = _mlp_of(p, weight if normalization == "none" else at(source.operands[0], column))

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .cells import PAIR, Unsupported, columns_of, source_numbers
+from .cells import PAIR, Unsupported, columns_of, pooled_axis, source_numbers
 from .din import din_attention, unscaled
 from .expressions import LATER, MASKED, at, constant_of, distinct, has_later, masked_value, resolve
+from .masks import check_masks, check_weight
 
 if TYPE_CHECKING:
     from .program import Program
@@ -25,30 +26,6 @@ class Layer:
     weight: np.ndarray  # [out, in]
     bias: np.ndarray | None = None
     path: str | None = None
-
-
-def check_masks(p: Program, cells: np.ndarray) -> None:
-    """That the events which are padding add nothing."""
-    sequence = p.sources.sequence_of(p.sources.axis_of(cells))
-    if sequence is None or sequence.mask is None:
-        return
-    for cell in cells.ravel():
-        if masked_value(p, int(cell)) != 0:
-            raise Unsupported("a sum in which padding counts nothing, as behind a mask", "one of padding, too")
-
-
-def check_weight(p: Program, weight: int) -> None:
-    """That of a softmax over events padding has no part."""
-    axis = p.sources.of(weight)[0].axis
-    sequence = p.sources.sequence_of(axis)
-    if p.sources.of(weight)[0].kind == "event_softmax" and sequence is not None and sequence.mask is not None and \
-            masked_value(p, weight) != 0:
-        raise Unsupported("a softmax in which padding is masked", "one of padding, too")
-
-
-def pooled_axis(axis: str) -> str:
-    query, _, events = axis.rpartition(PAIR)
-    return query or events.rpartition("/")[0]
 
 
 def pool(p: Program, cells: np.ndarray, pooling: str, length: int = 0) -> np.ndarray:

@@ -15,8 +15,7 @@ import warprank as wr
 from ..errors import Problems
 from ..rows import hashed_keys
 from ..weights import check_finite
-from .cells import SOURCE_SHIFT, Sequence, Sources, Unsupported, Value, columns_of, source_numbers
-from .expressions import constant
+from .cells import SOURCE_SHIFT, Sequence, Sources, Unsupported, Value, columns_of
 from .inputs import Input, position_name
 
 MOST_DEPTH = 20000
@@ -53,7 +52,7 @@ class Program(ABC):
         self.layer_names: dict[int, str] = {}  # by the first cell of a linear layer
         self._table_handles: dict[int, tuple[str, wr.Table]] = {}
         self._ids: dict[str, wr.Ids] = {}
-        self._input_of_source: dict[int, Input] = {}
+        self.input_of_source: dict[int, Input] = {}
         self.lookups: dict[str, dict[str, int]] = {}  # by input the tables that it looks up, with their rows
         self._node: Any = None
 
@@ -128,7 +127,7 @@ class Program(ABC):
         return table
 
     def input_of(self, cell: int) -> Input:
-        return self._input_of_source[cell >> SOURCE_SHIFT]
+        return self.input_of_source[cell >> SOURCE_SHIFT]
 
     def ids_column(self, cell: int, weight: Any) -> tuple[wr.Ids, wr.Table]:
         """The input that has one column of ids, and the table."""
@@ -181,7 +180,7 @@ class Program(ABC):
 
     def some_events(self, axis: str) -> wr.Tensor:
         """Any tensor of an axis."""
-        for number, given in self._input_of_source.items():
+        for number, given in self.input_of_source.items():
             if given.axis == axis and given.is_events and not given.is_lengths and not given.is_ids:
                 return self.sources.gather(np.array([number << SOURCE_SHIFT]), axis)
         for number, source in enumerate(self.sources.all):
@@ -242,27 +241,3 @@ class Program(ABC):
     def check_finite(self, path: str, array: np.ndarray, is_learned: bool = True) -> None:
         """Masks, which are not learned, may have minus infinity."""
         check_finite(f"weight '{path}'", array, self.problems, may_be_minus_infinity=not is_learned)
-
-    def add_input(self, given: Input) -> Value:
-        def make() -> wr.Tensor:
-            return self.builder.dense(given.name, self._axes[given.axis], given.width)
-
-        is_mask = given.kind == "mask"
-        if is_mask and not (given.is_events and len(given.shape) == 1):
-            self.problems.add(f"input '{given.name}'", "numbers or ids; truth values for the events of a sequence",
-                              f"truth values {list(given.shape)} on axis '{given.axis}'")
-        if is_mask and given.axis in self.sequences:
-            self.mask(given.axis, given.name, None)
-            cells = constant(self, given.axis, 1.0, 0.0)
-        elif given.is_lengths:
-            ones = constant(self, given.axis, 1.0, 0.0)
-            parent = given.axis.rpartition("/")[0]
-            cells = self.sources.add(parent, 1, "count", lambda: self.builder.pool(
-                self.sources.gather(ones, given.axis), "sum"), data=given)
-        else:
-            cells = self.sources.add(given.axis, given.width, "ids" if given.is_ids else "dense", make, data=given)
-        self._input_of_source[int(source_numbers(cells)[0])] = given
-        if given.is_flat or given.is_lengths or not given.is_events:
-            return Value(cells.reshape(1, *(() if given.is_flat else given.shape)), given.is_ids)
-        each = cells.reshape(1, 1, *given.shape[1:])
-        return Value(self.sources.with_events(each, 1 - each.ndim, given.shape[0]), given.is_ids)

@@ -22,6 +22,7 @@ from ..lowering.cells import MOST_ROWS
 from ..lowering.inputs import Input, axes_of
 from ..rows import RowError, RowType, convert_tables
 from ..written import NamedWeights
+from . import layers, lookups, ops  # noqa: F401: they register what they handle
 from .exported import ExportedModule, arguments, evaluating, leaves
 from .jagged import ExportedJagged, Jagged, has_jagged
 from .program import Program

@@ -14,10 +14,10 @@ import warprank as wr
 
 from ..lowering.cells import Unsupported, Value, move
 from ..lowering.inputs import Input
+from ..lowering.placeholders import placeholder
 from ..lowering.places import by_event
 from ..lowering.program import Failed
 from ..lowering.program import Program as LoweredProgram
-from . import layers, lookups, ops  # noqa: F401: they register what they handle
 from .handlers import HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME
 
 
@@ -68,7 +68,7 @@ class Program(LoweredProgram):
             if node.op != "placeholder":
                 continue
             if node.name in self.inputs:
-                values[node] = self.add_input(self.inputs[node.name])
+                values[node] = placeholder(self, self.inputs[node.name])
             elif node.name in targets:
                 path = targets[node.name]
                 kept = exported.state_dict.get(path, exported.constants.get(path))
