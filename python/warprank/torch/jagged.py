@@ -17,7 +17,8 @@ import torch
 
 from ..errors import Problems
 from ..lowering.inputs import Input
-from .exported import ExportedModule, arguments, bound, check_arguments
+from .exported import ExportedModule, arguments, bound, check_arguments, evaluating
+from .sequences import Ids, Lengths, Sequences
 
 
 def is_jagged(x: Any) -> bool:
@@ -42,11 +43,19 @@ class Jagged:
         self._keys = {name: list(x.keys()) for name, x in given.items() if is_jagged(x)}
         self._weighted = {name for name in self._keys if given[name].weights_or_none() is not None}
         self.rows = next(x.stride() for x in given.values() if is_jagged(x))
+        self._sequences = Sequences(module)
+        # By sequence the first on its axis, which has the lengths.
+        self._lengths_of = {key: key for keys in self._keys.values() for key in keys if key in self._sequences.keys}
         self._has_dense = any(isinstance(x, torch.Tensor) for x in given.values())
         self._check(given)
+        self._name(batch)
+        self._measure(module, batch)
+        self._name(batch)
+        self.axes = dict(zip(self._arguments, self._axes(given, axes)))
+
+    def _name(self, batch: Any) -> None:
         self.names = list(self.flat(batch))
         self._arguments = _arguments_of(self.names)
-        self.axes = dict(zip(self._arguments, self._axes(given, axes)))
 
     def _bind(self, batch: Any) -> dict[str, Any]:
         return bound(self._signature, batch)
@@ -80,6 +89,14 @@ class Jagged:
                 if name not in self._keys:
                     made[name] = axis
                     continue
+                if key in self._sequences.single:
+                    made[key] = axis
+                    continue
+                if key in self._sequences.keys:
+                    events = axis if axis.endswith("[]") else f"{axis}/{key}[]"
+                    self._lengths_of[key] = next((k for k in self._lengths_of if made.get(k) == events), key)
+                    made |= {key: events, f"{key}.lengths": events}
+                    continue
                 made |= {key: f"{axis}/{key}[]", f"{key}.weights": f"{axis}/{key}[]", f"{key}.offsets": axis}
         known = [*given, *(key for keys in self._keys.values() for key in keys)]
         for name in axes:
@@ -102,6 +119,11 @@ class Jagged:
         for name, keys in self._keys.items():
             by_key = given[name].to_dict()
             for key in keys:
+                if key in self._sequences.keys:
+                    made[key], lengths = self._sequences.padded(key, by_key[key])
+                    if key not in self._sequences.single:
+                        made[f"{key}.lengths"] = lengths
+                    continue
                 made[key] = by_key[key].values().to(torch.int64)
                 if name in self._weighted:
                     made[f"{key}.weights"] = by_key[key].weights()
@@ -122,7 +144,10 @@ class Jagged:
             elif name in self._keys and list(given[name].keys()) != self._keys[name]:
                 problems.add(f"batch: input '{name}'", "keys " + ", ".join(self._keys[name]),
                              ", ".join(given[name].keys()))
-            elif name in self._weighted and given[name].weights_or_none() is None:
+            elif is_jagged(given[name]):
+                self._sequences.check_batch({key: given[name][key].lengths() for key in self._keys[name]},
+                                            self._lengths_of, problems)
+            if name in self._weighted and is_jagged(given[name]) and given[name].weights_or_none() is None:
                 problems.add(f"batch: input '{name}'", "ids with weights", "none")
         problems.raise_if_any()
 
@@ -148,8 +173,13 @@ class Jagged:
             made = dict(zip(self.names, tensors))
 
             def whole(name: str, x: Any) -> Any:
-                return _Keyed(x, self.rows, {key: (made[key], made[f"{key}.offsets"], made.get(f"{key}.weights"))
-                                             for key in self._keys[name]}) if is_jagged(x) else made[name]
+                if not is_jagged(x):
+                    return made[name]
+                return _Keyed(x, self.rows, {
+                    key: (made[key], made[f"{key}.offsets"], made.get(f"{key}.weights")) for key in self._keys[name]
+                    if key not in self._lengths_of}, {
+                    key: Ids(made[key], Lengths(made.get(f"{self._lengths_of[key]}.lengths"), key, self._sequences))
+                    for key in self._keys[name] if key in self._lengths_of})
             given = {name: whole(name, x) for name, x in self._bind(batch).items()}
             values = iter(given.values())
             return forward(*(next(values) for _ in args), **{name: given[name] for name in kwargs})
@@ -157,9 +187,20 @@ class Jagged:
             inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in self._arguments])
         module.forward = of_tensors  # type: ignore[method-assign]
         try:
-            yield
+            with self._sequences.traced():
+                yield
         finally:
             del module.forward
+
+    def _measure(self, module: torch.nn.Module, batch: Any) -> None:
+        """Finds out how many events of sequences the module takes."""
+        if self._lengths_of:
+            with self.taking_tensors(module, batch), torch.no_grad(), evaluating(module):
+                try:
+                    module(*self.example(batch))
+                except Exception:  # which tracing tells, in its words
+                    return
+            self._sequences.check()
 
     def named(self, inputs: Mapping[str, Input]) -> dict[str, Input]:
         """Inputs by the arguments of the module that takes tensors, with their own names."""
@@ -179,11 +220,11 @@ def _arguments_of(names: list[str]) -> list[str]:
 class _Keyed:
     """What modules of torchrec ask a KeyedJaggedTensor for, of tensors by key."""
 
-    def __init__(self, like: Any, rows: int, tensors: Mapping[str, tuple[Any, Any, Any]]):
+    def __init__(self, like: Any, rows: int, tensors: Mapping[str, tuple[Any, Any, Any]], sequences: Mapping[str, Ids]):
         jagged = inspect.getmodule(type(like).to_dict).JaggedTensor  # type: ignore[union-attr]
         self._rows = rows
         self._by_key = {key: jagged(values=values, offsets=offsets, weights=weights)
-                        for key, (values, offsets, weights) in tensors.items()}
+                        for key, (values, offsets, weights) in tensors.items()} | sequences
 
     def to_dict(self) -> dict[str, Any]:
         return self._by_key

@@ -11,7 +11,8 @@ import warprank as wr
 import warprank.torch
 
 torchrec = pytest.importorskip("torchrec", exc_type=ImportError)
-from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor, PoolingType  # noqa: E402
+from torchrec import (EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollection, EmbeddingConfig,  # noqa: E402
+                      KeyedJaggedTensor, PoolingType)
 from torchrec.models.dlrm import DLRM, DLRM_DCN, DLRM_Projection  # noqa: E402
 
 B, CLOSE = 6, 1e-5
@@ -122,6 +123,93 @@ def test_one_id_for_each_row():
     batch = torch.randn(B, 5), keyed(KEYS, least=1, most=1)
     data, _ = check(MODELS["dlrm"](collection(*TABLES)), batch).columns(batch)
     assert all(np.array_equal(data[key].offsets, np.arange(B + 1)) for key in KEYS)
+
+
+class Histories(nn.Module):
+    """What a user saw, and what was said of it, beside bags of the user's and the film that is asked for."""
+
+    def __init__(self, length, pool):
+        super().__init__()
+        self.events = EmbeddingCollection(tables=[
+            EmbeddingConfig(name="films", embedding_dim=8, num_embeddings=20, feature_names=["seen", "film"]),
+            EmbeddingConfig(name="stars", embedding_dim=8, num_embeddings=20, feature_names=["stars"])])
+        self.bags = collection(("words", ["tags"], PoolingType.SUM))
+        self.head, self.length, self.pool = nn.Linear(24, 1), length, pool
+
+    def forward(self, features):
+        made = self.events(features)
+        seen, stars = (made[key].to_padded_dense(self.length) for key in ("seen", "stars"))
+        film = made["film"].to_padded_dense(1).squeeze(1)
+        pooled = self.pool(film, seen + stars, made["seen"].lengths())
+        return self.head(torch.cat([pooled, film, self.bags(features).values()], 1)).squeeze(1)
+
+
+def attended(film, events, lengths):
+    scores = torch.einsum("bd,bld->bl", film, events)
+    is_event = torch.arange(events.shape[1])[None] < lengths[:, None]
+    return torch.einsum("bl,bld->bd", torch.softmax(scores.masked_fill(~is_event, -1e9), 1), events)
+
+
+def histories(rows=B, most=4, length_of_film=1, **high):
+    count = torch.randint(1, most + 1, (rows,))
+    lengths = torch.cat([count, count, torch.full((rows,), length_of_film), torch.randint(0, 3, (rows,))])
+    return KeyedJaggedTensor(keys=["seen", "stars", "film", "tags"], lengths=lengths,
+                             values=torch.randint(0, high.get("high", 20), (int(lengths.sum()),)))
+
+
+@pytest.mark.parametrize("length", [None, 3, 5])
+@pytest.mark.parametrize("pool", [lambda film, events, lengths: events.sum(1), attended])
+def test_sequences(length, pool, tmp_path):
+    """Padded by the module, or cut: of no request more than the first events that it takes."""
+    axes = {"seen": "user/history[]", "stars": "user/history[]", "film": "user", "tags": "user"}
+    exported = check(Histories(length, pool), histories(), axes=axes, outputs=["ctr"])
+    plan = wr.compile(exported.graph)
+    assert {a.name for a in plan.axes} == {"user", "history", "tags"}
+    assert set(exported.tables) == {"events.embeddings.films", "events.embeddings.stars", "bags.embedding_bags.words"}
+    assert {i.name for i in plan.ids} == {"seen", "stars", "film", "tags"} and not plan.dense
+    other = histories(9, 7)
+    assert exported.check(other)["ctr"].largest <= CLOSE
+    data, offsets = exported.columns(other)
+    most = 7 if length is None else length
+    wanted = other["seen"].lengths().clamp(max=most)
+    assert np.diff(data["seen"].offsets).tolist() == wanted.tolist()
+    exported.save(tmp_path / "model")
+    assert wr.load(tmp_path / "model").plan.num_steps == plan.num_steps
+    with pytest.raises(wr.InvalidArgument, match="input 'seen': expected ids of 0 to 19, the rows of table 'events.emb"):
+        exported.check(histories(high=500))
+    with pytest.raises(wr.InvalidArgument, match="input 'film': expected one id for each row, got 2 in row 0"):
+        exported.check(histories(length_of_film=2))
+    uneven = histories()
+    uneven = KeyedJaggedTensor(keys=uneven.keys(), values=uneven.values(), lengths=torch.cat([
+        uneven.lengths()[:B], uneven.lengths()[:B].flip(0), uneven.lengths()[2 * B:]]))
+    with pytest.raises(wr.InvalidArgument, match="input 'stars': expected as many events in each row as 'seen' has"):
+        exported.check(uneven)
+
+
+@pytest.mark.parametrize("use, message", [
+    (lambda made: made["film"].values().sum(-1), "NotImplementedError: of what an EmbeddingCollection gives, .* not val"),
+    (lambda made: made["film"].to_padded_dense(3).sum((1, 2)) + made["film"].to_padded_dense(4).sum((1, 2)),
+     "key 'film': expected one desired_length, 3, got 4"),
+])
+def test_what_cannot_be_expressed_of_sequences(use, message):
+    class Module(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.events = EmbeddingCollection(tables=[
+                EmbeddingConfig(name="films", embedding_dim=8, num_embeddings=20, feature_names=["film"])])
+
+        def forward(self, features):
+            return use(self.events(features))
+    with pytest.raises(wr.InvalidArgument, match=message):
+        wr.torch.export(Module(), keyed(["film"]))
+    assert torchrec.modules.embedding_modules.JaggedTensor is torchrec.JaggedTensor
+
+
+def test_keys_of_bags_and_of_sequences():
+    module = Histories(3, attended)
+    module.bags = collection(("words", ["tags", "seen"], PoolingType.SUM))
+    with pytest.raises(wr.InvalidArgument, match="key 'seen': expected a key of EmbeddingBagCollections or of Embedding"):
+        wr.torch.export(module, histories())
 
 
 class Uses(nn.Module):
