@@ -122,7 +122,8 @@ def _check_fit(scores: Scores, samples: Samples) -> None:
     for kind, arrays in (("expected scores", samples.expected), ("labels", samples.labels)):
         for name, array in arrays.items():
             if name not in scores:
-                problems.add(f"{kind} '{name}'", "those of an output, " + ", ".join(sorted(scores)), "none of that name")
+                problems.add(f"{kind} '{name}'", "those of an output, " + ", ".join(sorted(scores)),
+                             "none of that name")
             elif array.size != scores[name].size:
                 problems.add(f"{kind} '{name}'", f"{scores[name].size}, as there are scores", str(array.size))
             else:

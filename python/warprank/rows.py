@@ -54,7 +54,8 @@ def hashed_keys(name: str, ids: Any, rows: int | None, problems: Problems) -> np
     """The ids of a hashed table's rows, of which there are `rows` where that is known; None: they are no ids."""
     keys = np.asarray(ids)
     if keys.ndim != 1 or keys.dtype.kind not in "iu":
-        problems.add(f"hashed: '{name}'", "a list of ids, each once", f"{keys.dtype} values of shape {list(keys.shape)}")
+        problems.add(f"hashed: '{name}'", "a list of ids, each once",
+                     f"{keys.dtype} values of shape {list(keys.shape)}")
         return None
     values, counts = np.unique(keys, return_counts=True)
     if (counts > 1).any():

@@ -85,7 +85,9 @@ def _inputs(model: Model, axes: Mapping[str, str] | None, of: Mapping[str, tuple
         dtype, spec = model.inputs[name].dtype, model.inputs[name]
         kind: Any = "ids" if dtype.is_integer else "numbers" if dtype.is_floating else "mask"
         if kind == "mask" and dtype.name != "bool":
-            problems.add(f"input '{name}'", "numbers, or ids (see transforms_of)", dtype.name)
+            makers = ", which is to be made into ids by " + ", ".join(model.unread) if model.unread else ""
+            problems.add(f"input '{name}'", "numbers, or ids: of text they are made by layers that read the inputs of "
+                         "a functional model (.keras), or by a file of transforms (transforms_of)", dtype.name + makers)
         if None in spec.shape[1 + is_events:]:
             problems.add(f"input '{name}'", "sizes that are known, but for the events of an axis ('user/history[]')",
                          f"shape {list(spec.shape)} on '{axis}'")

@@ -26,7 +26,8 @@ class ExportedModel(Exported):
         return dict(zip(self.outputs, made)), seconds
 
 
-def example_of(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence], lookups: Mapping[str, Mapping[str, int]],
+def example_of(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence],
+               lookups: Mapping[str, Mapping[str, int]],
                shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     """A batch of random numbers and of ids that there are, histories with padding behind them."""
     random = np.random.default_rng(1)

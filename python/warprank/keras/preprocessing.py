@@ -5,7 +5,7 @@ as inputs."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,7 @@ class Preprocessing:
     made: dict[str, Any]  # by feature that the rest reads its symbolic tensor
     kept: dict[str, Any]  # by column that the rest reads
     of: dict[str, list[str]]  # by feature the columns that it is made of
+    layers: list[Any]  # whose ids and numbers they are
     _parts: dict[str, wr.Transforms] = field(default_factory=dict)
 
     @property
@@ -91,6 +92,13 @@ class Preprocessing:
         return [values[id(x)] for x in function.outputs]
 
 
+def preprocessing_layers(model: Any, apart_from: Sequence[Any] = ()) -> list[str]:
+    """What in a model makes ids, wherever it is."""
+    layers = model._flatten_layers(include_self=False)
+    return [f"layer '{layer.name}' ({type(layer).__name__})" for layer in layers
+            if type(layer).__name__ in MAKE_IDS and not any(layer is other for other in apart_from)]
+
+
 def preprocessing_of(function: Any, axes: Mapping[str, str] | None) -> Preprocessing | None:
     """What of a functional model makes ids; None: nothing does. Raises which of it cannot be expressed."""
     columns = {t.name: Column(t, (axes or {}).get(t.name, "").endswith("[]")) for t in function.inputs}
@@ -126,7 +134,7 @@ def preprocessing_of(function: Any, axes: Mapping[str, str] | None) -> Preproces
     return Preprocessing(
         file.finish(), columns, {names[id(n)]: n.outputs[0] for n in layers if id(n.outputs[0]) in read},
         {name: c.tensor for name, c in columns.items() if id(c.tensor) in read},
-        {names[id(n)]: of[id(n.outputs[0])] for n in layers})
+        {names[id(n)]: of[id(n.outputs[0])] for n in layers}, [n.operation for n in layers])
 
 
 def _names(layers: list[Any], columns: Mapping[str, Column], read: set[int]) -> dict[int, str]:

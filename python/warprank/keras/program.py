@@ -22,7 +22,7 @@ from ..lowering.program import Failed
 from ..lowering.program import Program as LoweredProgram
 from .handlers import CALLS, HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME
 from .negative_ids import FromTheEnd, without_negative_ids
-from .tracing import Traced, Variable
+from .tracing import MAKE_IDS_OPS, Traced, Variable
 
 # Constants that are made of one parameter belong to its layer.
 MADE_OF_ONE = MOVES | SAME | {"Cast", "GatherV2"}
@@ -137,6 +137,9 @@ class Program(LoweredProgram):
             return move(lambda *given: self._executed(op, list(given)), args, {}, self.batch, lambda cells: cells)
         if op.type in LOOPS:
             raise Unsupported("a graph without loops and branches by values, as recurrent layers have", op.type)
+        if op.type in MAKE_IDS_OPS:
+            raise Unsupported("ids: they are made by layers that read the inputs of a functional model (.keras), or by "
+                              "a file of transforms (transforms_of)", op.type)
         if op.type not in HANDLERS:
             raise Unsupported("an op of the model language", "none that does this")
         handler = HANDLERS[op.type]

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -14,9 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import Problems, refuse
-from .preprocessing import Preprocessing, preprocessing_of
+from .preprocessing import Preprocessing, preprocessing_layers, preprocessing_of
 from .variables import named_variables
 
+# What preprocessing layers are in graphs.
+MAKE_IDS_OPS = frozenset("StringToHashBucketFast StringToHashBucketStrong LookupTableFindV2 Bucketize".split())
 BATCH, LENGTH = 11, 7  # rows, and events of sequences that may have any number
 
 
@@ -39,6 +42,7 @@ class Model:
     owner: Any = None  # of the variables
     preprocessing: Preprocessing | None = None
     rest: Any = None  # the same without it
+    unread: Sequence[str] = ()  # what makes ids and is not in `preprocessing`
 
     @property
     def call(self) -> Any:
@@ -143,9 +147,10 @@ def _of_keras(model: Any, example_batch: Any, axes: Mapping[str, str] | None) ->
         names = list(example_batch) if isinstance(example_batch, Mapping) else [f"input_{i}" for i in range(len(flat))]
         names = ["input"] if len(names) == 1 and not isinstance(example_batch, Mapping) else names
         order = keras.tree.flatten(dict(zip(names, names))) if isinstance(example_batch, Mapping) else names
-        inputs = {name: tf.TensorSpec((None, *np.shape(x)[1:]), np.asarray(x).dtype, name)
-                  for name, x in zip(order, flat)}
+        inputs = {name: _spec_of(name, x) for name, x in zip(order, flat)}
         outputs = None
+        if preprocessing_layers(model):
+            function, outputs = _functional(model, structure, inputs)
 
     def call(given: Mapping[str, Any]) -> dict[str, Any]:
         made = model(keras.tree.pack_sequence_as(structure, list(given.values())), training=False)
@@ -158,10 +163,36 @@ def _of_keras(model: Any, example_batch: Any, axes: Mapping[str, str] | None) ->
 
     layers = {layer.name for layer in model._flatten_layers(include_self=False)}
     found = None if function is None else preprocessing_of(function, axes)
-    made = Model(call, inputs, list(named_variables(model)), layers, preprocessing=found)
+    unread = preprocessing_layers(model, () if found is None else found.layers)
+    made = Model(call, inputs, list(named_variables(model)), layers, preprocessing=found, unread=unread)
     if found is not None and outputs is not None:
         made.rest = lambda given: dict(zip(outputs, found.rest(function, given)))
     return made
+
+
+def _spec_of(name: str, array: Any) -> tf.TensorSpec:
+    """Of what is given as an example."""
+    array = np.asarray(array)
+    return tf.TensorSpec((None, *array.shape[1:]), tf.string if array.dtype.kind in "OSU" else array.dtype, name)
+
+
+def _functional(model: Any, structure: Any, inputs: Mapping[str, tf.TensorSpec]) -> tuple[Any, list[str]]:
+    """A class of a user's own as a functional model, so that it is known what its preprocessing layers read."""
+    given = [keras.Input(spec.shape[1:], dtype=spec.dtype.name, name=name) for name, spec in inputs.items()]
+    options = {"training": False} if "training" in inspect.signature(model.call).parameters else {}
+    try:
+        made = model.call(keras.tree.pack_sequence_as(structure, given), **options)
+        function = keras.Model(given, made)
+    except Exception as error:
+        problems = Problems()
+        for layer in preprocessing_layers(model):
+            problems.add(layer, "a model of layers and keras.ops alone, which Keras can call with keras.Input; or one "
+                         "that takes its ids, and a file of transforms (transforms_of)",
+                         f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+        problems.raise_if_any()
+    count = len(function.outputs)
+    names = sorted(made) if isinstance(made, Mapping) else [f"output_{i}" for i in range(count)]
+    return function, ["output"] if count == 1 and not isinstance(made, Mapping) else names
 
 
 def _output_names(model: Any, function: Any) -> list[str]:
@@ -185,7 +216,10 @@ def _saved(path: str) -> Model:
 
     def call(given: Mapping[str, Any]) -> dict[str, Any]:
         return dict(sorted(signature(**given).items()))
-    return Model(call, inputs, named, owner=loaded)
+    graph = signature.graph.as_graph_def()
+    nodes = [node for nodes in (graph.node, *(f.node_def for f in graph.library.function)) for node in nodes]
+    return Model(call, inputs, named, owner=loaded,
+                 unread=sorted({f"{node.op} '{node.name}'" for node in nodes if node.op in MAKE_IDS_OPS}))
 
 
 def shapes(model: Model, example: Mapping[str, np.ndarray] | None) -> dict[str, tuple[int, ...]]:

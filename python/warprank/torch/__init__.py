@@ -77,7 +77,8 @@ def export(module: torch.nn.Module | torch.export.ExportedProgram, example_batch
     problems.raise_if_any()
     read = {p.name for p in wr.compile(graph).parameters}
     weights = {name: array for name, array in made.weights.items() if name in read}
-    fields = (graph, weights, tables, errors, names, list(inputs.values()), made.sequences, made.lookups, module, example_batch)
+    fields = (graph, weights, tables, errors, names, list(inputs.values()), made.sequences, made.lookups, module,
+              example_batch)
     return ExportedModule(*fields) if jagged is None else ExportedJagged.of(jagged, *fields)
 
 

@@ -60,7 +60,8 @@ class Sequences:
     def check(self) -> None:
         self._problems.raise_if_any()
 
-    def check_batch(self, lengths: Mapping[str, torch.Tensor], lengths_of: Mapping[str, str], problems: Problems) -> None:
+    def check_batch(self, lengths: Mapping[str, torch.Tensor], lengths_of: Mapping[str, str],
+                    problems: Problems) -> None:
         """That rows have one id where one is taken, and all keys of an axis as many."""
         for key in lengths.keys() & self.keys:
             wrong = (lengths[key] != 1).nonzero() if key in self.single else torch.zeros(0)

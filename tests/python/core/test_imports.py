@@ -24,7 +24,8 @@ def imported(name, path, known):
         elif isinstance(node, ast.ImportFrom):
             above = package.split(".")[:len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*above, *filter(None, [node.module])])
-            found |= {f"{base}.{a.name}" if f"{base}.{a.name}" in known | {"warprank._core"} else base for a in node.names}
+            below = {f"{base}.{alias.name}" for alias in node.names}
+            found |= below & known or {base}
     return found & known - {name, "warprank"}  # whose names are those of users; it is whole before what is below
 
 

@@ -135,6 +135,75 @@ def test_what_preprocessing_cannot_be(trained):
         ("layer 'hashed' (Hashing)", "shape [None, 3] of 'words'")]
 
 
+class Ranker(keras.Model):
+    """A class of a user's own that begins with text."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.lookup = layers.StringLookup(vocabulary=["a", "b"], name="lookup")
+        self.groups = layers.Discretization([1.0, 2.0], name="groups")
+        self.city, self.age = layers.Embedding(3, 4, name="city_table"), layers.Embedding(3, 4, name="age_table")
+        self.head = layers.Dense(2, name="head")
+
+    def cleaned(self, words):
+        return words
+
+    def call(self, batch, training=False):
+        x = self.city(self.lookup(self.cleaned(batch["city"]))) + self.age(self.groups(batch["age"]))
+        return {"ctr": self.head(x)[:, 0], "cvr": self.head(x)[:, 1]}
+
+
+class LowercaseRanker(Ranker):
+    def cleaned(self, words):
+        return tf.strings.lower(words)  # which keras.ops does not have
+
+
+def city_batch():
+    return {"city": np.array(["a", "b", "c", ""]), "age": np.float32([0.5, 1.5, 2.5, 1])}
+
+
+def test_classes_with_preprocessing_layers(trained, tmp_path):
+    """As of a functional model, and the class itself stays as it is."""
+    model, batch = Ranker(), city_batch()
+    before = {name: np.asarray(array) for name, array in model({n: tf.constant(a) for n, a in batch.items()}).items()}
+    exported = wr.keras.export(model, axes={"city": "user", "age": "user/item"}, example_batch=batch)
+    assert sorted(exported.transforms.features) == ["age", "city"]
+    assert set(exported.tables) == {"city_table", "age_table"}
+    for name, difference in exported.check(batch).items():
+        assert difference.largest <= 1e-5
+        np.testing.assert_allclose(exported.score(batch)[name], before[name], atol=1e-5)
+    exported.save(tmp_path / "model")
+    assert (tmp_path / "model/transforms.json").exists()
+    model.save(tmp_path / "ranker.keras")
+    loaded = keras.models.load_model(tmp_path / "ranker.keras", custom_objects={"Ranker": Ranker})
+    np.testing.assert_array_equal(loaded({n: tf.constant(a) for n, a in batch.items()})["ctr"], before["ctr"])
+
+
+def test_text_that_cannot_be_made_into_ids_is_told_with_its_layers(tmp_path):
+    model, batch = LowercaseRanker(), city_batch()
+    model({n: tf.constant(a) for n, a in batch.items()})
+    with pytest.raises(wr.InvalidArgument) as raised:
+        wr.keras.export(model, example_batch=batch)
+    assert [p.what for p in raised.value.problems] == [
+        "layer 'lookup' (StringLookup)", "layer 'groups' (Discretization)"]
+    assert all(p.expected.startswith("a model of layers and keras.ops alone") and "transforms_of" in p.expected
+               for p in raised.value.problems)
+    given = {name: keras.Input((), dtype=dtype, name=name) for name, dtype in (("city", "string"), ("age", "float32"))}
+    keras.Model(given, Ranker().call(given)).export(str(tmp_path / "saved"), verbose=False)
+    with pytest.raises(wr.InvalidArgument, match=r"input 'city': expected numbers, or ids: .* file of transforms "
+                       r"\(transforms_of\), got string, .* by Bucketize '.*', LookupTableFindV2 '"):
+        wr.keras.export(tmp_path / "saved")
+    inner = keras.Sequential([keras.Input((1,), dtype="string"), layers.Hashing(9, name="hashed")], name="inner")
+    words = keras.Input((1,), dtype="string", name="words")
+    nested = keras.Model(words, layers.Dense(1)(layers.Flatten()(layers.Embedding(9, 2)(inner(words)))))
+    with pytest.raises(wr.InvalidArgument, match=r"input 'words': .* got string, .* by layer 'hashed' \(Hashing\)"):
+        wr.keras.export(nested)
+    with pytest.raises(wr.InvalidArgument, match="layer 'groups': Bucketize .*: expected ids: they are made by layers"):
+        price = keras.Input((1,), name="price")
+        groups = layers.Discretization([1.0], name="groups")(layers.Rescaling(2.0)(price))
+        wr.keras.export(keras.Model(price, layers.Dense(1)(layers.Flatten()(layers.Embedding(2, 2)(groups)))))
+
+
 def test_transforms_of_a_model_that_has_its_own(trained, tmp_path, capsys):
     model = models.din(words=["a"])
     model.save(tmp_path / "din.keras")

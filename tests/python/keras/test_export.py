@@ -275,10 +275,11 @@ def test_batches_that_do_not_fit(rng, trained, tmp_path):
         assert found[0] == found[1] == found[2] and not list(tmp_path.iterdir())
         return found[0]
 
-    assert told(film_id=film, tags=tags, user_id=batch["user_id"] + 50) == [
+    beyond = batch["user_id"] + 50
+    assert told(film_id=film, tags=tags, user_id=beyond) == [
         ("input 'film_id'", "ids of 0 to 79, the rows of table 'film'", "80, and 1 more"),
         ("input 'tags'", "ids of 0 to 19, the rows of table 'tag'", "20"),
-        ("input 'user_id'", "ids of 0 to 49, the rows of table 'user'", f"{batch['user_id'][0, 0] + 50}, and {B - 1} more")]
+        ("input 'user_id'", "ids of 0 to 49, the rows of table 'user'", f"{beyond[0, 0]}, and {B - 1} more")]
     assert told(film_id=None, fil_id=film, tags=tags * 0.5, user_id=np.array([["u"]] * B)) == [
         ("'fil_id'", "an input of the model", "none of that name (did you mean 'film_id'?)"),
         ("input 'film_id'", "an array", "none"), ("input 'tags'", "integers", "float64 values"),

@@ -102,11 +102,11 @@ def test_all_problems_are_told_together(model, source, tmp_path):
         wr.keras.weights_of(source, clicks, names=NAMES | {"tower.0.weight": "hiden/kernel", "towr": "x"},
                             hashed={"user": [1, 2, 2, 4, 5]}, rows={"fil": "i8"})
     told = str(raised.value)
-    for text in ("'film': variable 'film/embeddings', element [5, 3]: expected a finite number, got -inf, and 1 more that "
-                 "are not finite",
+    for text in ("'film': variable 'film/embeddings', element [5, 3]: expected a finite number, got -inf, and 1 more "
+                 "that are not finite",
                  "'tower.0.bias': variable 'hidden/bias', element [3]: expected a finite number, got inf",
-                 "'tower.0.weight': expected a variable 'hiden/kernel' of the model, got none of that name (did you mean "
-                 "'hidden/kernel'?)", "hashed: 'user': expected a list of ids, each once, got 2 twice",
+                 "'tower.0.weight': expected a variable 'hiden/kernel' of the model, got none of that name (did you "
+                 "mean 'hidden/kernel'?)", "hashed: 'user': expected a list of ids, each once, got 2 twice",
                  "'towr': expected a parameter or a table of the graph, got none of that name",
                  "variable 'hidden/kernel' of the model: expected one that the graph reads, or extra='ignore'",
                  "'fil': expected a table of the graph, whose rows have a type"):
@@ -117,8 +117,8 @@ def test_all_problems_are_told_together(model, source, tmp_path):
 def test_shapes_are_told_as_they_are_stored(model):
     def narrow(b):
         return {"y": b.linear("hidden", b.dense("x", b.axis("row"), 3), 8)}
-    with pytest.raises(wr.InvalidArgument, match=r"'hidden.weight': variable 'hidden/kernel': expected shape \[3, 8\], got"
-                       r" \[8, 8\]"):
+    with pytest.raises(wr.InvalidArgument, match=r"'hidden.weight': variable 'hidden/kernel': expected shape \[3, 8\], "
+                       r"got \[8, 8\]"):
         wr.keras.weights_of(model, narrow, extra="ignore")
 
 

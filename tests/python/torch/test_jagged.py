@@ -175,7 +175,7 @@ def test_sequences(length, pool, tmp_path):
     assert np.diff(data["seen"].offsets).tolist() == wanted.tolist()
     exported.save(tmp_path / "model")
     assert wr.load(tmp_path / "model").plan.num_steps == plan.num_steps
-    with pytest.raises(wr.InvalidArgument, match="input 'seen': expected ids of 0 to 19, the rows of table 'events.emb"):
+    with pytest.raises(wr.InvalidArgument, match="input 'seen': expected ids of 0 to 19, the rows of table 'events."):
         exported.check(histories(high=500))
     with pytest.raises(wr.InvalidArgument, match="input 'film': expected one id for each row, got 2 in row 0"):
         exported.check(histories(length_of_film=2))
@@ -187,7 +187,7 @@ def test_sequences(length, pool, tmp_path):
 
 
 @pytest.mark.parametrize("use, message", [
-    (lambda made: made["film"].values().sum(-1), "NotImplementedError: of what an EmbeddingCollection gives, .* not val"),
+    (lambda made: made["film"].values().sum(-1), "NotImplementedError: of what an EmbeddingCollection gives, .* not v"),
     (lambda made: made["film"].to_padded_dense(3).sum((1, 2)) + made["film"].to_padded_dense(4).sum((1, 2)),
      "key 'film': expected one desired_length, 3, got 4"),
 ])
@@ -208,7 +208,7 @@ def test_what_cannot_be_expressed_of_sequences(use, message):
 def test_keys_of_bags_and_of_sequences():
     module = Histories(3, attended)
     module.bags = collection(("words", ["tags", "seen"], PoolingType.SUM))
-    with pytest.raises(wr.InvalidArgument, match="key 'seen': expected a key of EmbeddingBagCollections or of Embedding"):
+    with pytest.raises(wr.InvalidArgument, match="key 'seen': expected a key of EmbeddingBagCollections or of "):
         wr.torch.export(module, histories())
 
 
