@@ -223,8 +223,9 @@ class _Keyed:
     def __init__(self, like: Any, rows: int, tensors: Mapping[str, tuple[Any, Any, Any]], sequences: Mapping[str, Ids]):
         jagged = inspect.getmodule(type(like).to_dict).JaggedTensor  # type: ignore[union-attr]
         self._rows = rows
-        self._by_key = {key: jagged(values=values, offsets=offsets, weights=weights)
-                        for key, (values, offsets, weights) in tensors.items()} | sequences
+        self._by_key: dict[str, Any] = {key: jagged(values=values, offsets=offsets, weights=weights)
+                                        for key, (values, offsets, weights) in tensors.items()}
+        self._by_key |= sequences
 
     def to_dict(self) -> dict[str, Any]:
         return self._by_key
