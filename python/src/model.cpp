@@ -97,14 +97,23 @@ std::map<std::string, int64_t> bytes_of(const MemoryReport& report) {
   return bytes;
 }
 
+std::map<std::string, int64_t> named(const LookupCounters& counters) {
+  return {{"ids", counters.ids},
+          {"unknown", counters.unknown},
+          {"out_of_range", counters.out_of_range},
+          {"padding", counters.padding},
+          {"empty_bags", counters.empty_bags}};
+}
+
 std::map<std::string, std::map<std::string, int64_t>> counters(const Worker& worker) {
   std::map<std::string, std::map<std::string, int64_t>> counts;
-  for (const FeatureCounters& feature : worker.context.counters())
-    counts[feature.feature] = {{"ids", feature.counters.ids},
-                               {"unknown", feature.counters.unknown},
-                               {"out_of_range", feature.counters.out_of_range},
-                               {"padding", feature.counters.padding},
-                               {"empty_bags", feature.counters.empty_bags}};
+  for (const FeatureCounters& feature : worker.context.counters()) counts[feature.feature] = named(feature.counters);
+  return counts;
+}
+
+std::map<std::string, std::map<std::string, int64_t>> counters_of_all(Scorer& scorer) {
+  std::map<std::string, std::map<std::string, int64_t>> counts;
+  for (const auto& [feature, sums] : scorer.counters()) counts[feature] = named(sums);
   return counts;
 }
 
@@ -201,6 +210,7 @@ void bind_scoring(nb::module_& module) {
             return Worker{self.model().context(options), self.model().batch()};
           },
           nb::arg("keep_intermediates"))
+      .def("counters", &counters_of_all, "By feature, what ids met in all that was scored.")
       .def(
           "memory", [](const Scorer& self) { return bytes_of(self.model().memory()); }, "Bytes by what they are for.");
 }

@@ -87,6 +87,14 @@ void Scorer::release(std::unique_ptr<Worker> worker) {
   idle_.push_back(std::move(worker));
 }
 
+std::map<std::string, LookupCounters> Scorer::counters() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::map<std::string, LookupCounters> sums;
+  for (const std::unique_ptr<Worker>& worker : idle_)
+    for (const FeatureCounters& feature : worker->context.counters()) sums[feature.feature] += feature.counters;
+  return sums;
+}
+
 ScoredColumns Scorer::score(const Columns& columns, int64_t threads, int64_t rows_per_batch) {
   const std::vector<int64_t> begins = cut(columns, rows_per_batch);
   const auto num_batches = static_cast<int64_t>(begins.size()) - 1;

@@ -4,6 +4,7 @@
 /// Columns through a model, by any number of threads.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -46,6 +47,9 @@ class Scorer {
   /// Batches are of as few requests as have `rows_per_batch` rows on all axes together. Throws what the first thread
   /// that fails throws.
   ScoredColumns score(const Columns& columns, int64_t threads, int64_t rows_per_batch);
+
+  /// By feature what ids met in all that was scored, but for calls that are under way.
+  std::map<std::string, LookupCounters> counters();
 
  private:
   std::unique_ptr<Worker> acquire();

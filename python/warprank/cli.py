@@ -193,4 +193,8 @@ def _score(given: argparse.Namespace) -> int:
     offline.score_file(model, given.data, given.out, transforms=offline.transforms_of(given.dir), keep=given.keep,
                        columns=_names(given.columns), threads=given.threads,
                        progress=None if given.quiet else sys.stderr)
+    for feature, met in model.counters().items():
+        for kind, where in (("out_of_range", "beyond the rows of their table"), ("unknown", "not in their table")):
+            if met[kind]:
+                print(f"{feature}: {met[kind]} of {met['ids']} ids are {where}, and count as none", file=sys.stderr)
     return 0

@@ -184,6 +184,11 @@ class Model:
         """A context of one's own: to see intermediate values (``tap``), or what features met (``counters``)."""
         return Context(self._core.context(keep_intermediates), self.plan)
 
+    def counters(self) -> dict[str, dict[str, int]]:
+        """By feature what ids met in all calls of `score` that have ended: ids, unknown, out_of_range, padding,
+        empty_bags."""
+        return self._core.counters()
+
     def memory(self) -> dict[str, int]:
         """Bytes by what they are for, its tables' and its own."""
         return self._core.memory()

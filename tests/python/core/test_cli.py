@@ -257,6 +257,20 @@ def test_scores_of_lines_with_one_item_each(case):
     assert table["ctr"].to_numpy()[7] == alone["ctr"][0] and table["both"].to_pylist()[7] == alone["both"][0].tolist()
 
 
+def test_ids_beyond_a_table_are_counted(case, capsys):
+    """They are served as the server serves them, and told; -1 is padding of direct tables."""
+    assert run("score", case.dir, "--data", case.data, "--out", case.out, "--quiet") == 0
+    assert capsys.readouterr().err == ""
+    films = case.films.copy()
+    films[:3] = [len(case.tables["film"]), -1, 10**12]
+    place = case.table().column_names.index("film_id")
+    lists = pa.ListArray.from_arrays(pa.array(case.offsets, pa.int32()), pa.array(films))
+    pq.write_table(case.table().set_column(place, "film_id", lists), case.data)
+    assert run("score", case.dir, "--data", case.data, "--out", case.out, "--quiet", "--threads", 3) == 0
+    assert capsys.readouterr().err == \
+        f"embed.film_id: 2 of {len(films)} ids are beyond the rows of their table, and count as none\n"
+
+
 def test_no_rows(case):
     pq.write_table(case.table().slice(0, 0), case.data)
     assert run("score", case.dir, "--data", case.data, "--out", case.out, "--quiet") == 0
