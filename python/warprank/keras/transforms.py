@@ -337,6 +337,9 @@ def _normalization(file: File, name: str, layer: Any, of: Sequence[Source]) -> i
         raise Unsupported("a layer that is built", "one that has seen no data")
     mean = np.ravel(np.asarray(layer.mean, np.float32))
     divisor = np.maximum(np.sqrt(np.ravel(np.asarray(layer.variance, np.float32))), np.float32(keras.config.epsilon()))
+    for what, learned in (("mean", mean), ("variance", divisor)):
+        if not np.isfinite(learned).all():
+            raise Unsupported(f"a {what} of finite numbers", str(learned[~np.isfinite(learned)][0]))
     width = file.columns[of[0][1]].get("width", 1) if of[0][0] == "column" else 1
     if len(mean) not in (1, width):
         raise Unsupported(f"a mean for each of {width} columns", str(len(mean)))

@@ -205,6 +205,9 @@ class Program(ABC):
         finally:
             sys.setrecursionlimit(depth)
         self.problems.raise_if_any()
+        for name, array in (self.weights | self.tables).items():  # which may be computed of constants
+            self.check_finite(name, array, is_learned=False)
+        self.problems.raise_if_any()
         graph = self.builder.finish(outputs)
         self._check_hashed(graph)
         return graph

@@ -300,6 +300,21 @@ def test_weights_that_are_no_numbers():
         wr.keras.export(model)
 
 
+def test_statistics_that_are_no_numbers(tmp_path):
+    """Constants of a graph, which are no variables, and settings of transforms."""
+    x = keras.Input((2,), name="x")
+    norm = layers.Normalization(mean=[0.0, np.nan], variance=[np.inf, 1.0], axis=-1, name="norm")
+    model = keras.Model(x, layers.Dense(1)(norm(x)))
+    with pytest.raises(wr.InvalidArgument, match=r"weight 'norm.*', element \[.*1\]: expected a finite number, got -?nan"):
+        wr.keras.export(model)
+    for mean, variance, told in (np.nan, 1.0, "a mean of finite numbers, got nan"), (
+            1.0, np.inf, "a variance of finite numbers, got inf"):
+        one = layers.Normalization(mean=mean, variance=variance, axis=None)
+        one.build((None,))
+        with pytest.raises(wr.InvalidArgument, match=rf"feature 'x' \(Normalization\): expected {told}"):
+            wr.keras.transforms_of({"x": (one, "x")})
+
+
 def test_rows_for_the_steps_of_a_sequence_are_told():
     history, x = keras.Input((4,), dtype="int32", name="history"), keras.Input((12,), name="x")
     steps = layers.Embedding(9, 3)(history) * layers.Reshape((4, 3))(x)
