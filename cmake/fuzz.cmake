@@ -26,6 +26,7 @@ foreach(source IN LISTS fuzz_sources)
     add_executable(${name}_replay ${PROJECT_SOURCE_DIR}/tests/${source} ${PROJECT_SOURCE_DIR}/tests/replay_main.cpp)
     target_link_libraries(${name}_replay PRIVATE warprank::host warprank_strict)
     link_fuzz_target(${name}_replay ${source})
+    target_compile_options(${name}_replay PRIVATE -O0)  # takes longer to compile than to run
     add_test(NAME ${name}_replay COMMAND ${name}_replay ${corpus})
     set_tests_properties(${name}_replay PROPERTIES LABELS unit TIMEOUT 300)
   endif()

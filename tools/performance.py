@@ -203,7 +203,7 @@ def record_text(record, prefix):
 def plan_counts():
     """The rows of PlanCounts.OfReferenceModels as dictionaries."""
     with open(f"{ROOT}/tests/counts.json", encoding="utf-8") as file:
-        head, *rows = json.load(file)["tests"]["plan_plan_test"]["PlanCounts.OfReferenceModels"]
+        head, *rows = json.load(file)["tests"]["plan_test"]["PlanCounts.OfReferenceModels"]
     return [dict(zip(head, row)) for row in rows]
 
 

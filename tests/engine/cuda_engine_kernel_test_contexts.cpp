@@ -224,6 +224,7 @@ class CudaEngineModels : public testing::TestWithParam<golden::Case> {};
 TEST_P(CudaEngineModels, AreExchangedWithoutANewCapture) {
   const bool is_large = GetParam().hashed_weights;
   if (is_sanitized && is_large) GTEST_SKIP() << "takes minutes; the plain build runs it";
+  if (std::string(GetParam().name) == "dcn_v2") GTEST_SKIP() << "has steps as the others, and thrice their time";
   kernel_testing::reset(Config{});
   test_support::RequestShape shape = few_rows;
   if (is_large) shape.rows = {{"item", 1}, {"sample", 1}};

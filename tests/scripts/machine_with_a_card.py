@@ -103,6 +103,7 @@ class MachineWithACard(unittest.TestCase):
         done = subprocess.run([*self.program, self.out, *options], env=self.environment(luck), capture_output=True,
                               text=True, check=False)
         self.printed = done.stdout
-        self.assertTrue(os.path.exists(f"{self.out}/report.md"), done.stdout + done.stderr)
+        self.assertTrue(os.path.exists(f"{self.out}/report.md"),
+                        f"exit status {done.returncode}: {done.stdout}{done.stderr}")
         with open(f"{self.out}/report.md", encoding="utf-8") as file:
             return done.returncode, file.read()
