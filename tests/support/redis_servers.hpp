@@ -172,6 +172,17 @@ class RedisClusterServers : public RedisServers {
         "have all replicas");
   }
 
+  /// Waits until another node is master of what this one, which does not answer, was master of.
+  void expect_replaced(int master) {
+    expect(
+        [&] {
+          int others = 0;
+          for (int i = 0; i < count(); ++i) others += i != master && info(i, "INFO", "role") == "master";
+          return others == masters;
+        },
+        "replace a master");
+  }
+
   /// Waits until replicas have all that their masters have; nobody may write meanwhile.
   void expect_replicated() {
     expect(all_of([&](int i) {

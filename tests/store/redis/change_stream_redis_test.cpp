@@ -319,7 +319,8 @@ TEST(ChangeStreamOfACluster, LosesNothingAndGivesNothingTwiceWithoutSayingSo) {
     stop();  // the process dies with its connections, and comes again
     std::this_thread::sleep_for(200ms);
     follower = follow();
-    std::this_thread::sleep_for(1500ms);
+    servers.expect_replaced(master);  // else a killed one, empty now, would be its replica's master again
+    std::this_thread::sleep_for(500ms);
     if (is_killed)
       servers.start(master);
     else
