@@ -62,6 +62,7 @@ class LookUps {
       feature.table = found.view;
       feature.hashed = found.hashed;
       if (found.cache) feature.cache = found.cache->on_device();
+      if (found.tier) feature.absent = &feature.cache->absent;
       IdArray ids;
       ids.ids = keys_.data();
       ids.num_ids.capacity = keys_.size();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/table_update_testing.hpp"
+#include "warprank/engine/context.hpp"
 
 namespace warprank::table_update_testing {
 

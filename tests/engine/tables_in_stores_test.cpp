@@ -15,15 +15,13 @@
 #include <thread>
 #include <vector>
 
-#include "engine/look_ups_testing.hpp"
 #include "engine/table_update_testing.hpp"
+#include "engine/tables_in_stores_testing.hpp"
 #include "support/memory_store.hpp"
 #include "support/message_of.hpp"
 #include "support/store_testing.hpp"
 #include "support/wait_until.hpp"
-#include "warprank/core/pace.hpp"
 #include "warprank/engine/host/table_store.hpp"
-#include "warprank/engine/table_source.hpp"
 #include "warprank/host.hpp"
 #include "warprank/store/row_cache.hpp"
 #include "warprank/store/stored_value.hpp"
@@ -32,95 +30,12 @@ namespace warprank {
 namespace {
 
 using namespace std::chrono_literals;
-using namespace table_update_testing;  // NOLINT: what this test is about
+using namespace table_update_testing;      // NOLINT: what this test is about
+using namespace tables_in_stores_testing;  // NOLINT: and models of such tables
 using test_support::MemoryStore;
 using test_support::message_of;
 using test_support::wait_until;
 using testing::HasSubstr;
-
-StoredRows rows_of(const VersionedTable& table) { return {table.type, table.dim}; }
-
-/// The default rows, which are all that weights have of tables in stores.
-Weights default_rows(const std::vector<VersionedTable>& tables) {
-  std::map<std::string, StoredTensor> tensors;
-  for (const VersionedTable& table : tables)
-    tensors[table.name + ".default"] = make_tensor<float>({table.dim}, table.default_row());
-  return Weights::from_tensors(tensors);
-}
-
-std::shared_ptr<MemoryStore> store_with(const std::vector<VersionedTable>& tables) {
-  auto store = std::make_shared<MemoryStore>();
-  for (const VersionedTable& table : tables) store->create({table.name, rows_of(table)}, test_support::soon());
-  return store;
-}
-
-/// A model that looks keys up in tables of a store.
-struct StoredModel {
-  StoredModel(std::vector<VersionedTable> the_tables, const TableInStore& options)
-      : expected(std::move(the_tables)),
-        store(store_with(expected)),
-        plan(plan_of(expected)),
-        tables(Tables::load(plan, default_rows(expected), host(), load_options(options))),
-        model(bind(plan, Weights::from_tensors({}), tables)) {
-    TestUpdate all;
-    for (VersionedTable& table : expected) table.add_rows(table.all(), false, all.tensors);
-    for (const auto& [name, changes] : tables.update(all.weights())) EXPECT_EQ(changes.failed, 0) << name;
-  }
-
-  LoadOptions load_options(TableInStore options) const {
-    options.store = store;
-    if (options.memory_bytes == 0) options.memory_bytes = int64_t{1} << 20;
-    LoadOptions load;
-    load.updatable = true;
-    load.stores = {{"*", options}};
-    return load;
-  }
-  /// Of all tables.
-  StoreCounters counters() const {
-    StoreCounters sum;
-    for (const auto& [table, one] : tables.store_counters()) {
-      for (int64_t StoreCounters::*member :
-           {&StoreCounters::hits, &StoreCounters::misses, &StoreCounters::fetched, &StoreCounters::absent,
-            &StoreCounters::damaged, &StoreCounters::failed, &StoreCounters::evicted, &StoreCounters::dropped,
-            &StoreCounters::late, &StoreCounters::rows})
-        sum.*member += one.*member;
-    }
-    return sum;
-  }
-
-  std::vector<VersionedTable> expected;
-  std::shared_ptr<MemoryStore> store;
-  Plan plan;
-  Tables tables;
-  Model model;
-};
-
-/// The rows of keys in every table of a model, which may be default rows.
-class LookUpsInStore : public LookUps {
- public:
-  LookUpsInStore(const StoredModel& setup, const std::vector<int64_t>& keys)
-      : LookUps(setup, keys), setup_(setup), keys_(keys) {}
-
-  /// Whether all rows are as expected; `given` are those that are no default rows.
-  bool has_rows(int64_t* given = nullptr) {
-    run();
-    bool all = true;
-    for (const VersionedTable& table : setup_.expected)
-      for (size_t i = 0; i < keys_.size(); ++i) {
-        const Row row = this->row(table, i);
-        all = all && row == table.expected(keys_[i]);
-        if (given != nullptr) *given += row != table.default_row();
-        EXPECT_TRUE(row == table.expected(keys_[i]) || row == table.default_row()) << table.name << " " << keys_[i];
-      }
-    return all;
-  }
-
- private:
-  const StoredModel& setup_;
-  const std::vector<int64_t> keys_;
-};
-
-TableInStore waiting() { return {.misses = Misses::wait, .longest_wait = 20s, .store_timeout = 20s}; }
 
 TEST(TablesInStores, GiveDefaultRowsNowAndFetchForLater) {
   StoredModel setup(tables_of_all_types(), {});
@@ -477,9 +392,6 @@ TEST(TablesInStores, TellWhatIsWrong) {
   options.stores = {{"*", good}};
   const int64_t needed = host_backend::HostTableStore::needs(plan, default_rows(tables), {}, options)[0].second;
   EXPECT_EQ(needed, 100000 + 8 * 4);
-  Pace pace(0);
-  EXPECT_EQ(message_of([&] { find_tables(plan, default_rows(tables), {}, Images::check, options, pace); }),
-            "table 't': expected rows that are loaded, on a GPU, got rows in a store (LoadOptions::stores)");
   EXPECT_THAT(load(good, "x*"),
               HasSubstr("LoadOptions::stores of 'x*': expected a table's name, or a pattern that fits "
                         "one, got none of that name"));

@@ -52,16 +52,12 @@ struct TableSource {
 /// and rows are built, or, where everything is only checked, not.
 enum class Images { read, map, check };
 
-/// Whether tables may have their rows in stores: those of the host engine.
-enum class InStores { refuse, take };
-
 /// What each table of the plan is loaded from, in the plan's order: tensors of `weights`, which must outlive it, and
 /// `images`; hashed ones are read at `pace`. Throws invalid_argument with everything that is missing, mis-shaped,
 /// damaged or not asked for.
 WARPRANK_HOST_INLINE std::vector<TableSource> find_tables(const Plan& plan, const Weights& weights,
                                                           const HashTableFiles& images, Images use,
-                                                          const LoadOptions& options, Pace& pace,
-                                                          InStores in_stores = InStores::refuse);
+                                                          const LoadOptions& options, Pace& pace);
 
 }  // namespace warprank
 

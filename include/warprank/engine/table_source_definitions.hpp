@@ -30,8 +30,8 @@ namespace detail {
 
 class TableFinder {
  public:
-  TableFinder(const Weights& weights, Images images, const LoadOptions& options, Pace& pace, InStores in_stores)
-      : weights_(weights), images_(images), options_(options), pace_(pace), in_stores_(in_stores) {}
+  TableFinder(const Weights& weights, Images images, const LoadOptions& options, Pace& pace)
+      : weights_(weights), images_(images), options_(options), pace_(pace) {}
 
   /// Throws invalid_argument with everything that is missing, mis-shaped, damaged or not asked for.
   std::vector<TableSource> find(const Plan& plan, const HashTableFiles& images) {
@@ -137,8 +137,6 @@ class TableFinder {
   void find_in_store(const TableInfo& info, const TableInStore& in_store, bool has_image) {
     note(info.name + ".default");
     const std::string what = "table '" + info.name + "'";
-    if (in_stores_ == InStores::refuse)
-      return problems_.add(what, "rows that are loaded, on a GPU", "rows in a store (LoadOptions::stores)");
     if (has_image) problems_.add(what, "no image, as its rows are in a store", "one");
     if (in_store.store == nullptr) return;
     std::optional<StoredRows> rows;
@@ -347,7 +345,6 @@ class TableFinder {
   const Images images_;
   const LoadOptions& options_;
   Pace& pace_;
-  const InStores in_stores_;
   std::set<std::string> used_;  ///< tensors, by the names that they are stored under
   Problems problems_;
   std::vector<TableSource> found_;
@@ -357,8 +354,8 @@ class TableFinder {
 
 WARPRANK_HOST_INLINE std::vector<TableSource> find_tables(const Plan& plan, const Weights& weights,
                                                           const HashTableFiles& images, Images use,
-                                                          const LoadOptions& options, Pace& pace, InStores in_stores) {
-  return detail::TableFinder(weights, use, options, pace, in_stores).find(plan, images);
+                                                          const LoadOptions& options, Pace& pace) {
+  return detail::TableFinder(weights, use, options, pace).find(plan, images);
 }
 
 }  // namespace warprank

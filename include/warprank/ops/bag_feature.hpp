@@ -93,6 +93,8 @@ struct BagFeature {
   /// A direct table's are then as a hash table's rows are, at multiples of 16 bytes, and its bits those of a hashed
   /// one.
   const RowCacheView* cache = nullptr;
+  /// Of a table with a cache: gets the keys that have no row, those of padding not. In device memory.
+  const KeyList* absent = nullptr;
   std::variant<IdArray, BlobIds, BlobDense> ids;
   DeviceCount num_bags;  ///< of blobs only the capacity counts
   Pooling pooling = Pooling::none;

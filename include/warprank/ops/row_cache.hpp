@@ -25,20 +25,21 @@ inline constexpr int hit_counters = 32, hit_stride = 4;
 
 }  // namespace row_cache
 
-/// Keys that look-ups had to read from the host's memory, in the order in which they came. Marks are hints: of those
-/// that come while others are taken out, some may be lost or be there twice.
-struct MissedKeys {
-  uint64_t* keys = nullptr;       ///< [capacity], the n-th missed key at n modulo capacity
+/// Keys that look-ups tell of, in the order in which they came. They are hints: of those that come while others are
+/// taken out, some may be lost or be there twice. All pointers are to device memory.
+struct KeyList {
+  uint64_t* keys = nullptr;       ///< [capacity], the n-th key at n modulo capacity
   uint64_t* num = nullptr;        ///< how many there have been, those included for which there was no room
-  uint64_t* num_taken = nullptr;  ///< and how many of them are taken out: there is room for `capacity` behind these
-  uint64_t* hits = nullptr;       ///< [hit_counters * hit_stride]: rows that were found in the cache, in parts
+  uint64_t* num_taken = nullptr;  ///< and how many are taken out: there is room for `capacity` behind these
   uint32_t capacity = 0;          ///< a power of two
 };
 
 /// All pointers are to device memory. A look-up is given the address of a view that is in device memory as well.
 struct RowCacheView {
-  HashTableView rows;  ///< keys are those of the table, of a direct one the numbers of rows
-  MissedKeys missed;
+  HashTableView rows;        ///< keys are those of the table, of a direct one the numbers of rows
+  KeyList missed;            ///< whose rows had to be read in the host's memory
+  KeyList absent;            ///< of a table in a store: whose rows are not even there; of others without keys
+  uint64_t* hits = nullptr;  ///< [hit_counters * hit_stride]: rows that were found in the cache, in parts
 };
 
 }  // namespace warprank

@@ -30,6 +30,7 @@ struct ContextMemory {
   std::vector<float*> outputs;                    ///< by axis
   std::map<AxisPair, int64_t*> segments;          ///< of pairs that the index does not have
   LookupCounters* counters = nullptr;             ///< by node
+  const KeyList* awaited = nullptr;               ///< by table (AwaitedKeys); null: nothing is waited for
   const unsigned char* weights = nullptr;         ///< of the model
   const unsigned char* copied_weights = nullptr;  ///< of the context (WeightsMemory::add_copied)
 };
@@ -99,6 +100,8 @@ class Bindings {
   }
 
   LookupCounters* counters(int node) const { return memory_.counters + node; }
+  /// Whom to tell of keys that a table has no rows of.
+  const KeyList* awaited(int table) const { return memory_.awaited == nullptr ? nullptr : memory_.awaited + table; }
   template <class Value = unsigned char>
   const Value* weights(int64_t offset) const {
     return reinterpret_cast<const Value*>(memory_.weights + offset);

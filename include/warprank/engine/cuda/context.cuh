@@ -17,6 +17,7 @@
 
 #include "warprank/device/event.hpp"
 #include "warprank/device/range.hpp"
+#include "warprank/engine/cuda/awaited_keys.cuh"
 #include "warprank/engine/cuda/batch_parts.hpp"
 #include "warprank/engine/cuda/profile.cuh"
 #include "warprank/engine/cuda/published.cuh"
@@ -56,13 +57,9 @@ class CudaContext : public ContextBackend {
                                             : plan_.storage()),
         values_(graph(), storage_),
         in_memory_(plan::in_memory(graph(), storage_.steps)),
-        tables_(model_->tables, done_) {
-    std::vector<RunSize> sizes;
-    for (const Capacity& capacity : plan_.options().capacities) {
-      std::vector<int64_t> rows = plan::rows_at(plan_.source(), capacity);
-      const int64_t blob_bytes = most_blob_bytes(plan_.layout(), rows);
-      sizes.push_back({std::move(rows), plan_.most_requests(), blob_bytes});
-    }
+        tables_(model_->tables, done_),
+        awaited_(graph(), *model_->tables, sizes(), stream_.get()) {
+    const std::vector<RunSize> sizes = this->sizes();
     runs_ = RunSet(source(*model_), sizes, nullptr, "a context", model_->device_index, stream_.get());
     warm_up();
     for (const auto& run : runs_.runs()) capture(*run);
@@ -78,13 +75,14 @@ class CudaContext : public ContextBackend {
     const device::Range range("warprank submit");
     const device::DeviceGuard current(model_->device_index);
     const device::Stream to = stream == nullptr ? stream_.get() : reinterpret_cast<device::Stream>(stream);
+    submitted_ = {&batch, to, Published::Clock::now()};
     const int run = find(parts_.measure(batch));
     if (run < 0 && options_.oversize == Oversize::refuse) throw too_large("batch", parts_.whole());
     try {
       divide(batch, run);
       place_parts(batch);
       remember(batch);
-      queue(batch, to);
+      queue(batch, false, to);
     } catch (...) {
       forget();
       throw;
@@ -92,9 +90,8 @@ class CudaContext : public ContextBackend {
   }
   bool ready() const override { return published_.is_done() || done_.is_done(); }
   void wait() override {
-    double unknown = 0;
-    const bool is_known = parts_.count() == 1 && parts_[0].run >= 0;
-    published_.wait(options_, done_, is_known ? expected_seconds_[static_cast<size_t>(parts_[0].run)] : unknown);
+    wait_for_published();
+    if (awaited_.any()) wait_for_rows();
     collect_outputs();
   }
 
@@ -160,6 +157,7 @@ class CudaContext : public ContextBackend {
     report.emplace_back("pinned outputs", host_outputs_.bytes());
     report.emplace_back("pinned indices", host_indices_.bytes());
     report.emplace_back("pinned flag", published_.pinned_bytes());
+    if (awaited_.any()) report.emplace_back("keys that are awaited", awaited_.device_bytes());
     if (!larger_.runs().empty()) report.emplace_back("a batch above all capacities", larger_.device_bytes());
     return report;
   }
@@ -210,13 +208,24 @@ class CudaContext : public ContextBackend {
   };
 
   const Graph& graph() const { return plan_.graph(); }
+  /// Of the capacities.
+  std::vector<RunSize> sizes() const {
+    std::vector<RunSize> sizes;
+    for (const Capacity& capacity : plan_.options().capacities) {
+      std::vector<int64_t> rows = plan::rows_at(plan_.source(), capacity);
+      const int64_t blob_bytes = most_blob_bytes(plan_.layout(), rows);
+      sizes.push_back({std::move(rows), plan_.most_requests(), blob_bytes});
+    }
+    return sizes;
+  }
   RunSource source(const CudaModelData& model) const {
     return {graph(),
             values_,
             storage_,
             model.steps,
             static_cast<const unsigned char*>(model.weights.data()),
-            model.copied_weights};
+            model.copied_weights,
+            awaited_.on_device()};
   }
   std::vector<LookupCounters> read_counters() const {
     std::vector<LookupCounters> values(graph().nodes.size());
@@ -381,11 +390,13 @@ class CudaContext : public ContextBackend {
     }
   }
 
-  /// Everything of a batch.
-  void queue(const Batch& batch, device::Stream stream) {
+  /// Everything of a batch; `is_again`: of the one before.
+  void queue(const Batch& batch, bool is_again, device::Stream stream) {
     const auto reading = tables_.read(stream);  // until `done_` is recorded
     try {
+      awaited_.queue_before(runs_.counters(), is_again, stream);
       for (int64_t i = 0; i < parts_.count(); ++i) queue(batch, parts_[i], places_[static_cast<size_t>(i)], stream);
+      awaited_.queue_behind(stream);
       done_.record(stream);
     } catch (...) {
       settle(stream);  // what was queued still reads the batch
@@ -416,6 +427,24 @@ class CudaContext : public ContextBackend {
       if (width > 0) end = run_of(part).outputs().axes[axis] + part.size.rows[axis] * width;
     }
     return end;
+  }
+
+  void wait_for_published() {
+    double unknown = 0;
+    const bool is_known = parts_.count() == 1 && parts_[0].run >= 0;
+    published_.wait(options_, done_, is_known ? expected_seconds_[static_cast<size_t>(parts_[0].run)] : unknown);
+  }
+  /// Runs the batch again when the rows have come that it has not found, for as long as it may wait for them.
+  void wait_for_rows() {
+    const device::DeviceGuard current(model_->device_index);
+    done_.synchronize();
+    for (bool is_last = false; !is_last && awaited_.want(*model_->tables, stream_.get());) {
+      is_last = !awaited_.wait(*model_->tables, submitted_.begin);
+      queue(*submitted_.batch, true, submitted_.stream);
+      wait_for_published();
+      done_.synchronize();
+    }
+    awaited_.count(*model_->tables);
   }
 
   // ---- Its scores
@@ -476,9 +505,12 @@ class CudaContext : public ContextBackend {
   void expect_same_tables(const CudaModelData& next) const {
     Problems problems;
     const auto text = [](const CudaTable& table) {
-      const char* const kind = !table.is_hashed() ? "" : table.hashed->is_mutable ? ", hashed, updatable" : ", hashed";
-      return std::string(name_of(table.view.type)) + " of " + std::to_string(table.view.dim) + " columns" + kind +
-             (table.cache ? ", cached" : "");
+      const bool is_mutable = table.hashed && table.hashed->is_mutable && !table.tier;
+      return std::string(name_of(table.view.type)) + " of " + std::to_string(table.view.dim) + " columns" +
+             (table.is_hashed() ? ", hashed" : "") + (is_mutable ? ", updatable" : "") +
+             (!table.tier           ? table.cache ? ", cached" : ""
+              : table.tier->waits() ? ", in a store that is waited for"
+                                    : ", in a store");
     };
     for (const TableInfo& info : plan_.source().tables) {
       const CudaTable *before = model_->tables->find(info.name), *after = next.tables->find(info.name);
@@ -511,11 +543,19 @@ class CudaContext : public ContextBackend {
   Published published_;
   std::vector<double> expected_seconds_;  // that a batch takes, by run
   CudaTableReader tables_;                // of the model
-  RunSet runs_;                           // captured, one for each capacity
-  RunSet larger_;                         // one, for batches above all capacities
+  AwaitedKeys awaited_;
+  RunSet runs_;    // captured, one for each capacity
+  RunSet larger_;  // one, for batches above all capacities
   device::PinnedMemory host_outputs_, host_indices_;
 
-  BatchParts parts_;  // of the last batch
+  /// The last batch, which is there until it is waited for.
+  struct Submitted {
+    const Batch* batch = nullptr;
+    device::Stream stream = {};
+    Published::Clock::time_point begin = {};
+  };
+  Submitted submitted_;
+  BatchParts parts_;  // of it
   std::vector<PartPlace> places_;
   std::vector<int64_t> scored_;
   std::vector<std::vector<int64_t>> row_starts_;  // by output

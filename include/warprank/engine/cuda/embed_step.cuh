@@ -68,6 +68,8 @@ inline BagFeature embed_feature(const LookUp& look_up, const Bindings& bindings)
   feature.table = look_up.table->view;
   feature.hashed = look_up.table->hashed;
   if (look_up.table->cache) feature.cache = look_up.table->cache->on_device();
+  if (look_up.table->tier)
+    feature.absent = look_up.table->tier->waits() ? bindings.awaited(op.table) : &feature.cache->absent;
   BlobIds ids;
   ids.requests = bindings.requests();
   ids.input = op.ids;
@@ -80,7 +82,11 @@ inline BagFeature embed_feature(const LookUp& look_up, const Bindings& bindings)
   feature.ids = ids;
   feature.num_bags.capacity = bindings.max_rows(node.axis);
   feature.pooling = op.pooling;
-  if (feature.hashed) feature.padding = info.padding;
+  if (look_up.table->is_hashed()) {
+    feature.padding = info.padding;
+  } else if (feature.hashed) {  // numbers of rows of a table in a store
+    feature.padding = -1;
+  }
   feature.max_bag_ids = pools ? axis.keep_last : 0;
   feature.counters = bindings.counters(look_up.node);
   set_output(feature, bindings.value(look_up.node));

@@ -30,6 +30,7 @@ struct RunSource {
   const ModelSteps& steps;
   const unsigned char* weights;
   const device::DeviceMemory& copied_weights;  ///< the model's, of which the context has a copy
+  const KeyList* awaited = nullptr;            ///< the context's (AwaitedKeys)
 };
 
 /// Where in device memory what runs of several sizes take in turns is.
@@ -178,6 +179,7 @@ class PreparedRun {
     to.slot_offsets = ArenaLayout(from.values, from.storage, size_.rows).slots;
     for (const int64_t first : outputs_.axes) to.outputs.push_back(shared.outputs + first);
     to.counters = shared.counters;
+    to.awaited = from.awaited;
     to.weights = from.weights;
     to.copied_weights = shared.copied_weights;
     for (const AxisPair& pair : from.steps.pairs) {

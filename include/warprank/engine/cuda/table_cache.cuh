@@ -30,30 +30,79 @@
 
 namespace warprank::cuda_backend {
 
+/// Of row_cache::num_positions, how many keys a bucket of a full cache has; where there are more, the second bucket of
+/// some is full as well.
+inline constexpr int64_t keys_of_a_bucket = 9;
+
+/// How many buckets there are for at most so many keys, that take at most so many bytes.
+inline uint64_t cache_buckets(DType type, int64_t dim, int64_t num_keys, int64_t budget) {
+  const auto wanted = static_cast<uint64_t>(num_keys / keys_of_a_bucket + 1);
+  const auto most = static_cast<uint64_t>(budget / cache_shape(type, dim).bucket_bytes);
+  return std::max(hash_table::min_buckets, std::min(most, wanted));
+}
+/// A table of such buckets, which are to be cleared.
+inline HashTableView cache_rows(DType type, int64_t dim, uint64_t num_buckets, unsigned char* buckets, uint64_t* size) {
+  HashTableView rows;
+  rows.buckets = buckets;
+  rows.size = size;
+  rows.type = type;
+  rows.dim = dim;
+  rows.row_bytes = hash_table::row_bytes(type, dim);
+  rows.is_mutable = true;
+  rows.shape = cache_shape(type, dim);
+  rows.placement = {0x7d1ce5f0e1a2b394u, num_buckets, 0, 2};
+  return rows;
+}
+
+/// A bucket of such a table, as whoever chooses its keys sees it.
+struct CacheBucket {
+  struct Held {
+    uint64_t key;
+    int position;
+    bool was_found = false;
+  };
+  std::vector<Held> held;
+  int room = row_cache::num_positions;
+
+  explicit CacheBucket(const uint64_t* line) {
+    const uint64_t map = line[hash_table::map_word];
+    for (int p = 0; p < row_cache::num_positions; ++p)
+      if (hash_table::slot_at(map, p) != hash_table::no_slot) held.push_back({line[p], p});
+    room -= static_cast<int>(held.size());
+  }
+  /// Of one of the marks of the bucket: any of them may have got the bits.
+  void add_use(uint64_t use) {
+    for (Held& one : held) one.was_found |= (use >> one.position & 1) != 0;
+  }
+  bool holds(uint64_t key) const {
+    return std::any_of(held.begin(), held.end(), [key](const Held& one) { return one.key == key; });
+  }
+};
+
 /// Where the parts of a cache lie in device memory, from its beginning, and how large they are.
 struct CacheLayout {
   static constexpr uint32_t mark_capacity = 4096;
 
-  /// Of at most so many keys, whose buckets take at most so many bytes.
-  CacheLayout(DType type, int64_t dim, int64_t num_keys, int64_t budget) {
-    const int64_t bucket_bytes = cache_shape(type, dim).bucket_bytes;
-    const auto wanted = static_cast<uint64_t>(num_keys / keys_of_a_bucket + 1);
-    num_buckets = std::max(hash_table::min_buckets, std::min(static_cast<uint64_t>(budget / bucket_bytes), wanted));
-    buckets_bytes = static_cast<int64_t>(num_buckets) * bucket_bytes;
+  /// Of at most so many keys, whose buckets take at most so many bytes. `tells_absent`: for a table in a store.
+  CacheLayout(DType type, int64_t dim, int64_t num_keys, int64_t budget, bool tells_absent = false)
+      : num_buckets(cache_buckets(type, dim, num_keys, budget)) {
+    buckets_bytes = static_cast<int64_t>(num_buckets) * cache_shape(type, dim).bucket_bytes;
     words_at = buckets_bytes;
     marks_at = words_at + static_cast<int64_t>(num_words * sizeof(uint64_t));
     view_at = marks_at + int64_t{8} * mark_capacity;
     bytes = view_at + static_cast<int64_t>(sizeof(RowCacheView));
+    if (!tells_absent) return;
+    absent_at = bytes;
+    bytes += int64_t{8} * mark_capacity;
   }
 
   uint64_t num_buckets;
-  int64_t buckets_bytes, words_at, marks_at, view_at, bytes;
+  int64_t buckets_bytes, words_at, marks_at, view_at, absent_at = -1, bytes;
 
-  /// The size of the table, how many keys were missed and taken out, and hits: each in a sector of its own.
-  static constexpr size_t size_word = 0, num_word = 4, taken_word = 8, hits_word = 16,
-                          num_words = hits_word + row_cache::hit_counters * row_cache::hit_stride;
-  /// Of row_cache::num_positions; where there are more, the second bucket of some is full as well.
-  static constexpr int64_t keys_of_a_bucket = 9;
+  /// The size of the table, how many keys were missed and taken out, how many were absent, and hits: each in a sector
+  /// of its own.
+  static constexpr size_t size_word = 0, num_word = 4, taken_word = 8, num_absent_word = 12, absent_taken_word = 16,
+                          hits_word = 20, num_words = hits_word + row_cache::hit_counters * row_cache::hit_stride;
 };
 
 /// Memory of the host that passes over all caches of a store share.
@@ -61,12 +110,13 @@ class PassMemory {
  public:
   PassMemory()
       : memory_(static_cast<int64_t>(sizeof(detail::TakenMarks::Counts)) +
-                    static_cast<int64_t>(sizeof(detail::TakenMarks::Mark)) * CacheLayout::mark_capacity,
+                    (static_cast<int64_t>(sizeof(detail::TakenMarks::Mark)) + 8) * CacheLayout::mark_capacity,
                 "the passes over caches of rows") {}
 
   detail::TakenMarks marks() const {
     auto* const counts = static_cast<detail::TakenMarks::Counts*>(memory_.data());
-    return {counts, reinterpret_cast<detail::TakenMarks::Mark*>(counts + 1)};
+    auto* const marks = reinterpret_cast<detail::TakenMarks::Mark*>(counts + 1);
+    return {counts, marks, reinterpret_cast<uint64_t*>(marks + CacheLayout::mark_capacity)};
   }
   int64_t bytes() const { return memory_.bytes(); }
 
@@ -78,27 +128,25 @@ class PassMemory {
 /// cache has rows; null where the table has none.
 class TableCache {
  public:
-  /// In `memory`, aligned to 256 bytes, of layout.bytes; queues that it becomes an empty cache.
-  TableCache(DType type, int64_t dim, const CacheLayout& layout, unsigned char* memory, device::Stream stream)
+  /// In `memory`, aligned to 256 bytes, of layout.bytes; queues that it becomes an empty cache. Tells how often keys
+  /// are asked for, for `num_counted` keys or as many as it has places for.
+  TableCache(DType type, int64_t dim, const CacheLayout& layout, unsigned char* memory, device::Stream stream,
+             int64_t num_counted = 0)
       : on_device_(reinterpret_cast<const RowCacheView*>(memory + layout.view_at)),
-        num_places_(static_cast<int64_t>(layout.num_buckets) * row_cache::num_positions),
-        sketch_(std::max(num_places_, least_counted)),
-        has_room_until_(static_cast<int64_t>(layout.num_buckets) * CacheLayout::keys_of_a_bucket) {
+        num_counted_keys_(std::max(num_counted, static_cast<int64_t>(layout.num_buckets) * row_cache::num_positions)),
+        sketch_(std::max(num_counted_keys_, least_counted)),
+        has_room_until_(static_cast<int64_t>(layout.num_buckets) * keys_of_a_bucket) {
     auto* const words = reinterpret_cast<uint64_t*>(memory + layout.words_at);
-    HashTableView& rows = view_.rows;
-    rows.buckets = memory;
-    rows.size = words + CacheLayout::size_word;
-    rows.type = type;
-    rows.dim = dim;
-    rows.row_bytes = hash_table::row_bytes(type, dim);
-    rows.is_mutable = true;
-    rows.shape = cache_shape(type, dim);
-    rows.placement = {0x7d1ce5f0e1a2b394u, layout.num_buckets, 0, 2};
+    view_.rows = cache_rows(type, dim, layout.num_buckets, memory, words + CacheLayout::size_word);
     view_.missed = {reinterpret_cast<uint64_t*>(memory + layout.marks_at), words + CacheLayout::num_word,
-                    words + CacheLayout::taken_word, words + CacheLayout::hits_word, CacheLayout::mark_capacity};
+                    words + CacheLayout::taken_word, CacheLayout::mark_capacity};
+    if (layout.absent_at >= 0)
+      view_.absent = {reinterpret_cast<uint64_t*>(memory + layout.absent_at), words + CacheLayout::num_absent_word,
+                      words + CacheLayout::absent_taken_word, CacheLayout::mark_capacity};
+    view_.hits = words + CacheLayout::hits_word;
     device::fill(memory, 0, layout.bytes, stream);
     device::copy_to_device(memory + layout.view_at, &view_, sizeof view_, stream);
-    hash_table::clear(rows, stream);
+    hash_table::clear(view_.rows, stream);
     device::synchronize(stream);
   }
 
@@ -106,58 +154,55 @@ class TableCache {
   const HashTableView& rows() const { return view_.rows; }
   /// As of the last pass.
   CacheCounters counters() const { return counters_; }
+  /// How many ids had no row anywhere, as of the last pass; of a table in a store.
+  int64_t num_absent() const { return static_cast<int64_t>(taken_.absent); }
 
+  void count(uint64_t key) {
+    sketch_.add(static_cast<int64_t>(key));
+    ++num_counts_;
+  }
+  /// How often a key was counted, as far as that is not forgotten.
+  int frequency(uint64_t key) const { return sketch_.estimate(static_cast<int64_t>(key)); }
+
+  /// Keys that had no row anywhere, of those that there was room for: of a table in a store.
+  struct Absent {
+    std::vector<int64_t> keys;
+    int64_t dropped = 0;
+  };
   template <class RowOf>
-  void pass(TableUpdates& updates, const PassMemory& memory, const RowOf& row_of) {
-    const int64_t count = take_marks(updates, memory);
-    if (count == 0) return;
-    std::vector<RowChange> victims, admitted;
-    choose({memory.marks().marks, count}, row_of, victims, admitted);
+  Absent pass(TableUpdates& updates, const PassMemory& memory, const RowOf& row_of) {
+    Absent absent;
+    const int64_t count = take_marks(updates, memory, absent);
+    if (count > 0) admit({memory.marks().marks, count}, updates, row_of);
     forget();
+    return absent;
+  }
+
+  /// Rows of the host's memory that were written: those that are here become the same.
+  template <class RowOf>
+  void follow_written(TableUpdates& updates, const std::vector<RowChange>& written, const RowOf& row_of) {
+    if (written.empty()) return;
+    TableChanges changes;
+    updates.change<detail::CacheProtocol>(rows(), copy_from(row_of), updates.held(rows(), written), changes);
+  }
+  /// Keys that the table has no more.
+  void follow_erased(TableUpdates& updates, const std::vector<RowChange>& erased) {
+    if (erased.empty()) return;
+    int64_t gone = 0;
+    erase(updates, erased, gone);
+  }
+
+ private:
+  template <class RowOf>
+  void admit(Span<const detail::TakenMarks::Mark> marks, TableUpdates& updates, const RowOf& row_of) {
+    std::vector<RowChange> victims, admitted;
+    choose(marks, row_of, victims, admitted);
     erase(updates, victims, counters_.evicted);
     TableChanges changes;
     updates.change<detail::CacheProtocol>(rows(), copy_from(row_of), admitted, changes);
     counters_.admitted += changes.inserted;
     num_keys_ += changes.inserted;
   }
-
-  /// Rows of the host's memory that were written: those that are here become the same.
-  template <class RowOf>
-  void follow_written(TableUpdates& updates, const std::vector<RowChange>& written, const RowOf& row_of) {
-    TableChanges changes;
-    updates.change<detail::CacheProtocol>(rows(), copy_from(row_of), updates.held(rows(), written), changes);
-  }
-  /// Keys that the table has no more.
-  void follow_erased(TableUpdates& updates, const std::vector<RowChange>& erased) {
-    int64_t gone = 0;
-    erase(updates, erased, gone);
-  }
-
- private:
-  /// A bucket as a pass sees it.
-  struct Bucket {
-    struct Held {
-      uint64_t key;
-      int position;
-      bool was_found = false;
-    };
-    std::vector<Held> held;
-    int room = row_cache::num_positions;
-
-    explicit Bucket(const uint64_t* line) {
-      const uint64_t map = line[hash_table::map_word];
-      for (int p = 0; p < row_cache::num_positions; ++p)
-        if (hash_table::slot_at(map, p) != hash_table::no_slot) held.push_back({line[p], p});
-      room -= static_cast<int>(held.size());
-    }
-    /// Of one of the marks of the bucket: any of them may have got the bits.
-    void add_use(uint64_t use) {
-      for (Held& one : held) one.was_found |= (use >> one.position & 1) != 0;
-    }
-    bool holds(uint64_t key) const {
-      return std::any_of(held.begin(), held.end(), [key](const Held& one) { return one.key == key; });
-    }
-  };
 
   template <class RowOf>
   auto copy_from(const RowOf& row_of) const {
@@ -174,35 +219,34 @@ class TableCache {
     num_keys_ -= changes.erased;
   }
 
-  /// How many there are.
-  int64_t take_marks(TableUpdates& updates, const PassMemory& memory) {
+  /// How many marks there are.
+  int64_t take_marks(TableUpdates& updates, const PassMemory& memory, Absent& absent) {
     const detail::TakenMarks marks = memory.marks();
-    updates.queue_and_wait([&](device::Stream stream) { detail::launch_take_marks(view_, num_taken_, marks, stream); });
-    const uint64_t num = marks.counts->num_missed - num_taken_;
+    updates.queue_and_wait([&](device::Stream stream) { detail::launch_take_marks(view_, taken_, marks, stream); });
+    const uint64_t num = marks.counts->num_missed - taken_.missed;
+    const uint64_t num_absent = marks.counts->num_absent - taken_.absent;
     const uint64_t count = std::min(num, uint64_t{view_.missed.capacity});
-    num_taken_ = marks.counts->num_missed;
-    counters_.misses = static_cast<int64_t>(num_taken_);
+    const uint64_t absent_count = std::min(num_absent, uint64_t{view_.absent.capacity});
+    taken_ = {marks.counts->num_missed, marks.counts->num_absent};
+    counters_.misses = static_cast<int64_t>(taken_.missed);
     counters_.dropped += static_cast<int64_t>(num - count);
     counters_.hits = static_cast<int64_t>(marks.counts->num_hits);
+    absent.keys.assign(marks.absent, marks.absent + absent_count);
+    absent.dropped = static_cast<int64_t>(num_absent - absent_count);
     return static_cast<int64_t>(count);
   }
 
-  void count(uint64_t key) {
-    sketch_.add(static_cast<int64_t>(key));
-    ++num_counted_;
-  }
-  int frequency(uint64_t key) const { return sketch_.estimate(static_cast<int64_t>(key)); }
   /// Half of what was counted, now and then.
   void forget() {
-    if (num_counted_ < counted_for_each * num_places_) return;
+    if (num_counts_ < counted_for_each * num_counted_keys_) return;
     sketch_.halve();
-    num_counted_ = 0;
+    num_counts_ = 0;
   }
 
   template <class RowOf>
   void choose(Span<const detail::TakenMarks::Mark> marks, const RowOf& row_of, std::vector<RowChange>& victims,
               std::vector<RowChange>& admitted) {
-    std::unordered_map<uint64_t, Bucket> buckets;
+    std::unordered_map<uint64_t, CacheBucket> buckets;
     std::vector<std::pair<uint64_t, uint64_t>> missed;  // with the bucket
     for (const detail::TakenMarks::Mark& mark : marks) {
       const uint64_t bucket = rows().placement.first_bucket(rows().placement.hash(mark.key));
@@ -213,13 +257,13 @@ class TableCache {
     missed.erase(std::unique(missed.begin(), missed.end()), missed.end());
     for (const auto& [key, bucket] : missed) count(key);
     for (const auto& [index, bucket] : buckets)
-      for (const Bucket::Held& held : bucket.held)
+      for (const CacheBucket::Held& held : bucket.held)
         if (held.was_found) count(held.key);
     std::stable_sort(missed.begin(), missed.end(),
                      [this](const auto& a, const auto& b) { return frequency(a.first) > frequency(b.first); });
     int64_t num_keys = num_keys_;
     for (const auto& [key, index] : missed) {
-      Bucket& bucket = buckets.at(index);
+      CacheBucket& bucket = buckets.at(index);
       const auto change = static_cast<int64_t>(key);
       if (bucket.holds(key) || row_of(change) == nullptr) continue;
       if (bucket.room > 0) {
@@ -241,13 +285,13 @@ class TableCache {
 
   RowCacheView view_;
   const RowCacheView* on_device_;
-  static constexpr int64_t counted_for_each = 10;    // key of the cache, then counts are halved
+  static constexpr int64_t counted_for_each = 10;    // key that is told apart, then counts are halved
   static constexpr int64_t least_counted = 1 << 14;  // keys that are told apart: small caches see many as well
-  int64_t num_places_;
+  int64_t num_counted_keys_;
   FrequencySketch sketch_;
-  int64_t num_counted_ = 0;
+  int64_t num_counts_ = 0;
   CacheCounters counters_;
-  uint64_t num_taken_ = 0;
+  detail::TakenBefore taken_;
   int64_t num_keys_ = 0, has_room_until_;
 };
 

@@ -34,8 +34,9 @@ class TableLoader {
   TableLoader(const TableLoader&) = delete;
   TableLoader& operator=(const TableLoader&) = delete;
 
-  /// All rows of the table, wherever they lie.
+  /// All rows of the table, wherever they lie; none of one in a store.
   void write_all_rows(const TableSource& source) {
+    if (source.in_store) return;
     if (source.rows == nullptr) {
       write_rows(0, source.image().data(), source.image().size());
     } else if (source.placement.where == Placement::cached) {

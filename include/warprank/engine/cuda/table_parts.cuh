@@ -15,6 +15,7 @@
 #include "warprank/device/find_device.hpp"
 #include "warprank/device/runtime.hpp"
 #include "warprank/device/sharded_memory.hpp"
+#include "warprank/engine/cuda/rows_before_store.cuh"
 #include "warprank/engine/cuda/table_cache.cuh"
 #include "warprank/engine/engine.hpp"
 #include "warprank/engine/placed_table.hpp"
@@ -22,20 +23,24 @@
 #include "warprank/hash_table/layout.hpp"
 #include "warprank/ops/scaled_rows.hpp"
 #include "warprank/ops/table_view.hpp"
+#include "warprank/store/store_tier.hpp"
 
 namespace warprank::cuda_backend {
 
 /// A table, as look-ups take it.
 struct CudaTable {
   PlacedTable placed;                   ///< but for where
-  TableView view;                       ///< of a hashed table type, dim and default_row
-  std::optional<HashTableView> hashed;  ///< has the rows
+  TableView view;                       ///< of rows that are in `hashed` all but the rows
+  std::optional<HashTableView> hashed;  ///< has the rows of a hashed table, or some of those of a table in a store
   device::DeviceMemory memory;
-  device::MappedMemory on_host;       ///< of rows that are not on the device, or not all of them
-  device::ShardedMemory sharded;      ///< of rows that are on several
-  std::unique_ptr<TableCache> cache;  ///< null where it has none
+  device::MappedMemory on_host;                   ///< of rows that are not on the device, or not all of them
+  device::ShardedMemory sharded;                  ///< of rows that are on several
+  std::unique_ptr<TableCache> cache;              ///< null where it has none
+  std::unique_ptr<RowsBeforeStore> before_store;  ///< of a table in a store: those of `hashed`
+  std::unique_ptr<StoreTier> tier;                ///< what fetches them
 
-  bool is_hashed() const { return hashed.has_value(); }
+  /// Whether ids are keys of any value, not numbers of rows.
+  bool is_hashed() const { return placed.info.hashed; }
   /// Where several devices have tables: whether they read the same rows.
   bool is_shared() const { return on_host.data() != nullptr || sharded.data() != nullptr; }
   /// In words; `on_device` of its bytes there.
@@ -43,8 +48,10 @@ struct CudaTable {
     const std::string bytes = warprank::detail::bytes_text(on_device);
     if (sharded.data() != nullptr) return "device memory of several, here " + bytes;
     if (on_host.data() == nullptr) return "device memory, " + bytes;
-    return "pinned memory of the host, " + warprank::detail::bytes_text(on_host.bytes()) +
-           (cache ? "; on the device those that are asked for most, " + bytes : "");
+    const std::string most = "; on the device those that are asked for most, " + bytes;
+    const std::string host_bytes = warprank::detail::bytes_text(on_host.bytes());
+    if (tier) return "a store; in pinned memory of the host those that are asked for, " + host_bytes + most;
+    return "pinned memory of the host, " + host_bytes + (cache ? most : "");
   }
 };
 
@@ -65,11 +72,16 @@ struct KeptRows {
 /// Of a direct table.
 inline int64_t kept_bytes(const TableSource& source) { return source.rows->shape[0] * KeptRows(source).stride; }
 
+/// Of a table in a store.
+inline StoredRowsLayout stored_rows_layout(const TableSource& source) {
+  return {{source.type, source.info.dim}, source.info.rows, source.in_store->memory_bytes};
+}
 /// The cache of a table that has one.
 inline CacheLayout cache_layout(const TableSource& source) {
-  const int64_t row_bytes = KeptRows(source).bytes;
-  const int64_t most_keys = source.rows != nullptr ? source.rows->shape[0] : source.image_bytes() / (row_bytes + 8);
-  return {source.type, source.info.dim, most_keys, source.placement.device_bytes};
+  const int64_t most_keys = source.rows != nullptr ? source.rows->shape[0]
+                            : source.in_store      ? stored_rows_layout(source).num_places()
+                                                   : source.image_bytes() / (KeptRows(source).bytes + 8);
+  return {source.type, source.info.dim, most_keys, source.placement.device_bytes, source.in_store.has_value()};
 }
 
 /// The devices that have tables, in the order in which they have stripes of sharded ones.
@@ -105,7 +117,9 @@ struct TableDevices {
 /// none. Rows are at the beginning of what they lie in.
 struct TableParts {
   TableParts(const TableSource& source, const TableDevices& devices) {
-    const int64_t rows = padded(source.rows == nullptr ? source.image_bytes() : kept_bytes(source));
+    const int64_t rows = padded(source.in_store          ? stored_rows_layout(source).bytes
+                                : source.rows == nullptr ? source.image_bytes()
+                                                         : kept_bytes(source));
     const Placement where = source.placement.where;
     if (where == Placement::sharded && devices.can_shard) {
       sharded_bytes = rows;

@@ -8,12 +8,15 @@
 ///
 /// Where several devices share tables, each has a store: the first has loaded what all read, and writes it.
 ///
+/// Of tables in stores outside (LoadOptions::stores) some rows are in mapped memory, and some of these on the device.
+///
 /// Tables that are not updatable are only read. For the others table_updates.cuh tells how batches and updates go side
 /// by side.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,12 +26,15 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/core/error.hpp"
 #include "warprank/core/repeating_thread.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/find_device.hpp"
 #include "warprank/device/runtime.hpp"
 #include "warprank/device/sharded_memory.hpp"
+#include "warprank/engine/change_stored.hpp"
 #include "warprank/engine/cuda/memory_needs.cuh"
+#include "warprank/engine/cuda/rows_before_store.cuh"
 #include "warprank/engine/cuda/table_cache.cuh"
 #include "warprank/engine/cuda/table_loader.cuh"
 #include "warprank/engine/cuda/table_parts.cuh"
@@ -40,6 +46,7 @@
 #include "warprank/hash_table/layout.hpp"
 #include "warprank/ops/scaled_rows.hpp"
 #include "warprank/ops/table_view.hpp"
+#include "warprank/store/store_tier.hpp"
 
 namespace warprank::cuda_backend {
 
@@ -49,7 +56,7 @@ struct RowsOnHost {
 
   /// Null for a key that has none.
   const unsigned char* operator()(int64_t key) const {
-    if (table.is_hashed()) return find_row(*table.hashed, key);
+    if (table.hashed) return find_row(*table.hashed, key);
     return key < 0 || key >= table.view.num_rows ? nullptr : table.view.row(key);
   }
 };
@@ -83,10 +90,9 @@ class CudaTableStore : public TableStore {
   static MemoryReport needs(const Plan& plan, const Weights& weights, const HashTableFiles& images,
                             const LoadOptions& options) {
     Pace pace(options.most_bytes_per_second);
-    const std::vector<TableSource> sources = find_tables(plan, weights, images, Images::check, options, pace);
+    const std::vector<TableSource> sources = find_sources(plan, weights, images, Images::check, options, pace);
     TableDevices devices(options.devices.empty() ? 0 : options.devices.front(), options);
     if (!options.devices.empty()) devices.find_out(sources);
-    if (options.updatable) check_rows(sources);
     MemoryReport report;
     for (const TableSource& source : sources) TableParts(source, devices).add_to(report, source.info.name);
     if (rows_change(sources, options)) report.emplace_back("updates of tables", chunk_bytes(sources));
@@ -110,13 +116,12 @@ class CudaTableStore : public TableStore {
 
   UpdateReport update(const Weights& delta) override {
     if (!is_updatable_) throw not_updatable();
-    const std::lock_guard<std::mutex> alone(order_->updating);
-    const std::shared_ptr<Stores> stores = stores_.lock();
-    if (stores == nullptr) return change(delta, false);
-    UpdateReport report = stores->front()->change(delta, false);
-    for (const auto& store : *stores)
-      if (store != stores->front()) store->change(delta, true);
-    return report;
+    return change_all(delta, false);
+  }
+  UpdateReport refresh(const Weights& delta) override { return change_all(delta, true); }
+  void forget_rows(const std::string& name) override {
+    const auto it = tables_.find(name);
+    if (it != tables_.end() && it->second.tier) it->second.tier->forget();
   }
   std::shared_ptr<TableStore> on(int index) override { return of_device(std::shared_ptr<Stores>(stores_), index); }
 
@@ -132,10 +137,14 @@ class CudaTableStore : public TableStore {
   }
   void pass_over_caches() override {
     if (!pass_memory_) return;
-    const std::lock_guard<std::mutex> alone(order_->updating);
-    const device::DeviceGuard current(devices_.index);
-    for (const auto& [name, table] : tables_)
-      if (table.cache) table.cache->pass(*updates_, *pass_memory_, RowsOnHost{table});
+    for (const auto& [name, table] : tables_) {
+      if (!table.cache) continue;
+      const TableCache::Absent absent = pass_over_cache(table);
+      if (!table.tier) continue;
+      table.tier->were_dropped(absent.dropped);
+      if (!absent.keys.empty()) table.tier->want(absent.keys);
+      table.tier->fetch_wanted();
+    }
   }
   std::map<std::string, CacheCounters> cache_counters() const override {
     if (passes_) passes_->rethrow();
@@ -143,6 +152,19 @@ class CudaTableStore : public TableStore {
     std::map<std::string, CacheCounters> counters;
     for (const auto& [name, table] : tables_)
       if (table.cache) counters[name] = table.cache->counters();
+    return counters;
+  }
+
+  std::map<std::string, StoreCounters> store_counters() const override {
+    if (passes_) passes_->rethrow();
+    std::map<std::string, StoreCounters> counters;
+    for (const auto& [name, table] : tables_) {
+      if (!table.tier) continue;
+      StoreCounters& one = counters[name] = table.tier->counters();
+      const std::lock_guard<std::mutex> alone(order_->updating);
+      one.hits += table.cache->counters().hits + table.cache->counters().misses;
+      one.misses += table.cache->num_absent();
+    }
     return counters;
   }
 
@@ -180,8 +202,7 @@ class CudaTableStore : public TableStore {
   static void load_all(const std::vector<CudaTableStore*>& stores, const Plan& plan, const Weights& weights,
                        const HashTableFiles& images, const LoadOptions& options) {
     Pace pace(options.most_bytes_per_second);
-    std::vector<TableSource> sources = find_tables(plan, weights, images, Images::map, options, pace);
-    if (options.updatable) check_rows(sources);
+    std::vector<TableSource> sources = find_sources(plan, weights, images, Images::map, options, pace);
     for (CudaTableStore* store : stores) {
       store->devices_.find_out(sources);  // once for all models: they have tables, if none of their own
       store->check_memory(sources, options);
@@ -199,15 +220,51 @@ class CudaTableStore : public TableStore {
     if (have_caches(sources)) pass_memory_.emplace();
   }
 
-  /// Tables::update on this device. `but_shared`: those that all devices read are changed already.
-  UpdateReport change(const Weights& delta, bool but_shared) {
-    const device::DeviceGuard current(devices_.index);
+  /// Tables::update, and of tables in stores Tables::refresh.
+  UpdateReport change_all(const Weights& delta, bool stores_have_it) {
     UpdateReport report;
+    if (has_stored()) {
+      report = change_those_in_stores(delta, stores_have_it);
+    } else if (!is_updatable_) {
+      throw not_updatable();
+    }
+    const std::lock_guard<std::mutex> alone(order_->updating);
+    const std::shared_ptr<Stores> stores = stores_.lock();
+    if (stores == nullptr) {
+      change(delta, false, report);
+      return report;
+    }
+    stores->front()->change(delta, false, report);
+    for (const auto& store : *stores) {
+      UpdateReport again;
+      if (store != stores->front()) store->change(delta, true, again);
+    }
+    return report;
+  }
+  bool has_stored() const {
+    return std::any_of(tables_.begin(), tables_.end(), [](const auto& one) { return one.second.tier != nullptr; });
+  }
+  /// Without batches, other updates or passes waiting for a store. Throws for all that is wrong with the delta.
+  UpdateReport change_those_in_stores(const Weights& delta, bool stores_have_it) {
+    const std::lock_guard<std::mutex> alone(changing_stored_);
+    const std::vector<TableDelta> found = find_deltas(delta, tables_);
+    for (const TableDelta& changed : found)
+      if (!is_updatable_ && !tables_.at(changed.table).tier) throw not_updatable();
+    UpdateReport report;
+    for (const TableDelta& changed : found)
+      if (StoreTier* tier = tables_.at(changed.table).tier.get())
+        change_stored(*tier, changed, stores_have_it, report[changed.table]);
+    return report;
+  }
+  /// All others, on this device. `but_shared`: those that all devices read are changed already.
+  void change(const Weights& delta, bool but_shared, UpdateReport& report) {
+    const device::DeviceGuard current(devices_.index);
     for (TableDelta& changed : find_deltas(delta, tables_)) {
       const CudaTable& table = tables_.at(changed.table);
+      if (table.tier) continue;
       TableChanges& changes = report[changed.table];
       if (but_shared && table.is_shared()) continue;
-      if (table.is_hashed()) {
+      if (table.hashed) {
         const auto copy_row = [&](const RowChange& change, unsigned char* to) {
           changed.copy_row(change.row, to, table.hashed->row_bytes);
         };
@@ -225,7 +282,12 @@ class CudaTableStore : public TableStore {
       table.cache->follow_erased(*updates_, changed.erased);
       table.cache->follow_written(*updates_, changed.written, RowsOnHost{table});
     }
-    return report;
+  }
+
+  TableCache::Absent pass_over_cache(const CudaTable& table) {
+    const std::lock_guard<std::mutex> alone(order_->updating);
+    const device::DeviceGuard current(devices_.index);
+    return table.cache->pass(*updates_, *pass_memory_, RowsOnHost{table});
   }
 
   int64_t bytes_here(const CudaTable& table) const {
@@ -240,20 +302,36 @@ class CudaTableStore : public TableStore {
     return options.updatable || have_caches(sources);
   }
 
-  /// A look-up goes over longer rows that it finds by a hash several times, and finds them anew each time, so it could
-  /// see two versions.
-  static void check_rows(const std::vector<TableSource>& sources) {
+  /// find_tables, and what a GPU has besides: tables in stores have caches.
+  static std::vector<TableSource> find_sources(const Plan& plan, const Weights& weights, const HashTableFiles& images,
+                                               Images use, const LoadOptions& options, Pace& pace) {
+    std::vector<TableSource> sources = find_tables(plan, weights, images, use, options, pace);
     Problems problems;
-    for (const TableSource& source : sources) {
-      const int64_t most = source.type == DType::f32 ? 128 : 256;
-      const bool is_cached = source.placement.where == Placement::cached;
-      if ((source.info.hashed || is_cached) && source.info.dim > most)
-        problems.add("table '" + source.info.name + "'",
-                     "at most " + std::to_string(most) + " columns of " + name_of(source.type) + ", as it is " +
-                         (source.info.hashed ? "hashed" : "cached") + " and updatable on a GPU",
-                     std::to_string(source.info.dim));
+    for (TableSource& source : sources) {
+      check_row(source, options.updatable, problems);
+      if (!source.in_store) continue;
+      if (options.devices.size() > 1)
+        problems.add("table '" + source.info.name + "'", "one of LoadOptions::devices, as it is in a store",
+                     std::to_string(options.devices.size()));
+      if (source.placement.where != Placement::cached)
+        source.placement = {Placement::cached, least_cache_bytes(source.type, source.info.dim)};
     }
     problems.throw_if_any();
+    return sources;
+  }
+  /// A look-up goes over longer rows that it finds by a hash several times, and finds them anew each time, so it could
+  /// see two versions.
+  static void check_row(const TableSource& source, bool is_updatable, Problems& problems) {
+    const int64_t most = source.type == DType::f32 ? 128 : 256;
+    const bool is_found_by_hash = source.info.hashed || source.placement.where == Placement::cached;
+    if (source.info.dim <= most || !(source.in_store || (is_updatable && is_found_by_hash))) return;
+    problems.add("table '" + source.info.name + "'",
+                 "at most " + std::to_string(most) + " columns of " + name_of(source.type) + ", as it is " +
+                     (source.in_store      ? "in a store"
+                      : source.info.hashed ? "hashed and updatable"
+                                           : "cached and updatable") +
+                     " on a GPU",
+                 std::to_string(source.info.dim));
   }
   void check_memory(const std::vector<TableSource>& sources, const LoadOptions& options) const {
     MemoryNeeds needs;
@@ -302,7 +380,11 @@ class CudaTableStore : public TableStore {
                                                  : memory;
     TableLoader loader(table, pace, stream.get());
     if (!is_there) loader.write_all_rows(source);
-    if (source.rows == nullptr) {
+    if (source.in_store) {
+      table.view.type = source.type;
+      table.view.dim = source.info.dim;
+      table.view.num_rows = source.info.rows > 0 ? source.info.rows : std::numeric_limits<int64_t>::max();
+    } else if (source.rows == nullptr) {
       table.view.type = source.type;
       table.view.dim = source.info.dim;
       const Span<const unsigned char> image = source.image();
@@ -325,19 +407,37 @@ class CudaTableStore : public TableStore {
       table.view.default_row = reinterpret_cast<const float*>(memory + parts.default_row_at);
     }
     if (parts.cache_at >= 0)
-      table.cache = std::make_unique<TableCache>(source.type, source.info.dim, cache_layout(source),
-                                                 memory + parts.cache_at, stream.get());
+      table.cache =
+          std::make_unique<TableCache>(source.type, source.info.dim, cache_layout(source), memory + parts.cache_at,
+                                       stream.get(), source.in_store ? stored_rows_layout(source).num_places() : 0);
     loader.finish();
+    if (source.in_store) put_before_store(table, source, rows);
     return tables_.emplace(source.info.name, std::move(table)).first->second;
   }
+
+  void put_before_store(CudaTable& table, const TableSource& source, unsigned char* rows) {
+    const StoredTable stored{source.info.name, {source.type, source.info.dim}};
+    table.before_store = std::make_unique<RowsBeforeStore>(stored.rows, stored_rows_layout(source), rows, *table.cache,
+                                                           *updates_, order_->updating, devices_.index);
+    table.hashed = table.before_store->view();
+    table.tier = std::make_unique<StoreTier>(stored, *source.in_store, source.info.hashed ? 0 : table.view.num_rows,
+                                             *table.before_store, fetching);
+  }
+
+#if defined(__CUDACC__)
+  static constexpr Fetching fetching = Fetching::by_itself;
+#else
+  static constexpr Fetching fetching = Fetching::when_called;  // an executor has one thread
+#endif
 
   TableDevices devices_;
   const bool is_updatable_;
   const std::shared_ptr<BatchOrder> order_;
   std::weak_ptr<Stores> stores_;
-  std::map<std::string, CudaTable> tables_;
+  std::mutex changing_stored_;  // one update of tables in stores at a time
   std::unique_ptr<TableUpdates> updates_;
-  std::optional<PassMemory> pass_memory_;  // where there are caches
+  std::map<std::string, CudaTable> tables_;  // ends first: tables in stores have threads that change them
+  std::optional<PassMemory> pass_memory_;    // where there are caches
   std::unique_ptr<warprank::detail::RepeatingThread> passes_;
 };
 

@@ -103,8 +103,13 @@ class EmbedStep : public Step {
     }
     for (size_t i = 0; i < features_.size(); ++i) {
       const host_ops::BagFeature& bag = state.features[i];
-      if (StoreTier* tier = features_[i].table->tier.get())
-        tier->looked_up(bag.ids, missed_of(state, i), bag.counters->padding - state.counters_before[i].padding);
+      const HostTable& table = *features_[i].table;
+      if (!table.tier) continue;
+      const Span<const int64_t> missed = missed_of(state, i);
+      const int64_t padding = bag.counters->padding - state.counters_before[i].padding;
+      table.cached->looked_up(bag.ids);
+      table.tier->looked_up(bag.ids.size() - missed.size() - padding, missed.size());
+      if (missed.size() > 0) table.tier->want(missed);
     }
   }
 

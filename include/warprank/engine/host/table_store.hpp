@@ -25,12 +25,14 @@
 #include "warprank/core/pages.hpp"
 #include "warprank/core/phase_fair_mutex.hpp"
 #include "warprank/core/text.hpp"
+#include "warprank/engine/change_stored.hpp"
 #include "warprank/engine/engine.hpp"
 #include "warprank/engine/table_delta.hpp"
 #include "warprank/engine/table_source.hpp"
 #include "warprank/hash_table/change.hpp"
 #include "warprank/hash_table/detail/parallel.hpp"
 #include "warprank/ops/table_view.hpp"
+#include "warprank/store/cached_rows.hpp"
 #include "warprank/store/store_tier.hpp"
 
 namespace warprank::host_backend {
@@ -55,21 +57,22 @@ class HostRows {
 };
 
 struct HostTable {
-  PlacedTable placed;               ///< but for where
-  TableView view;                   ///< of a hashed table, or one in a store, all but the rows
-  bool has_keys = false;            ///< ids are keys of any value, not numbers of rows
-  std::optional<HashTable> hashed;  ///< has the rows
-  std::unique_ptr<StoreTier> tier;  ///< has some of the rows, the store all
+  PlacedTable placed;                  ///< but for where
+  TableView view;                      ///< of a hashed table, or one in a store, all but the rows
+  bool has_keys = false;               ///< ids are keys of any value, not numbers of rows
+  std::optional<HashTable> hashed;     ///< has the rows
+  std::unique_ptr<CachedRows> cached;  ///< has some of the rows, the store all
+  std::unique_ptr<StoreTier> tier;     ///< of these
   HostRows rows;
   Buffer<float> scale, offset, default_row;
 
   bool is_hashed() const { return has_keys; }
   /// Rows that lie beside their ids; null: they lie one after the other.
-  const HashTableView* keyed_rows() const { return hashed ? &hashed->view() : tier ? &tier->view() : nullptr; }
+  const HashTableView* keyed_rows() const { return hashed ? &hashed->view() : cached ? &cached->view() : nullptr; }
   int64_t bytes() const {
-    return (hashed ? hashed->bytes()
-            : tier ? tier->bytes()
-                   : 0) +
+    return (hashed   ? hashed->bytes()
+            : cached ? cached->bytes()
+                     : 0) +
            rows.bytes() + scale.bytes() + offset.bytes() + default_row.bytes();
   }
 };
@@ -81,7 +84,7 @@ class HostTableStore : public TableStore {
                  const LoadOptions& options = {})
       : is_updatable_(options.updatable), locks_(options.updatable || !options.stores.empty()) {
     Pace pace(options.most_bytes_per_second);
-    for (TableSource& source : find_tables(plan, weights, images, Images::read, options, pace, InStores::take))
+    for (TableSource& source : find_tables(plan, weights, images, Images::read, options, pace))
       add(std::move(source), pace, options.pages);
   }
 
@@ -91,7 +94,7 @@ class HostTableStore : public TableStore {
                             const LoadOptions& options) {
     MemoryReport report;
     Pace pace(options.most_bytes_per_second);
-    for (const TableSource& source : find_tables(plan, weights, images, Images::check, options, pace, InStores::take)) {
+    for (const TableSource& source : find_tables(plan, weights, images, Images::check, options, pace)) {
       int64_t bytes = source.in_store ? source.in_store->memory_bytes : source.info.hashed ? source.image_bytes() : 0;
       for (const TensorView* tensor : {source.rows, source.scale, source.offset, source.default_row})
         if (tensor != nullptr) bytes += tensor->bytes;
@@ -176,9 +179,12 @@ class HostTableStore : public TableStore {
     table.has_keys = source.info.hashed;
     if (source.in_store) {
       table.view.num_rows = source.info.rows > 0 ? source.info.rows : std::numeric_limits<int64_t>::max();
+      const StoredTable stored{source.info.name, {source.type, source.info.dim}};
+      const TableInStore& options = *source.in_store;
+      table.cached =
+          std::make_unique<CachedRows>(stored.rows, options.memory_bytes, options.misses == Misses::wait, rows_, pages);
       table.tier =
-          std::make_unique<StoreTier>(StoredTable{source.info.name, {source.type, source.info.dim}}, *source.in_store,
-                                      table.has_keys ? 0 : table.view.num_rows, rows_, pages);
+          std::make_unique<StoreTier>(stored, options, table.has_keys ? 0 : table.view.num_rows, *table.cached);
       return;
     }
     if (table.has_keys) return;
@@ -214,38 +220,6 @@ class HostTableStore : public TableStore {
         count(changes,
               table.is_hashed() ? change_hashed(table.hashed->view(), delta, one) : change_direct(table, delta, one));
     }
-  }
-  /// In the store first: who misses the key meanwhile gets its row from there.
-  static void change_stored(StoreTier& tier, const TableDelta& delta, bool store_has_it, TableChanges& changes) {
-    constexpr int64_t most = 4096;
-    const int64_t row_bytes = tier.table().rows.row_bytes();
-    std::vector<int64_t> keys;
-    std::vector<unsigned char> rows;
-    std::vector<StoreStatus> statuses;
-    for (const std::vector<RowChange>* all : {&delta.erased, &delta.written})
-      for (size_t begin = 0; begin < all->size(); begin += most) {
-        const size_t count = std::min<size_t>(most, all->size() - begin);
-        const bool erases = all == &delta.erased;
-        keys.resize(count);
-        statuses.assign(count, store_has_it ? StoreStatus::ok : StoreStatus::failed);
-        if (!erases) rows.resize(count * static_cast<size_t>(row_bytes));
-        for (size_t i = 0; i < count; ++i) {
-          const RowChange& one = (*all)[begin + i];
-          keys[i] = one.key;
-          if (!erases) delta.copy_row(one.row, rows.data() + i * static_cast<size_t>(row_bytes), row_bytes);
-        }
-        if (store_has_it)
-          tier.refresh(keys, erases ? nullptr : rows.data());
-        else if (erases)
-          tier.erase(keys, statuses.data());
-        else
-          tier.put(keys, rows.data(), statuses.data());
-        for (const StoreStatus status : statuses) {
-          changes.failed += status == StoreStatus::failed;
-          changes.absent += status == StoreStatus::absent;
-          if (status == StoreStatus::ok) ++(erases ? changes.erased : changes.updated);
-        }
-      }
   }
   static hash_table::Status change_hashed(const HashTableView& table, const TableDelta& delta, const RowChange& one) {
     if (one.row < 0) return hash_table::erase(table, one.key);

@@ -35,28 +35,32 @@ struct CacheTable {
 template <>
 inline constexpr bool marks_use<CacheTable> = true;
 
-/// Counts rows that a warp has found in the cache and elsewhere, and says which keys the latter have. All lanes call.
-WARPRANK_DEVICE void tell_found(const MissedKeys& to, uint64_t key, bool is_hit, bool is_missed) {
+/// Counts rows that a warp has found in the cache. All lanes call.
+WARPRANK_DEVICE void tell_hits(const RowCacheView& cache, bool is_hit) {
   using namespace device;  // NOLINT: a device function
-  const uint32_t hits = ballot(full_warp, is_hit), missed = ballot(full_warp, is_missed);
+  const uint32_t hits = ballot(full_warp, is_hit);
+  if (fresh_thread_rank() % warp_size != 0 || hits == 0) return;
+  const auto counter = block_index().x % row_cache::hit_counters * row_cache::hit_stride;
+  atomic_add<Order::relaxed, Scope::device>(load_constant(&cache.hits) + counter,
+                                            static_cast<uint64_t>(count_bits(hits)));
+}
+
+/// Adds the keys of those lanes that have one to tell. All lanes call.
+WARPRANK_DEVICE void tell_keys(const KeyList& to, uint64_t key, bool is_told) {
+  using namespace device;  // NOLINT: a device function
+  const uint32_t told = ballot(full_warp, is_told);
+  if (told == 0) return;
   const int lane = fresh_thread_rank() % warp_size;
-  if (lane == 0 && hits != 0) {
-    const auto counter = block_index().x % row_cache::hit_counters * row_cache::hit_stride;
-    atomic_add<Order::relaxed, Scope::device>(load_constant(&to.hits) + counter,
-                                              static_cast<uint64_t>(count_bits(hits)));
-  }
-  if (missed == 0) return;
   uint64_t first = 0, taken = 0;
   if (lane == 0) {
     taken = load<Order::relaxed, Scope::device>(load_constant(&to.num_taken));
-    first =
-        atomic_add<Order::relaxed, Scope::device>(load_constant(&to.num), static_cast<uint64_t>(count_bits(missed)));
+    first = atomic_add<Order::relaxed, Scope::device>(load_constant(&to.num), static_cast<uint64_t>(count_bits(told)));
   }
   first = shuffle(full_warp, first, 0);
   taken = shuffle(full_warp, taken, 0);
-  const uint64_t at = first + static_cast<uint64_t>(count_bits(missed & ((1u << lane) - 1)));
+  const uint64_t at = first + static_cast<uint64_t>(count_bits(told & ((1u << lane) - 1)));
   const uint64_t capacity = load_constant(&to.capacity);
-  if (!is_missed || at - taken >= capacity) return;
+  if (!is_told || at - taken >= capacity) return;
   store<Order::relaxed, Scope::device>(&load_constant(&to.keys)[at & (capacity - 1)], key);
 }
 

@@ -22,38 +22,57 @@ struct TakenMarks {
     uint64_t key, unused;
     uint64_t line[hash_table::line_words];
   };
-  struct Counts {
-    uint64_t num_missed, num_hits;  ///< so far
+  struct alignas(16) Counts {
+    uint64_t num_missed, num_absent, num_hits;  ///< so far
   };
   Counts* counts;
-  Mark* marks;  ///< [capacity of the cache's marks]
+  Mark* marks;       ///< [capacity of the cache's marks]
+  uint64_t* absent;  ///< the same
+};
+
+/// How many keys were taken out of the lists of a cache before.
+struct TakenBefore {
+  uint64_t missed = 0, absent = 0;
 };
 
 inline constexpr int take_marks_threads = 1024;
 
-/// Takes out the marks behind `num_taken`, and clears what their buckets say of use. One block.
+/// Of a list that has had `num` keys, of which so many were taken out: how many can be taken out now.
+WARPRANK_DEVICE uint64_t num_new_keys(const KeyList& list, uint64_t num, uint64_t taken) {
+  return num - taken < list.capacity ? num - taken : list.capacity;
+}
+WARPRANK_DEVICE uint64_t nth_key(const KeyList& list, uint64_t n) {
+  return device::load<device::Order::relaxed, device::Scope::device>(&list.keys[n & (list.capacity - 1)]);
+}
+
+/// Takes out the keys behind those of `before`, and clears what the buckets of missed ones say of use. One block.
 template <class = void>
 WARPRANK_KERNEL(take_marks_threads, 1)
-take_marks_kernel(RowCacheView cache, uint64_t num_taken, TakenMarks to) {
+take_marks_kernel(RowCacheView cache, TakenBefore before, TakenMarks to) {
   using namespace device;  // NOLINT: a kernel
-  uint64_t& num = static_shared<uint64_t>();
+  TakenMarks::Counts& num = static_shared<TakenMarks::Counts>();
   if (thread_rank() == 0) {
-    const uint64_t all = load<Order::relaxed, Scope::device>(cache.missed.num);
     uint64_t hits = 0;
     for (int i = 0; i < row_cache::hit_counters; ++i) {
-      hits += load<Order::relaxed, Scope::device>(&cache.missed.hits[i * row_cache::hit_stride]);
+      hits += load<Order::relaxed, Scope::device>(&cache.hits[i * row_cache::hit_stride]);
     }
-    store(&to.counts->num_missed, all);
-    store(&to.counts->num_hits, hits);
-    num = all;
+    num.num_missed = load<Order::relaxed, Scope::device>(cache.missed.num);
+    num.num_absent = cache.absent.keys == nullptr ? 0 : load<Order::relaxed, Scope::device>(cache.absent.num);
+    num.num_hits = hits;
+    store(&to.counts->num_missed, num.num_missed);
+    store(&to.counts->num_absent, num.num_absent);
+    store(&to.counts->num_hits, num.num_hits);
   }
   sync_block();
-  const uint64_t all = num, capacity = cache.missed.capacity;
-  const uint64_t count = all - num_taken < capacity ? all - num_taken : capacity;
-  for (uint64_t i = static_cast<uint64_t>(thread_rank() / LineTile::size); i < count;
+  const uint64_t num_missed = num_new_keys(cache.missed, num.num_missed, before.missed);
+  const uint64_t num_absent = num_new_keys(cache.absent, num.num_absent, before.absent);
+  for (auto i = static_cast<uint64_t>(thread_rank()); i < num_absent; i += take_marks_threads) {
+    store(&to.absent[i], nth_key(cache.absent, before.absent + i));
+  }
+  for (uint64_t i = static_cast<uint64_t>(thread_rank() / LineTile::size); i < num_missed;
        i += take_marks_threads / LineTile::size) {
     TakenMarks::Mark& mark = to.marks[i];
-    const uint64_t key = load<Order::relaxed, Scope::device>(&cache.missed.keys[(num_taken + i) & (capacity - 1)]);
+    const uint64_t key = nth_key(cache.missed, before.missed + i);
     const uint64_t bucket = cache.rows.placement.first_bucket(cache.rows.placement.hash(key));
     LinePart part = load_line_part(cache.rows, cache.rows.bucket(bucket));
     if (LineTile::rank() == row_cache::use_word / 2) {
@@ -64,13 +83,15 @@ take_marks_kernel(RowCacheView cache, uint64_t num_taken, TakenMarks to) {
     if (LineTile::rank() == 0) store(&mark.key, key);
   }
   sync_block();
-  if (thread_rank() == 0) store<Order::relaxed, Scope::device>(cache.missed.num_taken, all);
+  if (thread_rank() != 0) return;
+  store<Order::relaxed, Scope::device>(cache.missed.num_taken, num.num_missed);
+  if (cache.absent.keys != nullptr) store<Order::relaxed, Scope::device>(cache.absent.num_taken, num.num_absent);
 }
 
 /// Queues take_marks_kernel.
-WARPRANK_HIDDEN inline void launch_take_marks(const RowCacheView& cache, uint64_t num_taken, const TakenMarks& to,
-                                              device::Stream stream) {
-  device::launch({1, take_marks_threads, 0, stream}, take_marks_kernel<>, cache, num_taken, to);
+WARPRANK_HIDDEN inline void launch_take_marks(const RowCacheView& cache, const TakenBefore& before,
+                                              const TakenMarks& to, device::Stream stream) {
+  device::launch({1, take_marks_threads, 0, stream}, take_marks_kernel<>, cache, before, to);
 }
 
 }  // namespace warprank::detail

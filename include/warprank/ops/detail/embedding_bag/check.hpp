@@ -111,6 +111,8 @@ class FeatureCheck {
     const TableView& table = f_.table;
     if (table.type == DType::i64) return add("rows", "F32, F16, BF16 or I8", name_of(table.type));
     check_pointer("default row", table.default_row, false);
+    check_pointer("list of absent keys", f_.absent, false);
+    if (f_.absent != nullptr && f_.cache == nullptr) add("list of absent keys", "a table with a cache", "one without");
     if (f_.hashed) {
       const HashTableView& hashed = *f_.hashed;
       if (hashed.dim != table.dim)

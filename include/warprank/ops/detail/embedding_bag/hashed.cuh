@@ -43,8 +43,8 @@ struct KeyTable {
 /// Of a feature with a cache: whether the rows on the host are a direct table, and not a hash table.
 WARPRANK_DEVICE bool is_direct(const Block& block) { return block.extras().placement.num_buckets == 0; }
 
-/// Where the row of each lane's key is, in the cache or in the host's memory; null: nowhere. All lanes of the warp
-/// call. `is_counted` is the same for all: whether they had not asked before.
+/// Where the row of each lane's key is, in the cache or in the host's memory; null: nowhere, which a table in a store
+/// is told. All lanes of the warp call. `is_counted` is the same for all: whether they had not asked before.
 WARPRANK_DEVICE const unsigned char* find_cached(const Block& block, uint64_t key, bool is_sought, bool is_counted) {
   using namespace device;  // NOLINT: a device function
   const Record& f = block.f();
@@ -59,7 +59,11 @@ WARPRANK_DEVICE const unsigned char* find_cached(const Block& block, uint64_t ke
       if (is_missed) row = on_host;
     }
   }
-  if (is_counted) tell_found(cache.missed, key, is_hit, is_missed && row != nullptr);
+  if (!is_counted) return row;
+  tell_hits(cache, is_hit);
+  tell_keys(cache.missed, key, is_missed && row != nullptr);
+  const KeyList* const absent = block.extras().absent;
+  if (absent != nullptr) tell_keys(*absent, key, is_missed && row == nullptr);
   return row;
 }
 

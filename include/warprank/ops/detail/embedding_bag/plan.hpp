@@ -238,6 +238,7 @@ inline Wanted want_look_up(const BagFeature& feature, const LaunchPolicies& poli
     wanted.extras.has_padding = feature.padding.has_value();
   }
   wanted.extras.cache = feature.cache;
+  wanted.extras.absent = feature.absent;
   std::visit(
       [&](const auto& of) {
         set_ids(of, feature, record);

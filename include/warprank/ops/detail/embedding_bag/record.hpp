@@ -145,10 +145,11 @@ struct alignas(128) Extras {
   hash_table::BucketShape shape;
   bool is_mutable, has_padding;
   const RowCacheView* cache;  ///< of a table on the host, hashed or, without buckets, direct; may be null
+  const KeyList* absent;      ///< of a feature with a cache: whom to tell of keys that have no row; may be null
 };
 static_assert(sizeof(Extras) == sizeof(Record), "a line, too");
 /// Of a launch whose features need none.
-inline constexpr Extras no_extras{nullptr, 0, 0, 0, -1, nullptr, {}, {}, false, true, nullptr};
+inline constexpr Extras no_extras{nullptr, 0, 0, 0, -1, nullptr, {}, {}, false, true, nullptr, nullptr};
 
 /// The requests that a launch reads: an argument of the kernel, so that no block waits for it. Without padding.
 struct Batch {
