@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A model with a table of 100 M rows, of which those that are asked for most are near: in 1 GiB of device memory over
-// the host's, or, on the host engine, in the host's memory over a store.
+// the host's, which may be over a store, or, on the host engine, in the host's memory over a store.
 //
 //     tiers
 //     tiers --engine cuda --near-mb 512
+//     tiers --engine cuda --near-mb 512 --host-mb 4096
 //     tiers --rows 1000000000 --near-mb 2048
 
 #include <CLI/CLI.hpp>
@@ -33,7 +34,7 @@ warprank::Device device_of(const std::string& engine) {
 int run(int argc, char** argv) {
   tiers::Options options;
   std::string engine = "host";
-  int64_t near_mb = options.near_bytes >> 20;
+  int64_t near_mb = options.near_bytes >> 20, host_mb = 0;
   CLI::App app("Scores batches with a table of which some rows are near.");
   app.add_option("--engine", engine, "host or cuda")->check(CLI::IsMember({"host", "cuda"}))->capture_default_str();
   app.add_option("--rows", options.num_rows, "Of the table, 32 bytes each")
@@ -42,11 +43,19 @@ int run(int argc, char** argv) {
   app.add_option("--near-mb", near_mb, "MiB for those that are near")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--host-mb", host_mb,
+                 "MiB of the host's memory, with --engine cuda, for rows of a table that lies in a store; 0: all are "
+                 "in the host's memory")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--batches", options.num_batches, "That are timed; as many come before")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   options.near_bytes = near_mb << 20;
+  options.host_bytes = host_mb << 20;
+  if (host_mb > 0 && engine != "cuda")
+    throw warprank::invalid_argument("--host-mb", "--engine cuda, as on the host rows near are in its memory", engine);
 
   const tiers::Report report = tiers::run(device_of(engine), engine == "cuda", options);
   std::printf("%s", report.tables.c_str());

@@ -2,7 +2,7 @@
 #pragma once
 
 /// Batches of skewed items, while some of the table's rows are near and all of them somewhere else: on a GPU in the
-/// host's memory, on the host engine in a store.
+/// host's memory or in a store behind it, on the host engine in a store.
 
 #include <chrono>
 #include <cstdint>
@@ -21,6 +21,7 @@ struct Options {
   int64_t num_rows = 100'000'000;
   int64_t near_bytes = int64_t{1} << 30;  ///< for rows that are near: in device memory, or in the host's over a store
   int64_t num_batches = 1000;             ///< as many more come before, by which memory fills
+  int64_t host_bytes = 0;  ///< on a GPU, for rows in the host's memory, where all are in a store; 0: there are all
 };
 
 struct Report {
@@ -36,7 +37,9 @@ struct Found {
 inline Found found_so_far(const warprank::Tables& tables, bool is_gpu) {
   if (is_gpu) {
     const warprank::CacheCounters counters = tables.cache_counters().at("item");
-    return {counters.hits, counters.misses};
+    const auto in_stores = tables.store_counters();
+    const auto found = in_stores.find("item");
+    return {counters.hits, counters.misses + (found == in_stores.end() ? 0 : found->second.misses)};
   }
   const warprank::StoreCounters counters = tables.store_counters().at("item");
   return {counters.hits, counters.misses};
@@ -44,13 +47,12 @@ inline Found found_so_far(const warprank::Tables& tables, bool is_gpu) {
 
 inline warprank::Tables load(const warprank::Plan& plan, warprank::Device device, bool is_gpu, const Options& options) {
   warprank::LoadOptions load;
-  if (is_gpu) {
-    load.placement = {{"item", {warprank::Placement::cached, options.near_bytes}}};
+  if (is_gpu) load.placement = {{"item", {warprank::Placement::cached, options.near_bytes}}};
+  if (is_gpu && options.host_bytes == 0)
     return warprank::Tables::load(plan, table_in_memory(options.num_rows), device, load);
-  }
   warprank::TableInStore in_store;
   in_store.store = std::make_shared<MadeUpStore>(options.num_rows);
-  in_store.memory_bytes = options.near_bytes;
+  in_store.memory_bytes = is_gpu ? options.host_bytes : options.near_bytes;
   load.stores = {{"item", in_store}};
   return warprank::Tables::load(plan, warprank::Weights::from_tensors({}), device, load);
 }

@@ -8,7 +8,7 @@
 namespace warprank::detail {
 
 WARPRANK_HIDDEN void launch_all(const RowCacheView& cache, const TakenMarks& to) {
-  launch_take_marks(cache, 0, to, {});
+  launch_take_marks(cache, {}, to, {});
 }
 
 }  // namespace warprank::detail

@@ -42,7 +42,8 @@ struct LoadOptions {
   /// to the device; 0: Tables::pass_over_caches alone does it.
   double cache_pass_seconds = 2e-3;
   /// Which tables have their rows in a store, and some of them in memory; the weights have only their default rows. On
-  /// the host engine alone. Look-ups then take a lock.
+  /// the host engine look-ups then take a lock. On a GPU they are hashed, and of placement `cached`, with the least
+  /// cache where nothing else is said; one of `devices` alone may have them.
   TablesInStores stores = {};
 };
 

@@ -23,7 +23,9 @@ enum class Misses {
 /// Of one table.
 struct TableInStore {
   std::shared_ptr<ParameterStore> store = nullptr;
-  int64_t memory_bytes = 0;  ///< what its rows in memory may take, keys included; for short rows 16 buckets at least
+  /// What its rows in memory may take, keys included; for short rows 16 buckets at least. Of a GPU's table it is pinned
+  /// memory of the host.
+  int64_t memory_bytes = 0;
   Misses misses = Misses::default_row_now_fetch_later;
   std::chrono::microseconds longest_wait{5000};   ///< of a batch, for all its keys; then they have the default row
   std::chrono::milliseconds store_timeout{1000};  ///< of each call of the store
@@ -35,9 +37,10 @@ struct TableInStore {
 /// By the names of tables, or patterns of them as in LoadOptions::placement; the first that fits counts.
 using TablesInStores = std::vector<std::pair<std::string, TableInStore>>;
 
-/// What became of look-ups in a table that lies in a store, since it was loaded.
+/// What became of look-ups in a table that lies in a store, since it was loaded; on a GPU as of the last pass over its
+/// caches, and hits of a batch that was run again for rows that it waited for (Misses::wait) count each time.
 struct StoreCounters {
-  int64_t hits = 0;     ///< ids whose row was in memory
+  int64_t hits = 0;     ///< ids whose row was in memory, or on the device
   int64_t misses = 0;   ///< ids that got the default row: not in memory, or nowhere
   int64_t fetched = 0;  ///< rows that came from the store
   int64_t absent = 0;   ///< keys that it did not have
