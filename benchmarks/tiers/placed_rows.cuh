@@ -37,18 +37,32 @@ class Rows {
   int64_t bytes() const { return memory_->size(); }
 
   std::shared_ptr<CudaTableStore> load(const TablePlacement& placement, std::vector<int> devices = {}) const {
-    const Plan plan = compile([this](Builder& b) -> Outputs {
-      return {{"y", b.embed(b.ids("id", b.axis("user")), b.table("t", {dim, num_rows}))}};
-    });
     const TensorView view{
         "F16", DType::f16, {num_rows, dim}, reinterpret_cast<const std::byte*>(memory_->data()), bytes()};
     LoadOptions options;
     options.placement = {{"t", placement}};
     options.devices = std::move(devices);
-    return CudaTableStore::load(plan, Weights::from_views({{"t", view}}, memory_), HashTableFiles{}, 0, options);
+    return CudaTableStore::load(plan(), Weights::from_views({{"t", view}}, memory_), HashTableFiles{}, 0, options);
+  }
+  /// In a store, with so many bytes of the host's memory and of the device's for those that are asked for.
+  std::shared_ptr<CudaTableStore> load(std::shared_ptr<ParameterStore> store, int64_t host_bytes,
+                                       int64_t device_bytes) const {
+    TableInStore in_store;
+    in_store.store = std::move(store);
+    in_store.memory_bytes = host_bytes;
+    LoadOptions options;
+    options.stores = {{"t", in_store}};
+    options.placement = {{"t", {Placement::cached, device_bytes}}};
+    return CudaTableStore::load(plan(), Weights::from_tensors({}), HashTableFiles{}, 0, options);
   }
 
  private:
+  Plan plan() const {
+    return compile([this](Builder& b) -> Outputs {
+      return {{"y", b.embed(b.ids("id", b.axis("user")), b.table("t", {dim, num_rows}))}};
+    });
+  }
+
   std::shared_ptr<Pages> memory_;
 };
 
@@ -63,7 +77,9 @@ class LookUps {
     const CudaTable& table = *store.find("t");
     BagFeature feature;
     feature.table = table.view;
+    feature.hashed = table.hashed;
     if (table.cache) feature.cache = table.cache->on_device();
+    if (table.tier) feature.absent = &feature.cache->absent;
     IdArray array;
     array.ids = ids_;
     feature.ids = array;
