@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("--hashed", action="append", default=[], metavar="TABLE=IDS.npy",
                          help="64-bit ids of a table's rows, in their order")
     convert.add_argument("--transforms", metavar="FILE", help="what makes inputs of the columns of logs; models of "
-                         "Keras that begin with preprocessing layers have it")
+                         "Keras that begin with preprocessing layers have it, and SavedModels with their ops")
     convert.set_defaults(run=_convert)
 
     check = commands.add_parser("check", help="compare scores with the framework's")

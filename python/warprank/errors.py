@@ -37,5 +37,11 @@ class Problems:
     def add(self, what: str, expected: str, got: str) -> None:
         self._list.append(_core.Problem(what, expected, got))
 
+    def __len__(self) -> int:
+        return len(self._list)
+
+    def extend(self, others: "Problems") -> None:
+        self._list += others._list
+
     def raise_if_any(self) -> None:
         _core.raise_problems(self._list)

@@ -30,6 +30,8 @@ TORCH = ["numpy", "pytest", "ml_dtypes", "torch==2.14.*", "fbgemm-gpu-cpu==1.9.*
          "tqdm", "pyre-extensions", "pyarrow"]
 TORCHREC = ["torchrec==1.9.*"]
 TENSORFLOW = ["numpy", "pytest", "pyarrow", "tensorflow-cpu>=2.16,<2.22"]
+# Keras 2, whose SavedModels are tested, too. It asks for a TensorFlow that is not for processors alone.
+KERAS_2 = ["tf_keras>=2.16,<2.22"]
 
 
 def install(python, packages, *options):
@@ -83,7 +85,8 @@ def main():
                              ("tensorflow", TENSORFLOW, "keras") if arguments.tensorflow else
                              ("tests", PACKAGES, "cuda") if arguments.cuda else
                              ("tests", PACKAGES, "core"))
-    python = environment(folder / name, packages, TORCHREC if arguments.torch else ())
+    alone = TORCHREC if arguments.torch else KERAS_2 if arguments.tensorflow else ()
+    python = environment(folder / name, packages, alone)
     install(python, wheels.glob("*.whl"), "--no-deps", "--force-reinstall")
 
     checks = [["-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "tests/python" / tests]]

@@ -21,7 +21,8 @@ from ..exported import Difference, Exported
 from ..lowering.inputs import Input, axes_of
 from ..rows import RowError, RowType, convert_tables
 from ..written import NamedWeights
-from . import layers, ops  # noqa: F401: they register what they handle
+from . import column_ops, column_sparse, layers, ops  # noqa: F401: they register what they handle
+from .column_walk import divided
 from .exported import ExportedModel, example_of
 from .preprocessing import example_of as random_columns
 from .program import Program
@@ -38,8 +39,9 @@ def export(model: Any, axes: Mapping[str, str] | None = None, *, outputs: Mappin
            example_batch: Any = None) -> Exported:
     """Exports a model of Keras, or a file of one (`.keras`, `.h5`), or a SavedModel's signature, in inference.
 
-    Layers of a functional model that make ids of text and numbers, as StringLookup, become the export's `transforms`.
-    The graph has their ids as inputs; batches are the model's.
+    What makes ids of text and numbers at a model's beginning, layers as StringLookup or a SavedModel's ops, becomes the
+    export's `transforms`. The graph has their ids as inputs. Batches are the model's; where it parses tf.Examples they
+    have their features, a list for each row of those that have any length.
 
     axes: by input the axis that it lives on, with the axes above it: "user", "user/item". What depends on the user
         alone is computed once for each user, though the model has it for each item. Nothing: one axis for all.
@@ -55,10 +57,16 @@ def export(model: Any, axes: Mapping[str, str] | None = None, *, outputs: Mappin
     """
     trained = opened(model, example_batch, axes)
     example = None if example_batch is None else trained.batch(example_batch)
-    batch_shapes = shapes(trained, None if example is None else trained.arrays(example))
+    batch_shapes = shapes(trained, example)
+    graph_of_ops = None if trained.begins_with_numbers else divided(trained, batch_shapes, axes)
     found = trained.preprocessing
+    if found is not None:
+        batch_shapes = found.shapes(batch_shapes)
+    if not batch_shapes:
+        refuse("model", "inputs that are read", "none")
     inputs = _inputs(trained, axes if found is None else found.axes(axes), batch_shapes)
-    graph_of_ops = traced(trained, batch_shapes)
+    if graph_of_ops is None:
+        graph_of_ops = traced(trained, batch_shapes)
     graph_of_ops.outputs = _renamed(graph_of_ops.outputs, outputs)
     batch = next(iter(batch_shapes.values()))[0]
     program = Program(graph_of_ops, inputs, batch, hashed)
@@ -74,7 +82,7 @@ def export(model: Any, axes: Mapping[str, str] | None = None, *, outputs: Mappin
                    random_columns(found, BATCH, LENGTH))
     return ExportedModel(graph, weights, tables, errors, list(graph_of_ops.outputs), given, program.sequences,
                          program.lookups, trained, example,
-                         transforms=None if found is None else found.transforms)
+                         transforms=found.transforms if found is not None and found.made else None)
 
 
 def _inputs(model: Model, axes: Mapping[str, str] | None, of: Mapping[str, tuple[int, ...]]) -> dict[str, Input]:
@@ -85,9 +93,7 @@ def _inputs(model: Model, axes: Mapping[str, str] | None, of: Mapping[str, tuple
         dtype, spec = model.inputs[name].dtype, model.inputs[name]
         kind: Any = "ids" if dtype.is_integer else "numbers" if dtype.is_floating else "mask"
         if kind == "mask" and dtype.name != "bool":
-            makers = ", which is to be made into ids by " + ", ".join(model.unread) if model.unread else ""
-            problems.add(f"input '{name}'", "numbers, or ids: of text they are made by layers that read the inputs of "
-                         "a functional model (.keras), or by a file of transforms (transforms_of)", dtype.name + makers)
+            problems.add(f"input '{name}'", "numbers, ids, text or truth values", dtype.name)
         if None in spec.shape[1 + is_events:]:
             problems.add(f"input '{name}'", "sizes that are known, but for the events of an axis ('user/history[]')",
                          f"shape {list(spec.shape)} on '{axis}'")

@@ -13,3 +13,4 @@ BroadcastTo ReverseV2 Roll GatherNd""".split())
 SAME = frozenset("""Identity IdentityN StopGradient PreventGradient Snapshot EnsureShape CheckNumerics
 PlaceholderWithDefault""".split())
 CALLS = frozenset("PartitionedCall StatefulPartitionedCall".split())
+SIZES = frozenset("Shape Rank Size ZerosLike OnesLike".split())

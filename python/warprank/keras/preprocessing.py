@@ -14,9 +14,11 @@ import numpy as np
 
 import warprank as wr
 
+from ..columns import Ragged
 from ..errors import Problems
+from ..lowering.cells import Unsupported
 from ..lowering.inputs import axes_of
-from .transforms import File, Source, Unsupported, column_of, feature_of
+from .transforms import File, Source, column_of, feature_of
 
 # Normalization alone is arithmetic, which the graph has.
 MAKE_IDS = {"Hashing", "StringLookup", "IntegerLookup", "Discretization", "HashedCrossing", "CategoryEncoding"}
@@ -28,18 +30,19 @@ class Column:
 
     tensor: Any
     is_events: bool = False
+    is_ragged: bool = False  # of any number of values a row
 
 
 @dataclass
 class Preprocessing:
     """What of a model makes ids of text and numbers."""
 
-    transforms: wr.Transforms
+    transforms: wr.Transforms | None  # None: there are problems, which are told before transforms are wanted
     columns: dict[str, Column]
     made: dict[str, Any]  # by feature that the rest reads its symbolic tensor
     kept: dict[str, Any]  # by column that the rest reads
     of: dict[str, list[str]]  # by feature the columns that it is made of
-    layers: list[Any]  # whose ids and numbers they are
+    layers: list[Any] = field(default_factory=list)  # which it replaces
     _parts: dict[str, wr.Transforms] = field(default_factory=dict)
 
     @property
@@ -64,15 +67,30 @@ class Preprocessing:
         problems.raise_if_any()
         return found
 
-    def arrays(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def shapes(self, of: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        """Those of the rest's inputs, of those of the columns."""
+        found = {name: of[name] for name in self.kept}
+        for name, tensor in self.made.items():
+            shape = of[self.of[name][0]]
+            found[name] = shape if None in tensor.shape[1:] else (shape[0], *tensor.shape[1:])
+        return found
+
+    def arrays(self, batch: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The rest's inputs, of a batch of the whole model's: by the transforms, and not by Keras."""
+        assert self.transforms is not None
         arrays = {name: batch[name] for name in self.kept}
         for name, tensor in self.made.items():
             if name not in self._parts:
                 self._parts[name] = self.transforms.only([name])
-            shape = batch[self.of[name][0]].shape
-            values = self._parts[name].run({column: batch[column].reshape(-1) for column in self.of[name]})[name]
-            arrays[name] = values if values.ndim > 1 else values.reshape(shape if len(tensor.shape) > 1 else -1)
+            given = {column: batch[column] for column in self.of[name]}
+            values = self._parts[name].run({column: values if isinstance(values, Ragged) else values.reshape(-1)
+                                            for column, values in given.items()})[name]
+            if isinstance(values, Ragged):
+                arrays[name] = _padded(values)
+            elif values.ndim == 1:
+                arrays[name] = values.reshape(batch[self.of[name][0]].shape if len(tensor.shape) > 1 else -1)
+            else:
+                arrays[name] = values
         return arrays
 
     def rest(self, function: Any, given: Mapping[str, Any]) -> list[Any]:
@@ -92,11 +110,17 @@ class Preprocessing:
         return [values[id(x)] for x in function.outputs]
 
 
-def preprocessing_layers(model: Any, apart_from: Sequence[Any] = ()) -> list[str]:
+def _padded(ids: Ragged) -> np.ndarray:
+    """With -1 behind the ids of each row."""
+    lengths = np.diff(ids.offsets)
+    padded = np.full((len(lengths), max(1, int(lengths.max(initial=0)))), -1, np.int64)
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = ids.values
+    return padded
+
+
+def preprocessing_layers(model: Any) -> list[Any]:
     """What in a model makes ids, wherever it is."""
-    layers = model._flatten_layers(include_self=False)
-    return [f"layer '{layer.name}' ({type(layer).__name__})" for layer in layers
-            if type(layer).__name__ in MAKE_IDS and not any(layer is other for other in apart_from)]
+    return [layer for layer in model._flatten_layers(include_self=False) if type(layer).__name__ in MAKE_IDS]
 
 
 def preprocessing_of(function: Any, axes: Mapping[str, str] | None) -> Preprocessing | None:
@@ -123,7 +147,7 @@ def preprocessing_of(function: Any, axes: Mapping[str, str] | None) -> Preproces
         try:
             for x in node.input_tensors:
                 if id(x) not in sources:
-                    sources[id(x)] = _column(file, x.name, columns[x.name])
+                    sources[id(x)] = column_in(file, x.name, columns[x.name])
             sources[id(node.outputs[0])] = feature_of(file, name, node.operation,
                                                       [sources[id(x)] for x in node.input_tensors])
         except Unsupported as problem:
@@ -150,8 +174,12 @@ def _names(layers: list[Any], columns: Mapping[str, Column], read: set[int]) -> 
     return found
 
 
-def _column(file: File, name: str, column: Column) -> Source:
+def column_in(file: File, name: str, column: Column) -> Source:
+    """A column of the file, as the model has it."""
     shape = column.tensor.shape[1:]
+    if column.is_ragged:
+        dtype = column.tensor.dtype
+        return file.column(name, "text" if dtype == "string" else "i64" if "int" in dtype else "f32", ragged=True)
     if not column.is_events:
         if shape not in ((), (1,)):
             raise Unsupported("an input [batch] or [batch, 1], or events ('user/history[]')",
@@ -167,22 +195,26 @@ def _listed(names: list[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
 
 
-def example_of(preprocessing: Preprocessing, rows: int, length: int) -> dict[str, np.ndarray]:
+def example_of(preprocessing: Preprocessing, rows: int, length: int) -> dict[str, Any]:
     """A batch of random values of which some are known; events have padding behind them where it is masked."""
+    assert preprocessing.transforms is not None
     random = np.random.default_rng(1)
     document = preprocessing.transforms.document
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     for name, column in preprocessing.columns.items():
         settings = [f.get("settings", {}) for f in document["features"] if {"column": name} in f["of"]]
         shape = (rows, *(length if n is None else n for n in column.tensor.shape[1:]))
         dtype = column.tensor.dtype
+        only_known = [s for s in settings
+                      if {"texts", "integers"} & s.keys() and not {"default_id", "oov_buckets"} & s.keys()]
         if dtype == "string":
-            known = [text for s in settings for text in s.get("texts", [])][:1000] + [f"text {i}" for i in range(8)]
+            known = [text for s in only_known or settings for text in s.get("texts", [])][:1000]
+            known += [] if only_known else [f"text {i}" for i in range(8)]
             arrays[name] = np.array(known, object)[random.integers(0, len(known), shape)]
         elif "int" in dtype:
-            integers = [i for s in settings for i in s.get("integers", [])][:1000]
-            most = min((s["buckets"] for s in settings if "buckets" in s), default=8)
-            known = integers + list(range(min(most, 8)))
+            known = [i for s in only_known or settings for i in s.get("integers", [])][:1000]
+            most = min((s[n] for s in settings for n in ("buckets", "tokens") if n in s), default=8)
+            known += [] if only_known else list(range(min(most, 8)))
             arrays[name] = np.array(known, dtype)[random.integers(0, len(known), shape)]
         else:
             bounds = [float(b) for s in settings for b in s.get("boundaries", [])] or [-1.0, 1.0]
@@ -192,4 +224,7 @@ def example_of(preprocessing: Preprocessing, rows: int, length: int) -> dict[str
             padding = masks[0].get("text", masks[0].get("integer"))
             lengths = random.integers(1, shape[1] + 1, (rows, 1))
             arrays[name] = np.where(np.arange(shape[1]) < lengths, arrays[name], padding)
+        if column.is_ragged:
+            lengths = random.integers(0, shape[1] + 1, rows)
+            arrays[name] = Ragged(arrays[name][np.arange(shape[1]) < lengths[:, None]], np.cumsum([0, *lengths]))
     return arrays

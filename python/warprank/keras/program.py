@@ -3,50 +3,70 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
 import warprank as wr
 
 from ..lowering.cells import Unsupported, Value, move, with_rows
 from ..lowering.inputs import Input
 from ..lowering.placeholders import placeholder
-from ..lowering.places import by_event
+from ..lowering.places import by_event, embedding
 from ..lowering.program import Failed
 from ..lowering.program import Program as LoweredProgram
-from .handlers import CALLS, HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME
+from .handlers import CALLS, HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME, SIZES
 from .negative_ids import FromTheEnd, without_negative_ids
-from .tracing import MAKE_IDS_OPS, Traced, Variable
+from .tracing import OfFeatures, Traced, Variable
+from .walk import Walk, executed
 
 # Constants that are made of one parameter belong to its layer.
 MADE_OF_ONE = MOVES | SAME | {"Cast", "GatherV2"}
 LOOPS = frozenset("While StatelessWhile If StatelessIf Case StatelessCase TensorListFromTensor".split())
-SIZES = frozenset("Shape Rank Size ZerosLike OnesLike".split())
 
 
-class Program(LoweredProgram):
+class Program(LoweredProgram, Walk):
     def __init__(self, traced: Traced, inputs: Mapping[str, Input], batch: int, hashed: Mapping[str, Any]):
-        super().__init__(inputs, batch, hashed)
-        self._traced = traced
-        self._functions = {f.signature.name: f for f in traced.graph.as_graph_def().library.function}
+        LoweredProgram.__init__(self, inputs, batch, hashed)
+        Walk.__init__(self, traced)
+        self.problems.extend(traced.problems)
         self._kept: list[Any] = []  # constants, which are known by their id()
 
     def run(self) -> wr.Graph:
         """Raises InvalidArgument with everything that cannot be expressed."""
-        given: list[tuple[tf.Tensor, Any]] = [(tensor, placeholder(self, self.inputs[name]))
-                                              for name, tensor in self._traced.inputs.items()]
-        for _, variable in self._traced.variables:
-            self._paths[id(variable.array)] = variable.path
-            if variable.array.dtype.kind == "f":
-                self.check_finite(variable.path, variable.array)
-        results = self._outputs([*given, *self._traced.variables], list(self._traced.outputs.values()))
+        placeholders = {name: placeholder(self, given) for name, given in self.inputs.items()}
+        for _, captured in self._traced.captured:
+            if isinstance(captured, Variable):
+                self._paths[id(captured.array)] = captured.path
+                if captured.array.dtype.kind == "f":
+                    self.check_finite(captured.path, captured.array)
+        for tensor, made in self._traced.made.items():
+            self._values[tensor] = self._of_features(made, placeholders) if isinstance(made, OfFeatures) else \
+                Failed() if made is None else made
+        given = [(tensor, placeholders[name]) for name, tensor in self._traced.inputs.items()]
+        results = self._outputs([*given, *self._traced.captured], list(self._traced.outputs.values()))
         return self.finish(list(self._traced.outputs), results)
+
+    def _of_features(self, made: OfFeatures, placeholders: Mapping[str, Value]) -> Value:
+        given = tuple(placeholders[name] for name in made.features)
+        value: Value = move(lambda *arrays: np.concatenate([x.reshape(-1) for x in arrays])[made.places], given, {},
+                            self.batch, lambda cells: cells)
+        if made.table is None:
+            return value
+        table = made.table.array if isinstance(made.table, Variable) else made.table
+        if not made.pooling:
+            for name in made.features:
+                self.inputs[name].padding = -1
+            looked_up: Value = move(lambda array: array[:, 0], (value,), {}, self.batch, lambda cells: cells)
+            return embedding(self, table, looked_up)
+
+        def make() -> wr.Tensor:
+            bag = self.bag(value.cells.ravel(), -1, table)
+            return self.builder.embed_bag(*bag, made.pooling)  # type: ignore[arg-type]
+        return Value(self.sources.add(self.inputs[made.features[0]].axis, table.shape[1], "embed_bag", make)[None])
 
     # --- what handlers ask for
 
@@ -86,31 +106,10 @@ class Program(LoweredProgram):
 
     # --- the rest
 
-    def _outputs(self, given: Iterable[tuple[tf.Tensor, Any]], wanted: Sequence[Any]) -> list[Any]:
-        """Of tensors what they are, of ops in their order; only what is wanted is computed."""
-        values = {tensor.ref(): value for tensor, value in given}
-        stack = [tensor.op for tensor in wanted]
-        while stack:
-            op = stack[-1]
-            if all(tensor.ref() in values for tensor in op.outputs):
-                stack.pop()
-                continue
-            missing = [x.op for x in op.inputs if x.ref() not in values]
-            if missing:
-                stack += missing[::-1]
-                continue
-            stack.pop()
-            before, self._node = self._node, op
-            made = self._apply(op, [values[x.ref()] for x in op.inputs])
-            self._node = before
-            made = list(made) if isinstance(made, (list, tuple)) else [made] * len(op.outputs)
-            for tensor, value in zip(op.outputs, made):
-                values[tensor.ref()] = value
-        return [values[tensor.ref()] for tensor in wanted]
-
     def _apply(self, op: tf.Operation, args: list[Any]) -> Any:
-        if any(isinstance(x, Failed) for x in args):
+        if any(isinstance(x, Failed) for x in args) and op.type not in CALLS:
             return Failed()
+        before, self._node = self._node, op
         try:
             if op.type in CALLS:
                 return self._called(op, args)
@@ -121,25 +120,23 @@ class Program(LoweredProgram):
             if op.type in SAME:
                 return args
             if op.type in SIZES and isinstance(args[0], Value):
-                return self._executed(op, [np.zeros(with_rows(args[0], self.batch).shape, np.float32)])
+                return executed(op, [np.zeros(with_rows(args[0], self.batch).shape, np.float32)])
             if not any(isinstance(x, Value) for x in args):
                 return self._constant(op, args)
             return self._of_batches(op, args)
         except Unsupported as problem:
-            expected, got = problem.args
+            self.unsupported(*problem.args)
         except Exception as error:  # of an op of TensorFlow, or a shape that a handler did not foresee
-            expected, got = "an op that can be expressed", f"{type(error).__name__}: {str(error).splitlines()[0]}"
-        self.unsupported(expected, got)
+            self.unsupported("an op that can be expressed", f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        finally:
+            self._node = before
         return Failed()
 
     def _of_batches(self, op: tf.Operation, args: list[Any]) -> Any:
         if op.type in MOVES or (op.type == "GatherV2" and isinstance(args[0], Value)):
-            return move(lambda *given: self._executed(op, list(given)), args, {}, self.batch, lambda cells: cells)
+            return move(lambda *given: executed(op, list(given)), args, {}, self.batch, lambda cells: cells)
         if op.type in LOOPS:
             raise Unsupported("a graph without loops and branches by values, as recurrent layers have", op.type)
-        if op.type in MAKE_IDS_OPS:
-            raise Unsupported("ids: they are made by layers that read the inputs of a functional model (.keras), or by "
-                              "a file of transforms (transforms_of)", op.type)
         if op.type not in HANDLERS:
             raise Unsupported("an op of the model language", "none that does this")
         handler = HANDLERS[op.type]
@@ -148,44 +145,9 @@ class Program(LoweredProgram):
         return by_event(self, lambda p, *given: handler(p, op, *given), args, {}, constants=op.type in OF_CONSTANTS,
                         widens=op.type in ("ResourceGather", "GatherV2"))
 
-    def _called(self, op: tf.Operation, args: list[Any]) -> list[Any]:
-        name = op.get_attr("f").name
-        graph = function_def_to_graph(self._functions[name])
-        return self._outputs(zip(graph.inputs, args), graph.outputs)
-
     def _constant(self, op: tf.Operation, args: list[Any]) -> Any:
-        made = self._executed(op, [x.array if isinstance(x, Variable) else x for x in args])
+        made = executed(op, [x.array if isinstance(x, Variable) else x for x in args])
         if isinstance(made, list):
             return made
         known = [x for x in args if self._paths.get(id(x))]
         return self.keep(made, known[0] if op.type in MADE_OF_ONE and known else None)
-
-    @staticmethod
-    def _executed(op: tf.Operation, args: list[Any]) -> Any:
-        """What TensorFlow computes."""
-        if op.type == "Const":
-            return tf.make_ndarray(op.get_attr("value"))
-        if op.type == "ResourceGather":
-            return np.take(args[0], args[1], 0)
-        function = getattr(tf.raw_ops, op.type, None)
-        if function is None:
-            raise Unsupported("an op of TensorFlow", op.type)
-        # Python's names are others for some: inputs, then attributes that have no default, then the rest.
-        definition = op.op_def
-        inferred = {name for a in definition.input_arg for name in (a.type_attr, a.number_attr, a.type_list_attr)}
-        attributes = sorted((a for a in definition.attr if a.name not in inferred), key=lambda a: a.HasField(
-            "default_value"))
-        rest = iter(args)
-        given: list[Any] = []
-        for arg in definition.input_arg:
-            if arg.number_attr:
-                given.append([next(rest) for _ in range(op.get_attr(arg.number_attr))])
-            elif arg.type_list_attr:
-                given.append([next(rest) for _ in op.get_attr(arg.type_list_attr)])
-            else:
-                given.append(next(rest))
-        given += [op.get_attr(a.name) for a in attributes]
-        made = function(**dict(zip(inspect.signature(function).parameters, given)))
-        if not isinstance(made, (list, tuple)):
-            return made if made.dtype == tf.variant else np.asarray(made)
-        return [np.asarray(x) for x in made]

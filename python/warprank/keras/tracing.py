@@ -14,12 +14,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ..columns import Ragged
 from ..errors import Problems, refuse
+from .examples import columns_of_examples, serialized
 from .preprocessing import Preprocessing, preprocessing_layers, preprocessing_of
 from .variables import named_variables
 
-# What preprocessing layers are in graphs.
-MAKE_IDS_OPS = frozenset("StringToHashBucketFast StringToHashBucketStrong LookupTableFindV2 Bucketize".split())
 BATCH, LENGTH = 11, 7  # rows, and events of sequences that may have any number
 
 
@@ -42,7 +42,9 @@ class Model:
     owner: Any = None  # of the variables
     preprocessing: Preprocessing | None = None
     rest: Any = None  # the same without it
-    unread: Sequence[str] = ()  # what makes ids and is not in `preprocessing`
+    begins_with_numbers: bool = True  # and ids, once `preprocessing` has been done
+    examples: str = ""  # the input that has the columns as tf.Examples
+    ragged: frozenset[str] = frozenset()  # columns that have any number of values a row
 
     @property
     def call(self) -> Any:
@@ -53,8 +55,8 @@ class Model:
     def inputs(self) -> dict[str, tf.TensorSpec]:
         return self.columns if self.preprocessing is None else _specs(self.preprocessing.inputs)
 
-    def batch(self, batch: Any) -> dict[str, np.ndarray]:
-        """A batch by column: of a mapping, a list in their order, or an array."""
+    def batch(self, batch: Any) -> dict[str, Any]:
+        """A batch by column, arrays or Ragged: of a mapping, a list in their order, or an array."""
         if not isinstance(batch, Mapping):
             given = batch if isinstance(batch, (tuple, list)) else [batch]
             if len(given) != len(self.columns):
@@ -66,7 +68,8 @@ class Model:
                 near = get_close_matches(str(name), self.columns, 1)
                 problems.add(f"batch: '{name}'", "an input of the model",
                              "none of that name" + (f" (did you mean '{near[0]}'?)" if near else ""))
-        arrays = {name: _array(name, batch.get(name), spec.dtype, problems) for name, spec in self.columns.items()}
+        arrays = {name: (_ragged if name in self.ragged else _array)(name, batch.get(name), spec.dtype, problems)
+                  for name, spec in self.columns.items()}
         problems.raise_if_any()
         return arrays
 
@@ -77,7 +80,9 @@ class Model:
 
     def scores(self, batch: Any) -> list[np.ndarray]:
         """Those of the whole model."""
-        made = self.whole({name: tf.constant(array) for name, array in self.batch(batch).items()})
+        given = self.batch(batch)
+        made = self.whole({self.examples: serialized(given)} if self.examples else {
+            name: tf.constant(array) for name, array in given.items()})
         return [np.asarray(array, np.float64) for array in made.values()]
 
 
@@ -103,8 +108,30 @@ def _array(name: str, given: Any, dtype: tf.DType, problems: Problems) -> np.nda
     return np.zeros(array.shape, dtype.as_numpy_dtype)
 
 
+def _ragged(name: str, given: Any, dtype: tf.DType, problems: Problems) -> Ragged:
+    """Ragged values of the type that a column has, of Ragged or of a sequence for each row."""
+    if given is None or isinstance(given, Ragged):
+        values, offsets = (None, [0]) if given is None else (given.values, given.offsets)
+    else:
+        rows = [np.atleast_1d(row).tolist() for row in given]
+        values, offsets = [value for row in rows for value in row], np.cumsum([0, *map(len, rows)])
+        values = values or np.zeros(0, dtype.as_numpy_dtype)
+    return Ragged(_array(name, values, dtype, problems), np.asarray(offsets, np.int64))
+
+
 def _specs(tensors: Mapping[str, Any]) -> dict[str, tf.TensorSpec]:
     return {name: tf.TensorSpec(t.shape, t.dtype, name) for name, t in tensors.items()}
+
+
+@dataclass
+class OfFeatures:
+    """A tensor that transforms make: of which features, and which of their elements, one feature's behind the other's,
+    is where; or the rows of a table that these ids have, zeros for -1, or bags of them, pooled."""
+
+    features: list[str]
+    places: np.ndarray
+    table: Variable | np.ndarray | None = None
+    pooling: str = ""  # of bags
 
 
 @dataclass
@@ -113,9 +140,13 @@ class Traced:
 
     graph: tf.Graph
     inputs: dict[str, tf.Tensor]
-    variables: list[tuple[tf.Tensor, Variable]]  # with the tensor of the graph that refers to them
+    captured: list[tuple[tf.Tensor, Any]]  # tensors of the graph that are variables, constants and tables outside
     outputs: dict[str, tf.Tensor]
     layers: set[str]
+    bodies: dict[tf.Operation, tf.Graph] = field(default_factory=dict)  # by call what it calls
+    # Tensors that are not computed of the inputs by the graph; None: that cannot be expressed, which `problems` tell.
+    made: dict[Any, OfFeatures | np.ndarray | None] = field(default_factory=dict)
+    problems: Problems = field(default_factory=Problems)
 
 
 def opened(model: Any, example_batch: Any, axes: Mapping[str, str] | None) -> Model:
@@ -163,11 +194,20 @@ def _of_keras(model: Any, example_batch: Any, axes: Mapping[str, str] | None) ->
 
     layers = {layer.name for layer in model._flatten_layers(include_self=False)}
     found = None if function is None else preprocessing_of(function, axes)
-    unread = preprocessing_layers(model, () if found is None else found.layers)
-    made = Model(call, inputs, list(named_variables(model)), layers, preprocessing=found, unread=unread)
-    if found is not None and outputs is not None:
+    is_whole = _is_whole(found, preprocessing_layers(model), inputs)
+    made = Model(call, inputs, list(named_variables(model)), layers, preprocessing=found if is_whole else None,
+                 begins_with_numbers=is_whole)
+    if found is not None and is_whole and outputs is not None:
         made.rest = lambda given: dict(zip(outputs, found.rest(function, given)))
     return made
+
+
+def _is_whole(found: Preprocessing | None, layers: list[Any], inputs: Mapping[str, tf.TensorSpec]) -> bool:
+    """Whether what was found is all that makes ids."""
+    if found is None:
+        return not layers and not any(spec.dtype == tf.string for spec in inputs.values())
+    return all(any(layer is other for other in found.layers) for layer in layers) and not any(
+        inputs[name].dtype == tf.string for name in found.kept)
 
 
 def _spec_of(name: str, array: Any) -> tf.TensorSpec:
@@ -176,20 +216,16 @@ def _spec_of(name: str, array: Any) -> tf.TensorSpec:
     return tf.TensorSpec((None, *array.shape[1:]), tf.string if array.dtype.kind in "OSU" else array.dtype, name)
 
 
-def _functional(model: Any, structure: Any, inputs: Mapping[str, tf.TensorSpec]) -> tuple[Any, list[str]]:
-    """A class of a user's own as a functional model, so that it is known what its preprocessing layers read."""
+def _functional(model: Any, structure: Any, inputs: Mapping[str, tf.TensorSpec]) -> tuple[Any, list[str] | None]:
+    """A class of a user's own as a functional model, so that it is known what its preprocessing layers read; None: it
+    calls what Keras cannot call so."""
     given = [keras.Input(spec.shape[1:], dtype=spec.dtype.name, name=name) for name, spec in inputs.items()]
     options = {"training": False} if "training" in inspect.signature(model.call).parameters else {}
     try:
         made = model.call(keras.tree.pack_sequence_as(structure, given), **options)
         function = keras.Model(given, made)
-    except Exception as error:
-        problems = Problems()
-        for layer in preprocessing_layers(model):
-            problems.add(layer, "a model of layers and keras.ops alone, which Keras can call with keras.Input; or one "
-                         "that takes its ids, and a file of transforms (transforms_of)",
-                         f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
-        problems.raise_if_any()
+    except Exception:
+        return None, None
     count = len(function.outputs)
     names = sorted(made) if isinstance(made, Mapping) else [f"output_{i}" for i in range(count)]
     return function, ["output"] if count == 1 and not isinstance(made, Mapping) else names
@@ -216,40 +252,49 @@ def _saved(path: str) -> Model:
 
     def call(given: Mapping[str, Any]) -> dict[str, Any]:
         return dict(sorted(signature(**given).items()))
-    graph = signature.graph.as_graph_def()
-    nodes = [node for nodes in (graph.node, *(f.node_def for f in graph.library.function)) for node in nodes]
-    return Model(call, inputs, named, owner=loaded,
-                 unread=sorted({f"{node.op} '{node.name}'" for node in nodes if node.op in MAKE_IDS_OPS}))
+    made = Model(call, inputs, named, owner=loaded, begins_with_numbers=False)
+    parsed = columns_of_examples(signature.graph) if [spec.dtype for spec in inputs.values()] == [tf.string] else None
+    if parsed is not None:
+        (made.examples,), (made.columns, made.ragged) = inputs, parsed
+    return made
 
 
-def shapes(model: Model, example: Mapping[str, np.ndarray] | None) -> dict[str, tuple[int, ...]]:
-    """Of the inputs of the batch that is traced."""
+def shapes(model: Model, example: Mapping[str, Any] | None) -> dict[str, tuple[int, ...]]:
+    """Of the columns of the batch that is traced."""
     if example is not None:
-        return {name: array.shape for name, array in example.items()}
-    return {name: (BATCH, *(LENGTH if n is None else n for n in spec.shape[1:])) for name, spec in model.inputs.items()}
+        return {name: (len(array.offsets) - 1, LENGTH) if isinstance(array, Ragged) else array.shape
+                for name, array in example.items()}
+    return {name: (BATCH, *(LENGTH if n is None else n for n in column.shape[1:]))
+            for name, column in model.columns.items()}
 
 
 def traced(model: Model, of: Mapping[str, tuple[int, ...]]) -> Traced:
-    specs = [tf.TensorSpec(of[name], spec.dtype) for name, spec in model.inputs.items()]
+    given = model.inputs
+    if model.examples:
+        rows = next(iter(of.values()))[:1]
+        given, of = {model.examples: tf.TensorSpec(rows, tf.string)}, {model.examples: rows}
+    specs = [tf.TensorSpec(of[name], spec.dtype) for name, spec in given.items()]
     try:
-        function = tf.function(lambda *given: model.call(dict(zip(model.inputs, given))),
+        function = tf.function(lambda *tensors: model.call(dict(zip(given, tensors))),
                                autograph=False).get_concrete_function(*specs)
     except Exception as error:
         text = str(error).strip().splitlines()
         refuse("model", "one that TensorFlow can trace", f"{type(error).__name__}: {text[0] if text else ''}")
     graph = function.graph
     names = {id(_handle(variable)): name for name, variable in model.variables}
-    variables: list[tuple[tf.Tensor, Variable]] = []
+    captured: list[tuple[tf.Tensor, Any]] = []
     handles = {id(_handle(variable)): variable for _, variable in model.variables}
     handles |= {id(v.handle): v for v in graph.variables if id(v.handle) not in handles}
     for outside, inside in graph.captures:
         variable = handles.get(id(outside))
         if variable is not None:
             name = names.get(id(outside)) or variable.name.removesuffix(":0")
-            variables.append((inside, Variable(name, np.asarray(variable.numpy()))))
-    inputs = dict(zip(model.inputs, graph.inputs))
+            captured.append((inside, Variable(name, np.asarray(variable.numpy()))))
+        else:
+            captured.append((inside, outside if outside.dtype == tf.resource else outside.numpy()))
+    inputs = dict(zip(given, graph.inputs))
     outputs = function.structured_outputs
-    return Traced(graph, inputs, variables, dict(outputs), model.layers)
+    return Traced(graph, inputs, captured, dict(outputs), model.layers)
 
 
 def _handle(variable: Any) -> Any:

@@ -11,13 +11,10 @@ import numpy as np
 import warprank as wr
 
 from ..errors import Problems
+from ..lowering.cells import Unsupported
 
 Source = tuple[str, str]  # "column" or "feature", its name
 Layers = Mapping[str, tuple[Any, str | Sequence[str]]]
-
-
-class Unsupported(Exception):
-    """expected, got"""
 
 
 class File:
@@ -61,7 +58,7 @@ def _shown(column: Mapping[str, Any]) -> str:
         f" of width {column['width']}" if "width" in column else "")
 
 
-def _floats(values: Any) -> list[Any]:
+def floats(values: Any) -> list[Any]:
     """For JSON, which has no infinities."""
     return [v if np.isfinite(v) else str(v) for v in np.asarray(values, np.float32).reshape(-1).tolist()]
 
@@ -131,7 +128,7 @@ class _FeatureColumns:
         source, mask = self._categorical(column, type)
         buckets = int(column.num_oov_buckets or 0)
         return self.file.feature(
-            column.name, "vocabulary", source, **_vocabulary_of(values, type), oov_buckets=buckets or None,
+            column.name, "vocabulary", source, **vocabulary_of(values, type), oov_buckets=buckets or None,
             oov_first=len(values) if buckets else None, default_id=None if buckets else int(column.default_value),
             mask=mask)
 
@@ -168,7 +165,7 @@ class _FeatureColumns:
         if int(np.prod(column.source_column.shape)) != 1:
             raise Unsupported("buckets of a column of width 1", f"shape {tuple(column.source_column.shape)}")
         source = self._numeric(column.source_column, False)
-        return self.file.feature(column.name, "bucketize", [source], boundaries=_floats(column.boundaries))
+        return self.file.feature(column.name, "bucketize", [source], boundaries=floats(column.boundaries))
 
     def _CrossedColumn(self, column: Any) -> Source:
         sparse: list[Source] = []
@@ -208,7 +205,7 @@ class _FeatureColumns:
     _SharedEmbeddingColumn = _SequenceCategoricalColumn = _EmbeddingColumn
 
 
-def _vocabulary_of(values: Sequence[Any], type: str) -> dict[str, Any]:
+def vocabulary_of(values: Sequence[Any], type: str) -> dict[str, Any]:
     if type == "text":
         try:
             return {"texts": [v.decode() if isinstance(v, bytes) else str(v) for v in values]}
@@ -309,7 +306,7 @@ def _lookup(file: File, name: str, layer: Any, of: Sequence[Source]) -> int:
         mask = {"text" if type == "text" else "integer": token} | ({"id": 0} if is_int else {})
     oov, oov_first = int(layer.num_oov_indices), 1 if has_mask and is_int else 0
     by_modulo = type == "i64" and getattr(layer, "oov_method", "floormod") == "floormod"
-    file.feature(name, "vocabulary", of, **_vocabulary_of(values, type), first=oov_first + oov,
+    file.feature(name, "vocabulary", of, **vocabulary_of(values, type), first=oov_first + oov,
                  oov_buckets=oov if oov > 1 else None, oov_first=oov_first if oov > 1 else None,
                  oov_by="modulo" if by_modulo and oov > 1 else None,
                  key=[int(k) for k in getattr(layer, "salt", None) or []] if oov > 1 else None,
@@ -320,7 +317,7 @@ def _lookup(file: File, name: str, layer: Any, of: Sequence[Source]) -> int:
 def _discretization(file: File, name: str, layer: Any, of: Sequence[Source]) -> int:
     if not layer.bin_boundaries:
         raise Unsupported("a layer that has seen data (adapt)", "one without boundaries")
-    file.feature(name, "bucketize", of, boundaries=_floats(layer.bin_boundaries))
+    file.feature(name, "bucketize", of, boundaries=floats(layer.bin_boundaries))
     return len(layer.bin_boundaries) + 1
 
 
@@ -343,7 +340,7 @@ def _normalization(file: File, name: str, layer: Any, of: Sequence[Source]) -> i
     width = file.columns[of[0][1]].get("width", 1) if of[0][0] == "column" else 1
     if len(mean) not in (1, width):
         raise Unsupported(f"a mean for each of {width} columns", str(len(mean)))
-    file.feature(name, "numbers", of, mean=_floats(np.resize(mean, width)), divisor=_floats(np.resize(divisor, width)))
+    file.feature(name, "numbers", of, mean=floats(np.resize(mean, width)), divisor=floats(np.resize(divisor, width)))
     return width
 
 
