@@ -72,6 +72,10 @@ def export(model: Any, axes: Mapping[str, str] | None = None, *, outputs: Mappin
     program = Program(graph_of_ops, inputs, batch, hashed)
     graph = program.run()
     problems = Problems()
+    for name in () if found is None else found.made:
+        for table in program.lookups.get(name, {}).keys() & hashed.keys():
+            problems.add(f"hashed: '{table}'", "a table of ids that are an input of the model",
+                         f"'{name}', of which transforms make row numbers")
     tables, errors = convert_tables(program.tables, rows, problems)
     problems.raise_if_any()
     read = {p.name for p in wr.compile(graph).parameters}

@@ -208,6 +208,13 @@ def test_preprocessing_layers_within_others(trained):
     assert exported.check({"words": np.array([["a"], ["b"], [""]], object)})["output"].largest <= 1e-5
 
 
+def test_ids_that_transforms_make_are_row_numbers():
+    words = keras.Input((1,), dtype="string", name="words")
+    film = layers.Embedding(3, 2, name="film")(layers.StringLookup(vocabulary=["a", "b"])(words))
+    with pytest.raises(wr.InvalidArgument, match="hashed: 'film': expected a table of ids that are an input of the mo"):
+        wr.keras.export(keras.Model(words, layers.Dense(1)(layers.Flatten()(film))), hashed={"film": [10, 20, 30]})
+
+
 def test_transforms_of_a_model_that_has_its_own(trained, tmp_path, capsys):
     model = models.din(words=["a"])
     model.save(tmp_path / "din.keras")
