@@ -281,6 +281,38 @@ TEST_F(CudaEngine, TablesInStoresTakeNoRowFromBeforeAnUpdate) {
   EXPECT_EQ(tables.store_counters().at("t").rows, 7) << "those of 1, 2 and 3 may be from before";
 }
 
+TEST_F(CudaEngine, TablesInStoresNeverAskForNumbersThatAreNoRows) {
+  const Plan plan = compile([](Builder& b) -> Outputs {
+    const Axis key = b.axis("key", b.axis("user"));
+    return {{"y_t", b.embed(b.ids("id_t", key), b.table("t", {4, 10}))}};
+  });
+  for (const Misses misses : {Misses::wait, Misses::default_row_now_fetch_later}) {
+    auto store = std::make_shared<MemoryStore>();
+    store->create({"t", {DType::f32, 4}}, test_support::soon());
+    LoadOptions options;
+    options.cache_pass_seconds = 0;
+    TableInStore in_store = waiting();
+    in_store.misses = misses;
+    in_store.store = store;
+    in_store.memory_bytes = 100000;
+    options.stores = {{"t", in_store}};
+    Tables tables = Tables::load(plan, Weights::from_tensors({}), cuda(), options);
+    const Model model = bind(plan, Weights::from_tensors({}), tables);
+    Context context = model.context();
+    Batch batch = model.batch();
+    batch.add_request().ids(plan.ids("id_t"), {-1, -7, 10, INT64_MAX, 3, INT64_MIN, -1});
+    context.run(batch);
+    EXPECT_TRUE(wait_until([&] {
+      tables.pass_over_caches();
+      return store->keys_asked > 0;
+    }));
+    EXPECT_TRUE(wait_until([&] { return tables.store_counters().at("t").absent == 1; }));
+    EXPECT_EQ(store->keys_asked, 1);
+    EXPECT_EQ(tables.store_counters().at("t").misses, 5);  // -1 is padding
+    EXPECT_EQ(context.counters()[0].counters.padding, 2);
+  }
+}
+
 /// What the kernels of a batch do when nothing is missed: one fill, one copy of counters and one copy back more.
 TEST_F(CudaEngine, TablesInStoresCostNothingWhereAllIsInMemory) {
 #if !defined(__CUDACC__)

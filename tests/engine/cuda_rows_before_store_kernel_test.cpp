@@ -8,10 +8,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -138,6 +140,55 @@ TEST(RowsBeforeStore, AreTheSameInBags) {
     }
     setup.tables->pass_over_caches();
   }
+}
+
+/// What has come within 20 ms stays, though all others were asked for more often: somebody may wait for it. Of more
+/// keys than there are places some have one, and none when all are forgotten.
+TEST(RowsBeforeStore, GiveWayByHowOftenTheyAreAskedForButNotAtOnce) {
+  reset();
+  const StoredTables setup({versioned_table("t", DType::f32, 16, true, {})}, 0, 0);
+  const CudaTable& table = *setup.tables->find("t");
+  cuda_backend::RowsBeforeStore& rows = *table.before_store;
+  const int64_t places = static_cast<int64_t>(rows.view().placement.num_buckets) * row_cache::num_positions;
+  const std::vector<unsigned char> zeros(static_cast<size_t>(2 * places * 64));
+  const auto insert = [&](int64_t first, int64_t count) {
+    return rows.insert(test_support::keys_from(first, count), zeros.data(), [](int64_t) { return true; });
+  };
+  const auto held_of = [&](int64_t first, int64_t count) {
+    std::vector<int64_t> keys = test_support::keys_from(first, count), held;
+    rows.take_out_held(keys, held);
+    return static_cast<int64_t>(held.size());
+  };
+  const int64_t evicted = insert(0, 2 * places);
+  EXPECT_EQ(evicted, 0) << "by keys that have come with them";
+  EXPECT_EQ(rows.size(), held_of(0, 2 * places));
+  EXPECT_GT(rows.size(), places * 9 / 10);
+  EXPECT_LE(rows.size(), places);
+  for (int64_t key = 0; key < 2 * places; ++key)
+    for (int i = 0; i < (key % 2 == 0 ? 8 : 3); ++i) table.cache->count(static_cast<uint64_t>(key));
+  std::this_thread::sleep_for(std::chrono::milliseconds(45));
+
+  const int64_t begin = 10 * places, some = places / 8;
+  const auto since = std::chrono::steady_clock::now();
+  insert(begin, some);
+  insert(begin + some, some);
+  const bool was_quick = std::chrono::steady_clock::now() - since < std::chrono::milliseconds(15);
+  EXPECT_TRUE(!was_quick || held_of(begin, 2 * some) == 2 * some);
+  std::this_thread::sleep_for(std::chrono::milliseconds(45));
+  const int64_t often = [&] {
+    int64_t count = 0;
+    for (int64_t key = 0; key < 2 * places; key += 2) count += held_of(key, 1);
+    return count;
+  }();
+  EXPECT_GT(insert(begin + 2 * some, some), some / 2);
+  EXPECT_LT(held_of(begin, 2 * some), 2 * some) << "they were asked for once";
+  int64_t still_often = 0;
+  for (int64_t key = 0; key < 2 * places; key += 2) still_often += held_of(key, 1);
+  EXPECT_GE(still_often, often * 95 / 100);
+
+  rows.clear();
+  EXPECT_EQ(rows.size(), 0);
+  EXPECT_EQ(held_of(0, 2 * places) + held_of(begin, 3 * some), 0);
 }
 
 /// Rows that are fetched, evicted from either memory and updated under batches that read them: each is whole, of a

@@ -77,19 +77,22 @@ class RowsBeforeStore final : public RowsInMemory {
     const std::lock_guard<std::mutex> alone(updating_);
     const device::DeviceGuard current(device_index_);
     forget_who_came();
-    std::unordered_map<uint64_t, CacheBucket> buckets;
-    std::vector<RowChange> victims, inserted;
+    std::vector<RowChange> wanted;
+    coming_.clear();
     for (int64_t i = 0; i < keys.size(); ++i) {
       if (!is_wanted(i)) continue;
-      const auto key = static_cast<uint64_t>(keys[i]);
-      cache_.count(key);
-      if (row_of(keys[i]) != nullptr || !find_room(key, buckets, victims)) continue;
-      just_came_.insert(key);
-      inserted.push_back({keys[i], i});
+      cache_.count(static_cast<uint64_t>(keys[i]));
+      wanted.push_back({keys[i], i});
+      coming_.insert(static_cast<uint64_t>(keys[i]));
     }
-    erase(victims);
-    write(inserted, rows);
-    return static_cast<int64_t>(victims.size());
+    int64_t evicted = 0;
+    for (int turn = 0; turn < most_turns; ++turn) {
+      const auto is_there = [&](const RowChange& one) { return row_of(one.key) != nullptr; };
+      wanted.erase(std::remove_if(wanted.begin(), wanted.end(), is_there), wanted.end());
+      if (wanted.empty()) break;
+      evicted += insert_some(wanted, rows);
+    }
+    return evicted;
   }
 
   void change(Span<const int64_t> keys, const unsigned char* rows, const StoreStatus* statuses,
@@ -128,6 +131,25 @@ class RowsBeforeStore final : public RowsInMemory {
   }
 
  private:
+  static constexpr int most_turns = 3;
+
+  /// How many others gave way. Keys take their places in any order, so some that was found for one may be another's:
+  /// those that have none then are given here again.
+  int64_t insert_some(const std::vector<RowChange>& wanted, const unsigned char* rows) {
+    std::unordered_map<uint64_t, CacheBucket> buckets;
+    std::vector<RowChange> victims, with_room, in_place_of_others;
+    for (const RowChange& one : wanted) {
+      const size_t num_victims = victims.size();
+      if (!find_room(static_cast<uint64_t>(one.key), buckets, victims)) continue;
+      just_came_.insert(static_cast<uint64_t>(one.key));
+      (victims.size() == num_victims ? with_room : in_place_of_others).push_back(one);
+    }
+    write(with_room, rows);
+    erase(victims);
+    write(in_place_of_others, rows);
+    return static_cast<int64_t>(victims.size());
+  }
+
   /// Between updates; null for a key that has none.
   const unsigned char* row_of(int64_t key) const { return find_row(view_, key); }
 
@@ -170,7 +192,7 @@ class RowsBeforeStore final : public RowsInMemory {
     };
     const auto victim = std::min_element(first.held.begin(), first.held.end(),
                                          [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
-    if (victim == first.held.end()) return false;  // all have come for this call
+    if (victim == first.held.end() || coming_.count(victim->key) != 0) return false;
     victims.push_back({static_cast<int64_t>(victim->key), -1});
     first.held.erase(victim);
     return true;
@@ -192,6 +214,7 @@ class RowsBeforeStore final : public RowsInMemory {
   std::mutex& updating_;
   const int device_index_;
   int turn_ = 0;
+  std::unordered_set<uint64_t> coming_;                   // that are inserted now
   std::unordered_set<uint64_t> just_came_, came_before_;  // within 20 ms, and within the 20 ms before
   int64_t since_ = 0;
 };
