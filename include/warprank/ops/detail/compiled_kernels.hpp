@@ -2,8 +2,8 @@
 #pragma once
 
 /// How launches of kernels that take long to compile reach a program. Header-only they are inline in each unit. The
-/// target warprank::cuda_engine compiles each op's in a unit of its own, side by side: all its units define
-/// WARPRANK_KERNELS_COMPILED, with which headers only declare launches, and the unit of ops/linear.cuh
+/// target warprank::cuda_engine compiles those of some ops in each of its units, side by side: all of them define
+/// WARPRANK_KERNELS_COMPILED, with which headers only declare launches, and the unit that has ops/linear.cuh
 /// WARPRANK_KERNELS_OF_LINEAR, with which that header defines its own.
 
 #if defined(WARPRANK_KERNELS_COMPILED)
