@@ -2,8 +2,8 @@
 
 /// Of warprank::cuda_engine: all but the kernels that the other units compile (ops/detail/compiled_kernels.hpp).
 ///
-/// nvcc reads this once for the host and once for each architecture, where it is given no more than the kernels that the
-/// host launches from here: it would take some seconds each time to find that the rest has none. A kernel that is
+/// nvcc reads this once for the host and once for each architecture, where it is given no more than the kernels that
+/// the host launches from here: it would take some seconds each time to find that the rest has none. A kernel that is
 /// launched from here and missing there is found by scripts/check_host_calls.py.
 #if !defined(__CUDA_ARCH__)
 #include "warprank/cuda_engine.cuh"
