@@ -22,6 +22,7 @@
 #include "warprank/engine/change_follower.hpp"
 #include "warprank/engine/cuda/table_store.cuh"
 #include "warprank/engine/host/table_store.hpp"
+#include "warprank/store/row_cache.hpp"
 
 namespace warprank {
 namespace {
@@ -152,34 +153,42 @@ TEST_F(BadInput, OfUpdatesIsToldByBothEngines) {
 }
 
 /// Wherever its other tables lie, and whether the store is well.
-TEST_F(BadInput, IsAStoreOnAGpu) {
+TEST_F(BadInput, OfStoresIsToldByBothEngines) {
   const auto store = std::make_shared<MemoryStore>();
   LoadOptions options;
   TableInStore in_store;
   in_store.store = store;
   in_store.memory_bytes = 1 << 20;
-  in_store.store_timeout = std::chrono::hours(1);
+  in_store.store_timeout = std::chrono::milliseconds(10);
   options.stores = {{"us*", in_store}};
   Tensors rest = tensors();
   for (const char* name : {"user.keys", "user.rows", "user.scale", "user.offset"}) rest.erase(name);
-  const std::string refused =
-      "table 'user': expected rows that are loaded, on a GPU, got rows in a store (LoadOptions::stores)";
-  store->is_away = true;  // who asks it waits for an hour
-  EXPECT_EQ(on_gpu(options, rest), refused);
+  expect_refused(options, rest, "table 'user': expected a description in its store, got none");
+  store->is_away = true;
+  expect_refused(options, rest,
+                 "table 'user': expected a description in its store, got table 'user': expected an answer of the "
+                 "store, got none in time");
   store->is_away = false;
-  for (const Placement where : {Placement::host, Placement::cached})
-    EXPECT_EQ(on_gpu(placed(where, options), rest), refused) << name_of_enum(where);
-
-  options.placement = {{"*", {Placement::device, 0}}};
-  const std::string not_on_device =
-      "LoadOptions::placement of '*': expected host or cached, as table 'user' is in a store (LoadOptions::stores), "
-      "got "
-      "device";
+  const auto narrow = std::make_shared<MemoryStore>();
+  narrow->create({"user", {DType::i8, 12}}, test_support::soon());
+  options.stores[0].second.store = narrow;
+  expect_refused(options, rest, "table 'user' in its store: dim: expected 13, got 12");
   store->create({"user", {DType::i8, 13}}, test_support::soon());
-  EXPECT_EQ(on_host(options, rest), not_on_device);
-  const std::string both = on_gpu(options, rest);
-  EXPECT_NE(both.find(not_on_device), std::string::npos) << both;
-  EXPECT_NE(both.find(refused), std::string::npos) << both;
+  options.stores[0].second.store = store;
+  options.stores[0].second.memory_bytes = 1;
+  expect_refused(options, rest,
+                 "table 'user', memory_bytes: expected at least " +
+                     std::to_string(RowCache::least_bytes({DType::i8, 13})) + " for its rows, got 1");
+  options.stores[0].second.memory_bytes = 1 << 20;
+  for (const Placement where : {Placement::host, Placement::cached}) {
+    EXPECT_EQ(
+        message_of([&] { CudaTableStore::needs(plan_, Weights::from_tensors(rest), {}, placed(where, options)); }), "")
+        << name_of_enum(where);
+  }
+  options.placement = {{"*", {Placement::device, 0}}};
+  expect_refused(options, rest,
+                 "LoadOptions::placement of '*': expected host or cached, as table 'user' is in a store "
+                 "(LoadOptions::stores), got device");
   options.placement = {};
   options.stores = {{"none", in_store}};
   expect_refused(options, tensors(),
