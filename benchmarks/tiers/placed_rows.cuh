@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "measure_cuda.cuh"
+#include "support/zipf.hpp"
 #include "warprank/core/pages.hpp"
 #include "warprank/engine/cuda/table_store.cuh"
 #include "warprank/model.hpp"
@@ -135,6 +137,34 @@ inline CacheCounters counted_since(const CacheCounters& before, CudaTableStore& 
   counters.hits -= before.hits, counters.misses -= before.misses;
   if (counters.hits + counters.misses != count) throw WrongResult("counters of the cache");
   return counters;
+}
+
+/// So many ids of a Zipf distribution.
+template <class Random>
+std::vector<int64_t> draw_ids(const test_support::Zipf& zipf, int64_t count, Random& random) {
+  std::vector<int64_t> ids(static_cast<size_t>(count));
+  for (int64_t& id : ids) id = zipf(random);
+  return ids;
+}
+
+/// Measures look-ups of the same ids in a table with a cache against others with all rows on the device and on the
+/// host.
+inline void measure_cached(Run& run, CudaTableStore& store, const std::vector<int64_t>& ids, int64_t row_bytes,
+                           const LookUps& ours, const LookUps& in_device, const LookUps& in_host) {
+  const auto count = static_cast<int64_t>(ids.size());
+  const CacheCounters before = store.cache_counters().at("t");
+  ours.run_once();
+  const CacheCounters counters = counted_since(before, store, count);
+  run.count("hit_ratio", static_cast<double>(counters.hits) / static_cast<double>(count));
+  run.count("bus_bytes", static_cast<double>(counters.misses * row_bytes));
+
+  const std::unordered_set<int64_t> unique(ids.begin(), ids.end());
+  const auto bytes = [&](double looked_up) {
+    return looked_up * static_cast<double>(row_bytes) + static_cast<double>(count * (8 + row_bytes));
+  };
+  Work work{bytes(static_cast<double>(unique.size()))};
+  work.requested_bytes = bytes(static_cast<double>(count));
+  run.measure(work, ours.call(), {{"device", in_device.call()}, {"host", in_host.call()}});
 }
 
 }  // namespace warprank::bench

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <random>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "support/zipf.hpp"
@@ -34,11 +33,7 @@ void look_up(Run& run, int64_t row_bytes, int64_t percent, double alpha) {
 
   const test_support::Zipf zipf(num_rows, alpha);
   std::mt19937_64 random(1);
-  const auto draw = [&] {
-    std::vector<int64_t> ids(static_cast<size_t>(count));
-    for (int64_t& id : ids) id = zipf(random);
-    return ids;
-  };
+  const auto draw = [&] { return draw_ids(zipf, count, random); };
   for (int pass = 0; pass < num_passes; ++pass) {
     ours.set_ids(draw());
     ours.run_once();
@@ -46,19 +41,7 @@ void look_up(Run& run, int64_t row_bytes, int64_t percent, double alpha) {
   }
   const std::vector<int64_t> ids = draw();
   for (LookUps* some : {&ours, &in_device, &in_host}) some->set_ids(ids);
-  const CacheCounters before = cached->cache_counters().at("t");
-  ours.run_once();
-  const CacheCounters counters = counted_since(before, *cached, count);
-  run.count("hit_ratio", static_cast<double>(counters.hits) / static_cast<double>(count));
-  run.count("bus_bytes", static_cast<double>(counters.misses * row_bytes));
-
-  const std::unordered_set<int64_t> unique(ids.begin(), ids.end());
-  const auto bytes = [&](double looked_up) {
-    return looked_up * static_cast<double>(row_bytes) + static_cast<double>(count * (8 + row_bytes));
-  };
-  Work work{bytes(static_cast<double>(unique.size()))};
-  work.requested_bytes = bytes(static_cast<double>(count));
-  run.measure(work, ours.call(), {{"device", in_device.call()}, {"host", in_host.call()}});
+  measure_cached(run, *cached, ids, row_bytes, ours, in_device, in_host);
 }
 
 }  // namespace
