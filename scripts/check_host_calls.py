@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what nvcc does not refuse: calls of __device__ functions on the host, in templates, and launches of kernels that
-its passes for devices have not seen.
+"""Finds calls of __device__ functions on the host, which nvcc does not refuse in templates.
 
     scripts/check_host_calls.py OBJECT...
 
-For such a call nvcc compiles a stub that ends the process with status 1 and says nothing. Our programs never call exit by
-themselves, so whatever in their objects refers to it is such a call, and is named. For such a kernel, which device::launch
-takes the address of, it compiles one that calls cudaLaunchKernel, without a kernel, and nothing else.
+For each such call nvcc compiles a stub that ends the process with status 1 and says nothing. Our programs never call
+exit by themselves, so whatever in their objects refers to it is such a call, and is named.
 """
 
 import os
@@ -30,14 +28,10 @@ def main():
     failed = False
     for path in sys.argv[1:]:
         with open(path, "rb") as file:
-            references = elf.references(file.read())
-        found = {"calls a __device__ function on the host, where it ends the process": lambda to: "exit" in to,
-                 "launches a kernel for which there is no code": lambda to: to == {"cudaLaunchKernel"}}
-        for what, is_it in found.items():
-            names = demangled(sorted(name for name, to in references.items() if is_it(to)))
-            for name in sorted({name.split(" [clone")[0] for name in names}):
-                print(f"{path}: error: {what}: {name}")
-                failed = True
+            names = elf.callers(file.read(), "exit")
+        for name in sorted({name.split(" [clone")[0] for name in demangled(names)}):
+            print(f"{path}: error: calls a __device__ function on the host, where it ends the process: {name}")
+            failed = True
     return 1 if failed else 0
 
 

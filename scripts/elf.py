@@ -56,18 +56,17 @@ def symbols(all_sections):
             for name, info, _, section, value, size in struct.iter_unpack("<I2BH2Q", table)]
 
 
-def references(content):
-    """What each function refers to, by the names of both as they are mangled."""
+def callers(content, callee):
+    """Names of the functions that refer to the symbol, as they are mangled."""
     all_sections = sections(content)
     all_symbols = symbols(all_sections)
-    found = {}
+    names = set()
     for relocations in (s for s in all_sections if s.kind == RELOCATIONS):
         functions = [s for s in all_symbols if s.kind == FUNCTION and s.section == relocations.info]
         for offset, info, _ in struct.iter_unpack("<2Qq", relocations.content):
-            for function in functions:
-                if function.value <= offset < function.value + function.size:
-                    found.setdefault(function.name, set()).add(all_symbols[info >> 32].name)
-    return found
+            if all_symbols[info >> 32].name == callee:
+                names |= {f.name for f in functions if f.value <= offset < f.value + f.size}
+    return sorted(names)
 
 
 def code_bytes(cubin):

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#define WARPRANK_KERNELS_OF_MIX  // of types that the engine has not: compiled here, with those of the library
 #include <gtest/gtest.h>
 
 #include <cmath>

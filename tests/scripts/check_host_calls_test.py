@@ -22,31 +22,13 @@ float run(float x) { return on_the_host(x); }
 """
 GOOD = KERNELS + """
 template <class Value> Value on_the_host(Value x) { return thrice(x); }
-template <class Value> void launch(Value* x) {
-  void* arguments[] = {&x};
-  cudaLaunchKernel(reinterpret_cast<const void*>(&scale<Value>), 1, 1, arguments, 0, nullptr);
-}
-float run(float* x) { launch(x); scale<<<1, 1>>>(x); return on_the_host(*x); }
+float run(float* x) { scale<<<1, 1>>>(x); return on_the_host(*x); }
 """
-MISSING = KERNELS + """
-template <class Value> void run(Value* x) {
-  void* arguments[] = {&x};
-  cudaLaunchKernel(reinterpret_cast<const void*>(&scale<Value>), 1, 1, arguments, 0, nullptr);
-}
-#if !defined(__CUDA_ARCH__)
-template void run<float>(float*);
-#endif
-"""
-# What nvcc makes of BAD, and of MISSING, for machines without it.
+# What nvcc makes of BAD, for machines without it.
 STUB = """
 #include <cstdlib>
 template <class Value> Value on_the_host(Value) { int volatile status = 1; std::exit(status); }
 float run(float x) { return on_the_host(x); }
-"""
-MISSING_STUB = """
-extern "C" int cudaLaunchKernel(const void*, int, int, void**, unsigned long, void*);
-template <class Value> static void scale(Value*) { cudaLaunchKernel(nullptr, 0, 0, nullptr, 0, nullptr); }
-void run(float* x) { void (*volatile kernel)(float*) = scale<float>; kernel(x); }
 """
 
 
@@ -64,10 +46,6 @@ class CheckHostCalls(unittest.TestCase):
         self.assertIn("calls a __device__ function on the host", done.stdout)
         self.assertIn("run(float)", done.stdout)  # into which the template is inlined
 
-    def expect_missing(self, done):
-        self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("launches a kernel for which there is no code: void scale<float>(float*)", done.stdout)
-
     def test_names_who_ends_the_process(self):
         self.expect_refused(self.check(STUB, ["c++"], ".cpp"))
 
@@ -75,14 +53,6 @@ class CheckHostCalls(unittest.TestCase):
         if not shutil.which("nvcc"):
             self.skipTest("nvcc is not on PATH")
         self.expect_refused(self.check(BAD, ["nvcc"], ".cu"))
-
-    def test_names_a_kernel_without_code(self):
-        self.expect_missing(self.check(MISSING_STUB, ["c++"], ".cpp"))
-
-    def test_names_a_kernel_that_only_the_host_has_seen(self):
-        if not shutil.which("nvcc"):
-            self.skipTest("nvcc is not on PATH")
-        self.expect_missing(self.check(MISSING, ["nvcc"], ".cu"))
 
     def test_lets_kernels_and_functions_of_both_sides_pass(self):
         if not shutil.which("nvcc"):

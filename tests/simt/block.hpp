@@ -15,7 +15,7 @@
 #include "simt/race.hpp"
 #include "simt/sectors.hpp"
 #include "simt/warp_counter.hpp"
-#include "warprank/device/executor.hpp"
+#include "warprank/device/backend.hpp"
 
 namespace simt {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "simt/config.hpp"
-#include "warprank/device/executor.hpp"
+#include "warprank/device/backend.hpp"
 
 namespace simt {
 

@@ -7,6 +7,11 @@
 #include <stdexcept>
 #include <string>
 
+#include "warprank/core/on_cuda.hpp"
+#if defined(WARPRANK_ON_CUDA)
+#include <cuda_runtime_api.h>
+#endif
+
 namespace warprank {
 
 /// Thrown when a call of the CUDA runtime fails: what was being done, the runtime's code and its name.
@@ -37,7 +42,7 @@ class out_of_device_memory : public std::runtime_error {
   int64_t needed_bytes_, free_bytes_;
 };
 
-#if defined(__CUDACC__)
+#if defined(WARPRANK_ON_CUDA)
 /// Throws cuda_error unless the call succeeded. The runtime forgets the error, so that nobody finds it again.
 inline void check_cuda(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return;

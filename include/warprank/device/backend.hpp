@@ -2,8 +2,8 @@
 #pragma once
 
 /// The one place that decides what the vocabulary of kernels means: CUDA under nvcc, and elsewhere an executor that
-/// runs every thread of a kernel on the CPU. Both define `warprank::device::backend` with the same names; kernels use
-/// the documented headers beside this one, never the backend itself.
+/// runs every thread of a kernel on the CPU (but see core/on_cuda.hpp). Both define `warprank::device::backend` with
+/// the same names; kernels use the documented headers beside this one, never the backend itself.
 ///
 /// WARPRANK_DEVICE              before a device function
 /// WARPRANK_KERNEL(threads, n)  before a kernel's name, in place of `void`: at most `threads` per block, registers for
@@ -27,7 +27,7 @@
 #define WARPRANK_DEVICE inline
 #define WARPRANK_GRID_CONSTANT
 #define WARPRANK_KERNEL(max_threads, min_blocks) WARPRANK_HIDDEN inline void
-#include "warprank/device/executor.hpp"
+#include "warprank/device/executor_threads.hpp"
 #endif
 
 namespace warprank::device {

@@ -4,10 +4,11 @@
 /// Which devices there are, and which one the calling thread uses.
 
 #include "warprank/core/cuda_error.hpp"
+#include "warprank/core/on_cuda.hpp"
 #include "warprank/device/backend.hpp"
 #include "warprank/device/device_info.hpp"
 
-#if defined(__CUDACC__)
+#if defined(WARPRANK_ON_CUDA)
 #include "warprank/device/cuda_runtime.cuh"
 #else
 #include "warprank/device/executor_runtime.hpp"

@@ -3,6 +3,7 @@
 
 /// A kernel that does nothing: what launching alone costs.
 
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/runtime.hpp"
 
@@ -13,6 +14,10 @@ template <int Threads>
 WARPRANK_KERNEL(Threads, 1)
 empty_kernel() {}
 
-WARPRANK_HIDDEN inline void launch_empty(Stream stream) { launch({1, 32, 0, stream}, empty_kernel<32>); }
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch_empty(Stream stream);
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ENGINE)
+WARPRANK_KERNELS_INLINE void launch_empty(Stream stream) { launch({1, 32, 0, stream}, empty_kernel<32>); }
+#endif
 
 }  // namespace warprank::device

@@ -5,11 +5,12 @@
 
 #include <memory>
 
+#include "warprank/core/on_cuda.hpp"
 #include "warprank/device/backend.hpp"
 
 namespace warprank::device {
 
-#if !defined(__CUDACC__)
+#if !defined(WARPRANK_ON_CUDA)
 namespace backend {
 
 // The executor's.

@@ -3,11 +3,12 @@
 
 /// Whether a device can be used, asked before anything else is asked of it.
 
+#include "warprank/core/on_cuda.hpp"
 #include "warprank/device/backend.hpp"
 #include "warprank/device/devices.hpp"
 #include "warprank/device/requirements.hpp"
 
-#if defined(__CUDACC__)
+#if defined(WARPRANK_ON_CUDA)
 namespace warprank::device::backend::runtime {
 
 WARPRANK_HIDDEN inline FoundDevice find_device(int index) {
@@ -23,7 +24,7 @@ WARPRANK_HIDDEN inline FoundDevice find_device(int index) {
     found.name = properties.name;
     found.capability = 10 * properties.major + properties.minor;
     cudaFuncAttributes attributes;
-    code = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&target_probe<>));
+    code = find_code(attributes);
   }
   if (code == cudaSuccess) return found;
   cudaGetLastError();

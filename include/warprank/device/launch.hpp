@@ -15,21 +15,8 @@ using Dim3 = backend::Dim3;
 /// cudaStream_t on CUDA; 0 is the default stream.
 using Stream = backend::Stream;
 
-/// How a kernel is launched.
-struct LaunchConfig {
-  Dim3 grid;
-  Dim3 block;                ///< at most 1024 threads
-  int64_t shared_bytes = 0;  ///< dynamic; up to 32 KB: with the kernel's static at most 48 KB, above that what the
-                             ///< target has
-  Stream stream = {};
-  /// Every thread of the kernel calls wait_for_previous_launch() (sync.hpp): the launch may begin before the one before
-  /// it in the stream has ended, where the card and the code compiled for it can do that (sm_90 and later).
-  bool overlaps = false;
-  Here here;
-
-  LaunchConfig(Dim3 grid, Dim3 block, int64_t shared_bytes = 0, Stream stream = {}, Here here = Here::current())
-      : grid(grid), block(block), shared_bytes(shared_bytes), stream(stream), here(here) {}
-};
+/// Whether launches that may overlap do on the current device. Asks the CUDA runtime.
+WARPRANK_HIDDEN inline bool launches_overlap() { return backend::launches_overlap(); }
 
 /// While one is there, launches of its thread begin one after another, whatever LaunchConfig::overlaps says.
 class WARPRANK_HIDDEN LaunchesInTurn {
@@ -48,6 +35,24 @@ class WARPRANK_HIDDEN LaunchesInTurn {
   bool before_;
 };
 
+#if !defined(WARPRANK_HOST_OF_CUDA)  // where nothing is launched
+
+/// How a kernel is launched.
+struct LaunchConfig {
+  Dim3 grid;
+  Dim3 block;                ///< at most 1024 threads
+  int64_t shared_bytes = 0;  ///< dynamic; up to 32 KB: with the kernel's static at most 48 KB, above that what the
+                             ///< target has
+  Stream stream = {};
+  /// Every thread of the kernel calls wait_for_previous_launch() (sync.hpp): the launch may begin before the one before
+  /// it in the stream has ended, where the card and the code compiled for it can do that (sm_90 and later).
+  bool overlaps = false;
+  Here here;
+
+  LaunchConfig(Dim3 grid, Dim3 block, int64_t shared_bytes = 0, Stream stream = {}, Here here = Here::current())
+      : grid(grid), block(block), shared_bytes(shared_bytes), stream(stream), here(here) {}
+};
+
 /// Queues `kernel(args...)` on the stream and returns; an empty grid launches nothing. Arguments are copied. Throws
 /// when the launch is refused. Allocates nothing on CUDA, and may be captured into a graph. While the thread has a
 /// LaunchRecorder, that takes note of it instead.
@@ -61,17 +66,13 @@ WARPRANK_HIDDEN inline void launch(const LaunchConfig& config, void (*kernel)(Pa
                                     static_cast<Params>(args)...);
 }
 
-/// Whether launches of the kernel overlap on the current device. Asks the CUDA runtime.
-template <class... Params>
-WARPRANK_HIDDEN inline bool can_overlap(void (*kernel)(Params...)) {
-  return backend::can_overlap(reinterpret_cast<const void*>(kernel));
-}
-
 /// As launch, with LaunchConfig::overlaps.
 template <class... Params, class... Args>
 WARPRANK_HIDDEN inline void launch_overlapping(LaunchConfig config, void (*kernel)(Params...), Args... args) {
   config.overlaps = true;
   launch(config, kernel, args...);
 }
+
+#endif
 
 }  // namespace warprank::device

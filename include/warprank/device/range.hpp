@@ -3,7 +3,9 @@
 
 /// Named ranges of the host's time that profilers show (NVTX). Define WARPRANK_NO_NVTX to compile none in.
 
-#if defined(__CUDACC__) && !defined(WARPRANK_NO_NVTX)
+#include "warprank/core/on_cuda.hpp"
+
+#if defined(WARPRANK_ON_CUDA) && !defined(WARPRANK_NO_NVTX)
 #include <nvtx3/nvToolsExt.h>
 #endif
 
@@ -12,7 +14,7 @@ namespace warprank::device {
 /// What the calling thread does while this is there.
 class Range {
  public:
-#if defined(__CUDACC__) && !defined(WARPRANK_NO_NVTX)
+#if defined(WARPRANK_ON_CUDA) && !defined(WARPRANK_NO_NVTX)
   explicit Range(const char* name) { nvtxRangePushA(name); }
   ~Range() { nvtxRangePop(); }
 #else

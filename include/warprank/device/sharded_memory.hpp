@@ -19,10 +19,11 @@
 
 #include "warprank/core/cuda_error.hpp"
 #include "warprank/core/error.hpp"
+#include "warprank/core/on_cuda.hpp"
 #include "warprank/device/devices.hpp"
 #include "warprank/device/runtime.hpp"
 
-#if defined(__CUDACC__)
+#if defined(WARPRANK_ON_CUDA)
 #include "warprank/device/cuda/sharded_memory.cuh"
 #else
 namespace warprank::device::backend::runtime {

@@ -5,15 +5,16 @@
 
 #include <memory>
 
+#include "warprank/core/on_cuda.hpp"
 #include "warprank/device/runtime.hpp"
 
-#if !defined(__CUDACC__)
+#if !defined(WARPRANK_ON_CUDA)
 #include <chrono>
 #endif
 
 namespace warprank::device {
 
-#if defined(__CUDACC__)
+#if defined(WARPRANK_ON_CUDA)
 
 class Stopwatch {
  public:

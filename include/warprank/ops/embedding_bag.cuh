@@ -50,11 +50,11 @@
 
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/bag_feature.hpp"
 #include "warprank/ops/detail/card_policies.hpp"
-#include "warprank/ops/detail/compiled_kernels.hpp"
 #include "warprank/ops/detail/embedding_bag/check.hpp"
 #include "warprank/ops/detail/embedding_bag/kernel.cuh"
 #include "warprank/ops/detail/embedding_bag/plan.hpp"

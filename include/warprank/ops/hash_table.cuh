@@ -47,9 +47,7 @@ WARPRANK_HIDDEN inline void find_addresses(const HashTableView& table, const Key
                                            const unsigned char** addresses, device::Stream stream) {
   detail::check_look_up(table, keys);
   detail::check_array("addresses", addresses, keys.capacity);
-  detail::with_layout(table, [&](auto layout) {
-    detail::launch_for_keys(keys.capacity, stream, detail::find_addresses_kernel<layout()>, table, keys, addresses);
-  });
+  detail::launch_find_addresses(table, keys, addresses, stream);
 }
 
 /// found[i] = 1 when the table has key i, else 0.
@@ -57,9 +55,7 @@ WARPRANK_HIDDEN inline void contains(const HashTableView& table, const Keys& key
                                      device::Stream stream) {
   detail::check_look_up(table, keys);
   detail::check_array("found", found, keys.capacity);
-  detail::with_layout(table, [&](auto layout) {
-    detail::launch_for_keys(keys.capacity, stream, detail::contains_kernel<layout()>, table, keys, found);
-  });
+  detail::launch_contains(table, keys, found, stream);
 }
 
 /// Gives key i the row rows[i]: statuses[i] is inserted, updated, full or deferred; `statuses` may be null. Of equal
@@ -84,7 +80,7 @@ WARPRANK_HIDDEN inline void erase(const HashTableView& table, const Keys& keys, 
 /// change the table meanwhile.
 WARPRANK_HIDDEN inline void clear(const HashTableView& table, device::Stream stream) {
   detail::check_table(table, true);
-  detail::launch_for_buckets(table, stream, detail::clear_kernel<>, table);
+  detail::launch_clear(table, stream);
 }
 
 /// Appends all keys, in no particular order, to keys [capacity] and their rows to rows [capacity, stride], or only the
@@ -97,8 +93,7 @@ WARPRANK_HIDDEN inline void export_all(const HashTableView& table, int64_t* keys
   detail::check_array("count", count, 1);
   detail::HashRows to{};
   if (rows != nullptr) to = detail::rows_for(table, rows, stride_bytes, capacity);
-  detail::launch_for_buckets(table, stream, detail::export_kernel<>, table, keys, to, static_cast<uint64_t>(capacity),
-                             count);
+  detail::launch_export(table, keys, to, static_cast<uint64_t>(capacity), count, stream);
 }
 
 }  // namespace warprank::hash_table

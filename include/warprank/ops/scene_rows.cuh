@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/ops/detail/scene_rows.cuh"
 #include "warprank/ops/row_groups.hpp"
@@ -31,14 +32,18 @@ class SceneRows {
   RowGroups groups() const { return {arguments_.rows, arguments_.ends, arguments_.num_groups}; }
 
   /// Queues one kernel of one block, meant for up to some ten thousand rows. It allocates and synchronises nothing.
-  WARPRANK_HIDDEN void launch(device::Stream stream = {}) const {
-    using namespace detail::scene_rows;  // NOLINT: of this function alone
-    const auto kernel = arguments_.ids == nullptr ? scene_rows_kernel<true> : scene_rows_kernel<false>;
-    device::launch_overlapping({1, num_threads, 0, stream}, kernel, arguments_);
-  }
+  WARPRANK_HIDDEN void launch(device::Stream stream = {}) const;
 
  private:
   detail::scene_rows::SceneArguments arguments_;
 };
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_SCENE_ROWS)
+WARPRANK_KERNELS_INLINE void SceneRows::launch(device::Stream stream) const {
+  using namespace detail::scene_rows;  // NOLINT: of this function alone
+  const auto kernel = arguments_.ids == nullptr ? scene_rows_kernel<true> : scene_rows_kernel<false>;
+  device::launch_overlapping({1, num_threads, 0, stream}, kernel, arguments_);
+}
+#endif
 
 }  // namespace warprank

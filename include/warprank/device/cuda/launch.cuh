@@ -1,44 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the host asks of the device, and launches.
+/// Launches of kernels.
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
 #include "warprank/core/cuda_error.hpp"
-#include "warprank/device/cuda/threads.cuh"
+#include "warprank/device/cuda/device.cuh"
 
 namespace warprank::device::backend {
 
-using Stream = cudaStream_t;
-
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ENGINE)
 // A template, so that every unit may define it.
 template <class = void>
 WARPRANK_KERNEL(32, 1)
 target_probe() {}
 
-WARPRANK_HIDDEN inline int target() {
-  cudaFuncAttributes attributes;
-  check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&target_probe<>)),
-             "find code for the device");
-  return attributes.ptxVersion;
+WARPRANK_KERNELS_INLINE cudaError_t find_code(cudaFuncAttributes& attributes) {
+  return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&target_probe<>));
 }
-WARPRANK_HIDDEN inline int num_multiprocessors() {
-  int device = 0, count = 0;
-  check_cuda(cudaGetDevice(&device), "find the current device");
-  check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "count multiprocessors");
-  return count;
-}
-
-/// Shared memory that a block may have when a kernel asks for it.
-WARPRANK_HIDDEN inline int64_t max_shared_bytes() {
-  int device = 0, bytes = 0;
-  check_cuda(cudaGetDevice(&device), "find the current device");
-  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "ask for shared memory");
-  return bytes;
-}
+#endif
 
 /// Always all that the device has: threads that launch a kernel with less must not take it from others.
 WARPRANK_HIDDEN inline void allow_most_shared_memory(const void* entry) {
@@ -49,17 +32,6 @@ WARPRANK_HIDDEN inline void allow_most_shared_memory(const void* entry) {
     check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
                "allow a kernel more than 48 KB of shared memory");
   }
-}
-
-/// Graphs keep that launches overlap since CUDA 12.3.
-WARPRANK_HIDDEN inline bool graphs_keep_overlaps() {
-  static const bool keep = [] {
-    int driver = 0, runtime = 0;
-    check_cuda(cudaDriverGetVersion(&driver), "find the driver's version");
-    check_cuda(cudaRuntimeGetVersion(&runtime), "find the runtime's version");
-    return driver >= 12030 && runtime >= 12030;
-  }();
-  return keep;
 }
 
 /// Whether code for the device was compiled in which a launch waits for the one before.

@@ -7,20 +7,9 @@
 
 #include <cstdint>
 
-namespace warprank::device::nowhere {
-
-// In a namespace of its own: functions of the backend must not be found by their argument.
-struct Here {
-  static constexpr __host__ __device__ Here current() { return {}; }
-};
-
-}  // namespace warprank::device::nowhere
+#include "warprank/device/cuda/device.cuh"
 
 namespace warprank::device::backend {
-
-using nowhere::Here;
-
-using Dim3 = dim3;
 
 WARPRANK_DEVICE Dim3 thread_index() { return {threadIdx.x, threadIdx.y, threadIdx.z}; }
 WARPRANK_DEVICE Dim3 block_index() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }

@@ -163,7 +163,7 @@ class CudaContext : public ContextBackend {
   }
   std::string describe() const override {
     const device::DeviceGuard current(model_->device_index);
-    const bool can_overlap = device::can_overlap(Publish::kernel);
+    const bool can_overlap = device::launches_overlap();
     std::string text = "waiting: " + text_of_wait(options_) + "\nlaunches: " +
                        (!options_.overlap_launches ? "one after another, as overlap_launches says"
                         : can_overlap              ? "overlap"

@@ -55,7 +55,7 @@ struct ChosenLayer {
 
 /// Layers that do not depend on one another: those of ops/linear.cuh in one launch, each of cuBLASLt's in its own, and
 /// what is behind those in one more.
-class LinearLevel {
+class WARPRANK_HIDDEN LinearLevel {
  public:
   LinearLevel(const std::vector<ChosenLayer>& layers, StepMemory& memory) {
     std::vector<LinearLayer> tiles;
@@ -121,7 +121,8 @@ class LinearLevel {
 };
 
 /// Levels one after another.
-inline PreparedStep prepare_levels(const std::vector<std::vector<ChosenLayer>>& levels, StepMemory& memory) {
+WARPRANK_HIDDEN inline PreparedStep prepare_levels(const std::vector<std::vector<ChosenLayer>>& levels,
+                                                   StepMemory& memory) {
   struct Prepared {
     std::vector<LinearLevel> levels;
     void* workspace = nullptr;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
@@ -52,17 +53,24 @@ struct Publish {
   uint32_t *ticket = nullptr, *flag = nullptr;
   uint32_t number = 0;
 
-  static constexpr auto kernel = publish_kernel<publish_threads>;
   /// For up to so many floats: a graph's grid stays as it was captured.
   static unsigned blocks(int64_t most_count) {
     constexpr int64_t most = 32, count_per_block = 4 * publish_threads;
     return static_cast<unsigned>(std::clamp((most_count + count_per_block - 1) / count_per_block, int64_t{1}, most));
   }
-  void queue(device::Stream stream, unsigned num_blocks) const {
-    device::launch_overlapping({num_blocks, publish_threads, 0, stream}, kernel, to, from, count, ticket, flag, number);
-  }
+  WARPRANK_HIDDEN void queue(device::Stream stream, unsigned num_blocks) const;
   /// For the next launch of a graph that has it.
-  void set(const device::Graph& graph) const { graph.set_arguments(kernel, to, from, count, ticket, flag, number); }
+  WARPRANK_HIDDEN void set(const device::Graph& graph) const;
 };
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ENGINE)
+WARPRANK_KERNELS_INLINE void Publish::queue(device::Stream stream, unsigned num_blocks) const {
+  device::launch_overlapping({num_blocks, publish_threads, 0, stream}, publish_kernel<publish_threads>, to, from, count,
+                             ticket, flag, number);
+}
+WARPRANK_KERNELS_INLINE void Publish::set(const device::Graph& graph) const {
+  graph.set_arguments(publish_kernel<publish_threads>, to, from, count, ticket, flag, number);
+}
+#endif
 
 }  // namespace warprank::cuda_backend

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "warprank/core/error.hpp"
+#include "warprank/core/on_cuda.hpp"
 #include "warprank/core/repeating_thread.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/find_device.hpp"
@@ -128,7 +129,7 @@ class CudaTableStore : public TableStore {
   /// From now on passes over caches are made by themselves, with so long a pause between; 0: they are not. An executor
   /// has one thread, which makes them.
   void start_passes(double pause_seconds) {
-#if defined(__CUDACC__)
+#if defined(WARPRANK_ON_CUDA)
     if (pass_memory_ && pause_seconds > 0)
       passes_ = std::make_unique<warprank::detail::RepeatingThread>([this] { pass_over_caches(); }, pause_seconds);
 #else
@@ -424,7 +425,7 @@ class CudaTableStore : public TableStore {
                                              *table.before_store, fetching);
   }
 
-#if defined(__CUDACC__)
+#if defined(WARPRANK_ON_CUDA)
   static constexpr Fetching fetching = Fetching::by_itself;
 #else
   static constexpr Fetching fetching = Fetching::when_called;  // an executor has one thread

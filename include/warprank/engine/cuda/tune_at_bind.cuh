@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/core/on_cuda.hpp"
 #include "warprank/engine/cuda/linear_chooser.cuh"
 #include "warprank/engine/cuda/tune.cuh"
 #include "warprank/engine/tuning_folder.hpp"
@@ -23,7 +24,7 @@ namespace warprank::cuda_backend {
 
 inline bool tunes_at_bind(TuneAtBind when) {
   if (when != TuneAtBind::on_a_card) return when == TuneAtBind::always;
-#if defined(__CUDACC__)
+#if defined(WARPRANK_ON_CUDA)
   const char* const variable = std::getenv("WARPRANK_TUNE_AT_BIND");
   return variable == nullptr || std::string(variable) != "0";
 #else

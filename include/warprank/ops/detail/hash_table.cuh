@@ -9,11 +9,11 @@
 #include <type_traits>
 
 #include "warprank/core/error.hpp"
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/hash_table/view.hpp"
 #include "warprank/ops/detail/check_hash_table.hpp"
-#include "warprank/ops/detail/compiled_kernels.hpp"
 #include "warprank/ops/detail/hash_find.cuh"
 #include "warprank/ops/detail/hash_rows.cuh"
 #include "warprank/ops/detail/hash_update.cuh"
@@ -231,6 +231,30 @@ inline HashRows rows_for(const HashTableView& table, const void* data, int64_t s
                    table.shape.row_stride);
 }
 
+// Templates, so that every unit may define them. Those that the engine launches are compiled with it.
+template <class = void>
+WARPRANK_HIDDEN void launch_contains(const HashTableView& table, const hash_table::Keys& keys, uint8_t* found,
+                                     device::Stream stream);
+template <class = void>
+WARPRANK_HIDDEN void launch_clear(const HashTableView& table, device::Stream stream);
+template <class Protocol = UpdateProtocol>
+WARPRANK_HIDDEN void launch_insert_or_assign(const HashTableView& table, const hash_table::Keys& keys,
+                                             const HashRows& rows, const hash_table::Epoch& epoch,
+                                             hash_table::Status* statuses, device::Stream stream);
+template <class Protocol = UpdateProtocol>
+WARPRANK_HIDDEN void launch_erase(const HashTableView& table, const hash_table::Keys& keys,
+                                  const hash_table::Epoch& epoch, hash_table::Status* statuses, device::Stream stream);
+template <class = void>
+WARPRANK_HIDDEN void launch_find(const HashTableView& table, const hash_table::Keys& keys, const HashRows& rows,
+                                 uint8_t* found, device::Stream stream);
+template <class = void>
+WARPRANK_HIDDEN void launch_find_addresses(const HashTableView& table, const hash_table::Keys& keys,
+                                           const unsigned char** addresses, device::Stream stream);
+template <class = void>
+WARPRANK_HIDDEN void launch_export(const HashTableView& table, int64_t* keys, const HashRows& rows, uint64_t capacity,
+                                   uint64_t* count, device::Stream stream);
+
+#if !defined(WARPRANK_HOST_OF_CUDA)
 /// Calls launch(layout) with the table's layout, a constant.
 template <class Launch>
 WARPRANK_HIDDEN void with_layout(const HashTableView& table, Launch launch) {
@@ -253,8 +277,9 @@ WARPRANK_HIDDEN void launch_for_buckets(const HashTableView& table, device::Stre
   device::launch({grid, hash_threads, 0, stream}, kernel, args...);
 }
 
-WARPRANK_HIDDEN inline void launch_find(const HashTableView& table, const hash_table::Keys& keys, const HashRows& rows,
-                                        uint8_t* found, device::Stream stream) {
+template <class>
+void launch_find(const HashTableView& table, const hash_table::Keys& keys, const HashRows& rows, uint8_t* found,
+                 device::Stream stream) {
   with_layout(table, [&](auto layout) {
     const auto launch = [&](auto piece) {
       launch_for_keys(keys.capacity, stream, find_kernel<layout(), piece()>, table, keys, rows, found);
@@ -266,15 +291,34 @@ WARPRANK_HIDDEN inline void launch_find(const HashTableView& table, const hash_t
   });
 }
 
-template <class Protocol = UpdateProtocol>
-WARPRANK_HIDDEN void launch_insert_or_assign(const HashTableView& table, const hash_table::Keys& keys,
-                                             const HashRows& rows, const hash_table::Epoch& epoch,
-                                             hash_table::Status* statuses, device::Stream stream);
-template <class Protocol = UpdateProtocol>
-WARPRANK_HIDDEN void launch_erase(const HashTableView& table, const hash_table::Keys& keys,
-                                  const hash_table::Epoch& epoch, hash_table::Status* statuses, device::Stream stream);
+template <class>
+void launch_find_addresses(const HashTableView& table, const hash_table::Keys& keys, const unsigned char** addresses,
+                           device::Stream stream) {
+  with_layout(table, [&](auto layout) {
+    launch_for_keys(keys.capacity, stream, find_addresses_kernel<layout()>, table, keys, addresses);
+  });
+}
+
+template <class>
+void launch_export(const HashTableView& table, int64_t* keys, const HashRows& rows, uint64_t capacity, uint64_t* count,
+                   device::Stream stream) {
+  launch_for_buckets(table, stream, export_kernel<>, table, keys, rows, capacity, count);
+}
+#endif
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_HASH_TABLE)
+template <class>
+void launch_contains(const HashTableView& table, const hash_table::Keys& keys, uint8_t* found, device::Stream stream) {
+  with_layout(table, [&](auto layout) {
+    launch_for_keys(keys.capacity, stream, contains_kernel<layout()>, table, keys, found);
+  });
+}
+
+template <class>
+void launch_clear(const HashTableView& table, device::Stream stream) {
+  launch_for_buckets(table, stream, clear_kernel<>, table);
+}
+
 template <class Protocol>
 void launch_insert_or_assign(const HashTableView& table, const hash_table::Keys& keys, const HashRows& rows,
                              const hash_table::Epoch& epoch, hash_table::Status* statuses, device::Stream stream) {
@@ -290,6 +334,9 @@ void launch_erase(const HashTableView& table, const hash_table::Keys& keys, cons
 }
 #endif
 #if defined(WARPRANK_KERNELS_OF_HASH_TABLE)
+template void launch_contains<>(const HashTableView& table, const hash_table::Keys& keys, uint8_t* found,
+                                device::Stream stream);
+template void launch_clear<>(const HashTableView& table, device::Stream stream);
 template void launch_insert_or_assign<>(const HashTableView& table, const hash_table::Keys& keys, const HashRows& rows,
                                         const hash_table::Epoch& epoch, hash_table::Status* statuses,
                                         device::Stream stream);

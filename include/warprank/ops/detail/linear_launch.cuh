@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "warprank/core/view.hpp"
-#include "warprank/ops/detail/compiled_kernels.hpp"
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/linear.cuh"
 

@@ -13,6 +13,7 @@
 
 #include "warprank/core/view.hpp"
 #include "warprank/device/collectives.hpp"
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
@@ -199,12 +200,21 @@ bool can_read_ahead(const Arguments<Value, Out>& arguments, int64_t num_multipro
 }
 
 template <class Value, class Out>
-WARPRANK_HIDDEN void launch(const Arguments<Value, Out>& arguments, int max_blocks, device::Stream stream) {
+WARPRANK_HIDDEN void launch(const Arguments<Value, Out>& arguments, int max_blocks, device::Stream stream);
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_MIX)
+template <class Value, class Out>
+void launch(const Arguments<Value, Out>& arguments, int max_blocks, device::Stream stream) {
   const int64_t blocks = num_blocks(arguments);
   const device::LaunchConfig config(
       {static_cast<unsigned>(std::min<int64_t>(blocks, max_blocks)), static_cast<unsigned>(arguments.num_tasks)},
       threads, 0, stream);
   device::launch_overlapping(config, mix_kernel<Value, Out>, arguments);
 }
+#endif
+#if defined(WARPRANK_KERNELS_OF_MIX)
+template void launch(const Arguments<half, float>& arguments, int max_blocks, device::Stream stream);
+template void launch(const Arguments<half, half>& arguments, int max_blocks, device::Stream stream);
+#endif
 
 }  // namespace warprank::detail::mix

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "warprank/ops/detail/compiled_kernels.hpp"
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/ops/detail/mlp.cuh"
 #include "warprank/ops/detail/mlp/plan_products.hpp"
 #include "warprank/ops/detail/mlp/policy.hpp"

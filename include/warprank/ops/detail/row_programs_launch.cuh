@@ -12,9 +12,9 @@
 
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
-#include "warprank/ops/detail/compiled_kernels.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/launch_policies.hpp"
 #include "warprank/ops/detail/row_programs.cuh"

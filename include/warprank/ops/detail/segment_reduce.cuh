@@ -19,6 +19,7 @@
 
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/error.hpp"
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/half.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
@@ -320,9 +321,13 @@ std::vector<LaunchPlan> plan_launches(Span<const SegmentReduction> reductions, c
   return plans;
 }
 
-WARPRANK_HIDDEN inline void run(const LaunchPlan& plan, device::Stream stream) {
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void run(const LaunchPlan& plan, device::Stream stream);
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_SEGMENT_REDUCE)
+WARPRANK_KERNELS_INLINE void run(const LaunchPlan& plan, device::Stream stream) {
   device::launch_overlapping({static_cast<unsigned>(plan.num_blocks), threads, 0, stream}, segment_reduce_kernel<>,
                              plan.arguments);
 }
+#endif
 
 }  // namespace warprank::detail::segment_reduce

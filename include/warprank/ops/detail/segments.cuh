@@ -15,6 +15,7 @@
 #include "warprank/batch/format.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
@@ -113,12 +114,7 @@ class SegmentsLaunch {
   /// Kernels that `run` queues: one for each 16 pairs.
   int num_launches() const { return static_cast<int>(launches_.size()); }
 
-  WARPRANK_HIDDEN void run(device::Stream stream = {}) const {
-    for (const Launch& launch : launches_) {
-      device::launch_overlapping({static_cast<unsigned>(launch.num_blocks), segments::threads, 0, stream},
-                                 segments::segments_kernel<>, launch.arguments);
-    }
-  }
+  WARPRANK_HIDDEN void run(device::Stream stream = {}) const;
 
  private:
   static void check_requests(const RequestBlobs& requests, Span<const int> parents, Problems& problems) {
@@ -187,5 +183,14 @@ class SegmentsLaunch {
   };
   std::vector<Launch> launches_;
 };
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ENGINE)
+WARPRANK_KERNELS_INLINE void SegmentsLaunch::run(device::Stream stream) const {
+  for (const Launch& launch : launches_) {
+    device::launch_overlapping({static_cast<unsigned>(launch.num_blocks), segments::threads, 0, stream},
+                               segments::segments_kernel<>, launch.arguments);
+  }
+}
+#endif
 
 }  // namespace warprank::detail

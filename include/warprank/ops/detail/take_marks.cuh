@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
@@ -89,9 +90,14 @@ take_marks_kernel(RowCacheView cache, TakenBefore before, TakenMarks to) {
 }
 
 /// Queues take_marks_kernel.
-WARPRANK_HIDDEN inline void launch_take_marks(const RowCacheView& cache, const TakenBefore& before,
-                                              const TakenMarks& to, device::Stream stream) {
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch_take_marks(const RowCacheView& cache, const TakenBefore& before,
+                                                               const TakenMarks& to, device::Stream stream);
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ENGINE)
+WARPRANK_KERNELS_INLINE void launch_take_marks(const RowCacheView& cache, const TakenBefore& before,
+                                               const TakenMarks& to, device::Stream stream) {
   device::launch({1, take_marks_threads, 0, stream}, take_marks_kernel<>, cache, before, to);
 }
+#endif
 
 }  // namespace warprank::detail

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <numeric>
 
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/memory.hpp"
@@ -45,7 +46,11 @@ write_rows_kernel(unsigned char* rows, int64_t row_bytes, GivenRows given) {
 
 /// Rows of `table` lie side by side, from an address that is aligned to 16; whole strides are written, so what is
 /// behind the values of I8, too.
-WARPRANK_HIDDEN inline void launch_write_rows(const TableView& table, const GivenRows& given, device::Stream stream) {
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch_write_rows(const TableView& table, const GivenRows& given,
+                                                               device::Stream stream);
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ENGINE)
+WARPRANK_KERNELS_INLINE void launch_write_rows(const TableView& table, const GivenRows& given, device::Stream stream) {
   constexpr int64_t max_blocks = 1 << 14, warps_per_block = write_rows_threads / device::warp_size;
   auto* const rows = static_cast<unsigned char*>(const_cast<void*>(table.rows));
   const int64_t bytes = table.row_stride_bytes;
@@ -63,5 +68,6 @@ WARPRANK_HIDDEN inline void launch_write_rows(const TableView& table, const Give
     device::launch(config, write_rows_kernel<uint8_t>, rows, bytes, given);
   }
 }
+#endif
 
 }  // namespace warprank::detail

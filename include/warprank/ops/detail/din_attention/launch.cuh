@@ -12,9 +12,9 @@
 
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
-#include "warprank/ops/detail/compiled_kernels.hpp"
 #include "warprank/ops/detail/din_attention/chained/kernel.cuh"
 #include "warprank/ops/detail/din_attention/chained/layout.hpp"
 #include "warprank/ops/detail/din_attention/rows.hpp"

@@ -9,6 +9,7 @@
 
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/view.hpp"
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/half.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
@@ -297,6 +298,7 @@ int64_t lay_out(Arguments<Out>& arguments) {
   return arguments.layout.bytes;
 }
 
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_DOT)
 template <class Out>
 WARPRANK_HIDDEN void launch_general(const Arguments<Out>& arguments, int target, device::Stream stream) {
   const int64_t blocks = (arguments.y.rows + arguments.rows_per_block - 1) / arguments.rows_per_block;
@@ -308,5 +310,6 @@ WARPRANK_HIDDEN void launch_general(const Arguments<Out>& arguments, int target,
   device::dispatch_target<75, 80>(
       target, [&](auto chosen) { device::launch_overlapping(config, dot_kernel<chosen(), Out>, arguments); });
 }
+#endif
 
 }  // namespace warprank::detail::dot

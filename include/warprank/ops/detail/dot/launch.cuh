@@ -8,11 +8,11 @@
 #include <type_traits>
 
 #include "warprank/core/view.hpp"
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/axis_input.hpp"
-#include "warprank/ops/detail/compiled_kernels.hpp"
 #include "warprank/ops/detail/dot/general.cuh"
 #include "warprank/ops/detail/dot/rows.cuh"
 #include "warprank/ops/detail/launch_policies.hpp"

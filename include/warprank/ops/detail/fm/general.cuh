@@ -9,6 +9,7 @@
 
 #include "warprank/core/view.hpp"
 #include "warprank/device/collectives.hpp"
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/half.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
@@ -100,6 +101,7 @@ bool is_aligned(const Matrix<Value>& matrix) {
   return address % (vector_size * sizeof(Value)) == 0 && matrix.stride % vector_size == 0;
 }
 
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_FM)
 template <class Value, class Out>
 WARPRANK_HIDDEN void launch_general(const Arguments<Value, Out>& arguments, int max_blocks, device::Stream stream) {
   bool aligned = arguments.dim % vector_size == 0 && (arguments.reduce || is_aligned(arguments.y));
@@ -117,5 +119,6 @@ WARPRANK_HIDDEN void launch_general(const Arguments<Value, Out>& arguments, int 
     device::launch_overlapping(config, fm_kernel<1, Value, Out>, arguments, lanes);
   }
 }
+#endif
 
 }  // namespace warprank::detail::fm

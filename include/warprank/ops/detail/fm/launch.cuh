@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "warprank/core/view.hpp"
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/detail/axis_input.cuh"
@@ -69,10 +70,19 @@ Plan<Value, Out> plan_fm(const Arguments<Value, Out>& general, int num_multiproc
 }
 
 template <class Value, class Out>
-WARPRANK_HIDDEN void launch(const Plan<Value, Out>& plan, device::Stream stream) {
+WARPRANK_HIDDEN void launch(const Plan<Value, Out>& plan, device::Stream stream);
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_FM)
+template <class Value, class Out>
+void launch(const Plan<Value, Out>& plan, device::Stream stream) {
   if (plan.blocks == 0) return launch_general(plan.general, plan.max_blocks, stream);
   const device::LaunchConfig config(static_cast<unsigned>(plan.blocks), warps_of_block * device::warp_size, 0, stream);
   device::launch_overlapping(config, fm_rows_kernel<Value, Out>, plan.rows);
 }
+#endif
+#if defined(WARPRANK_KERNELS_OF_FM)
+template void launch(const Plan<half, float>& plan, device::Stream stream);
+template void launch(const Plan<half, half>& plan, device::Stream stream);
+#endif
 
 }  // namespace warprank::detail::fm

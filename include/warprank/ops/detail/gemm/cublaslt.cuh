@@ -21,6 +21,7 @@
 #include <string>
 
 #include "warprank/core/cuda_error.hpp"
+#include "warprank/core/on_cuda.hpp"
 #include "warprank/device/launch_recorder.hpp"
 #include "warprank/ops/detail/gemm/row_major.hpp"
 #include "warprank/ops/linear.cuh"
@@ -59,13 +60,13 @@ inline void check_cublas_linear(LinearLayer layer, const RowMajorWeights& weight
 }  // namespace detail
 }  // namespace warprank
 
-#if defined(__CUDACC__) && !defined(WARPRANK_WITHOUT_CUBLASLT)
+#if defined(WARPRANK_ON_CUDA) && !defined(WARPRANK_WITHOUT_CUBLASLT)
 #if __has_include(<cublasLt.h>)
 #define WARPRANK_HAS_CUBLASLT_HEADER 1
 #endif
 #endif
 
-#if !defined(__CUDACC__)
+#if !defined(WARPRANK_ON_CUDA)
 #include "warprank/ops/detail/gemm/cublaslt_stand_in.cuh"
 #elif defined(WARPRANK_HAS_CUBLASLT_HEADER)
 #include "warprank/ops/detail/gemm/cublaslt_library.cuh"

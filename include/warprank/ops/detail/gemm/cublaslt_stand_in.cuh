@@ -6,7 +6,7 @@
 
 #include "warprank/ops/detail/gemm/cublaslt.cuh"
 
-#if !defined(__CUDACC__)
+#if !defined(WARPRANK_ON_CUDA)
 
 #include <algorithm>
 #include <cstdint>
@@ -115,4 +115,4 @@ class CublasLinear {
 
 }  // namespace warprank
 
-#endif  // __CUDACC__
+#endif  // WARPRANK_ON_CUDA

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/shared.hpp"
@@ -69,15 +70,18 @@ class FinishLaunch {
             static_cast<int64_t>(descriptors_.size() * sizeof(FinishDescriptor))};
   }
   /// `descriptors` in device memory, aligned to 16.
-  WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream) const {
-    device::launch_overlapping({static_cast<unsigned>(num_blocks_), finish_threads, 0, stream}, finish_kernel<>,
-                               static_cast<const FinishDescriptor*>(descriptors),
-                               static_cast<int>(descriptors_.size()));
-  }
+  WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream) const;
 
  private:
   std::vector<FinishDescriptor> descriptors_;
   int64_t num_blocks_ = 0;
 };
+
+#if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_LINEAR)
+WARPRANK_KERNELS_INLINE void FinishLaunch::run(const void* descriptors, device::Stream stream) const {
+  device::launch_overlapping({static_cast<unsigned>(num_blocks_), finish_threads, 0, stream}, finish_kernel<>,
+                             static_cast<const FinishDescriptor*>(descriptors), static_cast<int>(descriptors_.size()));
+}
+#endif
 
 }  // namespace warprank::detail

@@ -1,5 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-
-/// Of warprank::cuda_engine: the kernels of one op.
-#define WARPRANK_KERNELS_OF_DIN_ATTENTION
-#include "warprank/ops/din_attention.cuh"
