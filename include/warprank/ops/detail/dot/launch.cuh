@@ -29,8 +29,7 @@ struct Plan {
 };
 
 /// Whether there is a dot_rows_kernel for these inputs: dims of 8 to 128 that are powers of two, up to 64 fields (48 of
-/// 128), rows
-/// that begin at multiples of 16 bytes. Every input has a row to be read before counts are known.
+/// 128), rows that begin at multiples of 16 bytes. Every input has a row to be read before counts are known.
 template <class Out>
 bool has_rows_kernel(const Arguments<Out>& general) {
   const int fields = general.num_ancestor_fields + general.num_own_fields;
