@@ -55,26 +55,31 @@ compile_for_gpus() {
     ctest --test-dir "build/$1" -L gpu
 }
 
-# A small bundle, unpacked and run in Debian 11 with nothing of this system in sight: up to "no GPU".
+# A small bundle, unpacked and run in Debian 11 and Ubuntu 20.04 with nothing of this system in sight: up to "no GPU".
 check_bundle() {
   if ! command -v nvcc >/dev/null; then
     echo "nvcc is not on PATH: nothing is packed"
     return
   fi
   local folder result
-  scripts/fetch_debian11.sh build/debian11 || return 1
+  scripts/fetch_debian11.sh build/debian11 && scripts/fetch_ubuntu2004.sh build/ubuntu2004 || return 1
   folder=$(mktemp -d)
-  cp -a build/debian11/root "$folder/root" &&
-    scripts/package_benchmarks.sh "$folder/lab.tar.xz" --debian11 build/debian11 --without-cublaslt \
-      --only '^(support_kernel_testing_kernel_test|ids_ids_kernel_test|machine_bench)_gpu$' &&
-    tar -C "$folder/root/opt" -xf "$folder/lab.tar.xz" &&
-    { chroot "$folder/root" /bin/bash -c 'cd / && env -i PATH=/usr/bin:/bin /opt/warprank-lab-*/run /out --quick' ||
-      true; } &&
-    grep -qE '^0 steps failed, .*There is no GPU that programs can use' "$folder/root/out/report.md" &&
-    chroot "$folder/root" /bin/bash -c '! ldd /opt/warprank-lab-*/bin/*/* | grep -E "not found|stdc\+\+|libgcc"'
+  scripts/package_benchmarks.sh "$folder/lab.tar.xz" --debian11 build/debian11 --without-cublaslt \
+    --only '^(support_kernel_testing_kernel_test|ids_ids_kernel_test|machine_bench)_gpu$' &&
+    run_bundle_in build/debian11/root && run_bundle_in build/ubuntu2004
   result=$?
   rm -rf "$folder"
   return $result
+}
+
+# run_bundle_in ROOT: that of $folder. It fails, as there is no GPU, by status 1.
+run_bundle_in() {
+  local status=0
+  rm -rf "$folder/root"
+  cp -a "$1" "$folder/root" && tar -C "$folder/root/opt" -xf "$folder/lab.tar.xz" || return 1
+  chroot "$folder/root" /bin/bash -c 'cd / && env -i PATH=/usr/bin:/bin /opt/warprank-lab-*/run /out --quick' || status=$?
+  ((status == 1)) && grep -qE '^0 steps failed, .*There is no GPU that programs can use' "$folder/root/out/report.md" &&
+    chroot "$folder/root" /bin/bash -c '! ldd /opt/warprank-lab-*/bin/*/* | grep -E "not found|stdc\+\+|libgcc"'
 }
 
 check_seeds() {
