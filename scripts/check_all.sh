@@ -66,17 +66,17 @@ check_bundle() {
   folder=$(mktemp -d)
   scripts/package_benchmarks.sh "$folder/lab.tar.xz" --debian11 build/debian11 --without-cublaslt \
     --only '^(support_kernel_testing_kernel_test|ids_ids_kernel_test|machine_bench)_gpu$' &&
-    run_bundle_in build/debian11/root && run_bundle_in build/ubuntu2004
+    run_bundle_in "$folder" build/debian11/root && run_bundle_in "$folder" build/ubuntu2004
   result=$?
   rm -rf "$folder"
   return $result
 }
 
-# run_bundle_in ROOT: that of $folder. It fails, as there is no GPU, by status 1.
+# run_bundle_in FOLDER SYSTEM: FOLDER/lab.tar.xz. It fails, as there is no GPU, by status 1.
 run_bundle_in() {
-  local status=0
+  local folder=$1 status=0
   rm -rf "$folder/root"
-  cp -a "$1" "$folder/root" && tar -C "$folder/root/opt" -xf "$folder/lab.tar.xz" || return 1
+  cp -a "$2" "$folder/root" && tar -C "$folder/root/opt" -xf "$folder/lab.tar.xz" || return 1
   chroot "$folder/root" /bin/bash -c 'cd / && env -i PATH=/usr/bin:/bin /opt/warprank-lab-*/run /out --quick' || status=$?
   ((status == 1)) && grep -qE '^0 steps failed, .*There is no GPU that programs can use' "$folder/root/out/report.md" &&
     chroot "$folder/root" /bin/bash -c '! ldd /opt/warprank-lab-*/bin/*/* | grep -E "not found|stdc\+\+|libgcc"'

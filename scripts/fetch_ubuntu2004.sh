@@ -17,7 +17,12 @@ if ((EUID != 0)) || ! command -v debootstrap >/dev/null; then
 fi
 mkdir -p "$(dirname "$1")"
 folder=$(realpath "$1")
-archive=http://archive.ubuntu.com/ubuntu
+# The archive that debootstrap would take.
+archive=$(
+  ARCH=amd64 SUITE=focal
+  default_mirror() { echo "$1" && exit; }
+  source "${DEBOOTSTRAP_DIR:-/usr/share/debootstrap}/scripts/focal"
+)
 
 # Debian has not the keys that Ubuntu's packages are signed with; those of 790BC7277767219C42C86F933B4FE6ACC0B21F32 and
 # F6ECB3762474EDA9D21B7022871920D1991BC93C are in this package of Ubuntu's.

@@ -60,7 +60,7 @@ WARPRANK_HIDDEN inline bool graphs_keep_overlaps() {
   }();
   return keep;
 }
-/// Whether code for the device was compiled in which a launch waits for the one before.
+/// can_overlap (launch.cuh), of the kernels that are compiled with the engine.
 WARPRANK_HIDDEN inline bool launches_overlap() { return target() >= 90 && graphs_keep_overlaps(); }
 
 }  // namespace warprank::device::backend
