@@ -12,4 +12,6 @@ if ! cmp -s tools/site/requirements.txt "$environment/requirements.txt"; then
   python3 -m venv "$environment" && "$environment/bin/pip" install -q -r tools/site/requirements.txt || exit 1
   cp tools/site/requirements.txt "$environment/"
 fi
-NO_MKDOCS_2_WARNING=1 "$environment/bin/mkdocs" build -q -f tools/site/mkdocs.yml -d "$out" && echo "$out/index.html"
+# With --quiet it would not count warnings, and `strict` would refuse none.
+NO_MKDOCS_2_WARNING=1 "$environment/bin/mkdocs" build -f tools/site/mkdocs.yml -d "$out" || exit 1
+echo "$out/index.html"

@@ -72,9 +72,11 @@ def options_of(builder):
     structs = {}
     for name, body in re.findall(r"^struct (\w+Options) \{\n(.*?)^\};", builder + read("include/warprank/model/types.hpp"),
                                  re.M | re.S):
-        structs[name] = [(member, "nothing" if "optional" in kind else "none" if default == "{}" else f"`{default}`", names_as_code(said))
-                         for kind, member, default, said in
-                         re.findall(r"^  (\S.*?) (\w+) = (.*?);(?: +///< (.*))?$", body, re.M)]
+        members = re.findall(r"^  (\S.*?) (\w+) = (.*?);(?: +///< (.*))?$", body, re.M)
+        if silent := [member for _, member, _, said in members if not said]:
+            raise SystemExit(f"{name}: expected a text for every member (///<), got none for {', '.join(silent)}")
+        structs[name] = [(member, "nothing" if "optional" in kind else "none" if default == "{}" else f"`{default}`",
+                          names_as_code(said)) for kind, member, default, said in members]
     return structs
 
 

@@ -8,7 +8,7 @@ Doxygen would leave out what stands on top of a header, which is where formulas,
 import os
 import re
 
-from mkdocs.structure.files import File
+from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HEADERS = "include/warprank"
@@ -99,13 +99,15 @@ def relinked(markdown, source):
 
 
 def linked_sources(documents):
-    """Files of the repository that documents link to, and that are no page otherwise."""
-    targets = set()
-    for document in documents:
+    """Files of the repository that documents link to, and documents among these, and that are no page otherwise."""
+    targets, unread = set(), list(documents)
+    while unread:
+        document = unread.pop()
         for _, link, _ in LINK.findall(read(document)):
             target = os.path.normpath(os.path.join(os.path.dirname(document), link))
-            if "://" not in link and (page_of(target) or "").startswith("source/"):
+            if "://" not in link and target not in targets and (page_of(target) or "").startswith("source/"):
                 targets.add(target)
+                unread += [target] if target.endswith(".md") else []
     return sorted(targets)
 
 
@@ -117,14 +119,15 @@ def source_page(path):
 
 
 def on_files(files, config):
-    def add(page, content):
-        files.append(File.generated(config, page, content=content))
+    def add(page, content, in_nav=False):
+        inclusion = InclusionLevel.INCLUDED if in_nav else InclusionLevel.NOT_IN_NAV
+        files.append(File.generated(config, page, content=content, inclusion=inclusion))
 
     documents = ["README.md"] + sorted("docs/" + file.src_uri for file in files.documentation_pages())
     headers = public_headers()
     add("wide.css", STYLE)
-    add("index.md", read("README.md"))
-    add("api/index.md", contents(headers))
+    add("index.md", read("README.md"), in_nav=True)
+    add("api/index.md", contents(headers), in_nav=True)
     for path in headers:
         add(page_of(path), header_page(path))
     for path in linked_sources(documents):

@@ -64,73 +64,73 @@ struct KeepLast {
 inline KeepLast keep_last(int64_t rows) { return {rows}; }
 
 struct TableOptions {
-  int64_t dim = 0;
+  int64_t dim = 0;   ///< columns of a row; must be given
   int64_t rows = 0;  ///< of hashed tables keys; checked when loaded; 0: whatever the file has
 };
 struct IdsOptions {
-  std::optional<int64_t> default_id = {};  ///< for requests that do not set it
-  std::optional<int64_t> padding = {};     ///< an id that adds nothing in hashed tables (direct tables: -1)
-  IdsWire wire = IdsWire::i64;             ///< how requests hold them
-  OutOfRange out_of_range = OutOfRange::refuse;
+  std::optional<int64_t> default_id = {};        ///< for requests that do not set it
+  std::optional<int64_t> padding = {};           ///< an id that adds nothing in hashed tables (direct tables: -1)
+  IdsWire wire = IdsWire::i64;                   ///< how requests hold them
+  OutOfRange out_of_range = OutOfRange::refuse;  ///< ids that `wire` cannot hold: refused, or (`saturate`) the nearest
 };
 struct DenseOptions {
-  std::optional<float> default_value = {};  ///< for requests that do not set it; never rounded
-  DenseWire wire = DenseWire::f32;          ///< how requests hold them
-  OutOfRange out_of_range = OutOfRange::refuse;
+  std::optional<float> default_value = {};       ///< for requests that do not set it; never rounded
+  DenseWire wire = DenseWire::f32;               ///< how requests hold them
+  OutOfRange out_of_range = OutOfRange::refuse;  ///< values too large for `wire`: refused, or (`saturate`) its largest
 };
 struct LinearOptions {
-  bool bias = true;
-  Activation activation = {};
+  bool bias = true;            ///< added to the product
+  Activation activation = {};  ///< of the result
 };
 struct MlpOptions {
-  bool bias = true;
+  bool bias = true;                   ///< of every layer
   Activation output_activation = {};  ///< of the last layer
   bool batch_norm = false;            ///< between product and activation of every layer but the last: "<name>.<i>.norm"
-  float batch_norm_eps = 1e-5f;
+  float batch_norm_eps = 1e-5f;       ///< added to its variances
 };
 struct DinOptions {
-  std::vector<int64_t> hidden = {80, 40};
-  Activation activation = dice;
-  Normalization normalization = Normalization::none;
-  bool scaled = false;  ///< scores divided by sqrt(D) before the normalisation
+  std::vector<int64_t> hidden = {80, 40};             ///< widths of the scoring MLP's layers before its one output
+  Activation activation = dice;                       ///< of these layers
+  Normalization normalization = Normalization::none;  ///< of the scores of a history
+  bool scaled = false;                                ///< scores divided by sqrt(D) before the normalisation
 };
 struct AttentionOptions {
-  int64_t heads = 1;
+  int64_t heads = 1;     ///< that attend side by side
   int64_t head_dim = 0;  ///< 0: query width / heads
   int64_t out = 0;       ///< width after the output projection; 0: query width
-  bool bias = true;
-  bool causal = false;  ///< of an axis over itself: an event sees itself and what came before
+  bool bias = true;      ///< of the four projections
+  bool causal = false;   ///< of an axis over itself: an event sees itself and what came before
 };
 struct SelfAttentionOptions {
-  int64_t heads = 1;
-  int64_t hidden = 0;  ///< of the feed-forward; 0: 4 x width
-  Activation activation = warprank::relu;
-  bool norm_first = false;
-  bool causal = false;
-  float eps = 1e-5f;
+  int64_t heads = 1;                       ///< that attend side by side, each of width / heads columns
+  int64_t hidden = 0;                      ///< of the feed-forward; 0: 4 x width
+  Activation activation = warprank::relu;  ///< of the feed-forward's hidden layer
+  bool norm_first = false;                 ///< layer norms before attention and feed-forward, not after the residuals
+  bool causal = false;                     ///< an event sees itself and what came before
+  float eps = 1e-5f;                       ///< added to the layer norms' variances
 };
 struct CrossOptions {
-  int64_t layers = 1;
-  int64_t rank = 0;  ///< 0: full matrices; else W (V x) with an inner width of `rank`
+  int64_t layers = 1;  ///< one after another
+  int64_t rank = 0;    ///< 0: full matrices; else W (V x) with an inner width of `rank`
 };
 struct DotOptions {
-  DotOrder order = DotOrder::lower;
-  bool self = false;
+  DotOrder order = DotOrder::lower;  ///< of the pairs: `lower` triangle (DLRM), `upper`, or `lower_padded` by a zero
+  bool self = false;                 ///< also pairs of a field with itself
 };
 struct PleOptions {
-  int64_t tasks = 2;
+  int64_t tasks = 2;                              ///< outputs
   int64_t task_experts = 2;                       ///< of each task
   int64_t shared_experts = 2;                     ///< of all tasks
   std::vector<std::vector<int64_t>> levels = {};  ///< hidden sizes of the experts, level by level
-  Activation activation = warprank::relu;
+  Activation activation = warprank::relu;         ///< of every layer of the experts
 };
 struct BatchNormOptions {
-  float eps = 1e-5f;
-  bool affine = true;
+  float eps = 1e-5f;   ///< added to the variances
+  bool affine = true;  ///< with a learned scale and shift
 };
 struct LayerNormOptions {
-  float eps = 1e-5f;
-  bool affine = true;
+  float eps = 1e-5f;   ///< added to the variance
+  bool affine = true;  ///< with a learned scale and shift
 };
 
 using Outputs = std::vector<std::pair<std::string, Tensor>>;
