@@ -51,20 +51,27 @@ check_cuda12() { scripts/fetch_cuda.sh build/cuda12 && compile_for_gpus t4-cuda1
 
 compile_for_gpus() {
   cmake --preset "$1" -D WARPRANK_WERROR=ON &&
-    cmake --build --preset "$1" --target house_nvcc gpu_tests gpu_benchmarks &&
+    cmake --build --preset "$1" --target house_nvcc gpu_tests gpu_benchmarks gpu_examples &&
     ctest --test-dir "build/$1" -L gpu
 }
 
-# A small bundle, unpacked and run in Debian 11 and Ubuntu 20.04 with nothing of this system in sight: up to "no GPU".
+# Small bundles, by CUDA 12, which it fetches, and by the nvcc on PATH.
 check_bundle() {
+  scripts/fetch_cuda.sh build/cuda12 && scripts/fetch_debian11.sh build/debian11 &&
+    scripts/fetch_ubuntu2004.sh build/ubuntu2004 && pack_and_run --cuda build/cuda12 || return 1
   if ! command -v nvcc >/dev/null; then
-    echo "nvcc is not on PATH: nothing is packed"
+    echo "nvcc is not on PATH: nothing is packed by it"
     return
   fi
+  pack_and_run
+}
+
+# pack_and_run [option...]: of scripts/package_benchmarks.sh. In Debian 11 and Ubuntu 20.04, with nothing of this system
+# in sight.
+pack_and_run() {
   local folder result
-  scripts/fetch_debian11.sh build/debian11 && scripts/fetch_ubuntu2004.sh build/ubuntu2004 || return 1
   folder=$(mktemp -d)
-  scripts/package_benchmarks.sh "$folder/lab.tar.xz" --debian11 build/debian11 --without-cublaslt \
+  scripts/package_benchmarks.sh "$folder/lab.tar.xz" --debian11 build/debian11 --without-cublaslt "$@" \
     --only '^(support_kernel_testing_kernel_test|ids_ids_kernel_test|machine_bench)_gpu$' &&
     run_bundle_in "$folder" build/debian11/root && run_bundle_in "$folder" build/ubuntu2004
   result=$?
@@ -72,14 +79,16 @@ check_bundle() {
   return $result
 }
 
-# run_bundle_in FOLDER SYSTEM: FOLDER/lab.tar.xz. It fails, as there is no GPU, by status 1.
+# run_bundle_in FOLDER SYSTEM: FOLDER/lab.tar.xz. Up to "no GPU", which is status 1; and programs need glibc alone.
 run_bundle_in() {
-  local folder=$1 status=0
+  local folder=$1 status=0 needed
   rm -rf "$folder/root"
   cp -a "$2" "$folder/root" && tar -C "$folder/root/opt" -xf "$folder/lab.tar.xz" || return 1
   chroot "$folder/root" /bin/bash -c 'cd / && env -i PATH=/usr/bin:/bin /opt/warprank-lab-*/run /out --quick' || status=$?
   ((status == 1)) && grep -qE '^0 steps failed, .*There is no GPU that programs can use' "$folder/root/out/report.md" &&
-    chroot "$folder/root" /bin/bash -c '! ldd /opt/warprank-lab-*/bin/*/* | grep -E "not found|stdc\+\+|libgcc"'
+    needed=$(chroot "$folder/root" /bin/bash -c 'ldd /opt/warprank-lab-*/bin/*/*' | grep -oP '^\t(/\S*/)?\K[^. ]+' | sort -u) &&
+    echo "programs need:" $needed && grep -qx libc <<<"$needed" &&
+    ! grep -vxE 'libc|libm|libdl|librt|libpthread|ld-linux-x86-64|linux-vdso' <<<"$needed"
 }
 
 check_seeds() {

@@ -13,7 +13,7 @@
 source "$(dirname "$0")/common.sh"
 set -e
 
-if (($# < 1 || $# > 2)); then
+if (($# < 1 || $# > 2)) || [[ $1 == -* ]]; then
   echo "usage: $0 FOLDER [RUNTIME]" >&2
   exit 2
 fi

@@ -6,7 +6,7 @@
 # Does nothing where it is there.
 source "$(dirname "$0")/common.sh"
 
-if (($# != 1)); then
+if (($# != 1)) || [[ $1 == -* ]]; then
   echo "usage: $0 FOLDER" >&2
   exit 2
 fi

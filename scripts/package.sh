@@ -8,7 +8,11 @@
 #     libwarprank-dev_VERSION_<machine>.deb   and the compiled host engine
 # The same tree, compiler and packages give the same bytes. Times within are those of the last commit, or what
 # SOURCE_DATE_EPOCH says.
-out=$(realpath -m "${1:?usage: scripts/package.sh OUTDIR}")
+if (($# != 1)) || [[ $1 == -* ]]; then
+  echo "usage: $0 OUTDIR" >&2
+  exit 2
+fi
+out=$(realpath -m "$1")
 source "$(dirname "$0")/common.sh"
 set -e
 
