@@ -3,12 +3,13 @@
 """What scripts/gpu_check.sh does, which says what that is: makes a bundle (package_benchmarks.py) for the card of this
 machine, of what can be built in half of the time, and becomes its ./run for the rest."""
 
+import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
+import textwrap
 import time
 import uuid
 
@@ -17,35 +18,27 @@ sys.path[:0] = [SCRIPTS, f"{os.path.dirname(SCRIPTS)}/tools"]
 import package_benchmarks  # noqa: E402
 import records  # noqa: E402
 import run_bundle  # noqa: E402
-from gpu_programs import ROOT, has_cublaslt, kill_group, measuring_programs, test_programs  # noqa: E402
+from gpu_programs import ROOT, has_cublaslt, measuring_programs, test_programs  # noqa: E402
 
 BUILDING_SHARE = 0.5
 
 
-class Builder:
+class Builder(run_bundle.Runner):
     """Builds what can be built until `end`, and keeps what there is to say of it."""
 
     def __init__(self, end, log):
-        self.end, self.log, self.steps, self.skipped = end, log, [], []
+        with contextlib.suppress(OSError):
+            os.remove(log)
+        super().__init__(log)
+        self.end, self.steps, self.skipped = end, [], []
 
-    def run(self, title, command):
+    def step(self, title, command):
         """(exit status, output); the status is None when the time was over."""
-        process = subprocess.Popen(command, cwd=ROOT, text=True, errors="replace", stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            output, status = process.communicate(timeout=max(self.end - time.monotonic(), 1))[0], process.returncode
-        except (subprocess.TimeoutExpired, KeyboardInterrupt) as why:
-            kill_group(process.pid)
-            output, status = process.communicate()[0], None
-            if isinstance(why, KeyboardInterrupt):
-                raise
-        with open(self.log, "a", encoding="utf-8") as file:
-            file.write(f"==== {title}\n{output}\n")
-        return status, output
+        return self.run(title, command, self.end - time.monotonic())
 
     def configure(self, name, folder, architectures, with_benchmarks):
         command = package_benchmarks.configure_command(folder, architectures, has_cublaslt(), with_benchmarks)
-        return self.run(f"{name}: configure", command)[0] == 0
+        return self.step(f"{name}: configure", command)[0] == 0
 
     def build(self, name, folder, architectures, tests, measuring):
         """Names of the programs that are there."""
@@ -61,7 +54,7 @@ class Builder:
         if configured:
             keep_going = ["--", "-k", *(["0"] if shutil.which("ninja") else [])]
             command = package_benchmarks.build_command(folder, programs) + keep_going
-            status, output = self.run(f"{name}: build", command)
+            status, output = self.step(f"{name}: build", command)
             missing = [program for program in programs if not package_benchmarks.find_program(folder, program)]
             # As compilers say it; one that is killed names no place.
             is_broken = re.search(r"^\S+(:\d+|\(\d+\)).*\berror\b", output, re.M)
@@ -69,16 +62,16 @@ class Builder:
             if status is None and not is_broken:
                 result = f"left out: no time to build {len(missing)} programs"
             programs = [program for program in programs if program not in missing]
+        if self.is_stopped:
+            result = f"left out: {run_bundle.ENDED}"
         self.steps.append([name, f"build for {architectures}", result, "", f"{time.monotonic() - begin:.0f}"])
-        print(" | ".join(self.steps[-1]), flush=True)
+        run_bundle.say(" | ".join(self.steps[-1]))
         return programs if configured else []
 
 
-def make_bundle(folder, end, log):
-    """For the card, if there is one, and the T4's code."""
-    open(log, "w", encoding="utf-8").close()
-    gpu, tests = records.gpu(), test_programs()
-    builder, built = Builder(end, log), {}
+def make_bundle(folder, builder):
+    """For the card, if there is one, and the T4's code. Without programs where building was ended from outside."""
+    gpu, tests, built = records.gpu(), test_programs(), {}
     if not has_cublaslt():
         builder.skipped.append("kernels by cuBLASLt: the toolkit has no cublasLt.h")
     capability = gpu.get("compute capability", "").replace(".", "")
@@ -88,12 +81,14 @@ def make_bundle(folder, end, log):
     for name, architectures, measuring in builds:
         of_build = f"{folder}-{name}"
         built[name] = (of_build, builder.build(name, of_build, architectures, tests, measuring))
+    if builder.log.error:
+        builder.skipped.append(builder.log.error)
     commit = records.commit()
     # A tree with changes may have had others the last time.
     is_known = commit != "unknown" and not commit.endswith("-dirty")
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    package_benchmarks.assemble(folder, built, {
+    package_benchmarks.assemble(folder, {} if builder.is_stopped else built, {
         "commit": commit, "id": commit if is_known else uuid.uuid4().hex, "command": "scripts/gpu_check.sh",
         "steps": builder.steps, "skipped": builder.skipped})
 
@@ -108,17 +103,14 @@ def main():
     os.environ["PATH"] += f":{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin:{ROOT}/.deps/usr/bin"
     bundle = f"{os.path.abspath(options.build)}/gpu-check"
 
-    def end(*_):
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, end)
+    builder = Builder(begin + 60 * minutes * BUILDING_SHARE, f"{os.path.abspath(options.outdir)}/build.log")
     try:
-        make_bundle(bundle, begin + 60 * minutes * BUILDING_SHARE, f"{os.path.abspath(options.outdir)}/build.log")
-    except KeyboardInterrupt:
-        sys.exit("The run was ended while programs were built; the next one goes on.")
+        make_bundle(bundle, builder)
+    except (OSError, subprocess.SubprocessError) as error:
+        sys.exit(f"{bundle}: {textwrap.shorten(str(error), 200)}")
     left = minutes - (time.monotonic() - begin) / 60
     os.execv(f"{bundle}/run", [f"{bundle}/run", os.path.abspath(options.outdir), "--minutes", f"{left:.3f}",
-                               *(["--quick"] if options.quick else [])])
+                               *(["--quick"] if options.quick else []), *(["--ended"] if builder.is_stopped else [])])
 
 
 if __name__ == "__main__":

@@ -169,10 +169,12 @@ def assemble(bundle, built, facts):
 
 def main():
     parser = argparse.ArgumentParser(prog="scripts/package_benchmarks.sh", description="Packs what a card is to run.")
-    parser.add_argument("archive")
+    parser.add_argument("archive", help="the file to make, as lab.tar.xz")
     parser.add_argument("--only", default="", help="a regular expression for names of programs")
-    parser.add_argument("--architectures", default="75-real;80-real;90")
-    parser.add_argument("--without-cublaslt", action="store_true")
+    parser.add_argument("--architectures", default="75-real;80-real;90",
+                        help="of the programs for cards, as CMake takes them (default: %(default)s)")
+    parser.add_argument("--without-cublaslt", action="store_true",
+                        help="for machines that have none: no program needs it, or measures beside it")
     parser.add_argument("--cuda", default="", help="a folder as scripts/fetch_cuda.sh makes it")
     parser.add_argument("--debian11", default="", help="a folder as scripts/fetch_debian11.sh makes it")
     options = parser.parse_args()

@@ -9,6 +9,7 @@ The parts of PARTS run one after another, alone on the card; each gets its share
 
 import argparse
 import contextlib
+import json
 import os
 import platform
 import queue
@@ -17,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -31,7 +33,9 @@ import time_plan  # noqa: E402
 MINUTES, QUICK_MINUTES = 9.5, 3.8
 # By value, with their weights.
 PARTS = {"tests": 25, "models": 15, "torch": 15, "ops": 15, "latency": 10, "sanitizer": 20, "alternatives": 8}
-NOT_QUICK = {"torch": "PyTorch", "sanitizer": "compute-sanitizer", "alternatives": "alternatives"}
+NOT_QUICK = ("torch", "sanitizer", "alternatives")
+TITLES = {"models": "whole models", "torch": "PyTorch", "sanitizer": "compute-sanitizer"}  # of parts, as reports say it
+ENDED = "the run was ended"
 TEST_S, SANITIZED_TEST_S = 120, 90  # what a program gets at most
 SKIPPED = 77  # exit status of a test without a GPU
 LEAST_CAPABILITY = 75
@@ -60,15 +64,44 @@ def lacking_driver(driver):
             f"{remedy} would do")
 
 
+def say(line):
+    """Prints it while somebody listens: a terminal may be gone before the run ends."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def is_complete(path):
+    """Whether a program wrote the file up to its end: not all of them see that a disk is full."""
+    text = records.read_text(path)
+    if path.endswith(".csv"):
+        return text.endswith("\n")
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_test(step):
+    return re.fullmatch(r"\w+_kernel_test_gpu|gpu_two_libraries", step) is not None
+
+
 class Log:
     def __init__(self, path):
-        self.path, self.lock = path, threading.Lock()
-        with contextlib.suppress(OSError):
-            open(path, "a", encoding="utf-8").close()
+        self.path, self.lock, self.error = path, threading.Lock(), ""
+        self.write("")
+
+    def write(self, text):
+        try:
+            with self.lock, open(self.path, "a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            self.error = f"all of {os.path.basename(self.path)}: {error.strerror}"
 
     def add(self, title, text):
-        with self.lock, contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8") as file:
-            file.write(f"==== {title}\n{text}\n")
+        self.write(f"==== {title}\n{text}\n")
 
     def shorten(self):
         with contextlib.suppress(OSError):
@@ -79,8 +112,49 @@ class Log:
                     file.write(b"(the beginning is cut off)\n" + content[-LOG_BYTES:])
 
 
-class Check:
+class Runner:
+    """Runs programs until the run is ended from outside. Then it kills those that run, and starts no more."""
+
+    def __init__(self, log):
+        self.log, self.lock, self.running, self.is_stopped = Log(log), threading.Lock(), set(), False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+                signal.signal(number, self.stop)
+
+    def run(self, title, command, seconds):
+        """(exit status, output); the status is None when the time was over."""
+        if self.is_stopped:
+            return None, ""
+        process = subprocess.Popen(command, cwd=ROOT, text=True, errors="replace", stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, start_new_session=True)
+        with self.lock:
+            self.running.add(process.pid)
+        if self.is_stopped:
+            kill_group(process.pid)
+        try:
+            output, status = process.communicate(timeout=max(seconds, 1))[0], process.returncode
+        except subprocess.TimeoutExpired:
+            kill_group(process.pid)
+            output, status = process.communicate()[0], None
+        with self.lock:
+            self.running.discard(process.pid)
+        self.log.add(title, output)
+        return status, output
+
+    def stop(self, *_):
+        """Takes no lock: as the handler of a signal it may have interrupted who holds it."""
+        self.is_stopped = True
+        for pid in tuple(self.running):
+            kill_group(pid)
+
+    def why(self, reason):
+        """Of what is left out."""
+        return ENDED if self.is_stopped else reason
+
+
+class Check(Runner):
     def __init__(self, out, options):
+        super().__init__(f"{out}/tests.log")
         self.out, self.quick = out, options.quick
         minutes = options.minutes or (QUICK_MINUTES if self.quick else MINUTES)
         self.plan = time_plan.TimePlan(60 * minutes, {name: weight for name, weight in PARTS.items()
@@ -94,13 +168,11 @@ class Check:
         if not self.progress.taken_over:
             shutil.rmtree(self.raw, ignore_errors=True)
         os.makedirs(self.raw, exist_ok=True)
-        self.log = Log(f"{out}/tests.log")
-        self.lock, self.running, self.is_stopped = threading.Lock(), set(), False
         self.skipped, self.num_not_run, self.why_not_run = list(BUNDLE.get("skipped", [])), 0, ""
         for row in BUNDLE.get("steps", []):  # of its making
             self.progress.add(row)
         if self.progress.taken_over:
-            print(f"{self.progress.taken_over} steps are done already: this run goes on", flush=True)
+            say(f"{self.progress.taken_over} steps are done already: this run goes on")
         if self.progress.forgotten:
             self.skip("what this folder had before: it is of another commit, card or kind of run")
 
@@ -112,49 +184,19 @@ class Check:
         return sum(row[2].startswith(result) for row in self.rows)
 
     def num_passed(self):
-        return sum(row[2].startswith("ok") and row[1] in test_programs() for row in self.rows)
+        return sum(row[2].startswith("ok") and is_test(row[1]) for row in self.rows)
 
     def row(self, build, step, result, tests="", since=None):
         seconds = "" if since is None else f"{time.monotonic() - since:.0f}"
         with self.lock:
             row = [build, step, result, str(tests), seconds]
             self.progress.add(row)
-            print(" | ".join(row), flush=True)
+            say(" | ".join(row))
 
     def skip(self, what):
         with self.lock:
             self.skipped.append(what)
-            print(f"skipped: {what}", flush=True)
-
-    def run(self, title, command, seconds, env=None):
-        """(exit status, output); the status is None when the time was over."""
-        process = subprocess.Popen(command, cwd=ROOT,
-                                   env={**os.environ, **(env or {})}, text=True, errors="replace",
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
-        with self.lock:
-            self.running.add(process.pid)
-        if self.is_stopped:
-            kill_group(process.pid)
-        try:
-            output, status = process.communicate(timeout=max(seconds, 1))[0], process.returncode
-        except subprocess.TimeoutExpired:
-            kill_group(process.pid)
-            output, status = process.communicate()[0], None
-        except KeyboardInterrupt:
-            kill_group(process.pid)
-            raise
-        finally:
-            with self.lock:
-                self.running.discard(process.pid)
-        self.log.add(title, output)
-        return status, output
-
-    def stop(self):
-        """The run was killed: nothing that it started stays."""
-        self.is_stopped = True
-        with self.lock:
-            for pid in self.running:
-                kill_group(pid)
+            say(f"skipped: {what}")
 
     def program(self, build, name):
         return f"{ROOT}/bin/{build}/{name}"
@@ -164,10 +206,10 @@ class Check:
     def run_test(self, build, program, before=(), step=""):
         most = SANITIZED_TEST_S if before else TEST_S
         begin, seconds = time.monotonic(), min(self.plan.left(), most)
-        if self.progress.is_done(build, step + program) or self.is_stopped:
+        if self.progress.is_done(build, step + program):
             return
-        if seconds < 3:
-            self.row(build, step + program, "left out: no time")
+        if self.is_stopped or seconds < 3:
+            self.row(build, step + program, f"left out: {self.why('no time')}")
             return
         status, output = self.run(f"{build}: {' '.join(before)} {program}", [*before, self.program(build, program)],
                                   seconds)
@@ -184,8 +226,8 @@ class Check:
             with self.lock:
                 self.num_not_run += tests or 1
                 self.why_not_run = why[1] if why else self.why_not_run
-        elif self.is_stopped:
-            result = "left out: the run was ended"
+        elif self.is_stopped and status != 0:
+            result = f"left out: {ENDED}"
         elif lacking:
             result = f"left out: this machine has no {lacking[1]}"
         elif status is None and seconds < most:
@@ -201,14 +243,12 @@ class Check:
     def capability(self):
         return self.gpu.get("compute capability", "").replace(".", "")
 
-    def is_too_old(self):
-        is_old = self.capability().isdigit() and int(self.capability()) < LEAST_CAPABILITY
-        if is_old:
-            self.skip(f"tests for the card: its compute capability is {self.gpu['compute capability']}, 7.5 is needed")
-        lacking = lacking_driver(self.gpu.get("driver", ""))
-        if lacking:
-            self.skip(f"everything: {lacking}")
-        return is_old or bool(lacking)
+    def unfit(self):
+        """Why nothing runs on this card or its driver, and what would do; empty when it does, or there is none."""
+        if self.capability().isdigit() and int(self.capability()) < LEAST_CAPABILITY:
+            return (f"expected a card of compute capability 7.5 or more, got {self.gpu['compute capability']}; a T4 or "
+                    "a newer card would do")
+        return lacking_driver(self.gpu.get("driver", ""))
 
     def is_small(self):
         mib = re.match(r"(\d+) MiB", self.gpu.get("memory of the card", ""))
@@ -229,8 +269,8 @@ class Check:
 
     def test(self):
         jobs = queue.Queue()
-        if self.is_too_old():
-            return
+        if not test_programs():
+            self.skip(f"tests: {self.why('none was built')}")
         for build in ("card", "t4"):
             for program in BUNDLE["programs"].get(build, []):
                 if program in test_programs():
@@ -250,7 +290,7 @@ class Check:
         status, _ = self.run("does compute-sanitizer work", ["compute-sanitizer", "--error-exitcode", "1", probe,
                                                              "--gtest_filter=*GraphIsCaptured*"], self.plan.left())
         if status != 0:
-            self.skip("compute-sanitizer: this machine does not permit it: tests.log")
+            self.skip(f"compute-sanitizer: {self.why('this machine does not permit it: tests.log')}")
             return
         for tool in ("memcheck", "racecheck", "synccheck"):
             jobs = queue.Queue()
@@ -265,25 +305,29 @@ class Check:
 
     # --- measurements
 
-    def measure(self, what, command, seconds):
+    def measure(self, what, command, seconds, written):
+        """Runs what writes its figures to a file."""
         if self.progress.is_done("card", what):
             return
         if not os.access(command[0], os.X_OK):
             self.skip(f"{what}: it was not built")
             return
-        if seconds < 4:
-            self.row("card", what, "left out: no time")
+        if self.is_stopped or seconds < 4:
+            self.row("card", what, f"left out: {self.why('no time')}")
             return
         begin = time.monotonic()
-        try:
-            status, output = self.run(what, command, seconds)
-        except KeyboardInterrupt:
-            self.row("card", what, "left out: the run was ended", since=begin)
-            raise
+        status, output = self.run(what, command, seconds)
         lacking = re.search(r"error while loading shared libraries: (\S+):", output)
-        result = "ok" if status == 0 else "left out: cut off" if status is None else f"FAILED ({status}): tests.log"
         if lacking:
             result = f"left out: this machine has no {lacking[1]}"
+        elif status == 0 and (is_complete(written) or "Failed to match any benchmarks" in output):
+            result = "ok"
+        elif status == 0:
+            result = f"FAILED: {os.path.relpath(written, self.out)} is incomplete"
+        elif status is None or self.is_stopped:
+            result = f"left out: {self.why('cut off')}"
+        else:
+            result = f"FAILED ({status}): tests.log"
         self.row("card", what, result, since=begin)
 
     def run_benchmarks(self, programs):
@@ -292,8 +336,9 @@ class Check:
             self.measure_benchmark(program, program, self.plan.for_step(len(programs) - i), names)
 
     def measure_benchmark(self, what, program, seconds, names="."):
-        self.measure(what, [self.program("card", program), f"--benchmark_out={self.raw}/{what}.json",
-                            f"--benchmark_filter={names}"], seconds)
+        written = f"{self.raw}/{what}.json"
+        self.measure(what, [self.program("card", program), f"--benchmark_out={written}", f"--benchmark_filter={names}"],
+                     seconds, written)
 
     def run_models(self):
         programs = [name for name in benchmark_programs() if not name.startswith(("ops", "tiers", "sweeps"))]
@@ -306,22 +351,23 @@ class Check:
         script, run_model = f"{ROOT}/tools/bench_torch.py", self.program("card", "models_run_model")
         status, _ = self.run("PyTorch", [sys.executable, "-c", "import numpy, safetensors, torch"], self.plan.left())
         if status != 0:
-            self.skip("PyTorch: it is not installed, or NumPy or safetensors are not")
+            self.skip(f"PyTorch: {self.why('it is not installed, or NumPy or safetensors are not')}")
             return
         if not os.access(run_model, os.X_OK):
             self.skip("PyTorch: models_run_model was not built")
             return
         # Its best form first: eager in a CUDA graph. Compiling takes most of the time, and has not been faster.
         for name, modes in (("torch", ["graph"]), ("torch_others", ["eager", "reduce-overhead"])):
+            written = f"{self.raw}/{name}.json"
             self.measure("PyTorch, " + " and ".join(modes),
                          [sys.executable, script, run_model, *(["--quick"] if name != "torch" else []), "--modes",
-                          *modes, "--out", f"{self.raw}/{name}.json"], self.plan.left())
+                          *modes, "--out", written], self.plan.left(), written)
 
     def serve(self, what, contexts, seconds, csv, more=(), rates=RATES):
+        written = f"{self.raw}/latency_cuda_{csv}.csv"
         self.measure(what, [self.program("card", "embed_in_service"), "--engine", "cuda", "--contexts", contexts,
-                            "--clients", "4", "--seconds", seconds, "--warm-up", "0.5",
-                            "--csv", f"{self.raw}/latency_cuda_{csv}.csv", *more, "--rates", *rates],
-                     self.plan.left())
+                            "--clients", "4", "--seconds", seconds, "--warm-up", "0.5", "--csv", written, *more,
+                            "--rates", *rates], self.plan.left(), written)
 
     def run_latency(self):
         seconds = "1" if self.quick else "1.5"
@@ -338,62 +384,97 @@ class Check:
         sweeps += [(f"policies_{name}", name, "^policy/") for name in benchmark_programs() if name in WITH_POLICIES]
         for i, (what, program, names) in enumerate(sweeps):
             self.measure_benchmark(what, program, self.plan.for_step(len(sweeps) - i + 2), names)
-        self.measure("tuning of linear layers", [self.program("card", "tune_linears"), "--out", f"{self.out}/tuning.json",
-                                                 "--capacity", *CAPACITIES], self.plan.for_step(2))
+        tuning = f"{self.out}/tuning.json"
+        self.measure("tuning of linear layers", [self.program("card", "tune_linears"), "--out", tuning, "--capacity",
+                                                 *CAPACITIES], self.plan.for_step(2), tuning)
         service = self.program("card", "embed_in_service")
         if not os.access(service, os.X_OK):
             return
         _, text = self.run("options of embed_in_service", [service, "--help"], 10)
         found = re.search(r"--wait [^{\n]*\{([^}]*)\}", text)
+        if not found:
+            self.skip(f"latency by ways to wait: {self.why('embed_in_service names none')}")
         for value in re.split(r"[,\s]+", re.sub(r"->\d+", "", found[1])) if found else ():
             self.serve(f"latency with 2 contexts, waiting by {value}", "2", "1.5",
                        f"2_waits-by-{value.replace('_', '-')}", ("--wait", value), RATES[2:5:2])
 
     # --- report
 
-    def report(self):
+    def record(self):
         facts = {**self.gpu, **self.state, **{f"clocks {when}": line for when, line in self.clocks.items()}}
         card = self.gpu.get("card")
         if card and not performance.known_card(card):
             self.skip(f"predictions: {card} is not among the cards of include/warprank/plan/cards.hpp")
         if self.progress.error:
             self.skip(f"what is done is not kept for the next run: {self.progress.error}")
+        if self.log.error:
+            self.skip(self.log.error)
         command = BUNDLE.get("command", "./run") + " OUTDIR" + (" --quick" if self.quick else "")
         record = records.pack(self.raw, command, self.skipped, {name: v for name, v in facts.items() if v})
-        record["commit"] = self.commit
-        record["doubts"] = records.doubts(record)
-        record["steps"] = self.rows
-        num_failed = self.num_rows("FAILED")
-        summary = f"{num_failed} steps failed, {self.num_passed()} programs of tests passed."
+        return {**record, "commit": self.commit, "doubts": records.doubts(record), "steps": self.rows}
+
+    def summary(self):
+        text = f"{self.num_rows('FAILED')} steps failed, {self.num_passed()} programs of tests passed."
         if self.num_not_run:
             why = self.why_not_run or "nvidia-smi names none"
-            summary += f" There is no GPU that programs can use ({why}): {self.num_not_run} tests were not run."
+            text += f" There is no GPU that programs can use ({why}): {self.num_not_run} tests were not run."
         if self.is_stopped:
-            summary += " The run was ended from outside; the next one in this folder goes on."
+            text += " The run was ended from outside; the next one in this folder goes on."
+        return text
+
+    def write_report(self, record):
+        """Whether it could be written. The files of an earlier run are replaced by whole ones, or stay."""
         try:
-            with open(f"{self.out}/gpu.json", "w", encoding="utf-8") as file:
-                file.write(records.dumped(record))
-            performance.write_report(f"{self.out}/gpu.json", "# GPU check\n\n" + summary + "\n\n" +
-                                     performance.table([["build", "step", "result", "tests", "seconds"], *self.rows]))
+            with tempfile.TemporaryDirectory(dir=self.out) as new:
+                with open(f"{new}/gpu.json", "w", encoding="utf-8") as file:
+                    file.write(records.dumped(record))
+                steps = performance.table([["build", "step", "result", "tests", "seconds"], *self.rows])
+                performance.write_report(f"{new}/gpu.json", f"# GPU check\n\n{self.summary()}\n\n{steps}")
+                for name in os.listdir(new):
+                    os.replace(f"{new}/{name}", f"{self.out}/{name}")
         except OSError as error:
-            print(f"no report: {error.strerror}")
+            say(f"no report: {error.strerror}")
+            return False
+        return True
+
+    def report(self):
+        """Whether all is well, and said."""
+        record = self.record()
+        is_written = self.write_report(record)
         self.log.shorten()
         for line in record["doubts"]:
-            print(f"doubtful: {line}")
-        print(f"{summary}\n{self.out}/report.md")
-        return num_failed
+            say(f"doubtful: {line}")
+        say(self.summary())
+        if is_written:
+            say(f"{self.out}/report.md")
+        is_well = self.gpu and self.num_passed() > 0 and self.num_rows("FAILED") == 0
+        return is_well and is_written and not self.is_stopped
+
+    def why_not(self, part):
+        """Why the part is left out; empty when it is not."""
+        if self.quick and part in NOT_QUICK:
+            return "--quick"
+        if self.is_stopped:
+            return ENDED
+        if not self.gpu:
+            return "nvidia-smi names no GPU"
+        if not os.path.isdir(os.path.dirname(self.program("card", "x"))):
+            return "nothing was built for the card"
+        return "" if self.num_passed() > 0 else "no program of tests passed"
 
     def measure_all(self):
         self.plan.begin("tests")
         self.find_libraries()
-        self.test()
-        if not self.gpu or not os.path.isdir(os.path.dirname(self.program("card", "x"))) or self.num_passed() == 0:
+        if self.unfit():
+            self.skip(f"everything: {self.unfit()}")
             return
+        self.test()
         parts = {"models": self.run_models, "torch": self.run_torch, "ops": self.run_ops, "latency": self.run_latency,
                  "sanitizer": self.run_sanitizer, "alternatives": self.run_alternatives}
         for name, part in parts.items():
-            if name not in self.plan.weights:
-                self.skip(f"{NOT_QUICK[name]}: --quick")
+            why_not = self.why_not(name)
+            if why_not:
+                self.skip(f"{TITLES.get(name, name)}: {why_not}")
                 continue
             self.plan.begin(name)
             part()
@@ -410,25 +491,31 @@ class Check:
 
 
 def prepare(folder):
-    """Makes the folder of the report; ends the program where there is no room for it."""
-    try:
-        os.makedirs(folder, exist_ok=True)
-        if shutil.disk_usage(folder).free < LEAST_FREE_BYTES:
-            sys.exit(f"{folder}: expected {LEAST_FREE_BYTES >> 20} MiB of free space, got less")
-    except OSError as error:
-        sys.exit(f"{folder}: {error.strerror}")
+    """Makes the folder of the report; ends the program where nothing can be written to it, or there is no room."""
+    for path in (folder, f"{folder}/raw"):
+        try:
+            os.makedirs(path, exist_ok=True)
+            tempfile.NamedTemporaryFile(dir=path).close()
+        except OSError as error:
+            sys.exit(f"{path}: {error.strerror}")
+    if shutil.disk_usage(folder).free < LEAST_FREE_BYTES:
+        sys.exit(f"{folder}: expected {LEAST_FREE_BYTES >> 20} MiB of free space, got less")
 
 
 def options_parser():
     parser = argparse.ArgumentParser(description="Checks and measures the CUDA engine.")
-    parser.add_argument("outdir")
+    parser.add_argument("outdir", help="the folder of report.md, gpu.json, pictures and logs; where it is that of an "
+                                       "earlier run, this one goes on with what is missing")
     parser.add_argument("--quick", action="store_true", help="within 4 minutes: no PyTorch, no compute-sanitizer")
     parser.add_argument("--minutes", type=float, help="when it must end, in place of 10 minutes or 4")
     return parser
 
 
 def main():
-    options = options_parser().parse_args()
+    parser = options_parser()
+    # Of scripts/gpu_check.py, whose building was ended: reports what there is.
+    parser.add_argument("--ended", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
     if not BUNDLE:
         sys.exit("expected the folder of a bundle around this script, got none: scripts/gpu_check.sh makes one")
     prepare(options.outdir)
@@ -437,19 +524,10 @@ def main():
         sys.exit(f"expected glibc {BUNDLE['glibc']} or newer, which this bundle was built with, got {libc}")
     os.environ["PATH"] += f":{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin"
     check = Check(os.path.abspath(options.outdir), options)
-
-    def end(*_):
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, end)
-    try:
-        check.measure_all()
-    except KeyboardInterrupt:
+    if options.ended:
         check.stop()
-        time.sleep(0.5)  # rows of what was running
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    num_failed = check.report()
-    return 1 if num_failed or not check.gpu or not check.num_passed() else 0
+    check.measure_all()
+    return 0 if check.report() else 1
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What scripts/gpu_check.sh builds and runs, with good and bad luck."""
 
+import contextlib
 import os
+import subprocess
 import time
 import unittest
 
@@ -43,6 +45,39 @@ class GpuCheck(MachineWithACard):
         self.assertIn("benchmarks, PyTorch, latency: cmake does not find", report)
         self.assertIn("| card | ops_fm_kernel_test_gpu | ok | 3 |", report)
         self.assertIn("| card | ops_mix_kernel_test_gpu | ok, 2 skipped | 3 |", report)
+
+    def test_goes_on_without_a_log(self):
+        os.makedirs(f"{self.folder}/out/build.log")
+        status, report = self.check(options=["--quick"])
+        self.assertEqual(status, 0, report)
+        self.assertIn("- all of build.log: Is a directory", report)
+
+    def test_says_in_one_line_that_there_is_no_place_to_build(self):
+        with open(f"{self.folder}/build", "w", encoding="utf-8"):
+            pass
+        done = subprocess.run([*self.program, f"{self.folder}/out"], env=self.environment(["no-cli11"]),
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, f"^{self.folder}/build/gpu-check: .*Not a directory.*\n$")
+
+    def test_reports_what_is_missing_when_it_is_killed(self):
+        with subprocess.Popen([*self.program, f"{self.folder}/out"], env=self.environment(["slow-build"]),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            for _ in range(200):
+                time.sleep(0.1)
+                with contextlib.suppress(OSError), open(f"{self.folder}/out/build.log", encoding="utf-8") as file:
+                    if "card: configure" in file.read():
+                        break
+            process.terminate()
+            printed = process.communicate(timeout=20)[0]
+        self.assertEqual(process.returncode, 1, printed)
+        with open(f"{self.folder}/out/report.md", encoding="utf-8") as file:
+            report = file.read()
+        for text in ("The run was ended from outside", "| card | build for 90-real | left out: the run was ended |",
+                     "| t4 | build for 75-virtual | left out: the run was ended |",
+                     *(f"- {part}: the run was ended" for part in ("tests", "whole models", "PyTorch", "ops", "latency",
+                                                                   "compute-sanitizer", "alternatives"))):
+            self.assertIn(text, report)
 
     def test_ends_in_time(self):
         begin = time.monotonic()

@@ -3,9 +3,12 @@
 """What the ./run of a bundle makes of good and bad luck."""
 
 import contextlib
+import glob
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -72,10 +75,14 @@ class RunBundle(MachineWithACard):
                      "| card | ops_fm_kernel_test_gpu | left out: too little memory |"):
             self.assertIn(text, report)
 
-    def test_keeps_what_a_benchmark_wrote_before_its_time_was_over(self):
-        program = gpu_programs.benchmark_programs()[0]
-        status, report = self.check(f"cut:{program}", options=["--quick"])
-        self.assertEqual(status, 0, report)
+    def test_keeps_what_was_written_and_says_that_it_is_incomplete(self):
+        program, other = gpu_programs.benchmark_programs()[:2]
+        status, report = self.check(f"cut:{program}", f"none:{other}", "cut:embed_in_service", options=["--quick"])
+        self.assertEqual(status, 1, report)
+        for text in (f"| card | {program} | FAILED: raw/{program}.json is incomplete |", f"| card | {other} | ok |",
+                     "| card | latency with 2 contexts | FAILED: raw/latency_cuda_2.csv is incomplete |",
+                     "2 steps failed"):
+            self.assertIn(text, report)
         with open(f"{self.out}/gpu.json", encoding="utf-8") as file:
             names = [m["name"] for m in json.load(file)["benchmarks"][program]]
         self.assertEqual([name.split("/iterations")[0] for name in names], ["fm/items:100/cold", "fm/items:100/warm"])
@@ -83,8 +90,10 @@ class RunBundle(MachineWithACard):
     def test_says_what_was_not_run_without_a_gpu_and_fails(self):
         status, report = self.check("no-gpu", options=["--quick"])
         self.assertEqual(status, 1)
-        self.assertIn("There is no GPU that programs can use (no driver)", report)
-        self.assertIn("0 steps failed", report)
+        for text in ("There is no GPU that programs can use (no driver)", "0 steps failed",
+                     "- whole models: nvidia-smi names no GPU", "- PyTorch: --quick", "- ops: nvidia-smi names no GPU",
+                     "- latency: nvidia-smi names no GPU"):
+            self.assertIn(text, report)
 
     def test_says_that_the_driver_is_too_old_and_fails(self):
         status, report = self.check("old-driver")
@@ -92,17 +101,21 @@ class RunBundle(MachineWithACard):
         self.assertIn("There is no GPU that programs can use (driver is too old)", report)
         self.assertIn("0 steps failed", report)
         self.assertNotIn("models_plan_bench_gpu", report)
+        self.assertIn("- whole models: no program of tests passed", report)
 
     def test_refuses_in_one_line_a_folder_that_it_cannot_write_to(self):
         path = f"{self.folder}/a_file"
         with open(path, "w", encoding="utf-8"):
             pass
-        for out, why in ((path, "File exists"), (f"{path}/out", "Not a directory")):
+        os.makedirs(f"{self.folder}/out")
+        shutil.copy(path, f"{self.folder}/out/raw")
+        for out, line in ((path, f"{path}: File exists\n"), (f"{path}/out", f"{path}/out: Not a directory\n"),
+                          (f"{self.folder}/out", f"{self.folder}/out/raw: File exists\n")):
             done = subprocess.run([*self.program, out], env=self.environment([]), capture_output=True, text=True,
                                   check=False)
-            self.assertEqual((done.returncode, done.stderr), (1, f"{out}: {why}\n"))
+            self.assertEqual((done.returncode, done.stderr), (1, line))
 
-    def test_ends_with_what_there_is_when_the_disk_gets_full(self):
+    def mount_small_disk(self):
         if os.geteuid() != 0:
             self.skipTest("a small disk needs root")
         os.makedirs(f"{self.folder}/out")
@@ -110,6 +123,28 @@ class RunBundle(MachineWithACard):
         if subprocess.run(small, stderr=subprocess.DEVNULL, check=False).returncode != 0:
             self.skipTest("a small disk cannot be mounted")
         self.addCleanup(subprocess.run, ["umount", f"{self.folder}/out"], check=True)
+
+    def test_refuses_in_one_line_a_folder_that_is_there_and_cannot_be_written(self):
+        self.mount_small_disk()
+        os.makedirs(f"{self.folder}/out/raw")
+        subprocess.run(["mount", "-o", "remount,ro", f"{self.folder}/out"], check=True)
+        done = subprocess.run([*self.program, f"{self.folder}/out"], env=self.environment([]), capture_output=True,
+                              text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout, done.stderr),
+                         (1, "", f"{self.folder}/out: Read-only file system\n"))
+
+    def test_fails_without_a_report(self):
+        os.makedirs(f"{self.folder}/out/gpu.json")
+        done = subprocess.run([*self.program, f"{self.folder}/out", "--quick"], env=self.environment([]),
+                              capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (1, ""))
+        self.assertIn("no report: Is a directory", done.stdout)
+        self.assertNotIn("report.md", done.stdout)
+
+    def test_ends_with_what_there_is_when_the_disk_gets_full(self):
+        self.mount_small_disk()
+        with open(f"{self.folder}/out/gpu.json", "w", encoding="utf-8") as file:
+            file.write("of an earlier run")
         done = subprocess.run([*self.program, f"{self.folder}/out", "--quick"],
                               env=self.environment(["fills:ops_fm_kernel_test_gpu"]), capture_output=True, text=True,
                               check=False)
@@ -117,7 +152,11 @@ class RunBundle(MachineWithACard):
         self.assertEqual(done.stderr, "")
         self.assertIn("card | ops_mix_kernel_test_gpu | ok", done.stdout)
         self.assertIn("what is done is not kept for the next run: No space left on device", done.stdout)
+        self.assertIn("all of tests.log: No space left on device", done.stdout)
         self.assertIn("no report: No space left on device", done.stdout)
+        self.assertNotIn("report.md", done.stdout)
+        with open(f"{self.folder}/out/gpu.json", encoding="utf-8") as file:
+            self.assertEqual(file.read(), "of an earlier run")
         os.remove(f"{self.folder}/out/filling")
         with open(f"{self.folder}/out/in_use", "wb") as file:
             file.write(bytes(10 << 20))
@@ -138,7 +177,8 @@ class RunBundle(MachineWithACard):
         self.card = "Tesla V100, 7.0, 580.95.05, 16384 MiB, 300 W"
         status, report = self.check()
         self.assertEqual(status, 1)
-        self.assertIn("its compute capability is 7.0, 7.5 is needed", report)
+        self.assertIn("everything: expected a card of compute capability 7.5 or more, got 7.0; a T4 or a newer card "
+                      "would do", report)
         self.assertIn("0 steps failed, 0 programs of tests passed", report)
 
     def test_says_which_driver_or_bundle_would_do(self):
@@ -186,21 +226,78 @@ class RunBundle(MachineWithACard):
         # Of the alternatives some: how many fit depends on how long this machine takes for what does not hang.
         self.assertRegex(report, r"\| card \| (sweeps|policies)_\w+ \| left out: cut off \|")
 
-    def test_reports_when_it_is_killed(self):
-        os.makedirs(f"{self.folder}/out")
-        with subprocess.Popen([*self.program, f"{self.folder}/out"],
-                              env=self.environment(["hangs:models_plan_bench_gpu"]), stdout=subprocess.PIPE,
+    def runs(self, program):
+        """Whether the program of the bundle does now."""
+        for path in glob.glob("/proc/[0-9]*/cmdline"):
+            with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+                if f"{self.folder}/bundle/bin/card/{program}" in file.read():
+                    return True
+        return False
+
+    @contextlib.contextmanager
+    def run_that_hangs(self, *programs, before=()):
+        """A run that has come to the first of them."""
+        with subprocess.Popen([*before, *self.program, f"{self.folder}/out"],
+                              env=self.environment(f"hangs:{program}" for program in programs), stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True) as process:
             for _ in range(200):
+                if self.runs(programs[0]):
+                    break
                 time.sleep(0.1)
-                with contextlib.suppress(OSError), open(f"{self.folder}/out/progress.json", encoding="utf-8") as file:
-                    if file.read().count('"t4"') == len(gpu_programs.test_programs()):
-                        break
-            time.sleep(1)
+            yield process
+        self.assertFalse(self.runs(programs[0]))
+        self.assertEqual(process.returncode, 1)
+
+    def report(self):
+        with open(f"{self.folder}/out/report.md", encoding="utf-8") as file:
+            return file.read()
+
+    def test_reports_what_is_missing_when_it_is_killed(self):
+        with self.run_that_hangs("models_plan_bench_gpu") as process:
             process.terminate()
             printed = process.communicate(timeout=20)[0]
-        self.assertIn("The run was ended from outside", printed)
         self.assertIn("models_plan_bench_gpu | left out: the run was ended", printed)
+        report = self.report()
+        for text in ("The run was ended from outside", "| card | ops_fm_kernel_test_gpu | ok | 3 |",
+                     *(f"| card | {name} | left out: the run was ended |"
+                       for name in ("models_plan_bench_gpu", "machine_bench_gpu")),
+                     *(f"- {part}: the run was ended"
+                       for part in ("PyTorch", "ops", "latency", "compute-sanitizer", "alternatives"))):
+            self.assertIn(text, report)
+
+    def test_reports_what_is_missing_when_its_terminal_is_gone(self):
+        tests = gpu_programs.test_programs()
+        with self.run_that_hangs(*tests) as process:
+            process.stdout.close()
+            process.send_signal(signal.SIGHUP)
+            process.wait(timeout=20)
+        report = self.report()
+        for text in ("- whole models: the run was ended",
+                     *(f"| {build} | {name} | left out: the run was ended |"
+                       for build in ("card", "t4") for name in tests)):
+            self.assertIn(text, report)
+
+    def test_reports_what_earlier_runs_did_when_building_was_ended(self):
+        _, report = self.check(options=["--quick"])
+        passed = re.search(r"\d\d+ programs of tests passed", report)[0]
+        path = f"{self.folder}/bundle/bundle.json"
+        with open(path, encoding="utf-8") as file:
+            says = json.load(file)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({**says, "programs": {}}, file)
+        status, report = self.check(options=["--quick", "--ended"])
+        self.assertEqual(status, 1)
+        for text in (passed, "| card | ops_fm_kernel_test_gpu | ok | 3 |", "- tests: the run was ended",
+                     "- ops: the run was ended"):
+            self.assertIn(text, report)
+
+    def test_goes_on_under_nohup_when_its_terminal_is_gone(self):
+        with self.run_that_hangs("models_plan_bench_gpu", before=["nohup"]) as process:
+            process.send_signal(signal.SIGHUP)
+            time.sleep(0.5)
+            self.assertTrue(self.runs("models_plan_bench_gpu"))
+            process.terminate()
+            process.communicate(timeout=20)
 
     def test_doubts_a_card_that_is_hot_or_shared(self):
         _, report = self.check("hot", "shared", options=["--quick"])
