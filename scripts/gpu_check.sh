@@ -7,8 +7,8 @@
 # It builds a bundle as scripts/package_benchmarks.sh does, for this card alone, and runs it. It ends within 10 minutes,
 # with --quick within 4; a machine of few cores needs more to build, and gets them by --minutes, or what was built
 # elsewhere. What there is no time or no tool for is left out, said, and done by the next run in OUTDIR, which gets
-# report.md, gpu.json (for tools/performance.py --add), pictures and logs. Fails when something failed, when it was
-# ended from outside, and where there is no GPU.
+# report.md, gpu.json (for tools/performance.py --add), pictures and logs. So it is when it is ended from outside. Fails
+# when something failed, no test passed, no report could be written, or there is no GPU.
 #
 # Libraries that are not installed are taken from .deps/ (scripts/fetch_deps.sh).
 # WARPRANK_COMMIT  what the report calls the commit, where this is not a git repository

@@ -235,8 +235,8 @@ class RunBundle(MachineWithACard):
         return False
 
     @contextlib.contextmanager
-    def run_that_hangs(self, *programs, before=()):
-        """A run that has come to the first of them."""
+    def run_that_hangs(self, *programs, before=(), status=0):
+        """A run that has come to the first of them; and its exit status in the end."""
         with subprocess.Popen([*before, *self.program, f"{self.folder}/out"],
                               env=self.environment(f"hangs:{program}" for program in programs), stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True) as process:
@@ -246,7 +246,7 @@ class RunBundle(MachineWithACard):
                 time.sleep(0.1)
             yield process
         self.assertFalse(self.runs(programs[0]))
-        self.assertEqual(process.returncode, 1)
+        self.assertEqual(process.returncode, status)
 
     def report(self):
         with open(f"{self.folder}/out/report.md", encoding="utf-8") as file:
@@ -267,7 +267,7 @@ class RunBundle(MachineWithACard):
 
     def test_reports_what_is_missing_when_its_terminal_is_gone(self):
         tests = gpu_programs.test_programs()
-        with self.run_that_hangs(*tests) as process:
+        with self.run_that_hangs(*tests, status=1) as process:  # none passed
             process.stdout.close()
             process.send_signal(signal.SIGHUP)
             process.wait(timeout=20)
@@ -286,7 +286,7 @@ class RunBundle(MachineWithACard):
         with open(path, "w", encoding="utf-8") as file:
             json.dump({**says, "programs": {}}, file)
         status, report = self.check(options=["--quick", "--ended"])
-        self.assertEqual(status, 1)
+        self.assertEqual(status, 0)
         for text in (passed, "| card | ops_fm_kernel_test_gpu | ok | 3 |", "- tests: the run was ended",
                      "- ops: the run was ended"):
             self.assertIn(text, report)
