@@ -26,6 +26,7 @@ import plot_roofline
 import plot_speedups
 import policies
 import record_check
+from plan_counts import cards_of, case_of, known_card, plan_counts
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = f"{ROOT}/benchmarks/results"
@@ -90,11 +91,17 @@ def read_record(path):
         return json.load(file)
 
 
-def read_records():
-    """[(machine/kind, record)], the newest first."""
-    records = [(os.path.splitext(os.path.relpath(path, RESULTS))[0], read_record(path))
-               for path in sorted(glob.glob(f"{RESULTS}/*/*.json"))]
-    return sorted(records, key=lambda item: item[1]["date"], reverse=True)
+def name_of_record(path):
+    """machine/kind, which is the end of its path."""
+    machine, file = os.path.abspath(path).split(os.sep)[-2:]
+    return f"{machine}/{os.path.splitext(file)[0]}"
+
+
+def read_records(added=None):
+    """[(machine/kind, record)], the newest first, as if those of `added`, {machine/kind: record}, were there already."""
+    records = {name_of_record(path): read_record(path) for path in glob.glob(f"{RESULTS}/*/*.json")}
+    records.update(added or {})
+    return sorted(sorted(records.items()), key=lambda item: item[1]["date"], reverse=True)
 
 
 def short(name):
@@ -200,30 +207,14 @@ def record_text(record, prefix):
 
 # --- predictions
 
-def plan_counts():
-    """The rows of PlanCounts.OfReferenceModels as dictionaries."""
-    with open(f"{ROOT}/tests/counts.json", encoding="utf-8") as file:
-        head, *rows = json.load(file)["tests"]["plan_test"]["PlanCounts.OfReferenceModels"]
-    return [dict(zip(head, row)) for row in rows]
-
-
-def cards_of(counts):
-    return [column for column in counts[0] if re.fullmatch(r"[A-Z]+\d+", column)]
-
-
-def known_card(name):
-    """Which card of include/warprank/plan/cards.hpp "NVIDIA H200" is, or None."""
-    return next((card for card in cards_of(plan_counts()) if re.search(rf"\b{card}\b", name)), None)
-
-
 def measured_on_cards(records):
     """[(card, model, requests, items, microseconds)] of the benchmarks of whole models; items of all requests."""
     for record in records:
         card = known_card(record["machine"].get("card", ""))
         for m in record["benchmarks"].get("models_plan_bench_gpu", []) if card else ():
-            found = re.match(r"(?:\w+/)*?(\w+)/requests:(\d+)/items:(\d+)", m["name"])
-            if found and "planned_p50_us" in m:
-                yield card, found[1], found[2], str(int(found[2]) * int(found[3])), m["planned_p50_us"]
+            case = case_of(m["name"])
+            if case and "planned_p50_us" in m:
+                yield card, *map(str, case), m["planned_p50_us"]
 
 
 def error_text(records):
@@ -365,9 +356,8 @@ scripts/gpu_check.sh build/gpu_report
     return "".join(parts)
 
 
-def outputs():
+def outputs(records):
     """{path: text} of everything that is made."""
-    records = read_records()
     readme = read_text("README.md")
     if readme.count(README_BEGIN) != 1 or readme.count(README_END) != 1:
         sys.exit(f"README.md: expected one line {README_BEGIN.strip()} and one {README_END.strip()}")
@@ -407,24 +397,37 @@ def stale(made):
             yield os.path.relpath(path, ROOT)
 
 
+def checked_record(machine, path):
+    """{machine/kind: record} of a file that somebody sends; ends the program where something is wrong with it."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", machine):
+        sys.exit(f"{machine!r}: expected a name of small letters, digits and dashes, as t4-16gb")
+    if found := record_check.problems_of_file(path):
+        sys.exit("\n".join(f"{path}: {line}" for line in found[:20]))
+    return {name_of_record(f"{machine}/{os.path.basename(path)}"): read_record(path)}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--add", nargs=2, metavar=("MACHINE", "FILE"))
-    parser.add_argument("--report", metavar="FILE")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--check", action="store_true",
+                       help="write nothing; name what is not as the records say, and fail if there is any")
+    which.add_argument("--add", nargs=2, metavar=("MACHINE", "FILE"),
+                       help="copy a record, host.json or gpu.json, to benchmarks/results/MACHINE/, in place of one of "
+                            "that name, and write everything anew; fail and write nothing if anything is wrong with it")
+    which.add_argument("--report", metavar="FILE",
+                       help="write report.md and the pictures of one record into its folder, and nothing else")
     options = parser.parse_args()
     if options.report:
         write_report(options.report)
         return 0
+    try:
+        made = outputs(read_records(checked_record(*options.add) if options.add else None))
+    except (ValueError, ArithmeticError) as error:
+        sys.exit(f"nothing was written: {error}")
     if options.add:
         machine, path = options.add
-        if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", machine):
-            sys.exit(f"{machine!r}: expected a name of small letters, digits and dashes, as t4-16gb")
-        if found := record_check.problems_of_file(path):
-            sys.exit("\n".join(f"{path}: {line}" for line in found[:20]))
         os.makedirs(f"{RESULTS}/{machine}", exist_ok=True)
         shutil.copyfile(path, f"{RESULTS}/{machine}/{os.path.basename(path)}")
-    made = outputs()
     wrong = list(stale(made))
     if options.check:
         for path in wrong:

@@ -50,7 +50,9 @@ def output_of(command):
 
 
 def commit():
-    return output_of(["git", "describe", "--always", "--dirty"]) or os.environ.get("WARPRANK_COMMIT", "unknown")
+    """Its first digits, with -dirty where files differ from it. Tags are not looked at: a record names a commit."""
+    described = output_of(["git", "describe", "--always", "--dirty", "--exclude", "*"])
+    return described or os.environ.get("WARPRANK_COMMIT", "unknown")
 
 
 def version_numbers(text):
