@@ -100,6 +100,16 @@ has_conans_highway() {
     { echo "the system's Highway was taken, not Conan's" >&2; return 1; }
 }
 
+# The same package with hiredis, where that is: nothing is compiled again.
+has_redis_by_conan() {
+  [[ ! -f /usr/include/hiredis/hiredis.h ]] ||
+    { in_conan hiredis libhiredis-dev &&
+      quiet build/conan/bin/conan install --requires "warprank/$version" -o "warprank/*:redis=True" -g CMakeDeps \
+        -g CMakeToolchain -of "$work/conan_redis" &&
+      quiet cmake -S tests/packages -B "$work/redis_by_conan" -G Ninja -D CMAKE_BUILD_TYPE=Release -D WITH=redis \
+        -D CMAKE_TOOLCHAIN_FILE="$work/conan_redis/conan_toolchain.cmake"; }
+}
+
 by_conan() {
   if [[ ! -x build/conan/bin/conan ]]; then
     quiet python3 -m venv build/conan && quiet build/conan/bin/pip install "conan>=2.4,<3" || return 1
@@ -112,7 +122,8 @@ tools.cmake.cmaketoolchain:generator=Ninja
 tools.cmake.cmake_layout:test_folder=$work/conan_test
 PROFILE
   in_conan highway libhwy-dev && in_conan nlohmann_json nlohmann-json3-dev &&
-    quiet build/conan/bin/conan create packaging/conan && has_scores "$work/log" && has_conans_highway
+    quiet build/conan/bin/conan create packaging/conan && has_scores "$work/log" && has_conans_highway &&
+    has_redis_by_conan
 }
 
 step "one version" one_version || true

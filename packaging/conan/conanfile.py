@@ -17,8 +17,11 @@ class Warprank(ConanFile):
     topics = ("ranking", "recommendation", "inference", "header-only")
     package_type = "static-library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {"fPIC": [True]}  # the compiled engine goes into shared libraries, too
-    default_options = {"fPIC": True}
+    options = {
+        "fPIC": [True],  # the compiled engine goes into shared libraries, too
+        "redis": [True, False],  # warprank::redis, for which users need hiredis
+    }
+    default_options = {"fPIC": True, "redis": False}
     features = "cmake/features.cmake"  # in the package, for CMake alone
 
     @property
@@ -36,6 +39,14 @@ class Warprank(ConanFile):
     def requirements(self):
         self.requires("highway/[>=1.0.3 <2]", transitive_headers=True)
         self.requires("nlohmann_json/[>=3.11 <4]", transitive_headers=True)
+        if self.options.redis:
+            self.requires("hiredis/[>=0.14 <2]", transitive_headers=True)
+
+    def package_id(self):
+        # What is compiled knows nothing of Redis.
+        if self.info.options.redis:
+            self.info.requires.remove("hiredis")
+        del self.info.options.redis
 
     def validate(self):
         check_min_cppstd(self, 17)
@@ -90,3 +101,10 @@ class Warprank(ConanFile):
         host.requires = ["headers"]
         host.libs = ["warprank_host"]
         host.defines = ["WARPRANK_HOST_COMPILED"]
+
+        if self.options.redis:
+            redis = self.cpp_info.components["redis"]
+            redis.set_property("cmake_target_name", "warprank::redis")
+            redis.set_property("pkg_config_name", "warprank-redis")
+            redis.requires = ["headers", "hiredis::hiredislib"]
+            redis.libdirs = []
