@@ -4,8 +4,9 @@
 # Every way to use the library that docs/INSTALL.md lists: a project of a user's builds and runs the quickstart by it. And
 # that packages have the same bytes each time, and one version.
 #   scripts/check_packages.sh
-# Installs nothing: packages are unpacked, Conan is put into build/conan. Conan and vcpkg are told that the system has
-# Highway and nlohmann-json; vcpkg itself is not needed, the port's steps are run by tests/packages/vcpkg_like.cmake.
+# Installs nothing: packages are unpacked, Conan is put into build/conan. Highway and nlohmann-json are the system's: for
+# Conan made into packages as ConanCenter has them, by tests/packages/conan_center. vcpkg itself is not needed, the port's
+# steps are run by tests/packages/vcpkg_like.cmake.
 source "$(dirname "$0")/common.sh"
 
 root=$PWD
@@ -85,6 +86,30 @@ by_vcpkg() {
     [[ -f $work/vcpkg/share/warprank/copyright && -f $work/vcpkg/share/warprank/usage ]]
 }
 
+# in_conan PACKAGE DEBIAN_PACKAGE: makes the package of ConanCenter's shape of the one that the system has.
+in_conan() {
+  local version
+  version=$(dpkg-query -W -f='${Version}' "$2")
+  quiet build/conan/bin/conan create "tests/packages/conan_center/$1.py" --version "${version%%-*}"
+}
+
+# Whether Conan's Highway was taken, not the system's, for the package and for the program of who uses it.
+has_conans_highway() {
+  grep -q "^hwy_DIR:PATH=$CONAN_HOME/" "$CONAN_HOME"/p/b/warpr*/b/build/*/CMakeCache.txt &&
+    ldd "$work"/conan_test/*/quickstart | grep -q "libhwy\.so.* => $CONAN_HOME/" ||
+    { echo "the system's Highway was taken, not Conan's" >&2; return 1; }
+}
+
+# The same package with hiredis, where that is: nothing is compiled again.
+has_redis_by_conan() {
+  [[ ! -f /usr/include/hiredis/hiredis.h ]] ||
+    { in_conan hiredis libhiredis-dev &&
+      quiet build/conan/bin/conan install --requires "warprank/$version" -o "warprank/*:redis=True" -g CMakeDeps \
+        -g CMakeToolchain -of "$work/conan_redis" &&
+      quiet cmake -S tests/packages -B "$work/redis_by_conan" -G Ninja -D CMAKE_BUILD_TYPE=Release -D WITH=redis \
+        -D CMAKE_TOOLCHAIN_FILE="$work/conan_redis/conan_toolchain.cmake"; }
+}
+
 by_conan() {
   if [[ ! -x build/conan/bin/conan ]]; then
     quiet python3 -m venv build/conan && quiet build/conan/bin/pip install "conan>=2.4,<3" || return 1
@@ -92,14 +117,13 @@ by_conan() {
   export CONAN_HOME=$work/conan_home
   quiet build/conan/bin/conan profile detect || return 1
   cat >>"$CONAN_HOME/profiles/default" <<PROFILE
-[platform_requires]
-highway/$(dpkg-query -W -f='${Version}' libhwy-dev | sed 's/-.*//')
-nlohmann_json/$(dpkg-query -W -f='${Version}' nlohmann-json3-dev | sed 's/-.*//')
 [conf]
 tools.cmake.cmaketoolchain:generator=Ninja
 tools.cmake.cmake_layout:test_folder=$work/conan_test
 PROFILE
-  quiet build/conan/bin/conan create packaging/conan && has_scores "$work/log"
+  in_conan highway libhwy-dev && in_conan nlohmann_json nlohmann-json3-dev &&
+    quiet build/conan/bin/conan create packaging/conan && has_scores "$work/log" && has_conans_highway &&
+    has_redis_by_conan
 }
 
 step "one version" one_version || true
