@@ -194,10 +194,11 @@ int run(int argc, char** argv) {
       std::printf("         %lld swaps (%s), the longest took %.0f ms\n", static_cast<long long>(swaps.count),
                   warprank::to_string(swap_mode), swaps.longest_ms);
     std::fflush(stdout);
-    if (file != nullptr)
-      std::fprintf(file.get(), "%s,%d,%lld,%g,%g,%.4f,%.4f,%.4f,%.4f,%.4f,%.3f,%lld\n", engine.c_str(), contexts,
-                   static_cast<long long>(items), rate, result.served, p50, p90, p99, p999, max, result.per_batch,
-                   refused);
+    if (file == nullptr) continue;
+    std::fprintf(file.get(), "%s,%d,%lld,%g,%g,%.4f,%.4f,%.4f,%.4f,%.4f,%.3f,%lld\n", engine.c_str(), contexts,
+                 static_cast<long long>(items), rate, result.served, p50, p90, p99, p999, max, result.per_batch,
+                 refused);
+    if (std::fflush(file.get()) != 0) throw std::runtime_error("cannot write to " + csv);
   }
   return 0;
 }
