@@ -60,9 +60,8 @@ TEST(Requirements, NoSuchDevice) {
   found = t4(13000, 13000);
   for (int index : {-1, 1}) {
     found.index = index;
-    EXPECT_EQ(refusal(found), "use device " + std::to_string(index) +
-                                  ": expected an index from 0 to 0, got another: CUDA error 101 "
-                                  "(cudaErrorInvalidDevice)");
+    EXPECT_EQ(refusal(found), "use device " + std::to_string(index) + ": expected an index from 0 to 0, got " +
+                                  std::to_string(index) + ": CUDA error 101 (cudaErrorInvalidDevice)");
   }
 }
 

@@ -80,7 +80,7 @@ inline std::optional<cuda_error> why_unusable(const FoundDevice& found) {
                    "none that this process can see; nvidia-smi lists them, CUDA_VISIBLE_DEVICES may hide them");
   if (found.num_devices > 0 && (found.index < 0 || found.index >= found.num_devices))
     return refused(invalid_device, "cudaErrorInvalidDevice",
-                   "an index from 0 to " + std::to_string(found.num_devices - 1), "another");
+                   "an index from 0 to " + std::to_string(found.num_devices - 1), std::to_string(found.index));
   if (found.num_devices > 0 && found.capability < least_capability)
     return refused(no_code, "cudaErrorNoKernelImageForDevice",
                    "a card of compute capability " + detail::capability_text(least_capability) + " or newer",
