@@ -215,7 +215,7 @@ class GrpcService {
     using warprank::SwapMode;
     for (const auto& [name, value] : request.parameters()) {
       const std::string& wanted = value.string_param();
-      const auto choose = [&](auto& chosen, const auto& all) {
+      const auto choose = [&, &name = name](auto& chosen, const auto& all) {
         std::string known;
         for (const auto& [text, one] : all) {
           if (wanted == text) {
