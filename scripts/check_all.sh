@@ -84,9 +84,11 @@ run_bundle_in() {
   local folder=$1 status=0 needed
   rm -rf "$folder/root"
   cp -a "$2" "$folder/root" && tar -C "$folder/root/opt" -xf "$folder/lab.tar.xz" || return 1
-  chroot "$folder/root" /bin/bash -c 'cd / && env -i PATH=/usr/bin:/bin /opt/warprank-lab-*/run /out --quick' || status=$?
+  chroot "$folder/root" /bin/bash -c 'cd / && env -i PATH=/usr/bin:/bin /opt/warprank-lab-*/run /out --quick' ||
+    status=$?
   ((status == 1)) && grep -qE '^0 steps failed, .*There is no GPU that programs can use' "$folder/root/out/report.md" &&
-    needed=$(chroot "$folder/root" /bin/bash -c 'ldd /opt/warprank-lab-*/bin/*/*' | grep -oP '^\t(/\S*/)?\K[^. ]+' | sort -u) &&
+    needed=$(chroot "$folder/root" /bin/bash -c 'ldd /opt/warprank-lab-*/bin/*/*' | grep -oP '^\t(/\S*/)?\K[^. ]+' |
+      sort -u) &&
     echo "programs need:" $needed && grep -qx libc <<<"$needed" &&
     ! grep -vxE 'libc|libm|libdl|librt|libpthread|ld-linux-x86-64|linux-vdso' <<<"$needed"
 }

@@ -19,11 +19,12 @@ import package_benchmarks  # noqa: E402
 import records  # noqa: E402
 import run_bundle  # noqa: E402
 from gpu_programs import ROOT, has_cublaslt, measuring_programs, test_programs  # noqa: E402
+from gpu_runner import ENDED, Runner, say  # noqa: E402
 
 BUILDING_SHARE = 0.5
 
 
-class Builder(run_bundle.Runner):
+class Builder(Runner):
     """Builds what can be built until `end`, and keeps what there is to say of it."""
 
     def __init__(self, end, log):
@@ -63,9 +64,9 @@ class Builder(run_bundle.Runner):
                 result = f"left out: no time to build {len(missing)} programs"
             programs = [program for program in programs if program not in missing]
         if self.is_stopped:
-            result = f"left out: {run_bundle.ENDED}"
+            result = f"left out: {ENDED}"
         self.steps.append([name, f"build for {architectures}", result, "", f"{time.monotonic() - begin:.0f}"])
-        run_bundle.say(" | ".join(self.steps[-1]))
+        say(" | ".join(self.steps[-1]))
         return programs if configured else []
 
 

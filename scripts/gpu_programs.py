@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which programs for a GPU there are: by their sources, or in a bundle by what it says; and what they need."""
 
-import contextlib
 import glob
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 
@@ -24,12 +22,6 @@ def read_bundle():
 
 
 BUNDLE = read_bundle()
-
-
-def kill_group(pid):
-    """Ends a program that leads a session, and what it started; it may have ended by itself just before."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 def names_of(folder, ending):

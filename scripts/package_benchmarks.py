@@ -27,7 +27,7 @@ DRIVER_DATA = ["tests/counts.json", "include/warprank/ops/detail/linear/tiling.h
                "include/warprank/ops/detail/launch_policies.hpp", "include/warprank/device/requirements.hpp"]
 DATA = ["tests/golden", "tests/ids/vectors.json", "examples/movielens/weights", "examples/movielens/golden",
         *DRIVER_DATA, "LICENSE"]
-DRIVER = [f"scripts/{name}.py" for name in ("run_bundle", "gpu_programs", "gpu_progress", "time_plan")]
+DRIVER = [f"scripts/{name}.py" for name in ("run_bundle", "gpu_programs", "gpu_progress", "gpu_runner", "time_plan")]
 RUN = """#!/usr/bin/env bash
 # Runs everything on the card of this machine: ./run OUTDIR [--minutes N] [--quick]
 exec python3 "$(dirname "$(realpath "$0")")/scripts/run_bundle.py" "$@"

@@ -8,15 +8,12 @@ The parts of PARTS run one after another, alone on the card; each gets its share
 """
 
 import argparse
-import contextlib
 import json
 import os
 import platform
 import queue
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -25,7 +22,8 @@ import time
 SCRIPTS = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [SCRIPTS, f"{os.path.dirname(SCRIPTS)}/tools"]
 import gpu_progress  # noqa: E402
-from gpu_programs import BUNDLE, ROOT, benchmark_programs, find_library, kill_group, test_programs  # noqa: E402
+from gpu_programs import BUNDLE, ROOT, benchmark_programs, find_library, test_programs  # noqa: E402
+from gpu_runner import ENDED, Runner, say  # noqa: E402
 import performance  # noqa: E402
 import records  # noqa: E402
 import time_plan  # noqa: E402
@@ -35,12 +33,10 @@ MINUTES, QUICK_MINUTES = 9.5, 3.8
 PARTS = {"tests": 25, "models": 15, "torch": 15, "ops": 15, "latency": 10, "sanitizer": 20, "alternatives": 8}
 NOT_QUICK = ("torch", "sanitizer", "alternatives")
 TITLES = {"models": "whole models", "torch": "PyTorch", "sanitizer": "compute-sanitizer"}  # of parts, as reports say it
-ENDED = "the run was ended"
 TEST_S, SANITIZED_TEST_S = 120, 90  # what a program gets at most
 SKIPPED = 77  # exit status of a test without a GPU
 LEAST_CAPABILITY = 75
 SMALL_CARD_MIB = 14 << 10  # where a test that runs out of memory is no failure
-LOG_BYTES = 8 << 20  # of each log, its end
 LEAST_FREE_BYTES = 64 << 20
 RATES, CONTEXTS = ("500", "1000", "2000", "4000", "8000", "16000"), ("1", "2", "4")
 # Programs that have benchmarks of policies (benchmarks/policies.cuh) among others.
@@ -64,14 +60,6 @@ def lacking_driver(driver):
             f"{remedy} would do")
 
 
-def say(line):
-    """Prints it while somebody listens: a terminal may be gone before the run ends."""
-    try:
-        print(line, flush=True)
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def is_complete(path):
     """Whether a program wrote the file up to its end: not all of them see that a disk is full."""
     text = records.read_text(path)
@@ -86,70 +74,6 @@ def is_complete(path):
 
 def is_test(step):
     return re.fullmatch(r"\w+_kernel_test_gpu|gpu_two_libraries", step) is not None
-
-
-class Log:
-    def __init__(self, path):
-        self.path, self.lock, self.error = path, threading.Lock(), ""
-        self.write("")
-
-    def write(self, text):
-        try:
-            with self.lock, open(self.path, "a", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            self.error = f"all of {os.path.basename(self.path)}: {error.strerror}"
-
-    def add(self, title, text):
-        self.write(f"==== {title}\n{text}\n")
-
-    def shorten(self):
-        with contextlib.suppress(OSError):
-            with open(self.path, "rb") as file:
-                content = file.read()
-            if len(content) > LOG_BYTES:
-                with open(self.path, "wb") as file:
-                    file.write(b"(the beginning is cut off)\n" + content[-LOG_BYTES:])
-
-
-class Runner:
-    """Runs programs until the run is ended from outside. Then it kills those that run, and starts no more."""
-
-    def __init__(self, log):
-        self.log, self.lock, self.running, self.is_stopped = Log(log), threading.Lock(), set(), False
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
-                signal.signal(number, self.stop)
-
-    def run(self, title, command, seconds):
-        """(exit status, output); the status is None when the time was over."""
-        if self.is_stopped:
-            return None, ""
-        process = subprocess.Popen(command, cwd=ROOT, text=True, errors="replace", stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, start_new_session=True)
-        with self.lock:
-            self.running.add(process.pid)
-        if self.is_stopped:
-            kill_group(process.pid)
-        try:
-            output, status = process.communicate(timeout=max(seconds, 1))[0], process.returncode
-        except subprocess.TimeoutExpired:
-            kill_group(process.pid)
-            output, status = process.communicate()[0], None
-        with self.lock:
-            self.running.discard(process.pid)
-        self.log.add(title, output)
-        return status, output
-
-    def stop(self, *_):
-        """Takes no lock: as the handler of a signal it may have interrupted who holds it."""
-        self.is_stopped = True
-        for pid in tuple(self.running):
-            kill_group(pid)
-
-    def why(self, reason):
-        """Of what is left out."""
-        return ENDED if self.is_stopped else reason
 
 
 class Check(Runner):
