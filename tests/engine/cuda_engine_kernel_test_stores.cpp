@@ -175,7 +175,7 @@ TEST_F(CudaEngine, TablesInStoresKeepWhatIsAskedForMost) {
 
 TEST_F(CudaEngine, TablesInStoresGoOnWhileTheStoreIsAway) {
   for (const Misses misses : {Misses::default_row_now_fetch_later, Misses::wait}) {
-    TableInStore options{.misses = misses, .longest_wait = 5ms, .store_timeout = 20ms};
+    TableInStore options{.misses = misses, .longest_wait = 5ms, .store_timeout = 1s};
     StoredModel setup({versioned_table("t", DType::f16, 8, true, first_keys(40))}, options, cuda());
     LookUpsInStore some(setup, first_keys(10)), all(setup, first_keys(40));
     const auto has_rows = [&](LookUpsInStore& look_ups) {

@@ -159,16 +159,18 @@ TEST_F(BadInput, OfStoresIsToldByBothEngines) {
   TableInStore in_store;
   in_store.store = store;
   in_store.memory_bytes = 1 << 20;
-  in_store.store_timeout = std::chrono::milliseconds(10);
+  in_store.store_timeout = test_support::a_long_time;
   options.stores = {{"us*", in_store}};
   Tensors rest = tensors();
   for (const char* name : {"user.keys", "user.rows", "user.scale", "user.offset"}) rest.erase(name);
   expect_refused(options, rest, "table 'user': expected a description in its store, got none");
   store->is_away = true;
+  options.stores[0].second.store_timeout = std::chrono::milliseconds(10);
   expect_refused(options, rest,
                  "table 'user': expected a description in its store, got table 'user': expected an answer of the "
                  "store, got none in time");
   store->is_away = false;
+  options.stores[0].second.store_timeout = test_support::a_long_time;
   const auto narrow = std::make_shared<MemoryStore>();
   narrow->create({"user", {DType::i8, 12}}, test_support::soon());
   options.stores[0].second.store = narrow;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -21,6 +22,7 @@
 #include "support/random_data.hpp"
 #include "support/random_model.hpp"
 #include "support/renamed_weights.hpp"
+#include "support/wait_until.hpp"
 #include "warprank/host.hpp"
 
 namespace warprank {
@@ -384,13 +386,19 @@ TEST(HostEngine, ProfilesItsSteps) {
   batch.add_request().ids(plan.ids("film"), {2, 0, 5});
   context.run(batch);
 
-  const Profile profile = context.profile(batch, {2, 3});
+  Profile profile;
+  // On a busy machine another step may have to wait as long, once.
+  EXPECT_TRUE(test_support::wait_until([&] {
+    profile = context.profile(batch, {2, 3});
+    return std::all_of(profile.steps.begin(), profile.steps.end(), [](const StepTime& step) {
+      return step.kernel == "custom" ? step.seconds >= 2e-3 : step.seconds < 2e-3;
+    });
+  })) << profile.to_string();
   std::vector<std::string> steps;
   double sum = 0;
   for (const StepTime& step : profile.steps) {
     steps.push_back(step.kernel + " " + step.name);
     sum += step.seconds;
-    EXPECT_EQ(step.seconds >= 2e-3, step.kernel == "custom") << step.name << ": " << step.seconds;
   }
   EXPECT_THAT(steps, ElementsAre("unpack inputs", "embed embed.film", "custom slow", "linear head", "copy outputs"));
   EXPECT_DOUBLE_EQ(profile.seconds, sum);

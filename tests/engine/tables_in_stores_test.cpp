@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -100,30 +101,31 @@ TEST(TablesInStores, DoNotWaitForLongerThanTheyMay) {
   options.longest_wait = 10ms;
   StoredModel setup({versioned_table("t", DType::f16, 8, true, first_keys(40))}, options);
   LookUpsInStore look_ups(setup, first_keys(40));
-  setup.store->latency_us = 200000;
-  const auto begin = std::chrono::steady_clock::now();
+  setup.store->holds_replies = true;
   int64_t given = 0;
   EXPECT_FALSE(look_ups.has_rows(&given));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 150ms);
   EXPECT_EQ(given, 0);
   EXPECT_EQ(setup.counters().late, 1);
+  setup.store->holds_replies = false;
   EXPECT_TRUE(wait_until([&] { return setup.counters().rows == 40; }));  // they come all the same
   EXPECT_TRUE(look_ups.has_rows());
 }
 
 TEST(TablesInStores, GoOnWhileTheStoreIsAway) {
   for (const Misses misses : {Misses::default_row_now_fetch_later, Misses::wait}) {
-    TableInStore options{.misses = misses, .longest_wait = 5ms, .store_timeout = 20ms};
+    TableInStore options{.misses = misses, .longest_wait = 5ms, .store_timeout = 1s};
     StoredModel setup({versioned_table("t", DType::f16, 8, true, first_keys(40))}, options);
     LookUpsInStore some(setup, first_keys(10)), all(setup, first_keys(40));
     EXPECT_TRUE(wait_until([&] { return some.has_rows(); }));
     setup.store->is_away = true;
+    auto shortest = std::chrono::steady_clock::duration::max();
     for (int i = 0; i < 5; ++i) {
       const auto begin = std::chrono::steady_clock::now();
       EXPECT_TRUE(some.has_rows());  // needs no row of the store
       EXPECT_FALSE(all.has_rows());
-      EXPECT_LT(std::chrono::steady_clock::now() - begin, 100ms);
+      shortest = std::min(shortest, std::chrono::steady_clock::now() - begin);
     }
+    EXPECT_LT(shortest, 500ms) << "for the store's timeout nobody waits";
     EXPECT_TRUE(wait_until([&] { return setup.counters().failed > 0; }));
     setup.store->is_away = false;
     EXPECT_TRUE(wait_until([&] { return all.has_rows(); }));
@@ -132,7 +134,7 @@ TEST(TablesInStores, GoOnWhileTheStoreIsAway) {
 
 TEST(TablesInStores, CountDamagedValuesAndGiveDefaultRows) {
   TableInStore options = waiting();
-  options.absent_for = 100ms;
+  options.absent_for = 2s;
   StoredModel setup({versioned_table("t", DType::f16, 8, true, first_keys(10))}, options);
   std::vector<unsigned char> value = setup.store->value("t", 3);
   const std::vector<unsigned char> good = value;
@@ -220,7 +222,7 @@ TEST(TablesInStores, AreUpdatedInMemoryAndInTheStore) {
 
 TEST(TablesInStores, TellOfUpdatesThatFailed) {
   TableInStore options = waiting();
-  options.store_timeout = 10ms;
+  options.store_timeout = 1s;
   StoredModel setup({versioned_table("t", DType::f16, 8, true, first_keys(10))}, options);
   LookUpsInStore look_ups(setup, first_keys(10));
   EXPECT_TRUE(look_ups.has_rows());
@@ -238,17 +240,16 @@ TEST(TablesInStores, TellOfUpdatesThatFailed) {
 TEST(TablesInStores, TakeNoRowFromBeforeAnUpdate) {
   StoredModel setup({versioned_table("t", DType::f16, 8, true, first_keys(10))}, {});
   LookUpsInStore look_ups(setup, first_keys(10));
-  setup.store->reply_us = 50000;
+  setup.store->holds_replies = true;
   look_ups.run();
-  EXPECT_TRUE(wait_until([&] { return setup.store->gets == 1; }));
-  std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(wait_until([&] { return setup.store->num_held == 1; }));
   TestUpdate update;
   add_changes(setup.expected[0], {{1, 7}, {2, 7}}, {3}, update);
   setup.tables.update(update.weights());
+  setup.store->holds_replies = false;
   EXPECT_TRUE(wait_until([&] { return setup.counters().fetched == 10; }));
   EXPECT_EQ(setup.counters().rows, 7);
   look_ups.has_rows();  // expects each as it is now, or the default row
-  setup.store->reply_us = 0;
   EXPECT_TRUE(wait_until([&] { return look_ups.has_rows(); }));
 }
 
@@ -276,8 +277,10 @@ TEST(TablesInStores, DropWhatTheQueueHasNoRoomFor) {
   TableInStore options{.most_queued = 10};
   StoredModel setup({versioned_table("t", DType::f16, 8, true, first_keys(40))}, options);
   LookUpsInStore look_ups(setup, first_keys(40));
+  setup.store->holds_replies = true;
   look_ups.run();
-  EXPECT_GE(setup.counters().dropped, 20);  // the thread may have taken ten, and then ten more
+  EXPECT_GE(setup.counters().dropped, 20);  // the thread may have taken ten, and ten wait
+  setup.store->holds_replies = false;
   EXPECT_TRUE(wait_until([&] { return look_ups.has_rows(); }));
 }
 
@@ -356,7 +359,8 @@ TEST(TablesInStores, NeverGiveATornRow) {
           }
       }
     });
-  for (int64_t version = 1; version <= 60; ++version) {
+  const auto has_seen_enough = [&] { return rows_seen > 1000 && setup.counters().evicted > 1000; };
+  for (int64_t version = 1; version <= 60 || (!has_seen_enough() && version < 100000); ++version) {
     TestUpdate update;
     for (VersionedTable& table : setup.expected) {
       std::vector<KeyVersion> written;

@@ -50,6 +50,7 @@ class ServerStoresTest : public testing::Test {
     if (redis_ == nullptr) GTEST_SKIP() << "redis-server is not installed";
     redis_->ask(0, {"FLUSHALL"});
     options_.nodes = redis_->addresses();
+    options_.connect_timeout = options_.command_timeout = a_long_time;
     store_ = std::make_unique<RedisCluster>(options_);
     store_->create(stored_, soon());
     publisher_ = store_->publish_changes(stored_);
@@ -74,6 +75,10 @@ class ServerStoresTest : public testing::Test {
     return ended.text;
   }
   std::string node() const { return options_.nodes[0].text(); }
+  /// Whose silence nothing meets that answers.
+  Words in_redis(const std::string& tables) const {
+    return {"--in-redis", tables, "--redis", node(), "--redis-timeout-ms", std::to_string(a_long_time.count())};
+  }
 
   Folder folder_{"server_stores_files"};
   VersionedTable film_ = table_update_testing::versioned_table("film", DType::f16, 8, true, first_keys(40));
@@ -100,7 +105,7 @@ class Served {
   bool has_rows(const VersionedTable& table, const std::vector<int64_t>& keys) const {
     Batch batch = client_->batch();
     batch.add_request().ids(client_->layout().ids("id_" + table.name), keys);
-    const rank_client::Ranking ranking = client_->score(batch, std::chrono::seconds(20));
+    const rank_client::Ranking ranking = client_->score(batch, std::chrono::minutes(2));
     const Span<const float> all = ranking.of("y_" + table.name, 0);
     table_update_testing::Row expected;
     for (const int64_t key : keys)
@@ -166,7 +171,9 @@ class Served {
 };
 
 TEST_F(ServerStoresTest, ServesRowsOfRedisAndFollowsChanges) {
-  Served served(run({"--in-redis", "fil*=1", "--redis", node(), "--follow-changes"}));
+  Words words = in_redis("fil*=1");
+  words.push_back("--follow-changes");
+  Served served(run(words));
   const std::vector<int64_t> keys = first_keys(50);  // ten of them nowhere
   EXPECT_FALSE(served.has_rows(film_, keys));        // not yet
   EXPECT_TRUE(wait_until([&] { return served.has_rows(film_, keys); }));
@@ -202,7 +209,12 @@ TEST_F(ServerStoresTest, ServesRowsOfRedisAndFollowsChanges) {
   EXPECT_TRUE(wait_until([&] { return served.metric("followed_lost_total") == 1; }));
   EXPECT_TRUE(wait_until([&] { return served.text().find("\"event\":\"changes_lost\"") != std::string::npos; }));
   EXPECT_TRUE(wait_until([&] { return served.has_rows(film_, keys); }));
+  EXPECT_EQ(served.end().status, 0);
+}
 
+TEST_F(ServerStoresTest, ServesOnWhileRedisIsSilent) {
+  Served served(run({"--in-redis", "film=1", "--redis", node(), "--follow-changes"}));
+  EXPECT_TRUE(wait_until([&] { return served.has_rows(film_, first_keys(3)); }));
   redis_->pause(0);
   EXPECT_TRUE(wait_until([&] { return served.metric("followed_retries_total", ",by=\"store\"") > 0; }));
   EXPECT_TRUE(served.has_rows(film_, first_keys(3)));  // in memory
@@ -213,7 +225,7 @@ TEST_F(ServerStoresTest, ServesRowsOfRedisAndFollowsChanges) {
 }
 
 TEST_F(ServerStoresTest, WaitsForRowsWhereItIsTold) {
-  Served served(run({"--in-redis", "film=1:5000000", "--redis", node()}));
+  Served served(run(in_redis("film=1:60000000")));
   EXPECT_TRUE(served.has_rows(film_, first_keys(50)));
   EXPECT_EQ(served.metric("store_late_total"), 0);
   EXPECT_EQ(served.metric("followed_lost_total"), -1);  // nobody follows
@@ -233,17 +245,15 @@ TEST_F(ServerStoresTest, TellsWhatIsWrong) {
   EXPECT_THAT(trouble_of({"--in-redis", "film=1"}), HasSubstr("--in-redis requires --redis"));
   EXPECT_THAT(trouble_of({"--redis", node()}), HasSubstr("--redis requires --in-redis"));
   EXPECT_THAT(trouble_of({"--follow-changes"}), HasSubstr("--follow-changes requires --in-redis"));
-  EXPECT_THAT(trouble_of({"--in-redis", "user*=1", "--redis", node()}),
+  EXPECT_THAT(trouble_of(in_redis("user*=1")),
               HasSubstr("LoadOptions::stores of 'user*': expected a table's name, or a pattern that fits one"));
   EXPECT_THAT(trouble_of({"--in-redis", "film=1", "--redis", "127.0.0.1:1", "--redis-timeout-ms", "500"}),
               AllOf(HasSubstr("table 'film': expected a description in its store"), HasSubstr("127.0.0.1:1: ")));
   const std::string description = RedisCluster::description_key("film");
   redis_->ask(0, {"SET", description, "warprank 1 F16 9"});
-  EXPECT_THAT(trouble_of({"--in-redis", "film=1", "--redis", node()}),
-              HasSubstr("table 'film' in its store: dim: expected 8, got 9"));
+  EXPECT_THAT(trouble_of(in_redis("film=1")), HasSubstr("table 'film' in its store: dim: expected 8, got 9"));
   redis_->ask(0, {"DEL", description});
-  EXPECT_THAT(trouble_of({"--in-redis", "film=1", "--redis", node()}),
-              HasSubstr("table 'film': expected a description in its store, got none"));
+  EXPECT_THAT(trouble_of(in_redis("film=1")), HasSubstr("table 'film': expected a description in its store, got none"));
   EXPECT_THAT(trouble_of({}), HasSubstr("film"));  // whose rows are not in the files
 }
 

@@ -63,13 +63,13 @@ class GpuCheck(MachineWithACard):
     def test_reports_what_is_missing_when_it_is_killed(self):
         with subprocess.Popen([*self.program, f"{self.folder}/out"], env=self.environment(["slow-build"]),
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-            for _ in range(200):
+            for _ in range(2400):
                 time.sleep(0.1)
                 with contextlib.suppress(OSError), open(f"{self.folder}/out/build.log", encoding="utf-8") as file:
                     if "card: configure" in file.read():
                         break
             process.terminate()
-            printed = process.communicate(timeout=20)[0]
+            printed = process.communicate(timeout=240)[0]
         self.assertEqual(process.returncode, 1, printed)
         with open(f"{self.folder}/out/report.md", encoding="utf-8") as file:
             report = file.read()
@@ -82,7 +82,7 @@ class GpuCheck(MachineWithACard):
     def test_ends_in_time(self):
         begin = time.monotonic()
         status, report = self.check("slow-build", options=["--minutes", "0.1"])
-        self.assertLess(time.monotonic() - begin, 50)  # the build alone would take 60 seconds
+        self.assertLess(time.monotonic() - begin, 300)  # the build alone would take 600 seconds
         self.assertEqual(status, 1, report)  # nothing was tested
         self.assertIn("0 steps failed, 0 programs of tests passed", report)
         self.assertIn("| card | build for 90-real | left out: no time to build", report)

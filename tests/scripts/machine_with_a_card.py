@@ -15,7 +15,7 @@ sys.path.insert(0, f"{ROOT}/scripts")
 CMAKE = """#!/bin/bash
 if [[ $1 == --build ]]; then
   [[ " $LUCK " == *" broken "* ]] && echo "tests/a.cpp(7): error: expected a ;"
-  [[ " $LUCK " == *" slow-build "* ]] && sleep 60
+  [[ " $LUCK " == *" slow-build "* ]] && sleep 600
   mkdir -p $2/tests/gpu
   for program in ${@:6}; do
     [[ $program == -- ]] && break
@@ -29,7 +29,7 @@ fi
 PROGRAM = """#!/bin/bash
 name=$(basename $0)
 [[ " $LUCK " == *" fails:$name "* ]] && exit 1
-[[ " $LUCK " == *" hangs:$name "* ]] && sleep 60
+[[ " $LUCK " == *" hangs:$name "* ]] && sleep 600
 [[ " $LUCK " == *" lacks:$name "* ]] && { echo "$name: error while loading shared libraries: libx.so.1: no"; exit 127; }
 [[ " $LUCK " == *" small:$name "* ]] && { echo "out of device memory"; exit 1; }
 [[ " $LUCK " == *" fills:$name "* ]] && {

@@ -217,7 +217,7 @@ class RunBundle(MachineWithACard):
         begin = time.monotonic()
         hanging = [f"hangs:{name}" for name in gpu_programs.measuring_programs()]
         status, report = self.check(*hanging, options=["--minutes", "0.7"])
-        self.assertLess(time.monotonic() - begin, 55)
+        self.assertLess(time.monotonic() - begin, 300)  # one that hangs would take 600 seconds
         self.assertEqual(status, 0, report)
         for text in ("| card | models_plan_bench_gpu | left out: cut off |",
                      "| card | latency with 2 contexts | left out: cut off |",
@@ -240,7 +240,7 @@ class RunBundle(MachineWithACard):
         with subprocess.Popen([*before, *self.program, f"{self.folder}/out"],
                               env=self.environment(f"hangs:{program}" for program in programs), stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True) as process:
-            for _ in range(200):
+            for _ in range(2400):
                 if self.runs(programs[0]):
                     break
                 time.sleep(0.1)
@@ -255,7 +255,7 @@ class RunBundle(MachineWithACard):
     def test_reports_what_is_missing_when_it_is_killed(self):
         with self.run_that_hangs("models_plan_bench_gpu") as process:
             process.terminate()
-            printed = process.communicate(timeout=20)[0]
+            printed = process.communicate(timeout=240)[0]
         self.assertIn("models_plan_bench_gpu | left out: the run was ended", printed)
         report = self.report()
         for text in ("The run was ended from outside", "| card | ops_fm_kernel_test_gpu | ok | 3 |",
@@ -270,7 +270,7 @@ class RunBundle(MachineWithACard):
         with self.run_that_hangs(*tests, status=1) as process:  # none passed
             process.stdout.close()
             process.send_signal(signal.SIGHUP)
-            process.wait(timeout=20)
+            process.wait(timeout=240)
         report = self.report()
         for text in ("- whole models: the run was ended",
                      *(f"| {build} | {name} | left out: the run was ended |"
@@ -297,7 +297,7 @@ class RunBundle(MachineWithACard):
             time.sleep(0.5)
             self.assertTrue(self.runs("models_plan_bench_gpu"))
             process.terminate()
-            process.communicate(timeout=20)
+            process.communicate(timeout=240)
 
     def test_doubts_a_card_that_is_hot_or_shared(self):
         _, report = self.check("hot", "shared", options=["--quick"])

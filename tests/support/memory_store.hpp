@@ -49,7 +49,7 @@ class MemoryStore : public ParameterStore {
     keys_asked += keys.size();
     const bool is_there = answers(deadline);
     read(table, keys, rows, statuses, is_there);
-    if (reply_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(reply_us.load()));
+    for (num_held += holds_replies; holds_replies;) std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   void put(const StoredTable& table, Span<const int64_t> keys, const unsigned char* rows, StoreStatus* statuses,
            Deadline deadline) override {
@@ -104,11 +104,12 @@ class MemoryStore : public ParameterStore {
     return found == nullptr ? Value() : *found;
   }
 
-  std::atomic<bool> is_away = false;    ///< nothing is answered, until it is false or the deadline
-  std::atomic<int64_t> latency_us = 0;  ///< of each call
-  std::atomic<int64_t> reply_us = 0;    ///< that the answer to a get takes, when its rows were read
-  std::atomic<int64_t> gets = 0;        ///< calls
-  std::atomic<int64_t> keys_asked = 0;  ///< keys of them
+  std::atomic<bool> is_away = false;        ///< nothing is answered, until it is false or the deadline
+  std::atomic<int64_t> latency_us = 0;      ///< of each call
+  std::atomic<bool> holds_replies = false;  ///< to gets, whose rows were read
+  std::atomic<int64_t> num_held = 0;        ///< so far
+  std::atomic<int64_t> gets = 0;            ///< calls
+  std::atomic<int64_t> keys_asked = 0;      ///< keys of them
 
  private:
   struct Table {

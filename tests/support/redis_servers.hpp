@@ -83,7 +83,7 @@ class RedisServers {
 
   /// The reply as text; of a list its elements' texts, a line each.
   std::string ask(int i, const std::vector<std::string>& words) const {
-    const timeval timeout{5, 0};
+    const timeval timeout{60, 0};
     const std::unique_ptr<redisContext, void (*)(redisContext*)> context(
         redisConnectWithTimeout("127.0.0.1", port(i), timeout), redisFree);
     if (context == nullptr || context->err != 0) return "no connection";
@@ -120,9 +120,10 @@ class RedisServers {
     close(socket);
     return is_free;
   }
-  /// The port 10000 above is the cluster's own.
+  /// The port 10000 above is the cluster's own. Processes that begin together begin 20 ports apart, or one would take
+  /// what the other has found free.
   static int free_port() {
-    static int next = 15000 + getpid() % 7000;
+    static int next = 15000 + getpid() % 350 * 20;
     while (next = next < 22000 ? next + 1 : 15000, !is_free(next) || !is_free(next + 10000)) continue;
     return next;
   }
@@ -140,9 +141,10 @@ class RedisClusterServers : public RedisServers {
 
   explicit RedisClusterServers(const std::string& name)
       : RedisServers(name, 2 * masters,
-                     {"--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-require-full-coverage",
+                     {"--cluster-enabled", "yes", "--cluster-node-timeout", patient, "--cluster-require-full-coverage",
                       "no", "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0",
                       "--cluster-replica-validity-factor", "0"}) {
+    set_node_timeout(hasty);  // so they soon know of one another
     for (int i = 0; i < count(); ++i) ask(i, {"CLUSTER", "SET-CONFIG-EPOCH", std::to_string(i + 1)});
     for (int i = 1; i < count(); ++i) ask(0, {"CLUSTER", "MEET", "127.0.0.1", std::to_string(port(i))});
     for (int m = 0; m < masters; ++m)
@@ -151,6 +153,7 @@ class RedisClusterServers : public RedisServers {
     for (int m = 0; m < masters; ++m)
       expect([&] { return ask(masters + m, {"CLUSTER", "REPLICATE", id(m)}) == "OK"; }, "have replicas");
     expect_whole();
+    set_node_timeout(patient);
   }
 
   /// Waits until every slot is served, and every other node a replica at work.
@@ -172,8 +175,10 @@ class RedisClusterServers : public RedisServers {
         "have all replicas");
   }
 
-  /// Waits until another node is master of what this one, which does not answer, was master of.
+  /// Makes another node the master of what this one, which does not answer, was master of. Until then none is replaced,
+  /// however long it does not get to run.
   void expect_replaced(int master) {
+    set_node_timeout(hasty, master);
     expect(
         [&] {
           int others = 0;
@@ -181,6 +186,7 @@ class RedisClusterServers : public RedisServers {
           return others == masters;
         },
         "replace a master");
+    set_node_timeout(patient, master);
   }
 
   /// Waits until replicas have all that their masters have; nobody may write meanwhile.
@@ -218,6 +224,12 @@ class RedisClusterServers : public RedisServers {
         if (!holds(i)) return false;
       return true;
     };
+  }
+  /// After so many milliseconds without an answer a node is replaced.
+  static constexpr const char *patient = "600000", *hasty = "1000";
+  void set_node_timeout(const char* ms, int silent = -1) const {
+    for (int i = 0; i < count(); ++i)
+      if (i != silent) ask(i, {"CONFIG", "SET", "cluster-node-timeout", ms});
   }
   static void expect(const std::function<bool()>& holds, const std::string& what) {
     if (!wait_until(holds)) throw std::runtime_error("the servers of Redis do not " + what);

@@ -7,8 +7,8 @@
 
 namespace warprank::test_support {
 
-/// Whether `holds` did within the time.
-inline bool wait_until(const std::function<bool()>& holds, std::chrono::milliseconds time = std::chrono::seconds(20)) {
+/// Whether `holds` did within the time, which only a hang takes.
+inline bool wait_until(const std::function<bool()>& holds, std::chrono::milliseconds time = std::chrono::minutes(2)) {
   const auto end = std::chrono::steady_clock::now() + time;
   while (!holds()) {
     if (std::chrono::steady_clock::now() > end) return false;

@@ -71,6 +71,7 @@ class LoadRedisTest : public testing::Test {
   void SetUp() override {
     if (servers_ == nullptr) GTEST_SKIP() << "redis-server is not installed";
     options_.nodes = servers_->addresses();
+    options_.connect_timeout = options_.command_timeout = a_long_time;
     store_ = std::make_unique<RedisCluster>(options_);
   }
 
