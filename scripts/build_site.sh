@@ -9,7 +9,11 @@ source "$(dirname "$0")/common.sh"
 out=$(realpath -m "${1:-build/site}")
 environment=build/site_environment
 if ! cmp -s tools/site/requirements.txt "$environment/requirements.txt"; then
-  python3 -m venv "$environment" && "$environment/bin/pip" install -q -r tools/site/requirements.txt || exit 1
+  python3 -m venv "$environment" || exit 1
+  if ! "$environment/bin/pip" install -q --retries 1 --timeout 10 -r tools/site/requirements.txt; then
+    echo "The site is not built: what tools/site/requirements.txt names cannot be installed" >&2
+    exit $skipped
+  fi
   cp tools/site/requirements.txt "$environment/"
 fi
 # With --quiet it would not count warnings, and `strict` would refuse none.

@@ -5,6 +5,7 @@
 #   scripts/demo.sh [--user N] [--data DIR] [--top N] [--engine host|cuda]
 # On a GPU where there are one and nvcc; it says which engine ran. The films and ratings are those in --data, else in
 # WARPRANK_DATA, else downloaded from their publisher once, else made up.
+# Where WARPRANK_HOST_ARCHIVE names the libwarprank_host.a of another build of this tree, that engine is used.
 set -euo pipefail
 
 arguments=() engine=()
@@ -28,7 +29,7 @@ while (($#)); do
       engine=("--engine=$2") arguments+=("--engine=$2")
       shift 2
       ;;
-    -h | --help) sed -n '4,7s/^# \?//p' "$0"; exit ;;
+    -h | --help) sed -n '4,8s/^# \?//p' "$0"; exit ;;
     *) arguments+=("$1"); shift ;;
   esac
 done
@@ -73,7 +74,8 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 echo "Building the example (a minute or two the first time)"
-if ! { cmake --preset $preset -B build/demo -D WARPRANK_BUILD_TESTS=OFF -D WARPRANK_BUILD_BENCHMARKS=OFF &&
+if ! { cmake --preset $preset -B build/demo -D WARPRANK_BUILD_TESTS=OFF -D WARPRANK_BUILD_BENCHMARKS=OFF \
+         -D WARPRANK_HOST_ARCHIVE="${WARPRANK_HOST_ARCHIVE:-}" &&
        cmake --build build/demo --target movielens; } >"$log" 2>&1; then
   cat "$log" >&2
   exit 1

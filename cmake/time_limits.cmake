@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The time limits of tests, by tests/seconds.json: what each takes on a busy machine; scripts/test_times.py writes it.
+file(READ ${PROJECT_SOURCE_DIR}/tests/seconds.json WARPRANK_TEST_SECONDS)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/seconds.json)
+
+# Gives each test of the calling directory five times what it takes, and a minute at least; 300 s where nobody has
+# measured it or set another limit. Sanitizers are slower. Those that take longest begin first, or one core would wait
+# for them in the end.
+function(set_time_limits)
+  set(factor 5)
+  if(CMAKE_CXX_FLAGS MATCHES "fsanitize=thread")
+    set(factor 50)
+  elseif(CMAKE_CXX_FLAGS MATCHES "fsanitize")
+    set(factor 20)
+  endif()
+  get_property(names DIRECTORY PROPERTY TESTS)
+  foreach(name IN LISTS names)
+    string(JSON seconds ERROR_VARIABLE unknown GET "${WARPRANK_TEST_SECONDS}" ${name})
+    get_test_property(${name} TIMEOUT limit)
+    if(NOT unknown)
+      math(EXPR limit "${factor} * ${seconds}")
+      if(limit LESS 60)
+        set(limit 60)
+      endif()
+      set_tests_properties(${name} PROPERTIES TIMEOUT ${limit} COST ${seconds})
+    elseif(NOT limit)
+      set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+    endif()
+  endforeach()
+endfunction()

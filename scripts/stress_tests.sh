@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs the tests that have threads, sockets, servers or clocks (CTest's label `threads`) 20 times each, beside loops
+# that keep every core busy: as they are built for .ci/run, and with the sanitizers of addresses and of threads. What fails
+# once has failed.
+#   scripts/stress_tests.sh [--turns N] [--presets "cpu asan tsan"] [ctest option...]
+source "$(dirname "$0")/common.sh"
+source scripts/checks.sh
+
+turns=20 presets="cpu asan tsan"
+while (($#)); do
+  case $1 in
+    --turns | --presets)
+      if (($# < 2)); then
+        echo "$0: $1: expected a value, got none" >&2
+        exit 2
+      fi
+      declare "${1#--}=$2"
+      shift 2
+      ;;
+    *) break ;;
+  esac
+done
+if ! [[ $turns =~ ^[1-9][0-9]*$ ]]; then
+  echo "$0: --turns: expected a number of 1 or more, got '$turns'" >&2
+  exit 2
+fi
+
+busy=()
+trap '((!${#busy[@]})) || kill "${busy[@]}" 2>/dev/null' EXIT
+
+# stress PRESET [ctest option...]
+stress() {
+  local preset=$1 result=0
+  shift
+  build "$preset" --target thread_tests || return $?
+  for ((i = 0; i < $(nproc); ++i)); do
+    while :; do :; done &
+    busy+=($!)
+  done
+  run_tests "$preset" -L threads --repeat "until-fail:$turns" "$@" || result=$?
+  kill "${busy[@]}"
+  wait "${busy[@]}" 2>/dev/null
+  busy=()
+  return $result
+}
+
+check=stress
+step "packages" scripts/install_deps.sh check || { summary; exit 1; }
+for preset in $presets; do
+  only=()
+  # gRPC's libraries are not compiled with the thread sanitizer, which then takes what they order for races.
+  [[ $preset != tsan ]] || only=(-E grpc)
+  step "$preset, $turns times" stress "$preset" "${only[@]}" "$@" || true
+done
+summary
