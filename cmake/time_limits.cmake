@@ -5,8 +5,8 @@ file(READ ${PROJECT_SOURCE_DIR}/tests/seconds.json WARPRANK_TEST_SECONDS)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/seconds.json)
 
 # Gives each test of the calling directory five times what it takes, and a minute at least; 300 s where nobody has
-# measured it or set another limit. Sanitizers are slower. Those that take longest begin first, or one core would wait
-# for them in the end.
+# measured it or set another limit. Sanitizers are slower: those of addresses four times, of threads ten times. Those
+# that take longest begin first, or one core would wait for them in the end.
 function(set_time_limits)
   set(factor 5)
   if(CMAKE_CXX_FLAGS MATCHES "fsanitize=thread")
@@ -20,8 +20,9 @@ function(set_time_limits)
     get_test_property(${name} TIMEOUT limit)
     if(NOT unknown)
       math(EXPR limit "${factor} * ${seconds}")
-      if(limit LESS 60)
-        set(limit 60)
+      math(EXPR least "12 * ${factor}")
+      if(limit LESS least)
+        set(limit ${least})
       endif()
       set_tests_properties(${name} PROPERTIES TIMEOUT ${limit} COST ${seconds})
     elseif(NOT limit)

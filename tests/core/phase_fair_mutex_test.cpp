@@ -43,9 +43,9 @@ TEST(PhaseFairMutex, IsHadAloneOrShared) {
 }
 
 TEST(PhaseFairMutex, IsHadAloneThoughSomebodySharesItAtEveryMoment) {
-  constexpr int64_t too_many = 3000;  // turns; then somebody is starving
+  constexpr int64_t too_many = 3000;  // turns while somebody wants it alone, who is starving then
   PhaseFairMutex mutex;
-  std::atomic<bool> had{false};
+  std::atomic<bool> wanted{false}, had{false};
   std::atomic<int64_t> entered[2] = {0, 0}, turns{0};
   std::vector<std::thread> threads;
   // Neither goes before the other has come in again, unless that waits for the third.
@@ -56,11 +56,12 @@ TEST(PhaseFairMutex, IsHadAloneThoughSomebodySharesItAtEveryMoment) {
         const int64_t other = entered[1 - me];
         ++entered[me];
         for (int looks = 0; looks < 200 && entered[1 - me] == other && !had; ++looks) std::this_thread::yield();
-        ++turns;
+        if (wanted) ++turns;
       }
     });
   }
-  while (turns < 10) std::this_thread::yield();
+  while (entered[0] < 5 || entered[1] < 5) std::this_thread::yield();
+  wanted = true;
   {
     const std::lock_guard<PhaseFairMutex> lock(mutex);
     had = true;
