@@ -62,7 +62,7 @@ check_race() {
 check_nvcc() {
   has_nvcc || return $?
   build cpu --target warprank_host && build t4 -D WARPRANK_HOST_ARCHIVE="$PWD/build/cpu/libwarprank_host.a" \
-    -D WARPRANK_INSTALL=OFF --target gpu_sample && run_tests t4 -L gpu_sample
+    --target gpu_sample && run_tests t4 -L gpu_sample
 }
 
 has_nvcc() {
@@ -101,8 +101,8 @@ check_cuda() { has_nvcc && compile_for_gpus t4; }
 check_cuda12() { scripts/fetch_cuda.sh build/cuda12 && compile_for_gpus t4-cuda12; }
 
 compile_for_gpus() {
-  build "$1" -D WARPRANK_HOST_ARCHIVE= -D WARPRANK_INSTALL=ON --target house_nvcc gpu_tests gpu_benchmarks \
-    gpu_examples && run_tests "$1" -L gpu
+  build "$1" -D WARPRANK_HOST_ARCHIVE= --target house_nvcc gpu_tests gpu_benchmarks gpu_examples &&
+    run_tests "$1" -L gpu
 }
 
 # Small bundles, by CUDA 12, which it fetches, and by the nvcc on PATH.
