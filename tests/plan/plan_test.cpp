@@ -1051,9 +1051,16 @@ TEST(Compile, LearnsTheRowsOfACapacityOrWarnsOfItsGuess) {
   EXPECT_THAT(learned.describe(), Not(HasSubstr("Warning")));
   EXPECT_TRUE(learned.options().recorded.empty());
 
+  const Batch ragged = test_support::random_batch(guessed, 1, {50, 5, {{"item", 3}, {"event", 9}}}, 1);
+  const int64_t words = ragged.num_rows(guessed.axis("word"));
+  ASSERT_NE(words % 9, 0) << "or this shows nothing";
+  const BlobView blob = ragged.blob(0);
+  options.recorded = {{blob.data(), blob.data() + blob.bytes()}};
+  EXPECT_EQ(rows(compile(with_histories, options), 0)[3], (words + 8) / 9 * 9) << "holds the request";
+
   options.recorded.push_back({options.recorded[0].begin(), options.recorded[0].end() - 8});
   EXPECT_THAT(test_support::message_of([&] { compile(with_histories, options); }),
-              HasSubstr("recorded request 3: expected a request of the model, got"));
+              HasSubstr("recorded request 1: expected a request of the model, got"));
 }
 
 TEST(RunSize, IsRoundedUpWhereItIsAboveTheLargestCapacity) {
