@@ -81,7 +81,7 @@ void requests(benchmark::State& state, Outputs (*model)(Builder&), const test_su
   std::mt19937 random(1);
   const PlainRequest request = test_support::random_request(layout, shape, random);
   const std::string named = named_message(layout, request), blob = blob_message(layout, request);
-  const kserve::TensorNames names(layout, kserve::blobs_name);
+  const kserve::TensorNames names(plan.source());
   Batch batch(layout);
   const auto close = [&] {
     batch.close();

@@ -28,14 +28,20 @@ struct ModelOutputs {
   };
   std::vector<Output> list;  // in the order of Reply::scores
 
+  /// Throws warprank::invalid_argument for outputs that are called as tensors of the server's own.
   explicit ModelOutputs(const warprank::Graph& graph) {
+    warprank::Problems problems;
     for (const warprank::OutputInfo& output : graph.outputs) {
+      if (is_servers_own(output.name))
+        problems.add("output '" + output.name + "'", "a name that is not the server's own", "one that is");
       const warprank::Node& node = graph.node(output.node);
       list.push_back({output.name, node.width, graph.axes[static_cast<size_t>(node.axis)].name + ".offsets"});
     }
+    problems.throw_if_any();
   }
 
-  /// Numbers of the outputs that are called so; all of them for no names. Throws warprank::invalid_argument.
+  /// Numbers of the outputs that are called so; all of them for no names. Throws warprank::invalid_argument, also for
+  /// one that is asked for twice.
   std::vector<size_t> find(const std::vector<std::string_view>& names) const {
     std::vector<size_t> found;
     warprank::Problems problems;
@@ -46,10 +52,13 @@ struct ModelOutputs {
     for (const std::string_view name : names) {
       const auto it = std::find(known.begin(), known.end(), name);
       const std::string shown(name.substr(0, 200));
+      const auto number = static_cast<size_t>(it - known.begin());
       if (it == known.end())
         problems.add("output '" + shown + "'", "an output of the model", warprank::unknown_name(shown, known));
+      else if (std::find(found.begin(), found.end(), number) != found.end())
+        problems.add("output '" + shown + "'", "to be asked for once", "it twice");
       else
-        found.push_back(static_cast<size_t>(it - known.begin()));
+        found.push_back(number);
     }
     problems.throw_if_any();
     return found;
@@ -82,7 +91,7 @@ inline std::vector<OutputTensor> answer(const ModelOutputs& outputs, const std::
   }
   const auto is_unscored = [](const warprank::Reply& reply) { return reply.outcome != warprank::Outcome::scored; };
   if (std::any_of(replies.begin(), replies.end(), is_unscored)) {
-    OutputTensor& errors = tensors.emplace_back(OutputTensor{"errors", "BYTES", {count}, {}});
+    OutputTensor& errors = tensors.emplace_back(OutputTensor{errors_name, "BYTES", {count}, {}});
     for (const warprank::Reply& reply : replies) {
       const auto size = static_cast<uint32_t>(reply.message.size());
       errors.bytes.append(reinterpret_cast<const char*>(&size), sizeof size).append(reply.message);

@@ -76,10 +76,10 @@ class GrpcService {
   /// A method that answers from another thread.
   template <class Base, class Request, class Response>
   void later(CallQueues& queues, Ask<Base, Request, Response> ask,
-             void (GrpcService::*answer)(const Context&, const Request&, Response&, const Done&)) {
+             void (GrpcService::*answer)(CallContext&, const Request&, Response&, const Done&)) {
     accept<Base, Request, Response>(
         queues, ask,
-        [this, answer](const Context& context, const Request& request, Response& response, const Done& done) {
+        [this, answer](CallContext& context, const Request& request, Response& response, const Done& done) {
           (this->*answer)(context, request, response, done);
         });
   }
@@ -154,7 +154,7 @@ class GrpcService {
     if (status.ok()) model_.unload();
     return status;
   }
-  void load(const Context& context, const inference::RepositoryModelLoadRequest& request,
+  void load(CallContext& context, const inference::RepositoryModelLoadRequest& request,
             inference::RepositoryModelLoadResponse&, const Done& done) {
     Status status = find(context, request.model_name(), "");
     warprank::SwapMode mode = warprank::SwapMode::full;
@@ -163,13 +163,17 @@ class GrpcService {
     if (!status.ok()) return done(status);
     loader_.add([this, done, mode, priority] { done(exchange(mode, priority)); });
   }
-  void infer_allowed(const Context& context, const inference::ModelInferRequest& request,
+  void infer_allowed(CallContext& context, const inference::ModelInferRequest& request,
                      inference::ModelInferResponse& response, const Done& done) {
     Status status = allowed(context);
     if (status.ok()) status = find(request.model_name(), request.model_version());
     if (status.ok() && !model_.is_ready()) status = {grpc::StatusCode::UNAVAILABLE, "the model is unloaded"};
     if (!status.ok()) return done(status);
-    infer(model_, request, response, deadline_of(context), done);
+    if (context.number == 0) {
+      context.number = model_.service().new_call();
+      context.cancelled = [this, call = context.number] { model_.service().cancel(call); };
+    }
+    infer(model_, request, response, deadline_of(context), done, context.number);
   }
 
   grpc::Status allowed(const Context& context) const {
@@ -255,7 +259,7 @@ class GrpcService {
   HostedModel& model_;
   const std::string token_;
   Protocol protocol_;
-  const InferStream::Score score_ = [this](const Context& context, const inference::ModelInferRequest& request,
+  const InferStream::Score score_ = [this](CallContext& context, const inference::ModelInferRequest& request,
                                            inference::ModelInferResponse& response,
                                            const Done& done) { infer_allowed(context, request, response, done); };
   std::atomic<bool> is_draining_{false};

@@ -29,9 +29,6 @@
 
 namespace kserve {
 
-/// The tensor of form (b): blobs of docs/BATCH_FORMAT.md.
-inline constexpr const char* blobs_name = "request_blobs";
-
 struct HostedOptions {
   std::string name = "model";
   warprank::ServiceOptions service = {};
@@ -56,7 +53,7 @@ class HostedModel {
       : options_(options),
         served_(served),
         load_(std::move(load)),
-        names_(served.plan().layout(), blobs_name),
+        names_(served.plan().source()),
         outputs_(served.plan().source()),
         recorder_(served.plan(), options.record_every, 100),
         service_(served, options.service) {}
@@ -211,7 +208,8 @@ class HostedModel {
   static constexpr std::pair<warprank::Refusal, const char*> refusals[] = {{warprank::Refusal::full, "full"},
                                                                            {warprank::Refusal::displaced, "displaced"},
                                                                            {warprank::Refusal::late, "late"},
-                                                                           {warprank::Refusal::stopping, "stopping"}};
+                                                                           {warprank::Refusal::stopping, "stopping"},
+                                                                           {warprank::Refusal::cancelled, "cancelled"}};
 
   void write_event(const char* event, const EventLog::Fields& fields) const {
     if (options_.log != nullptr) options_.log->write(event, fields);

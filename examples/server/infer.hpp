@@ -39,9 +39,10 @@ inline grpc::Status to_status(const warprank::Reply& reply) {
   grpc::StatusCode code = grpc::StatusCode::INTERNAL;
   if (reply.outcome == warprank::Outcome::bad_request) code = grpc::StatusCode::INVALID_ARGUMENT;
   if (reply.outcome == warprank::Outcome::refused)
-    code = reply.refusal == warprank::Refusal::late       ? grpc::StatusCode::DEADLINE_EXCEEDED
-           : reply.refusal == warprank::Refusal::stopping ? grpc::StatusCode::UNAVAILABLE
-                                                          : grpc::StatusCode::RESOURCE_EXHAUSTED;
+    code = reply.refusal == warprank::Refusal::late        ? grpc::StatusCode::DEADLINE_EXCEEDED
+           : reply.refusal == warprank::Refusal::stopping  ? grpc::StatusCode::UNAVAILABLE
+           : reply.refusal == warprank::Refusal::cancelled ? grpc::StatusCode::CANCELLED
+                                                           : grpc::StatusCode::RESOURCE_EXHAUSTED;
   return {code, shortened(reply.message)};
 }
 
@@ -53,9 +54,43 @@ std::string_view bytes_of(const Values& values) {
   return bytes_of(values.data(), static_cast<size_t>(values.size()) * sizeof(*values.data()));
 }
 
-/// Throws warprank::invalid_argument.
+/// The field of InferTensorContents that has the values of a type; empty where no input takes it.
+inline std::string_view field_of(std::string_view datatype) {
+  if (datatype == "INT64") return "int64_contents";
+  if (datatype == "UINT64") return "uint64_contents";
+  if (datatype == "INT32") return "int_contents";
+  if (datatype == "FP32") return "fp32_contents";
+  return datatype == "BYTES" ? "bytes_contents" : "";
+}
+
+/// Adds a problem for each field of `input` that has values but those that are read.
+inline void check_contents(const inference::ModelInferRequest::InferInputTensor& input, bool is_raw,
+                           warprank::Problems& problems) {
+  const inference::InferTensorContents& contents = input.contents();
+  const std::string_view right = is_raw ? "raw_input_contents" : field_of(input.datatype());
+  const auto see = [&](std::string_view field, int size) {
+    if (size == 0 || field == right || right.empty()) return;
+    problems.add("tensor '" + input.name().substr(0, 200) + "'",
+                 "values in " + std::string(right) + (is_raw ? ", as the call has some there" : ", as it is ") +
+                     (is_raw ? "" : input.datatype()),
+                 std::to_string(size) + " in " + std::string(field));
+  };
+  see("bool_contents", contents.bool_contents_size());
+  see("int_contents", contents.int_contents_size());
+  see("int64_contents", contents.int64_contents_size());
+  see("uint_contents", contents.uint_contents_size());
+  see("uint64_contents", contents.uint64_contents_size());
+  see("fp32_contents", contents.fp32_contents_size());
+  see("fp64_contents", contents.fp64_contents_size());
+  see("bytes_contents", contents.bytes_contents_size());
+}
+
+/// Throws warprank::invalid_argument, also where values are in a field that is not read.
 inline std::vector<Tensor> tensors_of(const inference::ModelInferRequest& request) {
   const bool is_raw = request.raw_input_contents_size() > 0;
+  warprank::Problems problems;
+  for (const auto& input : request.inputs()) check_contents(input, is_raw, problems);
+  problems.throw_if_any();
   if (is_raw && request.raw_input_contents_size() != request.inputs_size())
     throw warprank::invalid_argument("raw_input_contents",
                                      std::to_string(request.inputs_size()) + ", one for each input",
@@ -84,15 +119,24 @@ inline std::vector<Tensor> tensors_of(const inference::ModelInferRequest& reques
   return tensors;
 }
 
-/// Parameters of a call that Triton's clients set: `priority` 1 is high, `timeout` is in microseconds.
+/// Parameters of a call that Triton's clients set: `priority` 1 is high, `timeout` is in microseconds. Throws
+/// warprank::invalid_argument where they are no such numbers.
 inline warprank::CallOptions call_options(const inference::ModelInferRequest& request,
                                           std::chrono::steady_clock::time_point now,
                                           std::chrono::steady_clock::time_point deadline) {
   const auto number = [&](const char* name) -> int64_t {
     const auto found = request.parameters().find(name);
     if (found == request.parameters().end()) return 0;
-    return found->second.has_uint64_param() ? static_cast<int64_t>(found->second.uint64_param())
-                                            : found->second.int64_param();
+    const inference::InferParameter& value = found->second;
+    const auto refuse = [&](const std::string& got) {
+      throw warprank::invalid_argument("parameter '" + std::string(name) + "'", "an integer from 0 to 2^63 - 1", got);
+    };
+    if (value.has_string_param()) refuse("text, '" + value.string_param().substr(0, 80) + "'");
+    if (value.has_double_param()) refuse("a number with a fraction, " + std::to_string(value.double_param()));
+    if (value.has_bool_param()) refuse("a truth value");
+    const int64_t number = value.has_uint64_param() ? static_cast<int64_t>(value.uint64_param()) : value.int64_param();
+    if (number < 0) refuse(value.has_uint64_param() ? std::to_string(value.uint64_param()) : std::to_string(number));
+    return number;
   };
   warprank::CallOptions how;
   how.deadline = deadline;
@@ -111,8 +155,9 @@ class InferCall : public std::enable_shared_from_this<InferCall> {
             Done done)
       : model_(model), request_(request), response_(response), done_(std::move(done)) {}
 
-  void start(std::chrono::steady_clock::time_point deadline) {
-    const warprank::CallOptions how = call_options(request_, begin_, deadline);
+  void start(std::chrono::steady_clock::time_point deadline, uint64_t number) {
+    warprank::CallOptions how = call_options(request_, begin_, deadline);
+    how.call = number;
     const std::vector<Tensor> tensors = tensors_of(request_);
     std::vector<std::string_view> wanted;
     for (const auto& output : request_.outputs()) wanted.push_back(output.name());
@@ -201,11 +246,12 @@ class InferCall : public std::enable_shared_from_this<InferCall> {
 }  // namespace detail
 
 /// Scores the requests of a call; `done` is called once, by this thread or by another. The messages live until then.
+/// `number`: CallOptions::call.
 inline void infer(HostedModel& model, const inference::ModelInferRequest& request,
                   inference::ModelInferResponse& response, std::chrono::steady_clock::time_point deadline,
-                  const std::function<void(grpc::Status)>& done) {
+                  const std::function<void(grpc::Status)>& done, uint64_t number = 0) {
   try {
-    std::make_shared<detail::InferCall>(model, request, response, done)->start(deadline);
+    std::make_shared<detail::InferCall>(model, request, response, done)->start(deadline, number);
   } catch (const warprank::invalid_argument& error) {
     done(invalid(error.what()));
   } catch (const std::exception& error) {

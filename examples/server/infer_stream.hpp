@@ -14,6 +14,7 @@
 
 #include "call_queues.hpp"
 #include "inference.grpc.pb.h"
+#include "unary_call.hpp"
 
 namespace kserve {
 
@@ -24,12 +25,13 @@ class InferStream {
   using Service = inference::GRPCInferenceService::AsyncService;
   using Done = std::function<void(const grpc::Status&)>;
   /// Scores a request, and calls back once, from this thread or another.
-  using Score = std::function<void(const grpc::ServerContext&, const inference::ModelInferRequest&,
-                                   inference::ModelInferResponse&, Done)>;
+  using Score =
+      std::function<void(CallContext&, const inference::ModelInferRequest&, inference::ModelInferResponse&, Done)>;
 
   /// Waits for a client, and so again whenever one has come.
   static void await(Service& service, const Score& score, CallQueues& queues, grpc::ServerCompletionQueue& queue) {
     auto* const stream = new InferStream(service, score, queues, queue);
+    stream->context_.AsyncNotifyWhenDone(&stream->gone_);
     service.RequestModelStreamInfer(&stream->context_, &stream->stream_, &queue, &queue, &stream->arrived_);
   }
 
@@ -46,7 +48,7 @@ class InferStream {
       : service_(service), score_(score), queues_(queues), queue_(queue), stay_(queues) {}
 
   void arrived(bool ok) {
-    if (!ok) return delete this;  // the server shuts down
+    if (!ok) return delete this;  // the server shuts down, and nothing follows
     await(service_, score_, queues_, queue_);
     go_on(std::unique_lock<std::mutex>(mutex_));
   }
@@ -84,6 +86,15 @@ class InferStream {
     go_on(std::move(lock));
   }
 
+  /// Its client has all answers, or has gone.
+  void gone() {
+    if (context_.IsCancelled() && context_.cancelled) context_.cancelled();
+    end();
+  }
+  void end() {
+    if (--steps_left_ == 0) delete this;
+  }
+
   /// Starts what can be started. After it the stream may be gone.
   void go_on(std::unique_lock<std::mutex> lock) {
     if (is_finished_) return;
@@ -112,12 +123,14 @@ class InferStream {
   CallQueues& queues_;
   grpc::ServerCompletionQueue& queue_;
   const CallQueues::Stay stay_;
-  grpc::ServerContext context_;
+  CallContext context_;
   grpc::ServerAsyncReaderWriter<inference::ModelStreamInferResponse, inference::ModelInferRequest> stream_{&context_};
   Step arrived_{[this](bool ok) { arrived(ok); }};
   Step read_{[this](bool ok) { was_read(ok); }};
   Step written_{[this](bool ok) { was_written(ok); }};
-  Step finished_{[this](bool) { delete this; }};
+  Step finished_{[this](bool) { end(); }};
+  Step gone_{[this](bool) { gone(); }};
+  int steps_left_ = 2;  // of these two, on one thread
 
   std::mutex mutex_;  // what follows
   inference::ModelInferRequest next_;

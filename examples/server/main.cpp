@@ -3,8 +3,10 @@
 /// Serves a model by gRPC, as KServe v2 (the Open Inference Protocol) says: docs/SERVER.md.
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
@@ -13,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -46,10 +49,30 @@ warprank::NextModel load(const std::string& folder) {
           .tables = warprank::Weights::open(folder + "/tables.safetensors")};
 }
 
+/// One usual request, and `merged` of them; `axis_rows`: "AXIS=N", of the usual one.
+std::vector<warprank::Capacity> capacities_of(int64_t merged, int64_t items,
+                                              const std::vector<std::string>& axis_rows) {
+  warprank::Capacity one{1, items, {}}, all{merged, merged * items, {}};
+  for (const std::string& text : axis_rows) {
+    const size_t sign = text.rfind('=');
+    const char *const begin = text.data() + (sign == std::string::npos ? text.size() : sign + 1), *const end =
+                                                                                                      text.data() +
+                                                                                                      text.size();
+    int32_t rows = 0;
+    const auto [read, error] = std::from_chars(begin, end, rows);
+    if (error != std::errc() || read != end || rows < 1)
+      throw warprank::invalid_argument("--axis-rows", "AXIS=N, N from 1 to 2147483647", "'" + text + "'");
+    one.rows[text.substr(0, sign)] = rows;
+    all.rows[text.substr(0, sign)] = merged * rows;
+  }
+  return {one, all};
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Serves a ranking model by gRPC, as KServe v2 (the Open Inference Protocol) says.");
   std::string engine = "host", whole, graph, weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
   int64_t items = 200, most_wait_us = 0, load_mb_per_second = 0;
+  std::vector<std::string> axis_rows;
   bool keep_memory = true;
   int contexts = 1, http_port = 8002;
   double drain_seconds = 10, grace_seconds = 0;
@@ -72,6 +95,7 @@ int run(int argc, char** argv) {
   app.add_option("--items", items, "Rows to rank in a usual request")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--axis-rows", axis_rows, "AXIS=N: rows of another axis of a usual request, such as a history");
   app.add_option("--merge", options.service.most_merged, "Requests in a batch at most")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -144,9 +168,7 @@ int run(int argc, char** argv) {
   for (const int signal : {SIGINT, SIGTERM}) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
-  const warprank::CompileOptions capacities{
-      .capacities = {{.requests = 1, .items = items},
-                     {.requests = options.service.most_merged, .items = options.service.most_merged * items}}};
+  const warprank::CompileOptions capacities{.capacities = capacities_of(options.service.most_merged, items, axis_rows)};
   const warprank::Plan plan = graph.empty() ? warprank::compile(movielens::din_mmoe, capacities)
                                             : warprank::compile(warprank::load_graph(graph), capacities);
   warprank::LoadOptions loading;
@@ -185,7 +207,8 @@ int run(int argc, char** argv) {
                       {"version", served.version()},
                       {"engine", engine},
                       {"grpc_port", server.port()},
-                      {"http_port", http == nullptr ? -1 : http->port()}});
+                      {"http_port", http == nullptr ? -1 : http->port()},
+                      {"warnings", plan.warnings()}});
 
   const timespec between_refusals = {10, 0};
   while (sigtimedwait(&signals, nullptr, &between_refusals) < 0) hosted.log_refusals();

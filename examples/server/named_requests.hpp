@@ -27,21 +27,26 @@ class TensorNames {
   enum class Kind { ids, dense, offsets };
   struct Input {
     Kind kind;
-    int index;  ///< of the ids input, the dense input or the axis
-    int axis;   ///< that it has rows of; of offsets: the axis itself
+    int index;                    ///< of the ids input, the dense input or the axis
+    int axis;                     ///< that it has rows of; of offsets: the axis itself
+    bool pads_minus_one = false;  ///< of ids: -1 is padding
   };
 
-  /// Throws warprank::invalid_argument when an input is called as the offsets of an axis are, or as `reserved`.
-  explicit TensorNames(const warprank::BatchLayout& layout, const std::string& reserved = "request_blobs") {
+  /// Throws warprank::invalid_argument for inputs that are called as tensors of the server's own.
+  explicit TensorNames(const warprank::Graph& graph) {
+    const warprank::BatchLayout layout(graph);
     warprank::Problems problems;
     const auto add = [&](const std::string& name, const Input& input) {
-      if (name == reserved || !inputs_.emplace(name, input).second)
+      if (is_servers_own(name))
         problems.add("input '" + name + "'", "a name that is not the server's own", "one that is");
+      inputs_.emplace(name, input);
     };
     for (size_t a = 1; a < layout.axes().size(); ++a)
-      add(layout.axes()[a].name + ".offsets", {Kind::offsets, static_cast<int>(a), static_cast<int>(a)});
+      inputs_.emplace(layout.axes()[a].name + ".offsets",
+                      Input{Kind::offsets, static_cast<int>(a), static_cast<int>(a)});
     for (size_t i = 0; i < layout.ids().size(); ++i)
-      add(layout.ids()[i].name, {Kind::ids, static_cast<int>(i), layout.ids()[i].axis});
+      add(layout.ids()[i].name,
+          {Kind::ids, static_cast<int>(i), layout.ids()[i].axis, graph.pads_minus_one(static_cast<int>(i))});
     for (size_t i = 0; i < layout.dense().size(); ++i)
       add(layout.dense()[i].name, {Kind::dense, static_cast<int>(i), layout.dense()[i].axis});
     problems.throw_if_any();
@@ -122,7 +127,7 @@ class NamedRequests {
     size_t axis;
     int64_t width;
     const char* bytes;
-    std::vector<int64_t> widened;  // ids that came as 32 bits
+    std::vector<int64_t> converted;  // ids that came as 32 bits, or have a number without a sign that is none
   };
   struct Axis {
     std::optional<std::vector<int64_t>> offsets;  // [parent rows + 1], when they came
@@ -177,10 +182,12 @@ class NamedRequests {
                                               width,
                                               tensor.bytes.data(),
                                               {}});
-    if (tensor.datatype == "INT32") {
-      input.widened = as_64_bits(tensor);
-      input.bytes = reinterpret_cast<const char*>(input.widened.data());
-    }
+    const bool is_unsigned = tensor.datatype == "UINT64" && found->pads_minus_one;
+    if (tensor.datatype != "INT32" && !is_unsigned) return;
+    input.converted = as_64_bits(tensor);
+    // 2^64 - 1 has the bits of -1, but is no padding: an id that the table does not have, like -2.
+    if (is_unsigned) std::replace(input.converted.begin(), input.converted.end(), int64_t{-1}, int64_t{-2});
+    input.bytes = reinterpret_cast<const char*>(input.converted.data());
   }
 
   static std::vector<int64_t> as_64_bits(const Tensor& tensor) {

@@ -33,6 +33,18 @@ struct OutputTensor {
   std::string bytes;
 };
 
+/// The tensor of form (b): blobs of docs/BATCH_FORMAT.md.
+inline constexpr const char* blobs_name = "request_blobs";
+/// The one that says why requests were not scored.
+inline constexpr const char* errors_name = "errors";
+
+/// Whether only the server may call a tensor so.
+inline bool is_servers_own(std::string_view name) {
+  constexpr std::string_view offsets = ".offsets";
+  const bool is_offsets = name.size() >= offsets.size() && name.substr(name.size() - offsets.size()) == offsets;
+  return is_offsets || name == blobs_name || name == errors_name;
+}
+
 inline std::string to_string(const std::vector<int64_t>& shape) {
   std::string text = "[";
   for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);

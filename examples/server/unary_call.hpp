@@ -7,6 +7,7 @@
 #include <grpcpp/support/async_unary_call.h>
 #include <grpcpp/support/status.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -20,6 +21,12 @@ template <class Service, class Request, class Response>
 using Ask = void (Service::*)(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Response>*,
                               grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
 
+/// Of a call whose client may go away.
+struct CallContext : grpc::ServerContext {
+  uint64_t number = 0;                        ///< warprank::CallOptions::call of its requests
+  std::function<void()> cancelled = nullptr;  ///< called on the thread of the call's queue
+};
+
 /// A method, and what answers it.
 template <class Service, class Request, class Response>
 struct UnaryMethod {
@@ -29,10 +36,10 @@ struct UnaryMethod {
   Ask<Service, Request, Response> ask;
   Service& service;
   /// Calls back once, from this thread or another. Its arguments live until then.
-  std::function<void(const grpc::ServerContext&, const Request&, Response&, Done)> handle;
+  std::function<void(CallContext&, const Request&, Response&, Done)> handle;
 };
 
-/// Waits for a client, is handled, and answered; then it deletes itself.
+/// Waits for a client, is handled, and answered; then it deletes itself. A call whose client does not wait is told so.
 template <class Service, class Request, class Response>
 class UnaryCall {
  public:
@@ -47,25 +54,39 @@ class UnaryCall {
   UnaryCall(std::shared_ptr<const Method> method, CallQueues& queues, grpc::ServerCompletionQueue& queue)
       : method_(std::move(method)), queues_(queues), queue_(queue), stay_(queues) {}
 
-  void ask() { (method_->service.*method_->ask)(&context_, &request_, &writer_, &queue_, &queue_, &arrived_); }
+  void ask() {
+    context_.AsyncNotifyWhenDone(&over_);
+    (method_->service.*method_->ask)(&context_, &request_, &writer_, &queue_, &queue_, &arrived_);
+  }
 
   void arrived(bool ok) {
-    if (!ok) return delete this;  // the server shuts down
+    if (!ok) return delete this;  // the server shuts down, and nothing follows
     await(method_, queues_, queue_);
     method_->handle(context_, request_, response_,
                     [this](const grpc::Status& status) { writer_.Finish(response_, status, &answered_); });
+  }
+
+  /// Its client has the answer, or has gone.
+  void over() {
+    if (context_.IsCancelled() && context_.cancelled) context_.cancelled();
+    end();
+  }
+  void end() {
+    if (--steps_left_ == 0) delete this;
   }
 
   const std::shared_ptr<const Method> method_;
   CallQueues& queues_;
   grpc::ServerCompletionQueue& queue_;
   const CallQueues::Stay stay_;
-  grpc::ServerContext context_;
+  CallContext context_;
   Request request_;
   Response response_;
   typename Method::Writer writer_{&context_};
   Step arrived_{[this](bool ok) { arrived(ok); }};
-  Step answered_{[this](bool) { delete this; }};
+  Step answered_{[this](bool) { end(); }};
+  Step over_{[this](bool) { over(); }};
+  int steps_left_ = 2;  // of these two, on one thread
 };
 
 }  // namespace kserve

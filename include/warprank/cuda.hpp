@@ -23,8 +23,9 @@
 /// across capacities, choices and engines they agree within the bounds that the ops state.
 ///
 /// A batch that is above all capacities runs, too: in parts that are not, each by a graph, with as little copied and
-/// nothing allocated; a request that is above them by itself by memory that is allocated for it, kernel by kernel.
-/// Oversize (engine/engine.hpp) has the other choices.
+/// nothing allocated; a request that is above them by itself by memory that is allocated for it, kernel by kernel. That
+/// is made for its rows, rounded up to one of four numbers in each doubling, so that its bits do not depend on what
+/// came before. Oversize (engine/engine.hpp) has the other choices.
 
 #include <string>
 

@@ -136,6 +136,10 @@ void bind_plan(nb::module_& module) {
           "graph", [](const Plan& self) { return self.source(); }, "The graph as it was written.")
       .def_prop_ro(
           "executed_graph", [](const Plan& self) { return self.graph(); }, "The graph after all passes.")
+      .def(
+          "pads_minus_one",
+          [](const Plan& self, const std::string& ids) { return self.source().pads_minus_one(self.ids(ids).index); },
+          nb::arg("ids"), "Whether the id -1 of an input is padding, and never a key.")
       .def_prop_ro("num_steps", [](const Plan& self) { return self.storage().steps.size(); })
       .def_prop_ro("axes", [](const Plan& self) { return self.layout().axes(); })
       .def_prop_ro("ids", [](const Plan& self) { return self.layout().ids(); })

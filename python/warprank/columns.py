@@ -32,6 +32,7 @@ class Input:
     axes: list[str]  # from the axis below the outermost to its own
     width: int
     has_default: bool
+    pads_minus_one: bool = False  # of ids: -1 is padding
 
 
 @dataclass
@@ -62,12 +63,15 @@ def columns_of(plan: _core.Plan, data: Any, offsets: Mapping[str, Any]) -> _core
             problems.add(f"offsets of axis '{axis}'", f"those of {given[axis][0]}", f"others of {source}")
 
     for axis, found in offsets.items():
-        give(axis, "the argument", np.ascontiguousarray(found, np.int64))
+        try:
+            give(axis, "the argument", _offsets(found))
+        except _Wrong as wrong:
+            problems.add(f"offsets of axis '{axis}'", *wrong.args)
     for name, column in _columns(data, inputs, problems).items():
         wanted = inputs[name]
         try:
             flat = _flatten(column, wanted)
-            values = _ids(flat.values) if wanted.kind == "ids" else _dense(flat.values, wanted.width)
+            values = _ids(flat.values, wanted.pads_minus_one) if wanted.kind == "ids" else _dense(flat.values, wanted.width)
         except _Wrong as wrong:
             problems.add(f"column '{name}'", *wrong.args)
             continue
@@ -114,7 +118,8 @@ def inputs_of(plan: _core.Plan) -> dict[str, Input]:
     def path(axis: int) -> list[str]:
         return [] if axes[axis].parent < 0 else path(axes[axis].parent) + [axes[axis].name]
 
-    inputs = [Input(i.name, "ids", path(i.axis), 1, i.default_id is not None) for i in plan.ids]
+    inputs = [Input(i.name, "ids", path(i.axis), 1, i.default_id is not None, plan.pads_minus_one(i.name))
+              for i in plan.ids]
     inputs += [Input(d.name, "dense", path(d.axis), d.width, d.default_value is not None) for d in plan.dense]
     return {i.name: i for i in inputs}
 
@@ -147,7 +152,7 @@ def _flatten(column: Any, wanted: Input) -> _Flat:
     if isinstance(column, Ragged):
         if not wanted.axes:
             raise _Wrong("one row for each request, on the outermost axis", "values with offsets")
-        offsets = np.ascontiguousarray(column.offsets, np.int64)
+        offsets = _offsets(column.offsets)
         if offsets.ndim != 1 or len(offsets) < 1:
             raise _Wrong("offsets [parent rows + 1]", f"offsets of shape {list(offsets.shape)}")
         return _Flat(_numpy(column.values), [offsets])
@@ -244,11 +249,25 @@ def _numpy(array: Any) -> np.ndarray:
         raise _Wrong("rows of one length", str(error)) from None
 
 
-def _ids(values: np.ndarray) -> np.ndarray:
+def _offsets(values: Any) -> np.ndarray:
+    """As the extension reads them; never numbers that their conversion has changed."""
+    offsets = _numpy(values)
+    if offsets.size and offsets.dtype.kind not in "iu":
+        raise _Wrong("integers as offsets", f"{offsets.dtype} values")
+    if offsets.dtype == np.uint64 and np.any(offsets > np.uint64(2**63 - 1)):
+        raise _Wrong("offsets below 2^63", str(offsets.max()))
+    return np.ascontiguousarray(offsets, np.int64)
+
+
+def _ids(values: np.ndarray, pads_minus_one: bool) -> np.ndarray:
     if values.dtype.kind not in "iu":
         raise _Wrong("integers", f"{values.dtype} values")
     values = np.ascontiguousarray(values)
-    return values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64, copy=False)
+    if values.dtype != np.uint64:
+        return values.astype(np.int64, copy=False)
+    ids = values.view(np.int64)
+    # 2^64 - 1 has the bits of -1, but is no padding: an id that the table does not have, like -2.
+    return np.where(ids == -1, np.int64(-2), ids) if pads_minus_one and np.any(ids == -1) else ids
 
 
 def _dense(values: np.ndarray, width: int) -> np.ndarray:

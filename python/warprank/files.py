@@ -82,6 +82,20 @@ class CsvFile:
         import pyarrow
         return {"text": pyarrow.string(), "i64": pyarrow.int64(), "f32": pyarrow.float32()}[type]
 
+    def _numbers(self, column: Any, type: str) -> Any:
+        """Integers of 64 bits without a sign where they are not all such with one, as Parquet may have them."""
+        import pyarrow
+        try:
+            return column.cast(self._type(type))
+        except pyarrow.ArrowInvalid:
+            if type != "i64":
+                raise
+            try:
+                return column.cast(pyarrow.uint64())
+            except pyarrow.ArrowInvalid:
+                pass
+            raise  # what is wrong with them as integers with a sign
+
     def parts(self, columns: Sequence[str], types: Mapping[str, str]) -> Iterator[Part]:
         import pyarrow
         text = dict.fromkeys(self.names, pyarrow.string())
@@ -107,7 +121,7 @@ class CsvFile:
                 blank = compute.equal(column, "")
                 column = compute.if_else(blank, pyarrow.scalar(None, pyarrow.string()), column)
                 try:
-                    column = column.cast(self._type(type))
+                    column = self._numbers(column, type)
                 except pyarrow.ArrowInvalid as error:
                     problems.add(f"column '{name}'", "integers" if type == "i64" else "numbers", str(error))
             columns[name] = column

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any, NoReturn
 
 import numpy as np
@@ -54,11 +54,13 @@ def score_file(model: Model, data: Path, out: Path, *, transforms: Transforms | 
     number, done, begin = 0, 0, time.monotonic()
     here = 0  # rows of this run
     where = os.fspath(data)
+    schema = source.schema(requests.types)
+    kept = {name: schema.field(name).type for name in keep}
     try:
         for rows, read in source.parts(wanted, requests.types):
             if not parts.has(number):
                 where = f"{os.fspath(data)}, rows {done} to {done + rows - 1}"
-                parts.write(number, _scored(model, requests, read(), keep, threads, rows_per_batch))
+                parts.write(number, _scored(model, requests, read(), kept, threads, rows_per_batch))
                 here += rows
             done, number = done + rows, number + 1
             if progress is not None:
@@ -68,8 +70,7 @@ def score_file(model: Model, data: Path, out: Path, *, transforms: Transforms | 
         _refuse(where, error)
     if progress is not None:
         progress.write("\n")
-    schema = source.schema(requests.types)
-    parts.finish(number, lambda: _scored(model, requests, schema.empty_table(), keep, 1, rows_per_batch))
+    parts.finish(number, lambda: _scored(model, requests, schema.empty_table(), kept, 1, rows_per_batch))
     return done
 
 
@@ -134,13 +135,15 @@ def _identity(path: Path) -> list[Any]:
     return [os.path.abspath(os.fspath(path)), status.st_size, status.st_mtime_ns]
 
 
-def _scored(model: Model, requests: Requests, table: Any, keep: Sequence[str], threads: int,
+def _scored(model: Model, requests: Requests, table: Any, keep: Mapping[str, Any], threads: int,
             rows_per_batch: int) -> Any:
     import pyarrow
 
     data, offsets = requests(table)
     scores = model.score(data, offsets, threads=threads, rows_per_batch=rows_per_batch)
-    columns = {name: table.column(name) for name in keep}
+    # Of CSV, ids from 2^63 on are kept by their bits, since only some parts may have them.
+    columns = {name: table.column(name).combine_chunks().view(type) if table.column(name).type != type and
+               pyarrow.types.is_uint64(table.column(name).type) else table.column(name) for name, type in keep.items()}
     for name, axes in _axes_of_outputs(model).items():
         values = scores[name]
         array = pyarrow.array(values.reshape(-1), pyarrow.float32())

@@ -237,6 +237,10 @@ TEST_F(Blob, CannotAskForRowsThatItDoesNotPayFor) {
   data.ids[3].reset();
   expect_status(validate(naive_blob(layout, data), layout), StatusCode::inconsistent,
                 "axis 'genres': expected no rows, since none of its inputs is set, got 6 rows");
+  data.rows[2] = 1;
+  data.offsets[2] = {0, 0, 1};
+  expect_status(validate(naive_blob(layout, data), layout), StatusCode::inconsistent,
+                "axis 'genres': expected no rows, since none of its inputs is set, got 1 rows");
 }
 
 TEST_F(Blob, IsReadInsideItsBytesWhateverIsFlipped) {

@@ -207,6 +207,8 @@ TEST_F(RequestOfFilms, IsRefusedWhenRowsHaveNoInput) {
   Request request = batch.add_request().ids(user_id, {4}).ids(film_id, {1}).dense(context, {1, 2}).lengths(genres, {3});
   EXPECT_EQ(request.finish().code, StatusCode::inconsistent);
   EXPECT_EQ(request.status().message, "lengths of axis 'genres': expected an input that is set on the axis, got none");
+  Request one = batch.add_request().ids(user_id, {4}).ids(film_id, {1}).dense(context, {1, 2}).lengths(genres, {1});
+  EXPECT_EQ(one.finish().message, "lengths of axis 'genres': expected an input that is set on the axis, got none");
 }
 
 TEST_F(RequestOfFilms, KeepsTheFirstOfItsProblems) {

@@ -91,6 +91,7 @@ TEST_F(CudaEngine, SplitsBatchesAboveAllCapacities) {
     EXPECT_EQ(calls.copies_to_host.count, 0);
     EXPECT_EQ(calls.unpinned_copies + calls.launches + calls.allocations.count + calls.releases, 0);
     EXPECT_EQ(calls.synchronizations + calls.objects_made + calls.fills.count + calls.copies_on_device.count, 0);
+    EXPECT_FALSE(pending.ready()) << "nothing has run";
 #endif
     const Scores scores = pending.wait();
     expect_bits_of_each(mixed, scores, plain, s.model, alone);
@@ -155,7 +156,7 @@ TEST_F(CudaEngine, RefusesABatchAboveAllCapacitiesWhereAsked) {
   EXPECT_EQ(context.run(empty)["score"].all().rows, 0);  // it is not in use
 }
 
-TEST_F(CudaEngine, KeepsTheMemoryOfLargeBatchesForLargerOnes) {
+TEST_F(CudaEngine, KeepsTheMemoryOfLargeBatchesAndTheirBits) {
   const RandomSetup s(8, {{1, 8, {}}});
   ContextOptions options;
   options.oversize = Oversize::run;
@@ -166,8 +167,38 @@ TEST_F(CudaEngine, KeepsTheMemoryOfLargeBatchesForLargerOnes) {
   const std::vector<float> first = scores_of_request(s.plan, context.run(less), 5);
   context.run(large);
   const MemoryReport memory = context.memory();
-  EXPECT_EQ(scores_of_request(s.plan, context.run(less), 5).size(), first.size());
+  EXPECT_TRUE(same_bits(scores_of_request(s.plan, context.run(less), 5), first));
   EXPECT_EQ(context.memory(), memory);
+  for (const char* size : {"user 6, ", "user 10, "})  // 9 is none of the sizes
+    EXPECT_THAT(context.describe(), HasSubstr(std::string("above all capacities, up to ") + size));
+}
+
+// How a linear layer cuts its sums depends on the rows that it is prepared for.
+TEST_F(CudaEngine, GivesARequestAboveAllCapacitiesTheSameBitsWhateverCameBefore) {
+  const auto model_for = [](const Capacity& capacity) {
+    const Plan plan = plan_for(warprank::build([](Builder& b) -> Outputs {
+                                 const auto user = b.axis("user"), item = b.axis("item", user);
+                                 const auto x = b.dense("x", item, 200), u = b.dense("u", user, 72);
+                                 const auto deep = b.mlp("deep", b.concat({x, b.expand(u, item)}), {136, 64, 1}, relu);
+                                 return {{"score", b.sigmoid(deep)}, {"other", b.linear("other", x, 144)}};
+                               }),
+                               {}, {capacity});
+    return bind(plan, test_support::random_weights(plan, 1), Tables::load(plan, Weights::from_tensors({}), cuda()));
+  };
+  const Model model = model_for({1, 2, {}}), wide = model_for({1, 768, {}});
+  const auto scores_in = [](Context& context, int64_t items) {
+    test_support::RequestShape shape;
+    shape.rows = {{"item", items}};
+    Batch batch = context.plan().batch();
+    add_to(batch, random_requests(context.plan(), 1, 1, shape)[0]);
+    return all_scores(context.plan(), context.run(batch));
+  };
+  Context context = model.context(), fresh = model.context(), prepared_for_many = wide.context();
+  const std::vector<float> expected = scores_in(fresh, 4);
+  EXPECT_FALSE(same_bits(scores_in(prepared_for_many, 4), expected)) << "or this test shows nothing";
+  const std::vector<float> large = scores_in(context, 700);
+  EXPECT_TRUE(same_bits(scores_in(context, 4), expected));
+  EXPECT_TRUE(same_bits(scores_in(fresh, 700), large));
 }
 
 TEST(CudaEngineMemory, HasNoRoomForWhatStaysOnChip) {

@@ -100,6 +100,29 @@ TEST_F(CudaEngine, BatchesThatWaitForRowsAreCountedOnce) {
   EXPECT_EQ(counters.unknown, 20);
 }
 
+/// The context's list has room for all keys of a batch that fits a capacity, however many: it is run twice, not until
+/// the last of them have found a place.
+TEST_F(CudaEngine, BatchesAreRunTwiceForAnyNumberOfKeys) {
+  const std::vector<VersionedTable> tables{versioned_table("t", DType::f32, 12, true, first_keys(400))};
+  CompileOptions capacities;
+  capacities.capacities = {{1, 300, {}}};
+  const Plan plan = compile(plan_of(tables).source(), capacities);
+  StoredModel setup(tables, waiting(), cuda());
+  const Model model = bind(plan, Weights::from_tensors({}), setup.tables);
+  Context context = model.context();
+  Batch batch = model.batch();
+  batch.add_request().ids(plan.ids("id_t"), first_keys(300));
+#if !defined(__CUDACC__)
+  simt::clear_calls();
+#endif
+  context.run(batch);
+#if !defined(__CUDACC__)
+  EXPECT_EQ(simt::calls().graph_launches, 2);
+#endif
+  EXPECT_EQ(setup.counters().fetched, 300);
+  EXPECT_EQ(setup.counters().late, 0);
+}
+
 /// Parts of a batch above the capacity, of which each runs in the same memory; and a request that is above it by
 /// itself, with more keys than the context's list has room for, so that it is run several times.
 TEST_F(CudaEngine, BatchesInPartsWaitForTheRowsOfAll) {

@@ -306,35 +306,39 @@ TEST_F(CudaEngineTuning, TakesNoAlgorithmWhoseSumsDependOnTheRow) {
 
 /// Sums of several steps, of several layers of one, and of both capacities.
 TEST_F(CudaEngineTuning, GivesCublasltOneWorkspaceInTurns) {
-  const Plan plan = plan_for(warprank::build([](Builder& b) -> Outputs {
-                               const auto user = b.axis("user"), item = b.axis("item", user);
-                               const auto x = b.dense("x", item, 24);
-                               const auto deep = b.linear("deep", x, 16, {.activation = gelu});
-                               return {{"one", b.linear("one", x, 8)}, {"two", b.linear("two", deep, 12)}};
-                             }),
-                             {}, {{2, 8, {}}, {4, 32, {}}});
-  const Tables tables = Tables::load(plan, Weights::from_tensors({}), cuda());
-  const std::vector<PlainRequest> requests = random_requests(plan, 2, 5);
-  const auto run = [&](bool cuts_sums, int64_t& bytes) {
-    options_.auto_tuning.folder = folder_.path() + (cuts_sums ? "cut" : "whole");
-    claimed_ = [=](const LinearChoice& choice) {
-      double seconds = 0;
-      for (const std::string& variant : choice.variants) seconds += (variant == "algorithm 1") == cuts_sums ? 1 : 2;
-      return seconds;
+  const Capacity small{2, 8, {}}, large{4, 32, {}};
+  for (const std::vector<Capacity>& capacities : {std::vector<Capacity>{small, large}, {large, small}}) {
+    const Plan plan = plan_for(warprank::build([](Builder& b) -> Outputs {
+                                 const auto user = b.axis("user"), item = b.axis("item", user);
+                                 const auto x = b.dense("x", item, 24);
+                                 const auto deep = b.linear("deep", x, 16, {.activation = gelu});
+                                 return {{"one", b.linear("one", x, 8)}, {"two", b.linear("two", deep, 12)}};
+                               }),
+                               {}, capacities);
+    const Tables tables = Tables::load(plan, Weights::from_tensors({}), cuda());
+    const std::vector<PlainRequest> requests = random_requests(plan, 2, 5);
+    const auto run = [&](bool cuts_sums, int64_t& bytes) {
+      options_.auto_tuning.folder =
+          folder_.path() + (cuts_sums ? "cut" : "whole") + std::to_string(capacities[0].items);
+      claimed_ = [=](const LinearChoice& choice) {
+        double seconds = 0;
+        for (const std::string& variant : choice.variants) seconds += (variant == "algorithm 1") == cuts_sums ? 1 : 2;
+        return seconds;
+      };
+      const Model model = bind(plan, test_support::random_weights(plan, 1), tables, options_);
+      Context context = model.context();
+      for (const auto& [what, size] : context.memory())
+        if (what == "workspace of steps in turn") bytes = size;
+      Batch batch = batch_of(model, requests);
+      return all_scores(plan, context.run(batch));
     };
-    const Model model = bind(plan, test_support::random_weights(plan, 1), tables, options_);
-    Context context = model.context();
-    for (const auto& [what, size] : context.memory())
-      if (what == "workspace of steps in turn") bytes = size;
-    Batch batch = batch_of(model, requests);
-    return all_scores(plan, context.run(batch));
-  };
-  int64_t bytes_of_whole = -1, bytes_of_cut = -1;
-  const std::vector<float> whole = run(false, bytes_of_whole), cut = run(true, bytes_of_cut);
-  EXPECT_EQ(bytes_of_whole, 0);
-  EXPECT_EQ(bytes_of_cut, 4 * 32 * 16) << "of the widest layer at the largest capacity";
-  ASSERT_EQ(cut.size(), whole.size());
-  for (size_t i = 0; i < cut.size(); ++i) EXPECT_NEAR(cut[i], whole[i], 1e-2) << i;
+    int64_t bytes_of_whole = -1, bytes_of_cut = -1;
+    const std::vector<float> whole = run(false, bytes_of_whole), cut = run(true, bytes_of_cut);
+    EXPECT_EQ(bytes_of_whole, 0);
+    EXPECT_EQ(bytes_of_cut, 4 * 32 * 16) << "of the widest layer at the largest capacity";
+    ASSERT_EQ(cut.size(), whole.size());
+    for (size_t i = 0; i < cut.size(); ++i) EXPECT_NEAR(cut[i], whole[i], 1e-2) << i;
+  }
 }
 
 TEST_F(CudaEngineTuning, GoesOnWithoutCublaslt) {

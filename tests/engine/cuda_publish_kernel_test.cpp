@@ -89,6 +89,26 @@ TEST(Publish, PartsAreBeforeTheLast) {
   EXPECT_EQ(std::vector<float>(to, to + 100), values);
 }
 
+TEST(Publish, ABatchIsNotDoneWithItsFirstPart) {
+  kernel_testing::reset(Config{});
+  const device::OwnedStream stream;
+  const device::PinnedMemory pinned(4 * 100, "a test");
+  auto* const to = static_cast<float*>(pinned.data());
+  DeviceArray<float> from(numbers(100));
+  DeviceArray<uint32_t> ticket(1, 0);
+  Published published = Published::make();
+  for (int batch = 0; batch < 3; ++batch) {
+    published.next(to, from.data(), 60, ticket.data(), false).queue(stream.get(), 2);
+    const Publish last = published.next(to + 60, from.data() + 60, 40, ticket.data(), true);
+    device::synchronize(stream.get());
+    EXPECT_FALSE(published.is_done()) << "batch " << batch << ": the last part has not begun";
+    last.queue(stream.get(), 2);
+    if constexpr (!on_gpu) EXPECT_FALSE(published.is_done()) << "nothing runs before somebody waits for it";
+    device::synchronize(stream.get());
+    EXPECT_TRUE(published.is_done());
+  }
+}
+
 TEST(Publish, EveryWayToWaitSeesTheScores) {
   kernel_testing::reset(Config{});
   const device::OwnedStream stream;

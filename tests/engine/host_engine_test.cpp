@@ -492,6 +492,41 @@ TEST(Bind, ReportsEverythingWrongWithTables) {
   EXPECT_THAT(message_of([&] { Tables::load(m.plan, empty.path(), host()); }), HasSubstr("safetensors"));
 }
 
+TEST(Bind, RefusesTablesWithRowsThatAreNotFinite) {
+  SmallModel m;
+  const auto message_with = [&](const std::map<std::string, StoredTensor>& changed) {
+    auto tensors = SmallModel::tables_in_memory();
+    for (const auto& [name, tensor] : changed) tensors[name] = tensor;
+    return message_of([&] { Tables::load(m.plan, Weights::from_tensors(tensors), host()); });
+  };
+  const StoredTensor keys = make_tensor<int64_t>({2}, {-1, 7});
+  EXPECT_EQ(message_with({{"film", floats({4, 1}, {1, NAN, 3, -INFINITY})}}),
+            "table 'film', row 1: expected finite numbers, got NaN or infinity, as in 2 rows");
+  EXPECT_EQ(message_with({{"film", make_tensor<half>({2, 1}, {to_half(1), half{0x7c01}})}}),
+            "table 'film', row 1: expected finite numbers, got NaN or infinity, as in 1 row");
+  EXPECT_EQ(message_with({{"film", make_tensor<bfloat16>({2, 1}, {bfloat16{0xff80}, to_bfloat16(1)})}}),
+            "table 'film', row 0: expected finite numbers, got NaN or infinity, as in 1 row");
+  EXPECT_EQ(message_with({{"film", make_tensor<int8_t>({2, 1}, {-128, 127})},
+                          {"film.scale", floats({2}, {1, 2})},
+                          {"film.offset", floats({2}, {1, NAN})}}),
+            "table 'film', row 1: expected finite numbers, got NaN or infinity, as in 1 row");
+  EXPECT_EQ(message_with({{"who.keys", keys}, {"who.rows", floats({2, 1}, {INFINITY, 3})}}),
+            "table 'who', row 0: expected finite numbers, got NaN or infinity, as in 1 row");
+  EXPECT_EQ(message_with({{"who.default", floats({1}, {NAN})}}),
+            "tables: tensor 'who.default': expected finite numbers, got NaN or infinity");
+  EXPECT_EQ(message_with({{"film", floats({2, 1}, {3e38f, -1e-45f})}}), "");
+
+  const test::Folder folder("tables_without_numbers");
+  const StoredTensor film = floats({1, 1}, {1}), row = floats({1, 1}, {NAN}), key = make_tensor<int64_t>({1}, {42});
+  write_safetensors(folder.path() + "film.safetensors", {{"film", film.view()}});
+  for (const bool is_mutable : {false, true}) {  // with keys among the rows, and apart from them
+    save_hash_table(folder.path() + "who.hash_table",
+                    build_hash_table({DType::f32, 1, is_mutable}, chunk_of(key.view(), row.view())));
+    EXPECT_EQ(message_of([&] { Tables::load(m.plan, folder.path(), host()); }),
+              "table 'who', key 42: expected finite numbers, got NaN or infinity, as in 1 row");
+  }
+}
+
 TEST(Bind, FindsTablesUnderTheNamesOfTheMap) {
   SmallModel m;
   using test_support::renamed_weights;

@@ -716,12 +716,15 @@ TEST_F(Served, NaNAndMissingScoresOfTheNewModelAreDifferencesWhateverTheLimitIs)
               HasSubstr("'logit': largest difference inf"));
   hooks_.loses_scores = false;
   EXPECT_EQ(served_->swap(next(0, 0), SwapMode::full, {recorded_, 0}).comparison.largest(), 0);
-  std::map<std::string, StoredTensor> tensors = {
-      {"film", make_tensor({1, 4}, std::vector<float>(4, std::numeric_limits<float>::quiet_NaN()))},
-      {"film.default", make_tensor({4}, std::vector<float>(4, std::numeric_limits<float>::quiet_NaN()))},
-      {"who.keys", make_tensor<int64_t>({1}, {1})},
-      {"who.rows", make_tensor({1, 4}, std::vector<float>(4, 1))}};
-  const NextModel broken{.dense = dense_[0], .tables = Weights::from_tensors(tensors)};
+  const float most = std::numeric_limits<float>::max();  // products with such weights are infinite
+  std::map<std::string, StoredTensor> tensors = {{"film", make_tensor({1, 4}, std::vector<float>(4, most))},
+                                                 {"film.default", make_tensor({4}, std::vector<float>(4, most))},
+                                                 {"who.keys", make_tensor<int64_t>({1}, {1})},
+                                                 {"who.rows", make_tensor({1, 4}, std::vector<float>(4, 1))}};
+  const NextModel broken{
+      .dense = Weights::from_tensors({{"top.weight", make_tensor({1, 10}, std::vector<float>(10, most))},
+                                      {"top.bias", make_tensor({1}, std::vector<float>(1, 0))}}),
+      .tables = Weights::from_tensors(tensors)};
   EXPECT_THROW(served_->swap(broken, SwapMode::full, {.recorded = recorded_}), swap_refused);
   expect_served(scores_of(0, 0), 2);
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <random>
@@ -163,6 +164,9 @@ TEST(TablesUpdate, RefusesWhatIsWrongBeforeAnythingChanges) {
   });
   expect_refused("'film.erase'", [&](Tensors& t) { t["film.erase"] = longs({1}); });
   expect_refused("'user.scale'", [](Tensors& t) { t["user.scale"] = make_tensor<float>({2}, {1, 2}); });
+  expect_refused("table 'user', row 1: expected finite numbers, got NaN or infinity, as in 1 row", [](Tensors& t) {
+    t["user.rows"] = make_tensor<float>({2, 2}, {1, 2, 3, std::numeric_limits<float>::quiet_NaN()});
+  });
   expect_refused("2 problems", [&](Tensors& t) {
     t["film.keys"] = longs({1, 5});
     t["users.keys"] = longs({1});

@@ -142,6 +142,60 @@ TEST_F(GrpcServerTest, SaysWhatIsWrongWithACall) {
               HasSubstr("expected 1 to 16 requests, got 17"));
 }
 
+TEST_F(GrpcServerTest, RefusesCallsThatSayTwoThings) {
+  start();
+  ModelInferResponse response;
+  const auto problem = [&](auto change) {
+    ModelInferRequest request;
+    request.set_model_name("model");
+    add_raw(request, "x", "FP32", {2, 1}, "");
+    add_raw(request, "item.offsets", "INT64", {2}, "");
+    request.clear_raw_input_contents();
+    for (const float x : {1.0f, 2.0f}) request.mutable_inputs(0)->mutable_contents()->add_fp32_contents(x);
+    for (const int64_t x : {0, 2}) request.mutable_inputs(1)->mutable_contents()->add_int64_contents(x);
+    change(request);
+    const grpc::Status status = infer(request, response);
+    if (status.ok()) return std::string("scored");
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    return status.error_message();
+  };
+  EXPECT_EQ(problem([](auto&) {}), "scored");
+  EXPECT_EQ(problem([](auto& r) {
+              r.add_raw_input_contents(bytes<float>({1, 2}));
+              r.add_raw_input_contents(bytes<int64_t>({0, 2}));
+              r.mutable_inputs(1)->clear_contents();
+            }),
+            "tensor 'x': expected values in raw_input_contents, as the call has some there, got 2 in fp32_contents");
+  EXPECT_EQ(problem([](auto& r) { r.mutable_inputs(0)->mutable_contents()->add_fp64_contents(1); }),
+            "tensor 'x': expected values in fp32_contents, as it is FP32, got 1 in fp64_contents");
+  EXPECT_EQ(problem([](auto& r) {
+              auto& contents = *r.mutable_inputs(1)->mutable_contents();
+              contents.clear_int64_contents();
+              for (const int32_t x : {0, 1, 2}) contents.add_int_contents(x);
+            }),
+            "tensor 'item.offsets': expected values in int64_contents, as it is INT64, got 3 in int_contents");
+  EXPECT_EQ(problem([](auto& r) { r.add_outputs()->set_name("y"); }), "scored");
+  EXPECT_EQ(problem([](auto& r) {
+              r.add_outputs()->set_name("y");
+              r.add_outputs()->set_name("y");
+            }),
+            "output 'y': expected to be asked for once, got it twice");
+  const auto with = [&](const char* name, auto set) {
+    return problem([&](auto& r) { set((*r.mutable_parameters())[name]); });
+  };
+  EXPECT_EQ(with("timeout", [](auto& p) { p.set_uint64_param(60'000'000); }), "scored");
+  EXPECT_EQ(with("priority", [](auto& p) { p.set_int64_param(1); }), "scored");
+  EXPECT_EQ(with("timeout", [](auto& p) { p.set_string_param("1000"); }),
+            "parameter 'timeout': expected an integer from 0 to 2^63 - 1, got text, '1000'");
+  EXPECT_EQ(with("timeout", [](auto& p) { p.set_double_param(0.5); }),
+            "parameter 'timeout': expected an integer from 0 to 2^63 - 1, got a number with a fraction, 0.500000");
+  EXPECT_EQ(with("timeout", [](auto& p) { p.set_int64_param(-1); }),
+            "parameter 'timeout': expected an integer from 0 to 2^63 - 1, got -1");
+  EXPECT_EQ(with("priority", [](auto& p) { p.set_bool_param(true); }),
+            "parameter 'priority': expected an integer from 0 to 2^63 - 1, got a truth value");
+  EXPECT_EQ(with("other", [](auto& p) { p.set_string_param("x"); }), "scored") << "of somebody else";
+}
+
 TEST_F(GrpcServerTest, AnswersEachRequestOfAStream) {
   start();
   grpc::ClientContext context;

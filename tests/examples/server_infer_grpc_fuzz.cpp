@@ -104,8 +104,10 @@ void take_tensor(FuzzInput& input, const Service& service, inference::ModelInfer
       for (size_t i = 1; i < values.size(); ++i) values[i] = values[i - 1] + (values[i] & 3);
       if (!values.empty()) values[0] = 0;
     }
-    contents.mutable_int64_contents()->Add(values.begin(), values.end());
-    contents.mutable_uint64_contents()->Add(values.begin(), values.end());
+    if (kind % 8 == 5)
+      contents.mutable_uint64_contents()->Add(values.begin(), values.end());
+    else
+      contents.mutable_int64_contents()->Add(values.begin(), values.end());
     raw = bytes_of(values);
     count = static_cast<int64_t>(values.size());
   }

@@ -8,15 +8,20 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
+#include <future>
 #include <limits>
+#include <list>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "examples/server_testing.hpp"
+#include "support/wait_until.hpp"
 
 namespace kserve {
 namespace {
@@ -174,6 +179,58 @@ TEST_F(GrpcServerTest, SurvivesClientsThatGoAway) {
   }
   ModelInferResponse response;
   EXPECT_TRUE(infer(named({1}, {0, 1}), response).ok());
+}
+
+/// A call that nobody waits for.
+struct AsyncCall {
+  grpc::ClientContext context;
+  ModelInferResponse response;
+  std::promise<grpc::StatusCode> code;
+};
+
+TEST_F(GrpcServerTest, ForgetsCallsThatAreCancelled) {
+  HostedModel hosted(served_, nullptr, {.service = {.most_merged = 1}});
+  Server server(hosted, {.address = "127.0.0.1:0"});
+  const auto stub = GRPCInferenceService::NewStub(
+      grpc::CreateChannel("127.0.0.1:" + std::to_string(server.port()), grpc::InsecureChannelCredentials()));
+  const ModelInferRequest request = named({1}, {0, 1});
+  std::list<AsyncCall> calls;
+  const auto send = [&] {
+    AsyncCall& call = calls.emplace_back();
+    stub->async()->ModelInfer(&call.context, &request, &call.response,
+                              [&call](const grpc::Status& status) { call.code.set_value(status.error_code()); });
+  };
+  const auto wait_for = [&](int64_t waiting) {
+    return warprank::test_support::wait_until([&] { return hosted.service().waiting() == waiting; });
+  };
+  std::optional<warprank::ContextLease> first(served_.acquire()), second(served_.acquire());
+  std::vector<std::future<warprank::Reply>> held;  // by workers, which wait for these
+  for (int i = 0; i < 2; ++i)
+    held.push_back(hosted.service().score(
+        [&](warprank::Request filled) { filled.dense(plan_.dense("x"), std::vector<float>{1}); }));
+  ASSERT_TRUE(wait_for(0));
+  for (int i = 0; i < 100; ++i) send();
+  ASSERT_TRUE(wait_for(100));
+  grpc::ClientContext streaming;
+  const auto stream = stub->ModelStreamInfer(&streaming);
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(stream->Write(request));
+  ASSERT_TRUE(wait_for(110));
+  send();
+  ASSERT_TRUE(wait_for(111));
+
+  AsyncCall& live = calls.back();
+  for (AsyncCall& call : calls)
+    if (&call != &live) call.context.TryCancel();
+  streaming.TryCancel();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(wait_for(1)) << "the one that is live, though no context is free";
+  EXPECT_EQ(hosted.service().counters().refused(warprank::Refusal::cancelled), 110);
+  EXPECT_THAT(hosted.metrics(), HasSubstr("warprank_refused_total{model=\"model\",reason=\"cancelled\"} 110\n"));
+  first.reset(), second.reset();
+  for (AsyncCall& call : calls)
+    EXPECT_EQ(call.code.get_future().get(), &call == &live ? grpc::StatusCode::OK : grpc::StatusCode::CANCELLED);
+  for (std::future<warprank::Reply>& reply : held) EXPECT_EQ(reply.get().outcome, warprank::Outcome::scored);
+  EXPECT_EQ(hosted.service().counters().scored, 3) << "nothing is computed in vain";
 }
 
 TEST_F(GrpcServerTest, RefusesWhatCannotMakeItsDeadline) {

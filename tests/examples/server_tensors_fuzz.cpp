@@ -62,8 +62,8 @@ void take_tensor(FuzzInput& input, const std::vector<std::string>& names, Call& 
   if (kind & 32) tensor.shape = input.take_all<int64_t>();
 }
 
-void convert(const uint8_t* data, size_t size, const BatchLayout& layout) {
-  const kserve::TensorNames tensor_names(layout);
+void convert(const uint8_t* data, size_t size, const Graph& graph, const BatchLayout& layout) {
+  const kserve::TensorNames tensor_names(graph);
   std::vector<std::string> names = tensor_names.all();
   names.push_back("other");
   FuzzInput input(data, size);
@@ -91,8 +91,9 @@ void convert(const uint8_t* data, size_t size, const BatchLayout& layout) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const BatchLayout wide(small_graph()), narrow(narrow_graph());
-  convert(data, size, wide);
-  convert(data, size, narrow);
+  static const Graph wide = small_graph(), narrow = narrow_graph();
+  static const BatchLayout wide_layout(wide), narrow_layout(narrow);
+  convert(data, size, wide, wide_layout);
+  convert(data, size, narrow, narrow_layout);
   return 0;
 }

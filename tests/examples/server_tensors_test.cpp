@@ -142,7 +142,7 @@ class NamedRequestsTest : public testing::Test {
     return {{"y", b.sigmoid(b.mlp("top", b.concat({b.expand(u, item), i}), {1}, relu))}};
   });
   const BatchLayout& layout_ = plan_.layout();
-  const TensorNames names_{layout_};
+  const TensorNames names_{plan_.source()};
 };
 
 TEST_F(NamedRequestsTest, MakesOfManyRequestsWhatEachOfThemWouldBePackedTo) {
@@ -295,12 +295,58 @@ TEST(TensorNames, RefusesInputsThatAreCalledAsTheServersOwnTensors) {
       auto user = b.axis("user"), item = b.axis("item", user);
       return {{"y", b.sigmoid(b.dense(name, item, 1))}};
     });
-    return message_of([&] { TensorNames names(plan.layout()); });
+    return message_of([&] { TensorNames names(plan.source()); });
   };
   EXPECT_EQ(named("x"), "");
-  for (const char* name : {"item.offsets", "request_blobs"})
+  EXPECT_EQ(named("offsets"), "");
+  for (const char* name : {"item.offsets", "x.offsets", "request_blobs", "errors"})
     EXPECT_EQ(named(name),
               "input '" + std::string(name) + "': expected a name that is not the server's own, got one that is");
+}
+
+TEST(ModelOutputs, AreNotCalledAsTheServersOwnTensors) {
+  const auto named = [](const std::string& name) {
+    const Graph graph = build([&](Builder& b) -> Outputs {
+      auto user = b.axis("user"), item = b.axis("item", user);
+      return {{name, b.sigmoid(b.dense("x", item, 1))}};
+    });
+    return message_of([&] { ModelOutputs outputs(graph); });
+  };
+  EXPECT_EQ(named("y"), "");
+  for (const char* name : {"item.offsets", "user.offsets", "request_blobs", "errors"})
+    EXPECT_EQ(named(name),
+              "output '" + std::string(name) + "': expected a name that is not the server's own, got one that is");
+}
+
+TEST(NamedRequests, TakeTheLargestIdWithoutASignForNoPadding) {
+  const Plan plan = compile([](Builder& b) -> Outputs {
+    auto user = b.axis("user");
+    const auto direct = b.table("direct", {.dim = 1});
+    const auto both = b.ids("both", user);
+    return {{"y", b.concat({b.embed(b.ids("direct_id", user), direct),
+                            b.embed(b.ids("padded", user, {.padding = 7}), direct),
+                            b.embed(b.ids("key", user), b.hashed_table("hashed", {.dim = 1})), b.embed(both, direct),
+                            b.embed(both, b.hashed_table("hashed2", {.dim = 1}))})}};
+  });
+  const TensorNames names(plan.source());
+  Tensors tensors;
+  const uint64_t largest = std::numeric_limits<uint64_t>::max();
+  for (const char* name : {"direct_id", "padded", "key", "both"})
+    tensors.add<uint64_t>(name, "UINT64", {3}, {largest, largest - 1, 5});
+  const NamedRequests requests(plan.layout(), names, tensors.list(), 3);
+  const auto ids = [&](const char* name) {
+    std::vector<int64_t> all;
+    for (int64_t r = 0; r < 3; ++r) {
+      Batch batch = plan.batch();
+      requests.fill(batch.add_request(), r);
+      batch.close();
+      EXPECT_TRUE(batch.status(0).ok()) << batch.status(0).message;
+      all.push_back(batch.blob(0).ids(plan.ids(name))[0]);
+    }
+    return all;
+  };
+  EXPECT_THAT(ids("direct_id"), ElementsAre(-2, -2, 5)) << "-1 would be padding";
+  for (const char* name : {"padded", "key", "both"}) EXPECT_THAT(ids(name), ElementsAre(-1, -2, 5)) << name;
 }
 
 std::string with_lengths(const std::vector<std::string>& elements) {

@@ -86,6 +86,19 @@ TEST(BuildHashTable, TakesAnyKey) {
     }
 }
 
+TEST(BuildHashTable, TellsKeysApartThatDifferInOneHalfAlone) {
+  for (const int64_t dim : {2, 16})  // keys among the rows, and apart from them
+    for (const int shift : {0, 32}) {
+      std::vector<int64_t> keys, others;
+      for (int64_t i = 0; i < 200; ++i)
+        (i % 2 == 0 ? keys : others).push_back((i << shift) + (shift == 0 ? int64_t{77} << 32 : 77));
+      const MadeUpRows made_up(DType::f32, dim, keys);
+      const HashTable table = build_hash_table(made_up.format, made_up.all(), with(1.0));
+      EXPECT_EQ(made_up.wrong(table), 0);
+      for (const int64_t key : others) EXPECT_EQ(table.find(key), nullptr) << key;
+    }
+}
+
 TEST(BuildHashTable, OfNoKeysFindsNothing) {
   for (const bool is_mutable : {false, true}) {
     const HashTable table = build_hash_table({DType::f32, 16, is_mutable}, HashTableChunk{});

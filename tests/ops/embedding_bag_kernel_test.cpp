@@ -112,6 +112,23 @@ TEST(EmbeddingBagKernel, IsTheSameInEveryOrder) {
   expect_right(some);
 }
 
+// Blocks hand what they have summed to the one that is last: by a ticket, which orders their stores before its loads.
+TEST(EmbeddingBagKernel, SumsABagByTwoBlocksInAnyOrder) {
+  std::mt19937_64 random(42);
+  const auto table = std::make_shared<TestTable>(DType::f32, 4, 50, true, 0, random);
+  const TestBags bags = make_bags(table, false, Form::offsets, {16 * piece + 3}, Pooling::mean, 1, random);
+  const std::vector<unsigned char> bytes = in_every_order(
+      [&] {
+        const DeviceBags device({bags});
+        device.launch();
+        return device.bytes();
+      },
+      build == Build::plain ? 10 : 4);
+  ASSERT_FALSE(bytes.empty());
+  reset();
+  expect_right(bags, look_up({bags})[0]);
+}
+
 /// A table of 5 x 4 elements: 1 to 20.
 std::shared_ptr<TestTable> table_of_20(std::vector<float> rows = {}) {
   std::mt19937_64 random(1);
@@ -145,6 +162,50 @@ TEST(EmbeddingBagKernel, HasTheKnownAnswers) {
     EXPECT_EQ(pool(Pooling::max), (Values{13, 14, 15, 16, 17, 18, 19, 20}));
     EXPECT_EQ(pool(Pooling::mean, {1, -1, 0, 0}), Values(8, 0)) << "weights whose sum is 0 give zeros";
   }
+}
+
+TEST(EmbeddingBagKernel, DividesByWeightsOfAnySize) {
+  // Squares from 2^-298 to 2^255 and sums above 2^128: FP64 holds them, FP32 does not.
+  std::mt19937_64 random(41);
+  const auto table = std::make_shared<TestTable>(DType::f32, 12, 50, true, 0, random);
+  for (float& x : table->default_row) x *= 1e-9f;
+  for (int64_t r = 0; r < 50; ++r) {  // products of the largest weights are finite
+    float row[12];
+    unsigned char* const at = table->rows.data() + r * table->view.row_stride_bytes;
+    std::memcpy(row, at, sizeof row);
+    for (float& x : row) x *= 1e-9f;
+    std::memcpy(at, row, sizeof row);
+  }
+  for (const Pooling pooling : {Pooling::mean, Pooling::sqrtn}) {
+    for (const float scale : {1e-24f, 1e-18f, 1e18f, 1.9e19f, 1e25f, 1.6e38f}) {
+      reset();
+      std::vector<TestBags> all;
+      for (const bool hashed : {false, true}) {
+        all.push_back(make_bags(table, hashed, Form::offsets, {3, 1, 70, 2 * piece + 5}, pooling, 1, random));
+        std::uniform_real_distribution<float> uniform(1, 2);
+        for (size_t i = 0; i < all.back().ids.size(); ++i) {
+          all.back().weights[i] = scale * uniform(random);
+          const bool is_missing = all.back().row_of(all.back().ids[i]) == reference::the_default_row;
+          if (is_missing) all.back().ids[i] = hashed ? table->keys[0] : 0;  // their weights are summed in FP32
+        }
+      }
+      SCOPED_TRACE(scale);
+      expect_right(all);
+      if (HasFailure()) return;
+    }
+  }
+  // One id each: the row itself, exactly.
+  reset();
+  TestBags alone;
+  alone.table = table_of_20();
+  alone.pooling = Pooling::sqrtn;
+  alone.ids = {0, 0, 0, 0};
+  alone.offsets = {0, 1, 2, 3, 4};
+  alone.weights = {0x1p-149f, 0x1p-126f, 0x1p-60f, 0x1p120f};
+  const std::vector<float> row{1, 2, 3, 4};
+  std::vector<float> expected;
+  for (size_t i = 0; i < alone.ids.size(); ++i) expected.insert(expected.end(), row.begin(), row.end());
+  EXPECT_EQ(values_of<float>(alone, look_up({alone})[0]), expected);
 }
 
 TEST(EmbeddingBagKernel, KeepsWhatIsFiniteFiniteInHalfOutputs) {

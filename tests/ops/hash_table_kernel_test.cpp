@@ -127,6 +127,27 @@ TEST(HashTable, FindsRowsOfAnyTypeAndLength) {
   }
 }
 
+TEST(HashTable, TellsKeysApartThatDifferInOneHalfAlone) {
+  for (const Format& format : {Format{DType::f32, 2}, Format{DType::f32, 16}})  // keys among the rows, and apart
+    for (const int shift : {0, 32}) {
+      reset();
+      std::vector<int64_t> all, keys;
+      for (int64_t i = 0; i < 200; ++i) {
+        all.push_back((i << shift) + (shift == 0 ? int64_t{77} << 32 : 77));
+        if (i % 2 == 0) keys.push_back(all.back());
+      }
+      const std::vector<unsigned char> rows = rows_of(keys, 3, format.bytes());
+      const Image image(format, keys, rows, 1.0);
+      const std::vector<std::optional<Row>> found = LookUp(image.view(), all, Stream{}).rows();
+      for (size_t i = 0; i < all.size(); ++i) {
+        ASSERT_EQ(found[i].has_value(), i % 2 == 0) << all[i];
+        if (found[i]) {
+          ASSERT_EQ(*found[i], row_of(all[i], 3, format.bytes())) << all[i];
+        }
+      }
+    }
+}
+
 TEST(HashTable, CopiesRowsThatLieApart) {
   const Format format{DType::f16, 7};
   constexpr int64_t stride = 18;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -25,10 +26,12 @@
 #include "meituan_like.hpp"
 #include "support/counts.hpp"
 #include "support/message_of.hpp"
+#include "support/random_data.hpp"
 #include "user_heavy.hpp"
 #include "warprank/engine/cuda/run_size.hpp"
 #include "warprank/plan/cards.hpp"
 #include "warprank/plan/chain_cost.hpp"
+#include "warprank/plan/late_broadcast.hpp"
 #include "warprank/plan/predict.hpp"
 #include "wide_deep.hpp"
 
@@ -140,6 +143,21 @@ TEST(FoldBatchNorm, StaysBehindDenseInputsAlone) {
   EXPECT_EQ(of([](Parts& p) { return p.b.concat({embedded(p), p.i}); }), 0);
 }
 
+TEST(FoldBatchNorm, StaysBehindALinearThatIsAnOutputItself) {
+  CompileOptions options;
+  options.passes = only(&Passes::fold_batch_norm);
+  const Plan plan = compile(
+      [](Builder& b) -> Outputs {
+        const auto raw = b.linear("raw", b.dense("x", b.axis("user"), 4), 3);
+        return {{"raw", raw}, {"normed", b.batch_norm("norm", raw)}};
+      },
+      options);
+  EXPECT_THAT(nodes_of(plan), ElementsAre("linear [user, 3]", "elementwise [user, 3]"));
+  const std::vector<OutputInfo>& outputs = plan.graph().outputs;
+  EXPECT_NE(outputs[0].node, outputs[1].node);
+  EXPECT_FALSE(std::get<LinearOp>(plan.graph().node(outputs[0].node).op).norm.has_value());
+}
+
 TEST(FoldBatchNorm, StaysWhereAnythingElseReadsIt) {
   const auto also_added = [](Parts& p) {
     const auto x = p.b.batch_norm("norm", embedded(p));
@@ -191,6 +209,50 @@ TEST(LateBroadcast, ReachesThroughEveryOperationThatAllows) {
                 return p.b.cross("c", p.b.concat({p.on_item(p.u), p.i}));
               }),
               testing::Contains("linear [user, 12]"));
+}
+
+TEST(LateBroadcast, SlicesTheLaterPartOfAConcat) {
+  const Plan plan = plan_of(
+      [](Parts& p) {
+        return p.b.slice(p.b.concat({p.i, p.on_item(p.u)}), 6, 9);
+      },
+      only(&Passes::late_broadcast));
+  const Graph& graph = plan.graph();
+  const auto slice = std::find_if(graph.nodes.begin(), graph.nodes.end(),
+                                  [](const Node& node) { return std::holds_alternative<SliceOp>(node.op); });
+  ASSERT_NE(slice, graph.nodes.end());
+  EXPECT_EQ(std::get<SliceOp>(slice->op).begin, 2) << "behind the four columns of the item";
+  EXPECT_EQ(slice->width, 3);
+  EXPECT_EQ(graph.axis(slice->axis).name, "user");
+  EXPECT_EQ(graph.node(slice->inputs[0]).name, "u");
+}
+
+TEST(LateBroadcast, SplitsALinearThatReadsColumnsOfAWiderWeight) {
+  Graph graph = build([](Builder& b) -> Outputs {
+    const auto user = b.axis("user"), item = b.axis("item", user);
+    const auto u = b.dense("u", user, 8), i = b.dense("i", item, 4);
+    return {{"y", b.linear("wide", b.concat({b.expand(u, item), i}), 2)}};
+  });
+  const auto linear_on = [](const Graph& of, const std::string& axis) {
+    for (const Node& node : of.nodes)
+      if (const auto* linear = std::get_if<LinearOp>(&node.op); linear != nullptr && of.axis(node.axis).name == axis)
+        return *linear;
+    ADD_FAILURE() << "no linear on " << axis;
+    return LinearOp();
+  };
+  for (Node& node : graph.nodes)
+    if (auto* linear = std::get_if<LinearOp>(&node.op)) linear->columns = {{10, 16}, {0, 6}}, linear->stored_in = 20;
+  const Graph split = plan::late_broadcast(graph);
+  const auto columns = [&](const std::string& axis) {
+    std::vector<std::pair<int64_t, int64_t>> ranges;
+    const LinearOp linear = linear_on(split, axis);
+    EXPECT_EQ(linear.stored_in, 20);
+    for (const ColumnRange& range : linear.columns) ranges.emplace_back(range.begin, range.end);
+    return ranges;
+  };
+  using Ranges = std::vector<std::pair<int64_t, int64_t>>;
+  EXPECT_EQ(columns("user"), (Ranges{{10, 16}, {0, 2}}));
+  EXPECT_EQ(columns("item"), (Ranges{{2, 6}}));
 }
 
 TEST(LateBroadcast, LiftsWhatDependsOnTheUserAlone) {
@@ -952,6 +1014,76 @@ TEST(Compile, RefusesCapacitiesThatContradictThemselves) {
             "capacity: rows of axis 'item': expected 0, as those of its parent 'session', got 256");
   EXPECT_EQ(refused({"session"}, {.rows = {{"item", 0}, {"tags", 5}}}),
             "capacity: rows of axis 'tags': expected 0, as those of its parent 'item', got 5");
+}
+
+/// Items, events with words, and events of which the last 20 count.
+Outputs with_histories(Builder& b) {
+  const auto user = b.axis("user"), item = b.axis("item", user), event = b.axis("event", user);
+  const auto words = b.dense("w", b.axis("word", event), 2);
+  const auto recent = b.dense("r", b.axis("recent", user, keep_last(20)), 2);
+  const auto sum = b.pool(b.pool(words, Pooling::sum), Pooling::sum) + b.pool(recent, Pooling::sum);
+  return {{"out", b.dense("i", item, 2) + b.expand(sum, item)}};
+}
+std::vector<std::byte> request_of(int64_t items, int64_t events) {
+  const test_support::RequestShape shape{50, 1, {{"item", items}, {"event", events}, {"word", 2}}};
+  const Batch batch = test_support::random_batch(compile(with_histories), 1, shape, 1);
+  const BlobView blob = batch.blob(0);
+  return {blob.data(), blob.data() + blob.bytes()};
+}
+
+TEST(Compile, LearnsTheRowsOfACapacityOrWarnsOfItsGuess) {
+  CompileOptions options{.capacities = {{1, 100}, {4, 400, {{"event", 50}}}}};
+  const auto rows = [](const Plan& plan, size_t capacity) {
+    return plan::rows_at(plan.source(), plan.options().capacities[capacity]);
+  };
+  const Plan guessed = compile(with_histories, options);
+  EXPECT_THAT(rows(guessed, 0), ElementsAre(1, 100, 8, 64, 20));
+  ASSERT_EQ(guessed.warnings().size(), 2u);
+  EXPECT_THAT(guessed.warnings()[0], HasSubstr("rows of axis 'event' are a guess: 8 for each row of 'user'; "));
+  EXPECT_THAT(guessed.warnings()[1], HasSubstr("rows of axis 'word' are a guess: 8 for each row of 'event'; "));
+  EXPECT_THAT(guessed.describe(), HasSubstr("\nWarning: rows of axis 'event' are a guess"));
+
+  options.recorded = {request_of(30, 3), request_of(500, 9), request_of(1, 0)};
+  const Plan learned = compile(with_histories, options);
+  EXPECT_THAT(rows(learned, 0), ElementsAre(1, 100, 9, 18, 20));
+  EXPECT_THAT(rows(learned, 1), ElementsAre(4, 400, 50, 100, 80)) << "what is given counts";
+  EXPECT_TRUE(learned.warnings().empty());
+  EXPECT_THAT(learned.describe(), Not(HasSubstr("Warning")));
+  EXPECT_TRUE(learned.options().recorded.empty());
+
+  const Batch ragged = test_support::random_batch(guessed, 1, {50, 5, {{"item", 3}, {"event", 9}}}, 1);
+  const int64_t words = ragged.num_rows(guessed.axis("word"));
+  ASSERT_NE(words % 9, 0) << "or this shows nothing";
+  const BlobView blob = ragged.blob(0);
+  options.recorded = {{blob.data(), blob.data() + blob.bytes()}};
+  EXPECT_EQ(rows(compile(with_histories, options), 0)[3], (words + 8) / 9 * 9) << "holds the request";
+
+  options.recorded.push_back({options.recorded[0].begin(), options.recorded[0].end() - 8});
+  EXPECT_THAT(test_support::message_of([&] { compile(with_histories, options); }),
+              HasSubstr("recorded request 1: expected a request of the model, got"));
+}
+
+TEST(RunSize, IsRoundedUpWhereItIsAboveTheLargestCapacity) {
+  using cuda_backend::next_of_four;
+  for (const auto& [count, expected] : std::map<int64_t, int64_t>{
+           {0, 0}, {1, 1}, {7, 7}, {8, 8}, {9, 10}, {10, 10}, {15, 16}, {17, 20}, {1000, 1024}, {1025, 1280}})
+    EXPECT_EQ(next_of_four(count), expected);
+  for (int64_t count = 0; count < 5000; ++count) {
+    EXPECT_GE(next_of_four(count), count);
+    EXPECT_LE(4 * next_of_four(count), 5 * count);
+  }
+  const BatchLayout layout(build(with_histories));
+  const cuda_backend::RunSize largest{{2, 100, 16, 128, 40}, 2, 100000};
+  const auto rounded = [&](std::vector<int64_t> rows, int64_t bytes) {
+    return cuda_backend::RunSize{std::move(rows), 1, bytes}.rounded_up(largest, layout);
+  };
+  const cuda_backend::RunSize size = rounded({1, 3, 17, 5, 1}, 300);
+  EXPECT_THAT(size.rows, ElementsAre(2, 100, 20, 128, 40));
+  EXPECT_EQ(size.max_requests, 2);
+  EXPECT_EQ(size.blob_bytes, cuda_backend::most_blob_bytes(layout, size.rows));
+  EXPECT_TRUE(rounded({2, 99, 20, 1, 1}, 900) == size) << "one of many batches";
+  EXPECT_EQ(rounded({1, 3, 17, 5, 1}, 1000001).blob_bytes, next_of_four(1000001)) << "as nobody should send it";
+  EXPECT_EQ(rounded({1, (int64_t{1} << 31) - 1, 0, 0, 0}, 0).rows[1], int64_t{1} << 31);
 }
 
 TEST(Compile, RefusesLinearsThatAddNoResidualFirstOrThatOnlyPlanningMakes) {

@@ -194,6 +194,46 @@ TEST_F(HeldService, RefusesAtOnceWhatIsBeyondItsQueueAndTakesRequestsAgainAfterw
   EXPECT_EQ(service_->counters().scored, 5);
 }
 
+TEST_F(HeldService, ForgetsCallsThatAreCancelled) {
+  hold({.most_waiting = 101, .most_merged = 1});
+  std::vector<uint64_t> calls;
+  std::vector<std::future<Reply>> cancelled;
+  for (int i = 0; i < 50; ++i) {
+    calls.push_back(service_->new_call());
+    for (int r = 0; r < 2; ++r) cancelled.push_back(ask(items(2), {.call = calls.back()}));
+  }
+  std::future<Reply> live = ask(items(3), {.call = service_->new_call()});
+  EXPECT_EQ(service_->waiting(), 101);
+  for (const uint64_t call : calls) EXPECT_EQ(service_->cancel(call), 2);
+  for (std::future<Reply>& reply : cancelled) {
+    ASSERT_EQ(reply.wait_for(std::chrono::seconds(0)), std::future_status::ready) << "the worker is held";
+    const Reply got = reply.get();
+    EXPECT_EQ(got.outcome, Outcome::refused);
+    EXPECT_EQ(got.refusal, Refusal::cancelled);
+    EXPECT_EQ(got.message, "it was cancelled");
+  }
+  EXPECT_EQ(service_->waiting(), 1);
+  EXPECT_EQ(service_->cancel(calls[0]), 0) << "nothing of it is left";
+  EXPECT_EQ(service_->cancel(0), 0) << "of calls without a number none is";
+  for (int i = 0; i < 100; ++i) cancelled[static_cast<size_t>(i)] = ask(items(4), {.call = calls[0]});
+  EXPECT_EQ(service_->cancel(calls[0]), 100) << "the places were free again";
+  gate_.open();
+  EXPECT_EQ(live.get().outcome, Outcome::scored);
+  service_->stop();
+  EXPECT_EQ(gate_.batches(), (std::vector<std::vector<int64_t>>{{1}, {3}})) << "nothing is computed in vain";
+  EXPECT_EQ(service_->counters().refused(Refusal::cancelled), 200);
+  EXPECT_EQ(service_->counters().refused(), 200);
+}
+
+TEST_F(HeldService, FreesThePlaceOfARequestAboveAllCapacitiesThatFails) {
+  hold({});
+  gate_.open();
+  EXPECT_EQ(first_.get().outcome, Outcome::scored);
+  gate_.fail_next([] { throw std::bad_alloc(); });
+  EXPECT_EQ(ask(items(300)).get().outcome, Outcome::failed);
+  EXPECT_EQ(ask(items(300)).get().outcome, Outcome::scored) << "there is one worker, so one place";
+}
+
 TEST_F(HeldService, RefusesWhatCannotMakeItsDeadlineAtOnceOrWhenAWorkerSeesIt) {
   hold({});
   bool filled = false;

@@ -7,7 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -16,6 +18,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "support/message_of.hpp"
 
 namespace {
 
@@ -155,6 +159,29 @@ TEST(Safetensors, ReadsAFileAtAnyAddress) {
     EXPECT_THAT(values<int8_t>(content.tensors.at("a")), ElementsAre(0));
     EXPECT_THAT(floats<float>(content.tensors.at("b")), ElementsAre(bits_float(0x04030201), bits_float(0x08070605)));
   }
+}
+
+TEST(Safetensors, SaysWhatAFileOfAnotherFormatIs) {
+  using namespace std::string_literals;
+  const auto message = [](std::string bytes) {
+    bytes.resize(std::max<size_t>(bytes.size(), 200), 'x');
+    return test_support::message_of([&] {
+      parse_safetensors("f", {reinterpret_cast<const std::byte*>(bytes.data()), std::ssize(bytes)});
+    });
+  };
+  const std::string refused = "f: expected a safetensors file, got ";
+  EXPECT_EQ(message("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 132\n"),
+            refused + "a pointer of Git LFS: git lfs pull fetches the file itself");
+  EXPECT_EQ(message("PK\3\4\x14\0\0\0\x08\x08"s), refused + "a zip archive, such as torch.save and numpy.savez write");
+  for (const char* begin : {"<!DOCTYPE html><html>", "<HTML lang=en>", "\r\n  <!doctype HTML>"})
+    EXPECT_EQ(message(begin), refused + "an HTML page, such as a server sends for a file that it has not");
+  EXPECT_EQ(message("<?xml version='1.0'?><Error><Code>NoSuchKey</Code>"),
+            refused + "XML, such as a store of files sends for one that it has not");
+  EXPECT_EQ(message("\x80\2\x8a\nl\xfc"), refused + "a pickle, such as torch.save wrote before 1.6");
+  EXPECT_EQ(message("\x89HDF\r\n\x1a\n"), refused + "an HDF5 file, such as Keras writes");
+  EXPECT_EQ(message("\x1f\x8b\x08\0\0\0\0\0"s), refused + "a file compressed by gzip");
+  EXPECT_EQ(message("{\"weights\": [1, 2]}"), refused + "JSON");
+  EXPECT_THAT(message("some text, which nobody knows"), HasSubstr("f: length of the header: expected at most"));
 }
 
 TEST(Safetensors, RefusesAFileThatIsCutAnywhereAndBytesAppended) {

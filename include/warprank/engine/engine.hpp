@@ -101,8 +101,8 @@ struct BindOptions {
 enum class Oversize {
   split,            ///< a request that is above all capacities by itself is run as by `run`
   split_or_refuse,  ///< invalid_argument for such a request, and for more parts than split_parts: never allocates
-  run,              ///< at once: memory is allocated for it, and kept; kernels are launched one by one
-  refuse            ///< invalid_argument: never allocates
+  run,    ///< at once: memory is allocated for its size, rounded up, and kept; kernels are launched one by one
+  refuse  ///< invalid_argument: never allocates
 };
 
 /// How a thread waits for a batch on a GPU. What each costs is in docs/SERVING.md.

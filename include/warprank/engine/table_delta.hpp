@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "warprank/core/error.hpp"
+#include "warprank/core/pace.hpp"
 #include "warprank/core/shape.hpp"
+#include "warprank/engine/finite_rows.hpp"
 #include "warprank/engine/table_options.hpp"
 #include "warprank/hash_table/update.hpp"
 #include "warprank/ops/table_view.hpp"
@@ -88,6 +90,8 @@ class DeltaFinder {
     }
     if (erased != nullptr)
       expect(erased, name + ".erase", DType::i64, {erased->shape.empty() ? 0 : erased->shape[0]}, "I64 [n]");
+    if (problems_.list().size() != before) return;
+    if (writes) unusable_rows(*delta.rows, delta.scale, delta.offset, Pace()).report(name, "row", problems_);
     if (problems_.list().size() != before) return;
     if (writes) delta.written = changes_of(*keys, false);
     if (erased != nullptr) delta.erased = changes_of(*erased, true);

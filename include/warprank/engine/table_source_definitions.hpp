@@ -19,8 +19,10 @@
 #include "warprank/core/compiled.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/shape.hpp"
+#include "warprank/engine/finite_rows.hpp"
 #include "warprank/engine/table_source.hpp"
 #include "warprank/hash_table/build.hpp"
+#include "warprank/hash_table/image.hpp"
 #include "warprank/store/row_cache.hpp"
 #include "warprank/store/stored_value.hpp"
 
@@ -156,7 +158,7 @@ class TableFinder {
     TableSource table;
     table.info = info;
     table.type = rows->type;
-    table.default_row = find_floats(info.name + ".default", false, info.dim);
+    table.default_row = find_default_row(info);
     table.in_store = in_store;
     found_.push_back(std::move(table));
   }
@@ -227,6 +229,14 @@ class TableFinder {
     if (tensor == nullptr) return nullptr;
     return expect(tensor->dtype == DType::f32 && tensor->shape == Shape{size}, name, text, *tensor) ? tensor : nullptr;
   }
+  /// The row of ids that a table does not have; null where there is none.
+  const TensorView* find_default_row(const TableInfo& info) {
+    const std::string name = info.name + ".default";
+    const TensorView* row = find_floats(name, false, info.dim);
+    if (row != nullptr && !are_finite(DType::f32, row->data, info.dim))
+      problems_.add("tables: tensor '" + name + "'", "finite numbers", "NaN or infinity");
+    return row;
+  }
 
   /// Adds what `body` throws, with the table's name before it; says whether it threw nothing.
   template <class Body>
@@ -260,7 +270,7 @@ class TableFinder {
     TableSource table;
     table.info = info;
     table.type = static_cast<DType>(header.type);
-    table.default_row = find_floats(info.name + ".default", false, info.dim);
+    table.default_row = find_default_row(info);
     const auto read = [&] {
       if (images_ == Images::read) {
         table.hashed = file->read(threads(), &pace_, options_.pages);
@@ -268,6 +278,9 @@ class TableFinder {
         file->check(threads(), &pace_);
         table.mapped = file;
       }
+      auto* const bytes = const_cast<unsigned char*>(file->image().data());  // only read
+      const HashTableView mapped = view_hash_table(header, bytes);
+      unusable_rows(table.hashed ? table.hashed->view() : mapped, pace_).report(info.name, "key", problems_);
     };
     if (collect(info, read)) found_.push_back(std::move(table));
   }
@@ -299,8 +312,13 @@ class TableFinder {
       table.scale = find_floats(info.name + ".scale", true, num_rows);
       table.offset = find_floats(info.name + ".offset", true, num_rows);
     }
-    table.default_row = find_floats(info.name + ".default", false, info.dim);
+    table.default_row = find_default_row(info);
     const bool has_scale = !is_scaled || (table.scale != nullptr && table.offset != nullptr);
+    if (has_scale) {
+      const UnusableRows unusable = unusable_rows(*rows, table.scale, table.offset, pace_);
+      unusable.report(info.name, "row", problems_);
+      if (unusable.count > 0) return;
+    }
     if (!info.hashed) {
       table.rows = rows;
       if (has_scale) found_.push_back(std::move(table));

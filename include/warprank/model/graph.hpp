@@ -129,6 +129,19 @@ struct Graph {
   const Node& node(int i) const { return nodes[static_cast<size_t>(i)]; }
   Node& node(int i) { return nodes[static_cast<size_t>(i)]; }
   const AxisInfo& axis(int i) const { return axes[static_cast<size_t>(i)]; }
+
+  /// Whether the id -1 of an input is padding, as it is of direct tables, and never a key of a hashed one. Whoever
+  /// takes ids without a sign must not give 2^64 - 1, which has its bits, for it.
+  bool pads_minus_one(int input) const {
+    bool is_direct = false, is_hashed = false;
+    for (const Node& node : nodes) {
+      const auto* embed = std::get_if<EmbedOp>(&node.op);
+      if (embed == nullptr || embed->ids != input) continue;
+      const bool hashed = tables[static_cast<size_t>(embed->table)].hashed;
+      (hashed ? is_hashed : is_direct) = true;
+    }
+    return is_direct && !is_hashed && !ids[static_cast<size_t>(input)].padding;
+  }
 };
 
 }  // namespace warprank

@@ -31,7 +31,8 @@
 /// Tables and outputs may have any size in bytes. A feature has fewer than 2^30 bags and as many ids in a launch, for
 /// which ids alone are 8 GB, and a direct table fewer than 2^32 - 2 rows.
 ///
-/// Accumulates in FP32, divisors in FP64; a mean or sqrtn divides once at the end. With k elements in the bag,
+/// Accumulates in FP32, the weights of ids without a row likewise, divisors in FP64, so that weights may have any size;
+/// a mean or sqrtn divides once at the end. With k elements in the bag,
 /// |y - exact| <= (k + 5) u sum_i |w_i x_i| / |divisor|, u = 2^-24, where |scale q| + |offset| stands for |x| of I8
 /// rows; a maximum errs by 2 u of it, and is NaN where an element is. Half outputs are rounded once more, to nearest;
 /// what is finite becomes at most 65504, with its sign. A bag that is empty, of padding alone, or whose weights make a

@@ -34,12 +34,15 @@ struct Cost {
 
 /// For which batches to plan, in rows of all requests together: `items` of the axis of the first output that is not on
 /// the outermost one; where all outputs are, it counts nothing. Rows of other axes are those of `rows`, else keep_last
-/// per parent row, else 8.
+/// per parent row, else what CompileOptions::recorded show, else a guess, which Plan::warnings tells.
 struct Capacity {
   int64_t requests = 1;
   int64_t items = 256;
   std::map<std::string, int64_t> rows = {};  ///< by axis name; may repeat the two above, not contradict them
 };
+
+/// For each row of the parent, of an axis of which nothing is known.
+inline constexpr int64_t guessed_rows = 8;
 
 namespace detail {
 
@@ -56,14 +59,14 @@ inline int axis_of_items(const Graph& graph) {
 
 /// Rows of every axis at a capacity, none more than 2^31.
 inline std::vector<int64_t> rows_at(const Graph& graph, const Capacity& capacity) {
-  constexpr int64_t unknown_rows_per_parent = 8, most_rows = int64_t{1} << 31;  // products of two do not overflow
+  constexpr int64_t most_rows = int64_t{1} << 31;  // products of two do not overflow
   const int axis_of_items = detail::axis_of_items(graph);
   std::vector<int64_t> rows(graph.axes.size(), std::min(capacity.requests, most_rows));
   for (size_t a = 0; a < graph.axes.size(); ++a) {
     const AxisInfo& axis = graph.axes[a];
     if (axis.parent == -1) continue;
     const auto given = capacity.rows.find(axis.name);
-    const int64_t per_parent = axis.keep_last > 0 ? std::min(axis.keep_last, most_rows) : unknown_rows_per_parent;
+    const int64_t per_parent = axis.keep_last > 0 ? std::min(axis.keep_last, most_rows) : guessed_rows;
     rows[a] = static_cast<int>(a) == axis_of_items ? capacity.items
               : given != capacity.rows.end()       ? given->second
                                                    : rows[static_cast<size_t>(axis.parent)] * per_parent;

@@ -50,6 +50,7 @@ WARPRANK_HOST_INLINE std::string Plan::describe(const std::string& card_name) co
   std::string text = "At capacity:";
   for (size_t a = 0; a < rows.size(); ++a)
     text += " " + source().axes[a].name + " " + std::to_string(rows[a]) + (a + 1 < rows.size() ? "," : "\n");
+  for (const std::string& warning : warnings()) text += "Warning: " + warning + ".\n";
   text += "Times are predicted for one " + card_name +
           ", not measured: what its memory and tensor cores allow, in FP16, and what launches and trips to memory take "
           "(plan/cards.hpp).\n";

@@ -5,6 +5,7 @@
 /// device, is immutable, and cheap to copy.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -47,6 +48,9 @@ struct Passes {
 struct CompileOptions {
   std::vector<Capacity> capacities = {{}};  ///< what contexts reserve memory for; the first is what `describe` shows
   Passes passes = {};
+  /// Requests as they come, in blobs (docs/BATCH_FORMAT.md): what a capacity does not say of rows is learned from them.
+  /// A plan does not keep them.
+  std::vector<std::vector<std::byte>> recorded = {};
 };
 
 /// What a pass changed, at the first capacity.
@@ -67,6 +71,8 @@ class Plan {
   const CompileOptions& options() const { return impl_->options; }
   const std::vector<PassReport>& reports() const { return impl_->reports; }
   const std::vector<Parameter>& parameters() const { return impl_->parameters; }  ///< learned tensors, tables apart
+  /// What a server had better be told, a line each: rows of axes at the capacities that are guesses.
+  const std::vector<std::string>& warnings() const { return impl_->warnings; }
   const BatchLayout& layout() const { return impl_->layout; }
 
   /// Inputs and axes by name; resolve once, pack often.
@@ -101,6 +107,7 @@ class Plan {
     std::vector<PassReport> reports;
     std::vector<Parameter> parameters;
     BatchLayout layout;
+    std::vector<std::string> warnings;
   };
   static void run_passes(Impl& impl);
 

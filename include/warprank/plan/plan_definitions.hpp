@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "warprank/plan/gather_fields.hpp"
 #include "warprank/plan/group_launches.hpp"
 #include "warprank/plan/late_broadcast.hpp"
+#include "warprank/plan/learn_rows.hpp"
 #include "warprank/plan/merge_common.hpp"
 #include "warprank/plan/multiply_heads.hpp"
 #include "warprank/plan/plan.hpp"
@@ -42,9 +44,18 @@ WARPRANK_HOST_INLINE Plan::Plan(Graph source, CompileOptions options) {
   std::vector<Parameter> parameters = parameters_of(source, problems);
   problems.throw_if_any();
 
+  if (!options.recorded.empty()) plan::learn_rows(source, options.recorded, options.capacities);
+  options.recorded.clear();
+  std::vector<std::string> warnings = plan::guesses(source, options.capacities);
   BatchLayout layout(source);
-  auto impl = std::make_shared<Impl>(
-      Impl{std::move(source), {}, {}, std::move(options), {}, std::move(parameters), std::move(layout)});
+  auto impl = std::make_shared<Impl>(Impl{std::move(source),
+                                          {},
+                                          {},
+                                          std::move(options),
+                                          {},
+                                          std::move(parameters),
+                                          std::move(layout),
+                                          std::move(warnings)});
   run_passes(*impl);
   impl_ = std::move(impl);
 }

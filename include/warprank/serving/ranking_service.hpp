@@ -17,6 +17,7 @@
 /// save the copy, but the whole batch would wait for the thread that was interrupted while it filled its part.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -81,6 +82,28 @@ class RankingService {
   /// The same for a request that the client has packed (docs/BATCH_FORMAT.md), at any address.
   void score_blob(Span<const std::byte> blob, ReplyCallback done, const CallOptions& how = {}) {
     enter([&](Batch& batch) { batch.add_blob(blob); }, how, std::move(done));
+  }
+
+  /// A number for CallOptions::call that no other call has.
+  uint64_t new_call() { return ++last_call_; }
+  /// Nobody waits for the requests of a call any more: those that wait in the queue leave it at once, and `done` is
+  /// called for each, on this thread, with Refusal::cancelled. Returns how many these were. Those that a worker has
+  /// begun are scored, and those that come later as well. Any number of threads at once.
+  int64_t cancel(uint64_t call) {
+    Calls cancelled;
+    if (call != 0) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      queue_.give_up(call, cancelled);
+      counters_.refused_by[static_cast<size_t>(Refusal::cancelled)] += static_cast<int64_t>(cancelled.size());
+      free_places(cancelled.size());
+    }
+    for (Call& one : cancelled) refuse(one, Refusal::cancelled);
+    const auto count = static_cast<int64_t>(cancelled.size());
+    if (count > 0) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      keep(cancelled);
+    }
+    return count;
   }
 
   /// Refuses what comes from now on, scores all that is waiting, and returns when that is answered. Any number of
@@ -191,6 +214,7 @@ class RankingService {
     entered.deadline = how.deadline;
     entered.priority = how.priority;
     entered.is_tried = is_tried;
+    entered.call = how.call;
     entered.arrived = Clock::now();
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -354,6 +378,7 @@ class RankingService {
   const ServiceOptions options_;
   std::vector<std::string> outputs_;
 
+  std::atomic<uint64_t> last_call_{0};
   mutable std::mutex mutex_;  // what follows, up to stopping_
   Queue queue_;
   Calls spare_;

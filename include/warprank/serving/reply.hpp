@@ -23,9 +23,10 @@ enum class Refusal {
   full,       ///< too many are waiting
   displaced,  ///< too many are waiting, and one of a higher priority took its place
   late,       ///< it could not be scored before its deadline
-  stopping    ///< the service stops
+  stopping,   ///< the service stops
+  cancelled   ///< nobody waits for it any more, as RankingService::cancel was told
 };
-inline constexpr int num_refusals = 5;
+inline constexpr int num_refusals = 6;
 
 /// For people; metrics have the enumerator's name.
 inline const char* to_string(Refusal refusal) {
@@ -40,6 +41,8 @@ inline const char* to_string(Refusal refusal) {
       return "it could not be scored before its deadline";
     case Refusal::stopping:
       return "the service is stopping";
+    case Refusal::cancelled:
+      return "it was cancelled";
   }
   return "";
 }

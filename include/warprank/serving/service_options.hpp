@@ -35,6 +35,8 @@ struct CallOptions {
   /// When its answer is worth nothing any more. It is refused as soon as it is known to come later.
   TimePoint deadline = TimePoint::max();
   Priority priority = Priority::normal;  ///< those of high priority go first, and are the last that find no place
+  /// By which RankingService::cancel finds it: of one caller, whose requests go together, from new_call(). 0: never.
+  uint64_t call = 0;
 };
 
 /// Requests since the service was made.

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -86,6 +87,26 @@ inline void check_coverage(const std::string& file, const std::map<std::string, 
                            std::to_string(data.size()) + " bytes");
 }
 
+/// What a file is that is found in the place of a safetensors file, by its first bytes; empty where nobody knows.
+inline std::string other_format(Span<const std::byte> bytes) {
+  std::string begin(reinterpret_cast<const char*>(bytes.data()),
+                    static_cast<size_t>(std::min<int64_t>(bytes.size(), 64)));
+  const auto is = [&](std::string_view magic) { return begin.compare(0, magic.size(), magic) == 0; };
+  using namespace std::string_view_literals;
+  if (is("version https://git-lfs.github.com/spec/"))
+    return "a pointer of Git LFS: git lfs pull fetches the file itself";
+  if (is("PK\3\4")) return "a zip archive, such as torch.save and numpy.savez write";
+  if (is("\x80\2"sv) || is("\x80\4"sv) || is("\x80\5"sv)) return "a pickle, such as torch.save wrote before 1.6";
+  if (is("\x89HDF\r\n")) return "an HDF5 file, such as Keras writes";
+  if (is("\x1f\x8b")) return "a file compressed by gzip";
+  if (is("GGUF")) return "a GGUF file";
+  begin.erase(0, begin.find_first_not_of(" \t\r\n"));
+  for (char& c : begin) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  if (is("<!doctype html") || is("<html")) return "an HTML page, such as a server sends for a file that it has not";
+  if (is("<?xml")) return "XML, such as a store of files sends for one that it has not";
+  return is("{") || is("[") ? "JSON" : "";
+}
+
 }  // namespace detail
 
 WARPRANK_HOST_INLINE SafetensorsContent parse_safetensors(const std::string& file, Span<const std::byte> bytes) {
@@ -95,10 +116,13 @@ WARPRANK_HOST_INLINE SafetensorsContent parse_safetensors(const std::string& fil
     throw invalid_argument(file, "a safetensors file of 8 bytes or more", std::to_string(bytes.size()) + " bytes");
   const auto length = load_element<uint64_t>(bytes.data(), 0);
   const auto available = static_cast<uint64_t>(bytes.size() - length_bytes);
-  if (length > longest_header || length > available)
+  if (length > longest_header || length > available) {
+    if (const std::string other = detail::other_format(bytes); !other.empty())
+      throw invalid_argument(file, "a safetensors file", other);
     throw invalid_argument(file + ": length of the header",
                            "at most " + std::to_string(std::min(longest_header, available)) + " bytes",
                            std::to_string(length));
+  }
   const auto header_bytes = static_cast<int64_t>(length);
   const Span<const std::byte> json = bytes.subspan(length_bytes, header_bytes);
   const Span<const std::byte> data =

@@ -391,6 +391,19 @@ TEST_F(SmallOracle, HasTheKnownAnswers) {
   });
 }
 
+TEST_F(SmallOracle, DividesByWeightsOfAnySize) {
+  for_each_target([this] {
+    const float most = 3e38f;
+    rows_ = std::vector<float>(20, 0x1p-20f);
+    for (const float weight : {0x1p-120f, 0x1p-60f, 0x1p60f, 0x1p127f, most}) {
+      const std::vector<float> four(4, weight);
+      EXPECT_EQ(pool(Pooling::mean, {0, 1, 2, 3}, {0, 4}, four), Values(4, 0x1p-20f)) << weight;
+      EXPECT_EQ(pool(Pooling::sqrtn, {0, 1, 2, 3}, {0, 4}, four), Values(4, 0x1p-19f)) << weight;
+    }
+    EXPECT_EQ(pool(Pooling::mean, {0, 1}, {0, 2}, {-most, -most}), Values(4, 0x1p-20f));
+  });
+}
+
 TEST_F(SmallOracle, CountsNeitherPaddingNorItsWeightInTheMean) {
   EXPECT_EQ(pool(Pooling::mean, {-1, 1, -1, 3}, {0, 4}), (Values{9, 10, 11, 12}));
   EXPECT_EQ(pool(Pooling::mean, {-1, 1, -1, 3}, {0, 4}, {100, 1, NAN, 1}), (Values{9, 10, 11, 12}));

@@ -271,6 +271,33 @@ def test_lines_of_text_without_names(simple_case, capsys):
     assert sorted(os.listdir(simple_case)) == ["a", "b", "bare.csv", "model", "named.csv"]
 
 
+def test_ids_without_a_sign_are_the_same_in_lines_and_in_parquet(tmp_path):
+    def shops(b):
+        user = b.axis("user")
+        x = b.concat([b.embed(b.ids("shop", user), b.table("shops", dim=1)),
+                      b.embed(b.ids("key", user), b.hashed_table("keys", dim=1))])
+        return {"y": b.linear("l", x, 1, bias=False)}
+    plan = wr.compile(shops)
+    ids = np.array([2**64 - 1, 2**63, 2**63 - 1, 1, 2], np.uint64)
+    tables = {"shops": np.float32([[1], [2], [3]]), "shops.default": np.float32([50]),
+              "keys.keys": ids.view(np.int64), "keys.rows": np.float32([[100], [200], [300], [400], [500]])}
+    model = wr.bind(plan, wr.Weights.from_arrays({"l.weight": np.float32([[1, 1]])}),
+                    wr.Tables.load(plan, wr.Weights.from_arrays(tables)))
+    lines, parquet = tmp_path / "log.csv", tmp_path / "log.parquet"
+    lines.write_text("shop,key\n" + "".join(f"{i},{i}\n" for i in ids))
+    pq.write_table(pa.table({"shop": ids, "key": ids}), parquet)
+    expected = [150, 250, 350, 402, 503]  # the first three are no rows of "shops", and no padding
+    for data in (lines, parquet):
+        out = tmp_path / "scores.parquet"
+        assert offline.score_file(model, data, out, keep=["key"]) == 5
+        table = pq.read_table(out)
+        assert table["y"].to_pylist() == expected, data
+        assert np.array_equal(table["key"].to_numpy().astype(np.uint64), ids), data
+    lines.write_text("shop,key\n18446744073709551616,1\n")
+    with pytest.raises(wr.InvalidArgument, match="column 'shop': expected integers, got"):
+        offline.score_file(model, lines, tmp_path / "none.parquet")
+
+
 # --- what is wrong
 
 

@@ -136,10 +136,32 @@ def test_other_types_become_those_of_the_engine(case):
     check(case, case.model.score(data))
 
 
+def test_ids_without_a_sign_are_no_padding(case):
+    wanted = columns.inputs_of(case.plan)
+    largest = np.array([2**64 - 1, 2**64 - 2, 5], np.uint64)
+    for name, table in [(n, i) for n, i in wanted.items() if i.kind == "ids"]:
+        assert columns._ids(largest, table.pads_minus_one).tolist() == [-2 if table.pads_minus_one else -1, -2, 5]
+        assert columns._ids(np.array([-1, 5]), table.pads_minus_one).tolist() == [-1, 5]
+    assert all(i.pads_minus_one for i in wanted.values() if i.kind == "ids"), "all tables are direct"
+
+    def hashed(b):
+        return {"x": b.embed(b.ids("key", b.axis("user")), b.hashed_table("t", dim=2))}
+    assert not columns.inputs_of(wr.compile(hashed))["key"].pads_minus_one
+
+
+def test_offsets_are_told_as_they_came(case):
+    for offsets, got in [(np.array([0, 2**63, 2**63], np.uint64), "expected offsets below 2^63, got 9223372036854775808"),
+                         (np.array([0.5, 1, 2]), "expected integers as offsets, got float64 values")]:
+        with pytest.raises(wr.InvalidArgument, match=re.escape(got)):
+            case.model.score(case.data | {"film_id": (case.film, offsets)})
+        with pytest.raises(wr.InvalidArgument, match=re.escape("offsets of axis 'item': " + got)):
+            case.model.score({"context": case.context}, offsets={"item": offsets})
+
+
 def test_what_lies_as_it_is_read_is_not_copied(case):
     wanted = columns.inputs_of(case.plan)
     flat = columns._flatten((case.film, case.offsets), wanted["film_id"])
-    assert np.shares_memory(columns._ids(flat.values), case.film) and flat.offsets[0] is case.offsets
+    assert np.shares_memory(columns._ids(flat.values, True), case.film) and flat.offsets[0] is case.offsets
     rows = case.context
     assert np.shares_memory(columns._dense(columns._flatten(rows, wanted["context"]).values, 2), rows)
     large = pa.LargeListArray.from_arrays(pa.array(case.offsets), pa.array(case.film))

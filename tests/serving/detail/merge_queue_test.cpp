@@ -140,6 +140,10 @@ TEST_F(MergeQueueTest, LetsRequestsAboveAllCapacitiesNeitherEndABatchNorTakeAllW
   EXPECT_THAT(take().batch, IsEmpty());
   queue_->done(2, milliseconds(500));
   EXPECT_THAT(take().batch, ElementsAre("huge3"));
+  push("huge4", 100, Priority::normal, 5);
+  EXPECT_THAT(take().batch, IsEmpty());
+  queue_->done(2, std::nullopt);
+  EXPECT_THAT(take().batch, ElementsAre("huge4")) << "one that failed frees its place, too";
 }
 
 TEST_F(MergeQueueTest, RunsRequestsAboveAllCapacitiesWithOneWorkerToo) {
@@ -199,6 +203,9 @@ TEST_F(MergeQueueTest, DoesNotAddARequestToABatchThatTakesTooLongForIt) {
   push("b", 10, Priority::normal, 0, at(8));
   EXPECT_THAT(take(0).batch, ElementsAre("a"));
   EXPECT_THAT(take(0).batch, ElementsAre("b"));
+  push("c", 10, Priority::normal, 0, at(10));
+  push("d", 10, Priority::normal, 0, at(10));
+  EXPECT_THAT(take(0).batch, ElementsAre("c", "d")) << "their deadline is the end of the batch";
 }
 
 TEST_F(MergeQueueTest, KnowsBeforehandWhatMustComeTooLate) {
@@ -217,11 +224,40 @@ TEST_F(MergeQueueTest, KnowsBeforehandWhatMustComeTooLate) {
   EXPECT_TRUE(too_late(0, 7, Priority::high)) << "one batch of 4 ms, then its own";
   for (int i = 0; i < 3; ++i) take();
   EXPECT_FALSE(too_late(0, 4)) << "nothing waits any more";
+  push("h", 10, Priority::high);
+  EXPECT_TRUE(too_late(0, 7)) << "those of high priority go first";
+  EXPECT_FALSE(too_late(0, 8));
   make({.most_merged = 1});
   learn(4, 10);
   for (int i = 0; i < 3; ++i) push("n", 1);
   EXPECT_TRUE(too_late(0, 15)) << "three batches and its own, though all would fit in one";
   EXPECT_FALSE(too_late(0, 16));
+}
+
+TEST_F(MergeQueueTest, GivesUpAllOfACall) {
+  make();
+  const auto push_of = [&](const std::string& name, uint64_t call, int64_t items, Priority priority) {
+    Calls one(1);
+    one.front().name = name;
+    one.front().rows = {1, items};
+    one.front().arrived = at(0);
+    one.front().priority = priority;
+    one.front().call = call;
+    queue_->push(one);
+  };
+  push_of("a", 1, 30, Priority::normal);
+  push_of("b", 2, 10, Priority::normal);
+  push_of("huge", 1, 100, Priority::normal);
+  push_of("high", 1, 10, Priority::high);
+  push_of("c", 2, 10, Priority::normal);
+  Calls given_up;
+  queue_->give_up(1, given_up);
+  EXPECT_THAT(names(given_up), testing::UnorderedElementsAre("a", "huge", "high"));
+  EXPECT_EQ(queue_->size(), 2);
+  learn(4, 10);
+  EXPECT_FALSE(too_late(0, 14)) << "a batch of the two that are left, of 20 rows";
+  EXPECT_THAT(take().batch, ElementsAre("b", "c"));
+  EXPECT_TRUE(queue_->empty());
 }
 
 TEST_F(MergeQueueTest, FollowsTheTimesOfBatchesButNotAtOnce) {

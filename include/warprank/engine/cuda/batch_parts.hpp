@@ -84,6 +84,13 @@ class BatchParts {
     }
   }
 
+  /// Asks `number(RunSize)` for the run of each part that has none.
+  template <class Number>
+  void run_others(Number number) {
+    for (int64_t i = 0; i < count_; ++i)
+      if (BatchPart& part = parts_[static_cast<size_t>(i)]; part.run == -1) part.run = number(part.size);
+  }
+
   /// Forgets the batch.
   void clear() { count_ = 0; }
 

@@ -171,6 +171,8 @@ class CudaContext : public ContextBackend {
                                             ", sm_90 can overlap them") +
                        "\n" + model_->linears;
     for (const auto& run : runs_.runs()) text += "up to " + text_of(run->size()) + ":\n" + run->describe();
+    for (const auto& run : larger_.runs())
+      text += "above all capacities, up to " + text_of(run->size()) + ":\n" + run->describe();
     return text;
   }
 
@@ -278,23 +280,31 @@ class CudaContext : public ContextBackend {
     }
     return least;
   }
+  /// Those above all capacities are numbered -1, -2 and so on.
   const PreparedRun& run_of(const BatchPart& part) const {
-    return part.run < 0 ? *larger_.runs()[0] : *runs_.runs()[static_cast<size_t>(part.run)];
+    return part.run < 0 ? *larger_.runs()[static_cast<size_t>(-1 - part.run)]
+                        : *runs_.runs()[static_cast<size_t>(part.run)];
   }
 
   /// Makes `parts_` of a measured batch, and the memory for those that are above all capacities.
   void divide(const Batch& batch, int run) {
-    if (run >= 0) return parts_.take_whole(batch, run);
-    if (!splits()) {
-      make_larger(parts_.whole());
-      return parts_.take_whole(batch, run);
+    if (run >= 0 || !splits()) {
+      parts_.take_whole(batch, run);
+    } else {
+      parts_.divide(batch, [this](const RunSize& size) { return find(size); });
     }
-    parts_.divide(batch, [this](const RunSize& size) { return find(size); });
     RunSize largest;
-    for (int64_t i = 0; i < parts_.count(); ++i)
-      if (parts_[i].run < 0) largest = largest.rows.empty() ? parts_[i].size : largest.joined(parts_[i].size);
-    if (options_.oversize == Oversize::split_or_refuse) expect_reserved(largest);
-    if (!largest.rows.empty()) make_larger(largest);
+    std::vector<RunSize> needed;
+    for (int64_t i = 0; i < parts_.count(); ++i) {
+      if (parts_[i].run >= 0) continue;
+      largest = largest.rows.empty() ? parts_[i].size : largest.joined(parts_[i].size);
+      RunSize size = rounded_up(parts_[i].size);
+      if (std::find(needed.begin(), needed.end(), size) == needed.end()) needed.push_back(std::move(size));
+    }
+    if (splits() && options_.oversize == Oversize::split_or_refuse) expect_reserved(largest);
+    if (needed.empty()) return;
+    make_larger(needed);
+    parts_.run_others([this](const RunSize& size) { return -1 - find_larger(rounded_up(size)); });
   }
   void expect_reserved(const RunSize& largest) const {
     if (!largest.rows.empty()) throw too_large("request of a batch", largest);
@@ -312,18 +322,35 @@ class CudaContext : public ContextBackend {
     scored_.clear();
   }
 
-  /// For this size and those before it; where memory does not suffice for all, for this one.
-  void make_larger(const RunSize& needed) {
-    const bool is_there = !larger_.runs().empty();
-    if (is_there && larger_.runs()[0]->size().holds(needed)) return;
-    const RunSize joined = is_there ? larger_.runs()[0]->size().joined(needed) : needed;
-    const auto make = [&](const RunSize& size) {
+  RunSize rounded_up(const RunSize& needed) const {
+    RunSize largest = runs_.runs()[0]->size();
+    for (const auto& run : runs_.runs()) largest = largest.joined(run->size());
+    return needed.rounded_up(largest, plan_.layout());
+  }
+  /// The run of exactly this size above all capacities, by number; -1: none. Of a larger one the bits may differ.
+  int find_larger(const RunSize& size) const {
+    const auto& runs = larger_.runs();
+    const auto found = std::find_if(runs.begin(), runs.end(), [&](const auto& run) { return run->size() == size; });
+    return found == runs.end() ? -1 : static_cast<int>(found - runs.begin());
+  }
+  /// For these sizes and the latest before them, which share what memory they can; where it does not suffice for all,
+  /// for these.
+  void make_larger(const std::vector<RunSize>& needed) {
+    if (std::all_of(needed.begin(), needed.end(), [this](const RunSize& size) { return find_larger(size) >= 0; }))
+      return;
+    constexpr size_t most_kept = 8;
+    std::vector<RunSize> all = needed;
+    for (const auto& run : larger_.runs()) {
+      if (all.size() >= most_kept) break;
+      if (std::find(all.begin(), all.end(), run->size()) == all.end()) all.push_back(run->size());
+    }
+    const auto make = [&](const std::vector<RunSize>& sizes) {
       larger_ = RunSet();  // before anything is taken: there may not be room for both
       larger_ =
-          RunSet(source(*model_), {size}, &runs_, "a batch above all capacities", model_->device_index, stream_.get());
+          RunSet(source(*model_), sizes, &runs_, "a batch above all capacities", model_->device_index, stream_.get());
     };
     try {
-      make(joined);
+      make(all);
     } catch (const out_of_device_memory&) {
       make(needed);
     }
@@ -545,7 +572,7 @@ class CudaContext : public ContextBackend {
   CudaTableReader tables_;                // of the model
   AwaitedKeys awaited_;
   RunSet runs_;    // captured, one for each capacity
-  RunSet larger_;  // one, for batches above all capacities
+  RunSet larger_;  // of the latest sizes of batches above all capacities
   device::PinnedMemory host_outputs_, host_indices_;
 
   /// The last batch, which is there until it is waited for.

@@ -31,6 +31,13 @@ inline int64_t most_blob_bytes(const BatchLayout& layout, const std::vector<int6
   return bytes;
 }
 
+/// The next of four numbers in each doubling: 8, 10, 12, 14, 16, 20 and so on.
+inline int64_t next_of_four(int64_t count) {
+  int64_t step = 1;
+  while (step <= count / 8) step *= 2;
+  return (count + step - 1) / step * step;
+}
+
 struct RunSize {
   std::vector<int64_t> rows;  ///< most of each axis; rows[0] requests
   int64_t max_requests = 0;   ///< that the index has room for
@@ -41,6 +48,23 @@ struct RunSize {
     bool holds = other.max_requests <= max_requests && other.blob_bytes <= blob_bytes;
     for (size_t a = 0; a < rows.size(); ++a) holds = holds && other.rows[a] <= rows[a];
     return holds;
+  }
+  bool operator==(const RunSize& other) const {
+    return rows == other.rows && max_requests == other.max_requests && blob_bytes == other.blob_bytes;
+  }
+  /// What is made ready for a batch of this size that is above all capacities, of which `largest` holds each: as much,
+  /// and rounded up where it is more. It depends on the batch and the plan alone, so that its bits do, and does for
+  /// many batches.
+  RunSize rounded_up(const RunSize& largest, const BatchLayout& layout) const {
+    constexpr int64_t most_rows = int64_t{1} << 31;
+    RunSize rounded = *this;
+    for (size_t a = 0; a < rows.size(); ++a)
+      rounded.rows[a] =
+          rows[a] <= largest.rows[a] ? largest.rows[a] : std::max(rows[a], std::min(next_of_four(rows[a]), most_rows));
+    rounded.max_requests = max_requests <= largest.max_requests ? largest.max_requests : next_of_four(max_requests);
+    const int64_t most_bytes = most_blob_bytes(layout, rounded.rows);
+    rounded.blob_bytes = blob_bytes <= most_bytes ? most_bytes : next_of_four(blob_bytes);
+    return rounded;
   }
   /// The least that holds both.
   RunSize joined(RunSize other) const {

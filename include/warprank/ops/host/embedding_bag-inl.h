@@ -80,7 +80,7 @@ struct BagRun {
   int64_t weights_stride;
   bool first, last;  // of its bag
   bool gives_zero;   // when this is the last run: no elements, or a divisor of 0
-  float divisor;     // when this is the last run
+  double divisor;    // when this is the last run
 };
 
 /// Adds a run to `columns` columns from `column` on: Vectors - 1 whole vectors and one that ends with the last column,
@@ -122,9 +122,14 @@ HWY_INLINE void pool_columns(D d, const TableView& table, const BagRun& run, int
     if (run.gives_zero) {
       WARPRANK_UNROLL
       for (size_t v = 0; v < Vectors; ++v) pooled[v] = hn::Zero(d);
-    } else if (!IsMax && run.divisor != 1.0f) {
+    } else if (!IsMax && run.divisor != 1.0) {
+      // Beyond the range of FP32, the sum of many large weights is divided by in two steps.
+      const bool is_large = std::fabs(run.divisor) > double{std::numeric_limits<float>::max()};
+      const V divisor = hn::Set(d, static_cast<float>(is_large ? run.divisor * 0x1p-32 : run.divisor));
       WARPRANK_UNROLL
-      for (size_t v = 0; v < Vectors; ++v) pooled[v] = hn::Div(pooled[v], hn::Set(d, run.divisor));
+      for (size_t v = 0; v < Vectors; ++v) pooled[v] = hn::Div(pooled[v], divisor);
+      WARPRANK_UNROLL
+      for (size_t v = 0; is_large && v < Vectors; ++v) pooled[v] = hn::Mul(pooled[v], hn::Set(d, 0x1p-32f));
     }
   }
   WARPRANK_UNROLL
@@ -147,11 +152,11 @@ class BagDivisor {
     }
   }
   bool has_element() const { return elements_ > 0; }
-  float value() const {
+  double value() const {
     const double total = weighted_ ? weights_ : static_cast<double>(elements_);
-    if (pooling_ == Pooling::mean) return static_cast<float>(total);
-    if (pooling_ == Pooling::sqrtn) return static_cast<float>(std::sqrt(total));
-    return 1.0f;
+    if (pooling_ == Pooling::mean) return total;
+    if (pooling_ == Pooling::sqrtn) return std::sqrt(total);
+    return 1;
   }
 
  private:

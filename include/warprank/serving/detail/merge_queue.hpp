@@ -24,6 +24,7 @@ struct WaitingCall {
   ServiceClock::time_point arrived = {}, deadline = ServiceClock::time_point::max();
   Priority priority = Priority::normal;
   bool is_tried = false;  ///< unless its deadline is over, however long batches took so far
+  uint64_t call = 0;      ///< CallOptions::call
 };
 
 /// Rows of each axis; which capacities hold them.
@@ -94,6 +95,15 @@ class MergeQueue {
       return true;
     }
     return false;
+  }
+
+  /// Gives up all calls of that number, in any line.
+  void give_up(uint64_t call, Calls& to) {
+    for (Line& line : lines_)
+      for (auto next = line.calls.begin(); next != line.calls.end();) {
+        const auto one = next++;
+        if (one->call == call) move(line, one, to);
+      }
   }
 
   /// A batch that a worker runs now, or when to ask again.

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <iterator>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -31,7 +34,8 @@ class Cluster final : public SlotKeeper {
   std::string run_by_owner(const Requests& requests, Deadline deadline, const OnReply& on_reply) {
     if (is_refresh_due(std::chrono::steady_clock::now())) refresh(deadline);
     const int slot = requests.slot(0), owner = nodes_.owner(slot);
-    if (owner < 0) {
+    const std::shared_ptr<Node> node = nodes_.find(owner);
+    if (node == nullptr) {
       want_refresh();
       for (int64_t i = 0; i < requests.size(); ++i) on_reply(i, nullptr);
       return "nobody knows which node has the slot";
@@ -40,7 +44,7 @@ class Cluster final : public SlotKeeper {
     const OnReply take = [&](int64_t i, const redisReply* reply) {
       if (reply == nullptr || reply->type == REDIS_REPLY_ERROR) want_refresh();
       if (reply != nullptr && reply->type == REDIS_REPLY_ERROR)
-        if (const auto to = Redirection::from(text_of(*reply), nodes_[owner].address)) {
+        if (const auto to = Redirection::from(text_of(*reply), node->address)) {
           const int number = nodes_.number_of(to->address);
           if (!to->is_asking)
             nodes_.set_owner(slot, number);
@@ -67,18 +71,20 @@ class Cluster final : public SlotKeeper {
     if (!lock.owns_lock()) return;
     const Deadline now = std::chrono::steady_clock::now();
     next_refresh_ = (now + nodes_.options().refresh_interval).time_since_epoch().count();
-    const int count = nodes_.count(), first = static_cast<int>(random_01() * count);
-    for (int i = 0; i < count && wants_refresh_; ++i) ask((first + i) % count, deadline);
+    const Nodes::List list = nodes_.list();
+    const auto first = std::next(list.begin(), static_cast<int64_t>(random_01() * static_cast<double>(list.size())));
+    for (auto node = first; node != list.end() && wants_refresh_; ++node) ask(node->first, *node->second, deadline);
+    for (auto node = list.begin(); node != first && wants_refresh_; ++node) ask(node->first, *node->second, deadline);
   }
 
  private:
-  void ask(int number, Deadline deadline) {
+  void ask(int number, const Node& node, Deadline deadline) {
     const Deadline now = std::chrono::steady_clock::now();
-    if (now >= deadline || nodes_[number].breaker.is_open(now)) return;
+    if (now >= deadline || node.breaker.is_open(now)) return;
     Requests question;
     question.add(0, "CLUSTER", "SLOTS");
     const OnReply take = [&](int64_t, const redisReply* reply) {
-      if (reply == nullptr || !nodes_.take_slots(*reply, nodes_[number].address)) return;
+      if (reply == nullptr || !nodes_.take_slots(*reply, node.address)) return;
       wants_refresh_ = false;
       ++nodes_.counters().refreshes;
     };

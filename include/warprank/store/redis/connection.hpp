@@ -10,7 +10,6 @@
 
 #include <fcntl.h>
 #include <hiredis/hiredis.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -18,39 +17,16 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
-#include "warprank/core/error.hpp"
+#include "warprank/store/redis/resolver.hpp"
 
 namespace warprank::redis {
-
-struct Address {
-  std::string host;
-  int port = 6379;
-
-  /// Of "HOST:PORT", or "HOST" for the usual port. Throws invalid_argument.
-  static Address from(const std::string& text) {
-    const size_t colon = text.rfind(':');
-    Address address{text.substr(0, colon)};
-    const char* const end = text.data() + text.size();
-    bool is_good = !address.host.empty();
-    if (colon != std::string::npos) {
-      const auto [read, error] = std::from_chars(text.data() + colon + 1, end, address.port);
-      is_good = is_good && error == std::errc() && read == end && address.port > 0 && address.port < 65536;
-    }
-    if (!is_good) throw invalid_argument("address of a Redis server", "HOST:PORT or HOST", "'" + text + "'");
-    return address;
-  }
-  bool operator==(const Address& other) const { return host == other.host && port == other.port; }
-  std::string text() const { return host + ":" + std::to_string(port); }
-};
 
 struct FreeReply {
   void operator()(redisReply* reply) const { freeReplyObject(reply); }
@@ -64,19 +40,11 @@ inline std::string_view text_of(const redisReply& reply) {
 /// Once is_broken() nothing but that and error() counts.
 class Connection {
  public:
-  /// Begins to connect. `hello` is sent first, `hello_replies` replies to it must be no errors.
-  Connection(const Address& address, const std::string& hello, int hello_replies)
-      : output_(hello), hello_replies_(hello_replies), reader_(redisReaderCreate()) {
-    addrinfo hints = {}, *found = nullptr;
-    hints.ai_socktype = SOCK_STREAM;
-    const int code = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
-    if (code != 0) {
-      fail(gai_strerror(code));
-      return;
-    }
-    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, freeaddrinfo);
-    for (const addrinfo* one = list.get(); one != nullptr && socket_ < 0; one = one->ai_next) begin(*one);
-    if (socket_ < 0) fail(std::strerror(errno));
+  /// Begins to connect, to where the name turns out to be. `hello` is sent first, `hello_replies` replies to it must be
+  /// no errors.
+  Connection(std::shared_ptr<const NameAnswer> name, const std::string& hello, int hello_replies)
+      : name_(std::move(name)), output_(hello), hello_replies_(hello_replies), reader_(redisReaderCreate()) {
+    if (name_->is_there()) connect();
   }
   ~Connection() { close(); }
   Connection(const Connection&) = delete;
@@ -85,8 +53,10 @@ class Connection {
   bool is_broken() const { return !error_.empty(); }
   const std::string& error() const { return error_; }
   bool is_connected() const { return is_connected_; }
-  int socket() const { return socket_; }
+  /// To be polled: of the name, while that is not known.
+  int descriptor() const { return name_ != nullptr ? name_->event() : socket_; }
   short events() const {
+    if (name_ != nullptr) return POLLIN;
     return static_cast<short>(POLLIN | (!is_connected_ || written_ < output_.size() ? POLLOUT : 0));
   }
 
@@ -94,6 +64,10 @@ class Connection {
 
   /// Goes on with what poll() says can be.
   void handle(short events) {
+    if (name_ != nullptr) {
+      if (name_->is_there()) connect();
+      return;
+    }
     if (!is_connected_ && (events & (POLLOUT | POLLERR | POLLHUP)) != 0) end_connecting();
     if (!is_broken() && is_connected_ && (events & POLLOUT) != 0) write();
     if (!is_broken() && (events & (POLLIN | POLLERR | POLLHUP)) != 0) read();
@@ -120,13 +94,23 @@ class Connection {
     void operator()(redisReader* reader) const { redisReaderFree(reader); }
   };
 
-  void begin(const addrinfo& address) {
-    socket_ = ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  void connect() {
+    const std::shared_ptr<const NameAnswer> name = std::move(name_);
+    const Resolved& resolved = name->resolved();
+    if (!resolved.error.empty()) return fail(resolved.error);
+    for (const SocketAddress& address : resolved.addresses)
+      if (socket_ < 0) begin(address);
+    if (socket_ < 0) fail(std::strerror(errno));
+  }
+  void begin(const SocketAddress& address) {
+    socket_ = ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (socket_ < 0) return;
     const int on = 1;
     setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(socket_, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    if (::connect(socket_, address.ai_addr, address.ai_addrlen) == 0 || errno == EINPROGRESS) return;
+    if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address.storage), address.size) == 0 ||
+        errno == EINPROGRESS)
+      return;
     const int error = errno;
     close();
     errno = error;
@@ -178,6 +162,7 @@ class Connection {
     socket_ = -1;
   }
 
+  std::shared_ptr<const NameAnswer> name_;  // null once it is known
   int socket_ = -1;
   bool is_connected_ = false;
   std::string output_, error_;

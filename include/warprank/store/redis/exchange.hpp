@@ -115,7 +115,7 @@ class Exchange {
   };
   struct Link {
     int number;
-    Node* node;
+    std::shared_ptr<Node> node;
     std::unique_ptr<Connection> connection = nullptr;
     bool is_decided = false, is_refused = false;  // by the breaker
     bool is_reused = false, has_answered = false;
@@ -125,21 +125,29 @@ class Exchange {
   };
   static constexpr int most_redirections = 16;
 
-  Link& link_of(int number) {
+  /// Null where the node has left.
+  Link* link_of(int number) {
     for (Link& link : links_)
-      if (link.number == number) return link;
-    return links_.emplace_back(Link{number, &nodes_[number]});
+      if (link.number == number) return &link;
+    std::shared_ptr<Node> node = nodes_.find(number);
+    return node == nullptr ? nullptr : &links_.emplace_back(Link{number, std::move(node)});
   }
 
   void route(int64_t i, Time now) {
     const int number = only_ >= 0 ? only_ : nodes_.owner(requests_.slot(i));
     if (number >= 0) return route_to(number, {i, is_asking_}, now);
+    route_to_nobody(i, now);
+  }
+  void route_to_nobody(int64_t i, Time now) {
     keeper_.want_refresh();
-    if (nobody_may_be_asked(now)) return give_up(i, "no node of the cluster answers, " + nodes_[0].failure());
+    if (only_ >= 0) return give_up(i, "the node has left the cluster");
+    if (!nodes_.may_any_be_asked(now)) return give_up(i, "no node of the cluster answers, " + nodes_.failure());
     retry_later(i, now);
   }
   void route_to(int number, Task task, Time now) {
-    Link& link = link_of(number);
+    Link* const found = link_of(number);
+    if (found == nullptr) return route_to_nobody(task.request, now);
+    Link& link = *found;
     if (!link.is_decided) {
       link.is_decided = true;
       link.is_refused = !link.node->breaker.may_try(now);
@@ -157,11 +165,6 @@ class Exchange {
     } else {
       give_up(task.request, "not tried again yet, " + link.node->failure());
     }
-  }
-  bool nobody_may_be_asked(Time now) const {
-    for (int n = 0; n < nodes_.count(); ++n)
-      if (!nodes_[n].breaker.is_open(now)) return false;
-    return true;
   }
 
   void retry_later(int64_t i, Time now) {
@@ -213,7 +216,7 @@ class Exchange {
     Time until = retries_.empty() ? deadline_ : std::min(deadline_, retry_at_);
     for (Link& link : links_) {
       if (link.owed.empty()) continue;
-      polled_.push_back({link.connection->socket(), link.connection->events(), 0});
+      polled_.push_back({link.connection->descriptor(), link.connection->events(), 0});
       until = std::min<Time>(until, link.since + patience(link));
     }
     const int64_t ns = std::max<int64_t>(0, std::chrono::nanoseconds(until - now).count());

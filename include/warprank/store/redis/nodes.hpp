@@ -3,20 +3,25 @@
 
 /// The nodes of a Redis Cluster that have been heard of, their connections, and who has which slots.
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "warprank/store/parameter_store.hpp"
 #include "warprank/store/redis/circuit_breaker.hpp"
 #include "warprank/store/redis/connection.hpp"
 #include "warprank/store/redis/requests.hpp"
+#include "warprank/store/redis/resolver.hpp"
 
 namespace warprank::redis {
 
@@ -39,6 +44,7 @@ struct ClusterOptions {
   CircuitBreaker::Options breaker = {};             ///< of each node
   int64_t most_in_flight = 1024;                    ///< commands of a call that a node has not answered
   ChangeOptions changes = {};
+  Resolver::Resolve resolve = nullptr;  ///< names of hosts, on a thread of its own; null: as the system does it
 };
 
 /// Never reset.
@@ -56,8 +62,8 @@ struct ClusterCounters {
 /// once.
 class Node {
  public:
-  Node(Address address, const ClusterOptions& options, ClusterCounters& counters)
-      : address(std::move(address)), breaker(options.breaker), counters_(counters) {
+  Node(Address address, const ClusterOptions& options, ClusterCounters& counters, Resolver& resolver)
+      : address(std::move(address)), breaker(options.breaker), counters_(counters), resolver_(resolver) {
     Requests hello;
     if (!options.password.empty()) {
       if (options.user.empty())
@@ -80,15 +86,16 @@ class Node {
       }
     }
     ++counters_.connections;
-    return {std::make_unique<Connection>(address, hello_, hello_replies_), false};
+    return {std::make_unique<Connection>(resolver_.find(address), hello_, hello_replies_), false};
   }
   /// One that owes nothing.
   void give(std::unique_ptr<Connection> connection) {
     const std::lock_guard<std::mutex> lock(mutex_);
     idle_.push_back(std::move(connection));
   }
-  /// The others that served before are most likely as broken as the one that was.
+  /// The others that served before are most likely as broken as the one that was, and its name may stand for another.
   void drop_idle() {
+    resolver_.doubt(address);
     const std::lock_guard<std::mutex> lock(mutex_);
     idle_.clear();
   }
@@ -108,6 +115,7 @@ class Node {
 
  private:
   ClusterCounters& counters_;
+  Resolver& resolver_;
   std::string hello_;
   int hello_replies_ = 0;
   std::mutex mutex_;  // what follows
@@ -115,10 +123,12 @@ class Node {
   std::string failure_;
 };
 
-/// Nodes have numbers, which stay theirs. By any threads at once.
+/// Nodes have numbers, which nobody else gets when they have left. By any threads at once.
 class Nodes {
  public:
-  explicit Nodes(ClusterOptions options) : options_(std::move(options)) {
+  using List = std::map<int, std::shared_ptr<Node>>;
+
+  explicit Nodes(ClusterOptions options) : options_(std::move(options)), resolver_(options_.resolve) {
     for (std::atomic<int>& owner : owners_) owner = -1;
     for (const Address& address : options_.nodes) number_of(address);
   }
@@ -127,27 +137,42 @@ class Nodes {
   ClusterCounters& counters() { return counters_; }
 
   int number_of(const Address& address) {
+    constexpr size_t most_nodes = 2048;  // of redirections, where nobody tells of the whole cluster
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (size_t n = 0; n < nodes_.size(); ++n)
-      if (nodes_[n].address == address) return static_cast<int>(n);
-    nodes_.emplace_back(address, options_, counters_);
-    return static_cast<int>(nodes_.size()) - 1;
+    for (const auto& [number, node] : nodes_)
+      if (node->address == address) return number;
+    if (nodes_.size() >= most_nodes) keep_only({});
+    const int number = next_number_++;
+    nodes_.emplace(number, std::make_shared<Node>(address, options_, counters_, resolver_));
+    return number;
   }
-  int count() const {
+  List list() const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return static_cast<int>(nodes_.size());
+    return nodes_;
   }
-  Node& operator[](int number) {
+  /// Null where it has left.
+  std::shared_ptr<Node> find(int number) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return nodes_[static_cast<size_t>(number)];
+    const auto node = nodes_.find(number);
+    return node == nodes_.end() ? nullptr : node->second;
+  }
+  bool may_any_be_asked(Deadline now) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::any_of(nodes_.begin(), nodes_.end(),
+                       [&](const auto& one) { return !one.second->breaker.is_open(now); });
+  }
+  /// What the last failure of one of them was.
+  std::string failure() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return nodes_.begin()->second->failure();
   }
 
   /// -1: nobody knows.
   int owner(int slot) const { return owners_[static_cast<size_t>(slot)].load(std::memory_order_relaxed); }
   void set_owner(int slot, int node) { owners_[static_cast<size_t>(slot)].store(node, std::memory_order_relaxed); }
 
-  /// Takes a reply of CLUSTER SLOTS by `from`; false, and nothing changed, where it is none. A server that is no
-  /// cluster has all slots.
+  /// Takes a reply of CLUSTER SLOTS by `from`, and forgets whom it does not name and nobody has given; false, and
+  /// nothing changed, where it is none. A server that is no cluster has all slots.
   bool take_slots(const redisReply& reply, const Address& from) {
     if (reply.type == REDIS_REPLY_ERROR && text_of(reply).find("cluster support disabled") != std::string_view::npos) {
       const int node = number_of(from);
@@ -159,6 +184,7 @@ class Nodes {
       int first, last, node;
     };
     std::vector<Range> ranges;
+    std::set<int> named;
     for (size_t i = 0; i < reply.elements; ++i) {
       const redisReply& range = *reply.element[i];
       if (range.type != REDIS_REPLY_ARRAY || range.elements < 3) return false;
@@ -169,6 +195,7 @@ class Nodes {
         if (node.type != REDIS_REPLY_ARRAY || node.elements < 2) return false;
         const std::string host(text_of(*node.element[0]));
         const int number = number_of({host.empty() ? from.host : host, static_cast<int>(node.element[1]->integer)});
+        named.insert(number);
         if (n == 2) ranges.push_back({static_cast<int>(first), static_cast<int>(last), number});
       }
     }
@@ -177,15 +204,30 @@ class Nodes {
     for (const Range& range : ranges)
       for (int slot = range.first; slot <= range.last; ++slot) owners[static_cast<size_t>(slot)] = range.node;
     for (int slot = 0; slot < num_slots; ++slot) set_owner(slot, owners[static_cast<size_t>(slot)]);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    keep_only(std::move(named));
     return true;
   }
 
  private:
+  /// With the mutex held: these, those that were given, and those that have slots. The connections of others are closed
+  /// with the last call that has them.
+  void keep_only(std::set<int> kept) {
+    for (const std::atomic<int>& owner : owners_) kept.insert(owner.load(std::memory_order_relaxed));
+    for (auto node = nodes_.begin(); node != nodes_.end();) {
+      const std::vector<Address>& given = options_.nodes;
+      const bool is_given = std::find(given.begin(), given.end(), node->second->address) != given.end();
+      node = is_given || kept.count(node->first) != 0 ? std::next(node) : nodes_.erase(node);
+    }
+  }
+
   const ClusterOptions options_;
+  Resolver resolver_;
   ClusterCounters counters_;
   std::array<std::atomic<int>, num_slots> owners_;
-  mutable std::mutex mutex_;
-  std::deque<Node> nodes_;
+  mutable std::mutex mutex_;  // what follows
+  List nodes_;
+  int next_number_ = 0;
 };
 
 }  // namespace warprank::redis

@@ -199,11 +199,27 @@ WARPRANK_DEVICE void add_warps(const Block& block, BagSums& sums) {
   }
 }
 
-/// What sums are divided by; 0 where the bag gives zeros.
-WARPRANK_DEVICE float divisor_of(const Record& f, const BagCounts& counts) {
-  if (counts.count == 0) return 0;
-  const float total = f.has(Flag::weighted) ? static_cast<float>(counts.divisor) : static_cast<float>(counts.count);
-  return f.has(Flag::mean) ? total : f.has(Flag::sqrtn) ? std::sqrt(total) : 1;  // in FP64 it takes many registers
+/// What sums are divided by and then multiplied by, in FP32: that is 1 but for divisors beyond its range.
+struct Divisor {
+  float by;  ///< 0 where the bag gives zeros
+  float times;
+};
+WARPRANK_DEVICE Divisor divisor_of(const Record& f, const BagCounts& counts) {
+  if (counts.count == 0) return {0, 1};
+  if (!f.has(Flag::weighted)) {
+    const auto count = static_cast<float>(counts.count);
+    return {f.has(Flag::mean) ? count : f.has(Flag::sqrtn) ? std::sqrt(count) : 1, 1};
+  }
+  // Sums of weights are below 2^160, those of squares between 2^-298 and 2^288.
+  const bool is_large = std::fabs(counts.divisor) >= 0x1p126;
+  const float times = is_large ? 0x1p-32f : 1;
+  if (f.has(Flag::mean)) return {static_cast<float>(counts.divisor * times), times};
+  if (!f.has(Flag::sqrtn)) return {1, 1};
+  // A root of FP64 takes many registers: that of FP32, of a number that it holds.
+  const bool is_small = counts.divisor < 0x1p-100;
+  const double scale = is_large ? 0x1p-192 : is_small ? 0x1p192 : 1.0;
+  const float back = is_large ? 0x1p64f : is_small ? 0x1p-96f : 1.0f;  // to the root, times 2^-32 where it is large
+  return {std::sqrt(static_cast<float>(counts.divisor * scale)) * back, times};
 }
 
 /// Stores the lane's part of a bag. The default row is added for all ids that want it at once.
@@ -220,10 +236,10 @@ WARPRANK_DEVICE void store_bag(const Record& f, int64_t bag, int part, BagSums& 
       sums.values[i] = pooled(f, sums.values[i], times * x);
     }
   }
-  const float divisor = divisor_of(f, sums);
-  if (divisor != 1) {
+  const Divisor divisor = divisor_of(f, sums);
+  if (divisor.by != 1 || divisor.times != 1) {
     WARPRANK_UNROLL
-    for (float& value : sums.values) value = divisor == 0 ? 0 : value / divisor;
+    for (float& value : sums.values) value = divisor.by == 0 ? 0 : value / divisor.by * divisor.times;
   }
   store_part(f, bag, part, sums.values);
 }
