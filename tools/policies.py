@@ -126,11 +126,16 @@ class LinearFit:
         return {size: self.sizes[size][self.picked(size)] / self.best[size] for size in self.sizes}
 
 
+def is_whole(record, program):
+    """Whether the program's run was not cut off: what it had measured by then is in the record, too."""
+    return all(result.startswith("ok") for _, step, result, *_ in record.get("steps", []) if step == program)
+
+
 def linear_fits(records, tiling):
     """[(name of the record, record, fit)], the newest of each target whose sweep was not cut short, by target."""
     fits = {}
     for name, record in records:
-        if LINEAR_SWEEP in record["benchmarks"]:
+        if LINEAR_SWEEP in record["benchmarks"] and is_whole(record, LINEAR_SWEEP):
             with contextlib.suppress(TooFew):
                 fit = LinearFit(record, tiling)
                 fits.setdefault(fit.target, (name, record, fit))
@@ -242,7 +247,8 @@ def policy_fits(records, fields, tiling):
     usual, fits = default_policies(fields), {}
     for name, record in records:
         sweeps = {}
-        for measurement in (m for program in record["benchmarks"].values() for m in program):
+        whole = [measured for program, measured in record["benchmarks"].items() if is_whole(record, program)]
+        for measurement in (m for measured in whole for m in measured):
             if found := re.match(r"policy/(\w+)/", measurement["name"]):
                 sweeps.setdefault(found[1], []).append(measurement)
         for field, measurements in sweeps.items():

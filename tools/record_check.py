@@ -115,12 +115,13 @@ def form_of_counter(name):
 
 MEASUREMENTS = list_of(object_of({"name": LINE}, form_of_counter),
                        kind("a list of one or more", lambda v: isinstance(v, list) and len(v) > 0))
+STEP = list_of(TEXT, kind("build, step, result, tests and seconds", lambda v: isinstance(v, list) and len(v) == 5))
 RECORD = object_of({"machine": object_of({"processor": LINE}, lambda name: LINE),
                     "commit": LINE, "date": LINE, "command": LINE,
                     "contexts": object_of({}, lambda program: object_of({}, lambda name: FACT)),
                     "benchmarks": object_of({}, lambda program: MEASUREMENTS),
                     "latency": list_of(LATENCY), "skipped": list_of(TEXT)},
-                   lambda name: {"doubts": list_of(TEXT), "steps": list_of(list_of(TEXT))}.get(name, ANYTHING))
+                   lambda name: {"doubts": list_of(TEXT), "steps": list_of(STEP)}.get(name, ANYTHING))
 
 # --- what records of the right form say
 

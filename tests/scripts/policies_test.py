@@ -88,6 +88,14 @@ class Policies(unittest.TestCase):
             policies.linear_costs_text([("cut", cut)], TILING)
         self.assertEqual(len(policies.linear_sweep_table(cut, TILING)), 6)
 
+    def test_a_sweep_that_a_run_cut_off_decides_nothing_however_much_it_has(self):
+        cut = record(noise=0.5)
+        cut["steps"] = [["card", policies.LINEAR_SWEEP, "left out: cut off", "", "5"]]
+        self.assertEqual(policies.linear_costs_text([("cut", cut), ("whole", record())], TILING),
+                         policies.linear_costs_text([("whole", record())], TILING))
+        cut["steps"][0][2] = "ok"
+        self.assertIn("/cut.json", policies.linear_costs_text([("cut", cut), ("whole", record())], TILING))
+
     def test_other_sweeps_show_the_best_beside_the_rule(self):
         measured = [{"name": "mlp/256_1/rows:1/warm/iterations:20", "us by rule": 4.1, "us layers": 7.0, "us split": 4.0,
                      "us cublaslt": 3.0}, {"name": "mlp/256_1/rows:2/warm"}]
@@ -150,6 +158,8 @@ class CardPolicies(unittest.TestCase):
         self.assertEqual(self.fits(cut, new, old), {75: {"look_up_rounds": 2, "fm_rows_of_one_each": 32}})
         self.assertEqual(self.fits(new, of_card(rounds(*[(9, 9, 5)] * 3), "9.0")),
                          {75: {"look_up_rounds": 2}, 90: {"look_up_rounds": 4}})
+        new["steps"] = [["card", *new["benchmarks"], "left out: cut off", "", "5"]]
+        self.assertEqual(self.fits(cut, new, old), self.fits(cut, old))
 
     def test_the_header_has_all_fields_by_card(self):
         records = [("h100/gpu", of_card(rounds(*[(9, 9, 5)] * 3), "9.0")), ("t4/gpu", of_card(rounds(*[(9, 5, 9)] * 3)))]

@@ -104,6 +104,7 @@ class RecordCheck(unittest.TestCase):
                 (("skipped", 0), 7, "record.skipped[0]: expected a text, got 7"),
                 (("doubts",), [{}], "record.doubts[0]: expected a text, got {}"),
                 (("steps",), "x", "record.steps: expected a list"),
+                (("steps",), [["card"]], "record.steps[0]: expected build, step, result, tests and seconds, got"),
                 (("contexts", "torch"), [1], "record.contexts.torch: expected an object, got [1]"),
                 (("contexts", "torch", "torch"), None, "record.contexts.torch.torch: expected a text, a finite number"),
                 (("benchmarks", "a"), {}, "record.benchmarks.a: expected a list of one or more, got {}"),
@@ -166,7 +167,8 @@ class RecordCheck(unittest.TestCase):
         self.assertIn("expected measurements, got none", self.found())
 
     def test_refuses_what_cannot_be(self):
-        for change, text in (({"GB/s": 3000.0}, "3000 GB/s, where bytes and min_us make 32.02"),
+        made = self.first["bytes"] / self.first["min_us"] / 1e3
+        for change, text in (({"GB/s": 3000.0}, f"3000 GB/s, where bytes and min_us make {made:.4g}"),
                              ({"GB/s": 9000.0, "bytes": 9e6, "min_us": 1.0}, "9000 GB/s, where the card has 3350"),
                              ({"copy_GB/s": 9000.0}, "9000 GB/s, where the card has 3350"),
                              ({"flops": 1e12}, "TFLOP/s, where the card has 989"),
@@ -177,8 +179,9 @@ class RecordCheck(unittest.TestCase):
             self.assertIn(text, self.found())
             self.first.clear()
             self.first.update(before)
-        self.record["latency"][2]["p99_ms"] = "0.3"
-        self.assertIn("latency[2]: p99_ms of 0.3 below p90_ms of 0.3639", self.found())
+        row = self.record["latency"][2]
+        row["p99_ms"] = "0.001"
+        self.assertIn(f"latency[2]: p99_ms of 0.001 below p90_ms of {row['p90_ms']}", self.found())
 
     def test_refuses_batches_that_are_quicker_than_a_card_can_be(self):
         batch = self.record["benchmarks"][PLANS][0]
@@ -238,7 +241,9 @@ class Added(unittest.TestCase):
         self.git("commit", "--quiet", "--message", "first")
         self.commit = self.git("rev-parse", "--short", "HEAD")
         self.record = record_of("h100-80gb-whole-models/gpu")
-        self.record.update(commit=self.commit, date=datetime.date.today().isoformat())
+        # The newest of all records, also on the day when one was taken: figures are those of the newest.
+        date = datetime.date.today() + datetime.timedelta(days=1)
+        self.record.update(commit=self.commit, date=date.isoformat())
 
     def git(self, *arguments):
         who = ["-c", "user.name=test", "-c", "user.email=test", "-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false"]
