@@ -113,6 +113,8 @@ void fence(Here here) {
 // ---- 16-bit floats
 
 inline float half_to_float(uint16_t bits) { return to_float(half{bits}); }
+inline float low_half_to_float(uint32_t pair) { return half_to_float(static_cast<uint16_t>(pair)); }
+inline float high_half_to_float(uint32_t pair) { return half_to_float(static_cast<uint16_t>(pair >> 16)); }
 inline uint16_t float_to_half(float value) { return to_half(value).bits; }
 inline uint16_t float_to_bfloat16(float value) { return to_bfloat16(value).bits; }
 inline float bits_to_float(uint32_t bits) { return bits_float(bits); }

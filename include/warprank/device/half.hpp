@@ -54,6 +54,10 @@ WARPRANK_DEVICE uint32_t pack_halves(half low, half high) {
 WARPRANK_DEVICE uint32_t narrow_pair(float low, float high) { return backend::floats_to_halves<false>(low, high); }
 /// As narrow_pair of max(0, value); NaN stays NaN.
 WARPRANK_DEVICE uint32_t narrow_pair_relu(float low, float high) { return backend::floats_to_halves<true>(low, high); }
+/// One half of a pair as a float, exactly: one instruction on the pair as it is, where low_half and high_half take one
+/// more to cut it out.
+WARPRANK_DEVICE float widen_low(uint32_t pair) { return backend::low_half_to_float(pair); }
+WARPRANK_DEVICE float widen_high(uint32_t pair) { return backend::high_half_to_float(pair); }
 WARPRANK_DEVICE half low_half(uint32_t pair) { return {static_cast<uint16_t>(pair & 0xffffu)}; }
 WARPRANK_DEVICE half high_half(uint32_t pair) { return {static_cast<uint16_t>(pair >> 16)}; }
 

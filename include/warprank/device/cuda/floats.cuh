@@ -15,6 +15,9 @@ WARPRANK_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__
 WARPRANK_DEVICE uint16_t float_to_bfloat16(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
 WARPRANK_DEVICE float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
 WARPRANK_DEVICE uint32_t float_to_bits(float value) { return __float_as_uint(value); }
+WARPRANK_DEVICE __half2 half2_of(uint32_t pair) { return *reinterpret_cast<const __half2*>(&pair); }
+WARPRANK_DEVICE float low_half_to_float(uint32_t pair) { return __low2float(half2_of(pair)); }
+WARPRANK_DEVICE float high_half_to_float(uint32_t pair) { return __high2float(half2_of(pair)); }
 WARPRANK_DEVICE uint32_t fma_halves(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t sum;
   asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
@@ -35,8 +38,13 @@ WARPRANK_DEVICE uint32_t floats_to_halves(float low, float high) {
   return pair;
 #else
   if constexpr (Relu) low = low < 0 ? 0 : low, high = high < 0 ? 0 : high;  // keeps NaN
-  const uint32_t pair = static_cast<uint32_t>(float_to_half(low)) | static_cast<uint32_t>(float_to_half(high)) << 16;
-  return pair - __vseteq2(pair & 0x7fff7fffu, 0x7c007c00u);  // infinity is one above the largest half
+  const __half2 halves = __floats2half2_rn(low, high);
+  const uint32_t pair = *reinterpret_cast<const uint32_t*>(&halves);
+  uint32_t is_infinite;  // all bits of a half that is
+  asm("{ .reg .b32 magnitude; abs.f16x2 magnitude, %1; set.gt.u32.f16x2 %0, magnitude, %2; }"
+      : "=r"(is_infinite)
+      : "r"(pair), "r"(0x7bff7bffu));
+  return pair - (is_infinite & 0x00010001u);  // infinity is one above the largest half
 #endif
 }
 

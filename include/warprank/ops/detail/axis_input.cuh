@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "warprank/core/host_device.hpp"
+#include "warprank/core/unroll.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/device/sorted.hpp"
@@ -57,44 +58,58 @@ class SegmentsOfLanes {
   device::ListOfLanes offsets_;
 };
 
-/// Bit i: the last input before i that is on an ancestor has the same segments as i.
+/// What is known of inputs before any row is: bit i is of input i.
+struct InputRows {
+  uint32_t own = 0;       ///< on the rows' own axis
+  uint32_t many = 0;      ///< on an ancestor, with more than one row
+  uint32_t searched = 0;  ///< of these all but those with the segments of the last ancestor's input before them
+};
 template <class Value>
-uint32_t repeated_segments(const AxisInput<Value>* inputs, int num_inputs) {
-  uint32_t repeated = 0;
+InputRows rows_of_inputs(const AxisInput<Value>* inputs, int num_inputs) {
+  InputRows rows;
   const AxisInput<Value>* before = nullptr;
   for (int i = 0; i < num_inputs; ++i) {
     const AxisInput<Value>& input = inputs[i];
-    if (!input.on_ancestor()) continue;
-    if (before != nullptr && before->offsets == input.offsets && before->num_segments == input.num_segments &&
-        before->values.rows == input.values.rows)
-      repeated |= 1u << i;
+    const uint32_t bit = 1u << i;
+    if (!input.on_ancestor()) {
+      rows.own |= bit;
+      continue;
+    }
+    const bool is_repeated = before != nullptr && before->offsets == input.offsets &&
+                             before->num_segments == input.num_segments && before->values.rows == input.values.rows;
+    if (!serves_all(input)) rows.many |= bit, rows.searched |= is_repeated ? 0 : bit;
     before = &input;
   }
-  return repeated;
+  return rows;
 }
 
-/// Finds the rows of inputs on ancestors that serve row n; all lanes of a warp call, and lane i keeps that of input i.
-/// Nothing is read for ancestors that have one row at most. Returns the first row behind n that another row of an
-/// ancestor serves, at most `last`.
+/// Rows that kernels with a warp for each row count in 32 bits, and whether the input's are among them.
+inline constexpr int64_t max_rows_of_warps = int64_t{1} << 30;
 template <class Value>
-WARPRANK_DEVICE int64_t find_rows_serving(const AxisInput<Value>* inputs, int num_inputs, uint32_t repeated, int64_t n,
-                                          int64_t last, int64_t& row_of_lane) {
-  int64_t end = last, found = 0;
-  for (int i = 0; i < num_inputs; ++i) {
+bool has_rows_for_warps(const AxisInput<Value>& input) {
+  return input.values.rows > 0 && input.values.rows <= max_rows_of_warps && input.values.stride <= INT32_MAX;
+}
+
+/// Finds the rows of inputs that serve row n; all lanes of a warp call, and lane i gets that of input i. Nothing is
+/// read for ancestors that have one row at most. Returns the first row behind n that another row of an ancestor serves,
+/// at most `last`.
+template <class Value>
+WARPRANK_DEVICE int find_rows_serving(const AxisInput<Value>* inputs, const InputRows& rows, int n, int last,
+                                      int& row_of_lane) {
+  const int lane = device::lane_index();
+  int end = last, row = 0;
+  WARPRANK_ROLLED
+  for (uint32_t rest = rows.searched; rest != 0; rest &= rest - 1) {
+    const int i = device::first_bit(rest);
     const AxisInput<Value>& input = inputs[i];
-    if (input.offsets == nullptr) continue;
-    if ((repeated >> i & 1) == 0) {
-      found = 0;
-      if (input.values.rows > 1) {
-        found = device::warp_last_not_above(input.offsets, input.values.rows, input.num_segments, n);
-        if (n + 1 < last) {
-          const int64_t end_of_segment = device::load_ahead(&input.offsets[found + 1]);
-          if (end_of_segment < end) end = end_of_segment;
-        }
-      }
+    const int64_t found = device::warp_last_not_above(input.offsets, input.values.rows, input.num_segments, n);
+    if (n + 1 < last) {
+      const int64_t end_of_segment = device::load_ahead(&input.offsets[found + 1]);
+      if (end_of_segment < end) end = static_cast<int>(end_of_segment);
     }
-    if (device::lane_index() == i) row_of_lane = found;
+    if (lane >= i) row = static_cast<int>(found);
   }
+  row_of_lane = (rows.many >> lane & 1) != 0 ? row : 0;
   return end > n ? end : n + 1;  // rows that no segment has are served by one that ends before them
 }
 

@@ -34,8 +34,9 @@ template <class Out>
 bool has_rows_kernel(const Arguments<Out>& general) {
   const int fields = general.num_ancestor_fields + general.num_own_fields;
   bool has = general.aligned && general.dim >= 8 && general.dim <= 128 && (general.dim & (general.dim - 1)) == 0 &&
-             fields > 0 && fields <= max_groups_of(static_cast<int>(general.dim)) * fields_of_group;
-  for (int i = 0; i < general.num_inputs; ++i) has = has && general.inputs[i].values.rows > 0;
+             general.y.rows <= max_rows_of_warps && fields > 0 &&
+             fields <= max_groups_of(static_cast<int>(general.dim)) * fields_of_group;
+  for (int i = 0; i < general.num_inputs; ++i) has = has && has_rows_for_warps(general.inputs[i]);
   return has;
 }
 
@@ -63,12 +64,13 @@ Plan<Out> plan_dot(const Arguments<Out>& general, Span<const AxisInput<half>> in
     }
     field = end;
   }
-  to.repeated = repeated_segments(to.inputs, to.num_inputs);
+  to.rows_of_inputs = rows_of_inputs(to.inputs, to.num_inputs);
   to.shared_groups = ~own_groups;
   to.padded = general.order == DotOrder::lower_padded;
   to.y = general.y;
   to.num_rows = general.num_rows;
-  to.row_bytes = static_cast<int>((to.y.cols * static_cast<int64_t>(sizeof(Out)) + 15 + 15) / 16 * 16);
+  to.row_bytes =
+      static_cast<int>(((to.y.cols + device::warp_size) * static_cast<int64_t>(sizeof(Out)) + 15 + 15) / 16 * 16);
 
   const bool in_one_wave = to.y.rows <= policies.dot_rows_of_one_each * num_multiprocessors;
   to.rows_per_warp = in_one_wave ? 1 : general.dim <= 32 ? policies.dot_rows_per_warp : policies.dot_rows_per_warp_wide;

@@ -10,14 +10,15 @@
 ///
 /// From launch to store: one trip to memory where every ancestor has one segment (the count and all fields are
 /// requested together), two where segments are searched, in offsets of up to 64: nothing else says which row of an
-/// ancestor it is, and to guess it would take the registers of its fields once more. In flight: the whole row. The
-/// prototype of this kernel takes 2.3 us for 100 rows of 27 fields of 16, and 2.4 TB/s for 6,400 rows of 27 fields of
-/// 128, on an H100.
+/// ancestor it is, and to guess it would take the registers of its fields once more. In flight: the whole row. 100
+/// rows of 27 fields of 16 take 1.8 us on an H100, of which a launch is 0.9, and 6,400 rows of 27 fields of 128 13.7
+/// us.
 
 #include <cstdint>
 #include <type_traits>
 
 #include "warprank/core/dtype.hpp"
+#include "warprank/core/unroll.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/collectives.hpp"
 #include "warprank/device/half.hpp"
@@ -65,7 +66,7 @@ struct RowArguments {
   AxisInput<half> inputs[max_inputs];
   int first_field[max_inputs];
   int num_inputs, num_fields;
-  uint32_t repeated;       ///< repeated_segments of the inputs
+  InputRows rows_of_inputs;
   uint32_t shared_groups;  ///< bit j: all fields of group j are on ancestors
   Places places;
   bool padded;  ///< a zero behind the products
@@ -83,29 +84,29 @@ struct RowFields {
 
   uint32_t of[Groups][words];
 
-  /// Requests what serves row n; of groups that are shared only when they are not here yet.
+  /// Requests what serves a row; of groups that are shared only when they are not here yet. Lane i has the row of
+  /// input i.
   template <class Out>
-  WARPRANK_DEVICE void request(const RowArguments<Out>& arguments, int64_t n, int64_t segment, bool all) {
+  WARPRANK_DEVICE void request(const RowArguments<Out>& arguments, int row_of_lane, bool all) {
     using namespace device;  // NOLINT: the vocabulary of kernels
-    const int lane = lane_index();
+    const int last = arguments.num_fields - 1, lane = lane_index();
+    const half* of_input = nullptr;  // where the input would have field 0
     const half* from[Groups];
+    WARPRANK_ROLLED
     for (int i = 0; i < arguments.num_inputs; ++i) {
-      const AxisInput<half>& input = arguments.inputs[i];
-      const int64_t row = input.offsets != nullptr ? shuffle(full_warp, segment, i) : n;
-      const half* const values = input.values.data + row * input.values.stride;
+      const Matrix<const half>& values = arguments.inputs[i].values;
+      const int64_t row = shuffle(full_warp, row_of_lane, i);
+      const int first = arguments.first_field[i];
+      of_input = values.data + (row * static_cast<int>(values.stride) - first * Dim);
       WARPRANK_UNROLL
       for (int j = 0; j < Groups; ++j) {
-        // Fields beyond the last are the last again; their products are not written.
-        const int last = arguments.num_fields - 1, wanted = fields_of_group * j + lane / 4;
-        const int counted = wanted < last ? wanted : last;
-        const int place = (arguments.places.direction > 0 ? counted : last - counted) - arguments.first_field[i];
-        if (place >= 0) from[j] = values + place * Dim;
+        if (i == 0 || number(arguments, j, lane, last) >= first) from[j] = of_input;
       }
     }
     WARPRANK_UNROLL
     for (int j = 0; j < Groups; ++j) {
       if (!all && (arguments.shared_groups >> j & 1) != 0) continue;
-      load_factor_ahead(from[j], of[j]);
+      load_factor_ahead(from[j] + number(arguments, j, lane, last) * Dim, of[j]);
     }
   }
 
@@ -125,6 +126,14 @@ struct RowFields {
       }
     }
   }
+
+ private:
+  /// Of the lane's field in group j. Fields beyond the last are the last again; their products are not written.
+  template <class Out>
+  static WARPRANK_DEVICE int number(const RowArguments<Out>& arguments, int j, int lane, int last) {
+    const int wanted = fields_of_group * j + lane / 4, counted = wanted < last ? wanted : last;
+    return arguments.places.direction > 0 ? counted : last - counted;
+  }
 };
 
 template <class Out>
@@ -137,20 +146,51 @@ WARPRANK_DEVICE void narrow_two(float low, float high, Out (&to)[2]) {
   }
 }
 
-/// Writes the bytes [skew, end) of shared memory to the same places behind an address that is aligned to 16: whole 16
-/// bytes, and what hangs over at both ends by elements. All lanes of the warp call.
-template <class Out>
-WARPRANK_DEVICE void store_row(const unsigned char* from, unsigned char* aligned, int skew, int end) {
-  using Sixteen = device::Vector<unsigned char, 16>;
-  constexpr auto size = static_cast<int>(sizeof(Out));
-  for (int at = device::lane_index() * 16; at < end; at += device::warp_size * 16) {
-    if (at >= skew && at + 16 <= end) {
-      device::store(reinterpret_cast<Sixteen*>(aligned + at), *reinterpret_cast<const Sixteen*>(from + at));
-    } else {
-      for (int i = at > skew ? at : skew; i < end && i < at + 16; i += size)
-        device::store(reinterpret_cast<Out*>(aligned + i), *reinterpret_cast<const Out*>(from + i));
+/// Puts the products of the fields of groups 2m and 2m + 1 with those before them where they stand in a row of y, and
+/// what has no place there in `spare`, which is the lane's own: that takes no branch. The direction stays a factor: a
+/// branch for each keeps the products of the next groups from being computed meanwhile.
+template <int Groups, class Out>
+WARPRANK_DEVICE void put_products(Out* row, Out* spare, const Places& places, int num_fields, int m,
+                                  const float (&sums)[Groups][4]) {
+  const int lane = device::lane_index(), g = lane / 4, t = lane % 4;
+  // Within a tile on the diagonal: whether the lane's columns are to be written in its row.
+  const int diagonal = g + (places.with_self > 0 ? 1 : 0);
+  const bool is_below[2] = {2 * t < diagonal, 2 * t + 1 < diagonal};
+  WARPRANK_UNROLL
+  for (int lower = 0; lower < 2; ++lower) {
+    const int f = fields_of_group * (2 * m + lower) + g;
+    const bool is_field = m < Groups / 2 - 1 || f < num_fields;
+    Out* const of_field = row + places.first + places.direction * ((f * (f + places.with_self) >> 1) + 2 * t);
+    WARPRANK_UNROLL
+    for (int j = 0; j <= 2 * m + lower; ++j) {
+      const bool on_diagonal = j == 2 * m + lower;
+      Out pair[2];
+      narrow_two(sums[j][2 * lower], sums[j][2 * lower + 1], pair);
+      WARPRANK_UNROLL
+      for (int c = 0; c < 2; ++c) {
+        Out* const place = of_field + places.direction * (fields_of_group * j + c);
+        const bool is_written = is_field && (!on_diagonal || is_below[c]);
+        *(is_written ? place : spare) = pair[c];
+      }
     }
   }
+}
+
+/// Writes the bytes [skew, end) of shared memory to the same places behind an address that is aligned to 16: whole 16
+/// bytes, and what hangs over at both ends by elements, one for each lane. All lanes of the warp call.
+template <class Out>
+WARPRANK_DEVICE void store_row(const unsigned char* from, unsigned char* aligned, int skew, int end) {
+  using Sixteen = device::Vector<uint32_t, 4>;
+  constexpr auto size = static_cast<int>(sizeof(Out));
+  const int lane = device::lane_index(), upwards = (skew + 15) / 16 * 16, downwards = end / 16 * 16;
+  const int head = upwards < end ? upwards : end, tail = downwards > head ? downwards : head;
+  for (int at = head + lane * 16; at < tail; at += device::warp_size * 16) {
+    device::store(reinterpret_cast<Sixteen*>(aligned + at), *reinterpret_cast<const Sixteen*>(from + at));
+  }
+  const bool is_tail = lane >= 8;
+  const int at = (is_tail ? tail : skew) + lane % 8 * size;
+  if (lane < 16 && at < (is_tail ? end : head))
+    device::store(reinterpret_cast<Out*>(aligned + at), *reinterpret_cast<const Out*>(from + at));
 }
 
 template <int Target, int Dim, int Groups, class Out>
@@ -158,30 +198,27 @@ WARPRANK_KERNEL(warps_of_block* device::warp_size, (blocks_of_rows<Dim, Groups>)
 dot_rows_kernel(RowArguments<Out> arguments) {
   using namespace device;  // NOLINT: the vocabulary of kernels
   wait_for_previous_launch();
-  const int lane = lane_index(), g = lane / 4, t = lane % 4;
-  const int64_t first = global_thread_rank() / warp_size * arguments.rows_per_warp;
-  if (first >= arguments.y.rows) return;
+  const int lane = lane_index(), max_rows = static_cast<int>(arguments.y.rows);
+  const int warp = static_cast<int>(block_index().x * (block_dim().x / warp_size)) + warp_index();
+  const int first = warp * arguments.rows_per_warp;
+  if (first >= max_rows) return;
   int64_t num_rows = arguments.num_rows == nullptr ? arguments.y.rows : load_ahead(arguments.num_rows);
-  const int64_t wanted = first + arguments.rows_per_warp;
-  const int64_t last = wanted < arguments.y.rows ? wanted : arguments.y.rows;
+  const int wanted = first + arguments.rows_per_warp, last = wanted < max_rows ? wanted : max_rows;
   // Several rows for each warp are more than one wave: those without rows end before they request any.
-  if (arguments.rows_per_warp > 1 && first >= num_rows) return;
+  if (arguments.rows_per_warp > 1) {
+    use_from_here(num_rows);  // a branch of its own: as a condition it would be waited for in any case
+    if (first >= num_rows) return;
+  }
 
   auto* const staging = dynamic_shared<unsigned char>() + warp_index() * arguments.row_bytes;
   const int columns = static_cast<int>(arguments.y.cols), row_bytes = columns * static_cast<int>(sizeof(Out));
-  // Within a tile on the diagonal: whether the lane's columns are to be written in its row.
-  const Places places = arguments.places;
-  const int diagonal = g + (places.with_self > 0 ? 1 : 0);
-  const bool is_below[2] = {2 * t < diagonal, 2 * t + 1 < diagonal};
 
   RowFields<Dim, Groups> fields;
-  int64_t segment = 0, end_of_run = first;
-  for (int64_t n = first; n < last; ++n) {
+  int end_of_run = first, row_of_lane = 0;
+  for (int n = first; n < last; ++n) {
     const bool changes = n >= end_of_run;
-    if (changes) {
-      end_of_run = find_rows_serving(arguments.inputs, arguments.num_inputs, arguments.repeated, n, last, segment);
-    }
-    fields.request(arguments, n, segment, changes);
+    if (changes) end_of_run = find_rows_serving(arguments.inputs, arguments.rows_of_inputs, n, last, row_of_lane);
+    fields.request(arguments, (arguments.rows_of_inputs.own >> lane & 1) != 0 ? n : row_of_lane, changes);
     use_from_here(num_rows);
     if (n >= num_rows) return;
 
@@ -193,22 +230,7 @@ dot_rows_kernel(RowArguments<Out> arguments) {
     for (int m = 0; m < Groups / 2; ++m) {
       float sums[Groups][4] = {};
       fields.template multiply<Target>(m, sums);
-      WARPRANK_UNROLL
-      for (int lower = 0; lower < 2; ++lower) {
-        const int f = fields_of_group * (2 * m + lower) + g;
-        if (m == Groups / 2 - 1 && f >= arguments.num_fields) continue;
-        Out* const of_field = staged + places.first + places.direction * (f * (f + places.with_self) / 2 + 2 * t);
-        WARPRANK_UNROLL
-        for (int j = 0; j <= 2 * m + lower; ++j) {
-          const bool on_diagonal = j == 2 * m + lower;
-          Out pair[2];
-          narrow_two(sums[j][2 * lower], sums[j][2 * lower + 1], pair);
-          WARPRANK_UNROLL
-          for (int c = 0; c < 2; ++c) {
-            if (!on_diagonal || is_below[c]) of_field[places.direction * (fields_of_group * j + c)] = pair[c];
-          }
-        }
-      }
+      put_products(staged, staged + columns + lane, arguments.places, arguments.num_fields, m, sums);
     }
     if (arguments.padded && lane == 0) staged[columns - 1] = narrow<Out>(0);
     sync_warp();

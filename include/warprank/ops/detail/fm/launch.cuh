@@ -28,11 +28,11 @@ struct Plan {
 template <class Value, class Out>
 bool has_rows_kernel(const Arguments<Value, Out>& general) {
   constexpr int64_t vector = row_vector<Value>, most = vector * device::warp_size;
-  bool has = general.reduce && general.y.rows > 0 && general.dim >= vector && general.dim <= most &&
-             (general.dim & (general.dim - 1)) == 0;
+  bool has = general.reduce && general.y.rows > 0 && general.y.rows <= max_rows_of_warps && general.dim >= vector &&
+             general.dim <= most && (general.dim & (general.dim - 1)) == 0;
   for (int i = 0; i < general.num_inputs; ++i) {
     const Matrix<const Value>& values = general.inputs[i].values;
-    has = has && values.rows > 0 && values.cols <= (1 << 24) && values.stride % vector == 0 &&
+    has = has && has_rows_for_warps(general.inputs[i]) && values.cols <= (1 << 24) && values.stride % vector == 0 &&
           reinterpret_cast<uintptr_t>(values.data) % 16 == 0;
   }
   return has;
@@ -55,9 +55,10 @@ Plan<Value, Out> plan_fm(const Arguments<Value, Out>& general, int num_multiproc
       to.first_vector[to.num_inputs++] = vectors;
       vectors += static_cast<int>(input.values.cols / row_vector<Value>);
     }
+    if (on_ancestor && to.num_inputs == 0) to.num_inputs = general.num_inputs == 1;  // the first of a pair
     if (on_ancestor) to.num_inputs_on_ancestors = to.num_inputs;
   }
-  to.repeated = repeated_segments(to.inputs, to.num_inputs);
+  to.rows_of_inputs = rows_of_inputs(to.inputs, to.num_inputs);
   to.lanes_of_field = static_cast<int>(general.dim / row_vector<Value>);
   to.y = general.y;
   to.num_rows = general.num_rows;
@@ -77,7 +78,11 @@ template <class Value, class Out>
 void launch(const Plan<Value, Out>& plan, device::Stream stream) {
   if (plan.blocks == 0) return launch_general(plan.general, plan.max_blocks, stream);
   const device::LaunchConfig config(static_cast<unsigned>(plan.blocks), warps_of_block * device::warp_size, 0, stream);
-  device::launch_overlapping(config, fm_rows_kernel<Value, Out>, plan.rows);
+  const RowArguments<Value, Out>& rows = plan.rows;
+  if (rows.num_inputs_on_ancestors == 1 && rows.num_inputs == 2)
+    device::launch_overlapping(config, fm_rows_kernel<true, Value, Out>, rows);
+  else
+    device::launch_overlapping(config, fm_rows_kernel<false, Value, Out>, rows);
 }
 #endif
 #if defined(WARPRANK_KERNELS_OF_FM)

@@ -15,11 +15,13 @@
 ///
 /// From launch to store: one trip to memory for 4 vectors of each lane, from ancestors and from the row at the same
 /// time, one more for each 4 more, and one more where segments are searched, in offsets of up to 64, as nothing else
-/// says which row of an ancestor it is. The prototype of this kernel takes 1.9 us for 100 rows of 24 + 36 fields
-/// of 16, on an H100.
+/// says which row of an ancestor it is. 100 rows of 24 + 36 fields of 16 take 1.6 us on an H100, of which a launch is
+/// 0.9.
 
 #include <cstdint>
+#include <type_traits>
 
+#include "warprank/core/unroll.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/collectives.hpp"
 #include "warprank/device/half.hpp"
@@ -41,46 +43,56 @@ inline constexpr int row_vector = 16 / static_cast<int>(sizeof(Value));  ///< el
 /// What the kernel is given, by value. Vectors are counted through the inputs on ancestors, and through the others.
 template <class Value, class Out>
 struct RowArguments {
-  AxisInput<Value> inputs[max_inputs];  ///< those on ancestors first
-  int first_vector[max_inputs];
+  /// Those on ancestors first. Where none is on the rows' own axis, the one behind the last is read and not used.
+  AxisInput<Value> inputs[max_inputs + 1];
+  int first_vector[max_inputs + 1];
   int num_inputs, num_inputs_on_ancestors;
   int ancestor_vectors, own_vectors;
-  uint32_t repeated;   ///< repeated_segments of the inputs
+  InputRows rows_of_inputs;
   int lanes_of_field;  ///< a power of two
   int rows_per_warp;
   Matrix<Out> y;
   const int64_t* num_rows;
 };
 
-/// Some vectors of a lane, `warp_size` apart.
+/// Some vectors of a lane, `warp_size` apart, as words: values that are cut out of words one by one take an instruction
+/// each.
 template <class Value>
 struct RowVectors {
   static constexpr int size = row_vector<Value>;
 
-  device::Vector<Value, size> of[in_flight];
+  device::Vector<uint32_t, 4> of[in_flight];
 
   /// Requests those from number `begin` plus the lane on, of the inputs [first, last), which have `count`. Others are
-  /// 0: to add nothing is faster than to branch.
-  template <class Out>
+  /// 0: to add nothing is faster than to branch. `row_of(i)` is the row of input i.
+  template <class Out, class RowOf>
   WARPRANK_DEVICE void request(const RowArguments<Value, Out>& arguments, int first, int last, int begin, int count,
-                               int64_t n, int64_t segment) {
-    using namespace device;  // NOLINT: the vocabulary of kernels
+                               RowOf&& row_of) {
+    using namespace device;                 // NOLINT: the vocabulary of kernels
+    constexpr int step = warp_size * size;  // elements between two vectors of a lane
     const int vector = begin + lane_index();
-    const Value* from[in_flight];
-    for (int i = first; i < last; ++i) {
-      const AxisInput<Value>& input = arguments.inputs[i];
-      const int64_t row = input.offsets != nullptr ? shuffle(full_warp, segment, i) : n;
-      const Value* const values = input.values.data + row * input.values.stride;
+    const auto start_of = [&](int i) {
+      const Matrix<const Value>& values = arguments.inputs[i].values;
+      const int stride = static_cast<int>(values.stride), place = (vector - arguments.first_vector[i]) * size;
+      return values.data + (static_cast<int64_t>(row_of(i)) * stride + place);
+    };
+    const Value* from[in_flight];  // less j steps
+    const Value* start = start_of(first);
+    WARPRANK_UNROLL
+    for (int j = 0; j < in_flight; ++j) from[j] = start;
+    WARPRANK_ROLLED
+    for (int i = first + 1; i < last; ++i) {
+      start = start_of(i);
       WARPRANK_UNROLL
       for (int j = 0; j < in_flight; ++j) {
-        const int place = vector + j * warp_size - arguments.first_vector[i];
-        if (place >= 0) from[j] = values + place * size;
+        if (vector + j * warp_size >= arguments.first_vector[i]) from[j] = start;
       }
     }
     WARPRANK_UNROLL
     for (int j = 0; j < in_flight; ++j) {
       of[j] = {};
-      if (vector + j * warp_size < count) of[j] = load_vector_ahead<size>(from[j]);
+      if (vector + j * warp_size < count)
+        of[j] = load_vector_ahead<4>(reinterpret_cast<const uint32_t*>(from[j] + j * step));
     }
   }
 };
@@ -97,10 +109,14 @@ struct LaneSums {
     WARPRANK_UNROLL
     for (int j = 0; j < in_flight; ++j) {
       WARPRANK_UNROLL
-      for (int c = 0; c < size; ++c) {
-        const float e = device::widen(vectors.of[j][c]);
-        pairs[c % 2] += e * sums[c];
-        sums[c] += e;
+      for (int w = 0; w < 4; ++w) {
+        const uint32_t word = vectors.of[j][w];
+        if constexpr (std::is_same_v<Value, half>) {
+          add(2 * w, device::widen_low(word));
+          add(2 * w + 1, device::widen_high(word));
+        } else {
+          add(w, device::float_of_bits(word));
+        }
       }
     }
   }
@@ -117,6 +133,11 @@ struct LaneSums {
   }
 
  private:
+  WARPRANK_DEVICE void add(int c, float e) {
+    pairs[c % 2] += e * sums[c];
+    sums[c] += e;
+  }
+
   /// From this step on; each known when it is compiled, so that `rest` stays in registers.
   template <int Step>
   static WARPRANK_DEVICE void combine(float (&rest)[size], float& sum, int lane, int lanes_of_field) {
@@ -142,41 +163,50 @@ struct LaneSums {
   }
 };
 
-template <class Value, class Out>
+/// Of a pair of inputs, number 0 is on an ancestor, or has no vectors, and number 1 is not: where they lie is known
+/// when the kernel is compiled. That is how plans ask for it.
+template <bool IsPair, class Value, class Out>
 WARPRANK_KERNEL(warps_of_block* device::warp_size, blocks_of_rows)
 fm_rows_kernel(RowArguments<Value, Out> arguments) {
   using namespace device;  // NOLINT: the vocabulary of kernels
   wait_for_previous_launch();
-  const int64_t first = global_thread_rank() / warp_size * arguments.rows_per_warp;
-  if (first >= arguments.y.rows) return;
+  const int max_rows = static_cast<int>(arguments.y.rows);
+  const int first = (static_cast<int>(block_index().x) * warps_of_block + warp_index()) * arguments.rows_per_warp;
+  if (first >= max_rows) return;
   int64_t num_rows = arguments.num_rows == nullptr ? arguments.y.rows : load_ahead(arguments.num_rows);
-  const int64_t wanted = first + arguments.rows_per_warp;
-  const int64_t last = wanted < arguments.y.rows ? wanted : arguments.y.rows;
+  const int wanted = first + arguments.rows_per_warp, last = wanted < max_rows ? wanted : max_rows;
   // Several rows for each warp are more than one wave: those without rows end before they request any.
-  if (arguments.rows_per_warp > 1 && first >= num_rows) return;
+  if (arguments.rows_per_warp > 1) {
+    use_from_here(num_rows);  // a branch of its own: as a condition it would be waited for in any case
+    if (first >= num_rows) return;
+  }
 
   constexpr int at_once = in_flight * warp_size;
-  const int num_on_ancestors = arguments.num_inputs_on_ancestors;
+  const int num_on_ancestors = IsPair ? 1 : arguments.num_inputs_on_ancestors;
+  const int num_inputs = IsPair ? 2 : arguments.num_inputs;
   LaneSums<Value> of_ancestors;
-  int64_t segment = 0, end_of_run = first;
-  for (int64_t n = first; n < last; ++n) {
+  int end_of_run = first, segment = 0;
+  for (int n = first; n < last; ++n) {
     RowVectors<Value> own;
     const auto request_own = [&](int begin) {
-      own.request(arguments, num_on_ancestors, arguments.num_inputs, begin, arguments.own_vectors, n, segment);
+      own.request(arguments, num_on_ancestors, num_inputs, begin, arguments.own_vectors, [n](int) { return n; });
     };
     request_own(0);
     if (n >= end_of_run) {
-      end_of_run = find_rows_serving(arguments.inputs, num_on_ancestors, arguments.repeated, n, last, segment);
+      end_of_run = find_rows_serving(arguments.inputs, arguments.rows_of_inputs, n, last, segment);
       of_ancestors = {};
+      WARPRANK_ROLLED
       for (int begin = 0; begin < arguments.ancestor_vectors; begin += at_once) {
         RowVectors<Value> some;
-        some.request(arguments, 0, num_on_ancestors, begin, arguments.ancestor_vectors, n, segment);
+        some.request(arguments, 0, num_on_ancestors, begin, arguments.ancestor_vectors,
+                     [segment](int i) { return shuffle(full_warp, segment, i); });
         of_ancestors.add(some);
       }
     }
     use_from_here(num_rows);
     if (n >= num_rows) return;
     LaneSums<Value> all = of_ancestors;
+    WARPRANK_ROLLED
     for (int begin = 0;;) {
       all.add(own);
       begin += at_once;
