@@ -342,7 +342,7 @@ TEST(DotKernelCounts, LoadsFieldsOnceForEachRowAndThoseOfAUserOnceForRowsOfAWarp
         EXPECT_EQ(counters().atomics, 0);
         EXPECT_EQ(counters().barriers, 0);
         EXPECT_EQ(counters().load_matrices, 0);
-        const int64_t warps = has_few_rows ? rows : rows / 4;
+        const int64_t warps = has_few_rows ? rows : rows / usual_policies().dot_rows_per_warp_wide;
         EXPECT_EQ(counters().blocks, has_few_rows ? warps : warps / 4);
         // Four groups of 8 fields: tiles of two by one on and below the diagonal, steps of 16.
         EXPECT_EQ(counters().mma, rows * (2 + 4) * dim / 16 * (config.target < 80 ? 2 : 1));

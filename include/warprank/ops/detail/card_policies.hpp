@@ -34,12 +34,13 @@ inline constexpr CardPolicies card_policies[] = {
 };
 // clang-format on
 
-/// Of the newest card that was measured and is not newer than `target`; of the oldest for what is older than all.
-constexpr const LaunchPolicies& launch_policies_of(int target) {
-  const CardPolicies* nearest = card_policies;
+/// Of the newest card that was measured and is not newer than `target`. What is older than all takes what was chosen by
+/// thought: a T4 is no small H100.
+constexpr LaunchPolicies launch_policies_of(int target) {
+  LaunchPolicies nearest;
   for (const CardPolicies& card : card_policies)
-    if (card.target <= target) nearest = &card;
-  return nearest->policies;
+    if (card.target <= target) nearest = card.policies;
+  return nearest;
 }
 
 }  // namespace warprank::detail

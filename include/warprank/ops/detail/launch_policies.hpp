@@ -3,7 +3,7 @@
 
 /// What launches decide for speed alone; attention_warps and din_tiles are what kernels are compiled by, and of the
 /// former alone bits depend. Every value can be measured against others (benchmarks/policies.cuh); card_policies.hpp
-/// has those that were best on cards, and what follows for cards that were not measured.
+/// has those that were best on cards, and says which cards take them.
 
 namespace warprank::detail {
 
