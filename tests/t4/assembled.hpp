@@ -14,7 +14,8 @@
 
 namespace t4_testing {
 
-/// One instruction a line; "name:" is a label; "FADD R0, R1, 1 # 3f800000" has the bits of its number behind it.
+/// One instruction a line; "name:" is a label; "FADD R0, R1, 1 # 3f800000" has the bits of its number behind it, and
+/// "FADD R0, R1, R2 ! 4" stalls 4 cycles; "! 2 w0" sets the write barrier 0 too, and "! 1 u3" waits for 0 and 1.
 inline t4::Function assemble(const std::string& lines, int num_registers = 64) {
   std::ostringstream text;
   text << "\t.section .text.kernel,\"ax\",@progbits\n\t.sectioninfo @\"SHI_REGISTERS=" << num_registers << "\"\n";
@@ -28,12 +29,24 @@ inline t4::Function assemble(const std::string& lines, int num_registers = 64) {
       continue;
     }
     const size_t number = line.find('#');
+    const bool has_control = line.find("! ") != std::string::npos;
+    const std::string code = line.substr(0, has_control ? line.find("! ") : number);
     const std::string bits = number == std::string::npos ? "0" : line.substr(line.find_first_not_of(' ', number + 1));
-    char encoding[64];
-    std::snprintf(encoding, sizeof encoding, "/* 0x%08lx00000000 */", std::stoul(bits, nullptr, 16));
+    unsigned stall = 1, write_barrier = t4::Control::no_barrier, waits = 0;
+    if (has_control) {
+      const std::string rest = line.substr(line.find("! ") + 2);
+      stall = static_cast<unsigned>(std::stoul(rest));
+      if (const size_t w = rest.find('w'); w != std::string::npos)
+        write_barrier = static_cast<unsigned>(rest[w + 1] - '0');
+      if (const size_t u = rest.find('u'); u != std::string::npos) waits = static_cast<unsigned>(rest[u + 1] - '0');
+    }
+    const uint64_t upper = uint64_t{stall | write_barrier << 5 | 7 << 8 | waits << 11} << 41;
+    char encoded[128];
+    std::snprintf(encoded, sizeof encoded, " ; /* 0x%08lx00000000 */\n/* 0x%016lx */\n", std::stoul(bits, nullptr, 16),
+                  upper);
     char place[32];
     std::snprintf(place, sizeof place, "/*%04x*/ ", address);
-    text << place << line.substr(0, number) << " ; " << encoding << "\n/* 0x000fe20000000000 */\n";
+    text << place << code << encoded;
     address += t4::instruction_bytes;
   }
   std::istringstream all(text.str());

@@ -7,6 +7,7 @@ LIBCUDART is built with.
 """
 
 import glob
+import json
 import os
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 RUN = f"{ROOT}/tools/t4/run"
 OPTIONS = {
-    "good": ["-gencode", "arch=compute_75,code=sm_75", "-no-compress", "-cudart", "shared"],
+    "good": ["-gencode", "arch=compute_75,code=sm_75", "-no-compress", "-cudart", "shared", "-lineinfo"],
     "other": ["-gencode", "arch=compute_90,code=sm_90", "-no-compress", "-cudart", "shared"],
     "compressed": ["-gencode", "arch=compute_75,code=sm_75", "-cudart", "shared", "-Xfatbin", "-compress-all"],
     "static": ["-gencode", "arch=compute_75,code=sm_75", "-no-compress"],
@@ -62,6 +63,23 @@ class Run(unittest.TestCase):
         ran = self.run_program("./good")
         self.assertEqual((ran.returncode, ran.stderr), (0, ""), ran.stdout)
         self.assertRegex(ran.stdout, r"sum (\S+) of \1 in 3 launches")
+
+    def test_launches_are_timed(self):
+        report = f"{self.folder.name}/report.json"
+        ran = self.run_program("./good", T4_TIME="1", T4_REPORT=report, T4_PROFILE="3")
+        self.assertEqual(ran.returncode, 0, ran.stdout)
+        with open(report, encoding="utf-8") as file:
+            launches = [json.loads(line) for line in file]
+        self.assertEqual([launch["name"] for launch in launches], ["sum"] * 3)
+        cold, warm, again = (launch["cycles"] for launch in launches)
+        self.assertGreater(cold, warm + 200, "its values came from memory")
+        self.assertEqual(warm, again)
+        self.assertGreater(launches[0]["stalls"]["global memory"], launches[1]["stalls"]["global memory"])
+        self.assertEqual(ran.stderr.count("t4: sum: "), 3)
+        self.assertRegex(ran.stderr, r"sample.cu:\d+")
+        other = self.run_program("./good", T4_TIME="1", T4_CARD=f"{ROOT}/tools/t4/cards/h100.card")
+        self.assertEqual(other.returncode, 0, other.stderr)
+        self.expect_line(self.run_program("./good", T4_TIME="1", T4_CARD="/nowhere"), "/nowhere cannot be read")
 
     def test_a_store_out_of_bounds_is_named(self):
         ran = self.run_program("./good", "store")

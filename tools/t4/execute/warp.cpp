@@ -64,6 +64,10 @@ const Instruction& next_instruction(const Warp& warp) {
   return code[at];
 }
 
+Mask next_lanes(const Warp& warp) {
+  return guarded(warp, next_instruction(warp), warp.groups[chosen_group(warp)].lanes);
+}
+
 void execute_next(Warp& warp, Step& step) {
   const Instruction& instruction = next_instruction(warp);
   const size_t chosen = chosen_group(warp);

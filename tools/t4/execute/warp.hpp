@@ -117,5 +117,7 @@ struct Step {
 void execute_next(Warp& warp, Step& step);
 /// Which one that is.
 const Instruction& next_instruction(const Warp& warp);
+/// And by which lanes.
+Mask next_lanes(const Warp& warp);
 
 }  // namespace t4

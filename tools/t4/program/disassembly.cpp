@@ -25,6 +25,7 @@ Control parse_control(uint64_t upper_half) {
 void parse_name(const std::string& name, Instruction& instruction) {
   size_t begin = name.find('.');
   instruction.opcode = opcode_of(name.substr(0, begin));
+  instruction.pipe = pipe_of(instruction.opcode);
   while (begin != std::string::npos) {
     const size_t end = name.find('.', begin + 1);
     const Modifier modifier = modifier_of(name.substr(begin + 1, end == std::string::npos ? end : end - begin - 1));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "program/opcode.hpp"
+#include "program/pipes.hpp"
 
 namespace t4 {
 
@@ -77,6 +78,7 @@ struct Instruction {
   const std::string* file = nullptr;  ///< of the source, where it was compiled with -lineinfo
   int line = 0;
   Handler handler = nullptr;  ///< null: not known
+  Pipe pipe = Pipe::alu;      ///< what executes it on the card
   bool is_control = false;    ///< says itself where lanes go on
 
   bool has(Modifier modifier) const { return has_modifier[static_cast<size_t>(modifier)]; }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "model/report.hpp"
 #include "runtime/device.hpp"
 
 namespace t4 {
@@ -92,20 +93,8 @@ cudaError_t Runtime::check_launch(const Kernel& kernel, Dim3 grid, Dim3 block, u
       dynamic_shared_bytes + function.static_shared_bytes > max_shared_bytes)
     return cudaErrorInvalidValue;
   if (block.count() > static_cast<uint64_t>(function.most_threads)) return cudaErrorInvalidValue;
-  if (resident_blocks(function, static_cast<int>(block.count()), dynamic_shared_bytes) == 0)
-    return cudaErrorLaunchOutOfResources;
+  if (resident_blocks(function, block.count(), dynamic_shared_bytes) == 0) return cudaErrorLaunchOutOfResources;
   return cudaSuccess;
-}
-
-int resident_blocks(const Function& function, int threads, uint64_t dynamic_shared_bytes) {
-  const auto round_up = [](uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; };
-  const auto warps = static_cast<uint64_t>((threads + warp_size - 1) / warp_size);
-  const uint64_t registers = round_up(static_cast<uint64_t>(std::max(function.code.num_registers, 1)), 8) * warp_size;
-  const uint64_t shared = round_up(function.static_shared_bytes + dynamic_shared_bytes, 256);
-  uint64_t blocks =
-      std::min({max_warps / std::max<uint64_t>(warps, 1), num_registers / (registers * warps), max_blocks});
-  if (shared > 0) blocks = std::min(blocks, shared_bytes_of_multiprocessor / shared);
-  return static_cast<int>(blocks);
 }
 
 // ---- Work
@@ -132,11 +121,12 @@ void Runtime::run(const Node& node) {
   } else if (node.type == cudaGraphNodeTypeKernel) {
     Launch launch =
         make_launch(*node.function, node.grid, node.block, node.dynamic_shared_bytes, node.parameters, memory);
-    const int resident =
-        resident_blocks(*node.function, static_cast<int>(node.block.count()), node.dynamic_shared_bytes);
+    if (timer.is_on()) return timer.run(launch);
+    const int resident = resident_blocks(*node.function, node.block.count(), node.dynamic_shared_bytes);
     const Executed executed = execute(launch, static_cast<uint32_t>(resident * num_multiprocessors()));
+    timer.count(executed);
     if (is_verbose())
-      say(node.function->name + ": grid " + std::to_string(node.grid.count()) + ", block " +
+      say(short_name(node.function->name) + ": grid " + std::to_string(node.grid.count()) + ", block " +
           std::to_string(node.block.count()) + ", " + std::to_string(executed.instructions) +
           " warp instructions, longest " + std::to_string(executed.longest_warp));
   }

@@ -75,7 +75,4 @@ class Runtime {
   cudaError_t broken_ = cudaSuccess;  ///< after a kernel has failed every call does
 };
 
-/// Blocks of a kernel that a multiprocessor has place for at once.
-int resident_blocks(const Function& function, int threads, uint64_t dynamic_shared_bytes);
-
 }  // namespace t4
