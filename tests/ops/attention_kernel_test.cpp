@@ -713,7 +713,7 @@ TEST(AttentionLaunch, RefusesWhatDoesNotFitTogether) {
 TEST(AttentionPartition, FitsForEveryWidthAndTarget) {
   namespace attention = warprank::detail::attention;
   for (const int target : {75, 80, 86, 89, 90}) {
-    if (on_gpu && target > warprank::device::target()) continue;  // the card has not as much shared memory
+    if (!has_shared_memory_of(target)) continue;
     for (const int dim : {16, 32, 48, 64, 80, 128, 192, 256})
       for (const bool wide : {false, true}) {
         if (!wide && dim > attention::narrow_columns) continue;

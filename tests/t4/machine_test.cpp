@@ -113,6 +113,20 @@ TEST(T4Atomic, CombinesLaneByLane) {
   EXPECT_EQ(t4::float_of(warp.data[4]), 16);
 }
 
+TEST(T4Atomic, TakesTheLeastAndTheGreatestAsNumbersOfTheirSign) {
+  WithMemory warp(
+      "RED.E.MIN.S32.STRONG.GPU [R2], R4\nRED.E.MIN.STRONG.GPU [R2+0x4], R4\nRED.E.MAX.STRONG.GPU [R2+0x8], R4");
+  warp.data[0] = warp.data[1] = warp.data[2] = 40;
+  for (size_t lane = 0; lane < t4::warp_size; ++lane) {
+    warp.set64(2, lane, address_of(warp.data.data()));
+    warp.reg(4)[lane] = 20 - 3 * static_cast<uint32_t>(lane);
+  }
+  warp.run();
+  EXPECT_EQ(warp.data[0], static_cast<uint32_t>(20 - 93));
+  EXPECT_EQ(warp.data[1], 2u);
+  EXPECT_EQ(warp.data[2], ~0u);
+}
+
 TEST(T4Atomic, OfWiderWords) {
   WithMemory warp("ATOMG.E.ADD.64.STRONG.GPU PT, R0, [R2], R4");
   for (size_t lane = 0; lane < t4::warp_size; ++lane) {
@@ -157,7 +171,8 @@ TEST(T4Warp, ExchangesValues) {
   OneWarp warp(
       "S2R R0, SR_LANEID\nSHFL.BFLY PT, R1, R0, 0x5, 0x1f\nSHFL.UP P0, R2, R0, 0x4, RZ\n"
       "SHFL.DOWN P1, R3, R0, 0x1, 0x1807\nSHFL.IDX PT, R4, R0, 0x2, 0x181f\nVOTE.ANY R5, P2, P0\n"
-      "MATCH.ANY R6, R4\nVOTE.ALL P3, P0");
+      "MATCH.ANY R6, R4\nVOTE.ALL P3, P0\n"
+      "SHFL.UP PT, R7, R0, 0x3, 0x1800");
   warp.run();
   for (uint32_t lane = 0; lane < t4::warp_size; ++lane) {
     EXPECT_EQ(warp.reg(1)[lane], lane ^ 5);
@@ -165,6 +180,7 @@ TEST(T4Warp, ExchangesValues) {
     EXPECT_EQ(warp.reg(3)[lane], lane % 8 == 7 ? lane : lane + 1) << "in segments of 8";
     EXPECT_EQ(warp.reg(4)[lane], lane / 8 * 8 + 2);
     EXPECT_EQ(warp.reg(6)[lane], 0xffu << lane / 8 * 8);
+    EXPECT_EQ(warp.reg(7)[lane], lane % 8 < 3 ? lane : lane - 3) << "in segments, too";
   }
   EXPECT_EQ(warp.warp().predicates[0], 0xfffffff0);
   EXPECT_EQ(warp.warp().predicates[1], 0x7f7f7f7f);
@@ -197,6 +213,17 @@ TEST(T4Warp, DivergesAndMeets) {
   warp.run();
   for (uint32_t lane = 0; lane < t4::warp_size; ++lane) EXPECT_EQ(warp.reg(1)[lane], 2 * lane);
   EXPECT_EQ(warp.reg(2)[4], ~0u);
+}
+
+TEST(T4Warp, MeetsWhereTheCodeSays) {
+  // The lanes that get there first wait for those that took the way behind.
+  OneWarp warp(
+      "S2R R0, SR_LANEID\nISETP.GE.AND P0, PT, R0, 0xa, PT\nBSSY B0, `(met)\n@P0 BRA `(far)\nIADD3 R0, R0, 0x1, RZ\n"
+      "met:\nBSYNC B0\nVOTE.ANY R2, PT, PT\nEXIT\nfar:\nIADD3 R0, R0, 0x2, RZ\nBRA `(met)");
+  warp.run();
+  EXPECT_EQ(warp.reg(2)[0], ~0u);
+  EXPECT_EQ(warp.reg(0)[9], 10u);
+  EXPECT_EQ(warp.reg(0)[10], 12u);
 }
 
 TEST(T4Warp, CallsAndReturnsAndJumps) {

@@ -59,6 +59,7 @@ TEST(T4Accesses, BanksAreAskedOneWordAtATime) {
   EXPECT_EQ(waves(8, 8), 2) << "halves of the warp, each of all banks";
   EXPECT_EQ(waves(16, 16), 4);
   EXPECT_EQ(waves(32, 16), 8);
+  EXPECT_EQ(waves(0, 16), 4) << "a quarter of the warp at a time";
 }
 
 TEST(T4Accesses, SectorsAreAskedForOnce) {
@@ -96,12 +97,12 @@ TEST(T4Caches, WhatWasUsedLongestAgoGoes) {
 // ---- Kernels
 
 /// What a launch takes, of an L2 that has what it used before.
-t4::Timing time(Kernel& kernel, t4::SecondLevel& second_level) {
-  return t4::Simulation(card(), second_level, kernel.launch, true).run();
+t4::Timing time(Kernel& kernel, t4::SecondLevel& second_level, const t4::Card& on = card()) {
+  return t4::Simulation(on, second_level, kernel.launch, true).run();
 }
-t4::Timing time(Kernel& kernel) {
-  t4::SecondLevel second_level(card());
-  return time(kernel, second_level);
+t4::Timing time(Kernel& kernel, const t4::Card& on = card()) {
+  t4::SecondLevel second_level(on);
+  return time(kernel, second_level, on);
 }
 /// Cycles of each further turn of a loop of these instructions.
 double cycles_of_turn(const std::string& lines, t4::Dim3 block = {32, 1, 1}) {
@@ -187,6 +188,10 @@ TEST(T4Model, CodeIsFetchedOnce) {
   const t4::Timing once = time(kernel);
   EXPECT_NEAR(once.cycles, 800 * 4 + 100 * card().fetch_line_cycles, 200) << "100 lines of 8 instructions";
   EXPECT_GT(once.stalls[static_cast<size_t>(t4::Why::fetch)], 0.8 * 100 * card().fetch_line_cycles);
+  t4::Card slow = card();
+  slow.fetch_line_cycles = 100;
+  Kernel again(straight + "EXIT");
+  EXPECT_NEAR(time(again, slow).cycles, 100 * (100 + 8 * 4), 500) << "it waits for each line";
   EXPECT_LT(cycles_of_turn(straight), loop_cycles + 800 * 4 + 10) << "the caches have it";
 }
 

@@ -40,8 +40,8 @@ class Run(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         for name, options in OPTIONS.items():
-            subprocess.run([find_nvcc(), "-std=c++17", *options, f"{HERE}/sample.cu", "-o", f"{cls.folder.name}/{name}"],
-                           check=True)
+            program = f"{cls.folder.name}/{name}"
+            subprocess.run([find_nvcc(), "-std=c++17", *options, f"{HERE}/sample.cu", "-o", program], check=True)
 
     @classmethod
     def tearDownClass(cls):
