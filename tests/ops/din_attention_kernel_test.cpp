@@ -665,7 +665,8 @@ TEST(DinLaunch, RefusesWhatDoesNotFitTogether) {
 }
 
 TEST(DinPartition, FitsForEveryShapeAndTarget) {
-  for (const int target : {75, 80, 86, 89, 90})
+  for (const int target : {75, 80, 86, 89, 90}) {
+    if (!has_shared_memory_of(target)) continue;
     for (const int dim : {16, 64, 128, 256})
       for (const int hidden : {16, 64, 80, 256, 512})
         for (const int layers : {1, 2, 3})
@@ -677,11 +678,13 @@ TEST(DinPartition, FitsForEveryShapeAndTarget) {
             EXPECT_GE(p.fold_rows, 16);
             EXPECT_LE(p.fold_rows, hidden);
           }
-  for (const int target : {75, 80, 86, 89, 90}) EXPECT_EQ(device::shared_limit(target, 1), simt::shared_limit(target));
+    EXPECT_EQ(device::shared_limit(target, 1), simt::shared_limit(target));
+  }
 }
 
 TEST(DinPlaces, FitsForEveryShapeAndTarget) {
-  for (const int target : {75, 80, 86, 89, 90})
+  for (const int target : {75, 80, 86, 89, 90}) {
+    if (!has_shared_memory_of(target)) continue;
     for (const int steps : {2, 4, 8})
       for (const int pairs : {2, 3})
         for (const int chunks : {1, 4, 5, 10, 32})
@@ -702,6 +705,7 @@ TEST(DinPlaces, FitsForEveryShapeAndTarget) {
                 EXPECT_LE(p.bytes, device::shared_limit(target, 2));
               }
             }
+  }
   EXPECT_TRUE(din::chained::fits({5, 8, 3, true}));     // {80, 40} of 128 columns with Dice
   EXPECT_FALSE(din::chained::fits({32, 8, 2, false}));  // 512 hidden outputs
 }

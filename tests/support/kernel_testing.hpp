@@ -76,6 +76,9 @@ inline constexpr Build build = Build::plain;
 #endif
 inline constexpr bool on_gpu = build == Build::gpu;
 
+/// Whether as much shared memory can be had as a target has: a card has no more than its own.
+inline bool has_shared_memory_of(int target) { return !on_gpu || target <= warprank::device::target(); }
+
 namespace detail {
 
 template <class Value>

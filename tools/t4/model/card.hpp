@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <istream>
+#include <string>
+
+namespace t4 {
+
+/// What the model knows of a card; cards/t4.card says what each is, and where it is from. Times are in cycles.
+struct Card {
+  double capability = 0, multiprocessors = 0, gigahertz = 0;
+  double l1_latency = 0, l1_bytes = 0, l2_latency = 0, l2_bytes = 0, l2_sectors_per_cycle = 0;
+  double l2_port_sectors_per_cycle = 0, dram_latency = 0, dram_sectors_per_cycle = 0, shared_latency = 0;
+  double function_interval = 0, function_latency = 0, shuffle_latency = 0, special_latency = 0, barrier_latency = 0;
+  double branch_latency = 0, tensor_interval = 0, fetch_line_cycles = 0, fetch_jump_cycles = 0, l0_code_bytes = 0;
+  double l0_code_cycles = 0, l15_code_bytes = 0, constant_miss_cycles = 0, launch_microseconds = 0;
+};
+
+/// Throws std::runtime_error: the line and what is wrong with it, or what is missing.
+Card parse_card(std::istream& text, const std::string& name);
+Card read_card(const std::string& path);
+
+}  // namespace t4
