@@ -42,9 +42,10 @@ inline constexpr int max_groups = 8;
 constexpr int max_groups_of(int dim) { return dim <= 64 ? max_groups : 6; }
 inline constexpr int warps_of_block = 4;
 
-/// Blocks on a multiprocessor: as many as have room for the fields of their rows in registers.
-template <int Dim, int Groups>
-inline constexpr int blocks_of_rows = Dim <= 16     ? 4
+/// Blocks on a multiprocessor: as many as have room for the fields of their rows in registers. 64 fields of 16 spill on
+/// sm_75, where a product takes two instructions, with 4.
+template <int Target, int Dim, int Groups>
+inline constexpr int blocks_of_rows = Dim <= 16     ? (Target < 80 && Dim == 16 && Groups == max_groups ? 3 : 4)
                                       : Groups <= 4 ? (Dim <= 64 ? 4 : 3)
                                       : Dim <= 64   ? 2
                                                     : 1;
@@ -147,12 +148,12 @@ WARPRANK_DEVICE void narrow_two(float low, float high, Out (&to)[2]) {
 }
 
 /// Puts the products of the fields of groups 2m and 2m + 1 with those before them where they stand in a row of y, and
-/// what has no place there in `spare`, which is the lane's own: that takes no branch. The direction stays a factor: a
-/// branch for each keeps the products of the next groups from being computed meanwhile.
+/// what has no place there behind it, where each lane has a place: that takes no branch. The direction stays a factor:
+/// a branch for each keeps the products of the next groups from being computed meanwhile.
 template <int Groups, class Out>
-WARPRANK_DEVICE void put_products(Out* row, Out* spare, const Places& places, int num_fields, int m,
+WARPRANK_DEVICE void put_products(Out* row, int columns, int lane, const Places& places, int num_fields, int m,
                                   const float (&sums)[Groups][4]) {
-  const int lane = device::lane_index(), g = lane / 4, t = lane % 4;
+  const int g = lane / 4, t = lane % 4;
   // Within a tile on the diagonal: whether the lane's columns are to be written in its row.
   const int diagonal = g + (places.with_self > 0 ? 1 : 0);
   const bool is_below[2] = {2 * t < diagonal, 2 * t + 1 < diagonal};
@@ -160,7 +161,7 @@ WARPRANK_DEVICE void put_products(Out* row, Out* spare, const Places& places, in
   for (int lower = 0; lower < 2; ++lower) {
     const int f = fields_of_group * (2 * m + lower) + g;
     const bool is_field = m < Groups / 2 - 1 || f < num_fields;
-    Out* const of_field = row + places.first + places.direction * ((f * (f + places.with_self) >> 1) + 2 * t);
+    const int of_field = places.first + places.direction * ((f * (f + places.with_self) >> 1) + 2 * t);
     WARPRANK_UNROLL
     for (int j = 0; j <= 2 * m + lower; ++j) {
       const bool on_diagonal = j == 2 * m + lower;
@@ -168,9 +169,8 @@ WARPRANK_DEVICE void put_products(Out* row, Out* spare, const Places& places, in
       narrow_two(sums[j][2 * lower], sums[j][2 * lower + 1], pair);
       WARPRANK_UNROLL
       for (int c = 0; c < 2; ++c) {
-        Out* const place = of_field + places.direction * (fields_of_group * j + c);
         const bool is_written = is_field && (!on_diagonal || is_below[c]);
-        *(is_written ? place : spare) = pair[c];
+        row[is_written ? of_field + places.direction * (fields_of_group * j + c) : columns + lane] = pair[c];
       }
     }
   }
@@ -184,6 +184,7 @@ WARPRANK_DEVICE void store_row(const unsigned char* from, unsigned char* aligned
   constexpr auto size = static_cast<int>(sizeof(Out));
   const int lane = device::lane_index(), upwards = (skew + 15) / 16 * 16, downwards = end / 16 * 16;
   const int head = upwards < end ? upwards : end, tail = downwards > head ? downwards : head;
+  WARPRANK_ROLLED
   for (int at = head + lane * 16; at < tail; at += device::warp_size * 16) {
     device::store(reinterpret_cast<Sixteen*>(aligned + at), *reinterpret_cast<const Sixteen*>(from + at));
   }
@@ -194,7 +195,7 @@ WARPRANK_DEVICE void store_row(const unsigned char* from, unsigned char* aligned
 }
 
 template <int Target, int Dim, int Groups, class Out>
-WARPRANK_KERNEL(warps_of_block* device::warp_size, (blocks_of_rows<Dim, Groups>))
+WARPRANK_KERNEL(warps_of_block* device::warp_size, (blocks_of_rows<Target, Dim, Groups>))
 dot_rows_kernel(RowArguments<Out> arguments) {
   using namespace device;  // NOLINT: the vocabulary of kernels
   wait_for_previous_launch();
@@ -215,6 +216,7 @@ dot_rows_kernel(RowArguments<Out> arguments) {
 
   RowFields<Dim, Groups> fields;
   int end_of_run = first, row_of_lane = 0;
+  WARPRANK_ROLLED
   for (int n = first; n < last; ++n) {
     const bool changes = n >= end_of_run;
     if (changes) end_of_run = find_rows_serving(arguments.inputs, arguments.rows_of_inputs, n, last, row_of_lane);
@@ -225,12 +227,13 @@ dot_rows_kernel(RowArguments<Out> arguments) {
     Out* const row = arguments.y.data + n * arguments.y.stride;
     const int skew = static_cast<int>(reinterpret_cast<uintptr_t>(row) % 16);
     auto* const staged = reinterpret_cast<Out*>(staging + skew);
-    sync_warp();  // the row before has been written
+    const int writer = fresh_thread_rank() % warp_size;  // or all places are kept in registers from row to row
+    sync_warp();                                         // the row before has been written
     WARPRANK_UNROLL
     for (int m = 0; m < Groups / 2; ++m) {
       float sums[Groups][4] = {};
       fields.template multiply<Target>(m, sums);
-      put_products(staged, staged + columns + lane, arguments.places, arguments.num_fields, m, sums);
+      put_products(staged, columns, writer, arguments.places, arguments.num_fields, m, sums);
     }
     if (arguments.padded && lane == 0) staged[columns - 1] = narrow<Out>(0);
     sync_warp();
