@@ -16,7 +16,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # In the order in which they are run: what is quick to fail comes first.
-CHECKS = ("format test wide headers asan race nvcc resources docs site demo asan_all clang seeds benchmarks cuda "
+CHECKS = ("format test wide headers asan race nvcc resources docs site demo asan_all clang seeds benchmarks cuda t4 "
           "cuda12 redis stress fuzz soak packages torch tensorflow tutorial bundle bench").split()
 
 ON_EVERY_CHANGE = "format test wide resources demo race asan nvcc docs site"  # .ci/run
@@ -24,7 +24,7 @@ ON_EVERY_CHANGE = "format test wide resources demo race asan nvcc docs site"  # 
 # What C++ of every kind concerns, and headers.
 CODE = "format test clang"
 HEADER = f"{CODE} wide headers"
-KERNELS = "race nvcc resources asan_all benchmarks cuda cuda12"
+KERNELS = "race nvcc resources asan_all benchmarks cuda t4 cuda12"
 
 # (regular expression of paths, checks): the first that fits. What stands further down is used by what stands above it.
 RULES = [
@@ -48,6 +48,7 @@ RULES = [
     (r"scripts/(build_site|format)\.sh", "site format"),
     (r"scripts/bench_host\.sh|scripts/check_ratios\.py", "bench"),
     (r"scripts/check_(docs|tutorial)\.py", "docs tutorial test"),
+    (r"scripts/(check_cycles\.py|fetch_nvdisasm\.sh)", "test t4"),
     (r"scripts/(kernel_report.*|elf\.py|check_counts\.py)", "test resources"),
     (r"scripts/(fetch_\w+|package_benchmarks|gpu_check)\.sh|cmake/glibc_2_31\.c|"
      r"scripts/(run_bundle|gpu_\w+|time_plan|package_benchmarks)\.py", "test bundle wide"),
@@ -79,6 +80,7 @@ RULES = [
     # Kernels, and the engine that launches them
     (r"include/warprank/(device/|cuda|engine/cuda|ops/).*|cmake/(cuda_engine/.*|host_calls\.cmake)",
      f"{HEADER} {KERNELS}"),
+    (r"tools/t4/.*|tests/t4/.*|tests/cycles\.json", "format test clang t4"),
     (r"tests/gpu/.*|tests/house/(cuda_consumer/.*|nvcc\.cu)", "format nvcc cuda cuda12"),
     (r"tests/(resources/.*|counts\.json)", "format test resources"),
     (r"tests/simt/.*|tests/(ops|device)/.*|tests/.*_kernel_test.*|"

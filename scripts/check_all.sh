@@ -10,6 +10,7 @@
 #   benchmarks  are programs that no test needs; .ci/run builds one for the host and one for a GPU (docs)
 #   cuda        tests, benchmarks and examples for GPUs: twelve minutes of nvcc for kernels that `nvcc` and `resources`
 #               have compiled
+#   t4          tests for GPUs in machine code, on a T4 in software, and what its kernels take: twelve minutes of nvcc
 #   cuda12      cuda by another toolkit, which it fetches
 #   bundle      fetches two systems and a toolkit
 #   asan_all    kernels, whose accesses `race` sees, too; the engine and the ops of the host: a third build of all of it
@@ -28,8 +29,8 @@ source scripts/checks.sh
 
 checks=("$@")
 if ((!$#)); then
-  checks=(test wide resources race nvcc asan benchmarks cuda cuda12 bundle seeds asan_all clang fuzz soak stress redis
-          torch tensorflow headers packages format demo docs site tutorial bench)
+  checks=(test wide resources race nvcc asan benchmarks cuda t4 cuda12 bundle seeds asan_all clang fuzz soak stress
+          redis torch tensorflow headers packages format demo docs site tutorial bench)
 fi
 expect_checks "${checks[@]}"
 step "packages" scripts/install_deps.sh check || { summary; exit 1; }
