@@ -25,9 +25,9 @@ WARPRANK_DEVICE int thread_rank() { return static_cast<int>(thread_index().x); }
 /// of memory that follow.
 WARPRANK_DEVICE int fresh_thread_rank() { return backend::fresh_thread_rank(); }
 /// The thread's place in its warp, 0 to 31. Blocks have one dimension.
-WARPRANK_DEVICE int lane_index() { return static_cast<int>(thread_index().x % warp_size); }
+WARPRANK_DEVICE int lane_index() { return thread_rank() % warp_size; }
 /// The warp's number in its block. Blocks have one dimension.
-WARPRANK_DEVICE int warp_index() { return static_cast<int>(thread_index().x / warp_size); }
+WARPRANK_DEVICE int warp_index() { return thread_rank() / warp_size; }
 /// The thread's number in a grid of one dimension. 64-bit: grids of more than 2^31 threads are legal.
 WARPRANK_DEVICE int64_t global_thread_rank() {
   return static_cast<int64_t>(block_index().x) * block_dim().x + thread_index().x;

@@ -42,13 +42,14 @@ inline constexpr int max_groups = 8;
 constexpr int max_groups_of(int dim) { return dim <= 64 ? max_groups : 6; }
 inline constexpr int warps_of_block = 4;
 
-/// Blocks on a multiprocessor: as many as have room for the fields of their rows in registers. 64 fields of 16 spill on
-/// sm_75, where a product takes two instructions, with 4.
-template <int Target, int Dim, int Groups>
-inline constexpr int blocks_of_rows = Dim <= 16     ? (Target < 80 && Dim == 16 && Groups == max_groups ? 3 : 4)
-                                      : Groups <= 4 ? (Dim <= 64 ? 4 : 3)
-                                      : Dim <= 64   ? 2
-                                                    : 1;
+/// Blocks on a multiprocessor: as many as have room for the fields of their rows in registers. With 4, 64 fields of 16
+/// spill.
+template <int Dim, int Groups>
+inline constexpr int blocks_of_rows = Dim == 16 && Groups == max_groups ? 3
+                                      : Dim <= 16                       ? 4
+                                      : Groups <= 4                     ? (Dim <= 64 ? 4 : 3)
+                                      : Dim <= 64                       ? 2
+                                                                        : 1;
 
 /// Where the product of fields f and g <= f stands in a row of y: at first + direction (f (f + with_self) / 2 + g). The
 /// upper order is the lower one of the fields from the last to the first, from its end to its begin.
@@ -195,7 +196,7 @@ WARPRANK_DEVICE void store_row(const unsigned char* from, unsigned char* aligned
 }
 
 template <int Target, int Dim, int Groups, class Out>
-WARPRANK_KERNEL(warps_of_block* device::warp_size, (blocks_of_rows<Target, Dim, Groups>))
+WARPRANK_KERNEL(warps_of_block* device::warp_size, (blocks_of_rows<Dim, Groups>))
 dot_rows_kernel(RowArguments<Out> arguments) {
   using namespace device;  // NOLINT: the vocabulary of kernels
   wait_for_previous_launch();
