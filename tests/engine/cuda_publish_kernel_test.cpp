@@ -103,7 +103,9 @@ TEST(Publish, ABatchIsNotDoneWithItsFirstPart) {
     device::synchronize(stream.get());
     EXPECT_FALSE(published.is_done()) << "batch " << batch << ": the last part has not begun";
     last.queue(stream.get(), 2);
-    if constexpr (!on_gpu) EXPECT_FALSE(published.is_done()) << "nothing runs before somebody waits for it";
+    if constexpr (!on_gpu) {
+      EXPECT_FALSE(published.is_done()) << "nothing runs before somebody waits for it";
+    }
     device::synchronize(stream.get());
     EXPECT_TRUE(published.is_done());
   }

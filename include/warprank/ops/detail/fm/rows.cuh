@@ -64,17 +64,18 @@ struct RowVectors {
   device::Vector<uint32_t, 4> of[in_flight];
 
   /// Requests those from number `begin` plus the lane on, of the inputs [first, last), which have `count`. Others are
-  /// 0: to add nothing is faster than to branch. `row_of(i)` is the row of input i.
-  template <class Out, class RowOf>
+  /// 0: to add nothing is faster than to branch. Of inputs on ancestors, lane i gives the row of input i.
+  template <bool OnAncestors, class Out>
   WARPRANK_DEVICE void request(const RowArguments<Value, Out>& arguments, int first, int last, int begin, int count,
-                               RowOf&& row_of) {
+                               int row) {
     using namespace device;                 // NOLINT: the vocabulary of kernels
     constexpr int step = warp_size * size;  // elements between two vectors of a lane
     const int vector = begin + lane_index();
     const auto start_of = [&](int i) {
       const Matrix<const Value>& values = arguments.inputs[i].values;
       const int stride = static_cast<int>(values.stride), place = (vector - arguments.first_vector[i]) * size;
-      return values.data + (static_cast<int64_t>(row_of(i)) * stride + place);
+      const int64_t row_of_input = OnAncestors ? shuffle(full_warp, row, i) : row;
+      return values.data + (row_of_input * stride + place);
     };
     const Value* from[in_flight];  // less j steps
     const Value* start = start_of(first);
@@ -189,7 +190,7 @@ fm_rows_kernel(RowArguments<Value, Out> arguments) {
   for (int n = first; n < last; ++n) {
     RowVectors<Value> own;
     const auto request_own = [&](int begin) {
-      own.request(arguments, num_on_ancestors, num_inputs, begin, arguments.own_vectors, [n](int) { return n; });
+      own.template request<false>(arguments, num_on_ancestors, num_inputs, begin, arguments.own_vectors, n);
     };
     request_own(0);
     if (n >= end_of_run) {
@@ -198,8 +199,7 @@ fm_rows_kernel(RowArguments<Value, Out> arguments) {
       WARPRANK_ROLLED
       for (int begin = 0; begin < arguments.ancestor_vectors; begin += at_once) {
         RowVectors<Value> some;
-        some.request(arguments, 0, num_on_ancestors, begin, arguments.ancestor_vectors,
-                     [segment](int i) { return shuffle(full_warp, segment, i); });
+        some.template request<true>(arguments, 0, num_on_ancestors, begin, arguments.ancestor_vectors, segment);
         of_ancestors.add(some);
       }
     }
