@@ -128,8 +128,10 @@ HWY_INLINE void pool_columns(D d, const TableView& table, const BagRun& run, int
       const V divisor = hn::Set(d, static_cast<float>(is_large ? run.divisor * 0x1p-32 : run.divisor));
       WARPRANK_UNROLL
       for (size_t v = 0; v < Vectors; ++v) pooled[v] = hn::Div(pooled[v], divisor);
-      WARPRANK_UNROLL
-      for (size_t v = 0; is_large && v < Vectors; ++v) pooled[v] = hn::Mul(pooled[v], hn::Set(d, 0x1p-32f));
+      if (is_large) {
+        WARPRANK_UNROLL
+        for (size_t v = 0; v < Vectors; ++v) pooled[v] = hn::Mul(pooled[v], hn::Set(d, 0x1p-32f));
+      }
     }
   }
   WARPRANK_UNROLL
