@@ -304,6 +304,22 @@ TEST(DotKernelMemory, MayBeBeyondTwoToTheThirtyOneElements) {
   expect_within(warprank::reference::dot(views_of({rows}), dim, DotOrder::lower, false, 3), y.read(), c);
 }
 
+/// What is not counted in 32 bits is the general kernel's.
+TEST(DotKernelMemory, IsLeftToTheGeneralKernelWhereRowsOrStridesAreLarger) {
+  const auto has_rows_kernel = [](int64_t rows, int64_t rows_of_input, int64_t stride) {
+    warprank::detail::dot::Arguments<float> arguments{};
+    arguments.inputs[0].values = {reinterpret_cast<const half*>(64), rows_of_input, 16, stride};
+    arguments.num_inputs = 1, arguments.num_own_fields = 2, arguments.dim = 8, arguments.aligned = true;
+    arguments.y.rows = rows;
+    return warprank::detail::dot::has_rows_kernel(arguments);
+  };
+  constexpr int64_t most_rows = int64_t{1} << 30, most_stride = (int64_t{1} << 31) - 8;
+  EXPECT_TRUE(has_rows_kernel(most_rows, most_rows, most_stride));
+  EXPECT_FALSE(has_rows_kernel(most_rows + 1, 1, 16));
+  EXPECT_FALSE(has_rows_kernel(1, most_rows + 1, 16));
+  EXPECT_FALSE(has_rows_kernel(1, 1, most_stride + 8));
+}
+
 /// PyTorch's results, of six requests side by side. They are of floats: each factor is rounded to half first.
 TEST(DotKernelGolden, GivesWhatPyTorchGives) {
   using warprank::test_support::golden_tensor;

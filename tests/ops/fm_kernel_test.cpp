@@ -249,19 +249,37 @@ TEST(FmKernelGraph, FollowsTheCountsInDeviceMemory) {
 
 TEST(FmKernelMemory, MayBeBeyondTwoToTheThirtyOneElements) {
   if constexpr (build == Build::asan) GTEST_SKIP() << "so much memory has no shadow";
-  reset();
-  const int64_t dim = 4, stride = (int64_t{1} << 30) + 4;  // 4 GB in three rows, mostly untouched
-  DeviceArray<half> x(2 * stride + 2 * dim);
-  const Fields rows = random_fields<half>(3, 2 * dim, 1);
-  for (int64_t n = 0; n < 3; ++n) {
-    const auto begin = rows.values.begin() + n * 2 * dim;
-    x.write(converted<half>({begin, begin + 2 * dim}), n * stride);
+  for (const int64_t dim : {4, 8}) {  // the general kernel, and that with a warp for each row
+    reset();
+    const int64_t stride = (int64_t{1} << 30) + dim;  // 4 GB in three rows, mostly untouched
+    DeviceArray<half> x(2 * stride + 2 * dim);
+    const Fields rows = random_fields<half>(3, 2 * dim, 1);
+    for (int64_t n = 0; n < 3; ++n) {
+      const auto begin = rows.values.begin() + n * 2 * dim;
+      x.write(converted<half>({begin, begin + 2 * dim}), n * stride);
+    }
+    DeviceMatrix<float> y(3, 1);
+    const std::vector<AxisInput<half>> inputs = {{{x.data(), 3, 2 * dim, stride}}};
+    Fm<half, float>(inputs, dim, y.view()).launch({});
+    const SegmentedInput view = rows.view();
+    expect_within(warprank::reference::fm({&view, 1}, dim, true, 3), y.read(), 1);
   }
-  DeviceMatrix<float> y(3, 1);
-  const std::vector<AxisInput<half>> inputs = {{{x.data(), 3, 2 * dim, stride}}};
-  Fm<half, float>(inputs, dim, y.view()).launch({});
-  const SegmentedInput view = rows.view();
-  expect_within(warprank::reference::fm({&view, 1}, dim, true, 3), y.read(), 1);
+}
+
+/// What is not counted in 32 bits is the general kernel's.
+TEST(FmKernelMemory, IsLeftToTheGeneralKernelWhereRowsOrStridesAreLarger) {
+  const auto has_rows_kernel = [](int64_t rows, int64_t rows_of_input, int64_t stride) {
+    warprank::detail::fm::Arguments<half, float> arguments{};
+    arguments.inputs[0].values = {reinterpret_cast<const half*>(64), rows_of_input, 16, stride};
+    arguments.num_inputs = 1, arguments.dim = 8, arguments.reduce = true;
+    arguments.y.rows = rows;
+    return warprank::detail::fm::has_rows_kernel(arguments);
+  };
+  constexpr int64_t most_rows = int64_t{1} << 30, most_stride = (int64_t{1} << 31) - 8;
+  EXPECT_TRUE(has_rows_kernel(most_rows, most_rows, most_stride));
+  EXPECT_FALSE(has_rows_kernel(most_rows + 1, 1, 16));
+  EXPECT_FALSE(has_rows_kernel(1, most_rows + 1, 16));
+  EXPECT_FALSE(has_rows_kernel(1, 1, most_stride + 8));
 }
 
 /// PyTorch's results, of six requests side by side.
