@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # A fuzz target is tests/<path>_fuzz.cpp; its corpus is the folder tests/<path>_corpus. The tests replay the corpus with
-# any compiler; WARPRANK_BUILD_FUZZERS builds what searches further, each for WARPRANK_FUZZ_SECONDS under ctest.
+# any compiler, and with the sanitizers on every change; WARPRANK_BUILD_FUZZERS builds what searches further, each for
+# WARPRANK_FUZZ_SECONDS under ctest.
 set(WARPRANK_FUZZ_SECONDS 60 CACHE STRING "How long ctest runs each fuzz target")
 
 file(GLOB_RECURSE fuzz_sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests
@@ -29,7 +30,7 @@ foreach(source IN LISTS fuzz_sources)
     link_fuzz_target(${name}_replay ${source})
     target_compile_options(${name}_replay PRIVATE -O0)  # takes longer to compile than to run
     add_test(NAME ${name}_replay COMMAND ${name}_replay ${corpus})
-    set_tests_properties(${name}_replay PROPERTIES LABELS "unit;memory")
+    set_tests_properties(${name}_replay PROPERTIES LABELS "unit;memory;wide")
     add_dependencies(memory_replays ${name}_replay)
   endif()
 

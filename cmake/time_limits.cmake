@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The time limits of tests, by tests/seconds.json: what each takes on a busy machine; scripts/test_times.py writes it.
+# And what scripts/test.sh builds: quick_tests, the programs of all tests but those that it leaves to .ci/run.
+add_custom_target(quick_tests)
 file(READ ${PROJECT_SOURCE_DIR}/tests/seconds.json WARPRANK_TEST_SECONDS)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/seconds.json)
 
 # Gives each test of the calling directory five times what it takes, and a minute at least; 300 s where nobody has
 # measured it or set another limit. Sanitizers are slower: those of addresses four times, of threads ten times. Those
-# that take longest begin first, or one core would wait for them in the end.
+# that take longest begin first, or one core would wait for them in the end. A test is quick unless it has the label wide
+# or resources; a program by another name than its test's is given to quick_tests by hand.
 function(set_time_limits)
   set(factor 5)
   if(CMAKE_CXX_FLAGS MATCHES "fsanitize=thread")
@@ -27,6 +30,10 @@ function(set_time_limits)
       set_tests_properties(${name} PROPERTIES TIMEOUT ${limit} COST ${seconds})
     elseif(NOT limit)
       set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+    endif()
+    get_test_property(${name} LABELS labels)
+    if(TARGET ${name} AND NOT labels MATCHES "(^|;)(wide|resources)($|;)")
+      add_dependencies(quick_tests ${name})
     endif()
   endforeach()
 endfunction()

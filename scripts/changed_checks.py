@@ -40,7 +40,7 @@ RULES = [
      f"{ON_EVERY_CHANGE} asan_all clang benchmarks cuda cuda12 fuzz packages"),
     (r"(tests|examples|tools)/CMakeLists\.txt", f"{ON_EVERY_CHANGE} asan_all clang cuda fuzz"),
     (r"cmake/debian\.cmake|packaging/.*|tests/packages/.*|scripts/(package|check_packages)\.sh", "packages test"),
-    (r"cmake/(fuzz|time_limits)\.cmake|tests/seconds\.json|tests/replay_main\.cpp", "test asan fuzz"),
+    (r"cmake/(fuzz|time_limits)\.cmake|tests/seconds\.json|tests/replay_main\.cpp", "test wide asan fuzz"),
     (r"\.ci/.*|scripts/(checks|common|install_deps|test|check_all)\.sh", ON_EVERY_CHANGE),
     (r"scripts/demo\.sh", "demo"),
     (r"scripts/stress_tests\.sh", "stress"),
@@ -66,7 +66,7 @@ RULES = [
     (r"include/warprank/store/.*|cmake/(hiredis|redis)\.cmake",
      f"{HEADER} asan asan_all redis stress"),
     (r"tests/(store|tools)/.*|tools/load_redis/.*|tests/support/(redis_servers|memory_store|store_testing)\.hpp",
-     f"{CODE} asan redis stress"),
+     f"{CODE} wide asan redis stress"),
 
     # Serving, the server and its clients
     (r"include/warprank/serving.*", f"{HEADER} asan soak stress"),
@@ -80,12 +80,12 @@ RULES = [
     # Kernels, and the engine that launches them
     (r"include/warprank/(device/|cuda|engine/cuda|ops/).*|cmake/(cuda_engine/.*|host_calls\.cmake)",
      f"{HEADER} {KERNELS}"),
-    (r"tools/t4/.*|tests/t4/.*|tests/cycles\.json", "format test clang t4"),
+    (r"tools/t4/.*|tests/t4/.*|tests/cycles\.json", "format test wide clang t4"),
     (r"tests/gpu/.*|tests/house/(cuda_consumer/.*|nvcc\.cu)", "format nvcc cuda cuda12"),
     (r"tests/(resources/.*|counts\.json)", "format test resources"),
     (r"tests/simt/.*|tests/(ops|device)/.*|tests/.*_kernel_test.*|"
      r"tests/support/(kernel|policy|longest|counts|capacity).*",
-     f"{CODE} race asan_all cuda cuda12 benchmarks"),
+     f"{CODE} wide race asan_all cuda cuda12 benchmarks"),
     (r"benchmarks/.*\.cu|benchmarks/.*\.cuh", "format benchmarks cuda cuda12"),
     (r"benchmarks/.*", "format benchmarks clang bench docs"),
 

@@ -40,10 +40,10 @@ only_plain=(-D WARPRANK_KERNEL_RACE=OFF -D WARPRANK_KERNEL_ASAN=OFF -D WARPRANK_
 
 # --- in .ci/run
 
-check_test() { build cpu "${only_plain[@]}" && run_tests cpu -LE 'wide|resources'; }
+check_test() { build cpu "${only_plain[@]}" --target quick_tests && run_tests cpu -LE 'wide|resources'; }
 
 # All headers together, units that differ in their instruction sets, projects of users, the Python package, the client
-# in Python, bundles whose programs hang.
+# in Python, servers of Redis, the T4 in software, inputs that fuzzing kept, bundles whose programs hang.
 check_wide() { build cpu "${only_plain[@]}" && run_tests cpu -L wide; }
 
 # What kernels take of a GPU, on all architectures, where nvcc is.
