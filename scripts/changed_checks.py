@@ -60,6 +60,7 @@ RULES = [
     (r"python/.*|pyproject\.toml|tests/python/.*", "wide torch tensorflow"),
     (r"tests/client/.*|tools/client/.*", "wide soak test"),
     (r"tools/golden/.*|tools/requirements\.txt", "test"),
+    (r"tools/bench_swaps\.py", "test bench docs"),
     (r"tools/.*\.py", "test wide docs"),
 
     # Rows in stores

@@ -20,17 +20,29 @@
 
 namespace serving {
 
+using Clock = std::chrono::steady_clock;
+
+inline Clock::duration to_duration(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
 struct LoadOptions {
-  double rate = 100;    ///< requests per second
-  double seconds = 5;   ///< that are measured
-  double warm_up = 1;   ///< seconds before them
-  int64_t clients = 2;  ///< threads that pack and send
-  uint64_t seed = 1;    ///< of the arrivals
+  double rate = 100;        ///< requests per second
+  double seconds = 5;       ///< that are measured
+  double warm_up = 1;       ///< seconds before them
+  int64_t clients = 2;      ///< threads that pack and send
+  uint64_t seed = 1;        ///< of the arrivals
+  Clock::time_point begin;  ///< of the warm-up
+};
+
+/// When a request arrived, in seconds since the end of the warm-up, and the milliseconds until its answer.
+struct Latency {
+  double at = 0, ms = 0;
 };
 
 struct LoadResult {
   double served = 0;                  ///< requests answered in the measured time, per second
-  std::vector<double> latencies;      ///< milliseconds, ascending, of those that arrived in it and were scored
+  std::vector<Latency> latencies;     ///< ascending by milliseconds, of those that arrived in it and were scored
   int64_t refused = 0, unscored = 0;  ///< of those that arrived in it; unscored: bad or failed
   int64_t mixed = 0;                  ///< of all: scored, but not as the model that they name
   double per_batch = 0;               ///< requests in a batch, from the end of the warm-up on
@@ -39,13 +51,11 @@ struct LoadResult {
   double percentile(double share) const {
     if (latencies.empty()) return std::nan("");
     const double rank = std::ceil(share * static_cast<double>(latencies.size()));
-    return latencies[static_cast<size_t>(std::max(rank, 1.0)) - 1];
+    return latencies[static_cast<size_t>(std::max(rank, 1.0)) - 1].ms;
   }
 };
 
 namespace detail {
-
-using Clock = std::chrono::steady_clock;
 
 /// One request. Only the thread that answers it writes to it.
 struct Arrival {
@@ -76,10 +86,8 @@ inline LoadResult run_load(warprank::RankingService& service, const movielens::I
     arrivals.push_back(poisson_arrivals(options.rate / static_cast<double>(options.clients), end,
                                         options.seed + static_cast<uint64_t>(c)));
 
-  const Clock::time_point begin = Clock::now() + std::chrono::milliseconds(10);
-  const auto time_of = [&](double seconds) {
-    return begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  };
+  const Clock::time_point begin = options.begin;
+  const auto time_of = [&](double seconds) { return begin + to_duration(seconds); };
   std::vector<std::thread> clients;
   for (size_t c = 0; c < arrivals.size(); ++c)
     clients.emplace_back([&, c] {
@@ -109,12 +117,13 @@ inline LoadResult run_load(warprank::RankingService& service, const movielens::I
       if (is_scored && arrival.answered >= options.warm_up && arrival.answered < end) ++num_served;
       if (arrival.is_mixed) ++result.mixed;
       if (arrival.at < options.warm_up) continue;
-      if (is_scored) result.latencies.push_back(1e3 * (arrival.answered - arrival.at));
+      if (is_scored) result.latencies.push_back({arrival.at - options.warm_up, 1e3 * (arrival.answered - arrival.at)});
       if (arrival.outcome == warprank::Outcome::refused) ++result.refused;
       if (arrival.outcome == warprank::Outcome::bad_request || arrival.outcome == warprank::Outcome::failed)
         ++result.unscored;
     }
-  std::sort(result.latencies.begin(), result.latencies.end());
+  std::sort(result.latencies.begin(), result.latencies.end(),
+            [](const Latency& a, const Latency& b) { return a.ms < b.ms; });
   result.served = static_cast<double>(num_served) / options.seconds;
   if (after.batches > before.batches)
     result.per_batch =

@@ -46,6 +46,23 @@ warprank::Device device(const std::string& engine) {
 struct FileCloser {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
+using File = std::unique_ptr<std::FILE, FileCloser>;
+
+/// Null where no path is given.
+File opened(const char* option, const std::string& path) {
+  if (path.empty()) return nullptr;
+  File file(std::fopen(path.c_str(), "w"));
+  if (file == nullptr) throw warprank::invalid_argument(option, "a file that can be written", path);
+  return file;
+}
+
+/// What began when, in seconds since the end of the warm-up, and the milliseconds that it took.
+void write_events(std::FILE* file, double rate, const std::vector<Latency>& latencies,
+                  const std::vector<Swapped>& swaps) {
+  for (const Latency& latency : latencies) std::fprintf(file, "request,%g,%.6f,%.4f\n", rate, latency.at, latency.ms);
+  for (const Swapped& swap : swaps)
+    std::fprintf(file, "swap,%g,%.6f,%.4f\n", rate, swap.began, 1e3 * (swap.ended - swap.began));
+}
 
 /// Prints where the time of a batch goes.
 void print_profile(const warprank::Model& model, const movielens::Inputs& inputs,
@@ -61,13 +78,13 @@ void print_profile(const warprank::Model& model, const movielens::Inputs& inputs
 
 int run(int argc, char** argv) {
   CLI::App app("Measures the latency of a ranking service at rates of requests that do not depend on its answers.");
-  std::string engine = "host", csv, weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
+  std::string engine = "host", csv, latencies, weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
   std::vector<double> rates = {100, 200, 400};
   int64_t items = 100;
   int contexts = 2;
   warprank::ServiceOptions options;
   options.most_merged = 16;
-  double swap_every = 0;
+  SwapTimes swap_times;
   bool profile = false;
   int64_t film_rows = 0, swap_mb_per_second = 0;
   warprank::SwapOptions swapping;
@@ -92,9 +109,14 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--seed", load.seed, "Of requests and arrivals")->capture_default_str();
   app.add_option("--weights", weights, "Folder with dense.safetensors and tables.safetensors")->capture_default_str();
-  app.add_option("--swap-every", swap_every, "Seconds between two swaps of the model for another, loaded anew; 0: none")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  CLI::Option* const swap_every =
+      app.add_option("--swap-every", swap_times.every,
+                     "Seconds between two swaps of the model for another, loaded anew; 0: none")
+          ->check(CLI::NonNegativeNumber)
+          ->capture_default_str();
+  app.add_option("--swap-slots", swap_times.slot, "Or: seconds of a slot; each second one begins with a swap")
+      ->check(CLI::PositiveNumber)
+      ->excludes(swap_every);
   app.add_option("--swap-mode", swap_mode, "What is loaded, and when")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, warprank::SwapMode>{{"full", warprank::SwapMode::full},
@@ -123,12 +145,13 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--profile", profile, "Before that, show what the steps of a batch take");
   app.add_option("--csv", csv, "File for the figures; tools/plot_latency.py draws it");
+  app.add_option("--latencies", latencies, "File for each request that was scored, and each swap");
   CLI11_PARSE(app, argc, argv);
 
-  std::unique_ptr<std::FILE, FileCloser> file;
-  if (!csv.empty()) {
-    file.reset(std::fopen(csv.c_str(), "w"));
-    if (file == nullptr) throw warprank::invalid_argument("--csv", "a file that can be written", csv);
+  const bool swaps = swap_times.every > 0 || swap_times.slot > 0;
+  File file = opened("--csv", csv), events = opened("--latencies", latencies);
+  if (events != nullptr) std::fprintf(events.get(), "event,rate,at_s,ms\n");
+  if (file != nullptr) {
     std::fprintf(file.get(),
                  "engine,contexts,items,asked,served,p50_ms,p90_ms,p99_ms,p99.9_ms,max_ms,per_batch,refused\n");
   }
@@ -138,9 +161,9 @@ int run(int argc, char** argv) {
       movielens::din_mmoe, {.capacities = {{.requests = 1, .items = items},
                                            {.requests = options.most_merged, .items = options.most_merged * items}}});
   std::vector<warprank::NextModel> models = {load_model(weights, film_rows, false)};
-  if (swap_every > 0) models.insert(models.begin(), load_model(weights, film_rows, true));
+  if (swaps) models.insert(models.begin(), load_model(weights, film_rows, true));
   warprank::LoadOptions loading;
-  if (swap_every > 0 && keep_memory) loading.pages = std::make_shared<warprank::PagePool>();
+  if (swaps && keep_memory) loading.pages = std::make_shared<warprank::PagePool>();
   warprank::Tables tables = warprank::Tables::load(plan, models.back().tables, device(engine), loading);
   if (loading.pages) loading.pages->double_up();
   warprank::Model model = warprank::bind(plan, models.back().dense, tables);
@@ -150,7 +173,7 @@ int run(int argc, char** argv) {
     for (const int64_t count : {int64_t{1}, options.most_merged})
       print_profile(model, inputs, requests, count, context);
   ExpectedScores expected;
-  if (swap_every > 0) {
+  if (swaps) {
     warprank::Context scorer = model.context();
     expected.add(scorer, inputs, requests, plan.batch());
     const bool keeps_tables = swap_mode == warprank::SwapMode::dense_and_rows;
@@ -179,9 +202,11 @@ int run(int argc, char** argv) {
   for (const double rate : rates) {
     warprank::RankingService service(served, options);
     load.rate = rate;
-    Swapper swapper(served, models, swap_mode, swap_every, swapping);
+    load.begin = Clock::now() + std::chrono::milliseconds(10);
+    swap_times.begin = load.begin + to_duration(load.warm_up);
+    Swapper swapper(served, models, swap_mode, swap_times, swapping);
     const LoadResult result = run_load(service, inputs, requests, expected, load);
-    const SwapTimes swaps = swapper.stop();
+    const std::vector<Swapped> swapped = swapper.stop();
     if (result.unscored > 0) throw std::runtime_error(std::to_string(result.unscored) + " requests were not scored");
     if (result.mixed > 0)
       throw std::runtime_error(std::to_string(result.mixed) + " answers are not of the model that they name");
@@ -190,10 +215,17 @@ int run(int argc, char** argv) {
     const auto refused = static_cast<long long>(result.refused);
     std::printf("%7.0f  %7.0f  %7.2f  %7.2f  %7.2f  %7.2f  %7.2f  %9.2f  %7lld\n", rate, result.served, p50, p90, p99,
                 p999, max, result.per_batch, refused);
-    if (swap_every > 0)
-      std::printf("         %lld swaps (%s), the longest took %.0f ms\n", static_cast<long long>(swaps.count),
-                  warprank::to_string(swap_mode), swaps.longest_ms);
+    if (swaps) {
+      double longest = 0;
+      for (const Swapped& swap : swapped) longest = std::max(longest, swap.ended - swap.began);
+      std::printf("         %zu swaps (%s), the longest took %.0f ms\n", swapped.size(), warprank::to_string(swap_mode),
+                  1e3 * longest);
+    }
     std::fflush(stdout);
+    if (events != nullptr) {
+      write_events(events.get(), rate, result.latencies, swapped);
+      if (std::fflush(events.get()) != 0) throw std::runtime_error("cannot write to " + latencies);
+    }
     if (file == nullptr) continue;
     std::fprintf(file.get(), "%s,%d,%lld,%g,%g,%.4f,%.4f,%.4f,%.4f,%.4f,%.3f,%lld\n", engine.c_str(), contexts,
                  static_cast<long long>(items), rate, result.served, p50, p90, p99, p999, max, result.per_batch,
