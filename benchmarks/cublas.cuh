@@ -18,8 +18,8 @@
 
 #include "measure_cuda.cuh"
 #include "warprank/core/cuda_error.hpp"
+#include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
-#include "warprank/ops/detail/gemm/float_matrix.hpp"
 
 namespace warprank::bench {
 

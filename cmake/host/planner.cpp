@@ -2,6 +2,6 @@
 
 /// Of warprank::host: models and plans.
 #include <warprank/core/error_definitions.hpp>
-#include <warprank/model/builder_blocks.hpp>
-#include <warprank/model/builder_ops.hpp>
+#include <warprank/model/builder_blocks_definitions.hpp>
+#include <warprank/model/builder_ops_definitions.hpp>
 #include <warprank/plan/plan_definitions.hpp>

@@ -7,9 +7,9 @@
 #include <variant>
 #include <vector>
 
-#include "warprank/engine/cuda/value_layout.hpp"
 #include "warprank/model/graph.hpp"
 #include "warprank/plan/plan.hpp"
+#include "warprank/plan/value_types.hpp"
 
 namespace warprank {
 
@@ -25,11 +25,11 @@ inline int dense_input_of(const Graph& graph, int node) {
 /// Of dense inputs, those whose values the GPU plan stores as FP16, and does not read as weights of bags as well.
 inline std::vector<bool> become_halves(const Plan& plan) {
   const Graph& graph = plan.graph();
-  const cuda_backend::ValueLayout values(graph, plan.storage());
+  const std::vector<DType> types = plan::value_types(graph, plan.storage());
   std::vector<bool> halves(graph.dense.size());
   for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n)
     if (const auto* dense = std::get_if<DenseOp>(&graph.node(n).op))
-      halves[static_cast<size_t>(dense->input)] = values.place(n).type == DType::f16;
+      halves[static_cast<size_t>(dense->input)] = types[static_cast<size_t>(n)] == DType::f16;
   for (const Node& node : graph.nodes) {
     if (!std::holds_alternative<EmbedOp>(node.op) || node.inputs.empty()) continue;
     const int weights = dense_input_of(graph, node.inputs[0]);

@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <map>
 #include <ostream>
+#include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "golden/cases.hpp"
@@ -83,6 +85,20 @@ TEST_P(Golden, HostAndInterpreterGiveWhatPyTorchGives) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, Golden, testing::ValuesIn(golden::cases),
                          [](const testing::TestParamInfo<Case>& info) { return std::string(info.param.name); });
+
+template <class... Ops>
+std::set<std::string> kinds_of_list(const std::variant<Ops...>*) {
+  return {Ops::kind...};
+}
+
+// A custom function is the user's: PyTorch has none of it.
+TEST(GoldenCases, HaveEveryOpOfTheLanguage) {
+  std::set<std::string> missing = kinds_of_list(static_cast<const Op*>(nullptr));
+  missing.erase(CustomOp::kind);
+  for (const Case& c : golden::cases)
+    for (const Node& node : build(c.model).nodes) missing.erase(kind_of(node.op));
+  EXPECT_EQ(missing, std::set<std::string>()) << "add them to tools/golden/ops.py and tests/golden/op_models.hpp";
+}
 
 }  // namespace
 }  // namespace warprank

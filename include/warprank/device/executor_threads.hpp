@@ -11,13 +11,8 @@
 #include <type_traits>
 
 #include "warprank/core/dtype.hpp"
-#include "warprank/core/on_cuda.hpp"
+#include "warprank/device/host_backend.hpp"
 #include "warprank/device/order.hpp"
-#if defined(WARPRANK_ON_CUDA)
-#include "warprank/device/cuda/device.cuh"
-#else
-#include "warprank/device/executor.hpp"
-#endif
 
 namespace warprank::device::backend {
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "warprank/batch/batch.hpp"
+#include "warprank/core/float_matrix.hpp"
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/engine/placed_table.hpp"
@@ -20,7 +21,6 @@
 #include "warprank/engine/table_options.hpp"
 #include "warprank/engine/tuning.hpp"
 #include "warprank/hash_table/file.hpp"
-#include "warprank/ops/detail/gemm/float_matrix.hpp"
 #include "warprank/ops/segmented_input.hpp"
 #include "warprank/ops/table_view.hpp"
 #include "warprank/plan/plan.hpp"

@@ -141,4 +141,4 @@ class ServedModel {
 
 }  // namespace warprank
 
-#include "warprank/engine/served_model_swap.hpp"
+#include "warprank/engine/served_model_definitions.hpp"

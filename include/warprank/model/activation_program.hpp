@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "warprank/model/op.hpp"
+#include "warprank/model/op/list.hpp"
 
 namespace warprank {
 

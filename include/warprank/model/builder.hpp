@@ -305,6 +305,6 @@ inline Tensor operator-(Operand a) {
 }  // namespace warprank
 
 #if !defined(WARPRANK_HOST_COMPILED)
-#include "warprank/model/builder_blocks.hpp"
-#include "warprank/model/builder_ops.hpp"
+#include "warprank/model/builder_blocks_definitions.hpp"
+#include "warprank/model/builder_ops_definitions.hpp"
 #endif

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "warprank/model/op.hpp"
+#include "warprank/model/op/list.hpp"
 
 namespace warprank {
 

@@ -12,8 +12,8 @@
 #include "warprank/core/compiled.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/json.hpp"
-#include "warprank/graph_json.hpp"
 #include "warprank/model/graph.hpp"
+#include "warprank/model/graph_json.hpp"
 #include "warprank/model/validate.hpp"
 
 namespace warprank {

@@ -47,11 +47,11 @@
 
 #include <cstdint>
 
+#include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/detail/attention/launch.cuh"
-#include "warprank/ops/detail/gemm/float_matrix.hpp"
 
 namespace warprank {
 

@@ -9,10 +9,10 @@
 #include <variant>
 
 #include "warprank/core/dtype.hpp"
+#include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/hash_table/view.hpp"
 #include "warprank/model/types.hpp"
-#include "warprank/ops/detail/gemm/float_matrix.hpp"
 #include "warprank/ops/row_cache.hpp"
 #include "warprank/ops/table_view.hpp"
 

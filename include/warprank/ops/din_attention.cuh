@@ -48,13 +48,13 @@
 
 #include <cstdint>
 
+#include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/detail/card_policies.hpp"
 #include "warprank/ops/detail/din_attention/launch.cuh"
 #include "warprank/ops/detail/din_attention/weights.hpp"
-#include "warprank/ops/detail/gemm/float_matrix.hpp"
 
 namespace warprank {
 

@@ -44,11 +44,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/model/elementwise.hpp"
 #include "warprank/ops/detail/card_policies.hpp"
-#include "warprank/ops/detail/gemm/float_matrix.hpp"
 #include "warprank/ops/detail/row_programs.cuh"
 #include "warprank/ops/detail/row_programs_launch.cuh"
 

@@ -26,11 +26,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/detail/card_policies.hpp"
-#include "warprank/ops/detail/gemm/float_matrix.hpp"
 #include "warprank/ops/detail/segment_reduce.cuh"
 
 namespace warprank {

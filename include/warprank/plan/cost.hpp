@@ -22,15 +22,7 @@ namespace warprank::plan {
 /// Of a value between two steps, a weight, an element of a table.
 inline constexpr double value_bytes = 2;
 
-struct Cost {
-  double flops = 0;
-  double bytes = 0;
-  Cost& operator+=(const Cost& other) {
-    flops += other.flops;
-    bytes += other.bytes;
-    return *this;
-  }
-};
+using warprank::Cost;
 
 /// For which batches to plan, in rows of all requests together: `items` of the axis of the first output that is not on
 /// the outermost one; where all outputs are, it counts nothing. Rows of other axes are those of `rows`, else keep_last
@@ -109,87 +101,41 @@ inline void validate(const Capacity& capacity, const Graph& graph, Problems& pro
 
 namespace detail {
 
+/// Of one node, by the traits of its op.
 class CostModel {
  public:
   CostModel(const Graph& graph, const Node& node, const std::vector<int64_t>& rows)
       : graph_(graph), node_(node), rows_(rows) {}
 
   Cost run() const {
-    return std::visit([this](const auto& op) { return cost(op); }, node_.op);
+    return visit_traits(node_.op, [this](const auto& op, auto traits) { return traits.cost(op, *this); });
   }
 
- private:
+  // --- for traits
+
+  static constexpr double value_bytes = plan::value_bytes;
+
+  const Graph& graph() const { return graph_; }
+  const Node& input(size_t i) const { return graph_.node(node_.inputs[i]); }
   double rows(int axis) const { return static_cast<double>(rows_[static_cast<size_t>(axis)]); }
   double rows() const { return rows(node_.axis); }
   double width() const { return static_cast<double>(node_.width); }
-  const Node& input(size_t i) const { return graph_.node(node_.inputs[i]); }
-  double elements(const Node& n) const { return rows(n.axis) * static_cast<double>(n.width); }
-  /// All inputs read once, the output written once.
-  double traffic() const {
-    double sum = elements(node_);
+  double elements() const { return elements(node_); }
+  double input_elements() const {
+    double sum = 0;
     for (int i : node_.inputs) sum += elements(graph_.node(i));
-    return sum * value_bytes;
+    return sum;
   }
+  /// All inputs read once, the output written once.
+  double traffic() const { return (elements() + input_elements()) * value_bytes; }
   /// Pairs (row of the node, event) that an attention visits.
   double pairs(const Node& k) const {
     const int parent = graph_.axis(k.axis).parent;
     return parent == -1 || rows(parent) == 0 ? 0 : rows() * rows(k.axis) / rows(parent);
   }
 
-  Cost cost(const DenseOp& op) const {
-    const auto sent_bytes = static_cast<double>(size_of(graph_.dense[static_cast<size_t>(op.input)].wire));
-    return {0, elements(node_) * (sent_bytes + value_bytes)};
-  }
-  Cost cost(const EmbedOp& op) const {
-    const IdsInfo& info = graph_.ids[static_cast<size_t>(op.ids)];
-    const double ids = rows(info.axis);
-    const auto id_bytes = static_cast<double>(size_of(info.wire));
-    return {op.pooling == Pooling::none ? 0 : ids * width(),
-            ids * (id_bytes + width() * value_bytes) + elements(node_) * value_bytes};
-  }
-  Cost cost(const LinearOp& op) const {
-    const double in = static_cast<double>(input(0).width) / (op.shared_input ? 1.0 : static_cast<double>(op.groups));
-    const double weights = op.ones ? 0 : in * width() * (op.scene >= 0 ? static_cast<double>(op.groups) : 1.0);
-    return {rows() * (2 * in * width() + width() * (1 + op.row_bias + op.multiply + op.residual)),
-            traffic() + weights * value_bytes};
-  }
-  Cost cost(const DinAttentionOp& op) const {
-    const double dim = width(), events = pairs(input(1));
-    const double first = static_cast<double>(op.hidden[0]);
-    double per_pair = 2 * dim * first + 2 * dim;  // folded first layer, pooled sum
-    double weights = 4 * dim * first;
-    for (size_t i = 0; i < op.hidden.size(); ++i) {
-      const double in = static_cast<double>(op.hidden[i]);
-      const double out = i + 1 < op.hidden.size() ? static_cast<double>(op.hidden[i + 1]) : 1;
-      per_pair += 2 * in * out + in;
-      weights += in * out;
-    }
-    return {events * per_pair + rows() * 4 * dim * first, traffic() + weights * value_bytes};
-  }
-  Cost cost(const AttentionOp& op) const {
-    const double factor = op.causal ? 0.5 : 1;
-    return {factor * pairs(input(1)) * (4 * width() + 4 * static_cast<double>(op.heads)), traffic()};
-  }
-  Cost cost(const DotOp& op) const { return {elements(node_) * 2 * static_cast<double>(op.dim), traffic()}; }
-  Cost cost(const FmOp&) const { return {input_elements() * 3, traffic()}; }
-  Cost cost(const MixOp&) const { return {rows() * static_cast<double>(input(0).width) * 2, traffic()}; }
-  Cost cost(const ElementwiseOp& op) const {
-    return {elements(node_) * static_cast<double>(op.program.instructions.size()), traffic()};
-  }
-  Cost cost(const LayerNormOp&) const { return {elements(node_) * 8, traffic()}; }
-  Cost cost(const SoftmaxOp&) const { return {elements(node_) * 4, traffic()}; }
-  Cost cost(const ReduceOp&) const { return {input_elements(), traffic()}; }
-  Cost cost(const PoolOp&) const { return {input_elements(), traffic()}; }
-  Cost cost(const SliceOp&) const { return {}; }  // a view
-  template <class Other>
-  Cost cost(const Other&) const {
-    return {0, traffic()};
-  }
-  double input_elements() const {
-    double sum = 0;
-    for (int i : node_.inputs) sum += elements(graph_.node(i));
-    return sum;
-  }
+ private:
+  double elements(const Node& n) const { return rows(n.axis) * static_cast<double>(n.width); }
 
   const Graph& graph_;
   const Node& node_;

@@ -23,14 +23,17 @@ class FieldGatherer {
 
   Graph run() {
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
-      const Op& op = graph_.node(n).op;
-      const bool has_fields = std::holds_alternative<DotOp>(op) || std::holds_alternative<FmOp>(op);
+      const bool has_fields = fields(graph_.node(n)) != Fields::none;
       rewriter_.replace(n, rewriter_.emit(has_fields ? gathered(n) : rewriter_.renewed(n)));
     }
     return rewriter_.finish();
   }
 
  private:
+  static Fields fields(const Node& node) {
+    return visit_traits(node.op, [](const auto&, auto traits) { return traits.fields; });
+  }
+
   /// An input of a node, in the old graph and in the new one.
   struct Input {
     int old_node, node;
@@ -44,7 +47,7 @@ class FieldGatherer {
     for (const int input : graph_.node(n).inputs) inputs.push_back({input, rewriter_.replacement(input)});
     std::vector<std::vector<int>> runs = runs_of(inputs, false);
     if (runs.size() > max_field_inputs) runs = runs_of(inputs, true);
-    if (runs.size() > max_field_inputs && std::holds_alternative<FmOp>(node.op)) {  // whose fields have no order
+    if (runs.size() > max_field_inputs && fields(node) == Fields::in_any_order) {
       std::stable_sort(inputs.begin(), inputs.end(),
                        [&](const Input& a, const Input& b) { return axis_of(a) < axis_of(b); });
       runs = runs_of(inputs, true);

@@ -102,24 +102,15 @@ class LateBroadcaster {
 
   // --- an operation whose inputs are all expanded is done on the axis they come from ---
 
-  /// Each row of these depends on the same row of the inputs alone.
-  static bool is_row_wise(const Op& op) {
-    return std::holds_alternative<ConcatOp>(op) || std::holds_alternative<SliceOp>(op) ||
-           std::holds_alternative<LinearOp>(op) || std::holds_alternative<FmOp>(op) ||
-           std::holds_alternative<DotOp>(op) || std::holds_alternative<MixOp>(op) ||
-           std::holds_alternative<ElementwiseOp>(op) || std::holds_alternative<LayerNormOp>(op) ||
-           std::holds_alternative<SoftmaxOp>(op) || std::holds_alternative<ReduceOp>(op);
-  }
-
-  static bool attends(const Op& op) {
-    return std::holds_alternative<DinAttentionOp>(op) || std::holds_alternative<AttentionOp>(op);
+  static Across across(const Op& op) {
+    return visit_traits(op, [](const auto&, auto traits) { return traits.across; });
   }
 
   /// Which axis the operation could be done on: the deepest its inputs come from. An attention follows its query, but
   /// not beyond the parent of the history.
   int hoisted_axis(const Node& n) const {
     int axis = source_axis(n.inputs[0]);
-    if (attends(n.op)) {
+    if (across(n.op) == Across::its_query) {
       const int parent = rewriter_.graph().axis(node(n.inputs[1]).axis).parent;
       return rewriter_.graph().is_ancestor(axis, parent) ? parent : axis;
     }
@@ -134,17 +125,17 @@ class LateBroadcaster {
 
   bool can_hoist(const Node& n) const {
     if (n.inputs.empty()) return false;
-    if (attends(n.op)) {  // on the history's own axis it would be self-attention
+    if (across(n.op) == Across::its_query) {  // on the history's own axis it would be self-attention
       const int history = node(n.inputs[1]).axis, axis = hoisted_axis(n);
       return n.axis != history && axis != history && axis != n.axis;
     }
-    return is_row_wise(n.op) && hoisted_axis(n) != n.axis;
+    return across(n.op) == Across::row_by_row && hoisted_axis(n) != n.axis;
   }
 
   int hoist(Node n) {
     const int axis = hoisted_axis(n);
     const int target = n.axis;
-    const size_t num_moved = attends(n.op) ? 1 : n.inputs.size();
+    const size_t num_moved = across(n.op) == Across::its_query ? 1 : n.inputs.size();
     for (size_t i = 0; i < num_moved; ++i) n.inputs[i] = expand(n.inputs[i], axis, n);
     n.axis = axis;
     const Node like = n;
@@ -153,25 +144,13 @@ class LateBroadcaster {
 
   // --- an operation with some expanded inputs ---
 
+  /// What reads ancestors takes what an expand repeats.
   template <class Other>
-  int place_mixed(Node n, const Other&) {
+  int place_mixed(Node n, const Other& op) {
+    if constexpr (OpTraits<Other>::fields != Fields::none) open_concats(n.inputs, op.dim);
+    if constexpr (OpTraits<Other>::reads_ancestors)
+      for (int& input : n.inputs) input = source(input);
     return rewriter_.emit(std::move(n));
-  }
-
-  /// Every operation that reads ancestors directly takes the sources.
-  int emit_with_sources(Node n) {
-    for (int& input : n.inputs) input = source(input);
-    return rewriter_.emit(std::move(n));
-  }
-  int place_mixed(Node n, const ElementwiseOp&) { return emit_with_sources(std::move(n)); }
-  int place_mixed(Node n, const MixOp&) { return emit_with_sources(std::move(n)); }
-  int place_mixed(Node n, const FmOp& op) {
-    open_concats(n.inputs, op.dim);
-    return emit_with_sources(std::move(n));
-  }
-  int place_mixed(Node n, const DotOp& op) {
-    open_concats(n.inputs, op.dim);
-    return emit_with_sources(std::move(n));
   }
 
   /// Concats of whole fields are read part by part.

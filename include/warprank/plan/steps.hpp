@@ -26,26 +26,11 @@
 
 namespace warprank::plan {
 
-/// What a launch may be made of; nodes of kind `alone` share it with no other.
-enum class StepKind { none, alone, look_up, linear, scene_linear, chain, attention, din_attention, mix, rows, pool };
-
 /// What a node is by itself. Inputs, slices and concats are `none`: they have no launch, or concats copy.
 inline StepKind step_kind(const Op& op) {
-  if (std::holds_alternative<DenseOp>(op) || std::holds_alternative<SliceOp>(op) ||
-      std::holds_alternative<ConcatOp>(op))
-    return StepKind::none;
-  if (std::holds_alternative<EmbedOp>(op)) return StepKind::look_up;
-  if (const auto* linear = std::get_if<LinearOp>(&op))
-    return linear->scene >= 0 ? StepKind::scene_linear : StepKind::linear;
-  if (std::holds_alternative<AttentionOp>(op)) return StepKind::attention;
-  if (std::holds_alternative<DinAttentionOp>(op)) return StepKind::din_attention;
-  if (std::holds_alternative<MixOp>(op)) return StepKind::mix;
-  if (std::holds_alternative<PoolOp>(op)) return StepKind::pool;
-  if (std::holds_alternative<ElementwiseOp>(op) || std::holds_alternative<SoftmaxOp>(op) ||
-      std::holds_alternative<LayerNormOp>(op) || std::holds_alternative<ReduceOp>(op) ||
-      std::holds_alternative<ExpandOp>(op))
-    return StepKind::rows;
-  return StepKind::alone;
+  const auto* linear = std::get_if<LinearOp>(&op);
+  if (linear != nullptr && linear->scene >= 0) return StepKind::scene_linear;
+  return visit_traits(op, [](const auto&, auto traits) { return traits.step; });
 }
 
 /// The nodes of a step as chains, each node reading the one before it; of one node where nodes do not read one another,

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "warprank/batch/index.hpp"
+#include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/engine/cuda/value_layout.hpp"
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/bag_feature.hpp"
-#include "warprank/ops/detail/gemm/float_matrix.hpp"
 
 namespace warprank::cuda_backend {
 

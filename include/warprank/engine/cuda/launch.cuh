@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/runtime.hpp"
-#include "warprank/ops/detail/gemm/float_matrix.hpp"
 
 namespace warprank::cuda_backend {
 

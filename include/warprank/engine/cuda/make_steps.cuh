@@ -5,19 +5,23 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
-#include <iterator>
 #include <memory>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "warprank/engine/cuda/attention_steps.cuh"
-#include "warprank/engine/cuda/custom_step.cuh"
-#include "warprank/engine/cuda/embed_step.cuh"
-#include "warprank/engine/cuda/interaction_steps.cuh"
-#include "warprank/engine/cuda/linear_steps.cuh"
-#include "warprank/engine/cuda/row_steps.cuh"
+#include "warprank/engine/cuda/op/attention.cuh"
+#include "warprank/engine/cuda/op/custom.cuh"
+#include "warprank/engine/cuda/op/din_attention.cuh"
+#include "warprank/engine/cuda/op/dot.cuh"
+#include "warprank/engine/cuda/op/embed.cuh"
+#include "warprank/engine/cuda/op/fm.cuh"
+#include "warprank/engine/cuda/op/linear.cuh"
+#include "warprank/engine/cuda/op/mix.cuh"
+#include "warprank/engine/cuda/op/pool.cuh"
+#include "warprank/engine/cuda/op/rows.cuh"
 #include "warprank/engine/engine.hpp"
 
 namespace warprank::cuda_backend {
@@ -25,7 +29,7 @@ namespace warprank::cuda_backend {
 /// One launch of a model: what to prepare for each capacity of each context.
 struct ModelStep {
   std::vector<int> nodes;
-  std::function<PreparedStep(const Bindings&, StepMemory&)> prepare;
+  Prepare prepare;
   std::shared_ptr<const LinearStep> linears = nullptr;  ///< where there is a choice of kernels
 };
 
@@ -80,6 +84,7 @@ class StepMaker {
       steps[0].insert(steps[0].end(), dense.begin(), dense.end());
     }
     for (const std::vector<int>& step : steps) add_step(step);
+    expect_all_bound(steps);
     add_output_copies();
     return std::move(made_);
   }
@@ -119,23 +124,48 @@ class StepMaker {
   }
 
   /// Nodes of one kind share a launch. Linears that read one another are chains, and their mixes go with them.
-  void add_step(std::vector<int> nodes) {
-    for (const int n : nodes) need_segments_of(n);
-    const auto take = [&](auto belongs) {
-      std::vector<int> taken;
-      std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(taken), belongs);
-      nodes.erase(std::remove_if(nodes.begin(), nodes.end(), belongs), nodes.end());
-      return taken;
-    };
-    add_look_ups(take([&](int n) { return is<EmbedOp>(n) || is<DenseOp>(n); }));
-    add_dins(take([&](int n) { return is<DinAttentionOp>(n); }));
-    add_attentions(take([&](int n) { return is<AttentionOp>(n); }));
-    const std::vector<int> mixes = take([&](int n) { return is<MixOp>(n); });
-    const std::vector<int> linears = take([&](int n) { return is<LinearOp>(n); });
-    std::vector<int> rows = take([&](int n) { return is_row_program(node(n).op); });
+  void add_step(const std::vector<int>& nodes) {
+    std::vector<int> look_ups, dins, attentions, mixes, linears, pools, rows, alone;
+    for (const int n : nodes) {
+      need_segments_of(n);
+      switch (plan::step_kind(node(n).op)) {
+        case StepKind::none:  // dense inputs, and concats that copy
+          (is<DenseOp>(n) ? look_ups : rows).push_back(n);
+          break;
+        case StepKind::look_up:
+          look_ups.push_back(n);
+          break;
+        case StepKind::din_attention:
+          dins.push_back(n);
+          break;
+        case StepKind::attention:
+          attentions.push_back(n);
+          break;
+        case StepKind::mix:
+          mixes.push_back(n);
+          break;
+        case StepKind::linear:
+        case StepKind::scene_linear:
+        case StepKind::chain:
+          linears.push_back(n);
+          break;
+        case StepKind::pool:
+          pools.push_back(n);
+          break;
+        case StepKind::rows:
+          rows.push_back(n);
+          break;
+        case StepKind::alone:
+          alone.push_back(n);
+          break;
+      }
+    }
+    add_look_ups(look_ups);
+    add_dins(dins);
+    add_attentions(attentions);
     add_linears(linears, mixes, linears.empty() ? std::vector<int>() : std::exchange(rows, {}));
-    add_pools(take([&](int n) { return is<PoolOp>(n); }));
-    for (const int n : nodes) add_alone(n);
+    add_pools(pools);
+    for (const int n : alone) add_alone(n);
     add_rows(rows);
   }
 
@@ -247,13 +277,21 @@ class StepMaker {
   }
 
   void add_alone(int n) {
-    if (is<FmOp>(n)) add({n}, [n](const Bindings& bindings, StepMemory&) { return prepare_fm(n, bindings); });
-    if (is<DotOp>(n)) add({n}, [n](const Bindings& bindings, StepMemory&) { return prepare_dot(n, bindings); });
-    if (const auto* custom = std::get_if<CustomOp>(&node(n).op)) {
-      add({n}, [n, function = options_.cuda_custom.at(custom->function)](const Bindings& bindings, StepMemory&) {
-        return prepare_custom(n, function, bindings);
-      });
-    }
+    visit_traits(node(n).op, [&](const auto& op, auto traits) {
+      if constexpr (decltype(traits)::step == StepKind::alone) add({n}, bind_alone(op, n, options_));
+    });
+  }
+
+  /// What no step computes would be read as it lies in memory.
+  void expect_all_bound(const std::vector<std::vector<int>>& steps) const {
+    std::vector<bool> is_bound(graph_.nodes.size());
+    for (const ModelStep& step : made_.steps)
+      for (const int n : step.nodes) is_bound[static_cast<size_t>(n)] = true;
+    for (const std::vector<int>& step : steps)
+      for (const int n : step)
+        if (!is_bound[static_cast<size_t>(n)])
+          throw std::logic_error("CUDA engine: expected a launch that computes " + std::string(kind_of(node(n).op)) +
+                                 " '" + node(n).name + "', got none");
   }
 
   /// The last step: outputs whose values others read as FP16, or that are parts of others.

@@ -18,6 +18,7 @@
 #include "warprank/engine/cuda/naming.hpp"
 #include "warprank/engine/cuda/publish.cuh"
 #include "warprank/engine/cuda/run_size.hpp"
+#include "warprank/engine/cuda/segments_step.cuh"
 #include "warprank/ops/detail/gemm/cublaslt.cuh"
 
 namespace warprank::cuda_backend {

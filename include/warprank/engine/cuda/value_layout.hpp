@@ -1,31 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// In which type and where in memory the values of a plan lie on a GPU. Plain C++, no device.
+/// Where in memory the values of a plan lie on a GPU, in the types of plan/value_types.hpp. Plain C++, no device.
 ///
-/// A value is FP16 where something that reads it runs on tensor cores, else FP32. Outputs lie apart from the arena,
-/// side by side in one FP32 row for each row of their axis, so that the scores of a batch lie together. What a step
-/// keeps on chip has no place.
+/// Outputs lie apart from the arena, side by side in one FP32 row for each row of their axis, so that the scores of a
+/// batch lie together. What a step keeps on chip has no place.
 
 #include <algorithm>
 #include <cstdint>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "warprank/core/dtype.hpp"
 #include "warprank/model/graph.hpp"
 #include "warprank/plan/steps.hpp"
 #include "warprank/plan/storage.hpp"
+#include "warprank/plan/value_types.hpp"
 
 namespace warprank::cuda_backend {
-
-/// Whether `op` reads its input number `i` as FP16 and in no other way.
-inline bool reads_halves(const Op& op, size_t i) {
-  if (std::holds_alternative<LinearOp>(op)) return i == 0;
-  return std::holds_alternative<DinAttentionOp>(op) || std::holds_alternative<AttentionOp>(op) ||
-         std::holds_alternative<FmOp>(op) || std::holds_alternative<DotOp>(op) || std::holds_alternative<MixOp>(op);
-}
 
 constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -67,10 +59,8 @@ class ValueLayout {
   int root(int n) const { return storage_.placements[static_cast<size_t>(n)].root; }
 
   void choose_types() {
-    for (const Node& node : graph_.nodes)
-      for (size_t i = 0; i < node.inputs.size(); ++i)
-        if (reads_halves(node.op, i)) places_[static_cast<size_t>(root(node.inputs[i]))].type = DType::f16;
-    for (size_t n = 0; n < places_.size(); ++n) places_[n].type = place(root(static_cast<int>(n))).type;
+    const std::vector<DType> types = plan::value_types(graph_, storage_);
+    for (size_t n = 0; n < places_.size(); ++n) places_[n].type = types[n];
   }
 
   /// An output that is FP32 and a value of its own is written to its place by what computes it.

@@ -16,7 +16,6 @@
 #include "warprank/engine/check_bind.hpp"
 #include "warprank/engine/host/make_steps.hpp"
 #include "warprank/engine/host/unpack.hpp"
-#include "warprank/host.hpp"
 
 namespace warprank::host_backend {
 
@@ -220,12 +219,12 @@ class HostModel : public ModelBackend {
             const BindOptions& options) {
     detail::check_parameters(plan, weights, options.custom, "custom", options.extra);
     auto data = std::make_shared<HostModelData>(HostModelData{plan, tables, {}, {}, {}, {}});
-    StepMaker maker(data->plan, weights, dynamic_cast<const HostTableStore&>(*tables), options);
-    data->steps = maker.make(data->plan.storage());
+    Binder binder(data->plan, weights, dynamic_cast<const HostTableStore&>(*tables), options);
+    data->steps = make_steps(data->plan.storage(), binder);
     for (const OutputInfo& output : plan.graph().outputs)
-      data->output_pairs.push_back(maker.pairs().index_of(plan.graph().node(output.node).axis, 0));
-    data->pairs = maker.pairs().list();
-    data->used_ids = maker.used_ids();
+      data->output_pairs.push_back(binder.pairs.index_of(plan.graph().node(output.node).axis, 0));
+    data->pairs = binder.pairs.list();
+    data->used_ids = std::move(binder.used_ids);
     data_ = std::move(data);
   }
 

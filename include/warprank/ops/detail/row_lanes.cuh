@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <limits>
 
+#include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/collectives.hpp"
 #include "warprank/device/half.hpp"
 #include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
-#include "warprank/ops/detail/gemm/float_matrix.hpp"
 
 namespace warprank::detail {
 

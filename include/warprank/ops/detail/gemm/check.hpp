@@ -8,7 +8,7 @@
 #include <string>
 
 #include "warprank/core/error.hpp"
-#include "warprank/ops/detail/gemm/float_matrix.hpp"
+#include "warprank/core/float_matrix.hpp"
 
 namespace warprank::detail {
 

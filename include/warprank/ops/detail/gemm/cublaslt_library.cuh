@@ -4,7 +4,7 @@
 /// A linear layer by cuBLASLt itself, which is looked for when it is first wanted: types are the toolkit's, functions
 /// those of the library that the machine has. cublaslt.cuh documents and includes it.
 
-#include "warprank/ops/detail/gemm/cublaslt.cuh"
+#include "warprank/ops/detail/gemm/cublaslt_check.cuh"
 
 #if defined(WARPRANK_HAS_CUBLASLT_HEADER)
 

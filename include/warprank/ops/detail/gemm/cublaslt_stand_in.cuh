@@ -4,7 +4,7 @@
 /// What stands in for cuBLASLt with the executor of kernels: the same sums by the simplest kernel, all rows of the
 /// capacity. cublaslt.cuh documents and includes it.
 
-#include "warprank/ops/detail/gemm/cublaslt.cuh"
+#include "warprank/ops/detail/gemm/cublaslt_check.cuh"
 
 #if !defined(WARPRANK_ON_CUDA)
 
@@ -14,6 +14,7 @@
 
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
+#include "warprank/device/launch_recorder.hpp"
 #include "warprank/ops/detail/activation.cuh"
 
 namespace warprank {

@@ -13,12 +13,12 @@
 #include <type_traits>
 
 #include "warprank/core/dtype.hpp"
+#include "warprank/core/float_matrix.hpp"
 #include "warprank/device/half.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/device/sorted.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/activation.cuh"
-#include "warprank/ops/detail/gemm/float_matrix.hpp"
 #include "warprank/ops/detail/gemm/weights.hpp"
 
 namespace warprank {

@@ -19,12 +19,6 @@
 
 namespace warprank::cuda_backend {
 
-inline bool is_row_program(const Op& op) {
-  return std::holds_alternative<ElementwiseOp>(op) || std::holds_alternative<ConcatOp>(op) ||
-         std::holds_alternative<ExpandOp>(op) || std::holds_alternative<LayerNormOp>(op) ||
-         std::holds_alternative<SoftmaxOp>(op) || std::holds_alternative<ReduceOp>(op);
-}
-
 /// One such node. Weights are offsets in the model's memory, -1: none.
 struct RowNode {
   int node = -1;

@@ -16,7 +16,7 @@
 #include "warprank/engine/cuda/linear_choice.hpp"
 #include "warprank/engine/cuda/linear_levels.cuh"
 #include "warprank/engine/cuda/naming.hpp"
-#include "warprank/engine/cuda/row_steps.cuh"
+#include "warprank/engine/cuda/op/rows.cuh"
 #include "warprank/engine/cuda/weights_memory.hpp"
 #include "warprank/engine/parameter_source.hpp"
 #include "warprank/ops/detail/gemm/cublaslt.cuh"

@@ -3,20 +3,16 @@
 
 /// A user's own kernels as a step.
 
-#include <memory>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include "warprank/engine/cuda/bindings.hpp"
-#include "warprank/engine/cuda/launch.cuh"
+#include "warprank/engine/cuda/prepare.cuh"
 #include "warprank/engine/engine.hpp"
 
 namespace warprank::cuda_backend {
 
-inline PreparedStep prepare_custom(int n, CudaCustomFunction function, const Bindings& bindings) {
+inline PreparedStep prepare_custom(const CustomOp& op, int n, CudaCustomFunction function, const Bindings& bindings) {
   const Node& node = bindings.graph().node(n);
-  const auto& op = std::get<CustomOp>(node.op);
   std::vector<CudaCustomInput> inputs;
   for (const int input : node.inputs) {
     const int axis = bindings.graph().node(input).axis;
@@ -34,6 +30,12 @@ inline PreparedStep prepare_custom(int n, CudaCustomFunction function, const Bin
     function({inputs, y, num_rows, settings, reinterpret_cast<StreamHandle>(to)});
   };
   return step;
+}
+
+inline Prepare bind_alone(const CustomOp& op, int n, const BindOptions& options) {
+  return [op, n, function = options.cuda_custom.at(op.function)](const Bindings& bindings, StepMemory&) {
+    return prepare_custom(op, n, function, bindings);
+  };
 }
 
 }  // namespace warprank::cuda_backend

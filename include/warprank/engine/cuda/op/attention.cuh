@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Attentions: one launch for all of a step.
+
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "warprank/engine/cuda/attention_segments.cuh"
+#include "warprank/engine/cuda/prepare.cuh"
+#include "warprank/ops/attention.cuh"
+
+namespace warprank::cuda_backend {
+
+inline PreparedStep prepare_attentions(const std::vector<int>& nodes, const Bindings& bindings, StepMemory& memory) {
+  std::vector<Attention> attentions;
+  for (const int n : nodes) {
+    const Node& node = bindings.graph().node(n);
+    const auto& op = std::get<AttentionOp>(node.op);
+    Attention& attention = attentions.emplace_back();
+    attention.q = bindings.halves(node.inputs[0]);
+    attention.k = bindings.halves(node.inputs[1]);
+    attention.v = bindings.halves(node.inputs[2]);
+    attention.y = bindings.value(n);
+    set_segments(attention, attention_segments(bindings.graph(), n), bindings);
+    attention.heads = op.heads;
+    attention.scale = op.scale;
+    attention.causal = op.causal;
+  }
+  return prepare_described("attention", std::make_shared<const AttentionLaunch>(attentions), memory);
+}
+
+}  // namespace warprank::cuda_backend

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Dot products of fields.
+
+#include <type_traits>
+
+#include "warprank/engine/cuda/prepare.cuh"
+#include "warprank/engine/engine.hpp"
+#include "warprank/model/op/dot.hpp"
+#include "warprank/ops/dot.cuh"
+#include "warprank/plan/gather_fields.hpp"
+
+namespace warprank::cuda_backend {
+
+static_assert(Dot<half>::max_inputs == plan::max_field_inputs);
+
+inline Prepare bind_alone(const DotOp& op, int n, const BindOptions&) {
+  return [op, n](const Bindings& bindings, StepMemory&) {
+    const Node& node = bindings.graph().node(n);
+    return with_type(bindings.value(n), [&](auto y) {
+      using Out = std::remove_pointer_t<decltype(y.data)>;
+      return prepare_plain("dot", Dot<Out>(halves_of_inputs(bindings, node), op.dim, op.order, op.self, y,
+                                           bindings.num_rows(node.axis)));
+    });
+  };
+}
+
+}  // namespace warprank::cuda_backend

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Factorisation machines.
+
+#include <type_traits>
+
+#include "warprank/engine/cuda/prepare.cuh"
+#include "warprank/engine/engine.hpp"
+#include "warprank/model/op/fm.hpp"
+#include "warprank/ops/fm.cuh"
+#include "warprank/plan/gather_fields.hpp"
+
+namespace warprank::cuda_backend {
+
+static_assert(Fm<half, half>::max_inputs == plan::max_field_inputs);
+
+inline Prepare bind_alone(const FmOp& op, int n, const BindOptions&) {
+  return [op, n](const Bindings& bindings, StepMemory&) {
+    const Node& node = bindings.graph().node(n);
+    return with_type(bindings.value(n), [&](auto y) {
+      using Out = std::remove_pointer_t<decltype(y.data)>;
+      return prepare_plain(
+          "fm", Fm<half, Out>(halves_of_inputs(bindings, node), op.dim, y, bindings.num_rows(node.axis), {op.reduce}));
+    });
+  };
+}
+
+}  // namespace warprank::cuda_backend

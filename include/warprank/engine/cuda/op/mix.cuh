@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Experts mixed by their gates.
+
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "warprank/engine/cuda/prepare.cuh"
+#include "warprank/ops/mix.cuh"
+
+namespace warprank::cuda_backend {
+
+/// Mixes on one axis and of one type.
+inline PreparedStep prepare_mixes(const std::vector<int>& nodes, const Bindings& bindings) {
+  return with_type(bindings.value(nodes[0]), [&](auto first) {
+    using Out = std::remove_pointer_t<decltype(first.data)>;
+    std::vector<MixTask<half, Out>> tasks;
+    for (const int n : nodes) {
+      const Node& node = bindings.graph().node(n);
+      const FloatMatrix<void> y = bindings.value(n);
+      tasks.push_back({bindings.halves_on(node.inputs[0], node.axis),
+                       bindings.halves_on(node.inputs[1], node.axis),
+                       {static_cast<Out*>(y.data), y.rows, y.cols, y.stride},
+                       std::get<MixOp>(node.op).normalization});
+    }
+    const Mix<half, Out> mix(tasks, bindings.num_rows(bindings.graph().node(nodes[0]).axis));
+    PreparedStep step = prepare_plain("mix", mix);
+    step.reads_unused_rows = mix.reads_unused_rows();
+    return step;
+  });
+}
+
+}  // namespace warprank::cuda_backend

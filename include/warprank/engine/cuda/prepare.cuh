@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// How launches of ops become prepared steps.
+
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "warprank/engine/cuda/bindings.hpp"
+#include "warprank/engine/cuda/launch.cuh"
+
+namespace warprank::cuda_backend {
+
+/// What a step of a model is prepared by, for each capacity of each context.
+using Prepare = std::function<PreparedStep(const Bindings&, StepMemory&)>;
+
+/// A launch whose arguments travel with it.
+template <class Launch>
+PreparedStep prepare_plain(const char* kernel, Launch launch) {
+  PreparedStep step;
+  step.kernel = kernel;
+  step.queue = [launch = std::move(launch)](device::Stream to) { launch.launch(to); };
+  return step;
+}
+
+/// A launch that is queued with nothing but its descriptors.
+template <class Launch>
+PreparedStep prepare_described(const char* kernel, std::shared_ptr<const Launch> launch, StepMemory& memory) {
+  PreparedStep step;
+  step.kernel = kernel;
+  step.queue = [launch, descriptors = memory.copied(launch->descriptors())](device::Stream to) {
+    launch->run(descriptors, to);
+  };
+  return step;
+}
+
+/// A launch whose descriptions travel with it.
+template <class Launch>
+PreparedStep prepare_undescribed(const char* kernel, std::shared_ptr<const Launch> launch) {
+  PreparedStep step;
+  step.kernel = kernel;
+  step.num_launches = launch->num_launches();
+  step.queue = [launch](device::Stream to) { launch->run(to); };
+  return step;
+}
+
+/// body(Matrix<half>) or body(Matrix<float>), as the value is.
+template <class Body>
+PreparedStep with_type(const FloatMatrix<void>& y, Body&& body) {
+  if (y.type == DType::f16) return body(Matrix<half>(static_cast<half*>(y.data), y.rows, y.cols, y.stride));
+  return body(Matrix<float>(static_cast<float*>(y.data), y.rows, y.cols, y.stride));
+}
+
+/// FP16 matrices of fields, some of them on outer axes.
+inline std::vector<AxisInput<half>> halves_of_inputs(const Bindings& bindings, const Node& node) {
+  std::vector<AxisInput<half>> inputs;
+  for (const int input : node.inputs) inputs.push_back(bindings.halves_on(input, node.axis));
+  return inputs;
+}
+
+}  // namespace warprank::cuda_backend

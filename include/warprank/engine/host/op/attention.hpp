@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "warprank/engine/host/attention_pairs.hpp"
+#include "warprank/engine/host/binder.hpp"
+#include "warprank/engine/host/plain_step.hpp"
+#include "warprank/model/op/attention.hpp"
+#include "warprank/ops/host/attention.hpp"
+
+namespace warprank::host_backend {
+
+inline StepPtr bind_op(const AttentionOp& op, int n, Binder& model) {
+  const int64_t dim = model.node(n).width / op.heads;
+  const float scale = op.scale != 0 ? op.scale : 1 / std::sqrt(static_cast<float>(dim));
+  const AttentionPairs pairs = attention_pairs(n, model);
+  std::vector<InputRef> inputs;
+  for (int input : model.node(n).inputs) inputs.push_back({input, -1});
+  return make_plain_step(
+      n, std::move(inputs),
+      [pairs, options = host_ops::AttentionOptions{op.heads, scale, op.causal}](RunState& state, auto in, auto y) {
+        host_ops::attention(in[0].values, in[1].values, in[2].values, state.segments_of(pairs.queries),
+                            state.segments_of(pairs.events), options, y, state.workspace_span());
+      },
+      [pairs, dim](const RunState& state) {
+        return host_ops::attention_workspace(dim, longest_segment(state.segments_of(pairs.events)));
+      });
+}
+
+}  // namespace warprank::host_backend

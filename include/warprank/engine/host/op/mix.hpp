@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "warprank/engine/host/binder.hpp"
+#include "warprank/engine/host/plain_step.hpp"
+#include "warprank/model/op/mix.hpp"
+#include "warprank/ops/host/mix.hpp"
+
+namespace warprank::host_backend {
+
+inline StepPtr bind_op(const MixOp& op, int n, Binder& model) {
+  const int64_t num_experts = model.node(model.node(n).inputs[1]).width;
+  return make_plain_step(
+      n, model.refs(n),
+      [op](RunState& state, auto in, auto y) {
+        host_ops::mix(in[0], in[1], op.normalization, y, state.workspace_span());
+      },
+      [num_experts](const RunState&) { return host_ops::mix_workspace(num_experts); });
+}
+
+}  // namespace warprank::host_backend

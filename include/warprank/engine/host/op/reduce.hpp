@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "warprank/engine/host/binder.hpp"
+#include "warprank/engine/host/plain_step.hpp"
+#include "warprank/model/op/reduce.hpp"
+#include "warprank/ops/host/reduce.hpp"
+
+namespace warprank::host_backend {
+
+inline StepPtr bind_op(const ReduceOp& op, int n, Binder& model) {
+  return make_plain_step(
+      n, model.refs(n), [op](RunState&, auto in, auto y) { host_ops::reduce(in[0].values, op.pooling, y); },
+      no_workspace);
+}
+
+}  // namespace warprank::host_backend

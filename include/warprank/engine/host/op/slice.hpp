@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "warprank/engine/host/binder.hpp"
+#include "warprank/model/op/slice.hpp"
+
+namespace warprank::host_backend {
+
+/// A view.
+inline StepPtr bind_op(const SliceOp&, int, Binder&) { return nullptr; }
+
+}  // namespace warprank::host_backend

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "warprank/core/fields.hpp"
+#include "warprank/model/op/traits.hpp"
+
+namespace warprank {
+
+/// y = (x - mean(x)) / sqrt(var(x) + eps) [* weight + bias], over the columns of a row.
+struct LayerNormOp {
+  static constexpr const char* kind = "layer_norm";
+  std::string name;
+  float eps = 1e-5f;
+  bool affine = true;
+};
+constexpr auto fields_of(const LayerNormOp*) {
+  return std::make_tuple(field("name", &LayerNormOp::name), field("eps", &LayerNormOp::eps),
+                         field("affine", &LayerNormOp::affine));
+}
+
+template <>
+struct OpTraits<LayerNormOp> : ReadsFloats {
+  static constexpr StepKind step = StepKind::rows;
+  static constexpr Across across = Across::row_by_row;
+  static constexpr bool reads_ancestors = false;
+  static constexpr Fields fields = Fields::none;
+
+  template <class Shapes>
+  static std::optional<NodeShape> infer(const LayerNormOp& op, Shapes& node) {
+    if (op.affine && op.name.empty()) return node.fail("a name for the weights", "none");
+    if (!node.eps_is_good(op.eps)) return {};
+    return node.same_as_input();
+  }
+  template <class Lister>
+  static void parameters(const LayerNormOp& op, Lister& node) {
+    if (!op.affine) return;
+    node.vector(op.name + ".weight", {node.width()});
+    node.vector(op.name + ".bias", {node.width()});
+  }
+  template <class Model>
+  static Cost cost(const LayerNormOp&, const Model& node) {
+    return {node.elements() * 8, node.traffic()};
+  }
+};
+
+}  // namespace warprank

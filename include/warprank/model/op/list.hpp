@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The ops of the model language: the one list. The variant, JSON, shapes, parameters, costs and both engines follow
+/// from it. A node of a Graph holds one of these as plain data; its inputs are nodes.
+///
+/// "ancestor" marks inputs that may live on an ancestor of the node's axis: row s serves all rows of segment s. The
+/// Builder never creates such nodes (it asks for `expand`); the planner does, that is what late broadcast means.
+
+#include <type_traits>
+#include <variant>
+
+#include "warprank/model/op/attention.hpp"
+#include "warprank/model/op/concat.hpp"
+#include "warprank/model/op/custom.hpp"
+#include "warprank/model/op/dense.hpp"
+#include "warprank/model/op/din_attention.hpp"
+#include "warprank/model/op/dot.hpp"
+#include "warprank/model/op/elementwise.hpp"
+#include "warprank/model/op/embed.hpp"
+#include "warprank/model/op/expand.hpp"
+#include "warprank/model/op/fm.hpp"
+#include "warprank/model/op/layer_norm.hpp"
+#include "warprank/model/op/linear.hpp"
+#include "warprank/model/op/mix.hpp"
+#include "warprank/model/op/pool.hpp"
+#include "warprank/model/op/reduce.hpp"
+#include "warprank/model/op/slice.hpp"
+#include "warprank/model/op/softmax.hpp"
+#include "warprank/model/op/traits.hpp"
+
+namespace warprank {
+
+using Op = std::variant<DenseOp, EmbedOp, ConcatOp, ExpandOp, SliceOp, LinearOp, DinAttentionOp, AttentionOp, FmOp,
+                        DotOp, MixOp, ElementwiseOp, LayerNormOp, SoftmaxOp, ReduceOp, PoolOp, CustomOp>;
+
+inline const char* kind_of(const Op& op) {
+  return std::visit([](const auto& o) { return o.kind; }, op);
+}
+
+/// visit_traits(op, [](const auto& op, auto traits) { return traits.across; }): what OpTraits say of an op.
+template <class Body>
+decltype(auto) visit_traits(const Op& op, Body&& body) {
+  return std::visit(
+      [&](const auto& one) -> decltype(auto) { return body(one, OpTraits<std::decay_t<decltype(one)>>()); }, op);
+}
+
+}  // namespace warprank
