@@ -287,7 +287,8 @@ TEST(ChangeStreamOfACluster, LosesNothingAndGivesNothingTwiceWithoutSayingSo) {
   };
   auto follower = follow();
   FollowCounters sum;
-  int64_t published = 0, version = 0;
+  std::atomic<int64_t> published{0};
+  int64_t version = 0;
   const auto stop = [&] {
     positions = follower->positions();
     const FollowCounters counters = follower->counters().at("film");
@@ -320,10 +321,11 @@ TEST(ChangeStreamOfACluster, LosesNothingAndGivesNothingTwiceWithoutSayingSo) {
            servers.ask(master, {"CLUSTER", "COUNTKEYSINSLOT", std::to_string(slot)}) == "0")
       ++master;
     std::atomic<bool> is_over{false};
+    const int64_t before = published;
     std::thread writer([&] {
       while (!is_over) publish(1);
     });
-    std::this_thread::sleep_for(100ms);
+    EXPECT_TRUE(wait_until([&] { return published >= before + 10; }));
     if (is_killed)
       servers.kill(master);
     else
@@ -338,7 +340,7 @@ TEST(ChangeStreamOfACluster, LosesNothingAndGivesNothingTwiceWithoutSayingSo) {
       servers.start(master);
     else
       servers.go_on(master);
-    std::this_thread::sleep_for(500ms);
+    EXPECT_TRUE(wait_until([&] { return published >= before + 60; }));
     is_over = true;
     writer.join();
     send_all();
@@ -351,13 +353,12 @@ TEST(ChangeStreamOfACluster, LosesNothingAndGivesNothingTwiceWithoutSayingSo) {
   EXPECT_TRUE(wait_until([&] { return sum.entries + follower->counters().at("film").entries >= published; }));
   std::this_thread::sleep_for(50ms);
   stop();
-  EXPECT_GE(sum.entries, published);
+  EXPECT_GE(sum.entries, published.load());
   EXPECT_LE(sum.lost, 2) << "masters that were replaced";
   if (sum.lost == 0) {
-    EXPECT_EQ(sum.entries, published);
+    EXPECT_EQ(sum.entries, published.load());
   }
   EXPECT_EQ(sum.garbage, 0);
-  EXPECT_GT(published, 200);
 }
 
 // By who has published before; a new one has its first entry added when the slot has moved.
