@@ -79,7 +79,7 @@ RULES = [
     (r"tests/ops/host/.*", f"{CODE} asan_all seeds"),
 
     # Kernels, and the engine that launches them
-    (r"include/warprank/(device/|cuda|engine/cuda|ops/).*|cmake/(cuda_engine/.*|host_calls\.cmake)",
+    (r"include/warprank/(device/|cuda|engine/cuda|ops/).*|src/cuda_engine/.*|cmake/host_calls\.cmake",
      f"{HEADER} {KERNELS}"),
     (r"tools/t4/.*|tests/t4/.*|tests/cycles\.json", "format test wide clang t4"),
     (r"tests/gpu/.*|tests/house/(cuda_consumer/.*|nvcc\.cu)", "format nvcc cuda cuda12"),
@@ -91,7 +91,7 @@ RULES = [
     (r"benchmarks/.*", "format benchmarks clang bench docs"),
 
     # The engine, plans, models, batches, weights, tables and ids, which all of the above is made of
-    (r"include/warprank/engine/.*|cmake/host/.*",
+    (r"include/warprank/engine/.*|src/host/.*",
      f"{HEADER} asan asan_all race nvcc cuda benchmarks seeds stress soak"),
     (r"include/warprank/(plan|model).*", f"{HEADER} asan asan_all race nvcc cuda benchmarks seeds fuzz"),
     (r"include/warprank/(batch|weights|hash_table|ids|graph_json|narrow_inputs).*",
