@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// In which type a GPU keeps the values of a plan: FP16 where something that reads a value, or one that lies in its rows,
-/// runs on tensor cores, else FP32.
+/// In which type a GPU keeps the values of a plan: FP16 where something that reads a value, or one that lies in its
+/// rows, runs on tensor cores, else FP32.
 
 #include <cstddef>
 #include <vector>
