@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # What examples/server and its tests need besides: the protocol's messages, compiled by protoc. Defines the target
-# warprank_inference_proto where gRPC is found.
-set(WARPRANK_BUILD_SERVER AUTO CACHE STRING "Build examples/server: ON, OFF, or AUTO where gRPC is found")
+# warprank_inference_proto where gRPC is found, and cpp-httplib, which it links with.
+set(WARPRANK_BUILD_SERVER AUTO CACHE STRING "Build examples/server: ON, OFF, or AUTO where gRPC and cpp-httplib are found")
 set_property(CACHE WARPRANK_BUILD_SERVER PROPERTY STRINGS AUTO ON OFF)
 if(NOT WARPRANK_BUILD_SERVER)
   return()
@@ -12,11 +12,13 @@ find_package(Protobuf QUIET)
 find_package(PkgConfig QUIET)
 if(PkgConfig_FOUND)
   pkg_check_modules(GRPCPP QUIET IMPORTED_TARGET grpc++)
+  pkg_check_modules(HTTPLIB QUIET IMPORTED_TARGET cpp-httplib)
 endif()
 find_program(WARPRANK_GRPC_PLUGIN grpc_cpp_plugin)
 mark_as_advanced(WARPRANK_GRPC_PLUGIN)
-if(NOT (Protobuf_FOUND AND Protobuf_PROTOC_EXECUTABLE AND GRPCPP_FOUND AND WARPRANK_GRPC_PLUGIN))
-  set(message "examples/server needs gRPC: apt-get install libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc pkg-config")
+if(NOT (Protobuf_FOUND AND Protobuf_PROTOC_EXECUTABLE AND GRPCPP_FOUND AND HTTPLIB_FOUND AND WARPRANK_GRPC_PLUGIN))
+  set(message "examples/server needs gRPC and cpp-httplib: \
+apt-get install libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc libcpp-httplib-dev pkg-config")
   if(WARPRANK_BUILD_SERVER STREQUAL "AUTO")
     message(STATUS "Not built: ${message}")
     return()
@@ -38,4 +40,4 @@ add_library(warprank_inference_proto STATIC EXCLUDE_FROM_ALL ${proto_sources})
 target_compile_features(warprank_inference_proto PUBLIC cxx_std_17)
 target_compile_definitions(warprank_inference_proto PUBLIC WARPRANK_VERSION="${PROJECT_VERSION}")
 target_include_directories(warprank_inference_proto SYSTEM PUBLIC ${proto_folder})
-target_link_libraries(warprank_inference_proto PUBLIC protobuf::libprotobuf PkgConfig::GRPCPP Threads::Threads)
+target_link_libraries(warprank_inference_proto PUBLIC protobuf::libprotobuf PkgConfig::GRPCPP PkgConfig::HTTPLIB Threads::Threads)

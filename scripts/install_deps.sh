@@ -7,19 +7,19 @@
 #   scripts/install_deps.sh python  to build the Python package
 #   scripts/install_deps.sh test    and the tests and benchmarks (the default)
 #   scripts/install_deps.sh check   and what scripts/check_all.sh uses besides: clang, clang-format, Abseil, ccache, gRPC,
-#                                   Redis
+#                                   cpp-httplib, Redis
 set -euo pipefail
 
 packages=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev libcli11-dev curl ca-certificates unzip)
-grpc=(libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc pkg-config)
+server=(libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc libcpp-httplib-dev pkg-config)
 python=(python3 python3-dev python3-venv)
 case "${1:-test}" in
   demo) ;;
-  server) packages+=("${grpc[@]}" python3-venv) ;;
+  server) packages+=("${server[@]}" python3-venv) ;;
   python) packages+=("${python[@]}" python3-pip) ;;
   test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev "${python[@]}") ;;
   check) packages+=(libgtest-dev libgmock-dev libbenchmark-dev libabsl-dev "${python[@]}" clang libclang-rt-dev clang-format git
-                    ccache debootstrap dpkg-dev "${grpc[@]}" openssl libhiredis-dev redis-server) ;;
+                    ccache debootstrap dpkg-dev "${server[@]}" openssl libhiredis-dev redis-server) ;;
   *) echo "usage: $0 [demo|server|python|test|check]" >&2; exit 2 ;;
 esac
 

@@ -33,6 +33,8 @@ struct HostedOptions {
   std::string name = "model";
   warprank::ServiceOptions service = {};
   int64_t most_requests = 256;  ///< in a call
+  /// Metadata has the tensor of blobs, too. Clients that make up values of all tensors would send it with the others.
+  bool describes_blobs = false;
   /// Every so many-th request is kept, 100 of them, and scored by the next model before it takes over; 0: none.
   int64_t record_every = 100;
   /// By which their scores may differ, or the next model is refused.
@@ -234,7 +236,7 @@ class HostedModel {
     for (const warprank::IdsInfo& ids : layout().ids()) call(ids.name, "INT64", {-1});
     for (const warprank::DenseInfo& dense : layout().dense()) call(dense.name, "FP32", {-1, dense.width});
     for (size_t a = 1; a < layout().axes().size(); ++a) call(layout().axes()[a].name + ".offsets", "INT64", {-1});
-    call(blobs_name, "BYTES", {-1});
+    if (options_.describes_blobs) call(blobs_name, "BYTES", {-1});
   }
 
   const HostedOptions options_;

@@ -85,11 +85,23 @@ inline void check_contents(const inference::ModelInferRequest::InferInputTensor&
   see("bytes_contents", contents.bytes_contents_size());
 }
 
+/// Adds a problem where a tensor, or an output, is to be elsewhere than in the message, or to be something else.
+template <class Tensor>
+void check_parameters(const char* kind, const Tensor& tensor, warprank::Problems& problems) {
+  const std::string what = kind + (" '" + tensor.name().substr(0, 200) + "'");
+  if (tensor.parameters().count("shared_memory_region") != 0)
+    problems.add(what, "values in the message", "a shared memory region");
+  if (tensor.parameters().count("classification") != 0) problems.add(what, "all scores to be wanted", "classification");
+}
+
 /// Throws warprank::invalid_argument, also where values are in a field that is not read.
 inline std::vector<Tensor> tensors_of(const inference::ModelInferRequest& request) {
   const bool is_raw = request.raw_input_contents_size() > 0;
   warprank::Problems problems;
-  for (const auto& input : request.inputs()) check_contents(input, is_raw, problems);
+  for (const auto& input : request.inputs()) {
+    check_contents(input, is_raw, problems);
+    check_parameters("tensor", input, problems);
+  }
   problems.throw_if_any();
   if (is_raw && request.raw_input_contents_size() != request.inputs_size())
     throw warprank::invalid_argument("raw_input_contents",
@@ -160,7 +172,12 @@ class InferCall : public std::enable_shared_from_this<InferCall> {
     how.call = number;
     const std::vector<Tensor> tensors = tensors_of(request_);
     std::vector<std::string_view> wanted;
-    for (const auto& output : request_.outputs()) wanted.push_back(output.name());
+    warprank::Problems problems;
+    for (const auto& output : request_.outputs()) {
+      check_parameters("output", output, problems);
+      wanted.push_back(output.name());
+    }
+    problems.throw_if_any();
     wanted_ = model_.outputs().find(wanted);
     if (tensors.size() == 1 && tensors[0].name == blobs_name) {
       const std::vector<std::string_view> blobs = byte_elements(tensors[0]);

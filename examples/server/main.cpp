@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/// Serves a model by gRPC, as KServe v2 (the Open Inference Protocol) says: docs/SERVER.md.
+/// Serves a model by gRPC and HTTP, as KServe v2 (the Open Inference Protocol) says: docs/SERVER.md.
 
 #include <CLI/CLI.hpp>
 #include <charconv>
@@ -14,7 +14,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -22,7 +21,7 @@
 
 #include "../movielens/model.hpp"
 #include "hosted_model.hpp"
-#include "http_server.hpp"
+#include "http_ports.hpp"
 #include "server.hpp"
 #include "tier_options.hpp"
 #include "warprank/graph_json.hpp"
@@ -69,12 +68,13 @@ std::vector<warprank::Capacity> capacities_of(int64_t merged, int64_t items,
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Serves a ranking model by gRPC, as KServe v2 (the Open Inference Protocol) says.");
+  CLI::App app("Serves a ranking model by gRPC and HTTP, as KServe v2 (the Open Inference Protocol) says.");
   std::string engine = "host", whole, graph, weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
   int64_t items = 200, most_wait_us = 0, load_mb_per_second = 0;
   std::vector<std::string> axis_rows;
   bool keep_memory = true;
-  int contexts = 1, http_port = 8002;
+  int contexts = 1, metrics_port = 8002;
+  HttpOptions http_options{.port = 8000};
   double drain_seconds = 10, grace_seconds = 0;
   HostedOptions options{.name = "din_mmoe"};
   options.service.most_merged = 16;
@@ -110,6 +110,7 @@ int run(int argc, char** argv) {
   app.add_option("--requests", options.most_requests, "Requests in a call at most")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_flag("--describe-blobs", options.describes_blobs, "Metadata has the tensor request_blobs, too");
   app.add_option(
          "--record-every", options.record_every,
          "Keep every so many-th request, 100 of them, which the next model scores before it takes over; 0: none")
@@ -133,9 +134,18 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   tiers.add_to(app);
   app.add_option("--address", server_options.address, "Where to listen")->capture_default_str();
-  app.add_option("--http-port", http_port,
-                 "For /metrics and /healthz, of all addresses unless the other is 127.0.0.1; -1: none")
-      ->check(CLI::Range(-1, 65535))
+  const auto* has_http_port =
+      app.add_option("--http-port", http_options.port,
+                     "For HTTP, of all addresses unless the other is 127.0.0.1; -1: none")
+          ->check(CLI::Range(-1, 65535))
+          ->capture_default_str();
+  const auto* has_metrics_port =
+      app.add_option("--metrics-port", metrics_port,
+                     "For /metrics and /healthz, which --http-port has, too; -1, the default with --http-port: none")
+          ->check(CLI::Range(-1, 65535))
+          ->capture_default_str();
+  app.add_option("--http-threads", http_options.threads, "HTTP requests at a time")
+      ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--message-bytes", server_options.most_message_bytes, "Of a call at most")
       ->check(CLI::PositiveNumber)
@@ -195,25 +205,23 @@ int run(int argc, char** argv) {
       },
       options);
   Server server(hosted, server_options);
-  const bool is_local = server_options.address.rfind("127.0.0.1:", 0) == 0;
-  std::unique_ptr<HttpServer> http;
-  if (http_port >= 0)
-    http = std::make_unique<HttpServer>(http_port, is_local, [&](std::string_view path) -> HttpServer::Page {
-      if (path == "/metrics") return {200, hosted.metrics()};
-      if (path != "/healthz") return {404, "expected /metrics or /healthz\n"};
-      return server.is_ready() ? HttpServer::Page{200, "ready\n"} : HttpServer::Page{503, "not ready\n"};
-    });
+  http_options.is_local = server_options.address.rfind("127.0.0.1:", 0) == 0;
+  http_options.limits.body_bytes = static_cast<size_t>(server_options.most_message_bytes);
+  if (has_http_port->count() > 0 && has_metrics_port->count() == 0) metrics_port = -1;
+  // Calls are not taken in the clear where they are encrypted by gRPC.
+  const HttpPorts http(server.calls(), http_options, server_options.certificate.empty(), metrics_port);
   log.write("start", {{"model", options.name},
                       {"version", served.version()},
                       {"engine", engine},
                       {"grpc_port", server.port()},
-                      {"http_port", http == nullptr ? -1 : http->port()},
+                      {"http_port", http.port()},
+                      {"metrics_port", http.metrics_port()},
                       {"warnings", plan.warnings()}});
 
   const timespec between_refusals = {10, 0};
   while (sigtimedwait(&signals, nullptr, &between_refusals) < 0) hosted.log_refusals();
   log.write("drain", {{"grace_seconds", grace_seconds}, {"drain_seconds", drain_seconds}});
-  server.begin_drain();
+  server.calls().begin_drain();
   std::this_thread::sleep_for(std::chrono::duration<double>(grace_seconds));
   server.stop(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(drain_seconds)));
   hosted.log_refusals();

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "call_queues.hpp"
+#include "calls.hpp"
 #include "grpc_service.hpp"
 #include "hosted_model.hpp"
 
@@ -30,7 +31,7 @@ struct ServerOptions {
 class Server {
  public:
   /// Serves when it returns. Throws warprank::invalid_argument when it cannot. `model` outlives it.
-  Server(HostedModel& model, const ServerOptions& options) : model_(model), service_(model, options.token) {
+  Server(HostedModel& model, const ServerOptions& options) : calls_(model, options.token), service_(calls_) {
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(options.most_message_bytes);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.most_calls);
@@ -49,16 +50,15 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   int port() const { return port_; }
+  /// Its methods, which others may call, too.
+  Calls& calls() { return calls_; }
 
-  bool is_ready() const { return service_.is_ready(); }
-  /// Health checks fail from now on; calls are still answered.
-  void begin_drain() { service_.begin_drain(); }
   /// Takes no more calls, and returns when those under way are answered; after `patience` they are cancelled.
   void stop(std::chrono::milliseconds patience) {
     if (server_ == nullptr) return;
-    service_.begin_drain();
+    calls_.begin_drain();
     server_->Shutdown(std::chrono::system_clock::now() + patience);
-    model_.stop();  // cancelled calls have requests in its queue
+    calls_.model().stop();  // cancelled calls have requests in its queue
     queues_->drain();
     server_.reset();
   }
@@ -77,7 +77,7 @@ class Server {
     return text;
   }
 
-  HostedModel& model_;
+  Calls calls_;
   GrpcService service_;
   int port_ = 0;
   std::unique_ptr<CallQueues> queues_;
