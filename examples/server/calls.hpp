@@ -174,7 +174,7 @@ class Calls {
   }
 
   static Status read_parameters(const inference::RepositoryModelLoadRequest& request, warprank::SwapMode& mode,
-                                      warprank::LoaderPriority& priority) {
+                                warprank::LoaderPriority& priority) {
     using warprank::LoaderPriority;
     using warprank::SwapMode;
     for (const auto& [name, value] : request.parameters()) {

@@ -59,8 +59,8 @@ class GrpcService {
 
   /// A method that answers at once, on the thread of the call's queue.
   template <class Base, class Request, class Response>
-  void at_once(CallQueues& queues, Ask<Base, Request, Response> ask,
-               Status (Calls::*answer)(const Request&, Response&), Who who = Who::with_token) {
+  void at_once(CallQueues& queues, Ask<Base, Request, Response> ask, Status (Calls::*answer)(const Request&, Response&),
+               Who who = Who::with_token) {
     accept<Base, Request, Response>(
         queues, ask,
         [this, answer, who](const CallContext& context, const Request& request, Response& response, const Done& done) {
@@ -90,8 +90,8 @@ class GrpcService {
             inference::RepositoryModelLoadResponse& response, const Done& done) {
     calls_.load(request, response, done);
   }
-  void infer(CallContext& context, const inference::ModelInferRequest& request,
-             inference::ModelInferResponse& response, const Done& done) {
+  void infer(CallContext& context, const inference::ModelInferRequest& request, inference::ModelInferResponse& response,
+             const Done& done) {
     if (context.number == 0) {
       context.number = calls_.model().service().new_call();
       context.cancelled = [this, call = context.number] { calls_.model().service().cancel(call); };

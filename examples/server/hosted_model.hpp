@@ -33,8 +33,9 @@ struct HostedOptions {
   std::string name = "model";
   warprank::ServiceOptions service = {};
   int64_t most_requests = 256;  ///< in a call
-  /// Metadata has the tensor of blobs, too. Clients that make up values of all tensors would send it with the others.
-  bool describes_blobs = false;
+  /// Metadata has tensors that calls of one request do without, too: blobs, and offsets of axes directly in the
+  /// outermost. Clients that make up values of all tensors, as perf_analyzer does, would make up wrong ones of these.
+  bool describes_all = false;
   /// Every so many-th request is kept, 100 of them, and scored by the next model before it takes over; 0: none.
   int64_t record_every = 100;
   /// By which their scores may differ, or the next model is refused.
@@ -235,8 +236,10 @@ class HostedModel {
   void each_input(const Call& call) const {
     for (const warprank::IdsInfo& ids : layout().ids()) call(ids.name, "INT64", {-1});
     for (const warprank::DenseInfo& dense : layout().dense()) call(dense.name, "FP32", {-1, dense.width});
-    for (size_t a = 1; a < layout().axes().size(); ++a) call(layout().axes()[a].name + ".offsets", "INT64", {-1});
-    if (options_.describes_blobs) call(blobs_name, "BYTES", {-1});
+    for (size_t a = 1; a < layout().axes().size(); ++a)
+      if (options_.describes_all || layout().axes()[a].parent > 0)
+        call(layout().axes()[a].name + ".offsets", "INT64", {-1});
+    if (options_.describes_all) call(blobs_name, "BYTES", {-1});
   }
 
   const HostedOptions options_;

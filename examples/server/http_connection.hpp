@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "http_options.hpp"
+
 namespace kserve {
 
 /// A descriptor that is closed.
@@ -51,22 +53,13 @@ class Signal {
   const File file_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 };
 
-/// A connection, on the thread that serves it. A request has `arrives` to come, head and body, and a client as long to
-/// read the answer; while other connections wait for a thread it has `hurried` from its begin, and one that sends
-/// nothing as long.
+/// A connection, on the thread that serves it.
 class HttpConnection final : public httplib::Stream {
  public:
   using Clock = std::chrono::steady_clock;
-  struct Limits {
-    std::chrono::milliseconds arrives{30'000};
-    std::chrono::milliseconds idle{60'000};  ///< between requests
-    std::chrono::milliseconds hurried{2'000};
-    size_t head_bytes = 32 << 10;
-    size_t body_bytes = 64 << 20;
-  };
 
   /// Owns the descriptor. `stops`: the server ends; `crowded`: other connections wait.
-  HttpConnection(int fd, const Signal& stops, const Signal& crowded, const Limits& limits)
+  HttpConnection(int fd, const Signal& stops, const Signal& crowded, const HttpLimits& limits)
       : file_(fd), stops_(stops), crowded_(crowded), limits_(limits) {}
 
   /// Returns when a request begins; false for a connection that is to be closed.
@@ -157,7 +150,7 @@ class HttpConnection final : public httplib::Stream {
   const File file_;
   const Signal& stops_;
   const Signal& crowded_;
-  const Limits& limits_;
+  const HttpLimits& limits_;
   Clock::time_point begin_, end_;
   size_t left_ = 0;
   std::vector<char> in_ = std::vector<char>(64 << 10);

@@ -47,6 +47,8 @@ class CallJson {
  public:
   /// Throws warprank::invalid_argument.
   explicit CallJson(std::string_view text) {
+    if (text.find('\0') != std::string_view::npos)  // which the parser takes for the end
+      throw warprank::invalid_argument("body", "JSON of a call", "a byte that is 0");
     const auto see = [this](int depth, Json::parse_event_t event, Json& parsed) { return keep(depth, event, parsed); };
     try {
       root_ = Json::parse(text.begin(), text.end(), see);
@@ -93,7 +95,7 @@ class CallJson {
   }
 
   Json root_;
-  std::vector<std::vector<Json>> values_;  // of each "data", which has its number in root_
+  std::vector<std::vector<Json>> values_;     // of each "data", which has its number in root_
   std::vector<std::set<std::string>> names_;  // of the objects around
   size_t num_members_ = 0;
   bool is_inputs_ = false, is_data_ = false;
@@ -135,9 +137,7 @@ inline float float_of(const Json& value, const std::string& what) {
 /// The bytes of values as gRPC's raw_input_contents has them; none of a type that no input takes.
 inline std::string bytes_of(const std::vector<Json>& values, std::string_view datatype, const std::string& what) {
   std::string bytes;
-  const auto add = [&](const auto& value) {
-    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
-  };
+  const auto add = [&](const auto& value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof value); };
   bytes.reserve(values.size() * static_cast<size_t>(element_bytes(datatype)));
   for (const Json& value : values) {
     if (datatype == "FP32")
@@ -202,8 +202,7 @@ inline void add_input(const Json& input, const CallJson& json, std::string_view&
   const Json* const parameters = optional_member(input, "parameters", Type::object, what);
   copy_parameters(parameters, *tensor.mutable_parameters(), what, {"binary_data_size"});
   const Json* const size =
-      parameters == nullptr ? nullptr
-                            : optional_member(*parameters, "binary_data_size", Type::number_unsigned, what);
+      parameters == nullptr ? nullptr : optional_member(*parameters, "binary_data_size", Type::number_unsigned, what);
   const auto data = input.find("data");
   if ((size == nullptr) == (data == input.end()))
     throw warprank::invalid_argument(what, "values in 'data', or 'binary_data_size' of them behind the JSON",
@@ -287,7 +286,8 @@ inline HttpAnswer write_infer(const HttpInfer& call, const inference::ModelInfer
     else if (tensor.datatype() == "INT64")
       add_all(int64_t{});
     else
-      for (const std::string_view element : byte_elements({tensor.name(), tensor.datatype(), output["shape"], bytes, {}}))
+      for (const std::string_view element :
+           byte_elements({tensor.name(), tensor.datatype(), output["shape"], bytes, {}}))
         data.push_back(element);
   }
   HttpAnswer answer{json.dump(-1, ' ', false, Json::error_handler_t::replace)};

@@ -17,8 +17,8 @@ struct HttpPorts::Port {
 HttpPorts::HttpPorts(Calls& calls, const HttpOptions& options, bool has_calls, int metrics_port)
     : all_(options.port < 0
                ? nullptr
-               : std::make_unique<Port>(
-                     calls, options, has_calls ? HttpService::Has::calls : HttpService::Has::pages, options.port)),
+               : std::make_unique<Port>(calls, options, has_calls ? HttpService::Has::calls : HttpService::Has::pages,
+                                        options.port)),
       metrics_(metrics_port < 0 ? nullptr
                                 : std::make_unique<Port>(calls, options, HttpService::Has::pages, metrics_port)) {}
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "http_server.hpp"
+#include "http_options.hpp"
 
 namespace kserve {
 

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "http_connection.hpp"
+#include "http_options.hpp"
 #include "warprank/core/error.hpp"
 
 namespace kserve {
@@ -52,13 +53,6 @@ struct HttpCall {
   void refuse(int status, const std::string& message) const { answer({{"error", message}}, status); }
 };
 
-struct HttpOptions {
-  int port = 0;          ///< 0: any that is free
-  bool is_local = true;  ///< of 127.0.0.1, else of all addresses of this machine
-  int threads = 64;      ///< requests at a time, and connections that are kept while others wait
-  HttpConnection::Limits limits = {};
-};
-
 class HttpServer {
  public:
   using Handler = std::function<void(HttpCall&)>;
@@ -81,7 +75,8 @@ class HttpServer {
     parser_.Post(
         "/", [this](const auto& request, auto& response, const auto& reader) { with_body(request, response, reader); });
     parser_.set_error_handler([](const httplib::Request&, httplib::Response& response) {
-      if (response.body.empty()) response.set_content(R"({"error":"expected a request of HTTP/1.1"})", "application/json");
+      if (response.body.empty())
+        response.set_content(R"({"error":"expected a request of HTTP/1.1"})", "application/json");
     });
     acceptor_ = std::thread([this] { accept_all(); });
   }
@@ -165,7 +160,7 @@ class HttpServer {
         current.path = std::exchange(request.path, "/");
         current.must_close = false;
       });
-      is_last = is_last || !connection.flush() || !is_answered || current.must_close;
+      is_last = !connection.flush() || is_last || !is_answered || current.must_close;
     }
     if (current.must_close) connection.end();
   }
@@ -191,7 +186,8 @@ class HttpServer {
     if (request.has_header("Content-Length") && !read(length, bytes))
       return refuse(400, "Content-Length: expected a number of bytes, got '" + length + "'");
     if (bytes > options_.limits.body_bytes)
-      return refuse(413, "body: expected at most " + std::to_string(options_.limits.body_bytes) + " bytes, got " + length);
+      return refuse(413,
+                    "body: expected at most " + std::to_string(options_.limits.body_bytes) + " bytes, got " + length);
     if (request.has_header("Content-Encoding") && header("Content-Encoding") != "identity")
       return refuse(415, "Content-Encoding: expected none, got '" + header("Content-Encoding") + "'");
     if (call.method != "GET" && call.method != "POST")

@@ -219,8 +219,9 @@ class HttpService {
     warprank::RankingService& service = calls_.model().service();
     const uint64_t number = service.new_call();
     const auto answered = std::make_shared<std::promise<Status>>();  // also of whoever still sets it
-    calls_.infer(wanted.request, response, std::chrono::steady_clock::time_point::max(),
-                 [answered](const Status& status) { answered->set_value(status); }, number);
+    calls_.infer(
+        wanted.request, response, std::chrono::steady_clock::time_point::max(),
+        [answered](const Status& status) { answered->set_value(status); }, number);
     std::future<Status> status = answered->get_future();
     while (status.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout)
       if (call.http.is_gone()) service.cancel(number);

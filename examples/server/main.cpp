@@ -110,7 +110,8 @@ int run(int argc, char** argv) {
   app.add_option("--requests", options.most_requests, "Requests in a call at most")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_flag("--describe-blobs", options.describes_blobs, "Metadata has the tensor request_blobs, too");
+  app.add_flag("--describe-all", options.describes_all,
+               "Metadata has tensors, too, that calls of one request do without: request_blobs, some offsets");
   app.add_option(
          "--record-every", options.record_every,
          "Keep every so many-th request, 100 of them, which the next model scores before it takes over; 0: none")
@@ -134,11 +135,10 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   tiers.add_to(app);
   app.add_option("--address", server_options.address, "Where to listen")->capture_default_str();
-  const auto* has_http_port =
-      app.add_option("--http-port", http_options.port,
-                     "For HTTP, of all addresses unless the other is 127.0.0.1; -1: none")
-          ->check(CLI::Range(-1, 65535))
-          ->capture_default_str();
+  const auto* has_http_port = app.add_option("--http-port", http_options.port,
+                                             "For HTTP, of all addresses unless the other is 127.0.0.1; -1: none")
+                                  ->check(CLI::Range(-1, 65535))
+                                  ->capture_default_str();
   const auto* has_metrics_port =
       app.add_option("--metrics-port", metrics_port,
                      "For /metrics and /healthz, which --http-port has, too; -1, the default with --http-port: none")

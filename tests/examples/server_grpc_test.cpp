@@ -38,7 +38,7 @@ TEST_F(GrpcServerTest, TellsWhatItIs) {
   ASSERT_TRUE(call(&GRPCInferenceService::Stub::ModelMetadata, which, metadata).ok());
   std::vector<std::string> inputs;
   for (const auto& input : metadata.inputs()) inputs.push_back(input.name() + " " + input.datatype());
-  EXPECT_THAT(inputs, ElementsAre("x FP32", "item.offsets INT64", "request_blobs BYTES"));
+  EXPECT_THAT(inputs, ElementsAre("x FP32")) << "what a call of one request needs";
   EXPECT_THAT(metadata.inputs(0).shape(), ElementsAre(-1, 1));
   ASSERT_EQ(metadata.outputs_size(), 1);
   EXPECT_EQ(metadata.outputs(0).name(), "y");
@@ -50,11 +50,49 @@ TEST_F(GrpcServerTest, TellsWhatItIs) {
   ASSERT_TRUE(call(&GRPCInferenceService::Stub::ModelConfig, wanted, config).ok());
   EXPECT_EQ(config.config().max_batch_size(), 0);
   EXPECT_EQ(config.config().input(0).data_type(), TYPE_FP32);
-  EXPECT_EQ(config.config().input(2).data_type(), TYPE_STRING);
   EXPECT_TRUE(config.config().input(0).optional());
   EXPECT_EQ(config.config().parameters().at("layout").string_value(),
             R"({"axes":[{"name":"user","parent":-1},{"name":"item","parent":0}],)"
             R"("dense":[{"axis":1,"name":"x","width":1}],"ids":[]})");
+}
+
+TEST_F(GrpcServerTest, DescribesTensorsThatItCanDoWithoutWhereItIsToldTo) {
+  HostedModel hosted(served_, {}, {.describes_all = true});
+  ModelMetadataResponse metadata;
+  hosted.describe(metadata);
+  std::vector<std::string> inputs;
+  for (const auto& input : metadata.inputs()) inputs.push_back(input.name() + " " + input.datatype());
+  EXPECT_THAT(inputs, ElementsAre("x FP32", "item.offsets INT64", "request_blobs BYTES"));
+  ModelConfig config;
+  hosted.describe(config);
+  ASSERT_EQ(config.input_size(), 3);
+  EXPECT_EQ(config.input(2).data_type(), TYPE_STRING);
+}
+
+TEST_F(GrpcServerTest, HasNoSharedMemory) {
+  start();
+  using Stub = GRPCInferenceService::Stub;
+  SystemSharedMemoryStatusRequest which;
+  SystemSharedMemoryStatusResponse status;
+  EXPECT_TRUE(call(&Stub::SystemSharedMemoryStatus, which, status).ok());
+  EXPECT_EQ(status.regions_size(), 0);
+  which.set_name("a");
+  EXPECT_EQ(call(&Stub::SystemSharedMemoryStatus, which, status).error_code(), grpc::StatusCode::NOT_FOUND);
+  CudaSharedMemoryStatusRequest which_cuda;
+  CudaSharedMemoryStatusResponse cuda_status;
+  EXPECT_TRUE(call(&Stub::CudaSharedMemoryStatus, which_cuda, cuda_status).ok());
+  which_cuda.set_name("a");
+  EXPECT_EQ(call(&Stub::CudaSharedMemoryStatus, which_cuda, cuda_status).error_code(), grpc::StatusCode::NOT_FOUND);
+  SystemSharedMemoryRegisterResponse registered;
+  EXPECT_EQ(call(&Stub::SystemSharedMemoryRegister, SystemSharedMemoryRegisterRequest(), registered).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  CudaSharedMemoryRegisterResponse registered_cuda;
+  EXPECT_EQ(call(&Stub::CudaSharedMemoryRegister, CudaSharedMemoryRegisterRequest(), registered_cuda).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  SystemSharedMemoryUnregisterResponse forgotten;
+  EXPECT_TRUE(call(&Stub::SystemSharedMemoryUnregister, SystemSharedMemoryUnregisterRequest(), forgotten).ok());
+  CudaSharedMemoryUnregisterResponse forgotten_cuda;
+  EXPECT_TRUE(call(&Stub::CudaSharedMemoryUnregister, CudaSharedMemoryUnregisterRequest(), forgotten_cuda).ok());
 }
 
 TEST_F(GrpcServerTest, ScoresNamedTensorsAndBlobsAlike) {

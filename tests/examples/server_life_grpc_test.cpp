@@ -269,7 +269,7 @@ TEST_F(GrpcServerTest, RefusesMessagesThatAreTooLarge) {
 
 TEST_F(GrpcServerTest, AnswersWhatItHasTakenWhenItStops) {
   start();
-  server_->begin_drain();
+  server_->calls().begin_drain();
   ServerReadyResponse ready;
   ASSERT_TRUE(call(&GRPCInferenceService::Stub::ServerReady, ServerReadyRequest(), ready).ok());
   EXPECT_FALSE(ready.ready());
