@@ -4,55 +4,20 @@
 
 #include <grpcpp/support/status.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <future>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "../../examples/server/infer.hpp"
+#include "examples/server_fuzzing.hpp"
 #include "support/fuzz_input.hpp"
-#include "support/random_data.hpp"
-#include "warprank/host.hpp"
 
 namespace {
 
 using namespace warprank;
+using kserve::fuzzing::Service;
 using test_support::FuzzInput;
 using test_support::require;
-
-/// A model of nested axes, direct and hashed tables, with its queue.
-class Service {
- public:
-  kserve::HostedModel& model() { return hosted_; }
-  const Plan& plan() const { return plan_; }
-  /// What inputs are called, and what is not an input.
-  const std::vector<std::string>& names() const { return names_; }
-
- private:
-  static Outputs describe(Builder& b) {
-    const auto user = b.axis("user"), item = b.axis("item", user), genres = b.axis("genres", item, keep_last(3));
-    const auto who = b.embed(b.ids("user_id", user), b.hashed_table("who", {.dim = 4}));
-    const auto film =
-        b.concat({b.embed(b.ids("film_id", item), b.table("film", {.dim = 4})),
-                  b.embed_bag(b.ids("genre", genres, {.default_id = -1}), b.table("kind", {.dim = 4}), mean),
-                  b.dense("x", item, 2), b.expand(b.dense("hour", user, 1, {.default_value = 1.0f}), item)});
-    return {{"y", b.sigmoid(b.linear("top", b.concat({film, b.expand(who, item)}), 1))},
-            {"u", b.linear("own", who, 2)}};
-  }
-
-  const Plan plan_ = compile(describe, {.capacities = {{.requests = 1, .items = 8}, {.requests = 16, .items = 64}}});
-  Tables tables_ = Tables::load(plan_, test_support::random_tables(plan_, 20, 1), host());
-  ServedModel served_{bind(plan_, test_support::random_weights(plan_, 1), tables_), tables_, {.contexts = 1}};
-  kserve::HostedModel hosted_{served_, [] { return NextModel(); }, {.most_requests = 8, .record_every = 2}};
-  const std::vector<std::string> names_ = [this] {
-    std::vector<std::string> names = hosted_.names().all();
-    names.insert(names.end(), {kserve::blobs_name, "other", "y"});
-    return names;
-  }();
-};
 
 template <class Value>
 std::string bytes_of(const std::vector<Value>& values) {
@@ -134,15 +99,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     while (!input.empty() && request.inputs_size() < 12) take_tensor(input, service, request);
   }
   inference::ModelInferResponse response;
-  std::promise<grpc::Status> answered;
-  kserve::infer(service.model(), request, response, std::chrono::steady_clock::time_point::max(),
-                [&](const grpc::Status& status) { answered.set_value(status); });
-  const grpc::Status status = answered.get_future().get();
-  require(status.ok() || status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
-  if (!status.ok()) {
-    require(!status.error_message().empty());
-    return 0;
-  }
+  const grpc::Status status = service.infer(request, response);
+  if (!status.ok()) return 0;
   require(response.outputs_size() == response.raw_output_contents_size());
   for (int o = 0; o < response.outputs_size(); ++o) {
     const auto& output = response.outputs(o);
