@@ -104,6 +104,26 @@ TEST_F(CudaEngine, SplitsBatchesAboveAllCapacities) {
   }
 }
 
+#if !defined(__CUDACC__)
+/// What its callers may read is there: no part of it is still to be scored.
+TEST_F(CudaEngine, IsReadyWithTheLastPartOfABatch) {
+  for (const int64_t requests : {int64_t{3}, int64_t{18}}) {
+    const RandomSetup s(3, {{4, 24, {}}});
+    Context context = s.model.context();
+    Batch batch = batch_of(s.model, random_requests(s.plan, requests, 3, few_rows));
+    const std::vector<float> expected = all_scores(s.plan, context.run(batch));
+    simt::clear_calls();
+    Pending pending = context.submit(batch);
+    EXPECT_EQ(simt::calls().graph_launches > 1, requests > 4) << "parts";
+    while (!pending.ready() && simt::run_one()) {
+    }
+    EXPECT_TRUE(pending.ready());
+    EXPECT_EQ(simt::num_queued_launches(), 0);
+    EXPECT_TRUE(same_bits(all_scores(s.plan, pending.wait()), expected));
+  }
+}
+#endif
+
 TEST_F(CudaEngine, RunsOrRefusesRequestsThatNoPartHolds) {
   const RandomSetup s(3, {{4, 24, {}}});
   std::vector<PlainRequest> plain = random_requests(s.plan, 7, 3, few_rows);

@@ -88,6 +88,16 @@ void Machine::run_all() {
   DeviceMemory::instance().check_ends();
 }
 
+bool Machine::run_one() {
+  const size_t queued = queue_.size();
+  run([&] { return queue_.size() < queued || queued == 0; });
+  return queued > 0;
+}
+
+int64_t Machine::num_queued_launches() const {
+  return std::count_if(queue_.begin(), queue_.end(), [](const auto& queued) { return queued.second->num_blocks > 0; });
+}
+
 bool Machine::is_in(uint32_t id, const Operation& now, const OperationClock& clock) const {
   if (id < all_done_before_) return true;
   const Place place = places_[id - all_done_before_];

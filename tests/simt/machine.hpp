@@ -66,6 +66,9 @@ class Machine {
   /// Runs until the operation is done. Throws Error for what kernels did wrong; then everything queued is forgotten.
   void run_until_done(const Operation& operation);
   void run_all();
+  /// Runs until one more operation is done; false when none is queued.
+  bool run_one();
+  int64_t num_queued_launches() const;
 
   /// Whether the operation is ordered before `now` by streams, events or the host.
   bool ordered_before(uint32_t id, const Operation& now) const { return is_in(id, now, now.clock); }

@@ -302,6 +302,8 @@ void synchronize(Stream stream) {
   for (const auto& operation : state.tail) Machine::instance().run_until_done(*operation);
 }
 
+bool run_one() { return Machine::instance().run_one(); }
+int64_t num_queued_launches() { return Machine::instance().num_queued_launches(); }
 void synchronize() {
   ++call_log.synchronizations;
   run_everything();

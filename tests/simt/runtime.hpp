@@ -51,6 +51,9 @@ void fill(void* to, unsigned char value, int64_t bytes, Stream stream = nullptr)
 Stream create_stream();
 void synchronize(Stream stream);
 void synchronize();
+/// Runs until one more launch, copy or event is done, for who looks at what is done half; false when nothing is queued.
+bool run_one();
+int64_t num_queued_launches();  ///< those that have begun included
 
 struct EventState;
 using Event = std::shared_ptr<EventState>;
