@@ -47,9 +47,27 @@ INPUTS = {
     "k, q * k, q, k - q": (4, lambda q, k: [k, q * k, q, k - q]),
     "q, k": (2, lambda q, k: [q, k]),
     "k * q, k": (2, lambda q, k: [k * q, k]),
+    "k twice": (4, lambda q, k: [k, q, k, q * k]),
+    "each twice": (8, lambda q, k: 2 * [q, k, q - k, k * q]),
+    "both differences": (4, lambda q, k: [q - k, k - q, q, k]),
 }
+
+
+class OfEvents(nn.Module):
+    """Layers of [rows, columns] for each event."""
+
+    def __init__(self, *layers):
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x):  # [B, L, width]
+        return self.layers(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+
+
 ACTIVATIONS = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "prelu": lambda: nn.PReLU(1), "leaky": nn.LeakyReLU,
-               "gelu": nn.GELU, "dice": lambda: Dice(8)}
+               "gelu": nn.GELU, "dice": lambda: Dice(8),
+               "relu of a norm": lambda: OfEvents(nn.BatchNorm1d(8, eps=0.5), nn.ReLU()),
+               "sigmoid of a norm without scales": lambda: OfEvents(nn.BatchNorm1d(8, affine=False), nn.Sigmoid())}
 
 
 def minus_infinity(m, s, mask):
@@ -63,6 +81,9 @@ WEIGHTS = {
     "softmax of sums": lambda m, s, mask: torch.softmax(s + (1 - mask.float()) * -1e9, dim=-1),
     "softmax, and zeros": lambda m, s, mask: torch.softmax(s - 1e9 * (~mask).float(), 1) * mask,
     "sigmoid": lambda m, s, mask: torch.sigmoid(s) * mask.float(),
+    "scaled": lambda m, s, mask: torch.where(mask, s / math.sqrt(D), torch.zeros_like(s)),
+    "scaled twice": lambda m, s, mask: 0.5 * (s * 3) * mask.float(),
+    "sigmoid, scaled": lambda m, s, mask: torch.sigmoid(s / math.sqrt(D)) * mask.float(),
 }
 POOLS = {
     "sum": lambda w, k: (w.unsqueeze(-1) * k).sum(1),

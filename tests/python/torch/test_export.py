@@ -29,7 +29,8 @@ def trained(module):
             part.running_var.uniform_(0.5, 2)
         if isinstance(part, (nn.BatchNorm1d, nn.LayerNorm)) and part.weight is not None:
             part.weight.data.uniform_(0.5, 2)
-            part.bias.data.normal_()
+            if part.bias is not None:
+                part.bias.data.normal_()
     return module
 
 
@@ -158,6 +159,21 @@ def test_ops(name):
              "field_norm": nn.LayerNorm(3), "channels": nn.BatchNorm1d(2), "prelu": nn.PReLU(6, 0.3),
              "one_prelu": nn.PReLU()}
     check(Function(OPS[name], **parts), torch.randn(B, 6))
+
+
+@pytest.mark.parametrize("norm", [
+    lambda eps: nn.BatchNorm1d(6, eps=eps),
+    lambda eps: nn.BatchNorm1d(6, eps=eps, affine=False),
+    lambda eps: nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6, eps=eps), nn.ReLU()),
+    lambda eps: nn.LayerNorm(6, eps=eps),
+    lambda eps: nn.LayerNorm(6, eps=eps, bias=False),
+    lambda eps: nn.LayerNorm(6, eps=eps, elementwise_affine=False),
+    lambda eps: Function(lambda m, x: F.layer_norm(x, (6,), eps=eps)),
+    lambda eps: nn.Sequential(nn.LayerNorm(6, eps=eps), nn.Linear(6, 2)),
+])
+def test_eps_of_norms(norm):
+    for eps in (1e-8, 0.5):
+        check(norm(eps), torch.randn(B, 6) * 0.3)
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])

@@ -99,6 +99,31 @@ def square(x):
     return x * x
 
 
+def centred(x):
+    return x - x.mean(1, keepdim=True)
+
+
+def variance(x):
+    return square(centred(x)).mean(1, keepdim=True)
+
+
+@pytest.mark.parametrize("eps", [1e-6, 0.5])
+@pytest.mark.parametrize("is_one, norm", [
+    (True, lambda m, x, eps: centred(x) / torch.sqrt(variance(x) + eps)),
+    (True, lambda m, x, eps: centred(x) * torch.rsqrt(variance(x) + eps)),
+    (True, lambda m, x, eps: torch.rsqrt(eps + variance(x)) * centred(x) * m.alpha + 2),
+    (True, lambda m, x, eps: x * (m.alpha * torch.rsqrt(variance(x) + eps)) +
+     (1 - x.mean(1, keepdim=True) * (m.alpha * torch.rsqrt(variance(x) + eps)))),
+    (False, lambda m, x, eps: centred(x) / (torch.sqrt(variance(x)) + eps)),
+    (False, lambda m, x, eps: centred(x) / torch.sqrt(square(x).mean(1, keepdim=True) + eps)),
+    (False, lambda m, x, eps: x * torch.rsqrt(variance(x) + eps)),
+])
+def test_norms_by_hand(is_one, norm, eps):
+    exported = check(Function(lambda m, x: norm(m, x, eps), alpha=torch.tensor([0.1, 0.2, 0.3, 0.4])),
+                     torch.randn(B, 4) * 0.3)
+    assert ('"op": "layer_norm"' in kinds(exported)) == is_one
+
+
 def scaled(x):
     return torch.sigmoid(x * 2 + 1)
 
