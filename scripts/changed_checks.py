@@ -17,7 +17,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # In the order in which they are run: what is quick to fail comes first.
 CHECKS = ("format test wide headers asan race nvcc resources docs site demo asan_all clang seeds benchmarks cuda t4 "
-          "cuda12 redis stress fuzz soak packages torch tensorflow tutorial bundle bench").split()
+          "cuda12 redis stress fuzz soak packages torch tensorflow perf_analyzer tutorial bundle bench").split()
 
 ON_EVERY_CHANGE = "format test wide resources demo race asan nvcc docs site"  # .ci/run
 
@@ -48,6 +48,7 @@ RULES = [
     (r"scripts/(build_site|format)\.sh", "site format"),
     (r"scripts/bench_host\.sh|scripts/check_ratios\.py", "bench"),
     (r"scripts/check_(docs|tutorial)\.py", "docs tutorial test"),
+    (r"scripts/check_perf_analyzer\.py|tests/client/flat/.*", "perf_analyzer test"),
     (r"scripts/(check_cycles\.py|fetch_nvdisasm\.sh)", "test t4"),
     (r"scripts/(kernel_report.*|elf\.py|check_counts\.py)", "test resources"),
     (r"scripts/(fetch_\w+|package_benchmarks|gpu_check)\.sh|cmake/glibc_2_31\.c|"
@@ -58,7 +59,7 @@ RULES = [
     (r"python/warprank/(torch|convert).*|tests/python/torch/.*", "wide torch"),
     (r"python/warprank/keras.*|tests/python/keras/.*|tools/bench_keras\.py", "wide tensorflow"),
     (r"python/.*|pyproject\.toml|tests/python/.*", "wide torch tensorflow"),
-    (r"tests/client/.*|tools/client/.*", "wide soak test"),
+    (r"tests/client/.*|tools/client/.*", "wide soak test perf_analyzer"),
     (r"tools/golden/.*|tools/requirements\.txt", "test"),
     (r"tools/bench_swaps\.py", "test bench docs"),
     (r"tools/.*\.py", "test wide docs"),
@@ -72,7 +73,7 @@ RULES = [
     # Serving, the server and its clients
     (r"include/warprank/serving.*", f"{HEADER} asan soak stress"),
     (r"tests/serving/.*|examples/(server|rank_client)/.*|tests/examples/(server|rank_client).*|cmake/server\.cmake",
-     f"{CODE} wide asan soak stress fuzz"),
+     f"{CODE} wide asan soak stress fuzz perf_analyzer"),
 
     # Ops of the host
     (r"include/warprank/ops/host/.*", f"{HEADER} asan_all seeds bench"),

@@ -19,6 +19,7 @@
 #   fuzz, soak  search for minutes: what .ci/run finds must not depend on luck
 #   redis       a million rows, 2 GB of memory
 #   torch, tensorflow, packages, tutorial    install gigabytes
+#   perf_analyzer  installs Triton's load generator
 #   bench       measures: needs an idle machine
 #
 # WARPRANK_TEST_SEEDS   how many random models and batches the property tests try (default here 20000)
@@ -30,7 +31,7 @@ source scripts/checks.sh
 checks=("$@")
 if ((!$#)); then
   checks=(test wide resources race nvcc asan benchmarks cuda t4 cuda12 bundle seeds asan_all clang fuzz soak stress
-          redis torch tensorflow headers packages format demo docs site tutorial bench)
+          redis torch tensorflow perf_analyzer headers packages format demo docs site tutorial bench)
 fi
 expect_checks "${checks[@]}"
 step "packages" scripts/install_deps.sh check || { summary; exit 1; }

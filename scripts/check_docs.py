@@ -41,6 +41,7 @@ RUN_ELSEWHERE = [
     (r"(\S+ )*build/tutorial\b.*", "scripts/checks.sh", "scripts/check_tutorial.py"),
     (r"pip install \.", "tests/python/run.py", '"wheel"'),
     (r"pip install \. -C cmake\.define\.WARPRANK_CUDA=ON .*", "tests/python/run.py", "cmake.define.WARPRANK_CUDA=ON"),
+    (r"scripts/check_perf_analyzer\.py .*", "scripts/checks.sh", "scripts/check_perf_analyzer.py"),
     (r"tools/plan_cache\.py .*", "tests/scripts/plan_cache_test.py", '"--svg"'),
     (r"build/cpu/tools/load_redis .*", "tests/tools/load_redis_redis_test.cpp", '"--state"'),
     (r"ctest --preset cpu -R '\^python\$'", "tests/CMakeLists.txt", "NAME python"),
@@ -58,7 +59,7 @@ RUN_ELSEWHERE = [
 
 # What needs a GPU or a network, and is run where there is one, what serves until it is stopped, and the package with CUDA,
 # which takes four minutes.
-RUN_BY_HAND = (r"scripts/serve\.sh|python3 -m venv build/client .*|build/client/bin/python .*|"
+RUN_BY_HAND = (r"scripts/serve\.sh|python3 -m venv build/client .*|build/client/bin/python .*|curl .*|"
                r"scripts/gpu_check\.sh \S+( --quick| --minutes \d+)?|scripts/fetch_deps\.sh|"
                r"build/native/examples/tune_linears .*|tests/python/run\.py \S+ --cuda")
 

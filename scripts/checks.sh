@@ -205,6 +205,11 @@ check_headers() {
 
 check_packages() { scripts/check_packages.sh; }
 
+# Triton's load generator, as it is, by gRPC and by HTTP; installs it, or is skipped, and says so.
+check_perf_analyzer() {
+  build cpu --target server && scripts/check_perf_analyzer.py build/cpu/examples/server build/cpu/perf_analyzer
+}
+
 # As a newcomer would go through it; installs PyTorch.
 check_tutorial() { scripts/check_tutorial.py; }
 

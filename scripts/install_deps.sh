@@ -19,7 +19,7 @@ case "${1:-test}" in
   python) packages+=("${python[@]}" python3-pip) ;;
   test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev "${python[@]}") ;;
   check) packages+=(libgtest-dev libgmock-dev libbenchmark-dev libabsl-dev "${python[@]}" clang libclang-rt-dev clang-format git
-                    ccache debootstrap dpkg-dev "${server[@]}" openssl libhiredis-dev redis-server) ;;
+                    ccache debootstrap dpkg-dev "${server[@]}" openssl libhiredis-dev redis-server libb64-0d) ;;
   *) echo "usage: $0 [demo|server|python|test|check]" >&2; exit 2 ;;
 esac
 

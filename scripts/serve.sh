@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Serves the MovieLens model by gRPC (KServe v2), on a fresh Debian or Ubuntu machine too: installs what is missing,
+# Serves the MovieLens model by gRPC and HTTP (KServe v2), on a fresh Debian or Ubuntu machine too: installs what is missing,
 # builds, and says how to call it. Ctrl-C stops it.
 #   scripts/serve.sh [option of the server...]      scripts/serve.sh --help lists them; docs/SERVER.md explains them
 set -euo pipefail
@@ -25,6 +25,7 @@ cat <<TEXT
 To call it, from another terminal:
   python3 -m venv build/client && build/client/bin/pip install -q 'tritonclient[grpc]'
   build/client/bin/python tools/client/rank.py
+  curl http://localhost:8000/v2/models/din_mmoe
   curl http://localhost:8002/metrics
 
 TEXT

@@ -65,7 +65,8 @@ class HttpServer {
     address.sin_addr.s_addr = htonl(options.is_local ? INADDR_LOOPBACK : INADDR_ANY);
     address.sin_port = htons(static_cast<uint16_t>(options.port));
     socklen_t size = sizeof address;
-    if (listener_.fd < 0 || setsockopt(listener_.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+    if (listener_.fd < 0 || stops_.fd() < 0 || crowded_.fd() < 0 ||
+        setsockopt(listener_.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
         bind(listener_.fd, reinterpret_cast<const sockaddr*>(&address), size) != 0 || listen(listener_.fd, 1024) != 0 ||
         getsockname(listener_.fd, reinterpret_cast<sockaddr*>(&address), &size) != 0)
       throw warprank::invalid_argument("HTTP port", "one that is free to listen on", std::to_string(options.port));
@@ -122,9 +123,13 @@ class HttpServer {
   void add(int fd) {
     const std::lock_guard<std::mutex> lock(mutex_);
     waiting_.push_back(fd);
-    if (waiting_.size() > num_free_ && threads_.size() < static_cast<size_t>(options_.threads)) {
-      threads_.emplace_back([this] { serve_all(); });
-      ++num_free_;
+    try {
+      if (waiting_.size() > num_free_ && threads_.size() < static_cast<size_t>(options_.threads)) {
+        threads_.emplace_back([this] { serve_all(); });
+        ++num_free_;
+      }
+    } catch (const std::system_error&) {
+      // No thread is to be had: it waits for one that there is.
     }
     if (waiting_.size() > num_free_) crowded_.set();
     changed_.notify_one();

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server and tools/client with Triton's own client: server_client_test.py SERVER VECTORS PROTO VENV
 
-Exits with 77, and says why, where tritonclient[grpc] is neither there nor to be installed into the folder VENV.
+Exits with 77, and says why, where tritonclient is neither there nor to be installed into the folder VENV.
 """
 import http.client
 import itertools
@@ -10,7 +10,6 @@ import os
 import pathlib
 import re
 import resource
-import shutil
 import signal
 import socket
 import subprocess
@@ -24,13 +23,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 WEIGHTS = ROOT / "examples/movielens/weights"
 sys.path.insert(0, str(ROOT / "tools/client"))
 SKIPPED = 77
-PACKAGES = ["tritonclient[grpc]==2.73.0", "numpy<3"]
+PACKAGES = ["tritonclient[grpc,http]==2.73.0", "numpy<3"]
 
 
 def with_packages(venv):
     """Goes on under a Python that has the packages, or exits."""
     python = venv / "bin/python"
-    if not (venv / "ready").exists():
+    ready, wanted = venv / "ready", "\n".join(PACKAGES)
+    if not ready.exists() or ready.read_text() != wanted:
         for command in ([sys.executable, "-m", "venv", venv],
                         [python, "-m", "pip", "install", "-q", "--retries", "1", "--timeout", "10", *PACKAGES]):
             try:
@@ -41,7 +41,7 @@ def with_packages(venv):
             if done.returncode != 0:
                 print(f"skipped: {' '.join(map(str, command))} failed:\n{done.stderr[-1000:]}")
                 sys.exit(SKIPPED)
-        (venv / "ready").touch()
+        ready.write_text(wanted)
     os.execv(python, [str(python), *sys.argv, "--in-venv"])
 
 
@@ -59,6 +59,11 @@ class RunningServer:
         self.port, self.http_port = event["grpc_port"], event["http_port"]
         self.client = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{self.port}")
 
+    def http_client(self):
+        import tritonclient.http
+
+        return tritonclient.http.InferenceServerClient(f"127.0.0.1:{self.http_port}")
+
     def load(self, mode):
         """Exchanges the model, which Triton's client has no modes for."""
         import grpc
@@ -73,7 +78,9 @@ class RunningServer:
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=30)
         connection.request("GET", path)
         response = connection.getresponse()
-        return response.status, response.read().decode()
+        text = response.read().decode()
+        connection.close()
+        return response.status, text
 
     def stop(self):
         """The events that it has told of behind the first, by kind; of a kind the last."""
@@ -209,6 +216,56 @@ class ServerTest(unittest.TestCase):
         numpy.testing.assert_array_less(0, alone[2])
         numpy.testing.assert_array_less(alone[2], 1)
 
+    def test_answers_by_http_as_by_grpc(self):
+        import numpy
+        import tritonclient.http
+        from rank import made_up
+        from tritonclient.utils import InferenceServerException
+        from warprank_client import BLOBS, Layout, named_inputs
+
+        client = self.server.http_client()
+        self.assertTrue(client.is_server_live() and client.is_server_ready() and client.is_model_ready("din_mmoe"))
+        self.assertEqual(client.get_server_metadata()["name"], "warprank")
+        self.assertEqual([o["name"] for o in client.get_model_metadata("din_mmoe")["outputs"]], ["ctr", "ctcvr"])
+        self.assertEqual(client.get_model_repository_index()[0]["state"], "READY")
+        self.assertEqual(client.get_system_shared_memory_status(), [])
+        self.assertEqual(client.get_cuda_shared_memory_status(), [])
+        client.unregister_system_shared_memory()
+        client.unregister_cuda_shared_memory()
+        layout = Layout(json.loads(client.get_model_config("din_mmoe")["parameters"]["layout"]["string_value"]))
+        request = made_up(layout, 50, seed=7)
+        expected = self.client.infer("din_mmoe", named_inputs(layout, request))
+
+        def same(inputs, **options):
+            result = client.infer("din_mmoe", inputs, **options)
+            for name in ("ctr", "ctcvr"):
+                numpy.testing.assert_array_equal(result.as_numpy(name), expected.as_numpy(name))
+
+        for is_binary in (False, True):
+            inputs = []
+            for name, array in request.items():
+                inputs.append(tritonclient.http.InferInput(name, list(array.shape),
+                                                           "FP32" if array.dtype == numpy.float32 else "INT64"))
+                inputs[-1].set_data_from_numpy(array, binary_data=is_binary)
+            same(inputs)
+            for binary_output in (False, True):
+                same(inputs, outputs=[tritonclient.http.InferRequestedOutput(name, binary_data=binary_output)
+                                      for name in ("ctr", "ctcvr")])
+        blob = tritonclient.http.InferInput(BLOBS, [1], "BYTES")
+        blob.set_data_from_numpy(numpy.array([layout.pack(request)], dtype=object))
+        same([blob])
+        with self.assertRaisesRegex(InferenceServerException, "Content-Encoding: expected none, got 'gzip'"):
+            client.infer("din_mmoe", [blob], request_compression_algorithm="gzip")
+        same([blob], response_compression_algorithm="gzip")
+        with self.assertRaisesRegex(InferenceServerException, "expected 'din_mmoe', got 'dlrm'"):
+            client.infer("dlrm", [blob])
+        version = client.get_model_metadata("din_mmoe")["versions"][0]
+        client.load_model("din_mmoe")
+        self.assertEqual(client.get_model_metadata("din_mmoe")["versions"], [str(int(version) + 1)])
+        statistics = client.get_inference_statistics("din_mmoe")["model_stats"][0]
+        self.assertGreater(statistics["inference_stats"]["success"]["count"], 8)
+        client.close()
+
     def test_the_cpp_client_gets_the_same_scores(self):
         import numpy
         from rank import made_up
@@ -270,7 +327,7 @@ class ServerTest(unittest.TestCase):
         before = int(self.client.get_model_metadata("din_mmoe").versions[0])
         self.client.load_model("din_mmoe")
         self.assertEqual(self.client.get_model_metadata("din_mmoe").versions, [str(before + 1)])
-        self.assertIn('warprank_swaps_total{model="din_mmoe",result="done"} 1\n', self.server.get("/metrics")[1])
+        self.assertRegex(self.server.get("/metrics")[1], r'warprank_swaps_total{model="din_mmoe",result="done"} [12]\n')
 
     def test_counts_ids_that_have_no_row(self):
         from rank import made_up
@@ -299,23 +356,6 @@ class ServerTest(unittest.TestCase):
         self.assertGreater(len(names - of_tiers), 10)
         for name in names - of_tiers:  # no table of this model has several tiers
             self.assertRegex(metrics, rf"(?m)^{name}\{{")
-
-    @unittest.skipUnless(shutil.which("perf_analyzer"), "perf_analyzer is not on PATH")
-    def test_works_with_perf_analyzer(self):
-        from rank import made_up
-        from warprank_client import Layout
-
-        layout = Layout.of_server(self.client, "din_mmoe")
-        data = [{name: {"content": array.ravel().tolist(), "shape": list(array.shape)}
-                 for name, array in made_up(layout, 20, seed).items()} for seed in range(4)]
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump({"data": data}, file)
-            file.flush()
-            done = subprocess.run(["perf_analyzer", "-m", "din_mmoe", "-i", "grpc", "-u", f"127.0.0.1:{self.server.port}",
-                                   "--input-data", file.name, "--concurrency-range", "1:4:3", "-s", "999",
-                                   "--measurement-interval", "500"], capture_output=True, text=True, timeout=300)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stdout, r"Concurrency: 4, throughput: [1-9]")
 
     def test_is_healthy_until_it_is_unloaded(self):
         self.assertEqual(self.server.get("/healthz"), (200, "ready\n"))
@@ -400,6 +440,8 @@ class LifeTest(unittest.TestCase):
             self.assertEqual(client.get_server_metadata(headers={"authorization": "Bearer secret"}).name, "warprank")
             with self.assertRaisesRegex(Exception, "the server's token"):
                 client.get_server_metadata()
+            self.assertEqual(server.get("/healthz")[0], 200)
+            self.assertEqual(server.get("/v2")[0], 404, "is not to be had in the clear")
             client.close()
             server.stop()
 

@@ -218,7 +218,9 @@ TEST_F(HttpCallsTest, ScoresAsGrpcDoes) {
   const httplib::Result result =
       post_to(infer_path, mixed + request.raw_input_contents(0), {{json_length, std::to_string(mixed.size())}});
   EXPECT_EQ(raw_outputs(result), expected);
-  EXPECT_THAT(result->body, HasSubstr(R"({"name":"item.offsets","datatype":"INT64","shape":[4],"data":[0,2,2,3]})"));
+  EXPECT_THAT(result->body,
+              AllOf(HasSubstr(R"("shape":[3,1],"parameters":{"binary_data_size":12}})"),
+                    HasSubstr(R"({"name":"item.offsets","datatype":"INT64","shape":[4],"data":[0,2,2,3]})")));
 }
 
 TEST_F(HttpCallsTest, ScoresBlobsAndTellsOfThoseThatAreWrong) {

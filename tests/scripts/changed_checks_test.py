@@ -47,7 +47,7 @@ class Rules(unittest.TestCase):
 
     def test_stores_servers_and_python_concern_their_own(self):
         for path, concerns in (("include/warprank/store/redis/cluster.hpp", {"redis", "stress", "asan"}),
-                               ("examples/server/main.cpp", {"soak", "stress", "fuzz", "wide"}),
+                               ("examples/server/main.cpp", {"soak", "stress", "fuzz", "wide", "perf_analyzer"}),
                                ("include/warprank/serving/service.hpp", {"soak", "stress", "headers"}),
                                ("python/warprank/layers.py", {"wide", "torch", "tensorflow"}),
                                ("benchmarks/ops/fm_bench.cu", {"benchmarks", "cuda", "cuda12"}),
