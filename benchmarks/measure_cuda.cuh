@@ -44,6 +44,7 @@
 #include "check.hpp"
 #include "device_rates.cuh"
 #include "gpu_program.hpp"
+#include "simulated.hpp"
 #include "timed_calls.cuh"
 #include "warprank/core/cuda_error.hpp"
 #include "warprank/device/runtime.hpp"
@@ -173,6 +174,7 @@ class Run : public Memory {
   void measure(const Work& work, const Call& call, const std::vector<Baseline>& baselines = {}) {
     try_once(call);
     TimedCalls ours = timed(call);
+    if (is_simulated()) return simulate(ours, work);
     std::vector<std::pair<std::string, TimedCalls>> others;
     for (const Baseline& baseline : baselines) {
       try_once(baseline.call);
@@ -220,6 +222,12 @@ class Run : public Memory {
   }
 
  private:
+  void simulate(TimedCalls& ours, const Work& work) {
+    for (auto _ : state_) state_.SetIterationTime(ours.run());
+    state_.counters["bytes"] = work.bytes;
+    state_.counters["flops"] = work.flops;
+    state_.counters["min_us"] = ours.seconds() * 1e6;
+  }
   void try_once(const Call& call) {
     call.queue(stream());
     device::synchronize(stream());
@@ -260,7 +268,7 @@ inline void add_once(const std::string& name, bool is_cold, const std::function<
   benchmark::RegisterBenchmark((name + (is_cold ? "/cold" : "/warm")).c_str(),
                                [is_cold, body](benchmark::State& state) { run_benchmark(state, is_cold, body); })
       ->UseManualTime()
-      ->Iterations(size_for(20, 1))
+      ->Iterations(is_simulated() ? 1 : size_for(20, 1))
       ->Unit(benchmark::kMicrosecond);
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gpu_program.hpp"
+#include "simulated.hpp"
 #include "warprank/core/cuda_error.hpp"
 #include "warprank/device/runtime.hpp"
 
@@ -29,6 +30,10 @@ class TimedCalls {
   /// `is_captured`: in a graph, so that nothing depends on how fast the host launches.
   TimedCalls(Queue queue, Queue flush, bool is_captured)
       : queue_(std::move(queue)), flush_(std::move(flush)), is_captured_(is_captured) {
+    if (is_simulated()) {
+      prepare(1);
+      return;
+    }
     if (flush_) flush_(stream_.get());  // loads kernels, which a capture may not
     queue_(stream_.get());
     device::synchronize(stream_.get());
@@ -42,6 +47,7 @@ class TimedCalls {
 
   /// Returns the seconds of one call.
   double run() {
+    if (is_simulated()) return simulate();
     if (!flush_) events_[0].record(stream_.get(), false);
     if (is_captured_) {
       graph_.launch(stream_.get());
@@ -81,9 +87,27 @@ class TimedCalls {
     std::shared_ptr<CUevent_st> event_;
   };
 
+  /// One call by the model, without a cache or behind another call.
+  double simulate() {
+    t4_time(1);
+    if (flush_) {
+      t4_cold();
+    } else {
+      t4_label("-");
+      queue_(stream_.get());
+      t4_label("");
+    }
+    events_[0].record(stream_.get(), false);
+    queue_(stream_.get());
+    events_[1].record(stream_.get(), false);
+    t4_time(0);
+    return seconds_ = events_[1].seconds_since(events_[0]);
+  }
+
   void prepare(int64_t num_calls) {
     num_calls_ = num_calls;
     events_ = std::vector<TimingEvent>(flush_ ? static_cast<size_t>(2 * num_calls) : 2);
+    if (is_simulated()) return;
     if (is_captured_) graph_ = device::Graph::capture(stream_.get(), [&] { queue_all(); });
   }
   void queue_all() {
