@@ -25,6 +25,7 @@ namespace warprank {
 namespace {
 
 using namespace cuda_engine_testing;  // NOLINT: for models and batches
+using kernel_testing::on_gpu;
 using test_support::message_of;
 using testing::HasSubstr;
 using testing::Not;
