@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a multiprocessor of compute capability 7.5 has, and what a block takes of it.
+/// What a multiprocessor has, and what a block takes of it.
 
 #include <algorithm>
 #include <cstdint>
@@ -10,9 +10,14 @@
 
 namespace t4 {
 
-inline constexpr uint64_t max_threads = 1024, max_warps = 32, max_blocks = 16, num_registers = 65536;
-inline constexpr uint64_t max_shared_bytes = 64 * 1024, shared_bytes_of_multiprocessor = 64 * 1024;
+// Of compute capability 7.5.
+inline constexpr uint64_t max_threads = 1024, num_registers = 65536, max_shared_bytes = 64 * 1024;
 inline constexpr uint64_t shared_unit = 256, register_unit = 8;
+
+/// Newer cards have more, also for code of 7.5.
+struct Room {
+  uint64_t warps = 32, blocks = 16, shared_bytes = 64 * 1024;
+};
 
 inline uint64_t registers_of_warp(const Function& function) {
   const auto of_thread = static_cast<uint64_t>(std::max(function.code.num_registers, 1));
@@ -20,12 +25,13 @@ inline uint64_t registers_of_warp(const Function& function) {
 }
 
 /// Blocks of a kernel that a multiprocessor has place for at once.
-inline int resident_blocks(const Function& function, uint64_t threads, uint64_t dynamic_shared_bytes) {
+inline int resident_blocks(const Function& function, uint64_t threads, uint64_t dynamic_shared_bytes,
+                           const Room& room = {}) {
   const uint64_t warps = std::max<uint64_t>((threads + warp_size - 1) / warp_size, 1);
   const uint64_t shared =
       (function.static_shared_bytes + dynamic_shared_bytes + shared_unit - 1) / shared_unit * shared_unit;
-  uint64_t blocks = std::min({max_warps / warps, num_registers / (registers_of_warp(function) * warps), max_blocks});
-  if (shared > 0) blocks = std::min(blocks, shared_bytes_of_multiprocessor / shared);
+  uint64_t blocks = std::min({room.warps / warps, num_registers / (registers_of_warp(function) * warps), room.blocks});
+  if (shared > 0) blocks = std::min(blocks, room.shared_bytes / shared);
   return static_cast<int>(blocks);
 }
 

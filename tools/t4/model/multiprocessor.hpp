@@ -19,7 +19,7 @@
 namespace t4 {
 
 inline constexpr double never = std::numeric_limits<double>::infinity();
-inline constexpr uint32_t no_line = ~0u;
+inline constexpr uint64_t no_line = ~uint64_t{0};
 
 struct TimedBlock;
 
@@ -33,7 +33,7 @@ struct TimedWarp {
   std::array<Why, 6> barrier_why{};
   double accounted = 0;  ///< until when its time is among the stalls
   double issued_at = 0;
-  uint32_t code_line = no_line;  ///< of 128 bytes, that it has
+  uint64_t code_line = no_line;  ///< of code, that it has
   bool waits = false;            ///< at a barrier of the block
   Polls polls;
   std::map<const Instruction*, Timing::Line> profile;
@@ -42,30 +42,27 @@ struct TimedWarp {
 struct TimedBlock {
   std::unique_ptr<Block> block;
   size_t multiprocessor = 0;
+  double barrier = 0;  ///< until when warps that have arrived take it
   std::vector<std::unique_ptr<TimedWarp>> warps;
 };
 
 struct Scheduler {
-  explicit Scheduler(const Card& card) : code(card.l0_code_bytes, 4) {}
-
   std::vector<TimedWarp*> warps;
   size_t last = 0;                        ///< stays with the warp while that can go on
   double wake = 0;                        ///< nothing can be issued before
   std::array<double, num_pipes> pipes{};  ///< until when they are taken
-  SectorCache code;                       ///< L0
 };
 
 struct Multiprocessor {
   static constexpr int num_schedulers = 4;
 
-  Multiprocessor(const Card& card, double l1_bytes)
-      : schedulers(num_schedulers, Scheduler(card)), l1(l1_bytes, 64), code(card.l15_code_bytes, 8) {}
+  explicit Multiprocessor(const Card& card) : schedulers(num_schedulers), l1(card.l1_bytes, 64) {}
 
   std::vector<Scheduler> schedulers;
   uint64_t num_blocks = 0, num_warps = 0, registers = 0, shared_bytes = 0;
-  double memory_pipe = 0, l2_port = 0, fp64 = 0, fetch = 0;  ///< until when they are taken
-  SectorCache l1, code;                                      ///< code: L1.5
-  std::set<int64_t> constants;                               ///< lines of 64 bytes of bank 0 that are there
+  double memory_pipe = 0, l2_port = 0, fp64 = 0;  ///< until when they are taken
+  SectorCache l1;
+  std::set<int64_t> constants;  ///< lines of 64 bytes of bank 0 that are there
 };
 
 }  // namespace t4

@@ -5,10 +5,26 @@
 
 namespace t4 {
 
+namespace {
+
+/// Which slice has a line: a hash, so that no stride has them all in one.
+size_t slice_of(uint64_t line, size_t num_slices) {
+  line *= 0x9e3779b97f4a7c15u;
+  return static_cast<size_t>((line >> 32) % num_slices);
+}
+
+}  // namespace
+
+void SecondLevel::begin_launch() {
+  std::fill(free_.begin(), free_.end(), 0);
+  dram_free_ = 0;
+}
+
 double SecondLevel::ask(uint64_t sector, double start, bool writes, double& port, Timing& timing) {
   port = std::max(port, start) + 1 / card_.l2_port_sectors_per_cycle;
-  free_ = std::max(free_, start) + 1 / card_.l2_sectors_per_cycle;
-  const double asked = std::max(port, free_);
+  double& free = free_[slice_of(sector / 4, free_.size())];
+  free = std::max(free, start) + card_.l2_slices / card_.l2_sectors_per_cycle;
+  const double asked = std::max(port, free);
   const uint64_t before = cache_.written_back();
   SectorCache::Line& line = cache_.line(sector / 4);
   const uint64_t written = cache_.written_back() - before;

@@ -10,18 +10,10 @@
 namespace t4 {
 namespace {
 
-constexpr uint32_t code_line_bytes = 128;
 constexpr int64_t constant_line_bytes = 64;
 constexpr double begin_cycles = 10, begin_cycles_of_warp = 2;
 
 uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
-
-/// What a block leaves of 96 KB; with much shared memory the L1 is small.
-double l1_bytes_of(const Card& card, uint64_t shared_per_block) {
-  constexpr uint64_t much = 32 * 1024;
-  constexpr double small = 32 * 1024;
-  return shared_per_block > much ? small : card.l1_bytes;
-}
 
 std::string place_of(const Instruction& instruction) {
   if (instruction.file == nullptr) return instruction.text;
@@ -33,21 +25,23 @@ std::string place_of(const Instruction& instruction) {
 
 }  // namespace
 
-Simulation::Simulation(const Card& card, SecondLevel& second_level, Launch& launch, bool profiles)
+Simulation::Simulation(const Card& card, SecondLevel& second_level, CodeMemory& code, Launch& launch, bool profiles)
     : card_(card),
       second_level_(second_level),
+      code_(code),
       launch_(launch),
       profiles_(profiles),
+      first_line_(code.first_line(*launch.function)),
       num_blocks_(static_cast<uint32_t>(launch.grid.count())),
       warps_per_block_((launch.block.count() + warp_size - 1) / warp_size),
       registers_per_block_(registers_of_warp(*launch.function) * warps_per_block_),
       shared_per_block_(round_up(launch.shared_bytes, shared_unit)),
-      multiprocessors_(static_cast<size_t>(card.multiprocessors),
-                       Multiprocessor(card, l1_bytes_of(card, shared_per_block_))),
+      multiprocessors_(static_cast<size_t>(card.multiprocessors), Multiprocessor(card)),
       patience_(launch) {}
 
 Timing Simulation::run() {
   second_level_.begin_launch();
+  code_.begin_launch();
   place_blocks(0);
   while (!blocks_.empty()) {
     double next = never;
@@ -70,13 +64,14 @@ Timing Simulation::run() {
 
 /// Each on the multiprocessor with the fewest that has place.
 void Simulation::place_blocks(double now) {
+  const Room room = room_of(card_);
   while (begun_ < num_blocks_) {
     size_t best = multiprocessors_.size();
     for (size_t i = 0; i < multiprocessors_.size(); ++i) {
       const Multiprocessor& one = multiprocessors_[i];
-      const bool fits = one.num_blocks < max_blocks && one.num_warps + warps_per_block_ <= max_warps &&
+      const bool fits = one.num_blocks < room.blocks && one.num_warps + warps_per_block_ <= room.warps &&
                         one.registers + registers_per_block_ <= num_registers &&
-                        one.shared_bytes + shared_per_block_ <= shared_bytes_of_multiprocessor;
+                        one.shared_bytes + shared_per_block_ <= room.shared_bytes;
       if (fits && (best == multiprocessors_.size() || one.num_blocks < multiprocessors_[best].num_blocks)) best = i;
     }
     if (best == multiprocessors_.size()) return;
@@ -129,7 +124,7 @@ void Simulation::release_waiting(TimedBlock& block) {
   for (const auto& warp : block.warps) {
     if (!warp->waits || !warp->warp->can_run()) continue;
     warp->waits = false;
-    wait_until(*warp, now_ + card_.barrier_latency, Why::barrier);
+    wait_until(*warp, std::max(now_, block.barrier - card_.barrier_interval) + card_.barrier_latency, Why::barrier);
     Scheduler& scheduler = multiprocessors_[block.multiprocessor].schedulers[static_cast<size_t>(warp->scheduler)];
     scheduler.wake = std::min(scheduler.wake, warp->ready);
   }
@@ -177,7 +172,7 @@ bool Simulation::can_issue(Multiprocessor& multiprocessor, Scheduler& scheduler,
   };
   if (earliest > now_) return later(earliest);
   account(warp, earliest, why);
-  if (!has_code(multiprocessor, scheduler, warp, instruction.address)) return later(warp.ready);
+  if (!has_code(warp, instruction.address)) return later(warp.ready);
   if (!has_constants(multiprocessor, warp, instruction)) {
     account(warp, now_, Why::turn);
     warp.ready = now_ + card_.constant_miss_cycles;
@@ -195,23 +190,17 @@ bool Simulation::can_issue(Multiprocessor& multiprocessor, Scheduler& scheduler,
   return true;
 }
 
-/// Whether the line of code is there, or when the warp is ready again.
-bool Simulation::has_code(Multiprocessor& multiprocessor, Scheduler& scheduler, TimedWarp& warp, uint32_t address) {
-  const uint32_t line = address / code_line_bytes;
+/// Whether the line of code is there, or when the warp is ready again. The next one is fetched ahead.
+bool Simulation::has_code(TimedWarp& warp, uint32_t address) {
+  const uint64_t line = first_line_ + address / CodeCaches::line_bytes;
   if (line == warp.code_line) return true;
-  double& in_l0 = scheduler.code.line(line).there[0];
-  if (in_l0 < 0) {
-    double& in_l15 = multiprocessor.code.line(line).there[0];
-    if (in_l15 < 0) {
-      const bool is_next = warp.code_line != no_line && line == warp.code_line + 1;
-      multiprocessor.fetch = std::max(now_, multiprocessor.fetch) + card_.fetch_line_cycles;
-      in_l15 = multiprocessor.fetch + (is_next ? 0 : card_.fetch_jump_cycles);
-    }
-    in_l0 = std::max(in_l15, now_ + card_.l0_code_cycles);
-  }
+  CodeCaches& code = code_.of(warp.block->multiprocessor);
+  const bool follows = warp.code_line != no_line && line == warp.code_line + 1;
+  const double there = code.ask(warp.scheduler, line, now_, follows);
+  code.ask(warp.scheduler, line + 1, std::max(there, now_), true);
   warp.code_line = line;
-  if (in_l0 <= now_) return true;
-  warp.ready = in_l0, warp.ready_why = Why::fetch;
+  if (there <= now_) return true;
+  warp.ready = there, warp.ready_why = Why::fetch;
   return false;
 }
 
@@ -263,6 +252,7 @@ void Simulation::issue(Multiprocessor& multiprocessor, Scheduler& scheduler, Tim
   if (arrives && !instruction.has(Modifier::ARV)) warp.waits = true;
   if (!goes_on) warp.waits = true;
   TimedBlock& block = *warp.block;
+  if (arrives) block.barrier = std::max(now_, block.barrier) + card_.barrier_interval;
   if (warp.warp->is_done()) finish_warp(scheduler, warp);
   if (arrives || instruction.opcode == Opcode::EXIT) release_waiting(block);
   if (block.block->is_done()) end_block(block);
@@ -320,7 +310,7 @@ Simulation::Done Simulation::access(Multiprocessor& multiprocessor, const TimedW
   const double begin = std::max(now_, multiprocessor.memory_pipe);
   switch (step.instruction->opcode) {
     case Opcode::SHFL:
-      multiprocessor.memory_pipe = begin + 1;
+      multiprocessor.memory_pipe = begin + 2;
       return {begin + card_.shuffle_latency, begin + 8, Why::exchange};
     case Opcode::S2R:
     case Opcode::S2UR:
@@ -348,11 +338,10 @@ Simulation::Done Simulation::access_shared(Multiprocessor& multiprocessor, const
     times = instruction.opcode == Opcode::LDSM
                 ? std::max(1, step.num_addresses / 8)
                 : wavefronts(step.addresses.data(), step.num_addresses, instruction.width);
-  if (is_atomic) times *= 2;
   timing_.wavefronts += static_cast<uint64_t>(times);
   const double begin = std::max(now_, multiprocessor.memory_pipe), more = 2 * (times - 1);
   multiprocessor.memory_pipe = begin + std::max(2, 2 * times);
-  return {begin + card_.shared_latency + more + (is_atomic ? 20 : 0), begin + 8 + more, Why::shared};
+  return {begin + card_.shared_latency + more + (is_atomic ? 3 : 0), begin + 8 + more, Why::shared};
 }
 
 Simulation::Done Simulation::access_global(Multiprocessor& multiprocessor, const TimedWarp& warp, const Step& step) {

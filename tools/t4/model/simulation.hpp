@@ -4,6 +4,7 @@
 /// Executes a launch and finds how long the card would take: each instruction is executed when the model issues it, so
 /// blocks that wait for one another wait in the model's time.
 
+#include "model/code_caches.hpp"
 #include "model/multiprocessor.hpp"
 #include "model/second_level.hpp"
 
@@ -11,7 +12,7 @@ namespace t4 {
 
 class Simulation {
  public:
-  Simulation(const Card& card, SecondLevel& second_level, Launch& launch, bool profiles);
+  Simulation(const Card& card, SecondLevel& second_level, CodeMemory& code, Launch& launch, bool profiles);
   /// Throws execution_error.
   Timing run();
 
@@ -31,7 +32,7 @@ class Simulation {
   // Schedulers
   void visit(Multiprocessor& multiprocessor, Scheduler& scheduler);
   bool can_issue(Multiprocessor& multiprocessor, Scheduler& scheduler, TimedWarp& warp);
-  bool has_code(Multiprocessor& multiprocessor, Scheduler& scheduler, TimedWarp& warp, uint32_t address);
+  bool has_code(TimedWarp& warp, uint32_t address);
   bool has_constants(Multiprocessor& multiprocessor, const TimedWarp& warp, const Instruction& instruction);
   void account(TimedWarp& warp, double until, Why why);
   void wait_until(TimedWarp& warp, double time, Why why);
@@ -46,9 +47,11 @@ class Simulation {
 
   const Card& card_;
   SecondLevel& second_level_;
+  CodeMemory& code_;
   Launch& launch_;
   bool profiles_;
   double now_ = 0, end_ = 0;
+  uint64_t first_line_;  ///< of the code
   uint32_t num_blocks_, begun_ = 0;
   uint64_t warps_per_block_, registers_per_block_, shared_per_block_;
   std::vector<Multiprocessor> multiprocessors_;

@@ -11,12 +11,22 @@
 
 namespace t4 {
 
+namespace {
+
+/// A T4 where none is named.
+const Card* named_card() { return std::getenv("T4_CARD") == nullptr ? nullptr : &Runtime::get().timer.card(); }
+
+}  // namespace
+
 int num_multiprocessors() {
   constexpr int of_a_t4 = 40;
-  return std::getenv("T4_CARD") == nullptr ? of_a_t4 : static_cast<int>(Runtime::get().timer.card().multiprocessors);
+  return named_card() == nullptr ? of_a_t4 : static_cast<int>(named_card()->multiprocessors);
 }
+Room room() { return named_card() == nullptr ? Room() : room_of(*named_card()); }
 
 namespace {
+
+int l2_bytes() { return named_card() == nullptr ? 4 << 20 : static_cast<int>(named_card()->l2_bytes); }
 
 cudaError_t attribute(int* value, cudaDeviceAttr which) {
   switch (which) {
@@ -37,10 +47,10 @@ cudaError_t attribute(int* value, cudaDeviceAttr which) {
       *value = num_multiprocessors();
       break;
     case cudaDevAttrL2CacheSize:
-      *value = 4 << 20;
+      *value = l2_bytes();
       break;
     case cudaDevAttrMaxThreadsPerMultiProcessor:
-      *value = static_cast<int>(max_warps) * warp_size;
+      *value = static_cast<int>(room().warps) * warp_size;
       break;
     case cudaDevAttrComputeCapabilityMajor:
       *value = 7;
@@ -49,13 +59,13 @@ cudaError_t attribute(int* value, cudaDeviceAttr which) {
       *value = 5;
       break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-      *value = static_cast<int>(shared_bytes_of_multiprocessor);
+      *value = static_cast<int>(room().shared_bytes);
       break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       *value = static_cast<int>(max_shared_bytes);
       break;
     case cudaDevAttrMaxBlocksPerMultiprocessor:
-      *value = static_cast<int>(max_blocks);
+      *value = static_cast<int>(room().blocks);
       break;
     case cudaDevAttrGlobalMemoryBusWidth:
       *value = 256;
@@ -111,13 +121,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->multiProcessorCount = t4::num_multiprocessors();
     properties->sharedMemPerBlock = 48 * 1024;
     properties->sharedMemPerBlockOptin = t4::max_shared_bytes;
-    properties->sharedMemPerMultiprocessor = t4::shared_bytes_of_multiprocessor;
+    properties->sharedMemPerMultiprocessor = t4::room().shared_bytes;
     properties->regsPerBlock = properties->regsPerMultiprocessor = static_cast<int>(t4::num_registers);
     properties->warpSize = t4::warp_size;
-    properties->maxThreadsPerBlock = properties->maxThreadsPerMultiProcessor = static_cast<int>(t4::max_threads);
-    properties->maxBlocksPerMultiProcessor = static_cast<int>(t4::max_blocks);
+    properties->maxThreadsPerBlock = static_cast<int>(t4::max_threads);
+    properties->maxThreadsPerMultiProcessor = static_cast<int>(t4::room().warps) * t4::warp_size;
+    properties->maxBlocksPerMultiProcessor = static_cast<int>(t4::room().blocks);
     properties->major = 7, properties->minor = 5;
-    properties->l2CacheSize = 4 << 20;
+    properties->l2CacheSize = t4::l2_bytes();
     properties->memoryBusWidth = 256;
     properties->unifiedAddressing = properties->canMapHostMemory = 1;
     const int grid[] = {0x7fffffff, 65535, 65535}, threads[] = {1024, 1024, 64};

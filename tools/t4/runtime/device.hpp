@@ -12,5 +12,6 @@ namespace t4 {
 inline constexpr uint64_t memory_bytes = uint64_t{15} << 30;
 
 int num_multiprocessors();
+Room room();
 
 }  // namespace t4

@@ -120,7 +120,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, 
   return Runtime::get().call([&] {
     const t4::Kernel* kernel = Runtime::get().find_kernel(host);
     if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
-    *blocks = t4::resident_blocks(*kernel->function, static_cast<uint64_t>(threads), shared_bytes);
+    *blocks = t4::resident_blocks(*kernel->function, static_cast<uint64_t>(threads), shared_bytes, t4::room());
     return cudaSuccess;
   });
 }

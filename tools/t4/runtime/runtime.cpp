@@ -93,7 +93,7 @@ cudaError_t Runtime::check_launch(const Kernel& kernel, Dim3 grid, Dim3 block, u
       dynamic_shared_bytes + function.static_shared_bytes > max_shared_bytes)
     return cudaErrorInvalidValue;
   if (block.count() > static_cast<uint64_t>(function.most_threads)) return cudaErrorInvalidValue;
-  if (resident_blocks(function, block.count(), dynamic_shared_bytes) == 0) return cudaErrorLaunchOutOfResources;
+  if (resident_blocks(function, block.count(), dynamic_shared_bytes, room()) == 0) return cudaErrorLaunchOutOfResources;
   return cudaSuccess;
 }
 
@@ -122,7 +122,7 @@ void Runtime::run(const Node& node) {
     Launch launch =
         make_launch(*node.function, node.grid, node.block, node.dynamic_shared_bytes, node.parameters, memory);
     if (timer.is_on()) return timer.run(launch);
-    const int resident = resident_blocks(*node.function, node.block.count(), node.dynamic_shared_bytes);
+    const int resident = resident_blocks(*node.function, node.block.count(), node.dynamic_shared_bytes, room());
     const Executed executed = execute(launch, static_cast<uint32_t>(resident * num_multiprocessors()));
     timer.count(executed);
     if (is_verbose())

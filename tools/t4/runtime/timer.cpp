@@ -39,7 +39,8 @@ SecondLevel& Timer::second_level() {
 
 void Timer::run(Launch& launch) {
   const int profiled_lines = setting("T4_PROFILE") == nullptr ? 0 : std::atoi(setting("T4_PROFILE"));
-  const Timing timing = Simulation(card(), second_level(), launch, profiled_lines > 0).run();
+  if (!code_) code_ = std::make_unique<CodeMemory>(card());
+  const Timing timing = Simulation(card(), second_level(), *code_, launch, profiled_lines > 0).run();
   microseconds_ += timing.microseconds + card().launch_microseconds;
   if (label_ == "-") return;
   const std::string name = label_.empty() ? short_name(launch.function->name) : label_;

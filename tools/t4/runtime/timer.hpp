@@ -6,6 +6,7 @@
 
 #include "execute/launch.hpp"
 #include "model/card.hpp"
+#include "model/code_caches.hpp"
 #include "model/second_level.hpp"
 
 namespace t4 {
@@ -40,6 +41,7 @@ class Timer {
   std::string label_;
   std::unique_ptr<Card> card_;
   std::unique_ptr<SecondLevel> second_level_;
+  std::unique_ptr<CodeMemory> code_;
   double microseconds_ = 0;
 };
 
