@@ -22,6 +22,8 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, f"{ROOT}/tools")
+from plot_timeline import last_run  # noqa: E402
 FILE = f"{ROOT}/tests/cycles.json"
 MODELS = ("wide_deep", "dlrm", "dcn_v2", "din_mmoe", "meituan_like", "user_heavy")
 TOO_LARGE = ("dcn_v2", "meituan_like")  # for 16 requests: many minutes of the model
@@ -45,15 +47,6 @@ def nvcc_of(build):
     return re.search(r"release ([\d.]+)", version)[1]
 
 
-def launches_of(report):
-    """Those of the last of several runs that are alike: the shortest list that the report ends with twice."""
-    names = [launch["name"] for launch in report]
-    for count in range(1, len(names) // 2 + 1):
-        if names[-count:] == names[-2 * count:-count]:
-            return [[launch["name"], launch["cycles"]] for launch in report[-count:]]
-    sys.exit(f"no two runs are alike: {', '.join(names)}")
-
-
 def measure(program, case):
     model, requests, items = case
     with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +57,7 @@ def measure(program, case):
         if ran.returncode != 0:
             sys.exit(f"{name_of(case)} failed with {ran.returncode}:\n{ran.stderr[-2000:]}")
         with open(report, encoding="utf-8") as file:
-            return launches_of([json.loads(line) for line in file])
+            return [[launch["name"], launch["cycles"]] for launch in last_run([json.loads(line) for line in file])]
 
 
 def differences(old, new):

@@ -225,6 +225,16 @@ TEST(T4Warp, MeetsWhereTheCodeSays) {
   EXPECT_EQ(warp.reg(0)[9], 10u);
   EXPECT_EQ(warp.reg(0)[10], 12u);
 }
+TEST(T4Warp, HalvesThatUseABarrierOneAfterTheOtherDoNotWaitForOneAnother) {
+  // The odd lanes of the lower half come to BSYNC when the upper half has set the barrier anew, and has met.
+  OneWarp warp(
+      "S2R R0, SR_LANEID\nISETP.GE.AND P0, PT, R0, 0x10, PT\nLOP3.LUT R1, R0, 0x1, RZ, 0xc0, !PT\n"
+      "ISETP.NE.AND P1, PT, R1, RZ, PT\n@P0 BRA `(upper)\nBSSY B0, `(met)\n@P1 BRA `(far)\nmet:\nBSYNC B0\n"
+      "all:\nWARPSYNC 0xffffffff\nVOTE.ANY R2, PT, PT\nEXIT\n"
+      "upper:\nBMOV.32.CLEAR RZ, B0\nBSSY B0, `(met)\nBSYNC B0\nBRA `(all)\nfar:\nBRA `(met)");
+  warp.run();
+  EXPECT_EQ(warp.reg(2)[0], ~0u);
+}
 
 TEST(T4Warp, CallsAndReturnsAndJumps) {
   OneWarp warp(

@@ -50,15 +50,18 @@ __global__ void copy(const uint4* from, uint4* to, int count) {
   const int stride = static_cast<int>(gridDim.x * blockDim.x);
   for (int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); i < count; i += stride) to[i] = from[i];
 }
-__global__ void read(const uint4* from, uint32_t* never_written, int count) {
+/// `turns` times.
+__global__ void read(const uint4* from, uint32_t* never_written, int count, int turns) {
   constexpr int at_once = 4;
   const int stride = static_cast<int>(gridDim.x * blockDim.x);
+  const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   uint32_t bits = 0;
-  for (int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); i < count; i += at_once * stride) {
-    uint4 values[at_once];
-    for (int k = 0; k < at_once; ++k) values[k] = i + k * stride < count ? __ldcg(&from[i + k * stride]) : uint4{};
-    for (const uint4& value : values) bits |= value.x | value.w;
-  }
+  for (int turn = 0; turn < turns; ++turn)
+    for (int i = first; i < count; i += at_once * stride) {
+      uint4 values[at_once];
+      for (int k = 0; k < at_once; ++k) values[k] = i + k * stride < count ? __ldcg(&from[i + k * stride]) : uint4{};
+      for (const uint4& value : values) bits |= value.x | value.w;
+    }
   if (bits != 0) *never_written = bits;
 }
 __global__ void products(float* sums, int steps) {
@@ -95,10 +98,10 @@ int main() {
   cudaMalloc(&to, bytes);
   cudaMemset(from, 0, bytes);
   const auto count = static_cast<int>(bytes / of_vector);
+  auto* const word = reinterpret_cast<uint32_t*>(to);
   time_twice("copy", count / 2, true, [&](int n) { copy<<<320, 256>>>(from, to, n); });
-  time_twice("read", count / 2, true, [&](int n) { read<<<160, 256>>>(from, reinterpret_cast<uint32_t*>(to), n); });
-  time_twice("read_l2", count / 32, false,
-             [&](int n) { read<<<160, 256>>>(from, reinterpret_cast<uint32_t*>(to), n); });
+  time_twice("read", count / 2, true, [&](int n) { read<<<160, 256>>>(from, word, n, 1); });
+  time_twice("read_l2", 4, false, [&](int n) { read<<<160, 256>>>(from, word, 163840, n); });
   const auto ring = [&](size_t span, size_t stride) {
     std::vector<uint64_t> next(span / 8);
     for (size_t i = 0; i < span; i += stride) next[i / 8] = reinterpret_cast<uint64_t>(from) + (i + stride) % span;

@@ -28,6 +28,12 @@ __global__ void wait_for(volatile int* flag) {
   while (*flag == 0) {
   }
 }
+/// Each block waits for the other, and would then let it go.
+__global__ void wait_for_the_other(volatile int* flags) {
+  while (flags[1 - blockIdx.x] == 0) {
+  }
+  flags[blockIdx.x] = 1;
+}
 
 #define CHECK(call)                                                         \
   if (const cudaError_t code = call; code != cudaSuccess) {                 \
@@ -48,8 +54,17 @@ int main(int argc, char** argv) {
   CHECK(cudaMemsetAsync(total, 0, sizeof(float), stream));
   if (argc > 1 && std::strcmp(argv[1], "store") == 0) store_behind<<<1, 1, 0, stream>>>(on_device, count);
   if (argc > 1 && std::strcmp(argv[1], "wait") == 0) wait_for<<<1, 1, 0, stream>>>(reinterpret_cast<int*>(total));
+  if (argc > 1 && std::strcmp(argv[1], "blocks") == 0) {
+    int* flags = nullptr;
+    CHECK(cudaMalloc(&flags, 2 * sizeof(int)));
+    CHECK(cudaMemsetAsync(flags, 0, 2 * sizeof(int), stream));
+    wait_for_the_other<<<2, 1, 0, stream>>>(flags);
+  }
   sum<<<8, 128, 0, stream>>>(on_device, count, total);
   CHECK(cudaGetLastError());
+#if defined(WITH_A_CALL_THAT_IS_MISSING)
+  if (argc > 1 && std::strcmp(argv[1], "call") == 0) CHECK(cudaDeviceSetLimit(cudaLimitStackSize, 1024));
+#endif
 
   cudaGraph_t graph;
   cudaGraphExec_t executable;

@@ -45,7 +45,9 @@ void release_converged(Warp& warp) {
       return parked.why == Parked::Why::convergence && parked.what == number;
     };
     const Mask here = lanes_of(warp, is_here);
-    if (here != 0 && (warp.barriers[number] & warp.alive & ~here) == 0) release_if(warp, is_here);
+    if (here == 0 || (warp.barriers[number] & warp.alive & ~here) != 0) continue;
+    warp.barriers[number] = 0;  // lanes of another group, which had set it before, do not wait for these
+    release_if(warp, is_here);
   }
   const auto meets = [](const Parked& parked) { return parked.why == Parked::Why::warp; };
   const Mask here = lanes_of(warp, meets);

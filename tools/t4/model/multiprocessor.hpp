@@ -42,6 +42,7 @@ struct TimedWarp {
 struct TimedBlock {
   std::unique_ptr<Block> block;
   size_t multiprocessor = 0;
+  double begin = 0;
   double barrier = 0;  ///< until when warps that have arrived take it
   std::vector<std::unique_ptr<TimedWarp>> warps;
 };

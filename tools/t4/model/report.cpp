@@ -61,7 +61,7 @@ std::string describe(const std::string& name, const Timing& timing, const Card& 
   return line + stalls;
 }
 
-std::string to_json(const std::string& name, const Timing& timing) {
+std::string to_json(const std::string& name, const Timing& timing, bool has_blocks) {
   std::string line =
       "{\"name\": " + json_string(name) +
       format(", \"cycles\": %.0f, \"microseconds\": %.3f, \"instructions\": %llu, \"longest_warp\": %llu",
@@ -74,7 +74,15 @@ std::string to_json(const std::string& name, const Timing& timing) {
         (is_first ? "" : ", ") + json_string(name_of(why)) + format(": %.0f", timing.stalls[static_cast<size_t>(why)]);
     is_first = false;
   }
-  return line + "}}";
+  line += "}";
+  if (has_blocks) {
+    std::string blocks;
+    for (const Timing::Stay& block : timing.blocks)
+      blocks += (blocks.empty() ? "" : ", ") +
+                format("[%llu, %.0f, %.0f]", static_cast<unsigned long long>(block.multiprocessor), block.begin, block.end);
+    line += ", \"blocks\": [" + blocks + "]";
+  }
+  return line + "}";
 }
 
 std::string describe_last_warp(const Timing& timing, int most_lines) {

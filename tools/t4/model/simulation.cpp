@@ -88,6 +88,7 @@ void Simulation::begin_block_on(size_t index, double now) {
   auto timed = std::make_unique<TimedBlock>();
   timed->block = begin_block(launch_, begun_++);
   timed->multiprocessor = index;
+  timed->begin = now;
   for (Warp& warp : timed->block->warps) {
     auto one = std::make_unique<TimedWarp>();
     one->warp = &warp;
@@ -109,6 +110,7 @@ void Simulation::begin_block_on(size_t index, double now) {
 }
 
 void Simulation::end_block(TimedBlock& block) {
+  timing_.blocks.push_back({block.multiprocessor, block.begin, now_ + 1});
   Multiprocessor& multiprocessor = multiprocessors_[block.multiprocessor];
   --multiprocessor.num_blocks;
   multiprocessor.num_warps -= warps_per_block_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "program/pipes.hpp"
 
@@ -34,6 +35,11 @@ struct Timing {
     double cycles = 0;
     uint64_t instructions = 0;
   };
+  /// Of a block: where it was, and when.
+  struct Stay {
+    size_t multiprocessor = 0;
+    double begin = 0, end = 0;
+  };
 
   double cycles = 0, microseconds = 0;
   uint64_t instructions = 0, longest_warp = 0;  ///< of warps
@@ -41,6 +47,7 @@ struct Timing {
   std::array<uint64_t, num_pipes> issued{};     ///< instructions by what executes them
   uint64_t sectors = 0, l1_hits = 0, l2_sectors = 0, dram_sectors = 0, wavefronts = 0;
   std::map<std::string, Line> last_warp;  ///< by line of the source, or instruction: where the warp that ends last was
+  std::vector<Stay> blocks;              ///< by when they ended
 };
 
 }  // namespace t4

@@ -16,6 +16,7 @@ namespace t4 {
 ///   T4_CARD=FILE    the card, else the T4 that tools/t4/run names
 ///   T4_PROFILE=20   where the warp that ends last is, so many lines
 ///   T4_REPORT=FILE  a line of JSON for each launch, too
+///   T4_BLOCKS=1     in it, where each block was, and when
 class Timer {
  public:
   Timer();
