@@ -18,6 +18,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import sys
 
 import latency_model
@@ -274,7 +275,7 @@ All that is counted, as the kernels are now:
 
 
 def simulated_text():
-    """What tests/cycles.json says of the reference models."""
+    """What tests/cycles.json, tests/t4_model.json and tests/t4_prototypes.json say."""
     with open(f"{ROOT}/tests/cycles.json", encoding="utf-8") as file:
         kept = json.load(file)
     gigahertz, launch_us = 1.59, 0.95  # tools/t4/cards/t4.card
@@ -287,14 +288,49 @@ def simulated_text():
                      ", ".join(f"{re.sub('<.*', '', name).split('::')[-1]} {one:,.0f}" for name, one in longest)])
     return f"""## Simulated, not measured
 
-No figure of this section is a measurement. The machine code that nvcc {kept["nvcc"]} makes of the reference models for a
-T4 was executed by the model of one in `tools/t4/` (docs/TESTING.md): requests x items, a batch that was scored before, so
-that the L2 has what it keeps; one launch after the other, with 0.95 us for each in the last but one column, and without
-copies. No T4 has been compared with it. As an H100 (`tools/t4/cards/h100.card`) the model gives kernels of ours that were
-measured on one: seven of serving size are 0 to 24 % off, four of them 8 % or less, but two of its parameters were fitted
-to these; the look-ups of a request of 50 items, to which nothing was fitted, 26 %. `tests/cycles.json` has every launch.
+No figure of this section is a measurement of a T4. The machine code that nvcc {kept["nvcc"]} makes of the reference models
+for one was executed by the model of one in `tools/t4/` (docs/TESTING.md): requests x items, a batch that was scored before,
+so that the L2 has what it keeps; one launch after the other, with {launch_us} us for each in the last but one column, and
+without copies. No T4 has been compared with it. `tests/cycles.json` has every launch.
 
-{table(rows)}"""
+{table(rows)}
+{simulated_prototypes_text()}
+{simulated_record_text()}"""
+
+
+def simulated_prototypes_text():
+    path = f"{ROOT}/tests/t4_prototypes.json"
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="utf-8") as file:
+        pairs = json.load(file)
+    return """The library's kernels beside prototypes of them that were measured on an H100, both as code for a T4, in simulated cycles
+(`scripts/compare_prototypes.py`; the prototypes are not in this repository):
+
+""" + table([["kernel", "library", "measured prototypes", "library / prototype"],
+             *([case, f"{library:,}", f"{prototype:,}", f"{library / prototype:.2f}"]
+               for case, library, prototype in pairs)])
+
+
+def simulated_record_text():
+    with open(f"{ROOT}/tests/t4_model.json", encoding="utf-8") as file:
+        kept = json.load(file)
+    cases = kept["cases"]
+    checked = [abs(case["error"]) for case in cases if not case["fitted"]]
+    named = [case for case in cases if case["named"]]
+    beyond = [case for case in named if abs(case["error"]) > 30]
+    return f"""How far off the model is where it can be known: with the parameters of an H100 (`tools/t4/cards/h100.card`) beside the record
+of commit {kept["commit"]} on one. Code for sm_75 was executed, of that commit, with work divided as for an H100; the card ran
+code for sm_90, with other instructions: what comes of that is among the errors. {len(cases)} cases, up to 16 requests or 1,000
+rows, the cache warm, with the launch: the median error is {statistics.median(abs(case["error"]) for case in cases):.1f} %, and {statistics.median(checked):.1f} % of the {len(checked)} to which nothing was
+fitted. Of {len(named)} of serving size {len(beyond)} are more than 30 % off. Kernels of many more blocks than multiprocessors
+come out too quick, DIN and direct linears too slow. `scripts/check_t4_model.py` makes it anew.
+
+""" + table([["case", "simulated us", "measured us", "error", ""],
+             *([case["case"], f'{case["simulated_us"]:.2f}', f'{case["measured_us"]:.2f}', f'{case["error"]:+.0f} %',
+                ", ".join(word for word in ("fitted", "named") if case[word])] for case in cases)]) + """
+`named`: of serving size; `fitted`: parameters were fitted to them, when the model was first made.
+"""
 
 
 def prediction_text(records):
@@ -357,7 +393,7 @@ def figures_text(records):
 def document_text(records):
     parts = ["""# Performance
 
-<!-- Made by tools/performance.py from benchmarks/results/, tests/counts.json and tests/cycles.json: edit those. -->
+<!-- Made by tools/performance.py from benchmarks/results/ and tests/*.json: edit those. -->
 
 What was measured, where, with which command and at which commit, and what is only simulated or predicted. Every record is a file in
 `benchmarks/results/`; counters are named as the benchmarks name them. Ratios are taken within one run: what is compared
