@@ -60,7 +60,7 @@ __global__ void read(const uint4* from, uint32_t* never_written, int count, int 
     for (int i = first; i < count; i += at_once * stride) {
       uint4 values[at_once];
       for (int k = 0; k < at_once; ++k) values[k] = i + k * stride < count ? __ldcg(&from[i + k * stride]) : uint4{};
-      for (const uint4& value : values) bits |= value.x | value.w;
+      for (const uint4& value : values) bits |= value.x | value.y | value.z | value.w;
     }
   if (bits != 0) *never_written = bits;
 }
