@@ -49,7 +49,7 @@ RULES = [
     (r"scripts/bench_host\.sh|scripts/check_ratios\.py", "bench"),
     (r"scripts/check_(docs|tutorial)\.py", "docs tutorial test"),
     (r"scripts/check_perf_analyzer\.py|tests/client/flat/.*", "perf_analyzer test"),
-    (r"scripts/(check_cycles\.py|fetch_nvdisasm\.sh)", "test t4"),
+    (r"scripts/(check_(cycles|models|t4_model)\.py|compare_prototypes\.py|fetch_nvdisasm\.sh)", "test nvcc t4"),
     (r"scripts/(kernel_report.*|elf\.py|check_counts\.py)", "test resources"),
     (r"scripts/(fetch_\w+|package_benchmarks|gpu_check)\.sh|cmake/glibc_2_31\.c|"
      r"scripts/(run_bundle|gpu_\w+|time_plan|package_benchmarks)\.py", "test bundle wide"),
@@ -82,7 +82,7 @@ RULES = [
     # Kernels, and the engine that launches them
     (r"include/warprank/(device/|cuda|engine/cuda|ops/).*|src/cuda_engine/.*|cmake/host_calls\.cmake",
      f"{HEADER} {KERNELS}"),
-    (r"tools/t4/.*|tests/t4/.*|tests/cycles\.json", "format test wide clang t4"),
+    (r"tools/t4/.*|tests/t4/.*|tests/(cycles|t4_\w+)\.json", "format test wide clang nvcc docs t4"),
     (r"tests/gpu/.*|tests/house/(cuda_consumer/.*|nvcc\.cu)", "format nvcc cuda cuda12"),
     (r"tests/(resources/.*|counts\.json)", "format test resources"),
     (r"tests/simt/.*|tests/(ops|device)/.*|tests/.*_kernel_test.*|"

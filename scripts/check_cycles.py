@@ -47,6 +47,14 @@ def nvcc_of(build):
     return re.search(r"release ([\d.]+)", version)[1]
 
 
+def launches_of(report):
+    """Those of the last of several runs that are alike."""
+    run = last_run(report)
+    if len(run) == len(report):
+        sys.exit(f"no two runs are alike: {', '.join(launch['name'] for launch in report)}")
+    return [[launch["name"], launch["cycles"]] for launch in run]
+
+
 def measure(program, case):
     model, requests, items = case
     with tempfile.TemporaryDirectory() as folder:
@@ -57,7 +65,7 @@ def measure(program, case):
         if ran.returncode != 0:
             sys.exit(f"{name_of(case)} failed with {ran.returncode}:\n{ran.stderr[-2000:]}")
         with open(report, encoding="utf-8") as file:
-            return [[launch["name"], launch["cycles"]] for launch in last_run([json.loads(line) for line in file])]
+            return launches_of([json.loads(line) for line in file])
 
 
 def differences(old, new):

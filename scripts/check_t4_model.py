@@ -54,7 +54,8 @@ CARD_POLICIES = (
      "return target >= 75 ? 132 : 0;"),
     ("include/warprank/ops/detail/mlp/policy.hpp", "return target >= 90 ? 132 : target >= 80 ? 108 : 40;",
      "return target >= 75 ? 132 : 0;"),
-    ("include/warprank/ops/detail/din_attention/chained/layout.hpp", "return target >= 80 && steps", "return target >= 75 && steps"),
+    ("include/warprank/ops/detail/din_attention/chained/layout.hpp", "return target >= 80 && steps",
+     "return target >= 75 && steps"),
 )
 LIMITS = {"median": 15, "named": 30}  # per cent
 
@@ -86,7 +87,8 @@ def build(commit, ops):
         if not os.path.exists(path) or open(path, encoding="utf-8").read() != text:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
-    subprocess.run(["cmake", "--build", f"{tree}/build", "--target", *[f"ops_{op}_bench_gpu" for op in ops]], check=True)
+    targets = [f"ops_{op}_bench_gpu" for op in ops]
+    subprocess.run(["cmake", "--build", f"{tree}/build", "--target", *targets], check=True)
     return f"{tree}/build/benchmarks"
 
 
@@ -122,8 +124,8 @@ def main():
     programs = build(record["commit"], options.only)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         times = pool.map(lambda op: simulated(f"{programs}/ops_{op}_bench_gpu", CASES[op]), options.only)
-        rows = [{"case": case.removesuffix("/warm"), "simulated_us": round(by_model[case], 2), "measured_us": round(us, 2),
-                 "error": round(100 * (by_model[case] / us - 1), 1), "fitted": bool(re.match(FITTED, case)),
+        rows = [{"case": case.removesuffix("/warm"), "simulated_us": round(by_model[case], 2),
+                 "measured_us": round(us, 2), "error": round(100 * (by_model[case] / us - 1), 1), "fitted": bool(re.match(FITTED, case)),
                  "named": bool(re.search(NAMED, case))}
                 for op, by_model in zip(options.only, times) for case, us in measured(record, op).items()
                 if case in by_model]
@@ -141,9 +143,11 @@ def main():
     if options.update:
         with open(FILE, "w", encoding="utf-8") as file:
             lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
-            file.write(f'{{"commit": "{record["commit"]}", "card": "{record["machine"]["card"]}", "cases": [\n{lines}\n]}}\n')
+            file.write(f'{{"commit": "{record["commit"]}", "card": "{record["machine"]["card"]}", "cases": [\n'
+                       f'{lines}\n]}}\n')
     if statistics.median(errors) > LIMITS["median"] or worst and abs(worst["error"]) > LIMITS["named"]:
         sys.exit(f"beyond the limits: {LIMITS['median']} % in the median, {LIMITS['named']} % at serving size")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -126,4 +126,5 @@ def main():
             file.write("[\n" + ",\n".join(f" {json.dumps(row)}" for row in rows) + "\n]\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -319,12 +319,13 @@ def simulated_record_text():
     checked = [abs(case["error"]) for case in cases if not case["fitted"]]
     named = [case for case in cases if case["named"]]
     beyond = [case for case in named if abs(case["error"]) > 30]
-    return f"""How far off the model is where it can be known: with the parameters of an H100 (`tools/t4/cards/h100.card`) beside the record
-of commit {kept["commit"]} on one. Code for sm_75 was executed, of that commit, with work divided as for an H100; the card ran
-code for sm_90, with other instructions: what comes of that is among the errors. {len(cases)} cases, up to 16 requests or 1,000
-rows, the cache warm, with the launch: the median error is {statistics.median(abs(case["error"]) for case in cases):.1f} %, and {statistics.median(checked):.1f} % of the {len(checked)} to which nothing was
-fitted. Of {len(named)} of serving size {len(beyond)} are more than 30 % off. Kernels of many more blocks than multiprocessors
-come out too quick, DIN and direct linears too slow. `scripts/check_t4_model.py` makes it anew.
+    median = statistics.median(abs(case["error"]) for case in cases)
+    return f"""How far off the model is where it can be known: with the parameters of an H100 (`tools/t4/cards/h100.card`) beside the
+record of commit {kept["commit"]} on one. Code for sm_75 was executed, of that commit, with work divided as for an H100; the
+card ran code for sm_90, with other instructions: what comes of that is among the errors. {len(cases)} cases, up to 16 requests
+or 1,000 rows, the cache warm, with the launch: the median error is {median:.1f} %, and {statistics.median(checked):.1f} % of the {len(checked)} to
+which nothing was fitted. Of {len(named)} of serving size {len(beyond)} are more than 30 % off. Kernels of many more blocks than
+multiprocessors come out too quick, DIN and direct linears too slow. `scripts/check_t4_model.py` makes it anew.
 
 """ + table([["case", "simulated us", "measured us", "error", ""],
              *([case["case"], f'{case["simulated_us"]:.2f}', f'{case["measured_us"]:.2f}', f'{case["error"]:+.0f} %',

@@ -13,9 +13,11 @@ struct Card {
   double capability = 0, multiprocessors = 0, gigahertz = 0;
   double resident_warps = 0, resident_blocks = 0, shared_bytes = 0;
   double l1_latency = 0, l1_bytes = 0, l2_latency = 0, l2_bytes = 0, l2_slices = 0;
-  double l2_sectors_per_cycle = 0, l2_port_sectors_per_cycle = 0, dram_latency = 0, dram_sectors_per_cycle = 0, shared_latency = 0;
+  double l2_sectors_per_cycle = 0, l2_port_sectors_per_cycle = 0, dram_latency = 0, dram_sectors_per_cycle = 0,
+         shared_latency = 0;
   double function_interval = 0, function_latency = 0, shuffle_latency = 0, special_latency = 0, barrier_latency = 0;
-  double barrier_interval = 0, branch_latency = 0, tensor_interval = 0, fetch_line_cycles = 0, fetch_jump_cycles = 0, l0_code_bytes = 0;
+  double barrier_interval = 0, branch_latency = 0, tensor_interval = 0, fetch_line_cycles = 0, fetch_jump_cycles = 0,
+         l0_code_bytes = 0;
   double l0_code_cycles = 0, l15_code_bytes = 0, constant_miss_cycles = 0, launch_microseconds = 0;
 };
 

@@ -78,8 +78,9 @@ std::string to_json(const std::string& name, const Timing& timing, bool has_bloc
   if (has_blocks) {
     std::string blocks;
     for (const Timing::Stay& block : timing.blocks)
-      blocks += (blocks.empty() ? "" : ", ") +
-                format("[%llu, %.0f, %.0f]", static_cast<unsigned long long>(block.multiprocessor), block.begin, block.end);
+      blocks +=
+          (blocks.empty() ? "" : ", ") +
+          format("[%llu, %.0f, %.0f]", static_cast<unsigned long long>(block.multiprocessor), block.begin, block.end);
     line += ", \"blocks\": [" + blocks + "]";
   }
   return line + "}";

@@ -47,7 +47,7 @@ struct Timing {
   std::array<uint64_t, num_pipes> issued{};     ///< instructions by what executes them
   uint64_t sectors = 0, l1_hits = 0, l2_sectors = 0, dram_sectors = 0, wavefronts = 0;
   std::map<std::string, Line> last_warp;  ///< by line of the source, or instruction: where the warp that ends last was
-  std::vector<Stay> blocks;              ///< by when they ended
+  std::vector<Stay> blocks;               ///< by when they ended
 };
 
 }  // namespace t4

@@ -46,7 +46,7 @@ void Timer::run(Launch& launch) {
   const std::string name = label_.empty() ? short_name(launch.function->name) : label_;
   std::fprintf(stderr, "t4: %s\n%s", describe(name, timing, card()).c_str(),
                describe_last_warp(timing, profiled_lines).c_str());
-  if (const char* path = setting("T4_REPORT")) 
+  if (const char* path = setting("T4_REPORT"))
     std::ofstream(path, std::ios::app) << to_json(name, timing, setting("T4_BLOCKS") != nullptr) << "\n";
 }
 
