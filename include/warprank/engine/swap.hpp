@@ -59,8 +59,9 @@ struct SwapOptions {
   /// nobody is served meanwhile.
   LoaderPriority loader = LoaderPriority::idle;
   /// What that thread, and each that it makes, takes of a core, in (0, 1]; for `as_caller` it says nothing. With all of
-  /// what is free, systems look for no free core when a worker wakes, and quotas of processor time are used up.
-  double loader_share = 0.25;
+  /// what is free, systems look for no free core when a worker wakes, and quotas of processor time are used up. What it
+  /// takes, requests wait for: docs/SERVING.md has figures.
+  double loader_share = 0.1;
 };
 
 struct SwapReport {
