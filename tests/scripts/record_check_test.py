@@ -234,7 +234,8 @@ class Added(unittest.TestCase):
             shutil.copytree(f"{ROOT}/{path}", f"{self.root}/{path}", ignore=shutil.ignore_patterns("__pycache__"))
         os.makedirs(f"{self.root}/tests")
         os.makedirs(f"{self.root}/include/warprank/plan")
-        for path in ("README.md", "docs/PERFORMANCE.md", "tests/counts.json", "tests/cycles.json", record_check.CARDS):
+        for path in ("README.md", "docs/PERFORMANCE.md", "tests/counts.json", "tests/cycles.json", "tests/t4_model.json",
+                     "tests/t4_prototypes.json", record_check.CARDS):
             shutil.copy(f"{ROOT}/{path}", f"{self.root}/{path}")
         self.git("init", "--quiet")
         self.git("add", ".")
