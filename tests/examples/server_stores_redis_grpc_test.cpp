@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The server's program with tables whose rows are in Redis, and follow what others change there.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -18,6 +14,7 @@
 
 #include "../../examples/rank_client/client.hpp"
 #include "engine/followed_tables.hpp"
+#include "examples/http_testing.hpp"
 #include "inference.grpc.pb.h"
 #include "support/program.hpp"
 #include "support/redis_servers.hpp"
@@ -122,20 +119,9 @@ class Served {
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
   std::string metrics() const {
-    const int connection = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<uint16_t>(start().at("http_port").get<int>()));
-    const std::string question = "GET /metrics HTTP/1.1\r\n\r\n";
-    std::string text;
-    char bytes[1024];
-    if (connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
-        send(connection, question.data(), question.size(), MSG_NOSIGNAL) > 0)
-      for (ssize_t got; (got = recv(connection, bytes, sizeof bytes, 0)) > 0;)
-        text.append(bytes, static_cast<size_t>(got));
-    close(connection);
-    return text;
+    const Connection connection(start().at("http_port").get<int>());
+    connection.write("GET /metrics HTTP/1.1\r\n\r\n");
+    return connection.read_answer();
   }
   /// Of a metric of the table "film".
   int64_t metric(const std::string& name, const std::string& labels = {}) const {
