@@ -52,21 +52,26 @@ RUN_ELSEWHERE = [
     (r"cmake --preset t4-software|cmake --build --preset t4-software .*", "scripts/checks.sh", "build t4-software"),
     (r"ctest --preset t4-software .*|tools/t4/run build/t4-software/.*", "scripts/checks.sh", "run_tests t4-software"),
     (r"scripts/check_cycles\.py \S+( --update)?", "tests/gpu/CMakeLists.txt", "check_cycles.py"),
+    (r"T4_TIME=1 T4_PROFILE=\d+ tools/t4/run PROGRAM", "tests/t4/run_test.py", "T4_PROFILE="),
+    (r"\(cd build && mkdir -p model && echo 1 1 \| T4_TIME=1 .*", "scripts/check_cycles.py", '"T4_REPORT": report'),
+    (r"tools/plot_timeline\.py \S+ --out \S+", "tests/scripts/t4_scripts_test.py", "tools/plot_timeline.py"),
     (r"scripts/fetch_cuda\.sh \S+", "scripts/checks.sh", "scripts/fetch_cuda.sh"),
     (r"scripts/package\.sh \S+", "scripts/check_packages.sh", "scripts/package.sh"),
     (r"scripts/package_benchmarks\.sh \S+( --debian11 \S+)?", "scripts/checks.sh", "scripts/package_benchmarks.sh"),
 ]
 
-# What needs a GPU or a network, and is run where there is one, what serves until it is stopped, and the package with CUDA,
-# which takes four minutes.
+# What needs a GPU or a network, and is run where there is one, what serves until it is stopped, and what takes minutes: the
+# package with CUDA, the model of a card beside a record.
 RUN_BY_HAND = (r"scripts/serve\.sh|python3 -m venv build/client .*|build/client/bin/python .*|curl .*|"
                r"scripts/gpu_check\.sh \S+( --quick| --minutes \d+)?|scripts/fetch_deps\.sh|"
-               r"build/native/examples/tune_linears .*|tests/python/run\.py \S+ --cuda")
+               r"build/native/examples/tune_linears .*|tests/python/run\.py \S+ --cuda|"
+               r"scripts/check_t4_model\.py")
 
 LONGEST = 180  # seconds that a command may take here
 
 # Folders whose files documents name from the root, or as #include does.
-FROM_ROOT = ("include", "tests", "benchmarks", "examples", "tools", "cmake", "docs", "scripts", "python", ".ci")
+FROM_ROOT = ("include", "src", "tests", "benchmarks", "examples", "tools", "cmake", "docs", "scripts", "python",
+             ".ci")
 FROM_INCLUDE = ("core", "model", "plan", "batch", "engine", "weights", "ops", "device", "store")
 
 
