@@ -12,12 +12,12 @@ find_package(Protobuf QUIET)
 find_package(PkgConfig QUIET)
 if(PkgConfig_FOUND)
   pkg_check_modules(GRPCPP QUIET IMPORTED_TARGET grpc++)
-  pkg_check_modules(HTTPLIB QUIET IMPORTED_TARGET cpp-httplib)
+  pkg_check_modules(HTTPLIB QUIET IMPORTED_TARGET cpp-httplib>=0.11 cpp-httplib<0.19)  # streams are others from there on
 endif()
 find_program(WARPRANK_GRPC_PLUGIN grpc_cpp_plugin)
 mark_as_advanced(WARPRANK_GRPC_PLUGIN)
 if(NOT (Protobuf_FOUND AND Protobuf_PROTOC_EXECUTABLE AND GRPCPP_FOUND AND HTTPLIB_FOUND AND WARPRANK_GRPC_PLUGIN))
-  set(message "examples/server needs gRPC and cpp-httplib: \
+  set(message "examples/server needs gRPC, and cpp-httplib from 0.11 to 0.18: \
 apt-get install libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc libcpp-httplib-dev pkg-config")
   if(WARPRANK_BUILD_SERVER STREQUAL "AUTO")
     message(STATUS "Not built: ${message}")

@@ -99,7 +99,25 @@ class HttpServer {
   using Handled = httplib::Server::HandlerResponse;
 
   struct Parser final : httplib::Server {
-    using httplib::Server::process_request;
+    /// Reads a request and writes its answer; false where there is none, or cannot be another. `is_last` as the client
+    /// says, too.
+    template <class Setup>
+    bool answer(HttpConnection& connection, bool& is_last, const Setup& setup) {
+      return answer(*this, connection, is_last, setup, 0);
+    }
+
+   private:
+    template <class Self, class Setup>
+    static auto answer(Self& self, HttpConnection& connection, bool& is_last, const Setup& setup, int)
+        -> decltype(self.process_request(connection, is_last, is_last, setup)) {
+      return self.process_request(connection, is_last, is_last, setup);
+    }
+    /// From cpp-httplib 0.18 on it is told both addresses, too, which nothing here asks for.
+    template <class Self, class Setup>
+    static auto answer(Self& self, HttpConnection& connection, bool& is_last, const Setup& setup, long)
+        -> decltype(self.process_request(connection, "", 0, "", 0, is_last, is_last, setup)) {
+      return self.process_request(connection, "", 0, "", 0, is_last, is_last, setup);
+    }
   };
   /// What is under way on a thread: cpp-httplib hands on nothing of ours.
   struct Current {
@@ -160,7 +178,7 @@ class HttpServer {
     for (bool is_last = false; !is_last && connection.await_request();) {
       is_last = crowded_.is_set() || stops_.is_set();
       current.must_close = true;  // unless the head can be read
-      const bool is_answered = parser_.process_request(connection, is_last, is_last, [&](httplib::Request& request) {
+      const bool is_answered = parser_.answer(connection, is_last, [&](httplib::Request& request) {
         request.ranges.clear();  // of answers
         current.path = std::exchange(request.path, "/");
         current.must_close = false;

@@ -3,6 +3,7 @@
 
 /// The methods of the protocol by HTTP, at the paths that Triton has them, and pages for those who watch.
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstddef>
