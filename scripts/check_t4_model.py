@@ -125,8 +125,8 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         times = pool.map(lambda op: simulated(f"{programs}/ops_{op}_bench_gpu", CASES[op]), options.only)
         rows = [{"case": case.removesuffix("/warm"), "simulated_us": round(by_model[case], 2),
-                 "measured_us": round(us, 2), "error": round(100 * (by_model[case] / us - 1), 1), "fitted": bool(re.match(FITTED, case)),
-                 "named": bool(re.search(NAMED, case))}
+                 "measured_us": round(us, 2), "error": round(100 * (by_model[case] / us - 1), 1),
+                 "fitted": bool(re.match(FITTED, case)), "named": bool(re.search(NAMED, case))}
                 for op, by_model in zip(options.only, times) for case, us in measured(record, op).items()
                 if case in by_model]
     for row in rows:

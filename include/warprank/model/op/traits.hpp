@@ -59,6 +59,7 @@ enum class Across {
   its_query    ///< on that of its first input, an attention's query, but not beyond the parent of the second's axis
 };
 
+/// Whether an op's inputs are fields, and whether their order changes what it computes.
 enum class Fields { none, in_order, in_any_order };
 
 /// Bases for what many ops have in common.
