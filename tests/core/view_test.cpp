@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <array>
 #include <numeric>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -43,6 +45,21 @@ TEST(Span, BecomesConstButNeverMutable) {
   EXPECT_FALSE((std::is_convertible_v<Span<const int>, Span<int>>));
   EXPECT_FALSE((std::is_constructible_v<Span<int>, const std::vector<int>&>));
   EXPECT_FALSE((std::is_constructible_v<Span<const float>, const std::vector<int>&>));
+}
+
+TEST(Span, ViewsWhateverIsContiguous) {
+  int array[] = {1, 2, 3};
+  EXPECT_THAT(list(Span<int>(array)), ElementsAre(1, 2, 3));
+  EXPECT_THAT(list(Span<const int>(array)), ElementsAre(1, 2, 3));
+  std::array<int, 2> of_std{4, 5};
+  EXPECT_THAT(list(Span<int>(of_std)), ElementsAre(4, 5));
+  EXPECT_THAT(list(Span<const int>(std::span<int>(array).subspan(1))), ElementsAre(2, 3));
+  EXPECT_THAT(list(Span<const int>(std::span<const int>(of_std))), ElementsAre(4, 5));
+  EXPECT_TRUE((std::is_convertible_v<std::vector<int>, Span<const int>>)) << "as an argument";
+  EXPECT_FALSE((std::is_convertible_v<std::vector<int>, Span<int>>)) << "which would be gone";
+  EXPECT_FALSE((std::is_convertible_v<std::array<float, 2>&, Span<const int>>));
+  const std::span<const int> back(Span<int>(array).begin(), Span<int>(array).end());
+  EXPECT_EQ(back.size(), 3u);
 }
 
 TEST(Matrix, FindsRowsColumnsAndElementsByItsStride) {

@@ -3,9 +3,10 @@
 
 /// Non-owning views: what ops take and return. Counts, strides and offsets are 64-bit everywhere.
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
-#include <vector>
+#include <utility>
 
 namespace warprank {
 
@@ -15,12 +16,15 @@ class Span {
  public:
   constexpr Span() = default;
   constexpr Span(Value* data, int64_t size) : data_(data), size_(size) {}
-  template <class Other, class = std::enable_if_t<std::is_same_v<const Other, Value>>>
-  constexpr Span(Span<Other> other) : data_(other.data()), size_(other.size()) {}  // NOLINT: a view converts to const
-  template <class Other, class = std::enable_if_t<std::is_same_v<const Other, Value>>>
-  Span(const std::vector<Other>& v) : data_(v.data()), size_(static_cast<int64_t>(v.size())) {}  // NOLINT: a view
-  template <class Other, class = std::enable_if_t<std::is_same_v<Other, Value>>>
-  Span(std::vector<Other>& v) : data_(v.data()), size_(static_cast<int64_t>(v.size())) {}  // NOLINT: a view
+  template <size_t Size>
+  constexpr Span(Value (&values)[Size]) : data_(values), size_(static_cast<int64_t>(Size)) {}  // NOLINT: a view
+  /// Of a vector, std::array, std::span and whatever else has data() and size(); what is temporary is read only.
+  template <class Values, class Element = std::remove_pointer_t<decltype(std::declval<Values&>().data())>,
+            class = decltype(std::declval<Values&>().size()),
+            class = std::enable_if_t<std::is_same_v<const Element, Value> ||
+                                     (std::is_same_v<Element, Value> && std::is_lvalue_reference_v<Values>)>>
+  constexpr Span(Values&& values)  // NOLINT: a view
+      : data_(values.data()), size_(static_cast<int64_t>(values.size())) {}
 
   constexpr Value* data() const { return data_; }
   constexpr int64_t size() const { return size_; }
