@@ -66,13 +66,8 @@ inline LinearLayer make_linear(Memory& memory, const DenseLayer& layer, Matrix<c
 }
 
 /// One launch of the library's.
-inline Queue queue_launch(Memory& memory, const std::shared_ptr<const LinearLaunch>& launch) {
-  const auto* const descriptors = memory.upload(launch->descriptors());
-  auto* const workspace = memory.allocate<unsigned char>(launch->workspace_bytes());
-  return [=](device::Stream stream) { launch->run(descriptors, workspace, stream); };
-}
 inline Queue queue_linear(Memory& memory, const std::vector<LinearLayer>& layers) {
-  return queue_launch(memory, std::make_shared<LinearLaunch>(layers));
+  return queue_launch(memory, LinearLaunch(layers));
 }
 
 #if defined(__CUDACC__) && defined(WARPRANK_BENCH_CUBLASLT)

@@ -35,6 +35,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -48,6 +49,7 @@
 #include "timed_calls.cuh"
 #include "warprank/core/cuda_error.hpp"
 #include "warprank/device/runtime.hpp"
+#include "warprank/ops/contract.hpp"
 
 namespace warprank::bench {
 
@@ -112,6 +114,16 @@ class Memory {
   device::OwnedStream stream_;
   std::vector<device::DeviceMemory> memory_;
 };
+
+/// Launches of a primitive, with memory that lasts as long as the benchmark.
+template <class Launch>
+Queue queue_launch(Memory& memory, Launch launch) {
+  void* const workspace = memory.allocate<unsigned char>(launch.workspace_bytes());
+  const LaunchMemory of_launch{memory.upload(launch.descriptors(workspace)), workspace};
+  return [launch = std::make_shared<const Launch>(std::move(launch)), of_launch](device::Stream stream) {
+    launch->launch(of_launch, stream);
+  };
+}
 
 /// What this card can do now; its memory lasts as long as the program.
 class Card {

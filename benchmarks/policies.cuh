@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What launches decide for speed alone (ops/detail/launch_policies.hpp) beside what else they could, in the programs
-/// that measure the ops:
+/// What launches decide for speed alone (ops/launch_policies.hpp) beside what else they could, in the
+/// programs that measure the ops:
 ///
-///     const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call { ... };
+///     const auto call_by = [&](const LaunchPolicies& policies) -> Call { ... };
 ///     if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
 ///     run.measure(work, call_by(usual_policies()), baselines);
 ///
@@ -16,7 +16,7 @@
 
 #include "measure_cuda.cuh"
 #include "warprank/device/target.hpp"
-#include "warprank/ops/detail/card_policies.hpp"
+#include "warprank/ops/detail/common/card_policies.hpp"
 
 namespace warprank::bench {
 
@@ -25,18 +25,18 @@ inline constexpr int no_limit = 1 << 20;
 
 struct PolicySweep {
   std::string field;  ///< its name
-  int detail::LaunchPolicies::*place;
+  int LaunchPolicies::*place;
   std::vector<int> values;
 };
 
-inline detail::LaunchPolicies usual_policies() { return detail::launch_policies_of(device::target()); }
+inline LaunchPolicies usual_policies() { return detail::launch_policies_of(device::target()); }
 
 /// Each call has a result of its own.
 template <class CallBy>
 void compare_policies(Run& run, const PolicySweep& sweep, const CallBy& call_by) {
   std::vector<std::pair<std::string, Call>> ways;
   for (const int value : sweep.values) {
-    detail::LaunchPolicies policies = usual_policies();
+    LaunchPolicies policies = usual_policies();
     policies.*sweep.place = value;
     ways.emplace_back(std::to_string(value), call_by(policies));
   }

@@ -3,7 +3,6 @@
 
 /// Launches of row programs for benchmarks on a GPU: one for all, and as frameworks do, one for each.
 
-#include <memory>
 #include <vector>
 
 #include "policies.cuh"
@@ -12,10 +11,8 @@
 namespace warprank::bench {
 
 inline Queue queue_row_programs(Memory& memory, const std::vector<RowProgram>& programs,
-                                const detail::LaunchPolicies& policies = usual_policies()) {
-  const auto launch = std::make_shared<RowProgramLaunch>(programs, policies);
-  const auto* const descriptors = memory.upload(launch->descriptors());
-  return [=](device::Stream stream) { launch->run(descriptors, stream); };
+                                const LaunchPolicies& policies = usual_policies()) {
+  return queue_launch(memory, RowProgramLaunch(programs, policies));
 }
 
 /// Each program in a launch of its own, one after another.

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -47,15 +46,10 @@ class StackData {
     return stack;
   }
   /// By the policy, or by rule.
-  Call fused(const detail::ChainPolicy* policy = nullptr) {
+  Call fused(const ChainPolicy* policy = nullptr) {
     const Matrix<float> y = make_result();
     const std::vector<Mlp> stacks{stack(y)};
-    const int target = device::target();
-    auto* const workspace = run_.allocate<unsigned char>(MlpLaunch::workspace_bytes(stacks, target, true, {}, policy));
-    const auto launch =
-        std::make_shared<const MlpLaunch>(stacks, workspace, target, true, Span<const HeadProduct>(), policy);
-    const auto* const descriptors = run_.upload(launch->descriptors());
-    return {[=](device::Stream stream) { launch->run(descriptors, stream); }, check(y)};
+    return {queue_launch(run_, MlpLaunch(stacks, device::target(), true, {}, policy)), check(y)};
   }
   /// A launch for each layer, by `queue_layer`.
   template <class QueueLayer>

@@ -86,7 +86,7 @@ class UserAndItems {
   const int64_t* offsets_;
   Matrix<const half> user_, item_;
   Matrix<half> expanded_;
-  std::array<RowInput, 2> row_inputs_{RowInput{user_, offsets_}, RowInput{item_}};
+  std::array<AxisInput<void>, 2> row_inputs_{AxisInput<void>{user_, offsets_}, AxisInput<void>{item_}};
 };
 
 }  // namespace warprank::bench

@@ -24,7 +24,7 @@ MOST_BYTES = 60 << 20
 NOT_TAKEN = re.compile(r"(ld-linux.*|linux-vdso|lib(c|m|mvec|dl|rt|pthread|util|cuda|nvidia-ml))\.so.*")
 AT_RUN_TIME = re.compile(r"libcublasLt\.so.*")
 DRIVER_DATA = ["tests/counts.json", "include/warprank/ops/detail/linear/tiling.hpp",
-               "include/warprank/ops/detail/launch_policies.hpp", "include/warprank/device/requirements.hpp"]
+               "include/warprank/ops/launch_policies.hpp", "include/warprank/device/requirements.hpp"]
 DATA = ["tests/golden", "tests/ids/vectors.json", "examples/movielens/weights", "examples/movielens/golden",
         *DRIVER_DATA, "LICENSE"]
 DRIVER = [f"scripts/{name}.py" for name in ("run_bundle", "gpu_programs", "gpu_progress", "gpu_runner", "time_plan")]

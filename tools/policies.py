@@ -15,8 +15,8 @@ TILING = "include/warprank/ops/detail/linear/tiling.hpp"
 LINEAR_COSTS = "include/warprank/ops/detail/linear/tile_costs.hpp"
 LIBRARY, BY_RULE = "cublaslt", "by rule"  # ways that are not ours, or one of the others
 FAR_FROM_BEST = 1.8  # what takes longer is not fitted: nobody should choose it
-FIELDS = "include/warprank/ops/detail/launch_policies.hpp"
-CARD_POLICIES = "include/warprank/ops/detail/card_policies.hpp"
+FIELDS = "include/warprank/ops/launch_policies.hpp"
+CARD_POLICIES = "include/warprank/ops/detail/common/card_policies.hpp"
 # Fields that say up to how many items of a multiprocessor something is done: always and never were measured.
 LIMITS = {"din_items_of_one_block", "dot_rows_of_one_each", "fm_rows_of_one_each"}
 ALWAYS_BEYOND, NEVER_BEYOND = 0, 1 << 20
@@ -282,7 +282,7 @@ def card_policies_text(records, fields, tiling):
 /// LaunchPolicies of cards that were measured, by records of benchmarks/results/. Made by tools/performance.py from the
 /// sweeps among them; do not edit.
 
-#include "warprank/ops/detail/launch_policies.hpp"
+#include "warprank/ops/launch_policies.hpp"
 
 namespace warprank::detail {{
 

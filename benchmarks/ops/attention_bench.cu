@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -46,7 +45,7 @@ Queue queue_head(Memory& memory, const Shape& shape, Matrix<const half> q, const
     for (int64_t c = 0; c < dim; ++c) values[static_cast<size_t>(c * events + t)] = v[static_cast<size_t>(t * dim + c)];
   const Matrix<half> scores(memory.allocate<half>(q.rows * events), q.rows, events),
       weights(memory.allocate<half>(q.rows * events), q.rows, events);
-  const RowInput input{Matrix<const half>(scores)};
+  const AxisInput<void> input{Matrix<const half>(scores)};
   RowProgram softmax;
   softmax.inputs = {&input, 1}, softmax.step = SoftmaxOfRow{}, softmax.y = weights;
   return in_sequence({queue_product(memory, {keys, {}, dim, false}, q, scores), queue_row_programs(memory, {softmax}),
@@ -142,15 +141,14 @@ void attention(Run& run, const Shape& shape, const PolicySweep* sweep = nullptr)
       }
     };
   };
-  const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call {
+  const auto call_by = [&](const LaunchPolicies& policies) -> Call {
     const Matrix<half> y = result();
     described.y = y;
-    const auto launch = std::make_shared<const AttentionLaunch>(Span<const Attention>(&described, 1));
-    const auto* const descriptors = run.upload(launch->descriptors());
-    const Queue queue = sweep != nullptr ? queue_by_warps(launch->num_blocks() / shape.heads, shape,
-                                                          policies.attention_warps, descriptors)
-                                         : Queue([=](device::Stream stream) { launch->run(descriptors, stream); });
-    return {queue, check(y, false)};
+    const AttentionLaunch launch(Span<const Attention>(&described, 1));
+    if (sweep == nullptr) return {queue_launch(run, launch), check(y, false)};
+    return {queue_by_warps(launch.num_blocks() / shape.heads, shape, policies.attention_warps,
+                           run.upload(launch.descriptors())),
+            check(y, false)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
 
@@ -174,7 +172,7 @@ void add_benchmarks() {
   const std::vector<Shape> shapes = on_gpu ? std::vector<Shape>{{1, 100, 64, 1},   {1, 100, 200, 1}, {1, 500, 200, 4},
                                                                 {16, 100, 200, 4}, {1, 0, 200, 4},   {16, 0, 200, 4}}
                                            : std::vector<Shape>{{1, 5, 24, 1}, {2, 5, 24, 4}, {2, 0, 16, 4}};
-  const PolicySweep warps{"attention_warps", &detail::LaunchPolicies::attention_warps, {2, 4, 8}};
+  const PolicySweep warps{"attention_warps", &LaunchPolicies::attention_warps, {2, 4, 8}};
   for (const Shape& shape : shapes) {
     const std::string name = "attention/" +
                              std::string(shape.is_self() ? "self" : "items:" + std::to_string(shape.items)) +

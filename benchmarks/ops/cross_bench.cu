@@ -51,7 +51,7 @@ void cross(Run& run, int64_t rows, int64_t dim, int64_t rank) {
   }
 
   const ElementwiseProgram multiply_add{3, 0, {}, {{ElementwiseFunction::mul, 0, 1}, {ElementwiseFunction::add, 3, 2}}};
-  const std::vector<RowInput> inputs{{x0}, {Matrix<const half>(product)}, {x}};
+  const std::vector<AxisInput<void>> inputs{{x0}, {Matrix<const half>(product)}, {x}};
   RowProgram elementwise;
   elementwise.program = &multiply_add, elementwise.inputs = inputs, elementwise.y = unfused;
   const Queue chain =

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -151,15 +150,13 @@ void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events
       }
     };
   };
-  const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call {
+  const auto call_by = [&](const LaunchPolicies& policies) -> Call {
     auto* const y = run.allocate<half>(num_items * dim);
     history.y = Matrix<half>(y, num_items, dim);
-    const auto launch =
-        std::make_shared<const DinLaunch>(Span<const DinHistory>(&history, 1), device::target(), policies);
-    const auto* const descriptors = run.upload(launch->descriptors());
-    if (sweep == nullptr) return {[=](device::Stream stream) { launch->run(descriptors, stream); }, check(y)};
+    const DinLaunch launch(Span<const DinHistory>(&history, 1), device::target(), policies);
+    if (sweep == nullptr) return {queue_launch(run, launch), check(y)};
     const int tiles = dim <= 64 ? policies.din_tiles : policies.din_tiles_wide;
-    return {queue_by_tiles(launch->launch(0), tiles, descriptors), check(y)};
+    return {queue_by_tiles(launch.kernel(0), tiles, run.upload(launch.descriptors())), check(y)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
 
@@ -204,7 +201,7 @@ void add_benchmarks() {
         din_attention(run, count, items, events, dim);
       });
 
-  using Policies = detail::LaunchPolicies;
+  using Policies = LaunchPolicies;
   const Sizes more_requests =
       on_gpu ? Sizes{{1, 100}, {1, 500}, {1, 1000}, {8, 100}, {16, 100}, {64, 100}} : Sizes{{1, 9}};
   const auto add_sweep_of = [&](const PolicySweep& sweep, const Sizes& sizes) {

@@ -35,11 +35,11 @@ void dot(Run& run, int64_t requests, int64_t items, int64_t user_fields, int64_t
       expect_within<half>("dot", expected, select_rows(run.read(to.data, x.num_items() * columns), columns, some), 2);
     };
   };
-  const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call {
+  const auto call_by = [&](const LaunchPolicies& policies) -> Call {
     const Matrix<half> y = result();
     const auto split = std::make_shared<const Dot<half>>(Span<const AxisInput<half>>(inputs), dim, DotOrder::lower,
                                                          false, y, nullptr, policies);
-    return {[=](device::Stream stream) { split->launch(stream); }, check(y)};
+    return {[=](device::Stream stream) { split->launch({}, stream); }, check(y)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
 
@@ -50,7 +50,7 @@ void dot(Run& run, int64_t requests, int64_t items, int64_t user_fields, int64_t
   if (user_fields > 0)
     baselines.push_back({"expanded",
                          {in_sequence({queue_row_programs(run, x.expansion()),
-                                       [&](device::Stream stream) { expanded.launch(stream); }}),
+                                       [&](device::Stream stream) { expanded.launch({}, stream); }}),
                           check(of_expanded)}});
   const auto outputs = static_cast<double>(x.num_items() * columns);
   run.measure({x.bytes() + 2 * outputs, 2 * outputs * static_cast<double>(dim)}, call_by(usual_policies()), baselines);
@@ -68,7 +68,7 @@ void add_benchmarks() {
             dot(run, requests, items, users, of_items, dim);
           });
 
-  using Policies = detail::LaunchPolicies;
+  using Policies = LaunchPolicies;
   using Sizes = std::vector<std::pair<int64_t, int64_t>>;
   const auto add_sweeps = [](const PolicySweep& sweep, const Sizes& sizes, const std::vector<int64_t>& dims) {
     for (const auto& [requests, items] : sizes)

@@ -38,7 +38,7 @@ void elementwise(Run& run, const std::string& name, Function function, int64_t r
   AxisInput<half> inputs[NumInputs];
   std::vector<const float*> vectors, on_host;
   std::vector<std::vector<float>> learned;
-  std::vector<RowInput> row_inputs;
+  std::vector<AxisInput<void>> row_inputs;
   for (int i = 0; i < NumInputs; ++i) {
     const int64_t rows_of_input = i < program.num_inputs ? rows : 1;
     values.push_back(random_halves(rows_of_input * cols, static_cast<uint64_t>(i) + 1));
@@ -72,7 +72,7 @@ void elementwise(Run& run, const std::string& name, Function function, int64_t r
     };
   };
   const double bytes = 2.0 * static_cast<double>((program.num_inputs + 1) * rows * cols + program.num_vectors * cols);
-  run.measure({bytes}, {[&](device::Stream stream) { compiled.launch(stream); }, check(y)},
+  run.measure({bytes}, {[&](device::Stream stream) { compiled.launch({}, stream); }, check(y)},
               {{"interpreted", {queue_row_programs(run, {as_program}), check(interpreted)}}});
 }
 

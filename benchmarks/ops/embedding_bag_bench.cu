@@ -108,11 +108,8 @@ struct Feature {
 
 /// A launch for all of these.
 Queue queue_bags(Memory& memory, const std::vector<BagFeature>& features,
-                 const detail::LaunchPolicies& policies = usual_policies()) {
-  const auto bags = std::make_shared<EmbeddingBag>(features, policies);
-  const auto* const descriptors = memory.upload(bags->descriptors());
-  auto* const workspace = memory.allocate<unsigned char>(bags->workspace_bytes());
-  return [=](device::Stream stream) { bags->launch(descriptors, workspace, stream); };
+                 const LaunchPolicies& policies = usual_policies()) {
+  return queue_launch(memory, EmbeddingBag(features, policies));
 }
 
 Queue queue_gather(Memory& memory, const std::vector<GatherFeature>& features, DType type) {
@@ -147,7 +144,7 @@ void embedding_bag(Run& run, const BagWorkload& workload, const PolicySweep* swe
       for (size_t f = 0; f < features.size(); ++f) features[f]->check(run, results[f]);
     };
   };
-  const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call {
+  const auto call_by = [&](const LaunchPolicies& policies) -> Call {
     const std::vector<Matrix<half>> results = make_results();
     std::vector<BagFeature> together;
     for (size_t f = 0; f < features.size(); ++f) together.push_back(features[f]->feature(results[f]));
@@ -174,7 +171,7 @@ void add_benchmarks() {
     add("embedding_bag/" + workload.name,
         [workload](Run& run) { embedding_bag(run, on_gpu ? workload : small(workload)); });
 
-  using Policies = detail::LaunchPolicies;
+  using Policies = LaunchPolicies;
   const PolicySweep sweeps[] = {
       {"look_up_wide_row_bytes", &Policies::look_up_wide_row_bytes, {32, 64, 128, 256, no_limit}},
       {"look_up_rounds", &Policies::look_up_rounds, {1, 2, 4, 8}}};

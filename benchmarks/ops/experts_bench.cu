@@ -108,7 +108,7 @@ void scenes(Run& run, int64_t rows, int64_t in, int64_t out, int num_scenes) {
   scene_ids.ids = static_cast<const int64_t*>(run.upload(ids));
   scene_ids.num_ids.capacity = rows;
   const SceneRows sorted(scene_ids, num_scenes, rows, nullptr,
-                         run.allocate<unsigned char>(SceneRows::workspace_bytes(num_scenes, rows)));
+                         run.allocate<unsigned char>(SceneRows::bytes(num_scenes, rows)));
   LinearLayer grouped;
   grouped.weights = upload_experts(run, layers);
   grouped.x = x, grouped.y = y, grouped.activation.kind = ActivationKind::relu, grouped.groups = sorted.groups();
@@ -130,7 +130,7 @@ void scenes(Run& run, int64_t rows, int64_t in, int64_t out, int num_scenes) {
   Work work{2.0 * static_cast<double>(rows * (in + out)) + 8.0 * static_cast<double>(rows)};
   for (const DenseLayer& layer : layers) work.bytes += layer.weight_bytes();
   work.flops = layers[0].flops(rows);
-  run.measure(work, {in_sequence({[&](device::Stream stream) { sorted.launch(stream); }, linear}), check(y)},
+  run.measure(work, {in_sequence({[&](device::Stream stream) { sorted.launch({}, stream); }, linear}), check(y)},
               {{"all_experts", {queue_linear(run, {make_linear(run, stack(layers), x, of_all)}), check(of_all)}}});
 }
 

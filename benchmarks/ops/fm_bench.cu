@@ -29,22 +29,22 @@ void fm(Run& run, int64_t requests, int64_t items, int64_t dim, const PolicySwee
   const auto check = [&](Matrix<half> to) {
     return [&, to] { expect_within<half>("fm", expected, select_rows(run.read(to.data, x.num_items()), 1, some), 1); };
   };
-  const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call {
+  const auto call_by = [&](const LaunchPolicies& policies) -> Call {
     const Matrix<half> y = result();
     const auto split = std::make_shared<const Fm<half, half>>(Span<const AxisInput<half>>(inputs), dim, y, nullptr,
                                                               FmOptions{}, policies);
-    return {[=](device::Stream stream) { split->launch(stream); }, check(y)};
+    return {[=](device::Stream stream) { split->launch({}, stream); }, check(y)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
 
   const Matrix<half> of_expanded = result();
   const AxisInput<half> whole{x.expanded()};
   const Fm<half, half> expanded({&whole, 1}, dim, of_expanded);
-  run.measure(
-      {x.bytes() + 2.0 * static_cast<double>(x.num_items())}, call_by(usual_policies()),
-      {{"expanded",
-        {in_sequence({queue_row_programs(run, x.expansion()), [&](device::Stream stream) { expanded.launch(stream); }}),
-         check(of_expanded)}}});
+  run.measure({x.bytes() + 2.0 * static_cast<double>(x.num_items())}, call_by(usual_policies()),
+              {{"expanded",
+                {in_sequence({queue_row_programs(run, x.expansion()),
+                              [&](device::Stream stream) { expanded.launch({}, stream); }}),
+                 check(of_expanded)}}});
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ void add_benchmarks() {
       add("fm/" + request_name(requests, items) + "/dim:" + std::to_string(dim),
           [=, requests = requests, items = items](Run& run) { fm(run, requests, items, dim); });
 
-  using Policies = detail::LaunchPolicies;
+  using Policies = LaunchPolicies;
   const auto add_sweeps = [](const PolicySweep& sweep, const std::vector<std::pair<int64_t, int64_t>>& sizes) {
     for (const auto& [requests, items] : sizes)
       for (const int64_t dim : {16, 64})

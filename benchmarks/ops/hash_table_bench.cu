@@ -220,7 +220,7 @@ Wanted wanted_rows(int64_t num_rows, int64_t count, int64_t hits, double alpha) 
 class LookUps {
  public:
   LookUps(Run& run, const DeviceTable& table, const half* direct_rows, const Wanted& wanted, int64_t bag_size,
-          bool counts, const detail::LaunchPolicies& policies = usual_policies())
+          bool counts, const LaunchPolicies& policies = usual_policies())
       : run_(run), table_(table), rows_(wanted.rows), bag_size_(bag_size) {
     const bool is_hashed = direct_rows == nullptr;
     const auto num_ids = static_cast<int64_t>(rows_.size()), num_bags = num_ids / bag_size;
@@ -243,17 +243,11 @@ class LookUps {
     y_ = run.allocate<half>(num_bags * table.dim);
     feature.y = Matrix<half>{y_, num_bags, table.dim};
     if (counts) feature.counters = run.allocate<LookupCounters>(1);
-    bags_ = std::make_shared<EmbeddingBag>(Span<const BagFeature>(&feature, 1), policies);
-    const Span<const unsigned char> descriptors = bags_->descriptors();
-    descriptors_ = run.upload(descriptors.data(), descriptors.size());
-    workspace_ = run.allocate<unsigned char>(bags_->workspace_bytes());
+    queue_ = queue_launch(run, EmbeddingBag(Span<const BagFeature>(&feature, 1), policies));
   }
 
   Call call() const {
-    const auto queue = [bags = bags_, from = descriptors_, workspace = workspace_](device::Stream stream) {
-      bags->launch(from, workspace, stream);
-    };
-    return {queue, [this] { check(); }};
+    return {queue_, [this] { check(); }};
   }
 
  private:
@@ -279,9 +273,7 @@ class LookUps {
   const std::vector<int64_t> rows_;
   const int64_t bag_size_;
   half* y_ = nullptr;
-  std::shared_ptr<EmbeddingBag> bags_;
-  const unsigned char* descriptors_ = nullptr;
-  unsigned char* workspace_ = nullptr;
+  Queue queue_;
 };
 
 /// Bags of keys, spread over blocks in several ways.
@@ -290,7 +282,7 @@ void spread(Run& run, int64_t dim, int64_t bag_size, int64_t num_bags, const Pol
   const DeviceTable& table = shared_table(num_rows, dim, 0.8);
   const Wanted wanted = wanted_rows(num_rows, bag_size * num_bags, 95, 1.05);
   std::vector<std::unique_ptr<const LookUps>> looked_up;
-  compare_policies(run, sweep, [&](const detail::LaunchPolicies& policies) {
+  compare_policies(run, sweep, [&](const LaunchPolicies& policies) {
     looked_up.push_back(std::make_unique<const LookUps>(run, table, nullptr, wanted, bag_size, false, policies));
     return looked_up.back()->call();
   });
@@ -433,7 +425,7 @@ void add_benchmarks() {
                   (is_mutable ? "/mutable" : "") + (counts ? "/counted" : ""),
               [=](Run& run) { look_up(run, dim, 80, 95, std::stod(alpha), 1, is_mutable, counts); });
   }
-  const PolicySweep rounds{"look_up_rounds_of_keys", &detail::LaunchPolicies::look_up_rounds_of_keys, {0, 1, 2, 4}};
+  const PolicySweep rounds{"look_up_rounds_of_keys", &LaunchPolicies::look_up_rounds_of_keys, {0, 1, 2, 4}};
   for (const int64_t dim : {16, 64})
     for (const int64_t bag_size : {4, 16, 50})
       for (const int64_t num_bags : {50, 500, 4000})

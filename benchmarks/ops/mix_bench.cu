@@ -44,8 +44,8 @@ void mix(Run& run, int64_t rows, int num_experts, int64_t dim) {
   std::vector<MixTask<half, half>> tasks;
   const ElementwiseProgram sum = weighted_sum(num_experts);
   std::vector<RowProgram> programs(2 * num_tasks);
-  std::vector<RowInput> softmax_inputs(num_tasks);
-  std::vector<std::vector<RowInput>> sum_inputs(num_tasks);
+  std::vector<AxisInput<void>> softmax_inputs(num_tasks);
+  std::vector<std::vector<AxisInput<void>>> sum_inputs(num_tasks);
   for (int t = 0; t < num_tasks; ++t) {
     const auto gate = logits.columns(t * num_experts, num_experts);
     tasks.push_back({{x}, {gate}, y.columns(t * dim, dim)});
@@ -85,7 +85,7 @@ void mix(Run& run, int64_t rows, int num_experts, int64_t dim) {
   };
   const double bytes =
       2.0 * static_cast<double>(experts.size() + gates.size() + static_cast<size_t>(rows * num_tasks * dim));
-  run.measure({bytes}, {[&](device::Stream stream) { together.launch(stream); }, check(y)},
+  run.measure({bytes}, {[&](device::Stream stream) { together.launch({}, stream); }, check(y)},
               {{"unfused", {queue_one_by_one(run, programs), check(unfused)}}});
 }
 

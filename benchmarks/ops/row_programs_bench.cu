@@ -26,16 +26,16 @@ std::vector<int64_t> row_counts() { return on_gpu ? std::vector<int64_t>{100, 10
 /// Each instruction as a launch that reads and writes floats.
 class Unfused {
  public:
-  Unfused(Memory& memory, const ElementwiseProgram& program, const std::vector<RowInput>& inputs,
+  Unfused(Memory& memory, const ElementwiseProgram& program, const std::vector<AxisInput<void>>& inputs,
           const std::vector<const float*>& vectors, FloatMatrix<void> y) {
-    std::vector<RowInput> registers = inputs;
+    std::vector<AxisInput<void>> registers = inputs;
     for (const float* vector : vectors) registers.push_back({Matrix<const float>(vector, 1, y.cols)});
     for (const float constant : program.constants)
       registers.push_back({Matrix<const float>(memory.upload(std::vector<float>{constant}), 1, 1)});
     for (const Instruction& instruction : program.instructions) {
       const int count = arity(instruction.function), operands[] = {instruction.a, instruction.b, instruction.c};
       ElementwiseProgram& step = *programs_.emplace_back(std::make_unique<ElementwiseProgram>());
-      std::vector<RowInput>& used = *inputs_.emplace_back(std::make_unique<std::vector<RowInput>>());
+      std::vector<AxisInput<void>>& used = *inputs_.emplace_back(std::make_unique<std::vector<AxisInput<void>>>());
       Instruction renumbered = instruction;
       int* to[] = {&renumbered.a, &renumbered.b, &renumbered.c};
       for (int i = 0; i < count; ++i) {
@@ -56,14 +56,14 @@ class Unfused {
 
  private:
   std::vector<std::unique_ptr<ElementwiseProgram>> programs_;
-  std::vector<std::unique_ptr<std::vector<RowInput>>> inputs_;
+  std::vector<std::unique_ptr<std::vector<AxisInput<void>>>> inputs_;
   std::vector<RowProgram> launches_;
 };
 
 void elementwise(Run& run, const ElementwiseProgram& program, int64_t rows, int64_t cols,
                  const PolicySweep* sweep = nullptr) {
   std::vector<std::vector<half>> values;
-  std::vector<RowInput> inputs;
+  std::vector<AxisInput<void>> inputs;
   for (int i = 0; i < program.num_inputs; ++i) {
     values.push_back(random_halves(rows * cols, i + 1));
     inputs.push_back({Matrix<const half>(run.upload(values.back()), rows, cols)});
@@ -88,7 +88,7 @@ void elementwise(Run& run, const ElementwiseProgram& program, int64_t rows, int6
       expect_within<half>("elementwise", expected, select_rows(run.read(to.data, rows * cols), cols, some), 1);
     };
   };
-  const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call {
+  const auto call_by = [&](const LaunchPolicies& policies) -> Call {
     const Matrix<half> y = result();
     RowProgram fused;
     fused.program = &program, fused.inputs = inputs, fused.vectors = vectors, fused.y = y;
@@ -108,7 +108,7 @@ void elementwise(Run& run, const ElementwiseProgram& program, int64_t rows, int6
 
 void row_step(Run& run, RowStep step, int64_t rows, int64_t cols) {
   const std::vector<half> values = random_halves(rows * cols, 1, 4);
-  const RowInput input{Matrix<const half>(run.upload(values), rows, cols)};
+  const AxisInput<void> input{Matrix<const half>(run.upload(values), rows, cols)};
   const Matrix<half> y(run.allocate<half>(rows * cols), rows, cols);
   RowProgram program;
   program.inputs = {&input, 1}, program.step = step, program.y = y;
@@ -126,7 +126,7 @@ void row_step(Run& run, RowStep step, int64_t rows, int64_t cols) {
 /// `parts` matrices of `cols` columns side by side.
 void concat(Run& run, int64_t rows, int64_t parts, int64_t cols, const PolicySweep* sweep = nullptr) {
   std::vector<std::vector<half>> values;
-  std::vector<RowInput> inputs;
+  std::vector<AxisInput<void>> inputs;
   for (int64_t p = 0; p < parts; ++p) {
     values.push_back(random_halves(rows * cols, static_cast<uint64_t>(p)));
     inputs.push_back({Matrix<const half>(run.upload(values.back()), rows, cols)});
@@ -151,7 +151,7 @@ void concat(Run& run, int64_t rows, int64_t parts, int64_t cols, const PolicySwe
       }
     };
   };
-  const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call {
+  const auto call_by = [&](const LaunchPolicies& policies) -> Call {
     const Matrix<half> y = result();
     return {queue_row_programs(run, copies_to(y), policies), check(y)};
   };
@@ -178,7 +178,7 @@ void add_benchmarks() {
            [](Run& run, int64_t rows, int64_t cols) { row_step(run, LayerNormOfRow{}, rows, cols); });
   add_rows("concat_60", 16, [](Run& run, int64_t rows, int64_t cols) { concat(run, rows, 60, cols); });
 
-  const PolicySweep blocks{"row_program_blocks", &detail::LaunchPolicies::row_program_blocks, {1, 2, 4, 8, 16}};
+  const PolicySweep blocks{"row_program_blocks", &LaunchPolicies::row_program_blocks, {1, 2, 4, 8, 16}};
   for (const int64_t rows : row_counts()) {
     const std::string of_rows = "/rows:" + std::to_string(rows);
     for (const NamedProgram& named : elementwise_programs())

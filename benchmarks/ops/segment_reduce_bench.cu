@@ -3,7 +3,6 @@
 // Means over the rows of segments, of eight matrices in one launch, against a launch for each.
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,12 +17,6 @@ namespace warprank::bench {
 namespace {
 
 constexpr int num_matrices = 8;
-
-Queue queue_reductions(const std::vector<SegmentReduction>& reductions,
-                       const detail::LaunchPolicies& policies = usual_policies()) {
-  const auto launch = std::make_shared<SegmentReduceLaunch>(reductions, policies);
-  return [=](device::Stream stream) { launch->run(stream); };
-}
 
 void segment_reduce(Run& run, int64_t segments, int64_t mean_rows, int64_t cols, const PolicySweep* sweep = nullptr) {
   const std::vector<int64_t> offsets = request_offsets(segments, mean_rows);
@@ -57,15 +50,16 @@ void segment_reduce(Run& run, int64_t segments, int64_t mean_rows, int64_t cols,
       }
     };
   };
-  const auto call_by = [&](const detail::LaunchPolicies& policies) -> Call {
+  const auto call_by = [&](const LaunchPolicies& policies) -> Call {
     const std::vector<SegmentReduction> of_call = with_results();
-    return {queue_reductions(of_call, policies), check(of_call)};
+    return {queue_launch(run, SegmentReduceLaunch(of_call, policies)), check(of_call)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
 
   const std::vector<SegmentReduction> apart = with_results();
   std::vector<Queue> one_by_one;
-  for (const SegmentReduction& reduction : apart) one_by_one.push_back(queue_reductions({reduction}));
+  for (const SegmentReduction& reduction : apart)
+    one_by_one.push_back(queue_launch(run, SegmentReduceLaunch({&reduction, 1})));
   const auto elements = static_cast<double>(num_matrices * (rows + segments) * cols);
   run.measure({2 * elements + 8.0 * static_cast<double>(segments + 1)}, call_by(usual_policies()),
               {{"unfused", {in_sequence(one_by_one), check(apart)}}});
@@ -75,7 +69,7 @@ void segment_reduce(Run& run, int64_t segments, int64_t mean_rows, int64_t cols,
 
 void add_benchmarks() {
   const int64_t shapes[][3] = {{1, 100, 64}, {16, 100, 64}, {64, 100, 64}, {500, 5, 8}, {6400, 5, 16}};
-  const PolicySweep blocks{"segment_reduce_blocks", &detail::LaunchPolicies::segment_reduce_blocks, {1, 2, 4, 8, 16}};
+  const PolicySweep blocks{"segment_reduce_blocks", &LaunchPolicies::segment_reduce_blocks, {1, 2, 4, 8, 16}};
   for (const auto& [segments, rows, cols] : shapes) {
     const std::string name = "segment_reduce/segments:" + std::to_string(segments) + "/rows:" + std::to_string(rows) +
                              "/cols:" + std::to_string(cols);

@@ -4,7 +4,6 @@
 // detail/linear/tile_costs.hpp to.
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,8 +12,6 @@
 
 namespace warprank::bench {
 namespace {
-
-using detail::LinearTile, detail::LinearTiling;
 
 /// All tiles whole; in parts where each has at least 4 steps of 32 inputs, and the parts fit on the card at once.
 std::vector<LinearTiling> tilings_of(int64_t rows, int64_t in, int64_t out) {
@@ -49,7 +46,7 @@ void linear(Run& run, int64_t rows, int64_t in, int64_t out) {
   for (const LinearTiling& tiling : tilings_of(rows, in, out))
     add_way(tiling.to_string(), [&](Matrix<half> y) {
       const std::vector<LinearLayer> layers{make_linear(run, layer, x, y)};
-      return queue_launch(run, std::make_shared<LinearLaunch>(layers, device::target(), tiling));
+      return queue_launch(run, LinearLaunch(layers, device::target(), tiling));
     });
   if (product_maker == "cublaslt")
     add_way(product_maker, [&](Matrix<half> y) { return queue_product(run, layer, x, y); });

@@ -13,11 +13,11 @@
 namespace warprank::bench {
 namespace {
 
-using detail::ChainPolicy;
+using ChainPolicy;
 
 std::vector<ChainPolicy> policies() {
-  std::vector<ChainPolicy> all{{{}, detail::MlpTile::rows_16}, {{}, detail::MlpTile::rows_32}};
-  for (detail::SplitPolicy split : detail::split_kernels)
+  std::vector<ChainPolicy> all{{{}, MlpTile::rows_16}, {{}, MlpTile::rows_32}};
+  for (SplitPolicy split : detail::split_kernels)
     for (const int blocks : {4, 8, 16, 32, detail::max_split_blocks}) {
       split.blocks = blocks;
       all.push_back({split});

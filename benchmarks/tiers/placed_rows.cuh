@@ -87,10 +87,7 @@ class LookUps {
     feature.ids = array;
     feature.num_bags.capacity = count;
     feature.y = Matrix<half>{y_, count, rows.dim};
-    bags_ = std::make_shared<EmbeddingBag>(Span<const BagFeature>(&feature, 1));
-    const Span<const unsigned char> descriptors = bags_->descriptors();
-    descriptors_ = memory.upload(descriptors.data(), descriptors.size());
-    workspace_ = memory.allocate<unsigned char>(bags_->workspace_bytes());
+    queue_ = queue_launch(memory, EmbeddingBag(Span<const BagFeature>(&feature, 1)));
   }
 
   void set_ids(const std::vector<int64_t>& ids) {
@@ -99,14 +96,11 @@ class LookUps {
     device::synchronize(memory_.stream());
   }
   void run_once() const {
-    bags_->launch(descriptors_, workspace_, memory_.stream());
+    queue_(memory_.stream());
     device::synchronize(memory_.stream());
   }
   Call call() const {
-    return {[bags = bags_, from = descriptors_, workspace = workspace_](device::Stream stream) {
-              bags->launch(from, workspace, stream);
-            },
-            [this] { check(); }};
+    return {queue_, [this] { check(); }};
   }
   /// Throws WrongResult.
   void check() const {
@@ -125,9 +119,7 @@ class LookUps {
   int64_t* ids_;
   half* y_;
   std::vector<int64_t> wanted_;
-  std::shared_ptr<EmbeddingBag> bags_;
-  const unsigned char* descriptors_ = nullptr;
-  unsigned char* workspace_ = nullptr;
+  Queue queue_;
 };
 
 /// What became of look-ups since `before`, of which there were `count`.

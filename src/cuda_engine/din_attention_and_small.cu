@@ -10,9 +10,9 @@
 #define WARPRANK_KERNELS_OF_SEGMENT_REDUCE
 #include "warprank/device/empty_kernel.hpp"
 #include "warprank/engine/cuda/publish.cuh"
-#include "warprank/ops/detail/segments.cuh"
-#include "warprank/ops/detail/take_marks.cuh"
-#include "warprank/ops/detail/write_rows.cuh"
+#include "warprank/ops/detail/row_cache/take_marks.cuh"
+#include "warprank/ops/detail/row_cache/write_rows.cuh"
+#include "warprank/ops/detail/segments/launch.cuh"
 #include "warprank/ops/din_attention.cuh"
 #include "warprank/ops/fm.cuh"
 #include "warprank/ops/mix.cuh"

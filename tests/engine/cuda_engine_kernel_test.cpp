@@ -425,7 +425,7 @@ TEST_F(CudaEngine, RunsCustomKernelsAndNamesMissingOnes) {
     BindOptions options;
     options.cuda_custom["mine"] = [a](const CudaCustomCall& call) {
       EXPECT_EQ(call.settings, "settings");
-      const CudaCustomInput &x = call.inputs[0], &u = call.inputs[1];
+      const AxisInput<void>&x = call.inputs[0], &u = call.inputs[1];
       for (const FloatMatrix<const void>& m : {x.values, u.values}) ASSERT_EQ(m.type, DType::f32);
       const int64_t strides[] = {x.values.stride, u.values.stride, call.output.stride};
       EXPECT_EQ(strides[2], 1);

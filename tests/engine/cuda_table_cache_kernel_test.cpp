@@ -307,10 +307,10 @@ TEST(CudaTableCache, ReachesRowsBeyondTwoToThe31) {
   features[0].y = Matrix<float>(with_cache.data(), count, dim);
   features[1].y = Matrix<float>(without.data(), count, dim);
   const EmbeddingBag op(features);
-  const DeviceArray<unsigned char> descriptors({op.descriptors().begin(), op.descriptors().end()});
+  const DeviceArray<unsigned char> descriptors(op.descriptors());
   DeviceArray<unsigned char> workspace(op.workspace_bytes(), 0);
   for (const int64_t hits : {0, 5, 10}) {
-    op.launch(descriptors.data(), workspace.data(), nullptr);
+    op.launch({descriptors.data(), workspace.data()});
     EXPECT_EQ(with_cache.read(), expected) << hits;
     EXPECT_EQ(without.read(), expected) << hits;
     cache.pass(updates, pass_memory,

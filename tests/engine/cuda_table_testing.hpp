@@ -74,11 +74,11 @@ class LookUps {
     }
     op_ = std::make_unique<EmbeddingBag>(features);
     descriptors_ = std::make_unique<DeviceArray<unsigned char>>(op_->descriptor_bytes());
-    descriptors_->write({op_->descriptors().begin(), op_->descriptors().end()});
+    descriptors_->write(op_->descriptors());
     workspace_ = std::make_unique<DeviceArray<unsigned char>>(op_->workspace_bytes(), 0);
   }
 
-  void launch(Stream stream = {}) const { op_->launch(descriptors_->data(), workspace_->data(), stream); }
+  void launch(Stream stream = {}) const { op_->launch({descriptors_->data(), workspace_->data()}, stream); }
   /// Returns when it is done.
   void run() const {
     launch();

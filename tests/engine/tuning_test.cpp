@@ -210,7 +210,7 @@ TEST(LinearChooser, TriesChainsThatFillTheCardOrAPartOfIt) {
     StepShape step = step_of({layer(rows, 600, out), layer(rows, out, 1, "f32", 1)}, true);
     step.layers[0].count = step.layers[1].count = count;
     std::vector<std::string> names;
-    for (const detail::ChainPolicy& policy : cuda_backend::chains_to_try(step, target)) {
+    for (const ChainPolicy& policy : cuda_backend::chains_to_try(step, target)) {
       names.push_back(policy.to_string());
       EXPECT_EQ(cuda_backend::chain_policy_named(names.back())->to_string(), names.back());
     }
@@ -233,10 +233,10 @@ TEST(LinearChooser, TriesChainsThatFillTheCardOrAPartOfIt) {
 
 TEST(LinearChooser, TriesTilingsThatTheTableHasForFast) {
   const StepShape few = step_of({layer(50, 600, 256), layer(50, 256, 1, "f32", 1)}, true);
-  const std::vector<detail::LinearTiling> tilings = cuda_backend::tilings_to_try(few, 0, 90);
+  const std::vector<LinearTiling> tilings = cuda_backend::tilings_to_try(few, 0, 90);
   ASSERT_FALSE(tilings.empty());
   EXPECT_LE(tilings.size(), 5u);
-  for (const detail::LinearTiling& tiling : tilings) {
+  for (const LinearTiling& tiling : tilings) {
     EXPECT_TRUE(cuda_backend::tiling_named(tiling.to_string())->to_string() == tiling.to_string());
     EXPECT_NE(tiling.to_string(),
               detail::choose_linear_tiling(cuda_backend::tiled_sizes(few, 0), true, 90).to_string());

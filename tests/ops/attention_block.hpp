@@ -82,15 +82,14 @@ struct BlockNorm {
   static constexpr float eps = 1e-5f;
 
   void run(Matrix<const half> x, warprank::FloatMatrix<void> y) const {
-    const warprank::RowInput input{x, nullptr, nullptr};
+    const warprank::AxisInput<void> input{x, nullptr, nullptr};
     warprank::RowProgram program;
     program.inputs = {&input, 1};
     program.step = warprank::LayerNormOfRow{eps, device_gamma->data(), device_beta->data()};
     program.y = y;
     const warprank::RowProgramLaunch launch({&program, 1});
-    const DeviceArray<unsigned char> descriptors(
-        std::vector<unsigned char>(launch.descriptors().begin(), launch.descriptors().end()));
-    launch.run(descriptors.data());
+    const DeviceArray<unsigned char> descriptors(launch.descriptors());
+    launch.launch({descriptors.data()});
     synchronize();
   }
 

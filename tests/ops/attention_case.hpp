@@ -137,9 +137,8 @@ class DeviceAttention {
 class DeviceAttentions {
  public:
   DeviceAttentions(const std::vector<warprank::Attention>& attentions, int target)
-      : launch_(attentions, target),
-        descriptors_(std::vector<unsigned char>(launch_.descriptors().begin(), launch_.descriptors().end())) {}
-  void run(Stream stream = {}) { launch_.run(descriptors_.data(), stream); }
+      : launch_(attentions, target), descriptors_(launch_.descriptors()) {}
+  void run(Stream stream = {}) { launch_.launch({descriptors_.data()}, stream); }
   const warprank::AttentionLaunch& launch() const { return launch_; }
   DeviceArray<unsigned char>& descriptors() { return descriptors_; }
 

@@ -325,7 +325,7 @@ TEST(AttentionKernel, ReadsCountsAndOffsetsWhenAGraphIsReplayed) {
         Attention view = memory.view();
         view.y = y.view();
         const AttentionLaunch moved({&view, 1}, config.target);
-        launch.descriptors().write({moved.descriptors().begin(), moved.descriptors().end()});
+        launch.descriptors().write(moved.descriptors());
         memory.num_parents().write({users});
         kernel_testing::launch(graph, stream);
         EXPECT_EQ(y.values(), rows(all, c.width(), 0, items));
@@ -336,7 +336,7 @@ TEST(AttentionKernel, ReadsCountsAndOffsetsWhenAGraphIsReplayed) {
       memory.history_offsets().write({0, 9, 13, 33, 33});
       const Attention view = memory.view();
       const AttentionLaunch same({&view, 1}, config.target);
-      launch.descriptors().write({same.descriptors().begin(), same.descriptors().end()});
+      launch.descriptors().write(same.descriptors());
       kernel_testing::launch(graph, stream);
       EXPECT_EQ(memory.values(), run_attentions({moved}, config.target)[0]);
     }

@@ -127,8 +127,7 @@ TEST(CrossKernel, MatchesTheFormulaWhereTheUsersPartIsARowBias) {
     DeviceArray<int64_t> device_offsets(offsets);
     LinearLayer layer =
         cross_layer(weights.data(), x0.view(), Matrix<const half>(x0.view()).columns(of_user, of_item), c.y.view());
-    layer.row_bias = Matrix<const float>(row_bias.view());
-    layer.segment_offsets = device_offsets.data();
+    layer.row_bias = {Matrix<const float>(row_bias.view()), device_offsets.data()};
     DeviceLaunch launch({layer}, config.target);
     launch.run();
     c.expect_right(

@@ -240,10 +240,9 @@ class DeviceHistory {
 class DeviceDin {
  public:
   DeviceDin(const std::vector<warprank::DinHistory>& histories, int target,
-            const warprank::detail::LaunchPolicies& policies = usual_policies())
-      : launch_(histories, target, policies),
-        descriptors_(std::vector<unsigned char>(launch_.descriptors().begin(), launch_.descriptors().end())) {}
-  void run(Stream stream = {}) { launch_.run(descriptors_.data(), stream); }
+            const warprank::LaunchPolicies& policies = usual_policies())
+      : launch_(histories, target, policies), descriptors_(launch_.descriptors()) {}
+  void run(Stream stream = {}) { launch_.launch({descriptors_.data()}, stream); }
   const warprank::DinLaunch& launch() const { return launch_; }
   DeviceArray<unsigned char>& descriptors() { return descriptors_; }
 
@@ -257,7 +256,7 @@ inline constexpr double share_of_din_bound = 0.25;
 
 /// Runs the cases in one launch and gives their outputs.
 inline std::vector<std::vector<float>> run_din(const std::vector<DinCase>& cases, int target, bool check = true,
-                                               const warprank::detail::LaunchPolicies& policies = usual_policies()) {
+                                               const warprank::LaunchPolicies& policies = usual_policies()) {
   std::vector<std::unique_ptr<DeviceHistory>> histories;
   std::vector<warprank::DinHistory> views;
   for (const DinCase& c : cases) {

@@ -109,10 +109,10 @@ TEST(DinKernel, GivesTheSameBitsHoweverManyBlocksThereAre) {
   Config config;
   config.target = 80;
   const DinCase c = with(16, {32, 16}, {40, 9}, {50, 5}).make();
-  const auto run = [&](const warprank::detail::LaunchPolicies& policies) {
+  const auto run = [&](const warprank::LaunchPolicies& policies) {
     return run_din({c}, warprank::device::target(), true, policies)[0];
   };
-  expect_same_bits(&warprank::detail::LaunchPolicies::din_items_of_one_block, {0, 1000}, run, config);
+  expect_same_bits(&warprank::LaunchPolicies::din_items_of_one_block, {0, 1000}, run, config);
 }
 
 /// Longer histories than expected pass through shared memory in chunks, all others too: 16 events at a time.
@@ -324,7 +324,7 @@ TEST(DinKernel, ReadsCountsOffsetsAndWeightsWhenAGraphIsReplayed) {
       DinHistory view = history.view();
       view.y = y.view();
       const DinLaunch moved({&view, 1}, config.target);
-      launch.descriptors().write({moved.descriptors().begin(), moved.descriptors().end()});
+      launch.descriptors().write(moved.descriptors());
       history.num_parents().write({users});
       kernel_testing::launch(graph, stream);
       const std::vector<float> values = y.values();
@@ -336,14 +336,14 @@ TEST(DinKernel, ReadsCountsOffsetsAndWeightsWhenAGraphIsReplayed) {
     history.history_offsets().write({0, 9, 13, 33, 33});
     DinHistory view = history.view();
     const DinLaunch same({&view, 1}, config.target);
-    launch.descriptors().write({same.descriptors().begin(), same.descriptors().end()});
+    launch.descriptors().write(same.descriptors());
     kernel_testing::launch(graph, stream);
     EXPECT_EQ(history.values(), run_din({moved}, config.target)[0]);
 
     history.history_offsets().write({0, 9, 13, 13, 33});
     view.device_weights = with_other_weights.weights().data();
     const DinLaunch swapped({&view, 1}, config.target);
-    launch.descriptors().write({swapped.descriptors().begin(), swapped.descriptors().end()});
+    launch.descriptors().write(swapped.descriptors());
     kernel_testing::launch(graph, stream);
     EXPECT_EQ(history.values(), run_din({other}, config.target)[0]);
   });
@@ -779,7 +779,7 @@ TEST(DinCounts, ExecutesTheProductsThatRemainAndReadsAHistoryOncePerUnit) {
         launch.run();
         synchronize();
         ASSERT_EQ(launch.launch().num_launches(), 1);
-        const din::Launch& how = launch.launch().launch(0);
+        const din::Launch& how = launch.launch().kernel(0);
         ASSERT_TRUE(how.is_chained);
         const Counted expected = count(c, how, launch.launch().chunk_events(0), config.target);
         const Counters& counts = counters();

@@ -25,10 +25,10 @@ using warprank::AxisInput;
 using warprank::Dot;
 using warprank::DotOrder;
 using warprank::half;
+using warprank::LaunchPolicies;
 using warprank::Matrix;
 using warprank::num_dot_pairs;
 using warprank::SegmentedInput;
-using warprank::detail::LaunchPolicies;
 
 struct Variant {
   DotOrder order;
@@ -247,7 +247,7 @@ TEST(DotKernelGraph, FollowsTheCountsInDeviceMemory) {
         const Dot<float> dot(inputs, dim, DotOrder::lower, false, y.view(), num_rows.data());
         const Stream stream = create_stream();
         begin_capture(stream);
-        dot.launch(stream);
+        dot.launch({}, stream);
         const Graph graph = end_capture(stream);
         EXPECT_EQ(num_launches(graph), 1);
         for (const std::vector<int64_t>& ends : std::vector<std::vector<int64_t>>{{0, 9, 9, 30}, {0, 11}, {0}}) {

@@ -197,7 +197,7 @@ TEST(ElementwiseKernelGraph, FollowsTheCountInDeviceMemory) {
         const Elementwise op(Identity{}, inputs, y.view(), SoftmaxOfRow{}, num_rows.data());
         const Stream stream = create_stream();
         begin_capture(stream);
-        op.launch(stream);
+        op.launch({}, stream);
         const Graph graph = end_capture(stream);
         EXPECT_EQ(num_launches(graph), 1);
         for (const int64_t rows : {30, 7, 0}) {

@@ -284,7 +284,6 @@ TEST(EmbeddingBagKernel, GivesTheSameBitsWhereFewBagsHaveIds) {
 }
 
 TEST(EmbeddingBagKernel, GivesTheSameBitsHoweverBlocksAreDivided) {
-  using detail::LaunchPolicies;
   std::mt19937_64 random(17);
   const auto table = std::make_shared<TestTable>(DType::f16, 64, 50, true, 0, random);
   const auto bytes_with = [](const TestBags& bags) {
@@ -310,7 +309,7 @@ TEST(EmbeddingBagKernel, ReadsWideRowsPastTheCacheAsThePolicySays) {
   const TestBags bags = make_bags(table, false, Form::offsets, ragged, Pooling::sum, 0, random);
   std::vector<std::vector<unsigned char>> results;
   for (const int bytes : {128, 129}) {
-    detail::LaunchPolicies policies;
+    LaunchPolicies policies;
     policies.look_up_wide_row_bytes = bytes;
     reset();
     const DeviceBags device({bags}, policies);
@@ -613,7 +612,7 @@ TEST(EmbeddingBagKernel, ReadsCountsWhenACapturedGraphRuns) {
 TEST(EmbeddingBagKernel, TakesNothing) {
   reset();
   const EmbeddingBag none({});
-  none.launch(nullptr, nullptr, {});
+  none.launch({});
   kernel_testing::synchronize();
   EXPECT_EQ(none.descriptor_bytes(), 0);
   EXPECT_EQ(none.workspace_bytes(), 0);
@@ -734,8 +733,8 @@ TEST(EmbeddingBagKernel, ReachesRowsAndOutputsBeyondTwoToThe32Bytes) {
   feature.y = Matrix<float>(y.data() + 5 * stride, 3, dim, stride);
   features.push_back(feature);
   const EmbeddingBag op(features);
-  const DeviceArray<unsigned char> descriptors({op.descriptors().begin(), op.descriptors().end()});
-  op.launch(descriptors.data(), nullptr, {});
+  const DeviceArray<unsigned char> descriptors(op.descriptors());
+  op.launch({descriptors.data()});
   const std::vector<float> expected{value(0),
                                     value(num_rows - 1),
                                     value(int64_t{1} << 31),
@@ -848,11 +847,11 @@ TEST(EmbeddingBagKernel, RefusesWhatDoesNotFit) {
 
   DeviceBags device({good});
   DeviceArray<unsigned char> memory(4096, 0);
-  EXPECT_THROW(device.op().launch(nullptr, memory.data(), {}), invalid_argument);
-  EXPECT_THROW(device.op().launch(memory.data() + 8, memory.data(), {}), invalid_argument);
+  EXPECT_THROW(device.op().launch({nullptr, memory.data()}), invalid_argument);
+  EXPECT_THROW(device.op().launch({memory.data() + 8, memory.data()}), invalid_argument);
   const DeviceBags cut({make_bags(table, false, Form::offsets, {2 * piece}, Pooling::sum, 0, random)});
-  EXPECT_THROW(cut.op().launch(memory.data(), nullptr, {}), invalid_argument);
-  EXPECT_THROW(cut.op().launch(memory.data(), memory.data() + 128, {}), invalid_argument);
+  EXPECT_THROW(cut.op().launch({memory.data(), nullptr}), invalid_argument);
+  EXPECT_THROW(cut.op().launch({memory.data(), memory.data() + 128}), invalid_argument);
 }
 
 }  // namespace

@@ -372,9 +372,9 @@ std::vector<unsigned char> copy_dense(const DenseRequests& from) {
     features.push_back(feature);
   }
   const EmbeddingBag op(features);
-  DeviceArray<unsigned char> descriptors({op.descriptors().begin(), op.descriptors().end()});
+  DeviceArray<unsigned char> descriptors(op.descriptors());
   DeviceArray<unsigned char> workspace(op.workspace_bytes(), 0);
-  op.launch(descriptors.data(), workspace.data(), {});
+  op.launch({descriptors.data(), workspace.data()});
   std::vector<unsigned char> bytes;
   for (size_t i = 0; i < dense_inputs.size(); ++i) {
     SCOPED_TRACE(dense_inputs[i].name);
@@ -478,9 +478,9 @@ TEST(EmbeddingBagRequestsKernel, RequestsLittleMoreThanTheDenseValues) {
     feature.num_bags.capacity = items;
     feature.y = y.view();
     const EmbeddingBag op({&feature, 1});
-    const DeviceArray<unsigned char> descriptors({op.descriptors().begin(), op.descriptors().end()});
+    const DeviceArray<unsigned char> descriptors(op.descriptors());
     clear_counters();
-    op.launch(descriptors.data(), nullptr, {});
+    op.launch({descriptors.data()});
     kernel_testing::synchronize();
     const auto loads = static_cast<double>(counters().global_load_sectors),
                stores = static_cast<double>(counters().global_store_sectors);

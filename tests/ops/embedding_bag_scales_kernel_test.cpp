@@ -103,8 +103,8 @@ TEST(EmbeddingBagScalesKernel, ReachesScalesBeyondTwoToThe32Bytes) {
   apart.scale = scales.data(), apart.offset = scales.data() + 1, apart.scale_stride_bytes = 8;
   features[1].y = Matrix<float>(y.data() + 2 * dim, 2, dim);
   const EmbeddingBag op(features);
-  const DeviceArray<unsigned char> descriptors({op.descriptors().begin(), op.descriptors().end()});
-  op.launch(descriptors.data(), nullptr, {});
+  const DeviceArray<unsigned char> descriptors(op.descriptors());
+  op.launch({descriptors.data()});
   for (int64_t row = 0; row < 4; ++row) {
     const int64_t id = ids[static_cast<size_t>(row % 2)];
     const auto expected = static_cast<float>(3 * (id % 7 + 1) + id % 5);

@@ -188,7 +188,7 @@ inline constexpr unsigned char untouched = 0xa5;
 class DeviceBags {
  public:
   explicit DeviceBags(const std::vector<TestBags>& bags,
-                      const detail::LaunchPolicies& policies = kernel_testing::usual_policies())
+                      const LaunchPolicies& policies = kernel_testing::usual_policies())
       : bags_(bags), counters_(size(bags), LookupCounters{}), policies_(policies) {
     for (size_t i = 0; i < bags.size(); ++i) features_.push_back(upload(bags[i], i));
     prepare();
@@ -197,11 +197,11 @@ class DeviceBags {
   void prepare() {
     op_ = std::make_unique<EmbeddingBag>(features_, policies_);
     descriptors_ = std::make_unique<DeviceArray<unsigned char>>(op_->descriptor_bytes());
-    descriptors_->write({op_->descriptors().begin(), op_->descriptors().end()});
+    descriptors_->write(op_->descriptors());
     workspace_ = std::make_unique<DeviceArray<unsigned char>>(op_->workspace_bytes(), 0);
   }
   const EmbeddingBag& op() const { return *op_; }
-  void launch(Stream stream = {}) const { op_->launch(descriptors_->data(), workspace_->data(), stream); }
+  void launch(Stream stream = {}) const { op_->launch({descriptors_->data(), workspace_->data()}, stream); }
   /// Changes features before anything is launched; prepare() is next.
   std::vector<BagFeature>& features() { return features_; }
   void set_num_bags(size_t i, int64_t count) { longs_[counts_[i]]->write({count}); }
@@ -320,7 +320,7 @@ class DeviceBags {
 
   std::vector<TestBags> bags_;
   DeviceArray<LookupCounters> counters_;
-  detail::LaunchPolicies policies_;
+  LaunchPolicies policies_;
   std::vector<std::unique_ptr<DeviceArray<unsigned char>>> bytes_, outputs_;
   std::vector<std::unique_ptr<DeviceArray<float>>> floats_;
   std::vector<std::unique_ptr<DeviceArray<int64_t>>> longs_;

@@ -62,7 +62,7 @@ class DeviceScenes {
         num_ids_(std::vector<int64_t>{static_cast<int64_t>(scenes.ids.size())}),
         num_rows_(std::vector<int64_t>{scenes.rows()}),
         counters_(1, warprank::LookupCounters{}),
-        workspace_(warprank::SceneRows::workspace_bytes(scenes.num_scenes, scenes.rows() + more_rows)) {
+        workspace_(warprank::SceneRows::bytes(scenes.num_scenes, scenes.rows() + more_rows)) {
     ids_.write(scenes.ids);
     warprank::SceneIds ids{ids_.data(),
                            {ids_.size(), num_ids_.data()},
@@ -77,7 +77,7 @@ class DeviceScenes {
         num_ids_(1),
         num_rows_(std::vector<int64_t>{scenes.rows()}),
         counters_(1, warprank::LookupCounters{}),
-        workspace_(warprank::SceneRows::workspace_bytes(scenes.num_scenes, scenes.rows() + 3)) {
+        workspace_(warprank::SceneRows::bytes(scenes.num_scenes, scenes.rows() + 3)) {
     make({blob, {num_ids_capacity, nullptr}, scenes.sizes.empty() ? nullptr : offsets_.data(), counters_.data()},
          scenes, 3);
   }

@@ -136,7 +136,7 @@ TEST(ExpertsKernel, RefusesWhatCannotBeCut) {
   EXPECT_EQ(refused([&] { split_experts(device.view(), 2, true); }),
             "experts' y: expected a multiple of 2 columns, got 3");
   Mlp mixed = device.view();
-  mixed.mix.gate = mixed.x;
+  mixed.mix.gate.values = mixed.x;
   EXPECT_EQ(refused([&] { split_experts(mixed, 3, false); }),
             "experts that mix: expected an input that they share, got columns of their own");
   Mlp done = device.view();
@@ -157,7 +157,7 @@ TEST(SceneRowsKernel, SortsRowsByScene) {
         reset({});
         const Scenes scenes = random_scenes(num_scenes, num_ids, in_segments);
         const DeviceScenes device(scenes);
-        device.rows().launch();
+        device.rows().launch({});
         device.expect_right(scenes);
       }
 }
@@ -167,7 +167,7 @@ TEST(SceneRowsKernel, SortsThemInEveryOrderOfThreads) {
   in_every_order(
       [&] {
         const DeviceScenes device(scenes);
-        device.rows().launch();
+        device.rows().launch({});
         device.expect_right(scenes);
       },
       build == Build::plain ? 20 : 3);
@@ -226,7 +226,7 @@ TEST(SceneRowsKernel, ReadsScenesOfRequests) {
       blob.axis = 1;
       blob.default_id = 3;
       const DeviceScenes device(scenes, blob, num_ids + 3);
-      device.rows().launch();
+      device.rows().launch({});
       device.expect_right(scenes);
     }
 }
@@ -256,7 +256,7 @@ TEST(SceneRowsKernel, RefusesEachThingThatIsWrong) {
   EXPECT_EQ(refused([](auto&, auto&, auto& capacity, auto&) { capacity = -1; }),
             "scenes: rows: expected 0 to 2^31 - 1, got -1");
   EXPECT_EQ(refused([](auto&, auto&, auto&, auto& workspace) { workspace = nullptr; }),
-            "scenes: workspace: expected device memory, got null");
+            "scenes: groups: expected device memory, got null");
   EXPECT_EQ(refused([](auto& ids, auto&, auto&, auto&) { ids.ids = nullptr; }),
             "scenes: ids: expected device memory, got null");
   EXPECT_EQ(refused([](auto& ids, auto&, auto&, auto&) { ids.num_ids.capacity = -1; }).substr(0, 53),
@@ -346,7 +346,7 @@ TEST(SceneExpertsKernel, GoThroughTheGroupOfTheirScene) {
           SCOPED_TRACE(std::to_string(c.rows) + " rows, " + std::to_string(out) + " outputs");
           const DeviceScenes device_scenes(scenes, more_rows);
           const DeviceSceneLayer device(c, device_scenes);
-          device_scenes.rows().launch();
+          device_scenes.rows().launch({});
           DeviceLaunch({device.view()}, config.target).run();
           device.expect_right(chosen(c.expected(), scenes, out));
         }
@@ -366,9 +366,9 @@ TEST(SceneExpertsKernel, GiveTheSameBitsInEveryOrderOfBlocks) {
           const DeviceSceneLayer device(c, device_scenes);
           DeviceLayer device_of_other(other);
           DeviceLaunch launch({device_of_other.view(), device.view()}, config.target,
-                              Tiling{warprank::detail::LinearTile::staged_64x64, 3});
+                              Tiling{warprank::LinearTile::staged_64x64, 3});
           EXPECT_EQ(launch.launch().parts(1), 3);
-          device_scenes.rows().launch();
+          device_scenes.rows().launch({});
           launch.run();
           launch.run();
           device_of_other.expect_right();
@@ -389,7 +389,7 @@ TEST(SceneExpertsKernel, GiveARowTheSameBitsWhateverItsNeighbours) {
       reset(config);
       const DeviceScenes device_scenes(scenes, of_scenes.extras.more_rows);
       const DeviceSceneLayer device(of_scenes, device_scenes);
-      device_scenes.rows().launch();
+      device_scenes.rows().launch({});
       DeviceLaunch({device.view()}, config.target).run();
       return device.values();
     };
@@ -417,7 +417,7 @@ TEST(SceneExpertsKernel, ReplayAGraphWithOtherScenes) {
     DeviceLaunch launch({device.view()}, config.target);
     const Stream stream = create_stream();
     begin_capture(stream);
-    device_scenes.rows().launch(stream);
+    device_scenes.rows().launch({}, stream);
     launch.run(stream);
     const kernel_testing::Graph graph = end_capture(stream);
     EXPECT_EQ(num_launches(graph), 2);
@@ -643,7 +643,7 @@ TEST(ExpertsKernel, AgreeWithPyTorch) {
       const Value gate = run.linear("gate_" + name, x, 1, 6, 4);
       Mlp tower;
       tower.x = Matrix<const half>(experts.view());
-      tower.mix.gate = Matrix<const half>(gate.view());
+      tower.mix.gate.values = Matrix<const half>(gate.view());
       tower.mix.normalization = normalization;
       towers.push_back(run.mix(tower, propagate_mix(experts.exact, gate.exact, normalization, 4, 3), 3));
       expect_right("mix_" + name, towers.back());
@@ -675,7 +675,7 @@ TEST(ExpertsKernel, AgreeWithPyTorch) {
       Mlp stack;
       stack.x = experts_of_it;
       if (shared.data != nullptr) stack.mix.shared = shared;
-      stack.mix.gate = Matrix<const half>(gate.view());
+      stack.mix.gate.values = Matrix<const half>(gate.view());
       return stack;
     };
     const Propagated all = beside(beside(beside(own[0], 8, own[1], 8), 16, own[2], 8), 24, own[3], 4);
@@ -699,7 +699,7 @@ TEST(ExpertsKernel, AgreeWithPyTorch) {
 
     // Scenes: the oracle computes all of them for every row.
     const DeviceScenes device_scenes(scenes, 0);
-    device_scenes.rows().launch();
+    device_scenes.rows().launch({});
     Value h = run.value(6, x_values);
     for (const int l : {0, 1}) {
       const int64_t in = l == 0 ? 6 : 5, out = l == 0 ? 5 : 2;
@@ -753,7 +753,7 @@ TEST(ExpertsCounts, ExecuteTheProductsOfEachRowsSceneAlone) {
         layer.groups = device_scenes.groups();
         DeviceLaunch launch({layer}, target);
         clear_counters();
-        device_scenes.rows().launch();
+        device_scenes.rows().launch({});
         synchronize();
         const int64_t list_sectors = counters().global_load_sectors + counters().global_store_sectors;
         clear_counters();

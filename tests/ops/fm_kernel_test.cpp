@@ -27,9 +27,9 @@ using warprank::AxisInput;
 using warprank::Fm;
 using warprank::FmOptions;
 using warprank::half;
+using warprank::LaunchPolicies;
 using warprank::Matrix;
 using warprank::SegmentedInput;
-using warprank::detail::LaunchPolicies;
 
 /// An input on the host, in numbers that Value has; on an ancestor's axis when it has offsets.
 struct Fields {
@@ -73,7 +73,7 @@ std::vector<Out> run(const std::vector<Fields>& inputs, int64_t dim, int64_t row
   }
   const int64_t cols = options.reduce ? 1 : dim;
   DeviceMatrix<Out> y(rows, cols, cols + placement.gap, placement.skip + placement.y_skip);
-  Fm<Value, Out>(views, dim, y.view(), nullptr, options, policies).launch(stream);
+  Fm<Value, Out>(views, dim, y.view(), nullptr, options, policies).launch({}, stream);
   return y.read();
 }
 
@@ -224,7 +224,7 @@ TEST(FmKernelGraph, FollowsTheCountsInDeviceMemory) {
         const Fm<float, float> fm(inputs, dim, y.view(), num_rows.data());
         const Stream stream = create_stream();
         begin_capture(stream);
-        fm.launch(stream);
+        fm.launch({}, stream);
         const Graph graph = end_capture(stream);
         EXPECT_EQ(num_launches(graph), 1);
         for (const std::vector<int64_t>& ends : std::vector<std::vector<int64_t>>{{0, 9, 9, 30}, {0, 11}, {0}}) {

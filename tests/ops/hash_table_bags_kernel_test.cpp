@@ -60,7 +60,7 @@ class BagLookUp {
     const auto bytes = op_->descriptors();
     descriptors_ =
         std::make_unique<Staged<unsigned char>>(std::vector<unsigned char>(bytes.begin(), bytes.end()), stream);
-    op_->launch(descriptors_->data(), nullptr, stream);
+    op_->launch({descriptors_->data()}, stream);
   }
 
   /// Waits, and gives each key's row.
@@ -214,10 +214,10 @@ TEST(HashTableBagsCounts, SpreadFewBagsOverBlocks) {
       feature.pooling = Pooling::sum, feature.max_bag_ids = 32;
       feature.y = Matrix<float>(y.data(), capacity, dim);
       const EmbeddingBag op(warprank::Span<const BagFeature>(&feature, 1));
-      const DeviceArray<unsigned char> descriptors({op.descriptors().begin(), op.descriptors().end()});
+      const DeviceArray<unsigned char> descriptors(op.descriptors());
       synchronize();
       clear_counters();
-      op.launch(descriptors.data(), nullptr, {});
+      op.launch({descriptors.data()});
       synchronize();
       const simt::WarpOperations busiest = counters().busiest_warp;
       table.add(format.bytes(), bags, capacity, counters().blocks, busiest.total(), busiest.loads, busiest.collectives,

@@ -111,9 +111,9 @@ class DeviceLayer {
     // More segments than there are: what lies behind them must not be read.
     if (!case_.inputs.row_bias_offsets.empty()) {
       const bool of_rows = case_.extras.row_bias_of_rows;
-      to.row_bias = operand(case_.inputs.row_bias, case_.num_segments(),
-                            of_rows ? case_.capacity() : case_.num_segments() + 2, !case_.extras.float_row_bias);
-      if (!of_rows) to.segment_offsets = offsets_.data(), to.num_segments = num_segments_.data();
+      to.row_bias.values = operand(case_.inputs.row_bias, case_.num_segments(),
+                                   of_rows ? case_.capacity() : case_.num_segments() + 2, !case_.extras.float_row_bias);
+      if (!of_rows) to.row_bias.offsets = offsets_.data(), to.row_bias.num_segments = num_segments_.data();
     }
     if (case_.extras.multiply) to.multiply = operand(case_.inputs.multiply, case_.rows, case_.capacity());
     if (case_.extras.residual) to.residual = operand(case_.inputs.residual, case_.rows, case_.capacity());
@@ -180,16 +180,16 @@ class DeviceLayer {
   std::vector<std::unique_ptr<CapacityMatrix<float>>> float_operands_;
 };
 
-using Tiling = warprank::detail::LinearTiling;
+using Tiling = warprank::LinearTiling;
 
 /// A prepared launch with its memory, cut by the table unless told otherwise.
 class DeviceLaunch {
  public:
   DeviceLaunch(const std::vector<warprank::LinearLayer>& layers, int target, const std::optional<Tiling>& tiling = {})
       : launch_(tiling ? warprank::LinearLaunch(layers, target, *tiling) : warprank::LinearLaunch(layers, target)),
-        descriptors_(std::vector<unsigned char>(launch_.descriptors().begin(), launch_.descriptors().end())),
+        descriptors_(launch_.descriptors()),
         workspace_(launch_.workspace_bytes(), static_cast<unsigned char>(0)) {}
-  void run(Stream stream = {}) { launch_.run(descriptors_.data(), workspace_.data(), stream); }
+  void run(Stream stream = {}) { launch_.launch({descriptors_.data(), workspace_.data()}, stream); }
   const warprank::LinearLaunch& launch() const { return launch_; }
   DeviceArray<unsigned char>& descriptors() { return descriptors_; }
 

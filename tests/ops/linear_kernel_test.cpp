@@ -31,7 +31,7 @@ namespace {
 
 using namespace kernel_testing;  // NOLINT: this is a test of kernels
 using namespace warprank;        // NOLINT
-using warprank::detail::LinearTile, warprank::detail::tile_shape;
+using warprank::LinearTile, warprank::detail::tile_shape;
 
 using Sizes = std::vector<int64_t>;
 
@@ -507,7 +507,7 @@ TEST(LinearKernel, ReplaysAGraphWithOtherRowsAndOtherWeights) {
       LinearLayer view = layer.view();
       view.y = y.view();
       const LinearLaunch moved({&view, 1}, config.target, in_parts);
-      launch.descriptors().write({moved.descriptors().begin(), moved.descriptors().end()});
+      launch.descriptors().write(moved.descriptors());
       layer.num_rows().write({rows});
       kernel_testing::launch(graph, stream);
       EXPECT_EQ(y.values(), std::vector<float>(all.begin(), all.begin() + rows * 40));
@@ -516,7 +516,7 @@ TEST(LinearKernel, ReplaysAGraphWithOtherRowsAndOtherWeights) {
     view.weights = with_other_weights.packed().data();
     layer.num_rows().write({37});
     const LinearLaunch swapped({&view, 1}, config.target, in_parts);
-    launch.descriptors().write({swapped.descriptors().begin(), swapped.descriptors().end()});
+    launch.descriptors().write(swapped.descriptors());
     kernel_testing::launch(graph, stream);
     EXPECT_EQ(layer.values(), run_cases({other}, config.target, true, in_parts)[0]);
   });
@@ -536,7 +536,7 @@ TEST(LinearKernel, RunsOnSeveralStreamsAtOnce) {
 
 TEST(LinearKernel, LaunchesNothingWithoutLayersOrRows) {
   for_each_target([](const Config& config) {
-    LinearLaunch({}, config.target).run(nullptr, nullptr);
+    LinearLaunch({}, config.target).launch({});
     LinearLayer layer;
     DeviceArray<half> weights(PackedLinearLayout{8, 8}.bytes() / 2);
     layer.weights = weights.data();
@@ -544,7 +544,7 @@ TEST(LinearKernel, LaunchesNothingWithoutLayersOrRows) {
     layer.y = Matrix<float>(nullptr, 0, 8);
     const LinearLaunch launch({&layer, 1}, config.target);
     EXPECT_EQ(launch.num_blocks(), 0);
-    launch.run(nullptr, nullptr);
+    launch.launch({});
   });
 }
 
@@ -588,22 +588,22 @@ TEST(LinearKernel, RefusesEachThingThatIsWrong) {
   EXPECT_EQ(refused([](LinearLayer& l) { l.residual.rows = 5; }),
             "linear layer 0's residual: expected [8, 12], got [5, 12]");
   EXPECT_EQ(refused([](LinearLayer& l) {
-              l.row_bias.cols = 13;
-              l.row_bias.stride = 16;
+              l.row_bias.values.cols = 13;
+              l.row_bias.values.stride = 16;
             }),
             "linear layer 0's row bias: expected [4, 12], got [4, 13]");
   EXPECT_EQ(refused([](LinearLayer& l) {
-              l.segment_offsets = nullptr;
-              l.num_segments = nullptr;
+              l.row_bias.offsets = nullptr;
+              l.row_bias.num_segments = nullptr;
             }),
             "linear layer 0's row bias: expected [8, 12], got [4, 12]");
-  EXPECT_EQ(refused([](LinearLayer& l) { l.row_bias = {}; }),
-            "linear layer 0's segments: expected a row bias that they serve, got none");
+  EXPECT_EQ(refused([](LinearLayer& l) { l.row_bias.values = {}; }),
+            "linear layer 0's row bias: expected a matrix, as it has segments, got none");
   EXPECT_EQ(refused([](LinearLayer& l) {
-              l.segment_offsets = nullptr;
-              l.row_bias.rows = 8;
+              l.row_bias.offsets = nullptr;
+              l.row_bias.values.rows = 8;
             }),
-            "linear layer 0's segment_offsets: expected device memory, as there is a number of segments, got null");
+            "linear layer 0's row bias: expected offsets of its segments, got none");
   EXPECT_EQ(refused([](LinearLayer& l) {
               l.residual = {};
               l.residual_first = true;
@@ -622,9 +622,8 @@ TEST(LinearKernel, RefusesEachThingThatIsWrong) {
   EXPECT_EQ(refused([](LinearLayer& l) {
               l.x = {nullptr, 0, 0};
               l.y = Matrix<half>(nullptr, 0, 0);
-              l.multiply = l.residual = l.row_bias = {};
-              l.segment_offsets = nullptr;
-              l.num_segments = nullptr;
+              l.multiply = l.residual = {};
+              l.row_bias = {};
             }),
             "linear layer 0: expected in and out of 1 to 2^30, got 0 and 0");
   EXPECT_EQ(refused([](LinearLayer& l) { l.y = Matrix<half>(const_cast<half*>(l.x.data), l.x.rows, 12, l.x.stride); }),
@@ -634,7 +633,8 @@ TEST(LinearKernel, RefusesEachThingThatIsWrong) {
             }),
             "y of linear layer 0: expected memory of its own, got an overlap with the residual of layer 0");
   EXPECT_EQ(refused([](LinearLayer& l) {
-              l.y = Matrix<half>(static_cast<half*>(const_cast<void*>(l.row_bias.data)), 8, 12, l.row_bias.stride);
+              l.y = Matrix<half>(static_cast<half*>(const_cast<void*>(l.row_bias.values.data)), 8, 12,
+                                 l.row_bias.values.stride);
             }),
             "y of linear layer 0: expected memory of its own, got an overlap with the row bias of layer 0");
   LinearLayer layers[] = {device.view(), device_of_other.view()};
@@ -654,7 +654,7 @@ TEST(LinearKernel, RefusesToRunInMemoryThatCannotBe) {
   DeviceArray<unsigned char> memory(launch.workspace_bytes() + 4, static_cast<unsigned char>(0));
   const auto refused = [&](const void* descriptors, void* workspace) {
     try {
-      launch.run(descriptors, workspace);
+      launch.launch({descriptors, workspace});
       return std::string("nothing");
     } catch (const invalid_argument& e) {
       return e.problems()[0].to_string();
@@ -662,7 +662,7 @@ TEST(LinearKernel, RefusesToRunInMemoryThatCannotBe) {
   };
   EXPECT_EQ(refused(nullptr, memory.data()), "descriptors of linear layers: expected device memory, got null");
   EXPECT_EQ(refused(memory.data() + 8, memory.data()),
-            "descriptors of linear layers: expected memory aligned to 16 bytes, got an address that is not");
+            "descriptors of linear layers: expected memory aligned to 128 bytes, got an address that is not");
   EXPECT_EQ(refused(memory.data(), nullptr), "workspace of linear layers: expected device memory, got null");
   EXPECT_EQ(refused(memory.data(), memory.data() + 4),
             "workspace of linear layers: expected memory aligned to 256 bytes, got an address that is not");
@@ -733,7 +733,7 @@ TEST(FinishLaunch, DoesAllThatComesBehindProducts) {
   }
   std::vector<std::unique_ptr<DeviceLayer>> layers;
   std::vector<std::unique_ptr<DeviceArray<float>>> sums;
-  warprank::detail::FinishLaunch finish;
+  std::vector<warprank::detail::FinishedLayer> finished;
   for (const LinearCase& c : cases) {
     const LinearLayer layer = layers.emplace_back(std::make_unique<DeviceLayer>(c))->view();
     const int64_t out = c.layer.out, stride = (out + 3) / 4 * 4;
@@ -748,11 +748,11 @@ TEST(FinishLaunch, DoesAllThatComesBehindProducts) {
       }
     sums.push_back(std::make_unique<DeviceArray<float>>(values));
     const Matrix<const float> of_layer(sums.back()->data(), c.capacity(), out, stride);
-    finish.add(of_layer, warprank::detail::describe_linear(layer).epilogue, layer.num_rows);
+    finished.push_back({of_layer, warprank::detail::describe_linear(layer).epilogue, layer.num_rows});
   }
-  DeviceArray<unsigned char> descriptors(
-      std::vector<unsigned char>(finish.descriptors().begin(), finish.descriptors().end()));
-  finish.run(descriptors.data(), {});
+  const warprank::detail::FinishLaunch finish(finished);
+  DeviceArray<unsigned char> descriptors(finish.descriptors());
+  finish.launch({descriptors.data()});
   for (const auto& layer : layers) layer->expect_right();
 }
 
@@ -804,7 +804,7 @@ TEST(CublasLinear, MatchesTheOracleAndIsCaptured) {
         DeviceArray<unsigned char> workspace(linear.workspace_bytes());
         const Stream stream = create_stream();
         begin_capture(stream);
-        linear.launch(workspace.data(), stream);
+        linear.launch({nullptr, workspace.data()}, stream);
         const Graph graph = end_capture(stream);
         kernel_testing::launch(graph, stream);
         synchronize(stream);
@@ -837,7 +837,7 @@ TEST(CublasLinear, HasSomeAlgorithmsThatAllMatchTheOracle) {
       break;
     }
     DeviceArray<unsigned char> workspace(linear->workspace_bytes());
-    linear->launch(workspace.data(), {});
+    linear->launch({nullptr, workspace.data()}, {});
     synchronize();
     device.expect_right(expected_of_cublaslt(c));
   }

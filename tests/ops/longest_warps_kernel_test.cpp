@@ -118,8 +118,8 @@ TEST(LongestWarps, OfKernelsOfRows) {
     });
   }
 
-  const auto row_program = [](Memory& memory, const ElementwiseProgram* program, const std::vector<RowInput>& inputs,
-                              RowStep step, int64_t cols) {
+  const auto row_program = [](Memory& memory, const ElementwiseProgram* program,
+                              const std::vector<AxisInput<void>>& inputs, RowStep step, int64_t cols) {
     RowProgram rows;
     rows.program = program;
     rows.inputs = inputs;
@@ -127,10 +127,10 @@ TEST(LongestWarps, OfKernelsOfRows) {
     rows.y = memory.matrix<half>(capacity, cols);
     rows.num_rows = memory.number(num_items);
     const RowProgramLaunch launch({&rows, 1});
-    launch.run(memory.take(std::vector<unsigned char>(launch.descriptors().begin(), launch.descriptors().end())));
+    launch.launch({memory.take(launch.descriptors())});
   };
   const auto as_row = [](const AxisInput<half>& input) {
-    return RowInput{FloatMatrix<const void>(input.values), input.offsets, input.num_segments};
+    return AxisInput<void>{FloatMatrix<const void>(input.values), input.offsets, input.num_segments};
   };
   static const auto sum_of_products = [] {
     ElementwiseProgram program;
@@ -156,7 +156,7 @@ TEST(LongestWarps, OfKernelsOfRows) {
     reduction.num_segments = memory.number(1);
     reduction.pooling = Pooling::mean;
     reduction.y = memory.matrix<half>(4, 64);
-    SegmentReduceLaunch({&reduction, 1}).run();
+    SegmentReduceLaunch({&reduction, 1}).launch({});
   });
 }
 
@@ -172,7 +172,7 @@ TEST(LongestWarps, OfSceneRows) {
           for (int64_t i = 0; i < num_ids; ++i)
             scenes.ids.push_back(i % 8), scenes.sizes.push_back(num_items / num_ids);
           const DeviceScenes on_device(scenes, 28);
-          on_device.rows().launch();
+          on_device.rows().launch({});
           synchronize();
         },
         8, num_ids);

@@ -168,7 +168,7 @@ TEST(MixKernelGraph, FollowsTheCountsInDeviceMemory) {
         const Mix<float, float> mix(tasks, num_rows.data());
         const Stream stream = create_stream();
         begin_capture(stream);
-        mix.launch(stream);
+        mix.launch({}, stream);
         const Graph graph = end_capture(stream);
         EXPECT_EQ(num_launches(graph), 1);
         for (const std::vector<int64_t>& ends : std::vector<std::vector<int64_t>>{{0, 9, 9, 30}, {0, 11}, {0}}) {

@@ -147,8 +147,6 @@ class DeviceMlp {
     to.x = first.x;
     to.num_rows = first.num_rows;
     to.row_bias = first.row_bias;
-    to.segment_offsets = first.segment_offsets;
-    to.num_segments = first.num_segments;
     to.layers = layers_;
     to.multiply = last.multiply;
     to.residual = last.residual;
@@ -168,19 +166,17 @@ class DeviceMlp {
 class DeviceMlpLaunch {
  public:
   DeviceMlpLaunch(const std::vector<warprank::Mlp>& stacks, int target, bool spread_first = true,
-                  const warprank::detail::ChainPolicy* policy = nullptr)
-      : workspace_(warprank::MlpLaunch::workspace_bytes(stacks, target, spread_first, {}, policy),
-                   static_cast<unsigned char>(0)),
-        launch_(stacks, workspace_.size() == 0 ? nullptr : workspace_.data(), target, spread_first, {}, policy),
-        descriptors_(std::vector<unsigned char>(launch_.descriptors().begin(), launch_.descriptors().end())) {}
-  void run(Stream stream = {}) { launch_.run(descriptors_.data(), stream); }
+                  const warprank::ChainPolicy* policy = nullptr)
+      : launch_(stacks, target, spread_first, {}, policy),
+        workspace_(launch_.workspace_bytes(), static_cast<unsigned char>(0)),
+        descriptors_(launch_.descriptors(workspace_.data())) {}
+  void run(Stream stream = {}) { launch_.launch({descriptors_.data(), workspace_.data()}, stream); }
   const warprank::MlpLaunch& launch() const { return launch_; }
   DeviceArray<unsigned char>& descriptors() { return descriptors_; }
 
  private:
-  DeviceArray<unsigned char> workspace_;
   warprank::MlpLaunch launch_;
-  DeviceArray<unsigned char> descriptors_;
+  DeviceArray<unsigned char> workspace_, descriptors_;
 };
 
 }  // namespace kernel_testing

@@ -183,9 +183,12 @@ TEST(MlpKernel, AddsARowBiasInTheLastLayer) {
         CapacityMatrix<float> bias(has_segments ? 3 : 23, widths.back(), has_segments ? 4 : device.view().x.rows, false,
                                    last.inputs.row_bias);
         Mlp stack = device.view();
-        stack.last_row_bias = Matrix<const float>(bias.view());
+        stack.last_row_bias.values = Matrix<const float>(bias.view());
         DeviceArray<int64_t> offsets(last.inputs.row_bias_offsets), num_segments(1, int64_t{3});
-        if (has_segments) stack.segment_offsets = offsets.data(), stack.num_segments = num_segments.data();
+        if (has_segments) {
+          stack.last_row_bias.offsets = offsets.data(), stack.last_row_bias.num_segments = num_segments.data();
+          if (in_both) stack.row_bias.offsets = offsets.data(), stack.row_bias.num_segments = num_segments.data();
+        }
         DeviceMlpLaunch launch({stack}, config.target);
         launch.run();
         expect_close(propagate(c), device.values());
@@ -250,8 +253,8 @@ TEST(MlpKernel, MixesExpertsByTheirGate) {
             CapacityMatrix<Value> device_gate(rows, num_experts, rows + 3, is_half, gate);
             stack.x = Matrix<const Value>(device_own.view());
             stack.in = dim;
-            stack.mix = {Matrix<const Value>(device_gate.view()), Matrix<const Value>(device_shared.view()),
-                         normalization};
+            stack.mix = {
+                {Matrix<const Value>(device_gate.view())}, Matrix<const Value>(device_shared.view()), normalization};
             DeviceMlpLaunch launch({stack}, config.target);
             EXPECT_EQ(launch.launch().num_launches(), 1);
             launch.run();
@@ -285,10 +288,8 @@ TEST(MlpKernel, TakesTheGateOfEachSegment) {
     Mlp stack = device.view();
     stack.x = Matrix<const half>(device_experts.view());
     stack.in = dim;
-    stack.mix.gate = Matrix<const float>(gate.view());
+    stack.mix.gate = {Matrix<const float>(gate.view()), device_offsets.data(), num_segments.data()};
     stack.mix.normalization = Normalization::none;
-    stack.mix.gate_offsets = device_offsets.data();
-    stack.mix.num_gate_segments = num_segments.data();
     DeviceMlpLaunch({stack}, config.target).run();
     MlpCase chosen = c;
     for (int64_t r = 0; r < rows; ++r)
@@ -381,7 +382,6 @@ TEST(MlpKernel, ReplaysAGraphWithOtherRows) {
       Mlp view = device.view();
       view.y = y.view();
       DeviceMlpLaunch moved({view}, config.target);
-      // The same workspace need not be used: descriptors name one of their own.
       launch.descriptors().write(moved.descriptors().read());
       device.first().num_rows().write({rows});
       kernel_testing::launch(graph, stream);
@@ -404,7 +404,7 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
     stack.layers = layers;
     change(stack, layers);
     try {
-      MlpLaunch::workspace_bytes({&stack, 1}, 75);
+      MlpLaunch({&stack, 1}, 75);
       return std::string("nothing");
     } catch (const invalid_argument& e) {
       std::string all;
@@ -419,17 +419,22 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
   EXPECT_EQ(refused([](Mlp& m, Layers&) { m.y.cols = 2; }), "mlp 0's y: expected [8, 3], got [8, 2]");
   EXPECT_EQ(refused([](Mlp& m, Layers&) { m.x.stride = 5; }),
             "mlp 0's x: expected a stride of at least its 24 columns, got 5");
-  EXPECT_EQ(refused([](Mlp& m, Layers&) { m.row_bias.cols = 11; }), "mlp 0's row bias: expected [4, 12], got [4, 11]");
+  EXPECT_EQ(refused([](Mlp& m, Layers&) { m.row_bias.values.cols = 11; }),
+            "mlp 0's row bias: expected [4, 12], got [4, 11]");
   EXPECT_EQ(refused([](Mlp& m, Layers&) { m.residual_first = true; }),
             "mlp 0's residual: expected one, as it is first, got none");
-  EXPECT_EQ(refused([](Mlp& m, Layers&) { m.row_bias = {}; }),
-            "mlp 0's segments: expected a row bias that they serve, got none");
+  EXPECT_EQ(refused([](Mlp& m, Layers&) { m.row_bias.values = {}; }),
+            "mlp 0's row bias: expected a matrix, as it has segments, got none");
   EXPECT_EQ(refused([](Mlp& m, Layers&) { m.last_row_bias = m.row_bias; }),
             "mlp 0's last_row_bias: expected [4, 3], got [4, 12]");
   EXPECT_EQ(refused([](Mlp& m, Layers& l) {
               m.layers = {l.data(), 1}, m.y.cols = 12, m.y.stride = 16, m.last_row_bias = m.row_bias;
             }),
             "mlp 0's last_row_bias: expected several layers, got one, which has row_bias");
+  EXPECT_EQ(refused([](Mlp& m, Layers&) {
+              m.last_row_bias = m.row_bias, m.last_row_bias.values.cols = 3, m.last_row_bias.num_segments = nullptr;
+            }),
+            "mlp 0's last_row_bias: expected the segments of row_bias, got others");
   EXPECT_EQ(refused([](Mlp&, Layers& l) { l[1].weights = nullptr; }),
             "mlp 0's layer 1's weights: expected device memory, got null");
   EXPECT_EQ(refused([](Mlp&, Layers& l) { l[0].activation.kind = ActivationKind::prelu; }),
@@ -450,7 +455,7 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
     return refused([&](Mlp& m, Layers& l) {
       m.x = Matrix<const half>(experts.data(), 8, 24);
       m.in = 12;
-      m.mix.gate = Matrix<const half>(gate.data(), 8, 2);
+      m.mix.gate = {Matrix<const half>(gate.data(), 8, 2)};
       change(m, l);
     });
   };
@@ -458,21 +463,18 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
   EXPECT_EQ(mixed([](Mlp& m, Layers&) { m.in = 0; }).substr(0, 60),
             "mlp 0's in: expected 1 to 256, as it mixes experts, got 0; m");
   EXPECT_EQ(mixed([](Mlp& m, Layers&) { m.in = 10; }), "mlp 0's experts: expected a multiple of 10 columns, got 24");
-  EXPECT_EQ(mixed([](Mlp& m, Layers&) { m.mix.gate.cols = 1; }), "mlp 0's gate: expected [8, 2], got [8, 1]");
-  EXPECT_EQ(mixed([](Mlp& m, Layers&) { m.mix.num_gate_segments = m.num_rows; }),
-            "mlp 0's gate_offsets: expected device memory, as there is a number of segments, got null");
-  EXPECT_EQ(mixed([](Mlp& m, Layers& l) {
-              l[0].out = 513, m.row_bias = {}, m.segment_offsets = m.num_segments = nullptr;
-            }).substr(0, 51),
+  EXPECT_EQ(mixed([](Mlp& m, Layers&) { m.mix.gate.values.cols = 1; }), "mlp 0's gate: expected [8, 2], got [8, 1]");
+  EXPECT_EQ(mixed([](Mlp& m, Layers&) { m.mix.gate.num_segments = m.num_rows; }),
+            "mlp 0's gate: expected offsets of its segments, got none");
+  EXPECT_EQ(mixed([](Mlp& m, Layers& l) { l[0].out = 513, m.row_bias = {}; }).substr(0, 51),
             "mlp 0, whose first layer is done or mixes experts: ");
   EXPECT_EQ(mixed([&](Mlp& m, Layers&) { m.y = Matrix<half>(gate.data(), 8, 3, 4); }).substr(0, 62),
             "y of linear layer 0: expected memory of its own, got an overla");
   const Mlp stacks[] = {device.view(), device.view()};
-  EXPECT_THROW(MlpLaunch::workspace_bytes({stacks, 2}, 75), invalid_argument) << "two stacks write the same";
-  EXPECT_THROW(MlpLaunch::workspace_bytes({stacks, 1}, 70), invalid_argument);
-  EXPECT_THROW(MlpLaunch({stacks, 1}, reinterpret_cast<void*>(64), 75), invalid_argument);
-  EXPECT_EQ(MlpLaunch::workspace_bytes({}, 75), 0);
-  const MlpCase wide(5, {70, 300, 3}, {relu});
+  EXPECT_THROW(MlpLaunch({stacks, 2}, 75), invalid_argument) << "two stacks write the same";
+  EXPECT_THROW(MlpLaunch({stacks, 1}, 70), invalid_argument);
+  EXPECT_EQ(MlpLaunch({}, 75).workspace_bytes(), 0);
+  const MlpCase wide(5, {70, 5000, 3}, {relu});  // whose layers are launched one by one
   DeviceMlp device_of_wide(wide);
   const Mlp stack = device_of_wide.view();
   const auto message = [](auto f) {
@@ -483,18 +485,28 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
       return e.problems()[0].to_string();
     }
   };
+  const MlpLaunch launch({&stack, 1}, 75);
+  EXPECT_EQ(message([&] { launch.descriptors(); }), "workspace of mlps: expected device memory, got null");
+  DeviceArray<unsigned char> workspace(launch.workspace_bytes() + 256);
+  EXPECT_EQ(message([&] { launch.descriptors(workspace.data() + 64); }),
+            "workspace of mlps: expected memory aligned to 256 bytes, got an address that is not");
+  DeviceArray<unsigned char> descriptors(launch.descriptors(workspace.data()));
   EXPECT_EQ(message([&] {
-              MlpLaunch({&stack, 1}, nullptr, 75);
+              launch.launch({descriptors.data(), nullptr});
             }),
             "workspace of mlps: expected device memory, got null");
-  DeviceMlpLaunch launch({stack}, 75);
-  EXPECT_EQ(message([&] { launch.launch().run(nullptr); }), "descriptors of mlps: expected device memory, got null");
-  EXPECT_EQ(message([&] { launch.launch().run(launch.descriptors().data() + 8); }),
-            "descriptors of mlps: expected memory aligned to 16 bytes, got an address that is not");
+  EXPECT_EQ(message([&] {
+              launch.launch({nullptr, workspace.data()});
+            }),
+            "descriptors of mlps: expected device memory, got null");
+  EXPECT_EQ(message([&] {
+              launch.launch({descriptors.data() + 8, workspace.data()});
+            }),
+            "descriptors of mlps: expected memory aligned to 128 bytes, got an address that is not");
 }
 
 TEST(MlpKernel, StatesItsPolicies) {
-  using warprank::detail::mlp_shared_bytes, warprank::detail::MlpTile, warprank::detail::mlp_tile;
+  using warprank::detail::mlp_shared_bytes, warprank::MlpTile, warprank::detail::mlp_tile;
   using warprank::detail::RowsBlock, warprank::detail::staged_stride;
   const auto bytes = [](MlpTile tile, bool is_wide) {
     return mlp_shared_bytes(tile, staged_stride(RowsBlock::max_inputs_at_once(tile)), is_wide) + 4096;  // and static
@@ -691,7 +703,7 @@ TEST(MlpKernel, ExecutesAndReadsWhatItMust) {
         const int64_t blocks = (rows + rows_of_block - 1) / rows_of_block;
         const int64_t all_blocks = (capacity + rows_of_block - 1) / rows_of_block;
         const int64_t of_descriptors =
-            launch.launch().descriptors().size() / 32 + 8 * (4 + 2);  // 8 warps look for theirs
+            launch.launch().descriptor_bytes() / 32 + 8 * (4 + 2);  // 8 warps look for theirs
         const int64_t head = (rows + 3) / 4 * (PackedLinearLayout{256, 1}.bias_offset() / 32 + 1);
         const int64_t least = blocks * weight_sectors + rows * 600 * 2 / 32 + blocks * 3 * (256 * 4 / 32) + head +
                               all_blocks * of_descriptors;

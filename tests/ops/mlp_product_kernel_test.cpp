@@ -60,13 +60,12 @@ struct Towers {
     products.push_back({*factors.back(), y.back()->view()});
   }
   MlpLaunch launch(int target) {
-    workspace = std::make_unique<DeviceArray<unsigned char>>(
-        MlpLaunch::workspace_bytes(stacks, target, false, products), static_cast<unsigned char>(0));
-    MlpLaunch made(stacks, workspace->data(), target, false, products);
-    descriptors = std::make_unique<DeviceArray<unsigned char>>(
-        std::vector<unsigned char>(made.descriptors().begin(), made.descriptors().end()));
+    MlpLaunch made(stacks, target, false, products);
+    workspace = std::make_unique<DeviceArray<unsigned char>>(made.workspace_bytes(), static_cast<unsigned char>(0));
+    descriptors = std::make_unique<DeviceArray<unsigned char>>(made.descriptors(workspace->data()));
     return made;
   }
+  warprank::LaunchMemory memory() const { return {descriptors->data(), workspace->data()}; }
 
   int64_t capacity;
   std::vector<MlpCase> cases;
@@ -107,7 +106,7 @@ TEST(MlpProducts, HaveTheSameBitsWhoeverIsThereLast) {
               const MlpLaunch launch = towers.launch(config.target);
               std::vector<float> all;
               for (int turn = 0; turn < 3; ++turn) {  // the words are clear again
-                launch.run(towers.descriptors->data());
+                launch.launch(towers.memory());
                 for (size_t p = 0; p < towers.products.size(); ++p) {
                   const std::vector<float> y = towers.y[p]->values();
                   EXPECT_EQ(y, product_of(towers, *towers.factors[p])) << "product " << p << ", launch " << turn;
@@ -133,10 +132,10 @@ TEST(MlpProducts, AreMadeOfFewerRowsAtTheNextLaunch) {
       for (const int64_t rows : {35, 9, 0, 20, 35}) {
         CapacityMatrix<float> y(rows, 1, capacity, true);
         towers.products[0].y = y.view();
-        const MlpLaunch moved(towers.stacks, towers.workspace->data(), config.target, false, towers.products);
-        towers.descriptors->write(std::vector<unsigned char>(moved.descriptors().begin(), moved.descriptors().end()));
+        const MlpLaunch moved(towers.stacks, config.target, false, towers.products);
+        towers.descriptors->write(moved.descriptors(towers.workspace->data()));
         towers.devices[0]->first().num_rows().write({rows});
-        launch.run(towers.descriptors->data());
+        launch.launch(towers.memory());
         std::vector<float> expected = product_of(towers, {0, 1});
         expected.resize(static_cast<size_t>(rows));
         EXPECT_EQ(y.values(), expected) << rows << " rows";
@@ -177,14 +176,14 @@ TEST(MlpProducts, PassOnNaN) {
     CapacityMatrix<half> with_nan(35, cols, 48, true, x);
     towers.stacks[0].x = Matrix<const half>(with_nan.view());
     const MlpLaunch launch = towers.launch(config.target);
-    launch.run(towers.descriptors->data());
+    launch.launch(towers.memory());
     const std::vector<float> y = towers.y[0]->values(), expected = product_of(towers, {0, 1});
     for (size_t r = 0; r < 35; ++r)
       if (r == 7)
         EXPECT_TRUE(std::isnan(y[r]));
       else
         EXPECT_EQ(y[r], expected[r]) << "row " << r;
-    launch.run(towers.descriptors->data());
+    launch.launch(towers.memory());
     EXPECT_TRUE(std::isnan(towers.y[0]->values()[7])) << "the word was not cleared";
   });
 }
@@ -195,7 +194,7 @@ TEST(MlpProducts, MayBeFP16) {
     CapacityMatrix<half> y(35, 1, 48, false);
     const Sizes factors = {1, 0};
     towers.products.push_back({factors, y.view()});
-    towers.launch(config.target).run(towers.descriptors->data());
+    towers.launch(config.target).launch(towers.memory());
     const std::vector<float> expected = rounded(product_of(towers, factors));
     const std::vector<half> got = y.values();
     for (size_t r = 0; r < expected.size(); ++r) EXPECT_EQ(to_float(got[r]), expected[r]) << "row " << r;
@@ -211,7 +210,7 @@ TEST(MlpProducts, RefuseWhatIsNoHead) {
     CapacityMatrix<float> y(35, 1, 48, true), short_y(35, 1, 40, true);
     const auto refused = [&](const Sizes& factors, FloatMatrix<void> to) {
       const std::vector<HeadProduct> products = {{factors, to}};
-      return message_of([&] { MlpLaunch::workspace_bytes(towers.stacks, config.target, false, products); });
+      return message_of([&] { MlpLaunch(towers.stacks, config.target, false, products); });
     };
     EXPECT_THAT(refused({0}, y.view()), HasSubstr("product 0 of heads: expected two stacks or more, got 1"));
     EXPECT_THAT(refused({0, 4}, y.view()), HasSubstr("expected stacks 0 to 3, got 4"));
@@ -226,12 +225,10 @@ TEST(MlpProducts, RefuseWhatIsNoHead) {
     EXPECT_THAT(refused({0, 1}, like_head), HasSubstr("memory of its own"));
     const Sizes factors = {0, 1};
     const std::vector<HeadProduct> many(256, {factors, y.view()});
-    EXPECT_THAT(message_of([&] { MlpLaunch::workspace_bytes(towers.stacks, config.target, false, many); }),
+    EXPECT_THAT(message_of([&] { MlpLaunch(towers.stacks, config.target, false, many); }),
                 HasSubstr("products of heads: expected at most 255, got 256"));
     const std::vector<Mlp> crowd(258, towers.stacks[0]);
-    EXPECT_THAT(message_of([&] {
-                  MlpLaunch::workspace_bytes(crowd, config.target, false, Span<const HeadProduct>(many.data(), 1));
-                }),
+    EXPECT_THAT(message_of([&] { MlpLaunch(crowd, config.target, false, Span<const HeadProduct>(many.data(), 1)); }),
                 HasSubstr("stacks with products of heads: expected at most 257, got 258"));
     towers.stacks[1].num_rows = nullptr;
     EXPECT_THAT(refused({0, 1}, y.view()), HasSubstr("expected stacks of the same rows, got mlp 1 of others"));

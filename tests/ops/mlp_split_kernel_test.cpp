@@ -48,7 +48,7 @@ Sizes capacities(int target) {
 TEST(SplitPolicy, SharesOutputsAmongManyBlocksWhereRowsAreFew) {
   const auto policy = [](int target, int64_t rows, int64_t widest) {
     const auto tiles = [rows](int64_t of_tile) { return (rows + of_tile - 1) / of_tile; };
-    const warprank::detail::SplitPolicy chosen = warprank::detail::split_policy(target, tiles, widest, widest > 16);
+    const warprank::SplitPolicy chosen = warprank::detail::split_policy(target, tiles, widest, widest > 16);
     return std::vector<int>{chosen.blocks, chosen.pairs};
   };
   using Chosen = std::vector<int>;
@@ -68,7 +68,7 @@ TEST(SplitPolicy, SharesOutputsAmongManyBlocksWhereRowsAreFew) {
 TEST(SplitPolicy, SharesWideLayersAmongMoreBlocksAndOfMoreRows) {
   const auto policy = [](int target, int64_t rows, int64_t widest) {
     const auto tiles = [rows](int64_t of_tile) { return (rows + of_tile - 1) / of_tile; };
-    const warprank::detail::SplitPolicy chosen = warprank::detail::split_policy(target, tiles, widest, true);
+    const warprank::SplitPolicy chosen = warprank::detail::split_policy(target, tiles, widest, true);
     return std::vector<int64_t>{chosen.blocks, chosen.rows(), chosen.pairs};
   };
   using Chosen = std::vector<int64_t>;
@@ -166,7 +166,7 @@ TEST(SplitMlpKernel, SharesLayersThatNoBlockKeeps) {
 
 /// As who measures chooses: split, for more rows than the rule splits as well, and not split where the rule does.
 TEST(SplitMlpKernel, ComputesStacksAsThePolicySays) {
-  using warprank::detail::ChainPolicy, warprank::detail::MlpTile, warprank::detail::SplitPolicy;
+  using warprank::ChainPolicy, warprank::MlpTile, warprank::SplitPolicy;
   for_each_target([](const Config& config) {
     for (const int64_t capacity : {35, 2600}) {
       std::vector<std::vector<float>> of_split, of_tiles;
@@ -191,7 +191,7 @@ TEST(SplitMlpKernel, ComputesStacksAsThePolicySays) {
 }
 
 TEST(SplitMlpKernel, RefusesPoliciesThatDoNotComputeAllLayers) {
-  using warprank::detail::ChainPolicy, warprank::detail::MlpTile;
+  using warprank::ChainPolicy, warprank::MlpTile;
   reset({});
   const auto refused = [](const Sizes& widths, const ChainPolicy& policy, bool is_aligned = true) {
     Extras extras;
@@ -200,7 +200,7 @@ TEST(SplitMlpKernel, RefusesPoliciesThatDoNotComputeAllLayers) {
     DeviceMlp device(c);
     const Mlp stack = device.view();
     try {
-      MlpLaunch::workspace_bytes({&stack, 1}, 80, false, {}, &policy);
+      MlpLaunch({&stack, 1}, 80, false, {}, &policy);
       return std::string("nothing");
     } catch (const invalid_argument& e) {
       return e.problems()[0].to_string();

@@ -28,22 +28,22 @@
 namespace {
 
 using namespace kernel_testing;  // NOLINT
+using warprank::AxisInput;
 using warprank::DType;
 using warprank::EachElement;
 using warprank::ElementwiseProgram;
 using warprank::FloatMatrix;
+using warprank::LaunchPolicies;
 using warprank::LayerNormOfRow;
 using warprank::Matrix;
 using warprank::Pooling;
 using warprank::ReduceRow;
-using warprank::RowInput;
 using warprank::RowProgram;
 using warprank::RowProgramLaunch;
 using warprank::RowStep;
 using warprank::SegmentedInput;
 using warprank::SoftmaxOfRow;
 using warprank::Span;
-using warprank::detail::LaunchPolicies;
 using warprank::reference::Bounded;
 using Function = warprank::ElementwiseFunction;
 using Half = warprank::half;
@@ -152,14 +152,12 @@ class OnDevice {
   std::vector<std::unique_ptr<DeviceAxisInput<Half>>> halves_;
   std::vector<std::unique_ptr<DeviceAxisInput<float>>> floats_;
   std::vector<std::unique_ptr<DeviceArray<float>>> vectors_;
-  std::vector<RowInput> inputs_;
+  std::vector<AxisInput<void>> inputs_;
   std::vector<const float*> pointers_;
   RowProgram view_;
 };
 
-std::vector<unsigned char> descriptors_of(const RowProgramLaunch& launch) {
-  return {launch.descriptors().begin(), launch.descriptors().end()};
-}
+std::vector<unsigned char> descriptors_of(const RowProgramLaunch& launch) { return launch.descriptors(); }
 
 /// What each program gives, of one launch.
 std::vector<std::vector<float>> run(const std::vector<Program>& programs,
@@ -172,7 +170,7 @@ std::vector<std::vector<float>> run(const std::vector<Program>& programs,
   }
   const RowProgramLaunch launch(views, policies);
   const DeviceArray<unsigned char> descriptors(descriptors_of(launch));
-  launch.run(descriptors.data());
+  launch.launch({descriptors.data()});
   std::vector<std::vector<float>> results;
   for (const auto& program : on_device) results.push_back(program->read());
   return results;
@@ -300,7 +298,7 @@ TEST(RowProgramsCopy, PutsPartsSideBySideInOneLaunch) {
     const RowProgramLaunch launch(programs);
     const DeviceArray<unsigned char> descriptors(descriptors_of(launch));
     clear_counters();
-    launch.run(descriptors.data());
+    launch.launch({descriptors.data()});
     const std::vector<Half> result = wide.read();
     expect_launches(1);
     return result;
@@ -565,7 +563,7 @@ TEST(RowPrograms, MayWriteTheirInput) {
       [] {
         const AxisValues x = random_values<float>(9, 70, 1), z = random_values<float>(9, 8, 2);
         DeviceMatrix<float> y(x.values, 9, 70), copied(z.values, 9, 8);
-        const RowInput of_y{FloatMatrix<const void>(Matrix<const float>(y.view()))},
+        const AxisInput<void> of_y{FloatMatrix<const void>(Matrix<const float>(y.view()))},
             of_copied{FloatMatrix<const void>(Matrix<const float>(copied.view()))};
         RowProgram programs[2];
         programs[0].inputs = {&of_y, 1};
@@ -575,7 +573,7 @@ TEST(RowPrograms, MayWriteTheirInput) {
         programs[1].y = FloatMatrix<void>(copied.view());
         const RowProgramLaunch launch({programs, 2});
         const DeviceArray<unsigned char> descriptors(descriptors_of(launch));
-        launch.run(descriptors.data());
+        launch.launch({descriptors.data()});
         expect_within(warprank::reference::softmax(x.view().values), y.read(), 1);
         EXPECT_EQ(copied.read(), z.values);
       },
@@ -630,7 +628,7 @@ TEST(RowProgramsCounts, MoveEachSectorOnce) {
     const RowProgramLaunch launch({&view, 1});
     const DeviceArray<unsigned char> descriptors(descriptors_of(launch));
     clear_counters();
-    launch.run(descriptors.data());
+    launch.launch({descriptors.data()});
     synchronize();
     const Counters counted = counters();
     double read = 0;
@@ -664,7 +662,7 @@ TEST(RowProgramsMemory, MayBeBeyondTwoToTheThirtyOneElements) {
   DeviceArray<Half> x(2 * stride + cols), copied(2 * stride + cols);
   for (int64_t n = 0; n < 3; ++n) x.write(converted<Half>(rows.row(n).values), n * stride);
   const Matrix<const Half> values(x.data(), 3, cols, stride);
-  const RowInput input{FloatMatrix<const void>(values)};
+  const AxisInput<void> input{FloatMatrix<const void>(values)};
   const ElementwiseProgram negative = single(Function::neg);
   DeviceMatrix<float> negated(3, cols);
   RowProgram programs[2];
@@ -674,7 +672,7 @@ TEST(RowProgramsMemory, MayBeBeyondTwoToTheThirtyOneElements) {
   programs[1].y = FloatMatrix<void>(negated.view());
   const RowProgramLaunch launch({programs, 2});
   const DeviceArray<unsigned char> descriptors(descriptors_of(launch));
-  launch.run(descriptors.data());
+  launch.launch({descriptors.data()});
   const std::vector<float> result = negated.read();
   for (int64_t n = 0; n < 3; ++n)
     for (int64_t c = 0; c < cols; ++c) {
@@ -702,7 +700,7 @@ TEST(RowProgramsGraph, FollowsTheCountInDeviceMemoryAndTakesOtherVectors) {
         DeviceArray<unsigned char> descriptors(descriptors_of(launch_of_one));
         const Stream stream = create_stream();
         begin_capture(stream);
-        launch_of_one.run(descriptors.data(), stream);
+        launch_of_one.launch({descriptors.data()}, stream);
         const Graph graph = end_capture(stream);
         EXPECT_EQ(num_launches(graph), 1);
         for (const int64_t rows : {30, 7, 0, 1000}) {
@@ -754,7 +752,7 @@ TEST(RowProgramsGraph, IsTheSameForOtherVectors) {
     view.step = LayerNormOfRow{eps, gamma, learned.data()};
     const RowProgramLaunch launch({&view, 1});
     warprank::device::LaunchRecorder recorder;
-    launch.run(learned.data());  // where descriptors would be
+    launch.launch({learned.data()});  // where descriptors would be
     EXPECT_EQ(recorder.launches().size(), 1u);
     return recorder.launches().front();
   };
@@ -818,8 +816,9 @@ TEST(RowProgramsHost, AgreeWithTheHostPath) {
 TEST(RowProgramsArguments, AreRefusedWhereTheyDoNotFit) {
   alignas(16) float memory[64] = {};
   const ElementwiseProgram add = single(Function::add);
-  const auto refusal = [&](const std::function<void(RowProgram&, std::vector<RowInput>&)>& change) -> std::string {
-    std::vector<RowInput> inputs(2);
+  const auto refusal =
+      [&](const std::function<void(RowProgram&, std::vector<AxisInput<void>>&)>& change) -> std::string {
+    std::vector<AxisInput<void>> inputs(2);
     inputs[0].values = inputs[1].values = Matrix<const float>(memory, 2, 8);
     RowProgram program;
     program.program = &add;
@@ -876,7 +875,7 @@ TEST(RowProgramsArguments, AreRefusedWhereTheyDoNotFit) {
 TEST(RowProgramsArguments, AreRefusedWhereAProgramIsWrongOrDoesNotFit) {
   alignas(16) float memory[64] = {};
   const auto refusal = [&](const ElementwiseProgram& function, std::vector<const float*> vectors) -> std::string {
-    const std::vector<RowInput> inputs(1, {FloatMatrix<const void>(Matrix<const float>(memory, 2, 8))});
+    const std::vector<AxisInput<void>> inputs(1, {FloatMatrix<const void>(Matrix<const float>(memory, 2, 8))});
     RowProgram program;
     program.program = &function;
     program.inputs = inputs;
@@ -900,7 +899,7 @@ TEST(RowProgramsArguments, AreRefusedWhereAProgramIsWrongOrDoesNotFit) {
 
 TEST(RowProgramsArguments, AreNotWrittenByTwo) {
   alignas(16) float memory[64] = {};
-  const RowInput input{FloatMatrix<const void>(Matrix<const float>(memory, 2, 8))};
+  const AxisInput<void> input{FloatMatrix<const void>(Matrix<const float>(memory, 2, 8))};
   RowProgram programs[2];
   for (RowProgram& program : programs) {
     program.inputs = {&input, 1};

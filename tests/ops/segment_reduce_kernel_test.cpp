@@ -25,11 +25,11 @@ namespace {
 using namespace kernel_testing;  // NOLINT
 using warprank::DType;
 using warprank::FloatMatrix;
+using warprank::LaunchPolicies;
 using warprank::Matrix;
 using warprank::Pooling;
 using warprank::SegmentReduceLaunch;
 using warprank::SegmentReduction;
-using warprank::detail::LaunchPolicies;
 using Half = warprank::half;
 
 const std::vector<Pooling> poolings = {Pooling::sum, Pooling::mean, Pooling::sqrtn, Pooling::max};
@@ -82,7 +82,7 @@ std::vector<std::vector<Out>> run(const std::vector<Case<Value>>& cases,
                           c.spare_segments > 0 ? counts.back()->data() : nullptr, c.pooling, outputs.back()->view()});
   }
   const SegmentReduceLaunch launch(reductions, policies);
-  launch.run();
+  launch.launch({});
   std::vector<std::vector<Out>> results;
   for (size_t i = 0; i < cases.size(); ++i) {
     std::vector<Out> y = outputs[i]->read();
@@ -208,7 +208,7 @@ TEST(SegmentReduceKernelGraph, FollowsTheOffsetsInDeviceMemory) {
         const SegmentReduceLaunch launch_of_one({&reduction, 1});
         const Stream stream = create_stream();
         begin_capture(stream);
-        launch_of_one.run(stream);
+        launch_of_one.launch({}, stream);
         const Graph graph = end_capture(stream);
         EXPECT_EQ(num_launches(graph), 1);
         for (const auto& lengths : std::vector<std::vector<int64_t>>{{1, 200, 0, 99}, {}, {40, 40}}) {
@@ -239,7 +239,7 @@ TEST(SegmentReduceKernelGraph, ReadsNoRowBeyondTheCapacity) {
     const DeviceArray<int64_t> offsets(std::vector<int64_t>{0, 3, 1000, 1003}), count(1, int64_t{50});
     const SegmentReduction reduction{values.view(), offsets.data(), count.data(), pooling, y.view()};
     const SegmentReduceLaunch launch({&reduction, 1});
-    launch.run();
+    launch.launch({});
     const std::vector<int64_t> bounds = {0, 3, 5, 5};
     SCOPED_TRACE(name_of_enum(pooling));
     expect_within(warprank::reference::segment_reduce(x.view().values, {bounds.data(), 3}, pooling), y.read(), 1);
@@ -293,7 +293,7 @@ TEST(SegmentReduceKernelMemory, MayBeBeyondTwoToTheThirtyOneElements) {
   const SegmentReduction reduction{Matrix<const Half>(x.data(), 3, cols, stride), offsets.data(), nullptr, Pooling::sum,
                                    y.view()};
   const SegmentReduceLaunch launch({&reduction, 1});
-  launch.run();
+  launch.launch({});
   const std::vector<int64_t> bounds = {0, 1, 3};
   expect_within(warprank::reference::segment_reduce(rows.view().values, {bounds.data(), 2}, Pooling::sum), y.read(), 1);
 }

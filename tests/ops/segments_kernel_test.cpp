@@ -11,7 +11,7 @@
 #include "batch/blob_testing.hpp"
 #include "support/counts.hpp"
 #include "support/kernel_testing.hpp"
-#include "warprank/ops/detail/segments.cuh"
+#include "warprank/ops/detail/segments/launch.cuh"
 #if !defined(__CUDACC__)
 #include "support/longest_warp.hpp"
 #endif
@@ -134,7 +134,7 @@ std::vector<std::vector<int64_t>> run(const BatchLayout& layout, const std::vect
   }
   const SegmentsLaunch launch(on_device.view(), parents, wanted);
   clear_counters();
-  launch.run();
+  launch.launch({});
   std::vector<std::vector<int64_t>> results;
   for (const auto& array : offsets) results.push_back(array->read());
   expect_launches(launch.num_launches());
@@ -189,7 +189,7 @@ TEST(SegmentsKernel, WritesNothingBeyondTheCapacity) {
   DeviceArray<int64_t> offsets(4, int64_t{-1});
   const SegmentsOfAxis wanted{5, 1, 3, offsets.data()};
   const SegmentsLaunch launch(on_device.view(), parents, {&wanted, 1});
-  launch.run();
+  launch.launch({});
   EXPECT_EQ(offsets.read(), std::vector<int64_t>(all.begin(), all.begin() + 4));
 }
 

@@ -6,4 +6,6 @@
 
 #include "warprank/ops/attention.cuh"
 
-WARPRANK_HIDDEN void launch_all(const warprank::AttentionLaunch& attentions, void* memory) { attentions.run(memory); }
+WARPRANK_HIDDEN void launch_all(const warprank::AttentionLaunch& attentions, void* memory) {
+  attentions.launch({memory});
+}

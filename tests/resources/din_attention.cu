@@ -6,4 +6,4 @@
 
 #include "warprank/ops/din_attention.cuh"
 
-WARPRANK_HIDDEN void launch_all(const warprank::DinLaunch& histories, void* memory) { histories.run(memory); }
+WARPRANK_HIDDEN void launch_all(const warprank::DinLaunch& histories, void* memory) { histories.launch({memory}); }

@@ -4,4 +4,4 @@
 
 #include "warprank/ops/embedding_bag.cuh"
 
-WARPRANK_HIDDEN void launch_all(const warprank::EmbeddingBag& bags, void* memory) { bags.launch(memory, memory, {}); }
+WARPRANK_HIDDEN void launch_all(const warprank::EmbeddingBag& bags, void* memory) { bags.launch({memory, memory}); }

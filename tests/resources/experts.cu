@@ -4,4 +4,4 @@
 
 #include "warprank/ops/scene_rows.cuh"
 
-WARPRANK_HIDDEN void launch_all(const warprank::SceneRows& rows) { rows.launch(); }
+WARPRANK_HIDDEN void launch_all(const warprank::SceneRows& rows) { rows.launch({}); }

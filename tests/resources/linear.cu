@@ -7,6 +7,6 @@
 
 WARPRANK_HIDDEN void launch_all(const warprank::LinearLaunch& layers, const warprank::detail::FinishLaunch& finish,
                                 void* memory) {
-  layers.run(memory, memory);
-  finish.run(memory, {});
+  layers.launch({memory, memory});
+  finish.launch({memory});
 }

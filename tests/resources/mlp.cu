@@ -4,4 +4,4 @@
 
 #include "warprank/ops/mlp.cuh"
 
-WARPRANK_HIDDEN void launch_all(const warprank::MlpLaunch& stacks, void* memory) { stacks.run(memory); }
+WARPRANK_HIDDEN void launch_all(const warprank::MlpLaunch& stacks, void* memory) { stacks.launch({memory, memory}); }

@@ -3,7 +3,7 @@
 /// What takes marks out of caches of rows, for scripts/kernel_report.sh. Their look-ups are among those of
 /// embedding_bag, their updates among those of hash tables.
 
-#include "warprank/ops/detail/take_marks.cuh"
+#include "warprank/ops/detail/row_cache/take_marks.cuh"
 
 namespace warprank::detail {
 

@@ -3,5 +3,5 @@
 
 void launch_row_programs(const warprank::RowProgramLaunch& launch, const void* descriptors,
                          warprank::device::Stream stream) {
-  launch.run(descriptors, stream);
+  launch.launch({descriptors}, stream);
 }

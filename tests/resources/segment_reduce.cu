@@ -2,5 +2,5 @@
 #include "warprank/ops/segment_reduce.cuh"
 
 void launch_segment_reduce(const warprank::SegmentReduceLaunch& launch, warprank::device::Stream stream) {
-  launch.run(stream);
+  launch.launch({}, stream);
 }

@@ -2,7 +2,7 @@
 
 /// The kernel that writes rows of direct tables, for every alignment.
 
-#include "warprank/ops/detail/write_rows.cuh"
+#include "warprank/ops/detail/row_cache/write_rows.cuh"
 
 namespace warprank::detail {
 

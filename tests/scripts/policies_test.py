@@ -190,7 +190,7 @@ class CardPolicies(unittest.TestCase):
             text = self.read(os.path.relpath(path, ROOT))
             if "add_policy(" in text:
                 programs.add("ops_" + os.path.splitext(os.path.basename(path))[0] + "_gpu")
-            names = re.findall(r'\{\s*"(\w+)", &(?:\w+::)*Policies::(\w+)|"(\w+)", &detail::LaunchPolicies::(\w+)', text)
+            names = re.findall(r'\{\s*"(\w+)", &(?:\w+::)*Policies::(\w+)|"(\w+)", &LaunchPolicies::(\w+)', text)
             for name, place in ((a or c, b or d) for a, b, c, d in names):
                 self.assertEqual(name, place)
                 swept.add(name)

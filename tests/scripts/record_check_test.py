@@ -230,7 +230,7 @@ class Added(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root, self.sent = f"{folder.name}/repository", f"{folder.name}/gpu.json"
-        for path in ("tools", "benchmarks/results", "docs/performance", "include/warprank/ops/detail"):
+        for path in ("tools", "benchmarks/results", "docs/performance", "include/warprank/ops"):
             shutil.copytree(f"{ROOT}/{path}", f"{self.root}/{path}", ignore=shutil.ignore_patterns("__pycache__"))
         os.makedirs(f"{self.root}/tests")
         os.makedirs(f"{self.root}/include/warprank/plan")

@@ -9,26 +9,26 @@
 #include <vector>
 
 #include "support/kernel_testing.hpp"
-#include "warprank/ops/detail/card_policies.hpp"
+#include "warprank/ops/detail/common/card_policies.hpp"
 
 namespace kernel_testing {
 
 /// What a launch takes that is told nothing else.
-inline warprank::detail::LaunchPolicies usual_policies() {
+inline warprank::LaunchPolicies usual_policies() {
   return warprank::detail::launch_policies_of(warprank::device::target());
 }
 
 /// run(policies) gives the same for each value of the field, each of which launches another number of blocks.
 template <class Run>
-void expect_same_bits(int warprank::detail::LaunchPolicies::*field, const std::vector<int>& values, Run run,
+void expect_same_bits(int warprank::LaunchPolicies::*field, const std::vector<int>& values, Run run,
                       Config config = {}) {
   if (on_gpu) config.target = warprank::device::target();
   std::set<int64_t> blocks;
-  decltype(run(warprank::detail::LaunchPolicies())) first{};
+  decltype(run(warprank::LaunchPolicies())) first{};
   for (const int value : values) {
     SCOPED_TRACE("value " + std::to_string(value));
     reset(config);
-    warprank::detail::LaunchPolicies policies = usual_policies();
+    warprank::LaunchPolicies policies = usual_policies();
     policies.*field = value;
     auto got = run(policies);
     if (value == values.front()) first = got;

@@ -21,6 +21,7 @@
 #include "warprank/engine/table_options.hpp"
 #include "warprank/engine/tuning.hpp"
 #include "warprank/hash_table/file.hpp"
+#include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/segmented_input.hpp"
 #include "warprank/ops/table_view.hpp"
 #include "warprank/plan/plan.hpp"
@@ -51,20 +52,12 @@ struct CustomCall {
 /// Must not throw and must be callable from several threads at once; a row may depend on its own inputs alone.
 using CustomFunction = std::function<void(const CustomCall&)>;
 
-/// An input of a user's own operation on a GPU, in device memory.
-struct CudaCustomInput {
-  FloatMatrix<const void> values;  ///< FP16 or FP32; as many rows as its axis may have
-  /// [segments + 1]: row s of `values` serves the output rows [offsets[s], offsets[s + 1]). Null: row n serves row n.
-  const int64_t* offsets = nullptr;
-  const int64_t* num_segments = nullptr;
-};
-
 /// One call of a user's own operation on a GPU.
 struct CudaCustomCall {
-  Span<const CudaCustomInput> inputs;
-  FloatMatrix<void> output;           ///< to be filled; FP16 or FP32, maybe columns of a wider row
-  const int64_t* num_rows = nullptr;  ///< in device memory: rows of the output that a batch has, at most output.rows
-  const std::string& settings;        ///< as given in the model
+  Span<const AxisInput<void>> inputs;  ///< as many rows as their axes may have
+  FloatMatrix<void> output;            ///< to be filled; FP16 or FP32, maybe columns of a wider row
+  const int64_t* num_rows = nullptr;   ///< in device memory: rows of the output that a batch has, at most output.rows
+  const std::string& settings;         ///< as given in the model
   StreamHandle stream = nullptr;
 };
 /// Queues kernels in the stream and nothing else. It is called when a context is made, twice for each capacity, the

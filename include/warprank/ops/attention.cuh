@@ -38,19 +38,16 @@
 /// Matrices need no alignment beyond their elements', but are read faster when aligned. y may be all of q, and overlaps
 /// nothing else that the launch reads.
 ///
-///     AttentionLaunch launch(attentions);            // on the host, once; throws invalid_argument
-///     ... copy launch.descriptors() to device memory ...
-///     launch.run(descriptors, stream);               // as often as wanted, also in a captured graph
-///
-/// `run` queues one kernel; it allocates and synchronises nothing, and needs no workspace. Descriptors may be replaced
-/// between runs by those of attentions of the same shapes and alignments.
+/// AttentionLaunch is used as contract.hpp says, and needs descriptors: one kernel.
 
 #include <cstdint>
+#include <utility>
 
 #include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/ops/contract.hpp"
 #include "warprank/ops/detail/attention/launch.cuh"
 
 namespace warprank {
@@ -70,14 +67,15 @@ struct Attention {
 };
 
 /// Attentions that run together.
-class AttentionLaunch {
+class AttentionLaunch : public Primitive {
  public:
   /// For the kernels of `target`. Throws invalid_argument, all problems together.
   explicit AttentionLaunch(Span<const Attention> attentions, int target = device::target())
-      : plan_(detail::attention::plan_attentions(attentions, target)) {}
+      : Primitive("attentions"), plan_(detail::attention::plan_attentions(attentions, target)) {
+    set_launches(plan_.blocks + plan_.units > 0);
+    set_descriptors(plan_.bytes());
+  }
 
-  Span<const unsigned char> descriptors() const { return plan_.bytes(); }
-  int64_t descriptor_bytes() const { return plan_.bytes().size(); }
   /// Whether the kernel is the one that divides events among warps.
   bool is_split() const { return !plan_.split.empty(); }
   /// How shared memory is divided for an attention, where events are not divided.
@@ -88,9 +86,9 @@ class AttentionLaunch {
   int64_t num_blocks() const { return plan_.blocks; }
   int64_t shared_bytes() const { return plan_.shared_bytes; }
 
-  /// `descriptors` aligned to 16.
-  WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream = {}) const {
-    detail::attention::run_attentions(plan_, descriptors, stream);
+  WARPRANK_HIDDEN void launch(const LaunchMemory& memory, device::Stream stream = {}) const {
+    check(memory);
+    detail::attention::launch(plan_, memory.descriptors, stream);
   }
 
  private:

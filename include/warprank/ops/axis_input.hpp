@@ -7,14 +7,29 @@
 #include <string>
 
 #include "warprank/core/error.hpp"
+#include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
-#include "warprank/ops/detail/check_matrix.hpp"
+#include "warprank/ops/detail/common/check_matrix.hpp"
 
 namespace warprank {
 
+namespace detail {
+
+template <class Value>
+struct AxisValues {
+  using type = Matrix<const Value>;
+};
+template <>
+struct AxisValues<void> {
+  using type = FloatMatrix<const void>;
+};
+
+}  // namespace detail
+
+/// Of half or float; of void: of either, as is known at run time.
 template <class Value>
 struct AxisInput {
-  Matrix<const Value> values;  ///< as many rows as the output, or one for each segment
+  typename detail::AxisValues<Value>::type values;  ///< as many rows as the output, or one for each segment
   /// [values.rows + 1], in device memory: row s of `values` serves the output rows [offsets[s], offsets[s + 1]). Null:
   /// row n serves row n. Those behind the last segment's end may be anything, but are read; without
   /// segments so is the first row of `values`.
@@ -22,6 +37,10 @@ struct AxisInput {
   const int64_t* num_segments = nullptr;  ///< how many there are at the time of a launch; null: values.rows
 
   constexpr bool on_ancestor() const { return offsets != nullptr; }
+  /// Columns [first, first + count).
+  AxisInput columns(int64_t first, int64_t count) const {
+    return {values.columns(first, count), offsets, num_segments};
+  }
 };
 
 namespace detail {

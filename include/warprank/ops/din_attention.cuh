@@ -39,20 +39,17 @@
 /// Matrices need no alignment beyond their elements'; k and added whose rows are aligned to 16 bytes are read by whole
 /// vectors, and faster. y overlaps nothing that the launch reads.
 ///
-///     DinLaunch launch(histories);                   // on the host, once; throws invalid_argument
-///     ... copy launch.descriptors() to device memory ...
-///     launch.run(descriptors, stream);               // as often as wanted, also in a captured graph
-///
-/// `run` queues one kernel for all histories of one kind (num_launches); it allocates and synchronises nothing, and
-/// needs no workspace. Descriptors may be replaced between runs by those of other weights of the same shapes.
+/// DinLaunch is used as contract.hpp says, and needs descriptors: one kernel for all histories of one kind.
 
 #include <cstdint>
+#include <utility>
 
 #include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
-#include "warprank/ops/detail/card_policies.hpp"
+#include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/card_policies.hpp"
 #include "warprank/ops/detail/din_attention/launch.cuh"
 #include "warprank/ops/detail/din_attention/weights.hpp"
 
@@ -76,26 +73,26 @@ struct DinHistory {
 };
 
 /// Histories that run together.
-class DinLaunch {
+class DinLaunch : public Primitive {
  public:
   /// For the kernels of `target`. Throws invalid_argument, all problems together.
   explicit DinLaunch(Span<const DinHistory> histories, int target = device::target())
       : DinLaunch(histories, target, detail::launch_policies_of(target)) {}
-  /// Divided as said, and not as was measured (detail/launch_policies.hpp).
-  DinLaunch(Span<const DinHistory> histories, int target, const detail::LaunchPolicies& policies)
-      : plan_(detail::din::plan_histories(histories, target, policies)) {}
+  /// Divided as said, and not as was measured (launch_policies.hpp).
+  DinLaunch(Span<const DinHistory> histories, int target, const LaunchPolicies& policies)
+      : Primitive("DIN attentions"), plan_(detail::din::plan_histories(histories, target, policies)) {
+    set_launches(static_cast<int64_t>(plan_.launches.size()));
+    set_descriptors(plan_.descriptors);
+  }
 
-  Span<const unsigned char> descriptors() const { return plan_.descriptors; }
-  int64_t descriptor_bytes() const { return static_cast<int64_t>(plan_.descriptors.size()); }
   /// How many events of a history are on chip together.
   int64_t chunk_events(int64_t history) const { return plan_.chunk_events[static_cast<size_t>(history)]; }
-  /// Kernels that are queued, and how: blocks are for each history.
-  int64_t num_launches() const { return static_cast<int64_t>(plan_.launches.size()); }
-  const detail::din::Launch& launch(int64_t i) const { return plan_.launches[static_cast<size_t>(i)]; }
+  /// How the i-th of num_launches() kernels is queued: blocks are for each history.
+  const detail::din::Launch& kernel(int64_t i) const { return plan_.launches[static_cast<size_t>(i)]; }
 
-  /// `descriptors` aligned to 16.
-  WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream = {}) const {
-    detail::din::run_histories(plan_, descriptors, stream);
+  WARPRANK_HIDDEN void launch(const LaunchMemory& memory, device::Stream stream = {}) const {
+    check(memory);
+    detail::din::launch(plan_, memory.descriptors, stream);
   }
 
  private:

@@ -31,15 +31,16 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/axis_input.hpp"
-#include "warprank/ops/detail/card_policies.hpp"
+#include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/card_policies.hpp"
 #include "warprank/ops/detail/dot/launch.cuh"
 #include "warprank/ops/dot_pairs.hpp"
 
 namespace warprank {
 
-/// Checked once, launched often. Holds the addresses it was given and no memory of its own.
+/// Used as contract.hpp says: one kernel, of no memory of its own.
 template <class Out>
-class Dot {
+class Dot : public Primitive {
  public:
   static constexpr int max_inputs = detail::dot::max_inputs;
 
@@ -49,17 +50,20 @@ class Dot {
   Dot(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
       const int64_t* num_rows = nullptr)
       : Dot(inputs, dim, order, self, y, num_rows, detail::launch_policies_of(device::target())) {}
-  /// Divided as said, and not as was measured (detail/launch_policies.hpp).
+  /// Divided as said, and not as was measured (launch_policies.hpp).
   Dot(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
-      const int64_t* num_rows, const detail::LaunchPolicies& policies)
-      : plan_(planned(inputs, dim, order, self, y, num_rows, policies)), target_(device::target()) {}
+      const int64_t* num_rows, const LaunchPolicies& policies)
+      : Primitive("dots"), plan_(planned(inputs, dim, order, self, y, num_rows, policies)), target_(device::target()) {
+    set_launches(y.rows > 0 && y.cols > 0);
+  }
 
-  /// Queues one kernel, none when y is empty. Nothing is allocated or waited for; may be captured into a graph.
-  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::dot::launch(plan_, target_, stream); }
+  WARPRANK_HIDDEN void launch(const LaunchMemory&, device::Stream stream = {}) const {
+    detail::dot::launch(plan_, target_, stream);
+  }
 
  private:
   static detail::dot::Plan<Out> planned(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self,
-                                        Matrix<Out> y, const int64_t* num_rows, const detail::LaunchPolicies& policies);
+                                        Matrix<Out> y, const int64_t* num_rows, const LaunchPolicies& policies);
 
   detail::dot::Plan<Out> plan_;
   int target_;
@@ -67,8 +71,7 @@ class Dot {
 
 template <class Out>
 detail::dot::Plan<Out> Dot<Out>::planned(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self,
-                                         Matrix<Out> y, const int64_t* num_rows,
-                                         const detail::LaunchPolicies& policies) {
+                                         Matrix<Out> y, const int64_t* num_rows, const LaunchPolicies& policies) {
   Problems problems;
   if (dim < 1 || dim > detail::dot::max_dim) {
     problems.add("dot: dim", "1 to " + std::to_string(detail::dot::max_dim), std::to_string(dim));

@@ -23,7 +23,7 @@
 ///       WARPRANK_DEVICE float operator()(float value, float gate) const { return gate > 0 ? value : 0; }
 ///     };
 ///     const AxisInput<half> inputs[] = {{values}, {gates}};
-///     Elementwise(Gated{}, inputs, y, SoftmaxOfRow{}).launch(stream);
+///     Elementwise(Gated{}, inputs, y, SoftmaxOfRow{}).launch({}, stream);
 ///
 /// Functions that are known at run time only are in row_programs.cuh.
 ///
@@ -40,27 +40,31 @@
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/ops/axis_input.hpp"
-#include "warprank/ops/detail/elementwise.cuh"
-#include "warprank/ops/detail/row_steps.cuh"
+#include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/row_steps.cuh"
+#include "warprank/ops/detail/elementwise/kernel.cuh"
 
 namespace warprank {
 
-/// Checked once, launched often. Holds the addresses it was given and no memory of its own.
+/// Used as contract.hpp says: one kernel, of no memory of its own.
 template <class Function, class Value, int NumInputs, class Out, class Step = EachElement>
-class Elementwise {
+class Elementwise : public Primitive {
  public:
   /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows. More count as y.rows.
   /// Throws invalid_argument for what does not fit together.
   Elementwise(Function function, const AxisInput<Value> (&inputs)[NumInputs], Matrix<Out> y, Step step = {},
               const int64_t* num_rows = nullptr)
-      : rows_(detail::elementwise::checked_rows<Value>({inputs, NumInputs}, y, step, num_rows)),
+      : Primitive("elementwise functions"),
+        rows_(detail::elementwise::checked_rows<Value>({inputs, NumInputs}, y, step, num_rows)),
         call_{function, {}},
         step_(step) {
+    set_launches(y.rows > 0);
     for (int i = 0; i < NumInputs; ++i) call_.inputs[i] = inputs[i];
   }
 
-  /// Queues one kernel, none when y has no rows. Nothing is allocated or waited for; may be captured into a graph.
-  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::elementwise::launch(rows_, call_, step_, stream); }
+  WARPRANK_HIDDEN void launch(const LaunchMemory&, device::Stream stream = {}) const {
+    detail::elementwise::launch(rows_, call_, step_, stream);
+  }
 
  private:
   detail::elementwise::Rows<Out> rows_;

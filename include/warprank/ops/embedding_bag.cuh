@@ -10,9 +10,8 @@
 /// has.) Each feature has its own number of bags, table, row type, pooling, form of ids and range of columns in an
 /// output; direct and hashed tables may be mixed, rows and outputs be at any alignment of their elements.
 ///
-///     EmbeddingBag bags(features);                                          // checks and plans; on the host
-///     copy bags.descriptors() to the device; zero bags.workspace_bytes() of device memory once
-///     bags.launch(device_descriptors, workspace, stream);                   // again and again, also captured
+/// EmbeddingBag is used as contract.hpp says, and needs descriptors and, for bags that several blocks sum, a workspace:
+/// one kernel for all features that are in the same requests.
 ///
 /// A launch reads how many bags and ids there are from device memory: capacities bound, and bags beyond the actual
 /// number are not written. Descriptors of other features may be copied over: of `EmbeddingBag`s that were made from
@@ -55,7 +54,8 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/bag_feature.hpp"
-#include "warprank/ops/detail/card_policies.hpp"
+#include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/card_policies.hpp"
 #include "warprank/ops/detail/embedding_bag/check.hpp"
 #include "warprank/ops/detail/embedding_bag/kernel.cuh"
 #include "warprank/ops/detail/embedding_bag/plan.hpp"
@@ -63,64 +63,42 @@
 namespace warprank {
 
 /// The look-ups of a batch, prepared for the current device.
-class EmbeddingBag {
+class EmbeddingBag : public Primitive {
  public:
   /// Throws invalid_argument with all that is wrong with the features.
   explicit EmbeddingBag(Span<const BagFeature> features)
       : EmbeddingBag(features, detail::launch_policies_of(device::target())) {}
-  /// Divided as said, and not as was measured (detail/launch_policies.hpp).
-  EmbeddingBag(Span<const BagFeature> features, const detail::LaunchPolicies& policies);
-
-  /// What to copy to device memory, aligned to 128 bytes, before a launch.
-  Span<const unsigned char> descriptors() const {
-    const auto* const bytes = reinterpret_cast<const unsigned char*>(plan_.records.data());
-    return {bytes, static_cast<int64_t>(plan_.records.size() * sizeof(plan_.records[0]))};
+  /// Divided as said, and not as was measured (launch_policies.hpp).
+  EmbeddingBag(Span<const BagFeature> features, const LaunchPolicies& policies)
+      : Primitive("look-ups"), plan_(planned(features, policies)) {
+    set_launches(static_cast<int64_t>(plan_.launches.size()));
+    set_descriptors(detail::bytes_of(plan_.records));
+    set_workspace_bytes(plan_.workspace_bytes);
   }
-  int64_t descriptor_bytes() const { return descriptors().size(); }
 
-  /// Device memory, aligned to 256 bytes and 0 before the first launch, that launches on one stream may share. Of it,
-  /// launches leave what must be 0 at 0.
-  int64_t workspace_bytes() const { return plan_.workspace_bytes; }
-
-  /// How many kernels a launch queues: one, or none when there is nothing to look up, or one for all features that are
-  /// in the same requests.
-  int num_launches() const { return static_cast<int>(plan_.launches.size()); }
-
-  /// Queues the kernels. Throws invalid_argument for null or misaligned memory.
-  WARPRANK_HIDDEN void launch(const void* device_descriptors, void* workspace, device::Stream stream) const;
+  WARPRANK_HIDDEN void launch(const LaunchMemory& memory, device::Stream stream = {}) const;
 
  private:
+  static detail::embedding_bag::RecordPlan planned(Span<const BagFeature> features, const LaunchPolicies& policies);
   detail::embedding_bag::RecordPlan plan_;
 };
 
 // ---- Implementation
 
-WARPRANK_HIDDEN inline EmbeddingBag::EmbeddingBag(Span<const BagFeature> features,
-                                                  const detail::LaunchPolicies& policies) {
+WARPRANK_HIDDEN inline detail::embedding_bag::RecordPlan EmbeddingBag::planned(Span<const BagFeature> features,
+                                                                               const LaunchPolicies& policies) {
   namespace bags = detail::embedding_bag;
   bags::check_features(features);
   const int64_t resident = int64_t{device::num_multiprocessors()} * bags::policy.blocks_per_sm;
-  plan_ = bags::plan_records(features, resident, policies);
+  return bags::plan_records(features, resident, policies);
 }
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_EMBEDDING_BAG)
-WARPRANK_KERNELS_INLINE void EmbeddingBag::launch(const void* device_descriptors, void* workspace,
-                                                  device::Stream stream) const {
+WARPRANK_KERNELS_INLINE void EmbeddingBag::launch(const LaunchMemory& memory, device::Stream stream) const {
   namespace bags = detail::embedding_bag;
-  if (plan_.records.empty()) return;
-  Problems problems;
-  const auto check = [&](const char* what, const void* memory, int64_t alignment) {
-    if (memory == nullptr) problems.add(what, "device memory", "null");
-    const int64_t got = bags::alignment_of(static_cast<const char*>(memory), bags::workspace_alignment);
-    if (got < alignment) {
-      problems.add(what, "an address aligned to " + std::to_string(alignment), "one aligned to " + std::to_string(got));
-    }
-  };
-  check("descriptors", device_descriptors, alignof(bags::Record));
-  if (plan_.workspace_bytes > 0) check("workspace", workspace, bags::workspace_alignment);
-  problems.throw_if_any();
-  const auto* const records = static_cast<const bags::Record*>(device_descriptors);
-  auto* const memory = static_cast<unsigned char*>(workspace);
+  check(memory);
+  const auto* const records = static_cast<const bags::Record*>(memory.descriptors);
+  auto* const workspace = static_cast<unsigned char*>(memory.workspace);
   // These do not overlap with the launch before: they read by load_constant what that may have written.
   for (const bags::RecordLaunch& one : plan_.launches) {
     const auto grid = static_cast<unsigned>(one.num_records);
@@ -128,7 +106,7 @@ WARPRANK_KERNELS_INLINE void EmbeddingBag::launch(const void* device_descriptors
     const auto kernel = one.has_caches ? bags::cached_embedding_bag_kernel<>
                         : one.has_keys ? bags::embedding_bag_kernel<true>
                                        : bags::embedding_bag_kernel<false>;
-    device::launch(config, kernel, records + one.first_line, one.lines, one.batch, memory);
+    device::launch(config, kernel, records + one.first_line, one.lines, one.batch, workspace);
   }
 }
 #endif

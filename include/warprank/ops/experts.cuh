@@ -31,7 +31,7 @@
 #include <vector>
 
 #include "warprank/core/buffer.hpp"
-#include "warprank/ops/detail/experts.cuh"
+#include "warprank/ops/detail/experts/split.cuh"
 #include "warprank/ops/mlp.cuh"
 #include "warprank/ops/scene_rows.cuh"
 

@@ -28,14 +28,15 @@
 #include "warprank/device/target.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/axis_input.hpp"
-#include "warprank/ops/detail/card_policies.hpp"
+#include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/card_policies.hpp"
 #include "warprank/ops/detail/fm/launch.cuh"
 
 namespace warprank {
 
-/// Checked once, launched often. Holds the addresses it was given and no memory of its own.
+/// Used as contract.hpp says: one kernel, of no memory of its own.
 template <class Value, class Out>
-class Fm {
+class Fm : public Primitive {
  public:
   static constexpr int max_inputs = detail::fm::max_inputs;
 
@@ -44,14 +45,18 @@ class Fm {
   Fm(Span<const AxisInput<Value>> inputs, int64_t dim, Matrix<Out> y, const int64_t* num_rows = nullptr,
      const FmOptions& options = {})
       : Fm(inputs, dim, y, num_rows, options, detail::launch_policies_of(device::target())) {}
-  /// Divided as said, and not as was measured (detail/launch_policies.hpp).
+  /// Divided as said, and not as was measured (launch_policies.hpp).
   Fm(Span<const AxisInput<Value>> inputs, int64_t dim, Matrix<Out> y, const int64_t* num_rows, const FmOptions& options,
-     const detail::LaunchPolicies& policies)
-      : plan_(
-            detail::fm::plan_fm(checked(inputs, dim, y, num_rows, options), device::num_multiprocessors(), policies)) {}
+     const LaunchPolicies& policies)
+      : Primitive("factorisation machines"),
+        plan_(
+            detail::fm::plan_fm(checked(inputs, dim, y, num_rows, options), device::num_multiprocessors(), policies)) {
+    set_launches(y.rows > 0);
+  }
 
-  /// Queues one kernel, none when y has no rows. Nothing is allocated or waited for; may be captured into a graph.
-  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::fm::launch(plan_, stream); }
+  WARPRANK_HIDDEN void launch(const LaunchMemory&, device::Stream stream = {}) const {
+    detail::fm::launch(plan_, stream);
+  }
 
  private:
   static detail::fm::Arguments<Value, Out> checked(Span<const AxisInput<Value>> inputs, int64_t dim, Matrix<Out> y,

@@ -19,16 +19,16 @@
 /// A look-up reads the keys of a bucket and the row: 32 or 64 bytes where rows are inline, otherwise a line of 128. Of
 /// one bucket for most keys, of two for some, and never of more than placement.max_probes. A warp looks 32 keys up
 /// together: at load 0.8 it waits for its keys, for two lines (2.7 where rows are not inline) and for rows
-/// (detail/hash_find.cuh). Look-ups write nothing but their results: rows that many ask for are no hot spot. Tables of
-/// the header layout that were made mutable may be updated while they are read: a look-up finds the row from before or
-/// from after an update, whole, without locks, provided that its stream is registered as a reader
+/// (detail/hash_table/find.cuh). Look-ups write nothing but their results: rows that many ask for are no hot spot.
+/// Tables of the header layout that were made mutable may be updated while they are read: a look-up finds the row from
+/// before or from after an update, whole, without locks, provided that its stream is registered as a reader
 /// (ops/hash_table_epochs.cuh).
 ///
 /// Every function queues kernels on the stream and returns: it allocates nothing, waits for nothing and may be captured
 /// into a graph; updates, whose epoch changes, are launched directly. Misuse throws invalid_argument before anything is
 /// launched; what happens to single keys is told by statuses, never by a hang.
 
-#include "warprank/ops/detail/hash_table.cuh"
+#include "warprank/ops/detail/hash_table/launch.cuh"
 
 namespace warprank::hash_table {
 

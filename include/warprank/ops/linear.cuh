@@ -33,70 +33,65 @@
 /// latter last, a row bias in FP32. y may be the layer's own multiply or residual, and overlaps nothing else that the
 /// launch reads or writes.
 ///
-///     LinearLaunch launch(layers);                       // on the host, once; throws invalid_argument
-///     ... copy launch.descriptors() to device memory, and clear launch.workspace_bytes() of it ...
-///     launch.run(descriptors, workspace, stream);        // as often as wanted, also in a captured graph
-///
-/// `run` queues one kernel; it allocates and synchronises nothing. Descriptors may be replaced between runs by those of
-/// other weights of the same shapes. A workspace serves one run at a time and needs no clearing after the first.
+/// LinearLaunch is used as contract.hpp says, and needs descriptors and, where sums are cut into parts, a workspace:
+/// one kernel.
 
 #include <cstdint>
-#include <vector>
+#include <utility>
 
 #include "warprank/core/view.hpp"
-#include "warprank/ops/detail/linear.cuh"
-#include "warprank/ops/detail/linear_launch.cuh"
+#include "warprank/ops/axis_input.hpp"
+#include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/linear/kernel.cuh"
+#include "warprank/ops/detail/linear/launch.cuh"
 
 namespace warprank {
 
 /// One layer of a launch. Everything it points to is in device memory.
 struct LinearLayer {
-  const void* weights = nullptr;             ///< packed; aligned to 16. With groups, theirs by pack_experts
-  Matrix<const half> x;                      ///< [capacity, in]
-  const int64_t* num_rows = nullptr;         ///< M; null: always the capacity
-  FloatMatrix<const void> row_bias;          ///< [segment capacity, out]; no data: none
-  const int64_t* segment_offsets = nullptr;  ///< [segments + 1], from 0 to M; null: row n serves row n
-  const int64_t* num_segments = nullptr;     ///< null: always the capacity
-  DeviceActivation activation;               ///< with groups its vectors are [groups, out]
-  FloatMatrix<const void> multiply;          ///< [capacity, out]; no data: none
-  FloatMatrix<const void> residual;          ///< [capacity, out]; no data: none
-  bool residual_first = false;               ///< it is added before the activation
-  FloatMatrix<void> y;                       ///< [capacity, out]
-  RowGroups groups;                          ///< rows of no group become 0
+  const void* weights = nullptr;      ///< packed; aligned to 16. With groups, theirs by pack_experts
+  Matrix<const half> x;               ///< [capacity, in]
+  const int64_t* num_rows = nullptr;  ///< M; null: always the capacity
+  AxisInput<void> row_bias;           ///< [capacity or segment capacity, out]; no data: none
+  DeviceActivation activation;        ///< with groups its vectors are [groups, out]
+  FloatMatrix<const void> multiply;   ///< [capacity, out]; no data: none
+  FloatMatrix<const void> residual;   ///< [capacity, out]; no data: none
+  bool residual_first = false;        ///< it is added before the activation
+  FloatMatrix<void> y;                ///< [capacity, out]
+  RowGroups groups;                   ///< rows of no group become 0
 };
 
 /// Layers that run together.
-class LinearLaunch {
+class LinearLaunch : public Primitive {
  public:
   /// For the kernels of `target`. Throws invalid_argument, all problems together.
   explicit LinearLaunch(Span<const LinearLayer> layers, int target = device::target())
-      : plan_(detail::plan_linear(layers, target)) {}
+      : LinearLaunch(layers, target, nullptr) {}
   /// Cut as said, and not by the table (detail/linear/tiling.hpp).
-  LinearLaunch(Span<const LinearLayer> layers, int target, detail::LinearTiling tiling)
-      : plan_(detail::plan_linear(layers, target, &tiling)) {}
+  LinearLaunch(Span<const LinearLayer> layers, int target, LinearTiling tiling)
+      : LinearLaunch(layers, target, &tiling) {}
 
-  Span<const unsigned char> descriptors() const {
-    return {reinterpret_cast<const unsigned char*>(plan_.descriptors.data()), descriptor_bytes()};
-  }
-  int64_t descriptor_bytes() const {
-    return static_cast<int64_t>(plan_.descriptors.size() * sizeof(detail::LinearDescriptor));
-  }
-  /// 0 where no sums are cut into parts. Aligned to 256.
-  int64_t workspace_bytes() const { return plan_.workspace_bytes(); }
   /// How the layers are cut.
-  detail::LinearTiling tiling() const { return plan_.tiling; }
-  /// Whether all layers are what the faster kernels are for: plain (detail/linear_launch.cuh).
+  LinearTiling tiling() const { return plan_.tiling; }
+  /// Whether all layers are what the faster kernels are for: plain (detail/linear/launch.cuh).
   bool is_plain() const { return plan_.is_plain; }
   int64_t num_blocks() const { return plan_.num_blocks; }
   /// Into how many parts the sums of a layer are cut.
   int parts(int64_t layer) const { return plan_.descriptors[static_cast<size_t>(layer)].parts; }
 
-  /// `descriptors` aligned to 16, `workspace` to 256. Throws invalid_argument where they are null or are not.
-  WARPRANK_HIDDEN void run(const void* descriptors, void* workspace, device::Stream stream = {}) const {
-    detail::run_linear(plan_, descriptors, workspace, stream);
+  WARPRANK_HIDDEN void launch(const LaunchMemory& memory, device::Stream stream = {}) const {
+    check(memory);
+    detail::launch_linear(plan_, memory, stream);
   }
 
  private:
+  LinearLaunch(Span<const LinearLayer> layers, int target, const LinearTiling* tiling)
+      : Primitive("linear layers"), plan_(detail::plan_linear(layers, target, tiling)) {
+    set_launches(plan_.num_blocks > 0);
+    set_descriptors(detail::bytes_of(plan_.descriptors));
+    set_workspace_bytes(plan_.workspace_bytes());
+  }
+
   detail::LinearPlan plan_;
 };
 

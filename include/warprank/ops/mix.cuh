@@ -24,7 +24,8 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/axis_input.hpp"
-#include "warprank/ops/detail/mix.cuh"
+#include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/mix/kernel.cuh"
 
 namespace warprank {
 
@@ -36,22 +37,24 @@ struct MixTask {
   Normalization normalization = Normalization::softmax;
 };
 
-/// Checked once, launched often. Holds the addresses it was given and no memory of its own.
+/// Used as contract.hpp says: one kernel, of no memory of its own.
 template <class Value, class Out>
-class Mix {
+class Mix : public Primitive {
  public:
   static constexpr int max_tasks = detail::mix::max_tasks;
 
   /// All tasks have as many rows; `num_rows` is their number at the time of a launch, in device memory; null: that of
   /// y. More count as that. Throws invalid_argument for what does not fit together.
   explicit Mix(Span<const MixTask<Value, Out>> tasks, const int64_t* num_rows = nullptr)
-      : arguments_(checked(tasks, num_rows)), max_blocks_(device::num_multiprocessors() * detail::mix::min_blocks) {}
+      : Primitive("mixes of experts"),
+        arguments_(checked(tasks, num_rows)),
+        max_blocks_(device::num_multiprocessors() * detail::mix::min_blocks) {
+    set_launches(arguments_.max_rows > 0, arguments_.reads_ahead);
+  }
 
-  /// Whether rows of inputs behind num_rows, up to y.rows, are read; nothing depends on them.
-  bool reads_unused_rows() const { return arguments_.reads_ahead; }
-
-  /// Queues one kernel, none when y is empty. Nothing is allocated or waited for; may be captured into a graph.
-  WARPRANK_HIDDEN void launch(device::Stream stream) const { detail::mix::launch(arguments_, max_blocks_, stream); }
+  WARPRANK_HIDDEN void launch(const LaunchMemory&, device::Stream stream = {}) const {
+    detail::mix::launch(arguments_, max_blocks_, stream);
+  }
 
  private:
   static detail::mix::Arguments<Value, Out> checked(Span<const MixTask<Value, Out>> tasks, const int64_t* num_rows);

@@ -41,15 +41,15 @@
 /// its sign where that is smaller; as y is in FP16. A row has the same bits whatever M, its place and the other rows,
 /// for one capacity and target. NaN and infinity in x get into their own row alone.
 ///
-/// Alignment, overlap, descriptors, streams and graphs: as in ops/linear.cuh.
+/// Alignment and overlap: as in ops/linear.cuh.
 ///
-///     DeviceMemory workspace(MlpLaunch::workspace_bytes(stacks, target));     // the caller's; cleared once
-///     MlpLaunch launch(stacks, workspace, target);
-///     ... copy launch.descriptors() to device memory ...
-///     launch.run(descriptors, stream);
+/// MlpLaunch is used as contract.hpp says, and needs descriptors and a workspace: one kernel, and one for each layer
+/// that is launched before it.
 
 #include <cstdint>
+#include <utility>
 
+#include "warprank/ops/contract.hpp"
 #include "warprank/ops/linear.cuh"
 
 namespace warprank {
@@ -63,24 +63,20 @@ struct MlpLayer {
 
 /// A mix of experts as a stack's input. No gate: none.
 struct ExpertMix {
-  FloatMatrix<const void> gate;    ///< [capacity, experts]; with offsets [segment capacity, experts]
+  AxisInput<void> gate;            ///< [capacity or segment capacity, experts]
   FloatMatrix<const void> shared;  ///< [capacity, shared experts * in]; no data: none
   Normalization normalization = Normalization::softmax;
-  const int64_t* gate_offsets = nullptr;       ///< [segments + 1], from 0 to M; null: row n serves row n
-  const int64_t* num_gate_segments = nullptr;  ///< null: always the capacity
 };
 
 /// A stack.
 struct Mlp {
-  FloatMatrix<const void> x;                 ///< [capacity, in], FP16; sums [capacity, out_0] where first_is_done
-  bool first_is_done = false;                ///< of layer 0 remains f_0(x + b_0 + row_bias); its `in` must be given
-  ExpertMix mix;                             ///< then x has the stack's own experts side by side
-  int64_t in = 0;                            ///< of layer 0, with first_is_done or a mix; otherwise x.cols
-  const int64_t* num_rows = nullptr;         ///< M; null: always the capacity
-  FloatMatrix<const void> row_bias;          ///< [segment capacity, out_0]; no data: none
-  FloatMatrix<const void> last_row_bias;     ///< [segment capacity, out_last], of several layers; no data: none
-  const int64_t* segment_offsets = nullptr;  ///< of both: [segments + 1], from 0 to M; null: row n serves row n
-  const int64_t* num_segments = nullptr;     ///< null: always the capacity
+  FloatMatrix<const void> x;          ///< [capacity, in], FP16; sums [capacity, out_0] where first_is_done
+  bool first_is_done = false;         ///< of layer 0 remains f_0(x + b_0 + row_bias); its `in` must be given
+  ExpertMix mix;                      ///< then x has the stack's own experts side by side
+  int64_t in = 0;                     ///< of layer 0, with first_is_done or a mix; otherwise x.cols
+  const int64_t* num_rows = nullptr;  ///< M; null: always the capacity
+  AxisInput<void> row_bias;           ///< [capacity or segment capacity, out_0]; no data: none
+  AxisInput<void> last_row_bias;      ///< the same of out_last, of several layers; with row_bias: its segments
   Span<const MlpLayer> layers;
   FloatMatrix<const void> multiply;  ///< [capacity, out_last]; no data: none
   FloatMatrix<const void> residual;  ///< [capacity, out_last]; no data: none
@@ -97,37 +93,29 @@ struct HeadProduct {
 
 }  // namespace warprank
 
-#include "warprank/ops/detail/mlp_launch.cuh"
+#include "warprank/ops/detail/mlp/launch.cuh"
 
 namespace warprank {
 
 /// Stacks that run together.
-class MlpLaunch {
+class MlpLaunch : public Primitive {
  public:
-  /// For the kernels of `target`. The workspace is aligned to 256, cleared before the first run, and serves one run at
-  /// a time. `policy`: how all layers are fused, as who has measured it chooses; null: by rule. Throws
-  /// invalid_argument, all problems together.
-  MlpLaunch(Span<const Mlp> stacks, void* workspace, int target = device::target(), bool spread_first = true,
-            Span<const HeadProduct> products = {}, const detail::ChainPolicy* policy = nullptr)
-      : plan_(detail::plan_mlp(stacks, products, workspace, target, spread_first, policy)) {
-    if (plan_.workspace_bytes > 0) detail::require_memory("workspace of mlps", workspace, 256);
+  /// For the kernels of `target`. `policy`: how all layers are fused, as who has measured it chooses; null: by rule.
+  /// Throws invalid_argument, all problems together.
+  explicit MlpLaunch(Span<const Mlp> stacks, int target = device::target(), bool spread_first = true,
+                     Span<const HeadProduct> products = {}, const ChainPolicy* policy = nullptr)
+      : Primitive("mlps"), plan_(detail::plan_mlp(stacks, products, target, spread_first, policy)) {
+    set_launches(plan_.num_launches());
+    set_descriptors(plan_.descriptors, plan_.in_workspace);
+    set_workspace_bytes(plan_.workspace_bytes);
   }
 
-  /// Throws as the constructor does.
-  static int64_t workspace_bytes(Span<const Mlp> stacks, int target = device::target(), bool spread_first = true,
-                                 Span<const HeadProduct> products = {}, const detail::ChainPolicy* policy = nullptr) {
-    return detail::plan_mlp(stacks, products, nullptr, target, spread_first, policy).workspace_bytes;
-  }
-
-  Span<const unsigned char> descriptors() const { return plan_.descriptors; }
-  /// Kernels of a run.
-  int64_t num_launches() const { return static_cast<int64_t>(plan_.levels.size()) + (plan_.num_fused > 0); }
   /// Layers of a stack that are fused into the last kernel.
   int64_t num_fused() const { return plan_.num_fused; }
 
-  /// `descriptors` aligned to 16. Throws invalid_argument where they are null or are not.
-  WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream = {}) const {
-    detail::run_mlp(plan_, descriptors, stream);
+  WARPRANK_HIDDEN void launch(const LaunchMemory& memory, device::Stream stream = {}) const {
+    check(memory);
+    detail::launch_mlp(plan_, memory, stream);
   }
 
  private:

@@ -24,51 +24,39 @@
 ///
 /// Every input and y are FP16 or FP32 by themselves, all in between is FP32 with one rounding per instruction, so that
 /// neither fusing programs nor a row's position or neighbours change a bit. exp and log are within 4 u relatively (of
-/// log a), u = 2^-24, activations as in detail/activation.cuh; sums of a row err by (C + 2) u sum |v|, softmax by
-/// (C + 16 + 2 (max - min)) u y. Finite results too large for FP16 become 65504 with their sign.
+/// log a), u = 2^-24, activations as in detail/common/activation.cuh; sums of a row err by (C + 2) u sum |v|, softmax
+/// by (C + 16 + 2 (max - min)) u y. Finite results too large for FP16 become 65504 with their sign.
 ///
 /// A program's y may be its input with the same rows, columns and stride; it overlaps nothing else that the launch
 /// reads or writes. Matrices need no alignment beyond their elements'; rows and columns that are multiples of 4
 /// elements (8 for copies of FP16) are read faster.
 ///
-///     RowProgramLaunch launch(programs);              // on the host, once; throws invalid_argument
-///     ... copy launch.descriptors(), of which there may be none, to device memory ...
-///     launch.run(descriptors, stream);                // as often as wanted, also in a captured graph
-///
-/// `run` queues one kernel, none when no y has elements; it allocates and synchronises nothing. Programs are parameters
-/// of the kernel, all of a launch together up to 3,968 bytes (88 for each program, 32 for each input and vector, 12 for
-/// each instruction, constant and operand, 24 for each ancestor); more are descriptors, which costs trips to memory.
-/// What is always one is addresses of vectors, gammas and betas: descriptors may be replaced between runs by those of
-/// the same programs with others.
+/// RowProgramLaunch is used as contract.hpp says: one kernel. Programs are parameters of the kernel, all of a launch
+/// together up to 3,968 bytes (88 for each program, 32 for each input and vector, 12 for each instruction, constant and
+/// operand, 24 for each ancestor); more are descriptors, which costs trips to memory. What is always one is addresses
+/// of vectors, gammas and betas: descriptors may be replaced between runs by those of the same programs with others.
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/model/elementwise.hpp"
-#include "warprank/ops/detail/card_policies.hpp"
-#include "warprank/ops/detail/row_programs.cuh"
-#include "warprank/ops/detail/row_programs_launch.cuh"
+#include "warprank/ops/axis_input.hpp"
+#include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/card_policies.hpp"
+#include "warprank/ops/detail/row_programs/kernel.cuh"
+#include "warprank/ops/detail/row_programs/launch.cuh"
 
 namespace warprank {
-
-/// A matrix in device memory, on the program's own axis or on an ancestor of it.
-struct RowInput {
-  FloatMatrix<const void> values;
-  /// [values.rows + 1], in device memory: row s of `values` serves rows [offsets[s], offsets[s + 1]). Null: row n
-  /// serves row n. Those behind the last segment's end may be anything, but are read; without
-  /// segments so is the first row of `values`.
-  const int64_t* offsets = nullptr;
-  const int64_t* num_segments = nullptr;  ///< how many there are at the time of a launch; null: values.rows
-};
 
 /// One program of a launch. `program` and the spans are read by the launch's constructor only; what they point to, and
 /// the matrices, are in device memory.
 struct RowProgram {
   const ElementwiseProgram* program = nullptr;  ///< null: the one input as it is
-  Span<const RowInput> inputs;
+  Span<const AxisInput<void>> inputs;           ///< those that serve all rows have one, without offsets
   Span<const float* const> vectors;
   RowStep step;  ///< EachElement{}, SoftmaxOfRow{}, LayerNormOfRow{...} or ReduceRow{...}
   FloatMatrix<void> y;
@@ -81,25 +69,23 @@ inline bool fits_row_program(const ElementwiseProgram& program) {
 }
 
 /// Programs that run together.
-class RowProgramLaunch {
+class RowProgramLaunch : public Primitive {
  public:
   /// Throws invalid_argument, all problems together: also for a program that does not fit, and for one with inputs on
   /// more than 6 different ancestors.
   explicit RowProgramLaunch(Span<const RowProgram> programs)
-      : RowProgramLaunch(programs,
-                         programs.empty() ? detail::LaunchPolicies{} : detail::launch_policies_of(device::target())) {}
-  /// Divided as said, and not as was measured (detail/launch_policies.hpp).
-  RowProgramLaunch(Span<const RowProgram> programs, const detail::LaunchPolicies& policies)
-      : plan_(detail::row_programs::plan_launch(programs, policies)) {}
+      : RowProgramLaunch(programs, programs.empty() ? LaunchPolicies{} : detail::launch_policies_of(device::target())) {
+  }
+  /// Divided as said, and not as was measured (launch_policies.hpp).
+  RowProgramLaunch(Span<const RowProgram> programs, const LaunchPolicies& policies)
+      : Primitive("row programs"), plan_(detail::row_programs::plan_launch(programs, policies)) {
+    set_launches(plan_.num_blocks > 0, plan_.reads_ahead);
+    set_descriptors(plan_.descriptors);
+  }
 
-  Span<const unsigned char> descriptors() const { return plan_.descriptors; }
-  int64_t descriptor_bytes() const { return static_cast<int64_t>(plan_.descriptors.size()); }
-  /// Whether rows of inputs behind num_rows, up to y.rows, are read; nothing depends on them.
-  bool reads_unused_rows() const { return plan_.reads_ahead; }
-
-  /// `descriptors` aligned to 16; null where there are none.
-  WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream = {}) const {
-    detail::row_programs::run(plan_, descriptors, stream);
+  WARPRANK_HIDDEN void launch(const LaunchMemory& memory, device::Stream stream = {}) const {
+    check(memory);
+    detail::row_programs::launch(plan_, memory.descriptors, stream);
   }
 
  private:

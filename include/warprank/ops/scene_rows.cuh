@@ -12,34 +12,38 @@
 
 #include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/launch.hpp"
-#include "warprank/ops/detail/scene_rows.cuh"
+#include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/scene_rows/kernel.cuh"
 #include "warprank/ops/row_groups.hpp"
 #include "warprank/ops/scene_ids.hpp"
 
 namespace warprank {
 
-/// RowGroups for layers. Holds the addresses it was given and no memory of its own.
-class SceneRows {
+/// RowGroups for layers. Used as contract.hpp says: one kernel of one block, meant for up to some ten thousand rows.
+class SceneRows : public Primitive {
  public:
-  /// For up to `capacity` rows, `num_rows` of them (null: all). `workspace` is aligned to 256; launches write it, and
-  /// those of layers read it. Throws invalid_argument, all problems together.
-  SceneRows(const SceneIds& scenes, int64_t num_scenes, int64_t capacity, const int64_t* num_rows, void* workspace)
-      : arguments_(detail::scene_rows::describe_scenes(scenes, num_scenes, capacity, num_rows, workspace)) {}
+  /// For up to `capacity` rows, `num_rows` of them (null: all). `groups` is bytes(num_scenes, capacity) of device
+  /// memory, aligned to 256; launches write it, and those of layers read it. Throws invalid_argument, all problems
+  /// together.
+  SceneRows(const SceneIds& scenes, int64_t num_scenes, int64_t capacity, const int64_t* num_rows, void* groups)
+      : Primitive("rows of scenes"),
+        arguments_(detail::scene_rows::describe_scenes(scenes, num_scenes, capacity, num_rows, groups)) {
+    set_launches(1);
+  }
 
-  static int64_t workspace_bytes(int64_t num_scenes, int64_t capacity) {
+  static int64_t bytes(int64_t num_scenes, int64_t capacity) {
     return detail::scene_rows::ends_offset(capacity) + (num_scenes + 1) * int64_t{sizeof(int32_t)};
   }
   RowGroups groups() const { return {arguments_.rows, arguments_.ends, arguments_.num_groups}; }
 
-  /// Queues one kernel of one block, meant for up to some ten thousand rows. It allocates and synchronises nothing.
-  WARPRANK_HIDDEN void launch(device::Stream stream = {}) const;
+  WARPRANK_HIDDEN void launch(const LaunchMemory&, device::Stream stream = {}) const;
 
  private:
   detail::scene_rows::SceneArguments arguments_;
 };
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_SCENE_ROWS)
-WARPRANK_KERNELS_INLINE void SceneRows::launch(device::Stream stream) const {
+WARPRANK_KERNELS_INLINE void SceneRows::launch(const LaunchMemory&, device::Stream stream) const {
   using namespace detail::scene_rows;  // NOLINT: of this function alone
   const auto kernel = arguments_.ids == nullptr ? scene_rows_kernel<true> : scene_rows_kernel<false>;
   device::launch_overlapping({1, num_threads, 0, stream}, kernel, arguments_);

@@ -18,20 +18,19 @@
 /// alignment beyond their elements'; rows and columns that are multiples of 4 elements are read faster. y overlaps
 /// nothing that the launch reads or writes.
 ///
-///     SegmentReduceLaunch launch(reductions);         // on the host, once; throws invalid_argument
-///     launch.run(stream);                             // as often as wanted, also in a captured graph
-///
-/// `run` queues one kernel for each 24 matrices, none when no y has elements; it allocates and synchronises nothing.
+/// SegmentReduceLaunch is used as contract.hpp says: one kernel for each 24 matrices, of no memory of its own.
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/model/types.hpp"
-#include "warprank/ops/detail/card_policies.hpp"
-#include "warprank/ops/detail/segment_reduce.cuh"
+#include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/card_policies.hpp"
+#include "warprank/ops/detail/segment_reduce/kernel.cuh"
 
 namespace warprank {
 
@@ -47,21 +46,20 @@ struct SegmentReduction {
 };
 
 /// Reductions that run together.
-class SegmentReduceLaunch {
+class SegmentReduceLaunch : public Primitive {
  public:
   /// Throws invalid_argument, all problems together.
   explicit SegmentReduceLaunch(Span<const SegmentReduction> reductions)
-      : SegmentReduceLaunch(
-            reductions, reductions.empty() ? detail::LaunchPolicies{} : detail::launch_policies_of(device::target())) {}
-  /// Divided as said, and not as was measured (detail/launch_policies.hpp).
-  SegmentReduceLaunch(Span<const SegmentReduction> reductions, const detail::LaunchPolicies& policies)
-      : plans_(detail::segment_reduce::plan_launches(reductions, policies)) {}
+      : SegmentReduceLaunch(reductions,
+                            reductions.empty() ? LaunchPolicies{} : detail::launch_policies_of(device::target())) {}
+  /// Divided as said, and not as was measured (launch_policies.hpp).
+  SegmentReduceLaunch(Span<const SegmentReduction> reductions, const LaunchPolicies& policies)
+      : Primitive("reductions of segments"), plans_(detail::segment_reduce::plan_launches(reductions, policies)) {
+    set_launches(static_cast<int64_t>(plans_.size()));
+  }
 
-  /// Kernels that `run` queues.
-  int num_launches() const { return static_cast<int>(plans_.size()); }
-
-  WARPRANK_HIDDEN void run(device::Stream stream = {}) const {
-    for (const detail::segment_reduce::LaunchPlan& plan : plans_) detail::segment_reduce::run(plan, stream);
+  WARPRANK_HIDDEN void launch(const LaunchMemory&, device::Stream stream = {}) const {
+    for (const detail::segment_reduce::LaunchPlan& plan : plans_) detail::segment_reduce::launch(plan, stream);
   }
 
  private:

@@ -81,11 +81,8 @@ class Bindings {
   /// Where those that the index does not have are written.
   int64_t* segments(AxisPair pair) const { return memory_.segments.at(pair); }
   /// A value as an input of an op on `axis`.
-  AxisInput<half> halves_on(int node, int axis) const {
-    const int node_axis = graph_.node(node).axis;
-    if (node_axis == axis) return {halves(node), nullptr, nullptr};
-    return {halves(node), offsets({axis, node_axis}), num_rows(node_axis)};
-  }
+  AxisInput<half> halves_on(int node, int axis) const { return on_axis<half>(halves(node), node, axis); }
+  AxisInput<void> input_on(int node, int axis) const { return on_axis<void>(input(node), node, axis); }
 
   RequestBlobs requests() const {
     RequestBlobs blobs;
@@ -122,6 +119,13 @@ class Bindings {
   }
 
  private:
+  template <class Value, class Values>
+  AxisInput<Value> on_axis(const Values& values, int node, int axis) const {
+    const int node_axis = graph_.node(node).axis;
+    if (node_axis == axis) return {values, nullptr, nullptr};
+    return {values, offsets({axis, node_axis}), num_rows(node_axis)};
+  }
+
   template <class Value>
   const Value* index_at(int64_t offset) const {
     return reinterpret_cast<const Value*>(memory_.index + offset);

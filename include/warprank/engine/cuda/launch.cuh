@@ -14,6 +14,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/runtime.hpp"
+#include "warprank/ops/contract.hpp"
 
 namespace warprank::cuda_backend {
 
@@ -79,6 +80,11 @@ class StepMemory {
   }
   const void* copied(Span<const unsigned char> bytes) {
     return copied(bytes.size(), [&](unsigned char* to) { std::copy(bytes.begin(), bytes.end(), to); });
+  }
+  /// The memory of a primitive's launches.
+  LaunchMemory of(const Primitive& launch) {
+    void* const workspace = zeroed(launch.workspace_bytes());
+    return {copied(launch.descriptors(workspace)), workspace};
   }
   /// Memory that is zero before the first run.
   void* zeroed(int64_t bytes) { return take(bytes, zeroed_, sizes_.zeroed); }

@@ -162,19 +162,19 @@ struct LinearPicks {
 };
 
 /// The variants of fused chains, of tiles, and of cuBLASLt; none for a text that names none.
-inline std::optional<detail::ChainPolicy> chain_policy_named(const std::string& text) {
-  std::vector<detail::ChainPolicy> all{{{}, detail::MlpTile::rows_16}, {{}, detail::MlpTile::rows_32}};
-  for (detail::SplitPolicy split : detail::split_kernels)
+inline std::optional<ChainPolicy> chain_policy_named(const std::string& text) {
+  std::vector<ChainPolicy> all{{{}, MlpTile::rows_16}, {{}, MlpTile::rows_32}};
+  for (SplitPolicy split : detail::split_kernels)
     for (split.blocks = 1; split.blocks <= detail::max_split_blocks; ++split.blocks) all.push_back({split});
-  for (const detail::ChainPolicy& policy : all)
+  for (const ChainPolicy& policy : all)
     if (policy.to_string() == text) return policy;
   return {};
 }
 
-inline std::optional<detail::LinearTiling> tiling_named(const std::string& text) {
+inline std::optional<LinearTiling> tiling_named(const std::string& text) {
   for (int tile = 0; tile < detail::num_linear_tiles; ++tile)
     for (int parts = 1; parts <= detail::max_linear_parts; ++parts) {
-      const detail::LinearTiling tiling{static_cast<detail::LinearTile>(tile), parts};
+      const LinearTiling tiling{static_cast<LinearTile>(tile), parts};
       if (parts > 1 && !detail::tile_shape(tiling.tile).can_be_cut) break;
       if (tiling.to_string() == text) return tiling;
     }
@@ -205,20 +205,20 @@ inline int64_t depth_of(const StepShape& step) {
 }
 
 /// Ways to cut the layers of a depth, but for what the table says: those that it has not for much slower, best first.
-inline std::vector<detail::LinearTiling> tilings_to_try(const StepShape& step, int64_t depth, int target) {
+inline std::vector<LinearTiling> tilings_to_try(const StepShape& step, int64_t depth, int target) {
   constexpr double much_slower = 1.5;
   constexpr size_t most = 5;
   const std::vector<detail::LinearSize> sizes = tiled_sizes(step, depth);
-  std::vector<std::pair<double, detail::LinearTiling>> all;
+  std::vector<std::pair<double, LinearTiling>> all;
   for (int tile = 0; tile < detail::num_linear_tiles && !sizes.empty(); ++tile)
     for (int parts = 1; parts <= detail::max_linear_parts; ++parts) {
-      const detail::LinearTiling tiling{static_cast<detail::LinearTile>(tile), parts};
+      const LinearTiling tiling{static_cast<LinearTile>(tile), parts};
       if (parts > 1 && !detail::tile_shape(tiling.tile).can_be_cut) break;
       all.emplace_back(detail::linear_cost(sizes, tiling, target), tiling);
     }
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<detail::LinearTiling> tilings;
-  const detail::LinearTiling by_table = detail::choose_linear_tiling(sizes, true, target);
+  std::vector<LinearTiling> tilings;
+  const LinearTiling by_table = detail::choose_linear_tiling(sizes, true, target);
   for (const auto& [cost, tiling] : all)
     if (cost <= much_slower * all[0].first && tilings.size() < most && tiling.to_string() != by_table.to_string())
       tilings.push_back(tiling);
@@ -227,7 +227,7 @@ inline std::vector<detail::LinearTiling> tilings_to_try(const StepShape& step, i
 
 /// Ways to compute a chain in one launch: split over about so many blocks that the card is full, half full and a
 /// quarter full, and by tiles of rows.
-inline std::vector<detail::ChainPolicy> chains_to_try(const StepShape& step, int target) {
+inline std::vector<ChainPolicy> chains_to_try(const StepShape& step, int target) {
   const auto tiles = [&](int64_t rows) {
     int64_t all = 0;
     for (const LinearShape& layer : step.layers)
@@ -236,8 +236,8 @@ inline std::vector<detail::ChainPolicy> chains_to_try(const StepShape& step, int
   };
   int64_t widest = 1;
   for (const LinearShape& layer : step.layers) widest = std::max(widest, (layer.out + 15) / 16);
-  std::vector<detail::ChainPolicy> policies{{{}, detail::MlpTile::rows_16}, {{}, detail::MlpTile::rows_32}};
-  for (detail::SplitPolicy split : detail::split_kernels) {
+  std::vector<ChainPolicy> policies{{{}, MlpTile::rows_16}, {{}, MlpTile::rows_32}};
+  for (SplitPolicy split : detail::split_kernels) {
     if (tiles(split.rows()) == 0) continue;
     const int64_t fit = detail::multiprocessors_of(target) / tiles(split.rows());
     const int64_t shares = (widest + split.pairs - 1) / split.pairs;
@@ -282,12 +282,12 @@ class HeldTilings {
     return nullptr;
   }
   /// The tiling, of those that compute all layers, that takes least at all capacities together.
-  static detail::LinearTiling least_of_all(const std::vector<StepShape>& steps, const std::vector<LinearShape>& layers,
-                                           int64_t depth, int target) {
-    detail::LinearTiling best;
+  static LinearTiling least_of_all(const std::vector<StepShape>& steps, const std::vector<LinearShape>& layers,
+                                   int64_t depth, int target) {
+    LinearTiling best;
     double least = std::numeric_limits<double>::infinity();
     for (int tile = 0; tile < detail::num_linear_tiles; ++tile) {
-      const detail::LinearTiling tiling{static_cast<detail::LinearTile>(tile), 1};
+      const LinearTiling tiling{static_cast<LinearTile>(tile), 1};
       if (!detail::tile_shape(tiling.tile).is_general) continue;
       double cost = 0;
       for (const StepShape& step : steps)

@@ -48,7 +48,7 @@ struct ChosenLayer {
     return weights.row_major.data + layer.y.cols * weights.row_major.stride;
   }
   bool is_bare() const {
-    return layer.row_bias.data == nullptr && layer.multiply.data == nullptr && layer.residual.data == nullptr &&
+    return layer.row_bias.values.data == nullptr && layer.multiply.data == nullptr && layer.residual.data == nullptr &&
            detail::cublaslt_fuses(layer.activation.kind);
   }
 };
@@ -59,13 +59,14 @@ class WARPRANK_HIDDEN LinearLevel {
  public:
   LinearLevel(const std::vector<ChosenLayer>& layers, StepMemory& memory) {
     std::vector<LinearLayer> tiles;
-    std::optional<detail::LinearTiling> tiling;
+    std::vector<detail::FinishedLayer> finished;
+    std::optional<LinearTiling> tiling;
     for (const ChosenLayer& chosen : layers) {
       if (chosen.kernel != LinearKernel::cublaslt) {
         tiles.push_back(chosen.layer);
         if (!tiling) tiling = tiling_named(chosen.variant);
       } else {
-        const LinearLayer layer = chosen.is_bare() ? chosen.layer : sums_of(chosen, memory);
+        const LinearLayer layer = chosen.is_bare() ? chosen.layer : sums_of(chosen, memory, finished);
         const void* const bias = chosen.is_bare() ? chosen.bias() : nullptr;
         products_.emplace_back(layer, chosen.weights.row_major, bias, chosen.algorithm());
         if (products_.back().cuts_sums()) cut_sums_.push_back(Bindings::as_const(layer.y));
@@ -76,10 +77,10 @@ class WARPRANK_HIDDEN LinearLevel {
       // Elsewhere layers like these were plain, and are not in this model.
       const bool fits = tiling && (tiles_->is_plain() || detail::tile_shape(tiling->tile).is_general);
       if (fits) tiles_.emplace(tiles, device::target(), *tiling);
-      tile_descriptors_ = memory.copied(tiles_->descriptors());
-      tile_workspace_ = memory.zeroed(tiles_->workspace_bytes());
+      tile_memory_ = memory.of(*tiles_);
     }
-    finish_descriptors_ = memory.copied(finish_.descriptors());
+    finish_ = detail::FinishLaunch(finished);
+    finish_memory_ = memory.of(finish_);
     for (const CublasLinear& product : products_)
       workspace_bytes_ = std::max(workspace_bytes_, product.workspace_bytes());
   }
@@ -90,33 +91,33 @@ class WARPRANK_HIDDEN LinearLevel {
   /// That its products take in turns.
   int64_t workspace_bytes() const { return workspace_bytes_; }
   /// Without what cuBLASLt may add.
-  int num_launches() const { return tiles_.has_value() + static_cast<int>(products_.size()) + !finish_.is_empty(); }
+  int num_launches() const { return tiles_.has_value() + static_cast<int>(products_.size()) + finish_.num_launches(); }
 
   void queue(void* workspace, device::Stream stream) const {
-    if (tiles_) tiles_->run(tile_descriptors_, tile_workspace_, stream);
-    for (const CublasLinear& product : products_) product.launch(workspace, stream);
-    if (!finish_.is_empty()) finish_.run(finish_descriptors_, stream);
+    if (tiles_) tiles_->launch(tile_memory_, stream);
+    for (const CublasLinear& product : products_) product.launch({nullptr, workspace}, stream);
+    finish_.launch(finish_memory_, stream);
   }
 
  private:
   /// The layer with nothing behind its products, which go to memory of their own and are finished from there.
-  LinearLayer sums_of(const ChosenLayer& chosen, StepMemory& memory) {
+  static LinearLayer sums_of(const ChosenLayer& chosen, StepMemory& memory,
+                             std::vector<detail::FinishedLayer>& finished) {
     const LinearLayer& layer = chosen.layer;
     const int64_t rows = layer.x.rows, stride = round_up(layer.y.cols, 4);
     auto* const sums = static_cast<float*>(memory.unwritten(rows * stride * 4));
     LinearLayer bare;
     bare.x = layer.x;
     bare.y = Matrix<float>(sums, rows, layer.y.cols, stride);
-    finish_.add(Bindings::as_const(bare.y), detail::describe_linear(layer).epilogue, layer.num_rows);
+    finished.push_back({Bindings::as_const(bare.y), detail::describe_linear(layer).epilogue, layer.num_rows});
     return bare;
   }
 
   std::optional<LinearLaunch> tiles_;
   std::vector<CublasLinear> products_;
   std::vector<FloatMatrix<const void>> cut_sums_;
-  detail::FinishLaunch finish_;
-  const void *tile_descriptors_ = nullptr, *finish_descriptors_ = nullptr;
-  void* tile_workspace_ = nullptr;
+  detail::FinishLaunch finish_{Span<const detail::FinishedLayer>()};
+  LaunchMemory tile_memory_, finish_memory_;
   int64_t workspace_bytes_ = 0;
 };
 

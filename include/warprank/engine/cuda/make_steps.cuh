@@ -191,7 +191,8 @@ class StepMaker {
   }
   void add_pools(const std::vector<int>& nodes) {
     if (nodes.empty()) return;
-    add(nodes, [nodes](const Bindings& bindings, StepMemory&) { return prepare_pools(nodes, bindings); });
+    add(nodes,
+        [nodes](const Bindings& bindings, StepMemory& memory) { return prepare_pools(nodes, bindings, memory); });
   }
   void add_rows(const std::vector<int>& nodes) {
     if (nodes.empty()) return;
@@ -271,7 +272,8 @@ class StepMaker {
       });
       const auto count = std::min<std::ptrdiff_t>(end - nodes.begin(), Mix<half, half>::max_tasks);
       const std::vector<int> launch(nodes.begin(), nodes.begin() + count);
-      add(launch, [launch](const Bindings& bindings, StepMemory&) { return prepare_mixes(launch, bindings); });
+      add(launch,
+          [launch](const Bindings& bindings, StepMemory& memory) { return prepare_mixes(launch, bindings, memory); });
       nodes.erase(nodes.begin(), nodes.begin() + count);
     }
   }

@@ -17,33 +17,17 @@ namespace warprank::cuda_backend {
 /// What a step of a model is prepared by, for each capacity of each context.
 using Prepare = std::function<PreparedStep(const Bindings&, StepMemory&)>;
 
-/// A launch whose arguments travel with it.
+/// What a primitive queues, with the memory that it needs.
 template <class Launch>
-PreparedStep prepare_plain(const char* kernel, Launch launch) {
+PreparedStep prepare_launch(const char* kernel, Launch launch, StepMemory& memory) {
   PreparedStep step;
   step.kernel = kernel;
-  step.queue = [launch = std::move(launch)](device::Stream to) { launch.launch(to); };
-  return step;
-}
-
-/// A launch that is queued with nothing but its descriptors.
-template <class Launch>
-PreparedStep prepare_described(const char* kernel, std::shared_ptr<const Launch> launch, StepMemory& memory) {
-  PreparedStep step;
-  step.kernel = kernel;
-  step.queue = [launch, descriptors = memory.copied(launch->descriptors())](device::Stream to) {
-    launch->run(descriptors, to);
+  step.num_launches = launch.num_launches();
+  step.reads_unused_rows = launch.reads_unused_rows();
+  const LaunchMemory of_launch = memory.of(launch);
+  step.queue = [launch = std::make_shared<const Launch>(std::move(launch)), of_launch](device::Stream to) {
+    launch->launch(of_launch, to);
   };
-  return step;
-}
-
-/// A launch whose descriptions travel with it.
-template <class Launch>
-PreparedStep prepare_undescribed(const char* kernel, std::shared_ptr<const Launch> launch) {
-  PreparedStep step;
-  step.kernel = kernel;
-  step.num_launches = launch->num_launches();
-  step.queue = [launch](device::Stream to) { launch->run(to); };
   return step;
 }
 

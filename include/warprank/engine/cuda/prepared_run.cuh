@@ -54,7 +54,7 @@ class PreparedRun {
         bindings_(from.graph, from.values, size_.rows, addresses(from, shared)) {
     const auto is_nested = [](const AxisPair& pair) { return pair.first != pair.second; };
     if (std::any_of(from.steps.pairs.begin(), from.steps.pairs.end(), is_nested))
-      add("segments", [&] { return prepare_segments(from.steps.pairs, bindings_); });
+      add("segments", [&] { return prepare_segments(from.steps.pairs, bindings_, memory_); });
     for (const ModelStep& step : from.steps.steps)
       add(step.nodes.empty() ? "outputs" : plan::name_of(from.graph, step.nodes),
           [&] { return step.prepare(bindings_, memory_); });

@@ -7,20 +7,19 @@
 #include <vector>
 
 #include "warprank/engine/cuda/prepare.cuh"
-#include "warprank/ops/detail/segments.cuh"
+#include "warprank/ops/detail/segments/launch.cuh"
 
 namespace warprank::cuda_backend {
 
 /// Offsets of pairs that a batch's index does not have.
-inline PreparedStep prepare_segments(const std::vector<AxisPair>& pairs, const Bindings& bindings) {
+inline PreparedStep prepare_segments(const std::vector<AxisPair>& pairs, const Bindings& bindings, StepMemory& memory) {
   std::vector<int> parents;
   for (const AxisInfo& axis : bindings.graph().axes) parents.push_back(axis.parent);
   std::vector<detail::SegmentsOfAxis> wanted;
   for (const AxisPair& pair : pairs)
     if (pair.first != pair.second)
       wanted.push_back({pair.first, pair.second, bindings.max_rows(pair.second), bindings.segments(pair)});
-  return prepare_undescribed("segments",
-                             std::make_shared<const detail::SegmentsLaunch>(bindings.requests(), parents, wanted));
+  return prepare_launch("segments", detail::SegmentsLaunch(bindings.requests(), parents, wanted), memory);
 }
 
 }  // namespace warprank::cuda_backend

@@ -25,7 +25,7 @@
 #include "warprank/engine/placement.hpp"
 #include "warprank/engine/table_options.hpp"
 #include "warprank/hash_table/frequency_sketch.hpp"
-#include "warprank/ops/detail/take_marks.cuh"
+#include "warprank/ops/detail/row_cache/take_marks.cuh"
 #include "warprank/ops/row_cache.hpp"
 
 namespace warprank::cuda_backend {

@@ -29,7 +29,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/device/runtime.hpp"
 #include "warprank/engine/table_delta.hpp"
-#include "warprank/ops/detail/write_rows.cuh"
+#include "warprank/ops/detail/row_cache/write_rows.cuh"
 #include "warprank/ops/hash_table.cuh"
 #include "warprank/ops/hash_table_epochs.cuh"
 

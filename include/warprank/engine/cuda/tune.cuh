@@ -279,13 +279,13 @@ class Tuner {
     }
     if (!deadline_.is_over(share_)) add(all);
     if (shape.is_stack)
-      for (const detail::ChainPolicy& policy : chains_to_try(shape, device::target())) {
+      for (const ChainPolicy& policy : chains_to_try(shape, device::target())) {
         if (deadline_.is_over(share_)) break;
         fused.variants.assign(count, policy.to_string());
         add(fused);
       }
     for (int64_t depth = 0; depth < depth_of(shape); ++depth)
-      for (const detail::LinearTiling& tiling : tilings_to_try(shape, depth, device::target())) {
+      for (const LinearTiling& tiling : tilings_to_try(shape, depth, device::target())) {
         if (deadline_.is_over(share_)) break;
         cut[static_cast<size_t>(depth)].push_back(&add(cut_otherwise(shape, tiles, depth, tiling.to_string())));
       }

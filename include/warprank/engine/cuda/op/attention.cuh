@@ -3,7 +3,6 @@
 
 /// Attentions: one launch for all of a step.
 
-#include <memory>
 #include <variant>
 #include <vector>
 
@@ -28,7 +27,7 @@ inline PreparedStep prepare_attentions(const std::vector<int>& nodes, const Bind
     attention.scale = op.scale;
     attention.causal = op.causal;
   }
-  return prepare_described("attention", std::make_shared<const AttentionLaunch>(attentions), memory);
+  return prepare_launch("attention", AttentionLaunch(attentions), memory);
 }
 
 }  // namespace warprank::cuda_backend

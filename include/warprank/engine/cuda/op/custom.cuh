@@ -13,15 +13,8 @@ namespace warprank::cuda_backend {
 
 inline PreparedStep prepare_custom(const CustomOp& op, int n, CudaCustomFunction function, const Bindings& bindings) {
   const Node& node = bindings.graph().node(n);
-  std::vector<CudaCustomInput> inputs;
-  for (const int input : node.inputs) {
-    const int axis = bindings.graph().node(input).axis;
-    CudaCustomInput& to = inputs.emplace_back();
-    to.values = bindings.input(input);
-    if (axis == node.axis) continue;
-    to.offsets = bindings.offsets({node.axis, axis});
-    to.num_segments = bindings.num_rows(axis);
-  }
+  std::vector<AxisInput<void>> inputs;
+  for (const int input : node.inputs) inputs.push_back(bindings.input_on(input, node.axis));
   PreparedStep step;
   step.kernel = op.function;
   step.captures_weights = true;  // its function decides what is queued

@@ -63,10 +63,7 @@ inline PreparedStep prepare_din(const std::vector<DinNode>& nodes, const Binding
     history.device_weights = bindings.weights(made.weights);
     history.longest_history = bindings.graph().axis(segments.events.first).keep_last;
   }
-  const auto launch = std::make_shared<const DinLaunch>(histories);
-  PreparedStep step = prepare_described("din_attention", launch, memory);
-  step.num_launches = static_cast<int>(launch->num_launches());
-  return step;
+  return prepare_launch("din_attention", DinLaunch(histories), memory);
 }
 
 }  // namespace warprank::cuda_backend

@@ -16,12 +16,13 @@ namespace warprank::cuda_backend {
 static_assert(Dot<half>::max_inputs == plan::max_field_inputs);
 
 inline Prepare bind_alone(const DotOp& op, int n, const BindOptions&) {
-  return [op, n](const Bindings& bindings, StepMemory&) {
+  return [op, n](const Bindings& bindings, StepMemory& memory) {
     const Node& node = bindings.graph().node(n);
     return with_type(bindings.value(n), [&](auto y) {
       using Out = std::remove_pointer_t<decltype(y.data)>;
-      return prepare_plain("dot", Dot<Out>(halves_of_inputs(bindings, node), op.dim, op.order, op.self, y,
-                                           bindings.num_rows(node.axis)));
+      return prepare_launch(
+          "dot", Dot<Out>(halves_of_inputs(bindings, node), op.dim, op.order, op.self, y, bindings.num_rows(node.axis)),
+          memory);
     });
   };
 }

@@ -4,13 +4,13 @@
 /// Look-ups and dense inputs, out of the requests of a batch: one launch.
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <variant>
 #include <vector>
 
 #include "warprank/engine/cuda/bindings.hpp"
 #include "warprank/engine/cuda/launch.cuh"
+#include "warprank/engine/cuda/prepare.cuh"
 #include "warprank/engine/cuda/table_store.cuh"
 #include "warprank/ops/embedding_bag.cuh"
 
@@ -117,14 +117,7 @@ inline PreparedStep prepare_look_ups(const std::vector<LookUp>& look_ups, const 
   std::vector<BagFeature> features;
   for (const LookUp& look_up : look_ups)
     features.push_back(look_up.table == nullptr ? dense_feature(look_up, bindings) : embed_feature(look_up, bindings));
-  auto launch = std::make_shared<const EmbeddingBag>(features);
-  PreparedStep step;
-  step.kernel = "embedding_bag";
-  step.queue = [launch, descriptors = memory.copied(launch->descriptors()),
-                workspace = memory.zeroed(launch->workspace_bytes())](device::Stream to) {
-    launch->launch(descriptors, workspace, to);
-  };
-  return step;
+  return prepare_launch("embedding_bag", EmbeddingBag(features), memory);
 }
 
 }  // namespace warprank::cuda_backend

@@ -16,12 +16,13 @@ namespace warprank::cuda_backend {
 static_assert(Fm<half, half>::max_inputs == plan::max_field_inputs);
 
 inline Prepare bind_alone(const FmOp& op, int n, const BindOptions&) {
-  return [op, n](const Bindings& bindings, StepMemory&) {
+  return [op, n](const Bindings& bindings, StepMemory& memory) {
     const Node& node = bindings.graph().node(n);
     return with_type(bindings.value(n), [&](auto y) {
       using Out = std::remove_pointer_t<decltype(y.data)>;
-      return prepare_plain(
-          "fm", Fm<half, Out>(halves_of_inputs(bindings, node), op.dim, y, bindings.num_rows(node.axis), {op.reduce}));
+      return prepare_launch(
+          "fm", Fm<half, Out>(halves_of_inputs(bindings, node), op.dim, y, bindings.num_rows(node.axis), {op.reduce}),
+          memory);
     });
   };
 }

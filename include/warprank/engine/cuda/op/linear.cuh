@@ -99,23 +99,15 @@ inline PackedLinearNode pack(const Graph& graph, int n, bool apart, bool for_cub
 
 /// What a linear reads beside x.
 struct LinearOperands {
-  FloatMatrix<const void> row_bias, multiply, residual;
-  const int64_t* segment_offsets = nullptr;
-  const int64_t* num_segments = nullptr;
+  AxisInput<void> row_bias;
+  FloatMatrix<const void> multiply, residual;
 };
 
 inline LinearOperands operands_of(const Bindings& bindings, const PackedLinearNode& packed) {
   const Node& node = bindings.graph().node(packed.node);
   LinearOperands operands;
   size_t next = 1;
-  if (packed.op.row_bias) {
-    const int bias = node.inputs[next++], bias_axis = bindings.graph().node(bias).axis;
-    operands.row_bias = bindings.input(bias);
-    if (bias_axis != node.axis) {
-      operands.segment_offsets = bindings.offsets({node.axis, bias_axis});
-      operands.num_segments = bindings.num_rows(bias_axis);
-    }
-  }
+  if (packed.op.row_bias) operands.row_bias = bindings.input_on(node.inputs[next++], node.axis);
   if (packed.op.multiply) operands.multiply = bindings.input(node.inputs[next++]);
   if (packed.op.residual) operands.residual = bindings.input(node.inputs[next++]);
   return operands;
@@ -145,8 +137,6 @@ inline PreparedStep prepare_linears(const std::vector<LinearChain>& chains, cons
       layer.x = bindings.halves(node.inputs[0]).columns(packed.x_column(l), weights.in);
       layer.num_rows = bindings.num_rows(node.axis);
       layer.row_bias = operands.row_bias.columns(column, weights.out);
-      layer.segment_offsets = operands.segment_offsets;
-      layer.num_segments = operands.num_segments;
       layer.activation = weights.device_activation(bindings);
       layer.multiply = operands.multiply.columns(column, weights.out);
       layer.residual = operands.residual.columns(column, weights.out);
@@ -181,12 +171,8 @@ inline std::vector<Mlp> stacks_of(const std::vector<LinearChain>& chains, const 
       if (chain.mix >= 0) {
         const Node& mix = graph.node(chain.mix);
         stack.x = bindings.input(mix.inputs[0]);
-        stack.mix.gate = bindings.input(mix.inputs[1]);
+        stack.mix.gate = bindings.input_on(mix.inputs[1], mix.axis);
         stack.mix.normalization = std::get<MixOp>(mix.op).normalization;
-        if (const int gate_axis = graph.node(mix.inputs[1]).axis; gate_axis != mix.axis) {
-          stack.mix.gate_offsets = bindings.offsets({mix.axis, gate_axis});
-          stack.mix.num_gate_segments = bindings.num_rows(gate_axis);
-        }
         stack.in = in.in;
       } else {
         stack.x = bindings.input(first_node.inputs[0]).columns(first.x_column(g), in.in);
@@ -194,9 +180,6 @@ inline std::vector<Mlp> stacks_of(const std::vector<LinearChain>& chains, const 
       stack.num_rows = bindings.num_rows(first_node.axis);
       stack.row_bias = begin.row_bias.columns(first.y_column(g), in.out);
       if (chain.linears.size() > 1) stack.last_row_bias = end.row_bias.columns(last.y_column(g), out);
-      const LinearOperands& segmented = begin.row_bias.data != nullptr ? begin : end;
-      stack.segment_offsets = segmented.segment_offsets;
-      stack.num_segments = segmented.num_segments;
       stack.layers = stack_layers;
       stack.multiply = end.multiply.columns(last.y_column(g), out);
       stack.residual = end.residual.columns(last.y_column(g), out);
@@ -226,21 +209,12 @@ inline PreparedStep prepare_fused(const std::vector<LinearChain>& chains, const 
   }
   std::vector<HeadProduct> of_heads;
   for (size_t p = 0; p < products.size(); ++p) of_heads.push_back({factors[p], bindings.value(products[p].row.node)});
-  PreparedStep step;
-  step.kernel = "mlp";
   constexpr bool spread_first = false;  // the plan has decided what is one launch
-  const int target = device::target();
-  const std::optional<detail::ChainPolicy> named = chain_policy_named(variant);
+  const std::optional<ChainPolicy> named = chain_policy_named(variant);
   // Elsewhere layers like these had rows of whole vectors, and have not in this model.
   const bool fits = named && detail::fits_chain(Span<const Mlp>(stacks), *named);
-  const detail::ChainPolicy* const policy = fits ? &*named : nullptr;
-  void* const workspace = memory.zeroed(MlpLaunch::workspace_bytes(stacks, target, spread_first, of_heads, policy));
-  auto launch = std::make_shared<const MlpLaunch>(stacks, workspace, target, spread_first, of_heads, policy);
-  step.num_launches = static_cast<int>(launch->num_launches());
-  step.queue = [launch, descriptors = memory.copied(launch->descriptors())](device::Stream to) {
-    launch->run(descriptors, to);
-  };
-  return step;
+  const ChainPolicy* const policy = fits ? &*named : nullptr;
+  return prepare_launch("mlp", MlpLaunch(stacks, device::target(), spread_first, of_heads, policy), memory);
 }
 
 /// One step, then another.
@@ -381,26 +355,17 @@ inline PreparedStep prepare_scenes(const PackedScenes& packed, const Bindings& b
 
   const int64_t capacity = bindings.max_rows(node.axis);
   const int64_t* const num_rows = bindings.num_rows(node.axis);
-  const int64_t rows_bytes = SceneRows::workspace_bytes(packed.num_scenes, capacity);
-  PreparedStep step;
-  step.kernel = "scene_rows, linear";
-  step.num_launches = 2;
-  auto rows =
-      std::make_shared<const SceneRows>(scenes, packed.num_scenes, capacity, num_rows, memory.unwritten(rows_bytes));
+  void* const groups = memory.unwritten(SceneRows::bytes(packed.num_scenes, capacity));
+  const SceneRows rows(scenes, packed.num_scenes, capacity, num_rows, groups);
   LinearLayer layer;
   layer.weights = bindings.weights(packed.weights.packed);
   layer.x = bindings.halves(node.inputs[0]);
   layer.num_rows = num_rows;
   layer.activation = packed.weights.device_activation(bindings);
   layer.y = bindings.value(packed.node);
-  layer.groups = rows->groups();
-  auto launch = std::make_shared<const LinearLaunch>(Span<const LinearLayer>(&layer, 1));
-  step.queue = [rows, launch, descriptors = memory.copied(launch->descriptors()),
-                workspace = memory.zeroed(launch->workspace_bytes())](device::Stream to) {
-    rows->launch(to);
-    launch->run(descriptors, workspace, to);
-  };
-  return step;
+  layer.groups = rows.groups();
+  return in_turn(prepare_launch("scene_rows", rows, memory),
+                 prepare_launch("linear", LinearLaunch(Span<const LinearLayer>(&layer, 1)), memory));
 }
 
 }  // namespace warprank::cuda_backend

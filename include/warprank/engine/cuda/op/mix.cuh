@@ -13,7 +13,7 @@
 namespace warprank::cuda_backend {
 
 /// Mixes on one axis and of one type.
-inline PreparedStep prepare_mixes(const std::vector<int>& nodes, const Bindings& bindings) {
+inline PreparedStep prepare_mixes(const std::vector<int>& nodes, const Bindings& bindings, StepMemory& memory) {
   return with_type(bindings.value(nodes[0]), [&](auto first) {
     using Out = std::remove_pointer_t<decltype(first.data)>;
     std::vector<MixTask<half, Out>> tasks;
@@ -25,10 +25,8 @@ inline PreparedStep prepare_mixes(const std::vector<int>& nodes, const Bindings&
                        {static_cast<Out*>(y.data), y.rows, y.cols, y.stride},
                        std::get<MixOp>(node.op).normalization});
     }
-    const Mix<half, Out> mix(tasks, bindings.num_rows(bindings.graph().node(nodes[0]).axis));
-    PreparedStep step = prepare_plain("mix", mix);
-    step.reads_unused_rows = mix.reads_unused_rows();
-    return step;
+    const int64_t* const num_rows = bindings.num_rows(bindings.graph().node(nodes[0]).axis);
+    return prepare_launch("mix", Mix<half, Out>(tasks, num_rows), memory);
   });
 }
 

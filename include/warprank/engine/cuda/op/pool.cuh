@@ -12,7 +12,7 @@
 
 namespace warprank::cuda_backend {
 
-inline PreparedStep prepare_pools(const std::vector<int>& nodes, const Bindings& bindings) {
+inline PreparedStep prepare_pools(const std::vector<int>& nodes, const Bindings& bindings, StepMemory& memory) {
   std::vector<SegmentReduction> reductions;
   for (const int n : nodes) {
     const Node& node = bindings.graph().node(n);
@@ -23,7 +23,7 @@ inline PreparedStep prepare_pools(const std::vector<int>& nodes, const Bindings&
     reduction.pooling = std::get<PoolOp>(node.op).pooling;
     reduction.y = bindings.value(n);
   }
-  return prepare_undescribed("segment_reduce", std::make_shared<const SegmentReduceLaunch>(reductions));
+  return prepare_launch("segment_reduce", SegmentReduceLaunch(reductions), memory);
 }
 
 }  // namespace warprank::cuda_backend

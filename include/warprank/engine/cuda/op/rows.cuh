@@ -4,7 +4,6 @@
 /// Everything that is done row by row without a matrix product, and what only copies: one launch of row programs.
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -13,6 +12,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/engine/cuda/bindings.hpp"
 #include "warprank/engine/cuda/launch.cuh"
+#include "warprank/engine/cuda/prepare.cuh"
 #include "warprank/engine/cuda/weights_memory.hpp"
 #include "warprank/engine/parameter_source.hpp"
 #include "warprank/ops/row_programs.cuh"
@@ -52,8 +52,8 @@ class RowPrograms {
     const Node& node = bindings_.graph().node(row.node);
     if (!row.parts_in_place.empty()) return add_concat(row);
     RowProgram& program = programs_.emplace_back();
-    std::vector<RowInput>& inputs = inputs_.emplace_back();
-    for (const int input : node.inputs) inputs.push_back(input_of(input, node.axis));
+    std::vector<AxisInput<void>>& inputs = inputs_.emplace_back();
+    for (const int input : node.inputs) inputs.push_back(bindings_.input_on(input, node.axis));
     std::vector<const float*>& vectors = vectors_.emplace_back();
     for (const int64_t v : row.vectors) vectors.push_back(bindings_.weights<float>(v));
     if (const auto* elementwise = std::get_if<ElementwiseOp>(&node.op)) program.program = &elementwise->program;
@@ -61,7 +61,7 @@ class RowPrograms {
     program.y = bindings_.value(row.node);
     program.num_rows = bindings_.num_rows(node.axis);
   }
-  void add_copy(RowInput from, FloatMatrix<void> to, const int64_t* num_rows) {
+  void add_copy(AxisInput<void> from, FloatMatrix<void> to, const int64_t* num_rows) {
     RowProgram& program = programs_.emplace_back();
     inputs_.push_back({from});
     vectors_.emplace_back();
@@ -74,22 +74,10 @@ class RowPrograms {
       programs_[i].inputs = inputs_[i];
       programs_[i].vectors = vectors_[i];
     }
-    auto launch = std::make_shared<const RowProgramLaunch>(programs_);
-    PreparedStep step;
-    step.kernel = "row_programs";
-    step.reads_unused_rows = launch->reads_unused_rows();
-    step.queue = [launch, descriptors = memory.copied(launch->descriptors())](device::Stream to) {
-      launch->run(descriptors, to);
-    };
-    return step;
+    return prepare_launch("row_programs", RowProgramLaunch(programs_), memory);
   }
 
  private:
-  RowInput input_of(int input, int axis) const {
-    const int input_axis = bindings_.graph().node(input).axis;
-    if (input_axis == axis) return {bindings_.input(input), nullptr, nullptr};
-    return {bindings_.input(input), bindings_.offsets({axis, input_axis}), bindings_.num_rows(input_axis)};
-  }
   RowStep step_of(const RowNode& row, const Op& op) const {
     if (std::holds_alternative<SoftmaxOp>(op)) return SoftmaxOfRow{};
     if (const auto* reduce = std::get_if<ReduceOp>(&op)) return ReduceRow{reduce->pooling};
@@ -105,7 +93,7 @@ class RowPrograms {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const int64_t width = bindings_.graph().node(node.inputs[i]).width;
       if (!row.parts_in_place[i])
-        add_copy(input_of(node.inputs[i], node.axis), bindings_.value(row.node).columns(column, width),
+        add_copy(bindings_.input_on(node.inputs[i], node.axis), bindings_.value(row.node).columns(column, width),
                  bindings_.num_rows(node.axis));
       column += width;
     }
@@ -113,7 +101,7 @@ class RowPrograms {
 
   const Bindings& bindings_;
   std::vector<RowProgram> programs_;
-  std::vector<std::vector<RowInput>> inputs_;
+  std::vector<std::vector<AxisInput<void>>> inputs_;
   std::vector<std::vector<const float*>> vectors_;
 };
 

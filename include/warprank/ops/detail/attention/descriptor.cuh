@@ -7,9 +7,9 @@
 #include <cstdint>
 
 #include "warprank/device/target.hpp"
+#include "warprank/ops/detail/common/item_units.cuh"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 #include "warprank/ops/detail/gemm/rows.cuh"
-#include "warprank/ops/detail/item_units.cuh"
 
 namespace warprank::detail::attention {
 

@@ -19,8 +19,8 @@
 #include "warprank/ops/detail/attention/descriptor.cuh"
 #include "warprank/ops/detail/attention/kernel.cuh"
 #include "warprank/ops/detail/attention/split.cuh"
+#include "warprank/ops/detail/common/item_units.cuh"
 #include "warprank/ops/detail/gemm/check.hpp"
-#include "warprank/ops/detail/item_units.cuh"
 
 namespace warprank::detail::attention {
 
@@ -36,13 +36,7 @@ struct Plan {
   int split_dim = 0, heads = 0;        ///< of the widest attention
   int64_t units = 0;                   ///< of the largest one
 
-  Span<const unsigned char> bytes() const { return split.empty() ? bytes_of(descriptors) : bytes_of(split); }
-
- private:
-  template <class Described>
-  static Span<const unsigned char> bytes_of(const std::vector<Described>& all) {
-    return {reinterpret_cast<const unsigned char*>(all.data()), static_cast<int64_t>(all.size() * sizeof(Described))};
-  }
+  std::vector<unsigned char> bytes() const { return split.empty() ? bytes_of(descriptors) : bytes_of(split); }
 };
 
 template <class Given>
@@ -193,12 +187,11 @@ Plan plan_attentions(Span<const Given> attentions, int target) {
   return plan;
 }
 
-WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void run_attentions(const Plan& plan, const void* descriptors,
-                                                            device::Stream stream);
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const void* descriptors, device::Stream stream);
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ATTENTION)
 template <int Target, int Dim>
-WARPRANK_HIDDEN void run_split(const Plan& plan, const void* descriptors, device::Stream stream) {
+WARPRANK_HIDDEN void launch_split(const Plan& plan, const void* descriptors, device::Stream stream) {
   const device::Dim3 grid(static_cast<unsigned>(plan.units), static_cast<unsigned>(plan.heads),
                           static_cast<unsigned>(plan.split.size()));
   static_assert(sizeof(SplitParts<split_policy<Target, Dim>.warps, Dim>) ==
@@ -207,12 +200,12 @@ WARPRANK_HIDDEN void run_split(const Plan& plan, const void* descriptors, device
                              split_attention_kernel<Target, Dim>, static_cast<const SplitDescriptor*>(descriptors));
 }
 
-WARPRANK_KERNELS_INLINE void run_attentions(const Plan& plan, const void* descriptors, device::Stream stream) {
+WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const void* descriptors, device::Stream stream) {
   device::dispatch_target<75, 80>(plan.target, [&](auto target) {
-    if (plan.split_dim == 16) return run_split<target(), 16>(plan, descriptors, stream);
-    if (plan.split_dim == 32) return run_split<target(), 32>(plan, descriptors, stream);
-    if (plan.split_dim == 64) return run_split<target(), 64>(plan, descriptors, stream);
-    if (plan.split_dim == 128) return run_split<target(), 128>(plan, descriptors, stream);
+    if (plan.split_dim == 16) return launch_split<target(), 16>(plan, descriptors, stream);
+    if (plan.split_dim == 32) return launch_split<target(), 32>(plan, descriptors, stream);
+    if (plan.split_dim == 64) return launch_split<target(), 64>(plan, descriptors, stream);
+    if (plan.split_dim == 128) return launch_split<target(), 128>(plan, descriptors, stream);
     const device::Dim3 grid(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.descriptors.size()));
     const device::LaunchConfig config{grid, block_threads, plan.shared_bytes, stream};
     const auto* const memory = static_cast<const Descriptor*>(descriptors);

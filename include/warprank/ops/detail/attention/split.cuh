@@ -28,8 +28,8 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
-#include "warprank/ops/detail/card_policies.hpp"
-#include "warprank/ops/detail/direct_rows.cuh"
+#include "warprank/ops/detail/common/card_policies.hpp"
+#include "warprank/ops/detail/common/direct_rows.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
 
 namespace warprank::detail::attention {

@@ -15,6 +15,7 @@
 #include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/ops/detail/common/item_units.cuh"
 #include "warprank/ops/detail/din_attention/chained/kernel.cuh"
 #include "warprank/ops/detail/din_attention/chained/layout.hpp"
 #include "warprank/ops/detail/din_attention/rows.hpp"
@@ -22,8 +23,7 @@
 #include "warprank/ops/detail/din_attention/staged/partition.hpp"
 #include "warprank/ops/detail/din_attention/weights.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
-#include "warprank/ops/detail/item_units.cuh"
-#include "warprank/ops/detail/launch_policies.hpp"
+#include "warprank/ops/launch_policies.hpp"
 
 namespace warprank::detail::din {
 
@@ -235,8 +235,7 @@ Plan plan_histories(Span<const History> histories, int target, const LaunchPolic
   return plan;
 }
 
-WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void run_histories(const Plan& plan, const void* descriptors,
-                                                           device::Stream stream);
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const void* descriptors, device::Stream stream);
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_DIN_ATTENTION)
 /// f(std::integral_constant<int, value>{}) for one of these values.
@@ -246,7 +245,7 @@ WARPRANK_HIDDEN void dispatch_value(int value, F&& f) {
   if constexpr (sizeof...(Others) > 0) dispatch_value<Others...>(value, f);
 }
 
-WARPRANK_KERNELS_INLINE void run_histories(const Plan& plan, const void* descriptors, device::Stream stream) {
+WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const void* descriptors, device::Stream stream) {
   device::dispatch_target<75, 80>(plan.target, [&](auto target) {
     for (const Launch& launch : plan.launches) {
       const device::Dim3 grid(static_cast<unsigned>(launch.blocks), static_cast<unsigned>(launch.histories));

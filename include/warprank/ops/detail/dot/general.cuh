@@ -20,7 +20,7 @@
 #include "warprank/device/target.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/model/types.hpp"
-#include "warprank/ops/detail/axis_input.cuh"
+#include "warprank/ops/detail/common/axis_input.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
 
 namespace warprank::detail::dot {

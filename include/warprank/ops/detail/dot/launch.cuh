@@ -15,7 +15,7 @@
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/detail/dot/general.cuh"
 #include "warprank/ops/detail/dot/rows.cuh"
-#include "warprank/ops/detail/launch_policies.hpp"
+#include "warprank/ops/launch_policies.hpp"
 
 namespace warprank::detail::dot {
 

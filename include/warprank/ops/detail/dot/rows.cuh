@@ -3,10 +3,10 @@
 
 /// The kernel of ops/dot.cuh for the shapes that models have: a warp for each row, and no barrier.
 ///
-/// Fields go from global memory straight into the fragments of tensor cores (direct_rows.cuh); as the product is E E^T,
-/// the same registers are its left and its right factor. Only tiles on and below the diagonal are computed; where a
-/// product stands in y is a number of its row and one of its column, added. The row of y is put together in shared
-/// memory, at the place within 16 bytes that it has in global memory, and written by whole 16 bytes.
+/// Fields go from global memory straight into the fragments of tensor cores (common/direct_rows.cuh); as the product is
+/// E E^T, the same registers are its left and its right factor. Only tiles on and below the diagonal are computed;
+/// where a product stands in y is a number of its row and one of its column, added. The row of y is put together in
+/// shared memory, at the place within 16 bytes that it has in global memory, and written by whole 16 bytes.
 ///
 /// From launch to store: one trip to memory where every ancestor has one segment (the count and all fields are
 /// requested together), two where segments are searched, in offsets of up to 64: nothing else says which row of an
@@ -29,8 +29,8 @@
 #include "warprank/device/sync.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/axis_input.hpp"
-#include "warprank/ops/detail/axis_input.cuh"
-#include "warprank/ops/detail/direct_rows.cuh"
+#include "warprank/ops/detail/common/axis_input.cuh"
+#include "warprank/ops/detail/common/direct_rows.cuh"
 #include "warprank/ops/detail/dot/general.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
 

@@ -14,9 +14,9 @@
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/ops/bag_feature.hpp"
-#include "warprank/ops/detail/check_hash_table.hpp"
 #include "warprank/ops/detail/embedding_bag/record.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
+#include "warprank/ops/detail/hash_table/check.hpp"
 
 namespace warprank::detail::embedding_bag {
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Features of hashed tables. A warp looks 32 keys up at once (hash_find.cuh), one for each lane, of whatever bags or
-/// rows of y they are; then the lanes that share a row take the rows that were found, 4 on their way. Loads that wait
-/// for one another are those of kernel.cuh's table with, in place of the row, a line and the row, and for displaced
-/// keys another line: on average of 32 keys that all are in a table at load 0.8 two lines where they are inline, 2.7
-/// where they are not. One for each row of y, ids of 32 rows are read at once; of bags one for each lane of those that
-/// share a row, while rows of the ids before are on their way. Where a card has room for more blocks than bags fill, a
-/// block has fewer of them: the busiest warp of 50 bags of 5 keys, rows of 64 bytes, executes 112 operations of the
-/// vocabulary, and executed 161 where its block had all (counted).
+/// Features of hashed tables. A warp looks 32 keys up at once (hash_table/find.cuh), one for each lane, of whatever
+/// bags or rows of y they are; then the lanes that share a row take the rows that were found, 4 on their way. Loads
+/// that wait for one another are those of kernel.cuh's table with, in place of the row, a line and the row, and for
+/// displaced keys another line: on average of 32 keys that all are in a table at load 0.8 two lines where they are
+/// inline, 2.7 where they are not. One for each row of y, ids of 32 rows are read at once; of bags one for each lane of
+/// those that share a row, while rows of the ids before are on their way. Where a card has room for more blocks than
+/// bags fill, a block has fewer of them: the busiest warp of 50 bags of 5 keys, rows of 64 bytes, executes 112
+/// operations of the vocabulary, and executed 161 where its block had all (counted).
 
 #include <cstdint>
 
@@ -18,8 +18,8 @@
 #include "warprank/ops/detail/embedding_bag/copy_rows.cuh"
 #include "warprank/ops/detail/embedding_bag/parts.cuh"
 #include "warprank/ops/detail/embedding_bag/spans.cuh"
-#include "warprank/ops/detail/hash_find.cuh"
-#include "warprank/ops/detail/row_cache.cuh"
+#include "warprank/ops/detail/hash_table/find.cuh"
+#include "warprank/ops/detail/row_cache/look_up.cuh"
 
 namespace warprank::detail::embedding_bag {
 

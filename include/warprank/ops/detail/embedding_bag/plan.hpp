@@ -16,7 +16,7 @@
 #include "warprank/ops/detail/embedding_bag/blob_entries.hpp"
 #include "warprank/ops/detail/embedding_bag/check.hpp"
 #include "warprank/ops/detail/embedding_bag/record.hpp"
-#include "warprank/ops/detail/launch_policies.hpp"
+#include "warprank/ops/launch_policies.hpp"
 
 namespace warprank::detail::embedding_bag {
 

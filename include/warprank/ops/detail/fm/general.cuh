@@ -17,7 +17,7 @@
 #include "warprank/device/sync.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/axis_input.hpp"
-#include "warprank/ops/detail/axis_input.cuh"
+#include "warprank/ops/detail/common/axis_input.cuh"
 
 namespace warprank::detail::fm {
 

@@ -9,10 +9,10 @@
 #include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/ops/axis_input.hpp"
-#include "warprank/ops/detail/axis_input.cuh"
+#include "warprank/ops/detail/common/axis_input.cuh"
 #include "warprank/ops/detail/fm/general.cuh"
 #include "warprank/ops/detail/fm/rows.cuh"
-#include "warprank/ops/detail/launch_policies.hpp"
+#include "warprank/ops/launch_policies.hpp"
 
 namespace warprank::detail::fm {
 

@@ -29,7 +29,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/ops/axis_input.hpp"
-#include "warprank/ops/detail/axis_input.cuh"
+#include "warprank/ops/detail/common/axis_input.cuh"
 #include "warprank/ops/detail/fm/general.cuh"
 
 namespace warprank::detail::fm {

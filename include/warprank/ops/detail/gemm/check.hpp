@@ -9,25 +9,13 @@
 
 #include "warprank/core/error.hpp"
 #include "warprank/core/float_matrix.hpp"
+#include "warprank/ops/axis_input.hpp"
+#include "warprank/ops/detail/common/check_matrix.hpp"
 
 namespace warprank::detail {
 
 inline constexpr int64_t max_layer_width = int64_t{1} << 30;
 inline constexpr int64_t max_blocks = std::numeric_limits<int32_t>::max();
-
-inline void check_pointer(const std::string& what, const void* data, int64_t alignment, Problems& problems) {
-  if (data == nullptr) problems.add(what, "device memory", "null");
-  if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) != 0)
-    problems.add(what, "memory aligned to " + std::to_string(alignment) + " bytes", "an address that is not");
-}
-
-/// Throws unless it is memory of this alignment. Costs nothing where it is.
-inline void require_memory(const char* what, const void* data, int64_t alignment) {
-  if (data != nullptr && reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) == 0) return;
-  Problems problems;
-  check_pointer(what, data, alignment, problems);
-  problems.throw_if_any();
-}
 
 /// A matrix of FP16 or FP32, [rows, cols], whose elements are aligned.
 template <class Void>
@@ -43,22 +31,26 @@ void check_matrix(const std::string& what, const FloatMatrix<Void>& matrix, int6
   if (rows > 0) check_pointer(what, matrix.data, size_of(matrix.type), problems);
 }
 
+/// An input [rows, cols], or [segments, cols] on an ancestor; without data there is none.
+inline void check_optional_input(const std::string& what, const AxisInput<void>& input, int64_t rows, int64_t cols,
+                                 Problems& problems) {
+  if (input.values.data != nullptr)
+    check_matrix(what, input.values, input.on_ancestor() ? input.values.rows : rows, cols, problems);
+  else if (input.on_ancestor() || input.num_segments != nullptr)
+    problems.add(what, "a matrix, as it has segments", "none");
+  if (!input.on_ancestor() && input.num_segments != nullptr) problems.add(what, "offsets of its segments", "none");
+}
+
 /// What is added and multiplied behind the products of a layer of `out` outputs, and before those of one of
-/// `first_out`, which are the same but for a stack. `has_row_bias`: segments serve one. Inputs: LinearLayer or Mlp.
+/// `first_out`, which are the same but for a stack. Inputs: LinearLayer or Mlp.
 template <class Inputs>
-void check_epilogue(const Inputs& inputs, const std::string& what, int64_t first_out, int64_t out, bool has_row_bias,
-                    Problems& problems) {
-  const auto optional = [&](const char* name, const FloatMatrix<const void>& matrix, int64_t rows, int64_t cols) {
-    if (matrix.data != nullptr) check_matrix(what + name, matrix, rows, cols, problems);
+void check_epilogue(const Inputs& inputs, const std::string& what, int64_t first_out, int64_t out, Problems& problems) {
+  const auto optional = [&](const char* name, const FloatMatrix<const void>& matrix) {
+    if (matrix.data != nullptr) check_matrix(what + name, matrix, inputs.x.rows, out, problems);
   };
-  const bool has_segments = inputs.segment_offsets != nullptr;
-  optional("'s multiply", inputs.multiply, inputs.x.rows, out);
-  optional("'s residual", inputs.residual, inputs.x.rows, out);
-  optional("'s row bias", inputs.row_bias, has_segments ? inputs.row_bias.rows : inputs.x.rows, first_out);
-  if (!has_row_bias && (has_segments || inputs.num_segments != nullptr))
-    problems.add(what + "'s segments", "a row bias that they serve", "none");
-  else if (!has_segments && inputs.num_segments != nullptr)
-    problems.add(what + "'s segment_offsets", "device memory, as there is a number of segments", "null");
+  optional("'s multiply", inputs.multiply);
+  optional("'s residual", inputs.residual);
+  check_optional_input(what + "'s row bias", inputs.row_bias, inputs.x.rows, first_out, problems);
   if (inputs.residual_first && inputs.residual.data == nullptr)
     problems.add(what + "'s residual", "one, as it is first", "none");
 }

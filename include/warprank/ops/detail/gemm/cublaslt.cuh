@@ -12,7 +12,7 @@
 ///
 ///     CublasLinear linear(layer, weights, bias);           // its favourite; may throw no_cublaslt_algorithm
 ///     ... linear.workspace_bytes() of device memory, aligned to 256, which one launch uses at a time ...
-///     linear.launch(workspace, stream);                    // one or several kernels; a graph keeps the addresses
+///     linear.launch({nullptr, workspace}, stream);         // one or several kernels; a graph keeps the addresses
 ///
 /// Its favourite does not cut sums into parts. Others may (cuts_sums): a row then has the same bits whatever its place
 /// only if the parts of all tiles are alike, which is to be seen by trying (engine/cuda/tune.cuh).

@@ -34,7 +34,7 @@ inline void check_cublas_linear(LinearLayer layer, const RowMajorWeights& weight
   const auto refuse = [&](const char* name, bool is_there) {
     if (is_there) problems.add(what, "a bias and an activation alone", name);
   };
-  refuse("a row bias", layer.row_bias.data != nullptr);
+  refuse("a row bias", layer.row_bias.values.data != nullptr);
   refuse("a factor", layer.multiply.data != nullptr);
   refuse("a residual", layer.residual.data != nullptr);
   refuse("groups", layer.groups.num_groups != 0);

@@ -128,20 +128,20 @@ class WARPRANK_HIDDEN CublasLinear {
   /// Whether the one that was chosen cuts sums into parts.
   bool cuts_sums() const { return cuts_sums_; }
 
-  void launch(void* workspace, cudaStream_t stream) const {
+  void launch(const LaunchMemory& memory, cudaStream_t stream) const {
     if (layer_.x.rows == 0) return;
     if (device::LaunchRecorder* const recorder = device::LaunchRecorder::current(); recorder != nullptr) {
       std::array<uint64_t, 8> algorithm{};
       std::copy_n(algorithm_.algo.data, algorithm.size(), algorithm.begin());
       const void *weights = weights_.data, *x = layer_.x.data;
       return recorder->add({1, 1, 1}, {1, 1, 1}, workspace_bytes(), &detail::cublaslt_product, weights, bias_, x,
-                           layer_.y.data, workspace, algorithm);
+                           layer_.y.data, memory.workspace, algorithm);
     }
     const float one = 1, zero = 0;
     detail::check_cublas(detail::CublasLt::get().multiply(
                              detail::cublas_handle(), product_.get(), &one, weights_.data, weights_layout_.get(),
                              layer_.x.data, x_layout_.get(), &zero, layer_.y.data, y_layout_.get(), layer_.y.data,
-                             y_layout_.get(), &algorithm_.algo, workspace, algorithm_.workspaceSize, stream),
+                             y_layout_.get(), &algorithm_.algo, memory.workspace, algorithm_.workspaceSize, stream),
                          "launching a linear layer of cuBLASLt");
   }
 

@@ -15,7 +15,7 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/launch_recorder.hpp"
-#include "warprank/ops/detail/activation.cuh"
+#include "warprank/ops/detail/common/activation.cuh"
 
 namespace warprank {
 
@@ -100,10 +100,10 @@ class CublasLinear {
   int64_t workspace_bytes() const { return cuts_sums() ? 4 * arguments_.x.rows * arguments_.y.cols : 0; }
   bool cuts_sums() const { return arguments_.algorithm > 0; }
 
-  WARPRANK_HIDDEN void launch(void* workspace, device::Stream stream) const {
+  WARPRANK_HIDDEN void launch(const LaunchMemory& memory, device::Stream stream) const {
     if (arguments_.x.rows == 0) return;
     detail::CublasArguments arguments = arguments_;
-    if (cuts_sums()) arguments.second = static_cast<float*>(workspace);
+    if (cuts_sums()) arguments.second = static_cast<float*>(memory.workspace);
     const int64_t columns_of_block = detail::stand_in_threads * detail::stand_in_columns;
     const int64_t blocks = (arguments_.y.cols + columns_of_block - 1) / columns_of_block;
     device::launch({static_cast<unsigned>(blocks), detail::stand_in_threads, 0, stream},

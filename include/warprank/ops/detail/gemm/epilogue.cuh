@@ -18,7 +18,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/sorted.hpp"
 #include "warprank/device/true_count.hpp"
-#include "warprank/ops/detail/activation.cuh"
+#include "warprank/ops/detail/common/activation.cuh"
 #include "warprank/ops/detail/gemm/weights.hpp"
 
 namespace warprank {

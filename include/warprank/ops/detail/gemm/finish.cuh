@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "warprank/device/compiled_kernels.hpp"
@@ -15,7 +16,8 @@
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/device/true_count.hpp"
-#include "warprank/ops/detail/descriptors.cuh"
+#include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/descriptors.cuh"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 
@@ -52,35 +54,52 @@ finish_kernel(const FinishDescriptor* layers, int num_layers) {
   finish_columns(epilogue, row, bias_row, column, values);
 }
 
-/// Layers that are finished together.
-class FinishLaunch {
- public:
-  void add(const FloatMatrix<const void>& sums, const Epilogue& epilogue, const int64_t* num_rows) {
-    FinishDescriptor layer{operand_of(sums), epilogue, num_rows, sums.rows, num_blocks_};
-    const int64_t columns = (epilogue.width + columns_at_once - 1) / columns_at_once;
-    num_blocks_ += (sums.rows * columns + finish_threads - 1) / finish_threads;
-    if (num_blocks_ > max_blocks)
-      throw invalid_argument("linear layers of one launch", "at most 2^31 - 1 blocks", std::to_string(num_blocks_));
-    descriptors_.push_back(layer);
-  }
-  bool is_empty() const { return num_blocks_ == 0; }
+/// What remains to be done for a layer whose products are in `sums`.
+struct FinishedLayer {
+  FloatMatrix<const void> sums;
+  Epilogue epilogue;
+  const int64_t* num_rows = nullptr;
+};
 
-  Span<const unsigned char> descriptors() const {
-    return {reinterpret_cast<const unsigned char*>(descriptors_.data()),
-            static_cast<int64_t>(descriptors_.size() * sizeof(FinishDescriptor))};
+struct FinishPlan {
+  std::vector<FinishDescriptor> descriptors;
+  int64_t num_blocks = 0;
+};
+
+inline FinishPlan plan_finish(Span<const FinishedLayer> layers) {
+  FinishPlan plan;
+  for (const FinishedLayer& layer : layers) {
+    plan.descriptors.push_back(
+        {operand_of(layer.sums), layer.epilogue, layer.num_rows, layer.sums.rows, plan.num_blocks});
+    const int64_t columns = (layer.epilogue.width + columns_at_once - 1) / columns_at_once;
+    plan.num_blocks += (layer.sums.rows * columns + finish_threads - 1) / finish_threads;
   }
-  /// `descriptors` in device memory, aligned to 16.
-  WARPRANK_HIDDEN void run(const void* descriptors, device::Stream stream) const;
+  if (plan.num_blocks > max_blocks)
+    throw invalid_argument("linear layers of one launch", "at most 2^31 - 1 blocks", std::to_string(plan.num_blocks));
+  return plan;
+}
+
+/// Layers that are finished together: one kernel.
+class FinishLaunch : public Primitive {
+ public:
+  explicit FinishLaunch(Span<const FinishedLayer> layers)
+      : Primitive("finished linear layers"), plan_(plan_finish(layers)) {
+    set_launches(plan_.num_blocks > 0);
+    set_descriptors(bytes_of(plan_.descriptors));
+  }
+
+  WARPRANK_HIDDEN void launch(const LaunchMemory& memory, device::Stream stream = {}) const;
 
  private:
-  std::vector<FinishDescriptor> descriptors_;
-  int64_t num_blocks_ = 0;
+  FinishPlan plan_;
 };
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_LINEAR)
-WARPRANK_KERNELS_INLINE void FinishLaunch::run(const void* descriptors, device::Stream stream) const {
-  device::launch_overlapping({static_cast<unsigned>(num_blocks_), finish_threads, 0, stream}, finish_kernel<>,
-                             static_cast<const FinishDescriptor*>(descriptors), static_cast<int>(descriptors_.size()));
+WARPRANK_KERNELS_INLINE void FinishLaunch::launch(const LaunchMemory& memory, device::Stream stream) const {
+  check(memory);
+  device::launch_overlapping({static_cast<unsigned>(plan_.num_blocks), finish_threads, 0, stream}, finish_kernel<>,
+                             static_cast<const FinishDescriptor*>(memory.descriptors),
+                             static_cast<int>(plan_.descriptors.size()));
 }
 #endif
 

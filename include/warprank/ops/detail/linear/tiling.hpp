@@ -20,10 +20,20 @@
 
 #include "warprank/ops/detail/linear/tile_costs.hpp"
 
-namespace warprank::detail {
+namespace warprank {
 
 /// Rows x outputs of a block.
 enum class LinearTile { direct_16x16, direct_16x32, direct_32x32, staged_64x64, staged_64x128 };
+
+/// How a launch is cut: its tile, and into how many parts the sums of its layers.
+struct LinearTiling {
+  LinearTile tile = LinearTile::direct_16x16;
+  int parts = 1;
+
+  std::string to_string() const;
+};
+
+namespace detail {
 
 struct LinearTileShape {
   const char* name;
@@ -59,16 +69,6 @@ inline constexpr std::array<LinearTileShape, 5> linear_tile_shapes{{
 inline constexpr int num_linear_tiles = static_cast<int>(linear_tile_shapes.size());
 
 constexpr const LinearTileShape& tile_shape(LinearTile tile) { return linear_tile_shapes[static_cast<size_t>(tile)]; }
-
-/// How a launch is cut: its tile, and into how many parts the sums of its layers.
-struct LinearTiling {
-  LinearTile tile = LinearTile::direct_16x16;
-  int parts = 1;
-
-  std::string to_string() const {
-    return std::string(tile_shape(tile).name) + (parts == 1 ? "" : " in " + std::to_string(parts) + " parts");
-  }
-};
 
 /// What the cost of a layer depends on.
 struct LinearSize {
@@ -120,4 +120,10 @@ constexpr LinearTiling choose_linear_tiling(const Sizes& layers, bool is_plain, 
   return best;
 }
 
-}  // namespace warprank::detail
+}  // namespace detail
+
+inline std::string LinearTiling::to_string() const {
+  return std::string(detail::tile_shape(tile).name) + (parts == 1 ? "" : " in " + std::to_string(parts) + " parts");
+}
+
+}  // namespace warprank

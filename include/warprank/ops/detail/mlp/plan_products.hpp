@@ -12,9 +12,9 @@
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
-#include "warprank/ops/detail/check_matrix.hpp"
+#include "warprank/ops/detail/common/check_matrix.hpp"
 #include "warprank/ops/detail/mlp/product.cuh"
-#include "warprank/ops/detail/workspace_cursor.hpp"
+#include "warprank/ops/detail/mlp/workspace_cursor.hpp"
 
 namespace warprank::detail {
 

@@ -9,7 +9,36 @@
 #include <initializer_list>
 #include <string>
 
-namespace warprank::detail {
+namespace warprank {
+
+/// How the outputs of every layer are shared out.
+struct SplitPolicy {
+  int blocks = 0;  ///< that share a tile of rows; 0: stacks are not split
+  int strips = 2;  ///< of 8 rows of a tile
+  int pairs = 1;   ///< of 8 outputs that a block computes together
+
+  constexpr bool is_split() const { return blocks > 0; }
+  constexpr int64_t rows() const { return int64_t{8} * strips; }
+  /// Sets of sums that are used in turns, so that none waits until all have read them: where a T4 has room.
+  constexpr int num_sums() const { return strips == 2 ? 2 : 1; }
+};
+
+/// Rows of a block that computes all outputs.
+enum class MlpTile { rows_16, rows_32 };
+
+/// How the fused layers of a launch are computed: split, or all of a tile of rows by one block.
+struct ChainPolicy {
+  SplitPolicy split;
+  MlpTile tile = MlpTile::rows_16;  ///< unless it is split
+
+  std::string to_string() const {
+    if (!split.is_split()) return "tiles of " + std::string(tile == MlpTile::rows_16 ? "16" : "32") + " rows";
+    return "split over " + std::to_string(split.blocks) + " blocks of " + std::to_string(split.rows()) + " x " +
+           std::to_string(16 * split.pairs);
+  }
+};
+
+namespace detail {
 
 /// Layers of one kernel, and their outputs: what a block of rows.cuh has room for. A first layer of few inputs may be
 /// wider: every block reads its weights whole.
@@ -27,18 +56,6 @@ struct SplitBlock {
   /// Looks for what another block computes before a block computes it itself: 20 us on an H100 by the latency of its
   /// second-level cache, many times what a block that runs takes; and more where it reads many weights.
   static constexpr int64_t least_looks = 64, bytes_of_look = 64 << 10;
-};
-
-/// How the outputs of every layer are shared out.
-struct SplitPolicy {
-  int blocks = 0;  ///< that share a tile of rows; 0: stacks are not split
-  int strips = 2;  ///< of 8 rows of a tile
-  int pairs = 1;   ///< of 8 outputs that a block computes together
-
-  constexpr bool is_split() const { return blocks > 0; }
-  constexpr int64_t rows() const { return int64_t{8} * strips; }
-  /// Sets of sums that are used in turns, so that none waits until all have read them: where a T4 has room.
-  constexpr int num_sums() const { return strips == 2 ? 2 : 1; }
 };
 
 /// Sums of one share of outputs: of each warp, rows of four floats more than the outputs.
@@ -59,7 +76,8 @@ constexpr int64_t multiprocessors_of(int target) { return target >= 90 ? 132 : t
 /// For layers of up to `widest` pairs of 8 outputs, all of up to 256 outputs unless `is_wide`; tiles(rows) says how
 /// many tiles of so many rows the launch has at capacity. Many blocks for few rows: what a block reads of the weights
 /// is what its time goes with. At most a block for each multiprocessor, so that all of a tile run together; more rows
-/// are for blocks that read all weights (mlp.cuh), or where layers are wide, for a launch for each (ops/linear.cuh).
+/// are for blocks that read all weights (mlp/rows.cuh), or where layers are wide, for a launch for each
+/// (ops/linear.cuh).
 ///
 /// H100, prototype of split.cuh, us by rows (whole stacks; the kernel that was before and cuBLASLt's chain beside it):
 ///
@@ -87,9 +105,6 @@ constexpr SplitPolicy split_policy(int target, const Tiles& tiles, int64_t wides
   return {};
 }
 
-/// Rows of a block that computes all outputs.
-enum class MlpTile { rows_16, rows_32 };
-
 constexpr int rows_of_tile(MlpTile tile) { return tile == MlpTile::rows_16 ? 16 : 32; }
 
 /// Few rows until every multiprocessor has a block; and where a first layer is wide, for which blocks of more have no
@@ -97,18 +112,6 @@ constexpr int rows_of_tile(MlpTile tile) { return tile == MlpTile::rows_16 ? 16 
 constexpr MlpTile mlp_tile(int target, int64_t max_rows, bool is_wide) {
   return is_wide || max_rows <= multiprocessors_of(target) * 16 ? MlpTile::rows_16 : MlpTile::rows_32;
 }
-
-/// How the fused layers of a launch are computed: split, or all of a tile of rows by one block.
-struct ChainPolicy {
-  SplitPolicy split;
-  MlpTile tile = MlpTile::rows_16;  ///< unless it is split
-
-  std::string to_string() const {
-    if (!split.is_split()) return "tiles of " + std::to_string(rows_of_tile(tile)) + " rows";
-    return "split over " + std::to_string(split.blocks) + " blocks of " + std::to_string(split.rows()) + " x " +
-           std::to_string(16 * split.pairs);
-  }
-};
 
 /// Ways to split that there are kernels for, without how many blocks.
 inline constexpr SplitPolicy split_kernels[] = {{0, 2, 1}, {0, 2, 2}, {0, 4, 1}};
@@ -134,4 +137,5 @@ constexpr int64_t mlp_shared_bytes(MlpTile tile, int64_t input_stride, bool is_w
   return RowsBlock::staging_floats * 4 + rows_of_tile(tile) * 2 * (input_stride + even_stride);
 }
 
-}  // namespace warprank::detail
+}  // namespace detail
+}  // namespace warprank

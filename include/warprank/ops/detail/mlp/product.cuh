@@ -13,7 +13,7 @@
 
 #include "warprank/device/half.hpp"
 #include "warprank/device/memory.hpp"
-#include "warprank/ops/detail/descriptors.cuh"
+#include "warprank/ops/detail/common/descriptors.cuh"
 
 namespace warprank::detail {
 

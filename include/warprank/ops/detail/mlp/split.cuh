@@ -33,7 +33,7 @@
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/ops/detail/linear/fragments.cuh"
-#include "warprank/ops/detail/mlp.cuh"
+#include "warprank/ops/detail/mlp/descriptor.cuh"
 #include "warprank/ops/detail/mlp/epilogue.cuh"
 #include "warprank/ops/detail/mlp/policy.hpp"
 #include "warprank/ops/detail/mlp/product.cuh"

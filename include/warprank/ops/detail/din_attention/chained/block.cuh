@@ -11,11 +11,11 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/model/types.hpp"
+#include "warprank/ops/detail/common/item_units.cuh"
 #include "warprank/ops/detail/din_attention/chained/layout.hpp"
 #include "warprank/ops/detail/din_attention/chained/unit.cuh"
 #include "warprank/ops/detail/din_attention/rows.hpp"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
-#include "warprank/ops/detail/item_units.cuh"
 
 namespace warprank::detail::din::chained {
 

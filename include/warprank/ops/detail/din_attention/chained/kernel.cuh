@@ -26,12 +26,12 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
+#include "warprank/ops/detail/common/item_units.cuh"
 #include "warprank/ops/detail/din_attention/chained/block.cuh"
 #include "warprank/ops/detail/din_attention/chained/layout.hpp"
 #include "warprank/ops/detail/din_attention/chained/pool.cuh"
 #include "warprank/ops/detail/din_attention/chained/score.cuh"
 #include "warprank/ops/detail/din_attention/chained/unit.cuh"
-#include "warprank/ops/detail/item_units.cuh"
 
 namespace warprank::detail::din::chained {
 

@@ -10,7 +10,7 @@
 #include "warprank/core/host_device.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/model/types.hpp"
-#include "warprank/ops/detail/card_policies.hpp"
+#include "warprank/ops/detail/common/card_policies.hpp"
 
 namespace warprank::detail::din::chained {
 

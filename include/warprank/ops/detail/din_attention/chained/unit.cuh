@@ -11,7 +11,7 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/device/true_count.hpp"
-#include "warprank/ops/detail/item_units.cuh"
+#include "warprank/ops/detail/common/item_units.cuh"
 
 namespace warprank::detail::din::chained {
 

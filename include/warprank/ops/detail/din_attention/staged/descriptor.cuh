@@ -7,11 +7,11 @@
 
 #include "warprank/core/dtype.hpp"
 #include "warprank/model/types.hpp"
-#include "warprank/ops/detail/activation.cuh"
+#include "warprank/ops/detail/common/activation.cuh"
+#include "warprank/ops/detail/common/item_units.cuh"
 #include "warprank/ops/detail/din_attention/rows.hpp"
 #include "warprank/ops/detail/din_attention/staged/partition.hpp"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
-#include "warprank/ops/detail/item_units.cuh"
 
 namespace warprank::detail::din {
 

@@ -18,11 +18,11 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
-#include "warprank/ops/detail/activation.cuh"
+#include "warprank/ops/detail/common/activation.cuh"
+#include "warprank/ops/detail/common/item_units.cuh"
 #include "warprank/ops/detail/din_attention/staged/descriptor.cuh"
 #include "warprank/ops/detail/din_attention/staged/network.cuh"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
-#include "warprank/ops/detail/item_units.cuh"
 
 namespace warprank::detail::din {
 

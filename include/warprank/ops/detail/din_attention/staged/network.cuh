@@ -18,7 +18,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/mma.hpp"
 #include "warprank/device/sync.hpp"
-#include "warprank/ops/detail/activation.cuh"
+#include "warprank/ops/detail/common/activation.cuh"
 #include "warprank/ops/detail/din_attention/staged/descriptor.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
 

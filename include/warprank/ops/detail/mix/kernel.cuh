@@ -4,8 +4,8 @@
 /// The kernel of ops/mix.cuh: a few lanes of a warp for each row, a row of blocks for each task. A lane makes the
 /// weight of one expert, and has those of the others from as many neighbours as there are experts. The gate and columns
 /// of the first four experts are requested together, where few rows are expected beside the number of rows: one trip to
-/// memory from launch to store, with inputs on ancestors of more than one row two (detail/axis_input.cuh), and one more
-/// for each four experts.
+/// memory from launch to store, with inputs on ancestors of more than one row two (detail/common/axis_input.cuh), and
+/// one more for each four experts.
 
 #include <algorithm>
 #include <cmath>
@@ -19,9 +19,9 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/model/types.hpp"
-#include "warprank/ops/detail/activation.cuh"
-#include "warprank/ops/detail/axis_input.cuh"
-#include "warprank/ops/detail/row_lanes.cuh"
+#include "warprank/ops/detail/common/activation.cuh"
+#include "warprank/ops/detail/common/axis_input.cuh"
+#include "warprank/ops/detail/common/row_lanes.cuh"
 
 namespace warprank::detail::mix {
 

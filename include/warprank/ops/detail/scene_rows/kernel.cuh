@@ -22,9 +22,9 @@
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sorted.hpp"
 #include "warprank/device/sync.hpp"
+#include "warprank/ops/detail/common/requests_of_lanes.cuh"
 #include "warprank/ops/detail/embedding_bag/blob.cuh"
 #include "warprank/ops/detail/gemm/check.hpp"
-#include "warprank/ops/detail/requests_of_lanes.cuh"
 #include "warprank/ops/row_groups.hpp"
 #include "warprank/ops/scene_ids.hpp"
 
@@ -267,7 +267,7 @@ scene_rows_kernel(const WARPRANK_GRID_CONSTANT SceneArguments a) {
 
 // ---- The host's part
 
-/// The rows of a workspace come first.
+/// The rows come first.
 constexpr int64_t ends_offset(int64_t capacity) { return (capacity * 4 + 255) / 256 * 256; }
 
 inline void check_blob_ids(const BlobIds& blob, Problems& problems) {
@@ -296,7 +296,7 @@ inline void describe_blob_ids(const BlobIds& blob, SceneArguments& to) {
 }
 
 inline SceneArguments describe_scenes(const SceneIds& scenes, int64_t num_scenes, int64_t capacity,
-                                      const int64_t* num_rows, void* workspace) {
+                                      const int64_t* num_rows, void* groups) {
   Problems problems;
   if (num_scenes < 1 || num_scenes > RowGroups::max_groups)
     problems.add("scenes", "1 to 64", std::to_string(num_scenes));
@@ -307,7 +307,7 @@ inline SceneArguments describe_scenes(const SceneIds& scenes, int64_t num_scenes
   if (scenes.offsets == nullptr && scenes.num_ids.capacity < capacity)
     problems.add("scenes: ids", "one for each of " + std::to_string(capacity) + " rows",
                  std::to_string(scenes.num_ids.capacity));
-  check_pointer("scenes: workspace", workspace, 256, problems);
+  check_pointer("scenes: groups", groups, 256, problems);
   SceneArguments to{};
   if (const auto* array = std::get_if<const int64_t*>(&scenes.ids)) {
     check_pointer("scenes: ids", *array, alignof(int64_t), problems);
@@ -325,8 +325,8 @@ inline SceneArguments describe_scenes(const SceneIds& scenes, int64_t num_scenes
   to.num_rows = num_rows;
   to.max_rows = capacity;
   to.num_groups = static_cast<int>(num_scenes);
-  to.rows = static_cast<int32_t*>(workspace);
-  to.ends = reinterpret_cast<int32_t*>(static_cast<char*>(workspace) + ends_offset(capacity));
+  to.rows = static_cast<int32_t*>(groups);
+  to.ends = reinterpret_cast<int32_t*>(static_cast<char*>(groups) + ends_offset(capacity));
   return to;
 }
 

@@ -28,11 +28,11 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
-#include "warprank/ops/detail/axis_input.cuh"
-#include "warprank/ops/detail/descriptors.cuh"
-#include "warprank/ops/detail/elementwise_program.cuh"
-#include "warprank/ops/detail/row_lanes.cuh"
-#include "warprank/ops/detail/row_steps.cuh"
+#include "warprank/ops/detail/common/axis_input.cuh"
+#include "warprank/ops/detail/common/descriptors.cuh"
+#include "warprank/ops/detail/common/row_lanes.cuh"
+#include "warprank/ops/detail/common/row_steps.cuh"
+#include "warprank/ops/detail/row_programs/program.cuh"
 
 namespace warprank::detail::row_programs {
 

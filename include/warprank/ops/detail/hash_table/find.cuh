@@ -12,7 +12,7 @@
 ///     inline, of 32 bytes      1.17 (1.06), 1.25 (1.07)      2.0 (1.9), 2.0 (1.9)
 ///     header                   1.04 (1.00), 1.16 (1.01)      2.7 (2.0), 3.0 (2.2)
 ///
-/// of which the second is waited for by displaced keys alone, while rows of the others are copied (hash_table.cuh).
+/// of which the second is waited for by displaced keys alone, while rows of the others are copied (launch.cuh).
 /// Where displaced keys of a tile went on one after another, and 8 lanes read an inline line, these were 4.5 (3.2), 5.3
 /// (3.3) and 2.8 (2.0), 4.4 (2.2). No key overflows at these loads. Sectors of a hit and a miss at load 0.8, row
 /// included: 3.3 and 2.5 for inline rows of 32 bytes (were 5.7 and 5.0), 8.1 and 4.6 for header rows of 128 bytes.
@@ -22,7 +22,7 @@
 /// first. Header rows of multiples of 32 bytes are whole sectors, of 128 bytes whole lines.
 ///
 /// Rows of a mutable table are found while others change it. Keys and map are then read by relaxed loads in no order of
-/// their own, and the fence at the end orders the caller's reads of the rows after what published them. hash_update.cuh
+/// their own, and the fence at the end orders the caller's reads of the rows after what published them. update.cuh
 /// argues why no combination of an old and a new half of a line finds a wrong row.
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the host can see of a matrix in device memory.
+/// What the host can see of device memory, and of a matrix in it.
 
 #include <cstdint>
 #include <string>
@@ -10,6 +10,12 @@
 #include "warprank/core/view.hpp"
 
 namespace warprank::detail {
+
+inline void check_pointer(const std::string& what, const void* data, int64_t alignment, Problems& problems) {
+  if (data == nullptr) problems.add(what, "device memory", "null");
+  if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) != 0)
+    problems.add(what, "memory aligned to " + std::to_string(alignment) + " bytes", "an address that is not");
+}
 
 /// Adds what is wrong with the view itself: negative sizes, a stride below the columns, no address, an address that
 /// the type cannot have.

@@ -13,10 +13,10 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/hash_table/view.hpp"
-#include "warprank/ops/detail/check_hash_table.hpp"
-#include "warprank/ops/detail/hash_find.cuh"
-#include "warprank/ops/detail/hash_rows.cuh"
-#include "warprank/ops/detail/hash_update.cuh"
+#include "warprank/ops/detail/hash_table/check.hpp"
+#include "warprank/ops/detail/hash_table/find.cuh"
+#include "warprank/ops/detail/hash_table/rows.cuh"
+#include "warprank/ops/detail/hash_table/update.cuh"
 
 namespace warprank::detail {
 

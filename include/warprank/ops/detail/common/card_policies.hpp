@@ -4,7 +4,7 @@
 /// LaunchPolicies of cards that were measured, by records of benchmarks/results/. Made by tools/performance.py from the
 /// sweeps among them; do not edit.
 
-#include "warprank/ops/detail/launch_policies.hpp"
+#include "warprank/ops/launch_policies.hpp"
 
 namespace warprank::detail {
 

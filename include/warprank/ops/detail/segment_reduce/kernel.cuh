@@ -27,10 +27,10 @@
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/ops/detail/common/row_lanes.cuh"
+#include "warprank/ops/detail/common/row_steps.cuh"
 #include "warprank/ops/detail/gemm/check.hpp"
-#include "warprank/ops/detail/launch_policies.hpp"
-#include "warprank/ops/detail/row_lanes.cuh"
-#include "warprank/ops/detail/row_steps.cuh"
+#include "warprank/ops/launch_policies.hpp"
 
 namespace warprank::detail::segment_reduce {
 
@@ -321,10 +321,10 @@ std::vector<LaunchPlan> plan_launches(Span<const SegmentReduction> reductions, c
   return plans;
 }
 
-WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void run(const LaunchPlan& plan, device::Stream stream);
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch(const LaunchPlan& plan, device::Stream stream);
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_SEGMENT_REDUCE)
-WARPRANK_KERNELS_INLINE void run(const LaunchPlan& plan, device::Stream stream) {
+WARPRANK_KERNELS_INLINE void launch(const LaunchPlan& plan, device::Stream stream) {
   device::launch_overlapping({static_cast<unsigned>(plan.num_blocks), threads, 0, stream}, segment_reduce_kernel<>,
                              plan.arguments);
 }

@@ -7,25 +7,27 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "warprank/device/compiled_kernels.hpp"
-#include "warprank/ops/detail/mlp.cuh"
+#include "warprank/ops/detail/mlp/descriptor.cuh"
 #include "warprank/ops/detail/mlp/plan_products.hpp"
 #include "warprank/ops/detail/mlp/policy.hpp"
 #include "warprank/ops/detail/mlp/rows.cuh"
 #include "warprank/ops/detail/mlp/split.cuh"
-#include "warprank/ops/detail/workspace_cursor.hpp"
+#include "warprank/ops/detail/mlp/workspace_cursor.hpp"
 #include "warprank/ops/linear.cuh"
 
 namespace warprank::detail {
 
 /// Stacks, divided.
 struct MlpPlan {
-  std::vector<LinearPlan> levels;  ///< layers that are launched one after another, of all stacks together
-  std::vector<char*> level_workspaces;
+  std::vector<LinearPlan> levels;         ///< layers that are launched one after another, of all stacks together
+  std::vector<int64_t> level_workspaces;  ///< where they begin in the workspace
   /// LinearDescriptor of all levels, then MlpDescriptor of the fused layers, then HeadFactor
   std::vector<unsigned char> descriptors;
+  std::vector<int64_t> in_workspace;  ///< where descriptors have addresses in the workspace, relative to its begin
   int target = 0;
   int64_t num_fused = 0;   ///< layers of each stack
   int64_t num_layers = 0;  ///< fused ones, of all stacks
@@ -35,8 +37,11 @@ struct MlpPlan {
   int64_t num_blocks = 0;    ///< of the fused kernel
   SplitPolicy split;         ///< is_split: the fused kernel is that of mlp/split.cuh, and has
   device::Dim3 split_grid;
-  SplitExchange exchange{};
+  SplitExchange exchange{};  ///< but for its addresses, which are here in the workspace:
+  int64_t ended_at = 0, words_at = 0;
   int64_t workspace_bytes = 0;
+
+  int num_launches() const { return static_cast<int>(levels.size()) + (num_fused > 0); }
 };
 
 /// Up to this capacity the first layer is a launch of its own when it has this many inputs and others follow.
@@ -57,11 +62,7 @@ void check_mix(const Stack& stack, const std::string& what, Problems& problems) 
   if (stack.x.cols != num_own * stack.in)
     problems.add(what + "'s experts", "a multiple of " + std::to_string(stack.in) + " columns",
                  std::to_string(stack.x.cols));
-  const bool has_segments = stack.mix.gate_offsets != nullptr;
-  check_matrix(what + "'s gate", stack.mix.gate, has_segments ? stack.mix.gate.rows : stack.x.rows,
-               num_own + num_shared, problems);
-  if (!has_segments && stack.mix.num_gate_segments != nullptr)
-    problems.add(what + "'s gate_offsets", "device memory, as there is a number of segments", "null");
+  check_optional_input(what + "'s gate", stack.mix.gate, stack.x.rows, num_own + num_shared, problems);
   if (stack.mix.shared.data != nullptr)
     check_matrix(what + "'s shared experts", stack.mix.shared, stack.x.rows, num_shared * stack.in, problems);
 }
@@ -75,21 +76,22 @@ void check_mlp(const Stack& stack, const std::string& what, int64_t depth, Probl
   if (num_layers == 0) return problems.add(what, "at least one layer", "none");
   const auto &first = stack.layers[0], &last = stack.layers[num_layers - 1];
   if (stack.first_is_done && num_layers == 1) problems.add(what, "layers behind the one that is done", "none");
-  if (!stack.first_is_done && stack.mix.gate.data == nullptr && stack.x.type != DType::f16)
+  if (!stack.first_is_done && stack.mix.gate.values.data == nullptr && stack.x.type != DType::f16)
     problems.add(what + "'s x", "F16", name_of(stack.x.type));
   if (stack.first_is_done && (stack.in < 1 || stack.in > max_layer_width))
     problems.add(what + "'s in", "1 to 2^30", std::to_string(stack.in));
-  if (stack.mix.gate.data != nullptr) check_mix(stack, what, problems);
+  if (stack.mix.gate.values.data != nullptr) check_mix(stack, what, problems);
   check_matrix(what + "'s x", stack.x, stack.x.rows, stack.first_is_done ? first.out : stack.x.cols, problems);
   check_matrix(what + "'s y", stack.y, stack.x.rows, last.out, problems);
-  const bool has_last_bias = stack.last_row_bias.data != nullptr;
-  check_epilogue(stack, what, first.out, last.out, stack.row_bias.data != nullptr || has_last_bias, problems);
-  if (has_last_bias) {
-    const bool has_segments = stack.segment_offsets != nullptr;
-    if (num_layers == 1) problems.add(what + "'s last_row_bias", "several layers", "one, which has row_bias");
-    check_matrix(what + "'s last_row_bias", stack.last_row_bias, has_segments ? stack.last_row_bias.rows : stack.x.rows,
-                 last.out, problems);
-  }
+  check_epilogue(stack, what, first.out, last.out, problems);
+  const AxisInput<void>&bias = stack.row_bias, &last_bias = stack.last_row_bias;
+  check_optional_input(what + "'s last_row_bias", last_bias, stack.x.rows, last.out, problems);
+  const bool has_last_bias = last_bias.values.data != nullptr;
+  if (has_last_bias && num_layers == 1)
+    problems.add(what + "'s last_row_bias", "several layers", "one, which has row_bias");
+  if (has_last_bias && bias.values.data != nullptr &&
+      (bias.offsets != last_bias.offsets || bias.num_segments != last_bias.num_segments))
+    problems.add(what + "'s last_row_bias", "the segments of row_bias", "others");
   for (int64_t l = 0; l < num_layers; ++l) {
     const std::string layer = what + "'s layer " + std::to_string(l);
     if (stack.layers[l].out < 1 || stack.layers[l].out > max_layer_width)
@@ -102,7 +104,7 @@ void check_mlp(const Stack& stack, const std::string& what, int64_t depth, Probl
 /// Whether the first layer has something to do on load, which only the fused kernel does.
 template <class Stack>
 bool needs_fused(const Stack& stack) {
-  return stack.first_is_done || stack.mix.gate.data != nullptr;
+  return stack.first_is_done || stack.mix.gate.values.data != nullptr;
 }
 
 /// The inputs of a layer of a stack.
@@ -207,20 +209,12 @@ LinearLayer layer_of(const Stack& stack, int64_t l, FloatMatrix<const void> x, F
   layer.x = {static_cast<const half*>(x.data), x.rows, x.cols, x.stride};
   layer.num_rows = stack.num_rows;
   layer.activation = stack.layers[l].activation;
-  if (l == 0 && stack.row_bias.data != nullptr) {
-    layer.row_bias = stack.row_bias;
-    layer.segment_offsets = stack.segment_offsets;
-    layer.num_segments = stack.num_segments;
-  }
+  if (l == 0) layer.row_bias = stack.row_bias;
   if (l + 1 == stack.layers.size()) {
     layer.multiply = stack.multiply;
     layer.residual = stack.residual;
     layer.residual_first = stack.residual_first;
-    if (stack.last_row_bias.data != nullptr) {
-      layer.row_bias = stack.last_row_bias;
-      layer.segment_offsets = stack.segment_offsets;
-      layer.num_segments = stack.num_segments;
-    }
+    if (stack.last_row_bias.values.data != nullptr) layer.row_bias = stack.last_row_bias;
   }
   layer.y = y;
   return layer;
@@ -232,16 +226,35 @@ inline FloatMatrix<const void> as_halves(const FloatMatrix<const void>& m) {
   return Matrix<const half>(static_cast<const half*>(m.data), m.rows, m.cols * halves, m.stride * halves);
 }
 
-template <class Value>
-void append(const Value& value, std::vector<unsigned char>& bytes) {
-  const auto* begin = reinterpret_cast<const unsigned char*>(&value);
-  bytes.insert(bytes.end(), begin, begin + sizeof value);
+/// The addresses that may be in the workspace.
+template <class Visit>
+void visit_addresses(LinearDescriptor& layer, Visit&& visit) {
+  visit(layer.x), visit(layer.epilogue.y.data);
+}
+template <class Visit>
+void visit_addresses(HeadFactor& factor, Visit&& visit) {
+  visit(factor.words);
+}
+
+/// Appends it to the descriptors. What is in the workspace becomes relative to its begin, and is noted.
+template <class Record>
+void append(Record record, const WorkspaceCursor& memory, MlpPlan& plan) {
+  const auto* const begin = reinterpret_cast<const unsigned char*>(&record);
+  visit_addresses(record, [&](auto*& address) {
+    if (!memory.has(address)) return;
+    const auto at = reinterpret_cast<const unsigned char*>(&address) - begin;
+    plan.in_workspace.push_back(static_cast<int64_t>(plan.descriptors.size()) + at);
+    const auto offset = static_cast<uintptr_t>(WorkspaceCursor::offset_of(address));
+    address = reinterpret_cast<std::remove_reference_t<decltype(address)>>(offset);
+  });
+  plan.descriptors.insert(plan.descriptors.end(), begin, begin + sizeof record);
 }
 
 /// The fused layers, [first, depth), of all stacks; x [i] is what the first of them reads. `factors` by stack.
 template <class Stack>
 void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<FloatMatrix<const void>>& x,
-                const std::vector<std::vector<HeadFactor>>& factors, const ChainPolicy* policy, MlpPlan& plan) {
+                const std::vector<std::vector<HeadFactor>>& factors, const ChainPolicy* policy,
+                const WorkspaceCursor& memory, MlpPlan& plan) {
   int num_factors = 0;
   int64_t max_rows = 0, inputs = max_fused_width;
   for (const Stack& stack : stacks) {
@@ -257,7 +270,7 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
     const int64_t depth = stack.layers.size();
     for (int64_t l = first; l < depth; ++l) {
       const bool is_done = l == 0 && stack.first_is_done;
-      const bool is_mixed = l == 0 && stack.mix.gate.data != nullptr;
+      const bool is_mixed = l == 0 && stack.mix.gate.values.data != nullptr;
       const int64_t in = l > first             ? stack.layers[l - 1].out
                          : is_done || is_mixed ? stack.in
                                                : x[static_cast<size_t>(i)].cols;
@@ -275,10 +288,10 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
         const auto num = [&](const FloatMatrix<const void>& m) { return static_cast<int>(m.cols / in); };
         layer.mix = {operand_of(stack.x),
                      operand_of(stack.mix.shared),
-                     operand_of(stack.mix.gate),
-                     stack.mix.gate_offsets,
-                     stack.mix.num_gate_segments,
-                     stack.mix.gate.rows,
+                     operand_of(stack.mix.gate.values),
+                     stack.mix.gate.offsets,
+                     stack.mix.gate.num_segments,
+                     stack.mix.gate.values.rows,
                      num(stack.x),
                      stack.mix.shared.data == nullptr ? 0 : num(stack.mix.shared),
                      stack.mix.normalization};
@@ -288,13 +301,13 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
         layer.num_factors = static_cast<uint8_t>(factors[static_cast<size_t>(i)].size());
         num_factors += layer.num_factors;
       }
-      append(layer, plan.descriptors);
+      append(layer, memory, plan);
       ++plan.num_layers;
     }
     plan.num_blocks += (stack.x.rows + rows - 1) / rows;
   }
   for (const std::vector<HeadFactor>& of_stack : factors)
-    for (const HeadFactor& factor : of_stack) append(factor, plan.descriptors);
+    for (const HeadFactor& factor : of_stack) append(factor, memory, plan);
   if (plan.num_blocks > max_blocks)
     throw invalid_argument("mlps of one launch", "at most 2^31 - 1 blocks", std::to_string(plan.num_blocks));
 }
@@ -320,22 +333,19 @@ void plan_exchange(Span<const Stack> stacks, int64_t first, WorkspaceCursor& mem
   plan.split_grid = {static_cast<unsigned>(plan.split.blocks), static_cast<unsigned>(tiles),
                      static_cast<unsigned>(stacks.size())};
   const int64_t all_tiles = tiles * stacks.size();
-  plan.exchange.ended = reinterpret_cast<uint32_t*>(memory.take(SplitExchange::ended_bytes(all_tiles)));
-  plan.exchange.words = reinterpret_cast<uint32_t*>(memory.take(SplitExchange::words_bytes(all_tiles, fragments)));
+  plan.ended_at = WorkspaceCursor::offset_of(memory.take(SplitExchange::ended_bytes(all_tiles)));
+  plan.words_at = WorkspaceCursor::offset_of(memory.take(SplitExchange::words_bytes(all_tiles, fragments)));
   plan.exchange.fragments = fragments;
   plan.exchange.input_stride = staged_stride(staged);
   plan.exchange.max_looks = static_cast<int>(SplitBlock::least_looks + bytes / SplitBlock::bytes_of_look);
 }
 
-/// Checks the stacks and divides them: as `policy` says, which must fit, or else by rule. Without a workspace it finds
-/// how large that must be.
+/// Checks the stacks and divides them: as `policy` says, which must fit, or else by rule.
 template <class Stack, class Product>
-MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, void* workspace, int target, bool spread_first,
+MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, int target, bool spread_first,
                  const ChainPolicy* policy) {
   Problems problems;
   if (target < 75) problems.add("target of mlps", "sm_75 or later", "sm_" + std::to_string(target));
-  if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0)
-    problems.add("workspace of mlps", "memory aligned to 256 bytes", "an address that is not");
   for (int64_t i = 0; i < stacks.size(); ++i) check_mlp(stacks[i], name_of_stack(i), stacks[0].layers.size(), problems);
   problems.throw_if_any();
   std::vector<LinearLayer> ends;
@@ -360,7 +370,7 @@ MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, void* w
     LinearLayer& of_mix = ends.emplace_back();
     of_mix.row_bias = stack.mix.gate;
     of_mix.multiply = stack.mix.shared;
-    of_mix.residual = stack.last_row_bias;
+    of_mix.residual = stack.last_row_bias.values;
   }
   for (const Product& product : products) ends.emplace_back().y = product.y;
   check_linear_overlaps<LinearLayer>(ends, problems);
@@ -378,7 +388,7 @@ MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, void* w
   const int64_t depth = stacks.empty() ? 0 : stacks[0].layers.size();
   plan.num_fused = depth - first;
   plan.split = split;
-  WorkspaceCursor memory(workspace);
+  WorkspaceCursor memory;
   std::vector<FloatMatrix<const void>> x;
   for (const Stack& stack : stacks) x.push_back(stack.x);
   for (int64_t l = 0; l < first; ++l) {
@@ -392,39 +402,42 @@ MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, void* w
     }
     plan.levels.push_back(plan_linear<LinearLayer>(layers, target));
     const LinearPlan& level = plan.levels.back();
-    plan.level_workspaces.push_back(memory.take(level.workspace_bytes()));
-    for (const LinearDescriptor& layer : level.descriptors) append(layer, plan.descriptors);
+    plan.level_workspaces.push_back(WorkspaceCursor::offset_of(memory.take(level.workspace_bytes())));
+    for (const LinearDescriptor& layer : level.descriptors) append(layer, memory, plan);
   }
-  if (plan.num_fused > 0) plan_fused(stacks, first, x, factors_of(stacks, products, memory), policy, plan);
+  if (plan.num_fused > 0) plan_fused(stacks, first, x, factors_of(stacks, products, memory), policy, memory, plan);
   if (split.is_split()) plan_exchange(stacks, first, memory, plan);
   plan.workspace_bytes = memory.used();
   return plan;
 }
 
-WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void run_mlp(const MlpPlan& plan, const void* descriptors,
-                                                     device::Stream stream);
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch_mlp(const MlpPlan& plan, const LaunchMemory& memory,
+                                                        device::Stream stream);
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_MLP)
 template <int Target, int Strips, int Pairs>
-WARPRANK_HIDDEN inline void launch_split_mlp(const MlpPlan& plan, const MlpDescriptor* layers, device::Stream stream) {
+WARPRANK_HIDDEN inline void launch_split(const MlpPlan& plan, const MlpDescriptor* layers, void* workspace,
+                                         device::Stream stream) {
+  SplitExchange exchange = plan.exchange;
+  exchange.ended = reinterpret_cast<uint32_t*>(static_cast<char*>(workspace) + plan.ended_at);
+  exchange.words = reinterpret_cast<uint32_t*>(static_cast<char*>(workspace) + plan.words_at);
   device::launch_overlapping(
       {plan.split_grid, SplitBlock::threads, split_shared_bytes(plan.split, plan.exchange.input_stride), stream},
-      split_mlp_kernel<Target, Strips, Pairs>, layers, static_cast<int>(plan.num_fused), plan.exchange);
+      split_mlp_kernel<Target, Strips, Pairs>, layers, static_cast<int>(plan.num_fused), exchange);
 }
 
 template <int Target, MlpTile Tile>
-WARPRANK_HIDDEN inline void launch_mlp(const MlpPlan& plan, const MlpDescriptor* layers, int num_layers,
-                                       device::Stream stream) {
+WARPRANK_HIDDEN inline void launch_rows(const MlpPlan& plan, const MlpDescriptor* layers, int num_layers,
+                                        device::Stream stream) {
   const int64_t shared_bytes = mlp_shared_bytes(Tile, plan.input_stride, plan.is_wide);
   device::launch_overlapping({static_cast<unsigned>(plan.num_blocks), RowsBlock::threads, shared_bytes, stream},
                              mlp_kernel<Target, Tile>, layers, num_layers, static_cast<int>(plan.input_stride));
 }
 
-WARPRANK_KERNELS_INLINE void run_mlp(const MlpPlan& plan, const void* descriptors, device::Stream stream) {
-  if (!plan.descriptors.empty()) require_memory("descriptors of mlps", descriptors, alignof(MlpDescriptor));
-  const auto* at = static_cast<const unsigned char*>(descriptors);
+WARPRANK_KERNELS_INLINE void launch_mlp(const MlpPlan& plan, const LaunchMemory& memory, device::Stream stream) {
+  const auto* at = static_cast<const unsigned char*>(memory.descriptors);
   for (size_t l = 0; l < plan.levels.size(); ++l) {
-    run_linear(plan.levels[l], at, plan.level_workspaces[l], stream);
+    launch_linear(plan.levels[l], {at, static_cast<char*>(memory.workspace) + plan.level_workspaces[l]}, stream);
     at += plan.levels[l].descriptors.size() * sizeof(LinearDescriptor);
   }
   const auto* layers = reinterpret_cast<const MlpDescriptor*>(at);
@@ -432,17 +445,17 @@ WARPRANK_KERNELS_INLINE void run_mlp(const MlpPlan& plan, const void* descriptor
   device::dispatch_target<75, 80>(plan.target, [&](auto target) {
     if (plan.split.is_split()) {
       if (plan.split.strips == 4)
-        launch_split_mlp<target(), 4, 1>(plan, layers, stream);
+        launch_split<target(), 4, 1>(plan, layers, memory.workspace, stream);
       else if (plan.split.pairs == 1)
-        launch_split_mlp<target(), 2, 1>(plan, layers, stream);
+        launch_split<target(), 2, 1>(plan, layers, memory.workspace, stream);
       else
-        launch_split_mlp<target(), 2, 2>(plan, layers, stream);
+        launch_split<target(), 2, 2>(plan, layers, memory.workspace, stream);
       return;
     }
     if (plan.tile == MlpTile::rows_16)
-      launch_mlp<target(), MlpTile::rows_16>(plan, layers, num_layers, stream);
+      launch_rows<target(), MlpTile::rows_16>(plan, layers, num_layers, stream);
     else
-      launch_mlp<target(), MlpTile::rows_32>(plan, layers, num_layers, stream);
+      launch_rows<target(), MlpTile::rows_32>(plan, layers, num_layers, stream);
   });
 }
 #endif

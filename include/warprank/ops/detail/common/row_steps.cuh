@@ -13,7 +13,7 @@
 #include "warprank/device/half.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/model/types.hpp"
-#include "warprank/ops/detail/row_lanes.cuh"
+#include "warprank/ops/detail/common/row_lanes.cuh"
 
 namespace warprank {
 

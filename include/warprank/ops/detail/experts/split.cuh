@@ -39,7 +39,7 @@ class Cut {
   }
   template <class Inputs>
   void check_inputs(const Inputs& all) {
-    check("row bias", all.row_bias.cols);
+    check("row bias", all.row_bias.values.cols);
     check("multiply", all.multiply.cols);
     check("residual", all.residual.cols);
     check("y", all.y.cols);
@@ -52,6 +52,9 @@ class Cut {
   template <class View>
   View columns(const View& all, int64_t expert) const {
     return all.columns(all.cols / num_experts_ * expert, all.cols / num_experts_);
+  }
+  AxisInput<void> columns(const AxisInput<void>& all, int64_t expert) const {
+    return {columns(all.values, expert), all.offsets, all.num_segments};
   }
   /// What is added and multiplied, and y, of an expert.
   template <class Inputs>
@@ -95,7 +98,7 @@ inline std::vector<LinearLayer> split(const LinearLayer& all, int64_t num_expert
 inline void split(const Mlp& all, int64_t num_experts, bool shared_input, std::vector<MlpLayer>& layers,
                   std::vector<Mlp>& stacks) {
   Cut cut(num_experts);
-  const bool is_mixed = all.mix.gate.data != nullptr;
+  const bool is_mixed = all.mix.gate.values.data != nullptr;
   if (!shared_input && is_mixed) cut.add("experts that mix", "an input that they share", "columns of their own");
   if (shared_input && all.first_is_done)
     cut.add("experts whose first layer is done", "sums of their own", "a shared x");

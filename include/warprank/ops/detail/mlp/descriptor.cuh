@@ -8,7 +8,7 @@
 
 #include "warprank/device/sync.hpp"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
-#include "warprank/ops/detail/linear.cuh"
+#include "warprank/ops/detail/linear/kernel.cuh"
 #include "warprank/ops/detail/mlp/policy.hpp"
 #include "warprank/ops/detail/mlp/product.cuh"
 

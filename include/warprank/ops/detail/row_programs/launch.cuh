@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The host's part of ops/row_programs.cuh: checks programs, writes their descriptors, and launches. RowProgram and
-/// RowInput are defined there, for all to read.
+/// The host's part of ops/row_programs.cuh: checks programs, writes their descriptors, and launches. RowProgram is
+/// defined there, for all to read.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,8 +16,8 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
-#include "warprank/ops/detail/launch_policies.hpp"
-#include "warprank/ops/detail/row_programs.cuh"
+#include "warprank/ops/detail/row_programs/kernel.cuh"
+#include "warprank/ops/launch_policies.hpp"
 
 namespace warprank::detail::row_programs {
 
@@ -44,13 +44,10 @@ int64_t columns_of(const RowProgram& program) {
   return cols;
 }
 
-template <class RowInput>
-bool serves_all_rows(const RowInput& input) {
-  return input.offsets == nullptr && input.values.rows == 1;
-}
+inline bool serves_all_rows(const AxisInput<void>& input) { return input.offsets == nullptr && input.values.rows == 1; }
 
-template <class RowInput>
-void check_input(const RowInput& input, const std::string& what, int64_t rows, int64_t cols, Problems& problems) {
+inline void check_input(const AxisInput<void>& input, const std::string& what, int64_t rows, int64_t cols,
+                        Problems& problems) {
   const FloatMatrix<const void>& values = input.values;
   check_matrix(what, values, values.rows, values.cols, problems);
   if (input.offsets == nullptr && values.rows != 1 && values.rows < rows) {
@@ -128,10 +125,9 @@ uint32_t append(std::vector<unsigned char>& bytes, const std::vector<Part>& part
   return static_cast<uint32_t>(at);
 }
 
-template <class RowInput>
-std::vector<Input> describe_inputs(Span<const RowInput> inputs, std::vector<Ancestor>& ancestors) {
+inline std::vector<Input> describe_inputs(Span<const AxisInput<void>> inputs, std::vector<Ancestor>& ancestors) {
   std::vector<Input> described;
-  for (const RowInput& input : inputs) {
+  for (const AxisInput<void>& input : inputs) {
     const FloatMatrix<const void>& values = input.values;
     const bool serves_all = values.rows == 1;  // also of an ancestor: the last segment serves what has none
     Input& to = described.emplace_back();
@@ -283,11 +279,11 @@ LaunchPlan plan_launch(Span<const RowProgram> programs, const LaunchPolicies& po
   return plan;
 }
 
-WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void run(const LaunchPlan& plan, const void* descriptors,
-                                                 device::Stream stream);
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch(const LaunchPlan& plan, const void* descriptors,
+                                                    device::Stream stream);
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ROW_PROGRAMS)
-WARPRANK_KERNELS_INLINE void run(const LaunchPlan& plan, const void* descriptors, device::Stream stream) {
+WARPRANK_KERNELS_INLINE void launch(const LaunchPlan& plan, const void* descriptors, device::Stream stream) {
   const int64_t slot_bytes = int64_t{plan.num_slots} * threads * row_vector_size * static_cast<int64_t>(sizeof(float));
   const device::LaunchConfig config(static_cast<unsigned>(plan.num_blocks), threads, slot_bytes, stream);
   const auto* addresses = static_cast<const float* const*>(descriptors);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "warprank/batch/format.hpp"
@@ -21,9 +22,10 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/ops/bag_feature.hpp"
+#include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/requests_of_lanes.cuh"
 #include "warprank/ops/detail/embedding_bag/blob.cuh"
 #include "warprank/ops/detail/gemm/check.hpp"
-#include "warprank/ops/detail/requests_of_lanes.cuh"
 
 namespace warprank::detail {
 
@@ -96,97 +98,103 @@ segments_kernel(const WARPRANK_GRID_CONSTANT Arguments arguments) {
   device::store(&pair.offsets[n], axis_start + row);
 }
 
+/// Pairs of one launch.
+struct Launch {
+  Arguments arguments{};
+  int64_t num_blocks = 0;
+};
+
+inline void check_requests(const RequestBlobs& requests, Span<const int> parents, Problems& problems) {
+  check_pointer("segments: blobs", requests.bytes, 8, problems);
+  check_pointer("segments: positions of blobs", requests.positions, 8, problems);
+  check_pointer("segments: row starts", requests.row_starts, 8, problems);
+  if (requests.num_requests.capacity < 0) {
+    problems.add("segments: number of requests", "0 or more", std::to_string(requests.num_requests.capacity));
+  }
+  if (parents.size() != requests.num_axes) {
+    problems.add("segments: parents", std::to_string(requests.num_axes), std::to_string(parents.size()));
+  }
+  for (int64_t axis = 0; axis < parents.size(); ++axis) {
+    if (parents[axis] < (axis == 0 ? -1 : 0) || parents[axis] >= axis) {
+      problems.add("segments: parent of axis " + std::to_string(axis), "an axis before it",
+                   std::to_string(parents[axis]));
+    }
+  }
+}
+
+inline void add_pair(const RequestBlobs& requests, Span<const int> parents, const SegmentsOfAxis& wanted,
+                     std::vector<Launch>& launches, Problems& problems) {
+  const std::string what =
+      "segments of axis " + std::to_string(wanted.axis) + " under axis " + std::to_string(wanted.ancestor);
+  std::vector<uint32_t> entries;
+  int axis = wanted.axis;
+  while (axis > wanted.ancestor && axis < parents.size()) {
+    entries.push_back(static_cast<uint32_t>(sizeof(BlobHeader)) + 4 * static_cast<uint32_t>(requests.num_axes + axis));
+    axis = parents[axis];
+  }
+  if (axis != wanted.ancestor || wanted.ancestor < 1 || entries.empty()) {
+    problems.add(what, "an axis nested in another than the outermost", "another pair");
+    return;
+  }
+  if (entries.size() > max_depth) {
+    problems.add(what, "at most " + std::to_string(max_depth) + " axes on the way", std::to_string(entries.size()));
+    return;
+  }
+  check_pointer(what, wanted.offsets, 8, problems);
+  if (wanted.capacity < 0) problems.add(what, "a capacity of 0 or more", std::to_string(wanted.capacity));
+  std::reverse(entries.begin(), entries.end());
+
+  if (launches.empty() || launches.back().arguments.num_pairs == max_pairs) {
+    Arguments& arguments = launches.emplace_back().arguments;
+    arguments.blobs = requests.bytes;
+    arguments.positions = requests.positions;
+    arguments.num_requests = requests.num_requests.actual;
+    arguments.max_requests = requests.num_requests.capacity;
+  }
+  Launch& launch = launches.back();
+  Pair& to = launch.arguments.pairs[launch.arguments.num_pairs++];
+  to.ancestor_starts = requests.row_starts_of(wanted.ancestor);
+  to.axis_starts = requests.row_starts_of(wanted.axis);
+  to.offsets = wanted.offsets;
+  to.capacity = wanted.capacity;
+  to.first_block = launch.num_blocks;
+  to.num_steps = static_cast<int64_t>(entries.size());
+  std::copy(entries.begin(), entries.end(), to.entries);
+  launch.num_blocks += wanted.capacity / threads + 1;
+}
+
+inline std::vector<Launch> plan_launches(const RequestBlobs& requests, Span<const int> parents,
+                                         Span<const SegmentsOfAxis> wanted) {
+  Problems problems;
+  check_requests(requests, parents, problems);
+  problems.throw_if_any();
+  std::vector<Launch> launches;
+  for (const SegmentsOfAxis& pair : wanted) add_pair(requests, parents, pair, launches, problems);
+  problems.throw_if_any();
+  return launches;
+}
+
 }  // namespace segments
 
-/// Segments that are computed together.
-class SegmentsLaunch {
+/// Segments that are computed together: one kernel for each 16 pairs.
+class SegmentsLaunch : public Primitive {
  public:
   /// `parents` [num_axes]: the parent of each axis, -1 for the outermost. Throws invalid_argument, all problems
   /// together: for a pair that is none, and for one with more than 12 axes on its way.
-  SegmentsLaunch(const RequestBlobs& requests, Span<const int> parents, Span<const SegmentsOfAxis> wanted) {
-    Problems problems;
-    check_requests(requests, parents, problems);
-    problems.throw_if_any();
-    for (int64_t i = 0; i < wanted.size(); ++i) add(requests, parents, wanted[i], problems);
-    problems.throw_if_any();
+  SegmentsLaunch(const RequestBlobs& requests, Span<const int> parents, Span<const SegmentsOfAxis> wanted)
+      : Primitive("segments"), launches_(segments::plan_launches(requests, parents, wanted)) {
+    set_launches(static_cast<int64_t>(launches_.size()));
   }
 
-  /// Kernels that `run` queues: one for each 16 pairs.
-  int num_launches() const { return static_cast<int>(launches_.size()); }
-
-  WARPRANK_HIDDEN void run(device::Stream stream = {}) const;
+  WARPRANK_HIDDEN void launch(const LaunchMemory&, device::Stream stream = {}) const;
 
  private:
-  static void check_requests(const RequestBlobs& requests, Span<const int> parents, Problems& problems) {
-    check_pointer("segments: blobs", requests.bytes, 8, problems);
-    check_pointer("segments: positions of blobs", requests.positions, 8, problems);
-    check_pointer("segments: row starts", requests.row_starts, 8, problems);
-    if (requests.num_requests.capacity < 0) {
-      problems.add("segments: number of requests", "0 or more", std::to_string(requests.num_requests.capacity));
-    }
-    if (parents.size() != requests.num_axes) {
-      problems.add("segments: parents", std::to_string(requests.num_axes), std::to_string(parents.size()));
-    }
-    for (int64_t axis = 0; axis < parents.size(); ++axis) {
-      if (parents[axis] < (axis == 0 ? -1 : 0) || parents[axis] >= axis) {
-        problems.add("segments: parent of axis " + std::to_string(axis), "an axis before it",
-                     std::to_string(parents[axis]));
-      }
-    }
-  }
-
-  void add(const RequestBlobs& requests, Span<const int> parents, const SegmentsOfAxis& wanted, Problems& problems) {
-    const std::string what =
-        "segments of axis " + std::to_string(wanted.axis) + " under axis " + std::to_string(wanted.ancestor);
-    std::vector<uint32_t> entries;
-    int axis = wanted.axis;
-    while (axis > wanted.ancestor && axis < parents.size()) {
-      entries.push_back(static_cast<uint32_t>(sizeof(BlobHeader)) +
-                        4 * static_cast<uint32_t>(requests.num_axes + axis));
-      axis = parents[axis];
-    }
-    if (axis != wanted.ancestor || wanted.ancestor < 1 || entries.empty()) {
-      problems.add(what, "an axis nested in another than the outermost", "another pair");
-      return;
-    }
-    if (entries.size() > segments::max_depth) {
-      problems.add(what, "at most " + std::to_string(segments::max_depth) + " axes on the way",
-                   std::to_string(entries.size()));
-      return;
-    }
-    check_pointer(what, wanted.offsets, 8, problems);
-    if (wanted.capacity < 0) problems.add(what, "a capacity of 0 or more", std::to_string(wanted.capacity));
-    std::reverse(entries.begin(), entries.end());
-
-    if (launches_.empty() || launches_.back().arguments.num_pairs == segments::max_pairs) {
-      segments::Arguments& arguments = launches_.emplace_back().arguments;
-      arguments.blobs = requests.bytes;
-      arguments.positions = requests.positions;
-      arguments.num_requests = requests.num_requests.actual;
-      arguments.max_requests = requests.num_requests.capacity;
-    }
-    Launch& launch = launches_.back();
-    segments::Pair& to = launch.arguments.pairs[launch.arguments.num_pairs++];
-    to.ancestor_starts = requests.row_starts_of(wanted.ancestor);
-    to.axis_starts = requests.row_starts_of(wanted.axis);
-    to.offsets = wanted.offsets;
-    to.capacity = wanted.capacity;
-    to.first_block = launch.num_blocks;
-    to.num_steps = static_cast<int64_t>(entries.size());
-    std::copy(entries.begin(), entries.end(), to.entries);
-    launch.num_blocks += wanted.capacity / segments::threads + 1;
-  }
-
-  struct Launch {
-    segments::Arguments arguments{};
-    int64_t num_blocks = 0;
-  };
-  std::vector<Launch> launches_;
+  std::vector<segments::Launch> launches_;
 };
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ENGINE)
-WARPRANK_KERNELS_INLINE void SegmentsLaunch::run(device::Stream stream) const {
-  for (const Launch& launch : launches_) {
+WARPRANK_KERNELS_INLINE void SegmentsLaunch::launch(const LaunchMemory&, device::Stream stream) const {
+  for (const segments::Launch& launch : launches_) {
     device::launch_overlapping({static_cast<unsigned>(launch.num_blocks), segments::threads, 0, stream},
                                segments::segments_kernel<>, launch.arguments);
   }

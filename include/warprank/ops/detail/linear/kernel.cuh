@@ -27,7 +27,7 @@
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/device/target.hpp"
-#include "warprank/ops/detail/descriptors.cuh"
+#include "warprank/ops/detail/common/descriptors.cuh"
 #include "warprank/ops/detail/linear/direct.cuh"
 #include "warprank/ops/detail/linear/head.cuh"
 #include "warprank/ops/detail/linear/plain.cuh"

@@ -10,7 +10,7 @@
 
 #include "warprank/device/collectives.hpp"
 #include "warprank/device/memory.hpp"
-#include "warprank/ops/detail/hash_find.cuh"
+#include "warprank/ops/detail/hash_table/find.cuh"
 
 namespace warprank::detail {
 

@@ -11,7 +11,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
-#include "warprank/ops/detail/hash_find.cuh"
+#include "warprank/ops/detail/hash_table/find.cuh"
 #include "warprank/ops/row_cache.hpp"
 
 namespace warprank::detail {

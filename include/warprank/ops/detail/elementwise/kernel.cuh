@@ -4,8 +4,8 @@
 /// The kernel of ops/elementwise.cuh: a few lanes of a warp for each row. Where few rows are expected their number is
 /// not waited for: rows behind it are read and not stored. So rows are one trip to memory from launch to store, with
 /// inputs on ancestors of more than one row the second: counts and up to 65 offsets come before, together
-/// (detail/axis_input.cuh). These alone say which row it is; a guess would be a load more for each input, and right for
-/// the first segment only.
+/// (detail/common/axis_input.cuh). These alone say which row it is; a guess would be a load more for each input, and
+/// right for the first segment only.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,9 +20,9 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/device/target.hpp"
-#include "warprank/ops/detail/axis_input.cuh"
-#include "warprank/ops/detail/check_matrix.hpp"
-#include "warprank/ops/detail/row_steps.cuh"
+#include "warprank/ops/detail/common/axis_input.cuh"
+#include "warprank/ops/detail/common/check_matrix.hpp"
+#include "warprank/ops/detail/common/row_steps.cuh"
 
 namespace warprank::detail::elementwise {
 

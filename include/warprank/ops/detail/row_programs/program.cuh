@@ -15,7 +15,7 @@
 #include "warprank/core/dtype.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/model/elementwise.hpp"
-#include "warprank/ops/detail/activation.cuh"
+#include "warprank/ops/detail/common/activation.cuh"
 
 namespace warprank::detail::elementwise {
 

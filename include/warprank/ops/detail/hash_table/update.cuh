@@ -24,8 +24,8 @@
 #include <cstdint>
 
 #include "warprank/hash_table/update.hpp"
-#include "warprank/ops/detail/hash_find.cuh"
-#include "warprank/ops/detail/hash_rows.cuh"
+#include "warprank/ops/detail/hash_table/find.cuh"
+#include "warprank/ops/detail/hash_table/rows.cuh"
 
 namespace warprank::detail {
 

@@ -12,8 +12,9 @@
 
 #include "warprank/core/view.hpp"
 #include "warprank/device/compiled_kernels.hpp"
+#include "warprank/ops/contract.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
-#include "warprank/ops/detail/linear.cuh"
+#include "warprank/ops/detail/linear/kernel.cuh"
 
 namespace warprank {
 
@@ -50,7 +51,7 @@ void check_linear(const Layer& layer, const std::string& what, Problems& problem
     problems.add(what, "in and out of 1 to 2^30",
                  std::to_string(layer.x.cols) + " and " + std::to_string(layer.y.cols));
   check_pointer(what + "'s weights", layer.weights, 16, problems);
-  check_epilogue(layer, what, layer.y.cols, layer.y.cols, layer.row_bias.data != nullptr, problems);
+  check_epilogue(layer, what, layer.y.cols, layer.y.cols, problems);
   if (layer.groups.num_groups != 0) check_groups(layer.groups, layer.x.rows, what, problems);
   check_activation(layer.activation, what, problems);
 }
@@ -68,7 +69,7 @@ void check_linear_overlaps(Span<const Layer> layers, Problems& problems) {
                        "an overlap with " + std::string(name) + " of layer " + std::to_string(j));
       };
       refuse("x", region_of(FloatMatrix<const void>(other.x)), false);
-      refuse("the row bias", region_of(other.row_bias), false);
+      refuse("the row bias", region_of(other.row_bias.values), false);
       refuse("multiply", region_of(other.multiply), true);
       refuse("the residual", region_of(other.residual), true);
       if (i < j) refuse("y", region_of(other.y), false);
@@ -88,10 +89,10 @@ LinearDescriptor describe_linear(const Layer& layer) {
   to.groups = layer.groups;
   to.group_bytes = layout.bytes();
   to.epilogue.bias = reinterpret_cast<const float*>(static_cast<const char*>(layer.weights) + layout.bias_offset());
-  to.epilogue.row_bias = operand_of(layer.row_bias);
-  to.epilogue.offsets = layer.segment_offsets;
-  to.epilogue.num_segments = layer.num_segments;
-  to.epilogue.max_segments = layer.row_bias.rows;
+  to.epilogue.row_bias = operand_of(layer.row_bias.values);
+  to.epilogue.offsets = layer.row_bias.offsets;
+  to.epilogue.num_segments = layer.row_bias.num_segments;
+  to.epilogue.max_segments = layer.row_bias.values.rows;
   to.epilogue.activation = layer.activation;
   to.epilogue.multiply = operand_of(layer.multiply);
   to.epilogue.residual = operand_of(layer.residual);
@@ -103,7 +104,7 @@ LinearDescriptor describe_linear(const Layer& layer) {
   to.x_is_aligned = reinterpret_cast<uintptr_t>(layer.x.data) % 16 == 0 && layer.x.stride % 8 == 0;
   to.is_head = layout.is_head();
   to.is_relu = layer.activation.kind == ActivationKind::relu;
-  to.has_operands = layer.row_bias.data != nullptr || layer.multiply.data != nullptr ||
+  to.has_operands = layer.row_bias.values.data != nullptr || layer.multiply.data != nullptr ||
                     layer.residual.data != nullptr || layer.y.type != DType::f16;
   return to;
 }
@@ -181,17 +182,17 @@ LinearPlan plan_linear(Span<const Layer> layers, int target, const LinearTiling*
   return plan;
 }
 
-WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void run_linear(const LinearPlan& plan, const void* descriptors,
-                                                        void* workspace, device::Stream stream);
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch_linear(const LinearPlan& plan, const LaunchMemory& memory,
+                                                           device::Stream stream);
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_LINEAR)
 template <int Target, int Tile = 0>
-WARPRANK_HIDDEN inline void launch_linear(const LinearPlan& plan, const LinearDescriptor* layers, float* partials,
-                                          uint32_t* tickets, device::Stream stream) {
+WARPRANK_HIDDEN inline void launch_tiles(const LinearPlan& plan, const LinearDescriptor* layers, float* partials,
+                                         uint32_t* tickets, device::Stream stream) {
   constexpr auto tile = static_cast<LinearTile>(Tile);
   constexpr LinearTileShape shape = tile_shape(tile);
   if constexpr (Tile + 1 < num_linear_tiles) {
-    if (plan.tiling.tile != tile) return launch_linear<Target, Tile + 1>(plan, layers, partials, tickets, stream);
+    if (plan.tiling.tile != tile) return launch_tiles<Target, Tile + 1>(plan, layers, partials, tickets, stream);
   }
   const auto queue = [&](auto* kernel) {
     device::launch_overlapping({static_cast<unsigned>(plan.num_blocks), static_cast<unsigned>(shape.threads()),
@@ -202,16 +203,13 @@ WARPRANK_HIDDEN inline void launch_linear(const LinearPlan& plan, const LinearDe
   if constexpr (shape.is_general) queue(linear_kernel<Target, tile>);
 }
 
-WARPRANK_KERNELS_INLINE void run_linear(const LinearPlan& plan, const void* descriptors, void* workspace,
-                                        device::Stream stream) {
+WARPRANK_KERNELS_INLINE void launch_linear(const LinearPlan& plan, const LaunchMemory& memory, device::Stream stream) {
   if (plan.num_blocks == 0) return;
-  require_memory("descriptors of linear layers", descriptors, alignof(LinearDescriptor));
-  if (plan.workspace_bytes() > 0) require_memory("workspace of linear layers", workspace, 256);
-  const auto* layers = static_cast<const LinearDescriptor*>(descriptors);
-  auto* tickets = static_cast<uint32_t*>(workspace);
-  auto* partials = reinterpret_cast<float*>(static_cast<char*>(workspace) + plan.partials_offset());
+  const auto* layers = static_cast<const LinearDescriptor*>(memory.descriptors);
+  auto* tickets = static_cast<uint32_t*>(memory.workspace);
+  auto* partials = reinterpret_cast<float*>(static_cast<char*>(memory.workspace) + plan.partials_offset());
   device::dispatch_target<75, 80>(
-      plan.target, [&](auto target) { launch_linear<target()>(plan, layers, partials, tickets, stream); });
+      plan.target, [&](auto target) { launch_tiles<target()>(plan, layers, partials, tickets, stream); });
 }
 #endif
 
