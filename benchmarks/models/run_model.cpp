@@ -2,7 +2,7 @@
 
 // A reference model for scripts that compare engines (tools/bench_torch.py, tools/bench_host_engines.py):
 //
-//     models_run_model MODEL FOLDER REQUESTS ITEMS TABLE_ROWS [host|cuda]
+//     models_run_model MODEL FOLDER REQUESTS ITEMS TABLE_ROWS [host|cuda [fp32|bf16|automatic]]
 //
 // writes the model and a batch of it to a folder, says "ready", and then answers each line "CALLS THREADS" on the
 // standard input by scoring the batch CALLS times on each of THREADS threads, a context each: it prints the seconds
@@ -128,10 +128,12 @@ void answer(const Model& model, Batch& batch) {
 }
 
 int run(const std::vector<std::string>& arguments) {
-  if (arguments.size() < 5 || arguments.size() > 6 || bench::reference_models().count(arguments[0]) == 0) {
+  if (arguments.size() < 5 || arguments.size() > 7 || bench::reference_models().count(arguments[0]) == 0) {
     std::string known;
     for (const auto& [name, model] : bench::reference_models()) known += " " + name;
-    std::fprintf(stderr, "usage: models_run_model MODEL FOLDER REQUESTS ITEMS TABLE_ROWS [host|cuda]\nmodels:%s\n",
+    std::fprintf(stderr,
+                 "usage: models_run_model MODEL FOLDER REQUESTS ITEMS TABLE_ROWS [host|cuda [fp32|bf16|automatic]]\n"
+                 "models:%s\n",
                  known.c_str());
     return 2;
   }
@@ -158,7 +160,9 @@ int run(const std::vector<std::string>& arguments) {
   save(folder + "tables.safetensors", rows);
   save(folder + "batch.safetensors", tensors_of(source, requests));
 
-  const Model model = bind(plan, weights, Tables::load(plan, rows, device));
+  BindOptions bind_options;
+  if (arguments.size() > 6) bind_options.host_precision = host_precision_of(arguments[6], "precision");
+  const Model model = bind(plan, weights, Tables::load(plan, rows, device), bind_options);
   Batch batch = model.batch();
   for (const test_support::PlainRequest& request : requests) add_to(batch, request);
   batch.close();

@@ -15,9 +15,10 @@
 namespace warprank::reference {
 
 /// The score of one event: layers([q, k, q - k, q * k]), the last layer of one column. The bound allows q - k to be
-/// taken apart and two weights of a column to be added before they are multiplied by it.
+/// taken apart and two weights of a column to be added before they are multiplied by it. `product_error`: as of
+/// reference::linear.
 inline void append_din_score(const float* q, const float* k, int64_t dim, const std::vector<Linear>& layers,
-                             double factor, Bounded& scores) {
+                             double factor, double product_error, Bounded& scores) {
   std::vector<double> x, magnitude, error;
   const auto append = [&](double value, double size) {
     x.push_back(value);
@@ -33,14 +34,15 @@ inline void append_din_score(const float* q, const float* k, int64_t dim, const 
     std::vector<double> y, y_error;
     for (size_t j = 0; j < static_cast<size_t>(layer.out); ++j) {
       const auto learned = [j](const std::vector<float>& values) { return values.empty() ? 0.0 : values[j]; };
-      double sum = learned(layer.bias), size = std::fabs(sum), sum_error = 0;
+      double sum = learned(layer.bias), size = std::fabs(sum), products = 0, sum_error = 0;
       for (size_t i = 0; i < x.size(); ++i) {
         const double weight = layer.weight[j * x.size() + i];
         sum += weight * x[i];
-        size += std::fabs(weight) * magnitude[i];
+        products += std::fabs(weight) * magnitude[i];
         sum_error += std::fabs(weight) * error[i];
       }
-      sum_error += static_cast<double>(x.size() + 2) * size;
+      size += products;
+      sum_error += static_cast<double>(x.size() + 2) * size + product_error * products;
       const Activated f =
           activation(layer.activation, sum, learned(layer.alpha), learned(layer.scale), learned(layer.shift));
       y.push_back(f.value);
@@ -55,13 +57,14 @@ inline void append_din_score(const float* q, const float* k, int64_t dim, const 
 
 /// y[n] = sum_t w_t k_t over the events t of n's parent, w = normalization(factor * scores). No event: zeros.
 inline Bounded din_attention(Matrix<const float> q, Matrix<const float> k, Segments items, Segments history,
-                             const std::vector<Linear>& layers, Normalization normalization, double factor) {
+                             const std::vector<Linear>& layers, Normalization normalization, double factor,
+                             double product_error = 0) {
   Bounded y;
   for (int64_t u = 0; u < items.count; ++u)
     for (int64_t n = items.begin(u); n < items.end(u); ++n) {
       Bounded scores;
       for (int64_t t = history.begin(u); t < history.end(u); ++t)
-        append_din_score(q.row(n), k.row(t), q.cols, layers, factor, scores);
+        append_din_score(q.row(n), k.row(t), q.cols, layers, factor, product_error, scores);
       append_weighted_sums(attention_weights(scores, normalization), k.row_range(history.begin(u), history.size(u)), y);
     }
   return y;

@@ -29,9 +29,14 @@ struct LinearInputs {
   bool residual_first = false;            // it is added before f
 };
 
+/// What rounding both values of a product to BF16, by up to 2^-8 of each, does to it: in units of u = 2^-24, of the
+/// product.
+constexpr double bf16_product_error = 0x1p24 * 0x1p-8 * (2 + 0x1p-8);
+
 /// y = f(x W^T + b + row_bias[segment of the row]) * multiply + residual, [rows, groups * out];
-/// with residual_first f(x W^T + b + row_bias[segment of the row] + residual) * multiply.
-inline Bounded linear(const Linear& layer, int64_t rows, const LinearInputs& inputs) {
+/// with residual_first f(x W^T + b + row_bias[segment of the row] + residual) * multiply. `product_error`: of each product,
+/// beside what FP32 does.
+inline Bounded linear(const Linear& layer, int64_t rows, const LinearInputs& inputs, double product_error = 0) {
   const int64_t width = layer.groups * layer.out;
   const auto at = [](const std::vector<float>& values, int64_t i) {
     return static_cast<double>(values[static_cast<size_t>(i)]);
@@ -40,7 +45,7 @@ inline Bounded linear(const Linear& layer, int64_t rows, const LinearInputs& inp
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < width; ++c) {
       const int64_t group = c / layer.out;
-      double sum = 0, magnitude = 0;
+      double sum = 0, magnitude = 0, products = 0;
       const auto add = [&](double term) {
         sum += term;
         magnitude += std::abs(term);
@@ -49,10 +54,13 @@ inline Bounded linear(const Linear& layer, int64_t rows, const LinearInputs& inp
       for (size_t s = 0; s + 1 < inputs.row_bias_offsets.size(); ++s)
         if (inputs.row_bias_offsets[s] <= r && r < inputs.row_bias_offsets[s + 1])
           add(at(inputs.row_bias, static_cast<int64_t>(s) * width + c));
-      for (int64_t k = 0; k < layer.in; ++k)
-        add(at(inputs.x, (r * layer.groups + group) * layer.in + k) * at(layer.weight, c * layer.in + k));
+      for (int64_t k = 0; k < layer.in; ++k) {
+        const double product = at(inputs.x, (r * layer.groups + group) * layer.in + k) * at(layer.weight, c * layer.in + k);
+        add(product);
+        products += std::abs(product);
+      }
 
-      double sum_bound = static_cast<double>(layer.in + 2) * magnitude;
+      double sum_bound = static_cast<double>(layer.in + 2) * magnitude + product_error * products;
       if (inputs.residual_first) {
         sum += at(inputs.residual, r * width + c);
         sum_bound += std::abs(sum);

@@ -25,6 +25,9 @@ struct bfloat16 {
   uint16_t bits = 0;
 };
 
+/// The largest finite bfloat16.
+inline constexpr float max_bfloat16 = 0x1.fep127f;
+
 inline uint32_t float_bits(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);

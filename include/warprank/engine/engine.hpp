@@ -16,6 +16,7 @@
 #include "warprank/core/float_matrix.hpp"
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/core/view.hpp"
+#include "warprank/engine/host_precision.hpp"
 #include "warprank/engine/placed_table.hpp"
 #include "warprank/engine/profile.hpp"
 #include "warprank/engine/table_options.hpp"
@@ -71,6 +72,8 @@ struct BindOptions {
   ExtraTensors extra = ExtraTensors::refuse;  ///< tensors in the weights that the model does not read
   std::map<std::string, CustomFunction> custom = {};
   std::map<std::string, CudaCustomFunction> cuda_custom = {};
+  /// What linears are computed with on the host; model.describe() tells what was taken. Other engines ignore it.
+  HostPrecision host_precision = HostPrecision::fp32;
   /// Which kernels compute linears on a GPU, as measured there (cuda_tuning.hpp); what it has not is chosen by rule.
   /// Null: bind measures by itself, as auto_tuning says (engine/tuning.hpp).
   std::shared_ptr<const Tuning> tuning = nullptr;
@@ -203,6 +206,8 @@ class ModelBackend {
   /// Memory from which batches are copied to the device without a detour. It may outlive the model.
   virtual HostAllocator batch_allocator() const { return {}; }
   virtual MemoryReport memory() const = 0;
+  /// Model::describe.
+  virtual std::string describe() const { return {}; }
 };
 
 class Engine {

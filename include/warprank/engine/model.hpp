@@ -26,6 +26,9 @@ class Model {
   const Plan& plan() const { return plan_; }
   /// Its tables' and its own.
   MemoryReport memory() const { return backend_->memory(); }
+  /// What binding chose, a line each: on the host the instruction set, and the precision with the reason. Nothing on
+  /// engines that choose when contexts are made (Context::describe).
+  std::string describe() const { return backend_->describe(); }
   const std::shared_ptr<const ModelBackend>& backend() const { return backend_; }
 
  private:
@@ -43,7 +46,8 @@ inline void Context::rebind(const Model& next) {
 }
 
 /// Packs the dense weights for the device that the tables are on. Throws invalid_argument with every tensor that is
-/// missing, mis-shaped or not asked for, and every custom function that is not given.
+/// missing, mis-shaped or not asked for, and every custom function that is not given; and with the first weight that
+/// the precision asked for cannot hold.
 inline Model bind(const Plan& plan, const Weights& weights, const Tables& tables, const BindOptions& options = {}) {
   const Device device = tables.device();
   return {plan, device.engine->bind(plan, weights, tables.store(), device.index, options)};

@@ -23,6 +23,7 @@ using namespace test_support;
 /// Of what rounding errors could add up to if all had one sign.
 constexpr double din_attention_share_of_bound = 0.125;
 using host_ops::PackedDin;
+using host_ops::Precision;
 
 std::vector<float> normal_values(std::mt19937& random, int64_t size, float scale) {
   std::normal_distribution<float> normal(0, scale);
@@ -51,11 +52,11 @@ struct Network {
     add_layer(1, identity);
   }
 
-  PackedDin pack(Normalization normalization, bool scaled) const {
+  PackedDin pack(Normalization normalization, bool scaled, Precision precision = Precision::fp32) const {
     std::vector<host_ops::DinLayer> views;
     for (const reference::Linear& layer : layers)
       views.push_back({layer.weight, layer.bias, {layer.activation, layer.alpha, layer.scale, layer.shift}});
-    return {dim, views, normalization, scaled};
+    return {dim, views, normalization, scaled, precision};
   }
 
   int64_t dim;
@@ -80,18 +81,21 @@ AwkwardMatrix run(const PackedDin& packed, Matrix<const float> q, Matrix<const f
 }
 
 void check(const Network& network, const OwnedSegments& items, const OwnedSegments& history,
-           Normalization normalization = Normalization::none, bool scaled = false, float scale = 1) {
+           Normalization normalization = Normalization::none, bool scaled = false, float scale = 1,
+           Precision precision = Precision::fp32) {
   const int64_t dim = network.dim;
   SCOPED_TRACE(::testing::Message() << "dim " << dim << ", " << network.layers.size() << " layers, "
                                     << name_of_enum(network.layers[0].activation.kind) << ", "
                                     << name_of_enum(normalization) << (scaled ? ", scaled" : ""));
   const AwkwardMatrix q = AwkwardMatrix(items.view().rows(), dim).fill(1, scale);
   const AwkwardMatrix k = AwkwardMatrix(history.view().rows(), dim).fill(2, scale);
-  const AwkwardMatrix y = run(network.pack(normalization, scaled), q.view(), k.view(), items.view(), history.view());
+  const PackedDin packed = network.pack(normalization, scaled, precision);
+  const AwkwardMatrix y = run(packed, q.view(), k.view(), items.view(), history.view());
   const double factor = scaled ? 1 / std::sqrt(static_cast<double>(dim)) : 1.0;
-  expect_within(
-      reference::din_attention(q.view(), k.view(), items.view(), history.view(), network.layers, normalization, factor),
-      y.view(), din_attention_share_of_bound);
+  const double product_error = precision == Precision::bf16 ? reference::bf16_product_error : 0;
+  expect_within(reference::din_attention(q.view(), k.view(), items.view(), history.view(), network.layers,
+                                         normalization, factor, product_error),
+                y.view(), precision == Precision::bf16 ? 1 : din_attention_share_of_bound);
 }
 
 TEST(HostDinAttention, MatchesTheFormulaForEveryActivation) {
@@ -181,6 +185,62 @@ TEST(HostDinAttention, GivesAnItemTheSameBitsWhateverItsNeighbours) {
   for_each_target([] {
     const PackedDin packed = Network(40, {64, 20}, dice).pack(Normalization::softmax, true);
     const AwkwardMatrix q = AwkwardMatrix(70, 40).fill(1), k = AwkwardMatrix(160, 40).fill(2);
+    const OwnedSegments items{37, 3, 30}, history{59, 100, 1};
+    const AwkwardMatrix together = run(packed, q.view(), k.view(), items.view(), history.view());
+    for (int64_t u = 0; u < 3; ++u)
+      for (int64_t n = items.view().begin(u); n < items.view().end(u); ++n) {
+        const Matrix<const float> events = k.view().row_range(history.view().begin(u), history.view().size(u));
+        const AwkwardMatrix alone =
+            run(packed, q.view().row_range(n, 1), events, OwnedSegments{1}.view(), OwnedSegments{events.rows}.view());
+        expect_same_bits(together.view().row_range(n, 1), alone.view());
+      }
+  });
+}
+
+TEST(HostDinAttentionInBf16, MatchesTheFormulaForEveryWidth) {
+  for_each_target([] {
+    for (const int64_t dim : {1, 2, 3, 16, 31, 64, 100})
+      for (const std::vector<int64_t>& hidden :
+           std::vector<std::vector<int64_t>>{{4}, {9}, {64}, {80, 40}, {3, 70}, {33, 2, 17}})
+        check(Network(dim, hidden, relu), {2, 1}, {3, 2}, Normalization::none, false, 1, Precision::bf16);
+  });
+}
+
+TEST(HostDinAttentionInBf16, MatchesTheFormulaForRaggedHistoriesAndEveryNormalization) {
+  for_each_target([] {
+    for (const Normalization normalization : {Normalization::none, Normalization::softmax, Normalization::sigmoid})
+      check(Network(25, {36, 20}, dice), {1, 0, 40, 2, 1, 33, 0, 3, 2}, {0, 5, 1, 48, 300, 2, 7, 0, 49}, normalization,
+            true, 1, Precision::bf16);
+    check(Network(8, {16}, relu), {0, 0}, {5, 0}, Normalization::none, false, 1, Precision::bf16);
+  });
+}
+
+/// Of quarters, W(q) has sixteenths up to 3, and all sums are exact.
+TEST(HostDinAttentionInBf16, IsExactWhereRoundingChangesNothing) {
+  for_each_target([] {
+    Network network(17, {20}, relu);
+    std::mt19937 random(5);
+    const auto quarters = [&] { return 0.25f * static_cast<float>(static_cast<int>(random() % 9) - 4); };
+    for (reference::Linear& layer : network.layers)
+      for (std::vector<float>* values : {&layer.weight, &layer.bias})
+        for (float& value : *values) value = quarters();
+    AwkwardMatrix q(3, 17), k(50, 17);
+    for (AwkwardMatrix* matrix : {&q, &k})
+      for (int64_t r = 0; r < matrix->view().rows; ++r)
+        for (int64_t c = 0; c < 17; ++c) matrix->at(r, c) = quarters();
+    const OwnedSegments items{1, 2}, history{49, 1};
+    const auto run_in = [&](Precision precision) {
+      return run(network.pack(Normalization::none, false, precision), q.view(), k.view(), items.view(), history.view());
+    };
+    expect_same_bits(run_in(Precision::fp32).view(), run_in(Precision::bf16).view());
+  });
+}
+
+TEST(HostDinAttentionInBf16, GivesAnItemTheSameBitsWhateverItsNeighbours) {
+  for_each_target([] {
+    const PackedDin packed = Network(41, {64, 20}, dice).pack(Normalization::softmax, true, Precision::bf16);
+    EXPECT_EQ(packed.precision() == Precision::bf16, host_ops::has_bf16_products());
+    const AwkwardMatrix q = AwkwardMatrix(70, 41).fill(1), k = AwkwardMatrix(160, 41).fill(2);
     const OwnedSegments items{37, 3, 30}, history{59, 100, 1};
     const AwkwardMatrix together = run(packed, q.view(), k.view(), items.view(), history.view());
     for (int64_t u = 0; u < 3; ++u)

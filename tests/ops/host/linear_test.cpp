@@ -2,6 +2,7 @@
 
 #include "warprank/ops/host/linear.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,10 +15,12 @@
 #include "guarded.hpp"
 #include "reference/linear.hpp"
 #include "support/host_op_testing.hpp"
+#include "support/message_of.hpp"
 
 namespace warprank {
 namespace {
 
+using host_ops::Precision;
 using test::GuardedMatrix;
 using test_support::infinity;
 using test_support::u;
@@ -33,6 +36,7 @@ struct Extras {
   bool residual = false;
   bool residual_first = false;
   float scale = 1;  ///< of x
+  Precision precision = Precision::fp32;
 };
 
 std::vector<float> random_values(std::mt19937& engine, int64_t size, float scale = 1) {
@@ -44,7 +48,8 @@ std::vector<float> random_values(std::mt19937& engine, int64_t size, float scale
 
 /// One random layer and its inputs, for the oracle and for the op; the op's lie between guards.
 struct Case {
-  Case(int64_t rows, int64_t in, int64_t out, int64_t groups, const Extras& extras) : rows(rows), width(groups * out) {
+  Case(int64_t rows, int64_t in, int64_t out, int64_t groups, const Extras& extras)
+      : rows(rows), width(groups * out), precision(extras.precision) {
     std::mt19937 engine(static_cast<uint32_t>(rows * 1000003 + in * 1009 + out * 31 + groups));
     layer.in = in, layer.out = out, layer.groups = groups;
     layer.activation = extras.activation;
@@ -71,7 +76,8 @@ struct Case {
 
   host_ops::PackedLinear pack() const {
     return {layer.weight, layer.bias,   layer.in,
-            layer.out,    layer.groups, {layer.activation, layer.alpha, layer.scale, layer.shift}};
+            layer.out,    layer.groups, {layer.activation, layer.alpha, layer.scale, layer.shift},
+            precision};
   }
 
   /// y, and whether nothing around it was written.
@@ -86,24 +92,46 @@ struct Case {
     if (!inputs.multiply.empty()) given.multiply = multiply.view();
     if (!inputs.residual.empty()) given.residual = residual.view();
     given.residual_first = inputs.residual_first;
-    host_ops::linear(pack(), x.view(), y.view(), given);
+    const host_ops::PackedLinear packed = pack();
+    const int64_t workspace_size = packed.workspace_size(rows);
+    const GuardedMatrix workspace(1, workspace_size);
+    host_ops::linear(packed, x.view(), y.view(), given, {workspace.view().data, workspace_size});
     EXPECT_TRUE(y.gap_intact());
     return y.values();
   }
 
+  /// In BF16 the exact result is that of values rounded before, and within the bound of FP32 of it: a chain takes two
+  /// products at a time, which adds no rounding; what counts as 0 in it is below `underflow`.
   void check() const {
-    const reference::Bounded expected = reference::linear(layer, rows, inputs);
+    const reference::Bounded in_fp32 = reference::linear(layer, rows, inputs);
+    const reference::Bounded in_bf16 =
+        precision == Precision::fp32 ? in_fp32 : reference::linear(rounded().layer, rows, rounded().inputs);
     test_support::for_each_target([&] {
+      const bool is_bf16 = pack().precision() == Precision::bf16;
+      const reference::Bounded& expected = is_bf16 ? in_bf16 : in_fp32;
+      const double underflow = is_bf16 ? 0x1p-126 * 2 * static_cast<double>(layer.in) : 0;
       const std::vector<float> y = run();
       for (size_t i = 0; i < y.size(); ++i)
-        ASSERT_LE(std::abs(y[i] - expected.value[i]), u * expected.bound[i])
+        ASSERT_LE(std::abs(y[i] - expected.value[i]), u * expected.bound[i] + underflow)
             << "row " << static_cast<int64_t>(i) / width << ", output " << static_cast<int64_t>(i) % width << " of "
             << rows << " x " << layer.in << " -> " << layer.groups << " x " << layer.out << ": " << y[i] << ", exact "
             << expected.value[i];
     });
   }
 
+  /// With x and the weights rounded to BF16.
+  Case rounded() const {
+    Case c = *this;
+    for (std::vector<float>* values : {&c.layer.weight, &c.inputs.x})
+      for (float& value : *values) {
+        const float nearest = to_float(to_bfloat16(value));
+        value = std::abs(nearest) < std::numeric_limits<float>::min() ? 0 : nearest;
+      }
+    return c;
+  }
+
   int64_t rows, width;
+  Precision precision;
   reference::Linear layer;
   reference::LinearInputs inputs;
 };
@@ -279,6 +307,143 @@ TEST(Linear, KeepsNaNAndInfinityToTheirRow) {
           }
       });
     }
+}
+
+Extras in_bf16() {
+  Extras extras;
+  extras.precision = Precision::bf16;
+  return extras;
+}
+
+TEST(LinearInBf16, MatchesTheOracleForEveryShape) {
+  for (const int64_t out : {1, 8, 9, 15, 16, 17, 31, 63, 64, 65, 80, 130})
+    for (const int64_t in : {1, 2, 3, 16, 31, 32, 33, 65, 100})
+      for (const int64_t rows : {0, 1, 2, 3, 5, 6, 7, 13, 23}) Case(rows, in, out, 1, in_bf16()).check();
+}
+
+TEST(LinearInBf16, MatchesTheOracleWhereDepthAndRowsAreCutIntoParts) {
+  for (const int64_t in : {1025, 2049, 4100}) {
+    Extras extras = in_bf16();
+    extras.activation = silu;
+    extras.segment_sizes = Sizes{60, 0, 80};
+    Case(140, in, 70, 1, extras).check();
+    extras.multiply = true;
+    Case(140, in, 64, 1, extras).check();
+  }
+}
+
+TEST(LinearInBf16, AppliesEveryActivationWithEachInput) {
+  for (const Activation& activation :
+       {identity, relu, leaky_relu(0.2f), elu(1.5f), prelu, dice, sigmoid, hyperbolic_tangent, gelu, gelu_tanh, silu})
+    for (int inputs = 0; inputs < 12; ++inputs) {
+      SCOPED_TRACE(name_of_enum(activation.kind));
+      Extras extras = in_bf16();
+      extras.activation = activation;
+      if (inputs & 1) extras.segment_sizes = Sizes{4, 5};
+      extras.multiply = inputs & 2;
+      extras.residual = inputs >= 4;
+      extras.residual_first = inputs >= 8;
+      for (const int64_t out : {9, 70}) Case(9, 21, out, 3, extras).check();
+    }
+}
+
+TEST(LinearInBf16, StaysWithinItsBoundAtEveryScale) {
+  for (const float scale : {1e-38f, 1e-37f, 1e-20f, 1e-3f, 1e3f, 1e20f, 1e35f}) {
+    Extras extras = in_bf16();
+    extras.scale = scale;
+    for (const bool bias : {false, true}) {
+      extras.bias = bias;
+      Case(10, 257, 100, 1, extras).check();
+    }
+  }
+}
+
+/// As the header states it, of the layer as it is given.
+TEST(LinearInBf16, IsOffByNoMoreThanTheRoundingOfBothValues) {
+  Case c(40, 300, 64, 1, in_bf16());
+  const reference::Bounded expected = reference::linear(c.layer, c.rows, c.inputs, reference::bf16_product_error);
+  test_support::for_each_target([&] {
+    const std::vector<float> y = c.run();
+    double largest = 0;
+    for (size_t i = 0; i < y.size(); ++i) {
+      ASSERT_LE(std::abs(y[i] - expected.value[i]), u * expected.bound[i]);
+      largest = std::max(largest, std::abs(y[i] - expected.value[i]));
+    }
+    EXPECT_EQ(largest > 1e-3, c.pack().precision() == Precision::bf16) << "were they rounded?";
+  });
+}
+
+TEST(LinearInBf16, GivesARowTheSameBitsWhateverItsPositionAndNeighbours) {
+  for (const int64_t in : {151, 2100}) {
+    const Case c(37, in, 100, 1, in_bf16());
+    test_support::for_each_target([&] {
+      const std::vector<float> together = c.run();
+      const host_ops::PackedLinear packed = c.pack();
+      std::vector<float> workspace(static_cast<size_t>(packed.workspace_size(5)));
+      const Matrix<const float> x(c.inputs.x.data(), 37, in);
+      for (int64_t r = 0; r + 5 <= 37; ++r)
+        for (const int64_t rows : {1, 5}) {
+          std::vector<float> alone(static_cast<size_t>(rows * 100));
+          host_ops::linear(packed, x.row_range(r, rows), {alone.data(), rows, 100}, {}, workspace);
+          for (size_t o = 0; o < 100; ++o)
+            ASSERT_EQ(alone[o], together[static_cast<size_t>(r) * 100 + o]) << "row " << r << " of " << rows;
+        }
+    });
+  }
+}
+
+TEST(LinearInBf16, KeepsLayersOfFewOutputsInFp32) {
+  for (const int64_t out : {1, 5, 8}) {
+    const Case in_fp32(7, 40, out, 1, {}), c(7, 40, out, 1, in_bf16());
+    EXPECT_EQ(c.pack().precision(), Precision::fp32);
+    EXPECT_EQ(c.run(), in_fp32.run());
+  }
+}
+
+TEST(LinearInBf16, KeepsNaNAndInfinityToTheirRow) {
+  Case c(9, 41, 20, 1, in_bf16());
+  for (float& weight : c.layer.weight) weight = std::abs(weight) + 0.1f;
+  test_support::for_each_target([&] {
+    const std::vector<float> before = c.run();
+    Case dirty = c;
+    dirty.inputs.x[2 * 41 + 40] = std::numeric_limits<float>::quiet_NaN();
+    dirty.inputs.x[5 * 41 + 7] = infinity;
+    dirty.inputs.x[6 * 41 + 7] = std::numeric_limits<float>::max();  // above the largest of BF16
+    const std::vector<float> after = dirty.run();
+    for (size_t i = 0; i < after.size(); ++i) {
+      if (i / 20 == 2)
+        EXPECT_TRUE(std::isnan(after[i]));
+      else if (i / 20 == 5)
+        EXPECT_EQ(after[i], infinity);
+      else if (i / 20 == 6)
+        EXPECT_GT(after[i], 3e37f);
+      else
+        EXPECT_EQ(after[i], before[i]);
+    }
+  });
+}
+
+TEST(LinearInBf16, TakesHalfTheBytes) {
+  test_support::for_each_target([] {
+    const Case in_fp32(1, 512, 512, 1, {}), c(1, 512, 512, 1, in_bf16());
+    const host_ops::PackedLinear packed = c.pack();
+    EXPECT_EQ(packed.precision() == Precision::bf16, packed.target().has_bf16);
+    EXPECT_EQ(in_fp32.pack().bytes() - packed.bytes(), packed.target().has_bf16 ? 512 * 512 * 2 : 0);
+    EXPECT_EQ(in_fp32.pack().workspace_size(100), 0);
+  });
+}
+
+TEST(LinearInBf16, RefusesWeightsThatBf16CannotHold) {
+  if (!host_ops::has_bf16_products()) GTEST_SKIP() << "this processor has no products of BF16";
+  for (const float weight : {infinity, -infinity, std::nanf(""), 3.4e38f, -3.4e38f}) {
+    Case c(1, 12, 9, 1, in_bf16());
+    c.layer.weight[17] = weight;
+    EXPECT_THAT(test_support::message_of([&] { c.pack(); }),
+                ::testing::StartsWith("weight of a linear layer, element 17: expected a number whose magnitude is at "
+                                      "most 3.3895e+38, the largest of BF16, got "));
+    c.layer.weight[17] = std::copysign(max_bfloat16, weight);
+    EXPECT_EQ(test_support::message_of([&] { c.pack(); }), "");
+  }
 }
 
 TEST(Linear, ReportsEveryWrongSizeTogether) {

@@ -5,6 +5,7 @@
 /// engine/host/op/ has one for each op of the language.
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "warprank/engine/host/table_store.hpp"
 #include "warprank/engine/parameter_source.hpp"
 #include "warprank/ops/host/activation.hpp"
+#include "warprank/ops/host/products.hpp"
 
 namespace warprank::host_backend {
 
@@ -19,7 +21,21 @@ using StepPtr = std::unique_ptr<Step>;
 
 struct Binder {
   Binder(const Plan& plan, const Weights& weights, const HostTableStore& from, const BindOptions& with)
-      : graph(plan.graph()), source(plan, weights), tables(from), options(with), used_ids(graph.ids.size()) {}
+      : graph(plan.graph()),
+        source(plan, weights),
+        tables(from),
+        options(with),
+        precision(precision_of(with.host_precision)),
+        used_ids(graph.ids.size()) {}
+
+  static host_ops::Precision precision_of(HostPrecision asked) {
+    return asked != HostPrecision::fp32 && host_ops::has_bf16_products() ? host_ops::Precision::bf16
+                                                                         : host_ops::Precision::fp32;
+  }
+  /// Throws invalid_argument where the precision cannot hold one of the weights of this name.
+  void check_weight(const std::string& name, Span<const float> weight) const {
+    if (precision == host_ops::Precision::bf16) host_ops::check_bf16("weight '" + name + "'", weight);
+  }
 
   const Node& node(int n) const { return graph.node(n); }
   InputRef ref(int input, int axis) {
@@ -36,6 +52,7 @@ struct Binder {
   detail::ParameterSource source;
   const HostTableStore& tables;
   const BindOptions& options;
+  const host_ops::Precision precision;  ///< that steps are bound with
   AxisPairs pairs;             ///< whose segments steps read
   std::vector<bool> used_ids;  ///< by ids input of the graph
 };

@@ -27,6 +27,7 @@ struct HostModelData {
   std::vector<std::pair<int, int>> pairs;
   std::vector<bool> used_ids;
   std::vector<int> output_pairs;  ///< by output: (its axis, the outermost)
+  std::string description;
 };
 
 class HostContext : public ContextBackend {
@@ -218,13 +219,14 @@ class HostModel : public ModelBackend {
   HostModel(const Plan& plan, const Weights& weights, std::shared_ptr<const TableStore> tables,
             const BindOptions& options) {
     detail::check_parameters(plan, weights, options.custom, "custom", options.extra);
-    auto data = std::make_shared<HostModelData>(HostModelData{plan, tables, {}, {}, {}, {}});
+    auto data = std::make_shared<HostModelData>(HostModelData{plan, tables, {}, {}, {}, {}, {}});
     Binder binder(data->plan, weights, dynamic_cast<const HostTableStore&>(*tables), options);
     data->steps = make_steps(data->plan.storage(), binder);
     for (const OutputInfo& output : plan.graph().outputs)
       data->output_pairs.push_back(binder.pairs.index_of(plan.graph().node(output.node).axis, 0));
     data->pairs = binder.pairs.list();
     data->used_ids = std::move(binder.used_ids);
+    data->description = describe(options.host_precision, binder.precision);
     data_ = std::move(data);
   }
 
@@ -239,9 +241,23 @@ class HostModel : public ModelBackend {
     report.emplace_back("weights", weights);
     return report;
   }
+  std::string describe() const override { return data_->description; }
   const std::shared_ptr<const HostModelData>& data() const { return data_; }
 
  private:
+  static std::string describe(HostPrecision asked, host_ops::Precision taken) {
+    const bool is_bf16 = taken == host_ops::Precision::bf16;
+    std::string text = std::string("instruction set ") + host_ops::linear_target().name + "; precision ";
+    text += is_bf16 ? "bf16" : "fp32";
+    if (asked == HostPrecision::automatic)
+      text += is_bf16 ? ", automatically: there is AVX512_BF16" : ", automatically: there is no AVX512_BF16";
+    else if (asked == HostPrecision::bf16 && !is_bf16)
+      text += " in the place of bf16: there is no AVX512_BF16";
+    else
+      text += ", as asked for";
+    return text + "\n";
+  }
+
   std::shared_ptr<const HostModelData> data_;
 };
 

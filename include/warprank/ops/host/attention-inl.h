@@ -69,7 +69,7 @@ inline void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const fl
     const int64_t seen = causal ? padded_keys(first + rows) : padded;
     // Whole panels of those that were packed.
     const int64_t end = std::min(padded, (seen + keys_per_panel - 1) / keys_per_panel * keys_per_panel);
-    run_linear({k.cols, end, k.cols, end, packed, zeros, {}}, q.row_range(first, rows), {scores, rows, end}, {});
+    run_linear({k.cols, end, k.cols, end, packed, zeros, {}}, q.row_range(first, rows), {scores, rows, end}, {}, {});
 
     const int64_t all_see = causal ? first + 1 : k.rows;
     for (int64_t r = 0; r < rows; ++r) finite_softmax(scale, scores + r * end, causal ? all_see + r : k.rows);

@@ -22,14 +22,17 @@
 /// so an item costs a quarter of the first layer's multiplications, and its events go through all layers in cache.
 ///
 /// FP32: rounding errors are those of the formula, but for |q| + |k| in the place of |q - k|, and a layer of n inputs
-/// adds at most (n + 6) u sum |w| |x| to what its activation receives, u = 2^-24. A row of y has the same bits whatever
-/// the other items and segments are. Rows may be strided and need no alignment; y overlaps neither q nor k.
+/// adds at most (n + 6) u sum |w| |x| to what its activation receives, u = 2^-24. BF16 (ops/host/products.hpp): layers
+/// with more than max_dot_outputs outputs add v (2 + v) sum |w| |x| beside, v = 2^-8; c(q) and the sum over t stay FP32.
+/// A row of y has the same bits whatever the other items and segments are. Rows may be strided and need no alignment; y
+/// overlaps neither q nor k.
 
 #include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "warprank/core/error.hpp"
@@ -60,10 +63,10 @@ class PackedDin {
  public:
   PackedDin() = default;
 
-  /// Copies all it is given; throws invalid_argument where a size is wrong. `scaled`: scores are divided by sqrt(dim)
-  /// before they are normalised.
+  /// Copies all it is given; throws invalid_argument where a size is wrong, and for a weight that BF16 cannot hold.
+  /// `scaled`: scores are divided by sqrt(dim) before they are normalised.
   PackedDin(int64_t dim, Span<const DinLayer> layers, Normalization normalization = Normalization::none,
-            bool scaled = false);
+            bool scaled = false, Precision precision = Precision::fp32);
 
   int64_t dim() const { return query_.in(); }
   Normalization normalization() const { return normalization_; }
@@ -75,8 +78,9 @@ class PackedDin {
 
   /// Floats of workspace for histories of at most `max_history` events.
   int64_t workspace_size(int64_t max_history) const {
+    const int64_t rounded_history = precision_ == Precision::bf16 ? max_history * pairs_stride(dim()) : 0;
     return with_room_to_align(folded_size() + items_at_once * query_.group(0).padded_out +
-                              2 * events_at_once * widest_ + max_history);
+                              2 * events_at_once * widest_ + later_workspace() + rounded_history + max_history);
   }
 
   /// What follows is for kernels.
@@ -88,11 +92,19 @@ class PackedDin {
   LinearGroup product() const { return product_.group(0); }  ///< Wp
   int64_t num_later() const { return static_cast<int64_t>(later_.size()); }
   LinearGroup later(int64_t i) const { return later_[static_cast<size_t>(i)].group(0); }
-  int64_t widest() const { return widest_; }  ///< hidden layer
-  /// Floats of W(q), packed as event() and product() are.
+  int64_t widest() const { return widest_; }              ///< hidden layer
+  Precision precision() const { return precision_; }      ///< of W(q) k
+  /// Floats of W(q), packed as event() and product() are, in pairs in BF16.
   int64_t folded_size() const {
     const LinearGroup group = event_.group(0);
+    if (precision_ == Precision::bf16) return group.padded_out * ((group.in + 1) / 2);
     return group.out <= max_dot_outputs ? group.out * group.padded_in : group.padded_out * group.in;
+  }
+  /// Floats of workspace for a later layer.
+  int64_t later_workspace() const {
+    int64_t most = 0;
+    for (const PackedLinear& layer : later_) most = std::max(most, layer.workspace_size(events_at_once));
+    return most;
   }
 
  private:
@@ -100,6 +112,7 @@ class PackedDin {
   PackedLinear query_, event_, product_;
   std::vector<PackedLinear> later_;
   int64_t widest_ = 0;
+  Precision precision_ = Precision::fp32;
   Normalization normalization_ = Normalization::none;
 };
 
@@ -112,8 +125,9 @@ namespace warprank::host_ops {
 
 HWY_EXPORT(din_kernel);
 
-inline PackedDin::PackedDin(int64_t dim, Span<const DinLayer> layers, Normalization normalization, bool scaled)
-    : kernel_(HWY_DYNAMIC_DISPATCH(din_kernel)()), normalization_(normalization) {
+inline PackedDin::PackedDin(int64_t dim, Span<const DinLayer> layers, Normalization normalization, bool scaled,
+                            Precision precision)
+    : normalization_(normalization) {
   if (dim < 1) throw invalid_argument("DIN attention", "1 or more columns", std::to_string(dim));
   if (layers.size() < 2 || layers.size() > 4)
     throw invalid_argument("DIN attention", "2 to 4 layers", std::to_string(layers.size()));
@@ -147,6 +161,9 @@ inline PackedDin::PackedDin(int64_t dim, Span<const DinLayer> layers, Normalizat
   query_ = PackedLinear(query, first.bias, dim, widths[1]);
   event_ = PackedLinear(event, {}, dim, widths[1], 1, first.activation);
   product_ = PackedLinear(product, {}, dim, widths[1]);
+  if (query_.target().has_bf16 && widths[1] > max_dot_outputs) precision_ = precision;
+  kernel_ = HWY_DYNAMIC_DISPATCH(din_kernel)(precision_);
+  if (precision_ == Precision::bf16) check_bf16("weight of layer 0 of DIN attention", first.weight);
 
   const float factor = scaled ? 1 / std::sqrt(static_cast<float>(dim)) : 1.0f;
   for (int64_t i = 1; i < layers.size(); ++i) {
@@ -156,7 +173,7 @@ inline PackedDin::PackedDin(int64_t dim, Span<const DinLayer> layers, Normalizat
       for (std::vector<float>* values : {&weight, &bias})
         for (float& value : *values) value *= factor;
     later_.emplace_back(weight, bias, widths[static_cast<size_t>(i)], widths[static_cast<size_t>(i) + 1], 1,
-                        layer.activation);
+                        layer.activation, precision);
   }
 }
 

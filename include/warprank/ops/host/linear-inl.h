@@ -16,49 +16,51 @@ inline constexpr int tile_rows = 6;
 inline constexpr int tile_rows = 3;
 #endif
 
-// A part of a panel this deep stays in the second-level cache while a block of rows passes it, whose sums wait for the
-// next part on the stack (27 KB). Blocks of 108 rows read the weights once for 100 rows: DCN-v2 with its 64 MB of them
-// takes 1 to 2 % less than with blocks of 72, other models as long.
+// A part of a panel of this many elements stays in the second-level cache while a block of rows passes it, whose sums
+// wait for the next part on the stack (27 KB). Blocks of 108 rows read the weights once for 100 rows: DCN-v2 with its
+// 64 MB of them takes 1 to 2 % less than with blocks of 72, other models as long.
 inline constexpr int64_t max_depth = 1024, block_tiles = 108 / tile_rows;
 
-/// Weights that other tiles will need: while a tile is computed, `per_k` floats of them are fetched for each k. Layers
+/// Weights that other tiles will need: while a tile is computed, `per_k` elements of them are fetched for each k. Layers
 /// of ranking models together are larger than the second-level cache. Without this, the first tile of each panel would
 /// wait for the third level: 0.6 in the place of 0.9 of the FMA peak with 100 rows.
+template <class Element>
 struct NextWeights {
-  const float* begin;
+  const Element* begin;
   int64_t per_k;
 };
 
-/// The micro-kernel: acc[r][v] += sum_k x[r * x_stride + k] * panel[k][v], k ascending, in FP32.
+/// The micro-kernel: acc[r][v] += sum_k x[r * x_stride + k] * panel[k][v] over `depth` elements, k ascending, in FP32.
 /// panel [depth, Vectors * lanes], aligned to a vector. acc stays in registers if it is a local array of the caller's,
 /// of at most tile_rows x panel_vectors.
-template <int Rows, int Vectors, class D, class V = hn::Vec<D>>
-HWY_INLINE void multiply_panel(D d, const float* x, int64_t x_stride, int64_t depth, const float* HWY_RESTRICT panel,
-                               NextWeights next, V (&acc)[Rows][Vectors]) {
+template <class Products, int Rows, int Vectors, class D, class Element, class V = hn::Vec<D>>
+HWY_INLINE void multiply_panel(D d, const Element* x, int64_t x_stride, int64_t depth,
+                               const Element* HWY_RESTRICT panel, NextWeights<Element> next, V (&acc)[Rows][Vectors]) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   constexpr int64_t line = 16;
   for (int64_t k = 0; k < depth; ++k) {
     for (int64_t i = 0; i < next.per_k; i += line) prefetch_second_level(next.begin + k * next.per_k + i);
     V elements[Rows];
     WARPRANK_UNROLL
-    for (int r = 0; r < Rows; ++r) elements[r] = hn::Set(d, x[r * x_stride + k]);
+    for (int r = 0; r < Rows; ++r) elements[r] = Products::broadcast(d, x + r * x_stride + k);
     // One vector of weights at a time: 12 sums, 3 elements and it are the 16 registers of AVX2.
     WARPRANK_UNROLL
     for (int v = 0; v < Vectors; ++v) {
-      const V weights = hn::Load(d, panel + (k * Vectors + v) * lanes);
+      const V weights = Products::load(d, panel + (k * Vectors + v) * lanes);
       WARPRANK_UNROLL
-      for (int r = 0; r < Rows; ++r) acc[r][v] = hn::MulAdd(elements[r], weights, acc[r][v]);
+      for (int r = 0; r < Rows; ++r) acc[r][v] = Products::multiply_add(elements[r], weights, acc[r][v]);
     }
   }
 }
 
 /// Rows of x times one panel.
+template <class Element>
 struct LinearTile {
-  const float* x;
+  const Element* x;
   int64_t x_stride;
-  int64_t depth;
-  const float* panel;  ///< [depth, width]
-  NextWeights next;
+  int64_t depth;         ///< in elements
+  const Element* panel;  ///< [depth, width]
+  NextWeights<Element> next;
   const float* bias;             ///< [width]
   const float* const* row_bias;  ///< for each row its [width], or null
   float floor;                   ///< results below it become it: 0 for relu, -infinity for none
@@ -66,8 +68,8 @@ struct LinearTile {
   int64_t y_stride;
 };
 
-template <int Rows, int Vectors>
-void run_tile(const LinearTile& tile) {
+template <class Products, int Rows, int Vectors>
+void run_tile(const LinearTile<typename Products::Element>& tile) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -84,7 +86,7 @@ void run_tile(const LinearTile& tile) {
       for (int v = 0; v < Vectors; ++v) acc[r][v] = hn::Add(acc[r][v], hn::LoadU(d, tile.row_bias[r] + v * lanes));
     }
   }
-  multiply_panel(d, tile.x, tile.x_stride, tile.depth, tile.panel, tile.next, acc);
+  multiply_panel<Products>(d, tile.x, tile.x_stride, tile.depth, tile.panel, tile.next, acc);
   const V floor = hn::Set(d, tile.floor);
   WARPRANK_UNROLL
   for (int r = 0; r < Rows; ++r) {
@@ -94,11 +96,13 @@ void run_tile(const LinearTile& tile) {
   }
 }
 
-using RunTile = void (*)(const LinearTile&);
+template <class Element>
+using RunTile = void (*)(const LinearTile<Element>&);
 
-template <int... Kernel>
-RunTile choose_tile(int64_t rows, int64_t vectors, std::integer_sequence<int, Kernel...>) {
-  static constexpr RunTile kernels[] = {&run_tile<Kernel % tile_rows + 1, Kernel / tile_rows + 1>...};
+template <class Products, int... Kernel>
+RunTile<typename Products::Element> choose_tile(int64_t rows, int64_t vectors, std::integer_sequence<int, Kernel...>) {
+  static constexpr RunTile<typename Products::Element> kernels[] = {
+      &run_tile<Products, Kernel % tile_rows + 1, Kernel / tile_rows + 1>...};
   return kernels[(vectors - 1) * tile_rows + rows - 1];
 }
 
@@ -150,9 +154,10 @@ inline LinearEnd rows_of(const LinearEnd& end, int64_t begin, int64_t count) {
   return {rows_of(end.multiply, begin, count), rows_of(end.residual, begin, count), end.residual_first};
 }
 
-/// The panel of outputs from `first` for one block of rows; row_bias [rows], or null.
-inline void run_block(const LinearGroup& group, int64_t first, Matrix<const float> x, Matrix<float> y,
-                      const float* const* row_bias, const LinearEnd& end) {
+/// The panel of outputs from `first` for one block of rows; `weight` all panels, row_bias [rows], or null.
+template <class Products, class Element = typename Products::Element>
+void run_block(const LinearGroup& group, const Element* weight, int64_t first, Matrix<const Element> x, Matrix<float> y,
+               const float* const* row_bias, const LinearEnd& end) {
   constexpr int64_t lanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
   constexpr int64_t width = panel_vectors * lanes;
   const int64_t vectors = std::min<int64_t>(panel_vectors, (group.padded_out - first) / lanes);
@@ -166,11 +171,11 @@ inline void run_block(const LinearGroup& group, int64_t first, Matrix<const floa
 
   // Tiles of nearly even height, for instance 4 and 3 rows rather than 6 and 1.
   const int64_t num_tiles = (x.rows + tile_rows - 1) / tile_rows;
-  const int64_t num_parts = (group.in + max_depth - 1) / max_depth;
+  const int64_t num_parts = (x.cols + max_depth - 1) / max_depth;
   for (int64_t part = 0; part < num_parts; ++part) {
-    const int64_t k = group.in * part / num_parts, depth = group.in * (part + 1) / num_parts - k;
+    const int64_t k = x.cols * part / num_parts, depth = x.cols * (part + 1) / num_parts - k;
     const bool is_first = part == 0, is_last = part + 1 == num_parts, to_y = is_last && !needs_finish;
-    const float* const panel = group.weight + first * group.in + k * vectors * lanes;
+    const Element* const panel = weight + first * x.cols + k * vectors * lanes;
     // What is needed next lies behind this part, and each tile fetches its share of as much.
     const bool is_end = is_last && first + count == group.out;
     const int64_t share = is_end ? 0 : (vectors * lanes + num_tiles - 1) / num_tiles;
@@ -186,7 +191,8 @@ inline void run_block(const LinearGroup& group, int64_t first, Matrix<const floa
         else
           std::copy_n(bias, count, z[r]);  // since a whole vector of it may not be read
       }
-      const RunTile run = choose_tile(rows, vectors, std::make_integer_sequence<int, panel_vectors * tile_rows>());
+      const RunTile<Element> run =
+          choose_tile<Products>(rows, vectors, std::make_integer_sequence<int, panel_vectors * tile_rows>());
       run({x.row(row) + k,
            x.stride,
            depth,
@@ -203,8 +209,18 @@ inline void run_block(const LinearGroup& group, int64_t first, Matrix<const floa
   }
 }
 
-inline void run_panels(const LinearGroup& group, Matrix<const float> x, Matrix<float> y, const LinearInputs& inputs) {
+/// All panels for one block of rows.
+template <class Products, class Element = typename Products::Element>
+void run_rows(const LinearGroup& group, const Element* weight, Matrix<const Element> x, Matrix<float> y,
+              const float* const* row_bias, const LinearEnd& end) {
   constexpr int64_t width = panel_vectors * static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
+  for (int64_t first = 0; first < group.out; first += width)
+    run_block<Products>(group, weight, first, x, y, row_bias, end);
+}
+
+template <class Products>
+void run_panels(const LinearGroup& group, const typename Products::Element* weight, Matrix<const float> x,
+                Matrix<float> y, const LinearInputs& inputs, Span<float> workspace) {
   constexpr int64_t max_rows = block_tiles * tile_rows;
   const int64_t num_blocks = (x.rows + max_rows - 1) / max_rows;
   const LinearEnd end{inputs.multiply, inputs.residual, inputs.residual_first};
@@ -214,9 +230,8 @@ inline void run_panels(const LinearGroup& group, Matrix<const float> x, Matrix<f
     const int64_t row = x.rows * block / num_blocks, rows = x.rows * (block + 1) / num_blocks - row;
     if (bias_of.exists())
       for (int64_t r = 0; r < rows; ++r) row_bias[r] = bias_of.of(row + r);
-    for (int64_t first = 0; first < group.out; first += width)
-      run_block(group, first, x.row_range(row, rows), y.row_range(row, rows), bias_of.exists() ? row_bias : nullptr,
-                rows_of(end, row, rows));
+    run_rows<Products>(group, weight, Products::elements_of(x.row_range(row, rows), workspace),
+                       y.row_range(row, rows), bias_of.exists() ? row_bias : nullptr, rows_of(end, row, rows));
   }
 }
 
@@ -306,16 +321,18 @@ inline void run_heads(const LinearGroup& group, Matrix<const float> x, Matrix<fl
   }
 }
 
-inline void run_linear(const LinearGroup& group, Matrix<const float> x, Matrix<float> y, const LinearInputs& inputs) {
-  if (group.out <= max_dot_outputs)
-    run_heads(group, x, y, inputs);
-  else
-    run_panels(group, x, y, inputs);
+inline void run_linear(const LinearGroup& group, Matrix<const float> x, Matrix<float> y, const LinearInputs& inputs,
+                       Span<float> workspace) {
+  if (group.out <= max_dot_outputs) return run_heads(group, x, y, inputs);
+  if constexpr (compiles_bf16_products)
+    if (group.pairs != nullptr) return run_panels<Bf16Products>(group, group.pairs, x, y, inputs, workspace);
+  run_panels<Fp32Products>(group, group.weight, x, y, inputs, workspace);
 }
 
 inline LinearTarget linear_kernels() {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
-  return {hwy::TargetName(HWY_TARGET), lanes, tile_rows, panel_vectors * lanes, &run_linear};
+  return {hwy::TargetName(HWY_TARGET), lanes,      tile_rows, panel_vectors * lanes, block_tiles * tile_rows,
+          has_bf16_products(),        &run_linear};
 }
 
 }  // namespace warprank::host_ops::HWY_NAMESPACE

@@ -16,13 +16,19 @@
 /// | multiply | [M, groups * out]       | optional; with residual it makes DCN-v2's x0 * (W x + b) + x    |
 /// | residual | [M, groups * out]       | optional                                                        |
 ///
-/// FP32 throughout. An output is one chain of multiply-adds in the order of k, started from b + row_bias; in layers of
+/// FP32, and products as `Precision` says (ops/host/products.hpp). An output is one chain of multiply-adds in the order of k, started from b + row_bias; in layers of
 /// up to max_dot_outputs it is as many chains as a vector has lanes, added in a fixed order. So a row has the same bits
 /// whatever M, its position and the other rows; other instruction sets may give others. Before f, with u = 2^-24:
 ///
 ///     |y - exact| <= (in + 2) u (|b| + |row_bias| + sum_k |x_k W_k|)
 ///
-/// and u |y| more where a residual is added first.
+/// and u |y| more where a residual is added first. Of BF16 a chain takes two k at a time, and with v = 2^-8
+///
+///     |y - exact| <= (in + 3) u (|b| + |row_bias| + (1 + v)^2 sum_k |x_k W_k|) + v (2 + v) sum_k |x_k W_k|
+///                    + 2^-126 (in + 1 + sum_k |x_k| + |W_k|)
+///
+/// of which the last is for what counts as 0 (ops/host/products.hpp). Layers of up to max_dot_outputs stay in FP32: they
+/// are scores and gates, and take as long as their inputs take to read.
 ///
 /// Rows may be strided and need no alignment. y may be `multiply` or `residual` but must not overlap x or row_bias.
 /// Packing allocates and throws invalid_argument; running does neither.
@@ -40,6 +46,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/model/types.hpp"
 #include "warprank/ops/host/activation.hpp"
+#include "warprank/ops/host/products.hpp"
 #include "warprank/ops/host/simd.hpp"
 
 namespace warprank::host_ops {
@@ -58,13 +65,15 @@ inline constexpr int64_t max_dot_outputs = 8;
 
 /// One packed group, as kernels see it. Its outputs are in panels of LinearTarget::panel_width, the last as many whole
 /// vectors as it needs. The panel that starts at output o is weight + o * in, [in, width]; weights and vectors of
-/// outputs that do not exist are 0. Up to max_dot_outputs there are no panels: weight is [out, padded_in].
+/// outputs that do not exist are 0. Up to max_dot_outputs there are no panels: weight is [out, padded_in]. In BF16 panels
+/// are of pairs, [(in + 1) / 2, width], and the panel that starts at output o is pairs + o * ((in + 1) / 2).
 struct LinearGroup {
   int64_t in, out;
   int64_t padded_in, padded_out;  ///< rounded up to whole vectors
   const float* weight;
-  const float* bias;             ///< [padded_out]
-  ChannelActivation activation;  ///< vectors of [padded_out], or empty
+  const float* bias;                ///< [padded_out]
+  ChannelActivation activation;     ///< vectors of [padded_out], or empty
+  const Bf16Pair* pairs = nullptr;  ///< in the place of weight in BF16
 };
 
 /// The kernels a layer was packed for.
@@ -73,7 +82,9 @@ struct LinearTarget {
   int64_t lanes;        ///< floats in a vector
   int64_t tile_rows;    ///< rows of x computed together
   int64_t panel_width;  ///< outputs computed together
-  void (*run)(const LinearGroup&, Matrix<const float> x, Matrix<float> y, const LinearInputs&);
+  int64_t block_rows;   ///< rows of x that are rounded to BF16 together
+  bool has_bf16;        ///< else layers are FP32 whatever is asked for
+  void (*run)(const LinearGroup&, Matrix<const float> x, Matrix<float> y, const LinearInputs&, Span<float> workspace);
 
   std::string to_string() const {
     return std::string(name) + ", tiles of " + std::to_string(tile_rows) + " x " + std::to_string(panel_width);
@@ -97,19 +108,24 @@ class PackedLinear {
  public:
   PackedLinear() = default;
 
-  /// Copies all it is given; throws invalid_argument, all problems together, where a size is wrong.
-  /// `weight` [groups, out, in]; `bias` [groups * out] or empty; the vectors of `activation` [groups * out].
+  /// Copies all it is given; throws invalid_argument, all problems together, where a size is wrong, and for a weight
+  /// that BF16 cannot hold. `weight` [groups, out, in]; `bias` [groups * out] or empty; the vectors of `activation`
+  /// [groups * out].
   PackedLinear(Span<const float> weight, Span<const float> bias, int64_t in, int64_t out, int64_t groups = 1,
-               const ChannelActivation& activation = {})
+               const ChannelActivation& activation = {}, Precision precision = Precision::fp32)
       : target_(linear_target()),
         in_(in),
         out_(out),
         groups_(groups),
         padded_in_(round_up(in, target_.lanes)),
         padded_out_(round_up(out, target_.lanes)),
+        precision_(target_.has_bf16 && out > max_dot_outputs ? precision : Precision::fp32),
         activation_(activation.spec) {
     check(weight, bias, activation);
-    pack(weight);
+    if (precision_ == Precision::bf16)
+      pack_pairs(weight);
+    else
+      pack(weight);
     bias_ = padded(bias);
     alpha_ = padded(activation.alpha);
     scale_ = padded(activation.scale);
@@ -120,7 +136,15 @@ class PackedLinear {
   int64_t out() const { return out_; }
   int64_t groups() const { return groups_; }
   const LinearTarget& target() const { return target_; }
-  int64_t bytes() const { return weight_.bytes() + bias_.bytes() + alpha_.bytes() + scale_.bytes() + shift_.bytes(); }
+  Precision precision() const { return precision_; }
+  int64_t bytes() const {
+    return weight_.bytes() + pairs_.bytes() + bias_.bytes() + alpha_.bytes() + scale_.bytes() + shift_.bytes();
+  }
+
+  /// Floats of workspace for `rows` rows of x.
+  int64_t workspace_size(int64_t rows) const {
+    return precision_ == Precision::fp32 ? 0 : std::min(rows, target_.block_rows) * pairs_stride(in_);
+  }
 
   LinearGroup group(int64_t g) const {
     assert(0 <= g && g < groups_);
@@ -135,12 +159,14 @@ class PackedLinear {
             weight_.data() + g * group_size(),
             bias_.data() + g * padded_out_,
             {activation_, learned(alpha_, is_dice || activation_.kind == ActivationKind::prelu),
-             learned(scale_, is_dice), learned(shift_, is_dice)}};
+             learned(scale_, is_dice), learned(shift_, is_dice)},
+            precision_ == Precision::fp32 ? nullptr : pairs_.data() + g * padded_out_ * depth()};
   }
 
  private:
   static int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
   int64_t group_size() const { return out_ <= max_dot_outputs ? out_ * padded_in_ : padded_out_ * in_; }
+  int64_t depth() const { return (in_ + 1) / 2; }  // in pairs
 
   void check(Span<const float> weight, Span<const float> bias, const ChannelActivation& activation) const {
     Problems problems;
@@ -180,6 +206,21 @@ class PackedLinear {
       }
   }
 
+  void pack_pairs(Span<const float> weight) {
+    check_bf16("weight of a linear layer", weight);
+    pairs_ = Buffer<Bf16Pair>(groups_ * padded_out_ * depth());
+    std::fill_n(pairs_.data(), pairs_.size(), Bf16Pair{});
+    for (int64_t g = 0; g < groups_; ++g)
+      for (int64_t o = 0; o < out_; ++o) {
+        const float* from = weight.data() + (g * out_ + o) * in_;
+        const int64_t first = o / target_.panel_width * target_.panel_width;
+        const int64_t width = std::min(target_.panel_width, padded_out_ - first);
+        Bf16Pair* to = pairs_.data() + (g * padded_out_ + first) * depth() + (o - first);
+        for (int64_t k = 0; k < in_; ++k)
+          (k % 2 == 0 ? to[k / 2 * width].even : to[k / 2 * width].odd) = to_bfloat16(from[k]);
+      }
+  }
+
   /// [groups, padded_out] with zeros between.
   Buffer<float> padded(Span<const float> values) const {
     Buffer<float> to(groups_ * padded_out_);
@@ -191,20 +232,24 @@ class PackedLinear {
 
   LinearTarget target_{};
   int64_t in_ = 0, out_ = 0, groups_ = 0, padded_in_ = 0, padded_out_ = 0;
+  Precision precision_ = Precision::fp32;
   Activation activation_;
   Buffer<float> weight_, bias_, alpha_, scale_, shift_;
+  Buffer<Bf16Pair> pairs_;
 };
 
 /// Runs one group on the rows of x: x [M, in], y and the matrices of `inputs` [., out], those of this group alone.
+/// `workspace`: packed.workspace_size(M) floats.
 inline void linear(const PackedLinear& packed, int64_t group, Matrix<const float> x, Matrix<float> y,
-                   const LinearInputs& inputs = {}) {
+                   const LinearInputs& inputs = {}, Span<float> workspace = {}) {
   assert(x.rows == y.rows && x.cols == packed.in() && y.cols == packed.out());
-  packed.target().run(packed.group(group), x, y, inputs);
+  assert(workspace.size() >= packed.workspace_size(x.rows));
+  packed.target().run(packed.group(group), x, y, inputs, workspace);
 }
 
 /// Runs all groups: x [M, groups * in], y [M, groups * out].
-inline void linear(const PackedLinear& packed, Matrix<const float> x, Matrix<float> y,
-                   const LinearInputs& inputs = {}) {
+inline void linear(const PackedLinear& packed, Matrix<const float> x, Matrix<float> y, const LinearInputs& inputs = {},
+                   Span<float> workspace = {}) {
   assert(x.cols == packed.groups() * packed.in() && y.cols == packed.groups() * packed.out());
   for (int64_t g = 0; g < packed.groups(); ++g) {
     const auto columns = [&](Matrix<const float> m) {
@@ -212,7 +257,8 @@ inline void linear(const PackedLinear& packed, Matrix<const float> x, Matrix<flo
     };
     linear(packed, g, x.columns(g * packed.in(), packed.in()), y.columns(g * packed.out(), packed.out()),
            {columns(inputs.row_bias), inputs.row_bias_segments, columns(inputs.multiply), columns(inputs.residual),
-            inputs.residual_first});
+            inputs.residual_first},
+           workspace);
   }
 }
 

@@ -63,6 +63,7 @@ inline StepPtr bind_op(const DinAttentionOp& op, int n, Binder& model) {
   for (size_t i = 0; i < num_layers; ++i) {
     const std::string layer = op.name + "." + std::to_string(i);
     weights.push_back(model.source.load(layer + ".weight"));
+    model.check_weight(layer + ".weight", weights.back());
     biases.push_back(model.source.load(layer + ".bias"));
     activations.push_back(model.source.activation(i + 1 < num_layers ? op.activation : identity, layer));
   }
@@ -70,7 +71,8 @@ inline StepPtr bind_op(const DinAttentionOp& op, int n, Binder& model) {
   std::vector<InputRef> parts;  // of the history
   for (size_t i = 1; i < model.node(n).inputs.size(); ++i) parts.push_back({model.node(n).inputs[i], -1});
   return std::make_unique<DinStep>(n, model.node(n).inputs[0], std::move(parts), attention_pairs(n, model),
-                                   host_ops::PackedDin(model.node(n).width, layers, op.normalization, op.scaled));
+                                   host_ops::PackedDin(model.node(n).width, layers, op.normalization, op.scaled,
+                                                       model.precision));
 }
 
 }  // namespace warprank::host_backend

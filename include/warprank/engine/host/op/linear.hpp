@@ -18,6 +18,9 @@ class LinearStep : public Step {
   LinearStep(const LinearOp& op, int node, host_ops::PackedLinear packed, std::vector<InputRef> inputs)
       : op_(op), node_(node), packed_(std::move(packed)), inputs_(std::move(inputs)) {}
 
+  int64_t workspace(const RunState& state) const override {
+    return packed_.workspace_size(state.rows[static_cast<size_t>(state.graph->node(node_).axis)]);
+  }
   void run(RunState& state) const override {
     host_ops::LinearInputs extra;
     size_t next = 1;
@@ -29,7 +32,8 @@ class LinearStep : public Step {
     if (op_.multiply) extra.multiply = state.value(inputs_[next++].node);
     if (op_.residual) extra.residual = state.value(inputs_[next++].node);
     extra.residual_first = op_.residual_first;
-    host_ops::linear(packed_, state.value(inputs_[0].node), state.value(node_), extra);
+    host_ops::linear(packed_, state.value(inputs_[0].node), state.value(node_), extra,
+                     state.workspace_span());
   }
   int64_t bytes() const override { return packed_.bytes(); }
 
@@ -46,6 +50,9 @@ class SceneLinearStep : public Step {
   SceneLinearStep(int node, int x, int ids, int ids_axis, int pair, host_ops::PackedLinear packed)
       : node_(node), x_(x), ids_(ids), ids_axis_(ids_axis), pair_(pair), packed_(std::move(packed)) {}
 
+  int64_t workspace(const RunState& state) const override {
+    return packed_.workspace_size(state.rows[static_cast<size_t>(state.graph->node(node_).axis)]);
+  }
   void run(RunState& state) const override {
     const Span<const int64_t> scenes = state.ids_of(ids_, ids_axis_);
     const Matrix<const float> x = state.value(x_);
@@ -58,7 +65,8 @@ class SceneLinearStep : public Step {
       const int64_t first = pair_ < 0 ? s : state.segments_of(pair_).begin(s);
       const int64_t last = pair_ < 0 ? end : state.segments_of(pair_).begin(end);
       if (scenes[s] >= 0 && scenes[s] < packed_.groups()) {
-        host_ops::linear(packed_, scenes[s], x.row_range(first, last - first), y.row_range(first, last - first));
+        host_ops::linear(packed_, scenes[s], x.row_range(first, last - first), y.row_range(first, last - first), {},
+                         state.workspace_span());
       } else {
         counters.out_of_range += end - s;
         for (int64_t r = first; r < last; ++r) std::fill_n(y.row(r), y.cols, 0.0f);
@@ -81,7 +89,8 @@ inline StepPtr bind_op(const LinearOp& op, int n, Binder& model) {
   const int64_t groups = one_matrix ? 1 : op.groups;
   const int64_t in = op.shared_input ? x.width : x.width / op.groups;
   const int64_t out = op.scene >= 0 ? model.node(n).width : model.node(n).width / groups;
-  host_ops::PackedLinear packed(folded.weight, folded.bias, in, out, groups, view(activation));
+  if (out > host_ops::max_dot_outputs) model.check_weight(op.name + ".weight", folded.weight);
+  host_ops::PackedLinear packed(folded.weight, folded.bias, in, out, groups, view(activation), model.precision);
   if (op.scene >= 0) {
     const int ids_axis = model.graph.ids[static_cast<size_t>(op.scene)].axis;
     model.used_ids[static_cast<size_t>(op.scene)] = true;

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "warprank/core/error.hpp"
+#include "warprank/model/types.hpp"
+
+namespace warprank {
+
+/// What the host engine multiplies in linears of more than 8 outputs, cross layers, experts and DIN attention; sums are
+/// FP32, and so are all other ops. docs/SERVING.md says what BF16 does to scores.
+enum class HostPrecision {
+  fp32,      ///< FP32 values
+  bf16,      ///< values and weights rounded to BF16, by AVX512_BF16; FP32 on a processor without it
+  automatic  ///< what this processor gains from: bf16 where it has AVX512_BF16, else fp32
+};
+
+constexpr auto names_of(HostPrecision) {
+  return std::array<std::pair<HostPrecision, const char*>, 3>{
+      {{HostPrecision::fp32, "fp32"}, {HostPrecision::bf16, "bf16"}, {HostPrecision::automatic, "automatic"}}};
+}
+
+/// By its name; throws invalid_argument, about `what`, for another.
+inline HostPrecision host_precision_of(const std::string& name, const std::string& what) {
+  for (const auto& [precision, its_name] : names_of(HostPrecision{}))
+    if (name == its_name) return precision;
+  throw invalid_argument(what, "fp32, bf16 or automatic", "'" + name + "'");
+}
+
+}  // namespace warprank
