@@ -10,13 +10,15 @@ import json
 import re
 import sys
 
-# What is promised, the benchmarks it is about, their counter, the bound, and the factor from counter to shown value.
+# What is promised, the benchmarks it is about, their counter, the bound, and the instruction set that it needs, if any.
 AT_LEAST, AT_MOST = ">=", "<="
 PROMISES = [
     ("linear layers, of the FMA peak (%)", "ops_linear_bench",
      r"mlp/(600_256_256_256_1|1024_1024_512_256_1)/rows:(50|100|200|500)/", "fma_peak_fraction", AT_LEAST, 85),
     ("a bias per request, over a plain bias (%)", "ops_linear_bench",
      r"row_bias/requests:(1|5|50)/items:100/", "row_bias_cost", AT_MOST, 5),
+    ("linear layers in BF16, over FP32", "ops_linear_bench",
+     r"bf16/(608_256|256_256|1024_1024|3456_512)/rows:100/", "bf16_speedup", AT_LEAST, 1.8, "avx512_bf16"),
     ("embedding bags, of the random-line limit", "ops_embedding_bag_bench",
      r"embedding_bag/", "random_line_fraction", AT_LEAST, 0.85),
     ("hash-table look-ups, over absl::flat_hash_map", "ops_hash_table_bench",
@@ -34,6 +36,8 @@ PROMISES = [
     ("p99 of rows in memory while the store is away, over p99 while it is well", "tiers_stores_bench",
      r"stores/rows_in_memory/", "away_p99_ratio", AT_MOST, 1.2),
     ("models, over the better of onnxruntime and OpenVINO", "engines", r"host_engines/", "ratio_to_best", AT_LEAST, 1),
+    ("the same of each engine in its fastest precision", "engines", r"host_engines/", "ratio_in_any_precision", AT_LEAST,
+     1),
     ("user-heavy models, over these on the model as written", "engines",
      r"host_engines/(meituan_like|user_heavy)/", "ratio_to_naive", AT_LEAST, 2),
     ("p99.9 while models are exchanged, over p99.9 without: the lower end of the interval", "swaps", r"swaps/median/",
@@ -52,8 +56,11 @@ def main():
         print(f"FAILED: {measurement['name']}: {measurement.get('error_message')}")
     failed = len(wrong)
     print(f"{'measured':>10}  {'target':>8}")
-    for promise, bench, pattern, counter, relation, target in PROMISES:
+    for promise, bench, pattern, counter, relation, target, *needed in PROMISES:
         print(promise)
+        if not set(needed) <= set(record["machine"]["instruction sets"].split()):
+            print(f"{'nothing':>10}  {relation} {target:<5}  skipped: the processor has no {needed[0]}")
+            continue
         found = [m for m in record["benchmarks"].get(bench, []) if re.match(pattern, m["name"])]
         skipped = [line for line in record["skipped"] if line.startswith((f"{bench}:", pattern.split("/")[0]))]
         if found and skipped:

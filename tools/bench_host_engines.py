@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the host engine with onnxruntime and OpenVINO on the reference models, in FP32, on 1 and 2 threads.
+"""Compares the host engine with onnxruntime and OpenVINO on the reference models, on 1 and 2 threads.
 
     tools/bench_host_engines.py RUN_MODEL --out RECORD.json       RUN_MODEL: build/cpu/benchmarks/models_run_model
 
@@ -8,8 +8,11 @@ Each of the two gets every form of the model (tools/graph_model.py): as it is wr
 merged tables; its best one counts. Shapes are static, memory of inputs and outputs is bound beforehand, ids are 32-bit
 rows of the tables, all graph optimisations are on. What is compared runs in turns; minima count. Of one thread it is
 processor time, so that other work on the machine does not matter; of two threads it is the time per batch by the
-clock, one batch by two threads or two batches side by side, whichever is better. Scores are checked before. Where the
-processor has BF16, which OpenVINO then takes unless told otherwise, it is measured so as well, outside of the ratios.
+clock, one batch by two threads or two batches side by side, whichever is better. Scores are checked before.
+
+FP32 is compared with FP32, and the fastest form of each engine with that of the others, whatever its precision: ours
+also with host_precision `automatic`, OpenVINO also as it takes by itself, which is BF16 where the processor has it.
+Kernels of onnxruntime for x86 have no BF16; INT8, for which weights and values are calibrated, is not compared.
 
 Needs numpy, onnx and safetensors; an engine that is not installed is left out. From PyPI:
     python3 -m venv .venv && .venv/bin/pip install numpy onnx safetensors onnxruntime openvino
@@ -34,7 +37,7 @@ from graph_model import FORMS, MODELS, Folder, Model, ModelRunner
 # Requests and items of each.
 CASES = [("wide_deep", 1, 100), ("wide_deep", 8, 100), ("dlrm", 1, 100), ("dcn_v2", 1, 100), ("din_mmoe", 1, 100),
          ("meituan_like", 1, 200), ("user_heavy", 1, 500)]
-LARGEST_ERROR = 1e-4  # of a score in FP32
+LARGEST_ERROR = {"f32": 1e-4, "bf16": 0.02}  # of a score
 
 
 class OnnxOps:
@@ -251,57 +254,75 @@ def measure(contestants, rounds, seconds):
     return least
 
 
-def in_own_precision(args, folder, model, outputs):
-    """What OpenVINO does by itself where the processor has BF16: for information, since scores are another matter."""
-    engine = OpenVino(*model, outputs, 1, own_precision=True)
-    if engine.precision == "f32":
-        return {}
-    seconds = measure({"": lambda calls: timed([engine], calls)[1]}, args.rounds, args.seconds)[""]
-    return {f"openvino_{engine.precision}_ms": seconds * 1e3,
-            f"openvino_{engine.precision}_error": folder.error_of(engine.results())}
+def engines_of(engine_class, model, outputs, threads):
+    """[(precision, that engine)]: FP32, and what the engine takes by itself where that is another."""
+    engines = [("f32", engine_class(*model, outputs, threads))]
+    if engine_class is OpenVino:
+        own = OpenVino(*model, outputs, threads, own_precision=True)
+        if own.precision != "f32":
+            engines.append((own.precision, own))
+    return engines
 
 
 def bench(args, record, engine_classes, name, requests, items, path):
     runner = ModelRunner(args.run_model, name, path, requests, items, args.table_rows)
     folder = Folder(path)
+    own_path = path + "/automatic"
+    own_runner = ModelRunner(args.run_model, name, own_path, requests, items, args.table_rows, precision="automatic")
+    own_error = folder.error_of(Folder(own_path).scores)
     outputs = {output: scores.shape for output, scores in folder.scores.items()}
     models = {form.name: onnx_model(folder, form) for form in FORMS}
     forms = {engine_class: list(models) for engine_class in engine_classes}
     for threads in args.threads:
         which = 1 if threads == 1 else 0  # of what is timed
-        contestants = {("warprank", ""): lambda calls: runner.run(calls, threads)[which] / threads}
+        contestants = {("warprank", "f32", ""): lambda calls: runner.run(calls, threads)[which] / threads}
+        errors = {("warprank", "automatic"): own_error}
+        if own_error > 0:  # else it is FP32, too
+            contestants["warprank", "automatic", ""] = lambda calls: own_runner.run(calls, threads)[which] / threads
         for engine_class in engine_classes:
             for form in forms[engine_class]:
-                engine = engine_class(*models[form], outputs, threads)
-                engine.run()
-                error = folder.error_of(engine.results())
-                if not error <= LARGEST_ERROR:
-                    raise SystemExit(f"{name}: {engine.name}'s scores of the {form} model are off by {error}")
-                contestants[engine.name, form] = lambda calls, e=[engine]: timed(e, calls)[which]
-                if threads > 1:  # or a batch on each
-                    each = [engine_class(*models[form], outputs, 1) for _ in range(threads)]
-                    contestants[engine.name, form + "_side_by_side"] = (
-                        lambda calls, e=each: timed(e, calls)[which] / threads)
+                for precision, engine in engines_of(engine_class, models[form], outputs, threads):
+                    engine.run()
+                    error = folder.error_of(engine.results())
+                    if not error <= LARGEST_ERROR.get(precision, LARGEST_ERROR["bf16"]):
+                        raise SystemExit(f"{name}: {engine.name}'s scores of the {form} model are off by {error}")
+                    errors[engine.name, precision] = error
+                    contestants[engine.name, precision, form] = lambda calls, e=[engine]: timed(e, calls)[which]
+                    if threads > 1:  # or a batch on each
+                        each = [engine_class(*models[form], outputs, 1, *([True] * (precision != "f32")))
+                                for _ in range(threads)]
+                        contestants[engine.name, precision, form + "_side_by_side"] = (
+                            lambda calls, e=each: timed(e, calls)[which] / threads)
         times = measure(contestants, args.rounds, args.seconds)
-        ours = times.pop(("warprank", ""))
+        fp32 = {(engine, form): t for (engine, precision, form), t in times.items() if precision == "f32"}
+        ours = fp32.pop(("warprank", ""))
         counters = {"warprank_ms": ours * 1e3}
-        counters.update({f"{engine}_{form}_ms": t * 1e3 for (engine, form), t in times.items()})
+        counters.update({f"{engine}_{form}_ms": t * 1e3 for (engine, form), t in fp32.items()})
         for engine_class in engine_classes:
-            of_engine = {form: t for (engine, form), t in times.items() if engine == engine_class.name}
+            of_engine = {form: t for (engine, form), t in fp32.items() if engine == engine_class.name}
             counters[engine_class.name + "_ratio"] = min(of_engine.values()) / ours
             if threads == 1:  # on more threads, only its best and the naive one
-                best = min(of_engine, key=of_engine.get)
-                forms[engine_class] = sorted({"naive", best})
-                if engine_class is OpenVino:
-                    counters.update(in_own_precision(args, folder, models[best], outputs))
-        counters["ratio_to_naive"] = min(t for (_, form), t in times.items() if form.startswith("naive")) / ours
-        counters["ratio_to_best"] = min(times.values()) / ours
+                forms[engine_class] = sorted({"naive", min(of_engine, key=of_engine.get)})
+        counters["ratio_to_naive"] = min(t for (_, form), t in fp32.items() if form.startswith("naive")) / ours
+        counters["ratio_to_best"] = min(fp32.values()) / ours
+        fastest = {}  # (engine, precision): seconds
+        for (engine, precision, _), t in times.items():
+            fastest[engine, precision] = min(fastest.get((engine, precision), t), t)
+        for (engine, precision), t in fastest.items():
+            if precision != "f32":
+                counters[f"{engine}_{precision}_ms"] = t * 1e3
+                counters[f"{engine}_{precision}_error"] = errors[engine, precision]
+        our_fastest = min(t for (engine, _), t in fastest.items() if engine == "warprank")
+        their_fastest = min(t for (engine, _), t in fastest.items() if engine != "warprank")
+        counters["ratio_in_any_precision"] = their_fastest / our_fastest
         full_name = f"host_engines/{name}/requests:{requests}/items:{items}/threads:{threads}"
         record.add(full_name, ours, **counters)
         print(f"{full_name:58} {ours * 1e3:8.3f} ms   over their best {counters['ratio_to_best']:5.2f}, naive "
-              f"{counters['ratio_to_naive']:5.2f}   " +
-              "  ".join(f"{engine[:4]}.{form} {t * 1e3:.3f}" for (engine, form), t in times.items()), flush=True)
+              f"{counters['ratio_to_naive']:5.2f}, in any precision {counters['ratio_in_any_precision']:5.2f}   " +
+              "  ".join(f"{engine[:4]}.{precision}.{form} {t * 1e3:.3f}"
+                        for (engine, precision, form), t in times.items()), flush=True)
     runner.close()
+    own_runner.close()
 
 
 def main():

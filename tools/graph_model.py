@@ -63,10 +63,12 @@ class Folder:
 class ModelRunner:
     """Our engine in a process of its own, which scores the batch when it is asked to and says how long that took."""
 
-    def __init__(self, program, model, folder, requests, items, table_rows, device="host"):
+    def __init__(self, program, model, folder, requests, items, table_rows, device="host",
+                 precision="fp32"):
         os.makedirs(folder, exist_ok=True)
         self.process = subprocess.Popen(
-            [program, model, folder, str(requests), str(items), str(table_rows), device],
+            [program, model, folder, str(requests), str(items), str(table_rows), device,
+             precision],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         if self._answer() != "ready":
             raise RuntimeError(f"{program}: expected it to say that it is ready")

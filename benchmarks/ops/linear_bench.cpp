@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Multilayer perceptrons against the machine's FMA peak, and the cost of a bias per request, on one thread.
+// Multilayer perceptrons against the machine's FMA peak, layers in BF16 against FP32, and the cost of a bias per request,
+// on one thread.
 
 #include <cstdint>
 #include <random>
@@ -89,6 +90,31 @@ void row_bias(benchmark::State& state) {
   state.counters["min_us"] = time.value() * 1e6;
 }
 
+/// A layer in BF16, the rounding of its rows included, and the same in FP32, in turns.
+void bf16(benchmark::State& state, int64_t in, int64_t out) {
+  const int64_t rows = state.range(0);
+  const auto weight = random_values(in * out, 1), bias = random_values(out, 2), x = random_values(rows * in, 3);
+  const Activation activation = relu;
+  const host_ops::PackedLinear fp32_layer(weight, bias, in, out, 1, {activation, {}, {}, {}});
+  const host_ops::PackedLinear bf16_layer(weight, bias, in, out, 1, {activation, {}, {}, {}}, host_ops::Precision::bf16);
+  std::vector<float> y(static_cast<size_t>(rows * out));
+  std::vector<float> workspace(static_cast<size_t>(bf16_layer.workspace_size(rows)));
+  const auto run_fp32 = [&] { host_ops::linear(fp32_layer, {x.data(), rows, in}, {y.data(), rows, out}); };
+  const auto run = [&] {
+    host_ops::linear(bf16_layer, {x.data(), rows, in}, {y.data(), rows, out}, {}, workspace);
+  };
+  const int64_t calls = bench::calls_for(sample_seconds, run);
+  bench::Minimum time, fp32_time;
+  for (auto _ : state) {
+    fp32_time.sample(run_fp32, calls);
+    state.SetIterationTime(time.sample(run, calls) / static_cast<double>(calls));
+  }
+  state.counters["bf16_speedup"] = fp32_time.value() / time.value();
+  state.counters["gflops"] = 2e-9 * static_cast<double>(rows * in * out) / time.value();
+  state.counters["min_us"] = time.value() * 1e6;
+  state.SetLabel(bf16_layer.precision() == host_ops::Precision::bf16 ? "bf16" : "fp32: no AVX512_BF16");
+}
+
 void rows_of_a_request(benchmark::internal::Benchmark* b) {
   for (const int64_t rows : {1, 17, 50, 100, 200, 500}) b->Arg(rows);
   b->ArgName("rows")->UseManualTime()->Iterations(40);
@@ -96,6 +122,10 @@ void rows_of_a_request(benchmark::internal::Benchmark* b) {
 
 BENCHMARK_CAPTURE(mlp, 600_256_256_256_1, std::vector<int64_t>{600, 256, 256, 256, 1})->Apply(rows_of_a_request);
 BENCHMARK_CAPTURE(mlp, 1024_1024_512_256_1, std::vector<int64_t>{1024, 1024, 512, 256, 1})->Apply(rows_of_a_request);
+BENCHMARK_CAPTURE(bf16, 608_256, 608, 256)->Apply(rows_of_a_request);
+BENCHMARK_CAPTURE(bf16, 256_256, 256, 256)->Apply(rows_of_a_request);
+BENCHMARK_CAPTURE(bf16, 1024_1024, 1024, 1024)->Apply(rows_of_a_request);
+BENCHMARK_CAPTURE(bf16, 3456_512, 3456, 512)->Apply(rows_of_a_request);
 BENCHMARK(row_bias)
     ->ArgNames({"requests", "items"})
     ->ArgsProduct({{1, 5, 50}, {100}})

@@ -24,11 +24,12 @@ class Ranker {
  public:
   /// From the folder with dense.safetensors and tables.safetensors. Batches above the capacity are scored, too.
   explicit Ranker(const std::string& folder, warprank::Device device = warprank::host(),
-                  const warprank::plan::Capacity& capacity = {.requests = 1, .items = 2000})
+                  const warprank::plan::Capacity& capacity = {.requests = 1, .items = 2000},
+                  const warprank::BindOptions& options = {})
       : device_(device),
         plan_(warprank::compile(din_mmoe, {.capacities = {capacity}})),
         model_(warprank::bind(plan_, warprank::Weights::open(folder + "/dense.safetensors"),
-                              warprank::Tables::load(plan_, folder + "/tables.safetensors", device))),
+                              warprank::Tables::load(plan_, folder + "/tables.safetensors", device), options)),
         context_(model_.context()),
         batch_(model_.batch()),
         inputs_(plan_) {}

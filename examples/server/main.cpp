@@ -43,9 +43,10 @@ warprank::Device device_of(const std::string& engine) {
   return warprank::host();
 }
 
-warprank::NextModel load(const std::string& folder) {
+warprank::NextModel load(const std::string& folder, warprank::HostPrecision precision) {
   return {.dense = warprank::Weights::open(folder + "/dense.safetensors"),
-          .tables = warprank::Weights::open(folder + "/tables.safetensors")};
+          .tables = warprank::Weights::open(folder + "/tables.safetensors"),
+          .bind = {.host_precision = precision}};
 }
 
 /// One usual request, and `merged` of them; `axis_rows`: "AXIS=N", of the usual one.
@@ -69,7 +70,7 @@ std::vector<warprank::Capacity> capacities_of(int64_t merged, int64_t items,
 
 int run(int argc, char** argv) {
   CLI::App app("Serves a ranking model by gRPC and HTTP, as KServe v2 (the Open Inference Protocol) says.");
-  std::string engine = "host", whole, graph, weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
+  std::string engine = "host", precision_name = "fp32", whole, graph, weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
   int64_t items = 200, most_wait_us = 0, load_mb_per_second = 0;
   std::vector<std::string> axis_rows;
   bool keep_memory = true;
@@ -81,6 +82,9 @@ int run(int argc, char** argv) {
   ServerOptions server_options;
   TierOptions tiers;
   app.add_option("--engine", engine, "What scores")->check(CLI::IsMember({"host", "cuda"}))->capture_default_str();
+  app.add_option("--precision", precision_name, "Of products on the host: docs/SERVING.md")
+      ->check(CLI::IsMember({"fp32", "bf16", "automatic"}))
+      ->capture_default_str();
   auto* folder = app.add_option("--model", whole, "Folder with graph.json, dense.safetensors and tables.safetensors")
                      ->check(CLI::ExistingDirectory);
   app.add_option("--graph", graph, "JSON file of the model (warprank/graph_json.hpp); without it MovieLens' din_mmoe")
@@ -183,12 +187,15 @@ int run(int argc, char** argv) {
                                             : warprank::compile(warprank::load_graph(graph), capacities);
   warprank::LoadOptions loading;
   tiers.set(loading);
-  warprank::NextModel first = load(weights);
+  const warprank::HostPrecision precision = warprank::host_precision_of(precision_name, "--precision");
+  warprank::NextModel first = load(weights, precision);
   warprank::LoadOptions next_loading = loading;
   next_loading.most_bytes_per_second = load_mb_per_second * 1'000'000;
   if (keep_memory) loading.pages = std::make_shared<warprank::PagePool>();
   warprank::Tables tables = warprank::Tables::load(plan, first.tables, device_of(engine), loading);
-  warprank::Model model = warprank::bind(plan, first.dense, tables);
+  warprank::Model model = warprank::bind(plan, first.dense, tables, first.bind);
+  std::string bound = model.describe();
+  if (!bound.empty()) bound.pop_back();  // the end of its line
   const std::vector<warprank::PlacedTable> placed = tables.store()->placed();
   warprank::ServedModel served(std::move(model), std::move(tables), {.contexts = contexts});
   EventLog log(stdout);
@@ -199,7 +206,7 @@ int run(int argc, char** argv) {
   HostedModel hosted(
       served,
       [&] {
-        warprank::NextModel next = load(weights);
+        warprank::NextModel next = load(weights, precision);
         next.load = next_loading;
         return next;
       },
@@ -213,6 +220,7 @@ int run(int argc, char** argv) {
   log.write("start", {{"model", options.name},
                       {"version", served.version()},
                       {"engine", engine},
+                      {"bound", bound},
                       {"grpc_port", server.port()},
                       {"http_port", http.port()},
                       {"metrics_port", http.metrics_port()},

@@ -184,13 +184,16 @@ void bind_scoring(nb::module_& module) {
   nb::class_<Scorer>(module, "Model", "A plan with its weights on a device.")
       .def(
           "__init__",
-          [](Scorer* self, const Plan& plan, const Weights& weights, const Tables& tables, bool ignore_extra) {
+          [](Scorer* self, const Plan& plan, const Weights& weights, const Tables& tables, bool ignore_extra,
+             const std::string& precision) {
             const nb::gil_scoped_release released;
             BindOptions options;
+            options.host_precision = host_precision_of(precision, "precision");
             options.extra = ignore_extra ? ExtraTensors::ignore : ExtraTensors::refuse;
             new (self) Scorer(plan, weights, tables, options);
           },
-          nb::arg("plan"), nb::arg("weights"), nb::arg("tables"), nb::arg("ignore_extra") = false)
+          nb::arg("plan"), nb::arg("weights"), nb::arg("tables"), nb::arg("ignore_extra") = false,
+          nb::arg("precision") = "fp32")
       .def(
           "score",
           [](Scorer& self, const Columns& columns, int64_t threads, int64_t rows_per_batch) {
@@ -211,6 +214,9 @@ void bind_scoring(nb::module_& module) {
           },
           nb::arg("keep_intermediates"))
       .def("counters", &counters_of_all, "By feature, what ids met in all that was scored.")
+      .def(
+          "describe", [](const Scorer& self) { return self.model().describe(); },
+          "What binding chose, and why; of models on the host.")
       .def(
           "memory", [](const Scorer& self) { return bytes_of(self.model().memory()); }, "Bytes by what they are for.");
 }

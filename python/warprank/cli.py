@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
                        "which is it otherwise; or as score takes them, with columns expected.<output>, label.<output>")
     check.add_argument("--most-difference", type=float, metavar="X", help="fails where a score differs by more")
     check.add_argument("--threads", type=int, default=1)
+    _add_precision(check)
     check.add_argument("--calibration", metavar="FILE.svg", help="draws the shares of positives by score")
     check.add_argument("--columns", metavar="NAME,NAME", help="of CSV whose first line has no names")
     check.set_defaults(run=_check)
@@ -69,10 +70,16 @@ def _parser() -> argparse.ArgumentParser:
     score.add_argument("--keep", action="append", default=[], metavar="COLUMN", help="that is copied")
     score.add_argument("--threads", type=int, default=0, help="0: one for each processor")
     score.add_argument("--device", default="host", help="host, cuda or cuda:<n>")
+    _add_precision(score)
     score.add_argument("--quiet", action="store_true", help="does not say how far it is")
     score.add_argument("--columns", metavar="NAME,NAME", help="of CSV whose first line has no names")
     score.set_defaults(run=_score)
     return parser
+
+
+def _add_precision(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--precision", choices=("fp32", "bf16", "automatic"), default="fp32",
+                        help="of products on the host; automatic: the faster one")
 
 
 def _pairs(options: Sequence[str], what: str) -> dict[str, str]:
@@ -147,7 +154,7 @@ def _framework_of(model: str) -> Any:
 
 
 def _check(given: argparse.Namespace) -> int:
-    model = load(given.dir)
+    model = load(given.dir, precision=given.precision)
     path = given.batch or os.path.join(given.dir, folders.SAMPLES)
     if not os.path.exists(path):
         refuse(f"batch '{path}'", "a file", "none; --batch names one")
@@ -186,7 +193,7 @@ def _draw(model: Any, samples: folders.Samples, path: str) -> None:
 
 
 def _score(given: argparse.Namespace) -> int:
-    model = load(given.dir, given.device)
+    model = load(given.dir, given.device, given.precision)
     for path, what in ((given.data, "--data"), (os.path.dirname(os.path.abspath(given.out)), "the folder of --out")):
         if not os.path.exists(path):
             refuse(f"{what} '{path}'", "one that is there", "none")

@@ -19,6 +19,7 @@ from .whole import write_text
 
 Outputs = Mapping[str, _core.Tensor]
 ModelFunction = Callable[[_core.Builder], Outputs]
+Precision = Literal["fp32", "bf16", "automatic"]
 
 
 def build(model: ModelFunction) -> _core.Graph:
@@ -153,10 +154,11 @@ class Context:
 class Model:
     """A plan with its weights on the device of its tables. ``bind`` makes one. Threads may use it side by side."""
 
-    def __init__(self, plan: Plan, weights: Weights, tables: Tables, extra: Literal["refuse", "ignore"] = "refuse"):
+    def __init__(self, plan: Plan, weights: Weights, tables: Tables, extra: Literal["refuse", "ignore"] = "refuse",
+                 precision: Precision = "fp32"):
         if extra not in ("refuse", "ignore"):
             refuse("extra", "one of refuse, ignore", repr(extra))
-        self._core = _core.Model(plan, weights._core, tables._core, extra == "ignore")
+        self._core = _core.Model(plan, weights._core, tables._core, extra == "ignore", precision)
         self.plan = plan
         self.tables = tables
 
@@ -189,23 +191,31 @@ class Model:
         empty_bags."""
         return self._core.counters()
 
+    def describe(self) -> str:
+        """On the host the instruction set and the precision that binding took, and why."""
+        return self._core.describe()
+
     def memory(self) -> dict[str, int]:
         """Bytes by what they are for, its tables' and its own."""
         return self._core.memory()
 
 
-def bind(plan: Plan, weights: Weights, tables: Tables, extra: Literal["refuse", "ignore"] = "refuse") -> Model:
+def bind(plan: Plan, weights: Weights, tables: Tables, extra: Literal["refuse", "ignore"] = "refuse",
+         precision: Precision = "fp32") -> Model:
     """Packs the dense weights for the device that the tables are on.
+
+    precision: of the products of linears and DIN attention on the host. "bf16" rounds weights, and what they are
+        multiplied with, to BF16, where the processor has AVX512_BF16; "automatic" is the faster one. A GPU ignores it.
 
     Raises every tensor that is missing, mis-shaped or not asked for; with ``extra="ignore"`` the last are left out.
     """
-    return Model(plan, weights, tables, extra)
+    return Model(plan, weights, tables, extra, precision)
 
 
-def load(folder: Path, device: str = "host") -> Model:
+def load(folder: Path, device: str = "host", precision: Precision = "fp32") -> Model:
     """The model of a folder: graph.json, dense.safetensors, and tables.safetensors or a folder tables."""
     path = os.fspath(folder)
     plan = compile(_core.Graph.load(os.path.join(path, "graph.json")))
     in_folder = os.path.join(path, "tables")
     tables = Tables.load(plan, in_folder if os.path.isdir(in_folder) else in_folder + ".safetensors", device)
-    return bind(plan, Weights.open(os.path.join(path, "dense.safetensors")), tables)
+    return bind(plan, Weights.open(os.path.join(path, "dense.safetensors")), tables, precision=precision)

@@ -117,4 +117,21 @@ TEST(MovielensModel, ScoresAsPyTorchDoes) {
   EXPECT_NEAR(evaluation.auc_loved(), golden.at("auc").at("ctcvr").get<double>(), 5e-7);
 }
 
+TEST(MovielensModel, RanksInBf16AsInFp32ToFourDigitsOfAuc) {
+  const char* const folder = std::getenv("WARPRANK_DATA");
+  if (folder == nullptr || *folder == '\0') GTEST_SKIP() << "WARPRANK_DATA is not set";
+  const Data data = movielens::load(folder);
+  const Features features(data);
+  const auto evaluation_in = [&](warprank::HostPrecision precision) {
+    Ranker ranker(example + "/weights", warprank::host(), {.requests = 16, .items = 2000}, {.host_precision = precision});
+    return movielens::evaluate(data, features, ranker, [](int64_t) {});
+  };
+  const movielens::Evaluation in_fp32 = evaluation_in(warprank::HostPrecision::fp32),
+                              in_bf16 = evaluation_in(warprank::HostPrecision::bf16);
+  RecordProperty("auc_liked", std::to_string(in_bf16.auc_liked()) + ", FP32 " + std::to_string(in_fp32.auc_liked()));
+  RecordProperty("auc_loved", std::to_string(in_bf16.auc_loved()) + ", FP32 " + std::to_string(in_fp32.auc_loved()));
+  EXPECT_NEAR(in_bf16.auc_liked(), in_fp32.auc_liked(), 5e-5);
+  EXPECT_NEAR(in_bf16.auc_loved(), in_fp32.auc_loved(), 5e-5);
+}
+
 }  // namespace

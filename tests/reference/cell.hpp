@@ -41,15 +41,22 @@ enum class Rounding {
                ///< with a probability near 1 (Higham and Mary 2019), and says something about deep and wide models.
 };
 
-/// What an engine keeps values between operations, and weights, as. Sums are FP32 on all of them.
-enum class Precision { single, half };
+/// Where an engine rounds. Sums are FP32 in all.
+enum class Precision {
+  single,        ///< to FP32
+  half,          ///< values between operations, and weights, to FP16
+  bf16_products  ///< weights, and what they are multiplied with, to BF16; nothing else
+};
 
 /// The error of rounding to FP16, in units of u, relatively; and of what becomes a subnormal.
 constexpr double half_rounding = 0x1p13, half_underflow = 1;
 
+/// What rounding both values of a product to BF16, by up to 2^-8 of each, does to it, in units of u.
+constexpr double bf16_product_rounding = 0x1p24 * 0x1p-8 * (2 + 0x1p-8);
+
 /// A value as it is kept; what may be too large for FP16 says nothing.
 inline Cell kept(Cell x, Precision precision) {
-  if (precision == Precision::single) return x;
+  if (precision != Precision::half) return x;
   x.bound += half_rounding * std::fabs(x.value) + half_underflow;
   if (std::fabs(x.value) + u * x.bound >= 65504) x.bound = INFINITY;
   return x;
@@ -59,14 +66,18 @@ inline Cell kept(Cell x, Precision precision) {
 class Sum {
  public:
   explicit Sum(Rounding rounding = Rounding::worst_case, Precision weights = Precision::single)
-      : rounding_(rounding), weight_rounding_(weights == Precision::half ? half_rounding : 0) {}
+      : rounding_(rounding),
+        weight_rounding_(weights == Precision::half            ? half_rounding
+                         : weights == Precision::bf16_products ? bf16_product_rounding
+                                                               : 0),
+        weight_underflow_(weights == Precision::half ? half_underflow : 0) {}
 
   void add(const Cell& x) { add(1, x); }
   void add(double weight, const Cell& x) {
     value_ += weight * x.value;
     size_ += std::fabs(weight) * x.size;
     if (weight != 0) add_error(std::fabs(weight) * x.bound);
-    if (weight_rounding_ != 0) add_error((weight_rounding_ * std::fabs(weight) + half_underflow) * x.size);
+    if (weight_rounding_ != 0) add_error((weight_rounding_ * std::fabs(weight) + weight_underflow_) * x.size);
     ++terms_;
   }
   void add(const Cell& a, const Cell& b) {
@@ -90,7 +101,7 @@ class Sum {
   void add_error(double error) { error_ += rounding_ == Rounding::worst_case ? error : error * error; }
 
   Rounding rounding_;
-  double weight_rounding_;
+  double weight_rounding_, weight_underflow_;
   double value_ = 0, size_ = 0, error_ = 0, terms_ = 0;
 };
 

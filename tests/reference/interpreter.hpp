@@ -3,8 +3,8 @@
 
 /// What a model computes, in double, one request at a time, as its author wrote it: every node in turn, every row by
 /// itself, rows found through the row of the parent axis that they belong to. Each number has a bound of the error that
-/// FP32, with FP16 between operations or without, may make from the inputs on, whatever a planner does that leaves the
-/// mathematics as it is.
+/// FP32, with FP16 between operations, with products of BF16, or with neither, may make from the inputs on, whatever a
+/// planner does that leaves the mathematics as it is.
 
 #include <algorithm>
 #include <cmath>

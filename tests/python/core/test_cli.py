@@ -212,6 +212,7 @@ def test_check(case, capsys, tmp_path):
     assert run("check", case.dir, "--batch", path, "--most-difference", 0.2) == 1
     assert "expected scores that differ by 0.2 at most, got 0.25" in capsys.readouterr().err
     assert run("check", case.dir) == 0  # the folder's own samples
+    assert run("check", case.dir, "--precision", "bf16", "--most-difference", 0.1) == 0
 
 
 def test_wrong_batches(case, capsys, tmp_path):
@@ -269,6 +270,13 @@ def test_ids_beyond_a_table_are_counted(case, capsys):
     assert run("score", case.dir, "--data", case.data, "--out", case.out, "--quiet", "--threads", 3) == 0
     assert capsys.readouterr().err == \
         f"embed.film_id: 2 of {len(films)} ids are beyond the rows of their table, and count as none\n"
+
+
+def test_scores_in_any_precision(case):
+    for precision in "bf16", "automatic":
+        assert run("score", case.dir, "--data", case.data, "--out", case.out, "--quiet", "--precision", precision) == 0
+        both = np.concatenate([np.float32(row).reshape(-1, 2) for row in pq.read_table(case.out)["both"].to_pylist()])
+        np.testing.assert_allclose(both, case.scores["both"], rtol=0, atol=0.1)
 
 
 def test_no_rows(case):

@@ -323,6 +323,32 @@ def test_the_readme_tells_the_truth(root, tmp_path, monkeypatch, rng):
     assert names["scores"].of("ctr", 3).shape == (6,)
 
 
+def test_precisions(rng):
+    def model(b):
+        return {"y": b.linear("wide", b.dense("x", b.axis("user"), 33), 20)}
+
+    plan = wr.compile(model)
+    weights = {"wide.weight": rng.normal(size=(20, 33)).astype(np.float32), "wide.bias": np.zeros(20, np.float32)}
+    x = rng.normal(size=(50, 33)).astype(np.float32)
+
+    def bound(precision, weights=weights):
+        tables = wr.Tables.load(plan, wr.Weights.from_arrays({}))
+        return wr.bind(plan, wr.Weights.from_arrays(weights), tables, precision=precision)
+
+    assert "precision fp32, as asked for" in bound("fp32").describe()
+    sizes = np.abs(x) @ np.abs(weights["wide.weight"]).T
+    for precision in "bf16", "automatic":
+        model = bound(precision)
+        difference = np.abs(model.score({"x": x})["y"] - bound("fp32").score({"x": x})["y"])
+        is_bf16 = "precision bf16" in model.describe()
+        assert (difference <= 2.0**-6.9 * sizes).all() and (difference.max() > 1e-4) == is_bf16
+        if is_bf16:
+            with pytest.raises(wr.InvalidArgument, match="weight 'wide.weight', element 0: .*the largest of BF16"):
+                bound(precision, weights | {"wide.weight": np.full((20, 33), 3.4e38, np.float32)})
+    with pytest.raises(wr.InvalidArgument, match="precision: expected fp32, bf16 or automatic, got 'fp16'"):
+        bound("fp16")
+
+
 def test_devices_that_are_not_there_are_told(case):
     with pytest.raises(wr.InvalidArgument, match="device: expected host.*, got 'gpu'"):
         wr.Tables.load(case.plan, wr.Weights.from_arrays(case.tables), "gpu")
