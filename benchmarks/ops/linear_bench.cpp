@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Multilayer perceptrons against the machine's FMA peak, layers in BF16 against FP32, and the cost of a bias per request,
-// on one thread.
+// Multilayer perceptrons against the machine's FMA peak, layers in BF16 against FP32, and the cost of a bias per
+// request, on one thread.
 
 #include <cstdint>
 #include <random>
@@ -96,13 +96,12 @@ void bf16(benchmark::State& state, int64_t in, int64_t out) {
   const auto weight = random_values(in * out, 1), bias = random_values(out, 2), x = random_values(rows * in, 3);
   const Activation activation = relu;
   const host_ops::PackedLinear fp32_layer(weight, bias, in, out, 1, {activation, {}, {}, {}});
-  const host_ops::PackedLinear bf16_layer(weight, bias, in, out, 1, {activation, {}, {}, {}}, host_ops::Precision::bf16);
+  const host_ops::PackedLinear bf16_layer(weight, bias, in, out, 1, {activation, {}, {}, {}},
+                                          host_ops::Precision::bf16);
   std::vector<float> y(static_cast<size_t>(rows * out));
   std::vector<float> workspace(static_cast<size_t>(bf16_layer.workspace_size(rows)));
   const auto run_fp32 = [&] { host_ops::linear(fp32_layer, {x.data(), rows, in}, {y.data(), rows, out}); };
-  const auto run = [&] {
-    host_ops::linear(bf16_layer, {x.data(), rows, in}, {y.data(), rows, out}, {}, workspace);
-  };
+  const auto run = [&] { host_ops::linear(bf16_layer, {x.data(), rows, in}, {y.data(), rows, out}, {}, workspace); };
   const int64_t calls = bench::calls_for(sample_seconds, run);
   bench::Minimum time, fp32_time;
   for (auto _ : state) {

@@ -70,7 +70,8 @@ std::vector<warprank::Capacity> capacities_of(int64_t merged, int64_t items,
 
 int run(int argc, char** argv) {
   CLI::App app("Serves a ranking model by gRPC and HTTP, as KServe v2 (the Open Inference Protocol) says.");
-  std::string engine = "host", precision_name = "fp32", whole, graph, weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
+  std::string engine = "host", precision_name = "fp32", whole, graph,
+              weights = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
   int64_t items = 200, most_wait_us = 0, load_mb_per_second = 0;
   std::vector<std::string> axis_rows;
   bool keep_memory = true;

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <random>
@@ -56,9 +57,9 @@ TEST(HostPrecision, IsSaidByTheModelWithTheReason) {
     EXPECT_EQ(m.bind(HostPrecision::fp32).describe(), set + "fp32, as asked for\n");
     EXPECT_EQ(m.bind(HostPrecision::bf16).describe(),
               set + (has ? "bf16, as asked for\n" : "fp32 in the place of bf16: there is no AVX512_BF16\n"));
-    EXPECT_EQ(m.bind(HostPrecision::automatic).describe(),
-              set + (has ? "bf16, automatically: there is AVX512_BF16\n"
-                         : "fp32, automatically: there is no AVX512_BF16\n"));
+    EXPECT_EQ(
+        m.bind(HostPrecision::automatic).describe(),
+        set + (has ? "bf16, automatically: there is AVX512_BF16\n" : "fp32, automatically: there is no AVX512_BF16\n"));
   });
 }
 
@@ -85,6 +86,23 @@ TEST(HostPrecision, NamesWeightsThatBf16CannotHold) {
               testing::StartsWith("weight 'wide.weight', element 0: expected a number whose magnitude is at most "
                                   "3.3895e+38, the largest of BF16, got 3399999"));
   EXPECT_EQ(test_support::message_of([&] { m.bind(HostPrecision::bf16, max_bfloat16); }), "");
+}
+
+TEST(HostPrecision, IsComparedWithFp32NodeByNode) {
+  const Plan plan = compile(NineOutputs::describe);
+  const Weights weights = Weights::from_tensors({{"wide.weight", make_tensor({9, 3}, std::vector<float>(27, 1.01f))}});
+  const Tables tables = Tables::load(plan, Weights::from_tensors({}), host());
+  BindOptions options;
+  options.host_precision = HostPrecision::automatic;
+  const Model model = bind(plan, weights, tables, options);
+  Batch batch = model.batch();
+  batch.add_request().dense(plan.dense("x"), {1, 1, 1});
+  const Comparison comparison = compare(bind(plan, weights, tables), model, batch);
+  const float rounded = to_float(to_bfloat16(1.01f));
+  ASSERT_EQ(comparison.first() != nullptr, host_ops::has_bf16_products());
+  if (comparison.first() == nullptr) return;
+  EXPECT_EQ(comparison.first()->node, "wide");
+  EXPECT_NEAR(comparison.first()->largest, 3 * std::abs(1.01 - rounded), 1e-6);
 }
 
 TEST(HostPrecision, HasNames) {

@@ -123,7 +123,8 @@ TEST(MovielensModel, RanksInBf16AsInFp32ToFourDigitsOfAuc) {
   const Data data = movielens::load(folder);
   const Features features(data);
   const auto evaluation_in = [&](warprank::HostPrecision precision) {
-    Ranker ranker(example + "/weights", warprank::host(), {.requests = 16, .items = 2000}, {.host_precision = precision});
+    Ranker ranker(example + "/weights", warprank::host(), {.requests = 16, .items = 2000},
+                  {.host_precision = precision});
     return movielens::evaluate(data, features, ranker, [](int64_t) {});
   };
   const movielens::Evaluation in_fp32 = evaluation_in(warprank::HostPrecision::fp32),

@@ -34,8 +34,8 @@ struct LinearInputs {
 constexpr double bf16_product_error = 0x1p24 * 0x1p-8 * (2 + 0x1p-8);
 
 /// y = f(x W^T + b + row_bias[segment of the row]) * multiply + residual, [rows, groups * out];
-/// with residual_first f(x W^T + b + row_bias[segment of the row] + residual) * multiply. `product_error`: of each product,
-/// beside what FP32 does.
+/// with residual_first f(x W^T + b + row_bias[segment of the row] + residual) * multiply. `product_error`: of each
+/// product, beside what FP32 does.
 inline Bounded linear(const Linear& layer, int64_t rows, const LinearInputs& inputs, double product_error = 0) {
   const int64_t width = layer.groups * layer.out;
   const auto at = [](const std::vector<float>& values, int64_t i) {
@@ -55,7 +55,8 @@ inline Bounded linear(const Linear& layer, int64_t rows, const LinearInputs& inp
         if (inputs.row_bias_offsets[s] <= r && r < inputs.row_bias_offsets[s + 1])
           add(at(inputs.row_bias, static_cast<int64_t>(s) * width + c));
       for (int64_t k = 0; k < layer.in; ++k) {
-        const double product = at(inputs.x, (r * layer.groups + group) * layer.in + k) * at(layer.weight, c * layer.in + k);
+        const double product =
+            at(inputs.x, (r * layer.groups + group) * layer.in + k) * at(layer.weight, c * layer.in + k);
         add(product);
         products += std::abs(product);
       }

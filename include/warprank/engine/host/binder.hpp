@@ -53,8 +53,8 @@ struct Binder {
   const HostTableStore& tables;
   const BindOptions& options;
   const host_ops::Precision precision;  ///< that steps are bound with
-  AxisPairs pairs;             ///< whose segments steps read
-  std::vector<bool> used_ids;  ///< by ids input of the graph
+  AxisPairs pairs;                      ///< whose segments steps read
+  std::vector<bool> used_ids;           ///< by ids input of the graph
 };
 
 inline host_ops::ChannelActivation view(const detail::OwnedActivation& a) {

@@ -23,9 +23,9 @@
 ///
 /// FP32: rounding errors are those of the formula, but for |q| + |k| in the place of |q - k|, and a layer of n inputs
 /// adds at most (n + 6) u sum |w| |x| to what its activation receives, u = 2^-24. BF16 (ops/host/products.hpp): layers
-/// with more than max_dot_outputs outputs add v (2 + v) sum |w| |x| beside, v = 2^-8; c(q) and the sum over t stay FP32.
-/// A row of y has the same bits whatever the other items and segments are. Rows may be strided and need no alignment; y
-/// overlaps neither q nor k.
+/// with more than max_dot_outputs outputs add v (2 + v) sum |w| |x| beside, v = 2^-8; c(q) and the sum over t stay
+/// FP32. A row of y has the same bits whatever the other items and segments are. Rows may be strided and need no
+/// alignment; y overlaps neither q nor k.
 
 #include <algorithm>
 #include <cassert>
@@ -92,8 +92,8 @@ class PackedDin {
   LinearGroup product() const { return product_.group(0); }  ///< Wp
   int64_t num_later() const { return static_cast<int64_t>(later_.size()); }
   LinearGroup later(int64_t i) const { return later_[static_cast<size_t>(i)].group(0); }
-  int64_t widest() const { return widest_; }              ///< hidden layer
-  Precision precision() const { return precision_; }      ///< of W(q) k
+  int64_t widest() const { return widest_; }          ///< hidden layer
+  Precision precision() const { return precision_; }  ///< of W(q) k
   /// Floats of W(q), packed as event() and product() are, in pairs in BF16.
   int64_t folded_size() const {
     const LinearGroup group = event_.group(0);

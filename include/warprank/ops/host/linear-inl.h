@@ -21,9 +21,9 @@ inline constexpr int tile_rows = 3;
 // 64 MB of them takes 1 to 2 % less than with blocks of 72, other models as long.
 inline constexpr int64_t max_depth = 1024, block_tiles = 108 / tile_rows;
 
-/// Weights that other tiles will need: while a tile is computed, `per_k` elements of them are fetched for each k. Layers
-/// of ranking models together are larger than the second-level cache. Without this, the first tile of each panel would
-/// wait for the third level: 0.6 in the place of 0.9 of the FMA peak with 100 rows.
+/// Weights that other tiles will need: while a tile is computed, `per_k` elements of them are fetched for each k.
+/// Layers of ranking models together are larger than the second-level cache. Without this, the first tile of each panel
+/// would wait for the third level: 0.6 in the place of 0.9 of the FMA peak with 100 rows.
 template <class Element>
 struct NextWeights {
   const Element* begin;
@@ -230,8 +230,8 @@ void run_panels(const LinearGroup& group, const typename Products::Element* weig
     const int64_t row = x.rows * block / num_blocks, rows = x.rows * (block + 1) / num_blocks - row;
     if (bias_of.exists())
       for (int64_t r = 0; r < rows; ++r) row_bias[r] = bias_of.of(row + r);
-    run_rows<Products>(group, weight, Products::elements_of(x.row_range(row, rows), workspace),
-                       y.row_range(row, rows), bias_of.exists() ? row_bias : nullptr, rows_of(end, row, rows));
+    run_rows<Products>(group, weight, Products::elements_of(x.row_range(row, rows), workspace), y.row_range(row, rows),
+                       bias_of.exists() ? row_bias : nullptr, rows_of(end, row, rows));
   }
 }
 
@@ -332,7 +332,7 @@ inline void run_linear(const LinearGroup& group, Matrix<const float> x, Matrix<f
 inline LinearTarget linear_kernels() {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
   return {hwy::TargetName(HWY_TARGET), lanes,      tile_rows, panel_vectors * lanes, block_tiles * tile_rows,
-          has_bf16_products(),        &run_linear};
+          has_bf16_products(),         &run_linear};
 }
 
 }  // namespace warprank::host_ops::HWY_NAMESPACE

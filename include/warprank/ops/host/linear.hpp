@@ -16,9 +16,10 @@
 /// | multiply | [M, groups * out]       | optional; with residual it makes DCN-v2's x0 * (W x + b) + x    |
 /// | residual | [M, groups * out]       | optional                                                        |
 ///
-/// FP32, and products as `Precision` says (ops/host/products.hpp). An output is one chain of multiply-adds in the order of k, started from b + row_bias; in layers of
-/// up to max_dot_outputs it is as many chains as a vector has lanes, added in a fixed order. So a row has the same bits
-/// whatever M, its position and the other rows; other instruction sets may give others. Before f, with u = 2^-24:
+/// FP32, and products as `Precision` says (ops/host/products.hpp). An output is one chain of multiply-adds in the order
+/// of k, started from b + row_bias; in layers of up to max_dot_outputs it is as many chains as a vector has lanes,
+/// added in a fixed order. So a row has the same bits whatever M, its position and the other rows; other instruction
+/// sets may give others. Before f, with u = 2^-24:
 ///
 ///     |y - exact| <= (in + 2) u (|b| + |row_bias| + sum_k |x_k W_k|)
 ///
@@ -27,8 +28,8 @@
 ///     |y - exact| <= (in + 3) u (|b| + |row_bias| + (1 + v)^2 sum_k |x_k W_k|) + v (2 + v) sum_k |x_k W_k|
 ///                    + 2^-126 (in + 1 + sum_k |x_k| + |W_k|)
 ///
-/// of which the last is for what counts as 0 (ops/host/products.hpp). Layers of up to max_dot_outputs stay in FP32: they
-/// are scores and gates, and take as long as their inputs take to read.
+/// of which the last is for what counts as 0 (ops/host/products.hpp). Layers of up to max_dot_outputs stay in FP32:
+/// they are scores and gates, and take as long as their inputs take to read.
 ///
 /// Rows may be strided and need no alignment. y may be `multiply` or `residual` but must not overlap x or row_bias.
 /// Packing allocates and throws invalid_argument; running does neither.
@@ -65,8 +66,8 @@ inline constexpr int64_t max_dot_outputs = 8;
 
 /// One packed group, as kernels see it. Its outputs are in panels of LinearTarget::panel_width, the last as many whole
 /// vectors as it needs. The panel that starts at output o is weight + o * in, [in, width]; weights and vectors of
-/// outputs that do not exist are 0. Up to max_dot_outputs there are no panels: weight is [out, padded_in]. In BF16 panels
-/// are of pairs, [(in + 1) / 2, width], and the panel that starts at output o is pairs + o * ((in + 1) / 2).
+/// outputs that do not exist are 0. Up to max_dot_outputs there are no panels: weight is [out, padded_in]. In BF16
+/// panels are of pairs, [(in + 1) / 2, width], and the panel that starts at output o is pairs + o * ((in + 1) / 2).
 struct LinearGroup {
   int64_t in, out;
   int64_t padded_in, padded_out;  ///< rounded up to whole vectors

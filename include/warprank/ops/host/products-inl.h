@@ -34,8 +34,8 @@ struct Fp32Products {
 #if HWY_ARCH_X86 && HWY_MAX_BYTES == 64
 inline constexpr bool compiles_bf16_products = true;
 
-// Written out, since no instruction set that all versions of Highway know has these, and intrinsics would need functions
-// that are compiled for another one.
+// Written out, since no instruction set that all versions of Highway know has these, and intrinsics would need
+// functions that are compiled for another one.
 
 /// low and high rounded to BF16, side by side in this order.
 template <class V>

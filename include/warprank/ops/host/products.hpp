@@ -8,9 +8,9 @@
 /// | fp32      | of FP32 values            | FP32 | one for each lane               |
 /// | bf16      | of values rounded to BF16 | FP32 | two for each lane (AVX512_BF16) |
 ///
-/// Rounding to BF16 is to nearest, ties to even, and changes a value by at most 2^-8 of it; a product of two such values
-/// is exact in FP32. Values below 2^-126 in magnitude count as 0, those above max_bfloat16 become infinite, and NaN
-/// stays NaN.
+/// Rounding to BF16 is to nearest, ties to even, and changes a value by at most 2^-8 of it; a product of two such
+/// values is exact in FP32. Values below 2^-126 in magnitude count as 0, those above max_bfloat16 become infinite, and
+/// NaN stays NaN.
 
 #include <algorithm>
 #include <cassert>

@@ -70,9 +70,9 @@ inline StepPtr bind_op(const DinAttentionOp& op, int n, Binder& model) {
   for (size_t i = 0; i < num_layers; ++i) layers.push_back({weights[i], biases[i], view(activations[i])});
   std::vector<InputRef> parts;  // of the history
   for (size_t i = 1; i < model.node(n).inputs.size(); ++i) parts.push_back({model.node(n).inputs[i], -1});
-  return std::make_unique<DinStep>(n, model.node(n).inputs[0], std::move(parts), attention_pairs(n, model),
-                                   host_ops::PackedDin(model.node(n).width, layers, op.normalization, op.scaled,
-                                                       model.precision));
+  return std::make_unique<DinStep>(
+      n, model.node(n).inputs[0], std::move(parts), attention_pairs(n, model),
+      host_ops::PackedDin(model.node(n).width, layers, op.normalization, op.scaled, model.precision));
 }
 
 }  // namespace warprank::host_backend

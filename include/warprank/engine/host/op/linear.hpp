@@ -32,8 +32,7 @@ class LinearStep : public Step {
     if (op_.multiply) extra.multiply = state.value(inputs_[next++].node);
     if (op_.residual) extra.residual = state.value(inputs_[next++].node);
     extra.residual_first = op_.residual_first;
-    host_ops::linear(packed_, state.value(inputs_[0].node), state.value(node_), extra,
-                     state.workspace_span());
+    host_ops::linear(packed_, state.value(inputs_[0].node), state.value(node_), extra, state.workspace_span());
   }
   int64_t bytes() const override { return packed_.bytes(); }
 
