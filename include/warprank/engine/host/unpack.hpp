@@ -11,6 +11,7 @@
 
 #include "warprank/batch/batch.hpp"
 #include "warprank/engine/host/run_state.hpp"
+#include "warprank/ops/host/widen.hpp"
 
 namespace warprank::host_backend {
 
@@ -119,9 +120,11 @@ inline void unpack_inputs(const Batch& batch, Span<const int64_t> scored, const 
       const BlobView blob = batch.blob(r);
       const int64_t rows = blob.rows({info.axis});
       const DenseSlot slot{op->input};
-      const bool has_values = blob.has(slot);
+      const bool has_values = blob.has(slot), is_half = has_values && blob.type(slot) == DenseWire::f16;
       for (int64_t i = 0; i < rows; ++i, ++row) {
-        if (has_values) {
+        if (is_half) {
+          host_ops::widen(blob.dense_halves(slot).subspan(i * info.width, info.width), value.row(row));
+        } else if (has_values) {
           blob.copy_dense(slot, i * info.width, info.width, value.row(row));
         } else {
           std::fill_n(value.row(row), info.width, info.default_value.value_or(0.0f));
