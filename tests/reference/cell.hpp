@@ -45,7 +45,7 @@ enum class Rounding {
 enum class Precision {
   single,        ///< to FP32
   half,          ///< values between operations, and weights, to FP16
-  bf16_products  ///< weights, and what they are multiplied with, to BF16; nothing else
+  bf16_products  ///< both values of products, in layers, attention and dots, to BF16; nothing else
 };
 
 /// The error of rounding to FP16, in units of u, relatively; and of what becomes a subnormal.
@@ -70,7 +70,8 @@ class Sum {
         weight_rounding_(weights == Precision::half            ? half_rounding
                          : weights == Precision::bf16_products ? bf16_product_rounding
                                                                : 0),
-        weight_underflow_(weights == Precision::half ? half_underflow : 0) {}
+        weight_underflow_(weights == Precision::half ? half_underflow : 0),
+        product_rounding_(weights == Precision::bf16_products ? bf16_product_rounding : 0) {}
 
   void add(const Cell& x) { add(1, x); }
   void add(double weight, const Cell& x) {
@@ -83,7 +84,7 @@ class Sum {
   void add(const Cell& a, const Cell& b) {
     value_ += a.value * b.value;
     size_ += std::fabs(a.value * b.value);
-    double error = 0;
+    double error = product_rounding_ * std::fabs(a.value * b.value);
     if (a.bound != 0) error += a.bound * std::fabs(b.value);
     if (b.bound != 0) error += b.bound * (std::fabs(a.value) + u * a.bound);
     add_error(error);
@@ -101,7 +102,7 @@ class Sum {
   void add_error(double error) { error_ += rounding_ == Rounding::worst_case ? error : error * error; }
 
   Rounding rounding_;
-  double weight_rounding_, weight_underflow_;
+  double weight_rounding_, weight_underflow_, product_rounding_;
   double value_ = 0, size_ = 0, error_ = 0, terms_ = 0;
 };
 

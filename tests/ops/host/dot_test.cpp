@@ -12,6 +12,7 @@ namespace warprank {
 namespace {
 
 using namespace test_support;
+using host_ops::Precision;
 
 struct Variant {
   DotOrder order;
@@ -28,22 +29,30 @@ int64_t num_fields_of(const std::vector<SegmentedInput>& inputs, int64_t dim) {
 }
 
 /// The result for one variant, whose guards are checked.
-AwkwardMatrix run(const std::vector<SegmentedInput>& inputs, int64_t dim, int64_t rows, Variant variant) {
+AwkwardMatrix run(const std::vector<SegmentedInput>& inputs, int64_t dim, int64_t rows, Variant variant,
+                  Precision precision = Precision::fp32) {
   const int64_t num_fields = num_fields_of(inputs, dim);
   AwkwardMatrix y(rows, num_dot_pairs(num_fields, variant.order, variant.self));
   Workspace workspace(host_ops::dot_workspace(num_fields, dim, variant.order, variant.self));
-  host_ops::dot(inputs, dim, variant.order, variant.self, y.view(), workspace.view());
+  host_ops::dot(inputs, dim, variant.order, variant.self, y.view(), workspace.view(), precision);
   y.expect_guards_untouched();
   return y;
 }
 
-void check_dot(const std::vector<SegmentedInput>& inputs, int64_t dim, int64_t rows) {
+void check_dot(const std::vector<SegmentedInput>& inputs, int64_t dim, int64_t rows,
+               Precision precision = Precision::fp32) {
   for (const Variant& variant : variants) {
     SCOPED_TRACE(::testing::Message() << "dim " << dim << ", rows " << rows << ", order " << name_of_enum(variant.order)
                                       << ", self " << variant.self);
     expect_within(reference::dot(inputs, dim, variant.order, variant.self, rows),
-                  run(inputs, dim, rows, variant).view(), 1);
+                  run(inputs, dim, rows, variant, precision).view(), 1);
   }
+}
+
+AwkwardMatrix rounded_to_bf16(AwkwardMatrix matrix) {
+  for (int64_t r = 0; r < matrix.view().rows; ++r)
+    for (int64_t c = 0; c < matrix.view().cols; ++c) matrix.at(r, c) = to_float(to_bfloat16(matrix.at(r, c)));
+  return matrix;
 }
 
 TEST(HostDot, MatchesEachPairForEveryNumberOfFields) {
@@ -119,6 +128,35 @@ TEST(HostDot, OrdersFourFieldsDifferentlyInTheTwoTriangles) {
       EXPECT_EQ(run({{x.view()}}, 1, 1, {DotOrder::lower, false}).at(0, static_cast<int64_t>(p)), lower[p]);
       EXPECT_EQ(run({{x.view()}}, 1, 1, {DotOrder::upper, false}).at(0, static_cast<int64_t>(p)), upper[p]);
     }
+  });
+}
+
+/// Values that BF16 holds have the bound of FP32, others the bits of those that they are rounded to.
+TEST(HostDotInBf16, RoundsFieldsAndNothingElse) {
+  for_each_target([] {
+    for (int64_t num_fields = 1; num_fields <= 35; ++num_fields)
+      for (const int64_t dim : {2, 6, 13, 32, 34}) {
+        const AwkwardMatrix x = AwkwardMatrix(2, num_fields * dim).fill(1), rounded = rounded_to_bf16(x);
+        check_dot({{rounded.view()}}, dim, 2, Precision::bf16);
+        const bool is_bf16 = dim % 2 == 0 && host_ops::has_bf16_products();
+        for (const Variant& variant : variants)
+          expect_same_bits(run({{is_bf16 ? rounded.view() : x.view()}}, dim, 2, variant, Precision::bf16).view(),
+                           run({{x.view()}}, dim, 2, variant, Precision::bf16).view());
+      }
+  });
+}
+
+TEST(HostDotInBf16, TakesFieldsFromSeveralAncestors) {
+  for_each_target([] {
+    const OwnedSegments users({0, 7, 0, 1, 42, 0}), sessions({3, 0, 4, 1, 0, 40, 2});
+    const int64_t dim = 6, rows = 50;
+    const AwkwardMatrix user = rounded_to_bf16(AwkwardMatrix(6, 9 * dim).fill(1)),
+                        item = rounded_to_bf16(AwkwardMatrix(rows, 2 * dim).fill(2)),
+                        other_item = rounded_to_bf16(AwkwardMatrix(rows, 11 * dim).fill(3)),
+                        session = rounded_to_bf16(AwkwardMatrix(7, 3 * dim).fill(4));
+    const SegmentedInput from_user{user.view(), users.view()}, from_session{session.view(), sessions.view()};
+    check_dot({from_user, {item.view()}, from_session, {other_item.view()}}, dim, rows, Precision::bf16);
+    check_dot({{item.view()}, from_session, {other_item.view()}, from_user}, dim, rows, Precision::bf16);
   });
 }
 

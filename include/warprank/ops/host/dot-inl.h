@@ -4,7 +4,7 @@ HWY_BEFORE_NAMESPACE();
 namespace warprank::host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// to[c, f] = fields[f, c]; `fields` [count, dim], rows of `to` are `stride` apart.
+/// to[c, f] = fields[f, c], of elements of 32 bits; `fields` [count, dim], rows of `to` are `stride` apart.
 inline void transpose_fields(const float* fields, int64_t count, int64_t dim, float* to, int64_t stride) {
   int64_t first_slow = 0;
 #if HWY_TARGET != HWY_SCALAR
@@ -38,11 +38,12 @@ inline void transpose_fields(const float* fields, int64_t count, int64_t dim, fl
 /// Computes row after row in a scratch: one triangle of the products of all fields, with the fields of ancestors where
 /// their own products are whole rows of it (first for the lower triangle, last for the upper), so that these stay from
 /// one row to the next. What is asked for is then copied in runs.
+template <class Products>
 class DotRun {
  public:
   DotRun(Span<const SegmentedInput> inputs, int64_t dim, DotOrder order, bool self, Matrix<float> y,
          Span<float> workspace)
-      : inputs_(inputs), dim_(dim), is_upper_(order == DotOrder::upper), y_(y) {
+      : inputs_(inputs), dim_(dim), depth_(dim / Products::values), is_upper_(order == DotOrder::upper), y_(y) {
     for (const SegmentedInput& input : inputs) {
       num_fields_ += input.values.cols / dim;
       if (input.on_ancestor()) num_ancestor_fields_ += input.values.cols / dim;
@@ -55,6 +56,8 @@ class DotRun {
     columns_ = workspace.data();
     products_ = columns_ + dim * padded_fields_;
     std::fill_n(columns_, dim * padded_fields_, 0.0f);
+    const int64_t rounded_size = pairs_stride(num_fields_ * dim);
+    rounded_ = {workspace.end() - rounded_size, rounded_size};
     positions_ = reinterpret_cast<int32_t*>(products_ + padded_fields_ * padded_fields_);
     runs_ = positions_ + num_fields_;
     find_positions();
@@ -112,7 +115,9 @@ class DotRun {
     for (const SegmentedInput& input : inputs_) {
       if (input.on_ancestor() != on_ancestor) continue;
       const int64_t count = input.values.cols / dim_;
-      transpose_fields(input.values.row(input.row_serving(n)), count, dim_, columns_ + position, padded_fields_);
+      const Matrix<const float> fields(input.values.row(input.row_serving(n)), 1, count * dim_);
+      const auto* elements = reinterpret_cast<const float*>(Products::elements_of(fields, rounded_).data);
+      transpose_fields(elements, count, depth_, columns_ + position, padded_fields_);
       position += count;
     }
   }
@@ -140,10 +145,11 @@ class DotRun {
     WARPRANK_UNROLL
     for (int64_t i = 0; i < kRows * kVectors; ++i) sums[i] = hn::Zero(d);
     const float *x = columns_ + f, *others = columns_ + g;
-    for (int64_t c = 0; c < dim_; ++c, x += padded_fields_, others += padded_fields_) {
+    for (int64_t c = 0; c < depth_; ++c, x += padded_fields_, others += padded_fields_) {
       WARPRANK_UNROLL
       for (int64_t i = 0; i < kRows * kVectors; ++i)
-        sums[i] = hn::MulAdd(hn::Set(d, x[i / kVectors]), hn::LoadU(d, others + i % kVectors * lanes), sums[i]);
+        sums[i] =
+            Products::multiply_add(hn::Set(d, x[i / kVectors]), hn::LoadU(d, others + i % kVectors * lanes), sums[i]);
     }
     WARPRANK_UNROLL
     for (int64_t i = 0; i < kRows * kVectors; ++i)
@@ -152,20 +158,25 @@ class DotRun {
 
   const Span<const SegmentedInput> inputs_;
   const int64_t dim_;
+  const int64_t depth_;  // elements of a field
   const bool is_upper_;
   const Matrix<float> y_;
   int64_t num_fields_ = 0, num_ancestor_fields_ = 0, padded_fields_ = 0;
   int64_t first_ancestor_ = 0, first_own_ = 0;  // positions
-  float* columns_ = nullptr;                    // [dim, padded_fields] the fields, transposed
+  float* columns_ = nullptr;                    // [depth, padded_fields] the fields, transposed; pairs as floats
+  Span<float> rounded_;                         // room for an input's fields
   float* products_ = nullptr;                   // [padded_fields, padded_fields]
   int32_t* positions_ = nullptr;                // [num_fields]
   int32_t *runs_ = nullptr, *end_of_runs_ = nullptr;
 };
 
 inline void dot(Span<const SegmentedInput> inputs, int64_t dim, DotOrder order, bool self, Matrix<float> y,
-                Span<float> workspace) {
+                Span<float> workspace, Precision precision) {
   if (y.rows == 0) return;
-  DotRun(inputs, dim, order, self, y, workspace).run();
+  if constexpr (compiles_bf16_products)
+    if (precision == Precision::bf16 && dim % 2 == 0 && has_bf16_products())
+      return DotRun<Bf16Products>(inputs, dim, order, self, y, workspace).run();
+  DotRun<Fp32Products>(inputs, dim, order, self, y, workspace).run();
 }
 
 }  // namespace warprank::host_ops::HWY_NAMESPACE

@@ -17,8 +17,13 @@
 ///
 /// Pairs of two fields on ancestors are computed once per segment. Outputs are copied most quickly when inputs on
 /// ancestors come before the others, for `upper` after them. FP32: |y - exact| <= dim u sum_d |e_f[d] e_g[d]|, u =
-/// 2^-24. A row has the same bits whatever its position and neighbours, and a pair the same wherever it stands. y
-/// overlaps no input; rows may be strided and need no alignment; nothing is allocated.
+/// 2^-24. BF16 (ops/host/products.hpp), where `dim` is even: with v = 2^-8,
+///
+///     |y - exact| <= (v (2 + v) + (1 + v)^2 dim u) sum_d |e_f[d] e_g[d]|,
+///
+/// and 2^-126 (2 dim + sum_d |e_f[d]| + |e_g[d]|) more for what counts as 0. A row has the same bits whatever its
+/// position and neighbours, and a pair the same wherever it stands. y overlaps no input; rows may be strided and need
+/// no alignment; nothing is allocated.
 
 #include <algorithm>
 #include <cassert>
@@ -28,15 +33,17 @@
 #include "warprank/model/types.hpp"
 #include "warprank/ops/dot_pairs.hpp"
 #include "warprank/ops/host/concat.hpp"
+#include "warprank/ops/host/products.hpp"
 #include "warprank/ops/host/simd.hpp"
 #include "warprank/ops/segmented_input.hpp"
 
 namespace warprank::host_ops {
 
-/// Floats of workspace.
+/// Floats of workspace, for any precision.
 constexpr int64_t dot_workspace(int64_t num_fields, int64_t dim, DotOrder order, bool self) {
   const int64_t padded_fields = (num_fields + 15) / 16 * 16;
-  return (dim + padded_fields) * padded_fields + num_fields + 2 * num_dot_pairs(num_fields, order, self);
+  return (dim + padded_fields) * padded_fields + num_fields + 2 * num_dot_pairs(num_fields, order, self) +
+         pairs_stride(num_fields * dim);
 }
 
 }  // namespace warprank::host_ops
@@ -49,8 +56,8 @@ namespace warprank::host_ops {
 HWY_EXPORT(dot);
 
 inline void dot(Span<const SegmentedInput> inputs, int64_t dim, DotOrder order, bool self, Matrix<float> y,
-                Span<float> workspace) {
-  HWY_DYNAMIC_DISPATCH(dot)(inputs, dim, order, self, y, workspace);
+                Span<float> workspace, Precision precision = Precision::fp32) {
+  HWY_DYNAMIC_DISPATCH(dot)(inputs, dim, order, self, y, workspace, precision);
 }
 
 }  // namespace warprank::host_ops

@@ -25,8 +25,8 @@
 ///
 /// and u |y| more where a residual is added first. Of BF16 a chain takes two k at a time, and with v = 2^-8
 ///
-///     |y - exact| <= (in + 3) u (|b| + |row_bias| + (1 + v)^2 sum_k |x_k W_k|) + v (2 + v) sum_k |x_k W_k|
-///                    + 2^-126 (in + 1 + sum_k |x_k| + |W_k|)
+///     |y - exact| <= (in + 2) u (|b| + |row_bias| + (1 + v)^2 sum_k |x_k W_k|) + v (2 + v) sum_k |x_k W_k|
+///                    + 2^-126 (2 in + sum_k |x_k| + |W_k|)
 ///
 /// of which the last is for what counts as 0 (ops/host/products.hpp). Layers of up to max_dot_outputs stay in FP32:
 /// they are scores and gates, and take as long as their inputs take to read.

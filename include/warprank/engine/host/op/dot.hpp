@@ -15,8 +15,8 @@ inline StepPtr bind_op(const DotOp& op, int n, Binder& model) {
   for (int input : model.node(n).inputs) num_fields += model.node(input).width / op.dim;
   return make_plain_step(
       n, model.refs(n),
-      [op](RunState& state, auto in, auto y) {
-        host_ops::dot(in, op.dim, op.order, op.self, y, state.workspace_span());
+      [op, precision = model.precision](RunState& state, auto in, auto y) {
+        host_ops::dot(in, op.dim, op.order, op.self, y, state.workspace_span(), precision);
       },
       [op, num_fields](const RunState&) { return host_ops::dot_workspace(num_fields, op.dim, op.order, op.self); });
 }
