@@ -56,7 +56,7 @@ class RunningServer:
         line = self.process.stdout.readline()
         event = json.loads(line)
         assert event["event"] == "start" and event["engine"] == "host" and event["model"] == "din_mmoe", line
-        self.port, self.http_port = event["grpc_port"], event["http_port"]
+        self.port, self.http_port, self.bound = event["grpc_port"], event["http_port"], event["bound"]
         self.client = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{self.port}")
 
     def http_client(self):
@@ -215,6 +215,26 @@ class ServerTest(unittest.TestCase):
         numpy.testing.assert_array_equal(result.as_numpy("item.offsets"), [0, 1, 8, 208])
         numpy.testing.assert_array_less(0, alone[2])
         numpy.testing.assert_array_less(alone[2], 1)
+
+    def test_scores_in_the_precision_that_is_asked_for_after_an_exchange_too(self):
+        import numpy
+        from rank import made_up
+        from warprank_client import Layout, named_inputs
+
+        self.assertIn("precision fp32, as asked for", self.server.bound)
+        layout = Layout.of_server(self.client, "din_mmoe")
+        inputs = named_inputs(layout, made_up(layout, 100, seed=1))
+        in_fp32 = self.client.infer("din_mmoe", inputs).as_numpy("ctr")
+        server = RunningServer("--precision", "automatic")
+        try:
+            self.assertIn("automatically", server.bound)
+            scores = server.client.infer("din_mmoe", inputs).as_numpy("ctr")
+            self.assertEqual((scores != in_fp32).any(), "precision bf16" in server.bound)
+            numpy.testing.assert_allclose(scores, in_fp32, rtol=0, atol=0.02)
+            server.load("full")
+            numpy.testing.assert_array_equal(server.client.infer("din_mmoe", inputs).as_numpy("ctr"), scores)
+        finally:
+            server.stop()
 
     def test_answers_by_http_as_by_grpc(self):
         import numpy

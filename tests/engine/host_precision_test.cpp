@@ -22,6 +22,8 @@
 #include "support/random_data.hpp"
 #include "support/random_model.hpp"
 #include "warprank/host.hpp"
+#include "warprank/ops/host/linear.hpp"
+#include "warprank/ops/host/products.hpp"
 
 namespace warprank {
 namespace {
