@@ -204,8 +204,8 @@ def bind(plan: Plan, weights: Weights, tables: Tables, extra: Literal["refuse", 
          precision: Precision = "fp32") -> Model:
     """Packs the dense weights for the device that the tables are on.
 
-    precision: of the products of linears and DIN attention on the host. "bf16" rounds weights, and what they are
-        multiplied with, to BF16, where the processor has AVX512_BF16; "automatic" is the faster one. A GPU ignores it.
+    precision: of products on the host, in layers, attention and dots. "bf16" rounds both values to BF16, where the
+        processor has AVX512_BF16; "automatic" is the faster one. A GPU ignores it.
 
     Raises every tensor that is missing, mis-shaped or not asked for; with ``extra="ignore"`` the last are left out.
     """

@@ -301,7 +301,7 @@ class Interpreter {
       Row scores;
       std::vector<Row> values;
       for (size_t t : events) {
-        Sum sum(rounding_);
+        Sum sum(rounding_, precision_);
         for (size_t c = first; c < first + dim; ++c) sum.add(input(0, r)[c], input(1, t)[c]);
         const Cell product = sum.total();
         scores.push_back(

@@ -10,8 +10,9 @@
 
 namespace warprank {
 
-/// What the host engine multiplies in linears of more than 8 outputs, cross layers, experts and DIN attention; sums are
-/// FP32, and so are all other ops. docs/SERVING.md says what BF16 does to scores.
+/// What the host engine multiplies in layers of more than 8 outputs (linears, cross layers, experts, those of DIN
+/// attention), for the scores of attention, and in dots; sums are FP32, and so are all other ops. docs/SERVING.md says
+/// what BF16 does to scores.
 enum class HostPrecision {
   fp32,      ///< FP32 values
   bf16,      ///< values and weights rounded to BF16, by AVX512_BF16; FP32 on a processor without it

@@ -20,13 +20,14 @@ using namespace test_support;
 /// Of what rounding errors could add up to if all had one sign.
 constexpr double attention_share_of_bound = 0.125;
 using host_ops::AttentionOptions;
+using host_ops::Precision;
 
 /// Runs the op with a workspace that faults where it is exceeded.
 AwkwardMatrix run(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, Segments queries, Segments keys,
                   const AttentionOptions& options) {
   int64_t longest = 0;
   for (int64_t s = 0; s < keys.count; ++s) longest = std::max(longest, keys.size(s));
-  const int64_t size = host_ops::attention_workspace(q.cols / options.heads, longest);
+  const int64_t size = host_ops::attention_workspace(q.cols / options.heads, longest, options.precision);
   const test::GuardedMatrix workspace(1, size);
   AwkwardMatrix y(q.rows, q.cols);
   host_ops::attention(q, k, v, queries, keys, options, y.view(), {workspace.view().data, size});
@@ -34,13 +35,19 @@ AwkwardMatrix run(Matrix<const float> q, Matrix<const float> k, Matrix<const flo
   return y;
 }
 
+void round_to_bf16(AwkwardMatrix& matrix) {
+  for (int64_t r = 0; r < matrix.view().rows; ++r)
+    for (int64_t c = 0; c < matrix.view().cols; ++c) matrix.at(r, c) = to_float(to_bfloat16(matrix.at(r, c)));
+}
+
 void check(const OwnedSegments& queries, const OwnedSegments& keys, int64_t dim, const AttentionOptions& options,
            float scale_of_values = 1) {
   SCOPED_TRACE(::testing::Message() << options.heads << " heads of " << dim << ", scale " << options.scale
                                     << (options.causal ? ", causal" : ""));
   const int64_t width = dim * options.heads;
-  const AwkwardMatrix q = AwkwardMatrix(queries.view().rows(), width).fill(1, scale_of_values);
-  const AwkwardMatrix k = AwkwardMatrix(keys.view().rows(), width).fill(2, scale_of_values);
+  AwkwardMatrix q = AwkwardMatrix(queries.view().rows(), width).fill(1, scale_of_values);
+  AwkwardMatrix k = AwkwardMatrix(keys.view().rows(), width).fill(2, scale_of_values);
+  if (options.precision == Precision::bf16) round_to_bf16(q), round_to_bf16(k);  // then the bound of FP32 holds
   const AwkwardMatrix v = AwkwardMatrix(keys.view().rows(), width).fill(3, scale_of_values);
   const AwkwardMatrix y = run(q.view(), k.view(), v.view(), queries.view(), keys.view(), options);
   expect_within(reference::attention(q.view(), k.view(), v.view(), queries.view(), keys.view(), options.heads,
@@ -65,6 +72,34 @@ TEST(HostAttention, MatchesTheFormulaForRaggedHistories) {
     check({1, 0, 13, 2, 3, 100, 4}, {0, 5, 1, 1000, 0, 67, 64}, 12, {2, 0.3f, false});
     check({}, {}, 12, {2, 0.3f, false});
     check({0, 0}, {3, 0}, 12, {2, 0.3f, false});
+  });
+}
+
+TEST(HostAttentionInBf16, MatchesTheFormulaForEveryDimAndRaggedHistories) {
+  for_each_target([] {
+    for (const int64_t heads : {1, 3})
+      for (const int64_t dim : {1, 2, 3, 5, 16, 31, 33, 64, 100})
+        check({3, 1, 8}, {5, 20, 2}, dim, {heads, 1 / std::sqrt(static_cast<float>(dim)), false, Precision::bf16});
+    for (const bool causal : {false, true})
+      check({0, 1, 2, 5, 6, 7, 63, 65, 130}, {0, 1, 2, 5, 6, 7, 63, 65, 130}, 13, {2, 0.3f, causal, Precision::bf16});
+    check({1, 0, 13, 2, 3, 100, 4}, {0, 5, 1, 1000, 0, 67, 64}, 12, {2, 0.3f, false, Precision::bf16});
+  });
+}
+
+/// With the bits of what they are rounded to, and v not rounded.
+TEST(HostAttentionInBf16, RoundsQueriesAndKeys) {
+  for_each_target([] {
+    AwkwardMatrix q = AwkwardMatrix(9, 33).fill(1), k = AwkwardMatrix(70, 33).fill(2);
+    const AwkwardMatrix v = AwkwardMatrix(70, 33).fill(3);
+    const auto run_in = [&](Precision precision) {
+      return run(q.view(), k.view(), v.view(), OwnedSegments{9}.view(), OwnedSegments{70}.view(),
+                 {1, 0.2f, false, precision});
+    };
+    const AwkwardMatrix in_fp32 = run_in(Precision::fp32), in_bf16 = run_in(Precision::bf16);
+    if (!host_ops::has_bf16_products()) return expect_same_bits(in_fp32.view(), in_bf16.view());
+    EXPECT_NE(in_fp32.view().row(0)[0], in_bf16.view().row(0)[0]);
+    round_to_bf16(q), round_to_bf16(k);
+    expect_same_bits(run_in(Precision::bf16).view(), in_bf16.view());
   });
 }
 

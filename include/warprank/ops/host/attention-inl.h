@@ -12,11 +12,17 @@ inline int64_t padded_keys(int64_t num_keys) {
   return (std::max(num_keys, max_dot_outputs + 1) + lanes - 1) / lanes * lanes;
 }
 
-inline int64_t attention_workspace(int64_t dim, int64_t max_keys) {
-  return with_room_to_align(padded_keys(max_keys) * (dim + 1 + tile_rows));
+/// Floats for rows of q or k, rounded.
+inline int64_t rounded_rows_size(int64_t dim, int64_t num_keys, Precision precision) {
+  return precision == Precision::fp32 ? 0 : std::max<int64_t>(num_keys, tile_rows) * pairs_stride(dim);
 }
 
-/// A square block of elements: to[c * to_stride + r] = from[r * from_stride + c].
+inline int64_t attention_workspace(int64_t dim, int64_t max_keys, Precision precision) {
+  return with_room_to_align(padded_keys(max_keys) * (dim + 1 + tile_rows) +
+                            rounded_rows_size(dim, max_keys, precision));
+}
+
+/// A square block of elements of 32 bits: to[c * to_stride + r] = from[r * from_stride + c].
 #if HWY_TARGET == HWY_SCALAR
 inline constexpr int64_t transposed_block = 1;
 HWY_INLINE void transpose_block(const float* from, int64_t, float* to, int64_t) { *to = *from; }
@@ -35,7 +41,7 @@ HWY_INLINE void transpose_block(const float* from, int64_t from_stride, float* t
 }
 #endif
 
-/// k [T, D] as the weights of a linear layer from D to `padded` outputs; those beyond T are 0.
+/// k [T, D], of elements of 32 bits, as the weights of a linear layer from D to `padded` outputs; those beyond T are 0.
 inline void pack_keys(Matrix<const float> k, int64_t padded, float* to) {
   for (int64_t first = 0; first < padded; first += keys_per_panel) {
     const int64_t width = std::min(keys_per_panel, padded - first);
@@ -55,13 +61,17 @@ inline void pack_keys(Matrix<const float> k, int64_t padded, float* to) {
 }
 
 /// One head of one segment.
-inline void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, float scale, bool causal,
-                   Matrix<float> y, float* workspace) {
+template <class Products, class Element = typename Products::Element>
+void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, float scale, bool causal,
+            Matrix<float> y, float* workspace) {
   const int64_t padded = padded_keys(k.rows);
   float* const packed = workspace;
   float* const zeros = packed + padded * k.cols;
   float* const scores = zeros + padded;
-  pack_keys(k, padded, packed);
+  constexpr Precision precision = Products::values == 1 ? Precision::fp32 : Precision::bf16;
+  const Span<float> rounded(scores + padded * tile_rows, rounded_rows_size(k.cols, k.rows, precision));
+  const Matrix<const Element> keys = Products::elements_of(k, rounded);
+  pack_keys({reinterpret_cast<const float*>(keys.data), keys.rows, keys.cols, keys.stride}, padded, packed);
   std::fill_n(zeros, padded, 0.0f);
 
   for (int64_t first = 0; first < q.rows; first += tile_rows) {
@@ -69,7 +79,8 @@ inline void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const fl
     const int64_t seen = causal ? padded_keys(first + rows) : padded;
     // Whole panels of those that were packed.
     const int64_t end = std::min(padded, (seen + keys_per_panel - 1) / keys_per_panel * keys_per_panel);
-    run_linear({k.cols, end, k.cols, end, packed, zeros, {}}, q.row_range(first, rows), {scores, rows, end}, {}, {});
+    run_rows<Products>({k.cols, end, k.cols, end, nullptr, zeros, {}}, reinterpret_cast<const Element*>(packed),
+                       Products::elements_of(q.row_range(first, rows), rounded), {scores, rows, end}, nullptr, {});
 
     const int64_t all_see = causal ? first + 1 : k.rows;
     for (int64_t r = 0; r < rows; ++r) finite_softmax(scale, scores + r * end, causal ? all_see + r : k.rows);
@@ -87,6 +98,9 @@ inline void attention(Matrix<const float> q, Matrix<const float> k, Matrix<const
   assert(k.rows == v.rows && q.cols == k.cols && q.cols == v.cols && q.cols % options.heads == 0);
   assert(y.rows == q.rows && y.cols == q.cols);
   const int64_t dim = q.cols / options.heads;
+  auto* run = &attend<Fp32Products>;
+  if constexpr (compiles_bf16_products)
+    if (options.precision == Precision::bf16 && has_bf16_products()) run = &attend<Bf16Products>;
   for (int64_t s = 0; s < queries.count; ++s) {
     const auto rows_of = [&](auto m, Segments segments) { return m.row_range(segments.begin(s), segments.size(s)); };
     if (queries.size(s) == 0) continue;
@@ -94,12 +108,12 @@ inline void attention(Matrix<const float> q, Matrix<const float> k, Matrix<const
       for (int64_t i = queries.begin(s); i < queries.end(s); ++i) std::fill_n(y.row(i), y.cols, 0.0f);
       continue;
     }
-    assert(workspace.size() >= attention_workspace(dim, keys.size(s)));
+    assert(workspace.size() >= attention_workspace(dim, keys.size(s), options.precision));
     assert(!options.causal || queries.size(s) == keys.size(s));
     for (int64_t h = 0; h < options.heads; ++h) {
       const auto head = [&](auto m) { return m.columns(h * dim, dim); };
-      attend(head(rows_of(q, queries)), head(rows_of(k, keys)), head(rows_of(v, keys)), options.scale, options.causal,
-             head(rows_of(y, queries)), align_to_line(workspace));
+      run(head(rows_of(q, queries)), head(rows_of(k, keys)), head(rows_of(v, keys)), options.scale, options.causal,
+          head(rows_of(y, queries)), align_to_line(workspace));
     }
   }
 }

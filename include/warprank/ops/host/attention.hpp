@@ -15,9 +15,10 @@
 /// linears of their own. A segment without keys gives zeros. Infinite scores count as the largest finite ones.
 ///
 /// FP32. With s the scores and u = 2^-24, |y - exact| <= u sum_t p_t |v_t| (2 T + 16 + e_t + sum_t' p_t' e_t'), where
-/// e_t = |scale| (D + 2) sum_d |q_d k_t,d| + max(s) - s_t. A row of y has the same bits whatever the other queries and
-/// segments are. Rows may be strided and need no alignment; y may be q and overlaps neither k nor v; nothing is
-/// allocated.
+/// e_t = |scale| (D + 2) sum_d |q_d k_t,d| + max(s) - s_t. BF16 (ops/host/products.hpp): scores are products of q and k
+/// rounded, which is |scale| v (2 + v) / u sum_d |q_d k_t,d| more in e_t, v = 2^-8; the sum over t stays FP32. A row of
+/// y has the same bits whatever the other queries and segments are. Rows may be strided and need no alignment; y may be
+/// q and overlaps neither k nor v; nothing is allocated.
 
 #include <algorithm>
 #include <cassert>
@@ -27,6 +28,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/ops/host/attention_weights.hpp"
 #include "warprank/ops/host/linear.hpp"
+#include "warprank/ops/host/products.hpp"
 #include "warprank/ops/host/simd.hpp"
 
 namespace warprank::host_ops {
@@ -34,7 +36,8 @@ namespace warprank::host_ops {
 struct AttentionOptions {
   int64_t heads = 1;
   float scale = 1;
-  bool causal = false;  ///< query i of a segment sees keys 0..i; only with `queries` equal to `keys`
+  bool causal = false;                    ///< query i of a segment sees keys 0..i; only with `queries` equal to `keys`
+  Precision precision = Precision::fp32;  ///< of scores; FP32 where the kernels have no BF16
 };
 
 }  // namespace warprank::host_ops
@@ -48,8 +51,8 @@ HWY_EXPORT(attention);
 HWY_EXPORT(attention_workspace);
 
 /// Floats of workspace for heads of `dim` columns and at most `max_keys` keys in a segment.
-inline int64_t attention_workspace(int64_t dim, int64_t max_keys) {
-  return HWY_DYNAMIC_DISPATCH(attention_workspace)(dim, max_keys);
+inline int64_t attention_workspace(int64_t dim, int64_t max_keys, Precision precision = Precision::fp32) {
+  return HWY_DYNAMIC_DISPATCH(attention_workspace)(dim, max_keys, precision);
 }
 
 inline void attention(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, Segments queries,

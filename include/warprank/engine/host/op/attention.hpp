@@ -22,12 +22,13 @@ inline StepPtr bind_op(const AttentionOp& op, int n, Binder& model) {
   for (int input : model.node(n).inputs) inputs.push_back({input, -1});
   return make_plain_step(
       n, std::move(inputs),
-      [pairs, options = host_ops::AttentionOptions{op.heads, scale, op.causal}](RunState& state, auto in, auto y) {
+      [pairs, options = host_ops::AttentionOptions{op.heads, scale, op.causal, model.precision}](RunState& state,
+                                                                                                 auto in, auto y) {
         host_ops::attention(in[0].values, in[1].values, in[2].values, state.segments_of(pairs.queries),
                             state.segments_of(pairs.events), options, y, state.workspace_span());
       },
-      [pairs, dim](const RunState& state) {
-        return host_ops::attention_workspace(dim, longest_segment(state.segments_of(pairs.events)));
+      [pairs, dim, precision = model.precision](const RunState& state) {
+        return host_ops::attention_workspace(dim, longest_segment(state.segments_of(pairs.events)), precision);
       });
 }
 
