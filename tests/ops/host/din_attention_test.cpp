@@ -14,6 +14,7 @@
 #include "guarded.hpp"
 #include "reference/din_attention.hpp"
 #include "support/host_op_testing.hpp"
+#include "support/message_of.hpp"
 
 namespace warprank {
 namespace {
@@ -234,6 +235,18 @@ TEST(HostDinAttentionInBf16, IsExactWhereRoundingChangesNothing) {
     };
     expect_same_bits(run_in(Precision::fp32).view(), run_in(Precision::bf16).view());
   });
+}
+
+TEST(HostDinAttentionInBf16, RefusesWeightsThatBf16CannotHold) {
+  if (!host_ops::has_bf16_products()) GTEST_SKIP() << "this processor has no products of BF16";
+  for (const size_t layer : {0u, 1u}) {
+    Network network(8, {16, 12}, relu);
+    network.layers[layer].weight[3] = 3.4e38f;
+    EXPECT_EQ(message_of([&] { network.pack(Normalization::none, false); }), "");
+    EXPECT_THAT(message_of([&] { network.pack(Normalization::none, false, Precision::bf16); }),
+                ::testing::StartsWith(layer == 0 ? "weight of layer 0 of DIN attention, element 3: expected a number"
+                                                 : "weight of a linear layer, element 3: expected a number"));
+  }
 }
 
 TEST(HostDinAttentionInBf16, GivesAnItemTheSameBitsWhateverItsNeighbours) {
