@@ -100,7 +100,7 @@ struct Bf16Products {
   }
 };
 
-inline bool has_bf16_products() { return __builtin_cpu_supports("avx512bf16"); }
+inline bool has_bf16_products() { return processor_has_avx512_bf16(); }
 #else
 inline constexpr bool compiles_bf16_products = false;
 struct Bf16Products {

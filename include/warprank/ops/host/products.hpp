@@ -25,6 +25,10 @@
 #include "warprank/core/view.hpp"
 #include "warprank/ops/host/simd.hpp"
 
+#if HWY_ARCH_X86
+#include <cpuid.h>
+#endif
+
 namespace warprank::host_ops {
 
 enum class Precision { fp32, bf16 };
@@ -36,6 +40,17 @@ struct Bf16Pair {
 
 /// Pairs from one row of rounded values to the next, for rows of `count` values: whole vectors of AVX-512.
 constexpr int64_t pairs_stride(int64_t count) { return (count + 31) / 32 * 16; }
+
+#if HWY_ARCH_X86
+/// As CPUID tells it, once: not all compilers that build this have a name for it.
+inline bool processor_has_avx512_bf16() {
+  static const bool has = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 5 & 1) != 0;
+  }();
+  return has;
+}
+#endif
 
 /// Throws invalid_argument, with `name` and the place, for a weight that is not finite once it is rounded to BF16: an
 /// infinity would spoil whole scores later.
