@@ -40,6 +40,8 @@ README_BEGIN, README_END = "<!-- figures: tools/performance.py -->\n", "<!-- end
 FIGURES = [
     ("Linear layers, 50-500 rows", "ops_linear_bench", r"mlp/.*/rows:(50|100|200|500)/", "fma_peak_fraction",
      "{:.0f} %", "the FMA peak of the same run"),
+    ("Linear layers in BF16, 100 rows", "ops_linear_bench", r"bf16/.*/rows:100/", "bf16_speedup", "{:.1f}x",
+     "the same layers in FP32"),
     ("A bias per request in place of one bias", "ops_linear_bench", r"row_bias/", "row_bias_cost", "{:.1f} % slower",
      "the same layers, 1-50 requests"),
     ("Embedding bags, 80 FP16 tables, 4 GB", "ops_embedding_bag_bench", r"embedding_bag/", "random_line_fraction",
@@ -60,8 +62,11 @@ FIGURES = [
     ("meituan_like", "models_plan_bench", r"meituan_like/requests:1/", "planned_speedup", "{:.1f}x", "the same model as written"),
     ("meituan_like and user_heavy, one thread", "engines", r"host_engines/(meituan_like|user_heavy)/.*threads:1",
      "ratio_to_naive", "{:.1f}x", "the better of onnxruntime and OpenVINO on the model as written"),
-    ("All reference models, one and two threads", "engines", r"host_engines/", "ratio_to_best", "{:.1f}x",
+    ("All reference models, one thread", "engines", r"host_engines/.*threads:1", "ratio_to_best", "{:.1f}x",
      "the better of the two on its best form, de-duplicated by hand too"),
+    ("the same on two threads", "engines", r"host_engines/.*threads:2", "ratio_to_best", "{:.1f}x", "the same"),
+    ("All reference models, one thread, in BF16", "engines", r"host_engines/.*threads:1", "ratio_in_any_precision",
+     "{:.1f}x", "the better of the two in the precision that is its fastest"),
     ("On a GPU: wide_deep, 1 request of 100 items", "models_plan_bench_gpu", r"plan/wide_deep/requests:1/",
      "planned_p50_us", "{:.0f} us", ""),
     ("All reference models, 1 request", "torch", r"torch/\w+/requests:1/", "ratio_to_best", "{:.2f}x",
@@ -385,7 +390,7 @@ def figures_text(records):
     legend = [f"- {letter}: [{name}](benchmarks/results/{name}.json), "
               f"{by_name[name]['machine'].get('card', by_name[name]['machine']['processor'])}, commit "
               f"{by_name[name]['commit']}, {by_name[name]['date']}\n" for name, letter in letters.items()]
-    return ("One thread where nothing else is said, on the host in FP32; on a GPU one batch in FP16; ratios within one\n"
+    return ("One thread and FP32 where nothing else is said, on a GPU one batch in FP16; ratios within one\n"
             "run, above 1 where ours is faster.\n"
             f"[{DOCUMENT}]({DOCUMENT}) has all measurements, and how to repeat them.\n\n" + table(rows) + "\n" +
             "".join(legend))
