@@ -75,6 +75,11 @@ Value load(const Value* address, Here here) {
   return value;
 }
 inline void use_from_here(int64_t&) {}
+inline int in_register(int value) { return value; }
+template <class Value>
+const Value* global(const Value* address) {
+  return address;
+}
 template <class Value>
 void store(Value* address, const Value& value, Here here) {
   store_bytes(address, &value, sizeof value, here);
@@ -107,6 +112,7 @@ void fence(Here here) {
 
 // ---- 16-bit floats
 
+inline float divide_by_one_to_two(float a, float b) { return a / b; }
 inline float half_to_float(uint16_t bits) { return to_float(half{bits}); }
 inline float low_half_to_float(uint32_t pair) { return half_to_float(static_cast<uint16_t>(pair)); }
 inline float high_half_to_float(uint32_t pair) { return half_to_float(static_cast<uint16_t>(pair >> 16)); }

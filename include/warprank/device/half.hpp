@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "warprank/core/dtype.hpp"
+#include "warprank/core/unroll.hpp"
 #include "warprank/device/backend.hpp"
 
 namespace warprank::device {
@@ -18,6 +19,10 @@ namespace warprank::device {
 WARPRANK_DEVICE float float_of_bits(uint32_t bits) { return backend::bits_to_float(bits); }
 /// The bits of this float.
 WARPRANK_DEVICE uint32_t bits_of_float(float value) { return backend::float_to_bits(value); }
+
+/// a / b, rounded as a division is, for b in [1, 2] and a in [2^-100, 1], or b = 1 and any a: half the instructions and
+/// no branch, which would keep the divisions of a thread from overlapping.
+WARPRANK_DEVICE float divide_by_one_to_two(float a, float b) { return backend::divide_by_one_to_two(a, b); }
 
 /// The value as a float, exactly.
 WARPRANK_DEVICE float widen(float value) { return value; }
@@ -32,17 +37,39 @@ WARPRANK_DEVICE float widen_byte(uint32_t bytes, int i) {
   return float_of_bits(backend::permute_bytes(biased, 0x4b000000u, 0x7440u | static_cast<uint32_t>(i))) - 8388736.0f;
 }
 
+/// What is finite and larger than a half can be becomes the largest half of its sign.
+WARPRANK_DEVICE float limit_to_half(float value) {
+  const float magnitude = std::fabs(value);
+  return magnitude > max_half && magnitude <= FLT_MAX ? (value < 0 ? -max_half : max_half) : value;
+}
 /// The nearest Value (float, half or bfloat16), ties to even. What is finite stays finite: a half is at most 65504,
 /// with the sign of the value.
 template <class Value>
 WARPRANK_DEVICE Value narrow(float value) {
-  if constexpr (std::is_same_v<Value, half>) {
-    const float magnitude = std::fabs(value);
-    if (magnitude > max_half && magnitude <= FLT_MAX) value = value < 0 ? -max_half : max_half;
-    return {backend::float_to_half(value)};
-  }
+  if constexpr (std::is_same_v<Value, half>) return {backend::float_to_half(limit_to_half(value))};
   if constexpr (std::is_same_v<Value, bfloat16>) return {backend::float_to_bfloat16(value)};
   if constexpr (std::is_same_v<Value, float>) return value;
+}
+/// to[i] = narrow of values[i]. All are tested together for what is too large for a half, which hardly ever is.
+template <class Value, int Size, class To>
+WARPRANK_DEVICE void narrow_all(const float (&values)[Size], To& to) {
+  if constexpr (std::is_same_v<Value, half> && Size > 1) {
+    float limited[Size], largest = std::fabs(values[0]);
+    WARPRANK_UNROLL
+    for (int i = 0; i < Size; ++i) {
+      limited[i] = values[i];
+      if (i > 0) largest = std::fmax(largest, std::fabs(values[i]));
+    }
+    if (!(largest <= max_half)) {
+      WARPRANK_UNROLL
+      for (int i = 0; i < Size; ++i) limited[i] = limit_to_half(values[i]);
+    }
+    WARPRANK_UNROLL
+    for (int i = 0; i < Size; ++i) to[i] = {backend::float_to_half(limited[i])};
+  } else {
+    WARPRANK_UNROLL
+    for (int i = 0; i < Size; ++i) to[i] = narrow<Value>(values[i]);
+  }
 }
 
 /// Two halves as tensor cores take them: `low` in the lower 16 bits.

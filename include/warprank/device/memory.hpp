@@ -46,6 +46,12 @@ WARPRANK_DEVICE void store(Value* address, Value value, Here here = Here::curren
   backend::store(address, value, here);
 }
 
+/// An address that was itself in memory, and is one of global memory.
+template <class Value>
+WARPRANK_DEVICE const Value* global(const Value* address) {
+  return backend::global(address);
+}
+
 /// Weak accesses to `Size` neighbouring values by one instruction; `address` is aligned to all of them.
 template <int Size, class Value>
 WARPRANK_DEVICE Vector<Value, Size> load_vector(const Value* address, Here here = Here::current()) {
@@ -84,6 +90,9 @@ WARPRANK_DEVICE Vector<Value, Size> load_vector_ahead(const Value* address, Here
 /// The end of loads ahead: nothing that uses the value is moved before this. Without it a compiler may take the least
 /// of a count and a capacity as soon as the count is requested, and so waits for it before it requests the rest.
 WARPRANK_DEVICE void use_from_here(int64_t& value) { backend::use_from_here(value); }
+/// A number in a register, for one that is a kernel's parameter: its constant is not read again where it is used, which
+/// takes as long as shared memory, nor what follows from it found before a loop.
+WARPRANK_DEVICE int in_register(int value) { return backend::in_register(value); }
 
 /// Asks for the 128 bytes around an address to come to the second-level cache. A hint: it reads nothing.
 WARPRANK_DEVICE void prefetch(const void* address, Here here = Here::current()) { backend::prefetch(address, here); }

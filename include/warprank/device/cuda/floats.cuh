@@ -15,6 +15,14 @@ WARPRANK_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__
 WARPRANK_DEVICE uint16_t float_to_bfloat16(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
 WARPRANK_DEVICE float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
 WARPRANK_DEVICE uint32_t float_to_bits(float value) { return __float_as_uint(value); }
+/// What the compiler makes of a / b behind its test for numbers that this is not right for.
+WARPRANK_DEVICE float divide_by_one_to_two(float a, float b) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
+  r = __fmaf_rn(r, __fmaf_rn(-b, r, 1.0f), r);
+  const float q = __fmul_rn(a, r);
+  return __fmaf_rn(r, __fmaf_rn(-b, q, a), q);
+}
 WARPRANK_DEVICE __half2 half2_of(uint32_t pair) { return *reinterpret_cast<const __half2*>(&pair); }
 WARPRANK_DEVICE float low_half_to_float(uint32_t pair) { return __low2float(half2_of(pair)); }
 WARPRANK_DEVICE float high_half_to_float(uint32_t pair) { return __high2float(half2_of(pair)); }

@@ -76,6 +76,13 @@ WARPRANK_DEVICE Value value_of(Bits bits) {
   return value;
 }
 
+/// Without it loads from an address that was loaded itself are generic.
+template <class Value>
+WARPRANK_DEVICE const Value* global(const Value* address) {
+  __builtin_assume(__isGlobal(address));
+  return address;
+}
+
 /// Volatile, so that the order of the program stays.
 WARPRANK_DEVICE unsigned load_in_order(const unsigned* address) {
   unsigned bits;
@@ -95,6 +102,10 @@ WARPRANK_DEVICE uint4 load_in_order(const uint4* address) {
   return bits;
 }
 WARPRANK_DEVICE void use_from_here(int64_t& value) { asm volatile("" : "+l"(value)); }
+WARPRANK_DEVICE int in_register(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
 
 // .nc loads are of what nobody writes while the kernel runs, and may be moved anywhere. Where launches overlap, the one
 // before still writes when this one begins: there, read-only loads are plain ones, which stay behind the wait for it.

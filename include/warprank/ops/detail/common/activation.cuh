@@ -46,7 +46,7 @@ namespace detail {
 /// 1 / (1 + exp(-x)), without overflow and exact in relation to itself.
 WARPRANK_DEVICE float sigmoid_of(float x) {
   const float e = std::exp(-std::fabs(x));
-  return (x < 0 ? e : 1.0f) / (1.0f + e);
+  return device::divide_by_one_to_two(x < 0 ? e : 1.0f, 1.0f + e);
 }
 
 /// x > 0 ? x : alpha x

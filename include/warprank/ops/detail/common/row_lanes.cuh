@@ -21,9 +21,19 @@ inline constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 /// The larger one, NaN when one is.
 WARPRANK_DEVICE float max_or_nan(float a, float b) { return a > b || a != a ? a : b; }
 
+/// A value of each lane, with those of the others that share its row: `lanes` of them, a power of two.
+template <class Combine>
+WARPRANK_DEVICE float combine_lanes(int lanes, float value, Combine f) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    value = f(value, device::shuffle_xor(device::full_warp, value, distance));
+  }
+  return value;
+}
+
 /// The lanes that share a row: `lanes`, a power of two, each with `VecSize` columns at a time.
 template <int VecSize>
 struct RowLanes {
+  static constexpr int size = VecSize;
   int lanes, rank;
   int64_t cols;
   bool exists;  // lanes without a row take part in what a warp does together
@@ -33,15 +43,12 @@ struct RowLanes {
   WARPRANK_DEVICE void for_each(Function f) const {
     for (int64_t column = rank * VecSize; exists && column < cols; column += int64_t{lanes} * VecSize) f(column);
   }
-  template <class Combine>
-  WARPRANK_DEVICE float combine(float value, Combine f) const {
-    for (int distance = lanes / 2; distance > 0; distance /= 2) {
-      value = f(value, device::shuffle_xor(device::full_warp, value, distance));
-    }
-    return value;
-  }
+  /// The j-th of those that begin with a column, and whether there is one.
+  WARPRANK_DEVICE int64_t column_of(int64_t first, int j) const { return first + j; }
+  WARPRANK_DEVICE bool has(int64_t, int) const { return true; }
+
   WARPRANK_DEVICE float sum(float value) const {
-    return combine(value, [](float a, float b) { return a + b; });
+    return combine_lanes(lanes, value, [](float a, float b) { return a + b; });
   }
 };
 
@@ -58,8 +65,7 @@ WARPRANK_DEVICE int rows_of_warp(int lanes) {
 template <int VecSize, class Out>
 WARPRANK_DEVICE void store_values(Out* to, const float (&values)[VecSize]) {
   device::Vector<Out, VecSize> narrowed;
-  WARPRANK_UNROLL
-  for (int j = 0; j < VecSize; ++j) narrowed[j] = device::narrow<Out>(values[j]);
+  device::narrow_all<Out>(values, narrowed);
   device::store_vector(to, narrowed);
 }
 

@@ -88,26 +88,29 @@ WARPRANK_DEVICE float pooled(Pooling pooling, float folded, int64_t cols) {
   return folded;
 }
 
-/// `evaluate(column, values)` gives the row's values from a column on, `store(column, values)` takes the results. All
-/// lanes of the warp call.
-template <int VecSize, class Evaluate, class Store>
-WARPRANK_DEVICE void finish_row(const RowStep& step, const RowLanes<VecSize>& row, Evaluate evaluate, Store store) {
+/// `evaluate(column, values)` gives values of the row for the lane's columns from one on, `store(column, values)` takes
+/// the results, and `store_one(value)` what the row was reduced to. All lanes of the warp call.
+template <class Lanes, class Evaluate, class Store, class StoreOne>
+WARPRANK_DEVICE void finish_row(const RowStep& step, const Lanes& row, Evaluate evaluate, Store store,
+                                StoreOne store_one) {
   using Kind = RowStep::Kind;
-  const bool reduces = step.kind == Kind::reduce;
-  const int num_folds = step.kind == Kind::each_element ? 0 : reduces ? 1 : 2;
+  const int last = step.kind == Kind::each_element ? 0 : step.kind == Kind::reduce ? 1 : 2;
+  const bool begins_with_max =
+      (step.kind == Kind::softmax) | ((step.kind == Kind::reduce) & (step.pooling == Pooling::max));
   RowFacts facts;
   // One loop over all passes: what evaluates is large.
-  for (int pass = 0; pass < num_folds + (reduces ? 0 : 1); ++pass) {
-    const bool is_last = pass == num_folds;
-    const bool is_max = pass == 0 && (step.kind == Kind::softmax || (reduces && step.pooling == Pooling::max));
+  for (int pass = 0;; ++pass) {
+    const bool is_last = pass == last, is_max = (pass == 0) & begins_with_max;
     float folded = is_max ? minus_infinity : 0;
-    row.for_each([&](int64_t column) {
-      float values[VecSize];
+    row.for_each([&](auto column) {
+      float values[Lanes::size];
       evaluate(column, values);
+      if (step.kind == Kind::each_element) return store(column, values);
       WARPRANK_UNROLL
-      for (int j = 0; j < VecSize; ++j) {
+      for (int j = 0; j < Lanes::size; ++j) {
+        if (!row.has(column, j)) continue;
         if (is_last) {
-          values[j] = finish(step, facts, column + j, values[j]);
+          values[j] = finish(step, facts, row.column_of(column, j), values[j]);
         } else {
           folded = fold(step, pass, facts, is_max, folded, values[j]);
         }
@@ -115,18 +118,17 @@ WARPRANK_DEVICE void finish_row(const RowStep& step, const RowLanes<VecSize>& ro
       if (is_last) store(column, values);
     });
     if (is_last) return;
-    folded = row.combine(folded, [&](float a, float b) { return is_max ? max_or_nan(a, b) : a + b; });
+    folded = combine_lanes(row.lanes, folded, [&](float a, float b) { return is_max ? max_or_nan(a, b) : a + b; });
     const auto cols = static_cast<float>(row.cols);
     const bool normalises = step.kind == Kind::layer_norm;
-    if (pass == 0) {
-      facts.first = normalises ? folded / cols : folded;
-    } else {
+    if (pass == 1) {
       facts.second = normalises ? 1 / std::sqrt(folded / cols + step.layer_norm.eps) : folded;
+      continue;
     }
+    facts.first = normalises ? folded / cols : folded;
+    if (step.kind == Kind::reduce) break;
   }
-  if (!row.exists || row.rank != 0) return;
-  const float result[1] = {pooled(step.pooling, facts.first, row.cols)};
-  store(0, result);
+  if (row.exists && row.rank == 0) store_one(pooled(step.pooling, facts.first, row.cols));
 }
 
 }  // namespace detail::elementwise

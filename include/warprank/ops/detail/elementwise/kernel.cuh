@@ -112,8 +112,12 @@ elementwise_kernel(const WARPRANK_GRID_CONSTANT Rows<Out> rows, const WARPRANK_G
       call.template evaluate<VecSize>(inputs, column, values);
     };
     Out* y = rows.y.data + n * rows.y.stride;
-    finish_row(step, row, evaluate, [&](int64_t column, const auto& values) {
+    const auto store = [&](int64_t column, const auto& values) {
       if (n < end_of_rows) store_values(y + column, values);
+    };
+    finish_row(step, row, evaluate, store, [&](float value) {
+      const float result[1] = {value};
+      store(0, result);
     });
   }
 }

@@ -70,7 +70,7 @@ struct Gate {
   WARPRANK_DEVICE SoftmaxOfGate softmax() const {
     float top = minus_infinity, total = 0;
     lanes.for_each([&](int64_t e) { top = max_or_nan(top, logit(e)); });
-    top = lanes.combine(top, max_or_nan);
+    top = combine_lanes(lanes.lanes, top, max_or_nan);
     lanes.for_each([&](int64_t e) { total += std::exp(logit(e) - top); });
     return {top, lanes.sum(total)};
   }

@@ -12,9 +12,14 @@
 ///     the number of rows, rows of the own axis, addresses of learned vectors -> learned vectors             1 or 2
 ///     with inputs on ancestors of more than one row, each: its count, up to 65 offsets -> rows             2 or more
 ///
-/// A lane has up to 6 loads of 16 bytes in flight, of a copy 4. The prototype of this kernel took 1.8 us on an H100 for
+/// A lane has up to 6 loads in flight, 4 of them of 16 bytes. The prototype of this kernel took 1.8 us on an H100 for
 /// a concat of 3, and 2.0 us for a program of 4 operations with 3 inputs and a vector, of which interpreting them is
 /// 0.25 us: code of their own for programs would not pay.
+///
+/// Where rows of inputs are is found by a lane for each input and row, and not by each lane of a row for all inputs: what
+/// is said of an input are constants that wait for one another. Functions are in the kernel once, for four columns:
+/// neighbours, or where rows are not aligned columns that are as far apart as a row has lanes. Registers that one path
+/// loads are set to 0 before: else they are alive, for ptxas, in all loops around.
 
 #include <cstdint>
 #include <cstring>
@@ -44,6 +49,7 @@ inline constexpr int threads = 128, min_blocks = 4, warps = threads / device::wa
 inline constexpr int max_ancestors = 6;  // of a program: different axes, whatever the number of inputs
 inline constexpr int rows_per_unit_max = device::warp_size;
 inline constexpr int copies_in_flight = 4;        // loads of a lane
+inline constexpr int floats_in_flight = 4;        // of them vectors of floats, and single ones
 inline constexpr int64_t parameter_bytes = 3968;  // with the other parameters less than the 4 KB that all cards take
 
 // ---- Descriptors, without padding: launches are compared by their bytes
@@ -55,14 +61,21 @@ struct Ancestor {
   int64_t max_segments;
 };
 
-/// An input, or behind a program's inputs a learned vector.
+/// How an input, or a learned vector, is loaded: odd ones are halves.
+enum class InputKind : uint8_t { floats, halves, one_float, one_half };
+
+/// An input or a learned vector, in the order in which they are loaded.
 struct Input {
-  const unsigned char* data;  // of a vector null: its address depends on the model
+  const unsigned char* data;  // null of a learned vector, whose address depends on the model
   int64_t row_bytes;          // from a row to the next; 0 where one serves all
-  int ancestor;               // -1: the program's own axis
-  int vector;                 // in the list of addresses
-  int element_bytes;          // 2: half, 4: float
-  int is_one_column;
+  int vector;                 // its place in the list of addresses; -1: an input
+  InputKind kind;
+  uint8_t column_bytes;  // from a column to the next; 0 where one serves all
+  int8_t ancestor;       // -1: the program's own axis
+  uint8_t unused;
+
+  constexpr WARPRANK_HOST_DEVICE bool is_half() const { return (static_cast<int>(kind) & 1) != 0; }
+  constexpr WARPRANK_HOST_DEVICE int element_bytes() const { return is_half() ? 2 : 4; }
 };
 
 /// Positions of what has a variable length count bytes from the first program.
@@ -71,15 +84,16 @@ struct Program {
   int64_t y_row_bytes;
   const int64_t* num_rows;  // null: max_rows
   int64_t max_rows;
-  int64_t cols;
+  int cols;
   int first_block, num_blocks;
   int num_ancestors, num_operations;
+  int num_inputs;
   uint32_t ancestors_at, inputs_at, operations_at;
   int gamma, beta;  // in the list of addresses; -1: none
   uint32_t eps_bits;
   RowStep::Kind step;
   uint8_t pooling;
-  uint8_t lanes;          // of a row: a power of two
+  uint8_t lanes_log2;     // of a row
   uint8_t vector_size;    // columns of a lane at a time
   uint8_t rows_per_unit;  // a multiple of what a warp has at a time
   bool y_is_half;
@@ -98,8 +112,12 @@ struct InParameters {
     return reinterpret_cast<const Part*>(bytes + position)[i];
   }
   WARPRANK_DEVICE int program_of_block(int num_programs, int block) const {
+    using namespace device;  // NOLINT: a device function
     int begun = 1;
-    while (begun < num_programs && part<Program>(0, begun).first_block <= block) ++begun;
+    for (int first = 1; first < num_programs; first += warp_size) {
+      const int i = first + lane_index();
+      begun += count_bits(ballot(full_warp, i < num_programs && part<Program>(0, i).first_block <= block));
+    }
     return begun - 1;
   }
 };
@@ -135,18 +153,25 @@ template <class Source>
 struct Unit {
   const Source& source;
   const float* const* addresses;  // of what learned vectors there are
+  uint64_t address;               // of the learned vector that is the input of the lane's number
   const Program& program;
   const int64_t (*ancestor_rows)[rows_per_unit_max];  // [ancestor][row]
   int64_t first_row;
   int num_rows;         // that are read
   int64_t end_of_rows;  // behind the last that is stored
+  int lanes_log2;       // of the program
 
-  WARPRANK_DEVICE const unsigned char* input_row(const Input& input, int row) const {
-    const unsigned char* data = input.data;
-    if (data == nullptr)
-      data = reinterpret_cast<const unsigned char*>(device::load_read_only(addresses + input.vector));
-    const int64_t n = input.ancestor < 0 ? first_row + row : ancestor_rows[input.ancestor][row];
-    return data + n * input.row_bytes;
+  WARPRANK_DEVICE int lanes() const { return 1 << lanes_log2; }
+  WARPRANK_DEVICE int rows_at_once_log2() const { return 5 - lanes_log2; }
+  WARPRANK_DEVICE int rows_at_once() const { return 1 << rows_at_once_log2(); }
+  WARPRANK_DEVICE int row_of_lane() const { return device::lane_index() >> lanes_log2; }
+  WARPRANK_DEVICE int rank_of_lane() const { return device::lane_index() & (lanes() - 1); }
+
+  /// Of an input, not of a learned vector.
+  WARPRANK_DEVICE const unsigned char* row_of(const Input& input, int row) const {
+    int64_t n = first_row + row;
+    if (input.ancestor >= 0) n = ancestor_rows[input.ancestor][row];
+    return input.data + n * input.row_bytes;
   }
   WARPRANK_DEVICE unsigned char* y_row(int row) const { return program.y + (first_row + row) * program.y_row_bytes; }
   WARPRANK_DEVICE bool is_stored(int row) const { return first_row + row < end_of_rows; }
@@ -167,190 +192,345 @@ WARPRANK_DEVICE void find_ancestors(const Unit<Source>& unit, int64_t (*rows)[ro
   device::sync_warp();
 }
 
-template <int VecSize, class To, class From, class Source>
-WARPRANK_DEVICE void copy_columns(const Unit<Source>& unit, const Input& input) {
-  const int lanes = unit.program.lanes, rank = rank_in_row(lanes), rows_at_once = rows_of_warp(lanes);
-  for (int64_t column = rank * VecSize; column < unit.program.cols; column += int64_t{lanes} * VecSize) {
-    for (int row = row_in_warp(lanes); row < unit.num_rows; row += copies_in_flight * rows_at_once) {
-      device::Vector<From, VecSize> values[copies_in_flight];
+/// 16, 8, 4 or 2 bytes, by one instruction.
+WARPRANK_DEVICE void load_some(const unsigned char* from, int bytes, device::Vector<uint32_t, 4>& to) {
+  if (bytes == 16) to = device::load_vector<4>(reinterpret_cast<const uint32_t*>(from));
+  if (bytes == 8) {
+    const auto two = device::load_vector<2>(reinterpret_cast<const uint32_t*>(from));
+    to[0] = two[0], to[1] = two[1];
+  }
+  if (bytes == 4) to[0] = device::load(reinterpret_cast<const uint32_t*>(from));
+  if (bytes == 2) to[0] = device::load(reinterpret_cast<const uint16_t*>(from));
+}
+WARPRANK_DEVICE void store_some(unsigned char* to, int bytes, const device::Vector<uint32_t, 4>& from) {
+  if (bytes == 16) device::store_vector(reinterpret_cast<uint32_t*>(to), from);
+  if (bytes == 8) {
+    device::Vector<uint32_t, 2> two;
+    two[0] = from[0], two[1] = from[1];
+    device::store_vector(reinterpret_cast<uint32_t*>(to), two);
+  }
+  if (bytes == 4) device::store(reinterpret_cast<uint32_t*>(to), from[0]);
+  if (bytes == 2) device::store(reinterpret_cast<uint16_t*>(to), static_cast<uint16_t>(from[0]));
+}
+
+/// Copies rows without a change, `bytes` of a lane at a time.
+template <int InFlight, class Source>
+WARPRANK_DEVICE void copy_bytes(const Unit<Source>& unit, const Input& input, int bytes) {
+  const int lanes = unit.lanes(), rows_at_once = unit.rows_at_once();
+  const int64_t end = int64_t{unit.program.cols} * input.element_bytes();
+  for (int64_t at = unit.rank_of_lane() * bytes; at < end; at += lanes * bytes) {
+    for (int row = unit.row_of_lane(); row < unit.num_rows; row += InFlight * rows_at_once) {
+      device::Vector<uint32_t, 4> words[InFlight];
+      WARPRANK_UNROLL
+      for (int i = 0; i < InFlight; ++i) {
+        if (row + i * rows_at_once < unit.num_rows)
+          load_some(unit.row_of(input, row + i * rows_at_once) + at, bytes, words[i]);
+      }
+      WARPRANK_UNROLL
+      for (int i = 0; i < InFlight; ++i) {
+        const int to = row + i * rows_at_once;
+        if (to < unit.num_rows && unit.is_stored(to)) store_some(unit.y_row(to) + at, bytes, words[i]);
+      }
+    }
+  }
+}
+
+/// Copies rows to the other type, vectors of columns.
+template <class To, class From, class Source>
+WARPRANK_DEVICE void convert_rows(const Unit<Source>& unit, const Input& input) {
+  const int lanes = unit.lanes(), rows_at_once = unit.rows_at_once();
+  for (int column = unit.rank_of_lane() * row_vector_size; column < unit.program.cols;
+       column += lanes * row_vector_size) {
+    for (int row = unit.row_of_lane(); row < unit.num_rows; row += copies_in_flight * rows_at_once) {
+      device::Vector<From, row_vector_size> loaded[copies_in_flight];
       WARPRANK_UNROLL
       for (int i = 0; i < copies_in_flight; ++i) {
         const int at = row + i * rows_at_once;
-        if (at >= unit.num_rows) continue;
-        const auto* from = reinterpret_cast<const From*>(unit.input_row(input, at));
-        if (input.is_one_column) {
-          const From value = device::load(from);
-          WARPRANK_UNROLL
-          for (int j = 0; j < VecSize; ++j) values[i][j] = value;
-        } else {
-          values[i] = device::load_vector<VecSize>(from + column);
-        }
+        if (at < unit.num_rows)
+          loaded[i] =
+              device::load_vector<row_vector_size>(reinterpret_cast<const From*>(unit.row_of(input, at)) + column);
       }
       WARPRANK_UNROLL
       for (int i = 0; i < copies_in_flight; ++i) {
         const int at = row + i * rows_at_once;
         if (at >= unit.num_rows || !unit.is_stored(at)) continue;
-        device::Vector<To, VecSize> converted;
-        WARPRANK_UNROLL
-        for (int j = 0; j < VecSize; ++j) converted[j] = device::narrow<To>(device::widen(values[i][j]));
-        device::store_vector(reinterpret_cast<To*>(unit.y_row(at)) + column, converted);
+        float values[row_vector_size];
+        widen_values(loaded[i], values);
+        store_values(reinterpret_cast<To*>(unit.y_row(at)) + column, values);
       }
     }
-  }
-}
-
-template <int VecSize, class Source>
-WARPRANK_DEVICE void copy_any(const Unit<Source>& unit, const Input& input) {
-  const bool is_half = input.element_bytes == sizeof(half);
-  if (unit.program.y_is_half) {
-    if (is_half) {
-      copy_columns<VecSize, half, half>(unit, input);
-    } else {
-      copy_columns<VecSize, half, float>(unit, input);
-    }
-  } else if (is_half) {
-    copy_columns<VecSize, float, half>(unit, input);
-  } else {
-    copy_columns<VecSize, float, float>(unit, input);
   }
 }
 
 template <class Source>
 WARPRANK_DEVICE void copy_rows(const Unit<Source>& unit) {
-  const Input& input = unit.source.template part<Input>(unit.program.inputs_at);
-  if (unit.program.vector_size == 8) {
-    copy_columns<8, half, half>(unit, input);
-  } else if (unit.program.vector_size == row_vector_size) {
-    copy_any<row_vector_size>(unit, input);
-  } else {
-    copy_any<1>(unit, input);
+  const Program& program = unit.program;
+  const Input& input = unit.source.template part<Input>(program.inputs_at);
+  const int bytes = program.vector_size * input.element_bytes();
+  if (program.y_is_half != (input.is_half())) {
+    if (program.y_is_half) return convert_rows<half, float>(unit, input);
+    return convert_rows<float, half>(unit, input);
   }
+  if (program.rows_per_unit == unit.rows_at_once()) return copy_bytes<1>(unit, input, bytes);
+  copy_bytes<copies_in_flight>(unit, input, bytes);
 }
 
-/// Columns of an input, as they are in memory: one when it has one column, else VecSize.
-template <int VecSize>
-struct Loaded {
-  uint32_t bits[VecSize];
+/// The lanes that share a row of a program. Each has up to four columns at a time: neighbours where all is aligned,
+/// else as far apart as there are lanes. All of a warp go through them together, also those that have none.
+struct ProgramLanes {
+  static constexpr int size = row_vector_size;
+  int lanes, rank, cols;
+  bool exists, has_vectors;
 
-  /// y may be the input: no read-only loads.
-  WARPRANK_DEVICE void load(const Input& input, const unsigned char* row, int64_t column) {
-    const bool is_half = input.element_bytes == sizeof(half);
-    if (input.is_one_column) column = 0;
-    const unsigned char* from = row + column * input.element_bytes;
-    if (VecSize == 1 || input.is_one_column) {
-      bits[0] = is_half ? device::load(reinterpret_cast<const uint16_t*>(from))
-                        : device::load(reinterpret_cast<const uint32_t*>(from));
-    } else if (is_half) {
-      load_words<(VecSize + 1) / 2>(from);
-    } else {
-      load_words<VecSize>(from);
-    }
+  template <class Function>
+  WARPRANK_DEVICE void for_each(Function f) const {
+    const int first = has_vectors ? rank * size : rank;
+    for (int begin = 0; begin < cols; begin += lanes * size) f(begin + first);
   }
-  WARPRANK_DEVICE void widen(const Input& input, float (&values)[VecSize]) const {
-    const bool is_half = input.element_bytes == sizeof(half);
-    WARPRANK_UNROLL
-    for (int j = 0; j < VecSize; ++j) {
-      const uint32_t pair = input.is_one_column ? bits[0] : bits[j / 2] >> j % 2 * 16;
-      const uint32_t word = input.is_one_column ? bits[0] : bits[j];
-      values[j] = is_half ? device::widen(device::low_half(pair)) : device::float_of_bits(word);
-    }
-  }
-
- private:
-  template <int Words>
-  WARPRANK_DEVICE void load_words(const unsigned char* from) {
-    const auto words = device::load_vector<Words>(reinterpret_cast<const uint32_t*>(from));
-    WARPRANK_UNROLL
-    for (int w = 0; w < Words; ++w) bits[w] = words[w];
-  }
+  WARPRANK_DEVICE int distance() const { return has_vectors ? 1 : lanes; }
+  WARPRANK_DEVICE int column_of(int first, int j) const { return first + j * distance(); }
+  WARPRANK_DEVICE bool has(int first, int j) const { return exists && column_of(first, j) < cols; }
 };
 
 /// Slots of a thread, in shared memory: one vector of each thread beside that of the next.
-template <int VecSize>
 struct Slots {
-  device::Vector<float, VecSize>* of_thread;
+  using Values = device::Vector<float, row_vector_size>;
+  Values* of_thread;
 
-  WARPRANK_DEVICE void read(int slot, float (&to)[VecSize]) const { widen_values(of_thread[slot * threads], to); }
-  WARPRANK_DEVICE void write(int slot, const float (&from)[VecSize]) const {
+  WARPRANK_DEVICE void read(int slot, float (&to)[row_vector_size]) const {
+    widen_values(of_thread[slot * threads], to);
+  }
+  WARPRANK_DEVICE void write(int slot, const float (&from)[row_vector_size]) const {
+    Values values;
     WARPRANK_UNROLL
-    for (int j = 0; j < VecSize; ++j) of_thread[slot * threads][j] = from[j];
+    for (int j = 0; j < row_vector_size; ++j) values[j] = from[j];
+    of_thread[slot * threads] = values;
   }
 };
 
-/// All `count` loads, which follow one another, are requested before the first is waited for. Returns the last values.
-template <int VecSize, class Source>
-WARPRANK_DEVICE void load_inputs(const Unit<Source>& unit, int first, int count, int row, int64_t column,
-                                 const Slots<VecSize>& slots, float (&values)[VecSize]) {
-  const auto operation = [&](int i) -> decltype(auto) {
-    return unit.source.template part<SlotOperation>(unit.program.operations_at, first + i);
-  };
-  const auto input_of = [&](int i) -> decltype(auto) {
-    return unit.source.template part<Input>(unit.program.inputs_at, operation(i).index);
-  };
-  const unsigned char* rows[loads_in_flight];
-  WARPRANK_UNROLL
-  for (int i = 0; i < loads_in_flight; ++i) {
-    if (i < count) rows[i] = unit.input_row(input_of(i), row);
-  }
-  Loaded<VecSize> loaded[loads_in_flight];
-  WARPRANK_UNROLL
-  for (int i = 0; i < loads_in_flight; ++i) {
-    if (i < count) loaded[i].load(input_of(i), rows[i], column);
-  }
-  WARPRANK_UNROLL
-  for (int i = 0; i < loads_in_flight; ++i) {
+/// What a load operation says: so many inputs of each kind, which follow one another, and so do their slots; and how
+/// many operations of other kinds follow. Every program begins with one, maybe of nothing.
+struct Loads {
+  int first, slot, halves, floats, ones, functions;
+
+  WARPRANK_DEVICE explicit Loads(const SlotOperation& operation)
+      : first(operation.index),
+        slot(operation.to),
+        halves(operation.a),
+        floats(operation.b),
+        ones(operation.c),
+        functions(static_cast<int>(operation.number_bits)) {}
+  WARPRANK_DEVICE int count() const { return halves + floats + ones; }
+};
+
+/// Where the rows of inputs are that a warp has at a time: found by a lane for each input and row, and left where the
+/// first lane of the row will have the input's values. All of the warp call.
+template <class Source>
+WARPRANK_DEVICE void find_rows(const Unit<Source>& unit, const Loads& loads, int first_row, uint64_t* of_warp) {
+  using namespace device;  // NOLINT: a device function
+  const Program& program = unit.program;
+  const int rows_log2 = unit.rows_at_once_log2(), count = loads.count(),
+            inputs_at = in_register(static_cast<int>(program.inputs_at));
+  sync_warp();
+  WARPRANK_ROLLED
+  for (int first = 0; first < count << rows_log2; first += warp_size) {
+    const int at = first + lane_index(), i = at >> rows_log2, row = at & (unit.rows_at_once() - 1);
+    const int number = loads.first + i, last = unit.num_rows - 1;
+    const uint64_t address = shuffle(full_warp, unit.address, number & (warp_size - 1));
     if (i >= count) continue;
-    loaded[i].widen(input_of(i), values);
-    slots.write(operation(i).to, values);
+    const Input& input = unit.source.template part<Input>(static_cast<uint32_t>(inputs_at), number);
+    auto of_row = reinterpret_cast<uint64_t>(unit.row_of(input, first_row + row < last ? first_row + row : last));
+    if (input.vector >= 0) of_row = address;
+    if (input.vector >= 0 && number >= warp_size)
+      of_row = reinterpret_cast<uint64_t>(load_read_only(unit.addresses + input.vector));
+    of_warp[((loads.slot + i) * threads + (row << unit.lanes_log2)) * 2] = of_row;
+  }
+  sync_warp();
+}
+
+/// Calls f(i) for i < count, with copies for up to Most.
+template <int Most, class Function>
+WARPRANK_DEVICE void for_few(int count, Function f) {
+  WARPRANK_UNROLL
+  for (int i = 0; i < Most; ++i) {
+    if (i >= count) break;
+    f(i);
   }
 }
 
-/// The program's result for columns [column, column + VecSize) of a row.
-template <int VecSize, class Source>
-WARPRANK_DEVICE void evaluate(const Unit<Source>& unit, int row, int64_t column, float (&result)[VecSize]) {
-  const Slots<VecSize> slots{device::dynamic_shared<device::Vector<float, VecSize>>() + device::thread_rank()};
-  const int num_operations = unit.program.num_operations;
-  for (int i = 0; i < num_operations;) {
-    const SlotOperation& operation = unit.source.template part<SlotOperation>(unit.program.operations_at, i);
-    if (operation.kind == SlotOperation::Kind::load) {
-      load_inputs(unit, i, operation.a, row, column, slots, result);
-      i += operation.a;
-      continue;
-    }
-    const float number = device::float_of_bits(operation.number_bits);
-    if (operation.kind == SlotOperation::Kind::function) {
-      float a[VecSize], b[VecSize], c[VecSize];
-      slots.read(operation.a, a);
-      slots.read(operation.b, b);
-      slots.read(operation.c, c);
-      elementwise::apply_function(static_cast<ElementwiseFunction>(operation.function), number, a, b, c, result);
-    } else {
+/// Loads columns of inputs to slots, zeros where the lane has none. All are requested before one is waited for. Loads
+/// of different widths have registers of their own: two into one would wait for each other, also where a predicate
+/// skips one.
+template <class Source>
+WARPRANK_DEVICE void load_vectors(const Unit<Source>& unit, const Loads& loads, int column, bool exists,
+                                  const Slots& slots, const uint64_t* rows) {
+  using device::Vector;
+  const auto row = [&](int i) { return device::global(reinterpret_cast<const uint32_t*>(rows[i * threads * 2])); };
+  Vector<uint32_t, 2> halves[loads_in_flight] = {};
+  Vector<uint32_t, 4> floats[floats_in_flight] = {};
+  uint32_t ones[floats_in_flight] = {};
+  if (exists) {
+    const uint32_t* next = loads.halves > 0 ? row(0) : nullptr;  // read while the one before is requested
+    for_few<loads_in_flight>(loads.halves, [&](int i) {
+      const uint32_t* const present = next;
+      if (i + 1 < loads.halves) next = row(i + 1);
+      halves[i] = device::load_vector<2>(present + column / 2);
+    });
+    for_few<floats_in_flight>(loads.floats,
+                              [&](int i) { floats[i] = device::load_vector<4>(row(loads.halves + i) + column); });
+    for_few<floats_in_flight>(loads.ones, [&](int i) {
+      const int number = loads.halves + loads.floats + i;
+      if (unit.source.template part<Input>(unit.program.inputs_at, loads.first + number).is_half()) {
+        ones[i] = device::bits_of_float(device::widen(device::load(reinterpret_cast<const half*>(row(number)))));
+      } else {
+        ones[i] = device::load(row(number));
+      }
+    });
+  }
+  device::sync_warp();  // all have read where rows are
+  float values[row_vector_size];
+  for_few<loads_in_flight>(loads.halves, [&](int i) {
+    values[0] = device::widen_low(halves[i][0]), values[1] = device::widen_high(halves[i][0]);
+    values[2] = device::widen_low(halves[i][1]), values[3] = device::widen_high(halves[i][1]);
+    slots.write(loads.slot + i, values);
+  });
+  for_few<floats_in_flight>(loads.floats, [&](int i) {
+    WARPRANK_UNROLL
+    for (int j = 0; j < row_vector_size; ++j) values[j] = device::float_of_bits(floats[i][j]);
+    slots.write(loads.slot + loads.halves + i, values);
+  });
+  for_few<floats_in_flight>(loads.ones, [&](int i) {
+    WARPRANK_UNROLL
+    for (float& value : values) value = device::float_of_bits(ones[i]);
+    slots.write(loads.slot + loads.halves + loads.floats + i, values);
+  });
+}
+
+/// The same, of columns that are as far apart as there are lanes.
+template <class Source>
+WARPRANK_DEVICE void load_columns(const Unit<Source>& unit, const Loads& loads, int column, const ProgramLanes& lanes,
+                                  const Slots& slots, const uint64_t* rows) {
+  constexpr int at_once = 3;
+  column = device::in_register(column);  // or whether there are columns would be found before the loop over operations
+  WARPRANK_ROLLED
+  for (int begin = 0; begin < loads.count(); begin += at_once) {
+    float values[at_once][row_vector_size] = {};
+    WARPRANK_UNROLL
+    for (int k = 0; k < at_once; ++k) {
+      if (begin + k >= loads.count()) continue;
+      const Input& input = unit.source.template part<Input>(unit.program.inputs_at, loads.first + begin + k);
+      const unsigned char* const row =
+          device::global(reinterpret_cast<const unsigned char*>(rows[(begin + k) * threads * 2]));
       WARPRANK_UNROLL
-      for (int j = 0; j < VecSize; ++j) result[j] = number;
+      for (int j = 0; j < row_vector_size; ++j) {
+        if (!lanes.has(column, j)) continue;
+        const unsigned char* const at = row + int64_t{lanes.column_of(column, j)} * input.column_bytes;
+        if (input.is_half()) {
+          values[k][j] = device::widen(device::load(reinterpret_cast<const half*>(at)));
+        } else {
+          values[k][j] = device::load(reinterpret_cast<const float*>(at));
+        }
+      }
     }
-    slots.write(operation.to, result);
-    ++i;
+    device::sync_warp();  // all have read where these rows are
+    WARPRANK_UNROLL
+    for (int k = 0; k < at_once; ++k) {
+      if (begin + k < loads.count()) slots.write(loads.slot + begin + k, values[k]);
+    }
   }
 }
 
-template <int VecSize, class Source>
+/// The program's result for a lane's columns of a row. All of a warp call.
+template <class Source>
+WARPRANK_DEVICE void evaluate(const Unit<Source>& unit, int first_row, int column, const ProgramLanes& lanes,
+                              float (&result)[row_vector_size]) {
+  using Values = Slots::Values;
+  Values* const of_warp = device::dynamic_shared<Values>() + device::warp_index() * device::warp_size;
+  const Slots slots{of_warp + device::lane_index()};
+  int at = device::in_register(static_cast<int>(unit.program.operations_at)), slot = 0;
+  const int end = device::in_register(at + unit.program.num_operations * static_cast<int>(sizeof(SlotOperation)));
+  const auto next = [&]() -> decltype(auto) {
+    const auto position = static_cast<uint32_t>(at);
+    at += sizeof(SlotOperation);
+    return unit.source.template part<SlotOperation>(position);
+  };
+  WARPRANK_ROLLED
+  while (at < end) {
+    const Loads loads(next());
+    if (loads.count() > 0) {
+      find_rows(unit, loads, first_row, reinterpret_cast<uint64_t*>(of_warp));
+      const auto* const rows =
+          reinterpret_cast<const uint64_t*>(of_warp + loads.slot * threads + device::lane_index() - lanes.rank);
+      if (lanes.has_vectors) {
+        load_vectors(unit, loads, column, lanes.has(column, 0), slots, rows);
+      } else {
+        load_columns(unit, loads, column, lanes, slots, rows);
+      }
+      slot = loads.slot + loads.count() - 1;
+    }
+    const int end_of_functions = at + loads.functions * static_cast<int>(sizeof(SlotOperation));
+    WARPRANK_ROLLED
+    while (at < end_of_functions) {
+      const SlotOperation& operation = next();
+      // All asked for at once, before a branch.
+      const int function = device::in_register(operation.function), of_a = device::in_register(operation.a);
+      const int of_b = device::in_register(operation.b);
+      slot = device::in_register(operation.to);
+      float values[row_vector_size];
+      if (function == SlotOperation::constant) {
+        WARPRANK_UNROLL
+        for (float& value : values) value = device::float_of_bits(operation.number_bits);
+      } else {
+        float a[row_vector_size], b[row_vector_size];
+        slots.read(of_a, a);
+        slots.read(of_b, b);
+        const auto read_third = [&](float(&c)[row_vector_size]) { slots.read(operation.c, c); };
+        elementwise::apply_function(static_cast<ElementwiseFunction>(function),
+                                    device::float_of_bits(operation.number_bits), a, b, read_third, values);
+      }
+      slots.write(slot, values);
+    }
+  }
+  slots.read(slot, result);
+}
+
+template <class Source>
 WARPRANK_DEVICE void run_rows(const Unit<Source>& unit, const RowStep& step) {
   const Program& program = unit.program;
-  const int lanes = program.lanes;
-  // All lanes of a warp leave the loop together: those of a row that is none help to reduce.
-  for (int first = 0; first < unit.num_rows; first += rows_of_warp(lanes)) {
-    const int row = first + row_in_warp(lanes);
-    const RowLanes<VecSize> of_row{lanes, rank_in_row(lanes), program.cols, row < unit.num_rows};
-    const auto values_at = [&](int64_t column, float(&values)[VecSize]) { evaluate(unit, row, column, values); };
-    const auto store = [&](int64_t column, const auto& values) {
-      if (!unit.is_stored(row)) return;
+  const int cols = device::in_register(program.cols);
+  const bool has_vectors = program.vector_size != 1;
+  // All lanes of a warp leave the loop together: those of a row that is none help with the others.
+  for (int first = 0; first < unit.num_rows; first += unit.rows_at_once()) {
+    const int row = first + unit.row_of_lane();
+    const ProgramLanes lanes{unit.lanes(), unit.rank_of_lane(), cols, row < unit.num_rows, has_vectors};
+    const auto values_at = [&](int column, float(&values)[row_vector_size]) {
+      evaluate(unit, first, column, lanes, values);
+    };
+    const auto store = [&](int column, const float(&values)[row_vector_size]) {
+      if (!unit.is_stored(row) || !lanes.has(column, 0)) return;
+      const auto store_as = [&](auto* y) {
+        using Out = std::remove_pointer_t<decltype(y)>;
+        if (lanes.has_vectors) return store_values(y + column, values);
+        WARPRANK_UNROLL
+        for (int j = 0; j < row_vector_size; ++j) {
+          if (lanes.has(column, j)) device::store(y + lanes.column_of(column, j), device::narrow<Out>(values[j]));
+        }
+      };
       if (program.y_is_half) {
-        store_values(reinterpret_cast<half*>(unit.y_row(row)) + column, values);
+        store_as(reinterpret_cast<half*>(unit.y_row(row)));
       } else {
-        store_values(reinterpret_cast<float*>(unit.y_row(row)) + column, values);
+        store_as(reinterpret_cast<float*>(unit.y_row(row)));
       }
     };
-    elementwise::finish_row(step, of_row, values_at, store);
+    const auto store_one = [&](float value) {
+      if (!unit.is_stored(row)) return;
+      if (program.y_is_half) {
+        device::store(reinterpret_cast<half*>(unit.y_row(row)), device::narrow<half>(value));
+      } else {
+        device::store(reinterpret_cast<float*>(unit.y_row(row)), value);
+      }
+    };
+    elementwise::finish_row(step, lanes, values_at, store, store_one);
   }
 }
 
@@ -365,38 +545,50 @@ WARPRANK_DEVICE RowStep step_of(const Program& program, const float* const* addr
   return step;
 }
 
+/// What a launch has at most: what it has not is not in its kernel.
+enum class Contents { copies, elements, steps };
+
 /// `addresses`: of learned vectors, in device memory. Dynamic shared memory: slots of every thread, as many as any of
 /// the programs needs.
-template <class Source>
+template <class Source, Contents Most>
 WARPRANK_KERNEL(threads, min_blocks)
 row_programs_kernel(const WARPRANK_GRID_CONSTANT Source source, const float* const* addresses, int num_programs) {
   auto& shared = device::static_shared<Storage>();
   const int block = static_cast<int>(device::block_index().x);
   const Program& program = source.template part<Program>(0, source.program_of_block(num_programs, block));
-  const RowStep step = step_of(program, addresses);
+  uint64_t address = 0;
+  if (Most != Contents::copies && device::lane_index() < program.num_inputs) {
+    const int vector = source.template part<Input>(program.inputs_at, device::lane_index()).vector;
+    if (vector >= 0) address = reinterpret_cast<uint64_t>(device::load_read_only(addresses + vector));
+  }
   device::wait_for_previous_launch();
 
-  // The number is first used behind the rows' loads, so it must not be loaded there: an ordered load stays where it is.
+  // Where rows are read ahead the number is first used behind their loads, so it must not be loaded there: an ordered
+  // load stays where it is. The other has a register of its own: a predicate on its use would wait for this one, too.
   using device::Order, device::Scope;
-  int64_t end_of_rows = program.max_rows;
-  if (program.num_rows != nullptr) end_of_rows = device::load<Order::relaxed, Scope::device>(program.num_rows);
-  int64_t end_of_reads = program.max_rows;
-  if (!program.reads_ahead && end_of_rows < end_of_reads) end_of_reads = end_of_rows;
+  int64_t end_of_rows = program.max_rows, end_of_reads = program.max_rows;
+  if (program.num_rows != nullptr && program.reads_ahead) {
+    end_of_rows = device::load<Order::relaxed, Scope::device>(program.num_rows);
+  } else if (program.num_rows != nullptr) {
+    const int64_t num_rows = device::load<Order::relaxed, Scope::device>(program.num_rows);
+    if (num_rows < end_of_reads) end_of_reads = num_rows;
+  }
 
   auto& ancestor_rows = shared.ancestor_rows[device::warp_index()];
-  const int64_t first_unit = (block - program.first_block) * warps + device::warp_index();
-  const int64_t distance = int64_t{program.num_blocks} * warps * program.rows_per_unit;
+  const int first_unit = (block - program.first_block) * warps + device::warp_index();
+  const int distance = program.num_blocks * warps * program.rows_per_unit;
+  const int lanes_log2 = device::in_register(program.lanes_log2);
   for (int64_t row = first_unit * program.rows_per_unit; row < end_of_reads; row += distance) {
     const int64_t rest = end_of_reads - row;
     const int num_rows = rest < program.rows_per_unit ? static_cast<int>(rest) : program.rows_per_unit;
-    const Unit<Source> unit{source, addresses, program, ancestor_rows, row, num_rows, end_of_rows};
+    const Unit<Source> unit{source, addresses, address, program, ancestor_rows, row, num_rows, end_of_rows, lanes_log2};
     find_ancestors(unit, ancestor_rows);
-    if (program.is_copy) {
+    if (Most == Contents::copies || program.is_copy) {
       copy_rows(unit);
-    } else if (program.vector_size == row_vector_size) {
-      run_rows<row_vector_size>(unit, step);
-    } else {
-      run_rows<1>(unit, step);
+    } else if constexpr (Most == Contents::elements) {
+      run_rows(unit, EachElement{});
+    } else if constexpr (Most == Contents::steps) {
+      run_rows(unit, step_of(program, addresses));
     }
   }
 }

@@ -29,6 +29,7 @@ struct LaunchPlan {
   int64_t programs_at = 0;  // in the descriptors
   int num_slots = 0;
   bool reads_ahead = false;
+  Contents contents = Contents::copies;
 
   bool fit_in_parameters() const { return static_cast<int64_t>(programs.size()) <= parameter_bytes; }
 };
@@ -87,6 +88,8 @@ void check_program(const RowProgram& program, const std::string& what, Problems&
   const int64_t cols = columns_of(program), rows = program.y.rows;
   const bool reduces = program.step.kind == RowStep::Kind::reduce;
   check_matrix(what + "'s y", program.y, rows, reduces ? 1 : program.y.cols, problems);
+  constexpr int64_t max_cols = int64_t{1} << 30;
+  if (cols > max_cols) problems.add(what, "at most " + std::to_string(max_cols) + " columns", std::to_string(cols));
   elementwise::check_step(program.step, what, problems);
   for (int64_t i = 0; i < program.inputs.size(); ++i) {
     check_input(program.inputs[i], what + "'s input " + std::to_string(i), rows, cols, problems);
@@ -130,18 +133,21 @@ inline std::vector<Input> describe_inputs(Span<const AxisInput<void>> inputs, st
   for (const AxisInput<void>& input : inputs) {
     const FloatMatrix<const void>& values = input.values;
     const bool serves_all = values.rows == 1;  // also of an ancestor: the last segment serves what has none
+    const bool is_half = values.type == DType::f16, is_one = values.cols == 1;
     Input& to = described.emplace_back();
     to.data = static_cast<const unsigned char*>(values.data);
     to.row_bytes = serves_all ? 0 : values.stride * size_of(values.type);
-    to.ancestor = -1;
-    to.element_bytes = static_cast<int>(size_of(values.type));
-    to.is_one_column = values.cols == 1 ? 1 : 0;
+    to.ancestor = to.vector = -1;
+    to.kind = is_one    ? is_half ? InputKind::one_half : InputKind::one_float
+              : is_half ? InputKind::halves
+                        : InputKind::floats;
+    to.column_bytes = static_cast<uint8_t>(is_one ? 0 : to.element_bytes());
     if (input.offsets != nullptr && !serves_all) {
       const auto is_same = [&](const Ancestor& a) {
         return a.offsets == input.offsets && a.num_segments == input.num_segments && a.max_segments == values.rows;
       };
       const auto found = std::find_if(ancestors.begin(), ancestors.end(), is_same);
-      to.ancestor = static_cast<int>(found - ancestors.begin());
+      to.ancestor = static_cast<int8_t>(found - ancestors.begin());
       if (found == ancestors.end()) ancestors.push_back({input.offsets, input.num_segments, values.rows});
     }
   }
@@ -151,10 +157,67 @@ inline std::vector<Input> describe_inputs(Span<const AxisInput<void>> inputs, st
 /// A learned vector, the `index`-th in the list of addresses.
 inline Input describe_vector(size_t index) {
   Input to{};
-  to.ancestor = -1;
   to.vector = static_cast<int>(index);
-  to.element_bytes = sizeof(float);
+  to.kind = InputKind::floats;
+  to.column_bytes = sizeof(float);
+  to.ancestor = -1;
   return to;
+}
+
+/// Puts inputs in the order in which they are loaded, and makes one operation of loads that are in flight together:
+/// halves first, then floats and, where columns are vectors, what has one column. Their slots follow one another, so
+/// where not all loads come first each is an operation of its own.
+inline void order_loads(bool has_vectors, std::vector<Input>& inputs, std::vector<SlotOperation>& operations) {
+  const auto is_load = [](const SlotOperation& operation) { return operation.kind == SlotOperation::Kind::load; };
+  const auto group_of = [&](const SlotOperation& load) {
+    const Input& input = inputs[load.index];
+    if (has_vectors && input.column_bytes == 0) return 2;
+    return input.is_half() ? 0 : 1;
+  };
+  const auto end_of_loads = std::find_if_not(operations.begin(), operations.end(), is_load);
+  const bool all_first = std::none_of(end_of_loads, operations.end(), is_load);
+  std::vector<Input> ordered;
+  std::vector<SlotOperation> merged;
+  size_t load_of_functions = 0;  // the last
+  uint8_t slot_of[num_slots];    // by the one that the writer gave
+  for (int slot = 0; slot < num_slots; ++slot) slot_of[slot] = static_cast<uint8_t>(slot);
+  for (auto next = operations.begin(); next != operations.end();) {
+    const auto begin = next;
+    if (!is_load(*begin) && !merged.empty()) {
+      merged.push_back(*next++);
+      ++merged[load_of_functions].number_bits;
+      continue;
+    }
+    load_of_functions = merged.size();
+    int counts_of[3] = {};
+    while (next != operations.end() && is_load(*next) && next - begin < (all_first ? loads_in_flight : 1)) {
+      const int group = group_of(*next);
+      if (group > 0 && counts_of[group] == floats_in_flight) break;
+      ++counts_of[group];
+      ++next;
+    }
+    const uint8_t first_slot = begin->to;
+    std::stable_sort(begin, next,
+                     [&](const SlotOperation& a, const SlotOperation& b) { return group_of(a) < group_of(b); });
+    SlotOperation loads{};
+    loads.kind = SlotOperation::Kind::load;
+    loads.to = first_slot;
+    loads.index = static_cast<uint16_t>(ordered.size());
+    loads.a = static_cast<uint8_t>(counts_of[0]);
+    loads.b = static_cast<uint8_t>(counts_of[1]);
+    loads.c = static_cast<uint8_t>(counts_of[2]);
+    for (auto load = begin; load != next; ++load) {
+      slot_of[load->to] = static_cast<uint8_t>(first_slot + (load - begin));
+      ordered.push_back(inputs[load->index]);
+    }
+    merged.push_back(loads);
+  }
+  for (SlotOperation& operation : merged) {
+    if (is_load(operation)) continue;
+    for (uint8_t* slot : {&operation.to, &operation.a, &operation.b, &operation.c}) *slot = slot_of[*slot];
+  }
+  inputs = std::move(ordered);
+  operations = std::move(merged);
 }
 
 /// How many columns a lane takes at a time.
@@ -173,6 +236,15 @@ int vector_size_of(const RowProgram& program, int64_t cols, bool is_copy) {
   return fits(row_vector_size) ? row_vector_size : 1;
 }
 
+/// Whether a program is nothing but a copy of vectors, or of elements without a change.
+template <class RowProgram>
+bool is_copy(const RowProgram& program, int64_t cols) {
+  if (program.program != nullptr || program.step.kind != RowStep::Kind::each_element) return false;
+  const FloatMatrix<const void>& values = program.inputs[0].values;
+  if (values.cols != cols) return false;
+  return values.type == program.y.type || vector_size_of(program, cols, false) == row_vector_size;
+}
+
 /// Everything but the parts of variable length and the first block.
 template <class RowProgram>
 Program describe(const RowProgram& program, int64_t num_multiprocessors, const LaunchPolicies& policies) {
@@ -181,17 +253,18 @@ Program describe(const RowProgram& program, int64_t num_multiprocessors, const L
   to.y_row_bytes = program.y.stride * size_of(program.y.type);
   to.num_rows = program.num_rows;
   to.max_rows = program.y.rows;
-  to.cols = columns_of(program);
+  const int64_t cols = columns_of(program);
+  to.cols = static_cast<int>(cols);
   to.step = program.step.kind;
   to.pooling = static_cast<uint8_t>(program.step.pooling);
   to.eps_bits = float_bits(program.step.layer_norm.eps);
   to.gamma = to.beta = -1;
   to.y_is_half = program.y.type == DType::f16;
-  to.is_copy = program.program == nullptr && program.step.kind == RowStep::Kind::each_element;
-  const int vector_size = vector_size_of(program, to.cols, to.is_copy);
+  to.is_copy = is_copy(program, cols);
+  const int vector_size = vector_size_of(program, cols, to.is_copy);
   to.vector_size = static_cast<uint8_t>(vector_size);
-  const int lanes = lanes_for(to.cols / vector_size), rows_at_once = device::warp_size / lanes;
-  to.lanes = static_cast<uint8_t>(lanes);
+  const int lanes = lanes_for(cols / vector_size), rows_at_once = device::warp_size / lanes;
+  while (1 << to.lanes_log2 < lanes) ++to.lanes_log2;
 
   // Few rows: enough warps for the card. Many: a warp has enough rows to find their ancestors together.
   const int64_t share = to.max_rows / (num_multiprocessors * policies.row_program_blocks * warps);
@@ -199,7 +272,7 @@ Program describe(const RowProgram& program, int64_t num_multiprocessors, const L
   while (rows_per_unit < rows_per_unit_max && rows_per_unit < share) rows_per_unit *= 2;
   to.rows_per_unit = static_cast<uint8_t>(rows_per_unit);
   const int64_t units = (to.max_rows + rows_per_unit - 1) / rows_per_unit;
-  const int64_t blocks = to.cols == 0 && program.y.cols == 0 ? 0 : (units + warps - 1) / warps;
+  const int64_t blocks = cols == 0 && program.y.cols == 0 ? 0 : (units + warps - 1) / warps;
   to.num_blocks = static_cast<int>(std::min(blocks, num_multiprocessors * min_blocks));
   // Many blocks without rows would read for nothing, and those with rows hide each other's latency.
   to.reads_ahead = to.num_rows != nullptr && blocks <= num_multiprocessors;
@@ -208,14 +281,14 @@ Program describe(const RowProgram& program, int64_t num_multiprocessors, const L
 
 /// Gives learned vectors a place in the list of addresses, and appends all that a program refers to.
 template <class RowProgram>
-void append_parts(const RowProgram& program, const std::vector<SlotOperation>& operations,
-                  std::vector<Ancestor>& ancestors, Program& to, std::vector<const float*>& addresses,
-                  std::vector<unsigned char>& bytes) {
+void append_parts(const RowProgram& program, std::vector<SlotOperation> operations, std::vector<Ancestor>& ancestors,
+                  Program& to, std::vector<const float*>& addresses, std::vector<unsigned char>& bytes) {
   std::vector<Input> inputs = describe_inputs(program.inputs, ancestors);
   for (const float* vector : program.vectors) {
     inputs.push_back(describe_vector(addresses.size()));
     addresses.push_back(vector);
   }
+  if (!operations.empty()) order_loads(to.vector_size != 1, inputs, operations);
   const auto add = [&](const float* learned, int& index) {
     if (to.step != RowStep::Kind::layer_norm || learned == nullptr) return;
     index = static_cast<int>(addresses.size());
@@ -225,6 +298,7 @@ void append_parts(const RowProgram& program, const std::vector<SlotOperation>& o
   add(program.step.layer_norm.beta, to.beta);
   to.num_ancestors = static_cast<int>(ancestors.size());
   to.num_operations = static_cast<int>(operations.size());
+  to.num_inputs = static_cast<int>(inputs.size());
   to.ancestors_at = append(bytes, ancestors);
   to.inputs_at = append(bytes, inputs);
   to.operations_at = append(bytes, operations);
@@ -267,6 +341,10 @@ LaunchPlan plan_launch(Span<const RowProgram> programs, const LaunchPolicies& po
                    std::to_string(ancestors.size()));
     }
     for (const SlotOperation& operation : operations) plan.num_slots = std::max(plan.num_slots, operation.to + 1);
+    const Contents contents = to.is_copy                               ? Contents::copies
+                              : to.step == RowStep::Kind::each_element ? Contents::elements
+                                                                       : Contents::steps;
+    plan.contents = std::max(plan.contents, contents);
     plan.reads_ahead = plan.reads_ahead || to.reads_ahead;
     to.first_block = static_cast<int>(plan.num_blocks);
     plan.num_blocks += to.num_blocks;
@@ -291,10 +369,13 @@ WARPRANK_KERNELS_INLINE void launch(const LaunchPlan& plan, const void* descript
   if (plan.fit_in_parameters()) {
     InParameters source{};
     std::copy(plan.programs.begin(), plan.programs.end(), source.bytes);
-    device::launch_overlapping(config, row_programs_kernel<InParameters>, source, addresses, num_programs);
+    const auto kernel = plan.contents == Contents::copies     ? row_programs_kernel<InParameters, Contents::copies>
+                        : plan.contents == Contents::elements ? row_programs_kernel<InParameters, Contents::elements>
+                                                              : row_programs_kernel<InParameters, Contents::steps>;
+    device::launch_overlapping(config, kernel, source, addresses, num_programs);
   } else {
     const InMemory source{static_cast<const unsigned char*>(descriptors) + plan.programs_at};
-    device::launch_overlapping(config, row_programs_kernel<InMemory>, source, addresses, num_programs);
+    device::launch_overlapping(config, row_programs_kernel<InMemory, Contents::steps>, source, addresses, num_programs);
   }
 }
 #endif

@@ -28,7 +28,8 @@ inline constexpr int loads_in_flight = 6;   // of a thread
 /// together. No padding: launches are compared by their bytes.
 struct SlotOperation {
   enum class Kind : uint8_t { function, load, constant };
-  uint32_t number_bits = 0;  // alpha, or the constant
+  static constexpr int constant = 255;  // in the place of its function
+  uint32_t number_bits = 0;             // alpha, or the constant
   Kind kind = Kind::function;
   uint8_t function = 0;  // ElementwiseFunction
   uint8_t to = 0, a = 0, b = 0, c = 0;
@@ -36,70 +37,73 @@ struct SlotOperation {
 };
 static_assert(std::has_unique_object_representations_v<SlotOperation>);
 
-/// What an ElementwiseFunction gives of each of VecSize operands.
-template <int VecSize>
-WARPRANK_DEVICE void apply_function(ElementwiseFunction function, float alpha, const float (&a)[VecSize],
-                                    const float (&b)[VecSize], const float (&c)[VecSize], float (&result)[VecSize]) {
+/// What an ElementwiseFunction gives of each of several operands; `read_c` gives the third, which one function has.
+template <int Size, class ReadThird>
+WARPRANK_DEVICE void apply_function(ElementwiseFunction function, float alpha, const float (&a)[Size],
+                                    const float (&b)[Size], ReadThird read_third, float (&result)[Size]) {
   using Function = ElementwiseFunction;
   const auto each = [&](auto f) {
     WARPRANK_UNROLL
-    for (int j = 0; j < VecSize; ++j) result[j] = f(a[j], b[j], c[j]);
+    for (int j = 0; j < Size; ++j) result[j] = f(a[j], b[j]);
   };
+  // The most frequent ones first: a jump by a table takes as long as several comparisons.
+  if (function == Function::mul) return each([](float x, float y) { return x * y; });
+  if (function == Function::add) return each([](float x, float y) { return x + y; });
+  if (function == Function::sigmoid) return each([](float x, float) { return sigmoid_of(x); });
   switch (function) {
-    case Function::add:
-      return each([](float x, float y, float) { return x + y; });
     case Function::sub:
-      return each([](float x, float y, float) { return x - y; });
-    case Function::mul:
-      return each([](float x, float y, float) { return x * y; });
+      return each([](float x, float y) { return x - y; });
     case Function::div:
-      return each([](float x, float y, float) { return x / y; });
+      return each([](float x, float y) { return x / y; });
     case Function::min:
-      return each([](float x, float y, float) { return x < y || x != x ? x : y; });
+      return each([](float x, float y) { return x < y || x != x ? x : y; });
     case Function::max:
-      return each([](float x, float y, float) { return x > y || x != x ? x : y; });
+      return each([](float x, float y) { return x > y || x != x ? x : y; });
     case Function::less:
-      return each([](float x, float y, float) { return x < y ? 1.0f : 0.0f; });
+      return each([](float x, float y) { return x < y ? 1.0f : 0.0f; });
     case Function::less_equal:
-      return each([](float x, float y, float) { return x <= y ? 1.0f : 0.0f; });
+      return each([](float x, float y) { return x <= y ? 1.0f : 0.0f; });
     case Function::greater:
-      return each([](float x, float y, float) { return x > y ? 1.0f : 0.0f; });
+      return each([](float x, float y) { return x > y ? 1.0f : 0.0f; });
     case Function::greater_equal:
-      return each([](float x, float y, float) { return x >= y ? 1.0f : 0.0f; });
+      return each([](float x, float y) { return x >= y ? 1.0f : 0.0f; });
     case Function::equal:
-      return each([](float x, float y, float) { return x == y ? 1.0f : 0.0f; });
+      return each([](float x, float y) { return x == y ? 1.0f : 0.0f; });
     case Function::not_equal:
-      return each([](float x, float y, float) { return x != y ? 1.0f : 0.0f; });
-    case Function::select:
-      return each([](float x, float y, float condition) { return condition != 0 ? x : y; });
+      return each([](float x, float y) { return x != y ? 1.0f : 0.0f; });
+    case Function::select: {
+      float condition[Size];
+      read_third(condition);
+      WARPRANK_UNROLL
+      for (int j = 0; j < Size; ++j) result[j] = condition[j] != 0 ? a[j] : b[j];
+      return;
+    }
     case Function::neg:
-      return each([](float x, float, float) { return -x; });
+      return each([](float x, float) { return -x; });
     case Function::abs:
-      return each([](float x, float, float) { return std::fabs(x); });
+      return each([](float x, float) { return std::fabs(x); });
     case Function::exp:
-      return each([](float x, float, float) { return std::exp(x); });
+      return each([](float x, float) { return std::exp(x); });
     case Function::log:
-      return each([](float x, float, float) { return std::log(x); });
+      return each([](float x, float) { return std::log(x); });
     case Function::sqrt:
-      return each([](float x, float, float) { return std::sqrt(x); });
+      return each([](float x, float) { return std::sqrt(x); });
     case Function::square:
-      return each([](float x, float, float) { return x * x; });
+      return each([](float x, float) { return x * x; });
     case Function::relu:
-      return each([](float x, float, float) { return x < 0 ? 0.0f : x; });
+      return each([](float x, float) { return x < 0 ? 0.0f : x; });
     case Function::leaky_relu:
-      return each([&](float x, float, float) { return leaky_relu_of(x, alpha); });
+      return each([&](float x, float) { return leaky_relu_of(x, alpha); });
     case Function::elu:
-      return each([&](float x, float, float) { return elu_of(x, alpha); });
-    case Function::sigmoid:
-      return each([](float x, float, float) { return sigmoid_of(x); });
+      return each([&](float x, float) { return elu_of(x, alpha); });
     case Function::tanh:
-      return each([](float x, float, float) { return std::tanh(x); });
+      return each([](float x, float) { return std::tanh(x); });
     case Function::gelu:
-      return each([](float x, float, float) { return gelu_of(x); });
+      return each([](float x, float) { return gelu_of(x); });
     case Function::gelu_tanh:
-      return each([](float x, float, float) { return gelu_tanh_of(x); });
-    case Function::silu:
-      return each([](float x, float, float) { return silu_of(x); });
+      return each([](float x, float) { return gelu_tanh_of(x); });
+    default:  // silu
+      return each([](float x, float) { return silu_of(x); });
   }
 }
 
@@ -166,6 +170,7 @@ class SlotWriter {
       operation.index = static_cast<uint16_t>(r);
     } else {
       operation.kind = SlotOperation::Kind::constant;
+      operation.function = SlotOperation::constant;
       operation.number_bits = float_bits(program_.constants[static_cast<size_t>(r - program_.first_constant())]);
     }
     return true;
