@@ -15,7 +15,7 @@ namespace warprank::detail::embedding_bag {
 /// NaN when one of them is.
 WARPRANK_DEVICE float larger(float a, float b) { return b > a || b != b ? b : a; }
 /// What two parts of a bag are together.
-WARPRANK_DEVICE float pooled(const Record& f, float a, float b) { return f.has(Flag::max) ? larger(a, b) : a + b; }
+WARPRANK_DEVICE float pooled(bool is_max, float a, float b) { return is_max ? larger(a, b) : a + b; }
 
 struct BagSums : BagCounts {
   PartSums values;  ///< or maxima
@@ -127,7 +127,7 @@ WARPRANK_DEVICE void add_ids(const Block& block, const BagIds& bag, int start, i
     }
     WARPRANK_UNROLL
     for (int k = 0; k < in_flight; ++k) {
-      row[k] = row_of(f, id[k], padding());
+      row[k] = row_of(f.num_rows, id[k], padding());
       sums.count += row[k] != padding_row;
       sums.missing += row[k] == missing_row;
     }
@@ -161,12 +161,13 @@ WARPRANK_DEVICE void add_ids(const Block& block, const BagIds& bag, int start, i
 /// Adds what the groups of lanes have of which `sharing` lanes sum one bag; all of a warp get the sum.
 WARPRANK_DEVICE void add_groups(const Record& f, int sharing, BagSums& sums) {
   using namespace device;  // NOLINT: a device function
+  const bool is_max = f.has(Flag::max), is_weighted = f.has(Flag::weighted);  // read once: a shuffle lies between
   for (int distance = 1 << f.lanes_log2; distance < sharing && distance < warp_size; distance *= 2) {
     WARPRANK_UNROLL
-    for (float& value : sums.values) value = pooled(f, value, shuffle_xor(full_warp, value, distance));
+    for (float& value : sums.values) value = pooled(is_max, value, shuffle_xor(full_warp, value, distance));
     sums.count += shuffle_xor(full_warp, sums.count, distance);
     sums.missing += shuffle_xor(full_warp, sums.missing, distance);
-    if (!f.has(Flag::weighted)) continue;
+    if (!is_weighted) continue;
     sums.divisor += shuffle_xor(full_warp, sums.divisor, distance);
     sums.missing_weight += shuffle_xor(full_warp, sums.missing_weight, distance);
   }
@@ -185,11 +186,12 @@ WARPRANK_DEVICE void add_warps(const Block& block, BagSums& sums) {
   }
   sync_block();
   if (warp > 0) return;
+  const bool is_max = block.f().has(Flag::max);
   WARPRANK_ROLLED
   for (int w = 0; w < num_warps - 1; ++w) {
     WARPRANK_UNROLL
     for (int i = 0; i < max_part_size; ++i) {
-      sums.values[i] = pooled(block.f(), sums.values[i], shared.sums[w][i * warp_size + lane]);
+      sums.values[i] = pooled(is_max, sums.values[i], shared.sums[w][i * warp_size + lane]);
     }
     const BagCounts& other = shared.counts[w];
     sums.divisor += other.divisor;
@@ -226,14 +228,15 @@ WARPRANK_DEVICE Divisor divisor_of(const Record& f, const BagCounts& counts) {
 WARPRANK_DEVICE void store_bag(const Record& f, int64_t bag, int part, BagSums& sums) {
   if (part >= static_cast<int>(f.parts)) return;
   if (sums.missing > 0) {
+    const bool is_max = f.has(Flag::max);
     const float times = f.has(Flag::weighted) ? sums.missing_weight
-                        : f.has(Flag::max)    ? 1.0f
+                        : is_max              ? 1.0f
                                               : static_cast<float>(sums.missing);
     WARPRANK_UNROLL
     for (int i = 0; i < max_part_size; ++i) {
       if (i >= f.part_size) continue;
       const float x = f.default_row == nullptr ? 0 : device::load_constant(&f.default_row[part * f.part_size + i]);
-      sums.values[i] = pooled(f, sums.values[i], times * x);
+      sums.values[i] = pooled(is_max, sums.values[i], times * x);
     }
   }
   const Divisor divisor = divisor_of(f, sums);

@@ -83,12 +83,14 @@ WARPRANK_DEVICE void copy_span(const Block& block, const RowIds& id_at) {
   const int first_part = thread & ((1 << f.lanes_log2) - 1), step = c.step * groups, n = c.n;
   const int64_t first_row = c.row;
   for (int i = c.begin * groups + (thread >> f.lanes_log2); i < n; i += in_flight * step) {
+    int64_t id[in_flight];  // all requested before one is waited for
+    WARPRANK_UNROLL
+    for (int k = 0; k < in_flight; ++k) id[k] = i + k * step < n ? id_at(i + k * step) : -1;
     uint32_t row[in_flight];
     uint32_t defaults = 0;  // which are the default row
     WARPRANK_UNROLL
     for (int k = 0; k < in_flight; ++k) {
-      const int at = i + k * step;
-      row[k] = at < n ? row_of(f, id_at(at), -1) : padding_row;
+      row[k] = row_of(f.num_rows, id[k], -1);
       if (row[k] == missing_row && f.default_row != nullptr) defaults |= 1u << k;
     }
     for (int part = first_part; part < static_cast<int>(f.parts); part += device::warp_size) {

@@ -37,10 +37,10 @@ WARPRANK_DEVICE RawPart no_part(RowType type, bool is_max) {
 }
 
 template <int Words>
-WARPRANK_DEVICE void load_words(const Record& f, const unsigned char* from, RawPart& raw) {
+WARPRANK_DEVICE void load_words(bool is_wide, const unsigned char* from, RawPart& raw) {
   const auto* words = reinterpret_cast<const uint32_t*>(from);
   const auto loaded =
-      f.has(Flag::wide_rows) ? device::load_vector_once<Words>(words) : device::load_vector_constant<Words>(words);
+      is_wide ? device::load_vector_once<Words>(words) : device::load_vector_constant<Words>(words);
   WARPRANK_UNROLL
   for (int i = 0; i < Words; ++i) raw.words[i] = loaded[i];
 }
@@ -66,13 +66,15 @@ WARPRANK_DEVICE void load_parts(const Record& f, const uint32_t (&rows)[in_fligh
       if (rows[k] < missing_row) load_one(raw[k], rows[k]);
     }
   };
-  const auto address = [&](uint32_t row) { return first + uint64_t{row} * f.row_stride; };
+  const uint32_t stride = f.row_stride;
+  const bool is_wide = f.has(Flag::wide_rows);
+  const auto address = [&](uint32_t row) { return first + uint64_t{row} * stride; };
   if (f.part_bytes == 16) {
-    for_rows([&](RawPart& to, uint32_t row) { load_words<4>(f, address(row), to); });
+    for_rows([&](RawPart& to, uint32_t row) { load_words<4>(is_wide, address(row), to); });
     return;
   }
   if (!CanBeNarrow || f.part_bytes == 8) {
-    for_rows([&](RawPart& to, uint32_t row) { load_words<2>(f, address(row), to); });
+    for_rows([&](RawPart& to, uint32_t row) { load_words<2>(is_wide, address(row), to); });
   } else {
     for_rows([&](RawPart& to, uint32_t row) { to.words[0] = load_narrow(f, address(row)); });
   }
@@ -185,9 +187,9 @@ WARPRANK_DEVICE void store_part(const Record& f, int64_t row, int part, const Pa
 }
 
 /// The row of the table that an id names, padding_row or missing_row.
-WARPRANK_DEVICE uint32_t row_of(const Record& f, int64_t id, int64_t padding) {
+WARPRANK_DEVICE uint32_t row_of(uint32_t num_rows, int64_t id, int64_t padding) {
   if (id == padding) return padding_row;
-  return static_cast<uint64_t>(id) < f.num_rows ? static_cast<uint32_t>(id) : missing_row;
+  return static_cast<uint64_t>(id) < num_rows ? static_cast<uint32_t>(id) : missing_row;
 }
 
 }  // namespace warprank::detail::embedding_bag

@@ -135,7 +135,7 @@ struct PieceStore {
       const float* values = reinterpret_cast<const float*>(one + 1) + part * size;
       WARPRANK_UNROLL
       for (int i = 0; i < max_part_size; ++i) {
-        if (i < size) all.values[i] = pooled(f, all.values[i], device::load(values + i));
+        if (i < size) all.values[i] = pooled(f.has(Flag::max), all.values[i], device::load(values + i));
       }
       all.divisor += device::load(&one->divisor);
       all.count += device::load(&one->count);

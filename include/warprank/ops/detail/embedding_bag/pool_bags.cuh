@@ -99,6 +99,13 @@ WARPRANK_DEVICE void pool_bags(const Block& block) {
     sync_warp();
   };
   if (in_pieces()) set(c().together, true);
+  // Then neither another span is looked for, nor the same one again for bags that are summed together.
+  const auto is_only_unit = [&] {
+    const Cursor& cursor = c();
+    const bool has_next_span = is_by_request(f.form) && cursor.request + cursor.next < shared.num_requests;
+    return !in_pieces() && cursor.first + cursor.step * cursor.unit >= cursor.n && !has_next_span &&
+           cursor.request == cursor.first_request && cursor.first == cursor.begin * cursor.unit;
+  };
   while (true) {
     if (!c().is_begun && (!c().has_span || c().first >= c().n)) {
       int request = c().request + c().next;
@@ -150,6 +157,7 @@ WARPRANK_DEVICE void pool_bags(const Block& block) {
         int owner = 0;
         while (owner < num_warps && shared.long_bags[owner] == 0) ++owner;
         if (owner == num_warps) {
+          if (is_only_unit()) return;
           set(c().is_begun, false);
           next_unit(block);
           continue;
@@ -171,7 +179,13 @@ WARPRANK_DEVICE void pool_bags(const Block& block) {
     }
     if (HasKeys && !valid) bag.length = 0;
     if (valid || (HasKeys && f.path == Path::keys)) pool_bag<HasKeys, HasCaches>(block, bag, valid);
-    if (!c().together) next_unit(block);
+    if (c().together) continue;
+    if (is_only_unit()) {
+      if (!sync_block_any(c().has_longer)) return;
+      set(c().together, true);
+    } else {
+      next_unit(block);
+    }
   }
 }
 
