@@ -102,15 +102,22 @@ WARPRANK_DEVICE void add_ids(const Block& block, const BagIds& bag, int start, i
     uint32_t kinds = 0;  // two bits for each id: it is one, the table does not have it
     const bool has_rows = i >= start;
     if (has_rows) {
+      const RawPart none = no_part(f.type, Any && f.has(Flag::max));
       WARPRANK_UNROLL
       for (int k = 0; k < in_flight; ++k) {
-        raw[k] = no_part(f.type, Any && f.has(Flag::max));
+        raw[k] = none;
         kinds |= (row[k] == padding_row ? 0u : row[k] == missing_row ? 3u : 1u) << 2 * k;
       }
       if (part < static_cast<int>(f.parts)) load_parts<Any>(f, row, part, raw);
     }
     int64_t id[in_flight];
     const int next = i + step;
+    const auto for_ids = [&](const auto& give) {  // all loads are requested before one is waited for
+      WARPRANK_UNROLL
+      for (int k = 0; k < in_flight; ++k) {
+        if (next + k < bag.length) give(k);
+      }
+    };
     if (in_pairs && next + in_flight <= bag.length) {
       WARPRANK_UNROLL
       for (int k = 0; k < in_flight; k += 2) {
@@ -119,10 +126,15 @@ WARPRANK_DEVICE void add_ids(const Block& block, const BagIds& bag, int start, i
       }
     } else {
       WARPRANK_UNROLL
-      for (int k = 0; k < in_flight; ++k) {
-        id[k] = padding();
-        if (next + k >= bag.length) continue;
-        id[k] = bag.ids == nullptr ? f.requests.default_id : load_id(bag.ids, next + k, is_narrow);
+      for (int64_t& one : id) one = padding();
+      if (bag.ids == nullptr) {
+        for_ids([&](int k) { id[k] = f.requests.default_id; });
+      } else if (is_narrow) {
+        int32_t narrow[in_flight] = {};
+        for_ids([&](int k) { narrow[k] = device::load_constant(reinterpret_cast<const int32_t*>(bag.ids) + next + k); });
+        for_ids([&](int k) { id[k] = narrow[k]; });
+      } else {
+        for_ids([&](int k) { id[k] = device::load_constant(reinterpret_cast<const int64_t*>(bag.ids) + next + k); });
       }
     }
     WARPRANK_UNROLL

@@ -88,7 +88,8 @@ template <bool HasKeys, bool HasCaches>
 WARPRANK_DEVICE void pool_bags(const Block& block) {
   using namespace device;  // NOLINT: a device function
   const Record& f = block.f();
-  const auto c = [&]() -> Cursor& { return block.cursor(); };
+  Cursor& of_warp = block.cursor();
+  const auto c = [&]() -> Cursor& { return of_warp; };
   Shared& shared = block.shared;
   const auto in_pieces = [&] { return f.has(Flag::is_for_pieces); };
   const auto group = [&] { return 1 << f.lanes_log2; };
