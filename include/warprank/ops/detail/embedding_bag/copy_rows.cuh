@@ -39,29 +39,6 @@ struct RowIds {
     }
     return of_request == nullptr ? f.requests.default_id : load_id(of_request, i, f.has(Flag::narrow_ids));
   }
-  /// Ids of rows i, i + step and so on, of those below n; the others are padding. Where ids lie end to end, all are
-  /// requested before one is waited for.
-  WARPRANK_DEVICE void read(int i, int step, int n, int64_t (&id)[in_flight]) const {
-    const Record& f = block.f();
-    const bool is_narrow = is_by_request(f.form) && f.has(Flag::narrow_ids);
-    const auto for_rows = [&](const auto& give) {
-      WARPRANK_UNROLL
-      for (int k = 0; k < in_flight; ++k) {
-        if (i + k * step < n) give(k, i + k * step);
-      }
-    };
-    WARPRANK_UNROLL
-    for (int64_t& one : id) one = -1;
-    if (ids == nullptr || (f.form != Form::each && f.form != Form::blob_each)) {
-      for_rows([&](int k, int row) { id[k] = (*this)(row); });
-    } else if (is_narrow) {
-      int32_t narrow[in_flight] = {};
-      for_rows([&](int k, int row) { narrow[k] = device::load_constant(reinterpret_cast<const int32_t*>(ids) + row); });
-      for_rows([&](int k, int) { id[k] = narrow[k]; });
-    } else {
-      for_rows([&](int k, int row) { id[k] = device::load_constant(reinterpret_cast<const int64_t*>(ids) + row); });
-    }
-  }
 };
 
 /// Whether rows become those of y as they are.
@@ -106,13 +83,12 @@ WARPRANK_DEVICE void copy_span(const Block& block, const RowIds& id_at) {
   const int first_part = thread & ((1 << f.lanes_log2) - 1), step = c.step * groups, n = c.n;
   const int64_t first_row = c.row;
   for (int i = c.begin * groups + (thread >> f.lanes_log2); i < n; i += in_flight * step) {
-    int64_t id[in_flight];
-    id_at.read(i, step, n, id);
     uint32_t row[in_flight];
     uint32_t defaults = 0;  // which are the default row
     WARPRANK_UNROLL
     for (int k = 0; k < in_flight; ++k) {
-      row[k] = row_of(f.num_rows, id[k], -1);
+      const int at = i + k * step;
+      row[k] = at < n ? row_of(f.num_rows, id_at(at), -1) : padding_row;
       if (row[k] == missing_row && f.default_row != nullptr) defaults |= 1u << k;
     }
     for (int part = first_part; part < static_cast<int>(f.parts); part += device::warp_size) {
