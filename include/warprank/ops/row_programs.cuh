@@ -32,8 +32,8 @@
 /// elements (8 for copies of FP16) are read faster.
 ///
 /// RowProgramLaunch is used as contract.hpp says: one kernel. Programs are parameters of the kernel, all of a launch
-/// together up to 3,968 bytes (100 for each program, 24 for each input and vector, 12 for each instruction and constant,
-/// 24 for each ancestor); more are descriptors, which costs trips to memory. What is always one is addresses
+/// together up to 3,968 bytes (100 for each program, 24 for each input and vector, 12 for each instruction and
+/// constant, 24 for each ancestor); more are descriptors, which costs trips to memory. What is always one is addresses
 /// of vectors, gammas and betas: descriptors may be replaced between runs by those of the same programs with others.
 
 #include <cstdint>

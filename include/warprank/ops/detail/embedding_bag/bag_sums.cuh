@@ -131,7 +131,8 @@ WARPRANK_DEVICE void add_ids(const Block& block, const BagIds& bag, int start, i
         for_ids([&](int k) { id[k] = f.requests.default_id; });
       } else if (is_narrow) {
         int32_t narrow[in_flight] = {};
-        for_ids([&](int k) { narrow[k] = device::load_constant(reinterpret_cast<const int32_t*>(bag.ids) + next + k); });
+        for_ids(
+            [&](int k) { narrow[k] = device::load_constant(reinterpret_cast<const int32_t*>(bag.ids) + next + k); });
         for_ids([&](int k) { id[k] = narrow[k]; });
       } else {
         for_ids([&](int k) { id[k] = device::load_constant(reinterpret_cast<const int64_t*>(bag.ids) + next + k); });
@@ -172,7 +173,7 @@ WARPRANK_DEVICE void add_ids(const Block& block, const BagIds& bag, int start, i
 
 /// Adds what the groups of lanes have of which `sharing` lanes sum one bag; all of a warp get the sum.
 WARPRANK_DEVICE void add_groups(const Record& f, int sharing, BagSums& sums) {
-  using namespace device;  // NOLINT: a device function
+  using namespace device;                                                     // NOLINT: a device function
   const bool is_max = f.has(Flag::max), is_weighted = f.has(Flag::weighted);  // read once: a shuffle lies between
   for (int distance = 1 << f.lanes_log2; distance < sharing && distance < warp_size; distance *= 2) {
     WARPRANK_UNROLL
@@ -241,9 +242,7 @@ WARPRANK_DEVICE void store_bag(const Record& f, int64_t bag, int part, BagSums& 
   if (part >= static_cast<int>(f.parts)) return;
   if (sums.missing > 0) {
     const bool is_max = f.has(Flag::max);
-    const float times = f.has(Flag::weighted) ? sums.missing_weight
-                        : is_max              ? 1.0f
-                                              : static_cast<float>(sums.missing);
+    const float times = f.has(Flag::weighted) ? sums.missing_weight : is_max ? 1.0f : static_cast<float>(sums.missing);
     WARPRANK_UNROLL
     for (int i = 0; i < max_part_size; ++i) {
       if (i >= f.part_size) continue;

@@ -7,7 +7,7 @@
 /// displaced keys another line: on average of 32 keys that all are in a table at load 0.8 two lines where they are
 /// inline, 2.7 where they are not. One for each row of y, ids of 32 rows are read at once; of bags one for each lane of
 /// those that share a row, while rows of the ids before are on their way. Where a card has room for more blocks than
-/// bags fill, a block has fewer of them: the busiest warp of 50 bags of 5 keys, rows of 64 bytes, executes 112
+/// bags fill, a block has fewer of them: the busiest warp of 50 bags of 5 keys, rows of 64 bytes, executes 108
 /// operations of the vocabulary, and executed 161 where its block had all (counted).
 
 #include <cstdint>

@@ -39,8 +39,7 @@ WARPRANK_DEVICE RawPart no_part(RowType type, bool is_max) {
 template <int Words>
 WARPRANK_DEVICE void load_words(bool is_wide, const unsigned char* from, RawPart& raw) {
   const auto* words = reinterpret_cast<const uint32_t*>(from);
-  const auto loaded =
-      is_wide ? device::load_vector_once<Words>(words) : device::load_vector_constant<Words>(words);
+  const auto loaded = is_wide ? device::load_vector_once<Words>(words) : device::load_vector_constant<Words>(words);
   WARPRANK_UNROLL
   for (int i = 0; i < Words; ++i) raw.words[i] = loaded[i];
 }

@@ -16,10 +16,10 @@
 /// a concat of 3, and 2.0 us for a program of 4 operations with 3 inputs and a vector, of which interpreting them is
 /// 0.25 us: code of their own for programs would not pay.
 ///
-/// Where rows of inputs are is found by a lane for each input and row, and not by each lane of a row for all inputs: what
-/// is said of an input are constants that wait for one another. Functions are in the kernel once, for four columns:
-/// neighbours, or where rows are not aligned columns that are as far apart as a row has lanes. Registers that one path
-/// loads are set to 0 before: else they are alive, for ptxas, in all loops around.
+/// Where rows of inputs are is found by a lane for each input and row, and not by each lane of a row for all inputs:
+/// what is said of an input are constants that wait for one another. Functions are in the kernel once, for four
+/// columns: neighbours, or where rows are not aligned columns that are as far apart as a row has lanes. Registers that
+/// one path loads are set to 0 before: else they are alive, for ptxas, in all loops around.
 
 #include <cstdint>
 #include <cstring>
