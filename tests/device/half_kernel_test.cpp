@@ -7,6 +7,7 @@
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
+#include <random>
 #include <vector>
 
 #include "support/kernel_testing.hpp"
@@ -43,6 +44,23 @@ WARPRANK_KERNEL(32, 1) widen_bytes(const uint32_t* words, float* bytes) {
   const int i = device::fresh_thread_rank();
   const auto word = device::load_vector_once<1>(&words[i / 4]);
   device::store(&bytes[i], device::widen_byte(word[0], i % 4));
+}
+
+/// quotients[i] = numbers[2 i] / numbers[2 i + 1].
+WARPRANK_KERNEL(256, 1) divide(const float* numbers, float* quotients) {
+  const int64_t i = static_cast<int64_t>(device::block_index().x) * 256 + device::thread_rank();
+  const float a = device::load(&numbers[2 * i]), b = device::load(&numbers[2 * i + 1]);
+  device::store(&quotients[i], device::divide_by_one_to_two(a, b));
+}
+
+/// Four values at a time.
+WARPRANK_KERNEL(32, 1) narrow_fours(const float* values, warprank::half* halves) {
+  const int i = device::thread_rank();
+  float four[4];
+  for (int j = 0; j < 4; ++j) four[j] = device::load(&values[4 * i + j]);
+  device::Vector<warprank::half, 4> narrowed;
+  device::narrow_all<warprank::half>(four, narrowed);
+  for (int j = 0; j < 4; ++j) device::store(&halves[4 * i + j], narrowed[j]);
 }
 
 }  // namespace device_half_test
@@ -112,6 +130,55 @@ TEST(DeviceHalf, BytesAreWidenedExactly) {
   device::synchronize(stream.get());
   const auto* floats = static_cast<const float*>(to.data());
   EXPECT_EQ(std::vector<float>(floats, floats + size), std::vector<float>(bytes.begin(), bytes.end()));
+}
+
+/// Bits of a float.
+std::vector<uint32_t> bits_of(const std::vector<float>& values) {
+  std::vector<uint32_t> bits;
+  for (const float value : values) bits.push_back(warprank::float_bits(value));
+  return bits;
+}
+
+TEST(DeviceHalf, DivisionByOneToTwoRoundsAsADivisionDoes) {
+  std::vector<float> numbers;
+  const auto add = [&](float a, float b) { numbers.insert(numbers.end(), {a, b}); };
+  std::mt19937 engine(1);
+  std::uniform_real_distribution<float> exponent(-24, 0), one_to_two(1, 2);
+  for (int i = 0; i < 3000; ++i) {  // as of a sigmoid
+    const float e = std::exp2(exponent(engine));
+    add(e, 1 + e), add(1, 1 + e);
+  }
+  for (int i = 0; i < 2000; ++i) add(std::exp2(4 * exponent(engine)), one_to_two(engine));
+  for (const float b : {1.0f, 2.0f, std::nextafter(1.0f, 2.0f), std::nextafter(2.0f, 1.0f)})
+    for (const float a : {1.0f, 0x1p-100f, std::nextafter(1.0f, 0.0f), 1 / 3.f}) add(a, b);
+  for (const float a : {0.0f, 0x1p-149f, 0x1.8p-130f, FLT_MIN, 1e-20f}) add(a, 1);
+  while (numbers.size() % 512 != 0) add(1, 1.5f);
+  const auto count = static_cast<int64_t>(numbers.size() / 2);
+  kernel_testing::DeviceArray<float> in(numbers), out(count);
+  device::launch({static_cast<unsigned>(count / 256), 256, 0, {}}, device_half_test::divide,
+                 static_cast<const float*>(in.data()), out.data());
+  std::vector<float> expected;
+  for (size_t i = 0; i < numbers.size(); i += 2) expected.push_back(numbers[i] / numbers[i + 1]);
+  EXPECT_EQ(bits_of(out.read()), bits_of(expected));
+}
+
+TEST(DeviceHalf, FourValuesAreNarrowedAsEachIsByItself) {
+  const std::vector<float> values = {1,     -2,     0.1f,      65504,    65519,     65520,   -70000, 1,
+                                     NAN,   70000,  1,         INFINITY, -INFINITY, FLT_MAX, 3e-8f,  -0.0f,
+                                     1e30f, -1e30f, -INFINITY, NAN,      5,         6,       7,      8};
+  kernel_testing::DeviceArray<float> in(values);
+  kernel_testing::DeviceArray<warprank::half> out(static_cast<int64_t>(values.size()));
+  device::launch({1, 6, 0, {}}, device_half_test::narrow_fours, static_cast<const float*>(in.data()), out.data());
+  const std::vector<warprank::half> got = out.read();
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isnan(values[i])) {
+      EXPECT_TRUE(std::isnan(warprank::to_float(got[i]))) << i;
+      continue;
+    }
+    float expected = values[i];
+    if (std::isfinite(expected)) expected = std::clamp(expected, -65504.0f, 65504.0f);
+    EXPECT_EQ(got[i].bits, warprank::to_half(expected).bits) << values[i];
+  }
 }
 
 }  // namespace

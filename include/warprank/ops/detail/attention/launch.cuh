@@ -16,6 +16,7 @@
 #include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/ops/contract.hpp"
 #include "warprank/ops/detail/attention/descriptor.cuh"
 #include "warprank/ops/detail/attention/kernel.cuh"
 #include "warprank/ops/detail/attention/split.cuh"

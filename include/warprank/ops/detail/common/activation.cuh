@@ -12,6 +12,7 @@
 #include <string>
 
 #include "warprank/core/error.hpp"
+#include "warprank/device/half.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/model/types.hpp"
 

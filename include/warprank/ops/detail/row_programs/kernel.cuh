@@ -22,7 +22,6 @@
 /// one path loads are set to 0 before: else they are alive, for ptxas, in all loops around.
 
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 #include "warprank/core/dtype.hpp"
@@ -33,247 +32,18 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
-#include "warprank/ops/detail/common/axis_input.cuh"
-#include "warprank/ops/detail/common/descriptors.cuh"
 #include "warprank/ops/detail/common/row_lanes.cuh"
 #include "warprank/ops/detail/common/row_steps.cuh"
+#include "warprank/ops/detail/row_programs/copy_rows.cuh"
+#include "warprank/ops/detail/row_programs/descriptor.cuh"
 #include "warprank/ops/detail/row_programs/program.cuh"
+#include "warprank/ops/detail/row_programs/unit.cuh"
 
 namespace warprank::detail::row_programs {
 
 using elementwise::loads_in_flight;
 using elementwise::num_slots;
 using elementwise::SlotOperation;
-
-inline constexpr int threads = 128, min_blocks = 4, warps = threads / device::warp_size;
-inline constexpr int max_ancestors = 6;  // of a program: different axes, whatever the number of inputs
-inline constexpr int rows_per_unit_max = device::warp_size;
-inline constexpr int copies_in_flight = 4;        // loads of a lane
-inline constexpr int floats_in_flight = 4;        // of them vectors of floats, and single ones
-inline constexpr int64_t parameter_bytes = 3968;  // with the other parameters less than the 4 KB that all cards take
-
-// ---- Descriptors, without padding: launches are compared by their bytes
-
-/// An axis above the program's.
-struct Ancestor {
-  const int64_t* offsets;
-  const int64_t* num_segments;
-  int64_t max_segments;
-};
-
-/// How an input, or a learned vector, is loaded: odd ones are halves.
-enum class InputKind : uint8_t { floats, halves, one_float, one_half };
-
-/// An input or a learned vector, in the order in which they are loaded.
-struct Input {
-  const unsigned char* data;  // null of a learned vector, whose address depends on the model
-  int64_t row_bytes;          // from a row to the next; 0 where one serves all
-  int vector;                 // its place in the list of addresses; -1: an input
-  InputKind kind;
-  uint8_t column_bytes;  // from a column to the next; 0 where one serves all
-  int8_t ancestor;       // -1: the program's own axis
-  uint8_t unused;
-
-  constexpr WARPRANK_HOST_DEVICE bool is_half() const { return (static_cast<int>(kind) & 1) != 0; }
-  constexpr WARPRANK_HOST_DEVICE int element_bytes() const { return is_half() ? 2 : 4; }
-};
-
-/// Positions of what has a variable length count bytes from the first program.
-struct Program {
-  unsigned char* y;
-  int64_t y_row_bytes;
-  const int64_t* num_rows;  // null: max_rows
-  int64_t max_rows;
-  int cols;
-  int first_block, num_blocks;
-  int num_ancestors, num_operations;
-  int num_inputs;
-  uint32_t ancestors_at, inputs_at, operations_at;
-  int gamma, beta;  // in the list of addresses; -1: none
-  uint32_t eps_bits;
-  RowStep::Kind step;
-  uint8_t pooling;
-  uint8_t lanes_log2;     // of a row
-  uint8_t vector_size;    // columns of a lane at a time
-  uint8_t rows_per_unit;  // a multiple of what a warp has at a time
-  bool y_is_half;
-  bool is_copy;      // of one input
-  bool reads_ahead;  // rows behind the number of rows; then a warp has one unit
-};
-static_assert(std::has_unique_object_representations_v<Ancestor> && std::has_unique_object_representations_v<Input> &&
-              std::has_unique_object_representations_v<Program>);
-
-/// Programs as a kernel's parameter.
-struct InParameters {
-  alignas(16) unsigned char bytes[parameter_bytes];
-
-  template <class Part>
-  WARPRANK_DEVICE const Part& part(uint32_t position, int i = 0) const {
-    return reinterpret_cast<const Part*>(bytes + position)[i];
-  }
-  WARPRANK_DEVICE int program_of_block(int num_programs, int block) const {
-    using namespace device;  // NOLINT: a device function
-    int begun = 1;
-    for (int first = 1; first < num_programs; first += warp_size) {
-      const int i = first + lane_index();
-      begun += count_bits(ballot(full_warp, i < num_programs && part<Program>(0, i).first_block <= block));
-    }
-    return begun - 1;
-  }
-};
-
-/// Programs in device memory.
-struct InMemory {
-  const unsigned char* bytes;
-
-  template <class Part>
-  WARPRANK_DEVICE Part part(uint32_t position, int i = 0) const {
-    constexpr int num_words = static_cast<int>(sizeof(Part) / sizeof(uint32_t));
-    const auto* from = reinterpret_cast<const uint32_t*>(bytes + position) + i * num_words;
-    uint32_t words[num_words];
-    WARPRANK_UNROLL
-    for (int w = 0; w < num_words; ++w) words[w] = device::load_read_only(from + w);
-    Part to;
-    memcpy(static_cast<void*>(&to), words, sizeof to);
-    return to;
-  }
-  WARPRANK_DEVICE int program_of_block(int num_programs, int block) const {
-    return problem_of_block(reinterpret_cast<const Program*>(bytes), num_programs, block);
-  }
-};
-
-// ---- The kernel
-
-struct Storage {
-  int64_t ancestor_rows[warps][max_ancestors][rows_per_unit_max];
-};
-
-/// What a warp works on.
-template <class Source>
-struct Unit {
-  const Source& source;
-  const float* const* addresses;  // of what learned vectors there are
-  uint64_t address;               // of the learned vector that is the input of the lane's number
-  const Program& program;
-  const int64_t (*ancestor_rows)[rows_per_unit_max];  // [ancestor][row]
-  int64_t first_row;
-  int num_rows;         // that are read
-  int64_t end_of_rows;  // behind the last that is stored
-  int lanes_log2;       // of the program
-
-  WARPRANK_DEVICE int lanes() const { return 1 << lanes_log2; }
-  WARPRANK_DEVICE int rows_at_once_log2() const { return 5 - lanes_log2; }
-  WARPRANK_DEVICE int rows_at_once() const { return 1 << rows_at_once_log2(); }
-  WARPRANK_DEVICE int row_of_lane() const { return device::lane_index() >> lanes_log2; }
-  WARPRANK_DEVICE int rank_of_lane() const { return device::lane_index() & (lanes() - 1); }
-
-  /// Of an input, not of a learned vector.
-  WARPRANK_DEVICE const unsigned char* row_of(const Input& input, int row) const {
-    int64_t n = first_row + row;
-    if (input.ancestor >= 0) n = ancestor_rows[input.ancestor][row];
-    return input.data + n * input.row_bytes;
-  }
-  WARPRANK_DEVICE unsigned char* y_row(int row) const { return program.y + (first_row + row) * program.y_row_bytes; }
-  WARPRANK_DEVICE bool is_stored(int row) const { return first_row + row < end_of_rows; }
-};
-
-/// Of each row of the unit, what row of each ancestor serves it.
-template <class Source>
-WARPRANK_DEVICE void find_ancestors(const Unit<Source>& unit, int64_t (*rows)[rows_per_unit_max]) {
-  const int num_ancestors = unit.program.num_ancestors, lane = device::lane_index();
-  if (num_ancestors == 0) return;
-  const int64_t last = unit.first_row + unit.num_rows - 1, n = unit.first_row + lane;
-  device::sync_warp();  // the unit before is done with them
-  for (int a = 0; a < num_ancestors; ++a) {
-    const Ancestor& ancestor = unit.source.template part<Ancestor>(unit.program.ancestors_at, a);
-    SegmentsOfLanes segments(ancestor.offsets, ancestor.num_segments, ancestor.max_segments);
-    rows[a][lane] = segments.row_serving(n < last ? n : last, unit.first_row, last);
-  }
-  device::sync_warp();
-}
-
-/// 16, 8, 4 or 2 bytes, by one instruction.
-WARPRANK_DEVICE void load_some(const unsigned char* from, int bytes, device::Vector<uint32_t, 4>& to) {
-  if (bytes == 16) to = device::load_vector<4>(reinterpret_cast<const uint32_t*>(from));
-  if (bytes == 8) {
-    const auto two = device::load_vector<2>(reinterpret_cast<const uint32_t*>(from));
-    to[0] = two[0], to[1] = two[1];
-  }
-  if (bytes == 4) to[0] = device::load(reinterpret_cast<const uint32_t*>(from));
-  if (bytes == 2) to[0] = device::load(reinterpret_cast<const uint16_t*>(from));
-}
-WARPRANK_DEVICE void store_some(unsigned char* to, int bytes, const device::Vector<uint32_t, 4>& from) {
-  if (bytes == 16) device::store_vector(reinterpret_cast<uint32_t*>(to), from);
-  if (bytes == 8) {
-    device::Vector<uint32_t, 2> two;
-    two[0] = from[0], two[1] = from[1];
-    device::store_vector(reinterpret_cast<uint32_t*>(to), two);
-  }
-  if (bytes == 4) device::store(reinterpret_cast<uint32_t*>(to), from[0]);
-  if (bytes == 2) device::store(reinterpret_cast<uint16_t*>(to), static_cast<uint16_t>(from[0]));
-}
-
-/// Copies rows without a change, `bytes` of a lane at a time.
-template <int InFlight, class Source>
-WARPRANK_DEVICE void copy_bytes(const Unit<Source>& unit, const Input& input, int bytes) {
-  const int lanes = unit.lanes(), rows_at_once = unit.rows_at_once();
-  const int64_t end = int64_t{unit.program.cols} * input.element_bytes();
-  for (int64_t at = unit.rank_of_lane() * bytes; at < end; at += lanes * bytes) {
-    for (int row = unit.row_of_lane(); row < unit.num_rows; row += InFlight * rows_at_once) {
-      device::Vector<uint32_t, 4> words[InFlight];
-      WARPRANK_UNROLL
-      for (int i = 0; i < InFlight; ++i) {
-        if (row + i * rows_at_once < unit.num_rows)
-          load_some(unit.row_of(input, row + i * rows_at_once) + at, bytes, words[i]);
-      }
-      WARPRANK_UNROLL
-      for (int i = 0; i < InFlight; ++i) {
-        const int to = row + i * rows_at_once;
-        if (to < unit.num_rows && unit.is_stored(to)) store_some(unit.y_row(to) + at, bytes, words[i]);
-      }
-    }
-  }
-}
-
-/// Copies rows to the other type, vectors of columns.
-template <class To, class From, class Source>
-WARPRANK_DEVICE void convert_rows(const Unit<Source>& unit, const Input& input) {
-  const int lanes = unit.lanes(), rows_at_once = unit.rows_at_once();
-  for (int column = unit.rank_of_lane() * row_vector_size; column < unit.program.cols;
-       column += lanes * row_vector_size) {
-    for (int row = unit.row_of_lane(); row < unit.num_rows; row += copies_in_flight * rows_at_once) {
-      device::Vector<From, row_vector_size> loaded[copies_in_flight];
-      WARPRANK_UNROLL
-      for (int i = 0; i < copies_in_flight; ++i) {
-        const int at = row + i * rows_at_once;
-        if (at < unit.num_rows)
-          loaded[i] =
-              device::load_vector<row_vector_size>(reinterpret_cast<const From*>(unit.row_of(input, at)) + column);
-      }
-      WARPRANK_UNROLL
-      for (int i = 0; i < copies_in_flight; ++i) {
-        const int at = row + i * rows_at_once;
-        if (at >= unit.num_rows || !unit.is_stored(at)) continue;
-        float values[row_vector_size];
-        widen_values(loaded[i], values);
-        store_values(reinterpret_cast<To*>(unit.y_row(at)) + column, values);
-      }
-    }
-  }
-}
-
-template <class Source>
-WARPRANK_DEVICE void copy_rows(const Unit<Source>& unit) {
-  const Program& program = unit.program;
-  const Input& input = unit.source.template part<Input>(program.inputs_at);
-  const int bytes = program.vector_size * input.element_bytes();
-  if (program.y_is_half != (input.is_half())) {
-    if (program.y_is_half) return convert_rows<half, float>(unit, input);
-    return convert_rows<float, half>(unit, input);
-  }
-  if (program.rows_per_unit == unit.rows_at_once()) return copy_bytes<1>(unit, input, bytes);
-  copy_bytes<copies_in_flight>(unit, input, bytes);
-}
 
 /// The lanes that share a row of a program. Each has up to four columns at a time: neighbours where all is aligned,
 /// else as far apart as there are lanes. All of a warp go through them together, also those that have none.
