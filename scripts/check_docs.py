@@ -56,6 +56,7 @@ RUN_ELSEWHERE = [
     (r"\(cd build && mkdir -p model && echo 1 1 \| T4_TIME=1 .*", "scripts/check_cycles.py", '"T4_REPORT": report'),
     (r"tools/plot_timeline\.py \S+ --out \S+", "tests/scripts/t4_scripts_test.py", "tools/plot_timeline.py"),
     (r"scripts/fetch_cuda\.sh \S+", "scripts/checks.sh", "scripts/fetch_cuda.sh"),
+    (r"mkdir -p build && nvcc -std=c\+\+17 -I include examples/primitives/\S+ -o \S+", "examples/CMakeLists.txt", "primitives/*.cu"),
     (r"scripts/package\.sh \S+", "scripts/check_packages.sh", "scripts/package.sh"),
     (r"scripts/package_benchmarks\.sh \S+( --debian11 \S+)?", "scripts/checks.sh", "scripts/package_benchmarks.sh"),
 ]

@@ -6,9 +6,11 @@
 #include <cuda_runtime.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 inline void check(cudaError_t status) {

@@ -12,7 +12,7 @@ namespace wr = warprank;
 int main() {
   const int64_t users = 2, items = 5, in = 32, hidden = 64;
   const std::vector<wr::half> x(items * in, wr::to_half(0.5f));
-  const std::vector<float> of_users(users * hidden, 1.0f), w0(hidden * in, 0.25f), w1(hidden, 0.125f), no_bias;
+  const std::vector<float> of_users(users * hidden, 1.0f), w0(hidden * in, 0.25f), w1(hidden, 0.125f);
   auto* const y = allocate<float>(items);
 
   const auto packed = [](const std::vector<float>& weight, int64_t inputs, int64_t outputs) {

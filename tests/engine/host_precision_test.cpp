@@ -20,6 +20,7 @@
 #include "support/host_op_testing.hpp"
 #include "support/message_of.hpp"
 #include "support/random_data.hpp"
+#include "support/random_fold.hpp"
 #include "support/random_model.hpp"
 #include "warprank/host.hpp"
 #include "warprank/ops/host/linear.hpp"
@@ -114,23 +115,6 @@ TEST(HostPrecision, HasNames) {
             "--precision: expected fp32, bf16 or automatic, got 'fp16'");
 }
 
-reference::Row doubled_sum(const std::vector<reference::Row>& inputs) {
-  reference::Row y;
-  for (size_t c = 0; c < inputs[0].size(); ++c) {
-    reference::Sum sum;
-    sum.add(2, inputs[0][c]);
-    sum.add(2, inputs[1][c]);
-    y.push_back(sum.total());
-  }
-  return y;
-}
-void doubled_sum_on_host(const CustomCall& call) {
-  for (int64_t r = 0; r < call.output.rows; ++r)
-    for (int64_t c = 0; c < call.output.cols; ++c)
-      call.output.row(r)[c] = 2 * (call.inputs[0].values.row(call.inputs[0].row_serving(r))[c] +
-                                   call.inputs[1].values.row(call.inputs[1].row_serving(r))[c]);
-}
-
 /// Whatever is planned, scores are off by what rounding weights and their factors to BF16, by 2^-8 of each, can do.
 TEST(HostPrecision, GivesWhatRandomModelsAreWithinTheBoundOfBf16) {
   constexpr int num_models = 200, num_requests = 3;
@@ -146,7 +130,7 @@ TEST(HostPrecision, GivesWhatRandomModelsAreWithinTheBoundOfBf16) {
     const Tables tables = Tables::load(plan, table_weights, host());
     reference::Interpreter interpreter(graph, reference::plain_weights(plan, weights),
                                        reference::plain_tables(graph, table_weights), reference::Rounding::worst_case,
-                                       {{"fold", doubled_sum}}, reference::Precision::bf16_products);
+                                       {{"fold", test_support::fold}}, reference::Precision::bf16_products);
     std::vector<std::map<std::string, std::vector<reference::Row>>> expected;
     Batch batch = plan.batch();
     for (int r = 0; r < num_requests; ++r) {
@@ -155,7 +139,7 @@ TEST(HostPrecision, GivesWhatRandomModelsAreWithinTheBoundOfBf16) {
       ASSERT_TRUE(add_to(batch, request).status().ok());
     }
     BindOptions options;
-    options.custom = {{"fold", doubled_sum_on_host}};
+    options.custom = {{"fold", test_support::fold_on_host}};
     Context in_fp32 = bind(plan, weights, tables, options).context();
     options.host_precision = HostPrecision::bf16;
     Context in_bf16 = bind(plan, weights, tables, options).context();

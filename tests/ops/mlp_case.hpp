@@ -162,6 +162,22 @@ class DeviceMlp {
   std::vector<warprank::MlpLayer> layers_;
 };
 
+/// A stack of which a layer is launched before the others, whose outputs lie in the workspace.
+class MlpOfTwoLaunches {
+ public:
+  explicit MlpOfTwoLaunches(int target) : device_(case_), stack_(device_.view()), launch_({&stack_, 1}, target) {
+    EXPECT_EQ(launch_.num_launches(), 2);
+  }
+  const warprank::MlpLaunch& launch() const { return launch_; }
+  void expect_right() const { expect_close(propagate(case_), device_.values()); }
+
+ private:
+  MlpCase case_{9, {24, 5000, 40, 3}, {warprank::relu}};
+  DeviceMlp device_;
+  warprank::Mlp stack_;
+  warprank::MlpLaunch launch_;
+};
+
 /// A prepared launch with its memory.
 class DeviceMlpLaunch {
  public:

@@ -1,44 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/// What all primitives have in common, and Resident, by some of each kind: without memory, with descriptors, with a
-/// workspace, and with descriptors that hold addresses in it.
+/// Resident, by primitives of each kind: without memory, with a workspace, and with descriptors that hold addresses in
+/// it.
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "ops/linear_case.hpp"
 #include "ops/mlp_case.hpp"
 #include "warprank/device/runtime.hpp"
-#include "warprank/ops/attention.cuh"
-#include "warprank/ops/din_attention.cuh"
-#include "warprank/ops/dot.cuh"
-#include "warprank/ops/embedding_bag.cuh"
 #include "warprank/ops/fm.cuh"
 #include "warprank/ops/linear.cuh"
-#include "warprank/ops/mix.cuh"
 #include "warprank/ops/mlp.cuh"
 #include "warprank/ops/resident.hpp"
-#include "warprank/ops/row_programs.cuh"
-#include "warprank/ops/scene_rows.cuh"
-#include "warprank/ops/segment_reduce.cuh"
 
 namespace {
 
 using namespace kernel_testing;  // NOLINT: this is a test of kernels
 using namespace warprank;        // NOLINT
-
-template <class... Op>
-constexpr bool are_primitives =
-    (... && (std::is_base_of_v<Primitive, Op> &&
-             std::is_same_v<void, decltype(std::declval<const Op&>().launch(LaunchMemory{}, device::Stream{}))>));
-static_assert(are_primitives<AttentionLaunch, DinLaunch, Dot<half>, EmbeddingBag, Fm<half, float>, LinearLaunch,
-                             Mix<half, half>, MlpLaunch, RowProgramLaunch, SceneRows, SegmentReduceLaunch>);
 
 constexpr Tiling in_parts{warprank::LinearTile::staged_64x64, 3};
 
@@ -48,9 +32,6 @@ LinearCase deep_case() {
   extras.half_y = false;
   return LinearCase(20, 600, 40, extras);
 }
-/// Layers that are launched one by one, and then fused ones.
-MlpCase wide_case() { return MlpCase(9, {24, 5000, 40, 3}, {relu}); }
-
 /// Gives parts of an array, and counts.
 class Counted {
  public:
@@ -98,14 +79,11 @@ TEST(Resident, LaunchesWithMemoryOfItsOwn) {
     linear.launch(stream);
     layer.expect_right();
 
-    const MlpCase wide = wide_case();
-    DeviceMlp device(wide);
-    const Mlp stack = device.view();
-    const Resident mlp(MlpLaunch({&stack, 1}, config.target));
-    EXPECT_EQ(mlp.op().num_launches(), 2);
+    const MlpOfTwoLaunches two(config.target);
+    const Resident mlp(two.launch());
     mlp.launch(stream);
     mlp.launch(stream);
-    expect_close(propagate(wide), device.values());
+    two.expect_right();
   });
 }
 
@@ -122,10 +100,8 @@ TEST(Resident, WantsNoMemoryForWhatNeedsNone) {
 
 TEST(Resident, TakesMemoryThatIsGivenAndNoMore) {
   for_each_target([](const Config& config) {
-    const MlpCase wide = wide_case();
-    DeviceMlp device(wide);
-    const Mlp stack = device.view();
-    const MlpLaunch launch({&stack, 1}, config.target);
+    const MlpOfTwoLaunches two(config.target);
+    const MlpLaunch& launch = two.launch();
     const auto rounded = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
     const int64_t needed = rounded(launch.workspace_bytes()) + rounded(launch.descriptor_bytes());
     DeviceArray<unsigned char> memory(needed + 512, static_cast<unsigned char>(7));
@@ -133,7 +109,7 @@ TEST(Resident, TakesMemoryThatIsGivenAndNoMore) {
     const Resident<MlpLaunch, Counted> mlp(launch, {}, counted);
     EXPECT_EQ(counted.used(), needed);
     mlp.launch();
-    expect_close(propagate(wide), device.values());
+    two.expect_right();
 
     const auto made_of = [&](auto allocate) {
       return message_of([&] { Resident<MlpLaunch, decltype(allocate)>(launch, {}, allocate); });
@@ -167,21 +143,6 @@ TEST(Resident, ReplacesWhatACapturedGraphComputes) {
     const LinearLayer two[] = {view, with_other_weights.view()};
     const std::string refusal = message_of([&] { linear.replace(LinearLaunch({two, 2}, config.target, in_parts)); });
     EXPECT_EQ(refusal.substr(0, 43), "Resident::replace: expected descriptors of ");
-  });
-}
-
-TEST(Primitive, PutsItsWorkspaceWhereDescriptorsAreAskedFor) {
-  for_each_target([](const Config& config) {
-    const MlpCase wide = wide_case();
-    DeviceMlp device(wide);
-    const Mlp stack = device.view();
-    const MlpLaunch launch({&stack, 1}, config.target);
-    for (int turn = 0; turn < 2; ++turn) {
-      DeviceArray<unsigned char> workspace(launch.workspace_bytes(), static_cast<unsigned char>(0));
-      const DeviceArray<unsigned char> descriptors(launch.descriptors(workspace.data()));
-      launch.launch({descriptors.data(), workspace.data()});
-      expect_close(propagate(wide), device.values());
-    }
   });
 }
 

@@ -837,6 +837,13 @@ TEST(RowProgramsArguments, AreRefusedWhereTheyDoNotFit) {
   EXPECT_EQ(refusal([](auto&, auto& inputs) { inputs.pop_back(); }), "row program 0's inputs: expected 2, got 1");
   EXPECT_EQ(refusal([](auto&, auto& inputs) { inputs[1].values.cols = 7; }),
             "row program 0's input 1: expected 1 or 8 columns, got 7");
+  EXPECT_EQ(refusal([](auto& p, auto& inputs) {
+              p.y.rows = inputs[0].values.rows = inputs[1].values.rows = 1;
+              p.y.data = reinterpret_cast<void*>(int64_t{1} << 40);
+              p.y.cols = p.y.stride = (int64_t{1} << 30) + 1;
+              inputs[0].values.cols = inputs[1].values.cols = 1;
+            }),
+            "row program 0: expected at most 1073741824 columns, got 1073741825");
   EXPECT_EQ(refusal([](auto& p, auto&) { p.y.rows = 3; }),
             "2 problems:\n  row program 0's input 0: expected 3 rows, got 2\n"
             "  row program 0's input 1: expected 3 rows, got 2");

@@ -15,6 +15,7 @@
 #include "reference/interpreter.hpp"
 #include "support/expect_within.hpp"
 #include "support/random_data.hpp"
+#include "support/random_fold.hpp"
 #include "support/random_model.hpp"
 #include "warprank/host.hpp"
 
@@ -60,24 +61,6 @@ struct Findings {
   }
 };
 
-/// Two ways to write RandomModel's custom operation.
-reference::Row fold(const std::vector<reference::Row>& inputs) {
-  reference::Row y;
-  for (size_t c = 0; c < inputs[0].size(); ++c) {
-    reference::Sum sum;
-    sum.add(2, inputs[0][c]);
-    sum.add(2, inputs[1][c]);
-    y.push_back(sum.total());
-  }
-  return y;
-}
-void fold_on_host(const CustomCall& call) {
-  for (int64_t r = 0; r < call.output.rows; ++r)
-    for (int64_t c = 0; c < call.output.cols; ++c)
-      call.output.row(r)[c] = 2 * (call.inputs[0].values.row(call.inputs[0].row_serving(r))[c] +
-                                   call.inputs[1].values.row(call.inputs[1].row_serving(r))[c]);
-}
-
 TEST(Passes, AnySubsetGivesTheExactScoresWithinTheirBoundsOnRandomModelsAndRaggedBatches) {
   constexpr int num_requests = 4, num_variants = 5;
   constexpr int64_t table_rows = 50;
@@ -97,7 +80,7 @@ TEST(Passes, AnySubsetGivesTheExactScoresWithinTheirBoundsOnRandomModelsAndRagge
 
     reference::Interpreter interpreter(graph, reference::plain_weights(unplanned, weights),
                                        reference::plain_tables(graph, table_weights), reference::Rounding::worst_case,
-                                       {{"fold", fold}});
+                                       {{"fold", test_support::fold}});
     std::vector<test_support::PlainRequest> requests;
     std::vector<std::map<std::string, std::vector<reference::Row>>> expected;
     for (int r = 0; r < num_requests; ++r) {
@@ -111,7 +94,7 @@ TEST(Passes, AnySubsetGivesTheExactScoresWithinTheirBoundsOnRandomModelsAndRagge
       Batch batch = plan.batch();
       for (const test_support::PlainRequest& request : requests)
         ASSERT_TRUE(add_to(batch, request).status().ok()) << batch.status(batch.size() - 1).message;
-      Context context = bind(plan, weights, tables, {.custom = {{"fold", fold_on_host}}}).context();
+      Context context = bind(plan, weights, tables, {.custom = {{"fold", test_support::fold_on_host}}}).context();
       const Scores scores = context.run(batch);
       for (int r = 0; r < num_requests; ++r)
         for (const OutputInfo& output : graph.outputs)

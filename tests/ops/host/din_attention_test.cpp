@@ -182,19 +182,23 @@ TEST(HostDinAttention, StaysFiniteForScoresOfAnySize) {
   });
 }
 
+/// Of three users, each item beside the others and alone.
+void expect_same_bits_whatever_its_neighbours(const PackedDin& packed, int64_t dim) {
+  const AwkwardMatrix q = AwkwardMatrix(70, dim).fill(1), k = AwkwardMatrix(160, dim).fill(2);
+  const OwnedSegments items{37, 3, 30}, history{59, 100, 1};
+  const AwkwardMatrix together = run(packed, q.view(), k.view(), items.view(), history.view());
+  for (int64_t u = 0; u < 3; ++u)
+    for (int64_t n = items.view().begin(u); n < items.view().end(u); ++n) {
+      const Matrix<const float> events = k.view().row_range(history.view().begin(u), history.view().size(u));
+      const AwkwardMatrix alone =
+          run(packed, q.view().row_range(n, 1), events, OwnedSegments{1}.view(), OwnedSegments{events.rows}.view());
+      expect_same_bits(together.view().row_range(n, 1), alone.view());
+    }
+}
+
 TEST(HostDinAttention, GivesAnItemTheSameBitsWhateverItsNeighbours) {
   for_each_target([] {
-    const PackedDin packed = Network(40, {64, 20}, dice).pack(Normalization::softmax, true);
-    const AwkwardMatrix q = AwkwardMatrix(70, 40).fill(1), k = AwkwardMatrix(160, 40).fill(2);
-    const OwnedSegments items{37, 3, 30}, history{59, 100, 1};
-    const AwkwardMatrix together = run(packed, q.view(), k.view(), items.view(), history.view());
-    for (int64_t u = 0; u < 3; ++u)
-      for (int64_t n = items.view().begin(u); n < items.view().end(u); ++n) {
-        const Matrix<const float> events = k.view().row_range(history.view().begin(u), history.view().size(u));
-        const AwkwardMatrix alone =
-            run(packed, q.view().row_range(n, 1), events, OwnedSegments{1}.view(), OwnedSegments{events.rows}.view());
-        expect_same_bits(together.view().row_range(n, 1), alone.view());
-      }
+    expect_same_bits_whatever_its_neighbours(Network(40, {64, 20}, dice).pack(Normalization::softmax, true), 40);
   });
 }
 
@@ -253,16 +257,7 @@ TEST(HostDinAttentionInBf16, GivesAnItemTheSameBitsWhateverItsNeighbours) {
   for_each_target([] {
     const PackedDin packed = Network(41, {64, 20}, dice).pack(Normalization::softmax, true, Precision::bf16);
     EXPECT_EQ(packed.precision() == Precision::bf16, host_ops::has_bf16_products());
-    const AwkwardMatrix q = AwkwardMatrix(70, 41).fill(1), k = AwkwardMatrix(160, 41).fill(2);
-    const OwnedSegments items{37, 3, 30}, history{59, 100, 1};
-    const AwkwardMatrix together = run(packed, q.view(), k.view(), items.view(), history.view());
-    for (int64_t u = 0; u < 3; ++u)
-      for (int64_t n = items.view().begin(u); n < items.view().end(u); ++n) {
-        const Matrix<const float> events = k.view().row_range(history.view().begin(u), history.view().size(u));
-        const AwkwardMatrix alone =
-            run(packed, q.view().row_range(n, 1), events, OwnedSegments{1}.view(), OwnedSegments{events.rows}.view());
-        expect_same_bits(together.view().row_range(n, 1), alone.view());
-      }
+    expect_same_bits_whatever_its_neighbours(packed, 41);
   });
 }
 
