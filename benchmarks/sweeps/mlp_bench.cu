@@ -13,8 +13,6 @@
 namespace warprank::bench {
 namespace {
 
-using ChainPolicy;
-
 std::vector<ChainPolicy> policies() {
   std::vector<ChainPolicy> all{{{}, MlpTile::rows_16}, {{}, MlpTile::rows_32}};
   for (SplitPolicy split : detail::split_kernels)
