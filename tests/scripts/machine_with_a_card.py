@@ -75,7 +75,16 @@ esac
 """
 SANITIZER = """#!/bin/bash
 [[ " $LUCK " == *" no-sanitizer "* ]] && { echo "Device not supported"; exit 1; }
-for argument; do [[ -f $argument && -x $argument ]] && exec $argument; done
+for argument; do [[ -f $argument && -x $argument ]] && program=$argument; done
+lost=" $LUCK " name=$(basename $program)
+if [[ $lost == *" lost:$name "* || $lost == *" lost-and-found:$name "* ]]; then
+  $program
+  echo "========= Internal Sanitizer Error: Detected a failure to track a kernel launch."
+  [[ $lost == *" lost:$name "* ]] && echo "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"
+  [[ $lost == *" lost:$name "* ]] || echo "========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)"
+  exit 1
+fi
+exec $program
 """
 NVCC = "#!/bin/bash\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n"
 NOTHING = "#!/bin/bash\n"  # what there is to say of a script's libraries and symbols

@@ -75,6 +75,13 @@ class RunBundle(MachineWithACard):
                      "| card | ops_fm_kernel_test_gpu | left out: too little memory |"):
             self.assertIn(text, report)
 
+    def test_tells_errors_of_compute_sanitizer_from_those_that_it_finds(self):
+        status, report = self.check("lost:ops_fm_kernel_test_gpu", "lost-and-found:ops_dot_kernel_test_gpu")
+        self.assertEqual(status, 1, report)
+        for text in ("| card | racecheck: ops_fm_kernel_test_gpu | left out: compute-sanitizer could not follow it",
+                     "| card | racecheck: ops_dot_kernel_test_gpu | FAILED (1)"):
+            self.assertIn(text, report)
+
     def test_keeps_what_was_written_and_says_that_it_is_incomplete(self):
         program, other = gpu_programs.benchmark_programs()[:2]
         status, report = self.check(f"cut:{program}", f"none:{other}", "cut:embed_in_service", options=["--quick"])
