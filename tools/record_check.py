@@ -161,10 +161,10 @@ def origin_problems(record, name):
         if re.search(r"(^|\s)/(home|root|Users|tmp)/|@|\\", text):
             found.append(f"{text!r} names a folder, a user or a host: take it out")
     try:
-        if datetime.date.fromisoformat(record["date"]) > datetime.date.today() + datetime.timedelta(days=1):
+        if datetime.datetime.fromisoformat(record["date"]).date() > datetime.date.today() + datetime.timedelta(days=1):
             found.append(f"date: {record['date']} is to come")
     except ValueError:
-        found.append(f"date: expected one as 2026-11-22, got {record['date']!r}")
+        found.append(f"date: expected one as 2026-11-22 09:30, got {record['date']!r}")
     commit = record["commit"]
     if commit.endswith("-dirty"):
         found.append(f"commit: {commit} had changes that nobody else has")

@@ -194,7 +194,7 @@ def parse(text):
 def pack(folder, command, skipped, more_facts=None):
     """The record of what lies in the folder."""
     record = {"machine": {**machine(), **(more_facts or {})}, "commit": commit(),
-              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "command": command,
+              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M"), "command": command,
               "contexts": {}, "benchmarks": {}, "latency": [], "skipped": list(skipped)}
     for path in sorted(glob.glob(f"{folder}/*.json")):
         program, content = os.path.splitext(os.path.basename(path))[0], parse(read_text(path))
