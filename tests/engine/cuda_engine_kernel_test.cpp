@@ -43,6 +43,7 @@ using kernel_testing::build;
 using kernel_testing::Build;
 using kernel_testing::on_gpu;
 using testing::HasSubstr;
+using testing::Not;
 
 /// FP16 between operations costs a few digits; what is wired wrongly is off by more.
 constexpr double vague = 0.1;
@@ -654,25 +655,41 @@ TEST_F(CudaEngine, TunesWhereCublasltHasNoAlgorithmForWhatTheRuleLeavesToIt) {
   EXPECT_TRUE(tuning_from_json(to_json(tuning)) == tuning);
 }
 
-TEST_F(CudaEngine, ARunIsOneCopyInAndOneGraph) {
+TEST_F(CudaEngine, ABatchIsOneGraphThatFetchesItOrHasACopyBeforeIt) {
   const RandomSetup s(4, {{8, 1000, {}}, {2, 100, {}}});
-  Context context = s.model.context();
-  for (const int count : {5, 1}) {
-    Batch batch = batch_of(s.model, random_requests(s.plan, count, 6));
-    batch.close();
-    context.run(batch);
-    simt::clear_calls();
-    Pending pending = context.submit(batch);
-    const simt::Calls calls = simt::calls();
-    const Scores scores = pending.wait();
-    EXPECT_FALSE(all_scores(s.plan, scores).empty());
-    EXPECT_EQ(calls.copies_to_device, (simt::Calls::Transfers{1, batch.bytes().size()}));
-    EXPECT_EQ(calls.graph_launches, 1);
-    EXPECT_EQ(calls.launches, 0);
-    EXPECT_EQ(calls.copies_to_host.count, 0) << "scores are stored by the graph's last kernel";
-    EXPECT_EQ(calls.unpinned_copies, 0);
-    EXPECT_EQ(calls.allocations.count + calls.fills.count + calls.copies_on_device.count, 0);
-    EXPECT_EQ(calls.synchronizations + calls.objects_made, 0);
+  ContextOptions fetching, copying;
+  fetching.fetch_bytes = 1 << 20;
+  copying.fetch_bytes = 0;
+  Context fetches = s.model.context(fetching), copies = s.model.context(copying);
+  EXPECT_THAT(fetches.describe(), HasSubstr("  fetch: "));
+  EXPECT_THAT(copies.describe(), Not(HasSubstr("  fetch: ")));
+  for (const int count : {5, 1, 0}) {
+    SCOPED_TRACE(std::to_string(count) + " requests");
+    const auto requests = random_requests(s.plan, count, 6);
+    Batch pinned = batch_of(s.model, requests), pageable(s.plan.layout(), {}, s.plan.most_requests());
+    for (const PlainRequest& request : requests) add_to(pageable, request);
+    std::vector<float> expected;
+    const auto expect_calls = [&](Context& context, Batch& batch, int64_t num_copies) {
+      batch.close();
+      expected = all_scores(s.plan, context.run(batch));
+      simt::clear_calls();
+      Pending pending = context.submit(batch);
+      const simt::Calls calls = simt::calls();
+      EXPECT_TRUE(same_bits(all_scores(s.plan, pending.wait()), expected));
+      EXPECT_EQ(calls.copies_to_device, (simt::Calls::Transfers{num_copies, num_copies * batch.bytes().size()}));
+      EXPECT_EQ(calls.graph_launches, 1);
+      EXPECT_EQ(calls.launches, 0);
+      EXPECT_EQ(calls.copies_to_host.count, 0) << "scores are stored by the graph's last kernel";
+      EXPECT_EQ(calls.unpinned_copies, &batch == &pageable ? 1 : 0);
+      EXPECT_EQ(calls.allocations.count + calls.fills.count + calls.copies_on_device.count, 0);
+      EXPECT_EQ(calls.synchronizations + calls.objects_made, 0);
+      return expected;
+    };
+    const std::vector<float> copied = expect_calls(copies, pinned, 1);
+    EXPECT_EQ(copied.empty(), count == 0);
+    EXPECT_TRUE(same_bits(expect_calls(fetches, pinned, 0), copied));
+    EXPECT_TRUE(same_bits(expect_calls(fetches, pageable, 1), copied)) << "a kernel cannot read it";
+    EXPECT_TRUE(same_bits(expect_calls(fetches, pinned, 0), copied)) << "after one that was copied";
   }
 }
 
@@ -700,7 +717,9 @@ TEST(CudaEngineCounts, KeepTheLaunchBudgetsOfTheReferenceModels) {
     const Plan plan = plan_for(graph, {}, {{1, 100, {}}});
     const Model model = bind(plan, test_support::hashed_weights(plan),
                              Tables::load(plan, test_support::hashed_tables(plan.source(), 8), cuda()));
-    Context context = model.context();
+    ContextOptions copying;
+    copying.fetch_bytes = 0;
+    Context context = model.context(copying);
     test_support::RequestShape shape;
     shape.rows = {{"item", 1}, {"sample", 1}};
     Batch batch = batch_of(model, random_requests(plan, 1, 1, shape));

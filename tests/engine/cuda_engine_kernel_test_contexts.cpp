@@ -75,7 +75,9 @@ TEST_F(CudaEngine, SplitsBatchesAboveAllCapacities) {
     for (PlainRequest& request : huge)
       for (auto& [name, values] : request.dense)
         for (float& value : values) value = 3e38f;  // infinities and NaN everywhere behind
-    Context context = s.model.context(), alone = s.model.context();
+    ContextOptions copying;
+    copying.fetch_bytes = 0;
+    Context context = s.model.context(copying), fetching = s.model.context(), alone = s.model.context();
     MixedBatch mixed(s.model, plain);
 #if !defined(__CUDACC__)
     simt::clear_calls();
@@ -101,6 +103,14 @@ TEST_F(CudaEngine, SplitsBatchesAboveAllCapacities) {
     Batch poison = batch_of(s.model, huge);
     context.run(poison);
     EXPECT_TRUE(same_bits(all_scores(s.plan, context.run(mixed.batch)), all));
+#if !defined(__CUDACC__)
+    simt::clear_calls();
+#endif
+    EXPECT_TRUE(same_bits(all_scores(s.plan, fetching.run(mixed.batch)), all));
+#if !defined(__CUDACC__)
+    EXPECT_EQ(simt::calls().graph_launches, parts);
+    EXPECT_EQ(simt::calls().copies_to_device.count, 0) << "each part is fetched, and an index of its own";
+#endif
   }
 }
 
@@ -200,7 +210,7 @@ TEST_F(CudaEngine, GivesARequestAboveAllCapacitiesTheSameBitsWhateverCameBefore)
                                  const auto user = b.axis("user"), item = b.axis("item", user);
                                  const auto x = b.dense("x", item, 200), u = b.dense("u", user, 72);
                                  const auto deep = b.mlp("deep", b.concat({x, b.expand(u, item)}), {136, 64, 1}, relu);
-                                 return {{"score", b.sigmoid(deep)}, {"other", b.linear("other", x, 144)}};
+                                 return {{"score", b.sigmoid(deep)}, {"other", b.linear("other", x, 512)}};
                                }),
                                {}, {capacity});
     return bind(plan, test_support::random_weights(plan, 1), Tables::load(plan, Weights::from_tensors({}), cuda()));
@@ -452,7 +462,7 @@ TEST_F(CudaEngine, ProfilesItsSteps) {
   good.run(batch);
   const int64_t launches = simt::counters().launches;
   const Profile profile = context.profile(batch, {2, 3});
-  EXPECT_EQ(profile.launches() + 1, launches) << "without what publishes the scores";
+  EXPECT_EQ(profile.launches() + 2, launches) << "without what fetches the batch and publishes the scores";
   EXPECT_EQ(profile.steps[0].kernel, "embedding_bag");
   EXPECT_THAT(profile.steps[0].name, HasSubstr(" more"));
   double sum = 0;

@@ -90,7 +90,7 @@ TEST(RunSize, HasRoomForWhatRequestsCanBe) {
       std::vector<int64_t> rows;
       for (size_t a = 0; a < graph.axes.size(); ++a) rows.push_back(batch.num_rows({static_cast<int>(a)}));
       const int64_t bytes = batch.bytes().size() - batch.index().bytes();
-      EXPECT_LE(bytes, cuda_backend::most_blob_bytes(plan.layout(), rows)) << "seed " << seed;
+      EXPECT_LE(bytes, most_blob_bytes(plan.layout(), rows)) << "seed " << seed;
     }
   }
 }

@@ -543,6 +543,8 @@ void release_pinned(void* memory) {
   std::free(memory);
 }
 
+bool can_read(const void* memory) { return simt::is_pinned(memory, 1); }
+
 std::shared_ptr<void> allocate_mapped(int64_t bytes) {
   if (simt::fails() || bytes > simt::pinned_limit - simt::pinned_bytes()) return nullptr;
   void* memory = simt::watched_memory(bytes, simt::DeviceMemory::every_device);

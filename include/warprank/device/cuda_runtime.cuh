@@ -75,6 +75,12 @@ WARPRANK_HIDDEN inline void* allocate_pinned(int64_t bytes) {
   return memory;
 }
 WARPRANK_HIDDEN inline void release_pinned(void* memory) { cudaFreeHost(memory); }
+WARPRANK_HIDDEN inline bool can_read(const void* memory) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, memory) == cudaSuccess) return attributes.devicePointer == memory;
+  cudaGetLastError();
+  return false;
+}
 
 /// Pages of the system's, which makes them huge ones where it may, are registered; where a device would have another
 /// address for those, the runtime's.

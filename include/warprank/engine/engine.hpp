@@ -25,6 +25,7 @@
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/segmented_input.hpp"
 #include "warprank/ops/table_view.hpp"
+#include "warprank/plan/cards.hpp"
 #include "warprank/plan/plan.hpp"
 #include "warprank/weights/weights.hpp"
 
@@ -121,6 +122,9 @@ struct ContextOptions {
   /// Whether kernels of a batch begin before those ahead of them have ended, on cards that can (sm_90 and later): some
   /// 0.5 us less for each kernel. Changes no score.
   bool overlap_launches = true;
+  /// A batch in pinned memory, of a capacity that has up to so many bytes, is fetched by the first kernel of its graph;
+  /// others are copied ahead of it. 0: all are. What each costs is in docs/SERVING.md. Changes no score.
+  int64_t fetch_bytes = plan::most_fetched_bytes;
 };
 
 /// Bytes by what they are for. Parts whose name begins with "pinned" are in the host's memory, all others in that of

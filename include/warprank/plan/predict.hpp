@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "warprank/batch/layout.hpp"
+#include "warprank/batch/most_blob_bytes.hpp"
 #include "warprank/model/graph.hpp"
 #include "warprank/plan/cards.hpp"
 #include "warprank/plan/cost.hpp"
@@ -41,7 +43,8 @@ inline Prediction predict(const Graph& graph, const Storage& storage, const std:
   total.cost += inputs;
   total.launches = launches_of(graph, storage.steps);
   const Latency publishing{1, 100};  // the scores, by a kernel behind all others
-  total.seconds += predicted_seconds_outside(inputs.bytes, card) + predicted_seconds({}, publishing, 1, card);
+  const auto batch_bytes = static_cast<double>(most_blob_bytes(BatchLayout(graph), rows));
+  total.seconds += predicted_seconds_outside(batch_bytes, card) + predicted_seconds({}, publishing, 1, card);
   return total;
 }
 

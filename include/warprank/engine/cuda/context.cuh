@@ -221,13 +221,14 @@ class CudaContext : public ContextBackend {
   /// the first batch comes.
   void warm_up() {
     empty_index();
-    for (const auto& run : runs_.of_capacities().runs()) run->launch(stream_.get(), {});
+    Fetch{}.queue(stream_.get(), 1);
+    for (const auto& run : runs_.of_capacities().runs()) run->launch(stream_.get(), {}, {});
     device::synchronize(stream_.get());
   }
   void capture(PreparedRun& run) {
     std::optional<device::LaunchesInTurn> in_turn;
     if (!options_.overlap_launches) in_turn.emplace();
-    run.capture(stream_.get());
+    run.capture(stream_.get(), options_.fetch_bytes);
   }
   void empty_index() {
     const RunSet& runs = runs_.of_capacities();
@@ -249,24 +250,33 @@ class CudaContext : public ContextBackend {
       throw;
     }
   }
-  /// Copies a part in, runs it, and has its scores published.
+  /// Brings a part to the device, runs it, and has its scores published.
   void queue_part(const Batch& batch, int64_t number, device::Stream stream) {
     const BatchPart& part = runs_.parts()[number];
     const PartPlace& place = places_[number];
     const PreparedRun& run = runs_.run_of(part);
     const SharedMemory& shared = runs_.memory_of(part);
-    const std::byte* const blobs = batch.bytes().data() + part.blobs_begin;
-    const int64_t blob_bytes = part.blobs_end - part.blobs_begin, index_bytes = run.index().bytes();
-    if (place.index == nullptr) {
-      device::copy_to_device(shared.index - blob_bytes, blobs, blob_bytes + index_bytes, stream);
-    } else {
-      runs_.parts().write_index(batch, part, run.index(), place.index);
-      if (blob_bytes > 0) device::copy_to_device(shared.index - blob_bytes, blobs, blob_bytes, stream);
-      device::copy_to_device(shared.index, place.index, index_bytes, stream);
-    }
+    const Fetch fetch = bring(batch, part, place, stream);
     const bool is_last = number == runs_.parts().count() - 1;
     const int64_t floats = outputs_.num_floats(part, run);
-    run.launch(stream, published_.next(place.outputs, shared.outputs, floats, shared.ticket, is_last));
+    run.launch(stream, fetch, published_.next(place.outputs, shared.outputs, floats, shared.ticket, is_last));
+  }
+  /// What the graph is to fetch; nothing where copies are queued.
+  Fetch bring(const Batch& batch, const BatchPart& part, const PartPlace& place, device::Stream stream) {
+    const PreparedRun& run = runs_.run_of(part);
+    const int64_t blob_bytes = part.blobs_end - part.blobs_begin, index_bytes = run.index().bytes();
+    const std::byte* const blobs = batch.bytes().data() + part.blobs_begin;
+    const std::byte* const index = place.index == nullptr ? blobs + blob_bytes : place.index;
+    unsigned char* const to = runs_.memory_of(part).index;
+    if (place.index != nullptr) runs_.parts().write_index(batch, part, run.index(), place.index);
+    if (run.fetches() && device::can_read(blobs)) return Fetch::of(to, blobs, blob_bytes, index, index_bytes);
+    if (place.index == nullptr) {
+      device::copy_to_device(to - blob_bytes, blobs, blob_bytes + index_bytes, stream);
+    } else {
+      if (blob_bytes > 0) device::copy_to_device(to - blob_bytes, blobs, blob_bytes, stream);
+      device::copy_to_device(to, index, index_bytes, stream);
+    }
+    return {};
   }
   void wait_for_published() {
     double unknown = 0;

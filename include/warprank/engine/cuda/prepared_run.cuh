@@ -14,6 +14,7 @@
 #include "warprank/batch/batch.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/device/range.hpp"
+#include "warprank/engine/cuda/fetch.cuh"
 #include "warprank/engine/cuda/make_steps.cuh"
 #include "warprank/engine/cuda/naming.hpp"
 #include "warprank/engine/cuda/publish.cuh"
@@ -68,17 +69,24 @@ class PreparedRun {
     }
   }
   void queue(device::Stream stream) const { queue(stream, steps_.size()); }
-  /// With what publishes the outputs behind the steps.
-  void capture(device::Stream stream) {
+  /// With what publishes the outputs behind the steps, and what fetches the batch before them, where that has
+  /// `fetch_bytes` at most.
+  void capture(device::Stream stream, int64_t fetch_bytes) {
+    const int64_t input_bytes = size_.blob_bytes + index().bytes();
+    fetch_blocks_ = input_bytes <= fetch_bytes ? Fetch::blocks(input_bytes) : 0;
     graph_ = device::Graph::capture(stream, [&] {
+      if (fetches()) Fetch{}.queue(stream, fetch_blocks_);
       queue(stream);
       Publish{}.queue(stream, Publish::blocks(outputs_.floats));
     });
     is_captured_ = true;
   }
+  /// Whether the graph can fetch the batch: then it does as its `Fetch` says.
+  bool fetches() const { return fetch_blocks_ > 0; }
   /// The graph, or where there is none every kernel by itself.
-  void launch(device::Stream stream, const Publish& publish) const {
+  void launch(device::Stream stream, const Fetch& fetch, const Publish& publish) const {
     if (is_captured_) {
+      if (fetches()) fetch.set(graph_);
       publish.set(graph_);
       graph_.launch(stream);
     } else {
@@ -119,7 +127,11 @@ class PreparedRun {
   }
   /// A line for each launch. What depends on the model is not known to be the same at every run, nor its grid.
   std::string describe() const {
+    device::LaunchRecorder own;
+    if (fetches()) Fetch{}.queue({}, fetch_blocks_);
+    Publish{}.queue({}, Publish::blocks(outputs_.floats));
     std::string text;
+    if (fetches()) text += "  fetch: " + own.launches().front().to_string() + "\n";
     for (const PreparedStep& step : steps_) {
       if (step.captures_weights) {
         text += "  " + step.kernel + ": " + std::to_string(step.num_launches) + " launches that depend on the model\n";
@@ -128,9 +140,7 @@ class PreparedRun {
       for (const device::RecordedLaunch& launch : launches_of(step))
         text += "  " + step.kernel + ": " + detail::text_of_launch(launch) + "\n";
     }
-    device::LaunchRecorder recorder;
-    Publish{}.queue({}, Publish::blocks(outputs_.floats));
-    return text + "  publish: " + recorder.launches()[0].to_string() + "\n";
+    return text + "  publish: " + own.launches().back().to_string() + "\n";
   }
   /// Queues that the memory becomes what it is to be, where the run of another model had it. One that has a graph of
   /// its own may have left something else than zeros there, or have had them elsewhere.
@@ -145,7 +155,9 @@ class PreparedRun {
   void become(PreparedRun&& next) noexcept {
     memory_ = std::move(next.memory_);
     steps_ = std::move(next.steps_);
-    if (next.is_captured_) graph_ = std::move(next.graph_);
+    if (!next.is_captured_) return;
+    graph_ = std::move(next.graph_);
+    fetch_blocks_ = next.fetch_blocks_;
   }
 
   const Bindings& bindings() const { return bindings_; }
@@ -204,6 +216,7 @@ class PreparedRun {
   std::vector<PreparedStep> steps_;
   device::Graph graph_;
   bool is_captured_ = false;
+  unsigned fetch_blocks_ = 0;  // of the graph; 0: it fetches nothing
 };
 
 }  // namespace warprank::cuda_backend
