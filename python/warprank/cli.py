@@ -162,11 +162,14 @@ def _check(given: argparse.Namespace) -> int:
                                     _names(given.columns)) if has_rows(path) else
                folders.Samples.open(path))
     worst = 0.0
+    problems = Problems()
     for name, found in folders.check(model, samples).items():
         told = [f"{found.rows} scores"]
         if found.largest is not None and found.mean is not None:
             worst = max(worst, found.largest)
             told.append(f"differ by {found.largest:.3g} at most, {found.mean:.3g} on average")
+        if found.not_finite:
+            problems.add(f"scores '{name}'", "finite ones", f"{found.not_finite} that are not")
         if found.auc is not None:
             told.append(f"AUC {found.auc:.6f}")
         if found.expected_auc is not None:
@@ -175,6 +178,7 @@ def _check(given: argparse.Namespace) -> int:
     seconds = folders.seconds_to_score(model, samples, given.threads)
     framework = "" if samples.seconds is None else f"; the framework took {1e3 * samples.seconds:.3g} ms"
     print(f"{1e3 * seconds:.3g} ms for all on {given.threads} thread{'s' * (given.threads != 1)}{framework}")
+    problems.raise_if_any()
     if given.calibration is not None:
         _draw(model, samples, given.calibration)
     if given.most_difference is not None and not worst <= given.most_difference:

@@ -91,6 +91,7 @@ class Checked:
     """Of one output: how far scores are from the expected ones, and how good both are."""
 
     rows: int
+    not_finite: int = 0  # scores
     largest: float | None = None  # None: nothing was expected
     mean: float | None = None
     auc: float | None = None
@@ -103,8 +104,8 @@ def check(model: Model, samples: Samples) -> dict[str, Checked]:
     _check_fit(scores, samples)
     found = {}
     for name in scores:
-        result = found[name] = Checked(len(scores[name]))
         values = scores[name].reshape(-1).astype(np.float64)
+        result = found[name] = Checked(len(scores[name]), int(np.count_nonzero(~np.isfinite(values))))
         expected = samples.expected.get(name)
         if expected is not None:
             difference = np.abs(values - expected.reshape(-1))

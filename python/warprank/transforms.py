@@ -140,6 +140,9 @@ def _column(column: Any, type: str, ragged: bool, width: int) -> tuple[tuple[Any
         column = column.combine_chunks()
     if ragged:
         column, offsets = _split(column)
+        offsets = np.asarray(offsets)
+        if offsets.size and offsets.dtype.kind not in "iu":
+            raise TypeError(f"offsets that are {offsets.dtype} values")
         offsets = np.ascontiguousarray(offsets, np.int64)
     values = _text(column) if type == "text" else _numbers(column, type, width)
     if offsets is not None:
@@ -191,6 +194,8 @@ def _numbers(column: Any, type: str, width: int) -> np.ndarray:
     if type == "i64":
         if array.dtype.kind not in "iu" or array.ndim != 1:
             raise TypeError(f"{array.dtype} values of {array.ndim} dimensions")
+        if array.dtype == np.uint64 and array.size and array.max() > 2**63 - 1:
+            raise TypeError(f"{array.max()}, which is above 2^63 - 1")
         return np.ascontiguousarray(array, np.int64)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{array.dtype} values")

@@ -2,6 +2,7 @@
 """Folders of models, and the commands on them."""
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -213,6 +214,16 @@ def test_check(case, capsys, tmp_path):
     assert "expected scores that differ by 0.2 at most, got 0.25" in capsys.readouterr().err
     assert run("check", case.dir) == 0  # the folder's own samples
     assert run("check", case.dir, "--precision", "bf16", "--most-difference", 0.1) == 0
+
+
+def test_check_fails_for_scores_that_are_not_finite(case, capsys, tmp_path):
+    path = tmp_path / "batch.safetensors"
+    case.context[1] = 3e38
+    case.samples(expected={"both": np.zeros_like(case.scores["both"])}).save(path)
+    for more in ([], ["--most-difference", 1e9]):
+        assert run("check", case.dir, "--batch", path, *more) == 1
+        told = capsys.readouterr().err
+        assert re.search(r"scores 'both': expected finite ones, got \d+ that are not", told) and "'user'" not in told
 
 
 def test_wrong_batches(case, capsys, tmp_path):

@@ -117,3 +117,15 @@ def test_what_is_wrong_is_told_together(transforms):
         transforms.run({"city": [1, 2, 3], "tags": TAGS, "xy": XY})
     with pytest.raises(wr.InvalidArgument, match="column 'tags': expected 4 offsets from 0 to 2 that never decrease"):
         transforms.run({"city": CITIES, "tags": (["a", "b"], [0, 2, 1, 2]), "xy": XY})
+    for offsets, kind in (([0, 0.5, 1, 2], "float64"), (["0", "1", "1", "2"], "<U1")):
+        with pytest.raises(wr.InvalidArgument, match=f"column 'tags': .*, got offsets that are {kind} values"):
+            transforms.run({"city": CITIES, "tags": (["a", "b"], offsets), "xy": XY})
+
+
+def test_integers_above_those_with_a_sign_are_refused():
+    hashed = file_of([{"name": "n", "type": "i64"}],
+                     [{"name": "n", "op": "hash", "of": [{"column": "n"}], "settings": {"buckets": 1000}}])
+    largest = np.array([2**63 - 1], np.uint64)
+    np.testing.assert_array_equal(hashed.run({"n": largest})["n"], hashed.run({"n": largest.astype(np.int64)})["n"])
+    with pytest.raises(wr.InvalidArgument, match="column 'n': .* i64, got 9223372036854775808, which is above 2"):
+        hashed.run({"n": np.array([2**63], np.uint64)})
