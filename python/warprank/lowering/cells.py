@@ -46,6 +46,7 @@ class Source:
     operands: tuple[Any, ...] = ()  # cells by column, or numbers, where `kind` is an elementwise function
     data: Any = None  # what patterns want to know of others
     node: Any = None  # of the program: where it was computed
+    left_out: set[int] = field(default_factory=set)  # columns that the tensor does not have
 
 
 @dataclass
@@ -123,9 +124,15 @@ class Sources:
 
     def _once(self, number: int, make: Callable[[], wr.Tensor]) -> Make:
         def made(columns: np.ndarray) -> tuple[wr.Tensor, np.ndarray, int]:
+            source = self.all[number]
             if number not in self._tensors:
                 self._tensors[number] = make()
-            return self._tensors[number], columns, self.all[number].width
+            if not source.left_out:
+                return self._tensors[number], columns, source.width
+            kept = np.array([c not in source.left_out for c in range(source.width)])
+            if not kept[columns].all():
+                raise Unsupported(f"columns of '{source.data.name}' that are ids, or numbers", "one that is both")
+            return self._tensors[number], (np.cumsum(kept) - 1)[columns], int(kept.sum())
         return made
 
     def of(self, cell: int) -> tuple[Source, int]:
@@ -251,7 +258,8 @@ class Sources:
         # A stand-in, so that what else is wrong is told, too.
         name = f"unsupported {number}"
         axis = source.axis.partition(PAIR)[0]
-        source.axis = axis
+        source.axis, source.left_out = axis, set()
+        self._tensors.pop(number, None)
         source.make = self._once(number, lambda: self.builder.dense(name, self.axes[axis], source.width))
         return source.make(columns)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -35,6 +35,7 @@ class Input:
     padding: int | None = None
     offsets: str | None = None  # of flat ones: the input that has them
     has_end: bool = False  # those have the end of the last, too
+    ids_columns: set[int] = field(default_factory=set)  # of numbers: those that the model takes for ids
 
     @property
     def is_ids(self) -> bool:
@@ -86,7 +87,9 @@ def columns(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence], lo
     rows = len(next(arrays[i.name] for i in inputs if not i.is_flat))
     problems = Problems()
     for given in inputs:
-        if _fits(given, inputs, arrays, rows, problems) and given.is_ids and not given.is_lengths:
+        if not _fits(given, inputs, arrays, rows, problems):
+            continue
+        if (given.is_ids and not given.is_lengths) or given.ids_columns:
             _check_ids(given, sequences, lookups, arrays[given.name], problems)
     problems.raise_if_any()
     lengths = {i.axis: arrays[i.name].shape[1] for i in inputs if i.is_events and arrays[i.name].ndim > 1}
@@ -109,7 +112,7 @@ def columns(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence], lo
             split = array.reshape(rows, -1)
             data |= {given.column_name(c): np.ascontiguousarray(split[:, c]) for c in range(given.width)}
         elif not given.is_ids:
-            data[given.name] = array.reshape(rows, given.width)
+            data |= _of_numbers(given, array.reshape(rows, given.width))
     for axis, events in kept.items():
         places = np.broadcast_to(np.arange(events.shape[1]), events.shape)
         data[position_name(axis)] = _ragged(places, events)
@@ -145,6 +148,14 @@ def _check_ids(given: Input, sequences: Mapping[str, cells.Sequence], lookups: M
         masked = sequence.mask[1]
     columns = array.reshape(-1, 1 if given.is_flat or given.is_bag else given.width)
     for column, ids in enumerate(columns.T):
+        if not given.is_ids:
+            if column not in given.ids_columns:
+                continue
+            broken = ids[ids != np.floor(ids)]
+            if len(broken):
+                problems.add(f"batch: input '{given.name}'", f"ids in column {column}", str(broken[0]))
+                continue
+            ids = ids.astype(np.int64)
         for table, rows in lookups.get(given.column_name(column) if not given.is_bag else given.name, {}).items():
             beyond = ids[((ids < 0) | (ids >= rows)) & (ids != masked if masked is not None else True)]
             if len(beyond):
@@ -166,6 +177,15 @@ def _events(sequence: cells.Sequence, length: int, arrays: Mapping[str, np.ndarr
     if padding is not None:
         return array != padding
     return array if array.dtype == bool else np.arange(length) < array[:, None]
+
+
+def _of_numbers(given: Input, array: np.ndarray) -> dict[str, Any]:
+    """Those columns that are ids, each by itself, and the others."""
+    data: dict[str, Any] = {given.column_name(c): array[:, c].astype(np.int64) for c in sorted(given.ids_columns)}
+    others = [c for c in range(given.width) if c not in given.ids_columns]
+    if others:
+        data[given.name] = np.ascontiguousarray(array[:, others]) if given.ids_columns else array
+    return data
 
 
 def _of_events(given: Input, array: np.ndarray, kept: Mapping[str, np.ndarray],

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def placeholder(p: Program, given: Input) -> Value:
     """What a program is given, as a batch of it."""
     def make() -> wr.Tensor:
-        return p.builder.dense(given.name, p.axis(given.axis), given.width)
+        return p.builder.dense(given.name, p.axis(given.axis), given.width - len(given.ids_columns))
 
     is_mask = given.kind == "mask"
     if is_mask and not (given.is_events and len(given.shape) == 1):
@@ -34,7 +34,9 @@ def placeholder(p: Program, given: Input) -> Value:
             p.sources.gather(ones, given.axis), "sum"), data=given)
     else:
         cells = p.sources.add(given.axis, given.width, "ids" if given.is_ids else "dense", make, data=given)
-    p.input_of_source[int(source_numbers(cells)[0])] = given
+    number = int(source_numbers(cells)[0])
+    p.input_of_source[number] = given
+    p.sources.all[number].left_out = given.ids_columns
     if given.is_flat or given.is_lengths or not given.is_events:
         return Value(cells.reshape(1, *(() if given.is_flat else given.shape)), given.is_ids)
     each = cells.reshape(1, 1, *given.shape[1:])

@@ -125,6 +125,7 @@ def _output_names(program: torch.export.ExportedProgram, outputs: Sequence[str] 
             refuse("outputs", f"{count} names", str(len(outputs)))
         return list(outputs)
     tree = torch.utils._pytree.tree_unflatten(list(range(count)), spec)
-    if isinstance(tree, dict) and sorted(tree.values()) == list(range(count)):
-        return sorted(tree, key=lambda name: int(tree[name]))
-    return ["output"] if count == 1 else [f"output_{i}" for i in range(count)]
+    if not isinstance(tree, dict):
+        return ["output"] if count == 1 else [f"output_{i}" for i in range(count)]
+    paths, _ = torch.utils._pytree.tree_flatten_with_path(tree)
+    return ["_".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path) for path, _ in paths]

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..lowering import layers, norms
 from ..lowering.arithmetic import constant_vector
-from ..lowering.cells import Unsupported, Value, numbers, with_rows
+from ..lowering.cells import Unsupported, Value, move, numbers, with_rows
 from ..lowering.places import by_event
 from .handlers import HANDLERS, handles
 
@@ -26,6 +26,42 @@ def linear(p: Program, x: Any, weight: Any, bias: torch.Tensor | None = None) ->
     if not isinstance(weight, torch.Tensor):
         raise Unsupported("a weight that is a parameter", "one that is computed")
     return layers.linear(p, x, p.array(weight), None if bias is None else p.array(bias), p.path_of(weight, ".weight"))
+
+
+@handles("conv1d", "conv2d")
+def convolution(p: Program, x: Any, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Any = 1,
+                padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Value:
+    """One of kernel size 1: a linear layer over channels."""
+    def is_all(given: Any, number: int) -> bool:
+        return given in (number, "valid") or all(each == number for each in given)
+    dims = weight.dim() - 2
+    if not isinstance(weight, torch.Tensor) or any(size != 1 for size in weight.shape[2:]) or groups != 1 or \
+            not is_all(stride, 1) or not is_all(padding, 0) or numbers(x).cells.ndim != dims + 2:
+        raise Unsupported("a convolution of kernel size 1, with stride 1, without padding and groups", (
+            f"kernel {list(weight.shape[2:])}, stride {stride}, padding {padding}, {groups} groups"))
+    by_place = move(torch.ops.aten.movedim.int, (x, 1, -1), {}, p.batch, torch.from_numpy)
+    made = linear(p, by_place, weight.flatten(1), bias)
+    return move(torch.ops.aten.movedim.int, (made, -1, 1), {}, p.batch, torch.from_numpy)
+
+
+@handles("tensordot")
+def tensordot(p: Program, x: Any, weight: Any, dims: Sequence[int], of_weight: Sequence[int]) -> Any:
+    """With a parameter: a linear layer."""
+    if not isinstance(x, Value) or not isinstance(weight, torch.Tensor):
+        raise Unsupported("a batch and a parameter", "two batches, or the parameter first")
+    dims, of_weight = ([d % n for d in given] for given, n in ((dims, x.cells.ndim), (of_weight, weight.dim())))
+    kept = [d for d in range(x.cells.ndim) if d not in dims]
+    moved = move(torch.ops.aten.permute.default, (x, [*kept, *dims]), {}, p.batch, torch.from_numpy)
+    if len(dims) > 1:
+        moved = move(torch.ops.aten.flatten.using_ints, (moved, len(kept), -1), {}, p.batch, torch.from_numpy)
+    others = [d for d in range(weight.dim()) if d not in of_weight]
+    matrix = weight.permute(*others, *of_weight).reshape(-1, moved.cells.shape[-1])
+    made = linear(p, moved, matrix)
+    if len(others) == 1:
+        return made
+    sizes = [weight.shape[d] for d in others] or [1]
+    made = move(torch.ops.aten.unflatten.int, (made, -1, sizes), {}, p.batch, torch.from_numpy)
+    return made if others else move(torch.ops.aten.squeeze.dim, (made, -1), {}, p.batch, torch.from_numpy)
 
 
 @handles("addmm")

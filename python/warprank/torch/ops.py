@@ -9,8 +9,10 @@ import torch
 
 import warprank as wr
 
-from ..lowering.arithmetic import activation, apply, binary, constant_vector, power, required_scalar, scalar_of
+from ..lowering.arithmetic import (activation, apply, binary, constant_vector, is_constant, power, required_scalar,
+                                   scalar_of)
 from ..lowering.cells import Unsupported, Value, numbers
+from ..lowering.ids import of_numbers, shifted
 from ..lowering.reductions import reduce
 from .handlers import HANDLERS, OF_CONSTANTS, handles
 
@@ -28,6 +30,9 @@ def times(p: Program, x: Any, alpha: Any) -> Any:
 def add(p: Program, a: Any, b: Any, alpha: Any = 1) -> Any:
     if not isinstance(b, Value) and scalar_of(b) == 0 and isinstance(a, Value):
         return a  # of sum()
+    for x, offsets in ((a, b), (b, a)):
+        if isinstance(x, Value) and x.is_ids and is_constant(offsets) and alpha == 1:
+            return shifted(p, x, offsets.numpy())
     return binary(p, "add", a, times(p, b, alpha))
 
 
@@ -58,6 +63,13 @@ def logical_not(p: Program, x: Any) -> Value:
     return apply(p, "equal", numbers(x), 0.0)
 
 
+@handles("native_dropout")
+def native_dropout(p: Program, x: Any, share: float, *_: Any) -> tuple[Any]:
+    if share > 0:
+        raise Unsupported("dropout that is off in evaluation, as F.dropout(x, p, self.training)", f"one of {share}")
+    return (x,)
+
+
 @handles("where", constants=True)
 def where(p: Program, condition: Any, a: Any, b: Any) -> Value:
     return apply(p, "select", *(x if isinstance(x, Value) else required_scalar(x) for x in (a, b, condition)))
@@ -68,10 +80,11 @@ def masked_fill(p: Program, x: Any, condition: Any, value: Any) -> Value:
     return where(p, condition, value, x)
 
 
-@handles("zeros_like", "ones_like", "full_like")
-def full_like(p: Program, x: Value, value: Any = None, **_: Any) -> torch.Tensor:
+@handles("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
+def full_like(p: Program, x: Value, *given: Any, **_: Any) -> torch.Tensor:
     node = p.current()
-    number = {"zeros_like": 0.0, "ones_like": 1.0}.get(node.target._schema.name.partition("::")[2], value)
+    kind = node.target._schema.name.partition("::")[2]
+    number = 0.0 if "zeros" in kind else 1.0 if "ones" in kind else given[-1]
     return torch.full(tuple(node.meta["val"].shape), float(number))
 
 
@@ -81,6 +94,8 @@ def converted(p: Program, x: Value, *_: Any, **__: Any) -> Value:
     to = p.current().meta["val"].dtype
     if x.is_ids and sources != {"count"} and to in KEPT_TYPES:
         raise Unsupported("numbers: ids can only be looked up, and compared with padding", "arithmetic on ids")
+    if not x.is_ids and to in (torch.int64, torch.int32) and sources == {"dense"}:
+        return of_numbers(p, x)
     if not x.is_ids and to not in KEPT_TYPES and not sources <= {"constant", "count"}:
         raise Unsupported("floating-point numbers", f"a conversion to {to}")
     return Value(x.cells, x.is_ids and to not in KEPT_TYPES, x.batch, x.inner)
@@ -102,6 +117,11 @@ for _name, _function in {"relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", 
 @handles("log1p")
 def log1p(p: Program, x: Any) -> Value:
     return apply(p, "log", apply(p, "add", numbers(x), 1.0))
+
+
+@handles("expm1")
+def expm1(p: Program, x: Any) -> Value:
+    return apply(p, "sub", apply(p, "exp", numbers(x)), 1.0)
 
 
 @handles("reciprocal")

@@ -55,7 +55,9 @@ class Program(LoweredProgram):
         return ".".join(filter(None, [self.module_path(), self._node.name]))
 
     def unsupported(self, expected: str, got: str) -> None:
-        assert self._node is not None
+        if self._node is None:
+            self.problems.add("inputs", expected, got)
+            return
         path, kind = self._module()
         where = f"module '{path}' ({kind}): " if path else ""
         self.problems.add(f"{where}{self._node.target}", expected, got)

@@ -240,7 +240,7 @@ def test_what_cannot_be_expressed_is_told_together_with_its_module():
     problems = raised.value.problems
     assert [p.what for p in problems] == ["module '1.conv' (Conv1d): aten.conv1d.default",
                                           "module '1' (Tower): aten.cumsum.default"]
-    assert problems[0].expected == "an op of the model language"
+    assert problems[0].expected == "a convolution of kernel size 1, with stride 1, without padding and groups"
 
 
 @pytest.mark.parametrize("function, message", [

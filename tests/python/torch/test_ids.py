@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ids that are columns of a matrix, of integers or of numbers, and share a table; and layers that go with them."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import warprank as wr
+from warprank.torch import export
+
+FIELDS, ROWS = [10, 20, 5, 30], 8
+
+
+def exact(module, batch, **options):
+    made = export(module.eval(), batch, **options)
+    scores = made.score(batch)
+    for name, difference in made.check().items():
+        assert difference.largest <= 2e-6 * max(1, np.abs(scores[name]).max()), name
+    return made
+
+
+def matrix(fields=FIELDS, rows=ROWS):
+    return torch.stack([torch.randint(0, field, (rows,)) for field in fields], 1)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(3)
+
+
+class Offsets(nn.Module):
+    """Fields that share a table, one behind the other."""
+
+    def __init__(self, offsets=None, turned=False, rows=sum(FIELDS)):
+        super().__init__()
+        self.offsets = np.array((0, *np.cumsum(FIELDS)[:-1])) if offsets is None else np.array(offsets)
+        self.turned = turned
+        self.table, self.first = nn.Embedding(rows, 6), nn.Embedding(rows, 1)
+        self.head = nn.Linear(6 * len(FIELDS), 1)
+
+    def forward(self, x):
+        offsets = x.new_tensor(self.offsets).unsqueeze(0)
+        x = offsets + x if self.turned else x + offsets
+        fields = self.table(x)
+        crossed = fields.sum(1) ** 2 - (fields ** 2).sum(1)
+        return self.head(fields.flatten(1)).squeeze(1) + self.first(x).sum((1, 2)) + 0.5 * crossed.sum(1)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_fields_that_share_a_table(turned):
+    made = exact(Offsets(turned=turned), matrix())
+    assert {name: len(array) for name, array in made.tables.items() if name.startswith("table")} == {
+        "table.rows_0": 10, "table.rows_10": 20, "table.rows_30": 5, "table.rows_35": 30}
+    assert [i.name for i in wr.compile(made.graph).ids] == ["x.0", "x.1", "x.2", "x.3"]
+    wrong = matrix()
+    wrong[2, 1] = 20  # the next field's row in the module
+    with pytest.raises(wr.InvalidArgument, match="ids of 0 to 19, the rows of table 'table.rows_10', got 20"):
+        made.columns(wrong)
+
+
+def test_fields_in_another_order_and_two_with_the_same_rows():
+    made = exact(Offsets([35, 5, 35, 0], rows=80), matrix([5, 30, 20, 5]))
+    assert {name: len(array) for name, array in made.tables.items() if name.startswith("table")} == {
+        "table.rows_35": 45, "table.rows_5": 30, "table.rows_0": 5}
+
+
+def test_offsets_twice():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(30, 1)
+
+        def forward(self, x):
+            return self.table((x + torch.tensor([0, 5])) + torch.tensor([[2, 4]])).sum((1, 2))
+    made = exact(Twice(), matrix([3, 21]))
+    assert sorted(made.tables) == ["table.rows_2", "table.rows_9"]
+
+
+def test_offsets_that_are_none_are_told():
+    def told(offsets):
+        with pytest.raises(wr.InvalidArgument) as raised:
+            export(Offsets(offsets).eval(), matrix())
+        return str(raised.value)
+    assert "expected offsets below 65, the rows of the table, got 70" in told([0, 10, 30, 70])
+    assert "expected ids, or ids plus an offset for each column, got offsets int64 [1, 4]" in told([0, -1, 2, 3])
+
+    class Fractions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(65, 1)
+
+        def forward(self, x):
+            return self.table((x + torch.tensor([0.5, 1, 2, 3])).long()).sum((1, 2))
+    with pytest.raises(wr.InvalidArgument, match="ids plus an offset for each column, got offsets float32"):
+        export(Fractions().eval(), matrix())
+
+
+class Mixed(nn.Module):
+    """Ids and numbers as columns of one matrix of numbers."""
+
+    def __init__(self, kind=torch.long):
+        super().__init__()
+        self.kind = kind
+        self.tables = nn.ModuleList(nn.Embedding(field, 4) for field in (10, 20))
+        self.head = nn.Linear(8 + 3, 1)
+
+    def forward(self, x):
+        ids = [x[:, i:i + 1].to(self.kind) for i in (0, 3)]
+        embedded = torch.cat([table(i) for table, i in zip(self.tables, ids)], -1)
+        return torch.sigmoid(self.head(torch.cat([embedded.flatten(1), x[:, 1:3], x[:, 4:]], 1)))
+
+
+def mixed(rows=ROWS):
+    x = torch.randn(rows, 5)
+    x[:, 0], x[:, 3] = torch.randint(0, 10, (rows,)), torch.randint(0, 20, (rows,))
+    return x
+
+
+@pytest.mark.parametrize("kind", [torch.long, torch.int])
+def test_ids_among_numbers(kind, tmp_path):
+    made = exact(Mixed(kind), mixed())
+    plan = wr.compile(made.graph)
+    assert [i.name for i in plan.ids] == ["x.0", "x.3"]
+    assert [(d.name, d.width) for d in plan.dense] == [("x", 3)]
+    data, _ = made.columns(batch := mixed())
+    np.testing.assert_array_equal(data["x.3"], batch[:, 3].long())
+    np.testing.assert_array_equal(data["x"], batch[:, [1, 2, 4]])
+    made.save(tmp_path / "model")
+    scores = wr.load(tmp_path / "model").score(data)["output"]
+    np.testing.assert_allclose(scores, made.score(batch)["output"], rtol=0, atol=1e-7)
+
+
+def test_ids_among_numbers_that_do_not_fit_are_told():
+    made = exact(Mixed(), mixed())
+    batch = mixed()
+    batch[1, 0], batch[4, 3] = 2.5, 20
+    with pytest.raises(wr.InvalidArgument) as raised:
+        made.columns(batch)
+    assert [(p.expected, p.got) for p in raised.value.problems] == [
+        ("ids in column 0", "2.5"), ("ids of 0 to 19, the rows of table 'tables.1'", "20")]
+    batch[1, 0], batch[4, 3] = float("nan"), 3
+    with pytest.raises(wr.InvalidArgument, match="ids in column 0, got nan"):
+        made.columns(batch)
+
+
+def test_columns_that_are_ids_alone():
+    class Ids(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(20, 1)
+
+        def forward(self, x):
+            return self.table(x.long()).sum((1, 2))
+    made = exact(Ids(), matrix([20, 20]).float())
+    assert [i.name for i in wr.compile(made.graph).ids] == ["x.0", "x.1"] and not wr.compile(made.graph).dense
+
+
+def test_a_column_that_is_both_is_refused():
+    class Both(Mixed):
+        def forward(self, x):
+            return super().forward(x) + x[:, 0:1]
+    with pytest.raises(wr.InvalidArgument, match="expected columns of 'x' that are ids, or numbers, got one that is both"):
+        export(Both().eval(), mixed())
+
+    class Computed(Mixed):
+        def forward(self, x):
+            return super().forward(x) + self.tables[0]((x[:, 1] * 2).long()).sum(1, keepdim=True)
+    with pytest.raises(wr.InvalidArgument, match="expected floating-point numbers, got a conversion to"):
+        export(Computed().eval(), mixed())
+
+
+class Fields(nn.Module):
+    def __init__(self, forward):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(5, 3) * 0.3)
+        self.cube = nn.Parameter(torch.randn(2, 5, 3) * 0.3)
+        self.one, self.plane = nn.Conv1d(4, 6, 1), nn.Conv2d(4, 2, 1, bias=False)
+        self.wide = nn.Conv1d(4, 6, 2)
+        self.of = forward
+
+    def forward(self, x):  # [B, 4 fields, 5]
+        return self.of(self, x).flatten(1).sum(1)
+
+
+@pytest.mark.parametrize("forward", [
+    lambda m, x: torch.tensordot(x, m.weight, dims=([-1], [0])) * 2,
+    lambda m, x: torch.tensordot(x.transpose(1, 2), m.weight, dims=([1], [0])).relu(),
+    lambda m, x: torch.tensordot(x, m.cube, dims=([2], [1])).relu(),
+    lambda m, x: torch.tensordot(x.reshape(-1, 2, 2, 5), m.cube, dims=([1, 3], [0, 1])).relu(),
+    lambda m, x: torch.tensordot(x, m.weight[:, 0], dims=([2], [0])).relu(),
+    lambda m, x: m.one(x).relu(),
+    lambda m, x: m.plane(x.unflatten(2, (5, 1))).relu(),
+    lambda m, x: torch.expm1(x * 0.1),
+    lambda m, x: nn.functional.dropout(x, 0.0),
+    lambda m, x: x + x.new_zeros(len(x), 1, 1) + x.new_full((1,), 2.0) * x.new_ones(1)])
+def test_layers_by_another_name(forward):
+    exact(Fields(forward), torch.randn(ROWS, 4, 5))
+
+
+@pytest.mark.parametrize("forward, told", [
+    (lambda m, x: m.wide(x), "a convolution of kernel size 1"),
+    (lambda m, x: nn.functional.conv1d(x, m.one.weight, padding=1), "a convolution of kernel size 1"),
+    (lambda m, x: torch.tensordot(x, x, dims=([2], [2])), "a batch and a parameter"),
+    (lambda m, x: nn.functional.dropout(x, 0.3), "dropout that is off in evaluation")])
+def test_layers_that_are_others_are_refused(forward, told):
+    with pytest.raises(wr.InvalidArgument, match=told):
+        export(Fields(forward).eval(), torch.randn(ROWS, 4, 5))
+
+
+def test_outputs_in_dicts_of_lists():
+    class Tasks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.heads = nn.ModuleList(nn.Linear(3, 1) for _ in range(3))
+
+        def forward(self, x):
+            a, b, c = (head(x) for head in self.heads)
+            return {"tasks": [a, b], "all": {"last": c}}
+    made = exact(Tasks(), torch.randn(ROWS, 3))
+    assert made.outputs == ["tasks_0", "tasks_1", "all_last"]
