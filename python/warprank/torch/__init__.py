@@ -23,7 +23,7 @@ from ..lowering.inputs import Input, axes_of
 from ..rows import RowError, RowType, convert_tables
 from ..written import NamedWeights
 from . import layers, lookups, ops  # noqa: F401: they register what they handle
-from .exported import ExportedModule, arguments, evaluating, leaves
+from .exported import ExportedModule, arguments, as_arguments, evaluating, leaves
 from .jagged import ExportedJagged, Jagged, has_jagged
 from .program import Program
 from .written import weights_of
@@ -36,8 +36,9 @@ def export(module: torch.nn.Module | torch.export.ExportedProgram, example_batch
            rows: RowType | Mapping[str, RowType] = "f32", hashed: Mapping[str, Any] = {}) -> Exported:
     """Exports a module, in evaluation, as it computes the example; or a program of torch.export, which has one.
 
-    example_batch: what the module is called with, of two rows or more: a tensor, a tuple of arguments, or arguments by
-        name. All inputs have a row for each row of the batch.
+    example_batch: what the module is called with, of two rows or more: a tensor, a tuple of arguments, arguments by
+        name, or the dict that is its one argument, whose keys are the inputs' names. All inputs have a row for each row
+        of the batch.
     axes: by input the axis that it lives on, with the axes above it: "user", "user/item". What depends on the user
         alone is computed once for each user, though the module has it for each item. Nothing: one axis for all.
         "user/history[]": of an input [batch, events, ..] the events are rows of that axis. Padding is what the module
@@ -52,6 +53,8 @@ def export(module: torch.nn.Module | torch.export.ExportedProgram, example_batch
     Raises everything that cannot be expressed together, each with the path of its module.
     """
     jagged = None
+    if isinstance(module, torch.nn.Module):
+        example_batch = as_arguments(module, example_batch)
     if isinstance(module, torch.export.ExportedProgram):
         program = module.run_decompositions({})
         args, kwargs = module.example_inputs or ((), {})
@@ -101,20 +104,36 @@ def _inputs(program: torch.export.ExportedProgram, example_batch: Any, axes: Map
     given = {name: nodes[name].meta.get("val") for name in program.graph_signature.user_inputs
              if isinstance(name, str) and name in nodes}
     given = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+    labels = _labels(program, example_batch)
+    placeholders = {labels.get(name, name): name for name in given}
     found: dict[str, Input] = {}
-    for name, (axis, is_events) in axes_of(list(given), axes, problems).items():
-        value = given[name]
+    for name, (axis, is_events) in axes_of(list(placeholders), axes, problems).items():
+        value = given[placeholders[name]]
         is_flat = is_events and value.dim() == 1 and value.shape[0] != batch
         # An EmbeddingBag's offsets may have the end of the last bag, too.
         may_be_offsets = not is_events and value.dtype == torch.int64 and list(value.shape) == [batch + 1]
         if not is_flat and not may_be_offsets and (value.dim() == 0 or value.shape[0] != batch):
             problems.add(f"input '{name}'", f"{batch} rows, as the first input has", f"shape {list(value.shape)}")
         kind: Any = "numbers" if value.dtype.is_floating_point else "mask" if value.dtype == torch.bool else "ids"
-        found[name] = Input(name, axis, () if is_flat else tuple(value.shape[1:]), kind, is_events, is_flat)
+        found[placeholders[name]] = Input(name, axis, () if is_flat else tuple(value.shape[1:]), kind, is_events, is_flat)
     if not 2 <= batch <= MOST_ROWS:
         problems.add("example_batch", f"2 to {MOST_ROWS} rows", str(batch))
     problems.raise_if_any()
     return found
+
+
+def _labels(program: torch.export.ExportedProgram, example_batch: Any) -> dict[str, str]:
+    """By input of a program of one dict its keys."""
+    args, kwargs = arguments(example_batch)
+    if kwargs or len(args) != 1 or not isinstance(args[0], Mapping):
+        return {}
+    return dict(zip(program.graph_signature.user_inputs, _names_of(args[0])))  # type: ignore[arg-type]
+
+
+def _names_of(tree: Any) -> list[str]:
+    """The keys on the way to each leaf."""
+    paths, _ = torch.utils._pytree.tree_flatten_with_path(tree)
+    return ["_".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path) for path, _ in paths]
 
 
 def _output_names(program: torch.export.ExportedProgram, outputs: Sequence[str] | None) -> list[str]:
@@ -127,5 +146,4 @@ def _output_names(program: torch.export.ExportedProgram, outputs: Sequence[str] 
     tree = torch.utils._pytree.tree_unflatten(list(range(count)), spec)
     if not isinstance(tree, dict):
         return ["output"] if count == 1 else [f"output_{i}" for i in range(count)]
-    paths, _ = torch.utils._pytree.tree_flatten_with_path(tree)
-    return ["_".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path) for path, _ in paths]
+    return _names_of(tree)

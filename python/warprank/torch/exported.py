@@ -25,9 +25,14 @@ class ExportedModule(Exported):
         order."""
         signature = inspect.signature(self._trained.forward)
         example = bound(signature, self._example)
-        given = bound(signature, batch, list(example))
+        given = bound(signature, as_arguments(self._trained, batch), list(example))
         problems = Problems()
         check_arguments(given, list(example), problems)
+        for name, like in example.items():
+            if isinstance(like, Mapping) and isinstance(given.get(name), Mapping):
+                check_arguments(given[name], list(like), problems)
+                problems.raise_if_any()
+                given[name] = {key: given[name][key] for key in like}
         tensors: list[torch.Tensor] = []
         for name, like in example.items():
             if name not in given:
@@ -44,7 +49,7 @@ class ExportedModule(Exported):
 
     def _wanted(self, batch: Any) -> tuple[dict[str, np.ndarray], float]:
         """The module's scores by output, and the seconds that it took."""
-        args, kwargs = arguments(batch)
+        args, kwargs = arguments(as_arguments(self._trained, batch))
         with torch.no_grad(), evaluating(self._trained):
             self._trained(*args, **kwargs)
             begin = time.perf_counter()
@@ -75,6 +80,16 @@ def arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(batch, Mapping):
         return (), dict(batch)
     return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,), {}
+
+
+def as_arguments(module: torch.nn.Module, batch: Any) -> Any:
+    """A batch; a dict that the module takes as its one argument, and not as its arguments by name, in a tuple."""
+    if not isinstance(batch, Mapping):
+        return batch
+    taken = inspect.signature(module.forward).parameters
+    by_place = [p for p in taken.values() if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    takes_names = any(p.kind is p.VAR_KEYWORD for p in taken.values())
+    return (dict(batch),) if len(by_place) == 1 and not takes_names and not set(batch) & set(taken) else batch
 
 
 def bound(signature: inspect.Signature, batch: Any, names: Sequence[str] = ()) -> dict[str, Any]:

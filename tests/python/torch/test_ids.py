@@ -219,3 +219,35 @@ def test_outputs_in_dicts_of_lists():
             return {"tasks": [a, b], "all": {"last": c}}
     made = exact(Tasks(), torch.randn(ROWS, 3))
     assert made.outputs == ["tasks_0", "tasks_1", "all_last"]
+
+
+class OfDict(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.users, self.head = nn.Embedding(10, 4), nn.Linear(6, 1)
+
+    def forward(self, inputs):
+        return self.head(torch.cat([self.users(inputs["user"]), inputs["age"], inputs["price"]], 1))
+
+
+def of_dict():
+    return {"user": torch.randint(0, 10, (ROWS,)), "age": torch.randn(ROWS, 1), "price": torch.randn(ROWS, 1)}
+
+
+def test_a_dict_that_is_the_one_argument():
+    axes = {"user": "user", "age": "user", "price": "user/item"}
+    made = exact(OfDict(), of_dict(), axes=axes)
+    plan = wr.compile(made.graph)
+    assert [i.name for i in plan.ids] + [d.name for d in plan.dense] == ["user", "age", "price"]
+    batch = of_dict()
+    scores = made.score(batch)["output"]
+    other_order = {"price": batch["price"], "user": batch["user"], "age": batch["age"]}
+    np.testing.assert_array_equal(made.score(other_order)["output"], scores)
+    assert made.check(other_order)["output"].largest <= 1e-6
+    del other_order["age"]
+    with pytest.raises(wr.InvalidArgument, match="batch: input 'age': expected a tensor, got none"):
+        made.score(other_order)
+    with pytest.raises(wr.InvalidArgument, match="batch: 'prize': expected an input, as the example has, got none of "
+                       "that name .did you mean 'price'"):
+        made.score(batch | {"prize": batch["price"]})
+    exact(OfDict(), {"inputs": of_dict()})
