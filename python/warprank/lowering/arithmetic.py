@@ -14,6 +14,7 @@ import warprank as wr
 from . import activations, cross, din, events, fields, layers, norms
 from .cells import COLUMN_SHIFT, Source, Unsupported, Value, numbers
 from .expressions import constant, distinct, elementwise
+from .ids import row_numbers
 
 if TYPE_CHECKING:
     from .program import Program
@@ -209,6 +210,9 @@ def broadcast_with(p: Program, x: Value, other: Any) -> Value:
 
 def binary(p: Program, function: str, a: Any, b: Any) -> Value:
     if any(isinstance(x, Value) and x.is_ids for x in (a, b)):
+        ids, other = (a, b) if isinstance(a, Value) else (b, a)
+        if function in ("add", "mul") and not isinstance(other, Value):
+            return row_numbers(p, function, ids, other)
         return compared_ids(p, function, a, b)
     constants = [x for x in (a, b) if is_constant(x)]
     if function == "add" and constants:

@@ -15,11 +15,24 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Shifts:
-    """Of a source whose columns are ids of inputs plus offsets: rows of one table, one part of it behind the other."""
+class RowNumbers:
+    """Of a source whose columns are rows of one table: an input's ids times `factors`, plus `offsets`."""
 
     cells: np.ndarray
+    factors: np.ndarray
     offsets: np.ndarray
+
+
+@dataclass
+class TableRows:
+    """Those of a table that ids name: every `step`th of [begin, end)."""
+
+    begin: int
+    end: int
+    step: int = 1
+
+    def __len__(self) -> int:
+        return len(range(self.begin, self.end, self.step))
 
 
 def of_numbers(p: Program, x: Value) -> Value:
@@ -42,28 +55,39 @@ def _no_numbers() -> Any:
     raise Unsupported("numbers: ids can only be looked up, and compared with padding", "arithmetic on ids")
 
 
-def shifted(p: Program, x: Value, offsets: Any) -> Value:
-    """Ids plus a constant for each column."""
-    array = np.asarray(offsets)
-    whole = np.broadcast_to(array, np.broadcast_shapes(array.shape, x.cells.shape))
-    if whole.shape != x.cells.shape or array.dtype.kind not in "iu" or (array < 0).any():
-        raise Unsupported("ids, or ids plus an offset for each column", f"offsets {array.dtype} {list(array.shape)}")
-    flat, sums = x.cells.flatten(), whole.ravel().astype(np.int64)
-    for i, (source, column) in enumerate(map(p.sources.of, flat)):
-        if isinstance(source.data, Shifts):
-            flat[i], sums[i] = source.data.cells[column], sums[i] + source.data.offsets[column]
-    cells = p.sources.add(p.sources.axis_of(flat), len(flat), "shifted_ids", _no_numbers, data=Shifts(flat, sums))
-    return Value(cells.reshape(x.cells.shape), True, x.batch, x.inner)
+def row_numbers(p: Program, function: str, x: Value, constant: Any) -> Value:
+    """Ids times, or plus, a constant for each column."""
+    array = np.asarray(constant)
+    shape = np.broadcast_shapes(array.shape, x.cells.shape)
+    along_rows = array.ndim >= -x.batch and array.shape[x.batch] > 1
+    if array.dtype.kind not in "iu" or along_rows or x.inner != 1 or len(shape) != x.cells.ndim or \
+            (array < (function == "mul")).any():
+        raise Unsupported("ids, or ids times and plus whole numbers, for each column", (
+            f"'{function}' of {array.dtype} {list(array.shape)}"))
+    cells, constants = (np.broadcast_to(each, shape).flatten() for each in (x.cells, array.astype(np.int64)))
+    factors, offsets = np.ones_like(constants), np.zeros_like(constants)
+    for i, (source, column) in enumerate(map(p.sources.of, cells)):
+        if isinstance(source.data, RowNumbers):
+            before = source.data
+            cells[i], factors[i], offsets[i] = before.cells[column], before.factors[column], before.offsets[column]
+    if function == "mul":
+        factors, offsets = factors * constants, offsets * constants
+    else:
+        offsets = offsets + constants
+    made = p.sources.add(p.sources.axis_of(cells), len(cells), "row_numbers", _no_numbers,
+                         data=RowNumbers(cells, factors, offsets))
+    return Value(made.reshape(shape), True, x.batch, x.inner)
 
 
-def shift_of(p: Program, cell: int, rows: int) -> tuple[int, int, int | None]:
-    """The input's cell, and the rows of a table of so many that its ids name: up to those of the next offset."""
+def rows_of(p: Program, cell: int, rows: int) -> tuple[int, TableRows | None]:
+    """The input's cell, and the rows of a table of so many that its ids name, up to those of the next offset; None: all
+    of them."""
     source, column = p.sources.of(cell)
-    if not isinstance(source.data, Shifts):
-        return cell, 0, None
-    begin = int(source.data.offsets[column])
-    behind = source.data.offsets[source.data.offsets > begin]
-    end = int(behind.min()) if len(behind) else rows
-    if not begin < end <= rows:
+    if not isinstance(source.data, RowNumbers):
+        return cell, None
+    found, begin, step = source.data, int(source.data.offsets[column]), int(source.data.factors[column])
+    behind = found.offsets[found.offsets > begin] if step == 1 else np.zeros(0)
+    taken = TableRows(begin, int(behind.min()) if len(behind) else rows, step)
+    if not begin < taken.end <= rows:
         raise Unsupported(f"offsets below {rows}, the rows of the table", str(begin))
-    return int(source.data.cells[column]), begin, end
+    return int(found.cells[column]), taken

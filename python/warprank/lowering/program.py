@@ -15,8 +15,8 @@ import warprank as wr
 from ..errors import Problems
 from ..rows import hashed_keys
 from ..weights import check_finite
-from . import ids
 from .cells import SOURCE_SHIFT, Sequence, Sources, Unsupported, Value, columns_of
+from .ids import TableRows, rows_of
 from .inputs import Input, position_name
 
 MOST_DEPTH = 20000
@@ -51,7 +51,7 @@ class Program(ABC):
         self.expressions: dict[tuple[Any, ...], np.ndarray] = {}  # their cells, by what they compute
         self._layers: dict[str, int] = {}
         self.layer_names: dict[int, str] = {}  # by the first cell of a linear layer
-        self._table_handles: dict[tuple[int, int], tuple[str, wr.Table]] = {}  # by constant, and first row
+        self._table_handles: dict[tuple[int, ...], tuple[str, wr.Table]] = {}  # by constant, and rows
         self._ids: dict[str, wr.Ids] = {}
         self.input_of_source: dict[int, Input] = {}
         self.lookups: dict[str, dict[str, int]] = {}  # by input the tables that it looks up, with their rows
@@ -102,13 +102,14 @@ class Program(ABC):
         source, _ = self.sources.of(int(cells[0]))
         return name if len(cells) == source.width and (np.diff(columns_of(cells)) == 1).all() else None
 
-    def table(self, weight: Any, begin: int = 0, end: int | None = None) -> tuple[str, wr.Table]:
-        """The name of one with rows of a constant, and what the builder knows it by."""
-        if (id(weight), begin) not in self._table_handles:
-            name = self.table_name(self.path_of(weight, ".weight"))
-            if begin > 0 or end not in (None, weight.shape[0]):
-                name = self.layer(f"{name}.rows_{begin}")
-            array = self.array(weight)[begin:end]
+    def table(self, weight: Any, rows: TableRows | None = None) -> tuple[str, wr.Table]:
+        """Its name, and what the builder knows it by: of all rows of a constant, or some."""
+        key = (id(weight), *((rows.begin, rows.end, rows.step) if rows is not None else ()))
+        if key not in self._table_handles:
+            name, array = self.table_name(self.path_of(weight, ".weight")), self.array(weight)
+            if rows is not None:
+                step = f"_by_{rows.step}" if rows.step > 1 else ""
+                name, array = self.layer(f"{name}.rows_{rows.begin}{step}"), array[rows.begin:rows.end:rows.step]
             if name not in self.hashed:
                 self.tables[name] = array
                 make = self.builder.table
@@ -116,27 +117,27 @@ class Program(ABC):
                 keys = hashed_keys(name, self.hashed[name], len(array), self.problems)
                 self.tables |= {f"{name}.keys": np.arange(len(array)) if keys is None else keys, f"{name}.rows": array}
                 make = self.builder.hashed_table
-            self._table_handles[id(weight), begin] = name, make(name, dim=weight.shape[1], rows=len(array))
-        return self._table_handles[id(weight), begin]
+            self._table_handles[key] = name, make(name, dim=weight.shape[1], rows=len(array))
+        return self._table_handles[key]
 
     def table_name(self, path: str | None) -> str:
         name = path or self.layer(None)
         return name if name not in self.tables else self.layer(f"{name}.position")
 
-    def looked_up(self, name: str, weight: Any, begin: int = 0, end: int | None = None) -> wr.Table:
+    def looked_up(self, name: str, weight: Any, rows: TableRows | None = None) -> wr.Table:
         """The table, in which an input is looked up."""
-        table_name, table = self.table(weight, begin, end)
-        self.lookups.setdefault(name, {})[table_name] = (weight.shape[0] if end is None else end) - begin
+        table_name, table = self.table(weight, rows)
+        self.lookups.setdefault(name, {})[table_name] = weight.shape[0] if rows is None else len(rows)
         return table
 
     def input_of(self, cell: int) -> Input:
         if cell >> SOURCE_SHIFT not in self.input_of_source:
-            raise Unsupported("ids that are an input", "some with an offset")
+            raise Unsupported("ids that are an input", "some that are computed")
         return self.input_of_source[cell >> SOURCE_SHIFT]
 
     def ids_column(self, cell: int, weight: Any) -> tuple[wr.Ids, wr.Table]:
         """The input that has one column of ids, and the table."""
-        cell, begin, end = ids.shift_of(self, cell, weight.shape[0])
+        cell, rows = rows_of(self, cell, weight.shape[0])
         taken = self.input_of(cell)
         if taken.is_bag:
             raise Unsupported("ids that are not also a bag", f"'{taken.name}'")
@@ -144,7 +145,7 @@ class Program(ABC):
         name = taken.column_name(int(columns_of(np.array(cell))))
         if name not in self._ids:
             self._ids[name] = self.builder.ids(name, self._axes[taken.axis])
-        return self._ids[name], self.looked_up(name, weight, begin, end)
+        return self._ids[name], self.looked_up(name, weight, rows)
 
     def positions(self, axis: str) -> wr.Ids:
         """An input that says which of the module's events, with padding, an event is."""

@@ -9,10 +9,9 @@ import torch
 
 import warprank as wr
 
-from ..lowering.arithmetic import (activation, apply, binary, constant_vector, is_constant, power, required_scalar,
-                                   scalar_of)
+from ..lowering.arithmetic import activation, apply, binary, constant_vector, power, required_scalar, scalar_of
 from ..lowering.cells import Unsupported, Value, numbers
-from ..lowering.ids import of_numbers, shifted
+from ..lowering.ids import of_numbers
 from ..lowering.reductions import reduce
 from .handlers import HANDLERS, OF_CONSTANTS, handles
 
@@ -30,9 +29,6 @@ def times(p: Program, x: Any, alpha: Any) -> Any:
 def add(p: Program, a: Any, b: Any, alpha: Any = 1) -> Any:
     if not isinstance(b, Value) and scalar_of(b) == 0 and isinstance(a, Value):
         return a  # of sum()
-    for x, offsets in ((a, b), (b, a)):
-        if isinstance(x, Value) and x.is_ids and is_constant(offsets) and alpha == 1:
-            return shifted(p, x, offsets.numpy())
     return binary(p, "add", a, times(p, b, alpha))
 
 

@@ -77,13 +77,40 @@ def test_offsets_twice():
     assert sorted(made.tables) == ["table.rows_2", "table.rows_9"]
 
 
+class FieldAware(nn.Module):
+    """A row for each id and field that it meets, side by side."""
+
+    def __init__(self, fields=3):
+        super().__init__()
+        self.fields, self.table = fields, nn.Embedding(7 * fields, 4)
+
+    def forward(self, x):
+        met = self.table(x.unsqueeze(1) * self.fields + torch.arange(self.fields))
+        return (met[:, 0] * met[:, 1] + met[:, 2]).sum(1)
+
+
+def test_rows_side_by_side():
+    made = exact(FieldAware(), torch.randint(0, 7, (ROWS,)))
+    assert {name: len(array) for name, array in made.tables.items()} == {
+        "table.rows_0_by_3": 7, "table.rows_1_by_3": 7, "table.rows_2_by_3": 7}
+    assert [i.name for i in wr.compile(made.graph).ids] == ["x"]
+    with pytest.raises(wr.InvalidArgument, match="ids of 0 to 6, the rows of table 'table.rows_0_by_3', got 7"):
+        made.columns(torch.tensor([7, 0]))
+
+    class Rows(FieldAware):
+        def forward(self, x):
+            return super().forward(x * torch.arange(1, 1 + len(x)))
+    with pytest.raises(wr.InvalidArgument, match="times and plus whole numbers, for each column, got 'mul' of int64"):
+        export(Rows().eval(), torch.zeros(ROWS, dtype=torch.long))
+
+
 def test_offsets_that_are_none_are_told():
     def told(offsets):
         with pytest.raises(wr.InvalidArgument) as raised:
             export(Offsets(offsets).eval(), matrix())
         return str(raised.value)
     assert "expected offsets below 65, the rows of the table, got 70" in told([0, 10, 30, 70])
-    assert "expected ids, or ids plus an offset for each column, got offsets int64 [1, 4]" in told([0, -1, 2, 3])
+    assert "expected ids, or ids times and plus whole numbers, for each column, got 'add' of int64 [1, 4]" in told([0, -1, 2, 3])
 
     class Fractions(nn.Module):
         def __init__(self):
@@ -92,7 +119,7 @@ def test_offsets_that_are_none_are_told():
 
         def forward(self, x):
             return self.table((x + torch.tensor([0.5, 1, 2, 3])).long()).sum((1, 2))
-    with pytest.raises(wr.InvalidArgument, match="ids plus an offset for each column, got offsets float32"):
+    with pytest.raises(wr.InvalidArgument, match="times and plus whole numbers, for each column, got 'add' of float32"):
         export(Fractions().eval(), matrix())
 
 
