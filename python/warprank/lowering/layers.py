@@ -115,8 +115,11 @@ def product(p: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
                     else p.sources.with_events(made, -2, len(left)))
         return made
     if in_a is None and in_b is None:
-        gates = [fields.mixture(p, row, b) for row in a]
-        return np.stack(gates) if all(g is not None for g in gates) else fields.dots(p, a, b.T)  # type: ignore
+        mixed = _mixtures(p, a, b)
+        if mixed is None:
+            turned = _mixtures(p, b.T, a.T)
+            mixed = None if turned is None else turned.T
+        return fields.dots(p, a, b.T) if mixed is None else mixed
     if in_a not in (None, -2) or in_b not in (None, -1):
         raise Unsupported("a sum over events of weights with what they weigh", "another product")
     if in_b == -1:  # a query with each event
@@ -126,6 +129,17 @@ def product(p: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return p.sources.with_events(made, -1, b.shape[1])
     made = np.stack([events.scores(p, column, left[0]) for column in right.T])
     return p.sources.with_events(made.T, -2, len(a))
+
+
+def _mixtures(p: Program, gates: np.ndarray, experts: np.ndarray) -> np.ndarray | None:
+    """[M, N] of gates [M, K] and experts [K, N]; None: they are not the gates of mixtures."""
+    made = []
+    for row in gates:
+        mixed = fields.mixture(p, row, experts)
+        if mixed is None:
+            return None
+        made.append(mixed)
+    return np.stack(made)
 
 
 def turned_scores(p: Program, x: Any) -> Any:

@@ -149,6 +149,7 @@ def scaled(x):
     ("mix", True, lambda m, x: sum(g[:, None] * x[:, i] for i, g in enumerate(m.gate(x[:, 0]).softmax(1).unbind(1)))),
     ("mix", True, lambda m, x: (x * torch.softmax(m.gate(x[:, 0]), 1)[..., None]).sum(1)),
     ("mix", True, lambda m, x: torch.einsum("be,bed->bd", torch.softmax(m.gate(x[:, 0]), 1), x)),
+    ("mix", True, lambda m, x: (x.transpose(1, 2) @ torch.softmax(m.gate(x[:, 0]), 1)[..., None]).squeeze(2)),
     ("mix", False, lambda m, x: (x * torch.softmax(m.gate(x[:, 0]), 1)[..., None])[:, :2].sum(1)),
     ("mix", False, lambda m, x: (x * torch.sigmoid(m.gate(x[:, 0]))[..., None]).sum(1)),
     ("mix", False, lambda m, x: (x * torch.softmax(m.gate(x[:, 0]), 1)[:, [0, 1, 1], None]).sum(1)),
