@@ -157,6 +157,8 @@ class Program(ABC):
     def bag(self, cells: np.ndarray, padding: int | None, weight: Any) -> tuple[wr.Ids, wr.Table]:
         """The input of ids whose every row is a bag, and the table."""
         taken = self.input_of(int(cells[0]))
+        if not taken.is_ids:
+            raise Unsupported("a bag of ids that are an input", f"columns of '{taken.name}'")
         if len(cells) != taken.width or np.any(np.diff(columns_of(cells)) != 1):
             raise Unsupported("a bag of all ids of an input", f"some of '{taken.name}', or of several")
         if taken.is_split or (taken.is_bag and taken.padding != padding):

@@ -34,9 +34,8 @@ def convolution(p: Program, x: Any, weight: torch.Tensor, bias: torch.Tensor | N
     """One of kernel size 1: a linear layer over channels."""
     def is_all(given: Any, number: int) -> bool:
         return given in (number, "valid") or all(each == number for each in given)
-    dims = weight.dim() - 2
-    if not isinstance(weight, torch.Tensor) or any(size != 1 for size in weight.shape[2:]) or groups != 1 or \
-            not is_all(stride, 1) or not is_all(padding, 0) or numbers(x).cells.ndim != dims + 2:
+    if any(size != 1 for size in weight.shape[2:]) or groups != 1 or not is_all(stride, 1) or \
+            not is_all(padding, 0) or numbers(x).cells.ndim != weight.dim():
         raise Unsupported("a convolution of kernel size 1, with stride 1, without padding and groups", (
             f"kernel {list(weight.shape[2:])}, stride {stride}, padding {padding}, {groups} groups"))
     by_place = move(torch.ops.aten.movedim.int, (x, 1, -1), {}, p.batch, torch.from_numpy)

@@ -197,6 +197,18 @@ def test_a_column_that_is_both_is_refused():
         export(Computed().eval(), mixed())
 
 
+def test_bags_of_columns_are_refused():
+    class Bag(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.EmbeddingBag(20, 1)
+
+        def forward(self, x):
+            return self.table(x[:, :2].long()).squeeze(1)
+    with pytest.raises(wr.InvalidArgument, match="expected a bag of ids that are an input, got columns of 'x'"):
+        export(Bag().eval(), mixed())
+
+
 class Fields(nn.Module):
     def __init__(self, forward):
         super().__init__()
