@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Exports models of public zoos as they are, checks their scores, and times them beside PyTorch on one thread.
+
+    tools/zoo.py FOLDER                       a row for each model: difference, launches, milliseconds for 100 and 500 rows
+    tools/zoo.py FOLDER --only DCN --out RECORD.json
+
+FOLDER keeps the zoos, which come from PyPI by pip; one that cannot be had is named and left out. Needs warprank with
+PyTorch: the environment of `tests/python/run.py build/cpu/python --torch` has both
+(build/cpu/python/torchrec/bin/python tools/zoo.py build/zoo). What is timed runs in turns, minima count. Exits with 1
+when a model that was exported scores otherwise than its module, by more than 1e-5 of its largest score, and by more than
+four times what the module itself is off by in FP32.
+"""
+
+import argparse
+import copy
+import os
+import subprocess
+import sys
+import time
+
+import torch
+from bench_record import Record
+from zoo_models import ZOOS
+
+import warprank as wr
+import warprank.torch
+
+ROWS = (100, 500)
+LARGEST_DIFFERENCE, TURNS = 1e-5, 30
+
+
+def install(folder, packages):
+    """Whether they are there."""
+    done = subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--upgrade", "--target", folder,
+                           *packages], capture_output=True, text=True, check=False)
+    return done.returncode == 0
+
+
+def made(make):
+    """In evaluation, with weights that do not hide what a layer does."""
+    torch.manual_seed(1)
+    module = make().eval()
+    with torch.no_grad():
+        for weights in module.parameters():
+            if weights.dim() > 1:
+                weights.normal_(0, 0.1)
+    return module
+
+
+def called(module, batch):
+    args, kwargs = warprank.torch.exported.arguments(warprank.torch.exported.as_arguments(module, batch))
+    return module(*args, **kwargs)
+
+
+def own_difference(module, batch):
+    """What a module is off by in FP32, as a share of its largest score, by what it gives in FP64."""
+    def doubled(x):
+        return x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+    with torch.no_grad():
+        ours = torch.utils._pytree.tree_leaves(called(module, batch))
+        exact = torch.utils._pytree.tree_leaves(called(copy.deepcopy(module).double(),
+                                                       torch.utils._pytree.tree_map(doubled, batch)))
+    return max(float((x - y).abs().max() / max(1.0, float(y.abs().max()))) for x, y in zip(ours, exact))
+
+
+def seconds_of(ways):
+    """The least time of each, in turns."""
+    least = [float("inf")] * len(ways)
+    for _ in range(TURNS):
+        for i, run in enumerate(ways):
+            begin = time.perf_counter()
+            run()
+            least[i] = min(least[i], time.perf_counter() - begin)
+    return least
+
+
+def measure(of_zoo, name):
+    """What there is to say of a model."""
+    torch.manual_seed(ROWS[0])
+    make, batch = of_zoo(ROWS[0])[name]
+    module = made(make)
+    exported = wr.torch.export(module, batch)
+    scores = exported.score(batch)
+    relative = max(d.largest / max(1.0, float(abs(scores[output]).max())) for output, d in exported.check().items())
+    plan, model = wr.compile(exported.graph), exported.model()
+    allowed = LARGEST_DIFFERENCE if relative <= LARGEST_DIFFERENCE else 4 * own_difference(module, batch)
+    found = {"difference": relative, "allowed_difference": allowed, "launches": sum(int(line.split()[2]) for line in plan.describe().splitlines()
+                                                     if line.startswith("this plan"))}
+    for rows in ROWS:
+        batch = of_zoo(rows)[name][1]
+        data, offsets = exported.columns(batch)
+        with torch.no_grad():
+            ours, theirs = seconds_of([lambda: model.score(data, offsets), lambda: called(module, batch)])
+        found |= {f"warprank_ms_{rows}": 1e3 * ours, f"eager_ms_{rows}": 1e3 * theirs, f"eager_ratio_{rows}": theirs / ours}
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--only", default="", help="models whose zoo and name have this")
+    parser.add_argument("--out", help="a record, as Google Benchmark writes it")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = os.path.abspath(options.folder)
+    record, refused, wrong, count = Record(torch=torch.__version__), [], [], 0
+    print("| model | difference | launches | " + " | ".join(f"ms, {n} rows | PyTorch / ours" for n in ROWS) + " |")
+    print("|---" * (3 + 2 * len(ROWS)) + "|")
+    for zoo, (of_zoo, packages) in ZOOS.items():
+        path = f"{folder}/{zoo}"
+        if not os.path.isdir(path) and not install(path, packages):
+            record.skip(zoo, "its packages cannot be installed")
+            print(f"skipped: {zoo}: {', '.join(packages)} cannot be installed", file=sys.stderr)
+            continue
+        sys.path.insert(0, path)
+        for name in (n for n in of_zoo(ROWS[0]) if options.only in f"{zoo}/{n}"):
+            count += 1
+            try:
+                found = measure(of_zoo, name)
+            except wr.InvalidArgument as error:
+                refused.append(f"{zoo}/{name}: {error}")
+                record.skip(f"zoo/{zoo}/{name}", str(error).splitlines()[0])
+                continue
+            record.add(f"zoo/{zoo}/{name}", found[f"warprank_ms_{ROWS[0]}"] / 1e3, **found)
+            if found["difference"] > found["allowed_difference"]:
+                wrong.append(f"{zoo}/{name}: expected scores that differ by {found['allowed_difference']:.2g} at most, got "
+                             f"{found['difference']:.2g}")
+            times = " | ".join(f"{found[f'warprank_ms_{n}']:.3f} | {found[f'eager_ratio_{n}']:.1f}" for n in ROWS)
+            print(f"| {zoo}/{name} | {found['difference']:.1g} | {found['launches']} | {times} |", flush=True)
+    print(f"\n{count - len(refused)} of {count} models are exported")
+    for line in refused + wrong:
+        print(f"- {line}")
+    if options.out:
+        record.save(options.out)
+    return 1 if wrong or count == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small configurations of the models of public zoos that have no history, for tools/zoo.py: by zoo its packages, and a
+function of a number of rows that gives {model: (how it is made, the batch that it takes)}."""
+
+import numpy as np
+import torch
+
+FIELDS, DIM = (1000, 300, 50, 2000, 20), 16
+NUMBERS = 4
+
+
+def ids_of(rows):
+    return [torch.randint(0, field, (rows,)) for field in FIELDS]
+
+
+def torchfm(rows):
+    from torchfm.model import (afi, afm, afn, dcn, dfm, ffm, fm, fnfm, fnn, lr, ncf, nfm, pnn, wd, xdfm)
+    layers, drop, batch = (64, 32), 0.2, torch.stack(ids_of(rows), 1)
+    makers = {
+        "LR": lambda: lr.LogisticRegressionModel(FIELDS),
+        "FM": lambda: fm.FactorizationMachineModel(FIELDS, DIM),
+        "FFM": lambda: ffm.FieldAwareFactorizationMachineModel(FIELDS, DIM),
+        "FNN": lambda: fnn.FactorizationSupportedNeuralNetworkModel(FIELDS, DIM, layers, drop),
+        "IPNN": lambda: pnn.ProductNeuralNetworkModel(FIELDS, DIM, layers, drop, "inner"),
+        "OPNN": lambda: pnn.ProductNeuralNetworkModel(FIELDS, DIM, layers, drop, "outer"),
+        "WD": lambda: wd.WideAndDeepModel(FIELDS, DIM, layers, drop),
+        "FNFM": lambda: fnfm.FieldAwareNeuralFactorizationMachineModel(FIELDS, DIM, layers, (drop, drop)),
+        "NFM": lambda: nfm.NeuralFactorizationMachineModel(FIELDS, DIM, layers, (drop, drop)),
+        "NCF": lambda: ncf.NeuralCollaborativeFiltering(FIELDS, np.array([0]), np.array([1]), DIM, (DIM, DIM), drop),
+        # It leaves its dropout on in evaluation.
+        "AFM": lambda: afm.AttentionalFactorizationMachineModel(FIELDS, DIM, 16, (0.0, 0.0)),
+        "DCN": lambda: dcn.DeepCrossNetworkModel(FIELDS, DIM, 3, layers, drop),
+        "DFM": lambda: dfm.DeepFactorizationMachineModel(FIELDS, DIM, layers, drop),
+        "xDFM": lambda: xdfm.ExtremeDeepFactorizationMachineModel(FIELDS, DIM, layers, drop, (16, 16), False),
+        "AFI": lambda: afi.AutomaticFeatureInteractionModel(FIELDS, DIM, 32, 2, 3, layers, (0, 0, 0)),
+        "AFN": lambda: afn.AdaptiveFactorizationNetwork(FIELDS, DIM, 32, layers, (0, 0, 0))}
+    return {name: (make, batch) for name, make in makers.items()}
+
+
+def deepctr_torch(rows):
+    from deepctr_torch import models
+    from deepctr_torch.inputs import DenseFeat, SparseFeat
+    sparse = [SparseFeat(f"s{i}", field, DIM) for i, field in enumerate(FIELDS)]
+    every = sparse + [DenseFeat(f"d{i}", 1) for i in range(NUMBERS)]
+    ids = torch.stack(ids_of(rows), 1).float()
+    batch = torch.cat([ids, torch.randn(rows, NUMBERS)], 1)
+    two = ("WDL", "DeepFM", "xDeepFM", "AutoInt", "DCN", "DCNMix", "DIFM", "FiBiNET", "IFM", "NFM", "ONN", "AFN")
+    found = {name: (lambda name=name: getattr(models, name)(every, every, device="cpu"), batch) for name in two}
+    tasks = {"task_types": ["binary", "binary"], "task_names": ["click", "like"], "device": "cpu"}
+    for name in ("SharedBottom", "ESMM", "MMOE", "PLE"):
+        found[name] = (lambda name=name: getattr(models, name)(every, **tasks), batch)
+    return found | {
+        "AFM": (lambda: models.AFM(sparse, sparse, device="cpu"), ids),
+        "CCPM": (lambda: models.CCPM(sparse, sparse, device="cpu"), ids),
+        "IPNN": (lambda: models.PNN(every, device="cpu"), batch),
+        "OPNN": (lambda: models.PNN(every, use_outter=True, device="cpu"), batch),
+        "MLR": (lambda: models.MLR(every, device="cpu"), batch)}
+
+
+def torch_rechub(rows):
+    from torch_rechub.basic.features import DenseFeature, SparseFeature
+    from torch_rechub.models import multi_task, ranking
+    sparse = [SparseFeature(f"s{i}", vocab_size=field, embed_dim=DIM) for i, field in enumerate(FIELDS)]
+    # A row for each field that an id meets.
+    many = [SparseFeature(f"s{i}", vocab_size=field * len(FIELDS), embed_dim=DIM) for i, field in enumerate(FIELDS)]
+    numbers = [DenseFeature(f"d{i}") for i in range(NUMBERS)]
+    batch = {f"s{i}": ids for i, ids in enumerate(ids_of(rows))} | {f"d{i}": torch.randn(rows) for i in range(NUMBERS)}
+    layers, tower, tasks = {"dims": [64, 32]}, {"dims": [16]}, ["classification", "classification"]
+    makers = {
+        "WideDeep": lambda: ranking.WideDeep(numbers, sparse, layers),
+        "DeepFM": lambda: ranking.DeepFM(numbers + sparse, sparse, layers),
+        "DCN": lambda: ranking.DCN(numbers + sparse, 3, layers),
+        "DCNv2": lambda: ranking.DCNv2(numbers + sparse, 3, layers, use_low_rank_mixture=False),
+        "DCNMix": lambda: ranking.DCNv2(numbers + sparse, 3, layers),
+        "EDCN": lambda: ranking.EDCN(sparse, 3, layers),
+        "AFM": lambda: ranking.AFM(sparse, DIM),
+        "FiBiNet": lambda: ranking.FiBiNet(sparse, layers),
+        "DeepFFM": lambda: ranking.DeepFFM(numbers, many, DIM, layers),
+        "FatDeepFFM": lambda: ranking.FatDeepFFM(numbers, many, DIM, 1, layers),
+        "AutoInt": lambda: ranking.AutoInt(sparse, numbers, 2, 2, mlp_params=layers),
+        "SharedBottom": lambda: multi_task.SharedBottom(numbers + sparse, tasks, layers, [tower, tower]),
+        "MMOE": lambda: multi_task.MMOE(numbers + sparse, tasks, 4, layers, [tower, tower]),
+        "PLE": lambda: multi_task.PLE(numbers + sparse, tasks, 2, 2, 1, layers, [tower, tower]),
+        "ESMM": lambda: multi_task.ESMM(sparse[:2], sparse[2:], layers, layers),
+        "AITM": lambda: multi_task.AITM(numbers + sparse, 2, layers, [tower, tower])}
+    return {name: (make, batch) for name, make in makers.items()}
+
+
+# The versions that the record has; without what they ask for in turn but what their models read.
+ZOOS = {
+    "torchfm": (torchfm, ["torchfm==0.7.0", "tqdm"]),
+    "deepctr-torch": (deepctr_torch, ["deepctr-torch==0.3.0", "tqdm", "scikit-learn", "scipy", "joblib", "threadpoolctl",
+                                      "narwhals", "requests", "idna", "urllib3", "certifi", "charset-normalizer"]),
+    "torch-rechub": (torch_rechub, ["torch-rechub", "pandas", "python-dateutil", "six", "tqdm", "scikit-learn", "scipy",
+                                    "joblib", "threadpoolctl", "narwhals"])}
