@@ -190,8 +190,10 @@ check_redis() {
   grep -q '^--in-redis: expected a program that was built with hiredis ' <<<"$output"
 }
 
-# Installs PyTorch, which takes some gigabytes; skipped, and says so, where that cannot be had.
-check_torch() { tests/python/run.py build/cpu/python --torch; }
+# Installs PyTorch, which takes some gigabytes; skipped, and says so, where that cannot be had. Then models of zoos.
+check_torch() {
+  tests/python/run.py build/cpu/python --torch && build/cpu/python/torchrec/bin/python tools/zoo.py build/zoo
+}
 
 # Installs TensorFlow, as above. Rows of Criteo's layout are also timed on two cores.
 check_tensorflow() {
