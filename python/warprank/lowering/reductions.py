@@ -10,7 +10,7 @@ import numpy as np
 
 import warprank as wr
 
-from . import events, fields
+from . import events, fields, layers
 from .cells import Unsupported, Value, numbers, row_dimension
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def reduced_columns(p: Program, x: Value, over: list[int], pooling: str, functio
         found = fields.mixture_of_terms(p, rows) if count > 1 else None
         if found is None and len(rows) == 1:
             found = fields.summed_machine(p, rows[0])
+        if found is None:
+            found = weighted_sums(p, rows)
     if found is not None:
         return x.like(found.reshape(shape))
     axis = p.sources.axis_of(cells)
@@ -59,6 +61,24 @@ def reduced_columns(p: Program, x: Value, over: list[int], pooling: str, functio
     if key not in p.expressions:
         p.expressions[key] = _made(p, rows, axis, kind, pooling, function)
     return x.like(p.expressions[key].reshape(shape))
+
+
+def weighted_sums(p: Program, rows: np.ndarray) -> np.ndarray | None:
+    """The cells of sums [out, terms] of values times constants, as a layer; None: they are others, or a layer would
+    multiply many more than there are."""
+    most_products = 16
+    values, factors = np.empty_like(rows), np.empty(rows.shape, np.float32)
+    for place, cell in np.ndenumerate(rows):
+        source, column = p.sources.of(int(cell))
+        if source.kind != "affine" or source.data[1][column] != 0:
+            return None
+        values[place], factors[place] = source.operands[0][column], source.data[0][column]
+    inputs, which = np.unique(values, return_inverse=True)
+    if len(inputs) > most_products * rows.shape[1]:
+        return None
+    weight = np.zeros((len(rows), len(inputs)), np.float32)
+    np.add.at(weight, (np.arange(len(rows))[:, None], which.reshape(rows.shape)), factors)
+    return layers.linear_row(p, events.Layer(inputs, weight))
 
 
 def _made(p: Program, rows: np.ndarray, axis: str, kind: str, pooling: str, function: str) -> np.ndarray:

@@ -237,6 +237,17 @@ def test_layers_by_another_name(forward):
     exact(Fields(forward), torch.randn(ROWS, 4, 5))
 
 
+@pytest.mark.parametrize("is_layer, forward", [
+    (True, lambda m, x: (x[:, :, None] * m.weight[0, :, None]).sum(1).sum(1)),  # of three constants, for each column
+    (True, lambda m, x: (x[:, 0, :, None] * m.weight).sum(1)),
+    (True, lambda m, x: ((x[:, :2, None] * m.cube.transpose(1, 2)).sum(-1)).relu()),
+    (False, lambda m, x: (x[:, 0, :, None] * m.weight + m.weight).sum(1)),
+    (False, lambda m, x: (x * x).sum(1))])
+def test_sums_of_products_with_constants_are_layers(is_layer, forward):
+    made = exact(Fields(lambda m, x: forward(m, x).reshape(len(x), -1)), torch.randn(ROWS, 4, 5))
+    assert ('"op": "linear"' in made.graph.to_json()) == is_layer
+
+
 @pytest.mark.parametrize("forward, told", [
     (lambda m, x: m.wide(x), "a convolution of kernel size 1"),
     (lambda m, x: nn.functional.conv1d(x, m.one.weight, padding=1), "a convolution of kernel size 1"),
