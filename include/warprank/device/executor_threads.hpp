@@ -77,6 +77,10 @@ Value load(const Value* address, Here here) {
 inline void use_from_here(int64_t&) {}
 inline int in_register(int value) { return value; }
 template <class Value>
+Value* in_register(Value* address) {
+  return address;
+}
+template <class Value>
 const Value* global(const Value* address) {
   return address;
 }

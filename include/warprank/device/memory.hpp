@@ -93,6 +93,11 @@ WARPRANK_DEVICE void use_from_here(int64_t& value) { backend::use_from_here(valu
 /// A number in a register, for one that is a kernel's parameter: its constant is not read again where it is used, which
 /// takes as long as shared memory, nor what follows from it found before a loop.
 WARPRANK_DEVICE int in_register(int value) { return backend::in_register(value); }
+/// The same of an address, which is not put together anew from what it was made of.
+template <class Value>
+WARPRANK_DEVICE Value* in_register(Value* address) {
+  return backend::in_register(address);
+}
 
 /// Asks for the 128 bytes around an address to come to the second-level cache. A hint: it reads nothing.
 WARPRANK_DEVICE void prefetch(const void* address, Here here = Here::current()) { backend::prefetch(address, here); }

@@ -106,6 +106,11 @@ WARPRANK_DEVICE int in_register(int value) {
   asm volatile("" : "+r"(value));
   return value;
 }
+template <class Value>
+WARPRANK_DEVICE Value* in_register(Value* address) {
+  asm volatile("" : "+l"(address));
+  return address;
+}
 
 // .nc loads are of what nobody writes while the kernel runs, and may be moved anywhere. Where launches overlap, the one
 // before still writes when this one begins: there, read-only loads are plain ones, which stay behind the wait for it.

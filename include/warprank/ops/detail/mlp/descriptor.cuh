@@ -24,6 +24,18 @@ struct MixInput {
   Normalization normalization;
 };
 
+/// What blocks that share a layer ask of it again and again (split.cuh).
+struct alignas(16) SplitShape {
+  int num_steps;  ///< of 32 inputs
+  int outputs, shares;
+  int first_input, first_output;  ///< words before them, of those that blocks exchange
+  float least;                    ///< where is_simple, f(x) = max(x, least): relu or identity
+  bool is_simple;
+  bool has_added;      ///< more than the bias is added before the activation
+  bool is_staged;      ///< of the first layer: its inputs go through shared memory
+  bool has_bias_rows;  ///< of the first layer: one of the stack has a row bias
+};
+
 /// A layer of a stack as it lies in device memory.
 struct MlpDescriptor : LinearDescriptor {
   int stack_depth;        ///< of the stack that the layer is in
@@ -32,6 +44,7 @@ struct MlpDescriptor : LinearDescriptor {
   uint16_t first_factor;  ///< among those behind all layers
   Operand<const void> sums;
   MixInput mix;  ///< of the stack's first layer
+  SplitShape split;
 };
 static_assert(std::is_trivially_copyable_v<MlpDescriptor>);
 

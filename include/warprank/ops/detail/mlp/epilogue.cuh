@@ -26,11 +26,10 @@ WARPRANK_DEVICE void for_each_column(const Epilogue& epilogue, int column, F f) 
     if (column + i < epilogue.width) f(i);
 }
 
-/// All that is added to the sums before the activation. `bias_row` has what bias_row_of gives for the row.
-WARPRANK_DEVICE void load_added(const Epilogue& epilogue, int64_t row, const int64_t* bias_row, int column,
-                                float (&added)[2]) {
-  const auto bias = device::load_vector_read_only<2>(epilogue.bias + column);
-  added[0] = bias[0], added[1] = bias[1];
+/// Adds all that is added to the sums before the activation, but for the bias. `bias_row` has what bias_row_of gives
+/// for the row.
+WARPRANK_DEVICE void add_operands(const Epilogue& epilogue, int64_t row, const int64_t* bias_row, int column,
+                                  float (&added)[2]) {
   const auto add = [&](const Operand<const void>& from, int64_t from_row) {
     for_each_column(epilogue, column, [&](int i) { added[i] += load_element(from, from_row, column + i); });
   };
@@ -45,26 +44,17 @@ WARPRANK_DEVICE void activate_simple(const Epilogue& epilogue, float (&values)[2
   values[1] = values[1] < 0 ? 0.0f : values[1];
 }
 
-WARPRANK_DEVICE void activate_pair(const Epilogue& epilogue, int column, float (&values)[2]) {
-  const ActivationKind f = epilogue.activation.kind;
-  if (f == ActivationKind::relu || f == ActivationKind::identity)
-    activate_simple(epilogue, values);
-  else
-    activate(epilogue.activation, values, column, epilogue.width);
-}
-
 /// Two activations as FP16, 0 where there are none: infinity and NaN stay, but never as two halves of ones alone.
-WARPRANK_DEVICE uint32_t pack_activations(const Epilogue& epilogue, int column, float (&values)[2]) {
-  if (column + 1 >= epilogue.width) values[1] = 0;  // also in a row of infinities
-  if (column >= epilogue.width) values[0] = 0;
+WARPRANK_DEVICE uint32_t pack_activations(int width, int column, float (&values)[2]) {
+  if (column + 1 >= width) values[1] = 0;  // also in a row of infinities
+  if (column >= width) values[0] = 0;
   if (std::fabs(values[0]) > FLT_MAX || std::fabs(values[1]) > FLT_MAX)
     return device::pack_halves(device::narrow<half>(values[0]), device::narrow<half>(values[1]));
   return device::narrow_pair(values[0], values[1]);
 }
 
-/// Stores y of the sums and all that was added to them.
+/// Stores y of what the activation gave.
 WARPRANK_DEVICE void finish_pair(const Epilogue& epilogue, int64_t row, int column, float (&values)[2]) {
-  activate_pair(epilogue, column, values);
   const auto each = [&](auto f) { for_each_column(epilogue, column, f); };
   if (epilogue.multiply.data != nullptr)
     each([&](int i) { values[i] *= load_element(epilogue.multiply, row, column + i); });

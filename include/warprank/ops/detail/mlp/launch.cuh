@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -154,6 +155,14 @@ struct SplitNeeds {
   }
 };
 
+/// Whether blocks that share a layer bring what the layer `first` of a stack reads, which is `x` or made of it, to
+/// shared memory before: what is mixed, done, or not whole vectors.
+template <class Stack>
+bool is_staged_for_split(const Stack& stack, int64_t first, const FloatMatrix<const void>& x) {
+  const bool is_aligned = reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride % 8 == 0;
+  return needs_fused(stack) || inputs_of(stack, first) % 8 != 0 || !is_aligned;
+}
+
 template <class Stack>
 SplitNeeds split_needs(Span<const Stack> stacks, int64_t first) {
   int64_t widest = 1, most_staged = 0;
@@ -250,6 +259,19 @@ void append(Record record, const WorkspaceCursor& memory, MlpPlan& plan) {
   plan.descriptors.insert(plan.descriptors.end(), begin, begin + sizeof record);
 }
 
+/// What blocks that share a layer ask of it, but for what its place in the stack says.
+inline SplitShape split_shape(const MlpDescriptor& layer, const SplitPolicy& policy) {
+  const ActivationKind f = layer.epilogue.activation.kind;
+  SplitShape shape{};
+  shape.num_steps = (layer.inputs + 31) / 32;
+  shape.outputs = layer.outputs;
+  shape.shares = ((layer.outputs + 15) / 16 + policy.pairs - 1) / policy.pairs;
+  shape.least = f == ActivationKind::relu ? 0 : -std::numeric_limits<float>::infinity();
+  shape.is_simple = f == ActivationKind::relu || f == ActivationKind::identity;
+  shape.has_added = layer.epilogue.row_bias.data != nullptr || layer.epilogue.residual_first;
+  return shape;
+}
+
 /// The fused layers, [first, depth), of all stacks; x [i] is what the first of them reads. `factors` by stack.
 template <class Stack>
 void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<FloatMatrix<const void>>& x,
@@ -268,6 +290,10 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
   for (int64_t i = 0; i < stacks.size(); ++i) {
     const Stack& stack = stacks[i];
     const int64_t depth = stack.layers.size();
+    int words = 0, first_input = 0;  // that blocks exchange
+    const bool is_staged = is_staged_for_split(stack, first, x[static_cast<size_t>(i)]);
+    const bool has_bias_rows =
+        (first == 0 && stack.row_bias.values.data != nullptr) || stack.last_row_bias.values.data != nullptr;
     for (int64_t l = first; l < depth; ++l) {
       const bool is_done = l == 0 && stack.first_is_done;
       const bool is_mixed = l == 0 && stack.mix.gate.values.data != nullptr;
@@ -301,6 +327,14 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
         layer.num_factors = static_cast<uint8_t>(factors[static_cast<size_t>(i)].size());
         num_factors += layer.num_factors;
       }
+      layer.split = split_shape(layer, plan.split);
+      layer.split.is_staged = is_staged;
+      layer.split.has_bias_rows = has_bias_rows;
+      layer.split.first_input = first_input;
+      layer.split.first_output = words;
+      first_input = words;
+      if (!is_done)
+        words += plan.split.strips * ((layer.outputs + 31) / 32) * static_cast<int>(SplitExchange::fragment_words);
       append(layer, memory, plan);
       ++plan.num_layers;
     }
@@ -314,9 +348,11 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
 
 /// What the blocks of split stacks need beside the descriptors.
 template <class Stack>
-void plan_exchange(Span<const Stack> stacks, int64_t first, WorkspaceCursor& memory, MlpPlan& plan) {
+void plan_exchange(Span<const Stack> stacks, int64_t first, const std::vector<FloatMatrix<const void>>& x,
+                   WorkspaceCursor& memory, MlpPlan& plan) {
   int64_t tiles = 0, fragments = 0, staged = 0, bytes = 0;
-  for (const Stack& stack : stacks) {
+  for (int64_t i = 0; i < stacks.size(); ++i) {
+    const Stack& stack = stacks[i];
     const int64_t depth = stack.layers.size(), rows = plan.split.rows();
     int64_t own = 0;
     for (int64_t l = first; l < depth; ++l) {
@@ -326,7 +362,8 @@ void plan_exchange(Span<const Stack> stacks, int64_t first, WorkspaceCursor& mem
     }
     tiles = std::max(tiles, (stack.x.rows + rows - 1) / rows);
     fragments = std::max(fragments, own);
-    staged = std::max(staged, stack.first_is_done ? stack.layers[0].out : inputs_of(stack, first));
+    if (is_staged_for_split(stack, first, x[static_cast<size_t>(i)]))
+      staged = std::max(staged, stack.first_is_done ? stack.layers[0].out : inputs_of(stack, first));
   }
   staged =
       std::min(staged, plan.split.strips == 2 ? SplitBlock::max_staged_inputs : SplitBlock::max_staged_inputs_of_32);
@@ -336,7 +373,7 @@ void plan_exchange(Span<const Stack> stacks, int64_t first, WorkspaceCursor& mem
   plan.ended_at = WorkspaceCursor::offset_of(memory.take(SplitExchange::ended_bytes(all_tiles)));
   plan.words_at = WorkspaceCursor::offset_of(memory.take(SplitExchange::words_bytes(all_tiles, fragments)));
   plan.exchange.fragments = fragments;
-  plan.exchange.input_stride = staged_stride(staged);
+  plan.exchange.input_stride = input_stride_of(staged);
   plan.exchange.max_looks = static_cast<int>(SplitBlock::least_looks + bytes / SplitBlock::bytes_of_look);
 }
 
@@ -406,7 +443,7 @@ MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, int tar
     for (const LinearDescriptor& layer : level.descriptors) append(layer, memory, plan);
   }
   if (plan.num_fused > 0) plan_fused(stacks, first, x, factors_of(stacks, products, memory), policy, memory, plan);
-  if (split.is_split()) plan_exchange(stacks, first, memory, plan);
+  if (split.is_split()) plan_exchange(stacks, first, x, memory, plan);
   plan.workspace_bytes = memory.used();
   return plan;
 }

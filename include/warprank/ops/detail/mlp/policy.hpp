@@ -20,7 +20,7 @@ struct SplitPolicy {
   constexpr bool is_split() const { return blocks > 0; }
   constexpr int64_t rows() const { return int64_t{8} * strips; }
   /// Sets of sums that are used in turns, so that none waits until all have read them: where a T4 has room.
-  constexpr int num_sums() const { return strips == 2 ? 2 : 1; }
+  constexpr int num_sums() const { return strips * pairs == 2 ? 2 : 1; }
 };
 
 /// Rows of a block that computes all outputs.
@@ -52,15 +52,16 @@ struct SplitBlock {
   static constexpr int num_warps = 8, threads = 32 * num_warps, max_rows = 32;
   /// Of the first layer, where its rows go through shared memory first: what is mixed, done or not whole vectors.
   static constexpr int64_t max_staged_inputs = 704, max_staged_inputs_of_32 = 576;
-  static constexpr int64_t max_narrow_inputs = 768, max_width = 4096;  ///< of a first layer, of any
+  static constexpr int64_t static_shared_bytes = 4 << 10, t4_shared_bytes = 64 << 10;  ///< of a block, of all
+  static constexpr int64_t max_narrow_inputs = 768, max_width = 4096;                  ///< of a first layer, of any
   /// Looks for what another block computes before a block computes it itself: 20 us on an H100 by the latency of its
   /// second-level cache, many times what a block that runs takes; and more where it reads many weights.
   static constexpr int64_t least_looks = 64, bytes_of_look = 64 << 10;
 };
 
-/// Sums of one share of outputs: of each warp, rows of four floats more than the outputs.
+/// Sums of one share of outputs, of each warp.
 constexpr int64_t split_sums_floats(const SplitPolicy& policy) {
-  return SplitBlock::num_warps * policy.rows() * (16 * policy.pairs + 4);
+  return SplitBlock::num_warps * policy.rows() * 16 * policy.pairs;
 }
 constexpr int64_t split_shared_bytes(const SplitPolicy& policy, int64_t input_stride) {
   return policy.num_sums() * split_sums_floats(policy) * 4 + policy.rows() * input_stride * 2;
@@ -69,9 +70,18 @@ constexpr int64_t split_shared_bytes(const SplitPolicy& policy, int64_t input_st
 /// two rows meet in a bank.
 constexpr int64_t staged_stride(int64_t inputs) { return (inputs + 31) / 64 * 64 + 32; }
 
+/// The same of a block's inputs, where any are staged.
+constexpr int64_t input_stride_of(int64_t most_staged) { return most_staged > 0 ? staged_stride(most_staged) : 0; }
+
 /// Multiprocessors of the smallest card that is served well: T4, A100, H100. Not of the card at hand, as bits depend on
 /// whether stacks are split.
 constexpr int64_t multiprocessors_of(int target) { return target >= 90 ? 132 : target >= 80 ? 108 : 40; }
+
+/// Blocks of a column-split stack that the registers of a multiprocessor have room for: two on a T4, which has few
+/// multiprocessors.
+constexpr int blocks_of_multiprocessor(int target, const SplitPolicy& policy) {
+  return target < 80 && policy.strips * policy.pairs == 2 ? 2 : 1;
+}
 
 /// For layers of up to `widest` pairs of 8 outputs, all of up to 256 outputs unless `is_wide`; tiles(rows) says how
 /// many tiles of so many rows the launch has at capacity. Many blocks for few rows: what a block reads of the weights

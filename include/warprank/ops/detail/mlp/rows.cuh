@@ -250,6 +250,7 @@ class RowsChain {
     const Epilogue& epilogue = shared_.layers[i].epilogue;
     const int g = device::lane_index() / 4, t = device::lane_index() % 4;
     const bool is_odd = g % 2 == 1;
+    const int width = shared_.layers[i].outputs;
     half* const to_rows = to(i) + (2 * t + is_odd) * to_stride(i);
     WARPRANK_UNROLL
     for (int j = 0; j < pairs; ++j) {
@@ -266,7 +267,7 @@ class RowsChain {
           const float other = device::shuffle_xor(device::full_warp, is_odd ? low : high, 4);
           float values[2] = {(is_odd ? other : low) + bias[0], (is_odd ? high : other) + bias[1]};
           activate_simple(epilogue, values);
-          const uint32_t activations = pack_activations(epilogue, column, values);
+          const uint32_t activations = pack_activations(width, column, values);
           *reinterpret_cast<uint32_t*>(to_rows + r * 8 * to_stride(i) + column) = activations;
         }
       }

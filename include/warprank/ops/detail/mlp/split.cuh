@@ -11,17 +11,21 @@
 /// the block's outputs, and asks for the weights of the next outputs before it adds the sums of these.
 ///
 /// Blocks exchange activations through the second-level cache, and the data is its own flag: a word is two FP16 values,
-/// inverted. 0 would be two NaNs that no conversion makes, and says that nothing has been written yet. Two sets of
-/// words serve in turns; who writes one of this launch clears the one of the next. Which set it is tells a counter of
-/// the blocks that have ended, which every block adds to once in a launch.
+/// and 0 says that nothing has been written yet. Two zeros are sent as one of them negative, which changes no sum. Two
+/// sets of words serve in turns; who writes one of this launch clears the one of the next. Which set it is tells a
+/// counter of the blocks that have ended, which every block adds to once in a launch.
 ///
 /// No block depends on another to begin: one that has looked in vain for long enough computes all layers by itself but
 /// for the last, of which it has its own part to do. What two blocks write of a word is the same.
 ///
 /// From launch to store: descriptors, count, rows; then for each layer one exchange and, for each of the block's shares
-/// of the outputs, one barrier. In flight at first: 32 or 64 KB of weights and half or twice of it of rows. The
+/// of the outputs, one barrier or two. In flight at first: 32 or 64 KB of weights and half or twice of it of rows. The
 /// prototype of this kernel took 1,900 clocks to the first product and 1,300 for each layer behind it (policy.hpp has
 /// times).
+///
+/// What a layer costs is the instructions of a warp, of which products are few. So what blocks ask of a layer is found
+/// on the host (SplitShape), and branches end what a warp has no steps for. 600-256-256-256-1 over 16 blocks takes the
+/// busiest warp of sm_75 1,465 instructions; 2,814 when every step was looked up, tested and cleared by itself.
 
 #include <cfloat>
 #include <cmath>
@@ -58,16 +62,16 @@ struct SplitExchange {
 
 struct SplitStorage {
   MlpDescriptor layers[max_fused_layers];
-  int64_t bias_rows[SplitBlock::max_rows];  ///< what bias_row_of gives for the rows
-  uint32_t ended;
+  int64_t bias_rows[SplitBlock::max_rows];  ///< what bias_row_of gives for the rows, where a layer has a row bias
 };
 
+static_assert(sizeof(SplitStorage) <= SplitBlock::static_shared_bytes);
 static_assert(split_shared_bytes({1, 2, 2}, staged_stride(SplitBlock::max_staged_inputs)) +
-                  int64_t{sizeof(SplitStorage)} <=
-              64 << 10);
+                  SplitBlock::static_shared_bytes <=
+              SplitBlock::t4_shared_bytes);
 static_assert(split_shared_bytes({1, 4, 1}, staged_stride(SplitBlock::max_staged_inputs_of_32)) +
-                  int64_t{sizeof(SplitStorage)} <=
-              64 << 10);
+                  SplitBlock::static_shared_bytes <=
+              SplitBlock::t4_shared_bytes);
 static_assert(split_sums_floats({1, 2, 1}) >= 16 * max_mixed_experts);
 static_assert(split_sums_floats({1, 4, 1}) >= 32 * max_mixed_experts);
 
@@ -76,11 +80,11 @@ template <int Target, int Strips, int Pairs>
 class SplitChain {
  public:
   static constexpr int rows = 8 * Strips, columns = 16 * Pairs;
-  static constexpr int steps_at_once = 4;               ///< of 32 inputs, whose operands are in flight together
+  /// Of 32 inputs, whose operands are in flight together: on a T4 what leaves registers for two blocks.
+  static constexpr int steps_at_once = blocks_of_multiprocessor(Target, {1, Strips, Pairs}) == 2 ? 3 : 4;
   static constexpr int num_words = rows * columns / 2;  ///< of a share: one for each thread, or for some
-  static constexpr int sums_stride = columns + 4;       ///< floats from row to row: no two lanes meet in a bank
   static constexpr int num_sums = SplitPolicy{1, Strips, Pairs}.num_sums();
-  static constexpr int64_t sums_floats = split_sums_floats({1, Strips, Pairs});
+  static constexpr int sums_floats = static_cast<int>(split_sums_floats({1, Strips, Pairs}));
   static_assert(num_words <= SplitBlock::threads && rows <= SplitBlock::max_rows);
 
   WARPRANK_DEVICE SplitChain(SplitStorage& shared, int depth, const SplitExchange& exchange, const HeadFactor* factors)
@@ -88,39 +92,34 @@ class SplitChain {
         depth_(depth),
         exchange_(exchange),
         factors_(factors),
-        first_(shared.layers[0].is_done ? 1 : 0) {
-    const MlpDescriptor& layer = shared.layers[first_];
-    is_staged_ = first_ == 1 || layer.mix.num_own > 0 || !layer.x_is_aligned || layer.inputs % 8 != 0;
-  }
+        first_(shared.layers[0].is_done ? 1 : 0) {}
 
   /// Computes all layers, unless there are no rows.
   WARPRANK_DEVICE void run() {
     begin_layer(first_);
-    bool has_weights = rank() < shares_of(shared_.layers[first_]);
-    if (has_weights) request_weights(rank(), begin_);
-    find_rows();
-    if (num_rows_ == 0) return;
-    if (is_staged_) {
+    if (rank() < shape_.shares) request_weights(rank(), 0);
+    if (!find_rows()) return;
+    if (!is_staged_) request_inputs(0);
+    find_words();
+    if (shape_.has_bias_rows)
+      find_bias_rows<rows, SplitBlock::threads>(shared_.layers[0], shared_.layers[depth_ - 1], row_, num_rows_,
+                                                shared_.bias_rows);
+    if (is_staged_)
       compute_input();
-    } else {
-      find_input_rows();
-      device::sync_block();  // bias_rows, ended
-    }
-    choose_words();
-    bool is_alone = false;
-    int64_t received = 0, sent = 0;  // words before those of the layer's inputs and of its outputs
-    for (int i = first_; i < depth_;) {
-      if (run_layer(i, received, sent, is_alone, has_weights)) {
-        received = sent;
-        sent += words_of(shared_.layers[i]);
+    else if (shape_.has_bias_rows)
+      device::sync_block();
+    bool is_alone = false, has_begun = true;
+    for (int i = first_;;) {
+      const bool is_last = i + 1 == depth_;
+      if (run_layer(i, is_last, is_alone, has_begun)) {
+        if (is_last) break;
         ++i;
       } else {
         is_alone = true;
-        received = sent = 0;
         i = first_;
       }
-      has_weights = false;
-      if (i < depth_) begin_layer(i);
+      has_begun = false;
+      begin_layer(i);
     }
     if (device::thread_rank() == 0)
       device::take_ticket<device::Order::relaxed, device::Scope::device>(exchange_.ended + tile(),
@@ -129,6 +128,8 @@ class SplitChain {
 
  private:
   using Sums = float[Pairs][Strips][4];
+  /// Two zeros as blocks exchange them, as a word of 0 is none: one of them is negative, which changes no sum.
+  static constexpr uint32_t zeros = 0x80000000u;
 
   static WARPRANK_DEVICE int rank() { return static_cast<int>(device::block_index().x); }
   static WARPRANK_DEVICE int num_blocks() { return static_cast<int>(device::grid_dim().x); }
@@ -136,48 +137,80 @@ class SplitChain {
   static WARPRANK_DEVICE int64_t tile() {
     return static_cast<int64_t>(device::block_index().z) * device::grid_dim().y + device::block_index().y;
   }
-  static WARPRANK_DEVICE int num_pairs_of(const MlpDescriptor& layer) { return (layer.outputs + 15) / 16; }
-  static WARPRANK_DEVICE int shares_of(const MlpDescriptor& layer) { return (num_pairs_of(layer) + Pairs - 1) / Pairs; }
-  static WARPRANK_DEVICE int steps_of(int inputs) { return (inputs + 31) / 32; }
-  /// That a layer's outputs take of a set.
-  static WARPRANK_DEVICE int64_t words_of(const MlpDescriptor& layer) {
-    return Strips * steps_of(layer.outputs) * SplitExchange::fragment_words;
+  /// Of each share, as `num_words` says.
+  static WARPRANK_DEVICE bool has_word() {
+    return num_words == SplitBlock::threads || device::thread_rank() < num_words;
   }
-  /// [num_sums, warps, rows, sums_stride]
+  static WARPRANK_DEVICE uint32_t least_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
+  static WARPRANK_DEVICE int num_pairs_of(int outputs) { return (outputs + 15) >> 4; }
+  static WARPRANK_DEVICE int steps_of(int inputs) { return (inputs + 31) >> 5; }
+  /// Of a layer's steps, the first that is the warp's; of the next warp, where its end.
+  static WARPRANK_DEVICE int first_step(int warp, int num_steps) {
+    static_assert(SplitBlock::num_warps == 8);
+    return warp * num_steps >> 3;
+  }
+  /// [num_sums, warps, Strips, Pairs, lanes]: four sums of each lane, as products leave them
   static WARPRANK_DEVICE float* sums() { return device::dynamic_shared<float>(); }
   static WARPRANK_DEVICE half* input() { return reinterpret_cast<half*>(sums() + num_sums * sums_floats); }
+  /// Where a lane's four sums lie, so that no two of what threads read together are in one bank.
+  static WARPRANK_DEVICE int place_of(int lane) { return lane ^ (lane / 8 % 2 * 2); }
 
-  /// Which inputs of a layer are the warp's.
+  /// Takes a layer's shape, and which inputs are the warp's.
   WARPRANK_DEVICE void begin_layer(int i) {
-    const int num_steps = steps_of(shared_.layers[i].inputs), warp = device::warp_index();
     layer_ = &shared_.layers[i];
-    begin_ = warp * num_steps / SplitBlock::num_warps;
-    end_ = (warp + 1) * num_steps / SplitBlock::num_warps;
+    shape_ = layer_->split;
+    const int warp = device::warp_index(), t = device::lane_index() % 4;
+    begin_ = first_step(warp, shape_.num_steps);
+    count_ = first_step(warp + 1, shape_.num_steps) - begin_;
+    is_head_ = layer_->is_head;
+    const int first_word = is_head_ ? t * 4 : begin_ * step_words + device::lane_index() * 4;
+    from_ = device::global(device::in_register(layer_->tiles() + first_word));
   }
 
-  /// Waits for the launch before and finds the rows of the tile. What it writes to shared memory is for all after a
-  /// barrier.
-  WARPRANK_DEVICE void find_rows() {
-    prefetch_weights();
+  /// Waits for the launch before and finds the rows of the tile, and the words of this launch; false: there are none.
+  WARPRANK_DEVICE bool find_rows() {
+    if constexpr (Target >= 80) prefetch_weights();
     device::wait_for_previous_launch();
     const MlpDescriptor& layer = shared_.layers[0];
+    int64_t num_rows = layer.max_rows;
+    if (layer.num_rows != nullptr) num_rows = device::load_ahead(layer.num_rows);
+    ended_ = device::load<device::Order::relaxed, device::Scope::device>(exchange_.ended + tile());
+    if constexpr (Target < 80) prefetch_weights();  // while those come, as no launch before is waited for
+    device::use_from_here(num_rows);
+    if (num_rows > layer.max_rows) num_rows = layer.max_rows;
     row_ = static_cast<int64_t>(device::block_index().y) * rows;
-    const int existing = neighbours(row_, rows_of(layer), rows).count;
-    num_rows_ = existing < 0 ? 0 : existing;
-    if (num_rows_ == 0) return;
-    if (device::thread_rank() == 0)
-      shared_.ended = device::load<device::Order::relaxed, device::Scope::device>(exchange_.ended + tile());
-    find_bias_rows<rows, SplitBlock::threads>(layer, shared_.layers[depth_ - 1], row_, num_rows_, shared_.bias_rows);
+    num_rows_ = neighbours(row_, num_rows, rows).count;
+    if (num_rows_ <= 0) return false;
+    is_staged_ = shape_.is_staged;
+    if (!is_staged_) {
+      lane_count_ = steps_of(layer.inputs - device::lane_index() % 4 * 8) - begin_;
+      WARPRANK_UNROLL
+      for (int r = 0; r < Strips; ++r) {
+        const int row = r * 8 + device::lane_index() / 4;
+        // Another row of the tile for those that do not exist: what comes of it is not stored.
+        x_rows_[r] = layer.x + (row_ + (row < num_rows_ ? row : 0)) * layer.x_stride + begin_ * 32 +
+                     device::lane_index() % 4 * 8;
+      }
+    }
+    return true;
   }
 
-  /// The lane's rows of x, where they are read from where they lie.
-  WARPRANK_DEVICE void find_input_rows() {
-    const MlpDescriptor& layer = shared_.layers[0];
-    WARPRANK_UNROLL
-    for (int r = 0; r < Strips; ++r) {
-      const int row = r * 8 + device::lane_index() / 4;
-      x_rows_[r] = row < num_rows_ ? layer.x + (row_ + row) * layer.x_stride + device::lane_index() % 4 * 8 : nullptr;
-    }
+  /// Which words are those of this launch, and which word of a share is the thread's.
+  ///
+  /// A warp has all of 16 outputs for 4 rows, so that it stores whole sectors: of each lane below, half of what it left
+  /// in shared memory, the sums of two rows of an output. Half of the threads finish the first of the rows, the others
+  /// the second, with their neighbour's sums of the next output.
+  WARPRANK_DEVICE void find_words() {
+    const int set_words = static_cast<int>(exchange_.fragments * SplitExchange::fragment_words);
+    const bool is_odd = ended_ >= static_cast<uint32_t>(num_blocks());
+    now_ = device::in_register(exchange_.words + (tile() * 2 + (is_odd ? 1 : 0)) * set_words);
+    to_next_ = is_odd ? -set_words : set_words;
+    const int thread = device::thread_rank(), half = thread % 2, t = thread / 2 % 2 + thread / 32 % 2 * 2,
+              g = thread / 4 % 8, fragment = thread / 64, strip = fragment / Pairs, pair = fragment % Pairs;
+    is_odd_output_ = g % 2 == 1;
+    word_from_ = device::in_register(fragment * 128 + place_of(g * 4 + t) * 4 + half * 2);
+    word_row_ = device::in_register(strip * 8 + t * 2 + g % 2);
+    word_column_ = device::in_register(pair * 16 + half * 8 + g / 2 * 2);
   }
 
   /// Brings what the first of the layers reads to shared memory, up to a whole step. Ends with a barrier.
@@ -205,118 +238,110 @@ class SplitChain {
     device::sync_block();
   }
 
-  /// Which words are those of this launch.
-  WARPRANK_DEVICE void choose_words() {
-    const int64_t set_words = exchange_.fragments * SplitExchange::fragment_words;
-    const bool is_odd = shared_.ended >= static_cast<uint32_t>(num_blocks());
-    uint32_t* const sets = exchange_.words + tile() * 2 * set_words;
-    now_ = sets + (is_odd ? set_words : 0);
-    next_ = sets + (is_odd ? 0 : set_words);
-  }
-
-  /// Asks for the weights of the later layers that the block is going to read.
+  /// Asks for the weights of the later layers that the block is going to read. Every other warp takes a layer.
   WARPRANK_DEVICE void prefetch_weights() const {
-    constexpr int line = 128, step_bytes = step_words * 4;
-    for (int i = first_ + 1; i < depth_; ++i) {
+    constexpr int line = 128, step_bytes = step_words * 4, half_block = SplitBlock::threads / 2;
+    const int warp = device::warp_index(), thread = warp / 2 * device::warp_size + device::lane_index();
+    for (int i = first_ + 1 + warp % 2; i < depth_; i += 2) {
       const MlpDescriptor& layer = shared_.layers[i];
       if (layer.is_head) continue;
-      const int num_pairs = num_pairs_of(layer), bytes_of_pair = steps_of(layer.inputs) * step_bytes;
-      const auto* from = static_cast<const char*>(layer.weights);
+      const int bytes_of_pair = layer.split.num_steps * step_bytes, num_pairs = num_pairs_of(layer.outputs);
+      const auto* const from = device::global(static_cast<const char*>(layer.weights));
       for (int pair = rank() * Pairs; pair < num_pairs; pair += num_blocks() * Pairs) {
         const int bytes = (num_pairs - pair < Pairs ? num_pairs - pair : Pairs) * bytes_of_pair;
-        for (int at = device::thread_rank() * line; at < bytes; at += SplitBlock::threads * line)
-          device::prefetch(from + static_cast<int64_t>(pair) * bytes_of_pair + at);
+        for (int at = thread * line; at < bytes; at += half_block * line)
+          device::prefetch(from + (pair * bytes_of_pair + at));
       }
     }
   }
 
-  /// Asks for the weights of a share's outputs for the warp's steps from `step` on.
+  /// Asks for the weights of a share's outputs for the warp's steps from `step` of them on.
   WARPRANK_DEVICE void request_weights(int share, int step) {
-    if (layer_->is_head) return request_head(step);
-    const int num_steps = steps_of(layer_->inputs), num_pairs = num_pairs_of(*layer_) - share * Pairs;
-    const uint32_t* const from = layer_->tiles() +
-                                 (static_cast<int64_t>(share) * Pairs * num_steps + step) * step_words +
-                                 device::lane_index() * 4;
+    if (is_head_) return request_head(step);
+    const int words_of_pair = shape_.num_steps * step_words;
+    const uint32_t* const from = from_ + (share * Pairs * words_of_pair + step * step_words);
+    // The same weights again where there is no other pair: what comes of it is not stored.
+    const int next_pair = share * Pairs + 1 < num_pairs_of(shape_.outputs) ? words_of_pair : 0;
     WARPRANK_UNROLL
     for (int s = 0; s < steps_at_once; ++s) {
+      if (step + s >= count_) break;
       WARPRANK_UNROLL
       for (int j = 0; j < Pairs; ++j) {
         WARPRANK_UNROLL
-        for (int h = 0; h < 2; ++h) {
-          weights_[s][h][j] = {};
-          if (step + s < end_ && j < num_pairs)
-            weights_[s][h][j] = device::load_vector_read_only<4>(
-                from + (static_cast<int64_t>(j) * num_steps + s) * step_words + h * half_step_words);
-        }
+        for (int h = 0; h < 2; ++h)
+          weights_[s][h][j] =
+              device::load_vector_read_only<4>(from + j * next_pair + s * step_words + h * half_step_words);
       }
     }
   }
   /// The FP32 weights of the lane's 8 inputs of each step.
   WARPRANK_DEVICE void request_head(int step) {
-    const auto* const from = static_cast<const uint32_t*>(layer_->weights);
+    constexpr int words = PackedLinearLayout::head_step;  // of two steps
+    static_assert(words == 64);
     WARPRANK_UNROLL
     for (int s = 0; s < steps_at_once; ++s) {
-      const int64_t at = PackedLinearLayout::head_index((step + s) * 32 + device::lane_index() % 4 * 8);
+      if (step + s >= count_) break;
+      const int at = begin_ + step + s;
+      const uint32_t* const from = from_ + ((at >> 1) * words + (at & 1) * (words / 4));
       WARPRANK_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        weights_[s][h][0] = {};
-        if (step + s < end_)
-          weights_[s][h][0] = device::load_vector_read_only<4>(from + at + h * (PackedLinearLayout::head_step / 2));
-      }
+      for (int h = 0; h < 2; ++h) weights_[s][h][0] = device::load_vector_read_only<4>(from + h * (words / 2));
     }
   }
 
-  /// Brings the layer's inputs of the warp's steps from `step` on; false when they have not come. Whole warps call.
-  WARPRANK_DEVICE bool bring_inputs(bool is_first, const uint32_t* received, int step, bool is_alone) {
-    if (!is_first) return receive(received, step, is_alone);
+  /// Asks for the inputs of the first layer for the warp's steps from `step` of them on.
+  WARPRANK_DEVICE void request_inputs(int step) {
     WARPRANK_UNROLL
     for (int s = 0; s < steps_at_once; ++s) {
+      if (step + s >= count_) break;
       WARPRANK_UNROLL
       for (int r = 0; r < Strips; ++r) {
-        const int k = (step + s) * 32;
         x_[s][r] = {};
-        if (step + s >= end_) continue;
-        if (is_staged_) {
-          const half* from =
-              input() + (r * 8 + device::lane_index() / 4) * exchange_.input_stride + k + device::lane_index() % 4 * 8;
-          x_[s][r] = *reinterpret_cast<const LinearFragment*>(from);
-        } else if (x_rows_[r] != nullptr && k + device::lane_index() % 4 * 8 < layer_->inputs) {
-          x_[s][r] = device::load_vector<4>(reinterpret_cast<const uint32_t*>(x_rows_[r] + k));
-        }
+        if (step + s < lane_count_)
+          x_[s][r] = device::load_vector_ahead<4>(reinterpret_cast<const uint32_t*>(x_rows_[r] + step * 32) + s * 16);
       }
     }
-    return true;
+  }
+  /// The same, of those that lie in shared memory.
+  WARPRANK_DEVICE void read_inputs(int step) {
+    const int stride = static_cast<int>(exchange_.input_stride);
+    const half* const from =
+        input() + device::lane_index() / 4 * stride + (begin_ + step) * 32 + device::lane_index() % 4 * 8;
+    WARPRANK_UNROLL
+    for (int s = 0; s < steps_at_once; ++s) {
+      if (step + s >= count_) break;
+      WARPRANK_UNROLL
+      for (int r = 0; r < Strips; ++r)
+        x_[s][r] = *reinterpret_cast<const LinearFragment*>(from + r * 8 * stride + s * 32);
+    }
   }
 
   /// Looks for what other blocks have computed of the layer before until it is there, or until it has looked so often.
-  WARPRANK_DEVICE bool receive(const uint32_t* from, int step, bool waits) {
-    const int num_steps = steps_of(layer_->inputs), written = (layer_->inputs + 15) / 16 * 16;
-    const auto* at = reinterpret_cast<const LinearFragment*>(from) + step * device::warp_size + device::lane_index();
+  /// Whole warps call.
+  WARPRANK_DEVICE bool receive(int step, bool waits) {
+    const int strip_words = shape_.num_steps * static_cast<int>(SplitExchange::fragment_words);
+    const uint32_t* const from =
+        device::in_register(now_ + (shape_.first_input + device::lane_index() * 4 +
+                                    (begin_ + step) * static_cast<int>(SplitExchange::fragment_words)));
     for (int looks = 1;; ++looks) {
-      bool all = true;
+      uint32_t least = ~0u;
       WARPRANK_UNROLL
       for (int s = 0; s < steps_at_once; ++s) {
-        const bool exists = step + s < end_ && (step + s) * 32 + device::lane_index() % 4 * 8 < written;
+        if (step + s >= count_) break;
         WARPRANK_UNROLL
-        for (int r = 0; r < Strips; ++r) {
-          x_[s][r] = {{~0u, ~0u, ~0u, ~0u}};
-          if (exists)
-            x_[s][r] = device::load<device::Order::relaxed, device::Scope::device>(at + (r * num_steps + s) *
-                                                                                            device::warp_size);
-        }
+        for (int r = 0; r < Strips; ++r)
+          x_[s][r] = device::load<device::Order::relaxed, device::Scope::device>(
+              reinterpret_cast<const LinearFragment*>(from + r * strip_words) + s * device::warp_size);
       }
       WARPRANK_UNROLL
       for (int s = 0; s < steps_at_once; ++s) {
+        if (step + s >= count_) break;
         WARPRANK_UNROLL
         for (int r = 0; r < Strips; ++r) {
-          WARPRANK_UNROLL
-          for (int c = 0; c < 4; ++c) {
-            all = all && x_[s][r][c] != 0;
-            x_[s][r][c] = ~x_[s][r][c];
-          }
+          const LinearFragment& x = x_[s][r];
+          least = least_of(least, least_of(least_of(x[0], x[1]), least_of(x[2], x[3])));
         }
       }
-      if (device::all(device::full_warp, all)) return true;
+      if (device::all(device::full_warp, least != 0)) return true;
       if (!waits && looks >= exchange_.max_looks) return false;
     }
   }
@@ -324,122 +349,167 @@ class SplitChain {
   WARPRANK_DEVICE void multiply(Sums& sums, int step) {
     WARPRANK_UNROLL
     for (int s = 0; s < steps_at_once; ++s) {
-      if (step + s >= end_) break;
+      if (step + s >= count_) break;
       multiply_half_steps<Target, 0>(sums, weights_[s][0], x_[s]);
       multiply_half_steps<Target, 1>(sums, weights_[s][1], x_[s]);
     }
   }
   /// The lane's part of the sums of its rows, one of each strip.
-  WARPRANK_DEVICE void multiply_as_head(Sums& sums) const {
+  WARPRANK_DEVICE void multiply_as_head(Sums& sums, int step) const {
     WARPRANK_UNROLL
     for (int s = 0; s < steps_at_once; ++s) {
+      if (step + s >= count_) break;
       WARPRANK_UNROLL
       for (int r = 0; r < Strips; ++r) {
         WARPRANK_UNROLL
         for (int c = 0; c < 4; ++c) {
           const LinearFragment& w = weights_[s][c / 2][0];
           float& sum = sums[0][r][0];
-          sum = std::fma(device::widen(device::low_half(x_[s][r][c])), device::float_of_bits(w[c % 2 * 2]), sum);
-          sum = std::fma(device::widen(device::high_half(x_[s][r][c])), device::float_of_bits(w[c % 2 * 2 + 1]), sum);
+          sum = std::fma(device::widen_low(x_[s][r][c]), device::float_of_bits(w[c % 2 * 2]), sum);
+          sum = std::fma(device::widen_high(x_[s][r][c]), device::float_of_bits(w[c % 2 * 2 + 1]), sum);
         }
+      }
+    }
+  }
+  /// Brings a head's sums to where products leave those of the first output, and 0 to those of the others.
+  static WARPRANK_DEVICE void arrange_as_products(Sums& sums) {
+    const int lane = device::lane_index();
+    WARPRANK_UNROLL
+    for (int r = 0; r < Strips; ++r) {
+      const float sum = device::Tile<4>::sum(sums[0][r][0]);
+      WARPRANK_UNROLL
+      for (int c = 0; c < 2; ++c) {
+        const float of_row = device::shuffle(device::full_warp, sum, lane % 4 * 8 + c * 4);
+        sums[0][r][c] = lane < 4 ? of_row : 0.0f;
       }
     }
   }
 
   /// Leaves the warp's sums in shared memory.
-  WARPRANK_DEVICE void store_sums(const Sums& sums, float* to) const {
-    const int g = device::lane_index() / 4, t = device::lane_index() % 4;
-    if (layer_->is_head) {
-      WARPRANK_UNROLL
-      for (int r = 0; r < Strips; ++r) {
-        const float sum = device::Tile<4>::sum(sums[0][r][0]);
-        if (t == 0)
-          device::store_vector(to + (device::warp_index() * rows + r * 8 + g) * sums_stride,
-                               device::Vector<float, 2>{{sum, 0}});
-      }
-      return;
-    }
-    float* const own = to + (device::warp_index() * rows + 2 * t) * sums_stride + g;
+  WARPRANK_DEVICE void store_sums(const Sums& sums_of_lane) const {
+    float* const own = sums() + turn_ + device::warp_index() * (sums_floats / SplitBlock::num_warps) +
+                       place_of(device::lane_index()) * 4;
     WARPRANK_UNROLL
-    for (int j = 0; j < Pairs; ++j) {
+    for (int r = 0; r < Strips; ++r) {
       WARPRANK_UNROLL
-      for (int r = 0; r < Strips; ++r) {
-        WARPRANK_UNROLL
-        for (int c = 0; c < 4; ++c) own[(r * 8 + c % 2) * sums_stride + j * 16 + c / 2 * 8] = sums[j][r][c];
+      for (int j = 0; j < Pairs; ++j) {
+        const float(&four)[4] = sums_of_lane[j][r];
+        device::store_vector(own + (r * Pairs + j) * 128,
+                             device::Vector<float, 4>{{four[0], four[1], four[2], four[3]}});
       }
     }
   }
 
-  /// The sums of all warps, added as a tree; `from` are those of the first.
-  static WARPRANK_DEVICE void add_warps(const float* from, float (&values)[2]) {
-    constexpr int num_warps = SplitBlock::num_warps, distance = rows * sums_stride;
+  /// The two values of the thread's word, of the sums of all warps, added as a tree. Whole warps call.
+  WARPRANK_DEVICE void add_warps(const float* from, float (&values)[2]) const {
+    constexpr int num_warps = SplitBlock::num_warps, distance = sums_floats / num_warps;
+    const float* const own = from + word_from_;
     device::Vector<float, 2> parts[num_warps];
     WARPRANK_UNROLL
-    for (int w = 0; w < num_warps; ++w) parts[w] = device::load_vector<2>(from + w * distance);
+    for (int w = 0; w < num_warps; ++w) parts[w] = device::load_vector<2>(own + w * distance);
     WARPRANK_UNROLL
     for (int n = num_warps / 2; n > 0; n /= 2) {
       WARPRANK_UNROLL
       for (int w = 0; w < n; ++w) parts[w][0] += parts[w + n][0], parts[w][1] += parts[w + n][1];
     }
-    values[0] = parts[0][0], values[1] = parts[0][1];
+    // Two rows of an output; its neighbour has those of the other.
+    const float low = parts[0][0], high = parts[0][1];
+    const float other = device::shuffle_xor(device::full_warp, is_odd_output_ ? low : high, 4);
+    values[0] = is_odd_output_ ? other : low;
+    values[1] = is_odd_output_ ? high : other;
   }
 
-  /// Computes the block's shares of a layer; false where its inputs did not come. With `has_weights` the first of the
-  /// first share are on their way.
-  WARPRANK_DEVICE bool run_layer(int i, int64_t received, int64_t sent, bool is_alone, bool has_weights) {
-    const MlpDescriptor& layer = *layer_;
-    const bool is_first = i == first_, is_last = i + 1 == depth_, does_all = is_alone && !is_last;
-    const int shares = shares_of(layer), distance = does_all ? 1 : num_blocks();
-    const int num_columns = layer.is_head ? 2 : num_pairs_of(layer) * 16;
-    // Of a share's words the thread's, by rows.
-    const int row_of_tile = device::thread_rank() / (columns / 2), of_row = device::thread_rank() % (columns / 2);
-    const int64_t some_row = row_ + (row_of_tile < num_rows_ ? row_of_tile : num_rows_ - 1);
-    bool has_inputs = false;
-    for (int share = does_all ? 0 : rank(); share < shares; share += distance) {
-      const int column = share * columns + of_row * 2;
-      const bool finishes = device::thread_rank() < num_words && column < num_columns;
-      if (!has_weights) request_weights(share, begin_);
+  /// Computes the block's shares of a layer; false where its inputs did not come. With `has_begun` the first weights
+  /// are on their way, and the first inputs unless they are staged.
+  WARPRANK_DEVICE bool run_layer(int i, bool is_last, bool is_alone, bool has_begun) {
+    const Epilogue& epilogue = layer_->epilogue;
+    // Who is alone computes all of every layer but the last.
+    int share = is_alone && !is_last ? 0 : rank();
+    const int distance = is_alone && !is_last ? 1 : num_blocks();
+    // Here, and not behind the layer before: what is on its way is waited for where a loop goes back.
+    if (!has_begun && share < shape_.shares) request_weights(share, 0);
+    bool has_inputs = has_begun && !is_staged_;
+    while (share < shape_.shares) {
+      const int column = share * columns + word_column_;
       float added[2] = {};
-      if (finishes) load_added(layer.epilogue, some_row, &shared_.bias_rows[row_of_tile], column, added);
+      if (has_word()) load_added(epilogue, column, added);
       Sums sums_of_lane = {};
       bool is_complete = true;
-      for (int step = begin_; step < end_ && is_complete; step += steps_at_once) {
-        if (step > begin_) request_weights(share, step);
-        if (!has_inputs) is_complete = bring_inputs(is_first, now_ + received, step, is_alone);
-        if (layer.is_head)
-          multiply_as_head(sums_of_lane);
+      for (int step = 0;;) {
+        if (!has_inputs) is_complete = bring_inputs(i > first_, step, is_alone);
+        if (is_head_)
+          multiply_as_head(sums_of_lane, step);
         else
           multiply(sums_of_lane, step);
+        step += steps_at_once;
+        if (step >= count_ || !is_complete) break;
+        has_inputs = false;
+        request_weights(share, step);
       }
-      has_inputs = end_ - begin_ <= steps_at_once;
-      has_weights = share + distance < shares;
-      if (has_weights) request_weights(share + distance, begin_);
+      if (is_head_) arrange_as_products(sums_of_lane);
+      has_inputs = count_ <= steps_at_once;
+      share += distance;
+      if (share < shape_.shares) request_weights(share, 0);
 
-      float* const own = sums() + turn_ * sums_floats;
-      if constexpr (num_sums == 1)
-        device::sync_block();  // all have read those before
-      else
-        turn_ ^= 1;
-      store_sums(sums_of_lane, own);
+      if constexpr (num_sums == 1) device::sync_block();  // all have read those before
+      store_sums(sums_of_lane);
       if (device::sync_block_any(!is_complete)) return false;
-      if (!finishes) continue;
+      const float* const from = sums() + turn_;
+      if constexpr (num_sums == 2) turn_ ^= sums_floats;
+      if (!has_word()) continue;
       float values[2];
-      add_warps(own + row_of_tile * sums_stride + of_row * 2, values);
+      add_warps(from, values);
       values[0] += added[0], values[1] += added[1];
-      if (is_last) {
-        if (row_of_tile >= num_rows_) continue;
-        finish_pair(layer.epilogue, row_ + row_of_tile, column, values);
-        if (column == 0) multiply_head(factors_, layer.first_factor, layer.num_factors, row_ + row_of_tile, values[0]);
+      if (shape_.is_simple) {
+        values[0] = values[0] < shape_.least ? shape_.least : values[0];
+        values[1] = values[1] < shape_.least ? shape_.least : values[1];
       } else {
-        activate_pair(layer.epilogue, column, values);
-        const uint32_t activations = pack_activations(layer.epilogue, column, values);
-        const int fragment = row_of_tile / 8 * steps_of(layer.outputs) + column / 32;
-        const int64_t to = sent + fragment * SplitExchange::fragment_words + row_of_tile % 8 * 16 + column % 32 / 2;
-        device::store<device::Order::relaxed, device::Scope::device>(now_ + to, ~activations);
-        device::store<device::Order::relaxed, device::Scope::device>(next_ + to, uint32_t{0});
+        activate(epilogue.activation, values, column, epilogue.width);
+      }
+      if (!is_last) {
+        send(column, values);
+      } else if (word_row_ < num_rows_) {
+        const int64_t row = row_ + word_row_;
+        finish_pair(epilogue, row, column, values);
+        if (column == 0) multiply_head(factors_, layer_->first_factor, layer_->num_factors, row, values[0]);
       }
     }
     return true;
+  }
+
+  /// Brings the layer's inputs of the warp's steps from `step` on; false when they have not come. Whole warps call.
+  WARPRANK_DEVICE bool bring_inputs(bool is_exchanged, int step, bool is_alone) {
+    if (is_exchanged) return receive(step, is_alone);
+    if (is_staged_)
+      read_inputs(step);
+    else
+      request_inputs(step);
+    return true;
+  }
+
+  /// What is added to the sums of the thread's word.
+  WARPRANK_DEVICE void load_added(const Epilogue& epilogue, int column, float (&added)[2]) const {
+    // Of a pair that does not exist the bias of another one, as of its weights.
+    const auto bias = device::load_vector_read_only<2>(device::global(epilogue.bias) +
+                                                       (Pairs == 1 || column < shape_.outputs ? column : 0));
+    added[0] = bias[0], added[1] = bias[1];
+    if (!shape_.has_added) return;
+    add_operands(epilogue, row_ + (word_row_ < num_rows_ ? word_row_ : num_rows_ - 1), &shared_.bias_rows[word_row_],
+                 column, added);
+  }
+
+  /// Stores two activations where other blocks look for them; 0 behind the last, up to a whole step.
+  WARPRANK_DEVICE void send(int column, float (&values)[2]) const {
+    constexpr int fragment_words = static_cast<int>(SplitExchange::fragment_words);
+    const int fragment = (word_row_ >> 3) * steps_of(shape_.outputs) + (column >> 5);
+    uint32_t* const to =
+        now_ + (shape_.first_output + fragment * fragment_words + (word_row_ & 7) * 16 + ((column & 31) >> 1));
+    const auto store = [&](int at, uint32_t word) {
+      device::store<device::Order::relaxed, device::Scope::device>(to + at, word == 0 ? zeros : word);
+      device::store<device::Order::relaxed, device::Scope::device>(to + to_next_ + at, uint32_t{0});
+    };
+    store(0, pack_activations(shape_.outputs, column, values));
+    if (Pairs == 1 && (column & 16) == 0 && (column | 15) + 1 >= shape_.outputs) store(8, 0);
   }
 
   SplitStorage& shared_;
@@ -447,22 +517,31 @@ class SplitChain {
   const SplitExchange& exchange_;
   const HeadFactor* factors_;        ///< of all heads
   int first_;                        ///< layer that is computed; 1 where layer 0 is done
-  bool is_staged_;                   ///< what that layer reads lies in shared memory, behind the sums
+  bool is_staged_ = false;           ///< what that layer reads lies in shared memory, behind the sums
   int64_t row_ = 0;                  ///< of the tile, the first
   int num_rows_ = 0;                 ///< of the tile that exist
-  const half* x_rows_[Strips] = {};  ///< of the lane; null: none
+  const half* x_rows_[Strips] = {};  ///< of the lane, from the warp's first step on, unless it is staged
+  int lane_count_ = 0;               ///< steps from there on whose inputs of the lane exist
+  uint32_t ended_ = 0;               ///< blocks of the tile in two launches, so far
   uint32_t* now_ = nullptr;          ///< words of this launch
-  uint32_t* next_ = nullptr;         ///< and of the one behind it
-  int turn_ = 0;                     ///< which of the sums are used
+  int to_next_ = 0;                  ///< from there to those of the one behind it
+  int turn_ = 0;                     ///< floats before the sums that are used
+  // Of the thread's word: where its sums lie, and its place in a share.
+  int word_from_ = 0, word_row_ = 0, word_column_ = 0;
+  bool is_odd_output_ = false;
+  // Of the layer:
   const MlpDescriptor* layer_ = nullptr;
-  int begin_ = 0, end_ = 0;  ///< steps of the layer that are the warp's
+  SplitShape shape_{};
+  int begin_ = 0, count_ = 0;       ///< steps that are the warp's
+  const uint32_t* from_ = nullptr;  ///< the lane's weights of the first of them; a head's of the first of all
+  bool is_head_ = false;
   LinearFragment weights_[steps_at_once][2][Pairs], x_[steps_at_once][Strips];
 };
 
 /// layers: those of all stacks, `depth` of each, and behind them the factors of products. Grid: blocks of a tile,
 /// tiles, stacks.
 template <int Target, int Strips, int Pairs>
-WARPRANK_KERNEL(SplitBlock::threads, 1)
+WARPRANK_KERNEL(SplitBlock::threads, (blocks_of_multiprocessor(Target, {1, Strips, Pairs})))
 split_mlp_kernel(const MlpDescriptor* layers, int depth, SplitExchange exchange) {
   auto& shared = device::static_shared<SplitStorage>();
   read_descriptors(layers + static_cast<int64_t>(device::block_index().z) * depth, depth, shared.layers);
