@@ -225,8 +225,8 @@ TEST(LinearChooser, TriesChainsThatFillTheCardOrAPartOfIt) {
   EXPECT_EQ(tried(100, 256, 90), with({"16 blocks of 16 x 16", "8 blocks of 16 x 16", "4 blocks of 16 x 16",
                                        "8 blocks of 16 x 32", "4 blocks of 16 x 32", "2 blocks of 16 x 32",
                                        "16 blocks of 32 x 16", "8 blocks of 32 x 16", "4 blocks of 32 x 16"}));
-  EXPECT_EQ(tried(100, 64, 75, 3),
-            with({"1 blocks of 16 x 16", "1 blocks of 16 x 32", "3 blocks of 32 x 16", "1 blocks of 32 x 16"}));
+  EXPECT_EQ(tried(100, 64, 75, 3), with({"3 blocks of 16 x 16", "1 blocks of 16 x 16", "1 blocks of 16 x 32",
+                                         "3 blocks of 32 x 16", "1 blocks of 32 x 16"}));
   EXPECT_EQ(tried(5000, 256, 90), tiles) << "of more tiles than the card has multiprocessors";
   EXPECT_EQ(tried(0, 256, 90), tiles);
 }

@@ -40,15 +40,16 @@ MlpCase very_wide_case(int64_t rows, int64_t capacity, bool is_aligned = true) {
   return MlpCase(rows, {is_aligned ? int64_t{1096} : 203, 40, 1060, 264, 275}, {relu, silu, identity}, extras);
 }
 
-/// A block for each pair, for two, for four.
+/// A block for each pair, for two and, unless two fit a multiprocessor, for four.
 Sizes capacities(int target) {
   return target >= 90 ? Sizes{48, 200, 500} : target >= 80 ? Sizes{48, 200, 400} : Sizes{35, 70, 150};
 }
 
 TEST(SplitPolicy, SharesOutputsAmongManyBlocksWhereRowsAreFew) {
-  const auto policy = [](int target, int64_t rows, int64_t widest) {
+  const auto policy = [](int target, int64_t rows, int64_t widest, int64_t most_staged = 0) {
     const auto tiles = [rows](int64_t of_tile) { return (rows + of_tile - 1) / of_tile; };
-    const warprank::SplitPolicy chosen = warprank::detail::split_policy(target, tiles, widest, widest > 16);
+    const warprank::SplitPolicy chosen =
+        warprank::detail::split_policy(target, tiles, widest, widest > 16, most_staged);
     return std::vector<int>{chosen.blocks, chosen.pairs};
   };
   using Chosen = std::vector<int>;
@@ -60,9 +61,14 @@ TEST(SplitPolicy, SharesOutputsAmongManyBlocksWhereRowsAreFew) {
   EXPECT_EQ(policy(90, 100, 8), (Chosen{8, 1}));
   EXPECT_EQ(policy(90, 2112, 1), (Chosen{1, 1}));
   EXPECT_EQ(policy(75, 32, 16), (Chosen{16, 1}));
-  EXPECT_EQ(policy(75, 33, 16), (Chosen{8, 2}));
-  EXPECT_EQ(policy(75, 160, 16), (Chosen{4, 2}));
+  EXPECT_EQ(policy(75, 80, 16), (Chosen{16, 1})) << "two on a multiprocessor";
+  EXPECT_EQ(policy(75, 81, 16), (Chosen{8, 1}));
+  EXPECT_EQ(policy(75, 160, 16), (Chosen{8, 1}));
   EXPECT_EQ(policy(75, 161, 16), (Chosen{0, 1}));
+  EXPECT_EQ(policy(75, 160, 3), (Chosen{3, 1}));
+  EXPECT_EQ(policy(75, 33, 16, 352), (Chosen{16, 1}));
+  EXPECT_EQ(policy(75, 33, 16, 353), (Chosen{8, 2})) << "whose shared memory has room for one";
+  EXPECT_EQ(policy(75, 160, 16, 353), (Chosen{4, 2}));
 }
 
 TEST(SplitPolicy, SharesWideLayersAmongMoreBlocksAndOfMoreRows) {
@@ -111,8 +117,8 @@ TEST(SplitMlpKernel, ComputesEachOutputOnceWhereAllBlocksRunTogether) {
         const MlpCase c = wide_case(capacities(config.target)[0]);
         DeviceMlp device(c);
         DeviceMlpLaunch launch({device.view()}, config.target);
-        // 16 outputs x 32 inputs of each layer but the head, for 3 tiles of 2 strips of rows; as 75, two by two.
-        const int64_t parts = config.target >= 80 ? 16 * 3 + 3 * 8 + 9 * 2 : 16 * 3 + 4 * 8 + 10 * 2;
+        // 16 outputs x 32 inputs of each layer but the head, for 3 tiles of 2 strips of rows.
+        constexpr int64_t parts = 16 * 3 + 3 * 8 + 9 * 2;
         const int64_t products = parts * 3 * 2 * (config.target >= 80 ? 2 : 4);
         for (int i = 0; i < 4; ++i) {
           clear_counters();

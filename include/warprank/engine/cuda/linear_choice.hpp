@@ -239,7 +239,8 @@ inline std::vector<ChainPolicy> chains_to_try(const StepShape& step, int target)
   std::vector<ChainPolicy> policies{{{}, MlpTile::rows_16}, {{}, MlpTile::rows_32}};
   for (SplitPolicy split : detail::split_kernels) {
     if (tiles(split.rows()) == 0) continue;
-    const int64_t fit = detail::multiprocessors_of(target) / tiles(split.rows());
+    const int64_t at_once = detail::multiprocessors_of(target) * detail::blocks_of_multiprocessor(target, split);
+    const int64_t fit = at_once / tiles(split.rows());
     const int64_t shares = (widest + split.pairs - 1) / split.pairs;
     const int64_t most = std::min({fit, shares, int64_t{detail::max_split_blocks}});
     for (int64_t blocks = most; blocks >= std::max<int64_t>(1, most / 4); blocks /= 2) {

@@ -196,7 +196,7 @@ SplitPolicy split_policy_of(Span<const Stack> stacks, int64_t first, int target)
     for (const Stack& stack : stacks) all += (stack.x.rows + rows - 1) / rows;
     return all;
   };
-  const SplitPolicy policy = split_policy(target, tiles, needs.widest, needs.is_wide);
+  const SplitPolicy policy = split_policy(target, tiles, needs.widest, needs.is_wide, needs.most_staged);
   return needs.are_met_by(policy) ? policy : SplitPolicy{};
 }
 

@@ -82,12 +82,19 @@ constexpr int64_t multiprocessors_of(int target) { return target >= 90 ? 132 : t
 constexpr int blocks_of_multiprocessor(int target, const SplitPolicy& policy) {
   return target < 80 && policy.strips * policy.pairs == 2 ? 2 : 1;
 }
+/// The same where up to `most_staged` inputs go through its shared memory.
+constexpr int blocks_of_multiprocessor(int target, const SplitPolicy& policy, int64_t most_staged) {
+  const int64_t bytes = split_shared_bytes(policy, input_stride_of(most_staged)) + SplitBlock::static_shared_bytes;
+  return 2 * bytes <= SplitBlock::t4_shared_bytes ? blocks_of_multiprocessor(target, policy) : 1;
+}
 
 /// For layers of up to `widest` pairs of 8 outputs, all of up to 256 outputs unless `is_wide`; tiles(rows) says how
 /// many tiles of so many rows the launch has at capacity. Many blocks for few rows: what a block reads of the weights
 /// is what its time goes with. At most a block for each multiprocessor, so that all of a tile run together; more rows
 /// are for blocks that read all weights (mlp/rows.cuh), or where layers are wide, for a launch for each
-/// (ops/linear.cuh).
+/// (ops/linear.cuh). On a T4 two blocks share one where both have room and layers are not wide, so that twice as many
+/// read half as much: 600-256-256-256-1 takes 18,781 cycles of its model with 160 rows over 8 blocks of 16 outputs,
+/// 20,127 over 4 of 32, one on a multiprocessor. `most_staged` inputs go through shared memory.
 ///
 /// H100, prototype of split.cuh, us by rows (whole stacks; the kernel that was before and cuBLASLt's chain beside it):
 ///
@@ -98,7 +105,8 @@ constexpr int blocks_of_multiprocessor(int target, const SplitPolicy& policy) {
 ///     1024-1024-512-256-1     1: 6.5 (64)          50: 9.3 (32)   100: 11.9 (32, tiles of 32 rows)   500: 31
 ///          before, cuBLASLt   27, 11.9             33, 13.1       35, 13.5                           43, 16.1
 template <class Tiles>
-constexpr SplitPolicy split_policy(int target, const Tiles& tiles, int64_t widest, bool is_wide) {
+constexpr SplitPolicy split_policy(int target, const Tiles& tiles, int64_t widest, bool is_wide,
+                                   int64_t most_staged = 0) {
   const int64_t slots = multiprocessors_of(target), of_16 = tiles(16), of_32 = tiles(32);
   if (of_16 == 0) return {};
   if (is_wide) {
@@ -108,9 +116,13 @@ constexpr SplitPolicy split_policy(int target, const Tiles& tiles, int64_t wides
     if (of_32 > most_tiles || slots / of_32 < least_blocks) return {};
     return {static_cast<int>(std::min({widest, many_blocks, slots / of_32})), 4, 1};
   }
-  for (const int most : {16, 8, 4}) {
-    const int64_t blocks = widest < most ? widest : most;
-    if (of_16 * blocks <= slots) return {static_cast<int>(blocks), 2, widest > blocks ? 2 : 1};
+  constexpr int64_t least_blocks = 4;
+  if (of_16 * std::min(widest, least_blocks) > slots) return {};
+  const int at_once = blocks_of_multiprocessor(target, {1, 2, 1}, most_staged);
+  for (const int64_t most : {int64_t{16}, int64_t{8}, least_blocks}) {
+    const int64_t blocks = std::min(widest, most);
+    if (of_16 * blocks <= slots * at_once)
+      return {static_cast<int>(blocks), 2, at_once == 1 && widest > blocks ? 2 : 1};
   }
   return {};
 }
