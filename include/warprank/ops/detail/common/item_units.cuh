@@ -77,10 +77,11 @@ WARPRANK_DEVICE void next_items(const ItemsAndEvents& axes, ItemWork& work) {
 template <int Threads, class Descriptor>
 WARPRANK_DEVICE void copy_descriptor(Descriptor& to, const Descriptor* from) {
   static_assert(sizeof(Descriptor) % 16 == 0 && alignof(Descriptor) == 16);
-  using Bytes = device::Vector<unsigned char, 16>;
-  const auto* const bytes = reinterpret_cast<const unsigned char*>(from);
-  for (unsigned i = device::thread_rank(); i < sizeof(Descriptor) / 16; i += Threads)
-    reinterpret_cast<Bytes*>(&to)[i] = device::load_vector_read_only<16>(bytes + i * 16);
+  using Words = device::Vector<uint32_t, 4>;  // bytes would be put together one by one
+  static_assert(sizeof(Descriptor) / 16 <= Threads, "one piece for each thread");
+  const int i = device::thread_rank();
+  if (i < static_cast<int>(sizeof(Descriptor) / 16))
+    reinterpret_cast<Words*>(&to)[i] = device::load_read_only(reinterpret_cast<const Words*>(from) + i);
 }
 
 /// Of what an op is given: its q, k, parents and offsets.

@@ -29,5 +29,15 @@ WARPRANK_DEVICE device::Vector<half, 8> sum_of(const device::Vector<half, 8>& a,
   for (int i = 0; i < 8; ++i) sum[i] = device::narrow<half>(device::widen(a[i]) + device::widen(b[i]));
   return sum;
 }
+/// The same of columns in pairs.
+WARPRANK_DEVICE device::Vector<uint32_t, 4> sum_of_pairs(const device::Vector<uint32_t, 4>& a,
+                                                         const device::Vector<uint32_t, 4>& b) {
+  device::Vector<uint32_t, 4> sum;
+  WARPRANK_UNROLL
+  for (int i = 0; i < 4; ++i)
+    sum[i] = device::pack_halves(device::narrow<half>(device::widen_low(a[i]) + device::widen_low(b[i])),
+                                 device::narrow<half>(device::widen_high(a[i]) + device::widen_high(b[i])));
+  return sum;
+}
 
 }  // namespace warprank::detail::din

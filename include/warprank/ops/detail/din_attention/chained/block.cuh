@@ -57,7 +57,6 @@ struct Block {
   static constexpr int target = Target, steps = Steps, pairs = Pairs, tiles = Tiles;
   static constexpr bool is_dice = IsDice;
   static constexpr int columns = Steps * 16, row_stride = columns + row_padding;
-  static constexpr int at_once = Target >= 80 ? 1 : 4;  ///< loads in flight where copies are loads
 
   Header& header;
   const Descriptor& d;
@@ -83,65 +82,72 @@ struct Block {
 
   /// Requests all weights that lie in shared memory.
   WARPRANK_DEVICE void copy_weights() const {
+    constexpr int at_once = Target >= 80 ? 1 : Steps > 2 ? 6 : 4;
     const int pieces = shape().query() / 16;
-    auto* const to = at<unsigned char>(d.places.weights);
-    if constexpr (Target >= 80) {
-      for (int i = device::thread_rank(); i < pieces; i += block_threads)
-        device::copy_async(to + i * 16, d.weights + i * 16);
-      device::commit_async();
-    } else {
-      for (int begin = device::thread_rank(); begin < pieces; begin += block_threads * at_once) {
-        device::Vector<unsigned char, 16> values[at_once];
+    auto* to = at<Fragment>(d.places.weights) + device::thread_rank();
+    const auto* from = reinterpret_cast<const Fragment*>(d.weights) + device::thread_rank();
+    for (int left = pieces - device::thread_rank(); left > 0; left -= block_threads * at_once) {
+      if constexpr (Target >= 80) {
+        device::copy_async(to, from);
+      } else {
+        Fragment values[at_once];
         WARPRANK_UNROLL
-        for (int i = 0; i < at_once; ++i) {
-          const int piece = begin + i * block_threads;
-          if (piece < pieces) values[i] = device::load_vector_read_only<16>(d.weights + piece * 16);
-        }
+        for (int i = 0; i < at_once; ++i)
+          if (i * block_threads < left) values[i] = device::load_read_only(from + i * block_threads);
         WARPRANK_UNROLL
-        for (int i = 0; i < at_once; ++i) {
-          const int piece = begin + i * block_threads;
-          if (piece < pieces) *reinterpret_cast<device::Vector<unsigned char, 16>*>(to + piece * 16) = values[i];
-        }
+        for (int i = 0; i < at_once; ++i)
+          if (i * block_threads < left) to[i * block_threads] = values[i];
       }
+      from += block_threads * at_once, to += block_threads * at_once;
     }
+    device::commit_async();
   }
 
   /// Requests rows of the history; those behind the last event, to a whole tile, and columns behind the last are zeros.
+  /// A thread has the same columns of all its rows.
   WARPRANK_DEVICE void copy_history(int64_t first_row, int count) const {
     if (d.added.data != nullptr) return add_histories(first_row, count);
-    constexpr int per_row = columns / 8;
-    const int pieces = (count + tile_events - 1) / tile_events * tile_events * per_row;
-    half* const to = at<half>(d.places.history);
-    const half* const from = d.k.data + first_row * d.k.stride;
-    for (int begin = device::thread_rank(); begin < pieces; begin += block_threads * at_once) {
-      device::Vector<half, 8> values[at_once];
-      WARPRANK_UNROLL
-      for (int i = 0; i < at_once; ++i) {
-        const int piece = begin + i * block_threads, row = piece / per_row, column = piece % per_row * 8;
-        if (Target >= 80 && row < count && is_whole(d.k, column))
-          device::copy_async(&to[row * row_stride + column], from + row * d.k.stride + column);
-        else
-          values[i] = load_piece(d.k, from + row * d.k.stride + column, column, row < count);
+    constexpr int at_once = Target >= 80 ? 1 : 4, rows_at_once = block_threads / pieces_per_row;
+    const int rows = (count + tile_events - 1) / tile_events * tile_events, column = first_column();
+    int row = device::thread_rank() / pieces_per_row;
+    const half* from = d.k.data + (first_row + row) * d.k.stride + column;
+    const int64_t step = rows_at_once * d.k.stride;
+    half* to = at<half>(d.places.history) + row * row_stride + column;
+    if (is_whole(d.k, column)) {
+      WARPRANK_ROLLED
+      for (; row < rows; row += rows_at_once * at_once, to += rows_at_once * at_once * row_stride) {
+        if (Target >= 80 && row < count) {
+          device::copy_async(to, from);
+        } else {
+          Fragment values[at_once];
+          WARPRANK_UNROLL
+          for (int i = 0; i < at_once; ++i) {
+            values[i] = {};
+            if (Target < 80 && row + i * rows_at_once < count) values[i] = load_whole(from + i * step);
+          }
+          WARPRANK_UNROLL
+          for (int i = 0; i < at_once; ++i)
+            if (row + i * rows_at_once < rows) store_piece(to + i * rows_at_once * row_stride, values[i]);
+        }
+        from += at_once * step;
       }
-      WARPRANK_UNROLL
-      for (int i = 0; i < at_once; ++i) {
-        const int piece = begin + i * block_threads, row = piece / per_row, column = piece % per_row * 8;
-        if (piece < pieces && (Target < 80 || row >= count || !is_whole(d.k, column)))
-          *reinterpret_cast<device::Vector<half, 8>*>(&to[row * row_stride + column]) = values[i];
-      }
+    } else {
+      WARPRANK_ROLLED
+      for (; row < rows; row += rows_at_once, from += step, to += rows_at_once * row_stride)
+        store_piece(to, load_columns(from, row < count ? d.dim - column : 0));
     }
     device::commit_async();
   }
 
   /// What a thread has of the unit's queries.
   struct QueryPiece {
-    device::Vector<half, 8> values;
+    Fragment values;
     int item, column;
   };
   WARPRANK_DEVICE QueryPiece load_queries(const Unit& unit) const {
-    static_assert(max_unit_items * columns / 8 <= block_threads, "one piece for each thread");
+    static_assert(max_unit_items * pieces_per_row <= block_threads, "one piece for each thread");
     QueryPiece piece;
-    piece.item = device::thread_rank() / (columns / 8), piece.column = device::thread_rank() % (columns / 8) * 8;
+    piece.item = device::thread_rank() / pieces_per_row, piece.column = first_column();
     const bool exists = piece.item < unit.num_items;
     const int64_t row = unit.first_item + (exists ? piece.item : 0);
     piece.values = load_piece(d.q, d.q.data + row * d.q.stride + piece.column, piece.column, exists);
@@ -154,9 +160,8 @@ struct Block {
     uint32_t most = 0;
     WARPRANK_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const uint32_t low = piece.values[2 * i].bits, high = piece.values[2 * i + 1].bits;
-      to[i * 2 * Steps] = low | high << 16;
-      const uint32_t low_size = low & 0x7fffu, high_size = high & 0x7fffu;
+      to[i * 2 * Steps] = piece.values[i];
+      const uint32_t low_size = piece.values[i] & 0x7fffu, high_size = piece.values[i] >> 16 & 0x7fffu;
       most = most < low_size ? low_size : most;
       most = most < high_size ? high_size : most;
     }
@@ -164,43 +169,57 @@ struct Block {
   }
 
  private:
+  static constexpr int pieces_per_row = columns / 8;
+
+  /// Of the thread's pieces.
+  static WARPRANK_DEVICE int first_column() { return device::thread_rank() % pieces_per_row * 8; }
+
   /// The same of a sum, which goes through registers.
   WARPRANK_DEVICE void add_histories(int64_t first_row, int count) const {
-    constexpr int per_row = columns / 8, sums_at_once = 2;  // 4 spill where D is 64
-    const int pieces = (count + tile_events - 1) / tile_events * tile_events * per_row;
-    half* const to = at<half>(d.places.history);
-    for (int begin = device::thread_rank(); begin < pieces; begin += block_threads * sums_at_once) {
-      device::Vector<half, 8> parts[sums_at_once][2];
+    constexpr int rows_at_once = block_threads / pieces_per_row;
+    const int rows = (count + tile_events - 1) / tile_events * tile_events, column = first_column();
+    int row = device::thread_rank() / pieces_per_row;
+    half* to = at<half>(d.places.history) + row * row_stride + column;
+    const auto begin_of = [&](const Rows& of) { return of.data + (first_row + row) * of.stride + column; };
+    const half *k = begin_of(d.k), *added = begin_of(d.added);
+    WARPRANK_ROLLED
+    for (; row < rows; row += 2 * rows_at_once, to += 2 * rows_at_once * row_stride) {
+      Fragment parts[2][2];  // of two rows: four spill where D is 64
       WARPRANK_UNROLL
-      for (int i = 0; i < sums_at_once; ++i) {
-        const int piece = begin + i * block_threads, row = piece / per_row, column = piece % per_row * 8;
-        const auto load = [&](const Rows& rows) {
-          return load_piece(rows, rows.data + (first_row + row) * rows.stride + column, column, row < count);
-        };
-        parts[i][0] = load(d.k), parts[i][1] = load(d.added);
+      for (int i = 0; i < 2; ++i) {
+        const bool exists = row + i * rows_at_once < count;
+        parts[i][0] = load_piece(d.k, k, column, exists), k += rows_at_once * d.k.stride;
+        parts[i][1] = load_piece(d.added, added, column, exists), added += rows_at_once * d.added.stride;
       }
       WARPRANK_UNROLL
-      for (int i = 0; i < sums_at_once; ++i) {
-        const int piece = begin + i * block_threads;
-        if (piece >= pieces) break;
-        device::store_vector(&to[piece / per_row * row_stride + piece % per_row * 8], sum_of(parts[i][0], parts[i][1]));
-      }
+      for (int i = 0; i < 2; ++i)
+        if (row + i * rows_at_once < rows)
+          store_piece(to + i * rows_at_once * row_stride, sum_of_pairs(parts[i][0], parts[i][1]));
     }
   }
 
   /// Whether 8 columns can be read by one instruction.
   WARPRANK_DEVICE bool is_whole(const Rows& rows, int column) const { return rows.is_aligned && column + 8 <= d.dim; }
 
-  WARPRANK_DEVICE device::Vector<half, 8> load_piece(const Rows& rows, const half* from, int column,
-                                                     bool exists) const {
-    if (exists && is_whole(rows, column)) return device::load_vector<8>(from);
-    device::Vector<half, 8> piece;
+  static WARPRANK_DEVICE void store_piece(half* to, const Fragment& piece) { *reinterpret_cast<Fragment*>(to) = piece; }
+  static WARPRANK_DEVICE Fragment load_whole(const half* from) {
+    return device::load(reinterpret_cast<const Fragment*>(from));
+  }
+  /// 8 columns of which `count` exist, one by one.
+  static WARPRANK_DEVICE Fragment load_columns(const half* from, int count) {
+    Fragment piece;
     WARPRANK_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      piece[i] = half{};
-      if (exists && column + i < d.dim) piece[i] = device::load(from + i);
+    for (int i = 0; i < 4; ++i) {
+      half low{}, high{};
+      if (2 * i < count) low = device::load(from + 2 * i);
+      if (2 * i + 1 < count) high = device::load(from + 2 * i + 1);
+      piece[i] = device::pack_halves(low, high);
     }
     return piece;
+  }
+  WARPRANK_DEVICE Fragment load_piece(const Rows& rows, const half* from, int column, bool exists) const {
+    if (exists && is_whole(rows, column)) return load_whole(from);
+    return load_columns(from, exists ? d.dim - column : 0);
   }
 };
 
