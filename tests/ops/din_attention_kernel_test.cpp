@@ -737,14 +737,19 @@ Counted count(const DinCase& c, const din::Launch& launch, int64_t chunk_events,
   counted.mma = units * chunks * columns;   // c(q)
   for (int64_t first = 0; first < events; first += chunk_events) {
     const int64_t tiles = ceil_div(std::min(events - first, chunk_events), 16);
-    const int64_t at_once = din::chained::tiles_at_once(target, launch.shape.steps, launch.shape.pairs);
-    const int64_t scored = ceil_div(tiles, at_once) * at_once;  // the last one again where there is no other
-    counted.mma += items * scored * chunks * (columns + pairs * 2 * 16 / depth);
+    const int most = din::chained::tiles_at_once(target, launch.shape.steps, launch.shape.pairs);
+    for (int64_t item = 0; item < items; item += counted.unit_items) {
+      const int64_t of_unit = std::min(counted.unit_items, items - item);
+      const int64_t at_once = din::chained::tiles_together(most, static_cast<int>(tiles), static_cast<int>(of_unit));
+      const int64_t scored = ceil_div(tiles, at_once) * at_once;  // the last one again where there is no other
+      counted.mma += of_unit * scored * chunks * (columns + pairs * 2 * 16 / depth);
+    }
     counted.mma += units * tiles * dim / 8 * 16 / depth;  // pooling
   }
 
   const int64_t searches = std::max(units, launch.blocks);  // the last unit of a block is known to be that
-  const int64_t of_search = warps * 5;                      // four offsets and their count, by every warp
+  // By every warp: where offsets are, four of them, and their count.
+  const int64_t of_search = warps * (static_cast<int64_t>(sizeof(din::chained::Start)) / 16 + 5);
   const int64_t of_block = ceil_div(sizeof(din::chained::Descriptor), sector) + ceil_div(launch.shape.query(), sector);
   const int64_t of_unit = (launch.shape.bytes() - launch.shape.query()) / sector;  // Wq + Wd
   counted.load_sectors = launch.blocks * of_block + searches * of_search + units * of_unit + counted.history_sectors +

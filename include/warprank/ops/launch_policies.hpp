@@ -10,7 +10,7 @@ namespace warprank {
 /// One field on each line, with what was chosen by thought, as tools/policies.py reads it.
 struct LaunchPolicies {
   int din_items_of_one_block = 8;    ///< DIN attention: of a multiprocessor, which has two blocks where there are more
-  int din_tiles = 1;                 ///< of 16 events that a warp takes at once, of up to 64 columns
+  int din_tiles = 2;                 ///< of 16 events that a warp takes at once, of up to 64 columns
   int din_tiles_wide = 2;            ///< the same of more columns
   int dot_rows_of_one_each = 16;     ///< dot: of a multiprocessor; beyond, a warp computes several
   int dot_rows_per_warp = 3;         ///< how many then

@@ -4,6 +4,7 @@
 /// What the parts of the chained DIN kernel share, and how a unit comes into shared memory.
 
 #include <cstdint>
+#include <cstring>
 
 #include "warprank/core/dtype.hpp"
 #include "warprank/device/async_copy.hpp"
@@ -19,19 +20,36 @@
 
 namespace warprank::detail::din::chained {
 
+/// What every thread loads of a history for itself, before the rest is in shared memory.
+struct alignas(16) Start {
+  ItemsAndEvents axes;
+  const unsigned char* weights = nullptr;  ///< see Shape
+  int chunks = 0;                          ///< of 16 outputs of the first layer
+  int dim = 0;
+  float head_bias = 0;
+  float factor = 1;  ///< of scores
+};
+WARPRANK_DEVICE Start load_start(const Start* from) {
+  using Words = device::Vector<uint32_t, 4>;
+  constexpr int pieces = sizeof(Start) / sizeof(Words);
+  Words words[pieces];
+  WARPRANK_UNROLL
+  for (int i = 0; i < pieces; ++i) words[i] = device::load_read_only(reinterpret_cast<const Words*>(from) + i);
+  Start start;
+  std::memcpy(&start, words, sizeof start);
+  start.axes.num_parents = device::global(start.axes.num_parents);
+  start.axes.item_offsets = device::global(start.axes.item_offsets);
+  start.axes.history_offsets = device::global(start.axes.history_offsets);
+  return start;
+}
+
 /// A history as it lies in device memory.
-struct alignas(16) Descriptor {
+struct alignas(16) Descriptor : Start {
   Rows q, k;
   Rows added;  ///< to k; no data: nothing
   Operand<void> y;
-  ItemsAndEvents axes;
-  const unsigned char* weights = nullptr;  ///< see Shape
-  float head_bias = 0;
-  float factor = 1;         ///< of scores
   uint32_t safe_query = 0;  ///< bits of the largest |q|, a half, with which no W(q) is too large for a half
   Normalization normalization = Normalization::none;
-  int dim = 0;
-  int chunks = 0;  ///< of 16 outputs of the first layer
   Places places;
 };
 
@@ -70,22 +88,23 @@ struct Block {
   }
   template <class Value>
   WARPRANK_DEVICE const Value* weights(int place) const {
-    return at<const Value>(d.places.weights + place);
+    return at<const Value>(header_bytes + place);
   }
-  WARPRANK_DEVICE Shape shape() const { return {d.chunks, Steps, Pairs, IsDice}; }
+  WARPRANK_DEVICE Shape shape() const { return shape_of(d.chunks); }
+  static WARPRANK_DEVICE Shape shape_of(int chunks) { return {chunks, Steps, Pairs, IsDice}; }
 
   /// How many events of the chunk that begins with event `first` there are.
-  WARPRANK_DEVICE int chunk_size(const Unit& unit, int first) const {
-    const int left = unit.num_events - first;
+  WARPRANK_DEVICE int chunk_size(int num_events, int first) const {
+    const int left = num_events - first;
     return left < d.places.chunk_events ? left : d.places.chunk_events;
   }
 
   /// Requests all weights that lie in shared memory.
-  WARPRANK_DEVICE void copy_weights() const {
+  WARPRANK_DEVICE void copy_weights(const unsigned char* weights, int chunks) const {
     constexpr int at_once = Target >= 80 ? 1 : Steps > 2 ? 6 : 4;
-    const int pieces = shape().query() / 16;
-    auto* to = at<Fragment>(d.places.weights) + device::thread_rank();
-    const auto* from = reinterpret_cast<const Fragment*>(d.weights) + device::thread_rank();
+    const int pieces = shape_of(chunks).query() / 16;
+    auto* to = at<Fragment>(header_bytes) + device::thread_rank();
+    const auto* from = device::global(reinterpret_cast<const Fragment*>(weights)) + device::thread_rank();
     for (int left = pieces - device::thread_rank(); left > 0; left -= block_threads * at_once) {
       if constexpr (Target >= 80) {
         device::copy_async(to, from);
@@ -108,9 +127,9 @@ struct Block {
   WARPRANK_DEVICE void copy_history(int64_t first_row, int count) const {
     if (d.added.data != nullptr) return add_histories(first_row, count);
     constexpr int at_once = Target >= 80 ? 1 : 4, rows_at_once = block_threads / pieces_per_row;
-    const int rows = (count + tile_events - 1) / tile_events * tile_events, column = first_column();
+    const int rows = tiles_of(count) * tile_events, column = first_column();
     int row = device::thread_rank() / pieces_per_row;
-    const half* from = d.k.data + (first_row + row) * d.k.stride + column;
+    const half* from = device::global(d.k.data) + (first_row + row) * d.k.stride + column;
     const int64_t step = rows_at_once * d.k.stride;
     half* to = at<half>(d.places.history) + row * row_stride + column;
     if (is_whole(d.k, column)) {
@@ -139,29 +158,24 @@ struct Block {
     device::commit_async();
   }
 
-  /// What a thread has of the unit's queries.
-  struct QueryPiece {
-    Fragment values;
-    int item, column;
-  };
-  WARPRANK_DEVICE QueryPiece load_queries(const Unit& unit) const {
+  /// What a thread has of the unit's queries: 8 columns, requested if they are whole.
+  WARPRANK_DEVICE Fragment load_queries(const Unit& unit) const {
     static_assert(max_unit_items * pieces_per_row <= block_threads, "one piece for each thread");
-    QueryPiece piece;
-    piece.item = device::thread_rank() / pieces_per_row, piece.column = first_column();
-    const bool exists = piece.item < unit.num_items;
-    const int64_t row = unit.first_item + (exists ? piece.item : 0);
-    piece.values = load_piece(d.q, d.q.data + row * d.q.stride + piece.column, piece.column, exists);
+    Fragment piece{};
+    if (item_of_thread() < unit.num_items && is_whole(d.q, first_column())) piece = load_whole(query_row(unit));
     return piece;
   }
-  /// Stores it; true where a folded weight may be too large for a half.
-  WARPRANK_DEVICE bool store_queries(const QueryPiece& piece) const {
-    if (piece.item >= max_unit_items) return false;
-    auto* const to = at<uint32_t>(d.places.queries) + piece.item * (columns / 2) + piece.column / 8;
+  /// Stores them; true where a folded weight may be too large for a half.
+  WARPRANK_DEVICE bool store_queries(Fragment piece, const Unit& unit) const {
+    if (item_of_thread() >= max_unit_items) return false;
+    if (!is_whole(d.q, first_column()))
+      piece = load_columns(query_row(unit), item_of_thread() < unit.num_items ? d.dim - first_column() : 0);
+    auto* const to = at<uint32_t>(d.places.queries) + item_of_thread() * (columns / 2) + first_column() / 8;
     uint32_t most = 0;
     WARPRANK_UNROLL
     for (int i = 0; i < 4; ++i) {
-      to[i * 2 * Steps] = piece.values[i];
-      const uint32_t low_size = piece.values[i] & 0x7fffu, high_size = piece.values[i] >> 16 & 0x7fffu;
+      to[i * 2 * Steps] = piece[i];
+      const uint32_t low_size = piece[i] & 0x7fffu, high_size = piece[i] >> 16 & 0x7fffu;
       most = most < low_size ? low_size : most;
       most = most < high_size ? high_size : most;
     }
@@ -174,13 +188,21 @@ struct Block {
   /// Of the thread's pieces.
   static WARPRANK_DEVICE int first_column() { return device::thread_rank() % pieces_per_row * 8; }
 
+  static WARPRANK_DEVICE int item_of_thread() { return device::thread_rank() / pieces_per_row; }
+  WARPRANK_DEVICE const half* query_row(const Unit& unit) const {
+    return device::global(d.q.data) + static_cast<int64_t>(unit.first_item + item_of_thread()) * d.q.stride +
+           first_column();
+  }
+
   /// The same of a sum, which goes through registers.
   WARPRANK_DEVICE void add_histories(int64_t first_row, int count) const {
     constexpr int rows_at_once = block_threads / pieces_per_row;
-    const int rows = (count + tile_events - 1) / tile_events * tile_events, column = first_column();
+    const int rows = tiles_of(count) * tile_events, column = first_column();
     int row = device::thread_rank() / pieces_per_row;
     half* to = at<half>(d.places.history) + row * row_stride + column;
-    const auto begin_of = [&](const Rows& of) { return of.data + (first_row + row) * of.stride + column; };
+    const auto begin_of = [&](const Rows& of) {
+      return device::global(of.data) + (first_row + row) * of.stride + column;
+    };
     const half *k = begin_of(d.k), *added = begin_of(d.added);
     WARPRANK_ROLLED
     for (; row < rows; row += 2 * rows_at_once, to += 2 * rows_at_once * row_stride) {

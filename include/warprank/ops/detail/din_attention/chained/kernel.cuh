@@ -11,12 +11,12 @@
 ///     score     16 or 32 events of an item at a time through all layers (score.cuh)
 ///     pool      8 columns of all items for each warp (pool.cuh)
 ///
-/// with a barrier behind each of the first three; a fourth where a block takes another unit or chunk. Dependent loads
-/// from launch to store: descriptor, weights (which the launch before hides where launches overlap), offsets, rows. In
-/// flight: all that a block reads, 41 KB for 100 events of 64 columns and {64, 32}. The busiest warp executed 920
-/// instructions in the prototype of this kernel (100 items, 100 events, 64 columns), which took 5.1 us on an H100 where
-/// the staged kernel took 36.8. Of 16 requests it took 17.2 with one tile at once, as here, and 15.0 with two, which in
-/// 128 registers spill, where the staged kernel took 75.6.
+/// with a barrier behind each of the first three; one more where a block takes another unit or chunk. Dependent loads
+/// from launch to store: descriptor, weights (which the launch before hides where launches overlap) and offsets, rows.
+/// In flight: all that a block reads, 41 KB for 100 events of 64 columns and {64, 32}. Where each warp has one tile of
+/// these and relu, the busiest one executes 1,320 instructions of sm_75. The prototype of this kernel took 5.1 us on an
+/// H100 where the staged kernel took 36.8; of 16 requests 17.2 with one tile at once, as here from sm_80 on, and 15.0
+/// with two, which in 128 registers spill, where the staged kernel took 75.6.
 ///
 /// A long history passes in chunks. A result depends on its item and its user's history alone: rows of a product do not
 /// mix, and sums over events are taken in the order of their tiles, a softmax's by chunks.
@@ -35,43 +35,37 @@
 
 namespace warprank::detail::din::chained {
 
-/// Requests a unit's first chunk and waits for it. c(q) of its items is computed. True where a weight of W(q) may be
-/// too large for a half.
+/// Scores and pools a unit that has events; it comes to lie in shared memory meanwhile.
 template <class Block>
-WARPRANK_DEVICE bool start(const Block& block, const Unit& unit) {
-  const Scoring<Block> scoring(block);
-  if (device::thread_rank() == 0) block.header.unit = unit;
-  Fragment query_weights[Block::steps];
-  const auto queries = block.load_queries(unit);
-  block.copy_history(unit.first_event, block.chunk_size(unit, 0));
-  if (device::warp_index() < block.d.chunks) scoring.load_query_weights(query_weights, device::warp_index());
-  const bool may_saturate = block.store_queries(queries);
-  device::wait_async<0>();
-  const bool saturates = device::sync_block_any(may_saturate);
-  scoring.compute_constants(query_weights);
-  return saturates;
-}
-
-/// Scores and pools the unit that was started, which has events.
-template <class Block>
-WARPRANK_DEVICE void attend(const Block& block, bool saturates) {
+WARPRANK_DEVICE void attend(const Block& block, const Unit& found) {
   const Scoring<Block> scoring(block);
   const Unit& unit = block.header.unit;
   Pooling<Block> pooling;
-  for (int first = 0; first < unit.num_events; first += block.d.places.chunk_events) {
-    const int size = block.chunk_size(unit, first);
-    if (first > 0) {
+  bool saturates = false;
+  const int num_items = found.num_items, num_events = found.num_events, first_event = found.first_event;
+  for (int first = 0; first < num_events; first += block.d.places.chunk_events) {
+    const int size = block.chunk_size(num_events, first);
+    const bool is_first = first == 0;
+    Fragment query_weights[Block::steps] = {}, queries{};  // unknown ones would live from chunk to chunk
+    if (is_first) {
+      if (device::warp_index() < block.d.chunks) scoring.load_query_weights(query_weights, device::warp_index());
+      queries = block.load_queries(found);
+    } else {
       device::sync_block();  // the chunk before is not needed any more
-      block.copy_history(unit.first_event + first, size);
+    }
+    block.copy_history(first_event + first, size);
+    if (is_first) {
+      const bool may_saturate = block.store_queries(queries, found);
+      device::wait_async<0>();
+      saturates = device::sync_block_any(may_saturate);
+      scoring.compute_constants(query_weights);
+    } else {
       device::wait_async<0>();
     }
     device::sync_block();
-    if (saturates)
-      scoring.template score<true>(unit.num_items, size);
-    else
-      scoring.template score<false>(unit.num_items, size);
+    scoring.score(num_items, size, saturates);
     device::sync_block();
-    pooling.add(block, unit.num_items, size);
+    pooling.add(block, num_items, size);
   }
   pooling.store(block.d, unit);
 }
@@ -81,25 +75,30 @@ template <class Block>
 WARPRANK_DEVICE void attend_history(const Descriptor* descriptors) {
   Header& header = *reinterpret_cast<Header*>(device::dynamic_shared<unsigned char>());
   const Descriptor& d = header.descriptor;
-  copy_descriptor<block_threads>(header.descriptor, &descriptors[device::block_index().y]);
-  device::sync_block();
   const Block block(header);
-  block.copy_weights();
+  const Descriptor* const source = &descriptors[device::block_index().y];
+  Start start = load_start(source);
+  copy_descriptor<block_threads>(header.descriptor, source);
+  if constexpr (Block::target >= 80) block.copy_weights(start.weights, start.chunks);
   device::wait_for_previous_launch();
-  const auto num_blocks = static_cast<int>(device::grid_dim().x);
-  bool is_fresh = true;
-  for (int number = static_cast<int>(device::block_index().x);; number += num_blocks) {
-    Unit unit;
-    if (!find_unit(d.axes, number, num_blocks, max_unit_items, unit)) break;
-    const bool is_last = unit.is_last;
+  const auto num_blocks = static_cast<int>(device::grid_dim().x), begin = static_cast<int>(device::block_index().x);
+  for (int number = begin;; number += num_blocks) {
+    const Offsets offsets = load_offsets(start.axes);
+    // While offsets are on their way:
+    if (Block::target < 80 && number == begin) block.copy_weights(start.weights, start.chunks);
+    device::sync_block();  // for the descriptor; the unit before is not needed any more
+    const Unit unit = find_unit(start.axes, offsets, number, num_blocks, max_unit_items);
+    if (unit.num_items == 0) break;
+    if (device::thread_rank() == 0) header.unit = unit;
+    bool is_last = unit.is_last;
     if (unit.num_events > 0) {
-      if (!is_fresh) device::sync_block();  // the unit before is not needed any more
-      is_fresh = false;
-      attend(block, start(block, unit));
+      attend(block, unit);
+      is_last = header.unit.is_last;  // rather than that it keeps a register
     } else {
       Pooling<Block>().store(d, unit);
     }
     if (is_last) break;
+    start = load_start(source);  // rather than that it keeps registers
   }
   device::wait_async<0>();  // also where there was no work
 }

@@ -21,6 +21,10 @@ inline constexpr int max_chunk_events = 512;
 inline constexpr int row_padding = 8;  ///< halves: rows lie an odd number of 16 bytes apart
 inline constexpr int max_dim = 128, max_later_width = 48;
 
+WARPRANK_HOST_DEVICE constexpr int tiles_of(int num_events) {
+  return static_cast<int>((static_cast<unsigned>(num_events) + tile_events - 1) / tile_events);
+}
+
 /// A network whose widths are padded: `chunks` x 16 outputs of the first layer, `steps` x 16 columns, `pairs` x 16
 /// outputs of the second. Weights are B fragments, 512 bytes each, as pack_linear makes them (gemm/weights.hpp). Those
 /// that a warp wants together are neighbours, so that it needs one address: of a chunk
@@ -52,8 +56,8 @@ struct Shape {
 struct Places {
   int chunk_events = 0;  ///< of the history that are on chip together, a multiple of 16
 
-  int weights = 0;    ///< Shape, up to query()
-  int queries = 0;    ///< half [8 items][4][2 steps][2]: pairs of columns in the order in which lanes want them
+  int queries = 0;    ///< behind the weights, up to Shape's query(): half [8 items][4][2 steps][2]: pairs of columns in
+                      ///< the order in which lanes want them
   int constants = 0;  ///< float [8 items][width + 8]: c(q)
   int history = 0;    ///< half [chunk_events][columns + row_padding]
   int attention = 0;  ///< half [chunk_events / 16][8 items][4][8]: weights of events, A fragments of the pooling
@@ -72,7 +76,7 @@ inline Places place(const Shape& shape, int64_t wanted_events, int64_t limit) {
     end += (bytes + 127) / 128 * 128;
     return begin;
   };
-  p.weights = reserve(shape.query());
+  reserve(shape.query());
   p.queries = reserve(max_unit_items * shape.columns() * 2);
   p.constants = reserve(max_unit_items * (shape.width() + 8) * 4);
   const int history_bytes = tile_events * (shape.columns() + row_padding) * 2;
@@ -96,11 +100,22 @@ inline bool fits(const Shape& shape) {
   return place(shape, tile_events, least_shared_bytes).chunk_events >= tile_events;
 }
 
-/// Tiles of events that a warp takes at once. With two W(q) is folded half as often; for up to 64 columns one leaves
-/// registers for a second block on the multiprocessor.
+/// The most tiles of events that a warp takes at once. With two W(q) is folded half as often; from sm_80 on one of 64
+/// columns leaves registers for a second block on the multiprocessor.
 constexpr int tiles_at_once(int target, int steps, int pairs) {
   if (pairs > 2) return 1;
-  return steps > 4 ? launch_policies_of(target).din_tiles_wide : launch_policies_of(target).din_tiles;
+  if (steps > 4) return launch_policies_of(target).din_tiles_wide;
+  return target >= 80 && steps > 2 ? 1 : launch_policies_of(target).din_tiles;
+}
+
+/// How many a unit's warps take at once, so that the busiest has least to do: `most` take four thirds of what one
+/// takes.
+WARPRANK_HOST_DEVICE constexpr int tiles_together(int most, int num_tiles, int num_items) {
+  const auto tasks_of_warp = [&](int at_once) {
+    const int tasks = (num_tiles + at_once - 1) / at_once * num_items;
+    return static_cast<int>((static_cast<unsigned>(tasks) + block_warps - 1) / block_warps);
+  };
+  return 4 * tasks_of_warp(most) < 3 * tasks_of_warp(1) ? most : 1;
 }
 
 /// Blocks for whose registers there is room in a multiprocessor.

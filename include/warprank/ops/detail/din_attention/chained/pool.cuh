@@ -33,7 +33,7 @@ struct Pooling {
   WARPRANK_DEVICE void add(const Block& block, int num_items, int num_events) {
     if (!has_columns()) return;
     const Descriptor& d = block.d;
-    const int lane = device::lane_index(), num_tiles = (num_events + tile_events - 1) / tile_events;
+    const int lane = device::lane_index(), num_tiles = tiles_of(num_events);
     const bool is_softmax = d.normalization == Normalization::softmax, exists = item() < num_items;
     const Tile* const tiles = block.template at<const Tile>(d.places.tiles) + item();
     const Fragment* const weights = block.template at<const Fragment>(d.places.attention) + lane;
@@ -74,7 +74,7 @@ struct Pooling {
   WARPRANK_DEVICE void store(const Descriptor& d, const Unit& unit) const {
     if (!has_columns() || item() >= unit.num_items) return;
     const bool divides = d.normalization == Normalization::softmax && unit.num_events > 0;
-    const int64_t row = (unit.first_item + item()) * d.y.stride;
+    const int64_t row = static_cast<int64_t>(unit.first_item + item()) * d.y.stride;
     WARPRANK_UNROLL
     for (int n = 0; n < of_warp; ++n) {
       const int column = first_column() + n * 8 + device::lane_index() % 4 * 2;

@@ -73,7 +73,8 @@ struct Scoring {
     const int stride = block.shape().width() + 8;
     uint32_t q[2 * steps];
     load_query(q, group);
-    for (int chunk = device::warp_index(); chunk < d.chunks;) {
+    const int chunks = d.chunks;
+    for (int chunk = device::warp_index(); chunk < chunks;) {
       float sums[2][4] = {};
       WARPRANK_UNROLL
       for (int s = 0; s < steps; ++s) {
@@ -89,43 +90,66 @@ struct Scoring {
                                       (group * stride + output) * 4) = {{sums[n][0] + bias[0], sums[n][1] + bias[1]}};
       }
       chunk += block_warps;
-      if (chunk < d.chunks) load_query_weights(weights, chunk);
+      if (chunk < chunks) load_query_weights(weights, chunk);
     }
   }
 
-  /// Turns the chunk's events into weights, for all items of the unit. A task is `tiles` tiles of events of one item;
-  /// tasks are cut evenly among the warps, and those of the same events are neighbours.
-  template <bool Saturates>
-  WARPRANK_DEVICE void score(int num_items, int num_events) const {
-    const int num_tiles = (num_events + tile_events - 1) / tile_events;
-    const int tasks = (num_tiles + tiles - 1) / tiles * num_items;
-    const int begin = device::warp_index() * tasks / block_warps,
-              end = (device::warp_index() + 1) * tasks / block_warps;
-    int tile = begin / num_items, item = begin - tile * num_items, loaded = -1;
-    tile *= tiles;
-    uint32_t events[tiles][steps][4];
-    for (int task = begin; task < end; ++task) {
-      if (tile != loaded) {
-        WARPRANK_UNROLL
-        for (int m = 0; m < tiles; ++m) {
-          const int row = (tile + m < num_tiles ? tile + m : num_tiles - 1) * tile_events;
-          const half* const rows = block.template at<half>(d.places.history) + row * Block::row_stride;
-          WARPRANK_UNROLL
-          for (int s = 0; s < steps; ++s) load_rows(events[m][s], rows + s * 16, Block::row_stride);
-        }
-        loaded = tile;
-      }
-      float sums[tiles][2 * pairs][4];
-      run_layers<Saturates>(events, item, sums);
-      float scores[tiles][2] = {};
-      add_head(sums, scores);
-      WARPRANK_UNROLL
-      for (int m = 0; m < tiles; ++m) store_weight(scores[m], tile + m, item, num_tiles, num_events);
-      if (++item == num_items) item = 0, tile += tiles;
-    }
+  /// Turns the chunk's events into weights, for all items of the unit, with so many tiles at once as take the busiest
+  /// warp least.
+  WARPRANK_DEVICE void score(int num_items, int num_events, bool saturates) const {
+    const int num_tiles = tiles_of(num_events);
+    if (saturates) return score<1, true>(num_items, num_events, num_tiles);
+    if (tiles > 1 && tiles_together(tiles, num_tiles, num_items) > 1)
+      return score<tiles, false>(num_items, num_events, num_tiles);
+    score<1, false>(num_items, num_events, num_tiles);
   }
 
  private:
+  /// A task is `AtOnce` tiles of events of one item; tasks are cut evenly among the warps, and those of the same events
+  /// are neighbours.
+  template <int AtOnce, bool Saturates>
+  WARPRANK_DEVICE void score(int num_items, int num_events, int num_tiles) const {
+    const int tasks = (num_tiles + AtOnce - 1) / AtOnce * num_items, warp = device::warp_index();
+    const auto begin_of = [&](int of) { return static_cast<int>(static_cast<unsigned>(of * tasks) / block_warps); };
+    const int begin = begin_of(warp);
+    int left = begin_of(warp + 1) - begin;
+    if (left == 0) return;
+    int tile = begin, item = 0;
+    if (num_items > 1) {  // a division is long
+      tile = static_cast<int>(static_cast<unsigned>(begin) / static_cast<unsigned>(num_items));
+      item = begin - tile * num_items;
+    }
+    tile *= AtOnce;
+    uint32_t events[AtOnce][steps][4];
+    load_events(events, tile, num_events);
+    for (;;) {
+      float sums[AtOnce][2 * pairs][4];
+      run_layers<Saturates>(events, item, sums);
+      float scores[AtOnce][2] = {};
+      add_head(sums, scores);
+      WARPRANK_UNROLL
+      for (int m = 0; m < AtOnce; ++m)
+        if (m == 0 || (tile + m) * tile_events < num_events) store_weight(scores[m], tile + m, item, num_events);
+      if (--left == 0) break;
+      if (++item == num_items) {
+        item = 0, tile += AtOnce;
+        load_events(events, tile, num_events);
+      }
+    }
+  }
+
+  /// Of neighbouring tiles; behind the last one any.
+  template <int AtOnce>
+  WARPRANK_DEVICE void load_events(uint32_t (&events)[AtOnce][steps][4], int tile, int num_events) const {
+    WARPRANK_UNROLL
+    for (int m = 0; m < AtOnce; ++m) {
+      const int row = (m == 0 || (tile + m) * tile_events < num_events ? tile + m : tile) * tile_events;
+      const half* const rows = block.template at<half>(d.places.history) + row * Block::row_stride;
+      WARPRANK_UNROLL
+      for (int s = 0; s < steps; ++s) load_rows(events[m][s], rows + s * 16, Block::row_stride);
+    }
+  }
+
   /// An item's query: the columns [16 s + 2 pair, 16 s + 2 pair + 2) and those 8 behind them.
   WARPRANK_DEVICE void load_query(uint32_t (&q)[2 * steps], int item) const {
     const auto* const from =
@@ -144,9 +168,9 @@ struct Scoring {
   }
 
   /// sums: of the second layer, before its activation.
-  template <bool Saturates>
-  WARPRANK_DEVICE void run_layers(const uint32_t (&events)[tiles][steps][4], int item,
-                                  float (&sums)[tiles][2 * pairs][4]) const {
+  template <bool Saturates, int AtOnce>
+  WARPRANK_DEVICE void run_layers(const uint32_t (&events)[AtOnce][steps][4], int item,
+                                  float (&sums)[AtOnce][2 * pairs][4]) const {
     const Shape shape = block.shape();
     uint32_t q[2 * steps];
     load_query(q, item);
@@ -154,18 +178,21 @@ struct Scoring {
     for (int n = 0; n < 2 * pairs; ++n) {
       const FloatPair bias = *block.template weights<FloatPair>(shape.later_bias() + (n * 8 + 2 * pair) * 4);
       WARPRANK_UNROLL
-      for (int m = 0; m < tiles; ++m) sums[m][n][0] = sums[m][n][2] = bias[0], sums[m][n][1] = sums[m][n][3] = bias[1];
+      for (int m = 0; m < AtOnce; ++m) sums[m][n][0] = sums[m][n][2] = bias[0], sums[m][n][1] = sums[m][n][3] = bias[1];
     }
     const float* constants = block.template at<const float>(d.places.constants) + item * (shape.width() + 8) + 2 * pair;
     const Fragment* weights = block.template weights<Fragment>(0) + lane;
-    WARPRANK_ROLLED
-    for (int chunk = 0; chunk < d.chunks; ++chunk) {
-      float first[tiles][2][4];
+    const int chunks = d.chunks;
+    // With two the next chunk's weights come while this one's outputs are narrowed.
+    [[maybe_unused]] constexpr int at_a_time = tiles == 1 ? 2 : 1;
+    WARPRANK_UNROLL_BY(at_a_time)
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      float first[AtOnce][2][4];
       WARPRANK_UNROLL
       for (int n = 0; n < 2; ++n) {
         const FloatPair c = *reinterpret_cast<const FloatPair*>(constants + n * 8);
         WARPRANK_UNROLL
-        for (int m = 0; m < tiles; ++m) first[m][n][0] = first[m][n][2] = c[0], first[m][n][1] = first[m][n][3] = c[1];
+        for (int m = 0; m < AtOnce; ++m) first[m][n][0] = first[m][n][2] = c[0], first[m][n][1] = first[m][n][3] = c[1];
       }
       WARPRANK_UNROLL
       for (int s = 0; s < steps; ++s) {
@@ -175,19 +202,19 @@ struct Scoring {
         WARPRANK_UNROLL
         for (int i = 0; i < 4; ++i) b[i] = fold<Saturates>(of_pair[i], q[2 * s + i % 2], of_event[i]);
         WARPRANK_UNROLL
-        for (int m = 0; m < tiles; ++m) {
+        for (int m = 0; m < AtOnce; ++m) {
           multiply_step<Block::target>(first[m][0], events[m][s], b[0], b[1], true);
           multiply_step<Block::target>(first[m][1], events[m][s], b[2], b[3], true);
         }
       }
-      uint32_t outputs[tiles][4];
+      uint32_t outputs[AtOnce][4];
       WARPRANK_UNROLL
       for (int n = 0; n < 2; ++n) narrow(first, n, chunk, outputs);
       WARPRANK_UNROLL
       for (int n = 0; n < pairs; ++n) {
         const Fragment w = weights[(2 * steps + n) * device::warp_size];
         WARPRANK_UNROLL
-        for (int m = 0; m < tiles; ++m) {
+        for (int m = 0; m < AtOnce; ++m) {
           multiply_step<Block::target>(sums[m][2 * n], outputs[m], w[0], w[1], true);
           multiply_step<Block::target>(sums[m][2 * n + 1], outputs[m], w[2], w[3], true);
         }
@@ -197,21 +224,22 @@ struct Scoring {
   }
 
   /// The activation of 8 outputs of the first layer, as half of an A fragment.
-  WARPRANK_DEVICE void narrow(const float (&first)[tiles][2][4], int n, int chunk,
-                              uint32_t (&outputs)[tiles][4]) const {
+  template <int AtOnce>
+  WARPRANK_DEVICE void narrow(const float (&first)[AtOnce][2][4], int n, int chunk,
+                              uint32_t (&outputs)[AtOnce][4]) const {
     if constexpr (Block::is_dice) {
       const Shape shape = block.shape();
       const DicePair dice =
           DicePair::load(block.template weights<float>(shape.dice()) + chunk * 16 + n * 8 + 2 * pair, shape.width());
       WARPRANK_UNROLL
-      for (int m = 0; m < tiles; ++m) {
+      for (int m = 0; m < AtOnce; ++m) {
         const float(&x)[4] = first[m][n];
         outputs[m][2 * n] = device::narrow_pair(dice.activate(x[0], 0), dice.activate(x[1], 1));
         outputs[m][2 * n + 1] = device::narrow_pair(dice.activate(x[2], 0), dice.activate(x[3], 1));
       }
     } else {
       WARPRANK_UNROLL
-      for (int m = 0; m < tiles; ++m) {
+      for (int m = 0; m < AtOnce; ++m) {
         outputs[m][2 * n] = device::narrow_pair_relu(first[m][n][0], first[m][n][1]);
         outputs[m][2 * n + 1] = device::narrow_pair_relu(first[m][n][2], first[m][n][3]);
       }
@@ -219,7 +247,8 @@ struct Scoring {
   }
 
   /// What the lane's columns add to the scores of rows `group` and `group + 8`.
-  WARPRANK_DEVICE void add_head(const float (&sums)[tiles][2 * pairs][4], float (&scores)[tiles][2]) const {
+  template <int AtOnce>
+  WARPRANK_DEVICE void add_head(const float (&sums)[AtOnce][2 * pairs][4], float (&scores)[AtOnce][2]) const {
     const Shape shape = block.shape();
     WARPRANK_UNROLL
     for (int n = 0; n < 2 * pairs; ++n) {
@@ -229,7 +258,7 @@ struct Scoring {
       if constexpr (Block::is_dice)
         dice = DicePair::load(block.template weights<float>(shape.later_dice()) + output, shape.later_width());
       WARPRANK_UNROLL
-      for (int m = 0; m < tiles; ++m) {
+      for (int m = 0; m < AtOnce; ++m) {
         WARPRANK_UNROLL
         for (int i = 0; i < 4; ++i) {
           float x = sums[m][n][i];
@@ -245,7 +274,7 @@ struct Scoring {
 
   /// The weights of a tile's events, each as two halves of 22 bits together, in the order of the pooling's A fragment:
   /// rows 0 to 7 are the upper halves of 8 items, rows 8 to 15 the lower ones.
-  WARPRANK_DEVICE void store_weight(float (&scores)[2], int tile, int item, int num_tiles, int num_events) const {
+  WARPRANK_DEVICE void store_weight(float (&scores)[2], int tile, int item, int num_events) const {
     WARPRANK_UNROLL
     for (int i = 0; i < 2; ++i) {
       scores[i] += device::shuffle_xor(device::full_warp, scores[i], 1);
@@ -269,7 +298,6 @@ struct Scoring {
       of_tile.top = device::float_of_bits(bounded << 23);
       weight *= device::float_of_bits((254 - bounded) << 23);
     }
-    if (tile >= num_tiles) return;
     if (lane == 0) block.template at<Tile>(d.places.tiles)[tile * max_unit_items + item] = of_tile;
     if (pair >= 2) return;
     half* const to = block.template at<half>(d.places.attention) +
