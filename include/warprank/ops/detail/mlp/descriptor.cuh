@@ -24,16 +24,21 @@ struct MixInput {
   Normalization normalization;
 };
 
-/// What blocks that share a layer ask of it again and again (split.cuh).
-struct alignas(16) SplitShape {
-  int num_steps;  ///< of 32 inputs
-  int outputs, shares;
-  int first_input, first_output;  ///< words before them, of those that blocks exchange
-  float least;                    ///< where is_simple, f(x) = max(x, least): relu or identity
+/// What blocks that share a layer ask of it again and again (split.cuh): for its products,
+struct alignas(16) SplitProducts {
+  int num_steps;          ///< of 32 inputs
+  int num_pairs, shares;  ///< of 8 outputs; what a block computes together
+  int first_input;        ///< words before its inputs, of those that blocks exchange
+};
+/// and for what comes behind them.
+struct alignas(16) SplitFinish {
+  int outputs;
+  int first_output;  ///< words before them, of those that blocks exchange
+  float least;       ///< where is_simple, f(x) = max(x, least): relu or identity
   bool is_simple;
   bool has_added;      ///< more than the bias is added before the activation
-  bool is_staged;      ///< of the first layer: its inputs go through shared memory
-  bool has_bias_rows;  ///< of the first layer: one of the stack has a row bias
+  bool is_staged;      ///< of the whole stack: its inputs go through shared memory
+  bool has_bias_rows;  ///< of the whole stack: a layer has a row bias
 };
 
 /// A layer of a stack as it lies in device memory.
@@ -44,7 +49,8 @@ struct MlpDescriptor : LinearDescriptor {
   uint16_t first_factor;  ///< among those behind all layers
   Operand<const void> sums;
   MixInput mix;  ///< of the stack's first layer
-  SplitShape split;
+  SplitProducts products;
+  SplitFinish finish;
 };
 static_assert(std::is_trivially_copyable_v<MlpDescriptor>);
 

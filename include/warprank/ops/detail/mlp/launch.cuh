@@ -260,16 +260,15 @@ void append(Record record, const WorkspaceCursor& memory, MlpPlan& plan) {
 }
 
 /// What blocks that share a layer ask of it, but for what its place in the stack says.
-inline SplitShape split_shape(const MlpDescriptor& layer, const SplitPolicy& policy) {
+inline void describe_shares(const SplitPolicy& policy, MlpDescriptor& layer) {
   const ActivationKind f = layer.epilogue.activation.kind;
-  SplitShape shape{};
-  shape.num_steps = (layer.inputs + 31) / 32;
-  shape.outputs = layer.outputs;
-  shape.shares = ((layer.outputs + 15) / 16 + policy.pairs - 1) / policy.pairs;
-  shape.least = f == ActivationKind::relu ? 0 : -std::numeric_limits<float>::infinity();
-  shape.is_simple = f == ActivationKind::relu || f == ActivationKind::identity;
-  shape.has_added = layer.epilogue.row_bias.data != nullptr || layer.epilogue.residual_first;
-  return shape;
+  layer.products.num_steps = (layer.inputs + 31) / 32;
+  layer.products.num_pairs = (layer.outputs + 15) / 16;
+  layer.products.shares = (layer.products.num_pairs + policy.pairs - 1) / policy.pairs;
+  layer.finish.outputs = layer.outputs;
+  layer.finish.least = f == ActivationKind::relu ? 0 : -std::numeric_limits<float>::infinity();
+  layer.finish.is_simple = f == ActivationKind::relu || f == ActivationKind::identity;
+  layer.finish.has_added = layer.epilogue.row_bias.data != nullptr || layer.epilogue.residual_first;
 }
 
 /// The fused layers, [first, depth), of all stacks; x [i] is what the first of them reads. `factors` by stack.
@@ -327,11 +326,11 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
         layer.num_factors = static_cast<uint8_t>(factors[static_cast<size_t>(i)].size());
         num_factors += layer.num_factors;
       }
-      layer.split = split_shape(layer, plan.split);
-      layer.split.is_staged = is_staged;
-      layer.split.has_bias_rows = has_bias_rows;
-      layer.split.first_input = first_input;
-      layer.split.first_output = words;
+      describe_shares(plan.split, layer);
+      layer.finish.is_staged = is_staged;
+      layer.finish.has_bias_rows = has_bias_rows;
+      layer.products.first_input = first_input;
+      layer.finish.first_output = words;
       first_input = words;
       if (!is_done)
         words += plan.split.strips * ((layer.outputs + 31) / 32) * static_cast<int>(SplitExchange::fragment_words);

@@ -93,8 +93,8 @@ constexpr int blocks_of_multiprocessor(int target, const SplitPolicy& policy, in
 /// is what its time goes with. At most a block for each multiprocessor, so that all of a tile run together; more rows
 /// are for blocks that read all weights (mlp/rows.cuh), or where layers are wide, for a launch for each
 /// (ops/linear.cuh). On a T4 two blocks share one where both have room and layers are not wide, so that twice as many
-/// read half as much: 600-256-256-256-1 takes 18,781 cycles of its model with 160 rows over 8 blocks of 16 outputs,
-/// 20,127 over 4 of 32, one on a multiprocessor. `most_staged` inputs go through shared memory.
+/// read half as much: 600-256-256-256-1 takes 18,877 cycles of its model with 160 rows over 8 blocks of 16 outputs,
+/// 20,057 over 4 of 32, one on a multiprocessor. `most_staged` inputs go through shared memory.
 ///
 /// H100, prototype of split.cuh, us by rows (whole stacks; the kernel that was before and cuBLASLt's chain beside it):
 ///

@@ -8,7 +8,8 @@
 /// wanted by one lane alone and goes from global memory straight to its registers (linear/fragments.cuh), also x where
 /// its rows are whole vectors; the warps' sums meet in shared memory and are added as a tree, so that a row has the
 /// same bits however blocks share the outputs. A warp that has few steps of a layer keeps their activations for all of
-/// the block's outputs, and asks for the weights of the next outputs before it adds the sums of these.
+/// the block's outputs, and asks for the weights of the next outputs, be they of the next layer, before it adds the
+/// sums of these.
 ///
 /// Blocks exchange activations through the second-level cache, and the data is its own flag: a word is two FP16 values,
 /// and 0 says that nothing has been written yet. Two zeros are sent as one of them negative, which changes no sum. Two
@@ -25,7 +26,7 @@
 ///
 /// What a layer costs is the instructions of a warp, of which products are few. So what blocks ask of a layer is found
 /// on the host (SplitShape), and branches end what a warp has no steps for. 600-256-256-256-1 over 16 blocks takes the
-/// busiest warp of sm_75 1,465 instructions; 2,814 when every step was looked up, tested and cleared by itself.
+/// busiest warp of sm_75 1,489 instructions; 2,814 when every step was looked up, tested and cleared by itself.
 
 #include <cfloat>
 #include <cmath>
@@ -96,30 +97,31 @@ class SplitChain {
 
   /// Computes all layers, unless there are no rows.
   WARPRANK_DEVICE void run() {
+    const SplitFinish& first = shared_.layers[first_].finish;
+    is_staged_ = first.is_staged;
     begin_layer(first_);
-    if (rank() < shape_.shares) request_weights(rank(), 0);
+    int i = first_, share = rank() - num_blocks();
+    bool is_alone = false, has_share = advance(i, share, is_alone);
+    if (has_share) request_weights(share, 0);
     if (!find_rows()) return;
-    if (!is_staged_) request_inputs(0);
+    bool has_inputs = !is_staged_ && i == first_;
+    if (has_inputs) request_inputs(0);
     find_words();
-    if (shape_.has_bias_rows)
+    if (first.has_bias_rows)
       find_bias_rows<rows, SplitBlock::threads>(shared_.layers[0], shared_.layers[depth_ - 1], row_, num_rows_,
                                                 shared_.bias_rows);
     if (is_staged_)
       compute_input();
-    else if (shape_.has_bias_rows)
+    else if (first.has_bias_rows)
       device::sync_block();
-    bool is_alone = false, has_begun = true;
-    for (int i = first_;;) {
-      const bool is_last = i + 1 == depth_;
-      if (run_layer(i, is_last, is_alone, has_begun)) {
-        if (is_last) break;
-        ++i;
-      } else {
-        is_alone = true;
-        i = first_;
-      }
-      has_begun = false;
-      begin_layer(i);
+    while (has_share) {
+      if (run_share(i, share, is_alone, has_inputs, has_share)) continue;
+      is_alone = true;
+      has_inputs = false;
+      begin_layer(first_);
+      i = first_, share = -1;
+      has_share = advance(i, share, is_alone);
+      if (has_share) request_weights(share, 0);
     }
     if (device::thread_rank() == 0)
       device::take_ticket<device::Order::relaxed, device::Scope::device>(exchange_.ended + tile(),
@@ -142,7 +144,6 @@ class SplitChain {
     return num_words == SplitBlock::threads || device::thread_rank() < num_words;
   }
   static WARPRANK_DEVICE uint32_t least_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
-  static WARPRANK_DEVICE int num_pairs_of(int outputs) { return (outputs + 15) >> 4; }
   static WARPRANK_DEVICE int steps_of(int inputs) { return (inputs + 31) >> 5; }
   /// Of a layer's steps, the first that is the warp's; of the next warp, where its end.
   static WARPRANK_DEVICE int first_step(int warp, int num_steps) {
@@ -157,14 +158,30 @@ class SplitChain {
 
   /// Takes a layer's shape, and which inputs are the warp's.
   WARPRANK_DEVICE void begin_layer(int i) {
-    layer_ = &shared_.layers[i];
-    shape_ = layer_->split;
+    const MlpDescriptor& layer = shared_.layers[i];
+    shape_ = layer.products;
     const int warp = device::warp_index(), t = device::lane_index() % 4;
     begin_ = first_step(warp, shape_.num_steps);
     count_ = first_step(warp + 1, shape_.num_steps) - begin_;
-    is_head_ = layer_->is_head;
+    is_head_ = layer.is_head;
     const int first_word = is_head_ ? t * 4 : begin_ * step_words + device::lane_index() * 4;
-    from_ = device::global(device::in_register(layer_->tiles() + first_word));
+    from_ = device::global(device::in_register(layer.tiles() + first_word));
+  }
+
+  /// Moves to the block's next share, be it of a later layer; false where there is none. Who is alone computes all
+  /// shares of every layer but the last.
+  WARPRANK_DEVICE bool advance(int& i, int& share, bool is_alone) {
+    share += is_alone && i + 1 < depth_ ? 1 : num_blocks();
+    while (share >= shape_.shares) {
+      if (++i == depth_) return false;
+      begin_layer(i);
+      share = is_alone && i + 1 < depth_ ? 0 : rank();
+    }
+    return true;
+  }
+  /// Whether all pairs of a share exist.
+  static WARPRANK_DEVICE bool has_whole_share(const SplitProducts& shape, int share) {
+    return Pairs == 1 || share * Pairs + 1 < shape.num_pairs;
   }
 
   /// Waits for the launch before and finds the rows of the tile, and the words of this launch; false: there are none.
@@ -181,15 +198,16 @@ class SplitChain {
     row_ = static_cast<int64_t>(device::block_index().y) * rows;
     num_rows_ = neighbours(row_, num_rows, rows).count;
     if (num_rows_ <= 0) return false;
-    is_staged_ = shape_.is_staged;
     if (!is_staged_) {
-      lane_count_ = steps_of(layer.inputs - device::lane_index() % 4 * 8) - begin_;
+      // Of the first layer, be the share that comes first of a later one: who is alone computes all.
+      const int begin = first_step(device::warp_index(), layer.products.num_steps);
+      lane_count_ = steps_of(layer.inputs - device::lane_index() % 4 * 8) - begin;
       WARPRANK_UNROLL
       for (int r = 0; r < Strips; ++r) {
         const int row = r * 8 + device::lane_index() / 4;
         // Another row of the tile for those that do not exist: what comes of it is not stored.
-        x_rows_[r] = layer.x + (row_ + (row < num_rows_ ? row : 0)) * layer.x_stride + begin_ * 32 +
-                     device::lane_index() % 4 * 8;
+        x_rows_[r] =
+            layer.x + (row_ + (row < num_rows_ ? row : 0)) * layer.x_stride + begin * 32 + device::lane_index() % 4 * 8;
       }
     }
     return true;
@@ -240,17 +258,20 @@ class SplitChain {
 
   /// Asks for the weights of the later layers that the block is going to read. Every other warp takes a layer.
   WARPRANK_DEVICE void prefetch_weights() const {
-    constexpr int line = 128, step_bytes = step_words * 4, half_block = SplitBlock::threads / 2;
-    const int warp = device::warp_index(), thread = warp / 2 * device::warp_size + device::lane_index();
+    constexpr int line = 128, step_bytes = step_words * 4, threads = SplitBlock::threads / 2;
+    const int warp = device::warp_index(), first = (warp / 2 * device::warp_size + device::lane_index()) * line;
+    WARPRANK_ROLLED
     for (int i = first_ + 1 + warp % 2; i < depth_; i += 2) {
       const MlpDescriptor& layer = shared_.layers[i];
       if (layer.is_head) continue;
-      const int bytes_of_pair = layer.split.num_steps * step_bytes, num_pairs = num_pairs_of(layer.outputs);
-      const auto* const from = device::global(static_cast<const char*>(layer.weights));
-      for (int pair = rank() * Pairs; pair < num_pairs; pair += num_blocks() * Pairs) {
-        const int bytes = (num_pairs - pair < Pairs ? num_pairs - pair : Pairs) * bytes_of_pair;
-        for (int at = thread * line; at < bytes; at += half_block * line)
-          device::prefetch(from + (pair * bytes_of_pair + at));
+      const SplitProducts shape = layer.products;
+      const int bytes_of_pair = shape.num_steps * step_bytes, bytes_of_share = Pairs * bytes_of_pair;
+      const auto* from = device::global(static_cast<const char*>(layer.weights)) + rank() * bytes_of_share;
+      WARPRANK_ROLLED
+      for (int share = rank(); share < shape.shares; share += num_blocks(), from += num_blocks() * bytes_of_share) {
+        const int bytes = has_whole_share(shape, share) ? bytes_of_share : bytes_of_pair;
+        WARPRANK_ROLLED
+        for (int at = first; at < bytes; at += threads * line) device::prefetch(from + at);
       }
     }
   }
@@ -261,7 +282,7 @@ class SplitChain {
     const int words_of_pair = shape_.num_steps * step_words;
     const uint32_t* const from = from_ + (share * Pairs * words_of_pair + step * step_words);
     // The same weights again where there is no other pair: what comes of it is not stored.
-    const int next_pair = share * Pairs + 1 < num_pairs_of(shape_.outputs) ? words_of_pair : 0;
+    const int next_pair = has_whole_share(shape_, share) ? words_of_pair : 0;
     WARPRANK_UNROLL
     for (int s = 0; s < steps_at_once; ++s) {
       if (step + s >= count_) break;
@@ -419,60 +440,57 @@ class SplitChain {
     values[1] = is_odd_output_ ? high : other;
   }
 
-  /// Computes the block's shares of a layer; false where its inputs did not come. With `has_begun` the first weights
-  /// are on their way, and the first inputs unless they are staged.
-  WARPRANK_DEVICE bool run_layer(int i, bool is_last, bool is_alone, bool has_begun) {
-    const Epilogue& epilogue = layer_->epilogue;
-    // Who is alone computes all of every layer but the last.
-    int share = is_alone && !is_last ? 0 : rank();
-    const int distance = is_alone && !is_last ? 1 : num_blocks();
-    // Here, and not behind the layer before: what is on its way is waited for where a loop goes back.
-    if (!has_begun && share < shape_.shares) request_weights(share, 0);
-    bool has_inputs = has_begun && !is_staged_;
-    while (share < shape_.shares) {
-      const int column = share * columns + word_column_;
-      float added[2] = {};
-      if (has_word()) load_added(epilogue, column, added);
-      Sums sums_of_lane = {};
-      bool is_complete = true;
-      for (int step = 0;;) {
-        if (!has_inputs) is_complete = bring_inputs(i > first_, step, is_alone);
-        if (is_head_)
-          multiply_as_head(sums_of_lane, step);
-        else
-          multiply(sums_of_lane, step);
-        step += steps_at_once;
-        if (step >= count_ || !is_complete) break;
-        has_inputs = false;
-        request_weights(share, step);
-      }
-      if (is_head_) arrange_as_products(sums_of_lane);
-      has_inputs = count_ <= steps_at_once;
-      share += distance;
-      if (share < shape_.shares) request_weights(share, 0);
+  /// Computes a share of layer `i` and moves to the next; false where its inputs did not come. Its first weights are on
+  /// their way, with `has_inputs` the first inputs are or have come.
+  WARPRANK_DEVICE bool run_share(int& i, int& share, bool is_alone, bool& has_inputs, bool& has_share) {
+    const MlpDescriptor& layer = shared_.layers[i];
+    const SplitFinish& finish = layer.finish;
+    const bool is_last = i + 1 == depth_;
+    const int column = share * columns + word_column_;
+    float added[2] = {};
+    if (has_word()) load_added(layer.epilogue, finish, column, added);
+    Sums sums_of_lane = {};
+    bool is_complete = true;
+    for (int step = 0;;) {
+      if (!has_inputs) is_complete = bring_inputs(i > first_, step, is_alone);
+      if (is_head_)
+        multiply_as_head(sums_of_lane, step);
+      else
+        multiply(sums_of_lane, step);
+      step += steps_at_once;
+      if (step >= count_ || !is_complete) break;
+      has_inputs = false;
+      request_weights(share, step);
+    }
+    if (is_head_) arrange_as_products(sums_of_lane);
+    // Ahead of the sums, for which all wait.
+    const bool keeps_inputs = count_ <= steps_at_once;
+    const int before = i;
+    has_share = advance(i, share, is_alone);
+    has_inputs = keeps_inputs && i == before;
+    if (has_share) request_weights(share, 0);
 
-      if constexpr (num_sums == 1) device::sync_block();  // all have read those before
-      store_sums(sums_of_lane);
-      if (device::sync_block_any(!is_complete)) return false;
-      const float* const from = sums() + turn_;
-      if constexpr (num_sums == 2) turn_ ^= sums_floats;
-      if (!has_word()) continue;
-      float values[2];
-      add_warps(from, values);
-      values[0] += added[0], values[1] += added[1];
-      if (shape_.is_simple) {
-        values[0] = values[0] < shape_.least ? shape_.least : values[0];
-        values[1] = values[1] < shape_.least ? shape_.least : values[1];
-      } else {
-        activate(epilogue.activation, values, column, epilogue.width);
-      }
-      if (!is_last) {
-        send(column, values);
-      } else if (word_row_ < num_rows_) {
-        const int64_t row = row_ + word_row_;
-        finish_pair(epilogue, row, column, values);
-        if (column == 0) multiply_head(factors_, layer_->first_factor, layer_->num_factors, row, values[0]);
-      }
+    if constexpr (num_sums == 1) device::sync_block();  // all have read those before
+    store_sums(sums_of_lane);
+    if (device::sync_block_any(!is_complete)) return false;
+    const float* const from = sums() + turn_;
+    if constexpr (num_sums == 2) turn_ ^= sums_floats;
+    if (!has_word()) return true;
+    float values[2];
+    add_warps(from, values);
+    values[0] += added[0], values[1] += added[1];
+    if (finish.is_simple) {
+      values[0] = values[0] < finish.least ? finish.least : values[0];
+      values[1] = values[1] < finish.least ? finish.least : values[1];
+    } else {
+      activate(layer.epilogue.activation, values, column, layer.epilogue.width);
+    }
+    if (!is_last) {
+      send(finish, column, values);
+    } else if (word_row_ < num_rows_) {
+      const int64_t row = row_ + word_row_;
+      finish_pair(layer.epilogue, row, column, values);
+      if (column == 0) multiply_head(factors_, layer.first_factor, layer.num_factors, row, values[0]);
     }
     return true;
   }
@@ -488,28 +506,29 @@ class SplitChain {
   }
 
   /// What is added to the sums of the thread's word.
-  WARPRANK_DEVICE void load_added(const Epilogue& epilogue, int column, float (&added)[2]) const {
+  WARPRANK_DEVICE void load_added(const Epilogue& epilogue, const SplitFinish& finish, int column,
+                                  float (&added)[2]) const {
     // Of a pair that does not exist the bias of another one, as of its weights.
     const auto bias = device::load_vector_read_only<2>(device::global(epilogue.bias) +
-                                                       (Pairs == 1 || column < shape_.outputs ? column : 0));
+                                                       (Pairs == 1 || column < finish.outputs ? column : 0));
     added[0] = bias[0], added[1] = bias[1];
-    if (!shape_.has_added) return;
+    if (!finish.has_added) return;
     add_operands(epilogue, row_ + (word_row_ < num_rows_ ? word_row_ : num_rows_ - 1), &shared_.bias_rows[word_row_],
                  column, added);
   }
 
   /// Stores two activations where other blocks look for them; 0 behind the last, up to a whole step.
-  WARPRANK_DEVICE void send(int column, float (&values)[2]) const {
+  WARPRANK_DEVICE void send(const SplitFinish& finish, int column, float (&values)[2]) const {
     constexpr int fragment_words = static_cast<int>(SplitExchange::fragment_words);
-    const int fragment = (word_row_ >> 3) * steps_of(shape_.outputs) + (column >> 5);
+    const int fragment = (word_row_ >> 3) * steps_of(finish.outputs) + (column >> 5);
     uint32_t* const to =
-        now_ + (shape_.first_output + fragment * fragment_words + (word_row_ & 7) * 16 + ((column & 31) >> 1));
+        now_ + (finish.first_output + fragment * fragment_words + (word_row_ & 7) * 16 + ((column & 31) >> 1));
     const auto store = [&](int at, uint32_t word) {
       device::store<device::Order::relaxed, device::Scope::device>(to + at, word == 0 ? zeros : word);
       device::store<device::Order::relaxed, device::Scope::device>(to + to_next_ + at, uint32_t{0});
     };
-    store(0, pack_activations(shape_.outputs, column, values));
-    if (Pairs == 1 && (column & 16) == 0 && (column | 15) + 1 >= shape_.outputs) store(8, 0);
+    store(0, pack_activations(finish.outputs, column, values));
+    if (Pairs == 1 && (column & 16) == 0 && (column | 15) + 1 >= finish.outputs) store(8, 0);
   }
 
   SplitStorage& shared_;
@@ -529,9 +548,8 @@ class SplitChain {
   // Of the thread's word: where its sums lie, and its place in a share.
   int word_from_ = 0, word_row_ = 0, word_column_ = 0;
   bool is_odd_output_ = false;
-  // Of the layer:
-  const MlpDescriptor* layer_ = nullptr;
-  SplitShape shape_{};
+  // Of the layer whose weights are on their way:
+  SplitProducts shape_{};
   int begin_ = 0, count_ = 0;       ///< steps that are the warp's
   const uint32_t* from_ = nullptr;  ///< the lane's weights of the first of them; a head's of the first of all
   bool is_head_ = false;
