@@ -3,36 +3,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .cells import Unsupported, Value, columns_of, source_numbers
+from .table_rows import RowNumbers
 
 if TYPE_CHECKING:
     from .program import Program
-
-
-@dataclass
-class RowNumbers:
-    """Of a source whose columns are rows of one table: an input's ids times `factors`, plus `offsets`."""
-
-    cells: np.ndarray
-    factors: np.ndarray
-    offsets: np.ndarray
-
-
-@dataclass
-class TableRows:
-    """Those of a table that ids name: every `step`th of [begin, end)."""
-
-    begin: int
-    end: int
-    step: int = 1
-
-    def __len__(self) -> int:
-        return len(range(self.begin, self.end, self.step))
 
 
 def of_numbers(p: Program, x: Value) -> Value:
@@ -77,17 +56,3 @@ def row_numbers(p: Program, function: str, x: Value, constant: Any) -> Value:
     made = p.sources.add(p.sources.axis_of(cells), len(cells), "row_numbers", _no_numbers,
                          data=RowNumbers(cells, factors, offsets))
     return Value(made.reshape(shape), True, x.batch, x.inner)
-
-
-def rows_of(p: Program, cell: int, rows: int) -> tuple[int, TableRows | None]:
-    """The input's cell, and the rows of a table of so many that its ids name, up to those of the next offset; None: all
-    of them."""
-    source, column = p.sources.of(cell)
-    if not isinstance(source.data, RowNumbers):
-        return cell, None
-    found, begin, step = source.data, int(source.data.offsets[column]), int(source.data.factors[column])
-    behind = found.offsets[found.offsets > begin] if step == 1 else np.zeros(0)
-    taken = TableRows(begin, int(behind.min()) if len(behind) else rows, step)
-    if not begin < taken.end <= rows:
-        raise Unsupported(f"offsets below {rows}, the rows of the table", str(begin))
-    return int(found.cells[column]), taken

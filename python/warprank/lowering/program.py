@@ -16,8 +16,8 @@ from ..errors import Problems
 from ..rows import hashed_keys
 from ..weights import check_finite
 from .cells import SOURCE_SHIFT, Sequence, Sources, Unsupported, Value, columns_of
-from .ids import TableRows, rows_of
 from .inputs import Input, position_name
+from .table_rows import TableRows, rows_of
 
 MOST_DEPTH = 20000
 
@@ -137,7 +137,7 @@ class Program(ABC):
 
     def ids_column(self, cell: int, weight: Any) -> tuple[wr.Ids, wr.Table]:
         """The input that has one column of ids, and the table."""
-        cell, rows = rows_of(self, cell, weight.shape[0])
+        cell, rows = rows_of(self.sources, cell, weight.shape[0])
         taken = self.input_of(cell)
         if taken.is_bag:
             raise Unsupported("ids that are not also a bag", f"'{taken.name}'")

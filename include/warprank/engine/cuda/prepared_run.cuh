@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,7 +77,11 @@ class PreparedRun {
     fetch_blocks_ = input_bytes <= fetch_bytes ? Fetch::blocks(input_bytes) : 0;
     graph_ = device::Graph::capture(stream, [&] {
       if (fetches()) Fetch{}.queue(stream, fetch_blocks_);
-      queue(stream);
+      for (size_t i = 0; i < steps_.size(); ++i) {
+        std::optional<device::LaunchesInTurn> in_turn;
+        if (fetches() && i == 0) in_turn.emplace();  // steps read the batch as constants, which may be before they wait
+        steps_[i].queue(stream);
+      }
       Publish{}.queue(stream, Publish::blocks(outputs_.floats));
     });
     is_captured_ = true;
