@@ -13,8 +13,9 @@ second are less than asked for.
 import argparse
 import os
 import sys
-import time
 from pathlib import Path
+
+from bench_record import best_of
 
 ROOT = Path(__file__).resolve().parents[1]
 VOCABULARY, CLOSE = 10_000, 1e-5
@@ -40,17 +41,6 @@ def models():
     outputs = layers.Dense(1, activation="sigmoid")(written.mlp(x, [128, 64]))
     yield "DCN-v2, 2 crosses, 128-64", keras.Model([*ids.values(), numbers], outputs)
     yield FROM_TEXT, written.criteo_deepfm(VOCABULARY, dim=16, hidden=(64, 32))
-
-
-def best_of(functions, times):
-    """Of each the least seconds; they take turns."""
-    seconds = [float("inf")] * len(functions)
-    for _ in range(times):
-        for i, function in enumerate(functions):
-            begin = time.perf_counter()
-            function()
-            seconds[i] = min(seconds[i], time.perf_counter() - begin)
-    return seconds
 
 
 def compare(name, model, given):

@@ -17,10 +17,9 @@ import copy
 import os
 import subprocess
 import sys
-import time
 
 import torch
-from bench_record import Record
+from bench_record import Record, best_of
 from zoo_models import ZOOS
 
 import warprank as wr
@@ -64,17 +63,6 @@ def own_difference(module, batch):
     return max(float((x - y).abs().max() / max(1.0, float(y.abs().max()))) for x, y in zip(ours, exact))
 
 
-def seconds_of(ways):
-    """The least time of each, in turns."""
-    least = [float("inf")] * len(ways)
-    for _ in range(TURNS):
-        for i, run in enumerate(ways):
-            begin = time.perf_counter()
-            run()
-            least[i] = min(least[i], time.perf_counter() - begin)
-    return least
-
-
 def measure(of_zoo, name):
     """What there is to say of a model."""
     torch.manual_seed(ROWS[0])
@@ -91,7 +79,7 @@ def measure(of_zoo, name):
         batch = of_zoo(rows)[name][1]
         data, offsets = exported.columns(batch)
         with torch.no_grad():
-            ours, theirs = seconds_of([lambda: model.score(data, offsets), lambda: called(module, batch)])
+            ours, theirs = best_of([lambda: model.score(data, offsets), lambda: called(module, batch)], TURNS)
         found |= {f"warprank_ms_{rows}": 1e3 * ours, f"eager_ms_{rows}": 1e3 * theirs, f"eager_ratio_{rows}": theirs / ours}
     return found
 

@@ -86,10 +86,10 @@ def torch_rechub(rows):
     return {name: (make, batch) for name, make in makers.items()}
 
 
-# The versions that the record has; without what they ask for in turn but what their models read.
+# Of the zoos the versions that the record has; without what they ask for in turn but what their models read.
 ZOOS = {
     "torchfm": (torchfm, ["torchfm==0.7.0", "tqdm"]),
     "deepctr-torch": (deepctr_torch, ["deepctr-torch==0.3.0", "tqdm", "scikit-learn", "scipy", "joblib", "threadpoolctl",
                                       "narwhals", "requests", "idna", "urllib3", "certifi", "charset-normalizer"]),
-    "torch-rechub": (torch_rechub, ["torch-rechub", "pandas", "python-dateutil", "six", "tqdm", "scikit-learn", "scipy",
+    "torch-rechub": (torch_rechub, ["torch-rechub==0.9.0", "pandas", "python-dateutil", "six", "tqdm", "scikit-learn", "scipy",
                                     "joblib", "threadpoolctl", "narwhals"])}

@@ -115,7 +115,8 @@ def _inputs(program: torch.export.ExportedProgram, example_batch: Any, axes: Map
         if not is_flat and not may_be_offsets and (value.dim() == 0 or value.shape[0] != batch):
             problems.add(f"input '{name}'", f"{batch} rows, as the first input has", f"shape {list(value.shape)}")
         kind: Any = "numbers" if value.dtype.is_floating_point else "mask" if value.dtype == torch.bool else "ids"
-        found[placeholders[name]] = Input(name, axis, () if is_flat else tuple(value.shape[1:]), kind, is_events, is_flat)
+        shape = () if is_flat else tuple(value.shape[1:])
+        found[placeholders[name]] = Input(name, axis, shape, kind, is_events, is_flat)
     if not 2 <= batch <= MOST_ROWS:
         problems.add("example_batch", f"2 to {MOST_ROWS} rows", str(batch))
     problems.raise_if_any()

@@ -87,7 +87,8 @@ def as_arguments(module: torch.nn.Module, batch: Any) -> Any:
     if not isinstance(batch, Mapping):
         return batch
     taken = inspect.signature(module.forward).parameters
-    by_place = [p for p in taken.values() if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    by_place = [p for p in taken.values()
+                if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     takes_names = any(p.kind is p.VAR_KEYWORD for p in taken.values())
     return (dict(batch),) if len(by_place) == 1 and not takes_names and not set(batch) & set(taken) else batch
 

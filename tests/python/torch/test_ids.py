@@ -110,7 +110,7 @@ def test_offsets_that_are_none_are_told():
             export(Offsets(offsets).eval(), matrix())
         return str(raised.value)
     assert "expected offsets below 65, the rows of the table, got 70" in told([0, 10, 30, 70])
-    assert "expected ids, or ids times and plus whole numbers, for each column, got 'add' of int64 [1, 4]" in told([0, -1, 2, 3])
+    assert "ids times and plus whole numbers, for each column, got 'add' of int64 [1, 4]" in told([0, -1, 2, 3])
 
     class Fractions(nn.Module):
         def __init__(self):
@@ -187,7 +187,7 @@ def test_a_column_that_is_both_is_refused():
     class Both(Mixed):
         def forward(self, x):
             return super().forward(x) + x[:, 0:1]
-    with pytest.raises(wr.InvalidArgument, match="expected columns of 'x' that are ids, or numbers, got one that is both"):
+    with pytest.raises(wr.InvalidArgument, match="columns of 'x' that are ids, or numbers, got one that is both"):
         export(Both().eval(), mixed())
 
     class Computed(Mixed):

@@ -25,8 +25,9 @@
 /// times).
 ///
 /// What a layer costs is the instructions of a warp, of which products are few. So what blocks ask of a layer is found
-/// on the host (SplitShape), and branches end what a warp has no steps for. 600-256-256-256-1 over 16 blocks takes the
-/// busiest warp of sm_75 1,489 instructions; 2,814 when every step was looked up, tested and cleared by itself.
+/// on the host (SplitProducts, SplitFinish), and branches end what a warp has no steps for. 600-256-256-256-1 over 16
+/// blocks takes the busiest warp of sm_75 1,489 instructions; 2,814 when every step was looked up, tested and cleared
+/// by itself.
 
 #include <cfloat>
 #include <cmath>
@@ -37,29 +38,13 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
-#include "warprank/ops/detail/linear/fragments.cuh"
 #include "warprank/ops/detail/mlp/descriptor.cuh"
 #include "warprank/ops/detail/mlp/epilogue.cuh"
 #include "warprank/ops/detail/mlp/policy.hpp"
 #include "warprank/ops/detail/mlp/product.cuh"
+#include "warprank/ops/detail/mlp/split_steps.cuh"
 
 namespace warprank::detail {
-
-/// Device memory by which the blocks of a tile exchange activations; 0 before the first launch.
-struct SplitExchange {
-  static constexpr int64_t fragment_words = 128;  ///< of 8 rows and 32 outputs, as a warp reads them
-
-  uint32_t* ended;       ///< [stacks, tiles]: of two launches in turns, how many blocks have
-  uint32_t* words;       ///< [stacks, tiles, 2, fragments, fragment_words]
-  int64_t fragments;     ///< of all layers but the last
-  int64_t input_stride;  ///< of rows that lie in shared memory first, in halves
-  int max_looks;         ///< for what another block computes, before a block computes it itself
-
-  static constexpr int64_t ended_bytes(int64_t tiles) { return 4 * tiles; }
-  static constexpr int64_t words_bytes(int64_t tiles, int64_t fragments) {
-    return tiles * 2 * fragments * fragment_words * 4;
-  }
-};
 
 struct SplitStorage {
   MlpDescriptor layers[max_fused_layers];
@@ -81,8 +66,6 @@ template <int Target, int Strips, int Pairs>
 class SplitChain {
  public:
   static constexpr int rows = 8 * Strips, columns = 16 * Pairs;
-  /// Of 32 inputs, whose operands are in flight together: on a T4 what leaves registers for two blocks.
-  static constexpr int steps_at_once = blocks_of_multiprocessor(Target, {1, Strips, Pairs}) == 2 ? 3 : 4;
   static constexpr int num_words = rows * columns / 2;  ///< of a share: one for each thread, or for some
   static constexpr int num_sums = SplitPolicy{1, Strips, Pairs}.num_sums();
   static constexpr int sums_floats = static_cast<int>(split_sums_floats({1, Strips, Pairs}));
@@ -99,13 +82,13 @@ class SplitChain {
   WARPRANK_DEVICE void run() {
     const SplitFinish& first = shared_.layers[first_].finish;
     is_staged_ = first.is_staged;
-    begin_layer(first_);
+    steps_.begin_layer(shared_.layers[first_]);
     int i = first_, share = rank() - num_blocks();
     bool is_alone = false, has_share = advance(i, share, is_alone);
-    if (has_share) request_weights(share, 0);
+    if (has_share) steps_.request_weights(share, 0);
     if (!find_rows()) return;
     bool has_inputs = !is_staged_ && i == first_;
-    if (has_inputs) request_inputs(0);
+    if (has_inputs) steps_.request_inputs(0);
     find_words();
     if (first.has_bias_rows)
       find_bias_rows<rows, SplitBlock::threads>(shared_.layers[0], shared_.layers[depth_ - 1], row_, num_rows_,
@@ -118,10 +101,10 @@ class SplitChain {
       if (run_share(i, share, is_alone, has_inputs, has_share)) continue;
       is_alone = true;
       has_inputs = false;
-      begin_layer(first_);
+      steps_.begin_layer(shared_.layers[first_]);
       i = first_, share = -1;
       has_share = advance(i, share, is_alone);
-      if (has_share) request_weights(share, 0);
+      if (has_share) steps_.request_weights(share, 0);
     }
     if (device::thread_rank() == 0)
       device::take_ticket<device::Order::relaxed, device::Scope::device>(exchange_.ended + tile(),
@@ -129,7 +112,8 @@ class SplitChain {
   }
 
  private:
-  using Sums = float[Pairs][Strips][4];
+  using Steps = SplitSteps<Target, Strips, Pairs>;
+  using Sums = typename Steps::Sums;
   /// Two zeros as blocks exchange them, as a word of 0 is none: one of them is negative, which changes no sum.
   static constexpr uint32_t zeros = 0x80000000u;
 
@@ -143,47 +127,23 @@ class SplitChain {
   static WARPRANK_DEVICE bool has_word() {
     return num_words == SplitBlock::threads || device::thread_rank() < num_words;
   }
-  static WARPRANK_DEVICE uint32_t least_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
-  static WARPRANK_DEVICE int steps_of(int inputs) { return (inputs + 31) >> 5; }
-  /// Of a layer's steps, the first that is the warp's; of the next warp, where its end.
-  static WARPRANK_DEVICE int first_step(int warp, int num_steps) {
-    static_assert(SplitBlock::num_warps == 8);
-    return warp * num_steps >> 3;
-  }
   /// [num_sums, warps, Strips, Pairs, lanes]: four sums of each lane, as products leave them
   static WARPRANK_DEVICE float* sums() { return device::dynamic_shared<float>(); }
   static WARPRANK_DEVICE half* input() { return reinterpret_cast<half*>(sums() + num_sums * sums_floats); }
   /// Where a lane's four sums lie, so that no two of what threads read together are in one bank.
   static WARPRANK_DEVICE int place_of(int lane) { return lane ^ (lane / 8 % 2 * 2); }
 
-  /// Takes a layer's shape, and which inputs are the warp's.
-  WARPRANK_DEVICE void begin_layer(int i) {
-    const MlpDescriptor& layer = shared_.layers[i];
-    shape_ = layer.products;
-    const int warp = device::warp_index(), t = device::lane_index() % 4;
-    begin_ = first_step(warp, shape_.num_steps);
-    count_ = first_step(warp + 1, shape_.num_steps) - begin_;
-    is_head_ = layer.is_head;
-    const int first_word = is_head_ ? t * 4 : begin_ * step_words + device::lane_index() * 4;
-    from_ = device::global(device::in_register(layer.tiles() + first_word));
-  }
-
   /// Moves to the block's next share, be it of a later layer; false where there is none. Who is alone computes all
   /// shares of every layer but the last.
   WARPRANK_DEVICE bool advance(int& i, int& share, bool is_alone) {
     share += is_alone && i + 1 < depth_ ? 1 : num_blocks();
-    while (share >= shape_.shares) {
+    while (share >= steps_.num_shares()) {
       if (++i == depth_) return false;
-      begin_layer(i);
+      steps_.begin_layer(shared_.layers[i]);
       share = is_alone && i + 1 < depth_ ? 0 : rank();
     }
     return true;
   }
-  /// Whether all pairs of a share exist.
-  static WARPRANK_DEVICE bool has_whole_share(const SplitProducts& shape, int share) {
-    return Pairs == 1 || share * Pairs + 1 < shape.num_pairs;
-  }
-
   /// Waits for the launch before and finds the rows of the tile, and the words of this launch; false: there are none.
   WARPRANK_DEVICE bool find_rows() {
     if constexpr (Target >= 80) prefetch_weights();
@@ -198,18 +158,8 @@ class SplitChain {
     row_ = static_cast<int64_t>(device::block_index().y) * rows;
     num_rows_ = neighbours(row_, num_rows, rows).count;
     if (num_rows_ <= 0) return false;
-    if (!is_staged_) {
-      // Of the first layer, be the share that comes first of a later one: who is alone computes all.
-      const int begin = first_step(device::warp_index(), layer.products.num_steps);
-      lane_count_ = steps_of(layer.inputs - device::lane_index() % 4 * 8) - begin;
-      WARPRANK_UNROLL
-      for (int r = 0; r < Strips; ++r) {
-        const int row = r * 8 + device::lane_index() / 4;
-        // Another row of the tile for those that do not exist: what comes of it is not stored.
-        x_rows_[r] =
-            layer.x + (row_ + (row < num_rows_ ? row : 0)) * layer.x_stride + begin * 32 + device::lane_index() % 4 * 8;
-      }
-    }
+    // Of the first layer, be the share that comes first of a later one: who is alone computes all.
+    if (!is_staged_) steps_.find_input_rows(layer, row_, num_rows_);
     return true;
   }
 
@@ -237,7 +187,7 @@ class SplitChain {
     const int stride = static_cast<int>(exchange_.input_stride);
     const int width = first_ == 1 ? layer.outputs : layer.inputs;
     // mix_experts and finish_done_layer leave the columns from a multiple of 16 on; so there are none of a whole step.
-    const int pieces = steps_of(width) * 4;
+    const int pieces = Steps::steps_of(width) * 4;
     const RowSource source = source_of(layer, {row_, num_rows_, nullptr});
     const bool copies = first_ == 0 && layer.mix.num_own == 0;
     for (int at = device::thread_rank(); at < rows * pieces; at += SplitBlock::threads) {
@@ -269,139 +219,9 @@ class SplitChain {
       const auto* from = device::global(static_cast<const char*>(layer.weights)) + rank() * bytes_of_share;
       WARPRANK_ROLLED
       for (int share = rank(); share < shape.shares; share += num_blocks(), from += num_blocks() * bytes_of_share) {
-        const int bytes = has_whole_share(shape, share) ? bytes_of_share : bytes_of_pair;
+        const int bytes = Steps::has_whole_share(shape, share) ? bytes_of_share : bytes_of_pair;
         WARPRANK_ROLLED
         for (int at = first; at < bytes; at += threads * line) device::prefetch(from + at);
-      }
-    }
-  }
-
-  /// Asks for the weights of a share's outputs for the warp's steps from `step` of them on.
-  WARPRANK_DEVICE void request_weights(int share, int step) {
-    if (is_head_) return request_head(step);
-    const int words_of_pair = shape_.num_steps * step_words;
-    const uint32_t* const from = from_ + (share * Pairs * words_of_pair + step * step_words);
-    // The same weights again where there is no other pair: what comes of it is not stored.
-    const int next_pair = has_whole_share(shape_, share) ? words_of_pair : 0;
-    WARPRANK_UNROLL
-    for (int s = 0; s < steps_at_once; ++s) {
-      if (step + s >= count_) break;
-      WARPRANK_UNROLL
-      for (int j = 0; j < Pairs; ++j) {
-        WARPRANK_UNROLL
-        for (int h = 0; h < 2; ++h)
-          weights_[s][h][j] =
-              device::load_vector_read_only<4>(from + j * next_pair + s * step_words + h * half_step_words);
-      }
-    }
-  }
-  /// The FP32 weights of the lane's 8 inputs of each step.
-  WARPRANK_DEVICE void request_head(int step) {
-    constexpr int words = PackedLinearLayout::head_step;  // of two steps
-    static_assert(words == 64);
-    WARPRANK_UNROLL
-    for (int s = 0; s < steps_at_once; ++s) {
-      if (step + s >= count_) break;
-      const int at = begin_ + step + s;
-      const uint32_t* const from = from_ + ((at >> 1) * words + (at & 1) * (words / 4));
-      WARPRANK_UNROLL
-      for (int h = 0; h < 2; ++h) weights_[s][h][0] = device::load_vector_read_only<4>(from + h * (words / 2));
-    }
-  }
-
-  /// Asks for the inputs of the first layer for the warp's steps from `step` of them on.
-  WARPRANK_DEVICE void request_inputs(int step) {
-    WARPRANK_UNROLL
-    for (int s = 0; s < steps_at_once; ++s) {
-      if (step + s >= count_) break;
-      WARPRANK_UNROLL
-      for (int r = 0; r < Strips; ++r) {
-        x_[s][r] = {};
-        if (step + s < lane_count_)
-          x_[s][r] = device::load_vector_ahead<4>(reinterpret_cast<const uint32_t*>(x_rows_[r] + step * 32) + s * 16);
-      }
-    }
-  }
-  /// The same, of those that lie in shared memory.
-  WARPRANK_DEVICE void read_inputs(int step) {
-    const int stride = static_cast<int>(exchange_.input_stride);
-    const half* const from =
-        input() + device::lane_index() / 4 * stride + (begin_ + step) * 32 + device::lane_index() % 4 * 8;
-    WARPRANK_UNROLL
-    for (int s = 0; s < steps_at_once; ++s) {
-      if (step + s >= count_) break;
-      WARPRANK_UNROLL
-      for (int r = 0; r < Strips; ++r)
-        x_[s][r] = *reinterpret_cast<const LinearFragment*>(from + r * 8 * stride + s * 32);
-    }
-  }
-
-  /// Looks for what other blocks have computed of the layer before until it is there, or until it has looked so often.
-  /// Whole warps call.
-  WARPRANK_DEVICE bool receive(int step, bool waits) {
-    const int strip_words = shape_.num_steps * static_cast<int>(SplitExchange::fragment_words);
-    const uint32_t* const from =
-        device::in_register(now_ + (shape_.first_input + device::lane_index() * 4 +
-                                    (begin_ + step) * static_cast<int>(SplitExchange::fragment_words)));
-    for (int looks = 1;; ++looks) {
-      uint32_t least = ~0u;
-      WARPRANK_UNROLL
-      for (int s = 0; s < steps_at_once; ++s) {
-        if (step + s >= count_) break;
-        WARPRANK_UNROLL
-        for (int r = 0; r < Strips; ++r)
-          x_[s][r] = device::load<device::Order::relaxed, device::Scope::device>(
-              reinterpret_cast<const LinearFragment*>(from + r * strip_words) + s * device::warp_size);
-      }
-      WARPRANK_UNROLL
-      for (int s = 0; s < steps_at_once; ++s) {
-        if (step + s >= count_) break;
-        WARPRANK_UNROLL
-        for (int r = 0; r < Strips; ++r) {
-          const LinearFragment& x = x_[s][r];
-          least = least_of(least, least_of(least_of(x[0], x[1]), least_of(x[2], x[3])));
-        }
-      }
-      if (device::all(device::full_warp, least != 0)) return true;
-      if (!waits && looks >= exchange_.max_looks) return false;
-    }
-  }
-
-  WARPRANK_DEVICE void multiply(Sums& sums, int step) {
-    WARPRANK_UNROLL
-    for (int s = 0; s < steps_at_once; ++s) {
-      if (step + s >= count_) break;
-      multiply_half_steps<Target, 0>(sums, weights_[s][0], x_[s]);
-      multiply_half_steps<Target, 1>(sums, weights_[s][1], x_[s]);
-    }
-  }
-  /// The lane's part of the sums of its rows, one of each strip.
-  WARPRANK_DEVICE void multiply_as_head(Sums& sums, int step) const {
-    WARPRANK_UNROLL
-    for (int s = 0; s < steps_at_once; ++s) {
-      if (step + s >= count_) break;
-      WARPRANK_UNROLL
-      for (int r = 0; r < Strips; ++r) {
-        WARPRANK_UNROLL
-        for (int c = 0; c < 4; ++c) {
-          const LinearFragment& w = weights_[s][c / 2][0];
-          float& sum = sums[0][r][0];
-          sum = std::fma(device::widen_low(x_[s][r][c]), device::float_of_bits(w[c % 2 * 2]), sum);
-          sum = std::fma(device::widen_high(x_[s][r][c]), device::float_of_bits(w[c % 2 * 2 + 1]), sum);
-        }
-      }
-    }
-  }
-  /// Brings a head's sums to where products leave those of the first output, and 0 to those of the others.
-  static WARPRANK_DEVICE void arrange_as_products(Sums& sums) {
-    const int lane = device::lane_index();
-    WARPRANK_UNROLL
-    for (int r = 0; r < Strips; ++r) {
-      const float sum = device::Tile<4>::sum(sums[0][r][0]);
-      WARPRANK_UNROLL
-      for (int c = 0; c < 2; ++c) {
-        const float of_row = device::shuffle(device::full_warp, sum, lane % 4 * 8 + c * 4);
-        sums[0][r][c] = lane < 4 ? of_row : 0.0f;
       }
     }
   }
@@ -453,22 +273,19 @@ class SplitChain {
     bool is_complete = true;
     for (int step = 0;;) {
       if (!has_inputs) is_complete = bring_inputs(i > first_, step, is_alone);
-      if (is_head_)
-        multiply_as_head(sums_of_lane, step);
-      else
-        multiply(sums_of_lane, step);
-      step += steps_at_once;
-      if (step >= count_ || !is_complete) break;
+      steps_.multiply(sums_of_lane, step);
+      step += Steps::at_once;
+      if (step >= steps_.count() || !is_complete) break;
       has_inputs = false;
-      request_weights(share, step);
+      steps_.request_weights(share, step);
     }
-    if (is_head_) arrange_as_products(sums_of_lane);
+    steps_.arrange(sums_of_lane);
     // Ahead of the sums, for which all wait.
-    const bool keeps_inputs = count_ <= steps_at_once;
+    const bool keeps_inputs = steps_.count() <= Steps::at_once;
     const int before = i;
     has_share = advance(i, share, is_alone);
     has_inputs = keeps_inputs && i == before;
-    if (has_share) request_weights(share, 0);
+    if (has_share) steps_.request_weights(share, 0);
 
     if constexpr (num_sums == 1) device::sync_block();  // all have read those before
     store_sums(sums_of_lane);
@@ -497,11 +314,11 @@ class SplitChain {
 
   /// Brings the layer's inputs of the warp's steps from `step` on; false when they have not come. Whole warps call.
   WARPRANK_DEVICE bool bring_inputs(bool is_exchanged, int step, bool is_alone) {
-    if (is_exchanged) return receive(step, is_alone);
+    if (is_exchanged) return steps_.receive(now_, step, is_alone ? 0 : exchange_.max_looks);
     if (is_staged_)
-      read_inputs(step);
+      steps_.read_inputs(input(), static_cast<int>(exchange_.input_stride), step);
     else
-      request_inputs(step);
+      steps_.request_inputs(step);
     return true;
   }
 
@@ -520,7 +337,7 @@ class SplitChain {
   /// Stores two activations where other blocks look for them; 0 behind the last, up to a whole step.
   WARPRANK_DEVICE void send(const SplitFinish& finish, int column, float (&values)[2]) const {
     constexpr int fragment_words = static_cast<int>(SplitExchange::fragment_words);
-    const int fragment = (word_row_ >> 3) * steps_of(finish.outputs) + (column >> 5);
+    const int fragment = (word_row_ >> 3) * Steps::steps_of(finish.outputs) + (column >> 5);
     uint32_t* const to =
         now_ + (finish.first_output + fragment * fragment_words + (word_row_ & 7) * 16 + ((column & 31) >> 1));
     const auto store = [&](int at, uint32_t word) {
@@ -534,26 +351,19 @@ class SplitChain {
   SplitStorage& shared_;
   int depth_;
   const SplitExchange& exchange_;
-  const HeadFactor* factors_;        ///< of all heads
-  int first_;                        ///< layer that is computed; 1 where layer 0 is done
-  bool is_staged_ = false;           ///< what that layer reads lies in shared memory, behind the sums
-  int64_t row_ = 0;                  ///< of the tile, the first
-  int num_rows_ = 0;                 ///< of the tile that exist
-  const half* x_rows_[Strips] = {};  ///< of the lane, from the warp's first step on, unless it is staged
-  int lane_count_ = 0;               ///< steps from there on whose inputs of the lane exist
-  uint32_t ended_ = 0;               ///< blocks of the tile in two launches, so far
-  uint32_t* now_ = nullptr;          ///< words of this launch
-  int to_next_ = 0;                  ///< from there to those of the one behind it
-  int turn_ = 0;                     ///< floats before the sums that are used
+  const HeadFactor* factors_;  ///< of all heads
+  int first_;                  ///< layer that is computed; 1 where layer 0 is done
+  bool is_staged_ = false;     ///< what that layer reads lies in shared memory, behind the sums
+  int64_t row_ = 0;            ///< of the tile, the first
+  int num_rows_ = 0;           ///< of the tile that exist
+  uint32_t ended_ = 0;         ///< blocks of the tile in two launches, so far
+  uint32_t* now_ = nullptr;    ///< words of this launch
+  int to_next_ = 0;            ///< from there to those of the one behind it
+  int turn_ = 0;               ///< floats before the sums that are used
   // Of the thread's word: where its sums lie, and its place in a share.
   int word_from_ = 0, word_row_ = 0, word_column_ = 0;
   bool is_odd_output_ = false;
-  // Of the layer whose weights are on their way:
-  SplitProducts shape_{};
-  int begin_ = 0, count_ = 0;       ///< steps that are the warp's
-  const uint32_t* from_ = nullptr;  ///< the lane's weights of the first of them; a head's of the first of all
-  bool is_head_ = false;
-  LinearFragment weights_[steps_at_once][2][Pairs], x_[steps_at_once][Strips];
+  Steps steps_;
 };
 
 /// layers: those of all stacks, `depth` of each, and behind them the factors of products. Grid: blocks of a tile,
