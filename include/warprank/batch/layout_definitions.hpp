@@ -31,7 +31,7 @@ WARPRANK_HOST_INLINE BatchLayout::BatchLayout(const Graph& graph)
 
 WARPRANK_HOST_INLINE AxisSlot BatchLayout::axis(const std::string& name) const {
   const auto it = axis_names_.find(name);
-  if (it == axis_names_.end()) throw unknown("axis", "an axis of the model", name, axis_names_);
+  if (it == axis_names_.end()) raise(unknown("axis", "an axis of the model", name, axis_names_));
   return {it->second};
 }
 
@@ -58,12 +58,12 @@ WARPRANK_HOST_INLINE invalid_argument BatchLayout::unknown(const char* what, con
 WARPRANK_HOST_INLINE int BatchLayout::find_input(const std::string& name, bool as_ids) const {
   const char* what = as_ids ? "ids" : "dense";
   const auto it = input_names_.find(name);
-  if (it == input_names_.end()) throw unknown(what, "an input of the model", name, input_names_);
+  if (it == input_names_.end()) raise(unknown(what, "an input of the model", name, input_names_));
   const int num_ids = static_cast<int>(ids_.size());
   const bool is_ids = it->second < num_ids;
   if (is_ids != as_ids)
-    throw invalid_argument(std::string(what) + " '" + name + "'", as_ids ? "an ids input" : "a dense input",
-                           is_ids ? "an ids input" : "a dense input");
+    raise(invalid_argument(std::string(what) + " '" + name + "'", as_ids ? "an ids input" : "a dense input",
+                           is_ids ? "an ids input" : "a dense input"));
   return is_ids ? it->second : it->second - num_ids;
 }
 

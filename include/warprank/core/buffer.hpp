@@ -29,7 +29,7 @@ class Buffer {
     const uint64_t bytes = static_cast<uint64_t>(size) * sizeof(Value);
     const uint64_t alignment = bytes >= huge_page ? huge_page : line;
     data_ = static_cast<Value*>(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment));
-    if (data_ == nullptr) throw std::bad_alloc();
+    if (data_ == nullptr) raise(std::bad_alloc());
     if (bytes >= huge_page) madvise(data_, bytes, MADV_HUGEPAGE);
   }
   ~Buffer() {

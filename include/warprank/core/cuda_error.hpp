@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "warprank/core/error.hpp"
 #include "warprank/core/on_cuda.hpp"
 #if defined(WARPRANK_ON_CUDA)
 #include <cuda_runtime_api.h>
@@ -15,10 +16,10 @@
 namespace warprank {
 
 /// Thrown when a call of the CUDA runtime fails: what was being done, the runtime's code and its name.
-class cuda_error : public std::runtime_error {
+class cuda_error : public detail::error_of<std::runtime_error> {
  public:
   cuda_error(const std::string& what, int code, const std::string& name)
-      : std::runtime_error(what + ": CUDA error " + std::to_string(code) + " (" + name + ")"), code_(code) {}
+      : error_of(what + ": CUDA error " + std::to_string(code) + " (" + name + ")"), code_(code) {}
 
   int code() const { return code_; }
 
@@ -27,11 +28,11 @@ class cuda_error : public std::runtime_error {
 };
 
 /// Thrown when a device has not as much memory as something needs.
-class out_of_device_memory : public std::runtime_error {
+class out_of_device_memory : public detail::error_of<std::runtime_error> {
  public:
   out_of_device_memory(const std::string& what, int64_t needed_bytes, int64_t free_bytes, int64_t total_bytes)
-      : std::runtime_error(what + ": expected " + std::to_string(needed_bytes) + " bytes of device memory, got " +
-                           std::to_string(free_bytes) + " free of " + std::to_string(total_bytes)),
+      : error_of(what + ": expected " + std::to_string(needed_bytes) + " bytes of device memory, got " +
+                 std::to_string(free_bytes) + " free of " + std::to_string(total_bytes)),
         needed_bytes_(needed_bytes),
         free_bytes_(free_bytes) {}
 
@@ -47,7 +48,7 @@ class out_of_device_memory : public std::runtime_error {
 inline void check_cuda(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return;
   cudaGetLastError();
-  throw cuda_error(what, static_cast<int>(code), cudaGetErrorName(code));
+  raise(cuda_error(what, static_cast<int>(code), cudaGetErrorName(code)));
 }
 #endif
 

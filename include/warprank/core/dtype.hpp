@@ -148,7 +148,7 @@ decltype(auto) dispatch_dtype(DType type, Body&& body) {
     case DType::i64:
       break;
   }
-  throw invalid_argument("dtype", "F32, F16, BF16 or I8", name_of(type));
+  raise(invalid_argument("dtype", "F32, F16, BF16 or I8", name_of(type)));
 }
 
 }  // namespace warprank

@@ -3,8 +3,14 @@
 
 /// The one error contract of the library: whatever a caller can get wrong is reported as
 /// *what* was being done, what was *expected* and what was *got*; problems that can be found together are thrown
-/// together.
+/// together. Every class of errors is an `error` and one of the standard library's; either can be caught.
+///
+/// Primitives compile without exceptions, too (-fno-exceptions): then `raise` calls the program's failure handler and ends
+/// the process. All units of a program have exceptions, or none has.
 
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -34,8 +40,33 @@ struct Problem {
   WARPRANK_HOST_INLINE std::string to_string() const;
 };
 
-/// Thrown at the host boundary for every misuse; carries each problem separately.
-class invalid_argument : public std::invalid_argument {
+/// The base of all errors of the library. Functions of a user's that the library calls throw what they like, and memory
+/// of the host that is not there is a std::bad_alloc.
+class error {
+ public:
+  virtual ~error() = default;
+  virtual const char* what() const noexcept = 0;
+
+ protected:
+  error() = default;
+  error(const error&) = default;
+  error& operator=(const error&) = default;
+};
+
+namespace detail {
+
+/// An error that is a class of the standard library's, too.
+template <class Standard>
+class error_of : public Standard, public error {
+ public:
+  using Standard::Standard;
+  const char* what() const noexcept override { return Standard::what(); }
+};
+
+}  // namespace detail
+
+/// A description, a shape, an option, a file or a tensor is wrong; carries each problem separately.
+class invalid_argument : public detail::error_of<std::invalid_argument> {
  public:
   WARPRANK_HOST_INLINE explicit invalid_argument(std::vector<Problem> problems);
   WARPRANK_HOST_INLINE invalid_argument(std::string what, std::string expected, std::string got);
@@ -45,6 +76,43 @@ class invalid_argument : public std::invalid_argument {
  private:
   std::vector<Problem> problems_;
 };
+
+/// A call came at a time when it is not permitted, as a second batch on a context that has one under way.
+class usage_error : public detail::error_of<std::logic_error> {
+ public:
+  using error_of::error_of;
+};
+
+/// The library itself is at fault.
+class internal_error : public detail::error_of<std::logic_error> {
+ public:
+  using error_of::error_of;
+};
+
+#if !defined(__cpp_exceptions)
+/// What `raise` calls in a program without exceptions, with the text of the error. It need not return; if it does, the
+/// process is aborted.
+using FailureHandler = void (*)(const char* what);
+
+namespace detail {
+inline void print_failure(const char* what) { std::fprintf(stderr, "%s\n", what); }
+inline std::atomic<FailureHandler> failure_handler{print_failure};
+}  // namespace detail
+
+/// Takes another handler, from any thread, and returns the one before; the first prints the text to standard error.
+inline FailureHandler set_failure_handler(FailureHandler handler) { return detail::failure_handler.exchange(handler); }
+#endif
+
+/// How the headers that need no exceptions report an error: throws it where there are exceptions.
+template <class Error>
+[[noreturn]] void raise(const Error& error) {
+#if defined(__cpp_exceptions)
+  throw error;
+#else
+  detail::failure_handler.load()(error.what());
+  std::abort();
+#endif
+}
 
 /// Collects problems so that they can be thrown together.
 class Problems {

@@ -29,7 +29,7 @@ WARPRANK_HOST_INLINE std::string Problem::to_string() const {
 }
 
 WARPRANK_HOST_INLINE invalid_argument::invalid_argument(std::vector<Problem> problems)
-    : std::invalid_argument(detail::join(problems)), problems_(std::move(problems)) {}
+    : error_of(detail::join(problems)), problems_(std::move(problems)) {}
 WARPRANK_HOST_INLINE invalid_argument::invalid_argument(std::string what, std::string expected, std::string got)
     : invalid_argument(std::vector<Problem>{{"", std::move(what), std::move(expected), std::move(got)}}) {}
 
@@ -38,7 +38,7 @@ WARPRANK_HOST_INLINE void Problems::add(std::string what, std::string expected, 
   add({"", std::move(what), std::move(expected), std::move(got)});
 }
 WARPRANK_HOST_INLINE void Problems::throw_if_any() const {
-  if (!list_.empty()) throw invalid_argument(list_);
+  if (!list_.empty()) raise(invalid_argument(list_));
 }
 
 }  // namespace warprank

@@ -32,12 +32,12 @@ class DeviceMemory {
   /// `what` is who needs it, for the message. Throws out_of_device_memory, cuda_error where there is no device, and
   /// invalid_argument for less than 0 bytes. 0 bytes are null.
   DeviceMemory(int64_t bytes, const std::string& what) : bytes_(bytes) {
-    if (bytes < 0) throw invalid_argument(what, "0 or more bytes of device memory", std::to_string(bytes));
+    if (bytes < 0) raise(invalid_argument(what, "0 or more bytes of device memory", std::to_string(bytes)));
     if (bytes == 0) return;
     data_.reset(backend::runtime::allocate(bytes));
     if (data_ != nullptr) return;
     const auto [free_bytes, total_bytes] = backend::runtime::free_and_total_bytes();
-    throw out_of_device_memory(what, bytes, free_bytes, total_bytes);
+    raise(out_of_device_memory(what, bytes, free_bytes, total_bytes));
   }
 
   void* data() const { return data_.get(); }
@@ -58,10 +58,10 @@ class PinnedMemory {
   /// `what` is who needs it, for the message. Throws cuda_error, and invalid_argument for less than 0 bytes. 0 bytes
   /// are null.
   PinnedMemory(int64_t bytes, const std::string& what) : bytes_(bytes) {
-    if (bytes < 0) throw invalid_argument(what, "0 or more bytes of pinned memory", std::to_string(bytes));
+    if (bytes < 0) raise(invalid_argument(what, "0 or more bytes of pinned memory", std::to_string(bytes)));
     if (bytes == 0) return;
     data_.reset(backend::runtime::allocate_pinned(bytes));
-    if (data_ == nullptr) throw detail::no_pinned_memory(what, bytes);
+    if (data_ == nullptr) raise(detail::no_pinned_memory(what, bytes));
   }
 
   void* data() const { return data_.get(); }
@@ -84,10 +84,10 @@ class MappedMemory {
   /// `what` is who needs it, for the message. Throws cuda_error, and invalid_argument for less than 0 bytes. 0 bytes
   /// are null.
   MappedMemory(int64_t bytes, const std::string& what) : bytes_(bytes) {
-    if (bytes < 0) throw invalid_argument(what, "0 or more bytes of mapped memory", std::to_string(bytes));
+    if (bytes < 0) raise(invalid_argument(what, "0 or more bytes of mapped memory", std::to_string(bytes)));
     if (bytes == 0) return;
     data_ = backend::runtime::allocate_mapped(bytes);
-    if (data_ == nullptr) throw detail::no_pinned_memory(what, bytes);
+    if (data_ == nullptr) raise(detail::no_pinned_memory(what, bytes));
   }
 
   void* data() const { return data_.get(); }

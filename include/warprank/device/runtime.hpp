@@ -66,13 +66,10 @@ class Graph {
   template <class Queue>
   static Graph capture(Stream stream, Queue&& queue) {
     backend::runtime::begin_capture(stream);
-    try {
-      std::forward<Queue>(queue)();
-    } catch (...) {
-      backend::runtime::discard_capture(stream);
-      throw;
-    }
+    OpenCapture open{stream};
+    std::forward<Queue>(queue)();
     Graph graph;
+    open.ended = true;
     graph.graph_ = backend::runtime::end_capture(stream);
     return graph;
   }
@@ -93,6 +90,15 @@ class Graph {
   int num_kernels() const { return graph_ == nullptr ? 0 : backend::runtime::num_kernels(graph_); }
 
  private:
+  /// A capture that is discarded unless it ends.
+  struct OpenCapture {
+    Stream stream;
+    bool ended = false;
+    ~OpenCapture() {
+      if (!ended) backend::runtime::discard_capture(stream);
+    }
+  };
+
   backend::runtime::Graph graph_;
 };
 

@@ -62,7 +62,7 @@ static constexpr bool has_code([[maybe_unused]] int begin, [[maybe_unused]] int 
 template <int First, int... Later, class F>
 WARPRANK_HIDDEN decltype(auto) dispatch_target(int target, F&& f) {
   const auto refuse = [target](const std::string& expected) {
-    throw invalid_argument("target", expected, "sm_" + std::to_string(target));
+    raise(invalid_argument("target", expected, "sm_" + std::to_string(target)));
   };
   if (target < First) refuse("sm_" + std::to_string(First) + " or later");
   if constexpr (sizeof...(Later) == 0) {

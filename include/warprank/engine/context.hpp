@@ -5,11 +5,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "warprank/core/error.hpp"
 #include "warprank/core/suggest.hpp"
 #include "warprank/engine/engine.hpp"
 
@@ -71,10 +71,10 @@ struct ContextState {
 /// The right to use a context, which one at a time has. Movable.
 class ContextUse {
  public:
-  /// Throws std::logic_error when somebody else has it.
+  /// Throws usage_error when somebody else has it.
   explicit ContextUse(std::shared_ptr<ContextState> state) : state_(std::move(state)) {
     if (state_->busy.exchange(true, std::memory_order_acquire))
-      throw std::logic_error("context: expected one batch at a time, got a second while one is under way");
+      throw usage_error("context: expected one batch at a time, got a second while one is under way");
   }
   ~ContextUse() { end(); }
   ContextUse(ContextUse&& other) noexcept
@@ -113,10 +113,10 @@ class Pending {
   bool ready() const { return use_.ended() || use_.backend().ready(); }
 
   /// Waits for the scores, and lets the context take the next batch. They are valid until it does, and as long as the
-  /// context or this is there. Throws cuda_error for what went wrong on the device, and std::logic_error the second
+  /// context or this is there. Throws cuda_error for what went wrong on the device, and usage_error the second
   /// time.
   Scores wait() {
-    if (use_.ended()) throw std::logic_error("pending batch: expected one wait, got a second");
+    if (use_.ended()) throw usage_error("pending batch: expected one wait, got a second");
     const struct AtTheEnd {
       detail::ContextUse& use;
       ~AtTheEnd() { use.end(); }
@@ -146,7 +146,7 @@ class Context {
 
   /// Closes a batch and scores it. Several contexts may run a batch at once when it was closed before. Requests that
   /// are not ok get no scores and do not disturb the others. Allocates nothing once the context was made for such a
-  /// capacity or has seen a batch as large. Throws invalid_argument for a batch of another plan and std::logic_error
+  /// capacity or has seen a batch as large. Throws invalid_argument for a batch of another plan and usage_error
   /// when the context is in use.
   Scores run(Batch& batch) { return submit(batch).wait(); }
 
@@ -166,13 +166,13 @@ class Context {
   /// `tap` shows may not. Memory and graphs are kept, so it is cheap: on a device descriptors are copied, and on it the
   /// weights that cuBLASLt reads. Only a graph of custom functions, whose launches may hold addresses of weights, is
   /// captured again, beside the old one. The old model goes with the last context that has it. Throws invalid_argument
-  /// that says what differs, std::logic_error while a batch is under way, what custom functions throw, and for the
+  /// that says what differs, usage_error while a batch is under way, what custom functions throw, and for the
   /// device; and changes nothing then but what `tap` shows.
   void rebind(const Model& next);
 
   /// The value of a node in the last run: [rows of its axis, width], no rows before the first. Valid until the next
   /// run. Throws invalid_argument for an unknown node, and unless the context was made with keep_intermediates;
-  /// std::logic_error when the context is in use.
+  /// usage_error when the context is in use.
   Matrix<const float> tap(const std::string& node) {
     if (!options_.keep_intermediates)
       throw invalid_argument("tap '" + node + "'", "a context with keep_intermediates", "one without");
@@ -198,12 +198,12 @@ class Context {
     return false;
   }
 
-  /// What every feature has met since the context was made. Throws std::logic_error when the context is in use.
+  /// What every feature has met since the context was made. Throws usage_error when the context is in use.
   std::vector<FeatureCounters> counters() const { return detail::ContextUse(state_).backend().counters(); }
   MemoryReport memory() const { return state_->backend->memory(); }
   /// How the context waits, how the kernels of linears were chosen, what became of files of tunings; and what a batch
   /// of each capacity launches: a line for each kernel, with its grid, block and dynamic shared memory, in the order of
-  /// plan.describe()'s steps. Nothing where nothing is launched. Throws std::logic_error when the context is in use.
+  /// plan.describe()'s steps. Nothing where nothing is launched. Throws usage_error when the context is in use.
   std::string describe() const { return detail::ContextUse(state_).backend().describe(); }
   /// Closes a batch, runs it many times, and tells what each step takes. For measurements, not for serving: it
   /// allocates and waits, and on a GPU updates of the tables wait for it. The scores of the last run are gone then;

@@ -38,12 +38,12 @@ class ContextPool {
     bool is_asked = false;                       ///< to read them when it is given back
   };
 
-  /// Waits for an idle context, which has the newest model unless it failed to take it. Throws std::runtime_error when
+  /// Waits for an idle context, which has the newest model unless it failed to take it. Throws no_model when
   /// there is no model.
   Slot& take() {
     Lock lock(mutex_);
     changed_.wait(lock, [&] { return !is_closed_ && (!model_ || find_idle() != nullptr); });
-    if (!model_) throw std::runtime_error(why_none_);
+    if (!model_) throw no_model(why_none_);
     Slot& slot = *find_idle();
     slot.is_idle = false;
     try_update(slot, lock);

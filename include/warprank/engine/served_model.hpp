@@ -59,8 +59,8 @@ class ServedModel {
   ServedModel(Model model, Tables tables, const ServedOptions& options = {});
 
   /// A context for one batch, with the newest model, or, where it could not take that, with the one that it had
-  /// (contexts_behind); waits while all are in use, and during a drain. Any threads at once. Throws std::runtime_error
-  /// when there is no model, since a drain has failed after the old one was freed.
+  /// (contexts_behind); waits while all are in use, and during a drain. Any threads at once. Throws no_model when a
+  /// drain has failed after the old one was freed.
   ContextLease acquire() { return ContextLease(pool_); }
 
   /// Exchanges the model. Everything about the files is checked, and memory that does not suffice refused, before the
@@ -75,7 +75,7 @@ class ServedModel {
   SwapReport swap(const NextModel& next, SwapMode mode, const SwapOptions& options = {});
 
   /// Tables::update of the tables that serve; waits while a swap is under way, so that no rows go to tables that are
-  /// about to be dropped. Not by a thread that has a lease. Throws std::runtime_error when there is no model.
+  /// about to be dropped. Not by a thread that has a lease. Throws no_model as acquire does.
   UpdateReport update(const Weights& delta);
 
   /// Tables::refresh and Tables::forget_rows, likewise.

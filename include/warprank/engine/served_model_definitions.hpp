@@ -73,7 +73,7 @@ inline std::vector<Context> ServedModel::make_contexts(const Model& model) const
 }
 
 inline Tables& ServedModel::tables() {
-  if (!tables_) throw std::runtime_error("served model: there is none");
+  if (!tables_) throw no_model("served model: there is none");
   return *tables_;
 }
 

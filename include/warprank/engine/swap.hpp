@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "warprank/core/error.hpp"
 #include "warprank/core/quiet_thread.hpp"
 #include "warprank/engine/engine.hpp"
 #include "warprank/engine/recorded_requests.hpp"
@@ -84,9 +85,15 @@ struct ContextsBehind {
 
 /// The swap was not made for a reason that lies not in the files: memory, scores that differ too much, contexts that do
 /// not come back. The message has the figures.
-class swap_refused : public std::runtime_error {
+class swap_refused : public detail::error_of<std::runtime_error> {
  public:
-  using std::runtime_error::runtime_error;
+  using error_of::error_of;
+};
+
+/// A served model has no model: a drain freed the old one, and the new one could not be loaded.
+class no_model : public detail::error_of<std::runtime_error> {
+ public:
+  using error_of::error_of;
 };
 
 }  // namespace warprank

@@ -3,11 +3,11 @@
 
 /// What the passes share: a new graph is written node by node from an old one, so that it is always in order.
 
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "warprank/core/error.hpp"
 #include "warprank/model/graph.hpp"
 #include "warprank/model/infer.hpp"
 
@@ -52,7 +52,7 @@ class Rewriter {
   int emit(Node node) {
     Problems problems;
     const auto shape = infer_shape(graph_, node, AxisMixing::implicit_expand, problems);
-    if (!shape) throw std::logic_error("a pass made a node that is wrong: " + problems.list()[0].to_string());
+    if (!shape) throw internal_error("a pass made a node that is wrong: " + problems.list()[0].to_string());
     node.axis = shape->axis;
     node.width = shape->width;
     node.name = names_.make(node.name);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "warprank/core/dtype.hpp"
+#include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/hash_table/layout.hpp"
 
@@ -22,10 +23,10 @@ namespace warprank {
 using Deadline = std::chrono::steady_clock::time_point;
 
 /// A store that does not answer, or answers what it never should.
-class store_error : public std::runtime_error {
+class store_error : public detail::error_of<std::runtime_error> {
  public:
   store_error(const std::string& what, const std::string& expected, const std::string& got)
-      : std::runtime_error(what + ": expected " + expected + ", got " + got) {}
+      : error_of(what + ": expected " + expected + ", got " + got) {}
 };
 
 /// What all rows of a table have in common.

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "warprank/core/error.hpp"
 #include "warprank/engine/cuda/op/attention.cuh"
 #include "warprank/engine/cuda/op/custom.cuh"
 #include "warprank/engine/cuda/op/din_attention.cuh"
@@ -292,7 +292,7 @@ class StepMaker {
     for (const std::vector<int>& step : steps)
       for (const int n : step)
         if (!is_bound[static_cast<size_t>(n)])
-          throw std::logic_error("CUDA engine: expected a launch that computes " + std::string(kind_of(node(n).op)) +
+          throw internal_error("CUDA engine: expected a launch that computes " + std::string(kind_of(node(n).op)) +
                                  " '" + node(n).name + "', got none");
   }
 

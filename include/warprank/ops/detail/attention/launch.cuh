@@ -158,7 +158,7 @@ Plan plan_attentions(Span<const Given> attentions, int target) {
   problems.throw_if_any();
   constexpr int64_t most_attentions = 65535;
   if (attentions.size() > most_attentions)
-    throw invalid_argument("attentions of one launch", "at most 65535", std::to_string(attentions.size()));
+    raise(invalid_argument("attentions of one launch", "at most 65535", std::to_string(attentions.size())));
 
   Plan plan;
   plan.target = target;

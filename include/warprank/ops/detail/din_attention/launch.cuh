@@ -193,7 +193,7 @@ Plan plan_histories(Span<const History> histories, int target, const LaunchPolic
   device::dispatch_target<75, 80>(target, [](auto) {});  // or throws
   constexpr int64_t most_histories = 65535;
   if (histories.size() > most_histories)
-    throw invalid_argument("histories of one launch", "at most 65535", std::to_string(histories.size()));
+    raise(invalid_argument("histories of one launch", "at most 65535", std::to_string(histories.size())));
   for (const History& history : histories) {
     const auto takes = [&](const Launch& launch) { return launch.takes(*history.network); };
     if (std::any_of(plan.launches.begin(), plan.launches.end(), takes)) continue;

@@ -59,10 +59,10 @@ class DinWeights {
         factor_(scaled ? 1 / std::sqrt(static_cast<float>(std::max<int64_t>(dim, 1))) : 1) {
     const auto text = [](int64_t value) { return std::to_string(value); };
     if (dim < 1 || dim > max_dim)
-      throw invalid_argument("columns of DIN attention", "1 to " + text(max_dim), text(dim));
+      raise(invalid_argument("columns of DIN attention", "1 to " + text(max_dim), text(dim)));
     constexpr int64_t most_layers = detail::din::max_hidden_layers + 1;
     if (layers.size() < 2 || layers.size() > most_layers)
-      throw invalid_argument("layers of DIN attention", "2 to " + text(most_layers), text(layers.size()));
+      raise(invalid_argument("layers of DIN attention", "2 to " + text(most_layers), text(layers.size())));
     dim_ = dim;
     check(layers);
     const FirstLayer first = fold_first(layers[0]);
@@ -179,10 +179,10 @@ class DinWeights {
       for (int64_t c = 0; c < dim_; ++c) {
         const float event = of_k[c] - of_d[c], query = of_q[c] + of_d[c];
         if (!std::isfinite(event) || !is_finite_half(of_p[c]) || !is_finite_half(query))
-          throw invalid_argument(
+          raise(invalid_argument(
               "first layer of DIN attention, row " + std::to_string(h) + ", column " + std::to_string(c),
               "Wk - Wd finite, Wp and Wq + Wd finite as FP16",
-              std::to_string(event) + ", " + std::to_string(of_p[c]) + " and " + std::to_string(query));
+              std::to_string(event) + ", " + std::to_string(of_p[c]) + " and " + std::to_string(query)));
         first.event.push_back(event), first.pair.push_back(of_p[c]), first.query.push_back(query);
       }
     }
@@ -303,7 +303,7 @@ class DinWeights {
   static void check_head(const DinLayer& layer) {
     for (const float weight : layer.weight)
       if (!std::isfinite(weight))
-        throw invalid_argument("weight of the last layer of DIN attention", "finite values", std::to_string(weight));
+        raise(invalid_argument("weight of the last layer of DIN attention", "finite values", std::to_string(weight)));
   }
   void pack_head(const DinLayer& layer) {
     check_head(layer);

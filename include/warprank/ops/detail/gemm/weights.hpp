@@ -93,7 +93,7 @@ Buffer<unsigned char> pack_linear(Span<const Value> weight, Span<const float> bi
   Problems problems;
   constexpr int64_t most = int64_t{1} << 30;
   if (in < 1 || out < 1 || in > most || out > most)
-    throw invalid_argument("linear layer", "in and out of 1 to 2^30", text(in) + " and " + text(out));
+    raise(invalid_argument("linear layer", "in and out of 1 to 2^30", text(in) + " and " + text(out)));
   if (weight.size() != in * out)
     problems.add("weight of a linear layer", text(in * out) + " values", text(weight.size()));
   if (!bias.empty() && bias.size() != out)
@@ -111,8 +111,8 @@ Buffer<unsigned char> pack_linear(Span<const Value> weight, Span<const float> bi
       const float value = to_float(weight[n * in + k]);
       const float rounded = layout.is_head() ? value : to_float(to_half(value));
       if (!(std::fabs(rounded) <= limit)) {
-        throw invalid_argument("weight [" + text(n) + ", " + text(k) + "] of a linear layer",
-                               "a number whose magnitude is at most " + std::to_string(limit), std::to_string(value));
+        raise(invalid_argument("weight [" + text(n) + ", " + text(k) + "] of a linear layer",
+                               "a number whose magnitude is at most " + std::to_string(limit), std::to_string(value)));
       }
       if (layout.is_head())
         floats[layout.head_index(k)] = value;

@@ -196,8 +196,8 @@ inline void check_table(const HashTableView& table, bool to_update) {
 
 /// `data` is what there must be for every key: one of the arrays of a batch.
 inline void check_array(const char* what, const void* data, int64_t capacity) {
-  if (capacity < 0) throw invalid_argument(std::string("hash table: ") + what, "0 or more", std::to_string(capacity));
-  if (capacity > 0 && data == nullptr) throw invalid_argument(std::string("hash table: ") + what, "an address", "null");
+  if (capacity < 0) raise(invalid_argument(std::string("hash table: ") + what, "0 or more", std::to_string(capacity)));
+  if (capacity > 0 && data == nullptr) raise(invalid_argument(std::string("hash table: ") + what, "an address", "null"));
 }
 
 inline void check_look_up(const HashTableView& table, const hash_table::Keys& keys) {
@@ -209,8 +209,8 @@ inline void check_update(const HashTableView& table, const hash_table::Keys& key
   check_table(table, true);
   check_look_up(table, keys);
   if (epoch.current == 0 || epoch.current > hash_table::max_epoch || epoch.safe >= epoch.current) {
-    throw invalid_argument("hash table: epoch", "a current one of 1 to 2^34 - 1, and a safe one before it",
-                           std::to_string(epoch.current) + " and " + std::to_string(epoch.safe));
+    raise(invalid_argument("hash table: epoch", "a current one of 1 to 2^34 - 1, and a safe one before it",
+                           std::to_string(epoch.current) + " and " + std::to_string(epoch.safe)));
   }
 }
 
@@ -221,11 +221,11 @@ inline HashRows rows_for(const HashTableView& table, const void* data, int64_t s
   check_array("rows", data, num_rows);
   if (stride_bytes < table.row_bytes || stride_bytes % alignment != 0 ||
       address % static_cast<uintptr_t>(alignment) != 0) {
-    throw invalid_argument("hash table: rows",
+    raise(invalid_argument("hash table: rows",
                            std::to_string(table.row_bytes) + " bytes or more from one to the next, aligned to " +
                                std::to_string(alignment),
                            std::to_string(stride_bytes) + " bytes, at an address with remainder " +
-                               std::to_string(address % static_cast<uintptr_t>(alignment)));
+                               std::to_string(address % static_cast<uintptr_t>(alignment))));
   }
   return hash_rows(static_cast<unsigned char*>(const_cast<void*>(data)), stride_bytes, table.row_bytes,
                    table.shape.row_stride);

@@ -167,7 +167,7 @@ LinearPlan plan_linear(Span<const Layer> layers, int target, const LinearTiling*
     to.first_block = plan.num_blocks;
     plan.num_blocks += row_tiles * column_tiles * parts;
     if (row_tiles * column_tiles * parts > max_blocks || plan.num_blocks > max_blocks)
-      throw invalid_argument("linear layers of one launch", "at most 2^31 - 1 blocks", std::to_string(plan.num_blocks));
+      raise(invalid_argument("linear layers of one launch", "at most 2^31 - 1 blocks", std::to_string(plan.num_blocks)));
     to.row_tiles = static_cast<int>(row_tiles);
     to.parts = static_cast<int>(parts);
     if (parts > 1) {

@@ -342,7 +342,7 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
   for (const std::vector<HeadFactor>& of_stack : factors)
     for (const HeadFactor& factor : of_stack) append(factor, memory, plan);
   if (plan.num_blocks > max_blocks)
-    throw invalid_argument("mlps of one launch", "at most 2^31 - 1 blocks", std::to_string(plan.num_blocks));
+    raise(invalid_argument("mlps of one launch", "at most 2^31 - 1 blocks", std::to_string(plan.num_blocks)));
 }
 
 /// What the blocks of split stacks need beside the descriptors.
@@ -387,7 +387,7 @@ MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, int tar
   std::vector<LinearLayer> ends;
   int64_t first = 0;
   if (policy != nullptr && !fits_chain(stacks, *policy))
-    throw invalid_argument("policy of mlps", "one that computes all their layers in one launch", policy->to_string());
+    raise(invalid_argument("policy of mlps", "one that computes all their layers in one launch", policy->to_string()));
   SplitPolicy split = policy != nullptr ? policy->split : split_policy_of(stacks, first, target);
   if (!split.is_split() && policy == nullptr) {
     first = num_separate(stacks, false);

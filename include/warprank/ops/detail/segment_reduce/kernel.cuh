@@ -314,8 +314,8 @@ std::vector<LaunchPlan> plan_launches(Span<const SegmentReduction> reductions, c
     to.first_block = plan.num_blocks;
     plan.num_blocks += (to.max_segments + to.segments_per_block - 1) / to.segments_per_block * int64_t{to.column_tiles};
     if (plan.num_blocks > max_blocks)
-      throw invalid_argument("segment reductions of one launch", "at most 2^31 - 1 blocks",
-                             std::to_string(plan.num_blocks));
+      raise(invalid_argument("segment reductions of one launch", "at most 2^31 - 1 blocks",
+                             std::to_string(plan.num_blocks)));
     plan.arguments.reductions[plan.arguments.num_reductions++] = to;
   }
   return plans;

@@ -148,8 +148,8 @@ inline Partition choose_partition(const Shape& shape, int target, int max_tiles)
               consider(p, device::shared_limit(target, blocks));
             }
   if (best.warps == 0)
-    throw invalid_argument("DIN attention", "a network that fits in shared memory",
-                           std::to_string(shape.dim) + " columns and a first layer of " + std::to_string(rows));
+    raise(invalid_argument("DIN attention", "a network that fits in shared memory",
+                           std::to_string(shape.dim) + " columns and a first layer of " + std::to_string(rows)));
   return best;
 }
 
