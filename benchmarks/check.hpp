@@ -44,7 +44,7 @@ std::vector<float> select_rows(const std::vector<Value>& values, int64_t cols, c
 template <class Value>
 void expect_within(const std::string& what, const reference::Bounded& expected, const std::vector<float>& got,
                    double c) {
-  constexpr bool is_half = std::is_same_v<Value, half>;
+  constexpr bool is_half = std::is_same_v<Value, float16>;
   if (got.size() != expected.value.size()) throw WrongResult(what + ": another number of results");
   for (size_t i = 0; i < got.size(); ++i) {
     const double value = expected.value[i], computed = c * 0x1p-24 * expected.bound[i] + 0x1p-126;

@@ -40,7 +40,7 @@ inline cublasLtHandle_t cublas_handle() {
 class CublasProduct {
  public:
   /// W [out, in] of FP16, b [out] of y's type or null, all in device memory that outlives this.
-  CublasProduct(Matrix<const half> x, const half* weight, const void* bias, bool is_relu, FloatMatrix<void> y)
+  CublasProduct(Matrix<const float16> x, const float16* weight, const void* bias, bool is_relu, FloatMatrix<void> y)
       : x_(x), weight_(weight), y_(y) {
     check_cublas(cublasLtMatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
     // y^T [out, M] = W [out, in] x^T [in, M], all of them by columns.
@@ -133,8 +133,8 @@ class CublasProduct {
     return fastest;
   }
 
-  Matrix<const half> x_;
-  const half* weight_;
+  Matrix<const float16> x_;
+  const float16* weight_;
   FloatMatrix<void> y_;
   cublasLtMatmulDesc_t product_ = nullptr;
   cublasLtMatrixLayout_t weight_layout_ = nullptr, x_layout_ = nullptr, y_layout_ = nullptr;

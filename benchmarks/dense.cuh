@@ -56,7 +56,7 @@ inline const unsigned char* upload_packed(Memory& memory, const DenseLayer& laye
   return memory.upload(packed.data(), packed.size());
 }
 
-inline LinearLayer make_linear(Memory& memory, const DenseLayer& layer, Matrix<const half> x, FloatMatrix<void> y) {
+inline LinearLayer make_linear(Memory& memory, const DenseLayer& layer, Matrix<const float16> x, FloatMatrix<void> y) {
   LinearLayer to;
   to.weights = upload_packed(memory, layer);
   to.x = x;
@@ -75,10 +75,10 @@ inline Queue queue_linear(Memory& memory, const std::vector<LinearLayer>& layers
 inline const std::string product_maker = "cublaslt";
 
 /// One layer, by cuBLASLt.
-inline Queue queue_product(Memory& memory, const DenseLayer& layer, Matrix<const half> x, FloatMatrix<void> y) {
+inline Queue queue_product(Memory& memory, const DenseLayer& layer, Matrix<const float16> x, FloatMatrix<void> y) {
   const auto to_halves = [](const std::vector<float>& values) {
-    std::vector<half> halves;
-    for (const float value : values) halves.push_back(to_half(value));
+    std::vector<float16> halves;
+    for (const float value : values) halves.push_back(to_float16(value));
     return halves;
   };
   const void* bias = nullptr;
@@ -92,20 +92,20 @@ inline Queue queue_product(Memory& memory, const DenseLayer& layer, Matrix<const
 inline const std::string product_maker = "single_layers";
 
 /// One layer; without cuBLASLt, by the library.
-inline Queue queue_product(Memory& memory, const DenseLayer& layer, Matrix<const half> x, FloatMatrix<void> y) {
+inline Queue queue_product(Memory& memory, const DenseLayer& layer, Matrix<const float16> x, FloatMatrix<void> y) {
   return queue_linear(memory, {make_linear(memory, layer, x, y)});
 }
 #endif
 
 /// Layers one after another, each a launch, by `queue_layer(memory, layer, x, y)`.
 template <class QueueLayer>
-Queue queue_chain(Memory& memory, const std::vector<DenseLayer>& layers, Matrix<const half> x, FloatMatrix<void> y,
+Queue queue_chain(Memory& memory, const std::vector<DenseLayer>& layers, Matrix<const float16> x, FloatMatrix<void> y,
                   QueueLayer queue_layer) {
   std::vector<Queue> queues;
   for (size_t i = 0; i < layers.size(); ++i) {
     const bool is_last = i + 1 == layers.size();
-    Matrix<half> h;
-    if (!is_last) h = {memory.allocate<half>(x.rows * layers[i].out), x.rows, layers[i].out};
+    Matrix<float16> h;
+    if (!is_last) h = {memory.allocate<float16>(x.rows * layers[i].out), x.rows, layers[i].out};
     queues.push_back(queue_layer(memory, layers[i], x, is_last ? y : FloatMatrix<void>(h)));
     x = h;
   }

@@ -13,19 +13,19 @@
 namespace warprank::bench {
 
 /// Uniform in [-scale, scale].
-inline std::vector<half> random_halves(int64_t count, uint64_t seed, float scale = 1) {
+inline std::vector<float16> random_halves(int64_t count, uint64_t seed, float scale = 1) {
   std::mt19937_64 random(seed);
-  std::vector<half> values;
+  std::vector<float16> values;
   values.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i)
-    values.push_back(to_half(scale * static_cast<float>(2 * test_support::uniform_01(random) - 1)));
+    values.push_back(to_float16(scale * static_cast<float>(2 * test_support::uniform_01(random) - 1)));
   return values;
 }
 
-inline std::vector<float> to_floats(const std::vector<half>& values) {
+inline std::vector<float> to_floats(const std::vector<float16>& values) {
   std::vector<float> floats;
   floats.reserve(values.size());
-  for (const half value : values) floats.push_back(to_float(value));
+  for (const float16 value : values) floats.push_back(to_float(value));
   return floats;
 }
 

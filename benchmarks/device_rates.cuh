@@ -41,8 +41,8 @@ tensor_rate_kernel(int rounds, int32_t* sums) {
   constexpr int registers_of_b = Target >= 80 ? 2 : 1;
   const int g = device::lane_index() / 4, t = device::lane_index() % 4;
   const auto pair = [](int first, int second) {
-    return device::pack_halves(device::narrow<half>(static_cast<float>(first)),
-                               device::narrow<half>(static_cast<float>(second)));
+    return device::pack_halves(device::narrow<float16>(static_cast<float>(first)),
+                               device::narrow<float16>(static_cast<float>(second)));
   };
   uint32_t a[2 * registers_of_b], b[rate_accumulators][registers_of_b];
   float d[rate_accumulators][4] = {};

@@ -18,7 +18,7 @@ class StackData {
  public:
   StackData(Run& run, const std::vector<int64_t>& widths, int64_t rows)
       : run_(run), layers_(random_stack(widths)), rows_(rows), in_(widths.front()), out_(widths.back()) {
-    const std::vector<half> values = random_halves(rows * in_, 3);
+    const std::vector<float16> values = random_halves(rows * in_, 3);
     x_ = {run.upload(values), rows, in_};
     work_.bytes = 2.0 * static_cast<double>(rows * in_) + 4.0 * static_cast<double>(rows * out_);
     for (const DenseLayer& layer : layers_) {
@@ -30,7 +30,7 @@ class StackData {
   }
 
   const std::vector<DenseLayer>& layers() const { return layers_; }
-  Matrix<const half> x() const { return x_; }
+  Matrix<const float16> x() const { return x_; }
   const Work& work() const { return work_; }
   Matrix<float> make_result() { return {run_.allocate<float>(rows_ * out_), rows_, out_}; }
   std::function<void()> check(Matrix<float> y) const {
@@ -62,7 +62,7 @@ class StackData {
   Run& run_;
   std::vector<DenseLayer> layers_;
   int64_t rows_, in_, out_;
-  Matrix<const half> x_;
+  Matrix<const float16> x_;
   std::vector<MlpLayer> packed_;
   Work work_;
   std::vector<int64_t> some_;
@@ -70,7 +70,7 @@ class StackData {
 };
 
 /// The library's own layer, as queue_product is cuBLASLt's.
-inline Queue queue_own_layer(Memory& memory, const DenseLayer& layer, Matrix<const half> x, FloatMatrix<void> y) {
+inline Queue queue_own_layer(Memory& memory, const DenseLayer& layer, Matrix<const float16> x, FloatMatrix<void> y) {
   return queue_linear(memory, {make_linear(memory, layer, x, y)});
 }
 

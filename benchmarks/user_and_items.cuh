@@ -45,7 +45,7 @@ class UserAndItems {
         offsets_(memory.upload(host_offsets_)),
         user_(memory.upload(host_user_), requests, user_cols),
         item_(memory.upload(host_item_), requests * items, item_cols),
-        expanded_(memory.allocate<half>(requests * items * (user_cols + item_cols)), requests * items,
+        expanded_(memory.allocate<float16>(requests * items * (user_cols + item_cols)), requests * items,
                   user_cols + item_cols) {}
 
   int64_t num_items() const { return item_.rows; }
@@ -53,12 +53,12 @@ class UserAndItems {
   double bytes() const { return 2.0 * static_cast<double>(host_user_.size() + host_item_.size()); }
   const std::vector<int64_t>& host_offsets() const { return host_offsets_; }
   const int64_t* offsets() const { return offsets_; }
-  Matrix<const half> user() const { return user_; }
-  Matrix<const half> item() const { return item_; }
-  std::vector<AxisInput<half>> inputs() const { return {{user_, offsets_}, {item_}}; }
+  Matrix<const float16> user() const { return user_; }
+  Matrix<const float16> item() const { return item_; }
+  std::vector<AxisInput<float16>> inputs() const { return {{user_, offsets_}, {item_}}; }
 
   /// Both side by side, with the user's columns in every row: what `expansion` writes.
-  Matrix<half> expanded() const { return expanded_; }
+  Matrix<float16> expanded() const { return expanded_; }
   std::vector<RowProgram> expansion() const {
     std::vector<RowProgram> copies(2);
     for (size_t i = 0; i < 2; ++i) copies[i].inputs = {&row_inputs_[i], 1};
@@ -82,10 +82,10 @@ class UserAndItems {
 
  private:
   std::vector<int64_t> host_offsets_;
-  std::vector<half> host_user_, host_item_;
+  std::vector<float16> host_user_, host_item_;
   const int64_t* offsets_;
-  Matrix<const half> user_, item_;
-  Matrix<half> expanded_;
+  Matrix<const float16> user_, item_;
+  Matrix<float16> expanded_;
   std::array<AxisInput<void>, 2> row_inputs_{AxisInput<void>{user_, offsets_}, AxisInput<void>{item_}};
 };
 

@@ -36,16 +36,16 @@ std::vector<int64_t> even_offsets(int64_t count, int64_t size) {
 
 /// Scores, softmax and weighted sums of a user's head, one after another. The scale is a power of two, and is in the
 /// keys.
-Queue queue_head(Memory& memory, const Shape& shape, Matrix<const half> q, const std::vector<float>& k,
-                 const std::vector<float>& v, Matrix<half> y) {
+Queue queue_head(Memory& memory, const Shape& shape, Matrix<const float16> q, const std::vector<float>& k,
+                 const std::vector<float>& v, Matrix<float16> y) {
   const int64_t dim = shape.dim(), events = shape.events;
   std::vector<float> keys, values(v.size());
   for (const float value : k) keys.push_back(value * shape.scale());
   for (int64_t t = 0; t < events; ++t)
     for (int64_t c = 0; c < dim; ++c) values[static_cast<size_t>(c * events + t)] = v[static_cast<size_t>(t * dim + c)];
-  const Matrix<half> scores(memory.allocate<half>(q.rows * events), q.rows, events),
-      weights(memory.allocate<half>(q.rows * events), q.rows, events);
-  const AxisInput<void> input{Matrix<const half>(scores)};
+  const Matrix<float16> scores(memory.allocate<float16>(q.rows * events), q.rows, events),
+      weights(memory.allocate<float16>(q.rows * events), q.rows, events);
+  const AxisInput<void> input{Matrix<const float16>(scores)};
   RowProgram softmax;
   softmax.inputs = {&input, 1}, softmax.step = SoftmaxOfRow{}, softmax.y = weights;
   return in_sequence({queue_product(memory, {keys, {}, dim, false}, q, scores), queue_row_programs(memory, {softmax}),
@@ -109,12 +109,12 @@ Queue queue_by_warps(int64_t units, const Shape& shape, int warps, const unsigne
 void attention(Run& run, const Shape& shape, const PolicySweep* sweep = nullptr) {
   const int64_t num_queries = shape.requests * shape.queries(), num_events = shape.requests * shape.events;
   const int64_t width = shape.width, dim = shape.dim();
-  const std::vector<half> q_values = random_halves(num_queries * width, 1),
+  const std::vector<float16> q_values = random_halves(num_queries * width, 1),
                           k_values = random_halves(num_events * width, 2),
                           v_values = random_halves(num_events * width, 3);
-  const Matrix<const half> q(run.upload(q_values), num_queries, width), k(run.upload(k_values), num_events, width),
+  const Matrix<const float16> q(run.upload(q_values), num_queries, width), k(run.upload(k_values), num_events, width),
       v(run.upload(v_values), num_events, width);
-  const auto result = [&] { return Matrix<half>(run.allocate<half>(num_queries * width), num_queries, width); };
+  const auto result = [&] { return Matrix<float16>(run.allocate<float16>(num_queries * width), num_queries, width); };
 
   Attention described;
   described.q = q, described.k = k, described.v = v;
@@ -122,19 +122,19 @@ void attention(Run& run, const Shape& shape, const PolicySweep* sweep = nullptr)
   described.history_offsets = run.upload(even_offsets(shape.requests, shape.events));
   described.max_parents = shape.requests, described.heads = shape.heads, described.scale = shape.scale();
 
-  const auto rows_of = [&](const std::vector<half>& values, int64_t user, int64_t first, int64_t cols) {
+  const auto rows_of = [&](const std::vector<float16>& values, int64_t user, int64_t first, int64_t cols) {
     std::vector<float> rows;
     for (int64_t t = user * shape.events; t < (user + 1) * shape.events; ++t)
       for (int64_t c = first; c < first + cols; ++c)
         rows.push_back(to_float(values[static_cast<size_t>(t * width + c)]));
     return rows;
   };
-  const auto check = [&](Matrix<half> to, bool is_rounded) {
+  const auto check = [&](Matrix<float16> to, bool is_rounded) {
     return [&, to, is_rounded] {
-      const std::vector<half> got = run.read(to.data, num_queries * width);
+      const std::vector<float16> got = run.read(to.data, num_queries * width);
       for (const int64_t row : some_rows(num_queries)) {
         const int64_t user = row / shape.queries();
-        expect_within<half>("attention",
+        expect_within<float16>("attention",
                             expected_of(shape, select_rows(q_values, width, {row}), rows_of(k_values, user, 0, width),
                                         rows_of(v_values, user, 0, width), is_rounded),
                             select_rows(got, width, {row}), 1);
@@ -142,7 +142,7 @@ void attention(Run& run, const Shape& shape, const PolicySweep* sweep = nullptr)
     };
   };
   const auto call_by = [&](const LaunchPolicies& policies) -> Call {
-    const Matrix<half> y = result();
+    const Matrix<float16> y = result();
     described.y = y;
     const AttentionLaunch launch(Span<const Attention>(&described, 1));
     if (sweep == nullptr) return {queue_launch(run, launch), check(y, false)};
@@ -152,7 +152,7 @@ void attention(Run& run, const Shape& shape, const PolicySweep* sweep = nullptr)
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
 
-  const Matrix<half> unfused = result();
+  const Matrix<float16> unfused = result();
   std::vector<Queue> heads;
   for (int64_t user = 0; user < shape.requests; ++user)
     for (int64_t h = 0; h < shape.heads; ++h) {

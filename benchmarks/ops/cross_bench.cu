@@ -35,14 +35,14 @@ void cross(Run& run, int64_t rows, int64_t dim, int64_t rank) {
     layers[0].bias.clear();
   }
   layers.emplace_back(rank > 0 ? rank : dim, dim, false, 3);
-  const std::vector<half> values = random_halves(rows * dim, 5), first_values = random_halves(rows * dim, 6);
-  const Matrix<const half> x(run.upload(values), rows, dim), x0(run.upload(first_values), rows, dim);
-  const auto result = [&] { return Matrix<half>(run.allocate<half>(rows * dim), rows, dim); };
-  const Matrix<half> y = result(), product = result(), unfused = result();
+  const std::vector<float16> values = random_halves(rows * dim, 5), first_values = random_halves(rows * dim, 6);
+  const Matrix<const float16> x(run.upload(values), rows, dim), x0(run.upload(first_values), rows, dim);
+  const auto result = [&] { return Matrix<float16>(run.allocate<float16>(rows * dim), rows, dim); };
+  const Matrix<float16> y = result(), product = result(), unfused = result();
 
   std::vector<Queue> launches;
   if (rank > 0) {
-    const Matrix<half> v(run.allocate<half>(rows * rank), rows, rank);
+    const Matrix<float16> v(run.allocate<float16>(rows * rank), rows, rank);
     for (const LinearLayer& layer :
          low_rank_cross_layers(upload_packed(run, layers[0]), upload_packed(run, layers[1]), x0, x, v, y))
       launches.push_back(queue_linear(run, {layer}));
@@ -51,7 +51,7 @@ void cross(Run& run, int64_t rows, int64_t dim, int64_t rank) {
   }
 
   const ElementwiseProgram multiply_add{3, 0, {}, {{ElementwiseFunction::mul, 0, 1}, {ElementwiseFunction::add, 3, 2}}};
-  const std::vector<AxisInput<void>> inputs{{x0}, {Matrix<const half>(product)}, {x}};
+  const std::vector<AxisInput<void>> inputs{{x0}, {Matrix<const float16>(product)}, {x}};
   RowProgram elementwise;
   elementwise.program = &multiply_add, elementwise.inputs = inputs, elementwise.y = unfused;
   const Queue chain =
@@ -60,9 +60,9 @@ void cross(Run& run, int64_t rows, int64_t dim, int64_t rank) {
   const std::vector<int64_t> some = some_rows(rows);
   const std::vector<float> of_x = select_rows(values, dim, some), of_x0 = select_rows(first_values, dim, some);
   const Activations h = propagate(layers, {static_cast<int64_t>(some.size()), dim, of_x});
-  const auto check = [&](Matrix<half> to, bool is_rounded) {
+  const auto check = [&](Matrix<float16> to, bool is_rounded) {
     return [&, to, is_rounded] {
-      expect_within<half>("cross", crossed(h, of_x0, of_x, is_rounded),
+      expect_within<float16>("cross", crossed(h, of_x0, of_x, is_rounded),
                           select_rows(run.read(to.data, rows * dim), dim, some), 1);
     };
   };

@@ -23,30 +23,30 @@ constexpr double share_of_bound = 1.0 / 16;
 
 /// Row n T + t of y [N T, 4 D]: [q_n, k, q_n - k, q_n * k] for event t of the user of item n.
 WARPRANK_KERNEL(256, 1)
-concatenate_kernel(const half* q, const half* k, const int64_t* user_of, int64_t num_items, int64_t num_events,
-                   int64_t dim, half* y) {
+concatenate_kernel(const float16* q, const float16* k, const int64_t* user_of, int64_t num_items, int64_t num_events,
+                   int64_t dim, float16* y) {
   for (int64_t i = device::global_thread_rank(); i < num_items * num_events * dim; i += device::num_threads()) {
     const int64_t column = i % dim, row = i / dim, item = row / num_events;
     const int64_t event = user_of[item] * num_events + row % num_events;
-    const half query = q[item * dim + column], key = k[event * dim + column];
-    half* const to = y + row * 4 * dim + column;
+    const float16 query = q[item * dim + column], key = k[event * dim + column];
+    float16* const to = y + row * 4 * dim + column;
     device::store(to, query);
     device::store(to + dim, key);
-    device::store(to + 2 * dim, device::narrow<half>(device::widen(query) - device::widen(key)));
-    device::store(to + 3 * dim, device::narrow<half>(device::widen(query) * device::widen(key)));
+    device::store(to + 2 * dim, device::narrow<float16>(device::widen(query) - device::widen(key)));
+    device::store(to + 3 * dim, device::narrow<float16>(device::widen(query) * device::widen(key)));
   }
 }
 
 /// y[n] = sum_t scores[n T + t] k_t
 WARPRANK_KERNEL(256, 1)
-weighted_sum_kernel(const float* scores, const half* k, const int64_t* user_of, int64_t num_items, int64_t num_events,
-                    int64_t dim, half* y) {
+weighted_sum_kernel(const float* scores, const float16* k, const int64_t* user_of, int64_t num_items, int64_t num_events,
+                    int64_t dim, float16* y) {
   for (int64_t i = device::global_thread_rank(); i < num_items * dim; i += device::num_threads()) {
     const int64_t item = i / dim, column = i % dim;
     float sum = 0;
     for (int64_t t = 0; t < num_events; ++t)
       sum += scores[item * num_events + t] * device::widen(k[(user_of[item] * num_events + t) * dim + column]);
-    device::store(&y[i], device::narrow<half>(sum));
+    device::store(&y[i], device::narrow<float16>(sum));
   }
 }
 
@@ -124,7 +124,7 @@ void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events
   for (int64_t r = 0; r <= requests; ++r) history_offsets.push_back(r * num_events);
   for (int64_t r = 0; r < requests; ++r)
     user_of.resize(static_cast<size_t>(item_offsets[static_cast<size_t>(r) + 1]), r);
-  const std::vector<half> q_values = random_halves(num_items * dim, 7),
+  const std::vector<float16> q_values = random_halves(num_items * dim, 7),
                           k_values = random_halves(requests * num_events * dim, 8);
   const auto* const q = run.upload(q_values);
   const auto* const k = run.upload(k_values);
@@ -139,20 +139,20 @@ void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events
   history.longest_history = num_events;
 
   const std::vector<float> keys = to_floats(k_values);
-  const auto check = [&](const half* result) {
+  const auto check = [&](const float16* result) {
     return [&, result] {
-      const std::vector<half> got = run.read(result, num_items * dim);
+      const std::vector<float16> got = run.read(result, num_items * dim);
       for (const int64_t item : some_rows(num_items)) {
         const std::vector<float> query = select_rows(q_values, dim, {item});
         const float* of_user = keys.data() + user_of[static_cast<size_t>(item)] * num_events * dim;
-        expect_within<half>("din_attention", expected_of(layers, query.data(), of_user, num_events, dim),
+        expect_within<float16>("din_attention", expected_of(layers, query.data(), of_user, num_events, dim),
                             select_rows(got, dim, {item}), share_of_bound);
       }
     };
   };
   const auto call_by = [&](const LaunchPolicies& policies) -> Call {
-    auto* const y = run.allocate<half>(num_items * dim);
-    history.y = Matrix<half>(y, num_items, dim);
+    auto* const y = run.allocate<float16>(num_items * dim);
+    history.y = Matrix<float16>(y, num_items, dim);
     const DinLaunch launch(Span<const DinHistory>(&history, 1), device::target(), policies);
     if (sweep == nullptr) return {queue_launch(run, launch), check(y)};
     const int tiles = dim <= 64 ? policies.din_tiles : policies.din_tiles_wide;
@@ -160,9 +160,9 @@ void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
 
-  auto* const unfused = run.allocate<half>(num_items * dim);
+  auto* const unfused = run.allocate<float16>(num_items * dim);
   const int64_t pairs = num_items * num_events;
-  auto* const concatenation = run.allocate<half>(pairs * 4 * dim);
+  auto* const concatenation = run.allocate<float16>(pairs * 4 * dim);
   auto* const scores = run.allocate<float>(pairs);
   const auto blocks = [](int64_t threads) {
     return static_cast<unsigned>(std::min<int64_t>((threads + 255) / 256, 1 << 16));

@@ -34,15 +34,15 @@ void elementwise(Run& run, const std::string& name, Function function, int64_t r
   ElementwiseProgram program;
   for (const NamedProgram& named : elementwise_programs())
     if (named.name == name) program = named.program;
-  std::vector<std::vector<half>> values;
-  AxisInput<half> inputs[NumInputs];
+  std::vector<std::vector<float16>> values;
+  AxisInput<float16> inputs[NumInputs];
   std::vector<const float*> vectors, on_host;
   std::vector<std::vector<float>> learned;
   std::vector<AxisInput<void>> row_inputs;
   for (int i = 0; i < NumInputs; ++i) {
     const int64_t rows_of_input = i < program.num_inputs ? rows : 1;
     values.push_back(random_halves(rows_of_input * cols, static_cast<uint64_t>(i) + 1));
-    inputs[i] = {Matrix<const half>(run.upload(values.back()), rows_of_input, cols)};
+    inputs[i] = {Matrix<const float16>(run.upload(values.back()), rows_of_input, cols)};
     if (i < program.num_inputs) {
       row_inputs.push_back({inputs[i].values});
     } else {
@@ -51,8 +51,8 @@ void elementwise(Run& run, const std::string& name, Function function, int64_t r
     }
   }
   for (const auto& vector : learned) on_host.push_back(vector.data());
-  const auto result = [&] { return Matrix<half>(run.allocate<half>(rows * cols), rows, cols); };
-  const Matrix<half> y = result(), interpreted = result();
+  const auto result = [&] { return Matrix<float16>(run.allocate<float16>(rows * cols), rows, cols); };
+  const Matrix<float16> y = result(), interpreted = result();
   const Elementwise compiled(function, inputs, y);
   RowProgram as_program;
   as_program.program = &program, as_program.inputs = row_inputs, as_program.vectors = vectors;
@@ -66,9 +66,9 @@ void elementwise(Run& run, const std::string& name, Function function, int64_t r
     selected.push_back(select_rows(values[static_cast<size_t>(i)], cols, some));
   for (const auto& of_input : selected) views.push_back({{of_input.data(), count, cols}});
   const auto expected = reference::elementwise(program, views, on_host, count, cols);
-  const auto check = [&](Matrix<half> to) {
+  const auto check = [&](Matrix<float16> to) {
     return [&, to] {
-      expect_within<half>("elementwise", expected, select_rows(run.read(to.data, rows * cols), cols, some), 2);
+      expect_within<float16>("elementwise", expected, select_rows(run.read(to.data, rows * cols), cols, some), 2);
     };
   };
   const double bytes = 2.0 * static_cast<double>((program.num_inputs + 1) * rows * cols + program.num_vectors * cols);

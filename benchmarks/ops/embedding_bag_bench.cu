@@ -22,7 +22,7 @@ struct GatherFeature {
   const unsigned char* rows;
   const float *scale, *offset;
   const int64_t *ids, *offsets;
-  half* y;
+  float16* y;
   int64_t dim, num_bags, row_stride, scale_stride;  // bytes; floats
 };
 
@@ -42,7 +42,7 @@ gather_kernel(const GatherFeature* features) {
         const int64_t at = row * feature.scale_stride;
         sum += feature.scale == nullptr ? value : value * feature.scale[at] + feature.offset[at];
       }
-      device::store(&feature.y[bag * feature.dim + column], device::narrow<half>(sum));
+      device::store(&feature.y[bag * feature.dim + column], device::narrow<float16>(sum));
     }
   }
 }
@@ -55,11 +55,11 @@ struct Feature {
         ids(memory.upload(host.ids)),
         offsets(memory.upload(host.offsets)) {}
 
-  Matrix<half> make_result(Memory& memory) const {
+  Matrix<float16> make_result(Memory& memory) const {
     const int64_t dim = table.view().dim;
-    return {memory.allocate<half>(host.num_bags() * dim), host.num_bags(), dim};
+    return {memory.allocate<float16>(host.num_bags() * dim), host.num_bags(), dim};
   }
-  BagFeature feature(Matrix<half> y) const {
+  BagFeature feature(Matrix<float16> y) const {
     BagFeature to;
     to.table = table.view();
     IdArray array;
@@ -70,7 +70,7 @@ struct Feature {
     to.y = y;
     return to;
   }
-  GatherFeature gather(Matrix<half> y) const {
+  GatherFeature gather(Matrix<float16> y) const {
     const TableView& t = table.view();
     return {t.row(0),
             t.scale,
@@ -83,7 +83,7 @@ struct Feature {
             t.row_stride_bytes,
             t.scale_stride_bytes / 4};
   }
-  void check(const Memory& memory, Matrix<half> y) const {
+  void check(const Memory& memory, Matrix<float16> y) const {
     const int64_t dim = table.view().dim;
     const std::vector<int64_t> bags = some_rows(host.num_bags());
     std::vector<int64_t> wanted, offsets_of_wanted{0};
@@ -98,7 +98,7 @@ struct Feature {
     const auto expected = reference::embedding_bag(
         rows.view, [](int64_t place) { return place; }, places, offsets_of_wanted, {}, Pooling::sum);
     const auto got = memory.read(y.data, host.num_bags() * dim);
-    expect_within<half>("embedding_bag", expected, select_rows(got, dim, bags), 2);
+    expect_within<float16>("embedding_bag", expected, select_rows(got, dim, bags), 2);
   }
 
   BagIds host;
@@ -118,7 +118,7 @@ Queue queue_gather(Memory& memory, const std::vector<GatherFeature>& features, D
   const auto* const on_device = memory.upload(features);
   const device::Dim3 grid{static_cast<unsigned>(std::min<int64_t>((most_bags + 7) / 8, 1024)),
                           static_cast<unsigned>(features.size()), 1};
-  const auto kernel = type == DType::i8 ? gather_kernel<int8_t> : gather_kernel<half>;
+  const auto kernel = type == DType::i8 ? gather_kernel<int8_t> : gather_kernel<float16>;
   return [=](device::Stream stream) { device::launch({grid, 256, 0, stream}, kernel, on_device); };
 }
 
@@ -135,24 +135,24 @@ void embedding_bag(Run& run, const BagWorkload& workload, const PolicySweep* swe
     work.requested_bytes += row_bytes * static_cast<double>(feature.host.ids.size()) + beside;
   }
   const auto make_results = [&] {
-    std::vector<Matrix<half>> results;
+    std::vector<Matrix<float16>> results;
     for (const auto& feature : features) results.push_back(feature->make_result(run));
     return results;
   };
-  const auto check = [&](const std::vector<Matrix<half>>& results) {
+  const auto check = [&](const std::vector<Matrix<float16>>& results) {
     return [&, results] {
       for (size_t f = 0; f < features.size(); ++f) features[f]->check(run, results[f]);
     };
   };
   const auto call_by = [&](const LaunchPolicies& policies) -> Call {
-    const std::vector<Matrix<half>> results = make_results();
+    const std::vector<Matrix<float16>> results = make_results();
     std::vector<BagFeature> together;
     for (size_t f = 0; f < features.size(); ++f) together.push_back(features[f]->feature(results[f]));
     return {queue_bags(run, together, policies), check(results)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
 
-  const std::vector<Matrix<half>> apart = make_results(), of_gather = make_results();
+  const std::vector<Matrix<float16>> apart = make_results(), of_gather = make_results();
   std::vector<Queue> one_by_one;
   std::vector<GatherFeature> gathered;
   for (size_t f = 0; f < features.size(); ++f) {

@@ -34,11 +34,11 @@ const unsigned char* upload_experts(Memory& memory, const std::vector<DenseLayer
 /// What the launches of experts and gates write.
 struct Results {
   Results(Memory& memory, int64_t rows, int64_t hidden, int64_t out, int num_experts)
-      : h(memory.allocate<half>(rows * num_experts * hidden), rows, num_experts * hidden),
-        y(memory.allocate<half>(rows * num_experts * out), rows, num_experts * out) {
+      : h(memory.allocate<float16>(rows * num_experts * hidden), rows, num_experts * hidden),
+        y(memory.allocate<float16>(rows * num_experts * out), rows, num_experts * out) {
     for (Matrix<float>& gate : gates) gate = {memory.allocate<float>(rows * num_experts), rows, num_experts};
   }
-  Matrix<half> h, y;
+  Matrix<float16> h, y;
   Matrix<float> gates[2];
 };
 
@@ -50,8 +50,8 @@ void experts(Run& run, int64_t rows, int64_t in, int64_t hidden, int64_t out) {
     second.emplace_back(hidden, out, true, 10 * e + 2);
   }
   for (uint64_t t = 0; t < 2; ++t) gates.emplace_back(in, num_experts, false, 100 + 2 * t);
-  const std::vector<half> values = random_halves(rows * in, 3);
-  const Matrix<const half> x(run.upload(values), rows, in);
+  const std::vector<float16> values = random_halves(rows * in, 3);
+  const Matrix<const float16> x(run.upload(values), rows, in);
   const Results ours(run, rows, hidden, out, num_experts), theirs(run, rows, hidden, out, num_experts);
 
   const DenseLayer stacked = stack(first);
@@ -74,13 +74,13 @@ void experts(Run& run, int64_t rows, int64_t in, int64_t hidden, int64_t out) {
   const Activations of_x(count, in, select_rows(values, in, some));
   const auto check = [&](const Results& results) {
     return [&] {
-      const std::vector<half> y = run.read(results.y.data, rows * num_experts * out);
+      const std::vector<float16> y = run.read(results.y.data, rows * num_experts * out);
       for (size_t e = 0; e < num_experts; ++e) {
         std::vector<float> got;
         for (const int64_t row : some)
           for (int64_t c = 0; c < out; ++c)
             got.push_back(to_float(y[static_cast<size_t>((row * num_experts + static_cast<int64_t>(e)) * out + c)]));
-        expect_within<half>("experts", propagate({first[e], second[e]}, of_x).of, got, 1);
+        expect_within<float16>("experts", propagate({first[e], second[e]}, of_x).of, got, 1);
       }
       for (size_t t = 0; t < 2; ++t)
         expect_within<float>("gate", propagate({gates[t]}, of_x).of,
@@ -96,13 +96,13 @@ void experts(Run& run, int64_t rows, int64_t in, int64_t hidden, int64_t out) {
 void scenes(Run& run, int64_t rows, int64_t in, int64_t out, int num_scenes) {
   std::vector<DenseLayer> layers;
   for (int s = 0; s < num_scenes; ++s) layers.emplace_back(in, out, true, static_cast<uint64_t>(10 * s));
-  const std::vector<half> values = random_halves(rows * in, 3);
+  const std::vector<float16> values = random_halves(rows * in, 3);
   std::vector<int64_t> ids;
   std::mt19937_64 random(4);
   for (int64_t r = 0; r < rows; ++r) ids.push_back(test_support::Zipf(num_scenes, 1.05)(random));
-  const Matrix<const half> x(run.upload(values), rows, in);
-  const Matrix<half> y(run.allocate<half>(rows * out), rows, out),
-      of_all(run.allocate<half>(rows * out * num_scenes), rows, out * num_scenes);
+  const Matrix<const float16> x(run.upload(values), rows, in);
+  const Matrix<float16> y(run.allocate<float16>(rows * out), rows, out),
+      of_all(run.allocate<float16>(rows * out * num_scenes), rows, out * num_scenes);
 
   SceneIds scene_ids;
   scene_ids.ids = static_cast<const int64_t*>(run.upload(ids));
@@ -115,13 +115,13 @@ void scenes(Run& run, int64_t rows, int64_t in, int64_t out, int num_scenes) {
   const Queue linear = queue_linear(run, {grouped});
 
   const std::vector<int64_t> some = some_rows(rows);
-  const auto check = [&](Matrix<half> to) {
+  const auto check = [&](Matrix<float16> to) {
     return [&, to] {
-      const std::vector<half> got = run.read(to.data, rows * to.cols);
+      const std::vector<float16> got = run.read(to.data, rows * to.cols);
       for (const int64_t row : some) {
         const int64_t scene = ids[static_cast<size_t>(row)], begin = to.cols == out ? 0 : scene * out;
         const std::vector<float> all = select_rows(got, to.cols, {row});
-        expect_within<half>("scenes",
+        expect_within<float16>("scenes",
                             propagate({layers[static_cast<size_t>(scene)]}, {1, in, select_rows(values, in, {row})}).of,
                             {all.begin() + begin, all.begin() + begin + out}, 1);
       }

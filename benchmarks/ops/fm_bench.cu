@@ -20,26 +20,26 @@ namespace {
 
 void fm(Run& run, int64_t requests, int64_t items, int64_t dim, const PolicySweep* sweep = nullptr) {
   const UserAndItems x(run, requests, items, 24 * dim, 36 * dim);
-  const auto result = [&] { return Matrix<half>(run.allocate<half>(x.num_items()), x.num_items(), 1); };
+  const auto result = [&] { return Matrix<float16>(run.allocate<float16>(x.num_items()), x.num_items(), 1); };
   const auto inputs = x.inputs();
   const std::vector<int64_t> some = some_rows(x.num_items());
   const std::vector<float> rows = x.rows(some);
   const SegmentedInput input{{rows.data(), static_cast<int64_t>(some.size()), 60 * dim}};
   const reference::Bounded expected = reference::fm({&input, 1}, dim, true, input.values.rows);
-  const auto check = [&](Matrix<half> to) {
-    return [&, to] { expect_within<half>("fm", expected, select_rows(run.read(to.data, x.num_items()), 1, some), 1); };
+  const auto check = [&](Matrix<float16> to) {
+    return [&, to] { expect_within<float16>("fm", expected, select_rows(run.read(to.data, x.num_items()), 1, some), 1); };
   };
   const auto call_by = [&](const LaunchPolicies& policies) -> Call {
-    const Matrix<half> y = result();
-    const auto split = std::make_shared<const Fm<half, half>>(Span<const AxisInput<half>>(inputs), dim, y, nullptr,
+    const Matrix<float16> y = result();
+    const auto split = std::make_shared<const Fm<float16, float16>>(Span<const AxisInput<float16>>(inputs), dim, y, nullptr,
                                                               FmOptions{}, policies);
     return {[=](device::Stream stream) { split->launch({}, stream); }, check(y)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
 
-  const Matrix<half> of_expanded = result();
-  const AxisInput<half> whole{x.expanded()};
-  const Fm<half, half> expanded({&whole, 1}, dim, of_expanded);
+  const Matrix<float16> of_expanded = result();
+  const AxisInput<float16> whole{x.expanded()};
+  const Fm<float16, float16> expanded({&whole, 1}, dim, of_expanded);
   run.measure({x.bytes() + 2.0 * static_cast<double>(x.num_items())}, call_by(usual_policies()),
               {{"expanded",
                 {in_sequence({queue_row_programs(run, x.expansion()),

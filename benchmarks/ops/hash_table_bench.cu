@@ -29,8 +29,8 @@ constexpr int64_t absent = -1;
 int64_t key_of(int64_t row) { return static_cast<int64_t>(hash_table::fmix64(static_cast<uint64_t>(row) + 1)); }
 
 /// The rows of a table, of FP16, in another order than their keys would be sorted in.
-std::vector<half> make_rows(int64_t num_rows, int64_t dim) {
-  std::vector<half> rows(static_cast<size_t>(num_rows * dim));
+std::vector<float16> make_rows(int64_t num_rows, int64_t dim) {
+  std::vector<float16> rows(static_cast<size_t>(num_rows * dim));
   for (size_t i = 0; i < rows.size(); ++i) rows[i].bits = static_cast<uint16_t>(0x3800 | (i * 40503 >> 5 & 0x3ff));
   return rows;
 }
@@ -49,7 +49,7 @@ struct DeviceTable {
   }
   int64_t num_rows, dim;
   std::vector<int64_t> keys;
-  std::vector<half> rows;
+  std::vector<float16> rows;
   HashTableView view;
 };
 
@@ -150,7 +150,7 @@ void find(Run& run, int64_t dim, double load, int64_t hits, double alpha) {
   }
   const auto check = [&](int result, bool tells_found) {
     return [&, result, tells_found] {
-      const auto got = run.read(reinterpret_cast<const half*>(rows[result]), num_wanted * dim);
+      const auto got = run.read(reinterpret_cast<const float16*>(rows[result]), num_wanted * dim);
       const auto got_found = run.read(found[result], num_wanted);
       for (int64_t i = 0; i < num_wanted; ++i) {
         const int64_t row = index[static_cast<size_t>(i)];
@@ -219,7 +219,7 @@ Wanted wanted_rows(int64_t num_rows, int64_t count, int64_t hits, double alpha) 
 /// One feature of `bag_size` ids in each bag, of a hashed table or of one with rows in the order of their numbers.
 class LookUps {
  public:
-  LookUps(Run& run, const DeviceTable& table, const half* direct_rows, const Wanted& wanted, int64_t bag_size,
+  LookUps(Run& run, const DeviceTable& table, const float16* direct_rows, const Wanted& wanted, int64_t bag_size,
           bool counts, const LaunchPolicies& policies = usual_policies())
       : run_(run), table_(table), rows_(wanted.rows), bag_size_(bag_size) {
     const bool is_hashed = direct_rows == nullptr;
@@ -240,8 +240,8 @@ class LookUps {
     }
     feature.ids = array;
     feature.num_bags.capacity = num_bags;
-    y_ = run.allocate<half>(num_bags * table.dim);
-    feature.y = Matrix<half>{y_, num_bags, table.dim};
+    y_ = run.allocate<float16>(num_bags * table.dim);
+    feature.y = Matrix<float16>{y_, num_bags, table.dim};
     if (counts) feature.counters = run.allocate<LookupCounters>(1);
     queue_ = queue_launch(run, EmbeddingBag(Span<const BagFeature>(&feature, 1), policies));
   }
@@ -254,7 +254,7 @@ class LookUps {
   /// Sums of so few elements of one binade are exact.
   void check() const {
     const int64_t dim = table_.dim, num_bags = static_cast<int64_t>(rows_.size()) / bag_size_;
-    const std::vector<half> got = run_.read(y_, num_bags * dim);
+    const std::vector<float16> got = run_.read(y_, num_bags * dim);
     for (int64_t b = 0; b < num_bags; b += 17) {
       for (int64_t c = 0; c < dim; ++c) {
         float sum = 0;
@@ -262,7 +262,7 @@ class LookUps {
           const int64_t row = rows_[static_cast<size_t>(i)];
           if (row != absent) sum += to_float(table_.rows[static_cast<size_t>(row * dim + c)]);
         }
-        if (got[static_cast<size_t>(b * dim + c)].bits != to_half(sum).bits)
+        if (got[static_cast<size_t>(b * dim + c)].bits != to_float16(sum).bits)
           throw WrongResult("look-ups: bag " + std::to_string(b));
       }
     }
@@ -272,7 +272,7 @@ class LookUps {
   const DeviceTable& table_;
   const std::vector<int64_t> rows_;
   const int64_t bag_size_;
-  half* y_ = nullptr;
+  float16* y_ = nullptr;
   Queue queue_;
 };
 
@@ -294,7 +294,7 @@ void look_up(Run& run, int64_t dim, int64_t load, int64_t hits, double alpha, in
              bool counts) {
   const int64_t num_wanted = size_for(1 << 18, 320), num_rows = size_for(2000000, 2000);
   const DeviceTable& table = shared_table(num_rows, dim, static_cast<double>(load) / 100, is_mutable);
-  const half* const direct_rows = run.upload(table.rows);
+  const float16* const direct_rows = run.upload(table.rows);
   const Wanted wanted = wanted_rows(num_rows, num_wanted, hits, alpha);
   const Wanted evenly = wanted_rows(num_rows, num_wanted, hits, 0);
   const LookUps hashed(run, table, nullptr, wanted, bag_size, counts);
@@ -353,17 +353,17 @@ void update(Run& run, int64_t batch, bool erases_first) {
   constexpr int64_t dim = 64, row_bytes = 2 * dim;
   const DeviceTable table(run, size_for(1000000, 3000), dim, 0.8, true);
   std::vector<int64_t> keys;
-  std::vector<half> rows;
+  std::vector<float16> rows;
   for (int64_t i = 0; i < batch; ++i) {
     keys.push_back(key_of(i * (table.num_rows / batch)));
-    for (int64_t c = 0; c < dim; ++c) rows.push_back(to_half(static_cast<float>((i + c) % 512)));
+    for (int64_t c = 0; c < dim; ++c) rows.push_back(to_float16(static_cast<float>((i + c) % 512)));
   }
   const hash_table::Keys wanted{run.upload(keys), batch, nullptr};
   const auto* const new_rows = run.upload(rows);
   auto* const statuses = run.allocate<hash_table::Status>(batch);
   auto* const erased = run.allocate<hash_table::Status>(batch);
   auto* const found = run.allocate<uint8_t>(batch);
-  auto* const found_rows = run.allocate<half>(batch * dim);
+  auto* const found_rows = run.allocate<float16>(batch * dim);
 
   uint64_t epoch = 0;  // all in one stream: what came before is done
   const auto next_epoch = [&] {

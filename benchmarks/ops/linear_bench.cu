@@ -13,16 +13,16 @@ namespace {
 
 void linear(Run& run, int64_t rows, int64_t in, int64_t out) {
   const DenseLayer layer(in, out, true, 1);
-  const std::vector<half> values = random_halves(rows * in, 3);
-  const Matrix<const half> x(run.upload(values), rows, in);
-  const Matrix<half> y(run.allocate<half>(rows * out), rows, out), by_cublas(run.allocate<half>(rows * out), rows, out);
+  const std::vector<float16> values = random_halves(rows * in, 3);
+  const Matrix<const float16> x(run.upload(values), rows, in);
+  const Matrix<float16> y(run.allocate<float16>(rows * out), rows, out), by_cublas(run.allocate<float16>(rows * out), rows, out);
 
   const std::vector<int64_t> some = some_rows(rows);
   const auto count = static_cast<int64_t>(some.size());
   const Activations expected = propagate({layer}, {count, in, select_rows(values, in, some)});
-  const auto check = [&](Matrix<half> result) {
+  const auto check = [&](Matrix<float16> result) {
     return [&, result] {
-      expect_within<half>("linear", expected.of, select_rows(run.read(result.data, rows * out), out, some), 1);
+      expect_within<float16>("linear", expected.of, select_rows(run.read(result.data, rows * out), out, some), 1);
     };
   };
   const double bytes = 2.0 * static_cast<double>(rows * (in + out)) + layer.weight_bytes();

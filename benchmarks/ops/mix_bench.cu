@@ -33,15 +33,15 @@ ElementwiseProgram weighted_sum(int num_experts) {
 }
 
 void mix(Run& run, int64_t rows, int num_experts, int64_t dim) {
-  const std::vector<half> experts = random_halves(rows * num_experts * dim, 1),
+  const std::vector<float16> experts = random_halves(rows * num_experts * dim, 1),
                           gates = random_halves(rows * num_tasks * num_experts, 2, 3);
-  const Matrix<const half> x(run.upload(experts), rows, num_experts * dim),
+  const Matrix<const float16> x(run.upload(experts), rows, num_experts * dim),
       logits(run.upload(gates), rows, num_tasks * num_experts);
-  const auto result = [&] { return Matrix<half>(run.allocate<half>(rows * num_tasks * dim), rows, num_tasks * dim); };
-  const Matrix<half> y = result(), unfused = result();
+  const auto result = [&] { return Matrix<float16>(run.allocate<float16>(rows * num_tasks * dim), rows, num_tasks * dim); };
+  const Matrix<float16> y = result(), unfused = result();
   const Matrix<float> weights(run.allocate<float>(rows * num_tasks * num_experts), rows, num_tasks * num_experts);
 
-  std::vector<MixTask<half, half>> tasks;
+  std::vector<MixTask<float16, float16>> tasks;
   const ElementwiseProgram sum = weighted_sum(num_experts);
   std::vector<RowProgram> programs(2 * num_tasks);
   std::vector<AxisInput<void>> softmax_inputs(num_tasks);
@@ -61,15 +61,15 @@ void mix(Run& run, int64_t rows, int num_experts, int64_t dim) {
     weighted.inputs = sum_inputs[t];
     weighted.y = unfused.columns(t * dim, dim);
   }
-  const Mix<half, half> together(tasks);
+  const Mix<float16, float16> together(tasks);
 
   const std::vector<int64_t> some = some_rows(rows);
   const auto count = static_cast<int64_t>(some.size());
   const std::vector<float> of_experts = select_rows(experts, x.cols, some),
                            of_gates = select_rows(gates, logits.cols, some);
-  const auto check = [&](Matrix<half> to) {
+  const auto check = [&](Matrix<float16> to) {
     return [&, to] {
-      const std::vector<half> got = run.read(to.data, rows * num_tasks * dim);
+      const std::vector<float16> got = run.read(to.data, rows * num_tasks * dim);
       const std::vector<float> rows_of_got = select_rows(got, num_tasks * dim, some);
       for (int t = 0; t < num_tasks; ++t) {
         const Matrix<const float> all(rows_of_got.data(), count, num_tasks * dim);
@@ -77,7 +77,7 @@ void mix(Run& run, int64_t rows, int num_experts, int64_t dim) {
         for (int64_t r = 0; r < count; ++r)
           of_task.insert(of_task.end(), all.row(r) + t * dim, all.row(r) + (t + 1) * dim);
         const Matrix<const float> gate(of_gates.data() + t * num_experts, count, num_experts, num_tasks * num_experts);
-        expect_within<half>(
+        expect_within<float16>(
             "mix", reference::mix({{of_experts.data(), count, x.cols}}, {gate}, Normalization::softmax, count, dim),
             of_task, 2);
       }

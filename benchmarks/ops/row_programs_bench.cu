@@ -62,11 +62,11 @@ class Unfused {
 
 void elementwise(Run& run, const ElementwiseProgram& program, int64_t rows, int64_t cols,
                  const PolicySweep* sweep = nullptr) {
-  std::vector<std::vector<half>> values;
+  std::vector<std::vector<float16>> values;
   std::vector<AxisInput<void>> inputs;
   for (int i = 0; i < program.num_inputs; ++i) {
     values.push_back(random_halves(rows * cols, i + 1));
-    inputs.push_back({Matrix<const half>(run.upload(values.back()), rows, cols)});
+    inputs.push_back({Matrix<const float16>(run.upload(values.back()), rows, cols)});
   }
   std::vector<std::vector<float>> learned;
   std::vector<const float*> vectors, on_host;
@@ -75,7 +75,7 @@ void elementwise(Run& run, const ElementwiseProgram& program, int64_t rows, int6
     vectors.push_back(run.upload(learned.back()));
   }
   for (const auto& vector : learned) on_host.push_back(vector.data());
-  const auto result = [&] { return Matrix<half>(run.allocate<half>(rows * cols), rows, cols); };
+  const auto result = [&] { return Matrix<float16>(run.allocate<float16>(rows * cols), rows, cols); };
 
   const std::vector<int64_t> some = some_rows(rows);
   std::vector<std::vector<float>> selected;
@@ -83,20 +83,20 @@ void elementwise(Run& run, const ElementwiseProgram& program, int64_t rows, int6
   for (const auto& of_input : values) selected.push_back(select_rows(of_input, cols, some));
   for (const auto& of_input : selected) views.push_back({{of_input.data(), static_cast<int64_t>(some.size()), cols}});
   const auto expected = reference::elementwise(program, views, on_host, static_cast<int64_t>(some.size()), cols);
-  const auto check = [&](Matrix<half> to) {
+  const auto check = [&](Matrix<float16> to) {
     return [&, to] {
-      expect_within<half>("elementwise", expected, select_rows(run.read(to.data, rows * cols), cols, some), 1);
+      expect_within<float16>("elementwise", expected, select_rows(run.read(to.data, rows * cols), cols, some), 1);
     };
   };
   const auto call_by = [&](const LaunchPolicies& policies) -> Call {
-    const Matrix<half> y = result();
+    const Matrix<float16> y = result();
     RowProgram fused;
     fused.program = &program, fused.inputs = inputs, fused.vectors = vectors, fused.y = y;
     return {queue_row_programs(run, {fused}, policies), check(y)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
 
-  const Matrix<half> by_steps = result();
+  const Matrix<float16> by_steps = result();
   const Unfused unfused(run, program, inputs, vectors, by_steps);
   const double bytes = 2.0 * static_cast<double>((program.num_inputs + 1) * rows * cols) +
                        4.0 * static_cast<double>(program.num_vectors * cols);
@@ -107,9 +107,9 @@ void elementwise(Run& run, const ElementwiseProgram& program, int64_t rows, int6
 }
 
 void row_step(Run& run, RowStep step, int64_t rows, int64_t cols) {
-  const std::vector<half> values = random_halves(rows * cols, 1, 4);
-  const AxisInput<void> input{Matrix<const half>(run.upload(values), rows, cols)};
-  const Matrix<half> y(run.allocate<half>(rows * cols), rows, cols);
+  const std::vector<float16> values = random_halves(rows * cols, 1, 4);
+  const AxisInput<void> input{Matrix<const float16>(run.upload(values), rows, cols)};
+  const Matrix<float16> y(run.allocate<float16>(rows * cols), rows, cols);
   RowProgram program;
   program.inputs = {&input, 1}, program.step = step, program.y = y;
   const std::vector<int64_t> some = some_rows(rows);
@@ -119,20 +119,20 @@ void row_step(Run& run, RowStep step, int64_t rows, int64_t cols) {
                                                             : reference::layer_norm(x, step.layer_norm.eps, {}, {});
   run.measure({4.0 * static_cast<double>(rows * cols)},
               {queue_row_programs(run, {program}), [&] {
-                 expect_within<half>("row step", expected, select_rows(run.read(y.data, rows * cols), cols, some), 2);
+                 expect_within<float16>("row step", expected, select_rows(run.read(y.data, rows * cols), cols, some), 2);
                }});
 }
 
 /// `parts` matrices of `cols` columns side by side.
 void concat(Run& run, int64_t rows, int64_t parts, int64_t cols, const PolicySweep* sweep = nullptr) {
-  std::vector<std::vector<half>> values;
+  std::vector<std::vector<float16>> values;
   std::vector<AxisInput<void>> inputs;
   for (int64_t p = 0; p < parts; ++p) {
     values.push_back(random_halves(rows * cols, static_cast<uint64_t>(p)));
-    inputs.push_back({Matrix<const half>(run.upload(values.back()), rows, cols)});
+    inputs.push_back({Matrix<const float16>(run.upload(values.back()), rows, cols)});
   }
   const int64_t width = parts * cols;
-  const auto copies_to = [&](Matrix<half> y) {
+  const auto copies_to = [&](Matrix<float16> y) {
     std::vector<RowProgram> copies(static_cast<size_t>(parts));
     for (int64_t p = 0; p < parts; ++p) {
       copies[static_cast<size_t>(p)].inputs = {&inputs[static_cast<size_t>(p)], 1};
@@ -140,8 +140,8 @@ void concat(Run& run, int64_t rows, int64_t parts, int64_t cols, const PolicySwe
     }
     return copies;
   };
-  const auto result = [&] { return Matrix<half>(run.allocate<half>(rows * width), rows, width); };
-  const auto check = [&](Matrix<half> to) {
+  const auto result = [&] { return Matrix<float16>(run.allocate<float16>(rows * width), rows, width); };
+  const auto check = [&](Matrix<float16> to) {
     return [&, to] {
       const auto got = run.read(to.data, rows * width);
       for (int64_t i = 0; i < rows * width; ++i) {
@@ -152,11 +152,11 @@ void concat(Run& run, int64_t rows, int64_t parts, int64_t cols, const PolicySwe
     };
   };
   const auto call_by = [&](const LaunchPolicies& policies) -> Call {
-    const Matrix<half> y = result();
+    const Matrix<float16> y = result();
     return {queue_row_programs(run, copies_to(y), policies), check(y)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
-  const Matrix<half> one_by_one = result();
+  const Matrix<float16> one_by_one = result();
   run.measure({4.0 * static_cast<double>(rows * width)}, call_by(usual_policies()),
               {{"unfused", {queue_one_by_one(run, copies_to(one_by_one)), check(one_by_one)}}});
 }

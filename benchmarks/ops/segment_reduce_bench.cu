@@ -22,30 +22,30 @@ void segment_reduce(Run& run, int64_t segments, int64_t mean_rows, int64_t cols,
   const std::vector<int64_t> offsets = request_offsets(segments, mean_rows);
   const int64_t rows = offsets.back();
   const auto* const on_device = run.upload(offsets);
-  const std::vector<half> values = random_halves(rows * cols, 1);
+  const std::vector<float16> values = random_halves(rows * cols, 1);
   const std::vector<float> floats = to_floats(values);
   std::vector<SegmentReduction> reductions(num_matrices);
   for (SegmentReduction& reduction : reductions) {
-    reduction.x = Matrix<const half>(run.upload(values), rows, cols);
+    reduction.x = Matrix<const float16>(run.upload(values), rows, cols);
     reduction.offsets = on_device;
     reduction.pooling = Pooling::mean;
   }
   const auto with_results = [&] {
     for (SegmentReduction& reduction : reductions)
-      reduction.y = Matrix<half>(run.allocate<half>(segments * cols), segments, cols);
+      reduction.y = Matrix<float16>(run.allocate<float16>(segments * cols), segments, cols);
     return reductions;
   };
   std::vector<int64_t> some = some_rows(segments);
   const auto check = [&](const std::vector<SegmentReduction>& of_result) {
     return [&, of_result] {
       for (const SegmentReduction& reduction : of_result) {
-        const auto got = run.read(static_cast<const half*>(reduction.y.data), segments * cols);
+        const auto got = run.read(static_cast<const float16*>(reduction.y.data), segments * cols);
         for (const int64_t s : some) {
           const int64_t begin = offsets[static_cast<size_t>(s)],
                         bounds[] = {0, offsets[static_cast<size_t>(s) + 1] - begin};
           const auto expected =
               reference::segment_reduce({floats.data() + begin * cols, bounds[1], cols}, {bounds, 1}, Pooling::mean);
-          expect_within<half>("segment_reduce", expected, select_rows(got, cols, {s}), 1);
+          expect_within<float16>("segment_reduce", expected, select_rows(got, cols, {s}), 1);
         }
       }
     };

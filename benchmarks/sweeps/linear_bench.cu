@@ -29,27 +29,27 @@ std::vector<LinearTiling> tilings_of(int64_t rows, int64_t in, int64_t out) {
 
 void linear(Run& run, int64_t rows, int64_t in, int64_t out) {
   const DenseLayer layer(in, out, true, 1);
-  const std::vector<half> values = random_halves(rows * in, 3);
-  const Matrix<const half> x(run.upload(values), rows, in);
+  const std::vector<float16> values = random_halves(rows * in, 3);
+  const Matrix<const float16> x(run.upload(values), rows, in);
   const std::vector<int64_t> some = some_rows(rows);
   const Activations expected =
       propagate({layer}, {static_cast<int64_t>(some.size()), in, select_rows(values, in, some)});
 
   std::vector<std::pair<std::string, Call>> ways;
   const auto add_way = [&](const std::string& name, auto queue) {
-    const Matrix<half> y(run.allocate<half>(rows * out), rows, out);
+    const Matrix<float16> y(run.allocate<float16>(rows * out), rows, out);
     ways.push_back({name, {queue(y), [&run, &expected, &some, y, rows, out] {
-                             const std::vector<half> got = run.read(y.data, rows * out);
-                             expect_within<half>("linear", expected.of, select_rows(got, out, some), 1);
+                             const std::vector<float16> got = run.read(y.data, rows * out);
+                             expect_within<float16>("linear", expected.of, select_rows(got, out, some), 1);
                            }}});
   };
   for (const LinearTiling& tiling : tilings_of(rows, in, out))
-    add_way(tiling.to_string(), [&](Matrix<half> y) {
+    add_way(tiling.to_string(), [&](Matrix<float16> y) {
       const std::vector<LinearLayer> layers{make_linear(run, layer, x, y)};
       return queue_launch(run, LinearLaunch(layers, device::target(), tiling));
     });
   if (product_maker == "cublaslt")
-    add_way(product_maker, [&](Matrix<half> y) { return queue_product(run, layer, x, y); });
+    add_way(product_maker, [&](Matrix<float16> y) { return queue_product(run, layer, x, y); });
   run.compare(ways);
 }
 

@@ -75,7 +75,7 @@ class LookUps {
       : memory_(memory),
         rows_(rows),
         ids_(memory.allocate<int64_t>(count)),
-        y_(memory.allocate<half>(count * rows.dim)) {
+        y_(memory.allocate<float16>(count * rows.dim)) {
     const CudaTable& table = *store.find("t");
     BagFeature feature;
     feature.table = table.view;
@@ -86,7 +86,7 @@ class LookUps {
     array.ids = ids_;
     feature.ids = array;
     feature.num_bags.capacity = count;
-    feature.y = Matrix<half>{y_, count, rows.dim};
+    feature.y = Matrix<float16>{y_, count, rows.dim};
     queue_ = queue_launch(memory, EmbeddingBag(Span<const BagFeature>(&feature, 1)));
   }
 
@@ -105,7 +105,7 @@ class LookUps {
   /// Throws WrongResult.
   void check() const {
     const auto count = static_cast<int64_t>(wanted_.size());
-    const std::vector<half> got = memory_.read(y_, count * rows_.dim);
+    const std::vector<float16> got = memory_.read(y_, count * rows_.dim);
     for (int64_t i = 0; i < count; i += 7)
       for (int64_t c = 0; c < rows_.dim; ++c)
         if (got[static_cast<size_t>(i * rows_.dim + c)].bits !=
@@ -117,7 +117,7 @@ class LookUps {
   Memory& memory_;
   const Rows& rows_;
   int64_t* ids_;
-  half* y_;
+  float16* y_;
   std::vector<int64_t> wanted_;
   Queue queue_;
 };

@@ -52,8 +52,8 @@ struct Setup {
   Setup() {
     std::mt19937_64 random(1);
     for (int64_t k = 0; k < num_rows; ++k) keys.push_back(k * 1000003);
-    std::vector<half> rows(static_cast<size_t>(num_rows * dim));
-    for (half& x : rows) x = to_half(static_cast<float>(random() % 200) / 100 - 1);
+    std::vector<float16> rows(static_cast<size_t>(num_rows * dim));
+    for (float16& x : rows) x = to_float16(static_cast<float>(random() % 200) / 100 - 1);
     const StoredTable table{"id", {DType::f16, dim}};
     const Deadline soon = Clock::now() + std::chrono::minutes(5);
     store->create(table, soon);
@@ -62,7 +62,7 @@ struct Setup {
 
     std::map<std::string, StoredTensor> tensors;
     tensors["id.keys"] = make_tensor<int64_t>({num_rows}, keys);
-    tensors["id.rows"] = make_tensor<half>({num_rows, dim}, rows);
+    tensors["id.rows"] = make_tensor<float16>({num_rows, dim}, rows);
     all = std::make_unique<Tables>(Tables::load(plan, Weights::from_tensors(tensors), host()));
     TableInStore in_store;
     in_store.store = store;

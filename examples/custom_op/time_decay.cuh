@@ -34,7 +34,7 @@ void launch(const warprank::CudaCustomCall& call) {
 
 /// For BindOptions::cuda_custom.
 inline void on_cuda(const warprank::CudaCustomCall& call) {
-  call.output.type == warprank::DType::f16 ? launch<warprank::half>(call) : launch<float>(call);
+  call.output.type == warprank::DType::f16 ? launch<warprank::float16>(call) : launch<float>(call);
 }
 
 }  // namespace time_decay

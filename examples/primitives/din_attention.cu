@@ -15,12 +15,12 @@ int main() {
   const std::vector<wr::DinLayer> layers = {{w0, no_bias, wr::relu, {}, {}, {}}, {w1, no_bias, {}, {}, {}, {}}};
   const wr::DinWeights network(dim, layers, wr::Normalization::softmax);
 
-  std::vector<wr::half> q(items * dim, wr::to_half(1.0f)), k(events * dim, wr::to_half(0.5f));
-  for (int64_t c = 0; c < dim; ++c) k[static_cast<size_t>(c)] = wr::to_half(1.0f);  // event 0
+  std::vector<wr::float16> q(items * dim, wr::to_float16(1.0f)), k(events * dim, wr::to_float16(0.5f));
+  for (int64_t c = 0; c < dim; ++c) k[static_cast<size_t>(c)] = wr::to_float16(1.0f);  // event 0
   auto* const y = allocate<float>(items * dim);
   wr::DinHistory history;
-  history.q = wr::Matrix<const wr::half>(on_device(q), items, dim);
-  history.k = wr::Matrix<const wr::half>(on_device(k), events, dim);
+  history.q = wr::Matrix<const wr::float16>(on_device(q), items, dim);
+  history.k = wr::Matrix<const wr::float16>(on_device(k), events, dim);
   history.y = wr::Matrix<float>(y, items, dim);
   history.item_offsets = on_device(std::vector<int64_t>{0, 2, 3});     // items 0 and 1 are of user 0
   history.history_offsets = on_device(std::vector<int64_t>{0, 4, 4});  // all events as well

@@ -11,17 +11,17 @@ namespace wr = warprank;
 
 int main() {
   const int64_t dim = 16, users = 1, items = 100;
-  std::vector<wr::half> of_user(users * 2 * dim, wr::to_half(0.5f)), of_items(items * dim, wr::to_half(2.0f));
-  const wr::AxisInput<wr::half> fields[] = {
-      {wr::Matrix<const wr::half>(on_device(of_user), users, 2 * dim), on_device(std::vector<int64_t>{0, items})},
-      {wr::Matrix<const wr::half>(on_device(of_items), items, dim)}};
+  std::vector<wr::float16> of_user(users * 2 * dim, wr::to_float16(0.5f)), of_items(items * dim, wr::to_float16(2.0f));
+  const wr::AxisInput<wr::float16> fields[] = {
+      {wr::Matrix<const wr::float16>(on_device(of_user), users, 2 * dim), on_device(std::vector<int64_t>{0, items})},
+      {wr::Matrix<const wr::float16>(on_device(of_items), items, dim)}};
   auto* const pairs = allocate<float>(items * 3);
   auto* const sums = allocate<float>(items);
 
   cudaStream_t stream = nullptr;
   check(cudaStreamCreate(&stream));
   const wr::Dot<float> dot(fields, dim, wr::DotOrder::lower, false, wr::Matrix<float>(pairs, items, 3));
-  const wr::Fm<wr::half, float> fm(fields, dim, wr::Matrix<float>(sums, items, 1), nullptr, {true});
+  const wr::Fm<wr::float16, float> fm(fields, dim, wr::Matrix<float>(sums, items, 1), nullptr, {true});
   dot.launch({}, stream);
   fm.launch({}, stream);
 

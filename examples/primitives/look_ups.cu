@@ -11,9 +11,9 @@ namespace wr = warprank;
 int main() {
   const int64_t dim = 16;
   std::vector<float> categories(100 * dim);
-  std::vector<wr::half> videos(5000 * dim);
+  std::vector<wr::float16> videos(5000 * dim);
   for (size_t i = 0; i < categories.size(); ++i) categories[i] = static_cast<float>(i / dim);
-  for (size_t i = 0; i < videos.size(); ++i) videos[i] = wr::to_half(static_cast<float>(i / dim % 64));
+  for (size_t i = 0; i < videos.size(); ++i) videos[i] = wr::to_float16(static_cast<float>(i / dim % 64));
   auto* const of_items = allocate<float>(3 * dim);
   auto* const of_users = allocate<float>(2 * dim);
 

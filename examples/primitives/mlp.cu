@@ -11,7 +11,7 @@ namespace wr = warprank;
 
 int main() {
   const int64_t users = 2, items = 5, in = 32, hidden = 64;
-  const std::vector<wr::half> x(items * in, wr::to_half(0.5f));
+  const std::vector<wr::float16> x(items * in, wr::to_float16(0.5f));
   const std::vector<float> of_users(users * hidden, 1.0f), w0(hidden * in, 0.25f), w1(hidden, 0.125f);
   auto* const y = allocate<float>(items);
 
@@ -21,7 +21,7 @@ int main() {
   const wr::MlpLayer layers[] = {{packed(w0, in, hidden), hidden, {wr::ActivationKind::relu}},
                                  {packed(w1, hidden, 1), 1, {wr::ActivationKind::sigmoid}}};
   wr::Mlp tower;
-  tower.x = wr::Matrix<const wr::half>(on_device(x), items, in);
+  tower.x = wr::Matrix<const wr::float16>(on_device(x), items, in);
   tower.row_bias.values = wr::Matrix<const float>(on_device(of_users), users, hidden);
   tower.row_bias.offsets = on_device(std::vector<int64_t>{0, 2, 5});  // items 0 and 1 are of user 0
   tower.layers = layers;

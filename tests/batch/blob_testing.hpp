@@ -115,7 +115,7 @@ inline Bytes naive_blob(const BatchLayout& layout, const RequestData& data) {
       const std::vector<float>& values = *data.dense[i];
       std::vector<uint16_t> narrow;
       for (const float value : values)
-        narrow.push_back(layout.dense()[i].wire == DenseWire::f16 ? to_half(value).bits : to_bfloat16(value).bits);
+        narrow.push_back(layout.dense()[i].wire == DenseWire::f16 ? to_float16(value).bits : to_bfloat16(value).bits);
       if (layout.dense()[i].wire == DenseWire::f32) {
         section(fields.dense_at + 4 * i, values);
       } else {

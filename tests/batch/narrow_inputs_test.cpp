@@ -199,7 +199,7 @@ TEST_F(NarrowInputs, SaturateWhereTheModelSaysSo) {
   ASSERT_EQ(request.finish().message, "");
   const BlobView view = batch.blob(0);
   EXPECT_THAT(ids_of(view, layout, layout.ids("film_id")), ElementsAre(INT32_MAX, INT32_MIN));
-  EXPECT_THAT(dense_of(view, layout, layout.dense("context")), ElementsAre(max_half, -max_half, max_half, max_half));
+  EXPECT_THAT(dense_of(view, layout, layout.dense("context")), ElementsAre(max_float16, -max_float16, max_float16, max_float16));
   EXPECT_THAT(dense_of(view, layout, layout.dense("weight")), ElementsAre(largest_bf16, -largest_bf16));
 }
 
@@ -263,7 +263,7 @@ TEST_F(NarrowInputs, AreConvertedFromVersion1AtAnyAddress) {
     const BlobView view = saturating.blob(request.index());
     EXPECT_THAT(ids_of(view, saturating_, saturating_.ids("film_id")), ElementsAre(-1, INT32_MAX));
     EXPECT_THAT(dense_of(view, saturating_, saturating_.dense("context")),
-                ElementsAre(to_float(to_half(0.1f)), max_half, -max_half, 3));
+                ElementsAre(to_float(to_float16(0.1f)), max_float16, -max_float16, 3));
   }
 }
 

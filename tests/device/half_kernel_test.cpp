@@ -54,12 +54,12 @@ WARPRANK_KERNEL(256, 1) divide(const float* numbers, float* quotients) {
 }
 
 /// Four values at a time.
-WARPRANK_KERNEL(32, 1) narrow_fours(const float* values, warprank::half* halves) {
+WARPRANK_KERNEL(32, 1) narrow_fours(const float* values, warprank::float16* halves) {
   const int i = device::thread_rank();
   float four[4];
   for (int j = 0; j < 4; ++j) four[j] = device::load(&values[4 * i + j]);
-  device::Vector<warprank::half, 4> narrowed;
-  device::narrow_all<warprank::half>(four, narrowed);
+  device::Vector<warprank::float16, 4> narrowed;
+  device::narrow_all<warprank::float16>(four, narrowed);
   for (int j = 0; j < 4; ++j) device::store(&halves[4 * i + j], narrowed[j]);
 }
 
@@ -167,9 +167,9 @@ TEST(DeviceHalf, FourValuesAreNarrowedAsEachIsByItself) {
                                      NAN,   70000,  1,         INFINITY, -INFINITY, FLT_MAX, 3e-8f,  -0.0f,
                                      1e30f, -1e30f, -INFINITY, NAN,      5,         6,       7,      8};
   kernel_testing::DeviceArray<float> in(values);
-  kernel_testing::DeviceArray<warprank::half> out(static_cast<int64_t>(values.size()));
+  kernel_testing::DeviceArray<warprank::float16> out(static_cast<int64_t>(values.size()));
   device::launch({1, 6, 0, {}}, device_half_test::narrow_fours, static_cast<const float*>(in.data()), out.data());
-  const std::vector<warprank::half> got = out.read();
+  const std::vector<warprank::float16> got = out.read();
   for (size_t i = 0; i < values.size(); ++i) {
     if (std::isnan(values[i])) {
       EXPECT_TRUE(std::isnan(warprank::to_float(got[i]))) << i;
@@ -177,7 +177,7 @@ TEST(DeviceHalf, FourValuesAreNarrowedAsEachIsByItself) {
     }
     float expected = values[i];
     if (std::isfinite(expected)) expected = std::clamp(expected, -65504.0f, 65504.0f);
-    EXPECT_EQ(got[i].bits, warprank::to_half(expected).bits) << values[i];
+    EXPECT_EQ(got[i].bits, warprank::to_float16(expected).bits) << values[i];
   }
 }
 

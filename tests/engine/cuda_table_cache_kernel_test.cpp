@@ -281,7 +281,7 @@ TEST(CudaTableCache, ReachesRowsBeyondTwoToThe31) {
   const std::vector<int64_t> ids{0, (int64_t{1} << 31) - 1, int64_t{1} << 31, (int64_t{1} << 31) + 7, table_rows - 1};
   std::vector<float> expected;
   for (const int64_t id : ids) {
-    const std::vector<half> row(dim, to_half(static_cast<float>(id % 100 + 1)));
+    const std::vector<float16> row(dim, to_float16(static_cast<float>(id % 100 + 1)));
     rows.write(id * row_bytes, row.data(), row_bytes);
     expected.insert(expected.end(), dim, static_cast<float>(id % 100 + 1));
   }

@@ -502,7 +502,7 @@ TEST(Bind, RefusesTablesWithRowsThatAreNotFinite) {
   const StoredTensor keys = make_tensor<int64_t>({2}, {-1, 7});
   EXPECT_EQ(message_with({{"film", floats({4, 1}, {1, NAN, 3, -INFINITY})}}),
             "table 'film', row 1: expected finite numbers, got NaN or infinity, as in 2 rows");
-  EXPECT_EQ(message_with({{"film", make_tensor<half>({2, 1}, {to_half(1), half{0x7c01}})}}),
+  EXPECT_EQ(message_with({{"film", make_tensor<float16>({2, 1}, {to_float16(1), float16{0x7c01}})}}),
             "table 'film', row 1: expected finite numbers, got NaN or infinity, as in 1 row");
   EXPECT_EQ(message_with({{"film", make_tensor<bfloat16>({2, 1}, {bfloat16{0xff80}, to_bfloat16(1)})}}),
             "table 'film', row 0: expected finite numbers, got NaN or infinity, as in 1 row");

@@ -87,7 +87,7 @@ struct VersionedTable {
           bytes.insert(bytes.end(), begin, begin + sizeof value);
         };
         if (type == DType::f32) append(static_cast<float>(q));
-        if (type == DType::f16) append(to_half(static_cast<float>(q)));
+        if (type == DType::f16) append(to_float16(static_cast<float>(q)));
         if (type == DType::bf16) append(to_bfloat16(static_cast<float>(q)));
         if (type == DType::i8) append(static_cast<int8_t>(q));
       }

@@ -47,7 +47,7 @@ struct BlockLayer {
   Activation activation;
   std::unique_ptr<DeviceArray<unsigned char>> packed;
 
-  warprank::LinearLayer on(Matrix<const half> x, warprank::FloatMatrix<void> y) const {
+  warprank::LinearLayer on(Matrix<const float16> x, warprank::FloatMatrix<void> y) const {
     warprank::LinearLayer layer;
     layer.weights = packed->data();
     layer.x = x, layer.y = y;
@@ -81,7 +81,7 @@ struct BlockNorm {
   std::unique_ptr<DeviceArray<float>> device_gamma, device_beta;
   static constexpr float eps = 1e-5f;
 
-  void run(Matrix<const half> x, warprank::FloatMatrix<void> y) const {
+  void run(Matrix<const float16> x, warprank::FloatMatrix<void> y) const {
     const warprank::AxisInput<void> input{x, nullptr, nullptr};
     warprank::RowProgram program;
     program.inputs = {&input, 1};
@@ -200,17 +200,17 @@ class BlockWeights {
 /// An input of a golden file, on the device as FP16.
 struct BlockInput {
   UncertainRows exact;
-  std::unique_ptr<DeviceMatrix<half>> device;
+  std::unique_ptr<DeviceMatrix<float16>> device;
 
   BlockInput(const std::string& file, const std::string& name, int64_t cols) {
     const std::vector<float> values = warprank::test_support::golden_tensor<float>(file, "dense/" + name).values;
-    std::vector<half> narrow;
+    std::vector<float16> narrow;
     exact.cols = cols;
-    for (const float value : values) exact.add(value, 0), narrow.push_back(warprank::to_half(value));
+    for (const float value : values) exact.add(value, 0), narrow.push_back(warprank::to_float16(value));
     exact.narrow();
-    device = std::make_unique<DeviceMatrix<half>>(narrow, exact.rows(), cols);
+    device = std::make_unique<DeviceMatrix<float16>>(narrow, exact.rows(), cols);
   }
-  Matrix<const half> view() const { return device->view(); }
+  Matrix<const float16> view() const { return device->view(); }
 };
 
 inline void run_layers(const std::vector<warprank::LinearLayer>& layers, int target) {

@@ -113,7 +113,7 @@ class DeviceAttention {
   std::vector<float> values() const {
     if (!case_.half_y) return float_y_.values();
     std::vector<float> values;
-    for (const half value : half_y_.values()) values.push_back(warprank::to_float(value));
+    for (const float16 value : half_y_.values()) values.push_back(warprank::to_float(value));
     return values;
   }
   void expect_right(double share_of_bound) const {
@@ -129,7 +129,7 @@ class DeviceAttention {
  private:
   const AttentionCase& case_;
   DeviceArray<int64_t> num_parents_, item_offsets_, history_offsets_;
-  CapacityMatrix<half> q_, k_, v_, half_y_;
+  CapacityMatrix<float16> q_, k_, v_, half_y_;
   CapacityMatrix<float> float_y_;
 };
 

@@ -351,18 +351,18 @@ TEST(AttentionKernel, MayWriteOverTheQueriesInRowsThatHaveKeysAndValuesToo) {
         const AttentionCase c = self(3, dim, {40, 3}, causal).make();
         const int64_t width = c.width();
         const std::vector<float> expected = rounded(run_attentions({c}, config.target)[0]);
-        std::vector<warprank::half> all;
+        std::vector<warprank::float16> all;
         for (int64_t row = 0; row < 43; ++row)
           for (const auto* values : {&c.q, &c.k, &c.v})
-            for (const float value : rows(*values, width, row, 1)) all.push_back(to_half(value));
-        DeviceMatrix<warprank::half> x(all, 43, 3 * width);
+            for (const float value : rows(*values, width, row, 1)) all.push_back(to_float16(value));
+        DeviceMatrix<warprank::float16> x(all, 43, 3 * width);
         DeviceAttention memory(c);
         Attention view = memory.view();
-        const Matrix<warprank::half> q = x.view().columns(0, width);
+        const Matrix<warprank::float16> q = x.view().columns(0, width);
         view.q = q, view.k = x.view().columns(width, width), view.v = x.view().columns(2 * width, width), view.y = q;
         DeviceAttentions launch({view}, config.target);
         launch.run();
-        const std::vector<warprank::half> written = x.read();
+        const std::vector<warprank::float16> written = x.read();
         for (size_t i = 0; i < written.size(); ++i) {
           const int64_t row = static_cast<int64_t>(i) / (3 * width), column = static_cast<int64_t>(i) % (3 * width);
           if (column < width) {
@@ -427,9 +427,9 @@ TEST(AttentionKernel, KeepsSmallWeights) {
   for_each_target([](const Config& config) {
     const float small = -20 * std::log(2.0f);  // a weight of 2^-20
     for (const int64_t dim : widths) {
-      const AttentionCase c = one_column(1, {0, to_float(to_half(small))}, {0, 32768}, 1, dim);
+      const AttentionCase c = one_column(1, {0, to_float(to_float16(small))}, {0, 32768}, 1, dim);
       const float y = run_attentions({c}, config.target, false)[0][0];
-      EXPECT_NEAR(y, 32768 * std::exp(to_float(to_half(small))), 0x1p-5 * 0x1p-10);
+      EXPECT_NEAR(y, 32768 * std::exp(to_float(to_float16(small))), 0x1p-5 * 0x1p-10);
     }
   });
 }
@@ -496,14 +496,14 @@ TEST(AttentionKernel, MayBeBeyondTwoToTheThirtyOneElements) {
     for (const int64_t dim : {8, 16}) {
       const AttentionCase c = self(1, dim, {3, 1}, false).make();
       const int64_t stride = (int64_t{1} << 30) + 8;  // 6 GB in four rows, mostly untouched
-      DeviceArray<warprank::half> memory(3 * stride + 3 * dim);
+      DeviceArray<warprank::float16> memory(3 * stride + 3 * dim);
       const auto place = [&](const std::vector<float>& values, int64_t column) {
         for (int64_t row = 0; row < 4; ++row) {
-          std::vector<warprank::half> narrow;
-          for (const float value : rows(values, dim, row, 1)) narrow.push_back(to_half(value));
+          std::vector<warprank::float16> narrow;
+          for (const float value : rows(values, dim, row, 1)) narrow.push_back(to_float16(value));
           memory.write(narrow, row * stride + column);
         }
-        return Matrix<const warprank::half>(memory.data() + column, 4, dim, stride);
+        return Matrix<const warprank::float16>(memory.data() + column, 4, dim, stride);
       };
       DeviceAttention rest(c);
       Attention view = rest.view();
@@ -562,10 +562,10 @@ TEST(AttentionBlock, OfItemsOverAHistoryGivesWhatPyTorchGives) {
       DeviceAttention offsets(c.make());
       Attention attention = offsets.view();
       const int64_t inner = of_q.out;
-      DeviceMatrix<warprank::half> queries(c.num_items(), inner), keys_and_values(c.num_events(), 2 * inner);
+      DeviceMatrix<warprank::float16> queries(c.num_items(), inner), keys_and_values(c.num_events(), 2 * inner);
       DeviceMatrix<float> y(c.num_items(), out.out);
       attention.q = queries.view(), attention.y = queries.view();
-      const Matrix<warprank::half> keys = keys_and_values.view().columns(0, inner),
+      const Matrix<warprank::float16> keys = keys_and_values.view().columns(0, inner),
                                    values = keys_and_values.view().columns(inner, inner);
       attention.k = keys, attention.v = values;
 
@@ -612,7 +612,7 @@ TEST(AttentionBlock, OfAHistoryOverItselfGivesWhatPyTorchGives) {
       const int64_t n = c.make().num_items();
       ASSERT_EQ(n, x.exact.rows());
       DeviceAttention offsets(c);
-      DeviceMatrix<warprank::half> qkv(n, 18), normed(n, 6), middle(n, 6), hidden(n, ffn0.out), last(n, 6);
+      DeviceMatrix<warprank::float16> qkv(n, 18), normed(n, 6), middle(n, 6), hidden(n, ffn0.out), last(n, 6);
       DeviceMatrix<float> y(n, 6);
       const auto columns = [&](int64_t i) { return qkv.view().columns(i * 6, 6); };
       Attention attention = offsets.view();
@@ -620,7 +620,7 @@ TEST(AttentionBlock, OfAHistoryOverItselfGivesWhatPyTorchGives) {
 
       clear_counters();
       if (golden.norm_first) norm1.run(x.view(), normed.view());
-      const Matrix<const warprank::half> in = golden.norm_first ? normed.view() : x.view();
+      const Matrix<const warprank::float16> in = golden.norm_first ? normed.view() : x.view();
       run_layers({q.on(in, columns(0)), k.on(in, columns(1)), v.on(in, columns(2))}, config.target);
       DeviceAttentions launch({attention}, config.target);
       launch.run();
@@ -631,7 +631,7 @@ TEST(AttentionBlock, OfAHistoryOverItselfGivesWhatPyTorchGives) {
       (golden.norm_first ? norm2 : norm1).run(middle.view(), normed.view());
       run_layers({ffn0.on(normed.view(), hidden.view())}, config.target);
       LinearLayer end = golden.norm_first ? ffn1.on(hidden.view(), y.view()) : ffn1.on(hidden.view(), last.view());
-      end.residual = golden.norm_first ? Matrix<const warprank::half>(middle.view()) : normed.view();
+      end.residual = golden.norm_first ? Matrix<const warprank::float16>(middle.view()) : normed.view();
       run_layers({end}, config.target);
       if (!golden.norm_first) norm2.run(last.view(), y.view());
       EXPECT_EQ(counters().launches, 7);
@@ -693,12 +693,12 @@ TEST(AttentionLaunch, RefusesWhatDoesNotFitTogether) {
         expect("attention 1: expected items that are the events, as it is causal, got another axis",
                [](Attention& a) { a.causal = true; });
         expect("overlap with y of attention 1", [&](Attention& a) { a.y = second.view().y; });
-        const auto over = [](const Matrix<const warprank::half>& m, int64_t num_rows) {
-          return Matrix<warprank::half>(const_cast<warprank::half*>(m.data), num_rows, 8, m.stride);
+        const auto over = [](const Matrix<const warprank::float16>& m, int64_t num_rows) {
+          return Matrix<warprank::float16>(const_cast<warprank::float16*>(m.data), num_rows, 8, m.stride);
         };
         expect("accepted", [&](Attention& a) { a.y = over(a.q, 5); });
         expect("y of attention 1: expected memory of its own, got an overlap with q of attention 1", [&](Attention& a) {
-          a.y = Matrix<warprank::half>(const_cast<warprank::half*>(a.q.data + 4), 5, 8, 16);
+          a.y = Matrix<warprank::float16>(const_cast<warprank::float16*>(a.q.data + 4), 5, 8, 16);
         });
         expect("overlap with k of attention 1", [&](Attention& a) { a.y = over(a.k, 5); });
         expect("overlap with v of attention 1", [&](Attention& a) { a.y = over(a.v, 5); });
@@ -822,12 +822,12 @@ TEST(AttentionCounts, ReadsKeysAndValuesOncePerUnit) {
       reset(counting);
       DeviceAttention memory(c);
       // Rows of whole sectors.
-      std::vector<std::unique_ptr<DeviceMatrix<warprank::half>>> inputs;
+      std::vector<std::unique_ptr<DeviceMatrix<warprank::float16>>> inputs;
       const auto place = [&](const std::vector<float>& values) {
-        std::vector<warprank::half> narrow;
-        for (const float value : values) narrow.push_back(to_half(value));
+        std::vector<warprank::float16> narrow;
+        for (const float value : values) narrow.push_back(to_float16(value));
         const int64_t num_rows = static_cast<int64_t>(values.size()) / c.width();
-        inputs.push_back(std::make_unique<DeviceMatrix<warprank::half>>(narrow, num_rows, c.width()));
+        inputs.push_back(std::make_unique<DeviceMatrix<warprank::float16>>(narrow, num_rows, c.width()));
         return inputs.back()->view();
       };
       DeviceMatrix<float> y(c.num_items(), c.width());

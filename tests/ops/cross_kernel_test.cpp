@@ -27,7 +27,7 @@ struct CrossCase {
   std::vector<float> x0 = rounded(random_values(engine, rows*dim)), x = rounded(random_values(engine, rows*dim));
   std::vector<float> w = rounded(random_values(engine, dim*dim)), b = random_values(engine, dim);
   std::vector<float> low_w = rounded(random_values(engine, dim*rank)), v = rounded(random_values(engine, rank*dim));
-  CapacityMatrix<half> device_x0{rows, dim, rows, true, x0}, device_x{rows, dim, rows, false, x};
+  CapacityMatrix<float16> device_x0{rows, dim, rows, true, x0}, device_x{rows, dim, rows, false, x};
   CapacityMatrix<float> y{rows, dim, rows, true};
 
   /// Holds y against x0 * (product + b) + x, whose product is exact within `error`.
@@ -81,7 +81,7 @@ TEST(CrossKernel, MatchesTheFormulaOfLowRank) {
   for_each_target([](const Config& config) {
     CrossCase c;
     auto v_weights = packed(c.v, {}, dim, rank), w_weights = packed(c.low_w, c.b, rank, dim);
-    CapacityMatrix<half> v(rows, rank, rows, true);
+    CapacityMatrix<float16> v(rows, rank, rows, true);
     const auto [down, up] = low_rank_cross_layers(v_weights.data(), w_weights.data(), c.device_x0.view(),
                                                   c.device_x.view(), v.view(), c.y.view());
     DeviceLaunch first({down}, config.target), second({up}, config.target);
@@ -112,7 +112,7 @@ TEST(CrossKernel, MatchesTheFormulaWhereTheUsersPartIsARowBias) {
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t k = 0; k < of_user; ++k)
         c.x0[static_cast<size_t>(r * dim + k)] = c.x0[static_cast<size_t>((r < 8 ? 0 : 8) * dim + k)];
-    CapacityMatrix<half> x0(rows, dim, rows, false, c.x0);
+    CapacityMatrix<float16> x0(rows, dim, rows, false, c.x0);
     std::vector<float> item_weight, user_product(3 * dim);
     for (int64_t o = 0; o < dim; ++o) {
       for (int64_t k = of_user; k < dim; ++k) item_weight.push_back(c.w[static_cast<size_t>(o * dim + k)]);
@@ -126,7 +126,7 @@ TEST(CrossKernel, MatchesTheFormulaWhereTheUsersPartIsARowBias) {
     CapacityMatrix<float> row_bias(3, dim, 3, true, user_product);
     DeviceArray<int64_t> device_offsets(offsets);
     LinearLayer layer =
-        cross_layer(weights.data(), x0.view(), Matrix<const half>(x0.view()).columns(of_user, of_item), c.y.view());
+        cross_layer(weights.data(), x0.view(), Matrix<const float16>(x0.view()).columns(of_user, of_item), c.y.view());
     layer.row_bias = {Matrix<const float>(row_bias.view()), device_offsets.data()};
     DeviceLaunch launch({layer}, config.target);
     launch.run();

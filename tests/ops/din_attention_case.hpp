@@ -91,14 +91,14 @@ inline constexpr double u32 = 0x1p-24, u16 = 0x1p-11, tiny16 = 0x1p-25;
 
 /// The layer behind what it multiplies: exact value, error from inputs and weights, and the magnitude of its terms.
 inline Uncertain finish(const warprank::reference::Linear& layer, size_t j, double sum, double error, double magnitude,
-                        bool to_half) {
+                        bool to_float16) {
   const auto learned = [j](const std::vector<float>& values) { return values.empty() ? 0.0 : values[j]; };
   sum += learned(layer.bias), magnitude += std::fabs(learned(layer.bias));
   error += 2 * (static_cast<double>(layer.in) + 6) * u32 * magnitude;  // 2: tensor cores cut where others round
   const warprank::reference::Activated f = warprank::reference::activation(layer.activation, sum, learned(layer.alpha),
                                                                            learned(layer.scale), learned(layer.shift));
   const double total = u32 * f.error + f.slope * error;
-  return {f.value, to_half ? total + u16 * (std::fabs(f.value) + total) + tiny16 : total};
+  return {f.value, to_float16 ? total + u16 * (std::fabs(f.value) + total) + tiny16 : total};
 }
 
 /// The score of an event from the formula, MLP([q, k, q - k, q * k]), with the roundings that ops/din_attention.cuh
@@ -204,7 +204,7 @@ class DeviceHistory {
   std::vector<float> values() const {
     if (!case_.half_y) return float_y_.values();
     std::vector<float> values;
-    for (const half value : half_y_.values()) values.push_back(warprank::to_float(value));
+    for (const float16 value : half_y_.values()) values.push_back(warprank::to_float(value));
     return values;
   }
   void expect_right(double share_of_bound) const {
@@ -232,7 +232,7 @@ class DeviceHistory {
   warprank::DinWeights network_;
   DeviceArray<unsigned char> weights_;
   DeviceArray<int64_t> num_parents_, item_offsets_, history_offsets_;
-  CapacityMatrix<half> q_, k_, half_y_;
+  CapacityMatrix<float16> q_, k_, half_y_;
   CapacityMatrix<float> float_y_;
 };
 

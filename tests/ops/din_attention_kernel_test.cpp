@@ -146,7 +146,7 @@ TEST(DinKernel, AddsTwoPartsOfAHistory) {
             for (size_t i = 0; i < sum.k.size(); ++i) sum.k[i] += added[i];
             sum.k = rounded(sum.k);
             DeviceHistory of_sum(sum), of_parts(parts);
-            CapacityMatrix<half> to_add(sum.num_events(), dim, sum.num_events() + sum.more, dim != 40, added);
+            CapacityMatrix<float16> to_add(sum.num_events(), dim, sum.num_events() + sum.more, dim != 40, added);
             std::vector<DinHistory> views = {of_sum.view(), of_parts.view()};
             views[1].added = to_add.view();
             DeviceDin(views, config.target).run();
@@ -205,9 +205,9 @@ TEST(DinKernel, FindsTheUnitsOfManyUsers) {
   });
 }
 
-std::vector<warprank::half> halves(const std::vector<float>& values) {
-  std::vector<warprank::half> narrow;
-  for (const float value : values) narrow.push_back(to_half(value));
+std::vector<warprank::float16> halves(const std::vector<float>& values) {
+  std::vector<warprank::float16> narrow;
+  for (const float value : values) narrow.push_back(to_float16(value));
   return narrow;
 }
 
@@ -393,7 +393,7 @@ TEST(DinKernel, SaturatesFoldedWeightsWhereTheyOverflow) {
     DinCase c = with(8, {16, 8}, {5}, {20});
     c.normalization = Normalization::none;
     c.make();
-    for (float& value : c.q) value = to_float(to_half(value * 0x1p-7f));
+    for (float& value : c.q) value = to_float(to_float16(value * 0x1p-7f));
     c.layers[0].weight[3 * 8 + 2] = 300;  // Wp of output 0, column 2
     for (size_t t = 0; t < 20; ++t) c.k[t * 8 + 2] = t % 2 == 0 ? 0 : 0x1p-9f;
     const std::vector<float> before = run_din({c}, config.target)[0];
@@ -634,7 +634,7 @@ TEST(DinLaunch, RefusesWhatDoesNotFitTogether) {
         EXPECT_THAT(message([](DinHistory& h) { h.added = h.k.row_range(0, 3); }), HasSubstr("history 1's added"));
         EXPECT_THAT(message([](DinHistory& h) {
                       h.added = h.k;
-                      h.y = Matrix<half>(const_cast<half*>(h.k.data), h.q.rows, 8, h.k.stride);
+                      h.y = Matrix<float16>(const_cast<float16*>(h.k.data), h.q.rows, 8, h.k.stride);
                       h.k = h.q;  // as many rows matter only to the check of shapes
                       h.added.rows = h.k.rows;
                     }),
@@ -656,7 +656,7 @@ TEST(DinLaunch, RefusesWhatDoesNotFitTogether) {
                     HasSubstr("network"));
         EXPECT_THAT(message([&](DinHistory& h) { h.y = second.view().y; }), HasSubstr("overlap with y of history"));
         EXPECT_THAT(message([&](DinHistory& h) {
-                      h.y = Matrix<warprank::half>(const_cast<warprank::half*>(h.k.data), 5, 8, h.k.stride);
+                      h.y = Matrix<warprank::float16>(const_cast<warprank::float16*>(h.k.data), 5, 8, h.k.stride);
                     }),
                     HasSubstr("y of history 1: expected memory of its own, got an overlap with k of history 1"));
         EXPECT_THROW(DinLaunch(std::vector<DinHistory>{memory.view()}, 70), invalid_argument);
@@ -775,7 +775,7 @@ TEST(DinCounts, ExecutesTheProductsThatRemainAndReadsAHistoryOncePerUnit) {
         c.more = 0, c.make();
         DeviceHistory history(c);
         // Rows of whole sectors.
-        DeviceMatrix<warprank::half> q(halves(c.q), items, dim), k(halves(c.k), events, dim);
+        DeviceMatrix<warprank::float16> q(halves(c.q), items, dim), k(halves(c.k), events, dim);
         DeviceMatrix<float> y(items, dim);
         DinHistory view = history.view();
         view.q = q.view(), view.k = k.view(), view.y = y.view();

@@ -24,7 +24,7 @@ using namespace kernel_testing;  // NOLINT
 using warprank::AxisInput;
 using warprank::Dot;
 using warprank::DotOrder;
-using warprank::half;
+using warprank::float16;
 using warprank::LaunchPolicies;
 using warprank::Matrix;
 using warprank::num_dot_pairs;
@@ -47,7 +47,7 @@ int64_t num_fields_of(const std::vector<AxisValues>& inputs, int64_t dim) {
 template <class Out>
 std::vector<Out> run(const std::vector<AxisValues>& inputs, int64_t dim, int64_t rows, Variant variant,
                      Placement placement = {}, const LaunchPolicies& policies = usual_policies()) {
-  const DeviceAxisInputs<half> on_device(inputs, placement);
+  const DeviceAxisInputs<float16> on_device(inputs, placement);
   const int64_t cols = num_dot_pairs(num_fields_of(inputs, dim), variant.order, variant.self);
   DeviceMatrix<Out> y(rows, cols, cols + placement.gap, placement.skip);
   Dot<Out>(on_device.views(), dim, variant.order, variant.self, y.view(), nullptr, policies).launch({});
@@ -72,7 +72,7 @@ void expect_reference(const std::vector<AxisValues>& inputs, int64_t dim, int64_
 
 TEST(DotKernel, MatchesEachPairForEveryNumberOfFields) {
   for (int64_t fields = 0; fields <= 35; ++fields) {
-    expect_reference<float>({random_values<half>(2, fields * 8, 1)}, 8, 2, variants[static_cast<size_t>(fields % 6)]);
+    expect_reference<float>({random_values<float16>(2, fields * 8, 1)}, 8, 2, variants[static_cast<size_t>(fields % 6)]);
   }
 }
 
@@ -81,9 +81,9 @@ TEST(DotKernel, MatchesEachPairForEveryDimAndNumberOfGroups) {
   for (const int64_t dim : {8, 16, 32, 64, 128})
     for (const int64_t fields : {2, 16, 17, 27, 33, 48, 60, 64, 65}) {
       const int64_t of_user = fields / 2;
-      const std::vector<AxisValues> inputs = {random_values<half>(1, of_user * dim, 1, 1, {0, 3}),
-                                              random_values<half>(3, (fields - of_user) * dim, 2)};
-      expect_reference<half>(inputs, dim, 3, variants[static_cast<size_t>(fields % 6)]);
+      const std::vector<AxisValues> inputs = {random_values<float16>(1, of_user * dim, 1, 1, {0, 3}),
+                                              random_values<float16>(3, (fields - of_user) * dim, 2)};
+      expect_reference<float16>(inputs, dim, 3, variants[static_cast<size_t>(fields % 6)]);
       expect_reference<float>(inputs, dim, 3, variants[static_cast<size_t>((fields + 3) % 6)]);
     }
 }
@@ -91,29 +91,29 @@ TEST(DotKernel, MatchesEachPairForEveryDimAndNumberOfGroups) {
 TEST(DotKernel, MatchesEachPairForEveryDim) {
   for (const int64_t dim : {1, 3, 7, 8, 9, 16, 20, 24, 32, 64, 128})
     for (const float scale : {0.01f, 1.f, 8.f}) {
-      const std::vector<AxisValues> inputs = {random_values<half>(5, 3 * dim, 1, scale),
-                                              random_values<half>(5, dim, 2, scale)};
+      const std::vector<AxisValues> inputs = {random_values<float16>(5, 3 * dim, 1, scale),
+                                              random_values<float16>(5, dim, 2, scale)};
       expect_reference<float>(inputs, dim, 5, variants[0]);
-      expect_reference<half>(inputs, dim, 5, variants[3]);
+      expect_reference<float16>(inputs, dim, 5, variants[3]);
     }
 }
 
-TEST(DotKernel, HasNoRows) { expect_reference<float>({random_values<half>(0, 12, 1)}, 4, 0, variants[0]); }
+TEST(DotKernel, HasNoRows) { expect_reference<float>({random_values<float16>(0, 12, 1)}, 4, 0, variants[0]); }
 
 /// Ancestors first, last and between, so that their pairs lie anywhere in the output; segments of none, one and many.
 TEST(DotKernel, TakesFieldsFromSeveralAncestorsInEveryOrderOfThreads) {
   const std::vector<int64_t> users = {0, 0, 7, 7, 8, 50, 50}, sessions = {0, 3, 3, 7, 8, 8, 48, 50};
   for (const int64_t dim : {6, 16, 32}) {
     const int64_t rows = 50;
-    const AxisValues user = random_values<half>(6, 9 * dim, 1, 1, users), item = random_values<half>(rows, 2 * dim, 2),
-                     other_item = random_values<half>(rows, 11 * dim, 3),
-                     session = random_values<half>(7, 3 * dim, 4, 1, sessions);
+    const AxisValues user = random_values<float16>(6, 9 * dim, 1, 1, users), item = random_values<float16>(rows, 2 * dim, 2),
+                     other_item = random_values<float16>(rows, 11 * dim, 3),
+                     session = random_values<float16>(7, 3 * dim, 4, 1, sessions);
     for (const Variant& variant : variants) {
       expect_reference<float>({user, item, session, other_item}, dim, rows, variant);
-      expect_reference<half>({item, session, other_item, user}, dim, rows, variant);
+      expect_reference<float16>({item, session, other_item, user}, dim, rows, variant);
       expect_reference<float>({session, user}, dim, rows, variant);
     }
-    expect_reference<half>({user, item, session, other_item}, dim, rows, variants[1], {}, 20);
+    expect_reference<float16>({user, item, session, other_item}, dim, rows, variants[1], {}, 20);
   }
 }
 
@@ -123,21 +123,21 @@ TEST(DotKernel, SharesTheFieldsOfAncestorsAmongTheRowsOfAWarp) {
   const std::vector<int64_t> users = {0, 0, 5, 6, 7, 7, 90, 149, rows}, sessions = {0, 4, 4, 97, rows};
   for (const int64_t dim : {16, 64})
     for (const Variant& variant : variants) {
-      const AxisValues user = random_values<half>(8, 17 * dim, 1, 1, users),
-                       session = random_values<half>(4, 9 * dim, 2, 1, sessions),
-                       same_session = random_values<half>(4, 4 * dim, 3, 1, sessions),
-                       item = random_values<half>(rows, 3 * dim, 4);
-      expect_reference<half>({user, session, same_session, item}, dim, rows, variant, {}, 3);
+      const AxisValues user = random_values<float16>(8, 17 * dim, 1, 1, users),
+                       session = random_values<float16>(4, 9 * dim, 2, 1, sessions),
+                       same_session = random_values<float16>(4, 4 * dim, 3, 1, sessions),
+                       item = random_values<float16>(rows, 3 * dim, 4);
+      expect_reference<float16>({user, session, same_session, item}, dim, rows, variant, {}, 3);
       expect_reference<float>({item, user, session}, dim, rows, variant, {8, 1}, 3);
     }
 }
 
 TEST(DotKernel, GivesTheSameBitsHoweverRowsAreDivided) {
   for (const int64_t dim : {16, 64}) {
-    const std::vector<AxisValues> inputs = {random_values<half>(3, 9 * dim, 1, 1, {0, 40, 41, 150}),
-                                            random_values<half>(150, 7 * dim, 2)};
+    const std::vector<AxisValues> inputs = {random_values<float16>(3, 9 * dim, 1, 1, {0, 40, 41, 150}),
+                                            random_values<float16>(150, 7 * dim, 2)};
     const auto with = [&](const LaunchPolicies& policies) {
-      return run<half>(inputs, dim, 150, variants[0], {}, policies);
+      return run<float16>(inputs, dim, 150, variants[0], {}, policies);
     };
     expect_same_bits(&LaunchPolicies::dot_rows_of_one_each, {0, 1000}, with);
     expect_same_bits(dim == 16 ? &LaunchPolicies::dot_rows_per_warp : &LaunchPolicies::dot_rows_per_warp_wide,
@@ -147,8 +147,8 @@ TEST(DotKernel, GivesTheSameBitsHoweverRowsAreDivided) {
 
 TEST(DotKernel, TakesAnyNumberOfAncestorFieldsAmongWholeTiles) {
   for (int64_t of_ancestor = 0; of_ancestor <= 32; of_ancestor += 3) {
-    const AxisValues user = random_values<half>(2, of_ancestor * 8, 1, 1, {0, 1, 3}),
-                     item = random_values<half>(3, (32 - of_ancestor) * 8, 2);
+    const AxisValues user = random_values<float16>(2, of_ancestor * 8, 1, 1, {0, 1, 3}),
+                     item = random_values<float16>(3, (32 - of_ancestor) * 8, 2);
     expect_reference<float>({user, item}, 8, 3, variants[1]);
     expect_reference<float>({item, user}, 8, 3, variants[2]);
   }
@@ -157,19 +157,19 @@ TEST(DotKernel, TakesAnyNumberOfAncestorFieldsAmongWholeTiles) {
 TEST(DotKernel, TakesRowsThatAreStridedAndMisaligned) {
   for (const Placement placement : {Placement{8, 8}, Placement{8, 1}, Placement{3, 0}})
     for (const Variant& variant : {variants[0], variants[3], variants[4]}) {
-      const std::vector<AxisValues> inputs = {random_values<half>(9, 32, 1), random_values<half>(9, 16, 2)};
-      expect_reference<half>(inputs, 8, 9, variant, placement, 3);
+      const std::vector<AxisValues> inputs = {random_values<float16>(9, 32, 1), random_values<float16>(9, 16, 2)};
+      expect_reference<float16>(inputs, 8, 9, variant, placement, 3);
       expect_reference<float>(inputs, 8, 9, variant, placement, 3);
       // A row of y that lies within 16 bytes, and one of several times 512.
-      expect_reference<half>({inputs[1]}, 8, 9, variant, placement, 3);
-      expect_reference<float>({random_values<half>(5, 33 * 16, 3)}, 16, 5, variant, placement, 3);
+      expect_reference<float16>({inputs[1]}, 8, 9, variant, placement, 3);
+      expect_reference<float>({random_values<float16>(5, 33 * 16, 3)}, 16, 5, variant, placement, 3);
     }
 }
 
 /// 60 fields of 256 leave room for one warp only; two blocks or more where there are few.
 TEST(DotKernel, FitsItsWarpsToTheSharedMemory) {
-  expect_reference<float>({random_values<half>(6, 60 * 256, 1)}, 256, 6, variants[0]);
-  expect_reference<float>({random_values<half>(6, 20 * 128, 1), random_values<half>(1, 7 * 128, 2, 1, {0, 6})}, 128, 6,
+  expect_reference<float>({random_values<float16>(6, 60 * 256, 1)}, 256, 6, variants[0]);
+  expect_reference<float>({random_values<float16>(6, 20 * 128, 1), random_values<float16>(1, 7 * 128, 2, 1, {0, 6})}, 128, 6,
                           variants[0]);
 }
 
@@ -188,7 +188,7 @@ void expect_same_bits_alone(int64_t dim) {
   SCOPED_TRACE("dim " + std::to_string(dim));
   const int64_t rows = 70;
   const std::vector<int64_t> users = {0, 2, 2, rows};
-  const AxisValues user = random_values<half>(3, 3 * dim, 1, 1, users), item = random_values<half>(rows, 20 * dim, 2);
+  const AxisValues user = random_values<float16>(3, 3 * dim, 1, 1, users), item = random_values<float16>(rows, 20 * dim, 2);
   reset();
   const std::vector<float> together = run<float>({user, item}, dim, rows, variants[1]);
   const auto cols = static_cast<int64_t>(together.size()) / rows;
@@ -209,7 +209,7 @@ TEST(DotKernel, GivesARowTheSameBitsAloneAndAmongOthers) {
 
 TEST(DotKernel, PassesOnNaNToThePairsOfItsFieldOnly) {
   for (const int64_t dim : {4, 16}) {
-    AxisValues x = random_values<half>(2, 3 * dim, 1);
+    AxisValues x = random_values<float16>(2, 3 * dim, 1);
     x.values[static_cast<size_t>(dim)] = std::numeric_limits<float>::quiet_NaN();  // field 1 of row 0
     reset();
     const std::vector<float> y = run<float>({x}, dim, 2, {DotOrder::lower, false});
@@ -227,7 +227,7 @@ TEST(DotKernel, SaturatesHalves) {
     for (size_t i = static_cast<size_t>(2 * dim); i < x.values.size(); ++i) x.values[i] = -1000;
     reset();
     std::vector<float> y;
-    for (const half value : run<half>({x}, dim, 1, {DotOrder::lower, false})) y.push_back(warprank::to_float(value));
+    for (const float16 value : run<float16>({x}, dim, 1, {DotOrder::lower, false})) y.push_back(warprank::to_float(value));
     EXPECT_EQ(y, (std::vector<float>{65504, -65504, -65504}));
   }
 }
@@ -235,13 +235,13 @@ TEST(DotKernel, SaturatesHalves) {
 /// One graph, captured for 40 rows and 5 segments, replayed for fewer: counts and offsets are read in device memory.
 TEST(DotKernelGraph, FollowsTheCountsInDeviceMemory) {
   const int64_t dim = 8, capacity = 40, cols = 6;
-  const AxisValues user = random_values<half>(5, 2 * dim, 1), item = random_values<half>(capacity, 2 * dim, 2);
+  const AxisValues user = random_values<float16>(5, 2 * dim, 1), item = random_values<float16>(capacity, 2 * dim, 2);
   in_every_order(
       [&] {
-        DeviceMatrix<half> of_user(converted<half>(user.values), 5, 2 * dim),
-            of_item(converted<half>(item.values), capacity, 2 * dim);
+        DeviceMatrix<float16> of_user(converted<float16>(user.values), 5, 2 * dim),
+            of_item(converted<float16>(item.values), capacity, 2 * dim);
         DeviceArray<int64_t> offsets(6), num_segments(1), num_rows(1);
-        const std::vector<AxisInput<half>> inputs = {{of_user.view(), offsets.data(), num_segments.data()},
+        const std::vector<AxisInput<float16>> inputs = {{of_user.view(), offsets.data(), num_segments.data()},
                                                      {of_item.view()}};
         DeviceMatrix<float> y(capacity, cols);
         const Dot<float> dot(inputs, dim, DotOrder::lower, false, y.view(), num_rows.data());
@@ -273,13 +273,13 @@ TEST(DotKernelGraph, FollowsTheCountsInDeviceMemory) {
 /// Counts and offsets that do not fit together, as a batch that was replaced by halves might leave them.
 TEST(DotKernelGraph, EndsWhenSegmentsDoNotHaveAllRows) {
   const int64_t dim = 8, cols = 6, capacity = 4;
-  const AxisValues user = random_values<half>(2, 2 * dim, 1), item = random_values<half>(capacity, 2 * dim, 2);
+  const AxisValues user = random_values<float16>(2, 2 * dim, 1), item = random_values<float16>(capacity, 2 * dim, 2);
   in_every_order(
       [&] {
-        DeviceMatrix<half> of_user(converted<half>(user.values), 2, 2 * dim),
-            of_item(converted<half>(item.values), capacity, 2 * dim);
+        DeviceMatrix<float16> of_user(converted<float16>(user.values), 2, 2 * dim),
+            of_item(converted<float16>(item.values), capacity, 2 * dim);
         DeviceArray<int64_t> offsets(std::vector<int64_t>{0, 1, 2}), num_rows(std::vector<int64_t>{100});
-        const std::vector<AxisInput<half>> inputs = {{of_user.view(), offsets.data(), nullptr}, {of_item.view()}};
+        const std::vector<AxisInput<float16>> inputs = {{of_user.view(), offsets.data(), nullptr}, {of_item.view()}};
         DeviceMatrix<float> y(capacity, cols);
         Dot<float>(inputs, dim, DotOrder::lower, false, y.view(), num_rows.data()).launch({});
         const std::vector<float> result = y.read();
@@ -295,11 +295,11 @@ TEST(DotKernelMemory, MayBeBeyondTwoToTheThirtyOneElements) {
   if constexpr (build == Build::asan) GTEST_SKIP() << "so much memory has no shadow";
   reset();
   const int64_t dim = 8, stride = (int64_t{1} << 30) + 8;  // 4 GB in three rows, mostly untouched
-  DeviceArray<half> x(2 * stride + 2 * dim);
-  const AxisValues rows = random_values<half>(3, 2 * dim, 1);
-  for (int64_t n = 0; n < 3; ++n) x.write(converted<half>(rows.row(n).values), n * stride);
+  DeviceArray<float16> x(2 * stride + 2 * dim);
+  const AxisValues rows = random_values<float16>(3, 2 * dim, 1);
+  for (int64_t n = 0; n < 3; ++n) x.write(converted<float16>(rows.row(n).values), n * stride);
   DeviceMatrix<float> y(3, 1);
-  const std::vector<AxisInput<half>> inputs = {{{x.data(), 3, 2 * dim, stride}}};
+  const std::vector<AxisInput<float16>> inputs = {{{x.data(), 3, 2 * dim, stride}}};
   Dot<float>(inputs, dim, DotOrder::lower, false, y.view()).launch({});
   expect_within(warprank::reference::dot(views_of({rows}), dim, DotOrder::lower, false, 3), y.read(), c);
 }
@@ -308,7 +308,7 @@ TEST(DotKernelMemory, MayBeBeyondTwoToTheThirtyOneElements) {
 TEST(DotKernelMemory, IsLeftToTheGeneralKernelWhereRowsOrStridesAreLarger) {
   const auto has_rows_kernel = [](int64_t rows, int64_t rows_of_input, int64_t stride) {
     warprank::detail::dot::Arguments<float> arguments{};
-    arguments.inputs[0].values = {reinterpret_cast<const half*>(64), rows_of_input, 16, stride};
+    arguments.inputs[0].values = {reinterpret_cast<const float16*>(64), rows_of_input, 16, stride};
     arguments.num_inputs = 1, arguments.num_own_fields = 2, arguments.dim = 8, arguments.aligned = true;
     arguments.y.rows = rows;
     return warprank::detail::dot::has_rows_kernel(arguments);
@@ -350,10 +350,10 @@ TEST(DotKernelCounts, LoadsFieldsOnceForEachRowAndThoseOfAUserOnceForRowsOfAWarp
         config.multiprocessors = has_few_rows ? 100 : 1;
         reset(config);
         const int64_t dim = 128, rows = 96;
-        const AxisValues user = random_values<half>(1, 20 * dim, 1, 1, {0, rows}),
-                         item = random_values<half>(rows, 7 * dim, 2);
+        const AxisValues user = random_values<float16>(1, 20 * dim, 1, 1, {0, rows}),
+                         item = random_values<float16>(rows, 7 * dim, 2);
         clear_counters();
-        run<half>({user, item}, dim, rows, variants[4]);
+        run<float16>({user, item}, dim, rows, variants[4]);
         EXPECT_EQ(counters().launches, 1);
         EXPECT_EQ(counters().atomics, 0);
         EXPECT_EQ(counters().barriers, 0);
@@ -375,8 +375,8 @@ TEST(DotKernelCounts, LoadsFieldsOnceForEachRowAndThoseOfAUserOnceForRowsOfAWarp
 #if !defined(__CUDACC__)
 TEST(DotKernelHost, AgreesWithTheHostPath) {
   const int64_t dim = 8, rows = 50;
-  const std::vector<AxisValues> inputs = {random_values<half>(2, 24, 1, 1, {0, 20, rows}),
-                                          random_values<half>(rows, 32, 2)};
+  const std::vector<AxisValues> inputs = {random_values<float16>(2, 24, 1, 1, {0, 20, rows}),
+                                          random_values<float16>(rows, 32, 2)};
   for (const Variant& variant : variants) {
     const int64_t cols = num_dot_pairs(7, variant.order, variant.self);
     std::vector<float> host(static_cast<size_t>(rows * cols)),
@@ -395,14 +395,14 @@ TEST(DotKernelHost, AgreesWithTheHostPath) {
 class DotKernelArguments : public testing::Test {
  protected:
   struct Arguments {
-    std::vector<AxisInput<half>> inputs;
+    std::vector<AxisInput<float16>> inputs;
     int64_t dim = 4;
     Matrix<float> y;
   };
 
   static void expect_refused(const std::function<void(Arguments&)>& change, const std::string& message) {
     SCOPED_TRACE(message);
-    half halves[64] = {};
+    float16 halves[64] = {};
     float floats[64] = {};
     Arguments arguments{{{{halves, 2, 8}}}, 4, {floats, 2, 1}};
     const auto make = [&] { Dot<float>(arguments.inputs, arguments.dim, DotOrder::lower, false, arguments.y); };

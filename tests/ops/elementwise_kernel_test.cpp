@@ -33,7 +33,7 @@ using warprank::SegmentedInput;
 using warprank::SoftmaxOfRow;
 using warprank::reference::Bounded;
 using Function = warprank::ElementwiseFunction;
-using Half = warprank::half;
+using Half = warprank::float16;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr double underflow = 0x1p-118;  // of the exponentials in activations

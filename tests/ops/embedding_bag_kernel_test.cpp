@@ -220,7 +220,7 @@ TEST(EmbeddingBagKernel, KeepsWhatIsFiniteFiniteInHalfOutputs) {
   bags.offsets = {0, 2};
   bags.half_output = true;
   std::vector<float> values;
-  for (const half value : values_of<half>(bags, look_up({bags})[0])) values.push_back(to_float(value));
+  for (const float16 value : values_of<float16>(bags, look_up({bags})[0])) values.push_back(to_float(value));
   EXPECT_EQ(values, (std::vector<float>{65504, -65504, INFINITY, 65504}));
 }
 
@@ -709,11 +709,11 @@ TEST(EmbeddingBagKernel, ReachesRowsAndOutputsBeyondTwoToThe32Bytes) {
   if (kernel_testing::build != Build::plain) GTEST_SKIP() << "reserved memory, of the executor's plain build";
   reset();
   constexpr int64_t num_rows = (int64_t{1} << 32) - 3, dim = 8, stride = int64_t{1} << 31;
-  DeviceArray<half> rows(num_rows * dim);
+  DeviceArray<float16> rows(num_rows * dim);
   const std::vector<int64_t> ids{0, num_rows - 1, int64_t{1} << 31, 7, num_rows};
   const auto value = [](int64_t id) { return static_cast<float>(id % 100 + 1); };
   for (const int64_t id : ids) {
-    if (id < num_rows) rows.write(std::vector<half>(dim, to_half(value(id))), id * dim);
+    if (id < num_rows) rows.write(std::vector<float16>(dim, to_float16(value(id))), id * dim);
   }
   const DeviceArray<int64_t> device_ids(ids), offsets({0, 2, 3, 5});
   DeviceArray<float> y(8 * stride);

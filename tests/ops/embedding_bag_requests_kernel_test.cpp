@@ -117,7 +117,7 @@ test_support::PlainRequest shop_request(const std::vector<int64_t>& tags, int64_
 /// A value of a dense input as a kernel sees it.
 float as_sent(float value, DenseWire type) {
   return type == DenseWire::f32   ? value
-         : type == DenseWire::f16 ? to_float(to_half(value))
+         : type == DenseWire::f16 ? to_float(to_float16(value))
                                   : to_float(to_bfloat16(value));
 }
 
@@ -179,7 +179,7 @@ void expect_ids_are_read(const std::shared_ptr<const TestTable>& table,
        ++i) {  // weights that were computed, for each row of the batch; some are half
     all[i].weights = normals(static_cast<int64_t>(all[i].ids.size()), random);
     if (i == 6) continue;
-    for (float& weight : all[i].weights) weight = to_float(to_half(weight));
+    for (float& weight : all[i].weights) weight = to_float(to_float16(weight));
   }
   const auto run = [&] {
     Batch batch(layout, {}, std::max(max_requests, static_cast<int64_t>(requests.size()) + 3));
@@ -194,7 +194,7 @@ void expect_ids_are_read(const std::shared_ptr<const TestTable>& table,
     }
     const DeviceRequests device_requests(batch);
     std::vector<std::unique_ptr<DeviceMatrix<float>>> floats;
-    std::vector<std::unique_ptr<DeviceMatrix<half>>> halves;
+    std::vector<std::unique_ptr<DeviceMatrix<float16>>> halves;
     for (size_t i = 0; i < all.size(); ++i) {
       BlobIds blob;
       blob.requests = device_requests.view();
@@ -215,10 +215,10 @@ void expect_ids_are_read(const std::shared_ptr<const TestTable>& table,
         floats.push_back(std::make_unique<DeviceMatrix<float>>(all[i].weights, rows, 1, 3, 2));
         blob.weights = Matrix<const float>(floats.back()->view());
       } else if (first_computed < i && i <= last_computed) {
-        std::vector<half> rounded;
-        for (const float weight : all[i].weights) rounded.push_back(to_half(weight));
-        halves.push_back(std::make_unique<DeviceMatrix<half>>(rounded, rows, 1, i == 7 ? 1 : 5, 1));
-        blob.weights = Matrix<const half>(halves.back()->view());
+        std::vector<float16> rounded;
+        for (const float weight : all[i].weights) rounded.push_back(to_float16(weight));
+        halves.push_back(std::make_unique<DeviceMatrix<float16>>(rounded, rows, 1, i == 7 ? 1 : 5, 1));
+        blob.weights = Matrix<const float16>(halves.back()->view());
       }
       blob.weights.rows = i == 8 ? all[i].num_bags() + 7 : blob.num_ids.capacity;  // the capacity
       all[i].blob = blob;
@@ -321,7 +321,7 @@ struct DenseRequests {
     }
   }
 
-  static float finite_half(float value) { return std::clamp(value, -max_half, max_half); }
+  static float finite_half(float value) { return std::clamp(value, -max_float16, max_float16); }
 
   DenseWire type;
   /// What a copy must keep.
@@ -349,13 +349,13 @@ std::vector<unsigned char> copy_dense(const DenseRequests& from) {
   const DeviceRequests device(batch);
   std::vector<BagFeature> features;
   std::vector<std::unique_ptr<DeviceMatrix<float>>> floats;
-  std::vector<std::unique_ptr<DeviceMatrix<half>>> halves;
+  std::vector<std::unique_ptr<DeviceMatrix<float16>>> halves;
   constexpr int64_t spare = 5;
   for (size_t i = 0; i < dense_inputs.size(); ++i) {
     const int64_t width = dense_inputs[i].width, rows = static_cast<int64_t>(from.values[i].size()) / width + spare;
     const auto column = static_cast<int64_t>(i) % 3, gap = static_cast<int64_t>(i) % 4;
     floats.push_back(std::make_unique<DeviceMatrix<float>>(rows, width, column + width + gap, column));
-    halves.push_back(std::make_unique<DeviceMatrix<half>>(rows, width, gap + width + column, gap));
+    halves.push_back(std::make_unique<DeviceMatrix<float16>>(rows, width, gap + width + column, gap));
     BlobDense dense;
     dense.requests = device.view();
     dense.input = static_cast<int>(i);
@@ -379,11 +379,11 @@ std::vector<unsigned char> copy_dense(const DenseRequests& from) {
   for (size_t i = 0; i < dense_inputs.size(); ++i) {
     SCOPED_TRACE(dense_inputs[i].name);
     const std::vector<float>& expected = from.values[i];
-    std::vector<half> rounded;
+    std::vector<float16> rounded;
     for (const float value : expected)  // what is finite stays finite
-      rounded.push_back(to_half(std::isfinite(value) ? std::clamp(value, -max_half, max_half) : value));
+      rounded.push_back(to_float16(std::isfinite(value) ? std::clamp(value, -max_float16, max_float16) : value));
     const std::vector<float> y = floats[i]->read();
-    const std::vector<half> half_y = halves[i]->read();
+    const std::vector<float16> half_y = halves[i]->read();
     EXPECT_TRUE(begins_with(y, expected));
     EXPECT_TRUE(begins_with(half_y, rounded));
     // NaN is what a matrix holds before it is written.
@@ -392,7 +392,7 @@ std::vector<unsigned char> copy_dense(const DenseRequests& from) {
     const auto* begin = reinterpret_cast<const unsigned char*>(y.data());
     bytes.insert(bytes.end(), begin, begin + y.size() * sizeof(float));
     begin = reinterpret_cast<const unsigned char*>(half_y.data());
-    bytes.insert(bytes.end(), begin, begin + half_y.size() * sizeof(half));
+    bytes.insert(bytes.end(), begin, begin + half_y.size() * sizeof(float16));
   }
   return bytes;
 }
@@ -468,7 +468,7 @@ TEST(EmbeddingBagRequestsKernel, RequestsLittleMoreThanTheDenseValues) {
     }
     const DeviceRequests device(batch);
     const int64_t stride = (width + 15) / 16 * 16;  // rows of half begin at a sector
-    DeviceMatrix<half> y(items, width, stride);
+    DeviceMatrix<float16> y(items, width, stride);
     BagFeature feature;
     BlobDense dense;
     dense.requests = device.view();
@@ -581,11 +581,11 @@ TEST(EmbeddingBagRequestsKernel, RefusesWhatDoesNotFit) {
   expect_refused(good, "ids input: expected 0 to 1, got 2", with_blob([](BlobIds& b) { b.input = 2; }));
   expect_refused(good, "axis of the ids: expected 0 to 2, got 3", with_blob([](BlobIds& b) { b.axis = 3; }));
   expect_refused(good, "axis of the bags: expected 0 to 1, got 2", with_blob([](BlobIds& b) { b.parent = 2; }));
-  const DeviceMatrix<half> column(4, 1);
+  const DeviceMatrix<float16> column(4, 1);
   const auto with_weights = [&](const std::function<void(BlobIds&)>& change) {
     return with_blob([&, change](BlobIds& b) {
       b.num_ids.capacity = 4;
-      b.weights = Matrix<const half>(const_cast<DeviceMatrix<half>&>(column).view());
+      b.weights = Matrix<const float16>(const_cast<DeviceMatrix<float16>&>(column).view());
       change(b);
     });
   };

@@ -62,7 +62,7 @@ struct TestTable {
       for (int64_t c = 0; c < dim; ++c) {
         unsigned char* to = rows.data() + r * view.row_stride_bytes + c * size_of(type);
         const float value = normals(1, random)[0];
-        const uint16_t as_half = to_half(value).bits, as_bfloat16 = to_bfloat16(value).bits;
+        const uint16_t as_half = to_float16(value).bits, as_bfloat16 = to_bfloat16(value).bits;
         if (type == DType::f32) std::memcpy(to, &value, 4);
         if (type == DType::f16) std::memcpy(to, &as_half, 2);
         if (type == DType::bf16) std::memcpy(to, &as_bfloat16, 2);
@@ -310,7 +310,7 @@ class DeviceBags {
     outputs_.push_back(std::make_unique<DeviceArray<unsigned char>>(bags * stride * element, untouched));
     unsigned char* y = outputs_.back()->data() + from.y_column * element;
     if (from.half_output) {
-      feature.y = Matrix<half>(reinterpret_cast<half*>(y), bags, table.dim, stride);
+      feature.y = Matrix<float16>(reinterpret_cast<float16*>(y), bags, table.dim, stride);
     } else {
       feature.y = Matrix<float>(reinterpret_cast<float*>(y), bags, table.dim, stride);
     }
@@ -351,7 +351,7 @@ std::vector<Value> values_of(const TestBags& bags, const Result& result) {
 
 inline void expect_right(const TestBags& bags, const Result& result) {
   if (bags.half_output) {
-    kernel_testing::expect_within(bags.expected(), values_of<half>(bags, result), 1);
+    kernel_testing::expect_within(bags.expected(), values_of<float16>(bags, result), 1);
   } else {
     kernel_testing::expect_within(bags.expected(), values_of<float>(bags, result), 1);
   }

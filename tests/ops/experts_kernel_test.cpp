@@ -325,7 +325,7 @@ class DeviceSceneLayer {
  private:
   DeviceLayer layer_;
   LinearLayer view_;
-  CapacityMatrix<half> half_y_;
+  CapacityMatrix<float16> half_y_;
   CapacityMatrix<float> float_y_;
   bool is_half_;
 };
@@ -436,11 +436,11 @@ TEST(SceneExpertsKernel, ReplayAGraphWithOtherScenes) {
 
 /// A value of a model on the device, FP16, and what it must be.
 struct Value {
-  std::unique_ptr<CapacityMatrix<half>> memory;
+  std::unique_ptr<CapacityMatrix<float16>> memory;
   Propagated exact;
   int64_t width = 0;
 
-  Matrix<half> view() const { return memory->view(); }
+  Matrix<float16> view() const { return memory->view(); }
 };
 
 /// Runs layers and mixes one after another on the device, and beside it in double.
@@ -457,7 +457,7 @@ class ModelRun {
   }
 
   Value value(int64_t width, const std::vector<float>& values = {}) const {
-    return {std::make_unique<CapacityMatrix<half>>(rows_, width, rows_, true, values), propagated_input(values, true),
+    return {std::make_unique<CapacityMatrix<float16>>(rows_, width, rows_, true, values), propagated_input(values, true),
             width};
   }
 
@@ -481,7 +481,7 @@ class ModelRun {
     }
     return c;
   }
-  LinearLayer on_device(const LinearCase& c, Matrix<const half> x, Matrix<half> y) {
+  LinearLayer on_device(const LinearCase& c, Matrix<const float16> x, Matrix<float16> y) {
     LinearLayer to = layers_.emplace_back(std::make_unique<DeviceLayer>(c))->view();
     to.x = x;
     to.y = y;
@@ -628,7 +628,7 @@ TEST(ExpertsKernel, AgreeWithPyTorch) {
     ASSERT_EQ(y.exact.value.size(), theirs.size());
     for (size_t i = 0; i < theirs.size(); ++i) ASSERT_NEAR(y.exact.value[i], theirs[i], exactness);
     std::vector<float> values;
-    for (const half value : y.memory->values()) values.push_back(to_float(value));
+    for (const float16 value : y.memory->values()) values.push_back(to_float(value));
     expect_close(y.exact, values);
   };
   for_each_target([&](const Config& config) {
@@ -642,14 +642,14 @@ TEST(ExpertsKernel, AgreeWithPyTorch) {
       const std::string name = name_of_enum(normalization);
       const Value gate = run.linear("gate_" + name, x, 1, 6, 4);
       Mlp tower;
-      tower.x = Matrix<const half>(experts.view());
-      tower.mix.gate.values = Matrix<const half>(gate.view());
+      tower.x = Matrix<const float16>(experts.view());
+      tower.mix.gate.values = Matrix<const float16>(gate.view());
       tower.mix.normalization = normalization;
       towers.push_back(run.mix(tower, propagate_mix(experts.exact, gate.exact, normalization, 4, 3), 3));
       expect_right("mix_" + name, towers.back());
     }
     CapacityMatrix<float> product(rows, 3, rows, true);
-    const AxisInput<half> factors[] = {{towers[0].view()}, {towers[1].view()}};
+    const AxisInput<float16> factors[] = {{towers[0].view()}, {towers[1].view()}};
     Elementwise(Product{}, factors, product.view()).launch({});
     Propagated expected_product;
     for (size_t i = 0; i < towers[0].exact.value.size(); ++i) {
@@ -670,12 +670,12 @@ TEST(ExpertsKernel, AgreeWithPyTorch) {
       run.run(split_experts(run.on_device(second, hidden.view(), level.view().columns(task * 8, num * 4)), num));
       own.push_back(propagate_layer(hidden.exact, second, {true, false}, true));
     }
-    const Matrix<const half> at_level(level.view());
-    const auto mixed_by = [&](const Value& gate, Matrix<const half> experts_of_it, Matrix<const half> shared) {
+    const Matrix<const float16> at_level(level.view());
+    const auto mixed_by = [&](const Value& gate, Matrix<const float16> experts_of_it, Matrix<const float16> shared) {
       Mlp stack;
       stack.x = experts_of_it;
       if (shared.data != nullptr) stack.mix.shared = shared;
-      stack.mix.gate.values = Matrix<const half>(gate.view());
+      stack.mix.gate.values = Matrix<const float16>(gate.view());
       return stack;
     };
     const Propagated all = beside(beside(beside(own[0], 8, own[1], 8), 16, own[2], 8), 24, own[3], 4);
@@ -743,13 +743,13 @@ TEST(ExpertsCounts, ExecuteTheProductsOfEachRowsSceneAlone) {
         Scenes scenes{num_scenes, {}, {}};
         for (int64_t i = 0; i < 10; ++i) scenes.ids.push_back(i * 7 % num_scenes), scenes.sizes.push_back(rows / 10);
         constexpr int64_t in = 256, out = 128;
-        DeviceArray<half> weights(num_scenes * PackedLinearLayout{in, out}.bytes() / 2, half{});
-        DeviceArray<half> x(rows * in, half{}), y(rows * out, half{});
+        DeviceArray<float16> weights(num_scenes * PackedLinearLayout{in, out}.bytes() / 2, float16{});
+        DeviceArray<float16> x(rows * in, float16{}), y(rows * out, float16{});
         const DeviceScenes device_scenes(scenes, 0);
         LinearLayer layer;
         layer.weights = weights.data();
         layer.x = {x.data(), rows, in};
-        layer.y = Matrix<half>(y.data(), rows, out);
+        layer.y = Matrix<float16>(y.data(), rows, out);
         layer.groups = device_scenes.groups();
         DeviceLaunch launch({layer}, target);
         clear_counters();

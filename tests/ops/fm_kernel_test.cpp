@@ -26,7 +26,7 @@ using namespace kernel_testing;  // NOLINT
 using warprank::AxisInput;
 using warprank::Fm;
 using warprank::FmOptions;
-using warprank::half;
+using warprank::float16;
 using warprank::LaunchPolicies;
 using warprank::Matrix;
 using warprank::SegmentedInput;
@@ -106,7 +106,7 @@ struct NameOf {
     return std::string(name_of(dtype_of<typename Case::value>)) + "_" + name_of(dtype_of<typename Case::out>);
   }
 };
-using AllTypes = testing::Types<Types<float, float>, Types<float, half>, Types<half, float>, Types<half, half>>;
+using AllTypes = testing::Types<Types<float, float>, Types<float, float16>, Types<float16, float>, Types<float16, float16>>;
 TYPED_TEST_SUITE(FmKernel, AllTypes, NameOf);
 
 TYPED_TEST(FmKernel, MatchesTheSumOverPairsForEveryDim) {
@@ -143,10 +143,10 @@ TYPED_TEST(FmKernel, TakesFieldsFromSeveralAncestors) {
 }
 
 TEST(FmKernelBits, DoNotDependOnHowRowsAreDivided) {
-  const std::vector<Fields> inputs = {random_fields<half>(3, 48, 1, 1, {0, 40, 41, 150}),
-                                      random_fields<half>(150, 32, 2)};
+  const std::vector<Fields> inputs = {random_fields<float16>(3, 48, 1, 1, {0, 40, 41, 150}),
+                                      random_fields<float16>(150, 32, 2)};
   const auto with = [&](const LaunchPolicies& policies) {
-    return run<half, half>(inputs, 16, 150, {}, {}, {}, policies);
+    return run<float16, float16>(inputs, 16, 150, {}, {}, {}, policies);
   };
   expect_same_bits(&LaunchPolicies::fm_rows_of_one_each, {0, 1000}, with);
   expect_same_bits(&LaunchPolicies::fm_rows_per_warp, {1, 2, 3, 4}, with);
@@ -180,9 +180,9 @@ TEST(FmKernelRows, KeepTheProductOfASmallAndALargeField) {
 void expect_same_bits_alone(int64_t dim) {
   SCOPED_TRACE("dim " + std::to_string(dim));
   const std::vector<int64_t> users = {0, 2, 2, 8};
-  const Fields user = random_fields<half>(3, 3 * dim, 1, 1, users), item = random_fields<half>(8, 4 * dim, 2);
+  const Fields user = random_fields<float16>(3, 3 * dim, 1, 1, users), item = random_fields<float16>(8, 4 * dim, 2);
   reset();
-  const std::vector<float> together = run<half, float>({user, item}, dim, 8);
+  const std::vector<float> together = run<float16, float>({user, item}, dim, 8);
   const auto row_of = [](const Fields& fields, int64_t row, std::vector<int64_t> offsets) {
     const auto begin = fields.values.begin() + row * fields.cols;
     return Fields{{begin, begin + fields.cols}, 1, fields.cols, std::move(offsets)};
@@ -190,7 +190,7 @@ void expect_same_bits_alone(int64_t dim) {
   for (int64_t n = 0; n < 8; ++n) {
     reset();
     const std::vector<float> alone =
-        run<half, float>({row_of(user, n < 2 ? 0 : 2, {0, 1}), row_of(item, n, {})}, dim, 1);
+        run<float16, float>({row_of(user, n < 2 ? 0 : 2, {0, 1}), row_of(item, n, {})}, dim, 1);
     EXPECT_EQ(alone[0], together[static_cast<size_t>(n)]) << "row " << n;
   }
 }
@@ -252,15 +252,15 @@ TEST(FmKernelMemory, MayBeBeyondTwoToTheThirtyOneElements) {
   for (const int64_t dim : {4, 8}) {  // the general kernel, and that with a warp for each row
     reset();
     const int64_t stride = (int64_t{1} << 30) + dim;  // 4 GB in three rows, mostly untouched
-    DeviceArray<half> x(2 * stride + 2 * dim);
-    const Fields rows = random_fields<half>(3, 2 * dim, 1);
+    DeviceArray<float16> x(2 * stride + 2 * dim);
+    const Fields rows = random_fields<float16>(3, 2 * dim, 1);
     for (int64_t n = 0; n < 3; ++n) {
       const auto begin = rows.values.begin() + n * 2 * dim;
-      x.write(converted<half>({begin, begin + 2 * dim}), n * stride);
+      x.write(converted<float16>({begin, begin + 2 * dim}), n * stride);
     }
     DeviceMatrix<float> y(3, 1);
-    const std::vector<AxisInput<half>> inputs = {{{x.data(), 3, 2 * dim, stride}}};
-    Fm<half, float>(inputs, dim, y.view()).launch({});
+    const std::vector<AxisInput<float16>> inputs = {{{x.data(), 3, 2 * dim, stride}}};
+    Fm<float16, float>(inputs, dim, y.view()).launch({});
     const SegmentedInput view = rows.view();
     expect_within(warprank::reference::fm({&view, 1}, dim, true, 3), y.read(), 1);
   }
@@ -269,8 +269,8 @@ TEST(FmKernelMemory, MayBeBeyondTwoToTheThirtyOneElements) {
 /// What is not counted in 32 bits is the general kernel's.
 TEST(FmKernelMemory, IsLeftToTheGeneralKernelWhereRowsOrStridesAreLarger) {
   const auto has_rows_kernel = [](int64_t rows, int64_t rows_of_input, int64_t stride) {
-    warprank::detail::fm::Arguments<half, float> arguments{};
-    arguments.inputs[0].values = {reinterpret_cast<const half*>(64), rows_of_input, 16, stride};
+    warprank::detail::fm::Arguments<float16, float> arguments{};
+    arguments.inputs[0].values = {reinterpret_cast<const float16*>(64), rows_of_input, 16, stride};
     arguments.num_inputs = 1, arguments.dim = 8, arguments.reduce = true;
     arguments.y.rows = rows;
     return warprank::detail::fm::has_rows_kernel(arguments);
@@ -311,9 +311,9 @@ TEST(FmKernelCounts, ReadsEachFieldOfARowOnceAndThoseOfAUserOnceForRowsOfAWarp) 
       config.multiprocessors = has_few_rows ? 100 : 1;
       reset(config);
       const int64_t dim = 16, rows = 100, warps = has_few_rows ? rows : rows / 2;
-      const std::vector<Fields> inputs = {random_fields<half>(1, 24 * dim, 1, 1, {0, rows}),
-                                          random_fields<half>(rows, 36 * dim, 2)};
-      const auto launch = [&] { run<half, float>(inputs, dim, rows); };
+      const std::vector<Fields> inputs = {random_fields<float16>(1, 24 * dim, 1, 1, {0, rows}),
+                                          random_fields<float16>(rows, 36 * dim, 2)};
+      const auto launch = [&] { run<float16, float>(inputs, dim, rows); };
       clear_counters();
       launch();
       EXPECT_EQ(counters().launches, 1);

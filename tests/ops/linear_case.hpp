@@ -128,7 +128,7 @@ class DeviceLayer {
   std::vector<float> values() const {
     if (!case_.extras.half_y) return float_y_.values();
     std::vector<float> values;
-    for (const half value : half_y_.values()) values.push_back(warprank::to_float(value));
+    for (const float16 value : half_y_.values()) values.push_back(warprank::to_float(value));
     return values;
   }
   /// Holds y against the oracle, within twice its bound.
@@ -174,9 +174,9 @@ class DeviceLayer {
   DeviceArray<unsigned char> packed_;
   DeviceArray<int64_t> num_rows_, num_segments_, offsets_;
   DeviceArray<float> alpha_, scale_, shift_;
-  CapacityMatrix<half> x_, half_y_;
+  CapacityMatrix<float16> x_, half_y_;
   CapacityMatrix<float> float_y_;
-  std::vector<std::unique_ptr<CapacityMatrix<half>>> half_operands_;
+  std::vector<std::unique_ptr<CapacityMatrix<float16>>> half_operands_;
   std::vector<std::unique_ptr<CapacityMatrix<float>>> float_operands_;
 };
 

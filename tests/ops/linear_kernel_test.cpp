@@ -50,9 +50,9 @@ void expect_every_weight_in_its_place() {
       const Buffer<unsigned char> packed = pack_linear<float, Layout>(weight, bias, in, out);
       const Layout layout{in, out};
       ASSERT_EQ(packed.size(), layout.bytes());
-      const auto* halves = reinterpret_cast<const half*>(packed.data());
+      const auto* halves = reinterpret_cast<const float16*>(packed.data());
       EXPECT_EQ(std::accumulate(halves, halves + layout.bias_offset() / 2, 0.0,
-                                [](double sum, half value) { return sum + to_float(value); }),
+                                [](double sum, float16 value) { return sum + to_float(value); }),
                 std::accumulate(weight.begin(), weight.end(), 0.0));  // so that all else is 0
       for (int64_t n = 0; n < out; ++n)
         for (int64_t k = 0; k < in; ++k)
@@ -69,10 +69,10 @@ TEST(PackedLinear, PutsEveryWeightWhereTheLayoutSays) {
 
 TEST(PackedLinear, TakesFp16AndRoundsFp32ToIt) {
   const std::vector<float> weight{1.0f + 0x1p-12f, 0x1p-26f, -65504.0f, 65519.0f};
-  std::vector<half> halves;
-  for (const float value : weight) halves.push_back(to_half(value));
+  std::vector<float16> halves;
+  for (const float value : weight) halves.push_back(to_float16(value));
   const Buffer<unsigned char> from_floats = pack_linear<float>(weight, {}, 2, 2);
-  const Buffer<unsigned char> from_halves = pack_linear<half>(halves, {}, 2, 2);
+  const Buffer<unsigned char> from_halves = pack_linear<float16>(halves, {}, 2, 2);
   ASSERT_EQ(from_floats.size(), from_halves.size());
   EXPECT_EQ(std::memcmp(from_floats.data(), from_halves.data(), static_cast<size_t>(from_floats.size())), 0);
 }
@@ -197,11 +197,11 @@ TEST(LinearKernel, ReadsRowsOfAnyStride) {
       reset(config);
       const LinearCase c(17, 40, 9);
       DeviceLayer device(c);
-      std::vector<half> values(static_cast<size_t>(c.capacity() * stride), narrowed<half>(NAN));
+      std::vector<float16> values(static_cast<size_t>(c.capacity() * stride), narrowed<float16>(NAN));
       for (int64_t n = 0; n < c.rows; ++n)
         for (int64_t i = 0; i < 40; ++i)
-          values[static_cast<size_t>(n * stride + i)] = narrowed<half>(c.inputs.x[static_cast<size_t>(n * 40 + i)]);
-      DeviceArray<half> x(values);
+          values[static_cast<size_t>(n * stride + i)] = narrowed<float16>(c.inputs.x[static_cast<size_t>(n * 40 + i)]);
+      DeviceArray<float16> x(values);
       LinearLayer layer = device.view();
       layer.x = {x.data(), c.capacity(), 40, stride};
       DeviceLaunch({layer}, config.target).run();
@@ -433,13 +433,13 @@ TEST(LinearKernel, MayWriteOverWhatItMultipliesOrAdds) {
       DeviceLayer layer(c);
       LinearLayer view = layer.view();
       const FloatMatrix<const void>& over = over_residual ? view.residual : view.multiply;
-      auto* data = static_cast<half*>(const_cast<void*>(over.data));
-      view.y = Matrix<half>(data, over.rows, over.cols, over.stride);
+      auto* data = static_cast<float16*>(const_cast<void*>(over.data));
+      view.y = Matrix<float16>(data, over.rows, over.cols, over.stride);
       DeviceLaunch launch({view}, config.target);
       launch.run();
       synchronize();
-      std::vector<half> memory(static_cast<size_t>(10 * over.stride + over.cols));
-      copy(memory.data(), data, static_cast<int64_t>(memory.size() * sizeof(half)));
+      std::vector<float16> memory(static_cast<size_t>(10 * over.stride + over.cols));
+      copy(memory.data(), data, static_cast<int64_t>(memory.size() * sizeof(float16)));
       synchronize();
       for (int64_t r = 0; r < 11; ++r)
         for (int64_t o = 0; o < 50; ++o)
@@ -456,7 +456,7 @@ TEST(LinearKernel, WritesColumnsOfOneWideRowFromSeveralLayersOverOneInput) {
     for (const int64_t out : widths) cases.emplace_back(rows, 30, out);
     for (LinearCase& c : cases) c.inputs.x = cases[0].inputs.x;
     const std::vector<std::vector<float>> apart = run_cases(cases, config.target);
-    CapacityMatrix<half> wide(rows, 30, rows, true);
+    CapacityMatrix<float16> wide(rows, 30, rows, true);
     std::vector<std::unique_ptr<DeviceLayer>> layers;
     std::vector<LinearLayer> views;
     int64_t column = 0;
@@ -469,7 +469,7 @@ TEST(LinearKernel, WritesColumnsOfOneWideRowFromSeveralLayersOverOneInput) {
     }
     DeviceLaunch launch(views, config.target);
     launch.run();
-    const std::vector<half> together = wide.values();
+    const std::vector<float16> together = wide.values();
     column = 0;
     for (size_t i = 0; i < 3; ++i) {
       for (int64_t r = 0; r < rows; ++r)
@@ -538,7 +538,7 @@ TEST(LinearKernel, LaunchesNothingWithoutLayersOrRows) {
   for_each_target([](const Config& config) {
     LinearLaunch({}, config.target).launch({});
     LinearLayer layer;
-    DeviceArray<half> weights(PackedLinearLayout{8, 8}.bytes() / 2);
+    DeviceArray<float16> weights(PackedLinearLayout{8, 8}.bytes() / 2);
     layer.weights = weights.data();
     layer.x = {nullptr, 0, 8};
     layer.y = Matrix<float>(nullptr, 0, 8);
@@ -575,7 +575,7 @@ TEST(LinearKernel, RefusesEachThingThatIsWrong) {
   EXPECT_EQ(refused([](LinearLayer& l) { l.x.data = nullptr; }),
             "linear layer 0's x: expected device memory, got null");
   EXPECT_EQ(refused([](LinearLayer& l) {
-              l.x.data = reinterpret_cast<const half*>(reinterpret_cast<uintptr_t>(l.x.data) + 1);
+              l.x.data = reinterpret_cast<const float16*>(reinterpret_cast<uintptr_t>(l.x.data) + 1);
             }),
             "linear layer 0's x: expected memory aligned to 2 bytes, got an address that is not");
   EXPECT_EQ(refused([](LinearLayer& l) { l.x.stride = 23; }),
@@ -621,19 +621,19 @@ TEST(LinearKernel, RefusesEachThingThatIsWrong) {
             "linear layer 0's activation identity: expected no learned scales, got some");
   EXPECT_EQ(refused([](LinearLayer& l) {
               l.x = {nullptr, 0, 0};
-              l.y = Matrix<half>(nullptr, 0, 0);
+              l.y = Matrix<float16>(nullptr, 0, 0);
               l.multiply = l.residual = {};
               l.row_bias = {};
             }),
             "linear layer 0: expected in and out of 1 to 2^30, got 0 and 0");
-  EXPECT_EQ(refused([](LinearLayer& l) { l.y = Matrix<half>(const_cast<half*>(l.x.data), l.x.rows, 12, l.x.stride); }),
+  EXPECT_EQ(refused([](LinearLayer& l) { l.y = Matrix<float16>(const_cast<float16*>(l.x.data), l.x.rows, 12, l.x.stride); }),
             "y of linear layer 0: expected memory of its own, got an overlap with x of layer 0");
   EXPECT_EQ(refused([](LinearLayer& l) {
-              l.y = Matrix<half>(static_cast<half*>(const_cast<void*>(l.residual.data)) + 1, 8, 12, l.residual.stride);
+              l.y = Matrix<float16>(static_cast<float16*>(const_cast<void*>(l.residual.data)) + 1, 8, 12, l.residual.stride);
             }),
             "y of linear layer 0: expected memory of its own, got an overlap with the residual of layer 0");
   EXPECT_EQ(refused([](LinearLayer& l) {
-              l.y = Matrix<half>(static_cast<half*>(const_cast<void*>(l.row_bias.values.data)), 8, 12,
+              l.y = Matrix<float16>(static_cast<float16*>(const_cast<void*>(l.row_bias.values.data)), 8, 12,
                                  l.row_bias.values.stride);
             }),
             "y of linear layer 0: expected memory of its own, got an overlap with the row bias of layer 0");
@@ -797,7 +797,7 @@ TEST(CublasLinear, MatchesTheOracleAndIsCaptured) {
         LinearCase c(50, 60, 24, extras);
         c.layer.bias = rounded(c.layer.bias);
         DeviceLayer device(c);
-        DeviceArray<half> weights(warprank::detail::pack_row_major(c.layer.weight, c.layer.bias, 60, 24));
+        DeviceArray<float16> weights(warprank::detail::pack_row_major(c.layer.weight, c.layer.bias, 60, 24));
         DeviceArray<float> float_bias(c.layer.bias);
         const void* bias = half_y ? static_cast<const void*>(weights.data() + 24 * 64) : float_bias.data();
         const CublasLinear linear(device.view(), {weights.data(), 64}, has_bias ? bias : nullptr);
@@ -822,7 +822,7 @@ TEST(CublasLinear, HasSomeAlgorithmsThatAllMatchTheOracle) {
   extras.more_rows = 0;
   const LinearCase c(50, 60, 24, extras);
   DeviceLayer device(c);
-  DeviceArray<half> weights(warprank::detail::pack_row_major(c.layer.weight, c.layer.bias, 60, 24));
+  DeviceArray<float16> weights(warprank::detail::pack_row_major(c.layer.weight, c.layer.bias, 60, 24));
   const auto with = [&](int algorithm) {
     return CublasLinear(device.view(), {weights.data(), 64}, nullptr, algorithm);
   };
@@ -852,7 +852,7 @@ TEST(CublasLinear, RefusesWhatItDoesNotFuse) {
   extras.activation = sigmoid;
   const LinearCase c(5, 24, 12, extras);
   DeviceLayer device(c);
-  DeviceArray<half> weights(24 * 12, half{});
+  DeviceArray<float16> weights(24 * 12, float16{});
   try {
     warprank::detail::check_cublas_linear(device.view(), {weights.data(), 20}, nullptr);
     FAIL() << "must throw";
@@ -951,18 +951,18 @@ TEST(LinearCounts, ExecutesAndMovesWhatItMustAndHardlyMore) {
         config.schedule = simt::Schedule::forward;
         config.count_sectors = true;
         reset(config);
-        std::vector<std::unique_ptr<DeviceArray<half>>> memory;
+        std::vector<std::unique_ptr<DeviceArray<float16>>> memory;
         const auto zeros = [&](int64_t count) {
-          memory.push_back(std::make_unique<DeviceArray<half>>(count, half{}));
+          memory.push_back(std::make_unique<DeviceArray<float16>>(count, float16{}));
           return memory.back()->data();
         };
         std::vector<LinearLayer> layers;
-        const half* x = zeros(rows * counted.layers[0].first);
+        const float16* x = zeros(rows * counted.layers[0].first);
         for (const auto& [in, out] : counted.layers) {
           LinearLayer& layer = layers.emplace_back();
           layer.weights = zeros(PackedLinearLayout{in, out}.bytes() / 2);
           layer.x = {x, rows, in};
-          layer.y = Matrix<half>(zeros(rows * out), rows, out);
+          layer.y = Matrix<float16>(zeros(rows * out), rows, out);
         }
         DeviceLaunch launch(layers, target);
         clear_counters();

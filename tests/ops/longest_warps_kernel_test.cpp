@@ -86,34 +86,34 @@ TEST(LongestWarps, OfKernelsOfRows) {
     for (const int64_t dim : {16, 64})
       add("fm", "24 + 36 fields of " + std::to_string(dim) + users, most == 1 && dim == 16 ? 1 : 2,
           [=](Memory& memory) {
-            const std::vector<AxisInput<half>> inputs = {memory.of_users<half>(24 * dim, 1, most),
-                                                         memory.of_items<half>(36 * dim)};
-            Fm<half, float>(inputs, dim, memory.matrix<float>(capacity, 1), memory.number(num_items)).launch({});
+            const std::vector<AxisInput<float16>> inputs = {memory.of_users<float16>(24 * dim, 1, most),
+                                                         memory.of_items<float16>(36 * dim)};
+            Fm<float16, float>(inputs, dim, memory.matrix<float>(capacity, 1), memory.number(num_items)).launch({});
           });
     for (const int64_t dim : {16, 128})
       add("dot", "13 + 14 fields of " + std::to_string(dim) + users, most == 1 ? 1 : 2, [=](Memory& memory) {
-        const std::vector<AxisInput<half>> inputs = {memory.of_users<half>(13 * dim, 1, most),
-                                                     memory.of_items<half>(14 * dim)};
-        Dot<half>(inputs, dim, DotOrder::lower, false, memory.matrix<half>(capacity, 351), memory.number(num_items))
+        const std::vector<AxisInput<float16>> inputs = {memory.of_users<float16>(13 * dim, 1, most),
+                                                     memory.of_items<float16>(14 * dim)};
+        Dot<float16>(inputs, dim, DotOrder::lower, false, memory.matrix<float16>(capacity, 351), memory.number(num_items))
             .launch({});
       });
   }
   add("mix", "2 of 4 experts of 64", 1, [](Memory& memory) {
     const auto task = [&] {
-      return MixTask<half, half>{memory.of_items<half>(256), memory.of_items<half>(4),
-                                 memory.matrix<half>(capacity, 64)};
+      return MixTask<float16, float16>{memory.of_items<float16>(256), memory.of_items<float16>(4),
+                                 memory.matrix<float16>(capacity, 64)};
     };
-    const std::vector<MixTask<half, half>> tasks = {task(), task()};
-    Mix<half, half>(tasks, memory.number(num_items)).launch({});
+    const std::vector<MixTask<float16, float16>> tasks = {task(), task()};
+    Mix<float16, float16>(tasks, memory.number(num_items)).launch({});
   });
   for (const auto& [num_users, most_users] :
        std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {1, 4}, {4, 4}, {50, 64}}) {
     const int64_t users = num_users, most = most_users;
     const std::string shape = ", " + std::to_string(users) + " of " + std::to_string(most) + " users";
     add("elementwise", "product of two of 64" + shape, most == 1 ? 1 : 2, [=](Memory& memory) {
-      const AxisInput<half> inputs[] = {memory.of_items<half>(64), memory.of_users<half>(64, users, most)};
+      const AxisInput<float16> inputs[] = {memory.of_items<float16>(64), memory.of_users<float16>(64, users, most)};
       const auto product = [](float a, float b) { return a * b; };
-      Elementwise(product, inputs, memory.matrix<half>(capacity, 64), EachElement{}, memory.number(num_items))
+      Elementwise(product, inputs, memory.matrix<float16>(capacity, 64), EachElement{}, memory.number(num_items))
           .launch({});
     });
   }
@@ -124,12 +124,12 @@ TEST(LongestWarps, OfKernelsOfRows) {
     rows.program = program;
     rows.inputs = inputs;
     rows.step = step;
-    rows.y = memory.matrix<half>(capacity, cols);
+    rows.y = memory.matrix<float16>(capacity, cols);
     rows.num_rows = memory.number(num_items);
     const RowProgramLaunch launch({&rows, 1});
     launch.launch({memory.take(launch.descriptors())});
   };
-  const auto as_row = [](const AxisInput<half>& input) {
+  const auto as_row = [](const AxisInput<float16>& input) {
     return AxisInput<void>{FloatMatrix<const void>(input.values), input.offsets, input.num_segments};
   };
   static const auto sum_of_products = [] {
@@ -140,22 +140,22 @@ TEST(LongestWarps, OfKernelsOfRows) {
     return program;
   }();
   add("row_programs", "sigmoid(a b + c), 64 columns", 1, [&](Memory& memory) {
-    const auto input = [&] { return as_row(memory.of_items<half>(64)); };
+    const auto input = [&] { return as_row(memory.of_items<float16>(64)); };
     row_program(memory, &sum_of_products, {input(), input(), input()}, EachElement{}, 64);
   });
   add("row_programs", "softmax of 64 columns", 1,
-      [&](Memory& memory) { row_program(memory, nullptr, {as_row(memory.of_items<half>(64))}, SoftmaxOfRow{}, 64); });
+      [&](Memory& memory) { row_program(memory, nullptr, {as_row(memory.of_items<float16>(64))}, SoftmaxOfRow{}, 64); });
   for (const int64_t num_users : {1, 4})
     add("row_programs", "expand 64 columns of " + std::to_string(num_users) + " of 4 users", 2, [=](Memory& memory) {
-      row_program(memory, nullptr, {as_row(memory.of_users<half>(64, num_users))}, EachElement{}, 64);
+      row_program(memory, nullptr, {as_row(memory.of_users<float16>(64, num_users))}, EachElement{}, 64);
     });
   add("segment_reduce", "100 rows of 64", 2, [](Memory& memory) {
     SegmentReduction reduction;
-    reduction.x = FloatMatrix<const void>(memory.matrix<half>(capacity, 64));
+    reduction.x = FloatMatrix<const void>(memory.matrix<float16>(capacity, 64));
     reduction.offsets = memory.take(std::vector<int64_t>{0, num_items, 0, 0, 0});
     reduction.num_segments = memory.number(1);
     reduction.pooling = Pooling::mean;
-    reduction.y = memory.matrix<half>(4, 64);
+    reduction.y = memory.matrix<float16>(4, 64);
     SegmentReduceLaunch({&reduction, 1}).launch({});
   });
 }

@@ -78,7 +78,7 @@ struct Types {
   using out = Out;
 };
 using AllTypes =
-    testing::Types<Types<float, float>, Types<warprank::half, float>, Types<warprank::half, warprank::half>>;
+    testing::Types<Types<float, float>, Types<warprank::float16, float>, Types<warprank::float16, warprank::float16>>;
 TYPED_TEST_SUITE(MixKernel, AllTypes, );
 
 TYPED_TEST(MixKernel, MatchesTheWeightedSumForEveryShape) {
@@ -214,14 +214,14 @@ TEST(MixKernelGraph, StoresNoRowBehindTheCount) {
 /// Four experts of 64 for three tasks and 100 items: the shape of MMoE.
 TEST(MixKernelCounts, ReadsEachSectorOfExpertsOnceForATask) {
   if constexpr (build == Build::plain) {
-    using warprank::half;
+    using warprank::float16;
     Config config;
     config.count_sectors = true;
     reset(config);
     const int64_t rows = 100, dim = 64, experts = 4;
-    const Task task{random_values<half>(rows, experts * dim, 1), random_values<half>(rows, experts, 2)};
+    const Task task{random_values<float16>(rows, experts * dim, 1), random_values<float16>(rows, experts, 2)};
     clear_counters();
-    run<half, half>({task, task, task}, rows);
+    run<float16, float16>({task, task, task}, rows);
     EXPECT_EQ(counters().launches, 1);
     EXPECT_EQ(counters().atomics, 0);
     EXPECT_EQ(counters().global_store_sectors, 3 * rows * dim / 16);

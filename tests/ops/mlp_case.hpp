@@ -32,7 +32,7 @@ struct MlpCase {
       if (is_last) of_layer.half_y = extras.half_y;
       layers.emplace_back(rows, widths[l], widths[l + 1], of_layer);
       for (float& weight : layers.back().layer.weight)  // keeps activations near 1
-        weight = warprank::to_float(warprank::to_half(weight * 2 / std::sqrt(static_cast<float>(widths[l]))));
+        weight = warprank::to_float(warprank::to_float16(weight * 2 / std::sqrt(static_cast<float>(widths[l]))));
     }
   }
 

@@ -211,13 +211,13 @@ TEST(MlpKernel, AppliesOnLoadWhatTheFirstLayerLacks) {
       sums_of_first.extras.half_y = half_sums;
       const std::vector<float> sums = run_cases({sums_of_first}, config.target)[0];
       DeviceMlp device(c);
-      CapacityMatrix<half> as_half(23, 50, 26, true, sums);
+      CapacityMatrix<float16> as_half(23, 50, 26, true, sums);
       CapacityMatrix<float> as_float(23, 50, 26, false, sums);
       Mlp stack = device.view();
       stack.first_is_done = true;
       stack.in = 24;
       if (half_sums)
-        stack.x = Matrix<const half>(as_half.view());
+        stack.x = Matrix<const float16>(as_half.view());
       else
         stack.x = Matrix<const float>(as_float.view());
       DeviceMlpLaunch launch({stack}, config.target);
@@ -260,7 +260,7 @@ TEST(MlpKernel, MixesExpertsByTheirGate) {
             launch.run();
             return device.values();
           };
-          const std::vector<float> y = is_half ? run(half{}) : run(0.0f);
+          const std::vector<float> y = is_half ? run(float16{}) : run(0.0f);
           const reference::Bounded mixed = reference::mix({{experts.data(), rows, num_experts * dim}},
                                                           {{gate.data(), rows, num_experts}}, normalization, rows, dim);
           Propagated h{mixed.value, {}};
@@ -282,11 +282,11 @@ TEST(MlpKernel, TakesTheGateOfEachSegment) {
     const std::vector<float> experts = rounded(random_values(engine, rows * 2 * dim));
     const std::vector<int64_t> offsets{0, 4, 4, 18, 19};
     DeviceMlp device(c);
-    CapacityMatrix<half> device_experts(rows, 2 * dim, rows + 3, true, experts);
+    CapacityMatrix<float16> device_experts(rows, 2 * dim, rows + 3, true, experts);
     CapacityMatrix<float> gate(4, 2, 6, false, {1, 0, 7, 7, 0, 1, 1, 0});
     DeviceArray<int64_t> device_offsets(offsets), num_segments(std::vector<int64_t>{4});
     Mlp stack = device.view();
-    stack.x = Matrix<const half>(device_experts.view());
+    stack.x = Matrix<const float16>(device_experts.view());
     stack.in = dim;
     stack.mix.gate = {Matrix<const float>(gate.view()), device_offsets.data(), num_segments.data()};
     stack.mix.normalization = Normalization::none;
@@ -378,7 +378,7 @@ TEST(MlpKernel, ReplaysAGraphWithOtherRows) {
     const Graph graph = end_capture(stream);
     EXPECT_EQ(num_launches(graph), 1);
     for (const int64_t rows : {37, 0, 16, 36}) {
-      CapacityMatrix<half> y(rows, 8, 40, true);
+      CapacityMatrix<float16> y(rows, 8, 40, true);
       Mlp view = device.view();
       view.y = y.view();
       DeviceMlpLaunch moved({view}, config.target);
@@ -386,7 +386,7 @@ TEST(MlpKernel, ReplaysAGraphWithOtherRows) {
       device.first().num_rows().write({rows});
       kernel_testing::launch(graph, stream);
       std::vector<float> values;
-      for (const half value : y.values()) values.push_back(to_float(value));
+      for (const float16 value : y.values()) values.push_back(to_float(value));
       EXPECT_EQ(values, std::vector<float>(all.begin(), all.begin() + rows * 8));
     }
   });
@@ -447,15 +447,15 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
             }),
             "mlp 0: expected layers behind the one that is done, got none");
   EXPECT_EQ(refused([](Mlp& m, Layers&) {
-              m.y = Matrix<half>(static_cast<half*>(const_cast<void*>(m.x.data)), 8, 3, m.x.stride);
+              m.y = Matrix<float16>(static_cast<float16*>(const_cast<void*>(m.x.data)), 8, 3, m.x.stride);
             }),
             "y of linear layer 0: expected memory of its own, got an overlap with x of layer 0");
-  DeviceArray<half> experts(8 * 24), gate(8 * 2);
+  DeviceArray<float16> experts(8 * 24), gate(8 * 2);
   const auto mixed = [&](auto change) {
     return refused([&](Mlp& m, Layers& l) {
-      m.x = Matrix<const half>(experts.data(), 8, 24);
+      m.x = Matrix<const float16>(experts.data(), 8, 24);
       m.in = 12;
-      m.mix.gate = {Matrix<const half>(gate.data(), 8, 2)};
+      m.mix.gate = {Matrix<const float16>(gate.data(), 8, 2)};
       change(m, l);
     });
   };
@@ -468,7 +468,7 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
             "mlp 0's gate: expected offsets of its segments, got none");
   EXPECT_EQ(mixed([](Mlp& m, Layers& l) { l[0].out = 513, m.row_bias = {}; }).substr(0, 51),
             "mlp 0, whose first layer is done or mixes experts: ");
-  EXPECT_EQ(mixed([&](Mlp& m, Layers&) { m.y = Matrix<half>(gate.data(), 8, 3, 4); }).substr(0, 62),
+  EXPECT_EQ(mixed([&](Mlp& m, Layers&) { m.y = Matrix<float16>(gate.data(), 8, 3, 4); }).substr(0, 62),
             "y of linear layer 0: expected memory of its own, got an overla");
   const Mlp stacks[] = {device.view(), device.view()};
   EXPECT_THROW(MlpLaunch({stacks, 2}, 75), invalid_argument) << "two stacks write the same";
@@ -598,12 +598,12 @@ TEST(MlpCounts, OfReferenceModels) {
         config.resident_blocks = 128;
         config.count_sectors = true;
         reset(config);
-        std::vector<std::unique_ptr<DeviceArray<half>>> memory;
+        std::vector<std::unique_ptr<DeviceArray<float16>>> memory;
         const auto zeros = [&](int64_t count) {
-          memory.push_back(std::make_unique<DeviceArray<half>>(count, half{}));
+          memory.push_back(std::make_unique<DeviceArray<float16>>(count, float16{}));
           return memory.back()->data();
         };
-        const Matrix<const half> x(zeros(rows * stacks.widths[0]), rows, stacks.widths[0]);
+        const Matrix<const float16> x(zeros(rows * stacks.widths[0]), rows, stacks.widths[0]);
         const int64_t strips = (rows + 15) / 16, depth = target >= 80 ? 16 : 8, out = stacks.widths.back();
         int64_t mma = 0, bytes_once = x.rows * x.cols * 2;
         std::vector<std::vector<MlpLayer>> layers(static_cast<size_t>(stacks.count));
@@ -618,7 +618,7 @@ TEST(MlpCounts, OfReferenceModels) {
           Mlp& stack = all.emplace_back();
           stack.x = x;
           stack.layers = own;
-          stack.y = Matrix<half>(zeros(rows * out), rows, out);
+          stack.y = Matrix<float16>(zeros(rows * out), rows, out);
           bytes_once += rows * out * 2;
         }
         DeviceMlpLaunch launch(all, target);

@@ -173,8 +173,8 @@ TEST(MlpProducts, PassOnNaN) {
     const int64_t cols = towers.stacks[0].x.cols;
     std::vector<float> x = towers.cases[0].layers[0].inputs.x;
     x[static_cast<size_t>(7 * cols)] = std::numeric_limits<float>::quiet_NaN();
-    CapacityMatrix<half> with_nan(35, cols, 48, true, x);
-    towers.stacks[0].x = Matrix<const half>(with_nan.view());
+    CapacityMatrix<float16> with_nan(35, cols, 48, true, x);
+    towers.stacks[0].x = Matrix<const float16>(with_nan.view());
     const MlpLaunch launch = towers.launch(config.target);
     launch.launch(towers.memory());
     const std::vector<float> y = towers.y[0]->values(), expected = product_of(towers, {0, 1});
@@ -191,12 +191,12 @@ TEST(MlpProducts, PassOnNaN) {
 TEST(MlpProducts, MayBeFP16) {
   for_each_target([](const Config& config) {
     Towers towers(48, 2);
-    CapacityMatrix<half> y(35, 1, 48, false);
+    CapacityMatrix<float16> y(35, 1, 48, false);
     const Sizes factors = {1, 0};
     towers.products.push_back({factors, y.view()});
     towers.launch(config.target).launch(towers.memory());
     const std::vector<float> expected = rounded(product_of(towers, factors));
-    const std::vector<half> got = y.values();
+    const std::vector<float16> got = y.values();
     for (size_t r = 0; r < expected.size(); ++r) EXPECT_EQ(to_float(got[r]), expected[r]) << "row " << r;
   });
 }

@@ -302,10 +302,10 @@ TEST(SplitMlpKernel, ServesOtherRowsAtEveryLaunch) {
             const std::vector<std::pair<size_t, int64_t>> launches = {{0, 35}, {1, 35}, {2, 9},  {0, 0}, {1, 35},
                                                                       {0, 35}, {2, 35}, {2, 20}, {0, 35}};
             for (const auto& [i, rows] : launches) {
-              CapacityMatrix<half> x(35, 90, capacity, true, cases[i].layers[0].inputs.x);
+              CapacityMatrix<float16> x(35, 90, capacity, true, cases[i].layers[0].inputs.x);
               CapacityMatrix<float> y(rows, 1, capacity, true);
               Mlp moved = view;
-              moved.x = Matrix<const half>(x.view());
+              moved.x = Matrix<const float16>(x.view());
               moved.y = y.view();
               DeviceMlpLaunch other({moved}, config.target);
               launch.descriptors().write(other.descriptors().read());

@@ -89,11 +89,11 @@ TEST(Resident, LaunchesWithMemoryOfItsOwn) {
 
 TEST(Resident, WantsNoMemoryForWhatNeedsNone) {
   reset({});
-  DeviceArray<half> x(std::vector<half>(8 * 16, to_half(0.5f)));
-  DeviceArray<half> y(8);
-  const AxisInput<half> input{Matrix<const half>(x.data(), 8, 16), nullptr, nullptr};
-  const Resident<Fm<half, half>, Nothing> fm(
-      Fm<half, half>({&input, 1}, 8, Matrix<half>(y.data(), 8, 1), nullptr, {true}), {}, Nothing{});
+  DeviceArray<float16> x(std::vector<float16>(8 * 16, to_float16(0.5f)));
+  DeviceArray<float16> y(8);
+  const AxisInput<float16> input{Matrix<const float16>(x.data(), 8, 16), nullptr, nullptr};
+  const Resident<Fm<float16, float16>, Nothing> fm(
+      Fm<float16, float16>({&input, 1}, 8, Matrix<float16>(y.data(), 8, 1), nullptr, {true}), {}, Nothing{});
   fm.launch();
   EXPECT_EQ(to_float(y.read()[7]), 2.0f) << "8 products of halves";
 }

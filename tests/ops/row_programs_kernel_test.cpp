@@ -46,7 +46,7 @@ using warprank::SoftmaxOfRow;
 using warprank::Span;
 using warprank::reference::Bounded;
 using Function = warprank::ElementwiseFunction;
-using Half = warprank::half;
+using Half = warprank::float16;
 
 constexpr double underflow = 0x1p-118;  // of the exponentials in activations
 const std::vector<DType> types = {DType::f32, DType::f16};

@@ -61,7 +61,7 @@ struct FloatRow {
         view{type, bytes.data() + 1, 1, static_cast<int64_t>(x.size()), static_cast<int64_t>(bytes.size()) - 1} {
     for (size_t c = 0; c < x.size(); ++c) {
       unsigned char* const to = bytes.data() + 1 + c * static_cast<size_t>(size_of(type));
-      const uint16_t as_half = to_half(x[c]).bits, as_bfloat16 = to_bfloat16(x[c]).bits;
+      const uint16_t as_half = to_float16(x[c]).bits, as_bfloat16 = to_bfloat16(x[c]).bits;
       if (type == DType::f32) std::memcpy(to, &x[c], 4);
       if (type == DType::f16) std::memcpy(to, &as_half, 2);
       if (type == DType::bf16) std::memcpy(to, &as_bfloat16, 2);

@@ -30,7 +30,7 @@ using warprank::Matrix;
 using warprank::Pooling;
 using warprank::SegmentReduceLaunch;
 using warprank::SegmentReduction;
-using Half = warprank::half;
+using Half = warprank::float16;
 
 const std::vector<Pooling> poolings = {Pooling::sum, Pooling::mean, Pooling::sqrtn, Pooling::max};
 /// Around the pieces of 8 rows that a segment is cut into, and the 32 that a block has at a time.

@@ -115,7 +115,7 @@ class Interpreter {
   }
 
   static float as_sent(float value, DenseWire type) {
-    return type == DenseWire::f16    ? to_float(to_half(std::clamp(value, -max_half, max_half)))
+    return type == DenseWire::f16    ? to_float(to_float16(std::clamp(value, -max_float16, max_float16)))
            : type == DenseWire::bf16 ? to_float(to_bfloat16(value))
                                      : value;
   }

@@ -2,4 +2,4 @@
 #include "warprank/ops/dot.cuh"
 
 template class warprank::Dot<float>;
-template class warprank::Dot<warprank::half>;
+template class warprank::Dot<warprank::float16>;

@@ -2,5 +2,5 @@
 #include "warprank/ops/mix.cuh"
 
 template class warprank::Mix<float, float>;
-template class warprank::Mix<warprank::half, float>;
-template class warprank::Mix<warprank::half, warprank::half>;
+template class warprank::Mix<warprank::float16, float>;
+template class warprank::Mix<warprank::float16, warprank::float16>;

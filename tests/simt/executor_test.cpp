@@ -147,7 +147,7 @@ template <int Depth>
 void multiply(const float* a, const float* b, float* d) {
   const int group = lane_index() / 4, pair = lane_index() % 4 * 2;
   uint32_t fragment_a[Depth / 4], fragment_b[Depth / 8];
-  const auto at = [](const float* matrix, int index) { return narrow<warprank::half>(matrix[index]); };
+  const auto at = [](const float* matrix, int index) { return narrow<warprank::float16>(matrix[index]); };
   for (int i = 0; i < Depth / 4; ++i) {  // as the table in mma.hpp has it
     const int row = group + i % 2 * 8, k = pair + i / 2 * 8;
     fragment_a[i] = pack_halves(at(a, row * Depth + k), at(a, row * Depth + k + 1));
@@ -236,14 +236,14 @@ TEST_P(Executor, AtomicsOfAllThreadsCount) {
 }
 
 void halves(float* out) {
-  out[0] = widen(narrow<warprank::half>(1.f / 3));
+  out[0] = widen(narrow<warprank::float16>(1.f / 3));
   out[1] = widen(narrow<warprank::bfloat16>(1.f / 3));
   out[2] = widen(int8_t{-7});
-  out[3] = widen(high_half(pack_halves(narrow<warprank::half>(1), narrow<warprank::half>(2))));
-  out[4] = widen(narrow<warprank::half>(65520));
-  out[5] = widen(narrow<warprank::half>(-FLT_MAX));
-  out[6] = widen(narrow<warprank::half>(-INFINITY));
-  out[7] = widen(narrow<warprank::half>(NAN));
+  out[3] = widen(high_half(pack_halves(narrow<warprank::float16>(1), narrow<warprank::float16>(2))));
+  out[4] = widen(narrow<warprank::float16>(65520));
+  out[5] = widen(narrow<warprank::float16>(-FLT_MAX));
+  out[6] = widen(narrow<warprank::float16>(-INFINITY));
+  out[7] = widen(narrow<warprank::float16>(NAN));
 }
 TEST_P(Executor, HalvesRoundToNearestAndStayFinite) {
   DeviceArray<float> out(8);

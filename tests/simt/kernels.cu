@@ -6,7 +6,7 @@
 
 #include "simt/faults.hpp"
 
-WARPRANK_HIDDEN void launch_all(float* x, int64_t n, uint32_t* counters, uint64_t* keys, const warprank::half* a,
+WARPRANK_HIDDEN void launch_all(float* x, int64_t n, uint32_t* counters, uint64_t* keys, const warprank::float16* a,
                                 kernels::Row* row) {
   using warprank::device::launch;
   using warprank::device::Order;

@@ -85,9 +85,9 @@ constexpr int64_t gemm_shared_bytes = int64_t{2} * gemm_size * gemm_stride * 2;
 /// C = A B, all 64 x 64 and row-major, FP16 in and FP32 out, one block. Depth 8 runs on every target, 16 from sm_80.
 template <int Depth>
 WARPRANK_KERNEL(gemm_threads, 1)
-gemm(const warprank::half* a, const warprank::half* b, float* c) {
+gemm(const warprank::float16* a, const warprank::float16* b, float* c) {
   constexpr int vector = 8, rows = 32, cols = 32;  // of a warp
-  auto* tile_a = dynamic_shared<warprank::half>();
+  auto* tile_a = dynamic_shared<warprank::float16>();
   auto* tile_b = tile_a + gemm_size * gemm_stride;
   for (int i = thread_rank() * vector; i < gemm_size * gemm_size; i += gemm_threads * vector) {
     const int to = i / gemm_size * gemm_stride + i % gemm_size;

@@ -78,17 +78,17 @@ TEST_F(Kernels, InsertPlacesEveryKeyOnce) {
 
 TEST_F(Kernels, GemmAgreesWithItsFormulaAndCountsItsInstructions) {
   constexpr int n = kernels::gemm_size;
-  std::vector<warprank::half> a(n * n), b(n * n);
+  std::vector<warprank::float16> a(n * n), b(n * n);
   for (int i = 0; i < n * n; ++i) {  // sums of these are exact in FP32
-    a[static_cast<size_t>(i)] = warprank::to_half(static_cast<float>(i * 7 % 17 - 8) / 8);
-    b[static_cast<size_t>(i)] = warprank::to_half(static_cast<float>(i * 5 % 19 - 9) / 8);
+    a[static_cast<size_t>(i)] = warprank::to_float16(static_cast<float>(i * 7 % 17 - 8) / 8);
+    b[static_cast<size_t>(i)] = warprank::to_float16(static_cast<float>(i * 5 % 19 - 9) / 8);
   }
   for (const int target : {75, 80}) {
     simt::Config config;
     config.target = target;
     config.count_sectors = true;
     simt::reset(config);
-    DeviceArray<warprank::half> device_a(a), device_b(b);
+    DeviceArray<warprank::float16> device_a(a), device_b(b);
     DeviceArray<float> c(n * n);
     const auto kernel = target == 75 ? &kernels::gemm<8> : &kernels::gemm<16>;
     simt::clear_counters();

@@ -18,7 +18,7 @@
 
 namespace kernel_testing {
 
-using warprank::half;
+using warprank::float16;
 using warprank::Matrix;
 
 inline std::vector<float> random_values(std::mt19937& engine, int64_t size, float scale = 1) {
@@ -30,7 +30,7 @@ inline std::vector<float> random_values(std::mt19937& engine, int64_t size, floa
 
 /// The values as FP16 has them.
 inline std::vector<float> rounded(std::vector<float> values) {
-  for (float& value : values) value = warprank::to_float(warprank::to_half(value));
+  for (float& value : values) value = warprank::to_float(warprank::to_float16(value));
   return values;
 }
 

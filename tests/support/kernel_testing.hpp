@@ -272,7 +272,7 @@ template <class Value>
 void expect_within(const warprank::reference::Bounded& expected, const std::vector<Value>& out, double c,
                    double underflow = 0x1p-126) {
   using warprank::to_float;
-  constexpr bool is_half = std::is_same_v<Value, warprank::half>;
+  constexpr bool is_half = std::is_same_v<Value, warprank::float16>;
   constexpr bool is_bfloat16 = std::is_same_v<Value, warprank::bfloat16>;
   constexpr double rounding = is_half ? 0x1p-11 : is_bfloat16 ? 0x1p-8 : 0;
   constexpr double subnormal = is_half ? 0x1p-25 : is_bfloat16 ? 0x1p-134 : 0;

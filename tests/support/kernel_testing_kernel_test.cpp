@@ -42,7 +42,7 @@ namespace {
 
 using namespace kernel_testing;       // NOLINT
 using namespace kernel_testing_test;  // NOLINT
-using warprank::half;
+using warprank::float16;
 using warprank::reference::Bounded;
 
 void launch_add(uint32_t* x, uint32_t value, Stream stream = {}) {
@@ -194,10 +194,10 @@ TEST(KernelTesting, CountersAreTheExecutors) {
 TEST(KernelTesting, BoundCoversTheRoundingOfWhatIsStored) {
   const Bounded exact{{1.0}, {1.0}};
   expect_within<float>(exact, {1.f + 0x1p-23f}, 2);
-  expect_within<half>(exact, {warprank::to_half(1.f + 0x1p-11f)}, 2);
+  expect_within<float16>(exact, {warprank::to_float16(1.f + 0x1p-11f)}, 2);
   static const Bounded third{{1.0 / 3}, {1.0}};
-  expect_within<half>(third, {warprank::to_half(1.f / 3)}, 0);
-  EXPECT_FATAL_FAILURE(expect_within<half>(third, {warprank::to_half(1.f / 3 + 0x1p-10f)}, 2), "element 0");
+  expect_within<float16>(third, {warprank::to_float16(1.f / 3)}, 0);
+  EXPECT_FATAL_FAILURE(expect_within<float16>(third, {warprank::to_float16(1.f / 3 + 0x1p-10f)}, 2), "element 0");
   EXPECT_FATAL_FAILURE(expect_within<float>(third, {1.f / 3 + 0x1p-22f}, 2), "element 0");
 }
 

@@ -14,7 +14,7 @@ namespace kernel_testing {
 /// The nearest Value (float, half or bfloat16), ties to even.
 template <class Value>
 Value narrowed(float value) {
-  if constexpr (std::is_same_v<Value, warprank::half>) return warprank::to_half(value);
+  if constexpr (std::is_same_v<Value, warprank::float16>) return warprank::to_float16(value);
   if constexpr (std::is_same_v<Value, warprank::bfloat16>) return warprank::to_bfloat16(value);
   if constexpr (std::is_same_v<Value, float>) return value;
 }

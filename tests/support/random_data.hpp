@@ -50,7 +50,7 @@ inline StoredTensor make_rows(const std::string& name, Shape shape, const std::v
     std::vector<Value> stored;
     for (const float value : values) {
       if constexpr (std::is_same_v<Value, float>) stored.push_back(value);
-      if constexpr (std::is_same_v<Value, half>) stored.push_back(to_half(value));
+      if constexpr (std::is_same_v<Value, float16>) stored.push_back(to_float16(value));
       if constexpr (std::is_same_v<Value, bfloat16>) stored.push_back(to_bfloat16(value));
       if constexpr (std::is_same_v<Value, int8_t>)
         stored.push_back(static_cast<int8_t>(std::clamp(value * 64, -128.0f, 127.0f)));

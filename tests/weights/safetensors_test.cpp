@@ -108,7 +108,7 @@ TEST(Safetensors, ReadsWhatThePythonLibraryWrote) {
   EXPECT_EQ(tensors.size(), 10u);
   EXPECT_THAT(floats<float>(tensors.at("f32")), ElementsAre(0.0f, -0.5f, 1.5f, 3.0e38f, 1e-45f, -2.0f));
   EXPECT_THAT(tensors.at("f32").shape, ElementsAre(2, 3));
-  EXPECT_THAT(floats<half>(tensors.at("f16")), ElementsAre(1.0f, -0.333251953125f, 65504.0f, 0x1p-24f));
+  EXPECT_THAT(floats<float16>(tensors.at("f16")), ElementsAre(1.0f, -0.333251953125f, 65504.0f, 0x1p-24f));
   EXPECT_THAT(floats<bfloat16>(tensors.at("bf16")), ElementsAre(1.0f, -3.140625f, 0x1.fep127f));
   EXPECT_THAT(values<int8_t>(tensors.at("i8")), ElementsAre(-128, 0, 127));
   EXPECT_THAT(values<int64_t>(tensors.at("i64")),
@@ -138,7 +138,7 @@ TEST(Safetensors, WritesTheSameBytesAsThePythonLibrary) {
 
 TEST(Safetensors, AlignsTheDataOfEveryTensorToItsElements) {
   const StoredTensor a = make_tensor<int8_t>({3}, {1, 2, 3}), b = make_tensor<float>({1}, {4}),
-                     c = make_tensor<half>({1}, {to_half(5)}), d = make_tensor<int64_t>({1}, {6});
+                     c = make_tensor<float16>({1}, {to_float16(5)}), d = make_tensor<int64_t>({1}, {6});
   const std::string file =
       serialize_safetensors({{"a", a.view()}, {"b", b.view()}, {"c", c.view()}, {"d", d.view()}}, {{"key", "value"}});
   const SafetensorsContent content = parse_safetensors("memory", bytes_of(file));
@@ -146,7 +146,7 @@ TEST(Safetensors, AlignsTheDataOfEveryTensorToItsElements) {
     EXPECT_EQ((tensor.data - bytes_of(file).data()) % size_of(*tensor.dtype), 0) << name;
   EXPECT_THAT(values<int8_t>(content.tensors.at("a")), ElementsAre(1, 2, 3));
   EXPECT_THAT(floats<float>(content.tensors.at("b")), ElementsAre(4.0f));
-  EXPECT_THAT(floats<half>(content.tensors.at("c")), ElementsAre(5.0f));
+  EXPECT_THAT(floats<float16>(content.tensors.at("c")), ElementsAre(5.0f));
   EXPECT_THAT(values<int64_t>(content.tensors.at("d")), ElementsAre(6));
 }
 

@@ -72,7 +72,7 @@ TEST(Weights, KeepStackedVectorsInKerasLayout) {
 
 TEST(Weights, AreConvertedToFp32Exactly) {
   const Weights weights =
-      Weights::from_tensors({{"f16", make_tensor<half>({3}, {to_half(0x1p-24f), to_half(-1.5f), to_half(65504)})},
+      Weights::from_tensors({{"f16", make_tensor<float16>({3}, {to_float16(0x1p-24f), to_float16(-1.5f), to_float16(65504)})},
                              {"bf16", make_tensor<bfloat16>({2}, {to_bfloat16(0x1.02p100f), to_bfloat16(-0.5f)})}});
   EXPECT_THAT(problems(weights, {vector("f16", {3}), vector("bf16", {2})}), ElementsAre());
   EXPECT_THAT(copy(weights, vector("f16", {3})), ElementsAre(0x1p-24f, -1.5f, 65504));

@@ -62,11 +62,11 @@ class BlobView {
   }
 
   /// The same of an input of FP16.
-  Span<const half> dense_halves(DenseSlot input) const {
+  Span<const float16> dense_halves(DenseSlot input) const {
     if (!has(input)) return {};
     assert(type(input) == DenseWire::f16);
     const DenseInfo& info = layout_->dense(input);
-    return {at<half>(position(input)), rows({info.axis}) * info.width};
+    return {at<float16>(position(input)), rows({info.axis}) * info.width};
   }
 
   /// Copies the ids of all rows, or `count` values of a dense input from its value `begin` on, of any type; of an input

@@ -13,12 +13,12 @@
 namespace warprank {
 
 /// IEEE 754 binary16.
-struct half {
+struct float16 {
   uint16_t bits = 0;
 };
 
 /// The largest finite half.
-inline constexpr float max_half = 65504.0f;
+inline constexpr float max_float16 = 65504.0f;
 
 /// The upper 16 bits of an IEEE 754 binary32.
 struct bfloat16 {
@@ -50,7 +50,7 @@ constexpr uint32_t choose(bool condition, uint32_t a, uint32_t b) {
 
 inline float to_float(float value) { return value; }
 inline float to_float(bfloat16 value) { return bits_float(static_cast<uint32_t>(value.bits) << 16); }
-inline float to_float(half value) {
+inline float to_float(float16 value) {
   const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
   const uint32_t magnitude = value.bits & 0x7fffu;
   const uint32_t normal = (magnitude << 13) + 0x38000000u;
@@ -61,7 +61,7 @@ inline float to_float(half value) {
 }
 
 /// Rounds to nearest, ties to even; overflow gives infinity, NaN stays NaN.
-inline half to_half(float value) {
+inline float16 to_float16(float value) {
   const uint32_t bits = float_bits(value);
   const uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
   // Adding 0.5 to what becomes subnormal aligns the unit in the last place to 2^-24.
@@ -88,7 +88,7 @@ inline constexpr DType dtype_of = Value::no_such_dtype;
 template <>
 inline constexpr DType dtype_of<float> = DType::f32;
 template <>
-inline constexpr DType dtype_of<half> = DType::f16;
+inline constexpr DType dtype_of<float16> = DType::f16;
 template <>
 inline constexpr DType dtype_of<bfloat16> = DType::bf16;
 template <>
@@ -140,7 +140,7 @@ decltype(auto) dispatch_dtype(DType type, Body&& body) {
     case DType::f32:
       return body(TypeTag<float>{});
     case DType::f16:
-      return body(TypeTag<half>{});
+      return body(TypeTag<float16>{});
     case DType::bf16:
       return body(TypeTag<bfloat16>{});
     case DType::i8:

@@ -117,10 +117,10 @@ void fence(Here here) {
 // ---- 16-bit floats
 
 inline float divide_by_one_to_two(float a, float b) { return a / b; }
-inline float half_to_float(uint16_t bits) { return to_float(half{bits}); }
+inline float half_to_float(uint16_t bits) { return to_float(float16{bits}); }
 inline float low_half_to_float(uint32_t pair) { return half_to_float(static_cast<uint16_t>(pair)); }
 inline float high_half_to_float(uint32_t pair) { return half_to_float(static_cast<uint16_t>(pair >> 16)); }
-inline uint16_t float_to_half(float value) { return to_half(value).bits; }
+inline uint16_t float_to_half(float value) { return to_float16(value).bits; }
 inline uint16_t float_to_bfloat16(float value) { return to_bfloat16(value).bits; }
 inline float bits_to_float(uint32_t bits) { return bits_float(bits); }
 inline uint32_t float_to_bits(float value) { return float_bits(value); }
@@ -153,7 +153,7 @@ uint32_t floats_to_halves(float low, float high) {
   const auto narrowed = [](float value) -> uint32_t {
     if (value != value) return 0x7fff;
     if (Relu && !(value > 0)) return 0;
-    return to_half(value < -max_half ? -max_half : value > max_half ? max_half : value).bits;
+    return to_float16(value < -max_float16 ? -max_float16 : value > max_float16 ? max_float16 : value).bits;
   };
   return narrowed(low) | narrowed(high) << 16;
 }

@@ -26,7 +26,7 @@ WARPRANK_DEVICE float divide_by_one_to_two(float a, float b) { return backend::d
 
 /// The value as a float, exactly.
 WARPRANK_DEVICE float widen(float value) { return value; }
-WARPRANK_DEVICE float widen(half value) { return backend::half_to_float(value.bits); }
+WARPRANK_DEVICE float widen(float16 value) { return backend::half_to_float(value.bits); }
 WARPRANK_DEVICE float widen(bfloat16 value) { return float_of_bits(static_cast<uint32_t>(value.bits) << 16); }
 WARPRANK_DEVICE float widen(int8_t value) { return static_cast<float>(value); }
 
@@ -40,27 +40,27 @@ WARPRANK_DEVICE float widen_byte(uint32_t bytes, int i) {
 /// What is finite and larger than a half can be becomes the largest half of its sign.
 WARPRANK_DEVICE float limit_to_half(float value) {
   const float magnitude = std::fabs(value);
-  return magnitude > max_half && magnitude <= FLT_MAX ? (value < 0 ? -max_half : max_half) : value;
+  return magnitude > max_float16 && magnitude <= FLT_MAX ? (value < 0 ? -max_float16 : max_float16) : value;
 }
 /// The nearest Value (float, half or bfloat16), ties to even. What is finite stays finite: a half is at most 65504,
 /// with the sign of the value.
 template <class Value>
 WARPRANK_DEVICE Value narrow(float value) {
-  if constexpr (std::is_same_v<Value, half>) return {backend::float_to_half(limit_to_half(value))};
+  if constexpr (std::is_same_v<Value, float16>) return {backend::float_to_half(limit_to_half(value))};
   if constexpr (std::is_same_v<Value, bfloat16>) return {backend::float_to_bfloat16(value)};
   if constexpr (std::is_same_v<Value, float>) return value;
 }
 /// to[i] = narrow of values[i]. All are tested together for what is too large for a half, which hardly ever is.
 template <class Value, int Size, class To>
 WARPRANK_DEVICE void narrow_all(const float (&values)[Size], To& to) {
-  if constexpr (std::is_same_v<Value, half> && Size > 1) {
+  if constexpr (std::is_same_v<Value, float16> && Size > 1) {
     float limited[Size], largest = std::fabs(values[0]);
     WARPRANK_UNROLL
     for (int i = 0; i < Size; ++i) {
       limited[i] = values[i];
       if (i > 0) largest = std::fmax(largest, std::fabs(values[i]));
     }
-    if (!(largest <= max_half)) {
+    if (!(largest <= max_float16)) {
       WARPRANK_UNROLL
       for (int i = 0; i < Size; ++i) limited[i] = limit_to_half(values[i]);
     }
@@ -73,7 +73,7 @@ WARPRANK_DEVICE void narrow_all(const float (&values)[Size], To& to) {
 }
 
 /// Two halves as tensor cores take them: `low` in the lower 16 bits.
-WARPRANK_DEVICE uint32_t pack_halves(half low, half high) {
+WARPRANK_DEVICE uint32_t pack_halves(float16 low, float16 high) {
   return static_cast<uint32_t>(low.bits) | static_cast<uint32_t>(high.bits) << 16;
 }
 /// The nearest halves of two floats, packed: one instruction from sm_80 on. NaN stays NaN; what is larger than a half
@@ -85,8 +85,8 @@ WARPRANK_DEVICE uint32_t narrow_pair_relu(float low, float high) { return backen
 /// more to cut it out.
 WARPRANK_DEVICE float widen_low(uint32_t pair) { return backend::low_half_to_float(pair); }
 WARPRANK_DEVICE float widen_high(uint32_t pair) { return backend::high_half_to_float(pair); }
-WARPRANK_DEVICE half low_half(uint32_t pair) { return {static_cast<uint16_t>(pair & 0xffffu)}; }
-WARPRANK_DEVICE half high_half(uint32_t pair) { return {static_cast<uint16_t>(pair >> 16)}; }
+WARPRANK_DEVICE float16 low_half(uint32_t pair) { return {static_cast<uint16_t>(pair & 0xffffu)}; }
+WARPRANK_DEVICE float16 high_half(uint32_t pair) { return {static_cast<uint16_t>(pair >> 16)}; }
 
 /// a b + c of two pairs of halves, each rounded once, by one instruction. What is too large becomes infinite.
 WARPRANK_DEVICE uint32_t fma_halves(uint32_t a, uint32_t b, uint32_t c) { return backend::fma_halves(a, b, c); }

@@ -54,8 +54,8 @@ namespace warprank {
 
 /// Items and the events that they attend to, in device memory; counts and offsets are read when the kernel runs.
 struct Attention {
-  Matrix<const half> q;                      ///< [item capacity, heads * D]
-  Matrix<const half> k, v;                   ///< [event capacity, heads * D]
+  Matrix<const float16> q;                      ///< [item capacity, heads * D]
+  Matrix<const float16> k, v;                   ///< [event capacity, heads * D]
   FloatMatrix<void> y;                       ///< [item capacity, heads * D]
   const int64_t* item_offsets = nullptr;     ///< [parents + 1], from 0, never decreasing
   const int64_t* history_offsets = nullptr;  ///< [parents + 1], from 0, never decreasing

@@ -100,7 +100,7 @@ struct BagFeature {
   Pooling pooling = Pooling::none;
   std::optional<int64_t> padding;  ///< the id that is padding; unless set, -1 in a direct and none in a hashed table
   int64_t max_bag_ids = 0;         ///< no bag has more; 0: not known. A bag that does is pooled as well, only slower
-  std::variant<Matrix<float>, Matrix<half>> y;  ///< [num_bags.capacity, table.dim]
+  std::variant<Matrix<float>, Matrix<float16>> y;  ///< [num_bags.capacity, table.dim]
   LookupCounters* counters = nullptr;           ///< may be null
 };
 

@@ -29,7 +29,7 @@ namespace warprank {
 
 /// A cross layer whose product is over all columns of x. Its row bias may be set for a split first layer; then `x` has
 /// the items' columns alone, and residual is still the whole of x0.
-inline LinearLayer cross_layer(const void* weights, Matrix<const half> x0, Matrix<const half> x, FloatMatrix<void> y,
+inline LinearLayer cross_layer(const void* weights, Matrix<const float16> x0, Matrix<const float16> x, FloatMatrix<void> y,
                                const int64_t* num_rows = nullptr) {
   LinearLayer layer;
   layer.weights = weights;
@@ -43,7 +43,7 @@ inline LinearLayer cross_layer(const void* weights, Matrix<const half> x0, Matri
 
 /// The two layers of a low-rank cross layer, in the order of their launches.
 inline std::array<LinearLayer, 2> low_rank_cross_layers(const void* v_weights, const void* w_weights,
-                                                        Matrix<const half> x0, Matrix<const half> x, Matrix<half> v,
+                                                        Matrix<const float16> x0, Matrix<const float16> x, Matrix<float16> v,
                                                         FloatMatrix<void> y, const int64_t* num_rows = nullptr) {
   LinearLayer down;
   down.weights = v_weights;

@@ -47,11 +47,11 @@ class Dot : public Primitive {
   /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows. More count as y.rows.
   /// Throws invalid_argument for what does not fit together, and for fields that no block's shared memory holds:
   /// about F (dim + 8) halves, 64 KB.
-  Dot(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
+  Dot(Span<const AxisInput<float16>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
       const int64_t* num_rows = nullptr)
       : Dot(inputs, dim, order, self, y, num_rows, detail::launch_policies_of(device::target())) {}
   /// Divided as said, and not as was measured (launch_policies.hpp).
-  Dot(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
+  Dot(Span<const AxisInput<float16>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
       const int64_t* num_rows, const LaunchPolicies& policies)
       : Primitive("dots"), plan_(planned(inputs, dim, order, self, y, num_rows, policies)), target_(device::target()) {
     set_launches(y.rows > 0 && y.cols > 0);
@@ -62,7 +62,7 @@ class Dot : public Primitive {
   }
 
  private:
-  static detail::dot::Plan<Out> planned(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self,
+  static detail::dot::Plan<Out> planned(Span<const AxisInput<float16>> inputs, int64_t dim, DotOrder order, bool self,
                                         Matrix<Out> y, const int64_t* num_rows, const LaunchPolicies& policies);
 
   detail::dot::Plan<Out> plan_;
@@ -70,7 +70,7 @@ class Dot : public Primitive {
 };
 
 template <class Out>
-detail::dot::Plan<Out> Dot<Out>::planned(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self,
+detail::dot::Plan<Out> Dot<Out>::planned(Span<const AxisInput<float16>> inputs, int64_t dim, DotOrder order, bool self,
                                          Matrix<Out> y, const int64_t* num_rows, const LaunchPolicies& policies) {
   Problems problems;
   if (dim < 1 || dim > detail::dot::max_dim) {

@@ -107,7 +107,7 @@ inline void to_scaled_rows(const TableView& table, int64_t first, int64_t count,
       std::memcpy(&offset, table.offset_of(r), sizeof offset);
     } else {
       if (table.type == DType::f32) detail::decode_row<float>(table, r, x);
-      if (table.type == DType::f16) detail::decode_row<half>(table, r, x);
+      if (table.type == DType::f16) detail::decode_row<float16>(table, r, x);
       if (table.type == DType::bf16) detail::decode_row<bfloat16>(table, r, x);
       if (!std::all_of(x.begin(), x.end(), [](float value) { return std::isfinite(value); })) {
         throw invalid_argument("scaled rows: row " + std::to_string(r), "finite elements", "one that is not");

@@ -136,7 +136,7 @@ class TestTable {
       for (int64_t c = 0; c < dim; ++c) {
         unsigned char* to = bytes.data() + r * stride + c * size_of(type);
         const float value = normals(1, random)[0];
-        const uint16_t as_half = to_half(value).bits, as_bfloat16 = to_bfloat16(value).bits;
+        const uint16_t as_half = to_float16(value).bits, as_bfloat16 = to_bfloat16(value).bits;
         if (type == DType::f32) std::memcpy(to, &value, 4);
         if (type == DType::f16) std::memcpy(to, &as_half, 2);
         if (type == DType::bf16) std::memcpy(to, &as_bfloat16, 2);
@@ -558,7 +558,7 @@ TEST(EmbeddingBag, ReachesRowsBeyond2To32) {
       for (int64_t c = 0; c < dim; ++c) {
         const auto value = static_cast<float>(id % 7 + c);
         if (type == DType::f32) std::memcpy(row + 4 * c, &value, 4);
-        const uint16_t as_half = to_half(value).bits, as_bfloat16 = to_bfloat16(value).bits;
+        const uint16_t as_half = to_float16(value).bits, as_bfloat16 = to_bfloat16(value).bits;
         if (type == DType::f16) std::memcpy(row + 2 * c, &as_half, 2);
         if (type == DType::bf16) std::memcpy(row + 2 * c, &as_bfloat16, 2);
         if (type == DType::i8) row[c] = static_cast<unsigned char>(value);

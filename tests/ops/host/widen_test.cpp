@@ -13,7 +13,7 @@ namespace warprank {
 namespace {
 
 TEST(HostWiden, GivesEveryHalfExactly) {
-  std::vector<half> halves;
+  std::vector<float16> halves;
   for (uint32_t bits = 0; bits <= 0xffff; ++bits) halves.push_back({static_cast<uint16_t>(bits)});
   test_support::for_each_target([&] {
     std::vector<float> floats(halves.size());
@@ -29,7 +29,7 @@ TEST(HostWiden, GivesEveryHalfExactly) {
 }
 
 TEST(HostWiden, WritesAsManyAsThereAre) {
-  const std::vector<half> ones(100, to_half(1));
+  const std::vector<float16> ones(100, to_float16(1));
   test_support::for_each_target([&] {
     for (int64_t begin = 0; begin < 3; ++begin)
       for (int64_t count = 0; count <= 70; ++count) {

@@ -75,8 +75,8 @@ class Occupancy(unittest.TestCase):
 
 class Names(unittest.TestCase):
     def test_are_short(self):
-        self.assertEqual(kernel_report.short_name("void warprank::detail::f<4, warprank::half>(a::B<int>, int)"),
-                         "f<4, half>")
+        self.assertEqual(kernel_report.short_name("void warprank::detail::f<4, warprank::float16>(a::B<int>, int)"),
+                         "f<4, float16>")
         self.assertEqual(kernel_report.short_name("void w::k<(w::Act)1, w::P<2> >(int)"), "k<(Act)1, P<2> >")
         self.assertEqual(kernel_report.short_name("simt::plain(float*)"), "plain")
 

@@ -51,7 +51,7 @@ inline int64_t convert_ids(const std::byte* from, IdsWire from_type, int64_t cou
 
 template <class Body>
 decltype(auto) dispatch_wire(DenseWire type, Body&& body) {
-  if (type == DenseWire::f16) return body(TypeTag<half>{});
+  if (type == DenseWire::f16) return body(TypeTag<float16>{});
   if (type == DenseWire::bf16) return body(TypeTag<bfloat16>{});
   return body(TypeTag<float>{});
 }
@@ -63,10 +63,10 @@ To wire_value(float value, bool saturates) {
   if constexpr (std::is_same_v<To, float>) {
     return value;
   } else {
-    constexpr bool is_half = std::is_same_v<To, half>;
+    constexpr bool is_half = std::is_same_v<To, float16>;
     constexpr uint32_t exponent = is_half ? 0x7c00 : 0x7f80;
     uint32_t bits;
-    if constexpr (is_half) bits = to_half(value).bits;
+    if constexpr (is_half) bits = to_float16(value).bits;
     if constexpr (!is_half) bits = to_bfloat16(value).bits;
     const bool is_infinite = (bits & exponent) == exponent;
     return {static_cast<uint16_t>(bits - static_cast<uint32_t>(is_infinite && saturates))};

@@ -62,9 +62,9 @@ class Bindings {
   }
   FloatMatrix<const void> input(int node) const { return as_const(value(node)); }
   /// A value that is FP16.
-  Matrix<half> halves(int node) const {
+  Matrix<float16> halves(int node) const {
     const FloatMatrix<void> m = value(node);
-    return {static_cast<half*>(m.data), m.rows, m.cols, m.stride};
+    return {static_cast<float16*>(m.data), m.rows, m.cols, m.stride};
   }
   /// The columns of an output among those of its axis.
   FloatMatrix<void> output(const OutputPlace& place) const {
@@ -81,7 +81,7 @@ class Bindings {
   /// Where those that the index does not have are written.
   int64_t* segments(AxisPair pair) const { return memory_.segments.at(pair); }
   /// A value as an input of an op on `axis`.
-  AxisInput<half> halves_on(int node, int axis) const { return on_axis<half>(halves(node), node, axis); }
+  AxisInput<float16> halves_on(int node, int axis) const { return on_axis<float16>(halves(node), node, axis); }
   AxisInput<void> input_on(int node, int axis) const { return on_axis<void>(input(node), node, axis); }
 
   RequestBlobs requests() const {

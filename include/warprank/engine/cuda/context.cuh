@@ -310,7 +310,7 @@ class CudaContext : public ContextBackend {
           tapped_[static_cast<size_t>(r * value.cols + c)] = to_float(element);
         }
     };
-    value.type == DType::f16 ? read(half{}) : read(float{});
+    value.type == DType::f16 ? read(float16{}) : read(float{});
   }
 
   /// Graphs for the runs that cannot take those of the context, which they do not replace yet. Their memory is queued

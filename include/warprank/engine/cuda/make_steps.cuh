@@ -270,7 +270,7 @@ class StepMaker {
       const auto end = std::stable_partition(nodes.begin(), nodes.end(), [&](int n) {
         return node(n).axis == node(first).axis && layout_.place(n).type == layout_.place(first).type;
       });
-      const auto count = std::min<std::ptrdiff_t>(end - nodes.begin(), Mix<half, half>::max_tasks);
+      const auto count = std::min<std::ptrdiff_t>(end - nodes.begin(), Mix<float16, float16>::max_tasks);
       const std::vector<int> launch(nodes.begin(), nodes.begin() + count);
       add(launch,
           [launch](const Bindings& bindings, StepMemory& memory) { return prepare_mixes(launch, bindings, memory); });

@@ -34,13 +34,13 @@ PreparedStep prepare_launch(const char* kernel, Launch launch, StepMemory& memor
 /// body(Matrix<half>) or body(Matrix<float>), as the value is.
 template <class Body>
 PreparedStep with_type(const FloatMatrix<void>& y, Body&& body) {
-  if (y.type == DType::f16) return body(Matrix<half>(static_cast<half*>(y.data), y.rows, y.cols, y.stride));
+  if (y.type == DType::f16) return body(Matrix<float16>(static_cast<float16*>(y.data), y.rows, y.cols, y.stride));
   return body(Matrix<float>(static_cast<float*>(y.data), y.rows, y.cols, y.stride));
 }
 
 /// FP16 matrices of fields, some of them on outer axes.
-inline std::vector<AxisInput<half>> halves_of_inputs(const Bindings& bindings, const Node& node) {
-  std::vector<AxisInput<half>> inputs;
+inline std::vector<AxisInput<float16>> halves_of_inputs(const Bindings& bindings, const Node& node) {
+  std::vector<AxisInput<float16>> inputs;
   for (const int input : node.inputs) inputs.push_back(bindings.halves_on(input, node.axis));
   return inputs;
 }

@@ -21,7 +21,7 @@ HWY_INLINE V decode(D d, const bfloat16* q) {
 }
 
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V decode(D d, const half* q) {
+HWY_INLINE V decode(D d, const float16* q) {
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2) || HWY_ARCH_ARM_A64
   const hn::Rebind<hwy::float16_t, D> d16;
   return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(q)));
@@ -277,7 +277,7 @@ inline void embedding_bag(Span<const BagFeature> features) {
         pool_rows<float>(feature, rows);
         break;
       case DType::f16:
-        pool_rows<half>(feature, rows);
+        pool_rows<float16>(feature, rows);
         break;
       case DType::bf16:
         pool_rows<bfloat16>(feature, rows);

@@ -4,7 +4,7 @@ HWY_BEFORE_NAMESPACE();
 namespace warprank::host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-inline void widen(Span<const half> from, float* to) {
+inline void widen(Span<const float16> from, float* to) {
   int64_t i = 0;
 #if HWY_TARGET == HWY_AVX2 || (HWY_ARCH_X86 && HWY_MAX_BYTES == 64)  // others make it of arithmetic, without NaN
   const hn::ScalableTag<float> d;

@@ -17,6 +17,6 @@ namespace warprank::host_ops {
 HWY_EXPORT(widen);
 
 /// to[i] = from[i]; neither needs to be aligned to more than its elements.
-inline void widen(Span<const half> from, float* to) { HWY_DYNAMIC_DISPATCH(widen)(from, to); }
+inline void widen(Span<const float16> from, float* to) { HWY_DYNAMIC_DISPATCH(widen)(from, to); }
 
 }  // namespace warprank::host_ops

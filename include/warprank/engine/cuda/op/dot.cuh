@@ -13,7 +13,7 @@
 
 namespace warprank::cuda_backend {
 
-static_assert(Dot<half>::max_inputs == plan::max_field_inputs);
+static_assert(Dot<float16>::max_inputs == plan::max_field_inputs);
 
 inline Prepare bind_alone(const DotOp& op, int n, const BindOptions&) {
   return [op, n](const Bindings& bindings, StepMemory& memory) {

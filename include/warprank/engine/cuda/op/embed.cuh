@@ -29,7 +29,7 @@ inline LookUp make_look_up(const Graph& graph, int n, const CudaTableStore& tabl
 
 inline void set_output(BagFeature& feature, const FloatMatrix<void>& y) {
   if (y.type == DType::f16) {
-    feature.y = Matrix<half>(static_cast<half*>(y.data), y.rows, y.cols, y.stride);
+    feature.y = Matrix<float16>(static_cast<float16*>(y.data), y.rows, y.cols, y.stride);
   } else {
     feature.y = Matrix<float>(static_cast<float*>(y.data), y.rows, y.cols, y.stride);
   }

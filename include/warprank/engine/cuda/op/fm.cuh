@@ -13,7 +13,7 @@
 
 namespace warprank::cuda_backend {
 
-static_assert(Fm<half, half>::max_inputs == plan::max_field_inputs);
+static_assert(Fm<float16, float16>::max_inputs == plan::max_field_inputs);
 
 inline Prepare bind_alone(const FmOp& op, int n, const BindOptions&) {
   return [op, n](const Bindings& bindings, StepMemory& memory) {
@@ -21,7 +21,7 @@ inline Prepare bind_alone(const FmOp& op, int n, const BindOptions&) {
     return with_type(bindings.value(n), [&](auto y) {
       using Out = std::remove_pointer_t<decltype(y.data)>;
       return prepare_launch(
-          "fm", Fm<half, Out>(halves_of_inputs(bindings, node), op.dim, y, bindings.num_rows(node.axis), {op.reduce}),
+          "fm", Fm<float16, Out>(halves_of_inputs(bindings, node), op.dim, y, bindings.num_rows(node.axis), {op.reduce}),
           memory);
     });
   };

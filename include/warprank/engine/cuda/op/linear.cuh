@@ -42,7 +42,7 @@ struct LayerWeights {
   }
   ProductWeights product_weights(const Bindings& bindings) const {
     if (row_major < 0) return {};
-    return {{bindings.copied_weights<half>(row_major), RowMajorWeights::stride_of(in)},
+    return {{bindings.copied_weights<float16>(row_major), RowMajorWeights::stride_of(in)},
             bindings.copied_weights<float>(float_bias)};
   }
 };
@@ -82,7 +82,7 @@ inline PackedLinearNode pack(const Graph& graph, int n, bool apart, bool for_cub
     const Buffer<unsigned char> bytes = naming(op.name, [&] { return pack_linear(weight, bias, in, out); });
     layer.packed = memory.add(bytes.data(), bytes.size());
     if (for_cublaslt) {
-      const std::vector<half> row_major = detail::pack_row_major(weight, bias, in, out);
+      const std::vector<float16> row_major = detail::pack_row_major(weight, bias, in, out);
       layer.row_major = memory.add_copied(row_major.data(), 2 * static_cast<int64_t>(row_major.size()));
       std::vector<float> float_bias(bias.begin(), bias.end());
       float_bias.resize(static_cast<size_t>(out));
@@ -249,7 +249,7 @@ inline PreparedStep prepare_chains(const std::vector<LinearChain>& chains, const
         const int64_t rows = stacks[s].x.rows, stride = round_up(weights.out, 8);
         FloatMatrix<void> y = stacks[s].y;
         if (l + 1 < depth)  // zeroed, as cuBLASLt reads rows that nobody has written
-          y = Matrix<half>(static_cast<half*>(memory.zeroed(rows * stride * 2)), rows, weights.out, stride);
+          y = Matrix<float16>(static_cast<float16*>(memory.zeroed(rows * stride * 2)), rows, weights.out, stride);
         ChosenLayer& chosen = levels[l].emplace_back();
         chosen.layer = detail::layer_of(stacks[s], static_cast<int64_t>(l), x[s], y);
         chosen.choose(picks[c].kernels[l], picks[c].variants[l], weights.product_weights(bindings));

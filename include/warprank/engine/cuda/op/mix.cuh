@@ -16,7 +16,7 @@ namespace warprank::cuda_backend {
 inline PreparedStep prepare_mixes(const std::vector<int>& nodes, const Bindings& bindings, StepMemory& memory) {
   return with_type(bindings.value(nodes[0]), [&](auto first) {
     using Out = std::remove_pointer_t<decltype(first.data)>;
-    std::vector<MixTask<half, Out>> tasks;
+    std::vector<MixTask<float16, Out>> tasks;
     for (const int n : nodes) {
       const Node& node = bindings.graph().node(n);
       const FloatMatrix<void> y = bindings.value(n);
@@ -26,7 +26,7 @@ inline PreparedStep prepare_mixes(const std::vector<int>& nodes, const Bindings&
                        std::get<MixOp>(node.op).normalization});
     }
     const int64_t* const num_rows = bindings.num_rows(bindings.graph().node(nodes[0]).axis);
-    return prepare_launch("mix", Mix<half, Out>(tasks, num_rows), memory);
+    return prepare_launch("mix", Mix<float16, Out>(tasks, num_rows), memory);
   });
 }
 

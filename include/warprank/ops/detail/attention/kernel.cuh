@@ -33,14 +33,14 @@ WARPRANK_DEVICE RowSource rows_of_head(RowSource rows, int64_t first_row, int64_
 /// Brings rows [first, first + count) to shared memory, to a whole strip; those that do not exist are zeros. All
 /// threads of the block call. On targets with asynchronous copies the caller commits and waits.
 template <int Target>
-WARPRANK_DEVICE void load_tile(const RowSource& source, int first, int count, int padded_dim, half* to) {
+WARPRANK_DEVICE void load_tile(const RowSource& source, int first, int count, int padded_dim, float16* to) {
   constexpr int vector = 8;
   const int per_row = padded_dim / vector, stride = padded_dim + row_padding;
   const int total = (count + strip_rows - 1) / strip_rows * strip_rows * per_row;
   if constexpr (Target >= 80) {
     for (int piece = device::thread_rank(); piece < total; piece += block_threads) {
       const int row = piece / per_row, column = piece % per_row * vector;
-      half* const place = to + row * stride + column;
+      float16* const place = to + row * stride + column;
       if (first + row < source.num_rows && source.is_aligned && column + vector <= source.num_columns)
         device::copy_async(place, source.first + (first + row) * source.stride + column);
       else
@@ -49,7 +49,7 @@ WARPRANK_DEVICE void load_tile(const RowSource& source, int first, int count, in
   } else {
     constexpr int at_once = 4;  // loads in flight
     for (int begin = device::thread_rank(); begin < total; begin += block_threads * at_once) {
-      device::Vector<half, vector> pieces[at_once];
+      device::Vector<float16, vector> pieces[at_once];
       WARPRANK_UNROLL
       for (int i = 0; i < at_once; ++i) {
         const int piece = begin + i * block_threads;
@@ -66,8 +66,8 @@ WARPRANK_DEVICE void load_tile(const RowSource& source, int first, int count, in
 
 /// Values that are not finite become 0, as a row that does not see them would have 0 times them; `spoilt` notes for
 /// each column the first key that had one. All threads of the block call.
-WARPRANK_DEVICE void take_out_spoilt(half* values, int first_key, int count, int padded_dim, uint32_t* spoilt) {
-  using Eight = device::Vector<half, 8>;
+WARPRANK_DEVICE void take_out_spoilt(float16* values, int first_key, int count, int padded_dim, uint32_t* spoilt) {
+  using Eight = device::Vector<float16, 8>;
   constexpr uint16_t exponent = 0x7c00;
   const int per_row = padded_dim / 8;
   for (int i = device::thread_rank(); i < count * per_row; i += block_threads) {
@@ -76,7 +76,7 @@ WARPRANK_DEVICE void take_out_spoilt(half* values, int first_key, int count, int
     WARPRANK_UNROLL
     for (int j = 0; j < 8; ++j) {
       if ((eight[j].bits & exponent) != exponent) continue;
-      eight[j] = half{};
+      eight[j] = float16{};
       device::atomic_min<device::Order::relaxed, device::Scope::block>(&spoilt[column + j],
                                                                        static_cast<uint32_t>(first_key + key));
     }
@@ -94,7 +94,7 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
   const ItemUnit unit = header.work.unit;
   auto* const shared = reinterpret_cast<unsigned char*>(&header);
   auto* const spoilt = reinterpret_cast<uint32_t*>(shared + p.spoilt);
-  auto* const queries = reinterpret_cast<half*>(shared + p.queries);
+  auto* const queries = reinterpret_cast<float16*>(shared + p.queries);
   const int stride = d.padded_dim + row_padding, values_place = p.chunk * stride;
 
   // Where a row sees itself and what came before, items are events.
@@ -106,7 +106,7 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
   const RowSource v = rows_of_head(d.v, unit.first_event, first_column, num_keys);
 
   const int first_row = device::warp_index() * strip_rows, num_rows = unit.num_items - first_row;
-  half* const strip_queries = queries + first_row * stride;
+  float16* const strip_queries = queries + first_row * stride;
   const int last_row = first_row + least(num_rows, strip_rows) - 1;
   const int needed = num_rows <= 0 ? 0 : d.causal ? place + last_row + 1 : num_keys;
   int seen[2];  // keys that the lane's rows see
@@ -116,7 +116,7 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
     seen[lower] = d.causal ? least(place + row + 1, num_keys) : num_keys;
   }
 
-  const auto keys_of = [&](int stage) { return reinterpret_cast<half*>(shared + p.keys + stage * p.stage_bytes); };
+  const auto keys_of = [&](int stage) { return reinterpret_cast<float16*>(shared + p.keys + stage * p.stage_bytes); };
   const auto load_chunk = [&](int first, int stage) {
     const int count = least(p.chunk, num_keys - first);
     load_tile<Target>(k, first, count, d.padded_dim, keys_of(stage));
@@ -139,7 +139,7 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
     device::commit_async();
     device::wait_async<1>();  // all but what was just requested
     device::sync_block();
-    const half* const keys = keys_of(stage);
+    const float16* const keys = keys_of(stage);
     if (d.causal) {
       take_out_spoilt(keys_of(stage) + values_place, first, count, d.padded_dim, spoilt);
       device::sync_block();

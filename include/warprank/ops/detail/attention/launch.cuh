@@ -81,7 +81,7 @@ void check_overlaps(Span<const Given> attentions, Problems& problems) {
 }
 
 /// Rows whose heads have `dim` columns each. Vectors are loaded where every head begins with one.
-inline RowSource source_of(const Matrix<const half>& matrix, int dim) {
+inline RowSource source_of(const Matrix<const float16>& matrix, int dim) {
   RowSource source{};
   source.first = matrix.data;
   source.stride = matrix.stride;

@@ -58,7 +58,7 @@ constexpr int64_t split_bytes(int warps, int dim) {
 
 /// An attention as it lies in device memory.
 struct alignas(16) SplitDescriptor {
-  const half *q, *k, *v;  ///< rows of all heads
+  const float16 *q, *k, *v;  ///< rows of all heads
   void* y;
   int64_t q_stride, k_stride, v_stride, y_stride;
   const int64_t *num_parents, *item_offsets, *history_offsets;
@@ -154,7 +154,7 @@ struct SplitPart {
   static WARPRANK_DEVICE int event_of_values(int i) { return device::lane_index() % 4 * 2 + i / 2 * 8 + i % 2; }
 
   /// Requests the step from `event` on, where there are `limit` events; behind them the last one again.
-  WARPRANK_DEVICE void request_events(const SplitDescriptor& d, const half* k, const half* v, int event, int limit) {
+  WARPRANK_DEVICE void request_events(const SplitDescriptor& d, const float16* k, const float16* v, int event, int limit) {
     const int g = device::lane_index() / 4;
     const auto row = [limit](int i) { return i < limit ? i : limit - 1; };
     WARPRANK_UNROLL
@@ -163,7 +163,7 @@ struct SplitPart {
     for (int i = 0; i < 4; ++i)
       load_words_ahead(v + row(event + event_of_values(i)) * d.v_stride + g * (Dim / 8), values[i]);
   }
-  WARPRANK_DEVICE void request_queries(const SplitDescriptor& d, const half* q, int limit) {
+  WARPRANK_DEVICE void request_queries(const SplitDescriptor& d, const float16* q, int limit) {
     WARPRANK_UNROLL
     for (int lower = 0; lower < 2; ++lower) {
       const int row = lower * 8 + device::lane_index() / 4;
@@ -287,10 +287,10 @@ struct SplitParts {
       const int column = first_column + (lane % 4 * 2 + c % 2) * (Dim / 8) + slot % slots_of_row * columns;
       const int64_t place = (unit.first_item + row) * d.y_stride + column;
       if (d.is_half != 0) {
-        device::Vector<half, columns> narrowed;
+        device::Vector<float16, columns> narrowed;
         WARPRANK_UNROLL
-        for (int i = 0; i < columns; ++i) narrowed[i] = device::narrow<half>(y[i] * inverse);
-        device::store_vector(static_cast<half*>(d.y) + place, narrowed);
+        for (int i = 0; i < columns; ++i) narrowed[i] = device::narrow<float16>(y[i] * inverse);
+        device::store_vector(static_cast<float16*>(d.y) + place, narrowed);
       } else {
         Columns all;
         WARPRANK_UNROLL
@@ -334,9 +334,9 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptor* descriptors) {
     if (unit.num_items == 0) return;
     item_limit = unit.num_items, event_limit = unit.num_events;
   }
-  const half* const q = d.q + unit.first_item * d.q_stride + head * Dim;
-  const half* const k = d.k + unit.first_event * d.k_stride + head * Dim;
-  const half* const v = d.v + unit.first_event * d.v_stride + head * Dim;
+  const float16* const q = d.q + unit.first_item * d.q_stride + head * Dim;
+  const float16* const k = d.k + unit.first_event * d.k_stride + head * Dim;
+  const float16* const v = d.v + unit.first_event * d.v_stride + head * Dim;
   SplitPart<Target, Dim> part;
   int event = warp_index() * split_events;
   if (event < event_limit) {

@@ -51,7 +51,7 @@ struct Strip {
 
   /// Adds `count` keys, at most a step, of which the lane's rows see the first `seen`. Rows of keys and values exist up
   /// to a multiple of 16; those behind the count are finite.
-  WARPRANK_DEVICE void add(const Descriptor& d, const half* queries, const half* keys, const half* values, int count,
+  WARPRANK_DEVICE void add(const Descriptor& d, const float16* queries, const float16* keys, const float16* values, int count,
                            const int (&seen)[2]) {
     float scores[step / 8][4] = {};
     multiply_keys(d, queries, keys, count, scores);
@@ -94,7 +94,7 @@ struct Strip {
   }
 
  private:
-  static WARPRANK_DEVICE void multiply_keys(const Descriptor& d, const half* queries, const half* keys, int count,
+  static WARPRANK_DEVICE void multiply_keys(const Descriptor& d, const float16* queries, const float16* keys, int count,
                                             float (&scores)[step / 8][4]) {
     const int lane = device::lane_index(), stride = d.padded_dim + row_padding;
     for (int k = 0; k < d.dim; k += 16) {
@@ -135,11 +135,11 @@ struct Strip {
       totals[lower] *= factors[lower];
       WARPRANK_UNROLL
       for (int n = 0; n < step / 8; ++n) {
-        half pair[2];
+        float16 pair[2];
         WARPRANK_UNROLL
         for (int i = 0; i < 2; ++i) {
           const bool is_seen = n * 8 + first_key + i < seen[lower];
-          pair[i] = device::narrow<half>(is_seen ? std::exp(scores[n][lower * 2 + i] - top) * weight_scale : 0.0f);
+          pair[i] = device::narrow<float16>(is_seen ? std::exp(scores[n][lower * 2 + i] - top) * weight_scale : 0.0f);
           totals[lower] += device::widen(pair[i]);
         }
         weights[n][lower] = device::pack_halves(pair[0], pair[1]);
@@ -153,7 +153,7 @@ struct Strip {
     }
   }
 
-  WARPRANK_DEVICE void add_values(const Descriptor& d, const half* values, int count,
+  WARPRANK_DEVICE void add_values(const Descriptor& d, const float16* values, int count,
                                   const uint32_t (&weights)[step / 8][2]) {
     const int lane = device::lane_index(), stride = d.padded_dim + row_padding;
     WARPRANK_UNROLL

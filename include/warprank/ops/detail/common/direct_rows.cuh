@@ -18,7 +18,7 @@ namespace warprank::detail {
 
 /// The `Count` words that begin at `first`, aligned to all of them or to 16 bytes.
 template <int Count>
-WARPRANK_DEVICE void load_words_ahead(const half* first, uint32_t (&words)[Count]) {
+WARPRANK_DEVICE void load_words_ahead(const float16* first, uint32_t (&words)[Count]) {
   constexpr int at_once = Count < 4 ? Count : 4;
   WARPRANK_UNROLL
   for (int w = 0; w < Count; w += at_once) {
@@ -30,7 +30,7 @@ WARPRANK_DEVICE void load_words_ahead(const half* first, uint32_t (&words)[Count
 
 /// The words of a row, of 8 elements or more, that the lane multiplies.
 template <int Words>
-WARPRANK_DEVICE void load_factor_ahead(const half* row, uint32_t (&words)[Words]) {
+WARPRANK_DEVICE void load_factor_ahead(const float16* row, uint32_t (&words)[Words]) {
   constexpr int at_once = Words < 4 ? Words : 4;
   const auto* const first = reinterpret_cast<const uint32_t*>(row) + device::lane_index() % 4 * at_once;
   WARPRANK_UNROLL

@@ -133,7 +133,7 @@ Descriptor describe_staged(const History& history, int target) {
 
   auto to = describe_common<Descriptor>(history);
   to.event_weights = floats(network.event_weights());
-  to.pair_weights = reinterpret_cast<const half*>(weights + network.pair_weights());
+  to.pair_weights = reinterpret_cast<const float16*>(weights + network.pair_weights());
   to.head = floats(network.head());
   to.head_bias = floats(network.head_bias());
   to.padded_dim = padded(network.dim());

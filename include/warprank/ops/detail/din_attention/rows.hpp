@@ -12,21 +12,21 @@ namespace warprank::detail::din {
 
 /// Rows of FP16 in global memory.
 struct Rows {
-  const half* data = nullptr;
+  const float16* data = nullptr;
   int64_t stride = 0;
   bool is_aligned = false;  ///< 8 columns from any multiple of 8 on are loaded by one instruction
 };
 
-inline Rows rows_of(const Matrix<const half>& matrix) {
+inline Rows rows_of(const Matrix<const float16>& matrix) {
   const bool is_aligned = reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 && matrix.stride % 8 == 0;
   return {matrix.data, matrix.stride, is_aligned};
 }
 
 /// Of each column, by FP32.
-WARPRANK_DEVICE device::Vector<half, 8> sum_of(const device::Vector<half, 8>& a, const device::Vector<half, 8>& b) {
-  device::Vector<half, 8> sum;
+WARPRANK_DEVICE device::Vector<float16, 8> sum_of(const device::Vector<float16, 8>& a, const device::Vector<float16, 8>& b) {
+  device::Vector<float16, 8> sum;
   WARPRANK_UNROLL
-  for (int i = 0; i < 8; ++i) sum[i] = device::narrow<half>(device::widen(a[i]) + device::widen(b[i]));
+  for (int i = 0; i < 8; ++i) sum[i] = device::narrow<float16>(device::widen(a[i]) + device::widen(b[i]));
   return sum;
 }
 /// The same of columns in pairs.
@@ -35,8 +35,8 @@ WARPRANK_DEVICE device::Vector<uint32_t, 4> sum_of_pairs(const device::Vector<ui
   device::Vector<uint32_t, 4> sum;
   WARPRANK_UNROLL
   for (int i = 0; i < 4; ++i)
-    sum[i] = device::pack_halves(device::narrow<half>(device::widen_low(a[i]) + device::widen_low(b[i])),
-                                 device::narrow<half>(device::widen_high(a[i]) + device::widen_high(b[i])));
+    sum[i] = device::pack_halves(device::narrow<float16>(device::widen_low(a[i]) + device::widen_low(b[i])),
+                                 device::narrow<float16>(device::widen_high(a[i]) + device::widen_high(b[i])));
   return sum;
 }
 

@@ -188,7 +188,7 @@ class DinWeights {
     }
     return first;
   }
-  static bool is_finite_half(float value) { return std::isfinite(to_float(to_half(value))); }
+  static bool is_finite_half(float value) { return std::isfinite(to_float(to_float16(value))); }
 
   /// Whether the chained kernel takes it; sets its shape.
   bool choose_chained(Span<const DinLayer> layers, const FirstLayer& first) {
@@ -222,7 +222,7 @@ class DinWeights {
     const auto copy_first = [&](const std::vector<float>& values, auto place_of) {
       for (int64_t h = 0; h < first.out; ++h)
         for (int64_t c = 0; c < dim_; ++c) {
-          const half value = to_half(values[static_cast<size_t>(h * dim_ + c)]);
+          const float16 value = to_float16(values[static_cast<size_t>(h * dim_ + c)]);
           const auto in_fragment = static_cast<int>(PackedFragmentLayout{16, 16}.index(h % 16, c % 16) * 2);
           copy(place_of(static_cast<int>(h / 16), static_cast<int>(c / 16)) + in_fragment, &value, 2);
         }
@@ -257,12 +257,12 @@ class DinWeights {
 
     const auto largest_half = [](const std::vector<float>& values) {
       float largest = 0;
-      for (const float value : values) largest = std::max(largest, std::fabs(to_float(to_half(value))));
+      for (const float value : values) largest = std::max(largest, std::fabs(to_float(to_float16(value))));
       return largest;
     };
-    const float of_pair = largest_half(first.pair), room = max_half - largest_half(first.event);
-    const float safe = of_pair * max_half <= room ? max_half : room / of_pair;
-    half query = to_half(safe);
+    const float of_pair = largest_half(first.pair), room = max_float16 - largest_half(first.event);
+    const float safe = of_pair * max_float16 <= room ? max_float16 : room / of_pair;
+    float16 query = to_float16(safe);
     if (to_float(query) > safe) query.bits -= 1;
     safe_query_ = query.bits;
   }
@@ -270,12 +270,12 @@ class DinWeights {
   void pack_first(const DinLayer& layer, const FirstLayer& first) {
     const int64_t columns = padded(dim_), size = padded(first.out) * columns;
     std::vector<float> of_events(static_cast<size_t>(size));
-    std::vector<half> pairs(static_cast<size_t>(2 * size));
+    std::vector<float16> pairs(static_cast<size_t>(2 * size));
     for (int64_t h = 0; h < first.out; ++h)
       for (int64_t c = 0; c < dim_; ++c) {
         const auto from = static_cast<size_t>(h * dim_ + c);
         const int64_t at = h * columns + c;
-        const half halves[2] = {to_half(first.pair[from]), to_half(first.query[from])};
+        const float16 halves[2] = {to_float16(first.pair[from]), to_float16(first.query[from])};
         of_events[static_cast<size_t>(at)] = first.event[from];
         for (int i = 0; i < 2; ++i) pairs[static_cast<size_t>(at / 4 * 8 + 4 * i + at % 4)] = halves[i];
       }

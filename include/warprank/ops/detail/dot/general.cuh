@@ -56,7 +56,7 @@ inline Layout layout_for(int64_t dim, int64_t num_ancestor_fields, int64_t num_o
 /// What the kernel is given, by value. Fields have a place beside their number: those on ancestors come first.
 template <class Out>
 struct Arguments {
-  AxisInput<half> inputs[max_inputs];  // those on ancestors first
+  AxisInput<float16> inputs[max_inputs];  // those on ancestors first
   int first_field[max_inputs];         // the number of each input's first field
   int num_inputs, num_inputs_on_ancestors;
   int num_ancestor_fields, num_own_fields;
@@ -82,14 +82,14 @@ WARPRANK_DEVICE int column_of(DotOrder order, bool self, int num_fields, int f, 
 
 /// Copies the fields of the inputs [first, last) that serve row n to `to`, by `count` threads.
 template <class Out>
-WARPRANK_DEVICE void copy_fields(const Arguments<Out>& arguments, int first, int last, int64_t n, half* to, int rank,
+WARPRANK_DEVICE void copy_fields(const Arguments<Out>& arguments, int first, int last, int64_t n, float16* to, int rank,
                                  int count) {
   using namespace device;       // NOLINT: the vocabulary of kernels
   constexpr int in_flight = 4;  // loads
-  using Part = Vector<half, vector_size>;
+  using Part = Vector<float16, vector_size>;
   for (int i = first; i < last; ++i) {
-    const AxisInput<half>& input = arguments.inputs[i];
-    const half* row = input.values.data + row_serving(input, n) * input.values.stride;
+    const AxisInput<float16>& input = arguments.inputs[i];
+    const float16* row = input.values.data + row_serving(input, n) * input.values.stride;
     const int cols = static_cast<int>(input.values.cols), dim = arguments.dim;
     const auto place = [&](int column) { return to + column / dim * arguments.layout.stride + column % dim; };
     if (arguments.aligned) {
@@ -116,7 +116,7 @@ WARPRANK_DEVICE void copy_fields(const Arguments<Out>& arguments, int first, int
 
 /// Fields in shared memory, by place.
 struct Fields {
-  const half* first;
+  const float16* first;
   int count;
 };
 
@@ -135,7 +135,7 @@ WARPRANK_DEVICE void multiply_fields(const Fields& a, const Fields& b, int dim, 
     const int end = triangle && row0 + rows < b.count ? row0 + rows : b.count;
     for (int column0 = 0; column0 < end; column0 += columns) {
       float sums[2 * pairs][4] = {};
-      const half* a_row = field(a, row0 + lane % 16) + lane / 16 * 8;
+      const float16* a_row = field(a, row0 + lane % 16) + lane / 16 * 8;
       for (int k = 0; k < num_steps; ++k) {
         uint32_t fragment_a[4];
         device::load_matrices(fragment_a, a_row + k * step);
@@ -168,7 +168,7 @@ WARPRANK_DEVICE void multiply_fields(const Fields& a, const Fields& b, int dim, 
 template <class Out>
 WARPRANK_DEVICE int64_t end_of_run(const Arguments<Out>& arguments, int64_t n, int64_t end) {
   for (int i = 0; i < arguments.num_inputs_on_ancestors; ++i) {
-    const AxisInput<half>& input = arguments.inputs[i];
+    const AxisInput<float16>& input = arguments.inputs[i];
     const int64_t end_of_segment = device::load_read_only(&input.offsets[row_serving(input, n) + 1]);
     if (end_of_segment < end) end = end_of_segment;
   }
@@ -183,8 +183,8 @@ dot_kernel(Arguments<Out> arguments) {
   const Layout& layout = arguments.layout;
   auto* memory = dynamic_shared<unsigned char>();
   const int num_warps = static_cast<int>(block_dim().x) / warp_size, warp = warp_index(), lane = lane_index();
-  auto* ancestor_fields = reinterpret_cast<half*>(memory);
-  auto* own_fields = reinterpret_cast<half*>(memory + layout.own_fields + warp * layout.own_fields_of_warp);
+  auto* ancestor_fields = reinterpret_cast<float16*>(memory);
+  auto* own_fields = reinterpret_cast<float16*>(memory + layout.own_fields + warp * layout.own_fields_of_warp);
   const auto output_of = [&](int w) {
     return reinterpret_cast<Out*>(memory + layout.outputs + w * layout.outputs_of_warp);
   };
@@ -254,7 +254,7 @@ dot_kernel(Arguments<Out> arguments) {
 
 /// The arguments for a valid call.
 template <class Out>
-Arguments<Out> arguments_for(Span<const AxisInput<half>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
+Arguments<Out> arguments_for(Span<const AxisInput<float16>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
                              const int64_t* num_rows, int64_t num_multiprocessors) {
   Arguments<Out> arguments{};
   arguments.dim = static_cast<int>(dim);
@@ -265,14 +265,14 @@ Arguments<Out> arguments_for(Span<const AxisInput<half>> inputs, int64_t dim, Do
   arguments.num_rows = num_rows;
   for (const bool on_ancestor : {true, false}) {
     int field = 0;
-    for (const AxisInput<half>& input : inputs) {
+    for (const AxisInput<float16>& input : inputs) {
       const int count = static_cast<int>(input.values.cols / dim);
       if (input.on_ancestor() == on_ancestor) {
         arguments.inputs[arguments.num_inputs] = input;
         arguments.first_field[arguments.num_inputs++] = field;
         (on_ancestor ? arguments.num_ancestor_fields : arguments.num_own_fields) += count;
         const auto address = reinterpret_cast<uintptr_t>(input.values.data);
-        arguments.aligned &= address % (vector_size * sizeof(half)) == 0 && input.values.stride % vector_size == 0;
+        arguments.aligned &= address % (vector_size * sizeof(float16)) == 0 && input.values.stride % vector_size == 0;
       }
       field += count;
     }

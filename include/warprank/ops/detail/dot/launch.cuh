@@ -43,7 +43,7 @@ bool has_rows_kernel(const Arguments<Out>& general) {
 /// Plans a dot that was checked. One row for each warp as long as they run at the same time: each further row costs a
 /// trip to memory (the prototype: 1.1 to 1.6 us). Then several, which share what they have of ancestors.
 template <class Out>
-Plan<Out> plan_dot(const Arguments<Out>& general, Span<const AxisInput<half>> inputs, int64_t num_multiprocessors,
+Plan<Out> plan_dot(const Arguments<Out>& general, Span<const AxisInput<float16>> inputs, int64_t num_multiprocessors,
                    const LaunchPolicies& policies) {
   Plan<Out> plan{general, {}};
   if (!has_rows_kernel(general)) return plan;
@@ -54,7 +54,7 @@ Plan<Out> plan_dot(const Arguments<Out>& general, Span<const AxisInput<half>> in
   uint32_t own_groups = 0;
   int field = 0;
   for (int i = 0; i < to.num_inputs; ++i) {
-    const AxisInput<half>& input = inputs[i];
+    const AxisInput<float16>& input = inputs[i];
     to.inputs[i] = input;
     to.first_field[i] = field;
     const int end = field + static_cast<int>(input.values.cols / general.dim);
@@ -110,7 +110,7 @@ void launch(const Plan<Out>& plan, int target, device::Stream stream) {
 #endif
 #if defined(WARPRANK_KERNELS_OF_DOT)
 template void launch(const Plan<float>& plan, int target, device::Stream stream);
-template void launch(const Plan<half>& plan, int target, device::Stream stream);
+template void launch(const Plan<float16>& plan, int target, device::Stream stream);
 #endif
 
 }  // namespace warprank::detail::dot

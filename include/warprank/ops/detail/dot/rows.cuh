@@ -65,7 +65,7 @@ inline Places places_for(DotOrder order, bool self, int num_fields) {
 /// What the kernel is given, by value.
 template <class Out>
 struct RowArguments {
-  AxisInput<half> inputs[max_inputs];
+  AxisInput<float16> inputs[max_inputs];
   int first_field[max_inputs];
   int num_inputs, num_fields;
   InputRows rows_of_inputs;
@@ -92,11 +92,11 @@ struct RowFields {
   WARPRANK_DEVICE void request(const RowArguments<Out>& arguments, int row_of_lane, bool all) {
     using namespace device;  // NOLINT: the vocabulary of kernels
     const int last = arguments.num_fields - 1, lane = lane_index();
-    const half* of_input = nullptr;  // where the input would have field 0
-    const half* from[Groups];
+    const float16* of_input = nullptr;  // where the input would have field 0
+    const float16* from[Groups];
     WARPRANK_ROLLED
     for (int i = 0; i < arguments.num_inputs; ++i) {
-      const Matrix<const half>& values = arguments.inputs[i].values;
+      const Matrix<const float16>& values = arguments.inputs[i].values;
       const int64_t row = shuffle(full_warp, row_of_lane, i);
       const int first = arguments.first_field[i];
       of_input = values.data + (row * static_cast<int>(values.stride) - first * Dim);
@@ -140,7 +140,7 @@ struct RowFields {
 
 template <class Out>
 WARPRANK_DEVICE void narrow_two(float low, float high, Out (&to)[2]) {
-  if constexpr (std::is_same_v<Out, half>) {
+  if constexpr (std::is_same_v<Out, float16>) {
     const uint32_t pair = device::narrow_pair(low, high);
     to[0] = device::low_half(pair), to[1] = device::high_half(pair);
   } else {

@@ -34,7 +34,7 @@ WARPRANK_DEVICE float weight_of(const Block& block, const BagIds& bag, int i) {
   const Record& f = block.f();
   if (bag.weights == nullptr) return f.default_value;
   const unsigned char* weight = bag.weights + i * block.extras().weights_stride;
-  if (f.has(Flag::weights_are_half)) return device::widen(device::load_constant(reinterpret_cast<const half*>(weight)));
+  if (f.has(Flag::weights_are_half)) return device::widen(device::load_constant(reinterpret_cast<const float16*>(weight)));
   if (f.has(Flag::weights_are_bfloat16)) {
     return device::widen(device::load_constant(reinterpret_cast<const bfloat16*>(weight)));
   }

@@ -151,7 +151,7 @@ WARPRANK_DEVICE void copy_dense(const Block& block) {
   const auto width = static_cast<int>(f.parts);
   const auto store_value = [&](int64_t at, float value) {
     if (f.has(Flag::y_is_half)) {
-      store(reinterpret_cast<half*>(f.y) + at, narrow<half>(value));
+      store(reinterpret_cast<float16*>(f.y) + at, narrow<float16>(value));
     } else {
       store(reinterpret_cast<float*>(f.y) + at, value);
     }

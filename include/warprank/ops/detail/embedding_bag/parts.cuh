@@ -179,7 +179,7 @@ WARPRANK_DEVICE void store_part(const Record& f, int64_t row, int part, const Pa
   const int64_t at = place_in_y(f, row, part * f.part_size);
   const bool is_aligned = f.has(Flag::y_is_aligned);
   if (f.has(Flag::y_is_half)) {
-    store_elements(reinterpret_cast<half*>(f.y) + at, values, f.part_size, is_aligned);
+    store_elements(reinterpret_cast<float16*>(f.y) + at, values, f.part_size, is_aligned);
   } else {
     store_elements(reinterpret_cast<float*>(f.y) + at, values, f.part_size, is_aligned);
   }

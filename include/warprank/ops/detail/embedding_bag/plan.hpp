@@ -150,7 +150,7 @@ inline void set_output(const BagFeature& feature, int64_t elements, Record& reco
         record.y = reinterpret_cast<unsigned char*>(y.data);
         record.y_stride = static_cast<uint32_t>(y.stride);
         const int64_t wanted = std::min<int64_t>(16, elements * bytes);
-        set_flag(record, Flag::y_is_half, bytes == sizeof(half));
+        set_flag(record, Flag::y_is_half, bytes == sizeof(float16));
         set_flag(record, Flag::y_is_aligned, alignment_of(y.data) >= wanted && y.stride * bytes % wanted == 0);
       },
       feature.y);
@@ -158,13 +158,13 @@ inline void set_output(const BagFeature& feature, int64_t elements, Record& reco
 
 /// Where FP16 values of rows of whole words go to such rows they are copied as words, as if they were floats.
 inline bool are_pairs(const BagFeature& feature) {
-  const auto* y = std::get_if<Matrix<half>>(&feature.y);
+  const auto* y = std::get_if<Matrix<float16>>(&feature.y);
   return std::get<BlobDense>(feature.ids).wire == DenseWire::f16 && y != nullptr && feature.table.dim % 2 == 0 &&
          y->stride % 2 == 0 && alignment_of(y->data) >= 4;
 }
 inline void make_pairs(Record& record) {
-  const float finite = std::clamp(record.default_value, -max_half, max_half);
-  record.default_value = bits_float(uint32_t{to_half(finite).bits} * 0x10001u);
+  const float finite = std::clamp(record.default_value, -max_float16, max_float16);
+  record.default_value = bits_float(uint32_t{to_float16(finite).bits} * 0x10001u);
   record.type = RowType::f32;
   record.parts /= 2;
   record.y_stride /= 2;

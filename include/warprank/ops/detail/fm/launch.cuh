@@ -86,8 +86,8 @@ void launch(const Plan<Value, Out>& plan, device::Stream stream) {
 }
 #endif
 #if defined(WARPRANK_KERNELS_OF_FM)
-template void launch(const Plan<half, float>& plan, device::Stream stream);
-template void launch(const Plan<half, half>& plan, device::Stream stream);
+template void launch(const Plan<float16, float>& plan, device::Stream stream);
+template void launch(const Plan<float16, float16>& plan, device::Stream stream);
 #endif
 
 }  // namespace warprank::detail::fm

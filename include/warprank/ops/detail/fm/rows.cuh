@@ -112,7 +112,7 @@ struct LaneSums {
       WARPRANK_UNROLL
       for (int w = 0; w < 4; ++w) {
         const uint32_t word = vectors.of[j][w];
-        if constexpr (std::is_same_v<Value, half>) {
+        if constexpr (std::is_same_v<Value, float16>) {
           add(2 * w, device::widen_low(word));
           add(2 * w + 1, device::widen_high(word));
         } else {

@@ -22,7 +22,7 @@ namespace warprank {
 namespace detail {
 
 struct CublasArguments {
-  Matrix<const half> x;
+  Matrix<const float16> x;
   RowMajorWeights weights;
   const void* bias;  // of y's type
   DeviceActivation activation;
@@ -47,7 +47,7 @@ inline int64_t stand_in_cut(int algorithm, int64_t row, int64_t inputs) {
 template <class = void>
 WARPRANK_KERNEL(stand_in_threads, 1)
 cublaslt_stand_in_kernel(CublasArguments arguments) {
-  const Matrix<const half>& x = arguments.x;
+  const Matrix<const float16>& x = arguments.x;
   const RowMajorWeights& weights = arguments.weights;
   const FloatMatrix<void>& y = arguments.y;
   const int64_t first = device::global_thread_rank() * stand_in_columns;
@@ -73,7 +73,7 @@ cublaslt_stand_in_kernel(CublasArguments arguments) {
         return narrow(apply(arguments.activation, sums[c] + (b == nullptr ? 0.0f : to_float(b[column])), column));
       };
       if (y.type == DType::f16)
-        static_cast<half*>(y.data)[at] = finish(static_cast<const half*>(arguments.bias), to_half);
+        static_cast<float16*>(y.data)[at] = finish(static_cast<const float16*>(arguments.bias), to_float16);
       else
         static_cast<float*>(y.data)[at] =
             finish(static_cast<const float*>(arguments.bias), [](float value) { return value; });

@@ -89,14 +89,14 @@ WARPRANK_DEVICE void load_operand(const Operand<const void>& from, int64_t row, 
     }
   };
   if (from.is_half)
-    load_all(static_cast<const half*>(from.data));
+    load_all(static_cast<const float16*>(from.data));
   else
     load_all(static_cast<const float*>(from.data));
 }
 
 WARPRANK_DEVICE float load_element(const Operand<const void>& from, int64_t row, int64_t column) {
   const int64_t at = row * from.stride + column;
-  return from.is_half ? device::widen(device::load(static_cast<const half*>(from.data) + at))
+  return from.is_half ? device::widen(device::load(static_cast<const float16*>(from.data) + at))
                       : device::load(static_cast<const float*>(from.data) + at);
 }
 
@@ -117,7 +117,7 @@ WARPRANK_DEVICE void store_operand(const Operand<void>& to, int64_t row, int64_t
     }
   };
   if (to.is_half)
-    store_all(static_cast<half*>(to.data));
+    store_all(static_cast<float16*>(to.data));
   else
     store_all(static_cast<float*>(to.data));
 }

@@ -18,7 +18,7 @@ namespace warprank {
 
 /// W [out, in] of FP16, row after row, in device memory.
 struct RowMajorWeights {
-  const half* data = nullptr;  ///< aligned to 16
+  const float16* data = nullptr;  ///< aligned to 16
   int64_t stride = 0;          ///< elements from row to row
 
   static constexpr int64_t stride_of(int64_t in) { return (in + 7) / 8 * 8; }  // rows begin at 16 bytes
@@ -28,14 +28,14 @@ namespace detail {
 
 /// A finite row-major weight [out, in] and then its bias [out], both FP16, as bytes for device memory. Empty where the
 /// bias is above what FP16 holds.
-inline std::vector<half> pack_row_major(Span<const float> weight, Span<const float> bias, int64_t in, int64_t out) {
+inline std::vector<float16> pack_row_major(Span<const float> weight, Span<const float> bias, int64_t in, int64_t out) {
   const int64_t stride = RowMajorWeights::stride_of(in);
-  std::vector<half> packed(static_cast<size_t>(out * stride + out));
+  std::vector<float16> packed(static_cast<size_t>(out * stride + out));
   for (int64_t n = 0; n < out; ++n) {
-    for (int64_t k = 0; k < in; ++k) packed[static_cast<size_t>(n * stride + k)] = to_half(weight[n * in + k]);
+    for (int64_t k = 0; k < in; ++k) packed[static_cast<size_t>(n * stride + k)] = to_float16(weight[n * in + k]);
     const float b = bias.empty() ? 0.0f : bias[n];
-    if (!(std::fabs(b) <= max_half)) return {};
-    packed[static_cast<size_t>(out * stride + n)] = to_half(b);
+    if (!(std::fabs(b) <= max_float16)) return {};
+    packed[static_cast<size_t>(out * stride + n)] = to_float16(b);
   }
   return packed;
 }

@@ -30,7 +30,7 @@ WARPRANK_DEVICE void multiply_step(float (&sums)[4], const uint32_t (&a)[4], uin
 
 /// The fragment of rows [0, 16) and inputs [0, 16) of a row-major tile in shared memory. Rows are aligned to 16 bytes;
 /// `stride` is an odd number of 16 bytes, so that no two of 8 rows meet in a bank.
-WARPRANK_DEVICE void load_rows(uint32_t (&a)[4], const half* tile, int stride) {
+WARPRANK_DEVICE void load_rows(uint32_t (&a)[4], const float16* tile, int stride) {
   const int lane = device::lane_index();
   device::load_matrices(a, tile + (lane % 16) * stride + lane / 16 * 8);
 }

@@ -101,15 +101,15 @@ Buffer<unsigned char> pack_linear(Span<const Value> weight, Span<const float> bi
   problems.throw_if_any();
 
   const Layout layout{in, out};
-  const float limit = layout.is_head() ? std::numeric_limits<float>::max() : max_half;
+  const float limit = layout.is_head() ? std::numeric_limits<float>::max() : max_float16;
   Buffer<unsigned char> packed(layout.bytes());
   std::memset(packed.data(), 0, static_cast<size_t>(packed.size()));
-  auto* halves = reinterpret_cast<half*>(packed.data());
+  auto* halves = reinterpret_cast<float16*>(packed.data());
   auto* floats = reinterpret_cast<float*>(packed.data());
   for (int64_t n = 0; n < out; ++n)
     for (int64_t k = 0; k < in; ++k) {
       const float value = to_float(weight[n * in + k]);
-      const float rounded = layout.is_head() ? value : to_float(to_half(value));
+      const float rounded = layout.is_head() ? value : to_float(to_float16(value));
       if (!(std::fabs(rounded) <= limit)) {
         raise(invalid_argument("weight [" + text(n) + ", " + text(k) + "] of a linear layer",
                                "a number whose magnitude is at most " + std::to_string(limit), std::to_string(value)));
@@ -117,7 +117,7 @@ Buffer<unsigned char> pack_linear(Span<const Value> weight, Span<const float> bi
       if (layout.is_head())
         floats[layout.head_index(k)] = value;
       else
-        halves[layout.index(n, k)] = to_half(value);
+        halves[layout.index(n, k)] = to_float16(value);
     }
   if (!bias.empty())
     std::memcpy(packed.data() + layout.bias_offset(), bias.data(), static_cast<size_t>(out) * sizeof(float));

@@ -17,7 +17,7 @@ namespace warprank::detail {
 /// What the products of a layer need: read whole, into registers.
 struct alignas(16) LinearProduct {
   const void* weights;  ///< of PackedLinearLayout
-  const half* x;
+  const float16* x;
   int64_t x_stride;
   const int64_t* num_rows;  ///< null: max_rows
   int64_t max_rows;

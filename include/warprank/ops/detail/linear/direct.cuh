@@ -113,7 +113,7 @@ class DirectProduct {
   int begin_, end_;  ///< steps: the warp's first, and the layer's end
   int num_pairs_;    ///< of 16 outputs that exist, from the tile's first on
   const uint32_t* weights_;
-  const half* rows_[strips];
+  const float16* rows_[strips];
   LinearFragment w_[shape.depth][2][pairs], x_[shape.depth][strips];
 };
 

@@ -48,8 +48,8 @@ WARPRANK_DEVICE void multiply_half_steps(float (&sums)[Pairs][Strips][4], const 
 }
 
 /// The inputs [k, k + 8) of a row, for a `k` below their number, one by one: 0 behind the last.
-WARPRANK_DEVICE LinearFragment gather_inputs(const half* row, int k, int inputs) {
-  device::Vector<half, 8> piece{};
+WARPRANK_DEVICE LinearFragment gather_inputs(const float16* row, int k, int inputs) {
+  device::Vector<float16, 8> piece{};
   WARPRANK_UNROLL
   for (int i = 0; i < 8; ++i) {
     if (k + i < inputs) piece[i] = device::load(row + k + i);
@@ -65,7 +65,7 @@ WARPRANK_DEVICE bool reads_whole(const LinearProduct& layer, int k) {
   return IsPlain || (layer.x_is_aligned && k + 8 <= layer.inputs);
 }
 
-WARPRANK_DEVICE LinearFragment request_inputs(const half* from) {
+WARPRANK_DEVICE LinearFragment request_inputs(const float16* from) {
   return device::load_vector_ahead<4>(reinterpret_cast<const uint32_t*>(from));
 }
 

@@ -23,7 +23,7 @@ WARPRANK_DEVICE float head_sum(const LinearProduct& layer, bool exists, Load loa
   const auto* weights = static_cast<const float*>(layer.weights);
   float sum = 0;
   for (int step = 0; exists && step + Lanes::rank() * 8 < layer.inputs; step += PackedLinearLayout::head_step) {
-    const device::Vector<half, 8> x = load(step + Lanes::rank() * 8);
+    const device::Vector<float16, 8> x = load(step + Lanes::rank() * 8);
     WARPRANK_UNROLL
     for (int four = 0; four < 2; ++four) {
       const auto w = device::load_vector_read_only<4>(weights + step + (four * head_lanes + Lanes::rank()) * 4);

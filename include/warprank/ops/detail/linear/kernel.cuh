@@ -107,7 +107,7 @@ plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* parti
       layers + (num_layers == 1 ? 0 : problem_of_block(layers, num_layers, device::block_index().x));
   const auto layer = read_descriptor(static_cast<const LinearProduct*>(own));
   const float* const biases = device::load_read_only(&own->epilogue.bias);
-  auto* const y = static_cast<half*>(device::load_read_only(&own->epilogue.y.data));
+  auto* const y = static_cast<float16*>(device::load_read_only(&own->epilogue.y.data));
   const int64_t y_stride = device::load_read_only(&own->epilogue.y.stride);
 
   const LinearWork work(layer);
@@ -154,7 +154,7 @@ plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* parti
       for (int c = 0; c < 4; ++c) sums[c] += bias[c];
       shared.finish_with_operands(row, column, sums);
     } else {
-      device::Vector<half, 4> values;
+      device::Vector<float16, 4> values;
       WARPRANK_UNROLL
       for (int c = 0; c < 4; ++c) values[c] = shared.finished(sums[c], bias[c]);
       device::store_vector(shared.y + row * shared.y_stride + column, values);
@@ -193,14 +193,14 @@ plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* parti
       });
     } else {
       constexpr int stride = tile_columns + 8;
-      auto* const staged = device::dynamic_shared<half>();
+      auto* const staged = device::dynamic_shared<float16>();
       Product::for_each_sum(sums, [&](int row, int column, float sum) {
         staged[row * stride + column] = shared.finished(sum, shared.bias[column]);
       });
       device::sync_block();
       for_each_piece(std::integral_constant<int, 8>{}, [&](int row, int column) {
         device::store_vector(shared.y + row * shared.y_stride + column,
-                             *reinterpret_cast<const device::Vector<half, 8>*>(staged + row * stride + column));
+                             *reinterpret_cast<const device::Vector<float16, 8>*>(staged + row * stride + column));
       });
     }
   }

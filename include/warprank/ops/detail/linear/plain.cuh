@@ -24,14 +24,14 @@ struct PlainLinearStorage {
   Padded operands;          ///< has_operands: the layer's
   int64_t bias_rows[Rows];  ///< and with a row bias, what bias_row_of gives for the rows
   float bias[Columns];
-  half* y;  ///< of the tile
+  float16* y;  ///< of the tile
   int64_t y_stride, first_row;
   int first_column, num_rows, num_columns;  ///< that exist
   bool is_relu, is_last, has_operands;
 
   WARPRANK_DEVICE float activated(float value) const { return is_relu && value < 0 ? 0.0f : value; }
-  WARPRANK_DEVICE half finished(float sum, float own_bias) const {
-    return device::narrow<half>(activated(sum + own_bias));
+  WARPRANK_DEVICE float16 finished(float sum, float own_bias) const {
+    return device::narrow<float16>(activated(sum + own_bias));
   }
 
   /// Both are for all behind a barrier.
@@ -69,8 +69,8 @@ struct PlainLinearStorage {
     const bool has_row_bias = epilogue.row_bias.data != nullptr, has_factor = epilogue.multiply.data != nullptr,
                has_residual = epilogue.residual.data != nullptr;
     const auto row_bias = load(epilogue.row_bias, has_row_bias ? bias_rows[row_of_tile] : 0, 0.0f);
-    const auto factor = load(epilogue.multiply, row, half{});
-    const auto residual = load(epilogue.residual, row, half{});
+    const auto factor = load(epilogue.multiply, row, float16{});
+    const auto residual = load(epilogue.residual, row, float16{});
     WARPRANK_UNROLL
     for (int c = 0; c < 4; ++c) {
       if (has_row_bias) values[c] += row_bias[c];
@@ -86,7 +86,7 @@ struct PlainLinearStorage {
       device::store_vector(to + row * epilogue.y.stride + column, four);
     };
     if (epilogue.y.is_half)
-      store(static_cast<half*>(epilogue.y.data));
+      store(static_cast<float16*>(epilogue.y.data));
     else
       store(static_cast<float*>(epilogue.y.data));
   }

@@ -298,7 +298,7 @@ class StagedProduct {
   const uint32_t* weights_[weight_chunks];  ///< of the thread's chunks of the next stage
   int weight_step_;
   int warp_columns_;  ///< that exist, from the warp's first on
-  const half* rows_[row_chunks];
+  const float16* rows_[row_chunks];
   int row_input_;
   LinearFragment held_weights_[is_async ? 1 : weight_chunks], held_rows_[is_async ? 1 : row_chunks];
 };

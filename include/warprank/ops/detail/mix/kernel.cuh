@@ -213,8 +213,8 @@ void launch(const Arguments<Value, Out>& arguments, int max_blocks, device::Stre
 }
 #endif
 #if defined(WARPRANK_KERNELS_OF_MIX)
-template void launch(const Arguments<half, float>& arguments, int max_blocks, device::Stream stream);
-template void launch(const Arguments<half, half>& arguments, int max_blocks, device::Stream stream);
+template void launch(const Arguments<float16, float>& arguments, int max_blocks, device::Stream stream);
+template void launch(const Arguments<float16, float16>& arguments, int max_blocks, device::Stream stream);
 #endif
 
 }  // namespace warprank::detail::mix

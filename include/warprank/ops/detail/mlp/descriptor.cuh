@@ -55,10 +55,10 @@ struct MlpDescriptor : LinearDescriptor {
 static_assert(std::is_trivially_copyable_v<MlpDescriptor>);
 
 /// 4 activations of a row, as FP16.
-WARPRANK_DEVICE void store_activations(half* to, const float (&values)[columns_at_once]) {
-  device::Vector<half, columns_at_once> four;
+WARPRANK_DEVICE void store_activations(float16* to, const float (&values)[columns_at_once]) {
+  device::Vector<float16, columns_at_once> four;
   WARPRANK_UNROLL
-  for (int i = 0; i < columns_at_once; ++i) four[i] = device::narrow<half>(values[i]);
+  for (int i = 0; i < columns_at_once; ++i) four[i] = device::narrow<float16>(values[i]);
   device::store_vector(to, four);
 }
 
@@ -66,7 +66,7 @@ WARPRANK_DEVICE void store_activations(half* to, const float (&values)[columns_a
 /// [Rows, experts]. All of a row's weights are made by one thread: there are few.
 template <int Rows, int Threads>
 WARPRANK_DEVICE void mix_experts(const MixInput& mix, int64_t row, int num_rows, int width, float* weights,
-                                 half* activations, int stride) {
+                                 float16* activations, int stride) {
   const int num_experts = mix.num_own + mix.num_shared;
   const int r = device::thread_rank();
   if (r < num_rows) {
@@ -120,7 +120,7 @@ WARPRANK_DEVICE void find_bias_rows(const MlpDescriptor& first, const MlpDescrip
 /// Activations of a layer whose products are there, 0 in what a strip has beside them.
 template <int Threads>
 WARPRANK_DEVICE void finish_done_layer(const MlpDescriptor& layer, int64_t row, int num_rows, const int64_t* bias_rows,
-                                       half* activations, int stride) {
+                                       float16* activations, int stride) {
   const int64_t width = layer.epilogue.width;
   const int fours = static_cast<int>((width + 15) / 16 * 16 / columns_at_once);
   for (int at = device::thread_rank(); at < (num_rows + 15) / 16 * 16 * fours; at += Threads) {
@@ -137,13 +137,13 @@ WARPRANK_DEVICE void finish_done_layer(const MlpDescriptor& layer, int64_t row, 
 
 /// The last layer where it has one output: FP32 products, 8 lanes for each row.
 template <int Rows, int Threads>
-WARPRANK_DEVICE void run_last_head(const MlpDescriptor& layer, const HeadFactor* factors, const half* activations,
+WARPRANK_DEVICE void run_last_head(const MlpDescriptor& layer, const HeadFactor* factors, const float16* activations,
                                    int stride, const int64_t* bias_rows, int64_t row, int num_rows) {
   static_assert(Rows * head_lanes <= Threads);
   const int of_block = device::thread_rank() / head_lanes, rank = device::Tile<head_lanes>::rank();
   const bool exists = of_block < num_rows;  // all lanes of a row alike
   const float sum = head_sum(layer, exists, [&](int k) {
-    return *reinterpret_cast<const device::Vector<half, 8>*>(activations + of_block * stride + k);
+    return *reinterpret_cast<const device::Vector<float16, 8>*>(activations + of_block * stride + k);
   });
   if (!exists || rank != 0) return;
   float values[columns_at_once] = {sum};

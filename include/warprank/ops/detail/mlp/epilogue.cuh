@@ -49,7 +49,7 @@ WARPRANK_DEVICE uint32_t pack_activations(int width, int column, float (&values)
   if (column + 1 >= width) values[1] = 0;  // also in a row of infinities
   if (column >= width) values[0] = 0;
   if (std::fabs(values[0]) > FLT_MAX || std::fabs(values[1]) > FLT_MAX)
-    return device::pack_halves(device::narrow<half>(values[0]), device::narrow<half>(values[1]));
+    return device::pack_halves(device::narrow<float16>(values[0]), device::narrow<float16>(values[1]));
   return device::narrow_pair(values[0], values[1]);
 }
 
@@ -70,7 +70,7 @@ WARPRANK_DEVICE void finish_pair(const Epilogue& epilogue, int64_t row, int colu
       each([&](int i) { device::store(to + i, pair[i]); });
   };
   if (epilogue.y.is_half)
-    store(static_cast<half*>(epilogue.y.data));
+    store(static_cast<float16*>(epilogue.y.data));
   else
     store(static_cast<float*>(epilogue.y.data));
 }

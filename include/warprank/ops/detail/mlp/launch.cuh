@@ -215,7 +215,7 @@ template <class Stack>
 LinearLayer layer_of(const Stack& stack, int64_t l, FloatMatrix<const void> x, FloatMatrix<void> y) {
   LinearLayer layer;
   layer.weights = stack.layers[l].weights;
-  layer.x = {static_cast<const half*>(x.data), x.rows, x.cols, x.stride};
+  layer.x = {static_cast<const float16*>(x.data), x.rows, x.cols, x.stride};
   layer.num_rows = stack.num_rows;
   layer.activation = stack.layers[l].activation;
   if (l == 0) layer.row_bias = stack.row_bias;
@@ -232,7 +232,7 @@ LinearLayer layer_of(const Stack& stack, int64_t l, FloatMatrix<const void> x, F
 /// The same bytes, whatever their type.
 inline FloatMatrix<const void> as_halves(const FloatMatrix<const void>& m) {
   const int64_t halves = size_of(m.type) / 2;
-  return Matrix<const half>(static_cast<const half*>(m.data), m.rows, m.cols * halves, m.stride * halves);
+  return Matrix<const float16>(static_cast<const float16*>(m.data), m.rows, m.cols * halves, m.stride * halves);
 }
 
 /// The addresses that may be in the workspace.
@@ -432,9 +432,9 @@ MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, int tar
     for (int64_t i = 0; i < stacks.size(); ++i) {
       const int64_t rows = stacks[i].x.rows, out = stacks[i].layers[l].out, stride = (out + 7) / 8 * 8;
       FloatMatrix<void> y = stacks[i].y;
-      if (l + 1 < depth) y = Matrix<half>(reinterpret_cast<half*>(memory.take(rows * stride * 2)), rows, out, stride);
+      if (l + 1 < depth) y = Matrix<float16>(reinterpret_cast<float16*>(memory.take(rows * stride * 2)), rows, out, stride);
       layers.push_back(layer_of(stacks[i], l, x[static_cast<size_t>(i)], y));
-      x[static_cast<size_t>(i)] = Matrix<const half>(static_cast<const half*>(y.data), rows, out, y.stride);
+      x[static_cast<size_t>(i)] = Matrix<const float16>(static_cast<const float16*>(y.data), rows, out, y.stride);
     }
     plan.levels.push_back(plan_linear<LinearLayer>(layers, target));
     const LinearPlan& level = plan.levels.back();

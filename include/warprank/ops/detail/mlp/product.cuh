@@ -40,7 +40,7 @@ WARPRANK_DEVICE void multiply_head(const HeadFactor* factors, int first, int cou
       device::store<device::Order::relaxed, device::Scope::device>(factor.words + row, uint32_t{0});
       product *= device::float_of_bits(~other);
       if (factor.y != nullptr && factor.y_is_half != 0)
-        device::store(static_cast<half*>(factor.y) + row * factor.y_stride, device::narrow<half>(product));
+        device::store(static_cast<float16*>(factor.y) + row * factor.y_stride, device::narrow<float16>(product));
       else if (factor.y != nullptr)
         device::store(static_cast<float*>(factor.y) + row * factor.y_stride, product);
       at = factor.next;

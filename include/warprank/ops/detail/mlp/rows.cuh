@@ -61,7 +61,7 @@ class RowsChain {
       : shared_(shared), depth_(depth), odd_stride_(input_stride), factors_(factors) {
     even_stride_ = shared.layers[0].outputs > max_fused_width ? wide_stride : narrow_stride;
     staging_ = device::dynamic_shared<float>();
-    odd_ = reinterpret_cast<half*>(staging_ + Block::staging_floats);
+    odd_ = reinterpret_cast<float16*>(staging_ + Block::staging_floats);
     even_ = odd_ + rows * odd_stride_;
   }
 
@@ -103,9 +103,9 @@ class RowsChain {
   using Sums = float[pairs][strips][4];
 
   /// What layer `i` reads and writes: x and the outputs of odd layers lie in one place, those of even ones in another.
-  WARPRANK_DEVICE const half* from(int i) const { return i % 2 == 0 ? odd_ : even_; }
+  WARPRANK_DEVICE const float16* from(int i) const { return i % 2 == 0 ? odd_ : even_; }
   WARPRANK_DEVICE int from_stride(int i) const { return i % 2 == 0 ? odd_stride_ : even_stride_; }
-  WARPRANK_DEVICE half* to(int i) const { return i % 2 == 0 ? even_ : odd_; }
+  WARPRANK_DEVICE float16* to(int i) const { return i % 2 == 0 ? even_ : odd_; }
   WARPRANK_DEVICE int to_stride(int i) const { return i % 2 == 0 ? even_stride_ : odd_stride_; }
 
   static WARPRANK_DEVICE int steps_of(int inputs) { return (inputs + 31) / 32; }
@@ -143,7 +143,7 @@ class RowsChain {
     }
   }
 
-  WARPRANK_DEVICE void load_rows(LinearFragment (&x)[strips], const half* from, int stride, int step) const {
+  WARPRANK_DEVICE void load_rows(LinearFragment (&x)[strips], const float16* from, int stride, int step) const {
     const int g = device::lane_index() / 4, t = device::lane_index() % 4;
     WARPRANK_UNROLL
     for (int r = 0; r < strips; ++r)
@@ -152,7 +152,7 @@ class RowsChain {
 
   /// sums += products over the steps [begin, end), the first a multiple of `ahead`, of rows whose step `begin` is first
   /// in `rows`. Requests what comes behind, of the next outputs where these have no more.
-  WARPRANK_DEVICE void multiply(Sums& sums, const WarpOutputs& own, const WarpOutputs& next, const half* from,
+  WARPRANK_DEVICE void multiply(Sums& sums, const WarpOutputs& own, const WarpOutputs& next, const float16* from,
                                 int stride, int begin, int end) {
     LinearFragment x[2][strips];
     if (own.num_pairs > 0) load_rows(x[0], from, stride, 0);
@@ -202,10 +202,10 @@ class RowsChain {
     constexpr int threads_of_row = Block::threads / rows, at_once = 5;
     const RowSource source = source_of(shared_.layers[0], {row_, num_rows_, nullptr});
     const int row = device::thread_rank() / threads_of_row;
-    half* const to_row = odd_ + row * odd_stride_;
+    float16* const to_row = odd_ + row * odd_stride_;
     for (int first = begin + device::thread_rank() % threads_of_row * 8; first < end;
          first += at_once * threads_of_row * 8) {
-      device::Vector<half, 8> pieces[at_once];
+      device::Vector<float16, 8> pieces[at_once];
       WARPRANK_UNROLL
       for (int i = 0; i < at_once; ++i) {
         const int column = first + i * threads_of_row * 8;
@@ -223,12 +223,12 @@ class RowsChain {
   /// What the first layer that is computed by products reads, where that is not x. Ends with a barrier.
   WARPRANK_DEVICE void compute_input() const {
     const MlpDescriptor& layer = shared_.layers[0];
-    half* const input = layer.is_done ? even_ : odd_;
+    float16* const input = layer.is_done ? even_ : odd_;
     const int stride = layer.is_done ? even_stride_ : odd_stride_;
     // Not all columns of a whole step are written, nor all rows.
     const int pieces = steps_of(layer.is_done ? layer.outputs : layer.inputs) * 4;
     for (int at = device::thread_rank(); at < rows * pieces; at += Block::threads)
-      device::store_vector(input + at / pieces * stride + at % pieces * 8, device::Vector<half, 8>{});
+      device::store_vector(input + at / pieces * stride + at % pieces * 8, device::Vector<float16, 8>{});
     device::sync_block();  // and bias_rows
     if (layer.is_done)
       finish_done_layer<Block::threads>(layer, row_, num_rows_, shared_.bias_rows, input, stride);
@@ -251,7 +251,7 @@ class RowsChain {
     const int g = device::lane_index() / 4, t = device::lane_index() % 4;
     const bool is_odd = g % 2 == 1;
     const int width = shared_.layers[i].outputs;
-    half* const to_rows = to(i) + (2 * t + is_odd) * to_stride(i);
+    float16* const to_rows = to(i) + (2 * t + is_odd) * to_stride(i);
     WARPRANK_UNROLL
     for (int j = 0; j < pairs; ++j) {
       if (j >= own.num_written) continue;
@@ -321,7 +321,7 @@ class RowsChain {
   int depth_, odd_stride_, even_stride_;
   const HeadFactor* factors_;
   float* staging_;
-  half *odd_, *even_;
+  float16 *odd_, *even_;
   int64_t row_ = 0;
   int num_rows_ = 0;
   LinearFragment weights_[ahead][2][pairs];

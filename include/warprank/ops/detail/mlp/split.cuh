@@ -129,7 +129,7 @@ class SplitChain {
   }
   /// [num_sums, warps, Strips, Pairs, lanes]: four sums of each lane, as products leave them
   static WARPRANK_DEVICE float* sums() { return device::dynamic_shared<float>(); }
-  static WARPRANK_DEVICE half* input() { return reinterpret_cast<half*>(sums() + num_sums * sums_floats); }
+  static WARPRANK_DEVICE float16* input() { return reinterpret_cast<float16*>(sums() + num_sums * sums_floats); }
   /// Where a lane's four sums lie, so that no two of what threads read together are in one bank.
   static WARPRANK_DEVICE int place_of(int lane) { return lane ^ (lane / 8 % 2 * 2); }
 
@@ -192,7 +192,7 @@ class SplitChain {
     const bool copies = first_ == 0 && layer.mix.num_own == 0;
     for (int at = device::thread_rank(); at < rows * pieces; at += SplitBlock::threads) {
       const int row = at / pieces, column = at % pieces * 8;
-      device::Vector<half, 8> piece{};
+      device::Vector<float16, 8> piece{};
       if (copies) piece = load_columns_of_row(source, row, column);
       device::store_vector(input() + row * stride + column, piece);
     }

@@ -114,8 +114,8 @@ class SplitSteps {
     }
   }
   /// The same, of those that lie in shared memory.
-  WARPRANK_DEVICE void read_inputs(const half* input, int stride, int step) {
-    const half* const from =
+  WARPRANK_DEVICE void read_inputs(const float16* input, int stride, int step) {
+    const float16* const from =
         input + device::lane_index() / 4 * stride + (begin_ + step) * 32 + device::lane_index() % 4 * 8;
     WARPRANK_UNROLL
     for (int s = 0; s < at_once; ++s) {
@@ -216,7 +216,7 @@ class SplitSteps {
     }
   }
 
-  const half* x_rows_[Strips] = {};  ///< of the lane, from the warp's first step on, unless they are staged
+  const float16* x_rows_[Strips] = {};  ///< of the lane, from the warp's first step on, unless they are staged
   int lane_count_ = 0;               ///< steps from there on whose inputs of the lane exist
   // Of the layer whose weights are on their way:
   SplitProducts shape_{};

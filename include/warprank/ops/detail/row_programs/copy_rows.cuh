@@ -89,8 +89,8 @@ WARPRANK_DEVICE void copy_rows(const Unit<Source>& unit) {
   const Input& input = unit.source.template part<Input>(program.inputs_at);
   const int bytes = program.vector_size * input.element_bytes();
   if (program.y_is_half != (input.is_half())) {
-    if (program.y_is_half) return convert_rows<half, float>(unit, input);
-    return convert_rows<float, half>(unit, input);
+    if (program.y_is_half) return convert_rows<float16, float>(unit, input);
+    return convert_rows<float, float16>(unit, input);
   }
   if (program.rows_per_unit == unit.rows_at_once()) return copy_bytes<1>(unit, input, bytes);
   copy_bytes<copies_in_flight>(unit, input, bytes);

@@ -151,7 +151,7 @@ WARPRANK_DEVICE void load_vectors(const Unit<Source>& unit, const Loads& loads, 
     for_few<floats_in_flight>(loads.ones, [&](int i) {
       const int number = loads.halves + loads.floats + i;
       if (unit.source.template part<Input>(unit.program.inputs_at, loads.first + number).is_half()) {
-        ones[i] = device::bits_of_float(device::widen(device::load(reinterpret_cast<const half*>(row(number)))));
+        ones[i] = device::bits_of_float(device::widen(device::load(reinterpret_cast<const float16*>(row(number)))));
       } else {
         ones[i] = device::load(row(number));
       }
@@ -196,7 +196,7 @@ WARPRANK_DEVICE void load_columns(const Unit<Source>& unit, const Loads& loads, 
         if (!lanes.has(column, j)) continue;
         const unsigned char* const at = row + int64_t{lanes.column_of(column, j)} * input.column_bytes;
         if (input.is_half()) {
-          values[k][j] = device::widen(device::load(reinterpret_cast<const half*>(at)));
+          values[k][j] = device::widen(device::load(reinterpret_cast<const float16*>(at)));
         } else {
           values[k][j] = device::load(reinterpret_cast<const float*>(at));
         }
@@ -287,7 +287,7 @@ WARPRANK_DEVICE void run_rows(const Unit<Source>& unit, const RowStep& step) {
         }
       };
       if (program.y_is_half) {
-        store_as(reinterpret_cast<half*>(unit.y_row(row)));
+        store_as(reinterpret_cast<float16*>(unit.y_row(row)));
       } else {
         store_as(reinterpret_cast<float*>(unit.y_row(row)));
       }
@@ -295,7 +295,7 @@ WARPRANK_DEVICE void run_rows(const Unit<Source>& unit, const RowStep& step) {
     const auto store_one = [&](float value) {
       if (!unit.is_stored(row)) return;
       if (program.y_is_half) {
-        device::store(reinterpret_cast<half*>(unit.y_row(row)), device::narrow<half>(value));
+        device::store(reinterpret_cast<float16*>(unit.y_row(row)), device::narrow<float16>(value));
       } else {
         device::store(reinterpret_cast<float*>(unit.y_row(row)), value);
       }

@@ -143,7 +143,7 @@ struct Team {
     }
     unsigned char* y = reduction.y + segment * reduction.y_row_bytes;
     if (reduction.y_is_half) {
-      store_values(reinterpret_cast<half*>(y) + column, values);
+      store_values(reinterpret_cast<float16*>(y) + column, values);
     } else {
       store_values(reinterpret_cast<float*>(y) + column, values);
     }
@@ -202,7 +202,7 @@ WARPRANK_DEVICE void reduce_columns(const Reduction& reduction, int64_t column, 
                                     const Rows& own, Storage& shared) {
   const bool has_column = column < reduction.cols;
   if (reduction.x_is_half) {
-    Team<VecSize, half>{reduction, column, has_column}.run(first, count, own, shared);
+    Team<VecSize, float16>{reduction, column, has_column}.run(first, count, own, shared);
   } else {
     Team<VecSize, float>{reduction, column, has_column}.run(first, count, own, shared);
   }

@@ -129,9 +129,9 @@ struct Block {
     constexpr int at_once = Target >= 80 ? 1 : 4, rows_at_once = block_threads / pieces_per_row;
     const int rows = tiles_of(count) * tile_events, column = first_column();
     int row = device::thread_rank() / pieces_per_row;
-    const half* from = device::global(d.k.data) + (first_row + row) * d.k.stride + column;
+    const float16* from = device::global(d.k.data) + (first_row + row) * d.k.stride + column;
     const int64_t step = rows_at_once * d.k.stride;
-    half* to = at<half>(d.places.history) + row * row_stride + column;
+    float16* to = at<float16>(d.places.history) + row * row_stride + column;
     if (is_whole(d.k, column)) {
       WARPRANK_ROLLED
       for (; row < rows; row += rows_at_once * at_once, to += rows_at_once * at_once * row_stride) {
@@ -189,7 +189,7 @@ struct Block {
   static WARPRANK_DEVICE int first_column() { return device::thread_rank() % pieces_per_row * 8; }
 
   static WARPRANK_DEVICE int item_of_thread() { return device::thread_rank() / pieces_per_row; }
-  WARPRANK_DEVICE const half* query_row(const Unit& unit) const {
+  WARPRANK_DEVICE const float16* query_row(const Unit& unit) const {
     return device::global(d.q.data) + static_cast<int64_t>(unit.first_item + item_of_thread()) * d.q.stride +
            first_column();
   }
@@ -199,11 +199,11 @@ struct Block {
     constexpr int rows_at_once = block_threads / pieces_per_row;
     const int rows = tiles_of(count) * tile_events, column = first_column();
     int row = device::thread_rank() / pieces_per_row;
-    half* to = at<half>(d.places.history) + row * row_stride + column;
+    float16* to = at<float16>(d.places.history) + row * row_stride + column;
     const auto begin_of = [&](const Rows& of) {
       return device::global(of.data) + (first_row + row) * of.stride + column;
     };
-    const half *k = begin_of(d.k), *added = begin_of(d.added);
+    const float16 *k = begin_of(d.k), *added = begin_of(d.added);
     WARPRANK_ROLLED
     for (; row < rows; row += 2 * rows_at_once, to += 2 * rows_at_once * row_stride) {
       Fragment parts[2][2];  // of two rows: four spill where D is 64
@@ -223,23 +223,23 @@ struct Block {
   /// Whether 8 columns can be read by one instruction.
   WARPRANK_DEVICE bool is_whole(const Rows& rows, int column) const { return rows.is_aligned && column + 8 <= d.dim; }
 
-  static WARPRANK_DEVICE void store_piece(half* to, const Fragment& piece) { *reinterpret_cast<Fragment*>(to) = piece; }
-  static WARPRANK_DEVICE Fragment load_whole(const half* from) {
+  static WARPRANK_DEVICE void store_piece(float16* to, const Fragment& piece) { *reinterpret_cast<Fragment*>(to) = piece; }
+  static WARPRANK_DEVICE Fragment load_whole(const float16* from) {
     return device::load(reinterpret_cast<const Fragment*>(from));
   }
   /// 8 columns of which `count` exist, one by one.
-  static WARPRANK_DEVICE Fragment load_columns(const half* from, int count) {
+  static WARPRANK_DEVICE Fragment load_columns(const float16* from, int count) {
     Fragment piece;
     WARPRANK_UNROLL
     for (int i = 0; i < 4; ++i) {
-      half low{}, high{};
+      float16 low{}, high{};
       if (2 * i < count) low = device::load(from + 2 * i);
       if (2 * i + 1 < count) high = device::load(from + 2 * i + 1);
       piece[i] = device::pack_halves(low, high);
     }
     return piece;
   }
-  WARPRANK_DEVICE Fragment load_piece(const Rows& rows, const half* from, int column, bool exists) const {
+  WARPRANK_DEVICE Fragment load_piece(const Rows& rows, const float16* from, int column, bool exists) const {
     if (exists && is_whole(rows, column)) return load_whole(from);
     return load_columns(from, exists ? d.dim - column : 0);
   }

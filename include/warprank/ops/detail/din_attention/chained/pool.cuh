@@ -37,8 +37,8 @@ struct Pooling {
     const bool is_softmax = d.normalization == Normalization::softmax, exists = item() < num_items;
     const Tile* const tiles = block.template at<const Tile>(d.places.tiles) + item();
     const Fragment* const weights = block.template at<const Fragment>(d.places.attention) + lane;
-    const half* const rows =
-        block.template at<const half>(d.places.history) + lane % tile_events * Block::row_stride + first_column();
+    const float16* const rows =
+        block.template at<const float16>(d.places.history) + lane % tile_events * Block::row_stride + first_column();
     if (is_softmax) {
       const float before = top;
       for (int t = 0; t < num_tiles && exists; ++t) top = max_of(top, tiles[t * max_unit_items].top);
@@ -80,7 +80,7 @@ struct Pooling {
       const int column = first_column() + n * 8 + device::lane_index() % 4 * 2;
       const float low = divides ? sums[n][0] / total : sums[n][0], high = divides ? sums[n][1] / total : sums[n][1];
       if (d.y.is_half)
-        store_pair(static_cast<half*>(d.y.data) + row + column, device::narrow<half>(low), device::narrow<half>(high),
+        store_pair(static_cast<float16*>(d.y.data) + row + column, device::narrow<float16>(low), device::narrow<float16>(high),
                    d.y.is_aligned, d.dim - column);
       else
         store_pair(static_cast<float*>(d.y.data) + row + column, low, high, d.y.is_aligned, d.dim - column);

@@ -144,7 +144,7 @@ struct Scoring {
     WARPRANK_UNROLL
     for (int m = 0; m < AtOnce; ++m) {
       const int row = (m == 0 || (tile + m) * tile_events < num_events ? tile + m : tile) * tile_events;
-      const half* const rows = block.template at<half>(d.places.history) + row * Block::row_stride;
+      const float16* const rows = block.template at<float16>(d.places.history) + row * Block::row_stride;
       WARPRANK_UNROLL
       for (int s = 0; s < steps; ++s) load_rows(events[m][s], rows + s * 16, Block::row_stride);
     }
@@ -300,9 +300,9 @@ struct Scoring {
     }
     if (lane == 0) block.template at<Tile>(d.places.tiles)[tile * max_unit_items + item] = of_tile;
     if (pair >= 2) return;
-    half* const to = block.template at<half>(d.places.attention) +
+    float16* const to = block.template at<float16>(d.places.attention) +
                      ((tile * max_unit_items + item) * 4 + group / 2) * 8 + 4 * pair + group % 2;
-    const half upper = device::low_half(device::narrow_pair(weight, 0));
+    const float16 upper = device::low_half(device::narrow_pair(weight, 0));
     to[0] = upper;
     to[2] = device::low_half(device::narrow_pair((weight - device::widen(upper)) * low_scale, 0));
   }

@@ -38,7 +38,7 @@ struct alignas(16) Descriptor {
   Operand<void> y;
   ItemsAndEvents axes;
   const float* event_weights = nullptr;  ///< Wk - Wd [hidden 0, dim], padded
-  const half* pair_weights = nullptr;    ///< Wp and Wq + Wd, see weights.hpp
+  const float16* pair_weights = nullptr;    ///< Wp and Wq + Wd, see weights.hpp
   const float* head = nullptr;           ///< [last hidden]
   const float* head_bias = nullptr;      ///< [1]
   float factor = 1;                      ///< of scores

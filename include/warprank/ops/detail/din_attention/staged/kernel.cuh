@@ -51,9 +51,9 @@ struct Loads : Block {
     constexpr int vector = 8, at_once = 4;  // loads in flight
     const int per_row = d.padded_dim / vector, stride = row_stride();
     const int total = (count + tile_events - 1) / tile_events * tile_events * per_row;
-    half* to = at<half>(p.history);
+    float16* to = at<float16>(p.history);
     for (int begin = device::thread_rank(); begin < total; begin += block_threads * at_once) {
-      device::Vector<half, vector> pieces[at_once], added[at_once];
+      device::Vector<float16, vector> pieces[at_once], added[at_once];
       WARPRANK_UNROLL
       for (int i = 0; i < at_once; ++i) {
         const int piece = begin + i * block_threads, row = piece / per_row, column = piece % per_row * vector;
@@ -71,13 +71,13 @@ struct Loads : Block {
     }
   }
 
-  WARPRANK_DEVICE device::Vector<half, 8> load_piece(const Rows& rows, int64_t row, int column, bool exists) const {
-    const half* from = rows.data + row * rows.stride + column;
+  WARPRANK_DEVICE device::Vector<float16, 8> load_piece(const Rows& rows, int64_t row, int column, bool exists) const {
+    const float16* from = rows.data + row * rows.stride + column;
     if (exists && rows.is_aligned && column + 8 <= d.dim) return device::load_vector<8>(from);
-    device::Vector<half, 8> piece;
+    device::Vector<float16, 8> piece;
     WARPRANK_UNROLL
     for (int i = 0; i < 8; ++i) {
-      piece[i] = half{};
+      piece[i] = float16{};
       if (exists && column + i < d.dim) piece[i] = device::load(from + i);
     }
     return piece;
@@ -87,7 +87,7 @@ struct Loads : Block {
     float* to = at<float>(p.query);
     for (int i = device::thread_rank(); i < group.size * d.padded_dim; i += block_threads) {
       const int item = i / d.padded_dim, column = i % d.padded_dim;
-      const half* from = d.q.data + (unit.first_item + group.first + item) * d.q.stride + column;
+      const float16* from = d.q.data + (unit.first_item + group.first + item) * d.q.stride + column;
       to[i] = column < d.dim ? device::widen(device::load(from)) : 0.0f;
     }
   }
@@ -100,7 +100,7 @@ struct Pooling : Block {
   WARPRANK_DEVICE void store_value(int item, int column, float value) const {
     const int64_t place = (unit.first_item + item) * d.y.stride + column;
     if (d.y.is_half)
-      device::store(static_cast<half*>(d.y.data) + place, device::narrow<half>(value));
+      device::store(static_cast<float16*>(d.y.data) + place, device::narrow<float16>(value));
     else
       device::store(static_cast<float*>(d.y.data) + place, value);
   }
@@ -161,10 +161,10 @@ struct Pooling : Block {
     const int pairs = d.padded_dim / 2, part = device::thread_rank() / pairs,
               column = device::thread_rank() % pairs * 2;
     if (part >= num_parts()) return;
-    const half* const history = at<half>(p.history) + column;
+    const float16* const history = at<float16>(p.history) + column;
     float sums[max_items][2] = {};
     for (int t = part; t < chunk.size; t += num_parts()) {
-      const half* const event = history + t * row_stride();
+      const float16* const event = history + t * row_stride();
       const uint32_t both = *reinterpret_cast<const uint32_t*>(event);
       const float low = device::widen(device::low_half(both)), high = device::widen(device::high_half(both));
       const float* const weights = at<float>(p.scores) + t * max_items;

@@ -87,14 +87,14 @@ struct Network : Block {
         for (int item = 0; item < max_items; ++item) {
           if (item >= group.size) break;
           const Four q = *at<const Four>(p.query + (item * d.padded_dim + column) * 4);
-          device::Vector<half, 4> folded;
+          device::Vector<float16, 4> folded;
           WARPRANK_UNROLL
           for (int i = 0; i < 4; ++i) {
-            folded[i] = device::narrow<half>(std::fma(device::widen(pair[i]), q[i], of_event[i]));
+            folded[i] = device::narrow<float16>(std::fma(device::widen(pair[i]), q[i], of_event[i]));
             sums[item] = std::fma(device::widen(pair[4 + i]), q[i], sums[item]);
           }
-          half* to = at<half>(p.folded) + (item * p.fold_rows + row - begin) * stride + column;
-          *reinterpret_cast<device::Vector<half, 4>*>(to) = folded;
+          float16* to = at<float16>(p.folded) + (item * p.fold_rows + row - begin) * stride + column;
+          *reinterpret_cast<device::Vector<float16, 4>*>(to) = folded;
         }
       }
       const float bias = row < d.hidden[0].width ? device::load_read_only(d.hidden[0].bias + row) : 0.0f;
@@ -112,10 +112,10 @@ struct Network : Block {
     const HiddenLayer& layer = d.hidden[index];
     const int lane = device::lane_index(), group_of_lane = lane / 4, pair = lane % 4 * 2;
     const bool is_last = index + 1 == d.num_hidden;
-    half* const staging = at<half>(p.staging + device::warp_index() * p.staging_bytes);
-    half* const staged[2] = {staging, staging + p.tiles * d.hidden[0].padded * tile_events};
-    half* const out = index % 2 == 0 ? staged[0] : staged[1];
-    const half* const in = index % 2 == 0 ? staged[1] : staged[0];
+    float16* const staging = at<float16>(p.staging + device::warp_index() * p.staging_bytes);
+    float16* const staged[2] = {staging, staging + p.tiles * d.hidden[0].padded * tile_events};
+    float16* const out = index % 2 == 0 ? staged[0] : staged[1];
+    const float16* const in = index % 2 == 0 ? staged[1] : staged[0];
     device::sync_warp();  // what is staged has been written, and what was staged before has been read
 
     for (int row = begin; row < end; row += m_tiles * 16) {
@@ -134,14 +134,14 @@ struct Network : Block {
 
       if (index == 0) {
         const int stride = row_stride();
-        const half* folded = at<half>(p.folded) + (task.item * p.fold_rows + row - begin) * stride;
+        const float16* folded = at<float16>(p.folded) + (task.item * p.fold_rows + row - begin) * stride;
         multiply(
             sums, num_m, task.num_tiles, d.dim,
             [&](uint32_t(&a)[4], int m, int k) { load_rows(a, folded + m * 16 * stride + k, stride); },
             [&](uint32_t(&b)[4], int n, int k) {
               const int tile = task.first_tile + tile_of_lane(n, task);
               const int event = tile * tile_events + lane % 8;
-              device::load_matrices(b, at<half>(p.history) + event * stride + k + lane / 8 % 2 * 8);
+              device::load_matrices(b, at<float16>(p.history) + event * stride + k + lane / 8 % 2 * 8);
             });
       } else {
         const int inputs = d.hidden[index - 1].padded;
@@ -177,9 +177,9 @@ struct Network : Block {
                 scores[2 * n + i] = std::fma(weight, values[i], scores[2 * n + i]);
                 scores[2 * n + i + 1] = std::fma(weight, values[i + 1], scores[2 * n + i + 1]);
               } else if (n + i / 2 < task.num_tiles) {
-                half* to = out + ((n + i / 2) * layer.padded + output) * tile_events + pair;
+                float16* to = out + ((n + i / 2) * layer.padded + output) * tile_events + pair;
                 *reinterpret_cast<uint32_t*>(to) =
-                    device::pack_halves(device::narrow<half>(values[i]), device::narrow<half>(values[i + 1]));
+                    device::pack_halves(device::narrow<float16>(values[i]), device::narrow<float16>(values[i + 1]));
               }
             }
           }
