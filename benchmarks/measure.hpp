@@ -19,9 +19,9 @@
 #define WARPRANK_TARGET_INCLUDE "fma_peak-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 HWY_EXPORT(fma_flops);
-}
+}}}  // namespace warprank::v0::host_ops
 
 namespace warprank::bench {
 

@@ -168,7 +168,7 @@ def linear_costs_text(records, tiling):
 
 #include <array>
 
-namespace warprank::detail {{
+namespace warprank {{ inline namespace v0 {{ namespace detail {{
 
 /// Microseconds; linear_cost says of what. No join: sums are not cut into parts.
 struct LinearTileCost {{
@@ -194,7 +194,7 @@ constexpr const LinearTileCosts& linear_tile_costs_of(int target) {{
   return *nearest;
 }}
 
-}}  // namespace warprank::detail
+}}}}}}  // namespace warprank::v0::detail
 """
 
 
@@ -284,7 +284,7 @@ def card_policies_text(records, fields, tiling):
 
 #include "warprank/ops/launch_policies.hpp"
 
-namespace warprank::detail {{
+namespace warprank {{ inline namespace v0 {{ namespace detail {{
 
 struct CardPolicies {{
   int target;  ///< of the card
@@ -305,7 +305,7 @@ constexpr LaunchPolicies launch_policies_of(int target) {{
   return nearest;
 }}
 
-}}  // namespace warprank::detail
+}}}}}}  // namespace warprank::v0::detail
 """
 
 

@@ -13,8 +13,7 @@
 #include "support/random_data.hpp"
 #include "warprank/host.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 constexpr int64_t rows_per_batch = 512, buckets = 10000;
 
@@ -75,7 +74,7 @@ void ids_to_scores(benchmark::State& state) {
   const ids::Transforms transforms = criteo_transforms();
   const Plan plan = compile([&](Builder& b) { return deepfm(b, transforms); });
   const Tables tables = Tables::load(plan, test_support::random_tables(plan, buckets, 2), host());
-  Context context = bind(plan, test_support::random_weights(plan, 1), tables).context();
+  Context context = Model::bind(plan, test_support::random_weights(plan, 1), tables).context();
   const std::string text = test_support::criteo_lines(rows_per_batch, static_cast<uint32_t>(state.thread_index()));
   test_support::CriteoColumns rows;
   rows.read(text);
@@ -95,5 +94,4 @@ void ids_to_scores(benchmark::State& state) {
 }
 BENCHMARK(ids_to_scores)->Threads(1)->Threads(2)->UseRealTime()->Unit(benchmark::kMillisecond);
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -16,8 +16,7 @@
 #include "support/random_data.hpp"
 #include "warprank/host.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 void plan_against_model(benchmark::State& state, const std::string& name, const bench::BatchShape& shape) {
   constexpr int64_t table_rows = 1000;
@@ -31,9 +30,9 @@ void plan_against_model(benchmark::State& state, const std::string& name, const 
   const Plan plan = compiled({});
   const Weights weights = test_support::random_weights(plan, 1);
   const Tables tables = Tables::load(plan, test_support::random_tables(plan, table_rows, 2), host());
-  Context planned = bind(plan, weights, tables).context();
-  Context deduplicated = bind(compiled(bench::only_deduplicated()), weights, tables).context();
-  Context unplanned = bind(compiled(Passes::none()), weights, tables).context();
+  Context planned = Model::bind(plan, weights, tables).context();
+  Context deduplicated = Model::bind(compiled(bench::only_deduplicated()), weights, tables).context();
+  Context unplanned = Model::bind(compiled(Passes::none()), weights, tables).context();
   Batch batch = plan.batch();
   for (const auto& request : bench::random_requests(source, shape, table_rows, 3)) add_to(batch, request);
 
@@ -73,5 +72,4 @@ const bool added = [] {
   return true;
 }();
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

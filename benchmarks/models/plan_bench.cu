@@ -39,7 +39,7 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 struct BoundModel {
   BoundModel(const Graph& source, const bench::BatchShape& shape, const Passes& passes, const Weights& weights,
              const Tables& tables)
-      : model(bind(compiled(source, shape, passes), weights, tables)) {}
+      : model(Model::bind(compiled(source, shape, passes), weights, tables)) {}
 
   static Plan compiled(const Graph& source, const bench::BatchShape& shape, const Passes& passes) {
     CompileOptions options;

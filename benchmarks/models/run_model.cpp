@@ -162,7 +162,7 @@ int run(const std::vector<std::string>& arguments) {
 
   BindOptions bind_options;
   if (arguments.size() > 6) bind_options.host_precision = host_precision_of(arguments[6], "precision");
-  const Model model = bind(plan, weights, Tables::load(plan, rows, device), bind_options);
+  const Model model = Model::bind(plan, weights, Tables::load(plan, rows, device), bind_options);
   Batch batch = model.batch();
   for (const test_support::PlainRequest& request : requests) add_to(batch, request);
   batch.close();

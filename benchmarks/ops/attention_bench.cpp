@@ -13,8 +13,7 @@
 #include "warprank/core/buffer.hpp"
 #include "warprank/ops/host/attention.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 constexpr double sample_seconds = 1e-3;
 
@@ -87,5 +86,4 @@ void shapes(benchmark::internal::Benchmark* b, const std::vector<int64_t>& all_q
 BENCHMARK_CAPTURE(attention, over_all_keys, false)->Apply([](auto* b) { shapes(b, {1, 100, 500}); });
 BENCHMARK_CAPTURE(attention, causal, true)->Apply([](auto* b) { shapes(b, {0}); });
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -110,8 +110,8 @@ void attention(Run& run, const Shape& shape, const PolicySweep* sweep = nullptr)
   const int64_t num_queries = shape.requests * shape.queries(), num_events = shape.requests * shape.events;
   const int64_t width = shape.width, dim = shape.dim();
   const std::vector<float16> q_values = random_halves(num_queries * width, 1),
-                          k_values = random_halves(num_events * width, 2),
-                          v_values = random_halves(num_events * width, 3);
+                             k_values = random_halves(num_events * width, 2),
+                             v_values = random_halves(num_events * width, 3);
   const Matrix<const float16> q(run.upload(q_values), num_queries, width), k(run.upload(k_values), num_events, width),
       v(run.upload(v_values), num_events, width);
   const auto result = [&] { return Matrix<float16>(run.allocate<float16>(num_queries * width), num_queries, width); };
@@ -134,10 +134,11 @@ void attention(Run& run, const Shape& shape, const PolicySweep* sweep = nullptr)
       const std::vector<float16> got = run.read(to.data, num_queries * width);
       for (const int64_t row : some_rows(num_queries)) {
         const int64_t user = row / shape.queries();
-        expect_within<float16>("attention",
-                            expected_of(shape, select_rows(q_values, width, {row}), rows_of(k_values, user, 0, width),
-                                        rows_of(v_values, user, 0, width), is_rounded),
-                            select_rows(got, width, {row}), 1);
+        expect_within<float16>(
+            "attention",
+            expected_of(shape, select_rows(q_values, width, {row}), rows_of(k_values, user, 0, width),
+                        rows_of(v_values, user, 0, width), is_rounded),
+            select_rows(got, width, {row}), 1);
       }
     };
   };

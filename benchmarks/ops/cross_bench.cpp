@@ -12,8 +12,7 @@
 #include "warprank/ops/host/elementwise.hpp"
 #include "warprank/ops/host/linear.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 constexpr double sample_seconds = 1e-3;
 
@@ -71,5 +70,4 @@ BENCHMARK(cross)
     ->UseManualTime()
     ->Iterations(20);
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

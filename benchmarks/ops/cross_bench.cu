@@ -63,7 +63,7 @@ void cross(Run& run, int64_t rows, int64_t dim, int64_t rank) {
   const auto check = [&](Matrix<float16> to, bool is_rounded) {
     return [&, to, is_rounded] {
       expect_within<float16>("cross", crossed(h, of_x0, of_x, is_rounded),
-                          select_rows(run.read(to.data, rows * dim), dim, some), 1);
+                             select_rows(run.read(to.data, rows * dim), dim, some), 1);
     };
   };
   Work work{6.0 * static_cast<double>(rows * dim)};

@@ -11,8 +11,7 @@
 #include "measure.hpp"
 #include "warprank/ops/host/din_attention.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 constexpr double sample_seconds = 2e-3;
 
@@ -115,5 +114,4 @@ void shapes(benchmark::internal::Benchmark* b) {
 BENCHMARK_CAPTURE(din_attention, relu, relu)->Apply(shapes);
 BENCHMARK_CAPTURE(din_attention, dice, dice)->Apply(shapes);
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -39,8 +39,8 @@ concatenate_kernel(const float16* q, const float16* k, const int64_t* user_of, i
 
 /// y[n] = sum_t scores[n T + t] k_t
 WARPRANK_KERNEL(256, 1)
-weighted_sum_kernel(const float* scores, const float16* k, const int64_t* user_of, int64_t num_items, int64_t num_events,
-                    int64_t dim, float16* y) {
+weighted_sum_kernel(const float* scores, const float16* k, const int64_t* user_of, int64_t num_items,
+                    int64_t num_events, int64_t dim, float16* y) {
   for (int64_t i = device::global_thread_rank(); i < num_items * dim; i += device::num_threads()) {
     const int64_t item = i / dim, column = i % dim;
     float sum = 0;
@@ -125,7 +125,7 @@ void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events
   for (int64_t r = 0; r < requests; ++r)
     user_of.resize(static_cast<size_t>(item_offsets[static_cast<size_t>(r) + 1]), r);
   const std::vector<float16> q_values = random_halves(num_items * dim, 7),
-                          k_values = random_halves(requests * num_events * dim, 8);
+                             k_values = random_halves(requests * num_events * dim, 8);
   const auto* const q = run.upload(q_values);
   const auto* const k = run.upload(k_values);
   const auto* const users = run.upload(user_of);
@@ -146,7 +146,7 @@ void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events
         const std::vector<float> query = select_rows(q_values, dim, {item});
         const float* of_user = keys.data() + user_of[static_cast<size_t>(item)] * num_events * dim;
         expect_within<float16>("din_attention", expected_of(layers, query.data(), of_user, num_events, dim),
-                            select_rows(got, dim, {item}), share_of_bound);
+                               select_rows(got, dim, {item}), share_of_bound);
       }
     };
   };

@@ -22,7 +22,9 @@ void dot(Run& run, int64_t requests, int64_t items, int64_t user_fields, int64_t
          const PolicySweep* sweep = nullptr) {
   const UserAndItems x(run, requests, items, user_fields * dim, item_fields * dim);
   const int64_t fields = user_fields + item_fields, columns = num_dot_pairs(fields, DotOrder::lower, false);
-  const auto result = [&] { return Matrix<float16>(run.allocate<float16>(x.num_items() * columns), x.num_items(), columns); };
+  const auto result = [&] {
+    return Matrix<float16>(run.allocate<float16>(x.num_items() * columns), x.num_items(), columns);
+  };
   std::vector<AxisInput<float16>> inputs = x.inputs();
   if (user_fields == 0) inputs.erase(inputs.begin());
 
@@ -32,13 +34,14 @@ void dot(Run& run, int64_t requests, int64_t items, int64_t user_fields, int64_t
   const reference::Bounded expected = reference::dot({&input, 1}, dim, DotOrder::lower, false, input.values.rows);
   const auto check = [&](Matrix<float16> to) {
     return [&, to] {
-      expect_within<float16>("dot", expected, select_rows(run.read(to.data, x.num_items() * columns), columns, some), 2);
+      expect_within<float16>("dot", expected, select_rows(run.read(to.data, x.num_items() * columns), columns, some),
+                             2);
     };
   };
   const auto call_by = [&](const LaunchPolicies& policies) -> Call {
     const Matrix<float16> y = result();
-    const auto split = std::make_shared<const Dot<float16>>(Span<const AxisInput<float16>>(inputs), dim, DotOrder::lower,
-                                                         false, y, nullptr, policies);
+    const auto split = std::make_shared<const Dot<float16>>(Span<const AxisInput<float16>>(inputs), dim,
+                                                            DotOrder::lower, false, y, nullptr, policies);
     return {[=](device::Stream stream) { split->launch({}, stream); }, check(y)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);

@@ -11,8 +11,7 @@
 #include "measure.hpp"
 #include "warprank/ops/host/linear.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 constexpr double sample_seconds = 1e-3;
 constexpr int64_t num_experts = 4, hidden = 512, out = 256, num_gates = 2;
@@ -87,5 +86,4 @@ BENCHMARK(experts)
     ->UseManualTime()
     ->Iterations(20);
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -121,9 +121,9 @@ void scenes(Run& run, int64_t rows, int64_t in, int64_t out, int num_scenes) {
       for (const int64_t row : some) {
         const int64_t scene = ids[static_cast<size_t>(row)], begin = to.cols == out ? 0 : scene * out;
         const std::vector<float> all = select_rows(got, to.cols, {row});
-        expect_within<float16>("scenes",
-                            propagate({layers[static_cast<size_t>(scene)]}, {1, in, select_rows(values, in, {row})}).of,
-                            {all.begin() + begin, all.begin() + begin + out}, 1);
+        expect_within<float16>(
+            "scenes", propagate({layers[static_cast<size_t>(scene)]}, {1, in, select_rows(values, in, {row})}).of,
+            {all.begin() + begin, all.begin() + begin + out}, 1);
       }
     };
   };

@@ -27,12 +27,13 @@ void fm(Run& run, int64_t requests, int64_t items, int64_t dim, const PolicySwee
   const SegmentedInput input{{rows.data(), static_cast<int64_t>(some.size()), 60 * dim}};
   const reference::Bounded expected = reference::fm({&input, 1}, dim, true, input.values.rows);
   const auto check = [&](Matrix<float16> to) {
-    return [&, to] { expect_within<float16>("fm", expected, select_rows(run.read(to.data, x.num_items()), 1, some), 1); };
+    return
+        [&, to] { expect_within<float16>("fm", expected, select_rows(run.read(to.data, x.num_items()), 1, some), 1); };
   };
   const auto call_by = [&](const LaunchPolicies& policies) -> Call {
     const Matrix<float16> y = result();
-    const auto split = std::make_shared<const Fm<float16, float16>>(Span<const AxisInput<float16>>(inputs), dim, y, nullptr,
-                                                              FmOptions{}, policies);
+    const auto split = std::make_shared<const Fm<float16, float16>>(Span<const AxisInput<float16>>(inputs), dim, y,
+                                                                    nullptr, FmOptions{}, policies);
     return {[=](device::Stream stream) { split->launch({}, stream); }, check(y)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);

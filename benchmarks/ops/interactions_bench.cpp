@@ -20,8 +20,7 @@
 #include "warprank/ops/host/segment_reduce.hpp"
 #include "warprank/ops/host/softmax.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using bench::measure;
 
@@ -174,5 +173,4 @@ void concat(benchmark::State& state) {
 }
 BENCHMARK(concat)->UseManualTime()->Iterations(40)->ArgsProduct({{200}, {60}, {1, 4, 7, 16}})->Args({200, 4, 150});
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

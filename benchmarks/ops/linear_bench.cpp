@@ -10,8 +10,7 @@
 #include "measure.hpp"
 #include "warprank/ops/host/linear.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using bench::random_values;
 
@@ -132,5 +131,4 @@ BENCHMARK(row_bias)
     ->UseManualTime()
     ->Iterations(100);
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

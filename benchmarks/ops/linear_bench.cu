@@ -15,7 +15,8 @@ void linear(Run& run, int64_t rows, int64_t in, int64_t out) {
   const DenseLayer layer(in, out, true, 1);
   const std::vector<float16> values = random_halves(rows * in, 3);
   const Matrix<const float16> x(run.upload(values), rows, in);
-  const Matrix<float16> y(run.allocate<float16>(rows * out), rows, out), by_cublas(run.allocate<float16>(rows * out), rows, out);
+  const Matrix<float16> y(run.allocate<float16>(rows * out), rows, out),
+      by_cublas(run.allocate<float16>(rows * out), rows, out);
 
   const std::vector<int64_t> some = some_rows(rows);
   const auto count = static_cast<int64_t>(some.size());

@@ -34,10 +34,12 @@ ElementwiseProgram weighted_sum(int num_experts) {
 
 void mix(Run& run, int64_t rows, int num_experts, int64_t dim) {
   const std::vector<float16> experts = random_halves(rows * num_experts * dim, 1),
-                          gates = random_halves(rows * num_tasks * num_experts, 2, 3);
+                             gates = random_halves(rows * num_tasks * num_experts, 2, 3);
   const Matrix<const float16> x(run.upload(experts), rows, num_experts * dim),
       logits(run.upload(gates), rows, num_tasks * num_experts);
-  const auto result = [&] { return Matrix<float16>(run.allocate<float16>(rows * num_tasks * dim), rows, num_tasks * dim); };
+  const auto result = [&] {
+    return Matrix<float16>(run.allocate<float16>(rows * num_tasks * dim), rows, num_tasks * dim);
+  };
   const Matrix<float16> y = result(), unfused = result();
   const Matrix<float> weights(run.allocate<float>(rows * num_tasks * num_experts), rows, num_tasks * num_experts);
 

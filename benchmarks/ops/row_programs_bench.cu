@@ -119,7 +119,8 @@ void row_step(Run& run, RowStep step, int64_t rows, int64_t cols) {
                                                             : reference::layer_norm(x, step.layer_norm.eps, {}, {});
   run.measure({4.0 * static_cast<double>(rows * cols)},
               {queue_row_programs(run, {program}), [&] {
-                 expect_within<float16>("row step", expected, select_rows(run.read(y.data, rows * cols), cols, some), 2);
+                 expect_within<float16>("row step", expected, select_rows(run.read(y.data, rows * cols), cols, some),
+                                        2);
                }});
 }
 

@@ -22,8 +22,7 @@
 #include "support/random_data.hpp"
 #include "warprank/model.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using test_support::PlainRequest;
 
@@ -135,5 +134,4 @@ BENCHMARK_CAPTURE(requests, din_mmoe / items : 100, movielens::din_mmoe, shape_o
     ->Iterations(40)
     ->UseManualTime();
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -72,8 +72,8 @@ struct Setup {
     options.stores = {{"id", in_store}};
     some = std::make_unique<Tables>(Tables::load(plan, Weights::from_tensors({}), host(), options));
     const Weights weights = test_support::random_weights(plan, 1);
-    model_all = std::make_unique<Model>(bind(plan, weights, *all));
-    model_some = std::make_unique<Model>(bind(plan, weights, *some));
+    model_all = std::make_unique<Model>(Model::bind(plan, weights, *all));
+    model_some = std::make_unique<Model>(Model::bind(plan, weights, *some));
   }
 
   /// Ids are drawn by `next`.

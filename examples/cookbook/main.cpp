@@ -79,7 +79,7 @@ void exchange_the_model(const Plan& plan, const std::vector<std::vector<std::byt
   const auto pages = std::make_shared<PagePool>();
   Tables tables = Tables::load(plan, table_rows(), host(), {.pages = pages});
   pages->double_up();  // else the first exchange touches new memory yet
-  Model model = bind(plan, dense_weights(plan), tables);
+  Model model = Model::bind(plan, dense_weights(plan), tables);
   ServedModel served(std::move(model), std::move(tables), {.contexts = 2});
   const SwapReport report = served.swap({.dense = dense_weights(plan), .tables = table_rows()}, SwapMode::full,
                                         {.recorded = recorded, .most_difference = 0.2});
@@ -132,13 +132,13 @@ Model bind_calibrated(const Plan& plan, const Weights& weights, const Tables& ta
     for (int64_t r = 0; r < call.output.rows; ++r)
       call.output.row(r)[0] = std::pow(call.inputs[0].values.row(r)[0], 1.1f);
   };
-  return bind(plan, weights, tables, options);
+  return Model::bind(plan, weights, tables, options);
 }
 
 void run() {
   const Plan plan = choose_capacities();
   const Tables tables = Tables::load(plan, table_rows(), host());
-  const Model model = bind(plan, dense_weights(plan), tables);
+  const Model model = Model::bind(plan, dense_weights(plan), tables);
   Batch batch = plan.batch();
   fill(plan, batch.add_request());
   Context context = model.context();

@@ -166,7 +166,7 @@ int run(int argc, char** argv) {
   if (swaps && keep_memory) loading.pages = std::make_shared<warprank::PagePool>();
   warprank::Tables tables = warprank::Tables::load(plan, models.back().tables, device(engine), loading);
   if (loading.pages) loading.pages->double_up();
-  warprank::Model model = warprank::bind(plan, models.back().dense, tables);
+  warprank::Model model = warprank::Model::bind(plan, models.back().dense, tables);
   const movielens::Inputs inputs(plan);
   const std::vector<movielens::RequestFeatures> requests = random_requests(1000, items, load.seed);
   if (profile)
@@ -179,7 +179,7 @@ int run(int argc, char** argv) {
     const bool keeps_tables = swap_mode == warprank::SwapMode::dense_and_rows;
     const warprank::Tables others =
         keeps_tables ? tables : warprank::Tables::load(plan, models.front().tables, device(engine));
-    scorer.rebind(warprank::bind(plan, models.front().dense, others));
+    scorer.rebind(warprank::Model::bind(plan, models.front().dense, others));
     expected.add(scorer, inputs, requests, plan.batch());
     for (warprank::NextModel& next : models) {
       if (keeps_tables)

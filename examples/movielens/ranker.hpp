@@ -28,8 +28,8 @@ class Ranker {
                   const warprank::BindOptions& options = {})
       : device_(device),
         plan_(warprank::compile(din_mmoe, {.capacities = {capacity}})),
-        model_(warprank::bind(plan_, warprank::Weights::open(folder + "/dense.safetensors"),
-                              warprank::Tables::load(plan_, folder + "/tables.safetensors", device), options)),
+        model_(warprank::Model::bind(plan_, warprank::Weights::open(folder + "/dense.safetensors"),
+                                     warprank::Tables::load(plan_, folder + "/tables.safetensors", device), options)),
         context_(model_.context()),
         batch_(model_.batch()),
         inputs_(plan_) {}

@@ -41,7 +41,7 @@ int main() {
   // Once: plan, load, bind, and resolve the names of the inputs.
   Plan plan = compile(clicks);
   Tables tables = Tables::load(plan, made_up_tables(), host());
-  Model model = bind(plan, made_up_weights(plan), tables);
+  Model model = Model::bind(plan, made_up_weights(plan), tables);
   IdsSlot film_id = plan.ids("film_id"), seen_film_id = plan.ids("seen_film_id");
   DenseSlot age = plan.dense("age");
 

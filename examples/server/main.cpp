@@ -194,7 +194,7 @@ int run(int argc, char** argv) {
   next_loading.most_bytes_per_second = load_mb_per_second * 1'000'000;
   if (keep_memory) loading.pages = std::make_shared<warprank::PagePool>();
   warprank::Tables tables = warprank::Tables::load(plan, first.tables, device_of(engine), loading);
-  warprank::Model model = warprank::bind(plan, first.dense, tables, first.bind);
+  warprank::Model model = warprank::Model::bind(plan, first.dense, tables, first.bind);
   std::string bound = model.describe();
   if (!bound.empty()) bound.pop_back();  // the end of its line
   const std::vector<warprank::PlacedTable> placed = tables.store()->placed();

@@ -60,7 +60,7 @@ inline warprank::Tables load(const warprank::Plan& plan, warprank::Device device
 inline Report run(warprank::Device device, bool is_gpu, const Options& options) {
   const warprank::Plan plan = plan_of(options.num_rows);
   warprank::Tables tables = load(plan, device, is_gpu, options);
-  const warprank::Model model = warprank::bind(plan, dense_weights(plan), tables);
+  const warprank::Model model = warprank::Model::bind(plan, dense_weights(plan), tables);
   warprank::Context context = model.context();
   warprank::Batch batch = model.batch();
   const warprank::IdsSlot item = plan.ids("item_id"), seen = plan.ids("seen_id");

@@ -29,7 +29,7 @@ void tune_and_bind(const warprank::Plan& plan, const warprank::Weights& weights,
 
   warprank::BindOptions bind_options;
   bind_options.tuning = std::make_shared<const warprank::Tuning>(warprank::load_tuning(out));
-  const warprank::Model model = warprank::bind(plan, weights, tables, bind_options);
+  const warprank::Model model = warprank::Model::bind(plan, weights, tables, bind_options);
 
   model.context();
   std::fputs(bind_options.tuning->to_string().c_str(), stdout);

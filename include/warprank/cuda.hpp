@@ -5,7 +5,7 @@
 /// yours include warprank/cuda_engine.cuh, which compiles the engine.
 ///
 ///     auto tables = Tables::load(plan, "tables/", cuda());
-///     auto model = bind(plan, Weights::open("dense.safetensors"), tables);
+///     auto model = Model::bind(plan, Weights::open("dense.safetensors"), tables);
 ///     auto context = model.context();                  // captures a graph for each capacity of the plan
 ///     auto batch = model.batch();                      // in pinned memory
 ///     Pending pending = context.submit(batch, stream); // one copy in, one graph that stores scores; waits for
@@ -37,7 +37,7 @@
 /// -fvisibility-inlines-hidden.
 #define WARPRANK_ENGINE_HIDDEN __attribute__((visibility("hidden")))
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 WARPRANK_ENGINE_HIDDEN const Engine& cuda_engine();
 
@@ -52,4 +52,4 @@ WARPRANK_ENGINE_HIDDEN std::string why_no_cuda(int index = 0);
 /// A device of the CUDA engine.
 WARPRANK_ENGINE_HIDDEN inline Device cuda(int index = 0) { return {&cuda_engine(), index}; }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -7,7 +7,7 @@
 #include "warprank/engine/cuda/model.cuh"
 #include "warprank/engine/cuda/tune.cuh"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 const Engine& cuda_engine() {
   static const cuda_backend::CudaEngine engine;
@@ -33,4 +33,4 @@ Tuning tune(const Plan& plan, const Weights& weights, const Tables& tables, cons
   return cuda_backend::Tuner(plan, weights, *store, index, bind_options, options).run();
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -8,7 +8,7 @@
 ///
 ///     BindOptions options;
 ///     options.tuning = std::make_shared<const Tuning>(load_tuning("t4.json"));              // at every start
-///     auto model = bind(plan, weights, tables, options);
+///     auto model = Model::bind(plan, weights, tables, options);
 ///
 /// Without it bind measures by itself, for up to a second. Plain C++; a part of the CUDA engine, as cuda.hpp says.
 /// engine/tuning.hpp has what is found, what bind does, and the rule for what was not measured.
@@ -17,7 +17,7 @@
 #include "warprank/engine/tuning.hpp"
 #include "warprank/engine/tuning_json.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Runs every step of linears of the plan at each of its capacities, full, with every kernel that computes it: chains
 /// fused or layer by layer, layers cut into tiles in several ways, and each by some algorithms of cuBLASLt where the
@@ -28,4 +28,4 @@ namespace warprank {
 WARPRANK_ENGINE_HIDDEN Tuning tune(const Plan& plan, const Weights& weights, const Tables& tables,
                                    const BindOptions& bind_options = {}, const TuneOptions& options = {});
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -5,7 +5,7 @@
 /// the target warprank::host, which has it compiled, this header only declares it (core/compiled.hpp).
 ///
 ///     auto tables = Tables::load(plan, "tables/", host());
-///     auto model = bind(plan, Weights::open("dense.safetensors"), tables);
+///     auto model = Model::bind(plan, Weights::open("dense.safetensors"), tables);
 ///     auto context = model.context();
 ///     Scores scores = context.run(batch);
 
@@ -13,14 +13,14 @@
 #include "warprank/engine/compare.hpp"
 #include "warprank/engine/model.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// The host engine; there is one.
 WARPRANK_HOST_INLINE const Engine& host_engine();
 /// The device of the host engine. A context runs on the thread that calls it; use one context per thread.
 inline Device host() { return {&host_engine(), 0}; }
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/engine/host/host_engine.hpp"

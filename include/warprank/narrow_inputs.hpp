@@ -11,7 +11,7 @@
 #include "warprank/plan/plan.hpp"
 #include "warprank/plan/value_types.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace detail {
 
@@ -80,4 +80,4 @@ inline Graph narrow_inputs(const Plan& plan) {
   return graph;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

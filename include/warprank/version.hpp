@@ -5,3 +5,8 @@
 #define WARPRANK_VERSION_MAJOR 0
 #define WARPRANK_VERSION_MINOR 1
 #define WARPRANK_VERSION_PATCH 0
+
+/// All names of the library are in here, and are written without it. Two versions that differ in it live in one
+/// process: it changes with every version whose types or functions differ in more than additions.
+namespace warprank { inline namespace v0 {
+}}  // namespace warprank::v0

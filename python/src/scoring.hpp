@@ -40,7 +40,7 @@ void score_batch(const Columns& columns, int64_t begin, int64_t end, Worker& wor
 class Scorer {
  public:
   Scorer(const Plan& plan, const Weights& weights, const Tables& tables, const BindOptions& options)
-      : model_(bind(plan, weights, tables, options)) {}
+      : model_(Model::bind(plan, weights, tables, options)) {}
 
   const Model& model() const { return model_; }
 

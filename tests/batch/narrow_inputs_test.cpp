@@ -199,7 +199,8 @@ TEST_F(NarrowInputs, SaturateWhereTheModelSaysSo) {
   ASSERT_EQ(request.finish().message, "");
   const BlobView view = batch.blob(0);
   EXPECT_THAT(ids_of(view, layout, layout.ids("film_id")), ElementsAre(INT32_MAX, INT32_MIN));
-  EXPECT_THAT(dense_of(view, layout, layout.dense("context")), ElementsAre(max_float16, -max_float16, max_float16, max_float16));
+  EXPECT_THAT(dense_of(view, layout, layout.dense("context")),
+              ElementsAre(max_float16, -max_float16, max_float16, max_float16));
   EXPECT_THAT(dense_of(view, layout, layout.dense("weight")), ElementsAre(largest_bf16, -largest_bf16));
 }
 

@@ -45,7 +45,8 @@ struct Format {
   }
 };
 
-const Format fp16{10, 15, [](uint16_t bits) { return to_float(float16{bits}); }, [](float x) { return to_float16(x).bits; }};
+const Format fp16{10, 15, [](uint16_t bits) { return to_float(float16{bits}); },
+                  [](float x) { return to_float16(x).bits; }};
 const Format bf16{7, 127, [](uint16_t bits) { return to_float(bfloat16{bits}); },
                   [](float x) { return to_bfloat16(x).bits; }};
 

@@ -4,7 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <string>
+
+#include "warprank/core/cuda_error.hpp"
+#include "warprank/engine/swap.hpp"
+#include "warprank/store/parameter_store.hpp"
 
 namespace {
 
@@ -26,7 +31,35 @@ TEST(Error, StartsWithThePlaceWhenThereIsOne) {
             "model.cpp:12: concat: expected one axis, got two");
 }
 
-TEST(Error, IsAStandardException) { EXPECT_THROW(throw invalid_argument("a", "b", "c"), std::invalid_argument); }
+// What is caught as one of the library's and as one of the standard library's says the same.
+template <class Standard, class Error>
+void expect_both(const Error& thrown, const std::string& text) {
+  try {
+    raise(thrown);
+    FAIL() << "expected an exception";
+  } catch (const error& e) {
+    EXPECT_EQ(e.what(), text);
+  }
+  try {
+    raise(thrown);
+    FAIL() << "expected an exception";
+  } catch (const Standard& e) {
+    EXPECT_EQ(e.what(), text);
+  }
+}
+
+TEST(Error, IsOneOfTheLibraryAndOneOfTheStandardLibrary) {
+  expect_both<std::invalid_argument>(invalid_argument("a", "b", "c"), "a: expected b, got c");
+  expect_both<std::logic_error>(usage_error("again"), "again");
+  expect_both<std::logic_error>(internal_error("fault"), "fault");
+  expect_both<std::runtime_error>(cuda_error("copy", 700, "cudaErrorIllegalAddress"),
+                                  "copy: CUDA error 700 (cudaErrorIllegalAddress)");
+  expect_both<std::runtime_error>(out_of_device_memory("tables", 3, 1, 2),
+                                  "tables: expected 3 bytes of device memory, got 1 free of 2");
+  expect_both<std::runtime_error>(swap_refused("memory"), "memory");
+  expect_both<std::runtime_error>(no_model("none"), "none");
+  expect_both<std::runtime_error>(store_error("get", "an answer", "none"), "get: expected an answer, got none");
+}
 
 TEST(Error, ListsSeveralProblemsOnTheirOwnLines) {
   Problems problems;

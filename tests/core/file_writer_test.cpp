@@ -16,8 +16,7 @@
 #include "support/folder.hpp"
 #include "support/message_of.hpp"
 
-namespace warprank::detail {
-namespace {
+namespace warprank { inline namespace v0 { namespace detail { namespace {
 
 using test_support::Folder;
 using test_support::message_of;
@@ -123,5 +122,4 @@ TEST(FileWriter, RefusesWhatIsNoFileOrCannotBeOne) {
   EXPECT_EQ(num_files(folder), 1);
 }
 
-}  // namespace
-}  // namespace warprank::detail
+}}}}  // namespace warprank::v0::detail

@@ -12,8 +12,7 @@
 #include <thread>
 #include <vector>
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 TEST(PhaseFairMutex, IsHadAloneOrShared) {
   PhaseFairMutex mutex;
@@ -99,5 +98,4 @@ TEST(PhaseFairMutex, IsSharedNextThoughAnotherWantsItAlone) {
   EXPECT_GE(in_time, times / 2) << "not always, as the machine may be too busy to let both wait in time";
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

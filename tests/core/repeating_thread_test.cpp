@@ -8,8 +8,7 @@
 #include <stdexcept>
 #include <thread>
 
-namespace warprank::detail {
-namespace {
+namespace warprank { inline namespace v0 { namespace detail { namespace {
 
 TEST(RepeatingThread, CallsUntilItGoes) {
   std::atomic<int> num_calls{0};
@@ -47,5 +46,4 @@ TEST(RepeatingThread, GoesOnAfterAFailureThatItTellsOnce) {
   EXPECT_NO_THROW(thread.rethrow());
 }
 
-}  // namespace
-}  // namespace warprank::detail
+}}}}  // namespace warprank::v0::detail

@@ -5,8 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace warprank::detail {
-namespace {
+namespace warprank { inline namespace v0 { namespace detail { namespace {
 
 using testing::HasSubstr;
 
@@ -42,5 +41,4 @@ TEST(SharedLibrary, IsNothingWhereTheMachineHasNone) {
   EXPECT_EQ(function, nullptr);
 }
 
-}  // namespace
-}  // namespace warprank::detail
+}}}}  // namespace warprank::v0::detail

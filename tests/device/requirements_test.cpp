@@ -5,8 +5,7 @@
 
 #include <string>
 
-namespace warprank::device {
-namespace {
+namespace warprank { inline namespace v0 { namespace device { namespace {
 
 /// A T4 with the driver and the program of these versions of CUDA.
 FoundDevice t4(int driver_version, int runtime_version) {
@@ -99,5 +98,4 @@ TEST(Requirements, WhatElseTheRuntimeSaysIsPassedOn) {
   EXPECT_EQ(refusal(found), "use device 0: CUDA error 999 (cudaErrorUnknown)");
 }
 
-}  // namespace
-}  // namespace warprank::device
+}}}}  // namespace warprank::v0::device

@@ -20,8 +20,7 @@
 #include "warprank/host.hpp"
 #include "warprank/serving.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace std::chrono_literals;
 using namespace table_update_testing;  // NOLINT
@@ -256,5 +255,4 @@ TEST(ChangeFollower, RefusesWhatDoesNotFit) {
               HasSubstr("LoadOptions::updatable"));
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

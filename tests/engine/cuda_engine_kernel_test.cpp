@@ -32,8 +32,7 @@
 #include "warprank/ops/detail/gemm/cublaslt.cuh"
 #include "warprank/plan/steps.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace cuda_engine_testing;  // NOLINT: for models and batches
 
@@ -76,7 +75,7 @@ void expect_scores(const Expectation& e, Context& context, Batch& batch, test_su
 
 /// The model of a plan on the device, run once.
 test_support::BoundCheck run_on_device(const Expectation& e, const Plan& plan, const BindOptions& options = {}) {
-  const Model model = bind(plan, e.weights, Tables::load(plan, e.tables, cuda()), options);
+  const Model model = Model::bind(plan, e.weights, Tables::load(plan, e.tables, cuda()), options);
   Context context = model.context();
   Batch batch = batch_of(model, e.requests);
   test_support::BoundCheck check(vague);
@@ -206,7 +205,7 @@ TEST_F(CudaEngine, NamesTheLayerWhoseWeightsAreTooLargeForHalf) {
                              {"layer.bias", make_tensor<float>({2}, {0, 0})}});
   const Tables tables = Tables::load(plan, Weights::from_tensors({}), cuda());
   try {
-    bind(plan, weights, tables);
+    Model::bind(plan, weights, tables);
     FAIL();
   } catch (const invalid_argument& error) {
     EXPECT_THAT(error.what(), HasSubstr("'layer': weight [1, 0]"));
@@ -231,7 +230,7 @@ TEST_F(CudaEngine, RefusesAProgramWithTooManyValuesAliveAtOnce) {
   const Plan plan = plan_for(graph, Passes::none());
   const Tables tables = Tables::load(plan, Weights::from_tensors({}), cuda());
   try {
-    bind(plan, Weights::from_tensors({}), tables);
+    Model::bind(plan, Weights::from_tensors({}), tables);
     FAIL();
   } catch (const invalid_argument& error) {
     EXPECT_THAT(error.what(), HasSubstr("16 values alive at once"));
@@ -298,7 +297,7 @@ TEST_F(CudaEngine, NormalisesRawInputsBeforeTheyAreRounded) {
     for (float& x : request.dense["cents"]) x = 1e5f + 1e3f * x;
   }
   interpret(e, plan, reference::Rounding::worst_case);
-  const Model model = bind(plan, e.weights, Tables::load(plan, e.tables, cuda()));
+  const Model model = Model::bind(plan, e.weights, Tables::load(plan, e.tables, cuda()));
   Context context = model.context();
   Batch batch = batch_of(model, e.requests);
   const Scores scores = context.run(batch);
@@ -383,7 +382,7 @@ TEST_F(CudaEngine, CountsWhatLookUpsMeet) {
   });
   const auto floats = [](Shape shape, std::vector<float> values) { return make_tensor(std::move(shape), values); };
   const Weights tables = Weights::from_tensors({{"films", floats({2, 2}, {1, 2, 3, 4})}});
-  Context context = bind(plan, Weights::from_tensors({}), Tables::load(plan, tables, cuda())).context();
+  Context context = Model::bind(plan, Weights::from_tensors({}), Tables::load(plan, tables, cuda())).context();
   Batch batch = plan.batch();
   batch.add_request().ids(plan.ids("film"), {0, 1, 7, -1, 9});
   const Scores scores = context.run(batch);
@@ -417,7 +416,7 @@ TEST_F(CudaEngine, RunsCustomKernelsAndNamesMissingOnes) {
                              {});
   const Tables tables = Tables::load(plan, Weights::from_tensors({}), cuda());
   try {
-    bind(plan, Weights::from_tensors({}), tables);
+    Model::bind(plan, Weights::from_tensors({}), tables);
     FAIL();
   } catch (const invalid_argument& error) {
     EXPECT_THAT(error.what(), HasSubstr("custom 'mine': expected a function of that name in BindOptions::cuda_custom"));
@@ -434,7 +433,7 @@ TEST_F(CudaEngine, RunsCustomKernelsAndNamesMissingOnes) {
                      static_cast<const float*>(x.values.data), strides[0], static_cast<const float*>(u.values.data),
                      strides[1], u.offsets, u.num_segments, static_cast<float*>(call.output.data), call.num_rows);
     };
-    return bind(plan, Weights::from_tensors({}), tables, options);
+    return Model::bind(plan, Weights::from_tensors({}), tables, options);
   };
   Context context = model_of(2).context();
   Batch batch = plan.batch();
@@ -466,7 +465,7 @@ TEST_F(CudaEngine, RowsThatCublasltComputesBeyondTheBatchAreNeverRead) {
   if (!has_cublaslt()) GTEST_SKIP() << "cuBLASLt: " << describe_cublaslt();
   const RandomSetup s(7);
   const Model model =
-      bind(s.plan, s.weights, Tables::load(s.plan, s.tables, cuda()), all_linears_by(LinearKernel::cublaslt));
+      Model::bind(s.plan, s.weights, Tables::load(s.plan, s.tables, cuda()), all_linears_by(LinearKernel::cublaslt));
   Context used = model.context(), fresh = model.context();
   std::vector<PlainRequest> huge = random_requests(s.plan, 8, 1);
   for (PlainRequest& request : huge)
@@ -538,7 +537,7 @@ TEST_F(CudaEngine, TakesTheFastestKernelOfEachLayerAsMeasured) {
   EXPECT_EQ(check.num_vague(), 0);
 #if !defined(__CUDACC__)
   const auto launches_with = [&](const BindOptions& with) {
-    const Model model = bind(plan, e.weights, tables, with);
+    const Model model = Model::bind(plan, e.weights, tables, with);
     Context context = model.context();
     Batch batch = batch_of(model, e.requests);
     batch.close();
@@ -561,7 +560,7 @@ TEST_F(CudaEngine, TakesTheFastestKernelOfEachLayerAsMeasured) {
   foreign.on.driver += 10;
   bind_options.tuning = std::make_shared<const Tuning>(foreign);
   try {
-    bind(plan, e.weights, tables, bind_options);
+    Model::bind(plan, e.weights, tables, bind_options);
     FAIL();
   } catch (const invalid_argument& error) {
     EXPECT_THAT(error.what(), HasSubstr("tuning: driver: expected " + std::to_string(tuning.on.driver) + ", got"));
@@ -599,7 +598,8 @@ TEST_F(CudaEngine, TakesAnotherModelWhoseWeightsCublasltReads) {
   const Tables tables = Tables::load(s.plan, s.tables, cuda());
   const BindOptions cublaslt = all_linears_by(LinearKernel::cublaslt);
   const Weights other_weights = test_support::random_weights(s.plan, 8);
-  const Model first = bind(s.plan, s.weights, tables, cublaslt), next = bind(s.plan, other_weights, tables, cublaslt);
+  const Model first = Model::bind(s.plan, s.weights, tables, cublaslt),
+              next = Model::bind(s.plan, other_weights, tables, cublaslt);
   Context context = first.context(), fresh = next.context();
   Batch batch = batch_of(next, random_requests(s.plan, 3, 1));
   const std::vector<float> expected = all_scores(s.plan, fresh.run(batch));
@@ -607,7 +607,7 @@ TEST_F(CudaEngine, TakesAnotherModelWhoseWeightsCublasltReads) {
   context.rebind(next);
   EXPECT_TRUE(same_bits(all_scores(s.plan, context.run(batch)), expected));
   try {
-    context.rebind(bind(s.plan, other_weights, tables, all_linears_by(LinearKernel::tiles)));
+    context.rebind(Model::bind(s.plan, other_weights, tables, all_linears_by(LinearKernel::tiles)));
     FAIL();
   } catch (const invalid_argument& error) {
     EXPECT_THAT(error.what(), HasSubstr("Context::rebind: expected a model, bound with the same tuning and "
@@ -715,8 +715,8 @@ TEST(CudaEngineCounts, KeepTheLaunchBudgetsOfTheReferenceModels) {
     if (std::string(m.name) == "user_heavy in FP32")
       for (DenseInfo& info : graph.dense) info.wire = DenseWire::f32;
     const Plan plan = plan_for(graph, {}, {{1, 100, {}}});
-    const Model model = bind(plan, test_support::hashed_weights(plan),
-                             Tables::load(plan, test_support::hashed_tables(plan.source(), 8), cuda()));
+    const Model model = Model::bind(plan, test_support::hashed_weights(plan),
+                                    Tables::load(plan, test_support::hashed_tables(plan.source(), 8), cuda()));
     ContextOptions copying;
     copying.fetch_bytes = 0;
     Context context = model.context(copying);
@@ -744,5 +744,4 @@ TEST(CudaEngineCounts, KeepTheLaunchBudgetsOfTheReferenceModels) {
 
 #endif
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -24,8 +24,7 @@
 #include "simt/installed.hpp"
 #endif
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace cuda_engine_testing;  // NOLINT: for models and batches
 using testing::HasSubstr;
@@ -213,7 +212,8 @@ TEST_F(CudaEngine, GivesARequestAboveAllCapacitiesTheSameBitsWhateverCameBefore)
                                  return {{"score", b.sigmoid(deep)}, {"other", b.linear("other", x, 512)}};
                                }),
                                {}, {capacity});
-    return bind(plan, test_support::random_weights(plan, 1), Tables::load(plan, Weights::from_tensors({}), cuda()));
+    return Model::bind(plan, test_support::random_weights(plan, 1),
+                       Tables::load(plan, Weights::from_tensors({}), cuda()));
   };
   const Model model = model_for({1, 2, {}}), wide = model_for({1, 768, {}});
   const auto scores_in = [](Context& context, int64_t items) {
@@ -270,8 +270,8 @@ struct TwoModels {
     const std::vector<DType> types{DType::f32, DType::f16, DType::i8, DType::bf16};
     int64_t rows = 40 + seed;
     for (const TableInfo& table : plan.source().tables) rows = table.rows > 0 ? table.rows : rows;
-    return bind(plan, test_support::random_weights(plan, seed),
-                Tables::load(plan, test_support::random_tables(plan, rows, seed, types), cuda()));
+    return Model::bind(plan, test_support::random_weights(plan, seed),
+                       Tables::load(plan, test_support::random_tables(plan, rows, seed, types), cuda()));
   }
 
   Plan plan;
@@ -322,8 +322,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, CudaEngineModels, testing::ValuesIn(golden::case
 TEST_F(CudaEngine, KeepsItsModelWhereAnotherDoesNotFit) {
   const RandomSetup s(5);
   Context context = s.model.context(), fresh = s.model.context();
-  const Model other =
-      bind(s.plan, s.weights, Tables::load(s.plan, test_support::random_tables(s.plan, 50, 5, {DType::f16}), cuda()));
+  const Model other = Model::bind(
+      s.plan, s.weights, Tables::load(s.plan, test_support::random_tables(s.plan, 50, 5, {DType::f16}), cuda()));
   try {
     context.rebind(other);
     FAIL();
@@ -353,7 +353,7 @@ struct SmallSetup {
                       {}, {{4, 12, {}}})),
         weights(test_support::random_weights(plan, 1)),
         tables(test_support::random_tables(plan, 50, 1)),
-        model(bind(plan, weights, Tables::load(plan, tables, cuda()))) {}
+        model(Model::bind(plan, weights, Tables::load(plan, tables, cuda()))) {}
 
   /// The fifth, if there is one, is above all capacities.
   Batch batch(int count) const {
@@ -409,7 +409,7 @@ TEST_F(CudaEngine, LeaksNothingWhicheverCallFails) {
   const int64_t failures =
       fail_each_call([] { return 0; },
                      [&](int) {
-                       const Model model = bind(s.plan, s.weights, Tables::load(s.plan, s.tables, cuda()));
+                       const Model model = Model::bind(s.plan, s.weights, Tables::load(s.plan, s.tables, cuda()));
                        Context context = model.context();
                        EXPECT_TRUE(same_bits(all_scores(s.plan, context.run(batch)), expected));
                      },
@@ -534,8 +534,8 @@ TEST_F(CudaEngine, KeepsItsModelWhicheverCallOfAnExchangeFailsWhereCublasltReads
   const Tables tables = Tables::load(s.plan, s.tables, cuda());
   BindOptions options;
   options.linear_kernel = LinearKernel::cublaslt;
-  const Model models[] = {bind(s.plan, s.weights, tables, options),
-                          bind(s.plan, test_support::random_weights(s.plan, 8), tables, options)};
+  const Model models[] = {Model::bind(s.plan, s.weights, tables, options),
+                          Model::bind(s.plan, test_support::random_weights(s.plan, 8), tables, options)};
   EXPECT_EQ(fail_each_call_of_rebind(s.plan, models), 3) << "descriptors, weights, and one wait";
 }
 
@@ -553,8 +553,8 @@ TEST_F(CudaEngine, KeepsItsModelWhicheverCallOfAnExchangeWithANewCaptureFails) {
     const FloatMatrix<void>& y = call.output;
     device::fill(y.data, 0x3c, y.rows * y.stride * size_of(y.type), reinterpret_cast<device::Stream>(call.stream));
   };
-  const Model models[] = {bind(plan, test_support::random_weights(plan, 7), tables, options),
-                          bind(plan, test_support::random_weights(plan, 8), tables, options)};
+  const Model models[] = {Model::bind(plan, test_support::random_weights(plan, 7), tables, options),
+                          Model::bind(plan, test_support::random_weights(plan, 8), tables, options)};
   EXPECT_GT(fail_each_call_of_rebind(plan, models), 6);
 }
 
@@ -606,7 +606,8 @@ TEST_F(CudaEngine, RefusesWhatCannotRunAndStaysUsable) {
     EXPECT_TRUE(same_bits(all_scores(s.plan, context.run(batch)), expected));
   };
   expect_error("use device 3: expected an index from 0 to ", [&] { Tables::load(s.plan, s.tables, cuda(3)); });
-  expect_error("expected a tensor", [&] { bind(s.plan, other.weights, Tables::load(s.plan, s.tables, cuda())); });
+  expect_error("expected a tensor",
+               [&] { Model::bind(s.plan, other.weights, Tables::load(s.plan, s.tables, cuda())); });
   expect_error("batch: expected one of this plan's axes and inputs", [&] { context.run(foreign); });
   expect_error("expected one batch at a time", [&] {
     const Pending pending = context.submit(batch);
@@ -617,7 +618,8 @@ TEST_F(CudaEngine, RefusesWhatCannotRunAndStaysUsable) {
                                  return {{"y", b.linear("wide", b.dense("x", b.axis("user"), 8), width)}};
                                }),
                                {}, {{items, items, {}}});
-    return bind(plan, test_support::random_weights(plan, 1), Tables::load(plan, Weights::from_tensors({}), cuda()));
+    return Model::bind(plan, test_support::random_weights(plan, 1),
+                       Tables::load(plan, Weights::from_tensors({}), cuda()));
   };
   constexpr int64_t most_rows = (int64_t{1} << 30) - 1;
   simt::limit_memory(before.bytes + (1 << 22), int64_t{1} << 40);
@@ -664,5 +666,4 @@ TEST(CudaEngineAlone, SaysWhatTheDriverAndTheCardLack) {
 }
 #endif
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -19,8 +19,7 @@
 #include "simt/devices.hpp"
 #endif
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace cuda_engine_testing;   // NOLINT: for models
 using namespace table_update_testing;  // NOLINT: for tables and their weights
@@ -57,7 +56,7 @@ TEST_F(CudaEngineDevices, ScoreAsOneDoes) {
     for (const Placement where : {Placement::sharded, Placement::device, Placement::host}) {
       const Tables tables = Tables::load(alone.plan, alone.tables, cuda(), of_both(where));
       for (const int index : {0, 1}) {
-        const Model model = bind(alone.plan, alone.weights, tables.on(index));
+        const Model model = Model::bind(alone.plan, alone.weights, tables.on(index));
         EXPECT_EQ(tables.on(index).device().index, index);
         Context context = model.context();
         Batch own = batch_of(model, requests);
@@ -80,9 +79,9 @@ TEST_F(CudaEngineDevices, ScoreUnderUpdates) {
   Tables loaded[] = {Tables::load(plan, weights_of(tables), cuda(1), options),
                      Tables::load(plan, weights_of(tables), host(), options)};
   std::vector<Context> contexts;
-  contexts.push_back(bind(plan, Weights::from_tensors({}), loaded[0]).context());
-  contexts.push_back(bind(plan, Weights::from_tensors({}), loaded[0].on(0)).context());
-  contexts.push_back(bind(plan, Weights::from_tensors({}), loaded[1].on(1)).context());
+  contexts.push_back(Model::bind(plan, Weights::from_tensors({}), loaded[0]).context());
+  contexts.push_back(Model::bind(plan, Weights::from_tensors({}), loaded[0].on(0)).context());
+  contexts.push_back(Model::bind(plan, Weights::from_tensors({}), loaded[1].on(1)).context());
   Batch batch = plan.batch();
   Request request = batch.add_request();
   for (const VersionedTable& table : tables) request.ids(plan.ids("id_" + table.name), first_keys(64));
@@ -121,7 +120,7 @@ TEST_F(CudaEngineDevices, AreGivenAsTheDocumentSays) {
   options.placement = {{"user_*", {warprank::Placement::sharded, 0}}};
   const Tables tables = Tables::load(plan, rows, cuda(0), options);
   std::vector<Model> models;
-  for (const int card : options.devices) models.push_back(bind(plan, weights, tables.on(card)));
+  for (const int card : options.devices) models.push_back(Model::bind(plan, weights, tables.on(card)));
   for (const int card : options.devices) EXPECT_GT(simt::allocated_bytes(card), 200 * 16 / 4);
 }
 #endif
@@ -135,10 +134,9 @@ TEST_F(CudaEngineDevices, AreThoseOfTheTables) {
   EXPECT_EQ(message_of([&] { one.on(0); }), "Tables::on: expected one of LoadOptions::devices, got 0");
   EXPECT_EQ(one.on(1).device().index, 1);
   EXPECT_EQ(both.on(1).on(0).store(), both.store());
-  Context context = bind(plan, Weights::from_tensors({}), both).context();
-  EXPECT_THAT(message_of([&] { context.rebind(bind(plan, Weights::from_tensors({}), both.on(1))); }),
+  Context context = Model::bind(plan, Weights::from_tensors({}), both).context();
+  EXPECT_THAT(message_of([&] { context.rebind(Model::bind(plan, Weights::from_tensors({}), both.on(1))); }),
               HasSubstr("a model of the context's engine and device"));
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -15,8 +15,7 @@
 #include "warprank/engine/cuda/run_size.hpp"
 #include "warprank/narrow_inputs.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace cuda_engine_testing;  // NOLINT: written for these tests
 
@@ -30,8 +29,8 @@ Graph wide_graph(uint32_t seed) {
 }
 
 Model bound(const Plan& plan, uint32_t seed) {
-  return bind(plan, test_support::random_weights(plan, seed),
-              Tables::load(plan, test_support::random_tables(plan, 50, seed), cuda()));
+  return Model::bind(plan, test_support::random_weights(plan, seed),
+                     Tables::load(plan, test_support::random_tables(plan, 50, seed), cuda()));
 }
 
 TEST_F(CudaEngine, NarrowInputsThatItChoosesCostNoBitOfAScore) {
@@ -95,5 +94,4 @@ TEST(RunSize, HasRoomForWhatRequestsCanBe) {
   }
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

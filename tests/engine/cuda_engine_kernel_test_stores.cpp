@@ -22,8 +22,7 @@
 #include "support/wait_until.hpp"
 #include "warprank/store/row_cache.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace std::chrono_literals;
 using namespace cuda_engine_testing;       // NOLINT: for the engine
@@ -108,7 +107,7 @@ TEST_F(CudaEngine, BatchesAreRunTwiceForAnyNumberOfKeys) {
   capacities.capacities = {{1, 300, {}}};
   const Plan plan = compile(plan_of(tables).source(), capacities);
   StoredModel setup(tables, waiting(), cuda());
-  const Model model = bind(plan, Weights::from_tensors({}), setup.tables);
+  const Model model = Model::bind(plan, Weights::from_tensors({}), setup.tables);
   Context context = model.context();
   Batch batch = model.batch();
   batch.add_request().ids(plan.ids("id_t"), first_keys(300));
@@ -131,7 +130,7 @@ TEST_F(CudaEngine, BatchesInPartsWaitForTheRowsOfAll) {
   capacities.capacities = {{2, 64, {}}};
   const Plan plan = compile(plan_of(tables).source(), capacities);
   StoredModel setup(tables, waiting(), cuda());
-  const Model model = bind(plan, Weights::from_tensors({}), setup.tables);
+  const Model model = Model::bind(plan, Weights::from_tensors({}), setup.tables);
   Context context = model.context();
   for (int64_t turn = 0; turn < 2; ++turn) {
     Batch batch = model.batch();
@@ -290,7 +289,7 @@ TEST_F(CudaEngine, TablesInStoresTakeNoRowFromBeforeAnUpdate) {
   TestUpdate all;
   table.add_rows(table.all(), false, all.tensors);
   tables.update(all.weights());
-  Context context = bind(plan, Weights::from_tensors({}), tables).context();
+  Context context = Model::bind(plan, Weights::from_tensors({}), tables).context();
   Batch batch = plan.batch();
   batch.add_request().ids(plan.ids("id_t"), first_keys(10));
   TestUpdate update;
@@ -320,7 +319,7 @@ TEST_F(CudaEngine, TablesInStoresNeverAskForNumbersThatAreNoRows) {
     in_store.memory_bytes = 100000;
     options.stores = {{"t", in_store}};
     Tables tables = Tables::load(plan, Weights::from_tensors({}), cuda(), options);
-    const Model model = bind(plan, Weights::from_tensors({}), tables);
+    const Model model = Model::bind(plan, Weights::from_tensors({}), tables);
     Context context = model.context();
     Batch batch = model.batch();
     batch.add_request().ids(plan.ids("id_t"), {-1, -7, 10, INT64_MAX, 3, INT64_MIN, -1});
@@ -401,5 +400,4 @@ TEST_F(CudaEngine, TablesInStoresTellWhatIsWrong) {
             "table 't', device_bytes: expected at least 1536, 4 buckets of its rows, got 1");
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

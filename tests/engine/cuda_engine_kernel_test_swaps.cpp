@@ -17,8 +17,7 @@
 #include "warprank/device/runtime.hpp"
 #include "warprank/serving.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace cuda_engine_testing;  // NOLINT: for models and batches
 
@@ -58,12 +57,12 @@ class CudaServed : public CudaEngine {
 
   ServedModel serve() {
     Tables tables = Tables::load(plan_, rows_[0], cuda(), updatable_);
-    Model model = bind(plan_, dense_[0], tables);
+    Model model = Model::bind(plan_, dense_[0], tables);
     return ServedModel(std::move(model), std::move(tables), {.contexts = 3});
   }
   /// Of each of requests_, by a context of its own.
   std::vector<std::vector<float>> scores_of(size_t dense, size_t rows) {
-    const Model model = bind(plan_, dense_[dense], Tables::load(plan_, rows_[rows], cuda()));
+    const Model model = Model::bind(plan_, dense_[dense], Tables::load(plan_, rows_[rows], cuda()));
     Context context = model.context();
     std::vector<std::vector<float>> scores;
     for (const auto& requests : requests_) {
@@ -162,5 +161,4 @@ TEST_F(CudaServed, GivesBackTheMemoryOfTheOldModelAndRefusesTheNewOneWhereThereI
 }
 #endif
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

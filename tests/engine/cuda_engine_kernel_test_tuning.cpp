@@ -21,8 +21,7 @@
 #include "warprank/cuda_tuning.hpp"
 #include "warprank/ops/detail/gemm/cublaslt.cuh"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace cuda_engine_testing;  // NOLINT: for models and batches
 using kernel_testing::on_gpu;
@@ -54,7 +53,7 @@ class CudaEngineTuning : public CudaEngine {
   }
 
   Model bound(uint32_t seed = 1) const {
-    return bind(plan_, test_support::random_weights(plan_, seed), tables_, options_);
+    return Model::bind(plan_, test_support::random_weights(plan_, seed), tables_, options_);
   }
   std::string described() const { return bound().context().describe(); }
   std::string only_file() const {
@@ -193,7 +192,7 @@ TEST_F(CudaEngineTuning, TakesTheTilesThatAreFastest) {
   for (const int64_t out : {40, 16, 8}) EXPECT_EQ(chosen_for(out), "tiles direct 32 x 32") << out;
   EXPECT_EQ(chosen_for(1), "tiles ");
   BindOptions by_rule;
-  const Model plain = bind(plan_, test_support::random_weights(plan_, 1), tables_, by_rule);
+  const Model plain = Model::bind(plan_, test_support::random_weights(plan_, 1), tables_, by_rule);
   EXPECT_THAT(plain.context().describe(), HasSubstr("  linear: 1 blocks of 512 threads"));
   EXPECT_THAT(described(), Not(HasSubstr(" of 512 threads"))) << "32 x 32 are of 256";
   const std::vector<float> expected = scores_of(plain);
@@ -270,7 +269,7 @@ TEST_F(CudaEngine, LinearsHaveTheSameBitsAtAllCapacitiesWhereKernelsAreHeld) {
   BindOptions held;
   held.same_kernels_at_all_capacities = true;
   const auto same_bits_at_both = [&](const BindOptions& options) {
-    const Model model = bind(plan, weights, tables, options);
+    const Model model = Model::bind(plan, weights, tables, options);
     Context context = model.context();
     test_support::RequestShape small, large;
     small.rows = {{"item", 4}};
@@ -329,7 +328,7 @@ TEST_F(CudaEngineTuning, GivesCublasltOneWorkspaceInTurns) {
         for (const std::string& variant : choice.variants) seconds += (variant == "algorithm 1") == cuts_sums ? 1 : 2;
         return seconds;
       };
-      const Model model = bind(plan, test_support::random_weights(plan, 1), tables, options_);
+      const Model model = Model::bind(plan, test_support::random_weights(plan, 1), tables, options_);
       Context context = model.context();
       for (const auto& [what, size] : context.memory())
         if (what == "workspace of steps in turn") bytes = size;
@@ -391,5 +390,4 @@ TEST_F(CudaEngineTuning, LeavesNothingBehindWhicheverCallFails) {
 }
 #endif
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -15,8 +15,7 @@
 #include "engine/table_update_testing.hpp"
 #include "warprank/device/runtime.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace cuda_engine_testing;   // NOLINT: for models and batches
 using namespace table_update_testing;  // NOLINT: for tables whose rows have versions
@@ -43,7 +42,7 @@ TEST_F(CudaEngine, RowsAreReplacedWhileBatchesAreInFlight) {
   LoadOptions options;
   options.updatable = true;
   Tables loaded = Tables::load(plan, weights_of(tables), cuda(), options);
-  const Model model = bind(plan, Weights::from_tensors({}), loaded);
+  const Model model = Model::bind(plan, Weights::from_tensors({}), loaded);
   const std::vector<int64_t> keys = first_keys(64);
   const device::OwnedStream stream;
   std::optional<Context> contexts[] = {model.context(), model.context()};
@@ -101,7 +100,7 @@ TEST_F(CudaEngine, RowsOnTheHostAreScoredAsThoseOnTheDevice) {
     options.cache_pass_seconds = 0;
     options.placement = {{"*", {where, where == Placement::cached ? 1 << 14 : 0}}};
     placed.push_back(Tables::load(plan, weights_of(tables), cuda(), options));
-    contexts.push_back(bind(plan, Weights::from_tensors({}), placed.back()).context());
+    contexts.push_back(Model::bind(plan, Weights::from_tensors({}), placed.back()).context());
   }
   std::mt19937_64 random(1);
   for (int64_t version = 1; version <= 3; ++version) {
@@ -122,16 +121,15 @@ TEST_F(CudaEngine, RowsOnTheHostAreScoredAsThoseOnTheDevice) {
   EXPECT_EQ(placed[2].memory().size(), 5u) << "what is pinned is told beside the rest";
   Context& context = contexts[0];
   try {
-    context.rebind(bind(plan, Weights::from_tensors({}), placed[2]));
+    context.rebind(Model::bind(plan, Weights::from_tensors({}), placed[2]));
     ADD_FAILURE() << "its kernels know no caches";
   } catch (const invalid_argument& error) {
     EXPECT_NE(std::string(error.what()).find("'direct': expected I8 of 13 columns, got I8 of 13 columns, cached"),
               std::string::npos)
         << error.what();
   }
-  context.rebind(bind(plan, Weights::from_tensors({}), placed[1]));
+  context.rebind(Model::bind(plan, Weights::from_tensors({}), placed[1]));
   expect_rows(context.run(batch), tables, tables, keys);
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -58,7 +58,7 @@ struct RandomSetup {
       : plan(plan_for(warprank::build(test_support::RandomModel(seed)), passes, std::move(capacities))),
         weights(test_support::random_weights(plan, seed)),
         tables(test_support::random_tables(plan, 50, seed)),
-        model(bind(plan, weights, Tables::load(plan, tables, cuda()))) {}
+        model(Model::bind(plan, weights, Tables::load(plan, tables, cuda()))) {}
 
   Plan plan;
   Weights weights, tables;

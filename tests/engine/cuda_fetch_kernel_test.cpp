@@ -13,8 +13,7 @@
 #include "support/kernel_testing.hpp"
 #include "warprank/device/owned_memory.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace kernel_testing;  // NOLINT
 using cuda_backend::Fetch;
@@ -88,5 +87,4 @@ TEST(Fetch, KernelsCanReadPinnedMemoryAlone) {
   EXPECT_FALSE(device::can_read(pageable.data()));
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -31,8 +31,7 @@ read_published(float* out, const float* values, int64_t count, const uint32_t* f
 
 }  // namespace cuda_publish_test
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace kernel_testing;  // NOLINT
 using cuda_backend::Publish, cuda_backend::Published;
@@ -164,5 +163,4 @@ TEST(Publish, HalfOfTheCoresMaySpin) {
   EXPECT_TRUE(cuda_backend::SpinningPlace(true).is_taken());
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

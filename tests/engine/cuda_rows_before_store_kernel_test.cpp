@@ -22,8 +22,7 @@
 #include "support/wait_until.hpp"
 #include "warprank/store/row_cache.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace cuda_table_testing;        // NOLINT: for look-ups
 using namespace tables_in_stores_testing;  // NOLINT: for tables
@@ -248,5 +247,4 @@ TEST(RowsBeforeStore, AreWholeForBatchesInFlight) {
   }
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -21,8 +21,7 @@
 #include "simt/devices.hpp"
 #endif
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace cuda_table_testing;    // NOLINT: for look-ups
 using namespace table_update_testing;  // NOLINT: tables whose rows have versions
@@ -326,5 +325,4 @@ TEST(ShardedTable, IsRefusedForDevicesThatThereAreNot) {
 }
 #endif
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -17,8 +17,7 @@
 #include "engine/table_update_testing.hpp"
 #include "support/message_of.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace cuda_table_testing;    // NOLINT: for look-ups
 using namespace table_update_testing;  // NOLINT: tables whose rows have versions
@@ -410,5 +409,4 @@ TEST(CudaTableCache, BatchesInFlightSeeWholeRows) {
   }
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

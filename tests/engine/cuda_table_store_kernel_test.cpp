@@ -25,8 +25,7 @@
 #include "warprank/ops/embedding_bag.cuh"
 #include "warprank/ops/scaled_rows.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace embedding_bag_testing;  // NOLINT: for kernels that look tables up
 using namespace cuda_table_testing;     // NOLINT: for look-ups
@@ -527,5 +526,4 @@ TEST(CudaTableUpdate, RefusesWhatTheHostRefuses) {
   EXPECT_EQ(look_ups.rows(1)[0], tables[1].expected(1));
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -24,8 +24,7 @@
 #include "warprank/engine/host/table_store.hpp"
 #include "warprank/store/row_cache.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace cuda_table_testing;    // NOLINT: for look-ups
 using namespace table_update_testing;  // NOLINT: tables whose rows have versions
@@ -257,5 +256,4 @@ TEST_F(BadInput, InAStreamIsSkippedAndCountedOnAGpu) {
 }
 #endif
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

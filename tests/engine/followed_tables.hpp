@@ -30,7 +30,7 @@ struct FollowedModel {
         plan(updates::plan_of(expected)),
         tables(in_store ? Tables::load(plan, default_rows(expected), host(), in(store))
                         : Tables::load(plan, updates::weights_of(expected), host(), updatable())),
-        model(bind(plan, Weights::from_tensors({}), tables)),
+        model(Model::bind(plan, Weights::from_tensors({}), tables)),
         context(model.context()) {}
 
   static StoredTable stored(const updates::VersionedTable& table) { return {table.name, {table.type, table.dim}}; }

@@ -25,8 +25,7 @@
 #include "support/wait_until.hpp"
 #include "warprank/host.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using test_support::message_of;
 using test_support::num_allocations;
@@ -60,7 +59,7 @@ struct SmallModel {
   Weights weights =
       Weights::from_tensors({{"head.weight", floats({1, 3}, {2, 10, 1})}, {"head.bias", floats({1}, {0})}});
   Tables tables = Tables::load(plan, Weights::from_tensors(tables_in_memory()), host());
-  Model model = bind(plan, weights, tables);
+  Model model = Model::bind(plan, weights, tables);
   Context context = model.context();
   IdsSlot film_id = plan.ids("film_id"), user_id = plan.ids("user_id");
   DenseSlot dense = plan.dense("context");
@@ -139,7 +138,7 @@ TEST(HostEngine, RefusesABatchOfAnotherPlanAndAnUnknownOutput) {
 TEST(HostEngine, ARunAllocatesNothingOnceItHasSeenABatchAsLarge) {
   const Plan plan = compile(test_support::RandomModel(3));
   const Tables tables = Tables::load(plan, test_support::random_tables(plan, 50, 3), host());
-  Context context = bind(plan, test_support::random_weights(plan, 3), tables).context();
+  Context context = Model::bind(plan, test_support::random_weights(plan, 3), tables).context();
   Batch large = test_support::random_batch(plan, 9, {}, 4), small = test_support::random_batch(plan, 2, {}, 5);
   context.run(large);
   const int64_t before = num_allocations;
@@ -163,7 +162,7 @@ TEST(HostEngine, AContextIsMadeForItsCapacities) {
       },
       options);
   const Tables tables = Tables::load(plan, Weights::from_tensors({}), host());
-  Context context = bind(plan, test_support::random_weights(plan, 1), tables).context();
+  Context context = Model::bind(plan, test_support::random_weights(plan, 1), tables).context();
   test_support::RequestShape shape;
   shape.rows = {{"item", 10}, {"history", 25}};
   Batch batch = test_support::random_batch(plan, 4, shape, 1);
@@ -181,7 +180,7 @@ TEST(HostEngine, AContextOutlivesWhatItWasMadeFrom) {
   {
     const Plan plan = compile(test_support::RandomModel(7));
     const Tables tables = Tables::load(plan, test_support::random_tables(plan, 50, 7), host());
-    Context first = bind(plan, test_support::random_weights(plan, 7), tables).context();
+    Context first = Model::bind(plan, test_support::random_weights(plan, 7), tables).context();
     batch = test_support::random_batch(plan, 3, {}, 7);
     expected = scores_of(first, *batch);
     context = std::move(first);
@@ -193,7 +192,7 @@ TEST(HostEngine, AContextOutlivesWhatItWasMadeFrom) {
 TEST(HostEngine, GivesARequestTheSameBitsWhateverItsNeighbours) {
   const Plan plan = compile(test_support::RandomModel(11));
   const Tables tables = Tables::load(plan, test_support::random_tables(plan, 50, 11), host());
-  const Model model = bind(plan, test_support::random_weights(plan, 11), tables);
+  const Model model = Model::bind(plan, test_support::random_weights(plan, 11), tables);
   Context together = model.context(), alone = model.context();
   Batch batch = test_support::random_batch(plan, 7, {}, 11);
   const Scores scores = together.run(batch);
@@ -216,7 +215,7 @@ TEST(HostEngine, ReadsDenseValuesOfOneRequestOrOfSeveral) {
   });
   const Weights weights =
       Weights::from_tensors({{"head.weight", floats({1, 2}, {2, 10})}, {"head.bias", floats({1}, {0})}});
-  Context context = bind(plan, weights, Tables::load(plan, Weights::from_tensors({}), host())).context();
+  Context context = Model::bind(plan, weights, Tables::load(plan, Weights::from_tensors({}), host())).context();
   const DenseSlot x = plan.dense("x"), seen = plan.dense("seen");
   for (const float value : {1.0f, 3.0f}) {
     Batch one = plan.batch(), both = plan.batch(), unset = plan.batch();
@@ -239,7 +238,7 @@ TEST(HostEngine, ReadsDenseValuesOfOneRequestOrOfSeveral) {
 TEST(HostEngine, ContextsOfOneModelRunSideBySide) {
   const Plan plan = compile(test_support::RandomModel(5));
   const Tables tables = Tables::load(plan, test_support::random_tables(plan, 50, 5), host());
-  const Model model = bind(plan, test_support::random_weights(plan, 5), tables);
+  const Model model = Model::bind(plan, test_support::random_weights(plan, 5), tables);
   Batch reference_batch = test_support::random_batch(plan, 4, {}, 5);
   Context reference = model.context();
   const std::vector<float> expected = values(reference.run(reference_batch)["score"].of(3));
@@ -270,7 +269,7 @@ TEST(HostEngine, RefusesASecondUseOfAContextWhileOneIsUnderWay) {
     for (int64_t r = 0; r < call.output.rows; ++r) call.output.row(r)[0] = call.inputs[0].values.row(r)[0];
   };
   const Tables tables = Tables::load(plan, Weights::from_tensors({}), host());
-  Context owned = bind(plan, Weights::from_tensors({}), tables, options).context();
+  Context owned = Model::bind(plan, Weights::from_tensors({}), tables, options).context();
   Batch owned_batch = plan.batch();
   const Request r = owned_batch.add_request().dense(plan.dense("x"), {3.0f});
   context = &owned;
@@ -287,7 +286,7 @@ TEST(HostEngine, RunsCustomOperationsAndNamesMissingOnes) {
   };
   const Plan plan = compile(model);
   const Tables tables = Tables::load(plan, Weights::from_tensors({}), host());
-  EXPECT_THAT(message_of([&] { bind(plan, Weights::from_tensors({}), tables); }),
+  EXPECT_THAT(message_of([&] { Model::bind(plan, Weights::from_tensors({}), tables); }),
               AllOf(HasSubstr("custom 'rotate'"), HasSubstr("host_engine_test.cpp")));
   BindOptions options;
   options.custom["rotate"] = [](const CustomCall& call) {
@@ -299,7 +298,7 @@ TEST(HostEngine, RunsCustomOperationsAndNamesMissingOnes) {
       call.output.row(r)[1] = u * x[0];
     }
   };
-  Context context = bind(plan, Weights::from_tensors({}), tables, options).context();
+  Context context = Model::bind(plan, Weights::from_tensors({}), tables, options).context();
   Batch batch = plan.batch();
   const Request r = batch.add_request().dense(plan.dense("u"), {10.0f}).dense(plan.dense("i"), {1, 2, 3, 4});
   EXPECT_THAT(values(context.run(batch)["y"].of(r)), ElementsAre(20, 10, 40, 30));
@@ -313,7 +312,7 @@ TEST(HostEngine, SceneIdsOutsideTheScenesGiveZerosAndAreCounted) {
   const Tables tables = Tables::load(plan, Weights::from_tensors({}), host());
   const Weights weights =
       Weights::from_tensors({{"e.0.weight", floats({2, 1, 1}, {2, 3})}, {"e.0.bias", floats({2, 1}, {0.5f, 0.25f})}});
-  Context context = bind(plan, weights, tables).context();
+  Context context = Model::bind(plan, weights, tables).context();
   Batch batch = plan.batch();
   const Request r =
       batch.add_request().ids(plan.ids("scene"), {0, 1, 1, 2, -1}).dense(plan.dense("x"), {1, 1, 2, 1, 1});
@@ -339,7 +338,8 @@ TEST(HostEngine, CompareFindsTheFirstIntermediateThatDiffers) {
   SmallModel m;
   auto changed_tables = SmallModel::tables_in_memory();
   changed_tables["film"] = floats({3, 1}, {1, 2, 3.5f});
-  const Model changed = bind(m.plan, m.weights, Tables::load(m.plan, Weights::from_tensors(changed_tables), host()));
+  const Model changed =
+      Model::bind(m.plan, m.weights, Tables::load(m.plan, Weights::from_tensors(changed_tables), host()));
   Batch batch = m.plan.batch();
   batch.add_request().ids(m.film_id, {0, 2});
   EXPECT_EQ(compare(m.model, m.model, batch).first(), nullptr);
@@ -360,7 +360,8 @@ TEST(HostEngine, ComparesAPlanWithTheModelAsWrittenNodeByNode) {
     const Weights weights = test_support::random_weights(plan, seed);
     const Tables tables = Tables::load(plan, test_support::random_tables(plan, 50, seed), host());
     Batch batch = test_support::random_batch(plan, 4, {}, seed);
-    const Comparison comparison = compare(bind(plan, weights, tables), bind(as_written, weights, tables), batch);
+    const Comparison comparison =
+        compare(Model::bind(plan, weights, tables), Model::bind(as_written, weights, tables), batch);
     EXPECT_EQ(comparison.first(), nullptr) << "seed " << seed << ": " << comparison.to_string();
     EXPECT_GT(comparison.nodes.size(), 10u);
   }
@@ -380,7 +381,7 @@ TEST(HostEngine, ProfilesItsSteps) {
   const Weights weights =
       Weights::from_tensors({{"head.weight", floats({1, 1}, {2})}, {"head.bias", floats({1}, {0})}});
   const Weights tables = Weights::from_tensors({{"film", floats({3, 1}, {1, 2, 3})}});
-  const Model model = bind(plan, weights, Tables::load(plan, tables, host()), options);
+  const Model model = Model::bind(plan, weights, Tables::load(plan, tables, host()), options);
   Context context = model.context();
   Batch batch = model.batch();
   batch.add_request().ids(plan.ids("film"), {2, 0, 5});
@@ -433,7 +434,7 @@ TEST(Bind, ReportsMissingExtraAndMisshapenWeightsTogether) {
   SmallModel m;
   const Weights weights =
       Weights::from_tensors({{"head.weight", floats({1, 4}, {1, 2, 3, 4})}, {"other", floats({1}, {0})}});
-  EXPECT_THAT(message_of([&] { bind(m.plan, weights, m.tables); }),
+  EXPECT_THAT(message_of([&] { Model::bind(m.plan, weights, m.tables); }),
               AllOf(HasSubstr("3 problems"), HasSubstr("head.weight"), HasSubstr("head.bias"), HasSubstr("other")));
 }
 
@@ -441,7 +442,7 @@ TEST(Bind, RefusesWeightsThatAreNotFinite) {
   SmallModel m;
   const Weights weights =
       Weights::from_tensors({{"head.weight", floats({1, 3}, {1, NAN, 3})}, {"head.bias", floats({1}, {0})}});
-  EXPECT_THAT(message_of([&] { bind(m.plan, weights, m.tables); }), HasSubstr("'head.weight', element 1"));
+  EXPECT_THAT(message_of([&] { Model::bind(m.plan, weights, m.tables); }), HasSubstr("'head.weight', element 1"));
 }
 
 TEST(Bind, RefusesAVarianceThatHasNoRoot) {
@@ -450,7 +451,7 @@ TEST(Bind, RefusesAVarianceThatHasNoRoot) {
   });
   const Weights weights =
       Weights::from_tensors({{"n.running_mean", floats({2}, {0, 0})}, {"n.running_var", floats({2}, {1, -1})}});
-  EXPECT_THAT(message_of([&] { bind(plan, weights, Tables::load(plan, Weights::from_tensors({}), host())); }),
+  EXPECT_THAT(message_of([&] { Model::bind(plan, weights, Tables::load(plan, Weights::from_tensors({}), host())); }),
               AllOf(HasSubstr("'n.running_var', element 1"), HasSubstr("got -1")));
 }
 
@@ -464,7 +465,7 @@ TEST(Bind, KnowsTheTensorsOfAGraphThatReadsHalfABatchNorm) {
   op.program.instructions = {{ElementwiseFunction::add, 0, 1}};
   const Plan plan = compile(graph);
   EXPECT_EQ(plan.parameters().size(), 4u);
-  bind(plan, test_support::random_weights(plan, 1), Tables::load(plan, Weights::from_tensors({}), host()));
+  Model::bind(plan, test_support::random_weights(plan, 1), Tables::load(plan, Weights::from_tensors({}), host()));
 }
 
 TEST(Bind, ReportsEverythingWrongWithTables) {
@@ -531,7 +532,7 @@ TEST(Bind, FindsTablesUnderTheNamesOfTheMap) {
   SmallModel m;
   using test_support::renamed_weights;
   const auto tensors = SmallModel::tables_in_memory();
-  Context context = bind(m.plan, m.weights, Tables::load(m.plan, renamed_weights(tensors), host())).context();
+  Context context = Model::bind(m.plan, m.weights, Tables::load(m.plan, renamed_weights(tensors), host())).context();
   Batch batch = m.plan.batch();
   batch.add_request().ids(m.user_id, {-1}).ids(m.film_id, {2}).dense(m.dense, {0.0f});
   EXPECT_THAT(values(context.run(batch)["score"].of(0)), ElementsAre(6 + 20));
@@ -600,7 +601,7 @@ TEST(Bind, LoadsHashedTablesFromTheirImages) {
   const HashTable who = build_hash_table({DType::f32, 1}, chunk_of(keys.view(), rows.view()));
   save_hash_table(folder.path() + "who.hash_table", who);
   const Tables tables = Tables::load(m.plan, folder.path(), host());
-  Context context = bind(m.plan, m.weights, tables).context();
+  Context context = Model::bind(m.plan, m.weights, tables).context();
   Batch batch = m.plan.batch();
   const Request known = batch.add_request().ids(m.user_id, {-1}).ids(m.film_id, {0, 2}).dense(m.dense, {0.0f, 1.0f});
   const Request other = batch.add_request().ids(m.user_id, {4}).ids(m.film_id, {0}).dense(m.dense, {0.0f});
@@ -637,7 +638,7 @@ TEST(Bind, RefusesTablesOfAnotherModel) {
     return {{"x", b.embed(b.ids("film_id", b.axis("user")), b.table("film", {.dim = 1}))}};
   });
   const Tables tables = Tables::load(other, Weights::from_tensors({{"film", floats({3, 1}, {1, 2, 3})}}), host());
-  EXPECT_THAT(message_of([&] { bind(m.plan, m.weights, tables); }),
+  EXPECT_THAT(message_of([&] { Model::bind(m.plan, m.weights, tables); }),
               AllOf(HasSubstr("table 'who'"), HasSubstr("none in these Tables")));
 }
 
@@ -651,5 +652,4 @@ TEST(Bind, ChecksADeclaredNumberOfRows) {
               AllOf(HasSubstr("[4, 1]"), HasSubstr("[3, 1]")));
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -26,8 +26,7 @@
 #include "warprank/ops/host/linear.hpp"
 #include "warprank/ops/host/products.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 /// y = relu(W x), of 3 inputs and 9 outputs.
 struct NineOutputs {
@@ -39,7 +38,7 @@ struct NineOutputs {
     options.host_precision = precision;
     const Weights weights =
         Weights::from_tensors({{"wide.weight", make_tensor({9, 3}, std::vector<float>(27, weight))}});
-    return warprank::bind(plan, weights, Tables::load(plan, Weights::from_tensors({}), host()), options);
+    return warprank::Model::bind(plan, weights, Tables::load(plan, Weights::from_tensors({}), host()), options);
   }
   /// Of the first output, of inputs of 1, in a context.
   static float score(const Model& model) {
@@ -97,10 +96,10 @@ TEST(HostPrecision, IsComparedWithFp32NodeByNode) {
   const Tables tables = Tables::load(plan, Weights::from_tensors({}), host());
   BindOptions options;
   options.host_precision = HostPrecision::automatic;
-  const Model model = bind(plan, weights, tables, options);
+  const Model model = Model::bind(plan, weights, tables, options);
   Batch batch = model.batch();
   batch.add_request().dense(plan.dense("x"), {1, 1, 1});
-  const Comparison comparison = compare(bind(plan, weights, tables), model, batch);
+  const Comparison comparison = compare(Model::bind(plan, weights, tables), model, batch);
   const float rounded = to_float(to_bfloat16(1.01f));
   ASSERT_EQ(comparison.first() != nullptr, host_ops::has_bf16_products());
   if (comparison.first() == nullptr) return;
@@ -140,9 +139,9 @@ TEST(HostPrecision, GivesWhatRandomModelsAreWithinTheBoundOfBf16) {
     }
     BindOptions options;
     options.custom = {{"fold", test_support::fold_on_host}};
-    Context in_fp32 = bind(plan, weights, tables, options).context();
+    Context in_fp32 = Model::bind(plan, weights, tables, options).context();
     options.host_precision = HostPrecision::bf16;
-    Context in_bf16 = bind(plan, weights, tables, options).context();
+    Context in_bf16 = Model::bind(plan, weights, tables, options).context();
     const Scores exacter = in_fp32.run(batch), scores = in_bf16.run(batch);
     bool has_changed = false;
     for (const OutputInfo& output : graph.outputs)
@@ -171,5 +170,4 @@ TEST(HostPrecision, NeedsNoMemoryWhileItRuns) {
   EXPECT_EQ(test_support::num_allocations, before);
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -13,8 +13,7 @@
 #include "support/message_of.hpp"
 #include "warprank/host.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace table_update_testing;  // NOLINT: for tables and their weights
 using test_support::message_of;
@@ -131,5 +130,4 @@ TEST_F(PlacedTables, AreOnTheHostAsEverOnTheHostEngine) {
   EXPECT_EQ(message_of([&] { sharded.on(3); }), "Tables::on: expected one of LoadOptions::devices, got 3");
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

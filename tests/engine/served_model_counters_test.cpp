@@ -15,8 +15,7 @@
 #include "warprank/host.hpp"
 #include "warprank/serving.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace std::chrono_literals;
 
@@ -24,7 +23,7 @@ class Counted : public testing::Test {
  protected:
   Counted() {
     Tables tables = Tables::load(plan_, test_support::random_tables(plan_, 50, 1), host());
-    Model model = bind(plan_, test_support::random_weights(plan_, 1), tables);
+    Model model = Model::bind(plan_, test_support::random_weights(plan_, 1), tables);
     served_ = std::make_unique<ServedModel>(std::move(model), std::move(tables));
   }
   /// Three ids, of which two have no row.
@@ -86,5 +85,4 @@ TEST_F(Counted, BeginsAnewWithADrain) {
   expect(0);
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

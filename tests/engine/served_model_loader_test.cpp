@@ -23,8 +23,7 @@
 #include "warprank/host.hpp"
 #include "warprank/serving.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using test_support::message_of;
 using testing::HasSubstr;
@@ -104,8 +103,8 @@ class LoggedEngine : public Engine {
     return host_engine().load_tables(plan, weights, images, options, index);
   }
   std::shared_ptr<const ModelBackend> bind(const Plan& plan, const Weights& weights,
-                                           std::shared_ptr<const TableStore> tables, int index,
-                                           const BindOptions& options) const override {
+                                                  std::shared_ptr<const TableStore> tables, int index,
+                                                  const BindOptions& options) const override {
     diary.write("bind");
     return std::make_shared<LoggedModel>(diary, host_engine().bind(plan, weights, std::move(tables), index, options));
   }
@@ -130,7 +129,7 @@ class Loader : public testing::Test {
 
   Loader() {
     Tables tables = Tables::load(plan_, rows_, {&engine_, 0});
-    Model model = bind(plan_, dense_, tables);
+    Model model = Model::bind(plan_, dense_, tables);
     served_ = std::make_unique<ServedModel>(std::move(model), std::move(tables));
     engine_.diary.take();
   }
@@ -205,7 +204,7 @@ TEST_F(Loader, CopiesNoMoreBytesASecondThanItIsTold) {
     const auto begin = std::chrono::steady_clock::now();
     const Tables tables = Tables::load(plan_, large, host(), {.most_bytes_per_second = bytes_per_second});
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    Context context = bind(plan_, dense_, tables).context();
+    Context context = Model::bind(plan_, dense_, tables).context();
     return scores_of(context, batch);
   };
   double at_once = 0, paced = 0;
@@ -224,12 +223,12 @@ TEST_F(Loader, LeavesTheMemoryOfTablesToTheNextOnes) {
   test_support::RequestShape shape;
   shape.table_rows = rows;
   Batch batch = test_support::random_batch(plan_, 8, shape, 1);
-  Context other = bind(plan_, dense_, Tables::load(plan_, second, host())).context();
+  Context other = Model::bind(plan_, dense_, Tables::load(plan_, second, host())).context();
   const std::vector<float> expected = scores_of(other, batch);
 
   const auto pages = std::make_shared<PagePool>();
   Tables tables = Tables::load(plan_, first, host(), {.pages = pages});
-  Model model = bind(plan_, dense_, tables);
+  Model model = Model::bind(plan_, dense_, tables);
   const int64_t bytes = pages->bytes_in_use();
   EXPECT_GE(bytes, 2 * rows * 16) << "rows of both tables, and keys";
   ServedModel served(std::move(model), std::move(tables), {.contexts = 1});
@@ -255,5 +254,4 @@ TEST_F(Loader, RefusesAShareThatIsNone) {
         HasSubstr("SwapOptions::loader_share: expected above 0, at most 1, got"));
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

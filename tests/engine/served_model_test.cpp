@@ -29,8 +29,7 @@
 #include "warprank/host.hpp"
 #include "warprank/serving.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using test_support::message_of;
 using testing::AllOf;
@@ -124,8 +123,8 @@ class WatchedEngine : public Engine {
     return store;
   }
   std::shared_ptr<const ModelBackend> bind(const Plan& plan, const Weights& weights,
-                                           std::shared_ptr<const TableStore> tables, int index,
-                                           const BindOptions& options) const override {
+                                                  std::shared_ptr<const TableStore> tables, int index,
+                                                  const BindOptions& options) const override {
     hooks.reach("weights");
     ++hooks.num_binds;
     hooks.during_bind();
@@ -175,7 +174,7 @@ class Served : public testing::Test {
   }
   void serve(int contexts = 2, const LoadOptions& options = {}) {
     Tables tables = load(0, options);
-    Model model = bind(plan_, dense_[0], tables);
+    Model model = Model::bind(plan_, dense_[0], tables);
     served_ = std::make_unique<ServedModel>(std::move(model), std::move(tables), ServedOptions{.contexts = contexts});
   }
   NextModel next(size_t dense, size_t rows) const { return {.dense = dense_[dense], .tables = rows_[rows]}; }
@@ -191,7 +190,7 @@ class Served : public testing::Test {
   }
   /// What weights and rows give, on the host engine itself.
   std::vector<Scores2> scores_of(size_t dense, const Weights& rows) {
-    Context context = bind(plan_, dense_[dense], Tables::load(plan_, rows, host())).context();
+    Context context = Model::bind(plan_, dense_[dense], Tables::load(plan_, rows, host())).context();
     std::vector<Scores2> all;
     for (Batch& batch : batches_) all.push_back(copy(context.run(batch), batch));
     return all;
@@ -221,8 +220,8 @@ class Served : public testing::Test {
 // --- rebind
 
 TEST_F(Served, AContextTakesAnotherModelOfItsPlan) {
-  std::optional<Model> first(bind(plan_, dense_[0], load(0)));
-  const Model second = bind(plan_, dense_[1], load(1));
+  std::optional<Model> first(Model::bind(plan_, dense_[0], load(0)));
+  const Model second = Model::bind(plan_, dense_[1], load(1));
   Context context = first->context();
   first.reset();
   context.run(batches_[0]);
@@ -230,17 +229,17 @@ TEST_F(Served, AContextTakesAnotherModelOfItsPlan) {
   context.rebind(second);
   EXPECT_EQ(hooks_.num_stores(), 1) << "nobody else had the first model";
   EXPECT_EQ(copy(context.run(batches_[0]), batches_[0]), scores_of(1, 1)[0]);
-  context.rebind(bind(compile(describe, plan_.options()), dense_[2], load(2)));  // the same, compiled again
+  context.rebind(Model::bind(compile(describe, plan_.options()), dense_[2], load(2)));  // the same, compiled again
   EXPECT_EQ(copy(context.run(batches_[0]), batches_[0]), scores_of(2, 2)[0]);
 }
 
 TEST_F(Served, AContextRefusesModelsOfOtherPlansAndEnginesAndWhileABatchIsUnderWay) {
-  const Model model = bind(plan_, dense_[0], Tables::load(plan_, rows_[0], host()));
+  const Model model = Model::bind(plan_, dense_[0], Tables::load(plan_, rows_[0], host()));
   Context context = model.context();
   const auto message_with = [&](const ModelFunction& description, CompileOptions options) {
     const Plan plan = compile(description, std::move(options));
-    const Model other = bind(plan, test_support::random_weights(plan, 1),
-                             Tables::load(plan, test_support::random_tables(plan, 9, 1), host()));
+    const Model other = Model::bind(plan, test_support::random_weights(plan, 1),
+                                    Tables::load(plan, test_support::random_tables(plan, 9, 1), host()));
     return message_of([&] { context.rebind(other); });
   };
   EXPECT_THAT(message_with(describe, {.capacities = {{.requests = 2}}}), HasSubstr("one with other capacities"));
@@ -255,7 +254,7 @@ TEST_F(Served, AContextRefusesModelsOfOtherPlansAndEnginesAndWhileABatchIsUnderW
   };
   EXPECT_THAT(message_with(with_dim(5), plan_.options()), HasSubstr("one with other tables"));
   EXPECT_THAT(message_with(with_dim(4), plan_.options()), HasSubstr("one with other node"));
-  const Model watched = bind(plan_, dense_[0], load(0));
+  const Model watched = Model::bind(plan_, dense_[0], load(0));
   EXPECT_THAT(message_of([&] { context.rebind(watched); }), HasSubstr("a model of the host engine"));
   {
     Pending pending = context.submit(batches_[0]);
@@ -268,7 +267,7 @@ TEST_F(Served, AContextRefusesModelsOfOtherPlansAndEnginesAndWhileABatchIsUnderW
 
 TEST_F(Served, RefusesTablesThatAreNotTheModels) {
   const Tables tables = load(0);
-  const Model model = bind(plan_, dense_[0], tables);
+  const Model model = Model::bind(plan_, dense_[0], tables);
   EXPECT_THAT(message_of([&] { ServedModel(model, load(0)); }),
               HasSubstr("ServedModel: tables: expected those that the model is bound to, got others"));
   EXPECT_NO_THROW(ServedModel(model, tables));
@@ -428,7 +427,7 @@ TEST_F(Served, AContextThatCannotTakeTheNewestModelIsToldOfAndTriesAgainWhenASwa
 TEST_F(Served, ADrainIsRefusedWhileOthersHaveTheOldModelOrItsTables) {
   Tables tables = load(0);
   std::optional<Tables> of_others(tables);
-  std::optional<Model> model(bind(plan_, dense_[0], tables));
+  std::optional<Model> model(Model::bind(plan_, dense_[0], tables));
   served_ = std::make_unique<ServedModel>(*model, std::move(tables));
   const auto refuses = [&](const char* text) {
     EXPECT_THAT(
@@ -455,7 +454,7 @@ TEST_F(Served, ADrainIsRefusedWhileOthersHaveTheOldModelOrItsTables) {
   std::optional<Context> context;
   {
     Tables more = load(0);
-    Model other = bind(plan_, dense_[0], more);
+    Model other = Model::bind(plan_, dense_[0], more);
     context = other.context();
     served_ = std::make_unique<ServedModel>(std::move(other), std::move(more));
   }
@@ -651,7 +650,7 @@ TEST_F(Served, ChecksFilesBeforeTheOldModelIsTouched) {
   EXPECT_THAT(hooks_.batches, testing::IsEmpty());
   expect_served(scores_of(0, 0), 1);
   const Tables tables = load(0);
-  EXPECT_THAT(message_of([&] { ServedModel(bind(plan_, dense_[0], tables), tables, {.contexts = 0}); }),
+  EXPECT_THAT(message_of([&] { ServedModel(Model::bind(plan_, dense_[0], tables), tables, {.contexts = 0}); }),
               HasSubstr("ServedOptions::contexts: expected 1 or more, got 0"));
 }
 
@@ -678,7 +677,7 @@ TEST(RecordedRequests, AreComparedByOutputOnceForEachCapacity) {
   for (int64_t r = 0; r < 3; ++r)
     recorded.emplace_back(batch.blob(r).data(), batch.blob(r).data() + batch.blob(r).bytes());
 
-  ServedModel served(bind(plan, with(1, 0), tables), tables);
+  ServedModel served(Model::bind(plan, with(1, 0), tables), tables);
   engine.hooks.batches.clear();
   const SwapReport report = served.swap({.dense = with(1.5f, 0)}, SwapMode::full, {recorded, 2});
   EXPECT_THAT(engine.hooks.batches, ElementsAre(1, 1, 1, 4, 1, 1, 1, 4)) << "three and, to fill it, the first again";
@@ -805,7 +804,7 @@ TEST_F(Served, AfterADrainThatFailedThereIsNoModelUntilASwapSucceeds) {
 
 TEST_F(Served, IsUsedAsTheDocumentsSay) {
   Tables tables = load(0);
-  Model model = bind(plan_, dense_[0], tables);
+  Model model = Model::bind(plan_, dense_[0], tables);
   const Weights &new_weights = dense_[1], &new_rows = rows_[1];
   const std::vector<std::vector<std::byte>>& recorded = recorded_;
   Batch& batch = batches_[0];
@@ -839,5 +838,4 @@ TEST_F(Served, TellsItsMemory) {
   EXPECT_GT(bytes["weights"], 0);
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

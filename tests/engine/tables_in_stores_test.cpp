@@ -27,8 +27,7 @@
 #include "warprank/store/row_cache.hpp"
 #include "warprank/store/stored_value.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace std::chrono_literals;
 using namespace table_update_testing;      // NOLINT: what this test is about
@@ -206,7 +205,7 @@ TEST(TablesInStores, AreUpdatedInMemoryAndInTheStore) {
   }
   // And another process finds all of it.
   const Tables others = Tables::load(setup.plan, default_rows(setup.expected), host(), setup.tables.options());
-  const Model model = bind(setup.plan, Weights::from_tensors({}), others);
+  const Model model = Model::bind(setup.plan, Weights::from_tensors({}), others);
   Context context = model.context();
   Batch batch = model.batch();
   Request request = batch.add_request();
@@ -297,7 +296,7 @@ TEST(TablesInStores, NeverAskForNumbersThatAreNoRows) {
   in_store.memory_bytes = 100000;
   options.stores = {{"t", in_store}};
   const Tables tables = Tables::load(plan, Weights::from_tensors({}), host(), options);
-  const Model model = bind(plan, Weights::from_tensors({}), tables);
+  const Model model = Model::bind(plan, Weights::from_tensors({}), tables);
   Context context = model.context();
   Batch batch = model.batch();
   batch.add_request().ids(plan.ids("id_t"), {-1, -7, 10, INT64_MAX, 3, INT64_MIN, -1});
@@ -452,5 +451,4 @@ TEST(TablesInStores, TellWhatIsWrong) {
             "LoadOptions::capacity of 't': expected a table that is loaded, got one in a store");
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

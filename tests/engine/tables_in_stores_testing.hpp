@@ -49,7 +49,7 @@ struct StoredModel {
         store(store_with(expected)),
         plan(plan_of(expected)),
         tables(Tables::load(plan, default_rows(expected), device, load_options(options, placement))),
-        model(bind(plan, Weights::from_tensors({}), tables)) {
+        model(Model::bind(plan, Weights::from_tensors({}), tables)) {
     TestUpdate all;
     for (VersionedTable& table : expected) table.add_rows(table.all(), false, all.tensors);
     for (const auto& [name, changes] : tables.update(all.weights())) EXPECT_EQ(changes.failed, 0) << name;

@@ -23,8 +23,7 @@
 #include "support/renamed_weights.hpp"
 #include "warprank/host.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace table_update_testing;  // NOLINT: what this test is about
 using test::message_of;
@@ -37,7 +36,7 @@ struct LookUpModel {
       : expected(std::move(the_tables)),
         plan(plan_of(expected)),
         tables(Tables::load(plan, weights_of(expected), host(), options)),
-        model(bind(plan, Weights::from_tensors({}), tables)) {}
+        model(Model::bind(plan, Weights::from_tensors({}), tables)) {}
 
   std::vector<VersionedTable> expected;
   Plan plan;
@@ -228,7 +227,7 @@ TEST(TablesUpdate, TakesImagesThatWereBuiltMutable) {
     TestUpdate update;
     add_changes(table, {{3, 1}, {100, 1}}, {7}, update);
     EXPECT_EQ(tables.update(update.weights()), update.report);
-    Context context = bind(plan, Weights::from_tensors({}), tables).context();
+    Context context = Model::bind(plan, Weights::from_tensors({}), tables).context();
     Batch batch = plan.batch();
     batch.add_request().ids(plan.ids("id_user"), {3, 100, 7, 8});
     const Scores scores = context.run(batch);
@@ -342,5 +341,4 @@ TEST(TablesUpdate, ReadersSeeWholeRowsAndNobodyStarves) {
   expect_rows(setup, look_ups, each);
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -22,8 +22,7 @@
 #include "warprank/engine/tuning_folder.hpp"
 #include "warprank/engine/tuning_json.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using cuda_backend::LinearChooser;
 using cuda_backend::LinearPicks;
@@ -335,5 +334,4 @@ TEST_F(TuningFolderTest, IsNamedByTheEnvironment) {
   EXPECT_EQ(folder_with(nullptr, nullptr, nullptr), "");
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -32,7 +32,7 @@ std::vector<float> scores_on(const Device& device) {
   BindOptions options;
   options.custom[time_decay::name] = time_decay::on_host;
   options.cuda_custom[time_decay::name] = time_decay::on_cuda;
-  const Model model = bind(plan, weights, Tables::load(plan, Weights::from_tensors({}), device), options);
+  const Model model = Model::bind(plan, weights, Tables::load(plan, Weights::from_tensors({}), device), options);
   Batch batch = plan.batch();
   const auto add = [&](float half_life, const std::vector<float>& hours) {
     std::vector<float> x;

@@ -17,8 +17,7 @@
 #include "examples/server_testing.hpp"
 #include "support/message_of.hpp"
 
-namespace kserve {
-namespace {
+namespace kserve { namespace {
 
 using rank_client::call_failed;
 using rank_client::RankClient;
@@ -108,5 +107,4 @@ TEST(LayoutJson, ComesBackAsItWas) {
               HasSubstr("axis"));
 }
 
-}  // namespace
-}  // namespace kserve
+}}  // namespace kserve

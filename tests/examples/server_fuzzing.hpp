@@ -50,7 +50,7 @@ class Service {
 
   const Plan plan_ = compile(describe, {.capacities = {{.requests = 1, .items = 8}, {.requests = 16, .items = 64}}});
   Tables tables_ = Tables::load(plan_, test_support::random_tables(plan_, 20, 1), host());
-  ServedModel served_{bind(plan_, test_support::random_weights(plan_, 1), tables_), tables_, {.contexts = 1}};
+  ServedModel served_{Model::bind(plan_, test_support::random_weights(plan_, 1), tables_), tables_, {.contexts = 1}};
   kserve::HostedModel hosted_{served_, [] { return NextModel(); }, {.most_requests = 8, .record_every = 2}};
   const std::vector<std::string> names_ = [this] {
     std::vector<std::string> names = hosted_.names().all();

@@ -14,8 +14,7 @@
 
 #include "examples/server_testing.hpp"
 
-namespace kserve {
-namespace {
+namespace kserve { namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -265,5 +264,4 @@ TEST_F(GrpcServerTest, AnswersEachRequestOfAStream) {
   }
 }
 
-}  // namespace
-}  // namespace kserve
+}}  // namespace kserve

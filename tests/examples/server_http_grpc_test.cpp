@@ -20,8 +20,7 @@
 #include "examples/http_testing.hpp"
 #include "support/wait_until.hpp"
 
-namespace kserve {
-namespace {
+namespace kserve { namespace {
 
 using testing::EndsWith;
 using testing::HasSubstr;
@@ -239,5 +238,4 @@ TEST(HttpServer, RefusesAPortThatIsTaken) {
   EXPECT_THROW(HttpServer(same, echo), warprank::invalid_argument);
 }
 
-}  // namespace
-}  // namespace kserve
+}}  // namespace kserve

@@ -23,8 +23,7 @@
 #include "examples/server_testing.hpp"
 #include "support/wait_until.hpp"
 
-namespace kserve {
-namespace {
+namespace kserve { namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -327,5 +326,4 @@ TEST_F(GrpcServerTest, StopsWithCallsUnderWay) {
   EXPECT_FALSE(stream->Finish().ok());
 }
 
-}  // namespace
-}  // namespace kserve
+}}  // namespace kserve

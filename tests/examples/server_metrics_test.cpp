@@ -6,8 +6,7 @@
 
 #include "../../examples/server/metrics.hpp"
 
-namespace kserve {
-namespace {
+namespace kserve { namespace {
 
 TEST(MetricsText, IsWhatPrometheusReads) {
   MetricsText text;
@@ -36,5 +35,4 @@ c_seconds_count{model="m"} 4
 )");
 }
 
-}  // namespace
-}  // namespace kserve
+}}  // namespace kserve

@@ -24,8 +24,7 @@
 #include "warprank/store/row_changes.hpp"
 #include "warprank/weights/safetensors.hpp"
 
-namespace kserve {
-namespace {
+namespace kserve { namespace {
 
 using namespace warprank;
 using namespace warprank::test_support;
@@ -243,5 +242,4 @@ TEST_F(ServerStoresTest, TellsWhatIsWrong) {
   EXPECT_THAT(trouble_of({}), HasSubstr("film"));  // whose rows are not in the files
 }
 
-}  // namespace
-}  // namespace kserve
+}}  // namespace kserve

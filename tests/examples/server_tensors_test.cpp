@@ -26,8 +26,7 @@
 #include "warprank/model.hpp"
 #include "warprank/serving.hpp"
 
-namespace kserve {
-namespace {
+namespace kserve { namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -491,5 +490,4 @@ TEST_F(AnswerTest, RefusesUnknownOutputs) {
       HasSubstr("output 'itemz': expected an output of the model, got an unknown name; did you mean 'item_z'?"));
 }
 
-}  // namespace
-}  // namespace kserve
+}}  // namespace kserve

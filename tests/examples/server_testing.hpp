@@ -104,7 +104,8 @@ class GrpcServerTest : public testing::Test {
       },
       {.capacities = {{.requests = 8, .items = 100}}});
   warprank::Tables tables_ = warprank::Tables::load(plan_, warprank::Weights::from_tensors({}), warprank::host());
-  warprank::ServedModel served_{warprank::bind(plan_, weight_of(1), tables_), std::move(tables_), {.contexts = 2}};
+  warprank::ServedModel served_{
+      warprank::Model::bind(plan_, weight_of(1), tables_), std::move(tables_), {.contexts = 2}};
   bool load_fails_ = false;
   float next_weight_ = 1;
   HostedModel hosted_{

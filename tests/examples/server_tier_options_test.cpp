@@ -15,8 +15,7 @@
 #error "expected a build of the options that knows nothing of Redis"
 #endif
 
-namespace kserve {
-namespace {
+namespace kserve { namespace {
 
 /// What the options of a command line make of `loading`.
 struct CommandLine {
@@ -56,5 +55,4 @@ TEST(ServerTierOptions, WithoutHiredisPlaceTables) {
   EXPECT_EQ(trouble_of({}), "");
 }
 
-}  // namespace
-}  // namespace kserve
+}}  // namespace kserve

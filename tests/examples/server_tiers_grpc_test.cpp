@@ -13,8 +13,7 @@
 #include "engine/followed_tables.hpp"
 #include "warprank/host.hpp"
 
-namespace kserve {
-namespace {
+namespace kserve { namespace {
 
 using namespace warprank;
 using testing::AllOf;
@@ -93,5 +92,4 @@ TEST(ServerTiers, TellsOfConnectionsToRedis) {
   EXPECT_THAT(hosted.metrics(), HasSubstr("event=\"moved\"} 31\n")) << "as they are now";
 }
 
-}  // namespace
-}  // namespace kserve
+}}  // namespace kserve

@@ -19,7 +19,7 @@ namespace {
 std::vector<float> scores_with_all_rows(const tiers::Options& options) {
   const warprank::Plan plan = tiers::plan_of(options.num_rows);
   const auto tables = warprank::Tables::load(plan, tiers::table_in_memory(options.num_rows), warprank::host());
-  const warprank::Model model = warprank::bind(plan, tiers::dense_weights(plan), tables);
+  const warprank::Model model = warprank::Model::bind(plan, tiers::dense_weights(plan), tables);
   warprank::Context context = model.context();
   warprank::Batch batch = model.batch();
   tiers::SkewedItems items(options.num_rows);

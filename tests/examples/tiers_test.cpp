@@ -69,13 +69,13 @@ TEST(TiersOnTheHost, ScoreAsWithAllRowsInMemory) {
   const Tables near = tiers::load(plan, host(), false, {num_rows, 1 << 20, 1});
   const Tables whole = Tables::load(plan, tiers::table_in_memory(num_rows), host());
   tiers::SkewedItems items(num_rows);
-  Batch batch = bind(plan, tiers::dense_weights(plan), whole).batch();
+  Batch batch = Model::bind(plan, tiers::dense_weights(plan), whole).batch();
   for (int64_t r = 0; r < tiers::num_requests; ++r)
     batch.add_request()
         .ids(plan.ids("item_id"), items.draw(tiers::num_items))
         .ids(plan.ids("seen_id"), items.draw(tiers::num_seen));
   const auto scores_with = [&](const Tables& tables) {
-    Context context = bind(plan, tiers::dense_weights(plan), tables).context();
+    Context context = Model::bind(plan, tiers::dense_weights(plan), tables).context();
     const Scores scores = context.run(batch);
     std::vector<float> all;
     for (int64_t r = 0; r < tiers::num_requests; ++r)

@@ -26,8 +26,7 @@
 
 // After simd.hpp, which chooses the targets.
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using golden::Case;
 using golden::GoldenFile;
@@ -65,7 +64,7 @@ TEST_P(Golden, HostAndInterpreterGiveWhatPyTorchGives) {
       const Request request = add_to(batch, file.request(r));
       ASSERT_TRUE(request.status().ok()) << request.status().message;
     }
-    Context context = bind(plan, weights, tables).context();
+    Context context = Model::bind(plan, weights, tables).context();
     const Scores scores = context.run(batch);
     for (int r = 0; r < file.num_requests(); ++r)
       for (const OutputInfo& output : graph.outputs) {
@@ -100,5 +99,4 @@ TEST(GoldenCases, HaveEveryOpOfTheLanguage) {
   EXPECT_EQ(missing, std::set<std::string>()) << "add them to tools/golden/ops.py and tests/golden/op_models.hpp";
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

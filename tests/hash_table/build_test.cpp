@@ -18,8 +18,7 @@
 #include "warprank/hash_table/detail/sorted_keys.hpp"
 #include "warprank/hash_table/detail/verify.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using test::bytes_of;
 using test::highest;
@@ -378,5 +377,4 @@ TEST(HashTableChunks, MayLieAnywhere) {
   EXPECT_EQ(made_up.wrong(build_hash_table(made_up.format, chunk)), 0);
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -14,8 +14,7 @@
 #include "hash_table/table_testing.hpp"
 #include "warprank/hash_table/file.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using hash_table::erase, hash_table::insert_or_assign, hash_table::Status;
 
@@ -91,5 +90,4 @@ TEST(HashTableChange, SaysWhenTheTableIsFull) {
   EXPECT_EQ(insert_or_assign(table.view(), first, row_of(8, 2).data()), Status::inserted);
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -15,8 +15,7 @@
 
 #include "hash_table/table_testing.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using test::bytes_of;
 using test::Folder;
@@ -210,5 +209,4 @@ TEST(HashTableImages, HaveTheirChecksumWhateverTheThreads) {
   }
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

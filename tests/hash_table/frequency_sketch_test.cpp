@@ -11,8 +11,7 @@
 
 #include "support/zipf.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 TEST(FrequencySketch, CountsUpToItsMostAndHalves) {
   FrequencySketch sketch(1000);
@@ -45,5 +44,4 @@ TEST(FrequencySketch, IsNeverBelowAndSeldomFarAbove) {
   EXPECT_LT(far, static_cast<int>(counts.size()) / 20);
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -7,8 +7,7 @@
 #include <set>
 #include <vector>
 
-namespace warprank::hash_table {
-namespace {
+namespace warprank { inline namespace v0 { namespace hash_table { namespace {
 
 TEST(HashTableLayout, KnownHashesStayAsTheyAre) {
   // MurmurHash3's finaliser; images that were saved depend on it.
@@ -165,5 +164,4 @@ TEST(HashTableLayout, StatesComeBackFromTheirWords) {
   EXPECT_EQ(BucketState::from(some.word()).epoch, 5u);
 }
 
-}  // namespace
-}  // namespace warprank::hash_table
+}}}}  // namespace warprank::v0::hash_table

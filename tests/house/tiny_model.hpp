@@ -26,7 +26,7 @@ static std::vector<float> score_with_tiny_model(warprank::Device device = warpra
   const Tables tables = Tables::load(plan, Weights::from_tensors({{"film", table}}), device);
   const Weights weights = Weights::from_tensors(
       {{"top.weight", make_tensor<float>({1, 3}, {1, 0.5f, -0.25f})}, {"top.bias", make_tensor<float>({1}, {0.125f})}});
-  const Model model = bind(plan, weights, tables);
+  const Model model = Model::bind(plan, weights, tables);
 
   Context context = model.context();
   Batch batch = plan.batch();

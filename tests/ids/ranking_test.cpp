@@ -44,10 +44,10 @@ TEST(SlotCodedIds, ShareAHashedTable) {
                                                             {"genre", make_tensor<float>({1000, 1}, genre_rows)},
                                                             {"age", make_tensor<float>({4, 1}, age_rows)}}),
                                      host());
-  const Model model = bind(plan,
-                           Weights::from_tensors({{"sum.weight", make_tensor<float>({1, 4}, {1, 1, 1, 1})},
-                                                  {"sum.bias", make_tensor<float>({1}, {0})}}),
-                           tables);
+  const Model model = Model::bind(plan,
+                                  Weights::from_tensors({{"sum.weight", make_tensor<float>({1, 4}, {1, 1, 1, 1})},
+                                                         {"sum.bias", make_tensor<float>({1}, {0})}}),
+                                  tables);
   const IdsSlot city_id = plan.ids("city"), city_hour_id = plan.ids("city_hour"), genre_row = plan.ids("genre"),
                 age_row = plan.ids("age");
   Context context = model.context();

@@ -14,8 +14,7 @@
 
 #include "warprank/model/parameters.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -248,5 +247,4 @@ TEST(Builder, NamesParametersAfterTheirLayers) {
                   "norm.weight [4]", "norm.bias [4]"));
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

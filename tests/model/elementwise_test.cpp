@@ -10,8 +10,7 @@
 
 #include "reference/elementwise.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using Function = ElementwiseFunction;
 
@@ -206,5 +205,4 @@ TEST(InlineProgram, ComputesWhatTheTwoComputeOneAfterTheOther) {
   EXPECT_GT(num_compared, 500);
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

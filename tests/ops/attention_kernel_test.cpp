@@ -566,7 +566,7 @@ TEST(AttentionBlock, OfItemsOverAHistoryGivesWhatPyTorchGives) {
       DeviceMatrix<float> y(c.num_items(), out.out);
       attention.q = queries.view(), attention.y = queries.view();
       const Matrix<warprank::float16> keys = keys_and_values.view().columns(0, inner),
-                                   values = keys_and_values.view().columns(inner, inner);
+                                      values = keys_and_values.view().columns(inner, inner);
       attention.k = keys, attention.v = values;
 
       clear_counters();

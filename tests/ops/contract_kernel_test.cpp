@@ -38,9 +38,9 @@ template <class... Op>
 constexpr bool are_primitives =
     (... && (std::is_base_of_v<Primitive, Op> &&
              std::is_same_v<void, decltype(std::declval<const Op&>().launch(LaunchMemory{}, device::Stream{}))>));
-static_assert(are_primitives<AttentionLaunch, DinLaunch, Dot<float16>, Elementwise<Copied, float16, 1, float>, EmbeddingBag,
-                             Fm<float16, float>, LinearLaunch, Mix<float16, float16>, MlpLaunch, RowProgramLaunch, SceneRows,
-                             SegmentReduceLaunch>);
+static_assert(are_primitives<AttentionLaunch, DinLaunch, Dot<float16>, Elementwise<Copied, float16, 1, float>,
+                             EmbeddingBag, Fm<float16, float>, LinearLaunch, Mix<float16, float16>, MlpLaunch,
+                             RowProgramLaunch, SceneRows, SegmentReduceLaunch>);
 
 TEST(Primitive, NeedsNothingWhereThereIsNothingToCompute) {
   reset({});

@@ -72,7 +72,8 @@ void expect_reference(const std::vector<AxisValues>& inputs, int64_t dim, int64_
 
 TEST(DotKernel, MatchesEachPairForEveryNumberOfFields) {
   for (int64_t fields = 0; fields <= 35; ++fields) {
-    expect_reference<float>({random_values<float16>(2, fields * 8, 1)}, 8, 2, variants[static_cast<size_t>(fields % 6)]);
+    expect_reference<float>({random_values<float16>(2, fields * 8, 1)}, 8, 2,
+                            variants[static_cast<size_t>(fields % 6)]);
   }
 }
 
@@ -105,7 +106,8 @@ TEST(DotKernel, TakesFieldsFromSeveralAncestorsInEveryOrderOfThreads) {
   const std::vector<int64_t> users = {0, 0, 7, 7, 8, 50, 50}, sessions = {0, 3, 3, 7, 8, 8, 48, 50};
   for (const int64_t dim : {6, 16, 32}) {
     const int64_t rows = 50;
-    const AxisValues user = random_values<float16>(6, 9 * dim, 1, 1, users), item = random_values<float16>(rows, 2 * dim, 2),
+    const AxisValues user = random_values<float16>(6, 9 * dim, 1, 1, users),
+                     item = random_values<float16>(rows, 2 * dim, 2),
                      other_item = random_values<float16>(rows, 11 * dim, 3),
                      session = random_values<float16>(7, 3 * dim, 4, 1, sessions);
     for (const Variant& variant : variants) {
@@ -169,8 +171,8 @@ TEST(DotKernel, TakesRowsThatAreStridedAndMisaligned) {
 /// 60 fields of 256 leave room for one warp only; two blocks or more where there are few.
 TEST(DotKernel, FitsItsWarpsToTheSharedMemory) {
   expect_reference<float>({random_values<float16>(6, 60 * 256, 1)}, 256, 6, variants[0]);
-  expect_reference<float>({random_values<float16>(6, 20 * 128, 1), random_values<float16>(1, 7 * 128, 2, 1, {0, 6})}, 128, 6,
-                          variants[0]);
+  expect_reference<float>({random_values<float16>(6, 20 * 128, 1), random_values<float16>(1, 7 * 128, 2, 1, {0, 6})},
+                          128, 6, variants[0]);
 }
 
 TEST(DotKernel, GivesTheColumnsThatEachLibraryGives) {
@@ -188,7 +190,8 @@ void expect_same_bits_alone(int64_t dim) {
   SCOPED_TRACE("dim " + std::to_string(dim));
   const int64_t rows = 70;
   const std::vector<int64_t> users = {0, 2, 2, rows};
-  const AxisValues user = random_values<float16>(3, 3 * dim, 1, 1, users), item = random_values<float16>(rows, 20 * dim, 2);
+  const AxisValues user = random_values<float16>(3, 3 * dim, 1, 1, users),
+                   item = random_values<float16>(rows, 20 * dim, 2);
   reset();
   const std::vector<float> together = run<float>({user, item}, dim, rows, variants[1]);
   const auto cols = static_cast<int64_t>(together.size()) / rows;
@@ -227,7 +230,8 @@ TEST(DotKernel, SaturatesHalves) {
     for (size_t i = static_cast<size_t>(2 * dim); i < x.values.size(); ++i) x.values[i] = -1000;
     reset();
     std::vector<float> y;
-    for (const float16 value : run<float16>({x}, dim, 1, {DotOrder::lower, false})) y.push_back(warprank::to_float(value));
+    for (const float16 value : run<float16>({x}, dim, 1, {DotOrder::lower, false}))
+      y.push_back(warprank::to_float(value));
     EXPECT_EQ(y, (std::vector<float>{65504, -65504, -65504}));
   }
 }
@@ -242,7 +246,7 @@ TEST(DotKernelGraph, FollowsTheCountsInDeviceMemory) {
             of_item(converted<float16>(item.values), capacity, 2 * dim);
         DeviceArray<int64_t> offsets(6), num_segments(1), num_rows(1);
         const std::vector<AxisInput<float16>> inputs = {{of_user.view(), offsets.data(), num_segments.data()},
-                                                     {of_item.view()}};
+                                                        {of_item.view()}};
         DeviceMatrix<float> y(capacity, cols);
         const Dot<float> dot(inputs, dim, DotOrder::lower, false, y.view(), num_rows.data());
         const Stream stream = create_stream();

@@ -27,8 +27,7 @@
 #include "warprank/ops/host/embedding_bag.hpp"
 #endif
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace embedding_bag_testing;  // NOLINT: written for these tests
 
@@ -854,5 +853,4 @@ TEST(EmbeddingBagKernel, RefusesWhatDoesNotFit) {
   EXPECT_THROW(cut.op().launch({memory.data(), memory.data() + 128}), invalid_argument);
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -27,8 +27,7 @@
 #include "support/longest_warp.hpp"
 #endif
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace embedding_bag_testing;  // NOLINT: written for these tests
 
@@ -629,5 +628,4 @@ TEST(EmbeddingBagRequestsKernel, RefusesWhatDoesNotFit) {
                  }));
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -15,8 +15,7 @@
 #include "support/longest_warp.hpp"
 #include "warprank/ops/embedding_bag.cuh"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace embedding_bag_testing;  // NOLINT: written for these tests
 
@@ -64,5 +63,4 @@ TEST(EmbeddingBagCounts, OfTheLongestWarp) {
 #endif
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -17,8 +17,7 @@
 #include "warprank/ops/embedding_bag.cuh"
 #include "warprank/ops/scaled_rows.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace embedding_bag_testing;  // NOLINT: written for these tests
 
@@ -180,5 +179,4 @@ TEST(EmbeddingBagCounts, ReadsScaleAndOffsetWithTheRow) {
 #endif
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -457,8 +457,8 @@ class ModelRun {
   }
 
   Value value(int64_t width, const std::vector<float>& values = {}) const {
-    return {std::make_unique<CapacityMatrix<float16>>(rows_, width, rows_, true, values), propagated_input(values, true),
-            width};
+    return {std::make_unique<CapacityMatrix<float16>>(rows_, width, rows_, true, values),
+            propagated_input(values, true), width};
   }
 
   /// A layer as the file has it, whose groups read columns of their own of h.

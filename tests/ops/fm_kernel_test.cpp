@@ -24,9 +24,9 @@ namespace {
 
 using namespace kernel_testing;  // NOLINT
 using warprank::AxisInput;
+using warprank::float16;
 using warprank::Fm;
 using warprank::FmOptions;
-using warprank::float16;
 using warprank::LaunchPolicies;
 using warprank::Matrix;
 using warprank::SegmentedInput;
@@ -106,7 +106,8 @@ struct NameOf {
     return std::string(name_of(dtype_of<typename Case::value>)) + "_" + name_of(dtype_of<typename Case::out>);
   }
 };
-using AllTypes = testing::Types<Types<float, float>, Types<float, float16>, Types<float16, float>, Types<float16, float16>>;
+using AllTypes =
+    testing::Types<Types<float, float>, Types<float, float16>, Types<float16, float>, Types<float16, float16>>;
 TYPED_TEST_SUITE(FmKernel, AllTypes, NameOf);
 
 TYPED_TEST(FmKernel, MatchesTheSumOverPairsForEveryDim) {

@@ -626,15 +626,17 @@ TEST(LinearKernel, RefusesEachThingThatIsWrong) {
               l.row_bias = {};
             }),
             "linear layer 0: expected in and out of 1 to 2^30, got 0 and 0");
-  EXPECT_EQ(refused([](LinearLayer& l) { l.y = Matrix<float16>(const_cast<float16*>(l.x.data), l.x.rows, 12, l.x.stride); }),
-            "y of linear layer 0: expected memory of its own, got an overlap with x of layer 0");
+  EXPECT_EQ(
+      refused([](LinearLayer& l) { l.y = Matrix<float16>(const_cast<float16*>(l.x.data), l.x.rows, 12, l.x.stride); }),
+      "y of linear layer 0: expected memory of its own, got an overlap with x of layer 0");
   EXPECT_EQ(refused([](LinearLayer& l) {
-              l.y = Matrix<float16>(static_cast<float16*>(const_cast<void*>(l.residual.data)) + 1, 8, 12, l.residual.stride);
+              l.y = Matrix<float16>(static_cast<float16*>(const_cast<void*>(l.residual.data)) + 1, 8, 12,
+                                    l.residual.stride);
             }),
             "y of linear layer 0: expected memory of its own, got an overlap with the residual of layer 0");
   EXPECT_EQ(refused([](LinearLayer& l) {
               l.y = Matrix<float16>(static_cast<float16*>(const_cast<void*>(l.row_bias.values.data)), 8, 12,
-                                 l.row_bias.values.stride);
+                                    l.row_bias.values.stride);
             }),
             "y of linear layer 0: expected memory of its own, got an overlap with the row bias of layer 0");
   LinearLayer layers[] = {device.view(), device_of_other.view()};

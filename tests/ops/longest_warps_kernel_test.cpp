@@ -87,21 +87,22 @@ TEST(LongestWarps, OfKernelsOfRows) {
       add("fm", "24 + 36 fields of " + std::to_string(dim) + users, most == 1 && dim == 16 ? 1 : 2,
           [=](Memory& memory) {
             const std::vector<AxisInput<float16>> inputs = {memory.of_users<float16>(24 * dim, 1, most),
-                                                         memory.of_items<float16>(36 * dim)};
+                                                            memory.of_items<float16>(36 * dim)};
             Fm<float16, float>(inputs, dim, memory.matrix<float>(capacity, 1), memory.number(num_items)).launch({});
           });
     for (const int64_t dim : {16, 128})
       add("dot", "13 + 14 fields of " + std::to_string(dim) + users, most == 1 ? 1 : 2, [=](Memory& memory) {
         const std::vector<AxisInput<float16>> inputs = {memory.of_users<float16>(13 * dim, 1, most),
-                                                     memory.of_items<float16>(14 * dim)};
-        Dot<float16>(inputs, dim, DotOrder::lower, false, memory.matrix<float16>(capacity, 351), memory.number(num_items))
+                                                        memory.of_items<float16>(14 * dim)};
+        Dot<float16>(inputs, dim, DotOrder::lower, false, memory.matrix<float16>(capacity, 351),
+                     memory.number(num_items))
             .launch({});
       });
   }
   add("mix", "2 of 4 experts of 64", 1, [](Memory& memory) {
     const auto task = [&] {
       return MixTask<float16, float16>{memory.of_items<float16>(256), memory.of_items<float16>(4),
-                                 memory.matrix<float16>(capacity, 64)};
+                                       memory.matrix<float16>(capacity, 64)};
     };
     const std::vector<MixTask<float16, float16>> tasks = {task(), task()};
     Mix<float16, float16>(tasks, memory.number(num_items)).launch({});
@@ -143,8 +144,9 @@ TEST(LongestWarps, OfKernelsOfRows) {
     const auto input = [&] { return as_row(memory.of_items<float16>(64)); };
     row_program(memory, &sum_of_products, {input(), input(), input()}, EachElement{}, 64);
   });
-  add("row_programs", "softmax of 64 columns", 1,
-      [&](Memory& memory) { row_program(memory, nullptr, {as_row(memory.of_items<float16>(64))}, SoftmaxOfRow{}, 64); });
+  add("row_programs", "softmax of 64 columns", 1, [&](Memory& memory) {
+    row_program(memory, nullptr, {as_row(memory.of_items<float16>(64))}, SoftmaxOfRow{}, 64);
+  });
   for (const int64_t num_users : {1, 4})
     add("row_programs", "expand 64 columns of " + std::to_string(num_users) + " of 4 users", 2, [=](Memory& memory) {
       row_program(memory, nullptr, {as_row(memory.of_users<float16>(64, num_users))}, EachElement{}, 64);

@@ -16,8 +16,7 @@
 #include "reference/embedding_bag.hpp"
 #include "support/message_of.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 constexpr double u = 0x1p-24;
 using Bytes = std::vector<unsigned char>;
@@ -151,5 +150,4 @@ TEST(ScaledRows, RefusesWhatItCannotTake) {
   }
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

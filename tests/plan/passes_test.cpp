@@ -19,8 +19,7 @@
 #include "support/random_model.hpp"
 #include "warprank/host.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using test_support::RandomModel;
 
@@ -94,7 +93,8 @@ TEST(Passes, AnySubsetGivesTheExactScoresWithinTheirBoundsOnRandomModelsAndRagge
       Batch batch = plan.batch();
       for (const test_support::PlainRequest& request : requests)
         ASSERT_TRUE(add_to(batch, request).status().ok()) << batch.status(batch.size() - 1).message;
-      Context context = bind(plan, weights, tables, {.custom = {{"fold", test_support::fold_on_host}}}).context();
+      Context context =
+          Model::bind(plan, weights, tables, {.custom = {{"fold", test_support::fold_on_host}}}).context();
       const Scores scores = context.run(batch);
       for (int r = 0; r < num_requests; ++r)
         for (const OutputInfo& output : graph.outputs)
@@ -116,5 +116,4 @@ TEST(Passes, AnySubsetGivesTheExactScoresWithinTheirBoundsOnRandomModelsAndRagge
   for (const auto& [what, count] : found) EXPECT_GE(count, often) << what << ": models that a pass finds nothing in";
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -35,8 +35,7 @@
 #include "warprank/plan/predict.hpp"
 #include "wide_deep.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -1109,5 +1108,4 @@ TEST(Compile, BoundsTheRowsThatHugeLimitsAskFor) {
   EXPECT_THAT(plan::rows_at(graph, {INT64_MAX, 1}), testing::Each(int64_t{1} << 31));
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

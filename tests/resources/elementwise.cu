@@ -9,8 +9,9 @@ struct Gated {
 
 }  // namespace elementwise_resources
 
-#define WARPRANK_STEP(Step) \
-  template class warprank::Elementwise<elementwise_resources::Gated, warprank::float16, 2, warprank::float16, warprank::Step>;
+#define WARPRANK_STEP(Step)                                                                                   \
+  template class warprank::Elementwise<elementwise_resources::Gated, warprank::float16, 2, warprank::float16, \
+                                       warprank::Step>;
 WARPRANK_STEP(EachElement)
 WARPRANK_STEP(SoftmaxOfRow)
 WARPRANK_STEP(LayerNormOfRow)

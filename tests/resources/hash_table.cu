@@ -5,7 +5,7 @@
 #include "warprank/ops/hash_table.cuh"
 #include "warprank/ops/hash_table_epochs.cuh"
 
-namespace warprank::hash_table {
+namespace warprank { inline namespace v0 { namespace hash_table {
 
 WARPRANK_HIDDEN void launch_all(const HashTableView& table, const Keys& keys, void* rows, int64_t* found) {
   find(table, keys, rows, 64, nullptr, {});
@@ -23,4 +23,4 @@ WARPRANK_HIDDEN void launch_all(const HashTableView& table, const Keys& keys, vo
   epochs.end({});
 }
 
-}  // namespace warprank::hash_table
+}}}  // namespace warprank::v0::hash_table

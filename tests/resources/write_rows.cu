@@ -4,8 +4,8 @@
 
 #include "warprank/ops/detail/row_cache/write_rows.cuh"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 WARPRANK_HIDDEN void launch_all(const TableView& table, const GivenRows& given) { launch_write_rows(table, given, {}); }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -35,7 +35,7 @@ TEST(RankingServiceOnTheHost, ScoresEachRequestAsAContextAloneDoesWhileModelsAre
   constexpr size_t num_requests = 40, num_clients = 4;
   std::vector<movielens::RequestFeatures> requests;
   std::vector<std::vector<std::vector<float>>> alone;  // [requests][outputs]
-  Context context = bind(plan, dense, Tables::load(plan, rows, host())).context();
+  Context context = Model::bind(plan, dense, Tables::load(plan, rows, host())).context();
   Batch batch = plan.batch();
   for (size_t r = 0; r < num_requests; ++r) {
     std::vector<int64_t> films = features.unseen_films(static_cast<int64_t>(r));
@@ -54,7 +54,7 @@ TEST(RankingServiceOnTheHost, ScoresEachRequestAsAContextAloneDoesWhileModelsAre
   }
 
   Tables tables = Tables::load(plan, rows, host());
-  Model model = bind(plan, dense, tables);
+  Model model = Model::bind(plan, dense, tables);
   ServedModel served(std::move(model), std::move(tables), {.contexts = 2});
   RankingService service(served, {.most_waiting = 1000, .most_merged = 6});
   ASSERT_EQ(service.outputs(), (std::vector<std::string>{"ctr", "ctcvr"}));
@@ -98,7 +98,7 @@ TEST(RankingServiceOnTheHost, IsMadeAndAskedAsDocumented) {
     return {{"y", b.sigmoid(b.dense("x", item, 1))}};
   });
   Tables tables = Tables::load(plan, Weights::from_tensors({}), host());
-  Model model = bind(plan, Weights::from_tensors({}), tables);
+  Model model = Model::bind(plan, Weights::from_tensors({}), tables);
   const auto fill = [&](Request request) { request.dense(plan.dense("x"), {0.0f, 100.0f}); };
 
   ServedModel served(std::move(model), std::move(tables), {.contexts = 4});

@@ -10,8 +10,7 @@
 #include "simt/machine.hpp"
 #include "simt/runtime.hpp"
 
-namespace simt {
-namespace {
+namespace simt { namespace {
 
 Machine& machine() { return Machine::instance(); }
 
@@ -172,10 +171,9 @@ uint64_t updated(backend::AtomicOp op, uint64_t before, uint64_t operand, uint64
   return before;
 }
 
-}  // namespace
-}  // namespace simt
+}}  // namespace simt
 
-namespace warprank::device::backend {
+namespace warprank { inline namespace v0 { namespace device::backend {
 
 using simt::Collective;
 using simt::Thread;
@@ -413,4 +411,4 @@ void* dynamic_shared(Here here) {
   return thread.block->shared.dynamic();
 }
 
-}  // namespace warprank::device::backend
+}}}  // namespace warprank::v0::device::backend

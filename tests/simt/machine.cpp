@@ -6,9 +6,9 @@
 
 #include "simt/delayed_stores.hpp"
 
-namespace warprank::device::backend {
+namespace warprank { inline namespace v0 { namespace device::backend {
 const Position* position = nullptr;
-}
+}}}  // namespace warprank::v0::device::backend
 
 namespace simt {
 namespace {

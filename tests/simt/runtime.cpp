@@ -38,7 +38,7 @@ struct EventState {
 
 }  // namespace simt
 
-namespace warprank::device::backend {
+namespace warprank { inline namespace v0 { namespace device::backend {
 
 /// A queue; during a capture, a place in a graph.
 struct StreamState {
@@ -49,7 +49,7 @@ struct StreamState {
   int device = 0;
 };
 
-}  // namespace warprank::device::backend
+}}}  // namespace warprank::v0::device::backend
 
 namespace simt {
 namespace {
@@ -421,7 +421,7 @@ void launch(const Graph& graph, Stream stream) {
 
 }  // namespace simt
 
-namespace warprank::device::backend {
+namespace warprank { inline namespace v0 { namespace device::backend {
 
 Event create_event() {
   simt::may_fail("create an event");
@@ -475,9 +475,9 @@ void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, boo
   simt::submit(stream, std::move(operation));
 }
 
-}  // namespace warprank::device::backend
+}}}  // namespace warprank::v0::device::backend
 
-namespace warprank::device::backend::runtime {
+namespace warprank { inline namespace v0 { namespace device::backend::runtime {
 namespace {
 
 void require_direction(const void* to, bool to_device, const void* from, bool from_device) {
@@ -639,4 +639,4 @@ void set_body(const Graph& graph, const void* kernel, std::function<void()> body
 int num_nodes(const Graph& graph) { return simt::num_nodes(std::static_pointer_cast<simt::GraphState>(graph)); }
 int num_kernels(const Graph& graph) { return simt::num_launches(std::static_pointer_cast<simt::GraphState>(graph)); }
 
-}  // namespace warprank::device::backend::runtime
+}}}  // namespace warprank::v0::device::backend::runtime

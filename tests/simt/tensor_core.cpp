@@ -8,8 +8,7 @@
 #include "simt/machine.hpp"
 #include "warprank/core/dtype.hpp"
 
-namespace simt {
-namespace {
+namespace simt { namespace {
 
 constexpr int rows = 16, cols = 8, matrix_rows = 8, row_bytes = 16;
 
@@ -95,10 +94,9 @@ void complete_load_matrices(const Lanes& lanes) {
   ++machine.counters.load_matrices;
 }
 
-}  // namespace
-}  // namespace simt
+}}  // namespace simt
 
-namespace warprank::device::backend {
+namespace warprank { inline namespace v0 { namespace device::backend {
 
 void mma(int k, float* d, const uint32_t* a, const uint32_t* b, const float* c, Here here) {
   static constexpr simt::Collective k8{"mma_m16n8k8", true, simt::complete_mma<8>};
@@ -128,4 +126,4 @@ void load_matrices_from(int count, bool transposed, uint32_t* fragment, const vo
   thread.block->meet(thread, ~0u, what, &payload, here);
 }
 
-}  // namespace warprank::device::backend
+}}}  // namespace warprank::v0::device::backend

@@ -11,9 +11,7 @@
 #include "simt/delayed_stores.hpp"
 #include "simt/machine.hpp"
 
-namespace simt::race {
-
-namespace {
+namespace simt::race { namespace {
 
 void plain_access(const void* address, size_t bytes, bool write, const void* instruction) {
   Machine& machine = Machine::instance();
@@ -31,8 +29,7 @@ void plain_access(const void* address, size_t bytes, bool write, const void* ins
   thread->block->sectors.add(kind, instruction, 0, thread->warp(), thread->lane(), address, static_cast<int>(bytes));
 }
 
-}  // namespace
-}  // namespace simt::race
+}}  // namespace simt::race
 
 using simt::race::plain_access;
 

@@ -18,8 +18,7 @@
 #include "support/redis_servers.hpp"
 #include "support/store_testing.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace test_support;
 using namespace std::chrono_literals;
@@ -345,5 +344,4 @@ TEST(RedisCluster, RefusesOptionsThatMakeNoSense) {
   EXPECT_THAT(message_of([&] { RedisCluster store(options); }), HasSubstr("6 problems"));
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -14,8 +14,7 @@
 #include "support/store_testing.hpp"
 #include "support/zipf.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using test_support::bytes_of_row;
 using Admission = RowCache::Admission;
@@ -173,5 +172,4 @@ TEST(RowCache, TakesThePlaceOfTheVictimWhileThatIsThere) {
   EXPECT_NE(cache.find(other), nullptr);
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -11,8 +11,7 @@
 #include "support/message_of.hpp"
 #include "support/store_testing.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace test_support;
 using testing::ElementsAre;
@@ -114,5 +113,4 @@ TEST(RowChanges, GoToTheStoreAndToThoseWhoFollow) {
             "changes of table 'film', rows: expected 16 bytes for 2 keys, got 15");
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

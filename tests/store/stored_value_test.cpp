@@ -10,8 +10,7 @@
 #include "support/message_of.hpp"
 #include "support/store_testing.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using test_support::bytes_of_row;
 using test_support::message_of;
@@ -118,5 +117,4 @@ TEST(MemoryStore, ThatIsAwayFailsByTheDeadline) {
   EXPECT_EQ(test_support::get(store, table, {1}).statuses[0], StoreStatus::ok);
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

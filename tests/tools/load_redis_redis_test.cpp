@@ -27,8 +27,7 @@
 #include "warprank/store/redis_cluster.hpp"
 #include "warprank/weights/safetensors.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace test_support;
 using namespace std::chrono_literals;
@@ -227,5 +226,4 @@ TEST_F(LoadRedisTest, TellsWhatIsWrong) {
   expect({"wrong", path("t.safetensors"), "--patience", "1", "--node", "127.0.0.1:1"}, "Connection refused");
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -71,9 +71,9 @@ TEST(Weights, KeepStackedVectorsInKerasLayout) {
 }
 
 TEST(Weights, AreConvertedToFp32Exactly) {
-  const Weights weights =
-      Weights::from_tensors({{"f16", make_tensor<float16>({3}, {to_float16(0x1p-24f), to_float16(-1.5f), to_float16(65504)})},
-                             {"bf16", make_tensor<bfloat16>({2}, {to_bfloat16(0x1.02p100f), to_bfloat16(-0.5f)})}});
+  const Weights weights = Weights::from_tensors(
+      {{"f16", make_tensor<float16>({3}, {to_float16(0x1p-24f), to_float16(-1.5f), to_float16(65504)})},
+       {"bf16", make_tensor<bfloat16>({2}, {to_bfloat16(0x1.02p100f), to_bfloat16(-0.5f)})}});
   EXPECT_THAT(problems(weights, {vector("f16", {3}), vector("bf16", {2})}), ElementsAre());
   EXPECT_THAT(copy(weights, vector("f16", {3})), ElementsAre(0x1p-24f, -1.5f, 65504));
   EXPECT_THAT(copy(weights, vector("bf16", {2})), ElementsAre(0x1.02p100f, -0.5f));

@@ -22,7 +22,7 @@
 #include "warprank/core/status.hpp"
 #include "warprank/core/view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Requests of one plan, in one contiguous range of memory: their blobs side by side, in no particular order, then the
 /// index (index.hpp).
@@ -116,7 +116,7 @@ class Batch {
   std::unique_ptr<detail::BatchState> state_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/batch/batch_definitions.hpp"

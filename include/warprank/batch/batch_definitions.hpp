@@ -20,7 +20,7 @@
 #include "warprank/core/text.hpp"
 #include "warprank/core/view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 WARPRANK_HOST_INLINE Request Batch::add_blob(Span<const std::byte> blob) {
   Status status = validate_blob(blob, layout());
@@ -51,4 +51,4 @@ WARPRANK_HOST_INLINE Request Batch::add_valid(Span<const std::byte> blob) {
   return {*state_, state_->add_finished({}, begin)};
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

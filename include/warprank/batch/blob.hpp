@@ -12,7 +12,7 @@
 #include "warprank/batch/layout.hpp"
 #include "warprank/core/view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A view of a blob that was packed by a Request or passed validate_blob. Every access is O(1) and unchecked; bytes and
 /// layout must outlive the view.
@@ -96,4 +96,4 @@ class BlobView {
   bool has_types_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

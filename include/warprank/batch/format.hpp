@@ -23,7 +23,7 @@
 
 #include "warprank/batch/layout.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "blobs are read in place and are little-endian");
 
@@ -126,4 +126,4 @@ inline std::string place_text(int64_t index, int64_t width) {
 }
 
 }  // namespace detail
-}  // namespace warprank
+}}  // namespace warprank::v0

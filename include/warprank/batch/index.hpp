@@ -19,7 +19,7 @@
 #include "warprank/batch/blob.hpp"
 #include "warprank/batch/layout.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Where in an index is what, in bytes from its beginning. Each number is an int64_t.
 class BatchIndex {
@@ -94,4 +94,4 @@ inline void copy_index(const BatchIndex& from_index, const std::byte* from, cons
 }
 
 }  // namespace detail
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -16,7 +16,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/model/graph.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// The newest version of the blob format that this library reads and writes; it does so with all before it, too.
 inline constexpr uint32_t batch_format_version = 2;
@@ -102,7 +102,7 @@ class BatchLayout {
   uint64_t fingerprint_ = 0, batch_fingerprint_ = 0;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/batch/layout_definitions.hpp"

@@ -18,7 +18,7 @@
 #include "warprank/core/suggest.hpp"
 #include "warprank/model/graph.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 WARPRANK_HOST_INLINE BatchLayout::BatchLayout(const Graph& graph)
     : axes_(graph.axes), ids_(graph.ids), dense_(graph.dense) {
@@ -134,4 +134,4 @@ WARPRANK_HOST_INLINE void BatchLayout::make_fingerprints() {
   batch_fingerprint_ = hash.hash();
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

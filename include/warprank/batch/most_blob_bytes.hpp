@@ -10,7 +10,7 @@
 #include "warprank/batch/format.hpp"
 #include "warprank/batch/layout.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// The most bytes that the blobs of so many rows can have together; rows[0] is the number of requests.
 inline int64_t most_blob_bytes(const BatchLayout& layout, const std::vector<int64_t>& rows) {
@@ -28,4 +28,4 @@ inline int64_t most_blob_bytes(const BatchLayout& layout, const std::vector<int6
   return bytes;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

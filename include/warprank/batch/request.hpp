@@ -12,7 +12,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/core/status.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A request of a Batch: a handle that is cheap to copy and valid until the batch is cleared or gone. One thread at a
 /// time fills it; different requests are filled by different threads at once.
@@ -108,4 +108,4 @@ class Request {
   uint64_t generation_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

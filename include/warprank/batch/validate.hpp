@@ -10,14 +10,14 @@
 #include "warprank/core/status.hpp"
 #include "warprank/core/view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Whether `blob`, at any address, is a request of the layout that BlobView can read, whatever types its inputs have in
 /// it: the reason when it is not. Never reads outside of it, whatever it holds. Reads every offset and every dense
 /// value once; ids are any values of 64 or 32 bits.
 WARPRANK_HOST_INLINE Status validate_blob(Span<const std::byte> blob, const BatchLayout& layout);
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/batch/validate_definitions.hpp"

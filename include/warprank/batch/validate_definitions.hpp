@@ -20,7 +20,7 @@
 #include "warprank/core/text.hpp"
 #include "warprank/core/view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace detail {
 
@@ -238,4 +238,4 @@ WARPRANK_HOST_INLINE Status validate_blob(Span<const std::byte> blob, const Batc
   return detail::BlobValidator(blob, layout).run();
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -10,7 +10,7 @@
 
 #include "warprank/batch/format.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Values for the duration of one call: any contiguous container (vector, array, span, Span) or a braced list. Integers
 /// of 8 bytes all serve as int64_t, so hashes may be unsigned.
@@ -54,4 +54,4 @@ struct Offsets : Values<int64_t> {
   using Values::Values;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -11,9 +11,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "warprank/core/error.hpp"
 #include "warprank/core/release_pages.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Uninitialised memory for `size` trivially copyable values. Aligned to a cache line; 2 MB and more are aligned to and
 /// advised for huge pages (random look-ups in large tables run 1.4x faster from them).
@@ -61,4 +62,4 @@ class Buffer {
   int64_t size_ = 0;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -13,7 +13,7 @@
 #include <cuda_runtime_api.h>
 #endif
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Thrown when a call of the CUDA runtime fails: what was being done, the runtime's code and its name.
 class cuda_error : public detail::error_of<std::runtime_error> {
@@ -52,4 +52,4 @@ inline void check_cuda(cudaError_t code, const char* what) {
 }
 #endif
 
-}  // namespace warprank
+}}  // namespace warprank::v0

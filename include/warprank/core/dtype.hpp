@@ -10,7 +10,7 @@
 
 #include "warprank/core/error.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// IEEE 754 binary16.
 struct float16 {
@@ -151,4 +151,4 @@ decltype(auto) dispatch_dtype(DType type, Body&& body) {
   raise(invalid_argument("dtype", "F32, F16, BF16 or I8", name_of(type)));
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -5,8 +5,8 @@
 /// *what* was being done, what was *expected* and what was *got*; problems that can be found together are thrown
 /// together. Every class of errors is an `error` and one of the standard library's; either can be caught.
 ///
-/// Primitives compile without exceptions, too (-fno-exceptions): then `raise` calls the program's failure handler and ends
-/// the process. All units of a program have exceptions, or none has.
+/// Primitives compile without exceptions, too (-fno-exceptions): then `raise` calls the program's failure handler and
+/// ends the process. All units of a program have exceptions, or none has.
 
 #include <atomic>
 #include <cstdio>
@@ -18,7 +18,7 @@
 
 #include "warprank/core/compiled.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A place in the user's source, captured by a default argument (std::source_location needs C++20).
 struct SourceLine {
@@ -128,7 +128,7 @@ class Problems {
   std::vector<Problem> list_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/core/error_definitions.hpp"

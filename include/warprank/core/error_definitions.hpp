@@ -11,7 +11,7 @@
 #include "warprank/core/compiled.hpp"
 #include "warprank/core/error.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace detail {
 
@@ -41,4 +41,4 @@ WARPRANK_HOST_INLINE void Problems::throw_if_any() const {
   if (!list_.empty()) raise(invalid_argument(list_));
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

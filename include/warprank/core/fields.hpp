@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 template <class Struct, class Member>
 struct Field {
@@ -55,4 +55,4 @@ constexpr bool operator!=(const Struct& a, const Struct& b) {
   return !(a == b);
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -16,7 +16,7 @@
 
 #include "warprank/core/error.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Writes beside `path`, under a name that no other writer has, and renames over `path` at the end: nobody sees half a
 /// file, not after a power loss either; whoever has the old one open or mapped keeps it; of several writers the last
@@ -65,4 +65,4 @@ class FileWriter {
   std::FILE* file_ = nullptr;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

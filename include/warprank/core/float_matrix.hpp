@@ -7,7 +7,7 @@
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A matrix of FP16 or FP32; Void is void or const void. In device memory its rows are the capacity.
 template <class Void>
@@ -33,4 +33,4 @@ struct FloatMatrix {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

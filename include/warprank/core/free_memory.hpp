@@ -9,7 +9,7 @@
 #include <limits>
 #include <string>
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 namespace detail {
 
 /// The number behind `name` in a file of lines "name number"; -1 when there is none.
@@ -70,4 +70,4 @@ inline int64_t free_memory(const std::string& root = "") {
   return free;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

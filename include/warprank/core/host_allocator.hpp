@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <functional>
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Host memory that a batch asks for while it grows; replace it to get pinned memory. Called by one thread at a time.
 struct HostAllocator {
@@ -16,4 +16,4 @@ struct HostAllocator {
   std::function<void(void* memory, int64_t bytes)> deallocate = [](void* memory, int64_t) { std::free(memory); };
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

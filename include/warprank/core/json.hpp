@@ -24,7 +24,7 @@
 #include "warprank/core/file_writer.hpp"
 #include "warprank/core/unique_members.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 using Json = nlohmann::ordered_json;
 
@@ -246,4 +246,4 @@ class JsonReader {
   std::string path_;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

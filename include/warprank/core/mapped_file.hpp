@@ -19,7 +19,7 @@
 #include "warprank/core/release_pages.hpp"
 #include "warprank/core/view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Maps `path`, a regular file of any size, 0 included. Throws invalid_argument when it cannot be opened.
 /// Replace a file that may be mapped by renaming a new one over it: reading pages of a file that was cut short is a bus
@@ -68,4 +68,4 @@ class MappedFile {
   int64_t size_ = 0;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -9,7 +9,7 @@
 
 #include "warprank/core/rest.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Keeps copies to so many bytes a second, so that they leave others their share of memory's bandwidth and of caches,
 /// and the thread that it was made by to its share of a core (rest.hpp).
@@ -44,4 +44,4 @@ class Pace {
   Clock::time_point next_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -17,7 +17,7 @@
 
 #include "warprank/core/release_pages.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 namespace detail {
 
 /// Memory of the system's, full of zeros until it is written. 2 MB and more are aligned to and advised for huge pages;
@@ -163,4 +163,4 @@ class PagePool {
   std::vector<detail::PageBlock> free_;  // as they came back
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -10,7 +10,7 @@
 
 #include "warprank/core/page_pool.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 class Pages {
  public:
@@ -53,4 +53,4 @@ class Pages {
   int64_t size_ = 0;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <mutex>
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A mutex that many share or one has, and nobody starves: whoever wants to share it while one waits for it comes after
 /// that one, and then all who wait to share it come before the next. (std::shared_mutex leaves that open; on Linux, who
@@ -59,4 +59,4 @@ class PhaseFairMutex {
   bool is_taken_ = false;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Asks for the cache line of `address`, which need not be mapped.
 inline void prefetch(const void* address) {
@@ -35,4 +35,4 @@ inline void prefetch_second_level(const void* address, int64_t bytes) {
   detail::for_each_line(address, bytes, [](const void* line) { prefetch_second_level(line); });
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

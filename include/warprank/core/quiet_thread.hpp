@@ -18,7 +18,7 @@
 
 #include "warprank/core/rest.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Which cores the work of a QuietThread gets.
 enum class LoaderPriority {
@@ -105,4 +105,4 @@ class QuietThread {
 };
 
 }  // namespace detail
-}  // namespace warprank
+}}  // namespace warprank::v0

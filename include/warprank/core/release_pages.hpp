@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Gives the pages of memory back that is about to be freed or unmapped, whose values are lost. Some MB at a time: the
 /// system unmaps what it is told to under a lock that other threads' allocations wait for, 83 ms for 512 MB of small
@@ -20,4 +20,4 @@ inline void release_pages(const void* data, int64_t bytes) {
     ::madvise(reinterpret_cast<void*>(at), std::min((at / piece + 1) * piece, end) - at, MADV_DONTNEED);
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -11,7 +11,7 @@
 
 #include "warprank/core/quiet_thread.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Calls something again and again, with pauses, on a thread that gives way to others, until it goes. What the call
 /// throws is kept for whoever asks; the next call comes all the same.
@@ -66,4 +66,4 @@ class RepeatingThread {
   std::thread thread_;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

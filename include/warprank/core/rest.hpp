@@ -8,7 +8,7 @@
 #include <chrono>
 #include <thread>
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// What a thread may take of a core's time, in (0, 1], and what it has taken.
 class Share {
@@ -49,4 +49,4 @@ class Share {
 /// Called by long work between its pieces: does nothing but in threads that have a share of a core.
 inline void rest() { Share::of_this_thread().rest(); }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 using Shape = std::vector<int64_t>;
 
@@ -28,4 +28,4 @@ inline std::optional<int64_t> num_elements(const Shape& shape) {
   return std::count(shape.begin(), shape.end(), 0) > 0 ? 0 : product;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Stays loaded until the process ends, as what it gave may be in use until then.
 class SharedLibrary {
@@ -48,4 +48,4 @@ class SharedLibrary {
   std::string name_, problem_;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

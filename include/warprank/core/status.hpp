@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 enum class StatusCode {
   ok,
@@ -28,4 +28,4 @@ struct Status {
   bool ok() const { return code == StatusCode::ok; }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Levenshtein's distance: the fewest characters to insert, delete or replace to turn `a` into `b`.
 inline size_t edit_distance(const std::string& a, const std::string& b) {
@@ -47,4 +47,4 @@ inline std::string unknown_name(const std::string& name, const std::vector<std::
   return nearest.empty() ? "an unknown name" : "an unknown name; did you mean '" + nearest + "'?";
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <string>
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// 255 -> "0x00000000000000ff".
 inline std::string hexadecimal(uint64_t value) {
@@ -40,4 +40,4 @@ inline std::string padded(std::string text, size_t width, bool right = false) {
   return text;
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -12,7 +12,7 @@
 
 #include "warprank/core/error.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Reads a text ahead of the parser, for which the last of several members of one name replaces the others. The
 /// parser's own callback would do, but takes quadratic time for a list of objects.
@@ -80,4 +80,4 @@ class UniqueMembers final : public nlohmann::json_sax<nlohmann::json> {
   std::vector<Level> levels_;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

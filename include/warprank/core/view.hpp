@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A contiguous range (std::span needs C++20).
 template <class Value>
@@ -71,4 +71,4 @@ struct Segments {
   constexpr int64_t rows() const { return count == 0 ? 0 : offsets[count]; }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

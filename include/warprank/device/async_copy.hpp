@@ -14,7 +14,7 @@
 
 #include "warprank/device/backend.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// Copies 16 bytes, aligned to 16, from global to shared memory, past L1.
 WARPRANK_DEVICE void copy_async(void* shared, const void* global, Here here = Here::current()) {
@@ -28,4 +28,4 @@ WARPRANK_DEVICE void wait_async(Here here = Here::current()) {
   backend::wait_async<Pending>(here);
 }
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

@@ -30,9 +30,9 @@
 #include "warprank/device/executor_threads.hpp"
 #endif
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// Where in a kernel something was called. Costs nothing on a GPU; the executor names it in its errors.
 using Here = backend::Here;
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

@@ -10,7 +10,7 @@
 #include "warprank/device/backend.hpp"
 #include "warprank/device/index.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// The value of lane `source`. With a `width` of 2, 4, 8 or 16 the warp is cut into groups of that many lanes and
 /// `source` counts within the caller's group. Values of 4 or 8 bytes.
@@ -131,4 +131,4 @@ WARPRANK_DEVICE uint32_t reduce_add(uint32_t mask, uint32_t value, Here here = H
   return backend::reduce_add(mask, value, here);
 }
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

@@ -17,7 +17,7 @@
 #include "warprank/device/backend.hpp"
 #include "warprank/device/device_info.hpp"
 
-namespace warprank::device::backend::runtime {
+namespace warprank { inline namespace v0 { namespace device::backend::runtime {
 
 // ---- Devices
 
@@ -210,4 +210,4 @@ WARPRANK_HIDDEN inline void set_arguments(const Graph& graph, void (*kernel)(Par
 WARPRANK_HIDDEN inline int num_nodes(const Graph& graph) { return graph->num_nodes; }
 WARPRANK_HIDDEN inline int num_kernels(const Graph& graph) { return graph->num_kernels; }
 
-}  // namespace warprank::device::backend::runtime
+}}}  // namespace warprank::v0::device::backend::runtime

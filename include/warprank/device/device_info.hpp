@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// A device as it is now.
 struct DeviceInfo {
@@ -15,4 +15,4 @@ struct DeviceInfo {
   int driver_version = 0, runtime_version = 0;  ///< of CUDA, 1000 * major + 10 * minor
 };
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

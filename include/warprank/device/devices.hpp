@@ -14,7 +14,7 @@
 #include "warprank/device/executor_runtime.hpp"
 #endif
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// How many devices there are; 0 also where there is no driver, or one that is too old.
 WARPRANK_HIDDEN inline int num_devices() { return backend::runtime::num_devices(); }
@@ -42,4 +42,4 @@ WARPRANK_HIDDEN inline DeviceInfo device_info(int index) {
   return backend::runtime::current_device_info();
 }
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

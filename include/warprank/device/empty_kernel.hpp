@@ -7,7 +7,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/runtime.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// A template, so that several units may have it.
 template <int Threads>
@@ -20,4 +20,4 @@ WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch_empty(Stream stream);
 WARPRANK_KERNELS_INLINE void launch_empty(Stream stream) { launch({1, 32, 0, stream}, empty_kernel<32>); }
 #endif
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

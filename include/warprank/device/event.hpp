@@ -8,7 +8,7 @@
 #include "warprank/core/on_cuda.hpp"
 #include "warprank/device/backend.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 #if !defined(WARPRANK_ON_CUDA)
 namespace backend {
@@ -81,4 +81,4 @@ class Event {
   backend::Event event_;
 };
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

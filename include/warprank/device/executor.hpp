@@ -10,7 +10,7 @@
 
 #include "warprank/core/error.hpp"
 
-namespace warprank::device::backend {
+namespace warprank { inline namespace v0 { namespace device::backend {
 
 using Here = SourceLine;
 
@@ -47,4 +47,4 @@ void launch_kernel(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, b
               call_of<Params...>(kernel, args...), here);
 }
 
-}  // namespace warprank::device::backend
+}}}  // namespace warprank::v0::device::backend

@@ -13,7 +13,7 @@
 #include "warprank/device/executor.hpp"
 
 // In a namespace of its own: its functions must not be found by the type of a stream.
-namespace warprank::device::backend::runtime {
+namespace warprank { inline namespace v0 { namespace device::backend::runtime {
 
 using OwnedStream = std::shared_ptr<StreamState>;
 using Graph = std::shared_ptr<void>;
@@ -55,4 +55,4 @@ void set_arguments(const Graph& graph, void (*kernel)(Params...), Params... args
 int num_nodes(const Graph& graph);
 int num_kernels(const Graph& graph);
 
-}  // namespace warprank::device::backend::runtime
+}}}  // namespace warprank::v0::device::backend::runtime

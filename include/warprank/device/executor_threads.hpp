@@ -14,7 +14,7 @@
 #include "warprank/device/host_backend.hpp"
 #include "warprank/device/order.hpp"
 
-namespace warprank::device::backend {
+namespace warprank { inline namespace v0 { namespace device::backend {
 
 // ---- Index
 
@@ -199,4 +199,4 @@ Storage& static_shared(Here here) {
   return *static_cast<Storage*>(static_shared_bytes(&storage_key<Storage>, sizeof(Storage), alignof(Storage), here));
 }
 
-}  // namespace warprank::device::backend
+}}}  // namespace warprank::v0::device::backend

@@ -9,7 +9,7 @@
 #include "warprank/device/requirements.hpp"
 
 #if defined(WARPRANK_ON_CUDA)
-namespace warprank::device::backend::runtime {
+namespace warprank { inline namespace v0 { namespace device::backend::runtime {
 
 WARPRANK_HIDDEN inline FoundDevice find_device(int index) {
   FoundDevice found;
@@ -33,16 +33,16 @@ WARPRANK_HIDDEN inline FoundDevice find_device(int index) {
   return found;
 }
 
-}  // namespace warprank::device::backend::runtime
+}}}  // namespace warprank::v0::device::backend::runtime
 #else
-namespace warprank::device::backend::runtime {
+namespace warprank { inline namespace v0 { namespace device::backend::runtime {
 
 FoundDevice find_device(int index);  // the executor's
 
-}  // namespace warprank::device::backend::runtime
+}}}  // namespace warprank::v0::device::backend::runtime
 #endif
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// Throws cuda_error that says what is missing and what would do, unless the device can be used. Looks for code for it,
 /// which makes a context there.
@@ -50,4 +50,4 @@ WARPRANK_HIDDEN inline void require_usable(int index) {
   if (const std::optional<cuda_error> why = why_unusable(backend::runtime::find_device(index))) throw *why;
 }
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

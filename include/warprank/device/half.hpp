@@ -13,7 +13,7 @@
 #include "warprank/core/unroll.hpp"
 #include "warprank/device/backend.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// The float of these bits.
 WARPRANK_DEVICE float float_of_bits(uint32_t bits) { return backend::bits_to_float(bits); }
@@ -98,4 +98,4 @@ WARPRANK_DEVICE uint32_t saturate_halves(uint32_t pair) {
   return pair;
 }
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

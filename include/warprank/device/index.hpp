@@ -7,7 +7,7 @@
 
 #include "warprank/device/backend.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 inline constexpr int warp_size = 32;
 inline constexpr uint32_t full_warp = 0xffffffffu;
@@ -35,4 +35,4 @@ WARPRANK_DEVICE int64_t global_thread_rank() {
 /// How many threads a grid of one dimension has: the step of a grid-stride loop.
 WARPRANK_DEVICE int64_t num_threads() { return static_cast<int64_t>(grid_dim().x) * block_dim().x; }
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

@@ -9,7 +9,7 @@
 #include "warprank/device/backend.hpp"
 #include "warprank/device/launch_recorder.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 using Dim3 = backend::Dim3;
 /// cudaStream_t on CUDA; 0 is the default stream.
@@ -75,4 +75,4 @@ WARPRANK_HIDDEN inline void launch_overlapping(LaunchConfig config, void (*kerne
 
 #endif
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

@@ -15,7 +15,7 @@
 
 #include "warprank/device/backend.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// One launch: kernel, grid, block, dynamic shared memory, and the arguments whose bytes tell whether they are equal.
 struct RecordedLaunch {
@@ -70,4 +70,4 @@ class WARPRANK_HIDDEN LaunchRecorder {
   std::vector<RecordedLaunch> launches_;
 };
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

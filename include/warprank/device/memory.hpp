@@ -9,7 +9,7 @@
 
 #include "warprank/device/backend.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// `Size` values that are loaded and stored by one instruction: 1, 2, 4, 8 or 16 bytes, aligned to that.
 template <class Value, int Size>
@@ -147,4 +147,4 @@ WARPRANK_DEVICE uint32_t take_ticket(uint32_t* address, uint32_t last, Here here
   return backend::atomic<backend::AtomicOp::wrap_increment, TicketOrder, TicketScope>(address, last, here);
 }
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

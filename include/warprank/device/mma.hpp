@@ -14,7 +14,7 @@
 
 #include "warprank/device/backend.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// D = A B + C with k = 8. Every target; `d` may be `c`.
 WARPRANK_DEVICE void mma_m16n8k8(float (&d)[4], const uint32_t (&a)[2], const uint32_t (&b)[1], const float (&c)[4],
@@ -37,4 +37,4 @@ WARPRANK_DEVICE void load_matrices(uint32_t (&fragment)[Count], const void* row,
   backend::load_matrices<Transposed>(fragment, row, here);
 }
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

@@ -3,7 +3,7 @@
 
 /// What a memory operation promises, in the words of the PTX memory model.
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// What a load, store or atomic orders around itself.
 enum class Order {
@@ -16,4 +16,4 @@ enum class Order {
 /// Who takes part: an order holds only between threads that are within both operations' scope.
 enum class Scope { block, device, system };
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

@@ -12,7 +12,7 @@
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/device/devices.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 namespace detail {
 
@@ -114,4 +114,4 @@ WARPRANK_HIDDEN inline HostAllocator pinned_allocator(int device_index = 0) {
   return allocator;
 }
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

@@ -9,7 +9,7 @@
 #include <nvtx3/nvToolsExt.h>
 #endif
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// What the calling thread does while this is there.
 class Range {
@@ -24,4 +24,4 @@ class Range {
   Range& operator=(const Range&) = delete;
 };
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

@@ -12,7 +12,7 @@
 
 #include "warprank/core/cuda_error.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// The first driver of each major version of CUDA, on Linux.
 struct FirstDriver {
@@ -100,4 +100,4 @@ inline std::optional<cuda_error> why_unusable(const FoundDevice& found) {
   return std::nullopt;
 }
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

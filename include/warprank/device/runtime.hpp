@@ -23,7 +23,7 @@
 #include "warprank/device/launch.hpp"
 #include "warprank/device/owned_memory.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// Queue a copy. The host's memory must be pinned, or the host waits; and must stay as it is until the copy is done.
 WARPRANK_HIDDEN inline void copy_to_device(void* to, const void* from, int64_t bytes, Stream stream) {
@@ -102,4 +102,4 @@ class Graph {
   backend::runtime::Graph graph_;
 };
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

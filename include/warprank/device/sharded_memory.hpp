@@ -26,7 +26,7 @@
 #if defined(WARPRANK_ON_CUDA)
 #include "warprank/device/cuda/sharded_memory.cuh"
 #else
-namespace warprank::device::backend::runtime {
+namespace warprank { inline namespace v0 { namespace device::backend::runtime {
 
 // The executor's.
 bool can_shard(const std::vector<int>& devices);
@@ -34,10 +34,10 @@ int64_t shard_granularity(const std::vector<int>& devices);
 /// Null when one of them has not as much.
 std::shared_ptr<void> allocate_sharded(int64_t bytes, int64_t stripe_bytes, const std::vector<int>& devices);
 
-}  // namespace warprank::device::backend::runtime
+}}}  // namespace warprank::v0::device::backend::runtime
 #endif
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// Whether there can be memory of all of them: each can access that of all others.
 WARPRANK_HIDDEN inline bool can_shard(const std::vector<int>& devices) { return backend::runtime::can_shard(devices); }
@@ -111,4 +111,4 @@ class ShardedMemory {
   std::shared_ptr<void> data_;
 };
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

@@ -7,7 +7,7 @@
 
 #include "warprank/device/backend.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// One `Storage` per block, at most 48 KB in all; every call with the same type gives the same one. A kernel declares
 /// one struct of its own and calls this once.
@@ -24,4 +24,4 @@ WARPRANK_DEVICE Value* dynamic_shared(Here here = Here::current()) {
   return static_cast<Value*>(backend::dynamic_shared(here));
 }
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

@@ -9,7 +9,7 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// The last i of [0, count) with sorted[i] <= value, or 0 where there is none. So of segments by their offsets the one
 /// that has row `value`; rows behind all segments count as the last one's.
@@ -152,4 +152,4 @@ WARPRANK_DEVICE int64_t first_not_below(const int64_t* sorted, int64_t count, in
   return begin;
 }
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

@@ -12,7 +12,7 @@
 #include <chrono>
 #endif
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 #if defined(WARPRANK_ON_CUDA)
 
@@ -60,4 +60,4 @@ class Stopwatch {
 
 #endif
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

@@ -8,7 +8,7 @@
 #include "warprank/device/backend.hpp"
 #include "warprank/device/index.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// Waits for every thread of the block that has not exited; what any of them wrote before is visible to all after.
 /// All must arrive at the same call.
@@ -48,4 +48,4 @@ WARPRANK_DEVICE void fence(Here here = Here::current()) {
 /// relies on it. That one may begin once all blocks have come here.
 WARPRANK_DEVICE void wait_for_previous_launch(Here here = Here::current()) { backend::wait_for_previous_launch(here); }
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

@@ -18,7 +18,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/device/backend.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// The compute capability whose code runs on the current device, 10 * major + minor: what the kernels were compiled
 /// for and not what the device has, so that code compiled for compute_75 is launched on every card as on a T4. Asks
@@ -83,4 +83,4 @@ WARPRANK_HIDDEN decltype(auto) dispatch_target(int target, F&& f) {
   }
 }
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

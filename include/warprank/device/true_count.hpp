@@ -5,7 +5,7 @@
 
 #include "warprank/device/memory.hpp"
 
-namespace warprank::device {
+namespace warprank { inline namespace v0 { namespace device {
 
 /// How many there are in this launch: the count in device memory, at most the capacity; without one the capacity.
 WARPRANK_DEVICE int64_t true_count(const int64_t* count, int64_t capacity, Here here = Here::current()) {
@@ -14,4 +14,4 @@ WARPRANK_DEVICE int64_t true_count(const int64_t* count, int64_t capacity, Here 
   return actual < capacity ? actual : capacity;
 }
 
-}  // namespace warprank::device
+}}}  // namespace warprank::v0::device

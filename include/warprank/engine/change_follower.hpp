@@ -26,7 +26,7 @@
 #include "warprank/store/parameter_store.hpp"
 #include "warprank/weights/weights.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 struct FollowOptions {
   /// From where on, by table; all others from now on. What is in memory must be from there or later: of tables that
@@ -251,4 +251,4 @@ class ChangeFollower {
   std::thread thread_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

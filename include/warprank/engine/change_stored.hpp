@@ -12,7 +12,7 @@
 #include "warprank/engine/table_options.hpp"
 #include "warprank/store/store_tier.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// In the store first, unless it has the rows already: who misses the key meanwhile gets its row from there.
 inline void change_stored(StoreTier& tier, const TableDelta& delta, bool store_has_it, TableChanges& changes) {
@@ -47,4 +47,4 @@ inline void change_stored(StoreTier& tier, const TableDelta& delta, bool store_h
     }
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

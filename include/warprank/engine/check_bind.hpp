@@ -9,7 +9,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/engine/engine.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Throws invalid_argument with every table of the plan that `tables` lacks or has otherwise. `tables.find(name)` gives
 /// null or a table with is_hashed() and view.dim.
@@ -47,4 +47,4 @@ void check_parameters(const Plan& plan, const Weights& weights, const Functions&
   problems.throw_if_any();
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -11,7 +11,7 @@
 
 #include "warprank/engine/model.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// How far one intermediate of two engines or plans is apart.
 struct Difference {
@@ -75,4 +75,4 @@ inline Comparison compare(const Model& a, const Model& b, Batch& batch, double t
   return comparison;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

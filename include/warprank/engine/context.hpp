@@ -13,7 +13,7 @@
 #include "warprank/core/suggest.hpp"
 #include "warprank/engine/engine.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 class Model;
 
@@ -234,4 +234,4 @@ class Context {
   std::shared_ptr<detail::ContextState> state_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

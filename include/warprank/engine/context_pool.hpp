@@ -20,7 +20,7 @@
 #include "warprank/engine/model.hpp"
 #include "warprank/engine/swap.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 class ContextPool {
   using Lock = std::unique_lock<std::mutex>;
@@ -277,4 +277,4 @@ class ContextPool {
   std::string why_none_;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

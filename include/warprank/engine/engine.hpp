@@ -31,7 +31,7 @@
 
 struct CUstream_st;  // CUDA's
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 class Engine;
 
@@ -235,4 +235,4 @@ class Engine {
   virtual int64_t free_memory(int index, const LoadOptions& load) const = 0;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -19,7 +19,7 @@
 #include "warprank/hash_table/view.hpp"
 #include "warprank/weights/tensor.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// How many rows have NaN or infinity, and the first that has, by number or key.
 struct UnusableRows {
@@ -113,4 +113,4 @@ inline UnusableRows unusable_rows(const HashTableView& table, const Pace& pace) 
       });
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

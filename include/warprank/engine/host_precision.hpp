@@ -8,7 +8,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/model/types.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// What the host engine multiplies in layers of more than 8 outputs (linears, cross layers, experts, those of DIN
 /// attention), for the scores of attention, and in dots; sums are FP32, and so are all other ops. docs/SERVING.md says
@@ -31,4 +31,4 @@ inline HostPrecision host_precision_of(const std::string& name, const std::strin
   throw invalid_argument(what, "fp32, bf16 or automatic", "'" + name + "'");
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -10,13 +10,21 @@
 #include "warprank/engine/tables.hpp"
 #include "warprank/plan/difference.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A plan with its weights on a device. Immutable; copies share it; any number of contexts run it side by side.
 class Model {
  public:
   Model(Plan plan, std::shared_ptr<const ModelBackend> backend)
       : plan_(std::move(plan)), backend_(std::move(backend)) {}
+
+  /// Packs the dense weights for the device that the tables are on. Throws invalid_argument with every tensor that is
+  /// missing, mis-shaped or not asked for, and every custom function that is not given; and with the first weight that
+  /// the precision asked for cannot hold.
+  static Model bind(const Plan& plan, const Weights& weights, const Tables& tables, const BindOptions& options = {}) {
+    const Device device = tables.device();
+    return {plan, device.engine->bind(plan, weights, tables.store(), device.index, options)};
+  }
 
   /// A context with memory for the plan's capacities. May be called by several threads at once.
   Context context(ContextOptions options = {}) const { return {plan_, backend_->make_context(options), options}; }
@@ -45,12 +53,4 @@ inline void Context::rebind(const Model& next) {
   plan_ = next.plan();
 }
 
-/// Packs the dense weights for the device that the tables are on. Throws invalid_argument with every tensor that is
-/// missing, mis-shaped or not asked for, and every custom function that is not given; and with the first weight that
-/// the precision asked for cannot hold.
-inline Model bind(const Plan& plan, const Weights& weights, const Tables& tables, const BindOptions& options = {}) {
-  const Device device = tables.device();
-  return {plan, device.engine->bind(plan, weights, tables.store(), device.index, options)};
-}
-
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -17,7 +17,7 @@
 #include "warprank/plan/plan.hpp"
 #include "warprank/weights/weights.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// The vectors of an activation, owned.
 struct OwnedActivation {
@@ -140,4 +140,4 @@ class ParameterSource {
   std::map<std::string, Parameter> parameters_;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -13,7 +13,7 @@
 #include "warprank/core/text.hpp"
 #include "warprank/model/graph.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A table, and where its rows lie.
 struct PlacedTable {
@@ -41,4 +41,4 @@ inline std::string describe_tables(const std::vector<PlacedTable>& tables) {
   return text;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

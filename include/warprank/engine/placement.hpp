@@ -13,7 +13,7 @@
 #include "warprank/core/dtype.hpp"
 #include "warprank/hash_table/layout.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 enum class Placement {
   device,  ///< all rows in the device's memory; of several devices in that of each
@@ -82,4 +82,4 @@ constexpr int64_t least_cache_bytes(DType type, int64_t dim) {
   return static_cast<int64_t>(hash_table::min_buckets) * cache_shape(type, dim).bucket_bytes;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -10,7 +10,7 @@
 
 #include "warprank/core/error.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 struct ProfileOptions {
   int turns = 10;  ///< of which the shortest time of each step counts
@@ -74,4 +74,4 @@ inline void check(const ProfileOptions& options) {
 
 }  // namespace detail
 
-}  // namespace warprank
+}}  // namespace warprank::v0

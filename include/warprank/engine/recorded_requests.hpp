@@ -17,7 +17,7 @@
 #include "warprank/engine/context.hpp"
 #include "warprank/plan/plan.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// How far the scores of two models are apart.
 struct ScoreComparison {
@@ -169,4 +169,4 @@ class RecordedRequests {
 };
 
 }  // namespace detail
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -22,7 +22,7 @@
 #include "warprank/engine/model.hpp"
 #include "warprank/engine/swap.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 struct ServedOptions {
   int contexts = 2;  ///< batches that may be under way at a time
@@ -139,6 +139,6 @@ class ServedModel {
   const std::shared_ptr<PagePool> pages_;  // of the first tables
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #include "warprank/engine/served_model_definitions.hpp"

@@ -19,7 +19,7 @@
 
 #include "warprank/engine/served_model.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 namespace detail {
 
 /// Of the device's memory, or of the host's that is pinned for it.
@@ -151,7 +151,7 @@ inline void ServedModel::swap_beside(Trial& trial, detail::QuietThread& loader) 
     need(trial, 1, is_full);
     check_room(trial, 0);
     Tables loaded = is_full ? Tables::load(plan_, next.tables, next.images, device_, trial.load) : *tables_;
-    const Model bound = warprank::bind(plan_, next.dense, loaded, next.bind);
+    const Model bound = warprank::Model::bind(plan_, next.dense, loaded, next.bind);
     {
       Context context = old->context(options_.context);
       const detail::RecordedScores expected = trial.recorded.score(context);
@@ -188,7 +188,7 @@ inline void ServedModel::swap_alone(Trial& trial) {
   }
   try {
     Tables tables = Tables::load(plan_, next.tables, next.images, device_, trial.load);
-    const Model model = warprank::bind(plan_, next.dense, tables, next.bind);
+    const Model model = warprank::Model::bind(plan_, next.dense, tables, next.bind);
     std::vector<Context> contexts = make_contexts(model);
     const detail::RecordedScores got = trial.recorded.score(contexts[0]);
     compare(trial, expected, got);
@@ -209,7 +209,7 @@ inline void ServedModel::close_and_free(Trial& trial, Model old, detail::Recorde
   const std::string within = " within " + std::to_string(trial.options.patience.count()) + " ms, got ";
   const auto owners = [&] { return tables_->store().use_count(); };
   std::optional<Model> next(
-      warprank::bind(plan_, trial.next.dense, *tables_, trial.next.bind));  // to see what is wrong
+      warprank::Model::bind(plan_, trial.next.dense, *tables_, trial.next.bind));  // to see what is wrong
   if (!pool_.close(detail::end_of(trial.options)))
     throw swap_refused("swap (drain): expected all contexts back" + within + "some still in use");
   int64_t most_owners = 2 + owners();  // `tables_`, what owners() looks at, and what a model adds
@@ -282,4 +282,4 @@ inline void ServedModel::compare(Trial& trial, const detail::RecordedScores& exp
                      std::to_string(trial.options.most_difference) + ", got " + comparison.to_string());
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -19,7 +19,7 @@
 #include "warprank/engine/tables.hpp"
 #include "warprank/weights/weights.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// How the next model takes over. docs/SERVING.md helps to choose.
 enum class SwapMode {
@@ -96,4 +96,4 @@ class no_model : public detail::error_of<std::runtime_error> {
   using error_of::error_of;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -21,7 +21,7 @@
 #include "warprank/ops/table_view.hpp"
 #include "warprank/weights/weights.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A key, and which of the given rows becomes its row; -1 where it is to be erased.
 struct RowChange {
@@ -186,4 +186,4 @@ inline invalid_argument not_updatable() {
   return {"table update", "tables that were loaded with LoadOptions::updatable", "tables that were loaded without"};
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

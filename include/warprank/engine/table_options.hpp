@@ -13,7 +13,7 @@
 #include "warprank/engine/placement.hpp"
 #include "warprank/store/table_in_store.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 struct LoadOptions {
   /// Rows may be changed while models look them up: Tables::update. Look-ups on the host then take a lock, batches on a
@@ -82,4 +82,4 @@ struct CacheCounters {
 /// By table; of those that the update has tensors of.
 using UpdateReport = std::map<std::string, TableChanges>;
 
-}  // namespace warprank
+}}  // namespace warprank::v0

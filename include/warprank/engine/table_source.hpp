@@ -16,7 +16,7 @@
 #include "warprank/engine/engine.hpp"
 #include "warprank/hash_table/hash_table.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// One table on the host. Tensors and mapped images are somebody else's, at any address.
 struct TableSource {
@@ -59,7 +59,7 @@ WARPRANK_HOST_INLINE std::vector<TableSource> find_tables(const Plan& plan, cons
                                                           const HashTableFiles& images, Images use,
                                                           const LoadOptions& options, Pace& pace);
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/engine/table_source_definitions.hpp"

@@ -26,7 +26,7 @@
 #include "warprank/store/row_cache.hpp"
 #include "warprank/store/stored_value.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace detail {
 
@@ -376,4 +376,4 @@ WARPRANK_HOST_INLINE std::vector<TableSource> find_tables(const Plan& plan, cons
   return detail::TableFinder(weights, use, options, pace).find(plan, images);
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

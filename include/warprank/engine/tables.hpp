@@ -12,7 +12,7 @@
 
 #include "warprank/engine/engine.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// The embedding tables of a plan on one device, or on several; shared by copies and by every Model bound to them.
 /// Immutable, unless they are loaded as updatable.
@@ -113,4 +113,4 @@ class Tables {
   LoadOptions options_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -29,7 +29,7 @@
 #include "warprank/core/fields.hpp"
 #include "warprank/model/types.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 enum class LinearKernel {
   fused,    ///< a chain of layers in one launch, their values on chip (ops/mlp.cuh)
@@ -265,4 +265,4 @@ inline std::string Tuning::to_string() const {
   return text;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -9,7 +9,7 @@
 #include "warprank/core/compiled.hpp"
 #include "warprank/engine/tuning.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 class TuningFolder {
  public:
@@ -30,7 +30,7 @@ class TuningFolder {
   TunedOn here_;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/engine/tuning_folder_definitions.hpp"

@@ -17,7 +17,7 @@
 #include "warprank/engine/tuning_folder.hpp"
 #include "warprank/engine/tuning_json.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Of how names are made and what files mean.
 inline constexpr int tuning_file_version = 2;
@@ -70,4 +70,4 @@ WARPRANK_HOST_INLINE void TuningFolder::save(const std::vector<LinearChoice>& ch
   }
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

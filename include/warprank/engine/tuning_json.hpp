@@ -16,7 +16,7 @@
 #include "warprank/core/compiled.hpp"
 #include "warprank/engine/tuning.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// The tuning as indented JSON text.
 WARPRANK_HOST_INLINE std::string to_json(const Tuning& tuning);
@@ -31,7 +31,7 @@ WARPRANK_HOST_INLINE void save_tuning(const Tuning& tuning, const std::string& p
 /// tuning_from_json of a file; errors name its path.
 WARPRANK_HOST_INLINE Tuning load_tuning(const std::string& path);
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/engine/tuning_json_definitions.hpp"

@@ -13,7 +13,7 @@
 #include "warprank/engine/tuning.hpp"
 #include "warprank/engine/tuning_json.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace detail {
 
@@ -79,4 +79,4 @@ WARPRANK_HOST_INLINE Tuning load_tuning(const std::string& path) {
   return tuning_from_json(detail::read_text(path), path);
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

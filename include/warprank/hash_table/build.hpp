@@ -19,7 +19,7 @@
 #include "warprank/hash_table/hash_table.hpp"
 #include "warprank/hash_table/stream.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Reads the stream twice: its keys, then its rows. Throws invalid_argument for rows or options out of range, for keys
 /// that occur more than once (up to 16 are named, with their rows in the order of the stream), for more keys than the
@@ -37,7 +37,7 @@ inline HashTable build_hash_table(const HashTableRows& rows, const HashTableChun
 WARPRANK_HOST_INLINE int64_t check_hash_table(const HashTableRows& rows, const HashTableChunk& all,
                                               const HashTableOptions& options = {});
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/hash_table/build_definitions.hpp"

@@ -12,7 +12,7 @@
 #include "warprank/hash_table/hash_table.hpp"
 #include "warprank/hash_table/stream.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 WARPRANK_HOST_INLINE HashTable build_hash_table(const HashTableRows& rows, const HashTableStream& stream,
                                                 const HashTableOptions& options) {
@@ -24,4 +24,4 @@ WARPRANK_HOST_INLINE int64_t check_hash_table(const HashTableRows& rows, const H
   return detail::ImageBuilder(rows, options).check(stream_of(all));
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -8,7 +8,7 @@
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/page_pool.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// The rows of a table: at least 1 element, at most 1024 bytes (I8: dim rounded up to 4, and 8 for scale and offset).
 struct HashTableRows {
@@ -33,4 +33,4 @@ struct HashTableOptions {
   std::function<void(const HashTableProgress&)> progress = {};
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

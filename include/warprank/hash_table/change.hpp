@@ -13,7 +13,7 @@
 #include "warprank/hash_table/update.hpp"
 #include "warprank/hash_table/view.hpp"
 
-namespace warprank::hash_table {
+namespace warprank { inline namespace v0 { namespace hash_table {
 
 /// Where a key is.
 struct KeyPlace {
@@ -80,4 +80,4 @@ inline Status erase(const HashTableView& table, int64_t key) {
   return Status::erased;
 }
 
-}  // namespace warprank::hash_table
+}}}  // namespace warprank::v0::hash_table

@@ -21,7 +21,7 @@
 #include "warprank/hash_table/hash_table.hpp"
 #include "warprank/hash_table/image.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace detail {
 
@@ -116,4 +116,4 @@ inline void save_hash_table(const std::string& path, const HashTable& table, int
   save_hash_table(path, table.image(), threads);
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -8,7 +8,7 @@
 #include "warprank/hash_table/layout.hpp"
 #include "warprank/hash_table/view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace hash_table {
 
@@ -72,4 +72,4 @@ inline const unsigned char* find_row(const HashTableView& table, int64_t key) {
   return nullptr;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

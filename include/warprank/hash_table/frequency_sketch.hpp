@@ -8,7 +8,7 @@
 #include "warprank/core/buffer.hpp"
 #include "warprank/hash_table/layout.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// About how often each key was added lately: a count-min sketch, whose four counters for a key lie in one line of the
 /// cache, halved now and then (Einziger, Friedman and Manes, TinyLFU, 2017). By any threads at once; of two that add at
@@ -75,4 +75,4 @@ class FrequencySketch {
   Buffer<unsigned char> counters_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

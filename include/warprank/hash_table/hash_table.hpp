@@ -11,7 +11,7 @@
 #include "warprank/hash_table/image.hpp"
 #include "warprank/hash_table/view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A hash table in host memory: 64-bit keys, each with a row beside it. build.hpp builds one, file.hpp saves and loads
 /// it, ops/host/hash_table.hpp looks many keys up, and its image is what a device needs. Look-ups from any number of
@@ -42,4 +42,4 @@ class HashTable {
   HashTableView view_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

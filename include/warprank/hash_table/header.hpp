@@ -11,7 +11,7 @@
 #include "warprank/hash_table/detail/checksum.hpp"
 #include "warprank/hash_table/layout.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 inline constexpr uint32_t hash_table_version = 1;
 
@@ -116,4 +116,4 @@ inline void check_hash_table_header(const std::string& where, const HashTableHea
   require(header.size <= slots, "keys", "no more than fit, " + std::to_string(slots), header.size);
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

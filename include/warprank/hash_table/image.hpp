@@ -16,7 +16,7 @@
 #include "warprank/hash_table/layout.hpp"
 #include "warprank/hash_table/view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// The header of an image, checked so; no other bytes are read.
 inline HashTableHeader read_hash_table_header(const std::string& where, Span<const unsigned char> image) {
@@ -62,4 +62,4 @@ inline HashTableHeader make_hash_table_header(const HashTableView& view, uint64_
   return header;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

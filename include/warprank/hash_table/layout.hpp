@@ -30,7 +30,7 @@
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/host_device.hpp"
 
-namespace warprank::hash_table {
+namespace warprank { inline namespace v0 { namespace hash_table {
 
 enum class Layout : uint32_t { header = 1, in_line = 2 };
 
@@ -198,4 +198,4 @@ struct BucketState {
   }
 };
 
-}  // namespace warprank::hash_table
+}}}  // namespace warprank::v0::hash_table

@@ -13,7 +13,7 @@
 #include "warprank/core/shape.hpp"
 #include "warprank/weights/tensor.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Some rows, in somebody else's memory, at any alignment.
 struct HashTableChunk {
@@ -79,4 +79,4 @@ inline HashTableChunk chunk_of(const TensorView& keys, const TensorView& rows, c
   return {count, keys.data, rows.data, scaled ? scale->data : nullptr, scaled ? offset->data : nullptr};
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

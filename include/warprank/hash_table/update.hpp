@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace warprank::hash_table {
+namespace warprank { inline namespace v0 { namespace hash_table {
 
 /// A batch of keys in device memory.
 struct Keys {
@@ -30,4 +30,4 @@ struct Epoch {
   uint64_t safe = 0;     ///< the latest epoch whose retired rows nobody reads any more
 };
 
-}  // namespace warprank::hash_table
+}}}  // namespace warprank::v0::hash_table

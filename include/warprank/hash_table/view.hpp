@@ -10,7 +10,7 @@
 #include "warprank/core/host_device.hpp"
 #include "warprank/hash_table/layout.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// The buckets of one table, owned by somebody else. layout.hpp has what they consist of.
 struct HashTableView {
@@ -34,4 +34,4 @@ struct HashTableView {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

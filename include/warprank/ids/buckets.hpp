@@ -16,7 +16,7 @@
 #include "warprank/core/host_device.hpp"
 #include "warprank/ids/fingerprint.hpp"
 
-namespace warprank::ids {
+namespace warprank { inline namespace v0 { namespace ids {
 
 /// The buckets of tf.strings.to_hash_bucket_fast, keras.layers.Hashing without a salt and
 /// tf.feature_column.categorical_column_with_hash_bucket; of a cross, those of tf.sparse.cross_hashed. Values share
@@ -87,4 +87,4 @@ class Boundaries {
 template <class... Numbers>
 Boundaries(Numbers...) -> Boundaries<sizeof...(Numbers)>;
 
-}  // namespace warprank::ids
+}}}  // namespace warprank::v0::ids

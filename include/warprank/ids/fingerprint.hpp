@@ -12,7 +12,7 @@
 #include "warprank/core/host_device.hpp"
 #include "warprank/ids/detail/fingerprint64.hpp"
 
-namespace warprank::ids {
+namespace warprank { inline namespace v0 { namespace ids {
 
 /// Names everything docs/IDS.md defines: hash, layout, crosses. Whoever stores ids stores it beside them; ids of two
 /// schemes do not mix.
@@ -65,4 +65,4 @@ WARPRANK_HOST_DEVICE constexpr Fingerprint cross(const Fingerprint (&parts)[NumP
   return Fingerprint::from_value(hash);
 }
 
-}  // namespace warprank::ids
+}}}  // namespace warprank::v0::ids

@@ -17,7 +17,7 @@
 #include "warprank/core/host_device.hpp"
 #include "warprank/ids/fingerprint.hpp"
 
-namespace warprank::ids {
+namespace warprank { inline namespace v0 { namespace ids {
 
 /// An id is `slot << 44 | hash`: 20 bits and 44 bits. Slots from 2^19 on give negative int64_t, which are legal keys.
 inline constexpr int slot_bits = 20;
@@ -72,4 +72,4 @@ inline void check_distinct(std::initializer_list<Slot> slots) {
   problems.throw_if_any();
 }
 
-}  // namespace warprank::ids
+}}}  // namespace warprank::v0::ids

@@ -14,7 +14,7 @@
 
 #include "warprank/core/fields.hpp"
 
-namespace warprank::ids {
+namespace warprank { inline namespace v0 { namespace ids {
 
 enum class ColumnType { text, i64, f32 };
 /// Where values outside a vocabulary go: by the hash of their text, or of an integer its remainder, never negative.
@@ -174,4 +174,4 @@ constexpr auto fields_of(const NumbersTransform*) {
                          optional_field("divisor", &NumbersTransform::divisor));
 }
 
-}  // namespace warprank::ids
+}}}  // namespace warprank::v0::ids

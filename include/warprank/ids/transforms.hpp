@@ -26,7 +26,7 @@
 #include "warprank/ids/detail/transform_run.hpp"
 #include "warprank/ids/transform.hpp"
 
-namespace warprank::ids {
+namespace warprank { inline namespace v0 { namespace ids {
 
 class Columns;
 
@@ -146,4 +146,4 @@ inline void Transforms::run(const Columns& columns, Features& features) const {
   detail::Run(*program_, columns.data_, columns.num_rows_, features.data_).run();
 }
 
-}  // namespace warprank::ids
+}}}  // namespace warprank::v0::ids

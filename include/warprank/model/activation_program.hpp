@@ -10,7 +10,7 @@
 
 #include "warprank/model/op/list.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// x scale + shift.
 inline ElementwiseOp batch_norm_op(const BatchNorm& norm) {
@@ -84,4 +84,4 @@ inline std::optional<Activation> activation_of(const Op& op, const std::string& 
   return std::nullopt;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

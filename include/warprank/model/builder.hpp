@@ -26,7 +26,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/model/graph.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 class Builder;
 
@@ -302,7 +302,7 @@ inline Tensor operator-(Operand a) {
   return a.tensor.builder == nullptr ? Tensor{} : a.tensor.builder->apply(ElementwiseFunction::neg, {a}, a.at);
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/model/builder_blocks_definitions.hpp"

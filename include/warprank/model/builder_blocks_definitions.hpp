@@ -14,7 +14,7 @@
 #include "warprank/model/builder.hpp"
 #include "warprank/model/infer.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 WARPRANK_HOST_INLINE Tensor Builder::mlp(const std::string& name, Tensor x, const std::vector<int64_t>& sizes,
                                          Activation activation, MlpOptions options, SourceLine at) {
@@ -181,4 +181,4 @@ WARPRANK_HOST_INLINE Tensor Builder::activate(Tensor x, Activation activation, c
   return append(activation_op(activation, name), {x}, learned ? name + "." + kind : kind, at);
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -14,7 +14,7 @@
 #include "warprank/model/builder.hpp"
 #include "warprank/model/infer.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 WARPRANK_HOST_INLINE std::string Builder::place(SourceLine at) {
   return at.line == 0 ? std::string() : std::string(at.file) + ":" + std::to_string(at.line);
@@ -262,4 +262,4 @@ WARPRANK_HOST_INLINE Graph Builder::finish(const Outputs& outputs) {
   return std::move(graph_);
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -19,7 +19,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/model/types.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// One function of one to three registers. Comparisons give 1 or 0. NaN: every function passes it on, except that
 /// comparisons with NaN give 0 (not_equal 1), and that select only passes on the side it takes (NaN counts as != 0).
@@ -237,4 +237,4 @@ inline InlinedProgram inline_program(const ElementwiseProgram& consumer, Span<co
   return result;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -12,7 +12,7 @@
 
 #include "warprank/model/op/list.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A named dimension of dynamic length. Exactly one axis has no parent: it has one row per request.
 struct AxisInfo {
@@ -144,4 +144,4 @@ struct Graph {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

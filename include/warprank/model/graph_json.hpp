@@ -10,7 +10,7 @@
 #include "warprank/core/compiled.hpp"
 #include "warprank/model/graph.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// The graph as indented JSON text. Throws invalid_argument when a name is not UTF-8.
 WARPRANK_HOST_INLINE std::string to_json(const Graph& graph);
@@ -26,7 +26,7 @@ WARPRANK_HOST_INLINE void save_graph(const Graph& graph, const std::string& path
 /// graph_from_json of a file; errors name its path.
 WARPRANK_HOST_INLINE Graph load_graph(const std::string& path);
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/model/graph_json_definitions.hpp"

@@ -16,7 +16,7 @@
 #include "warprank/model/graph_json.hpp"
 #include "warprank/model/validate.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace detail {
 
@@ -107,4 +107,4 @@ WARPRANK_HOST_INLINE Graph load_graph(const std::string& path) {
   return graph_from_json(detail::read_text(path), path);
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

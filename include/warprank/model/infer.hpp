@@ -14,7 +14,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/model/graph.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// `count` times `size`; 0 or a width that is refused where one of them cannot be right.
 constexpr int64_t width_of_all(int64_t count, int64_t size) {
@@ -172,4 +172,4 @@ inline std::optional<NodeShape> infer_shape(const Graph& graph, const Node& node
   return detail::ShapeInference(graph, node, mixing, problems).run();
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

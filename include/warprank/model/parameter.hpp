@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// One learned tensor that a model reads.
 struct Parameter {
@@ -17,4 +17,4 @@ struct Parameter {
   bool optional = false;       ///< may be absent
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -15,7 +15,7 @@
 #include "warprank/model/graph.hpp"
 #include "warprank/model/parameter.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace detail {
 
@@ -83,4 +83,4 @@ inline std::vector<Parameter> parameters_of(const Graph& graph, Problems& proble
   return unique;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -10,7 +10,7 @@
 
 #include "warprank/core/fields.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// How the rows of a bag (or the columns of a row) become one.
 enum class Pooling {
@@ -134,4 +134,4 @@ constexpr const char* name_of_enum(Enum value) {
   return "?";
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -10,7 +10,7 @@
 
 #include "warprank/model/infer.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace detail {
 
@@ -80,4 +80,4 @@ inline void validate(const Graph& graph, Problems& problems) {
       problems.add("output '" + output.name + "'", "a node of the graph", "index " + number(output.node));
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -50,12 +50,12 @@
 #include "warprank/ops/contract.hpp"
 #include "warprank/ops/detail/attention/launch.cuh"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Items and the events that they attend to, in device memory; counts and offsets are read when the kernel runs.
 struct Attention {
-  Matrix<const float16> q;                      ///< [item capacity, heads * D]
-  Matrix<const float16> k, v;                   ///< [event capacity, heads * D]
+  Matrix<const float16> q;                   ///< [item capacity, heads * D]
+  Matrix<const float16> k, v;                ///< [event capacity, heads * D]
   FloatMatrix<void> y;                       ///< [item capacity, heads * D]
   const int64_t* item_offsets = nullptr;     ///< [parents + 1], from 0, never decreasing
   const int64_t* history_offsets = nullptr;  ///< [parents + 1], from 0, never decreasing
@@ -95,4 +95,4 @@ class AttentionLaunch : public Primitive {
   detail::attention::Plan plan_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -11,7 +11,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/ops/detail/common/check_matrix.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace detail {
 
@@ -56,4 +56,4 @@ void check_axis_input(const std::string& what, const AxisInput<Value>& input, in
 }
 
 }  // namespace detail
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -16,7 +16,7 @@
 #include "warprank/ops/row_cache.hpp"
 #include "warprank/ops/table_view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// How many rows there are: at most `capacity`, and as many as device memory says when a launch runs.
 struct DeviceCount {
@@ -101,7 +101,7 @@ struct BagFeature {
   std::optional<int64_t> padding;  ///< the id that is padding; unless set, -1 in a direct and none in a hashed table
   int64_t max_bag_ids = 0;         ///< no bag has more; 0: not known. A bag that does is pooled as well, only slower
   std::variant<Matrix<float>, Matrix<float16>> y;  ///< [num_bags.capacity, table.dim]
-  LookupCounters* counters = nullptr;           ///< may be null
+  LookupCounters* counters = nullptr;              ///< may be null
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

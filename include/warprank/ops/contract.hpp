@@ -22,7 +22,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/ops/detail/common/check_matrix.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace detail {
 
@@ -116,4 +116,4 @@ inline std::vector<unsigned char> Primitive::descriptors(void* workspace) const 
   return bytes;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

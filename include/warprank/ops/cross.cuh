@@ -25,12 +25,12 @@
 
 #include "warprank/ops/linear.cuh"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A cross layer whose product is over all columns of x. Its row bias may be set for a split first layer; then `x` has
 /// the items' columns alone, and residual is still the whole of x0.
-inline LinearLayer cross_layer(const void* weights, Matrix<const float16> x0, Matrix<const float16> x, FloatMatrix<void> y,
-                               const int64_t* num_rows = nullptr) {
+inline LinearLayer cross_layer(const void* weights, Matrix<const float16> x0, Matrix<const float16> x,
+                               FloatMatrix<void> y, const int64_t* num_rows = nullptr) {
   LinearLayer layer;
   layer.weights = weights;
   layer.x = x;
@@ -43,8 +43,9 @@ inline LinearLayer cross_layer(const void* weights, Matrix<const float16> x0, Ma
 
 /// The two layers of a low-rank cross layer, in the order of their launches.
 inline std::array<LinearLayer, 2> low_rank_cross_layers(const void* v_weights, const void* w_weights,
-                                                        Matrix<const float16> x0, Matrix<const float16> x, Matrix<float16> v,
-                                                        FloatMatrix<void> y, const int64_t* num_rows = nullptr) {
+                                                        Matrix<const float16> x0, Matrix<const float16> x,
+                                                        Matrix<float16> v, FloatMatrix<void> y,
+                                                        const int64_t* num_rows = nullptr) {
   LinearLayer down;
   down.weights = v_weights;
   down.x = x;
@@ -55,4 +56,4 @@ inline std::array<LinearLayer, 2> low_rank_cross_layers(const void* v_weights, c
   return {down, up};
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

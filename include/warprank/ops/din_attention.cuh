@@ -53,14 +53,14 @@
 #include "warprank/ops/detail/din_attention/launch.cuh"
 #include "warprank/ops/detail/din_attention/weights.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A history and the items that attend to it. Everything but the network is in device memory; counts and offsets are
 /// read when the kernel runs, offsets of all max_parents whatever the count; those behind it are not used. The chained
 /// kernel has fewer than 2^30 items, events and parents.
 struct DinHistory {
-  Matrix<const float16> q;                      ///< [item capacity, D]
-  Matrix<const float16> k;                      ///< [event capacity, D]
+  Matrix<const float16> q;                   ///< [item capacity, D]
+  Matrix<const float16> k;                   ///< [event capacity, D]
   FloatMatrix<void> y;                       ///< [item capacity, D]
   const int64_t* item_offsets = nullptr;     ///< [parents + 1], from 0, never decreasing
   const int64_t* history_offsets = nullptr;  ///< [parents + 1], from 0, never decreasing
@@ -69,7 +69,7 @@ struct DinHistory {
   const DinWeights* network = nullptr;       ///< on the host; read by the constructor of DinLaunch alone
   const void* device_weights = nullptr;      ///< network->bytes() in device memory, aligned to 16
   int64_t longest_history = 0;               ///< expected; 0: k.rows. Longer ones are right, and slower
-  Matrix<const float16> added;                  ///< [event capacity, D], to k; no data: nothing
+  Matrix<const float16> added;               ///< [event capacity, D], to k; no data: nothing
 };
 
 /// Histories that run together.
@@ -99,4 +99,4 @@ class DinLaunch : public Primitive {
   detail::din::Plan plan_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -36,7 +36,7 @@
 #include "warprank/ops/detail/dot/launch.cuh"
 #include "warprank/ops/dot_pairs.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Used as contract.hpp says: one kernel, of no memory of its own.
 template <class Out>
@@ -108,4 +108,4 @@ detail::dot::Plan<Out> Dot<Out>::planned(Span<const AxisInput<float16>> inputs, 
   return detail::dot::plan_dot(arguments, inputs, multiprocessors, policies);
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

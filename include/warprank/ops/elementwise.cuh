@@ -44,7 +44,7 @@
 #include "warprank/ops/detail/common/row_steps.cuh"
 #include "warprank/ops/detail/elementwise/kernel.cuh"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Used as contract.hpp says: one kernel, of no memory of its own.
 template <class Function, class Value, int NumInputs, class Out, class Step = EachElement>
@@ -72,4 +72,4 @@ class Elementwise : public Primitive {
   Step step_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -60,7 +60,7 @@
 #include "warprank/ops/detail/embedding_bag/kernel.cuh"
 #include "warprank/ops/detail/embedding_bag/plan.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// The look-ups of a batch, prepared for the current device.
 class EmbeddingBag : public Primitive {
@@ -111,4 +111,4 @@ WARPRANK_KERNELS_INLINE void EmbeddingBag::launch(const LaunchMemory& memory, de
 }
 #endif
 
-}  // namespace warprank
+}}  // namespace warprank::v0

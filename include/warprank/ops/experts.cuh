@@ -35,7 +35,7 @@
 #include "warprank/ops/mlp.cuh"
 #include "warprank/ops/scene_rows.cuh"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Packs experts, or scenes, one after another, for split_experts and `groups`: `weight` [experts, out, in] and `bias`
 /// [experts, out] or empty, each expert's as pack_linear does and with what it throws.
@@ -75,4 +75,4 @@ inline ExpertStacks split_experts(const Mlp& all, int64_t num_experts, bool shar
   return to;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

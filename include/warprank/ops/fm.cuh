@@ -32,7 +32,7 @@
 #include "warprank/ops/detail/common/card_policies.hpp"
 #include "warprank/ops/detail/fm/launch.cuh"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Used as contract.hpp says: one kernel, of no memory of its own.
 template <class Value, class Out>
@@ -92,4 +92,4 @@ detail::fm::Arguments<Value, Out> Fm<Value, Out>::checked(Span<const AxisInput<V
   return arguments;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -30,7 +30,7 @@
 
 #include "warprank/ops/detail/hash_table/launch.cuh"
 
-namespace warprank::hash_table {
+namespace warprank { inline namespace v0 { namespace hash_table {
 
 /// rows[i] = the row of key i; that of a key that is not there is left as it is. found[i], 0 or 1, tells; null when it
 /// is not wanted.
@@ -96,4 +96,4 @@ WARPRANK_HIDDEN inline void export_all(const HashTableView& table, int64_t* keys
   detail::launch_export(table, keys, to, static_cast<uint64_t>(capacity), count, stream);
 }
 
-}  // namespace warprank::hash_table
+}}}  // namespace warprank::v0::hash_table

@@ -29,7 +29,7 @@
 #include "warprank/hash_table/layout.hpp"
 #include "warprank/hash_table/update.hpp"
 
-namespace warprank::hash_table {
+namespace warprank { inline namespace v0 { namespace hash_table {
 
 /// Numbers updates, and knows which are safe. Any thread may call; calls are short and wait for nothing but each other.
 class Epochs {
@@ -39,7 +39,7 @@ class Epochs {
   void add_reader(device::Stream stream) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (std::count(readers_.begin(), readers_.end(), stream) != 0) {
-      throw invalid_argument("epochs: reader", "a stream that is not registered", "one that is");
+      raise(invalid_argument("epochs: reader", "a stream that is not registered", "one that is"));
     }
     readers_.push_back(stream);
   }
@@ -48,16 +48,16 @@ class Epochs {
   void remove_reader(device::Stream stream) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = std::find(readers_.begin(), readers_.end(), stream);
-    if (found == readers_.end()) throw invalid_argument("epochs: reader", "a registered stream", "another one");
+    if (found == readers_.end()) raise(invalid_argument("epochs: reader", "a registered stream", "another one"));
     readers_.erase(found);
   }
 
   /// Begins an epoch. What is launched with it must be followed by `end`, before the next one begins.
   Epoch begin() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (begun_) throw invalid_argument("epochs: begin", "an end of the epoch before", "none");
+    if (begun_) raise(invalid_argument("epochs: begin", "an end of the epoch before", "none"));
     if (current_ == max_epoch) {
-      throw invalid_argument("epochs: begin", "at most 2^34 - 1 epochs", "more: load the tables anew");
+      raise(invalid_argument("epochs: begin", "at most 2^34 - 1 epochs", "more: load the tables anew"));
     }
     advance();
     begun_ = true;
@@ -67,7 +67,7 @@ class Epochs {
   /// The updates of the epoch are all in this stream.
   void end(device::Stream stream) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!begun_) throw invalid_argument("epochs: end", "an epoch that has begun", "none");
+    if (!begun_) raise(invalid_argument("epochs: end", "an epoch that has begun", "none"));
     updating_.emplace_back(current_, record(stream));
     begun_ = false;
   }
@@ -118,4 +118,4 @@ class Epochs {
   bool begun_ = false;
 };
 
-}  // namespace warprank::hash_table
+}}}  // namespace warprank::v0::hash_table

@@ -5,7 +5,7 @@
 /// former alone bits depend. Every value can be measured against others (benchmarks/policies.cuh); card_policies.hpp
 /// has those that were best on cards, and says which cards take them.
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// One field on each line, with what was chosen by thought, as tools/policies.py reads it.
 struct LaunchPolicies {
@@ -25,4 +25,4 @@ struct LaunchPolicies {
   int attention_warps = 8;           ///< attention that divides events: of a block, a power of 2 up to 8
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

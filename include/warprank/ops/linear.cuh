@@ -45,12 +45,12 @@
 #include "warprank/ops/detail/linear/kernel.cuh"
 #include "warprank/ops/detail/linear/launch.cuh"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// One layer of a launch. Everything it points to is in device memory.
 struct LinearLayer {
   const void* weights = nullptr;      ///< packed; aligned to 16. With groups, theirs by pack_experts
-  Matrix<const float16> x;               ///< [capacity, in]
+  Matrix<const float16> x;            ///< [capacity, in]
   const int64_t* num_rows = nullptr;  ///< M; null: always the capacity
   AxisInput<void> row_bias;           ///< [capacity or segment capacity, out]; no data: none
   DeviceActivation activation;        ///< with groups its vectors are [groups, out]
@@ -95,4 +95,4 @@ class LinearLaunch : public Primitive {
   detail::LinearPlan plan_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

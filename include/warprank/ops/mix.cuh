@@ -27,7 +27,7 @@
 #include "warprank/ops/contract.hpp"
 #include "warprank/ops/detail/mix/kernel.cuh"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// One gate over experts, which tasks may share.
 template <class Value, class Out>
@@ -96,4 +96,4 @@ detail::mix::Arguments<Value, Out> Mix<Value, Out>::checked(Span<const MixTask<V
   return arguments;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

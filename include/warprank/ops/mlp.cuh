@@ -52,7 +52,7 @@
 #include "warprank/ops/contract.hpp"
 #include "warprank/ops/linear.cuh"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A layer of a stack. Everything it points to is in device memory.
 struct MlpLayer {
@@ -91,11 +91,11 @@ struct HeadProduct {
   FloatMatrix<void> y;         ///< [capacity, 1]
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #include "warprank/ops/detail/mlp/launch.cuh"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Stacks that run together.
 class MlpLaunch : public Primitive {
@@ -122,4 +122,4 @@ class MlpLaunch : public Primitive {
   detail::MlpPlan plan_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

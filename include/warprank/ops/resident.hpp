@@ -16,7 +16,7 @@
 #include "warprank/device/runtime.hpp"
 #include "warprank/ops/contract.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Device memory as the runtime gives it.
 struct AllocateDeviceMemory {
@@ -49,11 +49,11 @@ class Resident {
   /// sizes.
   void replace(Op next, device::Stream stream = {}) {
     if (next.descriptor_bytes() != op_.descriptor_bytes() || next.workspace_bytes() != op_.workspace_bytes())
-      throw invalid_argument(
-          "Resident::replace",
-          "descriptors of " + std::to_string(op_.descriptor_bytes()) + " bytes and a workspace of " +
-              std::to_string(op_.workspace_bytes()),
-          std::to_string(next.descriptor_bytes()) + " and " + std::to_string(next.workspace_bytes()));
+      raise(
+          invalid_argument("Resident::replace",
+                           "descriptors of " + std::to_string(op_.descriptor_bytes()) + " bytes and a workspace of " +
+                               std::to_string(op_.workspace_bytes()),
+                           std::to_string(next.descriptor_bytes()) + " and " + std::to_string(next.workspace_bytes())));
     write(next, stream);
     op_ = std::move(next);
   }
@@ -78,4 +78,4 @@ class Resident {
   Memory workspace_, descriptors_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -13,7 +13,7 @@
 #include "warprank/hash_table/layout.hpp"
 #include "warprank/hash_table/view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace row_cache {
 
@@ -42,4 +42,4 @@ struct RowCacheView {
   uint64_t* hits = nullptr;  ///< [hit_counters * hit_stride]: rows that were found in the cache, in parts
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

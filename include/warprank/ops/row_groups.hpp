@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Rows of group 0, of group 1, and so on, at last those of no group.
 struct RowGroups {
@@ -16,4 +16,4 @@ struct RowGroups {
   int64_t num_groups = 0;         ///< 0: rows have no groups
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

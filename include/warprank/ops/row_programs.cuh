@@ -50,7 +50,7 @@
 #include "warprank/ops/detail/row_programs/kernel.cuh"
 #include "warprank/ops/detail/row_programs/launch.cuh"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// One program of a launch. `program` and the spans are read by the launch's constructor only; what they point to, and
 /// the matrices, are in device memory.
@@ -92,4 +92,4 @@ class RowProgramLaunch : public Primitive {
   detail::row_programs::LaunchPlan plan_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

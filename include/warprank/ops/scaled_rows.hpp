@@ -26,7 +26,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/ops/table_view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// From one row to the next.
 constexpr int64_t scaled_row_bytes(int64_t dim) { return (dim + 7) / 8 * 8 + 8; }
@@ -110,7 +110,7 @@ inline void to_scaled_rows(const TableView& table, int64_t first, int64_t count,
       if (table.type == DType::f16) detail::decode_row<float16>(table, r, x);
       if (table.type == DType::bf16) detail::decode_row<bfloat16>(table, r, x);
       if (!std::all_of(x.begin(), x.end(), [](float value) { return std::isfinite(value); })) {
-        throw invalid_argument("scaled rows: row " + std::to_string(r), "finite elements", "one that is not");
+        raise(invalid_argument("scaled rows: row " + std::to_string(r), "finite elements", "one that is not"));
       }
       detail::quantize_row(x, to, scale, offset);
     }
@@ -120,4 +120,4 @@ inline void to_scaled_rows(const TableView& table, int64_t first, int64_t count,
   }
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -8,7 +8,7 @@
 
 #include "warprank/ops/bag_feature.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Which scene each row is of. All pointers are to device memory that outlives the launches.
 struct SceneIds {
@@ -20,4 +20,4 @@ struct SceneIds {
   LookupCounters* counters = nullptr;  ///< adds to `ids` and `out_of_range`; null: none
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -17,7 +17,7 @@
 #include "warprank/ops/row_groups.hpp"
 #include "warprank/ops/scene_ids.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// RowGroups for layers. Used as contract.hpp says: one kernel of one block, meant for up to some ten thousand rows.
 class SceneRows : public Primitive {
@@ -50,4 +50,4 @@ WARPRANK_KERNELS_INLINE void SceneRows::launch(const LaunchMemory&, device::Stre
 }
 #endif
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -32,7 +32,7 @@
 #include "warprank/ops/detail/common/card_policies.hpp"
 #include "warprank/ops/detail/segment_reduce/kernel.cuh"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// One matrix of a launch. Everything it points to is in device memory.
 struct SegmentReduction {
@@ -66,4 +66,4 @@ class SegmentReduceLaunch : public Primitive {
   std::vector<detail::segment_reduce::LaunchPlan> plans_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -8,7 +8,7 @@
 
 #include "warprank/core/view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 struct SegmentedInput {
   Matrix<const float> values;
@@ -34,4 +34,4 @@ inline int64_t run_of_rows(Span<const SegmentedInput> inputs, int64_t n, int64_t
   return end - n;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -7,7 +7,7 @@
 
 #include "warprank/core/dtype.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// The rows of one embedding table, owned by somebody else. Row r starts at byte r * row_stride_bytes of `rows`, at any
 /// alignment, and holds `dim` elements x:
@@ -57,4 +57,4 @@ struct LookupCounters {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -18,7 +18,7 @@
 #include "warprank/core/suggest.hpp"
 #include "warprank/plan/cost.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 struct Card {
   const char* name;
@@ -108,4 +108,4 @@ constexpr double predicted_seconds_outside(double bytes, const Card& card) {
   return begin + bytes / card.bus_bandwidth + graph_seconds;
 }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

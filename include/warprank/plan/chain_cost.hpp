@@ -15,7 +15,7 @@
 
 #include "warprank/plan/cards.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 struct ChainLayer {
   int64_t in = 0, out = 0;
@@ -86,4 +86,4 @@ inline size_t first_of_chain(const std::vector<ChainLayer>& layers) {
   return first;
 }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

@@ -17,7 +17,7 @@
 #include "warprank/model/graph.hpp"
 #include "warprank/plan/steps.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 /// Of a value between two steps, a weight, an element of a table.
 inline constexpr double value_bytes = 2;
@@ -173,4 +173,4 @@ inline Cost cost_of(const Graph& graph, const std::vector<int>& step, const std:
   return total;
 }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

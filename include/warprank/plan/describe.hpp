@@ -14,7 +14,7 @@
 #include "warprank/plan/plan.hpp"
 #include "warprank/plan/predict.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace plan {
 
@@ -126,4 +126,4 @@ WARPRANK_HOST_INLINE std::string Plan::dot() const {
   return text + "}\n";
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -7,7 +7,7 @@
 
 #include "warprank/plan/plan.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 /// What two plans differ in, the first thing found; empty when the models of both can take turns in one context. Where
 /// in the user's source a node was written does not count.
@@ -34,4 +34,4 @@ inline std::string difference(const Plan& a, const Plan& b) {
   return same_rows ? "" : "capacities";
 }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

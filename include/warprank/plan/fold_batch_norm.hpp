@@ -11,7 +11,7 @@
 #include "warprank/model/activation_program.hpp"
 #include "warprank/plan/rewrite.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 /// By node: whether its columns are those of dense inputs, as requests have them.
 inline std::vector<bool> raw_inputs_of(const Graph& graph) {
@@ -84,4 +84,4 @@ inline Graph fold_batch_norm(const Graph& graph) {
   return rewriter.finish();
 }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

@@ -10,7 +10,7 @@
 
 #include "warprank/plan/rewrite.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 /// Results that a program may have alive at once: kernels keep 16 values, and up to 3 of them are operands.
 inline constexpr int64_t max_values_alive = 13;
@@ -94,4 +94,4 @@ class ElementwiseFuser {
 /// remove_dead drops it.
 inline Graph fuse_elementwise(const Graph& graph) { return detail::ElementwiseFuser(graph).run(); }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

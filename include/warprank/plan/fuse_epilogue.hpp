@@ -9,7 +9,7 @@
 #include "warprank/model/activation_program.hpp"
 #include "warprank/plan/rewrite.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 namespace detail {
 
@@ -129,4 +129,4 @@ class EpilogueFuser {
 /// in sigmoid(deep + wide). What was fused stays behind unread; remove_dead drops it.
 inline Graph fuse_epilogue(const Graph& graph) { return detail::EpilogueFuser(graph).run(); }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

@@ -10,7 +10,7 @@
 #include "warprank/plan/chain_cost.hpp"
 #include "warprank/plan/rewrite.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 /// What a kernel takes whose layers keep their activations on chip (ops/mlp.cuh).
 inline constexpr int64_t max_chain_layers = 8;
@@ -179,4 +179,4 @@ inline bool is_wide_chain(const Graph& graph, const std::vector<int>& nodes) {
 /// belong to it where that is no slower for few rows (chain_cost.hpp); for many, the engine launches them one by one.
 inline Graph fuse_tails(const Graph& graph) { return detail::TailFuser(graph).run(); }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

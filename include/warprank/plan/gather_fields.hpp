@@ -10,7 +10,7 @@
 
 #include "warprank/plan/rewrite.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 /// What kernels of dots and factorisation machines read fields from at most.
 inline constexpr size_t max_field_inputs = 8;
@@ -110,4 +110,4 @@ class FieldGatherer {
 /// last of the ancestors' are expanded.
 inline Graph gather_fields(const Graph& graph) { return detail::FieldGatherer(graph).run(); }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

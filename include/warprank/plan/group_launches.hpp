@@ -12,7 +12,7 @@
 #include "warprank/plan/rewrite.hpp"
 #include "warprank/plan/steps.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 namespace detail {
 
@@ -138,4 +138,4 @@ class LaunchGrouper {
 /// attentions; what is done row by row. A launch waits for what could join it.
 inline Graph group_launches(const Graph& graph) { return detail::LaunchGrouper(graph).run(); }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

@@ -11,7 +11,7 @@
 
 #include "warprank/plan/rewrite.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 namespace detail {
 
@@ -289,4 +289,4 @@ class LateBroadcaster {
 /// order in which sums are taken. (As in LinkedIn's and Kuaishou's reports; see docs/ARCHITECTURE.md.)
 inline Graph late_broadcast(const Graph& graph) { return detail::LateBroadcaster(graph).run(); }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

@@ -13,7 +13,7 @@
 #include "warprank/plan/cards.hpp"
 #include "warprank/plan/steps.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 /// Instructions are those of the busiest warp at 100 rows, as profiled on the H100 with the prototypes of the kernels;
 /// trips are counted in the code.
@@ -33,4 +33,4 @@ inline Latency latency_of(const Graph& graph, const std::vector<int>& step) {
   return {2, 309};  // row programs; all others are taken to be as short
 }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

@@ -15,7 +15,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/plan/cost.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 /// The axes whose rows a capacity neither gives nor knows from keep_last.
 inline std::vector<size_t> guessed_axes(const Graph& graph, const Capacity& capacity) {
@@ -76,4 +76,4 @@ inline std::vector<std::string> guesses(const Graph& graph, const std::vector<Ca
   return lines;
 }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

@@ -8,7 +8,7 @@
 
 #include "warprank/plan/rewrite.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 /// Computes equal things once: the same operation on the same inputs, most often one feature looked up in one table by
 /// several parts of a model. (A custom function is taken to depend on its inputs alone.)
@@ -27,4 +27,4 @@ inline Graph merge_common(const Graph& graph) {
   return rewriter.finish();
 }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

@@ -10,7 +10,7 @@
 
 #include "warprank/plan/rewrite.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 namespace detail {
 
@@ -110,4 +110,4 @@ class HeadMultiplier {
 /// chains that run side by side: whichever factor of a row is there last multiplies. So a launch disappears.
 inline Graph multiply_heads(const Graph& graph) { return detail::HeadMultiplier(graph).run(); }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

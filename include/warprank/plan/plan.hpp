@@ -20,7 +20,7 @@
 #include "warprank/plan/cost.hpp"
 #include "warprank/plan/storage.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 using plan::Capacity;
 
@@ -120,7 +120,7 @@ inline Plan compile(const ModelFunction& model, CompileOptions options = {}) {
 }
 inline Plan compile(Graph graph, CompileOptions options = {}) { return Plan(std::move(graph), std::move(options)); }
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/plan/plan_definitions.hpp"

@@ -32,7 +32,7 @@
 #include "warprank/plan/sum_histories.hpp"
 #include "warprank/plan/sums_as_linears.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 WARPRANK_HOST_INLINE Plan::Plan(Graph source, CompileOptions options) {
   Problems problems;
@@ -98,4 +98,4 @@ WARPRANK_HOST_INLINE void Plan::run_passes(Impl& impl) {
   impl.storage = plan::plan_storage(impl.graph, passes.place_concats, passes.reuse_memory);
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -15,7 +15,7 @@
 #include "warprank/plan/steps.hpp"
 #include "warprank/plan/storage.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 /// Launches, cost and the time of a plan on a card. The kernel that publishes scores is in the time alone.
 struct Prediction {
@@ -48,4 +48,4 @@ inline Prediction predict(const Graph& graph, const Storage& storage, const std:
   return total;
 }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

@@ -5,7 +5,7 @@
 
 #include "warprank/plan/rewrite.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 /// Drops nodes that no output depends on.
 inline Graph remove_dead(const Graph& graph) {
@@ -20,4 +20,4 @@ inline Graph remove_dead(const Graph& graph) {
   return rewriter.finish();
 }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

@@ -11,7 +11,7 @@
 #include "warprank/model/graph.hpp"
 #include "warprank/model/infer.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 /// For every node, the nodes that read it, once per reading.
 inline std::vector<std::vector<int>> consumers_of(const Graph& graph) {
@@ -76,4 +76,4 @@ class Rewriter {
   warprank::detail::UniqueNames names_;
 };
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

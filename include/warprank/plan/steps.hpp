@@ -24,7 +24,7 @@
 
 #include "warprank/model/graph.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 /// What a node is by itself. Inputs, slices and concats are `none`: they have no launch, or concats copy.
 inline StepKind step_kind(const Op& op) {
@@ -95,4 +95,4 @@ inline std::vector<bool> in_memory(const Graph& graph, const std::vector<std::ve
   return in_memory;
 }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

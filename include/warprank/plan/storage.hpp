@@ -9,7 +9,7 @@
 
 #include "warprank/plan/rewrite.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 /// Where a node's value lies: in a slot of the arena, as columns of rows that may be wider than itself.
 struct Placement {
@@ -203,4 +203,4 @@ inline Storage plan_storage(const Graph& graph, bool place_concats, bool reuse) 
   return detail::StoragePlanner(graph, place_concats, reuse).run();
 }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

@@ -8,7 +8,7 @@
 
 #include "warprank/plan/rewrite.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 namespace detail {
 
@@ -65,4 +65,4 @@ class HistorySummer {
 /// on chip. The sum stays behind unread; remove_dead drops it.
 inline Graph sum_histories(const Graph& graph) { return detail::HistorySummer(graph).run(); }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

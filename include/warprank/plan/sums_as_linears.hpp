@@ -8,7 +8,7 @@
 
 #include "warprank/plan/rewrite.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 namespace detail {
 
@@ -55,4 +55,4 @@ inline Graph sums_as_linears(const Graph& graph) {
   return rewriter.finish();
 }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

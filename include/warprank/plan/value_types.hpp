@@ -11,7 +11,7 @@
 #include "warprank/model/graph.hpp"
 #include "warprank/plan/storage.hpp"
 
-namespace warprank::plan {
+namespace warprank { inline namespace v0 { namespace plan {
 
 /// By node.
 inline std::vector<DType> value_types(const Graph& graph, const Storage& storage) {
@@ -25,4 +25,4 @@ inline std::vector<DType> value_types(const Graph& graph, const Storage& storage
   return types;
 }
 
-}  // namespace warprank::plan
+}}}  // namespace warprank::v0::plan

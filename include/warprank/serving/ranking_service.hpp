@@ -41,7 +41,7 @@
 #include "warprank/serving/reply.hpp"
 #include "warprank/serving/service_options.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 class RankingService {
  public:
@@ -393,4 +393,4 @@ class RankingService {
   std::mutex stop_mutex_;  // joining them
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

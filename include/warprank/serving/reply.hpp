@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 enum class Outcome {
   scored,
@@ -62,4 +62,4 @@ struct Reply {
 /// throw, and should be short, since a context waits for it.
 using ReplyCallback = std::function<void(Reply)>;
 
-}  // namespace warprank
+}}  // namespace warprank::v0

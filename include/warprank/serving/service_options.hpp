@@ -12,7 +12,7 @@
 
 #include "warprank/serving/reply.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 struct ServiceOptions {
   int64_t most_waiting = 256;  ///< requests that are packed or wait; those beyond are refused
@@ -49,4 +49,4 @@ struct ServiceCounters {
   int64_t refused(Refusal refusal) const { return refused_by[static_cast<size_t>(refusal)]; }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

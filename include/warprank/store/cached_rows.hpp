@@ -20,7 +20,7 @@
 #include "warprank/store/row_cache.hpp"
 #include "warprank/store/rows_in_memory.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 class CachedRows final : public RowsInMemory {
  public:
@@ -123,4 +123,4 @@ class CachedRows final : public RowsInMemory {
   uint64_t generation_ = 0;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

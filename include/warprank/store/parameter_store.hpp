@@ -17,7 +17,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/hash_table/layout.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// When a call gives up.
 using Deadline = std::chrono::steady_clock::time_point;
@@ -136,4 +136,4 @@ class ParameterStore {
   virtual std::string end_of_changes(const std::string& table, Deadline deadline) = 0;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -22,7 +22,7 @@
 #include "warprank/store/redis/cluster.hpp"
 #include "warprank/store/stored_value.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 class RedisCluster final : public ParameterStore {
  public:
@@ -203,4 +203,4 @@ class RedisCluster final : public ParameterStore {
   redis::Cluster cluster_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -17,7 +17,7 @@
 #include "warprank/hash_table/hash_table.hpp"
 #include "warprank/store/parameter_store.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Which key of a bucket would give way to a new one; position -1: none.
 struct RowVictim {
@@ -171,4 +171,4 @@ class RowCache {
   int turn_ = 0;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -25,7 +25,7 @@
 #include "warprank/hash_table/detail/checksum.hpp"
 #include "warprank/store/parameter_store.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace detail {
 
@@ -137,4 +137,4 @@ inline RowChanges change_and_publish(ParameterStore& store, ChangePublisher& pub
   return failed;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -11,7 +11,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/store/parameter_store.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// By any threads at once. Whoever changes rows has them alone meanwhile; what is called back is called by who does.
 class RowsInMemory {
@@ -34,4 +34,4 @@ class RowsInMemory {
   virtual int64_t size() const = 0;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

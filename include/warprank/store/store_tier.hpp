@@ -24,7 +24,7 @@
 #include "warprank/store/rows_in_memory.hpp"
 #include "warprank/store/table_in_store.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Who fetches what is missed: a thread of the tier's own, or whoever calls StoreTier::fetch_wanted and wait_for.
 enum class Fetching { by_itself, when_called };
@@ -275,4 +275,4 @@ class StoreTier {
   std::thread thread_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -21,7 +21,7 @@
 #include "warprank/hash_table/detail/checksum.hpp"
 #include "warprank/store/parameter_store.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 inline constexpr int64_t stored_header_bytes = 8;
 
@@ -74,4 +74,4 @@ inline void check_stored_table(const StoredTable& table) {
   problems.throw_if_any();
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -12,7 +12,7 @@
 
 #include "warprank/store/parameter_store.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// What a look-up does with a key that memory does not have.
 enum class Misses {
@@ -52,4 +52,4 @@ struct StoreCounters {
   int64_t rows = 0;     ///< that are in memory now
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -20,7 +20,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/weights/tensor.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// The content of a file; the tensors point into its bytes.
 struct SafetensorsContent {
@@ -64,7 +64,7 @@ WARPRANK_HOST_INLINE std::string serialize_safetensors(const std::map<std::strin
 WARPRANK_HOST_INLINE void write_safetensors(const std::string& path, const std::map<std::string, TensorView>& tensors,
                                             const std::map<std::string, std::string>& metadata = {});
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/weights/safetensors_definitions.hpp"

@@ -23,7 +23,7 @@
 #include "warprank/weights/safetensors.hpp"
 #include "warprank/weights/tensor.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 WARPRANK_HOST_INLINE void check_bytes(const std::string& where, const TensorView& tensor) {
   const detail::StoredType* type = detail::find_stored_type(tensor.type_name);
@@ -213,4 +213,4 @@ WARPRANK_HOST_INLINE void write_safetensors(const std::string& path, const std::
   file.commit();
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -16,7 +16,7 @@
 #include "warprank/core/shape.hpp"
 #include "warprank/core/view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "stored tensors are read as they lie in memory");
 
@@ -59,4 +59,4 @@ StoredTensor make_tensor(Shape shape, const std::vector<Value>& values) {
   return tensor;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

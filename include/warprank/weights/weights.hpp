@@ -18,7 +18,7 @@
 #include "warprank/weights/safetensors.hpp"
 #include "warprank/weights/tensor.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// How matrices are stored.
 enum class Layout {
@@ -118,7 +118,7 @@ class Weights {
   std::vector<std::shared_ptr<const void>> owners_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/weights/weights_definitions.hpp"

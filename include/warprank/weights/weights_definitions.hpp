@@ -21,7 +21,7 @@
 #include "warprank/weights/safetensors.hpp"
 #include "warprank/weights/weights.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 WARPRANK_HOST_INLINE Weights Weights::open_all(const std::vector<std::string>& paths, WeightsOptions options) {
   Weights weights(std::move(options));
@@ -158,4 +158,4 @@ WARPRANK_HOST_INLINE bool Weights::is_training_state(const std::string& name) {
   return name.size() >= suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -14,8 +14,7 @@
 #include "reference/activation.hpp"
 #include "support/host_op_testing.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using test_support::infinity;
 using test_support::u;
@@ -148,5 +147,4 @@ TEST(Activation, AcceptsNoRowsAndNoColumns) {
   });
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

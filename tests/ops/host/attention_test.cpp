@@ -12,8 +12,7 @@
 #include "reference/attention.hpp"
 #include "support/host_op_testing.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace test_support;
 
@@ -214,5 +213,4 @@ TEST(HostAttention, MayWriteOverTheQueries) {
   });
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -8,8 +8,7 @@
 #include "reference/segmented_input.hpp"
 #include "support/host_op_testing.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace test_support;
 
@@ -76,5 +75,4 @@ TEST(HostExpand, RepeatsEachRowForItsSegment) {
   });
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

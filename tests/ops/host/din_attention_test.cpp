@@ -16,8 +16,7 @@
 #include "support/host_op_testing.hpp"
 #include "support/message_of.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace test_support;
 
@@ -284,5 +283,4 @@ TEST(HostDinAttention, RefusesLayersThatDoNotFitTogether) {
   EXPECT_THAT(message(2, {{weights(24), {}, {dice, {}, {}, {}}}, {weights(3), {}, {}}}), ::testing::HasSubstr("alpha"));
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

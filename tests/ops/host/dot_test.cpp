@@ -8,8 +8,7 @@
 #include "reference/dot.hpp"
 #include "support/host_op_testing.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace test_support;
 using host_ops::Precision;
@@ -189,5 +188,4 @@ TEST(HostDot, PassesOnNaNToThePairsOfItsFieldOnly) {
   });
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -10,8 +10,7 @@
 #include "reference/elementwise.hpp"
 #include "support/host_op_testing.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace test_support;
 using Function = ElementwiseFunction;
@@ -223,5 +222,4 @@ TEST(HostElementwise, TakesExponentialsOfEverySize) {
   });
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

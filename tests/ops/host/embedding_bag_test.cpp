@@ -24,8 +24,7 @@
 #include "warprank/hash_table/build.hpp"
 #include "warprank/ops/scaled_rows.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using host_ops::BagFeature;
 using host_ops::embedding_bag;
@@ -585,5 +584,4 @@ TEST(EmbeddingBag, ReachesRowsBeyond2To32) {
   }
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -8,8 +8,7 @@
 #include "reference/fm.hpp"
 #include "support/host_op_testing.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace test_support;
 
@@ -100,5 +99,4 @@ TEST(HostFm, PassesOnNaNInItsRowOnly) {
   });
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

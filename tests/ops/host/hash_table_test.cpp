@@ -14,8 +14,7 @@
 #include "support/host_op_testing.hpp"
 #include "warprank/hash_table/build.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using test::MadeUpRows;
 using test::random_keys;
@@ -116,5 +115,4 @@ TEST(FindRows, ReachesBucketsBeyond2To31Slots) {
   });
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

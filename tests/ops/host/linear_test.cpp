@@ -17,8 +17,7 @@
 #include "support/host_op_testing.hpp"
 #include "support/message_of.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using host_ops::Precision;
 using test::GuardedMatrix;
@@ -480,5 +479,4 @@ TEST(Linear, KeepsToTheKernelsItWasPackedFor) {
   }
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

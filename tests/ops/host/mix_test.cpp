@@ -8,8 +8,7 @@
 #include "reference/mix.hpp"
 #include "support/host_op_testing.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace test_support;
 
@@ -86,5 +85,4 @@ TEST(HostMix, GivesARowTheSameBitsAloneAndAmongOthers) {
   });
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

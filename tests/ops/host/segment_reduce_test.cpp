@@ -8,8 +8,7 @@
 #include "reference/reduce.hpp"
 #include "support/host_op_testing.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace test_support;
 
@@ -80,5 +79,4 @@ TEST(HostSegmentReduce, GivesASegmentTheSameBitsAloneAndAmongOthers) {
   });
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -6,8 +6,7 @@
 #include "reference/softmax.hpp"
 #include "support/host_op_testing.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace test_support;
 
@@ -74,5 +73,4 @@ TEST(HostSoftmax, GivesARowTheSameBitsAloneAndAmongOthers) {
   });
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -9,8 +9,7 @@
 
 #include "support/host_op_testing.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 TEST(HostWiden, GivesEveryHalfExactly) {
   std::vector<float16> halves;
@@ -41,5 +40,4 @@ TEST(HostWiden, WritesAsManyAsThereAre) {
   });
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

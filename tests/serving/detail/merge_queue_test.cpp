@@ -15,8 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace warprank::detail {
-namespace {
+namespace warprank { inline namespace v0 { namespace detail { namespace {
 
 using std::chrono::milliseconds;
 using testing::ElementsAre;
@@ -296,5 +295,4 @@ TEST_F(MergeQueueTest, RunsEachAloneWithoutCapacities) {
   EXPECT_TRUE(queue_->empty());
 }
 
-}  // namespace
-}  // namespace warprank::detail
+}}}}  // namespace warprank::v0::detail

@@ -19,8 +19,7 @@
 #include "warprank/engine/change_follower.hpp"
 #include "warprank/store/redis_cluster.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace test_support;
 using namespace std::chrono_literals;
@@ -400,5 +399,4 @@ TEST(ChangeStreamOfACluster, GoesOnWhileItsSlotIsMigrated) {
   EXPECT_EQ(all.lost + all.garbage, 0);
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -3,8 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace warprank::redis {
-namespace {
+namespace warprank { inline namespace v0 { namespace redis { namespace {
 
 using std::chrono::milliseconds;
 
@@ -70,5 +69,4 @@ TEST_F(CircuitBreakerTest, DoesNotDoubleForFailuresOfBefore) {
   EXPECT_TRUE(breaker.may_try(at(61)));
 }
 
-}  // namespace
-}  // namespace warprank::redis
+}}}}  // namespace warprank::v0::redis

@@ -18,8 +18,7 @@
 #include "support/store_testing.hpp"
 #include "warprank/store/redis_cluster.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace test_support;
 using namespace std::chrono_literals;
@@ -156,5 +155,4 @@ TEST(RedisNobody, IsThere) {
               testing::HasSubstr("127.0.0.1:1: Connection refused"));
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

@@ -29,8 +29,7 @@
 #include "support/wait_until.hpp"
 #include "warprank/store/redis_cluster.hpp"
 
-namespace warprank {
-namespace {
+namespace warprank { namespace {
 
 using namespace test_support;
 using namespace std::chrono_literals;
@@ -278,5 +277,4 @@ TEST(RedisNames, GoOnWithWhatIsKnownWhileTheyAreAskedForAgain) {
   EXPECT_EQ(*asked, 2);
 }
 
-}  // namespace
-}  // namespace warprank
+}}  // namespace warprank

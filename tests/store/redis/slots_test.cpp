@@ -5,8 +5,7 @@
 
 #include <string>
 
-namespace warprank::redis {
-namespace {
+namespace warprank { inline namespace v0 { namespace redis { namespace {
 
 using namespace std::string_view_literals;
 
@@ -29,5 +28,4 @@ TEST(Slots, AreOfWhatIsInTheFirstBraces) {
   EXPECT_EQ(slot_of("{\xff\0\n}x"sv), slot_of("\xff\0\n"sv));
 }
 
-}  // namespace
-}  // namespace warprank::redis
+}}}}  // namespace warprank::v0::redis

@@ -6,8 +6,7 @@
 
 #include "runtime/runtime.hpp"
 
-namespace t4 {
-namespace {
+namespace t4 { namespace {
 
 Graph& as_graph(cudaGraph_t handle) { return *reinterpret_cast<Graph*>(handle); }
 Node& as_node(cudaGraphNode_t handle) { return *reinterpret_cast<Node*>(handle); }
@@ -29,8 +28,7 @@ cudaError_t set_kernel(Node& node, const cudaKernelNodeParams& params) {
   return cudaSuccess;
 }
 
-}  // namespace
-}  // namespace t4
+}}  // namespace t4
 
 using t4::Runtime;
 

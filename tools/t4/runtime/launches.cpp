@@ -8,8 +8,7 @@
 #include "runtime/device.hpp"
 #include "runtime/runtime.hpp"
 
-namespace t4 {
-namespace {
+namespace t4 { namespace {
 
 struct Configuration {
   dim3 grid, block;
@@ -42,8 +41,7 @@ cudaError_t launch(const void* host, dim3 grid, dim3 block, void** arguments, si
   return cudaSuccess;
 }
 
-}  // namespace
-}  // namespace t4
+}}  // namespace t4
 
 using t4::Runtime;
 

@@ -10,8 +10,7 @@
 #include "runtime/device.hpp"
 #include "runtime/runtime.hpp"
 
-namespace t4 {
-namespace {
+namespace t4 { namespace {
 
 constexpr int garbage = 0xee;                          // in what is not written yet,
 constexpr uint64_t most_garbage = uint64_t{16} << 20;  // but in what is large
@@ -69,8 +68,7 @@ Node fill_node(void* to, int value, size_t bytes) {
   return node;
 }
 
-}  // namespace
-}  // namespace t4
+}}  // namespace t4
 
 using t4::Runtime;
 

@@ -4,8 +4,7 @@
 
 #include "runtime/runtime.hpp"
 
-namespace t4 {
-namespace {
+namespace t4 { namespace {
 
 Event& as_event(cudaEvent_t handle) { return *reinterpret_cast<Event*>(handle); }
 
@@ -21,8 +20,7 @@ cudaError_t wait(cudaStream_t handle) {
   return Runtime::get().stream(handle).capture ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 
-}  // namespace
-}  // namespace t4
+}}  // namespace t4
 
 using t4::Runtime;
 

@@ -14,7 +14,7 @@
 
 #include "warprank/core/host_allocator.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Threads copy into ranges of their own side by side; only growing, which moves everything, waits for them.
 class BatchMemory {
@@ -77,4 +77,4 @@ class BatchMemory {
   int64_t capacity_ = 0;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -21,7 +21,7 @@
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/core/status.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// One request of a batch: at first it has a staging, then a status and, when that is ok, a blob.
 struct RequestRecord {
@@ -111,7 +111,7 @@ class BatchState {
   uint64_t generation_ = 0;  // counts clear(), so that a Request from before it is noticed
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/batch/detail/batch_state_definitions.hpp"

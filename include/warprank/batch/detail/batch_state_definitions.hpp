@@ -16,7 +16,7 @@
 #include "warprank/core/compiled.hpp"
 #include "warprank/core/status.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 WARPRANK_HOST_INLINE RequestRecord& BatchState::add_open() {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -82,4 +82,4 @@ WARPRANK_HOST_INLINE void BatchState::clear() {
   ++generation_;
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -18,7 +18,7 @@
 #include "warprank/core/status.hpp"
 #include "warprank/core/view.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Makes a blob of the layout's types from one at any address, which validate_blob has accepted.
 class BlobConversion {
@@ -100,4 +100,4 @@ class BlobConversion {
   Status status_;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

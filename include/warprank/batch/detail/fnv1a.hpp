@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// FNV-1a, 64 bits (Fowler, Noll, Vo): per byte hash = (hash ^ byte) * 0x100000001b3. Numbers enter little-endian,
 /// texts as their length in 4 bytes and their bytes.
@@ -28,4 +28,4 @@ class Fnv1a {
   uint64_t hash_ = 0xcbf29ce484222325;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

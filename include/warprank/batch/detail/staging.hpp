@@ -21,7 +21,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/core/status.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Setters copy; `seal` decides what is kept and where it goes; `write` packs. Once something is wrong the status says
 /// so and whatever follows is ignored. Memory is kept from one request to the next.
@@ -286,7 +286,7 @@ class Staging {
   int64_t bytes_ = 0;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/batch/detail/staging_definitions.hpp"

@@ -16,7 +16,7 @@
 #include "warprank/core/compiled.hpp"
 #include "warprank/core/status.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 WARPRANK_HOST_INLINE void Staging::reset(const BatchLayout& layout) {
   layout_ = &layout;
@@ -130,4 +130,4 @@ WARPRANK_HOST_INLINE void Staging::write(std::byte* blob) const {
   }
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

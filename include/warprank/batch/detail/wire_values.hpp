@@ -14,7 +14,7 @@
 #include "warprank/core/dtype.hpp"
 #include "warprank/model/types.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Without branches over values, so that it vectorises; at any addresses.
 template <class To, class From, class Convert>
@@ -98,4 +98,4 @@ inline const char* expected_text(DenseWire type) {
   return type == DenseWire::f16 ? "values below 65520, as it holds FP16" : "values that BF16 holds";
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -11,16 +11,16 @@
 #include "warprank/core/host_device.hpp"
 #include "warprank/device/compiled_kernels.hpp"
 
-namespace warprank::device::nowhere {
+namespace warprank { inline namespace v0 { namespace device::nowhere {
 
 // In a namespace of its own: functions of the backend must not be found by their argument.
 struct Here {
   static constexpr WARPRANK_HOST_DEVICE Here current() { return {}; }
 };
 
-}  // namespace warprank::device::nowhere
+}}}  // namespace warprank::v0::device::nowhere
 
-namespace warprank::device::backend {
+namespace warprank { inline namespace v0 { namespace device::backend {
 
 using nowhere::Here;
 
@@ -63,4 +63,4 @@ WARPRANK_HIDDEN inline bool graphs_keep_overlaps() {
 /// can_overlap (launch.cuh), of the kernels that are compiled with the engine.
 WARPRANK_HIDDEN inline bool launches_overlap() { return target() >= 90 && graphs_keep_overlaps(); }
 
-}  // namespace warprank::device::backend
+}}}  // namespace warprank::v0::device::backend

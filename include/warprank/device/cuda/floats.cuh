@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace warprank::device::backend {
+namespace warprank { inline namespace v0 { namespace device::backend {
 
 WARPRANK_DEVICE float half_to_float(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 WARPRANK_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__float2half_rn(value)); }
@@ -59,4 +59,4 @@ WARPRANK_DEVICE uint32_t floats_to_halves(float low, float high) {
 WARPRANK_DEVICE float fast_exp(float x) { return __expf(x); }
 WARPRANK_DEVICE float fast_divide(float a, float b) { return __fdividef(a, b); }
 
-}  // namespace warprank::device::backend
+}}}  // namespace warprank::v0::device::backend

@@ -10,7 +10,7 @@
 #include "warprank/core/cuda_error.hpp"
 #include "warprank/device/cuda/device.cuh"
 
-namespace warprank::device::backend {
+namespace warprank { inline namespace v0 { namespace device::backend {
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ENGINE)
 // A template, so that every unit may define it.
@@ -66,4 +66,4 @@ WARPRANK_HIDDEN inline void launch_kernel(dim3 grid, dim3 block, int64_t shared_
              "launch a kernel");
 }
 
-}  // namespace warprank::device::backend
+}}}  // namespace warprank::v0::device::backend

@@ -13,7 +13,7 @@
 #include "warprank/device/cuda/threads.cuh"
 #include "warprank/device/order.hpp"
 
-namespace warprank::device::backend {
+namespace warprank { inline namespace v0 { namespace device::backend {
 
 enum class Access { weak, read_only, constant, once, ahead };
 enum class AtomicOp { add, exchange, compare_exchange, min, max, wrap_increment };
@@ -296,4 +296,4 @@ WARPRANK_DEVICE void prefetch(const void* address, Here) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(address)));
 }
 
-}  // namespace warprank::device::backend
+}}}  // namespace warprank::v0::device::backend

@@ -18,7 +18,7 @@
 #include "warprank/core/cuda_error.hpp"
 #include "warprank/device/devices.hpp"
 
-namespace warprank::device::backend::runtime {
+namespace warprank { inline namespace v0 { namespace device::backend::runtime {
 
 /// Null where the driver has none of the name.
 template <class Function>
@@ -154,4 +154,4 @@ WARPRANK_HIDDEN inline std::shared_ptr<void> allocate_sharded(int64_t bytes, int
   return {pages, pages->data()};
 }
 
-}  // namespace warprank::device::backend::runtime
+}}}  // namespace warprank::v0::device::backend::runtime

@@ -7,7 +7,7 @@
 
 #include "warprank/device/cuda/memory.cuh"
 
-namespace warprank::device::backend {
+namespace warprank { inline namespace v0 { namespace device::backend {
 
 WARPRANK_DEVICE void mma_m16n8k8(float (&d)[4], const uint32_t (&a)[2], const uint32_t (&b)[1], const float (&c)[4],
                                  Here) {
@@ -75,4 +75,4 @@ WARPRANK_DEVICE void wait_async(Here) {
 #endif
 }
 
-}  // namespace warprank::device::backend
+}}}  // namespace warprank::v0::device::backend

@@ -9,7 +9,7 @@
 
 #include "warprank/device/cuda/device.cuh"
 
-namespace warprank::device::backend {
+namespace warprank { inline namespace v0 { namespace device::backend {
 
 WARPRANK_DEVICE Dim3 thread_index() { return {threadIdx.x, threadIdx.y, threadIdx.z}; }
 WARPRANK_DEVICE Dim3 block_index() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
@@ -79,4 +79,4 @@ WARPRANK_DEVICE void* dynamic_shared(Here) {
   return warprank_dynamic_shared;
 }
 
-}  // namespace warprank::device::backend
+}}}  // namespace warprank::v0::device::backend

@@ -5,7 +5,7 @@
 
 #include "warprank/engine/cuda/bindings.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// Rows of the queries and of the events of an attention, by the parent that they share.
 struct AttentionSegments {
@@ -27,4 +27,4 @@ void set_segments(Attention& to, const AttentionSegments& segments, const Bindin
   to.num_parents = bindings.num_rows(parent);
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

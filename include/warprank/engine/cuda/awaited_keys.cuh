@@ -21,7 +21,7 @@
 #include "warprank/ops/row_cache.hpp"
 #include "warprank/ops/table_view.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 class AwaitedKeys {
  public:
@@ -146,4 +146,4 @@ class AwaitedKeys {
   device::PinnedMemory numbers_;  // of keys, by table
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

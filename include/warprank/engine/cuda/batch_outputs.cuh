@@ -14,7 +14,7 @@
 #include "warprank/engine/cuda/value_layout.hpp"
 #include "warprank/engine/engine.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// Where a part's index lies until it is copied, null: in the batch; and where its outputs arrive.
 struct PartPlace {
@@ -153,4 +153,4 @@ class BatchOutputs {
   std::vector<std::vector<float>> output_values_;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

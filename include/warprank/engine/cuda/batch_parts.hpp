@@ -13,7 +13,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/engine/cuda/run_size.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// Scored requests whose blobs lie side by side.
 struct BatchPart {
@@ -156,4 +156,4 @@ class BatchParts {
   RunSize whole_, joined_;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

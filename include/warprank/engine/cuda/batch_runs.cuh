@@ -17,7 +17,7 @@
 #include "warprank/engine/engine.hpp"
 #include "warprank/plan/plan.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// A run for each capacity, which are captured, and those of the latest sizes of batches above all capacities.
 class BatchRuns {
@@ -164,4 +164,4 @@ class BatchRuns {
   BatchParts parts_;  // of the last batch
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -16,7 +16,7 @@
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/bag_feature.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// An axis and one above it, whose rows divide it into segments.
 using AxisPair = std::pair<int, int>;
@@ -137,4 +137,4 @@ class Bindings {
   ContextMemory memory_;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -25,7 +25,7 @@
 #include "warprank/engine/cuda/published.cuh"
 #include "warprank/plan/steps.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 class CudaContext : public ContextBackend {
  public:
@@ -351,4 +351,4 @@ class CudaContext : public ContextBackend {
   Submitted submitted_;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

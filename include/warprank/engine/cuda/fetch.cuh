@@ -16,7 +16,7 @@
 #include "warprank/device/runtime.hpp"
 #include "warprank/device/sync.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 inline constexpr int fetch_threads = 256;
 
@@ -65,4 +65,4 @@ WARPRANK_KERNELS_INLINE void Fetch::set(const device::Graph& graph) const {
 }
 #endif
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -16,7 +16,7 @@
 #include "warprank/device/runtime.hpp"
 #include "warprank/ops/contract.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// What a step queues at every run. Its memory is the run's.
 struct PreparedStep {
@@ -134,4 +134,4 @@ inline device::DeviceMemory copied(Span<const unsigned char> data, const std::st
   return memory;
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -21,7 +21,7 @@
 #include "warprank/ops/detail/linear/tiling.hpp"
 #include "warprank/ops/detail/mlp/policy.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// Nodes that read one another: linears, and maybe a mix of experts in front.
 using NodeChain = std::vector<int>;
@@ -391,4 +391,4 @@ class LinearChooser {
   std::optional<HeldTilings> held_;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -7,7 +7,7 @@
 #include "warprank/engine/tuning.hpp"
 #include "warprank/ops/detail/gemm/cublaslt.cuh"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 inline TunedOn tuned_on(int device_index) {
   const device::DeviceInfo info = device::device_info(device_index);
@@ -20,4 +20,4 @@ inline TunedOn tuned_on(int device_index) {
   return on;
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -19,7 +19,7 @@
 #include "warprank/ops/detail/gemm/finish.cuh"
 #include "warprank/ops/linear.cuh"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// Weights for cuBLASLt, behind which is their bias as FP16. All at addresses that stay when the model is exchanged.
 struct ProductWeights {
@@ -149,4 +149,4 @@ WARPRANK_HIDDEN inline PreparedStep prepare_levels(const std::vector<std::vector
   return step;
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

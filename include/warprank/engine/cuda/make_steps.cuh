@@ -24,7 +24,7 @@
 #include "warprank/engine/cuda/op/rows.cuh"
 #include "warprank/engine/engine.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// One launch of a model: what to prepare for each capacity of each context.
 struct ModelStep {
@@ -293,7 +293,7 @@ class StepMaker {
       for (const int n : step)
         if (!is_bound[static_cast<size_t>(n)])
           throw internal_error("CUDA engine: expected a launch that computes " + std::string(kind_of(node(n).op)) +
-                                 " '" + node(n).name + "', got none");
+                               " '" + node(n).name + "', got none");
   }
 
   /// The last step: outputs whose values others read as FP16, or that are parts of others.
@@ -319,4 +319,4 @@ class StepMaker {
   ModelSteps made_;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -9,7 +9,7 @@
 #include "warprank/core/cuda_error.hpp"
 #include "warprank/device/devices.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 class MemoryNeeds {
  public:
@@ -31,4 +31,4 @@ class MemoryNeeds {
   std::string each_;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

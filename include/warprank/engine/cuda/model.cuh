@@ -14,7 +14,7 @@
 #include "warprank/engine/cuda/context.cuh"
 #include "warprank/engine/cuda/tune_at_bind.cuh"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 class CudaModel : public CudaModelBackend {
  public:
@@ -78,4 +78,4 @@ class CudaEngine : public Engine {
   int64_t free_memory(int index, const LoadOptions&) const override { return device::device_info(index).free_bytes; }
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

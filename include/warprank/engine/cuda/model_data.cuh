@@ -13,7 +13,7 @@
 #include "warprank/engine/engine.hpp"
 #include "warprank/plan/plan.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// What all contexts of a model share. The steps refer to the tables, and to the weights by where these begin.
 struct CudaModelData {
@@ -51,4 +51,4 @@ inline void expect_same_tables(const CudaModelData& before, const CudaModelData&
   problems.throw_if_any();
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -9,7 +9,7 @@
 
 #include "warprank/core/error.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// body(), and `name` in front of every problem that it throws.
 template <class Body>
@@ -23,4 +23,4 @@ auto naming(const std::string& name, Body&& body) {
   }
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -12,7 +12,7 @@
 #include "warprank/engine/cuda/bindings.hpp"
 #include "warprank/engine/cuda/launch.cuh"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// What a step of a model is prepared by, for each capacity of each context.
 using Prepare = std::function<PreparedStep(const Bindings&, StepMemory&)>;
@@ -45,4 +45,4 @@ inline std::vector<AxisInput<float16>> halves_of_inputs(const Bindings& bindings
   return inputs;
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -23,7 +23,7 @@
 #include "warprank/engine/cuda/segments_step.cuh"
 #include "warprank/ops/detail/gemm/cublaslt.cuh"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// What a context prepares runs from. The graph and the layout outlive the runs, the rest does not.
 struct RunSource {
@@ -224,4 +224,4 @@ class PreparedRun {
   unsigned fetch_blocks_ = 0;  // of the graph; 0: it fetches nothing
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

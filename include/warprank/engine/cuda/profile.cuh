@@ -14,7 +14,7 @@
 #include "warprank/engine/cuda/run_set.cuh"
 #include "warprank/engine/profile.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// Runs of the same, captured in a row; the shortest time that one of them took.
 class TimedGraph {
@@ -77,4 +77,4 @@ inline Profile profile_of(const PreparedRun& run, const ProfileOptions& options,
   return profile;
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -15,7 +15,7 @@
 #include "warprank/device/runtime.hpp"
 #include "warprank/device/sync.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 inline constexpr int publish_threads = 256;
 
@@ -73,4 +73,4 @@ WARPRANK_KERNELS_INLINE void Publish::set(const device::Graph& graph) const {
 }
 #endif
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

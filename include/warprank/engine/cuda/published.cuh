@@ -18,7 +18,7 @@
 #include "warprank/engine/cuda/publish.cuh"
 #include "warprank/engine/engine.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 inline const ContextOptions& checked_wait(const ContextOptions& options) {
   if (options.spin_seconds >= 0 && std::isfinite(options.spin_seconds)) return options;
@@ -132,4 +132,4 @@ class Published {
   Clock::time_point queued_;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -29,7 +29,7 @@
 #include "warprank/ops/hash_table.cuh"
 #include "warprank/store/rows_in_memory.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// Where the rows lie in mapped memory, buckets first.
 struct StoredRowsLayout {
@@ -219,4 +219,4 @@ class RowsBeforeStore final : public RowsInMemory {
   int64_t since_ = 0;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

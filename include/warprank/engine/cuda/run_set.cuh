@@ -16,7 +16,7 @@
 #include "warprank/engine/cuda/prepared_run.cuh"
 #include "warprank/engine/engine.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// Waits for what is queued because of an error, which is the one to tell.
 inline void settle(device::Stream stream) {
@@ -195,4 +195,4 @@ class RunSet {
   std::vector<std::unique_ptr<PreparedRun>> runs_;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -13,7 +13,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/engine/cuda/value_layout.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// The next of four numbers in each doubling: 8, 10, 12, 14, 16, 20 and so on.
 inline int64_t next_of_four(int64_t count) {
@@ -87,4 +87,4 @@ struct OutputsLayout {
   }
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -9,7 +9,7 @@
 #include "warprank/engine/cuda/prepare.cuh"
 #include "warprank/ops/detail/segments/launch.cuh"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// Offsets of pairs that a batch's index does not have.
 inline PreparedStep prepare_segments(const std::vector<AxisPair>& pairs, const Bindings& bindings, StepMemory& memory) {
@@ -22,4 +22,4 @@ inline PreparedStep prepare_segments(const std::vector<AxisPair>& pairs, const B
   return prepare_launch("segments", detail::SegmentsLaunch(bindings.requests(), parents, wanted), memory);
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

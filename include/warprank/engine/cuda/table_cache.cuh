@@ -28,7 +28,7 @@
 #include "warprank/ops/detail/row_cache/take_marks.cuh"
 #include "warprank/ops/row_cache.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// Of row_cache::num_positions, how many keys a bucket of a full cache has; where there are more, the second bucket of
 /// some is full as well.
@@ -295,4 +295,4 @@ class TableCache {
   int64_t num_keys_ = 0, has_room_until_;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

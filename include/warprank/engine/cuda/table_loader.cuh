@@ -16,7 +16,7 @@
 #include "warprank/hash_table/detail/parallel.hpp"
 #include "warprank/ops/scaled_rows.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// Writes what is loaded, the host's memory by all cores: behind a piece; without a pace the next one follows at once.
 /// When it goes, also because one of its copies was refused, those that are queued have read what they read.
@@ -143,4 +143,4 @@ class TableLoader {
   bool is_finished_ = false;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -25,7 +25,7 @@
 #include "warprank/ops/table_view.hpp"
 #include "warprank/store/store_tier.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// A table, as look-ups take it.
 struct CudaTable {
@@ -152,4 +152,4 @@ struct TableParts {
   }
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

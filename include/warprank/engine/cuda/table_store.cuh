@@ -49,7 +49,7 @@
 #include "warprank/ops/table_view.hpp"
 #include "warprank/store/store_tier.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// The rows of a table on the host, between updates.
 struct RowsOnHost {
@@ -462,4 +462,4 @@ class CudaTableReader {
   std::shared_ptr<BatchOrder> registered_;  // null for tables that are not updatable
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

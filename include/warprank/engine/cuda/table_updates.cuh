@@ -33,7 +33,7 @@
 #include "warprank/ops/hash_table.cuh"
 #include "warprank/ops/hash_table_epochs.cuh"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// Where a chunk of changes lies in memory on its way to the device; keys first.
 struct ChunkLayout {
@@ -266,4 +266,4 @@ class TableUpdates {
   device::PinnedMemory host_;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

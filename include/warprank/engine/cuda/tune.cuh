@@ -22,7 +22,7 @@
 #include "warprank/engine/cuda/make_steps.cuh"
 #include "warprank/engine/cuda/run_set.cuh"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// When a measurement must not begin any more.
 class Deadline {
@@ -364,4 +364,4 @@ class Tuner {
   double share_ = 1;  // of the time, until the end of this capacity's
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -20,7 +20,7 @@
 #include "warprank/engine/cuda/tune.cuh"
 #include "warprank/engine/tuning_folder.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 inline bool tunes_at_bind(TuneAtBind when) {
   if (when != TuneAtBind::on_a_card) return when == TuneAtBind::always;
@@ -175,4 +175,4 @@ class LinearDecider {
   const TunedOn here_;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

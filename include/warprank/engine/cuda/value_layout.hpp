@@ -17,7 +17,7 @@
 #include "warprank/plan/storage.hpp"
 #include "warprank/plan/value_types.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -115,4 +115,4 @@ class ValueLayout {
   std::vector<int64_t> slot_row_bytes_;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -13,7 +13,7 @@
 
 #include "warprank/core/view.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// Steps keep where their weights begin.
 class WeightsMemory {
@@ -42,4 +42,4 @@ class WeightsMemory {
   std::vector<unsigned char> bytes_, copied_;
 };
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -8,7 +8,7 @@
 
 #include "warprank/engine/host/binder.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 /// Rows of queries and of events, by the parent they share: indices in AxisPairs.
 struct AttentionPairs {
@@ -27,4 +27,4 @@ inline AttentionPairs attention_pairs(int n, Binder& model) {
   return {model.pairs.index_of(query_axis, parent), model.pairs.index_of(event_axis, parent)};
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

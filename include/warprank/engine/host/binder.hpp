@@ -15,7 +15,7 @@
 #include "warprank/ops/host/activation.hpp"
 #include "warprank/ops/host/products.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 using StepPtr = std::unique_ptr<Step>;
 
@@ -61,4 +61,4 @@ inline host_ops::ChannelActivation view(const detail::OwnedActivation& a) {
   return {a.spec, a.alpha, a.scale, a.shift};
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

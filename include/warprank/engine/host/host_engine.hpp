@@ -17,7 +17,7 @@
 #include "warprank/engine/host/make_steps.hpp"
 #include "warprank/engine/host/unpack.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 /// What all contexts of a model share.
 struct HostModelData {
@@ -290,13 +290,13 @@ class HostEngine : public Engine {
   }
 };
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 WARPRANK_HOST_INLINE const Engine& host_engine() {
   static const host_backend::HostEngine engine;
   return engine;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -27,7 +27,7 @@
 #include "warprank/engine/host/op/slice.hpp"
 #include "warprank/engine/host/op/softmax.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 /// Steps in order; what they read beyond values is left in `model`.
 inline std::vector<StepPtr> make_steps(const plan::Storage& storage, Binder& model) {
@@ -48,4 +48,4 @@ inline std::vector<StepPtr> make_steps(const plan::Storage& storage, Binder& mod
   return steps;
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

@@ -10,7 +10,7 @@
 
 #include "warprank/engine/host/run_state.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 /// An op without weights: `body(state, inputs, y)` calls the kernel; `workspace(state)` says what it needs.
 template <class Body, class Workspace>
@@ -35,4 +35,4 @@ std::unique_ptr<Step> make_plain_step(int node, std::vector<InputRef> inputs, Bo
   return std::make_unique<PlainStep<Body, Workspace>>(node, std::move(inputs), std::move(body), std::move(workspace));
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

@@ -15,7 +15,7 @@
 #include "warprank/ops/segmented_input.hpp"
 #include "warprank/plan/storage.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 /// Memory that only grows; its contents are lost when it does.
 template <class Value>
@@ -116,4 +116,4 @@ class Step {
   std::vector<int> nodes;  ///< that it computes
 };
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

@@ -35,7 +35,7 @@
 #include "warprank/store/cached_rows.hpp"
 #include "warprank/store/store_tier.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 /// Rows of a direct table: 2 MB and more in pages, which a pool may have.
 class HostRows {
@@ -243,4 +243,4 @@ class HostTableStore : public TableStore {
   std::map<std::string, HostTable> tables_;  ///< ends first: tables in stores have threads that use the mutex
 };
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

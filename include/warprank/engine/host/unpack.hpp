@@ -13,7 +13,7 @@
 #include "warprank/engine/host/run_state.hpp"
 #include "warprank/ops/host/widen.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 /// Counts the rows of every axis over the requests that are ok; scored[r] becomes the place of request r among them.
 inline void count_rows(const Batch& batch, RunState& state, std::vector<int64_t>& scored) {
@@ -134,4 +134,4 @@ inline void unpack_inputs(const Batch& batch, Span<const int64_t> scored, const 
   }
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

@@ -22,7 +22,7 @@
 #include "warprank/hash_table/stream.hpp"
 #include "warprank/weights/tensor.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 class ImageBuilder {
  public:
@@ -324,4 +324,4 @@ class ImageBuilder {
   Buffer<uint64_t> places_;  // by row, bytes from the first bucket
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -19,7 +19,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/hash_table/detail/parallel.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 inline constexpr int64_t checksum_piece = int64_t{1} << 20;
 
@@ -66,4 +66,4 @@ inline uint64_t checksum_of(Span<const unsigned char> bytes, int threads) {
   return checksum_of(bytes, threads, [](int64_t, int64_t) {});
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// As many threads as were asked for; all that the machine has for 0.
 inline int threads_for(int wanted) {
@@ -56,4 +56,4 @@ class Parts {
   int64_t count_, parts_;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -13,7 +13,7 @@
 #include "warprank/hash_table/detail/sorted_keys.hpp"
 #include "warprank/hash_table/layout.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// A key that is not in its first bucket.
 struct DisplacedKey {
@@ -193,4 +193,4 @@ class KeyPlacer {
   std::vector<Visited> visited_;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

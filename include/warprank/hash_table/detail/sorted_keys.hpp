@@ -11,7 +11,7 @@
 #include "warprank/hash_table/detail/parallel.hpp"
 #include "warprank/hash_table/layout.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// The key whose fmix64 is `hash`: the same steps backwards, with the inverses of the factors modulo 2^64.
 constexpr uint64_t unmix64(uint64_t hash) {
@@ -119,4 +119,4 @@ class SortedKeys {
   std::vector<int64_t> region_begin_;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -11,7 +11,7 @@
 #include "warprank/hash_table/layout.hpp"
 #include "warprank/hash_table/view.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Checks the line of one bucket; returns how many keys it holds.
 inline int verify_bucket(const std::string& where, const HashTableView& table, uint64_t bucket) {
@@ -58,4 +58,4 @@ inline void verify(const std::string& where, const HashTableView& table, int thr
                            std::to_string(size.load()));
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

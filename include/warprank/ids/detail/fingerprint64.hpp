@@ -9,7 +9,7 @@
 #include "warprank/core/host_device.hpp"
 #include "warprank/core/unroll.hpp"
 
-namespace warprank::ids::detail {
+namespace warprank { inline namespace v0 { namespace ids::detail {
 
 inline constexpr uint64_t k0 = 0xc3a5c85c97cb3127;
 inline constexpr uint64_t k1 = 0xb492b66fbe98f273;
@@ -152,4 +152,4 @@ class Decimal {
   uint64_t begin_ = max_size;
 };
 
-}  // namespace warprank::ids::detail
+}}}  // namespace warprank::v0::ids::detail

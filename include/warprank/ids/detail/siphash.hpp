@@ -8,7 +8,7 @@
 
 #include "warprank/ids/detail/fingerprint64.hpp"
 
-namespace warprank::ids::detail {
+namespace warprank { inline namespace v0 { namespace ids::detail {
 
 struct SipKey {
   uint64_t k0, k1;
@@ -64,4 +64,4 @@ inline uint64_t siphash(SipKey key, std::string_view text) {
   return state.finish();
 }
 
-}  // namespace warprank::ids::detail
+}}}  // namespace warprank::v0::ids::detail

@@ -20,7 +20,7 @@
 #include "warprank/ids/fingerprint.hpp"
 #include "warprank/ids/transform.hpp"
 
-namespace warprank::ids::detail {
+namespace warprank { inline namespace v0 { namespace ids::detail {
 
 struct TransformFile {
   std::vector<TransformColumn> columns;
@@ -301,4 +301,4 @@ struct Program {
   Problems problems_;
 };
 
-}  // namespace warprank::ids::detail
+}}}  // namespace warprank::v0::ids::detail

@@ -17,7 +17,7 @@
 #include "warprank/ids/detail/transform_reader.hpp"
 #include "warprank/ids/transform.hpp"
 
-namespace warprank::ids {
+namespace warprank { inline namespace v0 { namespace ids {
 
 namespace detail {
 
@@ -306,4 +306,4 @@ class Run {
 
 }  // namespace detail
 
-}  // namespace warprank::ids
+}}}  // namespace warprank::v0::ids

@@ -12,7 +12,7 @@
 #include "warprank/ids/detail/fingerprint64.hpp"
 #include "warprank/ids/detail/siphash.hpp"
 
-namespace warprank::ids::detail {
+namespace warprank { inline namespace v0 { namespace ids::detail {
 
 /// Of text its bytes, of an integer its decimal text.
 class ValueHash {
@@ -74,4 +74,4 @@ class Places {
   std::vector<size_t> slots_;  ///< 1 + the place
 };
 
-}  // namespace warprank::ids::detail
+}}}  // namespace warprank::v0::ids::detail

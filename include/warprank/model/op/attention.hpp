@@ -9,7 +9,7 @@
 #include "warprank/core/fields.hpp"
 #include "warprank/model/op/traits.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// softmax(q k^T * scale) v per head. Inputs q [rows of the node, heads * d], k, v [events, heads * d]; both axes nest
 /// in one parent, or are the same. No learned tensors: projections are linears. Zeros where there are no keys.
@@ -57,4 +57,4 @@ struct OpTraits<AttentionOp> : NoParameters, ReadsHalves {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

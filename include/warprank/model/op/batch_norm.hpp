@@ -8,7 +8,7 @@
 
 #include "warprank/core/fields.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// y = (x - running_mean) / sqrt(running_var + eps) [* weight + bias]: a scale and a shift per channel once bound.
 /// Reads "<name>.running_mean", ".running_var" and with `affine` ".weight", ".bias", all [width].
@@ -45,4 +45,4 @@ constexpr auto fields_of(const LearnedVector*) {
                          field("eps", &LearnedVector::eps), field("affine", &LearnedVector::affine));
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

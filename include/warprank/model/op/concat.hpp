@@ -8,7 +8,7 @@
 
 #include "warprank/model/op/traits.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Columns of all inputs side by side.
 struct ConcatOp {
@@ -34,4 +34,4 @@ struct OpTraits<ConcatOp> : NoParameters, CostOfCopy, ReadsFloats {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -9,7 +9,7 @@
 #include "warprank/core/fields.hpp"
 #include "warprank/model/op/traits.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A user's own function, looked up by name at bind; the graph holds only its shape and settings.
 struct CustomOp {
@@ -42,4 +42,4 @@ struct OpTraits<CustomOp> : NoParameters, CostOfCopy, ReadsFloats {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

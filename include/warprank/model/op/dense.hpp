@@ -10,7 +10,7 @@
 #include "warprank/model/op/traits.hpp"
 #include "warprank/model/types.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A dense input: the rows of Graph::dense[input].
 struct DenseOp {
@@ -41,4 +41,4 @@ struct OpTraits<DenseOp> : NoParameters, ReadsFloats {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -12,7 +12,7 @@
 #include "warprank/model/op/traits.hpp"
 #include "warprank/model/types.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// DIN attention pooling. Inputs q [rows of the node, D], k [events, D], or two whose sum k is; both axes nest in one
 /// parent.
@@ -92,4 +92,4 @@ struct OpTraits<DinAttentionOp> : ReadsHalves {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -10,7 +10,7 @@
 #include "warprank/model/op/traits.hpp"
 #include "warprank/model/types.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Dot products of all pairs of fields (Naumov et al. 2019, DLRM). Inputs (ancestor): fields of `dim` columns each.
 struct DotOp {
@@ -46,4 +46,4 @@ struct OpTraits<DotOp> : NoParameters, ReadsHalves {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -14,7 +14,7 @@
 #include "warprank/model/op/batch_norm.hpp"
 #include "warprank/model/op/traits.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A program of elementwise functions over the inputs (ancestor; one column or all) and learned vectors.
 struct ElementwiseOp {
@@ -76,4 +76,4 @@ struct OpTraits<ElementwiseOp> : ReadsFloats {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -10,7 +10,7 @@
 #include "warprank/model/op/traits.hpp"
 #include "warprank/model/types.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Rows of a table by id. Pooling::none: one id per row, on the ids' axis; otherwise the ids' axis is pooled onto its
 /// parent. Inputs: [weights: one column on the ids' axis].
@@ -67,4 +67,4 @@ struct OpTraits<EmbedOp> : NoParameters, ReadsFloats {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -8,7 +8,7 @@
 
 #include "warprank/model/op/traits.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Row s of the input (on an ancestor axis) repeated for every row of segment s.
 struct ExpandOp {
@@ -37,4 +37,4 @@ struct OpTraits<ExpandOp> : NoParameters, CostOfCopy, ReadsFloats {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -8,7 +8,7 @@
 #include "warprank/core/fields.hpp"
 #include "warprank/model/op/traits.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Factorisation machine, second order: 1/2 [(sum_f e_f)^2 - sum_f e_f^2], summed over the dim when `reduce`
 /// (Rendle 2010), else left as a vector (bi-interaction). Inputs (ancestor): fields of `dim` columns each.
@@ -41,4 +41,4 @@ struct OpTraits<FmOp> : NoParameters, ReadsHalves {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -8,7 +8,7 @@
 #include "warprank/core/fields.hpp"
 #include "warprank/model/op/traits.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// y = (x - mean(x)) / sqrt(var(x) + eps) [* weight + bias], over the columns of a row.
 struct LayerNormOp {
@@ -47,4 +47,4 @@ struct OpTraits<LayerNormOp> : ReadsFloats {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -15,7 +15,7 @@
 #include "warprank/model/op/traits.hpp"
 #include "warprank/model/types.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Columns [begin, end).
 struct ColumnRange {
@@ -152,4 +152,4 @@ struct OpTraits<LinearOp> {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

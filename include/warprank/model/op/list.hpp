@@ -29,7 +29,7 @@
 #include "warprank/model/op/softmax.hpp"
 #include "warprank/model/op/traits.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 using Op = std::variant<DenseOp, EmbedOp, ConcatOp, ExpandOp, SliceOp, LinearOp, DinAttentionOp, AttentionOp, FmOp,
                         DotOp, MixOp, ElementwiseOp, LayerNormOp, SoftmaxOp, ReduceOp, PoolOp, CustomOp>;
@@ -45,4 +45,4 @@ decltype(auto) visit_traits(const Op& op, Body&& body) {
       [&](const auto& one) -> decltype(auto) { return body(one, OpTraits<std::decay_t<decltype(one)>>()); }, op);
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

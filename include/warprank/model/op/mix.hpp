@@ -8,7 +8,7 @@
 #include "warprank/model/op/traits.hpp"
 #include "warprank/model/types.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// y = sum_e normalization(gate)_e x_e. Inputs (ancestor): experts [E * D], gate logits [E].
 struct MixOp {
@@ -40,4 +40,4 @@ struct OpTraits<MixOp> : NoParameters, ReadsHalves {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -8,7 +8,7 @@
 #include "warprank/model/op/traits.hpp"
 #include "warprank/model/types.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// The rows of a nested axis pooled onto its parent; zeros where there are none.
 struct PoolOp {
@@ -38,4 +38,4 @@ struct OpTraits<PoolOp> : NoParameters, ReadsFloats {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

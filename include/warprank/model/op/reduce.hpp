@@ -8,7 +8,7 @@
 #include "warprank/model/op/traits.hpp"
 #include "warprank/model/types.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// The columns of a row pooled to one.
 struct ReduceOp {
@@ -37,4 +37,4 @@ struct OpTraits<ReduceOp> : NoParameters, ReadsFloats {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

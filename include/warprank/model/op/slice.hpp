@@ -9,7 +9,7 @@
 #include "warprank/core/fields.hpp"
 #include "warprank/model/op/traits.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Columns [begin, begin + width) of the input.
 struct SliceOp {
@@ -40,4 +40,4 @@ struct OpTraits<SliceOp> : NoParameters, ReadsFloats {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -5,7 +5,7 @@
 
 #include "warprank/model/op/traits.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Softmax over the columns of a row.
 struct SoftmaxOp {
@@ -26,4 +26,4 @@ struct OpTraits<SoftmaxOp> : SameShape, NoParameters, ReadsFloats {
   }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -23,7 +23,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 template <class Op>
 struct OpTraits;
@@ -89,4 +89,4 @@ struct ReadsHalves {
   static constexpr bool reads_halves(size_t) { return true; }
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -3,7 +3,7 @@
 // Exponentials and activations of a vector of floats; accuracy in activation.hpp.
 
 HWY_BEFORE_NAMESPACE();
-namespace warprank::host_ops::HWY_NAMESPACE {
+namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// x = q ln 2 + r with integer q and |r| <= ln(2) / 2; exp(r) - 1 = em1. For |x| <= 128 (or NaN, which em1 then is).
@@ -201,5 +201,5 @@ inline void activate(const ChannelActivation& activation, Matrix<const float> x,
     }
 }
 
-}  // namespace warprank::host_ops::HWY_NAMESPACE
+}}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

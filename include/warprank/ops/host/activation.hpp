@@ -16,7 +16,7 @@
 #include "warprank/model/types.hpp"
 #include "warprank/ops/host/simd.hpp"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 /// An activation of `width` channels with what it learned; a vector that the kind does not use may be empty.
 struct ChannelActivation {
@@ -26,12 +26,12 @@ struct ChannelActivation {
   Span<const float> shift;  ///< [width] dice
 };
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops
 
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/activation-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(activate);
 
@@ -40,4 +40,4 @@ inline void activate(const ChannelActivation& activation, Matrix<const float> x,
   HWY_DYNAMIC_DISPATCH(activate)(activation, x, y);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

@@ -31,7 +31,7 @@
 #include "warprank/ops/host/products.hpp"
 #include "warprank/ops/host/simd.hpp"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 struct AttentionOptions {
   int64_t heads = 1;
@@ -40,12 +40,12 @@ struct AttentionOptions {
   Precision precision = Precision::fp32;  ///< of scores; FP32 where the kernels have no BF16
 };
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops
 
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/attention-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(attention);
 HWY_EXPORT(attention_workspace);
@@ -60,4 +60,4 @@ inline void attention(Matrix<const float> q, Matrix<const float> k, Matrix<const
   HWY_DYNAMIC_DISPATCH(attention)(q, k, v, queries, keys, options, y, workspace);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

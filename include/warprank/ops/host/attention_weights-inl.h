@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 HWY_BEFORE_NAMESPACE();
-namespace warprank::host_ops::HWY_NAMESPACE {
+namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// scores = softmax(factor * scores) over `count` > 0 of them. An infinite score counts as the largest finite one, so
@@ -96,5 +96,5 @@ inline void weighted_sums(Matrix<const float> weights, Matrix<const float> x, bo
   for (; r < y.rows; ++r) weighted_sums_of<1>(weights.row_range(r, 1), x, add, y.row_range(r, 1));
 }
 
-}  // namespace warprank::host_ops::HWY_NAMESPACE
+}}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

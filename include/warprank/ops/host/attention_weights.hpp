@@ -13,7 +13,7 @@
 #include "warprank/ops/host/linear.hpp"
 #include "warprank/ops/host/simd.hpp"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 /// Packed weights made in a caller's workspace start at a cache line.
 inline constexpr int64_t floats_per_line = 16;
@@ -24,7 +24,7 @@ inline float* align_to_line(Span<float> workspace) {
   return reinterpret_cast<float*>((address + line - 1) / line * line);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops
 
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/attention_weights-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"

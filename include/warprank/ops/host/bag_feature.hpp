@@ -9,7 +9,7 @@
 #include "warprank/model/types.hpp"
 #include "warprank/ops/table_view.hpp"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 /// Ids that a look-up did not find, as many as there is room for.
 struct MissedIds {
@@ -44,4 +44,4 @@ struct BagFeature {
   int64_t num_bags() const { return bags.offsets == nullptr ? ids.size() : bags.count; }
 };
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

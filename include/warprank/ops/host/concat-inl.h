@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 HWY_BEFORE_NAMESPACE();
-namespace warprank::host_ops::HWY_NAMESPACE {
+namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// Copies kBytes <= count * 4 <= 2 kBytes bytes as two pieces that may overlap: no loop and no byte beyond the row.
@@ -63,5 +63,5 @@ inline void concat(Span<const SegmentedInput> parts, Matrix<float> y) {
   }
 }
 
-}  // namespace warprank::host_ops::HWY_NAMESPACE
+}}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

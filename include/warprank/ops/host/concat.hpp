@@ -25,7 +25,7 @@
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/concat-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(concat);
 
@@ -37,4 +37,4 @@ inline void expand(Matrix<const float> x, Segments segments, Matrix<float> y) {
   concat({&part, 1}, y);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

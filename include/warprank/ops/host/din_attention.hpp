@@ -43,7 +43,7 @@
 #include "warprank/ops/host/linear.hpp"
 #include "warprank/ops/host/simd.hpp"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 /// A layer of the scoring network as it was trained, row-major.
 struct DinLayer {
@@ -116,12 +116,12 @@ class PackedDin {
   Normalization normalization_ = Normalization::none;
 };
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops
 
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/din_attention-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(din_kernel);
 
@@ -183,4 +183,4 @@ inline void din_attention(const PackedDin& packed, Matrix<const float> q, Matrix
   packed.kernel()(packed, q, k, items, history, y, workspace);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

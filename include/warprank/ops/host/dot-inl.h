@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 HWY_BEFORE_NAMESPACE();
-namespace warprank::host_ops::HWY_NAMESPACE {
+namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// to[c, f] = fields[f, c], of elements of 32 bits; `fields` [count, dim], rows of `to` are `stride` apart.
@@ -179,5 +179,5 @@ inline void dot(Span<const SegmentedInput> inputs, int64_t dim, DotOrder order, 
   DotRun<Fp32Products>(inputs, dim, order, self, y, workspace).run();
 }
 
-}  // namespace warprank::host_ops::HWY_NAMESPACE
+}}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

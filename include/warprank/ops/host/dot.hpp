@@ -37,7 +37,7 @@
 #include "warprank/ops/host/simd.hpp"
 #include "warprank/ops/segmented_input.hpp"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 /// Floats of workspace, for any precision.
 constexpr int64_t dot_workspace(int64_t num_fields, int64_t dim, DotOrder order, bool self) {
@@ -46,12 +46,12 @@ constexpr int64_t dot_workspace(int64_t num_fields, int64_t dim, DotOrder order,
          pairs_stride(num_fields * dim);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops
 
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/dot-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(dot);
 
@@ -60,4 +60,4 @@ inline void dot(Span<const SegmentedInput> inputs, int64_t dim, DotOrder order, 
   HWY_DYNAMIC_DISPATCH(dot)(inputs, dim, order, self, y, workspace, precision);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 HWY_BEFORE_NAMESPACE();
-namespace warprank::host_ops::HWY_NAMESPACE {
+namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// Natural logarithm: -inf at 0, NaN below; within 4 u |log x|.
@@ -205,5 +205,5 @@ inline void elementwise(const ElementwiseProgram& program, Span<const SegmentedI
   ElementwiseRun(program, inputs, vectors, y, workspace).run();
 }
 
-}  // namespace warprank::host_ops::HWY_NAMESPACE
+}}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

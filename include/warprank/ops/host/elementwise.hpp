@@ -31,7 +31,7 @@
 #include "warprank/ops/host/simd.hpp"
 #include "warprank/ops/segmented_input.hpp"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 /// How many elements of a register are computed before the next instruction: as many as keep all registers in the
 /// first-level cache, in whole vectors of any instruction set.
@@ -45,12 +45,12 @@ inline int64_t elementwise_workspace(const ElementwiseProgram& program) {
   return program.num_registers() * elementwise_block(program);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops
 
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/elementwise-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(elementwise);
 
@@ -60,4 +60,4 @@ inline void elementwise(const ElementwiseProgram& program, Span<const SegmentedI
   HWY_DYNAMIC_DISPATCH(elementwise)(program, inputs, vectors, y, workspace);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

@@ -3,7 +3,7 @@
 // Pooling of table rows. Columns are taken in blocks of two to four vectors that stay in registers over a run of rows.
 
 HWY_BEFORE_NAMESPACE();
-namespace warprank::host_ops::HWY_NAMESPACE {
+namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <class D, class V = hn::Vec<D>>
@@ -291,5 +291,5 @@ inline void embedding_bag(Span<const BagFeature> features) {
   }
 }
 
-}  // namespace warprank::host_ops::HWY_NAMESPACE
+}}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -29,7 +29,7 @@
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/embedding_bag-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(embedding_bag);
 
@@ -47,4 +47,4 @@ inline void embedding_bag(Span<const BagFeature> features) {
   HWY_DYNAMIC_DISPATCH(embedding_bag)(features);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

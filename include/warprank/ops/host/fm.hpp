@@ -24,17 +24,17 @@
 #include "warprank/ops/host/simd.hpp"
 #include "warprank/ops/segmented_input.hpp"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 /// Floats of workspace.
 constexpr int64_t fm_workspace(int64_t dim) { return 2 * dim; }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops
 
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/fm-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(fm);
 
@@ -43,4 +43,4 @@ inline void fm(Span<const SegmentedInput> inputs, int64_t dim, bool reduce, Matr
   HWY_DYNAMIC_DISPATCH(fm)(inputs, dim, reduce, y, workspace);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

@@ -3,7 +3,7 @@
 // Look-ups in hash tables: the keys of a bucket are compared as vectors.
 
 HWY_BEFORE_NAMESPACE();
-namespace warprank::host_ops::HWY_NAMESPACE {
+namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// Bit w: word w of the line is `key`.
@@ -63,5 +63,5 @@ inline void find_rows(const HashTableView& found_in, Span<const int64_t> keys, c
   }
 }
 
-}  // namespace warprank::host_ops::HWY_NAMESPACE
+}}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -15,7 +15,7 @@
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/hash_table-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(find_rows);
 
@@ -25,4 +25,4 @@ inline void find_rows(const HashTableView& table, Span<const int64_t> keys, cons
   HWY_DYNAMIC_DISPATCH(find_rows)(table, keys, rows);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

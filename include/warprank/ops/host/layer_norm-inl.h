@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 HWY_BEFORE_NAMESPACE();
-namespace warprank::host_ops::HWY_NAMESPACE {
+namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// sum_c (x[c] - mean)^2
@@ -46,5 +46,5 @@ inline void layer_norm(Matrix<const float> x, float eps, Span<const float> gamma
   }
 }
 
-}  // namespace warprank::host_ops::HWY_NAMESPACE
+}}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -22,7 +22,7 @@
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/layer_norm-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(layer_norm);
 
@@ -31,4 +31,4 @@ inline void layer_norm(Matrix<const float> x, float eps, Span<const float> gamma
   HWY_DYNAMIC_DISPATCH(layer_norm)(x, eps, gamma, beta, y);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

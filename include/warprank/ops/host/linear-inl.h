@@ -3,7 +3,7 @@
 // The micro-kernel of linear layers and the loops around it.
 
 HWY_BEFORE_NAMESPACE();
-namespace warprank::host_ops::HWY_NAMESPACE {
+namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Panels of four vectors reach 92 to 97 % of the FMA peak on AVX2 and AVX-512. On AVX-512 14 rows x 2 vectors are as
@@ -335,5 +335,5 @@ inline LinearTarget linear_kernels() {
           has_bf16_products(),         &run_linear};
 }
 
-}  // namespace warprank::host_ops::HWY_NAMESPACE
+}}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -50,7 +50,7 @@
 #include "warprank/ops/host/products.hpp"
 #include "warprank/ops/host/simd.hpp"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 /// What a layer reads beside x; a matrix without data is not there.
 struct LinearInputs {
@@ -92,12 +92,12 @@ struct LinearTarget {
   }
 };
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops
 
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/linear-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(linear_kernels);
 
@@ -263,4 +263,4 @@ inline void linear(const PackedLinear& packed, Matrix<const float> x, Matrix<flo
   }
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 HWY_BEFORE_NAMESPACE();
-namespace warprank::host_ops::HWY_NAMESPACE {
+namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// The weights of one row of logits: in `buffer`, or the logits themselves.
@@ -56,5 +56,5 @@ inline void mix(const SegmentedInput& experts, const SegmentedInput& gate, Norma
   }
 }
 
-}  // namespace warprank::host_ops::HWY_NAMESPACE
+}}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -25,17 +25,17 @@
 #include "warprank/ops/host/softmax.hpp"
 #include "warprank/ops/segmented_input.hpp"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 /// Floats of workspace.
 constexpr int64_t mix_workspace(int64_t num_experts) { return num_experts; }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops
 
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/mix-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(mix);
 
@@ -44,4 +44,4 @@ inline void mix(const SegmentedInput& experts, const SegmentedInput& gate, Norma
   HWY_DYNAMIC_DISPATCH(mix)(experts, gate, normalization, y, workspace);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

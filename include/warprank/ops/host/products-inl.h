@@ -3,7 +3,7 @@
 // Products of FP32 values and of pairs of BF16 values, behind one interface, and rounding to pairs.
 
 HWY_BEFORE_NAMESPACE();
-namespace warprank::host_ops::HWY_NAMESPACE {
+namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// An element is one value.
@@ -109,5 +109,5 @@ struct Bf16Products {
 inline bool has_bf16_products() { return false; }
 #endif
 
-}  // namespace warprank::host_ops::HWY_NAMESPACE
+}}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

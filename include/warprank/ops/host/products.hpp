@@ -29,7 +29,7 @@
 #include <cpuid.h>
 #endif
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 enum class Precision { fp32, bf16 };
 
@@ -62,16 +62,16 @@ inline void check_bf16(const std::string& name, Span<const float> weight) {
                              std::to_string(weight[i]));
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops
 
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/products-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(has_bf16_products);
 
 /// Whether this processor has products of BF16 values, and the kernels of its instruction set use them.
 inline bool has_bf16_products() { return HWY_DYNAMIC_DISPATCH(has_bf16_products)(); }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

@@ -20,7 +20,7 @@
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/reduce-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(reduce);
 
@@ -29,4 +29,4 @@ inline void reduce(Matrix<const float> x, Pooling pooling, Matrix<float> y) {
   HWY_DYNAMIC_DISPATCH(reduce)(x, pooling, y);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

@@ -3,7 +3,7 @@
 // The rows of ids, one after the other.
 
 HWY_BEFORE_NAMESPACE();
-namespace warprank::host_ops::HWY_NAMESPACE {
+namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 
 /// The ids of all features, one after the other, as rows: found, counted and on the way into the cache well before they
 /// are used, across the borders of bags and features.
@@ -104,5 +104,5 @@ class RowStream {
   FoundRow ring_[ring_size];
 };
 
-}  // namespace warprank::host_ops::HWY_NAMESPACE
+}}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -15,7 +15,7 @@
 #include "warprank/ops/host/simd.hpp"
 #include "warprank/ops/table_view.hpp"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 /// Where the row of one id lies. Rows are fetched as far as the second level of the cache: more lines can be on the way
 /// to it than to the first (on Zen 4 24 ns become 16 for short rows in bags, 54 become 24 for rows of 256 bytes).
@@ -52,7 +52,7 @@ struct FoundRow {
   }
 };
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops
 
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/row_stream-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"

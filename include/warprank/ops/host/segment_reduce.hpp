@@ -21,7 +21,7 @@
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/segment_reduce-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(segment_reduce);
 
@@ -30,4 +30,4 @@ inline void segment_reduce(Matrix<const float> x, Segments segments, Pooling poo
   HWY_DYNAMIC_DISPATCH(segment_reduce)(x, segments, pooling, y);
 }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

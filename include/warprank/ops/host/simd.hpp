@@ -7,7 +7,7 @@
 /// A host op is two files. `<op>-inl.h` holds the kernels, in a namespace per instruction set:
 ///
 ///     HWY_BEFORE_NAMESPACE();
-///     namespace warprank::host_ops::HWY_NAMESPACE {
+///     namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 ///     namespace hn = hwy::HWY_NAMESPACE;
 ///     inline void scale(float factor, Matrix<float> x) { ... }
 ///     }
@@ -19,7 +19,7 @@
 ///     #include "warprank/ops/host/simd.hpp"
 ///     #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/<op>-inl.h"
 ///     #include "warprank/ops/host/foreach_target-inl.h"
-///     namespace warprank::host_ops {
+///     namespace warprank { inline namespace v0 { namespace host_ops {
 ///     HWY_EXPORT(scale);
 ///     inline void scale(float factor, Matrix<float> x) { HWY_DYNAMIC_DISPATCH(scale)(factor, x); }
 ///     }

@@ -20,10 +20,10 @@
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/softmax-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(softmax);
 
 inline void softmax(Matrix<const float> x, Matrix<float> y) { HWY_DYNAMIC_DISPATCH(softmax)(x, y); }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

@@ -3,7 +3,7 @@
 // Loads and stores of vectors that may be the last, incomplete one of a row; extremes with one meaning on all targets.
 
 HWY_BEFORE_NAMESPACE();
-namespace warprank::host_ops::HWY_NAMESPACE {
+namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// The first `count` (0 <= count <= lanes) floats at `from`, zeros in the other lanes; reads nothing beyond them.
@@ -46,5 +46,5 @@ HWY_INLINE V min_or_nan(D, V a, V b) {
   return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::Not(hn::Eq(a, a))), a, b);
 }
 
-}  // namespace warprank::host_ops::HWY_NAMESPACE
+}}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

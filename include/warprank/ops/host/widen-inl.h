@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 HWY_BEFORE_NAMESPACE();
-namespace warprank::host_ops::HWY_NAMESPACE {
+namespace warprank { inline namespace v0 { namespace host_ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 inline void widen(Span<const float16> from, float* to) {
@@ -16,5 +16,5 @@ inline void widen(Span<const float16> from, float* to) {
   for (; i < from.size(); ++i) to[i] = to_float(from[i]);
 }
 
-}  // namespace warprank::host_ops::HWY_NAMESPACE
+}}}  // namespace warprank::v0::host_ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -12,11 +12,11 @@
 #define WARPRANK_TARGET_INCLUDE "warprank/ops/host/widen-inl.h"
 #include "warprank/ops/host/foreach_target-inl.h"
 
-namespace warprank::host_ops {
+namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(widen);
 
 /// to[i] = from[i]; neither needs to be aligned to more than its elements.
 inline void widen(Span<const float16> from, float* to) { HWY_DYNAMIC_DISPATCH(widen)(from, to); }
 
-}  // namespace warprank::host_ops
+}}}  // namespace warprank::v0::host_ops

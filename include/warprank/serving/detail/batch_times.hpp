@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 using ServiceClock = std::chrono::steady_clock;
 
@@ -39,4 +39,4 @@ class BatchTimes {
   std::vector<std::optional<ServiceClock::duration>> means_;  // [capacities]
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

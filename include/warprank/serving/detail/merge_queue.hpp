@@ -16,7 +16,7 @@
 #include "warprank/serving/detail/batch_times.hpp"
 #include "warprank/serving/service_options.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// What the queue needs to know of a request.
 struct WaitingCall {
@@ -245,4 +245,4 @@ class MergeQueue {
   std::vector<int64_t> rows_;  // [axes], while a batch is put together
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

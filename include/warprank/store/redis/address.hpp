@@ -8,7 +8,7 @@
 
 #include "warprank/core/error.hpp"
 
-namespace warprank::redis {
+namespace warprank { inline namespace v0 { namespace redis {
 
 struct Address {
   std::string host;
@@ -31,4 +31,4 @@ struct Address {
   std::string text() const { return host + ":" + std::to_string(port); }
 };
 
-}  // namespace warprank::redis
+}}}  // namespace warprank::v0::redis

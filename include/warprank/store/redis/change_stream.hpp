@@ -29,7 +29,7 @@
 #include "warprank/store/redis/cluster.hpp"
 #include "warprank/store/row_changes.hpp"
 
-namespace warprank::redis {
+namespace warprank { inline namespace v0 { namespace redis {
 
 /// Of an entry: milliseconds and a number within them.
 struct EntryId {
@@ -259,4 +259,4 @@ class StreamReader final : public ChangeReader {
   std::vector<Followed> followed_;
 };
 
-}  // namespace warprank::redis
+}}}  // namespace warprank::v0::redis

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <mutex>
 
-namespace warprank::redis {
+namespace warprank { inline namespace v0 { namespace redis {
 
 /// Keeps callers from waiting for a node that does not answer: after some failures in a row nobody tries for a pause,
 /// then one does, whose failure doubles the pause. By any threads at once.
@@ -58,4 +58,4 @@ class CircuitBreaker {
   Time opened_ = {}, next_try_ = {};
 };
 
-}  // namespace warprank::redis
+}}}  // namespace warprank::v0::redis

@@ -13,7 +13,7 @@
 
 #include "warprank/store/redis/exchange.hpp"
 
-namespace warprank::redis {
+namespace warprank { inline namespace v0 { namespace redis {
 
 /// A Redis Cluster, or a single server. By any threads at once; what a call may wait for is bounded by its deadline.
 class Cluster final : public SlotKeeper {
@@ -97,4 +97,4 @@ class Cluster final : public SlotKeeper {
   std::mutex refreshing_;
 };
 
-}  // namespace warprank::redis
+}}}  // namespace warprank::v0::redis

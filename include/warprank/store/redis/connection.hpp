@@ -26,7 +26,7 @@
 
 #include "warprank/store/redis/resolver.hpp"
 
-namespace warprank::redis {
+namespace warprank { inline namespace v0 { namespace redis {
 
 struct FreeReply {
   void operator()(redisReply* reply) const { freeReplyObject(reply); }
@@ -171,4 +171,4 @@ class Connection {
   std::unique_ptr<redisReader, FreeReader> reader_;
 };
 
-}  // namespace warprank::redis
+}}}  // namespace warprank::v0::redis

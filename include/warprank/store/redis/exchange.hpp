@@ -26,7 +26,7 @@
 #include "warprank/store/redis/nodes.hpp"
 #include "warprank/store/redis/requests.hpp"
 
-namespace warprank::redis {
+namespace warprank { inline namespace v0 { namespace redis {
 
 /// The reply to request i, once for each; null where none came. Must not throw.
 using OnReply = std::function<void(int64_t i, const redisReply* reply)>;
@@ -350,4 +350,4 @@ class Exchange {
   std::string trouble_;
 };
 
-}  // namespace warprank::redis
+}}}  // namespace warprank::v0::redis

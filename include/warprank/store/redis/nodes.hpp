@@ -23,7 +23,7 @@
 #include "warprank/store/redis/requests.hpp"
 #include "warprank/store/redis/resolver.hpp"
 
-namespace warprank::redis {
+namespace warprank { inline namespace v0 { namespace redis {
 
 /// Of changes that are published.
 struct ChangeOptions {
@@ -230,4 +230,4 @@ class Nodes {
   int next_number_ = 0;
 };
 
-}  // namespace warprank::redis
+}}}  // namespace warprank::v0::redis

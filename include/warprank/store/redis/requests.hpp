@@ -8,7 +8,7 @@
 
 #include "warprank/store/redis/slots.hpp"
 
-namespace warprank::redis {
+namespace warprank { inline namespace v0 { namespace redis {
 
 /// Commands as the protocol has them, one after the other, each with the slot of its key.
 class Requests {
@@ -59,4 +59,4 @@ class Requests {
   std::string text_;
 };
 
-}  // namespace warprank::redis
+}}}  // namespace warprank::v0::redis

@@ -28,7 +28,7 @@
 
 #include "warprank/store/redis/address.hpp"
 
-namespace warprank::redis {
+namespace warprank { inline namespace v0 { namespace redis {
 
 /// An address of a socket.
 struct SocketAddress {
@@ -165,4 +165,4 @@ class Resolver {
   const std::shared_ptr<State> state_;  // threads that still ask have it, too
 };
 
-}  // namespace warprank::redis
+}}}  // namespace warprank::v0::redis

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace warprank::redis {
+namespace warprank { inline namespace v0 { namespace redis {
 
 inline constexpr int num_slots = 16384;
 
@@ -30,4 +30,4 @@ constexpr int slot_of(std::string_view key) {
   return crc16(key) % num_slots;
 }
 
-}  // namespace warprank::redis
+}}}  // namespace warprank::v0::redis

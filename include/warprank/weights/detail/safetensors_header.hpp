@@ -19,7 +19,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/weights/tensor.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// One element type of the format.
 struct StoredType {
@@ -210,4 +210,4 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   Header header_;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -10,7 +10,7 @@
 #include "warprank/engine/cuda/prepare.cuh"
 #include "warprank/ops/attention.cuh"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 inline PreparedStep prepare_attentions(const std::vector<int>& nodes, const Bindings& bindings, StepMemory& memory) {
   std::vector<Attention> attentions;
@@ -30,4 +30,4 @@ inline PreparedStep prepare_attentions(const std::vector<int>& nodes, const Bind
   return prepare_launch("attention", AttentionLaunch(attentions), memory);
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -9,7 +9,7 @@
 #include "warprank/engine/cuda/prepare.cuh"
 #include "warprank/engine/engine.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 inline PreparedStep prepare_custom(const CustomOp& op, int n, CudaCustomFunction function, const Bindings& bindings) {
   const Node& node = bindings.graph().node(n);
@@ -31,4 +31,4 @@ inline Prepare bind_alone(const CustomOp& op, int n, const BindOptions& options)
   };
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

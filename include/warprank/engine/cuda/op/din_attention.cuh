@@ -17,7 +17,7 @@
 #include "warprank/engine/parameter_source.hpp"
 #include "warprank/ops/din_attention.cuh"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 struct DinNode {
   int node = -1;
@@ -66,4 +66,4 @@ inline PreparedStep prepare_din(const std::vector<DinNode>& nodes, const Binding
   return prepare_launch("din_attention", DinLaunch(histories), memory);
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -11,7 +11,7 @@
 #include "warprank/ops/dot.cuh"
 #include "warprank/plan/gather_fields.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 static_assert(Dot<float16>::max_inputs == plan::max_field_inputs);
 
@@ -27,4 +27,4 @@ inline Prepare bind_alone(const DotOp& op, int n, const BindOptions&) {
   };
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -14,7 +14,7 @@
 #include "warprank/engine/cuda/table_store.cuh"
 #include "warprank/ops/embedding_bag.cuh"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// One feature of a plan; no table for a dense input.
 struct LookUp {
@@ -120,4 +120,4 @@ inline PreparedStep prepare_look_ups(const std::vector<LookUp>& look_ups, const 
   return prepare_launch("embedding_bag", EmbeddingBag(features), memory);
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

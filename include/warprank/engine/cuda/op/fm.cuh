@@ -11,7 +11,7 @@
 #include "warprank/ops/fm.cuh"
 #include "warprank/plan/gather_fields.hpp"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 static_assert(Fm<float16, float16>::max_inputs == plan::max_field_inputs);
 
@@ -21,10 +21,11 @@ inline Prepare bind_alone(const FmOp& op, int n, const BindOptions&) {
     return with_type(bindings.value(n), [&](auto y) {
       using Out = std::remove_pointer_t<decltype(y.data)>;
       return prepare_launch(
-          "fm", Fm<float16, Out>(halves_of_inputs(bindings, node), op.dim, y, bindings.num_rows(node.axis), {op.reduce}),
+          "fm",
+          Fm<float16, Out>(halves_of_inputs(bindings, node), op.dim, y, bindings.num_rows(node.axis), {op.reduce}),
           memory);
     });
   };
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -25,7 +25,7 @@
 #include "warprank/ops/linear.cuh"
 #include "warprank/ops/mlp.cuh"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// Where the packed weights of a layer and the vectors of its activation begin.
 struct LayerWeights {
@@ -368,4 +368,4 @@ inline PreparedStep prepare_scenes(const PackedScenes& packed, const Bindings& b
                  prepare_launch("linear", LinearLaunch(Span<const LinearLayer>(&layer, 1)), memory));
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

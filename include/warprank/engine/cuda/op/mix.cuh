@@ -10,7 +10,7 @@
 #include "warprank/engine/cuda/prepare.cuh"
 #include "warprank/ops/mix.cuh"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// Mixes on one axis and of one type.
 inline PreparedStep prepare_mixes(const std::vector<int>& nodes, const Bindings& bindings, StepMemory& memory) {
@@ -30,4 +30,4 @@ inline PreparedStep prepare_mixes(const std::vector<int>& nodes, const Bindings&
   });
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

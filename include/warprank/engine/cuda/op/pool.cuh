@@ -10,7 +10,7 @@
 #include "warprank/engine/cuda/prepare.cuh"
 #include "warprank/ops/segment_reduce.cuh"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 inline PreparedStep prepare_pools(const std::vector<int>& nodes, const Bindings& bindings, StepMemory& memory) {
   std::vector<SegmentReduction> reductions;
@@ -26,4 +26,4 @@ inline PreparedStep prepare_pools(const std::vector<int>& nodes, const Bindings&
   return prepare_launch("segment_reduce", SegmentReduceLaunch(reductions), memory);
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

@@ -17,7 +17,7 @@
 #include "warprank/engine/parameter_source.hpp"
 #include "warprank/ops/row_programs.cuh"
 
-namespace warprank::cuda_backend {
+namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 /// One such node. Weights are offsets in the model's memory, -1: none.
 struct RowNode {
@@ -121,4 +121,4 @@ inline PreparedStep prepare_output_copies(const std::vector<OutputPlace>& output
   return programs.prepare(memory);
 }
 
-}  // namespace warprank::cuda_backend
+}}}  // namespace warprank::v0::cuda_backend

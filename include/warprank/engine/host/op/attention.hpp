@@ -12,7 +12,7 @@
 #include "warprank/model/op/attention.hpp"
 #include "warprank/ops/host/attention.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 inline StepPtr bind_op(const AttentionOp& op, int n, Binder& model) {
   const int64_t dim = model.node(n).width / op.heads;
@@ -32,4 +32,4 @@ inline StepPtr bind_op(const AttentionOp& op, int n, Binder& model) {
       });
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

@@ -10,7 +10,7 @@
 #include "warprank/model/op/concat.hpp"
 #include "warprank/ops/host/concat.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 /// Copies the parts that their producers could not write in place.
 class ConcatStep : public Step {
@@ -34,4 +34,4 @@ class ConcatStep : public Step {
 
 inline StepPtr bind_op(const ConcatOp&, int n, Binder& model) { return std::make_unique<ConcatStep>(n, model.refs(n)); }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

@@ -5,7 +5,7 @@
 #include "warprank/engine/host/plain_step.hpp"
 #include "warprank/model/op/custom.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 inline StepPtr bind_op(const CustomOp& op, int n, Binder& model) {
   return make_plain_step(
@@ -16,4 +16,4 @@ inline StepPtr bind_op(const CustomOp& op, int n, Binder& model) {
       no_workspace);
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

@@ -14,7 +14,7 @@
 #include "warprank/ops/host/din_attention.hpp"
 #include "warprank/ops/host/elementwise.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 class DinStep : public Step {
  public:
@@ -75,4 +75,4 @@ inline StepPtr bind_op(const DinAttentionOp& op, int n, Binder& model) {
       host_ops::PackedDin(model.node(n).width, layers, op.normalization, op.scaled, model.precision));
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

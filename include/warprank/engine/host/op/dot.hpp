@@ -8,7 +8,7 @@
 #include "warprank/model/op/dot.hpp"
 #include "warprank/ops/host/dot.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 inline StepPtr bind_op(const DotOp& op, int n, Binder& model) {
   int64_t num_fields = 0;
@@ -21,4 +21,4 @@ inline StepPtr bind_op(const DotOp& op, int n, Binder& model) {
       [op, num_fields](const RunState&) { return host_ops::dot_workspace(num_fields, op.dim, op.order, op.self); });
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

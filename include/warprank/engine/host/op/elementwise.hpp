@@ -10,7 +10,7 @@
 #include "warprank/model/op/elementwise.hpp"
 #include "warprank/ops/host/elementwise.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 class ElementwiseStep : public Step {
  public:
@@ -43,4 +43,4 @@ inline StepPtr bind_op(const ElementwiseOp& op, int n, Binder& model) {
   return std::make_unique<ElementwiseStep>(n, op.program, model.refs(n), std::move(vectors));
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

@@ -13,7 +13,7 @@
 #include "warprank/model/op/embed.hpp"
 #include "warprank/ops/host/embedding_bag.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 /// All look-ups of one launch.
 class EmbedStep : public Step {
@@ -147,4 +147,4 @@ inline StepPtr bind_look_ups(const std::vector<int>& launch, Binder& model) {
 
 inline StepPtr bind_op(const EmbedOp&, int n, Binder& model) { return bind_look_ups({n}, model); }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

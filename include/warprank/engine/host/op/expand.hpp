@@ -9,7 +9,7 @@
 #include "warprank/model/op/expand.hpp"
 #include "warprank/ops/host/concat.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 inline StepPtr bind_op(const ExpandOp&, int n, Binder& model) {
   std::vector<InputRef> inputs = model.refs(n);
@@ -19,4 +19,4 @@ inline StepPtr bind_op(const ExpandOp&, int n, Binder& model) {
       no_workspace);
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

@@ -6,7 +6,7 @@
 #include "warprank/model/op/fm.hpp"
 #include "warprank/ops/host/fm.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 inline StepPtr bind_op(const FmOp& op, int n, Binder& model) {
   return make_plain_step(
@@ -15,4 +15,4 @@ inline StepPtr bind_op(const FmOp& op, int n, Binder& model) {
       [op](const RunState&) { return host_ops::fm_workspace(op.dim); });
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

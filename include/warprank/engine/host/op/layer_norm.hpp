@@ -9,7 +9,7 @@
 #include "warprank/model/op/layer_norm.hpp"
 #include "warprank/ops/host/layer_norm.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 inline StepPtr bind_op(const LayerNormOp& op, int n, Binder& model) {
   std::vector<float> weight, bias;
@@ -25,4 +25,4 @@ inline StepPtr bind_op(const LayerNormOp& op, int n, Binder& model) {
       no_workspace);
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

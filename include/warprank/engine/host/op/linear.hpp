@@ -11,7 +11,7 @@
 #include "warprank/model/op/linear.hpp"
 #include "warprank/ops/host/linear.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 class LinearStep : public Step {
  public:
@@ -101,4 +101,4 @@ inline StepPtr bind_op(const LinearOp& op, int n, Binder& model) {
   return std::make_unique<LinearStep>(op, n, std::move(packed), std::move(inputs));
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

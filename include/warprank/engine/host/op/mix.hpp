@@ -8,7 +8,7 @@
 #include "warprank/model/op/mix.hpp"
 #include "warprank/ops/host/mix.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 inline StepPtr bind_op(const MixOp& op, int n, Binder& model) {
   const int64_t num_experts = model.node(model.node(n).inputs[1]).width;
@@ -20,4 +20,4 @@ inline StepPtr bind_op(const MixOp& op, int n, Binder& model) {
       [num_experts](const RunState&) { return host_ops::mix_workspace(num_experts); });
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

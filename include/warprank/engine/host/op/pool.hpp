@@ -6,7 +6,7 @@
 #include "warprank/model/op/pool.hpp"
 #include "warprank/ops/host/segment_reduce.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 inline StepPtr bind_op(const PoolOp& op, int n, Binder& model) {
   const int input = model.node(n).inputs[0];
@@ -19,4 +19,4 @@ inline StepPtr bind_op(const PoolOp& op, int n, Binder& model) {
       no_workspace);
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

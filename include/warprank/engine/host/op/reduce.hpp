@@ -6,7 +6,7 @@
 #include "warprank/model/op/reduce.hpp"
 #include "warprank/ops/host/reduce.hpp"
 
-namespace warprank::host_backend {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 inline StepPtr bind_op(const ReduceOp& op, int n, Binder& model) {
   return make_plain_step(
@@ -14,4 +14,4 @@ inline StepPtr bind_op(const ReduceOp& op, int n, Binder& model) {
       no_workspace);
 }
 
-}  // namespace warprank::host_backend
+}}}  // namespace warprank::v0::host_backend

@@ -11,7 +11,7 @@
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 #include "warprank/ops/detail/gemm/rows.cuh"
 
-namespace warprank::detail::attention {
+namespace warprank { inline namespace v0 { namespace detail::attention {
 
 inline constexpr int block_warps = 4, block_threads = block_warps * 32;
 inline constexpr int strip_rows = 16;                       ///< of a warp: the rows of an mma
@@ -78,4 +78,4 @@ struct Header {
 };
 static_assert(sizeof(Header) <= header_bytes);
 
-}  // namespace warprank::detail::attention
+}}}  // namespace warprank::v0::detail::attention

@@ -21,7 +21,7 @@
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 #include "warprank/ops/detail/gemm/rows.cuh"
 
-namespace warprank::detail::attention {
+namespace warprank { inline namespace v0 { namespace detail::attention {
 
 /// Rows of one head.
 WARPRANK_DEVICE RowSource rows_of_head(RowSource rows, int64_t first_row, int64_t first_column, int count) {
@@ -186,4 +186,4 @@ attention_kernel(const Descriptor* descriptors) {
   }
 }
 
-}  // namespace warprank::detail::attention
+}}}  // namespace warprank::v0::detail::attention

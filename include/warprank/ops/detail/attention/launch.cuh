@@ -23,7 +23,7 @@
 #include "warprank/ops/detail/common/item_units.cuh"
 #include "warprank/ops/detail/gemm/check.hpp"
 
-namespace warprank::detail::attention {
+namespace warprank { inline namespace v0 { namespace detail::attention {
 
 /// Attentions of one launch.
 struct Plan {
@@ -218,4 +218,4 @@ WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const void* descriptors, d
 }
 #endif
 
-}  // namespace warprank::detail::attention
+}}}  // namespace warprank::v0::detail::attention

@@ -32,7 +32,7 @@
 #include "warprank/ops/detail/common/direct_rows.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
 
-namespace warprank::detail::attention {
+namespace warprank { inline namespace v0 { namespace detail::attention {
 
 inline constexpr int split_items = 16;   ///< of a block: the rows of an mma
 inline constexpr int split_events = 16;  ///< of a step
@@ -154,7 +154,8 @@ struct SplitPart {
   static WARPRANK_DEVICE int event_of_values(int i) { return device::lane_index() % 4 * 2 + i / 2 * 8 + i % 2; }
 
   /// Requests the step from `event` on, where there are `limit` events; behind them the last one again.
-  WARPRANK_DEVICE void request_events(const SplitDescriptor& d, const float16* k, const float16* v, int event, int limit) {
+  WARPRANK_DEVICE void request_events(const SplitDescriptor& d, const float16* k, const float16* v, int event,
+                                      int limit) {
     const int g = device::lane_index() / 4;
     const auto row = [limit](int i) { return i < limit ? i : limit - 1; };
     WARPRANK_UNROLL
@@ -370,4 +371,4 @@ split_attention_kernel(const SplitDescriptor* descriptors) {
   attend_split<Target, Dim, split_policy<Target, Dim>.warps>(descriptors);
 }
 
-}  // namespace warprank::detail::attention
+}}}  // namespace warprank::v0::detail::attention

@@ -25,7 +25,7 @@
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
 
-namespace warprank::detail::attention {
+namespace warprank { inline namespace v0 { namespace detail::attention {
 
 /// A lane has two rows of the strip, lane / 4 and 8 below, and of each tile of 8 columns two, from lane % 4 * 2 on.
 template <int Target, int Columns>
@@ -51,8 +51,8 @@ struct Strip {
 
   /// Adds `count` keys, at most a step, of which the lane's rows see the first `seen`. Rows of keys and values exist up
   /// to a multiple of 16; those behind the count are finite.
-  WARPRANK_DEVICE void add(const Descriptor& d, const float16* queries, const float16* keys, const float16* values, int count,
-                           const int (&seen)[2]) {
+  WARPRANK_DEVICE void add(const Descriptor& d, const float16* queries, const float16* keys, const float16* values,
+                           int count, const int (&seen)[2]) {
     float scores[step / 8][4] = {};
     multiply_keys(d, queries, keys, count, scores);
     uint32_t weights[step / 8][2];
@@ -177,4 +177,4 @@ struct Strip {
   }
 };
 
-}  // namespace warprank::detail::attention
+}}}  // namespace warprank::v0::detail::attention

@@ -16,7 +16,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/model/types.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// An activation as kernels take it: the setting of its kind, and learned vectors in device memory, one value per
 /// column, null where the kind does not use them.
@@ -145,4 +145,4 @@ WARPRANK_DEVICE float apply(const DeviceActivation& activation, float value, int
 }
 
 }  // namespace detail
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -13,7 +13,7 @@
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/axis_input.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// The row of the input that serves row n of the output.
 template <class Value>
@@ -113,4 +113,4 @@ WARPRANK_DEVICE int find_rows_serving(const AxisInput<Value>* inputs, const Inpu
   return end > n ? end : n + 1;  // rows that no segment has are served by one that ends before them
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

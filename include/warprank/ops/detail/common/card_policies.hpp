@@ -6,7 +6,7 @@
 
 #include "warprank/ops/launch_policies.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 struct CardPolicies {
   int target;  ///< of the card
@@ -43,4 +43,4 @@ constexpr LaunchPolicies launch_policies_of(int target) {
   return nearest;
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

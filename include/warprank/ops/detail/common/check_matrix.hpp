@@ -9,7 +9,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 inline void check_pointer(const std::string& what, const void* data, int64_t alignment, Problems& problems) {
   if (data == nullptr) problems.add(what, "device memory", "null");
@@ -38,4 +38,4 @@ void check_matrix(const std::string& what, const Matrix<Value>& matrix, Problems
   }
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -11,7 +11,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/sync.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// The problem that a block works on: the last whose `first_block` is not behind it. Whole warps call.
 template <class Descriptor>
@@ -53,4 +53,4 @@ WARPRANK_DEVICE Descriptor read_descriptor(const Descriptor* from) {
   return to;
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -14,7 +14,7 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// The `Count` words that begin at `first`, aligned to all of them or to 16 bytes.
 template <int Count>
@@ -41,4 +41,4 @@ WARPRANK_DEVICE void load_factor_ahead(const float16* row, uint32_t (&words)[Wor
   }
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

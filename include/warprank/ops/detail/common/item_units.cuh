@@ -15,7 +15,7 @@
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Items and events of the same parents, as they lie in device memory.
 struct ItemsAndEvents {
@@ -98,4 +98,4 @@ ItemsAndEvents items_and_events_of(const Attended& given) {
   return {given.q.rows, given.max_parents, given.num_parents, given.item_offsets, given.history_offsets};
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -10,7 +10,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/sorted.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// The requests of a batch, as the lanes of a warp search them together, with the rows that they begin with on one axis
 /// or on several, [requests + 1] each. Of up to 31 requests a lane has one, and one trip to memory brings all, beside
@@ -65,4 +65,4 @@ class RequestsOfLanes {
   int64_t start_of_lane_[NumAxes] = {}, position_of_lane_ = 0;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

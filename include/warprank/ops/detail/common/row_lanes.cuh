@@ -13,7 +13,7 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 inline constexpr int row_vector_size = 4;  // columns of a lane where everything is aligned, else 1
 inline constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
@@ -95,4 +95,4 @@ inline int lanes_for(int64_t vectors) {
   return lanes;
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

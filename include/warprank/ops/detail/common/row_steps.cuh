@@ -15,7 +15,7 @@
 #include "warprank/model/types.hpp"
 #include "warprank/ops/detail/common/row_lanes.cuh"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// The values as they are.
 struct EachElement {};
@@ -132,4 +132,4 @@ WARPRANK_DEVICE void finish_row(const RowStep& step, const Lanes& row, Evaluate 
 }
 
 }  // namespace detail::elementwise
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -25,7 +25,7 @@
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/launch_policies.hpp"
 
-namespace warprank::detail::din {
+namespace warprank { inline namespace v0 { namespace detail::din {
 
 /// Histories that one kernel takes: those of one shape, or all that the staged kernel takes.
 struct Launch {
@@ -271,4 +271,4 @@ WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const void* descriptors, d
 }
 #endif
 
-}  // namespace warprank::detail::din
+}}}  // namespace warprank::v0::detail::din

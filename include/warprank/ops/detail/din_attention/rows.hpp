@@ -8,7 +8,7 @@
 #include "warprank/device/half.hpp"
 #include "warprank/device/memory.hpp"
 
-namespace warprank::detail::din {
+namespace warprank { inline namespace v0 { namespace detail::din {
 
 /// Rows of FP16 in global memory.
 struct Rows {
@@ -23,7 +23,8 @@ inline Rows rows_of(const Matrix<const float16>& matrix) {
 }
 
 /// Of each column, by FP32.
-WARPRANK_DEVICE device::Vector<float16, 8> sum_of(const device::Vector<float16, 8>& a, const device::Vector<float16, 8>& b) {
+WARPRANK_DEVICE device::Vector<float16, 8> sum_of(const device::Vector<float16, 8>& a,
+                                                  const device::Vector<float16, 8>& b) {
   device::Vector<float16, 8> sum;
   WARPRANK_UNROLL
   for (int i = 0; i < 8; ++i) sum[i] = device::narrow<float16>(device::widen(a[i]) + device::widen(b[i]));
@@ -40,4 +41,4 @@ WARPRANK_DEVICE device::Vector<uint32_t, 4> sum_of_pairs(const device::Vector<ui
   return sum;
 }
 
-}  // namespace warprank::detail::din
+}}}  // namespace warprank::v0::detail::din

@@ -32,7 +32,7 @@
 #include "warprank/ops/detail/din_attention/staged/partition.hpp"
 #include "warprank/ops/detail/gemm/weights.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// A layer of the scoring network as it was trained, row-major.
 struct DinLayer {
@@ -322,4 +322,4 @@ class DinWeights {
   std::vector<unsigned char> bytes_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -23,7 +23,7 @@
 #include "warprank/ops/detail/common/axis_input.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
 
-namespace warprank::detail::dot {
+namespace warprank { inline namespace v0 { namespace detail::dot {
 
 inline constexpr int max_inputs = 8, max_warps = 4, max_rows_of_block = 64;
 inline constexpr int64_t max_dim = 4096, max_fields = 1024;
@@ -57,7 +57,7 @@ inline Layout layout_for(int64_t dim, int64_t num_ancestor_fields, int64_t num_o
 template <class Out>
 struct Arguments {
   AxisInput<float16> inputs[max_inputs];  // those on ancestors first
-  int first_field[max_inputs];         // the number of each input's first field
+  int first_field[max_inputs];            // the number of each input's first field
   int num_inputs, num_inputs_on_ancestors;
   int num_ancestor_fields, num_own_fields;
   int dim;
@@ -254,8 +254,8 @@ dot_kernel(Arguments<Out> arguments) {
 
 /// The arguments for a valid call.
 template <class Out>
-Arguments<Out> arguments_for(Span<const AxisInput<float16>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
-                             const int64_t* num_rows, int64_t num_multiprocessors) {
+Arguments<Out> arguments_for(Span<const AxisInput<float16>> inputs, int64_t dim, DotOrder order, bool self,
+                             Matrix<Out> y, const int64_t* num_rows, int64_t num_multiprocessors) {
   Arguments<Out> arguments{};
   arguments.dim = static_cast<int>(dim);
   arguments.aligned = dim % vector_size == 0;
@@ -312,4 +312,4 @@ WARPRANK_HIDDEN void launch_general(const Arguments<Out>& arguments, int target,
 }
 #endif
 
-}  // namespace warprank::detail::dot
+}}}  // namespace warprank::v0::detail::dot

@@ -17,7 +17,7 @@
 #include "warprank/ops/detail/dot/rows.cuh"
 #include "warprank/ops/launch_policies.hpp"
 
-namespace warprank::detail::dot {
+namespace warprank { inline namespace v0 { namespace detail::dot {
 
 template <class Out>
 struct Plan {
@@ -113,4 +113,4 @@ template void launch(const Plan<float>& plan, int target, device::Stream stream)
 template void launch(const Plan<float16>& plan, int target, device::Stream stream);
 #endif
 
-}  // namespace warprank::detail::dot
+}}}  // namespace warprank::v0::detail::dot

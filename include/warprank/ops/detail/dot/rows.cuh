@@ -34,7 +34,7 @@
 #include "warprank/ops/detail/dot/general.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
 
-namespace warprank::detail::dot {
+namespace warprank { inline namespace v0 { namespace detail::dot {
 
 inline constexpr int fields_of_group = 8;  ///< columns of a tensor core's tile
 inline constexpr int max_groups = 8;
@@ -242,4 +242,4 @@ dot_rows_kernel(RowArguments<Out> arguments) {
   }
 }
 
-}  // namespace warprank::detail::dot
+}}}  // namespace warprank::v0::detail::dot

@@ -24,7 +24,7 @@
 #include "warprank/ops/detail/common/check_matrix.hpp"
 #include "warprank/ops/detail/common/row_steps.cuh"
 
-namespace warprank::detail::elementwise {
+namespace warprank { inline namespace v0 { namespace detail::elementwise {
 
 inline constexpr int threads = 128, min_blocks = 6;
 
@@ -173,4 +173,4 @@ WARPRANK_HIDDEN void launch(const Rows<Out>& rows, const Call& call, Step step, 
   }
 }
 
-}  // namespace warprank::detail::elementwise
+}}}  // namespace warprank::v0::detail::elementwise

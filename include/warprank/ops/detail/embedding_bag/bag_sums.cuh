@@ -10,7 +10,7 @@
 #include "warprank/ops/detail/embedding_bag/parts.cuh"
 #include "warprank/ops/detail/embedding_bag/spans.cuh"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank { inline namespace v0 { namespace detail::embedding_bag {
 
 /// NaN when one of them is.
 WARPRANK_DEVICE float larger(float a, float b) { return b > a || b != b ? b : a; }
@@ -34,7 +34,8 @@ WARPRANK_DEVICE float weight_of(const Block& block, const BagIds& bag, int i) {
   const Record& f = block.f();
   if (bag.weights == nullptr) return f.default_value;
   const unsigned char* weight = bag.weights + i * block.extras().weights_stride;
-  if (f.has(Flag::weights_are_half)) return device::widen(device::load_constant(reinterpret_cast<const float16*>(weight)));
+  if (f.has(Flag::weights_are_half))
+    return device::widen(device::load_constant(reinterpret_cast<const float16*>(weight)));
   if (f.has(Flag::weights_are_bfloat16)) {
     return device::widen(device::load_constant(reinterpret_cast<const bfloat16*>(weight)));
   }
@@ -258,4 +259,4 @@ WARPRANK_DEVICE void store_bag(const Record& f, int64_t bag, int part, BagSums& 
   store_part(f, bag, part, sums.values);
 }
 
-}  // namespace warprank::detail::embedding_bag
+}}}  // namespace warprank::v0::detail::embedding_bag

@@ -7,7 +7,7 @@
 
 #include "warprank/device/memory.hpp"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank { inline namespace v0 { namespace detail::embedding_bag {
 
 /// A position that a blob states.
 WARPRANK_DEVICE uint32_t read_entry(const unsigned char* blob, uint32_t entry) {
@@ -28,4 +28,4 @@ WARPRANK_DEVICE int64_t load_id(const unsigned char* ids, int64_t i, bool is_nar
   return device::load_constant(reinterpret_cast<const int64_t*>(id));
 }
 
-}  // namespace warprank::detail::embedding_bag
+}}}  // namespace warprank::v0::detail::embedding_bag

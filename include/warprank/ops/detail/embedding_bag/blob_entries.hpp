@@ -8,7 +8,7 @@
 #include "warprank/batch/format.hpp"
 #include "warprank/ops/bag_feature.hpp"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank { inline namespace v0 { namespace detail::embedding_bag {
 
 /// Bytes from the beginning of a blob of the plan to the positions that it states.
 class BlobEntries {
@@ -25,4 +25,4 @@ class BlobEntries {
   int64_t offsets_at_, inputs_at_;
 };
 
-}  // namespace warprank::detail::embedding_bag
+}}}  // namespace warprank::v0::detail::embedding_bag

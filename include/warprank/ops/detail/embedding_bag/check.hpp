@@ -18,7 +18,7 @@
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/hash_table/check.hpp"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank { inline namespace v0 { namespace detail::embedding_bag {
 
 inline constexpr int64_t workspace_alignment = 256;
 
@@ -318,4 +318,4 @@ inline void check_features(Span<const BagFeature> features) {
   problems.throw_if_any();
 }
 
-}  // namespace warprank::detail::embedding_bag
+}}}  // namespace warprank::v0::detail::embedding_bag

@@ -13,7 +13,7 @@
 #include "warprank/ops/detail/embedding_bag/parts.cuh"
 #include "warprank/ops/detail/embedding_bag/spans.cuh"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank { inline namespace v0 { namespace detail::embedding_bag {
 
 /// The id of row i of the present span.
 struct RowIds {
@@ -190,4 +190,4 @@ WARPRANK_DEVICE void copy_dense(const Block& block) {
   }
 }
 
-}  // namespace warprank::detail::embedding_bag
+}}}  // namespace warprank::v0::detail::embedding_bag

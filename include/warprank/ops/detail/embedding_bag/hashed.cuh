@@ -21,7 +21,7 @@
 #include "warprank/ops/detail/hash_table/find.cuh"
 #include "warprank/ops/detail/row_cache/look_up.cuh"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank { inline namespace v0 { namespace detail::embedding_bag {
 
 /// The feature's table, as look-ups see it: in shared memory, because registers are for rows.
 struct KeyTable {
@@ -243,4 +243,4 @@ WARPRANK_DEVICE void add_keys(const Block& block, const BagIds& bag, int group, 
   }
 }
 
-}  // namespace warprank::detail::embedding_bag
+}}}  // namespace warprank::v0::detail::embedding_bag

@@ -34,7 +34,7 @@
 #include "warprank/ops/detail/embedding_bag/hashed.cuh"
 #include "warprank/ops/detail/embedding_bag/pool_bags.cuh"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank { inline namespace v0 { namespace detail::embedding_bag {
 
 /// Reads the block's record, and its first span. The first warp calls.
 WARPRANK_DEVICE void begin_block(const Block& block) {
@@ -127,4 +127,4 @@ cached_embedding_bag_kernel(const Record* records, uint32_t lines, Batch batch, 
   run_block<true, true>(static_shared<Shared>(), records + uint64_t{block_index().x} * lines, lines, batch, workspace);
 }
 
-}  // namespace warprank::detail::embedding_bag
+}}}  // namespace warprank::v0::detail::embedding_bag

@@ -13,7 +13,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/ops/detail/embedding_bag/record.hpp"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank { inline namespace v0 { namespace detail::embedding_bag {
 
 /// 16 bytes, or fewer; of I8 also scale and offset, in the last two words.
 struct RawPart {
@@ -191,4 +191,4 @@ WARPRANK_DEVICE uint32_t row_of(uint32_t num_rows, int64_t id, int64_t padding) 
   return static_cast<uint64_t>(id) < num_rows ? static_cast<uint32_t>(id) : missing_row;
 }
 
-}  // namespace warprank::detail::embedding_bag
+}}}  // namespace warprank::v0::detail::embedding_bag

@@ -15,7 +15,7 @@
 #include "warprank/ops/detail/embedding_bag/bag_sums.cuh"
 #include "warprank/ops/detail/embedding_bag/spans.cuh"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank { inline namespace v0 { namespace detail::embedding_bag {
 
 /// A whole bag.
 struct WholeBag {
@@ -146,4 +146,4 @@ struct PieceStore {
   }
 };
 
-}  // namespace warprank::detail::embedding_bag
+}}}  // namespace warprank::v0::detail::embedding_bag

@@ -18,7 +18,7 @@
 #include "warprank/ops/detail/embedding_bag/record.hpp"
 #include "warprank/ops/launch_policies.hpp"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank { inline namespace v0 { namespace detail::embedding_bag {
 
 /// How lanes read rows.
 struct RowLoads {
@@ -390,4 +390,4 @@ inline RecordPlan plan_records(Span<const BagFeature> features, int64_t resident
   return plan;
 }
 
-}  // namespace warprank::detail::embedding_bag
+}}}  // namespace warprank::v0::detail::embedding_bag

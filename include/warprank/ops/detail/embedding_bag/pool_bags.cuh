@@ -20,7 +20,7 @@
 #include "warprank/ops/detail/embedding_bag/hashed.cuh"
 #include "warprank/ops/detail/embedding_bag/pieces.cuh"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank { inline namespace v0 { namespace detail::embedding_bag {
 
 /// The bag of y that a group of lanes, a warp or the block is summing.
 WARPRANK_DEVICE int present_bag(const Block& block) {
@@ -190,4 +190,4 @@ WARPRANK_DEVICE void pool_bags(const Block& block) {
   }
 }
 
-}  // namespace warprank::detail::embedding_bag
+}}}  // namespace warprank::v0::detail::embedding_bag

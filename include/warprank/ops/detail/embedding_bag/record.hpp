@@ -11,7 +11,7 @@
 #include "warprank/ops/row_cache.hpp"
 #include "warprank/ops/table_view.hpp"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank { inline namespace v0 { namespace detail::embedding_bag {
 
 /// How the kernel is compiled, and in which order bags are summed.
 struct Policy {
@@ -180,4 +180,4 @@ WARPRANK_HOST_DEVICE constexpr int64_t piece_bytes(int64_t dim) {
 /// Dense values that a block copies at once.
 inline constexpr int dense_loads = 8, dense_chunk = dense_loads * policy.threads;
 
-}  // namespace warprank::detail::embedding_bag
+}}}  // namespace warprank::v0::detail::embedding_bag

@@ -15,7 +15,7 @@
 #include "warprank/ops/detail/embedding_bag/blob.cuh"
 #include "warprank/ops/detail/embedding_bag/record.hpp"
 
-namespace warprank::detail::embedding_bag {
+namespace warprank { inline namespace v0 { namespace detail::embedding_bag {
 
 /// What a warp works on: in shared memory, because registers are for rows.
 struct Cursor {
@@ -307,4 +307,4 @@ WARPRANK_DEVICE void add_counts(const Block& block, bool is_hashed) {
   }
 }
 
-}  // namespace warprank::detail::embedding_bag
+}}}  // namespace warprank::v0::detail::embedding_bag

@@ -10,7 +10,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/ops/mlp.cuh"
 
-namespace warprank::detail::experts {
+namespace warprank { inline namespace v0 { namespace detail::experts {
 
 inline void check_stacked(int64_t weights, int64_t biases, int64_t in, int64_t out, int64_t num_experts) {
   Problems problems;
@@ -121,4 +121,4 @@ inline void split(const Mlp& all, int64_t num_experts, bool shared_input, std::v
   }
 }
 
-}  // namespace warprank::detail::experts
+}}}  // namespace warprank::v0::detail::experts

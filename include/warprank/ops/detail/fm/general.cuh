@@ -19,7 +19,7 @@
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/detail/common/axis_input.cuh"
 
-namespace warprank::detail::fm {
+namespace warprank { inline namespace v0 { namespace detail::fm {
 
 inline constexpr int max_inputs = 8;
 inline constexpr int threads = 128, min_blocks = 8;
@@ -121,4 +121,4 @@ WARPRANK_HIDDEN void launch_general(const Arguments<Value, Out>& arguments, int 
 }
 #endif
 
-}  // namespace warprank::detail::fm
+}}}  // namespace warprank::v0::detail::fm

@@ -14,7 +14,7 @@
 #include "warprank/ops/detail/fm/rows.cuh"
 #include "warprank/ops/launch_policies.hpp"
 
-namespace warprank::detail::fm {
+namespace warprank { inline namespace v0 { namespace detail::fm {
 
 template <class Value, class Out>
 struct Plan {
@@ -90,4 +90,4 @@ template void launch(const Plan<float16, float>& plan, device::Stream stream);
 template void launch(const Plan<float16, float16>& plan, device::Stream stream);
 #endif
 
-}  // namespace warprank::detail::fm
+}}}  // namespace warprank::v0::detail::fm

@@ -32,7 +32,7 @@
 #include "warprank/ops/detail/common/axis_input.cuh"
 #include "warprank/ops/detail/fm/general.cuh"
 
-namespace warprank::detail::fm {
+namespace warprank { inline namespace v0 { namespace detail::fm {
 
 inline constexpr int warps_of_block = 4, blocks_of_rows = 6;
 inline constexpr int in_flight = 4;  ///< vectors of a lane; with 8 the prototype is slower everywhere
@@ -218,4 +218,4 @@ fm_rows_kernel(RowArguments<Value, Out> arguments) {
   }
 }
 
-}  // namespace warprank::detail::fm
+}}}  // namespace warprank::v0::detail::fm

@@ -12,7 +12,7 @@
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/detail/common/check_matrix.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 inline constexpr int64_t max_layer_width = int64_t{1} << 30;
 inline constexpr int64_t max_blocks = std::numeric_limits<int32_t>::max();
@@ -83,4 +83,4 @@ inline bool overlap(const Region& a, const Region& b) {
   return offset < first.width || offset + second.width > a.stride;
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

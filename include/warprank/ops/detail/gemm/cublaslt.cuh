@@ -36,7 +36,7 @@
 #include "warprank/ops/detail/gemm/cublaslt_library.cuh"
 #else
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 inline bool has_cublaslt() { return false; }
 inline int64_t cublaslt_version() { return 0; }
@@ -56,6 +56,6 @@ namespace detail {
 inline std::string text_of_launch(const device::RecordedLaunch& launch) { return launch.to_string(); }
 }  // namespace detail
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #endif

@@ -10,7 +10,7 @@
 #include "warprank/ops/detail/gemm/row_major.hpp"
 #include "warprank/ops/linear.cuh"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Thrown where cuBLASLt has no algorithm for a layer.
 class no_cublaslt_algorithm : public cuda_error {
@@ -42,4 +42,4 @@ inline void check_cublas_linear(LinearLayer layer, const RowMajorWeights& weight
 }
 
 }  // namespace detail
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -26,7 +26,7 @@
 #include "warprank/core/shared_library.hpp"
 #include "warprank/device/launch_recorder.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace detail {
 
@@ -282,6 +282,6 @@ inline bool CublasLinear::cuts_sums(const cublasLtMatmulAlgo_t& algorithm) {
   return status == CUBLAS_STATUS_SUCCESS && parts > 1;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #endif  // WARPRANK_HAS_CUBLASLT_HEADER

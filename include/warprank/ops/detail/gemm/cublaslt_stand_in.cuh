@@ -17,7 +17,7 @@
 #include "warprank/device/launch_recorder.hpp"
 #include "warprank/ops/detail/common/activation.cuh"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 namespace detail {
 
@@ -114,6 +114,6 @@ class CublasLinear {
   detail::CublasArguments arguments_;
 };
 
-}  // namespace warprank
+}}  // namespace warprank::v0
 
 #endif  // WARPRANK_ON_CUDA

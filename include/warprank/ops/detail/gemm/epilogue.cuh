@@ -21,9 +21,7 @@
 #include "warprank/ops/detail/common/activation.cuh"
 #include "warprank/ops/detail/gemm/weights.hpp"
 
-namespace warprank {
-
-namespace detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Columns that a thread finishes together.
 inline constexpr int columns_at_once = 4;
@@ -160,5 +158,4 @@ WARPRANK_DEVICE void finish_columns(const Epilogue& epilogue, int64_t row, int64
   store_operand(epilogue.y, row, column, epilogue.width, values);
 }
 
-}  // namespace detail
-}  // namespace warprank
+}}}  // namespace warprank::v0::detail

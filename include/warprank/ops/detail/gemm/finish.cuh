@@ -21,7 +21,7 @@
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// A layer as it lies in device memory.
 struct alignas(16) FinishDescriptor {
@@ -103,4 +103,4 @@ WARPRANK_KERNELS_INLINE void FinishLaunch::launch(const LaunchMemory& memory, de
 }
 #endif
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -14,12 +14,12 @@
 #include "warprank/model/types.hpp"
 #include "warprank/ops/detail/gemm/weights.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// W [out, in] of FP16, row after row, in device memory.
 struct RowMajorWeights {
   const float16* data = nullptr;  ///< aligned to 16
-  int64_t stride = 0;          ///< elements from row to row
+  int64_t stride = 0;             ///< elements from row to row
 
   static constexpr int64_t stride_of(int64_t in) { return (in + 7) / 8 * 8; }  // rows begin at 16 bytes
 };
@@ -46,4 +46,4 @@ constexpr bool cublaslt_fuses(ActivationKind f) {
 }
 
 }  // namespace detail
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -8,12 +8,12 @@
 #include "warprank/core/dtype.hpp"
 #include "warprank/device/memory.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Rows of a block, in global memory.
 struct RowSource {
-  const float16* first;    ///< of the block's first row; with a list, of row 0
-  const int32_t* list;  ///< in shared memory: which rows they are; null: neighbours
+  const float16* first;  ///< of the block's first row; with a list, of row 0
+  const int32_t* list;   ///< in shared memory: which rows they are; null: neighbours
   int64_t stride;
   int num_rows;     ///< those behind them read as zeros
   int num_columns;  ///< those behind them read as zeros
@@ -35,4 +35,4 @@ WARPRANK_DEVICE device::Vector<float16, 8> load_columns_of_row(const RowSource& 
   return piece;
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -29,7 +29,7 @@
 #include "warprank/core/host_device.hpp"
 #include "warprank/core/view.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Where the parts of a packed layer lie.
 struct PackedLinearLayout {
@@ -124,4 +124,4 @@ Buffer<unsigned char> pack_linear(Span<const Value> weight, Span<const float> bi
   return packed;
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

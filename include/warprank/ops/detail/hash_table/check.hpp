@@ -9,7 +9,7 @@
 #include "warprank/hash_table/layout.hpp"
 #include "warprank/hash_table/view.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Adds, about `where`, what keeps kernels from looking keys up in the table, as far as the view itself tells.
 inline void check_hash_table(const std::string& where, const HashTableView& table, Problems& problems) {
@@ -35,4 +35,4 @@ inline void check_hash_table(const std::string& where, const HashTableView& tabl
           table.shape.bucket_bytes);
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -18,7 +18,7 @@
 #include "warprank/ops/detail/hash_table/rows.cuh"
 #include "warprank/ops/detail/hash_table/update.cuh"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 constexpr int hash_threads = 128;
 constexpr int64_t max_hash_blocks = 1 << 14;  // beyond, threads take several turns
@@ -197,7 +197,8 @@ inline void check_table(const HashTableView& table, bool to_update) {
 /// `data` is what there must be for every key: one of the arrays of a batch.
 inline void check_array(const char* what, const void* data, int64_t capacity) {
   if (capacity < 0) raise(invalid_argument(std::string("hash table: ") + what, "0 or more", std::to_string(capacity)));
-  if (capacity > 0 && data == nullptr) raise(invalid_argument(std::string("hash table: ") + what, "an address", "null"));
+  if (capacity > 0 && data == nullptr)
+    raise(invalid_argument(std::string("hash table: ") + what, "an address", "null"));
 }
 
 inline void check_look_up(const HashTableView& table, const hash_table::Keys& keys) {
@@ -350,4 +351,4 @@ template void launch_erase<CacheProtocol>(const HashTableView& table, const hash
                                           device::Stream stream);
 #endif
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

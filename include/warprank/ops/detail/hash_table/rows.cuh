@@ -12,7 +12,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/ops/detail/hash_table/find.cuh"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 using RowChunk = device::Vector<uint32_t, 4>;
 
@@ -151,4 +151,4 @@ WARPRANK_DEVICE void copy_rows(const HashTableView& table, const unsigned char* 
   }
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

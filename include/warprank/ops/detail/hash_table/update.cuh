@@ -27,7 +27,7 @@
 #include "warprank/ops/detail/hash_table/find.cuh"
 #include "warprank/ops/detail/hash_table/rows.cuh"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// What keeps readers safe, and the only right choice. Tests take one part away at a time, and see it missed.
 struct UpdateProtocol {
@@ -302,4 +302,4 @@ class HashUpdate {
   const hash_table::Epoch epoch_;
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -12,7 +12,7 @@
 #include "warprank/ops/detail/gemm/rows.cuh"
 #include "warprank/ops/row_groups.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// What the products of a layer need: read whole, into registers.
 struct alignas(16) LinearProduct {
@@ -134,4 +134,4 @@ WARPRANK_DEVICE void clear_rows(const Epilogue& epilogue, const BlockRows& rows,
   }
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

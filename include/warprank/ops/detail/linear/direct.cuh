@@ -9,7 +9,7 @@
 
 #include "warprank/ops/detail/linear/fragments.cuh"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 template <int Target, LinearTile Tile, bool IsPlain>
 class DirectProduct {
@@ -117,4 +117,4 @@ class DirectProduct {
   LinearFragment w_[shape.depth][2][pairs], x_[shape.depth][strips];
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

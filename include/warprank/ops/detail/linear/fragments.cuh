@@ -14,7 +14,7 @@
 #include "warprank/ops/detail/linear/descriptor.cuh"
 #include "warprank/ops/detail/linear/tiling.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// 16 bytes: of weights, or 8 inputs of a row.
 using LinearFragment = device::Vector<uint32_t, 4>;
@@ -69,4 +69,4 @@ WARPRANK_DEVICE LinearFragment request_inputs(const float16* from) {
   return device::load_vector_ahead<4>(reinterpret_cast<const uint32_t*>(from));
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

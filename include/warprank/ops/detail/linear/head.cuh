@@ -10,7 +10,7 @@
 #include "warprank/ops/detail/gemm/weights.hpp"
 #include "warprank/ops/detail/linear/descriptor.cuh"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Lanes that compute an output of a head, 8 inputs each at a time.
 inline constexpr int head_lanes = PackedLinearLayout::head_step / 8;
@@ -43,4 +43,4 @@ WARPRANK_DEVICE void sum_heads(const LinearProduct& layer, const BlockRows& rows
   if (exists && device::Tile<head_lanes>::rank() == 0) sums[of_block] = sum;
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

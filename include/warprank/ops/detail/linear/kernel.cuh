@@ -33,7 +33,7 @@
 #include "warprank/ops/detail/linear/plain.cuh"
 #include "warprank/ops/detail/linear/staged.cuh"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// The place of a block in its layer.
 struct LinearWork {
@@ -300,4 +300,4 @@ linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, u
   }
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

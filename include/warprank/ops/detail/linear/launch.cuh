@@ -10,15 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/compiled_kernels.hpp"
 #include "warprank/ops/contract.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/linear/kernel.cuh"
 
-namespace warprank {
-
-namespace detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Layers of one launch, cut into blocks.
 struct LinearPlan {
@@ -167,7 +166,8 @@ LinearPlan plan_linear(Span<const Layer> layers, int target, const LinearTiling*
     to.first_block = plan.num_blocks;
     plan.num_blocks += row_tiles * column_tiles * parts;
     if (row_tiles * column_tiles * parts > max_blocks || plan.num_blocks > max_blocks)
-      raise(invalid_argument("linear layers of one launch", "at most 2^31 - 1 blocks", std::to_string(plan.num_blocks)));
+      raise(
+          invalid_argument("linear layers of one launch", "at most 2^31 - 1 blocks", std::to_string(plan.num_blocks)));
     to.row_tiles = static_cast<int>(row_tiles);
     to.parts = static_cast<int>(parts);
     if (parts > 1) {
@@ -213,5 +213,4 @@ WARPRANK_KERNELS_INLINE void launch_linear(const LinearPlan& plan, const LaunchM
 }
 #endif
 
-}  // namespace detail
-}  // namespace warprank
+}}}  // namespace warprank::v0::detail

@@ -13,7 +13,7 @@
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 #include "warprank/ops/detail/linear/descriptor.cuh"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Staged tiles need their registers for products until then.
 template <int Rows, int Columns>
@@ -92,4 +92,4 @@ struct PlainLinearStorage {
   }
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

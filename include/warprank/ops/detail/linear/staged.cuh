@@ -14,7 +14,7 @@
 #include "warprank/device/sync.hpp"
 #include "warprank/ops/detail/linear/fragments.cuh"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 template <int Target, LinearTile Tile, bool IsPlain>
 class StagedProduct {
@@ -303,4 +303,4 @@ class StagedProduct {
   LinearFragment held_weights_[is_async ? 1 : weight_chunks], held_rows_[is_async ? 1 : row_chunks];
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -6,7 +6,7 @@
 
 #include <array>
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Microseconds; linear_cost says of what. No join: sums are not cut into parts.
 struct LinearTileCost {
@@ -41,4 +41,4 @@ constexpr const LinearTileCosts& linear_tile_costs_of(int target) {
   return *nearest;
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -20,7 +20,7 @@
 
 #include "warprank/ops/detail/linear/tile_costs.hpp"
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// Rows x outputs of a block.
 enum class LinearTile { direct_16x16, direct_16x32, direct_32x32, staged_64x64, staged_64x128 };
@@ -126,4 +126,4 @@ inline std::string LinearTiling::to_string() const {
   return std::string(detail::tile_shape(tile).name) + (parts == 1 ? "" : " in " + std::to_string(parts) + " parts");
 }
 
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -23,7 +23,7 @@
 #include "warprank/ops/detail/common/axis_input.cuh"
 #include "warprank/ops/detail/common/row_lanes.cuh"
 
-namespace warprank::detail::mix {
+namespace warprank { inline namespace v0 { namespace detail::mix {
 
 inline constexpr int max_tasks = 8;
 inline constexpr int threads = 128, min_blocks = 5;
@@ -217,4 +217,4 @@ template void launch(const Arguments<float16, float>& arguments, int max_blocks,
 template void launch(const Arguments<float16, float16>& arguments, int max_blocks, device::Stream stream);
 #endif
 
-}  // namespace warprank::detail::mix
+}}}  // namespace warprank::v0::detail::mix

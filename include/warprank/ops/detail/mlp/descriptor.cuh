@@ -12,7 +12,7 @@
 #include "warprank/ops/detail/mlp/policy.hpp"
 #include "warprank/ops/detail/mlp/product.cuh"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// h_0 = sum_e w_e x_e of experts that lie side by side, first the own, then the shared.
 struct MixInput {
@@ -151,4 +151,4 @@ WARPRANK_DEVICE void run_last_head(const MlpDescriptor& layer, const HeadFactor*
   multiply_head(factors, layer.first_factor, layer.num_factors, row + of_block, values[0]);
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

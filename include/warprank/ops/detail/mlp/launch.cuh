@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "warprank/core/error.hpp"
 #include "warprank/device/compiled_kernels.hpp"
 #include "warprank/ops/detail/mlp/descriptor.cuh"
 #include "warprank/ops/detail/mlp/plan_products.hpp"
@@ -20,7 +21,7 @@
 #include "warprank/ops/detail/mlp/workspace_cursor.hpp"
 #include "warprank/ops/linear.cuh"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Stacks, divided.
 struct MlpPlan {
@@ -432,7 +433,8 @@ MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, int tar
     for (int64_t i = 0; i < stacks.size(); ++i) {
       const int64_t rows = stacks[i].x.rows, out = stacks[i].layers[l].out, stride = (out + 7) / 8 * 8;
       FloatMatrix<void> y = stacks[i].y;
-      if (l + 1 < depth) y = Matrix<float16>(reinterpret_cast<float16*>(memory.take(rows * stride * 2)), rows, out, stride);
+      if (l + 1 < depth)
+        y = Matrix<float16>(reinterpret_cast<float16*>(memory.take(rows * stride * 2)), rows, out, stride);
       layers.push_back(layer_of(stacks[i], l, x[static_cast<size_t>(i)], y));
       x[static_cast<size_t>(i)] = Matrix<const float16>(static_cast<const float16*>(y.data), rows, out, y.stride);
     }
@@ -496,4 +498,4 @@ WARPRANK_KERNELS_INLINE void launch_mlp(const MlpPlan& plan, const LaunchMemory&
 }
 #endif
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -9,7 +9,7 @@
 #include <initializer_list>
 #include <string>
 
-namespace warprank {
+namespace warprank { inline namespace v0 {
 
 /// How the outputs of every layer are shared out.
 struct SplitPolicy {
@@ -160,4 +160,4 @@ constexpr int64_t mlp_shared_bytes(MlpTile tile, int64_t input_stride, bool is_w
 }
 
 }  // namespace detail
-}  // namespace warprank
+}}  // namespace warprank::v0

@@ -29,7 +29,7 @@
 #include "warprank/ops/detail/mlp/epilogue.cuh"
 #include "warprank/ops/detail/mlp/policy.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 template <int Rows>
 struct RowsStorage {
@@ -347,4 +347,4 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers, int input_stride) {
   chain.run(row, num_rows);
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -44,7 +44,7 @@
 #include "warprank/ops/detail/mlp/product.cuh"
 #include "warprank/ops/detail/mlp/split_steps.cuh"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 struct SplitStorage {
   MlpDescriptor layers[max_fused_layers];
@@ -378,4 +378,4 @@ split_mlp_kernel(const MlpDescriptor* layers, int depth, SplitExchange exchange)
   chain.run();
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

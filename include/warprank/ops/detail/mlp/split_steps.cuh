@@ -16,7 +16,7 @@
 #include "warprank/ops/detail/mlp/policy.hpp"
 #include "warprank/ops/detail/mlp/product.cuh"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Device memory by which the blocks of a tile exchange activations; 0 before the first launch.
 struct SplitExchange {
@@ -217,7 +217,7 @@ class SplitSteps {
   }
 
   const float16* x_rows_[Strips] = {};  ///< of the lane, from the warp's first step on, unless they are staged
-  int lane_count_ = 0;               ///< steps from there on whose inputs of the lane exist
+  int lane_count_ = 0;                  ///< steps from there on whose inputs of the lane exist
   // Of the layer whose weights are on their way:
   SplitProducts shape_{};
   int begin_ = 0, count_ = 0;       ///< steps that are the warp's
@@ -226,4 +226,4 @@ class SplitSteps {
   LinearFragment weights_[at_once][2][Pairs], x_[at_once][Strips];
 };
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -14,7 +14,7 @@
 #include "warprank/ops/detail/hash_table/find.cuh"
 #include "warprank/ops/row_cache.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// A cache as look-ups of a warp see it: read from device memory each time, because registers are for rows.
 struct CacheTable {
@@ -64,4 +64,4 @@ WARPRANK_DEVICE void tell_keys(const KeyList& to, uint64_t key, bool is_told) {
   store<Order::relaxed, Scope::device>(&load_constant(&to.keys)[at & (capacity - 1)], key);
 }
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

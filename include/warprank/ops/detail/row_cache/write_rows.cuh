@@ -16,7 +16,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/ops/table_view.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Rows in device memory, as the table has them.
 struct GivenRows {
@@ -70,4 +70,4 @@ WARPRANK_KERNELS_INLINE void launch_write_rows(const TableView& table, const Giv
 }
 #endif
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -11,7 +11,7 @@
 #include "warprank/ops/detail/common/row_lanes.cuh"
 #include "warprank/ops/detail/row_programs/unit.cuh"
 
-namespace warprank::detail::row_programs {
+namespace warprank { inline namespace v0 { namespace detail::row_programs {
 
 /// 16, 8, 4 or 2 bytes, by one instruction.
 WARPRANK_DEVICE void load_some(const unsigned char* from, int bytes, device::Vector<uint32_t, 4>& to) {
@@ -96,4 +96,4 @@ WARPRANK_DEVICE void copy_rows(const Unit<Source>& unit) {
   copy_bytes<copies_in_flight>(unit, input, bytes);
 }
 
-}  // namespace warprank::detail::row_programs
+}}}  // namespace warprank::v0::detail::row_programs

@@ -13,7 +13,7 @@
 #include "warprank/ops/detail/common/row_steps.cuh"
 #include "warprank/ops/detail/row_programs/program.cuh"
 
-namespace warprank::detail::row_programs {
+namespace warprank { inline namespace v0 { namespace detail::row_programs {
 
 inline constexpr int threads = 128, min_blocks = 4, warps = threads / device::warp_size;
 inline constexpr int max_ancestors = 6;  // of a program: different axes, whatever the number of inputs
@@ -110,4 +110,4 @@ struct InMemory {
   }
 };
 
-}  // namespace warprank::detail::row_programs
+}}}  // namespace warprank::v0::detail::row_programs

@@ -39,7 +39,7 @@
 #include "warprank/ops/detail/row_programs/program.cuh"
 #include "warprank/ops/detail/row_programs/unit.cuh"
 
-namespace warprank::detail::row_programs {
+namespace warprank { inline namespace v0 { namespace detail::row_programs {
 
 using elementwise::loads_in_flight;
 using elementwise::num_slots;
@@ -363,4 +363,4 @@ row_programs_kernel(const WARPRANK_GRID_CONSTANT Source source, const float* con
   }
 }
 
-}  // namespace warprank::detail::row_programs
+}}}  // namespace warprank::v0::detail::row_programs

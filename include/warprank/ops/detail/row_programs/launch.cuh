@@ -19,7 +19,7 @@
 #include "warprank/ops/detail/row_programs/kernel.cuh"
 #include "warprank/ops/launch_policies.hpp"
 
-namespace warprank::detail::row_programs {
+namespace warprank { inline namespace v0 { namespace detail::row_programs {
 
 /// Programs of one launch, cut into blocks.
 struct LaunchPlan {
@@ -380,4 +380,4 @@ WARPRANK_KERNELS_INLINE void launch(const LaunchPlan& plan, const void* descript
 }
 #endif
 
-}  // namespace warprank::detail::row_programs
+}}}  // namespace warprank::v0::detail::row_programs

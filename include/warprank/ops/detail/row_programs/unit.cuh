@@ -11,7 +11,7 @@
 #include "warprank/ops/detail/common/axis_input.cuh"
 #include "warprank/ops/detail/row_programs/descriptor.cuh"
 
-namespace warprank::detail::row_programs {
+namespace warprank { inline namespace v0 { namespace detail::row_programs {
 
 struct Storage {
   int64_t ancestor_rows[warps][max_ancestors][rows_per_unit_max];
@@ -61,4 +61,4 @@ WARPRANK_DEVICE void find_ancestors(const Unit<Source>& unit, int64_t (*rows)[ro
   device::sync_warp();
 }
 
-}  // namespace warprank::detail::row_programs
+}}}  // namespace warprank::v0::detail::row_programs

@@ -28,7 +28,7 @@
 #include "warprank/ops/row_groups.hpp"
 #include "warprank/ops/scene_ids.hpp"
 
-namespace warprank::detail::scene_rows {
+namespace warprank { inline namespace v0 { namespace detail::scene_rows {
 
 inline constexpr int num_threads = 1024, num_warps = num_threads / device::warp_size;
 inline constexpr int max_groups = RowGroups::max_groups;
@@ -330,4 +330,4 @@ inline SceneArguments describe_scenes(const SceneIds& scenes, int64_t num_scenes
   return to;
 }
 
-}  // namespace warprank::detail::scene_rows
+}}}  // namespace warprank::v0::detail::scene_rows

@@ -32,7 +32,7 @@
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/launch_policies.hpp"
 
-namespace warprank::detail::segment_reduce {
+namespace warprank { inline namespace v0 { namespace detail::segment_reduce {
 
 inline constexpr int threads = 256, min_blocks = 2;
 inline constexpr int max_team = 8;    // lanes
@@ -330,4 +330,4 @@ WARPRANK_KERNELS_INLINE void launch(const LaunchPlan& plan, device::Stream strea
 }
 #endif
 
-}  // namespace warprank::detail::segment_reduce
+}}}  // namespace warprank::v0::detail::segment_reduce

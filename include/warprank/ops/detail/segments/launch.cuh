@@ -27,7 +27,7 @@
 #include "warprank/ops/detail/embedding_bag/blob.cuh"
 #include "warprank/ops/detail/gemm/check.hpp"
 
-namespace warprank::detail {
+namespace warprank { inline namespace v0 { namespace detail {
 
 /// Segments that are wanted.
 struct SegmentsOfAxis {
@@ -201,4 +201,4 @@ WARPRANK_KERNELS_INLINE void SegmentsLaunch::launch(const LaunchMemory&, device:
 }
 #endif
 
-}  // namespace warprank::detail
+}}}  // namespace warprank::v0::detail

@@ -18,7 +18,7 @@
 #include "warprank/ops/detail/din_attention/rows.hpp"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 
-namespace warprank::detail::din::chained {
+namespace warprank { inline namespace v0 { namespace detail::din::chained {
 
 /// What every thread loads of a history for itself, before the rest is in shared memory.
 struct alignas(16) Start {
@@ -223,7 +223,9 @@ struct Block {
   /// Whether 8 columns can be read by one instruction.
   WARPRANK_DEVICE bool is_whole(const Rows& rows, int column) const { return rows.is_aligned && column + 8 <= d.dim; }
 
-  static WARPRANK_DEVICE void store_piece(float16* to, const Fragment& piece) { *reinterpret_cast<Fragment*>(to) = piece; }
+  static WARPRANK_DEVICE void store_piece(float16* to, const Fragment& piece) {
+    *reinterpret_cast<Fragment*>(to) = piece;
+  }
   static WARPRANK_DEVICE Fragment load_whole(const float16* from) {
     return device::load(reinterpret_cast<const Fragment*>(from));
   }
@@ -245,4 +247,4 @@ struct Block {
   }
 };
 
-}  // namespace warprank::detail::din::chained
+}}}  // namespace warprank::v0::detail::din::chained

@@ -33,7 +33,7 @@
 #include "warprank/ops/detail/din_attention/chained/score.cuh"
 #include "warprank/ops/detail/din_attention/chained/unit.cuh"
 
-namespace warprank::detail::din::chained {
+namespace warprank { inline namespace v0 { namespace detail::din::chained {
 
 /// Scores and pools a unit that has events; it comes to lie in shared memory meanwhile.
 template <class Block>
@@ -109,4 +109,4 @@ din_chained_kernel(const Descriptor* descriptors) {
   attend_history<Block<Target, Steps, Pairs, IsDice>>(descriptors);
 }
 
-}  // namespace warprank::detail::din::chained
+}}}  // namespace warprank::v0::detail::din::chained

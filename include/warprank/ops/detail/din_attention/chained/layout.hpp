@@ -12,7 +12,7 @@
 #include "warprank/model/types.hpp"
 #include "warprank/ops/detail/common/card_policies.hpp"
 
-namespace warprank::detail::din::chained {
+namespace warprank { inline namespace v0 { namespace detail::din::chained {
 
 inline constexpr int block_warps = 8, block_threads = block_warps * 32;
 inline constexpr int max_unit_items = 8;  ///< rows of half a tile of the pooling
@@ -132,4 +132,4 @@ inline Places choose_places(const Shape& shape, int64_t longest, int target) {
   return place(shape, wanted, device::shared_limit(target, 1));
 }
 
-}  // namespace warprank::detail::din::chained
+}}}  // namespace warprank::v0::detail::din::chained

@@ -16,7 +16,7 @@
 #include "warprank/ops/detail/din_attention/chained/score.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
 
-namespace warprank::detail::din::chained {
+namespace warprank { inline namespace v0 { namespace detail::din::chained {
 
 /// Sums of a lane for one item, from chunk to chunk.
 template <class Block>
@@ -80,8 +80,8 @@ struct Pooling {
       const int column = first_column() + n * 8 + device::lane_index() % 4 * 2;
       const float low = divides ? sums[n][0] / total : sums[n][0], high = divides ? sums[n][1] / total : sums[n][1];
       if (d.y.is_half)
-        store_pair(static_cast<float16*>(d.y.data) + row + column, device::narrow<float16>(low), device::narrow<float16>(high),
-                   d.y.is_aligned, d.dim - column);
+        store_pair(static_cast<float16*>(d.y.data) + row + column, device::narrow<float16>(low),
+                   device::narrow<float16>(high), d.y.is_aligned, d.dim - column);
       else
         store_pair(static_cast<float*>(d.y.data) + row + column, low, high, d.y.is_aligned, d.dim - column);
     }
@@ -96,4 +96,4 @@ struct Pooling {
   }
 };
 
-}  // namespace warprank::detail::din::chained
+}}}  // namespace warprank::v0::detail::din::chained

@@ -23,7 +23,7 @@
 #include "warprank/ops/detail/din_attention/chained/block.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
 
-namespace warprank::detail::din::chained {
+namespace warprank { inline namespace v0 { namespace detail::din::chained {
 
 inline constexpr float max_score = std::numeric_limits<float>::max();
 /// The second half of a weight is stored as so many times what it is.
@@ -301,11 +301,11 @@ struct Scoring {
     if (lane == 0) block.template at<Tile>(d.places.tiles)[tile * max_unit_items + item] = of_tile;
     if (pair >= 2) return;
     float16* const to = block.template at<float16>(d.places.attention) +
-                     ((tile * max_unit_items + item) * 4 + group / 2) * 8 + 4 * pair + group % 2;
+                        ((tile * max_unit_items + item) * 4 + group / 2) * 8 + 4 * pair + group % 2;
     const float16 upper = device::low_half(device::narrow_pair(weight, 0));
     to[0] = upper;
     to[2] = device::low_half(device::narrow_pair((weight - device::widen(upper)) * low_scale, 0));
   }
 };
 
-}  // namespace warprank::detail::din::chained
+}}}  // namespace warprank::v0::detail::din::chained

@@ -12,7 +12,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/ops/detail/common/item_units.cuh"
 
-namespace warprank::detail::din::chained {
+namespace warprank { inline namespace v0 { namespace detail::din::chained {
 
 struct Unit {
   int first_item, first_event;
@@ -117,4 +117,4 @@ WARPRANK_DEVICE Unit find_unit(const ItemsAndEvents& axes, const Offsets& offset
   return unit;
 }
 
-}  // namespace warprank::detail::din::chained
+}}}  // namespace warprank::v0::detail::din::chained

@@ -13,7 +13,7 @@
 #include "warprank/ops/detail/din_attention/staged/partition.hpp"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 
-namespace warprank::detail::din {
+namespace warprank { inline namespace v0 { namespace detail::din {
 
 /// Tiles of a warp's product: 16 outputs x 8 events each.
 struct Policy {
@@ -37,11 +37,11 @@ struct alignas(16) Descriptor {
   Rows added;  ///< to k; no data: nothing
   Operand<void> y;
   ItemsAndEvents axes;
-  const float* event_weights = nullptr;  ///< Wk - Wd [hidden 0, dim], padded
-  const float16* pair_weights = nullptr;    ///< Wp and Wq + Wd, see weights.hpp
-  const float* head = nullptr;           ///< [last hidden]
-  const float* head_bias = nullptr;      ///< [1]
-  float factor = 1;                      ///< of scores
+  const float* event_weights = nullptr;   ///< Wk - Wd [hidden 0, dim], padded
+  const float16* pair_weights = nullptr;  ///< Wp and Wq + Wd, see weights.hpp
+  const float* head = nullptr;            ///< [last hidden]
+  const float* head_bias = nullptr;       ///< [1]
+  float factor = 1;                       ///< of scores
   Normalization normalization = Normalization::none;
   int dim = 0, padded_dim = 0;
   int num_hidden = 0;
@@ -84,4 +84,4 @@ struct Block {
   WARPRANK_DEVICE int row_stride() const { return d.padded_dim + row_padding; }
 };
 
-}  // namespace warprank::detail::din
+}}}  // namespace warprank::v0::detail::din

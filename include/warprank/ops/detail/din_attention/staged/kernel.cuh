@@ -24,7 +24,7 @@
 #include "warprank/ops/detail/din_attention/staged/network.cuh"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 
-namespace warprank::detail::din {
+namespace warprank { inline namespace v0 { namespace detail::din {
 
 inline constexpr float max_score = std::numeric_limits<float>::max();
 
@@ -254,4 +254,4 @@ din_staged_kernel(const Descriptor* descriptors) {
   }
 }
 
-}  // namespace warprank::detail::din
+}}}  // namespace warprank::v0::detail::din

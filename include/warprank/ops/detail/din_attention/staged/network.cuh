@@ -22,7 +22,7 @@
 #include "warprank/ops/detail/din_attention/staged/descriptor.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
 
-namespace warprank::detail::din {
+namespace warprank { inline namespace v0 { namespace detail::din {
 
 template <int Target>
 struct Network : Block {
@@ -247,4 +247,4 @@ struct Network : Block {
   }
 };
 
-}  // namespace warprank::detail::din
+}}}  // namespace warprank::v0::detail::din

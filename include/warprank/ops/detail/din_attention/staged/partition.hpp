@@ -17,7 +17,7 @@
 #include "warprank/core/error.hpp"
 #include "warprank/device/target.hpp"
 
-namespace warprank::detail::din {
+namespace warprank { inline namespace v0 { namespace detail::din {
 
 inline constexpr int max_hidden_layers = 3;
 inline constexpr int block_warps = 8, block_threads = block_warps * 32;
@@ -153,4 +153,4 @@ inline Partition choose_partition(const Shape& shape, int target, int max_tiles)
   return best;
 }
 
-}  // namespace warprank::detail::din
+}}}  // namespace warprank::v0::detail::din
