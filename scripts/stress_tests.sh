@@ -40,7 +40,7 @@ stress() {
     busy+=($!)
   done
   # Several at once for each core: the tests wait more than they compute.
-  run_tests "$preset" -L threads -j $((4 * $(nproc))) --repeat "until-fail:$turns" "$@" || result=$?
+  run_tests "$preset" -C Stress -L threads -j $((4 * $(nproc))) --repeat "until-fail:$turns" "$@" || result=$?
   kill "${busy[@]}"
   wait "${busy[@]}" 2>/dev/null
   busy=()

@@ -19,8 +19,7 @@
 #include "../../examples/server/http_ports.cpp"
 #include "examples/server_testing.hpp"
 
-namespace kserve {
-namespace {
+namespace kserve { namespace {
 
 using nlohmann::json;
 using testing::AllOf;
@@ -39,9 +38,17 @@ class HttpCallsTest : public GrpcServerTest {
     HttpOptions http;
     http.limits.body_bytes = static_cast<size_t>(most_body_bytes);
     ports_ = std::make_unique<HttpPorts>(server_->calls(), http, true, 0);
-    client_ = std::make_unique<httplib::Client>("127.0.0.1", ports_->port());
+    client_ = client_of(ports_->port());
     client_->set_keep_alive(true);
     client_->set_tcp_nodelay(true);
+  }
+  /// Only a hang takes as long as it waits.
+  static std::unique_ptr<httplib::Client> client_of(int port) {
+    auto client = std::make_unique<httplib::Client>("127.0.0.1", port);
+    client->set_connection_timeout(std::chrono::minutes(2));
+    client->set_read_timeout(std::chrono::minutes(2));
+    client->set_write_timeout(std::chrono::minutes(2));
+    return client;
   }
   void TearDown() override {
     client_.reset();
@@ -452,12 +459,11 @@ TEST_F(HttpCallsTest, HasCallsAtTheirPathsAndPortAlone) {
     EXPECT_THAT(get(path), StartsWith("404 ")) << path;
   EXPECT_EQ(get(infer_path), R"(405 {"error":"method: expected POST, got GET"})");
   EXPECT_EQ(post("/v2/models/model"), R"(405 {"error":"method: expected GET, got POST"})");
-  httplib::Client metrics("127.0.0.1", ports_->metrics_port());
-  EXPECT_THAT(told(metrics.Get("/metrics")), StartsWith("200 "));
-  EXPECT_THAT(told(metrics.Get("/v2/health/ready")), StartsWith("200 "));
-  EXPECT_THAT(told(metrics.Get("/v2/models/model")), StartsWith("404 "));
-  EXPECT_THAT(told(metrics.Post("/v2/models/model/infer", "{}", "application/json")), StartsWith("404 "));
+  const std::unique_ptr<httplib::Client> metrics = client_of(ports_->metrics_port());
+  EXPECT_THAT(told(metrics->Get("/metrics")), StartsWith("200 "));
+  EXPECT_THAT(told(metrics->Get("/v2/health/ready")), StartsWith("200 "));
+  EXPECT_THAT(told(metrics->Get("/v2/models/model")), StartsWith("404 "));
+  EXPECT_THAT(told(metrics->Post("/v2/models/model/infer", "{}", "application/json")), StartsWith("404 "));
 }
 
-}  // namespace
-}  // namespace kserve
+}}  // namespace kserve

@@ -51,7 +51,7 @@ class Loader {
   void load() {
     auto [at, done] = read_state();
     tell("loaded", done);
-    store_.create(table_, Clock::now() + options_.patience);
+    create_table();
     Rows rows;
     Clock::time_point saved = Clock::now();
     while (at < source_.end()) {
@@ -111,6 +111,7 @@ class Loader {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds call_time{5};
+  static constexpr std::chrono::milliseconds pause{50};  ///< before the store is asked again
 
   size_t row_bytes() const { return static_cast<size_t>(table_.rows.row_bytes()); }
   void tell(const char* what, int64_t done) const {
@@ -165,6 +166,19 @@ class Loader {
       throw warprank::invalid_argument("key " + std::to_string(*twice), "one row", "two, at least");
   }
 
+  /// Makes the table, as soon as the store answers.
+  void create_table() {
+    const Clock::time_point end = Clock::now() + options_.patience;
+    for (;;) {
+      try {
+        return store_.create(table_, end);
+      } catch (const warprank::store_error&) {
+        if (Clock::now() > end) throw;
+      }
+      std::this_thread::sleep_for(pause);
+    }
+  }
+
   /// Calls ask(keys, places) for those that have no answer yet, as long as some get one.
   template <class Ask>
   std::vector<StoreStatus> until_answered(const std::vector<int64_t>& all, int64_t done, const Ask& ask) {
@@ -188,7 +202,7 @@ class Loader {
                                           std::to_string(source_.size()),
                                       "an answer of the store",
                                       "none for " + std::to_string(options_.patience.count()) + " s");
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        std::this_thread::sleep_for(pause);
       }
       places = std::move(open);
     }
