@@ -7,9 +7,15 @@ set(WARPRANK_FUZZ_SECONDS 60 CACHE STRING "How long ctest runs each fuzz target"
 
 file(GLOB_RECURSE fuzz_sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests
      ${PROJECT_SOURCE_DIR}/tests/*_fuzz.cpp)
-if(NOT TARGET warprank_inference_proto)
+if(NOT warprank_has_server)
   list(FILTER fuzz_sources EXCLUDE REGEX "_grpc_fuzz\\.cpp$")
 endif()
+if(NOT WARPRANK_WITH_SERVER)
+  list(FILTER fuzz_sources EXCLUDE REGEX "^examples/server_")
+endif()
+list(TRANSFORM fuzz_sources PREPEND ${PROJECT_SOURCE_DIR}/tests/)
+leave_out_companions(fuzz_sources)
+list(TRANSFORM fuzz_sources REPLACE "^${PROJECT_SOURCE_DIR}/tests/" "")
 # The server's, examples/server_infer_grpc_fuzz.cpp, needs its messages, too.
 function(link_fuzz_target target source)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What examples/server and its tests need besides: the protocol's messages, compiled by protoc. Defines the target
-# warprank_inference_proto where gRPC is found, and cpp-httplib, which it links with.
-set(WARPRANK_BUILD_SERVER AUTO CACHE STRING "Build examples/server: ON, OFF, or AUTO where gRPC and cpp-httplib are found")
-set_property(CACHE WARPRANK_BUILD_SERVER PROPERTY STRINGS AUTO ON OFF)
-if(NOT WARPRANK_BUILD_SERVER)
+# What examples/server, examples/rank_client and their tests need besides: the protocol's messages, compiled by protoc.
+# Defines the target warprank_inference_proto where gRPC is found, and cpp-httplib, which it links with, and says by
+# warprank_has_server and warprank_has_clients which of them it is for.
+set(warprank_has_server FALSE)
+set(warprank_has_clients FALSE)
+set(with_server ${WARPRANK_WITH_SERVER})
+if(with_server AND NOT (WARPRANK_WITH_STORE AND WARPRANK_WITH_SERVING))
+  warprank_need(WARPRANK_WITH_SERVER "WARPRANK_WITH_STORE and WARPRANK_WITH_SERVING")
+  set(with_server OFF)
+endif()
+if(NOT (with_server OR WARPRANK_WITH_CLIENTS))
   return()
 endif()
 
@@ -17,13 +23,19 @@ endif()
 find_program(WARPRANK_GRPC_PLUGIN grpc_cpp_plugin)
 mark_as_advanced(WARPRANK_GRPC_PLUGIN)
 if(NOT (Protobuf_FOUND AND Protobuf_PROTOC_EXECUTABLE AND GRPCPP_FOUND AND HTTPLIB_FOUND AND WARPRANK_GRPC_PLUGIN))
-  set(message "examples/server needs gRPC, and cpp-httplib from 0.11 to 0.18: \
+  foreach(option IN ITEMS WARPRANK_WITH_SERVER WARPRANK_WITH_CLIENTS)
+    if(${option})
+      warprank_need(${option} "gRPC, and cpp-httplib from 0.11 to 0.18: \
 apt-get install libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc libcpp-httplib-dev pkg-config")
-  if(WARPRANK_BUILD_SERVER STREQUAL "AUTO")
-    message(STATUS "Not built: ${message}")
-    return()
-  endif()
-  message(FATAL_ERROR "${message}")
+    endif()
+  endforeach()
+  return()
+endif()
+if(with_server)
+  set(warprank_has_server TRUE)
+endif()
+if(WARPRANK_WITH_CLIENTS)
+  set(warprank_has_clients TRUE)
 endif()
 
 set(proto_folder ${PROJECT_BINARY_DIR}/inference_proto)

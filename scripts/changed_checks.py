@@ -65,7 +65,7 @@ RULES = [
     (r"tools/.*\.py", "test wide docs"),
 
     # Rows in stores
-    (r"include/warprank/store/.*|cmake/(hiredis|redis)\.cmake",
+    (r"include/warprank/store/.*|cmake/(hiredis|companions)\.cmake",
      f"{HEADER} asan asan_all redis stress"),
     (r"tests/(store|tools)/.*|tools/load_redis/.*|tests/support/(redis_servers|memory_store|store_testing)\.hpp",
      f"{CODE} wide asan redis stress"),

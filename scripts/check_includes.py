@@ -6,8 +6,9 @@ the folders that each folder knows of, and finds files that include one another.
     scripts/check_includes.py [--root FOLDER]
 
 A row is for a folder and what lies below it, but for what has a row of its own. Headers that lie beside the folders are
-for users: they may include everything. A header and its definitions, as builder.hpp and builder_ops_definitions.hpp, may
-include one another.
+for users: they may include everything, but for companions, the folders of the table that begins with "Companion". The core
+never includes these, whatever its rows say; serving.hpp is one of serving/. A header and its definitions, as builder.hpp
+and builder_ops_definitions.hpp, may include one another.
 """
 
 import argparse
@@ -20,18 +21,22 @@ HEADING = "## The folders"
 
 
 def knows_of(document):
-    """{folder: set of folders}, from the table behind the heading."""
+    """{folder: set of folders}, from the tables behind the heading, and the companions among them."""
     table = document.partition(HEADING)[2].partition("\n## ")[0]
     known = {}
+    companions = set()
+    are_companions = False
     for line in table.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         folders = re.findall(r"`([\w/]+)/`", cells[0])
+        are_companions = cells[0] == "Companion" or are_companions
         if len(cells) != 3 or not folders:
             continue
+        companions.update(folders if are_companions else ())
         named = set() if cells[2] == "nothing" else {name.strip() for name in cells[2].split(",")}
         for folder in folders:
             known[folder] = named
-    return known
+    return known, companions
 
 
 def includes_of(root):
@@ -75,6 +80,18 @@ def arrows_back(includes, known):
                        f"({', '.join(sorted(known[folder])) or 'nothing'})")
 
 
+def companions_in_core(includes, known, companions):
+    """A complaint for each include of a companion in the core."""
+    def companion_of(header):
+        folder = folder_of(header, known) or os.path.splitext(header)[0]
+        return folder if folder in companions else None
+
+    for header, lines in sorted(includes.items()):
+        for line, other in lines:
+            if companion_of(other) and not companion_of(header):
+                yield f"{header}:{line}: includes {other}: the core never includes a companion, as {companion_of(other)}/ is"
+
+
 def circles(includes):
     """A complaint for each circle of files."""
     def is_definition(a, b):
@@ -106,9 +123,9 @@ def main():
     parser.add_argument("--root", default=ROOT)
     root = parser.parse_args().root
     with open(f"{root}/docs/ARCHITECTURE.md", encoding="utf-8") as file:
-        known = knows_of(file.read())
+        known, companions = knows_of(file.read())
     includes = includes_of(root)
-    complaints = [*arrows_back(includes, known), *circles(includes)]
+    complaints = [*arrows_back(includes, known), *companions_in_core(includes, known, companions), *circles(includes)]
     print(*complaints, sep="\n", end="\n" if complaints else "")
     print(f"{len(includes)} headers, {len(known)} folders, {len(complaints)} complaints")
     sys.exit(bool(complaints) or not known or not includes)

@@ -55,32 +55,41 @@ same_bytes() {
 unpack_debs() {
   quiet apt-get install --simulate -y "$work"/packages/*.deb &&
     for file in "$work"/packages/*.deb; do dpkg-deb -x "$file" "$work/deb"; done &&
-    [[ $(dpkg-deb -f "$work"/packages/libwarprank-dev_*.deb Depends) == "warprank-headers (= $version)" ]]
+    for package in libwarprank-dev warprank-store-headers warprank-ids-headers warprank-serving-headers; do
+      [[ $(dpkg-deb -f "$work"/packages/${package}_*.deb Depends) == "warprank-headers (= $version)" ]] || return 1
+    done
 }
 
 by_plain_include() {
   quiet c++ -std=c++20 -O0 -I include examples/quickstart/main.cpp -lhwy -pthread -o "$work/plain" && ranks "$work/plain"
 }
 
-# Whether warprank::redis of an installed package can be linked, where hiredis is.
-has_redis() {
-  [[ ! -f /usr/include/hiredis/hiredis.h ]] ||
-    quiet cmake -S tests/packages -B "$work/redis_in_${1##*/}" -G Ninja -D CMAKE_PREFIX_PATH="$1" -D WITH=redis
-}
+# configures PREFIX COMPANION: whether warprank::COMPANION of an installed package can be linked.
+configures() { cmake -S tests/packages -B "$work/$2_in_${1##*/}" -G Ninja -D CMAKE_PREFIX_PATH="$1" -D WITH="$2"; }
+# Likewise warprank::redis, where hiredis is.
+has_redis() { [[ ! -f /usr/include/hiredis/hiredis.h ]] || quiet configures "$1" redis; }
 
 by_component() {  # the headers alone, without compiling anything
   quiet cmake -S . -B "$work/configured" -G Ninja -D WARPRANK_BUILD_TESTS=OFF -D WARPRANK_BUILD_BENCHMARKS=OFF \
     -D WARPRANK_BUILD_EXAMPLES=OFF &&
     quiet cmake --install "$work/configured" --prefix "$work/headers" --component headers &&
-    [[ -z $(find "$work/headers" -name '*.a') ]] &&
+    [[ -z $(find "$work/headers" -name '*.a' -o -name store -o -name ids -o -name 'serving*') ]] &&
     quiet cmake -S tests/packages -B "$work/with_headers" -G Ninja -D CMAKE_PREFIX_PATH="$work/headers" -D WITH=warprank &&
+    ! configures "$work/headers" store >"$work/log" 2>&1 && grep -q 'warprank::store' "$work/log" &&
+    for companion in store ids serving; do
+      quiet cmake --install "$work/configured" --prefix "$work/headers" --component "$companion" &&
+        quiet configures "$work/headers" "$companion" || return 1
+    done &&
     has_redis "$work/headers" &&
     ! cmake -S tests/packages -B "$work/without_host" -G Ninja -D CMAKE_PREFIX_PATH="$work/headers" >"$work/log" 2>&1 &&
     grep -q 'warprank::host' "$work/log"
 }
 
 by_vcpkg() {
-  quiet cmake -D CURRENT_PACKAGES_DIR="$work/vcpkg" -D BUILD_DIR="$work/vcpkg_build" -P tests/packages/vcpkg_like.cmake &&
+  local features="core;store;ids;serving"
+  [[ ! -f /usr/include/hiredis/hiredis.h ]] || features+=";redis"
+  quiet cmake -D CURRENT_PACKAGES_DIR="$work/vcpkg" -D BUILD_DIR="$work/vcpkg_build" -D FEATURES="$features" \
+    -P tests/packages/vcpkg_like.cmake &&
     consume by_vcpkg -D CMAKE_PREFIX_PATH="$work/vcpkg" &&
     has_redis "$work/vcpkg" && grep -q '"hiredis"' packaging/vcpkg/warprank/vcpkg.json &&
     [[ -f $work/vcpkg/share/warprank/copyright && -f $work/vcpkg/share/warprank/usage ]]

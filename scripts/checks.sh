@@ -183,7 +183,7 @@ check_redis() {
   local output
   build cpu --target store_redis_cluster_redis_test &&
     WARPRANK_TEST_ROWS=1000000 run_tests cpu -R '^store_redis_cluster_redis_test$' || return $?
-  cmake --preset cpu -B build/cpu_without_redis -D WARPRANK_REDIS=OFF &&
+  cmake --preset cpu -B build/cpu_without_redis -D WARPRANK_WITH_REDIS=OFF &&
     cmake --build build/cpu_without_redis --target server || return $cannot_build
   ! ldd build/cpu_without_redis/examples/server | grep hiredis || return 1
   if output=$(build/cpu_without_redis/examples/server --in-redis 'film=1' --redis 127.0.0.1:1 2>&1); then return 1; fi

@@ -6,6 +6,7 @@
 #     warprank-VERSION.tar.gz                 the source
 #     warprank-headers_VERSION_all.deb        the headers, for CMake and pkg-config
 #     libwarprank-dev_VERSION_<machine>.deb   and the compiled host engine
+#     warprank-store-headers_VERSION_all.deb  the headers of a companion; likewise ids and serving
 # The same tree, compiler and packages give the same bytes. Times within are those of the last commit, or what
 # SOURCE_DATE_EPOCH says.
 if (($# != 1)) || [[ $1 == -* ]]; then

@@ -13,7 +13,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 echo "Building the server (a few minutes the first time)"
 if ! { cmake --preset cpu -B build/serve -D WARPRANK_BUILD_TESTS=OFF -D WARPRANK_BUILD_BENCHMARKS=OFF \
-         -D WARPRANK_BUILD_SERVER=ON &&
+         -D WARPRANK_WITH_SERVER=ON &&
        cmake --build build/serve --target server; } >"$log" 2>&1; then
   cat "$log" >&2
   exit 1

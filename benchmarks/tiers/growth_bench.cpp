@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "measure.hpp"
+#include "warprank/hash_table/row_cache.hpp"
 #include "warprank/ops/host/embedding_bag.hpp"
-#include "warprank/store/row_cache.hpp"
 
 namespace {
 

@@ -17,6 +17,7 @@
 #include "warprank/engine/cuda/table_store.cuh"
 #include "warprank/model.hpp"
 #include "warprank/ops/embedding_bag.cuh"
+#include "warprank/store/table_in_store.hpp"
 
 namespace warprank::bench {
 

@@ -26,6 +26,7 @@
 #include "support/random_data.hpp"
 #include "support/zipf.hpp"
 #include "warprank/host.hpp"
+#include "warprank/store/table_in_store.hpp"
 
 namespace {
 

@@ -24,8 +24,8 @@
 #include "recorder.hpp"
 #include "statistics.hpp"
 #include "tier_metrics.hpp"
-#include "warprank/engine/change_follower.hpp"
 #include "warprank/serving.hpp"
+#include "warprank/store/change_follower.hpp"
 
 namespace kserve {
 

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "metrics.hpp"
-#include "warprank/engine/change_follower.hpp"
 #include "warprank/engine/table_options.hpp"
+#include "warprank/store/change_follower.hpp"
 
 namespace kserve {
 

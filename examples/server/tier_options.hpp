@@ -19,8 +19,9 @@
 
 #include "event_log.hpp"
 #include "tier_metrics.hpp"
-#include "warprank/engine/change_follower.hpp"
 #include "warprank/serving.hpp"
+#include "warprank/store/change_follower.hpp"
+#include "warprank/store/table_in_store.hpp"
 #ifdef WARPRANK_EXAMPLE_REDIS
 #include "warprank/store/redis_cluster.hpp"
 #endif
@@ -142,7 +143,7 @@ class TierOptions {
     };
 #else
     throw warprank::invalid_argument(
-        "--in-redis", "a program that was built with hiredis (libhiredis-dev, and WARPRANK_REDIS not OFF)",
+        "--in-redis", "a program that was built with hiredis (libhiredis-dev, and WARPRANK_WITH_REDIS not OFF)",
         "one that was built without");
 #endif
   }

@@ -14,6 +14,7 @@
 #include "made_up_store.hpp"
 #include "model.hpp"
 #include "warprank/engine/model.hpp"
+#include "warprank/store/table_in_store.hpp"
 
 namespace tiers {
 

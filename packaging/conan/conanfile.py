@@ -5,6 +5,7 @@ import os
 import re
 
 from conan import ConanFile
+from conan.errors import ConanInvalidConfiguration
 from conan.tools.build import check_min_cppstd
 from conan.tools.cmake import CMake, CMakeDeps, CMakeToolchain, cmake_layout
 from conan.tools.files import copy, load, rmdir, save
@@ -19,9 +20,13 @@ class Warprank(ConanFile):
     settings = "os", "arch", "compiler", "build_type"
     options = {
         "fPIC": [True],  # the compiled engine goes into shared libraries, too
+        "store": [True, False],
+        "ids": [True, False],
+        "serving": [True, False],
         "redis": [True, False],  # warprank::redis, for which users need hiredis
     }
-    default_options = {"fPIC": True, "redis": False}
+    default_options = {"fPIC": True, "store": True, "ids": True, "serving": True, "redis": False}
+    companions = ("store", "ids", "serving")  # with headers
     features = "cmake/features.cmake"  # in the package, for CMake alone
 
     @property
@@ -50,6 +55,8 @@ class Warprank(ConanFile):
 
     def validate(self):
         check_min_cppstd(self, 17)
+        if self.options.redis and not self.options.store:
+            raise ConanInvalidConfiguration("redis: expected store, got none")
 
     def layout(self):
         cmake_layout(self)
@@ -63,6 +70,8 @@ class Warprank(ConanFile):
         toolchain = CMakeToolchain(self)
         for part in ("TESTS", "BENCHMARKS", "EXAMPLES"):
             toolchain.cache_variables[f"WARPRANK_BUILD_{part}"] = False
+        for companion in self.companions:
+            toolchain.cache_variables[f"WARPRANK_WITH_{companion.upper()}"] = bool(self.options.get_safe(companion))
         toolchain.generate()
 
     def build(self):
@@ -102,9 +111,17 @@ class Warprank(ConanFile):
         host.libs = ["warprank_host"]
         host.defines = ["WARPRANK_HOST_COMPILED"]
 
+        for companion in self.companions:
+            if self.options.get_safe(companion):
+                component = self.cpp_info.components[companion]
+                component.set_property("cmake_target_name", f"warprank::{companion}")
+                component.set_property("pkg_config_name", f"warprank-{companion}")
+                component.requires = ["headers"]
+                component.libdirs = []
+
         if self.options.redis:
             redis = self.cpp_info.components["redis"]
             redis.set_property("cmake_target_name", "warprank::redis")
             redis.set_property("pkg_config_name", "warprank-redis")
-            redis.requires = ["headers", "hiredis::hiredislib"]
+            redis.requires = ["store", "hiredis::hiredislib"]
             redis.libdirs = []

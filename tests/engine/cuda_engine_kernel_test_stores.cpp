@@ -17,10 +17,11 @@
 #include <vector>
 
 #include "engine/cuda_engine_testing.hpp"
-#include "engine/tables_in_stores_testing.hpp"
+#include "store/tables_in_stores_testing.hpp"
 #include "support/message_of.hpp"
 #include "support/wait_until.hpp"
-#include "warprank/store/row_cache.hpp"
+#include "warprank/hash_table/row_cache.hpp"
+#include "warprank/store/table_in_store.hpp"
 
 namespace warprank { namespace {
 

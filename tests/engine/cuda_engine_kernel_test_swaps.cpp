@@ -15,7 +15,7 @@
 
 #include "engine/cuda_engine_testing.hpp"
 #include "warprank/device/runtime.hpp"
-#include "warprank/serving.hpp"
+#include "warprank/engine/served_model.hpp"
 
 namespace warprank { namespace {
 

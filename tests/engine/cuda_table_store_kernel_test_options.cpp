@@ -19,10 +19,11 @@
 #include "support/message_of.hpp"
 #include "support/store_testing.hpp"
 #include "support/wait_until.hpp"
-#include "warprank/engine/change_follower.hpp"
 #include "warprank/engine/cuda/table_store.cuh"
 #include "warprank/engine/host/table_store.hpp"
-#include "warprank/store/row_cache.hpp"
+#include "warprank/hash_table/row_cache.hpp"
+#include "warprank/store/change_follower.hpp"
+#include "warprank/store/table_in_store.hpp"
 
 namespace warprank { namespace {
 
@@ -164,23 +165,28 @@ TEST_F(BadInput, OfStoresIsToldByBothEngines) {
   for (const char* name : {"user.keys", "user.rows", "user.scale", "user.offset"}) rest.erase(name);
   expect_refused(options, rest, "table 'user': expected a description in its store, got none");
   store->is_away = true;
-  options.stores[0].second.store_timeout = std::chrono::milliseconds(10);
+  in_store.store_timeout = std::chrono::milliseconds(10);
+  options.stores = {{"us*", in_store}};
   expect_refused(options, rest,
                  "table 'user': expected a description in its store, got table 'user': expected an answer of the "
                  "store, got none in time");
   store->is_away = false;
-  options.stores[0].second.store_timeout = test_support::a_long_time;
+  in_store.store_timeout = test_support::a_long_time;
+  options.stores = {{"us*", in_store}};
   const auto narrow = std::make_shared<MemoryStore>();
   narrow->create({"user", {DType::i8, 12}}, test_support::soon());
-  options.stores[0].second.store = narrow;
+  in_store.store = narrow;
+  options.stores = {{"us*", in_store}};
   expect_refused(options, rest, "table 'user' in its store: dim: expected 13, got 12");
   store->create({"user", {DType::i8, 13}}, test_support::soon());
-  options.stores[0].second.store = store;
-  options.stores[0].second.memory_bytes = 1;
+  in_store.store = store;
+  in_store.memory_bytes = 1;
+  options.stores = {{"us*", in_store}};
   expect_refused(options, rest,
                  "table 'user', memory_bytes: expected at least " +
                      std::to_string(RowCache::least_bytes({DType::i8, 13})) + " for its rows, got 1");
-  options.stores[0].second.memory_bytes = 1 << 20;
+  in_store.memory_bytes = 1 << 20;
+  options.stores = {{"us*", in_store}};
   for (const Placement where : {Placement::host, Placement::cached}) {
     EXPECT_EQ(
         message_of([&] { CudaTableStore::needs(plan_, Weights::from_tensors(rest), {}, placed(where, options)); }), "")

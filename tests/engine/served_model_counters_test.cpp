@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "support/random_data.hpp"
+#include "warprank/engine/served_model.hpp"
 #include "warprank/host.hpp"
-#include "warprank/serving.hpp"
 
 namespace warprank { namespace {
 

@@ -20,8 +20,8 @@
 
 #include "support/message_of.hpp"
 #include "support/random_data.hpp"
+#include "warprank/engine/served_model.hpp"
 #include "warprank/host.hpp"
-#include "warprank/serving.hpp"
 
 namespace warprank { namespace {
 

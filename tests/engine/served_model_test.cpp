@@ -27,7 +27,6 @@
 #include "support/message_of.hpp"
 #include "support/random_data.hpp"
 #include "warprank/host.hpp"
-#include "warprank/serving.hpp"
 
 namespace warprank { namespace {
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "../../examples/rank_client/client.hpp"
-#include "engine/followed_tables.hpp"
 #include "examples/http_testing.hpp"
 #include "inference.grpc.pb.h"
+#include "store/followed_tables.hpp"
 #include "support/program.hpp"
 #include "support/redis_servers.hpp"
 #include "support/store_testing.hpp"

@@ -35,7 +35,8 @@ std::string trouble_of(const std::vector<std::string>& words) {
 
 TEST(ServerTierOptions, WithoutHiredisRefuseRedis) {
   const std::string expected =
-      "--in-redis: expected a program that was built with hiredis (libhiredis-dev, and WARPRANK_REDIS not OFF), got "
+      "--in-redis: expected a program that was built with hiredis (libhiredis-dev, and WARPRANK_WITH_REDIS not OFF), "
+      "got "
       "one "
       "that was built without";
   EXPECT_EQ(trouble_of({"--in-redis", "film=1", "--redis", "127.0.0.1:6379"}), expected);

@@ -10,7 +10,7 @@
 
 #include "../../examples/server/hosted_model.hpp"
 #include "../../examples/server/tier_metrics.hpp"
-#include "engine/followed_tables.hpp"
+#include "store/followed_tables.hpp"
 #include "warprank/host.hpp"
 
 namespace kserve { namespace {

@@ -8,8 +8,13 @@
 #include <string>
 #include <vector>
 
+struct TinyModel {
+  warprank::Tables tables;
+  warprank::Model model;
+};
+
 /// A model from description to scores, in C++17. Each unit that includes this compiles a copy of its own.
-static std::vector<float> score_with_tiny_model(warprank::Device device = warprank::host()) {
+static TinyModel tiny_model(warprank::Device device = warprank::host()) {
   using namespace warprank;
   const auto describe = [](Builder& b) -> Outputs {
     const auto user = b.axis("user");
@@ -26,12 +31,20 @@ static std::vector<float> score_with_tiny_model(warprank::Device device = warpra
   const Tables tables = Tables::load(plan, Weights::from_tensors({{"film", table}}), device);
   const Weights weights = Weights::from_tensors(
       {{"top.weight", make_tensor<float>({1, 3}, {1, 0.5f, -0.25f})}, {"top.bias", make_tensor<float>({1}, {0.125f})}});
-  const Model model = Model::bind(plan, weights, tables);
+  return {tables, Model::bind(plan, weights, tables)};
+}
 
-  Context context = model.context();
-  Batch batch = plan.batch();
-  const Request request = batch.add_request().dense(plan.dense("context"), {0.5f}).ids(plan.ids("film"), {2, 0, 1});
-  const Span<const float> scores = context.run(batch)["score"].of(request);
+/// Three films of one user.
+static warprank::Request fill_tiny_request(const warprank::Plan& plan, warprank::Request request) {
+  return request.dense(plan.dense("context"), {0.5f}).ids(plan.ids("film"), {2, 0, 1});
+}
+
+static std::vector<float> score_with_tiny_model(warprank::Device device = warprank::host()) {
+  const warprank::Model model = tiny_model(device).model;
+  warprank::Context context = model.context();
+  warprank::Batch batch = model.plan().batch();
+  const warprank::Request request = fill_tiny_request(model.plan(), batch.add_request());
+  const warprank::Span<const float> scores = context.run(batch)["score"].of(request);
   return {scores.begin(), scores.end()};
 }
 

@@ -2,7 +2,7 @@
 #
 # Runs the vcpkg port's portfile where vcpkg cannot be had, with functions in place of vcpkg's that do what these do for a
 # static release build:
-#   cmake -D CURRENT_PACKAGES_DIR=... -D BUILD_DIR=... -P vcpkg_like.cmake
+#   cmake -D CURRENT_PACKAGES_DIR=... -D BUILD_DIR=... -D "FEATURES=core;store" -P vcpkg_like.cmake
 set(PORT warprank)
 set(port_dir ${CMAKE_CURRENT_LIST_DIR}/../../packaging/vcpkg/${PORT})
 
@@ -14,6 +14,20 @@ function(run)
 endfunction()
 
 function(vcpkg_check_linkage)
+endfunction()
+# ON for those of FEATURES, OFF for others.
+function(vcpkg_check_features)
+  cmake_parse_arguments(arg "" "OUT_FEATURE_OPTIONS" "FEATURES" ${ARGN})
+  set(options)
+  while(arg_FEATURES)
+    list(POP_FRONT arg_FEATURES feature option)
+    if(feature IN_LIST FEATURES)
+      list(APPEND options -D${option}=ON)
+    else()
+      list(APPEND options -D${option}=OFF)
+    endif()
+  endwhile()
+  set(${arg_OUT_FEATURE_OPTIONS} ${options} PARENT_SCOPE)
 endfunction()
 function(vcpkg_cmake_configure)
   cmake_parse_arguments(arg "" "SOURCE_PATH" "OPTIONS" ${ARGN})

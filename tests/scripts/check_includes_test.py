@@ -58,6 +58,21 @@ class Includes(unittest.TestCase):
         self.assertEqual(self.complaints({"new/op.hpp": []}),
                          ["new/op.hpp: expected its folder in the table of docs/ARCHITECTURE.md, got none"])
 
+    def test_the_core_never_includes_a_companion_whatever_its_row_says(self):
+        table = TABLE.replace("| core |", "| core, queue |").replace("\n## More", """
+| Companion | What is in it | Knows of |
+|---|---|---|
+| `queue/` | a queue | core, plan |
+
+## More""")
+        self.assertEqual(
+            self.complaints({"core/view.hpp": [], "queue/queue.hpp": ["core/view.hpp", "plan/plan.hpp", "queue/b.hpp"],
+                             "queue/b.hpp": [], "queue.hpp": ["queue/queue.hpp"], "plan/plan.hpp": ["queue/queue.hpp"],
+                             "door.hpp": ["plan/plan.hpp", "queue.hpp"]}, table),
+            ["door.hpp:3: includes queue.hpp: the core never includes a companion, as queue/ is",
+             "plan/plan.hpp:2: includes queue/queue.hpp: the core never includes a companion, as queue/ is",
+             "a circle of includes: plan/plan.hpp -> queue/queue.hpp -> plan/plan.hpp"])
+
     def test_a_circle_is_named_and_definitions_are_none(self):
         self.assertEqual(
             self.complaints({"core/a.hpp": ["core/b.hpp", "core/a_some_definitions.hpp"], "core/b.hpp": ["core/c.hpp"],

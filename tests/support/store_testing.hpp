@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What every ParameterStore does, and rows to try it with.
+/// What every ParameterStore does.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "message_of.hpp"
+#include "row_bytes.hpp"
 #include "warprank/store/parameter_store.hpp"
 #include "warprank/store/stored_value.hpp"
 
@@ -22,27 +23,6 @@ inline Deadline in(std::chrono::milliseconds time) { return std::chrono::steady_
 /// Only what hangs takes as long.
 constexpr std::chrono::milliseconds a_long_time = std::chrono::minutes(1);
 inline Deadline soon() { return in(a_long_time); }
-
-/// The bytes of a key's row, which tell the key and the version.
-inline std::vector<unsigned char> bytes_of_row(const StoredRows& rows, int64_t key, int64_t version = 0) {
-  std::vector<unsigned char> row(static_cast<size_t>(rows.row_bytes()));
-  uint64_t state = static_cast<uint64_t>(key) * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(version);
-  for (unsigned char& byte : row) {
-    state = hash_table::fmix64(state + 1);
-    byte = static_cast<unsigned char>(state);
-  }
-  return row;
-}
-
-inline std::vector<unsigned char> bytes_of_rows(const StoredRows& rows, const std::vector<int64_t>& keys,
-                                                int64_t version = 0) {
-  std::vector<unsigned char> all;
-  for (const int64_t key : keys) {
-    const std::vector<unsigned char> row = bytes_of_row(rows, key, version);
-    all.insert(all.end(), row.begin(), row.end());
-  }
-  return all;
-}
 
 /// A call's answers.
 struct Answers {
@@ -75,10 +55,6 @@ inline std::vector<int64_t> keys_from(int64_t first, int64_t count) {
   std::vector<int64_t> keys(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) keys[static_cast<size_t>(i)] = first + i;
   return keys;
-}
-
-inline std::vector<StoredRows> rows_of_all_types() {
-  return {{DType::f32, 5}, {DType::f16, 16}, {DType::bf16, 1}, {DType::i8, 13}, {DType::f32, 256}};
 }
 
 /// What all stores have in common; `store` has none of these tables.

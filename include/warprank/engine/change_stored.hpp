@@ -8,16 +8,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "warprank/engine/row_source.hpp"
 #include "warprank/engine/table_delta.hpp"
 #include "warprank/engine/table_options.hpp"
-#include "warprank/store/store_tier.hpp"
 
 namespace warprank { inline namespace v0 {
 
 /// In the store first, unless it has the rows already: who misses the key meanwhile gets its row from there.
-inline void change_stored(StoreTier& tier, const TableDelta& delta, bool store_has_it, TableChanges& changes) {
+inline void change_stored(RowTier& tier, int64_t row_bytes, const TableDelta& delta, bool store_has_it,
+                          TableChanges& changes) {
   constexpr size_t most = 4096;
-  const int64_t row_bytes = tier.table().rows.row_bytes();
   std::vector<int64_t> keys;
   std::vector<unsigned char> rows;
   std::vector<StoreStatus> statuses;

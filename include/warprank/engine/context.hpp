@@ -108,8 +108,8 @@ class Pending {
     }
   }
 
-  /// Whether wait() would return at once, but for rows that are waited for (Misses::wait): for these wait() has a batch
-  /// run again. Does not wait.
+  /// Whether wait() would return at once, but for rows that are waited for (RowTier::waits): for these wait() has a
+  /// batch run again. Does not wait.
   bool ready() const { return use_.ended() || use_.backend().ready(); }
 
   /// Waits for the scores, and lets the context take the next batch. They are valid until it does, and as long as the

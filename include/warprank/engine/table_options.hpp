@@ -11,7 +11,7 @@
 
 #include "warprank/core/page_pool.hpp"
 #include "warprank/engine/placement.hpp"
-#include "warprank/store/table_in_store.hpp"
+#include "warprank/engine/row_source.hpp"
 
 namespace warprank { inline namespace v0 {
 
@@ -41,10 +41,10 @@ struct LoadOptions {
   /// How long a GPU's tables wait between two passes over their caches of rows, by which those that are asked for come
   /// to the device; 0: Tables::pass_over_caches alone does it.
   double cache_pass_seconds = 2e-3;
-  /// Which tables have their rows in a store, and some of them in memory; the weights have only their default rows. On
-  /// the host engine look-ups then take a lock. On a GPU they are hashed, and of placement `cached`, with the least
-  /// cache where nothing else is said; one of `devices` alone may have them.
-  TablesInStores stores = {};
+  /// Which tables have their rows in a store, and some of them in memory; the weights have only their default rows.
+  /// store/table_in_store.hpp says in which. On the host engine look-ups then take a lock. On a GPU they are hashed,
+  /// and of placement `cached`, with the least cache where nothing else is said; one of `devices` alone may have them.
+  RowSources stores = {};
 };
 
 /// What became of the keys of an update; each is counted once.

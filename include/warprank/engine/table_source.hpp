@@ -29,7 +29,7 @@ struct TableSource {
   std::optional<HashTable> hashed;                       ///< a hashed table that is in memory
   std::shared_ptr<const HashTableFile> mapped;           ///< a hashed table that is not: its checked image
 
-  std::optional<TableInStore> in_store;  ///< neither of these: its rows are there
+  std::shared_ptr<const RowSource> in_store;  ///< neither of these: its rows are there
 
   int64_t unbuilt_bytes = 0;  ///< of a hashed table that was only checked: of its image
 

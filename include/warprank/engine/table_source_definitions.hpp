@@ -4,7 +4,6 @@
 /// Definitions of engine/table_source.hpp.
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -20,11 +19,11 @@
 #include "warprank/core/error.hpp"
 #include "warprank/core/shape.hpp"
 #include "warprank/engine/finite_rows.hpp"
+#include "warprank/engine/row_source.hpp"
 #include "warprank/engine/table_source.hpp"
 #include "warprank/hash_table/build.hpp"
 #include "warprank/hash_table/image.hpp"
-#include "warprank/store/row_cache.hpp"
-#include "warprank/store/stored_value.hpp"
+#include "warprank/hash_table/row_cache.hpp"
 
 namespace warprank { inline namespace v0 {
 
@@ -40,7 +39,7 @@ class TableFinder {
     check_options(plan, images);
     for (const TableInfo& info : plan.source().tables) {
       const auto image = images.find(info.name);
-      if (const TableInStore* in_store = store_of(info.name)) {
+      if (const std::shared_ptr<const RowSource>* in_store = store_of(info.name)) {
         find_in_store(info, *in_store, image != images.end());
       } else if (info.hashed && image != images.end()) {
         find_image(info, image->second);
@@ -92,7 +91,7 @@ class TableFinder {
   }
 
   /// Null where its rows are loaded.
-  const TableInStore* store_of(const std::string& table) const {
+  const std::shared_ptr<const RowSource>* store_of(const std::string& table) const {
     for (const auto& [pattern, in_store] : options_.stores)
       if (fits_pattern(pattern, table)) return &in_store;
     return nullptr;
@@ -106,15 +105,10 @@ class TableFinder {
           std::any_of(tables.begin(), tables.end(),
                       [p = std::string_view(pattern)](const TableInfo& table) { return fits_pattern(p, table.name); });
       if (!fits) problems_.add(what, "a table's name, or a pattern that fits one", "none of that name");
-      if (in_store.store == nullptr) problems_.add(what, "a store", "none");
-      const auto expect_positive = [&](const char* name, int64_t got) {
-        if (got < 1) problems_.add(what + ", " + name, "more than 0", std::to_string(got));
-      };
-      expect_positive("longest_wait", in_store.longest_wait.count());
-      expect_positive("store_timeout", in_store.store_timeout.count());
-      expect_positive("most_queued", in_store.most_queued);
-      if (in_store.absent_for.count() < 0)
-        problems_.add(what + ", absent_for", "0 or more", std::to_string(in_store.absent_for.count()));
+      if (in_store == nullptr)
+        problems_.add(what, "a store", "none");
+      else
+        in_store->check(what, problems_);
     }
     for (const auto& [name, capacity] : options_.capacity)
       if (store_of(name) != nullptr)
@@ -136,25 +130,20 @@ class TableFinder {
                     name_of_enum(where));
   }
 
-  void find_in_store(const TableInfo& info, const TableInStore& in_store, bool has_image) {
+  void find_in_store(const TableInfo& info, const std::shared_ptr<const RowSource>& in_store, bool has_image) {
     note(info.name + ".default");
     const std::string what = "table '" + info.name + "'";
     if (has_image) problems_.add(what, "no image, as its rows are in a store", "one");
-    if (in_store.store == nullptr) return;
-    std::optional<StoredRows> rows;
-    try {
-      rows = in_store.store->describe(info.name, std::chrono::steady_clock::now() + in_store.store_timeout);
-    } catch (const store_error& error) {
-      return problems_.add(what, "a description in its store", error.what());
-    }
-    if (!rows) return problems_.add(what, "a description in its store", "none");
+    if (in_store == nullptr) return;
+    const std::optional<StoredRows> rows = in_store->describe(info.name, problems_);
+    if (!rows) return;
     if (rows->dim != info.dim)
       return problems_.add(what + " in its store: dim", std::to_string(info.dim), std::to_string(rows->dim));
     if (!collect(info, [&] { check_stored_table({info.name, *rows}); })) return;
     const int64_t least = RowCache::least_bytes(*rows);
-    if (in_store.memory_bytes < least)
+    if (in_store->memory_bytes() < least)
       return problems_.add(what + ", memory_bytes", "at least " + std::to_string(least) + " for its rows",
-                           std::to_string(in_store.memory_bytes));
+                           std::to_string(in_store->memory_bytes()));
     TableSource table;
     table.info = info;
     table.type = rows->type;

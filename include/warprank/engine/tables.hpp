@@ -71,7 +71,7 @@ class Tables {
   UpdateReport update(const Weights& delta) { return store_->update(delta); }
 
   /// As update, for what somebody else has changed: rows of tables in a store are there already, and only replace those
-  /// in memory; these tables need not be updatable. engine/change_follower.hpp calls it.
+  /// in memory; these tables need not be updatable. store/change_follower.hpp calls it.
   UpdateReport refresh(const Weights& delta) { return store_->refresh(delta); }
   /// Of a table of LoadOptions::stores: memory has none of its rows any more, so that each is fetched anew. Of others:
   /// nothing.

@@ -12,10 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "warprank/core/dtype.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
-#include "warprank/hash_table/layout.hpp"
+#include "warprank/engine/row_source.hpp"
 
 namespace warprank { inline namespace v0 {
 
@@ -27,30 +26,6 @@ class store_error : public detail::error_of<std::runtime_error> {
  public:
   store_error(const std::string& what, const std::string& expected, const std::string& got)
       : error_of(what + ": expected " + expected + ", got " + got) {}
-};
-
-/// What all rows of a table have in common.
-struct StoredRows {
-  DType type = DType::f32;
-  int64_t dim = 0;
-
-  /// As hash tables have them: those of I8 end in scale and offset.
-  int64_t row_bytes() const { return hash_table::row_bytes(type, dim); }
-  bool operator==(const StoredRows& other) const { return type == other.type && dim == other.dim; }
-  bool operator!=(const StoredRows& other) const { return !(*this == other); }
-};
-
-struct StoredTable {
-  std::string name;
-  StoredRows rows;
-};
-
-/// What became of one key.
-enum class StoreStatus : uint8_t {
-  ok,       ///< got, put or erased
-  absent,   ///< the store has no row of it
-  damaged,  ///< the store has something else in place of a row of this table: cut off, of another width or type
-  failed    ///< nobody knows: the store did not answer in time
 };
 
 /// Rows that a table has now, and keys that have none any more. No key twice.

@@ -14,9 +14,7 @@
 
 #include <cstdint>
 #include <cstring>
-#include <string>
 
-#include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/hash_table/detail/checksum.hpp"
 #include "warprank/store/parameter_store.hpp"
@@ -59,19 +57,6 @@ inline bool read_stored_value(const StoredRows& rows, int64_t key, Span<const un
   if (std::memcmp(value.data(), expected, stored_header_bytes) != 0) return false;
   std::memcpy(row, stored, static_cast<size_t>(rows.row_bytes()));
   return true;
-}
-
-/// Throws invalid_argument for a table that no store can have.
-inline void check_stored_table(const StoredTable& table) {
-  Problems problems;
-  if (table.name.empty()) problems.add("stored table", "a name", "none");
-  const std::string where = "stored table '" + table.name + "': ";
-  if (table.rows.type == DType::i64) problems.add(where + "type", "F32, F16, BF16 or I8", name_of(table.rows.type));
-  const int64_t most = hash_table::max_row_bytes;
-  if (table.rows.dim < 1 || table.rows.dim > most || table.rows.row_bytes() > most)
-    problems.add(where + "dim", "1 to as many as " + std::to_string(most) + " bytes hold",
-                 std::to_string(table.rows.dim) + " of " + name_of(table.rows.type));
-  problems.throw_if_any();
 }
 
 }}  // namespace warprank::v0

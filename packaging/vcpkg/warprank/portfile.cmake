@@ -5,10 +5,14 @@
 get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 
 vcpkg_check_linkage(ONLY_STATIC_LIBRARY)
-# Nothing that is built needs hiredis: the feature redis brings it for users of warprank::redis.
+vcpkg_check_features(OUT_FEATURE_OPTIONS companions FEATURES
+  store WARPRANK_WITH_STORE
+  redis WARPRANK_WITH_REDIS
+  ids WARPRANK_WITH_IDS
+  serving WARPRANK_WITH_SERVING)
 vcpkg_cmake_configure(
   SOURCE_PATH "${SOURCE_PATH}"
-  OPTIONS -DWARPRANK_BUILD_TESTS=OFF -DWARPRANK_BUILD_BENCHMARKS=OFF -DWARPRANK_BUILD_EXAMPLES=OFF -DWARPRANK_REDIS=OFF)
+  OPTIONS -DWARPRANK_BUILD_TESTS=OFF -DWARPRANK_BUILD_BENCHMARKS=OFF -DWARPRANK_BUILD_EXAMPLES=OFF ${companions})
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH share/cmake/warprank)
 vcpkg_fixup_pkgconfig()

@@ -12,11 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "engine/followed_tables.hpp"
+#include "store/followed_tables.hpp"
 #include "support/message_of.hpp"
 #include "support/redis_servers.hpp"
 #include "support/store_testing.hpp"
-#include "warprank/engine/change_follower.hpp"
+#include "warprank/store/change_follower.hpp"
 #include "warprank/store/redis_cluster.hpp"
 
 namespace warprank { namespace {

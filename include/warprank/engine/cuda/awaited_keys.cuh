@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Of tables whose rows are waited for (Misses::wait): the keys that a context's batch has not found, in lists of its
+/// Of tables whose rows are waited for (RowTier::waits): the keys that a context's batch has not found, in lists of its
 /// own, and what waits for their rows. A batch that finds all of its rows waits for nothing; it has a fill, a copy of
 /// its counters and a copy to the host more than others.
 
@@ -17,6 +17,7 @@
 #include "warprank/device/runtime.hpp"
 #include "warprank/engine/cuda/run_size.hpp"
 #include "warprank/engine/cuda/table_store.cuh"
+#include "warprank/engine/row_source.hpp"
 #include "warprank/model/graph.hpp"
 #include "warprank/ops/row_cache.hpp"
 #include "warprank/ops/table_view.hpp"
@@ -99,9 +100,7 @@ class AwaitedKeys {
     bool in_time = true;
     for (const Awaited& one : awaited_) {
       if (!one.is_wanted || one.keys.empty()) continue;
-      StoreTier& tier = tier_of(tables, one);
-      const auto end = begin + tier.options().longest_wait;
-      in_time = tier.wait_for(one.keys, end) && std::chrono::steady_clock::now() < end && in_time;
+      in_time = tier_of(tables, one).wait_for(one.keys, begin) && in_time;
     }
     return in_time;
   }
@@ -132,7 +131,7 @@ class AwaitedKeys {
     }
     return most;
   }
-  static StoreTier& tier_of(const CudaTableStore& tables, const Awaited& one) { return *tables.find(one.name)->tier; }
+  static RowTier& tier_of(const CudaTableStore& tables, const Awaited& one) { return *tables.find(one.name)->tier; }
   uint64_t num_of(const Awaited& one) const { return static_cast<const uint64_t*>(numbers_.data())[one.table]; }
   int64_t lists_at() const { return numbers_.bytes() + 8 + counters_bytes_; }
   uint64_t* words(int64_t at) const {

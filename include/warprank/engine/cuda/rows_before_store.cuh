@@ -25,9 +25,10 @@
 #include "warprank/device/runtime.hpp"
 #include "warprank/engine/cuda/table_cache.cuh"
 #include "warprank/engine/cuda/table_updates.cuh"
+#include "warprank/engine/rows_in_memory.hpp"
 #include "warprank/hash_table/find.hpp"
+#include "warprank/hash_table/stored_rows.hpp"
 #include "warprank/ops/hash_table.cuh"
-#include "warprank/store/rows_in_memory.hpp"
 
 namespace warprank { inline namespace v0 { namespace cuda_backend {
 

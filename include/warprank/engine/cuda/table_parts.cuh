@@ -19,11 +19,11 @@
 #include "warprank/engine/cuda/table_cache.cuh"
 #include "warprank/engine/engine.hpp"
 #include "warprank/engine/placed_table.hpp"
+#include "warprank/engine/row_source.hpp"
 #include "warprank/engine/table_source.hpp"
 #include "warprank/hash_table/layout.hpp"
 #include "warprank/ops/scaled_rows.hpp"
 #include "warprank/ops/table_view.hpp"
-#include "warprank/store/store_tier.hpp"
 
 namespace warprank { inline namespace v0 { namespace cuda_backend {
 
@@ -37,7 +37,7 @@ struct CudaTable {
   device::ShardedMemory sharded;                  ///< of rows that are on several
   std::unique_ptr<TableCache> cache;              ///< null where it has none
   std::unique_ptr<RowsBeforeStore> before_store;  ///< of a table in a store: those of `hashed`
-  std::unique_ptr<StoreTier> tier;                ///< what fetches them
+  std::unique_ptr<RowTier> tier;                  ///< what fetches them
 
   /// Whether ids are keys of any value, not numbers of rows.
   bool is_hashed() const { return placed.info.hashed; }
@@ -74,14 +74,14 @@ inline int64_t kept_bytes(const TableSource& source) { return source.rows->shape
 
 /// Of a table in a store.
 inline StoredRowsLayout stored_rows_layout(const TableSource& source) {
-  return {{source.type, source.info.dim}, source.info.rows, source.in_store->memory_bytes};
+  return {{source.type, source.info.dim}, source.info.rows, source.in_store->memory_bytes()};
 }
 /// The cache of a table that has one.
 inline CacheLayout cache_layout(const TableSource& source) {
   const int64_t most_keys = source.rows != nullptr ? source.rows->shape[0]
                             : source.in_store      ? stored_rows_layout(source).num_places()
                                                    : source.image_bytes() / (KeptRows(source).bytes + 8);
-  return {source.type, source.info.dim, most_keys, source.placement.device_bytes, source.in_store.has_value()};
+  return {source.type, source.info.dim, most_keys, source.placement.device_bytes, source.in_store != nullptr};
 }
 
 /// The devices that have tables, in the order in which they have stripes of sharded ones.

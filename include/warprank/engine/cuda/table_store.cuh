@@ -41,13 +41,13 @@
 #include "warprank/engine/cuda/table_parts.cuh"
 #include "warprank/engine/cuda/table_updates.cuh"
 #include "warprank/engine/engine.hpp"
+#include "warprank/engine/row_source.hpp"
 #include "warprank/engine/table_source.hpp"
 #include "warprank/hash_table/find.hpp"
 #include "warprank/hash_table/image.hpp"
 #include "warprank/hash_table/layout.hpp"
 #include "warprank/ops/scaled_rows.hpp"
 #include "warprank/ops/table_view.hpp"
-#include "warprank/store/store_tier.hpp"
 
 namespace warprank { inline namespace v0 { namespace cuda_backend {
 
@@ -253,8 +253,9 @@ class CudaTableStore : public TableStore {
       if (!is_updatable_ && !tables_.at(changed.table).tier) throw not_updatable();
     UpdateReport report;
     for (const TableDelta& changed : found)
-      if (StoreTier* tier = tables_.at(changed.table).tier.get())
-        change_stored(*tier, changed, stores_have_it, report[changed.table]);
+      if (RowTier* tier = tables_.at(changed.table).tier.get())
+        change_stored(*tier, tables_.at(changed.table).hashed->row_bytes, changed, stores_have_it,
+                      report[changed.table]);
     return report;
   }
   /// All others, on this device. `but_shared`: those that all devices read are changed already.
@@ -421,8 +422,8 @@ class CudaTableStore : public TableStore {
     table.before_store = std::make_unique<RowsBeforeStore>(stored.rows, stored_rows_layout(source), rows, *table.cache,
                                                            *updates_, order_->updating, devices_.index);
     table.hashed = table.before_store->view();
-    table.tier = std::make_unique<StoreTier>(stored, *source.in_store, source.info.hashed ? 0 : table.view.num_rows,
-                                             *table.before_store, fetching);
+    table.tier =
+        source.in_store->make_tier(stored, source.info.hashed ? 0 : table.view.num_rows, *table.before_store, fetching);
   }
 
 #if defined(WARPRANK_ON_CUDA)

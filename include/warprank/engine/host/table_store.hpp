@@ -27,13 +27,13 @@
 #include "warprank/core/text.hpp"
 #include "warprank/engine/change_stored.hpp"
 #include "warprank/engine/engine.hpp"
+#include "warprank/engine/host/cached_rows.hpp"
+#include "warprank/engine/row_source.hpp"
 #include "warprank/engine/table_delta.hpp"
 #include "warprank/engine/table_source.hpp"
 #include "warprank/hash_table/change.hpp"
 #include "warprank/hash_table/detail/parallel.hpp"
 #include "warprank/ops/table_view.hpp"
-#include "warprank/store/cached_rows.hpp"
-#include "warprank/store/store_tier.hpp"
 
 namespace warprank { inline namespace v0 { namespace host_backend {
 
@@ -62,7 +62,7 @@ struct HostTable {
   bool has_keys = false;               ///< ids are keys of any value, not numbers of rows
   std::optional<HashTable> hashed;     ///< has the rows
   std::unique_ptr<CachedRows> cached;  ///< has some of the rows, the store all
-  std::unique_ptr<StoreTier> tier;     ///< of these
+  std::unique_ptr<RowTier> tier;       ///< of these
   HostRows rows;
   Buffer<float> scale, offset, default_row;
 
@@ -95,7 +95,7 @@ class HostTableStore : public TableStore {
     MemoryReport report;
     Pace pace(options.most_bytes_per_second);
     for (const TableSource& source : find_tables(plan, weights, images, Images::check, options, pace)) {
-      int64_t bytes = source.in_store ? source.in_store->memory_bytes : source.info.hashed ? source.image_bytes() : 0;
+      int64_t bytes = source.in_store ? source.in_store->memory_bytes() : source.info.hashed ? source.image_bytes() : 0;
       for (const TensorView* tensor : {source.rows, source.scale, source.offset, source.default_row})
         if (tensor != nullptr) bytes += tensor->bytes;
       report.emplace_back("table " + source.info.name, bytes);
@@ -180,11 +180,9 @@ class HostTableStore : public TableStore {
     if (source.in_store) {
       table.view.num_rows = source.info.rows > 0 ? source.info.rows : std::numeric_limits<int64_t>::max();
       const StoredTable stored{source.info.name, {source.type, source.info.dim}};
-      const TableInStore& options = *source.in_store;
-      table.cached =
-          std::make_unique<CachedRows>(stored.rows, options.memory_bytes, options.misses == Misses::wait, rows_, pages);
-      table.tier =
-          std::make_unique<StoreTier>(stored, options, table.has_keys ? 0 : table.view.num_rows, *table.cached);
+      const RowSource& from = *source.in_store;
+      table.cached = std::make_unique<CachedRows>(stored.rows, from.memory_bytes(), from.waits(), rows_, pages);
+      table.tier = from.make_tier(stored, table.has_keys ? 0 : table.view.num_rows, *table.cached, Fetching::by_itself);
       return;
     }
     if (table.has_keys) return;
@@ -203,8 +201,8 @@ class HostTableStore : public TableStore {
     UpdateReport report;
     for (const TableDelta& changed : found) {
       TableChanges& changes = report[changed.table];
-      if (StoreTier* tier = tables_.at(changed.table).tier.get()) {
-        change_stored(*tier, changed, stores_have_it, changes);
+      if (RowTier* tier = tables_.at(changed.table).tier.get()) {
+        change_stored(*tier, tables_.at(changed.table).cached->row_bytes(), changed, stores_have_it, changes);
         continue;
       }
       change(tables_.at(changed.table), changed, changed.erased, changes);  // first: it makes room

@@ -102,24 +102,23 @@ class EmbedStep : public Step {
     return {state.missed[i].data, state.missed[i].count};
   }
   /// Null where there is nothing to wait for.
-  StoreTier* waiting_tier(const RunState& state, size_t i) const {
-    StoreTier* tier = features_[i].table->tier.get();
+  RowTier* waiting_tier(const RunState& state, size_t i) const {
+    RowTier* tier = features_[i].table->tier.get();
     return tier != nullptr && tier->waits() && state.missed[i].count > 0 ? tier : nullptr;
   }
   bool want_missed(const RunState& state) const {
     int64_t wanted = 0;
     for (size_t i = 0; i < features_.size(); ++i)
-      if (StoreTier* tier = waiting_tier(state, i)) wanted += tier->want(missed_of(state, i));
+      if (RowTier* tier = waiting_tier(state, i)) wanted += tier->want(missed_of(state, i));
     return wanted > 0;
   }
   /// Whether all has come in time, so that there is time for more.
   bool await_missed(const RunState& state, std::chrono::steady_clock::time_point begin) const {
     bool in_time = true;
     for (size_t i = 0; i < features_.size(); ++i) {
-      StoreTier* tier = waiting_tier(state, i);
+      RowTier* tier = waiting_tier(state, i);
       if (tier == nullptr) continue;
-      const auto end = begin + tier->options().longest_wait;
-      in_time = tier->wait_for(missed_of(state, i), end) && std::chrono::steady_clock::now() < end && in_time;
+      in_time = tier->wait_for(missed_of(state, i), begin) && in_time;
     }
     return in_time;
   }

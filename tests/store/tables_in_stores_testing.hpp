@@ -19,6 +19,7 @@
 #include "support/memory_store.hpp"
 #include "support/store_testing.hpp"
 #include "warprank/host.hpp"
+#include "warprank/store/table_in_store.hpp"
 
 namespace warprank::tables_in_stores_testing {
 

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The rows of a table in a store that are in memory, as store/store_tier.hpp fills it: of the host engine
-/// store/cached_rows.hpp, of a GPU engine/cuda/rows_before_store.cuh.
+/// The rows in memory of a table whose rows lie elsewhere (engine/row_source.hpp): of the host engine
+/// engine/host/cached_rows.hpp, of a GPU engine/cuda/rows_before_store.cuh.
 
 #include <cstdint>
 #include <functional>
 #include <vector>
 
 #include "warprank/core/view.hpp"
-#include "warprank/store/parameter_store.hpp"
 
 namespace warprank { inline namespace v0 {
+
+/// What became of one key, there.
+enum class StoreStatus : uint8_t {
+  ok,       ///< got, put or erased
+  absent,   ///< the store has no row of it
+  damaged,  ///< the store has something else in place of a row of this table: cut off, of another width or type
+  failed    ///< nobody knows: the store did not answer in time
+};
 
 /// By any threads at once. Whoever changes rows has them alone meanwhile; what is called back is called by who does.
 class RowsInMemory {

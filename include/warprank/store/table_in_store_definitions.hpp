@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// One table in a store with some rows in memory in front of it, and what fetches those that look-ups miss.
+/// What store/table_in_store.hpp becomes when tables are loaded: one table in a store with some rows in memory in front
+/// of it, and what fetches those that look-ups miss.
 ///
 /// Nobody has the rows in memory alone while the store is asked. A row that was changed by an update while it was
 /// fetched is not written: what was fetched may be from before.
@@ -14,28 +15,28 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
-#include "warprank/store/rows_in_memory.hpp"
+#include "warprank/engine/row_source.hpp"
+#include "warprank/engine/rows_in_memory.hpp"
+#include "warprank/hash_table/layout.hpp"
+#include "warprank/store/parameter_store.hpp"
 #include "warprank/store/table_in_store.hpp"
 
 namespace warprank { inline namespace v0 {
 
-/// Who fetches what is missed: a thread of the tier's own, or whoever calls StoreTier::fetch_wanted and wait_for.
-enum class Fetching { by_itself, when_called };
-
-class StoreTier {
+class StoreTier final : public RowTier {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Keys are 0 to num_keys - 1, or any where that is 0. `rows` outlive it.
-  StoreTier(StoredTable table, TableInStore options, int64_t num_keys, RowsInMemory& rows,
-            Fetching fetching = Fetching::by_itself)
+  StoreTier(StoredTable table, TableInStore options, int64_t num_keys, RowsInMemory& rows, Fetching fetching)
       : table_(std::move(table)),
         options_(std::move(options)),
         num_keys_(num_keys),
@@ -47,7 +48,7 @@ class StoreTier {
     taken_.reserve(static_cast<size_t>(options_.most_queued));
     if (fetching == Fetching::by_itself) thread_ = std::thread([this] { work(); });
   }
-  ~StoreTier() {
+  ~StoreTier() override {
     if (!thread_.joinable()) return;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -59,20 +60,15 @@ class StoreTier {
   StoreTier(const StoreTier&) = delete;
   StoreTier& operator=(const StoreTier&) = delete;
 
-  const StoredTable& table() const { return table_; }
-  const TableInStore& options() const { return options_; }
-  bool waits() const { return options_.misses == Misses::wait; }
+  bool waits() const override { return options_.misses == Misses::wait; }
 
-  /// Counts ids that were looked up, those that had a row in memory and those that had none.
-  void looked_up(int64_t hits, int64_t misses) {
+  void looked_up(int64_t hits, int64_t misses) override {
     hits_ += hits;
     misses_ += misses;
   }
-  /// Counts keys that were missed, and that nobody can tell any more.
-  void were_dropped(int64_t count) { dropped_ += count; }
+  void were_dropped(int64_t count) override { dropped_ += count; }
 
-  /// Has the keys fetched, in the background. Of a table that waits: how many it makes sense to wait for.
-  int64_t want(Span<const int64_t> keys) {
+  int64_t want(Span<const int64_t> keys) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     const bool was_empty = queue_.empty();
     const Clock::time_point now = waits() ? Clock::now() : Clock::time_point();
@@ -94,15 +90,13 @@ class StoreTier {
     if (was_empty && !queue_.empty()) wake_.notify_one();
     return under_way;
   }
-  /// Fetches what is wanted, unless a thread does so.
-  void fetch_wanted() {
+  void fetch_wanted() override {
     if (thread_.joinable()) return;
     std::unique_lock<std::mutex> lock(mutex_);
     if (!queue_.empty()) fetch_queued(lock);
   }
-  /// Waits until what was wanted of these is fetched, or known not to be had; whether that was in time. Of a table that
-  /// waits.
-  bool wait_for(Span<const int64_t> keys, Deadline deadline) {
+  bool wait_for(Span<const int64_t> keys, Clock::time_point begin) override {
+    const Deadline deadline = begin + options_.longest_wait;
     fetch_wanted();
     std::unique_lock<std::mutex> lock(mutex_);
     int64_t arrived = 0;
@@ -111,23 +105,20 @@ class StoreTier {
       return arrived == keys.size();
     });
     late_ += have_all ? 0 : 1;
-    return have_all;
+    return have_all && Clock::now() < deadline;
   }
 
-  /// Writes rows to the store, then to memory where they are. Those that fail are in memory no more.
-  void put(Span<const int64_t> keys, const unsigned char* rows, StoreStatus* statuses) {
+  void put(Span<const int64_t> keys, const unsigned char* rows, StoreStatus* statuses) override {
     options_.store->put(table_, keys, rows, statuses, Clock::now() + options_.store_timeout);
     changed(keys, rows, statuses);
   }
-  void erase(Span<const int64_t> keys, StoreStatus* statuses) {
+  void erase(Span<const int64_t> keys, StoreStatus* statuses) override {
     options_.store->erase(table_, keys, statuses, Clock::now() + options_.store_timeout);
     changed(keys, nullptr, statuses);
   }
 
-  /// Rows that the store has already, null where it has none any more: written where memory has older ones.
-  void refresh(Span<const int64_t> keys, const unsigned char* rows) { changed(keys, rows, nullptr); }
-  /// Nothing is in memory any more, so all rows are fetched anew.
-  void forget() {
+  void refresh(Span<const int64_t> keys, const unsigned char* rows) override { changed(keys, rows, nullptr); }
+  void forget() override {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       ++times_forgotten_;
@@ -136,7 +127,7 @@ class StoreTier {
     rows_.clear();
   }
 
-  StoreCounters counters() const {
+  StoreCounters counters() const override {
     StoreCounters all;
     all.hits = hits_;
     all.misses = misses_;
@@ -274,5 +265,48 @@ class StoreTier {
   std::vector<StoreStatus> statuses_;
   std::thread thread_;
 };
+
+/// Tables in a store, with the same options.
+class TablesInStore final : public RowSource {
+ public:
+  explicit TablesInStore(TableInStore options) : options_(std::move(options)) {}
+
+  void check(const std::string& what, Problems& problems) const override {
+    if (options_.store == nullptr) problems.add(what, "a store", "none");
+    const auto expect_positive = [&](const char* name, int64_t got) {
+      if (got < 1) problems.add(what + ", " + name, "more than 0", std::to_string(got));
+    };
+    expect_positive("longest_wait", options_.longest_wait.count());
+    expect_positive("store_timeout", options_.store_timeout.count());
+    expect_positive("most_queued", options_.most_queued);
+    if (options_.absent_for.count() < 0)
+      problems.add(what + ", absent_for", "0 or more", std::to_string(options_.absent_for.count()));
+  }
+  std::optional<StoredRows> describe(const std::string& table, Problems& problems) const override {
+    std::string got = "none";
+    if (options_.store == nullptr) return std::nullopt;
+    try {
+      const auto rows = options_.store->describe(table, std::chrono::steady_clock::now() + options_.store_timeout);
+      if (rows) return rows;
+    } catch (const store_error& error) {
+      got = error.what();
+    }
+    problems.add("table '" + table + "'", "a description in its store", got);
+    return std::nullopt;
+  }
+  int64_t memory_bytes() const override { return options_.memory_bytes; }
+  bool waits() const override { return options_.misses == Misses::wait; }
+  std::unique_ptr<RowTier> make_tier(StoredTable table, int64_t num_keys, RowsInMemory& rows,
+                                     Fetching fetching) const override {
+    return std::make_unique<StoreTier>(std::move(table), options_, num_keys, rows, fetching);
+  }
+
+ private:
+  const TableInStore options_;
+};
+
+inline TableInStore::operator std::shared_ptr<const RowSource>() const {
+  return std::make_shared<TablesInStore>(*this);
+}
 
 }}  // namespace warprank::v0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "warprank/store/row_cache.hpp"
+#include "warprank/hash_table/row_cache.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <set>
 #include <vector>
 
-#include "support/store_testing.hpp"
+#include "support/row_bytes.hpp"
 #include "support/zipf.hpp"
 
 namespace warprank { namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "warprank/engine/change_follower.hpp"
+#include "warprank/store/change_follower.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,12 +13,12 @@
 #include <thread>
 #include <vector>
 
-#include "engine/followed_tables.hpp"
+#include "store/followed_tables.hpp"
 #include "support/memory_store.hpp"
 #include "support/message_of.hpp"
 #include "support/store_testing.hpp"
+#include "warprank/engine/served_model.hpp"
 #include "warprank/host.hpp"
-#include "warprank/serving.hpp"
 
 namespace warprank { namespace {
 

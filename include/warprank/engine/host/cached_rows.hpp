@@ -17,10 +17,11 @@
 #include "warprank/core/page_pool.hpp"
 #include "warprank/core/phase_fair_mutex.hpp"
 #include "warprank/core/view.hpp"
-#include "warprank/store/row_cache.hpp"
-#include "warprank/store/rows_in_memory.hpp"
+#include "warprank/engine/rows_in_memory.hpp"
+#include "warprank/hash_table/row_cache.hpp"
+#include "warprank/hash_table/stored_rows.hpp"
 
-namespace warprank { inline namespace v0 {
+namespace warprank { inline namespace v0 { namespace host_backend {
 
 class CachedRows final : public RowsInMemory {
  public:
@@ -92,6 +93,7 @@ class CachedRows final : public RowsInMemory {
     const std::shared_lock<PhaseFairMutex> reading(mutex_);
     return cache_.size();
   }
+  int64_t row_bytes() const { return row_bytes_; }
   int64_t bytes() const { return cache_.bytes(); }
 
  private:
@@ -123,4 +125,4 @@ class CachedRows final : public RowsInMemory {
   uint64_t generation_ = 0;
 };
 
-}}  // namespace warprank::v0
+}}}  // namespace warprank::v0::host_backend

@@ -15,7 +15,7 @@
 #include "warprank/hash_table/change.hpp"
 #include "warprank/hash_table/frequency_sketch.hpp"
 #include "warprank/hash_table/hash_table.hpp"
-#include "warprank/store/parameter_store.hpp"
+#include "warprank/hash_table/stored_rows.hpp"
 
 namespace warprank { inline namespace v0 {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tables whose rows lie in a store, with some of them in memory, on the host engine.
+#include "warprank/store/table_in_store.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,14 +18,14 @@
 #include <vector>
 
 #include "engine/table_update_testing.hpp"
-#include "engine/tables_in_stores_testing.hpp"
+#include "store/tables_in_stores_testing.hpp"
 #include "support/memory_store.hpp"
 #include "support/message_of.hpp"
 #include "support/store_testing.hpp"
 #include "support/wait_until.hpp"
 #include "warprank/engine/host/table_store.hpp"
+#include "warprank/hash_table/row_cache.hpp"
 #include "warprank/host.hpp"
-#include "warprank/store/row_cache.hpp"
 #include "warprank/store/stored_value.hpp"
 
 namespace warprank { namespace {

@@ -17,6 +17,7 @@
 #include "support/wait_until.hpp"
 #include "warprank/engine/table_delta.hpp"
 #include "warprank/host.hpp"
+#include "warprank/store/table_in_store.hpp"
 
 namespace warprank::test_support {
 

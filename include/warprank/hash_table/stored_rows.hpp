@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "warprank/core/dtype.hpp"
+#include "warprank/hash_table/layout.hpp"
+
+namespace warprank { inline namespace v0 {
+
+/// What all rows of a table have in common.
+struct StoredRows {
+  DType type = DType::f32;
+  int64_t dim = 0;
+
+  /// As hash tables have them: those of I8 end in scale and offset.
+  int64_t row_bytes() const { return hash_table::row_bytes(type, dim); }
+  bool operator==(const StoredRows& other) const { return type == other.type && dim == other.dim; }
+  bool operator!=(const StoredRows& other) const { return !(*this == other); }
+};
+
+}}  // namespace warprank::v0
