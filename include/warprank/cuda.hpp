@@ -8,10 +8,10 @@
 ///     auto model = Model::bind(plan, Weights::open("dense.safetensors"), tables);
 ///     auto context = model.context();                  // captures a graph for each capacity of the plan
 ///     auto batch = model.batch();                      // in pinned memory
-///     Pending pending = context.submit(batch, stream); // one copy in, one graph that stores scores; waits for
-///     nothing, but
-///                                                      // a batch that is not in pinned memory makes CUDA wait
+///     Pending pending = context.submit(batch, stream); // one copy in, one graph that stores scores
 ///     Scores scores = pending.wait();
+///
+/// submit waits for nothing, but CUDA makes it wait for a batch that is not in pinned memory.
 ///
 /// Values between kernels are FP16 where tensor cores read them, else FP32; sums are FP32. Products of FP16 weights and
 /// values are exact. Dense inputs and table rows that tensor cores read are rounded to FP16 as well; whatever is finite
@@ -29,6 +29,7 @@
 
 #include <string>
 
+#include "warprank/core/device_allocator.hpp"
 #include "warprank/engine/compare.hpp"
 #include "warprank/engine/model.hpp"
 
@@ -48,6 +49,12 @@ WARPRANK_ENGINE_HIDDEN int num_cuda_devices();
 /// what the program was built with, a card before compute capability 7.5 or without code for it. Empty when it can. The
 /// engine throws the same as a cuda_error when it is given tables.
 WARPRANK_ENGINE_HIDDEN std::string why_no_cuda(int index = 0);
+
+/// Device memory of tables, models and contexts on the device that are made from now on, and of a Resident of the same
+/// program or library, is the allocator's; what is there keeps its own. Without `allocate`: the runtime's again. Tables
+/// that are sharded over cards and what the runtime itself takes, as for graphs, do not come from it. Throws
+/// invalid_argument for an allocator that has only one of allocate and deallocate.
+WARPRANK_ENGINE_HIDDEN void set_cuda_allocator(int index, DeviceAllocator allocator);
 
 /// A device of the CUDA engine.
 WARPRANK_ENGINE_HIDDEN inline Device cuda(int index = 0) { return {&cuda_engine(), index}; }

@@ -21,6 +21,8 @@ std::string why_no_cuda(int index) {
   return why ? why->what() : "";
 }
 
+void set_cuda_allocator(int index, DeviceAllocator allocator) { device::set_allocator(index, std::move(allocator)); }
+
 Tuning tune(const Plan& plan, const Weights& weights, const Tables& tables, const BindOptions& bind_options,
             const TuneOptions& options) {
   const auto store = std::dynamic_pointer_cast<const cuda_backend::CudaTableStore>(tables.store());

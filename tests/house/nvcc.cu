@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <warprank/core/cuda_floats.hpp>
+#include <warprank/core/stream_ordered_allocator.hpp>
 #include <warprank/cuda.hpp>
 #include <warprank/model.hpp>
 
@@ -25,3 +26,5 @@ Model bound(const Plan& plan, const Weights& weights, Tables& tables) {
   static_cast<void>(adds(1));
   return Model::bind(plan, weights, tables);
 }
+
+void use_a_pool() { set_cuda_allocator(0, stream_ordered_allocator()); }

@@ -499,6 +499,7 @@ int set_device(int index) {
   return std::exchange(simt::current_device, index);
 }
 void restore_device(int index) { simt::current_device = index; }
+int current_device() { return set_device(simt::current_device); }
 FoundDevice find_device(int index) {
   FoundDevice found;
   found.index = index;
@@ -607,6 +608,8 @@ void synchronize(Stream stream) {
   simt::may_fail("wait for a stream");
   simt::synchronize(stream);
 }
+
+void synchronize_device() { simt::synchronize(); }
 
 OwnedStream create_stream() {
   simt::may_fail("create a stream");

@@ -27,14 +27,29 @@ WARPRANK_HIDDEN inline int num_devices() {
   cudaGetLastError();
   return 0;
 }
+WARPRANK_HIDDEN inline int current_device() {
+  int index = 0;
+  check_cuda(cudaGetDevice(&index), "find the current device");
+  return index;
+}
 WARPRANK_HIDDEN inline int set_device(int index) {
-  int before = 0;
-  check_cuda(cudaGetDevice(&before), "find the current device");
+  const int before = current_device();
   if (index != before) check_cuda(cudaSetDevice(index), "use a device");
   return before;
 }
 /// For destructors.
 WARPRANK_HIDDEN inline void restore_device(int index) { cudaSetDevice(index); }
+/// Waits for the device and calls `last()` with it as the current one. For destructors: a driver that has gone by then,
+/// as when a process ends, is passed over.
+template <class Last>
+WARPRANK_HIDDEN void finish(int index, const Last& last) {
+  int before = index;
+  cudaGetDevice(&before);
+  if (index != before) cudaSetDevice(index);
+  cudaDeviceSynchronize();
+  last();
+  if (index != before) cudaSetDevice(before);
+}
 
 WARPRANK_HIDDEN inline std::pair<int64_t, int64_t> free_and_total_bytes() {
   size_t free_bytes = 0, total_bytes = 0;
@@ -42,10 +57,8 @@ WARPRANK_HIDDEN inline std::pair<int64_t, int64_t> free_and_total_bytes() {
   return {static_cast<int64_t>(free_bytes), static_cast<int64_t>(total_bytes)};
 }
 WARPRANK_HIDDEN inline DeviceInfo current_device_info() {
-  int index = 0;
-  check_cuda(cudaGetDevice(&index), "find the current device");
   cudaDeviceProp properties;
-  check_cuda(cudaGetDeviceProperties(&properties, index), "describe a device");
+  check_cuda(cudaGetDeviceProperties(&properties, current_device()), "describe a device");
   DeviceInfo info;
   info.name = properties.name;
   info.target = backend::target();

@@ -19,6 +19,7 @@ using OwnedStream = std::shared_ptr<StreamState>;
 using Graph = std::shared_ptr<void>;
 
 int num_devices();
+int current_device();
 /// Returns the device that was current.
 int set_device(int index);
 void restore_device(int index);
@@ -41,6 +42,15 @@ void copy_to_host(void* to, const void* from, int64_t bytes, Stream stream);
 void copy_on_device(void* to, const void* from, int64_t bytes, Stream stream);
 void fill(void* to, unsigned char value, int64_t bytes, Stream stream);
 void synchronize(Stream stream);
+void synchronize_device();
+template <class Last>
+void finish(int index, const Last& last) {
+  const int before = current_device();
+  restore_device(index);
+  synchronize_device();
+  last();
+  restore_device(before);
+}
 OwnedStream create_stream();
 
 void begin_capture(Stream stream);

@@ -4,10 +4,14 @@
 /// Memory of the current device, and memory of the host that devices copy from and to.
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 
 #include "warprank/core/cuda_error.hpp"
+#include "warprank/core/device_allocator.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/device/devices.hpp"
@@ -22,33 +26,86 @@ WARPRANK_HIDDEN inline cuda_error no_pinned_memory(const std::string& what, int6
           "cudaErrorMemoryAllocation"};
 }
 
+/// By device; null where the runtime's is used.
+struct DeviceAllocators {
+  std::mutex mutex;
+  std::map<int, std::shared_ptr<const DeviceAllocator>> of;
+};
+WARPRANK_HIDDEN inline DeviceAllocators& device_allocators() {
+  static auto* const all = new DeviceAllocators;  // for memory that is released when the process ends
+  return *all;
+}
+WARPRANK_HIDDEN inline std::shared_ptr<const DeviceAllocator> device_allocator(int device) {
+  DeviceAllocators& all = device_allocators();
+  const std::lock_guard lock(all.mutex);
+  const auto it = all.of.find(device);
+  return it == all.of.end() ? nullptr : it->second;
+}
+
 }  // namespace detail
 
-/// Memory of the current device, uninitialised, aligned to 256 bytes. When it goes it is released, which waits for what
-/// is queued on the device.
+/// DeviceMemory of the device that is made from now on is the allocator's, to which it goes back whatever is set by
+/// then; without `allocate` the runtime's again. Throws invalid_argument for an allocator that cannot deallocate.
+WARPRANK_HIDDEN inline void set_allocator(int device, DeviceAllocator allocator) {
+  const bool has_allocate = allocator.allocate != nullptr, has_deallocate = allocator.deallocate != nullptr;
+  if (has_allocate != has_deallocate)
+    raise(invalid_argument("allocator of device " + std::to_string(device), "allocate and deallocate, or neither",
+                           has_allocate ? "no deallocate" : "no allocate"));
+  detail::DeviceAllocators& all = detail::device_allocators();
+  const std::lock_guard lock(all.mutex);
+  all.of[device] = has_allocate ? std::make_shared<const DeviceAllocator>(std::move(allocator)) : nullptr;
+}
+
+/// What could be allocated on the device now, of its allocator where one is set that knows it.
+WARPRANK_HIDDEN inline int64_t free_bytes(int device) {
+  const std::shared_ptr<const DeviceAllocator> allocator = detail::device_allocator(device);
+  const DeviceGuard current(device);
+  if (allocator != nullptr && allocator->free_bytes) return allocator->free_bytes(device);
+  return backend::runtime::free_and_total_bytes().first;
+}
+
+/// Memory of the current device, uninitialised, aligned to 256 bytes, from the allocator that is set for the device,
+/// else from the runtime. When it goes it is released, which waits for what is queued on the device.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  /// `what` is who needs it, for the message. Throws out_of_device_memory, cuda_error where there is no device, and
-  /// invalid_argument for less than 0 bytes. 0 bytes are null.
-  DeviceMemory(int64_t bytes, const std::string& what) : bytes_(bytes) {
+  /// `what` is who needs it, for the message. Throws out_of_device_memory, cuda_error where there is no device,
+  /// invalid_argument for less than 0 bytes and for memory of an allocator that is misaligned, and what an allocator
+  /// throws. 0 bytes are null.
+  DeviceMemory(int64_t bytes, const std::string& what) {
     if (bytes < 0) raise(invalid_argument(what, "0 or more bytes of device memory", std::to_string(bytes)));
     if (bytes == 0) return;
-    data_.reset(backend::runtime::allocate(bytes));
-    if (data_ != nullptr) return;
-    const auto [free_bytes, total_bytes] = backend::runtime::free_and_total_bytes();
-    raise(out_of_device_memory(what, bytes, free_bytes, total_bytes));
+    const int device = backend::runtime::current_device();
+    Release release{detail::device_allocator(device), bytes, device};
+    void* const data =
+        release.allocator ? release.allocator->allocate(bytes, device) : backend::runtime::allocate(bytes);
+    const bool is_of_allocator = release.allocator != nullptr;
+    data_ = {data, std::move(release)};
+    if (data_ == nullptr) {
+      const int64_t total_bytes = backend::runtime::free_and_total_bytes().second;
+      raise(out_of_device_memory(is_of_allocator ? what + ", of the device's allocator" : what, bytes,
+                                 free_bytes(device), total_bytes));
+    }
+    if (const uintptr_t beyond = reinterpret_cast<uintptr_t>(data) % 256; beyond != 0)
+      raise(invalid_argument(what + ", of the device's allocator", "memory that is aligned to 256 bytes",
+                             "an address " + std::to_string(beyond) + " bytes behind"));
   }
 
   void* data() const { return data_.get(); }
-  int64_t bytes() const { return data_ == nullptr ? 0 : bytes_; }
+  int64_t bytes() const { return data_ == nullptr ? 0 : data_.get_deleter().bytes; }
 
  private:
   struct Release {
-    void operator()(void* data) const { backend::runtime::release(data); }
+    std::shared_ptr<const DeviceAllocator> allocator;
+    int64_t bytes;
+    int device;
+
+    void operator()(void* data) const {
+      if (allocator == nullptr) return backend::runtime::release(data);
+      backend::runtime::finish(device, [&] { allocator->deallocate(data, bytes, device); });
+    }
   };
   std::unique_ptr<void, Release> data_;
-  int64_t bytes_ = 0;
 };
 
 /// Pinned memory of the host: devices copy from and to it while the host does something else. The machine has little.

@@ -8,6 +8,7 @@
 
 #include "warprank/core/cuda_error.hpp"
 #include "warprank/device/devices.hpp"
+#include "warprank/device/owned_memory.hpp"
 
 namespace warprank { inline namespace v0 { namespace cuda_backend {
 
@@ -21,9 +22,10 @@ class MemoryNeeds {
 
   /// Throws out_of_device_memory with everything that `who` needs when it is more than is free.
   void check(const std::string& who, int device_index) const {
-    const device::DeviceInfo info = device::device_info(device_index);
-    if (bytes_ > info.free_bytes)
-      throw out_of_device_memory(who + " (bytes: " + each_ + ")", bytes_, info.free_bytes, info.total_bytes);
+    const int64_t free_bytes = device::free_bytes(device_index);
+    if (bytes_ > free_bytes)
+      throw out_of_device_memory(who + " (bytes: " + each_ + ")", bytes_, free_bytes,
+                                 device::device_info(device_index).total_bytes);
   }
 
  private:

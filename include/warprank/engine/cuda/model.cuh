@@ -75,7 +75,7 @@ class CudaEngine : public Engine {
   }
   /// Or each call would go back to device 0, and take memory of that.
   void begin_thread(int index) const override { device::backend::runtime::set_device(index); }
-  int64_t free_memory(int index, const LoadOptions&) const override { return device::device_info(index).free_bytes; }
+  int64_t free_memory(int index, const LoadOptions&) const override { return device::free_bytes(index); }
 };
 
 }}}  // namespace warprank::v0::cuda_backend
