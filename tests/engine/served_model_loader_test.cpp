@@ -103,8 +103,8 @@ class LoggedEngine : public Engine {
     return host_engine().load_tables(plan, weights, images, options, index);
   }
   std::shared_ptr<const ModelBackend> bind(const Plan& plan, const Weights& weights,
-                                                  std::shared_ptr<const TableStore> tables, int index,
-                                                  const BindOptions& options) const override {
+                                           std::shared_ptr<const TableStore> tables, int index,
+                                           const BindOptions& options) const override {
     diary.write("bind");
     return std::make_shared<LoggedModel>(diary, host_engine().bind(plan, weights, std::move(tables), index, options));
   }

@@ -122,8 +122,8 @@ class WatchedEngine : public Engine {
     return store;
   }
   std::shared_ptr<const ModelBackend> bind(const Plan& plan, const Weights& weights,
-                                                  std::shared_ptr<const TableStore> tables, int index,
-                                                  const BindOptions& options) const override {
+                                           std::shared_ptr<const TableStore> tables, int index,
+                                           const BindOptions& options) const override {
     hooks.reach("weights");
     ++hooks.num_binds;
     hooks.during_bind();
