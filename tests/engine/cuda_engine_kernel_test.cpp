@@ -354,6 +354,53 @@ TEST_F(CudaEngine, ContextsRunSideBySideInStreamsOfTheirOwnOrTheCallers) {
   EXPECT_TRUE(same_bits(all_scores(s.plan, pending_a.wait()), of_a));
 }
 
+/// Two outputs that lie side by side, and one of another axis.
+Outputs three_outputs(Builder& b) {
+  const auto user = b.axis("user"), item = b.axis("item", user);
+  const auto x = b.dense("x", item, 3), u = b.dense("u", user, 2);
+  return {
+      {"click", b.sigmoid(b.linear("click", x, 1))}, {"pair", b.linear("pair", x, 2)}, {"user", b.linear("u1", u, 4)}};
+}
+
+TEST_F(CudaEngine, LeavesScoresWhereKernelsOfTheStreamReadThem) {
+  const Plan plan = plan_for(warprank::build(three_outputs), {});
+  const Model model =
+      Model::bind(plan, test_support::random_weights(plan, 1), Tables::load(plan, Weights::from_tensors({}), cuda()));
+  Context context = model.context();
+  const device::OwnedStream stream;
+  const auto submit = [&](Batch& batch) { return context.submit(batch, reinterpret_cast<StreamHandle>(stream.get())); };
+  for (const int count : {3, 0}) {
+    Batch batch = batch_of(model, random_requests(plan, count, 1));
+    Pending pending = submit(batch);
+    std::map<std::string, std::vector<float>> on_device;
+    for (const OutputInfo& output : plan.graph().outputs) {
+      const DeviceScores scores = pending.device_scores(output.name);
+      ASSERT_EQ(scores.requests.count, count);
+      ASSERT_EQ(scores.requests.rows(), scores.values.rows);
+      std::vector<float>& rows = on_device[output.name];
+      rows.resize(static_cast<size_t>(scores.values.rows * scores.values.cols));
+      for (int64_t r = 0; r < scores.values.rows; ++r)
+        device::copy_to_host(rows.data() + r * scores.values.cols, scores.values.row(r), scores.values.cols * 4,
+                             stream.get());
+    }
+    device::synchronize(stream.get());
+    const Scores scores = pending.wait();
+    for (const auto& [name, rows] : on_device) {
+      const Matrix<const float> expected = scores[name].all();
+      ASSERT_EQ(rows.size(), static_cast<size_t>(expected.rows * expected.cols)) << name;
+      EXPECT_TRUE(rows.empty() || std::memcmp(rows.data(), expected.data, rows.size() * 4) == 0) << name;
+    }
+    EXPECT_THROW(pending.device_scores("click"), usage_error);
+  }
+
+  Batch large = batch_of(model, random_requests(plan, 20, 1));
+  Pending pending = submit(large);
+  EXPECT_THAT(test_support::message_of([&] { pending.device_scores("click"); }),
+              HasSubstr("device scores: expected a batch within a capacity, got one that runs in 3 parts"));
+  EXPECT_THAT(test_support::message_of([&] { pending.device_scores("clicks"); }),
+              HasSubstr("output 'clicks': expected an output of the model, got an unknown one"));
+}
+
 TEST_F(CudaEngine, ShowsIntermediatesAndComparesPlans) {
   const RandomSetup s(2), as_written(2, {{8, 64, {}}}, Passes::none());
   Batch batch = batch_of(s.model, random_requests(s.plan, 3, 2));

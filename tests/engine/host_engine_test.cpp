@@ -118,6 +118,8 @@ TEST(HostEngine, SubmitsWhatItWouldRun) {
   const Request r = batch.add_request().ids(m.film_id, {0, 2});
   Pending pending = m.context.submit(batch);
   EXPECT_TRUE(pending.ready());
+  EXPECT_EQ(test_support::message_of([&] { pending.device_scores("score"); }),
+            "device scores: expected a model on a GPU, got one on the host");
   EXPECT_THAT(values(pending.wait()["score"].of(r)), ElementsAre(12.5f, 16.5f));
 }
 

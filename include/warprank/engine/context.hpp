@@ -17,6 +17,16 @@ namespace warprank { inline namespace v0 {
 
 class Model;
 
+namespace detail {
+
+inline invalid_argument unknown_output(const std::string& name, Span<const OutputView> outputs) {
+  std::vector<std::string> names;
+  for (const OutputView& output : outputs) names.push_back(output.name);
+  return {"output '" + name + "'", "an output of the model", unknown_name(name, names)};
+}
+
+}  // namespace detail
+
 /// One output of a run. Valid until the context runs again.
 class OutputScores {
  public:
@@ -47,9 +57,7 @@ class Scores {
   OutputScores operator[](const std::string& name) const {
     for (const OutputView& output : outputs_)
       if (output.name == name) return {output, scored_};
-    std::vector<std::string> names;
-    for (const OutputView& output : outputs_) names.push_back(output.name);
-    throw invalid_argument("output '" + name + "'", "an output of the model", unknown_name(name, names));
+    throw detail::unknown_output(name, outputs_);
   }
   /// Whether a request was scored; if not, Batch::status says why.
   bool scored(int64_t request) const { return request >= 0 && request < scored_.size() && scored_[request] >= 0; }
@@ -111,6 +119,19 @@ class Pending {
   /// Whether wait() would return at once, but for rows that are waited for (RowTier::waits): for these wait() has a
   /// batch run again. Does not wait.
   bool ready() const { return use_.ended() || use_.backend().ready(); }
+
+  /// An output in the device's memory, for kernels that the stream given to submit gets behind it, as a re-ranker's:
+  /// nothing is waited for. Valid until the context gets its next batch, which is for a stream that comes behind those
+  /// kernels. Throws invalid_argument for an output that the model has not, on the host, for a batch that runs in parts
+  /// (Oversize), and where tables wait for their stores, since such a batch is run again; usage_error once it was
+  /// waited for.
+  DeviceScores device_scores(const std::string& output) const {
+    if (use_.ended()) throw usage_error("device scores: expected a batch on its way, got one that was waited for");
+    const Span<const OutputView> outputs = use_.backend().outputs();
+    for (int64_t o = 0; o < outputs.size(); ++o)
+      if (outputs[o].name == output) return use_.backend().device_scores(static_cast<int>(o));
+    throw detail::unknown_output(output, outputs);
+  }
 
   /// Waits for the scores, and lets the context take the next batch. They are valid until it does, and as long as the
   /// context or this is there. Throws cuda_error for what went wrong on the device, and usage_error the second

@@ -144,6 +144,12 @@ struct OutputView {
   Segments requests;           ///< rows of the r-th scored request
 };
 
+/// The values of one output where a device has them.
+struct DeviceScores {
+  Matrix<const float> values;  ///< in the device's memory; rows of all scored requests, `stride` floats apart
+  Segments requests;           ///< in the host's memory; rows of the r-th scored request
+};
+
 // --- the interfaces an engine implements ---
 
 /// Images of hashed tables, by table.
@@ -184,6 +190,10 @@ class ContextBackend {
   /// Returns when the scores of the last batch are in outputs(); throws what went wrong on the device.
   virtual void wait() = 0;
   virtual Span<const OutputView> outputs() const = 0;
+  /// Pending::device_scores, of a batch that was submitted.
+  virtual DeviceScores device_scores(int) const {
+    throw invalid_argument("device scores", "a model on a GPU", "one on the host");
+  }
   /// The next batch is scored by `next`, a model of this engine, device and plan. Not called between submit() and
   /// wait(). Throws invalid_argument, and changes nothing, where the tables of the two differ in what launches depend
   /// on.

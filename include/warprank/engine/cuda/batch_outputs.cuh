@@ -111,6 +111,18 @@ class BatchOutputs {
     }
   }
 
+  /// In the device's memory, of a batch of one part.
+  DeviceScores on_device(size_t output, const BatchRuns& runs) const {
+    const Node& node = graph_.node(graph_.outputs[output].node);
+    const std::vector<int64_t>& starts = row_starts_[output];
+    const int64_t stride = values_.output_width(node.axis);
+    const float* const from =
+        runs.parts().count() == 0
+            ? nullptr
+            : place_of(runs.memory_of(runs.parts()[0]).outputs, output, runs.run_of(runs.parts()[0]));
+    return {{from, starts.back(), node.width, stride}, {starts.data(), static_cast<int64_t>(starts.size()) - 1}};
+  }
+
   Span<const OutputView> views() const { return outputs_; }
   /// By request its number among those that are scored; -1: it is not.
   Span<const int64_t> scored() const { return scored_; }
@@ -127,9 +139,12 @@ class BatchOutputs {
  private:
   /// Where an output of a part has arrived.
   const float* output_of(int64_t part, size_t output, const BatchRuns& runs, const PinnedParts& places) const {
+    return place_of(places[part].outputs, output, runs.run_of(runs.parts()[part]));
+  }
+  /// Where an output lies among those of a run.
+  const float* place_of(const float* outputs, size_t output, const PreparedRun& run) const {
     const auto axis = static_cast<size_t>(graph_.node(graph_.outputs[output].node).axis);
-    return places[part].outputs + runs.run_of(runs.parts()[part]).outputs().axes[axis] +
-           values_.outputs()[output].column;
+    return outputs + run.outputs().axes[axis] + values_.outputs()[output].column;
   }
   /// Brings an output's rows of a part's requests to where they are in the batch.
   void gather(int64_t part, size_t output, const BatchRuns& runs, const PinnedParts& places) {
