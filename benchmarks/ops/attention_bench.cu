@@ -120,7 +120,7 @@ void attention(Run& run, const Shape& shape, const PolicySweep* sweep = nullptr)
   described.q = q, described.k = k, described.v = v;
   described.item_offsets = run.upload(even_offsets(shape.requests, shape.queries()));
   described.history_offsets = run.upload(even_offsets(shape.requests, shape.events));
-  described.max_parents = shape.requests, described.heads = shape.heads, described.scale = shape.scale();
+  described.parents.capacity = shape.requests, described.heads = shape.heads, described.scale = shape.scale();
 
   const auto rows_of = [&](const std::vector<float16>& values, int64_t user, int64_t first, int64_t cols) {
     std::vector<float> rows;

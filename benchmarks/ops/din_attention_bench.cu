@@ -92,7 +92,7 @@ din_by_tiles_kernel(const detail::din::chained::Descriptor* descriptors) {
   attend_history<Block<Target, Steps, 2, false, Tiles>>(descriptors);
 }
 
-Queue queue_by_tiles(const detail::din::Launch& launch, int tiles, const unsigned char* descriptors) {
+Queue queue_by_tiles(const DinKernel& launch, int num_steps, int tiles, const unsigned char* descriptors) {
   using detail::din::chained::Descriptor;
   const device::Dim3 grid(static_cast<unsigned>(launch.blocks), static_cast<unsigned>(launch.histories));
   const auto* const from = reinterpret_cast<const Descriptor*>(descriptors);
@@ -102,8 +102,8 @@ Queue queue_by_tiles(const detail::din::Launch& launch, int tiles, const unsigne
       if (tiles == 2) return din_by_tiles_kernel<target(), steps(), 2>;
       return din_by_tiles_kernel<target(), steps(), 4>;
     };
-    if (launch.shape.steps == 2) return of_steps(std::integral_constant<int, 2>());
-    if (launch.shape.steps == 4) return of_steps(std::integral_constant<int, 4>());
+    if (num_steps == 2) return of_steps(std::integral_constant<int, 2>());
+    if (num_steps == 4) return of_steps(std::integral_constant<int, 4>());
     return of_steps(std::integral_constant<int, 8>());
   });
   return [=, bytes = launch.shared_bytes](device::Stream stream) {
@@ -134,7 +134,7 @@ void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events
   history.q = {q, num_items, dim};
   history.k = {k, requests * num_events, dim};
   history.item_offsets = run.upload(item_offsets), history.history_offsets = run.upload(history_offsets);
-  history.max_parents = requests;
+  history.parents.capacity = requests;
   history.network = &network, history.device_weights = run.upload(network.bytes());
   history.longest_history = num_events;
 
@@ -156,7 +156,8 @@ void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events
     const DinLaunch launch(Span<const DinHistory>(&history, 1), device::target(), policies);
     if (sweep == nullptr) return {queue_launch(run, launch), check(y)};
     const int tiles = dim <= 64 ? policies.din_tiles : policies.din_tiles_wide;
-    return {queue_by_tiles(launch.kernel(0), tiles, run.upload(launch.descriptors())), check(y)};
+    return {queue_by_tiles(launch.kernel(0), network.chained().steps, tiles, run.upload(launch.descriptors())),
+            check(y)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
 

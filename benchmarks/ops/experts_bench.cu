@@ -107,7 +107,7 @@ void scenes(Run& run, int64_t rows, int64_t in, int64_t out, int num_scenes) {
   SceneIds scene_ids;
   scene_ids.ids = static_cast<const int64_t*>(run.upload(ids));
   scene_ids.num_ids.capacity = rows;
-  const SceneRows sorted(scene_ids, num_scenes, rows, nullptr,
+  const SceneRows sorted(scene_ids, num_scenes, {rows},
                          run.allocate<unsigned char>(SceneRows::bytes(num_scenes, rows)));
   LinearLayer grouped;
   grouped.weights = upload_experts(run, layers);

@@ -324,7 +324,7 @@ void insert(Run& run, int64_t batch) {
   const DeviceTable table(run, size_for(1000000, 3000), dim, 0.8, true);
   std::vector<int64_t> keys;
   for (int64_t i = 0; i < batch; ++i) keys.push_back(key_of(i));
-  const hash_table::Keys wanted{run.upload(keys), batch, nullptr};
+  const hash_table::Keys wanted{run.upload(keys), {batch}};
   const auto* const rows = run.upload(table.rows.data(), batch * dim);
   auto* const statuses = run.allocate<hash_table::Status>(batch);
   uint64_t epoch = 0;  // all in one stream: what came before is done
@@ -358,7 +358,7 @@ void update(Run& run, int64_t batch, bool erases_first) {
     keys.push_back(key_of(i * (table.num_rows / batch)));
     for (int64_t c = 0; c < dim; ++c) rows.push_back(to_float16(static_cast<float>((i + c) % 512)));
   }
-  const hash_table::Keys wanted{run.upload(keys), batch, nullptr};
+  const hash_table::Keys wanted{run.upload(keys), {batch}};
   const auto* const new_rows = run.upload(rows);
   auto* const statuses = run.allocate<hash_table::Status>(batch);
   auto* const erased = run.allocate<hash_table::Status>(batch);

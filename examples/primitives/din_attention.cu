@@ -24,7 +24,7 @@ int main() {
   history.y = wr::Matrix<float>(y, items, dim);
   history.item_offsets = on_device(std::vector<int64_t>{0, 2, 3});     // items 0 and 1 are of user 0
   history.history_offsets = on_device(std::vector<int64_t>{0, 4, 4});  // all events as well
-  history.max_parents = 2;
+  history.parents.capacity = 2;
   history.network = &network;
   history.device_weights = on_device(network.bytes());
 

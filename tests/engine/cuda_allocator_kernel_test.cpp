@@ -222,13 +222,13 @@ TEST_F(CudaAllocator, IsHeldAgainstWhatItSaysIsFree) {
 }
 
 TEST_F(CudaAllocator, IsRefusedWhenItIsWrong) {
-  DeviceAllocator half = pool_.allocator();
-  half.deallocate = nullptr;
-  EXPECT_EQ(message_of([&] { set_cuda_allocator(0, half); }),
+  DeviceAllocator float16 = pool_.allocator();
+  float16.deallocate = nullptr;
+  EXPECT_EQ(message_of([&] { set_cuda_allocator(0, float16); }),
             "allocator of device 0: expected allocate and deallocate, or neither, got no deallocate");
-  half = pool_.allocator();
-  half.allocate = nullptr;
-  EXPECT_EQ(message_of([&] { set_cuda_allocator(0, half); }),
+  float16 = pool_.allocator();
+  float16.allocate = nullptr;
+  EXPECT_EQ(message_of([&] { set_cuda_allocator(0, float16); }),
             "allocator of device 0: expected allocate and deallocate, or neither, got no allocate");
 
   int given_back = 0;

@@ -104,8 +104,7 @@ class DeviceAttention {
       to.y = float_y_.view();
     to.item_offsets = item_offsets_.data();
     to.history_offsets = case_.is_self ? item_offsets_.data() : history_offsets_.data();
-    to.max_parents = case_.num_users() + case_.more;
-    to.num_parents = num_parents_.data();
+    to.parents = {case_.num_users() + case_.more, num_parents_.data()};
     to.heads = case_.heads, to.scale = case_.scale, to.causal = case_.causal;
     return to;
   }

@@ -128,7 +128,7 @@ TEST(AttentionKernel, MatchesTheFormulaForOneUserWhateverLiesBehindTheCounts) {
           c.half_y = items == 16;
           DeviceAttention memory(c.make());
           Attention view = memory.view();
-          view.max_parents = 1;
+          view.parents.capacity = 1;
           view.q.rows = view.y.rows = items + c.more, view.k.rows = view.v.rows = events + c.more;
           DeviceAttentions launch({view}, config.target);
           EXPECT_TRUE(launch.launch().is_split());
@@ -684,7 +684,7 @@ TEST(AttentionLaunch, RefusesWhatDoesNotFitTogether) {
         expect("F16 or F32", [](Attention& a) { a.y.type = DType::i8; });
         expect("stride", [](Attention& a) { a.v.stride = 7; });
         expect("attention 1's q", [](Attention& a) { a.q.data = nullptr; });
-        expect("parents: expected 0 or more", [](Attention& a) { a.max_parents = -1; });
+        expect("parents: expected 0 or more", [](Attention& a) { a.parents.capacity = -1; });
         expect("item offsets", [](Attention& a) { a.item_offsets = nullptr; });
         expect("history offsets", [](Attention& a) { a.history_offsets = nullptr; });
         expect("scale: expected a number", [](Attention& a) { a.scale = infinity; });
@@ -849,7 +849,7 @@ TEST(AttentionCounts, ReadsKeysAndValuesOncePerUnit) {
                                                           : ""),
                 counts.mma, over(counts.mma, least.products), counts.global_load_sectors * 32, least.key_sectors * 32,
                 least.unit_items, counts.global_store_sectors * 32,
-                launch.launch().is_split() ? 0 : launch.launch().partition(0).chunk);
+                launch.launch().is_split() ? 0 : launch.launch().chunk_events(0));
     }
   });
 }

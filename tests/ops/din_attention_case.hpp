@@ -193,8 +193,7 @@ class DeviceHistory {
       to.y = float_y_.view();
     to.item_offsets = item_offsets_.data();
     to.history_offsets = history_offsets_.data();
-    to.max_parents = case_.num_users() + case_.more;
-    to.num_parents = num_parents_.data();
+    to.parents = {case_.num_users() + case_.more, num_parents_.data()};
     to.network = &network_;
     to.device_weights = weights_.data();
     to.longest_history = case_.longest_history;

@@ -648,7 +648,7 @@ TEST(DinLaunch, RefusesWhatDoesNotFitTogether) {
         EXPECT_THAT(message([](DinHistory& h) { h.y.type = DType::i8; }), HasSubstr("F16 or F32"));
         EXPECT_THAT(message([](DinHistory& h) { h.k.stride = 7; }), HasSubstr("stride"));
         EXPECT_THAT(message([](DinHistory& h) { h.q.data = nullptr; }), HasSubstr("history 1's q"));
-        EXPECT_THAT(message([](DinHistory& h) { h.max_parents = -1; }), HasSubstr("parents: expected 0 or more"));
+        EXPECT_THAT(message([](DinHistory& h) { h.parents.capacity = -1; }), HasSubstr("parents: expected 0 or more"));
         EXPECT_THAT(message([](DinHistory& h) { h.longest_history = -1; }), HasSubstr("longest history"));
         EXPECT_THAT(message([](DinHistory& h) { h.item_offsets = nullptr; }), HasSubstr("item offsets"));
         EXPECT_THAT(message([](DinHistory& h) { h.history_offsets = nullptr; }), HasSubstr("history offsets"));
@@ -720,7 +720,8 @@ struct Counted {
 };
 
 /// One user, rows of whole sectors, ReLU, two hidden layers of multiples of 16: the chained kernel.
-Counted count(const DinCase& c, const din::Launch& launch, int64_t chunk_events, int target) {
+Counted count(const DinCase& c, const warprank::DinKernel& launch, const din::chained::Shape& shape,
+              int64_t chunk_events, int target) {
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   constexpr int64_t sector = 32, warps = din::chained::block_warps, most = din::chained::max_unit_items;
   const int64_t items = c.items[0], events = c.events[0], dim = c.dim, h0 = c.hidden[0], h1 = c.hidden[1];
@@ -737,7 +738,7 @@ Counted count(const DinCase& c, const din::Launch& launch, int64_t chunk_events,
   counted.mma = units * chunks * columns;   // c(q)
   for (int64_t first = 0; first < events; first += chunk_events) {
     const int64_t tiles = ceil_div(std::min(events - first, chunk_events), 16);
-    const int most = din::chained::tiles_at_once(target, launch.shape.steps, launch.shape.pairs);
+    const int most = din::chained::tiles_at_once(target, shape.steps, shape.pairs);
     for (int64_t item = 0; item < items; item += counted.unit_items) {
       const int64_t of_unit = std::min(counted.unit_items, items - item);
       const int64_t at_once = din::chained::tiles_together(most, static_cast<int>(tiles), static_cast<int>(of_unit));
@@ -750,8 +751,8 @@ Counted count(const DinCase& c, const din::Launch& launch, int64_t chunk_events,
   const int64_t searches = std::max(units, launch.blocks);  // the last unit of a block is known to be that
   // By every warp: where offsets are, four of them, and their count.
   const int64_t of_search = warps * (static_cast<int64_t>(sizeof(din::chained::Start)) / 16 + 5);
-  const int64_t of_block = ceil_div(sizeof(din::chained::Descriptor), sector) + ceil_div(launch.shape.query(), sector);
-  const int64_t of_unit = (launch.shape.bytes() - launch.shape.query()) / sector;  // Wq + Wd
+  const int64_t of_block = ceil_div(sizeof(din::chained::Descriptor), sector) + ceil_div(shape.query(), sector);
+  const int64_t of_unit = (shape.bytes() - shape.query()) / sector;  // Wq + Wd
   counted.load_sectors = launch.blocks * of_block + searches * of_search + units * of_unit + counted.history_sectors +
                          items * dim * 2 / sector;
   return counted;
@@ -784,9 +785,9 @@ TEST(DinCounts, ExecutesTheProductsThatRemainAndReadsAHistoryOncePerUnit) {
         launch.run();
         synchronize();
         ASSERT_EQ(launch.launch().num_launches(), 1);
-        const din::Launch& how = launch.launch().kernel(0);
+        const warprank::DinKernel how = launch.launch().kernel(0);
         ASSERT_TRUE(how.is_chained);
-        const Counted expected = count(c, how, launch.launch().chunk_events(0), config.target);
+        const Counted expected = count(c, how, view.network->chained(), launch.launch().chunk_events(0), config.target);
         const Counters& counts = counters();
         EXPECT_EQ(counts.mma, expected.mma);
         // Events are padded to 16, c(q) of one item costs as much as of 8, and the pooling is products, too.

@@ -116,8 +116,8 @@ class DeviceScenes {
  private:
   void make(const warprank::SceneIds& ids, const Scenes& scenes, int64_t more_rows) {
     offsets_.write(scenes.offsets());
-    rows_ = std::make_unique<warprank::SceneRows>(ids, scenes.num_scenes, scenes.rows() + more_rows, num_rows_.data(),
-                                                  workspace_.data());
+    const warprank::DeviceCount rows{scenes.rows() + more_rows, num_rows_.data()};
+    rows_ = std::make_unique<warprank::SceneRows>(ids, scenes.num_scenes, rows, workspace_.data());
   }
 
   DeviceArray<int64_t> ids_, offsets_, num_ids_, num_rows_;

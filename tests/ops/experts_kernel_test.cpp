@@ -240,7 +240,7 @@ TEST(SceneRowsKernel, RefusesEachThingThatIsWrong) {
     void* workspace = memory.data();
     change(ids, num_scenes, capacity, workspace);
     try {
-      SceneRows(ids, num_scenes, capacity, nullptr, workspace);
+      SceneRows(ids, num_scenes, {capacity}, workspace);
       return std::string("nothing");
     } catch (const invalid_argument& e) {
       std::string all;

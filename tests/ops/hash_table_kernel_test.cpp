@@ -162,7 +162,7 @@ TEST(HashTable, CopiesRowsThatLieApart) {
   const DeviceArray<int64_t> key_memory(keys);
   const DeviceArray<unsigned char> from(apart);
   DeviceArray<unsigned char> to(from.size(), 0);
-  const Keys batch{key_memory.data(), key_memory.size()};
+  const Keys batch{key_memory.data(), {key_memory.size()}};
   hash_table::insert_or_assign(table.view(), batch, from.data(), stride, {1, 0}, nullptr, Stream{});
   hash_table::find(table.view(), batch, to.data(), stride, nullptr, Stream{});
   EXPECT_EQ(to.read(), apart);
@@ -178,7 +178,7 @@ TEST(HashTable, TakesTheNumberOfKeysFromMemoryWhenAGraphRuns) {
   DeviceArray<int64_t> count(1, 0);
   DeviceArray<uint8_t> found(40, 2);
   DeviceArray<const unsigned char*> addresses(40, nullptr);
-  const Keys batch{key_memory.data(), 40, count.data()};
+  const Keys batch{key_memory.data(), {40, count.data()}};
   const Stream stream = create_stream();
   begin_capture(stream);
   hash_table::contains(table.view(), batch, found.data(), stream);
@@ -426,7 +426,7 @@ TEST(HashTable, RefusesWhatItCannotDo) {
   const DeviceArray<int64_t> key_memory(keys);
   DeviceArray<unsigned char> rows(64, 0);
   DeviceArray<uint8_t> found(4, 0);
-  const Keys batch{key_memory.data(), 4};
+  const Keys batch{key_memory.data(), {4}};
   const auto with = [&](auto change) {
     HashTableView view = table.view();
     change(view);

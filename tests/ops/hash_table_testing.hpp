@@ -224,9 +224,9 @@ class Update {
 
   template <class Protocol = warprank::detail::UpdateProtocol>
   void launch(const Epoch& epoch, Stream stream, Protocol = {}) {
-    const Keys batch{keys_.data(), keys_.size()};
+    const Keys batch{keys_.data(), {keys_.size()}};
     if (version) {
-      const auto rows = warprank::detail::rows_for(table_, rows_.data(), table_.row_bytes, batch.capacity);
+      const auto rows = warprank::detail::rows_for(table_, rows_.data(), table_.row_bytes, batch.count.capacity);
       warprank::detail::launch_insert_or_assign<Protocol>(table_, batch, rows, epoch, statuses_.data(), stream);
     } else {
       warprank::detail::launch_erase<Protocol>(table_, batch, epoch, statuses_.data(), stream);

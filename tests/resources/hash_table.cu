@@ -12,12 +12,12 @@ WARPRANK_HIDDEN void launch_all(const HashTableView& table, const Keys& keys, vo
   find_addresses(table, keys, reinterpret_cast<const unsigned char**>(found), {});
   contains(table, keys, reinterpret_cast<uint8_t*>(found), {});
   clear(table, {});
-  export_all(table, found, rows, 64, keys.capacity, table.size, {});
+  export_all(table, found, rows, 64, keys.count.capacity, table.size, {});
   Epochs epochs;
   const Epoch epoch = epochs.begin();
   insert_or_assign(table, keys, rows, 64, epoch, nullptr, {});
   erase(table, keys, epoch, nullptr, {});
-  const detail::HashRows from = detail::rows_for(table, rows, 64, keys.capacity);
+  const detail::HashRows from = detail::rows_for(table, rows, 64, keys.count.capacity);
   detail::launch_insert_or_assign<detail::CacheProtocol>(table, keys, from, epoch, nullptr, {});
   detail::launch_erase<detail::CacheProtocol>(table, keys, epoch, nullptr, {});
   epochs.end({});

@@ -5,13 +5,14 @@
 
 #include <cstdint>
 
+#include "warprank/core/device_count.hpp"
+
 namespace warprank { inline namespace v0 { namespace hash_table {
 
 /// A batch of keys in device memory.
 struct Keys {
-  const int64_t* data = nullptr;   ///< [capacity]
-  int64_t capacity = 0;            ///< at most so many
-  const int64_t* count = nullptr;  ///< [1] in device memory, how many there are; null: as many as the capacity
+  const int64_t* data = nullptr;  ///< [count.capacity]
+  DeviceCount count;
 };
 
 /// What became of one key of an update.

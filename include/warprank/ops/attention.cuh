@@ -43,6 +43,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "warprank/core/device_count.hpp"
 #include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
@@ -59,8 +60,7 @@ struct Attention {
   FloatMatrix<void> y;                       ///< [item capacity, heads * D]
   const int64_t* item_offsets = nullptr;     ///< [parents + 1], from 0, never decreasing
   const int64_t* history_offsets = nullptr;  ///< [parents + 1], from 0, never decreasing
-  int64_t max_parents = 0;                   ///< capacity
-  const int64_t* num_parents = nullptr;      ///< null: always the capacity
+  DeviceCount parents;
   int64_t heads = 1;
   float scale = 0;      ///< 0: 1 / sqrt(D)
   bool causal = false;  ///< only where items are the events
@@ -78,9 +78,9 @@ class AttentionLaunch : public Primitive {
 
   /// Whether the kernel is the one that divides events among warps.
   bool is_split() const { return !plan_.split.empty(); }
-  /// How shared memory is divided for an attention, where events are not divided.
-  const detail::attention::Partition& partition(int64_t attention) const {
-    return plan_.descriptors[static_cast<size_t>(attention)].partition;
+  /// How many events of an attention are on chip together, where they are not divided.
+  int64_t chunk_events(int64_t attention) const {
+    return plan_.descriptors[static_cast<size_t>(attention)].partition.chunk;
   }
   /// For each attention.
   int64_t num_blocks() const { return plan_.blocks; }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <variant>
 
+#include "warprank/core/device_count.hpp"
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
@@ -17,12 +18,6 @@
 #include "warprank/ops/table_view.hpp"
 
 namespace warprank { inline namespace v0 {
-
-/// How many rows there are: at most `capacity`, and as many as device memory says when a launch runs.
-struct DeviceCount {
-  int64_t capacity = 0;
-  const int64_t* actual = nullptr;  ///< device; null: always the capacity. Never more than the capacity
-};
 
 /// Ids as an array: each id is a bag, or offsets or indices say which ids a bag has.
 struct IdArray {

@@ -12,6 +12,9 @@
 /// kernels in the stream, allocates and waits for nothing. The null stream is the default stream.
 ///
 /// Most primitives need neither descriptors nor a workspace: op.launch({}, stream).
+///
+/// What is counted there and has a capacity of its own is a DeviceCount. Rows of a matrix, whose capacity is its rows,
+/// are a pointer beside it, null for all of them.
 
 #include <cstdint>
 #include <cstring>

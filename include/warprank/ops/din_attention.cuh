@@ -44,6 +44,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "warprank/core/device_count.hpp"
 #include "warprank/core/float_matrix.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
@@ -56,20 +57,27 @@
 namespace warprank { inline namespace v0 {
 
 /// A history and the items that attend to it. Everything but the network is in device memory; counts and offsets are
-/// read when the kernel runs, offsets of all max_parents whatever the count; those behind it are not used. The chained
-/// kernel has fewer than 2^30 items, events and parents.
+/// read when the kernel runs, offsets of all parents.capacity whatever the count; those behind it are not used. The
+/// chained kernel has fewer than 2^30 items, events and parents.
 struct DinHistory {
   Matrix<const float16> q;                   ///< [item capacity, D]
   Matrix<const float16> k;                   ///< [event capacity, D]
   FloatMatrix<void> y;                       ///< [item capacity, D]
   const int64_t* item_offsets = nullptr;     ///< [parents + 1], from 0, never decreasing
   const int64_t* history_offsets = nullptr;  ///< [parents + 1], from 0, never decreasing
-  int64_t max_parents = 0;                   ///< capacity
-  const int64_t* num_parents = nullptr;      ///< null: always the capacity
-  const DinWeights* network = nullptr;       ///< on the host; read by the constructor of DinLaunch alone
-  const void* device_weights = nullptr;      ///< network->bytes() in device memory, aligned to 16
-  int64_t longest_history = 0;               ///< expected; 0: k.rows. Longer ones are right, and slower
-  Matrix<const float16> added;               ///< [event capacity, D], to k; no data: nothing
+  DeviceCount parents;
+  const DinWeights* network = nullptr;   ///< on the host; read by the constructor of DinLaunch alone
+  const void* device_weights = nullptr;  ///< network->bytes() in device memory, aligned to 16
+  int64_t longest_history = 0;           ///< expected; 0: k.rows. Longer ones are right, and slower
+  Matrix<const float16> added;           ///< [event capacity, D], to k; no data: nothing
+};
+
+/// How a kernel is queued.
+struct DinKernel {
+  bool is_chained;    ///< else staged
+  int64_t histories;  ///< that it takes
+  int64_t blocks;     ///< for each of them
+  int64_t shared_bytes;
 };
 
 /// Histories that run together.
@@ -87,8 +95,11 @@ class DinLaunch : public Primitive {
 
   /// How many events of a history are on chip together.
   int64_t chunk_events(int64_t history) const { return plan_.chunk_events[static_cast<size_t>(history)]; }
-  /// How the i-th of num_launches() kernels is queued: blocks are for each history.
-  const detail::din::Launch& kernel(int64_t i) const { return plan_.launches[static_cast<size_t>(i)]; }
+  /// The i-th of num_launches().
+  DinKernel kernel(int64_t i) const {
+    const auto& launch = plan_.launches[static_cast<size_t>(i)];
+    return {launch.is_chained, launch.histories, launch.blocks, launch.shared_bytes};
+  }
 
   WARPRANK_HIDDEN void launch(const LaunchMemory& memory, device::Stream stream = {}) const {
     check(memory);

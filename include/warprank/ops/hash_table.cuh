@@ -37,7 +37,7 @@ namespace warprank { inline namespace v0 { namespace hash_table {
 WARPRANK_HIDDEN inline void find(const HashTableView& table, const Keys& keys, void* rows, int64_t stride_bytes,
                                  uint8_t* found, device::Stream stream) {
   detail::check_look_up(table, keys);
-  const detail::HashRows to = detail::rows_for(table, rows, stride_bytes, keys.capacity);
+  const detail::HashRows to = detail::rows_for(table, rows, stride_bytes, keys.count.capacity);
   detail::launch_find(table, keys, to, found, stream);
 }
 
@@ -46,7 +46,7 @@ WARPRANK_HIDDEN inline void find(const HashTableView& table, const Keys& keys, v
 WARPRANK_HIDDEN inline void find_addresses(const HashTableView& table, const Keys& keys,
                                            const unsigned char** addresses, device::Stream stream) {
   detail::check_look_up(table, keys);
-  detail::check_array("addresses", addresses, keys.capacity);
+  detail::check_array("addresses", addresses, keys.count.capacity);
   detail::launch_find_addresses(table, keys, addresses, stream);
 }
 
@@ -54,7 +54,7 @@ WARPRANK_HIDDEN inline void find_addresses(const HashTableView& table, const Key
 WARPRANK_HIDDEN inline void contains(const HashTableView& table, const Keys& keys, uint8_t* found,
                                      device::Stream stream) {
   detail::check_look_up(table, keys);
-  detail::check_array("found", found, keys.capacity);
+  detail::check_array("found", found, keys.count.capacity);
   detail::launch_contains(table, keys, found, stream);
 }
 
@@ -65,7 +65,7 @@ WARPRANK_HIDDEN inline void insert_or_assign(const HashTableView& table, const K
                                              int64_t stride_bytes, const Epoch& epoch, Status* statuses,
                                              device::Stream stream) {
   detail::check_update(table, keys, epoch);
-  const detail::HashRows from = detail::rows_for(table, rows, stride_bytes, keys.capacity);
+  const detail::HashRows from = detail::rows_for(table, rows, stride_bytes, keys.count.capacity);
   detail::launch_insert_or_assign(table, keys, from, epoch, statuses, stream);
 }
 
@@ -89,7 +89,7 @@ WARPRANK_HIDDEN inline void clear(const HashTableView& table, device::Stream str
 /// erased and inserted again may be there any number of times up to two.
 WARPRANK_HIDDEN inline void export_all(const HashTableView& table, int64_t* keys, void* rows, int64_t stride_bytes,
                                        int64_t capacity, uint64_t* count, device::Stream stream) {
-  detail::check_look_up(table, {keys, capacity, nullptr});
+  detail::check_look_up(table, {keys, {capacity}});
   detail::check_array("count", count, 1);
   detail::HashRows to{};
   if (rows != nullptr) to = detail::rows_for(table, rows, stride_bytes, capacity);

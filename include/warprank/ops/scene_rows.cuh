@@ -22,12 +22,12 @@ namespace warprank { inline namespace v0 {
 /// RowGroups for layers. Used as contract.hpp says: one kernel of one block, meant for up to some ten thousand rows.
 class SceneRows : public Primitive {
  public:
-  /// For up to `capacity` rows, `num_rows` of them (null: all). `groups` is bytes(num_scenes, capacity) of device
-  /// memory, aligned to 256; launches write it, and those of layers read it. Throws invalid_argument, all problems
-  /// together.
-  SceneRows(const SceneIds& scenes, int64_t num_scenes, int64_t capacity, const int64_t* num_rows, void* groups)
+  /// `groups` is bytes(num_scenes, num_rows.capacity) of device memory, aligned to 256; launches write it, and those of
+  /// layers read it. Throws invalid_argument, all problems together.
+  SceneRows(const SceneIds& scenes, int64_t num_scenes, DeviceCount num_rows, void* groups)
       : Primitive("rows of scenes"),
-        arguments_(detail::scene_rows::describe_scenes(scenes, num_scenes, capacity, num_rows, groups)) {
+        arguments_(
+            detail::scene_rows::describe_scenes(scenes, num_scenes, num_rows.capacity, num_rows.actual, groups)) {
     set_launches(1);
   }
 

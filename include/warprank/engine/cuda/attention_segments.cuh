@@ -23,8 +23,7 @@ void set_segments(Attention& to, const AttentionSegments& segments, const Bindin
   const int parent = segments.events.second;
   to.item_offsets = bindings.offsets(segments.queries);
   to.history_offsets = bindings.offsets(segments.events);
-  to.max_parents = bindings.max_rows(parent);
-  to.num_parents = bindings.num_rows(parent);
+  to.parents = {bindings.max_rows(parent), bindings.num_rows(parent)};
 }
 
 }}}  // namespace warprank::v0::cuda_backend

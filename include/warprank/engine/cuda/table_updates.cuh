@@ -222,12 +222,13 @@ class TableUpdates {
               const hash_table::Epoch& epoch) {
     auto* const memory = static_cast<unsigned char*>(device_.data());
     auto* const statuses = reinterpret_cast<hash_table::Status*>(memory + layout.statuses_at);
-    const hash_table::Keys keys{reinterpret_cast<const int64_t*>(memory), chunk.size()};
+    const hash_table::Keys keys{reinterpret_cast<const int64_t*>(memory), {chunk.size()}};
     detail::check_update(table, keys, epoch);
     if (chunk[0].row < 0) {
       detail::launch_erase<Protocol>(table, keys, epoch, statuses, stream_.get());
     } else {
-      const detail::HashRows rows = detail::rows_for(table, memory + layout.rows_at, layout.row_stride, keys.capacity);
+      const detail::HashRows rows =
+          detail::rows_for(table, memory + layout.rows_at, layout.row_stride, keys.count.capacity);
       detail::launch_insert_or_assign<Protocol>(table, keys, rows, epoch, statuses, stream_.get());
     }
     device::copy_to_host(static_cast<unsigned char*>(host_.data()) + layout.statuses_at, statuses, chunk.size(),

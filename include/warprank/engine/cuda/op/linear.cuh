@@ -353,14 +353,13 @@ inline PreparedStep prepare_scenes(const PackedScenes& packed, const Bindings& b
   if (info.axis != node.axis) scenes.offsets = bindings.offsets({node.axis, info.axis});
   scenes.counters = bindings.counters(packed.node);
 
-  const int64_t capacity = bindings.max_rows(node.axis);
-  const int64_t* const num_rows = bindings.num_rows(node.axis);
-  void* const groups = memory.unwritten(SceneRows::bytes(packed.num_scenes, capacity));
-  const SceneRows rows(scenes, packed.num_scenes, capacity, num_rows, groups);
+  const DeviceCount num_rows{bindings.max_rows(node.axis), bindings.num_rows(node.axis)};
+  void* const groups = memory.unwritten(SceneRows::bytes(packed.num_scenes, num_rows.capacity));
+  const SceneRows rows(scenes, packed.num_scenes, num_rows, groups);
   LinearLayer layer;
   layer.weights = bindings.weights(packed.weights.packed);
   layer.x = bindings.halves(node.inputs[0]);
-  layer.num_rows = num_rows;
+  layer.num_rows = num_rows.actual;
   layer.activation = packed.weights.device_activation(bindings);
   layer.y = bindings.value(packed.node);
   layer.groups = rows.groups();

@@ -87,15 +87,16 @@ WARPRANK_DEVICE void copy_descriptor(Descriptor& to, const Descriptor* from) {
 /// Of what an op is given: its q, k, parents and offsets.
 template <class Attended>
 void check_items_and_events(const Attended& given, const std::string& what, Problems& problems) {
-  if (given.max_parents < 0) problems.add(what + "'s parents", "0 or more", std::to_string(given.max_parents));
-  if (given.max_parents > 0) {
+  if (given.parents.capacity < 0)
+    problems.add(what + "'s parents", "0 or more", std::to_string(given.parents.capacity));
+  if (given.parents.capacity > 0) {
     check_pointer(what + "'s item offsets", given.item_offsets, 8, problems);
     check_pointer(what + "'s history offsets", given.history_offsets, 8, problems);
   }
 }
 template <class Attended>
 ItemsAndEvents items_and_events_of(const Attended& given) {
-  return {given.q.rows, given.max_parents, given.num_parents, given.item_offsets, given.history_offsets};
+  return {given.q.rows, given.parents.capacity, given.parents.actual, given.item_offsets, given.history_offsets};
 }
 
 }}}  // namespace warprank::v0::detail

@@ -68,7 +68,7 @@ void check_history(const History& history, const std::string& what, Problems& pr
   };
   expect_few("'s items", history.q.rows);
   expect_few("'s events", history.k.rows);
-  expect_few("'s parents", history.max_parents);
+  expect_few("'s parents", history.parents.capacity);
   if (history.longest_history < 0)
     problems.add(what + "'s longest history", "0 or more", std::to_string(history.longest_history));
 }

@@ -25,9 +25,9 @@ constexpr int64_t max_hash_blocks = 1 << 14;  // beyond, threads take several tu
 
 /// How many keys there are; read from memory where the batch says so.
 WARPRANK_DEVICE int64_t num_keys(const hash_table::Keys& keys) {
-  if (keys.count == nullptr) return keys.capacity;
-  const int64_t count = device::load_constant(keys.count);
-  return count < keys.capacity ? count : keys.capacity;
+  if (keys.count.actual == nullptr) return keys.count.capacity;
+  const int64_t count = device::load_constant(keys.count.actual);
+  return count < keys.count.capacity ? count : keys.count.capacity;
 }
 WARPRANK_DEVICE uint64_t key_at(const hash_table::Keys& keys, int64_t i) {
   return static_cast<uint64_t>(device::load_constant(&keys.data[i]));
@@ -203,7 +203,7 @@ inline void check_array(const char* what, const void* data, int64_t capacity) {
 
 inline void check_look_up(const HashTableView& table, const hash_table::Keys& keys) {
   check_table(table, false);
-  check_array("keys", keys.data, keys.capacity);
+  check_array("keys", keys.data, keys.count.capacity);
 }
 
 inline void check_update(const HashTableView& table, const hash_table::Keys& keys, const hash_table::Epoch& epoch) {
@@ -283,7 +283,7 @@ void launch_find(const HashTableView& table, const hash_table::Keys& keys, const
                  device::Stream stream) {
   with_layout(table, [&](auto layout) {
     const auto launch = [&](auto piece) {
-      launch_for_keys(keys.capacity, stream, find_kernel<layout(), piece()>, table, keys, rows, found);
+      launch_for_keys(keys.count.capacity, stream, find_kernel<layout(), piece()>, table, keys, rows, found);
     };
     if (rows.piece_bytes == 16) return launch(std::integral_constant<int, 16>());
     if (rows.piece_bytes == 8) return launch(std::integral_constant<int, 8>());
@@ -296,7 +296,7 @@ template <class>
 void launch_find_addresses(const HashTableView& table, const hash_table::Keys& keys, const unsigned char** addresses,
                            device::Stream stream) {
   with_layout(table, [&](auto layout) {
-    launch_for_keys(keys.capacity, stream, find_addresses_kernel<layout()>, table, keys, addresses);
+    launch_for_keys(keys.count.capacity, stream, find_addresses_kernel<layout()>, table, keys, addresses);
   });
 }
 
@@ -311,7 +311,7 @@ void launch_export(const HashTableView& table, int64_t* keys, const HashRows& ro
 template <class>
 void launch_contains(const HashTableView& table, const hash_table::Keys& keys, uint8_t* found, device::Stream stream) {
   with_layout(table, [&](auto layout) {
-    launch_for_keys(keys.capacity, stream, contains_kernel<layout()>, table, keys, found);
+    launch_for_keys(keys.count.capacity, stream, contains_kernel<layout()>, table, keys, found);
   });
 }
 
@@ -323,14 +323,14 @@ void launch_clear(const HashTableView& table, device::Stream stream) {
 template <class Protocol>
 void launch_insert_or_assign(const HashTableView& table, const hash_table::Keys& keys, const HashRows& rows,
                              const hash_table::Epoch& epoch, hash_table::Status* statuses, device::Stream stream) {
-  device::launch({hash_grid(keys.capacity, hash_threads / LineTile::size), hash_threads, 0, stream},
+  device::launch({hash_grid(keys.count.capacity, hash_threads / LineTile::size), hash_threads, 0, stream},
                  insert_or_assign_kernel<Protocol>, table, keys, rows, epoch, statuses);
 }
 
 template <class Protocol>
 void launch_erase(const HashTableView& table, const hash_table::Keys& keys, const hash_table::Epoch& epoch,
                   hash_table::Status* statuses, device::Stream stream) {
-  device::launch({hash_grid(keys.capacity, hash_threads / LineTile::size), hash_threads, 0, stream},
+  device::launch({hash_grid(keys.count.capacity, hash_threads / LineTile::size), hash_threads, 0, stream},
                  erase_kernel<Protocol>, table, keys, epoch, statuses);
 }
 #endif
