@@ -51,7 +51,6 @@ class UserAndItems {
   int64_t num_items() const { return item_.rows; }
   int64_t cols() const { return user_.cols + item_.cols; }
   double bytes() const { return 2.0 * static_cast<double>(host_user_.size() + host_item_.size()); }
-  const std::vector<int64_t>& host_offsets() const { return host_offsets_; }
   const int64_t* offsets() const { return offsets_; }
   Matrix<const float16> user() const { return user_; }
   Matrix<const float16> item() const { return item_; }

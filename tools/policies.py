@@ -10,7 +10,6 @@ import contextlib
 import re
 
 LINEAR_SWEEP = "sweeps_linear_bench_gpu"
-LINEAR_FIRST = "staged 64 x 64"  # what min_us is of
 TILING = "include/warprank/ops/detail/linear/tiling.hpp"
 LINEAR_COSTS = "include/warprank/ops/detail/linear/tile_costs.hpp"
 LIBRARY, BY_RULE = "cublaslt", "by rule"  # ways that are not ours, or one of the others

@@ -35,8 +35,6 @@ class BoundCheck {
       num_vague_ += is_vague;
       if ((std::isnan(x) && std::isnan(y)) || x == y || !std::isfinite(bound)) continue;
       const double error = std::fabs(x - y) / reference::u;
-      largest_error_ = std::max(largest_error_, error / bound);
-      if (!is_vague) loosest_bound_ = std::max(loosest_bound_, reference::u * bound / largest);
       EXPECT_LE(error, bound) << what << ", number " << i << ": " << x << ", exactly " << y;
     }
   }
@@ -44,13 +42,10 @@ class BoundCheck {
   int64_t num() const { return num_; }
   /// Numbers whose bound says little.
   int64_t num_vague() const { return num_vague_; }
-  double largest_error() const { return largest_error_; }  ///< in units of its bound
-  double loosest_bound() const { return loosest_bound_; }  ///< in units of the output's largest number
 
  private:
   double vague_;
   int64_t num_ = 0, num_vague_ = 0;
-  double largest_error_ = 0, loosest_bound_ = 0;
 };
 
 /// That the interpreter's values are another float64 evaluation's: they differ by the rounding of doubles, which is

@@ -77,21 +77,5 @@ class IndexWriter {
   std::byte* at_;
 };
 
-/// The same index with room for another number of requests, no fewer than it has.
-inline void copy_index(const BatchIndex& from_index, const std::byte* from, const BatchIndex& to_index, std::byte* to) {
-  const auto read = [&](int64_t position) { return reinterpret_cast<const int64_t*>(from + position); };
-  const auto write = [&](int64_t position) { return reinterpret_cast<int64_t*>(to + position); };
-  const int64_t* const counts = read(0);
-  const int64_t scored = counts[0], unused = to_index.max_requests() - scored;
-  std::copy_n(counts, to_index.num_axes(), write(0));
-  int64_t* const positions = std::copy_n(read(from_index.positions_at()), scored, write(to_index.positions_at()));
-  std::fill_n(positions, unused, int64_t{0});
-  for (int axis = 0; axis < static_cast<int>(to_index.num_axes()); ++axis) {
-    int64_t* const row_starts =
-        std::copy_n(read(from_index.row_starts_at({axis})), scored, write(to_index.row_starts_at({axis})));
-    std::fill_n(row_starts, unused + 1, counts[axis]);
-  }
-}
-
 }  // namespace detail
 }}  // namespace warprank::v0

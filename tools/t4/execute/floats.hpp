@@ -33,9 +33,6 @@ class Rounding {
   ~Rounding();
   Rounding(const Rounding&) = delete;
   Rounding& operator=(const Rounding&) = delete;
-  static bool is_nearest(const Context& c) {
-    return !c.has(Modifier::RZ) && !c.has(Modifier::RM) && !c.has(Modifier::RP);
-  }
 
  private:
   int before_;

@@ -45,8 +45,6 @@ int64_t columns_of(const RowProgram& program) {
   return cols;
 }
 
-inline bool serves_all_rows(const AxisInput<void>& input) { return input.offsets == nullptr && input.values.rows == 1; }
-
 inline void check_input(const AxisInput<void>& input, const std::string& what, int64_t rows, int64_t cols,
                         Problems& problems) {
   const FloatMatrix<const void>& values = input.values;
