@@ -222,13 +222,13 @@ TEST_F(CudaAllocator, IsHeldAgainstWhatItSaysIsFree) {
 }
 
 TEST_F(CudaAllocator, IsRefusedWhenItIsWrong) {
-  DeviceAllocator float16 = pool_.allocator();
-  float16.deallocate = nullptr;
-  EXPECT_EQ(message_of([&] { set_cuda_allocator(0, float16); }),
+  DeviceAllocator partial = pool_.allocator();
+  partial.deallocate = nullptr;
+  EXPECT_EQ(message_of([&] { set_cuda_allocator(0, partial); }),
             "allocator of device 0: expected allocate and deallocate, or neither, got no deallocate");
-  float16 = pool_.allocator();
-  float16.allocate = nullptr;
-  EXPECT_EQ(message_of([&] { set_cuda_allocator(0, float16); }),
+  partial = pool_.allocator();
+  partial.allocate = nullptr;
+  EXPECT_EQ(message_of([&] { set_cuda_allocator(0, partial); }),
             "allocator of device 0: expected allocate and deallocate, or neither, got no allocate");
 
   int given_back = 0;
