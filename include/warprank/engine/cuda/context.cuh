@@ -80,8 +80,7 @@ class CudaContext : public ContextBackend {
     if (runs_.parts().count() > 1)
       throw invalid_argument("device scores", "a batch within a capacity",
                              "one that runs in " + std::to_string(runs_.parts().count()) + " parts");
-    if (awaited_.any())
-      throw invalid_argument("device scores", "tables that wait for no store", "some that do");
+    if (awaited_.any()) throw invalid_argument("device scores", "tables that wait for no store", "some that do");
     return outputs_.on_device(static_cast<size_t>(output), runs_);
   }
   Span<const int64_t> scored() const override { return outputs_.scored(); }
