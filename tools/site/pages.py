@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages of the site that are no file of docs/: README.md as the first page; one for each public header, its comment on
-top as text and its declarations as code; and sources that documents link to.
+top as text and its declarations as code, for a primitive also the examples that include it and what was measured of it;
+and sources that documents link to.
 
 Doxygen would leave out what stands on top of a header, which is where formulas, shapes and bounds are said.
 """
@@ -12,6 +13,8 @@ from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HEADERS = "include/warprank"
+PRIMITIVES = HEADERS + "/ops"
+EXAMPLES = "examples/primitives"
 STYLE = ".md-grid { max-width: 84rem; }  /* lines of code have 120 columns */\n"
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 LANGUAGES = {".py": "python", ".sh": "sh", ".json": "json", ".proto": "protobuf", ".sql": "sql", ".txt": "text"}
@@ -53,12 +56,40 @@ def header_page(path):
     head, rest = head_of(read(path))
     name = path.removeprefix("include/")
     code = declarations_of(rest).strip("\n")
-    return f"# {name}\n\n`#include <{name}>`\n\n{head}\n```cpp\n{code}\n```\n"
+    more = examples_of(name) + measured_of(path) if is_primitive(path) else ""
+    return f"# {name}\n\n`#include <{name}>`\n\n{head}\n```cpp\n{code}\n```\n{more}"
+
+
+def is_primitive(path):
+    return os.path.dirname(path) == PRIMITIVES and path.endswith(".cuh")
+
+
+def examples_of(name):
+    """The programs of examples/primitives/ that include a header."""
+    text = ""
+    for example in sorted(os.listdir(os.path.join(ROOT, EXAMPLES))):
+        code = read(f"{EXAMPLES}/{example}")
+        if f'#include "{name}"' in code:
+            text += f"\n## {EXAMPLES}/{example}\n\nTested on every change.\n\n```cpp\n{code}```\n"
+    return text
+
+
+def measured_of(path):
+    """The table of a primitive's benchmark in the newest record of a card, which docs/PERFORMANCE.md has first."""
+    program = f"`ops_{os.path.splitext(os.path.basename(path))[0]}_bench_gpu`"
+    for section in re.split(r"^## ", read("docs/PERFORMANCE.md"), flags=re.M)[1:]:
+        record, _, rest = section.partition("\n")
+        table = re.search(rf"^\| {re.escape(program)} \|.*\n(?:\|.*\n)+", rest, re.M)
+        if record.endswith("/gpu") and table:
+            anchor = re.sub(r"[^a-z0-9-]", "", record.lower())
+            return (f"\n## Measured\n\nRecord {record}; [Performance](../../PERFORMANCE.md#{anchor}) says what the columns "
+                    f"are.\n\n{table[0]}")
+    return ""
 
 
 def first_sentence(path):
     head = " ".join(head_of(read(path))[0].split("\n\n")[0].split())
-    return (re.split(r"(?<=\w)[.:](?: |$)", head)[0] + ".") if head else ""
+    return (re.split(r"(?<=\w)(?<! al)[.:](?: |$)", head)[0] + ".") if head else ""
 
 
 def contents(headers):
@@ -70,6 +101,15 @@ def contents(headers):
             lines += ["", f"## {folder.removeprefix('include/')}", "", "| | |", "|---|---|"]
         target = path.removeprefix("include/warprank/") + ".md"
         lines.append(f"| [{os.path.basename(path)}]({target}) | {first_sentence(path)} |")
+    return "\n".join(lines) + "\n"
+
+
+def primitives(headers):
+    lines = ["# Primitives", "", "CUDA kernels, each usable by itself: planned on the host, launched on a stream of yours. "
+             "[contract.hpp](api/ops/contract.hpp.md) says how all are used, [resident.hpp](api/ops/resident.hpp.md) has "
+             "their memory.", "", "| Header | One launch computes |", "|---|---|"]
+    for path in filter(is_primitive, headers):
+        lines.append(f"| [{os.path.basename(path)}]({page_of(path)}) | {first_sentence(path)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -128,6 +168,7 @@ def on_files(files, config):
     add("wide.css", STYLE)
     add("index.md", read("README.md"), in_nav=True)
     add("api/index.md", contents(headers), in_nav=True)
+    add("primitives.md", primitives(headers), in_nav=True)
     for path in headers:
         add(page_of(path), header_page(path))
     for path in linked_sources(documents):
@@ -138,6 +179,6 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, **_):
     if page.file.src_uri == "index.md":
         return relinked(markdown, "README.md")
-    if "/" in page.file.src_uri:
+    if "/" in page.file.src_uri or page.file.src_uri == "primitives.md":
         return markdown
     return relinked(markdown, "docs/" + page.file.src_uri)
