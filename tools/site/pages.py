@@ -89,7 +89,7 @@ def measured_of(path):
 
 def first_sentence(path):
     head = " ".join(head_of(read(path))[0].split("\n\n")[0].split())
-    return (re.split(r"(?<=\w)(?<! al)[.:](?: |$)", head)[0] + ".") if head else ""
+    return (re.split(r"(?<=\w)(?<! al)[.:](?: |$)", head)[0].rstrip(":") + ".") if head else ""
 
 
 def contents(headers):
