@@ -24,6 +24,7 @@
 #include "support/expect_within.hpp"
 #include "support/hashed_values.hpp"
 #include "support/kernel_testing.hpp"
+#include "support/message_of.hpp"
 #include "support/random_data.hpp"
 #include "support/random_model.hpp"
 #include "warprank/cuda.hpp"
@@ -397,8 +398,9 @@ TEST_F(CudaEngine, LeavesScoresWhereKernelsOfTheStreamReadThem) {
   Pending pending = submit(large);
   EXPECT_THAT(test_support::message_of([&] { pending.device_scores("click"); }),
               HasSubstr("device scores: expected a batch within a capacity, got one that runs in 3 parts"));
-  EXPECT_THAT(test_support::message_of([&] { pending.device_scores("clicks"); }),
-              HasSubstr("output 'clicks': expected an output of the model, got an unknown one"));
+  EXPECT_THAT(
+      test_support::message_of([&] { pending.device_scores("clicks"); }),
+      HasSubstr("output 'clicks': expected an output of the model, got an unknown name; did you mean 'click'?"));
 }
 
 TEST_F(CudaEngine, ShowsIntermediatesAndComparesPlans) {
