@@ -211,19 +211,21 @@ TEST(LateBroadcast, ReachesThroughEveryOperationThatAllows) {
 }
 
 TEST(LateBroadcast, SlicesTheLaterPartOfAConcat) {
-  const Plan plan = plan_of(
-      [](Parts& p) {
-        return p.b.slice(p.b.concat({p.i, p.on_item(p.u)}), 6, 9);
-      },
-      only(&Passes::late_broadcast));
-  const Graph& graph = plan.graph();
-  const auto slice = std::find_if(graph.nodes.begin(), graph.nodes.end(),
-                                  [](const Node& node) { return std::holds_alternative<SliceOp>(node.op); });
-  ASSERT_NE(slice, graph.nodes.end());
-  EXPECT_EQ(std::get<SliceOp>(slice->op).begin, 2) << "behind the four columns of the item";
-  EXPECT_EQ(slice->width, 3);
-  EXPECT_EQ(graph.axis(slice->axis).name, "user");
-  EXPECT_EQ(graph.node(slice->inputs[0]).name, "u");
+  for (const int64_t end : {9, 12}) {  // also up to the end of it
+    const Plan plan = plan_of(
+        [end](Parts& p) {
+          return p.b.slice(p.b.concat({p.i, p.on_item(p.u)}), 6, end);
+        },
+        only(&Passes::late_broadcast));
+    const Graph& graph = plan.graph();
+    const auto slice = std::find_if(graph.nodes.begin(), graph.nodes.end(),
+                                    [](const Node& node) { return std::holds_alternative<SliceOp>(node.op); });
+    ASSERT_NE(slice, graph.nodes.end());
+    EXPECT_EQ(std::get<SliceOp>(slice->op).begin, 2) << "behind the four columns of the item";
+    EXPECT_EQ(slice->width, end - 6);
+    EXPECT_EQ(graph.axis(slice->axis).name, "user");
+    EXPECT_EQ(graph.node(slice->inputs[0]).name, "u");
+  }
 }
 
 TEST(LateBroadcast, SplitsALinearThatReadsColumnsOfAWiderWeight) {
@@ -252,6 +254,26 @@ TEST(LateBroadcast, SplitsALinearThatReadsColumnsOfAWiderWeight) {
   using Ranges = std::vector<std::pair<int64_t, int64_t>>;
   EXPECT_EQ(columns("user"), (Ranges{{10, 16}, {0, 2}}));
   EXPECT_EQ(columns("item"), (Ranges{{2, 6}}));
+}
+
+TEST(LateBroadcast, AddsTheSumsOfEachAxis) {
+  CompileOptions options;
+  options.passes = only(&Passes::late_broadcast);
+  const Plan plan = compile(
+      [](Builder& b) -> Outputs {
+        const Axis a = b.axis("a"), ab = b.axis("b", a), abc = b.axis("c", ab), abcd = b.axis("d", abc);
+        const auto on = [&](const std::string& name, Axis axis) { return b.expand(b.dense(name, axis, 2), abcd); };
+        const auto own = b.dense("own", abcd, 2);
+        return {{"sum", b.reduce(b.concat({on("x", a), on("y", ab), on("z", abc), own}), sum)}};
+      },
+      options);
+  EXPECT_THAT(nodes_of(plan),
+              ElementsAre("reduce [a, 1]", "reduce [b, 1]", "reduce [c, 1]", "reduce [d, 1]", "elementwise [d, 1]"));
+  ElementwiseProgram total;
+  total.num_inputs = 4;
+  total.instructions = {
+      {ElementwiseFunction::add, 0, 1}, {ElementwiseFunction::add, 4, 2}, {ElementwiseFunction::add, 5, 3}};
+  EXPECT_TRUE(std::get<ElementwiseOp>(plan.graph().nodes.back().op).program == total);
 }
 
 TEST(LateBroadcast, LiftsWhatDependsOnTheUserAlone) {
@@ -322,6 +344,27 @@ TEST(LateBroadcast, MaterialisesWhereNothingElseIsPossible) {
   EXPECT_THAT(nodes_of(plan), ElementsAre("expand [item, 8]", "concat [item, 12]", "layer_norm [item, 12]"));
 }
 
+TEST(FoldBatchNorm, StaysBehindAndBeforeWhatALinearMultiplies) {
+  CompileOptions options;
+  options.passes = only(&Passes::fold_batch_norm);
+  const auto products_of = [&](const std::function<Tensor(Parts&)>& model) {
+    Graph graph = build([&](Builder& b) -> Outputs {
+      Parts parts{b};
+      return {{"out", model(parts)}};
+    });
+    for (Node& node : graph.nodes)
+      if (auto* cross = std::get_if<LinearOp>(&node.op)) {
+        cross->residual = false;  // as no function of Builder makes it
+        node.inputs.pop_back();
+      }
+    return nodes_of(compile(graph, options));
+  };
+  EXPECT_THAT(products_of([](Parts& p) { return p.b.batch_norm("norm", p.b.cross("c", embedded(p), {.layers = 1})); }),
+              ElementsAre("embed [item, 4]", "linear [item, 4]", "elementwise [item, 4]"));
+  EXPECT_THAT(products_of([](Parts& p) { return p.b.cross("c", p.b.batch_norm("norm", embedded(p)), {.layers = 1}); }),
+              ElementsAre("embed [item, 4]", "elementwise [item, 4]", "linear [item, 4]"));
+}
+
 TEST(SumsAsLinears, MakesASumWithALearnedBiasALinearOfOnes) {
   const auto wide = [](Parts& p) { return p.b.wide("w", {p.on_item(p.u), p.i}); };
   const Plan plan = plan_of(wide, only(&Passes::sums_as_linears));
@@ -347,6 +390,12 @@ TEST(SumsAsLinears, LeavesOtherSumsAlone) {
       },
       options);
   EXPECT_EQ(count(plan, "linear"), 0);
+  Graph with_output = build([](Builder& b) -> Outputs {
+    return {{"biased", b.wide("w", {b.dense("x", b.axis("user"), 4)})}};
+  });
+  const Node& biased = with_output.nodes.back();
+  with_output.outputs.push_back({"sum", biased.inputs[0]});
+  EXPECT_EQ(count(compile(with_output, options), "linear"), 0);
 }
 
 const LinearOp& last_linear(const Plan& plan) { return std::get<LinearOp>(plan.graph().nodes.back().op); }
@@ -403,8 +452,33 @@ TEST(FuseEpilogue, HandsTheRowBiasOfAHeadsResidualOn) {
   EXPECT_EQ(residual.name, "shallow.item");
   EXPECT_FALSE(std::get<LinearOp>(residual.op).row_bias);
   EXPECT_TRUE(std::get<LinearOp>(residual.op).is_term);
+  // An activation is of the sum with the row bias.
+  const Plan activated = plan_of(
+      [](Parts& p) {
+        const auto x = p.b.concat({p.on_item(p.u), p.i});
+        return p.b.linear("shallow", x, 1, {.activation = relu}) + p.b.mlp("deep", p.i, {6, 6, 1});
+      },
+      passes);
+  EXPECT_TRUE(last_linear(activated).residual);
+  EXPECT_FALSE(last_linear(activated).row_bias);
   // A wide layer would round the row bias as often as it has inputs.
   EXPECT_FALSE(last_linear(plan_of(two(4), passes)).row_bias);
+}
+
+TEST(FuseEpilogue, DoesNotCountTheRowBiasThatAResidualHandsOn) {
+  Passes passes = only(&Passes::fuse_epilogue);
+  passes.late_broadcast = true;
+  const Plan plan = plan_of(
+      [](Parts& p) {
+        const auto shallow = p.b.linear("shallow", p.b.concat({p.on_item(p.u), p.i}), 1);
+        const auto sum = p.b.mlp("deep", p.i, {6, 1}) + shallow;
+        return p.b.linear("behind", sum, 1) + p.b.mlp("deeper", p.i, {6, 6, 6, 1});
+      },
+      passes);
+  EXPECT_EQ(count(plan, "elementwise"), 0);
+  const Node& last = plan.graph().nodes.back();
+  EXPECT_EQ(last_linear(plan).name, "deeper.3") << "the fourth of its layers, behind one is the third";
+  EXPECT_EQ(plan.graph().node(last.inputs[1]).name, "behind");
 }
 
 TEST(FuseEpilogue, TakesAnAncestorAsRowBiasOfAHead) {
@@ -413,6 +487,10 @@ TEST(FuseEpilogue, TakesAnAncestorAsRowBiasOfAHead) {
   const Plan plan = plan_of([](Parts& p) { return p.b.linear("l", p.i, 1) + p.on_item(p.b.slice(p.u, 0, 1)); }, passes);
   EXPECT_TRUE(last_linear(plan).row_bias);
   EXPECT_EQ(count(plan, "elementwise"), 0);
+  const Plan activated = plan_of(
+      [](Parts& p) { return p.b.linear("l", p.i, 1, {.activation = sigmoid}) + p.on_item(p.b.slice(p.u, 0, 1)); },
+      passes);
+  EXPECT_EQ(count(activated, "elementwise"), 1);  // a row bias would come before the activation
 }
 
 /// Fields by turns of the user and of the item.
@@ -504,6 +582,7 @@ TEST(FuseTails, MakesOneLaunchOfWideLayersWhereThatIsNoSlower) {
   EXPECT_EQ(first({{479, 1024}, {1024, 1024}, {1024, 512}, {512, 256}, {256, 1}}), 0U);   // DLRM's
   EXPECT_EQ(first({{3456, 1024}, {1024, 1024}, {1024, 512}, {512, 256}, {256, 1}}), 1U);  // DCN-v2's
   EXPECT_EQ(first({{3456, 512}, {512, 3456}}), 1U);                                       // its cross layers: apart
+  EXPECT_EQ(first({{64, 2048}, {2048, 512}, {512, 64}, {64, 1}}), 2U);  // by the T4; the H100 would take all
   const std::vector<plan::ChainLayer> low_rank = {{3456, 512}, {512, 3456}},
                                       narrow = {{512, 256}, {256, 128}, {128, 1}};
   for (const char* name : {"T4", "H100"}) {
@@ -553,6 +632,13 @@ TEST(FuseTails, BeginsWithARowBiasOrAMixAndEndsWithAResidual) {
                   },
                   passes)),
               ElementsAre("mlp: m.0 add"));  // as the sum is called that m.1 is now part of
+  EXPECT_THAT(shared_steps_of(plan_of(
+                  [](Parts& p) {
+                    const auto x = p.b.mlp("m", p.i, {6, 6}, relu);
+                    return p.b.mlp("n", p.b.concat({p.on_item(p.u), x}), {6, 6, 4});
+                  },
+                  passes)),
+              ElementsAre("mlp: m.0 m.1 n.0", "mlp: n.1 n.2"));  // none amid a chain
   const auto mixed = [](const std::function<Tensor(Parts&)>& gate) {
     return [gate](Parts& p) { return p.b.linear("l", p.b.mix(p.b.concat({p.i, p.i}), gate(p)), 3); };
   };
@@ -563,6 +649,16 @@ TEST(FuseTails, BeginsWithARowBiasOrAMixAndEndsWithAResidual) {
   EXPECT_THAT(shared_steps_of(plan_of(
                   [](Parts& p) { return p.b.linear("l", p.b.mix(p.on_item(p.u), p.b.slice(p.i, 0, 2)), 3); }, passes)),
               ElementsAre());  // experts of the user
+  const auto of_experts = [&](int64_t num_experts) {
+    return shared_steps_of(plan_of(
+        [&](Parts& p) {
+          const auto x = p.b.dense("x", p.item, 4 * num_experts), gate = p.b.dense("gate", p.item, num_experts);
+          return p.b.linear("l", p.b.mix(x, gate), 3);
+        },
+        passes));
+  };
+  EXPECT_THAT(of_experts(64), ElementsAre("mlp: mix l"));
+  EXPECT_THAT(of_experts(65), ElementsAre());
 }
 
 TEST(FuseTails, TakesAMixIntoAWideLayerOfFewInputs) {
@@ -589,6 +685,9 @@ TEST(FuseTails, TakesExpertsAsStacksSideBySide) {
               ElementsAre("mlp: e.0 e.1"));
   // The second layer would read the first one's outputs across its groups.
   EXPECT_THAT(shared_steps_of(plan_of([](Parts& p) { return p.b.linear("l", p.b.experts("e", p.i, 3, {8}), 4); },
+                                      only(&Passes::fuse_tails))),
+              ElementsAre());
+  EXPECT_THAT(shared_steps_of(plan_of([](Parts& p) { return p.b.experts("f", p.b.experts("e", p.i, 3, {8}), 3, {4}); },
                                       only(&Passes::fuse_tails))),
               ElementsAre());
 }
@@ -621,6 +720,13 @@ TEST(GroupLaunches, PutsChainsOfOneDepthTogether) {
                   },
                   passes)),
               ElementsAre("mlp: a.0 a.1 b.0 b.1", "mlp: c.0 c.1 c.2"));
+  EXPECT_THAT(shared_steps_of(plan_of(
+                  [](Parts& p) {
+                    const auto mixed = p.b.mix(p.b.concat({p.i, p.i}), p.b.slice(p.i, 0, 2));
+                    return p.b.concat({p.b.mlp("a", p.i, {3, 2}), p.b.mlp("m", mixed, {3, 2})});
+                  },
+                  passes)),
+              ElementsAre("mlp: a.0 a.1 mix m.0 m.1"));  // a mix in front is no layer
 }
 
 TEST(MultiplyHeads, LetsALaunchOfChainsMultiplyItsHeads) {
@@ -666,6 +772,12 @@ TEST(MultiplyHeads, LetsALaunchOfChainsMultiplyItsHeads) {
               return p.b.mlp("w", p.i, {3, 2}) * a;  // one of the factors is no head
             }),
             "row_programs: mul");
+  passes.late_broadcast = true;
+  EXPECT_EQ(stays([&](Parts& p, Tensor a, Tensor) {  // one of the factors has other rows
+              return p.on_item(p.b.mlp("w", p.u, {3, 1})) * a;
+            }),
+            "row_programs: mul");
+  passes.late_broadcast = false;
   // What shares a launch with a product keeps it.
   EXPECT_THAT(steps([&](Parts& p) {
                 const auto a = head(p, "a"), b = head(p, "b");

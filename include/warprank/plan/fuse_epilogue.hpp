@@ -23,16 +23,19 @@ class EpilogueFuser {
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
       Node node = rewriter_.renewed(n);
       if (std::holds_alternative<ElementwiseOp>(node.op) && !fuse_activation(n, node)) fuse_sum(n, node);
-      const int made = rewriter_.emit(std::move(node));
-      depth_.resize(static_cast<size_t>(made) + 1, 0);
-      for (int input : rewriter_.node(made).inputs) depth_.back() = std::max(depth_.back(), depth(input) + 1);
-      rewriter_.replace(n, made);
+      rewriter_.replace(n, emit(std::move(node)));
     }
     return rewriter_.finish();
   }
 
  private:
   int depth(int new_node) const { return depth_[static_cast<size_t>(new_node)]; }
+  int emit(Node node) {
+    const int made = rewriter_.emit(std::move(node));
+    depth_.push_back(0);
+    for (int input : rewriter_.node(made).inputs) depth_.back() = std::max(depth_.back(), depth(input) + 1);
+    return made;
+  }
 
   /// The linear that old node `input` has become, where nothing else reads it, so that it need not exist by itself.
   const Node* linear_read_here(int input) const {
@@ -111,9 +114,7 @@ class EpilogueFuser {
     op.row_bias = false;
     own.inputs.erase(own.inputs.begin() + 1);
     own.name += "." + rewriter_.graph().axis(own.axis).name;  // its value is the share of this axis now
-    const int made = rewriter_.emit(std::move(own));
-    depth_.resize(static_cast<size_t>(made) + 1, depth(residual));
-    return made;
+    return emit(std::move(own));
   }
 
   const Graph& graph_;
