@@ -253,6 +253,9 @@ TEST_F(Served, AContextRefusesModelsOfOtherPlansAndEnginesAndWhileABatchIsUnderW
   };
   EXPECT_THAT(message_with(with_dim(5), plan_.options()), HasSubstr("one with other tables"));
   EXPECT_THAT(message_with(with_dim(4), plan_.options()), HasSubstr("one with other node"));
+  CompileOptions larger = plan_.options();
+  larger.passes.reuse_memory = false;
+  EXPECT_THAT(message_with(describe, larger), HasSubstr("one with other passes"));
   const Model watched = Model::bind(plan_, dense_[0], load(0));
   EXPECT_THAT(message_of([&] { context.rebind(watched); }), HasSubstr("a model of the host engine"));
   {

@@ -9,6 +9,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -21,6 +22,7 @@
 #include "warprank/engine/cuda/linear_choice.hpp"
 #include "warprank/engine/tuning_folder.hpp"
 #include "warprank/engine/tuning_json.hpp"
+#include "warprank/host.hpp"
 
 namespace warprank { namespace {
 
@@ -121,6 +123,19 @@ TEST(Tuning, ShowsWhatWasChosen) {
   EXPECT_THAT(text, HasSubstr("NVIDIA T4, sm_75, driver 12040, cuBLASLt 120401"));
   EXPECT_THAT(text, HasSubstr("500.0    333.3 us         2  cublaslt  [4096, 2528] -> 2048 (relu, f16), algorithm 2"));
   EXPECT_THAT(text, HasSubstr("fused     4 of [64, 256] -> 128 (relu, f16)"));
+}
+
+TEST(LinearRule, TakesForBareWhatHasNothingBehindItButAnActivation) {
+  const auto is_bare = [](const std::function<Tensor(Builder&, Tensor)>& model) {
+    const Plan plan = compile([&](Builder& b) -> Outputs { return {{"y", model(b, b.dense("x", b.axis("row"), 4))}}; });
+    const int last = static_cast<int>(plan.graph().nodes.size()) - 1;
+    const StepShape step = cuda_backend::shape_of_step(
+        plan.graph(), {{last}}, false, [](int) { return 100; }, [](int) { return DType::f16; });
+    return bool(step.is_bare[0]);
+  };
+  EXPECT_TRUE(is_bare([](Builder& b, Tensor x) { return b.linear("l", x, 4, {.activation = relu}); }));
+  EXPECT_FALSE(is_bare([](Builder& b, Tensor x) { return b.linear("l", x, 4) + x; }));
+  EXPECT_FALSE(is_bare([](Builder& b, Tensor x) { return b.cross("c", x, {.layers = 1}); }));
 }
 
 /// As shape_of_step makes it.

@@ -71,6 +71,24 @@ TEST(HashTableChange, DoesWhatAMapDoes) {
   }
 }
 
+TEST(HashTableChange, ForgetsThatErasedKeysWereInOtherBuckets) {
+  const HashTable table = table_for(1, 2, 1);
+  const auto num_with_others = [&] {
+    int64_t count = 0;
+    for (uint64_t bucket = 0; bucket < table.view().num_buckets(); ++bucket)
+      count += table.view().line(bucket)[hash_table::map_word] != hash_table::empty_map;
+    return count;
+  };
+  for (int64_t key = 0; key < 50; ++key) insert_or_assign(table.view(), key, row_of(1, 2).data());
+  EXPECT_GT(num_with_others(), 3);
+  bool has_displaced = false;
+  for (uint64_t bucket = 0; bucket < table.view().num_buckets(); ++bucket)
+    has_displaced |= has(table.view().line(bucket)[hash_table::map_word], hash_table::Displaced::spilled);
+  EXPECT_TRUE(has_displaced);
+  for (int64_t key = 0; key < 50; ++key) ASSERT_EQ(erase(table.view(), key), Status::erased);
+  EXPECT_EQ(num_with_others(), 0) << "as before: none in any bucket, none beside it";
+}
+
 TEST(HashTableChange, SaysWhenTheTableIsFull) {
   const HashTable table = table_for(1, 2, 1);
   std::map<int64_t, uint64_t> expected;

@@ -170,6 +170,12 @@ TEST(RowCache, TakesThePlaceOfTheVictimWhileThatIsThere) {
   EXPECT_EQ(cache.insert_or_assign(other, row.data(), 0, victim), RowCache::Admission::evicted);
   EXPECT_NE(cache.find(1000), nullptr);  // which has its place now
   EXPECT_NE(cache.find(other), nullptr);
+  while (bucket_of(++other) != bucket_of(1000)) continue;
+  const RowVictim written = cache.victim_for(other, 7);
+  ASSERT_EQ(cache.insert_or_assign(static_cast<int64_t>(written.key), row.data(), 7), RowCache::Admission::updated);
+  EXPECT_EQ(cache.insert_or_assign(other, row.data(), 7, written), RowCache::Admission::evicted);
+  EXPECT_NE(cache.find(static_cast<int64_t>(written.key)), nullptr) << "it has come again since it was chosen";
+  EXPECT_NE(cache.find(other), nullptr);
 }
 
 }}  // namespace warprank

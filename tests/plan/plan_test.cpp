@@ -31,6 +31,7 @@
 #include "warprank/engine/cuda/run_size.hpp"
 #include "warprank/plan/cards.hpp"
 #include "warprank/plan/chain_cost.hpp"
+#include "warprank/plan/difference.hpp"
 #include "warprank/plan/late_broadcast.hpp"
 #include "warprank/plan/predict.hpp"
 #include "wide_deep.hpp"
@@ -1175,6 +1176,13 @@ TEST(Compile, LearnsTheRowsOfACapacityOrWarnsOfItsGuess) {
               HasSubstr("recorded request 1: expected a request of the model, got"));
 }
 
+TEST(Difference, IsAlsoInWhatSharesALaunch) {
+  const auto model = [](Parts& p) { return p.b.concat({p.b.linear("a", p.i, 2), p.b.linear("b", p.i, 2)}); };
+  const Plan together = plan_of(model, only(&Passes::group_launches));
+  EXPECT_EQ(plan::difference(together, plan_of(model, only(&Passes::group_launches))), "");
+  EXPECT_EQ(plan::difference(together, plan_of(model, only(&Passes::remove_dead))), "node 'a'");
+}
+
 TEST(RunSize, IsRoundedUpWhereItIsAboveTheLargestCapacity) {
   using cuda_backend::next_of_four;
   for (const auto& [count, expected] : std::map<int64_t, int64_t>{
@@ -1194,6 +1202,7 @@ TEST(RunSize, IsRoundedUpWhereItIsAboveTheLargestCapacity) {
   EXPECT_EQ(size.max_requests, 2);
   EXPECT_EQ(size.blob_bytes, most_blob_bytes(layout, size.rows));
   EXPECT_TRUE(rounded({2, 99, 20, 1, 1}, 900) == size) << "one of many batches";
+  EXPECT_TRUE(rounded({2, 100, 20, 128, 40}, 900) == size) << "which has as many rows as the largest capacity";
   EXPECT_EQ(rounded({1, 3, 17, 5, 1}, 1000001).blob_bytes, next_of_four(1000001)) << "as nobody should send it";
   EXPECT_EQ(rounded({1, (int64_t{1} << 31) - 1, 0, 0, 0}, 0).rows[1], int64_t{1} << 31);
 }

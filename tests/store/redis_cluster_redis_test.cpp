@@ -186,6 +186,8 @@ TEST_F(RedisClusterTest, FollowsASlotThatIsMigrated) {
   EXPECT_EQ(store.counters().moved, 0);
   EXPECT_THAT(put(store, film, keys, 1).statuses, Each(StoreStatus::ok));
   expect_all(1, store);
+  for (int i = 0; i < 2; ++i) expect_all(1, patient_store);
+  EXPECT_EQ(patient_store.counters().moved, 0) << "the slot is where it was";
 
   ASSERT_EQ(migrate(keys[2]), "OK");
   ASSERT_EQ(migrate(keys[3]), "OK");

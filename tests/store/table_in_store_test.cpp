@@ -77,6 +77,20 @@ TEST(TablesInStores, WaitForRowsThatAreFetched) {
   EXPECT_EQ(setup.store->keys_asked, asked);
 }
 
+// A key that the store does not have is remembered in a place that others may have, too.
+TEST(TablesInStores, AskForAKeyInThePlaceOfOneThatIsAbsent) {
+  TableInStore options = waiting();
+  options.absent_for = 1h;
+  StoredModel setup({versioned_table("t", DType::f16, 8, true, first_keys(10))}, options);
+  const auto place_of = [](int64_t key) { return hash_table::fmix64(static_cast<uint64_t>(key)) % (1u << 16); };
+  int64_t absent = 1000;
+  while (place_of(absent) != place_of(3)) ++absent;
+  LookUpsInStore none(setup, {absent}), one(setup, {3});
+  EXPECT_TRUE(none.has_rows());  // the default row, which is right
+  EXPECT_EQ(setup.counters().absent, 1);
+  EXPECT_TRUE(one.has_rows());
+}
+
 // Whatever memory has: the same scores, with less of it than there are rows.
 TEST(TablesInStores, GiveTheSameRowsWithAnyMemory) {
   for (const int64_t bytes : {0, 100000}) {
@@ -250,6 +264,23 @@ TEST(TablesInStores, TakeNoRowFromBeforeAnUpdate) {
   EXPECT_TRUE(wait_until([&] { return setup.counters().fetched == 10; }));
   EXPECT_EQ(setup.counters().rows, 7);
   look_ups.has_rows();  // expects each as it is now, or the default row
+  EXPECT_TRUE(wait_until([&] { return look_ups.has_rows(); }));
+}
+
+// Nor is a key absent that was put while the store was asked for it.
+TEST(TablesInStores, AskAgainForWhatWasPutWhileItWasAbsent) {
+  TableInStore options;
+  options.absent_for = 1h;
+  StoredModel setup({versioned_table("t", DType::f16, 8, true, first_keys(10))}, options);
+  LookUpsInStore look_ups(setup, {20});
+  setup.store->holds_replies = true;
+  look_ups.run();
+  EXPECT_TRUE(wait_until([&] { return setup.store->num_held == 1; }));
+  TestUpdate update;
+  add_changes(setup.expected[0], {{20, 7}}, {}, update);
+  setup.tables.update(update.weights());
+  setup.store->holds_replies = false;
+  EXPECT_TRUE(wait_until([&] { return setup.counters().absent == 1; }));
   EXPECT_TRUE(wait_until([&] { return look_ups.has_rows(); }));
 }
 

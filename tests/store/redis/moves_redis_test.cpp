@@ -77,6 +77,10 @@ class MovingMaster {
     closes_ = true;
     EXPECT_TRUE(wait_until([&] { return closed_ != before; }));
   }
+  /// Its former addresses, but for the first, close what comes.
+  void leave_former() { leaves_ = true; }
+  /// Requests for rows have no answer any more.
+  void fall_silent() { is_silent_ = true; }
   /// So many requests for rows are told to come again.
   void refuse(int count) { refused_ = count; }
   int connections() const { return connections_; }
@@ -121,6 +125,7 @@ class MovingMaster {
     const ssize_t count = recv(socket, bytes, sizeof bytes, 0);
     if (count <= 0) return false;
     Client& client = clients_[socket];
+    if (leaves_ && client.host != "127.0.0.1" && !is_at(client.host)) return false;
     client.received.append(bytes, static_cast<size_t>(count));
     std::string answers;
     for (std::vector<std::string> words; !(words = take_request(client.received)).empty();)
@@ -148,21 +153,29 @@ class MovingMaster {
     from.erase(0, words.empty() ? 0 : at);
     return words;
   }
+  bool is_at(const std::string& host) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return host == host_;
+  }
   std::string answer(const std::vector<std::string>& words, const std::string& asked) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const std::string port = std::to_string(port_);
+    if (words[0] == "ASKING") return "+OK\r\n";
     if (words[0] == "CLUSTER")
       return "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$" + std::to_string(host_.size()) + "\r\n" + host_ + "\r\n:" + port +
              "\r\n";
     const int slot = redis::slot_of(words[1]);
+    if (is_silent_) return "";
     if (asked != host_) return "-MOVED " + std::to_string(slot) + " " + host_ + ":" + port + "\r\n";
+    if (words[1].find("migrated") != std::string::npos)
+      return "-ASK " + std::to_string(slot) + " 127.2.0.1:" + port + "\r\n";
     if (refused_ > 0 && refused_-- > 0) return "-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
     return "$-1\r\n";
   }
 
   const int listening_;
   int port_ = 0;
-  std::atomic<bool> is_over_{false}, closes_{false};
+  std::atomic<bool> is_over_{false}, closes_{false}, leaves_{false}, is_silent_{false};
   std::atomic<int> closed_{0}, connections_{0}, refused_{0};
   std::map<int, Client> clients_;  // by socket; the thread's
   std::mutex mutex_;
@@ -188,6 +201,66 @@ TEST(RedisMoves, ForgetNodesThatHaveLeft) {
   }
   EXPECT_GE(store.counters().moved, 1000);
   EXPECT_TRUE(wait_until([&] { return master.connections() <= 4; })) << master.connections();
+}
+
+TEST(RedisMoves, FindTheClusterByWhatWasGivenWhenAllOthersHaveLeft) {
+  MovingMaster master;
+  RedisCluster::Options options = master.options();
+  options.breaker.longest_pause = 10ms;
+  RedisCluster store(options);
+  master.leave_former();
+  for (int i = 0; i < 3; ++i) {
+    master.move(i);
+    ASSERT_EQ(get(store, films, {1, 2}).count(StoreStatus::absent), 2) << "move " << i;
+  }
+}
+
+TEST(RedisMoves, AskAllThatWereGivenAtOnce) {
+  MovingMaster master;
+  for (int i = 0; i < 6; ++i) {  // which is asked first is drawn
+    RedisCluster::Options options = master.options();
+    for (int other = 2; other < 10; ++other)
+      options.nodes.push_back({"127.0.0." + std::to_string(other), 1});  // where nobody is
+    options.refresh_interval = 1h;
+    RedisCluster store(options);
+    ASSERT_EQ(get(store, films, {1, 2}).count(StoreStatus::absent), 2);
+  }
+}
+
+TEST(RedisMoves, ASilentNodeIsAtFaultOnAnOldConnectionToo) {
+  MovingMaster master;
+  RedisCluster::Options options = master.options();
+  options.command_timeout = 1s;
+  options.breaker.first_pause = options.breaker.longest_pause = 1h;
+  std::unique_ptr<RedisCluster> store;
+  do {
+    store = std::make_unique<RedisCluster>(options);  // anew where the machine was too slow for a first answer
+  } while (get(*store, films, {1}).count(StoreStatus::absent) != 1);
+  master.fall_silent();
+  EXPECT_EQ(get(*store, films, {1}).count(StoreStatus::failed), 1);
+  EXPECT_EQ(store->counters().timeouts, 1) << "tried once";
+}
+
+TEST(RedisMoves, ARequestOfSeveralThatIsMigratedHasThatForAnAnswer) {
+  MovingMaster master;
+  redis::Cluster cluster(master.options());
+  redis::Requests requests;
+  requests.add_for_key("GET", "{a}");
+  requests.add_for_key("GET", "{a}migrated");
+  std::vector<int> answers(2, 0);
+  std::string last;
+  ASSERT_TRUE(wait_until([&] {
+    answers = {0, 0};
+    return cluster
+        .run_by_owner(requests, soon(),
+                      [&](int64_t i, const redisReply* reply) {
+                        ++answers[static_cast<size_t>(i)];
+                        last = reply == nullptr ? "" : std::string(redis::text_of(*reply));
+                      })
+        .empty();
+  }));
+  EXPECT_THAT(answers, testing::ElementsAre(1, 1)) << "what the first one did is not done again";
+  EXPECT_EQ(last.substr(0, 4), "ASK ");
 }
 
 TEST(RedisMoves, AConnectionThatTheServerClosedIsNoFaultOfTheNode) {
