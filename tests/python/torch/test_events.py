@@ -174,7 +174,7 @@ def test_pools_of_zeros_and_of_all_events():
     def forward(m, history):
         kept = (history != 0)[..., None]
         x = m.films(history)
-        return torch.cat([x.sum(1), x.mean(1), (x * x * kept).sum(1), kept.sum(1),
+        return torch.cat([x.sum(1), x.mean(1), (x * x * kept).sum(1), kept.sum(1), x.sum(1) / (kept.sum(1) + 1),
                           x.masked_fill(~kept, -1e9).amax(1).clamp(min=-9)], 1)
     history[0, 0] = 1
     over(forward, (history,), axes)
@@ -280,11 +280,22 @@ def test_softmax_over_padding(module, monkeypatch):
     (lambda m, q, h: m.films(h).sum(1) * (q > 0)[:, None], "expected ids that can only be looked up, and compared"),
     (lambda m, q, h: m.films(h) @ m.films(h).transpose(1, 2), "expected"),
     (lambda m, q, h: m.films(h).sum(1) + q[:, None] * 2, "expected"),
+    (lambda m, q, h: (m.films(h) * (h != 0)[..., None]).sum(1) + torch.softmax(m.films(h), 2).amax(1),
+     "expected a maximum in which padding is masked, got one of padding, too"),
+    (lambda m, q, h: (torch.softmax((h == 0) * 1e9 - m.films(h).sum(-1), 1)[..., None] * m.films(h)).sum(1),
+     "expected a softmax in which padding is masked, got one of padding, too"),
     (lambda m, q, h: m.films(h).cumsum(1).sum(1), "aten.cumsum.default: expected an op of the model language"),
 ])
 def test_what_cannot_be_expressed_of_events(forward, message):
     with pytest.raises(wr.InvalidArgument, match=message):
         wr.torch.export(Function(forward, films=table()), (ids(20), padded(20, L)), axes=AXES)
+
+
+def test_padding_is_what_the_ids_of_the_mask_say():
+    module = Function(lambda m, h, g: (m.films(h) * (h != 0)[..., None]).sum(1) + m.films(g).sum(1), films=table())
+    with pytest.raises(wr.InvalidArgument, match="expected a sum in which padding counts nothing, as behind a mask"):
+        wr.torch.export(module, (padded(20, L), padded(20, L)),
+                        axes={"batch_0": "user/history[]", "batch_1": "user/history[]"})
 
 
 def test_all_that_is_wrong_is_told_together():

@@ -76,6 +76,12 @@ def test_offsets_twice():
     made = exact(Twice(), matrix([3, 21]))
     assert sorted(made.tables) == ["table.rows_2", "table.rows_9"]
 
+    class Multiplied(Twice):
+        def forward(self, x):
+            return self.table((x + torch.tensor([0, 5])) * 2 + 1).sum((1, 2))
+    made = exact(Multiplied(), matrix([3, 9]))
+    assert sorted(made.tables) == ["table.rows_11_by_2", "table.rows_1_by_2"]
+
 
 class FieldAware(nn.Module):
     """A row for each id and field that it meets, side by side."""
@@ -100,8 +106,13 @@ def test_rows_side_by_side():
     class Rows(FieldAware):
         def forward(self, x):
             return super().forward(x * torch.arange(1, 1 + len(x)))
-    with pytest.raises(wr.InvalidArgument, match="times and plus whole numbers, for each column, got 'mul' of int64"):
-        export(Rows().eval(), torch.zeros(ROWS, dtype=torch.long))
+    class Nothing(FieldAware):
+        def forward(self, x):
+            return super().forward(x * torch.tensor(0))
+    for module in (Rows(), Nothing()):
+        with pytest.raises(wr.InvalidArgument,
+                           match="times and plus whole numbers, for each column, got 'mul' of int64"):
+            export(module.eval(), torch.zeros(ROWS, dtype=torch.long))
 
 
 def test_offsets_that_are_none_are_told():
@@ -109,7 +120,8 @@ def test_offsets_that_are_none_are_told():
         with pytest.raises(wr.InvalidArgument) as raised:
             export(Offsets(offsets).eval(), matrix())
         return str(raised.value)
-    assert "expected offsets below 65, the rows of the table, got 70" in told([0, 10, 30, 70])
+    for offset in (65, 70):
+        assert f"expected offsets below 65, the rows of the table, got {offset}" in told([0, 10, 30, offset])
     assert "ids times and plus whole numbers, for each column, got 'add' of int64 [1, 4]" in told([0, -1, 2, 3])
 
     class Fractions(nn.Module):
@@ -121,6 +133,18 @@ def test_offsets_that_are_none_are_told():
             return self.table((x + torch.tensor([0.5, 1, 2, 3])).long()).sum((1, 2))
     with pytest.raises(wr.InvalidArgument, match="times and plus whole numbers, for each column, got 'add' of float32"):
         export(Fractions().eval(), matrix())
+
+
+def test_ids_that_are_columns_of_events_are_refused():
+    class Events(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(10, 4)
+
+        def forward(self, x):
+            return self.table(x[:, :, 0].long()).sum(1) + x[:, :, 1:].sum(1)
+    with pytest.raises(wr.InvalidArgument, match="ids that are columns of an input, got numbers that are computed"):
+        export(Events().eval(), torch.randint(0, 10, (ROWS, 3, 2)).float(), axes={"x": "user/history[]"})
 
 
 class Mixed(nn.Module):

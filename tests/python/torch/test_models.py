@@ -95,12 +95,33 @@ def test_deepfm_has_the_op():
     assert text.count('"op": "fm"') == 1 and '"square"' not in text
 
 
+def test_crosses_of_several_ranks():
+    def forward(m, x):
+        full = x * m.full(x) + x
+        return x * m.outer(m.inner(full)) + full
+    parts = {"full": nn.Linear(4, 4), "inner": nn.Linear(4, 2), "outer": nn.Linear(2, 4)}
+    check(Function(forward, **parts), torch.randn(B, 4))
+
+
+def test_a_sum_that_a_layer_reads_is_made_once():
+    def forward(m, x):
+        total = m.a(x) + m.b(x)
+        return total + m.c(torch.cat([total, x], 1))
+    parts = {"a": nn.Linear(4, 1), "b": nn.Linear(4, 1), "c": nn.Linear(5, 1)}
+    exported = check(Function(forward, **parts), torch.randn(B, 4))
+    assert exported.graph.to_json().count('"op": "elementwise"') == 2
+
+
 def square(x):
     return x * x
 
 
 def centred(x):
     return x - x.mean(1, keepdim=True)
+
+
+def off_centre(x):
+    return x - x[:, :2].mean(1, keepdim=True)
 
 
 def variance(x):
@@ -114,7 +135,11 @@ def variance(x):
     (True, lambda m, x, eps: torch.rsqrt(eps + variance(x)) * centred(x) * m.alpha + 2),
     (True, lambda m, x, eps: x * (m.alpha * torch.rsqrt(variance(x) + eps)) +
      (1 - x.mean(1, keepdim=True) * (m.alpha * torch.rsqrt(variance(x) + eps)))),
+    (True, lambda m, x, eps: (centred(x) * torch.rsqrt(variance(x) + eps) * m.alpha + m.alpha) * m.alpha),
     (False, lambda m, x, eps: centred(x) / (torch.sqrt(variance(x)) + eps)),
+    (False, lambda m, x, eps: x * (m.alpha * torch.rsqrt(variance(x) + eps)) +
+     (1 - 2 * x.mean(1, keepdim=True) * (m.alpha * torch.rsqrt(variance(x) + eps)))),
+    (False, lambda m, x, eps: off_centre(x) / torch.sqrt(square(off_centre(x)).mean(1, keepdim=True) + eps)),
     (False, lambda m, x, eps: centred(x) / torch.sqrt(square(x).mean(1, keepdim=True) + eps)),
     (False, lambda m, x, eps: x * torch.rsqrt(variance(x) + eps)),
 ])
@@ -151,6 +176,8 @@ def scaled(x):
     ("mix", True, lambda m, x: torch.einsum("be,bed->bd", torch.softmax(m.gate(x[:, 0]), 1), x)),
     ("mix", True, lambda m, x: (x.transpose(1, 2) @ torch.softmax(m.gate(x[:, 0]), 1)[..., None]).squeeze(2)),
     ("mix", False, lambda m, x: (x * torch.softmax(m.gate(x[:, 0]), 1)[..., None])[:, :2].sum(1)),
+    ("mix", False, lambda m, x: (x * torch.stack([torch.softmax(m.gate(x[:, 0]), 1).roll(c, 1) for c in range(4)], 2)
+                                 ).sum(1)),
     ("mix", False, lambda m, x: (x * torch.sigmoid(m.gate(x[:, 0]))[..., None]).sum(1)),
     ("mix", False, lambda m, x: (x * torch.softmax(m.gate(x[:, 0]), 1)[:, [0, 1, 1], None]).sum(1)),
 ])
