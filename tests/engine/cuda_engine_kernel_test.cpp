@@ -577,6 +577,13 @@ TEST_F(CudaEngine, TakesTheFastestKernelOfEachLayerAsMeasured) {
     EXPECT_GE(choice.seconds_by_rule, choice.seconds);
     EXPECT_GE(choice.launches, 1);
   }
+  const auto num_faster = [](const Tuning& of) {
+    return std::count_if(of.choices.begin(), of.choices.end(),
+                         [](const LinearChoice& choice) { return choice.seconds < choice.seconds_by_rule; });
+  };
+  EXPECT_GT(num_faster(tuning), 0);
+  options.min_gain = 0.999;
+  EXPECT_EQ(num_faster(tune(plan, e.weights, tables, {}, options)), 0) << "of those that gain less";
 
   BindOptions bind_options;
   bind_options.tuning = std::make_shared<const Tuning>(tuning_from_json(to_json(tuning)));

@@ -15,6 +15,7 @@
 
 #include "engine/cuda_engine_testing.hpp"
 #include "golden/cases.hpp"
+#include "warprank/batch/most_blob_bytes.hpp"
 #include "warprank/core/cuda_error.hpp"
 #include "warprank/device/runtime.hpp"
 #include "warprank/engine/cuda/value_layout.hpp"
@@ -445,6 +446,50 @@ TEST_F(CudaEngine, KeepsItsModelWhicheverCallOfAnExchangeFails) {
       [&] { return models.first->context(); }, [&](Context& context) { context.rebind(models.second); },
       [&](Context& context, bool threw) { EXPECT_TRUE(same_scores(context, threw ? first : second, batch)); });
   EXPECT_EQ(failures, 3) << "two copies, and one wait";
+}
+
+TEST_F(CudaEngine, KeepsItsModelAboveAllCapacitiesWhicheverCallOfAnExchangeFails) {
+  const TwoModels models(warprank::build(test_support::RandomModel(4)), {{4, 24, {}}, {8, 48, {}}}, few_rows);
+  Batch batch = batch_of(models.second, random_requests(models.plan, 9, 1, few_rows));
+  ContextOptions at_once;
+  at_once.keep_intermediates = true;
+  const auto context_that_ran = [&](const Model& model) {
+    Context context = model.context(at_once);
+    context.run(batch);
+    return context;
+  };
+  Context first = context_that_ran(*models.first), second = context_that_ran(models.second);
+  const int64_t failures = fail_each_call(
+      [&] { return context_that_ran(*models.first); }, [&](Context& context) { context.rebind(models.second); },
+      [&](Context& context, bool threw) { EXPECT_TRUE(same_scores(context, threw ? first : second, batch)); });
+  EXPECT_EQ(failures, 4) << "three copies, and one wait";
+}
+
+TEST_F(CudaEngine, KeepsTheLatestSizesAboveAllCapacitiesAlone) {
+  const SmallSetup s;
+  Context context = s.model.context();
+  for (const int64_t items : {14, 16, 20, 24, 28, 32, 40, 48, 56, 64}) {
+    test_support::RequestShape shape;
+    shape.rows = {{"item", items}};
+    Batch batch = batch_of(s.model, random_requests(s.plan, 1, 1, shape));
+    context.run(batch);
+  }
+  const std::string text = context.describe(), above = "above all capacities, up to ";
+  int num_kept = 0;
+  for (size_t at = text.find(above); at != std::string::npos; at = text.find(above, at + 1)) ++num_kept;
+  EXPECT_EQ(num_kept, 8);
+  EXPECT_THAT(text, AllOf(HasSubstr("item 64, "), HasSubstr("item 20, "), Not(HasSubstr("item 16, "))));
+}
+
+TEST_F(CudaEngine, FetchesUpToAsManyBytesAsItIsTold) {
+  const SmallSetup s;
+  const std::vector<int64_t> rows = plan::rows_at(s.plan.source(), s.plan.options().capacities[0]);
+  const BatchIndex index(static_cast<int64_t>(rows.size()), s.plan.most_requests());
+  ContextOptions options;
+  options.fetch_bytes = most_blob_bytes(s.plan.layout(), rows) + index.bytes();
+  EXPECT_THAT(s.model.context(options).describe(), HasSubstr("  fetch: "));
+  --options.fetch_bytes;
+  EXPECT_THAT(s.model.context(options).describe(), Not(HasSubstr("  fetch: ")));
 }
 
 TEST_F(CudaEngine, ProfilesItsSteps) {

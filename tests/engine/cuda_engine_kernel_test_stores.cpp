@@ -123,6 +123,34 @@ TEST_F(CudaEngine, BatchesAreRunTwiceForAnyNumberOfKeys) {
   EXPECT_EQ(setup.counters().late, 0);
 }
 
+/// The list of a table's keys has room for those of all its features.
+TEST_F(CudaEngine, BatchesAreRunTwiceForTheKeysOfSeveralFeatures) {
+  StoredModel setup({versioned_table("t", DType::f32, 12, true, first_keys(400))}, waiting(), cuda());
+  CompileOptions capacities;
+  capacities.capacities = {{1, 200, {}}};
+  const Plan plan = compile(
+      [](Builder& b) -> Outputs {
+        const auto key = b.axis("key", b.axis("user"));
+        const auto t = b.hashed_table("t", {.dim = 12});
+        return {{"x", b.embed(b.ids("id_x", key), t)}, {"y", b.embed(b.ids("id_y", key), t)}};
+      },
+      capacities);
+  const Model model = Model::bind(plan, Weights::from_tensors({}), setup.tables);
+  Context context = model.context();
+  Batch batch = model.batch();
+  Request request = batch.add_request();
+  request.ids(plan.ids("id_x"), first_keys(200));
+  request.ids(plan.ids("id_y"), test_support::keys_from(200, 200));
+#if !defined(__CUDACC__)
+  simt::clear_calls();
+#endif
+  context.run(batch);
+#if !defined(__CUDACC__)
+  EXPECT_EQ(simt::calls().graph_launches, 2);
+#endif
+  EXPECT_EQ(setup.counters().fetched, 400);
+}
+
 /// Parts of a batch above the capacity, of which each runs in the same memory; and a request that is above it by
 /// itself, with more keys than the context's list has room for, so that it is run several times.
 TEST_F(CudaEngine, BatchesInPartsWaitForTheRowsOfAll) {
