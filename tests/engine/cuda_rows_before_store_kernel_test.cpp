@@ -186,17 +186,20 @@ TEST(RowsBeforeStore, GiveWayByHowOftenTheyAreAskedForButNotAtOnce) {
   for (int64_t key = 0; key < 2 * places; key += 2) still_often += held_of(key, 1);
   EXPECT_GE(still_often, often * 95 / 100);
 
-  // Nor does it give way within the 20 ms behind, if this is quick enough.
-  using std::chrono::milliseconds, std::chrono::steady_clock;
-  int64_t turn = 0;
-  EXPECT_TRUE(wait_until([&] {
-    const int64_t next = begin + (4 + 2 * turn++) * some,
-                  window = steady_clock::now().time_since_epoch() / milliseconds(20);
+  // Nor does it give way within the 20 ms behind, which is seen in the first turn that is quick enough.
+  const auto period = std::chrono::milliseconds(20);
+  const auto now = [&] { return std::chrono::steady_clock::now().time_since_epoch() / period; };
+  bool was_within = false;
+  const int64_t most = build == Build::plain ? 2000 : 20;
+  for (int64_t turn = 0; turn < most && !was_within; ++turn) {
+    const int64_t next = begin + (4 + 2 * turn) * some, came = now();
     insert(next, some);
-    std::this_thread::sleep_until(steady_clock::time_point(milliseconds(20) * (window + 1)));
+    std::this_thread::sleep_until(std::chrono::steady_clock::time_point(period * (came + 1)));
     insert(next + some, some);
-    return held_of(next, some) == some;
-  }));
+    was_within = now() == came + 1;
+    EXPECT_TRUE(!was_within || held_of(next, some) == some);
+  }
+  EXPECT_TRUE(was_within || build != Build::plain);
 
   rows.clear();
   EXPECT_EQ(rows.size(), 0);
