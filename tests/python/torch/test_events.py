@@ -220,8 +220,11 @@ def test_bags_of_ids_and_offsets_with_weights():
 def attended(forward, heads=2, **options):
     history = padded(20, L)
     history[0, 0] = 1
-    module = Function(forward, films=table(), attention=nn.MultiheadAttention(D, heads, batch_first=True, **options))
-    exported = check(module, (ids(20), history), axes=AXES)
+    attention = nn.MultiheadAttention(D, heads, batch_first=True, **options)
+    for parameter in attention.parameters():
+        if parameter.ndim == 1:
+            nn.init.normal_(parameter)  # biases, which are zeros at first
+    exported = check(Function(forward, films=table(), attention=attention), (ids(20), history), axes=AXES)
     assert kinds(exported).count('"op": "attention"') == 1
     return exported
 
@@ -273,6 +276,8 @@ def test_softmax_over_padding(module, monkeypatch):
     (lambda m, q, h: m.films(h)[:, 0], "output.*: expected all events of a sequence, got some of them"),
     (lambda m, q, h: (m.films(h) * (h != 0)[..., None] + 1).sum(1),
      "aten.sum.dim_IntList: expected a sum in which padding counts nothing, as behind a mask, got one of padding, too"),
+    (lambda m, q, h: (m.films(h) * (h != 0)[..., None]).sum(1) + (m.films(h) + 1).mean(1),
+     "expected a sum in which padding counts nothing, as behind a mask, got one of padding, too"),
     (lambda m, q, h: (torch.softmax(m.films(h), 1) * m.films(h) * (h != 0)[..., None]).sum(1),
      "expected a softmax in which padding is masked, got one of padding, too"),
     (lambda m, q, h: torch.tanh(m.films(h) * m.films(q)[:, None]).sum(1),
