@@ -8,7 +8,7 @@
 ///
 /// | Array    | Shape             | Type       |                                                                |
 /// |----------|-------------------|------------|----------------------------------------------------------------|
-/// | W, b     | [out, in], [out]  | packed     | by pack_linear (detail/gemm/weights.hpp), once                 |
+/// | W, b     | [out, in], [out]  | packed     | by pack_linear (ops/pack_linear.hpp), once                     |
 /// | x        | [M, in]           | FP16       |                                                                |
 /// | y        | [M, out]          | FP16, FP32 | may be columns of a wider row                                  |
 /// | row_bias | [segments, out]   | FP16, FP32 | optional; without segments [M, out]                            |
@@ -44,6 +44,7 @@
 #include "warprank/ops/contract.hpp"
 #include "warprank/ops/detail/linear/kernel.cuh"
 #include "warprank/ops/detail/linear/launch.cuh"
+#include "warprank/ops/pack_linear.hpp"
 
 namespace warprank { inline namespace v0 {
 

@@ -20,10 +20,10 @@
 #include "warprank/engine/cuda/weights_memory.hpp"
 #include "warprank/engine/parameter_source.hpp"
 #include "warprank/ops/detail/gemm/cublaslt.cuh"
-#include "warprank/ops/detail/gemm/weights.hpp"
 #include "warprank/ops/experts.cuh"
 #include "warprank/ops/linear.cuh"
 #include "warprank/ops/mlp.cuh"
+#include "warprank/ops/pack_linear.hpp"
 
 namespace warprank { inline namespace v0 { namespace cuda_backend {
 

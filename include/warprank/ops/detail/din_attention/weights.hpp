@@ -12,8 +12,8 @@
 /// outputs, of at most 128 columns, as far as the weights fit into the shared memory of any card and Wk - Wd into FP16.
 ///
 /// The staged one (staged/) takes all others. There Wk - Wd stays FP32, Wp and Wq + Wd are FP16, four columns of each
-/// in turn, so that a thread has both in one load; later layers are packed as all linear layers (gemm/weights.hpp), the
-/// head stays FP32, and widths are padded to multiples of 16 with zeros.
+/// in turn, so that a thread has both in one load; later layers are packed as all linear layers (ops/pack_linear.hpp),
+/// the head stays FP32, and widths are padded to multiples of 16 with zeros.
 
 #include <algorithm>
 #include <cmath>
@@ -30,7 +30,7 @@
 #include "warprank/model/types.hpp"
 #include "warprank/ops/detail/din_attention/chained/layout.hpp"
 #include "warprank/ops/detail/din_attention/staged/partition.hpp"
-#include "warprank/ops/detail/gemm/weights.hpp"
+#include "warprank/ops/pack_linear.hpp"
 
 namespace warprank { inline namespace v0 {
 

@@ -19,7 +19,7 @@
 #include "warprank/device/sorted.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/detail/common/activation.cuh"
-#include "warprank/ops/detail/gemm/weights.hpp"
+#include "warprank/ops/pack_linear.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail {
 

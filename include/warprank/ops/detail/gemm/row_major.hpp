@@ -12,7 +12,7 @@
 #include "warprank/core/dtype.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/model/types.hpp"
-#include "warprank/ops/detail/gemm/weights.hpp"
+#include "warprank/ops/pack_linear.hpp"
 
 namespace warprank { inline namespace v0 {
 

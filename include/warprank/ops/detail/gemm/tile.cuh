@@ -9,7 +9,7 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/device/mma.hpp"
-#include "warprank/ops/detail/gemm/weights.hpp"
+#include "warprank/ops/pack_linear.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "warprank/device/collectives.hpp"
-#include "warprank/ops/detail/gemm/weights.hpp"
 #include "warprank/ops/detail/linear/descriptor.cuh"
+#include "warprank/ops/pack_linear.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail {
 

@@ -26,8 +26,8 @@ WARPRANK_HOST_DEVICE constexpr int tiles_of(int num_events) {
 }
 
 /// A network whose widths are padded: `chunks` x 16 outputs of the first layer, `steps` x 16 columns, `pairs` x 16
-/// outputs of the second. Weights are B fragments, 512 bytes each, as pack_linear makes them (gemm/weights.hpp). Those
-/// that a warp wants together are neighbours, so that it needs one address: of a chunk
+/// outputs of the second. Weights are B fragments, 512 bytes each, as pack_linear makes them (ops/pack_linear.hpp).
+/// Those that a warp wants together are neighbours, so that it needs one address: of a chunk
 ///
 ///     Wk - Wd and Wp of step 0, Wk - Wd and Wp of step 1, ..., the second layer's weights for its 16 inputs
 ///

@@ -24,7 +24,7 @@ template <int Target>
 inline constexpr Policy policy = Target >= 80 ? Policy{2, 4} : Policy{4, 2};
 
 struct HiddenLayer {
-  const unsigned char* weights = nullptr;  ///< layers behind the first: see gemm/weights.hpp
+  const unsigned char* weights = nullptr;  ///< layers behind the first: see ops/pack_linear.hpp
   const float* bias = nullptr;             ///< [width]
   int width = 0;
   int padded = 0;  ///< to 16
