@@ -28,7 +28,7 @@ struct Script {
   bool is_ready = false;
   bool submit_fails = false, wait_fails = false;
   int num_submits = 0, num_waits = 0, num_alive = 0, num_rebinds = 0;
-  StreamHandle stream = nullptr;
+  std::optional<StreamHandle> stream = {};
 };
 
 class ScriptedContext : public ContextBackend {
@@ -36,7 +36,7 @@ class ScriptedContext : public ContextBackend {
   explicit ScriptedContext(Script& script) : script_(script) { ++script_.num_alive; }
   ~ScriptedContext() override { --script_.num_alive; }
 
-  void submit(const Batch& batch, StreamHandle stream) override {
+  void submit(const Batch& batch, std::optional<StreamHandle> stream) override {
     if (script_.submit_fails) throw std::runtime_error("submit");
     EXPECT_TRUE(batch.closed());
     ++script_.num_submits;
@@ -179,7 +179,9 @@ TEST_F(Contexts, PassTheCallersStreamOn) {
   context.submit(batch_, stream).wait();
   EXPECT_EQ(script_.stream, stream);
   context.submit(batch_).wait();
-  EXPECT_EQ(script_.stream, nullptr);
+  EXPECT_EQ(script_.stream, std::nullopt) << "the context's own";
+  context.submit(batch_, nullptr).wait();
+  EXPECT_EQ(script_.stream, std::optional<StreamHandle>(nullptr)) << "the default stream";
 }
 
 TEST_F(Contexts, RefuseWhatIsOfAnotherPlanBeforeAnythingElse) {

@@ -353,6 +353,7 @@ TEST_F(CudaEngine, ContextsRunSideBySideInStreamsOfTheirOwnOrTheCallers) {
   EXPECT_TRUE(same_bits(all_scores(s.plan, pending_c.wait()), of_a));
   EXPECT_TRUE(same_bits(all_scores(s.plan, pending_b.wait()), of_b));
   EXPECT_TRUE(same_bits(all_scores(s.plan, pending_a.wait()), of_a));
+  EXPECT_TRUE(same_bits(all_scores(s.plan, first.submit(b, nullptr).wait()), of_b)) << "in the default stream";
 }
 
 /// Two outputs that lie side by side, and one of another axis.

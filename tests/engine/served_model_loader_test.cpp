@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -57,7 +58,7 @@ class Diary {
 class LoggedContext : public ContextBackend {
  public:
   LoggedContext(Diary& diary, std::unique_ptr<ContextBackend> inner) : diary_(diary), inner_(std::move(inner)) {}
-  void submit(const Batch& batch, StreamHandle stream) override {
+  void submit(const Batch& batch, std::optional<StreamHandle> stream) override {
     diary_.write("score");
     inner_->submit(batch, stream);
   }

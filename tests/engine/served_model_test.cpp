@@ -71,7 +71,7 @@ class WatchedModel : public ModelBackend {
 class WatchedContext : public ContextBackend {
  public:
   WatchedContext(Hooks& hooks, std::unique_ptr<ContextBackend> inner) : hooks_(hooks), inner_(std::move(inner)) {}
-  void submit(const Batch& batch, StreamHandle stream) override {
+  void submit(const Batch& batch, std::optional<StreamHandle> stream) override {
     hooks_.reach("run");
     inner_->submit(batch, stream);
     const std::lock_guard<std::mutex> lock(hooks_.mutex);

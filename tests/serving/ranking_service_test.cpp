@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -72,7 +73,7 @@ class GatedContext : public ContextBackend {
  public:
   explicit GatedContext(Gate& gate) : gate_(gate) {}
 
-  void submit(const Batch& batch, StreamHandle) override {
+  void submit(const Batch& batch, std::optional<StreamHandle>) override {
     values_.clear();
     scored_.clear();
     std::vector<int64_t> items;

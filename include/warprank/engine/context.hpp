@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -173,9 +174,9 @@ class Context {
 
   /// `run`, begun; the same errors. On a device it copies the batch, scores it and copies the scores back in `stream`,
   /// behind what that was given before, and returns; what the stream is given next comes behind the scores. Other
-  /// streams are not waited for. The stream stays alive until the result is waited for. `stream` null: one of the
-  /// context's own.
-  Pending submit(Batch& batch, StreamHandle stream = nullptr) {
+  /// streams are not waited for. The stream stays alive until the result is waited for. Without `stream` it is
+  /// one of the context's own; null is CUDA's default stream.
+  Pending submit(Batch& batch, std::optional<StreamHandle> stream = {}) {
     expect_same_plan(batch);
     detail::ContextUse use(state_);
     batch.close();

@@ -35,8 +35,8 @@ namespace warprank { inline namespace v0 {
 
 class Engine;
 
-/// A stream of a model's device: a cudaStream_t, named here without CUDA's headers. Null is the context's own stream,
-/// and never the default stream, which CUDA names cudaStreamLegacy or cudaStreamPerThread. The host engine has none.
+/// A stream of a model's device: a cudaStream_t, named here without CUDA's headers. Null is CUDA's default stream, here
+/// as in ops/. The host engine has none.
 using StreamHandle = ::CUstream_st*;
 
 /// Where tables and models live: `host()`, or a card.
@@ -182,9 +182,10 @@ class ModelBackend;
 class ContextBackend {
  public:
   virtual ~ContextBackend() = default;
-  /// Begins to score every request of a closed batch whose status is ok, behind what `stream` was given before. Neither
-  /// allocates nor waits once it has seen a batch as large. Not called again before wait().
-  virtual void submit(const Batch& batch, StreamHandle stream) = 0;
+  /// Begins to score every request of a closed batch whose status is ok, behind what `stream` was given before; without
+  /// one in the context's own. Neither allocates nor waits once it has seen a batch as large. Not called again before
+  /// wait().
+  virtual void submit(const Batch& batch, std::optional<StreamHandle> stream) = 0;
   /// Whether wait() would return at once.
   virtual bool ready() const = 0;
   /// Returns when the scores of the last batch are in outputs(); throws what went wrong on the device.

@@ -40,10 +40,10 @@ struct PackedLinearLayout {
   static constexpr int64_t step_bytes = 1024;  ///< of one pair and step
   static constexpr int64_t head_step = 64;     ///< inputs of a head that are packed together
 
-  constexpr bool is_head() const { return out == 1; }
-  constexpr int64_t num_steps() const { return (in + step - 1) / step; }
-  constexpr int64_t num_pairs() const { return (out + pair - 1) / pair; }
-  constexpr int64_t bias_offset() const {  ///< in bytes
+  WARPRANK_HOST_DEVICE constexpr bool is_head() const { return out == 1; }
+  WARPRANK_HOST_DEVICE constexpr int64_t num_steps() const { return (in + step - 1) / step; }
+  WARPRANK_HOST_DEVICE constexpr int64_t num_pairs() const { return (out + pair - 1) / pair; }
+  WARPRANK_HOST_DEVICE constexpr int64_t bias_offset() const {  ///< in bytes
     return is_head() ? (in + head_step - 1) / head_step * head_step * 4 : num_pairs() * num_steps() * step_bytes;
   }
   constexpr int64_t bytes() const { return bias_offset() + num_pairs() * pair * 4; }
@@ -52,7 +52,7 @@ struct PackedLinearLayout {
     return k / head_step * head_step + k % 8 / 4 * (head_step / 2) + k % head_step / 8 * 4 + k % 4;
   }
   /// Where the FP16 of output n and input k is, in elements.
-  constexpr int64_t index(int64_t n, int64_t k) const {
+  WARPRANK_HOST_DEVICE constexpr int64_t index(int64_t n, int64_t k) const {
     const int64_t lane = n % 8 * 4 + k % step / 8;
     const int64_t element = k % 4 / 2 * 4 + n % pair / 8 * 2 + k % 2;
     return (((n / pair * num_steps() + k / step) * 2 + k % 8 / 4) * 32 + lane) * 8 + element;

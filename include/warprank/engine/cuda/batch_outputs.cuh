@@ -116,10 +116,9 @@ class BatchOutputs {
     const Node& node = graph_.node(graph_.outputs[output].node);
     const std::vector<int64_t>& starts = row_starts_[output];
     const int64_t stride = values_.output_width(node.axis);
-    const float* const from =
-        runs.parts().count() == 0
-            ? nullptr
-            : place_of(runs.memory_of(runs.parts()[0]).outputs, output, runs.run_of(runs.parts()[0]));
+    const float* const from = runs.parts().count() == 0 ? nullptr
+                                                        : place_of(runs.memory_of(runs.parts()[0]).outputs, output,
+                                                                   runs.run_of(runs.parts()[0]));
     return {{from, starts.back(), node.width, stride}, {starts.data(), static_cast<int64_t>(starts.size()) - 1}};
   }
 

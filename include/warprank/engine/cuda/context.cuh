@@ -50,10 +50,10 @@ class CudaContext : public ContextBackend {
     places_.reserve(runs_.splits() ? std::max<int64_t>(1, options.split_parts) : 1, runs_.of_capacities());
   }
 
-  void submit(const Batch& batch, StreamHandle stream) override {
+  void submit(const Batch& batch, std::optional<StreamHandle> stream) override {
     const device::Range range("warprank submit");
     const device::DeviceGuard current(model_->device_index);
-    const device::Stream to = stream == nullptr ? stream_.get() : reinterpret_cast<device::Stream>(stream);
+    const device::Stream to = stream ? reinterpret_cast<device::Stream>(*stream) : stream_.get();
     submitted_ = {&batch, to, Published::Clock::now()};
     const int run = runs_.measure(batch);
     if (run < 0 && options_.oversize == Oversize::refuse) throw runs_.too_large("batch", runs_.parts().whole());
@@ -175,7 +175,7 @@ class CudaContext : public ContextBackend {
     double batch_seconds = std::numeric_limits<double>::infinity();
     for (int turn = 0; turn < options.turns; ++turn) {
       const auto begin = Published::Clock::now();
-      submit(batch, nullptr);
+      submit(batch, {});
       wait();
       batch_seconds = std::min(batch_seconds, Published::Seconds(Published::Clock::now() - begin).count());
     }

@@ -67,7 +67,7 @@ class HostContext : public ContextBackend {
   }
 
   /// Runs it; the calling thread does the work.
-  void submit(const Batch& batch, StreamHandle) override {
+  void submit(const Batch& batch, std::optional<StreamHandle>) override {
     unpack(batch);
     for (const auto& step : model_->steps) run(*step);
     collect_outputs();
