@@ -171,7 +171,7 @@ class Loader {
     const Clock::time_point end = Clock::now() + options_.patience;
     for (;;) {
       try {
-        return store_.create(table_, end);
+        return store_.create(table_, Clock::now() + call_time);
       } catch (const warprank::store_error&) {
         if (Clock::now() > end) throw;
       }
