@@ -29,19 +29,20 @@ if(HOW STREQUAL "core_alone")
       -D WARPRANK_BUILD_BENCHMARKS=OFF -D WARPRANK_BUILD_EXAMPLES=OFF)
   run(${CMAKE_COMMAND} --build ${library})
   run(${CMAKE_COMMAND} --install ${library} --prefix ${WORK_DIR}/prefix)
-  file(STRINGS ${library}/CMakeCache.txt looked_for REGEX "HIREDIS|Protobuf|GRPC|HTTPLIB|nanobind|Python")
+  file(STRINGS ${library}/CMakeCache.txt looked_for
+       REGEX "^(WARPRANK_HIREDIS|WARPRANK_GRPC|GRPCPP|HTTPLIB|Protobuf|PKG_CONFIG|nanobind|Python)")
   expect_none("what is looked for" "${looked_for}")
   file(GLOB_RECURSE installed RELATIVE ${WORK_DIR}/prefix ${WORK_DIR}/prefix/*)
   list(FILTER installed INCLUDE REGEX
-       "warprank/(store|ids|serving)|[Hh]iredis|[-_](store|ids|serving)|^bin/|client|\\.(py|proto)$")
+       "/warprank/(store|ids|serving)[/.]|/warprank[-_](store|ids|serving)|[Hh]iredis|^bin/|\\.(py|proto)$")
   expect_none("what is installed" "${installed}")
   # Tests, benchmarks and examples, which are not built: what they would build of a companion.
   run(${CMAKE_COMMAND} -S ${WARPRANK_SOURCE_DIR} -B ${WORK_DIR}/all ${how} -D WARPRANK_BUILD_TESTS=ON
       -D WARPRANK_BUILD_BENCHMARKS=ON -D WARPRANK_BUILD_EXAMPLES=ON)
   file(GLOB_RECURSE units ${WORK_DIR}/all/*/Unity/*.cxx ${WORK_DIR}/all/build.ninja)
   foreach(unit IN LISTS units)
-    file(STRINGS ${unit} built REGEX "(tests|benchmarks|examples|tools)/(store|ids|serving|tiers|server|rank_client|\
-cookbook|embed_in_service|load_redis)/[^ ]*\\.(cpp|cu)")
+    file(STRINGS ${unit} built REGEX "tests/(store|ids|serving)/|tools/load_redis/|\
+examples/(server|rank_client|tiers|cookbook|embed_in_service)/[^ ]*\\.cpp")
     expect_none("what ${unit} builds" "${built}")
   endforeach()
   set(where -D CMAKE_PREFIX_PATH=${WORK_DIR}/prefix -D CORE_ALONE=ON)
