@@ -94,6 +94,12 @@ TEST(T4Disassembly, ReadsOperands) {
   EXPECT_EQ(t4::parse_operand("-QNAN", 0xffc00000ull << 32).immediate, 0xffc00000);
   EXPECT_EQ(t4::parse_operand("SR_TID.X", 0).text, "SR_TID.X");
   EXPECT_EQ(t4::parse_operand("R4 -0x120", 0).offset, -0x120);
+  const Operand described = t4::parse_operand("desc[UR6][R20.64+-0x400]", 0);
+  EXPECT_EQ(described.kind, Operand::Kind::memory);
+  EXPECT_EQ(described.index, 20);
+  EXPECT_EQ(described.uniform, t4::zero_uniform);
+  EXPECT_EQ(described.offset, -0x400);
+  EXPECT_TRUE(described.address_is_64_bits);
   EXPECT_THROW(t4::parse_operand("c[UR4][0x10]", 0), std::runtime_error);
 }
 

@@ -14,7 +14,7 @@
 
 namespace {
 
-using t4_testing::error_of, t4_testing::Kernel, t4_testing::OneWarp, t4_testing::Words;
+using t4_testing::error_of, t4_testing::Kernel, t4_testing::OneWarp, t4_testing::pair_of, t4_testing::Words;
 using testing::AllOf, testing::HasSubstr;
 
 uint64_t address_of(const void* memory) { return reinterpret_cast<uint64_t>(memory); }
@@ -313,8 +313,6 @@ TEST(T4Block, WhatIsNotKnownIsNamed) {
 }
 
 // ---- Matrices
-
-uint32_t pair_of(double low, double high) { return t4::to_half(low) | uint32_t{t4::to_half(high)} << 16; }
 
 TEST(T4Matrices, OfHalvesAreMultiplied) {
   Words words;

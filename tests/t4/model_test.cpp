@@ -210,6 +210,85 @@ TEST(T4Model, CodeStaysFromLaunchToLaunch) {
   EXPECT_NEAR(run(kernel), 100 * card().l0_code_cycles, 200) << "from the L1.5 or the L0";
 }
 
+/// An H100's.
+const t4::Card& newer_card() {
+  static const t4::Card h100 = t4::read_card(WARPRANK_TEST_DATA "/../tools/t4/cards/h100.card");
+  return h100;
+}
+
+TEST(T4Model, NewerCardsTakeMoreAtOnce) {
+  const auto cycles = [](const std::string& line, const t4::Card& on) {
+    std::string lines;
+    for (int i = 0; i < 400; ++i) lines += line + " ! 1 w0\n";
+    Kernel kernel(lines + "IADD3 R0, R0, 0x0, RZ ! 1 u1\nEXIT", {}, {256, 1, 1}, 4096);  // two warps for each scheduler
+    t4::Card fetches = on;
+    fetches.fetch_line_cycles = 1;
+    return time(kernel, fetches).cycles;
+  };
+  EXPECT_NEAR(cycles("FFMA R0, R9, R10, R11", card()), 2 * 400 * 2, 100);
+  EXPECT_NEAR(cycles("FFMA R0, R9, R10, R11", newer_card()), 2 * 400, 200) << "32 lanes";
+  EXPECT_NEAR(cycles("IMAD R0, R9, R10, R11", newer_card()), 2 * 400 * 2, 100);
+  EXPECT_NEAR(cycles("HMMA.16816.F32 R0, R8, R10, RZ", newer_card()), 2 * 400 * 2 * newer_card().tensor_interval, 200);
+  EXPECT_NEAR(cycles("LDS R0, [0x10]", card()), 8 * 400 * 2, 100) << "16 units";
+  EXPECT_NEAR(cycles("LDS R0, [0x10]", newer_card()), 8 * 400, 150) << "32 units";
+}
+
+TEST(T4Model, CopiesIntoSharedMemoryAreAwaitedByGroup) {
+  std::vector<uint32_t> data(64);
+  const auto cycles = [&](const std::string& lines) {
+    Kernel kernel(
+        "IMAD.MOV.U32 R2, RZ, RZ, c[0x0][0x160] ! 4\nIMAD.MOV.U32 R3, RZ, RZ, c[0x0][0x164] ! 4\n" + lines + "EXIT", {},
+        {1, 1, 1}, 4096);
+    kernel.memory.add(data.data(), 4 * data.size());
+    kernel.launch.constants.resize(0x168);
+    const uint64_t first = reinterpret_cast<uint64_t>(data.data());
+    std::memcpy(kernel.launch.constants.data() + 0x160, &first, 8);
+    t4::SecondLevel second_level(newer_card());
+    time(kernel, second_level, newer_card());
+    return time(kernel, second_level, newer_card()).cycles;
+  };
+  const std::string copies =
+      "LDGSTS.E.BYPASS.128 [RZ], desc[UR4][R2.64] ! 1\nLDGDEPBAR ! 1\n"
+      "LDGSTS.E.BYPASS.128 [RZ+0x10], desc[UR4][R2.64+0x10] ! 1\nLDGDEPBAR ! 1\n";
+  const double none = cycles(copies);
+  EXPECT_NEAR(cycles(copies + "DEPBAR.LE SB0, 0x2 ! 4\n"), none + 4, 1) << "two may be left";
+  const double first = cycles(copies + "DEPBAR.LE SB0, 0x1 ! 4\n"), all = cycles(copies + "DEPBAR.LE SB0, 0x0 ! 4\n");
+  EXPECT_NEAR(first - none, newer_card().l2_latency, 20);
+  EXPECT_GT(all, first);
+  EXPECT_NEAR(all, first, 20) << "they are on their way together";
+}
+
+TEST(T4Model, LaunchesOverlapTheOneBefore) {
+  // 100 instructions that need nothing of the launch before, and 400 that do.
+  std::string early, late;
+  for (int i = 0; i < 400; ++i) (i < 100 ? early : late) += "FFMA R0, R0, R1, R2 ! 4\n";
+  for (int i = 0; i < 100; ++i) late += "FFMA R0, R0, R1, R2 ! 4\n";
+  Kernel kernel(early + "PREEXIT ! 1\nACQBULK ! 4\n" + late + "EXIT");
+  t4::SecondLevel second_level(newer_card());
+  t4::CodeMemory code(newer_card());
+  const auto run = [&](const t4::Previous* before) {
+    t4::Simulation simulation(newer_card(), second_level, code, kernel.launch, false, before);
+    simulation.run();
+    return simulation.as_previous();
+  };
+  run(nullptr);  // the caches have the code
+  const t4::Previous alone = run(nullptr), behind = run(&alone), behind_that = run(&behind);
+  EXPECT_NEAR(alone.timing.cycles, 500 * 4, 100);
+  EXPECT_NEAR(alone.timing.dependents_begin, 100 * 4, 50);
+  EXPECT_NEAR(behind.timing.cycles, 400 * 4, 50) << "the first 100 are done before the other one has ended";
+  EXPECT_EQ(behind.timing.cycles, behind_that.timing.cycles);
+  // Where the multiprocessors have no room beside the launch before, nothing is early.
+  Kernel large(early + "PREEXIT ! 1\nACQBULK ! 4\n" + late + "EXIT", {132, 1, 1}, {32, 1, 1}, 160 << 10);
+  const auto run_large = [&](const t4::Previous* before) {
+    t4::Simulation simulation(newer_card(), second_level, code, large.launch, false, before);
+    simulation.run();
+    return simulation.as_previous();
+  };
+  run_large(nullptr);
+  const t4::Previous large_alone = run_large(nullptr);
+  EXPECT_NEAR(run_large(&large_alone).timing.cycles, 500 * 4, 100);
+}
+
 TEST(T4Model, BlocksFillTheMultiprocessors) {
   const auto cycles = [](uint32_t blocks) {
     std::string lines;

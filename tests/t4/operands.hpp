@@ -6,7 +6,12 @@
 #include <cstdint>
 #include <random>
 
+#include "execute/half_values.hpp"
+
 namespace t4_testing {
+
+/// Two halves as a word.
+inline uint32_t pair_of(double low, double high) { return t4::to_half(low) | uint32_t{t4::to_half(high)} << 16; }
 
 /// Words that are zeros, denormals, infinities, NaN, largest and least numbers half of the time, else any.
 class Words {

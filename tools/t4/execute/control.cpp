@@ -94,13 +94,14 @@ void bmov(Context& c) {
   release_converged(c.warp);
 }
 
-// WARPSYNC 0xff, R0 or .ALL: wait for these lanes, wherever they come.
+// WARPSYNC 0xff, R0 or .ALL: wait for these lanes, wherever they come. .COLLECTIVE R0, where: for what follows until
+// ENDCOLLECTIVE, behind which they go on.
 void warpsync(Context& c) {
   others_go_on(c, c.lanes);
   const Operand* mask = nullptr;
   for (const Operand& operand : c.instruction.operands)
     if (operand.is_register() || operand.kind == Kind::immediate) mask = &operand;
-  const Operand* label = find(c, Kind::label);
+  const Operand* label = c.has(Modifier::COLLECTIVE) ? nullptr : find(c, Kind::label);
   const int at = label == nullptr ? here(c) : label->target - 1;
   Lanes who{};
   if (mask == nullptr || c.has(Modifier::ALL)) {
@@ -214,6 +215,11 @@ Handler control_handler(Opcode opcode) {
     case Opcode::ERRBAR:
     case Opcode::DEPBAR:
     case Opcode::CCTL:
+    case Opcode::CGAERRBAR:
+    case Opcode::ENDCOLLECTIVE:
+    case Opcode::LDGDEPBAR:
+    case Opcode::PREEXIT:
+    case Opcode::ACQBULK:
       return nothing;
     default:
       return nullptr;

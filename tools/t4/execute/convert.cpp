@@ -153,6 +153,22 @@ void i2f(Context& c) {
   write_values(c, result, to);
 }
 
+// F2FP.F16.F32.PACK_AB R0, R1, R2: R1 in the upper half. .SATFINITE: no infinity; .RELU: nothing
+// below 0.
+void f2fp(Context& c) {
+  if (!c.has(Modifier::F16) || !c.has(Modifier::PACK_AB)) c.fail("the types are not known");
+  const Floats upper = floats(c, c.operand(1)), lower = floats(c, c.operand(2));
+  const bool toward_zero = c.has(Modifier::RZ);
+  constexpr float most = 65504;
+  const auto half = [&](float value) {
+    if (c.has(Modifier::RELU) && value < 0) value = 0;
+    if (c.has(Modifier::SATFINITE) && std::fabs(value) > most) value = std::copysign(most, value);
+    return uint32_t{to_half(static_cast<double>(value), toward_zero)};
+  };
+  c.write(c.operand(0),
+          map([&](size_t l) { return (c.lanes >> l & 1) == 0 ? 0 : half(upper[l]) << 16 | half(lower[l]); }));
+}
+
 // I2I.U16.S32.SAT R0, R1
 void i2i(Context& c) {
   std::vector<Whole> types;
@@ -181,7 +197,10 @@ Handler convert_handler(Opcode opcode) {
       return frnd;
     case Opcode::F2I:
       return f2i;
+    case Opcode::F2FP:
+      return f2fp;
     case Opcode::I2F:
+    case Opcode::I2FP:
       return i2f;
     case Opcode::I2I:
       return i2i;

@@ -135,15 +135,35 @@ void isetp(Context& c) {
   write_comparison(c, values, c.operand(4));
 }
 
-// IMNMX R0, R1, R2, P0: the less one where P0.
-void imnmx(Context& c) {
-  const Lanes a = c.integers(c.operand(1)), b = c.integers(c.operand(2));
-  const Mask is_least = c.predicate(c.operand(3));
+/// The less ones where the predicate holds, else the others.
+Lanes less_of(const Context& c, const Lanes& a, const Lanes& b, const Operand& predicate) {
+  const Mask is_least = c.predicate(predicate);
   const bool is_unsigned = c.has(Modifier::U32);
-  c.write(c.operand(0), map([&](size_t l) {
-            const bool less = is_unsigned ? a[l] < b[l] : static_cast<int32_t>(a[l]) < static_cast<int32_t>(b[l]);
-            return less == ((is_least >> l & 1) != 0) ? a[l] : b[l];
-          }));
+  return map([&](size_t l) {
+    const bool less = is_unsigned ? a[l] < b[l] : static_cast<int32_t>(a[l]) < static_cast<int32_t>(b[l]);
+    return less == ((is_least >> l & 1) != 0) ? a[l] : b[l];
+  });
+}
+// IMNMX R0, R1, R2, P0; VIMNMX is the same.
+void imnmx(Context& c) {
+  c.write(c.operand(0), less_of(c, c.integers(c.operand(1)), c.integers(c.operand(2)), c.operand(3)));
+}
+
+// VIADD R0, R1, -0x1
+void viadd(Context& c) {
+  const Lanes a = c.integers(c.operand(1)), b = c.integers(c.operand(2));
+  c.write(c.operand(0), map([&](size_t l) { return a[l] + b[l]; }));
+}
+// VIADDMNMX R0, R1, R2, R3, P0: of R1 + R2 and R3.
+void viaddmnmx(Context& c) {
+  const Lanes a = c.integers(c.operand(1)), b = c.integers(c.operand(2));
+  const Lanes sums = map([&](size_t l) { return a[l] + b[l]; });
+  c.write(c.operand(0), less_of(c, sums, c.integers(c.operand(3)), c.operand(4)));
+}
+// VIMNMX3.U32 R0, R1, R2, R3, P0: of three.
+void vimnmx3(Context& c) {
+  const Lanes two = less_of(c, c.integers(c.operand(1)), c.integers(c.operand(2)), c.operand(4));
+  c.write(c.operand(0), less_of(c, two, c.integers(c.operand(3)), c.operand(4)));
 }
 
 void iabs(Context& c) {
@@ -186,7 +206,14 @@ Handler integer_handler(Opcode opcode) {
     case Opcode::UISETP:
       return isetp;
     case Opcode::IMNMX:
+    case Opcode::VIMNMX:
       return imnmx;
+    case Opcode::VIADD:
+      return viadd;
+    case Opcode::VIADDMNMX:
+      return viaddmnmx;
+    case Opcode::VIMNMX3:
+      return vimnmx3;
     case Opcode::IABS:
       return iabs;
     case Opcode::IDP:

@@ -9,7 +9,7 @@
 namespace t4 {
 namespace {
 
-// Where the code of sm_75 finds in bank 0 what the card knows of a launch.
+// Where code finds in bank 0 what the card knows of a launch.
 constexpr size_t block_size_at = 0, grid_size_at = 12, shared_window_at = 0x18, local_window_at = 0x20, stack_at = 0x28;
 constexpr uint32_t stack_pointer = 0x8000;  // local memory below it
 constexpr uint64_t longest_slice = uint64_t{1} << 16, most_instructions = uint64_t{1} << 31, most_waits = 100000;
@@ -104,7 +104,7 @@ Launch make_launch(const Function& function, Dim3 grid, Dim3 block, uint32_t dyn
   Launch launch;
   launch.function = &function;
   launch.grid = grid, launch.block = block;
-  launch.shared_bytes = function.static_shared_bytes + dynamic_shared_bytes;
+  launch.shared_bytes = function.reserved_shared_bytes + function.static_shared_bytes + dynamic_shared_bytes;
   launch.memory = &memory;
   launch.constants = function.banks[0];
   const size_t base = static_cast<size_t>(function.parameter_base);

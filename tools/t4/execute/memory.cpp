@@ -58,6 +58,20 @@ void store(Context& c) {
   });
 }
 
+// LDGSTS.E.BYPASS.128 [R0], desc[UR4][R2.64]: from global to shared memory, here at once. The step has the addresses in
+// global memory.
+void ldgsts(Context& c) {
+  const Operand& to = c.operand(0);
+  const Operand& from = c.operand(1);
+  if (c.num_operands() != 2) c.fail("the operands are not known");
+  ++c.warp.block->launch->changes;
+  for_each_lane(c.lanes, [&](int lane) {
+    const int width = c.instruction.width;
+    const uint8_t* const source = access(c, Space::global, address_of(c, from, Space::global, lane), width, lane);
+    std::memcpy(access(c, Space::shared, c.shared_address(to, lane), width, lane), source, static_cast<size_t>(width));
+  });
+}
+
 // LDSM.16.M88.4 R0, [R4]: matrices of 8 x 8 halves, a row from the address of each lane; .MT88: transposed.
 void ldsm(Context& c) {
   const int num_matrices = c.has(Modifier::M4) ? 4 : c.has(Modifier::M2) ? 2 : 1;
@@ -123,6 +137,8 @@ Handler memory_handler(Opcode opcode) {
       return store<Space::shared>;
     case Opcode::STL:
       return store<Space::local>;
+    case Opcode::LDGSTS:
+      return ldgsts;
     case Opcode::LDSM:
       return ldsm;
     case Opcode::QSPC:

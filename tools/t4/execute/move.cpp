@@ -64,6 +64,7 @@ Lanes special(const Context& c, const std::string& name) {
   if (name == "SRZ") return everywhere(0);
   if (name == "SR_CLOCKLO" || name == "SR_GLOBALTIMERLO") return everywhere(launch.clock);
   if (name == "SR_CLOCKHI" || name == "SR_GLOBALTIMERHI") return everywhere(launch.clock >> 32);
+  if (name == "SR_CgaCtaId") return everywhere(0);  // a block is a cluster of its own
   if (name == "SR_SWINHI") return everywhere(shared_window >> 32);
   c.fail("the register " + name + " is not known");
 }

@@ -10,13 +10,13 @@
 
 namespace t4 {
 
-// Of compute capability 7.5.
-inline constexpr uint64_t max_threads = 1024, num_registers = 65536, max_shared_bytes = 64 * 1024;
+inline constexpr uint64_t max_threads = 1024, num_registers = 65536;
 inline constexpr uint64_t shared_unit = 256, register_unit = 8;
 
-/// Newer cards have more, also for code of 7.5.
+/// Of compute capability 7.5; newer cards have more.
 struct Room {
   uint64_t warps = 32, blocks = 16, shared_bytes = 64 * 1024;
+  uint64_t shared_bytes_of_block = 64 * 1024;  ///< static and dynamic
 };
 
 inline uint64_t registers_of_warp(const Function& function) {
@@ -29,7 +29,8 @@ inline int resident_blocks(const Function& function, uint64_t threads, uint64_t 
                            const Room& room = {}) {
   const uint64_t warps = std::max<uint64_t>((threads + warp_size - 1) / warp_size, 1);
   const uint64_t shared =
-      (function.static_shared_bytes + dynamic_shared_bytes + shared_unit - 1) / shared_unit * shared_unit;
+      (function.reserved_shared_bytes + function.static_shared_bytes + dynamic_shared_bytes + shared_unit - 1) /
+      shared_unit * shared_unit;
   uint64_t blocks = std::min({room.warps / warps, num_registers / (registers_of_warp(function) * warps), room.blocks});
   if (shared > 0) blocks = std::min(blocks, room.shared_bytes / shared);
   return static_cast<int>(blocks);

@@ -17,25 +17,35 @@ void need_all_lanes(const Context& c) {
 }
 uint16_t half_of(uint32_t pair, size_t i) { return static_cast<uint16_t>(pair >> 16 * i); }
 
-// HMMA.1688.F32 R0, R4, R6, R8: 16 x 8 times 8 x 8. Lane l has of each 8 x 8 part the row l / 4, the columns l % 4 * 2
-// and one more; of the second factor the column and the rows.
+// HMMA.1688.F32 R0, R4, R6, R8: 16 x 8 times 8 x 8; HMMA.16816: 16 x 16 times 16 x 8. Lane l has of each 8 x 8 part the
+// row l / 4, the columns l % 4 * 2 and one more; of the second factor the column and the rows. A register for each
+// part, those of the upper rows first.
 void hmma(Context& c) {
-  if (!c.has(Modifier::M1688)) c.fail("the shape is not known");
+  if (!c.has(Modifier::M1688) && !c.has(Modifier::M16816)) c.fail("the shape is not known");
   need_all_lanes(c);
-  constexpr size_t rows = 16, cols = 8, inner = 8;
+  constexpr size_t rows = 16, cols = 8, part = 8, most_parts = 2;
+  const size_t parts = c.has(Modifier::M16816) ? 2 : 1, inner = part * parts;
   const bool is_single = c.has(Modifier::F32);
-  double a[rows][inner], b[inner][cols], sums[rows][cols];
-  const Lanes of_b = c.bits(c.operand(2));
+  double a[rows][most_parts * part], b[most_parts * part][cols], sums[rows][cols];
+  for (size_t p = 0; p < parts; ++p) {
+    const int plus = static_cast<int>(p);
+    const Lanes of_b = c.bits(c.operand(2), plus);
+    const Lanes of_a[2] = {c.bits(c.operand(1), 2 * plus), c.bits(c.operand(1), 2 * plus + 1)};
+    for (size_t l = 0; l < warp_size; ++l)
+      for (size_t i = 0; i < 2; ++i) {
+        const size_t col = part * p + l % 4 * 2 + i;
+        for (size_t half = 0; half < 2; ++half)
+          a[8 * half + l / 4][col] = static_cast<double>(half_to_float(half_of(of_a[half][l], i)));
+        b[col][l / 4] = static_cast<double>(half_to_float(half_of(of_b[l], i)));
+      }
+  }
   for (size_t half = 0; half < 2; ++half) {
     const int plus = static_cast<int>(half);
-    const Lanes of_a = c.bits(c.operand(1), plus);
     const Lanes addends[2] = {c.bits(c.operand(3), is_single ? 2 * plus : plus),
                               is_single ? c.bits(c.operand(3), 2 * plus + 1) : Lanes{}};
     for (size_t l = 0; l < warp_size; ++l)
       for (size_t i = 0; i < 2; ++i) {
         const size_t row = 8 * half + l / 4, col = l % 4 * 2 + i;
-        a[row][col] = static_cast<double>(half_to_float(half_of(of_a[l], i)));
-        b[col][l / 4] = static_cast<double>(half_to_float(half_of(of_b[l], i)));
         sums[row][col] =
             static_cast<double>(is_single ? float_of(addends[i][l]) : half_to_float(half_of(addends[0][l], i)));
       }

@@ -44,8 +44,9 @@ struct Launch {
   uint32_t shared_bytes = 0;       ///< static and dynamic
   std::vector<uint8_t> constants;  ///< bank 0: sizes, windows, parameters
   Allocations* memory = nullptr;
-  uint64_t clock = 0;    ///< what a kernel reads as time
-  uint64_t changes = 0;  ///< of memory: none for long means that everybody waits
+  bool overlaps = false;  ///< may begin before the launch before it has ended
+  uint64_t clock = 0;     ///< what a kernel reads as time
+  uint64_t changes = 0;   ///< of memory: none for long means that everybody waits
 };
 
 /// Lanes that are to execute the same instruction next.

@@ -77,6 +77,22 @@ void match(Context& c) {
   }
 }
 
+// REDUX.OR UR0, R1: of the lanes that are here.
+void redux(Context& c) {
+  const Lanes values = c.bits(c.operand(1));
+  const bool is_sum = c.has(Modifier::SUM), takes_all = c.has(Modifier::AND);
+  if (!is_sum && !takes_all && !c.has(Modifier::OR) && !c.has(Modifier::XOR)) c.fail("the operation is not known");
+  uint32_t result = takes_all ? ~0u : 0;
+  for_each_lane(c.lanes, [&](int lane) {
+    const uint32_t value = values[static_cast<size_t>(lane)];
+    result = is_sum                 ? result + value
+             : takes_all            ? result & value
+             : c.has(Modifier::XOR) ? result ^ value
+                                    : result | value;
+  });
+  c.write(c.operand(0), map([&](size_t) { return result; }));
+}
+
 }  // namespace
 
 Handler warp_handler(Opcode opcode) {
@@ -86,6 +102,8 @@ Handler warp_handler(Opcode opcode) {
     case Opcode::VOTE:
     case Opcode::VOTEU:
       return vote;
+    case Opcode::REDUX:
+      return redux;
     case Opcode::MATCH:
       return match;
     default:

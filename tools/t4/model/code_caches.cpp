@@ -24,7 +24,9 @@ double CodeCaches::ask(int scheduler, uint64_t line, double start, bool follows)
 
 void CodeCaches::begin_launch() {
   free_ = 0;
-  for (SectorCache& cache : l0_) cache.settle();
+  const bool keeps = ++launches_ < card_.l0_kept_launches;
+  if (!keeps) launches_ = 0;
+  for (SectorCache& cache : l0_) keeps ? cache.settle() : cache.clear();
   l15_.settle();
 }
 

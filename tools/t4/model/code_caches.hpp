@@ -29,7 +29,8 @@ class CodeCaches {
   const Card& card_;
   std::vector<SectorCache> l0_;
   SectorCache l15_;
-  double free_ = 0;  ///< the way from the L2
+  double free_ = 0;      ///< the way from the L2
+  double launches_ = 0;  ///< since the L0s were empty
 };
 
 /// Of all multiprocessors, and where the code of each function is.

@@ -35,6 +35,8 @@ struct TimedWarp {
   double issued_at = 0;
   uint64_t code_line = no_line;  ///< of code, that it has
   bool waits = false;            ///< at a barrier of the block
+  double copied = 0;             ///< when the copies into shared memory that are in no group yet are done
+  std::vector<double> copies;    ///< when each group of them is, and all before it
   Polls polls;
   std::map<const Instruction*, Timing::Line> profile;
 };
@@ -43,7 +45,8 @@ struct TimedBlock {
   std::unique_ptr<Block> block;
   size_t multiprocessor = 0;
   double begin = 0;
-  double barrier = 0;  ///< until when warps that have arrived take it
+  double barrier = 0;         ///< until when warps that have arrived take it
+  double lets_begin = never;  ///< when it let a launch that overlaps begin
   std::vector<std::unique_ptr<TimedWarp>> warps;
 };
 
@@ -60,6 +63,7 @@ struct Multiprocessor {
   explicit Multiprocessor(const Card& card) : schedulers(num_schedulers), l1(card.l1_bytes, 64) {}
 
   std::vector<Scheduler> schedulers;
+  uint64_t own_blocks = 0;  ///< of this launch
   uint64_t num_blocks = 0, num_warps = 0, registers = 0, shared_bytes = 0;
   double memory_pipe = 0, l2_port = 0, fp64 = 0;  ///< until when they are taken
   SectorCache l1;

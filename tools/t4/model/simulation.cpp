@@ -25,7 +25,8 @@ std::string place_of(const Instruction& instruction) {
 
 }  // namespace
 
-Simulation::Simulation(const Card& card, SecondLevel& second_level, CodeMemory& code, Launch& launch, bool profiles)
+Simulation::Simulation(const Card& card, SecondLevel& second_level, CodeMemory& code, Launch& launch, bool profiles,
+                       const Previous* before)
     : card_(card),
       second_level_(second_level),
       code_(code),
@@ -37,32 +38,69 @@ Simulation::Simulation(const Card& card, SecondLevel& second_level, CodeMemory& 
       registers_per_block_(registers_of_warp(*launch.function) * warps_per_block_),
       shared_per_block_(round_up(launch.shared_bytes, shared_unit)),
       multiprocessors_(static_cast<size_t>(card.multiprocessors), Multiprocessor(card)),
-      patience_(launch) {}
+      patience_(launch) {
+  if (before == nullptr) return;
+  const double begin = before->timing.dependents_begin;
+  data_ready_ = before->timing.cycles - begin;
+  for (const Timing::Stay& block : before->timing.blocks) {
+    if (block.end <= begin) continue;
+    Multiprocessor& multiprocessor = multiprocessors_[block.multiprocessor];
+    ++multiprocessor.num_blocks;
+    multiprocessor.num_warps += before->warps;
+    multiprocessor.registers += before->registers;
+    multiprocessor.shared_bytes += before->shared_bytes;
+    left_.push_back({block.multiprocessor, block.end - begin});
+  }
+  of_left_ = {before->warps, before->registers, before->shared_bytes};
+}
 
 Timing Simulation::run() {
   second_level_.begin_launch();
   code_.begin_launch();
   place_blocks(0);
-  while (!blocks_.empty()) {
+  while (!blocks_.empty() || !left_.empty()) {
     double next = never;
+    for (const Left& left : left_) next = std::min(next, left.until);
     for (Multiprocessor& multiprocessor : multiprocessors_)
       for (Scheduler& scheduler : multiprocessor.schedulers) {
         if (scheduler.wake <= now_) visit(multiprocessor, scheduler);
         next = std::min(next, scheduler.wake);
       }
-    if (blocks_.empty()) break;
+    if (blocks_.empty() && left_.empty()) break;
     if (next == never) fail_unmet_barrier(*blocks_.front()->block);
     now_ = std::max(now_ + 1, std::ceil(next));
+    leave_previous();
   }
   second_level_.end_launch();
-  timing_.cycles = end_;
-  timing_.microseconds = end_ / card_.gigahertz * 1e-3;
+  // Of what was done before the launch before had ended nothing counts.
+  timing_.cycles = std::max(end_ - data_ready_, 0.0);
+  timing_.microseconds = timing_.cycles / card_.gigahertz * 1e-3;
   return timing_;
 }
 
 // ---- Blocks
 
-/// Each on the multiprocessor with the fewest that has place.
+/// Blocks of the launch before that have ended make room.
+void Simulation::leave_previous() {
+  const size_t before = left_.size();
+  for (size_t i = 0; i < left_.size();) {
+    if (left_[i].until > now_) {
+      ++i;
+      continue;
+    }
+    Multiprocessor& multiprocessor = multiprocessors_[left_[i].multiprocessor];
+    --multiprocessor.num_blocks;
+    multiprocessor.num_warps -= of_left_.warps;
+    multiprocessor.registers -= of_left_.registers;
+    multiprocessor.shared_bytes -= of_left_.shared_bytes;
+    left_[i] = left_.back();
+    left_.pop_back();
+  }
+  if (left_.size() < before) place_blocks(now_ + begin_cycles);
+}
+
+/// Each on the multiprocessor with the fewest that has place. Those of the launch before are not among them: which
+/// multiprocessors have the code already would be chance.
 void Simulation::place_blocks(double now) {
   const Room room = room_of(card_);
   while (begun_ < num_blocks_) {
@@ -72,7 +110,7 @@ void Simulation::place_blocks(double now) {
       const bool fits = one.num_blocks < room.blocks && one.num_warps + warps_per_block_ <= room.warps &&
                         one.registers + registers_per_block_ <= num_registers &&
                         one.shared_bytes + shared_per_block_ <= room.shared_bytes;
-      if (fits && (best == multiprocessors_.size() || one.num_blocks < multiprocessors_[best].num_blocks)) best = i;
+      if (fits && (best == multiprocessors_.size() || one.own_blocks < multiprocessors_[best].own_blocks)) best = i;
     }
     if (best == multiprocessors_.size()) return;
     begin_block_on(best, now);
@@ -81,7 +119,7 @@ void Simulation::place_blocks(double now) {
 
 void Simulation::begin_block_on(size_t index, double now) {
   Multiprocessor& multiprocessor = multiprocessors_[index];
-  ++multiprocessor.num_blocks;
+  ++multiprocessor.num_blocks, ++multiprocessor.own_blocks;
   multiprocessor.num_warps += warps_per_block_;
   multiprocessor.registers += registers_per_block_;
   multiprocessor.shared_bytes += shared_per_block_;
@@ -110,9 +148,10 @@ void Simulation::begin_block_on(size_t index, double now) {
 }
 
 void Simulation::end_block(TimedBlock& block) {
-  timing_.blocks.push_back({block.multiprocessor, block.begin, now_ + 1});
+  timing_.blocks.push_back({block.multiprocessor, block.begin - data_ready_, now_ + 1 - data_ready_});
+  timing_.dependents_begin = std::max(timing_.dependents_begin, std::min(block.lets_begin, now_ + 1) - data_ready_);
   Multiprocessor& multiprocessor = multiprocessors_[block.multiprocessor];
-  --multiprocessor.num_blocks;
+  --multiprocessor.num_blocks, --multiprocessor.own_blocks;
   multiprocessor.num_warps -= warps_per_block_;
   multiprocessor.registers -= registers_per_block_;
   multiprocessor.shared_bytes -= shared_per_block_;
@@ -241,6 +280,9 @@ void Simulation::issue(Multiprocessor& multiprocessor, Scheduler& scheduler, Tim
       next_instruction(*warp.warp).address != instruction.address + instruction_bytes &&
       now_ + card_.branch_latency > warp.ready)
     wait_until(warp, now_ + card_.branch_latency, Why::branch);
+  if (instruction.opcode == Opcode::PREEXIT) warp.block->lets_begin = std::min(warp.block->lets_begin, now_);
+  if (instruction.opcode == Opcode::ACQBULK && data_ready_ > warp.ready) wait_until(warp, data_ready_, Why::start);
+  if (instruction.opcode == Opcode::DEPBAR) wait_for_copies(warp, instruction);
   if (instruction.opcode == Opcode::MEMBAR) wait_until(warp, now_ + 1.5 * card_.l2_latency, Why::global);
   const auto set = [&](int barrier, double time, Why why) {
     if (barrier == Control::no_barrier || time <= warp.barriers[static_cast<size_t>(barrier)]) return;
@@ -260,6 +302,14 @@ void Simulation::issue(Multiprocessor& multiprocessor, Scheduler& scheduler, Tim
   if (block.block->is_done()) end_block(block);
 }
 
+/// DEPBAR.LE SB0, 0x2: until so many groups of copies are left.
+void Simulation::wait_for_copies(TimedWarp& warp, const Instruction& instruction) {
+  const size_t most = instruction.operands.size() > 1 ? instruction.operands[1].immediate : 0;
+  if (warp.copies.size() <= most) return;
+  const double there = warp.copies[warp.copies.size() - 1 - most];
+  if (there > warp.ready) wait_until(warp, there, Why::global);
+}
+
 void Simulation::finish_warp(Scheduler& scheduler, TimedWarp& warp) {
   end_ = std::max(end_, now_ + 1);
   timing_.longest_warp = std::max(timing_.longest_warp, warp.warp->num_executed);
@@ -273,7 +323,7 @@ void Simulation::finish_warp(Scheduler& scheduler, TimedWarp& warp) {
   }
 }
 
-Simulation::Done Simulation::occupy(Multiprocessor& multiprocessor, Scheduler& scheduler, const TimedWarp& warp,
+Simulation::Done Simulation::occupy(Multiprocessor& multiprocessor, Scheduler& scheduler, TimedWarp& warp,
                                     const Step& step) {
   constexpr double fixed_latency = 6, tensor_latency = 16, fp64_interval = 16, fp64_latency = 48;
   const Pipe pipe = step.instruction->pipe;
@@ -281,12 +331,14 @@ Simulation::Done Simulation::occupy(Multiprocessor& multiprocessor, Scheduler& s
   Done done{now_ + fixed_latency, now_ + fixed_latency};
   switch (pipe) {
     case Pipe::alu:
-    case Pipe::fma:
-    case Pipe::half:
       taken = now_ + 2;
       return done;
+    case Pipe::fma:
+    case Pipe::half:
+      taken = now_ + (step.instruction->opcode == Opcode::IMAD ? 2 : card_.fma_interval);
+      return done;
     case Pipe::tensor:
-      taken = now_ + card_.tensor_interval;
+      taken = now_ + card_.tensor_interval * (step.instruction->has(Modifier::M16816) ? 2 : 1);
       done.result = now_ + tensor_latency;
       return done;
     case Pipe::function: {
@@ -308,11 +360,11 @@ Simulation::Done Simulation::occupy(Multiprocessor& multiprocessor, Scheduler& s
   return done;
 }
 
-Simulation::Done Simulation::access(Multiprocessor& multiprocessor, const TimedWarp& warp, const Step& step) {
+Simulation::Done Simulation::access(Multiprocessor& multiprocessor, TimedWarp& warp, const Step& step) {
   const double begin = std::max(now_, multiprocessor.memory_pipe);
   switch (step.instruction->opcode) {
     case Opcode::SHFL:
-      multiprocessor.memory_pipe = begin + 2;
+      multiprocessor.memory_pipe = begin + card_.memory_interval;
       return {begin + card_.shuffle_latency, begin + 8, Why::exchange};
     case Opcode::S2R:
     case Opcode::S2UR:
@@ -320,13 +372,22 @@ Simulation::Done Simulation::access(Multiprocessor& multiprocessor, const TimedW
     case Opcode::LDC:
     case Opcode::MATCH:
     case Opcode::MOVM:
-      multiprocessor.memory_pipe = begin + 2;
+    case Opcode::REDUX:
+      multiprocessor.memory_pipe = begin + card_.memory_interval;
       return {begin + card_.special_latency, begin + 8, Why::exchange};
     case Opcode::LDS:
     case Opcode::STS:
     case Opcode::ATOMS:
     case Opcode::LDSM:
       return access_shared(multiprocessor, step);
+    case Opcode::LDGSTS: {
+      const Done done = access_global(multiprocessor, warp, step);
+      warp.copied = std::max(warp.copied, done.result);
+      return done;
+    }
+    case Opcode::LDGDEPBAR:
+      warp.copies.push_back(std::max(warp.copied, warp.copies.empty() ? 0 : warp.copies.back()));
+      return {std::max(warp.copied, now_), now_, Why::global};
     default:
       return access_global(multiprocessor, warp, step);
   }
@@ -341,8 +402,8 @@ Simulation::Done Simulation::access_shared(Multiprocessor& multiprocessor, const
                 ? std::max(1, step.num_addresses / 8)
                 : wavefronts(step.addresses.data(), step.num_addresses, instruction.width);
   timing_.wavefronts += static_cast<uint64_t>(times);
-  const double begin = std::max(now_, multiprocessor.memory_pipe), more = 2 * (times - 1);
-  multiprocessor.memory_pipe = begin + std::max(2, 2 * times);
+  const double begin = std::max(now_, multiprocessor.memory_pipe), more = card_.memory_interval * (times - 1);
+  multiprocessor.memory_pipe = begin + card_.memory_interval * times;
   return {begin + card_.shared_latency + more + (is_atomic ? 3 : 0), begin + 8 + more, Why::shared};
 }
 
@@ -350,10 +411,11 @@ Simulation::Done Simulation::access_global(Multiprocessor& multiprocessor, const
   const Instruction& instruction = *step.instruction;
   const Opcode opcode = instruction.opcode;
   const bool is_local = opcode == Opcode::LDL || opcode == Opcode::STL;
-  const bool loads = opcode == Opcode::LDG || opcode == Opcode::LDL || opcode == Opcode::LD;
+  const bool loads = opcode == Opcode::LDG || opcode == Opcode::LDL || opcode == Opcode::LD || opcode == Opcode::LDGSTS;
   const bool is_atomic = opcode == Opcode::ATOMG || opcode == Opcode::ATOM || opcode == Opcode::RED;
   const bool passes_l1 = instruction.has(Modifier::GPU) ||
-                         (instruction.has(Modifier::SYS) && instruction.has(Modifier::STRONG)) || is_atomic;
+                         (instruction.has(Modifier::SYS) && instruction.has(Modifier::STRONG)) || is_atomic ||
+                         instruction.has(Modifier::BYPASS);
   std::array<uint64_t, warp_size> addresses = step.addresses;
   if (is_local)  // a word of all lanes in a line
     for (int i = 0; i < step.num_addresses; ++i) {
@@ -364,8 +426,10 @@ Simulation::Done Simulation::access_global(Multiprocessor& multiprocessor, const
     }
   find_sectors(addresses.data(), step.num_addresses, instruction.width, sectors_);
   const auto num_sectors = static_cast<int>(sectors_.size());
-  const int cycles =
-      std::max({2, count_lines(sectors_), (num_sectors * 32 + 63) / 64, step.num_addresses * instruction.width / 64});
+  const double bytes_at_once = 128 / card_.memory_interval;  // 64 of Turing's
+  const double cycles = std::max({card_.memory_interval, static_cast<double>(count_lines(sectors_)),
+                                  std::ceil(num_sectors * 32 / bytes_at_once),
+                                  std::floor(step.num_addresses * instruction.width / bytes_at_once)});
   const double begin = std::max(now_, multiprocessor.memory_pipe);
   multiprocessor.memory_pipe = begin + cycles;
   timing_.sectors += static_cast<uint64_t>(num_sectors);

@@ -48,6 +48,7 @@ struct Timing {
   uint64_t sectors = 0, l1_hits = 0, l2_sectors = 0, dram_sectors = 0, wavefronts = 0;
   std::map<std::string, Line> last_warp;  ///< by line of the source, or instruction: where the warp that ends last was
   std::vector<Stay> blocks;               ///< by when they ended
+  double dependents_begin = 0;            ///< when all blocks have let a launch that overlaps begin
 };
 
 }  // namespace t4

@@ -15,7 +15,13 @@ namespace t4 {
 namespace {
 
 /// Attributes of .nv.info sections.
-enum Attribute : uint8_t { parameter_base = 0x0a, parameter_information = 0x17, most_threads = 0x05 };
+enum Attribute : uint8_t {
+  parameter_base = 0x0a,
+  parameter_information = 0x17,
+  most_threads = 0x05,
+  register_count = 0x2f
+};
+constexpr uint32_t reserved_shared_bytes = 1024;  // of a block, where the card is newer than sm_75
 constexpr uint8_t format_of_sized_value = 4;
 
 template <class T>
@@ -75,6 +81,20 @@ void read_information(const uint8_t* data, uint64_t bytes, Function& function) {
   }
 }
 
+/// Of all functions: the registers of a thread.
+void read_registers(const Elf& elf, int i, Module& module) {
+  const uint8_t* const data = elf.data(i);
+  for (uint64_t at = 0; at + 4 <= elf.bytes(i);) {
+    const uint8_t format = data[at], attribute = data[at + 1];
+    if (format == format_of_sized_value && attribute == register_count) {
+      const auto found = module.functions.find(elf.symbol_name(read_as<uint32_t>(data + at + 4)));
+      if (found != module.functions.end())
+        found->second.code.num_registers = static_cast<int>(read_as<uint32_t>(data + at + 8));
+    }
+    at += 4 + (format == format_of_sized_value ? read_as<uint16_t>(data + at + 2) : 0);
+  }
+}
+
 /// Puts the variables into memory, and says where each section of them is.
 std::map<int, uint8_t*> place_variables(const Elf& elf, Module& module) {
   constexpr uint64_t alignment = 256;
@@ -106,7 +126,8 @@ void read_section(const Elf& elf, int i, Module& module) {
     return found == module.functions.end() ? nullptr : &found->second;
   };
   if (Function* function = function_of(".nv.shared."))
-    function->static_shared_bytes = static_cast<uint32_t>(elf.bytes(i));
+    function->static_shared_bytes = static_cast<uint32_t>(elf.bytes(i)) - function->reserved_shared_bytes;
+  if (name == ".nv.info") read_registers(elf, i, module);
   if (Function* function = function_of(".nv.info.")) read_information(elf.data(i), elf.bytes(i), *function);
   for (int bank = 0; bank < Function::num_banks; ++bank) {
     const std::string prefix = ".nv.constant" + std::to_string(bank);
@@ -170,6 +191,7 @@ Module load_cubin(const std::vector<uint8_t>& cubin) {
     Function& function = module.functions[name];
     function.name = name;
     function.code = std::move(code);
+    function.reserved_shared_bytes = capability_of(cubin.data()) > 75 ? reserved_shared_bytes : 0;
   }
   const Elf elf(cubin.data());
   const auto placed = place_variables(elf, module);

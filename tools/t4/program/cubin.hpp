@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What an ELF file of sm_75 has beside code: how kernels take their parameters, constants, shared memory, variables.
+/// What an ELF file has beside code: how kernels take their parameters, constants, shared memory, variables.
 
 #include <cstdint>
 #include <map>
@@ -23,7 +23,8 @@ struct Function {
   std::string name;
   Code code;
   uint32_t static_shared_bytes = 0;
-  uint32_t local_bytes = 0;  ///< of a thread
+  uint32_t reserved_shared_bytes = 0;  ///< before it: 1 KB of newer cards
+  uint32_t local_bytes = 0;            ///< of a thread
   int most_threads = 1024;
   int parameter_base = 0x160;  ///< in bank 0
   std::vector<Parameter> parameters;

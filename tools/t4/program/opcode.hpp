@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The operations and modifiers of sm_75 that are known by name. Any other can be read, and fails where it is executed.
+/// The operations and modifiers of sm_75 and sm_90 that are known by name. Any other can be read, and fails where it is
+/// executed.
 
 #include <cstdint>
 #include <string_view>
@@ -17,7 +18,10 @@ namespace t4 {
   X(LDL) X(LDS) X(LDSM) X(LEA) X(LOP3) X(MATCH) X(MEMBAR) X(MOV) X(MOVM) X(MUFU) X(NANOSLEEP) X(NOP) X(P2R) X(PLOP3) \
   X(POPC) X(PRMT) X(QSPC) X(R2P) X(R2UR) X(RED) X(RET) X(S2R) X(S2UR) X(SEL) X(SGXT) X(SHF) X(SHFL) X(ST) X(STG) \
   X(STL) X(STS) X(UBMSK) X(UBREV) X(UFLO) X(UIADD3) X(UIMAD) X(UISETP) X(ULDC) X(ULEA) X(ULOP3) X(UMOV) X(UPLOP3) \
-  X(UPOPC) X(UPRMT) X(USEL) X(USGXT) X(USHF) X(VOTE) X(VOTEU) X(WARPSYNC) X(YIELD)
+  X(UPOPC) X(UPRMT) X(USEL) X(USGXT) X(USHF) X(VOTE) X(VOTEU) X(WARPSYNC) X(YIELD) \
+  /* of sm_90 */ \
+  X(ACQBULK) X(CGAERRBAR) X(ENDCOLLECTIVE) X(F2FP) X(I2FP) X(LDGDEPBAR) X(LDGSTS) X(PREEXIT) X(REDUX) X(VIADD) \
+  X(VIADDMNMX) X(VIMNMX) X(VIMNMX3)
 
 // Those that nvdisasm writes with a digit first have a name with an M. The last ones, from ARRIVES on, are without a
 // meaning for what is computed.
@@ -40,7 +44,8 @@ namespace t4 {
   X(ARRIVES, "ARRIVES") X(DEFER_BLOCKING, "DEFER_BLOCKING") X(EF, "EF") X(EL, "EL") X(IVALL, "IVALL") X(NA, "NA") \
   X(MMIO, "MMIO") X(RESULT, "RESULT") X(PF1, "PF1") X(PF2, "PF2") X(RED_, "REDUCE") X(SC, "SC") X(VC, "VC") \
   X(VM, "VM") X(WEAK, "WEAK") X(ABS, "ABS") X(LL, "LL") X(LTC128B, "LTC128B") X(LTC64B, "LTC64B") X(INT, "INT") \
-  X(TRAP, "TRAP") X(PRIVATE, "PRIVATE")
+  X(TRAP, "TRAP") X(PRIVATE, "PRIVATE") X(M16816, "16816") X(PACK_AB, "PACK_AB") X(BYPASS, "BYPASS") \
+  X(COLLECTIVE, "COLLECTIVE") X(SUM, "SUM") X(SATFINITE, "SATFINITE") X(RELU, "RELU")
 // clang-format on
 
 enum class Opcode : uint8_t {

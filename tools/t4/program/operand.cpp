@@ -134,6 +134,7 @@ Operand parse_operand(std::string text, uint64_t encoding) {
     return operand;
   }
   take_signs(text, operand);
+  if (begins_with(text, "desc[")) text = text.substr(text.find(']') + 1);  // sm_90 says how, which nothing here asks
   if (text[0] == '[') {
     operand.kind = Kind::memory;
     parse_address(text.substr(1, text.find(']') - 1), operand);

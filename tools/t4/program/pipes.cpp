@@ -48,6 +48,9 @@ Pipe pipe_of(Opcode opcode) {
     case Opcode::MOVM:
     case Opcode::S2UR:
     case Opcode::R2UR:
+    case Opcode::LDGSTS:
+    case Opcode::LDGDEPBAR:
+    case Opcode::REDUX:
       return Pipe::memory;
     case Opcode::HMMA:
     case Opcode::IMMA:
@@ -72,6 +75,10 @@ Pipe pipe_of(Opcode opcode) {
     case Opcode::MEMBAR:
     case Opcode::DEPBAR:
     case Opcode::NANOSLEEP:
+    case Opcode::PREEXIT:
+    case Opcode::ACQBULK:
+    case Opcode::CGAERRBAR:
+    case Opcode::ENDCOLLECTIVE:
       return Pipe::branch;
     default:
       return Pipe::alu;

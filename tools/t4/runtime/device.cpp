@@ -22,6 +22,7 @@ int num_multiprocessors() {
   constexpr int of_a_t4 = 40;
   return named_card() == nullptr ? of_a_t4 : static_cast<int>(named_card()->multiprocessors);
 }
+int capability() { return named_card() == nullptr ? 75 : static_cast<int>(named_card()->capability); }
 Room room() { return named_card() == nullptr ? Room() : room_of(*named_card()); }
 
 namespace {
@@ -53,16 +54,16 @@ cudaError_t attribute(int* value, cudaDeviceAttr which) {
       *value = static_cast<int>(room().warps) * warp_size;
       break;
     case cudaDevAttrComputeCapabilityMajor:
-      *value = 7;
+      *value = capability() / 10;
       break;
     case cudaDevAttrComputeCapabilityMinor:
-      *value = 5;
+      *value = capability() % 10;
       break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
       *value = static_cast<int>(room().shared_bytes);
       break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = static_cast<int>(max_shared_bytes);
+      *value = static_cast<int>(room().shared_bytes_of_block);
       break;
     case cudaDevAttrMaxBlocksPerMultiprocessor:
       *value = static_cast<int>(room().blocks);
@@ -122,14 +123,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->totalGlobalMem = t4::memory_bytes;
     properties->multiProcessorCount = t4::num_multiprocessors();
     properties->sharedMemPerBlock = 48 * 1024;
-    properties->sharedMemPerBlockOptin = t4::max_shared_bytes;
+    properties->sharedMemPerBlockOptin = t4::room().shared_bytes_of_block;
     properties->sharedMemPerMultiprocessor = t4::room().shared_bytes;
     properties->regsPerBlock = properties->regsPerMultiprocessor = static_cast<int>(t4::num_registers);
     properties->warpSize = t4::warp_size;
     properties->maxThreadsPerBlock = static_cast<int>(t4::max_threads);
     properties->maxThreadsPerMultiProcessor = static_cast<int>(t4::room().warps) * t4::warp_size;
     properties->maxBlocksPerMultiProcessor = static_cast<int>(t4::room().blocks);
-    properties->major = 7, properties->minor = 5;
+    properties->major = t4::capability() / 10, properties->minor = t4::capability() % 10;
     properties->l2CacheSize = t4::l2_bytes();
     properties->memoryBusWidth = 256;
     properties->unifiedAddressing = properties->canMapHostMemory = 1;

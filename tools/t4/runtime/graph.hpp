@@ -21,6 +21,7 @@ struct Node {
   const Function* function = nullptr;
   Dim3 grid, block;
   uint32_t dynamic_shared_bytes = 0;
+  bool overlaps = false;  ///< may begin before the kernel before it has ended (dependent launch)
   std::vector<uint8_t> parameters;
   std::vector<void*> parameter_addresses;  ///< what cudaGraphKernelNodeGetParams gives
   // A copy, or a fill

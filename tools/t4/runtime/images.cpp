@@ -4,11 +4,12 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "runtime/device.hpp"
+
 namespace t4 {
 namespace {
 
 constexpr uint32_t fat_binary_magic = 0xba55ed50;
-constexpr int wanted = 75;
 constexpr uint16_t kind_of_ptx = 1, kind_of_elf = 2;
 
 struct FatBinary {
@@ -37,7 +38,7 @@ bool is_elf(const uint8_t* data) {
 
 }  // namespace
 
-std::vector<uint8_t> find_cubin(const uint8_t* fat_binary) {
+std::vector<uint8_t> find_cubin(const uint8_t* fat_binary, int wanted) {
   FatBinary header;
   std::memcpy(&header, fat_binary, sizeof header);
   if (header.magic != fat_binary_magic) throw std::runtime_error("the program's code is not in a fat binary");
@@ -64,16 +65,18 @@ std::vector<uint8_t> find_cubin(const uint8_t* fat_binary) {
   }
   if (!best.empty()) return best;
   if (is_compressed)
-    throw std::runtime_error("the code for sm_75 is compressed: build the program with nvcc's option -no-compress");
-  throw std::runtime_error("no code for sm_75: expected -gencode arch=compute_75,code=sm_75, got " +
-                           (found.empty() ? "none" : found));
+    throw std::runtime_error("the code for sm_" + std::to_string(wanted) +
+                             " is compressed: build the program with nvcc's option -no-compress");
+  const std::string number = std::to_string(wanted);
+  throw std::runtime_error("no code for sm_" + number + ": expected -gencode arch=compute_" + number + ",code=sm_" +
+                           number + ", got " + (found.empty() ? "none" : found));
 }
 
 Module& Image::module() {
   if (!module_) {
     Wrapper wrapper;
     std::memcpy(&wrapper, wrapper_, sizeof wrapper);
-    module_ = std::make_unique<Module>(load_cubin(find_cubin(wrapper.data)));
+    module_ = std::make_unique<Module>(load_cubin(find_cubin(wrapper.data, capability())));
   }
   return *module_;
 }

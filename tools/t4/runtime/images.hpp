@@ -15,7 +15,7 @@ class Image {
  public:
   explicit Image(const void* wrapper) : wrapper_(wrapper) {}
 
-  /// Throws std::runtime_error: no code of sm_75 that can be read, and what there is instead.
+  /// Throws std::runtime_error: no code for the card that can be read, and what there is instead.
   Module& module();
 
  private:
@@ -23,7 +23,7 @@ class Image {
   std::unique_ptr<Module> module_;
 };
 
-/// Of the entries of a fat binary the cubin that a T4 would run.
-std::vector<uint8_t> find_cubin(const uint8_t* fat_binary);
+/// Of the entries of a fat binary the cubin that a card of a compute capability, as 75, would run.
+std::vector<uint8_t> find_cubin(const uint8_t* fat_binary, int wanted);
 
 }  // namespace t4

@@ -23,8 +23,8 @@ std::vector<Configuration>& configurations() {
 
 Dim3 as_dim3(dim3 value) { return {value.x, value.y, value.z}; }
 
-cudaError_t launch(const void* host, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
-                   cudaStream_t stream) {
+cudaError_t launch(const void* host, dim3 grid, dim3 block, void** arguments, size_t shared_bytes, cudaStream_t stream,
+                   bool overlaps = false) {
   Runtime& runtime = Runtime::get();
   const Kernel* kernel = runtime.find_kernel(host);
   if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
@@ -36,6 +36,7 @@ cudaError_t launch(const void* host, dim3 grid, dim3 block, void** arguments, si
   node.function = kernel->function;
   node.grid = as_dim3(grid), node.block = as_dim3(block);
   node.dynamic_shared_bytes = static_cast<uint32_t>(shared_bytes);
+  node.overlaps = overlaps;
   node.parameters = pack_parameters(*kernel->function, arguments);
   runtime.queue(stream, std::move(node));
   return cudaSuccess;
@@ -87,7 +88,14 @@ cudaError_t cudaLaunchKernel(const void* host, dim3 grid, dim3 block, void** arg
   return Runtime::get().call([&] { return t4::launch(host, grid, block, arguments, shared_bytes, stream); });
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* host, void** arguments) {
-  return cudaLaunchKernel(host, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream);
+  bool overlaps = false;
+  for (unsigned i = 0; i < config->numAttrs; ++i)
+    overlaps |= config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization &&
+                config->attrs[i].val.programmaticStreamSerializationAllowed != 0;
+  return Runtime::get().call([&] {
+    return t4::launch(host, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream,
+                      overlaps);
+  });
 }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* host) {
@@ -98,7 +106,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ho
     attributes->sharedSizeBytes = kernel->function->static_shared_bytes;
     attributes->maxThreadsPerBlock = kernel->function->most_threads;
     attributes->numRegs = kernel->function->code.num_registers;
-    attributes->ptxVersion = attributes->binaryVersion = 75;
+    attributes->ptxVersion = attributes->binaryVersion = t4::capability();
     attributes->maxDynamicSharedSizeBytes = kernel->most_dynamic_shared_bytes;
     return cudaSuccess;
   });
@@ -108,7 +116,8 @@ cudaError_t cudaFuncSetAttribute(const void* host, cudaFuncAttribute which, int 
     t4::Kernel* kernel = Runtime::get().find_kernel(host);
     if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
     if (which != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
-    if (value < 0 || value + kernel->function->static_shared_bytes > t4::max_shared_bytes) return cudaErrorInvalidValue;
+    if (value < 0 || value + kernel->function->static_shared_bytes > t4::room().shared_bytes_of_block)
+      return cudaErrorInvalidValue;
     kernel->most_dynamic_shared_bytes = value;
     return cudaSuccess;
   });

@@ -90,7 +90,7 @@ cudaError_t Runtime::check_launch(const Kernel& kernel, Dim3 grid, Dim3 block, u
       grid.z > 65535 || grid.x > 0x7fffffff)
     return cudaErrorInvalidConfiguration;
   if (dynamic_shared_bytes > static_cast<uint64_t>(kernel.most_dynamic_shared_bytes) ||
-      dynamic_shared_bytes + function.static_shared_bytes > max_shared_bytes)
+      dynamic_shared_bytes + function.static_shared_bytes > room().shared_bytes_of_block)
     return cudaErrorInvalidValue;
   if (block.count() > static_cast<uint64_t>(function.most_threads)) return cudaErrorInvalidValue;
   if (resident_blocks(function, block.count(), dynamic_shared_bytes, room()) == 0) return cudaErrorLaunchOutOfResources;
@@ -121,6 +121,7 @@ void Runtime::run(const Node& node) {
   } else if (node.type == cudaGraphNodeTypeKernel) {
     Launch launch =
         make_launch(*node.function, node.grid, node.block, node.dynamic_shared_bytes, node.parameters, memory);
+    launch.overlaps = node.overlaps;
     if (timer.is_on()) return timer.run(launch);
     const int resident = resident_blocks(*node.function, node.block.count(), node.dynamic_shared_bytes, room());
     const Executed executed = execute(launch, static_cast<uint32_t>(resident * num_multiprocessors()));

@@ -40,8 +40,12 @@ SecondLevel& Timer::second_level() {
 void Timer::run(Launch& launch) {
   const int profiled_lines = setting("T4_PROFILE") == nullptr ? 0 : std::atoi(setting("T4_PROFILE"));
   if (!code_) code_ = std::make_unique<CodeMemory>(card());
-  const Timing timing = Simulation(card(), second_level(), *code_, launch, profiled_lines > 0).run();
-  microseconds_ += timing.microseconds + card().launch_microseconds;
+  const bool overlaps = launch.overlaps && previous_;
+  Simulation simulation(card(), second_level(), *code_, launch, profiled_lines > 0,
+                        overlaps ? previous_.get() : nullptr);
+  const Timing timing = simulation.run();
+  previous_ = std::make_unique<Previous>(simulation.as_previous());
+  microseconds_ += timing.microseconds + (overlaps ? card().dependent_launch_microseconds : card().launch_microseconds);
   if (label_ == "-") return;
   const std::string name = label_.empty() ? short_name(launch.function->name) : label_;
   std::fprintf(stderr, "t4: %s\n%s", describe(name, timing, card()).c_str(),

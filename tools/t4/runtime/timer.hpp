@@ -8,6 +8,7 @@
 #include "model/card.hpp"
 #include "model/code_caches.hpp"
 #include "model/second_level.hpp"
+#include "model/simulation.hpp"
 
 namespace t4 {
 
@@ -43,6 +44,7 @@ class Timer {
   std::unique_ptr<Card> card_;
   std::unique_ptr<SecondLevel> second_level_;
   std::unique_ptr<CodeMemory> code_;
+  std::unique_ptr<Previous> previous_;  ///< of the launch before
   double microseconds_ = 0;
 };
 
