@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library's kernels beside prototypes of them that were measured on an H100, by the model of a T4 (tools/t4): both
 as machine code for sm_75, in one program, on the same data. The prototypes are not in this repository: they are in a
-folder that is named, with what adapts them (FOLDER/t4_model/harness).
+folder that is named, with what adapts them (FOLDER/t4_model/harness). The library's side is benchmarks/prototypes/.
 
     scripts/compare_prototypes.py FOLDER BUILD                  builds, runs and prints the table
     scripts/compare_prototypes.py FOLDER BUILD --only small     some of it: small din emb mlp
@@ -13,6 +13,7 @@ where a prototype has several forms, of the quickest. Where one of them never en
 """
 
 import argparse
+import glob
 import json
 import os
 import re
@@ -23,24 +24,29 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FILE = f"{ROOT}/tests/t4_prototypes.json"
 HARNESS = "t4_model/harness"
+OURS = f"{ROOT}/benchmarks/prototypes"
 # By kind: the folder, its files, what adapts them, the program and the unit with the library's kernels, and arguments.
 KINDS = {
-    "small": ("small", ("bench.cu", "lib.cu", "small.cuh"), "adapt_small.py", "bench.cu", "lib.cu", ["-DTARGET=75"],
+    "small": ("small", ("bench.cu", "small.cuh"), "adapt_small.py", "bench.cu", f"{OURS}/small.cu", ["-DTARGET=75"],
               ["all"]),
-    "din": ("din", ("bench.cu", "lib.cu", "din.cuh"), "adapt_din.py", "bench.cu", "lib.cu", ["-DTINY", "-DTARGET=75"],
+    "din": ("din", ("bench.cu", "din.cuh"), "adapt_din.py", "bench.cu", f"{OURS}/din.cu", ["-DTINY", "-DTARGET=75"],
             []),
-    "emb": ("embedding", ("bench.cu", "today.cu", "today.hpp", "embedding.cuh"), "adapt_emb.py", "bench.cu", "today.cu",
-            [], []),
+    "emb": ("embedding", ("bench.cu", "today.hpp", "embedding.cuh"), "adapt_emb.py", "bench.cu",
+            f"{OURS}/look_ups.cu", [], []),
     "mlp": ("mlp", ("bench7.cu", "bench7_base.cu", "common.cuh", "direct.cuh", "rows.cuh", "stream.cuh"),
-            "adapt_mlp.py", "bench7.cu", f"../{HARNESS}/mlp_lib.cu", [], []),
+            "adapt_mlp.py", "bench7.cu", f"{OURS}/mlp.cu", [], []),
 }
 # The program's functions have other names there, and a T4 gives a block 64 KB of shared memory.
 NAMES = [f"-Dsass_{name}=t4_{name}" for name in ("time", "label", "cold")]
 SHARED = (r"\b(200|227) << 10\b", "64 << 10")
 
 
-def compile_unit(source, out, standard, more):
-    if os.path.exists(out) and os.path.getmtime(out) > os.path.getmtime(source):
+def newest(sources):
+    return max(os.path.getmtime(path) for path in sources)
+
+
+def compile_unit(source, out, standard, more, headers=()):
+    if os.path.exists(out) and os.path.getmtime(out) > newest([source, *headers]):
         return
     subprocess.run(["nvcc", "-O3", f"-std={standard}", "-gencode", "arch=compute_75,code=sm_75", "-no-compress",
                     "-cudart", "shared", "--expt-relaxed-constexpr", "--extended-lambda", "-diag-suppress", "177",
@@ -67,10 +73,10 @@ def build(folder, runtime, kind):
     if not os.path.exists(f"{work}/bench.o"):
         for name in files:
             copy(f"{folder}/{where}/{name}", f"{work}/{name}", name.endswith(".cu"))
-        copy(f"{folder}/{where}/{library}", f"{work}/lib.cu", False)
         subprocess.run([sys.executable, f"{folder}/{HARNESS}/{adapts}", work], check=True)
     compile_unit(f"{work}/{bench}", f"{work}/bench.o", "c++20", flags)
-    compile_unit(f"{work}/lib.cu", f"{work}/lib.o", "c++17", ["-DCUDA_NO_HALF"])
+    headers = [path for base in (f"{ROOT}/include", OURS) for path in glob.glob(f"{base}/**/*.*", recursive=True)]
+    compile_unit(library, f"{work}/lib.o", "c++17", ["-DCUDA_NO_HALF", f"-I{work}"], headers)
     subprocess.run(["nvcc", "-gencode", "arch=compute_75,code=sm_75", "-cudart", "shared", f"{work}/bench.o",
                     f"{work}/lib.o", "-o", f"{work}/bench", f"-L{runtime}", "-l:libcudart.so.13"], check=True)
     return work
