@@ -10,8 +10,8 @@
 #   benchmarks  are programs that no test needs; .ci/run builds one for the host and one for a GPU (docs)
 #   cuda        tests, benchmarks and examples for GPUs: twelve minutes of nvcc for kernels that `nvcc` and `resources`
 #               have compiled
-#   t4          tests for GPUs in machine code, on a T4 in software, and what its kernels take: twelve minutes of nvcc,
-#               where `nvcc` runs the reference models alone
+#   t4          tests for GPUs in machine code, on a T4 in software, and what its kernels take; its model beside records:
+#               half an hour of nvcc, where `nvcc` runs the reference models alone
 #   cuda12      cuda by another toolkit, which it fetches
 #   bundle      fetches two systems and a toolkit
 #   asan_all    kernels, whose accesses `race` sees, too; the engine and the ops of the host: a third build of all of it

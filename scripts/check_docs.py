@@ -62,7 +62,7 @@ RUN_ELSEWHERE = [
 ]
 
 # What needs a GPU or a network, and is run where there is one, what serves until it is stopped, and what takes minutes: the
-# package with CUDA, the model of a card beside a record.
+# package with CUDA, the model of a card beside records.
 RUN_BY_HAND = (r"scripts/serve\.sh|python3 -m venv build/client .*|build/client/bin/python .*|curl .*|"
                r"scripts/gpu_check\.sh \S+( --quick| --minutes \d+)?|scripts/fetch_deps\.sh|"
                r"build/native/examples/tune_linears .*|tests/python/run\.py \S+ --cuda|"

@@ -63,6 +63,26 @@ class Tables(unittest.TestCase):
         self.assertEqual(check_t4_model.measured(record, "fm"), {"fm/requests:1/items:100/dim:16/warm": 1,
                                                                  "fm/requests:16/items:100/dim:16/warm": 16})
 
+    def test_what_is_beyond_the_limits_is_named(self):
+        def row(case, error, named=True, record="h100-80gb"):
+            return {"record": record, "case": case, "error": error, "fitted": False, "named": named}
+        said, beyond = check_t4_model.problems([row("fm", -10), row("dot", 14), row("mix", 12),
+                                                row("fm", 3, record="h200-141gb")])
+        self.assertEqual(beyond, [])
+        self.assertEqual(said[0], "h100-80gb: 3 cases, median error 12.0 %, of the 3 that nothing was fitted to 12.0 %, "
+                                  "worst 14.0 %")
+        self.assertEqual(len(said), 2)
+        _, beyond = check_t4_model.problems([row("fm", -31), row("dot", 40, named=False), row("mix", 2)])
+        self.assertEqual(beyond, [
+            "h100-80gb: expected a median of at most 15 %, got 31.0 %",
+            "h100-80gb: expected at most 30 % of fm, which is of serving size, got -31.0 %"])
+        record, case = check_t4_model.OUTSIDE[0]
+        _, beyond = check_t4_model.problems([row("fm", 1, record=record), row(case, -40, record=record),
+                                             row("dot", 1, record=record)])
+        self.assertEqual(beyond, [])
+        _, beyond = check_t4_model.problems([row(case, -4, record=record)])
+        self.assertEqual(beyond, [f"{record}: {case} is within 30 % again: take it out of OUTSIDE"])
+
 
 if __name__ == "__main__":
     unittest.main()
