@@ -76,7 +76,7 @@ def build(folder, runtime, kind):
         subprocess.run([sys.executable, f"{folder}/{HARNESS}/{adapts}", work], check=True)
     compile_unit(f"{work}/{bench}", f"{work}/bench.o", "c++20", flags)
     headers = [path for base in (f"{ROOT}/include", OURS) for path in glob.glob(f"{base}/**/*.*", recursive=True)]
-    compile_unit(library, f"{work}/lib.o", "c++17", ["-DCUDA_NO_HALF", f"-I{work}"], headers)
+    compile_unit(library, f"{work}/lib.o", "c++17", [f"-I{work}"], headers)
     subprocess.run(["nvcc", "-gencode", "arch=compute_75,code=sm_75", "-cudart", "shared", f"{work}/bench.o",
                     f"{work}/lib.o", "-o", f"{work}/bench", f"-L{runtime}", "-l:libcudart.so.13"], check=True)
     return work
