@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Measures which kernels are fastest for the linear layers of a model on this card, once, for as long as it takes, to
-/// be taken at every start and by every server alike:
+/// Measures which kernels are fastest for the linear layers of a model on this card: once, without a limit of time, so
+/// that every start and every server can use the result:
 ///
 ///     save_tuning(tune(plan, weights, tables), "t4.json");                                  // once for each card
 ///
@@ -11,7 +11,7 @@
 ///     auto model = Model::bind(plan, weights, tables, options);
 ///
 /// Without it bind measures by itself, for up to a second. Plain C++; a part of the CUDA engine, as cuda.hpp says.
-/// engine/tuning.hpp has what is found, what bind does, and the rule for what was not measured.
+/// engine/tuning.hpp has the result, the work of bind, and the rule for layers that were not measured.
 
 #include "warprank/cuda.hpp"
 #include "warprank/engine/tuning.hpp"
@@ -21,10 +21,10 @@ namespace warprank { inline namespace v0 {
 
 /// Runs every step of linears of the plan at each of its capacities, full, with every kernel that computes it: chains
 /// fused or layer by layer, layers cut into tiles in several ways, and each by some algorithms of cuBLASLt where the
-/// machine has it. Takes seconds, allocates what a context needs and once more the weights, and waits; nothing else
-/// should run on the device. A step is measured by itself, again and again, so that the cache has what it reads where
-/// it holds it. An algorithm that cuts sums into parts is taken only for sums that are stored as FP32, and where rows
-/// that are alike came out alike. Throws as bind does.
+/// machine has it. Takes seconds, allocates the memory of a context and the weights once more, and waits; nothing else
+/// should run on the device. A step is measured by itself, again and again, so that the cache has its data if they fit.
+/// An algorithm that cuts sums into parts is taken only for sums that are stored as FP32, and only if equal rows gave
+/// equal results. Throws as bind does.
 WARPRANK_ENGINE_HIDDEN Tuning tune(const Plan& plan, const Weights& weights, const Tables& tables,
                                    const BindOptions& bind_options = {}, const TuneOptions& options = {});
 

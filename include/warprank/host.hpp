@@ -2,7 +2,7 @@
 #pragma once
 
 /// The host engine: runs models on this machine's CPU, with the widest vectors it has. Header-only; link Highway. With
-/// the target warprank::host, which has it compiled, this header only declares it (core/compiled.hpp).
+/// the target warprank::host, which has the engine compiled, this header only declares it (core/compiled.hpp).
 ///
 ///     auto tables = Tables::load(plan, "tables/", host());
 ///     auto model = Model::bind(plan, Weights::open("dense.safetensors"), tables);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Which inputs requests can hold in half the bytes without a loss on a GPU.
+/// Finds the inputs that requests can hold in half the bytes without a loss on a GPU.
 
 #include <cstdint>
 #include <variant>
@@ -22,7 +22,7 @@ inline int dense_input_of(const Graph& graph, int node) {
   return dense == nullptr ? -1 : dense->input;
 }
 
-/// Of dense inputs, those whose values the GPU plan stores as FP16, and does not read as weights of bags as well.
+/// The dense inputs whose values the GPU plan stores as FP16, and does not also read as weights of bags.
 inline std::vector<bool> become_halves(const Plan& plan) {
   const Graph& graph = plan.graph();
   const std::vector<DType> types = plan::value_types(graph, plan.storage());
@@ -38,7 +38,7 @@ inline std::vector<bool> become_halves(const Plan& plan) {
   return halves;
 }
 
-/// Of ids inputs, those that name rows of direct tables alone, all of which say that they have fewer than 2^31.
+/// The ids inputs that name only rows of direct tables, if all these tables declare fewer than 2^31 rows.
 inline std::vector<bool> name_few_rows(const Graph& graph) {
   std::vector<bool> used(graph.ids.size()), few(graph.ids.size(), true);
   for (const Node& node : graph.nodes) {
@@ -55,9 +55,10 @@ inline std::vector<bool> name_few_rows(const Graph& graph) {
 
 }  // namespace detail
 
-/// The graph that a plan was compiled from, with inputs as narrow as costs no bit of a score on a GPU: dense inputs
-/// whose values the plan stores there as FP16 become FP16, and ids of direct tables that declare fewer than 2^31 rows
-/// become 32 bits. What is out of range saturates, as it would there. Inputs that are narrow already stay as they are.
+/// The graph that a plan was compiled from, with inputs as narrow as possible without changing a bit of a score on a
+/// GPU. Dense inputs whose values the plan stores there as FP16 become FP16, and ids of direct tables that declare
+/// fewer than 2^31 rows become 32 bits. Values out of range saturate, as they would on the GPU. Inputs that are already
+/// narrow stay unchanged.
 ///
 ///     const Plan plan = compile(narrow_inputs(compile(model, options)), options);
 ///

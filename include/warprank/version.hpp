@@ -6,7 +6,8 @@
 #define WARPRANK_VERSION_MINOR 1
 #define WARPRANK_VERSION_PATCH 0
 
-/// All names of the library are in here, and are written without it. Two versions that differ in it live in one
-/// process: it changes with every version whose types or functions differ in more than additions.
+/// All names of the library are in this inline namespace, and are written without it. Two versions with different
+/// namespaces can live in one process: the namespace changes with every version whose types or functions differ by more
+/// than additions.
 namespace warprank { inline namespace v0 {
 }}  // namespace warprank::v0

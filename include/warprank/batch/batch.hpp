@@ -32,9 +32,9 @@ namespace warprank { inline namespace v0 {
 ///     request.ids(...).dense(...).finish();    // the thread that fills it
 ///     batch.close();                           // one thread: Context::run does it
 ///
-/// add_request, add_blob, append and everything on different Requests may be called from any threads at once; all else
-/// only while nothing of that is going on. A wrong request does not affect the others. Memory is kept by clear(), so
-/// that a reused batch allocates nothing once it has seen its largest load.
+/// Any threads may call add_request, add_blob, append and all functions of different Requests at once; all other
+/// functions need that none of these is running. A wrong request does not affect the others. Memory is kept by clear(),
+/// so that a reused batch allocates nothing once it has seen its largest load.
 class Batch {
  public:
   /// The index has room for `expected_requests`, or for as many as are scored when these are more.
@@ -46,17 +46,17 @@ class Batch {
   /// An empty request, to be filled.
   Request add_request() { return {*state_, state_->add_open()}; }
 
-  /// A request from a blob at any address, which is validated and copied as it is; its status tells what is wrong with
-  /// it. One of another version, or whose inputs have other types than the layout's, is converted to what Request would
-  /// have packed; that takes memory for the time of the call. The bytes must not change during the call.
+  /// A request from a blob at any address, which is validated and copied unchanged; its status tells its errors. A blob
+  /// of another version, or with inputs of other types than the layout's, is converted to the blob that Request would
+  /// have packed; this takes memory during the call. The bytes must not change during the call.
   WARPRANK_HOST_INLINE Request add_blob(Span<const std::byte> blob);
 
-  /// Adds all requests of another batch behind those of this one, their blobs copied as they are; closes the other and
-  /// leaves it as it is otherwise. Returns the number that its first request has here. Throws invalid_argument when it
-  /// is this batch or of another layout.
+  /// Adds all requests of another batch behind the requests of this one, with their blobs copied unchanged. Closes the
+  /// other batch and leaves it otherwise unchanged. Returns the number of its first request here. Throws
+  /// invalid_argument if it is this batch or of another layout.
   WARPRANK_HOST_INLINE int64_t append(Batch& other);
 
-  /// Packs the requests that nobody finished and writes the index. Adding a request opens the batch again. The second
+  /// Packs the requests that are not finished and writes the index. Adding a request opens the batch again. The second
   /// call does nothing, so that several contexts may run a closed batch at once.
   void close() { state_->close(); }
   bool closed() const { return state_->closed(); }
@@ -65,7 +65,7 @@ class Batch {
   void clear() { state_->clear(); }
 
   const BatchLayout& layout() const { return state_->layout(); }
-  /// Of the layout, with the types of inputs: an engine refuses batches of another plan by it.
+  /// The layout's, with the types of inputs: by it an engine refuses batches of another plan.
   uint64_t fingerprint() const { return layout().batch_fingerprint(); }
 
   int64_t size() const { return state_->size(); }
@@ -83,18 +83,19 @@ class Batch {
 
   // Of a closed batch; throw invalid_argument when it is open. Valid until the batch changes.
 
-  /// All blobs, then the index: what an engine copies at once.
+  /// All blobs, then the index: the bytes that an engine copies at once.
   Span<const std::byte> bytes() const { return {state_->memory().data(), blob_bytes() + index().bytes()}; }
-  /// What is where in the index.
+  /// The places of the parts of the index.
   const BatchIndex& index() const {
     if (!closed()) throw invalid_argument("index of a batch", "a closed batch", "an open one");
     return state_->index();
   }
-  /// How many requests are scored: those whose status is ok.
+  /// The number of scored requests: those whose status is ok.
   int64_t num_scored() const { return num_rows({0}); }
-  /// Rows of an axis in all of them together.
+  /// Rows of an axis in all scored requests together.
   int64_t num_rows(AxisSlot axis) const { return *index_values(index().count_at(axis)); }
-  /// [num_scored()]: where each one's blob begins, in bytes from the beginning of the index: before it.
+  /// [num_scored()]: where the blob of each begins, in bytes from the beginning of the index: negative, since blobs lie
+  /// before it.
   Span<const int64_t> positions() const { return {index_values(index().positions_at()), num_scored()}; }
   /// [num_scored() + 1]: rows of the axis before each of them, and all rows.
   Span<const int64_t> row_starts(AxisSlot axis) const {

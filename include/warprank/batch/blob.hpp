@@ -33,7 +33,7 @@ class BlobView {
   int64_t rows(AxisSlot axis) const { return at<uint32_t>(tables_.rows_at)[axis.index]; }
 
   /// [parent rows + 1]: row s of the parent has rows [offsets[s], offsets[s + 1]). Empty when the layout has no offsets
-  /// for the axis: then the one parent row has them all.
+  /// for the axis: then the one parent row has all rows.
   Span<const uint32_t> offsets(AxisSlot axis) const {
     if (!layout_->has_offsets(axis)) return {};
     return {at<uint32_t>(at<uint32_t>(tables_.offsets_at)[axis.index]), rows({layout_->axis(axis).parent}) + 1};
@@ -43,7 +43,7 @@ class BlobView {
   bool has(IdsSlot input) const { return position(input) != 0; }
   bool has(DenseSlot input) const { return position(input) != 0; }
 
-  /// The type that the blob has an input in: the layout's, in a batch.
+  /// The type of an input in the blob: the layout's, in a batch.
   IdsWire type(IdsSlot input) const { return static_cast<IdsWire>(type_of(input.index)); }
   DenseWire type(DenseSlot input) const { return static_cast<DenseWire>(type_of(number_of(input))); }
 
@@ -69,8 +69,8 @@ class BlobView {
     return {at<float16>(position(input)), rows({info.axis}) * info.width};
   }
 
-  /// Copies the ids of all rows, or `count` values of a dense input from its value `begin` on, of any type; of an input
-  /// that is set.
+  /// Copies the ids of all rows, or `count` values of a dense input from its value `begin` on, of any type. The input
+  /// must be set.
   void copy_ids(IdsSlot input, int64_t* to) const {
     detail::convert_ids(blob_ + position(input), type(input), rows({layout_->ids(input).axis}),
                         reinterpret_cast<std::byte*>(to), IdsWire::i64, OutOfRange::refuse);

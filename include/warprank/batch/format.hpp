@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The bytes of a blob, as docs/BATCH_FORMAT.md lists them; shared by those who read and those who write.
+/// The bytes of a blob, as docs/BATCH_FORMAT.md lists them; shared by readers and writers.
 ///
 ///     BlobHeader
 ///     u32 rows[num_axes]                     rows of each axis; 1 for the outermost
@@ -49,7 +49,7 @@ namespace detail {
 
 constexpr int64_t align_8(int64_t bytes) { return (bytes + 7) / 8 * 8; }
 
-/// What a message is about; becomes text only where there is something to say.
+/// The subject of a message; it becomes text only if there is a message.
 struct Part {
   const char* kind = "";
   const std::string* name = nullptr;
@@ -57,7 +57,7 @@ struct Part {
   std::string text() const { return name == nullptr ? kind : std::string(kind) + " '" + *name + "'"; }
 };
 
-/// Where the tables that follow the header begin.
+/// The beginnings of the tables behind the header.
 struct BlobTables {
   int64_t rows_at;
   int64_t offsets_at;
@@ -79,7 +79,7 @@ struct BlobTables {
   explicit BlobTables(const BatchLayout& layout) : BlobTables(layout, layout.version()) {}
 };
 
-/// Writes the types of a layout's inputs, of which version 2 has a table.
+/// Writes the types of a layout's inputs to the table of version 2.
 inline void write_types(const BatchLayout& layout, std::byte* to) {
   for (const IdsInfo& info : layout.ids()) *to++ = static_cast<std::byte>(info.wire);
   for (const DenseInfo& info : layout.dense()) *to++ = static_cast<std::byte>(info.wire);
@@ -120,7 +120,7 @@ inline int64_t find_not_finite(const std::byte* values, int64_t count, DenseWire
   return -1;
 }
 
-/// Which value of an input of some columns it is.
+/// Names a value of an input by its row and column.
 inline std::string place_text(int64_t index, int64_t width) {
   return "row " + std::to_string(index / width) + ", column " + std::to_string(index % width);
 }

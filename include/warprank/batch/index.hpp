@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The index behind a batch's blobs: how many rows there are, where each request's blob is, and which rows are whose.
+/// The index behind a batch's blobs: the numbers of rows, the place of each request's blob, and the rows of each
+/// request.
 ///
 ///     i64 counts[A]            rows of each axis, of all scored requests together; counts[0] is how many are scored
 ///     i64 positions[S]         where the blob of each scored request begins, in bytes from the beginning of the index:
@@ -9,8 +10,8 @@
 ///     i64 row_starts[A][S+1]   rows of the axis before each scored request; behind the last, all
 ///
 /// A is the number of axes, S the number of requests that there is room for. Only requests whose status is ok are
-/// scored. What is where depends on A and S alone: batches with the same S are read by the same addresses, however many
-/// requests, rows and bytes they have, once each is copied so that its index begins at the same place.
+/// scored. The places depend only on A and S. So batches with the same S are read at the same addresses, however many
+/// requests, rows and bytes they have, if each is copied so that its index begins at the same place.
 
 #include <algorithm>
 #include <cstddef>
@@ -21,7 +22,7 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Where in an index is what, in bytes from its beginning. Each number is an int64_t.
+/// The places of an index's parts, in bytes from its beginning. Each number is an int64_t.
 class BatchIndex {
  public:
   BatchIndex() = default;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a request of a plan consists of: the axes and the inputs, in the order in which blobs hold them.
-/// docs/BATCH_FORMAT.md describes the bytes.
+/// The parts of a plan's request: the axes and the inputs, in the order in which blobs hold them. docs/BATCH_FORMAT.md
+/// describes the bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,8 @@
 
 namespace warprank { inline namespace v0 {
 
-/// The newest version of the blob format that this library reads and writes; it does so with all before it, too.
+/// The newest version of the blob format that this library reads and writes; it also reads and writes all earlier
+/// versions.
 inline constexpr uint32_t batch_format_version = 2;
 
 /// Names resolved once. An index counts ids inputs, dense inputs and axes each from 0, in the order of the graph.
@@ -35,8 +36,8 @@ struct AxisSlot {
 /// The axes and inputs of a graph. Immutable; plain data, no device.
 class BatchLayout {
  public:
-  /// Throws invalid_argument with every problem when the graph's axes or inputs are not well formed: axis 0 is the one
-  /// without a parent, every other axis comes after its parent, names are unique, dense inputs have 1 to 2^20 columns.
+  /// Throws invalid_argument with every problem when the graph's axes or inputs are not well formed: axis 0 has no
+  /// parent, every other axis comes after its parent, names are unique, dense inputs have 1 to 2^20 columns.
   WARPRANK_HOST_INLINE explicit BatchLayout(const Graph& graph);
 
   const std::vector<AxisInfo>& axes() const { return axes_; }
@@ -63,18 +64,18 @@ class BatchLayout {
   }
 
   /// Identifies the axes and inputs, their order, widths and defaults: equal fingerprints mean that blobs of one plan
-  /// may go to the other, whatever types inputs have in them. Guards against mistakes, not against forgery; the hashed
+  /// may go to the other, whatever the types of their inputs. Guards against mistakes, not against forgery; the hashed
   /// bytes are listed in docs/BATCH_FORMAT.md.
   uint64_t fingerprint() const { return fingerprint_; }
-  /// The same, and the types: all blobs of a batch are as its layout has them.
+  /// The same, with the types: all blobs of a batch have the types of its layout.
   uint64_t batch_fingerprint() const { return batch_fingerprint_; }
 
-  /// The oldest version of the blob format that can say what the layout's inputs are: 1 where none is narrow.
+  /// The oldest version of the blob format that can hold the layout's inputs: 1 if none is narrow.
   uint32_t version() const { return has_narrow_inputs() ? 2 : 1; }
   WARPRANK_HOST_INLINE bool has_narrow_inputs() const;
 
-  /// The same axes and inputs with ids of 64 bits and dense values of FP32: what it packs is of version 1, for peers
-  /// that know no other.
+  /// The same axes and inputs with ids of 64 bits and dense values of FP32: its blobs are of version 1, for peers that
+  /// know no other.
   WARPRANK_HOST_INLINE BatchLayout wide() const;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How large the blobs of a batch may be.
+/// The largest size of a batch's blobs.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace warprank { inline namespace v0 {
 
-/// The most bytes that the blobs of so many rows can have together; rows[0] is the number of requests.
+/// The most bytes that blobs with these numbers of rows can have together; rows[0] is the number of requests.
 inline int64_t most_blob_bytes(const BatchLayout& layout, const std::vector<int64_t>& rows) {
   constexpr int64_t padding = 8;  // of a section, at most
   const int64_t requests = rows[0];

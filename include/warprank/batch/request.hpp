@@ -14,23 +14,23 @@
 
 namespace warprank { inline namespace v0 {
 
-/// A request of a Batch: a handle that is cheap to copy and valid until the batch is cleared or gone. One thread at a
-/// time fills it; different requests are filled by different threads at once.
+/// A request of a Batch: a handle that is cheap to copy and valid until the batch is cleared or destroyed. One thread
+/// at a time fills it; different requests are filled by different threads at once.
 ///
 ///     request.ids(film_id, films).dense(context, values)           // one row for each item
 ///            .ids(genre, {3, 7, 3}, Lengths{2, 0, 1})              // bags on an axis nested in the item axis
 ///            .finish();
 ///
-/// All values are copied at once. Data that is wrong never throws: the first problem becomes the request's status and
-/// what is set afterwards is ignored. invalid_argument is thrown for a slot of no input, and for setting values after
-/// finish() or Batch::clear().
+/// All values are copied at once. Wrong data never throws: the first problem becomes the request's status, and later
+/// values are ignored. invalid_argument is thrown for a slot of no input, and for setting values after finish() or
+/// Batch::clear().
 ///
-/// Ids and values become the type that the model has requests hold their input in (IdsWire, DenseWire): values are
-/// rounded, and what is out of range is a problem of the request or saturates, as the model says.
+/// Ids and values get the type that the model declares for their input in requests (IdsWire, DenseWire): values are
+/// rounded, and a value out of range is a problem of the request or saturates, as the model says.
 ///
-/// An axis has as many rows as its inputs, which must agree; one on which nothing is set has none. An input that is not
-/// set takes its default in every row. Of an axis with keep_last the last rows of each parent row are kept, with what
-/// is nested in them.
+/// An axis has as many rows as its inputs, which must agree; an axis without set inputs has no rows. An input that is
+/// not set takes its default in every row. On an axis with keep_last the last rows of each parent row are kept, with
+/// the rows nested in them.
 class Request {
  public:
   /// Its number in the batch.
@@ -42,8 +42,8 @@ class Request {
     staging().set_ids(slot, values);
     return *this;
   }
-  /// The same, with the division of the rows among the parent's rows: needed once for each axis that is nested in
-  /// another than the outermost, and shared by its inputs.
+  /// The same, with the division of the rows among the parent's rows. It is needed once for each axis whose parent is
+  /// not the outermost axis, and is shared by the axis' inputs.
   Request& ids(IdsSlot slot, const Values<int64_t>& values, const Lengths& lengths) {
     return ids(slot, values).lengths(axis_of(slot), lengths);
   }
@@ -63,19 +63,19 @@ class Request {
     return dense(slot, values).offsets(axis_of(slot), offsets);
   }
 
-  /// [parent rows]: how many rows of the axis each parent row has.
+  /// [parent rows]: the number of the axis' rows in each parent row.
   Request& lengths(AxisSlot slot, const Lengths& lengths) {
     staging().set_lengths(slot, lengths);
     return *this;
   }
-  /// [parent rows + 1]: where the rows of each parent row begin, and their total.
+  /// [parent rows + 1]: the beginning of each parent row's rows, and the total.
   Request& offsets(AxisSlot slot, const Offsets& offsets) {
     staging().set_offsets(slot, offsets);
     return *this;
   }
 
   /// Checks that the request is complete and packs its blob, on the calling thread; Batch::close() does it for requests
-  /// that nobody finished. The second call does nothing.
+  /// that are not finished. The second call does nothing.
   const Status& finish() {
     check_generation();
     state_->finish(*record_);

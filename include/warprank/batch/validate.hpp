@@ -12,9 +12,9 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Whether `blob`, at any address, is a request of the layout that BlobView can read, whatever types its inputs have in
-/// it: the reason when it is not. Never reads outside of it, whatever it holds. Reads every offset and every dense
-/// value once; ids are any values of 64 or 32 bits.
+/// Checks that `blob`, at any address, is a request of the layout that BlobView can read, with inputs of any types;
+/// gives the reason if it is not. Never reads outside of the blob, whatever its content. Reads every offset and every
+/// dense value once; ids are any values of 64 or 32 bits.
 WARPRANK_HOST_INLINE Status validate_blob(Span<const std::byte> blob, const BatchLayout& layout);
 
 }}  // namespace warprank::v0

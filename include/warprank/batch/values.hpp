@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What setters of a Request take.
+/// The arguments of a Request's setters.
 
 #include <cstddef>
 #include <cstdint>

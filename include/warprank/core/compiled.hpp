@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How what is long and no template reaches a program: building and planning models, weights, JSON, the host engine.
-/// Header-only it is inline in each unit that includes it. The target warprank::host has it compiled and defines
-/// WARPRANK_HOST_COMPILED, with which headers only declare it; the units of that target include the definitions, each
-/// some (src/host/).
+/// How long code without templates reaches a program: building and planning models, weights, JSON, the host engine. In
+/// header-only use it is inline in each unit that includes it. The target warprank::host has it compiled and defines
+/// WARPRANK_HOST_COMPILED, so that headers only declare it; each unit of that target includes some of the definitions
+/// (src/host/).
 
 #if defined(WARPRANK_HOST_COMPILED)
 #define WARPRANK_HOST_INLINE

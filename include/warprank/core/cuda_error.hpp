@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the CUDA runtime refused. Plain C++: callers of the library catch it without the CUDA toolkit.
+/// Errors of the CUDA runtime. Plain C++: callers of the library catch them without the CUDA toolkit.
 
 #include <cstdint>
 #include <stdexcept>
@@ -15,7 +15,7 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Thrown when a call of the CUDA runtime fails: what was being done, the runtime's code and its name.
+/// Thrown when a call of the CUDA runtime fails, with the attempted operation, the runtime's code and its name.
 class cuda_error : public detail::error_of<std::runtime_error> {
  public:
   cuda_error(const std::string& what, int code, const std::string& name)
@@ -27,7 +27,7 @@ class cuda_error : public detail::error_of<std::runtime_error> {
   int code_;
 };
 
-/// Thrown when a device has not as much memory as something needs.
+/// Thrown when a device has too little memory.
 class out_of_device_memory : public detail::error_of<std::runtime_error> {
  public:
   out_of_device_memory(const std::string& what, int64_t needed_bytes, int64_t free_bytes, int64_t total_bytes)
@@ -44,7 +44,7 @@ class out_of_device_memory : public detail::error_of<std::runtime_error> {
 };
 
 #if defined(WARPRANK_ON_CUDA)
-/// Throws cuda_error unless the call succeeded. The runtime forgets the error, so that nobody finds it again.
+/// Throws cuda_error unless the call succeeded. The runtime forgets the error, so that no later call finds it again.
 inline void check_cuda(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return;
   cudaGetLastError();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Where the memory of devices comes from, for a service that has a pool of its own.
+/// The source of device memory, for a service that has a pool of its own.
 
 #include <cstdint>
 #include <functional>
@@ -11,13 +11,13 @@ namespace warprank { inline namespace v0 {
 /// Takes the place of cudaMalloc and cudaFree. The device is the calling thread's current one; several threads may call
 /// at once.
 struct DeviceAllocator {
-  /// `bytes` > 0 of memory aligned to 256 bytes that every stream of the device can use at once; null when there is
-  /// none, or an exception that says why.
+  /// `bytes` > 0 of memory aligned to 256 bytes that every stream of the device can use at once; null if there is none,
+  /// or an exception with the reason.
   std::function<void*(int64_t bytes, int device)> allocate;
-  /// What was queued on the device by then has ended. Throws nothing.
+  /// Called when all earlier work on the device has ended. Throws nothing.
   std::function<void(void* memory, int64_t bytes, int device)> deallocate;
-  /// How much it could give, which swaps and contexts are held against before they allocate. Null: what is free on the
-  /// device, which a pool that has taken it all makes 0.
+  /// The bytes that it could give; swaps and contexts compare their needs with them before they allocate. Null: the
+  /// free memory of the device, which is 0 if a pool has taken all of it.
   std::function<int64_t(int device)> free_bytes = nullptr;
 };
 

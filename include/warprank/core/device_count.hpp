@@ -5,7 +5,7 @@
 
 namespace warprank { inline namespace v0 {
 
-/// How many there are: at most `capacity`, and as many as device memory says when a launch runs.
+/// A number that is at most `capacity`, and is read in device memory when a launch runs.
 struct DeviceCount {
   int64_t capacity = 0;
   const int64_t* actual = nullptr;  ///< device; null: always the capacity. Never more than the capacity

@@ -41,7 +41,7 @@ inline float bits_float(uint32_t bits) {
 }
 
 namespace detail {
-/// By masks, since what rounds may not be made conditional or unconditional by a compiler: loops would not vectorise.
+/// Selects by masks, since a compiler might turn a condition into a branch: loops would then not vectorise.
 constexpr uint32_t choose(bool condition, uint32_t a, uint32_t b) {
   const uint32_t mask = 0u - static_cast<uint32_t>(condition);
   return (a & mask) | (b & ~mask);
@@ -64,7 +64,7 @@ inline float to_float(float16 value) {
 inline float16 to_float16(float value) {
   const uint32_t bits = float_bits(value);
   const uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
-  // Adding 0.5 to what becomes subnormal aligns the unit in the last place to 2^-24.
+  // Adding 0.5 to a value that becomes subnormal aligns the unit in the last place to 2^-24.
   const uint32_t subnormal = float_bits(bits_float(magnitude) + 0.5f) - float_bits(0.5f);
   const uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1u) - 0x38000000u) >> 13;
   const uint32_t special = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;  // 65520 rounds to infinity

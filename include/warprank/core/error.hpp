@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The one error contract of the library: whatever a caller can get wrong is reported as
-/// *what* was being done, what was *expected* and what was *got*; problems that can be found together are thrown
-/// together. Every class of errors is an `error` and one of the standard library's; either can be caught.
+/// The one error contract of the library: a caller's mistake is reported with *what* (the operation), *expected* and
+/// *got*; problems that can be found together are thrown together. Every class of errors is an `error` and one of the
+/// standard library's classes; either can be caught.
 ///
 /// Primitives compile without exceptions, too (-fno-exceptions): then `raise` calls the program's failure handler and
-/// ends the process. All units of a program have exceptions, or none has.
+/// ends the process. Either all units of a program have exceptions, or none has.
 
 #include <atomic>
 #include <cstdio>
@@ -30,18 +30,18 @@ struct SourceLine {
   }
 };
 
-/// One thing that is wrong.
+/// One error.
 struct Problem {
-  std::string where;     ///< "model.cpp:12" when it was found at a call of the user's, else empty
+  std::string where;     ///< "model.cpp:12" if it was found at a call in user code, else empty
   std::string what;      ///< the op, tensor, file or field concerned
-  std::string expected;  ///< what would have been right
-  std::string got;       ///< what was found
+  std::string expected;  ///< the correct value
+  std::string got;       ///< the actual value
 
   WARPRANK_HOST_INLINE std::string to_string() const;
 };
 
-/// The base of all errors of the library. Functions of a user's that the library calls throw what they like, and memory
-/// of the host that is not there is a std::bad_alloc.
+/// The base of all errors of the library. User functions that the library calls may throw anything, and a lack of host
+/// memory is a std::bad_alloc.
 class error {
  public:
   virtual ~error() = default;
@@ -55,7 +55,7 @@ class error {
 
 namespace detail {
 
-/// An error that is a class of the standard library's, too.
+/// An error that is also a class of the standard library.
 template <class Standard>
 class error_of : public Standard, public error {
  public:
@@ -77,7 +77,7 @@ class invalid_argument : public detail::error_of<std::invalid_argument> {
   std::vector<Problem> problems_;
 };
 
-/// A call came at a time when it is not permitted, as a second batch on a context that has one under way.
+/// A call came at a time when it is not permitted, such as a second batch on a context that has one under way.
 class usage_error : public detail::error_of<std::logic_error> {
  public:
   using error_of::error_of;
@@ -90,8 +90,8 @@ class internal_error : public detail::error_of<std::logic_error> {
 };
 
 #if !defined(__cpp_exceptions)
-/// What `raise` calls in a program without exceptions, with the text of the error. It need not return; if it does, the
-/// process is aborted.
+/// The function that `raise` calls in a program without exceptions, with the text of the error. It need not return; if
+/// it does, the process is aborted.
 using FailureHandler = void (*)(const char* what);
 
 namespace detail {
@@ -99,11 +99,12 @@ inline void print_failure(const char* what) { std::fprintf(stderr, "%s\n", what)
 inline std::atomic<FailureHandler> failure_handler{print_failure};
 }  // namespace detail
 
-/// Takes another handler, from any thread, and returns the one before; the first prints the text to standard error.
+/// Sets another handler, from any thread, and returns the one before; the default handler prints the text to standard
+/// error.
 inline FailureHandler set_failure_handler(FailureHandler handler) { return detail::failure_handler.exchange(handler); }
 #endif
 
-/// How the headers that need no exceptions report an error: throws it where there are exceptions.
+/// Headers that need no exceptions report an error by this function: it throws if there are exceptions.
 template <class Error>
 [[noreturn]] void raise(const Error& error) {
 #if defined(__cpp_exceptions)

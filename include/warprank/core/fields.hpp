@@ -16,7 +16,7 @@ template <class Struct, class Member>
 struct Field {
   const char* name;
   Member Struct::*member;
-  bool is_optional = false;  ///< JSON need not have it: then it has the value of a struct that is new
+  bool is_optional = false;  ///< JSON need not have it: then it keeps the value of a new struct
 };
 
 template <class Struct, class Member>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A file that is there as a whole or not at all.
+/// A file that is written whole or not at all.
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,10 +18,10 @@
 
 namespace warprank { inline namespace v0 { namespace detail {
 
-/// Writes beside `path`, under a name that no other writer has, and renames over `path` at the end: nobody sees half a
-/// file, not after a power loss either; whoever has the old one open or mapped keeps it; of several writers the last
-/// one wins. A link is replaced, not followed. Throws invalid_argument when something fails, and leaves nothing behind
-/// and the old file as it was.
+/// Writes beside `path`, under a name that no other writer has, and renames it over `path` at the end. No reader sees
+/// half a file, not even after a power loss; readers that have the old file open or mapped keep it; of several writers
+/// the last one wins. A link is replaced, not followed. If something fails, throws invalid_argument, leaves nothing
+/// behind, and leaves the old file unchanged.
 class FileWriter {
  public:
   explicit FileWriter(std::string path) : path_(std::move(path)) {

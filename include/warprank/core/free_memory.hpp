@@ -26,7 +26,7 @@ inline int64_t number_in(const std::string& path) {
   return std::ifstream(path) >> number ? number : -1;
 }
 
-/// What a control group leaves; cached files count as free. The largest number when it has no limit.
+/// The free memory of a control group; cached files count as free. The largest number if it has no limit.
 inline int64_t free_in_group(const std::string& folder, const char* limit, const char* usage, const char* prefix) {
   const int64_t most = number_in(folder + limit), used = number_in(folder + usage);
   if (most < 0 || used < 0) return std::numeric_limits<int64_t>::max();
@@ -50,7 +50,7 @@ inline std::string group_of(const std::string& root, const std::string& controll
 }  // namespace detail
 
 /// Bytes that are free on this machine (MemAvailable), or that the control groups of this process still allow,
-/// whichever is less. Linux; where nothing can be read, the largest number. `root` is where /proc and /sys are, for
+/// whichever is less. Linux; if nothing can be read, the largest number. `root` is the folder of /proc and /sys, for
 /// tests.
 inline int64_t free_memory(const std::string& root = "") {
   int64_t free = std::numeric_limits<int64_t>::max();

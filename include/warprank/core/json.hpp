@@ -2,8 +2,8 @@
 #pragma once
 
 /// Plain structs as JSON and back, by the fields that they list (core/fields.hpp). The round trip is exact: numbers are
-/// written with the digits that give back the same bits. Reading is strict: whatever is missing, unknown or mistyped is
-/// an invalid_argument with the path to it.
+/// written with enough digits to give back the same bits. Reading is strict: every missing, unknown or mistyped member
+/// is an invalid_argument with its path.
 
 #include <cerrno>
 #include <cmath>
@@ -94,7 +94,8 @@ inline Json parse_json(const std::string& text, const std::string& source) {
   }
 }
 
-/// All that a file or pipe holds. Throws invalid_argument when it cannot be opened or read: a directory opens.
+/// The whole content of a file or pipe. Throws invalid_argument if it cannot be opened or read (a directory can be
+/// opened, but not read).
 inline std::string read_text(const std::string& path) {
   const auto check = [&](bool is_readable) {
     if (!is_readable) throw invalid_argument(path, "a readable file", std::generic_category().message(errno));
@@ -117,7 +118,7 @@ class JsonReader {
     throw invalid_argument(path_, std::move(expected), std::move(got));
   }
 
-  /// The members of a JSON object: each asked for must be there, and none else.
+  /// The members of a JSON object: each requested member must be there, and no other.
   class Members {
    public:
     Members(JsonReader& reader, const Json& json) : reader_(reader), json_(json) {
@@ -155,7 +156,7 @@ class JsonReader {
     std::set<std::string> known_;
   };
 
-  /// The members "format" and "version", which say what a file is.
+  /// The members "format" and "version", which identify a file.
   void check_format(Members& members, const std::string& expected_format, int expected_version) const {
     std::string format;
     int version = 0;

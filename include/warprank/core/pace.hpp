@@ -11,17 +11,17 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Keeps copies to so many bytes a second, so that they leave others their share of memory's bandwidth and of caches,
-/// and the thread that it was made by to its share of a core (rest.hpp).
+/// Limits copies to a number of bytes per second, so that others keep their share of memory bandwidth and caches. It
+/// also limits the thread that made it to its share of a core (rest.hpp).
 class Pace {
  public:
-  /// 0: as many as there can be.
+  /// 0: no limit.
   explicit Pace(int64_t bytes_per_second = 0)
       : bytes_per_second_(bytes_per_second), has_share_(detail::Share::of_this_thread().value() < 1) {}
 
   bool is_limited() const { return bytes_per_second_ > 0 || has_share_; }
 
-  /// To be called behind each piece, by any thread; waits until the next may be moved.
+  /// Call it after each piece, from any thread; it waits until the next piece may be moved.
   void moved(int64_t bytes) {
     detail::rest();
     if (bytes_per_second_ == 0) return;

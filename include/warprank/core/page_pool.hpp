@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Memory that is used again. The system gives memory as pages full of zeros, one by one as they are touched; that and
-/// taking them back is what other threads wait for when hundreds of MB are loaded beside them.
+/// Memory that is reused. The system gives memory as pages full of zeros, one by one as they are touched. Other threads
+/// wait for this, and for the return of the pages, when hundreds of MB are loaded beside them.
 
 #include <sys/mman.h>
 
@@ -20,7 +20,7 @@
 namespace warprank { inline namespace v0 {
 namespace detail {
 
-/// Memory of the system's, full of zeros until it is written. 2 MB and more are aligned to and advised for huge pages;
+/// Memory of the system, full of zeros until it is written. 2 MB and more are aligned to and advised for huge pages;
 /// all is aligned to 4096 bytes.
 class PageBlock {
  public:
@@ -75,15 +75,14 @@ class PageBlock {
 
 }  // namespace detail
 
-/// Keeps the memory of tables that are gone for those that come next: at most as many bytes as there are in use. Any
-/// threads at once.
+/// Keeps the memory of freed tables for later tables: at most as many bytes as are in use. Any threads at once.
 class PagePool {
  public:
   PagePool() = default;
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  /// Touches once more what is in use now, so that what is loaded beside it finds its memory.
+  /// Touches as much memory again as is in use now, so that tables loaded beside the present ones find touched memory.
   void double_up() {
     std::vector<int64_t> sizes;
     {
@@ -102,14 +101,14 @@ class PagePool {
     const std::lock_guard<std::mutex> lock(mutex_);
     return sum(in_use_);
   }
-  /// Kept, and used by nobody.
+  /// Bytes that are kept and not in use.
   int64_t free_bytes() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return sum_free();
   }
 
-  /// For Pages. A block with room for so many bytes: the smallest that fits and is at most twice as large, else a new
-  /// one with an eighth more room, which costs nothing until it is touched, for a table that grows.
+  /// For Pages. A block with room for the bytes: the smallest that fits and is at most twice as large, else a new
+  /// block. A new block has an eighth more room, for a table that grows; this costs nothing until it is touched.
   detail::PageBlock take(int64_t size) {
     const std::lock_guard<std::mutex> lock(mutex_);
     auto best = free_.end();
@@ -138,7 +137,7 @@ class PagePool {
   }
 
  private:
-  /// The oldest of what is too much; false where nothing is.
+  /// The oldest block of the excess; false if there is no excess.
   bool drop_one() {
     detail::PageBlock dropped;  // behind the lock: the system takes its time
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -15,7 +15,7 @@ namespace warprank { inline namespace v0 {
 class Pages {
  public:
   Pages() = default;
-  /// What is in them nobody knows. No pool: the system's.
+  /// Their content is unknown. Without a pool: the system's pages.
   explicit Pages(int64_t size, std::shared_ptr<PagePool> pool = nullptr)
       : pool_(size > 0 ? std::move(pool) : nullptr), size_(size) {
     block_ = pool_ ? pool_->take(size) : detail::PageBlock(size);

@@ -7,9 +7,10 @@
 
 namespace warprank { inline namespace v0 {
 
-/// A mutex that many share or one has, and nobody starves: whoever wants to share it while one waits for it comes after
-/// that one, and then all who wait to share it come before the next. (std::shared_mutex leaves that open; on Linux, who
-/// wants it alone may wait for ever.) For std::shared_lock and std::unique_lock; nobody may share it twice.
+/// A mutex that many threads share or one thread owns, without starvation. A thread that wants to share it while
+/// another waits to own it comes after that one; then all threads that wait to share it come before the next owner.
+/// (std::shared_mutex leaves this open; on Linux, a thread that wants to own it may wait for ever.) For
+/// std::shared_lock and std::unique_lock; no thread may share it twice.
 class PhaseFairMutex {
  public:
   PhaseFairMutex() = default;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A thread for work that has time, beside threads that have none.
+/// A thread for work that is not urgent, beside threads with urgent work.
 
 #include <pthread.h>
 #include <sched.h>
@@ -22,15 +22,15 @@ namespace warprank { inline namespace v0 {
 
 /// Which cores the work of a QuietThread gets.
 enum class LoaderPriority {
-  as_caller,  ///< those that its caller gets
+  as_caller,  ///< the cores that its caller gets
   low,        ///< as of the nice value 19: some percent of a core that others want
-  idle        ///< what nobody else wants; others take a core from it at once, and are placed as if it were free
+  idle        ///< cores that no other thread wants; others take a core at once, and are placed as if it were free
 };
 
 namespace detail {
 
-/// Threads that the calling thread makes from now on have its new priority, too. A thread without privileges cannot
-/// go back, so it is for threads of one purpose. What the system refuses is left as it was.
+/// Threads that the calling thread makes from now on have its new priority, too. A thread without privileges cannot go
+/// back, so use it for threads of one purpose. If the system refuses, the priority stays unchanged.
 inline void lower_priority(LoaderPriority priority) {
   if (priority == LoaderPriority::as_caller) return;
   sched_param none = {};
@@ -38,8 +38,8 @@ inline void lower_priority(LoaderPriority priority) {
   if (priority == LoaderPriority::low) setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
 }
 
-/// Runs one thing after the other at a priority, as_caller on the caller's thread, else with a share of a core. By one
-/// thread at a time.
+/// Runs one function after the other at a priority: with as_caller on the caller's thread, else with a share of a core.
+/// For one thread at a time.
 class QuietThread {
  public:
   explicit QuietThread(LoaderPriority priority, double share = 1) : priority_(priority), share_(share) {
@@ -60,7 +60,7 @@ class QuietThread {
   /// Whether it is not the caller's thread.
   bool is_apart() const { return thread_.joinable(); }
 
-  /// Returns when it is done, and throws what that threw.
+  /// Returns when the function is done, and passes its exception on.
   void run(std::function<void()> body) {
     if (!thread_.joinable()) return body();
     std::unique_lock<std::mutex> lock(mutex_);

@@ -8,9 +8,9 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Gives the pages of memory back that is about to be freed or unmapped, whose values are lost. Some MB at a time: the
-/// system unmaps what it is told to under a lock that other threads' allocations wait for, 83 ms for 512 MB of small
-/// pages. Less than some MB is left as it is.
+/// Gives back the pages of memory that is about to be freed or unmapped; its values are lost. It works on some MB at a
+/// time, since the system unmaps under a lock for which other threads' allocations wait: 83 ms for 512 MB of small
+/// pages. Less than some MB is left unchanged.
 inline void release_pages(const void* data, int64_t bytes) {
   constexpr uintptr_t page = 4096, piece = uintptr_t{4} << 20;
   if (bytes < static_cast<int64_t>(2 * piece)) return;

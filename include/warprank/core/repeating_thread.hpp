@@ -13,8 +13,8 @@
 
 namespace warprank { inline namespace v0 { namespace detail {
 
-/// Calls something again and again, with pauses, on a thread that gives way to others, until it goes. What the call
-/// throws is kept for whoever asks; the next call comes all the same.
+/// Calls a function again and again, with pauses, on a thread that gives way to others, until it is destroyed. An
+/// exception of the call is kept for the owner, and the next call still comes.
 class RepeatingThread {
  public:
   RepeatingThread(std::function<void()> body, double pause_seconds)
@@ -30,7 +30,7 @@ class RepeatingThread {
   RepeatingThread(const RepeatingThread&) = delete;
   RepeatingThread& operator=(const RepeatingThread&) = delete;
 
-  /// Throws what the last call that failed threw, once.
+  /// Throws the exception of the last failed call, once.
   void rethrow() {
     std::exception_ptr thrown;
     {

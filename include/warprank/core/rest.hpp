@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Pauses of threads that are not to take all of a core, even one that nobody else wants.
+/// Pauses of threads that must not take all of a core, even if no other thread wants it.
 
 #include <time.h>
 
@@ -10,7 +10,7 @@
 
 namespace warprank { inline namespace v0 { namespace detail {
 
-/// What a thread may take of a core's time, in (0, 1], and what it has taken.
+/// A thread's allowed share of a core's time, in (0, 1], and the time that it has taken.
 class Share {
  public:
   static Share& of_this_thread() {
@@ -24,7 +24,7 @@ class Share {
     rested_at_ = now();
   }
 
-  /// Sleeps for as long as the time that was taken since the last rest is too much.
+  /// Sleeps until the time taken since the last rest is within the share.
   void rest() {
     if (value_ >= 1) return;
     constexpr double least = 5e-4;  // a sleep costs some microseconds

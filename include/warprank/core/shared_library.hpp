@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A shared library that a program uses where the machine has it, and does without where not.
+/// A shared library that a program uses if the machine has it.
 
 #include <dlfcn.h>
 
@@ -10,10 +10,10 @@
 
 namespace warprank { inline namespace v0 { namespace detail {
 
-/// Stays loaded until the process ends, as what it gave may be in use until then.
+/// Stays loaded until the process ends, since its functions may be in use until then.
 class SharedLibrary {
  public:
-  /// The first of the names that the loader finds, as it finds what a program is linked with; or nothing.
+  /// Opens the first of the names that the loader finds, in its usual folders; or nothing.
   explicit SharedLibrary(const std::vector<std::string>& names) {
     for (const std::string& name : names) {
       handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -27,13 +27,13 @@ class SharedLibrary {
     }
   }
 
-  /// Whether it is there with all that was looked for in it.
+  /// Whether the library is there with all functions that were looked for.
   bool is_whole() const { return handle_ != nullptr && !lacks_some_; }
   const std::string& name() const { return name_; }
-  /// Why it is not there, or which functions it has not.
+  /// Why the library is not there, or which functions it lacks.
   const std::string& problem() const { return problem_; }
 
-  /// Sets `function`; to null where the library has none of this name, or is not there.
+  /// Sets `function`; to null if the library has no function of this name, or is not there.
   template <class Function>
   void find(const char* name, Function*& function) {
     function = handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(handle_, name));

@@ -10,8 +10,8 @@
 
 namespace warprank { inline namespace v0 {
 
-/// cudaMallocAsync and cudaFreeAsync, in the calling thread's stream: the device's pool keeps what is given back, as
-/// far as its cudaMemPoolAttrReleaseThreshold says, so that a swap of models waits for no cudaMalloc.
+/// cudaMallocAsync and cudaFreeAsync, in the calling thread's stream: the device's pool keeps returned memory up to its
+/// cudaMemPoolAttrReleaseThreshold, so that a swap of models waits for no cudaMalloc.
 inline DeviceAllocator stream_ordered_allocator() {
   return {[](int64_t bytes, int) -> void* {
             void* memory = nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// "Did you mean": the name that a mistyped one was meant to be.
+/// "Did you mean": the intended name for a mistyped one.
 
 #include <algorithm>
 #include <cstddef>
@@ -41,7 +41,7 @@ inline std::string nearest_name(const std::string& name, const std::vector<std::
   return nearest;
 }
 
-/// What to say of a name that is not among the candidates.
+/// The message for a name that is not among the candidates.
 inline std::string unknown_name(const std::string& name, const std::vector<std::string>& candidates) {
   const std::string nearest = nearest_name(name, candidates);
   return nearest.empty() ? "an unknown name" : "an unknown name; did you mean '" + nearest + "'?";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Numbers and columns in texts for people.
+/// Numbers and columns in texts for human readers.
 
 #include <cstddef>
 #include <cstdint>

@@ -14,12 +14,12 @@
 
 namespace warprank { inline namespace v0 { namespace detail {
 
-/// Reads a text ahead of the parser, for which the last of several members of one name replaces the others. The
-/// parser's own callback would do, but takes quadratic time for a list of objects.
+/// Reads a text before the parser does, since in the parser the last of several members of one name replaces the
+/// others. The parser's own callback would also work, but takes quadratic time for a list of objects.
 class UniqueMembers final : public nlohmann::json_sax<nlohmann::json> {
  public:
   /// Throws invalid_argument, with the path from `source` on, for the first member that comes a second time. Leaves
-  /// what is not JSON to the parser.
+  /// errors of JSON to the parser.
   static void check(const std::string& text, const std::string& source) {
     UniqueMembers reader(source);
     nlohmann::json::sax_parse(text, &reader);

@@ -2,8 +2,8 @@
 #pragma once
 
 /// WARPRANK_UNROLL, before a loop of few iterations over a local array, which lies in registers only if the loop is
-/// unrolled. WARPRANK_ROLLED, before a loop whose copies would take registers that its body needs, and
-/// WARPRANK_UNROLL_BY before one of whose iterations so many, a constant, shall overlap.
+/// unrolled. WARPRANK_ROLLED, before a loop whose copies would take registers that its body needs. WARPRANK_UNROLL_BY,
+/// before a loop of which a constant number of iterations shall overlap.
 #if defined(__CUDACC__)
 #define WARPRANK_UNROLL _Pragma("unroll")
 #define WARPRANK_ROLLED _Pragma("unroll 1")

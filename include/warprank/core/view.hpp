@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Non-owning views: what ops take and return. Counts, strides and offsets are 64-bit everywhere.
+/// Non-owning views: the arguments and results of ops. Counts, strides and offsets are 64-bit everywhere.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ class Span {
   constexpr Span(Value* data, int64_t size) : data_(data), size_(size) {}
   template <size_t Size>
   constexpr Span(Value (&values)[Size]) : data_(values), size_(static_cast<int64_t>(Size)) {}  // NOLINT: a view
-  /// Of a vector, std::array, std::span and whatever else has data() and size(); what is temporary is read only.
+  /// From a vector, std::array, std::span and any object with data() and size(); temporaries are read only.
   template <class Values, class Element = std::remove_pointer_t<decltype(std::declval<Values&>().data())>,
             class = decltype(std::declval<Values&>().size()),
             class = std::enable_if_t<std::is_same_v<const Element, Value> ||

@@ -14,7 +14,8 @@
 
 namespace warprank { inline namespace v0 {
 
-/// In the store first, unless it has the rows already: who misses the key meanwhile gets its row from there.
+/// Writes the store first, unless it has the rows already: a look-up that misses the key meanwhile gets its row from
+/// the store.
 inline void change_stored(RowTier& tier, int64_t row_bytes, const TableDelta& delta, bool store_has_it,
                           TableChanges& changes) {
   constexpr size_t most = 4096;

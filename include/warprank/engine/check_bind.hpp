@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What can be wrong when a plan, weights, tables and options meet: the same on every engine.
+/// The checks of a plan, weights, tables and options against one another: the same on every engine.
 
 #include <string>
 #include <variant>
@@ -11,8 +11,8 @@
 
 namespace warprank { inline namespace v0 { namespace detail {
 
-/// Throws invalid_argument with every table of the plan that `tables` lacks or has otherwise. `tables.find(name)` gives
-/// null or a table with is_hashed() and view.dim.
+/// Throws invalid_argument with every table of the plan that `tables` lacks or has in another form. `tables.find(name)`
+/// gives null or a table with is_hashed() and view.dim.
 template <class Tables>
 void check_tables(const Plan& plan, const Tables& tables) {
   const auto text = [](bool hashed, int64_t dim) {
@@ -28,8 +28,8 @@ void check_tables(const Plan& plan, const Tables& tables) {
   problems.throw_if_any();
 }
 
-/// Throws invalid_argument with every custom function that is not in `functions`, by name, and all that is wrong with
-/// the weights.
+/// Throws invalid_argument with every custom function that is not in `functions`, by name, and all errors of the
+/// weights.
 template <class Functions>
 void check_parameters(const Plan& plan, const Weights& weights, const Functions& functions, const char* option,
                       ExtraTensors extra) {

@@ -13,7 +13,7 @@
 
 namespace warprank { inline namespace v0 {
 
-/// How far one intermediate of two engines or plans is apart.
+/// The difference between one intermediate of two engines or plans.
 struct Difference {
   std::string node;
   double largest = 0;    ///< largest |a - b|; infinity where one is NaN and the other not
@@ -23,7 +23,7 @@ struct Difference {
 };
 
 struct Comparison {
-  std::vector<Difference> nodes;  ///< what both plans compute under one name, in the order of the first
+  std::vector<Difference> nodes;  ///< the values that both plans compute under one name, in the order of the first plan
   /// The first node that differs, or null.
   const Difference* first() const {
     const auto it = std::find_if(nodes.begin(), nodes.end(), [](const Difference& d) { return d.differs; });
@@ -41,8 +41,9 @@ struct Comparison {
 };
 
 /// Runs a batch on both models and compares every intermediate that they compute under one name on one axis: two
-/// engines, or one engine with passes on and off. What an engine keeps on chip is left out. Values of the CUDA engine
-/// are FP16 and differ from others' by some 1e-3. `tolerance` is relative to the largest value of a node, at least 1.
+/// engines, or one engine with passes on and off. Values that an engine keeps on chip are left out. Values of the CUDA
+/// engine are FP16 and differ from others' by some 1e-3. `tolerance` is relative to the largest value of a node, at
+/// least 1.
 inline Comparison compare(const Model& a, const Model& b, Batch& batch, double tolerance = 1e-4) {
   Context context_a = a.context({true}), context_b = b.context({true});
   context_a.run(batch);

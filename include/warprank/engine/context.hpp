@@ -54,7 +54,7 @@ class Scores {
  public:
   Scores(Span<const OutputView> outputs, Span<const int64_t> scored) : outputs_(outputs), scored_(scored) {}
 
-  /// An output by name; throws invalid_argument when the model has none of it.
+  /// An output by name; throws invalid_argument when the model has no output of this name.
   OutputScores operator[](const std::string& name) const {
     for (const OutputView& output : outputs_)
       if (output.name == name) return {output, scored_};
@@ -77,10 +77,10 @@ struct ContextState {
   std::atomic<bool> busy{false};
 };
 
-/// The right to use a context, which one at a time has. Movable.
+/// The right to use a context, which only one user has at a time. Movable.
 class ContextUse {
  public:
-  /// Throws usage_error when somebody else has it.
+  /// Throws usage_error when another user has it.
   explicit ContextUse(std::shared_ptr<ContextState> state) : state_(std::move(state)) {
     if (state_->busy.exchange(true, std::memory_order_acquire))
       throw usage_error("context: expected one batch at a time, got a second while one is under way");
@@ -103,13 +103,13 @@ class ContextUse {
 
 }  // namespace detail
 
-/// A batch on its way. Until it is waited for, its context takes no other batch, and the batch must not change: the
+/// A batch on its way. Until wait() has returned, its context takes no other batch, and the batch must not change: the
 /// device may still be reading it. On the host everything is done when `submit` returns.
 class Pending {
  public:
   Pending(Pending&&) = default;
   Pending& operator=(Pending&&) = delete;
-  /// Waits unless somebody has; what went wrong is then not told.
+  /// Waits unless wait() was called; errors are then lost.
   ~Pending() {
     try {
       if (!use_.ended()) use_.backend().wait();
@@ -117,15 +117,14 @@ class Pending {
     }
   }
 
-  /// Whether wait() would return at once, but for rows that are waited for (RowTier::waits): for these wait() has a
-  /// batch run again. Does not wait.
+  /// Whether wait() would return at once. With tables that wait for rows (RowTier::waits), wait() may still have to
+  /// wait and run the batch again. Does not wait.
   bool ready() const { return use_.ended() || use_.backend().ready(); }
 
-  /// An output in the device's memory, for kernels that the stream given to submit gets behind it, as a re-ranker's:
-  /// nothing is waited for. Valid until the context gets its next batch, which is for a stream that comes behind those
-  /// kernels. Throws invalid_argument for an output that the model has not, on the host, for a batch that runs in parts
-  /// (Oversize), and where tables wait for their stores, since such a batch is run again; usage_error once it was
-  /// waited for.
+  /// An output in the device's memory, for later kernels in the stream that was given to submit, such as a re-ranker's.
+  /// Does not wait. Valid until the context gets its next batch; submit that batch in a stream that comes behind these
+  /// kernels. Throws invalid_argument for an unknown output, on the host, for a batch that runs in parts (Oversize),
+  /// and where tables wait for their stores, since such a batch is run again; throws usage_error after wait().
   DeviceScores device_scores(const std::string& output) const {
     if (use_.ended()) throw usage_error("device scores: expected a batch on its way, got one that was waited for");
     const Span<const OutputView> outputs = use_.backend().outputs();
@@ -134,9 +133,9 @@ class Pending {
     throw detail::unknown_output(output, outputs);
   }
 
-  /// Waits for the scores, and lets the context take the next batch. They are valid until it does, and as long as the
-  /// context or this is there. Throws cuda_error for what went wrong on the device, and usage_error the second
-  /// time.
+  /// Waits for the scores, and lets the context take the next batch. The scores are valid until the context takes it,
+  /// and as long as the context or this object exists. Throws cuda_error for errors on the device, and usage_error the
+  /// second time.
   Scores wait() {
     if (use_.ended()) throw usage_error("pending batch: expected one wait, got a second");
     const struct AtTheEnd {
@@ -156,9 +155,9 @@ class Pending {
   detail::ContextUse use_;
 };
 
-/// Memory to run one batch of a model at a time; make as many as you have batches in flight. Movable; outlives the
-/// Plan, Tables, Weights and Model it was made from. A second run while one is under way is refused, whichever thread
-/// it comes from; everything else is for the thread that runs, between runs.
+/// Memory to run one batch of a model at a time; make as many as you have batches in flight. Movable; it may outlive
+/// the Plan, Tables, Weights and Model from which it was made. A second run while one is under way is refused, from any
+/// thread; all other functions are for the running thread, between runs.
 class Context {
  public:
   Context(Plan plan, std::unique_ptr<ContextBackend> backend, ContextOptions options)
@@ -166,16 +165,16 @@ class Context {
     state_->backend = std::move(backend);
   }
 
-  /// Closes a batch and scores it. Several contexts may run a batch at once when it was closed before. Requests that
-  /// are not ok get no scores and do not disturb the others. Allocates nothing once the context was made for such a
-  /// capacity or has seen a batch as large. Throws invalid_argument for a batch of another plan and usage_error
-  /// when the context is in use.
+  /// Closes a batch and scores it. Several contexts may run a batch at once if it was closed before. Requests that are
+  /// not ok get no scores and do not disturb the others. Allocates nothing if the context was made for such a capacity
+  /// or has seen a batch as large. Throws invalid_argument for a batch of another plan and usage_error when the context
+  /// is in use.
   Scores run(Batch& batch) { return submit(batch).wait(); }
 
-  /// `run`, begun; the same errors. On a device it copies the batch, scores it and copies the scores back in `stream`,
-  /// behind what that was given before, and returns; what the stream is given next comes behind the scores. Other
-  /// streams are not waited for. The stream stays alive until the result is waited for. Without `stream` it is
-  /// one of the context's own; null is CUDA's default stream.
+  /// Begins a `run`; the same errors. On a device it queues in `stream`, behind earlier work there, the copy of the
+  /// batch, the kernels and the copy of the scores, and returns; later work in the stream comes behind the scores. It
+  /// waits for no other stream. The stream must live until wait() has returned. Without `stream`: a stream of the
+  /// context's own; null is CUDA's default stream.
   Pending submit(Batch& batch, std::optional<StreamHandle> stream = {}) {
     expect_same_plan(batch);
     detail::ContextUse use(state_);
@@ -184,12 +183,12 @@ class Context {
     return Pending(std::move(use));
   }
 
-  /// The next batch is scored by `next`, a model of the same plan, engine and device; the scores at hand stay, what
-  /// `tap` shows may not. Memory and graphs are kept, so it is cheap: on a device descriptors are copied, and on it the
-  /// weights that cuBLASLt reads. Only a graph of custom functions, whose launches may hold addresses of weights, is
-  /// captured again, beside the old one. The old model goes with the last context that has it. Throws invalid_argument
-  /// that says what differs, usage_error while a batch is under way, what custom functions throw, and for the
-  /// device; and changes nothing then but what `tap` shows.
+  /// From now on `next`, a model of the same plan, engine and device, scores the batches. Present scores stay valid,
+  /// but values of `tap` may not. Memory and graphs are kept, so this is cheap: on a device it copies descriptors, and
+  /// within the device the weights that cuBLASLt reads. Only a graph with custom functions, whose launches may hold
+  /// addresses of weights, is captured again, beside the old graph. The old model is freed with the last context that
+  /// has it. Throws invalid_argument with the differences, usage_error while a batch is under way, the errors of custom
+  /// functions, and errors of the device; after an error nothing has changed but the values of `tap`.
   void rebind(const Model& next);
 
   /// The value of a node in the last run: [rows of its axis, width], no rows before the first. Valid until the next
@@ -212,7 +211,7 @@ class Context {
                            unknown_name(node, names));
   }
 
-  /// Whether `tap` shows a node; false for an unknown one, and where an engine keeps it on chip.
+  /// Whether `tap` shows a node; false for an unknown node, and for a node that an engine keeps on chip.
   bool keeps(const std::string& node) const {
     const std::vector<Node>& nodes = plan_.graph().nodes;
     for (size_t n = 0; n < nodes.size(); ++n)
@@ -220,19 +219,20 @@ class Context {
     return false;
   }
 
-  /// What every feature has met since the context was made. Throws usage_error when the context is in use.
+  /// The counters of every feature since the context was made. Throws usage_error when the context is in use.
   std::vector<FeatureCounters> counters() const { return detail::ContextUse(state_).backend().counters(); }
   MemoryReport memory() const { return state_->backend->memory(); }
-  /// How the context waits, how the kernels of linears were chosen, what became of files of tunings; and what a batch
-  /// of each capacity launches: a line for each kernel, with its grid, block and dynamic shared memory, in the order of
-  /// plan.describe()'s steps. Nothing where nothing is launched. Throws usage_error when the context is in use.
+  /// Describes how the context waits, how the kernels of linears were chosen, and what happened to files of tunings.
+  /// Then it has the launches of a batch at each capacity: a line for each kernel, with its grid, block and dynamic
+  /// shared memory, in the order of plan.describe()'s steps. Empty where nothing is launched. Throws usage_error when
+  /// the context is in use.
   std::string describe() const { return detail::ContextUse(state_).backend().describe(); }
-  /// Closes a batch, runs it many times, and tells what each step takes. For measurements, not for serving: it
-  /// allocates and waits, and on a GPU updates of the tables wait for it. The scores of the last run are gone then;
-  /// what the features met is not counted. On the host, inputs and outputs are steps, too. On a GPU, where copies are
-  /// none, a step's time is the difference of two graphs, one of which ends before it and one with it: so it has the
-  /// gap before it in it, and finds in the cache what it does in serving. Throws as run does, and invalid_argument for
-  /// turns or runs below 1 and, on a GPU, for a batch above all capacities.
+  /// Closes a batch, runs it many times, and tells the time of each step. For measurements, not for serving: it
+  /// allocates and waits, and on a GPU updates of the tables wait for it. The scores of the last run are lost, and
+  /// features are not counted. On the host, inputs and outputs are also steps. On a GPU copies are no steps, and a
+  /// step's time is the difference of two graphs, one that ends before the step and one that ends with it. So the time
+  /// includes the gap before the step, and the cache is in the same state as in serving. Throws as run does, and
+  /// invalid_argument for turns or runs below 1 and, on a GPU, for a batch above all capacities.
   Profile profile(Batch& batch, const ProfileOptions& options = {}) {
     detail::check(options);
     expect_same_plan(batch);

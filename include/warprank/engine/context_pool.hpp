@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Contexts that threads borrow, and whose model is exchanged while they do.
+/// Contexts that threads borrow, and whose model is exchanged meanwhile.
 
 #include <algorithm>
 #include <chrono>
@@ -28,7 +28,7 @@ class ContextPool {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// A context and which model it has.
+  /// A context and the version of its model.
   struct Slot {
     Context context;
     int64_t version;
@@ -38,8 +38,8 @@ class ContextPool {
     bool is_asked = false;                       ///< to read them when it is given back
   };
 
-  /// Waits for an idle context, which has the newest model unless it failed to take it. Throws no_model when
-  /// there is no model.
+  /// Waits for an idle context. It has the newest model, unless it failed to take it. Throws no_model when there is no
+  /// model.
   Slot& take() {
     Lock lock(mutex_);
     changed_.wait(lock, [&] { return !is_closed_ && (!model_ || find_idle() != nullptr); });
@@ -49,8 +49,8 @@ class ContextPool {
     try_update(slot, lock);
     return slot;
   }
-  /// The context takes the newest model first, since nobody may want it for long, and it would keep the old one's
-  /// memory.
+  /// The context first takes the newest model: it may not be borrowed again for a long time, and would keep the old
+  /// model's memory.
   void give_back(Slot& slot) {
     Lock lock(mutex_);
     try_update(slot, lock);
@@ -59,8 +59,8 @@ class ContextPool {
     lock.unlock();
     changed_.notify_all();
   }
-  /// What the features of all contexts have met: of those in use as soon as they are given back, and where that is not
-  /// until the deadline, as it was read last.
+  /// The counters of the features of all contexts. Contexts in use are read when they are given back; if this is after
+  /// the deadline, their last reading counts.
   std::vector<FeatureCounters> counters(Clock::time_point deadline) {
     Lock lock(mutex_);
     for (const auto& slot : slots_) {  // which stay, since a drain waits until all are idle
@@ -89,7 +89,7 @@ class ContextPool {
     Lock lock(mutex_);
     catch_up(lock);
   }
-  /// Contexts that have not the newest model, and why the last of them could not take it.
+  /// Contexts without the newest model, and the reason why the last of them could not take it.
   ContextsBehind behind() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     ContextsBehind behind;
@@ -101,8 +101,9 @@ class ContextPool {
     return behind;
   }
 
-  /// Contexts that are taken from now on have this model. Returns when all have it, or at `deadline`, how many have
-  /// not. Where one cannot take it, all that can get the old one again, and the error comes out.
+  /// Contexts that are borrowed from now on have this model. Returns when all have it, or at `deadline`, with the
+  /// number of contexts that do not. If a context cannot take it, all others that can go back to the old model, and the
+  /// error is thrown.
   int64_t exchange(const Model& next, int64_t version, Clock::time_point deadline) {
     Model other = next;  // from now on the old one: whose memory is not freed with the lock held
     Lock lock(mutex_);
@@ -118,7 +119,8 @@ class ContextPool {
     }
   }
 
-  /// Lends nothing more, and waits until all contexts are back; false, and lends again, if they are not at `deadline`.
+  /// Lends no more contexts, and waits until all are back. If they are not back at `deadline`, returns false and lends
+  /// again.
   bool close(Clock::time_point deadline) {
     Lock lock(mutex_);
     is_closed_ = true;
@@ -154,13 +156,13 @@ class ContextPool {
     slots_.swap(slots);
     model_.swap(model);
   }
-  /// There is no model from now on; `why` is what those are told who want a context.
+  /// There is no model from now on; a thread that wants a context gets the error `why`.
   void open_without_model(const std::string& why) {
     Lock lock(mutex_);
     why_none_ = why;
     open(lock);
   }
-  /// One that has the newest model. Throws what it throws where none can take it.
+  /// A context with the newest model. If none can take it, throws the error of the last try.
   Context& newest() {
     Lock lock(mutex_);
     Slot& slot = *find_idle();
@@ -186,7 +188,7 @@ class ContextPool {
 
   bool is_behind(const Slot& slot) const { return slot.version != version_; }
 
-  /// One that has the newest model if there is one.
+  /// A context with the newest model if there is one.
   Slot* find_idle() const {
     Slot* found = nullptr;
     for (const auto& slot : slots_)
@@ -194,7 +196,7 @@ class ContextPool {
     return found;
   }
 
-  /// Gives the newest model to a slot that nobody else has. `lock` is held, but for while it does it.
+  /// Gives the newest model to a slot that no other thread has. `lock` is held, except while it does so.
   void update(Slot& slot, Lock& lock) {
     if (!is_behind(slot)) return;
     const Model next = *model_;
@@ -210,7 +212,7 @@ class ContextPool {
     slot.version = version;
     slot.error.clear();
   }
-  /// The same; where the slot cannot take the model, it keeps what it has, and the error.
+  /// The same; if the slot cannot take the model, it keeps its own, and the error.
   void try_update(Slot& slot, Lock& lock) {
     try {
       while (is_behind(slot)) update(slot, lock);
@@ -220,7 +222,7 @@ class ContextPool {
       slot.error = "an unknown error";
     }
   }
-  /// Of a slot that nobody else has. A device that fails tells those who score.
+  /// For a slot that no other thread has. Errors of the device reach the threads that score.
   static void read_counters(Slot& slot, Lock& lock) {
     lock.unlock();
     std::vector<FeatureCounters> counters;
@@ -242,7 +244,7 @@ class ContextPool {
     changed_.notify_all();
   }
 
-  /// As soon as they are idle. Returns how many were not until the deadline.
+  /// As soon as they are idle. Returns the number of contexts that were not idle until the deadline.
   int64_t update_all(Lock& lock, Clock::time_point deadline) {
     const auto behind = [&](bool idle_only) {
       return std::find_if(slots_.begin(), slots_.end(),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Finds rows of tables that have NaN or infinity: a score that reads one is no number, and nothing else tells why.
+/// Finds rows of tables that have NaN or infinity: a score that reads such a row is not a number, and nothing else
+/// gives the reason.
 
 #include <algorithm>
 #include <cstdint>
@@ -21,7 +22,7 @@
 
 namespace warprank { inline namespace v0 { namespace detail {
 
-/// How many rows have NaN or infinity, and the first that has, by number or key.
+/// The number of rows with NaN or infinity, and the first of them, by number or key.
 struct UnusableRows {
   int64_t count = 0, first = std::numeric_limits<int64_t>::max();
 
@@ -41,7 +42,7 @@ struct UnusableRows {
   }
 };
 
-/// Numbers are finite where not all bits of their exponents are set. At any address.
+/// Numbers are finite if not all bits of their exponents are set. At any address.
 template <class Bits>
 bool are_finite(const void* values, int64_t count, Bits exponent) {
   Bits is_bad = 0;
@@ -58,7 +59,8 @@ inline bool are_finite(DType type, const void* values, int64_t count) {
   return type != DType::bf16 || are_finite<uint16_t>(values, count, 0x7f80);
 }
 
-/// Adds up what `find(begin, end)` finds in parts of [0, count), things of `bytes` each, by all cores or at a pace.
+/// Adds up the results of `find(begin, end)` for parts of [0, count), elements of `bytes` each, on all cores or at a
+/// pace.
 template <class Find>
 UnusableRows find_unusable(int64_t count, int64_t bytes, const Pace& pace, const Find& find) {
   UnusableRows all;
@@ -74,7 +76,7 @@ UnusableRows find_unusable(int64_t count, int64_t bytes, const Pace& pace, const
   return all;
 }
 
-/// Of rows as tensors, I8 with scale and offset.
+/// For rows as tensors, I8 with scale and offset.
 inline UnusableRows unusable_rows(const TensorView& rows, const TensorView* scale, const TensorView* offset,
                                   const Pace& pace) {
   const int64_t dim = rows.shape[1], row_bytes = dim * size_of(*rows.dtype);
@@ -90,7 +92,7 @@ inline UnusableRows unusable_rows(const TensorView& rows, const TensorView* scal
   });
 }
 
-/// Of a table that has been checked to be one; first is a key.
+/// For an image that was checked to be a hashed table; first is a key.
 inline UnusableRows unusable_rows(const HashTableView& table, const Pace& pace) {
   using namespace hash_table;
   const bool is_inline = table.shape.layout == hash_table::Layout::in_line;

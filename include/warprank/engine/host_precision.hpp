@@ -10,13 +10,13 @@
 
 namespace warprank { inline namespace v0 {
 
-/// What the host engine multiplies in layers of more than 8 outputs (linears, cross layers, experts, those of DIN
-/// attention), for the scores of attention, and in dots; sums are FP32, and so are all other ops. docs/SERVING.md says
-/// what BF16 does to scores.
+/// The type of the factors that the host engine multiplies in layers of more than 8 outputs (linears, cross layers,
+/// experts, layers of DIN attention), for the scores of attention, and in dots. Sums are FP32, and so are all other
+/// ops. docs/SERVING.md describes the effect of BF16 on scores.
 enum class HostPrecision {
   fp32,      ///< FP32 values
   bf16,      ///< values and weights rounded to BF16, by AVX512_BF16; FP32 on a processor without it
-  automatic  ///< what this processor gains from: bf16 where it has AVX512_BF16, else fp32
+  automatic  ///< the faster type of this processor: bf16 if it has AVX512_BF16, else fp32
 };
 
 constexpr auto names_of(HostPrecision) {
@@ -24,7 +24,7 @@ constexpr auto names_of(HostPrecision) {
       {{HostPrecision::fp32, "fp32"}, {HostPrecision::bf16, "bf16"}, {HostPrecision::automatic, "automatic"}}};
 }
 
-/// By its name; throws invalid_argument, about `what`, for another.
+/// The precision of a name; throws invalid_argument, about `what`, for an unknown name.
 inline HostPrecision host_precision_of(const std::string& name, const std::string& what) {
   for (const auto& [precision, its_name] : names_of(HostPrecision{}))
     if (name == its_name) return precision;

@@ -19,8 +19,8 @@ class Model {
       : plan_(std::move(plan)), backend_(std::move(backend)) {}
 
   /// Packs the dense weights for the device that the tables are on. Throws invalid_argument with every tensor that is
-  /// missing, mis-shaped or not asked for, and every custom function that is not given; and with the first weight that
-  /// the precision asked for cannot hold.
+  /// missing, mis-shaped or not needed, and every missing custom function; and with the first weight that the chosen
+  /// precision cannot hold.
   static Model bind(const Plan& plan, const Weights& weights, const Tables& tables, const BindOptions& options = {}) {
     const Device device = tables.device();
     return {plan, device.engine->bind(plan, weights, tables.store(), device.index, options)};
@@ -28,13 +28,13 @@ class Model {
 
   /// A context with memory for the plan's capacities. May be called by several threads at once.
   Context context(ContextOptions options = {}) const { return {plan_, backend_->make_context(options), options}; }
-  /// An empty batch for the model's plan, in memory that the model's device copies from fastest. Every context of every
-  /// model of the plan takes it.
+  /// An empty batch for the model's plan, in the memory from which the model's device copies fastest. Every context of
+  /// every model of the plan takes it.
   Batch batch() const { return plan_.batch(backend_->batch_allocator()); }
   const Plan& plan() const { return plan_; }
-  /// Its tables' and its own.
+  /// The memory of its tables and its own.
   MemoryReport memory() const { return backend_->memory(); }
-  /// What binding chose, a line each: on the host the instruction set, and the precision with the reason. Nothing on
+  /// The choices of binding, a line each: on the host the instruction set, and the precision with the reason. Empty on
   /// engines that choose when contexts are made (Context::describe).
   std::string describe() const { return backend_->describe(); }
   const std::shared_ptr<const ModelBackend>& backend() const { return backend_; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// From stored tensors to what every engine packs its weights from: FP32, batch norms folded, columns selected.
+/// Makes from stored tensors the values that every engine packs: FP32, batch norms folded, columns selected.
 
 #include <algorithm>
 #include <cmath>
@@ -36,8 +36,8 @@ class ParameterSource {
     for (const Parameter& parameter : plan.parameters()) parameters_.emplace(parameter.name, parameter);
   }
 
-  /// A tensor in FP32, row-major, in the layout of its Parameter. Throws invalid_argument for NaN and infinity: a
-  /// training that diverged is better met here than in the scores.
+  /// A tensor in FP32, row-major, in the layout of its Parameter. Throws invalid_argument for NaN and infinity, so that
+  /// a diverged training is found here and not in the scores.
   std::vector<float> load(const std::string& name) const {
     const Parameter& parameter = parameters_.at(name);
     std::vector<float> values(static_cast<size_t>(num_elements(parameter.shape).value()));
@@ -49,8 +49,8 @@ class ParameterSource {
     return values;
   }
 
-  /// Batch norm as scale and shift per channel, computed in double. Throws invalid_argument where the variance and eps
-  /// leave nothing to take the root of.
+  /// Batch norm as scale and shift per channel, computed in double. Throws invalid_argument where the variance plus eps
+  /// is not positive.
   std::pair<std::vector<float>, std::vector<float>> batch_norm(const std::string& name, float eps, bool affine) const {
     std::vector<float> scale = load(name + ".running_var"), shift = load(name + ".running_mean");
     const std::vector<float> weight = affine ? load(name + ".weight") : std::vector<float>(scale.size(), 1.0f);
@@ -83,8 +83,8 @@ class ParameterSource {
     return owned;
   }
 
-  /// What a LinearOp computes with, `out` rows in all. Batch norm of the input: W diag(s), b + W t over all columns of
-  /// the stored weight (an outermost term answers for the constants of all terms); of the output: diag(s) W, s b + t.
+  /// The weights of a LinearOp, `out` rows in all. Batch norm of the input: W diag(s), b + W t over all columns of the
+  /// stored weight (an outermost term answers for the constants of all terms); of the output: diag(s) W, s b + t.
   FoldedLinear linear(const LinearOp& op) const {
     if (op.ones) return sum_of_columns(op);
     const std::vector<int64_t>& shape = parameters_.at(op.name + ".weight").shape;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Where the rows of tables lie. docs/TIERS.md says how to choose.
+/// The places of the rows of tables. docs/TIERS.md says how to choose.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,11 +16,11 @@
 namespace warprank { inline namespace v0 {
 
 enum class Placement {
-  device,  ///< all rows in the device's memory; of several devices in that of each
-  cached,  ///< all rows in the host's memory, those that are asked for most in the device's as well
+  device,  ///< all rows in the device's memory; with several devices in the memory of each
+  cached,  ///< all rows in the host's memory, and the most requested also in the device's
   host,    ///< all rows in the host's memory, where look-ups read them
-  sharded  ///< divided among LoadOptions::devices, of which each reads the others' rows where they lie; in the host's
-           ///< memory where they cannot
+  sharded  ///< divided among LoadOptions::devices, where each device reads the others' rows in place; in the host's
+           ///< memory if the devices cannot do this
 };
 
 constexpr const char* name_of_enum(Placement where) {
@@ -30,11 +30,11 @@ constexpr const char* name_of_enum(Placement where) {
                                       : "sharded";
 }
 
-/// Of one table. The host engine's device is the host: there all placements are the same.
+/// The placement of one table. The host engine's device is the host: there all placements are the same.
 struct TablePlacement {
   Placement where = Placement::device;
-  /// Of `cached`: what its rows on the device may take, keys included; at least least_cache_bytes(), else 0. A table
-  /// takes no more than all its rows need.
+  /// For `cached`: the bytes of its rows on the device, keys included, at least least_cache_bytes(); for others 0. A
+  /// table takes no more than all its rows need.
   int64_t device_bytes = 0;
 
   bool operator==(const TablePlacement& other) const {
@@ -42,8 +42,8 @@ struct TablePlacement {
   }
 };
 
-/// By the names of tables, or patterns of them: `*` stands for any letters or none, `?` for one. The first that fits a
-/// table's name counts; a table that none fits is on the device.
+/// By the names of tables, or patterns of them: `*` stands for any letters or none, `?` for one. The first pattern that
+/// fits a table's name counts; a table without a fitting pattern is on the device.
 using TablePlacements = std::vector<std::pair<std::string, TablePlacement>>;
 
 /// Whether the pattern fits the whole name.
@@ -73,11 +73,11 @@ inline TablePlacement placement_of(const TablePlacements& placements, std::strin
   return {};
 }
 
-/// The buckets of a device's cache, of such rows: those of a hash table that changes while it is read.
+/// The buckets of a device's cache of such rows: the buckets of a hash table that changes while it is read.
 constexpr hash_table::BucketShape cache_shape(DType type, int64_t dim) {
   return hash_table::shape_of(hash_table::row_bytes(type, dim), true);
 }
-/// What a cache has at least: as many buckets as a hash table.
+/// The minimum of a cache: the fewest buckets of a hash table.
 constexpr int64_t least_cache_bytes(DType type, int64_t dim) {
   return static_cast<int64_t>(hash_table::min_buckets) * cache_shape(type, dim).bucket_bytes;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Where the time of a batch goes: what Context::profile returns.
+/// The times of the parts of a batch: the result of Context::profile.
 
 #include <cstdint>
 #include <cstdio>
@@ -13,25 +13,25 @@
 namespace warprank { inline namespace v0 {
 
 struct ProfileOptions {
-  int turns = 10;  ///< of which the shortest time of each step counts
-  int runs = 10;   ///< of the batch in a turn
+  int turns = 10;  ///< the shortest time of each step among these counts
+  int runs = 10;   ///< runs of the batch in a turn
 };
 
-/// A step of the plan, or what an engine does before or behind them.
+/// A step of the plan, or an engine's work before or behind the steps.
 struct StepTime {
-  std::string name;      ///< what it computes: "top/0 and 2 more"
-  std::string kernel;    ///< by what: "mlp"
-  int64_t launches = 0;  ///< of kernels; 0 on the host
+  std::string name;      ///< the nodes that it computes: "top/0 and 2 more"
+  std::string kernel;    ///< its kernel: "mlp"
+  int64_t launches = 0;  ///< launches of kernels; 0 on the host
   double seconds = 0;
 };
 
 struct Profile {
   std::vector<StepTime> steps;  ///< in order
-  double seconds = 0;           ///< from the first to the last
-  /// What as many kernels that do nothing take, in a graph: how much of `seconds` is launching. 0 on the host.
+  double seconds = 0;           ///< from the first step to the last
+  /// The time of as many empty kernels in a graph: the share of launching in `seconds`. 0 on the host.
   double empty_seconds = 0;
-  /// A batch by the host's clock, from submit() to the end of wait(): what it takes beyond `seconds` are copies, scores
-  /// on their way, and waiting. On the host it is `seconds`.
+  /// The time of a batch by the host's clock, from submit() to the end of wait(). The part beyond `seconds` is copies,
+  /// the transfer of scores, and waiting. On the host it is `seconds`.
   double batch_seconds = 0;
 
   int64_t launches() const {
@@ -40,7 +40,7 @@ struct Profile {
     return sum;
   }
 
-  /// A line for each step: its share, microseconds, launches where there are any, kernel and name.
+  /// A line for each step: its share, microseconds, launches if any, kernel and name.
   std::string to_string() const {
     const bool on_gpu = launches() > 0;
     std::string text = std::string("     %         us  ") + (on_gpu ? "launches  " : "") + "step\n";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Requests that an old and a new model score, to see how far they are apart before the new one serves.
+/// Requests that an old and a new model score, to compare them before the new model serves.
 
 #include <algorithm>
 #include <cmath>
@@ -19,14 +19,14 @@
 
 namespace warprank { inline namespace v0 {
 
-/// How far the scores of two models are apart.
+/// The differences between the scores of two models.
 struct ScoreComparison {
   struct Output {
     std::string name;
-    double largest = 0;    ///< largest |new - old|; infinity where the new one alone is NaN, infinite or missing
+    double largest = 0;    ///< largest |new - old|; infinity where only the new score is NaN, infinite or missing
     double mean = 0;       ///< of |new - old|
-    int64_t request = -1;  ///< the recorded request with the largest; -1: they are all the same
-    int64_t unusable = 0;  ///< scores whose old one is NaN, infinite or missing: not in the differences
+    int64_t request = -1;  ///< the recorded request with the largest difference; -1: all scores are equal
+    int64_t unusable = 0;  ///< scores whose old value is NaN, infinite or missing: not in the differences
   };
   std::vector<Output> outputs;
   int64_t num_requests = 0;  ///< recorded; each is compared once for every capacity
@@ -51,7 +51,7 @@ struct ScoreComparison {
 
 namespace detail {
 
-/// What a context gave for recorded requests.
+/// A context's scores of recorded requests.
 struct RecordedScores {
   struct Entry {
     int64_t request;
@@ -63,7 +63,7 @@ struct RecordedScores {
 class RecordedRequests {
  public:
   /// Throws invalid_argument for blobs that are not requests of the plan, or above all its capacities: contexts would
-  /// take memory for them.
+  /// allocate memory for such requests.
   RecordedRequests(const Plan& plan, const std::vector<std::vector<std::byte>>& blobs) : plan_(plan) {
     Problems problems;
     for (size_t r = 0; r < blobs.size(); ++r) {
@@ -80,8 +80,8 @@ class RecordedRequests {
 
   int64_t size() const { return static_cast<int64_t>(requests_.size()); }
 
-  /// Scores them all for each capacity of the plan, merged as far as that holds them; where there are too few to fill
-  /// it, some again, so that the context runs at each of its sizes.
+  /// Scores all requests for each capacity of the plan, merged as far as they fit. If there are too few to fill a
+  /// capacity, some are scored again, so that the context runs at each of its sizes.
   RecordedScores score(Context& context) {
     RecordedScores scores;
     Batch batch = plan_.batch();
@@ -137,8 +137,8 @@ class RecordedRequests {
     });
   }
 
-  /// Requests from `first` on, and behind the last from the first on, as many as fit but at least one. Returns the
-  /// number behind the last.
+  /// Takes requests from `first` on, and after the last request begins again with the first: as many as fit, but at
+  /// least one. Returns the number behind the last one taken.
   size_t fill(Batch& batch, size_t first, const std::vector<int64_t>& most) {
     batch.clear();
     std::vector<int64_t> rows(most.size(), 0);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Tables whose rows lie elsewhere, as engines see them: LoadOptions::stores has a RowSource of each. An engine has
-/// some of the rows in memory, RowsInMemory; the source makes a RowTier for these, which fetches what look-ups miss.
-/// Sources are no part of the engines: store/table_in_store.hpp has the one whose rows are in a ParameterStore.
+/// Tables whose rows lie elsewhere, as engines see them: LoadOptions::stores has a RowSource for each. An engine has
+/// some of the rows in memory, RowsInMemory; the source makes a RowTier for them, which fetches the rows that look-ups
+/// miss. Sources are no part of the engines: store/table_in_store.hpp has the one whose rows are in a ParameterStore.
 
 #include <chrono>
 #include <cstdint>
@@ -40,25 +40,25 @@ inline void check_stored_table(const StoredTable& table) {
   problems.throw_if_any();
 }
 
-/// Who fetches what is missed: a thread of the tier's own, or whoever calls RowTier::fetch_wanted and wait_for.
+/// Which thread fetches missed rows: the tier's own thread, or each caller of RowTier::fetch_wanted and wait_for.
 enum class Fetching { by_itself, when_called };
 
-/// What became of look-ups in a table that lies in a store, since it was loaded; on a GPU as of the last pass over its
-/// caches, and hits of a batch that was run again for rows that it waited for (RowTier::waits) count each time.
+/// Counters of look-ups in a table in a store, since it was loaded. On a GPU they are as of the last pass over its
+/// caches, and hits of a batch that was run again after a wait for rows (RowTier::waits) count each time.
 struct StoreCounters {
   int64_t hits = 0;     ///< ids whose row was in memory, or on the device
   int64_t misses = 0;   ///< ids that got the default row: not in memory, or nowhere
   int64_t fetched = 0;  ///< rows that came from the store
-  int64_t absent = 0;   ///< keys that it did not have
-  int64_t damaged = 0;  ///< keys for which it had something else
-  int64_t failed = 0;   ///< keys for which it did not answer in time
+  int64_t absent = 0;   ///< keys that the store did not have
+  int64_t damaged = 0;  ///< keys for which the store had something else
+  int64_t failed = 0;   ///< keys for which the store did not answer in time
   int64_t evicted = 0;  ///< rows in memory that gave way to others
   int64_t dropped = 0;  ///< misses that found no room in the queue
   int64_t late = 0;     ///< batches that waited in vain for some of their keys
-  int64_t rows = 0;     ///< that are in memory now
+  int64_t rows = 0;     ///< rows in memory now
 };
 
-/// Keeps the rows in memory of one table. By any threads at once.
+/// Manages the rows in memory of one table. Any threads may call it at once.
 class RowTier {
  public:
   virtual ~RowTier() = default;
@@ -66,49 +66,51 @@ class RowTier {
   /// Whether batches wait for rows that they miss; else these have the default row.
   virtual bool waits() const = 0;
 
-  /// Counts ids that were looked up, those that had a row in memory and those that had none.
+  /// Counts looked-up ids: ids with a row in memory and ids without.
   virtual void looked_up(int64_t hits, int64_t misses) = 0;
-  /// Counts keys that were missed, and that nobody can tell any more.
+  /// Counts missed keys that are no longer known.
   virtual void were_dropped(int64_t count) = 0;
 
-  /// Has the keys fetched, in the background. Of a table that waits: how many it makes sense to wait for.
+  /// Has the keys fetched, in the background. For a table that waits, returns the number of keys that are worth waiting
+  /// for.
   virtual int64_t want(Span<const int64_t> keys) = 0;
-  /// Fetches what is wanted, unless a thread does so.
+  /// Fetches the wanted keys, unless a thread does so.
   virtual void fetch_wanted() = 0;
-  /// Waits until what was wanted of these is fetched, or known not to be had, for as long as a batch may that has
-  /// waited since `begin`; whether there is time for more. Of a table that waits.
+  /// For a table that waits: waits until the wanted keys among these are fetched, or known to be unavailable, for as
+  /// long as a batch may wait that began at `begin`. Returns whether there is time for more.
   virtual bool wait_for(Span<const int64_t> keys, std::chrono::steady_clock::time_point begin) = 0;
 
-  /// Writes rows there, then to memory where they are. Those that fail are in memory no more.
+  /// Writes rows to the store, then to memory where they are. Rows that fail are no longer in memory.
   virtual void put(Span<const int64_t> keys, const unsigned char* rows, StoreStatus* statuses) = 0;
   virtual void erase(Span<const int64_t> keys, StoreStatus* statuses) = 0;
-  /// Rows that are there already, null where there are none any more: written where memory has older ones.
+  /// Rows that the store has already, null for removed rows: they replace older rows in memory.
   virtual void refresh(Span<const int64_t> keys, const unsigned char* rows) = 0;
-  /// Nothing is in memory any more, so all rows are fetched anew.
+  /// Drops all rows from memory, so that all are fetched anew.
   virtual void forget() = 0;
 
   virtual StoreCounters counters() const = 0;
 };
 
-/// Of one table, or of several that are alike.
+/// The source of one table, or of several equal ones.
 class RowSource {
  public:
   virtual ~RowSource() = default;
 
-  /// Tells what is wrong with it, as of `what`.
+  /// Reports its errors, about `what`.
   virtual void check(const std::string& what, Problems& problems) const = 0;
-  /// What rows the table has. Where that cannot be known it is nothing, and the problems say why, or those of check().
+  /// The kind of the table's rows. Nothing if it cannot be known; the problems, or those of check(), then give the
+  /// reason.
   virtual std::optional<StoredRows> describe(const std::string& table, Problems& problems) const = 0;
-  /// What rows in memory may take, keys included.
+  /// The bytes that rows in memory may take, keys included.
   virtual int64_t memory_bytes() const = 0;
   /// Whether its tiers wait.
   virtual bool waits() const = 0;
-  /// Keys are 0 to num_keys - 1, or any where that is 0. `rows` outlive it.
+  /// Keys are 0 to num_keys - 1, or any if num_keys is 0. `rows` outlive the tier.
   virtual std::unique_ptr<RowTier> make_tier(StoredTable table, int64_t num_keys, RowsInMemory& rows,
                                              Fetching fetching) const = 0;
 };
 
-/// By the names of tables, or patterns of them as in LoadOptions::placement; the first that fits counts.
+/// By the names of tables, or patterns of names as in LoadOptions::placement; the first that fits counts.
 using RowSources = std::vector<std::pair<std::string, std::shared_ptr<const RowSource>>>;
 
 }}  // namespace warprank::v0

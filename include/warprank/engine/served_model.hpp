@@ -25,11 +25,11 @@
 namespace warprank { inline namespace v0 {
 
 struct ServedOptions {
-  int contexts = 2;  ///< batches that may be under way at a time
+  int contexts = 2;  ///< the most batches under way at a time
   ContextOptions context = {};
 };
 
-/// A context for whoever has this; it goes back when this goes. Its batch must have been waited for then. Movable.
+/// A borrowed context; it goes back when the lease is destroyed. The wait for its batch must be over by then. Movable.
 class ContextLease {
  public:
   ContextLease(ContextLease&& other) noexcept : pool_(other.pool_), slot_(std::exchange(other.slot_, nullptr)) {}
@@ -40,7 +40,7 @@ class ContextLease {
 
   Context& operator*() const { return slot_->context; }
   Context* operator->() const { return &slot_->context; }
-  /// Of the model that the context has as long as it is lent; each model that takes over has a larger one.
+  /// The version of the context's model during the lease; each new model has a larger version.
   int64_t version() const { return slot_->version; }
 
  private:
@@ -53,29 +53,29 @@ class ContextLease {
 
 class ServedModel {
  public:
-  /// Owns the model and its tables: memory is freed by a swap only when nobody else has copies of them, and rows are
-  /// changed by update() alone, so that swaps know of it. Throws invalid_argument for less than one context and for
-  /// tables that are not the model's, and what Model::context throws.
+  /// Owns the model and its tables: a swap frees memory only when no other code has copies of them, and only update()
+  /// changes rows, so that swaps know of it. Throws invalid_argument for less than one context and for tables that are
+  /// not the model's, and the errors of Model::context.
   ServedModel(Model model, Tables tables, const ServedOptions& options = {});
 
-  /// A context for one batch, with the newest model, or, where it could not take that, with the one that it had
-  /// (contexts_behind); waits while all are in use, and during a drain. Any threads at once. Throws no_model when a
-  /// drain has failed after the old one was freed.
+  /// A context for one batch, with the newest model, or, if it could not take this model, with its old one
+  /// (contexts_behind). Waits while all contexts are in use, and during a drain. Any threads at once. Throws no_model
+  /// when a drain has failed after the old model was freed.
   ContextLease acquire() { return ContextLease(pool_); }
 
-  /// Exchanges the model. Everything about the files is checked, and memory that does not suffice refused, before the
-  /// old model is touched; the new one scores the recorded requests before it takes over. When it returns all contexts
-  /// have the new model, and the old one's memory is free, or SwapReport::contexts_behind says otherwise. When it
-  /// throws, the old model serves on, also in contexts that had the new one and could go back (contexts_behind); but
-  ///   - dense_and_rows may have changed rows, when the last step of all failed, on the device;
+  /// Exchanges the model. Before it touches the old model, it checks the files, and refuses if memory does not suffice.
+  /// The new model scores the recorded requests before it takes over. When it returns, all contexts have the new model,
+  /// and the old model's memory is free, unless SwapReport::contexts_behind says otherwise. When it throws, the old
+  /// model goes on serving, also in contexts that had the new model and could go back (contexts_behind); but
+  ///   - dense_and_rows may have changed rows, when the very last step failed, on the device;
   ///   - drain has no old model any more when it fails after the wait: acquire() throws until a swap has succeeded. It
-  ///     is refused before that while others have copies of the old model or its tables, which would not be freed.
-  /// Throws swap_refused, invalid_argument for files, and what loading throws. One swap at a time, others wait; not by
-  /// a thread that has a lease.
+  ///     is refused before, if other code has copies of the old model or its tables, since these would not be freed.
+  /// Throws swap_refused, invalid_argument for files, and the errors of loading. One swap runs at a time, others wait.
+  /// Not for a thread that has a lease.
   SwapReport swap(const NextModel& next, SwapMode mode, const SwapOptions& options = {});
 
-  /// Tables::update of the tables that serve; waits while a swap is under way, so that no rows go to tables that are
-  /// about to be dropped. Not by a thread that has a lease. Throws no_model as acquire does.
+  /// Tables::update of the serving tables; waits while a swap is under way, so that no rows go to tables that are about
+  /// to be dropped. Not for a thread that has a lease. Throws no_model like acquire.
   UpdateReport update(const Weights& delta);
 
   /// Tables::refresh and Tables::forget_rows, likewise.
@@ -83,22 +83,23 @@ class ServedModel {
   void forget_rows(const std::string& table);
 
   const Plan& plan() const { return plan_; }
-  /// As Model::batch().
+  /// Like Model::batch().
   Batch batch() const { return plan_.batch(allocator_); }
   int contexts() const { return options_.contexts; }
-  /// Of the model that acquire() gives; the first is 1.
+  /// The version of the model that acquire() gives; the first is 1.
   int64_t version() const { return pool_.version(); }
-  /// Those that keep an old model's memory, and why.
+  /// Contexts that keep an old model's memory, and the reason.
   ContextsBehind contexts_behind() const { return pool_.behind(); }
-  /// What each feature has met in all contexts since these were made, which a drain does anew. A context in use tells
-  /// it when it is given back; after `patience` what it told last counts.
+  /// The counters of each feature in all contexts, since these were made; a drain makes new contexts. A context in use
+  /// reports when it is given back; after `patience` its last report counts.
   std::vector<FeatureCounters> counters(std::chrono::milliseconds patience = std::chrono::milliseconds(100)) {
     return pool_.counters(Clock::now() + patience);
   }
-  /// As of the tables that serve (Tables); those of new tables begin with 0. Neither waits for a swap.
+  /// The counters of the serving tables (Tables); counters of new tables begin with 0. Neither function waits for a
+  /// swap.
   std::map<std::string, StoreCounters> store_counters() const;
   std::map<std::string, CacheCounters> cache_counters() const;
-  /// Of the model, its tables and the contexts.
+  /// The memory of the model, its tables and the contexts.
   MemoryReport memory() const;
 
  private:

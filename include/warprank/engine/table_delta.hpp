@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Finds and checks what Tables::update is given. Every engine's store starts here.
+/// Finds and checks the arguments of Tables::update. Every engine's store starts here.
 
 #include <algorithm>
 #include <cstdint>
@@ -23,19 +23,19 @@
 
 namespace warprank { inline namespace v0 {
 
-/// A key, and which of the given rows becomes its row; -1 where it is to be erased.
+/// A key, and the number of its new row among the given rows; -1 if the key shall be erased.
 struct RowChange {
   int64_t key;
   int64_t row;
 };
 
-/// What is to be changed in one table. Tensors are somebody else's, at any address.
+/// The changes of one table. It does not own the tensors, which may be at any address.
 struct TableDelta {
   std::string table;
   const TensorView *rows = nullptr, *scale = nullptr, *offset = nullptr;  ///< null where there are none
   std::vector<RowChange> erased, written;                                 ///< in the order of keys, each once
 
-  /// Copies a given row as tables keep it, in `kept_bytes`: scale and offset of I8 are the last of them.
+  /// Copies a given row in the form of tables, `kept_bytes` long: scale and offset of I8 are at the end.
   void copy_row(int64_t row, unsigned char* to, int64_t kept_bytes) const {
     const int64_t bytes = rows->shape[1] * size_of(*rows->dtype);
     std::memcpy(to, rows->data + row * bytes, static_cast<size_t>(bytes));
@@ -62,7 +62,7 @@ class DeltaFinder {
  public:
   explicit DeltaFinder(const Weights& tensors) : tensors_(tensors) {}
 
-  /// Looks for what there is of a table.
+  /// Looks for the tensors of a table.
   void find(const std::string& name, const TableView& table, bool is_hashed) {
     TableDelta delta;
     delta.table = name;
@@ -103,7 +103,7 @@ class DeltaFinder {
     found_.push_back(std::move(delta));
   }
 
-  /// Throws invalid_argument with everything that is wrong, tensors that no table reads included.
+  /// Throws invalid_argument with all errors, including tensors that no table reads.
   std::vector<TableDelta> end() {
     for (const std::string& name : tensors_.names())
       if (used_.count(name) == 0)
@@ -129,7 +129,7 @@ class DeltaFinder {
                   tensor == nullptr ? "none" : std::string(tensor->type_name) + " " + to_string(tensor->shape));
   }
 
-  /// By key; of equal keys the last.
+  /// Sorted by key; of equal keys the last.
   static std::vector<RowChange> changes_of(const TensorView& keys, bool erases) {
     std::vector<RowChange> all(static_cast<size_t>(keys.shape[0]));
     for (size_t i = 0; i < all.size(); ++i)
@@ -171,9 +171,9 @@ class DeltaFinder {
 
 }  // namespace detail
 
-/// What Tables::update is to change, checked against the tables: a map from names to whatever has `view`, of the row
-/// type, dim and, of direct tables, num_rows, and is_hashed(). Tensors must outlive it. Throws invalid_argument with
-/// everything that is wrong.
+/// The changes of Tables::update, checked against the tables. These are a map from names to objects with is_hashed()
+/// and `view`, which has the row type, dim and, for direct tables, num_rows. Tensors must outlive the result. Throws
+/// invalid_argument with all errors.
 template <class Tables>
 std::vector<TableDelta> find_deltas(const Weights& tensors, const Tables& tables) {
   detail::DeltaFinder finder(tensors);
@@ -181,7 +181,7 @@ std::vector<TableDelta> find_deltas(const Weights& tensors, const Tables& tables
   return finder.end();
 }
 
-/// For stores that were loaded otherwise.
+/// For stores whose tables were loaded without LoadOptions::updatable.
 inline invalid_argument not_updatable() {
   return {"table update", "tables that were loaded with LoadOptions::updatable", "tables that were loaded without"};
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Finds and checks what the tables of a plan are loaded from. Every engine's store starts here.
+/// Finds and checks the sources of a plan's tables. Every engine's store starts here.
 
 #include <cstdint>
 #include <memory>
@@ -18,7 +18,7 @@
 
 namespace warprank { inline namespace v0 {
 
-/// One table on the host. Tensors and mapped images are somebody else's, at any address.
+/// One table on the host. It does not own tensors and mapped images, which may be at any address.
 struct TableSource {
   TableInfo info;
   DType type = DType::f32;
@@ -31,30 +31,30 @@ struct TableSource {
 
   std::shared_ptr<const RowSource> in_store;  ///< neither of these: its rows are there
 
-  int64_t unbuilt_bytes = 0;  ///< of a hashed table that was only checked: of its image
+  int64_t unbuilt_bytes = 0;  ///< of the image of a hashed table that was only checked
 
-  /// Of a hashed table.
+  /// For a hashed table.
   int64_t image_bytes() const { return hashed ? hashed->bytes() : mapped ? mapped->image().size() : unbuilt_bytes; }
-  /// 0 where a store has any number of them. Of a hashed table that is not only checked.
+  /// 0 if a store has any number of rows. A hashed table must not be only checked.
   int64_t num_rows() const {
     return rows != nullptr ? rows->shape[0]
            : in_store      ? info.rows
            : hashed        ? hashed->size()
                            : static_cast<int64_t>(mapped->header().size);
   }
-  /// But for where.
+  /// All members but `where`.
   PlacedTable placed() const { return {info, type, num_rows(), ""}; }
-  /// Of a hashed table that is not only checked, all bytes of its image.
+  /// For a hashed table that is not only checked, all bytes of its image.
   Span<const unsigned char> image() const { return hashed ? hashed->image() : mapped->image(); }
 };
 
-/// What becomes of hashed tables: images in files are read to memory, or checked where they are mapped; tables of keys
-/// and rows are built, or, where everything is only checked, not.
+/// How hashed tables are treated: images in files are read to memory, or checked where they are mapped; tables of keys
+/// and rows are built, or, if everything is only checked, not built.
 enum class Images { read, map, check };
 
-/// What each table of the plan is loaded from, in the plan's order: tensors of `weights`, which must outlive it, and
-/// `images`; hashed ones are read at `pace`. Throws invalid_argument with everything that is missing, mis-shaped,
-/// damaged or not asked for.
+/// The source of each table of the plan, in the plan's order: tensors of `weights`, which must outlive the result, and
+/// `images`; hashed tables are read at `pace`. Throws invalid_argument with everything that is missing, mis-shaped,
+/// damaged or not needed.
 WARPRANK_HOST_INLINE std::vector<TableSource> find_tables(const Plan& plan, const Weights& weights,
                                                           const HashTableFiles& images, Images use,
                                                           const LoadOptions& options, Pace& pace);

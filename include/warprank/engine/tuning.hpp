@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Which kernels compute the linear layers of a model on a GPU, for each step of the plan and each capacity: as
+/// The kernels that compute the linear layers of a model on a GPU, for each step of the plan and each capacity: as
 /// measured, by bind itself (AutoTuning) or by tune() (cuda_tuning.hpp), or by rule where nothing was measured. Plain
 /// C++; engine/tuning_json.hpp saves and loads it.
 ///
-/// What is promised of a score's bits: for one capacity, card and choice of kernels they do not depend on what else is
-/// in the batch, nor on its place. Another capacity, another choice or another card may change the last digits, within
-/// the bounds that ops state. In a process the first choice for a step stands until it ends, for each folder that is
-/// given, so that models that are exchanged have the same; processes have the same when they have the same tuning, be
-/// it the file that bind keeps or one that is given to all (BindOptions::tuning), and when none measures.
-/// BindOptions::same_kernels_at_all_capacities gives up speed so that a row has the same bits by linear layers whatever
+/// A score's bits: for one capacity, card and choice of kernels they do not depend on the other requests of the batch,
+/// nor on the request's place. Another capacity, another choice or another card may change the last digits, within the
+/// bounds that ops state. For each folder, the first choice for a step stands until the process ends, so that exchanged
+/// models have the same choice. Processes have the same choice if they have the same tuning, from the file that bind
+/// keeps or from a file given to all (BindOptions::tuning), and if none measures.
+/// BindOptions::same_kernels_at_all_capacities gives up speed so that linear layers give a row the same bits whatever
 /// the capacity.
 
 #include <array>
@@ -34,19 +34,19 @@ namespace warprank { inline namespace v0 {
 enum class LinearKernel {
   fused,    ///< a chain of layers in one launch, their values on chip (ops/mlp.cuh)
   tiles,    ///< in one launch with the layers beside it (ops/linear.cuh)
-  cublaslt  ///< in a launch of its own by cuBLASLt; and what cuBLASLt does not do behind a product is one more
+  cublaslt  ///< in a launch of its own by cuBLASLt, and one more for epilogues that cuBLASLt does not have
 };
 constexpr auto names_of(LinearKernel) {
   return std::array<std::pair<LinearKernel, const char*>, 3>{
       {{LinearKernel::fused, "fused"}, {LinearKernel::tiles, "tiles"}, {LinearKernel::cublaslt, "cublaslt"}}};
 }
 
-/// All that a choice depends on of a layer, and how many are like it in the same step.
+/// All properties of a layer on which a choice depends, and the number of equal layers in the same step.
 struct LinearShape {
-  int64_t depth = 0;  ///< layers of its chain that come before
+  int64_t depth = 0;  ///< layers before it in its chain
   int64_t rows = 0;   ///< of the capacity
   int64_t in = 0, out = 0;
-  std::string behind;  ///< what becomes of the product and its bias: "row bias, relu, f16"
+  std::string behind;  ///< the epilogue after the product and its bias: "row bias, relu, f16"
   int64_t count = 1;
 
   /// Operations for each byte of x, weights and y, all FP16.
@@ -61,17 +61,17 @@ constexpr auto fields_of(const LinearShape*) {
                          field("behind", &LinearShape::behind), field("count", &LinearShape::count));
 }
 
-/// What a step of linears is computed by at one capacity.
+/// The kernels of a step of linears at one capacity.
 struct LinearChoice {
   std::vector<LinearShape> layers;
   std::vector<LinearKernel> kernels;  ///< by layer; where one is fused, all are
-  /// By layer, how its kernel does it: tiles are cut as said, "staged 64 x 64 in 2 parts", all layers of a depth alike;
-  /// a fused chain is "split over 16 blocks of 16 x 32" or computed by "tiles of 16 rows", all its layers alike;
-  /// cuBLASLt takes its "algorithm 3". Empty: as the kernel's own rule has it.
+  /// The settings of the kernel, by layer: tiles are cut as in "staged 64 x 64 in 2 parts", equally for all layers of a
+  /// depth; a fused chain is "split over 16 blocks of 16 x 32" or computed by "tiles of 16 rows", equally for all its
+  /// layers; cuBLASLt takes its "algorithm 3". Empty: by the kernel's own rule.
   std::vector<std::string> variants;
   int64_t launches = 0;        ///< kernels of the step as captured, cuBLASLt's auxiliary ones among them
   double seconds = 0;          ///< measured
-  double seconds_by_rule = 0;  ///< of what is taken without a tuning
+  double seconds_by_rule = 0;  ///< of the choice without a tuning
 };
 constexpr auto fields_of(const LinearChoice*) {
   return std::make_tuple(field("layers", &LinearChoice::layers), field("kernels", &LinearChoice::kernels),
@@ -80,11 +80,11 @@ constexpr auto fields_of(const LinearChoice*) {
                          field("seconds_by_rule", &LinearChoice::seconds_by_rule));
 }
 
-/// Raised when kernels of linears, or how they are cut into blocks, change: what was measured before is then out of
+/// Raised when kernels of linears, or the way they are cut into blocks, change: older measurements are then out of
 /// date.
 inline constexpr int linear_kernels_version = 3;
 
-/// Where something was measured; elsewhere it means nothing.
+/// The place of a measurement; at another place it means nothing.
 struct TunedOn {
   std::string card;
   int target = 0;  ///< compute capability of the kernels: 10 * major + minor
@@ -99,30 +99,30 @@ constexpr auto fields_of(const TunedOn*) {
                          field("cublaslt", &TunedOn::cublaslt), field("kernels", &TunedOn::kernels));
 }
 
-/// What becomes of a tuning that was measured elsewhere.
+/// How a tuning that was measured elsewhere is treated.
 enum class ForeignTuning {
-  refuse,  ///< invalid_argument with all that is different
-  ignore   ///< as if there was none
+  refuse,  ///< invalid_argument with all differences
+  ignore   ///< as if there were none
 };
 
 /// How kernels are measured.
 struct TuneOptions {
   int turns = 7;  ///< in which all candidates of a step are measured; the median of each counts
   int runs = 20;  ///< of a step in a turn, in one captured graph
-  /// What is chosen is that much faster than what the rule says: less would be noise.
+  /// A choice is at least this much faster than the rule's choice: a smaller gain would be noise.
   double min_gain = 0.03;
-  /// No measurement begins later than this after the first; what is left has no choice.
+  /// No measurement begins later than this after the first; the remaining steps have no choice.
   double most_seconds = std::numeric_limits<double>::infinity();
-  /// What a candidate takes, in place of the device's clock: for tests, or a model of costs. It is run once, all the
-  /// same; `seconds` and `seconds_by_rule` of the argument are not known.
+  /// The time of a candidate, in place of the device's clock: for tests, or a model of costs. The candidate still runs
+  /// once; `seconds` and `seconds_by_rule` of the argument are not known.
   std::function<double(const LinearChoice&)> seconds = {};
   /// Seconds since any beginning, for most_seconds. Empty: a steady clock.
   std::function<double()> clock = {};
 };
 
-/// Where bind looks for what was measured before, and keeps what it measures: the folder that the environment names as
-/// WARPRANK_TUNING_FOLDER, none where that is empty; else `warprank` in XDG_CACHE_HOME or in the .cache of HOME; none
-/// where there is no HOME either.
+/// The folder where bind looks for earlier measurements and keeps new ones: WARPRANK_TUNING_FOLDER of the environment,
+/// or none if that is empty; else `warprank` in XDG_CACHE_HOME or in the .cache of HOME; none if there is no HOME
+/// either.
 inline std::string default_tuning_folder();
 
 enum class TuneAtBind {
@@ -131,13 +131,13 @@ enum class TuneAtBind {
   never
 };
 
-/// What bind does on a GPU where neither a tuning nor a kernel is given: it takes from the folder what was measured on
-/// such a card for such steps, measures the others for up to a second, and keeps what it found. Steps that it had no
-/// time or memory for are chosen by rule. Context::describe tells what became of it.
+/// The tuning by bind on a GPU if neither a tuning nor a kernel is given. It takes the folder's measurements of such
+/// steps on such a card, measures the other steps for up to a second, and keeps the results. For steps without time or
+/// memory a rule chooses. Context::describe tells the result.
 ///
 /// The file's name has the card and a hash of everything that the choice depends on; it is written whole or not at all,
-/// so processes may share a folder. What is of another card, driver or version is ignored; a file that cannot be read
-/// is refused, by an invalid_argument that names it. A folder that cannot be written keeps nothing.
+/// so processes may share a folder. Files of another card, driver or version are ignored; a file that cannot be read is
+/// refused, by an invalid_argument that names it. If the folder cannot be written, nothing is kept.
 struct AutoTuning {
   TuneAtBind when = TuneAtBind::on_a_card;
   std::string folder = default_tuning_folder();  ///< empty: nothing is kept
@@ -156,32 +156,31 @@ struct Tuning {
   TunedOn on;
   std::vector<LinearChoice> choices;
 
-  /// Null where the step was not measured.
+  /// Null if the step was not measured.
   const LinearChoice* find(const std::vector<LinearShape>& layers) const {
     for (const LinearChoice& choice : choices)
       if (choice.layers == layers) return &choice;
     return nullptr;
   }
-  /// A line for each layer: where it was measured, what was chosen, and how long the step takes.
+  /// A line for each layer: the place of the measurement, the choice, and the time of the step.
   std::string to_string() const;
 };
 constexpr auto fields_of(const Tuning*) {
   return std::make_tuple(field("on", &Tuning::on), field("choices", &Tuning::choices));
 }
 
-/// The rule where nothing was measured: chains stay fused, and a layer alone is cuBLASLt's where that is there, all
-/// that is behind the product is done by its kernel, and intensity() is at least min_cublaslt_intensity(). Where
-/// cuBLASLt has no algorithm for a layer of a step, tiles take all layers of the step that were to be cuBLASLt's,
-/// measured or not.
+/// The rule where nothing was measured: chains stay fused. A single layer goes to cuBLASLt if that is there, its kernel
+/// can do the whole epilogue, and intensity() is at least min_cublaslt_intensity(). If cuBLASLt has no algorithm for a
+/// layer of a step, tiles take all layers of the step that were meant for cuBLASLt, measured or not.
 ///
-/// A layer of M rows does 2 M K N operations and moves 2 (M K + K N + M N) bytes. Where it does few for each byte,
-/// memory and launches count, and a launch of ours has all layers beside one another; where it does many, the main loop
-/// of a library that is made for each card.
+/// A layer of M rows does 2 M K N operations and moves 2 (M K + K N + M N) bytes. With few operations for each byte,
+/// memory and launches count, and one launch of ours has all layers side by side. With many, the main loop counts, and
+/// cuBLASLt's is made for each card.
 ///
 /// On an H100, at 40 sizes of 1 to 4096 rows, cuBLASLt took 0.52 to 1.06 times as long as the prototype of our kernels
-/// for layers of 80 and more, and below that longer than it, but for 50 rows of 2528 x 2048, where it took 0.75. 100
-/// rows of 1024 x 1024 are just above 80. No other card was measured; they have the same number until one is, in a row
-/// of its own, and measure by themselves at bind (TuneAtBind).
+/// for layers of 80 and more. Below that it took longer, except for 50 rows of 2528 x 2048, where it took 0.75. 100
+/// rows of 1024 x 1024 are just above 80. No other card was measured: other cards have the same number, until a
+/// measurement gives them a row of their own, and they measure by themselves at bind (TuneAtBind).
 constexpr double min_cublaslt_intensity(int target) {
   constexpr struct {
     int from_target;
@@ -192,8 +191,8 @@ constexpr double min_cublaslt_intensity(int target) {
   return 0;
 }
 
-/// By rule, for the kernels of `target`. `is_chain`: more than one layer, one after another; `is_bare`: cuBLASLt does
-/// all that is behind the product.
+/// The rule's choice for the kernels of `target`. `is_chain`: more than one layer, one after another; `is_bare`:
+/// cuBLASLt does the whole epilogue.
 inline LinearKernel linear_kernel_by_rule(const LinearShape& shape, bool is_chain, bool is_bare, bool has_cublaslt,
                                           int target) {
   if (is_chain) return LinearKernel::fused;
@@ -201,7 +200,7 @@ inline LinearKernel linear_kernel_by_rule(const LinearShape& shape, bool is_chai
   return has_cublaslt && is_bare && is_large ? LinearKernel::cublaslt : LinearKernel::tiles;
 }
 
-/// Throws invalid_argument with all in which a tuning is of another place than `here`.
+/// Throws invalid_argument with all differences between a tuning's place and `here`.
 void check_tuning(const Tuning& tuning, const TunedOn& here);
 
 // ---- Implementation

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What bind keeps of what it measured (AutoTuning): a file for the steps of a plan at a place.
+/// The measurements that bind keeps (AutoTuning): a file for the steps of a plan at a place.
 
 #include <string>
 #include <vector>
@@ -18,11 +18,11 @@ class TuningFolder {
 
   const std::string& path() const { return path_; }
 
-  /// What is kept; nothing, and why in `line`, where that is of another place. Throws invalid_argument for a file that
-  /// cannot be read or is no tuning: it is to be removed.
+  /// The kept choices; nothing, with the reason in `line`, if they are of another place. Throws invalid_argument for a
+  /// file that cannot be read or is no tuning: remove it.
   std::vector<LinearChoice> load(std::string& line) const;
 
-  /// Keeps choices; says in `line` where, or why not.
+  /// Keeps choices; `line` says where, or why it could not.
   void save(const std::vector<LinearChoice>& choices, std::string& line) const;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Rows of direct tables: text and integers by TensorFlow's bucket hash, numbers by the interval that they are in.
+/// Rows of direct tables: text and integers by TensorFlow's bucket hash, numbers by their interval.
 ///
 ///     constexpr ids::HashBuckets genres{1000};
 ///     constexpr ids::Boundaries age_groups{18, 25, 35};
@@ -20,7 +20,7 @@ namespace warprank { inline namespace v0 { namespace ids {
 
 /// The buckets of tf.strings.to_hash_bucket_fast, keras.layers.Hashing without a salt and
 /// tf.feature_column.categorical_column_with_hash_bucket; of a cross, those of tf.sparse.cross_hashed. Values share
-/// buckets by design. Throws invalid_argument for less than one bucket; a constant does not compile.
+/// buckets by design. Throws invalid_argument for less than one bucket; a constant with such an error does not compile.
 class HashBuckets {
  public:
   constexpr explicit HashBuckets(int64_t num_buckets) : num_buckets_(num_buckets) {
@@ -38,8 +38,9 @@ class HashBuckets {
 };
 
 /// The bucket of x among the intervals that strictly ascending boundaries b [num_boundaries] cut: 0 is below b[0], i is
-/// [b[i - 1], b[i]), num_boundaries is from the last on and NaN. As in tf.feature_column.bucketized_column, Keras'
-/// Discretization, numpy.digitize and torch.bucketize(right=True). Whatever is not a float is compared as the nearest.
+/// [b[i - 1], b[i]), num_boundaries is from the last boundary on, and for NaN. As in
+/// tf.feature_column.bucketized_column, Keras' Discretization, numpy.digitize and torch.bucketize(right=True). A value
+/// that is not a float is compared as the nearest float.
 ///
 ///     bucketize(x, b) = number of i with not (x < b[i])
 WARPRANK_HOST_DEVICE constexpr int64_t bucketize(float x, const float* boundaries, int64_t num_boundaries) {
@@ -54,8 +55,8 @@ WARPRANK_HOST_DEVICE constexpr int64_t bucketize(float x, const float* boundarie
   return first;
 }
 
-/// Throws invalid_argument unless there is a boundary and each is greater than the one before; NaN is greater than
-/// none.
+/// Throws invalid_argument unless there is a boundary and each is greater than the one before; NaN is greater than no
+/// boundary.
 constexpr void check_boundaries(const float* boundaries, int64_t num_boundaries) {
   if (num_boundaries < 1) throw invalid_argument("boundaries", "at least one", std::to_string(num_boundaries));
   float previous = -std::numeric_limits<float>::infinity();
@@ -68,8 +69,8 @@ constexpr void check_boundaries(const float* boundaries, int64_t num_boundaries)
   }
 }
 
-/// Boundaries that are known where the program is written; kernels take it by value. Those that are read from a file go
-/// to check_boundaries once and to bucketize.
+/// Boundaries that are known at compile time; kernels take it by value. Check boundaries from a file once with
+/// check_boundaries, and use bucketize.
 template <std::size_t NumBoundaries>
 class Boundaries {
  public:

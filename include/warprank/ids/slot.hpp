@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Slot-coded ids: which feature, and which of its values, in one 64-bit number, so that many features share one hashed
-/// table. As in Meituan's report on large models for advertisements (2021).
+/// Slot-coded ids: a feature and one of its values in one 64-bit number, so that many features share one hashed table.
+/// As in Meituan's report on large models for advertisements (2021).
 ///
 ///     constexpr ids::Slot city{"city", 12}, city_hour{"city x hour", 13};
 ///     request.ids(city_id, {ids::encode(city, "Berlin")})
@@ -24,8 +24,8 @@ inline constexpr int slot_bits = 20;
 inline constexpr int hash_bits = 44;
 inline constexpr int32_t num_slots = int32_t{1} << slot_bits;
 
-/// A feature's place in the ids. Throws invalid_argument for a number out of range; a constant does not compile.
-/// Kernels take it by value.
+/// A feature's place in the ids. Throws invalid_argument for a number out of range; a constant with such an error does
+/// not compile. Kernels take it by value.
 struct Slot {
   std::string_view name;  ///< for messages; not part of the ids
   int32_t number;         ///< 0 to num_slots - 1, one for each feature of a table
@@ -37,8 +37,8 @@ struct Slot {
   }
 };
 
-/// The slot's number above the lowest 44 bits of `bits`. Integers below 2^44 stay what they are, so that no two of them
-/// ever share an id, which hashes cannot promise. One slot takes its ids either from here or from encode.
+/// The slot's number above the lowest 44 bits of `bits`. Integers below 2^44 stay unchanged, so that no two of them
+/// ever share an id; hashes cannot promise this. All ids of one slot come either from here or from encode.
 WARPRANK_HOST_DEVICE constexpr int64_t pack(const Slot& slot, uint64_t bits) {
   return static_cast<int64_t>(static_cast<uint64_t>(slot.number) << hash_bits |
                               (bits & ((uint64_t{1} << hash_bits) - 1)));
@@ -47,7 +47,7 @@ WARPRANK_HOST_DEVICE constexpr int64_t pack(const Slot& slot, uint64_t bits) {
 /// The id of a value: the slot's number above the lowest 44 bits of the value's fingerprint.
 WARPRANK_HOST_DEVICE constexpr int64_t encode(const Slot& slot, Fingerprint value) { return pack(slot, value.value()); }
 
-/// What an id consists of.
+/// The parts of an id.
 struct Decoded {
   int32_t slot;   ///< the slot's number
   uint64_t hash;  ///< the lowest 44 bits
@@ -57,8 +57,8 @@ WARPRANK_HOST_DEVICE constexpr Decoded decode(int64_t id) {
   return {static_cast<int32_t>(bits >> hash_bits), bits & ((uint64_t{1} << hash_bits) - 1)};
 }
 
-/// Throws invalid_argument with every slot whose number another one has before it: their features' values would get one
-/// another's rows.
+/// Throws invalid_argument with every slot whose number an earlier slot has: values of the two features would get each
+/// other's rows.
 inline void check_distinct(std::initializer_list<Slot> slots) {
   Problems problems;
   for (const Slot* slot = slots.begin(); slot != slots.end(); ++slot) {

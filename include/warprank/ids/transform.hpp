@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a file of transforms says (docs/IDS.md defines each op), as plain data.
+/// The content of a file of transforms (docs/IDS.md defines each op), as plain data.
 
 #include <array>
 #include <cstdint>
@@ -17,12 +17,13 @@
 namespace warprank { inline namespace v0 { namespace ids {
 
 enum class ColumnType { text, i64, f32 };
-/// Where values outside a vocabulary go: by the hash of their text, or of an integer its remainder, never negative.
+/// The choice of a bucket for values outside a vocabulary: by the hash of their text, or by the remainder of an
+/// integer, never negative.
 enum class OovBy { hash, modulo };
 enum class Encoding {
-  one_hot,    ///< of exactly one id a row
+  one_hot,    ///< of exactly one id per row
   multi_hot,  ///< 1 for each id that a row has
-  count,      ///< how often a row has it, or the sum of its weights
+  count,      ///< how often a row has the id, or the sum of its weights
 };
 
 constexpr auto names_of(ColumnType) {
@@ -37,20 +38,20 @@ constexpr auto names_of(Encoding) {
       {{Encoding::one_hot, "one_hot"}, {Encoding::multi_hot, "multi_hot"}, {Encoding::count, "count"}}};
 }
 
-/// What is given for every row.
+/// An input that is given for every row.
 struct TransformColumn {
   std::string name;
   ColumnType type = ColumnType::text;
-  bool ragged = false;  ///< any number of values a row
-  int64_t width = 1;    ///< of numbers: how many a value consists of
+  bool ragged = false;  ///< any number of values per row
+  int64_t width = 1;    ///< for numbers: the size of one value
 };
 
-/// A column, or a feature that stands before.
+/// A column, or an earlier feature.
 struct TransformSource {
   std::string column = {}, feature = {};
 };
 
-/// A value with an id of its own, or with none: it is dropped, and its row has one id less.
+/// A value with an id of its own, or without an id: then it is dropped, and its row has one id less.
 struct Mask {
   std::optional<std::string> text = {};
   std::optional<int64_t> integer = {};
@@ -66,13 +67,13 @@ struct HashTransform {
   std::optional<Mask> mask = {};
 };
 
-/// first + the value's place in the list.
+/// first + the value's position in the list.
 struct VocabularyTransform {
   static constexpr const char* kind = "vocabulary";
   std::vector<std::string> texts = {};
   std::vector<int64_t> integers = {};
   int64_t first = 0;
-  int64_t oov_buckets = 0;  ///< oov_first + one of them for what is not in the list
+  int64_t oov_buckets = 0;  ///< oov_first + one of them for values that are not in the list
   int64_t oov_first = 0;
   OovBy oov_by = OovBy::hash;
   std::vector<int64_t> key = {};           ///< of that hash, as in HashTransform
@@ -80,11 +81,11 @@ struct VocabularyTransform {
   std::optional<Mask> mask = {};
 };
 
-/// The integer itself, of 0 to buckets - 1.
+/// The integer itself, from 0 to buckets - 1.
 struct IdentityTransform {
   static constexpr const char* kind = "identity";
   int64_t buckets = 0;
-  std::optional<int64_t> default_id = {};  ///< of others; none: they are an error
+  std::optional<int64_t> default_id = {};  ///< for other integers; none: they are an error
   std::optional<Mask> mask = {};
 };
 
@@ -94,8 +95,8 @@ struct BucketizeTransform {
   std::vector<float> boundaries = {};
 };
 
-/// Of each combination of the sources' values, the last source's changing first: h = key, then
-/// h = concatenate(h, part) for each part, of text its fingerprint, integers and ids as they are. h mod buckets.
+/// For each combination of the sources' values, where the last source changes first: h = key, then h = concatenate(h,
+/// part) for each part; a part is the fingerprint of a text, or the integer or id itself. The id is h mod buckets.
 struct CrossTransform {
   static constexpr const char* kind = "cross";
   int64_t buckets = 0;
@@ -107,14 +108,14 @@ struct WeighTransform {
   static constexpr const char* kind = "weigh";
 };
 
-/// Numbers [rows, tokens] of ids; those that are no token add nothing, as in TensorFlow.
+/// Numbers [rows, tokens] from ids; ids that are no token add nothing, as in TensorFlow.
 struct EncodeTransform {
   static constexpr const char* kind = "encode";
   int64_t tokens = 0;
   Encoding mode = Encoding::multi_hot;
 };
 
-/// (x - mean) / divisor by column; without them the numbers as they are.
+/// (x - mean) / divisor by column; without them the numbers stay unchanged.
 struct NumbersTransform {
   static constexpr const char* kind = "numbers";
   std::vector<float> mean = {}, divisor = {};

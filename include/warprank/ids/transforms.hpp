@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Ids of whole batches, as a file says that training made them: hash buckets, vocabularies, intervals, crosses, bit
-/// for bit those of TensorFlow's feature columns and of Keras' preprocessing layers (docs/IDS.md).
+/// Ids of whole batches, made as in training by the transforms of a file: hash buckets, vocabularies, intervals,
+/// crosses, bit for bit equal to TensorFlow's feature columns and Keras' preprocessing layers (docs/IDS.md).
 ///
 ///     const auto transforms = ids::Transforms::load(path);
 ///     ids::Columns columns(transforms, num_rows);
@@ -33,7 +33,7 @@ class Columns;
 /// The transforms of a file, checked. Cheap to copy; threads may run it side by side, each with Features of its own.
 class Transforms {
  public:
-  /// `source` names the text in errors. Throws invalid_argument for whatever docs/IDS.md does not define.
+  /// `source` names the text in errors. Throws invalid_argument for everything that docs/IDS.md does not define.
   static Transforms from_json(const std::string& text, const std::string& source = "transforms") {
     return Transforms(std::make_shared<const detail::Program>(detail::read_transforms(text, source), source));
   }
@@ -41,7 +41,7 @@ class Transforms {
 
   const std::vector<TransformColumn>& columns() const { return program_->columns; }
   const std::vector<TransformFeature>& features() const { return program_->features; }
-  /// A feature's number; throws invalid_argument where there is none of the name.
+  /// A feature's number; throws invalid_argument if no feature has the name.
   int feature(const std::string& name) const {
     std::vector<std::string> names;
     for (const TransformFeature& feature : features()) {
@@ -51,12 +51,12 @@ class Transforms {
     throw invalid_argument("feature '" + name + "'", "one of the transforms", unknown_name(name, names));
   }
 
-  /// Whether it is numbers, not ids; weighted ids are both.
+  /// Whether the feature is numbers, not ids; weighted ids are both.
   bool is_numbers(int feature) const { return kind(feature) == detail::FeatureKind::numbers; }
-  /// How many numbers it has for each value.
+  /// How many numbers the feature has for each value.
   int64_t width(int feature) const { return program_->steps.at(static_cast<size_t>(feature)).width; }
 
-  /// Throws invalid_argument with everything that is wrong with the columns, or with the value of a row that has no id.
+  /// Throws invalid_argument with all errors of the columns, or with the value of a row that has no id.
   inline void run(const Columns& columns, Features& features) const;
 
  private:
@@ -69,7 +69,7 @@ class Transforms {
   friend class Columns;
 };
 
-/// The columns of a batch, read where they lie. Values of a ragged column belong to the rows by offsets [num_rows + 1].
+/// The columns of a batch, read without a copy. Values of a ragged column belong to the rows by offsets [num_rows + 1].
 class Columns {
  public:
   Columns(const Transforms& transforms, int64_t num_rows)
@@ -81,7 +81,7 @@ class Columns {
   Columns& integers(const std::string& name, Span<const int64_t> values, Span<const int64_t> offsets = {}) {
     return set(name, ColumnType::i64, values.size(), offsets, [&](auto& data) { data.integers = values; });
   }
-  /// [values, width] where the column has a width.
+  /// [values, width] if the column has a width.
   Columns& numbers(const std::string& name, Span<const float> values, Span<const int64_t> offsets = {}) {
     return set(name, ColumnType::f32, values.size(), offsets, [&](auto& data) { data.numbers = values; });
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// compile: Graph -> Plan. A Plan says what is computed in which order and where values lie; it has no weights and no
+/// compile: Graph -> Plan. A Plan has the computations, their order and the places of values; it has no weights and no
 /// device, is immutable, and cheap to copy.
 
 #include <algorithm>
@@ -38,7 +38,7 @@ struct Passes {
   bool group_launches = true;
   bool multiply_heads = true;
   bool place_concats = true;  ///< producers write into the concat that reads them
-  bool reuse_memory = true;   ///< values whose lives do not overlap share memory
+  bool reuse_memory = true;   ///< values whose lifetimes do not overlap share memory
 
   static constexpr Passes none() {
     return {false, false, false, false, false, false, false, false, false, false, false, false, false};
@@ -46,14 +46,14 @@ struct Passes {
 };
 
 struct CompileOptions {
-  std::vector<Capacity> capacities = {{}};  ///< what contexts reserve memory for; the first is what `describe` shows
+  std::vector<Capacity> capacities = {{}};  ///< contexts reserve memory for these; `describe` shows the first
   Passes passes = {};
-  /// Requests as they come, in blobs (docs/BATCH_FORMAT.md): what a capacity does not say of rows is learned from them.
-  /// A plan does not keep them.
+  /// Real requests, as blobs (docs/BATCH_FORMAT.md): rows that a capacity does not give are learned from them. A plan
+  /// does not keep them.
   std::vector<std::vector<std::byte>> recorded = {};
 };
 
-/// What a pass changed, at the first capacity.
+/// The changes of a pass, at the first capacity.
 struct PassReport {
   std::string name;
   int64_t steps_before = 0, steps_after = 0;
@@ -62,7 +62,7 @@ struct PassReport {
 
 class Plan {
  public:
-  /// Compiles a graph; throws invalid_argument with everything that is wrong with it.
+  /// Compiles a graph; throws invalid_argument with all its errors.
   explicit Plan(Graph source, CompileOptions options = {});
 
   const Graph& source() const { return impl_->source; }  ///< as the user wrote it
@@ -71,7 +71,7 @@ class Plan {
   const CompileOptions& options() const { return impl_->options; }
   const std::vector<PassReport>& reports() const { return impl_->reports; }
   const std::vector<Parameter>& parameters() const { return impl_->parameters; }  ///< learned tensors, tables apart
-  /// What a server had better be told, a line each: rows of axes at the capacities that are guesses.
+  /// Warnings for the operator of a server, a line each: rows of axes at the capacities that are guesses.
   const std::vector<std::string>& warnings() const { return impl_->warnings; }
   const BatchLayout& layout() const { return impl_->layout; }
 
@@ -79,11 +79,11 @@ class Plan {
   IdsSlot ids(const std::string& name) const { return layout().ids(name); }
   DenseSlot dense(const std::string& name) const { return layout().dense(name); }
   AxisSlot axis(const std::string& name) const { return layout().axis(name); }
-  /// An empty batch of requests for this plan, which asks `allocator` for memory. Model::batch() knows a better one.
+  /// An empty batch of requests for this plan, which takes memory from `allocator`. Model::batch() uses a better one.
   Batch batch(HostAllocator allocator = {}) const {
     return Batch(std::shared_ptr<const BatchLayout>(impl_, &impl_->layout), std::move(allocator), most_requests());
   }
-  /// Of the capacities: what the index of a batch has room for at least.
+  /// The most requests of the capacities: the index of a batch has room for at least as many.
   int64_t most_requests() const {
     int64_t most = 0;
     for (const Capacity& capacity : impl_->options.capacities)
@@ -92,10 +92,10 @@ class Plan {
   }
 
   /// Every step with its kernel, operations, shapes, FLOPs, bytes and predicted time on a card (plan/cards.hpp) at the
-  /// first capacity, the same plan without passes beside it, and what each pass saved. Where tables lie is told by
-  /// Tables::describe. Throws invalid_argument for a card that is not known.
+  /// first capacity, the same plan without passes beside it, and the savings of each pass. Tables::describe tells where
+  /// tables lie. Throws invalid_argument for an unknown card.
   std::string describe(const std::string& card = "T4") const;
-  /// The executed graph in Graphviz' language, one colour a step.
+  /// The executed graph in Graphviz' language, one colour per step.
   std::string dot() const;
 
  private:

@@ -9,12 +9,12 @@
 ///     std::future<Reply> reply = service.score([&](Request request) { request.ids(film_id, films); });   // any thread
 ///     served.swap(next, SwapMode::full);                                            // meanwhile, one more thread
 ///
-/// Each request thread packs its own request into a batch of one. A worker thread, one for each context, takes what is
-/// waiting, as far as it fits one of the plan's capacities, and runs it as one batch: requests merge because others
-/// came while all workers were busy, and, with ServiceOptions::most_wait, by waiting for others to come.
+/// Each request thread packs its own request into a batch of one. A worker thread, one for each context, takes the
+/// waiting requests, as many as fit into one of the plan's capacities, and runs them as one batch. So requests merge if
+/// they came while all workers were busy, and, with ServiceOptions::most_wait, if a worker waits for more.
 ///
-/// Merging copies blobs, some KB for each request, instead of letting request threads fill one open batch: that would
-/// save the copy, but the whole batch would wait for the thread that was interrupted while it filled its part.
+/// Merging copies blobs, some KB for each request, instead of letting request threads fill one open batch. That would
+/// save the copy, but the whole batch would wait for a thread that was interrupted while it filled its part.
 
 #include <algorithm>
 #include <atomic>
@@ -66,7 +66,7 @@ class RankingService {
   RankingService& operator=(const RankingService&) = delete;
 
   /// Scores a request whose inputs `fill(Request)` sets, on the calling thread; returns before it is scored. Any number
-  /// of threads at once. What `fill` throws comes out, and `done` is not called.
+  /// of threads at once. Exceptions of `fill` pass through, and `done` is then not called.
   template <class Fill>
   void score(Fill&& fill, ReplyCallback done, const CallOptions& how = {}) {
     enter([&](Batch& batch) { fill(batch.add_request()); }, how, std::move(done));
@@ -86,9 +86,9 @@ class RankingService {
 
   /// A number for CallOptions::call that no other call has.
   uint64_t new_call() { return ++last_call_; }
-  /// Nobody waits for the requests of a call any more: those that wait in the queue leave it at once, and `done` is
-  /// called for each, on this thread, with Refusal::cancelled. Returns how many these were. Those that a worker has
-  /// begun are scored, and those that come later as well. Any number of threads at once.
+  /// Cancels the requests of a call: those in the queue leave it at once, and `done` is called for each, on this
+  /// thread, with Refusal::cancelled. Returns their number. Requests that a worker has begun are scored, and later
+  /// requests of the call as well. Any number of threads at once.
   int64_t cancel(uint64_t call) {
     Calls cancelled;
     if (call != 0) {
@@ -106,8 +106,8 @@ class RankingService {
     return count;
   }
 
-  /// Refuses what comes from now on, scores all that is waiting, and returns when that is answered. Any number of
-  /// threads at once, but not a callback.
+  /// Refuses new requests, scores all waiting requests, and returns when these are answered. Any number of threads at
+  /// once, but not a callback.
   void stop() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -134,7 +134,7 @@ class RankingService {
  private:
   using Clock = detail::ServiceClock;
 
-  /// A request on its way. Used again, with the memory it has.
+  /// A request on its way. Reused, with its memory.
   struct Call : detail::WaitingCall {
     explicit Call(const std::shared_ptr<const BatchLayout>& layout) : packed(layout) {}
 
@@ -226,7 +226,7 @@ class RankingService {
   Refusal take_place(const CallOptions& how, Calls& call, Calls& displaced, bool& is_tried) {
     const Clock::time_point now = Clock::now();
     const std::lock_guard<std::mutex> lock(mutex_);
-    // A service with nothing to do tries whatever has time left: so it learns when batches have become faster again.
+    // An idle service tries every request that has time left: so it learns when batches have become faster again.
     is_tried = num_idle_ > 0 && num_places_ == 0;
     const bool is_late =
         is_tried ? how.deadline <= now
@@ -293,7 +293,7 @@ class RankingService {
     --num_idle_;
     counters_.refused_by[static_cast<size_t>(Refusal::late)] += static_cast<int64_t>(worker.late.size());
     free_places(worker.calls.size() + worker.late.size());
-    // What is left may be ripe before anything else comes, and whoever was told of it has this batch.
+    // The remaining requests may be ripe before others come, and the worker that was notified of them has this batch.
     if (!queue_.empty()) changed_.notify_one();
     return !worker.calls.empty() || !worker.late.empty();
   }
@@ -365,7 +365,7 @@ class RankingService {
     }
   }
 
-  /// Of one batch, which all have the same outcome.
+  /// The requests of one batch, which all have the same outcome.
   void count(const Calls& calls) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const bool scored = calls.front().reply.outcome == Outcome::scored;

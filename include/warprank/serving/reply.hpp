@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a RankingService answers.
+/// The answers of a RankingService.
 
 #include <cstdint>
 #include <functional>
@@ -12,9 +12,9 @@ namespace warprank { inline namespace v0 {
 
 enum class Outcome {
   scored,
-  bad_request,  ///< what it was filled with is wrong, which the message tells; trying again does not help
+  bad_request,  ///< its data is wrong, and the message tells the error; trying again does not help
   refused,      ///< not scored, and the reason is Reply::refusal; another server may take it
-  failed        ///< the engine could not run the batch, which the message tells
+  failed        ///< the engine could not run the batch, and the message tells why
 };
 
 /// Why a request was refused.
@@ -24,7 +24,7 @@ enum class Refusal {
   displaced,  ///< too many are waiting, and one of a higher priority took its place
   late,       ///< it could not be scored before its deadline
   stopping,   ///< the service stops
-  cancelled   ///< nobody waits for it any more, as RankingService::cancel was told
+  cancelled   ///< its caller no longer waits: RankingService::cancel was called
 };
 inline constexpr int num_refusals = 6;
 
@@ -55,7 +55,7 @@ struct Reply {
   int64_t version = 0;                     ///< of the model that scored it (ContextLease::version)
   int64_t merged = 0;                      ///< requests in its batch
   double waited_seconds = 0;               ///< until its batch was put together
-  double computed_seconds = 0;             ///< from then on until the scores of the batch were there
+  double computed_seconds = 0;             ///< from then until the batch had its scores
 };
 
 /// Called once for each request: by a worker, or by a thread that asks, when a request is bad or refused. It must not

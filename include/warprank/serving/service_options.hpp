@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a RankingService is told, and what it has counted. docs/SERVING.md says how to choose.
+/// The options of a RankingService, and its counters. docs/SERVING.md says how to choose.
 
 #include <array>
 #include <chrono>
@@ -16,13 +16,13 @@ namespace warprank { inline namespace v0 {
 
 struct ServiceOptions {
   int64_t most_waiting = 256;  ///< requests that are packed or wait; those beyond are refused
-  int64_t most_merged = 64;    ///< requests in a batch, of which the plan's capacities may allow fewer
-  /// Rows of any axis in a batch of several requests, of which the plan's capacities may allow fewer.
+  int64_t most_merged = 64;    ///< requests in a batch; the plan's capacities may allow fewer
+  /// Rows of any axis in a batch of several requests; the plan's capacities may allow fewer.
   int64_t most_rows = std::numeric_limits<int64_t>::max();
-  /// Rows of any axis of a request; one that has more is bad.
+  /// Rows of any axis of a request; a request with more is bad.
   int64_t most_request_rows = std::numeric_limits<int64_t>::max();
-  /// How long a free worker waits for more requests after the oldest came, unless a batch is full before. 0: never;
-  /// requests then merge because they came while all workers were busy.
+  /// How long a free worker waits for more requests after the oldest came, unless a batch is full before. 0: it does
+  /// not wait; requests then merge only if they came while all workers were busy.
   std::chrono::microseconds most_wait{0};
 };
 
@@ -32,10 +32,11 @@ enum class Priority { high, normal };
 struct CallOptions {
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// When its answer is worth nothing any more. It is refused as soon as it is known to come later.
+  /// The time after which its answer is worthless. The request is refused as soon as its answer is known to come later.
   TimePoint deadline = TimePoint::max();
-  Priority priority = Priority::normal;  ///< those of high priority go first, and are the last that find no place
-  /// By which RankingService::cancel finds it: of one caller, whose requests go together, from new_call(). 0: never.
+  Priority priority = Priority::normal;  ///< requests of high priority go first, and are the last to find no place
+  /// The number by which RankingService::cancel finds the request: one for all requests of a caller, from new_call().
+  /// 0: never.
   uint64_t call = 0;
 };
 
@@ -43,7 +44,7 @@ struct CallOptions {
 struct ServiceCounters {
   int64_t scored = 0, bad = 0, failed = 0;
   std::array<int64_t, num_refusals> refused_by = {};  ///< by Refusal
-  int64_t batches = 0;                                ///< that had the scored ones
+  int64_t batches = 0;                                ///< that had the scored requests
 
   int64_t refused() const { return std::accumulate(refused_by.begin(), refused_by.end(), int64_t{0}); }
   int64_t refused(Refusal refusal) const { return refused_by[static_cast<size_t>(refusal)]; }

@@ -28,15 +28,14 @@ struct SafetensorsContent {
   std::map<std::string, std::string> metadata;
 };
 
-/// Throws invalid_argument, about `where`, unless the tensor's bytes are those that its type and shape take.
+/// Throws invalid_argument, about `where`, unless the tensor has as many bytes as its type and shape need.
 WARPRANK_HOST_INLINE void check_bytes(const std::string& where, const TensorView& tensor);
 
-/// Reads a file that is already in memory; `file` names it in messages. Views into `bytes` are returned: nothing is
-/// copied, and nothing is assumed about alignment. Everything in the table above is checked, and further: no name, key
-/// or field twice; no other field; at most 64 dimensions; bytes = elements x element size, computed without overflow.
-/// Tensors of types that warprank does not read (F64, I32, BOOL, ..) are checked and listed, with an empty dtype; types
-/// that the format does not know are refused, since their sizes cannot be checked.
-/// Throws invalid_argument for the first thing that is wrong.
+/// Reads a file that is already in memory; `file` names it in messages. Returns views into `bytes`: nothing is copied,
+/// and no alignment is assumed. Checks everything in the table above, and also: no name, key or field twice; no other
+/// field; at most 64 dimensions; bytes = elements x element size, computed without overflow. Tensors of types that
+/// warprank does not read (F64, I32, BOOL, ..) are checked and listed, with an empty dtype; types that the format does
+/// not know are refused, since their sizes cannot be checked. Throws invalid_argument for the first error.
 WARPRANK_HOST_INLINE SafetensorsContent parse_safetensors(const std::string& file, Span<const std::byte> bytes);
 
 /// A safetensors file mapped read-only; its tensors are valid as long as it lives (see MappedFile on replacing files).
@@ -53,14 +52,14 @@ class SafetensorsFile {
 };
 
 /// Lays tensors out as a file: by element type, wider ones first, then by name, so that every tensor is aligned to its
-/// elements and equal content gives equal bytes, those of the format's own Rust library; the header is padded with
-/// spaces to a multiple of 8. Throws invalid_argument for a name that is not UTF-8 or is "__metadata__", and for a
+/// elements and equal content gives equal bytes, the same as from the format's own Rust library; the header is padded
+/// with spaces to a multiple of 8. Throws invalid_argument for a name that is not UTF-8 or is "__metadata__", and for a
 /// tensor whose type, shape and bytes disagree.
 WARPRANK_HOST_INLINE std::string serialize_safetensors(const std::map<std::string, TensorView>& tensors,
                                                        const std::map<std::string, std::string>& metadata = {});
 
-/// Writes the same beside `path` and renames it over `path`, so that nobody sees half a file and whoever has the old
-/// one mapped keeps it. Throws invalid_argument also when writing fails.
+/// Writes the same beside `path` and renames it over `path`, so that no reader sees half a file, and a mapping of the
+/// old file stays valid. Throws invalid_argument also when writing fails.
 WARPRANK_HOST_INLINE void write_safetensors(const std::string& path, const std::map<std::string, TensorView>& tensors,
                                             const std::map<std::string, std::string>& metadata = {});
 

@@ -20,9 +20,9 @@ namespace warprank { inline namespace v0 {
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "stored tensors are read as they lie in memory");
 
-/// Somebody else's tensor, read only.
+/// A view of a tensor, read only.
 struct TensorView {
-  const char* type_name = "";       ///< as the file says: "F32"
+  const char* type_name = "";       ///< the name in the file: "F32"
   std::optional<DType> dtype;       ///< nothing: a type that warprank does not read, such as F64
   Shape shape;                      ///< its product is known not to overflow
   const std::byte* data = nullptr;  ///< [bytes], no alignment assumed
@@ -48,7 +48,8 @@ struct StoredTensor {
   TensorView view() const { return {name_of(dtype), dtype, shape, bytes.data(), static_cast<int64_t>(bytes.size())}; }
 };
 
-/// Copies `values`, row-major, into a tensor of their type. Throws invalid_argument when their number does not fit.
+/// Copies `values`, row-major, into a tensor of their type. Throws invalid_argument if their number does not fit the
+/// shape.
 template <class Value>
 StoredTensor make_tensor(Shape shape, const std::vector<Value>& values) {
   if (num_elements(shape) != static_cast<int64_t>(values.size()))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The dense weights that a plan is bound to: named tensors from safetensors files or from memory.
+/// The dense weights of a plan: named tensors from safetensors files or from memory.
 
 #include <cstdint>
 #include <map>
@@ -28,7 +28,8 @@ enum class Layout {
 
 struct WeightsOptions {
   Layout layout = Layout::pytorch;
-  std::map<std::string, std::string> names = {};  ///< a parameter's or table's name -> the tensor's, where they differ
+  std::map<std::string, std::string> names =
+      {};  ///< a parameter's or table's name -> the tensor's name, if they differ
 };
 
 /// What to do with tensors that no parameter reads.
@@ -47,12 +48,12 @@ class Weights {
   /// Throws invalid_argument for a tensor whose bytes do not fit its shape and type.
   static Weights from_tensors(std::map<std::string, StoredTensor> tensors, WeightsOptions options = {});
 
-  /// Tensors that are somebody else's, not copied: `owner` keeps them, unchanged, as long as the Weights are there.
-  /// Null: they are kept otherwise. Throws invalid_argument for a tensor whose bytes do not fit its shape and type.
+  /// Tensors of another owner, not copied: `owner` keeps them, unchanged, as long as the Weights exist. Null: the
+  /// caller keeps them. Throws invalid_argument for a tensor whose bytes do not fit its shape and type.
   static Weights from_views(const std::map<std::string, TensorView>& tensors, std::shared_ptr<const void> owner,
                             WeightsOptions options = {});
 
-  /// The name that the tensor of a parameter has, or would have, among `names`.
+  /// The name of a parameter's tensor among `names`, also if there is none.
   std::string stored_name(const std::string& parameter) const {
     const auto place = options_.names.find(parameter);
     return place == options_.names.end() ? parameter : place->second;
@@ -73,7 +74,7 @@ class Weights {
 
   /// Throws one invalid_argument that lists every parameter that is missing, mis-shaped or not of type F32, F16 or
   /// BF16, every entry of the name map that no parameter uses, and, unless ignored, every tensor that no parameter
-  /// reads. PyTorch's "*.num_batches_tracked", which only training reads, is never reported.
+  /// reads. PyTorch's "*.num_batches_tracked", which is only read in training, is never reported.
   void check(Span<const Parameter> wanted, ExtraTensors extra = ExtraTensors::refuse) const;
 
   /// Writes the values of `parameter` in its own shape, row-major: converted to FP32 (exact), and with the last two
@@ -106,7 +107,7 @@ class Weights {
   }
   std::optional<Problem> misfit(const Parameter& parameter, const TensorView& tensor) const;
 
-  // For messages; `missing` suggests one of `candidates`, first among those that would fit.
+  // For messages; `missing` suggests one of `candidates`, preferably one that would fit.
   std::string describe(const Parameter& parameter) const;
   std::string wanted_text(const Parameter& parameter) const;
   static std::string did_you_mean(const std::string& nearest);
