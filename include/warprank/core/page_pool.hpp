@@ -56,7 +56,7 @@ class PageBlock {
   unsigned char* data() const { return data_; }
   int64_t room() const { return room_; }
 
-  int64_t size = 0;  ///< of what it has, or had last: only so many bytes have ever been touched
+  int64_t size = 0;  ///< of its present or last content: no more bytes have ever been touched
 
  private:
   void swap(PageBlock& other) noexcept {

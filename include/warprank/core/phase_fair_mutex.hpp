@@ -25,7 +25,7 @@ class PhaseFairMutex {
     }
     ++waiting_to_share_;
     const uint64_t phase = phase_;
-    shared_.wait(state, [&] { return phase_ != phase; });  // whoever ended the phase has counted us among the sharing
+    shared_.wait(state, [&] { return phase_ != phase; });  // the thread that ended the phase has counted us in
   }
   void unlock_shared() {
     const std::lock_guard<std::mutex> state(state_);
@@ -56,7 +56,7 @@ class PhaseFairMutex {
   std::mutex state_;
   std::condition_variable shared_, free_;
   int64_t sharing_ = 0, waiting_to_share_ = 0, waiting_for_it_ = 0;
-  uint64_t phase_ = 0;  // how often somebody has had it alone
+  uint64_t phase_ = 0;  // the number of times that one thread has owned it
   bool is_taken_ = false;
 };
 

@@ -86,7 +86,7 @@ class QuietThread {
       } catch (...) {
         error = std::current_exception();
       }
-      body = nullptr;  // what it owns is freed here, too
+      body = nullptr;  // its captures are freed here, too
       lock.lock();
       error_ = error;
       body_ = nullptr;
@@ -96,7 +96,7 @@ class QuietThread {
 
   const LoaderPriority priority_;
   const double share_;
-  std::mutex mutex_;  // what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::function<void()> body_;
   std::exception_ptr error_;

@@ -184,11 +184,12 @@ class Context {
   }
 
   /// From now on `next`, a model of the same plan, engine and device, scores the batches. Present scores stay valid,
-  /// but values of `tap` may not. Memory and graphs are kept, so this is cheap: on a device it copies descriptors, and
-  /// within the device the weights that cuBLASLt reads. Only a graph with custom functions, whose launches may hold
-  /// addresses of weights, is captured again, beside the old graph. The old model is freed with the last context that
-  /// has it. Throws invalid_argument with the differences, usage_error while a batch is under way, the errors of custom
-  /// functions, and errors of the device; after an error nothing has changed but the values of `tap`.
+  /// but values of `tap` may become invalid. Memory and graphs are kept, so this is cheap: on a device it copies
+  /// descriptors, and within the device the weights that cuBLASLt reads. Only a graph with custom functions, whose
+  /// launches may hold addresses of weights, is captured again, beside the old graph. The old model is freed with the
+  /// last context that has it. Throws invalid_argument with the differences, usage_error while a batch is under way,
+  /// the errors of custom functions, and errors of the device; after an error nothing has changed but the values of
+  /// `tap`.
   void rebind(const Model& next);
 
   /// The value of a node in the last run: [rows of its axis, width], no rows before the first. Valid until the next

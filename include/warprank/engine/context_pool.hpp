@@ -49,7 +49,7 @@ class ContextPool {
     try_update(slot, lock);
     return slot;
   }
-  /// The context first takes the newest model: it may not be borrowed again for a long time, and would keep the old
+  /// The context first takes the newest model: perhaps no thread borrows it for a long time, and it would keep the old
   /// model's memory.
   void give_back(Slot& slot) {
     Lock lock(mutex_);
@@ -136,7 +136,7 @@ class ContextPool {
     open(lock);
   }
 
-  // While it is closed, or nobody else knows it:
+  // Only while it is closed, or while no other thread knows it:
 
   /// Lends these from now on.
   void open(const Model& model, int64_t version, std::vector<Context> contexts) {
@@ -235,7 +235,7 @@ class ContextPool {
     slot.is_asked = false;
   }
   void catch_up(Lock& lock) {
-    for (const auto& slot : slots_) {  // which nobody else changes, since one at a time exchanges models
+    for (const auto& slot : slots_) {  // no other thread changes them: exchanges run one at a time
       if (!slot->is_idle || !is_behind(*slot)) continue;
       slot->is_idle = false;
       try_update(*slot, lock);

@@ -132,7 +132,7 @@ class ServedModel {
   int64_t context_bytes_ = 0, context_pinned_bytes_ = 0;
   detail::ContextPool pool_;
 
-  std::mutex swapping_;  // what follows
+  std::mutex swapping_;  // guards the members below
   int64_t last_version_ = 1;
   std::optional<Tables> tables_;
   LoadOptions load_;  // of the last tables

@@ -177,7 +177,7 @@ class RankingService {
   void enter(Pack&& pack, const CallOptions& how, ReplyCallback done) {
     Calls call, displaced;  // one, or none yet
     bool is_tried = false;
-    // A place is taken before the request is packed: an overloaded service spends no time on what it refuses.
+    // A place is taken before the request is packed: an overloaded service spends no time on refused requests.
     const Refusal refusal = take_place(how, call, displaced, is_tried);
     if (!displaced.empty()) {
       refuse(displaced.front(), Refusal::displaced);
@@ -379,7 +379,7 @@ class RankingService {
   std::vector<std::string> outputs_;
 
   std::atomic<uint64_t> last_call_{0};
-  mutable std::mutex mutex_;  // what follows, up to stopping_
+  mutable std::mutex mutex_;  // guards the members below, up to stopping_
   Queue queue_;
   Calls spare_;
   int64_t num_places_ = 0;  // taken: by requests that are being packed or wait
