@@ -102,8 +102,8 @@ class ContextPool {
   }
 
   /// Contexts that are borrowed from now on have this model. Returns when all have it, or at `deadline`, with the
-  /// number of contexts that do not. If a context cannot take it, all others that can go back to the old model, and the
-  /// error is thrown.
+  /// number of contexts that do not. If a context cannot take it, the others get the old model again, if they can, and
+  /// the error is thrown.
   int64_t exchange(const Model& next, int64_t version, Clock::time_point deadline) {
     Model other = next;  // from now on the old one: whose memory is not freed with the lock held
     Lock lock(mutex_);

@@ -68,7 +68,7 @@ struct SwapOptions {
 struct SwapReport {
   int64_t version = 0;          ///< the result of ContextLease::version from now on
   MemoryReport needed;          ///< bytes, worked out before anything was allocated
-  int64_t free_bytes = 0;       ///< that were free for them; with drain also the bytes to be freed
+  int64_t free_bytes = 0;       ///< free bytes at that time; with drain also the bytes to be freed
   ScoreComparison comparison;   ///< no outputs when there was nothing to compare with
   UpdateReport rows;            ///< dense_and_rows
   int64_t contexts_behind = 0;  ///< contexts in use for longer than `patience`: until they are given back, they keep
