@@ -3,6 +3,7 @@
 # Runs the vcpkg port's portfile where vcpkg cannot be had, with functions in place of vcpkg's that do what these do for a
 # static release build:
 #   cmake -D CURRENT_PACKAGES_DIR=... -D BUILD_DIR=... -D "FEATURES=core;store" -P vcpkg_like.cmake
+cmake_minimum_required(VERSION 3.22)
 set(PORT warprank)
 set(port_dir ${CMAKE_CURRENT_LIST_DIR}/../../packaging/vcpkg/${PORT})
 
