@@ -303,6 +303,23 @@ TEST(T4Block, WaitForOtherBlocks) {
   EXPECT_EQ(count[0], 96);
 }
 
+TEST(T4Block, LetOthersGoFirstWhereTheyAskForSeveralThingsInTurn) {
+  // Block 0 asks for two words until block 1 has written both.
+  std::vector<uint32_t> words(2);
+  Kernel kernel(
+      "IMAD.MOV.U32 R2, RZ, RZ, c[0x0][0x160]\nIMAD.MOV.U32 R3, RZ, RZ, c[0x0][0x164]\nS2R R0, SR_CTAID.X\n"
+      "ISETP.NE.AND P0, PT, R0, RZ, PT\n@P0 BRA `(other)\nask:\nLDG.E.STRONG.GPU R4, [R2]\n"
+      "LDG.E.STRONG.GPU R5, [R2+0x4]\nISETP.EQ.AND P1, PT, R4, RZ, PT\n@P1 BRA `(ask)\n"
+      "ISETP.EQ.AND P1, PT, R5, RZ, PT\n@P1 BRA `(ask)\nEXIT\nother:\nSTG.E.SYS [R2+0x4], R0\nSTG.E.SYS [R2], R0\n"
+      "EXIT",
+      {2, 1, 1});
+  kernel.memory.add(words.data(), 8);
+  const uint64_t address = address_of(words.data());
+  kernel.launch.constants.resize(0x168);
+  std::memcpy(kernel.launch.constants.data() + 0x160, &address, 8);
+  EXPECT_LT(t4::execute(kernel.launch, 2).instructions, 100u);
+}
+
 TEST(T4Block, WhatIsNotKnownIsNamed) {
   EXPECT_THAT(error_of([] { OneWarp("FROB.X R0, R1").run(); }),
               HasSubstr("the instruction is not known to the executor: FROB.X R0, R1 at 0x0000 of kernel"));

@@ -128,14 +128,15 @@ bool Polls::waits_after(const Step& step) {
       step.instruction->has(Modifier::STRONG) && step.num_addresses > 0 &&
       (opcode == Opcode::LDG || opcode == Opcode::LD || opcode == Opcode::ATOM || opcode == Opcode::ATOMG);
   if (!may_poll) return false;
-  if (instruction_ != step.instruction || address_ != step.addresses[0]) {
-    instruction_ = step.instruction;
-    address_ = step.addresses[0];
-    times_ = 0;
+  const auto found = std::find_if(loads_.begin(), loads_.end(), [&](const Load& load) {
+    return load.instruction == step.instruction && load.address == step.addresses[0];
+  });
+  if (found == loads_.end()) {
+    loads_[next_++ % most_loads] = {step.instruction, step.addresses[0], 0};
     return false;
   }
-  if (++times_ < patience) return false;
-  times_ = 0;
+  if (++found->times < patience) return false;
+  loads_ = {};
   return true;
 }
 

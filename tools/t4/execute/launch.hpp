@@ -3,6 +3,10 @@
 
 /// A launch as a whole.
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
 #include "execute/warp.hpp"
 
 namespace t4 {
@@ -20,16 +24,22 @@ struct Executed {
 /// execution_error, also where nobody can go on.
 Executed execute(Launch& launch, uint32_t most_blocks);
 
-/// Sees whether a warp asks again for what it has just asked for.
+/// Sees whether a warp asks again and again for what it has asked for, by one load or by some in turn.
 class Polls {
  public:
   /// Whether the warp waits for something: let others go first.
   bool waits_after(const Step& step);
 
  private:
-  const Instruction* instruction_ = nullptr;
-  uint64_t address_ = 0;
-  int times_ = 0;
+  struct Load {
+    const Instruction* instruction = nullptr;
+    uint64_t address = 0;
+    int times = 0;
+  };
+  static constexpr size_t most_loads = 16;
+
+  std::array<Load, most_loads> loads_;  ///< the last ones
+  size_t next_ = 0;
 };
 
 /// Ends a launch in which warps wait, and memory has long not changed.
