@@ -170,7 +170,7 @@ class TableUpdates {
     for (RowChange& key : keys) key.row = -1;
     int64_t at = 0;
     const auto queue = [&](Span<const RowChange> chunk) {
-      hash_table::contains(table, {static_cast<const int64_t*>(device_.data()), chunk.size()}, found, stream_.get());
+      hash_table::contains(table, {static_cast<const int64_t*>(device_.data()), {chunk.size()}}, found, stream_.get());
       device::copy_to_host(static_cast<unsigned char*>(host_.data()) + layout.statuses_at, found, chunk.size(),
                            stream_.get());
     };
