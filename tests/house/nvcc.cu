@@ -16,13 +16,13 @@
 using namespace std;       // NOLINT
 using namespace warprank;  // NOLINT
 
-float16 cuda_half(float16 value) { return to_cuda(value); }
-float16 our_half(float16 value) { return from_cuda(value); }
+half cuda_half(float16 value) { return to_cuda(value); }
+float16 our_half(half value) { return from_cuda(value); }
 __nv_bfloat16 cuda_bfloat16(bfloat16 value) { return to_cuda(value); }
 bfloat16 our_bfloat16(__nv_bfloat16 value) { return from_cuda(value); }
 
 Model bound(const Plan& plan, const Weights& weights, Tables& tables) {
-  const auto adds = Model::bind(plus<int>(), 1, placeholders::_1);  // std's
+  const auto adds = bind(plus<int>(), 1, placeholders::_1);  // std's
   static_cast<void>(adds(1));
   return Model::bind(plan, weights, tables);
 }
