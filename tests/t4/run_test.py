@@ -95,8 +95,11 @@ class Run(unittest.TestCase):
         self.assertGreater(launches[0]["stalls"]["global memory"], launches[1]["stalls"]["global memory"])
         self.assertEqual(ran.stderr.count("t4: sum: "), 3)
         self.assertRegex(ran.stderr, r"sample.cu:\d+")
-        other = self.run_program("./good", T4_TIME="1", T4_CARD=f"{ROOT}/tools/t4/cards/h100.card")
+        newer = {"T4_TIME": "1", "T4_CARD": f"{ROOT}/tools/t4/cards/h100.card"}
+        other = self.run_program("./other", **newer)
         self.assertEqual(other.returncode, 0, other.stderr)
+        self.assertRegex(other.stdout, r"sum (\S+) of \1 in 3 launches")
+        self.expect_line(self.run_program("./good", **newer), "no code for sm_90", "got sm_75")
         self.expect_line(self.run_program("./good", T4_TIME="1", T4_CARD="/nowhere"), "/nowhere cannot be read")
 
     def test_kernels_with_one_limit_take_what_others_have_measured(self):

@@ -146,6 +146,7 @@ Handler atomic_handler(Opcode opcode) {
     case Opcode::ATOMS:
       return atomic<Space::shared>;
     case Opcode::RED:
+    case Opcode::REDG:
       return atomic<Space::generic>;
     default:
       return nullptr;

@@ -412,7 +412,8 @@ Simulation::Done Simulation::access_global(Multiprocessor& multiprocessor, const
   const Opcode opcode = instruction.opcode;
   const bool is_local = opcode == Opcode::LDL || opcode == Opcode::STL;
   const bool loads = opcode == Opcode::LDG || opcode == Opcode::LDL || opcode == Opcode::LD || opcode == Opcode::LDGSTS;
-  const bool is_atomic = opcode == Opcode::ATOMG || opcode == Opcode::ATOM || opcode == Opcode::RED;
+  const bool is_atomic =
+      opcode == Opcode::ATOMG || opcode == Opcode::ATOM || opcode == Opcode::RED || opcode == Opcode::REDG;
   const bool passes_l1 = instruction.has(Modifier::GPU) ||
                          (instruction.has(Modifier::SYS) && instruction.has(Modifier::STRONG)) || is_atomic ||
                          instruction.has(Modifier::BYPASS);

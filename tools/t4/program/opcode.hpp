@@ -20,8 +20,8 @@ namespace t4 {
   X(STL) X(STS) X(UBMSK) X(UBREV) X(UFLO) X(UIADD3) X(UIMAD) X(UISETP) X(ULDC) X(ULEA) X(ULOP3) X(UMOV) X(UPLOP3) \
   X(UPOPC) X(UPRMT) X(USEL) X(USGXT) X(USHF) X(VOTE) X(VOTEU) X(WARPSYNC) X(YIELD) \
   /* of sm_90 */ \
-  X(ACQBULK) X(CGAERRBAR) X(ENDCOLLECTIVE) X(F2FP) X(I2FP) X(LDGDEPBAR) X(LDGSTS) X(PREEXIT) X(REDUX) X(VIADD) \
-  X(VIADDMNMX) X(VIMNMX) X(VIMNMX3)
+  X(ACQBULK) X(CGAERRBAR) X(ENDCOLLECTIVE) X(F2FP) X(I2FP) X(LDGDEPBAR) X(LDGSTS) X(PREEXIT) X(REDG) X(REDUX) \
+  X(VIADD) X(VIADDMNMX) X(VIMNMX) X(VIMNMX3)
 
 // Those that nvdisasm writes with a digit first have a name with an M. The last ones, from ARRIVES on, are without a
 // meaning for what is computed.

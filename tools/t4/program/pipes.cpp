@@ -39,6 +39,7 @@ Pipe pipe_of(Opcode opcode) {
     case Opcode::ATOM:
     case Opcode::ATOMS:
     case Opcode::RED:
+    case Opcode::REDG:
     case Opcode::LDSM:
     case Opcode::SHFL:
     case Opcode::S2R:
