@@ -15,13 +15,14 @@ namespace warprank { inline namespace v0 {
 inline DeviceAllocator stream_ordered_allocator() {
   return {[](int64_t bytes, int) -> void* {
             void* memory = nullptr;
-            const cudaError_t code = cudaMallocAsync(&memory, static_cast<size_t>(bytes), cudaStreamPerThread);
-            if (code == cudaErrorMemoryAllocation) {
-              cudaGetLastError();
-              return nullptr;
+            cudaError_t code = cudaMallocAsync(&memory, static_cast<size_t>(bytes), cudaStreamPerThread);
+            if (code == cudaSuccess) {
+              code = cudaStreamSynchronize(cudaStreamPerThread);
+              if (code == cudaSuccess) return memory;
+              cudaFreeAsync(memory, cudaStreamPerThread);
             }
-            if (code == cudaSuccess && cudaStreamSynchronize(cudaStreamPerThread) == cudaSuccess) return memory;
             cudaGetLastError();
+            if (code == cudaErrorMemoryAllocation) return nullptr;
             raise(cuda_error("allocate memory of a pool", static_cast<int>(code), cudaGetErrorName(code)));
           },
           [](void* memory, int64_t, int) { cudaFreeAsync(memory, cudaStreamPerThread); }};
