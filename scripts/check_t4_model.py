@@ -45,8 +45,10 @@ CASES = {
     "row_programs": r"row_programs/.*/rows:(100|1000)/",
     "segment_reduce": r"segment_reduce/segments:(1|16)/",
 }
-# A parameter of the cards (fetch_jump_cycles) was fitted to these of the first record, when the model was made.
-FITTED = r"(dot|fm)/requests:1/items:100/|row_programs/(concat|sigmoid).*/rows:100/|attention/items:100/requests:1/"
+# Parameters of the cards were fitted to these of the first record: fetch_jump_cycles to those of the first line, and
+# l0_kept_launches to these and to those of the second.
+FITTED = r"(dot|fm)/requests:1/items:100/|row_programs/(concat|sigmoid).*/rows:100/|attention/items:100/requests:1/" \
+         r"|linear/|elementwise/dice/|row_programs/layer_norm/"
 # Sizes that are served: a request of 100 items.
 NAMED = r"(dot|fm)/requests:1/items:100/|attention/items:100/requests:1/|din_attention/requests:1/items:100/" \
         r"|(mlp|linear|mix|row_programs|elementwise|cross)/.*/rows:100/|embedding_bag/.*hot:1/|segments:1/"

@@ -342,8 +342,7 @@ anew.
              *([case["record"], case["case"], f'{case["simulated_us"]:.2f}', f'{case["measured_us"]:.2f}',
                 f'{case["error"]:+.0f} %', ", ".join(word for word in ("fitted", "named") if case[word])]
                for case in cases)]) + """
-`named`: of serving size; `fitted`: a parameter was fitted to them, `fetch_jump_cycles` when the model was first made,
-`l0_kept_launches` later.
+`named`: of serving size; `fitted`: `fetch_jump_cycles` was fitted to some of them, `l0_kept_launches` to all.
 """
 
 
