@@ -545,6 +545,9 @@ void release_pinned(void* memory) {
 }
 
 bool can_read(const void* memory) { return simt::is_pinned(memory, 1); }
+bool is_on_device(const void* memory) {
+  return (simt::DeviceMemory::instance().devices_of(memory) & simt::DeviceMemory::bit_of(simt::current_device)) != 0;
+}
 
 std::shared_ptr<void> allocate_mapped(int64_t bytes) {
   if (simt::fails() || bytes > simt::pinned_limit - simt::pinned_bytes()) return nullptr;

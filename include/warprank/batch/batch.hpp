@@ -85,6 +85,8 @@ class Batch {
 
   /// All blobs, then the index: the bytes that an engine copies at once.
   Span<const std::byte> bytes() const { return {state_->memory().data(), blob_bytes() + index().bytes()}; }
+  /// All blobs: the first of these bytes.
+  Span<const std::byte> blobs() const { return {bytes().data(), blob_bytes()}; }
   /// The places of the parts of the index.
   const BatchIndex& index() const {
     if (!closed()) throw invalid_argument("index of a batch", "a closed batch", "an open one");

@@ -43,6 +43,10 @@ class BlobView {
   bool has(IdsSlot input) const { return position(input) != 0; }
   bool has(DenseSlot input) const { return position(input) != 0; }
 
+  /// The values of an input, of any type; null when not set.
+  const std::byte* values(IdsSlot input) const { return has(input) ? blob_ + position(input) : nullptr; }
+  const std::byte* values(DenseSlot input) const { return has(input) ? blob_ + position(input) : nullptr; }
+
   /// The type of an input in the blob: the layout's, in a batch.
   IdsWire type(IdsSlot input) const { return static_cast<IdsWire>(type_of(input.index)); }
   DenseWire type(DenseSlot input) const { return static_cast<DenseWire>(type_of(number_of(input))); }

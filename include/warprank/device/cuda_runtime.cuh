@@ -88,11 +88,19 @@ WARPRANK_HIDDEN inline void* allocate_pinned(int64_t bytes) {
   return memory;
 }
 WARPRANK_HIDDEN inline void release_pinned(void* memory) { cudaFreeHost(memory); }
-WARPRANK_HIDDEN inline bool can_read(const void* memory) {
+WARPRANK_HIDDEN inline cudaPointerAttributes attributes_of(const void* memory) {
   cudaPointerAttributes attributes{};
-  if (cudaPointerGetAttributes(&attributes, memory) == cudaSuccess) return attributes.devicePointer == memory;
+  if (cudaPointerGetAttributes(&attributes, memory) == cudaSuccess) return attributes;
   cudaGetLastError();
-  return false;
+  return {};
+}
+WARPRANK_HIDDEN inline bool can_read(const void* memory) {
+  return memory != nullptr && attributes_of(memory).devicePointer == memory;
+}
+WARPRANK_HIDDEN inline bool is_on_device(const void* memory) {
+  const cudaPointerAttributes attributes = attributes_of(memory);
+  return attributes.type == cudaMemoryTypeManaged ||
+         (attributes.type == cudaMemoryTypeDevice && attributes.device == current_device());
 }
 
 /// Pages of the system's, which makes them huge ones where it may, are registered; where a device would have another

@@ -33,6 +33,7 @@ std::pair<int64_t, int64_t> free_and_total_bytes();
 void* allocate_pinned(int64_t bytes);
 void release_pinned(void* memory);
 bool can_read(const void* memory);
+bool is_on_device(const void* memory);
 /// Null when the host has not as much.
 std::shared_ptr<void> allocate_mapped(int64_t bytes);
 void write_mapped(void* to, const void* from, int64_t bytes);

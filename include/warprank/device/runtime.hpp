@@ -37,6 +37,8 @@ WARPRANK_HIDDEN inline void copy_on_device(void* to, const void* from, int64_t b
 }
 /// Whether kernels of the current device can read the host's memory at this address: it is pinned.
 WARPRANK_HIDDEN inline bool can_read(const void* memory) { return backend::runtime::can_read(memory); }
+/// Whether memory is the current device's, or managed.
+WARPRANK_HIDDEN inline bool is_on_device(const void* memory) { return backend::runtime::is_on_device(memory); }
 /// Queues that every byte becomes `value`.
 WARPRANK_HIDDEN inline void fill(void* to, unsigned char value, int64_t bytes, Stream stream) {
   backend::runtime::fill(to, value, bytes, stream);

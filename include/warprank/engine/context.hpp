@@ -183,6 +183,15 @@ class Context {
     return Pending(std::move(use));
   }
 
+  /// The same for a batch in the device's memory, which it copies within the device. Kernels that write there come
+  /// before it in `stream`. Throws invalid_argument also on the host, and for memory that is not the device's.
+  Pending submit(const DeviceBatch& batch, std::optional<StreamHandle> stream = {}) {
+    expect_same_plan(batch.batch());
+    detail::ContextUse use(state_);
+    use.backend().submit_on_device(batch, stream);
+    return Pending(std::move(use));
+  }
+
   /// From now on `next`, a model of the same plan, engine and device, scores the batches. Present scores stay valid,
   /// but values of `tap` may become invalid. Memory and graphs are kept, so this is cheap: on a device it copies
   /// descriptors, and within the device the weights that cuBLASLt reads. Only a graph with custom functions, whose

@@ -17,6 +17,7 @@
 #include "warprank/core/float_matrix.hpp"
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/core/view.hpp"
+#include "warprank/engine/device_batch.hpp"
 #include "warprank/engine/host_precision.hpp"
 #include "warprank/engine/placed_table.hpp"
 #include "warprank/engine/profile.hpp"
@@ -190,6 +191,10 @@ class ContextBackend {
   /// one in the context's own. Neither allocates nor waits after it has seen a batch as large. Not called again before
   /// wait().
   virtual void submit(const Batch& batch, std::optional<StreamHandle> stream) = 0;
+  /// The same of a batch in the device's memory.
+  virtual void submit_on_device(const DeviceBatch&, std::optional<StreamHandle>) {
+    throw invalid_argument("device batch", "a model on a GPU", "one on the host");
+  }
   /// Whether wait() would return at once.
   virtual bool ready() const = 0;
   /// Returns when the scores of the last batch are in outputs(); throws errors of the device.

@@ -122,7 +122,7 @@ class BatchParts {
   }
 
  private:
-  static int64_t blob_bytes(const Batch& batch) { return batch.bytes().size() - batch.index().bytes(); }
+  static int64_t blob_bytes(const Batch& batch) { return batch.blobs().size(); }
   /// Where the blob of a scored request begins, from the beginning of the batch.
   static int64_t blob_at(const Batch& batch, int64_t r) { return blob_bytes(batch) + batch.positions()[r]; }
 

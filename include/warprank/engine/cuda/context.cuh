@@ -50,23 +50,13 @@ class CudaContext : public ContextBackend {
     places_.reserve(runs_.splits() ? std::max<int64_t>(1, options.split_parts) : 1, runs_.of_capacities());
   }
 
-  void submit(const Batch& batch, std::optional<StreamHandle> stream) override {
-    const device::Range range("warprank submit");
+  void submit(const Batch& batch, std::optional<StreamHandle> stream) override { submit(batch, nullptr, stream); }
+  void submit_on_device(const DeviceBatch& batch, std::optional<StreamHandle> stream) override {
     const device::DeviceGuard current(model_->device_index);
-    const device::Stream to = stream ? reinterpret_cast<device::Stream>(*stream) : stream_.get();
-    submitted_ = {&batch, to, Published::Clock::now()};
-    const int run = runs_.measure(batch);
-    if (run < 0 && options_.oversize == Oversize::refuse) throw runs_.too_large("batch", runs_.parts().whole());
-    try {
-      runs_.divide(batch, run, source(*model_));
-      places_.place(batch, runs_);
-      outputs_.remember(batch);
-      queue(batch, false, to);
-    } catch (...) {
-      runs_.forget();
-      outputs_.forget();
-      throw;
-    }
+    if (batch.blobs() != nullptr && !device::is_on_device(batch.blobs()))
+      throw invalid_argument("device batch", "memory of device " + std::to_string(model_->device_index),
+                             "other memory");
+    submit(batch.batch(), batch.blobs(), stream);
   }
   bool ready() const override { return published_.is_done() || done_.is_done(); }
   void wait() override {
@@ -195,6 +185,26 @@ class CudaContext : public ContextBackend {
   }
 
  private:
+  /// `on_device`: the batch's blobs in the device's memory; null: they are where the batch has them.
+  void submit(const Batch& batch, const std::byte* on_device, std::optional<StreamHandle> stream) {
+    const device::Range range("warprank submit");
+    const device::DeviceGuard current(model_->device_index);
+    const device::Stream to = stream ? reinterpret_cast<device::Stream>(*stream) : stream_.get();
+    submitted_ = {&batch, on_device, to, Published::Clock::now()};
+    const int run = runs_.measure(batch);
+    if (run < 0 && options_.oversize == Oversize::refuse) throw runs_.too_large("batch", runs_.parts().whole());
+    try {
+      runs_.divide(batch, run, source(*model_));
+      places_.place(batch, runs_);
+      outputs_.remember(batch);
+      queue(batch, false, to);
+    } catch (...) {
+      runs_.forget();
+      outputs_.forget();
+      throw;
+    }
+  }
+
   const Graph& graph() const { return plan_.graph(); }
   RunSource source(const CudaModelData& model) const {
     return {graph(),
@@ -272,17 +282,21 @@ class CudaContext : public ContextBackend {
   Fetch bring(const Batch& batch, const BatchPart& part, const PartPlace& place, device::Stream stream) {
     const PreparedRun& run = runs_.run_of(part);
     const int64_t blob_bytes = part.blobs_end - part.blobs_begin, index_bytes = run.index().bytes();
-    const std::byte* const blobs = batch.bytes().data() + part.blobs_begin;
-    const std::byte* const index = place.index == nullptr ? blobs + blob_bytes : place.index;
+    const bool is_on_device = submitted_.on_device != nullptr;
+    const std::byte* const blobs =
+        (is_on_device ? submitted_.on_device : batch.blobs().data()) + part.blobs_begin;
+    const std::byte* const index = place.index != nullptr ? place.index : batch.blobs().end();
     unsigned char* const to = runs_.memory_of(part).index;
     if (place.index != nullptr) runs_.parts().write_index(batch, part, run.index(), place.index);
-    if (run.fetches() && device::can_read(blobs)) return Fetch::of(to, blobs, blob_bytes, index, index_bytes);
-    if (place.index == nullptr) {
+    if (run.fetches() && device::can_read(is_on_device ? index : blobs))
+      return Fetch::of(to, blobs, blob_bytes, index, index_bytes);
+    if (index == blobs + blob_bytes) {
       device::copy_to_device(to - blob_bytes, blobs, blob_bytes + index_bytes, stream);
-    } else {
-      if (blob_bytes > 0) device::copy_to_device(to - blob_bytes, blobs, blob_bytes, stream);
-      device::copy_to_device(to, index, index_bytes, stream);
+      return {};
     }
+    if (is_on_device && blob_bytes > 0) device::copy_on_device(to - blob_bytes, blobs, blob_bytes, stream);
+    if (!is_on_device && blob_bytes > 0) device::copy_to_device(to - blob_bytes, blobs, blob_bytes, stream);
+    device::copy_to_device(to, index, index_bytes, stream);
     return {};
   }
   void wait_for_published() {
@@ -352,6 +366,7 @@ class CudaContext : public ContextBackend {
   /// The last batch, which is there until it is waited for.
   struct Submitted {
     const Batch* batch = nullptr;
+    const std::byte* on_device = nullptr;  // its blobs, if they are in the device's memory
     device::Stream stream = {};
     Published::Clock::time_point begin = {};
   };
