@@ -37,7 +37,7 @@ struct Launch {
   int64_t shared_bytes = 0;
 
   bool takes(const DinWeights& network) const {
-    const chained::Shape& other = network.chained();
+    const chained::Shape& other = packed(network).shape;
     return is_chained == network.is_chained() && shape.steps == other.steps && shape.pairs == other.pairs &&
            shape.is_dice == other.is_dice;
   }
@@ -104,7 +104,7 @@ Descriptor describe_common(const History& history) {
   to.added = rows_of(history.added);
   to.y = operand_of(history.y);
   to.axes = items_and_events_of(history);
-  to.factor = history.network->factor();
+  to.factor = packed(*history.network).factor;
   to.normalization = history.network->normalization();
   to.dim = static_cast<int>(history.network->dim());
   return to;
@@ -112,19 +112,19 @@ Descriptor describe_common(const History& history) {
 
 template <class History>
 chained::Descriptor describe_chained(const History& history, int target) {
-  const DinWeights& network = *history.network;
+  const PackedNetwork& network = packed(*history.network);
   auto to = describe_common<chained::Descriptor>(history);
   to.weights = static_cast<const unsigned char*>(history.device_weights);
-  to.head_bias = network.chained_head_bias();
-  to.safe_query = network.safe_query();
-  to.chunks = network.chained().chunks;
-  to.places = chained::choose_places(network.chained(), longest_of(history), target);
+  to.head_bias = network.chained_head_bias;
+  to.safe_query = network.safe_query;
+  to.chunks = network.shape.chunks;
+  to.places = chained::choose_places(network.shape, longest_of(history), target);
   return to;
 }
 
 template <class History>
 Descriptor describe_staged(const History& history, int target) {
-  const DinWeights& network = *history.network;
+  const PackedNetwork& network = packed(*history.network);
   const auto* const weights = static_cast<const unsigned char*>(history.device_weights);
   const auto floats = [&](int64_t offset) {
     return offset < 0 ? nullptr : reinterpret_cast<const float*>(weights + offset);
@@ -132,16 +132,16 @@ Descriptor describe_staged(const History& history, int target) {
   const auto padded = [](int64_t width) { return static_cast<int>((width + 15) / 16 * 16); };
 
   auto to = describe_common<Descriptor>(history);
-  to.event_weights = floats(network.event_weights());
-  to.pair_weights = reinterpret_cast<const float16*>(weights + network.pair_weights());
-  to.head = floats(network.head());
-  to.head_bias = floats(network.head_bias());
-  to.padded_dim = padded(network.dim());
-  to.num_hidden = network.num_hidden();
+  to.event_weights = floats(0);
+  to.pair_weights = reinterpret_cast<const float16*>(weights + network.pair_weights);
+  to.head = floats(network.head);
+  to.head_bias = floats(network.head_bias);
+  to.padded_dim = padded(to.dim);
+  to.num_hidden = static_cast<int>(network.hidden.size());
 
   Shape shape{to.padded_dim, to.num_hidden, {}, longest_of(history)};
   for (int i = 0; i < to.num_hidden; ++i) {
-    const DinWeights::HiddenLayer& layer = network.hidden(i);
+    const PackedLayer& layer = network.hidden[static_cast<size_t>(i)];
     to.hidden[i] = {
         weights + layer.weights,
         floats(layer.bias),
@@ -199,7 +199,7 @@ Plan plan_histories(Span<const History> histories, int target, const LaunchPolic
     if (std::any_of(plan.launches.begin(), plan.launches.end(), takes)) continue;
     Launch& launch = plan.launches.emplace_back();
     launch.is_chained = history.network->is_chained();
-    launch.shape = history.network->chained();
+    launch.shape = packed(*history.network).shape;
   }
   plan.chunk_events.resize(static_cast<size_t>(histories.size()));
   for (Launch& launch : plan.launches) {

@@ -44,6 +44,36 @@ struct DinLayer {
   Span<const float> shift;   ///< [out] dice
 };
 
+class DinWeights;
+
+namespace detail::din {
+
+/// A hidden layer in the bytes of DinWeights. Offsets are in bytes; those of vectors that the activation does not use
+/// are -1.
+struct PackedLayer {
+  int64_t width = 0, weights = 0, bias = 0;
+  Activation activation;
+  int64_t alpha = -1, scale = -1, shift = -1;
+};
+
+/// What the op knows of a network, beside its sizes.
+struct PackedNetwork {
+  std::vector<PackedLayer> hidden;
+  float factor = 1;  ///< of scores
+
+  // Of the chained kernel.
+  chained::Shape shape;
+  float chained_head_bias = 0;
+  uint16_t safe_query = 0;  ///< FP16: up to this |q| no weight of W(q) is too large
+
+  // Of the staged kernel, in bytes; Wk - Wd, float [width 0, dim], padded, comes first.
+  int64_t pair_weights = 0, head = 0, head_bias = 0;
+};
+
+inline const PackedNetwork& packed(const DinWeights& network);
+
+}  // namespace detail::din
+
 /// The scoring network as kernels take it. Its bytes are for device memory, aligned to 16; the object stays on the host
 /// and knows where what lies.
 class DinWeights {
@@ -55,8 +85,8 @@ class DinWeights {
   /// becomes FP16 and is above its largest finite number.
   DinWeights(int64_t dim, Span<const DinLayer> layers, Normalization normalization = Normalization::none,
              bool scaled = false)
-      : normalization_(normalization),
-        factor_(scaled ? 1 / std::sqrt(static_cast<float>(std::max<int64_t>(dim, 1))) : 1) {
+      : normalization_(normalization) {
+    if (scaled) packed_.factor = 1 / std::sqrt(static_cast<float>(std::max<int64_t>(dim, 1)));
     const auto text = [](int64_t value) { return std::to_string(value); };
     if (dim < 1 || dim > max_dim)
       raise(invalid_argument("columns of DIN attention", "1 to " + text(max_dim), text(dim)));
@@ -76,32 +106,17 @@ class DinWeights {
   }
 
   int64_t dim() const { return dim_; }
-  int num_hidden() const { return static_cast<int>(hidden_.size()); }
-  int64_t width(int64_t i) const { return hidden_[static_cast<size_t>(i)].width; }
+  int num_hidden() const { return static_cast<int>(packed_.hidden.size()); }
+  int64_t width(int64_t i) const { return packed_.hidden[static_cast<size_t>(i)].width; }
   Normalization normalization() const { return normalization_; }
   Span<const unsigned char> bytes() const { return bytes_; }
   /// Whether it is packed for the chained kernel.
-  bool is_chained() const { return chained_.chunks > 0; }
-
-  /// What follows is for the op, first for the chained kernel, then for the staged one.
-  const detail::din::chained::Shape& chained() const { return chained_; }
-  float chained_head_bias() const { return chained_head_bias_; }
-  uint16_t safe_query() const { return safe_query_; }  ///< FP16: up to this |q| no weight of W(q) is too large
-
-  /// Offsets are in bytes; those of vectors that the activation does not use are -1.
-  struct HiddenLayer {
-    int64_t width = 0, weights = 0, bias = 0;
-    Activation activation;
-    int64_t alpha = -1, scale = -1, shift = -1;
-  };
-  const HiddenLayer& hidden(int i) const { return hidden_[static_cast<size_t>(i)]; }
-  int64_t event_weights() const { return 0; }  ///< Wk - Wd, float [width 0, dim], padded
-  int64_t pair_weights() const { return pair_weights_; }
-  int64_t head() const { return head_; }
-  int64_t head_bias() const { return head_bias_; }
-  float factor() const { return factor_; }  ///< of scores
+  bool is_chained() const { return packed_.shape.chunks > 0; }
 
  private:
+  friend const detail::din::PackedNetwork& detail::din::packed(const DinWeights& network);
+  using HiddenLayer = detail::din::PackedLayer;
+
   static constexpr int64_t padded(int64_t width) { return (width + 15) / 16 * 16; }
 
   int64_t reserve(int64_t count) {
@@ -151,7 +166,7 @@ class DinWeights {
   }
 
   HiddenLayer& add_hidden(const Activation& activation, int64_t width) {
-    HiddenLayer& hidden = hidden_.emplace_back();
+    HiddenLayer& hidden = packed_.hidden.emplace_back();
     hidden.width = width;
     hidden.activation = activation;
     return hidden;
@@ -205,12 +220,12 @@ class DinWeights {
                                             : 8,
                                later <= 32 ? 2 : 3, kind == ActivationKind::dice};
     if (!chained::fits(shape)) return false;
-    chained_ = shape;
+    packed_.shape = shape;
     return true;
   }
 
   void pack_chained(Span<const DinLayer> layers, const FirstLayer& first) {
-    const detail::din::chained::Shape& shape = chained_;
+    const detail::din::chained::Shape& shape = packed_.shape;
     bytes_.resize(static_cast<size_t>(shape.bytes()));
     const auto copy = [&](int place, const void* from, int64_t count) {
       if (count > 0) std::memcpy(&bytes_[static_cast<size_t>(place)], from, static_cast<size_t>(count));
@@ -246,7 +261,7 @@ class DinWeights {
 
     check_head(layers[2]);
     copy_floats(shape.head(), layers[2].weight);
-    chained_head_bias_ = layers[2].bias.empty() ? 0 : layers[2].bias[0];
+    packed_.chained_head_bias = layers[2].bias.empty() ? 0 : layers[2].bias[0];
     if (shape.is_dice)
       for (const auto& [layer, place, width] : {std::make_tuple(0, shape.dice(), shape.width()),
                                                 std::make_tuple(1, shape.later_dice(), shape.later_width())}) {
@@ -264,7 +279,7 @@ class DinWeights {
     const float safe = of_pair * max_float16 <= room ? max_float16 : room / of_pair;
     float16 query = to_float16(safe);
     if (to_float(query) > safe) query.bits -= 1;
-    safe_query_ = query.bits;
+    packed_.safe_query = query.bits;
   }
 
   void pack_first(const DinLayer& layer, const FirstLayer& first) {
@@ -280,7 +295,7 @@ class DinWeights {
         for (int i = 0; i < 2; ++i) pairs[static_cast<size_t>(at / 4 * 8 + 4 * i + at % 4)] = halves[i];
       }
     append(of_events);
-    pair_weights_ = append(pairs.data(), static_cast<int64_t>(pairs.size()) * 2);
+    packed_.pair_weights = append(pairs.data(), static_cast<int64_t>(pairs.size()) * 2);
     std::vector<float> bias(layer.bias.begin(), layer.bias.end());
     bias.resize(static_cast<size_t>(first.out));
     const int64_t bias_at = append(bias);
@@ -308,18 +323,16 @@ class DinWeights {
   void pack_head(const DinLayer& layer) {
     check_head(layer);
     const float bias = layer.bias.empty() ? 0 : layer.bias[0];
-    head_ = append(layer.weight);
-    head_bias_ = append(&bias, sizeof bias);
+    packed_.head = append(layer.weight);
+    packed_.head_bias = append(&bias, sizeof bias);
   }
 
-  detail::din::chained::Shape chained_;
-  float chained_head_bias_ = 0;
-  uint16_t safe_query_ = 0;
-  int64_t dim_ = 0, pair_weights_ = 0, head_ = 0, head_bias_ = 0;
+  int64_t dim_ = 0;
   Normalization normalization_;
-  float factor_;
-  std::vector<HiddenLayer> hidden_;
+  detail::din::PackedNetwork packed_;
   std::vector<unsigned char> bytes_;
 };
+
+inline const detail::din::PackedNetwork& detail::din::packed(const DinWeights& network) { return network.packed_; }
 
 }}  // namespace warprank::v0
