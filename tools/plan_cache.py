@@ -1,170 +1,45 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Predicts, from ids that were asked for, which share of look-ups a cache of a table's rows on the device has, against
-the bytes that it takes (docs/TIERS.md): a table, and with --svg a picture. Needs nothing but Python.
+the bytes that it takes (docs/TIERS.md): a table, and with --svg a picture.
 
     tools/plan_cache.py film_ids.txt --row-bytes 128 --svg film.svg
 
 Files of ids: text, an id in each line; .npy, one-dimensional, of integers; or recorded requests, blobs of
 docs/BATCH_FORMAT.md end to end, of which --input tells the number of the ids input.
 
-What is simulated is the cache of include/warprank/engine/cuda/table_cache.cuh: its buckets, its sketch of frequencies,
-and what its passes admit and evict, with two simplifications. Of keys of a bucket that a batch finds one alone is marked, as
-if all look-ups of a batch were made at the same time; and what a row that was evicted leaves is free at once. Every id
-has a row.
+The program cache_hits of the build has the cache: its buckets, and the engine's own choice of keys.
 """
 
 import argparse
 import ast
+import os
 import re
 import struct
+import subprocess
 import sys
 from array import array
 
 import svg
 
 MASK = (1 << 64) - 1
-SEED = 0x7D1CE5F0E1A2B394
-POSITIONS, MIN_BUCKETS, FULL_BUCKET = 13, 4, 9  # row_cache::num_positions; CacheLayout::keys_of_a_bucket
-MARKS = 4096  # CacheLayout::mark_capacity
-LEAST_COUNTED, COUNTED_FOR_EACH = 1 << 14, 10  # of TableCache
-HALVES = bytes(value // 2 for value in range(256))
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def fmix64(h):
-    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCD & MASK
-    h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53 & MASK
-    return h ^ h >> 33
+class NoPrediction(Exception):
+    pass
 
 
-def bucket_bytes(row_bytes):
-    """Of hash_table::shape_of for rows that change: a line, and 15 rows."""
-    return (128 + 15 * ((row_bytes + 15) // 16 * 16) + 127) // 128 * 128
-
-
-class Sketch:
-    """FrequencySketch."""
-
-    def __init__(self, keys):
-        self.lines = max(1, keys // 16)
-        self.counters = bytearray(64 * self.lines)
-        self.places = {}
-
-    def places_of(self, key):
-        places = self.places.get(key)
-        if places is None:
-            h = fmix64(key ^ 0x5BD1E9955BD1E995)
-            line = 64 * (h * self.lines >> 64)
-            places = self.places[key] = tuple(line + 16 * i + (h >> 4 * i & 15) for i in range(4))
-        return places
-
-    def add(self, key):
-        for place in self.places_of(key):
-            if self.counters[place] < 255:
-                self.counters[place] += 1
-
-    def estimate(self, key):
-        return min(self.counters[place] for place in self.places_of(key))
-
-    def halve(self):
-        self.counters = self.counters.translate(HALVES)
-
-
-class Cache:
-    """TableCache, of a table of so many rows."""
-
-    def __init__(self, device_bytes, row_bytes, table_rows):
-        wanted = table_rows // FULL_BUCKET + 1
-        self.num_buckets = max(MIN_BUCKETS, min(device_bytes // bucket_bytes(row_bytes), wanted))
-        self.bytes = self.num_buckets * bucket_bytes(row_bytes)
-        self.buckets = {}  # by number: a key or None at each position
-        self.keys = {}  # with the number of its bucket
-        self.found = set()  # since a pass saw their bucket
-        self.sketch = Sketch(max(self.num_buckets * POSITIONS, LEAST_COUNTED))
-        self.num_counted = 0
-
-    def bucket(self, number):
-        return self.buckets.setdefault(number, [None] * POSITIONS)
-
-    def first(self, key):
-        return fmix64(key ^ SEED) * self.num_buckets >> 64
-
-    def second(self, key):
-        h = fmix64(key ^ SEED)
-        other = (h * 0x9E3779B97F4A7C15 & MASK) * (self.num_buckets - 1) >> 64
-        return other + (other >= (h * self.num_buckets >> 64))
-
-    def look_up(self, ids, batch):
-        """Of what comes between two passes, by so many at a time: how many were found. Then makes the pass."""
-        missed = [key for key in ids if key not in self.keys]
-        for begin in range(0, len(ids), batch):
-            marked = {self.keys[key]: key for key in ids[begin : begin + batch]
-                      if key not in self.found and key in self.keys}
-            self.found.update(marked.values())
-        self.make_pass(missed[:MARKS])
-        return len(ids) - len(missed)
-
-    def count(self, key):
-        self.sketch.add(key)
-        self.num_counted += 1
-
-    def make_pass(self, missed):
-        missed = sorted(set(missed))
-        held = {}  # by bucket: [key, whether it was found]
-        for number in {self.first(key) for key in missed}:
-            held[number] = [[key, key in self.found] for key in self.bucket(number) if key is not None]
-        for key in missed:
-            self.count(key)
-        for entries in held.values():
-            for key, was_found in entries:
-                if was_found:
-                    self.count(key)
-                    self.found.discard(key)
-        missed.sort(key=lambda key: -self.sketch.estimate(key))
-        room = {number: POSITIONS - len(entries) for number, entries in held.items()}
-        num_keys, has_room_until = len(self.keys), self.num_buckets * FULL_BUCKET
-        victims, admitted = [], []
-        for key in missed:
-            number = self.first(key)
-            if room[number] > 0:
-                room[number] -= 1
-            elif num_keys >= has_room_until:
-                entries = held[number]
-                victim = min(entries, key=lambda e: (e[1], self.sketch.estimate(e[0])), default=None)
-                if victim is None or self.sketch.estimate(victim[0]) >= self.sketch.estimate(key):
-                    continue
-                victims.append((victim[0], number))
-                entries.remove(victim)
-                num_keys -= 1
-            num_keys += 1
-            admitted.append(key)
-        if self.num_counted >= COUNTED_FOR_EACH * self.num_buckets * POSITIONS:
-            self.sketch.halve()
-            self.num_counted = 0
-        for key, number in victims:
-            keys = self.bucket(number)
-            keys[keys.index(key)] = None
-            del self.keys[key]
-            self.found.discard(key)
-        for key in admitted:
-            for number in (self.first(key), self.second(key)):
-                keys = self.bucket(number)
-                if None in keys:
-                    keys[keys.index(None)] = key
-                    self.keys[key] = number
-                    break
-
-
-def hit_ratio(ids, cache, batch, ids_per_pass, warm_up):
-    """Of the ids behind the first `warm_up`."""
-    hits = counted = 0
-    for begin in range(0, len(ids), ids_per_pass):
-        some = ids[begin : begin + ids_per_pass]
-        found = cache.look_up(some, batch)
-        if begin >= warm_up:
-            hits += found
-            counted += len(some)
-    return hits / counted
+def hits_of(ids, *arguments, program=f"{ROOT}/build/cpu/tools/cache_hits"):
+    """[(bytes, hits, look-ups that were counted)]"""
+    try:
+        done = subprocess.run([program, *map(str, arguments)], input=array("Q", ids).tobytes(), capture_output=True)
+    except OSError as error:
+        raise NoPrediction(f"{program}: {error.strerror}; cmake --build --preset cpu --target cache_hits makes it, and "
+                           "--program tells another place") from None
+    if done.returncode != 0:
+        raise NoPrediction((done.stderr or done.stdout).decode().strip())
+    return [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
 
 
 # ---- Files
@@ -254,14 +129,6 @@ def bytes_of(text):
     return int(float(match[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[match[2]])
 
 
-def budgets_for(table_rows, row_bytes):
-    """From all rows down by halves, ten at most."""
-    budgets = [(table_rows // FULL_BUCKET + 1) * bucket_bytes(row_bytes)]
-    while len(budgets) < 10 and budgets[-1] // 2 >= MIN_BUCKETS * bucket_bytes(row_bytes):
-        budgets.append(budgets[-1] // 2)
-    return budgets[::-1]
-
-
 def draw(points, label):
     """points: [(bytes, ratio)]."""
     megabytes = [(size / 1e6, ratio) for size, ratio in points]
@@ -290,6 +157,7 @@ def main(arguments=None):
     parser.add_argument("--warm-up", type=float, default=0.5, help="share of the ids that come before any is counted")
     parser.add_argument("--input", type=int, default=0, help="of recorded requests: the number of the ids input")
     parser.add_argument("--svg", help="the picture to write")
+    parser.add_argument("--program", help="cache_hits (default: the one of the preset cpu)")
     options = parser.parse_args(arguments)
     if not 2 <= options.row_bytes <= 1024:
         parser.error(f"--row-bytes: expected 2 to 1024, got {options.row_bytes}")
@@ -309,10 +177,14 @@ def main(arguments=None):
     table_rows = options.rows or different
     if table_rows < different:
         sys.exit(f"--rows: expected {different} or more, as there are so many different ids, got {table_rows}")
-    least = MIN_BUCKETS * bucket_bytes(options.row_bytes)
-    budgets = sorted(options.bytes or budgets_for(table_rows, options.row_bytes)) or [least]
-    if budgets[0] < least:
-        sys.exit(f"--bytes: expected at least {least}, {MIN_BUCKETS} buckets of its rows, got {budgets[0]}")
+    arguments = ["--row-bytes", options.row_bytes, "--rows", table_rows, "--batch", options.batch,
+                 "--ids-per-pass", options.ids_per_pass, "--skip", num_warm_up]
+    if options.bytes:
+        arguments += ["--bytes", *options.bytes]
+    try:
+        predicted = hits_of(ids, *arguments, **({"program": options.program} if options.program else {}))
+    except NoPrediction as error:
+        sys.exit(str(error))
 
     before = set(ids[:num_warm_up])
     print(f"{len(ids)} ids, {different} different; a table of {table_rows} rows of {options.row_bytes} bytes")
@@ -320,12 +192,11 @@ def main(arguments=None):
           f"{sum(i in before for i in ids[num_warm_up:]) / (len(ids) - num_warm_up):.1%} were asked for before\n")
     print(f"{'device bytes':>14}  {'of all rows':>11}  {'hit ratio':>9}  {'bus bytes/look-up':>17}")
     points = []
-    for budget in budgets:
-        cache = Cache(budget, options.row_bytes, table_rows)
-        ratio = hit_ratio(ids, cache, options.batch, options.ids_per_pass, num_warm_up)
-        points.append((cache.bytes, ratio))
-        print(f"{cache.bytes:>14}  {cache.bytes / (table_rows * options.row_bytes):>11.1%}  {ratio:>9.1%}  "
-              f"{(1 - ratio) * options.row_bytes:>17.1f}", flush=True)
+    for size, hits, counted in predicted:
+        ratio = hits / counted
+        points.append((size, ratio))
+        print(f"{size:>14}  {size / (table_rows * options.row_bytes):>11.1%}  {ratio:>9.1%}  "
+              f"{(1 - ratio) * options.row_bytes:>17.1f}")
     if options.svg:
         with open(options.svg, "w", encoding="utf-8") as file:
             file.write(draw(points, f"{options.ids}: {table_rows} rows of {options.row_bytes} bytes"))

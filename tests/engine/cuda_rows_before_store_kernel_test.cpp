@@ -91,7 +91,7 @@ TEST(RowsBeforeStore, AreReadOverTheBusUntilTheyAreOnTheDevice) {
 
 TEST(RowsBeforeStore, TellOfAsManyAbsentKeysAsThereIsRoomFor) {
   reset();
-  constexpr int64_t capacity = cuda_backend::CacheLayout::mark_capacity, more = 100;
+  constexpr int64_t capacity = cuda_backend::mark_capacity, more = 100;
   const StoredTables setup({versioned_table("t", DType::f16, 2, true, first_keys(capacity + more))}, 1 << 20, 0);
   const LookUps look_ups(*setup.tables, setup.expected, first_keys(capacity + more));
   look_ups.run();
@@ -165,7 +165,7 @@ TEST(RowsBeforeStore, GiveWayByHowOftenTheyAreAskedForButNotAtOnce) {
   EXPECT_GT(rows.size(), places * 9 / 10);
   EXPECT_LE(rows.size(), places);
   for (int64_t key = 0; key < 2 * places; ++key)
-    for (int i = 0; i < (key % 2 == 0 ? 8 : 3); ++i) table.cache->count(static_cast<uint64_t>(key));
+    for (int i = 0; i < (key % 2 == 0 ? 8 : 3); ++i) table.cache->admission().count(static_cast<uint64_t>(key));
   std::this_thread::sleep_for(std::chrono::milliseconds(45));
 
   const int64_t begin = 10 * places, some = places / 8;

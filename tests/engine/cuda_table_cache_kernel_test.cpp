@@ -198,7 +198,7 @@ TEST(CudaTableCache, KeepsWhatWasFoundLately) {
     return placement.first_bucket(placement.hash(static_cast<uint64_t>(key)));
   };
   const auto count = [&](int64_t key, int times) {
-    for (int i = 0; i < times; ++i) cache.count(static_cast<uint64_t>(key));
+    for (int i = 0; i < times; ++i) cache.admission().count(static_cast<uint64_t>(key));
   };
   constexpr int64_t many = 1000;
   for (int i = 0; i < 3; ++i) ask(first_keys(many));
@@ -238,7 +238,7 @@ TEST(CudaTableCache, FollowsWhatIsAskedFor) {
 
 TEST(CudaTableCache, DropsMarksThatItHasNoRoomFor) {
   reset();
-  constexpr int64_t capacity = cuda_backend::CacheLayout::mark_capacity, more = 100;
+  constexpr int64_t capacity = cuda_backend::mark_capacity, more = 100;
   const std::vector<VersionedTable> tables{versioned_table("t", DType::f16, 2, false, first_keys(capacity + more))};
   CudaTableStore store(plan_of(tables), weights_of(tables), {}, 0, cached(tables, 10000));
   const LookUps look_ups(store, tables, first_keys(capacity + more));

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tools/plan_cache.py predicts what a cache does that is simulated, and reads each kind of file."""
+"""tools/plan_cache.py predicts what a cache does that is simulated, and reads each kind of file. The first argument is
+the program cache_hits."""
 
 import contextlib
 import io
@@ -14,6 +15,8 @@ import xml.etree.ElementTree
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, f"{ROOT}/tools")
 import plan_cache  # noqa: E402
+
+PROGRAM = os.path.abspath(sys.argv.pop(1))
 
 
 def skewed_ids(count, table_rows):
@@ -56,7 +59,7 @@ class PlanCache(unittest.TestCase):
     def run_it(self, *arguments):
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
-            plan_cache.main([str(argument) for argument in arguments])
+            plan_cache.main([*map(str, arguments), "--program", PROGRAM])
         return output.getvalue()
 
     def refusal(self, name, data, *more):
@@ -68,18 +71,25 @@ class PlanCache(unittest.TestCase):
         with open(f"{ROOT}/tests/engine/planned_cache.txt", encoding="utf-8") as file:
             lines = [list(map(int, line.split())) for line in file]
         self.assertGreater(len(lines), 2)
+        bucket_bytes = 384  # of rows of 16 bytes
         for buckets, num_ids, batch, batches_per_pass, hits in lines:
-            cache = plan_cache.Cache(buckets * plan_cache.bucket_bytes(16), 16, 5000)
-            self.assertEqual(cache.num_buckets, buckets)
-            ratio = plan_cache.hit_ratio(skewed_ids(num_ids, 5000), cache, batch, batch * batches_per_pass, 0)
-            self.assertEqual(round(ratio * num_ids), hits, f"{buckets} buckets")
+            self.assertEqual(self.hits_of(skewed_ids(num_ids, 5000), 16, 5000, batch, batch * batches_per_pass, 0,
+                                          buckets * bucket_bytes), [(buckets * bucket_bytes, hits, num_ids)])
+
+    def hits_of(self, ids, row_bytes, rows, batch, ids_per_pass, skip, *budgets):
+        arguments = ["--row-bytes", row_bytes, "--rows", rows, "--batch", batch, "--ids-per-pass", ids_per_pass,
+                     "--skip", skip, *(["--bytes", *budgets] if budgets else [])]
+        return plan_cache.hits_of(ids, *arguments, program=PROGRAM)
 
     def test_says_as_much_as_the_library_does(self):
-        self.assertEqual(plan_cache.bucket_bytes(64), 1152)  # tests/engine/placement_test.cpp
-        self.assertEqual(plan_cache.bucket_bytes(24), 640)
+        # tests/engine/placement_test.cpp has the buckets of such rows, of which there are at least 4.
+        self.assertEqual([size for size, _, _ in self.hits_of([1], 64, 9, 1, 1, 0)], [4 * 1152])
+        self.assertEqual([size for size, _, _ in self.hits_of([1], 24, 70, 1, 1, 0)], [4 * 640, 8 * 640])
         # An id that is asked for all the time is found whenever a pass has seen it.
-        cache = plan_cache.Cache(1 << 20, 64, 1000)
-        self.assertEqual([cache.look_up(ids, 3) for ids in ([7, 8], [7, 7, 9], [9, 8, 7])], [0, 2, 3])
+        ids = [7, 8, 1, 7, 7, 9, 9, 8, 7]
+        self.assertEqual(self.hits_of(ids, 64, 1000, 3, 3, 0, 1 << 20), [(112 * 1152, 5, 9)])
+        self.assertEqual(self.hits_of(ids, 64, 1000, 3, 3, 3, 1 << 20), [(112 * 1152, 5, 6)])
+        self.assertEqual(self.hits_of([2**64 - 1, 0, 2**64 - 1, 0], 2, 9, 2, 2, 0)[0][1:], (2, 4))
 
     def test_reads_each_kind_of_file(self):
         ids = [3, -1, 1 << 40, 3]
@@ -145,6 +155,9 @@ class PlanCache(unittest.TestCase):
         for path in ("nowhere", self.folder.name):
             with self.assertRaises(SystemExit):
                 self.run_it(path, "--row-bytes", 64)
+        with self.assertRaises(plan_cache.NoPrediction) as refused:
+            plan_cache.hits_of([1], program="nowhere")
+        self.assertIn("nowhere: No such file", str(refused.exception))
 
 
 if __name__ == "__main__":

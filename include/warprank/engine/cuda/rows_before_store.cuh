@@ -36,7 +36,7 @@ namespace warprank { inline namespace v0 { namespace cuda_backend {
 struct StoredRowsLayout {
   /// Of at most so many keys, 0: any number; whose buckets take at most so many bytes.
   StoredRowsLayout(const StoredRows& rows, int64_t num_keys, int64_t budget)
-      : num_buckets(cache_buckets(rows.type, rows.dim, num_keys == 0 ? budget : num_keys, budget)),
+      : num_buckets(cache_buckets(cache_shape(rows.type, rows.dim).bucket_bytes, num_keys == 0 ? budget : num_keys, budget)),
         size_at(static_cast<int64_t>(num_buckets) * cache_shape(rows.type, rows.dim).bucket_bytes),
         bytes(size_at + static_cast<int64_t>(sizeof(uint64_t))) {}
 
@@ -82,7 +82,7 @@ class RowsBeforeStore final : public RowsInMemory {
     coming_.clear();
     for (int64_t i = 0; i < keys.size(); ++i) {
       if (!is_wanted(i)) continue;
-      cache_.count(static_cast<uint64_t>(keys[i]));
+      cache_.admission().count(static_cast<uint64_t>(keys[i]));
       wanted.push_back({keys[i], i});
       coming_.insert(static_cast<uint64_t>(keys[i]));
     }
@@ -188,7 +188,7 @@ class RowsBeforeStore final : public RowsInMemory {
     // Among equals it goes round, so that who came last does not go first.
     const int turn = turn_ = (turn_ + 1) % row_cache::num_positions;
     const auto rank = [&](const CacheBucket::Held& held) {
-      return std::tuple(just_came_.count(held.key) + came_before_.count(held.key), cache_.frequency(held.key),
+      return std::tuple(just_came_.count(held.key) + came_before_.count(held.key), cache_.admission().frequency(held.key),
                         (held.position + turn) % row_cache::num_positions);
     };
     const auto victim = std::min_element(first.held.begin(), first.held.end(),

@@ -4,10 +4,8 @@
 /// The rows of a table on the host that are on the device as well (ops/row_cache.hpp), and which they are.
 ///
 /// A pass takes out the keys that look-ups missed, and for their buckets which keys were found since the last one: each
-/// counts once in a sketch of frequencies. A missed key gets a row where there is room; where there is none, it takes
-/// the place of the key of its bucket that was not found lately, of several such of the rarest, if it is more frequent
-/// itself: so keys that are asked for once do not drive away others (TinyLFU). Rows are written and erased by the
-/// updates of hash tables, under the batches that read them. Passes and updates of the tables exclude one another, so
+/// counts once in a sketch of frequencies. CacheAdmission chooses which of the missed keys get a row, and which others
+/// give way. Rows are written and erased by the updates of hash tables, under the batches that read them. Passes and updates of the tables exclude one another, so
 /// no row is admitted that an update has replaced meanwhile.
 
 #include <algorithm>
@@ -21,26 +19,16 @@
 
 #include "warprank/core/view.hpp"
 #include "warprank/device/runtime.hpp"
+#include "warprank/engine/cuda/cache_admission.hpp"
 #include "warprank/engine/cuda/table_updates.cuh"
 #include "warprank/engine/placement.hpp"
 #include "warprank/engine/table_options.hpp"
-#include "warprank/hash_table/frequency_sketch.hpp"
 #include "warprank/ops/detail/row_cache/take_marks.cuh"
 #include "warprank/ops/row_cache.hpp"
 
 namespace warprank { inline namespace v0 { namespace cuda_backend {
 
-/// Of row_cache::num_positions, how many keys a bucket of a full cache has; where there are more, the second bucket of
-/// some is full as well.
-inline constexpr int64_t keys_of_a_bucket = 9;
-
-/// How many buckets there are for at most so many keys, that take at most so many bytes.
-inline uint64_t cache_buckets(DType type, int64_t dim, int64_t num_keys, int64_t budget) {
-  const auto wanted = static_cast<uint64_t>(num_keys / keys_of_a_bucket + 1);
-  const auto most = static_cast<uint64_t>(budget / cache_shape(type, dim).bucket_bytes);
-  return std::max(hash_table::min_buckets, std::min(most, wanted));
-}
-/// A table of such buckets, which are to be cleared.
+/// A table of buckets, which are to be cleared.
 inline HashTableView cache_rows(DType type, int64_t dim, uint64_t num_buckets, unsigned char* buckets, uint64_t* size) {
   HashTableView rows;
   rows.buckets = buckets;
@@ -50,42 +38,15 @@ inline HashTableView cache_rows(DType type, int64_t dim, uint64_t num_buckets, u
   rows.row_bytes = hash_table::row_bytes(type, dim);
   rows.is_mutable = true;
   rows.shape = cache_shape(type, dim);
-  rows.placement = {0x7d1ce5f0e1a2b394u, num_buckets, 0, 2};
+  rows.placement = cache_placement(num_buckets);
   return rows;
 }
 
-/// A bucket of such a table, as whoever chooses its keys sees it.
-struct CacheBucket {
-  struct Held {
-    uint64_t key;
-    int position;
-    bool was_found = false;
-  };
-  std::vector<Held> held;
-  int room = row_cache::num_positions;
-
-  explicit CacheBucket(const uint64_t* line) {
-    const uint64_t map = line[hash_table::map_word];
-    for (int p = 0; p < row_cache::num_positions; ++p)
-      if (hash_table::slot_at(map, p) != hash_table::no_slot) held.push_back({line[p], p});
-    room -= static_cast<int>(held.size());
-  }
-  /// Of one of the marks of the bucket: any of them may have got the bits.
-  void add_use(uint64_t use) {
-    for (Held& one : held) one.was_found |= (use >> one.position & 1) != 0;
-  }
-  bool holds(uint64_t key) const {
-    return std::any_of(held.begin(), held.end(), [key](const Held& one) { return one.key == key; });
-  }
-};
-
 /// Where the parts of a cache lie in device memory, from its beginning, and how large they are.
 struct CacheLayout {
-  static constexpr uint32_t mark_capacity = 4096;
-
   /// Of at most so many keys, whose buckets take at most so many bytes. `tells_absent`: for a table in a store.
   CacheLayout(DType type, int64_t dim, int64_t num_keys, int64_t budget, bool tells_absent = false)
-      : num_buckets(cache_buckets(type, dim, num_keys, budget)) {
+      : num_buckets(cache_buckets(cache_shape(type, dim).bucket_bytes, num_keys, budget)) {
     buckets_bytes = static_cast<int64_t>(num_buckets) * cache_shape(type, dim).bucket_bytes;
     words_at = buckets_bytes;
     marks_at = words_at + static_cast<int64_t>(num_words * sizeof(uint64_t));
@@ -110,13 +71,13 @@ class PassMemory {
  public:
   PassMemory()
       : memory_(static_cast<int64_t>(sizeof(detail::TakenMarks::Counts)) +
-                    (static_cast<int64_t>(sizeof(detail::TakenMarks::Mark)) + 8) * CacheLayout::mark_capacity,
+                    (static_cast<int64_t>(sizeof(detail::TakenMarks::Mark)) + 8) * mark_capacity,
                 "the passes over caches of rows") {}
 
   detail::TakenMarks marks() const {
     auto* const counts = static_cast<detail::TakenMarks::Counts*>(memory_.data());
     auto* const marks = reinterpret_cast<detail::TakenMarks::Mark*>(counts + 1);
-    return {counts, marks, reinterpret_cast<uint64_t*>(marks + CacheLayout::mark_capacity)};
+    return {counts, marks, reinterpret_cast<uint64_t*>(marks + mark_capacity)};
   }
   int64_t bytes() const { return memory_.bytes(); }
 
@@ -133,16 +94,14 @@ class TableCache {
   TableCache(DType type, int64_t dim, const CacheLayout& layout, unsigned char* memory, device::Stream stream,
              int64_t num_counted = 0)
       : on_device_(reinterpret_cast<const RowCacheView*>(memory + layout.view_at)),
-        num_counted_keys_(std::max(num_counted, static_cast<int64_t>(layout.num_buckets) * row_cache::num_positions)),
-        sketch_(std::max(num_counted_keys_, least_counted)),
-        has_room_until_(static_cast<int64_t>(layout.num_buckets) * keys_of_a_bucket) {
+        admission_(layout.num_buckets, num_counted) {
     auto* const words = reinterpret_cast<uint64_t*>(memory + layout.words_at);
     view_.rows = cache_rows(type, dim, layout.num_buckets, memory, words + CacheLayout::size_word);
     view_.missed = {reinterpret_cast<uint64_t*>(memory + layout.marks_at), words + CacheLayout::num_word,
-                    words + CacheLayout::taken_word, CacheLayout::mark_capacity};
+                    words + CacheLayout::taken_word, mark_capacity};
     if (layout.absent_at >= 0)
       view_.absent = {reinterpret_cast<uint64_t*>(memory + layout.absent_at), words + CacheLayout::num_absent_word,
-                      words + CacheLayout::absent_taken_word, CacheLayout::mark_capacity};
+                      words + CacheLayout::absent_taken_word, mark_capacity};
     view_.hits = words + CacheLayout::hits_word;
     device::fill(memory, 0, layout.bytes, stream);
     device::copy_to_device(memory + layout.view_at, &view_, sizeof view_, stream);
@@ -157,12 +116,9 @@ class TableCache {
   /// How many ids had no row anywhere, as of the last pass; of a table in a store.
   int64_t num_absent() const { return static_cast<int64_t>(taken_.absent); }
 
-  void count(uint64_t key) {
-    sketch_.add(static_cast<int64_t>(key));
-    ++num_counts_;
-  }
-  /// How often a key was counted, as far as that is not forgotten.
-  int frequency(uint64_t key) const { return sketch_.estimate(static_cast<int64_t>(key)); }
+  /// How often keys were asked for.
+  CacheAdmission& admission() { return admission_; }
+  const CacheAdmission& admission() const { return admission_; }
 
   /// Keys that had no row anywhere, of those that there was room for: of a table in a store.
   struct Absent {
@@ -174,7 +130,7 @@ class TableCache {
     Absent absent;
     const int64_t count = take_marks(updates, memory, absent);
     if (count > 0) admit({memory.marks().marks, count}, updates, row_of);
-    forget();
+    admission_.forget();
     return absent;
   }
 
@@ -195,8 +151,18 @@ class TableCache {
  private:
   template <class RowOf>
   void admit(Span<const detail::TakenMarks::Mark> marks, TableUpdates& updates, const RowOf& row_of) {
+    std::unordered_map<uint64_t, CacheBucket> buckets;
+    std::vector<std::pair<uint64_t, uint64_t>> missed;  // with the bucket
+    for (const detail::TakenMarks::Mark& mark : marks) {
+      const uint64_t bucket = rows().placement.first_bucket(rows().placement.hash(mark.key));
+      buckets.emplace(bucket, mark.line).first->second.add_use(mark.line[row_cache::use_word]);
+      missed.emplace_back(mark.key, bucket);
+    }
+    const auto has_row = [&](uint64_t key) { return row_of(static_cast<int64_t>(key)) != nullptr; };
+    const auto [chosen_victims, chosen] = admission_.choose(std::move(missed), buckets, num_keys_, has_row);
     std::vector<RowChange> victims, admitted;
-    choose(marks, row_of, victims, admitted);
+    for (const uint64_t key : chosen_victims) victims.push_back({static_cast<int64_t>(key), -1});
+    for (const uint64_t key : chosen) admitted.push_back({static_cast<int64_t>(key), 0});
     erase(updates, victims, counters_.evicted);
     TableChanges changes;
     updates.change<detail::CacheProtocol>(rows(), copy_from(row_of), admitted, changes);
@@ -236,63 +202,12 @@ class TableCache {
     return static_cast<int64_t>(count);
   }
 
-  /// Half of what was counted, now and then.
-  void forget() {
-    if (num_counts_ < counted_for_each * num_counted_keys_) return;
-    sketch_.halve();
-    num_counts_ = 0;
-  }
-
-  template <class RowOf>
-  void choose(Span<const detail::TakenMarks::Mark> marks, const RowOf& row_of, std::vector<RowChange>& victims,
-              std::vector<RowChange>& admitted) {
-    std::unordered_map<uint64_t, CacheBucket> buckets;
-    std::vector<std::pair<uint64_t, uint64_t>> missed;  // with the bucket
-    for (const detail::TakenMarks::Mark& mark : marks) {
-      const uint64_t bucket = rows().placement.first_bucket(rows().placement.hash(mark.key));
-      buckets.emplace(bucket, mark.line).first->second.add_use(mark.line[row_cache::use_word]);
-      missed.emplace_back(mark.key, bucket);
-    }
-    std::sort(missed.begin(), missed.end());
-    missed.erase(std::unique(missed.begin(), missed.end()), missed.end());
-    for (const auto& [key, bucket] : missed) count(key);
-    for (const auto& [index, bucket] : buckets)
-      for (const CacheBucket::Held& held : bucket.held)
-        if (held.was_found) count(held.key);
-    std::stable_sort(missed.begin(), missed.end(),
-                     [this](const auto& a, const auto& b) { return frequency(a.first) > frequency(b.first); });
-    int64_t num_keys = num_keys_;
-    for (const auto& [key, index] : missed) {
-      CacheBucket& bucket = buckets.at(index);
-      const auto change = static_cast<int64_t>(key);
-      if (bucket.holds(key) || row_of(change) == nullptr) continue;
-      if (bucket.room > 0) {
-        --bucket.room;
-      } else if (num_keys >= has_room_until_) {
-        const auto victim =
-            std::min_element(bucket.held.begin(), bucket.held.end(), [this](const auto& a, const auto& b) {
-              return std::pair(a.was_found, frequency(a.key)) < std::pair(b.was_found, frequency(b.key));
-            });
-        if (victim == bucket.held.end() || frequency(victim->key) >= frequency(key)) continue;
-        victims.push_back({static_cast<int64_t>(victim->key), -1});
-        bucket.held.erase(victim);
-        --num_keys;
-      }  // else there may be room in the second bucket
-      ++num_keys;
-      admitted.push_back({change, 0});
-    }
-  }
-
   RowCacheView view_;
   const RowCacheView* on_device_;
-  static constexpr int64_t counted_for_each = 10;    // key that is told apart, then counts are halved
-  static constexpr int64_t least_counted = 1 << 14;  // keys that are told apart: small caches see many as well
-  int64_t num_counted_keys_;
-  FrequencySketch sketch_;
-  int64_t num_counts_ = 0;
+  CacheAdmission admission_;
   CacheCounters counters_;
   detail::TakenBefore taken_;
-  int64_t num_keys_ = 0, has_room_until_;
+  int64_t num_keys_ = 0;
 };
 
 }}}  // namespace warprank::v0::cuda_backend
