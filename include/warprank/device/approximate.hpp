@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Functions of few instructions, for what is rounded to FP16 behind them or weighs others against one another.
+/// Functions of few instructions, for values that are rounded to FP16 afterwards or weigh other values against one
+/// another.
 
 #include "warprank/device/backend.hpp"
 

@@ -5,10 +5,10 @@
 ///
 ///     copy_async(&tile[i], &global[i]);  ...  commit_async();  ...  wait_async<0>();  sync_block();
 ///
-/// Until the wait neither the destination may be touched nor the source changed; the wait is for the caller's own
-/// copies, the barrier after it for those of the others. On sm_75, which has no such instruction, the copy is a load
-/// and a store on the spot: correct wherever the rules above are kept, and slow when one waits for each; there, load
-/// several values into registers first and store them afterwards.
+/// Before the wait, do not touch the destination or change the source. The wait is for the caller's own copies, the
+/// barrier after it for the copies of the other threads. sm_75 has no such instruction: there the copy is a load and a
+/// store on the spot, which is correct if these rules are kept, but slow if a thread waits for each copy. On sm_75,
+/// load several values into registers first and store them afterwards.
 
 #include <cstdint>
 

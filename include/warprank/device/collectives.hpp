@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the lanes of a warp do together. Every lane named in a mask must make the same call with the same mask; the
-/// caller must be in it, and a value is read only from lanes in it. None of these orders memory (see sync_warp).
+/// Operations that the lanes of a warp do together. Every lane named in a mask must make the same call with the same
+/// mask; the caller must be in it, and a value is read only from lanes in it. None of these orders memory (see
+/// sync_warp).
 
 #include <cstdint>
 #include <type_traits>
@@ -42,6 +43,7 @@ WARPRANK_DEVICE Value shuffle_xor(uint32_t mask, Value value, int lane_mask, int
 WARPRANK_DEVICE uint32_t ballot(uint32_t mask, bool predicate, Here here = Here::current()) {
   return backend::ballot(mask, predicate, here);
 }
+/// Whether `predicate` is true in any lane of the mask; `all`: in all of them.
 WARPRANK_DEVICE bool any(uint32_t mask, bool predicate, Here here = Here::current()) {
   return backend::ballot(mask, predicate, here) != 0;
 }
@@ -60,8 +62,8 @@ WARPRANK_DEVICE int count_bits(uint32_t bits) { return backend::count_bits(bits)
 /// The number of the lowest set bit; `bits` is not 0.
 WARPRANK_DEVICE int first_bit(uint32_t bits) { return backend::first_bit(bits); }
 
-/// The lanes that work together: `Size` of 2, 4, 8, 16 or 32 neighbours, aligned to their number. All of a tile must
-/// arrive together, tiles of one warp need not.
+/// Lanes that work together: `Size` (2, 4, 8, 16 or 32) neighbours, aligned to their number. All lanes of a tile must
+/// arrive together; the tiles of a warp need not.
 template <int Size>
 struct Tile {
   static_assert(Size == 2 || Size == 4 || Size == 8 || Size == 16 || Size == 32);

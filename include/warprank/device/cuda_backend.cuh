@@ -4,8 +4,8 @@
 /// The vocabulary in CUDA's intrinsics and PTX. Documented where it is public, in the headers beside this one;
 /// backend.hpp alone includes this, behind the macros that it defines.
 
-// Before CUDA 13 nvcc puts a kernel's attributes on a static function as well, where g++ warns, at the end of each
-// unit, that it ignores them.
+// Before CUDA 13, nvcc also puts a kernel's attributes on a static function. There g++ ignores them, and warns about it
+// at the end of each unit.
 #if CUDART_VERSION < 13000
 #pragma GCC diagnostic ignored "-Wattributes"
 #endif

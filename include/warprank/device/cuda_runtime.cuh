@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The runtime in CUDA's. Documented where it is public, in runtime.hpp, owned_memory.hpp and devices.hpp.
+/// The runtime, by CUDA's runtime. Documented where it is public, in runtime.hpp, owned_memory.hpp and devices.hpp.
 
 #include <cuda_runtime.h>
 
@@ -39,8 +39,8 @@ WARPRANK_HIDDEN inline int set_device(int index) {
 }
 /// For destructors.
 WARPRANK_HIDDEN inline void restore_device(int index) { cudaSetDevice(index); }
-/// Waits for the device and calls `last()` with it as the current one. For destructors: a driver that has gone by then,
-/// as when a process ends, is passed over.
+/// Waits for the device and calls `last()` with it as the current one. For destructors: if the driver is gone by then,
+/// as when a process ends, its errors are ignored.
 template <class Last>
 WARPRANK_HIDDEN void finish(int index, const Last& last) {
   int before = index;
@@ -103,8 +103,8 @@ WARPRANK_HIDDEN inline bool is_on_device(const void* memory) {
          (attributes.type == cudaMemoryTypeDevice && attributes.device == current_device());
 }
 
-/// Pages of the system's, which makes them huge ones where it may, are registered; where a device would have another
-/// address for those, the runtime's.
+/// Registers pages of the system, which makes them huge pages if it may. If a device would have another address for
+/// these pages, takes memory of the runtime instead.
 WARPRANK_HIDDEN inline std::shared_ptr<void> allocate_mapped(int64_t bytes) {
   const auto pages = std::make_shared<warprank::detail::PageBlock>(bytes);
   void* const data = pages->data();
@@ -121,7 +121,7 @@ WARPRANK_HIDDEN inline std::shared_ptr<void> allocate_mapped(int64_t bytes) {
   if (on_device == data) return memory;
   return {allocate_pinned(bytes), release_pinned};
 }
-/// What reads it is launched later.
+/// Launches that read the memory come later.
 WARPRANK_HIDDEN inline void write_mapped(void* to, const void* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
@@ -209,7 +209,7 @@ WARPRANK_HIDDEN inline Graph end_capture(Stream stream) {
     }
   }
   check_cuda(cudaGraphInstantiateWithFlags(&graph->executable, captured.get(), 0), "instantiate a graph");
-  // Otherwise the first launch would, and allocate.
+  // Otherwise the first launch would upload it, and allocate.
   check_cuda(cudaGraphUpload(graph->executable, stream), "upload a graph");
   graph->captured = captured.release();
   return graph;

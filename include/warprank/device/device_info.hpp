@@ -6,10 +6,10 @@
 
 namespace warprank { inline namespace v0 { namespace device {
 
-/// A device as it is now.
+/// A device and its free memory now.
 struct DeviceInfo {
   std::string name;
-  int target = 0;  ///< as device::target() there
+  int target = 0;  ///< device::target() on this device
   int multiprocessors = 0;
   int64_t free_bytes = 0, total_bytes = 0;
   int driver_version = 0, runtime_version = 0;  ///< of CUDA, 1000 * major + 10 * minor

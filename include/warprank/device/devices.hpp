@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Which devices there are, and which one the calling thread uses.
+/// The devices, and the current device of the calling thread.
 
 #include "warprank/core/cuda_error.hpp"
 #include "warprank/core/on_cuda.hpp"
@@ -16,13 +16,13 @@
 
 namespace warprank { inline namespace v0 { namespace device {
 
-/// How many devices there are; 0 also where there is no driver, or one that is too old.
+/// The number of devices; 0 also if there is no driver or it is too old.
 WARPRANK_HIDDEN inline int num_devices() { return backend::runtime::num_devices(); }
 
-/// Makes a device the calling thread's current one, and the one before again when it goes. Where that is the same it
-/// does nothing. A thread that has chosen none has device 0, and going back there makes a context on it, which takes
-/// some hundred MB of that card: threads that use another device had better choose it (cudaSetDevice) when they begin.
-/// Throws cuda_error when there is no such device or no usable driver.
+/// Makes a device the calling thread's current device, and its destructor restores the previous one. Does nothing if
+/// both are the same. A thread that has chosen no device has device 0, and restoring device 0 makes a context on it,
+/// which takes some hundred MB of that card. So a thread that uses another device should choose it (cudaSetDevice) when
+/// it begins. Throws cuda_error if there is no such device or no usable driver.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int index) : index_(index), before_(backend::runtime::set_device(index)) {}
@@ -36,7 +36,7 @@ class DeviceGuard {
   int index_, before_;
 };
 
-/// Throws cuda_error when there is no such device, no usable driver, or no code for the device.
+/// Describes a device. Throws cuda_error if there is no such device, no usable driver, or no code for the device.
 WARPRANK_HIDDEN inline DeviceInfo device_info(int index) {
   const DeviceGuard current(index);
   return backend::runtime::current_device_info();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A kernel that does nothing: what launching alone costs.
+/// A kernel that does nothing, to measure the cost of a launch.
 
 #include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/launch.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Places in streams that others wait for.
+/// Places in streams that the host or other streams wait for.
 
 #include <memory>
 
@@ -13,7 +13,7 @@ namespace warprank { inline namespace v0 { namespace device {
 #if !defined(WARPRANK_ON_CUDA)
 namespace backend {
 
-// The executor's.
+// The executor defines these.
 using Event = std::shared_ptr<void>;
 Event create_event();
 void record_event(const Event& event, Stream stream);
@@ -59,22 +59,22 @@ WARPRANK_HIDDEN inline void run_until_event(const Event&) {
 }  // namespace backend
 #endif
 
-/// A place in a stream: everything that the stream got before `record`.
+/// A place in a stream: behind all work that was queued before `record`.
 class Event {
  public:
   Event() : event_(backend::create_event()) {}
 
   void record(backend::Stream stream) { backend::record_event(event_, stream); }
-  /// What the stream gets from now on starts after what was recorded last.
+  /// Work that is queued in `stream` from now on starts after the work before the last recorded place.
   void wait_in(backend::Stream stream) const { backend::wait_event(event_, stream); }
-  /// Whether what was recorded last is done, and what it wrote is visible to the host and to later launches. Does not
-  /// wait; true when nothing was recorded.
+  /// Whether the work before the last recorded place is done, and its writes are visible to the host and to later
+  /// launches. Does not wait; true if no place was recorded.
   bool is_done() const { return backend::event_done(event_); }
-  /// For loops of the host that look for what the device writes before the place: lets the processor rest for some
-  /// cycles. An executor, which runs nothing by itself, runs what comes before the place.
+  /// For loops of the host that poll values that the device writes before the place: lets the processor rest for some
+  /// cycles. An executor, which runs nothing by itself, runs the work before the place.
   void relax() const { backend::run_until_event(event_); }
-  /// Waits until is_done(), and keeps a core busy: an interrupt would take 20 us more and longer. Throws what went
-  /// wrong before the place.
+  /// Waits until is_done(), and keeps a core busy: an interrupt would take at least 20 us longer. Throws the errors of
+  /// the work before the place.
   void synchronize() const { backend::wait_for_event(event_); }
 
  private:

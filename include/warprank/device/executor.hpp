@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What launches ask of an executor of kernels on the CPU. The functions that are only declared are the executor's;
-/// whoever calls a kernel in plain C++ links one. Ours is in tests/simt.
+/// The interface between launches and an executor of kernels on the CPU. The executor defines the functions that are
+/// only declared here; a program that calls a kernel in plain C++ links one. Ours is in tests/simt.
 
 #include <cstdint>
 #include <functional>
@@ -23,16 +23,16 @@ struct Dim3 {
 struct StreamState;
 using Stream = StreamState*;
 
-/// What the executor was told to be.
+/// The device that the executor is configured as.
 int target();
 int num_multiprocessors();
-/// What the largest target has; less is refused by launches.
+/// The shared memory of the largest target; launches refuse more than their own target has.
 inline int64_t max_shared_bytes() { return 227 << 10; }
 
 inline bool launches_overlap() { return true; }
 
-/// Queues a grid whose every thread calls `body`, which is `kernel` with its arguments; throws when the launch would be
-/// refused. With `overlaps` it may begin once all blocks of the launch before have.
+/// Queues a grid in which every thread calls `body`, which is `kernel` with its arguments. Throws if CUDA would refuse
+/// the launch. With `overlaps` it may begin once all blocks of the previous launch have begun.
 void launch_grid(Dim3 grid, Dim3 block, int64_t shared_bytes, Stream stream, bool overlaps, const void* kernel,
                  std::function<void()> body, Here here);
 

@@ -25,16 +25,16 @@ int set_device(int index);
 void restore_device(int index);
 DeviceInfo current_device_info();
 
-/// Null when the device has not as much.
+/// Null if the device does not have as much memory.
 void* allocate(int64_t bytes);
 void release(void* memory);
 std::pair<int64_t, int64_t> free_and_total_bytes();
-/// Null when the host has not as much.
+/// Null if the host does not have as much memory.
 void* allocate_pinned(int64_t bytes);
 void release_pinned(void* memory);
 bool can_read(const void* memory);
 bool is_on_device(const void* memory);
-/// Null when the host has not as much.
+/// Null if the host does not have as much memory.
 std::shared_ptr<void> allocate_mapped(int64_t bytes);
 void write_mapped(void* to, const void* from, int64_t bytes);
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The vocabulary in plain C++: what threads of kernels ask of an executor on the CPU, whose the functions are that are
-/// only declared. Where a C++ compiler has the host's part of a program with CUDA, kernels are read by it, and none
-/// runs.
+/// The vocabulary of kernels in plain C++, for an executor on the CPU, which defines the functions that are only
+/// declared here. A C++ compiler of the host's part of a program with CUDA also reads kernels this way, but runs none.
 
 #include <cmath>
 #include <cstdint>
@@ -18,7 +17,7 @@ namespace warprank { inline namespace v0 { namespace device::backend {
 
 // ---- Index
 
-/// Which thread is running.
+/// The place of the running thread.
 struct Position {
   Dim3 thread, block, block_dim, grid_dim;
 };
@@ -124,8 +123,8 @@ inline uint16_t float_to_half(float value) { return to_float16(value).bits; }
 inline uint16_t float_to_bfloat16(float value) { return to_bfloat16(value).bits; }
 inline float bits_to_float(uint32_t bits) { return bits_float(bits); }
 inline uint32_t float_to_bits(float value) { return float_bits(value); }
-/// Rounded once: the sum is exact in double wherever its rounding to a half depends on it, and on the way through float
-/// it is rounded to odd.
+/// a b + c, rounded once: the sum in double is exact wherever its rounding to a half depends on it, and the step
+/// through float rounds to odd.
 inline uint16_t fma_half(uint16_t a, uint16_t b, uint16_t c) {
   const double product = static_cast<double>(half_to_float(a)) * half_to_float(b), sum = product + half_to_float(c);
   if (sum != sum) return 0x7fff;

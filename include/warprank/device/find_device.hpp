@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Whether a device can be used, asked before anything else is asked of it.
+/// Finds out whether a device can be used, before any other use of it.
 
 #include "warprank/core/on_cuda.hpp"
 #include "warprank/device/backend.hpp"
@@ -44,8 +44,8 @@ FoundDevice find_device(int index);  // the executor's
 
 namespace warprank { inline namespace v0 { namespace device {
 
-/// Throws cuda_error that says what is missing and what would do, unless the device can be used. Looks for code for it,
-/// which makes a context there.
+/// Throws a cuda_error with the unmet requirement and a remedy, unless the device can be used. Looks for code for the
+/// device, which makes a context on it.
 WARPRANK_HIDDEN inline void require_usable(int index) {
   if (const std::optional<cuda_error> why = why_unusable(backend::runtime::find_device(index))) throw *why;
 }

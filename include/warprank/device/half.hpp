@@ -20,7 +20,7 @@ WARPRANK_DEVICE float float_of_bits(uint32_t bits) { return backend::bits_to_flo
 /// The bits of this float.
 WARPRANK_DEVICE uint32_t bits_of_float(float value) { return backend::float_to_bits(value); }
 
-/// a / b, rounded as a division is, for b in [1, 2] and a in [2^-100, 1], or b = 1 and any a: half the instructions and
+/// a / b, rounded like a division, for b in [1, 2] and a in [2^-100, 1], or b = 1 and any a: half the instructions and
 /// no branch, which would keep the divisions of a thread from overlapping.
 WARPRANK_DEVICE float divide_by_one_to_two(float a, float b) { return backend::divide_by_one_to_two(a, b); }
 
@@ -37,20 +37,20 @@ WARPRANK_DEVICE float widen_byte(uint32_t bytes, int i) {
   return float_of_bits(backend::permute_bytes(biased, 0x4b000000u, 0x7440u | static_cast<uint32_t>(i))) - 8388736.0f;
 }
 
-/// What is finite and larger than a half can be becomes the largest half of its sign.
+/// The value, or the largest half of its sign if it is finite and beyond the range of halves.
 WARPRANK_DEVICE float limit_to_half(float value) {
   const float magnitude = std::fabs(value);
   return magnitude > max_float16 && magnitude <= FLT_MAX ? (value < 0 ? -max_float16 : max_float16) : value;
 }
-/// The nearest Value (float, half or bfloat16), ties to even. What is finite stays finite: a half is at most 65504,
-/// with the sign of the value.
+/// The nearest Value (float, half or bfloat16), ties to even. A finite value stays finite as a half, of at most 65504
+/// with the sign of the value; as a bfloat16 it may round up to infinity.
 template <class Value>
 WARPRANK_DEVICE Value narrow(float value) {
   if constexpr (std::is_same_v<Value, float16>) return {backend::float_to_half(limit_to_half(value))};
   if constexpr (std::is_same_v<Value, bfloat16>) return {backend::float_to_bfloat16(value)};
   if constexpr (std::is_same_v<Value, float>) return value;
 }
-/// to[i] = narrow of values[i]. All are tested together for what is too large for a half, which hardly ever is.
+/// to[i] = narrow(values[i]). One test of all values finds out whether any is too large for a half, which is rare.
 template <class Value, int Size, class To>
 WARPRANK_DEVICE void narrow_all(const float (&values)[Size], To& to) {
   if constexpr (std::is_same_v<Value, float16> && Size > 1) {
@@ -76,19 +76,20 @@ WARPRANK_DEVICE void narrow_all(const float (&values)[Size], To& to) {
 WARPRANK_DEVICE uint32_t pack_halves(float16 low, float16 high) {
   return static_cast<uint32_t>(low.bits) | static_cast<uint32_t>(high.bits) << 16;
 }
-/// The nearest halves of two floats, packed: one instruction from sm_80 on. NaN stays NaN; what is larger than a half
-/// can be, infinity too, becomes the largest half of its sign.
+/// The nearest halves of two floats, packed: one instruction from sm_80 on. NaN stays NaN; a value beyond the range of
+/// halves, infinity too, becomes the largest half of its sign.
 WARPRANK_DEVICE uint32_t narrow_pair(float low, float high) { return backend::floats_to_halves<false>(low, high); }
 /// As narrow_pair of max(0, value); NaN stays NaN.
 WARPRANK_DEVICE uint32_t narrow_pair_relu(float low, float high) { return backend::floats_to_halves<true>(low, high); }
-/// One half of a pair as a float, exactly: one instruction on the pair as it is, where low_half and high_half take one
-/// more to cut it out.
+/// One half of a pair as a float, exactly: one instruction on the whole pair, where low_half and high_half take one
+/// more to extract the half.
 WARPRANK_DEVICE float widen_low(uint32_t pair) { return backend::low_half_to_float(pair); }
 WARPRANK_DEVICE float widen_high(uint32_t pair) { return backend::high_half_to_float(pair); }
 WARPRANK_DEVICE float16 low_half(uint32_t pair) { return {static_cast<uint16_t>(pair & 0xffffu)}; }
 WARPRANK_DEVICE float16 high_half(uint32_t pair) { return {static_cast<uint16_t>(pair >> 16)}; }
 
-/// a b + c of two pairs of halves, each rounded once, by one instruction. What is too large becomes infinite.
+/// a b + c of pairs of halves, both results rounded once, by one instruction. A result that is too large becomes
+/// infinite.
 WARPRANK_DEVICE uint32_t fma_halves(uint32_t a, uint32_t b, uint32_t c) { return backend::fma_halves(a, b, c); }
 /// The pair with the largest half in the place of infinity, with its sign; NaN stays NaN.
 WARPRANK_DEVICE uint32_t saturate_halves(uint32_t pair) {

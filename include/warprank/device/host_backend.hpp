@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the host asks of a device: of CUDA's runtime, also where a C++ compiler has the host's part of a program with
-/// CUDA, or of an executor on the CPU.
+/// The host's interface to a device: CUDA's runtime, also if a C++ compiler compiles the host's part of a program with
+/// CUDA; else an executor on the CPU.
 
 #include "warprank/core/on_cuda.hpp"
 #if defined(WARPRANK_ON_CUDA)

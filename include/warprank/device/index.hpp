@@ -21,8 +21,8 @@ WARPRANK_DEVICE backend::Dim3 grid_dim() { return backend::grid_dim(); }
 
 /// The thread's number in a block of one dimension, 0 to block_dim().x - 1.
 WARPRANK_DEVICE int thread_rank() { return static_cast<int>(thread_index().x); }
-/// The same, read anew: what a compiler derives from it is not kept in registers from before, nor over other accesses
-/// of memory that follow.
+/// The same, read anew: the compiler keeps no values derived from it in registers from before, nor across later memory
+/// accesses.
 WARPRANK_DEVICE int fresh_thread_rank() { return backend::fresh_thread_rank(); }
 /// The thread's place in its warp, 0 to 31. Blocks have one dimension.
 WARPRANK_DEVICE int lane_index() { return thread_rank() % warp_size; }

@@ -15,10 +15,10 @@ using Dim3 = backend::Dim3;
 /// cudaStream_t on CUDA; 0 is the default stream.
 using Stream = backend::Stream;
 
-/// Whether launches that may overlap do on the current device. Asks the CUDA runtime.
+/// Whether launches with LaunchConfig::overlaps do overlap on the current device. Asks the CUDA runtime.
 WARPRANK_HIDDEN inline bool launches_overlap() { return backend::launches_overlap(); }
 
-/// While one is there, launches of its thread begin one after another, whatever LaunchConfig::overlaps says.
+/// While an object of this class exists, launches of its thread do not overlap, whatever LaunchConfig::overlaps says.
 class WARPRANK_HIDDEN LaunchesInTurn {
  public:
   LaunchesInTurn() : before_(are_wanted()) { are_wanted() = true; }
@@ -41,11 +41,11 @@ class WARPRANK_HIDDEN LaunchesInTurn {
 struct LaunchConfig {
   Dim3 grid;
   Dim3 block;                ///< at most 1024 threads
-  int64_t shared_bytes = 0;  ///< dynamic; up to 32 KB: with the kernel's static at most 48 KB, above that what the
-                             ///< target has
+  int64_t shared_bytes = 0;  ///< dynamic; up to 32 KB: at most 48 KB together with the kernel's static memory; above
+                             ///< 32 KB: at most the target's
   Stream stream = {};
-  /// Every thread of the kernel calls wait_for_previous_launch() (sync.hpp): the launch may begin before the one before
-  /// it in the stream has ended, where the card and the code compiled for it can do that (sm_90 and later).
+  /// Every thread of the kernel calls wait_for_previous_launch() (sync.hpp). So the launch may begin before the
+  /// previous launch in the stream has ended, if the card and the code compiled for it can do that (sm_90 and later).
   bool overlaps = false;
   Here here;
 
@@ -53,9 +53,9 @@ struct LaunchConfig {
       : grid(grid), block(block), shared_bytes(shared_bytes), stream(stream), here(here) {}
 };
 
-/// Queues `kernel(args...)` on the stream and returns; an empty grid launches nothing. Arguments are copied. Throws
-/// when the launch is refused. Allocates nothing on CUDA, and may be captured into a graph. While the thread has a
-/// LaunchRecorder, that takes note of it instead.
+/// Queues `kernel(args...)` on the stream and returns; an empty grid launches nothing. Arguments are copied. Throws if
+/// the launch is refused. Allocates nothing on CUDA, and may be captured into a graph. While the thread has a
+/// LaunchRecorder, the launch is recorded there instead.
 template <class... Params, class... Args>
 WARPRANK_HIDDEN inline void launch(const LaunchConfig& config, void (*kernel)(Params...), Args... args) {
   if (config.grid.x == 0 || config.grid.y == 0 || config.grid.z == 0) return;

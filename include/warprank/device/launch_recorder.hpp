@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What launches would queue, without queueing it: whether a captured graph would also do for what was prepared anew.
+/// Records launches instead of queueing them, to find out whether a captured graph also fits launches that were
+/// prepared anew.
 ///
-/// Arguments with padding or floats cannot be compared by their bytes, and are not. So a struct that a kernel is given
-/// by value holds only what the plan and addresses determine; what else differs from one model to the next is in device
-/// memory.
+/// Arguments with padding or floats cannot be compared by their bytes, and are left out. So a struct that a kernel
+/// takes by value holds only values that the plan and addresses determine; other values, which differ between models,
+/// are in device memory.
 
 #include <cstdint>
 #include <cstring>
@@ -34,7 +35,7 @@ struct RecordedLaunch {
   }
 };
 
-/// While one is there, launches of its thread are recorded and not queued. One at a time in a thread.
+/// While an object of this class exists, launches of its thread are recorded and not queued. One at a time in a thread.
 class WARPRANK_HIDDEN LaunchRecorder {
  public:
   LaunchRecorder() { current() = this; }

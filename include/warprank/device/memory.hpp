@@ -2,7 +2,7 @@
 #pragma once
 
 /// Loads, stores and atomics. A plain `a[i]` in a kernel is a weak access as well, but an executor counts sectors and
-/// names lines only for these, so kernels use them for global memory.
+/// names lines only for these functions, so kernels use them for global memory.
 
 #include <cstdint>
 #include <type_traits>
@@ -11,7 +11,7 @@
 
 namespace warprank { inline namespace v0 { namespace device {
 
-/// `Size` values that are loaded and stored by one instruction: 1, 2, 4, 8 or 16 bytes, aligned to that.
+/// `Size` values that one instruction loads or stores: 1, 2, 4, 8 or 16 bytes in all, aligned to their size.
 template <class Value, int Size>
 struct alignas(sizeof(Value) * Size) Vector {
   static_assert(std::is_trivially_copyable_v<Value>);
@@ -24,19 +24,19 @@ struct alignas(sizeof(Value) * Size) Vector {
   WARPRANK_DEVICE const Value& operator[](int i) const { return values[i]; }
 };
 
-/// Weak load of a value of 1, 2, 4, 8 or 16 bytes. The compiler may merge and reorder it; whoever wrote the value
-/// must be ordered before by a barrier, a launch or an acquire.
+/// Weak load of a value of 1, 2, 4, 8 or 16 bytes. The compiler may merge and reorder it; a barrier, a launch or an
+/// acquire must order the write of the value before it.
 template <class Value>
 WARPRANK_DEVICE Value load(const Value* address, Here here = Here::current()) {
   return backend::load<backend::Access::weak>(address, here);
 }
-/// As load, through the path that is never kept coherent: only for memory that no launch in flight writes.
+/// As load, through the non-coherent path: only for memory that no launch in flight writes.
 template <class Value>
 WARPRANK_DEVICE Value load_read_only(const Value* address, Here here = Here::current()) {
   return backend::load<backend::Access::read_only>(address, here);
 }
-/// As load_read_only, of what the launch before has not written either: the compiler may make it before the wait for
-/// that (sync.hpp).
+/// As load_read_only, for memory that the previous launch has not written either: the compiler may move the load before
+/// the wait for that launch (sync.hpp).
 template <class Value>
 WARPRANK_DEVICE Value load_constant(const Value* address, Here here = Here::current()) {
   return backend::load<backend::Access::constant>(address, here);
@@ -46,7 +46,7 @@ WARPRANK_DEVICE void store(Value* address, Value value, Here here = Here::curren
   backend::store(address, value, here);
 }
 
-/// An address that was itself in memory, and is one of global memory.
+/// The same address, which was itself loaded from memory, marked as one of global memory.
 template <class Value>
 WARPRANK_DEVICE const Value* global(const Value* address) {
   return backend::global(address);
@@ -65,7 +65,8 @@ template <int Size, class Value>
 WARPRANK_DEVICE Vector<Value, Size> load_vector_constant(const Value* address, Here here = Here::current()) {
   return backend::load<backend::Access::constant>(reinterpret_cast<const Vector<Value, Size>*>(address), here);
 }
-/// As load_vector_constant, of what is hardly asked for again soon: the first-level cache does not keep 8 or 16 bytes.
+/// As load_vector_constant, for values that are hardly read again soon: the first-level cache does not keep 8 or 16
+/// bytes.
 template <int Size, class Value>
 WARPRANK_DEVICE Vector<Value, Size> load_vector_once(const Value* address, Here here = Here::current()) {
   return backend::load<backend::Access::once>(reinterpret_cast<const Vector<Value, Size>*>(address), here);
@@ -75,9 +76,9 @@ WARPRANK_DEVICE void store_vector(Value* address, const Vector<Value, Size>& val
   backend::store(reinterpret_cast<Vector<Value, Size>*>(address), values, here);
 }
 
-/// As load, of 4, 8 or 16 bytes, for what several loads bring at once: the compiler keeps these loads in the order of
-/// the program, and before any branch behind them. They may be made before it is known whether the value is wanted:
-/// memory that nobody has written may be read, when what comes from there is not used.
+/// As load, of 4, 8 or 16 bytes, for several loads that are in flight at once: the compiler keeps these loads in
+/// program order, and before any branch behind them. A kernel may load a value before it knows whether it needs it:
+/// uninitialised memory may be read if the value is not used.
 template <class Value>
 WARPRANK_DEVICE Value load_ahead(const Value* address, Here here = Here::current()) {
   static_assert(sizeof(Value) == 4 || sizeof(Value) == 8 || sizeof(Value) == 16);
@@ -87,19 +88,20 @@ template <int Size, class Value>
 WARPRANK_DEVICE Vector<Value, Size> load_vector_ahead(const Value* address, Here here = Here::current()) {
   return load_ahead(reinterpret_cast<const Vector<Value, Size>*>(address), here);
 }
-/// The end of loads ahead: nothing that uses the value is moved before this. Without it a compiler may take the least
-/// of a count and a capacity as soon as the count is requested, and so waits for it before it requests the rest.
+/// The end of loads ahead: the compiler moves no use of the value before this. Without it, a compiler may compute the
+/// minimum of a count and a capacity as soon as the count is requested, and so wait for the count before it requests
+/// the rest.
 WARPRANK_DEVICE void use_from_here(int64_t& value) { backend::use_from_here(value); }
-/// A number in a register, for one that is a kernel's parameter: its constant is not read again where it is used, which
-/// takes as long as shared memory, nor what follows from it found before a loop.
+/// A number in a register, for a kernel's parameter: the compiler does not read the constant again at each use, which
+/// takes as long as shared memory, nor compute values that depend on it before a loop.
 WARPRANK_DEVICE int in_register(int value) { return backend::in_register(value); }
-/// The same of an address, which is not put together anew from what it was made of.
+/// The same for an address, which the compiler does not compute again from its parts.
 template <class Value>
 WARPRANK_DEVICE Value* in_register(Value* address) {
   return backend::in_register(address);
 }
 
-/// Asks for the 128 bytes around an address to come to the second-level cache. A hint: it reads nothing.
+/// Prefetches the 128 bytes around an address to the second-level cache. A hint: it reads nothing.
 WARPRANK_DEVICE void prefetch(const void* address, Here here = Here::current()) { backend::prefetch(address, here); }
 
 /// Indivisible load of 4, 8 or 16 bytes; bypasses L1 for scopes above the block. Relaxed or acquire.
@@ -117,8 +119,8 @@ WARPRANK_DEVICE void store(Value* address, Value value, Here here = Here::curren
   backend::store<StoreOrder, StoreScope>(address, value, here);
 }
 
-/// Atomics on uint32_t and uint64_t, in global or shared memory; all give the value that was there before. There are
-/// none on floating point: sums of floats must not depend on who comes first.
+/// Atomics on uint32_t and uint64_t, in global or shared memory; all return the previous value. There are none on
+/// floating point: sums of floats must not depend on the order of threads.
 template <Order AtomicOrder, Scope AtomicScope, class Value>
 WARPRANK_DEVICE Value atomic_add(Value* address, Value value, Here here = Here::current()) {
   return backend::atomic<backend::AtomicOp::add, AtomicOrder, AtomicScope>(address, value, here);

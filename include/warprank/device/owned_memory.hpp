@@ -26,7 +26,7 @@ WARPRANK_HIDDEN inline cuda_error no_pinned_memory(const std::string& what, int6
           "cudaErrorMemoryAllocation"};
 }
 
-/// By device; null where the runtime's is used.
+/// The allocators by device; null: the runtime allocates.
 struct DeviceAllocators {
   std::mutex mutex;
   std::map<int, std::shared_ptr<const DeviceAllocator>> of;
@@ -44,8 +44,9 @@ WARPRANK_HIDDEN inline std::shared_ptr<const DeviceAllocator> device_allocator(i
 
 }  // namespace detail
 
-/// DeviceMemory of the device that is made from now on is the allocator's, to which it goes back whatever is set by
-/// then; without `allocate` the runtime's again. Throws invalid_argument for an allocator that cannot deallocate.
+/// From now on, new DeviceMemory of the device comes from the allocator, and goes back to it even if another one is set
+/// by then. Without `allocate` the runtime allocates again. Throws invalid_argument for an allocator that has only one
+/// of allocate and deallocate.
 WARPRANK_HIDDEN inline void set_allocator(int device, DeviceAllocator allocator) {
   const bool has_allocate = allocator.allocate != nullptr, has_deallocate = allocator.deallocate != nullptr;
   if (has_allocate != has_deallocate)
@@ -56,7 +57,7 @@ WARPRANK_HIDDEN inline void set_allocator(int device, DeviceAllocator allocator)
   all.of[device] = has_allocate ? std::make_shared<const DeviceAllocator>(std::move(allocator)) : nullptr;
 }
 
-/// What could be allocated on the device now, of its allocator where one is set that knows it.
+/// The bytes that could be allocated on the device now: by its allocator if that has `free_bytes`, else by the runtime.
 WARPRANK_HIDDEN inline int64_t free_bytes(int device) {
   const std::shared_ptr<const DeviceAllocator> allocator = detail::device_allocator(device);
   const DeviceGuard current(device);
@@ -65,13 +66,13 @@ WARPRANK_HIDDEN inline int64_t free_bytes(int device) {
 }
 
 /// Memory of the current device, uninitialised, aligned to 256 bytes, from the allocator that is set for the device,
-/// else from the runtime. When it goes it is released, which waits for what is queued on the device.
+/// else from the runtime. Its destructor releases it, which waits for the work that is queued on the device.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  /// `what` is who needs it, for the message. Throws out_of_device_memory, cuda_error where there is no device,
-  /// invalid_argument for less than 0 bytes and for memory of an allocator that is misaligned, and what an allocator
-  /// throws. 0 bytes are null.
+  /// `what` names the user of the memory in messages. Throws out_of_device_memory, cuda_error if there is no device,
+  /// invalid_argument for less than 0 bytes and for misaligned memory of an allocator, and the allocator's exceptions.
+  /// For 0 bytes data() is null.
   DeviceMemory(int64_t bytes, const std::string& what) {
     if (bytes < 0) raise(invalid_argument(what, "0 or more bytes of device memory", std::to_string(bytes)));
     if (bytes == 0) return;
@@ -108,12 +109,12 @@ class DeviceMemory {
   std::unique_ptr<void, Release> data_;
 };
 
-/// Pinned memory of the host: devices copy from and to it while the host does something else. The machine has little.
+/// Pinned memory of the host: devices copy from and to it while the host does other work. The machine has little of it.
 class PinnedMemory {
  public:
   PinnedMemory() = default;
-  /// `what` is who needs it, for the message. Throws cuda_error, and invalid_argument for less than 0 bytes. 0 bytes
-  /// are null.
+  /// `what` names the user of the memory in messages. Throws cuda_error, and invalid_argument for less than 0 bytes.
+  /// For 0 bytes data() is null.
   PinnedMemory(int64_t bytes, const std::string& what) : bytes_(bytes) {
     if (bytes < 0) raise(invalid_argument(what, "0 or more bytes of pinned memory", std::to_string(bytes)));
     if (bytes == 0) return;
@@ -132,14 +133,14 @@ class PinnedMemory {
   int64_t bytes_ = 0;
 };
 
-/// Memory of the host that kernels read and write over the bus, at the addresses that it has on the host: pinned, so
-/// the machine must have it. In huge pages where the system has some, or a device would look up the place of each 4 KB.
-/// Copies share it.
+/// Memory of the host that kernels read and write over the bus, at its addresses on the host. It is pinned, so the
+/// machine must have as much. It lies in huge pages if the system has some; else a device would look up the place of
+/// each 4 KB. Copies share it.
 class MappedMemory {
  public:
   MappedMemory() = default;
-  /// `what` is who needs it, for the message. Throws cuda_error, and invalid_argument for less than 0 bytes. 0 bytes
-  /// are null.
+  /// `what` names the user of the memory in messages. Throws cuda_error, and invalid_argument for less than 0 bytes.
+  /// For 0 bytes data() is null.
   MappedMemory(int64_t bytes, const std::string& what) : bytes_(bytes) {
     if (bytes < 0) raise(invalid_argument(what, "0 or more bytes of mapped memory", std::to_string(bytes)));
     if (bytes == 0) return;
@@ -150,7 +151,7 @@ class MappedMemory {
   void* data() const { return data_.get(); }
   int64_t bytes() const { return data_ == nullptr ? 0 : bytes_; }
 
-  /// Copies from the host, before it is shown to a launch or while none that was shown it runs. By any threads at once.
+  /// Copies from the host. No launch that uses the memory may run meanwhile. For any threads at once.
   void write(int64_t at, const void* from, int64_t bytes) const {
     backend::runtime::write_mapped(static_cast<unsigned char*>(data()) + at, from, bytes);
   }

@@ -11,7 +11,7 @@
 
 namespace warprank { inline namespace v0 { namespace device {
 
-/// What the calling thread does while this is there.
+/// A range of the calling thread, from the constructor to the destructor.
 class Range {
  public:
 #if defined(WARPRANK_ON_CUDA) && !defined(WARPRANK_NO_NVTX)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a program needs of the machine's driver and card, and what to do where that is missing. Plain C++.
+/// The requirements of a program on the machine's driver and card, and remedies if they are not met. Plain C++.
 ///
-/// A program that was built with CUDA 12.x runs with every driver from CUDA 12.0's on, one that was built with 13.x
-/// from 13.0's on: minor versions are compatible, as far as the program has code for the card. PTX needs a driver that
-/// is not older than the compiler that wrote it.
+/// A program that was built with CUDA 12.x runs with every driver from CUDA 12.0's on, and a program built with 13.x
+/// from 13.0's on: minor versions are compatible if the program has code for the card. PTX needs a driver that is not
+/// older than the compiler that wrote it.
 
 #include <optional>
 #include <string>
@@ -23,15 +23,15 @@ inline constexpr FirstDriver first_drivers[] = {{12, "525.60.13"}, {13, "580.65.
 
 inline constexpr int least_capability = 75;
 
-/// What a program finds where it wants to use a device.
+/// The findings of a program that wants to use a device.
 struct FoundDevice {
-  int index = 0;            ///< the one that is wanted
-  int num_devices = 0;      ///< that the process can see
+  int index = 0;            ///< of the wanted device
+  int num_devices = 0;      ///< visible to the process
   int driver_version = 0;   ///< of CUDA, 1000 * major + 10 * minor; 0: there is no driver
-  int runtime_version = 0;  ///< likewise, what the program was built with
+  int runtime_version = 0;  ///< likewise, of the CUDA that the program was built with
   std::string name;         ///< of the device
   int capability = 0;       ///< 10 * major + minor
-  int error = 0;            ///< what the CUDA runtime says when it is asked for the devices, or for code for this one
+  int error = 0;            ///< of the CUDA runtime, when asked for the devices, or for code for this one
   std::string error_name;
 };
 
@@ -55,7 +55,7 @@ inline std::string needed_driver(int runtime_version) {
 
 }  // namespace detail
 
-/// What was expected, what was found, and what would do; empty when the device can be used.
+/// An error with the expectation, the finding and a remedy; empty if the device can be used.
 inline std::optional<cuda_error> why_unusable(const FoundDevice& found) {
   constexpr int insufficient_driver = 35, no_device = 100, invalid_device = 101, no_code = 209, unsupported_ptx = 222;
   const std::string what = "use device " + std::to_string(found.index);

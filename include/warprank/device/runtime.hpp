@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What an engine needs beside launches: devices, memory, copies, streams, events, graphs. All of it is of the calling
-/// thread's current device, which DeviceGuard sets.
+/// The needs of an engine beside launches: devices, memory, copies, streams, events, graphs. All of them belong to the
+/// calling thread's current device, which DeviceGuard sets.
 ///
 ///     DeviceMemory arena(bytes, "the arena");
 ///     OwnedStream stream;
@@ -12,8 +12,8 @@
 ///     copy_to_host(scores, arena.data(), score_bytes, stream.get());
 ///     event.record(stream.get());
 ///
-/// Copies, fills and launches of graphs are queued, and allocate nothing. Everything throws cuda_error for what the
-/// CUDA runtime refuses.
+/// Copies, fills and launches of graphs are queued, and allocate nothing. All functions throw cuda_error for errors of
+/// the CUDA runtime.
 
 #include <cstdint>
 #include <utility>
@@ -25,7 +25,7 @@
 
 namespace warprank { inline namespace v0 { namespace device {
 
-/// Queue a copy. The host's memory must be pinned, or the host waits; and must stay as it is until the copy is done.
+/// Queue a copy. The host's memory must be pinned, or the host waits; it must stay unchanged until the copy is done.
 WARPRANK_HIDDEN inline void copy_to_device(void* to, const void* from, int64_t bytes, Stream stream) {
   backend::runtime::copy_to_device(to, from, bytes, stream);
 }
@@ -35,20 +35,20 @@ WARPRANK_HIDDEN inline void copy_to_host(void* to, const void* from, int64_t byt
 WARPRANK_HIDDEN inline void copy_on_device(void* to, const void* from, int64_t bytes, Stream stream) {
   backend::runtime::copy_on_device(to, from, bytes, stream);
 }
-/// Whether kernels of the current device can read the host's memory at this address: it is pinned.
+/// Whether kernels of the current device can read the host's memory at this address, since it is pinned.
 WARPRANK_HIDDEN inline bool can_read(const void* memory) { return backend::runtime::can_read(memory); }
 /// Whether memory is the current device's, or managed.
 WARPRANK_HIDDEN inline bool is_on_device(const void* memory) { return backend::runtime::is_on_device(memory); }
-/// Queues that every byte becomes `value`.
+/// Queues a fill of all bytes with `value`.
 WARPRANK_HIDDEN inline void fill(void* to, unsigned char value, int64_t bytes, Stream stream) {
   backend::runtime::fill(to, value, bytes, stream);
 }
 
-/// Waits for what is queued in the stream. Throws what went wrong there.
+/// Waits for the work that is queued in the stream. Throws its errors.
 WARPRANK_HIDDEN inline void synchronize(Stream stream) { backend::runtime::synchronize(stream); }
 
-/// A stream of the current device that does not wait for the default stream. What is queued in it when it goes still
-/// runs. Copies share it.
+/// A stream of the current device that does not wait for the default stream. Work that is queued in it still runs after
+/// its destruction. Copies share it.
 class OwnedStream {
  public:
   OwnedStream() : stream_(backend::runtime::create_stream()) {}
@@ -58,13 +58,15 @@ class OwnedStream {
   backend::runtime::OwnedStream stream_;
 };
 
-/// What a stream got, to be launched at once as often as wanted. Copies share it; an empty one launches nothing.
+/// The captured work of a stream, to be launched as a whole any number of times. Copies share it; an empty graph
+/// launches nothing.
 class Graph {
  public:
   Graph() = default;
 
-  /// Everything that `queue()` queues in the stream, or in streams that its events lead to and back; runs nothing. The
-  /// stream is not the default stream. What `queue` throws is passed on; the stream is then as it was before.
+  /// Captures all work that `queue()` queues in the stream, or in streams that its events lead to and back; runs
+  /// nothing. The stream must not be the default stream. Exceptions of `queue` are passed on; the stream is then as it
+  /// was before.
   template <class Queue>
   static Graph capture(Stream stream, Queue&& queue) {
     backend::runtime::begin_capture(stream);
@@ -76,12 +78,12 @@ class Graph {
     return graph;
   }
 
-  /// Queues all of it. What memory holds is read when it runs.
+  /// Queues the whole graph. It reads the contents of memory when it runs.
   void launch(Stream stream) const {
     if (graph_ != nullptr) backend::runtime::launch_graph(graph_, stream);
   }
 
-  /// Later launches of the graph run `kernel`, of which it has one, with these arguments, on the same grid.
+  /// Later launches of the graph run `kernel`, which the graph has once, with these arguments, on the same grid.
   template <class... Params, class... Args>
   void set_arguments(void (*kernel)(Params...), Args... args) const {
     backend::runtime::set_arguments<Params...>(graph_, kernel, static_cast<Params>(args)...);

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Memory of several devices at consecutive addresses: in stripes, of which each device has one after the other.
-/// Kernels of any of the devices read and write all of it as they do their own: they need not know which device has
-/// what.
+/// Memory of several devices at consecutive addresses, in stripes that the devices have in turn. Kernels of any of the
+/// devices read and write all of it like their own memory, and need not know which device has which stripe.
 ///
 ///     if (can_shard({0, 1})) ShardedMemory rows(bytes, {0, 1}, "table 'user'");
 ///
-/// Atomics are atomic among those of one device alone, and what one device has written others see when its launch is
-/// done: order them by events.
+/// Atomics are atomic only among the atomics of one device. Other devices see the writes of a launch when it is done:
+/// order launches by events.
 
 #include <algorithm>
 #include <cstdint>
@@ -28,10 +27,10 @@
 #else
 namespace warprank { inline namespace v0 { namespace device::backend::runtime {
 
-// The executor's.
+// The executor defines these.
 bool can_shard(const std::vector<int>& devices);
 int64_t shard_granularity(const std::vector<int>& devices);
-/// Null when one of them has not as much.
+/// Null if one of the devices does not have as much memory.
 std::shared_ptr<void> allocate_sharded(int64_t bytes, int64_t stripe_bytes, const std::vector<int>& devices);
 
 }}}  // namespace warprank::v0::device::backend::runtime
@@ -39,15 +38,15 @@ std::shared_ptr<void> allocate_sharded(int64_t bytes, int64_t stripe_bytes, cons
 
 namespace warprank { inline namespace v0 { namespace device {
 
-/// Whether there can be memory of all of them: each can access that of all others.
+/// Whether memory can be sharded over the devices: each can access the memory of all others.
 WARPRANK_HIDDEN inline bool can_shard(const std::vector<int>& devices) { return backend::runtime::can_shard(devices); }
 
-/// How much of sharded memory each device has.
+/// The share of each device in sharded memory.
 class Stripes {
  public:
   Stripes() = default;
-  /// As short as devices permit, so that rows which are asked for most are of all devices; but no more than
-  /// most_stripes, each of which takes a call of the driver.
+  /// Stripes are as short as devices permit, so that the most requested rows are spread over all devices; but there are
+  /// at most most_stripes, since each takes a call of the driver.
   Stripes(int64_t bytes, int64_t granularity, int64_t num_devices) : num_devices_(num_devices) {
     constexpr int64_t most_stripes = 8192;
     stripe_bytes_ = granularity * std::max<int64_t>(1, above(bytes, granularity * most_stripes));
@@ -55,9 +54,9 @@ class Stripes {
   }
 
   int64_t stripe_bytes() const { return stripe_bytes_; }
-  /// What is taken of all devices.
+  /// The bytes on all devices together.
   int64_t bytes() const { return num_stripes_ * stripe_bytes_; }
-  /// Of the n-th device.
+  /// The bytes on the n-th device.
   int64_t bytes_on(int64_t n) const { return (num_stripes_ + num_devices_ - 1 - n) / num_devices_ * stripe_bytes_; }
 
  private:
@@ -65,21 +64,21 @@ class Stripes {
 
   int64_t stripe_bytes_ = 0, num_stripes_ = 0, num_devices_ = 1;
 };
-/// Of so many bytes, of such devices.
+/// The stripes of so many bytes on these devices.
 WARPRANK_HIDDEN inline Stripes stripes_of(int64_t bytes, const std::vector<int>& devices) {
   return {bytes, backend::runtime::shard_granularity(devices), static_cast<int64_t>(devices.size())};
 }
 
-/// Uninitialised, aligned to 512 bytes. Copies share it. When the last goes it is released, which waits for what is
-/// queued on the devices.
+/// Uninitialised memory, aligned to 512 bytes. Copies share it. The destructor of the last copy releases it, which
+/// waits for the work that is queued on the devices.
 class ShardedMemory {
  public:
   ShardedMemory() = default;
-  /// `what` is who needs it, for the message. Of devices that can_shard. Throws out_of_device_memory, and
-  /// invalid_argument for less than 0 bytes. 0 bytes are null.
+  /// `what` names the user of the memory in messages. can_shard must be true of the devices. Throws
+  /// out_of_device_memory, and invalid_argument for less than 0 bytes. For 0 bytes data() is null.
   ShardedMemory(int64_t bytes, const std::vector<int>& devices, const std::string& what) {
     if (bytes < 0) throw invalid_argument(what, "0 or more bytes of device memory", std::to_string(bytes));
-    if (bytes == 0) return;  // and asks nothing of devices, which need not have such memory
+    if (bytes == 0) return;  // without a call of the driver: devices need not support such memory
     stripes_ = stripes_of(bytes, devices);
     data_ = backend::runtime::allocate_sharded(stripes_.bytes(), stripes_.stripe_bytes(), devices);
     if (data_ != nullptr) return;
@@ -92,7 +91,7 @@ class ShardedMemory {
   }
 
   void* data() const { return data_.get(); }
-  /// Of the n-th device.
+  /// The bytes on the n-th device.
   int64_t bytes_on(int64_t n) const { return data_ == nullptr ? 0 : stripes_.bytes_on(n); }
 
   /// Queues copies from the host, as copy_to_device does.

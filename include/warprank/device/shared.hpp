@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Shared memory of a block. Nothing is constructed: values are what the block writes.
+/// Shared memory of a block. No constructor runs: the block writes all values.
 
 #include <type_traits>
 

@@ -11,8 +11,8 @@
 
 namespace warprank { inline namespace v0 { namespace device {
 
-/// The last i of [0, count) with sorted[i] <= value, or 0 where there is none. So of segments by their offsets the one
-/// that has row `value`; rows behind all segments count as the last one's.
+/// The last i of [0, count) with sorted[i] <= value, or 0 if there is none. If `sorted` are the offsets of segments,
+/// this is the segment with row `value`; rows behind all segments belong to the last one.
 template <class Value>
 WARPRANK_DEVICE int64_t last_not_above(const Value* sorted, int64_t count, int64_t value, Here here = Here::current()) {
   int64_t begin = 0;
@@ -27,19 +27,20 @@ WARPRANK_DEVICE int64_t last_not_above(const Value* sorted, int64_t count, int64
   return begin;
 }
 
-/// A list that the lanes of a warp search together. All of a warp make it, and search it, with the same list.
+/// A list that the lanes of a warp search together. All lanes of a warp construct it and search it, with the same list.
 class ListOfLanes {
  public:
-  /// Requests all numbers of a list of up to 65, so that they are on their way beside their count, and beside other
-  /// lists. Those from the count up to the capacity may never have been written.
+  /// Requests all numbers of a list of up to 65, so that they arrive together with their count and with other lists.
+  /// Numbers from the count up to the capacity may be uninitialised.
   WARPRANK_DEVICE ListOfLanes(const int64_t* sorted, int64_t capacity, Here here = Here::current())
       : sorted_(sorted), is_here_(capacity <= at_once + 1) {
     if (is_here_) request(0, capacity, here);
   }
 
-  /// As last_not_above, of the first `count` numbers and for a value of each lane, which does not fall from lane to
-  /// lane; `least` and `most` are those of the first and of the last, and known to all. A longer list takes one trip to
-  /// memory for each factor of 64; lanes whose values are more than 3 numbers apart search on alone.
+  /// As last_not_above, over the first `count` numbers, for one value of each lane. Values do not decrease from lane to
+  /// lane; all lanes give the values of the first and the last lane as `least` and `most`. A longer list takes one trip
+  /// to memory for each factor of 64. If more than 3 numbers lie between `least` and `most`, each lane continues the
+  /// search alone.
   WARPRANK_DEVICE int64_t last_not_above(int64_t count, int64_t value, int64_t least, int64_t most,
                                          Here here = Here::current()) {
     if (count <= 1) return 0;
@@ -73,18 +74,18 @@ class ListOfLanes {
   static constexpr int at_once = 2 * warp_size;
   static constexpr int few = 3;
 
-  /// The caller's two of the 64 numbers behind `begin`.
+  /// Requests the caller's two of the 64 numbers behind `begin`.
   WARPRANK_DEVICE void request(int64_t begin, int64_t end, Here here) {
     const int64_t at = begin + 1 + lane_index();
     if (at < end) low_ = load_ahead(&sorted_[at], here);
     if (at + warp_size < end) high_ = load_ahead(&sorted_[at + warp_size], here);
   }
-  /// Of `rest` numbers behind; all lanes give the same value.
+  /// How many of the `rest` requested numbers are not above the value; all lanes give the same value.
   WARPRANK_DEVICE int num_not_above(int64_t rest, int64_t value, Here here) const {
     const int passed = count_bits(ballot(full_warp, low_ <= value, here));
     return rest <= warp_size ? passed : passed + count_bits(ballot(full_warp, high_ <= value, here));
   }
-  /// The number from which on at most 64 are left for a value that all lanes give.
+  /// The index behind which at most 64 numbers are left to search, for a value that all lanes give.
   WARPRANK_DEVICE int64_t narrow(int64_t count, int64_t value, Here here) const {
     int64_t begin = 0;
     for (int64_t end = count; end - begin > at_once + 1;) {
@@ -107,10 +108,9 @@ class ListOfLanes {
   int64_t low_ = INT64_MAX, high_ = INT64_MAX;
 };
 
-/// As last_not_above, by all lanes of a warp, which give the same arguments and get the same result: among the first
-/// `capacity` values, of which there are `*count` (null: all). Loads that depend on one another: one for a capacity of
-/// up to 64, where values behind the count are requested with it; then the count, and one more for each 32 times as
-/// many.
+/// As last_not_above, by all lanes of a warp, which give the same arguments and get the same result. Searches the first
+/// `*count` of at most `capacity` values (null: all). Dependent loads: one for a capacity of up to 64, where values
+/// behind the count are requested with it; above, also the count, and one more for each factor of 32.
 template <class Value>
 WARPRANK_DEVICE int64_t warp_last_not_above(const Value* sorted, int64_t capacity, const int64_t* count, int64_t value,
                                             Here here = Here::current()) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How long a stream takes for what it got between two places. For measurements, not for serving: reading it waits.
+/// Measures the time that a stream takes for its work between two places. For measurements, not for serving: reading it
+/// waits.
 
 #include <memory>
 
@@ -20,7 +21,7 @@ class Stopwatch {
  public:
   void start(Stream stream) { check_cuda(cudaEventRecord(start_.get(), stream), "record an event"); }
   void stop(Stream stream) { check_cuda(cudaEventRecord(stop_.get(), stream), "record an event"); }
-  /// Waits until the stream has come to stop().
+  /// Waits until the stream has reached stop().
   double seconds() const {
     check_cuda(cudaEventSynchronize(stop_.get()), "wait for an event");
     float milliseconds = 0;
@@ -41,7 +42,7 @@ class Stopwatch {
 
 #else
 
-/// The time that the executor took: it says nothing about a GPU.
+/// Measures the time of the executor, which tells nothing about a GPU.
 class Stopwatch {
  public:
   void start(Stream stream) { start_ = now(stream); }

@@ -10,7 +10,7 @@
 
 namespace warprank { inline namespace v0 { namespace device {
 
-/// Waits for every thread of the block that has not exited; what any of them wrote before is visible to all after.
+/// Waits for every thread of the block that has not exited; their earlier writes are visible to all of them afterwards.
 /// All must arrive at the same call.
 WARPRANK_DEVICE void sync_block(Here here = Here::current()) {
   backend::sync_block(backend::Reduction::none, false, here);
@@ -42,10 +42,10 @@ WARPRANK_DEVICE void fence(Here here = Here::current()) {
   backend::fence<FenceScope>(here);
 }
 
-/// Waits until the launch before in the stream has ended, and what it wrote is visible. Where launches overlap
-/// (LaunchConfig::overlaps) a thread may read before this only what no launch writes: parameters, descriptors, weights;
-/// and write nothing. Every thread of the kernel comes here, also one that has nothing to do: the launch after this one
-/// relies on it. That one may begin once all blocks have come here.
+/// Waits until the previous launch in the stream has ended and its writes are visible. If launches overlap
+/// (LaunchConfig::overlaps), a thread may write nothing before this call, and read only memory that no launch writes:
+/// parameters, descriptors, weights. Every thread of the kernel must make the call, even a thread without work: the
+/// next launch relies on it, and may begin once all blocks have made it.
 WARPRANK_DEVICE void wait_for_previous_launch(Here here = Here::current()) { backend::wait_for_previous_launch(here); }
 
 }}}  // namespace warprank::v0::device

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// For which card kernels are chosen, on the host. A policy is a plain constexpr value chosen by the target:
+/// The card that the host chooses kernels for. A policy is a plain constexpr value chosen by the target:
 ///
 ///     template <int Target> inline constexpr Policy policy = ...;
 ///     dispatch_target<75, 80>(target(), [&](auto chosen) { launch(config, my_kernel<chosen()>, args...); });
@@ -20,17 +20,17 @@
 
 namespace warprank { inline namespace v0 { namespace device {
 
-/// The compute capability whose code runs on the current device, 10 * major + minor: what the kernels were compiled
-/// for and not what the device has, so that code compiled for compute_75 is launched on every card as on a T4. Asks
-/// the CUDA runtime: once, when an op is prepared. Throws cuda_error when there is no device or no code for it.
+/// The compute capability whose code runs on the current device, 10 * major + minor. The kernels were compiled for it;
+/// it is not the device's own, so that code compiled for compute_75 is launched on every card as on a T4. Asks the CUDA
+/// runtime, so call it once, when an op is prepared. Throws cuda_error if there is no device or no code for it.
 WARPRANK_HIDDEN inline int target() { return backend::target(); }
 
-/// How many multiprocessors the current device has: with the occupancy, how large a grid is useful. Asks the CUDA
-/// runtime, too. Results must not depend on it.
+/// The number of multiprocessors of the current device; with the occupancy it gives the largest useful grid. Asks the
+/// CUDA runtime, too. Results must not depend on it.
 WARPRANK_HIDDEN inline int num_multiprocessors() { return backend::num_multiprocessors(); }
 
-/// Shared memory, in bytes, that each of `blocks` blocks on one multiprocessor may have: of a card of the target, and
-/// of the current device, which may be a later card with less. Asks the CUDA runtime.
+/// Shared memory, in bytes, that each of `blocks` blocks on one multiprocessor may have, both on a card of the target
+/// and on the current device, which may be a later card with less. Asks the CUDA runtime.
 WARPRANK_HIDDEN inline int64_t shared_limit(int target, int blocks) {
   const int64_t of_target = target >= 120  ? 99 << 10
                             : target >= 90 ? 227 << 10
@@ -42,8 +42,8 @@ WARPRANK_HIDDEN inline int64_t shared_limit(int target, int blocks) {
   return ((most + reserved) / blocks - reserved) / 128 * 128;
 }
 
-/// Whether this unit is compiled for a target from `begin` on and below `end`. nvcc lists what it compiles for; the
-/// executor, and compilers that do not tell, have all.
+/// Whether this unit is compiled for a target from `begin` on and below `end`. nvcc lists its targets; the executor,
+/// and compilers without such a list, have all.
 static constexpr bool has_code([[maybe_unused]] int begin, [[maybe_unused]] int end = std::numeric_limits<int>::max()) {
 #if defined(__CUDA_ARCH_LIST__)
   for (const int architecture : {__CUDA_ARCH_LIST__}) {
@@ -56,8 +56,8 @@ static constexpr bool has_code([[maybe_unused]] int begin, [[maybe_unused]] int 
 }
 
 /// Returns f(std::integral_constant<int, T>{}) for the greatest listed T that is not above `target`. Targets are listed
-/// in ascending order. Throws invalid_argument when all of them are above, or when there is no code for T: f is
-/// compiled only for what can be chosen, so that a program for one card does not contain the kernels of the others. All
+/// in ascending order. Throws invalid_argument if all of them are above, or if there is no code for T: f is compiled
+/// only for targets that can be chosen, so that a program for one card does not contain the kernels of the others. All
 /// units of a program are compiled for the same architectures.
 template <int First, int... Later, class F>
 WARPRANK_HIDDEN decltype(auto) dispatch_target(int target, F&& f) {

@@ -7,7 +7,8 @@
 
 namespace warprank { inline namespace v0 { namespace device {
 
-/// How many there are in this launch: the count in device memory, at most the capacity; without one the capacity.
+/// The number of elements in this launch: the count in device memory, at most the capacity; without a count, the
+/// capacity.
 WARPRANK_DEVICE int64_t true_count(const int64_t* count, int64_t capacity, Here here = Here::current()) {
   if (count == nullptr) return capacity;
   const int64_t actual = load_read_only(count, here);

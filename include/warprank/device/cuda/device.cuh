@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the host asks of the device: plain C++ with the CUDA runtime.
+/// The host's interface to the device: plain C++ with the CUDA runtime.
 
 #include <cuda_runtime.h>
 
@@ -27,7 +27,7 @@ using nowhere::Here;
 using Dim3 = dim3;
 using Stream = cudaStream_t;
 
-/// Of the code that the current device would run, compiled with the kernels (launch.cuh).
+/// The attributes of the code that the current device would run; compiled with the kernels (launch.cuh).
 WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE cudaError_t find_code(cudaFuncAttributes& attributes);
 
 WARPRANK_HIDDEN inline int target() {
@@ -42,7 +42,7 @@ WARPRANK_HIDDEN inline int num_multiprocessors() {
   return count;
 }
 
-/// Shared memory that a block may have when a kernel asks for it.
+/// The most shared memory that a block may have if its kernel asks for it.
 WARPRANK_HIDDEN inline int64_t max_shared_bytes() {
   int device = 0, bytes = 0;
   check_cuda(cudaGetDevice(&device), "find the current device");
@@ -50,7 +50,7 @@ WARPRANK_HIDDEN inline int64_t max_shared_bytes() {
   return bytes;
 }
 
-/// Graphs keep that launches overlap since CUDA 12.3.
+/// Whether launches also overlap in graphs: since CUDA 12.3.
 WARPRANK_HIDDEN inline bool graphs_keep_overlaps() {
   static const bool keep = [] {
     int driver = 0, runtime = 0;
@@ -60,7 +60,7 @@ WARPRANK_HIDDEN inline bool graphs_keep_overlaps() {
   }();
   return keep;
 }
-/// can_overlap (launch.cuh), of the kernels that are compiled with the engine.
+/// can_overlap (launch.cuh) for the kernels that are compiled with the engine.
 WARPRANK_HIDDEN inline bool launches_overlap() { return target() >= 90 && graphs_keep_overlaps(); }
 
 }}}  // namespace warprank::v0::device::backend

@@ -15,7 +15,7 @@ WARPRANK_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__
 WARPRANK_DEVICE uint16_t float_to_bfloat16(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
 WARPRANK_DEVICE float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
 WARPRANK_DEVICE uint32_t float_to_bits(float value) { return __float_as_uint(value); }
-/// What the compiler makes of a / b behind its test for numbers that this is not right for.
+/// The compiler's code for a / b, without its test for numbers for which this code is wrong.
 WARPRANK_DEVICE float divide_by_one_to_two(float a, float b) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
@@ -48,7 +48,7 @@ WARPRANK_DEVICE uint32_t floats_to_halves(float low, float high) {
   if constexpr (Relu) low = low < 0 ? 0 : low, high = high < 0 ? 0 : high;  // keeps NaN
   const __half2 halves = __floats2half2_rn(low, high);
   const uint32_t pair = *reinterpret_cast<const uint32_t*>(&halves);
-  uint32_t is_infinite;  // all bits of a half that is
+  uint32_t is_infinite;  // all bits of a half that is infinite
   asm("{ .reg .b32 magnitude; abs.f16x2 magnitude, %1; set.gt.u32.f16x2 %0, magnitude, %2; }"
       : "=r"(is_infinite)
       : "r"(pair), "r"(0x7bff7bffu));

@@ -23,7 +23,8 @@ WARPRANK_KERNELS_INLINE cudaError_t find_code(cudaFuncAttributes& attributes) {
 }
 #endif
 
-/// Always all that the device has: threads that launch a kernel with less must not take it from others.
+/// Allows all shared memory of the device, always: a thread that launches a kernel with less must not take it from
+/// others.
 WARPRANK_HIDDEN inline void allow_most_shared_memory(const void* entry) {
   cudaFuncAttributes attributes;
   check_cuda(cudaFuncGetAttributes(&attributes, entry), "find code for the device");
@@ -34,7 +35,7 @@ WARPRANK_HIDDEN inline void allow_most_shared_memory(const void* entry) {
   }
 }
 
-/// Whether code for the device was compiled in which a launch waits for the one before.
+/// Whether the kernel's code for the device waits for the previous launch, and graphs keep overlaps.
 WARPRANK_HIDDEN inline bool can_overlap(const void* entry) {
   cudaFuncAttributes attributes;
   check_cuda(cudaFuncGetAttributes(&attributes, entry), "find code for the device");
@@ -45,7 +46,7 @@ template <class... Params>
 WARPRANK_HIDDEN inline void launch_kernel(dim3 grid, dim3 block, int64_t shared_bytes, Stream stream, bool overlaps,
                                           Here, void (*kernel)(Params...), Params... args) {
   constexpr int64_t without_opt_in = 48 * 1024;  // static and dynamic
-  constexpr int64_t most_static = 16 * 1024;     // of a kernel with dynamic memory; the executor sees to it
+  constexpr int64_t most_static = 16 * 1024;     // of a kernel with dynamic memory; the executor checks it
   const auto* entry = reinterpret_cast<const void*>(kernel);
   if (shared_bytes > without_opt_in - most_static) allow_most_shared_memory(entry);
   void* arguments[] = {static_cast<void*>(&args)..., nullptr};

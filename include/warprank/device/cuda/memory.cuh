@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Loads, stores, atomic operations and fences. PTX names an order, a scope and an operation by words, which the macros
-/// below make literals of: nvcc takes constant arrays ("C") only since CUDA 12.5 or so.
+/// Loads, stores, atomic operations and fences. PTX names an order, a scope and an operation by words. The macros below
+/// make string literals of them, since nvcc takes constant arrays ("C") only since CUDA 12.5 or so.
 
 #include <cuda_runtime.h>
 
@@ -76,14 +76,14 @@ WARPRANK_DEVICE Value value_of(Bits bits) {
   return value;
 }
 
-/// Without it loads from an address that was loaded itself are generic.
+/// Without it, loads from an address that was itself loaded are generic.
 template <class Value>
 WARPRANK_DEVICE const Value* global(const Value* address) {
   __builtin_assume(__isGlobal(address));
   return address;
 }
 
-/// Volatile, so that the order of the program stays.
+/// Volatile, to keep the order of the program.
 WARPRANK_DEVICE unsigned load_in_order(const unsigned* address) {
   unsigned bits;
   asm volatile("ld.global.b32 %0, [%1];" : "=r"(bits) : "l"(__cvta_generic_to_global(address)));
@@ -112,8 +112,9 @@ WARPRANK_DEVICE Value* in_register(Value* address) {
   return address;
 }
 
-// .nc loads are of what nobody writes while the kernel runs, and may be moved anywhere. Where launches overlap, the one
-// before still writes when this one begins: there, read-only loads are plain ones, which stay behind the wait for it.
+// .nc loads read memory that is not written while the kernel runs, and may be moved anywhere. If launches overlap, the
+// previous launch still writes when this one begins: then read-only loads are plain loads, which stay behind the wait
+// for it.
 #if __CUDA_ARCH__ >= 900
 inline constexpr bool may_overlap = true;
 #else

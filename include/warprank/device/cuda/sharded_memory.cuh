@@ -2,7 +2,8 @@
 #pragma once
 
 /// Sharded memory by the driver's virtual memory: pages of several devices are mapped one behind the other. The
-/// driver's functions are asked for at run time, so that nothing links it. Documented in device/sharded_memory.hpp.
+/// driver's functions are looked up at run time, so that programs need not link the driver. Documented in
+/// device/sharded_memory.hpp.
 
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -20,7 +21,7 @@
 
 namespace warprank { inline namespace v0 { namespace device::backend::runtime {
 
-/// Null where the driver has none of the name.
+/// Null if the driver has no function of this name.
 template <class Function>
 WARPRANK_HIDDEN Function* find_driver_function(const char* name) {
   void* found = nullptr;
@@ -36,7 +37,7 @@ WARPRANK_HIDDEN Function* find_driver_function(const char* name) {
   return code == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<Function*>(found) : nullptr;
 }
 
-/// What it takes of the driver.
+/// The driver's functions for virtual memory.
 struct VirtualMemory {
   decltype(&cuDeviceGetAttribute) get_attribute =
       find_driver_function<decltype(cuDeviceGetAttribute)>("cuDeviceGetAttribute");
@@ -74,7 +75,7 @@ WARPRANK_HIDDEN inline bool can_shard(const std::vector<int>& devices) {
   const VirtualMemory& memory = VirtualMemory::functions();
   if (!memory.is_complete()) return false;
   for (const int device : devices) {
-    const DeviceGuard current(device);  // has a context
+    const DeviceGuard current(device);  // makes a context
     int has_pages = 0;
     const CUresult code =
         memory.get_attribute(&has_pages, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
@@ -101,7 +102,7 @@ WARPRANK_HIDDEN inline int64_t shard_granularity(const std::vector<int>& devices
   return static_cast<int64_t>(most);
 }
 
-/// Pages that are mapped at consecutive addresses, so far.
+/// Consecutive addresses, and the pages that are mapped there so far.
 class MappedPages {
  public:
   MappedPages(int64_t bytes, int64_t page_bytes, std::vector<int> devices)
@@ -122,7 +123,7 @@ class MappedPages {
 
   void* data() const { return reinterpret_cast<void*>(begin_); }
 
-  /// Whether there was as much; each device then reads and writes all of it.
+  /// Whether the devices had enough memory; if so, each device reads and writes all pages.
   bool map_all() {
     for (size_t n = 0; mapped_ < bytes_; ++n, mapped_ += page_bytes_) {
       const CUmemAllocationProp properties = pages_of(devices_[n % devices_.size()]);

@@ -35,7 +35,7 @@ WARPRANK_DEVICE int sync_block(Reduction reduction, bool predicate, Here) {
 WARPRANK_DEVICE void sync_warp(uint32_t mask, Here) { __syncwarp(mask); }
 WARPRANK_DEVICE void wait_for_previous_launch(Here) {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" :::);  // they wait for the end of this grid, not for this
+  asm volatile("griddepcontrol.launch_dependents;" :::);  // dependents wait for the end of this grid, not for this
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
