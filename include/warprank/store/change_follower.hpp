@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Tables that follow what others change: a thread reads the changes that a store tells of, and applies them.
+/// Tables that follow the changes of others: a thread reads the changes that a store publishes, and applies them.
 ///
 ///     ChangeFollower follower(store, {{"film", {DType::f16, 32}}}, tables);
 
@@ -29,30 +29,31 @@
 namespace warprank { inline namespace v0 {
 
 struct FollowOptions {
-  /// From where on, by table; all others from now on. What is in memory must be from there or later: of tables that
-  /// were loaded from files the position when these were written (ParameterStore::end_of_changes, asked before).
+  /// The positions to begin at, by table; other tables begin now. Rows in memory must be from this position or later:
+  /// for tables that were loaded from files, give the position at which the files were written
+  /// (ParameterStore::end_of_changes, called before).
   std::map<std::string, std::string> positions = {};
-  std::chrono::milliseconds interval{20};         ///< between two questions for changes
-  std::chrono::milliseconds store_timeout{1000};  ///< of each
-  /// Changes of this table are lost. Tables in stores have forgotten their rows then; others are to be loaded anew.
+  std::chrono::milliseconds interval{20};         ///< between two reads
+  std::chrono::milliseconds store_timeout{1000};  ///< of each read
+  /// Called when changes of a table are lost. Tables in stores have then forgotten their rows; load other tables anew.
   /// Called by the follower's thread; must not throw.
   std::function<void(const std::string& table)> on_lost = nullptr;
 };
 
-/// Of one table, since the follower began.
+/// Counters of one table, since the follower began.
 struct FollowCounters {
-  TableChanges changes;    ///< what became of the keys; of equal ones that were read together the last counts
-  int64_t entries = 0;     ///< that were applied
-  int64_t refused = 0;     ///< entries that no such table can have: keys that are none of its rows, or erased in it
+  TableChanges changes;    ///< results by key; of equal keys that were read together, the last counts
+  int64_t entries = 0;     ///< applied entries
+  int64_t refused = 0;     ///< entries that the table cannot take: with keys of no row, or erased in a direct table
   int64_t garbage = 0;     ///< entries that are no changes of the table
   int64_t lost = 0;        ///< times that changes were missing
-  int64_t unanswered = 0;  ///< questions that the store did not answer in time
-  int64_t failed = 0;      ///< times that the tables did not take changes, which are tried again
+  int64_t unanswered = 0;  ///< reads that the store did not answer in time
+  int64_t failed = 0;      ///< failed attempts to apply changes, which are repeated
 };
 
 namespace detail {
 
-/// What Tables::update takes; of equal keys the last counts.
+/// The argument of Tables::update; of equal keys the last counts.
 inline Weights update_of(const StoredTable& table, const std::vector<const RowChanges*>& all) {
   const StoredRows& rows = table.rows;
   const int64_t row_bytes = rows.row_bytes();
@@ -95,14 +96,16 @@ inline void add(const TableChanges& more, TableChanges& sum) {
 
 }  // namespace detail
 
+/// Follows the changes of tables in a store until its destruction. For any threads at once.
 class ChangeFollower {
  public:
   using Counters = std::map<std::string, FollowCounters>;
   using Positions = std::map<std::string, std::string>;
 
-  /// `rows` are Tables, updatable but for those in stores, or a ServedModel, and outlive it; they need not be in
-  /// `store`. Tables in stores that begin now forget the rows that they have. Throws invalid_argument for tables that
-  /// there are not, or have other rows, and for positions that are none; store_error when the store does not answer.
+  /// `rows` are Tables, updatable except for tables in stores, or a ServedModel; they must outlive the follower, and
+  /// need not be in `store`. Tables in stores that begin now forget their present rows. Throws invalid_argument for a
+  /// null store, unknown tables, tables with other rows, and invalid positions; store_error if the store does not
+  /// answer.
   template <class Rows>
   ChangeFollower(std::shared_ptr<ParameterStore> store, std::vector<StoredTable> tables, Rows& rows,
                  FollowOptions options = {})
@@ -124,8 +127,8 @@ class ChangeFollower {
     const std::lock_guard<std::mutex> lock(mutex_);
     return counters_;
   }
-  /// Behind what the tables have: to be saved with a copy of their rows that is made later, and given to
-  /// FollowOptions::positions with it.
+  /// The positions behind the applied changes. Save them with a copy of the tables' rows that is made later, and give
+  /// them to FollowOptions::positions when this copy is loaded.
   Positions positions() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return positions_;
@@ -171,7 +174,8 @@ class ChangeFollower {
       if (!has_more) wake_.wait_for(lock, options_.interval, [&] { return is_over_; });
     }
   }
-  /// Whether there is more to be read at once. Nothing new is read before all is applied.
+  /// Reads and applies changes. Returns whether there are more to read at once; reads nothing new before all are
+  /// applied.
   bool turn() {
     if (read_.empty()) read_ = reader_->read(std::chrono::steady_clock::now() + options_.store_timeout);
     bool all_applied = true, has_more = false;
@@ -186,7 +190,7 @@ class ChangeFollower {
     read_.clear();
     return has_more;
   }
-  /// Whether that was done, now or before.
+  /// Returns whether the changes are applied, now or before.
   bool apply(const StoredTable& table, ReadChanges& read) {
     FollowCounters more;
     try {
@@ -194,7 +198,7 @@ class ChangeFollower {
       std::vector<const RowChanges*> all;
       for (const RowChanges& changes : read.changes) all.push_back(&changes);
       if (!all.empty()) more = applied(table, all);
-    } catch (const std::exception&) {  // a device that fails, or no model: they may come again
+    } catch (const std::exception&) {  // a device that fails, or no model: it may be back later
       const std::lock_guard<std::mutex> lock(mutex_);
       ++counters_[table.name].failed;
       return false;
@@ -214,7 +218,7 @@ class ChangeFollower {
     if (has_lost && options_.on_lost) options_.on_lost(table.name);
     return true;
   }
-  /// All at once, or, where that is refused, one by one.
+  /// Applies all changes at once or, if that is refused, one by one.
   FollowCounters applied(const StoredTable& table, const std::vector<const RowChanges*>& all) {
     FollowCounters more;
     try {
@@ -243,7 +247,7 @@ class ChangeFollower {
   std::unique_ptr<ChangeReader> reader_;
   std::vector<ReadChanges> read_;  // not all applied yet; the thread's own
 
-  mutable std::mutex mutex_;  // what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable wake_;
   Counters counters_;
   Positions positions_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Rows of embedding tables that lie outside of the process, what the tiers in front of them ask for, and what tells
-/// them of changes.
+/// Stores of embedding tables outside the process: the interface for the tiers in front of them, and for changes of
+/// rows.
 
 #include <chrono>
 #include <cstdint>
@@ -18,17 +18,17 @@
 
 namespace warprank { inline namespace v0 {
 
-/// When a call gives up.
+/// The time when a call gives up.
 using Deadline = std::chrono::steady_clock::time_point;
 
-/// A store that does not answer, or answers what it never should.
+/// The error of a store that does not answer, or gives a wrong answer.
 class store_error : public detail::error_of<std::runtime_error> {
  public:
   store_error(const std::string& what, const std::string& expected, const std::string& got)
       : error_of(what + ": expected " + expected + ", got " + got) {}
 };
 
-/// Rows that a table has now, and keys that have none any more. No key twice.
+/// New rows of a table, and keys that have lost theirs. No key twice.
 struct RowChanges {
   std::vector<int64_t> keys = {};
   std::vector<unsigned char> rows = {};  ///< [keys][row_bytes]
@@ -37,77 +37,79 @@ struct RowChanges {
   bool empty() const { return keys.empty() && erased.empty(); }
 };
 
-/// Tells all who follow a table of its changes, in the order in which they are given, each once. One thread at a time;
-/// any number of publishers.
+/// Publishes the changes of a table to all its followers, in the given order, each once. For one thread at a time; a
+/// table may have any number of publishers.
 class ChangePublisher {
  public:
   virtual ~ChangePublisher() = default;
-  /// Whether all were told by the deadline. What was not is kept, and told first by the next call, which may have
-  /// nothing new. Throws invalid_argument where there are not as many rows as keys.
+  /// Returns whether all changes were published by the deadline. The others are kept, and published first by the next
+  /// call, which may have no new changes. Throws invalid_argument if there are not as many rows as keys.
   virtual bool publish(const RowChanges& changes, Deadline deadline) = 0;
-  /// Keys that nobody is told of yet.
+  /// The number of keys whose changes are not yet published.
   virtual int64_t unsent() const = 0;
-  /// What went wrong last.
+  /// The text of the last error.
   virtual const std::string& trouble() const = 0;
 };
 
-/// What has become of a table since a reader was last asked.
+/// The changes of a table since the last call of a reader.
 struct ReadChanges {
-  bool is_answer = false;                ///< else the store did not answer, and the rest is as before
+  bool is_answer = false;                ///< false: the store did not answer, and the rest is as before
   std::vector<RowChanges> changes = {};  ///< in order
-  std::string position = {};             ///< behind them: where to go on when they are applied
-  bool has_more = false;                 ///< there are more to be read
-  /// Some from before, or among them, are gone: the stream was cut off before they were read, or has lost its end. Only
-  /// a copy that is made anew is whole.
+  std::string position = {};             ///< behind the changes: where to go on when they are applied
+  bool has_more = false;                 ///< there are more changes to read
+  /// Some changes, before these or among them, are lost: the stream was cut off before they were read, or has lost its
+  /// end. Only a new copy of the table is complete.
   bool has_lost = false;
-  int64_t garbage = 0;  ///< entries that are no changes of this table, which are skipped
+  int64_t garbage = 0;  ///< skipped entries, which are no changes of this table
 };
 
-/// A table, and from where on its changes are to be read: a position as others tell it.
+/// A table, and the position to read its changes from, as end_of_changes or ReadChanges gives it.
 struct FollowedTable {
   StoredTable table;
   std::string position;
 };
 
-/// Follows tables. Nobody but the reader keeps its position, as it belongs to the rows that the changes are applied to:
-/// it is lost with them, and saved with them. One thread at a time.
+/// Follows tables. Only the reader keeps its position, since it belongs to the rows that the changes are applied to: it
+/// is lost and saved with them. For one thread at a time.
 class ChangeReader {
  public:
   virtual ~ChangeReader() = default;
-  /// Of each table, in their order. Does not wait for changes to come. Never throws because of the store.
+  /// The changes of each table, in the order of the tables. Does not wait for new changes. Never throws because of the
+  /// store.
   virtual std::vector<ReadChanges> read(Deadline deadline) = 0;
 };
 
-/// Keeps a row of bytes for each key of each table. By any threads at once.
+/// Keeps a row of bytes for each key of each table. For any threads at once.
 ///
 /// Calls for keys never throw because of the store: each key has a status of its own, and the bytes of a row are
-/// written where that is `ok` and nowhere else. All of these calls may be repeated. Keys may repeat in `get`; in `put`
-/// and `erase` not.
+/// written only if it is `ok`. All of these calls may be repeated. Keys may repeat in `get`, but not in `put` and
+/// `erase`.
 class ParameterStore {
  public:
   virtual ~ParameterStore() = default;
 
-  /// What rows the table has; nothing where the store does not know it. Throws store_error when the store does not
-  /// answer, or has something else in its place.
+  /// The kind of the table's rows; nothing if the store does not know the table. Throws store_error if the store does
+  /// not answer, or has something else in place of the description.
   virtual std::optional<StoredRows> describe(const std::string& table, Deadline deadline) = 0;
-  /// Makes the table known, unless it is. Throws store_error when the store does not answer, invalid_argument where it
-  /// has other rows, and for rows of more than hash_table::max_row_bytes.
+  /// Makes the table known, unless it is. Throws store_error if the store does not answer, invalid_argument if the
+  /// table has other rows there, and for rows of more than hash_table::max_row_bytes.
   virtual void create(const StoredTable& table, Deadline deadline) = 0;
 
-  /// rows: [keys][row_bytes], statuses: [keys].
+  /// Reads rows. rows: [keys][row_bytes], statuses: [keys].
   virtual void get(const StoredTable& table, Span<const int64_t> keys, unsigned char* rows, StoreStatus* statuses,
                    Deadline deadline) = 0;
-  /// A key whose status is `failed` has its old row or the new one.
+  /// Writes rows, in the shapes of `get`. A key whose status is `failed` has its old row or the new one.
   virtual void put(const StoredTable& table, Span<const int64_t> keys, const unsigned char* rows, StoreStatus* statuses,
                    Deadline deadline) = 0;
+  /// Erases rows. A key without a row is `absent`.
   virtual void erase(const StoredTable& table, Span<const int64_t> keys, StoreStatus* statuses, Deadline deadline) = 0;
 
-  /// Who publishes changes of a table, and who reads them; the table need not have rows here. The store outlives both.
-  /// put and erase publish nothing: store/row_changes.hpp does both.
+  /// Make a publisher of a table's changes, and a reader of changes; the tables need not have rows here. The store must
+  /// outlive both. put and erase publish nothing: change_and_publish (store/row_changes.hpp) does both.
   virtual std::unique_ptr<ChangePublisher> publish_changes(const StoredTable& table) = 0;
-  /// Throws invalid_argument for a position that is none.
+  /// Throws invalid_argument for an invalid position.
   virtual std::unique_ptr<ChangeReader> read_changes(std::vector<FollowedTable> tables) = 0;
-  /// The position behind all changes that were published. Throws store_error when the store does not answer.
+  /// The position behind all published changes. Throws store_error if the store does not answer.
   virtual std::string end_of_changes(const std::string& table, Deadline deadline) = 0;
 };
 

@@ -28,7 +28,7 @@ class RedisCluster final : public ParameterStore {
  public:
   using Options = redis::ClusterOptions;
 
-  /// Asks nobody yet. Throws invalid_argument for options that make no sense.
+  /// Does not connect yet. Throws invalid_argument for options that make no sense.
   explicit RedisCluster(Options options) : cluster_(checked(std::move(options))) {}
 
   std::optional<StoredRows> describe(const std::string& table, Deadline deadline) override {
@@ -136,8 +136,8 @@ class RedisCluster final : public ParameterStore {
 
   const redis::ClusterCounters& counters() { return cluster_.counters(); }
 
-  /// A key's name: its 16 hexadecimal digits in braces, which alone choose the slot, then the table's name, which may
-  /// be any bytes.
+  /// The name of a key: its 16 hexadecimal digits in braces, which alone choose the slot, then the table's name, which
+  /// may be any bytes.
   static std::string key_name(const std::string& table, int64_t key) {
     std::string name = "{0000000000000000}";
     auto rest = static_cast<uint64_t>(key);
@@ -171,7 +171,7 @@ class RedisCluster final : public ParameterStore {
   static std::string description_of(const StoredRows& rows) {
     return std::string("warprank 1 ") + name_of(rows.type) + " " + std::to_string(rows.dim);
   }
-  /// Nothing where it is no description, or of rows that no table can have.
+  /// Nothing if the text is no description, or describes rows that no table can have.
   static std::optional<StoredRows> rows_of(std::string_view text) {
     for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
       const std::string start = std::string("warprank 1 ") + name_of(type) + " ";
@@ -184,7 +184,7 @@ class RedisCluster final : public ParameterStore {
     return std::nullopt;
   }
 
-  /// Calls add(requests, name, i) for the keys of a chunk, then status_of(i, reply) for each that was answered.
+  /// Calls add(requests, name, i) for the keys of a chunk, then status_of(i, reply) for each key that was answered.
   template <class Add, class StatusOf>
   void run(const StoredTable& table, Span<const int64_t> keys, StoreStatus* statuses, Deadline deadline, const Add& add,
            const StatusOf& status_of) {

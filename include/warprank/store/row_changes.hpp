@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Changes of a table's rows, as those who have copies of its rows are told of them, and how they are written down:
+/// Changes of a table's rows, as they are published to those who have copies of the rows, and their format:
 ///
 ///     byte 0       0xA8
 ///     byte 1       1, the version of this format
@@ -11,7 +11,8 @@
 ///     bytes 8-31   dim, number of new rows n, number of erased keys e
 ///     then         n keys, e erased keys, n rows
 ///
-/// Numbers and keys have 8 bytes, little-endian. So what is cut off, or of rows of another type or width, is found.
+/// Numbers and keys have 8 bytes, little-endian. So changes that are cut off, or of rows of another type or width, are
+/// detected.
 
 #include <algorithm>
 #include <cstdint>
@@ -41,6 +42,7 @@ inline uint32_t checksum_of_changes(Span<const unsigned char> bytes) {
 
 }  // namespace detail
 
+/// The changes as bytes of this format.
 inline std::string write_row_changes(const StoredRows& rows, const RowChanges& changes) {
   const auto num_keys = static_cast<int64_t>(changes.keys.size());
   const auto num_erased = static_cast<int64_t>(changes.erased.size());
@@ -84,7 +86,7 @@ inline bool read_row_changes(const StoredRows& rows, Span<const unsigned char> b
   return true;
 }
 
-/// Throws invalid_argument where there are not as many rows as keys.
+/// Throws invalid_argument if there are not as many rows as keys.
 inline void check_row_changes(const StoredTable& table, const RowChanges& changes) {
   const auto expected = static_cast<int64_t>(changes.keys.size()) * table.rows.row_bytes();
   if (static_cast<int64_t>(changes.rows.size()) != expected)
@@ -93,7 +95,7 @@ inline void check_row_changes(const StoredTable& table, const RowChanges& change
                            std::to_string(changes.rows.size()));
 }
 
-/// Calls use(part) for parts of at most so many keys each, in order: what is erased first.
+/// Calls use(part) for parts of at most `most_keys` keys each, in order: erased keys first.
 template <class Use>
 void each_part(const StoredRows& rows, const RowChanges& changes, int64_t most_keys, const Use& use) {
   const auto each = [&](const std::vector<int64_t>& keys, const auto& take) {
@@ -113,9 +115,10 @@ void each_part(const StoredRows& rows, const RowChanges& changes, int64_t most_k
   });
 }
 
-/// Changes the store, then tells those who follow the table of it: for one writer of a key at a time, since of two
-/// nobody knows whose row is the last. Returns what the store did not take by the deadline, to be given again; what it
-/// took and nobody is told of yet is ChangePublisher::unsent(). Throws invalid_argument as check_row_changes.
+/// Changes the store, then publishes the changes to the table's followers. For one writer of a key at a time: with two,
+/// nobody knows whose row is the last. Returns the changes that the store did not take by the deadline, to be given
+/// again. ChangePublisher::unsent() counts changes that it took but that are not yet published. Throws invalid_argument
+/// as check_row_changes.
 inline RowChanges change_and_publish(ParameterStore& store, ChangePublisher& publisher, const StoredTable& table,
                                      const RowChanges& changes, Deadline deadline) {
   check_row_changes(table, changes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A row as a store keeps it: 8 bytes that tell it from everything else, then the row.
+/// A row as a store keeps it: 8 bytes that distinguish it from all else, then the row.
 ///
 ///     byte 0      0xA7
 ///     byte 1      1, the version of this format
@@ -10,7 +10,7 @@
 ///     bytes 4-7   checksum of row, key, type and dim, little-endian
 ///     bytes 8-    the row
 ///
-/// So a value that is cut off, of another table's rows, or under another key is found, and never taken for a row.
+/// So a value that is cut off, of another type or dim, or under another key is detected, and never taken for a row.
 
 #include <cstdint>
 #include <cstring>
@@ -23,6 +23,7 @@ namespace warprank { inline namespace v0 {
 
 inline constexpr int64_t stored_header_bytes = 8;
 
+/// The size of a stored row, header included.
 inline int64_t stored_value_bytes(const StoredRows& rows) { return stored_header_bytes + rows.row_bytes(); }
 
 namespace detail {
@@ -41,13 +42,13 @@ inline void write_stored_header(const StoredRows& rows, int64_t key, const unsig
 
 }  // namespace detail
 
-/// Writes stored_value_bytes(rows).
+/// Writes stored_value_bytes(rows) bytes to `value`.
 inline void write_stored_value(const StoredRows& rows, int64_t key, const unsigned char* row, unsigned char* value) {
   detail::write_stored_header(rows, key, row, value);
   std::memcpy(value + stored_header_bytes, row, static_cast<size_t>(rows.row_bytes()));
 }
 
-/// Whether the value is a row of this key and table; only then is `row` written.
+/// Whether the value is a row of this key, type and dim; only then is `row` written.
 inline bool read_stored_value(const StoredRows& rows, int64_t key, Span<const unsigned char> value,
                               unsigned char* row) {
   if (value.size() != stored_value_bytes(rows)) return false;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What store/table_in_store.hpp becomes when tables are loaded: one table in a store with some rows in memory in front
-/// of it, and what fetches those that look-ups miss.
+/// The implementation of store/table_in_store.hpp in loaded tables: one table in a store with some rows in memory in
+/// front of it, and the code that fetches rows that look-ups miss.
 ///
-/// Nobody has the rows in memory alone while the store is asked. A row that was changed by an update while it was
-/// fetched is not written: what was fetched may be from before.
+/// No thread has exclusive access to the rows in memory while the store is asked. If an update changes a row while it
+/// is fetched, the fetched row is not written, since it may be older.
 
 #include <algorithm>
 #include <atomic>
@@ -144,7 +144,7 @@ class StoreTier final : public RowTier {
 
  private:
   static constexpr int64_t chunk = 1024;                   // keys of one call of the store
-  static constexpr int64_t num_absent = int64_t{1} << 16;  // keys that are known to be absent, or half as many
+  static constexpr int64_t num_absent = int64_t{1} << 16;  // places for keys that are known to be absent
 
   struct Absent {
     int64_t key = 0;
@@ -160,7 +160,7 @@ class StoreTier final : public RowTier {
     return known.key == key && now < known.until;
   }
 
-  /// The rows of keys that the store has now, null where they are erased. Without statuses all are ok.
+  /// Takes the rows that the store has now; null: the keys are erased. Without statuses all are ok.
   void changed(Span<const int64_t> keys, const unsigned char* rows, const StoreStatus* statuses) {
     rows_.change(keys, rows, statuses, [this](int64_t key) {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -181,7 +181,7 @@ class StoreTier final : public RowTier {
     taken_.swap(queue_);
     is_fetching_ = true;
     const Clock::time_point now = Clock::now();
-    if (!waits())  // else they are not queued
+    if (!waits())  // else absent keys are not queued
       taken_.erase(std::remove_if(taken_.begin(), taken_.end(), [&](int64_t key) { return is_absent(key, now); }),
                    taken_.end());
     lock.unlock();
@@ -194,7 +194,7 @@ class StoreTier final : public RowTier {
     changed_.clear();
   }
 
-  /// Keys that several have missed, or that have come since.
+  /// Drops repeated keys, and keys whose rows have come since.
   void drop_what_is_there() {
     std::sort(taken_.begin(), taken_.end());
     taken_.erase(std::unique(taken_.begin(), taken_.end()), taken_.end());
@@ -211,7 +211,7 @@ class StoreTier final : public RowTier {
       evicted_ += rows_.insert(keys, fetched_.data(), [&](int64_t i) {
         const std::lock_guard<std::mutex> lock(mutex_);
         return statuses_[static_cast<size_t>(i)] == StoreStatus::ok && changed_.count(keys[i]) == 0 &&
-               times_forgotten_ == times_forgotten;  // else it may be from before
+               times_forgotten_ == times_forgotten;  // else the row may be an old one
       });
     } catch (const std::exception&) {  // of memory, or of a device: as if the store had not answered
       std::fill_n(statuses_.begin(), keys.size(), StoreStatus::failed);
@@ -219,7 +219,7 @@ class StoreTier final : public RowTier {
     count(keys, times_forgotten);
     have_arrived(keys);
   }
-  /// What became of keys that were asked for.
+  /// Counts the results for requested keys, and remembers absent ones.
   void count(Span<const int64_t> keys, int64_t times_forgotten) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (int64_t i = 0; i < keys.size(); ++i) {
@@ -249,17 +249,17 @@ class StoreTier final : public RowTier {
   std::atomic<int64_t> hits_{0}, misses_{0}, fetched_rows_{0}, absent_keys_{0}, damaged_{0}, failed_{0}, evicted_{0},
       dropped_{0}, late_{0};
 
-  std::mutex mutex_;  // what follows; whoever has rows alone, too, took that first
+  std::mutex mutex_;  // guards the members below; a thread with exclusive access to the rows took that first
   std::condition_variable wake_, arrived_;
   std::vector<int64_t> queue_;
   std::unordered_set<int64_t> pending_;  // of a table that waits: queued, or being fetched
-  std::unordered_set<int64_t> changed_;  // while something is fetched
-  std::vector<Absent> absent_;           // each in the one place that its hash gives
+  std::unordered_set<int64_t> changed_;  // while rows are fetched
+  std::vector<Absent> absent_;           // each key in the one place of its hash
   bool is_fetching_ = false;
   std::atomic<int64_t> times_forgotten_{0};
   std::atomic<bool> is_over_{false};
 
-  // Of who fetches.
+  // Of the fetching thread.
   std::vector<int64_t> taken_, held_;
   std::vector<unsigned char> fetched_;
   std::vector<StoreStatus> statuses_;

@@ -14,7 +14,7 @@ struct Address {
   std::string host;
   int port = 6379;
 
-  /// Of "HOST:PORT", or "HOST" for the usual port. Throws invalid_argument.
+  /// The address in "HOST:PORT", or in "HOST" for the usual port. Throws invalid_argument for other texts.
   static Address from(const std::string& text) {
     const size_t colon = text.rfind(':');
     Address address{text.substr(0, colon)};

@@ -3,13 +3,13 @@
 
 /// Changes of a table as a Stream of Redis, in one slot:
 ///
-///     {warprank:changes:film}         the stream; of each entry `after` is the id of the one before it, and `changes`
-///                                     what store/row_changes.hpp writes
+///     {warprank:changes:film}         the stream; in each entry, `after` is the id of the entry before, and `changes`
+///                                     has the format of store/row_changes.hpp
 ///     {warprank:changes:film}:last    the id of the last entry
 ///     {warprank:changes:film}:by:ID   how many entries the publisher ID has added
 ///
-/// All three are written by one script. So an entry that is sent again, since the answer to the first time was lost, is
-/// not added again; and a reader sees that entries are missing, whether they were cut off or lost with a master.
+/// One script writes all three. So an entry that is sent again, since the first answer was lost, is not added again;
+/// and a reader sees that entries are missing, whether they were cut off or lost with a master.
 
 #include <algorithm>
 #include <chrono>
@@ -31,7 +31,7 @@
 
 namespace warprank { inline namespace v0 { namespace redis {
 
-/// Of an entry: milliseconds and a number within them.
+/// The id of an entry: milliseconds, and a number within the millisecond.
 struct EntryId {
   uint64_t time = 0, number = 0;
 
@@ -96,7 +96,7 @@ class StreamPublisher final : public ChangePublisher {
     int64_t number, keys;
     std::string changes;
   };
-  /// Writes in any case: WAIT waits for what its connection has written.
+  /// Writes in any case, since WAIT waits for the writes of its own connection.
   static constexpr const char* script = R"(
 local last = redis.call('GET', KEYS[3])
 if last and tonumber(last) >= tonumber(ARGV[1]) then
@@ -115,7 +115,7 @@ return 1)";
     requests.add(slot_of(stream), "EVAL", script, "3", stream, last_entry_key(table_.name), counter_key_,
                  std::to_string(entry.number), std::to_string(options.most_entries),
                  std::to_string(options.remember_publishers.count()), entry.changes);
-    if (options.replicas > 0) {  // for a shorter time than a silence is, or the call may take
+    if (options.replicas > 0) {  // for less time than command_timeout, and than the rest of the call
       using std::chrono::milliseconds;
       const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
       const auto most = std::min(left, cluster_.options().command_timeout) / 2;
@@ -159,7 +159,7 @@ class StreamReader final : public ChangeReader {
     Requests requests;
     for (const Followed& one : followed_) {
       const std::string stream = stream_key(one.table.name);
-      requests.add_for_key("GET", last_entry_key(one.table.name));  // first: what it names is there to be read
+      requests.add_for_key("GET", last_entry_key(one.table.name));  // first: so the entry that it names can be read
       requests.add(slot_of(stream), "XREAD", "COUNT", std::to_string(most_entries), "STREAMS", stream, one.read.text());
     }
     std::vector<ReadChanges> results(followed_.size());
@@ -183,18 +183,18 @@ class StreamReader final : public ChangeReader {
 
  private:
   static constexpr size_t most_entries = 64;  // of a call
-  /// A master that has slept, and does not know yet that it is one no more, tells of the past.
+  /// For so long a former master, which was stopped and does not know its successor yet, may answer from the past.
   static constexpr std::chrono::seconds doubt{1};
 
   struct Followed {
     StoredTable table;
-    EntryId applied;  ///< the last entry that was changes of the table
+    EntryId applied;  ///< the last entry with changes of the table
     EntryId read;     ///< the last one of any kind
     bool is_in_doubt = false;
     Deadline in_doubt_since = {};
   };
 
-  /// Whether it is a reply to XREAD.
+  /// Takes the entries of a reply to XREAD; false if it is no such reply.
   static bool take(Followed& followed, const redisReply& reply, ReadChanges& result) {
     if (reply.type == REDIS_REPLY_NIL) return true;
     if (reply.type != REDIS_REPLY_ARRAY || reply.elements != 1) return false;
@@ -236,7 +236,7 @@ class StreamReader final : public ChangeReader {
     result.changes.push_back(std::move(changes));
   }
 
-  /// `last` was the last entry before the others were read.
+  /// `last` is the id of the last entry, as it was before the entries were read.
   static void find_losses(Followed& followed, EntryId last, ReadChanges& result) {
     if (result.has_more) return;
     const bool is_gone = followed.applied < last;

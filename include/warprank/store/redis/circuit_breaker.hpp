@@ -7,8 +7,8 @@
 
 namespace warprank { inline namespace v0 { namespace redis {
 
-/// Keeps callers from waiting for a node that does not answer: after some failures in a row nobody tries for a pause,
-/// then one does, whose failure doubles the pause. By any threads at once.
+/// Keeps callers from waiting for a node that does not answer: after some failures in a row no caller tries for a
+/// pause, then one does, whose failure doubles the pause. For any threads at once.
 class CircuitBreaker {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -26,10 +26,10 @@ class CircuitBreaker {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (failures_ < options_.failures) return true;
     if (now < next_try_) return false;
-    next_try_ = now + pause_;  // nobody else until this one knows
+    next_try_ = now + pause_;  // no other caller tries meanwhile
     return true;
   }
-  /// Whether may_try would say no; tries nothing.
+  /// Whether may_try would return false; tries nothing.
   bool is_open(Time now) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return failures_ >= options_.failures && now < next_try_;
@@ -39,8 +39,8 @@ class CircuitBreaker {
     failures_ = 0;
     pause_ = {};
   }
-  /// `random`, of [0, 1), makes pauses of different callers differ: 1/2 to 1 of what they would be. `began` is when
-  /// the try did: one that began before the last pause says nothing new.
+  /// `random`, in [0, 1), makes the pauses of different callers differ: each takes 1/2 to 1 of its full length. `began`
+  /// is the beginning of the try: a try that began before the last pause tells nothing new.
   void failed(Time began, Time now, double random) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (began < opened_) return;

@@ -15,13 +15,13 @@
 
 namespace warprank { inline namespace v0 { namespace redis {
 
-/// A Redis Cluster, or a single server. By any threads at once; what a call may wait for is bounded by its deadline.
+/// A Redis Cluster, or a single server. For any threads at once; its deadline bounds the wait of a call.
 class Cluster final : public SlotKeeper {
  public:
   explicit Cluster(ClusterOptions options) : nodes_(std::move(options)) {}
 
-  /// Gives `on_reply` the reply to each request, or null, and returns what went wrong last, or "". A request whose
-  /// connection breaks is sent again, so it must be one that can be.
+  /// Gives `on_reply` the reply to each request, or null, and returns the last error, or "". A request whose connection
+  /// breaks is sent again, so it must be repeatable.
   std::string run(const Requests& requests, Deadline deadline, const OnReply& on_reply) {
     Exchange exchange(nodes_, *this, requests, deadline, on_reply);
     const std::string trouble = exchange.run();
@@ -29,8 +29,9 @@ class Cluster final : public SlotKeeper {
     return trouble;
   }
 
-  /// All by the node that has the slot of the first, on one connection, in order: who is sent elsewhere, or gets no
-  /// answer, may try again. While the slot is being migrated, by the node that the first is asked for at.
+  /// As `run`, but sends all requests in order, on one connection, to the node that has the slot of the first. A
+  /// redirection or a missing answer is final; the caller may try again. While the slot is being migrated, the requests
+  /// go to the node that the reply to the first one names.
   std::string run_by_owner(const Requests& requests, Deadline deadline, const OnReply& on_reply) {
     if (is_refresh_due(std::chrono::steady_clock::now())) refresh(deadline);
     const int slot = requests.slot(0), owner = nodes_.owner(slot);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A connection to one Redis server that never waits: who has several of them waits for all by poll(). Replies are
-/// parsed by hiredis.
+/// A connection to one Redis server that never waits: a caller with several connections waits for all by poll().
+/// hiredis parses the replies.
 
 #if !__has_include(<hiredis/hiredis.h>)
 #error "warprank's Redis store needs hiredis: apt-get install libhiredis-dev"
@@ -37,11 +37,11 @@ inline std::string_view text_of(const redisReply& reply) {
   return reply.str == nullptr ? std::string_view() : std::string_view(reply.str, static_cast<size_t>(reply.len));
 }
 
-/// Once is_broken() nothing but that and error() counts.
+/// Once is_broken() is true, only is_broken() and error() have a meaning.
 class Connection {
  public:
-  /// Begins to connect, to where the name turns out to be. `hello` is sent first, `hello_replies` replies to it must be
-  /// no errors.
+  /// Begins to connect to the addresses of the name. Sends `hello` first; the `hello_replies` replies to it must not be
+  /// errors.
   Connection(std::shared_ptr<const NameAnswer> name, const std::string& hello, int hello_replies)
       : name_(std::move(name)), output_(hello), hello_replies_(hello_replies), reader_(redisReaderCreate()) {
     if (name_->is_there()) connect();
@@ -53,7 +53,7 @@ class Connection {
   bool is_broken() const { return !error_.empty(); }
   const std::string& error() const { return error_; }
   bool is_connected() const { return is_connected_; }
-  /// To be polled: of the name, while that is not known.
+  /// The descriptor to poll: the name's, until the name is known.
   int descriptor() const { return name_ != nullptr ? name_->event() : socket_; }
   short events() const {
     if (name_ != nullptr) return POLLIN;
@@ -62,7 +62,7 @@ class Connection {
 
   void send(std::string_view text) { output_ += text; }
 
-  /// Goes on with what poll() says can be.
+  /// Goes on with the events that poll() reports.
   void handle(short events) {
     if (name_ != nullptr) {
       if (name_->is_there()) connect();
@@ -73,7 +73,7 @@ class Connection {
     if (!is_broken() && (events & (POLLIN | POLLERR | POLLHUP)) != 0) read();
   }
 
-  /// Null where there is none yet.
+  /// Null if there is none yet.
   ReplyPointer next_reply() {
     while (!is_broken()) {
       void* reply = nullptr;
@@ -124,7 +124,7 @@ class Connection {
   }
   void write() {
     while (written_ < output_.size()) {
-      // Without a signal where the other side has gone.
+      // Without a signal if the other side has gone.
       const ssize_t count = ::send(socket_, output_.data() + written_, output_.size() - written_, MSG_NOSIGNAL);
       if (count >= 0) {
         written_ += static_cast<size_t>(count);
@@ -162,7 +162,7 @@ class Connection {
     socket_ = -1;
   }
 
-  std::shared_ptr<const NameAnswer> name_;  // null once it is known
+  std::shared_ptr<const NameAnswer> name_;  // null once the name is known
   int socket_ = -1;
   bool is_connected_ = false;
   std::string output_, error_;

@@ -2,7 +2,7 @@
 #pragma once
 
 /// One call: requests go to the nodes that have their slots, all nodes at once, and follow redirections until each has
-/// its answer or the deadline is over.
+/// its answer or the deadline has passed.
 
 #include <poll.h>
 
@@ -28,17 +28,17 @@
 
 namespace warprank { inline namespace v0 { namespace redis {
 
-/// The reply to request i, once for each; null where none came. Must not throw.
+/// Gets the reply to request i, once for each; null if none came. Must not throw.
 using OnReply = std::function<void(int64_t i, const redisReply* reply)>;
 
-/// Of [0, 1).
+/// A random number in [0, 1).
 inline double random_01() {
   thread_local std::minstd_rand random{std::random_device()()};
   return static_cast<double>(random() - std::minstd_rand::min()) /
          (static_cast<double>(std::minstd_rand::max() - std::minstd_rand::min()) + 1);
 }
 
-/// Where a reply "MOVED 3999 127.0.0.1:6381" or "ASK ..." sends to; nothing where it is another one.
+/// The target of a reply "MOVED 3999 127.0.0.1:6381" or "ASK ..."; nothing for other replies.
 struct Redirection {
   bool is_asking;
   int slot;
@@ -57,14 +57,14 @@ struct Redirection {
   }
 };
 
-/// What an exchange wants to know of who has which slots.
+/// An exchange's interface to the keeper of the map from slots to nodes.
 class SlotKeeper {
  public:
   virtual ~SlotKeeper() = default;
-  /// What is known is old.
+  /// Tells that the map is old.
   virtual void want_refresh() = 0;
   virtual bool is_refresh_due(Deadline now) const = 0;
-  /// Asks, if that is due and nobody else does.
+  /// Asks nodes for the map, unless another thread does.
   virtual void refresh(Deadline deadline) = 0;
 };
 
@@ -73,8 +73,8 @@ class Exchange {
   using Clock = std::chrono::steady_clock;
   using Time = Clock::time_point;
 
-  /// `only`: all requests are this node's, and what it answers, or fails to, is the answer. `is_asking`: it does not
-  /// have their slot yet.
+  /// `only`: all requests go to this node, and its answer or its failure is final. `is_asking`: it does not have their
+  /// slot yet.
   Exchange(Nodes& nodes, SlotKeeper& keeper, const Requests& requests, Deadline deadline, const OnReply& on_reply,
            int only = -1, bool is_asking = false)
       : nodes_(nodes),
@@ -88,7 +88,7 @@ class Exchange {
         is_done_(static_cast<size_t>(requests.size())),
         redirections_(static_cast<size_t>(requests.size())) {}
 
-  /// Returns what went wrong last, if anything did.
+  /// Returns the last error, or "".
   std::string run() {
     Time now = Clock::now();
     for (int64_t i = 0; i < requests_.size(); ++i) route(i, now);
@@ -105,7 +105,7 @@ class Exchange {
     end();
     return trouble_;
   }
-  /// Whether what was known of a slot was wrong: most likely of more slots than that.
+  /// Whether the map was wrong for a slot, and so most likely for more slots.
   bool was_moved() const { return was_moved_; }
 
  private:
@@ -121,11 +121,11 @@ class Exchange {
     bool is_reused = false, has_answered = false;
     Time began = {}, since = {};  // the connection's work; its last progress
     std::deque<Task> waiting = {};
-    std::deque<int64_t> owed = {};  // replies, in order: of requests, -1 of ASKING
+    std::deque<int64_t> owed = {};  // replies, in order: to requests; -1: to ASKING
   };
   static constexpr int most_redirections = 16;
 
-  /// Null where the node has left.
+  /// Null if the node has left.
   Link* link_of(int number) {
     for (Link& link : links_)
       if (link.number == number) return &link;
@@ -158,7 +158,7 @@ class Exchange {
     }
     ++nodes_.counters().refused;
     keeper_.want_refresh();
-    if (only_ < 0 && !has_refreshed_ && keeper_.is_refresh_due(now)) {  // another may have its slots by now
+    if (only_ < 0 && !has_refreshed_ && keeper_.is_refresh_due(now)) {  // another node may have its slots by now
       retries_.push_back(task.request);
       retry_at_ = now;
       link.is_decided = false;
@@ -184,7 +184,7 @@ class Exchange {
     for (const int64_t i : std::exchange(retries_, {})) route(i, now);
   }
 
-  /// Sends what the node may be sent.
+  /// Sends waiting requests, as many as the node may be sent.
   void pump(Link& link, Time now) {
     if (link.waiting.empty()) return;
     if (link.connection == nullptr) {
@@ -223,7 +223,7 @@ class Exchange {
     const timespec timeout{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
     ppoll(polled_.data(), polled_.size(), &timeout, nullptr);
     now = Clock::now();
-    // Redirections may add links, which nobody has polled.
+    // Redirections may add links, which were not polled.
     for (size_t n = 0, p = 0; p < polled_.size(); ++n) {
       if (links_[n].owed.empty()) continue;
       if (const short events = polled_[p++].revents; events != 0) receive(n, events, now);
@@ -285,7 +285,7 @@ class Exchange {
   }
 
   void fail(Link& link, const std::string& why, bool is_timeout, Time now) {
-    // A connection that has waited for work too long is broken without a fault of the node.
+    // A connection that was idle for too long breaks without a fault of the node.
     const bool is_stale = link.is_reused && !link.has_answered && !is_timeout;
     ++nodes_.counters().broken;
     nodes_.counters().timeouts += is_timeout;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The nodes of a Redis Cluster that have been heard of, their connections, and who has which slots.
+/// The known nodes of a Redis Cluster, their connections, and the map from slots to nodes.
 
 #include <algorithm>
 #include <array>
@@ -25,26 +25,27 @@
 
 namespace warprank { inline namespace v0 { namespace redis {
 
-/// Of changes that are published.
+/// Options of published changes.
 struct ChangeOptions {
-  int replicas = 0;  ///< that must have them, too: with 1 none is lost with a master whose replica takes over
-  int64_t most_entries = 100000;  ///< of a table that are kept, of up to 256 KB; a few more may be
-  /// For so long after its last change an entry of a publisher that comes late is known to be there.
+  /// Replicas that must have a change, too: with 1, no change is lost with a master whose replica takes over.
+  int replicas = 0;
+  int64_t most_entries = 100000;  ///< kept entries of a table, of up to 256 KB each; a few more may be kept
+  /// For so long after a publisher's last change, an entry that it sends again is not added again.
   std::chrono::seconds remember_publishers{86400};
 };
 
 struct ClusterOptions {
-  std::vector<Address> nodes = {};       ///< some of the cluster; the others are asked of them
+  std::vector<Address> nodes = {};       ///< some nodes of the cluster, which tell the others
   std::string user = {}, password = {};  ///< empty: no AUTH
   std::chrono::milliseconds connect_timeout{500};
-  /// A node that has not sent a byte for so long, though it owes replies, has failed.
+  /// A node that has completed no reply for so long, though it owes some, has failed.
   std::chrono::milliseconds command_timeout{500};
-  std::chrono::milliseconds refresh_interval{100};  ///< at least, between questions who has which slots
+  std::chrono::milliseconds refresh_interval{100};  ///< at least, between questions for the map of slots
   std::chrono::milliseconds longest_back_off{100};  ///< of a call, before it tries again
   CircuitBreaker::Options breaker = {};             ///< of each node
-  int64_t most_in_flight = 1024;                    ///< commands of a call that a node has not answered
+  int64_t most_in_flight = 1024;                    ///< unanswered commands of a call, for each node
   ChangeOptions changes = {};
-  Resolver::Resolve resolve = nullptr;  ///< names of hosts, on a thread of its own; null: as the system does it
+  Resolver::Resolve resolve = nullptr;  ///< resolves names of hosts, on a thread of its own; null: by the system
 };
 
 /// Never reset.
@@ -52,14 +53,14 @@ struct ClusterCounters {
   std::atomic<int64_t> moved{0}, asked{0};  ///< redirections
   std::atomic<int64_t> back_offs{0};        ///< requests that waited to be tried again
   std::atomic<int64_t> broken{0};           ///< connections that failed, and
-  std::atomic<int64_t> timeouts{0};         ///< those of them whose node was silent, if only until a call's deadline
+  std::atomic<int64_t> timeouts{0};         ///< those whose node was silent, if only until a call's deadline
   std::atomic<int64_t> refused{0};          ///< requests that were not tried, since the node's breaker was open
   std::atomic<int64_t> connections{0};      ///< that were opened
-  std::atomic<int64_t> refreshes{0};        ///< answers to who has which slots
+  std::atomic<int64_t> refreshes{0};        ///< answers with the map of slots
 };
 
-/// Its connections are lent to one call each: a thread has at most one, and there are as many as threads have called at
-/// once.
+/// A node of the cluster. Each of its connections is lent to one call at a time: a thread has at most one, and there
+/// are as many as threads have called at once.
 class Node {
  public:
   Node(Address address, const ClusterOptions& options, ClusterCounters& counters, Resolver& resolver)
@@ -75,7 +76,7 @@ class Node {
     hello_replies_ = static_cast<int>(hello.size());
   }
 
-  /// One that has served before, or a new one.
+  /// A connection, and whether it has served before.
   std::pair<std::unique_ptr<Connection>, bool> take() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -88,19 +89,20 @@ class Node {
     ++counters_.connections;
     return {std::make_unique<Connection>(resolver_.find(address), hello_, hello_replies_), false};
   }
-  /// One that owes nothing.
+  /// Takes back a connection that owes no replies.
   void give(std::unique_ptr<Connection> connection) {
     const std::lock_guard<std::mutex> lock(mutex_);
     idle_.push_back(std::move(connection));
   }
-  /// The others that served before are most likely as broken as the one that was, and its name may stand for another.
+  /// Drops idle connections, which are most likely as broken as the one that failed, and doubts the addresses of the
+  /// node's name.
   void drop_idle() {
     resolver_.doubt(address);
     const std::lock_guard<std::mutex> lock(mutex_);
     idle_.clear();
   }
 
-  /// What its last failure was.
+  /// Keeps the text of the last failure.
   void set_failure(const std::string& failure) {
     const std::lock_guard<std::mutex> lock(mutex_);
     failure_ = failure;
@@ -118,12 +120,12 @@ class Node {
   Resolver& resolver_;
   std::string hello_;
   int hello_replies_ = 0;
-  std::mutex mutex_;  // what follows
+  std::mutex mutex_;  // guards the members below
   std::vector<std::unique_ptr<Connection>> idle_;
   std::string failure_;
 };
 
-/// Nodes have numbers, which nobody else gets when they have left. By any threads at once.
+/// The nodes by their numbers. The number of a node that has left is not given again. For any threads at once.
 class Nodes {
  public:
   using List = std::map<int, std::shared_ptr<Node>>;
@@ -137,7 +139,7 @@ class Nodes {
   ClusterCounters& counters() { return counters_; }
 
   int number_of(const Address& address) {
-    constexpr size_t most_nodes = 2048;  // of redirections, where nobody tells of the whole cluster
+    constexpr size_t most_nodes = 2048;  // from redirections, if no node tells of the whole cluster
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [number, node] : nodes_)
       if (node->address == address) return number;
@@ -150,7 +152,7 @@ class Nodes {
     const std::lock_guard<std::mutex> lock(mutex_);
     return nodes_;
   }
-  /// Null where it has left.
+  /// Null if it has left.
   std::shared_ptr<Node> find(int number) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto node = nodes_.find(number);
@@ -161,18 +163,18 @@ class Nodes {
     return std::any_of(nodes_.begin(), nodes_.end(),
                        [&](const auto& one) { return !one.second->breaker.is_open(now); });
   }
-  /// What the last failure of one of them was.
+  /// The last failure of one of the nodes.
   std::string failure() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return nodes_.begin()->second->failure();
   }
 
-  /// -1: nobody knows.
+  /// The number of the node that has the slot; -1: unknown.
   int owner(int slot) const { return owners_[static_cast<size_t>(slot)].load(std::memory_order_relaxed); }
   void set_owner(int slot, int node) { owners_[static_cast<size_t>(slot)].store(node, std::memory_order_relaxed); }
 
-  /// Takes a reply of CLUSTER SLOTS by `from`, and forgets whom it does not name and nobody has given; false, and
-  /// nothing changed, where it is none. A server that is no cluster has all slots.
+  /// Takes a reply of `from` to CLUSTER SLOTS, and forgets nodes that neither the reply nor the options name. Returns
+  /// false, and changes no slot, if it is no such reply. A server that is no cluster has all slots.
   bool take_slots(const redisReply& reply, const Address& from) {
     if (reply.type == REDIS_REPLY_ERROR && text_of(reply).find("cluster support disabled") != std::string_view::npos) {
       const int node = number_of(from);
@@ -210,8 +212,8 @@ class Nodes {
   }
 
  private:
-  /// With the mutex held: these, those that were given, and those that have slots. The connections of others are closed
-  /// with the last call that has them.
+  /// With the mutex held: keeps these nodes, the nodes of the options, and nodes that have slots. Connections of other
+  /// nodes are closed with the last call that has them.
   void keep_only(std::set<int> kept) {
     for (const std::atomic<int>& owner : owners_) kept.insert(owner.load(std::memory_order_relaxed));
     for (auto node = nodes_.begin(); node != nodes_.end();) {
@@ -225,7 +227,7 @@ class Nodes {
   Resolver resolver_;
   ClusterCounters counters_;
   std::array<std::atomic<int>, num_slots> owners_;
-  mutable std::mutex mutex_;  // what follows
+  mutable std::mutex mutex_;  // guards the members below
   List nodes_;
   int next_number_ = 0;
 };

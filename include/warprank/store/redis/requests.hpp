@@ -10,10 +10,10 @@
 
 namespace warprank { inline namespace v0 { namespace redis {
 
-/// Commands as the protocol has them, one after the other, each with the slot of its key.
+/// Commands in the format of Redis's protocol, one after the other, each with the slot of its key.
 class Requests {
  public:
-  /// Of any number of parts, which may be any bytes.
+  /// Adds a command of any number of parts, which may be any bytes.
   template <class... Parts>
   void add(int slot, const Parts&... parts) {
     requests_.push_back({slot, text_.size()});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Addresses of hosts by their names. The system's look-up may take seconds, and knows no deadline: threads of its own
-/// ask it, one for each name, and what a name stands for is kept.
+/// Addresses of hosts by their names. The system's look-up may take seconds and knows no deadline, so it has threads of
+/// its own, one for each name, and the addresses of a name are kept.
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -36,13 +36,13 @@ struct SocketAddress {
   socklen_t size = 0;
 };
 
-/// What a name stands for, or why that is not known.
+/// The addresses of a name, or the reason why they are not known.
 struct Resolved {
   std::vector<SocketAddress> addresses = {};
   std::string error = {};
 };
 
-/// As the system resolves names, for as long as that takes. `flags` of getaddrinfo.
+/// Resolves a name by the system, however long that takes. `flags` are getaddrinfo's.
 inline Resolved resolve(const Address& address, int flags = 0) {
   addrinfo hints = {}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
@@ -65,7 +65,7 @@ class NameAnswer {
   NameAnswer() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (event_ < 0) set({{}, std::strerror(errno)});
   }
-  /// One that is there.
+  /// An answer that is there.
   explicit NameAnswer(Resolved resolved) : resolved_(std::move(resolved)), is_there_(true) {}
   ~NameAnswer() {
     if (event_ >= 0) close(event_);
@@ -74,12 +74,12 @@ class NameAnswer {
   NameAnswer& operator=(const NameAnswer&) = delete;
 
   bool is_there() const { return is_there_.load(std::memory_order_acquire); }
-  /// Of one that is there.
+  /// Only of an answer that is there.
   const Resolved& resolved() const { return resolved_; }
-  /// Can be read from once it is there.
+  /// A descriptor that can be read from once the answer is there.
   int event() const { return event_; }
 
-  /// Once.
+  /// Gives the answer, once.
   void set(Resolved resolved) {
     resolved_ = std::move(resolved);
     is_there_.store(true, std::memory_order_release);
@@ -93,15 +93,16 @@ class NameAnswer {
   std::atomic<bool> is_there_{false};
 };
 
-/// By any threads at once; never waits.
+/// For any threads at once; never waits.
 class Resolver {
  public:
   using Resolve = std::function<Resolved(const Address&)>;
 
-  /// `resolve` may take its time, also longer than the resolver lives.
+  /// `resolve` may take any time, even longer than the resolver lives.
   explicit Resolver(Resolve resolve) : resolve_(std::move(resolve)), state_(std::make_shared<State>()) {}
 
-  /// What is known of a name, if that is old while it is asked for again; else the answer that comes.
+  /// The known addresses of a name, even if they are old and a new look-up is under way; if none are known, the answer
+  /// that is to come.
   std::shared_ptr<const NameAnswer> find(const Address& address) {
     if (Resolved numeric = redis::resolve(address, AI_NUMERICHOST); numeric.error.empty())
       return std::make_shared<NameAnswer>(std::move(numeric));
@@ -111,7 +112,7 @@ class Resolver {
     if (name.pending == nullptr && Clock::now() >= name.ask_again) ask(address, name);
     return name.known != nullptr ? name.known : name.pending;
   }
-  /// Nobody answered at what is known of a name: it may stand for others now.
+  /// Reports that nobody answered at the known addresses of a name: it may have others now.
   void doubt(const Address& address) {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     const auto name = state_->names.find(address.text());
@@ -128,7 +129,7 @@ class Resolver {
     Clock::time_point ask_again = {};
   };
   struct State {
-    std::mutex mutex;  // what follows
+    std::mutex mutex;  // guards the members below
     std::map<std::string, Name> names;
   };
 
@@ -142,7 +143,7 @@ class Resolver {
         Name& asked = state->names[address.text()];
         const bool is_good = resolved.error.empty();
         asked.ask_again = Clock::now() + (is_good ? keep_for : keep_failures_for);
-        // Without the event, which only those need that wait now. Who had an answer goes on with it.
+        // Without the event, which only present waiters need. If the look-up fails, an older answer stays.
         if (is_good || asked.known == nullptr) asked.known = std::make_shared<NameAnswer>(resolved);
         asked.pending = nullptr;
         answer->set(std::move(resolved));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Which of a Redis Cluster's 16384 slots a key lies in, as its specification says.
+/// The slot of a key among the 16384 slots of a Redis Cluster, by its specification.
 
 #include <cstdint>
 #include <string_view>
@@ -20,7 +20,7 @@ constexpr uint16_t crc16(std::string_view bytes) {
   return static_cast<uint16_t>(crc);
 }
 
-/// Of the part between the first { and the next }, where that is not empty, else of all.
+/// The slot of a key: from the part between the first { and the next }, if that is not empty, else from the whole key.
 constexpr int slot_of(std::string_view key) {
   const size_t open = key.find('{');
   if (open != std::string_view::npos) {
