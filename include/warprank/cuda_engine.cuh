@@ -2,7 +2,7 @@
 #pragma once
 
 /// The CUDA engine's implementation. Include it in one source file of a program or shared library, compiled by nvcc; or
-/// link the target warprank::cuda_engine, which is that. Everything else includes warprank/cuda.hpp.
+/// link the target warprank::cuda_engine, which contains it. All other files include warprank/cuda.hpp.
 
 #include "warprank/engine/cuda/model.cuh"
 #include "warprank/engine/cuda/tune.cuh"

@@ -24,7 +24,7 @@ namespace warprank { inline namespace v0 {
 
 namespace detail {
 
-/// One pass over a blob, front to back; every step returns whether to go on and sets the status when not.
+/// One pass over a blob, front to back; every step returns whether to go on, and sets the status if not.
 class BlobValidator {
  public:
   BlobValidator(Span<const std::byte> blob, const BatchLayout& layout)
@@ -84,7 +84,7 @@ class BlobValidator {
     return check_padding({"tables"}, tables_.values_end, tables_.end) && check_types();
   }
 
-  /// The type of an input, 0 in blobs that have none.
+  /// The type of an input; 0 in blobs without types.
   int type(int64_t index) const {
     const bool has_types = tables_.values_end > tables_.types_at;
     return has_types ? static_cast<int>(load_unaligned<uint8_t>(blob_.data() + tables_.types_at + index)) : 0;

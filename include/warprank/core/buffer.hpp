@@ -16,8 +16,8 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Uninitialised memory for `size` trivially copyable values. Aligned to a cache line; 2 MB and more are aligned to and
-/// advised for huge pages (random look-ups in large tables run 1.4x faster from them).
+/// Uninitialised memory for `size` trivially copyable values. Aligned to a cache line; 2 MB and more are aligned to
+/// huge pages and advised for them (random look-ups in large tables run 1.4x faster from them). Throws std::bad_alloc.
 template <class Value>
 class Buffer {
   static_assert(std::is_trivially_copyable_v<Value>, "a Buffer never runs constructors");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The library's 16-bit floats as CUDA's, and back: the same bits. Needs the CUDA toolkit; also usable in kernels.
+/// Converts the library's 16-bit floats to CUDA's, and back: the same bits. Needs the CUDA toolkit; also usable in
+/// kernels.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -21,9 +21,9 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Maps `path`, a regular file of any size, 0 included. Throws invalid_argument when it cannot be opened.
-/// Replace a file that may be mapped by renaming a new one over it: reading pages of a file that was cut short is a bus
-/// error, and bytes written in place show through.
+/// Maps `path`, a regular file of any size, 0 included. Throws invalid_argument if it cannot be opened. Replace a file
+/// that may be mapped by renaming a new one over it: reading pages of a file that was cut short is a bus error, and
+/// bytes written in place show through.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path) {

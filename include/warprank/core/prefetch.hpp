@@ -11,7 +11,7 @@ inline void prefetch(const void* address) {
   asm volatile("");  // GCC takes a function that only prefetches for one without effect, and drops its calls
 }
 
-/// The same, but as far as the second level of the cache.
+/// The same, but only to the second-level cache.
 inline void prefetch_second_level(const void* address) {
   __builtin_prefetch(address, 0, 2);
   asm volatile("");

@@ -20,7 +20,7 @@ inline std::string to_string(const Shape& shape) {
   return text + "]";
 }
 
-/// The number of elements; 1 for a scalar. Nothing when the product of the dimensions that are not 0 passes 2^63 - 1.
+/// The number of elements; 1 for a scalar. Nothing if the product of the dimensions that are not 0 exceeds 2^63 - 1.
 inline std::optional<int64_t> num_elements(const Shape& shape) {
   int64_t product = 1;
   for (const int64_t dim : shape)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What cards can do, to predict the time of a plan on one that is not at hand. Peaks are the vendor's data sheets.
-/// What is sustained was measured on three of them: on the T4 236 of 320 GB/s and, within its 70 W, 24 of 65 TFLOP/s;
-/// on the H200 4.3 of 4.8 TB/s and 790 of 989 TFLOP/s; on the H100 2.98 of 3.35 TB/s (a copy, read and written) and, by
-/// mma.sync, 636 of 989 TFLOP/s. Of the others those with GDDR6 and little power are taken to sustain the shares of the
-/// T4, the A100 those of the H200: assumptions, to be replaced by measurements.
+/// The speed of cards, to predict the time of a plan on a card that is not at hand. Peaks are from the vendor's data
+/// sheets. Sustained speeds were measured on three cards: on the T4 236 of 320 GB/s and, within its 70 W, 24 of 65
+/// TFLOP/s; on the H200 4.3 of 4.8 TB/s and 790 of 989 TFLOP/s; on the H100 2.98 of 3.35 TB/s (a copy, read and
+/// written) and, by mma.sync, 636 of 989 TFLOP/s. Of the other cards, those with GDDR6 and little power are assumed to
+/// sustain the shares of the T4, and the A100 those of the H200, until measurements replace these assumptions.
 ///
 /// Latencies were measured on the H100 (SXM, PCIe 5, driver 580, 22 November 2026). On other cards they are assumed to
-/// grow as the clock falls; what the driver and the bus take to begin is assumed to be the same.
+/// grow as the clock falls; the start-up times of the driver and the bus are assumed to be the same.
 
 #include <cstdint>
 #include <string>
@@ -24,11 +24,11 @@ struct Card {
   const char* name;
   double peak_bandwidth;   ///< bytes a second; data sheet
   double peak_flops;       ///< FP16 on tensor cores, FP32 accumulation, dense, a second; data sheet
-  double bandwidth_share;  ///< of the peak that is sustained
+  double bandwidth_share;  ///< sustained share of the peak
   double flops_share;
   double bus_bandwidth;     ///< of copies from the host, bytes a second
   double clock;             ///< the highest, in Hz; data sheet
-  bool overlaps;            ///< a kernel begins before the one before it in the graph has ended
+  bool overlaps;            ///< a kernel begins before the previous one in the graph has ended
   int64_t multiprocessors;  ///< data sheet
   double cache_bandwidth;   ///< of the second-level cache, all multiprocessors reading, bytes a second
 
@@ -38,11 +38,12 @@ struct Card {
 
 inline constexpr double t4_bandwidth_share = 236.0 / 320, t4_flops_share = 24.0 / 65;
 inline constexpr double h200_bandwidth_share = 4.3 / 4.8, h200_flops_share = 790.0 / 989;
-/// Measured with PCIe 5 x16: 55.2 GB/s. Of older ones the same share of what they have is assumed.
+/// Measured with PCIe 5 x16: 55.2 GB/s. Older generations are assumed to reach the same share of their peaks.
 inline constexpr double pcie5 = 55.2e9, pcie4 = pcie5 / 2, pcie3 = pcie5 / 4;
 
-/// A multiprocessor's share of the second-level cache, in bytes a clock: of the H100 as the fit of
-/// ops/detail/linear/tiling.hpp has it (3 KB in 0.054 us), of the T4 as Jia et al. measured it (2019: 1.27 TB/s).
+/// The bandwidth of the second-level cache, in bytes a second, if a multiprocessor's share in a clock is that of the
+/// H100, by the fit of ops/detail/linear/tiling.hpp (3 KB in 0.054 us), or that of the T4, as Jia et al. measured it
+/// (2019: 1.27 TB/s).
 constexpr double cache_like_h100(int64_t multiprocessors, double clock) {
   return 3072 / 0.0541e-6 / 1.98e9 * static_cast<double>(multiprocessors) * clock;
 }
@@ -63,16 +64,16 @@ inline constexpr Card cards[] = {{"T4", 320e9, 65e12, t4_bandwidth_share, t4_flo
                                  {"H200", 4800e9, 989e12, h200_bandwidth_share, h200_flops_share, pcie5, 1.98e9, true,
                                   132, cache_like_h100(132, 1.98e9)}};  // shares measured
 
-/// What a batch takes beside its kernels: until a copy from the host has begun, or the graph's first kernel has fetched
-/// it (H200, 26 to 105 KB: 6.1 us less), and from the launch of a graph until the host sees what its last kernel
-/// stores, without kernels.
+/// The time of a batch beside its kernels: until a copy from the host has begun, or the graph's first kernel has
+/// fetched the batch (H200, 26 to 105 KB: 6.1 us less); and from the launch of a graph until the host sees the stores
+/// of its last kernel, without the time of kernels.
 inline constexpr double copy_seconds = 8.2e-6, fetch_seconds = copy_seconds - 6.1e-6, graph_seconds = 4.4e-6;
-/// Up to so many bytes batches are fetched (ContextOptions::fetch_bytes).
+/// Batches of up to so many bytes are fetched (ContextOptions::fetch_bytes).
 inline constexpr int64_t most_fetched_bytes = 128 << 10;
 
-/// Of the H100: a kernel of a graph that does what the one before it has left, in turn and overlapping; a trip to
-/// memory that the next one waits for, with what is computed around it (345 ns of it are the load itself, 145 from the
-/// second-level cache); and an instruction of a warp that has a scheduler for itself.
+/// Times on the H100: of a kernel of a graph that uses the results of the previous one, in turn and overlapping; of a
+/// trip to memory that the next trip waits for, with the computation around it (345 ns of it are the load itself, 145
+/// from the second-level cache); and of an instruction of a warp that has a scheduler for itself.
 inline constexpr double kernel_seconds = 1.27e-6, overlapping_kernel_seconds = 0.75e-6;
 inline constexpr double trip_seconds = 0.5e-6, instruction_seconds = 1.6e-9;
 inline constexpr double latency_clock = 1.98e9;
@@ -87,14 +88,14 @@ inline const Card& card_named(const std::string& name) {
   throw invalid_argument("card '" + name + "'", "one of plan/cards.hpp", unknown_name(name, names));
 }
 
-/// What a kernel takes however little there is to do: trips to memory that wait for one another, and instructions of
-/// its busiest warp.
+/// The latency of a kernel, however little work there is: trips to memory that wait for one another, and instructions
+/// of its busiest warp.
 struct Latency {
   double trips = 0, instructions = 0;
 };
 
-/// What a step takes on a card: its launches, what their kernels take however little there is to do, and its bytes or
-/// its operations, whichever takes longer.
+/// The predicted time of a step on a card: its launches, the latency of their kernels, and its bytes or its operations,
+/// whichever takes longer.
 constexpr double predicted_seconds(const Cost& cost, const Latency& latency, double launches, const Card& card) {
   const double memory = cost.bytes / card.bandwidth(), arithmetic = cost.flops / card.flops();
   const double each = card.overlaps ? overlapping_kernel_seconds : kernel_seconds;
@@ -102,7 +103,7 @@ constexpr double predicted_seconds(const Cost& cost, const Latency& latency, dou
   return latencies * (latency_clock / card.clock) + (memory > arithmetic ? memory : arithmetic);
 }
 
-/// What a batch of so many bytes takes beside its kernels.
+/// The predicted time of a batch of so many bytes beside its kernels.
 constexpr double predicted_seconds_outside(double bytes, const Card& card) {
   const double begin = bytes <= static_cast<double>(most_fetched_bytes) ? fetch_seconds : copy_seconds;
   return begin + bytes / card.bus_bandwidth + graph_seconds;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Whether linears one after another are faster as one launch than as several, where rows are few: what decides how
-/// much of a stack of wide layers becomes one step.
+/// Predicts whether a chain of linears is faster as one launch than as several, for few rows. This decides how many
+/// layers of a wide stack become one step.
 ///
-/// One launch saves the others and their first trips to memory, but blocks that share the outputs of all layers take
-/// tiles of 32 rows (ops/detail/mlp/split.cuh): every tile reads all weights from the second-level cache, and every
-/// block the tile's rows. A launch of its own may take larger tiles, and cut the sums.
+/// One launch saves the other launches and their first trips to memory, but blocks that share the outputs of all layers
+/// take tiles of 32 rows (ops/detail/mlp/split.cuh): every tile reads all weights from the second-level cache, and
+/// every block reads the tile's rows. A layer with a launch of its own may take larger tiles, and split its sums.
 
 #include <algorithm>
 #include <cstddef>
@@ -26,7 +26,8 @@ inline constexpr int64_t rows_of_chain_cost = 100;
 
 namespace detail {
 
-/// The longest of what a layer's bytes of memory, of the second-level cache, and its operations take.
+/// The longest of three times: of a layer's bytes from memory, of its bytes from the second-level cache, and of its
+/// operations.
 constexpr double seconds_of_layer(const ChainLayer& layer, double bytes, double cache_bytes, double rows,
                                   const Card& card) {
   const double flops = 2 * rows * static_cast<double>(layer.in * layer.out);
@@ -37,7 +38,7 @@ constexpr int64_t tiles_of(int64_t size, int64_t tile) { return (size + tile - 1
 
 }  // namespace detail
 
-/// A layer by a launch of its own, in tiles of 64 rows and outputs.
+/// The time of a layer in a launch of its own, in tiles of 64 rows and 64 outputs.
 constexpr double seconds_of_launch(const ChainLayer& layer, const Card& card) {
   constexpr int64_t rows = rows_of_chain_cost, tile = 64;
   const double weights = detail::weight_bytes(layer), of_row = static_cast<double>(2 * layer.in);
@@ -48,7 +49,7 @@ constexpr double seconds_of_launch(const ChainLayer& layer, const Card& card) {
          detail::seconds_of_layer(layer, bytes, cache_bytes, static_cast<double>(rows), card);
 }
 
-/// The layers from `first` on by one launch, and those before each by its own.
+/// The time of the layers from `first` on in one launch, and of each layer before in its own.
 inline double seconds_of_chain(const std::vector<ChainLayer>& layers, size_t first, const Card& card) {
   constexpr int64_t rows = 32, tiles = detail::tiles_of(rows_of_chain_cost, rows), most_blocks = 32;
   constexpr int64_t most_kept = 1024;  // inputs, whose rows a block reads once
@@ -70,8 +71,8 @@ inline double seconds_of_chain(const std::vector<ChainLayer>& layers, size_t fir
   return seconds;
 }
 
-/// The first layer of the longest end of a chain that is one launch: on the T4 and the H100 no shorter end is faster,
-/// by more than the prediction is good for.
+/// The first layer of the end of a chain that becomes one launch: the longest end such that, on the T4 and the H100, no
+/// other is faster by more than the accuracy of the prediction.
 inline size_t first_of_chain(const std::vector<ChainLayer>& layers) {
   constexpr double accuracy = 0.02;
   size_t first = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a node costs: floating-point operations and bytes moved, from the formulas and the number of rows. A
+/// The cost of a node: floating-point operations and bytes moved, from the formulas and the number of rows. A
 /// multiply-add is two operations, an activation one. Values, weights and table rows are FP16, as on GPUs; dense inputs
 /// arrive as FP32; an id has eight bytes.
 
@@ -19,26 +19,27 @@
 
 namespace warprank { inline namespace v0 { namespace plan {
 
-/// Of a value between two steps, a weight, an element of a table.
+/// The bytes of a value between two steps, of a weight, and of an element of a table.
 inline constexpr double value_bytes = 2;
 
 using warprank::Cost;
 
-/// For which batches to plan, in rows of all requests together: `items` of the axis of the first output that is not on
-/// the outermost one; where all outputs are, it counts nothing. Rows of other axes are those of `rows`, else keep_last
-/// per parent row, else what CompileOptions::recorded show, else a guess, which Plan::warnings tells.
+/// The batches to plan for, in rows of all requests together. `items` counts rows of the axis of the first output that
+/// is not on the outermost axis; if all outputs are on that axis, it has no effect. Rows of other axes are given by
+/// `rows`, else by keep_last per parent row, else learned from CompileOptions::recorded, else guessed. Plan::warnings
+/// reports guesses.
 struct Capacity {
   int64_t requests = 1;
   int64_t items = 256;
   std::map<std::string, int64_t> rows = {};  ///< by axis name; may repeat the two above, not contradict them
 };
 
-/// For each row of the parent, of an axis of which nothing is known.
+/// The rows for each parent row, on an axis of which nothing is known.
 inline constexpr int64_t guessed_rows = 8;
 
 namespace detail {
 
-/// The axis that a capacity's items are for; -1: none.
+/// The axis that a capacity's items count; -1: none.
 inline int axis_of_items(const Graph& graph) {
   for (const OutputInfo& output : graph.outputs) {
     const int axis = graph.node(output.node).axis;
@@ -67,7 +68,7 @@ inline std::vector<int64_t> rows_at(const Graph& graph, const Capacity& capacity
   return rows;
 }
 
-/// Adds to `problems` whatever is wrong with a capacity of a valid graph.
+/// Adds all problems of a capacity of a valid graph to `problems`.
 inline void validate(const Capacity& capacity, const Graph& graph, Problems& problems) {
   const size_t num_before = problems.list().size();
   if (capacity.requests < 0 || capacity.items < 0)
@@ -101,7 +102,7 @@ inline void validate(const Capacity& capacity, const Graph& graph, Problems& pro
 
 namespace detail {
 
-/// Of one node, by the traits of its op.
+/// The cost of one node, by the traits of its op.
 class CostModel {
  public:
   CostModel(const Graph& graph, const Node& node, const std::vector<int64_t>& rows)
@@ -148,7 +149,7 @@ inline Cost cost_of(const Graph& graph, const Node& node, const std::vector<int6
   return detail::CostModel(graph, node, rows).run();
 }
 
-/// Of bringing the dense inputs to where they are read.
+/// The cost of bringing the dense inputs to the place where they are read.
 inline Cost cost_of_inputs(const Graph& graph, const std::vector<int64_t>& rows) {
   Cost total;
   for (const Node& node : graph.nodes)
@@ -156,7 +157,8 @@ inline Cost cost_of_inputs(const Graph& graph, const std::vector<int64_t>& rows)
   return total;
 }
 
-/// Of a step. The inner values of its chains are neither written nor read, and heads that it multiplies are not read.
+/// The cost of a step. The inner values of its chains are neither written nor read, and heads that it multiplies are
+/// not read.
 inline Cost cost_of(const Graph& graph, const std::vector<int>& step, const std::vector<int64_t>& rows) {
   Cost total;
   for (const std::vector<int>& chain : chains_of(graph, step))

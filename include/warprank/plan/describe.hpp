@@ -93,7 +93,7 @@ WARPRANK_HOST_INLINE std::string Plan::dot() const {
       escaped += c == '"' || c == '\\' ? std::string("\\") + c : c == '\n' ? "\\n" : std::string(1, c);
     return escaped + "\"";
   };
-  // Colours of neighbouring steps differ; what stays on chip is dashed.
+  // Colours of neighbouring steps differ; values that stay on chip are dashed.
   const char* const colours[] = {"#dbe9f6", "#fde8cd", "#dff0d8", "#f6dfe8", "#e6e0f3", "#f7f3c9"};
   std::string text =
       "digraph plan {\n  rankdir=TB; node [shape=box, style=filled, fillcolor=white, fontname=\"sans-serif\"];\n";

@@ -9,8 +9,8 @@
 
 namespace warprank { inline namespace v0 { namespace plan {
 
-/// What two plans differ in, the first thing found; empty when the models of both can take turns in one context. Where
-/// in the user's source a node was written does not count.
+/// The first difference between two plans; empty if their models can take turns in one context. The places of nodes in
+/// the user's source do not count.
 inline std::string difference(const Plan& a, const Plan& b) {
   const Graph &x = a.graph(), &y = b.graph();
   if (&x == &y) return "";

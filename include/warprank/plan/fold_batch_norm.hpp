@@ -13,7 +13,7 @@
 
 namespace warprank { inline namespace v0 { namespace plan {
 
-/// By node: whether its columns are those of dense inputs, as requests have them.
+/// By node: whether its columns are dense inputs, unchanged from the requests.
 inline std::vector<bool> raw_inputs_of(const Graph& graph) {
   std::vector<bool> is_raw;
   for (const Node& node : graph.nodes) {
@@ -28,8 +28,8 @@ inline std::vector<bool> raw_inputs_of(const Graph& graph) {
 }
 
 /// Batch norms at inference are a scale and a shift: they go into the weights of the linear before them
-/// (diag(s) W, s b + t) or of every linear after them (W diag(s), b + W t). Those of dense inputs alone stay: seconds
-/// and cents must be brought into a range before they are rounded to FP16.
+/// (diag(s) W, s b + t) or of every linear after them (W diag(s), b + W t). Batch norms of dense inputs alone stay:
+/// seconds and cents must be brought into a range before they are rounded to FP16.
 inline Graph fold_batch_norm(const Graph& graph) {
   const auto consumers = consumers_of(graph);
   const auto is_output = output_nodes_of(graph);
@@ -58,7 +58,7 @@ inline Graph fold_batch_norm(const Graph& graph) {
   };
 
   Rewriter rewriter(graph);
-  std::vector<std::optional<BatchNorm>> pending(graph.nodes.size());  // folded into what reads the node
+  std::vector<std::optional<BatchNorm>> pending(graph.nodes.size());  // folded into the readers of the node
   for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
     Node node = rewriter.renewed(n);
     const std::vector<int>& old_inputs = graph.node(n).inputs;

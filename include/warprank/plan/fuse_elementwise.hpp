@@ -15,7 +15,7 @@ namespace warprank { inline namespace v0 { namespace plan {
 /// Results that a program may have alive at once: kernels keep 16 values, and up to 3 of them are operands.
 inline constexpr int64_t max_values_alive = 13;
 
-/// The most results of a program that are still to be read, the one being made included.
+/// The most results of a program that are alive at once, the one being computed included.
 inline int64_t values_alive(const ElementwiseProgram& program) {
   const auto num_results = static_cast<int>(program.instructions.size());
   std::vector<int> last_read(program.instructions.size());
@@ -36,7 +36,7 @@ inline int64_t values_alive(const ElementwiseProgram& program) {
 
 namespace detail {
 
-/// Pulls the elementwise programs before each one into it.
+/// Pulls into each elementwise program the programs before it.
 class ElementwiseFuser {
  public:
   explicit ElementwiseFuser(const Graph& graph)
@@ -60,10 +60,11 @@ class ElementwiseFuser {
     return uses_[static_cast<size_t>(input)] == 1 && !is_output_[static_cast<size_t>(input)];
   }
 
-  /// Chains become one program. A producer of one column feeding a wider consumer stays outside when it has learned
-  /// vectors (they are of one column), one above the consumer's axis always (it runs once per parent row).
+  /// Chains become one program. A producer of one column with learned vectors stays outside a wider consumer, since the
+  /// vectors are of one column. A producer above the consumer's axis always stays outside, since it runs once per
+  /// parent row.
   void pull_in_producers(int n, Node& node) {
-    std::vector<int> candidates = graph_.node(n).inputs;  // old ids of what may be pulled in
+    std::vector<int> candidates = graph_.node(n).inputs;  // old ids of nodes that may be pulled in
     for (int old_input : candidates) {
       const int input = rewriter_.replacement(old_input);
       const Node& producer = rewriter_.node(input);
@@ -90,8 +91,8 @@ class ElementwiseFuser {
 
 }  // namespace detail
 
-/// Chains of elementwise work are one program that reads its inputs once. What was pulled in stays behind unread;
-/// remove_dead drops it.
+/// A chain of elementwise ops becomes one program that reads its inputs once. Nodes that were pulled in stay behind,
+/// unread; remove_dead drops them.
 inline Graph fuse_elementwise(const Graph& graph) { return detail::ElementwiseFuser(graph).run(); }
 
 }}}  // namespace warprank::v0::plan

@@ -13,7 +13,7 @@ namespace warprank { inline namespace v0 { namespace plan {
 
 namespace detail {
 
-/// One fusion per node: what comes after a linear becomes part of it.
+/// One fusion per node: an op after a linear becomes part of the linear.
 class EpilogueFuser {
  public:
   explicit EpilogueFuser(const Graph& graph)
@@ -37,7 +37,8 @@ class EpilogueFuser {
     return made;
   }
 
-  /// The linear that old node `input` has become, where nothing else reads it, so that it need not exist by itself.
+  /// The linear that old node `input` has become, if nothing else reads it, so that it need not exist by itself; else
+  /// null.
   const Node* linear_read_here(int input) const {
     const Node& made = rewriter_.node(rewriter_.replacement(input));
     const auto* linear = std::get_if<LinearOp>(&made.op);
@@ -46,7 +47,8 @@ class EpilogueFuser {
     return linear != nullptr && linear->scene < 0 && !linear->multiply && only_here ? &made : nullptr;
   }
 
-  /// linear -> activation becomes the linear's; a residual that was added before stays before it.
+  /// linear -> activation: the activation becomes the linear's. A residual that was added before it is still added
+  /// before it.
   bool fuse_activation(int n, Node& node) {
     const Node* producer = linear_read_here(graph_.node(n).inputs[0]);
     if (producer == nullptr || node.inputs.size() != 1) return false;
@@ -60,8 +62,8 @@ class EpilogueFuser {
     return true;
   }
 
-  /// linear + tensor becomes its residual, or its row bias where the tensor is an ancestor's. Of two linears the later
-  /// one takes the other, which may then run beside what comes before.
+  /// linear + tensor: the tensor becomes the linear's residual, or its row bias if the tensor is on an ancestor's axis.
+  /// Of two linears the later one takes the other, which may then run beside earlier ops.
   void fuse_sum(int n, Node& node) {
     if (!is_plain_sum(node)) return;
     const size_t later = depth(node.inputs[1]) > depth(node.inputs[0]) ? 1 : 0;
@@ -100,8 +102,8 @@ class EpilogueFuser {
     return true;
   }
 
-  /// What `linear` gets as residual. Where that is a linear with a row bias, the row bias becomes `linear`'s, so that
-  /// the residual need not wait for it.
+  /// The node that `linear` gets as residual. If this node is a linear with a row bias, the row bias becomes
+  /// `linear`'s, so that the residual need not wait for it.
   int without_row_bias(int old_residual, LinearOp& linear, std::vector<int>& inputs) {
     const int residual = rewriter_.replacement(old_residual);
     const Node* producer = linear_read_here(old_residual);
@@ -126,8 +128,8 @@ class EpilogueFuser {
 
 }  // namespace detail
 
-/// What follows a linear rides along in its epilogue: activations, sums with another tensor (residuals), and both, as
-/// in sigmoid(deep + wide). What was fused stays behind unread; remove_dead drops it.
+/// Ops that follow a linear move into its epilogue: activations, sums with another tensor (residuals), and both, as in
+/// sigmoid(deep + wide). Fused nodes stay behind, unread; remove_dead drops them.
 inline Graph fuse_epilogue(const Graph& graph) { return detail::EpilogueFuser(graph).run(); }
 
 }}}  // namespace warprank::v0::plan

@@ -12,15 +12,15 @@
 
 namespace warprank { inline namespace v0 { namespace plan {
 
-/// What a kernel takes whose layers keep their activations on chip (ops/mlp.cuh).
+/// The limits of a kernel whose layers keep their activations on chip (ops/mlp.cuh).
 inline constexpr int64_t max_chain_layers = 8;
-inline constexpr int64_t max_chain_width = 256;   ///< of every narrow layer, and of what a mix gives
-inline constexpr int64_t max_chain_experts = 64;  ///< that a mix in front may have
-/// Of the first narrow layer, which a block may have to read whole.
+inline constexpr int64_t max_chain_width = 256;   ///< of every narrow layer, and of a mix
+inline constexpr int64_t max_chain_experts = 64;  ///< of a mix in front
+/// The inputs of the first narrow layer, which a block may have to read whole.
 inline constexpr int64_t max_chain_inputs = 512;
-/// Outputs of a first layer that has few inputs, as the dense ones of a model.
+/// The outputs of a first layer with few inputs, such as the dense inputs of a model.
 inline constexpr int64_t max_first_chain_width = 512, max_inputs_of_wide_first = 64;
-/// Of any layer's inputs and outputs, where blocks share them.
+/// The inputs and outputs of any layer whose outputs blocks share.
 inline constexpr int64_t max_wide_chain_width = 4096;
 
 namespace detail {
@@ -52,7 +52,7 @@ class TailFuser {
   }
   int64_t outputs(int n) const { return graph_.node(n).width / groups(n); }
 
-  /// Whether nothing but the x of one node needs the value of `n`.
+  /// Whether the value of `n` is needed only as the x of one node.
   bool only_x_of_next(int n) const {
     const std::vector<int>& readers = consumers_[static_cast<size_t>(n)];
     return readers.size() == 1 && graph_.node(readers[0]).inputs[0] == n && !is_output_[static_cast<size_t>(n)];
@@ -92,7 +92,7 @@ class TailFuser {
   }
   int bias_axis(int n) const { return graph_.node(graph_.node(n).inputs[1]).axis; }
 
-  /// Of a chain with wide layers, or of many inputs: how many layers come before those that are one launch.
+  /// For a chain with wide layers or many inputs: the number of layers before those that become one launch.
   size_t num_before(const std::vector<int>& chain) const {
     bool all_narrow = inputs(chain[0]) <= max_chain_inputs, may_be_shared = true;
     std::vector<ChainLayer> layers;
@@ -105,7 +105,7 @@ class TailFuser {
     return may_be_shared ? first_of_chain(layers) : 1;
   }
 
-  /// Drops first layers that are launched by themselves, takes in a mix, forgets what is no chain.
+  /// Drops first layers that are launched by themselves, takes in a mix, and forgets chains of one node.
   void finish(std::vector<int>& chain) {
     const size_t before = num_before(chain);
     for (size_t l = 0; l < before; ++l) chain_of_[static_cast<size_t>(chain[l])] = -1;
@@ -120,7 +120,8 @@ class TailFuser {
     chain.clear();
   }
 
-  /// Whether a kernel can compute x of `n`, a mix of experts, as it loads it. The gate may be an ancestor's.
+  /// Whether x of `n` is a mix of experts that a kernel can compute as it loads x. The gate may be on an ancestor's
+  /// axis.
   bool can_mix(int n) const {
     const int x = graph_.node(n).inputs[0];
     if (!std::holds_alternative<MixOp>(graph_.node(x).op) || !only_x_of_next(x)) return false;
@@ -129,7 +130,7 @@ class TailFuser {
            experts.axis == mix.axis;
   }
 
-  /// A chain comes where its last node was: by then all that it reads is there.
+  /// A chain takes the place of its last node: by then all its inputs are there.
   Graph rewrite() const {
     Rewriter rewriter(graph_);
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
@@ -173,10 +174,11 @@ inline bool is_wide_chain(const Graph& graph, const std::vector<int>& nodes) {
   return false;
 }
 
-/// Vertical fusion: linears of which each reads the one before it and nothing else does (towers, the narrow end of an
-/// MLP), and a mix of experts in front of them, are one step. Its inner values need not exist in memory. Each layer has
-/// up to 256 outputs a group, the first up to 512 inputs; or, if it has up to 64 inputs, up to 512 outputs. Wider ones
-/// belong to it where that is no slower for few rows (chain_cost.hpp); for many, the engine launches them one by one.
+/// Vertical fusion: a chain of linears, each of which is read only by the next one (towers, the narrow end of an MLP),
+/// is one step, with a mix of experts in front of it. The inner values need not exist in memory. Each layer has up to
+/// 256 outputs per group, and the first has up to 512 inputs; or up to 512 outputs, if it has up to 64 inputs. Wider
+/// layers belong to the step if this is no slower for few rows (chain_cost.hpp); for many rows, the engine launches
+/// them one by one.
 inline Graph fuse_tails(const Graph& graph) { return detail::TailFuser(graph).run(); }
 
 }}}  // namespace warprank::v0::plan

@@ -12,7 +12,7 @@
 
 namespace warprank { inline namespace v0 { namespace plan {
 
-/// What kernels of dots and factorisation machines read fields from at most.
+/// The most inputs from which kernels of dots and factorisation machines read fields.
 inline constexpr size_t max_field_inputs = 8;
 
 namespace detail {
@@ -39,8 +39,8 @@ class FieldGatherer {
     int old_node, node;
   };
 
-  /// The node with neighbouring inputs of one axis as one concat: those that nothing else reads, whose producers can
-  /// write there; and where too many are left, others as well, which are copied.
+  /// The node with neighbouring inputs of one axis as one concat. These are inputs that nothing else reads, whose
+  /// producers can write into the concat; if too many inputs are left, others as well, which are copied.
   Node gathered(int n) {
     Node node = rewriter_.renewed(n);
     std::vector<Input> inputs;
@@ -53,7 +53,7 @@ class FieldGatherer {
       runs = runs_of(inputs, true);
     }
     for (size_t i = inputs.size(); runs.size() > max_field_inputs; runs = runs_of(inputs, true))
-      expand(inputs[--i], node);  // what was an ancestor's joins its neighbours
+      expand(inputs[--i], node);  // an ancestor's input joins its neighbours
     node.inputs.clear();
     for (std::vector<int>& run : runs) {
       const int only = run[0];
@@ -61,7 +61,7 @@ class FieldGatherer {
     }
     return node;
   }
-  /// Neighbours of one axis, which `any` may be or only what nothing else reads.
+  /// Runs of neighbours of one axis: of any inputs, or only of inputs that nothing else reads.
   std::vector<std::vector<int>> runs_of(const std::vector<Input>& inputs, bool any) const {
     std::vector<std::vector<int>> runs;
     const Input* last = nullptr;
@@ -106,8 +106,8 @@ class FieldGatherer {
 }  // namespace detail
 
 /// Puts the fields of dots and factorisation machines side by side, so that kernels read whole rows: producers write
-/// into the concat, which costs nothing. Where a dot's fields change between axes more often than its kernel takes, the
-/// last of the ancestors' are expanded.
+/// into the concat, which costs nothing. If a dot's fields change between axes more often than its kernel allows, the
+/// last fields of ancestors are expanded.
 inline Graph gather_fields(const Graph& graph) { return detail::FieldGatherer(graph).run(); }
 
 }}}  // namespace warprank::v0::plan

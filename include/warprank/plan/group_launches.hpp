@@ -43,7 +43,8 @@ class LaunchGrouper {
   }
 
  private:
-  /// Units of one kind can share a launch: (what it is, its depth where it is a chain, whether that has wide layers).
+  /// Units of one kind can share a launch. A kind is (its kind of step, the depth of a chain, whether the chain has
+  /// wide layers).
   using Kind = std::tuple<StepKind, size_t, bool>;
   Kind kind_of_unit(int unit) const {
     const std::vector<int>& nodes = units_[static_cast<size_t>(unit)];
@@ -70,7 +71,7 @@ class LaunchGrouper {
     }
   }
 
-  /// What shares no launch runs as soon as it can. A unit's inputs may come behind it, so once is not enough.
+  /// Units that share no launch run as soon as they can. A unit's inputs may come behind it, so one pass is not enough.
   void emit_all_without_group() {
     for (bool any = true; any;) {
       any = false;
@@ -84,8 +85,8 @@ class LaunchGrouper {
     }
   }
 
-  /// All that is ready of the kind for which waiting would gain least: of which fewest could still join without coming
-  /// after what is ready.
+  /// All ready units of the kind for which waiting would gain least: the kind with the fewest units that could still
+  /// join them.
   std::vector<int> next_launch() const {
     std::map<Kind, std::vector<int>> ready;
     for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit)
@@ -101,7 +102,8 @@ class LaunchGrouper {
     return best;
   }
 
-  /// Units of a kind that are not ready and that come after no other one of it that is still to be done.
+  /// The number of units of a kind that are not ready, and that depend on no other unit of the kind that is still to be
+  /// done.
   int64_t count_that_could_join(const Kind& kind) const {
     std::vector<bool> is_after(units_.size(), false);
     std::vector<int> reached;
@@ -135,7 +137,7 @@ class LaunchGrouper {
 
 /// Horizontal fusion: nodes of one kind that do not depend on one another share a group and so a launch: all look-ups;
 /// the user's shares of all split linears; first layers of experts, gates and towers side by side; chains of one depth;
-/// attentions; what is done row by row. A launch waits for what could join it.
+/// attentions; row-by-row ops. A launch waits for nodes that could join it.
 inline Graph group_launches(const Graph& graph) { return detail::LaunchGrouper(graph).run(); }
 
 }}}  // namespace warprank::v0::plan

@@ -15,7 +15,7 @@ namespace warprank { inline namespace v0 { namespace plan {
 
 namespace detail {
 
-/// Moves every `expand` as far down the graph as it goes. What remains of them is materialised.
+/// Moves every `expand` as far down the graph as it goes. Those that remain are materialised.
 class LateBroadcaster {
  public:
   explicit LateBroadcaster(const Graph& graph) : old_(graph), rewriter_(graph) {}
@@ -28,7 +28,7 @@ class LateBroadcaster {
  private:
   const Node& node(int n) const { return rewriter_.node(n); }
   bool is_expand(int n) const { return std::holds_alternative<ExpandOp>(node(n).op); }
-  /// What an expand repeats; any other node is its own source.
+  /// The node that an expand repeats; any other node is its own source.
   int source(int n) const { return is_expand(n) ? node(n).inputs[0] : n; }
   int source_axis(int n) const { return node(source(n)).axis; }
 
@@ -60,8 +60,8 @@ class LateBroadcaster {
     return it->second;
   }
 
-  /// A concat of concats is one concat. An expanded one is opened only where it has parts from further up, so that they
-  /// rise from there.
+  /// A concat of concats is one concat. An expanded concat is opened only if it has parts from further up, so that
+  /// these are expanded from there.
   void flatten(Node& n) {
     std::vector<int> flat;
     for (int input : n.inputs) {
@@ -106,8 +106,8 @@ class LateBroadcaster {
     return visit_traits(op, [](const auto&, auto traits) { return traits.across; });
   }
 
-  /// Which axis the operation could be done on: the deepest its inputs come from. An attention follows its query, but
-  /// not beyond the parent of the history.
+  /// The axis on which the operation could be done: the deepest axis that its inputs come from. An attention follows
+  /// its query, but not beyond the parent of the history.
   int hoisted_axis(const Node& n) const {
     int axis = source_axis(n.inputs[0]);
     if (across(n.op) == Across::its_query) {
@@ -144,7 +144,7 @@ class LateBroadcaster {
 
   // --- an operation with some expanded inputs ---
 
-  /// What reads ancestors takes what an expand repeats.
+  /// An op that reads ancestors reads the source of an expand.
   template <class Other>
   int place_mixed(Node n, const Other& op) {
     if constexpr (OpTraits<Other>::fields != Fields::none) open_concats(n.inputs, op.dim);
@@ -169,7 +169,7 @@ class LateBroadcaster {
     inputs = std::move(open);
   }
 
-  /// The parts of a concat that come from one axis, with the columns they had.
+  /// The parts of a concat that come from one axis, with their columns.
   struct Share {
     std::vector<int> parts;
     std::vector<ColumnRange> columns;
@@ -223,7 +223,7 @@ class LateBroadcaster {
     return place(std::move(n));
   }
 
-  /// W [xu; xi] + b = (Wu xu + b)[user of the row] + Wi xi: one linear per axis, each a row bias of the next one in.
+  /// W [xu; xi] + b = (Wu xu + b)[user of the row] + Wi xi: one linear per axis, each a row bias of the next inner one.
   int place_mixed(Node n, const LinearOp& op) {
     if (!op.shared_input || op.scene >= 0 || op.row_bias) return rewriter_.emit(std::move(n));
     const auto shares = shares_of(n.inputs[0], op.columns);
@@ -283,10 +283,10 @@ class LateBroadcaster {
 
 }  // namespace detail
 
-/// Late broadcast: what depends on the user alone is computed once per request and meets the items as late as possible.
-/// Pushed through: concat, linear (split weights, the user's share a bias per segment; so cross, experts and gates
-/// too), FM, dot, mix, elementwise, slice, norms, sums over columns, and queries of attention. Nothing changes but the
-/// order in which sums are taken. (As in LinkedIn's and Kuaishou's reports; see docs/ARCHITECTURE.md.)
+/// Late broadcast: values that depend on the user alone are computed once per request and meet the items as late as
+/// possible. Expands move through concat, linear (with split weights, the user's share is a bias per segment; so also
+/// cross, experts and gates), FM, dot, mix, elementwise, slice, norms, sums over columns, and queries of attention.
+/// Only the order of sums changes. (As in LinkedIn's and Kuaishou's reports; see docs/ARCHITECTURE.md.)
 inline Graph late_broadcast(const Graph& graph) { return detail::LateBroadcaster(graph).run(); }
 
 }}}  // namespace warprank::v0::plan

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the kernel of a step takes however little there is to do, counted on the code of each: for small batches this
-/// is most of the time, and no roofline knows of it.
+/// The latency of a step's kernel, however little work there is, counted in the code of each kernel. For small batches
+/// it is most of the time, and no roofline includes it.
 
 #include <algorithm>
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace warprank { inline namespace v0 { namespace plan {
 
-/// Instructions are those of the busiest warp at 100 rows, as profiled on the H100 with the prototypes of the kernels;
-/// trips are counted in the code.
+/// Instructions are those of the busiest warp at 100 rows, profiled on the H100 with prototypes of the kernels; trips
+/// are counted in the code.
 inline Latency latency_of(const Graph& graph, const std::vector<int>& step) {
   const std::string kernel = kernel_of(graph, step);
   if (kernel == "embedding_bag") return {5, 250};  // block's record, request's entry, offsets, ids, rows
@@ -30,7 +30,7 @@ inline Latency latency_of(const Graph& graph, const std::vector<int>& step) {
   if (kernel == "attention") return {2, 575};
   if (kernel == "dot") return {2, 419};
   if (kernel == "fm") return {2, 430};
-  return {2, 309};  // row programs; all others are taken to be as short
+  return {2, 309};  // row programs; all others are assumed to be as short
 }
 
 }}}  // namespace warprank::v0::plan

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How many rows of an axis a row of its parent has: as recorded requests show it, or a guess that is told.
+/// The number of rows of an axis for each row of its parent: learned from recorded requests, or a guess that is
+/// reported.
 
 #include <algorithm>
 #include <cstddef>
@@ -29,9 +30,9 @@ inline std::vector<size_t> guessed_axes(const Graph& graph, const Capacity& capa
   return axes;
 }
 
-/// Gives such axes as many rows for each row of the parent as one of the requests has, 1 at least: whoever of them fits
-/// a capacity by the rows that it gives fits by all. Throws invalid_argument for blobs that are not requests of
-/// `graph`.
+/// Gives these axes, for each row of the parent, the most rows that a recorded request has, at least 1: a recorded
+/// request that fits the rows that a capacity gives then fits all its rows. Throws invalid_argument for blobs that are
+/// not requests of `graph`.
 inline void learn_rows(const Graph& graph, const std::vector<std::vector<std::byte>>& blobs,
                        std::vector<Capacity>& capacities) {
   std::vector<int64_t> per_parent(graph.axes.size(), 1);

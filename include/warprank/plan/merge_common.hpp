@@ -10,8 +10,8 @@
 
 namespace warprank { inline namespace v0 { namespace plan {
 
-/// Computes equal things once: the same operation on the same inputs, most often one feature looked up in one table by
-/// several parts of a model. (A custom function is taken to depend on its inputs alone.)
+/// Computes equal nodes once: the same operation on the same inputs, most often one feature that several parts of a
+/// model look up in one table. (A custom function is assumed to depend on its inputs alone.)
 inline Graph merge_common(const Graph& graph) {
   Rewriter rewriter(graph);
   std::map<std::tuple<size_t, std::vector<int>, int, int64_t>, std::vector<int>> seen;

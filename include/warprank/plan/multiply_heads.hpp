@@ -14,7 +14,7 @@ namespace warprank { inline namespace v0 { namespace plan {
 
 namespace detail {
 
-/// Whether the program is the product of its inputs, two or more, each of them taken once.
+/// Whether the program is the product of its inputs, two or more, each used once.
 inline bool is_product(const ElementwiseProgram& program) {
   const auto num_inputs = static_cast<size_t>(program.num_inputs);
   if (num_inputs < 2 || program.num_vectors > 0 || !program.constants.empty()) return false;
@@ -61,14 +61,14 @@ class HeadMultiplier {
  private:
   int num_nodes() const { return static_cast<int>(graph_.nodes.size()); }
 
-  /// The launch of chains of which node `n` is a head, -1: of none.
+  /// The launch of chains in which node `n` is a head; -1: none.
   int launch_of_head(int n) const {
     const Node& node = graph_.node(n);
     const auto* op = std::get_if<LinearOp>(&node.op);
     if (op == nullptr || op->scene >= 0 || op->groups != 1 || node.width != 1 || node.group == -1) return -1;
     return graph_.node(node.inputs[0]).group == node.group ? node.group : -1;
   }
-  /// The launch whose heads the node multiplies, -1: it does something else.
+  /// The launch whose heads the node multiplies; -1: it does something else.
   int launch_of_product(int n) const {
     const Node& node = graph_.node(n);
     const auto* op = std::get_if<ElementwiseOp>(&node.op);
@@ -83,8 +83,8 @@ class HeadMultiplier {
     return launch;
   }
 
-  /// By node: the group that it moves to, or -1. A launch has all of its nodes moved, or none: else it stays, and
-  /// nothing is gained.
+  /// By node: the group that it moves to, or -1. All nodes of a launch move, or none: if one stays, the launch stays,
+  /// and nothing is gained.
   std::vector<int> targets() const {
     std::vector<int> target(graph_.nodes.size(), -1);
     std::vector<bool> stays(static_cast<size_t>(num_groups_), false);
@@ -106,8 +106,8 @@ class HeadMultiplier {
 
 }  // namespace detail
 
-/// Products of targets (pCTCVR = pCTR x pCVR) join the launch that computes their factors, where these are heads of
-/// chains that run side by side: whichever factor of a row is there last multiplies. So a launch disappears.
+/// Products of targets (pCTCVR = pCTR x pCVR) join the launch that computes their factors, if these are heads of chains
+/// that run side by side: the product of a row is computed with its last factor. So a launch disappears.
 inline Graph multiply_heads(const Graph& graph) { return detail::HeadMultiplier(graph).run(); }
 
 }}}  // namespace warprank::v0::plan

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Definitions of Plan: what is checked, and the passes in their order.
+/// Definitions of Plan: the checks, and the passes in their order.
 
 #include <cstdint>
 #include <functional>

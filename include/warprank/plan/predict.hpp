@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a plan and its steps should take on a card.
+/// The predicted time of a plan and its steps on a card.
 
 #include <cstdint>
 #include <vector>
@@ -17,7 +17,8 @@
 
 namespace warprank { inline namespace v0 { namespace plan {
 
-/// Launches, cost and the time of a plan on a card. The kernel that publishes scores is in the time alone.
+/// Launches, cost and time of a plan or a step on a card. The kernel that publishes scores counts only in the time of a
+/// plan.
 struct Prediction {
   int64_t launches = 0;
   Cost cost;

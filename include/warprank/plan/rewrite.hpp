@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the passes share: a new graph is written node by node from an old one, so that it is always in order.
+/// The code that the passes share: it writes a new graph node by node from an old one, so that the new graph is always
+/// in order.
 
 #include <string>
 #include <utility>
@@ -27,8 +28,8 @@ inline std::vector<bool> output_nodes_of(const Graph& graph) {
   return is_output;
 }
 
-/// Writes a new graph from an old one. A pass visits the old nodes in order, emits what should stand in their place,
-/// and says so with `replace`.
+/// Writes a new graph from an old one. A pass visits the old nodes in order, emits the nodes that take their place, and
+/// registers them with `replace`.
 class Rewriter {
  public:
   explicit Rewriter(const Graph& old) : old_(old), replacement_(old.nodes.size(), -1) {
@@ -48,7 +49,8 @@ class Rewriter {
     return node;
   }
 
-  /// Adds a node; its axis and width are inferred anew. A pass that emits a wrong node has a bug.
+  /// Adds a node and returns its number; its axis and width are inferred anew. Throws internal_error for a wrong node,
+  /// which is a bug of the pass.
   int emit(Node node) {
     Problems problems;
     const auto shape = infer_shape(graph_, node, AxisMixing::implicit_expand, problems);

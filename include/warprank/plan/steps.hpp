@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What an engine makes of a step, a group of nodes that run in one launch:
+/// The kernel of a step, a group of nodes that run in one launch:
 ///
 /// | Nodes of the step | Kernel         |                                                               |
 /// |-------------------|----------------|---------------------------------------------------------------|
 /// | look-ups          | embedding_bag  | copies the dense inputs, too                                  |
-/// | linears           | linear         | with scenes one launch more, which sorts the rows by scene    |
+/// | linears           | linear         | with scenes two launches each: one sorts the rows by scene    |
 /// | chains of linears | mlp            | of one depth, mixes in front not counted; see fuse_tails.hpp; |
 /// |                   |                | and products of their heads (multiply_heads.hpp)              |
 /// | row by row        | row_programs   | elementwise, softmax, layer_norm, reduce, expand              |
 /// | others            | the op's name  |                                                               |
 ///
-/// Every step is one launch but those with scenes, and chains of layers of more than 256 outputs for more than 128
-/// rows, whose wide layers are launched one by one. Sums that are cut into parts are put together within it. A model
-/// whose first step is no look-up needs one launch more, for its dense inputs.
+/// Every step is one launch, except steps with scenes, and chains of layers of more than 256 outputs for more than 128
+/// rows, whose wide layers are launched one by one. Sums that are split into parts are combined within the launch. A
+/// model whose first step is no look-up needs one launch more, for its dense inputs.
 
 #include <algorithm>
 #include <cstdint>
@@ -26,15 +26,15 @@
 
 namespace warprank { inline namespace v0 { namespace plan {
 
-/// What a node is by itself. Inputs, slices and concats are `none`: they have no launch, or concats copy.
+/// The kind of a node by itself. Inputs, slices and concats are `none`: they have no launch, except concats that copy.
 inline StepKind step_kind(const Op& op) {
   const auto* linear = std::get_if<LinearOp>(&op);
   if (linear != nullptr && linear->scene >= 0) return StepKind::scene_linear;
   return visit_traits(op, [](const auto&, auto traits) { return traits.step; });
 }
 
-/// The nodes of a step as chains, each node reading the one before it; of one node where nodes do not read one another,
-/// and where it is a product of heads.
+/// The nodes of a step as chains, in which each node reads the one before it. A node that reads no other node of the
+/// step, and a product of heads, begin a chain of their own.
 inline std::vector<std::vector<int>> chains_of(const Graph& graph, const std::vector<int>& step) {
   std::vector<std::vector<int>> chains;
   for (int n : step) {
@@ -66,7 +66,7 @@ inline std::string kernel_of(const Graph& graph, const std::vector<int>& step) {
   }
 }
 
-/// What a step computes: "top/0 and 2 more".
+/// The name of a step: "top/0 and 2 more".
 inline std::string name_of(const Graph& graph, const std::vector<int>& step) {
   const std::string& first = graph.node(step[0]).name;
   return step.size() == 1 ? first : first + " and " + std::to_string(step.size() - 1) + " more";
@@ -77,7 +77,7 @@ inline int64_t launches_of(const Graph& graph, const std::vector<int>& step) {
   return step_kind(graph.node(step[0]).op) == StepKind::scene_linear ? 2 * static_cast<int64_t>(step.size()) : 1;
 }
 
-/// How many launches a whole run takes, `steps` being those of a plan.
+/// How many launches a whole run takes; `steps` are all steps of a plan.
 inline int64_t launches_of(const Graph& graph, const std::vector<std::vector<int>>& steps) {
   const bool looks_up = !steps.empty() && step_kind(graph.node(steps[0][0]).op) == StepKind::look_up;
   int64_t launches = !graph.dense.empty() && !looks_up ? 1 : 0;
@@ -85,8 +85,8 @@ inline int64_t launches_of(const Graph& graph, const std::vector<std::vector<int
   return launches;
 }
 
-/// By node: whether its value is in memory after its step on an engine that keeps the inner values of chains on chip.
-/// Inputs and views are.
+/// By node: whether its value is in memory after its step, on an engine that keeps the inner values of chains on chip.
+/// Inputs and views are in memory.
 inline std::vector<bool> in_memory(const Graph& graph, const std::vector<std::vector<int>>& steps) {
   std::vector<bool> in_memory(graph.nodes.size(), true);
   for (const std::vector<int>& step : steps)

@@ -11,16 +11,16 @@
 
 namespace warprank { inline namespace v0 { namespace plan {
 
-/// Where a node's value lies: in a slot of the arena, as columns of rows that may be wider than itself.
+/// The place of a node's value: in a slot of the arena, as columns of rows that may be wider than the value.
 struct Placement {
   int slot = -1;
   int64_t column = 0;  ///< first column
   int64_t stride = 0;  ///< columns of the whole row
-  bool copied = true;  ///< a concat or slice: false where its value is in place already
-  int root = -1;       ///< the node whose rows these are: itself, or a wider one that it is columns of
+  bool copied = true;  ///< false: a concat or slice whose value is in place already
+  int root = -1;       ///< the node that has the rows: itself, or a wider one with its columns
 };
 
-/// A slot holds rows(axis) * floats_per_row floats; values whose lives do not overlap share it.
+/// A slot holds rows(axis) * floats_per_row floats; values whose lifetimes do not overlap share it.
 struct Slot {
   int axis = 0;
   int64_t floats_per_row = 0;
@@ -74,8 +74,8 @@ class StoragePlanner {
     }
   }
 
-  /// Producers write straight into the widest concat that wants them. A narrower one that finds all of its parts there,
-  /// side by side, is a view; others copy.
+  /// Producers write directly into the widest concat that reads them. A narrower concat whose parts all lie there, side
+  /// by side, is a view; other concats copy.
   void place_parts_of_concats() {
     std::vector<int> concats;
     for (size_t n = 0; n < graph_.nodes.size(); ++n)
@@ -135,7 +135,7 @@ class StoragePlanner {
   }
   int root(int n) const { return root_[static_cast<size_t>(n)]; }
 
-  /// Each root lives from the first write to the last read of anything in it; slots are handed on between steps.
+  /// Each root lives from the first write to the last read of any of its columns; slots are reused between steps.
   void assign_slots() {
     const int never = static_cast<int>(storage_.steps.size());
     std::vector<int> first(graph_.nodes.size(), never), last(graph_.nodes.size(), -1);
@@ -198,7 +198,7 @@ class StoragePlanner {
 }  // namespace detail
 
 /// Lays the values of a graph out in an arena. `place_concats`: producers write into the columns of the concat that
-/// reads them, so that most concats cost nothing. `reuse`: values whose lives do not overlap share memory.
+/// reads them, so that most concats cost nothing. `reuse`: values whose lifetimes do not overlap share memory.
 inline Storage plan_storage(const Graph& graph, bool place_concats, bool reuse) {
   return detail::StoragePlanner(graph, place_concats, reuse).run();
 }

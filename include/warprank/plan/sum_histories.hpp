@@ -33,8 +33,8 @@ class HistorySummer {
  private:
   bool is_attention(int n) const { return std::holds_alternative<DinAttentionOp>(graph_.node(n).op); }
 
-  /// Whether `n` is a sum of two values of its own shape that nothing needs but as a history without a second part:
-  /// then its launch disappears.
+  /// Whether `n` is a sum of two values of its own shape that is needed only as a history without a second part: then
+  /// its launch disappears.
   bool can_go(int n) const {
     const Node& sum = graph_.node(n);
     ElementwiseProgram plain;
@@ -61,8 +61,8 @@ class HistorySummer {
 
 }  // namespace detail
 
-/// A history that is a sum of two values, as of what was seen and how it was rated, is added as DIN attention brings it
-/// on chip. The sum stays behind unread; remove_dead drops it.
+/// A history that is a sum of two values, such as seen items and their ratings, is summed while DIN attention brings it
+/// on chip. The sum stays behind, unread; remove_dead drops it.
 inline Graph sum_histories(const Graph& graph) { return detail::HistorySummer(graph).run(); }
 
 }}}  // namespace warprank::v0::plan

@@ -12,7 +12,7 @@ namespace warprank { inline namespace v0 { namespace plan {
 
 namespace detail {
 
-/// The layer "<name>" whose "<name>.bias" is all that `op` adds to its input of one column; empty if it does more.
+/// The layer "<name>" if `op` only adds the learned vector "<name>.bias" to its input; else empty.
 inline std::string layer_of_bias(const Op& op) {
   ElementwiseProgram add_vector;
   add_vector.num_inputs = add_vector.num_vectors = 1;
@@ -29,8 +29,8 @@ inline std::string layer_of_bias(const Op& op) {
 
 }  // namespace detail
 
-/// A sum over columns plus a learned bias, Builder::wide, is a linear of weights 1: so it is split between user and
-/// item, launched beside other linears and added in the epilogue of another one, as linears are.
+/// A sum over columns plus a learned bias (Builder::wide) becomes a linear with weights 1. So, like other linears, it
+/// is split between user and item, launched beside others, and added in the epilogue of another one.
 inline Graph sums_as_linears(const Graph& graph) {
   const auto consumers = consumers_of(graph);
   const auto is_output = output_nodes_of(graph);

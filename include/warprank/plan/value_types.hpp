@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// In which type a GPU keeps the values of a plan: FP16 where something that reads a value, or one that lies in its
-/// rows, runs on tensor cores, else FP32.
+/// The types in which a GPU keeps the values of a plan: FP16 if a reader of the value, or of a value in the same rows,
+/// runs on tensor cores, else FP32.
 
 #include <cstddef>
 #include <vector>
@@ -13,7 +13,7 @@
 
 namespace warprank { inline namespace v0 { namespace plan {
 
-/// By node.
+/// The types, by node.
 inline std::vector<DType> value_types(const Graph& graph, const Storage& storage) {
   const auto root = [&](size_t n) { return static_cast<size_t>(storage.placements[n].root); };
   std::vector<DType> types(graph.nodes.size(), DType::f32);

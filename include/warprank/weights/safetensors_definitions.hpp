@@ -43,7 +43,7 @@ WARPRANK_HOST_INLINE void check_bytes(const std::string& where, const TensorView
 
 namespace detail {
 
-/// Checks one tensor by itself: its type, its range and that the two agree.
+/// Checks one tensor by itself: its type, its range, and whether they agree.
 inline TensorView view_tensor(const std::string& where, const TensorEntry& entry, Span<const std::byte> data) {
   const StoredType* type = find_stored_type(*entry.dtype);
   if (type == nullptr)
@@ -87,7 +87,7 @@ inline void check_coverage(const std::string& file, const std::map<std::string, 
                            std::to_string(data.size()) + " bytes");
 }
 
-/// What a file is that is found in the place of a safetensors file, by its first bytes; empty where nobody knows.
+/// The kind of a file in place of a safetensors file, by its first bytes; empty if unknown.
 inline std::string other_format(Span<const std::byte> bytes) {
   std::string begin(reinterpret_cast<const char*>(bytes.data()),
                     static_cast<size_t>(std::min<int64_t>(bytes.size(), 64)));
@@ -174,7 +174,7 @@ inline std::vector<const NamedTensor*> data_order(const std::map<std::string, Te
   return ordered;
 }
 
-/// All that comes before the data: the length of the header and the header.
+/// All bytes before the data: the length of the header, and the header.
 inline std::string preamble(const std::vector<const NamedTensor*>& ordered,
                             const std::map<std::string, std::string>& metadata) {
   std::string header;
