@@ -25,7 +25,7 @@ inline ElementwiseOp batch_norm_op(const BatchNorm& norm) {
            {Kind::batch_norm_shift, norm.name, norm.eps, norm.affine}}};
 }
 
-/// The activation of the layer `name` (which PReLU and Dice read their vectors from).
+/// The activation of the layer `name`, from which PReLU and Dice read their vectors.
 inline ElementwiseOp activation_op(const Activation& activation, const std::string& name) {
   using Function = ElementwiseFunction;
   using Kind = LearnedVector::Kind;

@@ -42,7 +42,7 @@ struct Ids {
 };
 struct Tensor {
   Builder* builder = nullptr;
-  int node = -1;  ///< -1: the call that should have made it was wrong
+  int node = -1;  ///< -1: the call that makes it has an error
 };
 
 /// A tensor or a number in an expression, with the place where it was written.
@@ -53,11 +53,11 @@ struct Operand {
       : number(static_cast<float>(number)), at(at) {}
 
   Tensor tensor;
-  std::optional<float> number;  ///< nothing: a tensor
+  std::optional<float> number;  ///< none: the operand is a tensor
   SourceLine at;
 };
 
-/// Limits an axis to the last `rows` rows of each parent row.
+/// Limits an axis to the last `rows` rows of each parent row; 0: all rows.
 struct KeepLast {
   int64_t rows = 0;
 };
@@ -65,18 +65,18 @@ inline KeepLast keep_last(int64_t rows) { return {rows}; }
 
 struct TableOptions {
   int64_t dim = 0;   ///< columns of a row; must be given
-  int64_t rows = 0;  ///< of hashed tables keys; checked when loaded; 0: whatever the file has
+  int64_t rows = 0;  ///< rows, or keys of a hashed table; checked at load; 0: as many as the file has
 };
 struct IdsOptions {
-  std::optional<int64_t> default_id = {};        ///< for requests that do not set it
+  std::optional<int64_t> default_id = {};        ///< of requests that do not set the input
   std::optional<int64_t> padding = {};           ///< an id that adds nothing in hashed tables (direct tables: -1)
-  IdsWire wire = IdsWire::i64;                   ///< how requests hold them
-  OutOfRange out_of_range = OutOfRange::refuse;  ///< ids that `wire` cannot hold: refused, or (`saturate`) the nearest
+  IdsWire wire = IdsWire::i64;                   ///< the type of the ids in requests
+  OutOfRange out_of_range = OutOfRange::refuse;  ///< ids that `wire` cannot hold: `refuse`, or `saturate` to nearest
 };
 struct DenseOptions {
-  std::optional<float> default_value = {};       ///< for requests that do not set it; never rounded
-  DenseWire wire = DenseWire::f32;               ///< how requests hold them
-  OutOfRange out_of_range = OutOfRange::refuse;  ///< values too large for `wire`: refused, or (`saturate`) its largest
+  std::optional<float> default_value = {};       ///< of requests that do not set the input; not rounded to `wire`
+  DenseWire wire = DenseWire::f32;               ///< the type of the values in requests
+  OutOfRange out_of_range = OutOfRange::refuse;  ///< values too large for `wire`: `refuse`, or `saturate` to largest
 };
 struct LinearOptions {
   bool bias = true;            ///< added to the product
@@ -86,31 +86,31 @@ struct MlpOptions {
   bool bias = true;                   ///< of every layer
   Activation output_activation = {};  ///< of the last layer
   bool batch_norm = false;            ///< between product and activation of every layer but the last: "<name>.<i>.norm"
-  float batch_norm_eps = 1e-5f;       ///< added to its variances
+  float batch_norm_eps = 1e-5f;       ///< added to the batch norms' variances
 };
 struct DinOptions {
   std::vector<int64_t> hidden = {80, 40};             ///< widths of the scoring MLP's layers before its one output
   Activation activation = dice;                       ///< of these layers
   Normalization normalization = Normalization::none;  ///< of the scores of a history
-  bool scaled = false;                                ///< scores divided by sqrt(D) before the normalisation
+  bool scaled = false;                                ///< divide scores by sqrt(D) before the normalisation
 };
 struct AttentionOptions {
-  int64_t heads = 1;     ///< that attend side by side
-  int64_t head_dim = 0;  ///< 0: query width / heads
+  int64_t heads = 1;     ///< number of heads, side by side
+  int64_t head_dim = 0;  ///< columns of a head; 0: query width / heads
   int64_t out = 0;       ///< width after the output projection; 0: query width
   bool bias = true;      ///< of the four projections
-  bool causal = false;   ///< of an axis over itself: an event sees itself and what came before
+  bool causal = false;   ///< of an axis over itself: an event sees itself and earlier events
 };
 struct SelfAttentionOptions {
-  int64_t heads = 1;                       ///< that attend side by side, each of width / heads columns
-  int64_t hidden = 0;                      ///< of the feed-forward; 0: 4 x width
+  int64_t heads = 1;                       ///< number of heads, side by side, each of width / heads columns
+  int64_t hidden = 0;                      ///< width of the feed-forward's hidden layer; 0: 4 x width
   Activation activation = warprank::relu;  ///< of the feed-forward's hidden layer
   bool norm_first = false;                 ///< layer norms before attention and feed-forward, not after the residuals
-  bool causal = false;                     ///< an event sees itself and what came before
+  bool causal = false;                     ///< an event sees itself and earlier events
   float eps = 1e-5f;                       ///< added to the layer norms' variances
 };
 struct CrossOptions {
-  int64_t layers = 1;  ///< one after another
+  int64_t layers = 1;  ///< number of layers, one after another
   int64_t rank = 0;    ///< 0: full matrices; else W (V x) with an inner width of `rank`
 };
 struct DotOptions {
@@ -118,10 +118,10 @@ struct DotOptions {
   bool self = false;                 ///< also pairs of a field with itself
 };
 struct PleOptions {
-  int64_t tasks = 2;                              ///< outputs
-  int64_t task_experts = 2;                       ///< of each task
-  int64_t shared_experts = 2;                     ///< of all tasks
-  std::vector<std::vector<int64_t>> levels = {};  ///< hidden sizes of the experts, level by level
+  int64_t tasks = 2;                              ///< number of tasks, with one output each
+  int64_t task_experts = 2;                       ///< experts of each task
+  int64_t shared_experts = 2;                     ///< experts that all tasks share
+  std::vector<std::vector<int64_t>> levels = {};  ///< layer sizes of the experts, level by level
   Activation activation = warprank::relu;         ///< of every layer of the experts
 };
 struct BatchNormOptions {
@@ -151,9 +151,9 @@ class Builder {
   Table table(std::string name, TableOptions options, SourceLine at = SourceLine::current());
   /// A table whose ids are any 64-bit values.
   Table hashed_table(std::string name, TableOptions options, SourceLine at = SourceLine::current());
-  /// One 64-bit id per row of `axis`; several inputs on one axis are aligned. Requests may hold them in 32 bits.
+  /// One 64-bit id per row of `axis`; several inputs on one axis are aligned. Requests may hold the ids in 32 bits.
   Ids ids(std::string name, Axis axis, IdsOptions options = {}, SourceLine at = SourceLine::current());
-  /// `width` FP32 values per row of `axis`. Requests may hold them rounded, in half the bytes.
+  /// `width` FP32 values per row of `axis`. Requests may hold the values rounded, in half the bytes.
   Tensor dense(std::string name, Axis axis, int64_t width, DenseOptions options = {},
                SourceLine at = SourceLine::current());
 
@@ -165,7 +165,8 @@ class Builder {
   Tensor embed_bag(Ids ids, Table table, Pooling pooling, Tensor weights = {}, SourceLine at = SourceLine::current());
   /// [parent, width]: rows of a nested axis pooled.
   Tensor pool(Tensor x, Pooling pooling, SourceLine at = SourceLine::current());
-  /// [axis, width]: a row of an ancestor for each row nested in it. Costs nothing where the planner can push it on.
+  /// [axis, width]: each row of an ancestor axis, repeated for the rows nested in it. Costs nothing if the planner can
+  /// move it behind the ops that read it.
   Tensor expand(Tensor x, Axis axis, SourceLine at = SourceLine::current());
   /// [axis, sum of the widths]: columns side by side.
   Tensor concat(const std::vector<Tensor>& parts, SourceLine at = SourceLine::current());
@@ -177,13 +178,15 @@ class Builder {
   /// [axis, out]: act(x W^T + b); "<name>.weight" [out, width of x], "<name>.bias" [out].
   Tensor linear(std::string name, Tensor x, int64_t out, LinearOptions options = {},
                 SourceLine at = SourceLine::current());
-  /// Layers "<name>.0", "<name>.1", ...: all but the last are activated; the last as the options say.
+  /// [axis, sizes.back()]: layers "<name>.0", "<name>.1", ... with `activation` behind all but the last, which has
+  /// `output_activation`.
   Tensor mlp(const std::string& name, Tensor x, const std::vector<int64_t>& sizes,
              Activation activation = warprank::relu, MlpOptions options = {}, SourceLine at = SourceLine::current());
   /// `count` MLPs with every layer activated, side by side: [axis, count * sizes.back()] (MMoE; Ma et al. 2018).
   Tensor experts(const std::string& name, Tensor x, int64_t count, const std::vector<int64_t>& sizes,
                  Activation activation = warprank::relu, SourceLine at = SourceLine::current());
-  /// As `experts`, but each row goes through the one expert that its scene id in [0, count) names; another id: zeros.
+  /// [axis, sizes.back()]: as `experts`, but each row goes only through the expert that its scene id in [0, count)
+  /// names; another id gives zeros.
   Tensor scene_experts(const std::string& name, Tensor x, Ids scene, int64_t count, const std::vector<int64_t>& sizes,
                        Activation activation = warprank::relu, SourceLine at = SourceLine::current());
   /// Gate logits [axis, experts]; `mix` normalises them.
@@ -192,17 +195,18 @@ class Builder {
   Tensor mix(Tensor experts, Tensor gate, Normalization normalization = Normalization::softmax,
              SourceLine at = SourceLine::current());
   /// Progressive layered extraction (Tang et al. 2020): one tensor per task. Experts "<name>.<level>.task<t>" and
-  /// "<name>.<level>.shared", gates "<name>.<level>.gate<t>" over own then shared experts, "<name>.<level>.shared_gate"
-  /// over all (every level but the last).
+  /// "<name>.<level>.shared", gates "<name>.<level>.gate<t>" over the task's own experts, then the shared ones;
+  /// "<name>.<level>.shared_gate" over all experts, in every level but the last.
   std::vector<Tensor> ple(const std::string& name, Tensor x, const PleOptions& options,
                           SourceLine at = SourceLine::current());
 
   // --- attention ---
 
-  /// DIN attention pooling of history `k` for each row of `q`; formula at DinAttentionOp.
+  /// [axis of q, width]: DIN attention pooling of the history `k` for each row of `q`; formula at DinAttentionOp.
   Tensor din_attention(std::string name, Tensor q, Tensor k, DinOptions options = {},
                        SourceLine at = SourceLine::current());
-  /// Multi-head scaled dot-product attention of `q` over `k`, projections "<name>.q", ".k", ".v", ".out".
+  /// [axis of q, out]: multi-head scaled dot-product attention of `q` over `k`, with projections "<name>.q", ".k",
+  /// ".v", ".out".
   Tensor target_attention(const std::string& name, Tensor q, Tensor k, AttentionOptions options = {},
                           SourceLine at = SourceLine::current());
   /// A transformer encoder block over a nested axis: attention ("<name>.q", ".k", ".v", ".out"), residual, layer norm
@@ -212,15 +216,17 @@ class Builder {
 
   // --- interactions ---
 
-  /// Formulas at FmOp and DotOp. Each tensor holds fields of `dim` columns.
+  /// [axis, 1], or [axis, dim] without `reduce`: second-order factorisation machine over fields of `dim` columns, of
+  /// which each tensor holds one or more; formula at FmOp.
   Tensor fm(const std::vector<Tensor>& fields, int64_t dim, FmOptions options = {},
             SourceLine at = SourceLine::current());
+  /// [axis, number of pairs]: dot products of all pairs of fields of `dim` columns; formula at DotOp.
   Tensor dot(const std::vector<Tensor>& fields, int64_t dim, DotOptions options = {},
              SourceLine at = SourceLine::current());
   /// DCN-v2 (Wang et al. 2021): x <- x0 * (W x + b) + x, or with a rank x0 * (W (V x) + b) + x.
   /// Layers "<name>.<i>", with a rank "<name>.<i>.v" and "<name>.<i>.w".
   Tensor cross(const std::string& name, Tensor x0, CrossOptions options = {}, SourceLine at = SourceLine::current());
-  /// The wide part: sum of all columns of all terms, plus "<name>.bias" [1].
+  /// [axis, 1]: the wide part, the sum of all columns of all terms plus "<name>.bias" [1].
   Tensor wide(const std::string& name, const std::vector<Tensor>& terms, SourceLine at = SourceLine::current());
 
   // --- norms, activations, arithmetic ---
@@ -229,11 +235,11 @@ class Builder {
   Tensor batch_norm(std::string name, Tensor x, BatchNormOptions options = {}, SourceLine at = SourceLine::current());
   /// (x - mean) / sqrt(var + eps) over the columns of a row; with `affine` times "<name>.weight" plus "<name>.bias".
   Tensor layer_norm(std::string name, Tensor x, LayerNormOptions options = {}, SourceLine at = SourceLine::current());
-  /// Over the columns of a row.
+  /// Softmax over the columns of a row.
   Tensor softmax(Tensor x, SourceLine at = SourceLine::current());
   /// [axis, 1]: the columns pooled.
   Tensor reduce(Tensor x, Pooling pooling, SourceLine at = SourceLine::current());
-  /// Any activation; `name` is needed by PReLU ("<name>.prelu.alpha") and Dice ("<name>.dice....").
+  /// Any activation; PReLU ("<name>.prelu.alpha") and Dice ("<name>.dice....") need `name`.
   Tensor activate(Tensor x, Activation activation, const std::string& name = "", SourceLine at = SourceLine::current());
   Tensor relu(Tensor x, SourceLine at = SourceLine::current()) { return activate(x, warprank::relu, "", at); }
   Tensor sigmoid(Tensor x, SourceLine at = SourceLine::current()) { return activate(x, warprank::sigmoid, "", at); }
@@ -248,13 +254,13 @@ class Builder {
 
   // --- everything else ---
 
-  /// A user's own function: inputs on `axis` or above (use expand for nothing), `width` columns out.
+  /// [axis, width]: a user's own function; inputs are on `axis` or above, and need no `expand`.
   Tensor custom(std::string function, const std::vector<Tensor>& inputs, Axis axis, int64_t width,
                 std::string settings = "", SourceLine at = SourceLine::current());
   /// Names a tensor for `tap` and messages; returns it.
   Tensor label(std::string name, Tensor x, SourceLine at = SourceLine::current());
 
-  /// The finished graph; throws all problems together.
+  /// The finished graph; throws all problems together, as one invalid_argument.
   Graph finish(const Outputs& outputs);
 
  private:
@@ -280,7 +286,7 @@ class Builder {
 
 using ModelFunction = std::function<Outputs(Builder&)>;
 
-/// Runs a model function and returns its graph; throws every problem found, together.
+/// Runs a model function and returns its graph; throws all problems together, as one invalid_argument.
 inline Graph build(const ModelFunction& model) {
   Builder builder;
   const Outputs outputs = model(builder);

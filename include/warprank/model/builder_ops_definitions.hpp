@@ -31,8 +31,8 @@ WARPRANK_HOST_INLINE void Builder::check_name(SourceLine at, const char* what, c
     problem(at, std::string(what) + " '" + name + "'", "a name not used before", "a second one");
 }
 
-/// Whether a handle is one of the `count` that this Builder gave. If not, that is a problem, unless it follows from
-/// another: a call that is wrong returns an empty handle.
+/// Whether a handle is one of the `count` handles that this Builder gave. If not, reports a problem, except for an
+/// empty handle after an earlier problem: a wrong call returns an empty handle.
 WARPRANK_HOST_INLINE bool Builder::check_handle(SourceLine at, const std::string& what, const char* expected, int index,
                                                 size_t count) {
   if (index >= 0 && index < static_cast<int>(count)) return true;
@@ -111,8 +111,8 @@ WARPRANK_HOST_INLINE Tensor Builder::dense(std::string name, Axis axis, int64_t 
   return append(DenseOp{static_cast<int>(graph_.dense.size()) - 1}, {}, std::move(name), at);
 }
 
-/// Adds a node unless something is wrong with it. A tensor that an earlier problem left invalid makes this one invalid
-/// without a second report.
+/// Adds a node, or reports its problem. If an earlier problem left an input invalid, this tensor is invalid without a
+/// second report.
 WARPRANK_HOST_INLINE Tensor Builder::append(Op op, const std::vector<Tensor>& inputs, std::string name, SourceLine at,
                                             int axis, int64_t width) {
   Node node{std::move(name), std::move(op), {}, axis, width, -1, place(at)};

@@ -28,8 +28,8 @@ enum class ElementwiseFunction {
   sub,            ///< a - b
   mul,            ///< a b
   div,            ///< a / b
-  min,            ///< NaN when a or b is
-  max,            ///< NaN when a or b is
+  min,            ///< the smaller of a and b; NaN when one of them is
+  max,            ///< the larger of a and b; NaN when one of them is
   less,           ///< a < b
   less_equal,     ///< a <= b
   greater,        ///< a > b
@@ -84,7 +84,7 @@ constexpr auto names_of(ElementwiseFunction) {
                                                            {Function::silu, "silu"}}};
 }
 
-/// How many of the operands a, b, c a function reads; 0 for a value that is no enumerator.
+/// The number of operands a, b, c that a function reads; 0 for a value that is no enumerator.
 constexpr int arity(ElementwiseFunction function) {
   if (function < ElementwiseFunction::add || function > ElementwiseFunction::silu) return 0;
   if (function < ElementwiseFunction::select) return 2;
@@ -130,7 +130,7 @@ constexpr auto fields_of(const ElementwiseProgram*) {
       field("constants", &ElementwiseProgram::constants), field("instructions", &ElementwiseProgram::instructions));
 }
 
-/// The same text; constants are compared by their bits, so that -0 and 0 differ and a NaN equals itself.
+/// Equality of all fields; constants are compared by their bits, so that -0 and 0 differ and a NaN equals itself.
 inline bool operator==(const ElementwiseProgram& x, const ElementwiseProgram& y) {
   const auto same_bits = [](float a, float b) { return float_bits(a) == float_bits(b); };
   return x.num_inputs == y.num_inputs && x.num_vectors == y.num_vectors && x.instructions == y.instructions &&
@@ -142,8 +142,8 @@ inline bool operator!=(const ElementwiseProgram& x, const ElementwiseProgram& y)
 /// an engine allocate much.
 inline constexpr int max_elementwise_registers = 1024;
 
-/// Adds to `problems` whatever is wrong with a program that came from outside; `what` names it. A program that passes
-/// can be interpreted without further checks.
+/// Adds the errors of a program from outside to `problems`; `what` names it. A program that passes can be interpreted
+/// without further checks.
 inline void validate(const ElementwiseProgram& program, const std::string& what, Problems& problems) {
   const auto check_count = [&](const char* kind, int64_t count, int64_t least) {
     if (count >= least && count <= max_elementwise_registers) return true;
@@ -183,11 +183,12 @@ struct InlinedProgram {
   std::vector<int> inputs;
 };
 
-/// The one program that computes the consumer with the producer's output as its input `input`: bitwise what the two
-/// compute one after the other.
+/// One program that computes the consumer with the producer's output as its input `input`, with the same bits as the
+/// two programs one after the other.
 /// `consumer_inputs` and `producer_inputs` identify the inputs (tensor ids, say): equal identities become one input,
-/// and every consumer input with the identity of `input` is replaced. Inputs of the result: the consumer's others, then
-/// those only the producer has. Vectors: the consumer's, then the producer's. Equal constants are merged.
+/// and every consumer input with the identity of `input` is replaced. Inputs of the result: the consumer's other
+/// inputs, then those that only the producer has. Vectors: the consumer's, then the producer's. Equal constants are
+/// merged.
 /// Both must be valid; a producer of one column inside a wider consumer must have no vectors (they are of one column).
 inline InlinedProgram inline_program(const ElementwiseProgram& consumer, Span<const int> consumer_inputs, int input,
                                      const ElementwiseProgram& producer, Span<const int> producer_inputs) {
@@ -212,7 +213,7 @@ inline InlinedProgram inline_program(const ElementwiseProgram& consumer, Span<co
   result.program.num_inputs = static_cast<int>(result.inputs.size());
   result.program.num_vectors = consumer.num_vectors + producer.num_vectors;
 
-  // `splice` appends a program's instructions, given where its inputs and vectors went.
+  // `splice` appends a program's instructions, given the places of its inputs and vectors.
   const auto splice = [&](const ElementwiseProgram& source, Span<const int> identities, int vector_offset) {
     const int result_offset = result.program.num_registers() - source.first_result();
     const auto renumber = [&](int r) {

@@ -30,19 +30,19 @@ struct TableInfo {
   std::string name;
   int64_t dim = 0;
   bool hashed = false;
-  int64_t rows = 0;  ///< rows, of a hashed table keys, checked when it is loaded; 0: whatever the file has
+  int64_t rows = 0;  ///< rows, or keys of a hashed table; checked at load; 0: as many as the file has
 };
 constexpr auto fields_of(const TableInfo*) {
   return std::make_tuple(field("name", &TableInfo::name), field("dim", &TableInfo::dim),
                          field("hashed", &TableInfo::hashed), field("rows", &TableInfo::rows));
 }
 
-/// An input of 64-bit ids, one per row of its axis. How requests hold them is `wire`.
+/// An input of 64-bit ids, one per row of its axis. `wire` is their type in requests.
 struct IdsInfo {
   std::string name;
   int axis = 0;
   std::optional<int64_t> default_id;  ///< taken for every row when a request does not set the input
-  std::optional<int64_t> padding;     ///< looked up in hashed tables, this id adds nothing (direct tables: -1)
+  std::optional<int64_t> padding;     ///< an id that adds nothing in hashed tables (direct tables: -1)
   IdsWire wire = IdsWire::i64;
   OutOfRange out_of_range = OutOfRange::refuse;
 };
@@ -53,10 +53,10 @@ constexpr auto fields_of(const IdsInfo*) {
                          optional_field("out_of_range", &IdsInfo::out_of_range));
 }
 
-/// The most columns of a dense input: what a request's blob can hold.
+/// The most columns of a dense input that a request's blob can hold.
 inline constexpr int64_t max_dense_width = int64_t{1} << 20;
 
-/// An input of `width` FP32 values per row of its axis. How requests hold them is `wire`.
+/// An input of `width` FP32 values per row of its axis. `wire` is their type in requests.
 struct DenseInfo {
   std::string name;
   int axis = 0;
@@ -74,7 +74,7 @@ constexpr auto fields_of(const DenseInfo*) {
 
 /// One operation: a tensor of `width` columns on `axis`.
 struct Node {
-  std::string name;  ///< unique; what `tap` asks for
+  std::string name;  ///< unique; `tap` takes it
   Op op;
   std::vector<int> inputs;  ///< earlier nodes
   int axis = 0;
@@ -96,7 +96,7 @@ namespace detail {
 /// The names of a graph's nodes while it is made.
 class UniqueNames {
  public:
-  /// `name`, or where that is taken "name#2", "name#3", ...
+  /// `name`, or if it is taken "name#2", "name#3", ...
   std::string make(const std::string& name) {
     if (take(name)) return name;
     for (int& last = numbers_.at(name);;) {
@@ -104,7 +104,7 @@ class UniqueNames {
       if (take(unique)) return unique;
     }
   }
-  /// Whether `name` was not taken; it is from now on.
+  /// Takes `name`; false if it was taken before.
   bool take(const std::string& name) { return numbers_.emplace(name, 1).second; }
 
  private:
@@ -130,8 +130,8 @@ struct Graph {
   Node& node(int i) { return nodes[static_cast<size_t>(i)]; }
   const AxisInfo& axis(int i) const { return axes[static_cast<size_t>(i)]; }
 
-  /// Whether the id -1 of an input is padding, as it is of direct tables, and never a key of a hashed one. Whoever
-  /// takes ids without a sign must not give 2^64 - 1, which has its bits, for it.
+  /// Whether the id -1 of an input is padding, as in direct tables, and never a key of a hashed table. Code that takes
+  /// unsigned ids must then not pass on 2^64 - 1, which has the same bits.
   bool pads_minus_one(int input) const {
     bool is_direct = false, is_hashed = false;
     for (const Node& node : nodes) {

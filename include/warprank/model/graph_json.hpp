@@ -16,11 +16,12 @@ namespace warprank { inline namespace v0 {
 WARPRANK_HOST_INLINE std::string to_json(const Graph& graph);
 
 /// Reads and validates a graph; `source` names it in errors. Throws invalid_argument for anything that to_json would
-/// not have written. What is said of inputs where it is not as ever (`wire`, `out_of_range`) older files do not have.
+/// not have written. Members `wire` and `out_of_range` of inputs, which older files lack, may be missing: then they
+/// have their defaults.
 WARPRANK_HOST_INLINE Graph graph_from_json(const std::string& text, const std::string& source = "graph");
 
-/// Writes to_json(graph) beside `path` and renames it over `path`, so that nobody loads half a file. Throws
-/// invalid_argument when that fails.
+/// Writes to_json(graph) beside `path` and renames it over `path`, so that no reader loads half a file. Throws
+/// invalid_argument when writing fails.
 WARPRANK_HOST_INLINE void save_graph(const Graph& graph, const std::string& path);
 
 /// graph_from_json of a file; errors name its path.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Shapes: which axis and how many columns each node has, and everything that can be wrong with a graph. The Builder
-/// asks for one node at a time; `validate` asks for all nodes of a graph that came from elsewhere.
+/// Shapes: the axis and the number of columns of each node, and the errors that a node can have. The Builder infers one
+/// node at a time; `validate` infers all nodes of a graph from elsewhere.
 
 #include <cmath>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace warprank { inline namespace v0 {
 
-/// `count` times `size`; 0 or a width that is refused where one of them cannot be right.
+/// `count` times `size`; 0, or a width that is refused, if one of them cannot be right.
 constexpr int64_t width_of_all(int64_t count, int64_t size) {
   if (count < 1 || size < 1) return 0;
   return count > max_width || size > max_width ? max_width + 1 : count * size;
@@ -24,8 +24,8 @@ constexpr int64_t width_of_all(int64_t count, int64_t size) {
 
 /// Whether inputs may live on an ancestor axis without `expand`.
 enum class AxisMixing {
-  explicit_expand,  ///< the model language
-  implicit_expand   ///< what the planner makes of it
+  explicit_expand,  ///< in the model language
+  implicit_expand   ///< in graphs of the planner
 };
 
 namespace detail {
@@ -55,9 +55,9 @@ class ShapeInference {
   const Graph& graph() const { return graph_; }
   const Node& input(size_t i) const { return graph_.node(node_.inputs[i]); }
   size_t num_inputs() const { return node_.inputs.size(); }
-  /// What the node says of itself, for ops that leave it open.
+  /// The node's own axis and width, for ops whose inputs do not determine them.
   NodeShape asked() const { return {node_.axis, node_.width}; }
-  /// Whether the graph is the planner's, which may do what the model language does not.
+  /// Whether the graph is the planner's, which may do more than the model language.
   bool is_planned() const { return mixing_ == AxisMixing::implicit_expand; }
   const std::string& axis_name(int axis) const { return graph_.axis(axis).name; }
   std::string show(const Node& n) const {
@@ -75,7 +75,7 @@ class ShapeInference {
     return false;
   }
 
-  /// Settings that make NaN of good numbers.
+  /// Check settings that can turn good numbers into NaN.
   bool eps_is_good(float eps) {
     if (std::isfinite(eps) && eps >= 0) return true;
     fail("a finite eps of 0 or more", std::to_string(eps));
@@ -99,8 +99,8 @@ class ShapeInference {
     return complaints.empty();
   }
 
-  /// All inputs on one axis, or, where `ancestors` and the planner's relaxed rule allow it, above one. Returns that
-  /// axis.
+  /// Requires that all inputs are on one axis, or, with `ancestors` in graphs of the planner, on its ancestors. Returns
+  /// that axis.
   std::optional<int> common_axis(bool ancestors) {
     const Node* deepest = &input(0);
     for (size_t i = 1; i < num_inputs(); ++i)
@@ -118,7 +118,8 @@ class ShapeInference {
     return deepest->axis;
   }
 
-  /// Both axes are the same or nest directly in one parent (or one of them is that parent). For attention over events.
+  /// Requires that both axes are the same, or that k's axis nests directly in an axis that q is on or under. For
+  /// attention over events.
   bool share_a_parent(const Node& q, const Node& k) {
     const int parent = graph_.axis(k.axis).parent;
     if (q.axis == k.axis || (parent != -1 && graph_.is_ancestor(parent, q.axis))) return true;
@@ -131,7 +132,7 @@ class ShapeInference {
     return NodeShape{input(0).axis, input(0).width};
   }
 
-  /// One column for each row of inputs that are fields of `dim` columns.
+  /// The shape [axis, 1] for inputs that consist of fields of `dim` columns; also counts the fields.
   Result of_fields(int64_t dim, int64_t& num_fields) {
     if (!count_is(1, SIZE_MAX)) return {};
     if (dim < 1 || dim > max_width) return fail("a field dim of 1 or more", std::to_string(dim));
@@ -164,9 +165,8 @@ class ShapeInference {
 
 }  // namespace detail
 
-/// The axis and width of `node`, whose inputs are nodes of `graph`; reports a problem and returns nothing when there is
-/// none. Where an op leaves them open (a linear's outputs, a slice's width, expand's axis), node.axis and node.width
-/// say.
+/// The axis and width of `node`, whose inputs are nodes of `graph`; returns nothing after reporting a problem. If an op
+/// leaves them open (a linear's outputs, a slice's width, expand's axis), node.axis and node.width give them.
 inline std::optional<NodeShape> infer_shape(const Graph& graph, const Node& node, AxisMixing mixing,
                                             Problems& problems) {
   return detail::ShapeInference(graph, node, mixing, problems).run();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a model asks of the weights it is bound to.
+/// The learned tensors that a model reads from its weights.
 
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@ namespace warprank { inline namespace v0 {
 struct Parameter {
   std::string name;
   std::vector<int64_t> shape;  ///< a matrix: [out, in] or stacked [groups, out, in], whatever the stored layout
-  bool is_matrix = false;      ///< its last two dimensions are swapped where the weights are in Keras' layout
+  bool is_matrix = false;      ///< its last two dimensions are swapped if the weights are in Keras' layout
   bool optional = false;       ///< may be absent
 };
 

@@ -60,8 +60,7 @@ class ParameterLister {
 
 }  // namespace detail
 
-/// Every learned tensor once. Two layers may share a name and so their weights; if their shapes differ, that is a
-/// problem.
+/// Every learned tensor once. Two layers may share a name and so their weights; adds a problem if their shapes differ.
 inline std::vector<Parameter> parameters_of(const Graph& graph, Problems& problems) {
   std::vector<Parameter> unique;
   std::map<std::string, std::pair<size_t, const Node*>> seen;

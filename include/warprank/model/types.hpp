@@ -14,9 +14,9 @@ namespace warprank { inline namespace v0 {
 
 /// How the rows of a bag (or the columns of a row) become one.
 enum class Pooling {
-  none,   ///< one id per row: its table row as it is
+  none,   ///< one id per row: its table row unchanged
   sum,    ///< sum_i w_i x_i
-  mean,   ///< sum_i w_i x_i / sum_i w_i, over unit weights the count; padding is not counted
+  mean,   ///< sum_i w_i x_i / sum_i w_i; without weights, w_i = 1; padding is not counted
   sqrtn,  ///< sum_i w_i x_i / sqrt(sum_i w_i^2)
   max     ///< elementwise maximum; takes no weights
 };
@@ -57,28 +57,29 @@ constexpr Activation elu(float alpha = 1.0f) { return {ActivationKind::elu, alph
 /// How scores over a history, or the logits of a gate, become weights.
 enum class Normalization { none, softmax, sigmoid };
 
-/// Which pairs the dot interaction emits, and where.
+/// The pairs of the dot interaction and their order.
 enum class DotOrder {
   lower,        ///< strictly lower triangle, row-major (DLRM)
   upper,        ///< strictly upper triangle, row-major (torchrec)
   lower_padded  ///< lower, then one zero (HugeCTR)
 };
 
-/// Of the factorisation machine, in the language and as an op on CUDA.
+/// Options of the factorisation machine, in the language and as a primitive on CUDA.
 struct FmOptions {
   bool reduce = true;  ///< sum over the dim; else one value for each column ("bi-interaction")
 };
 
-/// In which type requests hold the values of a dense input. Narrower ones halve what is sent, and are rounded to
-/// nearest, ties to even, where a request is made: nothing is lost where what reads them on a GPU does so as FP16.
+/// The type of a dense input's values in requests. Narrow types halve the bytes to send. Values are rounded to nearest,
+/// ties to even, when a request is made: FP16 loses nothing if all kernels that read the input on a GPU read it as
+/// FP16.
 enum class DenseWire { f32, f16, bf16 };
-/// In which type requests hold the ids of an input. One of 32 bits has its sign, so that -1 stays padding.
+/// The type of an input's ids in requests. Ids of 32 bits are signed, so that -1 stays padding.
 enum class IdsWire { i64, i32 };
-/// What becomes of a value that the type of its input cannot hold: of FP16 those of 65520 and more, which would be
+/// How to treat a value that the type of its input cannot hold: in FP16 a magnitude of 65520 or more, which would be
 /// rounded to infinity.
 enum class OutOfRange {
-  refuse,   ///< the request's status says which it is
-  saturate  ///< it becomes the largest or smallest value. Of a direct table no row has such an id
+  refuse,   ///< the request's status names the value
+  saturate  ///< the type's largest or smallest value; a direct table of less than 2^31 rows has no row for such an id
 };
 
 constexpr int64_t size_of(DenseWire type) { return type == DenseWire::f32 ? 4 : 2; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Everything that can be wrong with a graph that did not come from a Builder: read from JSON, or made by hand.
+/// Validates a graph that did not come from a Builder: read from JSON, or made by hand.
 
 #include <cmath>
 #include <map>
@@ -26,7 +26,7 @@ void check_names(const std::vector<Info>& list, const char* what, std::map<std::
 
 }  // namespace detail
 
-/// Adds to `problems` whatever is wrong; a graph that passes can be compiled.
+/// Adds the errors that it finds to `problems`; a graph that passes can be compiled.
 inline void validate(const Graph& graph, Problems& problems) {
   std::map<std::string, int> axis_names, table_names, input_names, node_names, output_names;
   detail::check_names(graph.axes, "axis", axis_names, problems);

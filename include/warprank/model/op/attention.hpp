@@ -17,7 +17,7 @@ struct AttentionOp {
   static constexpr const char* kind = "attention";
   int64_t heads = 1;
   float scale = 0;      ///< 0: 1 / sqrt(d)
-  bool causal = false;  ///< self-attention only: an event sees itself and what came before
+  bool causal = false;  ///< self-attention only: an event sees itself and earlier events
 };
 constexpr auto fields_of(const AttentionOp*) {
   return std::make_tuple(field("heads", &AttentionOp::heads), field("scale", &AttentionOp::scale),

@@ -25,7 +25,7 @@ constexpr auto fields_of(const BatchNorm*) {
 /// A learned vector with one value per column, as an operand of an elementwise program.
 struct LearnedVector {
   enum class Kind {
-    stored,            ///< the tensor `name` as it is
+    stored,            ///< the tensor `name` unchanged
     batch_norm_scale,  ///< weight / sqrt(running_var + eps) of the batch norm `name`
     batch_norm_shift   ///< bias - running_mean * scale
   };

@@ -15,7 +15,7 @@ namespace warprank { inline namespace v0 {
 struct CustomOp {
   static constexpr const char* kind = "custom";
   std::string function;
-  std::string settings;  ///< handed to the function as it is
+  std::string settings;  ///< passed to the function unchanged
 };
 constexpr auto fields_of(const CustomOp*) {
   return std::make_tuple(field("function", &CustomOp::function), field("settings", &CustomOp::settings));

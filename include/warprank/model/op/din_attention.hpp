@@ -75,7 +75,7 @@ struct OpTraits<DinAttentionOp> : ReadsHalves {
     }
   }
 
-  /// The first layer is folded: its share of a query is computed once.
+  /// The first layer is folded: the query's share of it is computed once.
   template <class Model>
   static Cost cost(const DinAttentionOp& op, const Model& node) {
     const double dim = node.width(), events = node.pairs(node.input(1));

@@ -28,7 +28,7 @@ constexpr auto fields_of(const ColumnRange*) {
 
 /// y = act(x W^T + b [+ row_bias]) [* multiply] [+ residual], or with `residual_first`
 /// y = act(x W^T + b [+ row_bias] + residual) [* multiply].
-/// Inputs in this order, those that are there: x, row_bias (ancestor), multiply, residual.
+/// Inputs in this order, if present: x, row_bias (ancestor), multiply, residual.
 /// "<name>.weight" is [out, in], or [groups, out, in] when stacked; "<name>.bias" [out] or [groups, out].
 struct LinearOp {
   static constexpr const char* kind = "linear";
@@ -40,7 +40,7 @@ struct LinearOp {
   bool bias = true;
   Activation activation;
   std::vector<ColumnRange> columns;     ///< columns of the stored weight that meet x, in x's order; empty: all
-  int64_t stored_in = 0;                ///< columns of the stored weight, where `columns` or `ones` is given
+  int64_t stored_in = 0;                ///< columns of the stored weight, if `columns` or `ones` is given
   std::optional<BatchNorm> input_norm;  ///< batch norm of x, folded into weight and bias at bind
   std::optional<BatchNorm> norm;        ///< batch norm between the matrix product and the activation, folded likewise
   bool is_term = false;  ///< one term of a split linear: another term adds the constants (bias, folded shifts)
@@ -61,8 +61,8 @@ constexpr auto fields_of(const LinearOp*) {
       field("residual", &LinearOp::residual), field("residual_first", &LinearOp::residual_first));
 }
 
-/// Those that read one another become chains, and those with scenes launches of their own (plan/steps.hpp); late
-/// broadcast splits their weights.
+/// Linears that read one another become chains, and linears with scenes have launches of their own (plan/steps.hpp).
+/// Late broadcast splits the weights of linears.
 template <>
 struct OpTraits<LinearOp> {
   static constexpr StepKind step = StepKind::linear;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The ops of the model language: the one list. The variant, JSON, shapes, parameters, costs and both engines follow
-/// from it. A node of a Graph holds one of these as plain data; its inputs are nodes.
+/// The one list of the model language's ops. The variant, JSON, shapes, parameters, costs and both engines follow from
+/// it. A node of a Graph holds one of these ops as plain data; its inputs are nodes.
 ///
 /// "ancestor" marks inputs that may live on an ancestor of the node's axis: row s serves all rows of segment s. The
-/// Builder never creates such nodes (it asks for `expand`); the planner does, that is what late broadcast means.
+/// Builder never creates such nodes (it asks for `expand`); the planner does, for late broadcast.
 
 #include <type_traits>
 #include <variant>
@@ -38,7 +38,8 @@ inline const char* kind_of(const Op& op) {
   return std::visit([](const auto& o) { return o.kind; }, op);
 }
 
-/// visit_traits(op, [](const auto& op, auto traits) { return traits.across; }): what OpTraits say of an op.
+/// Calls `body` with an op and its OpTraits:
+/// visit_traits(op, [](const auto& op, auto traits) { return traits.across; }).
 template <class Body>
 decltype(auto) visit_traits(const Op& op, Body&& body) {
   return std::visit(
