@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Scaled dot-product attention of several heads over ragged rows (Vaswani et al. 2017) on CUDA, any number of them in
-/// one launch: for item i, the events t of the same parent (a user) and every head h
+/// Scaled dot-product attention of several heads over ragged rows (Vaswani et al. 2017) on CUDA, any number of
+/// attentions in one launch: for item i, the events t of the same parent (a user) and every head h
 ///
 ///     y[i, h] = sum_t p_t v[t, h],   p = softmax_t(scale <q[i, h], k[t, h]>)
 ///
@@ -13,27 +13,27 @@
 /// | y     | [N, heads * D] | FP16, FP32 | may be columns of a wider row; only rows below N are written          |
 ///
 /// D is 1 to 256. Target attention: the items of a user over its history. Self-attention: a history over itself, with
-/// item_offsets and history_offsets the same; where it is causal an event sees itself and what came before. Projections
-/// are linear layers of their own, and may give q, k and v as columns of one row. Histories have any length; an empty
-/// one gives zeros. N, T and the number of parents are read from device memory, up to the capacities; all may be 0.
+/// the same item_offsets and history_offsets; if it is causal, an event sees itself and earlier events. Projections are
+/// linear layers of their own, and may give q, k and v as columns of one row. Histories have any length; an empty one
+/// gives zeros. N, T and the number of parents are read from device memory, up to the capacities; all may be 0.
 ///
-/// Nothing of [N, T] leaves the registers: the softmax is corrected as keys and values come. Where all attentions of a
-/// launch have heads of one width, 16, 32, 64 or 128 columns, are not causal, and their matrices are aligned to 16
-/// bytes, a unit of work is 16 items of a user and one head, and its events are divided among the warps of a block. All
-/// else goes through a kernel that takes any shape and is several times slower: a unit is up to 64 items and one head,
-/// whose keys and values come in chunks, one after the other.
+/// Nothing of size [N, T] leaves the registers: the softmax is corrected as keys and values come. There are two
+/// kernels. If all attentions of a launch have heads of one width, 16, 32, 64 or 128 columns, are not causal, and have
+/// matrices aligned to 16 bytes, a unit of work is 16 items of a user and one head, and the warps of a block share its
+/// events. All other launches use a kernel for any shape, which is several times slower: a unit is up to 64 items and
+/// one head, and keys and values come in chunks, one after the other.
 ///
-/// Scores, sums and the softmax are FP32; weights are rounded to FP16 once, relative to the largest so far, and what
-/// they are divided by is the sum of the rounded ones. With u = 2^-24, u16 = 2^-11 and the scores s
+/// Scores, sums and the softmax are FP32; weights are rounded to FP16 once, relative to the largest so far, and the
+/// divisor is the sum of the rounded weights. With u = 2^-24, u16 = 2^-11 and the scores s
 ///
 ///     |y - exact| <= sum_t p_t |v_t| (2 u16 + 2 u (2 T + 16 + e_t + sum_t' p_t' e_t')) + 2^-39 sum_t |v_t|
 ///     e_t = |scale| (D + 2) sum_d |q_d k_t,d| + max(s) - s_t
 ///
 /// and then y is rounded, if it is FP16. Infinite scores count as the largest finite ones; no score overflows
-/// otherwise. NaN in q gets into its own row and head alone, NaN in k into all rows that see it, and what is not finite
-/// in v, as NaN or infinity, into its column of the rows that see it; never into rows that do not. A row of y has the
-/// same bits whatever the other items and users are, for one target; other attentions in the launch may change them, if
-/// they are of another width or need the other kernel.
+/// otherwise. NaN in q gets only into its own row and head, NaN in k only into the rows that see it. A value in v that
+/// is not finite gets, as NaN or infinity, only into its column of the rows that see it. For one target, a row of y has
+/// the same bits whatever the other items and users are. Other attentions in the launch may change the bits if they
+/// have another width or need the other kernel.
 ///
 /// Matrices need no alignment beyond their elements', but are read faster when aligned. y may be all of q, and overlaps
 /// nothing else that the launch reads.
@@ -63,7 +63,7 @@ struct Attention {
   DeviceCount parents;
   int64_t heads = 1;
   float scale = 0;      ///< 0: 1 / sqrt(D)
-  bool causal = false;  ///< only where items are the events
+  bool causal = false;  ///< only if the items are the events
 };
 
 /// Attentions that run together.
@@ -78,11 +78,11 @@ class AttentionLaunch : public Primitive {
 
   /// Whether the kernel is the one that divides events among warps.
   bool is_split() const { return !plan_.split.empty(); }
-  /// How many events of an attention are on chip together, where they are not divided.
+  /// The number of an attention's events on chip together, if they are not divided.
   int64_t chunk_events(int64_t attention) const {
     return plan_.descriptors[static_cast<size_t>(attention)].partition.chunk;
   }
-  /// For each attention.
+  /// Blocks for each attention.
   int64_t num_blocks() const { return plan_.blocks; }
   int64_t shared_bytes() const { return plan_.shared_bytes; }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A matrix in device memory as an op's input, on the op's own axis or on an ancestor of it: what late broadcast needs.
+/// A matrix in device memory as an op's input, on the op's own axis or on an ancestor of it, as late broadcast needs.
 
 #include <cstdint>
 #include <string>
@@ -26,15 +26,15 @@ struct AxisValues<void> {
 
 }  // namespace detail
 
-/// Of half or float; of void: of either, as is known at run time.
+/// `Value` is float16 or float; void: one of the two, which is known only at run time.
 template <class Value>
 struct AxisInput {
   typename detail::AxisValues<Value>::type values;  ///< as many rows as the output, or one for each segment
   /// [values.rows + 1], in device memory: row s of `values` serves the output rows [offsets[s], offsets[s + 1]). Null:
-  /// row n serves row n. Those behind the last segment's end may be anything, but are read; without
-  /// segments so is the first row of `values`.
+  /// row n serves row n. Offsets behind the last segment's end may have any value, but are read; without segments the
+  /// first row of `values` is read, too.
   const int64_t* offsets = nullptr;
-  const int64_t* num_segments = nullptr;  ///< how many there are at the time of a launch; null: values.rows
+  const int64_t* num_segments = nullptr;  ///< number of segments at the time of a launch; null: values.rows
 
   constexpr bool on_ancestor() const { return offsets != nullptr; }
   /// Columns [first, first + count).
@@ -45,7 +45,7 @@ struct AxisInput {
 
 namespace detail {
 
-/// Adds what is wrong with an input of an op whose output has `rows`.
+/// Adds the errors of an input of an op whose output has `rows` rows.
 template <class Value>
 void check_axis_input(const std::string& what, const AxisInput<Value>& input, int64_t rows, Problems& problems) {
   check_matrix(what, input.values, problems);

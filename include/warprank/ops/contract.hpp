@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How every primitive is used: `Op` stands for EmbeddingBag, Dot, LinearLaunch and all the others that launch kernels.
+/// How every primitive is used: `Op` stands for EmbeddingBag, Dot, LinearLaunch and all other classes that launch
+/// kernels.
 ///
 ///     const Op op(...);                                     // checks and plans, on the host; throws invalid_argument
 ///     ... op.workspace_bytes() of device memory, 0 at first; op.descriptors(workspace) copied to device memory ...
 ///     op.launch({descriptors, workspace}, stream);          // as often as wanted, also into a captured graph
 ///
-/// Resident (resident.hpp) does what stands between these lines. A plan holds the addresses that it was given and no
-/// device memory of its own. A launch reads from device memory how many rows there are, queues op.num_launches()
-/// kernels in the stream, allocates and waits for nothing. The null stream is the default stream.
+/// Resident (resident.hpp) does the steps between these lines. A plan holds the given addresses and no device memory of
+/// its own. A launch reads the number of rows from device memory and queues op.num_launches() kernels in the stream; it
+/// allocates nothing and waits for nothing. The null stream is the default stream.
 ///
 /// Most primitives need neither descriptors nor a workspace: op.launch({}, stream).
 ///
-/// What is counted there and has a capacity of its own is a DeviceCount. Rows of a matrix, whose capacity is its rows,
-/// are a pointer beside it, null for all of them.
+/// A count in device memory that has its own capacity is a DeviceCount. The number of a matrix's rows, whose capacity
+/// is Matrix::rows, is a pointer beside the matrix; null: all rows.
 
 #include <cstdint>
 #include <cstring>
@@ -35,7 +36,7 @@ std::vector<unsigned char> bytes_of(const std::vector<Record>& records) {
   return {begin, begin + records.size() * sizeof(Record)};
 }
 
-/// Throws unless it is memory of this alignment.
+/// Throws unless `data` is memory of this alignment.
 inline void require_memory(const char* what, const char* whose, const void* data, int64_t alignment) {
   if (data != nullptr && reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment) == 0) return;
   Problems problems;
@@ -45,47 +46,46 @@ inline void require_memory(const char* what, const char* whose, const void* data
 
 }  // namespace detail
 
-/// The device memory of launches; null where 0 bytes are needed.
+/// The device memory of launches; null if 0 bytes are needed.
 struct LaunchMemory {
   static constexpr int64_t descriptor_alignment = 128, workspace_alignment = 256;
 
-  /// op.descriptors(workspace). May be replaced between launches by those of another plan of the same shapes,
-  /// capacities and alignments.
+  /// A copy of op.descriptors(workspace). Between launches, descriptors of another plan with the same shapes,
+  /// capacities and alignments may replace it.
   const void* descriptors = nullptr;
-  /// 0 before the first launch, and afterwards as launches leave it. One launch at a time uses it.
+  /// Zeros before the first launch, and afterwards as launches leave it. Only one launch at a time may use it.
   void* workspace = nullptr;
 };
 
-/// What all primitives have in common.
+/// The base of all primitives.
 class Primitive {
  public:
   int64_t descriptor_bytes() const { return static_cast<int64_t>(descriptors_.size()); }
   int64_t workspace_bytes() const { return workspace_bytes_; }
-  /// Kernels that a launch queues; none where there is nothing to compute.
+  /// The number of kernels that a launch queues; 0 if there is nothing to compute.
   int num_launches() const { return num_launches_; }
-  /// Whether rows of inputs behind those that there are, up to the capacity, are read; nothing depends on them.
+  /// Whether a launch reads rows of inputs behind the actual ones, up to the capacity; no result depends on them.
   bool reads_unused_rows() const { return reads_unused_rows_; }
 
-  /// The bytes that are to be in device memory. Some primitives' hold addresses in the workspace, and serve that one
-  /// alone. Throws invalid_argument for memory that is null or misaligned although a workspace is needed.
+  /// The bytes that must be in device memory. Descriptors of some primitives hold addresses in the workspace, and are
+  /// valid only for this workspace. Throws invalid_argument if they need a workspace and it is null or misaligned.
   std::vector<unsigned char> descriptors(void* workspace = nullptr) const;
 
  protected:
-  /// `name` is a literal: what it launches, for messages. The rest is for constructors to say, with what they have
-  /// planned.
+  /// `name` is a literal that names the launched work in messages. Constructors set the rest, from their plans.
   explicit Primitive(const char* name) : name_(name) {}
   void set_launches(int64_t num, bool reads_unused_rows = false) {
     num_launches_ = static_cast<int>(num);
     reads_unused_rows_ = reads_unused_rows;
   }
-  /// `workspace_addresses`: where descriptors have addresses in the workspace, which are relative to its begin.
+  /// `workspace_addresses`: the places in the descriptors that hold addresses in the workspace, relative to its begin.
   void set_descriptors(std::vector<unsigned char> bytes, std::vector<int64_t> workspace_addresses = {}) {
     descriptors_ = std::move(bytes);
     workspace_addresses_ = std::move(workspace_addresses);
   }
   void set_workspace_bytes(int64_t bytes) { workspace_bytes_ = bytes; }
 
-  /// Throws invalid_argument for memory that is missing or misaligned, where there is something to launch.
+  /// Throws invalid_argument for memory that is missing or misaligned, if there is something to launch.
   void check(const LaunchMemory& memory) const {
     if (num_launches() == 0) return;
     if (descriptor_bytes() > 0)

@@ -14,8 +14,8 @@
 /// | v     | [M, rank] | FP16       | between the two layers                                     |
 /// | y     | [M, D]    | FP16, FP32 | may not be x: every output reads a whole row of it         |
 ///
-/// The first layer may be split where users have columns [0, Du) of x0 and items the rest (late broadcast): W is then
-/// that of the items' columns, [D, D - Du], x those columns, and row_bias [segments, D] holds W x of the users'
+/// If users have columns [0, Du) of x0 and items the rest, the first layer may be split (late broadcast): then W has
+/// only the items' columns, [D, D - Du], x is these columns, and row_bias [segments, D] holds W x of the users'
 /// columns.
 ///
 /// Errors, bounds, alignment and what may vary between runs: as in ops/linear.cuh.
@@ -28,7 +28,7 @@
 namespace warprank { inline namespace v0 {
 
 /// A cross layer whose product is over all columns of x. Its row bias may be set for a split first layer; then `x` has
-/// the items' columns alone, and residual is still the whole of x0.
+/// only the items' columns, and the residual is still all of x0.
 inline LinearLayer cross_layer(const void* weights, Matrix<const float16> x0, Matrix<const float16> x,
                                FloatMatrix<void> y, const int64_t* num_rows = nullptr) {
   LinearLayer layer;

@@ -19,22 +19,23 @@
 ///
 /// The concatenation is never made: the first layer is folded per item, W(q) = (Wk - Wd) + Wp diag(q), and its events
 /// go through all layers on chip. A unit of work is some items of one user. Their history is read once: it stays in
-/// shared memory, or passes through in chunks where it is too long, with a softmax that is corrected as they come.
+/// shared memory, or, if it is too long, passes through in chunks, with a softmax that is corrected as they come.
 ///
-/// There are two kernels; the network alone decides. Two hidden layers, both with relu or both with Dice, the second of
-/// at most 48 outputs, of at most 128 columns, with weights that fit on chip (a first layer of 80 outputs for 128
-/// columns, 144 for 64, 224 for 32): the chained kernel, whose prototype was 4 to 24 times as fast on an H100. Its W(q)
-/// and hidden outputs are nowhere but in registers. All else: the staged kernel, through shared memory.
+/// There are two kernels; only the network decides. The chained kernel takes at most 128 columns and two hidden layers,
+/// both with relu or both with Dice, the second of at most 48 outputs, with weights that fit on chip (a first layer of
+/// 80 outputs for 128 columns, 144 for 64, 224 for 32). Its W(q) and hidden outputs are only in registers; its
+/// prototype was 4 to 24 times as fast on an H100. The staged kernel takes all other networks, and goes through shared
+/// memory.
 ///
-/// What is rounded to FP16: W(q), once; Wp, Wq + Wd and the weights of later layers, when they are packed, by the
-/// chained kernel Wk - Wd, too; what goes from layer to layer; y of FP16. The chained kernel pools with weights of 22
-/// bits, in relation to the largest of 16 events. All sums, the last layer and the normalisation are FP32. With u =
-/// 2^-24 and u16 = 2^-11, a layer of n inputs adds at most (2 u16 + 2 (n + 6) u) sum |w| |x| to what its activation
-/// receives, in the first with |q| + |k| in the place of |q - k|, with u16 |Wk - Wd| |k| more where that is FP16, and
-/// 2^-25 for each number that is a subnormal FP16. What is finite stays finite: FP16 saturates at 65504 with its sign,
-/// W(q) as well, and infinite scores count as the largest finite ones in a softmax, in the chained kernel always. NaN
-/// and infinity in q get into their own row alone, those in k into the items of their user. A row of y has the same
-/// bits whatever the other items and users are, for one network, longest_history and target.
+/// Rounded to FP16 are W(q), once; Wp, Wq + Wd and the weights of later layers at packing, for the chained kernel also
+/// Wk - Wd; values between layers; and y in FP16. The chained kernel pools with weights of 22 bits, relative to the
+/// largest of 16 events. All sums, the last layer and the normalisation are FP32. With u = 2^-24 and u16 = 2^-11, a
+/// layer of n inputs adds an error of at most (2 u16 + 2 (n + 6) u) sum |w| |x| to its activation's input. The first
+/// layer has |q| + |k| in the place of |q - k|, and u16 |Wk - Wd| |k| more if Wk - Wd is FP16. Each number that is a
+/// subnormal FP16 adds 2^-25. Finite values stay finite: FP16 saturates at 65504 with its sign, also W(q). Infinite
+/// scores count as the largest finite ones in a softmax, in the chained kernel always. NaN and infinity in q get only
+/// into their own row, those in k only into the items of their user. For one network, longest_history and target, a row
+/// of y has the same bits whatever the other items and users are.
 ///
 /// Matrices need no alignment beyond their elements'; k and added whose rows are aligned to 16 bytes are read by whole
 /// vectors, and faster. y overlaps nothing that the launch reads.
@@ -57,8 +58,8 @@
 namespace warprank { inline namespace v0 {
 
 /// A history and the items that attend to it. Everything but the network is in device memory; counts and offsets are
-/// read when the kernel runs, offsets of all parents.capacity whatever the count; those behind it are not used. The
-/// chained kernel has fewer than 2^30 items, events and parents.
+/// read when the kernel runs. It reads the offsets of all parents.capacity parents, but does not use those behind the
+/// count. The chained kernel takes fewer than 2^30 items, events and parents.
 struct DinHistory {
   Matrix<const float16> q;                   ///< [item capacity, D]
   Matrix<const float16> k;                   ///< [event capacity, D]
@@ -66,17 +67,17 @@ struct DinHistory {
   const int64_t* item_offsets = nullptr;     ///< [parents + 1], from 0, never decreasing
   const int64_t* history_offsets = nullptr;  ///< [parents + 1], from 0, never decreasing
   DeviceCount parents;
-  const DinWeights* network = nullptr;   ///< on the host; read by the constructor of DinLaunch alone
+  const DinWeights* network = nullptr;   ///< on the host; read only by the constructor of DinLaunch
   const void* device_weights = nullptr;  ///< network->bytes() in device memory, aligned to 16
-  int64_t longest_history = 0;           ///< expected; 0: k.rows. Longer ones are right, and slower
-  Matrix<const float16> added;           ///< [event capacity, D], to k; no data: nothing
+  int64_t longest_history = 0;           ///< expected; 0: k.rows. Longer ones have right results, but are slower
+  Matrix<const float16> added;           ///< [event capacity, D], added to k; no data: none
 };
 
-/// How a kernel is queued.
+/// One kernel of a launch.
 struct DinKernel {
   bool is_chained;    ///< else staged
-  int64_t histories;  ///< that it takes
-  int64_t blocks;     ///< for each of them
+  int64_t histories;  ///< histories that it takes
+  int64_t blocks;     ///< blocks for each of them
   int64_t shared_bytes;
 };
 
@@ -86,14 +87,14 @@ class DinLaunch : public Primitive {
   /// For the kernels of `target`. Throws invalid_argument, all problems together.
   explicit DinLaunch(Span<const DinHistory> histories, int target = device::target())
       : DinLaunch(histories, target, detail::launch_policies_of(target)) {}
-  /// Divided as said, and not as was measured (launch_policies.hpp).
+  /// With these policies, in place of the measured ones (launch_policies.hpp).
   DinLaunch(Span<const DinHistory> histories, int target, const LaunchPolicies& policies)
       : Primitive("DIN attentions"), plan_(detail::din::plan_histories(histories, target, policies)) {
     set_launches(static_cast<int64_t>(plan_.launches.size()));
     set_descriptors(plan_.descriptors);
   }
 
-  /// How many events of a history are on chip together.
+  /// The number of a history's events on chip together.
   int64_t chunk_events(int64_t history) const { return plan_.chunk_events[static_cast<size_t>(history)]; }
   /// The i-th of num_launches().
   DinKernel kernel(int64_t i) const {

@@ -15,14 +15,14 @@
 /// | lower_padded | the same, then one zero                                 |                 |
 /// | upper        | (0,1), (0,2), ..., (0,F-1), (1,2), ...                  | also (f,f) first of its row |
 ///
-/// Pairs of two fields on ancestors are computed once for neighbouring rows of the same ancestors. Inputs are half, y
-/// is half or float, sums are FP32: |y - exact| <= 2 dim u sum_d |e_f[d] e_g[d]|, u = 2^-24 (tensor cores cut off where
-/// others round), and the rounding to y's type. A row has the same bits whatever its position and neighbours, and a
-/// pair the same wherever it stands. Rows may be strided. y overlaps no input.
+/// Pairs of two fields on ancestors are computed once for neighbouring rows of the same ancestors. Inputs are FP16, y
+/// is FP16 or FP32, sums are FP32: |y - exact| <= 2 dim u sum_d |e_f[d] e_g[d]|, u = 2^-24 (tensor cores truncate where
+/// other units round), plus the rounding to y's type. A row has the same bits whatever its position and neighbours, and
+/// a pair has the same bits at any place. Rows may be strided. y overlaps no input.
 ///
-/// Up to 64 fields of 8, 16, 32, 64 or 128 elements, in rows that are aligned to 16 bytes, have kernels of their own;
-/// all else goes through one that takes any shape and is several times slower. Rows of y that are whole 16 bytes apart
-/// (lower_padded) are written faster. Infinite products may become the largest half.
+/// Up to 64 fields of 8, 16, 32, 64 or 128 elements, in rows that are aligned to 16 bytes, have kernels of their own.
+/// All other inputs use a kernel for any shape, which is several times slower. Rows of y are written faster if they are
+/// a multiple of 16 bytes apart (lower_padded). Infinite products may become the largest FP16.
 
 #include <cstdint>
 
@@ -38,19 +38,19 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Used as contract.hpp says: one kernel, of no memory of its own.
+/// Used as contract.hpp says: one kernel, without descriptors or workspace.
 template <class Out>
 class Dot : public Primitive {
  public:
   static constexpr int max_inputs = detail::dot::max_inputs;
 
-  /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows. More count as y.rows.
-  /// Throws invalid_argument for what does not fit together, and for fields that no block's shared memory holds:
-  /// about F (dim + 8) halves, 64 KB.
+  /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows. A larger number counts
+  /// as y.rows. Throws invalid_argument for arguments that do not fit together, and for fields that need more shared
+  /// memory than a block has: about F (dim + 8) FP16 values in 64 KB.
   Dot(Span<const AxisInput<float16>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
       const int64_t* num_rows = nullptr)
       : Dot(inputs, dim, order, self, y, num_rows, detail::launch_policies_of(device::target())) {}
-  /// Divided as said, and not as was measured (launch_policies.hpp).
+  /// With these policies, in place of the measured ones (launch_policies.hpp).
   Dot(Span<const AxisInput<float16>> inputs, int64_t dim, DotOrder order, bool self, Matrix<Out> y,
       const int64_t* num_rows, const LaunchPolicies& policies)
       : Primitive("dots"), plan_(planned(inputs, dim, order, self, y, num_rows, policies)), target_(device::target()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How many columns the dot interaction has.
+/// The number of columns of the dot interaction.
 
 #include <cstdint>
 
@@ -9,7 +9,8 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Pairs of `num_fields` fields, with `self` those of a field and itself, and the zero of lower_padded.
+/// The number of pairs of `num_fields` fields, with `self` also pairs of a field with itself, plus one for the zero of
+/// lower_padded.
 constexpr int64_t num_dot_pairs(int64_t num_fields, DotOrder order, bool self) {
   return num_fields * (num_fields - 1) / 2 + (self ? num_fields : 0) + (order == DotOrder::lower_padded ? 1 : 0);
 }

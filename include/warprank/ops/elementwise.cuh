@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// An elementwise function over rows on CUDA, with what a row needs afterwards, in one launch:
+/// An elementwise function over rows on CUDA, and then a step over each row, in one launch:
 ///
 ///     v[n, c] = f(x_0[row_0(n), c], x_1[row_1(n), c], ...)        y[n, :] = step(v[n, :])
 ///
@@ -22,12 +22,12 @@
 ///     struct Gated {
 ///       WARPRANK_DEVICE float operator()(float value, float gate) const { return gate > 0 ? value : 0; }
 ///     };
-///     const AxisInput<half> inputs[] = {{values}, {gates}};
+///     const AxisInput<float16> inputs[] = {{values}, {gates}};
 ///     Elementwise(Gated{}, inputs, y, SoftmaxOfRow{}).launch({}, stream);
 ///
-/// Functions that are known at run time only are in row_programs.cuh.
+/// row_programs.cuh has functions that are known only at run time.
 ///
-/// Inputs and y are half or float, all in between is FP32: sums of a row err by (C + 2) u sum |v|, softmax by
+/// Inputs and y are FP16 or FP32, all intermediate values are FP32: sums of a row err by (C + 2) u sum |v|, softmax by
 /// (C + 16 + 2 (max - min)) u y. A slice of columns is a view, Matrix::columns. y may be an input with the same rows,
 /// columns and stride, and overlaps none otherwise. Rows may be strided; rows and columns that are multiples of 4
 /// elements are read faster. Rows of inputs behind `num_rows`, up to y.rows, may be read; nothing depends on them. A
@@ -46,12 +46,12 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Used as contract.hpp says: one kernel, of no memory of its own.
+/// Used as contract.hpp says: one kernel, without descriptors or workspace.
 template <class Function, class Value, int NumInputs, class Out, class Step = EachElement>
 class Elementwise : public Primitive {
  public:
-  /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows. More count as y.rows.
-  /// Throws invalid_argument for what does not fit together.
+  /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows. A larger number counts
+  /// as y.rows. Throws invalid_argument for arguments that do not fit together.
   Elementwise(Function function, const AxisInput<Value> (&inputs)[NumInputs], Matrix<Out> y, Step step = {},
               const int64_t* num_rows = nullptr)
       : Primitive("elementwise functions"),

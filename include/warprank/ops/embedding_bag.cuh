@@ -6,42 +6,40 @@
 ///
 ///     y[b] = pool over the ids i of bag b of  w_i x_i,   x_i = row of ids[i] in the feature's table, decoded
 ///
-/// (model/types.hpp has the formulas of pooling, bag_feature.hpp says what a feature consists of and which row an id
-/// has.) Each feature has its own number of bags, table, row type, pooling, form of ids and range of columns in an
-/// output; direct and hashed tables may be mixed, rows and outputs be at any alignment of their elements.
+/// (model/types.hpp has the formulas of pooling; bag_feature.hpp describes a feature, and the row of an id.) Each
+/// feature has its own number of bags, table, row type, pooling, form of ids and range of columns in an output. Direct
+/// and hashed tables may be mixed. Rows and outputs need no alignment beyond their elements'.
 ///
 /// EmbeddingBag is used as contract.hpp says, and needs descriptors and, for bags that several blocks sum, a workspace:
-/// one kernel for all features that are in the same requests.
+/// one kernel for all features of the same requests.
 ///
-/// A launch reads how many bags and ids there are from device memory: capacities bound, and bags beyond the actual
-/// number are not written. Descriptors of other features may be copied over: of `EmbeddingBag`s that were made from
-/// features of the same capacities, forms, requests and row sizes in the same order, so that tables are swapped without
-/// a new capture.
+/// A launch reads the numbers of bags and ids from device memory, up to the capacities; bags beyond the actual number
+/// are not written. To swap tables without a new capture, copy the descriptors of another EmbeddingBag over the old
+/// ones. Its features have the same capacities, forms, requests and row sizes, in the same order.
 ///
-/// A block does one of five things: it copies dense inputs, or rows of one id for each row of y, or pools bags by sums,
-/// means and divisions by roots, or does the same with all else there is: maxima, weights, padding that is not -1,
-/// indices, bags of rows that are not multiples of 8 bytes; or it does any of this for a hashed table, 32 keys of a
-/// warp at a time. What weights and the like need is read by launches alone that have them, and those with hashed
-/// features are of a kernel with more registers. Counters are added to once by each block, however often a row is asked
-/// for.
+/// A block does one of five things. It copies dense inputs; or it copies the row of one id for each row of y; or it
+/// pools bags by sum, mean or sqrtn; or it pools bags with everything else: maxima, weights, padding that is not -1,
+/// indices, rows that are not multiples of 8 bytes; or it does any of this for a hashed table, with 32 keys of a warp
+/// at a time. Only launches that have weights and the like read the additional data, and launches with hashed features
+/// use a kernel with more registers. Each block adds to the counters once, however often a row is looked up.
 ///
-/// Rows of I8 are read with fewest sectors where scale and offset are behind them (scaled_rows.hpp).
+/// I8 rows are read with fewest sectors if scale and offset are behind them (scaled_rows.hpp).
 ///
-/// Tables and outputs may have any size in bytes. A feature has fewer than 2^30 bags and as many ids in a launch, for
-/// which ids alone are 8 GB, and a direct table fewer than 2^32 - 2 rows.
+/// Tables and outputs may have any size in bytes. A feature has fewer than 2^30 bags and fewer than 2^30 ids in a
+/// launch (8 GB of ids), and a direct table has fewer than 2^32 - 2 rows.
 ///
-/// Accumulates in FP32, the weights of ids without a row likewise, divisors in FP64, so that weights may have any size;
-/// a mean or sqrtn divides once at the end. With k elements in the bag,
+/// Accumulates in FP32, also the weights of ids without a row, and divisors in FP64, so that weights may have any size.
+/// A mean or sqrtn divides once at the end. With k elements in the bag,
 /// |y - exact| <= (k + 5) u sum_i |w_i x_i| / |divisor|, u = 2^-24, where |scale q| + |offset| stands for |x| of I8
-/// rows; a maximum errs by 2 u of it, and is NaN where an element is. Half outputs are rounded once more, to nearest;
-/// what is finite becomes at most 65504, with its sign. A bag that is empty, of padding alone, or whose weights make a
-/// divisor of 0 gives zeros. There are no atomics on floats: a bag's bits depend on the bag and on how the table lies
-/// in memory (type, dim, address and stride modulo 16 bytes, and the type of y, as the lanes that share a row decide
-/// how bags of more than 32 ids are divided), never on other bags, on capacities or on the device. Only a bag that is
-/// longer than max_bag_ids says may be summed in another order.
+/// rows; a maximum errs by 2 u of itself, and is NaN if an element is NaN. FP16 outputs are rounded once more, to
+/// nearest; finite values become at most 65504, with their sign. A bag gives zeros if it is empty, has only padding, or
+/// has weights that give a divisor of 0. There are no atomics on floats. A bag's bits depend on the bag, on the table's
+/// place in memory (type, dim, address and stride modulo 16 bytes) and on the type of y: these determine the lanes that
+/// share a row, and so how bags of more than 32 ids are divided. They never depend on other bags, on capacities or on
+/// the device. Only a bag of more than max_bag_ids ids may be summed in another order.
 ///
-/// Rows of mutable hash tables may be changed by other launches meanwhile; nothing else that is read may. The y of
-/// features must not overlap one another or anything that is read, and is refused as far as sizes tell.
+/// Other launches may change rows of mutable hash tables meanwhile, but nothing else that is read. The y of features
+/// must not overlap one another or anything that is read; overlaps are refused as far as sizes tell.
 
 #include <cstdint>
 #include <string>
@@ -65,10 +63,10 @@ namespace warprank { inline namespace v0 {
 /// The look-ups of a batch, prepared for the current device.
 class EmbeddingBag : public Primitive {
  public:
-  /// Throws invalid_argument with all that is wrong with the features.
+  /// Throws invalid_argument with all errors of the features.
   explicit EmbeddingBag(Span<const BagFeature> features)
       : EmbeddingBag(features, detail::launch_policies_of(device::target())) {}
-  /// Divided as said, and not as was measured (launch_policies.hpp).
+  /// With these policies, in place of the measured ones (launch_policies.hpp).
   EmbeddingBag(Span<const BagFeature> features, const LaunchPolicies& policies)
       : Primitive("look-ups"), plan_(planned(features, policies)) {
     set_launches(static_cast<int64_t>(plan_.launches.size()));
@@ -99,7 +97,7 @@ WARPRANK_KERNELS_INLINE void EmbeddingBag::launch(const LaunchMemory& memory, de
   check(memory);
   const auto* const records = static_cast<const bags::Record*>(memory.descriptors);
   auto* const workspace = static_cast<unsigned char*>(memory.workspace);
-  // These do not overlap with the launch before: they read by load_constant what that may have written.
+  // These do not overlap with the launch before: they read by load_constant data that it may have written.
   for (const bags::RecordLaunch& one : plan_.launches) {
     const auto grid = static_cast<unsigned>(one.num_records);
     const device::LaunchConfig config{grid, static_cast<unsigned>(bags::policy.threads), 0, stream};

@@ -12,12 +12,12 @@
 /// | inputs[i].values | [N, F_i * dim], fields side by side; or [segments, F_i * dim] with offsets over N |
 /// | y                | [N, 1], or [N, dim] unreduced ("bi-interaction")                                  |
 ///
-/// Inputs and y are half or float and are summed in FP32: |y - exact| <= (2 F + dim) u sum_d sum_(f<g) |e_f e_g| for F
-/// fields (without `dim` when unreduced), u = 2^-24, and the rounding to y's type. A row has the same bits whatever its
+/// Inputs and y are FP16 or FP32, sums are FP32: |y - exact| <= (2 F + dim) u sum_d sum_(f<g) |e_f e_g| for F fields
+/// (without `dim` when unreduced), u = 2^-24, plus the rounding to y's type. A row has the same bits whatever its
 /// position and neighbours. Rows may be strided. y overlaps no input.
 ///
-/// Sums over d of rows that are aligned to 16 bytes have a kernel of their own for dims of 16 to 512 bytes that are
-/// powers of two. All else, [N, dim] too, goes through one that takes any shape and is several times slower; it reads
+/// Sums over d have a kernel of their own, for rows that are aligned to 16 bytes and dims of 16 to 512 bytes that are
+/// powers of two. All else, and [N, dim] outputs, uses a kernel for any shape, which is several times slower; it reads
 /// rows and dims that are multiples of 4 elements faster.
 
 #include <cstdint>
@@ -34,18 +34,18 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Used as contract.hpp says: one kernel, of no memory of its own.
+/// Used as contract.hpp says: one kernel, without descriptors or workspace.
 template <class Value, class Out>
 class Fm : public Primitive {
  public:
   static constexpr int max_inputs = detail::fm::max_inputs;
 
-  /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows. More count as y.rows.
-  /// Throws invalid_argument for what does not fit together.
+  /// `num_rows` is the number of rows at the time of a launch, in device memory; null: y.rows. A larger number counts
+  /// as y.rows. Throws invalid_argument for arguments that do not fit together.
   Fm(Span<const AxisInput<Value>> inputs, int64_t dim, Matrix<Out> y, const int64_t* num_rows = nullptr,
      const FmOptions& options = {})
       : Fm(inputs, dim, y, num_rows, options, detail::launch_policies_of(device::target())) {}
-  /// Divided as said, and not as was measured (launch_policies.hpp).
+  /// With these policies, in place of the measured ones (launch_policies.hpp).
   Fm(Span<const AxisInput<Value>> inputs, int64_t dim, Matrix<Out> y, const int64_t* num_rows, const FmOptions& options,
      const LaunchPolicies& policies)
       : Primitive("factorisation machines"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Hash tables on the device: 64-bit keys, any of them, to rows of 2 to 1024 bytes.
+/// Hash tables on the device: from any 64-bit keys to rows of 2 to 1024 bytes.
 ///
 ///     image                      hash_table/image.hpp builds, saves and loads it; copied to the device, it is a table
 ///     clear                      an empty one, made in place
@@ -11,29 +11,28 @@
 ///     export_all                 keys and rows of the whole table
 ///     table.size                 a counter in device memory
 ///
-/// Rows are as the table has them: `dim` elements of F32, F16 or BF16, or for I8 dim bytes, rounded up to 4, then float
-/// scale and float offset. `stride` is in bytes; rows of the user's are aligned as their elements are, I8 to 4.
-/// Any number of keys, none included. The number is read from device memory where `Keys::count` says so, so a captured
-/// launch serves any batch up to its capacity.
+/// Rows have the table's format: `dim` elements of F32, F16 or BF16, or for I8 dim bytes, rounded up to 4, then float
+/// scale and float offset. `stride` is in bytes; the caller's rows are aligned to their elements, I8 rows to 4. There
+/// may be any number of keys, also none. If `Keys::count` says so, the number is read from device memory, so that a
+/// captured launch serves any batch up to its capacity.
 ///
-/// A look-up reads the keys of a bucket and the row: 32 or 64 bytes where rows are inline, otherwise a line of 128. Of
-/// one bucket for most keys, of two for some, and never of more than placement.max_probes. A warp looks 32 keys up
-/// together: at load 0.8 it waits for its keys, for two lines (2.7 where rows are not inline) and for rows
-/// (detail/hash_table/find.cuh). Look-ups write nothing but their results: rows that many ask for are no hot spot.
-/// Tables of the header layout that were made mutable may be updated while they are read: a look-up finds the row from
-/// before or from after an update, whole, without locks, provided that its stream is registered as a reader
-/// (ops/hash_table_epochs.cuh).
+/// A look-up reads the keys of a bucket and the row: 32 or 64 bytes if rows are inline, otherwise a line of 128. It
+/// reads one bucket for most keys, two for some, and never more than placement.max_probes. A warp looks up 32 keys
+/// together: at load 0.8 it waits for its keys, for two lines (2.7 if rows are not inline) and for rows
+/// (detail/hash_table/find.cuh). Look-ups write only their results, so that popular rows are no hot spot. Mutable
+/// tables, which have the header layout, may be updated while they are read: a look-up finds the whole row from before
+/// or after an update, without locks, if its stream is registered as a reader (ops/hash_table_epochs.cuh).
 ///
-/// Every function queues kernels on the stream and returns: it allocates nothing, waits for nothing and may be captured
-/// into a graph; updates, whose epoch changes, are launched directly. Misuse throws invalid_argument before anything is
-/// launched; what happens to single keys is told by statuses, never by a hang.
+/// Every function queues kernels on the stream and returns: it allocates nothing, waits for nothing, and may be
+/// captured into a graph, except for updates: their epoch changes, so that they are launched directly. Misuse throws
+/// invalid_argument before anything is launched; statuses tell the results of single keys, and nothing hangs.
 
 #include "warprank/ops/detail/hash_table/launch.cuh"
 
 namespace warprank { inline namespace v0 { namespace hash_table {
 
-/// rows[i] = the row of key i; that of a key that is not there is left as it is. found[i], 0 or 1, tells; null when it
-/// is not wanted.
+/// rows[i] = the row of key i; it stays unchanged if the table does not have the key. found[i] tells it, as 1 or 0;
+/// `found` may be null.
 WARPRANK_HIDDEN inline void find(const HashTableView& table, const Keys& keys, void* rows, int64_t stride_bytes,
                                  uint8_t* found, device::Stream stream) {
   detail::check_look_up(table, keys);
@@ -41,8 +40,8 @@ WARPRANK_HIDDEN inline void find(const HashTableView& table, const Keys& keys, v
   detail::launch_find(table, keys, to, found, stream);
 }
 
-/// addresses[i] = where the row of key i lies in the table, or null. The address is good until the reader that the
-/// stream is registered as is done: for whatever else is launched in this stream before that is asked.
+/// addresses[i] = the address of key i's row in the table, or null. It is valid for all work that is launched in this
+/// stream before the next call of Epochs::begin or Epochs::poll.
 WARPRANK_HIDDEN inline void find_addresses(const HashTableView& table, const Keys& keys,
                                            const unsigned char** addresses, device::Stream stream) {
   detail::check_look_up(table, keys);
@@ -59,8 +58,8 @@ WARPRANK_HIDDEN inline void contains(const HashTableView& table, const Keys& key
 }
 
 /// Gives key i the row rows[i]: statuses[i] is inserted, updated, full or deferred; `statuses` may be null. Of equal
-/// keys in one batch any one's row stays, and the others are updated or deferred. The batch's epoch comes from Epochs,
-/// and keys and rows stay as they are until it is done.
+/// keys in one batch, the row of any one stays, and the others are updated or deferred. The batch's epoch comes from
+/// Epochs; keys and rows must not change until the batch is done.
 WARPRANK_HIDDEN inline void insert_or_assign(const HashTableView& table, const Keys& keys, const void* rows,
                                              int64_t stride_bytes, const Epoch& epoch, Status* statuses,
                                              device::Stream stream) {
@@ -69,24 +68,24 @@ WARPRANK_HIDDEN inline void insert_or_assign(const HashTableView& table, const K
   detail::launch_insert_or_assign(table, keys, from, epoch, statuses, stream);
 }
 
-/// Takes key i out of the table: statuses[i] is erased, absent or deferred; `statuses` may be null.
+/// Removes key i from the table: statuses[i] is erased, absent or deferred; `statuses` may be null.
 WARPRANK_HIDDEN inline void erase(const HashTableView& table, const Keys& keys, const Epoch& epoch, Status* statuses,
                                   device::Stream stream) {
   detail::check_update(table, keys, epoch);
   detail::launch_erase(table, keys, epoch, statuses, stream);
 }
 
-/// Makes a mutable table of whatever its memory holds: without keys. Rows are not touched. Nothing else may read or
-/// change the table meanwhile.
+/// Makes a mutable table without keys, whatever its memory holds. Rows are not touched. Nothing else may read or change
+/// the table meanwhile.
 WARPRANK_HIDDEN inline void clear(const HashTableView& table, device::Stream stream) {
   detail::check_table(table, true);
   detail::launch_clear(table, stream);
 }
 
 /// Appends all keys, in no particular order, to keys [capacity] and their rows to rows [capacity, stride], or only the
-/// keys when `rows` is null. *count, in device memory, is how many are there before and after; keys beyond the capacity
-/// are counted only. A reader: a key that is updated meanwhile is there once, with its old or its new row; one that is
-/// erased and inserted again may be there any number of times up to two.
+/// keys when `rows` is null. *count, in device memory, is the number of keys there, before and after; keys beyond the
+/// capacity are only counted. It is a reader: a key that is updated meanwhile is exported once, with its old or its new
+/// row; a key that is erased and inserted again is exported up to two times.
 WARPRANK_HIDDEN inline void export_all(const HashTableView& table, int64_t* keys, void* rows, int64_t stride_bytes,
                                        int64_t capacity, uint64_t* count, device::Stream stream) {
   detail::check_look_up(table, {keys, {capacity}});

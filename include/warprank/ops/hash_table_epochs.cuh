@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// When memory that updates of hash tables have retired may be used again.
+/// Tells when memory that updates of hash tables have retired may be used again.
 ///
 ///     hash_table::Epochs epochs;               // of one table, or of all tables of a store
 ///     epochs.add_reader(serving_stream);       // before it looks anything up; once for each stream
@@ -10,10 +10,10 @@
 ///     hash_table::insert_or_assign(table, keys, rows, stride, epoch, statuses, update_stream);
 ///     epochs.end(update_stream);
 ///
-/// Readers do nothing for it: no call, lock or event of theirs. An epoch becomes safe in two steps, both seen by asking
-/// events, when an epoch begins or `poll` is called. First its updates are done. Then an event is recorded in every
-/// registered stream, and when all of them are done, whoever may have seen what the updates took away is done, too;
-/// what the streams get behind the event starts after the updates.
+/// Readers need no call, lock or event for it. An epoch becomes safe in two steps; `begin` and `poll` see both by
+/// querying events. First the epoch's updates are done. Then an event is recorded in every registered stream. When all
+/// these events are done, all readers that may have seen the retired memory are done, too; later work in the streams
+/// starts after the updates.
 
 #include <algorithm>
 #include <cstdint>
@@ -31,11 +31,12 @@
 
 namespace warprank { inline namespace v0 { namespace hash_table {
 
-/// Numbers updates, and knows which are safe. Any thread may call; calls are short and wait for nothing but each other.
+/// Numbers updates, and knows which are safe. Any thread may call; calls are short and wait only for each other.
 class Epochs {
  public:
-  /// Look-ups, and exports, are launched in this stream from now on. Launches in other streams must not read tables
-  /// that are updated. While a registered stream is being captured, no other function may be called.
+  /// From now on, look-ups and exports are launched in this stream. Launches in streams that are not registered must
+  /// not read tables that are updated. While a registered stream is being captured, no other function may be called.
+  /// Throws invalid_argument for a stream that is registered already.
   void add_reader(device::Stream stream) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (std::count(readers_.begin(), readers_.end(), stream) != 0) {
@@ -44,7 +45,8 @@ class Epochs {
     readers_.push_back(stream);
   }
 
-  /// Nothing reads tables in this stream any more, and what did is done.
+  /// Nothing reads tables in this stream any more, and all earlier readers in it are done. Throws invalid_argument for
+  /// a stream that is not registered.
   void remove_reader(device::Stream stream) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = std::find(readers_.begin(), readers_.end(), stream);
@@ -52,7 +54,8 @@ class Epochs {
     readers_.erase(found);
   }
 
-  /// Begins an epoch. What is launched with it must be followed by `end`, before the next one begins.
+  /// Begins an epoch. Call `end` behind the updates that are launched with it, before the next epoch begins. Throws
+  /// invalid_argument if the epoch before has no end, and after 2^34 - 1 epochs.
   Epoch begin() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (begun_) raise(invalid_argument("epochs: begin", "an end of the epoch before", "none"));
@@ -64,7 +67,7 @@ class Epochs {
     return {++current_, safe_};
   }
 
-  /// The updates of the epoch are all in this stream.
+  /// Ends the epoch, whose updates are all in this stream. Throws invalid_argument if no epoch has begun.
   void end(device::Stream stream) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!begun_) raise(invalid_argument("epochs: end", "an epoch that has begun", "none"));
@@ -72,7 +75,7 @@ class Epochs {
     begun_ = false;
   }
 
-  /// Asks the events. Returns the latest epoch that is safe.
+  /// Queries the events. Returns the latest epoch that is safe.
   uint64_t poll() {
     const std::lock_guard<std::mutex> lock(mutex_);
     advance();

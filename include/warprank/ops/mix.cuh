@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Mixtures of experts on CUDA, those of several tasks in one launch: y[n, :] = sum_e w_e(n) E[n, e D : (e + 1) D], the
+/// Mixtures of experts on CUDA, of several tasks in one launch: y[n, :] = sum_e w_e(n) E[n, e D : (e + 1) D], the
 /// weights from gate logits g by a Normalization: softmax_e(g[n, :]) (MMoE, PLE), sigmoid(g[n, e]), or g itself.
 ///
 /// | Array          | Shape                                              |
@@ -10,11 +10,12 @@
 /// | gate.values    | [N, E], or [segments, E] with offsets over N       |
 /// | y              | [N, D]                                             |
 ///
-/// Inputs and y are half or float, all in between is FP32, with the bounds of ops/host/mix.hpp and the rounding to y's
-/// type: |y - exact| <= (2 E + 16 + 2 (max g - min g)) u sum_e |w_e E_e| for softmax, (E + 8) u for sigmoid, E u for
-/// none, u = 2^-24. Softmax weights are not divided by their sum: the mixture is. A gate of -inf is a weight of 0; a
-/// row of logits with NaN, with +inf or of -inf alone gives NaN. A row has the same bits whatever its position and
-/// neighbours. Rows may be strided; rows and D that are multiples of 4 elements are read faster. y overlaps no input.
+/// Inputs and y are FP16 or FP32, all intermediate values are FP32, with the bounds of ops/host/mix.hpp plus the
+/// rounding to y's type: |y - exact| <= (2 E + 16 + 2 (max g - min g)) u sum_e |w_e E_e| for softmax, (E + 8) u for
+/// sigmoid, E u for none, u = 2^-24. Softmax weights are not divided by their sum: the mixture is. A gate of -inf is a
+/// weight of 0; a row of logits with NaN, with +inf or with only -inf gives NaN. A row has the same bits whatever its
+/// position and neighbours. Rows may be strided; rows and D that are multiples of 4 elements are read faster. y
+/// overlaps no input.
 
 #include <cstdint>
 #include <string>
@@ -37,14 +38,14 @@ struct MixTask {
   Normalization normalization = Normalization::softmax;
 };
 
-/// Used as contract.hpp says: one kernel, of no memory of its own.
+/// Used as contract.hpp says: one kernel, without descriptors or workspace.
 template <class Value, class Out>
 class Mix : public Primitive {
  public:
   static constexpr int max_tasks = detail::mix::max_tasks;
 
-  /// All tasks have as many rows; `num_rows` is their number at the time of a launch, in device memory; null: that of
-  /// y. More count as that. Throws invalid_argument for what does not fit together.
+  /// All tasks have the same number of rows: `num_rows`, in device memory, at the time of a launch; null: y.rows. A
+  /// larger number counts as y.rows. Throws invalid_argument for arguments that do not fit together.
   explicit Mix(Span<const MixTask<Value, Out>> tasks, const int64_t* num_rows = nullptr)
       : Primitive("mixes of experts"),
         arguments_(checked(tasks, num_rows)),

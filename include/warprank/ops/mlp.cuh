@@ -5,12 +5,12 @@
 ///
 ///     h_i = f_i(h_{i-1} W_i^T + b_i),    h_0 = x,    y = h_last * multiply + residual
 ///
-/// or, with residual_first, with the residual inside of f_last, as ops/linear.cuh has it.
+/// or, with residual_first, with the residual inside f_last, as in ops/linear.cuh.
 ///
 /// | Array    | Shape                | Type       |                                                                 |
 /// |----------|----------------------|------------|-----------------------------------------------------------------|
 /// | x        | [M, in]              | FP16       | with first_is_done the sums of layer 0 instead, FP16 or FP32    |
-/// | x, mixed | [M, experts * in]    | FP16, FP32 | with mix: h_0 = sum_e w_e x_e, w = normalization(gate), by FP32 |
+/// | x, mixed | [M, experts * in]    | FP16, FP32 | with mix: h_0 = sum_e w_e x_e, w = normalization(gate), in FP32 |
 /// | mix.gate | [M, experts]         | FP16, FP32 | logits, of x and then of mix.shared [M, shared experts * in];   |
 /// |          |                      |            | or [segments, experts], segments of their own                   |
 /// | row_bias | [segments, out_0]    | FP16, FP32 | optional; added in layer 0, as in ops/linear.cuh                |
@@ -18,28 +18,28 @@
 /// | y        | [M, out_last]        | FP16, FP32 | may be columns of a wider row                                   |
 /// | multiply, residual | [M, out_last] | FP16, FP32 | optional                                                    |
 ///
-/// Several stacks of like depth run side by side, fused into one kernel. Where rows are few, several blocks share 16 or
-/// 32 rows: each computes some outputs of every layer, and they exchange them through the second-level cache
-/// (detail/mlp/split.cuh): up to 16 blocks where layers have up to 256 outputs and the first up to 768 inputs; up to 64
-/// where they are wider, up to 4096, for up to 128 rows. With more rows, a block takes 16 or 32 through all layers
-/// (detail/mlp/rows.cuh): layers of up to 256 outputs at the end of the stacks; the first of all may be 512 wide when
-/// it has up to 64 inputs. Which of the two it is depends on capacities, alignment and the target alone
-/// (detail/mlp/policy.hpp); they differ in their bits.
+/// Several stacks of equal depth run side by side, fused into one kernel. With few rows, several blocks share 16 or 32
+/// rows: each computes some outputs of every layer, and they exchange the outputs through the second-level cache
+/// (detail/mlp/split.cuh). There are up to 16 blocks if layers have up to 256 outputs and the first up to 768 inputs,
+/// and up to 64 blocks if layers are wider, up to 4096, for up to 128 rows. With more rows, a block takes 16 or 32 rows
+/// through all layers (detail/mlp/rows.cuh): layers of up to 256 outputs at the end of the stacks; the first layer of
+/// all may be 512 wide if it has up to 64 inputs. Only capacities, alignment and the target decide between the two
+/// (detail/mlp/policy.hpp); their bits differ.
 ///
-/// What comes before the fused layers is launched layer by layer (ops/linear.cuh): layers that are wider than that,
-/// those of stacks of more than 8, and with spread_first and up to 256 rows that are not split, the first of several of
-/// 256 inputs or more. With first_is_done that first layer, split between user and item (late broadcast), has been
-/// computed as sums without bias by others; its bias, row bias and f are applied on load.
+/// Layers before the fused ones are launched one by one (ops/linear.cuh): wider layers, and those before the last 8 of
+/// a stack. With spread_first and up to 256 rows that are not split, so is the first of several layers if it has 256
+/// inputs or more. With first_is_done, other launches have computed the first layer, split between user and item (late
+/// broadcast), as sums without bias; its bias, row bias and f are applied on load.
 ///
-/// A mix is what comes between experts and towers: MMoE, and PLE, whose towers share some experts. It is as
-/// ops/host/mix.hpp says, for up to 64 experts of up to 256 columns.
+/// A mix comes between experts and towers, in MMoE, and in PLE, whose towers share some experts. ops/host/mix.hpp has
+/// its formula; there are up to 64 experts of up to 256 columns.
 ///
-/// Products of heads, the layers of one output at the end of stacks, are made by the kernel that fuses them: for each
-/// row by whichever head is there last.
+/// A head is a layer of one output at the end of a stack. The kernel that fuses heads also makes their products: for
+/// each row, the head that is done last makes it.
 ///
-/// Every layer is within the bound of ops/linear.cuh for the h it is given, which is rounded to FP16, or to 65504 with
-/// its sign where that is smaller; as y is in FP16. A row has the same bits whatever M, its place and the other rows,
-/// for one capacity and target. NaN and infinity in x get into their own row alone.
+/// Every layer is within the bound of ops/linear.cuh for its input h, which is rounded to FP16, finite values to at
+/// most 65504 with their sign; so is y in FP16. For one capacity and target, a row has the same bits whatever M, its
+/// place and the other rows. NaN and infinity in x get only into their own row.
 ///
 /// Alignment and overlap: as in ops/linear.cuh.
 ///
@@ -71,21 +71,21 @@ struct ExpertMix {
 /// A stack.
 struct Mlp {
   FloatMatrix<const void> x;          ///< [capacity, in], FP16; sums [capacity, out_0] where first_is_done
-  bool first_is_done = false;         ///< of layer 0 remains f_0(x + b_0 + row_bias); its `in` must be given
-  ExpertMix mix;                      ///< then x has the stack's own experts side by side
+  bool first_is_done = false;         ///< layer 0 is only f_0(x + b_0 + row_bias); `in` must be given
+  ExpertMix mix;                      ///< with a mix, x has the stack's own experts side by side
   int64_t in = 0;                     ///< of layer 0, with first_is_done or a mix; otherwise x.cols
   const int64_t* num_rows = nullptr;  ///< M; null: always the capacity
   AxisInput<void> row_bias;           ///< [capacity or segment capacity, out_0]; no data: none
-  AxisInput<void> last_row_bias;      ///< the same of out_last, of several layers; with row_bias: its segments
+  AxisInput<void> last_row_bias;      ///< the same with out_last, for several layers; with row_bias: its segments
   Span<const MlpLayer> layers;
   FloatMatrix<const void> multiply;  ///< [capacity, out_last]; no data: none
   FloatMatrix<const void> residual;  ///< [capacity, out_last]; no data: none
-  bool residual_first = false;       ///< it is added before the last activation
+  bool residual_first = false;       ///< the residual is added before the last activation
   FloatMatrix<void> y;               ///< [capacity, out_last]
 };
 
-/// y = (h_0 h_1) h_2 ..., in FP32, of the heads h of different stacks of the same rows, as they are before they are
-/// stored. Their last layers have one output each and are fused. pCTCVR = pCTR x pCVR is one.
+/// y = (h_0 h_1) h_2 ..., in FP32, of the heads h of different stacks with the same rows, before h is rounded for
+/// storage. Their last layers have one output each and are fused. An example is pCTCVR = pCTR x pCVR.
 struct HeadProduct {
   Span<const int64_t> stacks;  ///< two or more, by number
   FloatMatrix<void> y;         ///< [capacity, 1]
@@ -100,8 +100,8 @@ namespace warprank { inline namespace v0 {
 /// Stacks that run together.
 class MlpLaunch : public Primitive {
  public:
-  /// For the kernels of `target`. `policy`: how all layers are fused, as who has measured it chooses; null: by rule.
-  /// Throws invalid_argument, all problems together.
+  /// For the kernels of `target`. `policy`: how all layers are fused, chosen by measurement; null: by rule. Throws
+  /// invalid_argument, all problems together.
   explicit MlpLaunch(Span<const Mlp> stacks, int target = device::target(), bool spread_first = true,
                      Span<const HeadProduct> products = {}, const ChainPolicy* policy = nullptr)
       : Primitive("mlps"), plan_(detail::plan_mlp(stacks, products, target, spread_first, policy)) {

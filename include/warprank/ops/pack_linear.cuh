@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Weights of a linear layer, packed where they are: pack_linear (ops/pack_linear.hpp) for weights in device memory.
+/// Packs the weights of a linear layer on the device: pack_linear (ops/pack_linear.hpp) for weights in device memory.
 ///
 /// | Array  | Shape     | Type       |                                                                                |
 /// |--------|-----------|------------|--------------------------------------------------------------------------------|
@@ -9,8 +9,9 @@
 /// | bias   | [out]     | FP32       | null: zeros                                                                    |
 /// | packed | bytes     |            | PackedLinearLayout{in, out}.bytes() of device memory, aligned to 16            |
 ///
-/// The bytes are those of the host's pack_linear, but that it refuses NaN, infinity and what is above the largest FP16:
-/// here they are counted, and are stored as NaN or as the largest FP16. One kernel; allocates and waits for nothing.
+/// The bytes are the same as from the host's pack_linear. But weights that it refuses are counted and stored here: NaN
+/// and infinity unchanged, finite ones as the largest FP16 with their sign. One kernel; allocates nothing and waits for
+/// nothing.
 
 #include <algorithm>
 #include <cfloat>

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Weights of linear layers as tensor cores take them, packed once on the host, the same for every GPU.
+/// Packs the weights of linear layers for tensor cores, once on the host, the same for every GPU.
 ///
-/// They are A, and rows are B: y^T = W x^T. Outputs are cut into pairs of tiles of 8 and inputs into steps of 32; both
-/// are padded with zeros. The 1024 bytes of (pair, step) are 16 bytes for each lane of a warp and half h of the step:
-/// with g = lane / 4, t = lane % 4, n = 16 pair + g, k = 32 step + 8 t + 4 h
+/// Weights are A, and rows of x are B: y^T = W x^T. Outputs are cut into pairs of tiles of 8 and inputs into steps of
+/// 32; both are padded with zeros. The 1024 bytes of (pair, step) are 16 bytes for each lane of a warp and half h of
+/// the step: with g = lane / 4, t = lane % 4, n = 16 pair + g, k = 32 step + 8 t + 4 h
 ///
 ///     W[n][k], W[n][k + 1], W[n + 8][k], W[n + 8][k + 1], W[n][k + 2], W[n][k + 3], W[n + 8][k + 2], W[n + 8][k + 3]
 ///
-/// as FP16, [half][lane]: the four registers of A of an mma.m16n8k16, or of two mma.m16n8k8, in one load, whose B is
-/// x[row g][32 step + 8 t .. + 7] of both halves, as it lies in memory. Steps of a pair are neighbours. A layer of one
-/// output, a head, is computed in FP32 and keeps its weights so; of every 64 inputs come first the first four of each
-/// eight, then the others, as 8 lanes with 8 inputs each read them. Behind the weights is the bias in FP32.
+/// as FP16, [half][lane]. One load gives the four registers of A of an mma.m16n8k16, or of two mma.m16n8k8. Its B is
+/// x[row g][32 step + 8 t .. + 7] for both halves, as x lies in memory. Steps of a pair are neighbours. A layer of one
+/// output, a head, is computed in FP32 and has FP32 weights: of every 64 inputs, the first four of each eight come
+/// first, then the other four, as 8 lanes with 8 inputs each read them. The bias follows the weights, in FP32.
 ///
-/// DIN attention chains products in registers and so has rows as A and weights as B (PackedFragmentLayout). Neither
-/// order does for the other kernels: they would pay a move for each register.
+/// DIN attention chains products in registers, and so has rows as A and weights as B (PackedFragmentLayout). Neither
+/// order suits the other kernels: each register would cost a move.
 
 #include <cmath>
 #include <cstdint>
@@ -31,7 +31,7 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Where the parts of a packed layer lie.
+/// The places of a packed layer's parts.
 struct PackedLinearLayout {
   int64_t in = 0, out = 0;
 
@@ -59,12 +59,11 @@ struct PackedLinearLayout {
   }
 };
 
-/// The same where weights are B, for rows as A: steps of 16 inputs, of which a lane has, with n = 16 pair + g and
-/// k = 16 step + 2 t
+/// The same with weights as B and rows as A, in steps of 16 inputs: a lane has, with n = 16 pair + g, k = 16 step + 2 t
 ///
 ///     W[n][k], W[n][k + 1], W[n][k + 8], W[n][k + 9], W[n + 8][k], W[n + 8][k + 1], W[n + 8][k + 8], W[n + 8][k + 9]
 ///
-/// B of two mma.m16n8k16, or of four mma.m16n8k8, in one load. A layer of one output is as any other.
+/// in one load: B of two mma.m16n8k16, or of four mma.m16n8k8. A layer of one output is packed as any other.
 struct PackedFragmentLayout {
   int64_t in = 0, out = 0;
 
@@ -84,9 +83,9 @@ struct PackedFragmentLayout {
 };
 
 /// Packs `weight` [out, in], row-major, float or half, and `bias` [out] or empty. Weights are rounded to the nearest
-/// FP16 (below 2^-14 to a multiple of 2^-24), those of a head stay as they are. Throws invalid_argument for wrong
-/// sizes, and for a weight that is NaN, infinite or above the largest finite FP16: an infinity would spoil whole scores
-/// later. The bytes are for device memory, aligned to 16.
+/// FP16 (below 2^-14 to a multiple of 2^-24); weights of a head stay in FP32. Throws invalid_argument for wrong sizes,
+/// and for a weight that is NaN, or infinite after rounding: an infinity would spoil whole scores later. The bytes are
+/// for device memory, aligned to 16.
 template <class Value, class Layout = PackedLinearLayout>
 Buffer<unsigned char> pack_linear(Span<const Value> weight, Span<const float> bias, int64_t in, int64_t out) {
   const auto text = [](int64_t value) { return std::to_string(value); };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A primitive with the device memory that its launches need, for who uses it by itself:
+/// A primitive with the device memory of its launches, for use without an engine:
 ///
 ///     Resident bags(EmbeddingBag(features), stream);
 ///     bags.launch(stream);                                  // as often as wanted, also into a captured graph
@@ -18,18 +18,18 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Device memory as the runtime gives it.
+/// Device memory from the allocator that is set for the device, else from the runtime.
 struct AllocateDeviceMemory {
   device::DeviceMemory operator()(int64_t bytes, const std::string& what) const { return {bytes, what}; }
 };
 
 /// `Allocate` gives memory of the current device: allocate(bytes, what) returns an object that owns it and has data(),
-/// aligned to 256 bytes. It is asked for more than 0 bytes, at most twice, when a Resident is made.
+/// aligned to 256 bytes. It is called for more than 0 bytes, at most twice, when a Resident is made.
 template <class Op, class Allocate = AllocateDeviceMemory>
 class Resident {
  public:
-  /// Waits until the memory is ready. Throws invalid_argument for memory that is null or misaligned, and what
-  /// `allocate` throws.
+  /// Waits until the memory is ready. Throws invalid_argument for memory that is null or misaligned, and the errors of
+  /// `allocate`.
   explicit Resident(Op op, device::Stream stream = {}, Allocate allocate = {})
       : op_(std::move(op)),
         workspace_(allocated(allocate, op_.workspace_bytes(), "a workspace")),
@@ -44,9 +44,9 @@ class Resident {
   /// Queues the kernels.
   void launch(device::Stream stream = {}) const { op_.launch(memory(), stream); }
 
-  /// Launches that are queued in the stream from now on, those of captured graphs as well, are of a plan of the same
-  /// shapes, capacities and alignments. Waits for what is queued there before. Throws invalid_argument for one of other
-  /// sizes.
+  /// From now on, launches in the stream, also of captured graphs, run the plan `next`, which has the same shapes,
+  /// capacities and alignments. Waits for earlier work in the stream. Throws invalid_argument if descriptors or
+  /// workspace have other sizes.
   void replace(Op next, device::Stream stream = {}) {
     if (next.descriptor_bytes() != op_.descriptor_bytes() || next.workspace_bytes() != op_.workspace_bytes())
       raise(

@@ -22,7 +22,7 @@
 /// | LayerNormOfRow | (v[c] - mean) / sqrt(variance + eps) gamma[c] + beta[c], variance = mean of (v - mean)^2 |
 /// | ReduceRow      | sum_c v[c], / C (mean), / sqrt(C) (sqrtn), or max_c v[c], NaN when any is               |
 ///
-/// Every input and y are FP16 or FP32 by themselves, all in between is FP32 with one rounding per instruction, so that
+/// Each input and y is FP16 or FP32. All intermediate values are FP32 with one rounding per instruction, so that
 /// neither fusing programs nor a row's position or neighbours change a bit. exp and log are within 4 u relatively (of
 /// log a), u = 2^-24, activations as in detail/common/activation.cuh; sums of a row err by (C + 2) u sum |v|, softmax
 /// by (C + 16 + 2 (max - min)) u y. Finite results too large for FP16 become 65504 with their sign.
@@ -31,10 +31,11 @@
 /// reads or writes. Matrices need no alignment beyond their elements'; rows and columns that are multiples of 4
 /// elements (8 for copies of FP16) are read faster.
 ///
-/// RowProgramLaunch is used as contract.hpp says: one kernel. Programs are parameters of the kernel, all of a launch
+/// RowProgramLaunch is used as contract.hpp says: one kernel. The programs of a launch are parameters of the kernel,
 /// together up to 3,968 bytes (100 for each program, 24 for each input and vector, 12 for each instruction and
-/// constant, 24 for each ancestor); more are descriptors, which costs trips to memory. What is always one is addresses
-/// of vectors, gammas and betas: descriptors may be replaced between runs by those of the same programs with others.
+/// constant, 24 for each ancestor). Larger launches keep them in descriptors, which costs trips to memory. Addresses of
+/// vectors, gammas and betas are always in descriptors: between runs, descriptors of the same programs with other
+/// addresses may replace them.
 
 #include <cstdint>
 #include <utility>
@@ -55,8 +56,8 @@ namespace warprank { inline namespace v0 {
 /// One program of a launch. `program` and the spans are read by the launch's constructor only; what they point to, and
 /// the matrices, are in device memory.
 struct RowProgram {
-  const ElementwiseProgram* program = nullptr;  ///< null: the one input as it is
-  Span<const AxisInput<void>> inputs;           ///< those that serve all rows have one, without offsets
+  const ElementwiseProgram* program = nullptr;  ///< null: the one input unchanged
+  Span<const AxisInput<void>> inputs;           ///< inputs that serve all rows have one row, without offsets
   Span<const float* const> vectors;
   RowStep step;  ///< EachElement{}, SoftmaxOfRow{}, LayerNormOfRow{...} or ReduceRow{...}
   FloatMatrix<void> y;
@@ -76,7 +77,7 @@ class RowProgramLaunch : public Primitive {
   explicit RowProgramLaunch(Span<const RowProgram> programs)
       : RowProgramLaunch(programs, programs.empty() ? LaunchPolicies{} : detail::launch_policies_of(device::target())) {
   }
-  /// Divided as said, and not as was measured (launch_policies.hpp).
+  /// With these policies, in place of the measured ones (launch_policies.hpp).
   RowProgramLaunch(Span<const RowProgram> programs, const LaunchPolicies& policies)
       : Primitive("row programs"), plan_(detail::row_programs::plan_launch(programs, policies)) {
     set_launches(plan_.num_blocks > 0, plan_.reads_ahead);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Rows of I8 with their scale and offset behind them, as GPUs have direct tables:
+/// I8 rows with scale and offset behind the values, as direct tables are on GPUs:
 ///
 ///     [dim] I8 values, zeros up to a multiple of 8, F32 scale, F32 offset
 ///
-/// A row of 128 columns then lies in 5 sectors of 32 bytes, side by side, and not in 6 of which two are elsewhere as
-/// where scales and offsets are arrays of their own, and one of 16 columns in 1 or 2 and not in 3. Scale and offset
-/// come by one load. Where dim is a multiple of 8 rows take as much memory as apart; TableView takes any other stride,
-/// too.
+/// A row of 128 columns then lies in 5 neighbouring sectors of 32 bytes. With separate arrays of scales and offsets it
+/// would take 6 sectors, two of them elsewhere. A row of 16 columns lies in 1 or 2 sectors in place of 3. One load
+/// reads scale and offset. If dim is a multiple of 8, rows take no more memory than with separate arrays. TableView
+/// also takes any other stride.
 ///
 ///     Buffer<unsigned char> rows(table.num_rows * scaled_row_bytes(table.dim));
 ///     to_scaled_rows(table, 0, table.num_rows, rows.data());
@@ -28,10 +28,10 @@
 
 namespace warprank { inline namespace v0 {
 
-/// From one row to the next.
+/// Bytes from one row to the next.
 constexpr int64_t scaled_row_bytes(int64_t dim) { return (dim + 7) / 8 * 8 + 8; }
 
-/// The table of such rows, wherever they are, without a default row. `rows` is aligned to 4; to 8, so that scale and
+/// A view of such rows in any memory, without a default row. `rows` is aligned to 4; if it is aligned to 8, scale and
 /// offset are read together.
 inline TableView view_scaled_rows(const void* rows, int64_t num_rows, int64_t dim) {
   TableView view;
@@ -49,7 +49,7 @@ inline TableView view_scaled_rows(const void* rows, int64_t num_rows, int64_t di
 
 namespace detail {
 
-/// Scale, offset and the values q for which scale q + offset are nearest to x.
+/// Computes scale, offset and the values q, so that scale q + offset is nearest to x.
 inline void quantize_row(Span<const float> x, unsigned char* q, float& scale, float& offset) {
   constexpr double lowest = -128, highest = 127;
   const auto [least, most] = std::minmax_element(x.begin(), x.end());
@@ -89,12 +89,12 @@ inline void check_scaled_rows(const TableView& table, int64_t first, int64_t cou
 }  // namespace detail
 
 /// Writes rows [first, first + count) of a table in the host's memory, at any address, to `to`, scaled_row_bytes(dim)
-/// each. Values, scales and offsets of I8 stay as they are. A row of F32, F16 or BF16 becomes 256 levels from its least
-/// element to its largest: an element errs by at most half a level and 2 u of the row's largest magnitude, u = 2^-24;
-/// rows whose elements are equal err by nothing.
+/// each. Values, scales and offsets of I8 are copied unchanged. A row of F32, F16 or BF16 becomes 256 levels from its
+/// least element to its largest: an element errs by at most half a level and 2 u of the row's largest magnitude, u =
+/// 2^-24; a row of equal elements has no error.
 ///
-/// Throws invalid_argument for rows that there are none of, and, when rows before it are written, for one that has an
-/// element that is not finite.
+/// Throws invalid_argument for rows outside of the table and for a view that is not valid. Also throws it, after
+/// writing the rows before, for a row with an element that is not finite.
 inline void to_scaled_rows(const TableView& table, int64_t first, int64_t count, unsigned char* to) {
   detail::check_scaled_rows(table, first, count);
   const int64_t dim = table.dim, bytes = scaled_row_bytes(dim);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Sorts rows by scene, for experts of which each row goes through one (experts.cuh):
+/// Sorts rows by scene, for experts by scene (experts.cuh):
 ///
-///     rows = the rows of scene 0, of scene 1, ...; at last those whose id is none of [0, num_scenes)
+///     rows = the rows of scene 0, of scene 1, ...; at last the rows whose id is not in [0, num_scenes)
 ///
-/// Rows of a scene stay in their order. Ids are one for each row, or for each segment of rows; they are counted each
-/// time, and those that name no scene.
+/// Rows of a scene stay in their order. There is one id for each row, or for each segment of rows. Each launch counts
+/// the ids, and the ids that name no scene.
 
 #include <cstdint>
 
@@ -22,8 +22,8 @@ namespace warprank { inline namespace v0 {
 /// RowGroups for layers. Used as contract.hpp says: one kernel of one block, meant for up to some ten thousand rows.
 class SceneRows : public Primitive {
  public:
-  /// `groups` is bytes(num_scenes, num_rows.capacity) of device memory, aligned to 256; launches write it, and those of
-  /// layers read it. Throws invalid_argument, all problems together.
+  /// `groups` is bytes(num_scenes, num_rows.capacity) of device memory, aligned to 256; its launches write it, and
+  /// launches of layers read it. Throws invalid_argument, all problems together.
   SceneRows(const SceneIds& scenes, int64_t num_scenes, DeviceCount num_rows, void* groups)
       : Primitive("rows of scenes"),
         arguments_(

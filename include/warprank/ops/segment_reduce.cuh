@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The rows of a nested axis pooled onto its parent on CUDA, up to 24 matrices in one launch: over the L rows n of
+/// The rows of a nested axis pooled onto its parent on CUDA, up to 24 matrices in one kernel: over the L rows n of
 /// segment s
 ///
 ///     y[s, :] = sum_n x[n, :],  / L (mean),  / sqrt(L) (sqrtn),  or max_n x[n, :];  zeros when L = 0
@@ -12,13 +12,13 @@
 /// | offsets | [segments + 1] | int64      | from 0 to N, never decreasing                          |
 /// | y       | [segments, C]  | FP16, FP32 | may be columns of a wider row                          |
 ///
-/// Sums are FP32: |y - exact| <= (L + 2) u sum_n |x[n, c]| (likewise divided), u = 2^-24, and the rounding to y's type;
-/// max is exact, and NaN when any row is. Every 8 rows of a segment, counted from its first, are added in their order,
-/// and their sums in theirs: a segment has the same bits whatever its position and neighbours. Matrices need no
-/// alignment beyond their elements'; rows and columns that are multiples of 4 elements are read faster. y overlaps
+/// Sums are FP32: |y - exact| <= (L + 2) u sum_n |x[n, c]| (likewise divided), u = 2^-24, plus the rounding to y's
+/// type; max is exact, and NaN when any row is. Every 8 rows of a segment, counted from its first, are added in their
+/// order, and then these sums in order: a segment has the same bits whatever its position and neighbours. Matrices need
+/// no alignment beyond their elements'; rows and columns that are multiples of 4 elements are read faster. y overlaps
 /// nothing that the launch reads or writes.
 ///
-/// SegmentReduceLaunch is used as contract.hpp says: one kernel for each 24 matrices, of no memory of its own.
+/// SegmentReduceLaunch is used as contract.hpp says: one kernel for each 24 matrices, without descriptors or workspace.
 
 #include <cstdint>
 #include <utility>
@@ -37,10 +37,10 @@ namespace warprank { inline namespace v0 {
 /// One matrix of a launch. Everything it points to is in device memory.
 struct SegmentReduction {
   FloatMatrix<const void> x;  ///< [capacity, C]
-  /// [y.rows + 1]: segment s has rows [offsets[s], offsets[s + 1]). Those behind the last segment's end may be
-  /// anything, but are read.
+  /// [y.rows + 1]: segment s has rows [offsets[s], offsets[s + 1]). Offsets behind the last segment's end may have any
+  /// value, but are read.
   const int64_t* offsets = nullptr;
-  const int64_t* num_segments = nullptr;  ///< at the time of a launch, more count as y.rows; null: that
+  const int64_t* num_segments = nullptr;  ///< at the time of a launch, more count as y.rows; null: y.rows
   Pooling pooling = Pooling::sum;         ///< sum, mean, sqrtn or max
   FloatMatrix<void> y;                    ///< [segment capacity, C]
 };
@@ -52,7 +52,7 @@ class SegmentReduceLaunch : public Primitive {
   explicit SegmentReduceLaunch(Span<const SegmentReduction> reductions)
       : SegmentReduceLaunch(reductions,
                             reductions.empty() ? LaunchPolicies{} : detail::launch_policies_of(device::target())) {}
-  /// Divided as said, and not as was measured (launch_policies.hpp).
+  /// With these policies, in place of the measured ones (launch_policies.hpp).
   SegmentReduceLaunch(Span<const SegmentReduction> reductions, const LaunchPolicies& policies)
       : Primitive("reductions of segments"), plans_(detail::segment_reduce::plan_launches(reductions, policies)) {
     set_launches(static_cast<int64_t>(plans_.size()));

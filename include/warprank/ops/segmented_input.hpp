@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A matrix as an op's input, on the op's own axis or on an ancestor of it: what late broadcast needs.
+/// A matrix as an op's input, on the op's own axis or on an ancestor of it, as late broadcast needs.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,8 +25,8 @@ struct SegmentedInput {
   }
 };
 
-/// Of the output rows [n, num_rows), how many from n on are served by one and the same row of every ancestor input; all
-/// when there is none. What depends on ancestors alone is computed once per such run.
+/// The number of output rows in [n, num_rows), from n on, that the same row of every ancestor input serves; all rows if
+/// there is no such input. Values that depend only on ancestors are computed once per run.
 inline int64_t run_of_rows(Span<const SegmentedInput> inputs, int64_t n, int64_t num_rows) {
   int64_t end = num_rows;
   for (const SegmentedInput& input : inputs)

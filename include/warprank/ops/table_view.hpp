@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What an embedding look-up reads, and what it counts.
+/// The table that an embedding look-up reads, and the counters of look-ups.
 
 #include <cstdint>
 
@@ -9,11 +9,11 @@
 
 namespace warprank { inline namespace v0 {
 
-/// The rows of one embedding table, owned by somebody else. Row r starts at byte r * row_stride_bytes of `rows`, at any
-/// alignment, and holds `dim` elements x:
+/// A view of one embedding table's rows. Row r starts at byte r * row_stride_bytes of `rows`, at any alignment, and
+/// holds `dim` elements x:
 ///
 ///     F32, F16, BF16   x as stored
-///     I8               x = scale * q + offset, with the row's
+///     I8               x = scale * q + offset, with the row's scale and offset
 ///
 /// Row r's scale and offset are at byte r * scale_stride_bytes of `scale` and `offset`: in arrays, or behind the values
 /// of the row, where a look-up finds them at once (scaled_rows.hpp).
@@ -26,7 +26,7 @@ struct TableView {
   const float* scale = nullptr;        ///< of row 0, I8 only
   const float* offset = nullptr;       ///< of row 0, I8 only
   const float* default_row = nullptr;  ///< [dim], the row of ids that the table does not have; null means zeros
-  int64_t scale_stride_bytes = 4;      ///< a multiple of 4: of arrays 4, of scales and offsets in turns 8
+  int64_t scale_stride_bytes = 4;      ///< a multiple of 4: 4 for arrays, 8 for scales and offsets in turns
 
   int64_t row_bytes() const { return dim * size_of(type); }
   const unsigned char* row(int64_t r) const { return static_cast<const unsigned char*>(rows) + r * row_stride_bytes; }
@@ -39,13 +39,13 @@ struct TableView {
   }
 };
 
-/// What was seen while the ids of one feature were looked up. Added to, never reset.
+/// Counters of one feature's look-ups. Added to, never reset.
 struct LookupCounters {
   int64_t ids = 0;           ///< ids looked at, padding included
   int64_t unknown = 0;       ///< ids that a hashed table does not have
   int64_t out_of_range = 0;  ///< ids outside [0, num_rows) of a direct table, padding excepted
-  int64_t padding = 0;       ///< ids that stand for nothing
-  int64_t empty_bags = 0;    ///< bags of no ids, or of padding alone
+  int64_t padding = 0;       ///< ids that are padding
+  int64_t empty_bags = 0;    ///< bags without ids, or with only padding
 
   LookupCounters& operator+=(const LookupCounters& more) {
     ids += more.ids;
