@@ -5,10 +5,10 @@
 ///
 ///     HashTable table = build_hash_table({DType::f16, 32}, {count, keys, rows});
 ///
-/// A key goes to its first bucket, or to its second when the first is full; which keys of a full bucket leave is chosen
-/// so that as few as possible do; up to a load factor of 0.95 none needs the overflow in the header layout, and few in
-/// the inline one. The bytes of the image follow from the set of keys and rows and the options: neither the order of
-/// the rows nor the number of threads changes one.
+/// A key goes to its first bucket, or to its second if the first is full. The keys that leave a full bucket are chosen
+/// so that as few as possible leave. Up to a load factor of 0.95, no key needs the overflow in the header layout, and
+/// few keys do in the inline layout. Only the set of keys and rows and the options determine the bytes of the image:
+/// neither the order of the rows nor the number of threads changes them.
 ///
 /// Beside the image, a build needs 32 bytes a row, and 9 bytes a bucket.
 
@@ -33,7 +33,7 @@ inline HashTable build_hash_table(const HashTableRows& rows, const HashTableChun
 }
 
 /// Checks rows, options and keys as build_hash_table does, and builds nothing; needs 24 bytes a row meanwhile. Returns
-/// the bytes that the image will have, but for overflow buckets that few sets of keys need.
+/// the size of the image in bytes, without overflow buckets, which few sets of keys need.
 WARPRANK_HOST_INLINE int64_t check_hash_table(const HashTableRows& rows, const HashTableChunk& all,
                                               const HashTableOptions& options = {});
 

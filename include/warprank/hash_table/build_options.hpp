@@ -17,19 +17,19 @@ struct HashTableRows {
   bool is_mutable = false;  ///< rows may be changed while they are read: takes the header layout
 };
 
-/// How far a build is.
+/// The progress of a build.
 struct HashTableProgress {
   const char* step;  ///< "keys", "buckets", "rows"
   int64_t done;      ///< rows, of this step
-  int64_t total;     ///< 0 while nobody knows
+  int64_t total;     ///< 0 while it is not known
 };
 
 struct HashTableOptions {
   double load_factor = 0.8;  ///< in (0, 1]: keys / places for keys
-  int64_t capacity = 0;      ///< keys to have buckets for at this load factor, at least the keys; 0: the keys
+  int64_t capacity = 0;      ///< keys for which there are buckets at this load factor; 0: the given keys
   int threads = 0;           ///< 0: all that the machine has
-  std::shared_ptr<PagePool> pages = nullptr;  ///< where the image lies; null: memory of its own
-  /// Called now and then, by the thread that builds. May throw, which ends the build.
+  std::shared_ptr<PagePool> pages = nullptr;  ///< the memory of the image; null: its own
+  /// Called now and then, by the thread that builds. An exception ends the build.
   std::function<void(const HashTableProgress&)> progress = {};
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// One key inserted, changed or erased on the host, plainly. ops/hash_table.cuh changes many on a device.
+/// Inserts, changes or erases one key on the host, in plain code. ops/hash_table.cuh changes many keys on a device.
 ///
-/// The table is of the header layout, as tables that were built mutable are, and lies in host memory. Nobody else may
-/// read or change it meanwhile, so nothing is written aside and nothing retired.
+/// The table has the header layout, as tables that were built mutable have, and lies in host memory. No other thread
+/// may read or change it meanwhile, so that nothing is written aside and nothing retired.
 
 #include <cstdint>
 #include <cstring>
@@ -15,7 +15,7 @@
 
 namespace warprank { inline namespace v0 { namespace hash_table {
 
-/// Where a key is.
+/// The place of a key.
 struct KeyPlace {
   uint64_t bucket = 0;
   int probe = 0;      ///< of Placement::bucket
@@ -38,7 +38,7 @@ inline KeyPlace place_of(const HashTableView& table, uint64_t key) {
 
 inline Displaced displaced_to(int probe) { return probe == 1 ? Displaced::spilled : Displaced::overflowed; }
 
-/// Gives a key its row, table.row_bytes bytes: Status inserted, updated, or full.
+/// Gives a key its row of table.row_bytes bytes. Returns Status inserted, updated or full.
 inline Status insert_or_assign(const HashTableView& table, int64_t key, const unsigned char* row) {
   const auto row_bytes = static_cast<size_t>(table.row_bytes);
   const auto wanted = static_cast<uint64_t>(key);
@@ -66,7 +66,7 @@ inline Status insert_or_assign(const HashTableView& table, int64_t key, const un
   return Status::full;
 }
 
-/// Takes a key out: Status erased or absent.
+/// Removes a key. Returns Status erased or absent.
 inline Status erase(const HashTableView& table, int64_t key) {
   const KeyPlace place = place_of(table, static_cast<uint64_t>(key));
   if (place.position < 0) return Status::absent;

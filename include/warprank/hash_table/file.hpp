@@ -39,10 +39,10 @@ void check_buckets(const std::string& where, const HashTableHeader& header, unsi
 
 }  // namespace detail
 
-/// A table of an image, wherever that lies: its bytes are copied, then checked as read_hash_table_header says, and
-/// further: their checksum; every key where look-ups find it, once; as many as the header says; no update under way.
-/// Throws invalid_argument, about `where`, for the first thing that is wrong. `threads`: 0 for all of the machine.
-/// `pages`: where the copy lies; null: memory of its own.
+/// A table from an image in any memory. Checks the header as read_hash_table_header does, copies the image, and checks
+/// the copy: its checksum; every key once, where look-ups find it; as many keys as the header says; no update under
+/// way. Throws invalid_argument, about `where`, for the first error. `threads`: 0 for all of the machine. `pages`: the
+/// memory of the copy; null: its own.
 inline HashTable read_hash_table(const std::string& where, Span<const unsigned char> image, int threads = 0,
                                  Pace* pace = nullptr, std::shared_ptr<PagePool> pages = nullptr) {
   const HashTableHeader header = read_hash_table_header(where, image);
@@ -56,7 +56,7 @@ inline HashTable read_hash_table(const std::string& where, Span<const unsigned c
   return HashTable(std::move(memory));
 }
 
-/// Checks an image where it lies, aligned to 8 bytes, as read_hash_table does. It must not change meanwhile.
+/// Checks an image in place, aligned to 8 bytes, as read_hash_table does. It must not change meanwhile.
 inline void check_hash_table_image(const std::string& where, Span<const unsigned char> image, int threads = 0,
                                    Pace* pace = nullptr) {
   const HashTableHeader header = read_hash_table_header(where, image);
@@ -91,11 +91,12 @@ class HashTableFile {
   HashTableHeader header_;
 };
 
+/// The table of a file, in memory. Throws as HashTableFile and read_hash_table do.
 inline HashTable load_hash_table(const std::string& path, int threads = 0) { return HashTableFile(path).read(threads); }
 
-/// Writes an image, with its checksums, beside `path` and renames it over `path`, so that nobody sees half a file and
-/// whoever has the old one mapped keeps it. Throws invalid_argument when the image's header is not one, or writing
-/// fails. No update may be under way.
+/// Writes an image, with its checksums, beside `path` and renames it over `path`, so that no reader sees half a file,
+/// and a mapping of the old file stays valid. Throws invalid_argument for an image without a valid header, and when
+/// writing fails. No update may be under way.
 inline void save_hash_table(const std::string& path, Span<const unsigned char> image, int threads = 0) {
   using hash_table::header_bytes;
   if (image.size() < header_bytes)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// One key looked up on the host, plainly. ops/host/hash_table.hpp finds many, faster.
+/// Looks up one key on the host, in plain code. ops/host/hash_table.hpp looks up many keys, faster.
 
 #include <cstdint>
 
@@ -24,7 +24,7 @@ class ProbeSequence {
 
   uint64_t bucket() const { return bucket_; }
 
-  /// Goes to the next; false when there is none. `first_map` is the map of the first.
+  /// Goes to the next bucket; false when there is none. `first_map` is the map of the first bucket.
   bool next(uint64_t first_map) {
     if (visited_++ == 0 && has(first_map, Displaced::spilled)) {
       bucket_ = placement_.second_bucket(hash_);
@@ -41,7 +41,8 @@ class ProbeSequence {
   int visited_ = 0, overflow_probes_ = 0;
 };
 
-/// The row of a key whose words of the bucket's line are those of `equal`, bit w for word w; null when it is not held.
+/// The row of a key that equals the words of the bucket's line in `equal`, bit w for word w; null if the bucket does
+/// not hold it.
 inline const unsigned char* row_of(const HashTableView& table, uint64_t bucket, const uint64_t* line, uint32_t equal) {
   const uint64_t map = map_of(table.shape, line);
   if (table.shape.layout == Layout::in_line) {

@@ -10,14 +10,14 @@
 
 namespace warprank { inline namespace v0 {
 
-/// About how often each key was added lately: a count-min sketch, whose four counters for a key lie in one line of the
-/// cache, halved now and then (Einziger, Friedman and Manes, TinyLFU, 2017). By any threads at once; of two that add at
-/// once one may be lost.
+/// Estimates how often each key was added lately, by a count-min sketch: the four counters of a key lie in one cache
+/// line, and are halved now and then (Einziger, Friedman and Manes, TinyLFU, 2017). Any threads may use it at once; of
+/// two simultaneous additions one may be lost.
 class FrequencySketch {
  public:
   static constexpr int most = 255;
 
-  /// For about so many keys that count, 4 bytes each.
+  /// For about `keys` keys that matter, with 4 bytes each.
   explicit FrequencySketch(int64_t keys)
       : num_lines_(static_cast<uint64_t>(std::max<int64_t>(1, keys / 16))),
         counters_(static_cast<int64_t>(num_lines_) * line) {
@@ -32,7 +32,7 @@ class FrequencySketch {
       if (value < most) counter.store(static_cast<unsigned char>(value + 1), std::memory_order_relaxed);
     }
   }
-  /// At least as often as it was added since the last halvings, but for those lost; at most 255.
+  /// At least the number of additions since the last `halve`, without the lost ones; at most 255.
   int estimate(int64_t key) const {
     const Place place = place_of(key);
     unsigned char least = most;

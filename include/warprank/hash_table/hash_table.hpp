@@ -14,13 +14,13 @@
 namespace warprank { inline namespace v0 {
 
 /// A hash table in host memory: 64-bit keys, each with a row beside it. build.hpp builds one, file.hpp saves and loads
-/// it, ops/host/hash_table.hpp looks many keys up, and its image is what a device needs. Look-ups from any number of
-/// threads; immutable, but for who changes one that was built mutable while nobody looks up (change.hpp). Without an
-/// image, as made by default, it may only be assigned to.
+/// it, ops/host/hash_table.hpp looks many keys up, and its image is what a device needs. Any number of threads may look
+/// up. The table is immutable, except that a table built mutable may be changed while no thread looks up (change.hpp).
+/// A default-constructed table has no image and may only be assigned to.
 class HashTable {
  public:
   HashTable() = default;
-  /// Takes an image whose header is right but for its checksums.
+  /// Takes an image whose header is valid, except that its checksums may be wrong.
   explicit HashTable(Pages image) : image_(std::move(image)) {
     HashTableHeader header;
     std::memcpy(&header, image_.data(), sizeof header);
@@ -33,7 +33,7 @@ class HashTable {
 
   const HashTableView& view() const { return view_; }
   int64_t size() const { return static_cast<int64_t>(*view_.size); }
-  /// All of it, as a device or a file has it. Only files have the checksums of the header.
+  /// The whole image, as on a device or in a file. Only files have the checksums of the header.
   Span<const unsigned char> image() const { return {image_.data(), image_.size()}; }
   int64_t bytes() const { return image_.size(); }
 

@@ -15,7 +15,7 @@ namespace warprank { inline namespace v0 {
 
 inline constexpr uint32_t hash_table_version = 1;
 
-/// What stands before the buckets. Whatever changes the meaning of bytes, the hash included, changes the version.
+/// The bytes before the buckets. Any change to the meaning of bytes, also to the hash, changes the version.
 struct HashTableHeader {
   char letters[8] = {'w', 'r', '-', 't', 'a', 'b', 'l', 'e'};
   uint32_t byte_order = 0x01020304;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A whole hash table as one range of bytes: a header of 128 bytes, then its buckets. In memory, on a device and in a
-/// file it is the same bytes. docs/TABLE_FORMAT.md has them one by one.
+/// A whole hash table as one range of bytes: a header of 128 bytes, then its buckets. The bytes are the same in memory,
+/// on a device and in a file. docs/TABLE_FORMAT.md describes each of them.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace warprank { inline namespace v0 {
 
-/// The header of an image, checked so; no other bytes are read.
+/// The header of an image. Throws as check_hash_table_header does; reads no other bytes.
 inline HashTableHeader read_hash_table_header(const std::string& where, Span<const unsigned char> image) {
   if (image.size() < hash_table::header_bytes)
     throw invalid_argument(where + ": size", "128 bytes or more", std::to_string(image.size()));
@@ -28,7 +28,7 @@ inline HashTableHeader read_hash_table_header(const std::string& where, Span<con
   return header;
 }
 
-/// A view of an image whose header was read, wherever it lies; its size counts in the image itself.
+/// A view of an image, in any memory, whose header was read; its size counter is in the image itself.
 inline HashTableView view_hash_table(const HashTableHeader& header, unsigned char* image) {
   HashTableView view;
   view.buckets = image + hash_table::header_bytes;
@@ -42,7 +42,7 @@ inline HashTableView view_hash_table(const HashTableHeader& header, unsigned cha
   return view;
 }
 
-/// The header of the table that `view` sees, but for its checksums.
+/// The header of the table of `view`, without its checksums.
 inline HashTableHeader make_hash_table_header(const HashTableView& view, uint64_t size) {
   HashTableHeader header;
   header.layout = static_cast<uint32_t>(view.shape.layout);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Where keys and rows of a hash table lie. The host builds buckets and kernels read and change them by these functions
-/// alone, so both agree bit for bit.
+/// The places of a hash table's keys and rows. The host builds buckets, and kernels read and change them, only by these
+/// functions, so that both agree bit for bit.
 ///
 /// A table is `num_buckets` buckets, which any key may be in, then `num_overflow` overflow buckets. A key is looked for
 ///     in its first bucket;
 ///     in its second, when the first says that keys spilled out of it;
 ///     in a window of max_probes - 2 overflow buckets, when the first says that keys overflowed.
-/// Every 64-bit key is legal: which places hold something is told by bits, not by a key that marks them empty.
+/// Every 64-bit key is legal: bits tell which places hold keys, not a key that marks empty places.
 ///
 /// A bucket begins with a line of 128 bytes, sixteen 64-bit words, little-endian.
 ///
@@ -17,13 +17,13 @@
 ///     word  14     the map: bits 4p to 4p + 3 are the *slot* of the key at position p, 15 when it holds none;
 ///                  bits 56-59 the number of keys that spilled, 60-63 that overflowed, 15 for "15 or more, for ever"
 ///     word  15     the state, for writers: bit 0 the lock, bits 1-15 slots and 16-29 positions that are retired and
-///                  may still be read, bits 30-63 the epoch in which the last of them was
+///                  may still be read, bits 30-63 the epoch in which the last was retired
 ///     behind it    15 slots for rows, row_stride bytes apart, a multiple of 16; the bucket ends at a multiple of 128
 /// A position without a key holds a *foreign* key: one that is never looked for in this bucket.
 ///
 /// Inline layout, for rows of 2 to 48 bytes that never change: n rows of row_stride bytes, a multiple of 8, from word
-/// 0; their keys in words 15 - n to 14; word 15 as the map, but bit i tells whether slot i is held. Nothing is behind
-/// it.
+/// 0; their keys in words 15 - n to 14; word 15 is the map, in which bit i tells whether slot i is held. Nothing is
+/// behind it.
 
 #include <cstdint>
 
@@ -40,7 +40,7 @@ inline constexpr int header_positions = 14, header_slots = 15;
 inline constexpr int map_word = 14, state_word = 15;  // header layout
 inline constexpr int inline_map_word = 15;
 inline constexpr int64_t min_row_bytes = 2, max_row_bytes = 1024, max_inline_row_bytes = 48;
-/// So many that some key is foreign to every bucket.
+/// With this number or more, every bucket has a foreign key.
 inline constexpr uint64_t min_buckets = 4;
 
 /// Bytes of one row: F32, F16 and BF16 as they are; I8 as `dim` bytes, rounded up to 4, then float scale and offset:
@@ -52,18 +52,18 @@ WARPRANK_HOST_DEVICE constexpr int64_t row_bytes(DType type, int64_t dim) {
 /// How a bucket is divided.
 struct BucketShape {
   Layout layout = Layout::header;
-  int32_t num_slots = 0;     ///< rows: 15, of which 14 can have keys; or those of a line
+  int32_t num_slots = 0;     ///< rows: 15, of which 14 can have keys; inline as many as fit into a line
   int64_t row_stride = 0;    ///< bytes from one row to the next
   int64_t rows_begin = 0;    ///< bytes before the first row
   int64_t bucket_bytes = 0;  ///< a multiple of 128
 
-  /// How many keys it can hold.
+  /// The number of keys that it can hold.
   WARPRANK_HOST_DEVICE constexpr int num_keys() const {
     return layout == Layout::header ? header_positions : num_slots;
   }
 };
 
-/// The shape for rows of so many bytes: in the line where they fit at least twice and never change.
+/// The shape for rows of `row_bytes` bytes: inline if two or more fit into a line and rows never change.
 WARPRANK_HOST_DEVICE constexpr BucketShape shape_of(int64_t row_bytes, bool is_mutable) {
   if (!is_mutable && row_bytes <= max_inline_row_bytes) {
     const int64_t stride = (row_bytes + 7) / 8 * 8;
@@ -94,7 +94,7 @@ WARPRANK_HOST_DEVICE constexpr uint64_t scale_hash(uint64_t hash, uint64_t count
   return static_cast<uint64_t>(static_cast<uint128>(hash) * count >> 64);
 }
 
-/// Where the keys of a table are looked for.
+/// The buckets in which a table's keys are looked for.
 struct Placement {
   uint64_t seed = 0;
   uint64_t num_buckets = 0;   ///< >= min_buckets
@@ -104,7 +104,7 @@ struct Placement {
   WARPRANK_HOST_DEVICE constexpr int overflow_probes() const { return max_probes - 2; }
   WARPRANK_HOST_DEVICE constexpr uint64_t hash(uint64_t key) const { return fmix64(key ^ seed); }
   WARPRANK_HOST_DEVICE constexpr uint64_t first_bucket(uint64_t hash) const { return scale_hash(hash, num_buckets); }
-  /// Never the first one. The product brings the lower bits of the hash to the top.
+  /// Never the first bucket. The product brings the lower bits of the hash to the top.
   WARPRANK_HOST_DEVICE constexpr uint64_t second_bucket(uint64_t hash) const {
     const uint64_t other = scale_hash(hash * 0x9e3779b97f4a7c15u, num_buckets - 1);
     return other + (other >= first_bucket(hash) ? 1 : 0);
@@ -114,7 +114,7 @@ struct Placement {
     const uint64_t at = scale_hash(hash << 32 | hash >> 32, num_overflow) + static_cast<uint64_t>(probe);
     return num_buckets + (at < num_overflow ? at : at - num_overflow);
   }
-  /// Where a look-up reads, from probe 0 to max_probes - 1.
+  /// The bucket that a look-up reads, from probe 0 to max_probes - 1.
   WARPRANK_HOST_DEVICE constexpr uint64_t bucket(uint64_t hash, int probe) const {
     return probe == 0 ? first_bucket(hash) : probe == 1 ? second_bucket(hash) : overflow_bucket(hash, probe - 2);
   }
@@ -156,7 +156,7 @@ WARPRANK_HOST_DEVICE constexpr uint32_t held_positions(uint64_t map) {
   }
   return held;
 }
-/// Bit s: slot s is some key's.
+/// Bit s: slot s holds a key's row.
 WARPRANK_HOST_DEVICE constexpr uint32_t held_slots(uint64_t map) {
   uint32_t held = 0;
   for (int position = 0; position < header_positions; ++position) held |= 1u << slot_at(map, position);
@@ -183,7 +183,7 @@ inline constexpr uint64_t lock_bit = 1;
 inline constexpr int epoch_bits = 34;
 inline constexpr uint64_t max_epoch = (uint64_t{1} << epoch_bits) - 1;
 
-/// What writers know of a bucket. 0 as a word: nothing is retired, nobody holds the lock.
+/// The writers' state of a bucket. 0 as a word: nothing is retired, no thread holds the lock.
 struct BucketState {
   uint32_t retired_slots = 0;      ///< bit s: slot s holds no key's row, and readers may still read it
   uint32_t retired_positions = 0;  ///< bit p: position p holds no key, and readers may still compare with its last one

@@ -2,8 +2,8 @@
 #pragma once
 
 /// Some of a table's rows in memory of a fixed size: a hash table whose keys all lie in their first bucket, 14 to each,
-/// so that a look-up reads one bucket whether it finds the key or not. Where that is full, a new key takes the place of
-/// the one that is asked for least.
+/// so that a look-up reads one bucket whether it finds the key or not. If the bucket is full, a new key takes the place
+/// of the key that is asked for least.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,16 +19,16 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Which key of a bucket would give way to a new one; position -1: none.
+/// The key of a bucket that would give way to a new one; position -1: none.
 struct RowVictim {
   int position = -1;
   uint64_t key = 0;
 };
 
-/// Look-ups by any threads at once, while nobody changes it; what they ask for is told by any of them.
+/// Any threads may look up at once, while no thread changes the cache. Any thread may call asked_for.
 class RowCache {
  public:
-  /// Takes at most `bytes`, which are at least least_bytes(rows), and for the sketch 4 bytes a key besides.
+  /// Takes at most `bytes`, at least least_bytes(rows), and 4 bytes a key more for the sketch.
   RowCache(const StoredRows& rows, int64_t bytes, const std::shared_ptr<PagePool>& pages = nullptr)
       : table_(build(rows, bytes, pages)), sketch_(num_places()) {}
 
@@ -40,17 +40,18 @@ class RowCache {
   const unsigned char* find(int64_t key) const { return table_.find(key); }
   int64_t size() const { return table_.size(); }
   int64_t bytes() const { return table_.bytes() + sketch_.bytes(); }
-  /// How many keys there is room for.
+  /// The number of keys for which there is room.
   int64_t num_places() const {
     return static_cast<int64_t>(table_.view().placement.num_buckets) * hash_table::header_positions;
   }
 
-  /// Some of the keys that were asked for, each with the same probability.
+  /// Counts a key that was asked for. Callers may count only some, each with the same probability.
   void asked_for(int64_t key) { sketch_.add(key); }
-  /// Forgets half of what was asked for.
+  /// Halves all counts.
   void age() { sketch_.halve(); }
 
-  /// Chosen while others look up, so that insert_or_assign takes little time; by whoever inserts.
+  /// Chooses while other threads look up, so that insert_or_assign takes little time. Only the thread that inserts may
+  /// call it.
   RowVictim victim_for(int64_t key, uint64_t generation) {
     const HashTableView& table = view();
     const hash_table::Placement& placement = table.placement;
@@ -61,11 +62,11 @@ class RowCache {
     return {position, line[position]};
   }
 
-  /// What became of another key for a new one.
+  /// How a key got its row: there was room, it was there before, or another key was evicted.
   enum class Admission { had_room, updated, evicted };
-  /// `generation`, which never falls: keys of this one and the one before leave only for want of others. 0: none does
-  /// so.
-  /// `victim` was chosen before; another is where it has gone meanwhile.
+  /// `generation` never falls: keys of this generation and the one before leave only if there are no others. 0: the key
+  /// is of no generation.
+  /// `victim` was chosen before; if it has gone meanwhile, another key leaves.
   Admission insert_or_assign(int64_t key, const unsigned char* row, uint64_t generation = 0, RowVictim victim = {}) {
     const HashTableView table = first_buckets();
     const hash_table::Placement& placement = table.placement;
@@ -90,7 +91,7 @@ class RowCache {
            : status == hash_table::Status::inserted ? Admission::had_room
                                                     : Admission::updated;
   }
-  /// Whether the key had a row.
+  /// Changes the row of a key that has one; returns whether it had one.
   bool assign(int64_t key, const unsigned char* row) {
     if (find(key) == nullptr) return false;
     hash_table::insert_or_assign(first_buckets(), key, row);
@@ -99,7 +100,7 @@ class RowCache {
   bool erase(int64_t key) { return hash_table::erase(first_buckets(), key) == hash_table::Status::erased; }
 
   int64_t num_buckets() const { return static_cast<int64_t>(table_.view().placement.num_buckets); }
-  /// Erases all keys of some buckets.
+  /// Erases all keys of buckets [begin, end).
   void clear_buckets(int64_t begin, int64_t end) {
     const HashTableView table = first_buckets();
     for (int64_t bucket = begin; bucket < end; ++bucket) {
@@ -128,15 +129,15 @@ class RowCache {
     return build_hash_table({rows.type, rows.dim, true}, HashTableChunk(), options);
   }
 
-  /// The table as one whose keys have no other place than their first bucket.
+  /// A view of the table in which keys have no place but their first bucket.
   HashTableView first_buckets() const {
     HashTableView table = table_.view();
     table.placement.max_probes = 1;
     return table;
   }
 
-  /// Which positions of a bucket have keys of the generation that was seen last, and of the one before: what this table
-  /// has in the word of a bucket where others have what is retired.
+  /// The positions of a bucket with keys of the generation that was seen last, and of the one before. This table has
+  /// them in the state word of a bucket, where other tables have retired slots and positions.
   struct Recent {
     uint32_t now = 0, before = 0;
     uint64_t generation = 0;
@@ -151,8 +152,8 @@ class RowCache {
     static constexpr uint32_t all = (1u << hash_table::header_positions) - 1;
   };
 
-  /// Of a full bucket, but for those positions. Among equals it goes round, so that the last one to come does not leave
-  /// first.
+  /// A position of a full bucket, outside the positions `but`. Among equals it goes round, so that the newest key does
+  /// not leave first.
   int least_asked_for(const uint64_t* line, uint32_t but) {
     constexpr int count = hash_table::header_positions;
     const int begin = turn_ = (turn_ + 1) % count;

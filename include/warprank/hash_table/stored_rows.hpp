@@ -8,12 +8,12 @@
 
 namespace warprank { inline namespace v0 {
 
-/// What all rows of a table have in common.
+/// The common properties of a table's rows.
 struct StoredRows {
   DType type = DType::f32;
   int64_t dim = 0;
 
-  /// As hash tables have them: those of I8 end in scale and offset.
+  /// As in hash tables: I8 rows end in scale and offset.
   int64_t row_bytes() const { return hash_table::row_bytes(type, dim); }
   bool operator==(const StoredRows& other) const { return type == other.type && dim == other.dim; }
   bool operator!=(const StoredRows& other) const { return !(*this == other); }

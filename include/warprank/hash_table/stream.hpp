@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Where a hash table's keys and rows come from.
+/// The sources of a hash table's keys and rows.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Some rows, in somebody else's memory, at any alignment.
+/// Some rows in memory of another owner, at any alignment.
 struct HashTableChunk {
   int64_t count = 0;
   const void* keys = nullptr;    ///< [count] 64-bit integers, signed or not
@@ -26,7 +26,7 @@ struct HashTableChunk {
 
 /// Gives the rows of a table chunk by chunk, in any order and chunks of any size, then an empty chunk; after that it
 /// begins anew, with the same keys in the same order. A chunk is read before the next is asked for, so that a table may
-/// be larger than the memory for its rows. May throw, which ends the build.
+/// be larger than the memory for its rows. An exception ends the build.
 using HashTableStream = std::function<HashTableChunk()>;
 
 /// The stream of rows that are all in memory.
@@ -37,7 +37,7 @@ inline HashTableStream stream_of(const HashTableChunk& all) {
   };
 }
 
-/// The same at a pace, rows of `row_bytes`, in chunks. The pace outlives it.
+/// The same at a pace, in chunks, for rows of `row_bytes` bytes. The pace must outlive the stream.
 inline HashTableStream stream_of(const HashTableChunk& all, int64_t row_bytes, Pace& pace) {
   if (!pace.is_limited()) return stream_of(all);
   const int64_t most = std::max<int64_t>(1, (int64_t{1} << 20) / row_bytes);
@@ -55,7 +55,7 @@ inline HashTableStream stream_of(const HashTableChunk& all, int64_t row_bytes, P
 }
 
 /// Rows as tensors, for example of a safetensors file: I64 keys [n], rows [n, dim], and for I8 rows F32 scale and
-/// offset [n], else null. Throws invalid_argument when types or shapes are others.
+/// offset [n], else null. Throws invalid_argument for other types or shapes.
 inline HashTableChunk chunk_of(const TensorView& keys, const TensorView& rows, const TensorView* scale = nullptr,
                                const TensorView* offset = nullptr) {
   Problems problems;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What look-ups and updates of hash tables on a device are told, and what they answer.
+/// Arguments and results of look-ups and updates of hash tables on a device.
 
 #include <cstdint>
 
@@ -15,20 +15,20 @@ struct Keys {
   DeviceCount count;
 };
 
-/// What became of one key of an update.
+/// The result of an update for one key.
 enum class Status : uint8_t {
   inserted,
   updated,  ///< the key was there; its row is the new one
   erased,
   absent,    ///< there was no such key to erase
   full,      ///< nothing changed: no bucket of the key has room
-  deferred,  ///< nothing changed: what could be used may still be read, or others were at work; try again later
+  deferred,  ///< nothing changed: free memory may still be read, or others were at work; try again later
 };
 
-/// When an update happens. What it retires may be used again by updates whose `safe` is not below its `current`.
+/// The time of an update. Updates whose `safe` is not below its `current` may reuse the memory that it retires.
 struct Epoch {
   uint64_t current = 0;  ///< of this update: >= 1, one higher for each
-  uint64_t safe = 0;     ///< the latest epoch whose retired rows nobody reads any more
+  uint64_t safe = 0;     ///< the latest epoch whose retired rows no reader reads any more
 };
 
 }}}  // namespace warprank::v0::hash_table

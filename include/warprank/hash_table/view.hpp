@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a look-up needs to know of a hash table. Plain data: on a GPU its pointers are to device memory, for the host
-/// engine to host memory.
+/// A view of a hash table for look-ups. Plain data: on a GPU its pointers are to device memory, for the host engine to
+/// host memory.
 
 #include <cstdint>
 
@@ -12,10 +12,10 @@
 
 namespace warprank { inline namespace v0 {
 
-/// The buckets of one table, owned by somebody else. layout.hpp has what they consist of.
+/// A view of one table's buckets; layout.hpp describes their parts.
 struct HashTableView {
   unsigned char* buckets = nullptr;  ///< [num_buckets + num_overflow][bucket_bytes], aligned to 128
-  uint64_t* size = nullptr;          ///< how many keys there are; kept by updates
+  uint64_t* size = nullptr;          ///< number of keys; updates keep it right
   hash_table::Placement placement;
   hash_table::BucketShape shape;
   DType type = DType::f32;  ///< of the rows

@@ -35,7 +35,7 @@ namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(activate);
 
-/// y = f(x), x and y [rows, width]; y may be x. Each element depends on its own input and channel alone.
+/// y = f(x), x and y [rows, width]; y may be x. Each element depends only on its own input and channel.
 inline void activate(const ChannelActivation& activation, Matrix<const float> x, Matrix<float> y) {
   HWY_DYNAMIC_DISPATCH(activate)(activation, x, y);
 }

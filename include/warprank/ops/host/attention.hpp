@@ -55,6 +55,7 @@ inline int64_t attention_workspace(int64_t dim, int64_t max_keys, Precision prec
   return HWY_DYNAMIC_DISPATCH(attention_workspace)(dim, max_keys, precision);
 }
 
+/// `workspace`: attention_workspace(D, longest segment of `keys`, options.precision) floats.
 inline void attention(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, Segments queries,
                       Segments keys, const AttentionOptions& options, Matrix<float> y, Span<float> workspace) {
   HWY_DYNAMIC_DISPATCH(attention)(q, k, v, queries, keys, options, y, workspace);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the attention kernels share: a softmax that survives any score, and sums of rows weighted by it.
+/// Shared code of the attention kernels: a softmax that takes any score, and sums of rows weighted by it.
 
 #include <algorithm>
 #include <cassert>

@@ -21,7 +21,7 @@ struct MissedIds {
   }
 };
 
-/// One feature of a batch: its ids, the table they name rows of, and where the pooled rows go.
+/// One feature of a batch: its ids, the table of their rows, and the place of the pooled rows.
 ///
 /// An id is one of
 /// - padding: it adds nothing, and neither it nor its weight counts in a mean;
@@ -29,10 +29,10 @@ struct MissedIds {
 /// - unknown (not in the hash table) or out of range (no row of a direct table): an element whose row is the default
 ///   row.
 struct BagFeature {
-  TableView table;                        ///< of a hashed table type, dim and default_row count
+  TableView table;                        ///< of a hashed table, only type, dim and default_row are used
   const HashTableView* hashed = nullptr;  ///< a hashed table: ids are its keys, rows are in it; null: the id is the row
   Span<const int64_t> ids;                ///< [num_ids]
-  Segments bags;                          ///< of ids, which they cover; offsets == nullptr: each id is a bag
+  Segments bags;                          ///< segments that cover all ids; offsets == nullptr: each id is a bag
   const float* weights = nullptr;         ///< weight of id i at weights[i * weights_stride]; null: all 1
   int64_t weights_stride = 1;
   Pooling pooling = Pooling::none;

@@ -11,7 +11,7 @@
 /// | parts[i] | [N, C_i], or [segments, C_i] with Segments over N rows |
 /// | y        | [N, sum C_i]                                          |
 ///
-/// Bits are copied as they are. Rows may be strided and need no alignment; y overlaps no input. Nothing is allocated.
+/// Bits are copied unchanged. Rows may be strided and need no alignment; y overlaps no input. Nothing is allocated.
 
 #include <algorithm>
 #include <cassert>
@@ -31,7 +31,7 @@ HWY_EXPORT(concat);
 
 inline void concat(Span<const SegmentedInput> parts, Matrix<float> y) { HWY_DYNAMIC_DISPATCH(concat)(parts, y); }
 
-/// Rows of an ancestor axis onto an axis below it.
+/// Repeats rows of an ancestor axis for the rows of an axis below it.
 inline void expand(Matrix<const float> x, Segments segments, Matrix<float> y) {
   const SegmentedInput part{x, segments};
   concat({&part, 1}, y);

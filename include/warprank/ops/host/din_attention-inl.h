@@ -37,8 +37,8 @@ inline void fold_dots(const LinearGroup& event, const LinearGroup& product, cons
     }
 }
 
-/// Scores of the events of one item. `run_first(first, y)` computes the first layer of those from `first` on; `hidden`
-/// has room for two layers.
+/// Scores of the events of one item. `run_first(first, y)` computes the first layer of the events from `first` on;
+/// `hidden` has room for two layers.
 template <class RunFirst>
 void score_events(const PackedDin& packed, int64_t num_events, const RunFirst& run_first, float* hidden,
                   Span<float> workspace, float* scores) {

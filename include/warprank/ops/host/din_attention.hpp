@@ -11,7 +11,7 @@
 /// | q, y        | [N, D]                     | rows grouped by `items`                                        |
 /// | k           | [T, D]                     | rows grouped by `history`, with as many segments as `items`    |
 /// | layer 0     | weight [H_1, 4 D]          | bias [H_1] or none; then its activation                        |
-/// | layer i     | weight [H_(i+1), H_i]      | 1 to 3 of these layers have any width, the last has one column |
+/// | layer i     | weight [H_(i+1), H_i]      | 1 to 3 of these layers; the last has one column                |
 ///
 /// An empty history gives zeros. Infinite scores count as the largest finite ones in a softmax.
 ///
@@ -21,11 +21,11 @@
 ///
 /// so an item costs a quarter of the first layer's multiplications, and its events go through all layers in cache.
 ///
-/// FP32: rounding errors are those of the formula, but for |q| + |k| in the place of |q - k|, and a layer of n inputs
-/// adds at most (n + 6) u sum |w| |x| to what its activation receives, u = 2^-24. BF16 (ops/host/products.hpp): layers
-/// with more than max_dot_outputs outputs add v (2 + v) sum |w| |x| beside, v = 2^-8; c(q) and the sum over t stay
-/// FP32. A row of y has the same bits whatever the other items and segments are. Rows may be strided and need no
-/// alignment; y overlaps neither q nor k.
+/// FP32: rounding errors are those of the formula, with |q| + |k| in the place of |q - k|. A layer of n inputs adds an
+/// error of at most (n + 6) u sum |w| |x| to its activation's input, u = 2^-24. BF16 (ops/host/products.hpp): layers
+/// with more than max_dot_outputs outputs add v (2 + v) sum |w| |x| more, v = 2^-8; c(q) and the sum over t stay FP32.
+/// A row of y has the same bits whatever the other items and segments are. Rows may be strided and need no alignment; y
+/// overlaps neither q nor k.
 
 #include <algorithm>
 #include <cassert>
@@ -58,13 +58,13 @@ class PackedDin;
 using DinKernel = void (*)(const PackedDin&, Matrix<const float> q, Matrix<const float> k, Segments items,
                            Segments history, Matrix<float> y, Span<float> workspace);
 
-/// The scoring network, laid out for this machine; immutable. It keeps to the kernels it was packed for.
+/// The scoring network, laid out for this machine; immutable. It always uses the kernels for which it was packed.
 class PackedDin {
  public:
   PackedDin() = default;
 
-  /// Copies all it is given; throws invalid_argument where a size is wrong, and for a weight that BF16 cannot hold.
-  /// `scaled`: scores are divided by sqrt(dim) before they are normalised.
+  /// Copies its arguments. Throws invalid_argument for wrong sizes, for a last activation other than identity, and for
+  /// a weight that BF16 cannot hold. `scaled`: scores are divided by sqrt(dim) before they are normalised.
   PackedDin(int64_t dim, Span<const DinLayer> layers, Normalization normalization = Normalization::none,
             bool scaled = false, Precision precision = Precision::fp32);
 
@@ -83,16 +83,16 @@ class PackedDin {
                               2 * events_at_once * widest_ + later_workspace() + rounded_history + max_history);
   }
 
-  /// What follows is for kernels.
-  static constexpr int64_t items_at_once = 32;   ///< whose c(q) are one product
-  static constexpr int64_t events_at_once = 48;  ///< which pass through all layers while they are in cache
+  /// The rest is for kernels.
+  static constexpr int64_t items_at_once = 32;   ///< items whose c(q) are one product
+  static constexpr int64_t events_at_once = 48;  ///< events that pass through all layers while they are in cache
   DinKernel kernel() const { return kernel_; }
   LinearGroup query() const { return query_.group(0); }      ///< q -> c(q)
   LinearGroup event() const { return event_.group(0); }      ///< Wk - Wd, and the first activation
   LinearGroup product() const { return product_.group(0); }  ///< Wp
   int64_t num_later() const { return static_cast<int64_t>(later_.size()); }
   LinearGroup later(int64_t i) const { return later_[static_cast<size_t>(i)].group(0); }
-  int64_t widest() const { return widest_; }          ///< hidden layer
+  int64_t widest() const { return widest_; }          ///< outputs of the widest hidden layer
   Precision precision() const { return precision_; }  ///< of W(q) k
   /// Floats of W(q), packed as event() and product() are, in pairs in BF16.
   int64_t folded_size() const {

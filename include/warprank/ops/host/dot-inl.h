@@ -37,7 +37,7 @@ inline void transpose_fields(const float* fields, int64_t count, int64_t dim, fl
 
 /// Computes row after row in a scratch: one triangle of the products of all fields, with the fields of ancestors where
 /// their own products are whole rows of it (first for the lower triangle, last for the upper), so that these stay from
-/// one row to the next. What is asked for is then copied in runs.
+/// one row to the next. The requested pairs are then copied in runs.
 template <class Products>
 class DotRun {
  public:

@@ -15,15 +15,15 @@
 /// | lower_padded | the same, then one zero                                 |                 |
 /// | upper        | (0,1), (0,2), ..., (0,F-1), (1,2), ...                  | also (f,f) first of its row |
 ///
-/// Pairs of two fields on ancestors are computed once per segment. Outputs are copied most quickly when inputs on
-/// ancestors come before the others, for `upper` after them. FP32: |y - exact| <= dim u sum_d |e_f[d] e_g[d]|, u =
-/// 2^-24. BF16 (ops/host/products.hpp), where `dim` is even: with v = 2^-8,
+/// Pairs of two fields on ancestors are computed once per segment. Outputs are copied fastest if inputs on ancestors
+/// come before the others, or for `upper` after them. FP32: |y - exact| <= dim u sum_d |e_f[d] e_g[d]|, u = 2^-24. BF16
+/// (ops/host/products.hpp), where `dim` is even: with v = 2^-8,
 ///
 ///     |y - exact| <= (v (2 + v) + (1 + v)^2 dim u) sum_d |e_f[d] e_g[d]|,
 ///
-/// and 2^-126 (2 dim + sum_d |e_f[d]| + |e_g[d]|) more for what counts as 0. A row has the same bits whatever its
-/// position and neighbours, and a pair the same wherever it stands. y overlaps no input; rows may be strided and need
-/// no alignment; nothing is allocated.
+/// and 2^-126 (2 dim + sum_d |e_f[d]| + |e_g[d]|) more for values that count as 0. A row has the same bits whatever its
+/// position and neighbours, and a pair has the same bits at any place. y overlaps no input; rows may be strided and
+/// need no alignment; nothing is allocated.
 
 #include <algorithm>
 #include <cassert>
@@ -55,6 +55,7 @@ namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(dot);
 
+/// `workspace`: dot_workspace(F, dim, order, self) floats.
 inline void dot(Span<const SegmentedInput> inputs, int64_t dim, DotOrder order, bool self, Matrix<float> y,
                 Span<float> workspace, Precision precision = Precision::fp32) {
   HWY_DYNAMIC_DISPATCH(dot)(inputs, dim, order, self, y, workspace, precision);

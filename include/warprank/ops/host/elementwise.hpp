@@ -12,8 +12,8 @@
 ///
 /// FP32, one rounding per arithmetic instruction: results are bitwise those of one instruction at a time, so neither
 /// fusing programs nor a row's position or neighbours change them. exp, elu, sigmoid, tanh, silu, gelu and gelu_tanh
-/// are those of activation.hpp with its bounds, exp within 4 u; log within 4 u |log a|, u = 2^-24. NaN as the functions
-/// say.
+/// are those of activation.hpp with its bounds, exp within 4 u; log within 4 u |log a|, u = 2^-24. NaN as in
+/// model/elementwise.hpp.
 ///
 /// y may be an input with the same rows, columns and stride; it overlaps none otherwise. Rows may be strided and need
 /// no alignment. Nothing is allocated: the caller gives elementwise_workspace(program) floats.
@@ -33,8 +33,8 @@
 
 namespace warprank { inline namespace v0 { namespace host_ops {
 
-/// How many elements of a register are computed before the next instruction: as many as keep all registers in the
-/// first-level cache, in whole vectors of any instruction set.
+/// The number of elements of a register that are computed before the next instruction: as many as keep all registers in
+/// the first-level cache, in whole vectors of any instruction set.
 inline int64_t elementwise_block(const ElementwiseProgram& program) {
   constexpr int64_t cache_floats = 6144;
   return std::clamp<int64_t>(cache_floats / program.num_registers() / 16 * 16, 64, 1024);
@@ -54,7 +54,7 @@ namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(elementwise);
 
-/// The program must be valid (`validate`) and the shapes as above.
+/// The program must be valid (`validate`) and the shapes as above. `workspace`: elementwise_workspace(program) floats.
 inline void elementwise(const ElementwiseProgram& program, Span<const SegmentedInput> inputs,
                         Span<const float* const> vectors, Matrix<float> y, Span<float> workspace) {
   HWY_DYNAMIC_DISPATCH(elementwise)(program, inputs, vectors, y, workspace);

@@ -26,7 +26,7 @@ HWY_INLINE V decode(D d, const float16* q) {
   const hn::Rebind<hwy::float16_t, D> d16;
   return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(q)));
 #else
-  // Highway's emulation makes numbers of infinity and NaN.
+  // Highway's emulation turns infinity and NaN into numbers.
   const hn::RebindToSigned<D> d32;
   const hn::Rebind<int16_t, D> d16;
   const auto bits = hn::PromoteTo(d32, hn::LoadU(d16, reinterpret_cast<const int16_t*>(q)));
@@ -49,7 +49,7 @@ HWY_INLINE V decode(D d, const int8_t* q) {
   return hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, q)));
 }
 
-/// A row: a vector of its columns from c on.
+/// Decodes a row: gives a vector of its columns from c on.
 template <class Row, class D, class V = hn::Vec<D>>
 class RowDecoder {
  public:

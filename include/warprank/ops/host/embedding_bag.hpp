@@ -2,14 +2,14 @@
 #pragma once
 
 /// Embedding look-ups on the host: for each bag of each feature, the pooled rows of its ids (model/types.hpp has the
-/// formulas, bag_feature.hpp says which row an id has).
+/// formulas, bag_feature.hpp describes the row of an id).
 ///
 ///     y[b] = pool over the ids i of bag b of  w_i x_i,   x_i = row of ids[i] in the feature's table, decoded
 ///
 /// Accumulates in FP32 in the order of the ids, divisors in double; a mean or sqrtn divides once at the end. With k
 /// elements in the bag, |y - exact| <= (k + 5) u sum_i |w_i x_i| / |divisor|, u = 2^-24, where |scale q| + |offset|
-/// stands for |x| of I8 rows; a maximum errs by 2 u of it, and is NaN where an element is. A bag that is empty, of
-/// padding alone, or whose weights make a divisor of 0 gives zeros. A bag's bits depend on nothing but the bag.
+/// stands for |x| of I8 rows; a maximum errs by 2 u of itself, and is NaN if an element is NaN. A bag gives zeros if it
+/// is empty, has only padding, or has weights that give a divisor of 0. A bag's bits depend only on the bag.
 
 #include <algorithm>
 #include <cassert>
@@ -33,7 +33,7 @@ namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(embedding_bag);
 
-/// Looks up and pools all features of a batch; the ids of the next feature are on their way while one is pooled.
+/// Looks up and pools all features of a batch; the rows of the next feature are fetched while one is pooled.
 /// The y of the features must not overlap one another or anything that is read. Needs no workspace.
 inline void embedding_bag(Span<const BagFeature> features) {
   for ([[maybe_unused]] const BagFeature& feature : features) {

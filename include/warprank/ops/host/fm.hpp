@@ -38,7 +38,7 @@ namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(fm);
 
-/// `reduce`: the sum over the dim.
+/// `reduce`: the sum over the dim. `workspace`: fm_workspace(dim) floats.
 inline void fm(Span<const SegmentedInput> inputs, int64_t dim, bool reduce, Matrix<float> y, Span<float> workspace) {
   HWY_DYNAMIC_DISPATCH(fm)(inputs, dim, reduce, y, workspace);
 }

@@ -19,8 +19,8 @@ namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(find_rows);
 
-/// rows[i] = where the row of keys[i] lies in the table, on its way into the cache; null when it has none. Best in
-/// batches whose rows the cache holds until they are used: some hundreds to thousands.
+/// rows[i] = the address of the row of keys[i] in the table, which is being fetched into the cache; null if there is
+/// none. Best in batches whose rows the cache holds until they are used: some hundreds to thousands.
 inline void find_rows(const HashTableView& table, Span<const int64_t> keys, const unsigned char** rows) {
   HWY_DYNAMIC_DISPATCH(find_rows)(table, keys, rows);
 }

@@ -6,9 +6,10 @@
 ///     y[n, c] = (x[n, c] - mean) / sqrt(variance + eps) * gamma[c] + beta[c],   variance = sum_c (x[n, c] - mean)^2 /
 ///     C
 ///
-/// x, y [N, C]; gamma, beta [C] or empty (1 and 0). FP32 in two passes, the deviations from the rounded mean, so that a
-/// large common offset costs no more than it must. A row has the same bits whatever its position and neighbours; one
-/// with NaN or infinity gives NaN. y may be x; rows may be strided and need no alignment; nothing is allocated.
+/// x, y [N, C]; gamma, beta [C] or empty (1 and 0). FP32 in two passes, with deviations from the rounded mean, so that
+/// a large common offset costs no more accuracy than it must. A row has the same bits whatever its position and
+/// neighbours; one with NaN or infinity gives NaN. y may be x; rows may be strided and need no alignment; nothing is
+/// allocated.
 
 #include <algorithm>
 #include <cassert>

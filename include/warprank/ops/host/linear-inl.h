@@ -122,7 +122,7 @@ class RowBias {
   int64_t segment_ = 0;
 };
 
-/// What comes behind the sums of some rows; no data: none.
+/// The epilogue behind the sums of some rows; no data: none.
 struct LinearEnd {
   Matrix<const float> multiply, residual;  ///< [rows, out]
   bool residual_first;
@@ -176,7 +176,7 @@ void run_block(const LinearGroup& group, const Element* weight, int64_t first, M
     const int64_t k = x.cols * part / num_parts, depth = x.cols * (part + 1) / num_parts - k;
     const bool is_first = part == 0, is_last = part + 1 == num_parts, to_y = is_last && !needs_finish;
     const Element* const panel = weight + first * x.cols + k * vectors * lanes;
-    // What is needed next lies behind this part, and each tile fetches its share of as much.
+    // The weights that are needed next lie behind this part, and each tile fetches its share of as many.
     const bool is_end = is_last && first + count == group.out;
     const int64_t share = is_end ? 0 : (vectors * lanes + num_tiles - 1) / num_tiles;
     for (int64_t t = 0; t < num_tiles; ++t) {

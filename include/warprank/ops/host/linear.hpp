@@ -17,19 +17,19 @@
 /// | residual | [M, groups * out]       | optional                                                        |
 ///
 /// FP32, and products as `Precision` says (ops/host/products.hpp). An output is one chain of multiply-adds in the order
-/// of k, started from b + row_bias; in layers of up to max_dot_outputs it is as many chains as a vector has lanes,
-/// added in a fixed order. So a row has the same bits whatever M, its position and the other rows; other instruction
-/// sets may give others. Before f, with u = 2^-24:
+/// of k, started from b + row_bias; in layers of up to max_dot_outputs outputs it is as many chains as a vector has
+/// lanes, added in a fixed order. So a row has the same bits whatever M, its position and the other rows; other
+/// instruction sets may give other bits. Before f, with u = 2^-24:
 ///
 ///     |y - exact| <= (in + 2) u (|b| + |row_bias| + sum_k |x_k W_k|)
 ///
-/// and u |y| more where a residual is added first. Of BF16 a chain takes two k at a time, and with v = 2^-8
+/// and u |y| more if a residual is added first. In BF16 a chain takes two k at a time, and with v = 2^-8
 ///
 ///     |y - exact| <= (in + 2) u (|b| + |row_bias| + (1 + v)^2 sum_k |x_k W_k|) + v (2 + v) sum_k |x_k W_k|
 ///                    + 2^-126 (2 in + sum_k |x_k| + |W_k|)
 ///
-/// of which the last is for what counts as 0 (ops/host/products.hpp). Layers of up to max_dot_outputs stay in FP32:
-/// they are scores and gates, and take as long as their inputs take to read.
+/// where the last term is for values that count as 0 (ops/host/products.hpp). Layers of up to max_dot_outputs outputs
+/// stay in FP32: they are scores and gates, and take as long as reading their inputs.
 ///
 /// Rows may be strided and need no alignment. y may be `multiply` or `residual` but must not overlap x or row_bias.
 /// Packing allocates and throws invalid_argument; running does neither.
@@ -52,13 +52,13 @@
 
 namespace warprank { inline namespace v0 { namespace host_ops {
 
-/// What a layer reads beside x; a matrix without data is not there.
+/// The inputs of a layer beside x; a matrix without data is absent.
 struct LinearInputs {
   Matrix<const float> row_bias;  ///< [row_bias_segments.count, groups * out]
   Segments row_bias_segments;    ///< over the rows of x
   Matrix<const float> multiply;  ///< [M, groups * out]
   Matrix<const float> residual;  ///< [M, groups * out]
-  bool residual_first = false;   ///< it is added before f
+  bool residual_first = false;   ///< the residual is added before f
 };
 
 /// Layers of at most this many outputs (heads, small gates) are computed as dot products.
@@ -77,14 +77,14 @@ struct LinearGroup {
   const Bf16Pair* pairs = nullptr;  ///< in the place of weight in BF16
 };
 
-/// The kernels a layer was packed for.
+/// The kernels for which a layer was packed.
 struct LinearTarget {
   const char* name;     ///< Highway's name of the instruction set
   int64_t lanes;        ///< floats in a vector
   int64_t tile_rows;    ///< rows of x computed together
   int64_t panel_width;  ///< outputs computed together
   int64_t block_rows;   ///< rows of x that are rounded to BF16 together
-  bool has_bf16;        ///< else layers are FP32 whatever is asked for
+  bool has_bf16;        ///< else layers are FP32, whatever precision is asked for
   void (*run)(const LinearGroup&, Matrix<const float> x, Matrix<float> y, const LinearInputs&, Span<float> workspace);
 
   std::string to_string() const {
@@ -104,14 +104,14 @@ HWY_EXPORT(linear_kernels);
 /// The kernels for the best instruction set of this machine.
 inline LinearTarget linear_target() { return HWY_DYNAMIC_DISPATCH(linear_kernels)(); }
 
-/// The weights of a layer, laid out for this machine; immutable. It keeps to the kernels it was packed for.
+/// The weights of a layer, laid out for this machine; immutable. It always uses the kernels for which it was packed.
 class PackedLinear {
  public:
   PackedLinear() = default;
 
-  /// Copies all it is given; throws invalid_argument, all problems together, where a size is wrong, and for a weight
-  /// that BF16 cannot hold. `weight` [groups, out, in]; `bias` [groups * out] or empty; the vectors of `activation`
-  /// [groups * out].
+  /// Copies its arguments. Throws invalid_argument for wrong sizes, all problems together, and for a weight that BF16
+  /// cannot hold. `weight` [groups, out, in]; `bias` [groups * out] or empty; the vectors of `activation` [groups *
+  /// out].
   PackedLinear(Span<const float> weight, Span<const float> bias, int64_t in, int64_t out, int64_t groups = 1,
                const ChannelActivation& activation = {}, Precision precision = Precision::fp32)
       : target_(linear_target()),
@@ -239,7 +239,7 @@ class PackedLinear {
   Buffer<Bf16Pair> pairs_;
 };
 
-/// Runs one group on the rows of x: x [M, in], y and the matrices of `inputs` [., out], those of this group alone.
+/// Runs one group on the rows of x: x [M, in], y and the matrices of `inputs` [., out], only of this group.
 /// `workspace`: packed.workspace_size(M) floats.
 inline void linear(const PackedLinear& packed, int64_t group, Matrix<const float> x, Matrix<float> y,
                    const LinearInputs& inputs = {}, Span<float> workspace = {}) {
@@ -248,7 +248,7 @@ inline void linear(const PackedLinear& packed, int64_t group, Matrix<const float
   packed.target().run(packed.group(group), x, y, inputs, workspace);
 }
 
-/// Runs all groups: x [M, groups * in], y [M, groups * out].
+/// Runs all groups: x [M, groups * in], y [M, groups * out]. `workspace`: packed.workspace_size(M) floats.
 inline void linear(const PackedLinear& packed, Matrix<const float> x, Matrix<float> y, const LinearInputs& inputs = {},
                    Span<float> workspace = {}) {
   assert(x.cols == packed.groups() * packed.in() && y.cols == packed.groups() * packed.out());

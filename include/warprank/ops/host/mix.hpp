@@ -39,6 +39,7 @@ namespace warprank { inline namespace v0 { namespace host_ops {
 
 HWY_EXPORT(mix);
 
+/// `workspace`: mix_workspace(E) floats.
 inline void mix(const SegmentedInput& experts, const SegmentedInput& gate, Normalization normalization, Matrix<float> y,
                 Span<float> workspace) {
   HWY_DYNAMIC_DISPATCH(mix)(experts, gate, normalization, y, workspace);

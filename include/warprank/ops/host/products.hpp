@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the products of linear layers, and of what is computed as such, are made of on the host:
+/// The products of linear layers on the host, and of ops that are computed as linear layers:
 ///
 /// | Precision | Products                  | Sums | Multiply-adds of an instruction |
 /// |-----------|---------------------------|------|---------------------------------|
@@ -9,7 +9,7 @@
 /// | bf16      | of values rounded to BF16 | FP32 | two for each lane (AVX512_BF16) |
 ///
 /// Rounding to BF16 is to nearest, ties to even, and changes a value by at most 2^-8 of it; a product of two such
-/// values is exact in FP32. Values below 2^-126 in magnitude count as 0, those above max_bfloat16 become infinite, and
+/// values is exact in FP32. Values below 2^-126 in magnitude count as 0, values above max_bfloat16 become infinite, and
 /// NaN stays NaN.
 
 #include <algorithm>
@@ -33,7 +33,7 @@ namespace warprank { inline namespace v0 { namespace host_ops {
 
 enum class Precision { fp32, bf16 };
 
-/// What a lane of 32 bits has of BF16 values: those of inputs 2 k and 2 k + 1.
+/// The BF16 values in a lane of 32 bits: of inputs 2 k and 2 k + 1.
 struct Bf16Pair {
   bfloat16 even, odd;
 };
@@ -42,7 +42,7 @@ struct Bf16Pair {
 constexpr int64_t pairs_stride(int64_t count) { return (count + 31) / 32 * 16; }
 
 #if HWY_ARCH_X86
-/// As CPUID tells it, once: not all compilers that build this have a name for it.
+/// Asks CPUID, once: not all compilers that build this have a name for the feature.
 inline bool processor_has_avx512_bf16() {
   static const bool has = [] {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;

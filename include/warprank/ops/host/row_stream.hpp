@@ -17,8 +17,8 @@
 
 namespace warprank { inline namespace v0 { namespace host_ops {
 
-/// Where the row of one id lies. Rows are fetched as far as the second level of the cache: more lines can be on the way
-/// to it than to the first (on Zen 4 24 ns become 16 for short rows in bags, 54 become 24 for rows of 256 bytes).
+/// The place of one id's row. Rows are fetched only into the second level of the cache: more lines can be on the way to
+/// it than to the first (on Zen 4, 24 ns become 16 for short rows in bags, 54 become 24 for rows of 256 bytes).
 struct FoundRow {
   uintptr_t address;    ///< of a row; 0 in place of the default row, 1 in place of padding
   const float* scale;   ///< I8 rows only
@@ -26,7 +26,7 @@ struct FoundRow {
 
   static FoundRow default_row() { return {0, nullptr, nullptr}; }
   static FoundRow padding() { return {1, nullptr, nullptr}; }
-  /// Row r of a direct table, which is fetched.
+  /// Fetches row r of a direct table.
   static FoundRow of_table(const TableView& table, int64_t r) {
     prefetch_second_level(table.row(r), table.row_bytes());
     FoundRow found{reinterpret_cast<uintptr_t>(table.row(r)), nullptr, nullptr};
@@ -36,7 +36,7 @@ struct FoundRow {
     }
     return found;
   }
-  /// A row of a hash table, which is fetched; scale and offset are its last bytes.
+  /// Fetches a row of a hash table; scale and offset are its last bytes.
   static FoundRow in_bucket(const HashTableView& table, const unsigned char* row) {
     prefetch_second_level(row, table.row_bytes);
     const auto* end = reinterpret_cast<const float*>(row + table.row_bytes);

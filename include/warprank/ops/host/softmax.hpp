@@ -3,8 +3,8 @@
 
 /// Softmax over the columns of each row on the host: y[n, c] = exp(x[n, c] - max) / sum_c' exp(x[n, c'] - max).
 ///
-/// x, y [N, C]. FP32: |y - exact| <= (C + 16 + 2 (max - min)) u y, the extremes over what is not -inf, u = 2^-24,
-/// beside what underflows (below 2^-126). -inf gives 0; a row with NaN, with +inf or of -inf alone gives NaN, as in
+/// x, y [N, C]. FP32: |y - exact| <= (C + 16 + 2 (max - min)) u y, the extremes over values other than -inf, u = 2^-24,
+/// except for underflow (below 2^-126). -inf gives 0; a row with NaN, with +inf or with only -inf gives NaN, as in
 /// PyTorch. A row has the same bits whatever its position and neighbours. y may be x; rows may be strided and need no
 /// alignment; nothing is allocated.
 
