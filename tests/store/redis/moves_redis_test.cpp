@@ -328,6 +328,7 @@ TEST(RedisNames, ThatAreFoundLateKeepNoCallWaiting) {
   RedisCluster store(options);
   for (int i = 0; i < 3; ++i)  // return at all: the name is not found before it may be
     EXPECT_EQ(get(store, films, {1, 2}, in(20ms)).count(StoreStatus::failed), 2);
+  EXPECT_TRUE(wait_until([&] { return names.asked() > 0; })) << "by a thread that may begin late";
   EXPECT_EQ(names.asked(), 1) << "one question for a name at a time";
   names.let();
   EXPECT_TRUE(wait_until([&] { return get(store, films, {1, 2}, in(1s)).count(StoreStatus::absent) == 2; }));
