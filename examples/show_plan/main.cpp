@@ -5,7 +5,8 @@
 //
 //     show_plan wide_deep --card H200 --items 500
 //     show_plan din_mmoe --dot | dot -Tsvg > plan.svg
-//     show_plan model          (a folder that `warprank convert` made)
+//     show_plan user_heavy --divide item   (what is computed once for a user, and what it takes to keep)
+//     show_plan model                      (a folder that `warprank convert` made)
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include "../models/wide_deep.hpp"
 #include "../movielens/model.hpp"
 #include "warprank/graph_json.hpp"
+#include "warprank/plan/divide.hpp"
 
 namespace {
 
@@ -30,7 +32,7 @@ int run(int argc, char** argv) {
       {"dcn_v2", models::dcn_v2},         {"din_mmoe", movielens::din_mmoe},
       {"user_heavy", models::user_heavy}, {"meituan_like", models::meituan_like}};
   CLI::App app("Shows the plan of a model.");
-  std::string model, card = "T4";
+  std::string model, card = "T4", items_axis;
   int64_t requests = 1, items = 256;
   bool dot = false;
   app.add_option("model", model, "A reference model, or a folder with graph.json")
@@ -39,6 +41,7 @@ int run(int argc, char** argv) {
   app.add_option("--card", card, "Which card to predict times for")->capture_default_str();
   app.add_option("--requests", requests, "Requests in a batch")->capture_default_str();
   app.add_option("--items", items, "Items of all requests together")->capture_default_str();
+  app.add_option("--divide", items_axis, "The axis of items: the plan as one of a user and one of the items instead");
   app.add_flag("--dot", dot, "A picture in Graphviz' language instead");
   CLI11_PARSE(app, argc, argv);
 
@@ -48,6 +51,10 @@ int run(int argc, char** argv) {
   const warprank::Plan plan = known == models.end()
                                   ? warprank::compile(warprank::load_graph(model + "/graph.json"), options)
                                   : warprank::compile(known->second, options);
+  if (!items_axis.empty()) {
+    std::fputs(warprank::divide(plan, items_axis).describe().c_str(), stdout);
+    return 0;
+  }
   std::fputs((dot ? plan.dot() : plan.describe(card)).c_str(), stdout);
   return 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Storage types of weights and table rows. `half` and `bfloat16` are 16-bit structs of our own, so that plain C++
+/// Storage types of weights and table rows. `float16` and `bfloat16` are 16-bit structs of our own, so that plain C++
 /// needs no CUDA toolkit; they have the layout of CUDA's __half and __nv_bfloat16.
 
 #include <cstdint>

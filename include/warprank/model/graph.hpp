@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "warprank/core/dtype.hpp"
 #include "warprank/model/op/list.hpp"
 
 namespace warprank { inline namespace v0 {
@@ -81,6 +82,7 @@ struct Node {
   int64_t width = 0;
   int group = -1;     ///< nodes with the same group run in one launch; -1: alone
   std::string where;  ///< "model.cpp:12"
+  std::optional<DType> type = {};  ///< in which a GPU keeps the value, whoever reads it; division of a plan sets it
 };
 
 struct OutputInfo {

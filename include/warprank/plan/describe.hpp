@@ -70,11 +70,12 @@ WARPRANK_HOST_INLINE std::string Plan::describe(const std::string& card_name) co
       text += plan::one_line(graph(), graph().node(step[i])) + "\n";
     }
   }
+  text += "\n                    launches     FLOPs     bytes   predicted  with the copy in and the graph's start\n";
+  text += padded("this plan", 20) + columns_of(plan::predict(graph(), storage(), rows, card)) + "\n";
+  if (reports().empty()) return text;  // a part of a plan (plan/divide.hpp)
   CompileOptions unfused = options();
   unfused.passes = Passes::none();
   const Plan without(source(), unfused);
-  text += "\n                    launches     FLOPs     bytes   predicted  with the copy in and the graph's start\n";
-  text += padded("this plan", 20) + columns_of(plan::predict(graph(), storage(), rows, card)) + "\n";
   text +=
       padded("without any pass", 20) + columns_of(plan::predict(without.graph(), without.storage(), rows, card)) + "\n";
 

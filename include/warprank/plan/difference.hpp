@@ -21,7 +21,7 @@ inline std::string difference(const Plan& a, const Plan& b) {
   for (size_t n = 0; n < x.nodes.size(); ++n) {
     const Node &p = x.nodes[n], &q = y.nodes[n];
     if (p.name != q.name || !(p.op == q.op) || p.inputs != q.inputs || p.axis != q.axis || p.width != q.width ||
-        p.group != q.group)
+        p.group != q.group || p.type != q.type)
       return "node '" + p.name + "'";
   }
   if (x.outputs != y.outputs) return "outputs";

@@ -60,6 +60,9 @@ struct PassReport {
   plan::Cost cost_before, cost_after;
 };
 
+struct DividedPlan;
+enum class StateType;
+
 class Plan {
  public:
   /// Compiles a graph; throws invalid_argument with all its errors.
@@ -99,6 +102,8 @@ class Plan {
   std::string dot() const;
 
  private:
+  friend DividedPlan divide(const Plan& plan, const std::string& axis, StateType type);
+
   struct Impl {
     Graph source;
     Graph graph;
@@ -110,6 +115,8 @@ class Plan {
     std::vector<std::string> warnings;
   };
   static void run_passes(Impl& impl);
+  /// A plan of some of the nodes as they are executed, with all parameters.
+  Plan part(Graph graph) const;
 
   std::shared_ptr<const Impl> impl_;
 };

@@ -85,7 +85,7 @@ class StoragePlanner {
     for (int c : concats) {
       const Node& concat = graph_.node(c);
       auto& placed = storage_.part_placed[static_cast<size_t>(c)];
-      if (parts_are_side_by_side(concat)) {
+      if (parts_are_side_by_side(concat) && graph_.node(concat.inputs[0]).type == concat.type) {
         const int first = concat.inputs[0];
         alias(c, root(first), storage_.placements[static_cast<size_t>(first)].column);
         storage_.placements[static_cast<size_t>(c)].copied = false;
@@ -96,7 +96,7 @@ class StoragePlanner {
       for (int part : concat.inputs) {
         const Op& op = graph_.node(part).op;
         const bool can = place_concats_ && root(part) == part && !std::holds_alternative<ConcatOp>(op) &&
-                         !std::holds_alternative<SliceOp>(op);
+                         !std::holds_alternative<SliceOp>(op) && graph_.node(part).type == concat.type;
         placed.push_back(can);
         if (can) alias(part, c, column);
         column += graph_.node(part).width;

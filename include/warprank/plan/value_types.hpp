@@ -2,7 +2,7 @@
 #pragma once
 
 /// The types in which a GPU keeps the values of a plan: FP16 if a reader of the value, or of a value in the same rows,
-/// runs on tensor cores, else FP32.
+/// runs on tensor cores, else FP32; what a node says is so whoever reads it.
 
 #include <cstddef>
 #include <vector>
@@ -21,6 +21,8 @@ inline std::vector<DType> value_types(const Graph& graph, const Storage& storage
     for (size_t i = 0; i < node.inputs.size(); ++i)
       if (visit_traits(node.op, [i](const auto&, auto traits) { return traits.reads_halves(i); }))
         types[root(static_cast<size_t>(node.inputs[i]))] = DType::f16;
+  for (size_t n = 0; n < types.size(); ++n)
+    if (graph.nodes[n].type) types[root(n)] = *graph.nodes[n].type;
   for (size_t n = 0; n < types.size(); ++n) types[n] = types[root(n)];
   return types;
 }

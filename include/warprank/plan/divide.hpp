@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// One plan as two: what depends on the user alone, which is computed once, and the items' rest, for each of several
+/// requests about the same user.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "warprank/core/compiled.hpp"
+#include "warprank/plan/plan.hpp"
+
+namespace warprank { inline namespace v0 {
+
+/// How states are kept between the two plans.
+enum class StateType {
+  f32,         ///< as the host engine has values
+  as_on_a_gpu  ///< as FP16 what a GPU keeps as FP16: half the bytes, and no bit of a score changes on a GPU
+};
+
+/// A value that the items' plan reads of the user's.
+struct UserState {
+  std::string name;       ///< an output of the user's plan, and a dense input of the items'
+  int axis = 0;           ///< of both plans
+  int64_t width = 0;
+  bool is_input = false;  ///< an input of the user's requests, which the items' plan has under the same name
+  int64_t row_bytes = 0;  ///< of one row of the axis
+};
+
+/// Two plans whose scores together are those of the undivided one: bit for bit on the host, with StateType::f32. On a GPU
+/// with StateType::as_on_a_gpu bit for bit but for sums of a softmax, a norm or a reduction, whose order depends on what
+/// shares their launch, and where the same kernels compute the layers.
+///
+///     const DividedPlan divided = divide(plan, "item");
+///     auto user = Model::bind(divided.user, weights, tables), items = Model::bind(divided.items, weights, tables);
+///     const Scores states = user_context.run(users);                     // once
+///     Request request = batch.add_request();                             // for each page
+///     give_states(divided, states, users, r, request);                   // engine/give_states.hpp
+///     request.ids(item, films).finish();
+///
+/// Both take the weights and Tables of the undivided plan. Requests of `user` have the inputs of the user's side, those
+/// of `items` the other inputs and the states. All axes are in both.
+struct DividedPlan {
+  Plan user, items;
+  std::vector<UserState> states;
+
+  /// What was cut: each state with its shape and bytes, and the FLOPs and bytes of both plans for one request of the
+  /// first capacity.
+  WARPRANK_HOST_INLINE std::string describe() const;
+};
+
+/// Divides a plan: everything on an axis, on those nested in it, and whatever reads these values is the items' side, the
+/// rest the user's. Of all cuts behind the user's work that with the fewest bytes is taken: columns that are only copied,
+/// sliced or repeated are so on the items' side where that is fewer bytes for each user. Outputs that depend on the user
+/// alone are outputs of the items' plan, too. Throws invalid_argument for an unknown axis, for the outermost axis, and
+/// if either side has nothing to compute.
+WARPRANK_HOST_INLINE DividedPlan divide(const Plan& plan, const std::string& axis, StateType type = StateType::f32);
+
+}}  // namespace warprank::v0
+
+#if !defined(WARPRANK_HOST_COMPILED)
+#include "warprank/plan/divide_definitions.hpp"
+#endif

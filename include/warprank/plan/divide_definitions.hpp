@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Definitions of divide.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "warprank/core/compiled.hpp"
+#include "warprank/core/error.hpp"
+#include "warprank/core/suggest.hpp"
+#include "warprank/core/text.hpp"
+#include "warprank/plan/cost.hpp"
+#include "warprank/plan/divide.hpp"
+#include "warprank/plan/rewrite.hpp"
+#include "warprank/plan/value_types.hpp"
+
+namespace warprank { inline namespace v0 {
+
+namespace detail {
+
+/// The ids input that an op reads; null: none.
+inline int* ids_of(Op& op) {
+  if (auto* embed = std::get_if<EmbedOp>(&op)) return &embed->ids;
+  if (auto* linear = std::get_if<LinearOp>(&op); linear != nullptr && linear->scene >= 0) return &linear->scene;
+  return nullptr;
+}
+inline int ids_of(const Op& op) {
+  const int* const ids = ids_of(const_cast<Op&>(op));
+  return ids == nullptr ? -1 : *ids;
+}
+
+/// The cut of a planned graph between the values of a user and those of the items on `axis`.
+class Cut {
+ public:
+  /// `rows`: of each axis, for the bytes of states.
+  Cut(const Graph& graph, int axis, std::vector<DType> types, std::vector<int64_t> rows)
+      : graph_(graph), types_(std::move(types)), rows_(std::move(rows)), is_of_items_(graph.nodes.size()) {
+    for (size_t n = 0; n < graph.nodes.size(); ++n) {
+      const Node& node = graph.nodes[n];
+      const int ids = ids_of(node.op);
+      is_of_items_[n] =
+          graph.is_ancestor(axis, node.axis) ||
+          (ids >= 0 && graph.is_ancestor(axis, graph.ids[static_cast<size_t>(ids)].axis)) ||
+          std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return is_of_items(input); });
+    }
+    is_computed_there_ = is_of_items_;
+    move_copies();
+  }
+
+  bool is_of_items(int n) const { return is_of_items_[static_cast<size_t>(n)]; }
+  /// Of the items' side, or cheaper there.
+  bool is_computed_there(int n) const { return is_computed_there_[static_cast<size_t>(n)]; }
+
+  /// The user's values that the items' side reads or gives as outputs.
+  std::vector<int> states() const { return states_of(is_computed_there_); }
+  int64_t row_bytes(int n) const {
+    return graph_.node(n).width * (types_[static_cast<size_t>(n)] == DType::f16 ? 2 : 4);
+  }
+
+ private:
+  std::vector<int> states_of(const std::vector<bool>& there) const {
+    std::vector<bool> is_read(graph_.nodes.size(), false);
+    for (size_t n = 0; n < graph_.nodes.size(); ++n)
+      if (there[n])
+        for (const int input : graph_.nodes[n].inputs) is_read[static_cast<size_t>(input)] = true;
+    for (const OutputInfo& output : graph_.outputs) is_read[static_cast<size_t>(output.node)] = true;
+    std::vector<int> states;
+    for (size_t n = 0; n < graph_.nodes.size(); ++n)
+      if (is_read[n] && !there[n]) states.push_back(static_cast<int>(n));
+    return states;
+  }
+  int64_t bytes_of(const std::vector<bool>& there) const {
+    int64_t bytes = 0;
+    for (const int n : states_of(there)) bytes += row_bytes(n) * rows_[static_cast<size_t>(graph_.node(n).axis)];
+    return bytes;
+  }
+
+  /// What only copies values is done by the items' plan where its sources are fewer bytes. From the last on, so that a
+  /// copy of copies can go, too.
+  void move_copies() {
+    int64_t bytes = bytes_of(is_computed_there_);
+    for (size_t n = graph_.nodes.size(); n-- > 0;) {
+      const Op& op = graph_.nodes[n].op;
+      const bool copies = std::holds_alternative<ConcatOp>(op) || std::holds_alternative<SliceOp>(op) ||
+                          std::holds_alternative<ExpandOp>(op);
+      if (is_computed_there_[n] || !copies) continue;
+      std::vector<bool> moved = is_computed_there_;
+      moved[n] = true;
+      const int64_t bytes_then = bytes_of(moved);
+      if (bytes_then >= bytes) continue;
+      is_computed_there_ = std::move(moved);
+      bytes = bytes_then;
+    }
+  }
+
+  const Graph& graph_;
+  const std::vector<DType> types_;   // as values are kept, by node
+  const std::vector<int64_t> rows_;  // by axis
+  std::vector<bool> is_of_items_, is_computed_there_;
+};
+
+/// Writes one of the two graphs: copies nodes of the planned graph with the inputs that they read.
+class PartOfGraph {
+ public:
+  explicit PartOfGraph(const Graph& whole)
+      : whole_(whole), ids_(whole.ids.size(), -1), dense_(whole.dense.size(), -1), nodes_(whole.nodes.size(), -1) {
+    part_.axes = whole.axes;
+    part_.tables = whole.tables;
+  }
+
+  const Graph& graph() const { return part_; }
+  Graph finish() { return std::move(part_); }
+
+  int take_ids(int input) {
+    int& taken = ids_[static_cast<size_t>(input)];
+    if (taken < 0) {
+      taken = static_cast<int>(part_.ids.size());
+      part_.ids.push_back(whole_.ids[static_cast<size_t>(input)]);
+    }
+    return taken;
+  }
+  int take_dense(int input) {
+    int& taken = dense_[static_cast<size_t>(input)];
+    if (taken < 0) {
+      taken = static_cast<int>(part_.dense.size());
+      part_.dense.push_back(whole_.dense[static_cast<size_t>(input)]);
+    }
+    return taken;
+  }
+
+  /// A node whose inputs were taken before.
+  void take(int n) {
+    Node node = whole_.node(n);
+    if (int* const ids = ids_of(node.op)) *ids = take_ids(*ids);
+    if (auto* const dense = std::get_if<DenseOp>(&node.op)) dense->input = take_dense(dense->input);
+    for (int& input : node.inputs) input = nodes_[static_cast<size_t>(input)];
+    put(n, std::move(node));
+  }
+  /// The value of a node as an input of the name.
+  void take_as_input(int n, const std::string& name, DenseWire wire) {
+    const Node& from = whole_.node(n);
+    DenseInfo info;
+    info.name = name;
+    info.axis = from.axis;
+    info.width = from.width;
+    info.wire = wire;
+    info.out_of_range = OutOfRange::saturate;
+    part_.dense.push_back(info);
+    Node node;
+    node.name = from.name;
+    node.op = DenseOp{static_cast<int>(part_.dense.size()) - 1};
+    node.axis = from.axis;
+    node.width = from.width;
+    node.type = from.type;
+    node.where = from.where;
+    put(n, std::move(node));
+  }
+  void give(const std::string& name, int n) { part_.outputs.push_back({name, nodes_[static_cast<size_t>(n)]}); }
+
+  /// Takes an input of each axis that has nodes, or has others nested in it that do, but has no input.
+  void complete_axes() {
+    std::vector<bool> is_used(part_.axes.size(), false), has_input(part_.axes.size(), false);
+    for (const Node& node : part_.nodes)
+      for (int a = node.axis; a != -1; a = part_.axis(a).parent) is_used[static_cast<size_t>(a)] = true;
+    for (const IdsInfo& info : part_.ids) has_input[static_cast<size_t>(info.axis)] = true;
+    for (const DenseInfo& info : part_.dense) has_input[static_cast<size_t>(info.axis)] = true;
+    for (size_t a = 0; a < part_.axes.size(); ++a)
+      if (is_used[a] && !has_input[a] && part_.axes[a].parent != -1) take_some_input(static_cast<int>(a));
+  }
+  /// The inputs of the undivided graph on axes that are not those of items.
+  std::vector<UserState> inputs_outside(int items) const {
+    std::vector<UserState> inputs;
+    for (size_t i = 0; i < ids_.size(); ++i)
+      if (const IdsInfo& info = whole_.ids[i]; ids_[i] >= 0 && !whole_.is_ancestor(items, info.axis))
+        inputs.push_back({info.name, info.axis, 1, true, size_of(info.wire)});
+    for (size_t i = 0; i < dense_.size(); ++i)
+      if (const DenseInfo& info = whole_.dense[i]; dense_[i] >= 0 && !whole_.is_ancestor(items, info.axis))
+        inputs.push_back({info.name, info.axis, info.width, true, info.width * size_of(info.wire)});
+    return inputs;
+  }
+  void take_input(const std::string& name) {
+    for (size_t i = 0; i < ids_.size(); ++i)
+      if (whole_.ids[i].name == name) take_ids(static_cast<int>(i));
+    for (size_t i = 0; i < dense_.size(); ++i)
+      if (whole_.dense[i].name == name) take_dense(static_cast<int>(i));
+  }
+
+ private:
+  void take_some_input(int axis) {
+    for (size_t i = 0; i < ids_.size(); ++i)
+      if (whole_.ids[i].axis == axis) return static_cast<void>(take_ids(static_cast<int>(i)));
+    for (size_t i = 0; i < dense_.size(); ++i)
+      if (whole_.dense[i].axis == axis) return static_cast<void>(take_dense(static_cast<int>(i)));
+  }
+  void put(int n, Node node) {
+    nodes_[static_cast<size_t>(n)] = static_cast<int>(part_.nodes.size());
+    part_.nodes.push_back(std::move(node));
+  }
+
+  const Graph& whole_;
+  Graph part_;
+  std::vector<int> ids_, dense_, nodes_;  // of the part, by the whole's; -1: not taken
+};
+
+}  // namespace detail
+
+/// With the graph as it is executed.
+WARPRANK_HOST_INLINE Plan Plan::part(Graph graph) const {
+  CompileOptions options = this->options();
+  for (Capacity& capacity : options.capacities) {
+    const std::vector<int64_t> rows = plan::rows_at(source(), capacity);
+    for (size_t a = 0; a < rows.size(); ++a) capacity.rows[graph.axes[a].name] = rows[a];
+    if (const int items = plan::detail::axis_of_items(graph); items >= 0)
+      capacity.items = rows[static_cast<size_t>(items)];
+  }
+  plan::Storage storage = plan::plan_storage(graph, options.passes.place_concats, options.passes.reuse_memory);
+  BatchLayout layout(graph);
+  Plan part(*this);
+  part.impl_ = std::make_shared<Impl>(Impl{graph,
+                                           graph,
+                                           std::move(storage),
+                                           std::move(options),
+                                           {},
+                                           parameters(),
+                                           std::move(layout),
+                                           warnings()});
+  return part;
+}
+
+WARPRANK_HOST_INLINE DividedPlan divide(const Plan& plan, const std::string& axis_name, StateType type) {
+  Graph graph = plan.graph();
+  std::vector<std::string> names;
+  for (const AxisInfo& info : graph.axes) names.push_back(info.name);
+  const auto found = std::find(names.begin(), names.end(), axis_name);
+  const int axis = static_cast<int>(found - names.begin());
+  if (found == names.end() || graph.axis(axis).parent == -1)
+    throw invalid_argument("divide: axis '" + axis_name + "'", "an axis of items below the outermost",
+                           found == names.end() ? unknown_name(axis_name, names) : "the outermost");
+
+  std::vector<DType> types(graph.nodes.size(), DType::f32);
+  if (type == StateType::as_on_a_gpu) {
+    types = plan::value_types(graph, plan.storage());
+    for (size_t n = 0; n < graph.nodes.size(); ++n) graph.nodes[n].type = types[n];
+  }
+  const detail::Cut cut(graph, axis, types, plan::rows_at(plan.source(), plan.options().capacities[0]));
+  const std::vector<int> states = cut.states();
+  const auto is_output = plan::output_nodes_of(graph);
+
+  detail::PartOfGraph user(graph), items(graph);
+  std::vector<bool> is_needed(graph.nodes.size(), false);
+  for (const int n : states) is_needed[static_cast<size_t>(n)] = true;
+  for (size_t n = graph.nodes.size(); n-- > 0;)
+    if (is_needed[n])
+      for (const int input : graph.nodes[n].inputs) is_needed[static_cast<size_t>(input)] = true;
+  std::vector<UserState> list;
+  for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+    if (is_needed[static_cast<size_t>(n)]) user.take(n);
+    if (cut.is_computed_there(n)) {
+      items.take(n);
+    } else if (std::binary_search(states.begin(), states.end(), n)) {
+      const Node& node = graph.node(n);
+      const std::string name = "state." + node.name;
+      user.give(name, n);
+      items.take_as_input(n, name, types[static_cast<size_t>(n)] == DType::f16 ? DenseWire::f16 : DenseWire::f32);
+      list.push_back({name, node.axis, node.width, false, cut.row_bytes(n)});
+    }
+  }
+  for (const OutputInfo& output : graph.outputs) items.give(output.name, output.node);
+  const bool items_compute = std::any_of(graph.outputs.begin(), graph.outputs.end(),
+                                         [&](const OutputInfo& output) { return cut.is_of_items(output.node); });
+  if (!items_compute || list.empty())
+    throw invalid_argument("divide: axis '" + axis_name + "'", "outputs that depend on it, and values that do not",
+                           items_compute ? "no such values" : "no such outputs");
+  // Rows of an axis are those of its inputs.
+  user.complete_axes();
+  items.complete_axes();
+  for (const UserState& input : items.inputs_outside(axis)) {
+    user.take_input(input.name);
+    list.push_back(input);
+  }
+  return {plan.part(user.finish()), plan.part(items.finish()), std::move(list)};
+}
+
+WARPRANK_HOST_INLINE std::string DividedPlan::describe() const {
+  using detail::padded;
+  using detail::with_unit;
+  const plan::Capacity& capacity = items.options().capacities[0];
+  const std::vector<int64_t> rows = plan::rows_at(items.source(), capacity);
+  const double requests = static_cast<double>(std::max<int64_t>(rows[0], 1));
+  std::string text = "state                                     axis            width   bytes per user\n";
+  double bytes = 0;
+  for (const UserState& state : states) {
+    const double of_user = static_cast<double>(rows[static_cast<size_t>(state.axis)] * state.row_bytes) / requests;
+    text += padded(state.name, 40) + "  " + padded(items.source().axis(state.axis).name, 12) +
+            padded(std::to_string(state.width), 9, true) + padded(with_unit(of_user), 17, true) + "\n";
+    bytes += of_user;
+  }
+  text += padded("all", 61) + "  " + padded(with_unit(bytes), 15, true) + "\n";
+  for (const auto& [name, part] : {std::pair("computed once for a user", &user), std::pair("for each request", &items)}) {
+    plan::Cost cost = plan::cost_of_inputs(part->graph(), rows);
+    for (const std::vector<int>& step : part->storage().steps) cost += plan::cost_of(part->graph(), step, rows);
+    text += std::string(name) + ": " + with_unit(cost.flops / requests) + "FLOPs, " + with_unit(cost.bytes / requests) +
+            "bytes, " + std::to_string(part->storage().steps.size()) + " steps\n";
+  }
+  return text;
+}
+
+}}  // namespace warprank::v0

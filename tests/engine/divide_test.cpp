@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plans that are divided between a user and the items, on the host.
+
+#include "warprank/plan/divide.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "support/divided.hpp"
+#include "support/message_of.hpp"
+#include "support/random_data.hpp"
+#include "support/random_model.hpp"
+#include "warprank/host.hpp"
+
+namespace {
+
+using namespace warprank;
+using namespace warprank::test_support;
+using testing::HasSubstr;
+
+std::vector<PlainRequest> random_requests(const Plan& plan, int count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<PlainRequest> requests;
+  for (int r = 0; r < count; ++r) requests.push_back(random_request(plan.layout(), {}, random));
+  return requests;
+}
+
+Batch batch_of(const Plan& plan, const std::vector<PlainRequest>& requests) {
+  Batch batch = plan.batch();
+  for (const PlainRequest& plain : requests) {
+    const Request request = add_to(batch, plain);
+    EXPECT_TRUE(request.status().ok()) << request.status().message;
+  }
+  return batch;
+}
+
+/// The users' sides of requests.
+Batch users_of(const DividedPlan& divided, std::vector<PlainRequest> requests) {
+  for (PlainRequest& request : requests) request = part_of(request, divided.user.layout());
+  return batch_of(divided.user, requests);
+}
+
+void expect_same_bits(const Plan& plan, const Scores& whole, const Scores& items, int64_t num_requests) {
+  for (const OutputInfo& output : plan.graph().outputs)
+    for (int64_t r = 0; r < num_requests; ++r) {
+      const Span<const float> expected = whole[output.name].of(r), got = items[output.name].of(r);
+      ASSERT_EQ(got.size(), expected.size()) << output.name << ", request " << r;
+      EXPECT_TRUE(expected.empty() || std::memcmp(got.data(), expected.data(), expected.size() * 4) == 0)
+          << output.name << ", request " << r;
+    }
+}
+
+TEST(Divide, GivesTheBitsOfTheUndividedPlan) {
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Plan plan = compile(build(RandomModel(seed)));
+    const Weights weights = random_weights(plan, seed);
+    const Tables tables = Tables::load(plan, random_tables(plan, 50, seed), host());
+    const DividedPlan divided = divide(plan, "item");
+    const std::vector<PlainRequest> requests = random_requests(plan, 4, seed);
+    Context whole = Model::bind(plan, weights, tables).context(), user = Model::bind(divided.user, weights, tables).context(),
+            items = Model::bind(divided.items, weights, tables).context();
+    Batch batch = batch_of(plan, requests), users = users_of(divided, requests), pages = divided.items.batch();
+    const Scores states = user.run(users);
+    add_items(pages, divided, requests, states, users);
+    for (int64_t r = 0; r < pages.size(); ++r) EXPECT_TRUE(pages.status(r).ok()) << pages.status(r).message;
+    expect_same_bits(plan, whole.run(batch), items.run(pages), 4);
+  }
+}
+
+/// The states, as "name [axis, width]".
+std::vector<std::string> states_of(const DividedPlan& divided) {
+  std::vector<std::string> texts;
+  for (const UserState& state : divided.states)
+    texts.push_back(state.name + " [" + divided.items.source().axis(state.axis).name + ", " +
+                    std::to_string(state.width) + "]");
+  return texts;
+}
+
+TEST(Divide, KeepsARowBiasAndNotTheValuesItIsMadeOf) {
+  const DividedPlan divided = divide(compile([](Builder& b) -> Outputs {
+                                       const auto user = b.axis("user"), item = b.axis("item", user);
+                                       const auto wide = b.mlp("user", b.dense("wide", user, 300), {200}, relu);
+                                       const auto x = b.concat({b.dense("price", item, 1), b.expand(wide, item)});
+                                       return {{"score", b.mlp("tower", x, {16, 1})}};
+                                     }),
+                                     "item");
+  ASSERT_EQ(states_of(divided).size(), 1u);
+  EXPECT_THAT(states_of(divided)[0], testing::EndsWith("[user, 16]"));
+  EXPECT_EQ(divided.states[0].row_bytes, 64);
+  EXPECT_THAT(divided.describe(), HasSubstr("computed once for a user: "));
+}
+
+TEST(Divide, CopiesOnTheItemsSideWhatIsFewerBytesThere) {
+  const auto model = [](bool has_output) {
+    return [has_output](Builder& b) -> Outputs {
+      const auto user = b.axis("user"), item = b.axis("item", user);
+      const auto few = b.dense("few", user, 2), thrice = b.concat({few, few, few});
+      Outputs outputs{{"score", b.linear("of_price", b.dense("price", item, 1), 6) * b.expand(thrice, item)}};
+      if (has_output) outputs.emplace_back("thrice", thrice);
+      return outputs;
+    };
+  };
+  EXPECT_THAT(states_of(divide(compile(model(false)), "item")), testing::ElementsAre("state.few [user, 2]"));
+  const DividedPlan divided = divide(compile(model(true)), "item");
+  EXPECT_THAT(states_of(divided), testing::ElementsAre("state.few [user, 2]")) << "outputs are copied there, too";
+}
+
+TEST(Divide, GivesRowsToAxesWhoseValuesNobodyReads) {
+  const DividedPlan divided = divide(compile([](Builder& b) -> Outputs {
+                                       const auto user = b.axis("user"), session = b.axis("session", user),
+                                                  item = b.axis("item", session);
+                                       const auto unread = b.dense("unread", session, 1);
+                                       return {{"score", b.dense("price", item, 1) *
+                                                             b.expand(b.dense("age", user, 1), item)},
+                                               {"sessions", unread}};
+                                     }),
+                                     "item");
+  EXPECT_THAT(states_of(divided), testing::Contains(testing::EndsWith("[session, 1]")));
+}
+
+TEST(Divide, SaysWhatCannotBeDivided) {
+  const auto graph = warprank::build([](Builder& b) -> Outputs {
+    const auto user = b.axis("user"), item = b.axis("item", user);
+    return {{"user", b.dense("age", user, 1)}, {"item", b.dense("price", item, 1)}};
+  });
+  const Plan plan = compile(graph);
+  EXPECT_EQ(message_of([&] { divide(plan, "itme"); }),
+            "divide: axis 'itme': expected an axis of items below the outermost, got an unknown name; did you mean 'item'?");
+  EXPECT_EQ(message_of([&] { divide(plan, "user"); }),
+            "divide: axis 'user': expected an axis of items below the outermost, got the outermost");
+}
+
+}  // namespace
