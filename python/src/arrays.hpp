@@ -25,6 +25,9 @@ using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using Integers = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
+/// The same in the memory of a card.
+using DeviceArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cuda>;
+
 inline Span<const int64_t> span_of(const Integers& array) {
   return {array.data(), static_cast<int64_t>(array.shape(0))};
 }

@@ -23,10 +23,42 @@ std::string rows_of_axis(int64_t rows, const std::string& axis) {
   return std::to_string(rows) + " rows, as axis '" + axis + "' has";
 }
 
+std::string text_of(nb::dlpack::dtype type) {
+  const auto code = static_cast<nb::dlpack::dtype_code>(type.code);
+  const char* const kind = code == nb::dlpack::dtype_code::Int      ? "int"
+                           : code == nb::dlpack::dtype_code::Float  ? "float"
+                           : code == nb::dlpack::dtype_code::Bfloat ? "bfloat"
+                                                                    : "other values of ";
+  return kind + std::to_string(type.bits);
+}
+std::string text_of(const DeviceArray& array) {
+  std::string shape;
+  for (size_t i = 0; i < array.ndim(); ++i) shape += (i == 0 ? "" : ", ") + std::to_string(array.shape(i));
+  return "[" + shape + "] of " + text_of(array.dtype());
+}
+
+nb::dlpack::dtype type_of(IdsWire wire) {
+  return {static_cast<uint8_t>(nb::dlpack::dtype_code::Int), static_cast<uint8_t>(8 * size_of(wire)), 1};
+}
+nb::dlpack::dtype type_of(DenseWire wire) {
+  const auto code = wire == DenseWire::bf16 ? nb::dlpack::dtype_code::Bfloat : nb::dlpack::dtype_code::Float;
+  return {static_cast<uint8_t>(code), static_cast<uint8_t>(8 * size_of(wire)), 1};
+}
+
 }  // namespace
 
+Columns::DeviceInput Columns::device_input(const std::string& name, const DeviceArray& array) const {
+  for (int i = 0; i < static_cast<int>(layout_.ids().size()); ++i)
+    if (const IdsInfo& info = layout_.ids(IdsSlot{i}); info.name == name)
+      return {true, i, info.axis, 1, size_of(info.wire), type_of(info.wire), array};
+  const DenseSlot slot = layout_.dense(name);
+  const DenseInfo& info = layout_.dense(slot);
+  return {false, slot.index, info.axis, info.width, info.width * size_of(info.wire), type_of(info.wire), array};
+}
+
 Columns::Columns(const Plan& plan, int64_t num_requests, const std::map<std::string, Integers>& offsets,
-                 const std::map<std::string, Integers>& ids, const std::map<std::string, Floats>& dense)
+                 const std::map<std::string, Integers>& ids, const std::map<std::string, Floats>& dense,
+                 const std::map<std::string, DeviceArray>& on_device)
     : num_requests_(num_requests), layout_(plan.layout()) {
   Problems problems;
   std::map<int, Span<const int64_t>> given;
@@ -83,6 +115,21 @@ Columns::Columns(const Plan& plan, int64_t num_requests, const std::map<std::str
     is_set[static_cast<size_t>(info.axis)] = true;
     dense_.push_back({slot, info.axis, info.width, array});
   }
+  for (const auto& [name, array] : on_device) {
+    const DeviceInput input = device_input(name, array);
+    const int64_t wanted = rows[static_cast<size_t>(input.axis)];
+    const bool has_columns = !input.is_ids || array.ndim() > 1;
+    const bool fits = array.ndim() == (has_columns ? 2u : 1u) && static_cast<int64_t>(array.shape(0)) == wanted &&
+                      (!has_columns || static_cast<int64_t>(array.shape(1)) == input.width);
+    if (!fits || array.dtype() != input.type)
+      problems.add((input.is_ids ? "ids '" : "dense '") + name + "' on a device",
+                   rows_of_axis(wanted, layout_.axis(AxisSlot{input.axis}).name) +
+                       (input.is_ids ? ", of " : ", of " + std::to_string(input.width) + " columns of ") +
+                       text_of(input.type),
+                   text_of(array));
+    is_set[static_cast<size_t>(input.axis)] = true;
+    on_device_.push_back(input);
+  }
   for (int axis = 1; axis < num_axes; ++axis) {
     if (offsets_[static_cast<size_t>(axis)].empty()) continue;  // else they say how many rows the axis above has
     is_set[static_cast<size_t>(layout_.axis(AxisSlot{axis}).parent)] = true;
@@ -106,7 +153,7 @@ int64_t Columns::rows_before(int64_t r) const {
   return rows;
 }
 
-void Columns::pack(int64_t r, Batch& batch, std::vector<int64_t>& lengths) const {
+void Columns::pack(int64_t r, Batch& batch, Workspace& workspace) const {
   Request request = batch.add_request();
   for (const auto& input : ids_) {
     const int64_t begin = first_row(input.axis, r), end = first_row(input.axis, r + 1);
@@ -116,14 +163,24 @@ void Columns::pack(int64_t r, Batch& batch, std::vector<int64_t>& lengths) const
     const int64_t begin = first_row(input.axis, r) * input.width, end = first_row(input.axis, r + 1) * input.width;
     request.dense(input.slot, Span<const float>(input.values.data() + begin, end - begin));
   }
+  for (const DeviceInput& input : on_device_) {
+    const auto count = static_cast<size_t>((first_row(input.axis, r + 1) - first_row(input.axis, r)) * input.width);
+    if (input.is_ids) {
+      workspace.ids.assign(count, 0);
+      request.ids(IdsSlot{input.index}, workspace.ids);
+    } else {
+      workspace.dense.assign(count, 0);
+      request.dense(DenseSlot{input.index}, workspace.dense);
+    }
+  }
   for (int axis = 1; axis < static_cast<int>(offsets_.size()); ++axis) {
     const Span<const int64_t> offsets = offsets_[static_cast<size_t>(axis)];
     if (!layout_.has_offsets(AxisSlot{axis}) || offsets.empty()) continue;
     const int parent = layout_.axis(AxisSlot{axis}).parent;
     const int64_t begin = first_row(parent, r), end = first_row(parent, r + 1);
-    lengths.clear();
-    for (int64_t row = begin; row < end; ++row) lengths.push_back(offsets[row + 1] - offsets[row]);
-    request.lengths(AxisSlot{axis}, lengths);
+    workspace.lengths.clear();
+    for (int64_t row = begin; row < end; ++row) workspace.lengths.push_back(offsets[row + 1] - offsets[row]);
+    request.lengths(AxisSlot{axis}, workspace.lengths);
   }
   request.finish();
 }

@@ -13,6 +13,7 @@
 
 #include "arrays.hpp"
 #include "warprank/batch/batch.hpp"
+#include "warprank/engine/device_batch.hpp"
 #include "warprank/plan/plan.hpp"
 
 namespace warprank::python {
@@ -21,17 +22,54 @@ namespace warprank::python {
 class Columns {
  public:
   /// Throws invalid_argument with everything that does not fit the plan or one another. What is not given has its
-  /// default in every row, and an axis without offsets has no rows.
+  /// default in every row, and an axis without offsets has no rows. `on_device`: inputs whose values are in a card's
+  /// memory, [rows] or [rows, width], of the type that the plan's requests have.
   Columns(const Plan& plan, int64_t num_requests, const std::map<std::string, Integers>& offsets,
-          const std::map<std::string, Integers>& ids, const std::map<std::string, Floats>& dense);
+          const std::map<std::string, Integers>& ids, const std::map<std::string, Floats>& dense,
+          const std::map<std::string, DeviceArray>& on_device);
 
   int64_t num_requests() const { return num_requests_; }
   /// Rows of all axes together in the requests [0, r).
   int64_t rows_before(int64_t r) const;
-  /// Packs request `r`; `lengths` is a workspace.
-  void pack(int64_t r, Batch& batch, std::vector<int64_t>& lengths) const;
+  /// Memory of whoever packs.
+  struct Workspace {
+    std::vector<int64_t> lengths, ids;
+    std::vector<float> dense;
+  };
+  /// Packs request `r`. Values that are in a card's memory are zeros.
+  void pack(int64_t r, Batch& batch, Workspace& workspace) const;
+
+  bool has_device_values() const { return !on_device_.empty(); }
+  /// Calls copy(to, from, bytes) for the values in a card's memory of each request from `begin` on, which a batch has.
+  template <class Copy>
+  void copy_device_values(int64_t begin, const DeviceBatch& batch, const Copy& copy) const {
+    for (int64_t r = 0; r < batch.batch().size(); ++r) {
+      if (!batch.batch().status(r).ok()) continue;
+      for (const DeviceInput& input : on_device_) {
+        const int64_t first = first_row(input.axis, begin + r), rows = first_row(input.axis, begin + r + 1) - first;
+        if (rows == 0) continue;
+        std::byte* const to = input.is_ids ? batch.values(r, IdsSlot{input.index}) : batch.values(r, DenseSlot{input.index});
+        copy(to, static_cast<const std::byte*>(input.values.data()) + first * input.row_bytes, rows * input.row_bytes);
+      }
+    }
+  }
+  /// Of each array in a card's memory, the card's number.
+  std::vector<int> devices() const {
+    std::vector<int> devices;
+    for (const DeviceInput& input : on_device_) devices.push_back(input.values.device_id());
+    return devices;
+  }
 
  private:
+  struct DeviceInput {
+    bool is_ids;
+    int index, axis;
+    int64_t width, row_bytes;
+    nb::dlpack::dtype type;
+    DeviceArray values;
+  };
+  DeviceInput device_input(const std::string& name, const DeviceArray& array) const;
+
   template <class Slot, class Array>
   struct Input {
     Slot slot;
@@ -49,6 +87,7 @@ class Columns {
   std::vector<Integers> arrays_;              ///< of the offsets
   std::vector<Input<IdsSlot, Integers>> ids_;
   std::vector<Input<DenseSlot, Floats>> dense_;
+  std::vector<DeviceInput> on_device_;
 };
 
 }  // namespace warprank::python

@@ -10,6 +10,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -156,8 +157,10 @@ void bind_tables(nb::module_& module) {
 void bind_scoring(nb::module_& module) {
   nb::class_<Columns>(module, "Columns", "Many requests as columns that fit a plan and one another; arrays in place.")
       .def(nb::init<const Plan&, int64_t, const std::map<std::string, Integers>&,
-                    const std::map<std::string, Integers>&, const std::map<std::string, Floats>&>(),
-           nb::arg("plan"), nb::arg("num_requests"), nb::arg("offsets"), nb::arg("ids"), nb::arg("dense"))
+                    const std::map<std::string, Integers>&, const std::map<std::string, Floats>&,
+                    const std::map<std::string, DeviceArray>&>(),
+           nb::arg("plan"), nb::arg("num_requests"), nb::arg("offsets"), nb::arg("ids"), nb::arg("dense"),
+           nb::arg("on_device"))
       .def_prop_ro("num_requests", &Columns::num_requests);
 
   nb::class_<Worker>(module, "Context", "Memory to run one batch of a model at a time, and what it met.")
@@ -170,6 +173,20 @@ void bind_scoring(nb::module_& module) {
               score_batch(columns, 0, columns.num_requests(), self, scored);
             }
             return scores_of(self.context.plan(), std::move(scored));
+          },
+          nb::arg("columns"))
+      .def(
+          "score_on_device",
+          [](Worker& self, const Columns& columns) {
+            std::optional<Pending> pending;
+            {
+              const nb::gil_scoped_release released;
+              pending.emplace(submit_batch(columns, 0, columns.num_requests(), self, StreamHandle{}));
+            }
+            std::vector<std::pair<int64_t, std::string>> failed;
+            for (int64_t r = 0; r < columns.num_requests(); ++r)
+              if (const Status& status = self.batch.status(r); !status.ok()) failed.emplace_back(r, status.message);
+            return std::pair(scores_on_device(std::move(*pending), self), std::move(failed));
           },
           nb::arg("columns"))
       .def("tap", &tap, nb::arg("node"),
@@ -210,7 +227,7 @@ void bind_scoring(nb::module_& module) {
           [](const Scorer& self, bool keep_intermediates) {
             ContextOptions options;
             options.keep_intermediates = keep_intermediates;
-            return Worker{self.model().context(options), self.model().batch()};
+            return self.worker(options);
           },
           nb::arg("keep_intermediates"))
       .def("counters", &counters_of_all, "By feature, what ids met in all that was scored.")

@@ -50,11 +50,18 @@ ScoredColumns join(const Plan& plan, std::vector<ScoredColumns> parts) {
 
 }  // namespace
 
-void score_batch(const Columns& columns, int64_t begin, int64_t end, Worker& worker, ScoredColumns& scored) {
+Pending submit_batch(const Columns& columns, int64_t begin, int64_t end, Worker& worker,
+                     std::optional<StreamHandle> stream) {
   worker.batch.clear();
-  std::vector<int64_t> lengths;
-  for (int64_t r = begin; r < end; ++r) columns.pack(r, worker.batch, lengths);
-  const Scores scores = worker.context.run(worker.batch);
+  Columns::Workspace workspace;
+  for (int64_t r = begin; r < end; ++r) columns.pack(r, worker.batch, workspace);
+  if (columns.has_device_values()) return submit_with_device_values(columns, begin, worker);
+  return worker.context.submit(worker.batch, stream);
+}
+
+void score_batch(const Columns& columns, int64_t begin, int64_t end, Worker& worker, ScoredColumns& scored) {
+  Pending pending = submit_batch(columns, begin, end, worker);
+  const Scores scores = pending.wait();
   const std::vector<OutputInfo>& outputs = worker.context.plan().source().outputs;
   if (scored.outputs.empty()) scored = empty_columns(worker.context.plan());
   for (size_t o = 0; o < outputs.size(); ++o) {
@@ -79,7 +86,7 @@ std::unique_ptr<Worker> Scorer::acquire() {
       return worker;
     }
   }
-  return std::make_unique<Worker>(Worker{model_.context(), model_.batch()});
+  return std::make_unique<Worker>(worker());
 }
 
 void Scorer::release(std::unique_ptr<Worker> worker) {

@@ -7,12 +7,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "columns.hpp"
+#include "device.hpp"
 #include "warprank/engine/model.hpp"
+#include "warprank/host.hpp"
 
 namespace warprank::python {
 
@@ -20,6 +23,8 @@ namespace warprank::python {
 struct Worker {
   Context context;
   Batch batch;
+  int card = -1;           ///< on which the context is; -1: on the host
+  DeviceBlobs blobs = {};  ///< of the batch, where columns are on a card
 };
 
 struct OutputColumn {
@@ -33,6 +38,10 @@ struct ScoredColumns {
   std::vector<std::pair<int64_t, std::string>> failed;  ///< requests that have no scores, and why
 };
 
+/// Fills a worker's batch with the requests [begin, end), and begins to score it in a stream, without one in the
+/// context's own. With columns on a card the stream is CUDA's default stream.
+Pending submit_batch(const Columns& columns, int64_t begin, int64_t end, Worker& worker,
+                     std::optional<StreamHandle> stream = {});
 /// Scores the requests [begin, end) in one batch, behind what `scored` has.
 void score_batch(const Columns& columns, int64_t begin, int64_t end, Worker& worker, ScoredColumns& scored);
 
@@ -40,9 +49,11 @@ void score_batch(const Columns& columns, int64_t begin, int64_t end, Worker& wor
 class Scorer {
  public:
   Scorer(const Plan& plan, const Weights& weights, const Tables& tables, const BindOptions& options)
-      : model_(Model::bind(plan, weights, tables, options)) {}
+      : model_(Model::bind(plan, weights, tables, options)),
+        card_(tables.device().engine == host().engine ? -1 : tables.device().index) {}
 
   const Model& model() const { return model_; }
+  Worker worker(const ContextOptions& options = {}) const { return {model_.context(options), model_.batch(), card_}; }
 
   /// Batches are of as few requests as have `rows_per_batch` rows on all axes together. Throws what the first thread
   /// that fails throws.
@@ -56,6 +67,7 @@ class Scorer {
   void release(std::unique_ptr<Worker> worker);
 
   Model model_;
+  int card_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Worker>> idle_;
 };

@@ -39,8 +39,17 @@ class Input:
 class _Flat:
     """Values without levels, and the offsets of the innermost levels that there were, from the outermost of them in."""
 
-    values: np.ndarray
+    values: Any  # a NumPy array, or one in a card's memory
     offsets: list[np.ndarray] = field(default_factory=list)
+
+
+# Of DLPack: memory of a CUDA card, and the stream behind whose work values are asked for.
+_CUDA, _DEFAULT_STREAM = 2, 1
+
+
+def is_on_card(array: Any) -> bool:
+    """Whether another library has the values in a card's memory, and shares it by DLPack."""
+    return hasattr(array, "__dlpack_device__") and int(array.__dlpack_device__()[0]) == _CUDA
 
 
 class _Wrong(Exception):
@@ -54,6 +63,7 @@ def columns_of(plan: _core.Plan, data: Any, offsets: Mapping[str, Any]) -> _core
     given: dict[str, tuple[str, np.ndarray]] = {}  # by axis: of what, offsets
     ids: dict[str, np.ndarray] = {}
     dense: dict[str, np.ndarray] = {}
+    on_device: dict[str, Any] = {}  # DLPack
     counts: dict[str, int] = {}  # of requests, by what tells
 
     def give(axis: str, source: str, found: np.ndarray) -> None:
@@ -71,15 +81,19 @@ def columns_of(plan: _core.Plan, data: Any, offsets: Mapping[str, Any]) -> _core
         wanted = inputs[name]
         try:
             flat = _flatten(column, wanted)
-            values = _ids(flat.values, wanted.pads_minus_one) if wanted.kind == "ids" else _dense(flat.values, wanted.width)
+            if is_on_card(flat.values):
+                on_device[name] = _on_card(flat.values, wanted)
+            elif wanted.kind == "ids":
+                ids[name] = _ids(flat.values, wanted.pads_minus_one)
+            else:
+                dense[name] = _dense(flat.values, wanted.width)
         except _Wrong as wrong:
             problems.add(f"column '{name}'", *wrong.args)
             continue
-        (ids if wanted.kind == "ids" else dense)[name] = values
         for axis, found in zip(reversed(wanted.axes), reversed(flat.offsets)):
             give(axis, f"'{name}'", found)
         if not wanted.axes:
-            counts[f"'{name}'"] = len(values)
+            counts[f"'{name}'"] = len(flat.values)
     problems.raise_if_any()
 
     for axes in {tuple(i.axes[:1]) for i in inputs.values() if i.axes}:
@@ -90,9 +104,10 @@ def columns_of(plan: _core.Plan, data: Any, offsets: Mapping[str, Any]) -> _core
     if not counts:
         problems.add("requests", "a column of the outermost axis, or offsets of the axis below it", "none")
     num_requests = next(iter(counts.values()), 0)
-    _check_missing(inputs, ids.keys() | dense.keys(), num_requests, given, _names(data), problems)
+    _check_missing(inputs, ids.keys() | dense.keys() | on_device.keys(), num_requests, given, _names(data), problems)
     problems.raise_if_any()
-    return _core.Columns(plan, num_requests, {axis: found for axis, (_, found) in given.items()}, ids, dense)
+    return _core.Columns(plan, num_requests, {axis: found for axis, (_, found) in given.items()}, ids, dense,
+                         on_device)
 
 
 def _check_missing(inputs: Mapping[str, Input], found: Collection[str], num_requests: int,
@@ -155,7 +170,7 @@ def _flatten(column: Any, wanted: Input) -> _Flat:
         offsets = _offsets(column.offsets)
         if offsets.ndim != 1 or len(offsets) < 1:
             raise _Wrong("offsets [parent rows + 1]", f"offsets of shape {list(offsets.shape)}")
-        return _Flat(_numpy(column.values), [offsets])
+        return _Flat(column.values if is_on_card(column.values) else _numpy(column.values), [offsets])
     if type(column).__module__.startswith("pyarrow"):
         return _flatten_arrow(column, wanted)
     if type(column).__module__.startswith("pandas"):
@@ -167,10 +182,10 @@ def _flatten(column: Any, wanted: Input) -> _Flat:
         column = list(column)
     if isinstance(column, Sequence) and wanted.axes:
         return _flatten_sequences(column, wanted)
-    return _flatten_array(_numpy(column), wanted)
+    return _flatten_array(column if is_on_card(column) else _numpy(column), wanted)
 
 
-def _flatten_array(array: np.ndarray, wanted: Input) -> _Flat:
+def _flatten_array(array: Any, wanted: Input) -> _Flat:
     """Dimensions before the rows are levels of one size."""
     flat_dims = 1 if wanted.kind == "ids" or array.ndim == 1 else 2
     levels = array.ndim - flat_dims
@@ -183,7 +198,7 @@ def _flatten_array(array: np.ndarray, wanted: Input) -> _Flat:
     for level in range(levels):
         rows *= array.shape[level]
         offsets.append(np.arange(rows + 1, dtype=np.int64) * array.shape[level + 1])
-    return _Flat(array.reshape((-1,) + array.shape[levels + 1:]), offsets)
+    return _Flat(array.reshape((-1,) + tuple(array.shape[levels + 1:])), offsets)
 
 
 def _flatten_sequences(column: Sequence[Any], wanted: Input) -> _Flat:
@@ -238,6 +253,8 @@ def _flatten_arrow(column: Any, wanted: Input) -> _Flat:
 
 
 def _numpy(array: Any) -> np.ndarray:
+    if is_on_card(array):
+        raise _Wrong("values in the host's memory, or one array of all rows on a device", "others on a device")
     if hasattr(array, "detach"):  # PyTorch, whose BF16 NumPy does not have
         array = array.detach()
         return np.asarray(array.float() if str(array.dtype) == "torch.bfloat16" else array)
@@ -247,6 +264,15 @@ def _numpy(array: Any) -> np.ndarray:
         return np.asarray(array)
     except ValueError as error:
         raise _Wrong("rows of one length", str(error)) from None
+
+
+def _on_card(values: Any, wanted: Input) -> Any:
+    """A capsule of DLPack, whose values are there for what is queued in CUDA's default stream."""
+    if hasattr(values, "detach"):  # PyTorch, which shares no tensors that have gradients
+        values = values.detach().contiguous()
+    if wanted.kind == "dense" and len(values.shape) == 1:
+        values = values.reshape((-1, 1))
+    return values.__dlpack__(stream=_DEFAULT_STREAM)
 
 
 def _offsets(values: Any) -> np.ndarray:

@@ -118,12 +118,16 @@ class Scores(Mapping[str, np.ndarray]):
         return self._values[name][begin:end]
 
 
+def _raise(failed: list[tuple[int, str]]) -> None:
+    _core.raise_problems([_core.Problem(f"request {r}", "one that can be scored", why) for r, why in failed[:20]])
+
+
 def _scores(result: tuple[Any, Any, Any], errors: str) -> Scores:
     if errors not in ("raise", "keep"):
         refuse("errors", "one of raise, keep", repr(errors))
     values, offsets, failed = result
     if errors == "raise":
-        _core.raise_problems([_core.Problem(f"request {r}", "one that can be scored", why) for r, why in failed[:20]])
+        _raise(failed)
     return Scores(values, offsets, dict(failed))
 
 
@@ -137,6 +141,13 @@ class Context:
     def score(self, data: Any, offsets: Mapping[str, Any] = {}, errors: Literal["raise", "keep"] = "raise") -> Scores:
         """As Model.score, in one batch."""
         return _scores(self._core.score(columns_of(self.plan, data, offsets)), errors)
+
+    def score_on_device(self, data: Any, offsets: Mapping[str, Any] = {}) -> dict[str, Any]:
+        """As score, of a model on a GPU: each output, [rows, width], in the card's memory, for ``torch.from_dlpack`` and
+        others that read DLPack. It is complete when this returns, and stays as it is."""
+        values, failed = self._core.score_on_device(columns_of(self.plan, data, offsets))
+        _raise(failed)
+        return values
 
     def tap(self, node: str) -> np.ndarray:
         """The value of a node in the last run, [rows of its axis, width]; of a context with keep_intermediates."""

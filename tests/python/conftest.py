@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "python/examples"))
+sys.path[:0] = [str(ROOT / "python/examples"), str(ROOT / "tests/python")]
 
 
 @pytest.fixture

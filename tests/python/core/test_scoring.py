@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+import cards
 import numpy as np
 import pytest
 from rank_films import din_mmoe, made_up_users
@@ -352,6 +353,32 @@ def test_precisions(rng):
 def test_devices_that_are_not_there_are_told(case):
     with pytest.raises(wr.InvalidArgument, match="device: expected host.*, got 'gpu'"):
         wr.Tables.load(case.plan, wr.Weights.from_arrays(case.tables), "gpu")
+
+
+def test_columns_on_a_card_are_told(case):
+    """Without a card nobody reads what is at these addresses."""
+    def on_card(array, dtype=None, device=0):
+        return cards.OnCard(array.ctypes.data, array.shape, dtype or array.dtype, device)
+
+    def message(**columns):
+        with pytest.raises(wr.InvalidArgument) as caught:
+            case.model.score(case.data | columns)
+        return str(caught.value)
+
+    film, context = on_card(case.film), on_card(case.context)
+    assert "on a device" in message(film_id=(film, case.offsets))
+    assert film.asked == [1], "values are asked for behind the default stream's work"
+    assert "expected 5 rows, as axis 'item' has, of int64, got [5] of int32" in message(
+        film_id=(on_card(case.film, np.int32), case.offsets))
+    assert "got [2] of int64" in message(film_id=(on_card(case.film[:2]), case.offsets))
+    assert "dense 'context' on a device: expected 3 rows, as axis 'user' has, of 2 columns of float32, got [3, 2] of " \
+           "float64" in message(context=on_card(case.context, np.float64))
+    assert "on a device" in message(context=context, age=on_card(case.age))
+    offsets = on_card(case.offsets)
+    assert "expected values in the host's memory, or one array of all rows on a device" in message(
+        film_id=(case.film, offsets))
+    with pytest.raises(wr.InvalidArgument, match="on a device|on a GPU"):
+        case.model.context().score_on_device(case.data)
 
 
 def test_an_axis_of_which_only_those_below_have_inputs(rng):
