@@ -20,8 +20,8 @@
 #include "warprank/ops/detail/attention/descriptor.cuh"
 #include "warprank/ops/detail/attention/kernel.cuh"
 #include "warprank/ops/detail/attention/split.cuh"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/common/item_units.cuh"
-#include "warprank/ops/detail/gemm/check.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail::attention {
 

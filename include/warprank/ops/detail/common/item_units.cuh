@@ -13,7 +13,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/sorted.hpp"
 #include "warprank/device/true_count.hpp"
-#include "warprank/ops/detail/gemm/check.hpp"
+#include "warprank/ops/detail/common/check_matrix.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail {
 

@@ -15,6 +15,7 @@
 #include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/common/item_units.cuh"
 #include "warprank/ops/detail/din_attention/chained/kernel.cuh"
 #include "warprank/ops/detail/din_attention/chained/layout.hpp"
@@ -22,7 +23,6 @@
 #include "warprank/ops/detail/din_attention/staged/kernel.cuh"
 #include "warprank/ops/detail/din_attention/staged/partition.hpp"
 #include "warprank/ops/detail/din_attention/weights.hpp"
-#include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/launch_policies.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail::din {

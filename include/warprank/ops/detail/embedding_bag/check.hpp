@@ -14,8 +14,8 @@
 #include "warprank/core/error.hpp"
 #include "warprank/core/view.hpp"
 #include "warprank/ops/bag_feature.hpp"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/embedding_bag/record.hpp"
-#include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/hash_table/check.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail::embedding_bag {

@@ -17,8 +17,8 @@
 #include "warprank/device/sync.hpp"
 #include "warprank/device/true_count.hpp"
 #include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/common/descriptors.cuh"
-#include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 
 namespace warprank { inline namespace v0 { namespace detail {

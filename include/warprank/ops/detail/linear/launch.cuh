@@ -14,6 +14,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/device/compiled_kernels.hpp"
 #include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/linear/kernel.cuh"
 

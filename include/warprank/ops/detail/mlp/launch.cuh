@@ -13,6 +13,7 @@
 
 #include "warprank/core/error.hpp"
 #include "warprank/device/compiled_kernels.hpp"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/mlp/descriptor.cuh"
 #include "warprank/ops/detail/mlp/plan_products.hpp"
 #include "warprank/ops/detail/mlp/policy.hpp"

@@ -13,7 +13,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/detail/common/activation.cuh"
-#include "warprank/ops/detail/common/check_matrix.hpp"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/mlp/policy.hpp"
 

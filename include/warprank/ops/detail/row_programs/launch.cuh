@@ -15,7 +15,7 @@
 #include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
-#include "warprank/ops/detail/gemm/check.hpp"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/row_programs/kernel.cuh"
 #include "warprank/ops/launch_policies.hpp"
 

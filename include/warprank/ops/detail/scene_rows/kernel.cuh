@@ -22,9 +22,9 @@
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sorted.hpp"
 #include "warprank/device/sync.hpp"
+#include "warprank/ops/detail/common/check_matrix.hpp"
 #include "warprank/ops/detail/common/requests_of_lanes.cuh"
 #include "warprank/ops/detail/embedding_bag/blob.cuh"
-#include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/row_groups.hpp"
 #include "warprank/ops/scene_ids.hpp"
 

@@ -27,9 +27,9 @@
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/common/row_lanes.cuh"
 #include "warprank/ops/detail/common/row_steps.cuh"
-#include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/launch_policies.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail::segment_reduce {

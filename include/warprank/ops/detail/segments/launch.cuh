@@ -23,9 +23,9 @@
 #include "warprank/device/sync.hpp"
 #include "warprank/ops/bag_feature.hpp"
 #include "warprank/ops/contract.hpp"
+#include "warprank/ops/detail/common/check_matrix.hpp"
 #include "warprank/ops/detail/common/requests_of_lanes.cuh"
 #include "warprank/ops/detail/embedding_bag/blob.cuh"
-#include "warprank/ops/detail/gemm/check.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail {
 
