@@ -678,8 +678,8 @@ TEST_F(CudaEngine, TakesAnotherModelWhoseWeightsCublasltReads) {
 
 /// While it is there, cuBLASLt has no algorithm for layers of so many outputs.
 struct NoAlgorithm {
-  explicit NoAlgorithm(int64_t out) { detail::stand_in_has_none_for = out; }
-  ~NoAlgorithm() { detail::stand_in_has_none_for = -1; }
+  explicit NoAlgorithm(int64_t out) { detail::gemm::stand_in_has_none_for = out; }
+  ~NoAlgorithm() { detail::gemm::stand_in_has_none_for = -1; }
 };
 
 TEST_F(CudaEngine, TakesTilesWhereCublasltHasNoAlgorithm) {

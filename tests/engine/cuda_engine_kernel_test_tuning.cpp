@@ -346,8 +346,8 @@ TEST_F(CudaEngineTuning, GivesCublasltOneWorkspaceInTurns) {
 
 TEST_F(CudaEngineTuning, GoesOnWithoutCublaslt) {
   const struct Missing {
-    Missing() { warprank::detail::stand_in_is_missing = true; }
-    ~Missing() { warprank::detail::stand_in_is_missing = false; }
+    Missing() { warprank::detail::gemm::stand_in_is_missing = true; }
+    ~Missing() { warprank::detail::gemm::stand_in_is_missing = false; }
   } missing;
   const std::string told = described();
   EXPECT_THAT(told, HasSubstr("\ncuBLASLt: none: it is missing\nlinear layers: 6 measured in "));

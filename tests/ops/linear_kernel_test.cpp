@@ -735,7 +735,7 @@ TEST(FinishLaunch, DoesAllThatComesBehindProducts) {
   }
   std::vector<std::unique_ptr<DeviceLayer>> layers;
   std::vector<std::unique_ptr<DeviceArray<float>>> sums;
-  std::vector<warprank::detail::FinishedLayer> finished;
+  std::vector<warprank::detail::gemm::FinishedLayer> finished;
   for (const LinearCase& c : cases) {
     const LinearLayer layer = layers.emplace_back(std::make_unique<DeviceLayer>(c))->view();
     const int64_t out = c.layer.out, stride = (out + 3) / 4 * 4;
@@ -752,7 +752,7 @@ TEST(FinishLaunch, DoesAllThatComesBehindProducts) {
     const Matrix<const float> of_layer(sums.back()->data(), c.capacity(), out, stride);
     finished.push_back({of_layer, warprank::detail::describe_linear(layer).epilogue, layer.num_rows});
   }
-  const warprank::detail::FinishLaunch finish(finished);
+  const warprank::detail::gemm::FinishLaunch finish(finished);
   DeviceArray<unsigned char> descriptors(finish.descriptors());
   finish.launch({descriptors.data()});
   for (const auto& layer : layers) layer->expect_right();
@@ -760,8 +760,8 @@ TEST(FinishLaunch, DoesAllThatComesBehindProducts) {
 
 TEST(CublasLinear, RefusesABiasAboveHalf) {
   const std::vector<float> weight(6, 1.0f);
-  EXPECT_EQ(warprank::detail::pack_row_major(weight, std::vector<float>{1, 65504, -3}, 2, 3).size(), 3 * 8 + 3);
-  EXPECT_TRUE(warprank::detail::pack_row_major(weight, std::vector<float>{1, 65600, -3}, 2, 3).empty());
+  EXPECT_EQ(warprank::detail::gemm::pack_row_major(weight, std::vector<float>{1, 65504, -3}, 2, 3).size(), 3 * 8 + 3);
+  EXPECT_TRUE(warprank::detail::gemm::pack_row_major(weight, std::vector<float>{1, 65600, -3}, 2, 3).empty());
 }
 
 /// The case's oracle with what cuBLASLt may round beside an FP32 evaluation, since it promises no order of roundings:
@@ -799,7 +799,7 @@ TEST(CublasLinear, MatchesTheOracleAndIsCaptured) {
         LinearCase c(50, 60, 24, extras);
         c.layer.bias = rounded(c.layer.bias);
         DeviceLayer device(c);
-        DeviceArray<float16> weights(warprank::detail::pack_row_major(c.layer.weight, c.layer.bias, 60, 24));
+        DeviceArray<float16> weights(warprank::detail::gemm::pack_row_major(c.layer.weight, c.layer.bias, 60, 24));
         DeviceArray<float> float_bias(c.layer.bias);
         const void* bias = half_y ? static_cast<const void*>(weights.data() + 24 * 64) : float_bias.data();
         const CublasLinear linear(device.view(), {weights.data(), 64}, has_bias ? bias : nullptr);
@@ -824,7 +824,7 @@ TEST(CublasLinear, HasSomeAlgorithmsThatAllMatchTheOracle) {
   extras.more_rows = 0;
   const LinearCase c(50, 60, 24, extras);
   DeviceLayer device(c);
-  DeviceArray<float16> weights(warprank::detail::pack_row_major(c.layer.weight, c.layer.bias, 60, 24));
+  DeviceArray<float16> weights(warprank::detail::gemm::pack_row_major(c.layer.weight, c.layer.bias, 60, 24));
   const auto with = [&](int algorithm) {
     return CublasLinear(device.view(), {weights.data(), 64}, nullptr, algorithm);
   };
@@ -856,7 +856,7 @@ TEST(CublasLinear, RefusesWhatItDoesNotFuse) {
   DeviceLayer device(c);
   DeviceArray<float16> weights(24 * 12, float16{});
   try {
-    warprank::detail::check_cublas_linear(device.view(), {weights.data(), 20}, nullptr);
+    warprank::detail::gemm::check_cublas_linear(device.view(), {weights.data(), 20}, nullptr);
     FAIL() << "must throw";
   } catch (const invalid_argument& e) {
     ASSERT_EQ(e.problems().size(), 5u);

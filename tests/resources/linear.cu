@@ -5,8 +5,8 @@
 #include "warprank/ops/detail/gemm/finish.cuh"
 #include "warprank/ops/linear.cuh"
 
-WARPRANK_HIDDEN void launch_all(const warprank::LinearLaunch& layers, const warprank::detail::FinishLaunch& finish,
-                                void* memory) {
+WARPRANK_HIDDEN void launch_all(const warprank::LinearLaunch& layers,
+                                const warprank::detail::gemm::FinishLaunch& finish, void* memory) {
   layers.launch({memory, memory});
   finish.launch({memory});
 }

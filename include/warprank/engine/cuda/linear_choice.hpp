@@ -139,7 +139,7 @@ StepShape shape_of_step(const Graph& graph, const std::vector<NodeChain>& chains
         step.layers.push_back(shape);
         step.is_head.push_back(shape.out == 1);
         step.is_bare.push_back(!op->row_bias && !op->multiply && !op->residual &&
-                               detail::cublaslt_fuses(op->activation.kind));
+                               detail::gemm::cublaslt_fuses(op->activation.kind));
       }
       step.layers[of.back()].count += count;
     }

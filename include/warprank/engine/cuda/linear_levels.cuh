@@ -49,7 +49,7 @@ struct ChosenLayer {
   }
   bool is_bare() const {
     return layer.row_bias.values.data == nullptr && layer.multiply.data == nullptr && layer.residual.data == nullptr &&
-           detail::cublaslt_fuses(layer.activation.kind);
+           detail::gemm::cublaslt_fuses(layer.activation.kind);
   }
 };
 
@@ -59,7 +59,7 @@ class WARPRANK_HIDDEN LinearLevel {
  public:
   LinearLevel(const std::vector<ChosenLayer>& layers, StepMemory& memory) {
     std::vector<LinearLayer> tiles;
-    std::vector<detail::FinishedLayer> finished;
+    std::vector<detail::gemm::FinishedLayer> finished;
     std::optional<LinearTiling> tiling;
     for (const ChosenLayer& chosen : layers) {
       if (chosen.kernel != LinearKernel::cublaslt) {
@@ -79,7 +79,7 @@ class WARPRANK_HIDDEN LinearLevel {
       if (fits) tiles_.emplace(tiles, device::target(), *tiling);
       tile_memory_ = memory.of(*tiles_);
     }
-    finish_ = detail::FinishLaunch(finished);
+    finish_ = detail::gemm::FinishLaunch(finished);
     finish_memory_ = memory.of(finish_);
     for (const CublasLinear& product : products_)
       workspace_bytes_ = std::max(workspace_bytes_, product.workspace_bytes());
@@ -102,7 +102,7 @@ class WARPRANK_HIDDEN LinearLevel {
  private:
   /// The layer with nothing behind its products, which go to memory of their own and are finished from there.
   static LinearLayer sums_of(const ChosenLayer& chosen, StepMemory& memory,
-                             std::vector<detail::FinishedLayer>& finished) {
+                             std::vector<detail::gemm::FinishedLayer>& finished) {
     const LinearLayer& layer = chosen.layer;
     const int64_t rows = layer.x.rows, stride = round_up(layer.y.cols, 4);
     auto* const sums = static_cast<float*>(memory.unwritten(rows * stride * 4));
@@ -116,7 +116,7 @@ class WARPRANK_HIDDEN LinearLevel {
   std::optional<LinearLaunch> tiles_;
   std::vector<CublasLinear> products_;
   std::vector<FloatMatrix<const void>> cut_sums_;
-  detail::FinishLaunch finish_{Span<const detail::FinishedLayer>()};
+  detail::gemm::FinishLaunch finish_{Span<const detail::gemm::FinishedLayer>()};
   LaunchMemory tile_memory_, finish_memory_;
   int64_t workspace_bytes_ = 0;
 };

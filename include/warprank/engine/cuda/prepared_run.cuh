@@ -143,7 +143,7 @@ class PreparedRun {
         continue;
       }
       for (const device::RecordedLaunch& launch : launches_of(step))
-        text += "  " + step.kernel + ": " + detail::text_of_launch(launch) + "\n";
+        text += "  " + step.kernel + ": " + detail::gemm::text_of_launch(launch) + "\n";
     }
     return text + "  publish: " + own.launches().back().to_string() + "\n";
   }

@@ -82,7 +82,7 @@ inline PackedLinearNode pack(const Graph& graph, int n, bool apart, bool for_cub
     const Buffer<unsigned char> bytes = naming(op.name, [&] { return pack_linear(weight, bias, in, out); });
     layer.packed = memory.add(bytes.data(), bytes.size());
     if (for_cublaslt) {
-      const std::vector<float16> row_major = detail::pack_row_major(weight, bias, in, out);
+      const std::vector<float16> row_major = detail::gemm::pack_row_major(weight, bias, in, out);
       layer.row_major = memory.add_copied(row_major.data(), 2 * static_cast<int64_t>(row_major.size()));
       std::vector<float> float_bias(bias.begin(), bias.end());
       float_bias.resize(static_cast<size_t>(out));

@@ -63,8 +63,8 @@ inline Partition choose_partition(int padded_dim, int target, const Policy& poli
 /// An attention as it lies in device memory.
 struct alignas(16) Descriptor {
   ItemsAndEvents axes;
-  RowSource q, k, v;  ///< all rows of head 0; num_rows is not used
-  Operand<void> y;
+  gemm::RowSource q, k, v;  ///< all rows of head 0; num_rows is not used
+  gemm::Operand<void> y;
   float scale = 1;
   int heads = 1;
   int dim = 0, padded_dim = 0;  ///< of a head; padded to 16

@@ -24,7 +24,7 @@
 namespace warprank { inline namespace v0 { namespace detail::attention {
 
 /// Rows of one head.
-WARPRANK_DEVICE RowSource rows_of_head(RowSource rows, int64_t first_row, int64_t first_column, int count) {
+WARPRANK_DEVICE gemm::RowSource rows_of_head(gemm::RowSource rows, int64_t first_row, int64_t first_column, int count) {
   rows.first += first_row * rows.stride + first_column;
   rows.num_rows = count;
   return rows;
@@ -33,7 +33,7 @@ WARPRANK_DEVICE RowSource rows_of_head(RowSource rows, int64_t first_row, int64_
 /// Brings rows [first, first + count) to shared memory, to a whole strip; those that do not exist are zeros. All
 /// threads of the block call. On targets with asynchronous copies the caller commits and waits.
 template <int Target>
-WARPRANK_DEVICE void load_tile(const RowSource& source, int first, int count, int padded_dim, float16* to) {
+WARPRANK_DEVICE void load_tile(const gemm::RowSource& source, int first, int count, int padded_dim, float16* to) {
   constexpr int vector = 8;
   const int per_row = padded_dim / vector, stride = padded_dim + row_padding;
   const int total = (count + strip_rows - 1) / strip_rows * strip_rows * per_row;
@@ -44,7 +44,7 @@ WARPRANK_DEVICE void load_tile(const RowSource& source, int first, int count, in
       if (first + row < source.num_rows && source.is_aligned && column + vector <= source.num_columns)
         device::copy_async(place, source.first + (first + row) * source.stride + column);
       else
-        device::store_vector(place, load_columns_of_row(source, first + row, column));
+        device::store_vector(place, gemm::load_columns_of_row(source, first + row, column));
     }
   } else {
     constexpr int at_once = 4;  // loads in flight
@@ -53,7 +53,8 @@ WARPRANK_DEVICE void load_tile(const RowSource& source, int first, int count, in
       WARPRANK_UNROLL
       for (int i = 0; i < at_once; ++i) {
         const int piece = begin + i * block_threads;
-        if (piece < total) pieces[i] = load_columns_of_row(source, first + piece / per_row, piece % per_row * vector);
+        if (piece < total)
+          pieces[i] = gemm::load_columns_of_row(source, first + piece / per_row, piece % per_row * vector);
       }
       WARPRANK_UNROLL
       for (int i = 0; i < at_once; ++i) {
@@ -101,9 +102,9 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
   const int place = d.causal ? static_cast<int>(unit.first_item - unit.first_event) : 0;
   const int num_keys = d.causal ? place + unit.num_items : static_cast<int>(unit.num_events);
   const int first_column = head * d.dim;
-  const RowSource q = rows_of_head(d.q, unit.first_item, first_column, unit.num_items);
-  const RowSource k = rows_of_head(d.k, unit.first_event, first_column, num_keys);
-  const RowSource v = rows_of_head(d.v, unit.first_event, first_column, num_keys);
+  const gemm::RowSource q = rows_of_head(d.q, unit.first_item, first_column, unit.num_items);
+  const gemm::RowSource k = rows_of_head(d.k, unit.first_event, first_column, num_keys);
+  const gemm::RowSource v = rows_of_head(d.v, unit.first_event, first_column, num_keys);
 
   const int first_row = device::warp_index() * strip_rows, num_rows = unit.num_items - first_row;
   float16* const strip_queries = queries + first_row * stride;
@@ -154,9 +155,9 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
   }
 
   if (num_rows <= 0) return;
-  Operand<void> y = d.y;
+  gemm::Operand<void> y = d.y;
   y.data = static_cast<unsigned char*>(y.data) + static_cast<int64_t>(first_column) * (y.is_half ? 2 : 4);
-  y.is_aligned = y.is_aligned && first_column % columns_at_once == 0;
+  y.is_aligned = y.is_aligned && first_column % gemm::columns_at_once == 0;
   strip.store(d, y, unit.first_item + first_row, least(num_rows, strip_rows), reinterpret_cast<float*>(strip_queries),
               d.causal ? spoilt : nullptr, seen);
 }

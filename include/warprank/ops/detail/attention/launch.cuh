@@ -81,8 +81,8 @@ void check_overlaps(Span<const Given> attentions, Problems& problems) {
 }
 
 /// Rows whose heads have `dim` columns each. Vectors are loaded where every head begins with one.
-inline RowSource source_of(const Matrix<const float16>& matrix, int dim) {
-  RowSource source{};
+inline gemm::RowSource source_of(const Matrix<const float16>& matrix, int dim) {
+  gemm::RowSource source{};
   source.first = matrix.data;
   source.stride = matrix.stride;
   source.num_columns = dim;
@@ -101,7 +101,7 @@ Descriptor describe(const Given& given) {
   to.q = source_of(given.q, to.dim);
   to.k = source_of(given.k, to.dim);
   to.v = source_of(given.v, to.dim);
-  to.y = operand_of(given.y);
+  to.y = gemm::operand_of(given.y);
   to.scale = given.scale == 0 ? 1 / std::sqrt(static_cast<float>(to.dim)) : given.scale;
   to.causal = given.causal;
   return to;

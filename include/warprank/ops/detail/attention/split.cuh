@@ -186,19 +186,20 @@ struct SplitPart {
     for (int w = 0; w < factor_words; w += 2) {
       const uint32_t a[4] = {queries[0][w], queries[1][w], queries[0][w + 1], queries[1][w + 1]};
       WARPRANK_UNROLL
-      for (int n = 0; n < 2; ++n) multiply_step<Target>(scores[n], a, keys[n][w], keys[n][w + 1], true);
+      for (int n = 0; n < 2; ++n) gemm::multiply_step<Target>(scores[n], a, keys[n][w], keys[n][w + 1], true);
     }
     uint32_t weights[4];
     weigh(factor, rest, scores, weights);
     constexpr uint32_t ones = 0x3c003c00;
-    multiply_step<Target>(totals, weights, ones, ones, true);
+    gemm::multiply_step<Target>(totals, weights, ones, ones, true);
     WARPRANK_UNROLL
     for (int w = 0; w < value_words; ++w) {
       using device::high_half, device::low_half, device::pack_halves;
-      multiply_step<Target>(sums[2 * w], weights, pack_halves(low_half(values[0][w]), low_half(values[1][w])),
-                            pack_halves(low_half(values[2][w]), low_half(values[3][w])), true);
-      multiply_step<Target>(sums[2 * w + 1], weights, pack_halves(high_half(values[0][w]), high_half(values[1][w])),
-                            pack_halves(high_half(values[2][w]), high_half(values[3][w])), true);
+      gemm::multiply_step<Target>(sums[2 * w], weights, pack_halves(low_half(values[0][w]), low_half(values[1][w])),
+                                  pack_halves(low_half(values[2][w]), low_half(values[3][w])), true);
+      gemm::multiply_step<Target>(sums[2 * w + 1], weights,
+                                  pack_halves(high_half(values[0][w]), high_half(values[1][w])),
+                                  pack_halves(high_half(values[2][w]), high_half(values[3][w])), true);
     }
   }
 

@@ -62,10 +62,10 @@ struct Strip {
 
   /// y of the rows [0, num_rows), from `row` on. `staging` is float [8, padded_dim + row_padding], of the warp alone.
   /// Columns whose first spoilt key is among the seen are NaN; `spoilt` null: none.
-  WARPRANK_DEVICE void store(const Descriptor& d, const Operand<void>& y, int64_t row, int num_rows, float* staging,
-                             const uint32_t* spoilt, const int (&seen)[2]) {
+  WARPRANK_DEVICE void store(const Descriptor& d, const gemm::Operand<void>& y, int64_t row, int num_rows,
+                             float* staging, const uint32_t* spoilt, const int (&seen)[2]) {
     const int lane = device::lane_index(), stride = d.padded_dim + row_padding;
-    const int fours = (d.dim + columns_at_once - 1) / columns_at_once;
+    const int fours = (d.dim + gemm::columns_at_once - 1) / gemm::columns_at_once;
     WARPRANK_UNROLL
     for (int lower = 0; lower < 2; ++lower) {
       const float total = device::Tile<4>::sum(totals[lower]);
@@ -84,11 +84,11 @@ struct Strip {
       }
       device::sync_warp();
       for (int i = lane; i < 8 * fours; i += device::warp_size) {
-        const int of_strip = lower * 8 + i / fours, column = i % fours * columns_at_once;
+        const int of_strip = lower * 8 + i / fours, column = i % fours * gemm::columns_at_once;
         if (of_strip >= num_rows) break;
-        const auto four =
-            *reinterpret_cast<const device::Vector<float, columns_at_once>*>(&staging[i / fours * stride + column]);
-        store_operand(y, row + of_strip, column, d.dim, four.values);
+        const auto four = *reinterpret_cast<const device::Vector<float, gemm::columns_at_once>*>(
+            &staging[i / fours * stride + column]);
+        gemm::store_operand(y, row + of_strip, column, d.dim, four.values);
       }
     }
   }
@@ -100,14 +100,14 @@ struct Strip {
     for (int k = 0; k < d.dim; k += 16) {
       const bool has_second_half = k + 8 < d.dim;
       uint32_t a[4];
-      load_rows(a, queries + k, stride);
+      gemm::load_rows(a, queries + k, stride);
       WARPRANK_UNROLL
       for (int n = 0; n < step / 8; n += 2) {
         if (n * 8 >= count) break;
         uint32_t b[4];  // two tiles of keys, two halves of the inputs
         device::load_matrices(b, keys + (n * 8 + lane / 16 * 8 + lane % 8) * stride + k + lane / 8 % 2 * 8);
-        multiply_step<Target>(scores[n], a, b[0], b[1], has_second_half);
-        if (n * 8 + 8 < count) multiply_step<Target>(scores[n + 1], a, b[2], b[3], has_second_half);
+        gemm::multiply_step<Target>(scores[n], a, b[0], b[1], has_second_half);
+        if (n * 8 + 8 < count) gemm::multiply_step<Target>(scores[n + 1], a, b[2], b[3], has_second_half);
       }
     }
   }
@@ -166,8 +166,8 @@ struct Strip {
         if (n * 8 >= d.dim) break;
         uint32_t b[4];  // two tiles of columns, two halves of the keys
         device::load_matrices<true>(b, values + (k + lane % 16) * stride + n * 8 + lane / 16 * 8);
-        multiply_step<Target>(sums[n], a, b[0], b[1], has_second_half);
-        if (n * 8 + 8 < d.dim) multiply_step<Target>(sums[n + 1], a, b[2], b[3], has_second_half);
+        gemm::multiply_step<Target>(sums[n], a, b[0], b[1], has_second_half);
+        if (n * 8 + 8 < d.dim) gemm::multiply_step<Target>(sums[n + 1], a, b[2], b[3], has_second_half);
       }
     }
   }

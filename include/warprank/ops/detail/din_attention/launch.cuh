@@ -102,7 +102,7 @@ Descriptor describe_common(const History& history) {
   to.q = rows_of(history.q);
   to.k = rows_of(history.k);
   to.added = rows_of(history.added);
-  to.y = operand_of(history.y);
+  to.y = gemm::operand_of(history.y);
   to.axes = items_and_events_of(history);
   to.factor = packed(*history.network).factor;
   to.normalization = history.network->normalization();

@@ -147,8 +147,8 @@ WARPRANK_DEVICE void multiply_fields(const Fields& a, const Fields& b, int dim, 
           uint32_t fragment_b[4];
           device::load_matrices(fragment_b, field(b, column + lane / 16 * 8 + lane % 8) + k * step + lane / 8 % 2 * 8);
           const bool has_second_half = k * step + 8 < dim;
-          multiply_step<Target>(sums[2 * j], fragment_a, fragment_b[0], fragment_b[1], has_second_half);
-          multiply_step<Target>(sums[2 * j + 1], fragment_a, fragment_b[2], fragment_b[3], has_second_half);
+          gemm::multiply_step<Target>(sums[2 * j], fragment_a, fragment_b[0], fragment_b[1], has_second_half);
+          gemm::multiply_step<Target>(sums[2 * j + 1], fragment_a, fragment_b[2], fragment_b[3], has_second_half);
         }
       }
       WARPRANK_UNROLL

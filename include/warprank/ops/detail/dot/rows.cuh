@@ -124,7 +124,7 @@ struct RowFields {
       for (int w = 0; w < words; w += 2) {
         const uint32_t a[4] = {of[2 * m][w], of[2 * m + 1][w], of[2 * m][w + 1], of[2 * m + 1][w + 1]};
         WARPRANK_UNROLL
-        for (int j = 0; j < 2 * m + 2; ++j) multiply_step<Target>(sums[j], a, of[j][w], of[j][w + 1], true);
+        for (int j = 0; j < 2 * m + 2; ++j) gemm::multiply_step<Target>(sums[j], a, of[j][w], of[j][w + 1], true);
       }
     }
   }

@@ -15,7 +15,7 @@ namespace warprank { inline namespace v0 { namespace detail::experts {
 inline void check_stacked(int64_t weights, int64_t biases, int64_t in, int64_t out, int64_t num_experts) {
   Problems problems;
   if (num_experts < 1) problems.add("experts", "at least one", std::to_string(num_experts));
-  if (in < 1 || out < 1 || in > max_layer_width || out > max_layer_width)
+  if (in < 1 || out < 1 || in > gemm::max_layer_width || out > gemm::max_layer_width)
     problems.add("experts", "in and out of 1 to 2^30", std::to_string(in) + " and " + std::to_string(out));
   problems.throw_if_any();
   if (weights != num_experts * out * in)

@@ -11,7 +11,7 @@
 #include "warprank/ops/axis_input.hpp"
 #include "warprank/ops/detail/common/check_float_matrix.hpp"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::gemm {
 
 inline constexpr int64_t max_layer_width = int64_t{1} << 30;
 
@@ -39,4 +39,4 @@ void check_epilogue(const Inputs& inputs, const std::string& what, int64_t first
     problems.add(what + "'s residual", "one, as it is first", "none");
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::gemm

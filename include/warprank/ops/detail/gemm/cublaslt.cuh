@@ -52,9 +52,9 @@ class WARPRANK_HIDDEN CublasLinear {
   void launch(void*, device::Stream) const {}
 };
 
-namespace detail {
+namespace detail::gemm {
 inline std::string text_of_launch(const device::RecordedLaunch& launch) { return launch.to_string(); }
-}  // namespace detail
+}  // namespace detail::gemm
 
 }}  // namespace warprank::v0
 

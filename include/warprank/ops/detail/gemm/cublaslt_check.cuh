@@ -18,7 +18,7 @@ class no_cublaslt_algorithm : public cuda_error {
   no_cublaslt_algorithm() : cuda_error("asking cuBLASLt for an algorithm", 15, "CUBLAS_STATUS_NOT_SUPPORTED") {}
 };
 
-namespace detail {
+namespace detail::gemm {
 
 inline void check_cublas_linear(LinearLayer layer, const RowMajorWeights& weights, const void* bias) {
   Problems problems;
@@ -41,5 +41,5 @@ inline void check_cublas_linear(LinearLayer layer, const RowMajorWeights& weight
   problems.throw_if_any();
 }
 
-}  // namespace detail
+}  // namespace detail::gemm
 }}  // namespace warprank::v0

@@ -28,7 +28,7 @@
 
 namespace warprank { inline namespace v0 {
 
-namespace detail {
+namespace detail::gemm {
 
 /// The functions that are used, all of which 12 and 13 have alike. That of the toolkit's version is tried first.
 struct WARPRANK_HIDDEN CublasLt {
@@ -106,14 +106,14 @@ inline std::string text_of_launch(const device::RecordedLaunch& launch) {
   return "a product by cuBLASLt, " + std::to_string(launch.shape[7]) + " bytes of workspace";
 }
 
-}  // namespace detail
+}  // namespace detail::gemm
 
-inline bool has_cublaslt() { return detail::CublasLt::get().library.is_whole(); }
+inline bool has_cublaslt() { return detail::gemm::CublasLt::get().library.is_whole(); }
 inline int64_t cublaslt_version() {
-  return has_cublaslt() ? static_cast<int64_t>(detail::CublasLt::get().version()) : 0;
+  return has_cublaslt() ? static_cast<int64_t>(detail::gemm::CublasLt::get().version()) : 0;
 }
 inline std::string describe_cublaslt() {
-  const detail::SharedLibrary& library = detail::CublasLt::get().library;
+  const detail::SharedLibrary& library = detail::gemm::CublasLt::get().library;
   return has_cublaslt() ? std::to_string(cublaslt_version()) + " (" + library.name() + ")"
                         : "none: " + library.problem();
 }
@@ -134,34 +134,36 @@ class WARPRANK_HIDDEN CublasLinear {
       std::array<uint64_t, 8> algorithm{};
       std::copy_n(algorithm_.algo.data, algorithm.size(), algorithm.begin());
       const void *weights = weights_.data, *x = layer_.x.data;
-      return recorder->add({1, 1, 1}, {1, 1, 1}, workspace_bytes(), &detail::cublaslt_product, weights, bias_, x,
+      return recorder->add({1, 1, 1}, {1, 1, 1}, workspace_bytes(), &detail::gemm::cublaslt_product, weights, bias_, x,
                            layer_.y.data, memory.workspace, algorithm);
     }
     const float one = 1, zero = 0;
-    detail::check_cublas(detail::CublasLt::get().multiply(
-                             detail::cublas_handle(), product_.get(), &one, weights_.data, weights_layout_.get(),
-                             layer_.x.data, x_layout_.get(), &zero, layer_.y.data, y_layout_.get(), layer_.y.data,
-                             y_layout_.get(), &algorithm_.algo, memory.workspace, algorithm_.workspaceSize, stream),
-                         "launching a linear layer of cuBLASLt");
+    detail::gemm::check_cublas(
+        detail::gemm::CublasLt::get().multiply(detail::gemm::cublas_handle(), product_.get(), &one, weights_.data,
+                                               weights_layout_.get(), layer_.x.data, x_layout_.get(), &zero,
+                                               layer_.y.data, y_layout_.get(), layer_.y.data, y_layout_.get(),
+                                               &algorithm_.algo, memory.workspace, algorithm_.workspaceSize, stream),
+        "launching a linear layer of cuBLASLt");
   }
 
  private:
-  using Layout = detail::CublasObject<cublasLtMatrixLayout_t, &detail::CublasLt::destroy_layout>;
+  using Layout = detail::gemm::CublasObject<cublasLtMatrixLayout_t, &detail::gemm::CublasLt::destroy_layout>;
   using Algorithms = std::vector<cublasLtMatmulHeuristicResult_t>;
 
   /// A row-major matrix is its transpose by columns.
   static Layout layout_of(cudaDataType_t type, int64_t rows, int64_t cols, int64_t stride) {
     cublasLtMatrixLayout_t layout;
-    detail::check_cublas(
-        detail::CublasLt::get().create_layout(&layout, type, static_cast<uint64_t>(cols), static_cast<uint64_t>(rows),
-                                              std::max<int64_t>(stride, 1)),
+    detail::gemm::check_cublas(
+        detail::gemm::CublasLt::get().create_layout(&layout, type, static_cast<uint64_t>(cols),
+                                                    static_cast<uint64_t>(rows), std::max<int64_t>(stride, 1)),
         "describing a matrix to cuBLASLt");
     return Layout(layout);
   }
   template <class Value>
   void set(cublasLtMatmulDescAttributes_t attribute, Value value) {
-    detail::check_cublas(detail::CublasLt::get().set_product(product_.get(), attribute, &value, sizeof value),
-                         "describing a product to cuBLASLt");
+    detail::gemm::check_cublas(
+        detail::gemm::CublasLt::get().set_product(product_.get(), attribute, &value, sizeof value),
+        "describing a product to cuBLASLt");
   }
   static uint32_t alignment_of(const void* data) {
     const auto address = reinterpret_cast<uintptr_t>(data);
@@ -174,7 +176,7 @@ class WARPRANK_HIDDEN CublasLinear {
   LinearLayer layer_;
   RowMajorWeights weights_;
   const void* bias_;
-  detail::CublasObject<cublasLtMatmulDesc_t, &detail::CublasLt::destroy_product> product_;
+  detail::gemm::CublasObject<cublasLtMatmulDesc_t, &detail::gemm::CublasLt::destroy_product> product_;
   Layout weights_layout_, x_layout_, y_layout_;
   cublasLtMatmulHeuristicResult_t algorithm_{};
   bool cuts_sums_ = false;
@@ -185,12 +187,12 @@ class WARPRANK_HIDDEN CublasLinear {
 inline CublasLinear::CublasLinear(const LinearLayer& layer, const RowMajorWeights& weights, const void* bias,
                                   int algorithm)
     : layer_(layer), weights_(weights), bias_(bias) {
-  detail::check_cublas_linear(layer, weights, bias);
+  detail::gemm::check_cublas_linear(layer, weights, bias);
   if (!has_cublaslt()) throw invalid_argument("linear layer of cuBLASLt", "cuBLASLt", describe_cublaslt());
   if (layer.x.rows == 0) return;
   cublasLtMatmulDesc_t product;
-  detail::check_cublas(detail::CublasLt::get().create_product(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-                       "describing a product to cuBLASLt");
+  detail::gemm::check_cublas(detail::gemm::CublasLt::get().create_product(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                             "describing a product to cuBLASLt");
   product_.reset(product);
   // y^T [out, M] = W [out, in] x^T [in, M], all of them by columns.
   set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
@@ -245,13 +247,14 @@ inline CublasLinear::Algorithms CublasLinear::all_algorithms(cublasLtEpilogue_t 
 /// Parts of sums are cut as suits K alone, FP32, and added in their order by a kernel of their own. With any other
 /// scheme they might be cut as suits the place of a tile, and a row's bits would depend on its neighbours.
 inline CublasLinear::Algorithms CublasLinear::propose(cublasLtReductionScheme_t scheme) const {
-  const detail::CublasLt& library = detail::CublasLt::get();
+  const detail::gemm::CublasLt& library = detail::gemm::CublasLt::get();
   cublasLtMatmulPreference_t created;
-  detail::check_cublas(library.create_preference(&created), "asking cuBLASLt for an algorithm");
-  const detail::CublasObject<cublasLtMatmulPreference_t, &detail::CublasLt::destroy_preference> preference(created);
+  detail::gemm::check_cublas(library.create_preference(&created), "asking cuBLASLt for an algorithm");
+  const detail::gemm::CublasObject<cublasLtMatmulPreference_t, &detail::gemm::CublasLt::destroy_preference> preference(
+      created);
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-    detail::check_cublas(library.set_preference(created, attribute, &value, sizeof value),
-                         "asking cuBLASLt for an algorithm");
+    detail::gemm::check_cublas(library.set_preference(created, attribute, &value, sizeof value),
+                               "asking cuBLASLt for an algorithm");
   };
   constexpr size_t most_workspace_bytes = size_t{32} << 20;
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, most_workspace_bytes);
@@ -264,10 +267,10 @@ inline CublasLinear::Algorithms CublasLinear::propose(cublasLtReductionScheme_t 
   Algorithms proposed(most);
   int num_proposed = 0;
   const cublasStatus_t status =
-      library.propose(detail::cublas_handle(), product_.get(), weights_layout_.get(), x_layout_.get(), y_layout_.get(),
-                      y_layout_.get(), created, most, proposed.data(), &num_proposed);
+      library.propose(detail::gemm::cublas_handle(), product_.get(), weights_layout_.get(), x_layout_.get(),
+                      y_layout_.get(), y_layout_.get(), created, most, proposed.data(), &num_proposed);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
-  detail::check_cublas(status, "asking cuBLASLt for an algorithm");
+  detail::gemm::check_cublas(status, "asking cuBLASLt for an algorithm");
   proposed.resize(static_cast<size_t>(num_proposed));
   const auto is_not = [](const cublasLtMatmulHeuristicResult_t& one) { return one.state != CUBLAS_STATUS_SUCCESS; };
   proposed.erase(std::remove_if(proposed.begin(), proposed.end(), is_not), proposed.end());
@@ -277,8 +280,8 @@ inline CublasLinear::Algorithms CublasLinear::propose(cublasLtReductionScheme_t 
 inline bool CublasLinear::cuts_sums(const cublasLtMatmulAlgo_t& algorithm) {
   int32_t parts = 0;
   size_t written = 0;
-  const cublasStatus_t status = detail::CublasLt::get().get_of_algorithm(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
-                                                                         &parts, sizeof parts, &written);
+  const cublasStatus_t status = detail::gemm::CublasLt::get().get_of_algorithm(
+      &algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts, &written);
   return status == CUBLAS_STATUS_SUCCESS && parts > 1;
 }
 

@@ -19,7 +19,7 @@
 
 namespace warprank { inline namespace v0 {
 
-namespace detail {
+namespace detail::gemm {
 
 struct CublasArguments {
   Matrix<const float16> x;
@@ -83,9 +83,9 @@ cublaslt_stand_in_kernel(CublasArguments arguments) {
 
 inline std::string text_of_launch(const device::RecordedLaunch& launch) { return launch.to_string(); }
 
-}  // namespace detail
+}  // namespace detail::gemm
 
-inline bool has_cublaslt() { return !detail::stand_in_is_missing; }
+inline bool has_cublaslt() { return !detail::gemm::stand_in_is_missing; }
 inline int64_t cublaslt_version() { return has_cublaslt() ? 1 : 0; }
 inline std::string describe_cublaslt() { return has_cublaslt() ? "1 (a stand-in)" : "none: it is missing"; }
 
@@ -93,8 +93,9 @@ class CublasLinear {
  public:
   CublasLinear(const LinearLayer& layer, const RowMajorWeights& weights, const void* bias, int algorithm = 0)
       : arguments_{layer.x, weights, bias, layer.activation, layer.y, algorithm, nullptr} {
-    detail::check_cublas_linear(layer, weights, bias);
-    if (layer.y.cols == detail::stand_in_has_none_for || algorithm < 0 || algorithm >= detail::stand_in_algorithms)
+    detail::gemm::check_cublas_linear(layer, weights, bias);
+    if (layer.y.cols == detail::gemm::stand_in_has_none_for || algorithm < 0 ||
+        algorithm >= detail::gemm::stand_in_algorithms)
       throw no_cublaslt_algorithm();
   }
   int64_t workspace_bytes() const { return cuts_sums() ? 4 * arguments_.x.rows * arguments_.y.cols : 0; }
@@ -102,16 +103,16 @@ class CublasLinear {
 
   WARPRANK_HIDDEN void launch(const LaunchMemory& memory, device::Stream stream) const {
     if (arguments_.x.rows == 0) return;
-    detail::CublasArguments arguments = arguments_;
+    detail::gemm::CublasArguments arguments = arguments_;
     if (cuts_sums()) arguments.second = static_cast<float*>(memory.workspace);
-    const int64_t columns_of_block = detail::stand_in_threads * detail::stand_in_columns;
+    const int64_t columns_of_block = detail::gemm::stand_in_threads * detail::gemm::stand_in_columns;
     const int64_t blocks = (arguments_.y.cols + columns_of_block - 1) / columns_of_block;
-    device::launch({static_cast<unsigned>(blocks), detail::stand_in_threads, 0, stream},
-                   detail::cublaslt_stand_in_kernel<>, arguments);
+    device::launch({static_cast<unsigned>(blocks), detail::gemm::stand_in_threads, 0, stream},
+                   detail::gemm::cublaslt_stand_in_kernel<>, arguments);
   }
 
  private:
-  detail::CublasArguments arguments_;
+  detail::gemm::CublasArguments arguments_;
 };
 
 }}  // namespace warprank::v0

@@ -21,7 +21,7 @@
 #include "warprank/ops/detail/common/activation.cuh"
 #include "warprank/ops/pack_linear.hpp"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::gemm {
 
 /// Columns that a thread finishes together.
 inline constexpr int columns_at_once = 4;
@@ -158,4 +158,4 @@ WARPRANK_DEVICE void finish_columns(const Epilogue& epilogue, int64_t row, int64
   store_operand(epilogue.y, row, column, epilogue.width, values);
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::gemm

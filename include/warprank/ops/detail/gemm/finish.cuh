@@ -21,7 +21,7 @@
 #include "warprank/ops/detail/common/descriptors.cuh"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::gemm {
 
 /// A layer as it lies in device memory.
 struct alignas(16) FinishDescriptor {
@@ -103,4 +103,4 @@ WARPRANK_KERNELS_INLINE void FinishLaunch::launch(const LaunchMemory& memory, de
 }
 #endif
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::gemm

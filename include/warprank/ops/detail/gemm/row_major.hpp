@@ -24,7 +24,7 @@ struct RowMajorWeights {
   static constexpr int64_t stride_of(int64_t in) { return (in + 7) / 8 * 8; }  // rows begin at 16 bytes
 };
 
-namespace detail {
+namespace detail::gemm {
 
 /// A finite row-major weight [out, in] and then its bias [out], both FP16, as bytes for device memory. Empty where the
 /// bias is above what FP16 holds.
@@ -45,5 +45,5 @@ constexpr bool cublaslt_fuses(ActivationKind f) {
   return f == ActivationKind::identity || f == ActivationKind::relu || f == ActivationKind::gelu_tanh;
 }
 
-}  // namespace detail
+}  // namespace detail::gemm
 }}  // namespace warprank::v0

@@ -8,7 +8,7 @@
 #include "warprank/core/dtype.hpp"
 #include "warprank/device/memory.hpp"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::gemm {
 
 /// Rows of a block, in global memory.
 struct RowSource {
@@ -35,4 +35,4 @@ WARPRANK_DEVICE device::Vector<float16, 8> load_columns_of_row(const RowSource& 
   return piece;
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::gemm

@@ -11,7 +11,7 @@
 #include "warprank/device/mma.hpp"
 #include "warprank/ops/pack_linear.hpp"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::gemm {
 
 /// sums += a b for one step of 16 inputs, of which the second 8 may be missing. a: what load_matrices gives of a
 /// [16, 16] tile of rows. One instruction from sm_80 on, two before.
@@ -35,4 +35,4 @@ WARPRANK_DEVICE void load_rows(uint32_t (&a)[4], const float16* tile, int stride
   device::load_matrices(a, tile + (lane % 16) * stride + lane / 16 * 8);
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::gemm

@@ -40,7 +40,7 @@ struct alignas(16) LinearProduct {
 struct alignas(16) LinearDescriptor : LinearProduct {
   RowGroups groups;
   int64_t group_bytes;  ///< of weights and bias
-  alignas(16) Epilogue epilogue;
+  alignas(16) gemm::Epilogue epilogue;
 };
 static_assert(std::is_trivially_copyable_v<LinearDescriptor>);
 
@@ -67,7 +67,7 @@ WARPRANK_DEVICE BlockRows neighbours(int64_t row, int64_t num_rows, int limit) {
 }
 
 /// x of a block.
-WARPRANK_DEVICE RowSource source_of(const LinearProduct& layer, const BlockRows& rows) {
+WARPRANK_DEVICE gemm::RowSource source_of(const LinearProduct& layer, const BlockRows& rows) {
   return {rows.list == nullptr ? layer.x + rows.first * layer.x_stride : layer.x,
           rows.list,
           layer.x_stride,
@@ -115,7 +115,7 @@ WARPRANK_DEVICE GroupTile tile_of_groups(const RowGroups& groups, int tile, int 
 /// Makes a layer that of one of its groups.
 WARPRANK_DEVICE void select_group(LinearDescriptor& layer, int group) {
   layer.weights = static_cast<const char*>(layer.weights) + group * layer.group_bytes;
-  Epilogue& epilogue = layer.epilogue;
+  gemm::Epilogue& epilogue = layer.epilogue;
   epilogue.bias += group * layer.group_bytes / static_cast<int64_t>(sizeof(float));
   DeviceActivation& f = epilogue.activation;
   if (f.alphas != nullptr) f.alphas += group * epilogue.width;
@@ -124,13 +124,13 @@ WARPRANK_DEVICE void select_group(LinearDescriptor& layer, int group) {
 }
 
 /// y = 0 in some rows, from a column on.
-WARPRANK_DEVICE void clear_rows(const Epilogue& epilogue, const BlockRows& rows, int64_t first_column, int columns,
-                                int threads) {
-  const int fours = columns / columns_at_once;
+WARPRANK_DEVICE void clear_rows(const gemm::Epilogue& epilogue, const BlockRows& rows, int64_t first_column,
+                                int columns, int threads) {
+  const int fours = columns / gemm::columns_at_once;
   for (int at = device::thread_rank(); at < rows.count * fours; at += threads) {
-    const int64_t column = first_column + at % fours * columns_at_once;
-    const float zeros[columns_at_once] = {};
-    if (column < epilogue.width) store_operand(epilogue.y, rows[at / fours], column, epilogue.width, zeros);
+    const int64_t column = first_column + at % fours * gemm::columns_at_once;
+    const float zeros[gemm::columns_at_once] = {};
+    if (column < epilogue.width) gemm::store_operand(epilogue.y, rows[at / fours], column, epilogue.width, zeros);
   }
 }
 

@@ -37,9 +37,9 @@ WARPRANK_DEVICE float head_sum(const LinearProduct& layer, bool exists, Load loa
 /// The sums of a tile's rows.
 WARPRANK_DEVICE void sum_heads(const LinearProduct& layer, const BlockRows& rows, float* sums) {
   const int of_block = device::thread_rank() / head_lanes;
-  const RowSource source = source_of(layer, rows);
+  const gemm::RowSource source = source_of(layer, rows);
   const bool exists = of_block < rows.count;  // all lanes of a row alike
-  const float sum = head_sum(layer, exists, [&](int k) { return load_columns_of_row(source, of_block, k); });
+  const float sum = head_sum(layer, exists, [&](int k) { return gemm::load_columns_of_row(source, of_block, k); });
   if (exists && device::Tile<head_lanes>::rank() == 0) sums[of_block] = sum;
 }
 

@@ -226,7 +226,7 @@ linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, u
   auto& shared = device::static_shared<LinearStorage<most_rows>>();
   read_descriptors(layers + (num_layers == 1 ? 0 : problem_of_block(layers, num_layers, device::block_index().x)), 1,
                    &shared.layer);
-  const Epilogue& epilogue = shared.layer.epilogue;
+  const gemm::Epilogue& epilogue = shared.layer.epilogue;
   const LinearWork work(shared.layer);
   const int rows_of_tile = shared.layer.is_head ? rows_of_head_tile : tile_rows;
   const int first_column = work.column_tile * tile_columns;
@@ -256,10 +256,10 @@ linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, u
   };
   const auto find_bias_rows = [&] {
     for (int r = device::thread_rank(); r < rows.count; r += threads)
-      shared.bias_rows[r] = bias_row_of(epilogue, rows[r]);
+      shared.bias_rows[r] = gemm::bias_row_of(epilogue, rows[r]);
   };
   auto* const sums_of_tile = device::dynamic_shared<float>();
-  constexpr int stride = tile_columns + 4, across = tile_columns / columns_at_once;  // of staged sums
+  constexpr int stride = tile_columns + 4, across = tile_columns / gemm::columns_at_once;  // of staged sums
   if (layer.is_head) {
     rows = find();
     find_bias_rows();
@@ -284,9 +284,9 @@ linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, u
   // One loop for all: its code is the most of the kernel's.
   const int fours_of_row = layer.is_head ? 1 : across;
   for (int i = device::thread_rank(); i < rows.count * fours_of_row; i += threads) {
-    const int row = i / fours_of_row, column = i % fours_of_row * columns_at_once;
+    const int row = i / fours_of_row, column = i % fours_of_row * gemm::columns_at_once;
     if (first_column + column >= epilogue.width) continue;
-    float sums[columns_at_once] = {};
+    float sums[gemm::columns_at_once] = {};
     if (layer.is_head) {
       sums[0] = sums_of_tile[row];
     } else if constexpr (Product::is_direct) {
@@ -294,9 +294,9 @@ linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, u
     } else {
       const auto four = *reinterpret_cast<const device::Vector<float, 4>*>(sums_of_tile + row * stride + column);
       WARPRANK_UNROLL
-      for (int c = 0; c < columns_at_once; ++c) sums[c] = four[c];
+      for (int c = 0; c < gemm::columns_at_once; ++c) sums[c] = four[c];
     }
-    finish_columns(epilogue, rows[row], shared.bias_rows[row], first_column + column, sums);
+    gemm::finish_columns(epilogue, rows[row], shared.bias_rows[row], first_column + column, sums);
   }
 }
 

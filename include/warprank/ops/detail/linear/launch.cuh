@@ -47,11 +47,12 @@ template <class Layer>
 void check_linear(const Layer& layer, const std::string& what, Problems& problems) {
   check_matrix<const void>(what + "'s x", layer.x, layer.x.rows, layer.x.cols, problems);
   check_matrix(what + "'s y", layer.y, layer.x.rows, layer.y.cols, problems);
-  if (layer.x.cols < 1 || layer.y.cols < 1 || layer.x.cols > max_layer_width || layer.y.cols > max_layer_width)
+  if (layer.x.cols < 1 || layer.y.cols < 1 || layer.x.cols > gemm::max_layer_width ||
+      layer.y.cols > gemm::max_layer_width)
     problems.add(what, "in and out of 1 to 2^30",
                  std::to_string(layer.x.cols) + " and " + std::to_string(layer.y.cols));
   check_pointer(what + "'s weights", layer.weights, 16, problems);
-  check_epilogue(layer, what, layer.y.cols, layer.y.cols, problems);
+  gemm::check_epilogue(layer, what, layer.y.cols, layer.y.cols, problems);
   if (layer.groups.num_groups != 0) check_groups(layer.groups, layer.x.rows, what, problems);
   check_activation(layer.activation, what, problems);
 }
@@ -89,15 +90,15 @@ LinearDescriptor describe_linear(const Layer& layer) {
   to.groups = layer.groups;
   to.group_bytes = layout.bytes();
   to.epilogue.bias = reinterpret_cast<const float*>(static_cast<const char*>(layer.weights) + layout.bias_offset());
-  to.epilogue.row_bias = operand_of(layer.row_bias.values);
+  to.epilogue.row_bias = gemm::operand_of(layer.row_bias.values);
   to.epilogue.offsets = layer.row_bias.offsets;
   to.epilogue.num_segments = layer.row_bias.num_segments;
   to.epilogue.max_segments = layer.row_bias.values.rows;
   to.epilogue.activation = layer.activation;
-  to.epilogue.multiply = operand_of(layer.multiply);
-  to.epilogue.residual = operand_of(layer.residual);
+  to.epilogue.multiply = gemm::operand_of(layer.multiply);
+  to.epilogue.residual = gemm::operand_of(layer.residual);
   to.epilogue.residual_first = layer.residual_first;
-  to.epilogue.y = operand_of(layer.y);
+  to.epilogue.y = gemm::operand_of(layer.y);
   to.epilogue.width = layer.y.cols;
   to.inputs = static_cast<int>(layer.x.cols);
   to.outputs = static_cast<int>(layer.y.cols);
@@ -112,7 +113,7 @@ LinearDescriptor describe_linear(const Layer& layer) {
 /// Whether plain_linear_kernel computes a layer: identity or relu; a row bias in FP32, a factor and a residual in FP16,
 /// as plans have them; and rows of everything of whole vectors.
 inline bool is_plain_linear(const LinearDescriptor& layer) {
-  const Epilogue& epilogue = layer.epilogue;
+  const gemm::Epilogue& epilogue = layer.epilogue;
   const ActivationKind f = epilogue.activation.kind;
   const auto is_whole = [](const auto& m, bool is_half) {
     return m.data == nullptr ||

@@ -19,7 +19,7 @@ namespace warprank { inline namespace v0 { namespace detail {
 template <int Rows, int Columns>
 struct PlainLinearStorage {
   struct alignas(16) Padded {
-    Epilogue epilogue;
+    gemm::Epilogue epilogue;
   };
   Padded operands;          ///< has_operands: the layer's
   int64_t bias_rows[Rows];  ///< and with a row bias, what bias_row_of gives for the rows
@@ -49,17 +49,17 @@ struct PlainLinearStorage {
   WARPRANK_DEVICE void find_bias_rows(const LinearDescriptor& layer, const BlockRows& rows) {
     const int rank = device::thread_rank();
     if (rank < rows.count && device::load_read_only(&layer.epilogue.row_bias.data) != nullptr)
-      bias_rows[rank] = segment_of(device::load_read_only(&layer.epilogue.offsets),
-                                   device::load_read_only(&layer.epilogue.num_segments),
-                                   device::load_read_only(&layer.epilogue.max_segments), rows.first + rank);
+      bias_rows[rank] = gemm::segment_of(device::load_read_only(&layer.epilogue.offsets),
+                                         device::load_read_only(&layer.epilogue.num_segments),
+                                         device::load_read_only(&layer.epilogue.max_segments), rows.first + rank);
   }
 
   /// Stores y of four columns of a row, of the tile both, of which `values` are the sums with their bias.
   WARPRANK_DEVICE void finish_with_operands(int row_of_tile, int column_of_tile, float (&values)[4]) const {
-    const Epilogue& epilogue = operands.epilogue;
+    const gemm::Epilogue& epilogue = operands.epilogue;
     const int64_t row = first_row + row_of_tile;
     const int column = first_column + column_of_tile;
-    const auto load = [&](const Operand<const void>& from, int64_t from_row, auto zero) {
+    const auto load = [&](const gemm::Operand<const void>& from, int64_t from_row, auto zero) {
       using Value = decltype(zero);
       device::Vector<Value, 4> four{};
       if (from.data != nullptr)

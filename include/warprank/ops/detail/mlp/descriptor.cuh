@@ -16,7 +16,7 @@ namespace warprank { inline namespace v0 { namespace detail {
 
 /// h_0 = sum_e w_e x_e of experts that lie side by side, first the own, then the shared.
 struct MixInput {
-  Operand<const void> own, shared, gate;
+  gemm::Operand<const void> own, shared, gate;
   const int64_t* gate_offsets;  ///< as those of a row bias
   const int64_t* num_gate_segments;
   int64_t max_gate_segments;
@@ -47,7 +47,7 @@ struct MlpDescriptor : LinearDescriptor {
   bool is_done;           ///< the products are there already, in `sums`
   uint8_t num_factors;    ///< of the stack's last layer: what its head is of products,
   uint16_t first_factor;  ///< among those behind all layers
-  Operand<const void> sums;
+  gemm::Operand<const void> sums;
   MixInput mix;  ///< of the stack's first layer
   SplitProducts products;
   SplitFinish finish;
@@ -55,10 +55,10 @@ struct MlpDescriptor : LinearDescriptor {
 static_assert(std::is_trivially_copyable_v<MlpDescriptor>);
 
 /// 4 activations of a row, as FP16.
-WARPRANK_DEVICE void store_activations(float16* to, const float (&values)[columns_at_once]) {
-  device::Vector<float16, columns_at_once> four;
+WARPRANK_DEVICE void store_activations(float16* to, const float (&values)[gemm::columns_at_once]) {
+  device::Vector<float16, gemm::columns_at_once> four;
   WARPRANK_UNROLL
-  for (int i = 0; i < columns_at_once; ++i) four[i] = device::narrow<float16>(values[i]);
+  for (int i = 0; i < gemm::columns_at_once; ++i) four[i] = device::narrow<float16>(values[i]);
   device::store_vector(to, four);
 }
 
@@ -71,10 +71,10 @@ WARPRANK_DEVICE void mix_experts(const MixInput& mix, int64_t row, int num_rows,
   const int r = device::thread_rank();
   if (r < num_rows) {
     float* w = weights + r * num_experts;
-    const int64_t gate_row = segment_of(mix.gate_offsets, mix.num_gate_segments, mix.max_gate_segments, row + r);
+    const int64_t gate_row = gemm::segment_of(mix.gate_offsets, mix.num_gate_segments, mix.max_gate_segments, row + r);
     float largest = -INFINITY, sum = 0;
     for (int e = 0; e < num_experts; ++e) {
-      w[e] = load_element(mix.gate, gate_row, e);
+      w[e] = gemm::load_element(mix.gate, gate_row, e);
       largest = w[e] > largest ? w[e] : largest;
     }
     for (int e = 0; e < num_experts; ++e) {
@@ -86,21 +86,21 @@ WARPRANK_DEVICE void mix_experts(const MixInput& mix, int64_t row, int num_rows,
       for (int e = 0; e < num_experts; ++e) w[e] /= sum;
   }
   device::sync_block();
-  const int fours = (width + 15) / 16 * 16 / columns_at_once;
+  const int fours = (width + 15) / 16 * 16 / gemm::columns_at_once;
   for (int at = device::thread_rank(); at < (num_rows + 15) / 16 * 16 * fours; at += Threads) {
-    const int of_block = at / fours, column = at % fours * columns_at_once;
-    float mixed[columns_at_once] = {};
+    const int of_block = at / fours, column = at % fours * gemm::columns_at_once;
+    float mixed[gemm::columns_at_once] = {};
     for (int e = 0; e < num_experts && of_block < num_rows && column < width; ++e) {
       const bool is_own = e < mix.num_own;
       const int64_t begin = int64_t{is_own ? e : e - mix.num_own} * width;
-      float x[columns_at_once];
-      load_operand(is_own ? mix.own : mix.shared, row + of_block, begin + column, begin + width, x);
+      float x[gemm::columns_at_once];
+      gemm::load_operand(is_own ? mix.own : mix.shared, row + of_block, begin + column, begin + width, x);
       WARPRANK_UNROLL
-      for (int c = 0; c < columns_at_once; ++c)
+      for (int c = 0; c < gemm::columns_at_once; ++c)
         mixed[c] = std::fma(weights[of_block * num_experts + e], x[c], mixed[c]);
     }
     WARPRANK_UNROLL
-    for (int c = 0; c < columns_at_once; ++c)
+    for (int c = 0; c < gemm::columns_at_once; ++c)
       if (column + c >= width) mixed[c] = 0;
     store_activations(activations + of_block * stride + column, mixed);
   }
@@ -112,9 +112,9 @@ WARPRANK_DEVICE void mix_experts(const MixInput& mix, int64_t row, int num_rows,
 template <int Rows, int Threads>
 WARPRANK_DEVICE void find_bias_rows(const MlpDescriptor& first, const MlpDescriptor& last, int64_t row, int num_rows,
                                     int64_t* bias_rows) {
-  const Epilogue& segmented = first.epilogue.row_bias.data != nullptr ? first.epilogue : last.epilogue;
+  const gemm::Epilogue& segmented = first.epilogue.row_bias.data != nullptr ? first.epilogue : last.epilogue;
   for (int r = device::thread_rank(); r < Rows; r += Threads)
-    bias_rows[r] = bias_row_of(segmented, row + (r < num_rows ? r : num_rows - 1));
+    bias_rows[r] = gemm::bias_row_of(segmented, row + (r < num_rows ? r : num_rows - 1));
 }
 
 /// Activations of a layer whose products are there, 0 in what a strip has beside them.
@@ -122,14 +122,14 @@ template <int Threads>
 WARPRANK_DEVICE void finish_done_layer(const MlpDescriptor& layer, int64_t row, int num_rows, const int64_t* bias_rows,
                                        float16* activations, int stride) {
   const int64_t width = layer.epilogue.width;
-  const int fours = static_cast<int>((width + 15) / 16 * 16 / columns_at_once);
+  const int fours = static_cast<int>((width + 15) / 16 * 16 / gemm::columns_at_once);
   for (int at = device::thread_rank(); at < (num_rows + 15) / 16 * 16 * fours; at += Threads) {
-    const int of_block = at / fours, column = at % fours * columns_at_once;
-    float sums[columns_at_once] = {};
-    if (of_block < num_rows) load_operand(layer.sums, row + of_block, column, width, sums);
-    combine_columns(layer.epilogue, row + of_block, bias_rows[of_block], column, sums);
+    const int of_block = at / fours, column = at % fours * gemm::columns_at_once;
+    float sums[gemm::columns_at_once] = {};
+    if (of_block < num_rows) gemm::load_operand(layer.sums, row + of_block, column, width, sums);
+    gemm::combine_columns(layer.epilogue, row + of_block, bias_rows[of_block], column, sums);
     WARPRANK_UNROLL
-    for (int c = 0; c < columns_at_once; ++c)
+    for (int c = 0; c < gemm::columns_at_once; ++c)
       if (column + c >= width) sums[c] = 0;  // also in a row of infinities
     store_activations(activations + of_block * stride + column, sums);
   }
@@ -146,8 +146,8 @@ WARPRANK_DEVICE void run_last_head(const MlpDescriptor& layer, const HeadFactor*
     return *reinterpret_cast<const device::Vector<float16, 8>*>(activations + of_block * stride + k);
   });
   if (!exists || rank != 0) return;
-  float values[columns_at_once] = {sum};
-  finish_columns(layer.epilogue, row + of_block, bias_rows[of_block], 0, values);
+  float values[gemm::columns_at_once] = {sum};
+  gemm::finish_columns(layer.epilogue, row + of_block, bias_rows[of_block], 0, values);
   multiply_head(factors, layer.first_factor, layer.num_factors, row + of_block, values[0]);
 }
 

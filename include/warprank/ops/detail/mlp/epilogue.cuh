@@ -20,7 +20,7 @@ namespace warprank { inline namespace v0 { namespace detail {
 
 /// f(i) for those of two columns that are below the width. The first is an even one, here and below.
 template <class F>
-WARPRANK_DEVICE void for_each_column(const Epilogue& epilogue, int column, F f) {
+WARPRANK_DEVICE void for_each_column(const gemm::Epilogue& epilogue, int column, F f) {
   WARPRANK_UNROLL
   for (int i = 0; i < 2; ++i)
     if (column + i < epilogue.width) f(i);
@@ -28,17 +28,17 @@ WARPRANK_DEVICE void for_each_column(const Epilogue& epilogue, int column, F f) 
 
 /// Adds all that is added to the sums before the activation, but for the bias. `bias_row` has what bias_row_of gives
 /// for the row.
-WARPRANK_DEVICE void add_operands(const Epilogue& epilogue, int64_t row, const int64_t* bias_row, int column,
+WARPRANK_DEVICE void add_operands(const gemm::Epilogue& epilogue, int64_t row, const int64_t* bias_row, int column,
                                   float (&added)[2]) {
-  const auto add = [&](const Operand<const void>& from, int64_t from_row) {
-    for_each_column(epilogue, column, [&](int i) { added[i] += load_element(from, from_row, column + i); });
+  const auto add = [&](const gemm::Operand<const void>& from, int64_t from_row) {
+    for_each_column(epilogue, column, [&](int i) { added[i] += gemm::load_element(from, from_row, column + i); });
   };
   if (epilogue.row_bias.data != nullptr) add(epilogue.row_bias, *bias_row);
   if (epilogue.residual_first) add(epilogue.residual, row);
 }
 
 /// Identity or relu.
-WARPRANK_DEVICE void activate_simple(const Epilogue& epilogue, float (&values)[2]) {
+WARPRANK_DEVICE void activate_simple(const gemm::Epilogue& epilogue, float (&values)[2]) {
   if (epilogue.activation.kind != ActivationKind::relu) return;
   values[0] = values[0] < 0 ? 0.0f : values[0];
   values[1] = values[1] < 0 ? 0.0f : values[1];
@@ -54,12 +54,12 @@ WARPRANK_DEVICE uint32_t pack_activations(int width, int column, float (&values)
 }
 
 /// Stores y of what the activation gave.
-WARPRANK_DEVICE void finish_pair(const Epilogue& epilogue, int64_t row, int column, float (&values)[2]) {
+WARPRANK_DEVICE void finish_pair(const gemm::Epilogue& epilogue, int64_t row, int column, float (&values)[2]) {
   const auto each = [&](auto f) { for_each_column(epilogue, column, f); };
   if (epilogue.multiply.data != nullptr)
-    each([&](int i) { values[i] *= load_element(epilogue.multiply, row, column + i); });
+    each([&](int i) { values[i] *= gemm::load_element(epilogue.multiply, row, column + i); });
   if (epilogue.residual.data != nullptr && !epilogue.residual_first)
-    each([&](int i) { values[i] += load_element(epilogue.residual, row, column + i); });
+    each([&](int i) { values[i] += gemm::load_element(epilogue.residual, row, column + i); });
   const auto store = [&](auto* data) {
     using Value = std::remove_reference_t<decltype(*data)>;
     auto* const to = data + row * epilogue.y.stride + column;

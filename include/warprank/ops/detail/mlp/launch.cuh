@@ -146,12 +146,12 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
       layer.first_block = plan.num_blocks;
       layer.stack_depth = static_cast<int>(depth - first);
       layer.is_done = is_done;
-      if (is_done) layer.sums = operand_of(x[static_cast<size_t>(i)]);
+      if (is_done) layer.sums = gemm::operand_of(x[static_cast<size_t>(i)]);
       if (is_mixed) {
         const auto num = [&](const FloatMatrix<const void>& m) { return static_cast<int>(m.cols / in); };
-        layer.mix = {operand_of(stack.x),
-                     operand_of(stack.mix.shared),
-                     operand_of(stack.mix.gate.values),
+        layer.mix = {gemm::operand_of(stack.x),
+                     gemm::operand_of(stack.mix.shared),
+                     gemm::operand_of(stack.mix.gate.values),
                      stack.mix.gate.offsets,
                      stack.mix.gate.num_segments,
                      stack.mix.gate.values.rows,

@@ -200,7 +200,7 @@ class RowsChain {
   /// Copies the inputs [begin, end) of the rows to shared memory, 0 where there are none.
   WARPRANK_DEVICE void copy_rows(int begin, int end) const {
     constexpr int threads_of_row = Block::threads / rows, at_once = 5;
-    const RowSource source = source_of(shared_.layers[0], {row_, num_rows_, nullptr});
+    const gemm::RowSource source = source_of(shared_.layers[0], {row_, num_rows_, nullptr});
     const int row = device::thread_rank() / threads_of_row;
     float16* const to_row = odd_ + row * odd_stride_;
     for (int first = begin + device::thread_rank() % threads_of_row * 8; first < end;
@@ -210,7 +210,7 @@ class RowsChain {
       for (int i = 0; i < at_once; ++i) {
         const int column = first + i * threads_of_row * 8;
         pieces[i] = {};
-        if (column < end) pieces[i] = load_columns_of_row(source, row, column);
+        if (column < end) pieces[i] = gemm::load_columns_of_row(source, row, column);
       }
       WARPRANK_UNROLL
       for (int i = 0; i < at_once; ++i) {
@@ -239,7 +239,7 @@ class RowsChain {
 
   /// Whether nothing is behind a layer's sums but its bias and maybe relu, and its outputs stay here.
   WARPRANK_DEVICE bool is_simple(int i) const {
-    const Epilogue& epilogue = shared_.layers[i].epilogue;
+    const gemm::Epilogue& epilogue = shared_.layers[i].epilogue;
     const ActivationKind f = epilogue.activation.kind;
     return i + 1 < depth_ && (f == ActivationKind::relu || f == ActivationKind::identity) &&
            epilogue.row_bias.data == nullptr;
@@ -247,7 +247,7 @@ class RowsChain {
 
   /// Stores the activations of a simple layer.
   WARPRANK_DEVICE void finish_simple(int i, const WarpOutputs& own, const Sums& sums) const {
-    const Epilogue& epilogue = shared_.layers[i].epilogue;
+    const gemm::Epilogue& epilogue = shared_.layers[i].epilogue;
     const int g = device::lane_index() / 4, t = device::lane_index() % 4;
     const bool is_odd = g % 2 == 1;
     const int width = shared_.layers[i].outputs;
@@ -276,8 +276,8 @@ class RowsChain {
 
   /// The same for all layers; those of the last go to y.
   WARPRANK_DEVICE void finish(int i, const WarpOutputs& own, const Sums& sums) const {
-    constexpr int stride = Block::staging_stride, fours = pairs * 16 / columns_at_once;
-    const Epilogue& epilogue = shared_.layers[i].epilogue;
+    constexpr int stride = Block::staging_stride, fours = pairs * 16 / gemm::columns_at_once;
+    const gemm::Epilogue& epilogue = shared_.layers[i].epilogue;
     const bool is_last = i + 1 == depth_;
     const int lane = device::lane_index(), g = lane / 4, t = lane % 4;
     const int end = is_last ? static_cast<int>(epilogue.width) : (own.first_pair + own.num_written) * 16;
@@ -295,21 +295,21 @@ class RowsChain {
       }
       device::sync_warp();
       for (int at = lane; at < 8 * fours; at += device::warp_size) {
-        const int of_block = strip * 8 + at / fours, of_warp = at % fours * columns_at_once;
+        const int of_block = strip * 8 + at / fours, of_warp = at % fours * gemm::columns_at_once;
         const int column = own.first_pair * 16 + of_warp;
         if (of_warp >= own.num_written * 16 || column >= end || (is_last && of_block >= num_rows_)) continue;
-        const auto four = device::load_vector<columns_at_once>(staging + at / fours * stride + of_warp);
-        float values[columns_at_once];
+        const auto four = device::load_vector<gemm::columns_at_once>(staging + at / fours * stride + of_warp);
+        float values[gemm::columns_at_once];
         WARPRANK_UNROLL
-        for (int c = 0; c < columns_at_once; ++c) values[c] = four[c];
+        for (int c = 0; c < gemm::columns_at_once; ++c) values[c] = four[c];
         const int64_t some_row = row_ + (of_block < num_rows_ ? of_block : num_rows_ - 1);
-        combine_columns(epilogue, some_row, shared_.bias_rows[of_block], column, values);
+        gemm::combine_columns(epilogue, some_row, shared_.bias_rows[of_block], column, values);
         if (is_last) {
-          store_operand(epilogue.y, some_row, column, epilogue.width, values);
+          gemm::store_operand(epilogue.y, some_row, column, epilogue.width, values);
           continue;
         }
         WARPRANK_UNROLL
-        for (int c = 0; c < columns_at_once; ++c)
+        for (int c = 0; c < gemm::columns_at_once; ++c)
           if (column + c >= epilogue.width) values[c] = 0;  // also in a row of infinities
         store_activations(to(i) + of_block * to_stride(i) + column, values);
       }

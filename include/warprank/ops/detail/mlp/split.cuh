@@ -188,12 +188,12 @@ class SplitChain {
     const int width = first_ == 1 ? layer.outputs : layer.inputs;
     // mix_experts and finish_done_layer leave the columns from a multiple of 16 on; so there are none of a whole step.
     const int pieces = Steps::steps_of(width) * 4;
-    const RowSource source = source_of(layer, {row_, num_rows_, nullptr});
+    const gemm::RowSource source = source_of(layer, {row_, num_rows_, nullptr});
     const bool copies = first_ == 0 && layer.mix.num_own == 0;
     for (int at = device::thread_rank(); at < rows * pieces; at += SplitBlock::threads) {
       const int row = at / pieces, column = at % pieces * 8;
       device::Vector<float16, 8> piece{};
-      if (copies) piece = load_columns_of_row(source, row, column);
+      if (copies) piece = gemm::load_columns_of_row(source, row, column);
       device::store_vector(input() + row * stride + column, piece);
     }
     if (!copies) {
@@ -323,7 +323,7 @@ class SplitChain {
   }
 
   /// What is added to the sums of the thread's word.
-  WARPRANK_DEVICE void load_added(const Epilogue& epilogue, const SplitFinish& finish, int column,
+  WARPRANK_DEVICE void load_added(const gemm::Epilogue& epilogue, const SplitFinish& finish, int column,
                                   float (&added)[2]) const {
     // Of a pair that does not exist the bias of another one, as of its weights.
     const auto bias = device::load_vector_read_only<2>(device::global(epilogue.bias) +

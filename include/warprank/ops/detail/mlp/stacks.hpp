@@ -37,7 +37,7 @@ void check_mix(const Stack& stack, const std::string& what, Problems& problems) 
   if (stack.x.cols != num_own * stack.in)
     problems.add(what + "'s experts", "a multiple of " + std::to_string(stack.in) + " columns",
                  std::to_string(stack.x.cols));
-  check_optional_input(what + "'s gate", stack.mix.gate, stack.x.rows, num_own + num_shared, problems);
+  gemm::check_optional_input(what + "'s gate", stack.mix.gate, stack.x.rows, num_own + num_shared, problems);
   if (stack.mix.shared.data != nullptr)
     check_matrix(what + "'s shared experts", stack.mix.shared, stack.x.rows, num_shared * stack.in, problems);
 }
@@ -53,14 +53,14 @@ void check_mlp(const Stack& stack, const std::string& what, int64_t depth, Probl
   if (stack.first_is_done && num_layers == 1) problems.add(what, "layers behind the one that is done", "none");
   if (!stack.first_is_done && stack.mix.gate.values.data == nullptr && stack.x.type != DType::f16)
     problems.add(what + "'s x", "F16", name_of(stack.x.type));
-  if (stack.first_is_done && (stack.in < 1 || stack.in > max_layer_width))
+  if (stack.first_is_done && (stack.in < 1 || stack.in > gemm::max_layer_width))
     problems.add(what + "'s in", "1 to 2^30", std::to_string(stack.in));
   if (stack.mix.gate.values.data != nullptr) check_mix(stack, what, problems);
   check_matrix(what + "'s x", stack.x, stack.x.rows, stack.first_is_done ? first.out : stack.x.cols, problems);
   check_matrix(what + "'s y", stack.y, stack.x.rows, last.out, problems);
-  check_epilogue(stack, what, first.out, last.out, problems);
+  gemm::check_epilogue(stack, what, first.out, last.out, problems);
   const AxisInput<void>&bias = stack.row_bias, &last_bias = stack.last_row_bias;
-  check_optional_input(what + "'s last_row_bias", last_bias, stack.x.rows, last.out, problems);
+  gemm::check_optional_input(what + "'s last_row_bias", last_bias, stack.x.rows, last.out, problems);
   const bool has_last_bias = last_bias.values.data != nullptr;
   if (has_last_bias && num_layers == 1)
     problems.add(what + "'s last_row_bias", "several layers", "one, which has row_bias");
@@ -69,7 +69,7 @@ void check_mlp(const Stack& stack, const std::string& what, int64_t depth, Probl
     problems.add(what + "'s last_row_bias", "the segments of row_bias", "others");
   for (int64_t l = 0; l < num_layers; ++l) {
     const std::string layer = what + "'s layer " + std::to_string(l);
-    if (stack.layers[l].out < 1 || stack.layers[l].out > max_layer_width)
+    if (stack.layers[l].out < 1 || stack.layers[l].out > gemm::max_layer_width)
       problems.add(layer, "an out of 1 to 2^30", std::to_string(stack.layers[l].out));
     check_pointer(layer + "'s weights", stack.layers[l].weights, 16, problems);
     check_activation(stack.layers[l].activation, layer, problems);

@@ -47,7 +47,7 @@ WARPRANK_DEVICE Start load_start(const Start* from) {
 struct alignas(16) Descriptor : Start {
   Rows q, k;
   Rows added;  ///< to k; no data: nothing
-  Operand<void> y;
+  gemm::Operand<void> y;
   uint32_t safe_query = 0;  ///< bits of the largest |q|, a half, with which no W(q) is too large for a half
   Normalization normalization = Normalization::none;
   Places places;

@@ -62,7 +62,7 @@ struct Pooling {
         uint32_t b[2];
         device::load_matrices<true>(b, rows + t * tile_events * Block::row_stride + n * 8);
         float products[4] = {};
-        multiply_step<Block::target>(products, a, b[0], b[1], true);
+        gemm::multiply_step<Block::target>(products, a, b[0], b[1], true);
         WARPRANK_UNROLL
         for (int i = 0; i < 2; ++i)
           sums[n][i] = std::fma(std::fma(products[2 + i], 1 / low_scale, products[i]), factor, sums[n][i]);

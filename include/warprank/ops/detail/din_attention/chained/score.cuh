@@ -79,8 +79,8 @@ struct Scoring {
       WARPRANK_UNROLL
       for (int s = 0; s < steps; ++s) {
         const uint32_t a[4] = {q[2 * s], 0u, q[2 * s + 1], 0u};
-        multiply_step<Block::target>(sums[0], a, weights[s][0], weights[s][1], true);
-        multiply_step<Block::target>(sums[1], a, weights[s][2], weights[s][3], true);
+        gemm::multiply_step<Block::target>(sums[0], a, weights[s][0], weights[s][1], true);
+        gemm::multiply_step<Block::target>(sums[1], a, weights[s][2], weights[s][3], true);
       }
       WARPRANK_UNROLL
       for (int n = 0; n < 2; ++n) {
@@ -146,7 +146,7 @@ struct Scoring {
       const int row = (m == 0 || (tile + m) * tile_events < num_events ? tile + m : tile) * tile_events;
       const float16* const rows = block.template at<float16>(d.places.history) + row * Block::row_stride;
       WARPRANK_UNROLL
-      for (int s = 0; s < steps; ++s) load_rows(events[m][s], rows + s * 16, Block::row_stride);
+      for (int s = 0; s < steps; ++s) gemm::load_rows(events[m][s], rows + s * 16, Block::row_stride);
     }
   }
 
@@ -203,8 +203,8 @@ struct Scoring {
         for (int i = 0; i < 4; ++i) b[i] = fold<Saturates>(of_pair[i], q[2 * s + i % 2], of_event[i]);
         WARPRANK_UNROLL
         for (int m = 0; m < AtOnce; ++m) {
-          multiply_step<Block::target>(first[m][0], events[m][s], b[0], b[1], true);
-          multiply_step<Block::target>(first[m][1], events[m][s], b[2], b[3], true);
+          gemm::multiply_step<Block::target>(first[m][0], events[m][s], b[0], b[1], true);
+          gemm::multiply_step<Block::target>(first[m][1], events[m][s], b[2], b[3], true);
         }
       }
       uint32_t outputs[AtOnce][4];
@@ -215,8 +215,8 @@ struct Scoring {
         const Fragment w = weights[(2 * steps + n) * device::warp_size];
         WARPRANK_UNROLL
         for (int m = 0; m < AtOnce; ++m) {
-          multiply_step<Block::target>(sums[m][2 * n], outputs[m], w[0], w[1], true);
-          multiply_step<Block::target>(sums[m][2 * n + 1], outputs[m], w[2], w[3], true);
+          gemm::multiply_step<Block::target>(sums[m][2 * n], outputs[m], w[0], w[1], true);
+          gemm::multiply_step<Block::target>(sums[m][2 * n + 1], outputs[m], w[2], w[3], true);
         }
       }
       constants += 16, weights += (2 * steps + pairs) * device::warp_size;

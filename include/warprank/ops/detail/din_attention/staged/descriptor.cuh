@@ -35,7 +35,7 @@ struct HiddenLayer {
 struct alignas(16) Descriptor {
   Rows q, k;
   Rows added;  ///< to k; no data: nothing
-  Operand<void> y;
+  gemm::Operand<void> y;
   ItemsAndEvents axes;
   const float* event_weights = nullptr;   ///< Wk - Wd [hidden 0, dim], padded
   const float16* pair_weights = nullptr;  ///< Wp and Wq + Wd, see weights.hpp

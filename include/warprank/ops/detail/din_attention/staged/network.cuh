@@ -137,7 +137,7 @@ struct Network : Block {
         const float16* folded = at<float16>(p.folded) + (task.item * p.fold_rows + row - begin) * stride;
         multiply(
             sums, num_m, task.num_tiles, d.dim,
-            [&](uint32_t(&a)[4], int m, int k) { load_rows(a, folded + m * 16 * stride + k, stride); },
+            [&](uint32_t(&a)[4], int m, int k) { gemm::load_rows(a, folded + m * 16 * stride + k, stride); },
             [&](uint32_t(&b)[4], int n, int k) {
               const int tile = task.first_tile + tile_of_lane(n, task);
               const int event = tile * tile_events + lane % 8;
@@ -206,7 +206,7 @@ struct Network : Block {
         WARPRANK_UNROLL
         for (int n = 0; n < n_tiles; ++n) {
           if (n < num_n)
-            multiply_step<Target>(sums[m][n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1], k + 8 < inputs);
+            gemm::multiply_step<Target>(sums[m][n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1], k + 8 < inputs);
         }
       }
     }
