@@ -45,10 +45,10 @@ def least_squares(rows, values, weights):
 
 def tiles_of(tiling):
     """[(name, rows, columns, whether its sums can be cut)] of what tiling.hpp has."""
-    table = re.search(r"linear_tile_shapes\{\{\n(.*?)\n\}\};", tiling, re.S)
+    table = re.search(r"tile_shapes\{\{\n(.*?)\n\}\};", tiling, re.S)
     tiles = re.findall(r'\{"(\w+ (\d+) x (\d+))", .*?, (true|false), (?:true|false)\},', table[1] if table else "")
     if not tiles:
-        raise ValueError(f"{TILING}: expected linear_tile_shapes, a line for each, got none")
+        raise ValueError(f"{TILING}: expected tile_shapes, a line for each, got none")
     return [(name, int(rows), int(columns), can_be_cut == "true") for name, rows, columns, can_be_cut in tiles]
 
 
@@ -77,7 +77,7 @@ def linear_sizes(record):
 
 
 class LinearFit:
-    """The constants of linear_cost (tiling.hpp) for the card of a record."""
+    """The constants of cost_of (tiling.hpp) for the card of a record."""
 
     def __init__(self, record, tiling):
         self.tiles = tiles_of(tiling)
@@ -167,33 +167,33 @@ def linear_costs_text(records, tiling):
 
 #include <array>
 
-namespace warprank {{ inline namespace v0 {{ namespace detail {{
+namespace warprank {{ inline namespace v0 {{ namespace detail::linear {{
 
-/// Microseconds; linear_cost says of what. No join: sums are not cut into parts.
-struct LinearTileCost {{
+/// Microseconds; cost_of says of what. No join: sums are not cut into parts.
+struct TileCost {{
   double begin, per_wave, per_card, join;
 }};
 
 /// By LinearTile.
-struct LinearTileCosts {{
+struct TileCosts {{
   int target;  ///< of the card
-  std::array<LinearTileCost, {len(tiles_of(tiling))}> tiles;
+  std::array<TileCost, {len(tiles_of(tiling))}> tiles;
 }};
 
 // clang-format off
-inline constexpr LinearTileCosts linear_tile_costs[] = {{
+inline constexpr TileCosts tile_costs[] = {{
 {"".join(tables)}}};
 // clang-format on
 
 /// Of the newest card that was measured and is not newer than `target`; of the oldest for what is older than all.
-constexpr const LinearTileCosts& linear_tile_costs_of(int target) {{
-  const LinearTileCosts* nearest = linear_tile_costs;
-  for (const LinearTileCosts& costs : linear_tile_costs)
+constexpr const TileCosts& tile_costs_of(int target) {{
+  const TileCosts* nearest = tile_costs;
+  for (const TileCosts& costs : tile_costs)
     if (costs.target <= target) nearest = &costs;
   return *nearest;
 }}
 
-}}}}}}  // namespace warprank::v0::detail
+}}}}}}  // namespace warprank::v0::detail::linear
 """
 
 

@@ -253,7 +253,7 @@ TEST(LinearChooser, TriesTilingsThatTheTableHasForFast) {
   for (const LinearTiling& tiling : tilings) {
     EXPECT_TRUE(cuda_backend::tiling_named(tiling.to_string())->to_string() == tiling.to_string());
     EXPECT_NE(tiling.to_string(),
-              detail::choose_linear_tiling(cuda_backend::tiled_sizes(few, 0), true, 90).to_string());
+              detail::linear::choose_tiling(cuda_backend::tiled_sizes(few, 0), true, 90).to_string());
   }
   EXPECT_TRUE(cuda_backend::tilings_to_try(few, 1, 90).empty()) << "a head is cut in its own way";
 }

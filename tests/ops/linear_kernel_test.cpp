@@ -31,7 +31,7 @@ namespace {
 
 using namespace kernel_testing;  // NOLINT: this is a test of kernels
 using namespace warprank;        // NOLINT
-using warprank::LinearTile, warprank::detail::tile_shape;
+using warprank::LinearTile, warprank::detail::linear::tile_shape;
 
 using Sizes = std::vector<int64_t>;
 
@@ -126,7 +126,7 @@ TEST(LinearKernel, MatchesTheOracleForEveryShape) {
 /// Every tile, and of those that can be cut into parts some.
 const std::vector<Tiling> all_tilings = [] {
   std::vector<Tiling> all;
-  for (int i = 0; i < warprank::detail::num_linear_tiles; ++i) {
+  for (int i = 0; i < warprank::detail::linear::num_tiles; ++i) {
     const auto tile = static_cast<LinearTile>(i);
     for (const int parts : {1, 2, 3})
       if (parts == 1 || tile_shape(tile).can_be_cut) all.push_back({tile, parts});
@@ -692,9 +692,9 @@ TEST(LinearKernel, RefusesTilingsThatCannotBe) {
 
 /// Of the sizes that were measured: what the rule makes of its table.
 TEST(LinearTilings, AreWhatTheTableSays) {
-  using warprank::detail::choose_linear_tiling, warprank::detail::LinearSize;
-  const auto chosen = [](std::vector<LinearSize> sizes, int target = 90, bool is_plain = true) {
-    return choose_linear_tiling(sizes, is_plain, target).to_string();
+  namespace linear = warprank::detail::linear;
+  const auto chosen = [](std::vector<linear::Size> sizes, int target = 90, bool is_plain = true) {
+    return linear::choose_tiling(sizes, is_plain, target).to_string();
   };
   EXPECT_EQ(chosen({}), "direct 16 x 16");
   EXPECT_EQ(chosen({{1, 600, 256}}), "direct 16 x 16");
@@ -707,12 +707,12 @@ TEST(LinearTilings, AreWhatTheTableSays) {
   EXPECT_EQ(chosen({{50, 2528, 2048}}), "staged 64 x 64 in 4 parts");
   EXPECT_EQ(chosen({{50, 2528, 512}, {50, 2528, 512}, {50, 2528, 512}, {50, 2528, 512}}), "staged 64 x 64 in 4 parts");
   EXPECT_EQ(chosen({{100, 256, 256}}, 75), "direct 32 x 32");
-  constexpr std::array<LinearSize, 1> small{{{1, 256, 256}}};
-  static_assert(choose_linear_tiling(small, true, 90).tile == LinearTile::direct_16x16);
+  constexpr std::array<linear::Size, 1> small{{{1, 256, 256}}};
+  static_assert(linear::choose_tiling(small, true, 90).tile == LinearTile::direct_16x16);
 }
 
 TEST(LinearTilings, FitSharedMemory) {
-  for (const auto& shape : warprank::detail::linear_tile_shapes) {
+  for (const auto& shape : warprank::detail::linear::tile_shapes) {
     EXPECT_LE(shape.shared_bytes(75) + (4 << 10), 64 << 10) << shape.name;
     EXPECT_LE(shape.shared_bytes(80) + (4 << 10), 99 << 10) << shape.name;
   }
@@ -750,7 +750,7 @@ TEST(FinishLaunch, DoesAllThatComesBehindProducts) {
       }
     sums.push_back(std::make_unique<DeviceArray<float>>(values));
     const Matrix<const float> of_layer(sums.back()->data(), c.capacity(), out, stride);
-    finished.push_back({of_layer, warprank::detail::describe_linear(layer).epilogue, layer.num_rows});
+    finished.push_back({of_layer, warprank::detail::linear::describe(layer).epilogue, layer.num_rows});
   }
   const warprank::detail::gemm::FinishLaunch finish(finished);
   DeviceArray<unsigned char> descriptors(finish.descriptors());
@@ -891,7 +891,7 @@ LeastCounts least_counts(const CountedLaunch& counted, const LinearLaunch& launc
   const int64_t num_layers = static_cast<int64_t>(counted.layers.size()), num_warps = shape.warps;
   // Every warp finds its layer, where there are several, and reads that; a head's is read once, into shared memory.
   const int64_t of_search = num_layers == 1 ? 0 : num_layers;
-  const int64_t of_layer = sizeof(warprank::detail::LinearProduct) / 16 + 3;
+  const int64_t of_layer = sizeof(warprank::detail::linear::ProductDescriptor) / 16 + 3;
   least.load_sectors = launch.is_plain() ? launch.num_blocks() * num_warps * (of_search + of_layer)
                                          : launch.num_blocks() * launch.descriptor_bytes() / num_layers / 32;
   for (int64_t i = 0; i < num_layers; ++i) {

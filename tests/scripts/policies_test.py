@@ -16,7 +16,7 @@ import run_bundle  # noqa: E402
 
 TILING = """
 constexpr int nominal_multiprocessors(int target) { return target >= 90 ? 132 : target >= 80 ? 108 : 40; }
-inline constexpr std::array<LinearTileShape, 2> linear_tile_shapes{{
+inline constexpr std::array<TileShape, 2> tile_shapes{{
     {"direct 16 x 16", 16, 16, 8, 3, 0, 0, 0, 3, true, false, true},
     {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 4, 3, true, true, true},
 }};
@@ -103,7 +103,7 @@ class Policies(unittest.TestCase):
                          [["mlp/256_1/rows:1", "split", "4.00", "4.10", "3.00"]])
 
     def test_says_what_it_expects_of_the_table_of_tiles(self):
-        with self.assertRaisesRegex(ValueError, "expected linear_tile_shapes"):
+        with self.assertRaisesRegex(ValueError, "expected tile_shapes"):
             policies.LinearFit(record(), "")
 
 

@@ -83,18 +83,18 @@ class LinearLaunch : public Primitive {
 
   WARPRANK_HIDDEN void launch(const LaunchMemory& memory, device::Stream stream = {}) const {
     check(memory);
-    detail::launch_linear(plan_, memory, stream);
+    detail::linear::launch(plan_, memory, stream);
   }
 
  private:
   LinearLaunch(Span<const LinearLayer> layers, int target, const LinearTiling* tiling)
-      : Primitive("linear layers"), plan_(detail::plan_linear(layers, target, tiling)) {
+      : Primitive("linear layers"), plan_(detail::linear::plan_linear(layers, target, tiling)) {
     set_launches(plan_.num_blocks > 0);
     set_descriptors(detail::bytes_of(plan_.descriptors));
     set_workspace_bytes(plan_.workspace_bytes());
   }
 
-  detail::LinearPlan plan_;
+  detail::linear::Plan plan_;
 };
 
 }}  // namespace warprank::v0

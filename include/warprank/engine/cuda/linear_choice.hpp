@@ -172,10 +172,10 @@ inline std::optional<ChainPolicy> chain_policy_named(const std::string& text) {
 }
 
 inline std::optional<LinearTiling> tiling_named(const std::string& text) {
-  for (int tile = 0; tile < detail::num_linear_tiles; ++tile)
-    for (int parts = 1; parts <= detail::max_linear_parts; ++parts) {
+  for (int tile = 0; tile < detail::linear::num_tiles; ++tile)
+    for (int parts = 1; parts <= detail::linear::max_parts; ++parts) {
       const LinearTiling tiling{static_cast<LinearTile>(tile), parts};
-      if (parts > 1 && !detail::tile_shape(tiling.tile).can_be_cut) break;
+      if (parts > 1 && !detail::linear::tile_shape(tiling.tile).can_be_cut) break;
       if (tiling.to_string() == text) return tiling;
     }
   return {};
@@ -189,8 +189,8 @@ inline std::optional<int> algorithm_named(const std::string& text) {
 }
 
 /// What tiles take of the layers of a depth: heads are cut in a way of their own.
-inline std::vector<detail::LinearSize> tiled_sizes(const StepShape& step, int64_t depth) {
-  std::vector<detail::LinearSize> sizes;
+inline std::vector<detail::linear::Size> tiled_sizes(const StepShape& step, int64_t depth) {
+  std::vector<detail::linear::Size> sizes;
   for (size_t i = 0; i < step.layers.size(); ++i) {
     const LinearShape& layer = step.layers[i];
     if (layer.depth != depth || step.is_head[i]) continue;
@@ -208,17 +208,17 @@ inline int64_t depth_of(const StepShape& step) {
 inline std::vector<LinearTiling> tilings_to_try(const StepShape& step, int64_t depth, int target) {
   constexpr double much_slower = 1.5;
   constexpr size_t most = 5;
-  const std::vector<detail::LinearSize> sizes = tiled_sizes(step, depth);
+  const std::vector<detail::linear::Size> sizes = tiled_sizes(step, depth);
   std::vector<std::pair<double, LinearTiling>> all;
-  for (int tile = 0; tile < detail::num_linear_tiles && !sizes.empty(); ++tile)
-    for (int parts = 1; parts <= detail::max_linear_parts; ++parts) {
+  for (int tile = 0; tile < detail::linear::num_tiles && !sizes.empty(); ++tile)
+    for (int parts = 1; parts <= detail::linear::max_parts; ++parts) {
       const LinearTiling tiling{static_cast<LinearTile>(tile), parts};
-      if (parts > 1 && !detail::tile_shape(tiling.tile).can_be_cut) break;
-      all.emplace_back(detail::linear_cost(sizes, tiling, target), tiling);
+      if (parts > 1 && !detail::linear::tile_shape(tiling.tile).can_be_cut) break;
+      all.emplace_back(detail::linear::cost_of(sizes, tiling, target), tiling);
     }
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<LinearTiling> tilings;
-  const LinearTiling by_table = detail::choose_linear_tiling(sizes, true, target);
+  const LinearTiling by_table = detail::linear::choose_tiling(sizes, true, target);
   for (const auto& [cost, tiling] : all)
     if (cost <= much_slower * all[0].first && tilings.size() < most && tiling.to_string() != by_table.to_string())
       tilings.push_back(tiling);
@@ -287,12 +287,13 @@ class HeldTilings {
                                    int64_t depth, int target) {
     LinearTiling best;
     double least = std::numeric_limits<double>::infinity();
-    for (int tile = 0; tile < detail::num_linear_tiles; ++tile) {
+    for (int tile = 0; tile < detail::linear::num_tiles; ++tile) {
       const LinearTiling tiling{static_cast<LinearTile>(tile), 1};
-      if (!detail::tile_shape(tiling.tile).is_general) continue;
+      if (!detail::linear::tile_shape(tiling.tile).is_general) continue;
       double cost = 0;
       for (const StepShape& step : steps)
-        if (without_rows(step.layers) == layers) cost += detail::linear_cost(tiled_sizes(step, depth), tiling, target);
+        if (without_rows(step.layers) == layers)
+          cost += detail::linear::cost_of(tiled_sizes(step, depth), tiling, target);
       if (cost < least) least = cost, best = tiling;
     }
     return best;

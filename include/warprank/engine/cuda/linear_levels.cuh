@@ -75,7 +75,7 @@ class WARPRANK_HIDDEN LinearLevel {
     if (!tiles.empty()) {
       tiles_.emplace(tiles);
       // Elsewhere layers like these were plain, and are not in this model.
-      const bool fits = tiling && (tiles_->is_plain() || detail::tile_shape(tiling->tile).is_general);
+      const bool fits = tiling && (tiles_->is_plain() || detail::linear::tile_shape(tiling->tile).is_general);
       if (fits) tiles_.emplace(tiles, device::target(), *tiling);
       tile_memory_ = memory.of(*tiles_);
     }
@@ -109,7 +109,7 @@ class WARPRANK_HIDDEN LinearLevel {
     LinearLayer bare;
     bare.x = layer.x;
     bare.y = Matrix<float>(sums, rows, layer.y.cols, stride);
-    finished.push_back({Bindings::as_const(bare.y), detail::describe_linear(layer).epilogue, layer.num_rows});
+    finished.push_back({Bindings::as_const(bare.y), detail::linear::describe(layer).epilogue, layer.num_rows});
     return bare;
   }
 

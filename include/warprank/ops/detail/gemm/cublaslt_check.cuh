@@ -24,7 +24,7 @@ inline void check_cublas_linear(LinearLayer layer, const RowMajorWeights& weight
   Problems problems;
   const std::string what = "linear layer of cuBLASLt";
   layer.weights = weights.data;
-  check_linear(layer, what, problems);
+  linear::check_layer(layer, what, problems);
   if (weights.stride < layer.x.cols)
     problems.add(what + "'s weights", "a stride of at least its " + std::to_string(layer.x.cols) + " inputs",
                  std::to_string(weights.stride));

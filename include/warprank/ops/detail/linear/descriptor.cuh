@@ -12,10 +12,10 @@
 #include "warprank/ops/detail/gemm/rows.cuh"
 #include "warprank/ops/row_groups.hpp"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::linear {
 
 /// What the products of a layer need: read whole, into registers.
-struct alignas(16) LinearProduct {
+struct alignas(16) ProductDescriptor {
   const void* weights;  ///< of PackedLinearLayout
   const float16* x;
   int64_t x_stride;
@@ -37,15 +37,15 @@ struct alignas(16) LinearProduct {
 };
 
 /// A layer as it lies in device memory.
-struct alignas(16) LinearDescriptor : LinearProduct {
+struct alignas(16) Descriptor : ProductDescriptor {
   RowGroups groups;
   int64_t group_bytes;  ///< of weights and bias
   alignas(16) gemm::Epilogue epilogue;
 };
-static_assert(std::is_trivially_copyable_v<LinearDescriptor>);
+static_assert(std::is_trivially_copyable_v<Descriptor>);
 
 /// M.
-WARPRANK_DEVICE int64_t rows_of(const LinearProduct& layer) {
+WARPRANK_DEVICE int64_t rows_of(const ProductDescriptor& layer) {
   if (layer.num_rows == nullptr) return layer.max_rows;
   const int64_t used = device::load(layer.num_rows);
   return used < layer.max_rows ? used : layer.max_rows;
@@ -67,7 +67,7 @@ WARPRANK_DEVICE BlockRows neighbours(int64_t row, int64_t num_rows, int limit) {
 }
 
 /// x of a block.
-WARPRANK_DEVICE gemm::RowSource source_of(const LinearProduct& layer, const BlockRows& rows) {
+WARPRANK_DEVICE gemm::RowSource source_of(const ProductDescriptor& layer, const BlockRows& rows) {
   return {rows.list == nullptr ? layer.x + rows.first * layer.x_stride : layer.x,
           rows.list,
           layer.x_stride,
@@ -113,7 +113,7 @@ WARPRANK_DEVICE GroupTile tile_of_groups(const RowGroups& groups, int tile, int 
 }
 
 /// Makes a layer that of one of its groups.
-WARPRANK_DEVICE void select_group(LinearDescriptor& layer, int group) {
+WARPRANK_DEVICE void select_group(Descriptor& layer, int group) {
   layer.weights = static_cast<const char*>(layer.weights) + group * layer.group_bytes;
   gemm::Epilogue& epilogue = layer.epilogue;
   epilogue.bias += group * layer.group_bytes / static_cast<int64_t>(sizeof(float));
@@ -134,4 +134,4 @@ WARPRANK_DEVICE void clear_rows(const gemm::Epilogue& epilogue, const BlockRows&
   }
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::linear

@@ -9,19 +9,19 @@
 
 #include "warprank/ops/detail/linear/fragments.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::linear {
 
 template <int Target, LinearTile Tile, bool IsPlain>
 class DirectProduct {
  public:
-  static constexpr LinearTileShape shape = tile_shape(Tile);
+  static constexpr TileShape shape = tile_shape(Tile);
   static constexpr bool is_direct = true;
   static constexpr int threads = shape.threads();
   static constexpr int strips = shape.rows / 8, pairs = shape.columns / 16;
   static constexpr int stride = shape.columns + 4;  ///< floats from row to row: lanes that store meet in no bank
   static constexpr int fours = shape.rows * shape.columns / 4;
 
-  WARPRANK_DEVICE DirectProduct(const LinearProduct& layer, int first_column)
+  WARPRANK_DEVICE DirectProduct(const ProductDescriptor& layer, int first_column)
       : layer_(layer),
         begin_(device::warp_index()),
         end_((layer.inputs + 31) / 32),
@@ -109,12 +109,12 @@ class DirectProduct {
     }
   }
 
-  const LinearProduct& layer_;
+  const ProductDescriptor& layer_;
   int begin_, end_;  ///< steps: the warp's first, and the layer's end
   int num_pairs_;    ///< of 16 outputs that exist, from the tile's first on
   const uint32_t* weights_;
   const float16* rows_[strips];
-  LinearFragment w_[shape.depth][2][pairs], x_[shape.depth][strips];
+  Fragment w_[shape.depth][2][pairs], x_[shape.depth][strips];
 };
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::linear

@@ -14,17 +14,17 @@
 #include "warprank/ops/detail/linear/descriptor.cuh"
 #include "warprank/ops/detail/linear/tiling.hpp"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::linear {
 
 /// 16 bytes: of weights, or 8 inputs of a row.
-using LinearFragment = device::Vector<uint32_t, 4>;
+using Fragment = device::Vector<uint32_t, 4>;
 
 /// Words of the weights of 16 outputs and one step, and of half of it, which is A of one mma.m16n8k16.
 inline constexpr int step_words = 256, half_step_words = 128;
 
 /// sums [16 outputs][8 rows] += W x over half `Half` of a step.
 template <int Target, int Half>
-WARPRANK_DEVICE void multiply_half_step(float (&sums)[4], const LinearFragment& w, const LinearFragment& x) {
+WARPRANK_DEVICE void multiply_half_step(float (&sums)[4], const Fragment& w, const Fragment& x) {
   if constexpr (Target >= 80) {
     const uint32_t a[4] = {w[0], w[1], w[2], w[3]}, b[2] = {x[2 * Half], x[2 * Half + 1]};
     device::mma_m16n8k16(sums, a, b, sums);
@@ -38,8 +38,8 @@ WARPRANK_DEVICE void multiply_half_step(float (&sums)[4], const LinearFragment& 
 
 /// sums [Pairs of 16 outputs][Strips of 8 rows] += W x over half a step.
 template <int Target, int Half, int Pairs, int Strips>
-WARPRANK_DEVICE void multiply_half_steps(float (&sums)[Pairs][Strips][4], const LinearFragment (&w)[Pairs],
-                                         const LinearFragment (&x)[Strips]) {
+WARPRANK_DEVICE void multiply_half_steps(float (&sums)[Pairs][Strips][4], const Fragment (&w)[Pairs],
+                                         const Fragment (&x)[Strips]) {
   WARPRANK_UNROLL
   for (int j = 0; j < Pairs; ++j) {
     WARPRANK_UNROLL
@@ -48,25 +48,25 @@ WARPRANK_DEVICE void multiply_half_steps(float (&sums)[Pairs][Strips][4], const 
 }
 
 /// The inputs [k, k + 8) of a row, for a `k` below their number, one by one: 0 behind the last.
-WARPRANK_DEVICE LinearFragment gather_inputs(const float16* row, int k, int inputs) {
+WARPRANK_DEVICE Fragment gather_inputs(const float16* row, int k, int inputs) {
   device::Vector<float16, 8> piece{};
   WARPRANK_UNROLL
   for (int i = 0; i < 8; ++i) {
     if (k + i < inputs) piece[i] = device::load(row + k + i);
   }
-  LinearFragment fragment;
+  Fragment fragment;
   memcpy(&fragment, &piece, sizeof fragment);
   return fragment;
 }
 
 /// Whether the inputs [k, k + 8) can be read by one instruction; k is below their number.
 template <bool IsPlain>
-WARPRANK_DEVICE bool reads_whole(const LinearProduct& layer, int k) {
+WARPRANK_DEVICE bool reads_whole(const ProductDescriptor& layer, int k) {
   return IsPlain || (layer.x_is_aligned && k + 8 <= layer.inputs);
 }
 
-WARPRANK_DEVICE LinearFragment request_inputs(const float16* from) {
+WARPRANK_DEVICE Fragment request_inputs(const float16* from) {
   return device::load_vector_ahead<4>(reinterpret_cast<const uint32_t*>(from));
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::linear

@@ -10,7 +10,7 @@
 #include "warprank/ops/detail/linear/descriptor.cuh"
 #include "warprank/ops/pack_linear.hpp"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::linear {
 
 /// Lanes that compute an output of a head, 8 inputs each at a time.
 inline constexpr int head_lanes = PackedLinearLayout::head_step / 8;
@@ -18,7 +18,7 @@ inline constexpr int head_lanes = PackedLinearLayout::head_step / 8;
 /// The sum of a layer of one output, in FP32, by the head_lanes lanes of a row; load(k) gives 8 inputs from k on, 0
 /// from the last on.
 template <class Load>
-WARPRANK_DEVICE float head_sum(const LinearProduct& layer, bool exists, Load load) {
+WARPRANK_DEVICE float head_sum(const ProductDescriptor& layer, bool exists, Load load) {
   using Lanes = device::Tile<head_lanes>;
   const auto* weights = static_cast<const float*>(layer.weights);
   float sum = 0;
@@ -35,7 +35,7 @@ WARPRANK_DEVICE float head_sum(const LinearProduct& layer, bool exists, Load loa
 }
 
 /// The sums of a tile's rows.
-WARPRANK_DEVICE void sum_heads(const LinearProduct& layer, const BlockRows& rows, float* sums) {
+WARPRANK_DEVICE void sum_heads(const ProductDescriptor& layer, const BlockRows& rows, float* sums) {
   const int of_block = device::thread_rank() / head_lanes;
   const gemm::RowSource source = source_of(layer, rows);
   const bool exists = of_block < rows.count;  // all lanes of a row alike
@@ -43,4 +43,4 @@ WARPRANK_DEVICE void sum_heads(const LinearProduct& layer, const BlockRows& rows
   if (exists && device::Tile<head_lanes>::rank() == 0) sums[of_block] = sum;
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::linear

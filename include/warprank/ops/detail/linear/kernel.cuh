@@ -11,7 +11,7 @@
 /// the wait for the launch before. A block has 48 to 96 KB of operands on their way; direct tiles have one barrier,
 /// staged ones one for each stage and two before the outputs, whose rows are stored by whole vectors.
 ///
-/// Plain layers (is_plain_linear) have kernels of their own, without groups, gathering and switches; cross layers,
+/// Plain layers (is_plain) have kernels of their own, without groups, gathering and switches; cross layers,
 /// those with the row bias of a late broadcast and a user's shares of either are among them where all rows are whole
 /// vectors. They have 80 registers a thread where the general kernel has 94, in tiles of 16 x 16, and a third of its
 /// code.
@@ -33,24 +33,24 @@
 #include "warprank/ops/detail/linear/plain.cuh"
 #include "warprank/ops/detail/linear/staged.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::linear {
 
 /// The place of a block in its layer.
-struct LinearWork {
+struct Work {
   int row_tile, column_tile, part;
 
-  explicit WARPRANK_DEVICE LinearWork(const LinearProduct& layer) {
+  explicit WARPRANK_DEVICE Work(const ProductDescriptor& layer) {
     const auto of_layer = static_cast<int>(device::block_index().x - layer.first_block);
     row_tile = of_layer % layer.row_tiles;
     part = of_layer / layer.row_tiles % layer.parts;
     column_tile = of_layer / layer.row_tiles / layer.parts;
   }
-  WARPRANK_DEVICE int64_t tile(const LinearProduct& layer) const {
+  WARPRANK_DEVICE int64_t tile(const ProductDescriptor& layer) const {
     return int64_t{column_tile} * layer.row_tiles + row_tile;
   }
   /// Steps of 32 inputs.
-  WARPRANK_DEVICE int begin(const LinearProduct& layer) const { return part * layer.steps_of_part; }
-  WARPRANK_DEVICE int end(const LinearProduct& layer) const {
+  WARPRANK_DEVICE int begin(const ProductDescriptor& layer) const { return part * layer.steps_of_part; }
+  WARPRANK_DEVICE int end(const ProductDescriptor& layer) const {
     const int num_steps = (layer.inputs + 31) / 32, end = begin(layer) + layer.steps_of_part;
     return end < num_steps ? end : num_steps;
   }
@@ -58,11 +58,11 @@ struct LinearWork {
 
 /// Which product a tile is computed by.
 template <int Target, LinearTile Tile, bool IsPlain>
-using LinearProductOf = std::conditional_t<tile_shape(Tile).is_direct(), DirectProduct<Target, Tile, IsPlain>,
-                                           StagedProduct<Target, Tile, IsPlain>>;
+using ProductOf = std::conditional_t<tile_shape(Tile).is_direct(), DirectProduct<Target, Tile, IsPlain>,
+                                     StagedProduct<Target, Tile, IsPlain>>;
 
 template <class Product>
-WARPRANK_DEVICE Product make_product(const LinearProduct& layer, const LinearWork& work) {
+WARPRANK_DEVICE Product make_product(const ProductDescriptor& layer, const Work& work) {
   const int first_column = work.column_tile * Product::shape.columns;
   if constexpr (Product::is_direct)
     return Product(layer, first_column);
@@ -83,8 +83,8 @@ WARPRANK_DEVICE bool begin_product(Product& product, bool weights_first, BlockRo
 
 /// The sums of a staged tile in parts; false for all blocks but the last.
 template <class Product>
-WARPRANK_DEVICE bool add_linear_parts(typename Product::Sums& sums, const LinearProduct& layer, const LinearWork& work,
-                                      float* partials, uint32_t* tickets, bool& is_last) {
+WARPRANK_DEVICE bool add_parts(typename Product::Sums& sums, const ProductDescriptor& layer, const Work& work,
+                               float* partials, uint32_t* tickets, bool& is_last) {
   if constexpr (Product::can_be_cut) {
     if (layer.parts == 1) return true;
     const int64_t tile = work.tile(layer);
@@ -97,20 +97,20 @@ WARPRANK_DEVICE bool add_linear_parts(typename Product::Sums& sums, const Linear
 /// All layers are plain. The partials and tickets are those of the descriptors; tickets are 0 before and after.
 template <int Target, LinearTile Tile>
 WARPRANK_KERNEL(tile_shape(Tile).threads(), tile_shape(Tile).min_blocks)
-plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
-  using Product = LinearProductOf<Target, Tile, true>;
+plain_linear_kernel(const Descriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
+  using Product = ProductOf<Target, Tile, true>;
   constexpr int tile_rows = Product::shape.rows, tile_columns = Product::shape.columns, threads = Product::threads;
   constexpr bool takes_operands = Product::shape.takes_operands;
-  auto& shared = device::static_shared<PlainLinearStorage<tile_rows, tile_columns>>();
+  auto& shared = device::static_shared<PlainStorage<tile_rows, tile_columns>>();
   const int rank = device::thread_rank();
-  const LinearDescriptor* const own =
+  const Descriptor* const own =
       layers + (num_layers == 1 ? 0 : problem_of_block(layers, num_layers, device::block_index().x));
-  const auto layer = read_descriptor(static_cast<const LinearProduct*>(own));
+  const auto layer = read_descriptor(static_cast<const ProductDescriptor*>(own));
   const float* const biases = device::load_read_only(&own->epilogue.bias);
   auto* const y = static_cast<float16*>(device::load_read_only(&own->epilogue.y.data));
   const int64_t y_stride = device::load_read_only(&own->epilogue.y.stride);
 
-  const LinearWork work(layer);
+  const Work work(layer);
   const int first_column = work.column_tile * tile_columns;
   auto product = make_product<Product>(layer, work);
   BlockRows rows{};
@@ -170,7 +170,7 @@ plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* parti
     }
     typename Product::Sums sums;
     product.multiply(rows, sums);
-    if (!add_linear_parts<Product>(sums, layer, work, partials, tickets, shared.is_last)) return;
+    if (!add_parts<Product>(sums, layer, work, partials, tickets, shared.is_last)) return;
     device::sync_block();  // all have left the stages
     /// f(row, column) for the first of each so many columns that exist.
     const auto for_each_piece = [&](auto count, auto f) {
@@ -207,8 +207,8 @@ plain_linear_kernel(const LinearDescriptor* layers, int num_layers, float* parti
 }
 
 template <int Rows>
-struct LinearStorage {
-  LinearDescriptor layer;
+struct Storage {
+  Descriptor layer;
   int64_t bias_rows[Rows];  ///< what bias_row_of gives for the rows
   int32_t rows[Rows];       ///< of a group
   bool is_last;
@@ -217,17 +217,17 @@ struct LinearStorage {
 /// The same for all layers.
 template <int Target, LinearTile Tile>
 WARPRANK_KERNEL(tile_shape(Tile).threads(), tile_shape(Tile).min_general_blocks())
-linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
-  using Product = LinearProductOf<Target, Tile, false>;
+linear_kernel(const Descriptor* layers, int num_layers, float* partials, uint32_t* tickets) {
+  using Product = ProductOf<Target, Tile, false>;
   constexpr int tile_rows = Product::shape.rows, tile_columns = Product::shape.columns, threads = Product::threads;
   constexpr int rows_of_head_tile = threads / head_lanes;
   constexpr int most_rows = tile_rows < rows_of_head_tile ? rows_of_head_tile : tile_rows;
   static_assert(most_rows <= threads);
-  auto& shared = device::static_shared<LinearStorage<most_rows>>();
+  auto& shared = device::static_shared<Storage<most_rows>>();
   read_descriptors(layers + (num_layers == 1 ? 0 : problem_of_block(layers, num_layers, device::block_index().x)), 1,
                    &shared.layer);
   const gemm::Epilogue& epilogue = shared.layer.epilogue;
-  const LinearWork work(shared.layer);
+  const Work work(shared.layer);
   const int rows_of_tile = shared.layer.is_head ? rows_of_head_tile : tile_rows;
   const int first_column = work.column_tile * tile_columns;
   const bool has_groups = shared.layer.groups.num_groups != 0;
@@ -248,7 +248,7 @@ linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, u
       return;
     }
   }
-  const LinearProduct layer = shared.layer;
+  const ProductDescriptor layer = shared.layer;
   const auto find = [&] {
     if (has_groups) return rows;
     device::wait_for_previous_launch();
@@ -275,7 +275,7 @@ linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, u
       find_bias_rows();
       typename Product::Sums sums;
       product.multiply(rows, sums);
-      if (!add_linear_parts<Product>(sums, layer, work, partials, tickets, shared.is_last)) return;
+      if (!add_parts<Product>(sums, layer, work, partials, tickets, shared.is_last)) return;
       device::sync_block();  // all have left the stages
       Product::for_each_sum(sums, [&](int row, int column, float sum) { sums_of_tile[row * stride + column] = sum; });
     }
@@ -300,4 +300,4 @@ linear_kernel(const LinearDescriptor* layers, int num_layers, float* partials, u
   }
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::linear

@@ -18,11 +18,11 @@
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/linear/kernel.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::linear {
 
 /// Layers of one launch, cut into blocks.
-struct LinearPlan {
-  std::vector<LinearDescriptor> descriptors;
+struct Plan {
+  std::vector<Descriptor> descriptors;
   int target = 0;
   LinearTiling tiling;
   bool is_plain = false;  ///< all of the layers
@@ -44,7 +44,7 @@ inline void check_groups(const RowGroups& groups, int64_t rows, const std::strin
 }
 
 template <class Layer>
-void check_linear(const Layer& layer, const std::string& what, Problems& problems) {
+void check_layer(const Layer& layer, const std::string& what, Problems& problems) {
   check_matrix<const void>(what + "'s x", layer.x, layer.x.rows, layer.x.cols, problems);
   check_matrix(what + "'s y", layer.y, layer.x.rows, layer.y.cols, problems);
   if (layer.x.cols < 1 || layer.y.cols < 1 || layer.x.cols > gemm::max_layer_width ||
@@ -59,7 +59,7 @@ void check_linear(const Layer& layer, const std::string& what, Problems& problem
 
 /// That no layer writes what it or another of the launch reads or writes, but for its own multiply and residual.
 template <class Layer>
-void check_linear_overlaps(Span<const Layer> layers, Problems& problems) {
+void check_overlaps(Span<const Layer> layers, Problems& problems) {
   for (int64_t i = 0; i < layers.size(); ++i) {
     const Region y = region_of(layers[i].y);
     for (int64_t j = 0; j < layers.size(); ++j) {
@@ -79,9 +79,9 @@ void check_linear_overlaps(Span<const Layer> layers, Problems& problems) {
 }
 
 template <class Layer>
-LinearDescriptor describe_linear(const Layer& layer) {
+Descriptor describe(const Layer& layer) {
   const PackedLinearLayout layout{layer.x.cols, layer.y.cols};
-  LinearDescriptor to{};
+  Descriptor to{};
   to.weights = layer.weights;
   to.x = layer.x.data;
   to.x_stride = layer.x.stride;
@@ -112,7 +112,7 @@ LinearDescriptor describe_linear(const Layer& layer) {
 
 /// Whether plain_linear_kernel computes a layer: identity or relu; a row bias in FP32, a factor and a residual in FP16,
 /// as plans have them; and rows of everything of whole vectors.
-inline bool is_plain_linear(const LinearDescriptor& layer) {
+inline bool is_plain(const Descriptor& layer) {
   const gemm::Epilogue& epilogue = layer.epilogue;
   const ActivationKind f = epilogue.activation.kind;
   const auto is_whole = [](const auto& m, bool is_half) {
@@ -128,25 +128,25 @@ inline bool is_plain_linear(const LinearDescriptor& layer) {
 /// Checks the layers and cuts them into blocks: as `tiling` says, or else by the table, so that capacities, shapes,
 /// alignment and the target decide alone.
 template <class Layer>
-LinearPlan plan_linear(Span<const Layer> layers, int target, const LinearTiling* tiling = nullptr) {
+Plan plan_linear(Span<const Layer> layers, int target, const LinearTiling* tiling = nullptr) {
   Problems problems;
   if (target < 75) problems.add("target of linear layers", "sm_75 or later", "sm_" + std::to_string(target));
-  for (int64_t i = 0; i < layers.size(); ++i) check_linear(layers[i], "linear layer " + std::to_string(i), problems);
+  for (int64_t i = 0; i < layers.size(); ++i) check_layer(layers[i], "linear layer " + std::to_string(i), problems);
   problems.throw_if_any();
-  check_linear_overlaps(layers, problems);
+  check_overlaps(layers, problems);
   problems.throw_if_any();
 
-  LinearPlan plan;
+  Plan plan;
   plan.target = target;
-  std::vector<LinearSize> sizes;  // of what is computed by tiles
+  std::vector<Size> sizes;  // of what is computed by tiles
   for (const Layer& layer : layers) {
-    plan.descriptors.push_back(describe_linear(layer));
+    plan.descriptors.push_back(describe(layer));
     if (!plan.descriptors.back().is_head) sizes.push_back({layer.x.rows, layer.x.cols, layer.y.cols});
   }
-  plan.is_plain = std::all_of(plan.descriptors.begin(), plan.descriptors.end(), is_plain_linear);
-  plan.tiling = tiling != nullptr ? *tiling : choose_linear_tiling(sizes, plan.is_plain, target);
-  const LinearTileShape& shape = tile_shape(plan.tiling.tile);
-  const auto has_operands = [](const LinearDescriptor& layer) { return layer.has_operands; };
+  plan.is_plain = std::all_of(plan.descriptors.begin(), plan.descriptors.end(), is_plain);
+  plan.tiling = tiling != nullptr ? *tiling : choose_tiling(sizes, plan.is_plain, target);
+  const TileShape& shape = tile_shape(plan.tiling.tile);
+  const auto has_operands = [](const Descriptor& layer) { return layer.has_operands; };
   if (!shape.takes_operands && std::any_of(plan.descriptors.begin(), plan.descriptors.end(), has_operands))
     plan.is_plain = false;
   if (!plan.is_plain && !shape.is_general)
@@ -157,7 +157,7 @@ LinearPlan plan_linear(Span<const Layer> layers, int target, const LinearTiling*
   problems.throw_if_any();
   const auto cut = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
 
-  for (LinearDescriptor& to : plan.descriptors) {
+  for (Descriptor& to : plan.descriptors) {
     const int64_t num_steps = cut(to.inputs, PackedLinearLayout::step);
     const int64_t rows_of_tile = to.is_head ? shape.threads() / head_lanes : shape.rows;
     to.steps_of_part = static_cast<int>(to.is_head ? num_steps : cut(num_steps, plan.tiling.parts));
@@ -179,21 +179,20 @@ LinearPlan plan_linear(Span<const Layer> layers, int target, const LinearTiling*
       plan.num_partials += row_tiles * column_tiles * parts * shape.part_size();
     }
   }
-  for (LinearDescriptor& to : plan.descriptors)
-    to.weights_first = plan.num_blocks <= 2 * nominal_multiprocessors(target);
+  for (Descriptor& to : plan.descriptors) to.weights_first = plan.num_blocks <= 2 * nominal_multiprocessors(target);
   return plan;
 }
 
-WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch_linear(const LinearPlan& plan, const LaunchMemory& memory,
-                                                           device::Stream stream);
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const LaunchMemory& memory,
+                                                    device::Stream stream);
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_LINEAR)
 template <int Target, int Tile = 0>
-WARPRANK_HIDDEN inline void launch_tiles(const LinearPlan& plan, const LinearDescriptor* layers, float* partials,
-                                         uint32_t* tickets, device::Stream stream) {
+WARPRANK_HIDDEN inline void launch_tiles(const Plan& plan, const Descriptor* layers, float* partials, uint32_t* tickets,
+                                         device::Stream stream) {
   constexpr auto tile = static_cast<LinearTile>(Tile);
-  constexpr LinearTileShape shape = tile_shape(tile);
-  if constexpr (Tile + 1 < num_linear_tiles) {
+  constexpr TileShape shape = tile_shape(tile);
+  if constexpr (Tile + 1 < num_tiles) {
     if (plan.tiling.tile != tile) return launch_tiles<Target, Tile + 1>(plan, layers, partials, tickets, stream);
   }
   const auto queue = [&](auto* kernel) {
@@ -205,9 +204,9 @@ WARPRANK_HIDDEN inline void launch_tiles(const LinearPlan& plan, const LinearDes
   if constexpr (shape.is_general) queue(linear_kernel<Target, tile>);
 }
 
-WARPRANK_KERNELS_INLINE void launch_linear(const LinearPlan& plan, const LaunchMemory& memory, device::Stream stream) {
+WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const LaunchMemory& memory, device::Stream stream) {
   if (plan.num_blocks == 0) return;
-  const auto* layers = static_cast<const LinearDescriptor*>(memory.descriptors);
+  const auto* layers = static_cast<const Descriptor*>(memory.descriptors);
   auto* tickets = static_cast<uint32_t*>(memory.workspace);
   auto* partials = reinterpret_cast<float*>(static_cast<char*>(memory.workspace) + plan.partials_offset());
   device::dispatch_target<75, 80>(
@@ -215,4 +214,4 @@ WARPRANK_KERNELS_INLINE void launch_linear(const LinearPlan& plan, const LaunchM
 }
 #endif
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::linear

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What plain layers (is_plain_linear) have behind their products: y = f(sum + bias + row_bias) * multiply + residual,
+/// What plain layers (is_plain) have behind their products: y = f(sum + bias + row_bias) * multiply + residual,
 /// in the order of gemm/epilogue.cuh, with f identity or relu. All is read and written by whole vectors. Layers that
 /// have a bias alone and FP16 outputs look nothing up for the rest.
 
@@ -13,11 +13,11 @@
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 #include "warprank/ops/detail/linear/descriptor.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::linear {
 
 /// Staged tiles need their registers for products until then.
 template <int Rows, int Columns>
-struct PlainLinearStorage {
+struct PlainStorage {
   struct alignas(16) Padded {
     gemm::Epilogue epilogue;
   };
@@ -36,7 +36,7 @@ struct PlainLinearStorage {
 
   /// Both are for all behind a barrier.
   template <int Threads>
-  WARPRANK_DEVICE void find_operands(const LinearDescriptor& layer) {
+  WARPRANK_DEVICE void find_operands(const Descriptor& layer) {
     using Piece = device::Vector<uint32_t, 4>;
     static_assert(Rows <= Threads && sizeof(Padded) / sizeof(Piece) <= Threads);
     const int rank = device::thread_rank();
@@ -46,7 +46,7 @@ struct PlainLinearStorage {
     }
   }
   /// `rows` are neighbours.
-  WARPRANK_DEVICE void find_bias_rows(const LinearDescriptor& layer, const BlockRows& rows) {
+  WARPRANK_DEVICE void find_bias_rows(const Descriptor& layer, const BlockRows& rows) {
     const int rank = device::thread_rank();
     if (rank < rows.count && device::load_read_only(&layer.epilogue.row_bias.data) != nullptr)
       bias_rows[rank] = gemm::segment_of(device::load_read_only(&layer.epilogue.offsets),
@@ -92,4 +92,4 @@ struct PlainLinearStorage {
   }
 };
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::linear

@@ -14,12 +14,12 @@
 #include "warprank/device/sync.hpp"
 #include "warprank/ops/detail/linear/fragments.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::linear {
 
 template <int Target, LinearTile Tile, bool IsPlain>
 class StagedProduct {
  public:
-  static constexpr LinearTileShape shape = tile_shape(Tile);
+  static constexpr TileShape shape = tile_shape(Tile);
   static constexpr bool is_direct = false, can_be_cut = shape.can_be_cut;
   static constexpr int threads = shape.threads(), warps_across = shape.columns / shape.warp_columns;
   static constexpr int64_t part_size = shape.part_size();
@@ -28,7 +28,7 @@ class StagedProduct {
   using Sums = float[pairs][strips][4];
 
   /// The steps [begin, end). All of `layer` is known, the rows are not yet.
-  WARPRANK_DEVICE StagedProduct(const LinearProduct& layer, int first_column, int begin, int end, void* shared)
+  WARPRANK_DEVICE StagedProduct(const ProductDescriptor& layer, int first_column, int begin, int end, void* shared)
       : layer_(layer), begin_(begin), end_(end), slots_(static_cast<char*>(shared)) {
     const int num_steps = (layer.inputs + 31) / 32, num_pairs = (layer.outputs - first_column + 15) / 16;
     WARPRANK_UNROLL
@@ -163,8 +163,8 @@ class StagedProduct {
     if (row_input_ >= end_ * 32) return;
     WARPRANK_UNROLL
     for (int i = 0; i < row_chunks; ++i) {
-      auto* at = reinterpret_cast<LinearFragment*>(to + row_chunk_at(i));
-      LinearFragment chunk{};  // behind the last input
+      auto* at = reinterpret_cast<Fragment*>(to + row_chunk_at(i));
+      Fragment chunk{};  // behind the last input
       if (row_input_ < layer_.inputs) {
         if (!reads_whole<IsPlain>(layer_, row_input_)) {
           chunk = gather_inputs(rows_[i], row_input_, layer_.inputs);
@@ -192,20 +192,20 @@ class StagedProduct {
     row_input_ += stage_steps * 32;
   }
 
-  WARPRANK_DEVICE void load_rows(LinearFragment (&x)[strips], const char* stage, int step) const {
+  WARPRANK_DEVICE void load_rows(Fragment (&x)[strips], const char* stage, int step) const {
     const int g = device::lane_index() / 4, t = device::lane_index() % 4;
     WARPRANK_UNROLL
     for (int r = 0; r < strips; ++r) {
       const int row = first_row_of_warp() + r * 8 + g;
-      x[r] = *reinterpret_cast<const LinearFragment*>(stage + chunk_at(row, step * 4 + t));
+      x[r] = *reinterpret_cast<const Fragment*>(stage + chunk_at(row, step * 4 + t));
     }
   }
-  WARPRANK_DEVICE void load_weights(LinearFragment (&w)[pairs], const char* stage, int step, int half) const {
+  WARPRANK_DEVICE void load_weights(Fragment (&w)[pairs], const char* stage, int step, int half) const {
     const char* const first = stage + rows_bytes + first_column_of_warp() / 16 * pair_chunks * 16;
     WARPRANK_UNROLL
     for (int j = 0; j < pairs; ++j) {
       const int half_step = (j * stage_steps + step) * 2 + half;
-      w[j] = *reinterpret_cast<const LinearFragment*>(first + (half_step * 32 + device::lane_index()) * 16);
+      w[j] = *reinterpret_cast<const Fragment*>(first + (half_step * 32 + device::lane_index()) * 16);
     }
   }
 
@@ -218,7 +218,7 @@ class StagedProduct {
       to = next(to);
       device::commit_async();
     }
-    LinearFragment x[2][strips], w[2][pairs];
+    Fragment x[2][strips], w[2][pairs];
     char* stage = slots_;
     device::wait_async<num_slots - 2>();
     device::sync_block();
@@ -261,12 +261,11 @@ class StagedProduct {
     if (weight_step_ < end_) {
       WARPRANK_UNROLL
       for (int i = 0; i < weight_chunks; ++i)
-        *reinterpret_cast<LinearFragment*>(to + rows_bytes + (device::thread_rank() + i * threads) * 16) =
-            held_weights_[i];
+        *reinterpret_cast<Fragment*>(to + rows_bytes + (device::thread_rank() + i * threads) * 16) = held_weights_[i];
     }
     if (row_input_ < end_ * 32) {
       WARPRANK_UNROLL
-      for (int i = 0; i < row_chunks; ++i) *reinterpret_cast<LinearFragment*>(to + row_chunk_at(i)) = held_rows_[i];
+      for (int i = 0; i < row_chunks; ++i) *reinterpret_cast<Fragment*>(to + row_chunk_at(i)) = held_rows_[i];
     }
   }
   WARPRANK_DEVICE void multiply_by_registers(bool works, Sums& sums) {
@@ -278,7 +277,7 @@ class StagedProduct {
       advance();
       copy_weights(nullptr, 0);
       copy_rows(nullptr);
-      LinearFragment x[strips], w[2][pairs];
+      Fragment x[strips], w[2][pairs];
       WARPRANK_UNROLL
       for (int s = 0; s < stage_steps; ++s) {
         if (!works || first + s >= end_) continue;
@@ -292,7 +291,7 @@ class StagedProduct {
     }
   }
 
-  const LinearProduct& layer_;
+  const ProductDescriptor& layer_;
   int begin_, end_;
   char* slots_;
   const uint32_t* weights_[weight_chunks];  ///< of the thread's chunks of the next stage
@@ -300,7 +299,7 @@ class StagedProduct {
   int warp_columns_;  ///< that exist, from the warp's first on
   const float16* rows_[row_chunks];
   int row_input_;
-  LinearFragment held_weights_[is_async ? 1 : weight_chunks], held_rows_[is_async ? 1 : row_chunks];
+  Fragment held_weights_[is_async ? 1 : weight_chunks], held_rows_[is_async ? 1 : row_chunks];
 };
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::linear

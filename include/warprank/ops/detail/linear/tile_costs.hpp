@@ -6,21 +6,21 @@
 
 #include <array>
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::linear {
 
-/// Microseconds; linear_cost says of what. No join: sums are not cut into parts.
-struct LinearTileCost {
+/// Microseconds; cost_of says of what. No join: sums are not cut into parts.
+struct TileCost {
   double begin, per_wave, per_card, join;
 };
 
 /// By LinearTile.
-struct LinearTileCosts {
+struct TileCosts {
   int target;  ///< of the card
-  std::array<LinearTileCost, 5> tiles;
+  std::array<TileCost, 5> tiles;
 };
 
 // clang-format off
-inline constexpr LinearTileCosts linear_tile_costs[] = {
+inline constexpr TileCosts tile_costs[] = {
     // NVIDIA H100 80GB HBM3, benchmarks/results/h100-80gb-prototypes/gpu.json: what is picked for
     // 40 sizes takes 5% longer than the best way on average, 25% at worst.
     {90, {{
@@ -34,11 +34,11 @@ inline constexpr LinearTileCosts linear_tile_costs[] = {
 // clang-format on
 
 /// Of the newest card that was measured and is not newer than `target`; of the oldest for what is older than all.
-constexpr const LinearTileCosts& linear_tile_costs_of(int target) {
-  const LinearTileCosts* nearest = linear_tile_costs;
-  for (const LinearTileCosts& costs : linear_tile_costs)
+constexpr const TileCosts& tile_costs_of(int target) {
+  const TileCosts* nearest = tile_costs;
+  for (const TileCosts& costs : tile_costs)
     if (costs.target <= target) nearest = &costs;
   return *nearest;
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::linear

@@ -33,9 +33,9 @@ struct LinearTiling {
   std::string to_string() const;
 };
 
-namespace detail {
+namespace detail::linear {
 
-struct LinearTileShape {
+struct TileShape {
   const char* name;
   int rows, columns;
   int warps;
@@ -59,36 +59,36 @@ struct LinearTileShape {
   }
 };
 
-inline constexpr std::array<LinearTileShape, 5> linear_tile_shapes{{
+inline constexpr std::array<TileShape, 5> tile_shapes{{
     {"direct 16 x 16", 16, 16, 8, 3, 0, 0, 0, 3, true, false, true},
     {"direct 16 x 32", 16, 32, 16, 2, 0, 0, 0, 1, true, false, true},
     {"direct 32 x 32", 32, 32, 8, 2, 0, 0, 0, 2, true, false, false},
     {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 4, 3, true, true, true},
     {"staged 64 x 128", 64, 128, 4, 0, 32, 64, 3, 2, false, false, true},
 }};
-inline constexpr int num_linear_tiles = static_cast<int>(linear_tile_shapes.size());
+inline constexpr int num_tiles = static_cast<int>(tile_shapes.size());
 
-constexpr const LinearTileShape& tile_shape(LinearTile tile) { return linear_tile_shapes[static_cast<size_t>(tile)]; }
+constexpr const TileShape& tile_shape(LinearTile tile) { return tile_shapes[static_cast<size_t>(tile)]; }
 
 /// What the cost of a layer depends on.
-struct LinearSize {
+struct Size {
   int64_t rows, in, out;  ///< rows: of the capacity
 };
 
 /// Multiprocessors of the H100, the A100 and the T4.
 constexpr int nominal_multiprocessors(int target) { return target >= 90 ? 132 : target >= 80 ? 108 : 40; }
-inline constexpr int max_linear_parts = 8;
+inline constexpr int max_parts = 8;
 
 /// Microseconds by the table of layers that run together: their blocks are like those of the deepest.
 template <class Sizes>
-constexpr double linear_cost(const Sizes& layers, LinearTiling tiling, int target) {
-  const LinearTileShape& shape = tile_shape(tiling.tile);
-  const LinearTileCost& cost = linear_tile_costs_of(target).tiles[static_cast<size_t>(tiling.tile)];
+constexpr double cost_of(const Sizes& layers, LinearTiling tiling, int target) {
+  const TileShape& shape = tile_shape(tiling.tile);
+  const TileCost& cost = tile_costs_of(target).tiles[static_cast<size_t>(tiling.tile)];
   const int multiprocessors = nominal_multiprocessors(target);
   const auto cut = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
   int64_t most_steps = 0;
   double blocks = 0, block_steps = 0;
-  for (const LinearSize& layer : layers) {
+  for (const Size& layer : layers) {
     const int64_t steps = cut(cut(layer.in, 32), tiling.parts);
     const double of_layer = static_cast<double>(cut(layer.rows, shape.rows)) *
                             static_cast<double>(cut(layer.out, shape.columns)) * tiling.parts;
@@ -104,26 +104,27 @@ constexpr double linear_cost(const Sizes& layers, LinearTiling tiling, int targe
 
 /// The tiling of least cost; only of tiles that have a general kernel unless all layers are plain.
 template <class Sizes>
-constexpr LinearTiling choose_linear_tiling(const Sizes& layers, bool is_plain, int target) {
+constexpr LinearTiling choose_tiling(const Sizes& layers, bool is_plain, int target) {
   LinearTiling best;  // also for no layers
   if (layers.begin() == layers.end()) return best;
   double least = -1;
-  for (int i = 0; i < num_linear_tiles; ++i) {
-    const LinearTileShape& shape = linear_tile_shapes[static_cast<size_t>(i)];
+  for (int i = 0; i < num_tiles; ++i) {
+    const TileShape& shape = tile_shapes[static_cast<size_t>(i)];
     if (!is_plain && !shape.is_general) continue;
-    for (int parts = 1; parts <= (shape.can_be_cut ? max_linear_parts : 1); ++parts) {
+    for (int parts = 1; parts <= (shape.can_be_cut ? max_parts : 1); ++parts) {
       const LinearTiling tiling{static_cast<LinearTile>(i), parts};
-      const double cost = linear_cost(layers, tiling, target);
+      const double cost = cost_of(layers, tiling, target);
       if (least < 0 || cost < least) least = cost, best = tiling;
     }
   }
   return best;
 }
 
-}  // namespace detail
+}  // namespace detail::linear
 
 inline std::string LinearTiling::to_string() const {
-  return std::string(detail::tile_shape(tile).name) + (parts == 1 ? "" : " in " + std::to_string(parts) + " parts");
+  return std::string(detail::linear::tile_shape(tile).name) +
+         (parts == 1 ? "" : " in " + std::to_string(parts) + " parts");
 }
 
 }}  // namespace warprank::v0

@@ -42,7 +42,7 @@ struct alignas(16) SplitFinish {
 };
 
 /// A layer of a stack as it lies in device memory.
-struct MlpDescriptor : LinearDescriptor {
+struct MlpDescriptor : linear::Descriptor {
   int stack_depth;        ///< of the stack that the layer is in
   bool is_done;           ///< the products are there already, in `sums`
   uint8_t num_factors;    ///< of the stack's last layer: what its head is of products,
@@ -139,10 +139,10 @@ WARPRANK_DEVICE void finish_done_layer(const MlpDescriptor& layer, int64_t row, 
 template <int Rows, int Threads>
 WARPRANK_DEVICE void run_last_head(const MlpDescriptor& layer, const HeadFactor* factors, const float16* activations,
                                    int stride, const int64_t* bias_rows, int64_t row, int num_rows) {
-  static_assert(Rows * head_lanes <= Threads);
-  const int of_block = device::thread_rank() / head_lanes, rank = device::Tile<head_lanes>::rank();
+  static_assert(Rows * linear::head_lanes <= Threads);
+  const int of_block = device::thread_rank() / linear::head_lanes, rank = device::Tile<linear::head_lanes>::rank();
   const bool exists = of_block < num_rows;  // all lanes of a row alike
-  const float sum = head_sum(layer, exists, [&](int k) {
+  const float sum = linear::head_sum(layer, exists, [&](int k) {
     return *reinterpret_cast<const device::Vector<float16, 8>*>(activations + of_block * stride + k);
   });
   if (!exists || rank != 0) return;

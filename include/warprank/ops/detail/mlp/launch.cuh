@@ -27,9 +27,9 @@ namespace warprank { inline namespace v0 { namespace detail {
 
 /// Stacks, divided.
 struct MlpPlan {
-  std::vector<LinearPlan> levels;         ///< layers that are launched one after another, of all stacks together
+  std::vector<linear::Plan> levels;       ///< layers that are launched one after another, of all stacks together
   std::vector<int64_t> level_workspaces;  ///< where they begin in the workspace
-  /// LinearDescriptor of all levels, then MlpDescriptor of the fused layers, then HeadFactor
+  /// linear::Descriptor of all levels, then MlpDescriptor of the fused layers, then HeadFactor
   std::vector<unsigned char> descriptors;
   std::vector<int64_t> in_workspace;  ///< where descriptors have addresses in the workspace, relative to its begin
   int target = 0;
@@ -75,7 +75,7 @@ inline FloatMatrix<const void> as_halves(const FloatMatrix<const void>& m) {
 
 /// The addresses that may be in the workspace.
 template <class Visit>
-void visit_addresses(LinearDescriptor& layer, Visit&& visit) {
+void visit_addresses(linear::Descriptor& layer, Visit&& visit) {
   visit(layer.x), visit(layer.epilogue.y.data);
 }
 template <class Visit>
@@ -142,7 +142,7 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
       FloatMatrix<void> to = stack.y;
       to.cols = stack.layers[l].out;
       MlpDescriptor layer{};
-      static_cast<LinearDescriptor&>(layer) = describe_linear(layer_of(stack, l, from, to));
+      static_cast<linear::Descriptor&>(layer) = linear::describe(layer_of(stack, l, from, to));
       layer.first_block = plan.num_blocks;
       layer.stack_depth = static_cast<int>(depth - first);
       layer.is_done = is_done;
@@ -247,7 +247,7 @@ MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, int tar
     of_mix.residual = stack.last_row_bias.values;
   }
   for (const Product& product : products) ends.emplace_back().y = product.y;
-  check_linear_overlaps<LinearLayer>(ends, problems);
+  linear::check_overlaps<LinearLayer>(ends, problems);
   check_products(stacks, products, first, problems);
   for (int64_t i = 0; i < stacks.size(); ++i)
     if (first > 0 && needs_fused(stacks[i]))
@@ -275,10 +275,10 @@ MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, int tar
       layers.push_back(layer_of(stacks[i], l, x[static_cast<size_t>(i)], y));
       x[static_cast<size_t>(i)] = Matrix<const float16>(static_cast<const float16*>(y.data), rows, out, y.stride);
     }
-    plan.levels.push_back(plan_linear<LinearLayer>(layers, target));
-    const LinearPlan& level = plan.levels.back();
+    plan.levels.push_back(linear::plan_linear<LinearLayer>(layers, target));
+    const linear::Plan& level = plan.levels.back();
     plan.level_workspaces.push_back(WorkspaceCursor::offset_of(memory.take(level.workspace_bytes())));
-    for (const LinearDescriptor& layer : level.descriptors) append(layer, memory, plan);
+    for (const linear::Descriptor& layer : level.descriptors) append(layer, memory, plan);
   }
   if (plan.num_fused > 0) plan_fused(stacks, first, x, factors_of(stacks, products, memory), policy, memory, plan);
   if (split.is_split()) plan_exchange(stacks, first, x, memory, plan);
@@ -312,8 +312,8 @@ WARPRANK_HIDDEN inline void launch_rows(const MlpPlan& plan, const MlpDescriptor
 WARPRANK_KERNELS_INLINE void launch_mlp(const MlpPlan& plan, const LaunchMemory& memory, device::Stream stream) {
   const auto* at = static_cast<const unsigned char*>(memory.descriptors);
   for (size_t l = 0; l < plan.levels.size(); ++l) {
-    launch_linear(plan.levels[l], {at, static_cast<char*>(memory.workspace) + plan.level_workspaces[l]}, stream);
-    at += plan.levels[l].descriptors.size() * sizeof(LinearDescriptor);
+    linear::launch(plan.levels[l], {at, static_cast<char*>(memory.workspace) + plan.level_workspaces[l]}, stream);
+    at += plan.levels[l].descriptors.size() * sizeof(linear::Descriptor);
   }
   const auto* layers = reinterpret_cast<const MlpDescriptor*>(at);
   const auto num_layers = static_cast<int>(plan.num_layers);

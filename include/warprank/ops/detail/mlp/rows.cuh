@@ -125,8 +125,8 @@ class RowsChain {
     own.first_pair = column_tile * pairs_of_tile + device::warp_index() * per_warp;
     own.num_pairs = clamp(end - own.first_pair);
     own.num_written = clamp(written - own.first_pair);
-    own.weights =
-        layer.tiles() + (static_cast<int64_t>(own.first_pair) * own.num_steps * step_words) + device::lane_index() * 4;
+    own.weights = layer.tiles() + (static_cast<int64_t>(own.first_pair) * own.num_steps * linear::step_words) +
+                  device::lane_index() * 4;
     return own;
   }
 
@@ -139,22 +139,23 @@ class RowsChain {
       for (int h = 0; h < 2; ++h)
         if (j < of.num_pairs)
           weights_[u][h][j] = device::load_vector_read_only<4>(
-              of.weights + (static_cast<int64_t>(j) * of.num_steps + step) * step_words + h * half_step_words);
+              of.weights + (static_cast<int64_t>(j) * of.num_steps + step) * linear::step_words +
+              h * linear::half_step_words);
     }
   }
 
-  WARPRANK_DEVICE void load_rows(LinearFragment (&x)[strips], const float16* from, int stride, int step) const {
+  WARPRANK_DEVICE void load_rows(linear::Fragment (&x)[strips], const float16* from, int stride, int step) const {
     const int g = device::lane_index() / 4, t = device::lane_index() % 4;
     WARPRANK_UNROLL
     for (int r = 0; r < strips; ++r)
-      x[r] = *reinterpret_cast<const LinearFragment*>(from + (r * 8 + g) * stride + step * 32 + t * 8);
+      x[r] = *reinterpret_cast<const linear::Fragment*>(from + (r * 8 + g) * stride + step * 32 + t * 8);
   }
 
   /// sums += products over the steps [begin, end), the first a multiple of `ahead`, of rows whose step `begin` is first
   /// in `rows`. Requests what comes behind, of the next outputs where these have no more.
   WARPRANK_DEVICE void multiply(Sums& sums, const WarpOutputs& own, const WarpOutputs& next, const float16* from,
                                 int stride, int begin, int end) {
-    LinearFragment x[2][strips];
+    linear::Fragment x[2][strips];
     if (own.num_pairs > 0) load_rows(x[0], from, stride, 0);
     for (int first = begin; first < end; first += ahead) {
       const bool is_last = first + ahead >= own.num_steps;
@@ -172,8 +173,8 @@ class RowsChain {
             if (j >= own.num_pairs) continue;
             WARPRANK_UNROLL
             for (int r = 0; r < strips; ++r) {
-              multiply_half_step<Target, 0>(sums[j][r], weights_[u][0][j], x[u % 2][r]);
-              multiply_half_step<Target, 1>(sums[j][r], weights_[u][1][j], x[u % 2][r]);
+              linear::multiply_half_step<Target, 0>(sums[j][r], weights_[u][0][j], x[u % 2][r]);
+              linear::multiply_half_step<Target, 1>(sums[j][r], weights_[u][1][j], x[u % 2][r]);
             }
           }
         }
@@ -200,7 +201,7 @@ class RowsChain {
   /// Copies the inputs [begin, end) of the rows to shared memory, 0 where there are none.
   WARPRANK_DEVICE void copy_rows(int begin, int end) const {
     constexpr int threads_of_row = Block::threads / rows, at_once = 5;
-    const gemm::RowSource source = source_of(shared_.layers[0], {row_, num_rows_, nullptr});
+    const gemm::RowSource source = linear::source_of(shared_.layers[0], {row_, num_rows_, nullptr});
     const int row = device::thread_rank() / threads_of_row;
     float16* const to_row = odd_ + row * odd_stride_;
     for (int first = begin + device::thread_rank() % threads_of_row * 8; first < end;
@@ -324,7 +325,7 @@ class RowsChain {
   float16 *odd_, *even_;
   int64_t row_ = 0;
   int num_rows_ = 0;
-  LinearFragment weights_[ahead][2][pairs];
+  linear::Fragment weights_[ahead][2][pairs];
 };
 
 /// layers: those of all stacks, one stack after another.
@@ -341,7 +342,7 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers, int input_stride) {
   device::wait_for_previous_launch();
   const MlpDescriptor& first = shared.layers[0];
   const int64_t row = (block - first.first_block) * Chain::rows;
-  const int num_rows = neighbours(row, rows_of(first), Chain::rows).count;
+  const int num_rows = linear::neighbours(row, linear::rows_of(first), Chain::rows).count;
   if (num_rows <= 0) return;
   Chain chain(shared, depth, input_stride, reinterpret_cast<const HeadFactor*>(layers + num_layers));
   chain.run(row, num_rows);

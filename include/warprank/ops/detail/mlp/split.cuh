@@ -156,7 +156,7 @@ class SplitChain {
     device::use_from_here(num_rows);
     if (num_rows > layer.max_rows) num_rows = layer.max_rows;
     row_ = static_cast<int64_t>(device::block_index().y) * rows;
-    num_rows_ = neighbours(row_, num_rows, rows).count;
+    num_rows_ = linear::neighbours(row_, num_rows, rows).count;
     if (num_rows_ <= 0) return false;
     // Of the first layer, be the share that comes first of a later one: who is alone computes all.
     if (!is_staged_) steps_.find_input_rows(layer, row_, num_rows_);
@@ -188,7 +188,7 @@ class SplitChain {
     const int width = first_ == 1 ? layer.outputs : layer.inputs;
     // mix_experts and finish_done_layer leave the columns from a multiple of 16 on; so there are none of a whole step.
     const int pieces = Steps::steps_of(width) * 4;
-    const gemm::RowSource source = source_of(layer, {row_, num_rows_, nullptr});
+    const gemm::RowSource source = linear::source_of(layer, {row_, num_rows_, nullptr});
     const bool copies = first_ == 0 && layer.mix.num_own == 0;
     for (int at = device::thread_rank(); at < rows * pieces; at += SplitBlock::threads) {
       const int row = at / pieces, column = at % pieces * 8;
@@ -208,7 +208,7 @@ class SplitChain {
 
   /// Asks for the weights of the later layers that the block is going to read. Every other warp takes a layer.
   WARPRANK_DEVICE void prefetch_weights() const {
-    constexpr int line = 128, step_bytes = step_words * 4, threads = SplitBlock::threads / 2;
+    constexpr int line = 128, step_bytes = linear::step_words * 4, threads = SplitBlock::threads / 2;
     const int warp = device::warp_index(), first = (warp / 2 * device::warp_size + device::lane_index()) * line;
     WARPRANK_ROLLED
     for (int i = first_ + 1 + warp % 2; i < depth_; i += 2) {

@@ -60,7 +60,7 @@ class SplitSteps {
     begin_ = first_step(warp, shape_.num_steps);
     count_ = first_step(warp + 1, shape_.num_steps) - begin_;
     is_head_ = layer.is_head;
-    const int first_word = is_head_ ? t * 4 : begin_ * step_words + device::lane_index() * 4;
+    const int first_word = is_head_ ? t * 4 : begin_ * linear::step_words + device::lane_index() * 4;
     from_ = device::global(device::in_register(layer.tiles() + first_word));
   }
 
@@ -84,8 +84,8 @@ class SplitSteps {
   /// Asks for the weights of a share's outputs for the warp's steps from `step` of them on.
   WARPRANK_DEVICE void request_weights(int share, int step) {
     if (is_head_) return request_head(step);
-    const int words_of_pair = shape_.num_steps * step_words;
-    const uint32_t* const from = from_ + (share * Pairs * words_of_pair + step * step_words);
+    const int words_of_pair = shape_.num_steps * linear::step_words;
+    const uint32_t* const from = from_ + (share * Pairs * words_of_pair + step * linear::step_words);
     // The same weights again where there is no other pair: what comes of it is not stored.
     const int next_pair = has_whole_share(shape_, share) ? words_of_pair : 0;
     WARPRANK_UNROLL
@@ -95,8 +95,8 @@ class SplitSteps {
       for (int j = 0; j < Pairs; ++j) {
         WARPRANK_UNROLL
         for (int h = 0; h < 2; ++h)
-          weights_[s][h][j] =
-              device::load_vector_read_only<4>(from + j * next_pair + s * step_words + h * half_step_words);
+          weights_[s][h][j] = device::load_vector_read_only<4>(from + j * next_pair + s * linear::step_words +
+                                                               h * linear::half_step_words);
       }
     }
   }
@@ -122,7 +122,7 @@ class SplitSteps {
       if (step + s >= count_) break;
       WARPRANK_UNROLL
       for (int r = 0; r < Strips; ++r)
-        x_[s][r] = *reinterpret_cast<const LinearFragment*>(from + r * 8 * stride + s * 32);
+        x_[s][r] = *reinterpret_cast<const linear::Fragment*>(from + r * 8 * stride + s * 32);
     }
   }
 
@@ -141,14 +141,14 @@ class SplitSteps {
         WARPRANK_UNROLL
         for (int r = 0; r < Strips; ++r)
           x_[s][r] = device::load<device::Order::relaxed, device::Scope::device>(
-              reinterpret_cast<const LinearFragment*>(from + r * strip_words) + s * device::warp_size);
+              reinterpret_cast<const linear::Fragment*>(from + r * strip_words) + s * device::warp_size);
       }
       WARPRANK_UNROLL
       for (int s = 0; s < at_once; ++s) {
         if (step + s >= count_) break;
         WARPRANK_UNROLL
         for (int r = 0; r < Strips; ++r) {
-          const LinearFragment& x = x_[s][r];
+          const linear::Fragment& x = x_[s][r];
           least = least_of(least, least_of(least_of(x[0], x[1]), least_of(x[2], x[3])));
         }
       }
@@ -163,8 +163,8 @@ class SplitSteps {
     WARPRANK_UNROLL
     for (int s = 0; s < at_once; ++s) {
       if (step + s >= count_) break;
-      multiply_half_steps<Target, 0>(sums, weights_[s][0], x_[s]);
-      multiply_half_steps<Target, 1>(sums, weights_[s][1], x_[s]);
+      linear::multiply_half_steps<Target, 0>(sums, weights_[s][0], x_[s]);
+      linear::multiply_half_steps<Target, 1>(sums, weights_[s][1], x_[s]);
     }
   }
   /// Brings a head's sums to where products leave those of the first output, and 0 to those of the others.
@@ -207,7 +207,7 @@ class SplitSteps {
       for (int r = 0; r < Strips; ++r) {
         WARPRANK_UNROLL
         for (int c = 0; c < 4; ++c) {
-          const LinearFragment& w = weights_[s][c / 2][0];
+          const linear::Fragment& w = weights_[s][c / 2][0];
           float& sum = sums[0][r][0];
           sum = std::fma(device::widen_low(x_[s][r][c]), device::float_of_bits(w[c % 2 * 2]), sum);
           sum = std::fma(device::widen_high(x_[s][r][c]), device::float_of_bits(w[c % 2 * 2 + 1]), sum);
@@ -223,7 +223,7 @@ class SplitSteps {
   int begin_ = 0, count_ = 0;       ///< steps that are the warp's
   const uint32_t* from_ = nullptr;  ///< the lane's weights of the first of them; a head's of the first of all
   bool is_head_ = false;
-  LinearFragment weights_[at_once][2][Pairs], x_[at_once][Strips];
+  linear::Fragment weights_[at_once][2][Pairs], x_[at_once][Strips];
 };
 
 }}}  // namespace warprank::v0::detail
