@@ -15,8 +15,8 @@ namespace {
 
 std::vector<ChainPolicy> policies() {
   std::vector<ChainPolicy> all{{{}, MlpTile::rows_16}, {{}, MlpTile::rows_32}};
-  for (SplitPolicy split : detail::split_kernels)
-    for (const int blocks : {4, 8, 16, 32, detail::max_split_blocks}) {
+  for (SplitPolicy split : detail::mlp::split_kernels)
+    for (const int blocks : {4, 8, 16, 32, detail::mlp::max_split_blocks}) {
       split.blocks = blocks;
       all.push_back({split});
     }
@@ -34,7 +34,7 @@ void mlp(Run& run, const std::vector<int64_t>& widths, int64_t rows) {
   const std::vector<Mlp> stacks{data.stack(data.make_result())};
   std::vector<std::pair<std::string, Call>> ways{{"by rule", data.fused()}};
   for (const ChainPolicy& policy : policies())
-    if (detail::fits_chain(Span<const Mlp>(stacks), policy) && is_resident(policy, rows))
+    if (detail::mlp::fits_chain(Span<const Mlp>(stacks), policy) && is_resident(policy, rows))
       ways.push_back({policy.to_string(), data.fused(&policy)});
   ways.push_back({"layers", data.one_by_one(queue_own_layer)});
   if (product_maker == "cublaslt") ways.push_back({product_maker, data.one_by_one(queue_product)});

@@ -506,18 +506,19 @@ TEST(MlpKernel, RefusesEachThingThatIsWrong) {
 }
 
 TEST(MlpKernel, StatesItsPolicies) {
-  using warprank::detail::mlp_shared_bytes, warprank::MlpTile, warprank::detail::mlp_tile;
-  using warprank::detail::RowsBlock, warprank::detail::staged_stride;
+  namespace mlp = warprank::detail::mlp;
+  using warprank::MlpTile;
   const auto bytes = [](MlpTile tile, bool is_wide) {
-    return mlp_shared_bytes(tile, staged_stride(RowsBlock::max_inputs_at_once(tile)), is_wide) + 4096;  // and static
+    const int64_t stride = mlp::staged_stride(mlp::RowsBlock::max_inputs_at_once(tile));
+    return mlp::rows_shared_bytes(tile, stride, is_wide) + 4096;  // and static
   };
   EXPECT_LE(bytes(MlpTile::rows_16, true), 64 << 10);
   EXPECT_LE(bytes(MlpTile::rows_32, false), 64 << 10) << "of a T4";
-  EXPECT_EQ(mlp_tile(75, 640, false), MlpTile::rows_16);
-  EXPECT_EQ(mlp_tile(75, 641, false), MlpTile::rows_32);
-  EXPECT_EQ(mlp_tile(75, 641, true), MlpTile::rows_16);
-  EXPECT_EQ(mlp_tile(90, 2112, false), MlpTile::rows_16);
-  EXPECT_EQ(mlp_tile(90, 2113, false), MlpTile::rows_32);
+  EXPECT_EQ(mlp::choose_tile(75, 640, false), MlpTile::rows_16);
+  EXPECT_EQ(mlp::choose_tile(75, 641, false), MlpTile::rows_32);
+  EXPECT_EQ(mlp::choose_tile(75, 641, true), MlpTile::rows_16);
+  EXPECT_EQ(mlp::choose_tile(90, 2112, false), MlpTile::rows_16);
+  EXPECT_EQ(mlp::choose_tile(90, 2113, false), MlpTile::rows_32);
 }
 
 #if defined(WARPRANK_TEST_PLAIN)

@@ -22,10 +22,10 @@ namespace product_kernels {
 
 /// Two factors of a row each, by one thread after the other.
 WARPRANK_KERNEL(32, 1)
-multiply_two(const warprank::detail::HeadFactor* factors, float first, float second) {
+multiply_two(const warprank::detail::mlp::HeadFactor* factors, float first, float second) {
   const int64_t row = warprank::device::thread_rank();
-  warprank::detail::multiply_head(factors, 0, 1, row, first);
-  warprank::detail::multiply_head(factors, 1, 1, row, second);
+  warprank::detail::mlp::multiply_head(factors, 0, 1, row, first);
+  warprank::detail::mlp::multiply_head(factors, 1, 1, row, second);
 }
 
 }  // namespace product_kernels
@@ -155,9 +155,9 @@ TEST(MlpProducts, TakeEveryBitPattern) {
   for (const uint32_t bits : {0u, 0x80000000u, 0x3f800000u, 0x7f800000u, 0x7fffffffu, 0xffffffffu, 0xff800000u}) {
     DeviceArray<uint32_t> words(32, 0u);
     DeviceArray<float> y(32, 7.0f);
-    DeviceArray<warprank::detail::HeadFactor> factors(2, {words.data(), y.data(), 1, 0, -1});
+    DeviceArray<warprank::detail::mlp::HeadFactor> factors(2, {words.data(), y.data(), 1, 0, -1});
     device::launch({1, 32}, product_kernels::multiply_two,
-                   static_cast<const warprank::detail::HeadFactor*>(factors.data()), of_bits(bits), 2.0f);
+                   static_cast<const warprank::detail::mlp::HeadFactor*>(factors.data()), of_bits(bits), 2.0f);
     const float expected = of_bits(bits) * 2;
     for (const float got : y.read())
       EXPECT_TRUE(std::isnan(expected) ? std::isnan(got) : got == expected) << std::hex << bits << " gives " << got;

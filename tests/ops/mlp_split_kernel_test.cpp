@@ -49,7 +49,7 @@ TEST(SplitPolicy, SharesOutputsAmongManyBlocksWhereRowsAreFew) {
   const auto policy = [](int target, int64_t rows, int64_t widest, int64_t most_staged = 0) {
     const auto tiles = [rows](int64_t of_tile) { return (rows + of_tile - 1) / of_tile; };
     const warprank::SplitPolicy chosen =
-        warprank::detail::split_policy(target, tiles, widest, widest > 16, most_staged);
+        warprank::detail::mlp::split_policy(target, tiles, widest, widest > 16, most_staged);
     return std::vector<int>{chosen.blocks, chosen.pairs};
   };
   using Chosen = std::vector<int>;
@@ -74,7 +74,7 @@ TEST(SplitPolicy, SharesOutputsAmongManyBlocksWhereRowsAreFew) {
 TEST(SplitPolicy, SharesWideLayersAmongMoreBlocksAndOfMoreRows) {
   const auto policy = [](int target, int64_t rows, int64_t widest) {
     const auto tiles = [rows](int64_t of_tile) { return (rows + of_tile - 1) / of_tile; };
-    const warprank::SplitPolicy chosen = warprank::detail::split_policy(target, tiles, widest, true);
+    const warprank::SplitPolicy chosen = warprank::detail::mlp::split_policy(target, tiles, widest, true);
     return std::vector<int64_t>{chosen.blocks, chosen.rows(), chosen.pairs};
   };
   using Chosen = std::vector<int64_t>;

@@ -104,7 +104,7 @@ class MlpLaunch : public Primitive {
   /// invalid_argument, all problems together.
   explicit MlpLaunch(Span<const Mlp> stacks, int target = device::target(), bool spread_first = true,
                      Span<const HeadProduct> products = {}, const ChainPolicy* policy = nullptr)
-      : Primitive("mlps"), plan_(detail::plan_mlp(stacks, products, target, spread_first, policy)) {
+      : Primitive("mlps"), plan_(detail::mlp::plan_mlp(stacks, products, target, spread_first, policy)) {
     set_launches(plan_.num_launches());
     set_descriptors(plan_.descriptors, plan_.in_workspace);
     set_workspace_bytes(plan_.workspace_bytes);
@@ -115,11 +115,11 @@ class MlpLaunch : public Primitive {
 
   WARPRANK_HIDDEN void launch(const LaunchMemory& memory, device::Stream stream = {}) const {
     check(memory);
-    detail::launch_mlp(plan_, memory, stream);
+    detail::mlp::launch(plan_, memory, stream);
   }
 
  private:
-  detail::MlpPlan plan_;
+  detail::mlp::Plan plan_;
 };
 
 }}  // namespace warprank::v0

@@ -164,8 +164,8 @@ struct LinearPicks {
 /// The variants of fused chains, of tiles, and of cuBLASLt; none for a text that names none.
 inline std::optional<ChainPolicy> chain_policy_named(const std::string& text) {
   std::vector<ChainPolicy> all{{{}, MlpTile::rows_16}, {{}, MlpTile::rows_32}};
-  for (SplitPolicy split : detail::split_kernels)
-    for (split.blocks = 1; split.blocks <= detail::max_split_blocks; ++split.blocks) all.push_back({split});
+  for (SplitPolicy split : detail::mlp::split_kernels)
+    for (split.blocks = 1; split.blocks <= detail::mlp::max_split_blocks; ++split.blocks) all.push_back({split});
   for (const ChainPolicy& policy : all)
     if (policy.to_string() == text) return policy;
   return {};
@@ -237,12 +237,13 @@ inline std::vector<ChainPolicy> chains_to_try(const StepShape& step, int target)
   int64_t widest = 1;
   for (const LinearShape& layer : step.layers) widest = std::max(widest, (layer.out + 15) / 16);
   std::vector<ChainPolicy> policies{{{}, MlpTile::rows_16}, {{}, MlpTile::rows_32}};
-  for (SplitPolicy split : detail::split_kernels) {
+  for (SplitPolicy split : detail::mlp::split_kernels) {
     if (tiles(split.rows()) == 0) continue;
-    const int64_t at_once = detail::multiprocessors_of(target) * detail::blocks_of_multiprocessor(target, split);
+    const int64_t at_once =
+        detail::mlp::multiprocessors_of(target) * detail::mlp::blocks_of_multiprocessor(target, split);
     const int64_t fit = at_once / tiles(split.rows());
     const int64_t shares = (widest + split.pairs - 1) / split.pairs;
-    const int64_t most = std::min({fit, shares, int64_t{detail::max_split_blocks}});
+    const int64_t most = std::min({fit, shares, int64_t{detail::mlp::max_split_blocks}});
     for (int64_t blocks = most; blocks >= std::max<int64_t>(1, most / 4); blocks /= 2) {
       split.blocks = static_cast<int>(blocks);
       policies.push_back({split});

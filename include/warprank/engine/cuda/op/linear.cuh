@@ -212,7 +212,7 @@ inline PreparedStep prepare_fused(const std::vector<LinearChain>& chains, const 
   constexpr bool spread_first = false;  // the plan has decided what is one launch
   const std::optional<ChainPolicy> named = chain_policy_named(variant);
   // Elsewhere layers like these had rows of whole vectors, and have not in this model.
-  const bool fits = named && detail::fits_chain(Span<const Mlp>(stacks), *named);
+  const bool fits = named && detail::mlp::fits_chain(Span<const Mlp>(stacks), *named);
   const ChainPolicy* const policy = fits ? &*named : nullptr;
   return prepare_launch("mlp", MlpLaunch(stacks, device::target(), spread_first, of_heads, policy), memory);
 }
@@ -251,7 +251,7 @@ inline PreparedStep prepare_chains(const std::vector<LinearChain>& chains, const
         if (l + 1 < depth)  // zeroed, as cuBLASLt reads rows that nobody has written
           y = Matrix<float16>(static_cast<float16*>(memory.zeroed(rows * stride * 2)), rows, weights.out, stride);
         ChosenLayer& chosen = levels[l].emplace_back();
-        chosen.layer = detail::layer_of(stacks[s], static_cast<int64_t>(l), x[s], y);
+        chosen.layer = detail::mlp::layer_of(stacks[s], static_cast<int64_t>(l), x[s], y);
         chosen.choose(picks[c].kernels[l], picks[c].variants[l], weights.product_weights(bindings));
         x[s++] = Bindings::as_const(y);
       }

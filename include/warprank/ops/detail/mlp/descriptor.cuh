@@ -12,7 +12,7 @@
 #include "warprank/ops/detail/mlp/policy.hpp"
 #include "warprank/ops/detail/mlp/product.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::mlp {
 
 /// h_0 = sum_e w_e x_e of experts that lie side by side, first the own, then the shared.
 struct MixInput {
@@ -42,7 +42,7 @@ struct alignas(16) SplitFinish {
 };
 
 /// A layer of a stack as it lies in device memory.
-struct MlpDescriptor : linear::Descriptor {
+struct Descriptor : linear::Descriptor {
   int stack_depth;        ///< of the stack that the layer is in
   bool is_done;           ///< the products are there already, in `sums`
   uint8_t num_factors;    ///< of the stack's last layer: what its head is of products,
@@ -52,7 +52,7 @@ struct MlpDescriptor : linear::Descriptor {
   SplitProducts products;
   SplitFinish finish;
 };
-static_assert(std::is_trivially_copyable_v<MlpDescriptor>);
+static_assert(std::is_trivially_copyable_v<Descriptor>);
 
 /// 4 activations of a row, as FP16.
 WARPRANK_DEVICE void store_activations(float16* to, const float (&values)[gemm::columns_at_once]) {
@@ -110,7 +110,7 @@ WARPRANK_DEVICE void mix_experts(const MixInput& mix, int64_t row, int num_rows,
 /// Which row of the row bias serves each row of a block. Where both the first and the last layer have one, segments are
 /// the same.
 template <int Rows, int Threads>
-WARPRANK_DEVICE void find_bias_rows(const MlpDescriptor& first, const MlpDescriptor& last, int64_t row, int num_rows,
+WARPRANK_DEVICE void find_bias_rows(const Descriptor& first, const Descriptor& last, int64_t row, int num_rows,
                                     int64_t* bias_rows) {
   const gemm::Epilogue& segmented = first.epilogue.row_bias.data != nullptr ? first.epilogue : last.epilogue;
   for (int r = device::thread_rank(); r < Rows; r += Threads)
@@ -119,7 +119,7 @@ WARPRANK_DEVICE void find_bias_rows(const MlpDescriptor& first, const MlpDescrip
 
 /// Activations of a layer whose products are there, 0 in what a strip has beside them.
 template <int Threads>
-WARPRANK_DEVICE void finish_done_layer(const MlpDescriptor& layer, int64_t row, int num_rows, const int64_t* bias_rows,
+WARPRANK_DEVICE void finish_done_layer(const Descriptor& layer, int64_t row, int num_rows, const int64_t* bias_rows,
                                        float16* activations, int stride) {
   const int64_t width = layer.epilogue.width;
   const int fours = static_cast<int>((width + 15) / 16 * 16 / gemm::columns_at_once);
@@ -137,7 +137,7 @@ WARPRANK_DEVICE void finish_done_layer(const MlpDescriptor& layer, int64_t row, 
 
 /// The last layer where it has one output: FP32 products, 8 lanes for each row.
 template <int Rows, int Threads>
-WARPRANK_DEVICE void run_last_head(const MlpDescriptor& layer, const HeadFactor* factors, const float16* activations,
+WARPRANK_DEVICE void run_last_head(const Descriptor& layer, const HeadFactor* factors, const float16* activations,
                                    int stride, const int64_t* bias_rows, int64_t row, int num_rows) {
   static_assert(Rows * linear::head_lanes <= Threads);
   const int of_block = device::thread_rank() / linear::head_lanes, rank = device::Tile<linear::head_lanes>::rank();
@@ -151,4 +151,4 @@ WARPRANK_DEVICE void run_last_head(const MlpDescriptor& layer, const HeadFactor*
   multiply_head(factors, layer.first_factor, layer.num_factors, row + of_block, values[0]);
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::mlp

@@ -16,7 +16,7 @@
 #include "warprank/device/half.hpp"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::mlp {
 
 /// f(i) for those of two columns that are below the width. The first is an even one, here and below.
 template <class F>
@@ -75,4 +75,4 @@ WARPRANK_DEVICE void finish_pair(const gemm::Epilogue& epilogue, int64_t row, in
     store(static_cast<float*>(epilogue.y.data));
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::mlp

@@ -23,13 +23,13 @@
 #include "warprank/ops/detail/mlp/workspace_cursor.hpp"
 #include "warprank/ops/linear.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::mlp {
 
 /// Stacks, divided.
-struct MlpPlan {
+struct Plan {
   std::vector<linear::Plan> levels;       ///< layers that are launched one after another, of all stacks together
   std::vector<int64_t> level_workspaces;  ///< where they begin in the workspace
-  /// linear::Descriptor of all levels, then MlpDescriptor of the fused layers, then HeadFactor
+  /// linear::Descriptor of all levels, then Descriptor of the fused layers, then HeadFactor
   std::vector<unsigned char> descriptors;
   std::vector<int64_t> in_workspace;  ///< where descriptors have addresses in the workspace, relative to its begin
   int target = 0;
@@ -85,7 +85,7 @@ void visit_addresses(HeadFactor& factor, Visit&& visit) {
 
 /// Appends it to the descriptors. What is in the workspace becomes relative to its begin, and is noted.
 template <class Record>
-void append(Record record, const WorkspaceCursor& memory, MlpPlan& plan) {
+void append(Record record, const WorkspaceCursor& memory, Plan& plan) {
   const auto* const begin = reinterpret_cast<const unsigned char*>(&record);
   visit_addresses(record, [&](auto*& address) {
     if (!memory.has(address)) return;
@@ -98,7 +98,7 @@ void append(Record record, const WorkspaceCursor& memory, MlpPlan& plan) {
 }
 
 /// What blocks that share a layer ask of it, but for what its place in the stack says.
-inline void describe_shares(const SplitPolicy& policy, MlpDescriptor& layer) {
+inline void describe_shares(const SplitPolicy& policy, Descriptor& layer) {
   const ActivationKind f = layer.epilogue.activation.kind;
   layer.products.num_steps = (layer.inputs + 31) / 32;
   layer.products.num_pairs = (layer.outputs + 15) / 16;
@@ -113,7 +113,7 @@ inline void describe_shares(const SplitPolicy& policy, MlpDescriptor& layer) {
 template <class Stack>
 void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<FloatMatrix<const void>>& x,
                 const std::vector<std::vector<HeadFactor>>& factors, const ChainPolicy* policy,
-                const WorkspaceCursor& memory, MlpPlan& plan) {
+                const WorkspaceCursor& memory, Plan& plan) {
   int num_factors = 0;
   int64_t max_rows = 0, inputs = max_fused_width;
   for (const Stack& stack : stacks) {
@@ -121,7 +121,7 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
     inputs = std::max(inputs, inputs_of(stack, first));
     plan.is_wide |= stack.layers[first].out > max_fused_width;
   }
-  plan.tile = policy != nullptr ? policy->tile : mlp_tile(plan.target, max_rows, plan.is_wide);
+  plan.tile = policy != nullptr ? policy->tile : choose_tile(plan.target, max_rows, plan.is_wide);
   plan.input_stride = staged_stride(std::min(inputs, RowsBlock::max_inputs_at_once(plan.tile)));
   const int64_t rows = rows_of_tile(plan.tile);
   for (int64_t i = 0; i < stacks.size(); ++i) {
@@ -141,7 +141,7 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
       from.cols = in;
       FloatMatrix<void> to = stack.y;
       to.cols = stack.layers[l].out;
-      MlpDescriptor layer{};
+      Descriptor layer{};
       static_cast<linear::Descriptor&>(layer) = linear::describe(layer_of(stack, l, from, to));
       layer.first_block = plan.num_blocks;
       layer.stack_depth = static_cast<int>(depth - first);
@@ -186,7 +186,7 @@ void plan_fused(Span<const Stack> stacks, int64_t first, const std::vector<Float
 /// What the blocks of split stacks need beside the descriptors.
 template <class Stack>
 void plan_exchange(Span<const Stack> stacks, int64_t first, const std::vector<FloatMatrix<const void>>& x,
-                   WorkspaceCursor& memory, MlpPlan& plan) {
+                   WorkspaceCursor& memory, Plan& plan) {
   int64_t tiles = 0, fragments = 0, staged = 0, bytes = 0;
   for (int64_t i = 0; i < stacks.size(); ++i) {
     const Stack& stack = stacks[i];
@@ -216,11 +216,12 @@ void plan_exchange(Span<const Stack> stacks, int64_t first, const std::vector<Fl
 
 /// Checks the stacks and divides them: as `policy` says, which must fit, or else by rule.
 template <class Stack, class Product>
-MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, int target, bool spread_first,
-                 const ChainPolicy* policy) {
+Plan plan_mlp(Span<const Stack> stacks, Span<const Product> products, int target, bool spread_first,
+              const ChainPolicy* policy) {
   Problems problems;
   if (target < 75) problems.add("target of mlps", "sm_75 or later", "sm_" + std::to_string(target));
-  for (int64_t i = 0; i < stacks.size(); ++i) check_mlp(stacks[i], name_of_stack(i), stacks[0].layers.size(), problems);
+  for (int64_t i = 0; i < stacks.size(); ++i)
+    check_stack(stacks[i], name_of_stack(i), stacks[0].layers.size(), problems);
   problems.throw_if_any();
   std::vector<LinearLayer> ends;
   int64_t first = 0;
@@ -257,7 +258,7 @@ MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, int tar
                    "others, here or in a stack beside it");
   problems.throw_if_any();
 
-  MlpPlan plan;
+  Plan plan;
   plan.target = target;
   const int64_t depth = stacks.empty() ? 0 : stacks[0].layers.size();
   plan.num_fused = depth - first;
@@ -286,12 +287,12 @@ MlpPlan plan_mlp(Span<const Stack> stacks, Span<const Product> products, int tar
   return plan;
 }
 
-WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch_mlp(const MlpPlan& plan, const LaunchMemory& memory,
-                                                        device::Stream stream);
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const LaunchMemory& memory,
+                                                    device::Stream stream);
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_MLP)
 template <int Target, int Strips, int Pairs>
-WARPRANK_HIDDEN inline void launch_split(const MlpPlan& plan, const MlpDescriptor* layers, void* workspace,
+WARPRANK_HIDDEN inline void launch_split(const Plan& plan, const Descriptor* layers, void* workspace,
                                          device::Stream stream) {
   SplitExchange exchange = plan.exchange;
   exchange.ended = reinterpret_cast<uint32_t*>(static_cast<char*>(workspace) + plan.ended_at);
@@ -302,20 +303,20 @@ WARPRANK_HIDDEN inline void launch_split(const MlpPlan& plan, const MlpDescripto
 }
 
 template <int Target, MlpTile Tile>
-WARPRANK_HIDDEN inline void launch_rows(const MlpPlan& plan, const MlpDescriptor* layers, int num_layers,
+WARPRANK_HIDDEN inline void launch_rows(const Plan& plan, const Descriptor* layers, int num_layers,
                                         device::Stream stream) {
-  const int64_t shared_bytes = mlp_shared_bytes(Tile, plan.input_stride, plan.is_wide);
+  const int64_t shared_bytes = rows_shared_bytes(Tile, plan.input_stride, plan.is_wide);
   device::launch_overlapping({static_cast<unsigned>(plan.num_blocks), RowsBlock::threads, shared_bytes, stream},
                              mlp_kernel<Target, Tile>, layers, num_layers, static_cast<int>(plan.input_stride));
 }
 
-WARPRANK_KERNELS_INLINE void launch_mlp(const MlpPlan& plan, const LaunchMemory& memory, device::Stream stream) {
+WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const LaunchMemory& memory, device::Stream stream) {
   const auto* at = static_cast<const unsigned char*>(memory.descriptors);
   for (size_t l = 0; l < plan.levels.size(); ++l) {
     linear::launch(plan.levels[l], {at, static_cast<char*>(memory.workspace) + plan.level_workspaces[l]}, stream);
     at += plan.levels[l].descriptors.size() * sizeof(linear::Descriptor);
   }
-  const auto* layers = reinterpret_cast<const MlpDescriptor*>(at);
+  const auto* layers = reinterpret_cast<const Descriptor*>(at);
   const auto num_layers = static_cast<int>(plan.num_layers);
   device::dispatch_target<75, 80>(plan.target, [&](auto target) {
     if (plan.split.is_split()) {
@@ -335,4 +336,4 @@ WARPRANK_KERNELS_INLINE void launch_mlp(const MlpPlan& plan, const LaunchMemory&
 }
 #endif
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::mlp

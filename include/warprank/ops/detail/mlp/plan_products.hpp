@@ -16,7 +16,7 @@
 #include "warprank/ops/detail/mlp/product.cuh"
 #include "warprank/ops/detail/mlp/workspace_cursor.hpp"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::mlp {
 
 /// Of a launch: a head is a factor of each at most once.
 inline constexpr int64_t max_head_products = 255;
@@ -95,4 +95,4 @@ std::vector<std::vector<HeadFactor>> factors_of(Span<const Stack> stacks, Span<c
   return of_stack;
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::mlp

@@ -38,7 +38,7 @@ struct ChainPolicy {
   }
 };
 
-namespace detail {
+namespace detail::mlp {
 
 /// Layers of one kernel, and their outputs: what a block of rows.cuh has room for. A first layer of few inputs may be
 /// wider: every block reads its weights whole.
@@ -131,7 +131,7 @@ constexpr int rows_of_tile(MlpTile tile) { return tile == MlpTile::rows_16 ? 16 
 
 /// Few rows until every multiprocessor has a block; and where a first layer is wide, for which blocks of more have no
 /// room on a T4.
-constexpr MlpTile mlp_tile(int target, int64_t max_rows, bool is_wide) {
+constexpr MlpTile choose_tile(int target, int64_t max_rows, bool is_wide) {
   return is_wide || max_rows <= multiprocessors_of(target) * 16 ? MlpTile::rows_16 : MlpTile::rows_32;
 }
 
@@ -154,10 +154,10 @@ static_assert(RowsBlock::columns == max_fused_width);
 static_assert(RowsBlock::staging_floats >= 32 * max_mixed_experts);
 
 /// `input_stride`: of x and of the outputs of odd layers.
-constexpr int64_t mlp_shared_bytes(MlpTile tile, int64_t input_stride, bool is_wide) {
+constexpr int64_t rows_shared_bytes(MlpTile tile, int64_t input_stride, bool is_wide) {
   const int64_t even_stride = staged_stride(is_wide ? max_first_width : max_fused_width);
   return RowsBlock::staging_floats * 4 + rows_of_tile(tile) * 2 * (input_stride + even_stride);
 }
 
-}  // namespace detail
+}  // namespace detail::mlp
 }}  // namespace warprank::v0

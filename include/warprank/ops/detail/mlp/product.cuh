@@ -15,7 +15,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/ops/detail/common/descriptors.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::mlp {
 
 /// A factor of a product, as it lies in device memory.
 struct HeadFactor {
@@ -48,4 +48,4 @@ WARPRANK_DEVICE void multiply_head(const HeadFactor* factors, int first, int cou
   }
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::mlp

@@ -29,11 +29,11 @@
 #include "warprank/ops/detail/mlp/epilogue.cuh"
 #include "warprank/ops/detail/mlp/policy.hpp"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::mlp {
 
 template <int Rows>
 struct RowsStorage {
-  MlpDescriptor layers[max_fused_layers];
+  Descriptor layers[max_fused_layers];
   int64_t bias_rows[Rows];  ///< what bias_row_of gives for the rows
 };
 
@@ -69,14 +69,14 @@ class RowsChain {
   WARPRANK_DEVICE void run(int64_t row, int num_rows) {
     row_ = row;
     num_rows_ = num_rows;
-    const MlpDescriptor& first = shared_.layers[0];
+    const Descriptor& first = shared_.layers[0];
     WarpOutputs next = outputs_of(first.is_done ? 1 : 0, 0);
     WARPRANK_UNROLL
     for (int u = 0; u < ahead; ++u) request(u, next, u);
     find_bias_rows<rows, Block::threads>(first, shared_.layers[depth_ - 1], row, num_rows, shared_.bias_rows);
     if (first.is_done || first.mix.num_own > 0) compute_input();
     for (int i = first.is_done ? 1 : 0; i < depth_; ++i) {
-      const MlpDescriptor& layer = shared_.layers[i];
+      const Descriptor& layer = shared_.layers[i];
       if (layer.is_head) {
         run_last_head<rows, Block::threads>(layer, factors_, from(i), from_stride(i), shared_.bias_rows, row, num_rows);
         break;  // a head is the last
@@ -109,7 +109,7 @@ class RowsChain {
   WARPRANK_DEVICE int to_stride(int i) const { return i % 2 == 0 ? even_stride_ : odd_stride_; }
 
   static WARPRANK_DEVICE int steps_of(int inputs) { return (inputs + 31) / 32; }
-  static WARPRANK_DEVICE int column_tiles_of(const MlpDescriptor& layer) {
+  static WARPRANK_DEVICE int column_tiles_of(const Descriptor& layer) {
     return (layer.outputs + Block::columns - 1) / Block::columns;
   }
 
@@ -117,7 +117,7 @@ class RowsChain {
     constexpr int pairs_of_tile = Block::columns / 16;
     WarpOutputs own;
     if (i == depth_ || shared_.layers[i].is_head) return own;
-    const MlpDescriptor& layer = shared_.layers[i];
+    const Descriptor& layer = shared_.layers[i];
     const int end = (layer.outputs + 15) / 16, written = (end + 1) / 2 * 2;  // pairs
     const int per_warp = end - column_tile * pairs_of_tile > Block::num_warps ? 2 : 1;
     const auto clamp = [&](int count) { return count < 0 ? 0 : count > per_warp ? per_warp : count; };
@@ -185,7 +185,7 @@ class RowsChain {
 
   /// The first layer, whose rows are copied from x, a part of their inputs after another.
   WARPRANK_DEVICE void multiply_rows(Sums& sums, const WarpOutputs& own, const WarpOutputs& next, int column_tile) {
-    const MlpDescriptor& layer = shared_.layers[0];
+    const Descriptor& layer = shared_.layers[0];
     const int num_steps = steps_of(layer.inputs);
     for (int begin = 0; begin < num_steps; begin += steps_of_part) {
       const int end = begin + steps_of_part < num_steps ? begin + steps_of_part : num_steps;
@@ -223,7 +223,7 @@ class RowsChain {
 
   /// What the first layer that is computed by products reads, where that is not x. Ends with a barrier.
   WARPRANK_DEVICE void compute_input() const {
-    const MlpDescriptor& layer = shared_.layers[0];
+    const Descriptor& layer = shared_.layers[0];
     float16* const input = layer.is_done ? even_ : odd_;
     const int stride = layer.is_done ? even_stride_ : odd_stride_;
     // Not all columns of a whole step are written, nor all rows.
@@ -331,7 +331,7 @@ class RowsChain {
 /// layers: those of all stacks, one stack after another.
 template <int Target, MlpTile Tile>
 WARPRANK_KERNEL(RowsBlock::threads, 1)
-mlp_kernel(const MlpDescriptor* layers, int num_layers, int input_stride) {
+mlp_kernel(const Descriptor* layers, int num_layers, int input_stride) {
   using Chain = RowsChain<Target, Tile>;
   auto& shared = device::static_shared<RowsStorage<Chain::rows>>();
   const int64_t block = device::block_index().x;
@@ -340,7 +340,7 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers, int input_stride) {
   const int depth = device::load_read_only(&layers[last].stack_depth);
   read_descriptors(layers + last + 1 - depth, depth, shared.layers);
   device::wait_for_previous_launch();
-  const MlpDescriptor& first = shared.layers[0];
+  const Descriptor& first = shared.layers[0];
   const int64_t row = (block - first.first_block) * Chain::rows;
   const int num_rows = linear::neighbours(row, linear::rows_of(first), Chain::rows).count;
   if (num_rows <= 0) return;
@@ -348,4 +348,4 @@ mlp_kernel(const MlpDescriptor* layers, int num_layers, int input_stride) {
   chain.run(row, num_rows);
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::mlp

@@ -44,10 +44,10 @@
 #include "warprank/ops/detail/mlp/product.cuh"
 #include "warprank/ops/detail/mlp/split_steps.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::mlp {
 
 struct SplitStorage {
-  MlpDescriptor layers[max_fused_layers];
+  Descriptor layers[max_fused_layers];
   int64_t bias_rows[SplitBlock::max_rows];  ///< what bias_row_of gives for the rows, where a layer has a row bias
 };
 
@@ -148,7 +148,7 @@ class SplitChain {
   WARPRANK_DEVICE bool find_rows() {
     if constexpr (Target >= 80) prefetch_weights();
     device::wait_for_previous_launch();
-    const MlpDescriptor& layer = shared_.layers[0];
+    const Descriptor& layer = shared_.layers[0];
     int64_t num_rows = layer.max_rows;
     if (layer.num_rows != nullptr) num_rows = device::load_ahead(layer.num_rows);
     ended_ = device::load<device::Order::relaxed, device::Scope::device>(exchange_.ended + tile());
@@ -183,7 +183,7 @@ class SplitChain {
 
   /// Brings what the first of the layers reads to shared memory, up to a whole step. Ends with a barrier.
   WARPRANK_DEVICE void compute_input() const {
-    const MlpDescriptor& layer = shared_.layers[0];
+    const Descriptor& layer = shared_.layers[0];
     const int stride = static_cast<int>(exchange_.input_stride);
     const int width = first_ == 1 ? layer.outputs : layer.inputs;
     // mix_experts and finish_done_layer leave the columns from a multiple of 16 on; so there are none of a whole step.
@@ -212,7 +212,7 @@ class SplitChain {
     const int warp = device::warp_index(), first = (warp / 2 * device::warp_size + device::lane_index()) * line;
     WARPRANK_ROLLED
     for (int i = first_ + 1 + warp % 2; i < depth_; i += 2) {
-      const MlpDescriptor& layer = shared_.layers[i];
+      const Descriptor& layer = shared_.layers[i];
       if (layer.is_head) continue;
       const SplitProducts shape = layer.products;
       const int bytes_of_pair = shape.num_steps * step_bytes, bytes_of_share = Pairs * bytes_of_pair;
@@ -263,7 +263,7 @@ class SplitChain {
   /// Computes a share of layer `i` and moves to the next; false where its inputs did not come. Its first weights are on
   /// their way, with `has_inputs` the first inputs are or have come.
   WARPRANK_DEVICE bool run_share(int& i, int& share, bool is_alone, bool& has_inputs, bool& has_share) {
-    const MlpDescriptor& layer = shared_.layers[i];
+    const Descriptor& layer = shared_.layers[i];
     const SplitFinish& finish = layer.finish;
     const bool is_last = i + 1 == depth_;
     const int column = share * columns + word_column_;
@@ -370,7 +370,7 @@ class SplitChain {
 /// tiles, stacks.
 template <int Target, int Strips, int Pairs>
 WARPRANK_KERNEL(SplitBlock::threads, (blocks_of_multiprocessor(Target, {1, Strips, Pairs})))
-split_mlp_kernel(const MlpDescriptor* layers, int depth, SplitExchange exchange) {
+split_mlp_kernel(const Descriptor* layers, int depth, SplitExchange exchange) {
   auto& shared = device::static_shared<SplitStorage>();
   read_descriptors(layers + static_cast<int64_t>(device::block_index().z) * depth, depth, shared.layers);
   SplitChain<Target, Strips, Pairs> chain(
@@ -378,4 +378,4 @@ split_mlp_kernel(const MlpDescriptor* layers, int depth, SplitExchange exchange)
   chain.run();
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::mlp

@@ -16,7 +16,7 @@
 #include "warprank/ops/detail/mlp/policy.hpp"
 #include "warprank/ops/detail/mlp/product.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::mlp {
 
 /// Device memory by which the blocks of a tile exchange activations; 0 before the first launch.
 struct SplitExchange {
@@ -54,7 +54,7 @@ class SplitSteps {
   }
 
   /// Takes a layer's shape, and which inputs are the warp's.
-  WARPRANK_DEVICE void begin_layer(const MlpDescriptor& layer) {
+  WARPRANK_DEVICE void begin_layer(const Descriptor& layer) {
     shape_ = layer.products;
     const int warp = device::warp_index(), t = device::lane_index() % 4;
     begin_ = first_step(warp, shape_.num_steps);
@@ -69,7 +69,7 @@ class SplitSteps {
   WARPRANK_DEVICE int count() const { return count_; }
 
   /// The lane's rows of the first layer's x, of the tile that begins with `first_row`.
-  WARPRANK_DEVICE void find_input_rows(const MlpDescriptor& layer, int64_t first_row, int num_rows) {
+  WARPRANK_DEVICE void find_input_rows(const Descriptor& layer, int64_t first_row, int num_rows) {
     const int begin = first_step(device::warp_index(), layer.products.num_steps);
     lane_count_ = steps_of(layer.inputs - device::lane_index() % 4 * 8) - begin;
     WARPRANK_UNROLL
@@ -226,4 +226,4 @@ class SplitSteps {
   linear::Fragment weights_[at_once][2][Pairs], x_[at_once][Strips];
 };
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::mlp

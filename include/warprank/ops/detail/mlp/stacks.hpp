@@ -17,7 +17,7 @@
 #include "warprank/ops/detail/gemm/check.hpp"
 #include "warprank/ops/detail/mlp/policy.hpp"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::mlp {
 
 /// Up to this capacity the first layer is a launch of its own when it has this many inputs and others follow.
 inline constexpr int64_t max_rows_of_split_first = 256, min_inputs_of_split_first = 256;
@@ -43,7 +43,7 @@ void check_mix(const Stack& stack, const std::string& what, Problems& problems) 
 }
 
 template <class Stack>
-void check_mlp(const Stack& stack, const std::string& what, int64_t depth, Problems& problems) {
+void check_stack(const Stack& stack, const std::string& what, int64_t depth, Problems& problems) {
   const int64_t num_layers = stack.layers.size();
   if (num_layers != depth)
     problems.add(what, "as many layers as the others of its launch, " + std::to_string(depth),
@@ -184,4 +184,4 @@ bool fits_chain(Span<const Stack> stacks, const ChainPolicy& policy) {
   return num_separate(stacks, false) == 0 && !(is_wide && policy.tile != MlpTile::rows_16);
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::mlp

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::mlp {
 
 /// Takes memory from a workspace that is not there yet: addresses that stand for places in it, and are of no memory.
 class WorkspaceCursor {
@@ -30,4 +30,4 @@ class WorkspaceCursor {
   int64_t used_ = 0;
 };
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::mlp
