@@ -141,7 +141,7 @@ std::string first_violation(int seeds) {
 }
 
 TEST(HashTableBags, RowsAreWholeWhileTheyAreReplaced) {
-  EXPECT_EQ(first_violation<warprank::detail::UpdateProtocol>(8), "");
+  EXPECT_EQ(first_violation<warprank::detail::hashed::UpdateProtocol>(8), "");
 }
 
 TEST(HashTableBags, NoticeWhatTheProtocolLacks) {

@@ -16,7 +16,7 @@
 namespace {
 
 using namespace hash_table_testing;  // NOLINT: these are its tests
-using warprank::detail::UpdateProtocol;
+using warprank::detail::hashed::UpdateProtocol;
 
 const std::vector<int64_t> special_keys = {0,
                                            1,

@@ -214,7 +214,7 @@ class Update {
         rows_(rows_of(keys, version.value_or(0), table.row_bytes), stream),
         statuses_(keys_.size()) {}
   /// In flight.
-  template <class Protocol = warprank::detail::UpdateProtocol>
+  template <class Protocol = warprank::detail::hashed::UpdateProtocol>
   Update(const HashTableView& table, const std::vector<int64_t>& keys, std::optional<uint64_t> version,
          const Epoch& epoch, Stream stream, Protocol protocol = {})
       : Update(table, keys, version, stream) {
@@ -222,14 +222,15 @@ class Update {
     copy_statuses(stream);
   }
 
-  template <class Protocol = warprank::detail::UpdateProtocol>
+  template <class Protocol = warprank::detail::hashed::UpdateProtocol>
   void launch(const Epoch& epoch, Stream stream, Protocol = {}) {
     const Keys batch{keys_.data(), {keys_.size()}};
     if (version) {
-      const auto rows = warprank::detail::rows_for(table_, rows_.data(), table_.row_bytes, batch.count.capacity);
-      warprank::detail::launch_insert_or_assign<Protocol>(table_, batch, rows, epoch, statuses_.data(), stream);
+      const auto rows =
+          warprank::detail::hashed::rows_for(table_, rows_.data(), table_.row_bytes, batch.count.capacity);
+      warprank::detail::hashed::launch_insert_or_assign<Protocol>(table_, batch, rows, epoch, statuses_.data(), stream);
     } else {
-      warprank::detail::launch_erase<Protocol>(table_, batch, epoch, statuses_.data(), stream);
+      warprank::detail::hashed::launch_erase<Protocol>(table_, batch, epoch, statuses_.data(), stream);
     }
   }
   void copy_statuses(Stream stream) { copy(statuses.data(), statuses_.data(), statuses_.size(), stream); }
@@ -316,19 +317,19 @@ class Table {
 
 // ---- Protocols that lack something
 
-struct PublishRelaxed : warprank::detail::UpdateProtocol {
+struct PublishRelaxed : warprank::detail::hashed::UpdateProtocol {
   static constexpr auto publish = warprank::device::Order::relaxed;
 };
-struct UseAgainAtOnce : warprank::detail::UpdateProtocol {
+struct UseAgainAtOnce : warprank::detail::hashed::UpdateProtocol {
   static constexpr bool waits_for_readers = false;
 };
-struct KeepErasedKeys : warprank::detail::UpdateProtocol {
+struct KeepErasedKeys : warprank::detail::hashed::UpdateProtocol {
   static constexpr bool overwrites_erased_keys = false;
 };
-struct WriteInPlace : warprank::detail::UpdateProtocol {
+struct WriteInPlace : warprank::detail::hashed::UpdateProtocol {
   static constexpr bool writes_aside = false;
 };
-struct TakeNoLock : warprank::detail::UpdateProtocol {
+struct TakeNoLock : warprank::detail::hashed::UpdateProtocol {
   static constexpr bool locks = false;
 };
 
@@ -359,8 +360,8 @@ set(uint32_t* flag) {
 template <bool MapFirst>
 WARPRANK_KERNEL(32, 1)
 read_in_two_halves(HashTableView table, uint64_t key, uint32_t* flags, uint32_t* found) {
-  using namespace warprank::device;  // NOLINT: a kernel
-  using namespace warprank::detail;  // NOLINT: a kernel
+  using namespace warprank::device;          // NOLINT: a kernel
+  using namespace warprank::detail::hashed;  // NOLINT: a kernel
   const unsigned char* bucket = table.bucket(table.placement.first_bucket(table.placement.hash(key)));
   const bool is_first = (LineTile::rank() == LineTile::size - 1) == MapFirst;
   LinePart part{};

@@ -17,9 +17,9 @@ WARPRANK_HIDDEN void launch_all(const HashTableView& table, const Keys& keys, vo
   const Epoch epoch = epochs.begin();
   insert_or_assign(table, keys, rows, 64, epoch, nullptr, {});
   erase(table, keys, epoch, nullptr, {});
-  const detail::HashRows from = detail::rows_for(table, rows, 64, keys.count.capacity);
-  detail::launch_insert_or_assign<detail::CacheProtocol>(table, keys, from, epoch, nullptr, {});
-  detail::launch_erase<detail::CacheProtocol>(table, keys, epoch, nullptr, {});
+  const detail::hashed::Rows from = detail::hashed::rows_for(table, rows, 64, keys.count.capacity);
+  detail::hashed::launch_insert_or_assign<detail::hashed::CacheProtocol>(table, keys, from, epoch, nullptr, {});
+  detail::hashed::launch_erase<detail::hashed::CacheProtocol>(table, keys, epoch, nullptr, {});
   epochs.end({});
 }
 

@@ -35,26 +35,26 @@ namespace warprank { inline namespace v0 { namespace hash_table {
 /// `found` may be null.
 WARPRANK_HIDDEN inline void find(const HashTableView& table, const Keys& keys, void* rows, int64_t stride_bytes,
                                  uint8_t* found, device::Stream stream) {
-  detail::check_look_up(table, keys);
-  const detail::HashRows to = detail::rows_for(table, rows, stride_bytes, keys.count.capacity);
-  detail::launch_find(table, keys, to, found, stream);
+  detail::hashed::check_look_up(table, keys);
+  const detail::hashed::Rows to = detail::hashed::rows_for(table, rows, stride_bytes, keys.count.capacity);
+  detail::hashed::launch_find(table, keys, to, found, stream);
 }
 
 /// addresses[i] = the address of key i's row in the table, or null. It is valid for all work that is launched in this
 /// stream before the next call of Epochs::begin or Epochs::poll.
 WARPRANK_HIDDEN inline void find_addresses(const HashTableView& table, const Keys& keys,
                                            const unsigned char** addresses, device::Stream stream) {
-  detail::check_look_up(table, keys);
-  detail::check_array("addresses", addresses, keys.count.capacity);
-  detail::launch_find_addresses(table, keys, addresses, stream);
+  detail::hashed::check_look_up(table, keys);
+  detail::hashed::check_array("addresses", addresses, keys.count.capacity);
+  detail::hashed::launch_find_addresses(table, keys, addresses, stream);
 }
 
 /// found[i] = 1 when the table has key i, else 0.
 WARPRANK_HIDDEN inline void contains(const HashTableView& table, const Keys& keys, uint8_t* found,
                                      device::Stream stream) {
-  detail::check_look_up(table, keys);
-  detail::check_array("found", found, keys.count.capacity);
-  detail::launch_contains(table, keys, found, stream);
+  detail::hashed::check_look_up(table, keys);
+  detail::hashed::check_array("found", found, keys.count.capacity);
+  detail::hashed::launch_contains(table, keys, found, stream);
 }
 
 /// Gives key i the row rows[i]: statuses[i] is inserted, updated, full or deferred; `statuses` may be null. Of equal
@@ -63,23 +63,23 @@ WARPRANK_HIDDEN inline void contains(const HashTableView& table, const Keys& key
 WARPRANK_HIDDEN inline void insert_or_assign(const HashTableView& table, const Keys& keys, const void* rows,
                                              int64_t stride_bytes, const Epoch& epoch, Status* statuses,
                                              device::Stream stream) {
-  detail::check_update(table, keys, epoch);
-  const detail::HashRows from = detail::rows_for(table, rows, stride_bytes, keys.count.capacity);
-  detail::launch_insert_or_assign(table, keys, from, epoch, statuses, stream);
+  detail::hashed::check_update(table, keys, epoch);
+  const detail::hashed::Rows from = detail::hashed::rows_for(table, rows, stride_bytes, keys.count.capacity);
+  detail::hashed::launch_insert_or_assign(table, keys, from, epoch, statuses, stream);
 }
 
 /// Removes key i from the table: statuses[i] is erased, absent or deferred; `statuses` may be null.
 WARPRANK_HIDDEN inline void erase(const HashTableView& table, const Keys& keys, const Epoch& epoch, Status* statuses,
                                   device::Stream stream) {
-  detail::check_update(table, keys, epoch);
-  detail::launch_erase(table, keys, epoch, statuses, stream);
+  detail::hashed::check_update(table, keys, epoch);
+  detail::hashed::launch_erase(table, keys, epoch, statuses, stream);
 }
 
 /// Makes a mutable table without keys, whatever its memory holds. Rows are not touched. Nothing else may read or change
 /// the table meanwhile.
 WARPRANK_HIDDEN inline void clear(const HashTableView& table, device::Stream stream) {
-  detail::check_table(table, true);
-  detail::launch_clear(table, stream);
+  detail::hashed::check_table(table, true);
+  detail::hashed::launch_clear(table, stream);
 }
 
 /// Appends all keys, in no particular order, to keys [capacity] and their rows to rows [capacity, stride], or only the
@@ -88,11 +88,11 @@ WARPRANK_HIDDEN inline void clear(const HashTableView& table, device::Stream str
 /// row; a key that is erased and inserted again is exported up to two times.
 WARPRANK_HIDDEN inline void export_all(const HashTableView& table, int64_t* keys, void* rows, int64_t stride_bytes,
                                        int64_t capacity, uint64_t* count, device::Stream stream) {
-  detail::check_look_up(table, {keys, {capacity}});
-  detail::check_array("count", count, 1);
-  detail::HashRows to{};
-  if (rows != nullptr) to = detail::rows_for(table, rows, stride_bytes, capacity);
-  detail::launch_export(table, keys, to, static_cast<uint64_t>(capacity), count, stream);
+  detail::hashed::check_look_up(table, {keys, {capacity}});
+  detail::hashed::check_array("count", count, 1);
+  detail::hashed::Rows to{};
+  if (rows != nullptr) to = detail::hashed::rows_for(table, rows, stride_bytes, capacity);
+  detail::hashed::launch_export(table, keys, to, static_cast<uint64_t>(capacity), count, stream);
 }
 
 }}}  // namespace warprank::v0::hash_table

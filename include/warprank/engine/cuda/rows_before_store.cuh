@@ -159,7 +159,7 @@ class RowsBeforeStore final : public RowsInMemory {
     if (keys.empty()) return;
     cache_.follow_erased(updates_, keys);
     TableChanges changes;
-    updates_.change<detail::CacheProtocol>(
+    updates_.change<detail::hashed::CacheProtocol>(
         view_, [](const RowChange&, unsigned char*) {}, keys, changes);
   }
   void write(const std::vector<RowChange>& keys, const unsigned char* rows) {
@@ -168,7 +168,7 @@ class RowsBeforeStore final : public RowsInMemory {
       std::memcpy(to, rows + change.row * view_.row_bytes, static_cast<size_t>(view_.row_bytes));
     };
     TableChanges changes;
-    updates_.change<detail::CacheProtocol>(view_, copy_row, keys, changes);
+    updates_.change<detail::hashed::CacheProtocol>(view_, copy_row, keys, changes);
   }
 
   /// Whether there is a place for a key once `victims` are gone. `buckets` are those that were looked at, as they will

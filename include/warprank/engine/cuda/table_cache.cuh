@@ -139,7 +139,7 @@ class TableCache {
   void follow_written(TableUpdates& updates, const std::vector<RowChange>& written, const RowOf& row_of) {
     if (written.empty()) return;
     TableChanges changes;
-    updates.change<detail::CacheProtocol>(rows(), copy_from(row_of), updates.held(rows(), written), changes);
+    updates.change<detail::hashed::CacheProtocol>(rows(), copy_from(row_of), updates.held(rows(), written), changes);
   }
   /// Keys that the table has no more.
   void follow_erased(TableUpdates& updates, const std::vector<RowChange>& erased) {
@@ -165,7 +165,7 @@ class TableCache {
     for (const uint64_t key : chosen) admitted.push_back({static_cast<int64_t>(key), 0});
     erase(updates, victims, counters_.evicted);
     TableChanges changes;
-    updates.change<detail::CacheProtocol>(rows(), copy_from(row_of), admitted, changes);
+    updates.change<detail::hashed::CacheProtocol>(rows(), copy_from(row_of), admitted, changes);
     counters_.admitted += changes.inserted;
     num_keys_ += changes.inserted;
   }
@@ -179,7 +179,7 @@ class TableCache {
 
   void erase(TableUpdates& updates, const std::vector<RowChange>& keys, int64_t& erased) {
     TableChanges changes;
-    updates.change<detail::CacheProtocol>(
+    updates.change<detail::hashed::CacheProtocol>(
         rows(), [](const RowChange&, unsigned char*) {}, keys, changes);
     erased += changes.erased;
     num_keys_ -= changes.erased;

@@ -129,7 +129,7 @@ class TableUpdates {
 
   /// Changes a hashed table; returns when it is changed, also what had to wait for batches. Of `pending` all or none
   /// are erased.
-  template <class Protocol = detail::UpdateProtocol, class CopyRow>
+  template <class Protocol = detail::hashed::UpdateProtocol, class CopyRow>
   void change(const HashTableView& table, const CopyRow& copy_row, std::vector<RowChange> pending,
               TableChanges& changes, Readers readers = Readers::beside) {
     const ChunkLayout layout(table.row_bytes);
@@ -223,13 +223,13 @@ class TableUpdates {
     auto* const memory = static_cast<unsigned char*>(device_.data());
     auto* const statuses = reinterpret_cast<hash_table::Status*>(memory + layout.statuses_at);
     const hash_table::Keys keys{reinterpret_cast<const int64_t*>(memory), {chunk.size()}};
-    detail::check_update(table, keys, epoch);
+    detail::hashed::check_update(table, keys, epoch);
     if (chunk[0].row < 0) {
-      detail::launch_erase<Protocol>(table, keys, epoch, statuses, stream_.get());
+      detail::hashed::launch_erase<Protocol>(table, keys, epoch, statuses, stream_.get());
     } else {
-      const detail::HashRows rows =
-          detail::rows_for(table, memory + layout.rows_at, layout.row_stride, keys.count.capacity);
-      detail::launch_insert_or_assign<Protocol>(table, keys, rows, epoch, statuses, stream_.get());
+      const detail::hashed::Rows rows =
+          detail::hashed::rows_for(table, memory + layout.rows_at, layout.row_stride, keys.count.capacity);
+      detail::hashed::launch_insert_or_assign<Protocol>(table, keys, rows, epoch, statuses, stream_.get());
     }
     device::copy_to_host(static_cast<unsigned char*>(host_.data()) + layout.statuses_at, statuses, chunk.size(),
                          stream_.get());

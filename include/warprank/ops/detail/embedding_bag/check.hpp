@@ -118,7 +118,7 @@ class FeatureCheck {
       if (hashed.dim != table.dim)
         add("hash table", std::to_string(table.dim) + " columns", std::to_string(hashed.dim));
       if (hashed.type != table.type) add("hash table", name_of(table.type), name_of(hashed.type));
-      return check_hash_table(name_ + ", hash table", hashed, problems_);
+      return hashed::check_view(name_ + ", hash table", hashed, problems_);
     }
     check_pointer("cache", f_.cache, false);
     if (f_.cache != nullptr) check_cached_rows();

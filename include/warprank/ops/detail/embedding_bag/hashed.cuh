@@ -49,13 +49,13 @@ WARPRANK_DEVICE const unsigned char* find_cached(const Block& block, uint64_t ke
   using namespace device;  // NOLINT: a device function
   const Record& f = block.f();
   const RowCacheView& cache = *block.extras().cache;
-  const unsigned char* row = find_rows<hash_table::Layout::header>(CacheTable(cache.rows), key, is_sought);
+  const unsigned char* row = hashed::find_rows<hash_table::Layout::header>(CacheTable(cache.rows), key, is_sought);
   const bool is_hit = row != nullptr, is_missed = is_sought && !is_hit;
   if (any(full_warp, is_missed)) {
     if (is_direct(block)) {
       if (is_missed && key < f.num_rows) row = f.rows + key * f.row_stride;
     } else {
-      const unsigned char* const on_host = find_rows(KeyTable(block), key, is_missed);
+      const unsigned char* const on_host = hashed::find_rows(KeyTable(block), key, is_missed);
       if (is_missed) row = on_host;
     }
   }
@@ -81,7 +81,7 @@ WARPRANK_DEVICE FoundKey find_key(const Block& block, int64_t id, bool is_id, bo
   if (HasCaches && block.extras().cache != nullptr) {
     row = find_cached(block, static_cast<uint64_t>(id), is_sought, is_first);
   } else {
-    row = find_rows(KeyTable(block), static_cast<uint64_t>(id), is_sought);
+    row = hashed::find_rows(KeyTable(block), static_cast<uint64_t>(id), is_sought);
   }
   return {row, is_padding, is_sought && row == nullptr};
 }

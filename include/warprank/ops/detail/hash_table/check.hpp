@@ -9,10 +9,10 @@
 #include "warprank/hash_table/layout.hpp"
 #include "warprank/hash_table/view.hpp"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::hashed {
 
 /// Adds, about `where`, what keeps kernels from looking keys up in the table, as far as the view itself tells.
-inline void check_hash_table(const std::string& where, const HashTableView& table, Problems& problems) {
+inline void check_view(const std::string& where, const HashTableView& table, Problems& problems) {
   using namespace hash_table;
   const auto require = [&](bool holds, const char* what, const std::string& expected, int64_t got) {
     if (!holds) problems.add(where + ": " + what, expected, std::to_string(got));
@@ -35,4 +35,4 @@ inline void check_hash_table(const std::string& where, const HashTableView& tabl
           table.shape.bucket_bytes);
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::hashed

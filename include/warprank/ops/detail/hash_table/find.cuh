@@ -33,7 +33,7 @@
 #include "warprank/hash_table/view.hpp"
 #include "warprank/ops/row_cache.hpp"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::hashed {
 
 using LineTile = device::Tile<8>;
 
@@ -228,4 +228,4 @@ WARPRANK_DEVICE const unsigned char* find_rows(const Table& table, uint64_t key,
   return find_rows<Layout::header>(table, key, active);
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::hashed

@@ -18,10 +18,10 @@
 #include "warprank/ops/detail/hash_table/rows.cuh"
 #include "warprank/ops/detail/hash_table/update.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::hashed {
 
-constexpr int hash_threads = 128;
-constexpr int64_t max_hash_blocks = 1 << 14;  // beyond, threads take several turns
+inline constexpr int threads = 128;
+inline constexpr int64_t max_blocks = 1 << 14;  // beyond, threads take several turns
 
 /// How many keys there are; read from memory where the batch says so.
 WARPRANK_DEVICE int64_t num_keys(const hash_table::Keys& keys) {
@@ -46,7 +46,7 @@ WARPRANK_DEVICE void for_each_key(const hash_table::Keys& keys, Body body) {
 }
 
 template <hash_table::Layout Layout>
-WARPRANK_KERNEL(hash_threads, 8)
+WARPRANK_KERNEL(threads, 8)
 find_addresses_kernel(HashTableView table, hash_table::Keys keys, const unsigned char** addresses) {
   for_each_key(keys, [&](int64_t i, bool active) {
     const unsigned char* row = find_rows<Layout>(table, active ? key_at(keys, i) : 0, active);
@@ -55,7 +55,7 @@ find_addresses_kernel(HashTableView table, hash_table::Keys keys, const unsigned
 }
 
 template <hash_table::Layout Layout>
-WARPRANK_KERNEL(hash_threads, 8)
+WARPRANK_KERNEL(threads, 8)
 contains_kernel(HashTableView table, hash_table::Keys keys, uint8_t* found) {
   for_each_key(keys, [&](int64_t i, bool active) {
     const unsigned char* row = find_rows<Layout>(table, active ? key_at(keys, i) : 0, active);
@@ -66,8 +66,8 @@ contains_kernel(HashTableView table, hash_table::Keys keys, uint8_t* found) {
 /// Rows are copied as soon as their lines were read, while the lines of displaced keys come to the second-level cache.
 /// Those of a mutable table are copied at the end: so there is one fence.
 template <hash_table::Layout Layout, int PieceBytes>
-WARPRANK_KERNEL(hash_threads, 8)
-find_kernel(HashTableView table, hash_table::Keys keys, HashRows rows, uint8_t* found) {
+WARPRANK_KERNEL(threads, 8)
+find_kernel(HashTableView table, hash_table::Keys keys, Rows rows, uint8_t* found) {
   using namespace device;  // NOLINT: a kernel
   constexpr int64_t map_at = Layout == hash_table::Layout::in_line ? hash_table::line_bytes - 8 : 0;
   for_each_key(keys, [&](int64_t i, bool active) {
@@ -108,25 +108,25 @@ WARPRANK_DEVICE void for_each_change(const HashTableView& table, const hash_tabl
 }
 
 template <class Protocol>
-WARPRANK_KERNEL(hash_threads, 8)
-insert_or_assign_kernel(HashTableView table, hash_table::Keys keys, HashRows rows, hash_table::Epoch epoch,
+WARPRANK_KERNEL(threads, 8)
+insert_or_assign_kernel(HashTableView table, hash_table::Keys keys, Rows rows, hash_table::Epoch epoch,
                         hash_table::Status* statuses) {
-  const HashUpdate<Protocol> update(table, epoch);
+  const Update<Protocol> update(table, epoch);
   for_each_change(table, keys, statuses, [&](int64_t i) {
     return update.insert_or_assign(key_at(keys, i), {rows.data + i * rows.stride_bytes, rows.unit});
   });
 }
 
 template <class Protocol>
-WARPRANK_KERNEL(hash_threads, 8)
+WARPRANK_KERNEL(threads, 8)
 erase_kernel(HashTableView table, hash_table::Keys keys, hash_table::Epoch epoch, hash_table::Status* statuses) {
-  const HashUpdate<Protocol> update(table, epoch);
+  const Update<Protocol> update(table, epoch);
   for_each_change(table, keys, statuses, [&](int64_t i) { return update.erase(key_at(keys, i)); });
 }
 
 /// Writes the lines of a table without keys.
 template <class = void>
-WARPRANK_KERNEL(hash_threads, 8)
+WARPRANK_KERNEL(threads, 8)
 clear_kernel(HashTableView table) {
   using namespace device;  // NOLINT: a device function
   using namespace hash_table;
@@ -143,8 +143,8 @@ clear_kernel(HashTableView table) {
 
 /// Adds the table's keys, in no particular order, to keys [capacity] and rows, behind the `count` that are there.
 template <class = void>
-WARPRANK_KERNEL(hash_threads, 8)
-export_kernel(HashTableView table, int64_t* keys, HashRows rows, uint64_t capacity, uint64_t* count) {
+WARPRANK_KERNEL(threads, 8)
+export_kernel(HashTableView table, int64_t* keys, Rows rows, uint64_t capacity, uint64_t* count) {
   using namespace device;  // NOLINT: a device function
   using namespace hash_table;
   const auto num_tiles = static_cast<uint64_t>(num_threads() / LineTile::size);
@@ -178,15 +178,15 @@ export_kernel(HashTableView table, int64_t* keys, HashRows rows, uint64_t capaci
 
 // ---- Launches
 
-inline device::Dim3 hash_grid(int64_t num_items, int64_t items_per_block) {
+inline device::Dim3 grid_for(int64_t num_items, int64_t items_per_block) {
   const int64_t blocks = (num_items + items_per_block - 1) / items_per_block;
-  return static_cast<unsigned>(std::min(blocks, max_hash_blocks));
+  return static_cast<unsigned>(std::min(blocks, max_blocks));
 }
 
 /// Throws unless kernels can work on the table.
 inline void check_table(const HashTableView& table, bool to_update) {
   Problems problems;
-  check_hash_table("hash table", table, problems);
+  check_view("hash table", table, problems);
   if (to_update) {
     if (!table.is_mutable) problems.add("hash table: update", "a mutable table", "one whose rows never change");
     if (table.size == nullptr) problems.add("hash table: size", "a counter of the table", "null");
@@ -216,7 +216,7 @@ inline void check_update(const HashTableView& table, const hash_table::Keys& key
 }
 
 /// Rows of the user's, checked.
-inline HashRows rows_for(const HashTableView& table, const void* data, int64_t stride_bytes, int64_t num_rows) {
+inline Rows rows_for(const HashTableView& table, const void* data, int64_t stride_bytes, int64_t num_rows) {
   const auto address = reinterpret_cast<uintptr_t>(data);
   const int64_t alignment = table.type == DType::f16 || table.type == DType::bf16 ? 2 : 4;
   check_array("rows", data, num_rows);
@@ -228,7 +228,7 @@ inline HashRows rows_for(const HashTableView& table, const void* data, int64_t s
                            std::to_string(stride_bytes) + " bytes, at an address with remainder " +
                                std::to_string(address % static_cast<uintptr_t>(alignment))));
   }
-  return hash_rows(static_cast<unsigned char*>(const_cast<void*>(data)), stride_bytes, table.row_bytes,
+  return make_rows(static_cast<unsigned char*>(const_cast<void*>(data)), stride_bytes, table.row_bytes,
                    table.shape.row_stride);
 }
 
@@ -239,20 +239,20 @@ WARPRANK_HIDDEN void launch_contains(const HashTableView& table, const hash_tabl
 template <class = void>
 WARPRANK_HIDDEN void launch_clear(const HashTableView& table, device::Stream stream);
 template <class Protocol = UpdateProtocol>
-WARPRANK_HIDDEN void launch_insert_or_assign(const HashTableView& table, const hash_table::Keys& keys,
-                                             const HashRows& rows, const hash_table::Epoch& epoch,
-                                             hash_table::Status* statuses, device::Stream stream);
+WARPRANK_HIDDEN void launch_insert_or_assign(const HashTableView& table, const hash_table::Keys& keys, const Rows& rows,
+                                             const hash_table::Epoch& epoch, hash_table::Status* statuses,
+                                             device::Stream stream);
 template <class Protocol = UpdateProtocol>
 WARPRANK_HIDDEN void launch_erase(const HashTableView& table, const hash_table::Keys& keys,
                                   const hash_table::Epoch& epoch, hash_table::Status* statuses, device::Stream stream);
 template <class = void>
-WARPRANK_HIDDEN void launch_find(const HashTableView& table, const hash_table::Keys& keys, const HashRows& rows,
+WARPRANK_HIDDEN void launch_find(const HashTableView& table, const hash_table::Keys& keys, const Rows& rows,
                                  uint8_t* found, device::Stream stream);
 template <class = void>
 WARPRANK_HIDDEN void launch_find_addresses(const HashTableView& table, const hash_table::Keys& keys,
                                            const unsigned char** addresses, device::Stream stream);
 template <class = void>
-WARPRANK_HIDDEN void launch_export(const HashTableView& table, int64_t* keys, const HashRows& rows, uint64_t capacity,
+WARPRANK_HIDDEN void launch_export(const HashTableView& table, int64_t* keys, const Rows& rows, uint64_t capacity,
                                    uint64_t* count, device::Stream stream);
 
 #if !defined(WARPRANK_HOST_OF_CUDA)
@@ -269,17 +269,17 @@ WARPRANK_HIDDEN void with_layout(const HashTableView& table, Launch launch) {
 
 template <class... Params, class... Args>
 WARPRANK_HIDDEN void launch_for_keys(int64_t capacity, device::Stream stream, void (*kernel)(Params...), Args... args) {
-  device::launch({hash_grid(capacity, hash_threads), hash_threads, 0, stream}, kernel, args...);
+  device::launch({grid_for(capacity, threads), threads, 0, stream}, kernel, args...);
 }
 template <class... Params, class... Args>
 WARPRANK_HIDDEN void launch_for_buckets(const HashTableView& table, device::Stream stream, void (*kernel)(Params...),
                                         Args... args) {
-  const device::Dim3 grid = hash_grid(static_cast<int64_t>(table.num_buckets()), hash_threads / LineTile::size);
-  device::launch({grid, hash_threads, 0, stream}, kernel, args...);
+  const device::Dim3 grid = grid_for(static_cast<int64_t>(table.num_buckets()), threads / LineTile::size);
+  device::launch({grid, threads, 0, stream}, kernel, args...);
 }
 
 template <class>
-void launch_find(const HashTableView& table, const hash_table::Keys& keys, const HashRows& rows, uint8_t* found,
+void launch_find(const HashTableView& table, const hash_table::Keys& keys, const Rows& rows, uint8_t* found,
                  device::Stream stream) {
   with_layout(table, [&](auto layout) {
     const auto launch = [&](auto piece) {
@@ -301,7 +301,7 @@ void launch_find_addresses(const HashTableView& table, const hash_table::Keys& k
 }
 
 template <class>
-void launch_export(const HashTableView& table, int64_t* keys, const HashRows& rows, uint64_t capacity, uint64_t* count,
+void launch_export(const HashTableView& table, int64_t* keys, const Rows& rows, uint64_t capacity, uint64_t* count,
                    device::Stream stream) {
   launch_for_buckets(table, stream, export_kernel<>, table, keys, rows, capacity, count);
 }
@@ -321,34 +321,34 @@ void launch_clear(const HashTableView& table, device::Stream stream) {
 }
 
 template <class Protocol>
-void launch_insert_or_assign(const HashTableView& table, const hash_table::Keys& keys, const HashRows& rows,
+void launch_insert_or_assign(const HashTableView& table, const hash_table::Keys& keys, const Rows& rows,
                              const hash_table::Epoch& epoch, hash_table::Status* statuses, device::Stream stream) {
-  device::launch({hash_grid(keys.count.capacity, hash_threads / LineTile::size), hash_threads, 0, stream},
+  device::launch({grid_for(keys.count.capacity, threads / LineTile::size), threads, 0, stream},
                  insert_or_assign_kernel<Protocol>, table, keys, rows, epoch, statuses);
 }
 
 template <class Protocol>
 void launch_erase(const HashTableView& table, const hash_table::Keys& keys, const hash_table::Epoch& epoch,
                   hash_table::Status* statuses, device::Stream stream) {
-  device::launch({hash_grid(keys.count.capacity, hash_threads / LineTile::size), hash_threads, 0, stream},
-                 erase_kernel<Protocol>, table, keys, epoch, statuses);
+  device::launch({grid_for(keys.count.capacity, threads / LineTile::size), threads, 0, stream}, erase_kernel<Protocol>,
+                 table, keys, epoch, statuses);
 }
 #endif
 #if defined(WARPRANK_KERNELS_OF_HASH_TABLE)
 template void launch_contains<>(const HashTableView& table, const hash_table::Keys& keys, uint8_t* found,
                                 device::Stream stream);
 template void launch_clear<>(const HashTableView& table, device::Stream stream);
-template void launch_insert_or_assign<>(const HashTableView& table, const hash_table::Keys& keys, const HashRows& rows,
+template void launch_insert_or_assign<>(const HashTableView& table, const hash_table::Keys& keys, const Rows& rows,
                                         const hash_table::Epoch& epoch, hash_table::Status* statuses,
                                         device::Stream stream);
 template void launch_erase<>(const HashTableView& table, const hash_table::Keys& keys, const hash_table::Epoch& epoch,
                              hash_table::Status* statuses, device::Stream stream);
 template void launch_insert_or_assign<CacheProtocol>(const HashTableView& table, const hash_table::Keys& keys,
-                                                     const HashRows& rows, const hash_table::Epoch& epoch,
+                                                     const Rows& rows, const hash_table::Epoch& epoch,
                                                      hash_table::Status* statuses, device::Stream stream);
 template void launch_erase<CacheProtocol>(const HashTableView& table, const hash_table::Keys& keys,
                                           const hash_table::Epoch& epoch, hash_table::Status* statuses,
                                           device::Stream stream);
 #endif
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::hashed

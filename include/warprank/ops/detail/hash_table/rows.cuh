@@ -12,7 +12,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/ops/detail/hash_table/find.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::hashed {
 
 using RowChunk = device::Vector<uint32_t, 4>;
 
@@ -23,7 +23,7 @@ inline int row_unit(uint64_t address, int64_t stride_bytes, int64_t row_bytes) {
 }
 
 /// The user's rows, of table.row_bytes each.
-struct HashRows {
+struct Rows {
   unsigned char* data;
   int64_t stride_bytes;
   int unit;         ///< row_unit()
@@ -32,9 +32,9 @@ struct HashRows {
 };
 
 /// The user's rows as they are copied from slots `slot_stride` apart.
-inline HashRows hash_rows(unsigned char* data, int64_t stride_bytes, int64_t row_bytes, int64_t slot_stride) {
+inline Rows make_rows(unsigned char* data, int64_t stride_bytes, int64_t row_bytes, int64_t slot_stride) {
   const int64_t all = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data) % 16) | stride_bytes | row_bytes;
-  HashRows rows{data, stride_bytes, row_unit(reinterpret_cast<uintptr_t>(data), stride_bytes, row_bytes), 16, 0};
+  Rows rows{data, stride_bytes, row_unit(reinterpret_cast<uintptr_t>(data), stride_bytes, row_bytes), 16, 0};
   while ((all | slot_stride) % rows.piece_bytes != 0) rows.piece_bytes /= 2;
   const int64_t step = rows.piece_bytes < 4 ? 4 : rows.piece_bytes;  // nothing narrower is read of a table
   while (rows.lanes_log2 < 5 && step << rows.lanes_log2 < row_bytes) ++rows.lanes_log2;
@@ -114,8 +114,7 @@ WARPRANK_DEVICE void copy_row(const HashTableView& table, const unsigned char* r
 
 /// Copies the row of each lane, where it has one, to row first + its lane of the user's. All lanes of the warp call.
 template <int PieceBytes>
-WARPRANK_DEVICE void copy_rows(const HashTableView& table, const unsigned char* row, const HashRows& rows,
-                               int64_t first) {
+WARPRANK_DEVICE void copy_rows(const HashTableView& table, const unsigned char* row, const Rows& rows, int64_t first) {
   using namespace device;  // NOLINT: a device function
   constexpr int in_flight = 4, words = PieceBytes < 4 ? 1 : PieceBytes / 4, step = 4 * words;
   using Piece = Vector<uint32_t, words>;
@@ -151,4 +150,4 @@ WARPRANK_DEVICE void copy_rows(const HashTableView& table, const unsigned char* 
   }
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::hashed

@@ -27,7 +27,7 @@
 #include "warprank/ops/detail/hash_table/find.cuh"
 #include "warprank/ops/detail/hash_table/rows.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::hashed {
 
 /// What keeps readers safe, and the only right choice. Tests take one part away at a time, and see it missed.
 struct UpdateProtocol {
@@ -68,13 +68,12 @@ WARPRANK_DEVICE LineMatch match_line(const HashTableView& table, const LinePart&
 }
 
 template <class Protocol = UpdateProtocol>
-class HashUpdate {
+class Update {
   using Status = hash_table::Status;
   using Displaced = hash_table::Displaced;
 
  public:
-  WARPRANK_DEVICE HashUpdate(const HashTableView& table, const hash_table::Epoch& epoch)
-      : table_(table), epoch_(epoch) {}
+  WARPRANK_DEVICE Update(const HashTableView& table, const hash_table::Epoch& epoch) : table_(table), epoch_(epoch) {}
 
   /// Gives the tile's key a row, which is read from `row`.
   WARPRANK_DEVICE Status insert_or_assign(uint64_t key, const GivenRow& row) const {
@@ -302,4 +301,4 @@ class HashUpdate {
   const hash_table::Epoch epoch_;
 };
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::hashed

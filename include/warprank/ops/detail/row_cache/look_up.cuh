@@ -33,7 +33,7 @@ struct CacheTable {
   }
 };
 template <>
-inline constexpr bool marks_use<CacheTable> = true;
+inline constexpr bool hashed::marks_use<CacheTable> = true;
 
 /// Counts rows that a warp has found in the cache. All lanes call.
 WARPRANK_DEVICE void tell_hits(const RowCacheView& cache, bool is_hit) {

@@ -70,18 +70,18 @@ take_marks_kernel(RowCacheView cache, TakenBefore before, TakenMarks to) {
   for (auto i = static_cast<uint64_t>(thread_rank()); i < num_absent; i += take_marks_threads) {
     store(&to.absent[i], nth_key(cache.absent, before.absent + i));
   }
-  for (uint64_t i = static_cast<uint64_t>(thread_rank() / LineTile::size); i < num_missed;
-       i += take_marks_threads / LineTile::size) {
+  for (uint64_t i = static_cast<uint64_t>(thread_rank() / hashed::LineTile::size); i < num_missed;
+       i += take_marks_threads / hashed::LineTile::size) {
     TakenMarks::Mark& mark = to.marks[i];
     const uint64_t key = nth_key(cache.missed, before.missed + i);
     const uint64_t bucket = cache.rows.placement.first_bucket(cache.rows.placement.hash(key));
-    LinePart part = load_line_part(cache.rows, cache.rows.bucket(bucket));
-    if (LineTile::rank() == row_cache::use_word / 2) {
+    hashed::LinePart part = hashed::load_line_part(cache.rows, cache.rows.bucket(bucket));
+    if (hashed::LineTile::rank() == row_cache::use_word / 2) {
       part[row_cache::use_word % 2] =
           atomic_exchange<Order::relaxed, Scope::device>(&cache.rows.line(bucket)[row_cache::use_word], uint64_t{0});
     }
-    store_vector(mark.line + 2 * LineTile::rank(), part);
-    if (LineTile::rank() == 0) store(&mark.key, key);
+    store_vector(mark.line + 2 * hashed::LineTile::rank(), part);
+    if (hashed::LineTile::rank() == 0) store(&mark.key, key);
   }
   sync_block();
   if (thread_rank() != 0) return;
