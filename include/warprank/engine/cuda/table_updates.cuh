@@ -29,7 +29,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/device/runtime.hpp"
 #include "warprank/engine/table_delta.hpp"
-#include "warprank/ops/detail/row_cache/write_rows.cuh"
+#include "warprank/ops/detail/write_rows/kernel.cuh"
 #include "warprank/ops/hash_table.cuh"
 #include "warprank/ops/hash_table_epochs.cuh"
 
@@ -123,8 +123,8 @@ class TableUpdates {
   }
   /// Queues that rows which are on the device are written: behind the batches that have been launched, before those
   /// that will be. Waits for nothing.
-  void queue_rows(const TableView& table, const detail::GivenRows& rows) {
-    between_batches([&] { detail::launch_write_rows(table, rows, stream_.get()); });
+  void queue_rows(const TableView& table, const detail::write_rows::GivenRows& rows) {
+    between_batches([&] { detail::write_rows::launch(table, rows, stream_.get()); });
   }
 
   /// Changes a hashed table; returns when it is changed, also what had to wait for batches. Of `pending` all or none

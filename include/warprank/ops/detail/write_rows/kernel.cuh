@@ -16,7 +16,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/ops/table_view.hpp"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::write_rows {
 
 /// Rows in device memory, as the table has them.
 struct GivenRows {
@@ -26,11 +26,11 @@ struct GivenRows {
   int64_t count = 0;
 };
 
-inline constexpr int write_rows_threads = 128;
+inline constexpr int threads = 128;
 
 /// `Unit`: what divides addresses, strides and rows.
 template <class Unit>
-WARPRANK_KERNEL(write_rows_threads, 8)
+WARPRANK_KERNEL(threads, 8)
 write_rows_kernel(unsigned char* rows, int64_t row_bytes, GivenRows given) {
   using namespace device;  // NOLINT: for kernels
   const auto num_units = static_cast<int>(row_bytes / static_cast<int64_t>(sizeof(Unit)));
@@ -46,17 +46,17 @@ write_rows_kernel(unsigned char* rows, int64_t row_bytes, GivenRows given) {
 
 /// Rows of `table` lie side by side, from an address that is aligned to 16; whole strides are written, so what is
 /// behind the values of I8, too.
-WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch_write_rows(const TableView& table, const GivenRows& given,
-                                                               device::Stream stream);
+WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch(const TableView& table, const GivenRows& given,
+                                                    device::Stream stream);
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ENGINE)
-WARPRANK_KERNELS_INLINE void launch_write_rows(const TableView& table, const GivenRows& given, device::Stream stream) {
-  constexpr int64_t max_blocks = 1 << 14, warps_per_block = write_rows_threads / device::warp_size;
+WARPRANK_KERNELS_INLINE void launch(const TableView& table, const GivenRows& given, device::Stream stream) {
+  constexpr int64_t max_blocks = 1 << 14, warps_per_block = threads / device::warp_size;
   auto* const rows = static_cast<unsigned char*>(const_cast<void*>(table.rows));
   const int64_t bytes = table.row_stride_bytes;
   const auto blocks =
       static_cast<unsigned>(std::min(max_blocks, (given.count + warps_per_block - 1) / warps_per_block));
-  const device::LaunchConfig config(blocks, write_rows_threads, 0, stream);
+  const device::LaunchConfig config(blocks, threads, 0, stream);
   const int64_t unit = std::gcd(std::gcd(bytes, given.stride_bytes), int64_t{16});
   if (unit == 16) {
     device::launch(config, write_rows_kernel<device::Vector<uint32_t, 4>>, rows, bytes, given);
@@ -70,4 +70,4 @@ WARPRANK_KERNELS_INLINE void launch_write_rows(const TableView& table, const Giv
 }
 #endif
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::write_rows
