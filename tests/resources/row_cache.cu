@@ -5,10 +5,10 @@
 
 #include "warprank/ops/detail/row_cache/take_marks.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::cached {
 
 WARPRANK_HIDDEN void launch_all(const RowCacheView& cache, const TakenMarks& to) {
   launch_take_marks(cache, {}, to, {});
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::cached

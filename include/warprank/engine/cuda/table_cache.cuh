@@ -70,13 +70,13 @@ struct CacheLayout {
 class PassMemory {
  public:
   PassMemory()
-      : memory_(static_cast<int64_t>(sizeof(detail::TakenMarks::Counts)) +
-                    (static_cast<int64_t>(sizeof(detail::TakenMarks::Mark)) + 8) * mark_capacity,
+      : memory_(static_cast<int64_t>(sizeof(detail::cached::TakenMarks::Counts)) +
+                    (static_cast<int64_t>(sizeof(detail::cached::TakenMarks::Mark)) + 8) * mark_capacity,
                 "the passes over caches of rows") {}
 
-  detail::TakenMarks marks() const {
-    auto* const counts = static_cast<detail::TakenMarks::Counts*>(memory_.data());
-    auto* const marks = reinterpret_cast<detail::TakenMarks::Mark*>(counts + 1);
+  detail::cached::TakenMarks marks() const {
+    auto* const counts = static_cast<detail::cached::TakenMarks::Counts*>(memory_.data());
+    auto* const marks = reinterpret_cast<detail::cached::TakenMarks::Mark*>(counts + 1);
     return {counts, marks, reinterpret_cast<uint64_t*>(marks + mark_capacity)};
   }
   int64_t bytes() const { return memory_.bytes(); }
@@ -150,10 +150,10 @@ class TableCache {
 
  private:
   template <class RowOf>
-  void admit(Span<const detail::TakenMarks::Mark> marks, TableUpdates& updates, const RowOf& row_of) {
+  void admit(Span<const detail::cached::TakenMarks::Mark> marks, TableUpdates& updates, const RowOf& row_of) {
     std::unordered_map<uint64_t, CacheBucket> buckets;
     std::vector<std::pair<uint64_t, uint64_t>> missed;  // with the bucket
-    for (const detail::TakenMarks::Mark& mark : marks) {
+    for (const detail::cached::TakenMarks::Mark& mark : marks) {
       const uint64_t bucket = rows().placement.first_bucket(rows().placement.hash(mark.key));
       buckets.emplace(bucket, mark.line).first->second.add_use(mark.line[row_cache::use_word]);
       missed.emplace_back(mark.key, bucket);
@@ -187,8 +187,9 @@ class TableCache {
 
   /// How many marks there are.
   int64_t take_marks(TableUpdates& updates, const PassMemory& memory, Absent& absent) {
-    const detail::TakenMarks marks = memory.marks();
-    updates.queue_and_wait([&](device::Stream stream) { detail::launch_take_marks(view_, taken_, marks, stream); });
+    const detail::cached::TakenMarks marks = memory.marks();
+    updates.queue_and_wait(
+        [&](device::Stream stream) { detail::cached::launch_take_marks(view_, taken_, marks, stream); });
     const uint64_t num = marks.counts->num_missed - taken_.missed;
     const uint64_t num_absent = marks.counts->num_absent - taken_.absent;
     const uint64_t count = std::min(num, uint64_t{view_.missed.capacity});
@@ -206,7 +207,7 @@ class TableCache {
   const RowCacheView* on_device_;
   CacheAdmission admission_;
   CacheCounters counters_;
-  detail::TakenBefore taken_;
+  detail::cached::TakenBefore taken_;
   int64_t num_keys_ = 0;
 };
 

@@ -49,7 +49,7 @@ WARPRANK_DEVICE const unsigned char* find_cached(const Block& block, uint64_t ke
   using namespace device;  // NOLINT: a device function
   const Record& f = block.f();
   const RowCacheView& cache = *block.extras().cache;
-  const unsigned char* row = hashed::find_rows<hash_table::Layout::header>(CacheTable(cache.rows), key, is_sought);
+  const unsigned char* row = hashed::find_rows<hash_table::Layout::header>(cached::Table(cache.rows), key, is_sought);
   const bool is_hit = row != nullptr, is_missed = is_sought && !is_hit;
   if (any(full_warp, is_missed)) {
     if (is_direct(block)) {
@@ -60,10 +60,10 @@ WARPRANK_DEVICE const unsigned char* find_cached(const Block& block, uint64_t ke
     }
   }
   if (!is_counted) return row;
-  tell_hits(cache, is_hit);
-  tell_keys(cache.missed, key, is_missed && row != nullptr);
+  cached::tell_hits(cache, is_hit);
+  cached::tell_keys(cache.missed, key, is_missed && row != nullptr);
   const KeyList* const absent = block.extras().absent;
-  if (absent != nullptr) tell_keys(*absent, key, is_missed && row == nullptr);
+  if (absent != nullptr) cached::tell_keys(*absent, key, is_missed && row == nullptr);
   return row;
 }
 

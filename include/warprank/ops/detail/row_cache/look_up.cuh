@@ -14,16 +14,16 @@
 #include "warprank/ops/detail/hash_table/find.cuh"
 #include "warprank/ops/row_cache.hpp"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::cached {
 
 /// A cache as look-ups of a warp see it: read from device memory each time, because registers are for rows.
-struct CacheTable {
+struct Table {
   static constexpr bool is_mutable = true;
   const unsigned char* buckets;
   hash_table::Placement placement;
   hash_table::BucketShape shape;
 
-  WARPRANK_DEVICE explicit CacheTable(const HashTableView& of)
+  WARPRANK_DEVICE explicit Table(const HashTableView& of)
       : buckets(device::load_constant(&of.buckets)),
         placement{device::load_constant(&of.placement.seed), device::load_constant(&of.placement.num_buckets), 0, 2},
         shape{hash_table::Layout::header, hash_table::header_slots, device::load_constant(&of.shape.row_stride),
@@ -32,8 +32,6 @@ struct CacheTable {
     return buckets + index * static_cast<uint64_t>(shape.bucket_bytes);
   }
 };
-template <>
-inline constexpr bool hashed::marks_use<CacheTable> = true;
 
 /// Counts rows that a warp has found in the cache. All lanes call.
 WARPRANK_DEVICE void tell_hits(const RowCacheView& cache, bool is_hit) {
@@ -64,4 +62,11 @@ WARPRANK_DEVICE void tell_keys(const KeyList& to, uint64_t key, bool is_told) {
   store<Order::relaxed, Scope::device>(&load_constant(&to.keys)[at & (capacity - 1)], key);
 }
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::cached
+
+namespace warprank { inline namespace v0 { namespace detail::hashed {
+
+template <>
+inline constexpr bool marks_use<cached::Table> = true;
+
+}}}  // namespace warprank::v0::detail::hashed

@@ -14,7 +14,7 @@
 #include "warprank/ops/detail/hash_table/find.cuh"
 #include "warprank/ops/row_cache.hpp"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::cached {
 
 /// What is taken out of a cache's marks: memory of the host that kernels write.
 struct TakenMarks {
@@ -100,4 +100,4 @@ WARPRANK_KERNELS_INLINE void launch_take_marks(const RowCacheView& cache, const 
 }
 #endif
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::cached
