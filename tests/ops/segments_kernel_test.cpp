@@ -24,8 +24,8 @@ using warprank::Graph;
 using warprank::RequestBlobs;
 using warprank::batch_testing::Bytes;
 using warprank::batch_testing::RequestData;
-using warprank::detail::SegmentsLaunch;
-using warprank::detail::SegmentsOfAxis;
+using warprank::detail::segments::SegmentsLaunch;
+using warprank::detail::segments::SegmentsOfAxis;
 
 /// user > item > tag > word > letter, and user > session > click.
 Graph nested_axes() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "warprank/ops/detail/segments/launch.cuh"
 
-void launch_segments(const warprank::detail::SegmentsLaunch& launch, warprank::device::Stream stream) {
+void launch_segments(const warprank::detail::segments::SegmentsLaunch& launch, warprank::device::Stream stream) {
   launch.launch({}, stream);
 }

@@ -27,7 +27,7 @@
 #include "warprank/ops/detail/common/requests_of_lanes.cuh"
 #include "warprank/ops/detail/embedding_bag/blob.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail {
+namespace warprank { inline namespace v0 { namespace detail::segments {
 
 /// Segments that are wanted.
 struct SegmentsOfAxis {
@@ -35,8 +35,6 @@ struct SegmentsOfAxis {
   int64_t capacity = 0;        ///< rows of the ancestor
   int64_t* offsets = nullptr;  ///< [capacity + 1], in device memory
 };
-
-namespace segments {
 
 inline constexpr int threads = 128, min_blocks = 8;
 inline constexpr int max_depth = 12;  // of axes between an axis and its ancestor, itself included
@@ -174,31 +172,29 @@ inline std::vector<Launch> plan_launches(const RequestBlobs& requests, Span<cons
   return launches;
 }
 
-}  // namespace segments
-
 /// Segments that are computed together: one kernel for each 16 pairs.
 class SegmentsLaunch : public Primitive {
  public:
   /// `parents` [num_axes]: the parent of each axis, -1 for the outermost. Throws invalid_argument, all problems
   /// together: for a pair that is none, and for one with more than 12 axes on its way.
   SegmentsLaunch(const RequestBlobs& requests, Span<const int> parents, Span<const SegmentsOfAxis> wanted)
-      : Primitive("segments"), launches_(segments::plan_launches(requests, parents, wanted)) {
+      : Primitive("segments"), launches_(plan_launches(requests, parents, wanted)) {
     set_launches(static_cast<int64_t>(launches_.size()));
   }
 
   WARPRANK_HIDDEN void launch(const LaunchMemory&, device::Stream stream = {}) const;
 
  private:
-  std::vector<segments::Launch> launches_;
+  std::vector<Launch> launches_;
 };
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ENGINE)
 WARPRANK_KERNELS_INLINE void SegmentsLaunch::launch(const LaunchMemory&, device::Stream stream) const {
-  for (const segments::Launch& launch : launches_) {
-    device::launch_overlapping({static_cast<unsigned>(launch.num_blocks), segments::threads, 0, stream},
-                               segments::segments_kernel<>, launch.arguments);
+  for (const Launch& launch : launches_) {
+    device::launch_overlapping({static_cast<unsigned>(launch.num_blocks), threads, 0, stream}, segments_kernel<>,
+                               launch.arguments);
   }
 }
 #endif
 
-}}}  // namespace warprank::v0::detail
+}}}  // namespace warprank::v0::detail::segments
