@@ -66,7 +66,7 @@ struct RowProgram {
 
 /// Whether a launch has room for a valid program: at most 16 values alive at once. Nothing else of it is limited.
 inline bool fits_row_program(const ElementwiseProgram& program) {
-  return !detail::elementwise::slot_operations(program).empty();
+  return !detail::row_programs::slot_operations(program).empty();
 }
 
 /// Programs that run together.

@@ -45,9 +45,9 @@ struct RowStep {
       : kind(Kind::reduce), pooling(step.pooling) {}
 };
 
-namespace detail::elementwise {
+namespace detail {
 
-inline void check_step(const RowStep& step, const std::string& what, Problems& problems) {
+inline void check_row_step(const RowStep& step, const std::string& what, Problems& problems) {
   if (step.kind == RowStep::Kind::layer_norm && !(step.layer_norm.eps >= 0)) {
     problems.add(what + ": eps", "0 or more", std::to_string(step.layer_norm.eps));
   }
@@ -63,7 +63,8 @@ struct RowFacts {
 };
 
 /// A value in pass 0 or 1, added to those before it.
-WARPRANK_DEVICE float fold(const RowStep& step, int pass, const RowFacts& facts, bool is_max, float folded, float v) {
+WARPRANK_DEVICE float fold_value(const RowStep& step, int pass, const RowFacts& facts, bool is_max, float folded,
+                                 float v) {
   if (is_max) return max_or_nan(folded, v);
   if (pass == 0) return folded + v;
   if (step.kind == RowStep::Kind::softmax) return folded + std::exp(v - facts.first);
@@ -71,7 +72,7 @@ WARPRANK_DEVICE float fold(const RowStep& step, int pass, const RowFacts& facts,
 }
 
 /// A value as it is stored.
-WARPRANK_DEVICE float finish(const RowStep& step, const RowFacts& facts, int64_t column, float v) {
+WARPRANK_DEVICE float finish_value(const RowStep& step, const RowFacts& facts, int64_t column, float v) {
   if (step.kind == RowStep::Kind::softmax) return std::exp(v - facts.first) / facts.second;
   if (step.kind != RowStep::Kind::layer_norm) return v;
   v = (v - facts.first) * facts.second;
@@ -81,7 +82,7 @@ WARPRANK_DEVICE float finish(const RowStep& step, const RowFacts& facts, int64_t
 }
 
 /// The sum or maximum of `cols` values, pooled.
-WARPRANK_DEVICE float pooled(Pooling pooling, float folded, int64_t cols) {
+WARPRANK_DEVICE float pooled_value(Pooling pooling, float folded, int64_t cols) {
   if (cols == 0) return 0;
   if (pooling == Pooling::mean) return folded / static_cast<float>(cols);
   if (pooling == Pooling::sqrtn) return folded / std::sqrt(static_cast<float>(cols));
@@ -110,9 +111,9 @@ WARPRANK_DEVICE void finish_row(const RowStep& step, const Lanes& row, Evaluate 
       for (int j = 0; j < Lanes::size; ++j) {
         if (!row.has(column, j)) continue;
         if (is_last) {
-          values[j] = finish(step, facts, row.column_of(column, j), values[j]);
+          values[j] = finish_value(step, facts, row.column_of(column, j), values[j]);
         } else {
-          folded = fold(step, pass, facts, is_max, folded, values[j]);
+          folded = fold_value(step, pass, facts, is_max, folded, values[j]);
         }
       }
       if (is_last) store(column, values);
@@ -128,8 +129,8 @@ WARPRANK_DEVICE void finish_row(const RowStep& step, const Lanes& row, Evaluate 
     facts.first = normalises ? folded / cols : folded;
     if (step.kind == Kind::reduce) break;
   }
-  if (row.exists && row.rank == 0) store_one(pooled(step.pooling, facts.first, row.cols));
+  if (row.exists && row.rank == 0) store_one(pooled_value(step.pooling, facts.first, row.cols));
 }
 
-}  // namespace detail::elementwise
+}  // namespace detail
 }}  // namespace warprank::v0

@@ -134,7 +134,7 @@ Rows<Out> checked_rows(Span<const AxisInput<Value>> inputs, Matrix<Out> y, const
   constexpr bool reduces = std::is_same_v<Step, ReduceRow>;
   Problems problems;
   check_matrix("elementwise: y", y, problems);
-  check_step(step, "elementwise", problems);
+  check_row_step(step, "elementwise", problems);
   int64_t cols = reduces ? 0 : y.cols;
   if (reduces) {
     for (const AxisInput<Value>& input : inputs) cols = std::max(cols, input.values.cols);

@@ -41,10 +41,6 @@
 
 namespace warprank { inline namespace v0 { namespace detail::row_programs {
 
-using elementwise::loads_in_flight;
-using elementwise::num_slots;
-using elementwise::SlotOperation;
-
 /// The lanes that share a row of a program. Each has up to four columns at a time: neighbours where all is aligned,
 /// else as far apart as there are lanes. All of a warp go through them together, also those that have none.
 struct ProgramLanes {
@@ -255,8 +251,8 @@ WARPRANK_DEVICE void evaluate(const Unit<Source>& unit, int first_row, int colum
         slots.read(of_a, a);
         slots.read(of_b, b);
         const auto read_third = [&](float(&c)[row_vector_size]) { slots.read(operation.c, c); };
-        elementwise::apply_function(static_cast<ElementwiseFunction>(function),
-                                    device::float_of_bits(operation.number_bits), a, b, read_third, values);
+        apply_function(static_cast<ElementwiseFunction>(function), device::float_of_bits(operation.number_bits), a, b,
+                       read_third, values);
       }
       slots.write(slot, values);
     }
@@ -300,7 +296,7 @@ WARPRANK_DEVICE void run_rows(const Unit<Source>& unit, const RowStep& step) {
         device::store(reinterpret_cast<float*>(unit.y_row(row)), value);
       }
     };
-    elementwise::finish_row(step, lanes, values_at, store, store_one);
+    finish_row(step, lanes, values_at, store, store_one);
   }
 }
 

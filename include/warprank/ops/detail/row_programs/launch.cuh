@@ -76,7 +76,7 @@ void check_function(const RowProgram& program, const std::string& what, Problems
   if (!of_program.empty()) return;
   expect_count("inputs", program.program->num_inputs, program.inputs.size());
   expect_count("vectors", program.program->num_vectors, program.vectors.size());
-  if (elementwise::slot_operations(*program.program).empty()) {
+  if (slot_operations(*program.program).empty()) {
     problems.add(what, "at most " + std::to_string(num_slots) + " values alive at once", "more");
   }
 }
@@ -88,7 +88,7 @@ void check_program(const RowProgram& program, const std::string& what, Problems&
   check_matrix(what + "'s y", program.y, rows, reduces ? 1 : program.y.cols, problems);
   constexpr int64_t max_cols = int64_t{1} << 30;
   if (cols > max_cols) problems.add(what, "at most " + std::to_string(max_cols) + " columns", std::to_string(cols));
-  elementwise::check_step(program.step, what, problems);
+  check_row_step(program.step, what, problems);
   for (int64_t i = 0; i < program.inputs.size(); ++i) {
     check_input(program.inputs[i], what + "'s input " + std::to_string(i), rows, cols, problems);
   }
@@ -305,7 +305,7 @@ void append_parts(const RowProgram& program, std::vector<SlotOperation> operatio
 /// What a program does, nothing of a copy.
 template <class RowProgram>
 std::vector<SlotOperation> operations_of(const RowProgram& program, bool is_copy) {
-  if (program.program != nullptr) return elementwise::slot_operations(*program.program);
+  if (program.program != nullptr) return slot_operations(*program.program);
   if (is_copy) return {};
   SlotOperation load;
   load.kind = SlotOperation::Kind::load;

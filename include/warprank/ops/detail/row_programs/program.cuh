@@ -17,7 +17,7 @@
 #include "warprank/model/elementwise.hpp"
 #include "warprank/ops/detail/common/activation.cuh"
 
-namespace warprank { inline namespace v0 { namespace detail::elementwise {
+namespace warprank { inline namespace v0 { namespace detail::row_programs {
 
 inline constexpr int num_slots = 16;
 inline constexpr int num_slots_ahead = 10;  // more would cost more in blocks per multiprocessor than early loads save
@@ -219,4 +219,4 @@ inline std::vector<SlotOperation> slot_operations(const ElementwiseProgram& prog
   return late.write_instructions() ? late.take_operations() : std::vector<SlotOperation>();
 }
 
-}}}  // namespace warprank::v0::detail::elementwise
+}}}  // namespace warprank::v0::detail::row_programs

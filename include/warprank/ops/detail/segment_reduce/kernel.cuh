@@ -139,7 +139,7 @@ struct Team {
     float values[VecSize];
     WARPRANK_UNROLL
     for (int j = 0; j < VecSize; ++j) {
-      values[j] = elementwise::pooled(reduction.pooling, pooled.values[j], length);
+      values[j] = pooled_value(reduction.pooling, pooled.values[j], length);
     }
     unsigned char* y = reduction.y + segment * reduction.y_row_bytes;
     if (reduction.y_is_half) {
