@@ -36,7 +36,8 @@ namespace warprank { inline namespace v0 { namespace cuda_backend {
 struct StoredRowsLayout {
   /// Of at most so many keys, 0: any number; whose buckets take at most so many bytes.
   StoredRowsLayout(const StoredRows& rows, int64_t num_keys, int64_t budget)
-      : num_buckets(cache_buckets(cache_shape(rows.type, rows.dim).bucket_bytes, num_keys == 0 ? budget : num_keys, budget)),
+      : num_buckets(
+            cache_buckets(cache_shape(rows.type, rows.dim).bucket_bytes, num_keys == 0 ? budget : num_keys, budget)),
         size_at(static_cast<int64_t>(num_buckets) * cache_shape(rows.type, rows.dim).bucket_bytes),
         bytes(size_at + static_cast<int64_t>(sizeof(uint64_t))) {}
 
@@ -188,8 +189,8 @@ class RowsBeforeStore final : public RowsInMemory {
     // Among equals it goes round, so that who came last does not go first.
     const int turn = turn_ = (turn_ + 1) % row_cache::num_positions;
     const auto rank = [&](const CacheBucket::Held& held) {
-      return std::tuple(just_came_.count(held.key) + came_before_.count(held.key), cache_.admission().frequency(held.key),
-                        (held.position + turn) % row_cache::num_positions);
+      return std::tuple(just_came_.count(held.key) + came_before_.count(held.key),
+                        cache_.admission().frequency(held.key), (held.position + turn) % row_cache::num_positions);
     };
     const auto victim = std::min_element(first.held.begin(), first.held.end(),
                                          [&](const auto& a, const auto& b) { return rank(a) < rank(b); });

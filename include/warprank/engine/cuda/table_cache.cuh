@@ -5,8 +5,8 @@
 ///
 /// A pass takes out the keys that look-ups missed, and for their buckets which keys were found since the last one: each
 /// counts once in a sketch of frequencies. CacheAdmission chooses which of the missed keys get a row, and which others
-/// give way. Rows are written and erased by the updates of hash tables, under the batches that read them. Passes and updates of the tables exclude one another, so
-/// no row is admitted that an update has replaced meanwhile.
+/// give way. Rows are written and erased by the updates of hash tables, under the batches that read them. Passes and
+/// updates of the tables exclude one another, so no row is admitted that an update has replaced meanwhile.
 
 #include <algorithm>
 #include <cstddef>
