@@ -2,8 +2,8 @@
 
 // Whole models on the host engine, one thread: the plan with all passes against the model as it is written, and against
 // the passes alone that compute what belongs to the user once, in turns within one benchmark; and the items' side alone
-// of the divided plan (plan/divide.hpp), as a later request about the same users has it. Counters: milliseconds of each,
-// items_per_second, planned_speedup over the model as it is written, deduplicated_speedup over the passes alone,
+// of the divided plan (plan/divide.hpp), as a later request about the same users has it. Counters: milliseconds of
+// each, items_per_second, planned_speedup over the model as it is written, deduplicated_speedup over the passes alone,
 // later_speedup of the items' side over the plan, and state_bytes of a user.
 
 #include <benchmark/benchmark.h>

@@ -48,7 +48,8 @@ class Columns {
       for (const DeviceInput& input : on_device_) {
         const int64_t first = first_row(input.axis, begin + r), rows = first_row(input.axis, begin + r + 1) - first;
         if (rows == 0) continue;
-        std::byte* const to = input.is_ids ? batch.values(r, IdsSlot{input.index}) : batch.values(r, DenseSlot{input.index});
+        std::byte* const to =
+            input.is_ids ? batch.values(r, IdsSlot{input.index}) : batch.values(r, DenseSlot{input.index});
         copy(to, static_cast<const std::byte*>(input.values.data()) + first * input.row_bytes, rows * input.row_bytes);
       }
     }

@@ -156,11 +156,11 @@ void bind_tables(nb::module_& module) {
 
 void bind_scoring(nb::module_& module) {
   nb::class_<Columns>(module, "Columns", "Many requests as columns that fit a plan and one another; arrays in place.")
-      .def(nb::init<const Plan&, int64_t, const std::map<std::string, Integers>&,
-                    const std::map<std::string, Integers>&, const std::map<std::string, Floats>&,
-                    const std::map<std::string, DeviceArray>&>(),
-           nb::arg("plan"), nb::arg("num_requests"), nb::arg("offsets"), nb::arg("ids"), nb::arg("dense"),
-           nb::arg("on_device"))
+      .def(
+          nb::init<const Plan&, int64_t, const std::map<std::string, Integers>&, const std::map<std::string, Integers>&,
+                   const std::map<std::string, Floats>&, const std::map<std::string, DeviceArray>&>(),
+          nb::arg("plan"), nb::arg("num_requests"), nb::arg("offsets"), nb::arg("ids"), nb::arg("dense"),
+          nb::arg("on_device"))
       .def_prop_ro("num_requests", &Columns::num_requests);
 
   nb::class_<Worker>(module, "Context", "Memory to run one batch of a model at a time, and what it met.")

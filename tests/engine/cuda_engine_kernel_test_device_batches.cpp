@@ -133,9 +133,9 @@ TEST_F(CudaEngine, KnowsThePlacesOfInputsThatRequestsHaveSet) {
   device::DeviceMemory memory(batch.blobs().size(), "a test");
   auto* const blobs = static_cast<std::byte*>(memory.data());
   const DeviceBatch on_device(batch, blobs);
-  EXPECT_EQ(on_device.values(0, plan.layout().dense("x")) - blobs,
-            reinterpret_cast<const std::byte*>(batch.blob(0).dense(plan.layout().dense("x")).data()) -
-                batch.blobs().data());
+  EXPECT_EQ(
+      on_device.values(0, plan.layout().dense("x")) - blobs,
+      reinterpret_cast<const std::byte*>(batch.blob(0).dense(plan.layout().dense("x")).data()) - batch.blobs().data());
   EXPECT_EQ(message_of([&] { on_device.values(0, plan.layout().dense("y")); }),
             "input 'y' of request 0: expected one that the request has set, got one that it has not");
   EXPECT_NE(message_of([&] { on_device.values(1, plan.layout().dense("x")); }).find("blob of request 1"),

@@ -14,6 +14,7 @@
 #include "engine/cuda_engine_testing.hpp"
 #include "engine/table_update_testing.hpp"
 #include "support/message_of.hpp"
+#include "warprank/device/runtime.hpp"
 #include "warprank/host.hpp"
 #if !defined(__CUDACC__)
 #include "simt/devices.hpp"
@@ -65,6 +66,22 @@ TEST_F(CudaEngineDevices, ScoreAsOneDoes) {
       }
     }
   }
+}
+
+TEST_F(CudaEngineDevices, RefuseAStreamOfAnotherBeforeAnythingIsQueued) {
+  const RandomSetup setup(1);
+  Context context = setup.model.context();
+  Batch batch = batch_of(setup.model, random_requests(setup.plan, 2, 1));
+  const std::vector<float> expected = all_scores(setup.plan, context.run(batch));
+  const auto stream_of = [](int index) {
+    const device::DeviceGuard current(index);
+    return device::OwnedStream();
+  };
+  const device::OwnedStream own = stream_of(0), other = stream_of(1);
+  EXPECT_EQ(message_of([&] { context.submit(batch, reinterpret_cast<StreamHandle>(other.get())); }),
+            "stream: expected one of device 0, got one of another device");
+  EXPECT_TRUE(same_bits(all_scores(setup.plan, context.submit(batch, reinterpret_cast<StreamHandle>(own.get())).wait()),
+                        expected));
 }
 
 TEST_F(CudaEngineDevices, ScoreUnderUpdates) {

@@ -66,7 +66,8 @@ TEST(Divide, GivesTheBitsOfTheUndividedPlan) {
     const Tables tables = Tables::load(plan, random_tables(plan, 50, seed), host());
     const DividedPlan divided = divide(plan, "item");
     const std::vector<PlainRequest> requests = random_requests(plan, 4, seed);
-    Context whole = Model::bind(plan, weights, tables).context(), user = Model::bind(divided.user, weights, tables).context(),
+    Context whole = Model::bind(plan, weights, tables).context(),
+            user = Model::bind(divided.user, weights, tables).context(),
             items = Model::bind(divided.items, weights, tables).context();
     Batch batch = batch_of(plan, requests), users = users_of(divided, requests), pages = divided.items.batch();
     const Scores states = user.run(users);
@@ -115,15 +116,13 @@ TEST(Divide, CopiesOnTheItemsSideWhatIsFewerBytesThere) {
 }
 
 TEST(Divide, GivesRowsToAxesWhoseValuesNobodyReads) {
-  const DividedPlan divided = divide(compile([](Builder& b) -> Outputs {
-                                       const auto user = b.axis("user"), session = b.axis("session", user),
-                                                  item = b.axis("item", session);
-                                       const auto unread = b.dense("unread", session, 1);
-                                       return {{"score", b.dense("price", item, 1) *
-                                                             b.expand(b.dense("age", user, 1), item)},
-                                               {"sessions", unread}};
-                                     }),
-                                     "item");
+  const DividedPlan divided = divide(
+      compile([](Builder& b) -> Outputs {
+        const auto user = b.axis("user"), session = b.axis("session", user), item = b.axis("item", session);
+        const auto unread = b.dense("unread", session, 1);
+        return {{"score", b.dense("price", item, 1) * b.expand(b.dense("age", user, 1), item)}, {"sessions", unread}};
+      }),
+      "item");
   EXPECT_THAT(states_of(divided), testing::Contains(testing::EndsWith("[session, 1]")));
 }
 
@@ -133,8 +132,9 @@ TEST(Divide, SaysWhatCannotBeDivided) {
     return {{"user", b.dense("age", user, 1)}, {"item", b.dense("price", item, 1)}};
   });
   const Plan plan = compile(graph);
-  EXPECT_EQ(message_of([&] { divide(plan, "itme"); }),
-            "divide: axis 'itme': expected an axis of items below the outermost, got an unknown name; did you mean 'item'?");
+  EXPECT_EQ(
+      message_of([&] { divide(plan, "itme"); }),
+      "divide: axis 'itme': expected an axis of items below the outermost, got an unknown name; did you mean 'item'?");
   EXPECT_EQ(message_of([&] { divide(plan, "user"); }),
             "divide: axis 'user': expected an axis of items below the outermost, got the outermost");
 }

@@ -787,7 +787,8 @@ TEST(DinCounts, ExecutesTheProductsThatRemainAndReadsAHistoryOncePerUnit) {
         ASSERT_EQ(launch.launch().num_launches(), 1);
         const warprank::DinKernel how = launch.launch().kernel(0);
         ASSERT_TRUE(how.is_chained);
-        const Counted expected = count(c, how, warprank::detail::din::packed(*view.network).shape, launch.launch().chunk_events(0), config.target);
+        const Counted expected = count(c, how, warprank::detail::din::packed(*view.network).shape,
+                                       launch.launch().chunk_events(0), config.target);
         const Counters& counts = counters();
         EXPECT_EQ(counts.mma, expected.mma);
         // Events are padded to 16, c(q) of one item costs as much as of 8, and the pooling is products, too.

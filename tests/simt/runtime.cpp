@@ -548,6 +548,7 @@ bool can_read(const void* memory) { return simt::is_pinned(memory, 1); }
 bool is_on_device(const void* memory) {
   return (simt::DeviceMemory::instance().devices_of(memory) & simt::DeviceMemory::bit_of(simt::current_device)) != 0;
 }
+bool is_of_current_device(Stream stream) { return simt::state_of(stream).device == simt::current_device; }
 
 std::shared_ptr<void> allocate_mapped(int64_t bytes) {
   if (simt::fails() || bytes > simt::pinned_limit - simt::pinned_bytes()) return nullptr;

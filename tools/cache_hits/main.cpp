@@ -125,7 +125,8 @@ std::vector<int64_t> budgets_for(int64_t rows, int64_t bucket_bytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Predicts hits of a cache of rows. Prints bytes on the device, hits, and the look-ups that were counted.");
+  CLI::App app(
+      "Predicts hits of a cache of rows. Prints bytes on the device, hits, and the look-ups that were counted.");
   int64_t row_bytes = 0, rows = 0, batch = 0, per_pass = 0, skip = 0;
   std::vector<int64_t> budgets;
   app.add_option("--row-bytes", row_bytes, "Bytes of a row")

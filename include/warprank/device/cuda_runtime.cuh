@@ -103,6 +103,16 @@ WARPRANK_HIDDEN inline bool is_on_device(const void* memory) {
          (attributes.type == cudaMemoryTypeDevice && attributes.device == current_device());
 }
 
+WARPRANK_HIDDEN inline bool is_of_current_device([[maybe_unused]] Stream stream) {
+#if CUDART_VERSION >= 12080
+  int index = 0;
+  check_cuda(cudaStreamGetDevice(stream, &index), "find the device of a stream");
+  return index == current_device();
+#else
+  return true;
+#endif
+}
+
 /// Registers pages of the system, which makes them huge pages if it may. If a device would have another address for
 /// these pages, takes memory of the runtime instead.
 WARPRANK_HIDDEN inline std::shared_ptr<void> allocate_mapped(int64_t bytes) {

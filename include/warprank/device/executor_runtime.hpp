@@ -34,6 +34,7 @@ void* allocate_pinned(int64_t bytes);
 void release_pinned(void* memory);
 bool can_read(const void* memory);
 bool is_on_device(const void* memory);
+bool is_of_current_device(Stream stream);
 /// Null if the host does not have as much memory.
 std::shared_ptr<void> allocate_mapped(int64_t bytes);
 void write_mapped(void* to, const void* from, int64_t bytes);

@@ -39,6 +39,10 @@ WARPRANK_HIDDEN inline void copy_on_device(void* to, const void* from, int64_t b
 WARPRANK_HIDDEN inline bool can_read(const void* memory) { return backend::runtime::can_read(memory); }
 /// Whether memory is the current device's, or managed.
 WARPRANK_HIDDEN inline bool is_on_device(const void* memory) { return backend::runtime::is_on_device(memory); }
+/// Whether a stream is one of the current device; true before CUDA 12.8, which does not tell.
+WARPRANK_HIDDEN inline bool is_of_current_device(Stream stream) {
+  return backend::runtime::is_of_current_device(stream);
+}
 /// Queues a fill of all bytes with `value`.
 WARPRANK_HIDDEN inline void fill(void* to, unsigned char value, int64_t bytes, Stream stream) {
   backend::runtime::fill(to, value, bytes, stream);

@@ -174,7 +174,7 @@ class Context {
   /// Begins a `run`; the same errors. On a device it queues in `stream`, behind earlier work there, the copy of the
   /// batch, the kernels and the copy of the scores, and returns; later work in the stream comes behind the scores. It
   /// waits for no other stream. The stream must live until wait() has returned. Without `stream`: a stream of the
-  /// context's own; null is CUDA's default stream.
+  /// context's own; null is CUDA's default stream. Throws invalid_argument, too, for a stream of another device.
   Pending submit(Batch& batch, std::optional<StreamHandle> stream = {}) {
     expect_same_plan(batch);
     detail::ContextUse use(state_);

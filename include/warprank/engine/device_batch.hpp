@@ -16,7 +16,7 @@ namespace warprank { inline namespace v0 {
 /// that a search on the card has found, or scores of an earlier stage. The host knows the rest: the requests, their
 /// rows, and which inputs they set.
 ///
-///     request.ids(user, {7}).ids(item, std::vector<int64_t>(100)).finish();   // 100 items, of which the card knows which
+///     request.ids(user, {7}).ids(item, std::vector<int64_t>(100)).finish();  // the card knows which 100
 ///     batch.close();
 ///     cudaMemcpyAsync(memory, batch.blobs().data(), batch.blobs().size(), cudaMemcpyHostToDevice, stream);
 ///     const DeviceBatch on_device(batch, memory);

@@ -80,8 +80,8 @@ struct Node {
   std::vector<int> inputs;  ///< earlier nodes
   int axis = 0;
   int64_t width = 0;
-  int group = -1;     ///< nodes with the same group run in one launch; -1: alone
-  std::string where;  ///< "model.cpp:12"
+  int group = -1;                  ///< nodes with the same group run in one launch; -1: alone
+  std::string where;               ///< "model.cpp:12"
   std::optional<DType> type = {};  ///< in which a GPU keeps the value, whoever reads it; division of a plan sets it
 };
 

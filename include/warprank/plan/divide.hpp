@@ -21,16 +21,16 @@ enum class StateType {
 
 /// A value that the items' plan reads of the user's.
 struct UserState {
-  std::string name;       ///< an output of the user's plan, and a dense input of the items'
-  int axis = 0;           ///< of both plans
+  std::string name;  ///< an output of the user's plan, and a dense input of the items'
+  int axis = 0;      ///< of both plans
   int64_t width = 0;
   bool is_input = false;  ///< an input of the user's requests, which the items' plan has under the same name
   int64_t row_bytes = 0;  ///< of one row of the axis
 };
 
-/// Two plans whose scores together are those of the undivided one: bit for bit on the host, with StateType::f32. On a GPU
-/// with StateType::as_on_a_gpu bit for bit but for sums of a softmax, a norm or a reduction, whose order depends on what
-/// shares their launch, and where the same kernels compute the layers.
+/// Two plans whose scores together are those of the undivided one: bit for bit on the host, with StateType::f32. On a
+/// GPU with StateType::as_on_a_gpu bit for bit but for sums of a softmax, a norm or a reduction, whose order depends on
+/// what shares their launch, and where the same kernels compute the layers.
 ///
 ///     const DividedPlan divided = divide(plan, "item");
 ///     auto user = Model::bind(divided.user, weights, tables), items = Model::bind(divided.items, weights, tables);
@@ -50,11 +50,11 @@ struct DividedPlan {
   WARPRANK_HOST_INLINE std::string describe() const;
 };
 
-/// Divides a plan: everything on an axis, on those nested in it, and whatever reads these values is the items' side, the
-/// rest the user's. Of all cuts behind the user's work that with the fewest bytes is taken: columns that are only copied,
-/// sliced or repeated are so on the items' side where that is fewer bytes for each user. Outputs that depend on the user
-/// alone are outputs of the items' plan, too. Throws invalid_argument for an unknown axis, for the outermost axis, and
-/// if either side has nothing to compute.
+/// Divides a plan: everything on an axis, on those nested in it, and whatever reads these values is the items' side,
+/// the rest the user's. Of all cuts behind the user's work that with the fewest bytes is taken: columns that are only
+/// copied, sliced or repeated are so on the items' side where that is fewer bytes for each user. Outputs that depend on
+/// the user alone are outputs of the items' plan, too. Throws invalid_argument for an unknown axis, for the outermost
+/// axis, and if either side has nothing to compute.
 WARPRANK_HOST_INLINE DividedPlan divide(const Plan& plan, const std::string& axis, StateType type = StateType::f32);
 
 }}  // namespace warprank::v0

@@ -223,14 +223,8 @@ WARPRANK_HOST_INLINE Plan Plan::part(Graph graph) const {
   plan::Storage storage = plan::plan_storage(graph, options.passes.place_concats, options.passes.reuse_memory);
   BatchLayout layout(graph);
   Plan part(*this);
-  part.impl_ = std::make_shared<Impl>(Impl{graph,
-                                           graph,
-                                           std::move(storage),
-                                           std::move(options),
-                                           {},
-                                           parameters(),
-                                           std::move(layout),
-                                           warnings()});
+  part.impl_ = std::make_shared<Impl>(
+      Impl{graph, graph, std::move(storage), std::move(options), {}, parameters(), std::move(layout), warnings()});
   return part;
 }
 
@@ -303,7 +297,8 @@ WARPRANK_HOST_INLINE std::string DividedPlan::describe() const {
     bytes += of_user;
   }
   text += padded("all", 61) + "  " + padded(with_unit(bytes), 15, true) + "\n";
-  for (const auto& [name, part] : {std::pair("computed once for a user", &user), std::pair("for each request", &items)}) {
+  for (const auto& [name, part] :
+       {std::pair("computed once for a user", &user), std::pair("for each request", &items)}) {
     plan::Cost cost = plan::cost_of_inputs(part->graph(), rows);
     for (const std::vector<int>& step : part->storage().steps) cost += plan::cost_of(part->graph(), step, rows);
     text += std::string(name) + ": " + with_unit(cost.flops / requests) + "FLOPs, " + with_unit(cost.bytes / requests) +

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Which keys a cache of rows (ops/row_cache.hpp) takes and which it gives up. Plain C++, no device: the cache on a card
-/// asks it, and so does tools/cache_hits, which predicts hits.
+/// Which keys a cache of rows (ops/row_cache.hpp) takes and which it gives up. Plain C++, no device: the cache on a
+/// card asks it, and so does tools/cache_hits, which predicts hits.
 
 #include <algorithm>
 #include <cstdint>

@@ -190,6 +190,9 @@ class CudaContext : public ContextBackend {
     const device::Range range("warprank submit");
     const device::DeviceGuard current(model_->device_index);
     const device::Stream to = stream ? reinterpret_cast<device::Stream>(*stream) : stream_.get();
+    if (stream && !device::is_of_current_device(to))
+      throw invalid_argument("stream", "one of device " + std::to_string(model_->device_index),
+                             "one of another device");
     submitted_ = {&batch, on_device, to, Published::Clock::now()};
     const int run = runs_.measure(batch);
     if (run < 0 && options_.oversize == Oversize::refuse) throw runs_.too_large("batch", runs_.parts().whole());
@@ -283,8 +286,7 @@ class CudaContext : public ContextBackend {
     const PreparedRun& run = runs_.run_of(part);
     const int64_t blob_bytes = part.blobs_end - part.blobs_begin, index_bytes = run.index().bytes();
     const bool is_on_device = submitted_.on_device != nullptr;
-    const std::byte* const blobs =
-        (is_on_device ? submitted_.on_device : batch.blobs().data()) + part.blobs_begin;
+    const std::byte* const blobs = (is_on_device ? submitted_.on_device : batch.blobs().data()) + part.blobs_begin;
     const std::byte* const index = place.index != nullptr ? place.index : batch.blobs().end();
     unsigned char* const to = runs_.memory_of(part).index;
     if (place.index != nullptr) runs_.parts().write_index(batch, part, run.index(), place.index);
