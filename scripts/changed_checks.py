@@ -63,6 +63,7 @@ RULES = [
     (r"tools/golden/.*|tools/requirements\.txt", "test"),
     (r"tools/bench_swaps\.py", "test bench docs"),
     (r"tools/.*\.py", "test wide docs"),
+    (r"tools/cache_hits/.*", f"{CODE} docs"),
 
     # Rows in stores
     (r"include/warprank/store/.*|cmake/(hiredis|companions)\.cmake",
