@@ -137,6 +137,12 @@ TEST(Divide, SaysWhatCannotBeDivided) {
       "divide: axis 'itme': expected an axis of items below the outermost, got an unknown name; did you mean 'item'?");
   EXPECT_EQ(message_of([&] { divide(plan, "user"); }),
             "divide: axis 'user': expected an axis of items below the outermost, got the outermost");
+  const Plan without_users = compile([](Builder& b) -> Outputs {
+    const auto user = b.axis("user"), item = b.axis("item", user);
+    return {{"item", b.linear("linear", b.dense("price", item, 1), 1)}};
+  });
+  EXPECT_EQ(message_of([&] { divide(without_users, "item"); }),
+            "divide: axis 'item': expected outputs that depend on it, and values that do not, got no such values");
 }
 
 }  // namespace

@@ -18,22 +18,18 @@
 #include "warprank/core/text.hpp"
 #include "warprank/plan/cost.hpp"
 #include "warprank/plan/divide.hpp"
-#include "warprank/plan/rewrite.hpp"
 #include "warprank/plan/value_types.hpp"
 
 namespace warprank { inline namespace v0 {
 
 namespace detail {
 
-/// The ids input that an op reads; null: none.
-inline int* ids_of(Op& op) {
+/// The ids input that an op, const or not, reads; null: none.
+template <class AnyOp>
+auto ids_of(AnyOp& op) -> decltype(&std::get_if<EmbedOp>(&op)->ids) {
   if (auto* embed = std::get_if<EmbedOp>(&op)) return &embed->ids;
   if (auto* linear = std::get_if<LinearOp>(&op); linear != nullptr && linear->scene >= 0) return &linear->scene;
   return nullptr;
-}
-inline int ids_of(const Op& op) {
-  const int* const ids = ids_of(const_cast<Op&>(op));
-  return ids == nullptr ? -1 : *ids;
 }
 
 /// The cut of a planned graph between the values of a user and those of the items on `axis`.
@@ -44,10 +40,10 @@ class Cut {
       : graph_(graph), types_(std::move(types)), rows_(std::move(rows)), is_of_items_(graph.nodes.size()) {
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       const Node& node = graph.nodes[n];
-      const int ids = ids_of(node.op);
+      const int* const ids = ids_of(node.op);
       is_of_items_[n] =
           graph.is_ancestor(axis, node.axis) ||
-          (ids >= 0 && graph.is_ancestor(axis, graph.ids[static_cast<size_t>(ids)].axis)) ||
+          (ids != nullptr && graph.is_ancestor(axis, graph.ids[static_cast<size_t>(*ids)].axis)) ||
           std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return is_of_items(input); });
     }
     is_computed_there_ = is_of_items_;
@@ -115,7 +111,6 @@ class PartOfGraph {
     part_.tables = whole.tables;
   }
 
-  const Graph& graph() const { return part_; }
   Graph finish() { return std::move(part_); }
 
   int take_ids(int input) {
@@ -245,7 +240,6 @@ WARPRANK_HOST_INLINE DividedPlan divide(const Plan& plan, const std::string& axi
   }
   const detail::Cut cut(graph, axis, types, plan::rows_at(plan.source(), plan.options().capacities[0]));
   const std::vector<int> states = cut.states();
-  const auto is_output = plan::output_nodes_of(graph);
 
   detail::PartOfGraph user(graph), items(graph);
   std::vector<bool> is_needed(graph.nodes.size(), false);
