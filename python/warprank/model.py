@@ -144,7 +144,8 @@ class Context:
 
     def score_on_device(self, data: Any, offsets: Mapping[str, Any] = {}) -> dict[str, Any]:
         """As score, of a model on a GPU: each output, [rows, width], in the card's memory, for ``torch.from_dlpack`` and
-        others that read DLPack. It is complete when this returns, and stays as it is."""
+        others that read DLPack. It is complete when this returns, and stays as it is. All requests are within one of the
+        plan's capacities."""
         values, failed = self._core.score_on_device(columns_of(self.plan, data, offsets))
         _raise(failed)
         return values

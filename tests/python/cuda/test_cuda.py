@@ -67,7 +67,7 @@ def nested(b):
 @pytest.fixture
 def contexts(rng):
     """A context on the card and one on the host, or the test is skipped."""
-    plan = wr.compile(nested)
+    plan = wr.compile(nested, [wr.Capacity(requests=4, items=600)])
     weights = wr.Weights.from_arrays({p.name: rng.normal(size=p.shape).astype(np.float32) for p in plan.parameters})
     tables = wr.Weights.from_arrays({"film": rng.normal(size=(50, 8)).astype(np.float32)})
     if not cards.has_card():
