@@ -19,7 +19,7 @@ namespace warprank::python {
 
 namespace {
 
-/// Of the stand-alone runtime's legacy stream, in which PyTorch and others work as long as they are told nothing else.
+/// CUDA's default stream, in which PyTorch and others work unless they are told otherwise.
 constexpr StreamHandle default_stream = nullptr;
 
 void check(cudaError_t code, const char* what) {
