@@ -72,7 +72,9 @@ void plan_against_model(benchmark::State& state, const std::string& name, const 
   const std::vector<test_support::PlainRequest> requests = bench::random_requests(source, shape, table_rows, 3);
   for (const auto& request : requests) add_to(batch, request);
 
-  const bool has_users = plan.source().axes.back().name != "sample";
+  const std::vector<AxisInfo>& axes = source.axes;
+  const bool has_users =
+      std::any_of(axes.begin(), axes.end(), [](const AxisInfo& axis) { return axis.name == "item"; });
   std::optional<LaterRequests> later_requests;
   if (has_users) later_requests.emplace(plan, weights, tables, requests);
 

@@ -31,7 +31,7 @@ struct DividedScores {
       sums_rows = sums_rows || std::holds_alternative<SoftmaxOp>(node.op) ||
                   std::holds_alternative<LayerNormOp>(node.op) || std::holds_alternative<ReduceOp>(node.op);
     for (const UserState& state : divided.states)
-      num_halves += state.is_input || state.row_bytes == 4 * state.width ? 0 : 1;
+      num_halves += state.source == UserState::Source::output && state.row_bytes == 2 * state.width;
     const Model model = Model::bind(plan, weights, tables), user_model = Model::bind(divided.user, weights, tables),
                 items_model = Model::bind(divided.items, weights, tables);
     Context whole = model.context(), user = user_model.context(), items = items_model.context();

@@ -126,6 +126,34 @@ TEST(Divide, GivesRowsToAxesWhoseValuesNobodyReads) {
   EXPECT_THAT(states_of(divided), testing::Contains(testing::EndsWith("[session, 1]")));
 }
 
+/// The rows of sessions are told by an input that nobody reads, where the only one that is read is left out.
+TEST(Divide, KeepsTheRowsOfAxesWhoseInputsAreLeftOut) {
+  for (const bool has_visit : {true, false}) {
+    const Plan plan = compile([has_visit](Builder& b) -> Outputs {
+      const auto user = b.axis("user"), session = b.axis("session", user), item = b.axis("item", session);
+      if (has_visit) b.dense("visit", session, 1);
+      const auto mood = b.dense("mood", session, 1, {.default_value = 3}),
+                 other = b.dense("other", session, 1, {.default_value = 0});
+      return {{"score", b.dense("price", item, 1) * b.expand(mood, item)}, {"mood", mood}, {"other", other}};
+    });
+    const DividedPlan divided = divide(plan, "item");
+    const Weights none = Weights::from_tensors({});
+    const Tables tables = Tables::load(plan, none, host());
+    Context whole = Model::bind(plan, none, tables).context(), user = Model::bind(divided.user, none, tables).context(),
+            items = Model::bind(divided.items, none, tables).context();
+    PlainRequest request;
+    request.lengths = {{"session", {2}}, {"item", {2, 1}}};
+    request.dense = {{"price", {5, 6, 7}}, {has_visit ? "visit" : "other", {1, 2}}};
+    Batch batch = batch_of(plan, {request}), users = users_of(divided, {request}), pages = divided.items.batch();
+    const Scores states = user.run(users);
+    add_items(pages, divided, {request}, states, users);
+    ASSERT_TRUE(pages.status(0).ok()) << pages.status(0).message;
+    const Scores expected = whole.run(batch);
+    EXPECT_EQ(expected["mood"].of(0).size(), 2);
+    expect_same_bits(plan, expected, items.run(pages), 1);
+  }
+}
+
 TEST(Divide, SaysWhatCannotBeDivided) {
   const auto graph = warprank::build([](Builder& b) -> Outputs {
     const auto user = b.axis("user"), item = b.axis("item", user);

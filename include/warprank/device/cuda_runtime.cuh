@@ -106,11 +106,10 @@ WARPRANK_HIDDEN inline bool is_on_device(const void* memory) {
 WARPRANK_HIDDEN inline bool is_of_current_device([[maybe_unused]] Stream stream) {
 #if CUDART_VERSION >= 12080
   int index = 0;
-  check_cuda(cudaStreamGetDevice(stream, &index), "find the device of a stream");
-  return index == current_device();
-#else
-  return true;
+  if (cudaStreamGetDevice(stream, &index) == cudaSuccess) return index == current_device();
+  cudaGetLastError();  // a driver that is older than the runtime
 #endif
+  return true;
 }
 
 /// Registers pages of the system, which makes them huge pages if it may. If a device would have another address for

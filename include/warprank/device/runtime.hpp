@@ -39,7 +39,8 @@ WARPRANK_HIDDEN inline void copy_on_device(void* to, const void* from, int64_t b
 WARPRANK_HIDDEN inline bool can_read(const void* memory) { return backend::runtime::can_read(memory); }
 /// Whether memory is the current device's, or managed.
 WARPRANK_HIDDEN inline bool is_on_device(const void* memory) { return backend::runtime::is_on_device(memory); }
-/// Whether a stream is one of the current device; true before CUDA 12.8, which does not tell.
+/// Whether a stream is one of the current device; true where CUDA does not tell: before 12.8,
+/// and with a driver before it.
 WARPRANK_HIDDEN inline bool is_of_current_device(Stream stream) {
   return backend::runtime::is_of_current_device(stream);
 }

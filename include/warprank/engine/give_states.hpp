@@ -3,7 +3,6 @@
 
 /// States from a run of a divided plan's user side to requests of its items' side.
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,7 +15,8 @@
 namespace warprank { inline namespace v0 {
 
 /// Sets the states of a request of divided.items: those of request `r` of `users`, a batch of divided.user whose scores
-/// are `states`. Throws invalid_argument for a batch of another plan, and if request `r` was not scored.
+/// are `states`. States that are not finite become the request's status. Throws invalid_argument for a batch of another
+/// plan, and if request `r` was not scored.
 inline void give_states(const DividedPlan& divided, const Scores& states, const Batch& users, int64_t r,
                         Request& request) {
   if (users.fingerprint() != divided.user.layout().batch_fingerprint())
@@ -36,18 +36,22 @@ inline void give_states(const DividedPlan& divided, const Scores& states, const 
       has_rows[static_cast<size_t>(state.axis)] = true;
     }
     const auto rows = static_cast<size_t>(blob.rows(axis));
-    const bool is_ids = state.is_input && std::any_of(to.ids().begin(), to.ids().end(),
-                                                      [&](const IdsInfo& info) { return info.name == state.name; });
-    if (!state.is_input) {
-      request.dense(to.dense(state.name), states[state.name].of(r));
-    } else if (is_ids && blob.has(from.ids(state.name))) {
-      ids.resize(rows);
-      blob.copy_ids(from.ids(state.name), ids.data());
-      request.ids(to.ids(state.name), ids);
-    } else if (!is_ids && blob.has(from.dense(state.name))) {
-      values.resize(rows * static_cast<size_t>(state.width));
-      blob.copy_dense(from.dense(state.name), 0, static_cast<int64_t>(values.size()), values.data());
-      request.dense(to.dense(state.name), values);
+    switch (state.source) {
+      case UserState::Source::output:
+        request.dense(to.dense(state.name), states[state.name].of(r));
+        break;
+      case UserState::Source::ids_input:
+        if (!blob.has(from.ids(state.name))) break;
+        ids.resize(rows);
+        blob.copy_ids(from.ids(state.name), ids.data());
+        request.ids(to.ids(state.name), ids);
+        break;
+      case UserState::Source::dense_input:
+        if (!blob.has(from.dense(state.name))) break;
+        values.resize(rows * static_cast<size_t>(state.width));
+        blob.copy_dense(from.dense(state.name), 0, static_cast<int64_t>(values.size()), values.data());
+        request.dense(to.dense(state.name), values);
+        break;
     }
   }
 }

@@ -16,21 +16,24 @@ namespace warprank { inline namespace v0 {
 /// How states are kept between the two plans.
 enum class StateType {
   f32,         ///< as the host engine has values
-  as_on_a_gpu  ///< as FP16 what a GPU keeps as FP16: half the bytes, and no bit of a score changes on a GPU
+  as_on_a_gpu  ///< as FP16 what a GPU keeps as FP16: half the bytes, and a GPU rounds nothing more
 };
 
-/// A value that the items' plan reads of the user's.
+/// A value of the user's side that the items' plan reads. An output of the user's plan is a dense input of the items'
+/// plan; an input of the user's plan is an input of the items' plan, too. Both have the same name.
 struct UserState {
-  std::string name;  ///< an output of the user's plan, and a dense input of the items'
-  int axis = 0;      ///< of both plans
+  enum class Source { output, ids_input, dense_input };  ///< in the user's plan
+
+  std::string name;
+  Source source = Source::output;
+  int axis = 0;  ///< of both plans
   int64_t width = 0;
-  bool is_input = false;  ///< an input of the user's requests, which the items' plan has under the same name
   int64_t row_bytes = 0;  ///< of one row of the axis
 };
 
 /// Two plans whose scores together are those of the undivided one: bit for bit on the host, with StateType::f32. On a
-/// GPU with StateType::as_on_a_gpu bit for bit but for sums of a softmax, a norm or a reduction, whose order depends on
-/// what shares their launch, and where the same kernels compute the layers.
+/// GPU with StateType::as_on_a_gpu bit for bit where the same kernels compute the layers, but for sums of a softmax, a
+/// norm or a reduction: their order depends on where values lie and on what shares the launch.
 ///
 ///     const DividedPlan divided = divide(plan, "item");
 ///     auto user = Model::bind(divided.user, weights, tables), items = Model::bind(divided.items, weights, tables);

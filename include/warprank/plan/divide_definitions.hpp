@@ -113,22 +113,10 @@ class PartOfGraph {
 
   Graph finish() { return std::move(part_); }
 
-  int take_ids(int input) {
-    int& taken = ids_[static_cast<size_t>(input)];
-    if (taken < 0) {
-      taken = static_cast<int>(part_.ids.size());
-      part_.ids.push_back(whole_.ids[static_cast<size_t>(input)]);
-    }
-    return taken;
-  }
-  int take_dense(int input) {
-    int& taken = dense_[static_cast<size_t>(input)];
-    if (taken < 0) {
-      taken = static_cast<int>(part_.dense.size());
-      part_.dense.push_back(whole_.dense[static_cast<size_t>(input)]);
-    }
-    return taken;
-  }
+  int take_ids(int input) { return take_input(whole_.ids, input, part_.ids, ids_); }
+  int take_dense(int input) { return take_input(whole_.dense, input, part_.dense, dense_); }
+  bool has_ids(size_t input) const { return ids_[input] >= 0; }
+  bool has_dense(size_t input) const { return dense_[input] >= 0; }
 
   /// A node whose inputs were taken before.
   void take(int n) {
@@ -159,40 +147,41 @@ class PartOfGraph {
   }
   void give(const std::string& name, int n) { part_.outputs.push_back({name, nodes_[static_cast<size_t>(n)]}); }
 
-  /// Takes an input of each axis that has nodes, or has others nested in it that do, but has no input.
+  /// An axis has as many rows as its inputs that are set. Where the part has nodes on an axis, or on one nested in it,
+  /// takes an input that is always set, if the part has none; without any, all that may be set.
   void complete_axes() {
-    std::vector<bool> is_used(part_.axes.size(), false), has_input(part_.axes.size(), false);
+    std::vector<bool> is_used(part_.axes.size(), false), has_rows(part_.axes.size(), false);
     for (const Node& node : part_.nodes)
       for (int a = node.axis; a != -1; a = part_.axis(a).parent) is_used[static_cast<size_t>(a)] = true;
-    for (const IdsInfo& info : part_.ids) has_input[static_cast<size_t>(info.axis)] = true;
-    for (const DenseInfo& info : part_.dense) has_input[static_cast<size_t>(info.axis)] = true;
+    for (const IdsInfo& info : part_.ids)
+      if (!info.default_id) has_rows[static_cast<size_t>(info.axis)] = true;
+    for (const DenseInfo& info : part_.dense)
+      if (!info.default_value) has_rows[static_cast<size_t>(info.axis)] = true;
     for (size_t a = 0; a < part_.axes.size(); ++a)
-      if (is_used[a] && !has_input[a] && part_.axes[a].parent != -1) take_some_input(static_cast<int>(a));
-  }
-  /// The inputs of the undivided graph on axes that are not those of items.
-  std::vector<UserState> inputs_outside(int items) const {
-    std::vector<UserState> inputs;
-    for (size_t i = 0; i < ids_.size(); ++i)
-      if (const IdsInfo& info = whole_.ids[i]; ids_[i] >= 0 && !whole_.is_ancestor(items, info.axis))
-        inputs.push_back({info.name, info.axis, 1, true, size_of(info.wire)});
-    for (size_t i = 0; i < dense_.size(); ++i)
-      if (const DenseInfo& info = whole_.dense[i]; dense_[i] >= 0 && !whole_.is_ancestor(items, info.axis))
-        inputs.push_back({info.name, info.axis, info.width, true, info.width * size_of(info.wire)});
-    return inputs;
-  }
-  void take_input(const std::string& name) {
-    for (size_t i = 0; i < ids_.size(); ++i)
-      if (whole_.ids[i].name == name) take_ids(static_cast<int>(i));
-    for (size_t i = 0; i < dense_.size(); ++i)
-      if (whole_.dense[i].name == name) take_dense(static_cast<int>(i));
+      if (is_used[a] && !has_rows[a] && part_.axes[a].parent != -1) take_rows(static_cast<int>(a));
   }
 
  private:
-  void take_some_input(int axis) {
+  template <class Info>
+  static int take_input(const std::vector<Info>& from, int input, std::vector<Info>& to, std::vector<int>& taken) {
+    int& number = taken[static_cast<size_t>(input)];
+    if (number < 0) {
+      number = static_cast<int>(to.size());
+      to.push_back(from[static_cast<size_t>(input)]);
+    }
+    return number;
+  }
+  void take_rows(int axis) {
     for (size_t i = 0; i < ids_.size(); ++i)
-      if (whole_.ids[i].axis == axis) return static_cast<void>(take_ids(static_cast<int>(i)));
+      if (whole_.ids[i].axis == axis && !whole_.ids[i].default_id)
+        return static_cast<void>(take_ids(static_cast<int>(i)));
     for (size_t i = 0; i < dense_.size(); ++i)
-      if (whole_.dense[i].axis == axis) return static_cast<void>(take_dense(static_cast<int>(i)));
+      if (whole_.dense[i].axis == axis && !whole_.dense[i].default_value)
+        return static_cast<void>(take_dense(static_cast<int>(i)));
+    for (size_t i = 0; i < ids_.size(); ++i)
+      if (whole_.ids[i].axis == axis) take_ids(static_cast<int>(i));
+    for (size_t i = 0; i < dense_.size(); ++i)
+      if (whole_.dense[i].axis == axis) take_dense(static_cast<int>(i));
   }
   void put(int n, Node node) {
     nodes_[static_cast<size_t>(n)] = static_cast<int>(part_.nodes.size());
@@ -206,7 +195,6 @@ class PartOfGraph {
 
 }  // namespace detail
 
-/// With the graph as it is executed.
 WARPRANK_HOST_INLINE Plan Plan::part(Graph graph) const {
   CompileOptions options = this->options();
   for (Capacity& capacity : options.capacities) {
@@ -257,7 +245,7 @@ WARPRANK_HOST_INLINE DividedPlan divide(const Plan& plan, const std::string& axi
       const std::string name = "state." + node.name;
       user.give(name, n);
       items.take_as_input(n, name, types[static_cast<size_t>(n)] == DType::f16 ? DenseWire::f16 : DenseWire::f32);
-      list.push_back({name, node.axis, node.width, false, cut.row_bytes(n)});
+      list.push_back({name, UserState::Source::output, node.axis, node.width, cut.row_bytes(n)});
     }
   }
   for (const OutputInfo& output : graph.outputs) items.give(output.name, output.node);
@@ -266,13 +254,20 @@ WARPRANK_HOST_INLINE DividedPlan divide(const Plan& plan, const std::string& axi
   if (!items_compute || list.empty())
     throw invalid_argument("divide: axis '" + axis_name + "'", "outputs that depend on it, and values that do not",
                            items_compute ? "no such values" : "no such outputs");
-  // Rows of an axis are those of its inputs.
-  user.complete_axes();
   items.complete_axes();
-  for (const UserState& input : items.inputs_outside(axis)) {
-    user.take_input(input.name);
-    list.push_back(input);
+  for (size_t i = 0; i < graph.ids.size(); ++i) {
+    const IdsInfo& info = graph.ids[i];
+    if (!items.has_ids(i) || graph.is_ancestor(axis, info.axis)) continue;
+    user.take_ids(static_cast<int>(i));
+    list.push_back({info.name, UserState::Source::ids_input, info.axis, 1, size_of(info.wire)});
   }
+  for (size_t i = 0; i < graph.dense.size(); ++i) {
+    const DenseInfo& info = graph.dense[i];
+    if (!items.has_dense(i) || graph.is_ancestor(axis, info.axis)) continue;
+    user.take_dense(static_cast<int>(i));
+    list.push_back({info.name, UserState::Source::dense_input, info.axis, info.width, info.width * size_of(info.wire)});
+  }
+  user.complete_axes();
   return {plan.part(user.finish()), plan.part(items.finish()), std::move(list)};
 }
 

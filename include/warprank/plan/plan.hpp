@@ -68,8 +68,9 @@ class Plan {
   /// Compiles a graph; throws invalid_argument with all its errors.
   explicit Plan(Graph source, CompileOptions options = {});
 
-  const Graph& source() const { return impl_->source; }  ///< as the user wrote it
-  const Graph& graph() const { return impl_->graph; }    ///< as it is executed
+  /// As the user wrote it; of a plan that divide made, as it is executed.
+  const Graph& source() const { return impl_->source; }
+  const Graph& graph() const { return impl_->graph; }  ///< as it is executed
   const plan::Storage& storage() const { return impl_->storage; }
   const CompileOptions& options() const { return impl_->options; }
   const std::vector<PassReport>& reports() const { return impl_->reports; }

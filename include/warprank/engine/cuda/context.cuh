@@ -292,7 +292,7 @@ class CudaContext : public ContextBackend {
     if (place.index != nullptr) runs_.parts().write_index(batch, part, run.index(), place.index);
     if (run.fetches() && device::can_read(is_on_device ? index : blobs))
       return Fetch::of(to, blobs, blob_bytes, index, index_bytes);
-    if (index == blobs + blob_bytes) {
+    if (!is_on_device && place.index == nullptr) {  // the index lies behind the blobs
       device::copy_to_device(to - blob_bytes, blobs, blob_bytes + index_bytes, stream);
       return {};
     }
