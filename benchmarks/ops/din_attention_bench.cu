@@ -156,7 +156,8 @@ void din_attention(Run& run, int64_t requests, int64_t items, int64_t num_events
     const DinLaunch launch(Span<const DinHistory>(&history, 1), device::target(), policies);
     if (sweep == nullptr) return {queue_launch(run, launch), check(y)};
     const int tiles = dim <= 64 ? policies.din_tiles : policies.din_tiles_wide;
-    return {queue_by_tiles(launch.kernel(0), detail::din::packed(network).shape.steps, tiles, run.upload(launch.descriptors())),
+    return {queue_by_tiles(launch.kernel(0), detail::din::packed(network).shape.steps, tiles,
+                           run.upload(launch.descriptors())),
             check(y)};
   };
   if (sweep != nullptr) return compare_policies(run, *sweep, call_by);
