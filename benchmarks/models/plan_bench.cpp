@@ -36,7 +36,7 @@ class LaterRequests {
     Batch users = divided_.user.batch();
     for (const auto& request : requests) add_to(users, test_support::part_of(request, divided_.user.layout()));
     const Scores states = user.run(users);
-    test_support::add_items(batch_, divided_, requests, states, users);
+    test_support::add_items(batch_, DividedRequests(divided_), requests, states, users);
   }
 
   Scores run() { return items_.run(batch_); }

@@ -42,7 +42,7 @@ struct DividedScores {
     Batch batch = batch_of(model, requests), users = batch_of(user_model, of_users), pages = items_model.batch();
     expected = all_scores(plan, whole.run(batch));
     const Scores states = user.run(users);
-    test_support::add_items(pages, divided, requests, states, users);
+    test_support::add_items(pages, DividedRequests(divided), requests, states, users);
     for (int64_t r = 0; r < pages.size(); ++r) EXPECT_TRUE(pages.status(r).ok()) << pages.status(r).message;
     got = all_scores(plan, items.run(pages));
   }

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -71,10 +71,69 @@ TEST(Divide, GivesTheBitsOfTheUndividedPlan) {
             items = Model::bind(divided.items, weights, tables).context();
     Batch batch = batch_of(plan, requests), users = users_of(divided, requests), pages = divided.items.batch();
     const Scores states = user.run(users);
-    add_items(pages, divided, requests, states, users);
+    add_items(pages, DividedRequests(divided), requests, states, users);
     for (int64_t r = 0; r < pages.size(); ++r) EXPECT_TRUE(pages.status(r).ok()) << pages.status(r).message;
     expect_same_bits(plan, whole.run(batch), items.run(pages), 4);
   }
+}
+
+std::vector<std::byte> bytes_of(const BlobView& blob) { return {blob.data(), blob.data() + blob.bytes()}; }
+
+TEST(Divide, MakesBlobsAsRequestPacksThem) {
+  int64_t num_parts_below_users = 0;
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Plan plan = compile(build(RandomModel(seed)));
+    const Tables tables = Tables::load(plan, random_tables(plan, 50, seed), host());
+    const DividedRequests divided(divide(plan, "item", seed % 2 == 0 ? StateType::f32 : StateType::as_on_a_gpu));
+    const std::vector<PlainRequest> requests = random_requests(plan, 3, seed);
+    Batch whole = batch_of(plan, requests), users = users_of(divided.plan(), requests);
+    Context user = Model::bind(divided.plan().user, random_weights(plan, seed), tables).context();
+    const Scores scores = user.run(users);
+    for (int64_t r = 0; r < whole.size(); ++r) {
+      EXPECT_EQ(divided.user(whole.blob(r)), bytes_of(users.blob(r)));
+      KeptStates states;
+      EXPECT_TRUE(divided.states(scores, users, r, states).ok());
+      EXPECT_TRUE(validate_blob(Span<const std::byte>(states.blob), divided.plan().kept_states).ok());
+      EXPECT_EQ(states.side, DividedRequests::hash(users.blob(r)));
+      Batch later(divided.plan().later_requests);
+      add_to(later, part_of(requests[static_cast<size_t>(r)], later.layout()));
+      DividedRequests::Blob of_whole, of_later;
+      EXPECT_TRUE(divided.items(states, whole.blob(r), of_whole).ok());
+      EXPECT_TRUE(divided.items(states, later.blob(0), of_later).ok());
+      EXPECT_EQ(of_whole, of_later);
+      const Status status = validate_blob(Span<const std::byte>(of_later), divided.plan().items.layout());
+      EXPECT_TRUE(status.ok()) << status.message;
+      for (const AxisInfo& axis : plan.layout().axes()) num_parts_below_users += axis.parent > 0;
+    }
+  }
+  EXPECT_GT(num_parts_below_users, 0) << "no axis has offsets";
+}
+
+TEST(Divide, RefusesItemsThatAreDividedAmongOtherRows) {
+  const Plan plan = compile([](Builder& b) -> Outputs {
+    const auto user = b.axis("user"), session = b.axis("session", user), item = b.axis("item", session);
+    return {{"score", b.dense("price", item, 1) * b.expand(b.linear("mood", b.dense("mood", session, 1), 1), item)}};
+  });
+  const DividedRequests divided(divide(plan, "item"));
+  const Weights weights = random_weights(plan, 1);
+  Context user =
+      Model::bind(divided.plan().user, weights, Tables::load(plan, Weights::from_tensors({}), host())).context();
+  PlainRequest request;
+  request.lengths = {{"session", {2}}, {"item", {2, 1}}};
+  request.dense = {{"price", {5, 6, 7}}, {"mood", {1, 2}}};
+  Batch users = users_of(divided.plan(), {request});
+  KeptStates states;
+  EXPECT_TRUE(divided.states(user.run(users), users, 0, states).ok());
+  request.lengths = {{"session", {3}}, {"item", {2, 1, 0}}};
+  Batch later(divided.plan().later_requests);
+  add_to(later, part_of(request, later.layout()));
+  DividedRequests::Blob blob;
+  EXPECT_EQ(divided.items(states, later.blob(0), blob).message, "blob: rows of axis 'session': expected 2, got 3");
+  EXPECT_EQ(message_of([&] { divided.items(states, users.blob(0), blob); }),
+            "request of a divided plan: expected a whole one, or one of its items' side, got another");
+  EXPECT_EQ(message_of([&] { divided.states(user.run(users), later, 0, states); }),
+            "states of request 0: expected a batch of the divided plan's user side, got one of another plan");
 }
 
 /// The states, as "name [axis, width]".
@@ -146,7 +205,7 @@ TEST(Divide, KeepsTheRowsOfAxesWhoseInputsAreLeftOut) {
     request.dense = {{"price", {5, 6, 7}}, {has_visit ? "visit" : "other", {1, 2}}};
     Batch batch = batch_of(plan, {request}), users = users_of(divided, {request}), pages = divided.items.batch();
     const Scores states = user.run(users);
-    add_items(pages, divided, {request}, states, users);
+    add_items(pages, DividedRequests(divided), {request}, states, users);
     ASSERT_TRUE(pages.status(0).ok()) << pages.status(0).message;
     const Scores expected = whole.run(batch);
     EXPECT_EQ(expected["mood"].of(0).size(), 2);

@@ -29,6 +29,8 @@ class BlobView {
 
   int64_t bytes() const { return *at<uint32_t>(offsetof(BlobHeader, bytes)); }
   const std::byte* data() const { return blob_; }
+  /// BatchLayout::fingerprint of the blob's layout.
+  uint64_t fingerprint() const { return *at<uint64_t>(offsetof(BlobHeader, fingerprint)); }
 
   int64_t rows(AxisSlot axis) const { return at<uint32_t>(tables_.rows_at)[axis.index]; }
 

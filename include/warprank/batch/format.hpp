@@ -85,6 +85,19 @@ inline void write_types(const BatchLayout& layout, std::byte* to) {
   for (const DenseInfo& info : layout.dense()) *to++ = static_cast<std::byte>(info.wire);
 }
 
+/// Writes the header of a blob of the layout's types.
+inline void write_header(const BatchLayout& layout, int64_t bytes, std::byte* to) {
+  BlobHeader header{};
+  std::memcpy(header.magic, blob_magic, sizeof blob_magic);
+  header.version = layout.version();
+  header.bytes = static_cast<uint32_t>(bytes);
+  header.fingerprint = layout.fingerprint();
+  header.num_axes = static_cast<uint32_t>(layout.axes().size());
+  header.num_ids = static_cast<uint32_t>(layout.ids().size());
+  header.num_dense = static_cast<uint32_t>(layout.dense().size());
+  std::memcpy(to, &header, sizeof header);
+}
+
 /// Reads a value at any address.
 template <class Value>
 Value load_unaligned(const std::byte* at) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "warprank/batch/layout.hpp"
 #include "warprank/core/compiled.hpp"
 #include "warprank/plan/plan.hpp"
 
@@ -35,18 +36,24 @@ struct UserState {
 /// GPU with StateType::as_on_a_gpu bit for bit where the same kernels compute the layers, but for sums of a softmax, a
 /// norm or a reduction: their order depends on where values lie and on what shares the launch.
 ///
-///     const DividedPlan divided = divide(plan, "item");
-///     auto user = Model::bind(divided.user, weights, tables), items = Model::bind(divided.items, weights, tables);
-///     const Scores states = user_context.run(users);                     // once
-///     Request request = batch.add_request();                             // for each page
-///     give_states(divided, states, users, r, request);                   // engine/give_states.hpp
-///     request.ids(item, films).finish();
+///     const auto requests = std::make_shared<const DividedRequests>(divide(plan, "item"));
+///     const Servable both = Servable::bind(requests, weights, tables);   // engine/servable.hpp
+///     ServableContext contexts(both, {});
+///     DividedBatch batch(requests);                                      // engine/divided_batch.hpp
+///     batch.add(first.blob(0), nullptr);                                 // a whole request
+///     batch.add(later.blob(0), states);                                  // one about a user who is known
+///     const Scores scores = batch.run(contexts.users(), contexts.context());
+///     states = batch.states(0);                                          // of the first request's user
 ///
-/// Both take the weights and Tables of the undivided plan. Requests of `user` have the inputs of the user's side, those
-/// of `items` the other inputs and the states. All axes are in both.
+/// A RankingService does this, and keeps the states. Both plans take the weights and Tables of the undivided plan. All
+/// axes are in all plans and layouts.
 struct DividedPlan {
+  Plan whole;  ///< undivided
   Plan user, items;
   std::vector<UserState> states;
+  BatchLayout later_requests;     ///< about a user whose states are known: the inputs of `items` that are not states
+  BatchLayout kept_states;        ///< of a user
+  std::vector<bool> is_of_items;  ///< by axis: whether it is the items', or nested in it
 
   /// What was cut: each state with its shape and bytes, and the FLOPs and bytes of both plans for one request of the
   /// first capacity.

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "warprank/batch/layout.hpp"
 #include "warprank/core/compiled.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/core/suggest.hpp"
@@ -193,6 +195,20 @@ class PartOfGraph {
   std::vector<int> ids_, dense_, nodes_;  // of the part, by the whole's; -1: not taken
 };
 
+/// Of the inputs of the items' plan that are states, or are not.
+inline BatchLayout layout_of(const Graph& items, const std::vector<UserState>& states, bool are_states) {
+  const auto is_left_out = [&](const auto& info) {
+    const bool is_state =
+        std::any_of(states.begin(), states.end(), [&](const UserState& state) { return state.name == info.name; });
+    return is_state != are_states;
+  };
+  Graph graph;
+  graph.axes = items.axes;
+  std::remove_copy_if(items.ids.begin(), items.ids.end(), std::back_inserter(graph.ids), is_left_out);
+  std::remove_copy_if(items.dense.begin(), items.dense.end(), std::back_inserter(graph.dense), is_left_out);
+  return BatchLayout(graph);
+}
+
 }  // namespace detail
 
 WARPRANK_HOST_INLINE Plan Plan::part(Graph graph) const {
@@ -268,7 +284,18 @@ WARPRANK_HOST_INLINE DividedPlan divide(const Plan& plan, const std::string& axi
     list.push_back({info.name, UserState::Source::dense_input, info.axis, info.width, info.width * size_of(info.wire)});
   }
   user.complete_axes();
-  return {plan.part(user.finish()), plan.part(items.finish()), std::move(list)};
+  Plan of_items = plan.part(items.finish());
+  BatchLayout later = detail::layout_of(of_items.source(), list, false),
+              kept = detail::layout_of(of_items.source(), list, true);
+  std::vector<bool> is_of_items;
+  for (size_t a = 0; a < graph.axes.size(); ++a) is_of_items.push_back(graph.is_ancestor(axis, static_cast<int>(a)));
+  return {plan,
+          plan.part(user.finish()),
+          std::move(of_items),
+          std::move(list),
+          std::move(later),
+          std::move(kept),
+          std::move(is_of_items)};
 }
 
 WARPRANK_HOST_INLINE std::string DividedPlan::describe() const {

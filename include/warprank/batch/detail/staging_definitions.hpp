@@ -104,16 +104,8 @@ WARPRANK_HOST_INLINE bool Staging::seal() {
 
 WARPRANK_HOST_INLINE void Staging::write(std::byte* blob) const {
   const BlobTables tables(*layout_);
-  BlobHeader header{};
-  std::memcpy(header.magic, blob_magic, sizeof blob_magic);
-  header.version = layout_->version();
-  header.bytes = static_cast<uint32_t>(bytes_);
-  header.fingerprint = layout_->fingerprint();
-  header.num_axes = static_cast<uint32_t>(axes_.size());
-  header.num_ids = static_cast<uint32_t>(layout_->ids().size());
-  header.num_dense = static_cast<uint32_t>(layout_->dense().size());
-  std::memcpy(blob, &header, sizeof header);
-  std::memset(blob + sizeof header, 0, static_cast<size_t>(tables.end) - sizeof header);
+  write_header(*layout_, bytes_, blob);
+  std::memset(blob + sizeof(BlobHeader), 0, static_cast<size_t>(tables.end) - sizeof(BlobHeader));
 
   auto* const rows = reinterpret_cast<uint32_t*>(blob + tables.rows_at);
   auto* const offsets_at = reinterpret_cast<uint32_t*>(blob + tables.offsets_at);
