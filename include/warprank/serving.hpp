@@ -6,3 +6,4 @@
 
 #include "warprank/engine/served_model.hpp"
 #include "warprank/serving/ranking_service.hpp"
+#include "warprank/serving/user_states.hpp"

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "warprank/engine/model.hpp"
+#include "warprank/engine/servable.hpp"
 #include "warprank/engine/swap.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail {
@@ -30,7 +30,7 @@ class ContextPool {
 
   /// A context and the version of its model.
   struct Slot {
-    Context context;
+    ServableContext context;
     int64_t version;
     bool is_idle = true;
     std::string error = {};                      ///< why it could not take the newest model
@@ -104,8 +104,8 @@ class ContextPool {
   /// Contexts that are borrowed from now on have this model. Returns when all have it, or at `deadline`, with the
   /// number of contexts that do not. If a context cannot take it, the others get the old model again, if they can, and
   /// the error is thrown.
-  int64_t exchange(const Model& next, int64_t version, Clock::time_point deadline) {
-    Model other = next;  // from now on the old one: whose memory is not freed with the lock held
+  int64_t exchange(const Servable& next, int64_t version, Clock::time_point deadline) {
+    Servable other = next;  // from now on the old one: whose memory is not freed with the lock held
     Lock lock(mutex_);
     std::swap(*model_, other);
     std::swap(version_, version);
@@ -139,10 +139,10 @@ class ContextPool {
   // Only while it is closed, or while no other thread knows it:
 
   /// Lends these from now on.
-  void open(const Model& model, int64_t version, std::vector<Context> contexts) {
+  void open(const Servable& model, int64_t version, std::vector<ServableContext> contexts) {
     Lock lock(mutex_);
     slots_.clear();
-    for (Context& context : contexts)
+    for (ServableContext& context : contexts)
       slots_.push_back(std::make_unique<Slot>(Slot{std::move(context), version, true, {}}));
     model_ = model;
     version_ = version;
@@ -151,7 +151,7 @@ class ContextPool {
   /// Forgets contexts and model.
   void clear() {
     std::vector<std::unique_ptr<Slot>> slots;
-    std::optional<Model> model;
+    std::optional<Servable> model;
     const std::lock_guard<std::mutex> lock(mutex_);
     slots_.swap(slots);
     model_.swap(model);
@@ -163,14 +163,14 @@ class ContextPool {
     open(lock);
   }
   /// A context with the newest model. If none can take it, throws the error of the last try.
-  Context& newest() {
+  ServableContext& newest() {
     Lock lock(mutex_);
     Slot& slot = *find_idle();
     update(slot, lock);
     return slot.context;
   }
 
-  std::optional<Model> model() const {
+  std::optional<Servable> model() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return model_;
   }
@@ -199,7 +199,7 @@ class ContextPool {
   /// Gives the newest model to a slot that no other thread has. `lock` is held, except while it does so.
   void update(Slot& slot, Lock& lock) {
     if (!is_behind(slot)) return;
-    const Model next = *model_;
+    const Servable next = *model_;
     const int64_t version = version_;
     lock.unlock();
     try {
@@ -273,7 +273,7 @@ class ContextPool {
   mutable std::mutex mutex_;  // all that follows; of slots_, contexts are their borrowers'
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Slot>> slots_;
-  std::optional<Model> model_;
+  std::optional<Servable> model_;
   int64_t version_ = 0;
   bool is_closed_ = true;
   std::string why_none_;

@@ -81,17 +81,18 @@ class RecordedRequests {
   int64_t size() const { return static_cast<int64_t>(requests_.size()); }
 
   /// Scores all requests for each capacity of the plan, merged as far as they fit. If there are too few to fill a
-  /// capacity, some are scored again, so that the context runs at each of its sizes.
-  RecordedScores score(Context& context) {
+  /// capacity, some are scored again, so that a context runs at each of its sizes. `run(Batch&)` gives the Scores.
+  template <class Run>
+  RecordedScores score(Run&& run) {
     RecordedScores scores;
     Batch batch = plan_.batch();
-    if (requests_.empty()) context.run(batch);
+    if (requests_.empty()) run(batch);
     for (const Capacity& capacity : plan_.options().capacities) {
       const std::vector<int64_t> most = plan::rows_at(plan_.source(), capacity);
       for (size_t first = 0, end = 0; first < requests_.size(); first = end) {
         rest();
         end = fill(batch, first, most);
-        collect(context.run(batch), first, std::min(end, requests_.size()), scores);
+        collect(run(batch), first, std::min(end, requests_.size()), scores);
       }
     }
     return scores;

@@ -19,7 +19,8 @@
 
 #include "warprank/core/error.hpp"
 #include "warprank/engine/context_pool.hpp"
-#include "warprank/engine/model.hpp"
+#include "warprank/engine/divided_batch.hpp"
+#include "warprank/engine/servable.hpp"
 #include "warprank/engine/swap.hpp"
 
 namespace warprank { inline namespace v0 {
@@ -38,8 +39,11 @@ class ContextLease {
     if (slot_ != nullptr) pool_->give_back(*slot_);
   }
 
-  Context& operator*() const { return slot_->context; }
-  Context* operator->() const { return &slot_->context; }
+  Context& operator*() const { return slot_->context.context(); }
+  Context* operator->() const { return &slot_->context.context(); }
+  /// The context of the users' side of a divided plan, whose items' side the other context has, of the same model.
+  /// Throws usage_error where the plan is not divided.
+  Context& users() const { return slot_->context.users(); }
   /// The version of the context's model during the lease; each new model has a larger version.
   int64_t version() const { return slot_->version; }
 
@@ -54,9 +58,10 @@ class ContextLease {
 class ServedModel {
  public:
   /// Owns the model and its tables: a swap frees memory only when no other code has copies of them, and only update()
-  /// changes rows, so that swaps know of it. Throws invalid_argument for less than one context and for tables that are
+  /// changes rows, so that swaps know of it. Both models of a divided plan (Servable::bind) are exchanged together: no
+  /// lease has two of different weights. Throws invalid_argument for less than one context and for tables that are
   /// not the model's, and the errors of Model::context.
-  ServedModel(Model model, Tables tables, const ServedOptions& options = {});
+  ServedModel(Servable model, Tables tables, const ServedOptions& options = {});
 
   /// A context for one batch, with the newest model, or, if it could not take this model, with its old one
   /// (contexts_behind). Waits while all contexts are in use, and during a drain. Any threads at once. Throws no_model
@@ -82,9 +87,13 @@ class ServedModel {
   UpdateReport refresh(const Weights& delta);
   void forget_rows(const std::string& table);
 
+  /// The plan; the undivided one where a divided plan serves.
   const Plan& plan() const { return plan_; }
+  /// Null: the plan is not divided.
+  const std::shared_ptr<const DividedRequests>& requests() const { return requests_; }
   /// Like Model::batch().
   Batch batch() const { return plan_.batch(allocator_); }
+  const HostAllocator& batch_allocator() const { return allocator_; }
   int contexts() const { return options_.contexts; }
   /// The version of the model that acquire() gives; the first is 1.
   int64_t version() const { return pool_.version(); }
@@ -119,12 +128,15 @@ class ServedModel {
   void need(Trial& trial, int64_t contexts, bool tables) const;
   void check_room(Trial& trial, int64_t old_bytes) const;
   static void compare(Trial& trial, const detail::RecordedScores& expected, const detail::RecordedScores& got);
-  std::vector<Context> make_contexts(const Model& model) const;
-  void close_and_free(Trial& trial, Model old, detail::RecordedScores& expected);
+  Servable bind(const NextModel& next, const Tables& tables) const;
+  std::vector<ServableContext> make_contexts(const Servable& model) const;
+  detail::RecordedScores score(Trial& trial, ServableContext& context) const;
+  void close_and_free(Trial& trial, Servable old, detail::RecordedScores& expected);
   void go_without(const char* error);
   Tables& tables();  // that serve; under swapping_
 
   const Plan plan_;
+  const std::shared_ptr<const DividedRequests> requests_;
   const Device device_;
   const HostAllocator allocator_;
   const ServedOptions options_;

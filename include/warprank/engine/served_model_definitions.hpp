@@ -47,10 +47,11 @@ bool wait_for(const Condition& condition, ContextPool::Clock::time_point deadlin
 
 }  // namespace detail
 
-inline ServedModel::ServedModel(Model model, Tables tables, const ServedOptions& options)
+inline ServedModel::ServedModel(Servable model, Tables tables, const ServedOptions& options)
     : plan_(model.plan()),
+      requests_(model.requests()),
       device_(tables.device()),
-      allocator_(model.backend()->batch_allocator()),
+      allocator_(model.model().backend()->batch_allocator()),
       options_(options),
       weights_bytes_(detail::total(model.memory()) - detail::total(tables.memory())),
       tables_(std::move(tables)),
@@ -58,18 +59,35 @@ inline ServedModel::ServedModel(Model model, Tables tables, const ServedOptions&
       pages_(load_.pages) {
   if (options.contexts < 1)
     throw invalid_argument("ServedOptions::contexts", "1 or more", std::to_string(options.contexts));
-  if (model.backend()->tables() != tables_->store().get())
+  if (model.model().backend()->tables() != tables_->store().get() ||
+      (model.users() && model.users()->backend()->tables() != tables_->store().get()))
     throw invalid_argument("ServedModel: tables", "those that the model is bound to", "others");
-  std::vector<Context> contexts = make_contexts(model);
+  std::vector<ServableContext> contexts = make_contexts(model);
   context_bytes_ = detail::total(contexts[0].memory());
   context_pinned_bytes_ = detail::total(contexts[0].memory(), true);
   pool_.open(model, last_version_, std::move(contexts));
 }
 
-inline std::vector<Context> ServedModel::make_contexts(const Model& model) const {
-  std::vector<Context> contexts;
-  for (int i = 0; i < options_.contexts; ++i) contexts.push_back(model.context(options_.context));
+inline Servable ServedModel::bind(const NextModel& next, const Tables& tables) const {
+  if (requests_) return Servable::bind(requests_, next.dense, tables, next.bind);
+  return Model::bind(plan_, next.dense, tables, next.bind);
+}
+
+inline std::vector<ServableContext> ServedModel::make_contexts(const Servable& model) const {
+  std::vector<ServableContext> contexts;
+  for (int i = 0; i < options_.contexts; ++i) contexts.emplace_back(model, options_.context);
   return contexts;
+}
+
+inline detail::RecordedScores ServedModel::score(Trial& trial, ServableContext& context) const {
+  if (!requests_) return trial.recorded.score([&](Batch& batch) { return context.context().run(batch); });
+  DividedBatch divided(requests_, allocator_);
+  return trial.recorded.score([&](Batch& batch) {
+    divided.clear();
+    batch.close();
+    for (int64_t r = 0; r < batch.size(); ++r) divided.add(batch.blob(r), nullptr);
+    return divided.run(context.users(), context.context());
+  });
 }
 
 inline Tables& ServedModel::tables() {
@@ -93,17 +111,17 @@ inline void ServedModel::forget_rows(const std::string& table) {
 }
 
 inline std::map<std::string, StoreCounters> ServedModel::store_counters() const {
-  const std::optional<Model> model = pool_.model();
-  return model ? model->backend()->tables()->store_counters() : std::map<std::string, StoreCounters>();
+  const std::optional<Servable> model = pool_.model();
+  return model ? model->model().backend()->tables()->store_counters() : std::map<std::string, StoreCounters>();
 }
 
 inline std::map<std::string, CacheCounters> ServedModel::cache_counters() const {
-  const std::optional<Model> model = pool_.model();
-  return model ? model->backend()->tables()->cache_counters() : std::map<std::string, CacheCounters>();
+  const std::optional<Servable> model = pool_.model();
+  return model ? model->model().backend()->tables()->cache_counters() : std::map<std::string, CacheCounters>();
 }
 
 inline MemoryReport ServedModel::memory() const {
-  const std::optional<Model> model = pool_.model();
+  const std::optional<Servable> model = pool_.model();
   MemoryReport report = model ? model->memory() : MemoryReport{};
   report.emplace_back("contexts", model ? options_.contexts * context_bytes_ : 0);
   if (model && context_pinned_bytes_ > 0)
@@ -145,18 +163,18 @@ inline SwapReport ServedModel::swap(const NextModel& next, SwapMode mode, const 
 inline void ServedModel::swap_beside(Trial& trial, detail::QuietThread& loader) {
   const NextModel& next = trial.next;
   const bool is_full = trial.mode == SwapMode::full;
-  std::optional<Model> old = pool_.model(), model;
+  std::optional<Servable> old = pool_.model(), model;
   std::optional<Tables> tables;
   loader.run([&] {
     need(trial, 1, is_full);
     check_room(trial, 0);
     Tables loaded = is_full ? Tables::load(plan_, next.tables, next.images, device_, trial.load) : *tables_;
-    const Model bound = warprank::Model::bind(plan_, next.dense, loaded, next.bind);
+    const Servable bound = bind(next, loaded);
     {
-      Context context = old->context(options_.context);
-      const detail::RecordedScores expected = trial.recorded.score(context);
+      ServableContext context(*old, options_.context);
+      const detail::RecordedScores expected = score(trial, context);
       context.rebind(bound);
-      compare(trial, expected, trial.recorded.score(context));
+      compare(trial, expected, score(trial, context));
     }
     tables = std::move(loaded);
     model = bound;
@@ -177,7 +195,7 @@ inline void ServedModel::swap_beside(Trial& trial, detail::QuietThread& loader) 
 /// When nobody has a context, or there is no old model.
 inline void ServedModel::swap_alone(Trial& trial) {
   const NextModel& next = trial.next;
-  std::optional<Model> old = pool_.model();
+  std::optional<Servable> old = pool_.model();
   need(trial, options_.contexts, true);
   detail::RecordedScores expected;
   if (old) {
@@ -188,9 +206,9 @@ inline void ServedModel::swap_alone(Trial& trial) {
   }
   try {
     Tables tables = Tables::load(plan_, next.tables, next.images, device_, trial.load);
-    const Model model = warprank::Model::bind(plan_, next.dense, tables, next.bind);
-    std::vector<Context> contexts = make_contexts(model);
-    const detail::RecordedScores got = trial.recorded.score(contexts[0]);
+    const Servable model = bind(next, tables);
+    std::vector<ServableContext> contexts = make_contexts(model);
+    const detail::RecordedScores got = score(trial, contexts[0]);
     compare(trial, expected, got);
     pool_.open(model, ++last_version_, std::move(contexts));
     load_ = tables.options();
@@ -205,24 +223,26 @@ inline void ServedModel::swap_alone(Trial& trial) {
 }
 
 /// Refuses, with the old model serving on, while contexts are lent or others have the model or its tables.
-inline void ServedModel::close_and_free(Trial& trial, Model old, detail::RecordedScores& expected) {
+inline void ServedModel::close_and_free(Trial& trial, Servable old, detail::RecordedScores& expected) {
   const std::string within = " within " + std::to_string(trial.options.patience.count()) + " ms, got ";
   const auto owners = [&] { return tables_->store().use_count(); };
-  std::optional<Model> next(
-      warprank::Model::bind(plan_, trial.next.dense, *tables_, trial.next.bind));  // to see what is wrong
+  std::optional<Servable> next(bind(trial.next, *tables_));  // to see what is wrong
   if (!pool_.close(detail::end_of(trial.options)))
     throw swap_refused("swap (drain): expected all contexts back" + within + "some still in use");
   int64_t most_owners = 2 + owners();  // `tables_`, what owners() looks at, and what a model adds
   next.reset();
   most_owners -= owners();  // now that contexts, which own tables as well, neither come nor go
   try {
-    expected = trial.recorded.score(pool_.newest());
+    expected = score(trial, pool_.newest());
   } catch (...) {
     pool_.open();
     throw;
   }
   pool_.clear();
-  const auto is_alone = [&] { return old.backend().use_count() == 1 && owners() <= most_owners; };
+  const auto has_one_owner = [](const Model& model) { return model.backend().use_count() == 1; };
+  const auto is_alone = [&] {
+    return has_one_owner(old.model()) && (!old.users() || has_one_owner(*old.users())) && owners() <= most_owners;
+  };
   if (!detail::wait_for(is_alone, detail::end_of(trial.options))) {
     try {
       pool_.open(old, pool_.version(), make_contexts(old));
@@ -234,7 +254,7 @@ inline void ServedModel::close_and_free(Trial& trial, Model old, detail::Recorde
                        "copies of them");
   }
   const std::weak_ptr<const TableStore> store = tables_->store();
-  { const Model freed = std::move(old); }
+  { const Servable freed = std::move(old); }
   tables_.reset();
   if (detail::wait_for([&] { return store.expired(); }, detail::end_of(trial.options))) return;
   const std::string error = "swap (drain): expected the old tables to be freed" + within + "a context that has them";

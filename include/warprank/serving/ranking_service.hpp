@@ -13,6 +13,16 @@
 /// waiting requests, as many as fit into one of the plan's capacities, and runs them as one batch. So requests merge if
 /// they came while all workers were busy, and, with ServiceOptions::most_wait, if a worker waits for more.
 ///
+/// Of a divided plan (plan/divide.hpp) the service keeps users' states, and scores a request about a known user without
+/// its user's side:
+///
+///     Servable both = Servable::bind(divide(plan, "item"), weights, tables);
+///     ServedModel served(std::move(both), std::move(tables), {.contexts = 4});
+///     UserStates states;
+///     RankingService service(served, states);
+///     std::future<Reply> first = service.score(fill, how);               // how.user is the user's key
+///     std::future<Reply> later = service.score_later(fill_items, how);  // Refusal::unknown_user: send all again
+///
 /// Merging copies blobs, some KB for each request, instead of letting request threads fill one open batch. That would
 /// save the copy, but the whole batch would wait for a thread that was interrupted while it filled its part.
 
@@ -35,11 +45,14 @@
 #include <vector>
 
 #include "warprank/batch/batch.hpp"
+#include "warprank/batch/format.hpp"
 #include "warprank/core/error.hpp"
 #include "warprank/engine/served_model.hpp"
+#include "warprank/serving/detail/divided_calls.hpp"
 #include "warprank/serving/detail/merge_queue.hpp"
 #include "warprank/serving/reply.hpp"
 #include "warprank/serving/service_options.hpp"
+#include "warprank/serving/user_states.hpp"
 
 namespace warprank { inline namespace v0 {
 
@@ -48,19 +61,11 @@ class RankingService {
   /// `served` outlives it. Throws invalid_argument for options below 1, and for a `most_wait` below 0 or above a
   /// minute.
   explicit RankingService(ServedModel& served, const ServiceOptions& options = {})
-      : served_(served),
-        layout_(std::make_shared<const BatchLayout>(served.plan().layout())),
-        options_(checked(options)),
-        queue_(capacities_of(served.plan()), options_, served.contexts()) {
-    for (const OutputInfo& output : served.plan().source().outputs) outputs_.push_back(output.name);
-    for (int i = 0; i < served.contexts(); ++i) workers_.push_back({served.batch(), {}, {}, {}, {}, {}});
-    try {
-      for (Worker& worker : workers_) threads_.emplace_back([this, &worker] { work(worker); });
-    } catch (...) {
-      stop();
-      throw;
-    }
-  }
+      : RankingService(served, nullptr, options) {}
+  /// Keeps the states of users in `states`, which outlives it and is of this service alone. Throws invalid_argument,
+  /// too, if the served plan is not divided.
+  RankingService(ServedModel& served, UserStates& states, const ServiceOptions& options = {})
+      : RankingService(served, &states, options) {}
   ~RankingService() { stop(); }
   RankingService(const RankingService&) = delete;
   RankingService& operator=(const RankingService&) = delete;
@@ -73,15 +78,29 @@ class RankingService {
   }
   template <class Fill>
   std::future<Reply> score(Fill&& fill, const CallOptions& how = {}) {
-    auto promise = std::make_shared<std::promise<Reply>>();
-    std::future<Reply> reply = promise->get_future();
-    score(
-        fill, [promise](Reply result) { promise->set_value(std::move(result)); }, how);
-    return reply;
+    auto [future, done] = promised();
+    score(fill, std::move(done), how);
+    return std::move(future);
   }
-  /// The same for a request that the client has packed (docs/BATCH_FORMAT.md), at any address.
+  /// The same for a request about the user of `how`, without the user's side: `fill` sets the inputs of
+  /// DividedPlan::later_requests alone. Refused at once with Refusal::unknown_user if there are no states of the user;
+  /// so also later, if the model was exchanged meanwhile. Throws usage_error where the plan is not divided.
+  template <class Fill>
+  void score_later(Fill&& fill, ReplyCallback done, const CallOptions& how) {
+    if (later_layout_ == nullptr) throw usage_error("score_later: expected a divided plan, got one that is not");
+    enter([&](Batch& batch) { fill(batch.add_request()); }, how, std::move(done), true);
+  }
+  template <class Fill>
+  std::future<Reply> score_later(Fill&& fill, const CallOptions& how) {
+    auto [future, done] = promised();
+    score_later(fill, std::move(done), how);
+    return std::move(future);
+  }
+  /// The same for a request that the client has packed (docs/BATCH_FORMAT.md), at any address: a whole one, or one of
+  /// DividedPlan::later_requests.
   void score_blob(Span<const std::byte> blob, ReplyCallback done, const CallOptions& how = {}) {
-    enter([&](Batch& batch) { batch.add_blob(blob); }, how, std::move(done));
+    const bool is_later = later_layout_ != nullptr && fingerprint_of(blob) == later_layout_->fingerprint();
+    enter([&](Batch& batch) { batch.add_blob(blob); }, how, std::move(done), is_later);
   }
 
   /// A number for CallOptions::call that no other call has.
@@ -135,10 +154,9 @@ class RankingService {
   using Clock = detail::ServiceClock;
 
   /// A request on its way. Reused, with its memory.
-  struct Call : detail::WaitingCall {
-    explicit Call(const std::shared_ptr<const BatchLayout>& layout) : packed(layout) {}
+  struct Call : detail::WaitingCall, detail::PackedCall {
+    using PackedCall::PackedCall;
 
-    Batch packed;
     ReplyCallback done;
     Reply reply;
   };
@@ -146,10 +164,11 @@ class RankingService {
   using Calls = Queue::Calls;
   struct Worker {
     Batch batch;
-    Calls calls, late;
-    size_t capacity;
-    Clock::time_point begin;
-    std::optional<Clock::duration> took;  ///< of the last batch; none when it failed
+    std::optional<detail::DividedCalls<Call>> divided = {};  ///< of a divided plan: in its place
+    Calls calls = {}, late = {}, unknown = {};
+    size_t capacity = 0;
+    Clock::time_point begin = {};
+    std::optional<Clock::duration> took = {};  ///< of the last batch; none when it failed
   };
 
   static ServiceOptions checked(const ServiceOptions& options) {
@@ -173,8 +192,44 @@ class RankingService {
     return {std::move(rows), plan.layout().axes().size()};
   }
 
+  RankingService(ServedModel& served, UserStates* states, const ServiceOptions& options)
+      : served_(served),
+        states_(states),
+        layout_(std::make_shared<const BatchLayout>(served.plan().layout())),
+        later_layout_(later_layout_of(served)),
+        options_(checked(options)),
+        queue_(capacities_of(served.plan()), options_, served.contexts()) {
+    for (const OutputInfo& output : served.plan().source().outputs) outputs_.push_back(output.name);
+    if (states != nullptr && served.requests() == nullptr)
+      throw invalid_argument("RankingService: states of users", "a divided plan", "one that is not divided");
+    for (int i = 0; i < served.contexts(); ++i) {
+      workers_.push_back({served.batch()});
+      if (served.requests() != nullptr)
+        workers_.back().divided.emplace(served.requests(), states, options.compare_users, served.batch_allocator());
+    }
+    try {
+      for (Worker& worker : workers_) threads_.emplace_back([this, &worker] { work(worker); });
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+
+  static std::shared_ptr<const BatchLayout> later_layout_of(const ServedModel& served) {
+    if (served.requests() == nullptr) return nullptr;
+    return std::make_shared<const BatchLayout>(served.requests()->plan().later_requests);
+  }
+  static uint64_t fingerprint_of(Span<const std::byte> blob) {
+    if (blob.size() < static_cast<int64_t>(sizeof(BlobHeader))) return 0;
+    return detail::load_unaligned<uint64_t>(blob.data() + offsetof(BlobHeader, fingerprint));
+  }
+  static std::pair<std::future<Reply>, ReplyCallback> promised() {
+    auto promise = std::make_shared<std::promise<Reply>>();
+    return {promise->get_future(), [promise](Reply result) { promise->set_value(std::move(result)); }};
+  }
+
   template <class Pack>
-  void enter(Pack&& pack, const CallOptions& how, ReplyCallback done) {
+  void enter(Pack&& pack, const CallOptions& how, ReplyCallback done, bool is_later = false) {
     Calls call, displaced;  // one, or none yet
     bool is_tried = false;
     // A place is taken before the request is packed: an overloaded service spends no time on refused requests.
@@ -186,13 +241,19 @@ class RankingService {
     }
     if (refusal != Refusal::none) return done(refused(refusal));
     try {
-      if (call.empty()) call.emplace_back(layout_);
+      if (call.empty()) call.emplace_back(layout_, later_layout_);
       Call& entered = call.front();
-      pack(entered.packed);
-      entered.packed.close();
+      entered.is_later = is_later;
+      entered.user = how.user;
+      pack(entered.packed());
+      entered.packed().close();
       entered.rows.clear();
-      for (size_t axis = 0; axis < layout_->axes().size(); ++axis)
-        entered.rows.push_back(entered.packed.num_rows({static_cast<int>(axis)}));
+      if (states_ != nullptr) entered.look_up(states_, served_.version());
+      for (int axis = 0; axis < static_cast<int>(layout_->axes().size()); ++axis) {
+        entered.rows.push_back(entered.packed().num_rows({axis}));
+        if (is_later && entered.states != nullptr)
+          entered.rows.back() = std::max(entered.rows.back(), served_.requests()->rows(*entered.states, {axis}));
+      }
     } catch (...) {
       leave(call);
       throw;
@@ -200,7 +261,7 @@ class RankingService {
     Call& entered = call.front();
     Reply bad;
     bad.outcome = Outcome::bad_request;
-    bad.message = entered.packed.status(0).message;
+    bad.message = entered.packed().status(0).message;
     const auto longest = std::max_element(entered.rows.begin(), entered.rows.end());
     if (bad.message.empty() && *longest > options_.most_request_rows)
       bad.message = "rows of '" + layout_->axes()[static_cast<size_t>(longest - entered.rows.begin())].name +
@@ -209,6 +270,10 @@ class RankingService {
     if (!bad.message.empty()) {
       leave(call, 1);
       return done(std::move(bad));
+    }
+    if (is_later && entered.states == nullptr) {
+      leave(call, 0, Refusal::unknown_user);
+      return done(refused(Refusal::unknown_user));
     }
     entered.done = std::move(done);
     entered.deadline = how.deadline;
@@ -251,16 +316,17 @@ class RankingService {
   }
 
   /// Gives up the place of a request that will not be scored.
-  void leave(Calls& call, int64_t num_bad = 0) {
+  void leave(Calls& call, int64_t num_bad = 0, Refusal refusal = Refusal::none) {
     const std::lock_guard<std::mutex> lock(mutex_);
     counters_.bad += num_bad;
+    if (refusal != Refusal::none) ++counters_.refused_by[static_cast<size_t>(refusal)];
     free_places(1);
     keep(call);
   }
 
   // With the mutex held:
   void keep(Calls& calls) {
-    for (Call& call : calls) call.packed.clear();
+    for (Call& call : calls) call.clear();
     spare_.splice(spare_.begin(), calls);  // the last ones used come next: their memory is in the cache
   }
   void free_places(size_t count) {
@@ -272,9 +338,10 @@ class RankingService {
   bool take(Worker& worker) {
     std::unique_lock<std::mutex> lock(mutex_);
     keep(worker.late);
-    if (!worker.calls.empty()) {
+    if (!worker.calls.empty() || !worker.unknown.empty()) {
       queue_.done(worker.capacity, worker.took);
       keep(worker.calls);
+      keep(worker.unknown);
     }
     ++num_idle_;
     while (!stopping_ || num_places_ > 0) {
@@ -311,23 +378,26 @@ class RankingService {
       } catch (...) {
         fail(worker.calls, "an error of an unknown type");
       }
-      count(worker.calls);
+      count(worker);
+      for (Call& call : worker.unknown) refuse(call, Refusal::unknown_user);
       for (Call& call : worker.calls) answer(call);
     }
   }
 
   void run(Worker& worker) const {
     worker.batch.clear();
-    for (Call& call : worker.calls) worker.batch.append(call.packed);
+    if (!worker.divided)
+      for (Call& call : worker.calls) worker.batch.append(call.packed());
     const ContextLease context = served_.acquire();
-    const Scores scores = context->run(worker.batch);
+    const Scores scores =
+        worker.divided ? worker.divided->run(context, worker.calls, worker.unknown) : context->run(worker.batch);
     const Clock::duration took = Clock::now() - worker.begin;
     for (const std::string& name : outputs_) {
       const OutputScores output = scores[name];
       int64_t r = 0;
       for (Call& call : worker.calls) {
         const Span<const float> values = output.of(r++);
-        call.reply.scores.emplace_back(values.begin(), values.end());
+        if (call.reply.outcome == Outcome::scored) call.reply.scores.emplace_back(values.begin(), values.end());
       }
     }
     for (Call& call : worker.calls) {
@@ -365,16 +435,27 @@ class RankingService {
     }
   }
 
-  /// The requests of one batch, which all have the same outcome.
-  void count(const Calls& calls) {
+  void count(const Worker& worker) {
+    const auto number_of = [&](Outcome outcome) {
+      return std::count_if(worker.calls.begin(), worker.calls.end(),
+                           [&](const Call& call) { return call.reply.outcome == outcome; });
+    };
+    const int64_t scored = number_of(Outcome::scored);
     const std::lock_guard<std::mutex> lock(mutex_);
-    const bool scored = calls.front().reply.outcome == Outcome::scored;
-    (scored ? counters_.scored : counters_.failed) += static_cast<int64_t>(calls.size());
-    if (scored) ++counters_.batches;
+    counters_.scored += scored;
+    counters_.failed += number_of(Outcome::failed);
+    counters_.bad += number_of(Outcome::bad_request);
+    if (scored > 0) ++counters_.batches;
+    counters_.refused_by[static_cast<size_t>(Refusal::unknown_user)] += static_cast<int64_t>(worker.unknown.size());
+    if (!worker.divided || scored == 0) return;
+    counters_.known_users += worker.divided->known_users();
+    counters_.changed_users += worker.divided->changed_users();
   }
 
   ServedModel& served_;
+  UserStates* const states_;  // null: none are kept
   const std::shared_ptr<const BatchLayout> layout_;
+  const std::shared_ptr<const BatchLayout> later_layout_;  // null: the plan is not divided
   const ServiceOptions options_;
   std::vector<std::string> outputs_;
 

@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "warprank/serving/reply.hpp"
+#include "warprank/serving/user_key.hpp"
 
 namespace warprank { inline namespace v0 {
 
@@ -24,6 +26,9 @@ struct ServiceOptions {
   /// How long a free worker waits for more requests after the oldest came, unless a batch is full before. 0: it does
   /// not wait; requests then merge only if they came while all workers were busy.
   std::chrono::microseconds most_wait{0};
+  /// For finding errors: a whole request about a user with states is compared with the user's side that these were
+  /// computed from. If it differs, they are computed anew, and counted (ServiceCounters::changed_users).
+  bool compare_users = false;
 };
 
 enum class Priority { high, normal };
@@ -38,6 +43,9 @@ struct CallOptions {
   /// The number by which RankingService::cancel finds the request: one for all requests of a caller, from new_call().
   /// 0: never.
   uint64_t call = 0;
+  /// By which the states of its user are kept and found, where the plan is divided and the service has a UserStates.
+  /// Requests with the same key have the same user's side, or its older states will do. None: neither.
+  std::optional<UserKey> user = {};
 };
 
 /// Requests since the service was made.
@@ -45,6 +53,8 @@ struct ServiceCounters {
   int64_t scored = 0, bad = 0, failed = 0;
   std::array<int64_t, num_refusals> refused_by = {};  ///< by Refusal
   int64_t batches = 0;                                ///< that had the scored requests
+  int64_t known_users = 0;                            ///< scored by states that were kept before
+  int64_t changed_users = 0;                          ///< whose states were of another user's side
 
   int64_t refused() const { return std::accumulate(refused_by.begin(), refused_by.end(), int64_t{0}); }
   int64_t refused(Refusal refusal) const { return refused_by[static_cast<size_t>(refusal)]; }
