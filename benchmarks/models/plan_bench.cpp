@@ -1,57 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Whole models on the host engine, one thread: the plan with all passes against the model as it is written, and against
-// the passes alone that compute what belongs to the user once, in turns within one benchmark; and the items' side alone
-// of the divided plan (plan/divide.hpp), as a later request about the same users has it. Counters: milliseconds of
-// each, items_per_second, planned_speedup over the model as it is written, deduplicated_speedup over the passes alone,
-// later_speedup of the items' side over the plan, and state_bytes of a user.
+// the passes alone that compute what belongs to the user once, in turns within one benchmark. Counters: milliseconds of
+// each, items_per_second, planned_speedup over the model as it is written, deduplicated_speedup over the passes alone.
 
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "measure.hpp"
 #include "reference_models.hpp"
-#include "support/divided.hpp"
 #include "support/random_data.hpp"
 #include "warprank/host.hpp"
-#include "warprank/plan/divide.hpp"
 
 namespace warprank { namespace {
-
-/// The items' sides of requests, whose users' sides were computed before.
-class LaterRequests {
- public:
-  LaterRequests(const Plan& plan, const Weights& weights, const Tables& tables,
-                const std::vector<test_support::PlainRequest>& requests)
-      : divided_(divide(plan, "item")),
-        items_(Model::bind(divided_.items, weights, tables).context()),
-        batch_(divided_.items.batch()) {
-    Context user = Model::bind(divided_.user, weights, tables).context();
-    Batch users = divided_.user.batch();
-    for (const auto& request : requests) add_to(users, test_support::part_of(request, divided_.user.layout()));
-    const Scores states = user.run(users);
-    test_support::add_items(batch_, DividedRequests(divided_), requests, states, users);
-  }
-
-  Scores run() { return items_.run(batch_); }
-  /// Of a user with so many rows on each axis.
-  int64_t state_bytes(const std::vector<int64_t>& rows) const {
-    int64_t bytes = 0;
-    for (const UserState& state : divided_.states) bytes += rows[static_cast<size_t>(state.axis)] * state.row_bytes;
-    return bytes;
-  }
-
- private:
-  DividedPlan divided_;
-  Context items_;
-  Batch batch_;
-};
 
 void plan_against_model(benchmark::State& state, const std::string& name, const bench::BatchShape& shape) {
   constexpr int64_t table_rows = 1000;
@@ -72,20 +38,13 @@ void plan_against_model(benchmark::State& state, const std::string& name, const 
   const std::vector<test_support::PlainRequest> requests = bench::random_requests(source, shape, table_rows, 3);
   for (const auto& request : requests) add_to(batch, request);
 
-  const std::vector<AxisInfo>& axes = source.axes;
-  const bool has_users =
-      std::any_of(axes.begin(), axes.end(), [](const AxisInfo& axis) { return axis.name == "item"; });
-  std::optional<LaterRequests> later_requests;
-  if (has_users) later_requests.emplace(plan, weights, tables, requests);
-
-  bench::Minimum all_passes, some_passes, no_passes, later;
+  bench::Minimum all_passes, some_passes, no_passes;
   const auto run = [&](Context& context) { return [&] { benchmark::DoNotOptimize(context.run(batch)); }; };
   const int64_t calls = bench::calls_for(5e-3, run(planned)), fewer = std::max<int64_t>(1, calls / 4);
   for (auto _ : state) {
     all_passes.sample(run(planned), calls);
     some_passes.sample(run(deduplicated), fewer);
     no_passes.sample(run(unplanned), fewer);
-    if (has_users) later.sample([&] { benchmark::DoNotOptimize(later_requests->run()); }, calls);
   }
   state.counters["planned_ms"] = all_passes.value() * 1e3;
   state.counters["deduplicated_ms"] = some_passes.value() * 1e3;
@@ -93,10 +52,6 @@ void plan_against_model(benchmark::State& state, const std::string& name, const 
   state.counters["items_per_second"] = static_cast<double>(shape.requests * shape.items) / all_passes.value();
   state.counters["planned_speedup"] = no_passes.value() / all_passes.value();
   state.counters["deduplicated_speedup"] = some_passes.value() / all_passes.value();
-  if (!has_users) return;
-  state.counters["later_ms"] = later.value() * 1e3;
-  state.counters["later_speedup"] = all_passes.value() / later.value();
-  state.counters["state_bytes"] = static_cast<double>(later_requests->state_bytes(shape.rows(source, 1)));
 }
 
 void add(const std::string& name, int64_t requests, int64_t items) {

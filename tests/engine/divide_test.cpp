@@ -91,18 +91,20 @@ TEST(Divide, MakesBlobsAsRequestPacksThem) {
     Context user = Model::bind(divided.plan().user, random_weights(plan, seed), tables).context();
     const Scores scores = user.run(users);
     for (int64_t r = 0; r < whole.size(); ++r) {
-      EXPECT_EQ(divided.user(whole.blob(r)), bytes_of(users.blob(r)));
+      Batch user_side = divided.plan().user.batch(), items = divided.plan().items.batch();
+      EXPECT_TRUE(divided.add_user(whole.blob(r), user_side).status().ok());
+      EXPECT_EQ(bytes_of(user_side.blob(0)), bytes_of(users.blob(r)));
       KeptStates states;
       EXPECT_TRUE(divided.states(scores, users, r, states).ok());
       EXPECT_TRUE(validate_blob(Span<const std::byte>(states.blob), divided.plan().kept_states).ok());
       EXPECT_EQ(states.side, DividedRequests::hash(users.blob(r)));
       Batch later(divided.plan().later_requests);
       add_to(later, part_of(requests[static_cast<size_t>(r)], later.layout()));
-      DividedRequests::Blob of_whole, of_later;
-      EXPECT_TRUE(divided.items(states, whole.blob(r), of_whole).ok());
-      EXPECT_TRUE(divided.items(states, later.blob(0), of_later).ok());
-      EXPECT_EQ(of_whole, of_later);
-      const Status status = validate_blob(Span<const std::byte>(of_later), divided.plan().items.layout());
+      EXPECT_TRUE(divided.add_items(states, whole.blob(r), items).status().ok());
+      EXPECT_TRUE(divided.add_items(states, later.blob(0), items).status().ok());
+      const std::vector<std::byte> of_whole = bytes_of(items.blob(0));
+      EXPECT_EQ(of_whole, bytes_of(items.blob(1)));
+      const Status status = validate_blob(Span<const std::byte>(of_whole), divided.plan().items.layout());
       EXPECT_TRUE(status.ok()) << status.message;
       for (const AxisInfo& axis : plan.layout().axes()) num_parts_below_users += axis.parent > 0;
     }
@@ -128,9 +130,10 @@ TEST(Divide, RefusesItemsThatAreDividedAmongOtherRows) {
   request.lengths = {{"session", {3}}, {"item", {2, 1, 0}}};
   Batch later(divided.plan().later_requests);
   add_to(later, part_of(request, later.layout()));
-  DividedRequests::Blob blob;
-  EXPECT_EQ(divided.items(states, later.blob(0), blob).message, "blob: rows of axis 'session': expected 2, got 3");
-  EXPECT_EQ(message_of([&] { divided.items(states, users.blob(0), blob); }),
+  Batch items = divided.plan().items.batch();
+  EXPECT_EQ(divided.add_items(states, later.blob(0), items).status().message,
+            "blob: rows of axis 'session': expected 2, got 3");
+  EXPECT_EQ(message_of([&] { divided.add_items(states, users.blob(0), items); }),
             "request of a divided plan: expected a whole one, or one of its items' side, got another");
   EXPECT_EQ(message_of([&] { divided.states(user.run(users), later, 0, states); }),
             "states of request 0: expected a batch of the divided plan's user side, got one of another plan");

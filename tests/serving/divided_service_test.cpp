@@ -112,12 +112,14 @@ CallOptions about(int user) {
 }
 
 /// Sets the inputs of a whole request, or of its items' side.
+void set_inputs(Request& request, const PlainRequest& plain, const BatchLayout& layout) {
+  const PlainRequest part = part_of(plain, layout);
+  for (const auto& [axis, lengths] : part.lengths) request.lengths(layout.axis(axis), Lengths(lengths));
+  for (const auto& [name, ids] : part.ids) request.ids(layout.ids(name), ids);
+  for (const auto& [name, values] : part.dense) request.dense(layout.dense(name), values);
+}
 auto fill(const PlainRequest& plain, const BatchLayout& layout) {
-  return [part = part_of(plain, layout), &layout](Request request) {
-    for (const auto& [axis, lengths] : part.lengths) request.lengths(layout.axis(axis), Lengths(lengths));
-    for (const auto& [name, ids] : part.ids) request.ids(layout.ids(name), ids);
-    for (const auto& [name, values] : part.dense) request.dense(layout.dense(name), values);
-  };
+  return [&plain, &layout](Request request) { set_inputs(request, plain, layout); };
 }
 
 class DividedService : public testing::Test {
@@ -263,6 +265,28 @@ TEST(DividedServiceOf, RequestsThatDoNotFitTheStatesAnswersThemAndScoresTheOther
   EXPECT_EQ(bad.message, "blob: rows of axis 'session': expected 2, got 3");
   EXPECT_TRUE(bad.scores.empty());
   EXPECT_EQ(service.counters().bad, 1);
+}
+
+TEST(DividedServiceOf, AUserIsMadeAndAskedAsDocumented) {
+  const Plan& plan = feed().plan();
+  const Weights dense = feed().model(1).dense, rows = feed().model(1).tables;
+  const uint64_t user_id = 17, slot = 3;
+  const BatchLayout layout = divide(plan, "item").later_requests;
+  const auto fill = [&](Request request) { set_inputs(request, feed().request(1, 0), plan.layout()); };
+  const auto fill_items = [&](Request request) { set_inputs(request, feed().request(1, 1), layout); };
+
+  Tables tables = Tables::load(plan, rows, host());
+  Servable both = Servable::bind(divide(plan, "item"), dense, tables);
+  ServedModel served(std::move(both), std::move(tables), {.contexts = 4});
+  UserStates states({.most_bytes = int64_t{4} << 30, .most_age = std::chrono::minutes(5)});
+  RankingService service(served, states);
+
+  CallOptions how;
+  how.user = UserKey{user_id, slot};                               // any 128 bits
+  const Reply first = service.score(fill, how).get();              // all inputs, as ever
+  const Reply later = service.score_later(fill_items, how).get();  // the inputs of items alone
+  EXPECT_EQ(first.scores, feed().expected(1, 1, 0));
+  EXPECT_EQ(later.scores, feed().expected(1, 1, 1));
 }
 
 /// Clients that ask for pages as the protocol says, in a store that is too small for all, while models are exchanged:

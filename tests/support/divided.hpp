@@ -41,11 +41,10 @@ inline void add_items(Batch& batch, const DividedRequests& divided, const std::v
     Batch later(divided.plan().later_requests);
     add_to(later, part_of(requests[r], later.layout()));
     KeptStates states;
-    DividedRequests::Blob blob;
-    if (!divided.states(scores, users, static_cast<int64_t>(r), states).ok() ||
-        !divided.items(states, later.blob(0), blob).ok())
-      blob.clear();  // which has no scores
-    batch.add_blob(Span<const std::byte>(blob));
+    if (const Status status = divided.states(scores, users, static_cast<int64_t>(r), states); status.ok())
+      divided.add_items(states, later.blob(0), batch);
+    else
+      DividedRequests::add_bad(status, batch);
   }
 }
 

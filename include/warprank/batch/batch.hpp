@@ -105,7 +105,21 @@ class Batch {
   }
 
  private:
-  WARPRANK_HOST_INLINE Request add_valid(Span<const std::byte> blob);
+  friend class DividedRequests;  // makes blobs of others
+
+  /// A request whose blob, of the layout's types, `write(std::byte*)` fills.
+  template <class Write>
+  Request add_valid(int64_t bytes, Write&& write) {
+    const int64_t begin = state_->append_bytes(bytes, std::forward<Write>(write));
+    return {*state_, state_->add_finished({}, begin)};
+  }
+  Request add_valid(Span<const std::byte> blob) {
+    return add_valid(blob.size(),
+                     [&](std::byte* to) { std::memcpy(to, blob.data(), static_cast<size_t>(blob.size())); });
+  }
+  Request add_bad(Status status) {
+    return {*state_, state_->add_finished(std::move(status), detail::RequestRecord::no_blob)};
+  }
   const detail::RequestRecord& record(int64_t r) const {
     if (r < 0 || r >= size())
       throw invalid_argument("request of a batch", "a number below " + std::to_string(size()), std::to_string(r));

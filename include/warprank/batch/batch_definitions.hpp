@@ -24,11 +24,11 @@ namespace warprank { inline namespace v0 {
 
 WARPRANK_HOST_INLINE Request Batch::add_blob(Span<const std::byte> blob) {
   Status status = validate_blob(blob, layout());
-  if (!status.ok()) return {*state_, state_->add_finished(std::move(status), detail::RequestRecord::no_blob)};
+  if (!status.ok()) return add_bad(std::move(status));
   detail::BlobConversion conversion(blob, layout());
   if (!conversion.is_needed()) return add_valid(blob);
   status = conversion.run();
-  if (!status.ok()) return {*state_, state_->add_finished(std::move(status), detail::RequestRecord::no_blob)};
+  if (!status.ok()) return add_bad(std::move(status));
   return add_valid(conversion.bytes());
 }
 
@@ -43,12 +43,6 @@ WARPRANK_HOST_INLINE int64_t Batch::append(Batch& other) {
     if (from.size() > 0) std::memcpy(to, from.data(), static_cast<size_t>(from.size()));
   });
   return state_->add_all(*other.state_, begin);
-}
-
-WARPRANK_HOST_INLINE Request Batch::add_valid(Span<const std::byte> blob) {
-  const int64_t begin = state_->append_bytes(
-      blob.size(), [&](std::byte* to) { std::memcpy(to, blob.data(), static_cast<size_t>(blob.size())); });
-  return {*state_, state_->add_finished({}, begin)};
 }
 
 }}  // namespace warprank::v0

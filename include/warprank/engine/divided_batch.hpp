@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "warprank/batch/batch.hpp"
-#include "warprank/core/error.hpp"
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/core/status.hpp"
 #include "warprank/engine/context.hpp"
@@ -34,12 +34,8 @@ class DividedBatch {
   /// Adds a request of DividedPlan::whole or of DividedPlan::later_requests. Without states, it is a whole one, and its
   /// states are computed. The blob lives until `run` has returned.
   void add(const BlobView& request, States states) {
-    if (states == nullptr) {
-      of_request_.push_back(users_.size());
-      users_.add_blob(Span<const std::byte>(requests_->user(request)));
-    } else {
-      of_request_.push_back(-1);
-    }
+    of_request_.push_back(states == nullptr ? users_.size() : -1);
+    if (states == nullptr) requests_->add_user(request, users_);
     blobs_.push_back(request);
     states_.push_back(std::move(states));
   }
@@ -47,26 +43,21 @@ class DividedBatch {
   /// Scores the users' sides that have no states yet, in one batch, then all items' sides in another. Scores are those
   /// of the items' side, in the order of `add`. Throws as Context::run does.
   Scores run(Context& users, Context& items) {
-    status_.resize(blobs_.size());
-    if (users_.size() > 0) {
-      const Scores scores = users.run(users_);
-      for (size_t r = 0; r < blobs_.size(); ++r)
-        if (of_request_[r] >= 0) compute_states(scores, r);
-    }
-    DividedRequests::Blob blob;
+    std::optional<Scores> scores;
+    if (users_.size() > 0) scores = users.run(users_);
     for (size_t r = 0; r < blobs_.size(); ++r) {
-      Status& status = status_[r];
-      blob.clear();  // without states: a blob that has no scores
-      if (status.ok()) status = requests_->items(*states_[r], blobs_[r], blob);
-      const Request request = items_.add_blob(Span<const std::byte>(blob));
-      if (status.ok()) status = request.status();
+      const Status status = of_request_[r] < 0 ? Status{} : compute_states(*scores, r);
+      if (status.ok())
+        requests_->add_items(*states_[r], blobs_[r], items_);
+      else
+        DividedRequests::add_bad(status, items_);
     }
     return items.run(items_);
   }
 
   int64_t size() const { return static_cast<int64_t>(blobs_.size()); }
   // Of request `r`, after a run:
-  const Status& status(int64_t r) const { return status_[static_cast<size_t>(r)]; }
+  const Status& status(int64_t r) const { return items_.status(r); }
   /// Null: they could not be computed.
   const States& states(int64_t r) const { return states_[static_cast<size_t>(r)]; }
 
@@ -74,16 +65,17 @@ class DividedBatch {
   void clear() {
     users_.clear();
     items_.clear();
-    of_request_.clear(), blobs_.clear(), states_.clear(), status_.clear();
+    of_request_.clear(), blobs_.clear(), states_.clear();
   }
 
  private:
-  void compute_states(const Scores& scores, size_t r) {
-    const int64_t of_user = of_request_[r];
+  Status compute_states(const Scores& scores, size_t r) {
+    const Status& of_user = users_.status(of_request_[r]);
+    if (!of_user.ok()) return of_user;
     KeptStates states;
-    status_[r] = users_.status(of_user);
-    if (status_[r].ok()) status_[r] = requests_->states(scores, users_, of_user, states);
-    if (status_[r].ok()) states_[r] = std::make_shared<const KeptStates>(std::move(states));
+    Status status = requests_->states(scores, users_, of_request_[r], states);
+    if (status.ok()) states_[r] = std::make_shared<const KeptStates>(std::move(states));
+    return status;
   }
 
   std::shared_ptr<const DividedRequests> requests_;
@@ -91,7 +83,6 @@ class DividedBatch {
   std::vector<int64_t> of_request_;  // its number among the users' sides; -1: its states were given
   std::vector<BlobView> blobs_;
   std::vector<States> states_;
-  std::vector<Status> status_;
 };
 
 }}  // namespace warprank::v0

@@ -22,27 +22,22 @@
 
 namespace warprank { inline namespace v0 {
 
-/// Makes blobs of one kind from those of the others (docs/BATCH_FORMAT.md); plan/divide.hpp has an example. Immutable,
-/// so any threads may use it at once. Blobs that are given to it are aligned to 8 bytes and have been checked: they are
-/// those of a batch, or were made here.
+/// Makes requests of one kind from those of the others, by copies of whole sections of their blobs
+/// (docs/BATCH_FORMAT.md). Immutable, so any threads may use it at once. Blobs that are given to it are those of
+/// batches.
 class DividedRequests {
  public:
-  using Blob = std::vector<std::byte>;
-
   explicit DividedRequests(DividedPlan divided)
       : plan_(std::make_shared<const DividedPlan>(std::move(divided))),
         user_(plan_->user.layout(), {&plan_->whole.layout()}, std::vector<int>(plan_->is_of_items.size(), 0)),
+        states_(plan_->kept_states, {&plan_->user.layout()}, std::vector<int>(plan_->is_of_items.size(), 0)),
         items_of_whole_(plan_->items.layout(), {&plan_->kept_states, &plan_->whole.layout()}, axes_of_items()),
         items_of_later_(plan_->items.layout(), {&plan_->kept_states, &plan_->later_requests}, axes_of_items()) {}
 
   const DividedPlan& plan() const { return *plan_; }
 
-  /// The user's side of a request of DividedPlan::whole: a request of DividedPlan::user.
-  Blob user(const BlobView& whole) const {
-    Blob blob;
-    user_.run({whole}, blob);
-    return blob;
-  }
+  /// Adds the user's side of a request of DividedPlan::whole to a batch of DividedPlan::user.
+  Request add_user(const BlobView& whole, Batch& users) const { return add(user_, {whole}, users); }
 
   /// Of a request of DividedPlan::user: h = fmix64(h ^ w) over its 64-bit words w, from 0 on. Tells, but for chance,
   /// whether two are the same.
@@ -61,71 +56,51 @@ class DividedRequests {
     if (users.fingerprint() != plan_->user.layout().batch_fingerprint())
       throw invalid_argument(what, "a batch of the divided plan's user side", "one of another plan");
     if (!scores.scored(r)) throw invalid_argument(what, "a request that was scored", "one without scores");
-    Batch batch(plan_->kept_states);
-    Request request = batch.add_request();
-    const BlobView user = users.blob(r);
-    set_states(scores, user, r, request);
-    if (!request.finish().ok()) return request.status();
-    const BlobView blob = batch.blob(0);
-    states.blob.assign(blob.data(), blob.data() + blob.bytes());
-    states.side = hash(user);
-    return {};
+    const std::vector<BlobView> user = {users.blob(r)};
+    detail::BlobJoin::Shape shape = states_.shape(user);
+    if (!shape.status.ok()) return std::move(shape.status);
+    states.blob.resize(static_cast<size_t>(shape.bytes));
+    states.side = hash(user[0]);
+    const DenseInfo* bad = nullptr;
+    states_.write(user, shape, states.blob.data(), [&](const DenseInfo& info) {
+      const Span<const float> values = scores[info.name].of(r);
+      const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
+      if (detail::find_not_finite(bytes, values.size(), DenseWire::f32) >= 0) bad = &info;
+      return values;
+    });
+    if (bad == nullptr) return {};
+    return {StatusCode::not_finite, Problem{"", "'" + bad->name + "'", "finite values", "NaN or infinity"}.to_string()};
   }
 
   /// Rows of an axis of the users' side.
-  int64_t rows(const KeptStates& states, AxisSlot axis) const {
-    return BlobView(states.blob.data(), plan_->kept_states).rows(axis);
-  }
+  int64_t rows(const KeptStates& states, AxisSlot axis) const { return view(states).rows(axis); }
 
-  /// Makes a request of DividedPlan::items from a user's states and a request about this user, which is of
-  /// DividedPlan::later_requests, or a whole one, whose user's side is then not read. The status tells if items are
-  /// divided among other rows than the states have. Throws invalid_argument for a request of another layout.
-  Status items(const KeptStates& states, const BlobView& request, Blob& blob) const {
+  /// Adds to a batch of DividedPlan::items what a user's states make with a request about this user: one of
+  /// DividedPlan::later_requests, or a whole one, whose user's side is then not read. The request's status tells if its
+  /// items are divided among other rows than the states have. Throws invalid_argument for a request of another layout.
+  Request add_items(const KeptStates& states, const BlobView& request, Batch& items) const {
     const bool is_whole = request.fingerprint() == plan_->whole.layout().fingerprint();
     if (!is_whole && request.fingerprint() != plan_->later_requests.fingerprint())
       throw invalid_argument("request of a divided plan", "a whole one, or one of its items' side", "another");
-    return (is_whole ? items_of_whole_ : items_of_later_)
-        .run({{states.blob.data(), plan_->kept_states}, request}, blob);
+    return add(is_whole ? items_of_whole_ : items_of_later_, {view(states), request}, items);
   }
+  /// Adds a request that has no scores.
+  static Request add_bad(Status status, Batch& items) { return items.add_bad(std::move(status)); }
 
  private:
   std::vector<int> axes_of_items() const { return {plan_->is_of_items.begin(), plan_->is_of_items.end()}; }
+  BlobView view(const KeptStates& states) const { return {states.blob.data(), plan_->kept_states}; }
 
-  void set_states(const Scores& scores, const BlobView& user, int64_t r, Request& request) const {
-    const BatchLayout &from = plan_->user.layout(), &to = plan_->kept_states;
-    std::vector<bool> has_rows(to.axes().size(), false);
-    std::vector<int64_t> ids;
-    std::vector<float> values;
-    for (const UserState& state : plan_->states) {
-      const AxisSlot axis{state.axis};
-      if (to.has_offsets(axis) && !has_rows[static_cast<size_t>(state.axis)]) {
-        const Span<const uint32_t> offsets = user.offsets(axis);
-        request.offsets(axis, std::vector<int64_t>(offsets.begin(), offsets.end()));
-        has_rows[static_cast<size_t>(state.axis)] = true;
-      }
-      const auto rows = static_cast<size_t>(user.rows(axis));
-      switch (state.source) {
-        case UserState::Source::output:
-          request.dense(to.dense(state.name), scores[state.name].of(r));
-          break;
-        case UserState::Source::ids_input:
-          if (!user.has(from.ids(state.name))) break;
-          ids.resize(rows);
-          user.copy_ids(from.ids(state.name), ids.data());
-          request.ids(to.ids(state.name), ids);
-          break;
-        case UserState::Source::dense_input:
-          if (!user.has(from.dense(state.name))) break;
-          values.resize(rows * static_cast<size_t>(state.width));
-          user.copy_dense(from.dense(state.name), 0, static_cast<int64_t>(values.size()), values.data());
-          request.dense(to.dense(state.name), values);
-          break;
-      }
-    }
+  static Request add(const detail::BlobJoin& join, const std::vector<BlobView>& parts, Batch& batch) {
+    detail::BlobJoin::Shape shape = join.shape(parts);
+    if (!shape.status.ok()) return batch.add_bad(std::move(shape.status));
+    return batch.add_valid(shape.bytes, [&](std::byte* to) {
+      join.write(parts, shape, to, [](const DenseInfo&) { return Span<const float>(); });  // all are in parts
+    });
   }
 
   std::shared_ptr<const DividedPlan> plan_;
-  detail::BlobJoin user_, items_of_whole_, items_of_later_;
+  detail::BlobJoin user_, states_, items_of_whole_, items_of_later_;
 };
 
 }}  // namespace warprank::v0

@@ -20,8 +20,8 @@
 ///     ServedModel served(std::move(both), std::move(tables), {.contexts = 4});
 ///     UserStates states;
 ///     RankingService service(served, states);
-///     std::future<Reply> first = service.score(fill, how);               // how.user is the user's key
-///     std::future<Reply> later = service.score_later(fill_items, how);  // Refusal::unknown_user: send all again
+///     const Reply first = service.score(fill, how).get();              // how.user is the user's key
+///     const Reply later = service.score_later(fill_items, how).get();  // Refusal::unknown_user: send all again
 ///
 /// Merging copies blobs, some KB for each request, instead of letting request threads fill one open batch. That would
 /// save the copy, but the whole batch would wait for a thread that was interrupted while it filled its part.

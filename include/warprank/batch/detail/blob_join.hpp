@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "warprank/batch/blob.hpp"
+#include "warprank/batch/detail/wire_values.hpp"
 #include "warprank/batch/format.hpp"
 #include "warprank/batch/layout.hpp"
 #include "warprank/core/error.hpp"
@@ -19,62 +20,101 @@
 
 namespace warprank { inline namespace v0 { namespace detail {
 
-/// Copies sections, of layouts with the same axes: those of an input from the first part that has one of its name, the
-/// rows and offsets of an axis from the part that `part_of_axis` names. Leaf axes on which the new layout has no input
-/// get no rows. Immutable, so any threads may use it at once.
+/// How blobs of a layout are made of others, of layouts with the same axes: the section of an input is copied from the
+/// first part that has one of its name, and the rows and offsets of an axis come from the part that is named for it.
+/// Dense inputs that are in no part are given as FP32. Leaf axes on which the new layout has no input get no rows.
+/// Immutable, so any threads may use it at once.
 class BlobJoin {
  public:
-  /// Layouts outlive it. An input of one name has the same width and type in all. Throws invalid_argument if no part
-  /// has an input of `to`.
+  /// What a new blob will be.
+  struct Shape {
+    std::vector<int64_t> rows;  ///< by axis
+    int64_t bytes = 0;
+    Status status = {};
+  };
+
+  /// Layouts outlive it. An input of one name has the same width and type in all.
   BlobJoin(const BatchLayout& to, std::vector<const BatchLayout*> parts, std::vector<int> part_of_axis)
       : to_(to), parts_(std::move(parts)), part_of_axis_(std::move(part_of_axis)), has_inputs_(to.axes().size()) {
-    for (const IdsInfo& info : to.ids()) find(to_ids_, info, [](const BatchLayout& part) { return &part.ids(); });
-    for (const DenseInfo& info : to.dense())
-      find(to_dense_, info, [](const BatchLayout& part) { return &part.dense(); });
+    for (const IdsInfo& info : to.ids()) find(ids_, info, [](const BatchLayout& part) { return &part.ids(); });
+    for (const DenseInfo& info : to.dense()) find(dense_, info, [](const BatchLayout& part) { return &part.dense(); });
     for (size_t a = has_inputs_.size(); a-- > 1;)
       if (has_inputs_[a]) has_inputs_[static_cast<size_t>(to.axes()[a].parent)] = true;
   }
 
-  /// Fills `blob` from the blobs of the parts. The status tells if these do not fit together: they then have different
-  /// numbers of rows on an axis that divides another's.
-  Status run(const std::vector<BlobView>& parts, std::vector<std::byte>& blob) const {
-    const BlobTables tables(to_);
-    blob.assign(static_cast<size_t>(tables.end), std::byte{0});
-    std::vector<int64_t> rows;
+  /// Of the blob that these parts make. The status tells if they do not fit together: they then have different numbers
+  /// of rows on an axis that divides another's.
+  Shape shape(const std::vector<BlobView>& parts) const {
+    Shape shape;
+    shape.bytes = BlobTables(to_).end;
     for (size_t a = 0; a < to_.axes().size(); ++a) {
       const AxisSlot axis{static_cast<int>(a)};
       const BlobView& part = parts[static_cast<size_t>(part_of_axis_[a])];
-      rows.push_back(has_inputs_[a] || a == 0 ? part.rows(axis) : 0);
-      put(blob, tables.rows_at + 4 * static_cast<int64_t>(a), rows[a]);
+      shape.rows.push_back(has_inputs_[a] || a == 0 ? part.rows(axis) : 0);
       if (!to_.has_offsets(axis)) continue;
-      const auto parent = to_.axis(axis).parent;
-      const int64_t bytes = 4 * (rows[static_cast<size_t>(parent)] + 1);
-      std::byte* const to = begin_section(blob, tables.offsets_at + 4 * static_cast<int64_t>(a), bytes);
-      if (rows[a] == 0) continue;
-      if (part.rows({parent}) != rows[static_cast<size_t>(parent)])
-        return {StatusCode::inconsistent,
-                Problem{"blob", "rows of axis '" + to_.axis(AxisSlot{parent}).name + "'",
-                        std::to_string(rows[static_cast<size_t>(parent)]), std::to_string(part.rows({parent}))}
-                    .to_string()};
-      std::memcpy(to, part.offsets(axis).data(), static_cast<size_t>(bytes));
+      const AxisSlot parent{to_.axis(axis).parent};
+      const int64_t segments = shape.rows[static_cast<size_t>(parent.index)];
+      shape.bytes += align_8(4 * (segments + 1));
+      if (shape.rows[a] > 0 && part.rows(parent) != segments && shape.status.ok())
+        shape.status = {StatusCode::inconsistent, Problem{"blob", "rows of axis '" + to_.axis(parent).name + "'",
+                                                          std::to_string(segments), std::to_string(part.rows(parent))}
+                                                      .to_string()};
     }
-    int64_t at = tables.data_at;
-    for (size_t i = 0; i < to_ids_.size(); ++i, at += 4) {
-      const IdsInfo& info = to_.ids()[i];
-      copy(blob, at, parts[to_ids_[i].part].values(IdsSlot{to_ids_[i].index}),
-           rows[static_cast<size_t>(info.axis)] * size_of(info.wire));
+    for_each_input(parts, shape, [&](bool is_set, const std::byte*, int64_t bytes, const DenseInfo*) {
+      if (is_set) shape.bytes += align_8(bytes);
+    });
+    if (shape.bytes > max_blob_bytes && shape.status.ok())
+      shape.status = {StatusCode::too_large,
+                      Problem{"blob", "size", "fewer than 2^32 bytes", std::to_string(shape.bytes)}.to_string()};
+    return shape;
+  }
+
+  /// Writes the blob of a shape whose status is ok. `given(info)` is the Span<const float> of an input in no part.
+  template <class Given>
+  void write(const std::vector<BlobView>& parts, const Shape& shape, std::byte* blob, Given&& given) const {
+    const BlobTables tables(to_);
+    write_header(to_, shape.bytes, blob);
+    std::memset(blob + sizeof(BlobHeader), 0, static_cast<size_t>(tables.end) - sizeof(BlobHeader));
+    if (tables.values_end > tables.types_at) write_types(to_, blob + tables.types_at);
+    std::byte* end = blob + tables.end;
+    const auto begin_section = [&](int64_t entry_at, int64_t bytes) {
+      put(blob + entry_at, end - blob);
+      std::byte* const section = end;
+      end += align_8(bytes);
+      if (bytes > 0) std::memset(end - 8, 0, 8);
+      return section;
+    };
+    for (size_t a = 0; a < to_.axes().size(); ++a) {
+      const AxisSlot axis{static_cast<int>(a)};
+      put(blob + tables.rows_at + 4 * static_cast<int64_t>(a), shape.rows[a]);
+      if (!to_.has_offsets(axis)) continue;
+      const int64_t bytes = 4 * (shape.rows[static_cast<size_t>(to_.axis(axis).parent)] + 1);
+      std::byte* const section = begin_section(tables.offsets_at + 4 * static_cast<int64_t>(a), bytes);
+      if (shape.rows[a] > 0)
+        std::memcpy(section, parts[static_cast<size_t>(part_of_axis_[a])].offsets(axis).data(),
+                    static_cast<size_t>(bytes));
+      else
+        std::memset(section, 0, static_cast<size_t>(bytes));
     }
-    for (size_t i = 0; i < to_dense_.size(); ++i, at += 4) {
-      const DenseInfo& info = to_.dense()[i];
-      copy(blob, at, parts[to_dense_[i].part].values(DenseSlot{to_dense_[i].index}),
-           rows[static_cast<size_t>(info.axis)] * info.width * size_of(info.wire));
-    }
-    return finish(blob, tables);
+    int64_t entry_at = tables.data_at;
+    for_each_input(parts, shape, [&](bool is_set, const std::byte* values, int64_t bytes, const DenseInfo* info) {
+      if (is_set) {
+        std::byte* const section = begin_section(entry_at, bytes);
+        if (values != nullptr && bytes > 0) {
+          std::memcpy(section, values, static_cast<size_t>(bytes));
+        } else if (bytes > 0) {
+          const Span<const float> floats = given(*info);
+          convert_dense(reinterpret_cast<const std::byte*>(floats.data()), DenseWire::f32, floats.size(), section,
+                        info->wire, OutOfRange::saturate);
+        }
+      }
+      entry_at += 4;
+    });
   }
 
  private:
   struct Source {
-    size_t part;
+    int part;  ///< -1: it is given
     int index;
   };
 
@@ -84,41 +124,38 @@ class BlobJoin {
     for (size_t p = 0; p < parts_.size(); ++p) {
       const std::vector<Info>& inputs = *inputs_of(*parts_[p]);
       for (size_t i = 0; i < inputs.size(); ++i)
-        if (inputs[i].name == info.name) return sources.push_back({p, static_cast<int>(i)});
+        if (inputs[i].name == info.name) return sources.push_back({static_cast<int>(p), static_cast<int>(i)});
     }
-    throw invalid_argument("input '" + info.name + "'", "to be in a layout that is joined", "in none");
+    sources.push_back({-1, -1});
   }
 
-  static void put(std::vector<std::byte>& blob, int64_t at, int64_t value) {
+  /// body(is_set, values, bytes, info): `values` is null for a dense input that is given, `info` for ids.
+  template <class Body>
+  void for_each_input(const std::vector<BlobView>& parts, const Shape& shape, Body&& body) const {
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      const IdsInfo& info = to_.ids()[i];
+      const std::byte* const values = parts[static_cast<size_t>(ids_[i].part)].values(IdsSlot{ids_[i].index});
+      body(values != nullptr, values, shape.rows[static_cast<size_t>(info.axis)] * size_of(info.wire), nullptr);
+    }
+    for (size_t i = 0; i < dense_.size(); ++i) {
+      const DenseInfo& info = to_.dense()[i];
+      const bool is_given = dense_[i].part < 0;
+      const std::byte* const values =
+          is_given ? nullptr : parts[static_cast<size_t>(dense_[i].part)].values(DenseSlot{dense_[i].index});
+      body(is_given || values != nullptr, values,
+           shape.rows[static_cast<size_t>(info.axis)] * info.width * size_of(info.wire), &info);
+    }
+  }
+  static void put(std::byte* to, int64_t value) {
     const auto number = static_cast<uint32_t>(value);
-    std::memcpy(blob.data() + at, &number, sizeof number);
-  }
-  static std::byte* begin_section(std::vector<std::byte>& blob, int64_t entry_at, int64_t bytes) {
-    const auto begin = static_cast<int64_t>(blob.size());
-    put(blob, entry_at, begin);
-    blob.resize(static_cast<size_t>(begin + align_8(bytes)));
-    return blob.data() + begin;
-  }
-  static void copy(std::vector<std::byte>& blob, int64_t entry_at, const std::byte* values, int64_t bytes) {
-    if (values == nullptr) return;
-    std::byte* const to = begin_section(blob, entry_at, bytes);
-    if (bytes > 0) std::memcpy(to, values, static_cast<size_t>(bytes));
-  }
-  Status finish(std::vector<std::byte>& blob, const BlobTables& tables) const {
-    const auto size = static_cast<int64_t>(blob.size());
-    if (size > max_blob_bytes)
-      return {StatusCode::too_large,
-              Problem{"blob", "size", "fewer than 2^32 bytes", std::to_string(size)}.to_string()};
-    write_header(to_, size, blob.data());
-    if (tables.values_end > tables.types_at) write_types(to_, blob.data() + tables.types_at);
-    return {};
+    std::memcpy(to, &number, sizeof number);
   }
 
   const BatchLayout& to_;
   std::vector<const BatchLayout*> parts_;
   std::vector<int> part_of_axis_;
   std::vector<bool> has_inputs_;  // on an axis, or on one nested in it
-  std::vector<Source> to_ids_, to_dense_;
+  std::vector<Source> ids_, dense_;
 };
 
 }}}  // namespace warprank::v0::detail

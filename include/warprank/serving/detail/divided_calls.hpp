@@ -93,8 +93,9 @@ class DividedCalls {
  private:
   /// Whether its user's side is another than that of the states.
   bool has_changed(Call& call) const {
-    const DividedRequests::Blob user = requests_->user(call.packed().blob(0));
-    return DividedRequests::hash({user.data(), requests_->plan().user.layout()}) != call.states->side;
+    Batch user = requests_->plan().user.batch();
+    const Request request = requests_->add_user(call.packed().blob(0), user);
+    return !request.status().ok() || DividedRequests::hash(user.blob(0)) != call.states->side;
   }
   void finish(Call& call, int64_t r, int64_t version) {
     const Status& status = batch_.status(r);
