@@ -104,7 +104,7 @@ RULES = [
     (r"tests/(plan|golden|reference)/.*", f"{CODE} asan_all race seeds"),
     (r"tests/house/.*", "format wide headers packages"),
     (r"examples/models/.*", f"{CODE} asan_all benchmarks cuda seeds"),
-    (r"examples/(embed_in_service|movielens|tiers|tune_linears)/.*|tests/examples/.*",
+    (r"examples/(embed_in_service|feed_pages|movielens|tiers|tune_linears)/.*|tests/examples/.*",
      f"{CODE} asan demo cuda docs stress"),
     (r"examples/.*", f"{CODE} docs packages"),
     (r"tests/guarded\.hpp", f"{CODE} asan asan_all"),

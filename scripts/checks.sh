@@ -83,7 +83,7 @@ check_format() { scripts/format.sh; }
 
 # Some of its commands build more: a benchmark for the host and one for a GPU, on the executor.
 check_docs() {
-  build cpu --target ops_host_test show_plan embed_in_service tiers && scripts/check_docs.py --run
+  build cpu --target ops_host_test show_plan embed_in_service feed_pages tiers && scripts/check_docs.py --run
 }
 
 check_site() { scripts/build_site.sh; }

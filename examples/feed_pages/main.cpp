@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/// A feed: each user asks for some pages of items, one after the other. As whole requests to a service of the plan, and
+/// as the divided plan has it: the first page whole, then items alone, by the states that the service keeps.
+///
+///     feed_pages --model user_heavy --items 20
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <future>
+#include <map>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "../models/meituan_like.hpp"
+#include "../models/user_heavy.hpp"
+#include "../models/wide_deep.hpp"
+#include "../movielens/model.hpp"
+#include "support/divided.hpp"
+#include "support/random_data.hpp"
+#include "warprank/host.hpp"
+#include "warprank/serving.hpp"
+
+namespace {
+
+using namespace warprank;
+using Clock = std::chrono::steady_clock;
+using Blob = std::vector<std::byte>;
+
+constexpr int64_t table_rows = 1000;
+
+struct Options {
+  std::string model = "user_heavy";
+  int64_t pages = 4, items = 20, events = 50, users = 100;
+  int64_t clients = 2, rounds = 6;
+  int contexts = 1;
+  double seconds = 3;  ///< for each way, all rounds together
+  int64_t user_mb = 256;
+};
+
+/// In each row of the axis' parent.
+int64_t rows_of(const AxisInfo& axis, const Options& options) {
+  if (axis.name == "item") return options.items;
+  return axis.parent == 0 ? options.events : 3;  // histories, and the genres of a film
+}
+
+/// What a page is as a whole request and as a later one, and its scores.
+struct Page {
+  Blob whole, later;
+  std::vector<std::vector<float>> scores;
+};
+
+Blob packed(const test_support::PlainRequest& request, const BatchLayout& layout) {
+  Batch batch(layout);
+  const Request added = add_to(batch, test_support::part_of(request, layout));
+  if (!added.status().ok()) throw std::runtime_error(added.status().message);
+  return {batch.blob(0).data(), batch.blob(0).data() + batch.blob(0).bytes()};
+}
+
+/// A request of the first one's user about the items of the other.
+test_support::PlainRequest page_of(const DividedPlan& divided, test_support::PlainRequest first,
+                                   const test_support::PlainRequest& other) {
+  const test_support::PlainRequest items = part_of(other, divided.later_requests);
+  for (const auto& [name, ids] : items.ids) first.ids[name] = ids;
+  for (const auto& [name, values] : items.dense) first.dense[name] = values;
+  for (size_t a = 0; a < divided.is_of_items.size(); ++a) {
+    const std::string& axis = divided.whole.layout().axes()[a].name;
+    if (divided.is_of_items[a]) first.lengths[axis] = other.lengths.at(axis);
+  }
+  return first;
+}
+
+/// [users][pages]
+std::vector<std::vector<Page>> make_pages(const DividedPlan& divided, Context context, const Options& options) {
+  test_support::RequestShape shape;
+  shape.table_rows = table_rows;
+  for (const AxisInfo& axis : divided.whole.layout().axes()) shape.rows[axis.name] = rows_of(axis, options);
+  const BatchLayout& layout = divided.whole.layout();
+  std::mt19937 random(1);
+  std::vector<std::vector<Page>> users(static_cast<size_t>(options.users));
+  for (std::vector<Page>& pages : users) {
+    const test_support::PlainRequest first = random_request(layout, shape, random);
+    for (int64_t p = 0; p < options.pages; ++p) {
+      const test_support::PlainRequest request = page_of(divided, first, random_request(layout, shape, random));
+      Page& page = pages.emplace_back();
+      page.whole = packed(request, layout);
+      page.later = packed(request, divided.later_requests);
+      Batch batch = divided.whole.batch();
+      batch.add_blob(Span<const std::byte>(page.whole));
+      const Scores scores = context.run(batch);
+      for (const OutputInfo& output : divided.whole.graph().outputs)
+        page.scores.emplace_back(scores[output.name].of(0).begin(), scores[output.name].of(0).end());
+    }
+  }
+  return users;
+}
+
+/// What one way of asking took.
+struct Measured {
+  std::vector<double> first_ms, later_ms;
+  double seconds = 0;
+  int64_t bytes = 0, unknown = 0;
+
+  int64_t pages() const { return static_cast<int64_t>(first_ms.size() + later_ms.size()); }
+  void add(const Measured& other) {
+    first_ms.insert(first_ms.end(), other.first_ms.begin(), other.first_ms.end());
+    later_ms.insert(later_ms.end(), other.later_ms.begin(), other.later_ms.end());
+    bytes += other.bytes, unknown += other.unknown;
+  }
+};
+
+/// The value that a share of the values do not exceed; 0 without any.
+double percentile(std::vector<double>& values, double share) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
+}
+
+/// Clients that each ask for the pages of one user after another, and wait for every reply, until the time is over.
+class Feed {
+ public:
+  Feed(RankingService& service, const std::vector<std::vector<Page>>& users, const Options& options, bool keeps_users)
+      : service_(service), users_(users), options_(options), keeps_users_(keeps_users) {}
+
+  void run(double seconds) {
+    const Clock::time_point begin = Clock::now(), end = begin + std::chrono::duration_cast<Clock::duration>(
+                                                                    std::chrono::duration<double>(seconds));
+    std::vector<Measured> of_clients(static_cast<size_t>(options_.clients));
+    std::vector<std::thread> clients;
+    for (Measured& of_client : of_clients)
+      clients.emplace_back([&] {
+        while (Clock::now() < end) ask_for_all(of_client, next_visit_++);
+      });
+    for (std::thread& client : clients) client.join();
+    if (num_wrong_ > 0) throw std::runtime_error(std::to_string(num_wrong_) + " pages with other scores than alone");
+    for (const Measured& of_client : of_clients) measured_.add(of_client);
+    measured_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+  Measured& measured() { return measured_; }
+
+ private:
+  void ask_for_all(Measured& measured, uint64_t visit) {
+    CallOptions how;
+    if (keeps_users_) how.user = UserKey{visit, 0};
+    for (size_t p = 0; p < static_cast<size_t>(options_.pages); ++p) {
+      const Page& page = users_[visit % users_.size()][p];
+      const Clock::time_point begin = Clock::now();
+      Reply reply = ask(keeps_users_ && p > 0 ? page.later : page.whole, how, measured);
+      if (reply.refusal == Refusal::unknown_user) {
+        ++measured.unknown;
+        reply = ask(page.whole, how, measured);
+      }
+      const double ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+      (p == 0 ? measured.first_ms : measured.later_ms).push_back(ms);
+      num_wrong_ += reply.outcome != Outcome::scored || reply.scores != page.scores;
+    }
+  }
+  Reply ask(const Blob& blob, const CallOptions& how, Measured& measured) {
+    measured.bytes += static_cast<int64_t>(blob.size());
+    std::promise<Reply> reply;
+    service_.score_blob(
+        Span<const std::byte>(blob), [&](Reply got) { reply.set_value(std::move(got)); }, how);
+    return reply.get_future().get();
+  }
+
+  RankingService& service_;
+  const std::vector<std::vector<Page>>& users_;
+  const Options& options_;
+  const bool keeps_users_;
+  std::atomic<uint64_t> next_visit_{0};
+  std::atomic<int64_t> num_wrong_{0};
+  Measured measured_;
+};
+
+void print(const char* way, Measured& measured) {
+  std::printf("%-14s %9.0f %12.0f   %7.3f %7.3f    %7.3f %7.3f\n", way,
+              static_cast<double>(measured.pages()) / measured.seconds,
+              static_cast<double>(measured.bytes) / static_cast<double>(measured.pages()),
+              percentile(measured.first_ms, 0.5), percentile(measured.first_ms, 0.99),
+              percentile(measured.later_ms, 0.5), percentile(measured.later_ms, 0.99));
+}
+
+void measure(const Plan& plan, const Options& options) {
+  const Weights dense = test_support::random_weights(plan, 1), rows = test_support::random_tables(plan, table_rows, 2);
+  Tables tables = Tables::load(plan, rows, host());
+  Model model = Model::bind(plan, dense, tables);
+  DividedPlan divided = divide(plan, "item");
+  const std::vector<std::vector<Page>> users = make_pages(divided, model.context(), options);
+  std::printf("%s\n", divided.describe().c_str());
+  Servable both = Servable::bind(std::move(divided), dense, tables);
+
+  ServedModel whole(std::move(model), tables, {.contexts = options.contexts});
+  ServedModel in_two(std::move(both), std::move(tables), {.contexts = options.contexts});
+  UserStates states({.most_bytes = options.user_mb << 20});
+  RankingService whole_service(whole), service(in_two, states);
+  Feed without(whole_service, users, options, false), with(service, users, options, true);
+  for (int64_t round = 0; round < options.rounds; ++round)
+    for (Feed* feed : {&without, &with}) feed->run(options.seconds / static_cast<double>(options.rounds));
+
+  std::printf("%lld pages of %lld items for each user\n\n", static_cast<long long>(options.pages),
+              static_cast<long long>(options.items));
+  std::printf("                 pages/s   bytes/page   first page, ms     later pages, ms\n");
+  std::printf("                                            p50     p99        p50     p99\n");
+  print("whole requests", without.measured());
+  print("states kept", with.measured());
+  const UserStatesCounters counters = states.counters();
+  const double pages_of_both = static_cast<double>(with.measured().pages()) / with.measured().seconds /
+                               (static_cast<double>(without.measured().pages()) / without.measured().seconds);
+  std::printf("\n%.2f times the pages; %lld users kept in %.1f MB, %lld evicted, %lld asked for again in full\n",
+              pages_of_both, static_cast<long long>(counters.states), static_cast<double>(counters.bytes) / 1e6,
+              static_cast<long long>(counters.evicted), static_cast<long long>(with.measured().unknown));
+}
+
+int run(int argc, char** argv) {
+  const std::map<std::string, ModelFunction> models = {{"wide_deep", ::models::wide_deep},
+                                                       {"din_mmoe", movielens::din_mmoe},
+                                                       {"user_heavy", ::models::user_heavy},
+                                                       {"meituan_like", ::models::meituan_like}};
+  CLI::App app("Measures what it brings to keep what a model computed of a user.");
+  Options options;
+  app.add_option("--model", options.model, "A reference model, of random weights")
+      ->check(CLI::IsMember(models))
+      ->capture_default_str();
+  const auto add = [&](const char* name, int64_t& value, const char* what) {
+    app.add_option(name, value, what)->check(CLI::PositiveNumber)->capture_default_str();
+  };
+  add("--pages", options.pages, "Pages that each user asks for");
+  add("--items", options.items, "Items of a page");
+  add("--events", options.events, "Events of each history");
+  add("--users", options.users, "Users whose requests are made beforehand");
+  add("--clients", options.clients, "Threads that ask and wait");
+  add("--rounds", options.rounds, "Turns of both ways");
+  add("--user-mb", options.user_mb, "Memory for states of users");
+  app.add_option("--contexts", options.contexts, "Batches at a time, each with a thread")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--seconds", options.seconds, "For each way")->check(CLI::PositiveNumber)->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+
+  const Graph graph = build(models.at(options.model));
+  CompileOptions compiling;
+  for (const int64_t requests : {int64_t{1}, options.clients}) {
+    Capacity& capacity = compiling.capacities.emplace_back();
+    capacity.requests = requests;
+    capacity.items = requests * options.items;
+    std::vector<int64_t> rows = {requests};
+    for (size_t a = 1; a < graph.axes.size(); ++a) {
+      rows.push_back(rows[static_cast<size_t>(graph.axes[a].parent)] * rows_of(graph.axes[a], options));
+      capacity.rows[graph.axes[a].name] = rows.back();
+    }
+  }
+  measure(compile(graph, compiling), options);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
