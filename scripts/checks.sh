@@ -173,7 +173,8 @@ check_clang() { build clang && run_tests clang -LE 'house|resources'; }
 check_fuzz() { build fuzz -D WARPRANK_FUZZ_SECONDS="$fuzz_seconds" && run_tests fuzz; }
 
 check_soak() {
-  build cpu --target server client_vectors && WARPRANK_SOAK_SECONDS=$soak_seconds run_tests cpu -R '^client_server$'
+  build cpu --target server client_vectors serving_test &&
+    WARPRANK_SOAK_SECONDS=$soak_seconds run_tests cpu -C Soak -R '^(client_server|user_states_soak)$'
 }
 
 # What has threads, sockets, servers or clocks, again and again on a machine that is busy.

@@ -3,13 +3,20 @@
 #include "warprank/serving/user_states.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <random>
@@ -215,46 +222,119 @@ TEST(UserStates, SaysWhichOptionsLeaveNoRoom) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
-/// Readers, writers, exchanges of the model and changes of rows at once: bytes stay within their bound, and each state
-/// is whole and of the key and the version that was asked for.
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+int64_t allocated_bytes() {
+  const auto info = mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
+
+TEST(UserStates, CountsTheBytesThatItTakes) {
+  for (const int64_t bytes : {8, 100, 1000, 10000}) {
+    constexpr uint64_t count = 20000;
+    const int64_t before = allocated_bytes();
+    Store store;
+    for (uint64_t key = 0; key < count; ++key) store.keep(key, 1, bytes);
+    const auto taken = static_cast<double>(allocated_bytes() - before),
+               counted = static_cast<double>(store.states.counters().bytes);
+    ASSERT_EQ(store.states.counters().states, static_cast<int64_t>(count));
+    EXPECT_LE(taken, 1.01 * counted) << "states of " << bytes << " bytes";
+    EXPECT_GE(taken, 0.85 * counted) << "states of " << bytes << " bytes";
+  }
+}
+#endif
+
+/// Readers, writers, exchanges of the model and changes of rows at once, in a store that has no room for all users:
+/// bytes stay within their bound, and each state is whole and of the key and the version that was asked for.
+class Crowd {
+ public:
+  Crowd(const UserStatesOptions& options, uint64_t num_users) : options_(options), num_users_(num_users) {}
+
+  /// Until `is_over`, in so many threads.
+  template <class IsOver>
+  void run(int num_threads, IsOver is_over) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < num_threads; ++t)
+      threads.emplace_back([&, t] {
+        std::mt19937_64 random(static_cast<uint64_t>(t) + 100 * static_cast<uint64_t>(num_asked_));
+        for (int64_t i = 0; i % 1000 != 0 || !is_over(); ++i) {
+          ask(random() % num_users_, random);
+          if (i % 50000 == 49999) ++version_;
+          if (i % 1000 == 0) states_.expire_after(milliseconds(10 * t));
+          if (i % 100 == 0) num_wrong_ += states_.counters().bytes > options_.most_bytes;
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  UserStatesCounters counters() const { return states_.counters(); }
+  int64_t num_asked() const { return num_asked_; }
+  int64_t num_hits() const { return num_hits_; }
+  int64_t num_wrong() const { return num_wrong_; }
+
+ private:
+  void ask(uint64_t key, std::mt19937_64& random) {
+    const int64_t version = version_;
+    const UserStates::States found = states_.find({key, ~key}, version);
+    ++num_asked_;
+    if (found == nullptr) {
+      std::vector<std::byte> bytes(16 + random() % 240, static_cast<std::byte>(key));
+      std::memcpy(bytes.data(), &key, 8);
+      std::memcpy(bytes.data() + 8, &version, 8);
+      states_.keep({key, ~key}, version, std::make_shared<const KeptStates>(KeptStates{std::move(bytes)}));
+      return;
+    }
+    ++num_hits_;
+    num_wrong_ += std::memcmp(found->blob.data(), &key, 8) != 0 ||
+                  std::memcmp(found->blob.data() + 8, &version, 8) != 0 ||
+                  std::any_of(found->blob.begin() + 16, found->blob.end(),
+                              [&](std::byte b) { return b != static_cast<std::byte>(key); });
+  }
+
+  const UserStatesOptions options_;
+  const uint64_t num_users_;
+  UserStates states_{options_};
+  std::atomic<int64_t> version_{1}, num_asked_{0}, num_hits_{0}, num_wrong_{0};
+};
+
 TEST(UserStates, ManyThreadsAtOnce) {
   UserStatesOptions options;
   options.parts = 4;
   options.most_state_bytes = 256;
   options.most_bytes = 100 * (256 + UserStates::record_bytes);
-  UserStates states(options);
-  std::atomic<int64_t> version{1}, hits{0}, torn{0};
-  std::vector<std::thread> threads;
-  for (uint32_t t = 0; t < 4; ++t)
-    threads.emplace_back([&, t] {
-      std::mt19937 random(t);
-      for (int i = 0; i < 20000; ++i) {
-        const uint64_t key = random() % 300;
-        const int64_t mine = version.load();
-        const UserStates::States found = states.find({key, key}, mine);
-        if (found == nullptr) {
-          std::vector<std::byte> bytes(16 + random() % 240, static_cast<std::byte>(key));
-          std::memcpy(bytes.data(), &key, 8);
-          std::memcpy(bytes.data() + 8, &mine, 8);
-          states.keep({key, key}, mine, std::make_shared<const KeptStates>(KeptStates{std::move(bytes)}));
-          continue;
-        }
-        ++hits;
-        torn += std::memcmp(found->blob.data(), &key, 8) != 0 || std::memcmp(found->blob.data() + 8, &mine, 8) != 0 ||
-                std::any_of(found->blob.begin() + 16, found->blob.end(),
-                            [&](std::byte b) { return b != static_cast<std::byte>(key); });
-        if (i % 5000 == 0) ++version;
-        if (i % 1000 == 0) states.expire_after(milliseconds(t));
-        if (i % 100 == 0) torn += states.counters().bytes > options.most_bytes;
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_GT(hits, 0);
-  EXPECT_EQ(torn, 0);
-  const UserStatesCounters counters = states.counters();
-  EXPECT_EQ(counters.hits, hits);
-  EXPECT_EQ(counters.hits + counters.misses, 80000);
+  Crowd crowd(options, 300);
+  crowd.run(4, [&] { return crowd.num_asked() >= 80000; });
+  EXPECT_GT(crowd.num_hits(), 0);
+  EXPECT_EQ(crowd.num_wrong(), 0);
+  const UserStatesCounters counters = crowd.counters();
+  EXPECT_EQ(counters.hits, crowd.num_hits());
+  EXPECT_EQ(counters.hits + counters.misses, crowd.num_asked());
   EXPECT_GT(counters.evicted, 0);
+}
+
+/// Of the process.
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+/// For WARPRANK_SOAK_SECONDS: a million users, for a fifth of whom there is room, and memory that does not grow.
+TEST(UserStates, TakesNoMoreMemoryAsTimeGoesOn) {
+  UserStatesOptions options;
+  options.most_state_bytes = 256;
+  options.most_bytes = int64_t{64} << 20;
+  Crowd crowd(options, 1000000);
+  crowd.run(8, [&] { return crowd.counters().evicted > 200000; });
+  const int64_t before = resident_bytes();
+  const char* const seconds = std::getenv("WARPRANK_SOAK_SECONDS");
+  const auto end = UserStates::Clock::now() + std::chrono::seconds(seconds == nullptr ? 1 : std::atoi(seconds));
+  crowd.run(8, [&] { return UserStates::Clock::now() >= end; });
+  EXPECT_EQ(crowd.num_wrong(), 0);
+  EXPECT_GT(crowd.num_hits(), 0);
+  EXPECT_LE(resident_bytes() - before, options.most_bytes / 4) << "beyond " << before;
+  std::printf("%lld requests, %.1f MB at the end, %.1f before\n", static_cast<long long>(crowd.num_asked()),
+              static_cast<double>(resident_bytes()) / 1e6, static_cast<double>(before) / 1e6);
 }
 
 }  // namespace

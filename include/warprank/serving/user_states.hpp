@@ -154,10 +154,10 @@ class UserStates {
   };
 
  public:
-  /// What the store takes for each state beside its bytes: a node of the list and one of the index with its place, and
-  /// their owner.
-  static constexpr int64_t record_bytes = static_cast<int64_t>(sizeof(Entry) + 2 * sizeof(void*) + sizeof(UserKey) +
-                                                               4 * sizeof(void*) + sizeof(KeptStates) + 16);
+  /// What the store takes for each state beside its bytes: a node of the list, one of the index with its place, the
+  /// state's owner, and what an allocator adds to these and to the bytes.
+  static constexpr int64_t record_bytes =
+      static_cast<int64_t>(sizeof(Entry) + sizeof(KeptStates) + sizeof(UserKey) + 17 * sizeof(void*));
 
  private:
   static int64_t bytes_of(const States& states) { return static_cast<int64_t>(states->blob.size()) + record_bytes; }
