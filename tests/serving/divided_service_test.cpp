@@ -9,7 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <future>
+#include <list>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -287,6 +289,38 @@ TEST(DividedServiceOf, AUserIsMadeAndAskedAsDocumented) {
   const Reply later = service.score_later(fill_items, how).get();  // the inputs of items alone
   EXPECT_EQ(first.scores, feed().expected(1, 1, 0));
   EXPECT_EQ(later.scores, feed().expected(1, 1, 1));
+}
+
+/// Rows of tables that change while a batch runs: its states may be of the rows before.
+TEST(DividedCalls, KeepsStatesAsOldAsTheBatchIs) {
+  struct Call : detail::PackedCall {
+    using PackedCall::PackedCall;
+    Reply reply;
+  };
+  ServedModel served = feed().served(1);
+  UserStates states;
+  HostAllocator allocator, plain;
+  bool changes_rows = false;
+  allocator.allocate = [&](int64_t bytes) {  // while the batch is packed
+    if (changes_rows) states.expire_after(std::chrono::milliseconds(0));
+    return plain.allocate(bytes);
+  };
+  const auto whole = std::make_shared<const BatchLayout>(served.plan().layout());
+  const auto later = std::make_shared<const BatchLayout>(served.requests()->plan().later_requests);
+  const auto are_kept = [&](uint64_t user) {
+    detail::DividedCalls<Call> divided(served.requests(), &states, false, allocator);
+    std::list<Call> calls, unknown;
+    Call& call = calls.emplace_back(whole, later);
+    call.user = UserKey{user, 0};
+    add_to(call.packed(), feed().request(1, 0));
+    call.packed().close();
+    divided.run(served.acquire(), calls, unknown);
+    EXPECT_TRUE(call.reply.is_user_kept);
+    return states.find({user, 0}, 1) != nullptr;
+  };
+  EXPECT_TRUE(are_kept(1));
+  changes_rows = true;
+  EXPECT_FALSE(are_kept(2));
 }
 
 /// Clients that ask for pages as the protocol says, in a store that is too small for all, while models are exchanged:

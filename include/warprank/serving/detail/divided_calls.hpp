@@ -65,6 +65,7 @@ class DividedCalls {
 
   /// Scores the calls, but for those whose user this version of the model does not know: these go to `unknown`.
   Scores run(const ContextLease& context, Calls& calls, Calls& unknown) {
+    begin_ = UserStates::Clock::now();
     known_users_ = changed_users_ = 0;
     batch_.clear();
     for (auto call = calls.begin(); call != calls.end();) {
@@ -107,13 +108,14 @@ class DividedCalls {
     if (kept_ == nullptr || !call.user || states == nullptr) return;
     const bool is_known = call.states != nullptr;
     known_users_ += is_known;
-    call.reply.is_user_kept = is_known || kept_->keep(*call.user, version, states);
+    call.reply.is_user_kept = is_known || kept_->keep(*call.user, version, states, begin_);
   }
 
   const std::shared_ptr<const DividedRequests> requests_;
   UserStates* const kept_;
   const bool compare_users_;
   DividedBatch batch_;
+  UserStates::Clock::time_point begin_;  // of the last batch, which has read no rows that are older
   int64_t known_users_ = 0, changed_users_ = 0;
 };
 
