@@ -3,6 +3,7 @@
 
 /// A model with its queue, and what the protocol tells of it.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +26,7 @@
 #include "recorder.hpp"
 #include "statistics.hpp"
 #include "tier_metrics.hpp"
+#include "user_metrics.hpp"
 #include "warprank/serving.hpp"
 #include "warprank/store/change_follower.hpp"
 
@@ -45,6 +48,19 @@ struct HostedOptions {
   EventLog* log = nullptr;                                           ///< outlives the model
   const warprank::ChangeFollower* follower = nullptr;                ///< of its tables; outlives it
   std::function<RedisCounters()> redis = nullptr;                    ///< of its tables' store, where that is Redis
+  warprank::UserStates* users = nullptr;  ///< where states of users are kept, of a divided model; outlives it
+};
+
+/// Requests about users whose states are kept: the items' side alone.
+struct LaterRequests {
+  const warprank::BatchLayout& layout;
+  const TensorNames names;
+
+  /// Whether tensors are all of such a request; others are of a whole one.
+  bool have_all(const std::vector<Tensor>& tensors) const {
+    return std::all_of(tensors.begin(), tensors.end(),
+                       [&](const Tensor& tensor) { return names.find(tensor.name) != nullptr; });
+  }
 };
 
 class HostedModel {
@@ -59,7 +75,12 @@ class HostedModel {
         names_(served.plan().source()),
         outputs_(served.plan().source()),
         recorder_(served.plan(), options.record_every, 100),
-        service_(served, options.service) {}
+        service_(options.users == nullptr ? warprank::RankingService(served, options.service)
+                                          : warprank::RankingService(served, *options.users, options.service)) {
+    if (options.users == nullptr) return;
+    const warprank::BatchLayout& later = served.requests()->plan().later_requests;
+    later_.emplace(LaterRequests{later, TensorNames(served.plan().source(), later)});
+  }
 
   const std::string& name() const { return options_.name; }
   std::string version() const { return std::to_string(served_.version()); }
@@ -68,6 +89,8 @@ class HostedModel {
   const warprank::BatchLayout& layout() const { return served_.plan().layout(); }
   const TensorNames& names() const { return names_; }
   const ModelOutputs& outputs() const { return outputs_; }
+  /// None: no states of users are kept.
+  const std::optional<LaterRequests>& later() const { return later_; }
   warprank::RankingService& service() { return service_; }
   Statistics& statistics() { return statistics_; }
   Recorder& recorder() { return recorder_; }
@@ -108,13 +131,17 @@ class HostedModel {
     is_ready_ = false;
     write_event("unload", {{"model", name()}});
   }
-  /// An event for requests that were refused since the last call, if there are any. By one thread.
+  /// An event for requests that were refused since the last call, if there are any but those of unknown users, which
+  /// are sent again. By one thread.
   void log_refusals() {
     const warprank::ServiceCounters counters = service_.counters();
     EventLog::Fields event = {{"model", name()}};
     for (const auto& [reason, label] : refusals) event[label] = counters.refused(reason) - logged_.refused(reason);
     event["scored"] = counters.scored - logged_.scored;
-    if (counters.refused() > logged_.refused()) write_event("refused", event);
+    const auto refused = [](const warprank::ServiceCounters& all) {
+      return all.refused() - all.refused(warprank::Refusal::unknown_user);
+    };
+    if (refused(counters) > refused(logged_)) write_event("refused", event);
     logged_ = counters;
   }
   /// Takes no more requests, and returns when those that wait are answered.
@@ -164,6 +191,7 @@ class HostedModel {
     tiers.write(text, name());
     one("warprank_failed_cache_passes_total", "counter", "Passes over caches of rows that failed.",
         failed_passes_.load());
+    if (options_.users != nullptr) UserMetrics{options_.users->counters(), counters}.write(text, name());
     statistics_.write(text, model);
     return text.text();
   }
@@ -187,6 +215,7 @@ class HostedModel {
   void describe(inference::ModelConfig& to) const {
     to.set_name(name());
     (*to.mutable_parameters())["layout"].set_string_value(layout_json(layout()));
+    if (later_) (*to.mutable_parameters())["later_layout"].set_string_value(layout_json(later_->layout));
     to.set_platform("warprank");
     to.set_backend("warprank");
     each_input([&](const std::string& name, const std::string& datatype, const std::vector<int64_t>& shape) {
@@ -208,11 +237,10 @@ class HostedModel {
   }
 
  private:
-  static constexpr std::pair<warprank::Refusal, const char*> refusals[] = {{warprank::Refusal::full, "full"},
-                                                                           {warprank::Refusal::displaced, "displaced"},
-                                                                           {warprank::Refusal::late, "late"},
-                                                                           {warprank::Refusal::stopping, "stopping"},
-                                                                           {warprank::Refusal::cancelled, "cancelled"}};
+  static constexpr std::pair<warprank::Refusal, const char*> refusals[] = {
+      {warprank::Refusal::full, "full"},           {warprank::Refusal::displaced, "displaced"},
+      {warprank::Refusal::late, "late"},           {warprank::Refusal::stopping, "stopping"},
+      {warprank::Refusal::cancelled, "cancelled"}, {warprank::Refusal::unknown_user, "unknown_user"}};
 
   void write_event(const char* event, const EventLog::Fields& fields) const {
     if (options_.log != nullptr) options_.log->write(event, fields);
@@ -247,6 +275,7 @@ class HostedModel {
   const Load load_;
   const TensorNames names_;
   const ModelOutputs outputs_;
+  std::optional<LaterRequests> later_;
   Recorder recorder_;
   Statistics statistics_;
   std::atomic<bool> is_ready_{true};

@@ -261,6 +261,7 @@ inline HttpAnswer write_infer(const HttpInfer& call, const inference::ModelInfer
   using Json = nlohmann::ordered_json;
   Json json = {{"model_name", response.model_name()}, {"model_version", response.model_version()}};
   if (!response.id().empty()) json["id"] = response.id();
+  for (const auto& [name, value] : response.parameters()) json["parameters"][name] = value.string_param();
   Json& outputs = json["outputs"] = Json::array();
   std::string binary;
   for (int o = 0; o < response.outputs_size(); ++o) {

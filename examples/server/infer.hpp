@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "call_user.hpp"
 #include "hosted_model.hpp"
 #include "inference.pb.h"
 
@@ -42,7 +43,9 @@ inline grpc::Status to_status(const warprank::Reply& reply) {
     code = reply.refusal == warprank::Refusal::late        ? grpc::StatusCode::DEADLINE_EXCEEDED
            : reply.refusal == warprank::Refusal::stopping  ? grpc::StatusCode::UNAVAILABLE
            : reply.refusal == warprank::Refusal::cancelled ? grpc::StatusCode::CANCELLED
-                                                           : grpc::StatusCode::RESOURCE_EXHAUSTED;
+           : reply.refusal == warprank::Refusal::unknown_user
+               ? grpc::StatusCode::FAILED_PRECONDITION  // another server does not help: send the whole request
+               : grpc::StatusCode::RESOURCE_EXHAUSTED;
   return {code, shortened(reply.message)};
 }
 
@@ -131,8 +134,8 @@ inline std::vector<Tensor> tensors_of(const inference::ModelInferRequest& reques
   return tensors;
 }
 
-/// Parameters of a call that Triton's clients set: `priority` 1 is high, `timeout` is in microseconds. Throws
-/// warprank::invalid_argument where they are no such numbers.
+/// Parameters of a call that Triton's clients set: `priority` 1 is high, `timeout` is in microseconds. And its user.
+/// Throws warprank::invalid_argument where they are no such values.
 inline warprank::CallOptions call_options(const inference::ModelInferRequest& request,
                                           std::chrono::steady_clock::time_point now,
                                           std::chrono::steady_clock::time_point deadline) {
@@ -152,6 +155,7 @@ inline warprank::CallOptions call_options(const inference::ModelInferRequest& re
   };
   warprank::CallOptions how;
   how.deadline = deadline;
+  how.user = user_of(request);
   if (number("priority") == 1) how.priority = warprank::Priority::high;
   const int64_t timeout = number("timeout"), day = 86'400'000'000;
   if (timeout > 0 && timeout < day) how.deadline = std::min(deadline, now + std::chrono::microseconds(timeout));
@@ -170,6 +174,10 @@ class InferCall : public std::enable_shared_from_this<InferCall> {
   void start(std::chrono::steady_clock::time_point deadline, uint64_t number) {
     warprank::CallOptions how = call_options(request_, begin_, deadline);
     how.call = number;
+    if (how.user && !model_.later())
+      throw warprank::invalid_argument("parameter '" + std::string(user_state) + "'",
+                                       "a server that keeps states of users, by its option --keep-users",
+                                       "one that does not");
     const std::vector<Tensor> tensors = tensors_of(request_);
     std::vector<std::string_view> wanted;
     warprank::Problems problems;
@@ -184,6 +192,7 @@ class InferCall : public std::enable_shared_from_this<InferCall> {
       if (const auto most = model_.options().most_requests; blobs.empty() || static_cast<int64_t>(blobs.size()) > most)
         throw warprank::invalid_argument(std::string("tensor '") + blobs_name + "'",
                                          "1 to " + std::to_string(most) + " requests", std::to_string(blobs.size()));
+      check_user(how, blobs.size());
       each(blobs.size(), [&](size_t r, warprank::ReplyCallback reply) {
         const warprank::Span<const std::byte> blob(reinterpret_cast<const std::byte*>(blobs[r].data()),
                                                    static_cast<int64_t>(blobs[r].size()));
@@ -192,7 +201,18 @@ class InferCall : public std::enable_shared_from_this<InferCall> {
       });
       return;
     }
-    const NamedRequests requests(model_.layout(), model_.names(), tensors, model_.options().most_requests);
+    const int64_t most_requests = model_.options().most_requests;
+    if (how.user && model_.later()->have_all(tensors)) {
+      const NamedRequests requests(model_.later()->layout, model_.later()->names, tensors, most_requests);
+      check_user(how, static_cast<size_t>(requests.size()));
+      each(1, [&](size_t, warprank::ReplyCallback reply) {
+        const auto fill = [&](warprank::Request request) { requests.fill(request, 0); };
+        model_.service().score_later(fill, std::move(reply), how);
+      });
+      return;
+    }
+    const NamedRequests requests(model_.layout(), model_.names(), tensors, most_requests);
+    check_user(how, static_cast<size_t>(requests.size()));
     each(static_cast<size_t>(requests.size()), [&](size_t r, warprank::ReplyCallback reply) {
       const auto fill = [&](warprank::Request request) { requests.fill(request, static_cast<int64_t>(r)); };
       model_.recorder().offer([&](warprank::Batch& batch) { fill(batch.add_request()); });
@@ -201,6 +221,12 @@ class InferCall : public std::enable_shared_from_this<InferCall> {
   }
 
  private:
+  static void check_user(const warprank::CallOptions& how, size_t requests) {
+    if (how.user && requests != 1)
+      throw warprank::invalid_argument("parameter '" + std::string(user_state) + "'",
+                                       "a call of one request, the user's", "one of " + std::to_string(requests));
+  }
+
   template <class Score>
   void each(size_t count, const Score& score) {
     replies_.resize(count);
@@ -241,6 +267,7 @@ class InferCall : public std::enable_shared_from_this<InferCall> {
     response_.set_model_name(model_.name());
     response_.set_model_version(std::to_string(version));
     response_.set_id(request_.id());
+    if (replies_.front().is_user_kept) (*response_.mutable_parameters())[user_state].set_string_param("kept");
     for (OutputTensor& tensor : answer(model_.outputs(), wanted_, replies_)) {
       auto& output = *response_.add_outputs();
       output.set_name(std::move(tensor.name));

@@ -24,6 +24,7 @@
 #include "http_ports.hpp"
 #include "server.hpp"
 #include "tier_options.hpp"
+#include "user_options.hpp"
 #include "warprank/graph_json.hpp"
 #include "warprank/host.hpp"
 #include "warprank/serving.hpp"
@@ -68,6 +69,14 @@ std::vector<warprank::Capacity> capacities_of(int64_t merged, int64_t items,
   return {one, all};
 }
 
+/// What the engine chose, of each model; without the end of the last line.
+std::string bound_text(const warprank::Servable& servable) {
+  std::string text = servable.model().describe();
+  if (servable.users()) text += "users: " + servable.users()->describe();
+  if (!text.empty()) text.pop_back();
+  return text;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Serves a ranking model by gRPC and HTTP, as KServe v2 (the Open Inference Protocol) says.");
   std::string engine = "host", precision_name = "fp32", whole, graph,
@@ -82,6 +91,7 @@ int run(int argc, char** argv) {
   options.service.most_merged = 16;
   ServerOptions server_options;
   TierOptions tiers;
+  UserOptions users;
   app.add_option("--engine", engine, "What scores")->check(CLI::IsMember({"host", "cuda"}))->capture_default_str();
   app.add_option("--precision", precision_name, "Of products on the host: docs/SERVING.md")
       ->check(CLI::IsMember({"fp32", "bf16", "automatic"}))
@@ -139,6 +149,7 @@ int run(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   tiers.add_to(app);
+  users.add_to(app);
   app.add_option("--address", server_options.address, "Where to listen")->capture_default_str();
   const auto* has_http_port = app.add_option("--http-port", http_options.port,
                                              "For HTTP, of all addresses unless the other is 127.0.0.1; -1: none")
@@ -194,14 +205,18 @@ int run(int argc, char** argv) {
   next_loading.most_bytes_per_second = load_mb_per_second * 1'000'000;
   if (keep_memory) loading.pages = std::make_shared<warprank::PagePool>();
   warprank::Tables tables = warprank::Tables::load(plan, first.tables, device_of(engine), loading);
-  warprank::Model model = warprank::Model::bind(plan, first.dense, tables, first.bind);
-  std::string bound = model.describe();
-  if (!bound.empty()) bound.pop_back();  // the end of its line
+  warprank::Servable servable =
+      users.bind(plan, first, tables, engine == "cuda" ? warprank::StateType::as_on_a_gpu : warprank::StateType::f32);
+  const std::string bound = bound_text(servable);
   const std::vector<warprank::PlacedTable> placed = tables.store()->placed();
-  warprank::ServedModel served(std::move(model), std::move(tables), {.contexts = contexts});
+  warprank::ServedModel served(std::move(servable), std::move(tables), {.contexts = contexts});
   EventLog log(stdout);
   options.log = &log;
-  const std::unique_ptr<warprank::ChangeFollower> follower = tiers.follow(served, placed, log);
+  const std::unique_ptr<warprank::UserStates> states = users.states();
+  options.users = states.get();
+  options.service.compare_users = users.compares();
+  ChangedRows rows = users.changed_rows(served, states.get());
+  const std::unique_ptr<warprank::ChangeFollower> follower = tiers.follow(served, rows, placed, log);
   options.follower = follower.get();
   options.redis = tiers.redis_counters();
   HostedModel hosted(

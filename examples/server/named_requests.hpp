@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "axes_with_inputs.hpp"
 #include "tensor.hpp"
 #include "warprank/core/suggest.hpp"
 #include "warprank/model.hpp"
@@ -33,20 +34,25 @@ class TensorNames {
   };
 
   /// Throws warprank::invalid_argument for inputs that are called as tensors of the server's own.
-  explicit TensorNames(const warprank::Graph& graph) {
-    const warprank::BatchLayout layout(graph);
+  explicit TensorNames(const warprank::Graph& graph) : TensorNames(graph, warprank::BatchLayout(graph)) {}
+  /// The same where only the inputs of `layout` are sent, some of the graph's, and no offsets of axes whose inputs are
+  /// all left out.
+  TensorNames(const warprank::Graph& graph, const warprank::BatchLayout& layout) {
+    const warprank::BatchLayout all(graph);
     warprank::Problems problems;
     const auto add = [&](const std::string& name, const Input& input) {
       if (is_servers_own(name))
         problems.add("input '" + name + "'", "a name that is not the server's own", "one that is");
       inputs_.emplace(name, input);
     };
+    const std::vector<bool> had_inputs = axes_with_inputs(all), has_inputs = axes_with_inputs(layout);
     for (size_t a = 1; a < layout.axes().size(); ++a)
-      inputs_.emplace(layout.axes()[a].name + ".offsets",
-                      Input{Kind::offsets, static_cast<int>(a), static_cast<int>(a)});
+      if (has_inputs[a] || !had_inputs[a])
+        inputs_.emplace(layout.axes()[a].name + ".offsets",
+                        Input{Kind::offsets, static_cast<int>(a), static_cast<int>(a)});
     for (size_t i = 0; i < layout.ids().size(); ++i)
-      add(layout.ids()[i].name,
-          {Kind::ids, static_cast<int>(i), layout.ids()[i].axis, graph.pads_minus_one(static_cast<int>(i))});
+      add(layout.ids()[i].name, {Kind::ids, static_cast<int>(i), layout.ids()[i].axis,
+                                 graph.pads_minus_one(all.ids(layout.ids()[i].name).index)});
     for (size_t i = 0; i < layout.dense().size(); ++i)
       add(layout.dense()[i].name, {Kind::dense, static_cast<int>(i), layout.dense()[i].axis});
     problems.throw_if_any();

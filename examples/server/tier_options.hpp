@@ -56,9 +56,10 @@ class TierOptions {
     for (const std::string& text : in_redis_) options.stores.push_back(in_store_of(text));
   }
 
-  /// What follows the changes of such tables, or nothing where none is wanted. Both outlive it. Throws what
+  /// What follows the changes of such tables, by `rows`, or nothing where none is wanted. All outlive it. Throws what
   /// warprank::ChangeFollower throws.
-  std::unique_ptr<warprank::ChangeFollower> follow(warprank::ServedModel& served,
+  template <class Rows>
+  std::unique_ptr<warprank::ChangeFollower> follow(const warprank::ServedModel& served, Rows& rows,
                                                    const std::vector<warprank::PlacedTable>& tables,
                                                    EventLog& log) const {
     if (!follows_) return nullptr;
@@ -69,7 +70,7 @@ class TierOptions {
     warprank::FollowOptions options;
     options.store_timeout = std::chrono::milliseconds(timeout_ms_);
     options.on_lost = [&log](const std::string& table) { log.write("changes_lost", {{"table", table}}); };
-    return std::make_unique<warprank::ChangeFollower>(store_, std::move(followed), served, std::move(options));
+    return std::make_unique<warprank::ChangeFollower>(store_, std::move(followed), rows, std::move(options));
   }
 
   /// What the connections to Redis have met; null where there are none.
