@@ -8,10 +8,15 @@
 ///     batch.add_request().dense(client.layout().dense("x"), x);
 ///     const Ranking ranking = client.score(batch, std::chrono::seconds(20));
 ///     const warprank::Span<const float> scores = ranking.of("y", 0);
+///
+/// About a user who is asked about again, of whom the server keeps what it computes (docs/SERVER.md):
+///
+///     const Ranking page = client.score_about("user 42", batch, std::chrono::seconds(20));
 
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -23,6 +28,8 @@
 
 #include "../server/layout_json.hpp"
 #include "inference.grpc.pb.h"
+#include "known_users.hpp"
+#include "later_request.hpp"
 #include "warprank/batch/batch.hpp"
 
 namespace rank_client {
@@ -44,6 +51,8 @@ class Ranking {
   Ranking(const inference::ModelInferResponse& response, int64_t num_requests)
       : version_(response.model_version()), errors_(static_cast<size_t>(num_requests)) {
     if (response.raw_output_contents_size() != response.outputs_size()) throw unexpected("outputs");
+    const auto user = response.parameters().find("user_state");
+    is_user_kept_ = user != response.parameters().end() && user->second.string_param() == "kept";
     std::map<std::string, std::vector<int64_t>> offsets;
     for (int o = 0; o < response.outputs_size(); ++o) {
       const auto& tensor = response.outputs(o);
@@ -77,6 +86,8 @@ class Ranking {
   const std::string& error(int64_t request) const { return errors_.at(static_cast<size_t>(request)); }
   /// Of the model that scored them.
   const std::string& version() const { return version_; }
+  /// Whether the server keeps states of the user: of a call by RankClient::score_about.
+  bool is_user_kept() const { return is_user_kept_; }
 
  private:
   struct Output {
@@ -115,6 +126,7 @@ class Ranking {
   }
 
   std::string version_;
+  bool is_user_kept_ = false;
   std::map<std::string, Output> outputs_;
   std::vector<std::string> errors_;
 };
@@ -122,20 +134,24 @@ class Ranking {
 /// One model of one server. Any threads at once.
 class RankClient {
  public:
-  /// Asks the server what the model's requests are. Throws call_failed, and warprank::invalid_argument for a server
-  /// that does not tell.
-  RankClient(const std::shared_ptr<grpc::Channel>& channel, std::string model, std::string token = {})
-      : stub_(inference::GRPCInferenceService::NewStub(channel)), model_(std::move(model)), token_(std::move(token)) {
+  /// Asks the server what the model's requests are. It remembers that many users for score_about. Throws call_failed,
+  /// and warprank::invalid_argument for a server that does not tell.
+  RankClient(const std::shared_ptr<grpc::Channel>& channel, std::string model, std::string token = {},
+             size_t most_users = 100'000)
+      : stub_(inference::GRPCInferenceService::NewStub(channel)),
+        model_(std::move(model)),
+        token_(std::move(token)),
+        known_(most_users) {
     inference::ModelConfigRequest request;
     request.set_name(model_);
     inference::ModelConfigResponse response;
     grpc::ClientContext context;
-    prepare(context, std::chrono::seconds(10));
+    prepare(context, Clock::now() + std::chrono::seconds(10));
     check(stub_->ModelConfig(&context, request, &response));
-    const auto layout = response.config().parameters().find("layout");
-    if (layout == response.config().parameters().end())
+    layout_ = layout_of(response.config(), "layout");
+    if (layout_ == nullptr)
       throw warprank::invalid_argument("model '" + model_ + "'", "a configuration with a parameter 'layout'", "none");
-    layout_ = std::make_shared<const warprank::BatchLayout>(kserve::layout_of(layout->second.string_value()));
+    later_layout_ = layout_of(response.config(), "later_layout");
   }
 
   const warprank::BatchLayout& layout() const { return *layout_; }
@@ -145,10 +161,53 @@ class RankClient {
   /// Scores all requests of a batch, which it closes; `is_urgent`: before those of other callers. Throws call_failed,
   /// and warprank::invalid_argument for requests that are wrong, before anything is sent.
   Ranking score(warprank::Batch& batch, std::chrono::milliseconds timeout, bool is_urgent = false) const {
+    const Clock::time_point deadline = Clock::now() + timeout;
+    inference::ModelInferResponse response;
+    check(send(batch, nullptr, is_urgent, deadline, response));
+    return {response, batch.size()};
+  }
+  /// Scores the request of a batch, a whole one about the user who is called `user_state`. Of a user whom the server
+  /// said it knows it sends the items' side alone and, if the server has forgotten the user, the whole request; both
+  /// within `timeout`. Throws warprank::invalid_argument for other batches, too.
+  Ranking score_about(const std::string& user_state, warprank::Batch& batch, std::chrono::milliseconds timeout,
+                      bool is_urgent = false) const {
+    const Clock::time_point deadline = Clock::now() + timeout;
+    if (batch.size() != 1)
+      throw warprank::invalid_argument("batch about a user", "one request", std::to_string(batch.size()));
+    batch.close();
+    inference::ModelInferResponse response;
+    bool is_unknown = true;
+    if (later_layout_ != nullptr && batch.status(0).ok() && known_.has(user_state)) {
+      warprank::Batch later(later_layout_);
+      add_later(later, *layout_, batch.blob(0));
+      const grpc::Status status = send(later, &user_state, is_urgent, deadline, response);
+      is_unknown = status.error_code() == grpc::StatusCode::FAILED_PRECONDITION;
+      if (!is_unknown) check(status);
+    }
+    if (is_unknown) check(send(batch, &user_state, is_urgent, deadline, response));
+    Ranking ranking(response, 1);
+    ranking.is_user_kept() ? known_.add(user_state) : known_.remove(user_state);
+    return ranking;
+  }
+
+ private:
+  using Clock = std::chrono::system_clock;
+
+  static std::shared_ptr<const warprank::BatchLayout> layout_of(const inference::ModelConfig& config,
+                                                                const char* parameter) {
+    const auto found = config.parameters().find(parameter);
+    if (found == config.parameters().end()) return nullptr;
+    return std::make_shared<const warprank::BatchLayout>(kserve::layout_of(found->second.string_value()));
+  }
+
+  /// Closes the batch. `user_state`: null for none. Throws warprank::invalid_argument.
+  grpc::Status send(warprank::Batch& batch, const std::string* user_state, bool is_urgent, Clock::time_point deadline,
+                    inference::ModelInferResponse& response) const {
     batch.close();
     inference::ModelInferRequest request;
     request.set_model_name(model_);
     if (is_urgent) (*request.mutable_parameters())["priority"].set_int64_param(1);
+    if (user_state != nullptr) (*request.mutable_parameters())["user_state"].set_string_param(*user_state);
     auto& tensor = *request.add_inputs();
     tensor.set_name("request_blobs");
     tensor.set_datatype("BYTES");
@@ -166,16 +225,12 @@ class RankClient {
       bytes.append(reinterpret_cast<const char*>(blob.data()), size);
     }
     problems.throw_if_any();
-    inference::ModelInferResponse response;
     grpc::ClientContext context;
-    prepare(context, timeout);
-    check(stub_->ModelInfer(&context, request, &response));
-    return {response, batch.size()};
+    prepare(context, deadline);
+    return stub_->ModelInfer(&context, request, &response);
   }
-
- private:
-  void prepare(grpc::ClientContext& context, std::chrono::milliseconds timeout) const {
-    context.set_deadline(std::chrono::system_clock::now() + timeout);
+  void prepare(grpc::ClientContext& context, Clock::time_point deadline) const {
+    context.set_deadline(deadline);
     if (!token_.empty()) context.AddMetadata("authorization", "Bearer " + token_);
   }
   static void check(const grpc::Status& status) {
@@ -184,7 +239,8 @@ class RankClient {
 
   const std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
   const std::string model_, token_;
-  std::shared_ptr<const warprank::BatchLayout> layout_;
+  std::shared_ptr<const warprank::BatchLayout> layout_, later_layout_;  // the second: null if no states are kept
+  mutable KnownUsers known_;
 };
 
 }  // namespace rank_client

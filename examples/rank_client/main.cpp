@@ -19,22 +19,9 @@
 
 namespace rank_client {
 
-int run(int argc, char** argv) {
-  CLI::App app("Sends the requests of the standard input, JSON, one a line, to a warprank server.");
-  std::string url = "localhost:8001", model = "din_mmoe", token;
-  int64_t timeout_ms = 1000;
-  app.add_option("--url", url, "Host and port")->capture_default_str();
-  app.add_option("--model", model, "Its name")->capture_default_str();
-  app.add_option("--token", token, "The server's")->envname("WARPRANK_TOKEN");
-  app.add_option("--timeout-ms", timeout_ms, "For all of them")->check(CLI::PositiveNumber)->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-
-  const RankClient client(grpc::CreateChannel(url, grpc::InsecureChannelCredentials()), model, token);
-  warprank::Batch batch = client.batch();
-  for (std::string line; std::getline(std::cin, line);)
-    fill(batch.add_request(), client.layout(), nlohmann::json::parse(line));
-  const Ranking ranking = client.score(batch, std::chrono::milliseconds(timeout_ms));
-  for (int64_t r = 0; r < batch.size(); ++r) {
+/// A line of JSON for each request of a call.
+void print(const Ranking& ranking, int64_t num_requests) {
+  for (int64_t r = 0; r < num_requests; ++r) {
     nlohmann::json scores;
     for (const std::string& output : ranking.outputs()) {
       const warprank::Span<const float> values = ranking.of(output, r);
@@ -43,6 +30,31 @@ int run(int argc, char** argv) {
     if (!ranking.error(r).empty()) scores["error"] = ranking.error(r);
     std::printf("%s\n", scores.dump().c_str());
   }
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Sends the requests of the standard input, JSON, one a line, to a warprank server.");
+  std::string url = "localhost:8001", model = "din_mmoe", token, user;
+  int64_t timeout_ms = 1000;
+  app.add_option("--url", url, "Host and port")->capture_default_str();
+  app.add_option("--model", model, "Its name")->capture_default_str();
+  app.add_option("--token", token, "The server's")->envname("WARPRANK_TOKEN");
+  app.add_option("--timeout-ms", timeout_ms, "For each call")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option(
+      "--user-state", user,
+      "The user of all requests, each then a call of its own: the server keeps what it computes of the user");
+  CLI11_PARSE(app, argc, argv);
+
+  const RankClient client(grpc::CreateChannel(url, grpc::InsecureChannelCredentials()), model, token);
+  const std::chrono::milliseconds timeout(timeout_ms);
+  warprank::Batch batch = client.batch();
+  for (std::string line; std::getline(std::cin, line);) {
+    fill(batch.add_request(), client.layout(), nlohmann::json::parse(line));
+    if (user.empty()) continue;
+    print(client.score_about(user, batch, timeout), batch.size());
+    batch.clear();
+  }
+  if (user.empty()) print(client.score(batch, timeout), batch.size());
   return 0;
 }
 

@@ -108,6 +108,17 @@ class Served {
       for (const float element : table.expected(key)) expected.push_back(element);
     return table_update_testing::Row(all.begin(), all.end()) == expected;
   }
+  /// The row of a user, by what the server keeps of the user.
+  table_update_testing::Row row_of_user(int64_t key) const {
+    Batch batch = client_->batch();
+    batch.add_request()
+        .ids(client_->layout().ids("id_film"), {key})
+        .dense(client_->layout().dense("x"), std::vector<float>(8, 1.0f));
+    const rank_client::Ranking ranking = client_->score_about(std::to_string(key), batch, std::chrono::minutes(2));
+    EXPECT_TRUE(ranking.is_user_kept());
+    const Span<const float> row = ranking.of("y", 0);
+    return {row.begin(), row.end()};
+  }
   void load() const {
     inference::RepositoryModelLoadRequest load;
     load.set_model_name("model");
@@ -130,6 +141,11 @@ class Served {
   int64_t redis(const std::string& name, const std::string& labels = {}) const {
     return value_of("redis_" + name, labels);
   }
+  int64_t value_of(const std::string& name, const std::string& labels) const {
+    const std::string text = metrics(), line = "\nwarprank_" + name + "{model=\"model\"" + labels + "} ";
+    const size_t at = text.find(line);
+    return at == std::string::npos ? -1 : std::stoll(text.substr(at + line.size()));
+  }
   std::string text() const { return program_->text(); }
   Program::Ended end() {
     client_ = nullptr;  // while it is connected the server waits for it to leave
@@ -139,11 +155,6 @@ class Served {
   }
 
  private:
-  int64_t value_of(const std::string& name, const std::string& labels) const {
-    const std::string text = metrics(), line = "\nwarprank_" + name + "{model=\"model\"" + labels + "} ";
-    const size_t at = text.find(line);
-    return at == std::string::npos ? -1 : std::stoll(text.substr(at + line.size()));
-  }
   nlohmann::json start() const {
     const std::string text = program_->text();
     const size_t end = text.find('\n');
@@ -194,6 +205,30 @@ TEST_F(ServerStoresTest, ServesRowsOfRedisAndFollowsChanges) {
   EXPECT_TRUE(wait_until([&] { return served.metric("followed_lost_total") == 1; }));
   EXPECT_TRUE(wait_until([&] { return served.text().find("\"event\":\"changes_lost\"") != std::string::npos; }));
   EXPECT_TRUE(wait_until([&] { return served.has_rows(film_, keys); }));
+  EXPECT_EQ(served.end().status, 0);
+}
+
+/// A model of one item whose scores are the user's row.
+TEST_F(ServerStoresTest, ForgetsUsersWhoseRowsHaveChangedWhereItIsTold) {
+  const Plan plan = compile([&](Builder& b) -> Outputs {
+    const Axis user = b.axis("user"), item = b.axis("item", user);
+    const auto row = b.embed(b.ids("id_film", user), b.hashed_table("film", {.dim = film_.dim}));
+    return {{"y", b.expand(row, item) * b.dense("x", item, film_.dim)}};
+  });
+  save_graph(plan.source(), folder_.path() + "graph.json");
+  Words words = in_redis("film=1:60000000");
+  for (const char* word : {"--follow-changes", "--keep-users", "item", "--user-update-seconds", "0"})
+    words.push_back(word);
+  Served served(run(words));
+  EXPECT_EQ(served.row_of_user(1), film_.expected(1));
+  EXPECT_EQ(served.row_of_user(1), film_.expected(1));
+  EXPECT_EQ(served.value_of("user_requests_total", ",user=\"known\""), 1);
+
+  const RowChanges changes = FollowedModel::change(film_, {{1, 5}}, {});
+  ASSERT_TRUE(change_and_publish(*store_, *publisher_, stored_, changes, soon()).empty());
+  EXPECT_TRUE(wait_until([&] { return served.row_of_user(1) == film_.expected(1); }));
+  EXPECT_EQ(served.value_of("refused_total", ",reason=\"unknown_user\""), 1);
+  EXPECT_EQ(served.value_of("user_lookups_total", ",result=\"expired\""), 1);
   EXPECT_EQ(served.end().status, 0);
 }
 
