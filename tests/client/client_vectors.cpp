@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/// Prints random requests as tools/client takes them, and what the library packs them to: a line of JSON for each.
+/// Prints random requests as tools/client takes them, and what the library packs them to, whole and of the items' side
+/// alone: a line of JSON for each.
 /// Fails where examples/rank_client, which knows the layout as a server tells it, packs other bytes.
 
 #include <algorithm>
@@ -13,8 +14,10 @@
 #include <vector>
 
 #include "../../examples/rank_client/json_request.hpp"
+#include "../../examples/rank_client/later_request.hpp"
 #include "../../examples/server/layout_json.hpp"
 #include "warprank/model.hpp"
+#include "warprank/plan/divide.hpp"
 
 namespace {
 
@@ -120,6 +123,7 @@ std::string hex_of(Batch& batch) {
 int main() {
   for (const bool narrow : {false, true}) {
     const Plan plan = compile([&](Builder& b) { return model(b, narrow); });
+    const BatchLayout later_layout = divide(plan, "item").later_requests;
     for (uint64_t seed = 0; seed < 100; ++seed) {
       Batch batch = plan.batch();
       RandomRequest random(plan.layout(), seed);
@@ -131,10 +135,14 @@ int main() {
         std::fprintf(stderr, "%s: expected %s, got %s\n", random.as_json().dump().c_str(), hex.c_str(), other.c_str());
         return 1;
       }
+      Batch later(kserve::layout_of(kserve::layout_json(later_layout)));
+      if (!hex.empty()) rank_client::add_later(later, by_client.layout(), by_client.blob(0));
       const json line = {{"layout", json::parse(kserve::layout_json(plan.layout()))},
                          {"request", random.as_json()},
                          {"status", batch.status(0).message},
-                         {"blob", hex}};
+                         {"blob", hex},
+                         {"later_layout", json::parse(kserve::layout_json(later_layout))},
+                         {"later_blob", hex.empty() ? "" : hex_of(later)}};
       std::printf("%s\n", line.dump().c_str());
     }
   }

@@ -105,6 +105,10 @@ class BlobsTest(unittest.TestCase):
                     layout.pack(vector["request"])
                 continue
             self.assertEqual(layout.pack(vector["request"]).hex(), vector["blob"], vector["request"])
+            later = Layout(vector["later_layout"])
+            part = layout.part_of(vector["request"], later)
+            self.assertEqual(later.pack(part).hex(), vector["later_blob"], vector["request"])
+            self.assertLess(len(vector["later_blob"]), len(vector["blob"]))
             num_packed += 1
         self.assertGreater(num_packed, 100)
 
@@ -372,9 +376,18 @@ class ServerTest(unittest.TestCase):
         expressions = re.findall(r'"(?:expr|query)": "(.*)"', (ROOT / "examples/server/dashboard.json").read_text())
         metrics = self.server.get("/metrics")[1]
         names = set(re.findall(r"\bwarprank_\w+", " ".join(expressions)))
-        of_tiers = set(re.findall(r'"(warprank_\w+)"', (ROOT / "examples/server/tier_metrics.hpp").read_text()))
-        self.assertGreater(len(names - of_tiers), 10)
-        for name in names - of_tiers:  # no table of this model has several tiers
+        of_tiers, of_users = (set(re.findall(r'"(warprank_\w+)"', (ROOT / "examples/server" / file).read_text()))
+                              for file in ("tier_metrics.hpp", "user_metrics.hpp"))
+        self.assertGreater(len(names - of_tiers - of_users), 10)
+        for name in names - of_tiers - of_users:  # no table of this model has several tiers, and no users are kept
+            self.assertRegex(metrics, rf"(?m)^{name}\{{")
+        server = RunningServer("--keep-users", "item")
+        try:
+            metrics = server.get("/metrics")[1]
+        finally:
+            server.stop()
+        self.assertGreater(len(of_users & names), 3)
+        for name in of_users:
             self.assertRegex(metrics, rf"(?m)^{name}\{{")
 
     def test_is_healthy_until_it_is_unloaded(self):
@@ -384,6 +397,194 @@ class ServerTest(unittest.TestCase):
         self.client.load_model("din_mmoe")
         self.assertEqual(self.server.get("/healthz"), (200, "ready\n"))
         self.assertEqual(self.server.get("/")[0], 404)
+
+
+class UsersTest(unittest.TestCase):
+    """A server that keeps states of users, and one that does not."""
+
+    def setUp(self):
+        self.servers = []
+
+    def tearDown(self):
+        for server in self.servers:
+            server.stop()
+
+    def run_server(self, *options):
+        self.servers.append(RunningServer(*options))
+        return self.servers[-1]
+
+    @staticmethod
+    def pages(layout, later_layout, user, num_pages):
+        """Requests about one user, whose user's side is the same."""
+        from rank import made_up
+
+        of_user = made_up(layout, 5, seed=1000 + user)
+        items = {*later_layout.inputs, "genres.offsets"}
+        return [{**of_user, **{name: array for name, array in made_up(layout, 5, seed=page).items() if name in items}}
+                for page in range(num_pages)]
+
+    @staticmethod
+    def metric(server, name, labels=""):
+        found = re.search(rf'(?m)^warprank_{name}{{model="din_mmoe"{labels}}} (\d+)$', server.get("/metrics")[1])
+        return int(found[1])
+
+    def test_scores_by_what_the_server_keeps(self):
+        import numpy
+        from tritonclient.utils import InferenceServerException
+        from warprank_client import Layout, UserClient, blob_inputs, is_user_kept, named_inputs
+
+        divided, plain = self.run_server("--keep-users", "item"), self.run_server()
+        users = UserClient(divided.client, "din_mmoe")
+        self.assertIsNone(Layout.of_later_requests(plain.client, "din_mmoe"))
+        pages = {user: self.pages(users.layout, users.later_layout, user, 3) for user in range(4)}
+
+        def expect_as_whole(user, page):
+            result = users.infer(pages[user][page], user_state=user)
+            expected = plain.client.infer("din_mmoe", blob_inputs([users.layout.pack(pages[user][page])]))
+            for output in ("ctr", "ctcvr"):
+                numpy.testing.assert_array_equal(result.as_numpy(output), expected.as_numpy(output))
+            self.assertTrue(is_user_kept(result))
+
+        def expect_counts(known, unknown):
+            self.assertEqual(self.metric(divided, "user_requests_total", ',user="known"'), known)
+            self.assertEqual(self.metric(divided, "refused_total", ',reason="unknown_user"'), unknown)
+
+        for page in range(3):
+            for user in range(4):
+                expect_as_whole(user, page)
+        expect_counts(known=8, unknown=0)
+        divided.load("full")
+        plain.load("full")
+        for page in range(2):
+            for user in range(4):
+                expect_as_whole(user, page)
+        expect_counts(known=12, unknown=4)
+
+        # By named tensors, too, which the caller chooses: as text or number, a user is the same.
+        later = named_inputs(users.layout, users.layout.part_of(pages[1][2], users.later_layout))
+        result = divided.client.infer("din_mmoe", later, parameters={"user_state": "1"})
+        expected = plain.client.infer("din_mmoe", named_inputs(users.layout, pages[1][2]))
+        numpy.testing.assert_array_equal(result.as_numpy("ctr"), expected.as_numpy("ctr"))
+        with self.assertRaisesRegex(InferenceServerException, "FAILED_PRECONDITION.*nothing is known of its user"):
+            divided.client.infer("din_mmoe", later, parameters={"user_state": "nobody"})
+        with self.assertRaisesRegex(InferenceServerException, "INVALID_ARGUMENT.*--keep-users"):
+            UserClient(plain.client, "din_mmoe").infer(pages[1][2], user_state=1)
+        with self.assertRaisesRegex(InferenceServerException, "INVALID_ARGUMENT.*an empty text"):
+            users.infer(pages[1][2], user_state="")
+        with self.assertRaisesRegex(ValueError, "films: expected an input"):
+            users.infer({"films": [1]}, user_state=1)
+
+    def test_goes_on_where_states_are_evicted(self):
+        import numpy
+        from warprank_client import UserClient, blob_inputs
+
+        divided = self.run_server("--keep-users", "item", "--user-bytes", "5000")
+        users = UserClient(divided.client, "din_mmoe")
+        pages = {user: self.pages(users.layout, users.later_layout, user, 3) for user in range(12)}
+        for page in range(3):
+            for user in range(12):
+                result = users.infer(pages[user][page], user_state=f"user {user}")
+                expected = divided.client.infer("din_mmoe", blob_inputs([users.layout.pack(pages[user][page])]))
+                numpy.testing.assert_array_equal(result.as_numpy("ctr"), expected.as_numpy("ctr"))
+        self.assertGreater(self.metric(divided, "user_changes_total", ',change="evicted"'), 0)
+        self.assertGreater(self.metric(divided, "refused_total", ',reason="unknown_user"'), 0)
+        self.assertLessEqual(self.metric(divided, "user_state_bytes"), 5000)
+
+    def test_remembers_the_users_that_were_asked_for_last(self):
+        from warprank_client import UserClient
+
+        divided = self.run_server("--keep-users", "item")
+        users = UserClient(divided.client, "din_mmoe", most_users=2)
+        page = self.pages(users.layout, users.later_layout, 1, 1)[0]
+        for user in ("a", "b", "a", "c"):  # c takes the place of b
+            users.infer(page, user_state=user)
+        divided.load("full")
+        users.infer(page, user_state="a")
+        self.assertEqual(self.metric(divided, "refused_total", ',reason="unknown_user"'), 1)
+        users.infer(page, user_state="b")  # whole at once
+        self.assertEqual(self.metric(divided, "refused_total", ',reason="unknown_user"'), 1)
+
+    def test_sends_whole_requests_of_users_that_are_not_kept(self):
+        from warprank_client import UserClient, is_user_kept
+
+        divided = self.run_server("--keep-users", "item", "--user-bytes", "1024")  # less than a state
+        users = UserClient(divided.client, "din_mmoe")
+        for page in self.pages(users.layout, users.later_layout, 1, 3):
+            self.assertFalse(is_user_kept(users.infer(page, user_state="user")))
+        self.assertEqual(self.metric(divided, "user_changes_total", ',change="refused"'), 3)
+        self.assertEqual(self.metric(divided, "refused_total", ',reason="unknown_user"'), 0)
+
+    def test_passes_on_what_is_not_an_unknown_user(self):
+        from tritonclient.utils import InferenceServerException
+        from warprank_client import UserClient
+
+        users = UserClient(self.run_server("--keep-users", "item").client, "din_mmoe")
+        page = self.pages(users.layout, users.later_layout, 1, 1)[0]
+        users.infer(page, user_state="user")
+        calls = []
+
+        class Away:
+            def infer(self, *arguments, **options):
+                calls.append(arguments)
+                raise InferenceServerException("away", status="StatusCode.UNAVAILABLE")
+
+        users.client = Away()
+        with self.assertRaisesRegex(InferenceServerException, "away"):
+            users.infer(page, user_state="user")
+        self.assertEqual(len(calls), 1)
+
+    def test_keeps_users_as_long_as_it_is_told(self):
+        from warprank_client import UserClient
+
+        divided = self.run_server("--keep-users", "item", "--user-seconds", "0.001")
+        self.assertIn("\nusers: ", divided.bound)
+        users = UserClient(divided.client, "din_mmoe")
+        page = self.pages(users.layout, users.later_layout, 1, 1)[0]
+        deadline = time.monotonic() + 60
+        while self.metric(divided, "user_lookups_total", ',result="expired"') == 0 and time.monotonic() < deadline:
+            users.infer(page, user_state="user")
+        self.assertGreater(self.metric(divided, "user_lookups_total", ',result="expired"'), 0)
+
+    def test_rank_shows_two_pages_of_a_user(self):
+        divided = self.run_server("--keep-users", "item")
+        done = subprocess.run([sys.executable, str(ROOT / "tools/client/rank.py"), "--url",
+                               f"127.0.0.1:{divided.port}", "--user-state", "42"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(re.findall(r"(?m)^ctr of version 1: \[", done.stdout)), 2)
+        self.assertEqual(done.stdout.count("the user is kept\n"), 2)
+        self.assertEqual(self.metric(divided, "user_requests_total", ',user="known"'), 1)
+
+    def test_compares_users_and_finds_callers_that_are_wrong(self):
+        import numpy
+        from warprank_client import UserClient, blob_inputs
+
+        divided = self.run_server("--keep-users", "item", "--compare-users")
+        users = UserClient(divided.client, "din_mmoe", most_users=0)  # whole requests
+        one, other = (self.pages(users.layout, users.later_layout, user, 1)[0] for user in (1, 2))
+        users.infer(one, user_state="same")
+        result = users.infer(other, user_state="same")
+        expected = divided.client.infer("din_mmoe", blob_inputs([users.layout.pack(other)]))
+        numpy.testing.assert_array_equal(result.as_numpy("ctr"), expected.as_numpy("ctr"))
+        self.assertEqual(self.metric(divided, "user_requests_total", ',user="changed"'), 1)
+
+    def test_the_cpp_client_sends_the_items_alone(self):
+        import numpy
+        from warprank_client import UserClient, blob_inputs
+
+        divided = self.run_server("--keep-users", "item")
+        users = UserClient(divided.client, "din_mmoe")
+        pages = self.pages(users.layout, users.later_layout, 1, 3)
+        text = "".join(json.dumps({name: a.tolist() for name, a in page.items()}) + "\n" for page in pages)
+        done = subprocess.run([pathlib.Path(SERVER).with_name("rank_client"), "--url", f"127.0.0.1:{divided.port}",
+                               "--timeout-ms", "60000", "--user-state", "user 1"], input=text, capture_output=True,
+                              text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(len(lines), 3)
+        for page, line in zip(pages, lines):
+            expected = divided.client.infer("din_mmoe", blob_inputs([users.layout.pack(page)]))
+            numpy.testing.assert_allclose(line["ctr"], expected.as_numpy("ctr").ravel(), rtol=1e-5)
+        self.assertEqual(self.metric(divided, "user_requests_total", ',user="known"'), 2)
 
 
 class LifeTest(unittest.TestCase):
@@ -440,7 +641,16 @@ class LifeTest(unittest.TestCase):
                                  (["--weights", "/nowhere"], "/nowhere/dense.safetensors"),
                                  (["--model", str(WEIGHTS)], "/graph.json"),
                                  (["--model", str(WEIGHTS), "--graph", "x"], "--model excludes --graph"),
-                                 (["--engine", "cuda"], "WARPRANK_CUDA")]:
+                                 (["--engine", "cuda"], "WARPRANK_CUDA"),
+                                 (["--keep-users", "items"], "did you mean 'item'"),
+                                 (["--keep-users", "user"], "user"),
+                                 (["--user-bytes", "5000"], "--user-bytes requires --keep-users"),
+                                 (["--compare-users"], "--compare-users requires --keep-users"),
+                                 (["--keep-users", "item", "--user-bytes", "0"], "--user-bytes: Value 0 not in range"),
+                                 (["--keep-users", "item", "--user-seconds", "0"],
+                                  "--user-seconds: Value 0 not in range"),
+                                 (["--keep-users", "item", "--user-update-seconds", "1"],
+                                  "--user-update-seconds requires --follow-changes")]:
             done = subprocess.run([SERVER, *options], capture_output=True, text=True, timeout=60)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(message, done.stderr)

@@ -10,9 +10,16 @@ smallest that can be sent, or sent as it is, as named tensors:
     result = client.infer("din_mmoe", blob_inputs([layout.pack(request)]))
     result = client.infer("din_mmoe", named_inputs(layout, request))
     scores = result.as_numpy("ctr")
+
+Of users who are asked about several times the server keeps what it computes, if it is told to (docs/SERVER.md):
+
+    pages = UserClient(client, "din_mmoe")
+    result = pages.infer(request, user_state="user 42")
 """
+import collections
 import json
 import struct
+import threading
 
 import numpy
 
@@ -44,6 +51,14 @@ class Layout:
         """client: a tritonclient.grpc.InferenceServerClient."""
         config = client.get_model_config(model_name, headers=headers).config
         return cls(json.loads(config.parameters["layout"].string_value))
+
+    @classmethod
+    def of_later_requests(cls, client, model_name, headers=None):
+        """The layout of requests about users whom the server knows; None where it keeps no states of users."""
+        config = client.get_model_config(model_name, headers=headers).config
+        if "later_layout" not in config.parameters:
+            return None
+        return cls(json.loads(config.parameters["later_layout"].string_value))
 
     def _fingerprint(self):
         def name(text):
@@ -99,6 +114,18 @@ class Layout:
                              len(self.ids), len(self.dense), 0)
         return _padded(header + struct.pack(f"<{len(counts) + len(positions)}I", *counts, *positions) +
                        types) + b"".join(sections)
+
+    def part_of(self, request, part):
+        """What a layout with some of the inputs has of a request of this one. Raises ValueError as pack does."""
+        values, offsets = self._arrays(request)
+        rows = self._rows(values, offsets)
+        result = {name: values[name] for name in part.inputs if name in values}
+        has_inputs = {i["axis"] for i in part.inputs.values()}
+        for a in range(len(part.axes) - 1, 0, -1):
+            if a in has_inputs:
+                has_inputs.add(part.axes[a]["parent"])
+                result[part.axes[a]["name"] + ".offsets"] = self._starts(a, rows, offsets)
+        return result
 
     def _arrays(self, request):
         values, offsets = {}, {}
@@ -239,3 +266,56 @@ def named_inputs(layout, request):
         tensor.set_data_from_numpy(array)
         tensors.append(tensor)
     return tensors
+
+
+class UserClient:
+    """Asks about users of whom the server keeps what it computes. Any threads at once, as far as `client` allows.
+
+    It sends a whole request about a user once, and then the items' side alone, until the server has forgotten the user.
+    """
+
+    def __init__(self, client, model_name, headers=None, most_users=100_000):
+        """client: a tritonclient.grpc.InferenceServerClient; most_users: so many are remembered, the last ones."""
+        self.client, self.model_name, self.headers, self.most_users = client, model_name, headers, most_users
+        self.layout = Layout.of_server(client, model_name, headers)
+        self.later_layout = Layout.of_later_requests(client, model_name, headers)
+        self._known = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def infer(self, request, user_state, **options):
+        """Scores a whole request, a dict of arrays, about the user who is called `user_state`, a text or an integer.
+        `options` are those of the client's infer. Raises what that raises, and ValueError as Layout.pack does."""
+        from tritonclient.utils import InferenceServerException
+
+        parameters = {**options.pop("parameters", {}), "user_state": user_state}
+        options = {"headers": self.headers, "parameters": parameters, **options}
+        result = None
+        if self.later_layout is not None and self._is_known(str(user_state)):
+            part = self.later_layout.pack(self.layout.part_of(request, self.later_layout))
+            try:
+                result = self.client.infer(self.model_name, blob_inputs([part]), **options)
+            except InferenceServerException as error:
+                if error.status() != "StatusCode.FAILED_PRECONDITION":
+                    raise
+        if result is None:
+            result = self.client.infer(self.model_name, blob_inputs([self.layout.pack(request)]), **options)
+        self._remember(str(user_state), is_user_kept(result))
+        return result
+
+    def _is_known(self, user):
+        with self._lock:
+            return user in self._known
+
+    def _remember(self, user, is_kept):
+        with self._lock:
+            self._known.pop(user, None)
+            if is_kept:
+                self._known[user] = True
+            while len(self._known) > self.most_users:
+                self._known.popitem(last=False)
+
+
+def is_user_kept(result):
+    """Whether the server keeps states of the user of a call, by the result that tritonclient gives."""
+    parameters = result.get_response().parameters
+    return "user_state" in parameters and parameters["user_state"].string_param == "kept"
