@@ -56,7 +56,8 @@ void linear(Run& run, int64_t rows, int64_t in, int64_t out) {
 }  // namespace
 
 void add_benchmarks() {
-  const int64_t shapes[][2] = {{256, 256}, {600, 256}, {1024, 512}, {1024, 1024}, {2528, 2048}};
+  const int64_t shapes[][2] = {{256, 256},   {600, 256},  {1024, 512}, {1024, 1024},
+                               {2528, 2048}, {3456, 512}, {512, 3456}};
   for (const auto& [in, out] : shapes)
     for (const int64_t rows : {1, 16, 50, 100, 200, 500, 1000, 4096})
       if (on_gpu || (rows <= 50 && in <= 600))

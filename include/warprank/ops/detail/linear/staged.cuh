@@ -3,7 +3,7 @@
 
 /// The product of a block with many rows: stages of rows and weights go through shared memory, several of them on their
 /// way (before sm_80 by way of registers, one), and fragments are loaded half a step ahead of the products. One barrier
-/// for each stage, ahead of its last step.
+/// for each stage, ahead of its last step; two where shared memory has one stage.
 ///
 /// A stage has two steps: [rows][8 chunks of 8 inputs], where chunk c of an odd row is at c ^ 4, so that the 16-byte
 /// loads of a fragment meet in no bank; and then the weights as they are packed.
@@ -272,6 +272,7 @@ class StagedProduct {
     copy_rows(nullptr);
     char* stage = slots_;
     for (int first = begin_; first < end_; first += stage_steps) {
+      if (num_slots == 1 && first > begin_) device::sync_block();
       place(stage);
       device::sync_block();
       advance();

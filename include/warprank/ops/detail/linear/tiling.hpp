@@ -42,6 +42,7 @@ struct TileShape {
   int depth;                    ///< direct: steps of 32 inputs that a warp requests at once; staged: 0
   int warp_rows, warp_columns;  ///< staged: of a warp
   int stages;                   ///< staged: of 64 inputs in shared memory
+  int stages_by_registers;      ///< the same before sm_80, through registers: of one, three blocks share a T4's 64 KB
   int min_blocks;   ///< of plain layers that are resident on a multiprocessor: bounds the registers; others need more
   bool is_general;  ///< there is a kernel for layers that are not plain, too
   bool can_be_cut;  ///< sums, into parts
@@ -50,8 +51,8 @@ struct TileShape {
   constexpr bool is_direct() const { return depth > 0; }
   constexpr int threads() const { return warps * 32; }
   constexpr int min_general_blocks() const { return std::max(1, min_blocks - 1); }
-  constexpr int stages_of(int target) const { return target >= 80 ? stages : 2; }  // before: through registers
-  constexpr int64_t part_size() const { return int64_t{rows} * columns; }          ///< floats
+  constexpr int stages_of(int target) const { return target >= 80 ? stages : stages_by_registers; }
+  constexpr int64_t part_size() const { return int64_t{rows} * columns; }  ///< floats
   /// Shared memory: what warps have summed, or stages and then sums or outputs.
   constexpr int64_t shared_bytes(int target) const {
     if (is_direct()) return int64_t{4} * warps * rows * (columns + 4);
@@ -60,11 +61,11 @@ struct TileShape {
 };
 
 inline constexpr std::array<TileShape, 5> tile_shapes{{
-    {"direct 16 x 16", 16, 16, 8, 3, 0, 0, 0, 3, true, false, true},
-    {"direct 16 x 32", 16, 32, 16, 2, 0, 0, 0, 1, true, false, true},
-    {"direct 32 x 32", 32, 32, 8, 2, 0, 0, 0, 2, true, false, false},
-    {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 4, 3, true, true, true},
-    {"staged 64 x 128", 64, 128, 4, 0, 32, 64, 3, 2, false, false, true},
+    {"direct 16 x 16", 16, 16, 8, 3, 0, 0, 0, 0, 3, true, false, true},
+    {"direct 16 x 32", 16, 32, 16, 2, 0, 0, 0, 0, 1, true, false, true},
+    {"direct 32 x 32", 32, 32, 8, 2, 0, 0, 0, 0, 2, true, false, false},
+    {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 4, 1, 3, true, true, true},
+    {"staged 64 x 128", 64, 128, 4, 0, 32, 64, 3, 2, 2, false, false, true},
 }};
 inline constexpr int num_tiles = static_cast<int>(tile_shapes.size());
 
