@@ -162,6 +162,8 @@ TEST_F(DividedService, ScoresLaterRequestsByStatesThatItKept) {
   EXPECT_EQ(counters.known_users, 3 * Feed::num_users);
   EXPECT_EQ(counters.refused(Refusal::unknown_user), Feed::num_users);
   EXPECT_EQ(states_.counters().states, Feed::num_users);
+  EXPECT_EQ(states_.counters().hits, 3 * Feed::num_users);
+  EXPECT_EQ(states_.counters().misses, 2 * Feed::num_users) << "one of each request of an unknown user";
 }
 
 TEST_F(DividedService, KeepsNothingOfRequestsWithoutAKey) {

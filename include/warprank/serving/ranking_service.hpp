@@ -248,7 +248,7 @@ class RankingService {
       pack(entered.packed());
       entered.packed().close();
       entered.rows.clear();
-      if (states_ != nullptr) entered.look_up(states_, served_.version());
+      if (is_later && states_ != nullptr) entered.look_up(states_, served_.version());  // others: when they are scored
       for (int axis = 0; axis < static_cast<int>(layout_->axes().size()); ++axis) {
         entered.rows.push_back(entered.packed().num_rows({axis}));
         if (is_later && entered.states != nullptr)
