@@ -135,6 +135,8 @@ TEST(Divide, RefusesItemsThatAreDividedAmongOtherRows) {
             "blob: rows of axis 'session': expected 2, got 3");
   EXPECT_EQ(message_of([&] { divided.add_items(states, users.blob(0), items); }),
             "request of a divided plan: expected a whole one, or one of its items' side, got another");
+  EXPECT_EQ(message_of([&] { divided.add_user(later.blob(0), users); }),
+            "request of a divided plan: expected a whole one, as states of its user are not known, got another");
   EXPECT_EQ(message_of([&] { divided.states(user.run(users), later, 0, states); }),
             "states of request 0: expected a batch of the divided plan's user side, got one of another plan");
 }

@@ -36,8 +36,14 @@ class DividedRequests {
 
   const DividedPlan& plan() const { return *plan_; }
 
-  /// Adds the user's side of a request of DividedPlan::whole to a batch of DividedPlan::user.
-  Request add_user(const BlobView& whole, Batch& users) const { return add(user_, {whole}, users); }
+  /// Adds the user's side of a request of DividedPlan::whole to a batch of DividedPlan::user. Throws invalid_argument
+  /// for a request of another layout.
+  Request add_user(const BlobView& whole, Batch& users) const {
+    if (whole.fingerprint() != plan_->whole.layout().fingerprint())
+      throw invalid_argument("request of a divided plan", "a whole one, as states of its user are not known",
+                             "another");
+    return add(user_, {whole}, users);
+  }
 
   /// Of a request of DividedPlan::user: h = fmix64(h ^ w) over its 64-bit words w, from 0 on. Tells, but for chance,
   /// whether two are the same.

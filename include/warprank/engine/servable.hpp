@@ -4,10 +4,8 @@
 /// What serves as one model: a plan's, or the two of a divided plan.
 
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
