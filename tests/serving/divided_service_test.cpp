@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <future>
 #include <list>
-#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -269,6 +268,18 @@ TEST(DividedServiceOf, RequestsThatDoNotFitTheStatesAnswersThemAndScoresTheOther
   EXPECT_EQ(bad.message, "blob: rows of axis 'session': expected 2, got 3");
   EXPECT_TRUE(bad.scores.empty());
   EXPECT_EQ(service.counters().bad, 1);
+
+  // A whole request has all that is needed: a session more is no error.
+  request.dense["mood"] = {1, 2, 3};
+  Context context = Model::bind(plan, weights, tables).context();
+  Batch batch = plan.batch();
+  add_to(batch, request);
+  const Span<const float> alone = context.run(batch)["score"].of(0);
+  const Reply grown = service.score(fill(request, plan.layout()), about(1)).get();
+  ASSERT_EQ(grown.outcome, Outcome::scored) << grown.message;
+  EXPECT_EQ(grown.scores[0], std::vector<float>(alone.begin(), alone.end()));
+  EXPECT_EQ(service.score_later(fill(request, layout), about(1)).get().scores, grown.scores);
+  EXPECT_EQ(service.counters().changed_users, 1);
 }
 
 TEST(DividedServiceOf, AUserIsMadeAndAskedAsDocumented) {

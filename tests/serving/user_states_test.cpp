@@ -6,6 +6,9 @@
 #include <unistd.h>
 #if defined(__GLIBC__)
 #include <malloc.h>
+#define WARPRANK_TEST_HAS_MALLINFO2 __GLIBC_PREREQ(2, 33)
+#else
+#define WARPRANK_TEST_HAS_MALLINFO2 0
 #endif
 
 #include <algorithm>
@@ -222,7 +225,7 @@ TEST(UserStates, SaysWhichOptionsLeaveNoRoom) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if WARPRANK_TEST_HAS_MALLINFO2 && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 int64_t allocated_bytes() {
   const auto info = mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd);

@@ -81,6 +81,11 @@ class DividedRequests {
   /// Rows of an axis of the users' side.
   int64_t rows(const KeptStates& states, AxisSlot axis) const { return view(states).rows(axis); }
 
+  /// Whether a whole request divides its items among as many rows of the user's axes as the states have.
+  bool fits(const KeptStates& states, const BlobView& whole) const {
+    return items_of_whole_.shape({view(states), whole}).status.ok();
+  }
+
   /// Adds to a batch of DividedPlan::items what a user's states make with a request about this user: one of
   /// DividedPlan::later_requests, or a whole one, whose user's side is then not read. The request's status tells if its
   /// items are divided among other rows than the states have. Throws invalid_argument for a request of another layout.

@@ -27,7 +27,8 @@ struct ServiceOptions {
   /// not wait; requests then merge only if they came while all workers were busy.
   std::chrono::microseconds most_wait{0};
   /// For finding errors: a whole request about a user with states is compared with the user's side that these were
-  /// computed from. If it differs, they are computed anew, and counted (ServiceCounters::changed_users).
+  /// computed from. If it differs, they are computed anew, and counted (ServiceCounters::changed_users). Without this
+  /// that is so only if the request divides its items among more or fewer rows of the user's axes.
   bool compare_users = false;
 };
 

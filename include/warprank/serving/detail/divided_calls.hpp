@@ -71,7 +71,7 @@ class DividedCalls {
     for (auto call = calls.begin(); call != calls.end();) {
       const auto next = std::next(call);
       call->look_up(kept_, context.version());
-      if (compare_users_ && !call->is_later && call->states != nullptr && has_changed(*call)) {
+      if (!call->is_later && call->states != nullptr && has_changed(*call)) {
         ++changed_users_;
         call->states = nullptr;
       }
@@ -92,10 +92,14 @@ class DividedCalls {
   int64_t changed_users() const { return changed_users_; }
 
  private:
-  /// Whether its user's side is another than that of the states.
+  /// Whether the user's side of a whole request is another than that of the states, as far as items need it, or in all
+  /// where it is to be compared.
   bool has_changed(Call& call) const {
+    const BlobView whole = call.packed().blob(0);
+    if (!requests_->fits(*call.states, whole)) return true;
+    if (!compare_users_) return false;
     Batch user = requests_->plan().user.batch();
-    const Request request = requests_->add_user(call.packed().blob(0), user);
+    const Request request = requests_->add_user(whole, user);
     return !request.status().ok() || DividedRequests::hash(user.blob(0)) != call.states->side;
   }
   void finish(Call& call, int64_t r, int64_t version) {
