@@ -16,15 +16,16 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # In the order in which they are run: what is quick to fail comes first.
-CHECKS = ("format test wide headers asan race nvcc resources docs site demo asan_all clang seeds benchmarks cuda t4 "
-          "cuda12 redis stress fuzz soak packages torch tensorflow perf_analyzer tutorial bundle bench").split()
+CHECKS = ("format test wide headers asan race nvcc resources docs site demo asan_all resources_all clang seeds "
+          "benchmarks cuda t4 cuda12 redis stress fuzz soak packages torch tensorflow perf_analyzer tutorial "
+          "bundle bench").split()
 
 ON_EVERY_CHANGE = "format test wide resources demo race asan nvcc docs site"  # .ci/run
 
 # What C++ of every kind concerns, and headers.
 CODE = "format test clang"
 HEADER = f"{CODE} wide headers"
-KERNELS = "race nvcc resources asan_all benchmarks cuda t4 cuda12"
+KERNELS = "race nvcc resources resources_all asan_all benchmarks cuda t4 cuda12"
 
 # (regular expression of paths, checks): the first that fits. What stands further down is used by what stands above it.
 RULES = [
@@ -50,7 +51,7 @@ RULES = [
     (r"scripts/check_(docs|tutorial)\.py", "docs tutorial test"),
     (r"scripts/check_perf_analyzer\.py|tests/client/flat/.*", "perf_analyzer test"),
     (r"scripts/(check_(cycles|models|t4_model)\.py|compare_prototypes\.py|fetch_nvdisasm\.sh)", "test nvcc t4"),
-    (r"scripts/(kernel_report.*|elf\.py|check_counts\.py)", "test resources"),
+    (r"scripts/(kernel_report.*|elf\.py|check_counts\.py)", "test resources resources_all"),
     (r"scripts/(fetch_\w+|package_benchmarks|gpu_check)\.sh|cmake/glibc_2_31\.c|"
      r"scripts/(run_bundle|gpu_\w+|time_plan|package_benchmarks)\.py", "test bundle wide"),
     (r"scripts/.*\.(py|sh)|tests/scripts/.*", "test wide"),
@@ -85,7 +86,7 @@ RULES = [
      f"{HEADER} {KERNELS}"),
     (r"tools/t4/.*|tests/t4/.*|tests/(cycles|t4_\w+)\.json", "format test wide clang nvcc docs t4"),
     (r"tests/gpu/.*|tests/house/(cuda_consumer/.*|nvcc\.cu)", "format nvcc cuda cuda12"),
-    (r"tests/(resources/.*|counts\.json)", "format test resources"),
+    (r"tests/(resources/.*|counts\.json)", "format test resources resources_all"),
     (r"tests/simt/.*|tests/(ops|device)/.*|tests/.*_kernel_test.*|"
      r"tests/support/(kernel|policy|longest|counts|capacity).*",
      f"{CODE} wide race asan_all cuda cuda12 benchmarks"),

@@ -8,6 +8,7 @@
 # Those of .ci/run: test wide resources demo race nvcc asan format docs site. And, with why each is not there:
 #   headers     each header alone, by both compilers in both standards: four minutes, where .ci/run has all together
 #   benchmarks  are programs that no test needs; .ci/run builds one for the host and one for a GPU (docs)
+#   resources_all  kernels on all architectures: .ci/run compiles them for the first and the last
 #   cuda        tests, benchmarks and examples for GPUs: twelve minutes of nvcc for kernels that `nvcc` and `resources`
 #               have compiled
 #   t4          tests for GPUs in machine code, on a T4 in software, and what its kernels take; its model beside records:
@@ -31,8 +32,8 @@ source scripts/checks.sh
 
 checks=("$@")
 if ((!$#)); then
-  checks=(test wide resources race nvcc asan benchmarks cuda t4 cuda12 bundle seeds asan_all clang fuzz soak stress
-          redis torch tensorflow perf_analyzer headers packages format demo docs site tutorial bench)
+  checks=(test wide resources race nvcc asan resources_all benchmarks cuda t4 cuda12 bundle seeds asan_all clang fuzz soak
+          stress redis torch tensorflow perf_analyzer headers packages format demo docs site tutorial bench)
 fi
 expect_checks "${checks[@]}"
 step "packages" scripts/install_deps.sh check || { summary; exit 1; }

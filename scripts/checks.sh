@@ -46,8 +46,8 @@ check_test() { build cpu "${only_plain[@]}" --target quick_tests && run_tests cp
 # in Python, servers of Redis, the T4 in software, inputs that fuzzing kept, bundles whose programs hang.
 check_wide() { build cpu "${only_plain[@]}" && run_tests cpu -L wide; }
 
-# What kernels take of a GPU, on all architectures, where nvcc is.
-check_resources() { cmake --preset cpu -D WARPRANK_WERROR=ON || return $cannot_build; run_tests cpu -L resources; }
+# What kernels take of a GPU, on the first and the last architecture, where nvcc is.
+check_resources() { WARPRANK_TARGETS="75 90" check_resources_all; }
 
 check_demo() { scripts/demo.sh && scripts/demo.sh --user 1; }
 
@@ -98,6 +98,9 @@ check_benchmarks() {
     "$program" || return 1
   done
 }
+
+# On all architectures.
+check_resources_all() { cmake --preset cpu -D WARPRANK_WERROR=ON || return $cannot_build; run_tests cpu -L resources; }
 
 # What needs a card is compiled for a T4, and skipped; scripts/gpu_check.sh runs it where there is one.
 check_cuda() { has_nvcc && compile_for_gpus t4; }

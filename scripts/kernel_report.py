@@ -19,6 +19,8 @@ launch goes through once is fetched once, which costs time), and the tensor inst
 for a budget without a kernel.
 
 With --tests FOLDER, where kernel tests were built, it also prints what the executor counts: tests/support/counts.hpp.
+
+$WARPRANK_TARGETS, or --targets, leaves out architectures: .ci/run has the first and the last.
 """
 
 import argparse
@@ -157,8 +159,8 @@ def parse_ptxas(messages):
 
 
 def compile_kernels(nvcc, source, target):
-    """Returns [({name: Kernel}, seconds of nvcc)] for each of BUILDS that has the code for the target."""
-    compiled = []
+    """Returns {build: ({name: Kernel}, seconds of nvcc)} of each of BUILDS that has the code for the target."""
+    compiled = {}
     with tempfile.TemporaryDirectory() as folder:
         ptx, cubin = f"{folder}/kernels.ptx", f"{folder}/kernels.cubin"
         _, seconds = run([nvcc, "-std=c++17", f"-I{ROOT}/include", "-Werror", "all-warnings", f"-arch=compute_{target}",
@@ -166,7 +168,7 @@ def compile_kernels(nvcc, source, target):
         with open(ptx, encoding="utf-8") as file:
             of_ptx = parse_ptx(file.read())
         names = demangle(list(of_ptx))
-        for translated_for in (build[2] for build in BUILDS if build[1] == target):
+        for build, translated_for in ((build[0], build[2]) for build in BUILDS if build[1] == target):
             messages, more = run([nvcc, f"-arch=sm_{translated_for}", "-cubin", "-Xptxas", "-v", ptx, "-o", cubin])
             of_ptxas = parse_ptxas(messages)
             with open(cubin, "rb") as file:
@@ -174,7 +176,7 @@ def compile_kernels(nvcc, source, target):
             if not of_ptx.keys() == of_ptxas.keys() <= code.keys():  # functions that are called lie apart
                 raise RuntimeError(f"{source}: ptxas reports other kernels than the PTX or the cubin has:\n{messages}")
             kernels = {names[name]: Kernel(*of_ptxas[name], code[name], *of_ptx[name]) for name in of_ptx}
-            compiled.append((kernels, seconds + more))
+            compiled[build] = kernels, seconds + more
     return compiled
 
 
@@ -212,10 +214,11 @@ def print_table(rows):
 
 
 def report(op, budgets, compiled):
-    """Prints the table of an op; returns what is wrong. `compiled` has kernels and seconds for each of BUILDS."""
+    """Prints the table of an op; returns what is wrong. `compiled` has kernels and seconds of BUILDS."""
     problems, used, rows = [], set(), {}
-    for (build, target, translated_for), (kernels, _) in zip(BUILDS, compiled):
-        for name, kernel in kernels.items():
+    builds = [build for build in BUILDS if build[0] in compiled]
+    for build, target, translated_for in builds:
+        for name, kernel in compiled[build][0].items():
             if name in NOT_LAUNCHED:
                 continue
             matching = [key for key in budgets if fnmatch.fnmatchcase(name, key)]
@@ -234,15 +237,17 @@ def report(op, budgets, compiled):
                               kernel.shared + budget["dynamic_shared_bytes"])
             row[1][build] = (f"{kernel.registers} {share:.0%} {kernel.code}B" +
                              (f" {kernel.mma}mma" if kernel.mma else ""))
-    problems += [f"{op}: {key}: a budget without a kernel" for key in budgets.keys() - used]
+    compiled_for = {target for _, target, _ in builds}
+    problems += [f"{op}: {key}: a budget without a kernel" for key in budgets.keys() - used
+                 if compiled_for & set(budgets[key].get("targets", LIMITS))]
 
-    names = [build for build, _, _ in BUILDS]
+    names = [build for build, _, _ in builds]
     table = [["kernel", "threads", "shared", *names]]
     for name, (budget, cells) in sorted(rows.items()):
         shared = budget["static_shared_bytes"] + budget["dynamic_shared_bytes"]
         table.append([name, str(budget["threads"]), str(shared), *(cells.get(build, "-") for build in names)])
     seconds = [f"{name} {taken:.1f}{' (too long)' if taken > COMPILE_TARGET_S else ''}"
-               for name, (_, taken) in zip(names, compiled)]
+               for name, taken in ((name, compiled[name][1]) for name in names)]
     print(f"\n{op}: processor seconds of nvcc: {', '.join(seconds)}")
     print_table(table)
     return list(dict.fromkeys(problems))
@@ -250,14 +255,21 @@ def report(op, budgets, compiled):
 
 def table_of(compiled):
     """What tests/counts.json has of an op."""
-    names = sorted({name for kernels, _ in compiled for name in kernels} - NOT_LAUNCHED)
+    names = sorted({name for kernels, _ in compiled.values() for name in kernels} - NOT_LAUNCHED)
 
     def cell(kernel):
         return f"{kernel.registers} {kernel.shared} {kernel.mma} {kernel.code}" if kernel else "-"
 
     return [["registers, static shared bytes, tensor instructions and bytes of code of",
-             *(build for build, _, _ in BUILDS)],
-            *([name, *(cell(kernels.get(name)) for kernels, _ in compiled)] for name in names)]
+             *compiled],
+            *([name, *(cell(kernels.get(name)) for kernels, _ in compiled.values())] for name in names)]
+
+
+def of_builds(table, builds):
+    """The columns of an op's table in tests/counts.json that were compiled, and the kernels that these have."""
+    columns = [0, *(table[0].index(build) for build in builds)]
+    rows = [[row[column] for column in columns] for row in table]
+    return [rows[0], *(row for row in rows[1:] if set(row[1:]) != {"-"})]
 
 
 def changes(tables, nvcc_version, update, are_all):
@@ -274,8 +286,8 @@ def changes(tables, nvcc_version, update, are_all):
     elif counted["nvcc"] != nvcc_version:
         print(f"\nNot compared with tests/counts.json: nvcc {counted['nvcc']} made that, this is {nvcc_version}.")
     else:
-        found = [f"{op}: {difference}" for op, table in tables.items()
-                 for difference in check_counts.differences(counted["ops"].get(op), table)]
+        found = [f"{op}: {difference}" for op, table in tables.items() for difference in check_counts.differences(
+            of_builds(counted["ops"][op], table[0][1:]) if op in counted["ops"] else None, table)]
         yield from found
         if found:
             changed = " ".join(op for op in tables if any(line.startswith(f"{op}: ") for line in found))
@@ -322,8 +334,14 @@ def main():
     parser.add_argument("--resources", default=f"{ROOT}/tests/resources", help="the folder of sources and budgets")
     parser.add_argument("--tests", metavar="FOLDER", help="where the kernel tests are: prints what they count")
     parser.add_argument("--update", action="store_true", help="write what is counted to tests/counts.json")
+    parser.add_argument("--targets", nargs="+", type=int, choices=LIMITS,
+                        default=[int(target) for target in os.environ.get("WARPRANK_TARGETS", "").split()] or [*LIMITS])
     parser.add_argument("--names-only", action="store_true", help="compile nothing: has every kernel a budget?")
     options = parser.parse_args()
+    if unknown := set(options.targets) - LIMITS.keys():
+        parser.error(f"WARPRANK_TARGETS: expected some of {[*LIMITS]}, got {sorted(unknown)}")
+    if options.update and set(options.targets) != LIMITS.keys():
+        parser.error("--update: expected all targets, got " + " ".join(map(str, options.targets)))
 
     resources = options.resources
     files = glob.glob(f"{resources}/*.cu") + glob.glob(f"{resources}/*.json")
@@ -338,12 +356,13 @@ def main():
         if nvcc is None:
             sys.exit("nvcc is not installed: put it on PATH, or its folder in CUDA_HOME")
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            running = {op: [pool.submit(compile_kernels, nvcc, f"{resources}/{op}.cu", target) for target in LIMITS]
+            running = {op: [pool.submit(compile_kernels, nvcc, f"{resources}/{op}.cu", target)
+                            for target in LIMITS if target in options.targets]
                        for op in ops}
             tables = {}
             for op, targets in running.items():
                 try:
-                    compiled = [build for target in targets for build in target.result()]
+                    compiled = {build: result for target in targets for build, result in target.result().items()}
                     problems += report(op, read_budgets(f"{resources}/{op}.json"), compiled)
                     tables[op] = table_of(compiled)
                 except (RuntimeError, OSError, ValueError) as error:

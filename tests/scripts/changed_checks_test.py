@@ -35,7 +35,7 @@ class Rules(unittest.TestCase):
     def test_a_kernel_concerns_every_build_of_kernels(self):
         for path in ("include/warprank/ops/detail/fm/kernel.cuh", "include/warprank/device/memory.hpp"):
             checks = changed_checks.checks_of([path])
-            for check in "format test race nvcc resources cuda cuda12 asan_all clang headers".split():
+            for check in "format test race nvcc resources_all cuda cuda12 asan_all clang headers".split():
                 self.assertIn(check, checks, path)
             for check in ("redis", "torch", "site", "soak", "packages"):
                 self.assertNotIn(check, checks, path)

@@ -17,8 +17,8 @@ import kernel_report  # noqa: E402
 class Report(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.report = subprocess.run([sys.executable, f"{SCRIPTS}/kernel_report.py", "--resources", HERE, "kernels"],
-                                 capture_output=True, text=True)
+        cls.report = subprocess.run([sys.executable, f"{SCRIPTS}/kernel_report.py", "--resources", HERE, "kernels",
+                                     "--targets", *map(str, kernel_report.LIMITS)], capture_output=True, text=True)
 
     def assert_says(self, pattern):
         self.assertRegex(self.report.stdout, re.compile(pattern, re.M))
@@ -52,6 +52,14 @@ class Report(unittest.TestCase):
 
     def test_names_its_seconds(self):
         self.assert_says(r"^kernels: processor seconds of nvcc: sm_75 \d+\.\d, ")
+
+
+class Columns(unittest.TestCase):
+    def test_of_two_architectures_are_compared_with_theirs(self):
+        counted = [["registers of", "sm_75", "sm_80", "sm_90"],
+                   ["plain", "8", "9", "10"], ["tensor", "-", "32", "-"], ["older", "16", "-", "-"]]
+        self.assertEqual(kernel_report.of_builds(counted, ["sm_75", "sm_90"]),
+                         [["registers of", "sm_75", "sm_90"], ["plain", "8", "10"], ["older", "16", "-"]])
 
 
 class Occupancy(unittest.TestCase):
