@@ -105,13 +105,13 @@ check_resources_all() { cmake --preset cpu -D WARPRANK_WERROR=ON || return $cann
 # What needs a card is compiled for a T4, and skipped; scripts/gpu_check.sh runs it where there is one.
 check_cuda() { has_nvcc && compile_for_gpus t4; }
 
-# The tests for GPUs and the cycles of the reference models, executed in the machine code of a T4 (tools/t4/); and the
-# model of it beside records of other cards.
+# The tests for GPUs and the cycles of the reference models, executed in the machine code of a T4 (tools/t4/), whose own
+# tests are in `wide`; and the model of it beside records of other cards.
 check_t4() {
   has_nvcc || return $?
   scripts/fetch_nvdisasm.sh build/nvdisasm || return 1
   build t4-software -D WARPRANK_HOST_ARCHIVE= --target gpu_tests models_run_model t4_cudart &&
-    run_tests t4-software -L 'gpu|t4' -E '^house_' && scripts/check_t4_model.py
+    run_tests t4-software -L 'gpu|t4' -E '^(house_|t4_test$)' && scripts/check_t4_model.py
 }
 
 # The same by CUDA 12, which it fetches.
