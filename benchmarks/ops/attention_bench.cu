@@ -60,8 +60,7 @@ reference::Bounded expected_of(const Shape& shape, const std::vector<float>& q, 
   for (const float value : v) sizes.push_back(std::fabs(value));
   const auto attend = [&](const std::vector<float>& values, double scale) {
     return reference::attention({q.data(), 1, shape.width}, {k.data(), shape.events, shape.width},
-                                {values.data(), shape.events, shape.width}, {one, 1}, {all, 1}, shape.heads, scale,
-                                false);
+                                {values.data(), shape.events, shape.width}, {one, 1}, {all, 1}, {shape.heads, scale});
   };
   reference::Bounded y = attend(v, shape.scale());
   const reference::Bounded weighted = attend(sizes, shape.scale()), mean = attend(sizes, 0);

@@ -55,6 +55,7 @@ int run() {
                                                                      {"din_attention", language::din_attention},
                                                                      {"target_attention", language::target_attention},
                                                                      {"self_attention", language::self_attention},
+                                                                     {"hstu", language::hstu},
                                                                      {"fm", language::fm},
                                                                      {"dot", language::dot},
                                                                      {"cross", language::cross},

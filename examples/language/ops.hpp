@@ -301,6 +301,32 @@ inline Outputs self_attention(Builder& b) {
   return {{"interest", b.pool(b.self_attention("block", events, {.heads = 4, .hidden = 128}), mean)}};
 }
 
+/// ### hstu
+///
+/// HSTU's attention has no softmax: an event weighs silu(q k^T / sqrt(d)) / max_length, whatever the others are. So a
+/// target sees the same as in a sequence that ends with it alone, and all targets of a request share the keys and
+/// values of its events, which are computed once (late broadcast; M-FALCON is the same by hand). In the last layer of a
+/// stack the events' own results are not needed, and nothing computes them.
+///
+/// | here | `STULayer` of generative-recommenders |
+/// |---|---|
+/// | `<name>.norm` | `_input_norm_weight`, `_input_norm_bias` |
+/// | `<name>.u`, `.v`, `.q`, `.k` | quarters of `_uvqk_weight`, transposed, and of `_uvqk_beta` |
+/// | `<name>.attention_norm` | `_output_norm_weight`, `_output_norm_bias` |
+/// | `<name>.out` | `_output_weight`, transposed |
+///
+/// Positions and times are ids that are embedded and added to the events, as there. Not yet here: windows of attention,
+/// a contextual prefix, biases by position or time, norms by group, and values of another width than keys.
+inline Outputs hstu(Builder& b) {
+  auto user = b.axis("user"), item = b.axis("item", user), history = b.axis("history", user);
+  auto film = b.table("film", {.dim = 64});
+  auto place = b.embed(b.ids("hist_position", history), b.table("position", {.dim = 64}));
+  auto events = b.embed(b.ids("hist_film_id", history), film) + place;
+  auto sequence = b.hstu("layer0", {events, b.embed(b.ids("film_id", item), film)}, {.heads = 2, .max_length = 256});
+  sequence = b.hstu("layer1", sequence, {.heads = 2, .max_length = 256});
+  return {{"interest", sequence[1]}};
+}
+
 // ## Interactions
 
 /// ### fm

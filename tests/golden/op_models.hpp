@@ -196,6 +196,15 @@ inline Outputs self_attention(Builder& b) {
                         {.heads = 3, .hidden = 8, .activation = gelu, .norm_first = true, .causal = true})}};
 }
 
+inline Outputs hstu(Builder& b) {
+  const auto user = b.axis("user");
+  const auto x = b.dense("x", b.axis("event", user), 6), y = b.dense("y", b.axis("item", user), 6);
+  const auto layer = b.hstu("layer", {x, y}, {.heads = 2, .max_length = 2, .eps = 0.5f});
+  const auto widths = b.hstu("widths", {x, y}, {.heads = 1, .head_dim = 4, .max_length = 9, .scale = 1.5f});
+  const auto alone = b.hstu("alone", {x}, {.heads = 3, .max_length = 3, .eps = 0.5f});
+  return {{"events", layer[0]}, {"targets", layer[1]}, {"widths", widths[1]}, {"alone", alone[0]}};
+}
+
 inline Outputs interactions(Builder& b) {
   const auto user = b.axis("user"), item = b.axis("item", user);
   const auto of_user = b.expand(b.dense("of_user", user, 8), item), of_item = b.dense("of_item", item, 12);

@@ -98,6 +98,17 @@ TEST(Builder, RefusesWhatDoesNotFit) {
   expect("causal attention of an axis over itself", [](B b, Axis user, Axis, Tensor, Tensor i) {
     b.target_attention("a", i, b.dense("k", b.axis("h", user), 4), {.causal = true});
   });
+  expect("events, or events and targets", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i, i, i}); });
+  expect("a max_length of 1 or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i}, {.max_length = 0}); });
+  expect("self-attention over a nested axis", [](B b, Axis, Axis, Tensor u, Tensor) { b.hstu("a", {u}); });
+  expect("a finite scale", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i}, {.scale = INFINITY}); });
+  expect("widths that divide into heads", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i}, {.heads = 3}); });
+  expect("keys of its own for rows that are not the events", [](B b, Axis, Axis, Tensor, Tensor i) {
+    b.hstu("a", {i, i});
+  });
+  expect("targets as wide as the events, 6 columns", [](B b, Axis user, Axis, Tensor, Tensor i) {
+    b.hstu("a", {b.dense("k", b.axis("h", user), 6), i});
+  });
   expect("self-attention over a nested axis", [](B b, Axis, Axis, Tensor u, Tensor) { b.self_attention("a", u); });
   expect("fields of 3 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.fm({i, i}, 3); });
   expect("two fields or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.dot({i}, 4); });

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "reference/attention.hpp"
@@ -28,10 +29,14 @@ struct AttentionCase {
   bool is_self = false;  ///< items are the events
   bool causal = false;
   float scale = 0;
+  warprank::AttentionWeights weights = warprank::AttentionWeights::softmax;
+  float divisor = 1;
+  bool has_own_keys = false;
   float of_values = 1;  ///< magnitude of q, k and v
   bool is_aligned = true, half_y = false;
-  int64_t more = 2;            ///< parents and rows of the capacity
-  std::vector<float> q, k, v;  ///< [items, heads * dim], [events, heads * dim]; FP16 numbers
+  int64_t more = 2;                 ///< parents and rows of the capacity
+  std::vector<float> q, k, v;       ///< [items, heads * dim], [events, heads * dim]; FP16 numbers
+  std::vector<float> own_k, own_v;  ///< [items, heads * dim] with own keys, else none
 
   /// Fills in what is random.
   AttentionCase& make(uint32_t seed = 1) {
@@ -40,12 +45,16 @@ struct AttentionCase {
     q = rounded(random_values(engine, num_items() * width(), of_values));
     k = rounded(random_values(engine, num_events() * width(), of_values));
     v = rounded(random_values(engine, num_events() * width(), of_values));
+    own_k = rounded(random_values(engine, num_own() * width(), of_values));
+    own_v = rounded(random_values(engine, num_own() * width(), of_values));
     return *this;
   }
 
   int64_t width() const { return heads * dim; }
   int64_t num_items() const { return std::accumulate(items.begin(), items.end(), int64_t{0}); }
   int64_t num_events() const { return std::accumulate(events.begin(), events.end(), int64_t{0}); }
+  int64_t num_own() const { return has_own_keys ? num_items() : 0; }
+  bool is_softmax() const { return weights == warprank::AttentionWeights::softmax; }
   int64_t num_users() const { return static_cast<int64_t>(items.size()); }
   double true_scale() const { return scale == 0 ? 1 / std::sqrt(static_cast<double>(dim)) : scale; }
 
@@ -61,25 +70,64 @@ struct AttentionCase {
   Bounded expected() const {
     const std::vector<int64_t> of_items = offsets(items, 0), of_events = offsets(events, 0);
     const warprank::Segments queries{of_items.data(), num_users()}, keys{of_events.data(), num_users()};
-    const auto attend = [&](const std::vector<float>& values, double by) {
+    const auto attend = [&](const std::vector<float>& values, const std::vector<float>& own_values,
+                            const warprank::reference::AttentionSettings& settings) {
+      warprank::reference::AttentionSettings with_own = settings;
+      if (has_own_keys) {
+        with_own.own_k = {own_k.data(), num_items(), width()};
+        with_own.own_v = {own_values.data(), num_items(), width()};
+      }
       return warprank::reference::attention({q.data(), num_items(), width()}, {k.data(), num_events(), width()},
-                                            {values.data(), num_events(), width()}, queries, keys, heads, by, causal);
+                                            {values.data(), num_events(), width()}, queries, keys, with_own);
     };
-    std::vector<float> sizes;  // of the values
-    for (const float value : v) sizes.push_back(std::fabs(value));
-    Bounded y = attend(v, true_scale());
-    const Bounded weighted = attend(sizes, true_scale()), mean = attend(sizes, 0);
+    const auto sizes_of = [](std::vector<float> values) {
+      for (float& value : values) value = std::fabs(value);
+      return values;
+    };
+    const auto softmax = warprank::AttentionWeights::softmax;
+    Bounded y = attend(v, own_v, {heads, true_scale(), causal, weights, divisor});
+    const std::vector<float> sizes = sizes_of(v), own_sizes = sizes_of(own_v);
+    const Bounded weighted = attend(sizes, own_sizes, {heads, true_scale(), causal, weights, divisor}),
+                  mean = attend(sizes, own_sizes, {heads, 0, causal, softmax});
     size_t place = 0;
     for (int64_t user = 0; user < num_users(); ++user)
       for (int64_t item = 0; item < queries.size(user); ++item) {
-        const int64_t seen = causal ? item + 1 : keys.size(user);
-        for (int64_t c = 0; c < width(); ++c, ++place)
-          y.bound[place] = 2 * y.bound[place] + 0x1p14 * weighted.value[place] +
-                           0x1p-15 * static_cast<double>(seen) * mean.value[place];
+        const int64_t seen = (causal ? item + 1 : keys.size(user)) + (has_own_keys ? 1 : 0);
+        for (int64_t c = 0; c < width(); ++c, ++place) {
+          const double sum = static_cast<double>(seen) * mean.value[place];
+          if (is_softmax()) {
+            y.bound[place] = 2 * y.bound[place] + 0x1p14 * weighted.value[place] + 0x1p-15 * sum;
+          } else {  // of the weights' sizes the oracle's bound has at least T + 12
+            const double of_weights = y.bound[place] / (static_cast<double>(seen) + 12);
+            y.bound[place] = 2 * y.bound[place] + 0x1p14 * of_weights + sum / divisor;
+          }
+        }
       }
     return y;
   }
 };
+
+inline AttentionCase with(int64_t heads, int64_t dim, Sizes items, Sizes events) {
+  AttentionCase c;
+  c.heads = heads, c.dim = dim, c.items = std::move(items), c.events = std::move(events);
+  return c;
+}
+inline AttentionCase self(int64_t heads, int64_t dim, Sizes events, bool causal) {
+  AttentionCase c = with(heads, dim, std::move(events), {});
+  c.is_self = true, c.causal = causal;
+  return c;
+}
+
+inline std::vector<float> joined(const std::vector<std::vector<float>>& lists) {
+  std::vector<float> all;
+  for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+/// Rows [begin, begin + count) of values of this width.
+inline std::vector<float> rows(const std::vector<float>& values, int64_t width, int64_t begin, int64_t count) {
+  return {values.begin() + begin * width, values.begin() + (begin + count) * width};
+}
 
 /// A case's arrays in the device's memory.
 class DeviceAttention {
@@ -92,6 +140,8 @@ class DeviceAttention {
         q_(c.num_items(), c.width(), c.num_items() + c.more, c.is_aligned, c.q),
         k_(c.num_events(), c.width(), c.num_events() + c.more, c.is_aligned, c.k),
         v_(c.num_events(), c.width(), c.num_events() + c.more, c.is_aligned, c.v),
+        own_k_(c.num_own(), c.width(), c.num_own() + c.more, c.is_aligned, c.own_k),
+        own_v_(c.num_own(), c.width(), c.num_own() + c.more, c.is_aligned, c.own_v),
         half_y_(c.num_items(), c.width(), c.num_items() + c.more, c.is_aligned),
         float_y_(c.num_items(), c.width(), c.num_items() + c.more, c.is_aligned) {}
 
@@ -106,6 +156,8 @@ class DeviceAttention {
     to.history_offsets = case_.is_self ? item_offsets_.data() : history_offsets_.data();
     to.parents = {case_.num_users() + case_.more, num_parents_.data()};
     to.heads = case_.heads, to.scale = case_.scale, to.causal = case_.causal;
+    to.weights = case_.weights, to.divisor = case_.divisor;
+    if (case_.has_own_keys) to.own_k = own_k_.view(), to.own_v = own_v_.view();
     return to;
   }
 
@@ -128,7 +180,7 @@ class DeviceAttention {
  private:
   const AttentionCase& case_;
   DeviceArray<int64_t> num_parents_, item_offsets_, history_offsets_;
-  CapacityMatrix<float16> q_, k_, v_, half_y_;
+  CapacityMatrix<float16> q_, k_, v_, own_k_, own_v_, half_y_;
   CapacityMatrix<float> float_y_;
 };
 
@@ -163,7 +215,8 @@ inline std::vector<std::vector<float>> run_attentions(const std::vector<Attentio
   std::vector<std::vector<float>> outputs;
   for (size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE("attention " + std::to_string(i) + ": " + std::to_string(cases[i].heads) + " heads of " +
-                 std::to_string(cases[i].dim) + (cases[i].causal ? ", causal" : ""));
+                 std::to_string(cases[i].dim) + (cases[i].causal ? ", causal" : "") +
+                 (cases[i].is_softmax() ? "" : ", silu") + (cases[i].has_own_keys ? ", own keys" : ""));
     if (check) memory[i]->expect_right(share_of_attention_bound);
     outputs.push_back(memory[i]->values());
   }

@@ -33,28 +33,6 @@ using namespace warprank;        // NOLINT
 
 constexpr float infinity = std::numeric_limits<float>::infinity(), nan_value = std::numeric_limits<float>::quiet_NaN();
 
-AttentionCase with(int64_t heads, int64_t dim, Sizes items, Sizes events) {
-  AttentionCase c;
-  c.heads = heads, c.dim = dim, c.items = std::move(items), c.events = std::move(events);
-  return c;
-}
-AttentionCase self(int64_t heads, int64_t dim, Sizes events, bool causal) {
-  AttentionCase c = with(heads, dim, std::move(events), {});
-  c.is_self = true, c.causal = causal;
-  return c;
-}
-
-std::vector<float> joined(const std::vector<std::vector<float>>& lists) {
-  std::vector<float> all;
-  for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
-  return all;
-}
-
-/// Rows [begin, begin + count) of values of this width.
-std::vector<float> rows(const std::vector<float>& values, int64_t width, int64_t begin, int64_t count) {
-  return {values.begin() + begin * width, values.begin() + (begin + count) * width};
-}
-
 TEST(AttentionKernel, MatchesTheFormulaForEveryNumberAndWidthOfHeads) {
   for_each_target([](const Config& config) {
     std::vector<AttentionCase> cases;

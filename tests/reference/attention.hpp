@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "reference/attention_weights.hpp"
 #include "reference/bounded.hpp"
@@ -11,29 +12,53 @@
 
 namespace warprank::reference {
 
-/// y[i, h] = sum_t p_t v[t, h], p = softmax over the keys t of i's segment of scale * <q[i, h], k[t, h]>; with `causal`
-/// query i of a segment sees its keys 0..i. No key: zeros.
+/// How an attention weighs its keys. `own`: a key and a value more for each query; null: none.
+struct AttentionSettings {
+  int64_t heads = 1;
+  double scale = 1;
+  bool causal = false;
+  AttentionWeights weights = AttentionWeights::softmax;
+  double divisor = 1;
+  Matrix<const float> own_k = {}, own_v = {};
+};
+
+/// Appends scale <q, k>, of columns [first, end).
+inline void append_score(const float* q, const float* k, int64_t first, int64_t end, double scale, Bounded& scores) {
+  double dot = 0, magnitude = 0;
+  for (int64_t c = first; c < end; ++c) {
+    const double product = static_cast<double>(q[c]) * k[c];
+    dot += product;
+    magnitude += std::fabs(product);
+  }
+  scores.value.push_back(scale * dot);
+  scores.bound.push_back(std::fabs(scale) * static_cast<double>(end - first + 2) * magnitude);
+}
+
+/// y[i, h] = sum_t w_t v[t, h] over the keys t of i's segment, and its own one; w are the weights of the scores
+/// scale * <q[i, h], k[t, h]>. With `causal` query i of a segment sees its keys 0..i. No key: zeros.
 inline Bounded attention(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, Segments queries,
-                         Segments keys, int64_t heads, double scale, bool causal) {
-  const int64_t dim = q.cols / heads;
+                         Segments keys, const AttentionSettings& settings) {
+  const int64_t dim = q.cols / settings.heads;
+  const bool has_own = settings.own_k.data != nullptr;
   Bounded y;
   for (int64_t s = 0; s < queries.count; ++s)
     for (int64_t i = queries.begin(s); i < queries.end(s); ++i) {
-      const int64_t first = keys.begin(s), seen = causal ? i - queries.begin(s) + 1 : keys.size(s);
-      for (int64_t h = 0; h < heads; ++h) {
+      const int64_t first = keys.begin(s), seen = settings.causal ? i - queries.begin(s) + 1 : keys.size(s);
+      for (int64_t h = 0; h < settings.heads; ++h) {
         Bounded scores;
+        std::vector<const float*> values;
         for (int64_t t = first; t < first + seen; ++t) {
-          double dot = 0, magnitude = 0;
-          for (int64_t c = h * dim; c < (h + 1) * dim; ++c) {
-            const double product = static_cast<double>(q.row(i)[c]) * k.row(t)[c];
-            dot += product;
-            magnitude += std::fabs(product);
-          }
-          scores.value.push_back(scale * dot);
-          scores.bound.push_back(std::fabs(scale) * static_cast<double>(dim + 2) * magnitude);
+          append_score(q.row(i), k.row(t), h * dim, (h + 1) * dim, settings.scale, scores);
+          values.push_back(v.row(t) + h * dim);
         }
-        append_weighted_sums(attention_weights(scores, Normalization::softmax),
-                             v.row_range(first, seen).columns(h * dim, dim), y);
+        if (has_own) {
+          append_score(q.row(i), settings.own_k.row(i), h * dim, (h + 1) * dim, settings.scale, scores);
+          values.push_back(settings.own_v.row(i) + h * dim);
+        }
+        const Bounded weights = settings.weights == AttentionWeights::silu
+                                    ? silu_weights(scores, settings.divisor)
+                                    : attention_weights(scores, Normalization::softmax);
+        append_weighted_sums(weights, values, dim, y);
       }
     }
   return y;

@@ -43,19 +43,36 @@ inline Bounded attention_weights(const Bounded& scores, Normalization normalizat
   return weights;
 }
 
-/// Appends sum_t w_t x[t, c] for every column c.
-inline void append_weighted_sums(const Bounded& weights, Matrix<const float> x, Bounded& y) {
-  const auto count = static_cast<double>(x.rows);
-  for (int64_t c = 0; c < x.cols; ++c) {
+/// w = silu(s) / divisor. No slope of silu is above 1.1.
+inline Bounded silu_weights(const Bounded& scores, double divisor) {
+  Bounded weights;
+  for (size_t t = 0; t < scores.value.size(); ++t) {
+    const double weight = scores.value[t] / (1 + std::exp(-scores.value[t])) / divisor;
+    weights.value.push_back(weight);
+    weights.bound.push_back(1.1 * scores.bound[t] / divisor + 12 * std::fabs(weight));
+  }
+  return weights;
+}
+
+/// Appends sum_t w_t x_t[c] for each of the columns.
+inline void append_weighted_sums(const Bounded& weights, const std::vector<const float*>& rows, int64_t columns,
+                                 Bounded& y) {
+  const auto count = static_cast<double>(rows.size());
+  for (int64_t c = 0; c < columns; ++c) {
     double sum = 0, bound = 0;
-    for (int64_t t = 0; t < x.rows; ++t) {
-      const double weight = weights.value[static_cast<size_t>(t)], value = x.row(t)[c];
+    for (size_t t = 0; t < rows.size(); ++t) {
+      const double weight = weights.value[t], value = rows[t][c];
       sum += weight * value;
-      bound += (weights.bound[static_cast<size_t>(t)] + count * std::fabs(weight)) * std::fabs(value);
+      bound += (weights.bound[t] + count * std::fabs(weight)) * std::fabs(value);
     }
     y.value.push_back(sum);
     y.bound.push_back(bound);
   }
+}
+inline void append_weighted_sums(const Bounded& weights, Matrix<const float> x, Bounded& y) {
+  std::vector<const float*> rows;
+  for (int64_t t = 0; t < x.rows; ++t) rows.push_back(x.row(t));
+  append_weighted_sums(weights, rows, x.cols, y);
 }
 
 }  // namespace warprank::reference

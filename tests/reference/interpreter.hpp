@@ -291,6 +291,15 @@ class Interpreter {
     return weighted_sums(normalize(scores, op.normalization), events, width());
   }
 
+  Row silu_weights(const Row& scores, double divisor) const {
+    Row weights;
+    for (const Cell& score : scores) {
+      const Cell weight = activate(silu, score, 0, 0, 0);
+      weights.push_back(cell(weight.value / divisor, (weight.bound + 2 * std::fabs(weight.value)) / divisor));
+    }
+    return weights;
+  }
+
   Row row_of(const AttentionOp& op, size_t r) const {
     std::vector<size_t> events = events_of(r, input_node(1));
     if (op.causal) events.erase(std::upper_bound(events.begin(), events.end(), r), events.end());
@@ -300,16 +309,20 @@ class Interpreter {
     for (size_t first = 0; first < width(); first += dim) {
       Row scores;
       std::vector<Row> values;
-      for (size_t t : events) {
+      const auto attend_to = [&](const Row& k, const Row& v) {
         Sum sum(rounding_, precision_);
-        for (size_t c = first; c < first + dim; ++c) sum.add(input(0, r)[c], input(1, t)[c]);
+        for (size_t c = first; c < first + dim; ++c) sum.add(input(0, r)[c], k[c]);
         const Cell product = sum.total();
         scores.push_back(
             cell(scale * product.value, std::fabs(scale) * (product.bound + 2 * std::fabs(product.value))));
-        const auto begin = input(2, t).begin() + static_cast<std::ptrdiff_t>(first);
+        const auto begin = v.begin() + static_cast<std::ptrdiff_t>(first);
         values.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(dim));
-      }
-      const Row head = weighted_sums(normalize(scores, Normalization::softmax), values, dim);
+      };
+      for (size_t t : events) attend_to(input(1, t), input(2, t));
+      if (node_->inputs.size() > 3) attend_to(input(3, r), input(4, r));
+      const Row weights = op.weights == AttentionWeights::silu ? silu_weights(scores, op.divisor)
+                                                               : normalize(scores, Normalization::softmax);
+      const Row head = weighted_sums(weights, values, dim);
       y.insert(y.end(), head.begin(), head.end());
     }
     return y;

@@ -228,7 +228,7 @@ class RandomModel {
     const bool of_items = pick(3) != 0;
     const Tensor q = on(of_items ? item_ : session_);
     std::vector<Tensor>& list = of_items ? of_item_ : of_session_;
-    switch (pick(4)) {
+    switch (pick(5)) {
       case 0:
         list.push_back(b.din_attention(name("din"), q,
                                        pick(2) == 0 ? any(of_history_) + any(of_history_) : any(of_history_),
@@ -248,6 +248,14 @@ class RandomModel {
                                            .causal = pick(2) == 0});
         of_history_.push_back(y);
         of_session_.push_back(b.pool(y, any_pooling()));
+        return;
+      }
+      case 3: {
+        const std::vector<Tensor> y =
+            b.hstu(name("hstu"), {any(of_history_), q},
+                   {.heads = 1 + pick(2), .head_dim = 3 * pick(2), .max_length = 1 + pick(9), .scale = 0.5f * pick(2)});
+        of_history_.push_back(y[0]);
+        list.push_back(y[1]);
         return;
       }
       default:

@@ -313,6 +313,51 @@ def target_attention():
     case.save(model)
 
 
+def hstu():
+    """Layers of HSTU as published (Zhai et al. 2024): events and targets are one sequence, and a mask says who sees
+    whom. A target has the place behind the last event, as has every other, and sees itself. Most have a large eps, so
+    that norms do not magnify the errors of FP16 beyond what says something."""
+    case = Case("hstu")
+    for scale in (2.0**-4, 1.0, 4.0):
+        for items, events in ((3, 9), (2, 1), (2, 0), (0, 4)):
+            request = Request()
+            request.lengths["item"], request.lengths["event"] = [items], [events]
+            request.values["x"], request.values["y"] = case.normal(events, 6, scale), case.normal(items, 6, scale)
+            case.add(request)
+
+    for name, inner in (("layer", 6), ("widths", 4), ("alone", 6)):  # about 1, as learned ones are: scores are not tiny
+        for part, width in (("norm", 6), ("attention_norm", inner)):
+            case.weight(f"{name}.{part}.weight", width)
+            case.weights[f"{name}.{part}.weight"] += np.float32(1)
+
+    def layer(name, x, num_events, heads, dim, max_length, scale, eps=0.5):
+        w, inner = case.weight, heads * dim
+
+        def norm(part, values):
+            width = values.shape[1]
+            return F.layer_norm(values, (width,), w(f"{name}.{part}.weight", width), w(f"{name}.{part}.bias", width),
+                                f32(eps))
+
+        normed = norm("norm", x)
+        u, v, q, k = (layers.linear(w, f"{name}.{part}", normed, inner, "silu" if part == "u" else "identity")
+                      for part in "uvqk")
+        place = torch.arange(len(x)).clamp(max=num_events)
+        sees = torch.eye(len(x), dtype=torch.bool) | (place[:, None] > place[None, :])
+        heads_of = [slice(h * dim, (h + 1) * dim) for h in range(heads)]
+        attended = torch.cat([F.silu(scale * (q[:, h] @ k[:, h].T)) / max_length * sees @ v[:, h] for h in heads_of], 1)
+        gated = u * norm("attention_norm", attended)
+        return x + layers.linear(w, name + ".out", torch.cat([u, attended, gated], 1), x.shape[1], bias=False)
+
+    def model(request):
+        x, y = request.dense("x"), request.dense("y")
+        both = layer("layer", torch.cat([x, y]), len(x), 2, 3, 2, 3**-0.5)
+        widths = layer("widths", torch.cat([x, y]), len(x), 1, 4, 9, f32(1.5), eps=1e-6)
+        return {"events": both[:len(x)], "targets": both[len(x):], "widths": widths[len(x):],
+                "alone": layer("alone", x, len(x), 3, 2, 3, 2**-0.5)}
+
+    case.save(model)
+
+
 SELF = {  # name -> heads, hidden, activation, norm_first, causal
     "post_norm": (1, 24, "relu", False, False), "pre_norm": (2, 5, "gelu", True, False),
     "causal": (2, 7, "relu", False, True), "causal_pre_norm": (3, 8, "gelu", True, True),
@@ -425,4 +470,4 @@ def keras():
 
 
 CASES = [linear, mlp, norms, elementwise, reductions, embed, embed_bag, structure, din_attention, target_attention,
-         self_attention, interactions, experts, keras]
+         self_attention, hstu, interactions, experts, keras]

@@ -109,6 +109,13 @@ struct SelfAttentionOptions {
   bool causal = false;                     ///< an event sees itself and earlier events
   float eps = 1e-5f;                       ///< added to the layer norms' variances
 };
+struct HstuOptions {
+  int64_t heads = 1;       ///< number of heads, side by side
+  int64_t head_dim = 0;    ///< columns of a head, of queries, keys, values and gates; 0: width / heads
+  int64_t max_length = 1;  ///< of a sequence: attention's weights are divided by it
+  float scale = 0;         ///< of attention's scores; 0: 1 / sqrt(head_dim)
+  float eps = 1e-6f;       ///< added to the layer norms' variances
+};
 struct CrossOptions {
   int64_t layers = 1;  ///< number of layers, one after another
   int64_t rank = 0;    ///< 0: full matrices; else W (V x) with an inner width of `rank`
@@ -214,6 +221,14 @@ class Builder {
   Tensor self_attention(const std::string& name, Tensor x, SelfAttentionOptions options = {},
                         SourceLine at = SourceLine::current());
 
+  /// A layer of HSTU (Zhai et al. 2024) over a nested axis, and over the targets that follow each of its sequences:
+  /// layer norm ("<name>.norm"), projections ("<name>.u", ".v", ".q", ".k"), attention with the weights of silu, its
+  /// layer norm ("<name>.attention_norm") gated by silu(u), output ("<name>.out") and residual. `sequence` is {events},
+  /// or {events, targets}; as many tensors are the result. An event sees itself and those before; a target sees all
+  /// events of its parent and itself, and no other target. Both use the same weights.
+  std::vector<Tensor> hstu(const std::string& name, const std::vector<Tensor>& sequence, HstuOptions options = {},
+                           SourceLine at = SourceLine::current());
+
   // --- interactions ---
 
   /// [axis, 1], or [axis, dim] without `reduce`: second-order factorisation machine over fields of `dim` columns, of
@@ -268,6 +283,8 @@ class Builder {
                 int64_t width = 0);
   Table add_table(TableInfo table, SourceLine at);
   Tensor stack(const std::string& name, Tensor x, LinearOp layer, const std::vector<int64_t>& sizes, SourceLine at);
+  std::vector<Tensor> hstu_layer(const std::string& name, const std::vector<Tensor>& sequence,
+                                 const HstuOptions& options, SourceLine at);
   void problem(SourceLine at, std::string what, std::string expected, std::string got);
   void check_name(SourceLine at, const char* what, const std::string& name);
   bool check_handle(SourceLine at, const std::string& what, const char* expected, int index, size_t count);

@@ -57,6 +57,12 @@ constexpr Activation elu(float alpha = 1.0f) { return {ActivationKind::elu, alph
 /// How scores over a history, or the logits of a gate, become weights.
 enum class Normalization { none, softmax, sigmoid };
 
+/// How the scores of an attention's events become their weights.
+enum class AttentionWeights {
+  softmax,  ///< exp(s_t) / sum exp(s) (Vaswani et al. 2017)
+  silu      ///< silu(s_t) / divisor: an event's weight depends on its own score alone (HSTU, Zhai et al. 2024)
+};
+
 /// The pairs of the dot interaction and their order.
 enum class DotOrder {
   lower,        ///< strictly lower triangle, row-major (DLRM)
@@ -110,6 +116,10 @@ constexpr auto names_of(ActivationKind) {
 constexpr auto names_of(Normalization) {
   return std::array<std::pair<Normalization, const char*>, 3>{
       {{Normalization::none, "none"}, {Normalization::softmax, "softmax"}, {Normalization::sigmoid, "sigmoid"}}};
+}
+constexpr auto names_of(AttentionWeights) {
+  return std::array<std::pair<AttentionWeights, const char*>, 2>{
+      {{AttentionWeights::softmax, "softmax"}, {AttentionWeights::silu, "silu"}}};
 }
 constexpr auto names_of(DotOrder) {
   return std::array<std::pair<DotOrder, const char*>, 3>{

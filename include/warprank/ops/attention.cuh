@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Scaled dot-product attention of several heads over ragged rows (Vaswani et al. 2017) on CUDA, any number of
-/// attentions in one launch: for item i, the events t of the same parent (a user) and every head h
+/// Dot-product attention of several heads over ragged rows on CUDA, any number of attentions in one launch: for item i,
+/// the events t of the same parent (a user) and every head h
 ///
-///     y[i, h] = sum_t p_t v[t, h],   p = softmax_t(scale <q[i, h], k[t, h]>)
+///     y[i, h] = sum_t w_t v[t, h],   s_t = scale <q[i, h], k[t, h]>
+///     w = softmax(s)                                                (Vaswani et al. 2017)
+///     w = silu(s) / divisor, silu(s) = s / (1 + exp(-s))            (HSTU, Zhai et al. 2024)
 ///
 /// | Array | Shape          | Type       |                                                                       |
 /// |-------|----------------|------------|-----------------------------------------------------------------------|
 /// | q     | [N, heads * D] | FP16       | rows grouped by item_offsets [parents + 1]; head h: columns from h D  |
 /// | k, v  | [T, heads * D] | FP16       | rows grouped by history_offsets [parents + 1]                         |
+/// | own_k, own_v | [N, heads * D] | FP16 | with the weights of silu: a key and a value more of each item           |
 /// | y     | [N, heads * D] | FP16, FP32 | may be columns of a wider row; only rows below N are written          |
 ///
 /// D is 1 to 256. Target attention: the items of a user over its history. Self-attention: a history over itself, with
 /// the same item_offsets and history_offsets; if it is causal, an event sees itself and earlier events. Projections are
 /// linear layers of their own, and may give q, k and v as columns of one row. Histories have any length; an empty one
-/// gives zeros. N, T and the number of parents are read from device memory, up to the capacities; all may be 0.
+/// gives zeros, or what the item's own key gives. N, T and the number of parents are read from device memory, up to the
+/// capacities; all may be 0.
 ///
 /// Nothing of size [N, T] leaves the registers: the softmax is corrected as keys and values come. There are two
 /// kernels. If all attentions of a launch have heads of one width, 16, 32, 64 or 128 columns, are not causal, and have
@@ -29,11 +33,15 @@
 ///     |y - exact| <= sum_t p_t |v_t| (2 u16 + 2 u (2 T + 16 + e_t + sum_t' p_t' e_t')) + 2^-39 sum_t |v_t|
 ///     e_t = |scale| (D + 2) sum_d |q_d k_t,d| + max(s) - s_t
 ///
-/// and then y is rounded, if it is FP16. Infinite scores count as the largest finite ones; no score overflows
-/// otherwise. NaN in q gets only into its own row and head, NaN in k only into the rows that see it. A value in v that
-/// is not finite gets, as NaN or infinity, only into its column of the rows that see it. For one target, a row of y has
-/// the same bits whatever the other items and users are. Other attentions in the launch may change the bits if they
-/// have another width or need the other kernel.
+/// and with silu, d_t = |scale| (D + 2) sum_d |q_d k_t,d|,
+///
+///     |y - exact| <= sum_t |v_t| (|w_t| (2 u16 + u (2 T + 16)) + (1.1 u d_t + 2^-24) / divisor)
+///
+/// where weights above 65504 before they are divided count as 65504. Then y is rounded, if it is FP16. Infinite scores
+/// count as the largest finite ones; no score overflows otherwise. NaN in q gets only into its own row and head, NaN in
+/// k only into the rows that see it. A value in v that is not finite gets, as NaN or infinity, only into its column of
+/// the rows that see it. For one target, a row of y has the same bits whatever the other items and users are. Other
+/// attentions in the launch may change the bits if they have another width or need the other kernel.
 ///
 /// Matrices need no alignment beyond their elements', but are read faster when aligned. y may be all of q, and overlaps
 /// nothing else that the launch reads.
@@ -48,6 +56,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/model/types.hpp"
 #include "warprank/ops/contract.hpp"
 #include "warprank/ops/detail/attention/launch.cuh"
 
@@ -62,8 +71,11 @@ struct Attention {
   const int64_t* history_offsets = nullptr;  ///< [parents + 1], from 0, never decreasing
   DeviceCount parents;
   int64_t heads = 1;
-  float scale = 0;      ///< 0: 1 / sqrt(D)
-  bool causal = false;  ///< only if the items are the events
+  float scale = 0;                                       ///< 0: 1 / sqrt(D)
+  bool causal = false;                                   ///< only if the items are the events
+  AttentionWeights weights = AttentionWeights::softmax;  ///< the same for all attentions of a launch
+  float divisor = 1;                                     ///< of the weights of silu
+  Matrix<const float16> own_k, own_v;                    ///< [item capacity, heads * D], or null; only with silu
 };
 
 /// Attentions that run together.

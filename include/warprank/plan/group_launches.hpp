@@ -43,12 +43,15 @@ class LaunchGrouper {
   }
 
  private:
-  /// Units of one kind can share a launch. A kind is (its kind of step, the depth of a chain, whether the chain has
-  /// wide layers).
+  /// Units of one kind can share a launch. A kind is (its kind of step, the depth of a chain or which kernel computes a
+  /// node, whether the chain has wide layers).
   using Kind = std::tuple<StepKind, size_t, bool>;
   Kind kind_of_unit(int unit) const {
     const std::vector<int>& nodes = units_[static_cast<size_t>(unit)];
-    if (nodes.size() == 1) return {step_kind(graph_.node(nodes[0]).op), 1, false};
+    if (nodes.size() == 1) {
+      const Op& op = graph_.node(nodes[0]).op;
+      return {step_kind(op), kernel_variant(op), false};
+    }
     const bool is_mixed = step_kind(graph_.node(nodes[0]).op) == StepKind::mix;
     return {StepKind::chain, nodes.size() - is_mixed, is_wide_chain(graph_, nodes)};
   }

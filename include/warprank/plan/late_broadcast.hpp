@@ -107,15 +107,18 @@ class LateBroadcaster {
   }
 
   /// The axis on which the operation could be done: the deepest axis that its inputs come from. An attention follows
-  /// its query, but not beyond the parent of the history.
+  /// its query and what else it has for each of its rows, but not beyond the parent of the history.
   int hoisted_axis(const Node& n) const {
     int axis = source_axis(n.inputs[0]);
-    if (across(n.op) == Across::its_query) {
+    const bool is_attention = across(n.op) == Across::its_query;
+    for (int input : n.inputs) {
+      const bool moves = !is_attention || node(input).axis == n.axis;
+      if (moves && rewriter_.graph().is_ancestor(axis, source_axis(input))) axis = source_axis(input);
+    }
+    if (is_attention) {
       const int parent = rewriter_.graph().axis(node(n.inputs[1]).axis).parent;
       return rewriter_.graph().is_ancestor(axis, parent) ? parent : axis;
     }
-    for (int input : n.inputs)
-      if (rewriter_.graph().is_ancestor(axis, source_axis(input))) axis = source_axis(input);
     if (const auto* linear = std::get_if<LinearOp>(&n.op); linear != nullptr && linear->scene >= 0) {
       const int scene_axis = rewriter_.graph().ids[static_cast<size_t>(linear->scene)].axis;
       if (rewriter_.graph().is_ancestor(axis, scene_axis)) axis = scene_axis;
@@ -135,8 +138,8 @@ class LateBroadcaster {
   int hoist(Node n) {
     const int axis = hoisted_axis(n);
     const int target = n.axis;
-    const size_t num_moved = across(n.op) == Across::its_query ? 1 : n.inputs.size();
-    for (size_t i = 0; i < num_moved; ++i) n.inputs[i] = expand(n.inputs[i], axis, n);
+    for (int& input : n.inputs)
+      if (across(n.op) != Across::its_query || node(input).axis == target) input = expand(input, axis, n);
     n.axis = axis;
     const Node like = n;
     return expand(place(std::move(n)), target, like);

@@ -17,19 +17,21 @@ namespace warprank { namespace {
 using namespace test_support;
 
 /// Of what rounding errors could add up to if all had one sign.
-constexpr double attention_share_of_bound = 0.125;
+constexpr double share_of_bound_of(AttentionWeights weights) {
+  return weights == AttentionWeights::silu ? 0.25 : 0.125;  // that of silu counts fewer roundings
+}
 using host_ops::AttentionOptions;
 using host_ops::Precision;
 
 /// Runs the op with a workspace that faults where it is exceeded.
 AwkwardMatrix run(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, Segments queries, Segments keys,
-                  const AttentionOptions& options) {
+                  const AttentionOptions& options, const host_ops::OwnKeys& own = {}) {
   int64_t longest = 0;
   for (int64_t s = 0; s < keys.count; ++s) longest = std::max(longest, keys.size(s));
   const int64_t size = host_ops::attention_workspace(q.cols / options.heads, longest, options.precision);
   const test::GuardedMatrix workspace(1, size);
   AwkwardMatrix y(q.rows, q.cols);
-  host_ops::attention(q, k, v, queries, keys, options, y.view(), {workspace.view().data, size});
+  host_ops::attention(q, k, v, queries, keys, options, y.view(), {workspace.view().data, size}, own);
   y.expect_guards_untouched();
   return y;
 }
@@ -40,18 +42,23 @@ void round_to_bf16(AwkwardMatrix& matrix) {
 }
 
 void check(const OwnedSegments& queries, const OwnedSegments& keys, int64_t dim, const AttentionOptions& options,
-           float scale_of_values = 1) {
+           float scale_of_values = 1, bool has_own_keys = false) {
   SCOPED_TRACE(::testing::Message() << options.heads << " heads of " << dim << ", scale " << options.scale
-                                    << (options.causal ? ", causal" : ""));
+                                    << (options.causal ? ", causal, " : ", ") << name_of_enum(options.weights)
+                                    << (has_own_keys ? ", own keys" : ""));
   const int64_t width = dim * options.heads;
   AwkwardMatrix q = AwkwardMatrix(queries.view().rows(), width).fill(1, scale_of_values);
   AwkwardMatrix k = AwkwardMatrix(keys.view().rows(), width).fill(2, scale_of_values);
   if (options.precision == Precision::bf16) round_to_bf16(q), round_to_bf16(k);  // then the bound of FP32 holds
   const AwkwardMatrix v = AwkwardMatrix(keys.view().rows(), width).fill(3, scale_of_values);
-  const AwkwardMatrix y = run(q.view(), k.view(), v.view(), queries.view(), keys.view(), options);
-  expect_within(reference::attention(q.view(), k.view(), v.view(), queries.view(), keys.view(), options.heads,
-                                     options.scale, options.causal),
-                y.view(), attention_share_of_bound);
+  AwkwardMatrix own_k = AwkwardMatrix(q.view().rows, width).fill(4, scale_of_values);
+  const AwkwardMatrix own_v = AwkwardMatrix(q.view().rows, width).fill(5, scale_of_values);
+  const host_ops::OwnKeys own = has_own_keys ? host_ops::OwnKeys{own_k.view(), own_v.view()} : host_ops::OwnKeys{};
+  const AwkwardMatrix y = run(q.view(), k.view(), v.view(), queries.view(), keys.view(), options, own);
+  expect_within(reference::attention(
+                    q.view(), k.view(), v.view(), queries.view(), keys.view(),
+                    {options.heads, options.scale, options.causal, options.weights, options.divisor, own.k, own.v}),
+                y.view(), share_of_bound_of(options.weights));
 }
 
 TEST(HostAttention, MatchesTheFormulaForEveryDimAndNumberOfHeads) {
@@ -71,6 +78,107 @@ TEST(HostAttention, MatchesTheFormulaForRaggedHistories) {
     check({1, 0, 13, 2, 3, 100, 4}, {0, 5, 1, 1000, 0, 67, 64}, 12, {2, 0.3f, false});
     check({}, {}, 12, {2, 0.3f, false});
     check({0, 0}, {3, 0}, 12, {2, 0.3f, false});
+  });
+}
+
+constexpr AttentionOptions with_silu(int64_t heads, float scale, float divisor, bool causal = false,
+                                     Precision precision = Precision::fp32) {
+  return {heads, scale, causal, precision, AttentionWeights::silu, divisor};
+}
+
+TEST(HostAttentionWithSilu, MatchesTheFormulaForEveryDimAndNumberOfHeads) {
+  for_each_target([] {
+    for (const bool has_own_keys : {false, true})
+      for (const int64_t heads : {1, 2, 3, 8})
+        for (const int64_t dim : {1, 2, 3, 4, 5, 8, 15, 16, 17, 32, 48, 64, 100})
+          check({3, 1, 8}, {5, 20, 2}, dim, with_silu(heads, 1 / std::sqrt(static_cast<float>(dim)), 20), 1,
+                has_own_keys);
+  });
+}
+
+TEST(HostAttentionWithSilu, MatchesTheFormulaForRaggedHistoriesAndEveryScale) {
+  for_each_target([] {
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      check({0, 1, 2, 5, 6, 7, 63, 64, 65, 130}, {0, 1, 2, 5, 6, 7, 63, 64, 65, 130}, 12,
+            with_silu(2, 0.3f, 130, true, precision));
+      for (const bool has_own_keys : {false, true})
+        check({1, 0, 13, 2, 3, 100, 4}, {0, 5, 1, 1000, 0, 67, 64}, 12, with_silu(2, 0.3f, 1000, false, precision), 1,
+              has_own_keys);
+    }
+    for (const float scale : {0.0f, 1e-3f, 0.25f, -0.25f, 2.0f})
+      for (const float of_values : {1e-2f, 1.0f, 4.0f, 30.0f})
+        check({5, 9}, {40, 3}, 8, with_silu(2, scale, 0.5f), of_values, true);
+    check({}, {}, 12, with_silu(2, 0.3f, 1), 1, true);
+    check({0, 0}, {3, 0}, 12, with_silu(2, 0.3f, 1), 1, true);
+  });
+}
+
+/// A query's own key is one event more of its segment.
+TEST(HostAttentionWithSilu, SeesItsOwnKeyAsOneEventMore) {
+  for_each_target([] {
+    const AwkwardMatrix q = AwkwardMatrix(1, 24).fill(1), k = AwkwardMatrix(71, 24).fill(2),
+                        v = AwkwardMatrix(71, 24).fill(3);
+    const AttentionOptions options = with_silu(2, 0.4f, 8);
+    const AwkwardMatrix among_events =
+        run(q.view(), k.view(), v.view(), OwnedSegments{1}.view(), OwnedSegments{71}.view(), options);
+    const AwkwardMatrix own =
+        run(q.view(), k.view().row_range(0, 70), v.view().row_range(0, 70), OwnedSegments{1}.view(),
+            OwnedSegments{70}.view(), options, {k.view().row_range(70, 1), v.view().row_range(70, 1)});
+    for (int64_t c = 0; c < 24; ++c) EXPECT_NEAR(among_events.view().row(0)[c], own.view().row(0)[c], 1e-5f);
+  });
+}
+
+TEST(HostAttentionWithSilu, GivesNaNOnlyToQueriesThatSeeItAndTakesInfiniteScores) {
+  for_each_target([] {
+    const AwkwardMatrix q = AwkwardMatrix(20, 4).fill(1), k = AwkwardMatrix(9, 4).fill(2);
+    AwkwardMatrix own_k = AwkwardMatrix(20, 4).fill(3), own_v = AwkwardMatrix(20, 4).fill(4);
+    const auto run_with_own = [&] {
+      return run(q.view(), k.view(), k.view(), OwnedSegments{20}.view(), OwnedSegments{9}.view(), with_silu(1, 0.5f, 9),
+                 {own_k.view(), own_v.view()});
+    };
+    const AwkwardMatrix before = run_with_own();
+    own_k.at(7, 1) = std::nanf("");
+    own_v.at(9, 2) = std::numeric_limits<float>::infinity();
+    const AwkwardMatrix y = run_with_own();
+    for (int64_t r = 0; r < 20; ++r)
+      for (int64_t c = 0; c < 4; ++c) {
+        const bool spoilt = r == 7 || (r == 9 && c == 2);
+        EXPECT_EQ(std::isfinite(y.view().row(r)[c]), !spoilt) << r << ' ' << c;
+        if (spoilt) continue;
+        EXPECT_EQ(y.view().row(r)[c], before.view().row(r)[c]) << r << ' ' << c;
+      }
+
+    AwkwardMatrix one(1, 1), keys(3, 1), values(3, 1);
+    one.at(0, 0) = 3e38f;
+    for (int64_t t = 0; t < 3; ++t) keys.at(t, 0) = -3e38f, values.at(t, 0) = 1;
+    const AwkwardMatrix of_least = run(one.view(), keys.view(), values.view(), OwnedSegments{1}.view(),
+                                       OwnedSegments{3}.view(), with_silu(1, 1, 1));
+    EXPECT_EQ(of_least.view().row(0)[0], 0);
+  });
+}
+
+TEST(HostAttentionWithSilu, GivesAQueryTheSameBitsWhateverItsNeighboursAndMayWriteOverTheQueries) {
+  for_each_target([] {
+    AwkwardMatrix q = AwkwardMatrix(40, 24).fill(1);
+    const AwkwardMatrix k = AwkwardMatrix(170, 24).fill(2), v = AwkwardMatrix(170, 24).fill(3),
+                        own = AwkwardMatrix(40, 24).fill(4);
+    const OwnedSegments queries{23, 3, 14}, keys{69, 100, 1};
+    const AttentionOptions options = with_silu(2, 0.4f, 100);
+    const AwkwardMatrix together =
+        run(q.view(), k.view(), v.view(), queries.view(), keys.view(), options, {own.view(), own.view()});
+    for (int64_t s = 0; s < 3; ++s)
+      for (int64_t i = queries.view().begin(s); i < queries.view().end(s); ++i) {
+        const int64_t first = keys.view().begin(s), count = keys.view().size(s);
+        const Matrix<const float> own_row = own.view().row_range(i, 1);
+        const AwkwardMatrix alone =
+            run(q.view().row_range(i, 1), k.view().row_range(first, count), v.view().row_range(first, count),
+                OwnedSegments{1}.view(), OwnedSegments{count}.view(), options, {own_row, own_row});
+        expect_same_bits(together.view().row_range(i, 1), alone.view());
+      }
+    Workspace workspace(host_ops::attention_workspace(12, 100));
+    host_ops::attention(q.view(), k.view(), v.view(), queries.view(), keys.view(), options, q.view(), workspace.view(),
+                        {own.view(), own.view()});
+    expect_same_bits(together.view(), q.view());
   });
 }
 

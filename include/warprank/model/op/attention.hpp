@@ -8,20 +8,27 @@
 
 #include "warprank/core/fields.hpp"
 #include "warprank/model/op/traits.hpp"
+#include "warprank/model/types.hpp"
 
 namespace warprank { inline namespace v0 {
 
-/// softmax(q k^T * scale) v per head. Inputs q [rows of the node, heads * d], k, v [events, heads * d]; both axes nest
-/// in one parent, or are the same. No learned tensors: projections are linears. Zeros where there are no keys.
+/// sum_t w_t v_t per head, where w are the weights of the scores s_t = scale <q, k_t>: softmax(s), or silu(s) /
+/// divisor. Inputs q [rows of the node, heads * d], k, v [events, heads * d]; both axes nest in one parent, or are the
+/// same. With the weights of silu, two more may follow, a key and a value of each row of the node: the row also attends
+/// to these, its own, as targets of HSTU do (Zhai et al. 2024). No learned tensors: projections are linears. Zeros
+/// where there are no keys.
 struct AttentionOp {
   static constexpr const char* kind = "attention";
   int64_t heads = 1;
   float scale = 0;      ///< 0: 1 / sqrt(d)
   bool causal = false;  ///< self-attention only: an event sees itself and earlier events
+  AttentionWeights weights = AttentionWeights::softmax;
+  float divisor = 1;  ///< of the weights of silu: in HSTU the length of the longest sequence
 };
 constexpr auto fields_of(const AttentionOp*) {
   return std::make_tuple(field("heads", &AttentionOp::heads), field("scale", &AttentionOp::scale),
-                         field("causal", &AttentionOp::causal));
+                         field("causal", &AttentionOp::causal), field("weights", &AttentionOp::weights),
+                         field("divisor", &AttentionOp::divisor));
 }
 
 template <>
@@ -33,8 +40,12 @@ struct OpTraits<AttentionOp> : NoParameters, ReadsHalves {
 
   template <class Shapes>
   static std::optional<NodeShape> infer(const AttentionOp& op, Shapes& node) {
-    if (!node.count_is(3, 3)) return {};
-    if (!node.is_finite("scale", op.scale)) return {};
+    const bool silu = op.weights == AttentionWeights::silu, sees_itself = silu && node.num_inputs() > 3;
+    if (!node.count_is(sees_itself ? 5 : 3, sees_itself ? 5 : 3)) return {};
+    if (!node.is_finite("scale", op.scale) || !node.is_finite("divisor", op.divisor)) return {};
+    if (op.divisor <= 0 || (!silu && op.divisor != 1))
+      return node.fail(silu ? "a divisor above 0" : "no divisor of the weights of a softmax",
+                       std::to_string(op.divisor));
     const auto &q = node.input(0), &k = node.input(1), &v = node.input(2);
     if (k.axis != v.axis) return node.fail("keys and values on one axis", node.show(k) + " and " + node.show(v));
     if (q.width != k.width) return node.fail("queries and keys of one width", node.show(q) + " and " + node.show(k));
@@ -44,6 +55,13 @@ struct OpTraits<AttentionOp> : NoParameters, ReadsHalves {
     if (q.width != v.width) return node.fail("keys and values of one width", node.show(k) + " and " + node.show(v));
     if (op.causal && q.axis != k.axis)
       return node.fail("causal attention of an axis over itself", node.show(q) + " over " + node.show(k));
+    if (sees_itself) {
+      if (q.axis == k.axis) return node.fail("keys of its own for rows that are not the events", node.show(q));
+      const auto &own_k = node.input(3), &own_v = node.input(4);
+      if (own_k.axis != q.axis || own_v.axis != q.axis || own_k.width != q.width || own_v.width != v.width)
+        return node.fail("a key and a value of each row, as wide as the events'",
+                         node.show(q) + " with " + node.show(own_k) + " and " + node.show(own_v));
+    }
     if (q.axis == k.axis && node.graph().axis(q.axis).parent == -1)
       return node.fail("self-attention over a nested axis", node.show(q));
     if (!node.share_a_parent(q, k)) return {};

@@ -60,10 +60,26 @@ inline void pack_keys(Matrix<const float> k, int64_t padded, float* to) {
   }
 }
 
+inline float dot_product(const float* a, const float* b, int64_t dim) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), whole = dim / lanes * lanes;
+  const size_t rest = static_cast<size_t>(dim - whole);
+  auto sums = hn::Mul(load_first(d, a + whole, rest), load_first(d, b + whole, rest));
+  for (int64_t c = 0; c < whole; c += lanes) sums = hn::MulAdd(hn::LoadU(d, a + c), hn::LoadU(d, b + c), sums);
+  return hn::GetLane(hn::SumOfLanes(d, sums));
+}
+
+/// y[r] += w_r own.v[r], w the weight of row r's own key.
+inline void add_own_values(Span<const float> weights, Matrix<const float> own_v, Matrix<float> y) {
+  for (int64_t r = 0; r < y.rows; ++r)
+    weighted_sums({&weights[r], 1, 1, 1}, own_v.row_range(r, 1), true, y.row_range(r, 1));
+}
+
 /// One head of one segment.
 template <class Products, class Element = typename Products::Element>
-void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, float scale, bool causal,
-            Matrix<float> y, float* workspace) {
+void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, const OwnKeys& own,
+            const AttentionOptions& options, Matrix<float> y, float* workspace) {
+  const bool causal = options.causal, silu = options.weights == AttentionWeights::silu;
   const int64_t padded = padded_keys(k.rows);
   float* const packed = workspace;
   float* const zeros = packed + padded * k.cols;
@@ -83,20 +99,36 @@ void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v,
                        Products::elements_of(q.row_range(first, rows), rounded), {scores, rows, end}, nullptr, {});
 
     const int64_t all_see = causal ? first + 1 : k.rows;
-    for (int64_t r = 0; r < rows; ++r) finite_softmax(scale, scores + r * end, causal ? all_see + r : k.rows);
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t count = causal ? all_see + r : k.rows;
+      if (silu)
+        finite_silu(options.scale, 1 / options.divisor, scores + r * end, count);
+      else
+        finite_softmax(options.scale, scores + r * end, count);
+    }
+    float own_weights[tile_rows];  // before y, which may be q, is written
+    if (own.k.data != nullptr) {
+      for (int64_t r = 0; r < rows; ++r) own_weights[r] = dot_product(q.row(first + r), own.k.row(first + r), q.cols);
+      finite_silu(options.scale, 1 / options.divisor, own_weights, rows);
+    }
     const Matrix<float> sums = y.row_range(first, rows);
     weighted_sums({scores, rows, all_see, end}, v.row_range(0, all_see), false, sums);
     if (causal)
       for (int64_t r = 1; r < rows; ++r)
         weighted_sums({scores + r * end + all_see, 1, r, end}, v.row_range(all_see, r), true, sums.row_range(r, 1));
+    if (own.k.data != nullptr) add_own_values({own_weights, rows}, own.v.row_range(first, rows), sums);
   }
 }
 
 inline void attention(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, Segments queries,
-                      Segments keys, const AttentionOptions& options, Matrix<float> y, Span<float> workspace) {
+                      Segments keys, const AttentionOptions& options, Matrix<float> y, Span<float> workspace,
+                      const OwnKeys& own) {
   assert(queries.count == keys.count && queries.rows() == q.rows && keys.rows() == k.rows);
   assert(k.rows == v.rows && q.cols == k.cols && q.cols == v.cols && q.cols % options.heads == 0);
   assert(y.rows == q.rows && y.cols == q.cols);
+  const bool has_own = own.k.data != nullptr;
+  assert(!has_own || (options.weights == AttentionWeights::silu && own.k.rows == q.rows && own.v.rows == q.rows &&
+                      own.k.cols == q.cols && own.v.cols == q.cols));
   const int64_t dim = q.cols / options.heads;
   auto* run = &attend<Fp32Products>;
   if constexpr (compiles_bf16_products)
@@ -104,7 +136,7 @@ inline void attention(Matrix<const float> q, Matrix<const float> k, Matrix<const
   for (int64_t s = 0; s < queries.count; ++s) {
     const auto rows_of = [&](auto m, Segments segments) { return m.row_range(segments.begin(s), segments.size(s)); };
     if (queries.size(s) == 0) continue;
-    if (keys.size(s) == 0) {
+    if (keys.size(s) == 0 && !has_own) {
       for (int64_t i = queries.begin(s); i < queries.end(s); ++i) std::fill_n(y.row(i), y.cols, 0.0f);
       continue;
     }
@@ -112,7 +144,9 @@ inline void attention(Matrix<const float> q, Matrix<const float> k, Matrix<const
     assert(!options.causal || queries.size(s) == keys.size(s));
     for (int64_t h = 0; h < options.heads; ++h) {
       const auto head = [&](auto m) { return m.columns(h * dim, dim); };
-      run(head(rows_of(q, queries)), head(rows_of(k, keys)), head(rows_of(v, keys)), options.scale, options.causal,
+      const OwnKeys own_of_head =
+          has_own ? OwnKeys{head(rows_of(own.k, queries)), head(rows_of(own.v, queries))} : OwnKeys{};
+      run(head(rows_of(q, queries)), head(rows_of(k, keys)), head(rows_of(v, keys)), own_of_head, options,
           head(rows_of(y, queries)), align_to_line(workspace));
     }
   }

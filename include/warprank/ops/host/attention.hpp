@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Scaled dot-product attention of several heads over ragged rows (Vaswani et al. 2017), on the host. For query i of a
-/// segment, the keys t of the same segment and every head h:
+/// Dot-product attention of several heads over ragged rows, on the host. For query i of a segment, the keys t of the
+/// same segment and every head h:
 ///
-///     y[i, h] = sum_t p_t v[t, h],   p = softmax_t(scale <q[i, h], k[t, h]>)
+///     y[i, h] = sum_t w_t v[t, h],   s_t = scale <q[i, h], k[t, h]>
+///     w = softmax(s)                                                (Vaswani et al. 2017)
+///     w = silu(s) / divisor, silu(s) = s / (1 + exp(-s))            (HSTU, Zhai et al. 2024)
 ///
-/// | Array   | Shape           |                                                                  |
-/// |---------|-----------------|------------------------------------------------------------------|
-/// | q, y    | [N, heads * D]  | rows grouped by `queries`; head h has columns [h D, (h + 1) D)   |
-/// | k, v    | [T, heads * D]  | rows grouped by `keys`, with as many segments as `queries`       |
+/// | Array        | Shape           |                                                                  |
+/// |--------------|-----------------|------------------------------------------------------------------|
+/// | q, y         | [N, heads * D]  | rows grouped by `queries`; head h has columns [h D, (h + 1) D)   |
+/// | k, v         | [T, heads * D]  | rows grouped by `keys`, with as many segments as `queries`       |
+/// | own.k, own.v | [N, heads * D]  | with the weights of silu: a key and a value more for each query  |
 ///
 /// Target attention: items over the history of their user; self-attention: a history over itself. Projections are
-/// linears of their own. A segment without keys gives zeros. Infinite scores count as the largest finite ones.
+/// linears of their own. A segment without keys gives zeros, or what the query's own key gives. Infinite scores count
+/// as the largest finite ones.
 ///
-/// FP32. With s the scores and u = 2^-24, |y - exact| <= u sum_t p_t |v_t| (2 T + 16 + e_t + sum_t' p_t' e_t'), where
-/// e_t = |scale| (D + 2) sum_d |q_d k_t,d| + max(s) - s_t. BF16 (ops/host/products.hpp): scores are products of q and k
-/// rounded, which is |scale| v (2 + v) / u sum_d |q_d k_t,d| more in e_t, v = 2^-8; the sum over t stays FP32. A row of
-/// y has the same bits whatever the other queries and segments are. Rows may be strided and need no alignment; y may be
-/// q and overlaps neither k nor v; nothing is allocated.
+/// FP32. With s the scores, u = 2^-24 and d_t = |scale| (D + 2) sum_d |q_d k_t,d|, the error of y is at most
+///
+///     softmax:  u sum_t w_t |v_t| (2 T + 16 + e_t + sum_t' w_t' e_t'),   e_t = d_t + max(s) - s_t
+///     silu:     u sum_t (|w_t| (T + 12) + 1.1 d_t / divisor) |v_t|, and 2^-118 sum_t |v_t| beside
+///
+/// BF16 (ops/host/products.hpp): scores are products of q and k rounded, which is |scale| v (2 + v) / u sum_d |q_d
+/// k_t,d| more in d_t, v = 2^-8; those of a query's own key and the sum over t stay FP32. A row of y has the same bits
+/// whatever the other queries and segments are. Rows may be strided and need no alignment; y may be q and overlaps
+/// nothing else; nothing is allocated.
 
 #include <algorithm>
 #include <cassert>
@@ -26,6 +34,7 @@
 #include <limits>
 
 #include "warprank/core/view.hpp"
+#include "warprank/model/types.hpp"
 #include "warprank/ops/host/attention_weights.hpp"
 #include "warprank/ops/host/linear.hpp"
 #include "warprank/ops/host/products.hpp"
@@ -38,6 +47,13 @@ struct AttentionOptions {
   float scale = 1;
   bool causal = false;                    ///< query i of a segment sees keys 0..i; only with `queries` equal to `keys`
   Precision precision = Precision::fp32;  ///< of scores; FP32 where the kernels have no BF16
+  AttentionWeights weights = AttentionWeights::softmax;
+  float divisor = 1;  ///< of the weights of silu, above 0
+};
+
+/// A key and a value of each query; null: none.
+struct OwnKeys {
+  Matrix<const float> k, v;
 };
 
 }}}  // namespace warprank::v0::host_ops
@@ -57,8 +73,9 @@ inline int64_t attention_workspace(int64_t dim, int64_t max_keys, Precision prec
 
 /// `workspace`: attention_workspace(D, longest segment of `keys`, options.precision) floats.
 inline void attention(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, Segments queries,
-                      Segments keys, const AttentionOptions& options, Matrix<float> y, Span<float> workspace) {
-  HWY_DYNAMIC_DISPATCH(attention)(q, k, v, queries, keys, options, y, workspace);
+                      Segments keys, const AttentionOptions& options, Matrix<float> y, Span<float> workspace,
+                      const OwnKeys& own = {}) {
+  HWY_DYNAMIC_DISPATCH(attention)(q, k, v, queries, keys, options, y, workspace, own);
 }
 
 }}}  // namespace warprank::v0::host_ops

@@ -40,6 +40,21 @@ inline void finite_softmax(float factor, float* scores, int64_t count) {
   store_first(hn::Mul(last_e, share), d, scores + whole, rest);
 }
 
+/// scores = share * silu(factor * scores). An infinite score counts as the largest finite one.
+inline void finite_silu(float factor, float share, float* scores, int64_t count) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), whole = count / lanes * lanes;
+  const auto scale = hn::Set(d, factor), shares = hn::Set(d, share);
+  const auto largest = hn::Set(d, std::numeric_limits<float>::max());
+  const auto weight_of = [&](auto score) HWY_ATTR {
+    score = hn::Mul(scale, score);  // compare and choose, since Min may lose NaN; silu itself has the least
+    return hn::Mul(shares, silu(d, hn::IfThenElse(hn::Gt(score, largest), largest, score)));
+  };
+  for (int64_t t = 0; t < whole; t += lanes) hn::StoreU(weight_of(hn::LoadU(d, scores + t)), d, scores + t);
+  const size_t rest = static_cast<size_t>(count - whole);
+  store_first(weight_of(load_first(d, scores + whole, rest)), d, scores + whole, rest);
+}
+
 /// Rows [0, kRows) of weighted_sums, in kVectors vectors of columns of which the last has `used`.
 template <int kRows, int kVectors, class D>
 HWY_INLINE void weighted_sums_tile(D d, Matrix<const float> weights, Matrix<const float> x, bool add, size_t used,

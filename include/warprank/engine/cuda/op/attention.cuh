@@ -26,6 +26,12 @@ inline PreparedStep prepare_attentions(const std::vector<int>& nodes, const Bind
     attention.heads = op.heads;
     attention.scale = op.scale;
     attention.causal = op.causal;
+    attention.weights = op.weights;
+    attention.divisor = op.divisor;
+    if (node.inputs.size() > 3) {
+      attention.own_k = bindings.halves(node.inputs[3]);
+      attention.own_v = bindings.halves(node.inputs[4]);
+    }
   }
   return prepare_launch("attention", AttentionLaunch(attentions), memory);
 }

@@ -20,12 +20,13 @@ inline StepPtr bind_op(const AttentionOp& op, int n, Binder& model) {
   const AttentionPairs pairs = attention_pairs(n, model);
   std::vector<InputRef> inputs;
   for (int input : model.node(n).inputs) inputs.push_back({input, -1});
+  const host_ops::AttentionOptions options{op.heads, scale, op.causal, model.precision, op.weights, op.divisor};
   return make_plain_step(
       n, std::move(inputs),
-      [pairs, options = host_ops::AttentionOptions{op.heads, scale, op.causal, model.precision}](RunState& state,
-                                                                                                 auto in, auto y) {
+      [pairs, options](RunState& state, auto in, auto y) {
+        const auto own = in.size() > 3 ? host_ops::OwnKeys{in[3].values, in[4].values} : host_ops::OwnKeys{};
         host_ops::attention(in[0].values, in[1].values, in[2].values, state.segments_of(pairs.queries),
-                            state.segments_of(pairs.events), options, y, state.workspace_span());
+                            state.segments_of(pairs.events), options, y, state.workspace_span(), own);
       },
       [pairs, dim, precision = model.precision](const RunState& state) {
         return host_ops::attention_workspace(dim, longest_segment(state.segments_of(pairs.events)), precision);

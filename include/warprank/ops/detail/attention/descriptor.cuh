@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
+#include "warprank/device/approximate.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/detail/common/item_units.cuh"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
@@ -17,7 +19,7 @@ inline constexpr int block_warps = 4, block_threads = block_warps * 32;
 inline constexpr int strip_rows = 16;                       ///< of a warp: the rows of an mma
 inline constexpr int unit_rows = block_warps * strip_rows;  ///< the most items of a unit
 inline constexpr int row_padding = 8;                       ///< halves: rows lie an odd number of 16 bytes apart
-inline constexpr int header_bytes = 384;                    ///< the descriptor and the current unit
+inline constexpr int header_bytes = 448;                    ///< the descriptor and the current unit
 inline constexpr int max_chunk = 64;                        ///< keys
 
 /// The widest heads that a kernel is compiled for: sums of a row are in registers.
@@ -63,14 +65,23 @@ inline Partition choose_partition(int padded_dim, int target, const Policy& poli
 /// An attention as it lies in device memory.
 struct alignas(16) Descriptor {
   ItemsAndEvents axes;
-  gemm::RowSource q, k, v;  ///< all rows of head 0; num_rows is not used
+  gemm::RowSource q, k, v;       ///< all rows of head 0; num_rows is not used
+  gemm::RowSource own_k, own_v;  ///< a key and a value more of each item; null: none
   gemm::Operand<void> y;
-  float scale = 1;
+  float scale = 1, share = 1;  ///< of scores; of the sums
   int heads = 1;
   int dim = 0, padded_dim = 0;  ///< of a head; padded to 16
   bool causal = false;
   Partition partition;
 };
+
+inline constexpr float largest_score = std::numeric_limits<float>::max();
+
+/// silu(score). An infinite score counts as the largest finite one; below -105 silu is about 0.
+WARPRANK_DEVICE float silu_weight(float score) {
+  const float limited = score < -105.0f ? -105.0f : score > largest_score ? largest_score : score;
+  return limited * device::fast_sigmoid(score);
+}
 
 struct Header {
   Descriptor descriptor;

@@ -87,7 +87,7 @@ WARPRANK_DEVICE void take_out_spoilt(float16* values, int first_key, int count, 
 WARPRANK_DEVICE int least(int a, int b) { return a < b ? a : b; }
 
 /// A unit's rows of one head.
-template <int Target, int Columns>
+template <int Target, int Columns, AttentionWeights Weights>
 WARPRANK_DEVICE void attend(Header& header, int head) {
   constexpr Policy chosen = policy<Target, Columns>;
   const Descriptor& d = header.descriptor;
@@ -124,7 +124,7 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
     load_tile<Target>(v, first, count, d.padded_dim, keys_of(stage) + values_place);
   };
 
-  Strip<Target, Columns> strip;
+  Strip<Target, Columns, Weights> strip;
   strip.clear();
   if (d.causal) {
     for (int i = device::thread_rank(); i < d.padded_dim; i += block_threads) spoilt[i] = 0xffffffffu;
@@ -155,6 +155,12 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
   }
 
   if (num_rows <= 0) return;
+  if constexpr (Weights == AttentionWeights::silu) {
+    if (d.own_k.first != nullptr)
+      strip.add_own(d, q, rows_of_head(d.own_k, unit.first_item, first_column, unit.num_items),
+                    rows_of_head(d.own_v, unit.first_item, first_column, unit.num_items), first_row,
+                    least(num_rows, strip_rows));
+  }
   gemm::Operand<void> y = d.y;
   y.data = static_cast<unsigned char*>(y.data) + static_cast<int64_t>(first_column) * (y.is_half ? 2 : 4);
   y.is_aligned = y.is_aligned && first_column % gemm::columns_at_once == 0;
@@ -166,7 +172,7 @@ template <int Target, int Columns>
 inline constexpr int min_blocks = policy<Target, Columns>.min_blocks;
 
 /// Rows of the grid are attentions; each cuts a row into as many parts as it has heads.
-template <int Target, int Columns>
+template <int Target, int Columns, AttentionWeights Weights>
 WARPRANK_KERNEL(block_threads, (min_blocks<Target, Columns>))
 attention_kernel(const Descriptor* descriptors) {
   Header& header = *reinterpret_cast<Header*>(device::dynamic_shared<unsigned char>());
@@ -183,7 +189,7 @@ attention_kernel(const Descriptor* descriptors) {
     if (device::thread_rank() == 0) next_items(d.axes, header.work);
     device::sync_block();
     if (header.work.unit.num_items == 0) return;
-    attend<Target, Columns>(header, static_cast<int>(block % heads));
+    attend<Target, Columns, Weights>(header, static_cast<int>(block % heads));
   }
 }
 

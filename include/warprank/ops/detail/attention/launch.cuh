@@ -16,6 +16,7 @@
 #include "warprank/device/compiled_kernels.hpp"
 #include "warprank/device/launch.hpp"
 #include "warprank/device/target.hpp"
+#include "warprank/model/types.hpp"
 #include "warprank/ops/contract.hpp"
 #include "warprank/ops/detail/attention/descriptor.cuh"
 #include "warprank/ops/detail/attention/kernel.cuh"
@@ -33,12 +34,22 @@ struct Plan {
   int64_t blocks = 0;            ///< for each attention
   int64_t shared_bytes = 0;
 
-  std::vector<SplitDescriptor> split;  ///< none: attention_kernel
-  int split_dim = 0, heads = 0;        ///< of the widest attention
-  int64_t units = 0;                   ///< of the largest one
+  AttentionWeights weights = AttentionWeights::softmax;
+  std::vector<SiluSplitDescriptor> split;  ///< none: attention_kernel
+  int split_dim = 0, heads = 0;            ///< of the widest attention
+  int64_t units = 0;                       ///< of the largest one
 
-  std::vector<unsigned char> bytes() const { return split.empty() ? bytes_of(descriptors) : bytes_of(split); }
+  std::vector<unsigned char> bytes() const {
+    if (split.empty()) return bytes_of(descriptors);
+    if (weights == AttentionWeights::silu) return bytes_of(split);
+    return bytes_of(std::vector<SplitDescriptor>(split.begin(), split.end()));
+  }
 };
+
+template <class Given>
+bool has_own_keys(const Given& given) {
+  return given.own_k.data != nullptr || given.own_v.data != nullptr;
+}
 
 template <class Given>
 void check_attention(const Given& given, const std::string& what, Problems& problems) {
@@ -57,6 +68,17 @@ void check_attention(const Given& given, const std::string& what, Problems& prob
   if (!std::isfinite(given.scale)) problems.add(what + "'s scale", "a number", std::to_string(given.scale));
   if (given.causal && (given.item_offsets != given.history_offsets || given.q.rows != given.k.rows))
     problems.add(what, "items that are the events, as it is causal", "another axis");
+  const bool silu = given.weights == AttentionWeights::silu;
+  if (!std::isfinite(given.divisor) || given.divisor <= 0 || (!silu && given.divisor != 1))
+    problems.add(what + "'s divisor", silu ? "a number above 0" : "1, as a softmax has none",
+                 std::to_string(given.divisor));
+  if (has_own_keys(given)) {
+    if (!silu || given.causal)
+      problems.add(what + "'s own keys", "the weights of silu, and not causal",
+                   silu ? "causal" : "the weights of a softmax");
+    check_matrix<const void>(what + "'s own_k", given.own_k, given.q.rows, width, problems);
+    check_matrix<const void>(what + "'s own_v", given.own_v, given.q.rows, width, problems);
+  }
   check_items_and_events(given, what, problems);
 }
 
@@ -75,6 +97,10 @@ void check_overlaps(Span<const Given> attentions, Problems& problems) {
       if (i != j || !(y == q)) refuse("q", q);
       refuse("k", region_of(FloatMatrix<const void>(attentions[j].k)));
       refuse("v", region_of(FloatMatrix<const void>(attentions[j].v)));
+      if (has_own_keys(attentions[j])) {
+        refuse("own_k", region_of(FloatMatrix<const void>(attentions[j].own_k)));
+        refuse("own_v", region_of(FloatMatrix<const void>(attentions[j].own_v)));
+      }
       if (i < j) refuse("y", region_of(attentions[j].y));
     }
   }
@@ -101,8 +127,13 @@ Descriptor describe(const Given& given) {
   to.q = source_of(given.q, to.dim);
   to.k = source_of(given.k, to.dim);
   to.v = source_of(given.v, to.dim);
+  if (has_own_keys(given)) {
+    to.own_k = source_of(given.own_k, to.dim);
+    to.own_v = source_of(given.own_v, to.dim);
+  }
   to.y = gemm::operand_of(given.y);
   to.scale = given.scale == 0 ? 1 / std::sqrt(static_cast<float>(to.dim)) : given.scale;
+  to.share = 1 / given.divisor;
   to.causal = given.causal;
   return to;
 }
@@ -111,14 +142,15 @@ Descriptor describe(const Given& given) {
 inline bool may_be_split(const Descriptor& d) {
   constexpr int most_heads = 65535;
   const bool has_width = d.dim == 16 || d.dim == 32 || d.dim == 64 || d.dim == 128;
+  const bool own_are_aligned = d.own_k.first == nullptr || (d.own_k.is_aligned && d.own_v.is_aligned);
   return has_width && !d.causal && d.heads <= most_heads && d.q.is_aligned && d.k.is_aligned && d.v.is_aligned &&
-         d.y.is_aligned;
+         own_are_aligned && d.y.is_aligned;
 }
 
 template <class Given>
-SplitDescriptor describe_split(const Given& given, const Descriptor& d) {
+SiluSplitDescriptor describe_split(const Given& given, const Descriptor& d) {
   constexpr float log2_of_e = 1.44269504f;
-  SplitDescriptor to{};
+  SiluSplitDescriptor to{};
   to.q = d.q.first, to.k = d.k.first, to.v = d.v.first, to.y = d.y.data;
   to.q_stride = d.q.stride, to.k_stride = d.k.stride, to.v_stride = d.v.stride, to.y_stride = d.y.stride;
   to.num_parents = d.axes.num_parents;
@@ -126,7 +158,10 @@ SplitDescriptor describe_split(const Given& given, const Descriptor& d) {
   to.max_parents = d.axes.max_parents, to.max_items = d.axes.max_items;
   to.max_events = static_cast<int>(given.k.rows);
   to.heads = d.heads;
-  to.factor = d.scale * log2_of_e;
+  to.factor = given.weights == AttentionWeights::softmax ? d.scale * log2_of_e : d.scale;
+  to.own_k = d.own_k.first, to.own_v = d.own_v.first;
+  to.own_k_stride = d.own_k.stride, to.own_v_stride = d.own_v.stride;
+  to.share = d.share;
   to.is_half = d.y.is_half ? 1 : 0;
   return to;
 }
@@ -153,6 +188,9 @@ Plan plan_attentions(Span<const Given> attentions, int target) {
   Problems problems;
   for (int64_t i = 0; i < attentions.size(); ++i)
     check_attention(attentions[i], "attention " + std::to_string(i), problems);
+  for (const Given& given : attentions)
+    if (given.weights != attentions[0].weights)
+      problems.add("attentions of one launch", "the same weights", "those of a softmax and those of silu");
   problems.throw_if_any();
   check_overlaps(attentions, problems);
   problems.throw_if_any();
@@ -162,6 +200,7 @@ Plan plan_attentions(Span<const Given> attentions, int target) {
 
   Plan plan;
   plan.target = target;
+  if (!attentions.empty()) plan.weights = attentions[0].weights;
   for (const Given& given : attentions) {
     plan.descriptors.push_back(describe(given));
     if (plan.descriptors.back().dim > narrow_columns) plan.columns = wide_columns;
@@ -191,29 +230,38 @@ Plan plan_attentions(Span<const Given> attentions, int target) {
 WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const void* descriptors, device::Stream stream);
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ATTENTION)
-template <int Target, int Dim>
+template <int Target, int Dim, AttentionWeights Weights>
 WARPRANK_HIDDEN void launch_split(const Plan& plan, const void* descriptors, device::Stream stream) {
   const device::Dim3 grid(static_cast<unsigned>(plan.units), static_cast<unsigned>(plan.heads),
                           static_cast<unsigned>(plan.split.size()));
-  static_assert(sizeof(SplitParts<split_policy<Target, Dim>.warps, Dim>) ==
+  static_assert(sizeof(SplitParts<split_policy<Target, Dim>.warps, Dim, Weights>) ==
                 split_bytes(split_policy<Target, Dim>.warps, Dim));
   device::launch_overlapping({grid, split_threads<Target, Dim>, plan.shared_bytes, stream},
-                             split_attention_kernel<Target, Dim>, static_cast<const SplitDescriptor*>(descriptors));
+                             split_attention_kernel<Target, Dim, Weights>,
+                             static_cast<const SplitDescriptorOf<Weights>*>(descriptors));
+}
+
+template <int Target, AttentionWeights Weights>
+WARPRANK_HIDDEN void launch_weighted(const Plan& plan, const void* descriptors, device::Stream stream) {
+  if (plan.split_dim == 16) return launch_split<Target, 16, Weights>(plan, descriptors, stream);
+  if (plan.split_dim == 32) return launch_split<Target, 32, Weights>(plan, descriptors, stream);
+  if (plan.split_dim == 64) return launch_split<Target, 64, Weights>(plan, descriptors, stream);
+  if (plan.split_dim == 128) return launch_split<Target, 128, Weights>(plan, descriptors, stream);
+  const device::Dim3 grid(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.descriptors.size()));
+  const device::LaunchConfig config{grid, block_threads, plan.shared_bytes, stream};
+  const auto* const memory = static_cast<const Descriptor*>(descriptors);
+  if (plan.columns == narrow_columns)
+    device::launch_overlapping(config, attention_kernel<Target, narrow_columns, Weights>, memory);
+  else
+    device::launch_overlapping(config, attention_kernel<Target, wide_columns, Weights>, memory);
 }
 
 WARPRANK_KERNELS_INLINE void launch(const Plan& plan, const void* descriptors, device::Stream stream) {
   device::dispatch_target<75, 80>(plan.target, [&](auto target) {
-    if (plan.split_dim == 16) return launch_split<target(), 16>(plan, descriptors, stream);
-    if (plan.split_dim == 32) return launch_split<target(), 32>(plan, descriptors, stream);
-    if (plan.split_dim == 64) return launch_split<target(), 64>(plan, descriptors, stream);
-    if (plan.split_dim == 128) return launch_split<target(), 128>(plan, descriptors, stream);
-    const device::Dim3 grid(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.descriptors.size()));
-    const device::LaunchConfig config{grid, block_threads, plan.shared_bytes, stream};
-    const auto* const memory = static_cast<const Descriptor*>(descriptors);
-    if (plan.columns == narrow_columns)
-      device::launch_overlapping(config, attention_kernel<target(), narrow_columns>, memory);
+    if (plan.weights == AttentionWeights::softmax)
+      launch_weighted<target(), AttentionWeights::softmax>(plan, descriptors, stream);
     else
-      device::launch_overlapping(config, attention_kernel<target(), wide_columns>, memory);
+      launch_weighted<target(), AttentionWeights::silu>(plan, descriptors, stream);
   });
 }
 #endif

@@ -7,8 +7,9 @@
 /// Warp w takes the steps of 16 events w, w + warps, and so on, with a softmax of its own that it corrects at each
 /// step; at last the parts of the warps are combined in their order. So the order of sums depends on the number of
 /// events alone, and not on what is computed beside, or on how much there may be: the number of warps is fixed for a
-/// width and a target. Queries, keys and values go from global memory straight into fragments; a lane loads
-/// neighbouring columns of the values, and pairs those of two events.
+/// width and a target. With silu in the place of the softmax the parts are sums alone, and the last warp, which takes
+/// no more steps than another, adds the items' own keys. Queries, keys and values go from global memory straight into
+/// fragments; a lane loads neighbouring columns of the values, and pairs those of two events.
 ///
 /// From launch to store: the descriptor, which is read before the launch before has ended, and one trip to memory where
 /// there is one parent, as counts, queries, keys and values of the first step are requested together; two where there
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "warprank/core/dtype.hpp"
 #include "warprank/device/collectives.hpp"
@@ -28,6 +30,8 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/shared.hpp"
 #include "warprank/device/sync.hpp"
+#include "warprank/model/types.hpp"
+#include "warprank/ops/detail/attention/descriptor.cuh"
 #include "warprank/ops/detail/common/card_policies.hpp"
 #include "warprank/ops/detail/common/direct_rows.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
@@ -64,13 +68,25 @@ struct alignas(16) SplitDescriptor {
   const int64_t *num_parents, *item_offsets, *history_offsets;
   int64_t max_parents, max_items;
   int max_events, heads;
-  float factor;  ///< of scores: scale and log2(e)
+  float factor;  ///< of scores: scale, and log2(e) for a softmax
   int is_half;   ///< y
 };
 static_assert(sizeof(SplitDescriptor) == 128);
 
-WARPRANK_DEVICE SplitDescriptor load_split_descriptor(const SplitDescriptor* from) {
-  SplitDescriptor to;
+/// With the weights of silu: what comes beside.
+struct alignas(16) SiluSplitDescriptor : SplitDescriptor {
+  const float16 *own_k, *own_v;  ///< a key and a value more of each item; null: none
+  int64_t own_k_stride, own_v_stride;
+  float share;  ///< of sums
+};
+static_assert(sizeof(SiluSplitDescriptor) == 176);
+template <AttentionWeights Weights>
+using SplitDescriptorOf =
+    std::conditional_t<Weights == AttentionWeights::softmax, SplitDescriptor, SiluSplitDescriptor>;
+
+template <class Descriptor>
+WARPRANK_DEVICE Descriptor load_split_descriptor(const Descriptor* from) {
+  Descriptor to;
   const auto* const words = reinterpret_cast<const uint32_t*>(from);
   WARPRANK_UNROLL
   for (int i = 0; i < static_cast<int>(sizeof to) / 16; ++i) {
@@ -130,8 +146,9 @@ WARPRANK_DEVICE SplitUnit find_split_unit(const SplitDescriptor& d, int64_t numb
 
 /// A warp's part of a unit: weighted sums of the events that it takes. A lane has rows lane / 4 and 8 below; of each of
 /// the groups of Dim / 8 columns lane % 4 * 2 and the one behind it, all columns.
-template <int Target, int Dim>
+template <int Target, int Dim, AttentionWeights Weights>
 struct SplitPart {
+  static constexpr bool is_softmax = Weights == AttentionWeights::softmax;
   static constexpr int factor_words = Dim / 8, value_words = Dim / 16, tiles = Dim / 8;
   static constexpr float max_score = std::numeric_limits<float>::max();
   static constexpr float unseen = -std::numeric_limits<float>::infinity();
@@ -189,9 +206,13 @@ struct SplitPart {
       for (int n = 0; n < 2; ++n) gemm::multiply_step<Target>(scores[n], a, keys[n][w], keys[n][w + 1], true);
     }
     uint32_t weights[4];
-    weigh(factor, rest, scores, weights);
-    constexpr uint32_t ones = 0x3c003c00;
-    gemm::multiply_step<Target>(totals, weights, ones, ones, true);
+    if constexpr (is_softmax) {
+      weigh(factor, rest, scores, weights);
+      constexpr uint32_t ones = 0x3c003c00;
+      gemm::multiply_step<Target>(totals, weights, ones, ones, true);
+    } else {
+      weigh_by_silu(factor, rest, scores, weights);
+    }
     WARPRANK_UNROLL
     for (int w = 0; w < value_words; ++w) {
       using device::high_half, device::low_half, device::pack_halves;
@@ -203,7 +224,58 @@ struct SplitPart {
     }
   }
 
+  /// Adds the own keys and values of the lane's rows, of which `limit` exist; the queries have been requested.
+  WARPRANK_DEVICE void add_own(const SiluSplitDescriptor& d, const float16* own_k, const float16* own_v, int limit) {
+    using device::widen_high, device::widen_low;
+    uint32_t own_keys[2][factor_words], own_values[4][value_words];
+    WARPRANK_UNROLL
+    for (int lower = 0; lower < 2; ++lower) {
+      const int rank = lower * 8 + device::lane_index() / 4, row = rank < limit ? rank : limit - 1;
+      load_factor_ahead(own_k + row * d.own_k_stride, own_keys[lower]);
+      WARPRANK_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int column = (device::lane_index() % 4 * 2 + i) * (Dim / 8);
+        load_words_ahead(own_v + row * d.own_v_stride + column, own_values[2 * lower + i]);
+      }
+    }
+    WARPRANK_UNROLL
+    for (int lower = 0; lower < 2; ++lower) {
+      float score = 0;
+      WARPRANK_UNROLL
+      for (int w = 0; w < factor_words; ++w) {
+        score = std::fma(widen_low(queries[lower][w]), widen_low(own_keys[lower][w]), score);
+        score = std::fma(widen_high(queries[lower][w]), widen_high(own_keys[lower][w]), score);
+      }
+      const float weight = silu_weight(device::Tile<4>::sum(score) * d.factor);
+      WARPRANK_UNROLL
+      for (int i = 2 * lower; i < 2 * lower + 2; ++i) {
+        WARPRANK_UNROLL
+        for (int w = 0; w < value_words; ++w) {
+          sums[2 * w][i] = std::fma(weight, widen_low(own_values[i][w]), sums[2 * w][i]);
+          sums[2 * w + 1][i] = std::fma(weight, widen_high(own_values[i][w]), sums[2 * w + 1][i]);
+        }
+      }
+    }
+  }
+
  private:
+  static WARPRANK_DEVICE void weigh_by_silu(float factor, int rest, const float (&scores)[2][4],
+                                            uint32_t (&weights)[4]) {
+    WARPRANK_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      WARPRANK_UNROLL
+      for (int lower = 0; lower < 2; ++lower) {
+        float pair[2];
+        WARPRANK_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          const bool exists = n * 8 + device::lane_index() % 4 * 2 + i < rest;
+          pair[i] = exists ? silu_weight(scores[n][2 * lower + i] * factor) : 0.0f;
+        }
+        weights[2 * n + lower] = device::narrow_pair(pair[0], pair[1]);
+      }
+    }
+  }
+
   /// Weights of the scores, in the layout of a left factor, and what the larger ones change of all before. Infinite
   /// scores count as the largest finite ones; NaN stays.
   WARPRANK_DEVICE void weigh(float factor, int rest, float (&scores)[2][4], uint32_t (&weights)[4]) {
@@ -238,8 +310,9 @@ struct SplitPart {
 
 /// The parts of all warps, in shared memory: of each, some neighbouring columns of each lane at a time, as many as are
 /// stored at once.
-template <int Warps, int Dim>
+template <int Warps, int Dim, AttentionWeights Weights>
 struct SplitParts {
+  static constexpr bool is_softmax = Weights == AttentionWeights::softmax;
   static constexpr int columns = Dim < 32 ? Dim / 8 : 4;  ///< of a slot
   static constexpr int slots_of_row = Dim / 8 / columns;  ///< of a lane, in each of its two rows and groups of columns
   static constexpr int slots = 4 * slots_of_row;
@@ -262,30 +335,29 @@ struct SplitParts {
       for (int i = 0; i < columns; ++i) some[i] = part.sums[slot % slots_of_row * columns + i][slot / slots_of_row];
       sums[warp][slot][lane] = some;
     }
-    if (lane % 4 != 0) return;
+    if (!is_softmax || lane % 4 != 0) return;
     rows[warp][lane / 4] = {part.tops[0], part.totals[0]};
     rows[warp][lane / 4 + 8] = {part.tops[1], part.totals[2]};
   }
 
   /// y of the unit's items, in columns from `first_column` on. Each warp of the block stores some slots.
-  WARPRANK_DEVICE void store(const SplitDescriptor& d, const SplitUnit& unit, int first_column) const {
+  WARPRANK_DEVICE void store(const SplitDescriptorOf<Weights>& d, const SplitUnit& unit, int first_column) const {
     const int lane = device::lane_index();
     for (int slot = device::warp_index(); slot < slots; slot += Warps) {
       const int c = slot / slots_of_row, row = lane / 4 + c / 2 * 8;
-      Softmax parts[Warps];
-      float top = least_score, total = 0, y[columns] = {};
-      WARPRANK_UNROLL
-      for (int w = 0; w < Warps; ++w) parts[w] = rows[w][row], top = std::fmax(top, parts[w].top);
-      WARPRANK_UNROLL
-      for (int w = 0; w < Warps; ++w) {
-        const float share = std::exp2(parts[w].top - top);
-        const Columns some = sums[w][slot][lane];
-        total += share * parts[w].total;
+      float y[columns] = {}, inverse;  // of what the sums are to be divided by
+      if constexpr (is_softmax) {
+        inverse = add_corrected(row, slot, lane, y);
+      } else {
+        inverse = d.share;
         WARPRANK_UNROLL
-        for (int i = 0; i < columns; ++i) y[i] += share * some[i];
+        for (int w = 0; w < Warps; ++w) {
+          const Columns some = sums[w][slot][lane];
+          WARPRANK_UNROLL
+          for (int i = 0; i < columns; ++i) y[i] += some[i];
+        }
       }
       if (row >= unit.num_items) continue;
-      const float inverse = total == 0 ? 0 : 1 / total;
       const int column = first_column + (lane % 4 * 2 + c % 2) * (Dim / 8) + slot % slots_of_row * columns;
       const int64_t place = (unit.first_item + row) * d.y_stride + column;
       if (d.is_half != 0) {
@@ -301,6 +373,24 @@ struct SplitParts {
       }
     }
   }
+
+ private:
+  /// Adds the warps' sums, each as if it had seen the largest score of all; returns 1 / the total of the weights.
+  WARPRANK_DEVICE float add_corrected(int row, int slot, int lane, float (&y)[columns]) const {
+    Softmax parts[Warps];
+    float top = least_score, total = 0;
+    WARPRANK_UNROLL
+    for (int w = 0; w < Warps; ++w) parts[w] = rows[w][row], top = std::fmax(top, parts[w].top);
+    WARPRANK_UNROLL
+    for (int w = 0; w < Warps; ++w) {
+      const float share = std::exp2(parts[w].top - top);
+      const Columns some = sums[w][slot][lane];
+      total += share * parts[w].total;
+      WARPRANK_UNROLL
+      for (int i = 0; i < columns; ++i) y[i] += share * some[i];
+    }
+    return total == 0 ? 0 : 1 / total;
+  }
 };
 
 template <int Target, int Dim>
@@ -309,10 +399,10 @@ template <int Target, int Dim>
 inline constexpr int split_min_blocks = split_policy<Target, Dim>.min_blocks;
 
 /// What a block of so many warps does.
-template <int Target, int Dim, int Warps>
-WARPRANK_DEVICE void attend_split(const SplitDescriptor* descriptors) {
+template <int Target, int Dim, int Warps, AttentionWeights Weights>
+WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors) {
   using namespace device;  // NOLINT: the vocabulary of kernels
-  const SplitDescriptor d = load_split_descriptor(descriptors + block_index().z);
+  const SplitDescriptorOf<Weights> d = load_split_descriptor(descriptors + block_index().z);
   wait_for_previous_launch();
   const int head = static_cast<int>(block_index().y);
   const int64_t number = block_index().x;
@@ -339,12 +429,12 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptor* descriptors) {
   const float16* const q = d.q + unit.first_item * d.q_stride + head * Dim;
   const float16* const k = d.k + unit.first_event * d.k_stride + head * Dim;
   const float16* const v = d.v + unit.first_event * d.v_stride + head * Dim;
-  SplitPart<Target, Dim> part;
+  SplitPart<Target, Dim, Weights> part;
   int event = warp_index() * split_events;
-  if (event < event_limit) {
-    part.request_events(d, k, v, event, event_limit);
-    part.request_queries(d, q, item_limit);
-  }
+  bool adds_own = false;
+  if constexpr (Weights == AttentionWeights::silu) adds_own = d.own_k != nullptr && warp_index() == Warps - 1;
+  if (event < event_limit) part.request_events(d, k, v, event, event_limit);
+  if (event < event_limit || adds_own) part.request_queries(d, q, item_limit);
   if (has_one_parent) {
     use_from_here(num_parents), use_from_here(num_items), use_from_here(num_events);
     const int64_t rest = num_parents > 0 ? num_items - unit.first_item : 0;
@@ -359,17 +449,23 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptor* descriptors) {
     event += Warps * split_events;
     if (event < unit.num_events) part.request_events(d, k, v, event, unit.num_events);
   }
-  auto& parts = *dynamic_shared<SplitParts<Warps, Dim>>();
+  if constexpr (Weights == AttentionWeights::silu) {
+    if (adds_own) {
+      part.add_own(d, d.own_k + unit.first_item * d.own_k_stride + head * Dim,
+                   d.own_v + unit.first_item * d.own_v_stride + head * Dim, unit.num_items);
+    }
+  }
+  auto& parts = *dynamic_shared<SplitParts<Warps, Dim, Weights>>();
   parts.put(part);
   sync_block();
   parts.store(d, unit, head * Dim);
 }
 
 /// The grid: units, heads, attentions.
-template <int Target, int Dim>
+template <int Target, int Dim, AttentionWeights Weights>
 WARPRANK_KERNEL((split_threads<Target, Dim>), (split_min_blocks<Target, Dim>))
-split_attention_kernel(const SplitDescriptor* descriptors) {
-  attend_split<Target, Dim, split_policy<Target, Dim>.warps>(descriptors);
+split_attention_kernel(const SplitDescriptorOf<Weights>* descriptors) {
+  attend_split<Target, Dim, split_policy<Target, Dim>.warps, Weights>(descriptors);
 }
 
 }}}  // namespace warprank::v0::detail::attention

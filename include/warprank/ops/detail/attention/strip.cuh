@@ -7,6 +7,11 @@
 ///     weights  [16, step] = 2^15 exp(scale scores - largest so far)      FP16; those of unseen keys 0
 ///     sums     [16, dim]  = sums exp(largest before - largest so far) + weights x values
 ///
+/// or, with silu in the place of the softmax,
+///
+///     weights  [16, step] = silu(scale scores)
+///     sums     [16, dim]  = sums + weights x values
+///
 /// Weights are what scores lie in registers as: the layout of a product's result is that of the next one's left factor.
 /// 2^15 keeps the weights normal FP16 down to 2^-29 of the largest one.
 
@@ -21,6 +26,7 @@
 #include "warprank/device/memory.hpp"
 #include "warprank/device/mma.hpp"
 #include "warprank/device/sync.hpp"
+#include "warprank/model/types.hpp"
 #include "warprank/ops/detail/attention/descriptor.cuh"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
 #include "warprank/ops/detail/gemm/tile.cuh"
@@ -28,8 +34,9 @@
 namespace warprank { inline namespace v0 { namespace detail::attention {
 
 /// A lane has two rows of the strip, lane / 4 and 8 below, and of each tile of 8 columns two, from lane % 4 * 2 on.
-template <int Target, int Columns>
+template <int Target, int Columns, AttentionWeights Weights>
 struct Strip {
+  static constexpr bool is_softmax = Weights == AttentionWeights::softmax;
   static constexpr int step = policy<Target, Columns>.step;
   static constexpr float weight_scale = 0x1p15f;
   static constexpr float max_score = std::numeric_limits<float>::max();
@@ -56,8 +63,38 @@ struct Strip {
     float scores[step / 8][4] = {};
     multiply_keys(d, queries, keys, count, scores);
     uint32_t weights[step / 8][2];
-    weigh(d.scale, scores, seen, weights);
+    if constexpr (is_softmax)
+      weigh(d.scale, scores, seen, weights);
+    else
+      weigh_by_silu(d.scale, scores, seen, weights);
     add_values(d, values, count, weights);
+  }
+
+  /// Adds the key and the value of each of the lane's rows, in columns of one head; those of other rows do not matter.
+  WARPRANK_DEVICE void add_own(const Descriptor& d, const gemm::RowSource& q, const gemm::RowSource& own_k,
+                               const gemm::RowSource& own_v, int first_row, int num_rows) {
+    const int lane = device::lane_index();
+    WARPRANK_UNROLL
+    for (int lower = 0; lower < 2; ++lower) {
+      const int of_strip = lower * 8 + lane / 4, row = first_row + (of_strip < num_rows ? of_strip : num_rows - 1);
+      const float16* const queries = q.first + row * q.stride;
+      const float16* const keys = own_k.first + row * own_k.stride;
+      float score = 0;
+      for (int c = lane % 4; c < d.dim; c += 4)
+        score = std::fma(device::widen(device::load(&queries[c])), device::widen(device::load(&keys[c])), score);
+      const float weight = silu_weight(device::Tile<4>::sum(score) * d.scale);
+      const float16* const values = own_v.first + row * own_v.stride;
+      WARPRANK_UNROLL
+      for (int n = 0; n < Columns / 8; ++n) {
+        const int column = n * 8 + lane % 4 * 2;
+        WARPRANK_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          if (column + i >= d.dim) continue;
+          float& sum = sums[n][lower * 2 + i];
+          sum = std::fma(weight, device::widen(device::load(&values[column + i])), sum);
+        }
+      }
+    }
   }
 
   /// y of the rows [0, num_rows), from `row` on. `staging` is float [8, padded_dim + row_padding], of the warp alone.
@@ -68,7 +105,7 @@ struct Strip {
     const int fours = (d.dim + gemm::columns_at_once - 1) / gemm::columns_at_once;
     WARPRANK_UNROLL
     for (int lower = 0; lower < 2; ++lower) {
-      const float total = device::Tile<4>::sum(totals[lower]);
+      const float total = is_softmax ? device::Tile<4>::sum(totals[lower]) : 0;
       device::sync_warp();  // what was staged before has been read
       WARPRANK_UNROLL
       for (int n = 0; n < Columns / 8; ++n) {
@@ -77,7 +114,8 @@ struct Strip {
         const int column = n * 8 + lane % 4 * 2;
         WARPRANK_UNROLL
         for (int i = 0; i < 2; ++i) {
-          pair[i] = total == 0 ? 0.0f : sums[n][lower * 2 + i] / total;
+          const float sum = sums[n][lower * 2 + i];
+          pair[i] = !is_softmax ? sum * d.share : total == 0 ? 0.0f : sum / total;
           if (spoilt != nullptr && spoilt[column + i] < static_cast<uint32_t>(seen[lower])) pair[i] = not_a_number;
         }
         *reinterpret_cast<device::Vector<float, 2>*>(&staging[lane / 4 * stride + column]) = pair;
@@ -150,6 +188,24 @@ struct Strip {
     for (int n = 0; n < Columns / 8; ++n) {
       WARPRANK_UNROLL
       for (int i = 0; i < 4; ++i) sums[n][i] *= factors[i / 2];
+    }
+  }
+
+  static WARPRANK_DEVICE void weigh_by_silu(float scale, const float (&scores)[step / 8][4], const int (&seen)[2],
+                                            uint32_t (&weights)[step / 8][2]) {
+    const int first_key = device::lane_index() % 4 * 2;
+    WARPRANK_UNROLL
+    for (int lower = 0; lower < 2; ++lower) {
+      WARPRANK_UNROLL
+      for (int n = 0; n < step / 8; ++n) {
+        float pair[2];
+        WARPRANK_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          const bool is_seen = n * 8 + first_key + i < seen[lower];
+          pair[i] = is_seen ? silu_weight(scores[n][lower * 2 + i] * scale) : 0.0f;
+        }
+        weights[n][lower] = device::narrow_pair(pair[0], pair[1]);
+      }
     }
   }
 
