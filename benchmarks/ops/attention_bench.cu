@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Attention of several heads in one launch against what a framework does for each user and head: scores by cuBLASLt, a
-// softmax, and the weighted sum by cuBLASLt. Items over the history of their user, and histories over themselves.
+// softmax, and the weighted sum by cuBLASLt. Items over the history of their user, and histories over themselves. With
+// the weights of silu, as in HSTU (causal, or items that also see themselves), against the same with a softmax.
 
 #include <algorithm>
 #include <cmath>
@@ -84,7 +85,7 @@ reference::Bounded expected_of(const Shape& shape, const std::vector<float>& q, 
 template <int Target, int Dim, int Warps>
 WARPRANK_KERNEL(Warps* device::warp_size, detail::attention::split_policy_of(Warps, Dim).min_blocks)
 attention_by_warps_kernel(const detail::attention::SplitDescriptor* descriptors) {
-  detail::attention::attend_split<Target, Dim, Warps>(descriptors);
+  detail::attention::attend_split<Target, Dim, Warps, AttentionWeights::softmax>(descriptors);
 }
 
 Queue queue_by_warps(int64_t units, const Shape& shape, int warps, const unsigned char* descriptors) {
@@ -166,6 +167,78 @@ void attention(Run& run, const Shape& shape, const PolicySweep* sweep = nullptr)
               call_by(usual_policies()), {{"unfused", {in_sequence(heads), check(unfused, true)}}});
 }
 
+/// Of one query of HSTU, which sees `seen` events, and its own key and value if there are any: the kernel's bound.
+reference::Bounded expected_with_silu(const Shape& shape, const std::vector<float>& q, const std::vector<float>& k,
+                                      const std::vector<float>& v, int64_t seen, const std::vector<float>& own_k,
+                                      const std::vector<float>& own_v) {
+  const int64_t one[] = {0, 1}, all[] = {0, seen};
+  const auto attend = [&](std::vector<float> values, std::vector<float> own_values, bool of_sizes) {
+    if (of_sizes)
+      for (auto* some : {&values, &own_values})
+        for (float& value : *some) value = std::fabs(value);
+    reference::AttentionSettings settings{shape.heads, of_sizes ? 0 : shape.scale(), false,
+                                          of_sizes ? AttentionWeights::softmax : AttentionWeights::silu,
+                                          of_sizes ? 1 : static_cast<double>(shape.events)};
+    if (!own_k.empty())
+      settings.own_k = {own_k.data(), 1, shape.width}, settings.own_v = {own_values.data(), 1, shape.width};
+    return reference::attention({q.data(), 1, shape.width}, {k.data(), seen, shape.width},
+                                {values.data(), seen, shape.width}, {one, 1}, {all, 1}, settings);
+  };
+  reference::Bounded y = attend(v, own_v, false);
+  const reference::Bounded mean = attend(v, own_v, true);
+  const double terms = static_cast<double>(seen) + (own_k.empty() ? 0 : 1);
+  for (size_t i = 0; i < y.value.size(); ++i)
+    y.bound[i] =
+        2 * y.bound[i] + 0x1p14 * y.bound[i] / (terms + 12) + terms * mean.value[i] / static_cast<double>(shape.events);
+  return y;
+}
+
+void attention_with_silu(Run& run, const Shape& shape) {
+  const int64_t num_queries = shape.requests * shape.queries(), num_events = shape.requests * shape.events;
+  const int64_t width = shape.width;
+  const std::vector<float16> q = random_halves(num_queries * width, 1), k = random_halves(num_events * width, 2),
+                             v = random_halves(num_events * width, 3), own_k = random_halves(num_queries * width, 4),
+                             own_v = random_halves(num_queries * width, 5);
+  const auto upload = [&](const std::vector<float16>& values) {
+    return Matrix<const float16>(run.upload(values), static_cast<int64_t>(values.size()) / width, width);
+  };
+  Attention described;
+  described.q = upload(q), described.k = upload(k), described.v = upload(v);
+  described.item_offsets = run.upload(even_offsets(shape.requests, shape.queries()));
+  described.history_offsets =
+      shape.is_self() ? described.item_offsets : run.upload(even_offsets(shape.requests, shape.events));
+  described.parents.capacity = shape.requests, described.heads = shape.heads, described.scale = shape.scale();
+  described.causal = shape.is_self();
+  const auto call_of = [&](const Attention& of, bool checks) -> Call {
+    Attention attention = of;
+    const Matrix<float16> y(run.allocate<float16>(num_queries * width), num_queries, width);
+    attention.y = y;
+    const auto check = [&, y] {
+      const std::vector<float16> got = run.read(y.data, num_queries * width);
+      for (const int64_t row : some_rows(num_queries)) {
+        const int64_t first = row / shape.queries() * shape.events,
+                      seen = shape.is_self() ? row % shape.queries() + 1 : shape.events;
+        std::vector<int64_t> events;
+        for (int64_t t = first; t < first + seen; ++t) events.push_back(t);
+        const std::vector<int64_t> own = shape.is_self() ? std::vector<int64_t>() : std::vector<int64_t>{row};
+        expect_within<float16>("attention with silu",
+                               expected_with_silu(shape, select_rows(q, width, {row}), select_rows(k, width, events),
+                                                  select_rows(v, width, events), seen, select_rows(own_k, width, own),
+                                                  select_rows(own_v, width, own)),
+                               select_rows(got, width, {row}), 1);
+      }
+    };
+    return {queue_launch(run, AttentionLaunch(Span<const Attention>(&attention, 1))),
+            checks ? std::function<void()>(check) : [] {}};
+  };
+  const Call softmax = call_of(described, false);
+  described.weights = AttentionWeights::silu, described.divisor = static_cast<float>(shape.events);
+  if (!shape.is_self()) described.own_k = upload(own_k), described.own_v = upload(own_v);
+  const double pairs = static_cast<double>(num_queries * shape.events) * (shape.is_self() ? 0.5 : 1);
+  run.measure({4.0 * static_cast<double>((num_queries + num_events) * width), 4.0 * pairs * static_cast<double>(width)},
+              call_of(described, true), {{"softmax", softmax}});
+}
+
 }  // namespace
 
 void add_benchmarks() {
@@ -180,6 +253,7 @@ void add_benchmarks() {
                              "/heads:" + std::to_string(shape.heads);
     add(name, [=](Run& run) { attention(run, shape); });
     add_policy(warps, name, [=](Run& run, const PolicySweep* sweep) { attention(run, shape, sweep); });
+    add(name + "/silu", [=](Run& run) { attention_with_silu(run, shape); });
   }
 }
 
