@@ -37,11 +37,11 @@
 ///
 ///     |y - exact| <= sum_t |v_t| (|w_t| (2 u16 + u (2 T + 16)) + (1.1 u d_t + 2^-24) / divisor)
 ///
-/// where weights above 65504 before they are divided count as 65504. Then y is rounded, if it is FP16. Infinite scores
-/// count as the largest finite ones; no score overflows otherwise. NaN in q gets only into its own row and head, NaN in
-/// k only into the rows that see it. A value in v that is not finite gets, as NaN or infinity, only into its column of
-/// the rows that see it. For one target, a row of y has the same bits whatever the other items and users are. Other
-/// attentions in the launch may change the bits if they have another width or need the other kernel.
+/// where weights of events above 65504 before they are divided count as 65504. Then y is rounded, if it is FP16.
+/// Infinite scores count as the largest finite ones; no score overflows otherwise. NaN in q gets only into its own row
+/// and head, NaN in k only into the rows that see it. A value in v that is not finite gets, as NaN or infinity, only
+/// into its column of the rows that see it. For one target, a row of y has the same bits whatever the other items and
+/// users are. Other attentions in the launch may change the bits if they have another width or need the other kernel.
 ///
 /// Matrices need no alignment beyond their elements', but are read faster when aligned. y may be all of q, and overlaps
 /// nothing else that the launch reads.
