@@ -251,6 +251,18 @@ TEST(SiluAttentionKernel, TakesInfiniteScores) {
   });
 }
 
+/// The own key's weight is FP32: that of an infinite score is the largest finite one.
+TEST(SiluAttentionKernel, TakesAnInfiniteScoreOfAnOwnKey) {
+  for_each_target([](const Config& config) {
+    for (const int64_t dim : {1, 16}) {
+      AttentionCase c = with_silu(with(1, dim, {1}, {0}), true, 2);
+      c.q.assign(static_cast<size_t>(dim), 0), c.own_k = c.own_v = c.q;
+      c.q[0] = 1, c.own_k[0] = std::numeric_limits<float>::infinity(), c.own_v[0] = 0.5f;
+      EXPECT_EQ(run_attentions({c}, config.target, false)[0][0], std::numeric_limits<float>::max() * 0.25f) << dim;
+    }
+  });
+}
+
 TEST(SiluAttentionLaunch, RefusesWhatDoesNotFitTogether) {
   const auto message_of = [](const std::function<void(Attention&)>& change) {
     AttentionCase c = with_silu(with(1, 16, {3}, {4}), true);
