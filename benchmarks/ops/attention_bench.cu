@@ -57,14 +57,17 @@ Queue queue_head(Memory& memory, const Shape& shape, Matrix<const float16> q, co
 reference::Bounded expected_of(const Shape& shape, const std::vector<float>& q, const std::vector<float>& k,
                                const std::vector<float>& v, bool is_rounded) {
   const int64_t one[] = {0, 1}, all[] = {0, shape.events};
-  std::vector<float> sizes;
-  for (const float value : v) sizes.push_back(std::fabs(value));
-  const auto attend = [&](const std::vector<float>& values, double scale) {
-    return reference::attention({q.data(), 1, shape.width}, {k.data(), shape.events, shape.width},
-                                {values.data(), shape.events, shape.width}, {one, 1}, {all, 1}, {shape.heads, scale});
+  const auto attend = [&](auto reference, const reference::AttentionSettings& settings) {
+    return reference({q.data(), 1, shape.width}, {k.data(), shape.events, shape.width},
+                     {v.data(), shape.events, shape.width}, {one, 1}, {all, 1}, settings);
   };
-  reference::Bounded y = attend(v, shape.scale());
-  const reference::Bounded weighted = attend(sizes, shape.scale()), mean = attend(sizes, 0);
+  reference::AttentionSettings settings{shape.heads, shape.scale()};
+  reference::Bounded y = attend(reference::attention_in_fp16, settings);
+  if (!is_rounded) return y;
+  settings.of_magnitudes = true;
+  const reference::Bounded weighted = attend(reference::attention, settings);
+  settings.scale = 0;
+  const reference::Bounded mean = attend(reference::attention, settings);
   double largest_score = 0;
   for (int64_t t = 0; t < shape.events; ++t)
     for (int64_t h = 0; h < shape.heads; ++h) {
@@ -73,11 +76,9 @@ reference::Bounded expected_of(const Shape& shape, const std::vector<float>& q, 
         score += static_cast<double>(q[static_cast<size_t>(c)]) * k[static_cast<size_t>(t * shape.width + c)];
       largest_score = std::max(largest_score, std::fabs(shape.scale() * score));
     }
-  const auto events = static_cast<double>(shape.events);
-  for (size_t i = 0; i < y.value.size(); ++i) {
-    y.bound[i] = 2 * y.bound[i] + 0x1p14 * weighted.value[i] + 0x1p-15 * events * mean.value[i];
-    if (is_rounded) y.bound[i] += 0x1p14 * (1 + 2 * largest_score) * weighted.value[i] + events * mean.value[i];
-  }
+  for (size_t i = 0; i < y.value.size(); ++i)
+    y.bound[i] +=
+        0x1p14 * (1 + 2 * largest_score) * weighted.value[i] + static_cast<double>(shape.events) * mean.value[i];
   return y;
 }
 
@@ -167,32 +168,6 @@ void attention(Run& run, const Shape& shape, const PolicySweep* sweep = nullptr)
               call_by(usual_policies()), {{"unfused", {in_sequence(heads), check(unfused, true)}}});
 }
 
-/// Of one query of HSTU, which sees `seen` events, and its own key and value if there are any: the kernel's bound.
-reference::Bounded expected_with_silu(const Shape& shape, const std::vector<float>& q, const std::vector<float>& k,
-                                      const std::vector<float>& v, int64_t seen, const std::vector<float>& own_k,
-                                      const std::vector<float>& own_v) {
-  const int64_t one[] = {0, 1}, all[] = {0, seen};
-  const auto attend = [&](std::vector<float> values, std::vector<float> own_values, bool of_sizes) {
-    if (of_sizes)
-      for (auto* some : {&values, &own_values})
-        for (float& value : *some) value = std::fabs(value);
-    reference::AttentionSettings settings{shape.heads, of_sizes ? 0 : shape.scale(), false,
-                                          of_sizes ? AttentionWeights::softmax : AttentionWeights::silu,
-                                          of_sizes ? 1 : static_cast<double>(shape.events)};
-    if (!own_k.empty())
-      settings.own_k = {own_k.data(), 1, shape.width}, settings.own_v = {own_values.data(), 1, shape.width};
-    return reference::attention({q.data(), 1, shape.width}, {k.data(), seen, shape.width},
-                                {values.data(), seen, shape.width}, {one, 1}, {all, 1}, settings);
-  };
-  reference::Bounded y = attend(v, own_v, false);
-  const reference::Bounded mean = attend(v, own_v, true);
-  const double terms = static_cast<double>(seen) + (own_k.empty() ? 0 : 1);
-  for (size_t i = 0; i < y.value.size(); ++i)
-    y.bound[i] =
-        2 * y.bound[i] + 0x1p14 * y.bound[i] / (terms + 12) + terms * mean.value[i] / static_cast<double>(shape.events);
-  return y;
-}
-
 void attention_with_silu(Run& run, const Shape& shape) {
   const int64_t num_queries = shape.requests * shape.queries(), num_events = shape.requests * shape.events;
   const int64_t width = shape.width;
@@ -209,34 +184,37 @@ void attention_with_silu(Run& run, const Shape& shape) {
       shape.is_self() ? described.item_offsets : run.upload(even_offsets(shape.requests, shape.events));
   described.parents.capacity = shape.requests, described.heads = shape.heads, described.scale = shape.scale();
   described.causal = shape.is_self();
-  const auto call_of = [&](const Attention& of, bool checks) -> Call {
-    Attention attention = of;
+  const auto call_of = [&](Attention attention) -> Call {
     const Matrix<float16> y(run.allocate<float16>(num_queries * width), num_queries, width);
     attention.y = y;
-    const auto check = [&, y] {
+    const auto check = [&, attention, y] {
       const std::vector<float16> got = run.read(y.data, num_queries * width);
       for (const int64_t row : some_rows(num_queries)) {
         const int64_t first = row / shape.queries() * shape.events,
                       seen = shape.is_self() ? row % shape.queries() + 1 : shape.events;
         std::vector<int64_t> events;
         for (int64_t t = first; t < first + seen; ++t) events.push_back(t);
-        const std::vector<int64_t> own = shape.is_self() ? std::vector<int64_t>() : std::vector<int64_t>{row};
-        expect_within<float16>("attention with silu",
-                               expected_with_silu(shape, select_rows(q, width, {row}), select_rows(k, width, events),
-                                                  select_rows(v, width, events), seen, select_rows(own_k, width, own),
-                                                  select_rows(own_v, width, own)),
+        const auto of_row = select_rows(q, width, {row}), keys = select_rows(k, width, events),
+                   values = select_rows(v, width, events), own_key = select_rows(own_k, width, {row}),
+                   own_value = select_rows(own_v, width, {row});
+        reference::AttentionSettings settings{shape.heads, shape.scale(), false, attention.weights, attention.divisor};
+        if (attention.own_k.data != nullptr)
+          settings.own_k = {own_key.data(), 1, width}, settings.own_v = {own_value.data(), 1, width};
+        const int64_t one[] = {0, 1}, all[] = {0, seen};
+        expect_within<float16>("attention",
+                               reference::attention_in_fp16({of_row.data(), 1, width}, {keys.data(), seen, width},
+                                                            {values.data(), seen, width}, {one, 1}, {all, 1}, settings),
                                select_rows(got, width, {row}), 1);
       }
     };
-    return {queue_launch(run, AttentionLaunch(Span<const Attention>(&attention, 1))),
-            checks ? std::function<void()>(check) : [] {}};
+    return {queue_launch(run, AttentionLaunch(Span<const Attention>(&attention, 1))), check};
   };
-  const Call softmax = call_of(described, false);
+  const Call softmax = call_of(described);
   described.weights = AttentionWeights::silu, described.divisor = static_cast<float>(shape.events);
   if (!shape.is_self()) described.own_k = upload(own_k), described.own_v = upload(own_v);
   const double pairs = static_cast<double>(num_queries * shape.events) * (shape.is_self() ? 0.5 : 1);
   run.measure({4.0 * static_cast<double>((num_queries + num_events) * width), 4.0 * pairs * static_cast<double>(width)},
-              call_of(described, true), {{"softmax", softmax}});
+              call_of(described), {{"softmax", softmax}});
 }
 
 }  // namespace

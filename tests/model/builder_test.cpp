@@ -99,6 +99,7 @@ TEST(Builder, RefusesWhatDoesNotFit) {
     b.target_attention("a", i, b.dense("k", b.axis("h", user), 4), {.causal = true});
   });
   expect("events, or events and targets", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i, i, i}); });
+  expect("events, or events and targets", [](B b, Axis, Axis, Tensor, Tensor) { b.relu(b.hstu("a", {})[1]); });
   expect("a max_length of 1 or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i}, {.max_length = 0}); });
   expect("self-attention over a nested axis", [](B b, Axis, Axis, Tensor u, Tensor) { b.hstu("a", {u}); });
   expect("a finite scale", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i}, {.scale = INFINITY}); });

@@ -35,14 +35,8 @@ constexpr float infinity = std::numeric_limits<float>::infinity(), nan_value = s
 
 TEST(AttentionKernel, MatchesTheFormulaForEveryNumberAndWidthOfHeads) {
   for_each_target([](const Config& config) {
-    std::vector<AttentionCase> cases;
-    for (const int64_t heads : {1, 2, 3, 8, 16})
-      for (const int64_t dim : {1, 2, 5, 8, 15, 16, 17, 31, 48, 64}) {
-        if (heads > 3 && dim > 16) continue;
-        AttentionCase c = with(heads, dim, {3, 1, 2}, {5, 20, 2});
-        c.is_aligned = heads != 2, c.half_y = dim % 2 == 0;
-        cases.push_back(c.make());
-      }
+    std::vector<AttentionCase> cases = cases_of_every_number_and_width_of_heads();
+    for (AttentionCase& c : cases) c.make();
     run_attentions(cases, config.target);
   });
 }
@@ -95,7 +89,6 @@ TEST(AttentionKernel, MatchesTheFormulaWhereEventsAreDividedAmongWarps) {
   });
 }
 
-/// One user in a capacity of one: what lies behind the counts is read, and does not get into what is written.
 TEST(AttentionKernel, MatchesTheFormulaForOneUserWhateverLiesBehindTheCounts) {
   for_each_target([](const Config& config) {
     for (const int64_t dim : {16, 32, 64, 128})
@@ -104,19 +97,7 @@ TEST(AttentionKernel, MatchesTheFormulaForOneUserWhateverLiesBehindTheCounts) {
           if (build == Build::race && dim > 32) continue;
           AttentionCase c = with(2, dim, {items}, {events});
           c.half_y = items == 16;
-          DeviceAttention memory(c.make());
-          Attention view = memory.view();
-          view.parents.capacity = 1;
-          view.q.rows = view.y.rows = items + c.more, view.k.rows = view.v.rows = events + c.more;
-          DeviceAttentions launch({view}, config.target);
-          EXPECT_TRUE(launch.launch().is_split());
-          launch.run();
-          memory.expect_right(share_of_attention_bound);
-          const std::vector<float> values = memory.values();
-          EXPECT_EQ(values, run_attentions({c}, config.target)[0]) << "found among several";
-          memory.num_parents().write({0});  // nothing is written then
-          launch.run();
-          EXPECT_EQ(memory.values(), values);
+          expect_right_for_one_user(c, config.target);
         }
   });
 }
@@ -243,28 +224,12 @@ TEST(AttentionKernel, GivesAnItemTheSameBitsWhateverItsNeighbours) {
     for (const int64_t dim : {40, 32}) {
       reset(config);
       const AttentionCase together = with(2, dim, {19, 1, 5}, {59, 140, 1}).make();
-      const int64_t width = together.width();
       const std::vector<float> all = run_attentions({together}, config.target)[0];
       Config wide = config;
       wide.multiprocessors = 100;
       reset(wide);
       EXPECT_EQ(run_attentions({together, together}, config.target)[1], all);
-      int64_t item = 0, event = 0;
-      for (size_t user = 0; user < together.items.size(); ++user) {
-        for (int64_t n = 0; n < together.items[user]; ++n, ++item) {
-          if (n > 2 && n < 17) continue;
-          AttentionCase alone = together;
-          alone.items = {1}, alone.events = {together.events[user]};
-          alone.q = rows(together.q, width, item, 1);
-          alone.k = rows(together.k, width, event, together.events[user]);
-          alone.v = rows(together.v, width, event, together.events[user]);
-          for (const int64_t more : {2, 0}) {
-            alone.more = more;
-            EXPECT_EQ(run_attentions({alone}, config.target)[0], rows(all, width, item, 1));
-          }
-        }
-        event += together.events[user];
-      }
+      expect_same_alone(together, all, config.target);
     }
   });
 }
@@ -472,9 +437,11 @@ TEST(AttentionKernel, MayBeBeyondTwoToTheThirtyOneElements) {
   if constexpr (build == Build::asan) GTEST_SKIP() << "so much memory has no shadow";
   for_each_target([](const Config& config) {
     for (const int64_t dim : {8, 16}) {
-      const AttentionCase c = self(1, dim, {3, 1}, false).make();
+      AttentionCase c = self(1, dim, {3, 1}, false);
+      c.weights = AttentionWeights::silu, c.has_own_keys = true;
+      c.make();
       const int64_t stride = (int64_t{1} << 30) + 8;  // 6 GB in four rows, mostly untouched
-      DeviceArray<warprank::float16> memory(3 * stride + 3 * dim);
+      DeviceArray<warprank::float16> memory(3 * stride + 5 * dim);
       const auto place = [&](const std::vector<float>& values, int64_t column) {
         for (int64_t row = 0; row < 4; ++row) {
           std::vector<warprank::float16> narrow;
@@ -486,6 +453,7 @@ TEST(AttentionKernel, MayBeBeyondTwoToTheThirtyOneElements) {
       DeviceAttention rest(c);
       Attention view = rest.view();
       view.q = place(c.q, 0), view.k = place(c.k, dim), view.v = place(c.v, 2 * dim);
+      view.own_k = place(c.own_k, 3 * dim), view.own_v = place(c.own_v, 4 * dim);
       view.y.rows = 4;
       DeviceAttentions launch({view}, config.target);
       launch.run();

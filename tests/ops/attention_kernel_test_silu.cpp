@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -31,14 +32,8 @@ AttentionCase with_silu(AttentionCase c, bool has_own_keys, float divisor = 20) 
 TEST(SiluAttentionKernel, MatchesTheFormulaForEveryNumberAndWidthOfHeads) {
   for_each_target([](const Config& config) {
     for (const bool has_own_keys : {false, true}) {
-      std::vector<AttentionCase> cases;
-      for (const int64_t heads : {1, 2, 3, 8})
-        for (const int64_t dim : {1, 2, 5, 8, 15, 16, 17, 31, 48, 64}) {
-          if (heads > 3 && dim > 16) continue;
-          AttentionCase c = with_silu(with(heads, dim, {3, 1, 2}, {5, 20, 2}), has_own_keys);
-          c.is_aligned = heads != 2, c.half_y = dim % 2 == 0;
-          cases.push_back(c.make());
-        }
+      std::vector<AttentionCase> cases = cases_of_every_number_and_width_of_heads();
+      for (AttentionCase& c : cases) c = with_silu(c, has_own_keys).make();
       run_attentions(cases, config.target);
     }
   });
@@ -89,23 +84,13 @@ TEST(SiluAttentionKernel, MatchesTheFormulaWhereEventsAreDividedAmongWarps) {
   });
 }
 
-/// One user in a capacity of one: what lies behind the counts does not get into what is written.
 TEST(SiluAttentionKernel, MatchesTheFormulaForOneUserWhateverLiesBehindTheCounts) {
   for_each_target([](const Config& config) {
     for (const int64_t items : {1, 16, 20})
       for (const int64_t events : {0, 17, 260}) {
         AttentionCase c = with_silu(with(2, 32, {items}, {events}), true);
         c.half_y = items == 16;
-        DeviceAttention memory(c.make());
-        Attention view = memory.view();
-        view.parents.capacity = 1;
-        view.q.rows = view.y.rows = view.own_k.rows = view.own_v.rows = items + c.more;
-        view.k.rows = view.v.rows = events + c.more;
-        DeviceAttentions launch({view}, config.target);
-        EXPECT_TRUE(launch.launch().is_split());
-        launch.run();
-        memory.expect_right(share_of_attention_bound);
-        EXPECT_EQ(memory.values(), run_attentions({c}, config.target)[0]) << "found among several";
+        expect_right_for_one_user(c, config.target);
       }
   });
 }
@@ -146,21 +131,7 @@ TEST(SiluAttentionKernel, GivesAnItemTheSameBitsWhateverItsNeighbours) {
   for_each_target([](const Config& config) {
     for (const int64_t dim : {40, 32}) {
       const AttentionCase together = with_silu(with(2, dim, {4, 1, 2}, {59, 140, 1}), true).make();
-      const int64_t width = together.width();
-      const std::vector<float> all = run_attentions({together}, config.target)[0];
-      int64_t item = 0, event = 0;
-      for (size_t user = 0; user < together.items.size(); ++user) {
-        for (int64_t n = 0; n < together.items[user]; ++n, ++item) {
-          AttentionCase alone = together;
-          alone.items = {1}, alone.events = {together.events[user]};
-          alone.q = rows(together.q, width, item, 1);
-          alone.own_k = rows(together.own_k, width, item, 1), alone.own_v = rows(together.own_v, width, item, 1);
-          alone.k = rows(together.k, width, event, together.events[user]);
-          alone.v = rows(together.v, width, event, together.events[user]);
-          EXPECT_EQ(run_attentions({alone}, config.target)[0], rows(all, width, item, 1));
-        }
-        event += together.events[user];
-      }
+      expect_same_alone(together, run_attentions({together}, config.target)[0], config.target);
     }
   });
 }
@@ -279,6 +250,7 @@ TEST(SiluAttentionLaunch, RefusesWhatDoesNotFitTogether) {
   using ::testing::HasSubstr;
   EXPECT_EQ(message_of([](Attention&) {}), "nothing");
   EXPECT_THAT(message_of([](Attention& view) { view.divisor = 0; }), HasSubstr("attention 0's divisor"));
+  EXPECT_THAT(message_of([](Attention& view) { view.divisor = 1e-40f; }), HasSubstr("attention 0's divisor"));
   EXPECT_THAT(message_of([](Attention& view) { view.divisor = std::nanf(""); }), HasSubstr("attention 0's divisor"));
   EXPECT_THAT(message_of([](Attention& view) { view.own_v = {}; }), HasSubstr("attention 0's own_v"));
   EXPECT_THAT(message_of([](Attention& view) { view.own_k.rows -= 1; }), HasSubstr("attention 0's own_k"));
@@ -289,6 +261,13 @@ TEST(SiluAttentionLaunch, RefusesWhatDoesNotFitTogether) {
                                                    view.own_k.cols, view.own_k.stride);
               }),
               HasSubstr("an overlap with own_k of attention 0"));
+
+  AttentionCase misaligned = with_silu(with(1, 16, {3}, {4}), true);
+  DeviceAttention memory(misaligned.make());
+  Attention view = memory.view();
+  EXPECT_TRUE(AttentionLaunch({&view, 1}, 75).is_split());
+  view.own_v.data += 1;
+  EXPECT_FALSE(AttentionLaunch({&view, 1}, 75).is_split());
 
   AttentionCase softmax = with(1, 16, {3}, {4}), silu = with_silu(softmax, false);
   DeviceAttention of_softmax(softmax.make()), of_silu(silu.make());

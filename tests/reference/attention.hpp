@@ -20,6 +20,7 @@ struct AttentionSettings {
   AttentionWeights weights = AttentionWeights::softmax;
   double divisor = 1;
   Matrix<const float> own_k = {}, own_v = {};
+  bool of_magnitudes = false;  ///< sum_t |w_t v_t|, which bounds are made of
 };
 
 /// Appends scale <q, k>, of columns [first, end).
@@ -58,8 +59,30 @@ inline Bounded attention(Matrix<const float> q, Matrix<const float> k, Matrix<co
         const Bounded weights = settings.weights == AttentionWeights::silu
                                     ? silu_weights(scores, settings.divisor)
                                     : attention_weights(scores, Normalization::softmax);
-        append_weighted_sums(weights, values, dim, y);
+        append_weighted_sums(weights, values, dim, y, settings.of_magnitudes);
       }
+    }
+  return y;
+}
+
+/// The same, with the bound of the CUDA kernels (ops/attention.cuh).
+inline Bounded attention_in_fp16(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, Segments queries,
+                                 Segments keys, const AttentionSettings& settings) {
+  const auto attend = [&](const AttentionSettings& with) { return attention(q, k, v, queries, keys, with); };
+  AttentionSettings magnitudes = settings;
+  magnitudes.of_magnitudes = true;
+  AttentionSettings of_equal_weights = magnitudes;
+  of_equal_weights.scale = 0, of_equal_weights.weights = AttentionWeights::softmax;
+  Bounded y = attend(settings);
+  const Bounded weighted = attend(magnitudes), mean = attend(of_equal_weights);
+  const double of_each_value = settings.weights == AttentionWeights::softmax ? 0x1p-15 : 1 / settings.divisor;
+  size_t place = 0;
+  for (int64_t s = 0; s < queries.count; ++s)
+    for (int64_t i = 0; i < queries.size(s); ++i) {
+      const int64_t own = settings.own_k.data != nullptr ? 1 : 0, seen = settings.causal ? i + 1 : keys.size(s) + own;
+      for (int64_t c = 0; c < q.cols; ++c, ++place)
+        y.bound[place] = 2 * y.bound[place] + 0x1p14 * weighted.value[place] +
+                         of_each_value * static_cast<double>(seen) * mean.value[place];
     }
   return y;
 }

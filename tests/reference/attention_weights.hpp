@@ -54,15 +54,15 @@ inline Bounded silu_weights(const Bounded& scores, double divisor) {
   return weights;
 }
 
-/// Appends sum_t w_t x_t[c] for each of the columns.
+/// Appends sum_t w_t x_t[c] for each of the columns; `of_magnitudes`: sum_t |w_t x_t[c]|.
 inline void append_weighted_sums(const Bounded& weights, const std::vector<const float*>& rows, int64_t columns,
-                                 Bounded& y) {
+                                 Bounded& y, bool of_magnitudes = false) {
   const auto count = static_cast<double>(rows.size());
   for (int64_t c = 0; c < columns; ++c) {
     double sum = 0, bound = 0;
     for (size_t t = 0; t < rows.size(); ++t) {
       const double weight = weights.value[t], value = rows[t][c];
-      sum += weight * value;
+      sum += of_magnitudes ? std::fabs(weight * value) : weight * value;
       bound += (weights.bound[t] + count * std::fabs(weight)) * std::fabs(value);
     }
     y.value.push_back(sum);

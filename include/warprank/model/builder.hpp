@@ -283,8 +283,6 @@ class Builder {
                 int64_t width = 0);
   Table add_table(TableInfo table, SourceLine at);
   Tensor stack(const std::string& name, Tensor x, LinearOp layer, const std::vector<int64_t>& sizes, SourceLine at);
-  std::vector<Tensor> hstu_layer(const std::string& name, const std::vector<Tensor>& sequence,
-                                 const HstuOptions& options, SourceLine at);
   void problem(SourceLine at, std::string what, std::string expected, std::string got);
   void check_name(SourceLine at, const char* what, const std::string& name);
   bool check_handle(SourceLine at, const std::string& what, const char* expected, int index, size_t count);

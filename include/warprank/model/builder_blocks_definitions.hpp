@@ -141,21 +141,18 @@ WARPRANK_HOST_INLINE Tensor Builder::self_attention(const std::string& name, Ten
 WARPRANK_HOST_INLINE std::vector<Tensor> Builder::hstu(const std::string& name, const std::vector<Tensor>& sequence,
                                                        HstuOptions options, SourceLine at) {
   const std::string what = "hstu '" + name + "'";
+  const auto refuse = [&](std::string expected, std::string got) {
+    problem(at, what, std::move(expected), std::move(got));
+    return std::vector<Tensor>(2, Tensor{this});  // as many as the model may read
+  };
   if (sequence.empty() || sequence.size() > 2)
-    problem(at, what, "events, or events and targets", std::to_string(sequence.size()) + " tensors");
-  else if (options.max_length < 1)
-    problem(at, what, "a max_length of 1 or more", std::to_string(options.max_length));
-  else if (std::all_of(sequence.begin(), sequence.end(), [&](Tensor x) { return check_tensor(at, what, x); })) {
-    if (width_of(sequence.front()) == width_of(sequence.back())) return hstu_layer(name, sequence, options, at);
-    problem(at, what, "targets as wide as the events, " + std::to_string(width_of(sequence.front())) + " columns",
-            std::to_string(width_of(sequence.back())));
-  }
-  return std::vector<Tensor>(sequence.size(), Tensor{this});
-}
-
-WARPRANK_HOST_INLINE std::vector<Tensor> Builder::hstu_layer(const std::string& name,
-                                                             const std::vector<Tensor>& sequence,
-                                                             const HstuOptions& options, SourceLine at) {
+    return refuse("events, or events and targets", std::to_string(sequence.size()) + " tensors");
+  for (const Tensor x : sequence)
+    if (!check_tensor(at, what, x)) return std::vector<Tensor>(2, Tensor{this});
+  if (options.max_length < 1) return refuse("a max_length of 1 or more", std::to_string(options.max_length));
+  if (width_of(sequence.front()) != width_of(sequence.back()))
+    return refuse("targets as wide as the events, " + std::to_string(width_of(sequence.front())) + " columns",
+                  std::to_string(width_of(sequence.back())));
   const int64_t width = width_of(sequence[0]), heads = std::max<int64_t>(options.heads, 1);
   const int64_t inner = options.head_dim > 0 ? width_of_all(heads, options.head_dim) : width;
   AttentionOp attention{options.heads, options.scale, true, AttentionWeights::silu,

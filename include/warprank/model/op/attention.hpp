@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -43,7 +44,7 @@ struct OpTraits<AttentionOp> : NoParameters, ReadsHalves {
     const bool silu = op.weights == AttentionWeights::silu, sees_itself = silu && node.num_inputs() > 3;
     if (!node.count_is(sees_itself ? 5 : 3, sees_itself ? 5 : 3)) return {};
     if (!node.is_finite("scale", op.scale) || !node.is_finite("divisor", op.divisor)) return {};
-    if (op.divisor <= 0 || (!silu && op.divisor != 1))
+    if (!(op.divisor > 0 && std::isfinite(1 / op.divisor)) || (!silu && op.divisor != 1))
       return node.fail(silu ? "a divisor above 0" : "no divisor of the weights of a softmax",
                        std::to_string(op.divisor));
     const auto &q = node.input(0), &k = node.input(1), &v = node.input(2);

@@ -69,7 +69,8 @@ void check_attention(const Given& given, const std::string& what, Problems& prob
   if (given.causal && (given.item_offsets != given.history_offsets || given.q.rows != given.k.rows))
     problems.add(what, "items that are the events, as it is causal", "another axis");
   const bool silu = given.weights == AttentionWeights::silu;
-  if (!std::isfinite(given.divisor) || given.divisor <= 0 || (!silu && given.divisor != 1))
+  if (!std::isfinite(given.divisor) || !std::isfinite(1 / given.divisor) || given.divisor < 0 ||
+      (!silu && given.divisor != 1))
     problems.add(what + "'s divisor", silu ? "a number above 0" : "1, as a softmax has none",
                  std::to_string(given.divisor));
   if (has_own_keys(given)) {

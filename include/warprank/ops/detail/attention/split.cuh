@@ -150,7 +150,6 @@ template <int Target, int Dim, AttentionWeights Weights>
 struct SplitPart {
   static constexpr bool is_softmax = Weights == AttentionWeights::softmax;
   static constexpr int factor_words = Dim / 8, value_words = Dim / 16, tiles = Dim / 8;
-  static constexpr float max_score = std::numeric_limits<float>::max();
   static constexpr float unseen = -std::numeric_limits<float>::infinity();
   static constexpr float log2_of_weight_scale = 15;  ///< weights are normal FP16 down to 2^-29 of the largest
 
@@ -164,7 +163,7 @@ struct SplitPart {
       WARPRANK_UNROLL
       for (int n = 0; n < tiles; ++n) sums[n][c] = 0;
     }
-    tops[0] = tops[1] = -max_score;
+    tops[0] = tops[1] = -largest_score;
   }
 
   /// Which event of a step the lane's i-th values are of.
@@ -286,13 +285,13 @@ struct SplitPart {
       for (int n = 0; n < 2; ++n) {
         WARPRANK_UNROLL
         for (int c = 2 * lower; c < 2 * lower + 2; ++c) {
-          const float scaled = scores[n][c] * factor, score = scaled < -max_score ? -max_score : scaled;
+          const float scaled = scores[n][c] * factor, score = scaled < -largest_score ? -largest_score : scaled;
           const bool exists = n * 8 + device::lane_index() % 4 * 2 + c % 2 < rest;
           scores[n][c] = exists ? score : unseen;
           top = std::fmax(top, scores[n][c]);
         }
       }
-      top = std::fmin(device::Tile<4>::max(top), max_score);
+      top = std::fmin(device::Tile<4>::max(top), largest_score);
       const float correction = std::exp2(tops[lower] - top);
       tops[lower] = top;
       WARPRANK_UNROLL
@@ -316,7 +315,6 @@ struct SplitParts {
   static constexpr int columns = Dim < 32 ? Dim / 8 : 4;  ///< of a slot
   static constexpr int slots_of_row = Dim / 8 / columns;  ///< of a lane, in each of its two rows and groups of columns
   static constexpr int slots = 4 * slots_of_row;
-  static constexpr float least_score = -std::numeric_limits<float>::max();
   using Columns = device::Vector<float, columns>;
   struct alignas(8) Softmax {
     float top, total;
@@ -378,7 +376,7 @@ struct SplitParts {
   /// Adds the warps' sums, each as if it had seen the largest score of all; returns 1 / the total of the weights.
   WARPRANK_DEVICE float add_corrected(int row, int slot, int lane, float (&y)[columns]) const {
     Softmax parts[Warps];
-    float top = least_score, total = 0;
+    float top = -largest_score, total = 0;
     WARPRANK_UNROLL
     for (int w = 0; w < Warps; ++w) parts[w] = rows[w][row], top = std::fmax(top, parts[w].top);
     WARPRANK_UNROLL

@@ -39,7 +39,6 @@ struct Strip {
   static constexpr bool is_softmax = Weights == AttentionWeights::softmax;
   static constexpr int step = policy<Target, Columns>.step;
   static constexpr float weight_scale = 0x1p15f;
-  static constexpr float max_score = std::numeric_limits<float>::max();
   static constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
   float sums[Columns / 8][4];
@@ -53,7 +52,7 @@ struct Strip {
       for (int i = 0; i < 4; ++i) sums[n][i] = 0;
     }
     WARPRANK_UNROLL
-    for (int lower = 0; lower < 2; ++lower) tops[lower] = -max_score, totals[lower] = 0;
+    for (int lower = 0; lower < 2; ++lower) tops[lower] = -largest_score, totals[lower] = 0;
   }
 
   /// Adds `count` keys, at most a step, of which the lane's rows see the first `seen`. Rows of keys and values exist up
@@ -229,7 +228,7 @@ struct Strip {
   }
 
   static WARPRANK_DEVICE float finite(float score) {
-    return score > max_score ? max_score : score < -max_score ? -max_score : score;
+    return score > largest_score ? largest_score : score < -largest_score ? -largest_score : score;
   }
 };
 
