@@ -9,59 +9,22 @@
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "measure.hpp"
-#include "reference_models.hpp"
-#include "support/divided.hpp"
-#include "support/random_data.hpp"
-#include "warprank/engine/divided_batch.hpp"
-#include "warprank/engine/servable.hpp"
+#include "pages.hpp"
 #include "warprank/host.hpp"
 
 namespace warprank { namespace {
 
-Batch packed(const BatchLayout& layout, const test_support::PlainRequest& request) {
-  Batch batch(layout);
-  add_to(batch, test_support::part_of(request, layout));
-  batch.close();
-  return batch;
-}
-
 void pages(benchmark::State& state, const std::string& name, int64_t items) {
-  constexpr int64_t table_rows = 1000, num_pages = 4;
-  const Graph source = build(bench::reference_models().at(name));
+  constexpr int64_t num_pages = 4;
   bench::BatchShape shape;
   shape.items = items;
-  CompileOptions options;
-  options.capacities = {shape.capacity(source)};
-  const Plan plan = compile(source, options);
-  const Weights weights = test_support::random_weights(plan, 1);
-  const Tables tables = Tables::load(plan, test_support::random_tables(plan, table_rows, 2), host());
-  const auto requests = std::make_shared<const DividedRequests>(divide(plan, "item"));
-  Context context = Model::bind(plan, weights, tables).context();
-  ServableContext both(Servable::bind(requests, weights, tables), {});
-
-  const test_support::PlainRequest request = bench::random_requests(source, shape, table_rows, 3)[0];
-  const Batch whole = packed(plan.layout(), request), later = packed(requests->plan().later_requests, request);
-  Batch batch = plan.batch();
-  DividedBatch divided(requests);
-  const auto score_whole = [&] {
-    batch.clear();
-    batch.add_blob(whole.blobs());
-    benchmark::DoNotOptimize(context.run(batch));
-  };
-  const auto score_divided = [&](const BlobView& blob, const DividedBatch::States& states) {
-    divided.clear();
-    divided.add(blob, states);
-    benchmark::DoNotOptimize(divided.run(both.users(), both.context()));
-  };
-  const auto score_first = [&] { score_divided(whole.blob(0), nullptr); };
-  score_first();
-  const DividedBatch::States kept = divided.states(0);
-  const auto score_later = [&] { score_divided(later.blob(0), kept); };
+  bench::Pages pages(bench::reference_models().at(name), shape, host(), StateType::f32);
+  const auto score_whole = [&] { benchmark::DoNotOptimize(pages.score_whole()); };
+  const auto score_first = [&] { benchmark::DoNotOptimize(pages.score_first()); };
+  const auto score_later = [&] { benchmark::DoNotOptimize(pages.score_later()); };
 
   bench::Minimum of_whole, of_first, of_later;
   const int64_t calls = bench::calls_for(5e-3, score_whole);
@@ -77,9 +40,9 @@ void pages(benchmark::State& state, const std::string& name, int64_t items) {
   state.counters["later_speedup"] = of_whole.value() / of_later.value();
   state.counters["pages_speedup"] =
       num_pages * of_whole.value() / (of_first.value() + (num_pages - 1) * of_later.value());
-  state.counters["whole_bytes"] = static_cast<double>(whole.blobs().size());
-  state.counters["later_bytes"] = static_cast<double>(later.blobs().size());
-  state.counters["state_bytes"] = static_cast<double>(kept->blob.size());
+  state.counters["whole_bytes"] = static_cast<double>(pages.whole_bytes());
+  state.counters["later_bytes"] = static_cast<double>(pages.later_bytes());
+  state.counters["state_bytes"] = static_cast<double>(pages.state_bytes());
 }
 
 const bool added = [] {

@@ -191,7 +191,8 @@ class HostedModel {
     tiers.write(text, name());
     one("warprank_failed_cache_passes_total", "counter", "Passes over caches of rows that failed.",
         failed_passes_.load());
-    if (options_.users != nullptr) UserMetrics{options_.users->counters(), counters}.write(text, name());
+    if (options_.users != nullptr)
+      UserMetrics{options_.users->counters(), service_.device_states_counters(), counters}.write(text, name());
     statistics_.write(text, model);
     return text.text();
   }

@@ -214,7 +214,7 @@ int run(int argc, char** argv) {
   options.log = &log;
   const std::unique_ptr<warprank::UserStates> states = users.states();
   options.users = states.get();
-  options.service.compare_users = users.compares();
+  users.set(options.service);
   ChangedRows rows = users.changed_rows(served, states.get());
   const std::unique_ptr<warprank::ChangeFollower> follower = tiers.follow(served, rows, placed, log);
   options.follower = follower.get();

@@ -13,6 +13,7 @@ namespace kserve {
 
 struct UserMetrics {
   warprank::UserStatesCounters states;
+  warprank::DeviceStatesCounters on_device;
   warprank::ServiceCounters requests;
 
   void write(MetricsText& to, const std::string& model) const {
@@ -36,6 +37,16 @@ struct UserMetrics {
     add("change", "evicted", states.evicted);
     one("warprank_user_states", "gauge", "States that are kept.", states.states);
     one("warprank_user_state_bytes", "gauge", "Memory of the states that are kept.", states.bytes);
+    to.begin("warprank_user_device_lookups_total", "counter",
+             "States of users that a batch has read in a GPU's memory, and that it had to bring.");
+    add("result", "hit", on_device.hits);
+    add("result", "miss", on_device.misses);
+    to.begin("warprank_user_device_changes_total", "counter",
+             "States of users that found no place in a GPU's memory, or made room.");
+    add("change", "refused", on_device.refused);
+    add("change", "evicted", on_device.evicted);
+    one("warprank_user_device_states", "gauge", "States that a GPU's memory has.", on_device.states);
+    one("warprank_user_device_state_bytes", "gauge", "A GPU's memory that states have.", on_device.bytes);
     to.begin("warprank_user_requests_total", "counter",
              "Requests that were scored by kept states, and whose states were of another user's side.");
     add("user", "known", requests.known_users);

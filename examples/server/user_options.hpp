@@ -60,6 +60,12 @@ class UserOptions {
         ->check(CLI::Range(least_bytes, std::numeric_limits<int64_t>::max()))
         ->capture_default_str()
         ->needs(keep);
+    app.add_option(
+           "--user-device-bytes", on_device_.most_bytes,
+           "Of a GPU's memory for what is kept of users, so that requests about them need not bring it; 0: none")
+        ->check(CLI::Range(warprank::DeviceStates::page_bytes, std::numeric_limits<int64_t>::max()))
+        ->capture_default_str()
+        ->needs(keep);
     app.add_option("--user-seconds", seconds_, "For which it is kept at most")
         ->check(CLI::Range(0.001, 1e9))
         ->capture_default_str()
@@ -90,7 +96,10 @@ class UserOptions {
         std::min(options.most_state_bytes, options.most_bytes - warprank::UserStates::record_bytes);
     return std::make_unique<warprank::UserStates>(options);
   }
-  bool compares() const { return compares_; }
+  void set(warprank::ServiceOptions& options) const {
+    options.compare_users = compares_;
+    options.device_states = on_device_;
+  }
   ChangedRows changed_rows(warprank::ServedModel& served, warprank::UserStates* states) const {
     return {served, states, update_seconds_ ? std::optional(milliseconds(*update_seconds_)) : std::nullopt};
   }
@@ -105,6 +114,7 @@ class UserOptions {
 
   std::string axis_;
   warprank::UserStatesOptions states_;
+  warprank::DeviceStatesOptions on_device_;
   double seconds_ = std::chrono::duration<double>(warprank::UserStatesOptions().most_age).count();
   std::optional<double> update_seconds_;
   bool compares_ = false;

@@ -10,6 +10,7 @@
 #define WARPRANK_KERNELS_OF_SEGMENT_REDUCE
 #include "warprank/device/empty_kernel.hpp"
 #include "warprank/engine/cuda/fetch.cuh"
+#include "warprank/engine/cuda/gather.cuh"
 #include "warprank/engine/cuda/publish.cuh"
 #include "warprank/ops/detail/row_cache/take_marks.cuh"
 #include "warprank/ops/detail/segments/launch.cuh"

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -140,6 +141,137 @@ TEST_F(CudaEngine, KnowsThePlacesOfInputsThatRequestsHaveSet) {
             "input 'y' of request 0: expected one that the request has set, got one that it has not");
   EXPECT_NE(message_of([&] { on_device.values(1, plan.layout().dense("x")); }).find("blob of request 1"),
             std::string::npos);
+}
+
+/// A closed batch whose bytes are of three kinds, in turns of random lengths: on the host alone, in the device's memory
+/// alone, and on the host but to be stored there.
+class Piecewise {
+ public:
+  Piecewise(Batch& batch, uint32_t seed) : batch_(batch), memory_(batch.blobs().size(), "a test") {
+    std::mt19937 random(seed);
+    auto* const bytes = const_cast<std::byte*>(batch.blobs().data());
+    original_.assign(bytes, bytes + batch.blobs().size());
+    std::vector<std::byte> on_device(original_.size(), std::byte{0xab});
+    const auto size = static_cast<int64_t>(original_.size());
+    int64_t place = size;  // other than in the batch
+    for (int64_t at = 0, next = 0; at < size; at = next) {
+      next = std::min(end_of_blob(at), at + 8 * static_cast<int64_t>(1 + random() % 300));
+      if (random() % 3 == 0) continue;
+      place -= next - at;
+      pieces_.push_back({at, next - at, place, random() % 2 == 0});
+      if (!pieces_.back().is_there) continue;
+      std::copy(bytes + at, bytes + next, on_device.data() + place);
+      std::fill(bytes + at, bytes + next, std::byte{0xcd});
+      ++num_there;
+    }
+    device::copy_to_device(memory_.data(), on_device.data(), size, stream_.get());
+    device::synchronize(stream_.get());
+  }
+
+  Pending submit(Context& context) const {
+    return context.submit(PiecewiseBatch(batch_, {static_cast<std::byte*>(memory_.data()), memory_.bytes()}, pieces_));
+  }
+  /// From now on all pieces are on the device.
+  void expect_stored() {
+    std::vector<std::byte> on_device(original_.size());
+    device::copy_to_host(on_device.data(), memory_.data(), memory_.bytes(), stream_.get());
+    device::synchronize(stream_.get());
+    for (BatchPiece& piece : pieces_) {
+      EXPECT_TRUE(std::equal(&original_[static_cast<size_t>(piece.at)],
+                             &original_[static_cast<size_t>(piece.at)] + piece.bytes,
+                             &on_device[static_cast<size_t>(piece.place)]))
+          << "piece at " << piece.at;
+      num_stored += !piece.is_there;
+      piece.is_there = true;
+      std::fill_n(const_cast<std::byte*>(batch_.blobs().data()) + piece.at, piece.bytes, std::byte{0xcd});
+    }
+  }
+
+  int num_there = 0, num_stored = 0;
+
+ private:
+  /// Blobs lie side by side.
+  int64_t end_of_blob(int64_t at) const {
+    int64_t end = batch_.blobs().size();
+    for (const int64_t position : batch_.positions())
+      if (const int64_t begin = batch_.blobs().size() + position; begin > at) end = std::min(end, begin);
+    return end;
+  }
+
+  Batch& batch_;
+  device::OwnedStream stream_;
+  device::DeviceMemory memory_;
+  std::vector<std::byte> original_;
+  std::vector<BatchPiece> pieces_;
+};
+
+TEST_F(CudaEngine, BringsBatchesTogetherFromTheHostAndTheDevice) {
+  int num_scored = 0, num_there = 0, num_stored = 0;
+  struct Way {
+    int count;
+    Oversize oversize = {};
+    int64_t fetch_bytes = ContextOptions{}.fetch_bytes;
+  };
+  // Within the capacity, without a graph that fetches, in parts, and above the capacity at once.
+  for (const Way& way : {Way{3}, Way{3, {}, 0}, Way{20}, Way{20, Oversize::run}})
+    for (const bool is_pinned : {true, false}) {
+      if (is_sanitized && (way.count == 3 || !is_pinned)) continue;
+      SCOPED_TRACE(std::to_string(way.count) + " requests, " + (is_pinned ? "pinned" : "pageable") + ", oversize " +
+                   std::to_string(static_cast<int>(way.oversize)) + ", fetch of " + std::to_string(way.fetch_bytes));
+      const RandomSetup setup(3, {{8, 64, {}}});
+      ContextOptions options;
+      options.fetch_bytes = way.fetch_bytes;
+      options.oversize = way.oversize;
+      Context context = setup.model.context(options);
+      Batch batch = is_pinned ? setup.model.batch() : setup.plan.batch();
+      for (const PlainRequest& request : random_requests(setup.plan, way.count, 3)) add_to(batch, request);
+      const std::vector<float> expected = all_scores(setup.plan, context.run(batch));
+      Piecewise pieces(batch, static_cast<uint32_t>(way.count));
+      EXPECT_TRUE(same_bits(all_scores(setup.plan, pieces.submit(context).wait()), expected));
+      pieces.expect_stored();
+      EXPECT_TRUE(same_bits(all_scores(setup.plan, pieces.submit(context).wait()), expected));
+      num_scored += static_cast<int>(expected.size());
+      num_there += pieces.num_there;
+      num_stored += pieces.num_stored;
+    }
+  EXPECT_GT(num_scored, 100);
+  EXPECT_GT(num_there, 10);
+  EXPECT_GT(num_stored, 10);
+}
+
+TEST_F(CudaEngine, RefusesPiecesThatAreNotOfTheBatchOrTheMemory) {
+  const RandomSetup setup(1);
+  Context context = setup.model.context();
+  Batch batch = batch_of(setup.model, random_requests(setup.plan, 2, 1));
+  const device::DeviceMemory memory(64, "a test");
+  auto* const bytes = static_cast<std::byte*>(memory.data());
+  const auto message_for = [&](std::vector<BatchPiece> pieces, Span<std::byte> memory) {
+    return message_of([&] { context.submit(PiecewiseBatch(batch, memory, pieces)); });
+  };
+  EXPECT_EQ(message_for({}, {bytes, 64}), "piecewise batch: expected a closed batch, got an open one");
+  batch.close();
+  const std::string size = std::to_string(batch.blobs().size());
+  EXPECT_EQ(message_for({{0, 8, 0}}, {bytes + 4, 32}),
+            "memory of a piecewise batch: expected an address that is a multiple of 8, got one that is 4 bytes beyond");
+  EXPECT_EQ(message_for({{0, 12, 0}}, {bytes, 64}),
+            "piece of a batch: expected multiples of 8, got 12 bytes at 0 with place 0");
+  EXPECT_EQ(message_for({{0, 0, 0}}, {bytes, 64}),
+            "piece of a batch: expected multiples of 8, got 0 bytes at 0 with place 0");
+  EXPECT_EQ(message_for({{0, 8, 4}}, {bytes, 64}),
+            "piece of a batch: expected multiples of 8, got 8 bytes at 0 with place 4");
+  EXPECT_EQ(
+      message_for({{0, 16, 0}, {8, 8, 16}}, {bytes, 64}),
+      "piece of a batch: expected one within bytes 16 to " + size + " of the batch, got 8 bytes at 8 with place 16");
+  EXPECT_EQ(message_for({{batch.blobs().size() - 8, 16, 0}}, {bytes, 64}),
+            "piece of a batch: expected one within bytes 0 to " + size + " of the batch, got 16 bytes at " +
+                std::to_string(batch.blobs().size() - 8) + " with place 0");
+  EXPECT_EQ(message_for({{0, 16, 56}}, {bytes, 64}),
+            "piece of a batch: expected a place within 64 bytes of memory, got 16 bytes at 0 with place 56");
+  EXPECT_EQ(message_for({{0, 16, -8}}, {bytes, 64}),
+            "piece of a batch: expected a place within 64 bytes of memory, got 16 bytes at 0 with place -8");
+  alignas(8) std::byte on_host[8] = {};
+  EXPECT_EQ(message_for({{0, 8, 0}}, {on_host, 8}), "piecewise batch: expected memory of device 0, got other memory");
+  EXPECT_FALSE(all_scores(setup.plan, context.run(batch)).empty()) << "the context is as it was";
 }
 
 }}  // namespace warprank

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -79,6 +80,22 @@ TEST(Divide, GivesTheBitsOfTheUndividedPlan) {
 
 std::vector<std::byte> bytes_of(const BlobView& blob) { return {blob.data(), blob.data() + blob.bytes()}; }
 
+/// A blob of the items' plan whose states come as a device brings them: all else is there before.
+std::vector<std::byte> joined_by_sections(const DividedRequests& divided, const KeptStates& states,
+                                          const BlobView& later) {
+  Batch items = divided.plan().items.batch(), copied = divided.plan().items.batch();
+  std::vector<StateSection> sections, of_copied;
+  EXPECT_TRUE(divided.add_items(states, later, items, false, sections).status().ok());
+  EXPECT_TRUE(divided.add_items(states, later, copied, true, of_copied).status().ok());
+  std::vector<std::byte> blob = bytes_of(items.blob(0));
+  for (const StateSection& section : sections)
+    std::copy_n(states.blob.begin() + section.in_states, section.bytes, blob.begin() + section.in_blob);
+  EXPECT_TRUE(sections.empty() || blob != bytes_of(items.blob(0))) << "they are in the batch already";
+  EXPECT_EQ(blob, bytes_of(copied.blob(0)));
+  EXPECT_EQ(sections.size(), of_copied.size());
+  return blob;
+}
+
 TEST(Divide, MakesBlobsAsRequestPacksThem) {
   int64_t num_parts_below_users = 0;
   for (uint32_t seed = 0; seed < 40; ++seed) {
@@ -106,6 +123,7 @@ TEST(Divide, MakesBlobsAsRequestPacksThem) {
       EXPECT_EQ(of_whole, bytes_of(items.blob(1)));
       const Status status = validate_blob(Span<const std::byte>(of_whole), divided.plan().items.layout());
       EXPECT_TRUE(status.ok()) << status.message;
+      EXPECT_EQ(of_whole, joined_by_sections(divided, states, later.blob(0)));
       for (const AxisInfo& axis : plan.layout().axes()) num_parts_below_users += axis.parent > 0;
     }
   }

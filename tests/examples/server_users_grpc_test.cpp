@@ -201,6 +201,9 @@ TEST_F(UsersTest, TellsOfUsersInMetrics) {
   line("user_changes_total", ",change=\"refused\"", 0);
   line("user_states", "", counters.states);
   line("user_state_bytes", "", counters.bytes);
+  for (const char* result : {"hit", "miss"})
+    line("user_device_lookups_total", std::string(",result=\"") + result + "\"", 0);  // no GPU
+  line("user_device_state_bytes", "", 0);
   line("user_requests_total", ",user=\"known\"", 2);
   line("user_requests_total", ",user=\"changed\"", 0);
   line("refused_total", ",reason=\"unknown_user\"", 2);

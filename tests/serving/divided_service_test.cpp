@@ -321,7 +321,7 @@ TEST(DividedCalls, KeepsStatesAsOldAsTheBatchIs) {
   const auto whole = std::make_shared<const BatchLayout>(served.plan().layout());
   const auto later = std::make_shared<const BatchLayout>(served.requests()->plan().later_requests);
   const auto are_kept = [&](uint64_t user) {
-    detail::DividedCalls<Call> divided(served.requests(), &states, false, allocator);
+    detail::DividedCalls<Call> divided(served.requests(), &states, nullptr, false, allocator);
     std::list<Call> calls, unknown;
     Call& call = calls.emplace_back(whole, later);
     call.user = UserKey{user, 0};

@@ -192,6 +192,15 @@ class Context {
     return Pending(std::move(use));
   }
 
+  /// The same for a batch some of whose bytes are in the device's memory already, or are to be stored there. A kernel
+  /// ahead of the others brings the batch together.
+  Pending submit(const PiecewiseBatch& batch, std::optional<StreamHandle> stream = {}) {
+    expect_same_plan(batch.batch());
+    detail::ContextUse use(state_);
+    use.backend().submit_piecewise(batch, stream);
+    return Pending(std::move(use));
+  }
+
   /// From now on `next`, a model of the same plan, engine and device, scores the batches. Present scores stay valid,
   /// but values of `tap` may become invalid. Memory and graphs are kept, so this is cheap: on a device it copies
   /// descriptors, and within the device the weights that cuBLASLt reads. Only a graph with custom functions, whose

@@ -3,8 +3,10 @@
 
 /// Requests of a divided plan: whole ones, users' sides, the states that come of these, and items' sides.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -67,6 +69,8 @@ class DividedRequests {
     if (!shape.status.ok()) return std::move(shape.status);
     states.blob.resize(static_cast<size_t>(shape.bytes));
     states.side = hash(user[0]);
+    static std::atomic<uint64_t> last_number{0};
+    states.number = ++last_number;
     const DenseInfo* bad = nullptr;
     states_.write(user, shape, states.blob.data(), [&](const DenseInfo& info) {
       const Span<const float> values = scores[info.name].of(r);
@@ -90,10 +94,19 @@ class DividedRequests {
   /// DividedPlan::later_requests, or a whole one, whose user's side is then not read. The request's status tells if its
   /// items are divided among other rows than the states have. Throws invalid_argument for a request of another layout.
   Request add_items(const KeptStates& states, const BlobView& request, Batch& items) const {
-    const bool is_whole = request.fingerprint() == plan_->whole.layout().fingerprint();
-    if (!is_whole && request.fingerprint() != plan_->later_requests.fingerprint())
-      throw invalid_argument("request of a divided plan", "a whole one, or one of its items' side", "another");
-    return add(is_whole ? items_of_whole_ : items_of_later_, {view(states), request}, items);
+    return add_items(states, request, items, detail::BlobJoin::Copy());
+  }
+  /// The same, and tells the places of the states' values in the blob. These bytes stay as they are in the batch unless
+  /// they `are_copied`: they are for the device's memory (PiecewiseBatch).
+  Request add_items(const KeptStates& states, const BlobView& request, Batch& items, bool are_copied,
+                    std::vector<StateSection>& sections) const {
+    sections.clear();
+    const auto copy = [&](std::byte* blob, int64_t at, const std::byte* values, int64_t bytes, int part) {
+      constexpr int of_states = 0;
+      if (part == of_states) sections.push_back({values - states.blob.data(), at, detail::align_8(bytes)});
+      if (part != of_states || are_copied) std::memcpy(blob + at, values, static_cast<size_t>(bytes));
+    };
+    return add_items(states, request, items, copy);
   }
   /// Adds a request that has no scores.
   static Request add_bad(Status status, Batch& items) { return items.add_bad(std::move(status)); }
@@ -102,11 +115,21 @@ class DividedRequests {
   std::vector<int> axes_of_items() const { return {plan_->is_of_items.begin(), plan_->is_of_items.end()}; }
   BlobView view(const KeptStates& states) const { return {states.blob.data(), plan_->kept_states}; }
 
-  static Request add(const detail::BlobJoin& join, const std::vector<BlobView>& parts, Batch& batch) {
+  template <class CopyInput>
+  Request add_items(const KeptStates& states, const BlobView& request, Batch& items, CopyInput&& copy) const {
+    const bool is_whole = request.fingerprint() == plan_->whole.layout().fingerprint();
+    if (!is_whole && request.fingerprint() != plan_->later_requests.fingerprint())
+      throw invalid_argument("request of a divided plan", "a whole one, or one of its items' side", "another");
+    return add(is_whole ? items_of_whole_ : items_of_later_, {view(states), request}, items, copy);
+  }
+  template <class CopyInput = detail::BlobJoin::Copy>
+  static Request add(const detail::BlobJoin& join, const std::vector<BlobView>& parts, Batch& batch,
+                     CopyInput&& copy = {}) {
     detail::BlobJoin::Shape shape = join.shape(parts);
     if (!shape.status.ok()) return batch.add_bad(std::move(shape.status));
     return batch.add_valid(shape.bytes, [&](std::byte* to) {
-      join.write(parts, shape, to, [](const DenseInfo&) { return Span<const float>(); });  // all are in parts
+      const auto given = [](const DenseInfo&) { return Span<const float>(); };  // all are in parts
+      join.write(parts, shape, to, given, copy);
     });
   }
 

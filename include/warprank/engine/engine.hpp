@@ -4,6 +4,7 @@
 /// The interface of an engine to the rest of the library. Users see Tables, Model and Context, which forward to these
 /// classes.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,6 +20,7 @@
 #include "warprank/core/view.hpp"
 #include "warprank/engine/device_batch.hpp"
 #include "warprank/engine/host_precision.hpp"
+#include "warprank/engine/piecewise_batch.hpp"
 #include "warprank/engine/placed_table.hpp"
 #include "warprank/engine/profile.hpp"
 #include "warprank/engine/table_options.hpp"
@@ -195,6 +197,10 @@ class ContextBackend {
   virtual void submit_on_device(const DeviceBatch&, std::optional<StreamHandle>) {
     throw invalid_argument("device batch", "a model on a GPU", "one on the host");
   }
+  /// The same of a batch with pieces in the device's memory.
+  virtual void submit_piecewise(const PiecewiseBatch&, std::optional<StreamHandle>) {
+    throw invalid_argument("piecewise batch", "a model on a GPU", "one on the host");
+  }
   /// Whether wait() would return at once.
   virtual bool ready() const = 0;
   /// Returns when the scores of the last batch are in outputs(); throws errors of the device.
@@ -253,6 +259,10 @@ class Engine {
   virtual void begin_thread(int) const {}
   /// Bytes of the device's memory that are free now, for tables that are loaded with these options.
   virtual int64_t free_memory(int index, const LoadOptions& load) const = 0;
+  /// Memory of the device, uninitialised, aligned to 256 bytes; `what` names its user in messages.
+  virtual std::shared_ptr<std::byte> allocate(int, int64_t, const std::string& what) const {
+    throw invalid_argument(what, "a GPU, which has memory of its own", "the host");
+  }
 };
 
 }}  // namespace warprank::v0

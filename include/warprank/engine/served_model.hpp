@@ -94,6 +94,7 @@ class ServedModel {
   /// Like Model::batch().
   Batch batch() const { return plan_.batch(allocator_); }
   const HostAllocator& batch_allocator() const { return allocator_; }
+  const Device& device() const { return device_; }
   int contexts() const { return options_.contexts; }
   /// The version of the model that acquire() gives; the first is 1.
   int64_t version() const { return pool_.version(); }

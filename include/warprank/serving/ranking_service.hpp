@@ -63,7 +63,7 @@ class RankingService {
   explicit RankingService(ServedModel& served, const ServiceOptions& options = {})
       : RankingService(served, nullptr, options) {}
   /// Keeps the states of users in `states`, which outlives it and is of this service alone. Throws invalid_argument,
-  /// too, if the served plan is not divided.
+  /// too, if the served plan is not divided; throws the errors of DeviceStates.
   RankingService(ServedModel& served, UserStates& states, const ServiceOptions& options = {})
       : RankingService(served, &states, options) {}
   ~RankingService() { stop(); }
@@ -144,6 +144,10 @@ class RankingService {
     const std::lock_guard<std::mutex> lock(mutex_);
     return counters_;
   }
+  /// Of ServiceOptions::device_states.
+  DeviceStatesCounters device_states_counters() const {
+    return device_states_ ? device_states_->counters() : DeviceStatesCounters{};
+  }
   /// Requests that wait now.
   int64_t waiting() const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -202,10 +206,17 @@ class RankingService {
     for (const OutputInfo& output : served.plan().source().outputs) outputs_.push_back(output.name);
     if (states != nullptr && served.requests() == nullptr)
       throw invalid_argument("RankingService: states of users", "a divided plan", "one that is not divided");
+    if (options.device_states.most_bytes != 0) {
+      if (states == nullptr)
+        throw invalid_argument("ServiceOptions::device_states", "a service that keeps states of users",
+                               "one that does not");
+      device_states_.emplace(served.device(), options.device_states);
+    }
     for (int i = 0; i < served.contexts(); ++i) {
       workers_.push_back({served.batch()});
       if (served.requests() != nullptr)
-        workers_.back().divided.emplace(served.requests(), states, options.compare_users, served.batch_allocator());
+        workers_.back().divided.emplace(served.requests(), states, device_states_ ? &*device_states_ : nullptr,
+                                        options.compare_users, served.batch_allocator());
     }
     try {
       for (Worker& worker : workers_) threads_.emplace_back([this, &worker] { work(worker); });
@@ -457,6 +468,7 @@ class RankingService {
   const std::shared_ptr<const BatchLayout> layout_;
   const std::shared_ptr<const BatchLayout> later_layout_;  // null: the plan is not divided
   const ServiceOptions options_;
+  std::optional<DeviceStates> device_states_;
   std::vector<std::string> outputs_;
 
   std::atomic<uint64_t> last_call_{0};

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <optional>
 
+#include "warprank/engine/device_states.hpp"
 #include "warprank/serving/reply.hpp"
 #include "warprank/serving/user_key.hpp"
 
@@ -30,6 +31,9 @@ struct ServiceOptions {
   /// computed from. If it differs, they are computed anew, and counted (ServiceCounters::changed_users). Without this
   /// that is so only if the request divides its items among more or fewer rows of the user's axes.
   bool compare_users = false;
+  /// States of users that are also kept in the device's memory, where a UserStates keeps them in the host's: batches
+  /// about these users need not send them. For a model on a GPU alone.
+  DeviceStatesOptions device_states = {};
 };
 
 enum class Priority { high, normal };

@@ -13,8 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <iterator>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,6 +21,7 @@
 #include <vector>
 
 #include "warprank/core/error.hpp"
+#include "warprank/core/sieve.hpp"
 #include "warprank/engine/kept_states.hpp"
 #include "warprank/hash_table/layout.hpp"
 #include "warprank/serving/user_key.hpp"
@@ -52,9 +51,7 @@ struct UserStatesCounters {
 /// A bounded store in memory. Any threads use it at once; a lock is held for a look-up alone, never while a batch runs.
 /// A state that is evicted lives on for those that have it.
 ///
-/// What goes first is chosen by SIEVE: in the order in which states came, but for those that were asked for since the
-/// hand passed them last (Zhang, Yang, Yue, Vigfusson and Rashmi, SIEVE is Simpler than LRU, NSDI 2024). States that
-/// nobody may have any more go before.
+/// What goes first is chosen by SIEVE (core/sieve.hpp), but states that nobody may have any more go before.
 class UserStates {
  public:
   using Clock = std::chrono::steady_clock;
@@ -106,8 +103,7 @@ class UserStates {
       part.remove(found->second, gone);
     }
     while (part.counters.bytes + bytes > most_part_bytes_) part.evict(oldest, gone);
-    part.entries.push_front({key, version, now, std::move(states), false});
-    part.entry_of.emplace(key, part.entries.begin());
+    part.entry_of.emplace(key, part.entries.add({key, version, now, std::move(states), false}));
     part.counters.bytes += bytes;
     ++part.counters.states;
     ++part.counters.kept;
@@ -146,7 +142,8 @@ class UserStates {
     States states;
     bool was_asked_for;  ///< since the hand passed it
   };
-  using Entries = std::list<Entry>;
+  using Place = Sieve<Entry>::Place;
+  using Entries = Sieve<Entry>::Entries;
   struct Hash {
     size_t operator()(const UserKey& key) const {
       return static_cast<size_t>(hash_table::fmix64(key.low ^ hash_table::fmix64(key.high + 1)));
@@ -165,36 +162,29 @@ class UserStates {
   /// The states of some keys.
   struct alignas(64) Part {
     mutable std::mutex mutex;
-    Entries entries;  ///< the last that came is the first
-    std::unordered_map<UserKey, Entries::iterator, Hash> entry_of;
-    Entries::iterator hand = entries.end();  ///< where the search for what goes goes on: from the last to the first
-    int64_t version = 0;                     ///< the newest
+    Sieve<Entry> entries;
+    std::unordered_map<UserKey, Place, Hash> entry_of;
+    int64_t version = 0;  ///< the newest
     UserStatesCounters counters;
 
     States miss() {
       ++counters.misses;
       return nullptr;
     }
-    void remove(Entries::iterator entry, Entries& gone) {
-      if (hand == entry) ++hand;
+    void remove(Place entry, Entries& gone) {
       counters.bytes -= bytes_of(entry->states);
       --counters.states;
       entry_of.erase(entry->key);
-      gone.splice(gone.end(), entries, entry);
+      entries.remove(entry, gone);
     }
     /// There is one.
     void evict(Clock::time_point oldest, Entries& gone) {
-      while (true) {
-        if (hand == entries.begin()) hand = entries.end();
-        const auto entry = std::prev(hand);
-        const bool is_of_use = entry->version == version && entry->born >= oldest;
-        if (!is_of_use || !std::exchange(entry->was_asked_for, false)) {
-          remove(entry, gone);
-          ++counters.evicted;
-          return;
-        }
-        hand = entry;
-      }
+      const auto stays = [&](Entry& entry) {
+        const bool is_of_use = entry.version == version && entry.born >= oldest;
+        return is_of_use && std::exchange(entry.was_asked_for, false);
+      };
+      remove(*entries.first(stays), gone);
+      ++counters.evicted;
     }
   };
   /// From `end` on, no state is given that was kept before or at `born`.

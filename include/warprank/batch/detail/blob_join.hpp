@@ -60,7 +60,7 @@ class BlobJoin {
                                                           std::to_string(segments), std::to_string(part.rows(parent))}
                                                       .to_string()};
     }
-    for_each_input(parts, shape, [&](bool is_set, const std::byte*, int64_t bytes, const DenseInfo*) {
+    for_each_input(parts, shape, [&](bool is_set, Values, int64_t bytes, const DenseInfo*) {
       if (is_set) shape.bytes += align_8(bytes);
     });
     if (shape.bytes > max_blob_bytes && shape.status.ok())
@@ -69,9 +69,17 @@ class BlobJoin {
     return shape;
   }
 
-  /// Writes the blob of a shape whose status is ok. `given(info)` is the Span<const float> of an input in no part.
-  template <class Given>
-  void write(const std::vector<BlobView>& parts, const Shape& shape, std::byte* blob, Given&& given) const {
+  /// Copies an input from a part to its section, `at` bytes behind the beginning of the blob.
+  struct Copy {
+    void operator()(std::byte* blob, int64_t at, const std::byte* values, int64_t bytes, int /*part*/) const {
+      std::memcpy(blob + at, values, static_cast<size_t>(bytes));
+    }
+  };
+  /// Writes the blob of a shape whose status is ok. `given(info)` is the Span<const float> of an input in no part,
+  /// `copy` a function like Copy.
+  template <class Given, class CopyInput = Copy>
+  void write(const std::vector<BlobView>& parts, const Shape& shape, std::byte* blob, Given&& given,
+             CopyInput&& copy = {}) const {
     const BlobTables tables(to_);
     write_header(to_, shape.bytes, blob);
     std::memset(blob + sizeof(BlobHeader), 0, static_cast<size_t>(tables.end) - sizeof(BlobHeader));
@@ -97,11 +105,11 @@ class BlobJoin {
         std::memset(section, 0, static_cast<size_t>(bytes));
     }
     int64_t entry_at = tables.data_at;
-    for_each_input(parts, shape, [&](bool is_set, const std::byte* values, int64_t bytes, const DenseInfo* info) {
+    for_each_input(parts, shape, [&](bool is_set, Values values, int64_t bytes, const DenseInfo* info) {
       if (is_set) {
         std::byte* const section = begin_section(entry_at, bytes);
-        if (values != nullptr && bytes > 0) {
-          std::memcpy(section, values, static_cast<size_t>(bytes));
+        if (values.data != nullptr && bytes > 0) {
+          copy(blob, section - blob, values.data, bytes, values.part);
         } else if (bytes > 0) {
           const Span<const float> floats = given(*info);
           convert_dense(reinterpret_cast<const std::byte*>(floats.data()), DenseWire::f32, floats.size(), section,
@@ -117,6 +125,10 @@ class BlobJoin {
     int part;  ///< -1: it is given
     int index;
   };
+  struct Values {
+    const std::byte* data;  ///< null: they are given, or not set
+    int part;
+  };
 
   template <class Info, class Inputs>
   void find(std::vector<Source>& sources, const Info& info, Inputs inputs_of) {
@@ -129,20 +141,21 @@ class BlobJoin {
     sources.push_back({-1, -1});
   }
 
-  /// body(is_set, values, bytes, info): `values` is null for a dense input that is given, `info` for ids.
+  /// body(is_set, values, bytes, info): `info` is null for ids.
   template <class Body>
   void for_each_input(const std::vector<BlobView>& parts, const Shape& shape, Body&& body) const {
     for (size_t i = 0; i < ids_.size(); ++i) {
       const IdsInfo& info = to_.ids()[i];
       const std::byte* const values = parts[static_cast<size_t>(ids_[i].part)].values(IdsSlot{ids_[i].index});
-      body(values != nullptr, values, shape.rows[static_cast<size_t>(info.axis)] * size_of(info.wire), nullptr);
+      body(values != nullptr, Values{values, ids_[i].part},
+           shape.rows[static_cast<size_t>(info.axis)] * size_of(info.wire), nullptr);
     }
     for (size_t i = 0; i < dense_.size(); ++i) {
       const DenseInfo& info = to_.dense()[i];
       const bool is_given = dense_[i].part < 0;
       const std::byte* const values =
           is_given ? nullptr : parts[static_cast<size_t>(dense_[i].part)].values(DenseSlot{dense_[i].index});
-      body(is_given || values != nullptr, values,
+      body(is_given || values != nullptr, Values{values, dense_[i].part},
            shape.rows[static_cast<size_t>(info.axis)] * info.width * size_of(info.wire), &info);
     }
   }

@@ -20,6 +20,7 @@
 #include "warprank/engine/cuda/awaited_keys.cuh"
 #include "warprank/engine/cuda/batch_outputs.cuh"
 #include "warprank/engine/cuda/batch_runs.cuh"
+#include "warprank/engine/cuda/gathered_parts.cuh"
 #include "warprank/engine/cuda/model_data.cuh"
 #include "warprank/engine/cuda/profile.cuh"
 #include "warprank/engine/cuda/published.cuh"
@@ -50,13 +51,16 @@ class CudaContext : public ContextBackend {
     places_.reserve(runs_.splits() ? std::max<int64_t>(1, options.split_parts) : 1, runs_.of_capacities());
   }
 
-  void submit(const Batch& batch, std::optional<StreamHandle> stream) override { submit(batch, nullptr, stream); }
+  void submit(const Batch& batch, std::optional<StreamHandle> stream) override { submit(batch, {}, stream); }
   void submit_on_device(const DeviceBatch& batch, std::optional<StreamHandle> stream) override {
     const device::DeviceGuard current(model_->device_index);
-    if (batch.blobs() != nullptr && !device::is_on_device(batch.blobs()))
-      throw invalid_argument("device batch", "memory of device " + std::to_string(model_->device_index),
-                             "other memory");
-    submit(batch.batch(), batch.blobs(), stream);
+    expect_on_device("device batch", batch.blobs());
+    submit(batch.batch(), {batch.blobs(), nullptr}, stream);
+  }
+  void submit_piecewise(const PiecewiseBatch& batch, std::optional<StreamHandle> stream) override {
+    const device::DeviceGuard current(model_->device_index);
+    expect_on_device("piecewise batch", batch.memory().data());
+    submit(batch.batch(), {nullptr, batch.pieces().empty() ? nullptr : &batch}, stream);
   }
   bool ready() const override { return published_.is_done() || done_.is_done(); }
   void wait() override {
@@ -137,6 +141,7 @@ class CudaContext : public ContextBackend {
     report.emplace_back("pinned outputs", places_.output_bytes());
     report.emplace_back("pinned indices", places_.index_bytes());
     report.emplace_back("pinned flag", published_.pinned_bytes());
+    if (gathered_.pinned_bytes() > 0) report.emplace_back("pinned pieces", gathered_.pinned_bytes());
     if (awaited_.any()) report.emplace_back("keys that are awaited", awaited_.device_bytes());
     if (!runs_.larger().runs().empty())
       report.emplace_back("a batch above all capacities", runs_.larger().device_bytes());
@@ -185,20 +190,32 @@ class CudaContext : public ContextBackend {
   }
 
  private:
-  /// `on_device`: the batch's blobs in the device's memory; null: they are where the batch has them.
-  void submit(const Batch& batch, const std::byte* on_device, std::optional<StreamHandle> stream) {
+  /// What of a batch is in the device's memory.
+  struct OnDevice {
+    const std::byte* blobs = nullptr;        ///< its blobs; null: they are where the batch has them
+    const PiecewiseBatch* pieces = nullptr;  ///< pieces of these; null: none
+  };
+
+  void expect_on_device(const char* what, const std::byte* memory) const {
+    if (memory != nullptr && !device::is_on_device(memory))
+      throw invalid_argument(what, "memory of device " + std::to_string(model_->device_index), "other memory");
+  }
+
+  void submit(const Batch& batch, const OnDevice& on_device, std::optional<StreamHandle> stream) {
     const device::Range range("warprank submit");
     const device::DeviceGuard current(model_->device_index);
     const device::Stream to = stream ? reinterpret_cast<device::Stream>(*stream) : stream_.get();
     if (stream && !device::is_of_current_device(to))
       throw invalid_argument("stream", "one of device " + std::to_string(model_->device_index),
                              "one of another device");
-    submitted_ = {&batch, on_device, to, Published::Clock::now()};
+    submitted_ = {&batch, on_device.blobs, to, Published::Clock::now()};
     const int run = runs_.measure(batch);
     if (run < 0 && options_.oversize == Oversize::refuse) throw runs_.too_large("batch", runs_.parts().whole());
     try {
       runs_.divide(batch, run, source(*model_));
       places_.place(batch, runs_);
+      gathered_.clear();
+      if (on_device.pieces != nullptr) gathered_.list(*on_device.pieces, runs_, places_);
       outputs_.remember(batch);
       queue(batch, false, to);
     } catch (...) {
@@ -242,6 +259,7 @@ class CudaContext : public ContextBackend {
   void warm_up() {
     empty_index();
     Fetch{}.queue(stream_.get(), 1);
+    Gather{}.queue(stream_.get());
     for (const auto& run : runs_.of_capacities().runs()) run->launch(stream_.get(), {}, {});
     device::synchronize(stream_.get());
   }
@@ -276,7 +294,9 @@ class CudaContext : public ContextBackend {
     const PartPlace& place = places_[number];
     const PreparedRun& run = runs_.run_of(part);
     const SharedMemory& shared = runs_.memory_of(part);
-    const Fetch fetch = bring(batch, part, place, stream);
+    if (place.index != nullptr) runs_.parts().write_index(batch, part, run.index(), place.index);
+    const Fetch fetch = gathered_.has_all() ? Fetch{} : bring(batch, part, place, stream);
+    if (gathered_.any()) gathered_.of(number).queue(stream);
     const bool is_last = number == runs_.parts().count() - 1;
     const int64_t floats = outputs_.num_floats(part, run);
     run.launch(stream, fetch, published_.next(place.outputs, shared.outputs, floats, shared.ticket, is_last));
@@ -289,7 +309,6 @@ class CudaContext : public ContextBackend {
     const std::byte* const blobs = (is_on_device ? submitted_.on_device : batch.blobs().data()) + part.blobs_begin;
     const std::byte* const index = place.index != nullptr ? place.index : batch.blobs().end();
     unsigned char* const to = runs_.memory_of(part).index;
-    if (place.index != nullptr) runs_.parts().write_index(batch, part, run.index(), place.index);
     if (run.fetches() && device::can_read(is_on_device ? index : blobs))
       return Fetch::of(to, blobs, blob_bytes, index, index_bytes);
     if (!is_on_device && place.index == nullptr) {  // the index lies behind the blobs
@@ -362,6 +381,7 @@ class CudaContext : public ContextBackend {
   AwaitedKeys awaited_;
   BatchRuns runs_;
   PinnedParts places_;
+  GatheredParts gathered_;
   BatchOutputs outputs_;
   std::vector<float> tapped_;
 

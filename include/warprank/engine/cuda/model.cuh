@@ -76,6 +76,12 @@ class CudaEngine : public Engine {
   /// Or each call would go back to device 0, and take memory of that.
   void begin_thread(int index) const override { device::backend::runtime::set_device(index); }
   int64_t free_memory(int index, const LoadOptions&) const override { return device::free_bytes(index); }
+  std::shared_ptr<std::byte> allocate(int index, int64_t bytes, const std::string& what) const override {
+    const device::DeviceGuard current(index);
+    auto memory = std::make_shared<const device::DeviceMemory>(bytes, what);
+    auto* const data = static_cast<std::byte*>(memory->data());
+    return {std::move(memory), data};
+  }
 };
 
 }}}  // namespace warprank::v0::cuda_backend

@@ -62,10 +62,13 @@ class PreparedRun {
           [&] { return step.prepare(bindings_, memory_); });
   }
 
-  /// Queues every kernel by itself, of the first `num_steps` steps.
+  /// Queues every kernel by itself, of the first `num_steps` steps. The first step begins when what is ahead has ended:
+  /// steps read the batch as constants, which may be before they wait, and a kernel may have brought it.
   void queue(device::Stream stream, size_t num_steps) const {
     for (size_t i = 0; i < num_steps; ++i) {
       const device::Range range(steps_[i].kernel.c_str());
+      std::optional<device::LaunchesInTurn> in_turn;
+      if (i == 0) in_turn.emplace();
       steps_[i].queue(stream);
     }
   }
@@ -77,11 +80,7 @@ class PreparedRun {
     fetch_blocks_ = input_bytes <= fetch_bytes ? Fetch::blocks(input_bytes) : 0;
     graph_ = device::Graph::capture(stream, [&] {
       if (fetches()) Fetch{}.queue(stream, fetch_blocks_);
-      for (size_t i = 0; i < steps_.size(); ++i) {
-        std::optional<device::LaunchesInTurn> in_turn;
-        if (fetches() && i == 0) in_turn.emplace();  // steps read the batch as constants, which may be before they wait
-        steps_[i].queue(stream);
-      }
+      queue(stream);
       Publish{}.queue(stream, Publish::blocks(outputs_.floats));
     });
     is_captured_ = true;

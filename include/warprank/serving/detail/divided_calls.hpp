@@ -13,6 +13,7 @@
 #include "warprank/batch/batch.hpp"
 #include "warprank/core/host_allocator.hpp"
 #include "warprank/core/status.hpp"
+#include "warprank/engine/device_states.hpp"
 #include "warprank/engine/divided_batch.hpp"
 #include "warprank/engine/divided_requests.hpp"
 #include "warprank/engine/served_model.hpp"
@@ -58,10 +59,14 @@ class DividedCalls {
  public:
   using Calls = std::list<Call>;
 
-  /// `kept` may be null.
-  DividedCalls(std::shared_ptr<const DividedRequests> requests, UserStates* kept, bool compare_users,
-               const HostAllocator& allocator)
-      : requests_(std::move(requests)), kept_(kept), compare_users_(compare_users), batch_(requests_, allocator) {}
+  /// `kept` and `on_device` may be null.
+  DividedCalls(std::shared_ptr<const DividedRequests> requests, UserStates* kept, DeviceStates* on_device,
+               bool compare_users, const HostAllocator& allocator)
+      : requests_(std::move(requests)),
+        kept_(kept),
+        on_device_(on_device),
+        compare_users_(compare_users),
+        batch_(requests_, allocator) {}
 
   /// Scores the calls, but for those whose user this version of the model does not know: these go to `unknown`.
   Scores run(const ContextLease& context, Calls& calls, Calls& unknown) {
@@ -81,7 +86,7 @@ class DividedCalls {
         batch_.add(call->packed().blob(0), call->states);
       call = next;
     }
-    const Scores scores = batch_.run(context.users(), *context);
+    const Scores scores = batch_.run(context.users(), *context, on_device_);
     int64_t r = 0;
     for (Call& call : calls) finish(call, r++, context.version());
     return scores;
@@ -117,6 +122,7 @@ class DividedCalls {
 
   const std::shared_ptr<const DividedRequests> requests_;
   UserStates* const kept_;
+  DeviceStates* const on_device_;
   const bool compare_users_;
   DividedBatch batch_;
   UserStates::Clock::time_point begin_;  // of the last batch, which has read no rows that are older
