@@ -4,6 +4,7 @@
 /// as the divided plan has it: the first page whole, then items alone, by the states that the service keeps.
 ///
 ///     feed_pages --model user_heavy --items 20
+///     feed_pages --model din_mmoe --data FOLDER    # users of MovieLens 100K, trained weights
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -15,7 +16,6 @@
 #include <exception>
 #include <future>
 #include <map>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -25,85 +25,26 @@
 #include "../models/meituan_like.hpp"
 #include "../models/user_heavy.hpp"
 #include "../models/wide_deep.hpp"
+#include "../movielens/data.hpp"
 #include "../movielens/model.hpp"
-#include "support/divided.hpp"
+#include "pages.hpp"
 #include "support/random_data.hpp"
 #include "warprank/host.hpp"
 #include "warprank/serving.hpp"
 
-namespace {
+namespace feed {
 
-using namespace warprank;
 using Clock = std::chrono::steady_clock;
-using Blob = std::vector<std::byte>;
-
-constexpr int64_t table_rows = 1000;
 
 struct Options {
   std::string model = "user_heavy";
-  int64_t pages = 4, items = 20, events = 50, users = 100;
+  std::string data;  ///< a folder with MovieLens; empty: weights and requests are random
+  Asked asked;
   int64_t clients = 2, rounds = 6;
   int contexts = 1;
   double seconds = 3;  ///< for each way, all rounds together
   int64_t user_mb = 256;
 };
-
-/// In each row of the axis' parent.
-int64_t rows_of(const AxisInfo& axis, const Options& options) {
-  if (axis.name == "item") return options.items;
-  return axis.parent == 0 ? options.events : 3;  // histories, and the genres of a film
-}
-
-/// What a page is as a whole request and as a later one, and its scores.
-struct Page {
-  Blob whole, later;
-  std::vector<std::vector<float>> scores;
-};
-
-Blob packed(const test_support::PlainRequest& request, const BatchLayout& layout) {
-  Batch batch(layout);
-  const Request added = add_to(batch, test_support::part_of(request, layout));
-  if (!added.status().ok()) throw std::runtime_error(added.status().message);
-  return {batch.blob(0).data(), batch.blob(0).data() + batch.blob(0).bytes()};
-}
-
-/// A request of the first one's user about the items of the other.
-test_support::PlainRequest page_of(const DividedPlan& divided, test_support::PlainRequest first,
-                                   const test_support::PlainRequest& other) {
-  const test_support::PlainRequest items = part_of(other, divided.later_requests);
-  for (const auto& [name, ids] : items.ids) first.ids[name] = ids;
-  for (const auto& [name, values] : items.dense) first.dense[name] = values;
-  for (size_t a = 0; a < divided.is_of_items.size(); ++a) {
-    const std::string& axis = divided.whole.layout().axes()[a].name;
-    if (divided.is_of_items[a]) first.lengths[axis] = other.lengths.at(axis);
-  }
-  return first;
-}
-
-/// [users][pages]
-std::vector<std::vector<Page>> make_pages(const DividedPlan& divided, Context context, const Options& options) {
-  test_support::RequestShape shape;
-  shape.table_rows = table_rows;
-  for (const AxisInfo& axis : divided.whole.layout().axes()) shape.rows[axis.name] = rows_of(axis, options);
-  const BatchLayout& layout = divided.whole.layout();
-  std::mt19937 random(1);
-  std::vector<std::vector<Page>> users(static_cast<size_t>(options.users));
-  for (std::vector<Page>& pages : users) {
-    const test_support::PlainRequest first = random_request(layout, shape, random);
-    for (int64_t p = 0; p < options.pages; ++p) {
-      const test_support::PlainRequest request = page_of(divided, first, random_request(layout, shape, random));
-      Page& page = pages.emplace_back();
-      page.whole = packed(request, layout);
-      page.later = packed(request, divided.later_requests);
-      Batch batch = divided.whole.batch();
-      batch.add_blob(Span<const std::byte>(page.whole));
-      const Scores scores = context.run(batch);
-      for (const OutputInfo& output : divided.whole.graph().outputs)
-        page.scores.emplace_back(scores[output.name].of(0).begin(), scores[output.name].of(0).end());
-    }
-  }
-  return users;
-}
 
 /// What one way of asking took.
 struct Measured {
@@ -152,7 +93,7 @@ class Feed {
   void ask_for_all(Measured& measured, uint64_t visit) {
     CallOptions how;
     if (keeps_users_) how.user = UserKey{visit, 0};
-    for (size_t p = 0; p < static_cast<size_t>(options_.pages); ++p) {
+    for (size_t p = 0; p < static_cast<size_t>(options_.asked.pages); ++p) {
       const Page& page = users_[visit % users_.size()][p];
       const Clock::time_point begin = Clock::now();
       Reply reply = ask(keeps_users_ && p > 0 ? page.later : page.whole, how, measured);
@@ -190,14 +131,27 @@ void print(const char* way, Measured& measured) {
               percentile(measured.later_ms, 0.5), percentile(measured.later_ms, 0.99));
 }
 
+NextModel weights_of(const Plan& plan, const Options& options) {
+  if (options.data.empty())
+    return {.dense = test_support::random_weights(plan, 1), .tables = test_support::random_tables(plan, table_rows, 2)};
+  const std::string folder = WARPRANK_EXAMPLE_FOLDER "/../movielens/weights";
+  return {.dense = Weights::open(folder + "/dense.safetensors"),
+          .tables = Weights::open(folder + "/tables.safetensors")};
+}
+
+Requests requests_of(const DividedPlan& divided, const Options& options) {
+  if (options.data.empty()) return random_requests(divided, options.asked);
+  return movielens_requests(divided.whole, movielens::load(options.data), options.asked);
+}
+
 void measure(const Plan& plan, const Options& options) {
-  const Weights dense = test_support::random_weights(plan, 1), rows = test_support::random_tables(plan, table_rows, 2);
-  Tables tables = Tables::load(plan, rows, host());
-  Model model = Model::bind(plan, dense, tables);
+  const NextModel weights = weights_of(plan, options);
+  Tables tables = Tables::load(plan, weights.tables, host());
+  Model model = Model::bind(plan, weights.dense, tables);
   DividedPlan divided = divide(plan, "item");
-  const std::vector<std::vector<Page>> users = make_pages(divided, model.context(), options);
+  const std::vector<std::vector<Page>> users = make_pages(divided, model.context(), requests_of(divided, options));
   std::printf("%s\n", divided.describe().c_str());
-  Servable both = Servable::bind(std::move(divided), dense, tables);
+  Servable both = Servable::bind(std::move(divided), weights.dense, tables);
 
   ServedModel whole(std::move(model), tables, {.contexts = options.contexts});
   ServedModel in_two(std::move(both), std::move(tables), {.contexts = options.contexts});
@@ -207,8 +161,8 @@ void measure(const Plan& plan, const Options& options) {
   for (int64_t round = 0; round < options.rounds; ++round)
     for (Feed* feed : {&without, &with}) feed->run(options.seconds / static_cast<double>(options.rounds));
 
-  std::printf("%lld pages of %lld items for each user\n\n", static_cast<long long>(options.pages),
-              static_cast<long long>(options.items));
+  std::printf("%lld pages of %lld items for each user\n\n", static_cast<long long>(options.asked.pages),
+              static_cast<long long>(options.asked.items));
   std::printf("                 pages/s   bytes/page   first page, ms     later pages, ms\n");
   std::printf("                                            p50     p99        p50     p99\n");
   print("whole requests", without.measured());
@@ -221,6 +175,21 @@ void measure(const Plan& plan, const Options& options) {
               static_cast<long long>(counters.evicted), static_cast<long long>(with.measured().unknown));
 }
 
+CompileOptions compiling(const Graph& graph, const Options& options) {
+  CompileOptions compiling;
+  for (const int64_t requests : {int64_t{1}, options.clients}) {
+    Capacity& capacity = compiling.capacities.emplace_back();
+    capacity.requests = requests;
+    capacity.items = requests * options.asked.items;
+    std::vector<int64_t> rows = {requests};
+    for (size_t a = 1; a < graph.axes.size(); ++a) {
+      rows.push_back(rows[static_cast<size_t>(graph.axes[a].parent)] * rows_of(graph.axes[a], options.asked));
+      capacity.rows[graph.axes[a].name] = rows.back();
+    }
+  }
+  return compiling;
+}
+
 int run(int argc, char** argv) {
   const std::map<std::string, ModelFunction> models = {{"wide_deep", ::models::wide_deep},
                                                        {"din_mmoe", movielens::din_mmoe},
@@ -228,46 +197,43 @@ int run(int argc, char** argv) {
                                                        {"meituan_like", ::models::meituan_like}};
   CLI::App app("Measures what it brings to keep what a model computed of a user.");
   Options options;
-  app.add_option("--model", options.model, "A reference model, of random weights")
+  app.add_option("--model", options.model, "A reference model, of random weights unless --data is given")
       ->check(CLI::IsMember(models))
       ->capture_default_str();
   const auto add = [&](const char* name, int64_t& value, const char* what) {
-    app.add_option(name, value, what)->check(CLI::PositiveNumber)->capture_default_str();
+    return app.add_option(name, value, what)->check(CLI::PositiveNumber)->capture_default_str();
   };
-  add("--pages", options.pages, "Pages that each user asks for");
-  add("--items", options.items, "Items of a page");
-  add("--events", options.events, "Events of each history");
-  add("--users", options.users, "Users whose requests are made beforehand");
+  add("--pages", options.asked.pages, "Pages that each user asks for");
+  add("--items", options.asked.items, "Items of a page");
+  CLI::Option* const events = add("--events", options.asked.events, "Events of each history");
+  add("--users", options.asked.users, "Users whose requests are made beforehand");
   add("--clients", options.clients, "Threads that ask and wait");
   add("--rounds", options.rounds, "Turns of both ways");
   add("--user-mb", options.user_mb, "Memory for states of users");
+  app.add_option("--data", options.data,
+                 "Folder with MovieLens 100K, for din_mmoe: its trained weights, and requests of these users")
+      ->check(CLI::ExistingDirectory)
+      ->excludes(events);
   app.add_option("--contexts", options.contexts, "Batches at a time, each with a thread")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--seconds", options.seconds, "For each way")->check(CLI::PositiveNumber)->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
-  const Graph graph = build(models.at(options.model));
-  CompileOptions compiling;
-  for (const int64_t requests : {int64_t{1}, options.clients}) {
-    Capacity& capacity = compiling.capacities.emplace_back();
-    capacity.requests = requests;
-    capacity.items = requests * options.items;
-    std::vector<int64_t> rows = {requests};
-    for (size_t a = 1; a < graph.axes.size(); ++a) {
-      rows.push_back(rows[static_cast<size_t>(graph.axes[a].parent)] * rows_of(graph.axes[a], options));
-      capacity.rows[graph.axes[a].name] = rows.back();
-    }
+  if (!options.data.empty()) {
+    if (options.model != "din_mmoe") throw invalid_argument("--data", "--model din_mmoe", "--model " + options.model);
+    options.asked.events = movielens::longest_history;
   }
-  measure(compile(graph, compiling), options);
+  const Graph graph = build(models.at(options.model));
+  measure(compile(graph, compiling(graph, options)), options);
   return 0;
 }
 
-}  // namespace
+}  // namespace feed
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    return feed::run(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -32,4 +32,22 @@ inline Request add_to(Batch& batch, const PlainRequest& plain) {
   return request;
 }
 
+/// What a request of a batch says, whose inputs are of 64 bits and FP32.
+inline PlainRequest plain_of(const BlobView& request, const BatchLayout& layout) {
+  PlainRequest plain;
+  for (int a = 1; a < static_cast<int>(layout.axes().size()); ++a) {
+    std::vector<int64_t>& lengths = plain.lengths[layout.axes()[static_cast<size_t>(a)].name];
+    const Span<const uint32_t> offsets = request.offsets({a});
+    if (offsets.empty()) lengths = {request.rows({a})};
+    for (int64_t s = 1; s < offsets.size(); ++s) lengths.push_back(int64_t{offsets[s]} - int64_t{offsets[s - 1]});
+  }
+  for (const IdsInfo& info : layout.ids())
+    if (const IdsSlot slot = layout.ids(info.name); request.has(slot))
+      plain.ids[info.name] = {request.ids(slot).begin(), request.ids(slot).end()};
+  for (const DenseInfo& info : layout.dense())
+    if (const DenseSlot slot = layout.dense(info.name); request.has(slot))
+      plain.dense[info.name] = {request.dense(slot).begin(), request.dense(slot).end()};
+  return plain;
+}
+
 }  // namespace warprank::test_support
