@@ -5,6 +5,7 @@
 ///
 ///     feed_pages --model user_heavy --items 20
 ///     feed_pages --model din_mmoe --data FOLDER    # users of MovieLens 100K, trained weights
+///     feed_pages --exchange 0.1                    # the model is exchanged meanwhile
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "../embed_in_service/swapper.hpp"
 #include "../models/meituan_like.hpp"
 #include "../models/user_heavy.hpp"
 #include "../models/wide_deep.hpp"
@@ -44,6 +46,9 @@ struct Options {
   int contexts = 1;
   double seconds = 3;  ///< for each way, all rounds together
   int64_t user_mb = 256;
+  double exchange = 0;  ///< seconds from one exchange of the model to the next; 0: none
+
+  double round_seconds() const { return seconds / static_cast<double>(rounds); }
 };
 
 /// What one way of asking took.
@@ -51,6 +56,7 @@ struct Measured {
   std::vector<double> first_ms, later_ms;
   double seconds = 0;
   int64_t bytes = 0, unknown = 0;
+  std::vector<double> exchange_ms;
 
   int64_t pages() const { return static_cast<int64_t>(first_ms.size() + later_ms.size()); }
   void add(const Measured& other) {
@@ -124,11 +130,20 @@ class Feed {
 };
 
 void print(const char* way, Measured& measured) {
-  std::printf("%-14s %9.0f %12.0f   %7.3f %7.3f    %7.3f %7.3f\n", way,
-              static_cast<double>(measured.pages()) / measured.seconds,
-              static_cast<double>(measured.bytes) / static_cast<double>(measured.pages()),
-              percentile(measured.first_ms, 0.5), percentile(measured.first_ms, 0.99),
-              percentile(measured.later_ms, 0.5), percentile(measured.later_ms, 0.99));
+  std::printf("%-14s %9.0f %12.0f ", way, static_cast<double>(measured.pages()) / measured.seconds,
+              static_cast<double>(measured.bytes) / static_cast<double>(measured.pages()));
+  for (std::vector<double>* const ms : {&measured.first_ms, &measured.later_ms})
+    std::printf("  %7.3f %7.3f %7.3f", percentile(*ms, 0.5), percentile(*ms, 0.99), percentile(*ms, 0.999));
+  std::printf("\n");
+}
+
+/// One turn of a way of asking, while its model is exchanged for the same one as often as the options say.
+void run_round(Feed& feed, ServedModel& served, const NextModel& weights, const Options& options) {
+  const serving::SwapTimes times{.every = options.exchange, .begin = Clock::now()};
+  serving::Swapper swapper(served, {weights}, SwapMode::full, times, {});
+  feed.run(options.round_seconds());
+  for (const serving::Swapped& swap : swapper.stop())
+    feed.measured().exchange_ms.push_back(1e3 * (swap.ended - swap.began));
 }
 
 NextModel weights_of(const Plan& plan, const Options& options) {
@@ -158,13 +173,15 @@ void measure(const Plan& plan, const Options& options) {
   UserStates states({.most_bytes = options.user_mb << 20});
   RankingService whole_service(whole), service(in_two, states);
   Feed without(whole_service, users, options, false), with(service, users, options, true);
-  for (int64_t round = 0; round < options.rounds; ++round)
-    for (Feed* feed : {&without, &with}) feed->run(options.seconds / static_cast<double>(options.rounds));
+  for (int64_t round = 0; round < options.rounds; ++round) {
+    run_round(without, whole, weights, options);
+    run_round(with, in_two, weights, options);
+  }
 
   std::printf("%lld pages of %lld items for each user\n\n", static_cast<long long>(options.asked.pages),
               static_cast<long long>(options.asked.items));
-  std::printf("                 pages/s   bytes/page   first page, ms     later pages, ms\n");
-  std::printf("                                            p50     p99        p50     p99\n");
+  std::printf("                                             first page, ms           later pages, ms\n");
+  std::printf("                 pages/s   bytes/page       p50     p99   p99.9      p50     p99   p99.9\n");
   print("whole requests", without.measured());
   print("states kept", with.measured());
   const UserStatesCounters counters = states.counters();
@@ -173,6 +190,9 @@ void measure(const Plan& plan, const Options& options) {
   std::printf("\n%.2f times the pages; %lld users kept in %.1f MB, %lld evicted, %lld asked for again in full\n",
               pages_of_both, static_cast<long long>(counters.states), static_cast<double>(counters.bytes) / 1e6,
               static_cast<long long>(counters.evicted), static_cast<long long>(with.measured().unknown));
+  for (const auto& [way, feed] : {std::pair("whole requests", &without), std::pair("states kept", &with)})
+    if (std::vector<double>& ms = feed->measured().exchange_ms; !ms.empty())
+      std::printf("%s: %zu exchanges of the model, %.1f ms each (median)\n", way, ms.size(), percentile(ms, 0.5));
 }
 
 CompileOptions compiling(const Graph& graph, const Options& options) {
@@ -218,12 +238,19 @@ int run(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--seconds", options.seconds, "For each way")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--exchange", options.exchange,
+                 "Seconds from one exchange of the model, for the same one, to the next, in each turn; 0: none")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
   if (!options.data.empty()) {
     if (options.model != "din_mmoe") throw invalid_argument("--data", "--model din_mmoe", "--model " + options.model);
     options.asked.events = movielens::longest_history;
   }
+  if (options.exchange >= options.round_seconds())
+    throw invalid_argument("--exchange", "less than a turn's " + std::to_string(options.round_seconds()) + " seconds",
+                           std::to_string(options.exchange));
   const Graph graph = build(models.at(options.model));
   measure(compile(graph, compiling(graph, options)), options);
   return 0;
