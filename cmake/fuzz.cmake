@@ -16,7 +16,7 @@ endif()
 list(TRANSFORM fuzz_sources PREPEND ${PROJECT_SOURCE_DIR}/tests/)
 leave_out_companions(fuzz_sources)
 list(TRANSFORM fuzz_sources REPLACE "^${PROJECT_SOURCE_DIR}/tests/" "")
-# The server's, examples/server_infer_grpc_fuzz.cpp, needs its messages, too.
+# Those of the server, examples/server_*_grpc_fuzz.cpp, need its messages, too.
 function(link_fuzz_target target source)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   if(source MATCHES "_grpc_fuzz\\.cpp$")

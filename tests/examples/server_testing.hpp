@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -18,19 +17,15 @@
 #include <vector>
 
 #include "../../examples/server/server.hpp"
+#include "examples/infer_requests.hpp"
 #include "inference.grpc.pb.h"
 #include "warprank/host.hpp"
 
 namespace kserve {
 
-using namespace inference;
 using warprank::Builder;
 using warprank::Outputs;
 
-template <class Value>
-std::string bytes(const std::vector<Value>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value)};
-}
 template <class Value>
 std::vector<Value> values(const std::string& bytes) {
   std::vector<Value> values(bytes.size() / sizeof(Value));
@@ -38,22 +33,6 @@ std::vector<Value> values(const std::string& bytes) {
   return values;
 }
 inline float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
-
-inline void add_raw(ModelInferRequest& request, const std::string& name, const std::string& datatype,
-                    const std::vector<int64_t>& shape, const std::string& raw) {
-  auto& input = *request.add_inputs();
-  input.set_name(name);
-  input.set_datatype(datatype);
-  for (const int64_t extent : shape) input.add_shape(extent);
-  request.add_raw_input_contents(raw);
-}
-
-inline std::map<std::string, std::string> raw_outputs(const ModelInferResponse& response) {
-  std::map<std::string, std::string> outputs;
-  for (int o = 0; o < response.outputs_size(); ++o)
-    outputs[response.outputs(o).name()] = response.raw_output_contents(o);
-  return outputs;
-}
 
 /// Of the model below.
 inline warprank::Weights weight_of(float weight) {
