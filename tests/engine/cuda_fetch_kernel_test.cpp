@@ -11,21 +11,15 @@
 #include <vector>
 
 #include "support/kernel_testing.hpp"
+#include "support/words.hpp"
 #include "warprank/device/owned_memory.hpp"
 
 namespace warprank { namespace {
 
 using namespace kernel_testing;  // NOLINT
 using cuda_backend::Fetch;
-using Words = std::vector<uint64_t>;
+using test_support::numbers, test_support::untouched, test_support::Words;
 
-constexpr uint64_t untouched = 7;
-
-Words numbers(int64_t count, uint64_t first) {
-  Words words(static_cast<size_t>(count));
-  std::iota(words.begin(), words.end(), first);
-  return words;
-}
 int64_t bytes_of(const Words& words) { return static_cast<int64_t>(8 * words.size()); }
 
 TEST(Fetch, BringsBlobsAndIndexSideBySide) {

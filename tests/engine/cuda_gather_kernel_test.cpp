@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/kernel_testing.hpp"
+#include "support/words.hpp"
 #include "warprank/device/owned_memory.hpp"
 #include "warprank/device/runtime.hpp"
 
@@ -17,15 +18,8 @@ namespace warprank { namespace {
 using namespace kernel_testing;  // NOLINT
 using cuda_backend::Gather;
 using cuda_backend::GatherPiece;
-using Words = std::vector<uint64_t>;
+using test_support::numbers, test_support::untouched, test_support::Words;
 
-constexpr uint64_t untouched = 7;
-
-Words numbers(int64_t count, uint64_t first) {
-  Words words(static_cast<size_t>(count));
-  std::iota(words.begin(), words.end(), first);
-  return words;
-}
 device::PinnedMemory pinned(const std::vector<GatherPiece>& pieces) {
   device::PinnedMemory memory(static_cast<int64_t>(sizeof(GatherPiece) * pieces.size()), "a test");
   std::copy(pieces.begin(), pieces.end(), static_cast<GatherPiece*>(memory.data()));

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
-#include "warprank/core/view.hpp"
 #include "warprank/device/owned_memory.hpp"
 #include "warprank/device/runtime.hpp"
 #include "warprank/engine/cuda/batch_outputs.cuh"
