@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,6 +77,7 @@ struct Program {
   const ElementwiseProgram* program = nullptr;
   std::vector<Input> inputs;
   std::vector<std::vector<float>> vectors;
+  std::optional<Input> factor;
   RowStep step;
   int64_t rows = 0, cols = 0;  // of y
   DType y_type = DType::f32;
@@ -113,7 +115,8 @@ class OnDevice {
   explicit OnDevice(const Program& program)
       : y_(program.y_type, program.rows + program.spare_rows, program.cols, program.placement), num_rows_(1) {
     num_rows_.write({program.rows});
-    for (const Input& input : program.inputs) add(input, program.placement);
+    for (const Input& input : program.inputs) inputs_.push_back(added(input, program.placement));
+    if (program.factor) view_.factor = added(*program.factor, program.placement);
     for (const std::vector<float>& vector : program.vectors) {
       std::vector<float> values(static_cast<size_t>(program.vector_skip), NAN);
       values.insert(values.end(), vector.begin(), vector.end());
@@ -134,17 +137,15 @@ class OnDevice {
   std::vector<float> read() const { return y_.read(); }
 
  private:
-  void add(const Input& input, Placement placement) {
-    const auto take = [&](auto& list, auto made) {
+  AxisInput<void> added(const Input& input, Placement placement) {
+    const auto take = [&](auto& list, auto made) -> AxisInput<void> {
       const auto view = made->view();
-      inputs_.push_back({FloatMatrix<const void>(view.values), view.offsets, nullptr});
       list.push_back(std::move(made));
+      return {FloatMatrix<const void>(view.values), view.offsets, nullptr};
     };
-    if (input.type == DType::f16) {
-      take(halves_, std::make_unique<DeviceAxisInput<Half>>(input.values, placement));
-    } else {
-      take(floats_, std::make_unique<DeviceAxisInput<float>>(input.values, placement));
-    }
+    if (input.type == DType::f16)
+      return take(halves_, std::make_unique<DeviceAxisInput<Half>>(input.values, placement));
+    return take(floats_, std::make_unique<DeviceAxisInput<float>>(input.values, placement));
   }
 
   AnyMatrix y_;
@@ -378,6 +379,64 @@ TEST(RowProgramsStep, NormalisesWithLearnedScaleAndShift) {
                       program, run(program));
       },
       5);
+}
+
+/// Of every shape that an input may have, for 13 rows.
+std::vector<Input> factors_of(DType type, int64_t cols) {
+  return {random_input(type, 13, cols, 5), random_input(type, 13, 1, 6), random_input(type, 1, cols, 7),
+          random_input(type, 4, cols, 8, {0, 4, 4, 12, 13})};
+}
+
+TEST(RowProgramsStep, MultipliesTheResultsOfARow) {
+  constexpr int64_t rows = 13;
+  std::vector<Program> programs;
+  std::vector<Bounded> expected;
+  for (const DType type : types)
+    for (const DType of_factor : types)
+      for (const Placement placement : {Placement{}, Placement{3, 1}})
+        for (const int64_t cols : {3, 8, 260})
+          for (const Input& factor : factors_of(of_factor, cols))
+            for (const bool is_softmax : {false, true}) {
+              const Input x = random_input(type, rows, cols, 4);
+              Program& program =
+                  programs.emplace_back(copy_of(x, rows, of_factor == DType::f16 ? DType::f32 : DType::f16, placement));
+              program.factor = factor;
+              program.step = is_softmax ? RowStep(SoftmaxOfRow{}) : RowStep(LayerNormOfRow{1e-3f});
+              const Bounded y = is_softmax ? warprank::reference::softmax(x.values.view().values)
+                                           : warprank::reference::layer_norm(x.values.view().values, 1e-3f, {}, {});
+              expected.push_back(warprank::reference::product(y, repeated(factor, rows, cols).value));
+            }
+  in_every_order(
+      [&] {
+        const auto results = run(programs);
+        for (size_t i = 0; i < programs.size(); ++i) {
+          SCOPED_TRACE("program " + std::to_string(i));
+          expect_result(expected[i], programs[i], results[i]);
+        }
+        return results.back();
+      },
+      2);
+}
+
+TEST(RowProgramsStep, MultipliesInPlaceOfTheFactor) {
+  reset();
+  const DeviceArray<float> x(std::vector<float>{1, 2, 3, 6, 0, 1, 0, 3});
+  DeviceArray<float> y(std::vector<float>{2, 2, 2, 2, 0, 1, -1, 3});
+  RowProgram program;
+  const AxisInput<void> input{FloatMatrix<const void>(Matrix<const float>(x.data(), 2, 4)), nullptr, nullptr};
+  program.inputs = {&input, 1};
+  program.y = FloatMatrix<void>(Matrix<float>(y.data(), 2, 4));
+  program.factor = {FloatMatrix<const void>(Matrix<const float>(y.data(), 2, 4)), nullptr, nullptr};
+  program.step = SoftmaxOfRow{};
+  const RowProgramLaunch launch(Span<const RowProgram>(&program, 1));
+  const DeviceArray<unsigned char> descriptors(descriptors_of(launch));
+  launch.launch({descriptors.data()});
+  const std::vector<float> got = y.read();
+  const double first = std::exp(-5.0) + std::exp(-4.0) + std::exp(-3.0) + 1,
+               second = 2 * std::exp(-3.0) + std::exp(-2.0) + 1;
+  EXPECT_NEAR(got[3], 2 / first, 1e-6);
+  EXPECT_NEAR(got[6], -std::exp(-3.0) / second, 1e-6);
+  EXPECT_NEAR(got[7], 3 / second, 1e-6);
 }
 
 // ---- Programs
@@ -858,6 +917,25 @@ TEST(RowProgramsArguments, AreRefusedWhereTheyDoNotFit) {
             "row program 0's y: expected a stride of at least its 8 columns, got 7");
   EXPECT_EQ(refusal([](auto& p, auto&) { p.step = LayerNormOfRow{-1}; }),
             "row program 0: eps: expected 0 or more, got -1.000000");
+  EXPECT_EQ(refusal([](auto& p, auto& inputs) { p.factor = inputs[0]; }),
+            "row program 0's factor: expected a softmax or a layer norm, without a program, got another");
+  EXPECT_EQ(refusal([](auto& p, auto& inputs) {
+              p.program = nullptr;
+              inputs.resize(1);
+              p.step = SoftmaxOfRow{};
+              p.factor = inputs[0];
+              p.factor.values.cols = 3;
+            }),
+            "row program 0's factor: expected 1 or 8 columns, got 3");
+  EXPECT_EQ(refusal([&](auto& p, auto& inputs) {
+              p.program = nullptr;
+              p.step = SoftmaxOfRow{};
+              p.factor = inputs[1];
+              p.factor.values = FloatMatrix<const void>(Matrix<const float>(memory + 8, 2, 8));
+              p.y = FloatMatrix<void>(Matrix<float>(memory, 2, 8));
+              inputs.resize(1);
+            }),
+            "y of row program 0: expected memory of its own, got an overlap with the factor of program 0");
   EXPECT_EQ(refusal([](auto& p, auto&) { p.step = ReduceRow{}; }), "row program 0's y: expected [2, 1], got [2, 8]");
   EXPECT_EQ(refusal([](auto& p, auto&) {
               p.step = ReduceRow{Pooling::none};

@@ -534,6 +534,30 @@ TEST(FuseElementwise, MakesAChainOneProgram) {
   EXPECT_LE(count(plan, "elementwise"), 2);  // `half` is read twice and stays
 }
 
+/// Operations of a plan of a layer norm of `i` times something.
+std::vector<std::string> nodes_of_product(const std::function<Tensor(Parts&, Tensor norm)>& product) {
+  return nodes_of(
+      plan_of([&](Parts& p) { return product(p, p.b.layer_norm("norm", p.i)); }, only(&Passes::fuse_elementwise)));
+}
+
+TEST(FuseElementwise, ALayerNormMultipliesItsResult) {
+  EXPECT_THAT(nodes_of_product([](Parts& p, Tensor norm) { return norm * p.i; }), ElementsAre("layer_norm [item, 4]"));
+  EXPECT_THAT(nodes_of_product([](Parts& p, Tensor norm) { return p.b.sigmoid(p.i) * norm; }),
+              ElementsAre("elementwise [item, 4]", "layer_norm [item, 4]"));
+  const auto stays = ElementsAre("layer_norm [item, 4]", "elementwise [item, 4]");
+  EXPECT_THAT(nodes_of_product([](Parts&, Tensor norm) { return norm * norm; }), stays) << "it is its own factor";
+  EXPECT_THAT(nodes_of_product([](Parts& p, Tensor norm) { return norm * p.b.slice(p.i, 0, 1); }),
+              ElementsAre("layer_norm [item, 4]", "slice [item, 1]", "elementwise [item, 4]"))
+      << "one column";
+  EXPECT_THAT(nodes_of_product([](Parts&, Tensor norm) { return norm * 2; }), stays) << "a number";
+  EXPECT_THAT(nodes_of_product([](Parts& p, Tensor norm) { return norm * p.i + p.i; }), stays) << "one program of both";
+  EXPECT_THAT(nodes_of_product([](Parts& p, Tensor norm) {
+                return p.b.concat({norm * p.i, norm});
+              }),
+              ElementsAre("layer_norm [item, 4]", "elementwise [item, 4]", "concat [item, 8]"))
+      << "it is read elsewhere";
+}
+
 TEST(FuseEpilogue, KeepsWhatIsReadElsewhereOrAnOutput) {
   CompileOptions options;
   options.passes = only(&Passes::fuse_epilogue);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
+#include <cstddef>
 #include <vector>
 
 namespace warprank::reference {
@@ -11,5 +13,14 @@ struct Bounded {
   std::vector<double> value;
   std::vector<double> bound;
 };
+
+/// y times a factor, which rounds once more.
+inline Bounded product(Bounded y, const std::vector<double>& factor) {
+  for (size_t i = 0; i < y.value.size(); ++i) {
+    y.value[i] *= factor[i];
+    y.bound[i] = y.bound[i] * std::fabs(factor[i]) + std::fabs(y.value[i]);
+  }
+  return y;
+}
 
 }  // namespace warprank::reference

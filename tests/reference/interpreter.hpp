@@ -422,6 +422,7 @@ class Interpreter {
         value = apply(ElementwiseFunction::mul, value, exact(weight(op.name + ".weight")[c]));
         value = apply(ElementwiseFunction::add, value, exact(weight(op.name + ".bias")[c]));
       }
+      if (node_->inputs.size() > 1) value = apply(ElementwiseFunction::mul, value, input(1, r)[c]);
       y.push_back(value);
     }
     return y;

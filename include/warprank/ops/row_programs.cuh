@@ -3,7 +3,8 @@
 
 /// Programs over rows on CUDA, any number of them in one launch, each
 ///
-///     v[n, c] = program(inputs[0][row_0(n), c], ..., vectors[0][c], ...)        y[n, :] = step(v[n, :])
+///     v[n, c] = program(inputs[0][row_0(n), c], ..., vectors[0][c], ...)
+///     y[n, :] = step(v[n, :]), or step(v[n, :]) factor[row(n), :]
 ///
 /// with the functions of model/elementwise.hpp. Without a program v is the one input: then a launch copies rows,
 /// repeats those of an ancestor (expand), puts matrices side by side (concat) or changes their type, at the speed of a
@@ -12,6 +13,7 @@
 /// | Array            | Shape                                                                                   |
 /// |------------------|-----------------------------------------------------------------------------------------|
 /// | inputs[i].values | [N, C]; [N, 1], for all columns; [1, C], for all rows; or [segments, C or 1] with offsets |
+/// | factor.values    | as inputs                                                                               |
 /// | vectors[v]       | [C]                                                                                     |
 /// | y                | [N, C], may be columns of a wider row; [N, 1] after ReduceRow                           |
 ///
@@ -59,7 +61,8 @@ struct RowProgram {
   const ElementwiseProgram* program = nullptr;  ///< null: the one input unchanged
   Span<const AxisInput<void>> inputs;           ///< inputs that serve all rows have one row, without offsets
   Span<const float* const> vectors;
-  RowStep step;  ///< EachElement{}, SoftmaxOfRow{}, LayerNormOfRow{...} or ReduceRow{...}
+  RowStep step;                 ///< EachElement{}, SoftmaxOfRow{}, LayerNormOfRow{...} or ReduceRow{...}
+  AxisInput<void> factor = {};  ///< only of SoftmaxOfRow and LayerNormOfRow, without a program; without data: none
   FloatMatrix<void> y;
   const int64_t* num_rows = nullptr;  ///< N at the time of a launch, in device memory, more count as y.rows; null: that
 };

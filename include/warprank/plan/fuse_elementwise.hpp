@@ -36,19 +36,16 @@ inline int64_t values_alive(const ElementwiseProgram& program) {
 
 namespace detail {
 
-/// Pulls into each elementwise program the programs before it.
+/// Pulls into each elementwise program the programs before it, and products into the layer norms that they multiply.
 class ElementwiseFuser {
  public:
   explicit ElementwiseFuser(const Graph& graph)
-      : graph_(graph), rewriter_(graph), uses_(graph.nodes.size(), 0), is_output_(output_nodes_of(graph)) {
-    for (const Node& node : graph.nodes)
-      for (int input : node.inputs) ++uses_[static_cast<size_t>(input)];
-  }
+      : graph_(graph), rewriter_(graph), consumers_(consumers_of(graph)), is_output_(output_nodes_of(graph)) {}
 
   Graph run() {
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
       Node node = rewriter_.renewed(n);
-      if (std::holds_alternative<ElementwiseOp>(node.op)) pull_in_producers(n, node);
+      if (std::holds_alternative<ElementwiseOp>(node.op) && !join_norm(n, node)) pull_in_producers(n, node);
       rewriter_.replace(n, rewriter_.emit(std::move(node)));
     }
     return rewriter_.finish();
@@ -57,7 +54,34 @@ class ElementwiseFuser {
  private:
   /// Whether old node `input` is read here and nowhere else, so that it need not exist by itself.
   bool only_read_here(int input) const {
-    return uses_[static_cast<size_t>(input)] == 1 && !is_output_[static_cast<size_t>(input)];
+    return consumers_[static_cast<size_t>(input)].size() == 1 && !is_output_[static_cast<size_t>(input)];
+  }
+
+  /// A product of a layer norm's result and another tensor of its shape becomes that layer norm, with a factor. Not one
+  /// that a program behind it may pull in.
+  bool join_norm(int n, Node& node) {
+    if (!is_product(std::get<ElementwiseOp>(node.op).program)) return false;
+    const auto is_elementwise = [&](int reader) {
+      return std::holds_alternative<ElementwiseOp>(graph_.node(reader).op);
+    };
+    const std::vector<int>& readers = consumers_[static_cast<size_t>(n)];
+    if (only_read_here(n) && is_elementwise(readers[0])) return false;
+    for (size_t i = 0; i < 2; ++i) {
+      const int old_norm = graph_.node(n).inputs[i];
+      const Node &norm = rewriter_.node(node.inputs[i]), &factor = rewriter_.node(node.inputs[1 - i]);
+      if (!std::holds_alternative<LayerNormOp>(norm.op) || norm.inputs.size() > 1 || !only_read_here(old_norm))
+        continue;
+      if (factor.axis != norm.axis || factor.width != norm.width) continue;
+      node.inputs = {norm.inputs[0], node.inputs[1 - i]};
+      node.op = norm.op;
+      return true;
+    }
+    return false;
+  }
+  static bool is_product(const ElementwiseProgram& program) {
+    if (program.num_inputs != 2 || program.num_registers() != 3 || program.instructions.size() != 1) return false;
+    const Instruction& only = program.instructions[0];
+    return only.function == ElementwiseFunction::mul && only.a != only.b;
   }
 
   /// Chains become one program. A producer of one column with learned vectors stays outside a wider consumer, since the
@@ -85,14 +109,14 @@ class ElementwiseFuser {
 
   const Graph& graph_;
   Rewriter rewriter_;
-  std::vector<int> uses_;
+  std::vector<std::vector<int>> consumers_;
   std::vector<bool> is_output_;
 };
 
 }  // namespace detail
 
-/// A chain of elementwise ops becomes one program that reads its inputs once. Nodes that were pulled in stay behind,
-/// unread; remove_dead drops them.
+/// A chain of elementwise ops becomes one program that reads its inputs once, and a layer norm multiplies its result by
+/// the factor that a product behind it has. Nodes that were pulled in stay behind, unread; remove_dead drops them.
 inline Graph fuse_elementwise(const Graph& graph) { return detail::ElementwiseFuser(graph).run(); }
 
 }}}  // namespace warprank::v0::plan

@@ -23,7 +23,15 @@ void check(const AwkwardMatrix& x) {
                                       << !shift.empty());
     AwkwardMatrix y(from.rows, from.cols);
     host_ops::layer_norm(from, eps, scale, shift, y.view());
-    expect_within(reference::layer_norm(from, eps, scale, shift), y.view(), 1);
+    const reference::Bounded expected = reference::layer_norm(from, eps, scale, shift);
+    expect_within(expected, y.view(), 1);
+    y.expect_guards_untouched();
+    const AwkwardMatrix factor = AwkwardMatrix(from.rows, from.cols).fill(11);
+    std::vector<double> of_all;
+    for (int64_t n = 0; n < from.rows; ++n)
+      of_all.insert(of_all.end(), factor.view().row(n), factor.view().row(n) + from.cols);
+    host_ops::layer_norm(from, eps, scale, shift, y.view(), factor.view());
+    expect_within(reference::product(expected, of_all), y.view(), 1);
     y.expect_guards_untouched();
   }
 }

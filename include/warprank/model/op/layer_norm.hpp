@@ -10,7 +10,8 @@
 
 namespace warprank { inline namespace v0 {
 
-/// y = (x - mean(x)) / sqrt(var(x) + eps) [* weight + bias], over the columns of a row.
+/// y = (x - mean(x)) / sqrt(var(x) + eps) [* weight + bias] [* factor], over the columns of a row. Inputs: x, and maybe
+/// a factor of the same shape.
 struct LayerNormOp {
   static constexpr const char* kind = "layer_norm";
   std::string name;
@@ -33,7 +34,11 @@ struct OpTraits<LayerNormOp> : ReadsFloats {
   static std::optional<NodeShape> infer(const LayerNormOp& op, Shapes& node) {
     if (op.affine && op.name.empty()) return node.fail("a name for the weights", "none");
     if (!node.eps_is_good(op.eps)) return {};
-    return node.same_as_input();
+    if (!node.count_is(1, 2) || !node.common_axis(false)) return {};
+    const auto &x = node.input(0), &factor = node.input(node.num_inputs() - 1);
+    if (factor.width != x.width)
+      return node.fail(std::to_string(x.width) + " columns of the factor", std::to_string(factor.width));
+    return NodeShape{x.axis, x.width};
   }
   template <class Lister>
   static void parameters(const LayerNormOp& op, Lister& node) {

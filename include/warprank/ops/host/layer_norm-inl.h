@@ -25,9 +25,10 @@ HWY_INLINE float squared_deviations_of_row(const float* x, int64_t cols, float m
 }
 
 inline void layer_norm(Matrix<const float> x, float eps, Span<const float> gamma, Span<const float> beta,
-                       Matrix<float> y) {
+                       Matrix<const float> factor, Matrix<float> y) {
   assert(x.rows == y.rows && x.cols == y.cols);
   assert((gamma.empty() || gamma.size() == x.cols) && (beta.empty() || beta.size() == x.cols));
+  assert(factor.rows == 0 || (factor.rows == x.rows && factor.cols == x.cols));
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const float cols = static_cast<float>(x.cols);
@@ -41,6 +42,7 @@ inline void layer_norm(Matrix<const float> x, float eps, Span<const float> gamma
       auto v = hn::Mul(hn::Sub(load_first(d, from + c, count), means), scale);
       if (!gamma.empty()) v = hn::Mul(v, load_first(d, gamma.data() + c, count));
       if (!beta.empty()) v = hn::Add(v, load_first(d, beta.data() + c, count));
+      if (factor.rows > 0) v = hn::Mul(v, load_first(d, factor.row(n) + c, count));
       store_first(v, d, y.row(n) + c, count);
     }
   }

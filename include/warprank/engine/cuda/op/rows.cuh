@@ -53,7 +53,9 @@ class RowPrograms {
     if (!row.parts_in_place.empty()) return add_concat(row);
     RowProgram& program = programs_.emplace_back();
     std::vector<AxisInput<void>>& inputs = inputs_.emplace_back();
-    for (const int input : node.inputs) inputs.push_back(bindings_.input_on(input, node.axis));
+    const size_t num_inputs = std::holds_alternative<LayerNormOp>(node.op) ? 1 : node.inputs.size();
+    for (size_t i = 0; i < num_inputs; ++i) inputs.push_back(bindings_.input_on(node.inputs[i], node.axis));
+    if (num_inputs < node.inputs.size()) program.factor = bindings_.input_on(node.inputs[num_inputs], node.axis);
     std::vector<const float*>& vectors = vectors_.emplace_back();
     for (const int64_t v : row.vectors) vectors.push_back(bindings_.weights<float>(v));
     if (const auto* elementwise = std::get_if<ElementwiseOp>(&node.op)) program.program = &elementwise->program;

@@ -20,7 +20,7 @@ inline StepPtr bind_op(const LayerNormOp& op, int n, Binder& model) {
   return make_plain_step(
       n, model.refs(n),
       [eps = op.eps, weight = std::move(weight), bias = std::move(bias)](RunState&, auto in, auto y) {
-        host_ops::layer_norm(in[0].values, eps, weight, bias, y);
+        host_ops::layer_norm(in[0].values, eps, weight, bias, y, in.size() > 1 ? in[1].values : Matrix<const float>());
       },
       no_workspace);
 }

@@ -67,6 +67,9 @@ struct Program {
   bool y_is_half;
   bool is_copy;      // of one input
   bool reads_ahead;  // rows behind the number of rows; then a warp has one unit
+  uint8_t result;    // the slot of the program's values
+  int8_t factor;     // the slot of what the step's results are multiplied by; -1: nothing
+  uint8_t unused[6];
 };
 static_assert(std::has_unique_object_representations_v<Ancestor> && std::has_unique_object_representations_v<Input> &&
               std::has_unique_object_representations_v<Program>);

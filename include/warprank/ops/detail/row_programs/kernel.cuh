@@ -74,6 +74,10 @@ struct Slots {
   }
 };
 
+WARPRANK_DEVICE Slots::Values* slots_of_warp() {
+  return device::dynamic_shared<Slots::Values>() + device::warp_index() * device::warp_size;
+}
+
 /// What a load operation says: so many inputs of each kind, which follow one another, and so do their slots; and how
 /// many operations of other kinds follow. Every program begins with one, maybe of nothing.
 struct Loads {
@@ -210,10 +214,9 @@ WARPRANK_DEVICE void load_columns(const Unit<Source>& unit, const Loads& loads, 
 template <class Source>
 WARPRANK_DEVICE void evaluate(const Unit<Source>& unit, int first_row, int column, const ProgramLanes& lanes,
                               float (&result)[row_vector_size]) {
-  using Values = Slots::Values;
-  Values* const of_warp = device::dynamic_shared<Values>() + device::warp_index() * device::warp_size;
+  Slots::Values* const of_warp = slots_of_warp();
   const Slots slots{of_warp + device::lane_index()};
-  int at = device::in_register(static_cast<int>(unit.program.operations_at)), slot = 0;
+  int at = device::in_register(static_cast<int>(unit.program.operations_at));
   const int end = device::in_register(at + unit.program.num_operations * static_cast<int>(sizeof(SlotOperation)));
   const auto next = [&]() -> decltype(auto) {
     const auto position = static_cast<uint32_t>(at);
@@ -232,7 +235,6 @@ WARPRANK_DEVICE void evaluate(const Unit<Source>& unit, int first_row, int colum
       } else {
         load_columns(unit, loads, column, lanes, slots, rows);
       }
-      slot = loads.slot + loads.count() - 1;
     }
     const int end_of_functions = at + loads.functions * static_cast<int>(sizeof(SlotOperation));
     WARPRANK_ROLLED
@@ -241,7 +243,7 @@ WARPRANK_DEVICE void evaluate(const Unit<Source>& unit, int first_row, int colum
       // All asked for at once, before a branch.
       const int function = device::in_register(operation.function), of_a = device::in_register(operation.a);
       const int of_b = device::in_register(operation.b);
-      slot = device::in_register(operation.to);
+      const int slot = device::in_register(operation.to);
       float values[row_vector_size];
       if (function == SlotOperation::constant) {
         WARPRANK_UNROLL
@@ -257,7 +259,7 @@ WARPRANK_DEVICE void evaluate(const Unit<Source>& unit, int first_row, int colum
       slots.write(slot, values);
     }
   }
-  slots.read(slot, result);
+  slots.read(unit.program.result, result);
 }
 
 template <class Source>
@@ -272,8 +274,14 @@ WARPRANK_DEVICE void run_rows(const Unit<Source>& unit, const RowStep& step) {
     const auto values_at = [&](int column, float(&values)[row_vector_size]) {
       evaluate(unit, first, column, lanes, values);
     };
-    const auto store = [&](int column, const float(&values)[row_vector_size]) {
+    const auto store = [&](int column, float(&values)[row_vector_size]) {
       if (!unit.is_stored(row) || !lanes.has(column, 0)) return;
+      if (step.kind != RowStep::Kind::each_element && program.factor >= 0) {
+        float factor[row_vector_size];
+        Slots{slots_of_warp() + device::lane_index()}.read(program.factor, factor);
+        WARPRANK_UNROLL
+        for (int j = 0; j < row_vector_size; ++j) values[j] *= factor[j];
+      }
       const auto store_as = [&](auto* y) {
         using Out = std::remove_pointer_t<decltype(y)>;
         if (lanes.has_vectors) return store_values(y + column, values);

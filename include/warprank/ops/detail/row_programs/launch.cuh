@@ -5,8 +5,10 @@
 /// defined there, for all to read.
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,11 @@ struct LaunchPlan {
 };
 
 // ---- Checks
+
+template <class RowProgram>
+bool has_factor(const RowProgram& program) {
+  return program.factor.values.data != nullptr;
+}
 
 /// The columns of v.
 template <class RowProgram>
@@ -93,6 +100,11 @@ void check_program(const RowProgram& program, const std::string& what, Problems&
     check_input(program.inputs[i], what + "'s input " + std::to_string(i), rows, cols, problems);
   }
   check_function(program, what, problems);
+  if (!has_factor(program)) return;
+  check_input(program.factor, what + "'s factor", rows, cols, problems);
+  const bool normalises = program.step.kind == RowStep::Kind::softmax || program.step.kind == RowStep::Kind::layer_norm;
+  if (program.program != nullptr || !normalises)
+    problems.add(what + "'s factor", "a softmax or a layer norm, without a program", "another");
 }
 
 /// That no program writes what it or another of the launch reads or writes, but for its own input in place.
@@ -106,11 +118,13 @@ void check_overlaps(Span<const RowProgram> programs, Problems& problems) {
                      "an overlap with " + name + " of program " + std::to_string(j));
       };
       if (i < j && overlap(y, region_of(programs[j].y))) refuse("y");
-      for (const auto& input : programs[j].inputs) {
+      const auto check = [&](const AxisInput<void>& input, const char* name) {
         const Region region = region_of(input.values);
         const bool in_place = i == j && y == region && input.offsets == nullptr;
-        if (overlap(y, region) && !in_place) refuse("an input");
-      }
+        if (overlap(y, region) && !in_place) refuse(name);
+      };
+      for (const auto& input : programs[j].inputs) check(input, "an input");
+      if (has_factor(programs[j])) check(programs[j].factor, "the factor");
     }
   }
 }
@@ -162,10 +176,14 @@ inline Input describe_vector(size_t index) {
   return to;
 }
 
+/// Of a program that is nothing but loads.
+inline constexpr uint8_t slot_of_input = 0, slot_of_factor = 1;
+
 /// Puts inputs in the order in which they are loaded, and makes one operation of loads that are in flight together:
 /// halves first, then floats and, where columns are vectors, what has one column. Their slots follow one another, so
-/// where not all loads come first each is an operation of its own.
-inline void order_loads(bool has_vectors, std::vector<Input>& inputs, std::vector<SlotOperation>& operations) {
+/// where not all loads come first each is an operation of its own. Returns the new slots, by the old ones.
+inline std::array<uint8_t, num_slots> order_loads(bool has_vectors, std::vector<Input>& inputs,
+                                                  std::vector<SlotOperation>& operations) {
   const auto is_load = [](const SlotOperation& operation) { return operation.kind == SlotOperation::Kind::load; };
   const auto group_of = [&](const SlotOperation& load) {
     const Input& input = inputs[load.index];
@@ -177,8 +195,8 @@ inline void order_loads(bool has_vectors, std::vector<Input>& inputs, std::vecto
   std::vector<Input> ordered;
   std::vector<SlotOperation> merged;
   size_t load_of_functions = 0;  // the last
-  uint8_t slot_of[num_slots];    // by the one that the writer gave
-  for (int slot = 0; slot < num_slots; ++slot) slot_of[slot] = static_cast<uint8_t>(slot);
+  std::array<uint8_t, num_slots> slot_of{};
+  std::iota(slot_of.begin(), slot_of.end(), uint8_t{0});
   for (auto next = operations.begin(); next != operations.end();) {
     const auto begin = next;
     if (!is_load(*begin) && !merged.empty()) {
@@ -216,6 +234,7 @@ inline void order_loads(bool has_vectors, std::vector<Input>& inputs, std::vecto
   }
   inputs = std::move(ordered);
   operations = std::move(merged);
+  return slot_of;
 }
 
 /// How many columns a lane takes at a time.
@@ -225,6 +244,8 @@ int vector_size_of(const RowProgram& program, int64_t cols, bool is_copy) {
   const auto fits = [&](int64_t size) {
     bool aligned = cols % size == 0 && (reduces || rows_are_aligned(program.y, size));
     for (const auto& input : program.inputs) aligned &= input.values.cols == 1 || rows_are_aligned(input.values, size);
+    if (has_factor(program))
+      aligned &= program.factor.values.cols == 1 || rows_are_aligned(program.factor.values, size);
     for (const float* vector : program.vectors) aligned &= reinterpret_cast<uintptr_t>(vector) % 16 == 0;
     return aligned;
   };
@@ -281,12 +302,20 @@ Program describe(const RowProgram& program, int64_t num_multiprocessors, const L
 template <class RowProgram>
 void append_parts(const RowProgram& program, std::vector<SlotOperation> operations, std::vector<Ancestor>& ancestors,
                   Program& to, std::vector<const float*>& addresses, std::vector<unsigned char>& bytes) {
-  std::vector<Input> inputs = describe_inputs(program.inputs, ancestors);
+  std::vector<AxisInput<void>> all(program.inputs.begin(), program.inputs.end());
+  if (has_factor(program)) all.push_back(program.factor);
+  std::vector<Input> inputs = describe_inputs(all, ancestors);
   for (const float* vector : program.vectors) {
     inputs.push_back(describe_vector(addresses.size()));
     addresses.push_back(vector);
   }
-  if (!operations.empty()) order_loads(to.vector_size != 1, inputs, operations);
+  to.factor = -1;
+  if (!operations.empty()) {
+    const uint8_t result = has_factor(program) ? slot_of_input : operations.back().to;
+    const auto slot_of = order_loads(to.vector_size != 1, inputs, operations);
+    to.result = slot_of[result];
+    if (has_factor(program)) to.factor = static_cast<int8_t>(slot_of[slot_of_factor]);
+  }
   const auto add = [&](const float* learned, int& index) {
     if (to.step != RowStep::Kind::layer_norm || learned == nullptr) return;
     index = static_cast<int>(addresses.size());
@@ -302,15 +331,20 @@ void append_parts(const RowProgram& program, std::vector<SlotOperation> operatio
   to.operations_at = append(bytes, operations);
 }
 
-/// What a program does, nothing of a copy.
+/// What a program does, nothing of a copy. Where there is no program: loads the input, and the factor if there is one.
 template <class RowProgram>
 std::vector<SlotOperation> operations_of(const RowProgram& program, bool is_copy) {
   if (program.program != nullptr) return slot_operations(*program.program);
   if (is_copy) return {};
   SlotOperation load;
   load.kind = SlotOperation::Kind::load;
-  load.a = 1;
-  return {load};
+  std::vector<SlotOperation> loads = {load};
+  if (has_factor(program)) {
+    load.to = slot_of_factor;
+    load.index = 1;
+    loads.push_back(load);
+  }
+  return loads;
 }
 
 template <class RowProgram>
