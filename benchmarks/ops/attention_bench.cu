@@ -84,7 +84,7 @@ reference::Bounded expected_of(const Shape& shape, const std::vector<float>& q, 
 
 /// The kernel that divides events, of any number of warps.
 template <int Target, int Dim, int Warps>
-WARPRANK_KERNEL(Warps* device::warp_size, detail::attention::split_policy_of(Warps, Dim).min_blocks)
+WARPRANK_KERNEL(Warps* device::warp_size, detail::attention::split_policy_of(Target, Warps, Dim).min_blocks)
 attention_by_warps_kernel(const detail::attention::SplitDescriptor* descriptors) {
   detail::attention::attend_split<Target, Dim, Warps, AttentionWeights::softmax>(descriptors);
 }

@@ -79,6 +79,7 @@ TEST(AttentionKernel, MatchesTheFormulaWhereEventsAreDividedAmongWarps) {
           AttentionCase& c = cases.emplace_back(
               with(heads, dim, {1, 0, 33, 2, 17, 16, 0, 5, 3}, {0, 5, 1, 15, 16, 17, 7, 128, 300 - dim}));
           c.half_y = half_y, c.make();
+          cases.push_back(self(heads, dim, {1, 0, 33, 2, 17, 16, 0, 300 - dim}, true).make());
         }
         run_attentions(cases, config.target);
       }
@@ -99,10 +100,13 @@ TEST(AttentionKernel, MatchesTheFormulaForOneUserWhateverLiesBehindTheCounts) {
           c.half_y = items == 16;
           expect_right_for_one_user(c, config.target);
         }
+    for (const int64_t dim : {16, 128})
+      for (const int64_t events : {1, 16, 20, 140})
+        if (build != Build::race || dim < 32) expect_right_for_one_user(self(2, dim, {events}, true), config.target);
   });
 }
 
-/// Only launches whose attentions have one width of 16, 32, 64 or 128, are aligned and not causal.
+/// Only launches whose attentions have one width of 16, 32, 64 or 128, and are aligned.
 TEST(AttentionLaunch, DividesEventsAmongWarpsWhereItMay) {
   const auto is_split = [](std::vector<AttentionCase> cases, int target) {
     std::vector<std::unique_ptr<DeviceAttention>> memory;
@@ -120,7 +124,7 @@ TEST(AttentionLaunch, DividesEventsAmongWarpsWhereItMay) {
     for (const int64_t dim : {8, 24, 48, 256}) EXPECT_FALSE(is_split({with(2, dim, {3}, {4})}, config.target));
     EXPECT_TRUE(is_split({with(1, 16, {3}, {4}), with(3, 16, {3}, {4}), self(2, 16, {3}, false)}, config.target));
     EXPECT_FALSE(is_split({with(1, 16, {3}, {4}), with(1, 32, {3}, {4})}, config.target));
-    EXPECT_FALSE(is_split({with(1, 16, {3}, {4}), self(1, 16, {3}, true)}, config.target));
+    EXPECT_TRUE(is_split({with(1, 16, {3}, {4}), self(1, 16, {3}, true)}, config.target));
     AttentionCase misaligned = with(1, 16, {3}, {4});
     misaligned.is_aligned = false;
     EXPECT_FALSE(is_split({misaligned}, config.target));
@@ -405,31 +409,50 @@ TEST(AttentionKernel, KeepsNaNInItsItemOrItsUser) {
   });
 }
 
+TEST(AttentionKernel, GivesAnEventTheSameBitsWhateverComesBehindIt) {
+  for_each_target([](const Config& config) {
+    for (const int64_t dim : {16, 32}) {
+      const AttentionCase whole = self(2, dim, {150}, true).make();
+      const std::vector<float> all = run_attentions({whole}, config.target)[0];
+      for (const int64_t events : {1, 16, 37, 130}) {
+        AttentionCase shorter = whole;
+        shorter.items = shorter.events = {events};
+        for (auto* values : {&shorter.q, &shorter.k, &shorter.v}) *values = rows(*values, whole.width(), 0, events);
+        EXPECT_EQ(run_attentions({shorter}, config.target)[0], rows(all, whole.width(), 0, events)) << events;
+      }
+    }
+  });
+}
+
 TEST(AttentionKernel, GivesNaNOnlyToEventsThatSeeIt) {
   for_each_target([](const Config& config) {
-    const AttentionCase c = self(2, 8, {3, 90}, true).make();
-    const std::vector<float> clean = run_attentions({c}, config.target)[0];
-    for (const float value : {nan_value, infinity, -infinity})
-      for (const size_t event : {3, 12, 50, 92}) {
-        AttentionCase in_k = c, in_v = c;
-        in_k.k[event * 16 + 2] = value, in_v.v[event * 16 + 10] = value;
-        const std::vector<float> of_k = run_attentions({in_k}, config.target, false)[0],
-                                 of_v = run_attentions({in_v}, config.target, false)[0];
-        for (size_t i = 0; i < clean.size(); ++i) {
-          const bool sees_it = i / 16 >= event;
-          if (!sees_it || i % 16 >= 8) {
-            EXPECT_EQ(of_k[i], clean[i]) << event << ", " << i;
-          } else if (std::isnan(value)) {
-            EXPECT_TRUE(std::isnan(of_k[i])) << event << ", " << i;
-          } else {
-            EXPECT_TRUE(std::isfinite(of_k[i])) << event << ", " << i;
+    for (const size_t dim : {8, 16, 64, 128}) {
+      if (build == Build::race && dim > 16) continue;
+      const AttentionCase c = self(2, static_cast<int64_t>(dim), {3, 90}, true).make();
+      const std::vector<float> clean = run_attentions({c}, config.target)[0];
+      for (const float value : {nan_value, infinity, -infinity})
+        for (const size_t event : {3, 12, 50, 92}) {
+          const size_t width = 2 * dim, column = dim + event % dim;  // of the second head
+          AttentionCase in_k = c, in_v = c;
+          in_k.k[event * width + 2] = value, in_v.v[event * width + column] = value;
+          const std::vector<float> of_k = run_attentions({in_k}, config.target, false)[0],
+                                   of_v = run_attentions({in_v}, config.target, false)[0];
+          for (size_t i = 0; i < clean.size(); ++i) {
+            const bool sees_it = i / width >= event;
+            if (!sees_it || i % width >= dim) {
+              EXPECT_EQ(of_k[i], clean[i]) << event << ", " << i;
+            } else if (std::isnan(value)) {
+              EXPECT_TRUE(std::isnan(of_k[i])) << event << ", " << i;
+            } else {
+              EXPECT_TRUE(std::isfinite(of_k[i])) << event << ", " << i;
+            }
+            if (sees_it && i % width == column)
+              EXPECT_FALSE(std::isfinite(of_v[i])) << event << ", " << i;
+            else
+              EXPECT_EQ(of_v[i], clean[i]) << event << ", " << i;
           }
-          if (sees_it && i % 16 == 10)
-            EXPECT_TRUE(std::isnan(of_v[i])) << event << ", " << i;
-          else
-            EXPECT_EQ(of_v[i], clean[i]) << event << ", " << i;
         }
-      }
+    }
   });
 }
 
@@ -685,32 +708,34 @@ struct LeastWork {
 LeastWork least_split_work(const AttentionCase& c, int target, LeastWork least) {
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   constexpr int64_t sector = 32, of_warp = 128 / 16 + 3;  // the descriptor by 16 bytes, and counts
-  const int64_t items = c.items[0], events = c.events[0], warps = c.dim == 128 && target < 80 ? 4 : 8;
+  const int64_t items = c.items[0], warps = c.dim == 128 && target < 80 ? 4 : 8;
   const int64_t row_sectors = c.dim * 2 / sector;  // of a head
-  const int64_t units = ceil_div(items, 16), steps = ceil_div(events, 16);
-  // Scores of two tiles, the sum of the weights, values.
-  least.mma = c.heads * units * steps * (2 * c.dim / 16 + 1 + c.dim / 8) * (target < 80 ? 2 : 1);
+  const int64_t units = ceil_div(items, 16);
   least.unit_items = 16;
   // Rows of keys are requested eight at a time, those of values four; the last event stands for what is behind it.
   // Lanes request 16 bytes at once: of 128 columns both halves of each sector of the values.
-  int64_t key_rows = 0, value_rows = 0;
-  const auto rows_from = [&](int64_t first, std::initializer_list<int64_t> places) {
-    std::set<int64_t> different;
-    for (const int64_t place : places) different.insert(std::min(first + place, events - 1));
-    return static_cast<int64_t>(different.size());
-  };
-  for (int64_t first = 0; first < events; first += 16) {
-    for (const int64_t tile : {0, 8}) key_rows += rows_from(first + tile, {0, 1, 2, 3, 4, 5, 6, 7});
-    for (const int64_t i : {0, 1, 8, 9}) value_rows += rows_from(first + i, {0, 2, 4, 6});
-  }
-  least.key_sectors = c.heads * units * (key_rows + value_rows * (c.dim == 128 ? 2 : 1)) * row_sectors;
+  int64_t all_steps = 0, key_rows = 0, value_rows = 0;
   int64_t query_rows = 0;  // of each warp that has events
   for (int64_t first = 0; first < items; first += 16) {
-    const int64_t rest = items - first;
-    query_rows += std::min<int64_t>(rest, 8) + std::clamp<int64_t>(rest - 8, 1, 8);  // the last one where there is none
+    const int64_t rest = items - first, events = c.causal ? std::min(first + 16, items) : c.events[0];
+    const int64_t steps = ceil_div(events, 16);
+    all_steps += steps;
+    const auto rows_from = [&](int64_t event, std::initializer_list<int64_t> places) {
+      std::set<int64_t> different;
+      for (const int64_t place : places) different.insert(std::min(event + place, events - 1));
+      return static_cast<int64_t>(different.size());
+    };
+    for (int64_t event = 0; event < events; event += 16) {
+      for (const int64_t tile : {0, 8}) key_rows += rows_from(event + tile, {0, 1, 2, 3, 4, 5, 6, 7});
+      for (const int64_t i : {0, 1, 8, 9}) value_rows += rows_from(event + i, {0, 2, 4, 6});
+    }
+    const int64_t rows = std::min<int64_t>(rest, 8) + std::clamp<int64_t>(rest - 8, 1, 8);  // the last where none is
+    query_rows += rows * std::min(steps, warps);
   }
-  const int64_t query_sectors = c.heads * query_rows * row_sectors * std::min(steps, warps);
-  least.load_sectors = least.key_sectors + query_sectors + c.heads * units * warps * of_warp;
+  // Scores of two tiles, the sum of the weights, values.
+  least.mma = c.heads * all_steps * (2 * c.dim / 16 + 1 + c.dim / 8) * (target < 80 ? 2 : 1);
+  least.key_sectors = c.heads * (key_rows + value_rows * (c.dim == 128 ? 2 : 1)) * row_sectors;
+  least.load_sectors = least.key_sectors + c.heads * (query_rows * row_sectors + units * warps * of_warp);
   // Lanes store four columns at once at most, half of a sector, and another lane or another time the other half.
   least.store_sectors = 2 * items * c.width() * 4 / sector;
   return least;

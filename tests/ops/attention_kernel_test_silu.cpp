@@ -113,6 +113,16 @@ TEST(SiluAttentionKernel, MatchesTheFormulaForEveryScaleAndLength) {
   });
 }
 
+/// A layer of HSTU: the history over itself, and the targets over the history.
+TEST(SiluAttentionKernel, MatchesTheFormulaOfEventsAndTargetsInOneLaunch) {
+  for_each_target([](const Config& config) {
+    for (const int64_t dim : {16, 24, 64})
+      run_attentions({with_silu(self(2, dim, {5, 0, 70, 16}, true), false, 100).make(),
+                      with_silu(with(2, dim, {20, 3, 1, 0}, {5, 0, 70, 16}), true, 100).make()},
+                     config.target);
+  });
+}
+
 TEST(SiluAttentionKernel, GivesTheSameInEveryOrder) {
   for_each_target([](const Config& config) {
     for (const int64_t dim : {16, 12}) {
@@ -121,9 +131,11 @@ TEST(SiluAttentionKernel, GivesTheSameInEveryOrder) {
       in_every_order([&] { return joined(run_attentions(cases, config.target, false)); },
                      build == Build::plain ? 12 : 4, config);
     }
-    const AttentionCase causal = with_silu(self(1, 8, {40}, true), false).make();
-    in_every_order([&] { return run_attentions({causal}, config.target, false)[0]; }, build == Build::plain ? 12 : 4,
-                   config);
+    for (const int64_t dim : {16, 8}) {
+      const AttentionCase causal = with_silu(self(1, dim, {40}, true), false).make();
+      in_every_order([&] { return run_attentions({causal}, config.target, false)[0]; }, build == Build::plain ? 12 : 4,
+                     config);
+    }
   });
 }
 
@@ -191,17 +203,19 @@ TEST(SiluAttentionKernel, KeepsNaNInItsItemOrItsUser) {
 
 TEST(SiluAttentionKernel, GivesNaNOnlyToEventsThatSeeIt) {
   for_each_target([](const Config& config) {
-    const AttentionCase c = with_silu(self(1, 8, {3, 60}, true), false).make();
-    const std::vector<float> clean = run_attentions({c}, config.target)[0];
-    for (const size_t event : {3, 12, 50}) {
-      AttentionCase in_v = c;
-      in_v.v[event * 8 + 2] = std::numeric_limits<float>::quiet_NaN();
-      const std::vector<float> y = run_attentions({in_v}, config.target, false)[0];
-      for (size_t i = 0; i < clean.size(); ++i) {
-        if (i / 8 >= event && i % 8 == 2)
-          EXPECT_TRUE(std::isnan(y[i])) << event << ", " << i;
-        else
-          EXPECT_EQ(y[i], clean[i]) << event << ", " << i;
+    for (const size_t dim : {8, 32}) {
+      const AttentionCase c = with_silu(self(1, static_cast<int64_t>(dim), {3, 60}, true), false).make();
+      const std::vector<float> clean = run_attentions({c}, config.target)[0];
+      for (const size_t event : {3, 12, 50}) {
+        AttentionCase in_v = c;
+        in_v.v[event * dim + 2] = std::numeric_limits<float>::quiet_NaN();
+        const std::vector<float> y = run_attentions({in_v}, config.target, false)[0];
+        for (size_t i = 0; i < clean.size(); ++i) {
+          if (i / dim >= event && i % dim == 2)
+            EXPECT_TRUE(std::isnan(y[i])) << event << ", " << i;
+          else
+            EXPECT_EQ(y[i], clean[i]) << event << ", " << i;
+        }
       }
     }
   });

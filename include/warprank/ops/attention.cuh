@@ -22,9 +22,9 @@
 /// capacities; all may be 0.
 ///
 /// Nothing of size [N, T] leaves the registers: the softmax is corrected as keys and values come. There are two
-/// kernels. If all attentions of a launch have heads of one width, 16, 32, 64 or 128 columns, are not causal, and have
-/// matrices aligned to 16 bytes, a unit of work is 16 items of a user and one head, and the warps of a block share its
-/// events. All other launches use a kernel for any shape, which is several times slower: a unit is up to 64 items and
+/// kernels. If all attentions of a launch have heads of one width, 16, 32, 64 or 128 columns, and matrices aligned to
+/// 16 bytes, a unit of work is 16 items of a user and one head, and the warps of a block share its events. All other
+/// launches use a kernel for any shape, which is several times slower: a unit is up to 64 items and
 /// one head, and keys and values come in chunks, one after the other.
 ///
 /// Scores, sums and the softmax are FP32; weights are rounded to FP16 once, relative to the largest so far, and the

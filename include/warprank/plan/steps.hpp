@@ -33,12 +33,10 @@ inline StepKind step_kind(const Op& op) {
   return visit_traits(op, [](const auto&, auto traits) { return traits.step; });
 }
 
-/// Which of its kind's kernels computes a node: nodes of different kernels share no launch. Causal attentions are
-/// computed by a kernel that is slower for all others.
+/// Which of its kind's kernels computes a node: nodes of different kernels share no launch.
 inline size_t kernel_variant(const Op& op) {
   const auto* attention = std::get_if<AttentionOp>(&op);
-  if (attention == nullptr) return 0;
-  return (attention->weights == AttentionWeights::silu ? 2 : 0) + (attention->causal ? 1 : 0);
+  return attention != nullptr && attention->weights == AttentionWeights::silu ? 1 : 0;
 }
 
 /// The nodes of a step as chains, in which each node reads the one before it. A node that reads no other node of the

@@ -144,8 +144,8 @@ inline bool may_be_split(const Descriptor& d) {
   constexpr int most_heads = 65535;
   const bool has_width = d.dim == 16 || d.dim == 32 || d.dim == 64 || d.dim == 128;
   const bool own_are_aligned = d.own_k.first == nullptr || (d.own_k.is_aligned && d.own_v.is_aligned);
-  return has_width && !d.causal && d.heads <= most_heads && d.q.is_aligned && d.k.is_aligned && d.v.is_aligned &&
-         own_are_aligned && d.y.is_aligned;
+  return has_width && d.heads <= most_heads && d.q.is_aligned && d.k.is_aligned && d.v.is_aligned && own_are_aligned &&
+         d.y.is_aligned;
 }
 
 template <class Given>
@@ -164,6 +164,7 @@ SiluSplitDescriptor describe_split(const Given& given, const Descriptor& d) {
   to.own_k_stride = d.own_k.stride, to.own_v_stride = d.own_v.stride;
   to.share = d.share;
   to.is_half = d.y.is_half ? 1 : 0;
+  to.is_causal = d.causal ? 1 : 0;
   return to;
 }
 

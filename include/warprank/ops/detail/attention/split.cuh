@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The attention kernel for heads of 16, 32, 64 or 128 columns, aligned and not causal: a block for each 16 items of a
-/// parent and each head, whose warps divide the events among them.
+/// The attention kernel for aligned heads of 16, 32, 64 or 128 columns: a block for each 16 items of a parent and each
+/// head, whose warps divide the events among them.
 ///
 /// Warp w takes the steps of 16 events w, w + warps, and so on, with a softmax of its own that it corrects at each
 /// step; at last the parts of the warps are combined in their order. So the order of sums depends on the number of
 /// events alone, and not on what is computed beside, or on how much there may be: the number of warps is fixed for a
 /// width and a target. With silu in the place of the softmax the parts are sums alone, and the last warp, which takes
-/// no more steps than another, adds the items' own keys. Queries, keys and values go from global memory straight into
-/// fragments; a lane loads neighbouring columns of the values, and pairs those of two events.
+/// no more steps than another, adds the items' own keys. Where it is causal, the last step of a unit has its own items,
+/// of which each sees those before it. Queries, keys and values go from global memory straight into fragments; a lane
+/// loads neighbouring columns of the values, and pairs those of two events.
 ///
 /// From launch to store: the descriptor, which is read before the launch before has ended, and one trip to memory where
 /// there is one parent, as counts, queries, keys and values of the first step are requested together; two where there
@@ -47,13 +48,18 @@ struct SplitPolicy {
 
   constexpr int threads() const { return warps * device::warp_size; }
 };
-/// Of so many warps: as many blocks on a multiprocessor as their registers leave room for.
-constexpr SplitPolicy split_policy_of(int warps, int dim) { return {warps, (dim == 128 ? 8 : 16) / warps}; }
+/// Of so many warps: as many blocks on a multiprocessor as their registers leave room for. A T4 is no faster with three
+/// blocks of 16 columns than with two.
+constexpr SplitPolicy split_policy_of(int target, int warps, int dim) {
+  const int warps_of_all = dim == 128 ? 8 : dim == 16 && target >= 80 ? 24 : 16;
+  return {warps, warps_of_all / warps};
+}
 /// As many warps as were best on the nearest card, but where their parts need more shared memory than the target has.
 template <int Target, int Dim>
 inline constexpr SplitPolicy split_policy = Dim == 128 && Target < 80
                                                 ? SplitPolicy{4, 1}
-                                                : split_policy_of(launch_policies_of(Target).attention_warps, Dim);
+                                                : split_policy_of(Target, launch_policies_of(Target).attention_warps,
+                                                                  Dim);
 
 /// Shared memory of a block: each warp's sums, and its largest scores and totals.
 constexpr int64_t split_bytes(int warps, int dim) {
@@ -68,8 +74,8 @@ struct alignas(16) SplitDescriptor {
   const int64_t *num_parents, *item_offsets, *history_offsets;
   int64_t max_parents, max_items;
   int max_events, heads;
-  float factor;  ///< of scores: scale, and log2(e) for a softmax
-  int is_half;   ///< y
+  float factor;                ///< of scores: scale, and log2(e) for a softmax
+  int16_t is_half, is_causal;  ///< y; an item sees no event behind it
 };
 static_assert(sizeof(SplitDescriptor) == 128);
 
@@ -96,10 +102,17 @@ WARPRANK_DEVICE Descriptor load_split_descriptor(const Descriptor* from) {
   return to;
 }
 
-/// What a block computes: items of one parent, and its events.
+/// What a block computes: items of one parent, and the events that they see.
 struct SplitUnit {
   int64_t first_item = 0, first_event = 0;
   int num_items = 0, num_events = 0;
+  int rank = 0;  ///< of the first item among its parent's
+
+  /// The events that its items see, of so many.
+  WARPRANK_DEVICE int events_seen(bool is_causal, int count) const {
+    const int seen = is_causal ? rank + num_items : count;
+    return seen < count ? seen : count;
+  }
 };
 
 /// Unit `number` of all parents; all lanes of a warp call. Without items where there are not so many.
@@ -136,6 +149,7 @@ WARPRANK_DEVICE SplitUnit find_split_unit(const SplitDescriptor& d, int64_t numb
       unit.num_items = rest < split_items ? static_cast<int>(rest) : split_items;
       unit.first_event = shuffle(full_warp, event, from);
       unit.num_events = static_cast<int>(shuffle(full_warp, next_event - event, from));
+      unit.rank = static_cast<int>(place);
       return unit;
     }
     before = shuffle(full_warp, end, warp_size - 1);
@@ -155,8 +169,10 @@ struct SplitPart {
 
   uint32_t queries[2][factor_words], keys[2][factor_words], values[4][value_words];
   float sums[tiles][4], totals[4], tops[2];
+  uint32_t spoilt;  ///< not 0: values were taken out
 
   WARPRANK_DEVICE void clear() {
+    spoilt = 0;
     WARPRANK_UNROLL
     for (int c = 0; c < 4; ++c) {
       totals[c] = 0;
@@ -188,8 +204,10 @@ struct SplitPart {
     }
   }
 
-  /// Adds the step that was requested, of which `rest` events exist.
-  WARPRANK_DEVICE void add(float factor, int rest) {
+  /// Adds the step that was requested, of which `rest` events are seen, or exist. The last ones of a causal unit are
+  /// its own rows, of which each sees itself and those before it.
+  WARPRANK_DEVICE void add(float factor, int rest, bool is_causal) {
+    const bool are_rows = is_causal && rest <= split_events;
     if (rest < split_events) {  // whatever lies behind the last event
       WARPRANK_UNROLL
       for (int i = 0; i < 4; ++i) {
@@ -197,6 +215,8 @@ struct SplitPart {
         for (int w = 0; w < value_words; ++w) values[i][w] = event_of_values(i) < rest ? values[i][w] : 0;
       }
     }
+    const int row = device::lane_index() / 4;
+    const int seen[2] = {are_rows && row + 1 < rest ? row + 1 : rest, are_rows && row + 9 < rest ? row + 9 : rest};
     float scores[2][4] = {};
     WARPRANK_UNROLL
     for (int w = 0; w < factor_words; w += 2) {
@@ -206,12 +226,13 @@ struct SplitPart {
     }
     uint32_t weights[4];
     if constexpr (is_softmax) {
-      weigh(factor, rest, scores, weights);
+      weigh(factor, seen, scores, weights);
       constexpr uint32_t ones = 0x3c003c00;
       gemm::multiply_step<Target>(totals, weights, ones, ones, true);
     } else {
-      weigh_by_silu(factor, rest, scores, weights);
+      weigh_by_silu(factor, seen, scores, weights);
     }
+    if (are_rows) take_out_spoilt();
     WARPRANK_UNROLL
     for (int w = 0; w < value_words; ++w) {
       using device::high_half, device::low_half, device::pack_halves;
@@ -258,7 +279,25 @@ struct SplitPart {
   }
 
  private:
-  static WARPRANK_DEVICE void weigh_by_silu(float factor, int rest, const float (&scores)[2][4],
+  /// Values that are not finite become 0: their weight of 0 would be NaN in rows that do not see them.
+  WARPRANK_DEVICE void take_out_spoilt() {
+    WARPRANK_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      WARPRANK_UNROLL
+      for (int w = 0; w < value_words; ++w) {
+        const uint32_t halves = spoilt_halves(values[i][w]);
+        spoilt |= halves;
+        values[i][w] &= ~((halves >> 15) * 0xffffu);
+      }
+    }
+  }
+
+  /// The upper bit of each half that is not finite.
+  static WARPRANK_DEVICE uint32_t spoilt_halves(uint32_t pair) {
+    return ((pair & 0x7c007c00u) + 0x04000400u) & 0x80008000u;
+  }
+
+  static WARPRANK_DEVICE void weigh_by_silu(float factor, const int (&seen)[2], const float (&scores)[2][4],
                                             uint32_t (&weights)[4]) {
     WARPRANK_UNROLL
     for (int n = 0; n < 2; ++n) {
@@ -267,8 +306,8 @@ struct SplitPart {
         float pair[2];
         WARPRANK_UNROLL
         for (int i = 0; i < 2; ++i) {
-          const bool exists = n * 8 + device::lane_index() % 4 * 2 + i < rest;
-          pair[i] = exists ? silu_weight(scores[n][2 * lower + i] * factor) : 0.0f;
+          const bool is_seen = n * 8 + device::lane_index() % 4 * 2 + i < seen[lower];
+          pair[i] = is_seen ? silu_weight(scores[n][2 * lower + i] * factor) : 0.0f;
         }
         weights[2 * n + lower] = device::narrow_pair(pair[0], pair[1]);
       }
@@ -277,7 +316,7 @@ struct SplitPart {
 
   /// Weights of the scores, in the layout of a left factor, and what the larger ones change of all before. Infinite
   /// scores count as the largest finite ones; NaN stays.
-  WARPRANK_DEVICE void weigh(float factor, int rest, float (&scores)[2][4], uint32_t (&weights)[4]) {
+  WARPRANK_DEVICE void weigh(float factor, const int (&seen)[2], float (&scores)[2][4], uint32_t (&weights)[4]) {
     WARPRANK_UNROLL
     for (int lower = 0; lower < 2; ++lower) {
       float top = tops[lower];
@@ -286,8 +325,8 @@ struct SplitPart {
         WARPRANK_UNROLL
         for (int c = 2 * lower; c < 2 * lower + 2; ++c) {
           const float scaled = scores[n][c] * factor, score = scaled < -largest_score ? -largest_score : scaled;
-          const bool exists = n * 8 + device::lane_index() % 4 * 2 + c % 2 < rest;
-          scores[n][c] = exists ? score : unseen;
+          const bool is_seen = n * 8 + device::lane_index() % 4 * 2 + c % 2 < seen[lower];
+          scores[n][c] = is_seen ? score : unseen;
           top = std::fmax(top, scores[n][c]);
         }
       }
@@ -338,8 +377,10 @@ struct SplitParts {
     rows[warp][lane / 4 + 8] = {part.tops[1], part.totals[2]};
   }
 
-  /// y of the unit's items, in columns from `first_column` on. Each warp of the block stores some slots.
-  WARPRANK_DEVICE void store(const SplitDescriptorOf<Weights>& d, const SplitUnit& unit, int first_column) const {
+  /// y of the unit's items, in columns from `first_column` on. Each warp of the block stores some slots. `spoilt_v`:
+  /// where values of the items themselves were taken out, their rows; they make those that see them NaN. Rare.
+  WARPRANK_DEVICE void store(const SplitDescriptorOf<Weights>& d, const SplitUnit& unit, int first_column,
+                             const float16* spoilt_v) const {
     const int lane = device::lane_index();
     for (int slot = device::warp_index(); slot < slots; slot += Warps) {
       const int c = slot / slots_of_row, row = lane / 4 + c / 2 * 8;
@@ -356,8 +397,9 @@ struct SplitParts {
         }
       }
       if (row >= unit.num_items) continue;
-      const int column = first_column + (lane % 4 * 2 + c % 2) * (Dim / 8) + slot % slots_of_row * columns;
-      const int64_t place = (unit.first_item + row) * d.y_stride + column;
+      const int column = (lane % 4 * 2 + c % 2) * (Dim / 8) + slot % slots_of_row * columns;
+      if (spoilt_v != nullptr) take_in_spoilt(spoilt_v + column, d.v_stride, row, y);
+      const int64_t place = (unit.first_item + row) * d.y_stride + first_column + column;
       if (d.is_half != 0) {
         device::Vector<float16, columns> narrowed;
         WARPRANK_UNROLL
@@ -373,6 +415,18 @@ struct SplitParts {
   }
 
  private:
+  /// NaN where a value of `row`, or of a row before, is not finite.
+  static WARPRANK_DEVICE void take_in_spoilt(const float16* values, int64_t stride, int row, float (&y)[columns]) {
+    WARPRANK_ROLLED
+    for (int i = 0; i <= row; ++i) {
+      WARPRANK_UNROLL
+      for (int c = 0; c < columns; ++c) {
+        const float value = device::widen(device::load(&values[i * stride + c])), nothing = value - value;
+        if (nothing != 0) y[c] = nothing;
+      }
+    }
+  }
+
   /// Adds the warps' sums, each as if it had seen the largest score of all; returns 1 / the total of the weights.
   WARPRANK_DEVICE float add_corrected(int row, int slot, int lane, float (&y)[columns]) const {
     Softmax parts[Warps];
@@ -413,16 +467,18 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors)
   int item_limit, event_limit;  // of what may be read
   if (has_one_parent) {
     unit.first_item = number * split_items;
+    unit.rank = static_cast<int>(unit.first_item);
     const int64_t rest = d.max_items - unit.first_item;
     if (rest <= 0) return;
     if (d.num_parents != nullptr) num_parents = load_ahead(d.num_parents);
     num_items = load_ahead(&d.item_offsets[1]), num_events = load_ahead(&d.history_offsets[1]);
     item_limit = rest < split_items ? static_cast<int>(rest) : split_items;
-    event_limit = d.max_events;
+    unit.num_items = item_limit;
+    event_limit = unit.events_seen(d.is_causal != 0, d.max_events);
   } else {
     unit = find_split_unit(d, number);
     if (unit.num_items == 0) return;
-    item_limit = unit.num_items, event_limit = unit.num_events;
+    item_limit = unit.num_items, event_limit = unit.num_events = unit.events_seen(d.is_causal != 0, unit.num_events);
   }
   const float16* const q = d.q + unit.first_item * d.q_stride + head * Dim;
   const float16* const k = d.k + unit.first_event * d.k_stride + head * Dim;
@@ -438,12 +494,13 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors)
     const int64_t rest = num_parents > 0 ? num_items - unit.first_item : 0;
     if (rest <= 0) return;
     unit.num_items = rest < item_limit ? static_cast<int>(rest) : item_limit;
-    unit.num_events = num_events < event_limit ? static_cast<int>(num_events) : event_limit;
+    unit.num_events =
+        unit.events_seen(d.is_causal != 0, num_events < event_limit ? static_cast<int>(num_events) : event_limit);
   }
 
   part.clear();
   while (event < unit.num_events) {
-    part.add(d.factor, unit.num_events - event);
+    part.add(d.factor, unit.num_events - event, d.is_causal != 0);
     event += Warps * split_events;
     if (event < unit.num_events) part.request_events(d, k, v, event, unit.num_events);
   }
@@ -455,8 +512,8 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors)
   }
   auto& parts = *dynamic_shared<SplitParts<Warps, Dim, Weights>>();
   parts.put(part);
-  sync_block();
-  parts.store(d, unit, head * Dim);
+  const float16* const spoilt_v = sync_block_any(part.spoilt != 0) ? v + unit.rank * d.v_stride : nullptr;
+  parts.store(d, unit, head * Dim, spoilt_v);
 }
 
 /// The grid: units, heads, attentions.
