@@ -37,8 +37,8 @@ def export(module: torch.nn.Module | torch.export.ExportedProgram, example_batch
     """Exports a module, in evaluation, as it computes the example; or a program of torch.export, which has one.
 
     example_batch: what the module is called with, of two rows or more: a tensor, a tuple of arguments, arguments by
-        name, or the dict that is its one argument, whose keys are the inputs' names. All inputs have a row for each row
-        of the batch.
+        name, or the dict that is its one argument, whose keys are the inputs' names; also an object that has a tensor
+        by each of the names over which it iterates. All inputs have a row for each row of the batch.
     axes: by input the axis that it lives on, with the axes above it: "user", "user/item". What depends on the user
         alone is computed once for each user, though the module has it for each item. Nothing: one axis for all.
         "user/history[]": of an input [batch, events, ..] the events are rows of that axis. Padding is what the module

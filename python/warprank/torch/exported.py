@@ -83,7 +83,9 @@ def arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def as_arguments(module: torch.nn.Module, batch: Any) -> Any:
-    """A batch; a dict that the module takes as its one argument, and not as its arguments by name, in a tuple."""
+    """A batch; a dict that the module takes as its one argument, and not as its arguments by name, in a tuple. An
+    object that has a tensor by each of its names is a dict of them."""
+    batch = dict_of(batch)
     if not isinstance(batch, Mapping):
         return batch
     taken = inspect.signature(module.forward).parameters
@@ -91,6 +93,14 @@ def as_arguments(module: torch.nn.Module, batch: Any) -> Any:
                 if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     takes_names = any(p.kind is p.VAR_KEYWORD for p in taken.values())
     return (dict(batch),) if len(by_place) == 1 and not takes_names and not set(batch) & set(taken) else batch
+
+
+def dict_of(batch: Any) -> Any:
+    """Of an object that gives its names when it is iterated over, and by each a tensor; others as they are."""
+    if isinstance(batch, (torch.Tensor, tuple, list, Mapping)) or not hasattr(type(batch), "__iter__"):
+        return batch
+    names = list(batch)
+    return {name: batch[name] for name in names} if names and all(isinstance(n, str) for n in names) else batch
 
 
 def bound(signature: inspect.Signature, batch: Any, names: Sequence[str] = ()) -> dict[str, Any]:

@@ -325,3 +325,26 @@ def test_a_dict_that_is_the_one_argument():
                        "that name .did you mean 'price'"):
         made.score(batch | {"prize": batch["price"]})
     exact(OfDict(), {"inputs": of_dict()})
+
+
+class Named:
+    """As a library's own class of a batch: no dict, but iterated over by names."""
+
+    def __init__(self, tensors):
+        self.tensors = tensors
+
+    def __iter__(self):
+        return iter(self.tensors)
+
+    def __getitem__(self, which):
+        return self.tensors[which] if isinstance(which, str) else Named({n: t[which] for n, t in self.tensors.items()})
+
+
+def test_an_object_that_has_tensors_by_name():
+    batch = of_dict()
+    made = exact(OfDict(), Named(batch))
+    scores = made.score(batch)["output"]
+    np.testing.assert_array_equal(made.score(Named(batch))["output"], scores)
+    np.testing.assert_array_equal(made.score(Named(batch)[1:2])["output"], scores[1:2])
+    with pytest.raises(wr.InvalidArgument, match="batch: input 'age': expected a tensor, got none"):
+        made.score(Named({"user": batch["user"], "price": batch["price"]}))
