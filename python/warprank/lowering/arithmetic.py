@@ -238,6 +238,22 @@ def binary(p: Program, function: str, a: Any, b: Any) -> Value:
     raise Unsupported("a number, or + - * / of a constant for each column", f"'{function}' of one")
 
 
+def by_column(p: Program, condition: Any, a: Any, b: Any) -> Value:
+    """Of each column that of a or of b, as a constant condition says."""
+    values = [numbers(x) for x in (a, b) if isinstance(x, Value)]
+    if len({(x.batch, x.inner) for x in values}) > 1:
+        raise Unsupported("batches whose rows lie along one dimension", "others")
+    like = values[0]
+    sides = [x.cells if isinstance(x, Value) else _number(p, like, required_scalar(x)) for x in (a, b)]
+    return like.like(np.where(constant_rows(p, condition, like) != 0, *sides))
+
+
+def _number(p: Program, like: Value, number: float) -> np.ndarray:
+    """A cell that is this number in each row."""
+    axis = p.sources.axis_of(like.cells)
+    return constant(p, axis, number, number).reshape([1] * like.cells.ndim)
+
+
 def compared_ids(p: Program, function: str, a: Any, b: Any) -> Value:
     """A mask: ids of events compared with padding, or their places with the length of the sequence."""
     turned = {"less": "greater", "greater": "less", "less_equal": "greater_equal", "greater_equal": "less_equal"}

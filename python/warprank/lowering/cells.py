@@ -286,6 +286,8 @@ def move(op: Callable[..., Any], args: Any, kwargs: Any, batch: int, tensor: Cal
 def with_rows(x: Value, batch: int) -> np.ndarray:
     """Its cells in the program's shape, each with its row."""
     shape, d = x.cells.shape, x.batch + x.cells.ndim
+    if x.cells.size == 0:
+        return np.zeros((*shape[:d], shape[d] * batch, *shape[d + 1:]), np.int64)
     apart = x.cells.reshape(*shape[:d], -1, 1, x.inner, *shape[d + 1:])
     rows = (np.arange(batch, dtype=np.int64) << ROW_SHIFT).reshape(-1, *[1] * (len(shape) - d))
     return np.array((apart + rows).reshape(*shape[:d], -1, *shape[d + 1:]), order="C")  # for views of any shape
@@ -293,6 +295,9 @@ def with_rows(x: Value, batch: int) -> np.ndarray:
 
 def _value(moved: np.ndarray, batch: int, is_ids: bool) -> Value:
     rows = moved >> ROW_SHIFT
+    if moved.size == 0 and batch in moved.shape:  # nothing tells which, and nothing but moves takes it
+        d = moved.shape.index(batch)
+        return Value(np.zeros((*moved.shape[:d], 1, *moved.shape[d + 1:]), np.int64), is_ids, d - moved.ndim)
     for d, size in enumerate(moved.shape):
         if moved.size == 0 or size % batch:
             continue
@@ -316,6 +321,8 @@ def numbers(x: Any) -> Value:
         raise Unsupported("a batch of numbers", type(x).__name__)
     if x.is_ids:
         raise Unsupported("numbers: ids can only be looked up, and compared with padding", "arithmetic on ids")
+    if x.cells.size == 0:
+        raise Unsupported("a batch of numbers", "one of none")
     return x
 
 

@@ -68,7 +68,7 @@ def alias_of(p: Program, function: str, operands: Sequence[Any]) -> Any:
 def constant(p: Program, axis: str, value: float, masked: float, later: float | None = None) -> np.ndarray:
     """A cell that is one number where there are events, and another where there is padding, or what comes later."""
     def make() -> Any:
-        tensor = p.some_events(axis)
+        tensor = p.some_rows(axis)
         ones = p.builder.apply("equal", [tensor, tensor])
         return ones if value == 1 else p.builder.apply("mul", [ones, value])
     return p.sources.add(axis, 1, "constant", make, data=(value, masked, value if later is None else later))

@@ -87,6 +87,19 @@ def matmul_constant(p: Program, a: Any, weight: np.ndarray, path: str | None) ->
     return result
 
 
+def matmul_constants(p: Program, a: Any, matrices: np.ndarray) -> Value:
+    """With constants [.., in, out], a matrix for each field."""
+    if numbers(a).batch == -1 or a.cells.shape[-1] != matrices.shape[-2]:
+        raise Unsupported("each row by itself", "a layer over the batch")
+    fields = np.broadcast_shapes(a.cells.shape[:-2], matrices.shape[:-2])
+    if len(fields) > a.cells.ndim - 2:
+        raise Unsupported("matrices for fields that a row has", f"for {list(matrices.shape[:-2])}")
+    rows = np.broadcast_to(a.cells, fields + a.cells.shape[-2:])
+    weights = np.broadcast_to(matrices, fields + matrices.shape[-2:])
+    made = [[linear_row(p, events.Layer(row, weights[field].T)) for row in rows[field]] for field in np.ndindex(fields)]
+    return a.like(np.stack(made).reshape(*rows.shape[:-1], matrices.shape[-1]))
+
+
 def matmul(p: Program, a: Any, b: Any) -> Value:
     """Of batches of matrices, one for each row."""
     a, b = numbers(a), numbers(b)

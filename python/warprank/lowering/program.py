@@ -187,15 +187,15 @@ class Program(ABC):
             return None
         return float(self.array(weight)[sequence.mask[1], column])
 
-    def some_events(self, axis: str) -> wr.Tensor:
+    def some_rows(self, axis: str) -> wr.Tensor:
         """Any tensor of an axis."""
         for number, given in self.input_of_source.items():
-            if given.axis == axis and given.is_events and not given.is_lengths and not given.is_ids:
+            if given.axis == axis and given.kind == "numbers" and len(given.ids_columns) < given.width:
                 return self.sources.gather(np.array([number << SOURCE_SHIFT]), axis)
         for number, source in enumerate(self.sources.all):
             if source.axis == axis and source.kind == "embed":
                 return self.sources.gather(np.array([number << SOURCE_SHIFT]), axis)
-        raise Unsupported(f"events of axis '{axis}' that are looked up", "none")
+        raise Unsupported(f"ids of axis '{axis}' that are looked up, or numbers", "none")
 
     # --- the rest
 

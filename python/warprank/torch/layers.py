@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..lowering import layers, norms
-from ..lowering.arithmetic import constant_vector
-from ..lowering.cells import Unsupported, Value, move, numbers, with_rows
+from ..lowering.arithmetic import constant_rows, constant_vector
+from ..lowering.cells import Unsupported, Value, move, numbers
 from ..lowering.places import by_event
+from .composed import example_of, ops_of
 from .handlers import HANDLERS, handles
 
 if TYPE_CHECKING:
@@ -112,26 +112,35 @@ def softmax(p: Program, x: Any, dim: int, _: Any = None) -> Value:
 # --- products of matrices
 
 
+def transposed(x: Any) -> Value:
+    swapped = {-1: -2, -2: -1}.get(numbers(x).batch, x.batch)
+    return Value(np.swapaxes(x.cells, -1, -2), False, swapped, x.inner)
+
+
+def of_fields(p: Program, x: Any, matrices: torch.Tensor) -> Value:
+    """With a constant matrix for each field, which may be there for each row."""
+    return layers.matmul_constants(p, x, constant_rows(p, matrices, numbers(x)))
+
+
 @handles("mm", "matmul", "bmm", events=True)
 def matmul(p: Program, a: Any, b: Any) -> Value:
     if isinstance(a, Value) and isinstance(b, torch.Tensor):
         if b.dim() > 2:
-            raise Unsupported("a matrix", f"a constant of shape {list(b.shape)}")
+            return by_event(p, of_fields, (a, b), {})
         weight = p.array(b.reshape(b.shape[0], -1).t())
         result = layers.matmul_constant(p, a, weight, p.path_of(b, ".weight"))
         return result if b.dim() == 2 else Value(result.cells[..., 0], False, result.batch + 1, result.inner)
-    if isinstance(a, torch.Tensor) and a.dim() == 2:  # of column vectors
-        b = numbers(b)
-        turned = by_event(p, linear, (Value(np.swapaxes(b.cells, -1, -2), False, b.batch, b.inner), a), {})
-        return turned.like(np.swapaxes(turned.cells, -1, -2))
+    if isinstance(a, torch.Tensor) and a.dim() >= 2:  # of column vectors
+        turned = by_event(p, linear if a.dim() == 2 else of_fields, (transposed(b), a if a.dim() == 2 else a.mT), {})
+        return transposed(turned)
     return layers.matmul(p, a, b)
 
 
 @handles("einsum", events=True)
 def einsum(p: Program, equation: str, tensors: Sequence[Any], **_: Any) -> Value:
     """As PyTorch does it: moves, products of matrices, sums."""
-    examples = [torch.zeros(with_rows(x, p.batch).shape) if isinstance(x, Value) else x.detach() for x in tensors]
-    return p.interpret(make_fx(lambda *given: torch.einsum(equation, *given))(*examples).graph, tensors)
+    examples = [example_of(x, node) for x, node in zip(tensors, p.current().args[1])]
+    return p.interpret(ops_of(lambda *given: torch.einsum(equation, *given), examples), tensors)
 
 
 @handles("baddbmm", events=True)

@@ -9,7 +9,8 @@ import torch
 
 import warprank as wr
 
-from ..lowering.arithmetic import activation, apply, binary, constant_vector, power, required_scalar, scalar_of
+from ..lowering.arithmetic import (activation, apply, binary, by_column, constant_vector, power, required_scalar,
+                                   scalar_of)
 from ..lowering.cells import Unsupported, Value, numbers
 from ..lowering.ids import of_numbers
 from ..lowering.reductions import reduce
@@ -68,6 +69,8 @@ def native_dropout(p: Program, x: Any, share: float, *_: Any) -> tuple[Any]:
 
 @handles("where", constants=True)
 def where(p: Program, condition: Any, a: Any, b: Any) -> Value:
+    if not isinstance(condition, Value) and scalar_of(condition) is None:
+        return by_column(p, condition, a, b)
     return apply(p, "select", *(x if isinstance(x, Value) else required_scalar(x) for x in (a, b, condition)))
 
 

@@ -18,7 +18,8 @@ from ..lowering.placeholders import placeholder
 from ..lowering.places import by_event
 from ..lowering.program import Failed
 from ..lowering.program import Program as LoweredProgram
-from .handlers import HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME
+from .composed import example_of, ops_of
+from .handlers import HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME, name_of
 
 
 class Program(LoweredProgram):
@@ -88,13 +89,8 @@ class Program(LoweredProgram):
         torch.fx.node.map_aggregate((args, kwargs), lambda x: found.append(x))
         if any(isinstance(x, Failed) for x in found):
             return Failed()
-        if node.target is operator.getitem:
-            taken = args[0]
-            return taken[args[1]]
         try:
-            if not any(isinstance(x, Value) for x in found):
-                return self._constant(node, args, kwargs)
-            return self._apply(node, args, kwargs)
+            return self._computed(node, args, kwargs)
         except Unsupported as problem:
             expected, got = problem.args
         except Exception as error:  # of an op of PyTorch, or a shape that a handler did not foresee
@@ -103,24 +99,37 @@ class Program(LoweredProgram):
         return Failed()
 
     def interpret(self, graph: torch.fx.Graph, inputs: Any) -> Any:
-        """What a part of the program gives."""
+        """What a part of the program gives, which the current op is in."""
         before, given = self._node, iter(inputs)
+        assert before is not None
+        inside = {"nn_module_stack": before.meta.get("nn_module_stack")}
         values: dict[torch.fx.Node, Any] = {}
-        for node in graph.nodes:
-            if node.op == "output":
-                self._node = before
-                return values[node.args[0]]
-            if node.op == "placeholder":
-                values[node] = next(given)
-                continue
-            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
-            found: list[Any] = []
-            torch.fx.node.map_aggregate((args, kwargs), lambda x: found.append(x))
-            self._node = node
-            values[node] = (self._apply(node, args, kwargs) if any(isinstance(x, Value) for x in found)
-                            else self._constant(node, args, kwargs))
+        try:
+            for node in graph.nodes:
+                args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
+                if node.op == "output":
+                    return args[0]
+                if node.op == "placeholder":
+                    values[node] = next(given)
+                    continue
+                node.meta |= inside
+                self._node = node
+                values[node] = self._computed(node, args, kwargs)
+        except Unsupported as problem:
+            raise Unsupported(problem.args[0], f"{problem.args[1]} in {node.target}") from None
+        finally:
+            self._node = before
+
+    def _computed(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+        if node.target is operator.getitem:
+            return args[0][args[1]]
+        found: list[Any] = []
+        torch.fx.node.map_aggregate((args, kwargs), lambda x: found.append(x))
+        return (self._apply if any(isinstance(x, Value) for x in found) else self._constant)(node, args, kwargs)
 
     def _constant(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise Unsupported("numbers that are the same in each call", "random ones")
         with torch.no_grad():
             result = node.target(*args, **kwargs)  # type: ignore[operator]
         if node.target == torch.ops.aten.embedding.default:  # of the places of events
@@ -128,16 +137,33 @@ class Program(LoweredProgram):
         return result
 
     def _apply(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
-        name = node.target._schema.name.partition("::")[2]  # type: ignore[union-attr]
+        name = name_of(node.target)
         if name in MOVES:
             return move(node.target, args, kwargs, self.batch, torch.from_numpy)  # type: ignore[arg-type]
         if name in SAME:
             return args[0]
         if name not in HANDLERS:
-            raise Unsupported("an op of the model language", "none that does this")
+            return self._of_others(node, args, kwargs)
         if name in OF_EVENTS:
             return HANDLERS[name](self, *args, **kwargs)
         return by_event(self, HANDLERS[name], args, kwargs, constants=name in OF_CONSTANTS, widens=name == "embedding")
+
+    def _of_others(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+        """An op as PyTorch itself makes it of others."""
+        leaves, form = torch.utils._pytree.tree_flatten((args, kwargs))
+        nodes = torch.utils._pytree.tree_leaves((node.args, node.kwargs))
+        places = [i for i, n in enumerate(nodes) if isinstance(n, torch.fx.Node)]
+
+        def call(*tensors: torch.Tensor) -> Any:
+            filled = list(leaves)
+            for place, tensor in zip(places, tensors):
+                filled[place] = tensor
+            given, named = torch.utils._pytree.tree_unflatten(filled, form)
+            return node.target(*given, **named)  # type: ignore[operator]
+        graph = ops_of(call, [example_of(leaves[i], nodes[i]) for i in places])
+        if any(n.target == node.target for n in graph.nodes):
+            raise Unsupported("an op of the model language", "none that does this")
+        return self.interpret(graph, [leaves[i] for i in places])
 
     def _module(self) -> tuple[str, str]:
         """Of the module that the current op is in: its path and type."""

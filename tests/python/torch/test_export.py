@@ -146,9 +146,26 @@ OPS = {
     "products of others": lambda m, x: torch.matmul(x.view(B, 3, 2), (x * 2).view(B, 2, 3)).flatten(1),
     "matrices": lambda m, x: (x @ m.matrix).view(B, 2, 2) @ m.matrix[:2, :2],
     "layer of fields": lambda m, x: m.layer(x.view(B, 2, 3)).flatten(1),
+    "matrices of fields": lambda m, x: torch.cat([
+        (m.matrices @ x.view(B, 2, 3, 1)).flatten(1), (x.view(B, 2, 1, 3) @ m.matrices.mT).flatten(1),
+        (x.view(B, 2, 1, 3) @ m.matrices.mT.expand(B, 2, 3, 4)).flatten(1),
+        torch.einsum("bfd,fed->bfe", x.view(B, 2, 3), m.matrices).flatten(1)], 1),
+    "constant conditions": lambda m, x: torch.cat([
+        torch.where(m.matrix[:, 0] > 0, x, -x * 2), torch.where(m.matrix[:, 1] > 0, 3.0, x),
+        torch.softmax(x.view(B, 2, 3).masked_fill(torch.eye(3, dtype=torch.bool)[:2], -torch.inf), -1).flatten(1)], 1),
+    "parts of none": lambda m, x: torch.cat([torch.cat([part, part * 2 if part.shape[1] else part], 1)
+                                             for part in x.split([0, 2, 0, 4], 1)], 1),
     "norms": lambda m, x: m.norm(x) + m.layer_norm(x) + F.layer_norm(x, (6,)) + m.plain(x),
     "norm of fields": lambda m, x: m.field_norm(x.view(B, 2, 3)).flatten(1) + m.channels(x.view(B, 2, 3)).flatten(1),
     "prelu": lambda m, x: m.prelu(x) + m.one_prelu(x),
+    # What PyTorch makes of other ops.
+    "cosines": lambda m, x: F.cosine_similarity(x.view(B, 2, 3), m.layer.weight, dim=-1) + F.pairwise_distance(
+        x[:, :3], x[:, 3:]).unsqueeze(1),
+    "unit vectors": lambda m, x: F.normalize(x.view(B, 2, 3), dim=-1).flatten(1) * x.norm(dim=1, keepdim=True),
+    "soft steps": lambda m, x: F.softplus(x * 30) + F.logsigmoid(x * 30) + F.mish(x) + F.hardswish(x * 3),
+    "fused": lambda m, x: torch.addcmul(x, x, m.vector, value=2) + torch.lerp(x, x * x, 0.3),
+    "logsumexp": lambda m, x: torch.logsumexp(x, 1, keepdim=True) + F.glu(x),
+    "a step of a GRU": lambda m, x: m.cell(x[:, :3], x[:, 3:]),
 }
 
 
@@ -157,7 +174,7 @@ def test_ops(name):
     parts = {"vector": torch.tensor([1.0, 2, 3, -4, 5, 6]), "matrix": torch.randn(6, 4), "layer": nn.Linear(3, 2),
              "norm": nn.BatchNorm1d(6), "plain": nn.BatchNorm1d(6, affine=False), "layer_norm": nn.LayerNorm(6),
              "field_norm": nn.LayerNorm(3), "channels": nn.BatchNorm1d(2), "prelu": nn.PReLU(6, 0.3),
-             "one_prelu": nn.PReLU()}
+             "one_prelu": nn.PReLU(), "matrices": torch.randn(2, 4, 3), "cell": nn.GRUCell(3, 3)}
     check(Function(OPS[name], **parts), torch.randn(B, 6))
 
 
@@ -232,18 +249,27 @@ def test_what_cannot_be_expressed_is_told_together_with_its_module():
             self.gru = nn.Linear(4, 2)
 
         def forward(self, x):
-            return self.conv(x.unsqueeze(1)).squeeze(1) + torch.cumsum(self.gru(x), 1)
+            return self.conv(x.unsqueeze(1)).squeeze(1) + torch.cumsum(self.gru(x), 1) + torch.std(x, 1, keepdim=True)
 
     module = nn.Sequential(nn.Linear(3, 4), Tower(), nn.Linear(2, 1))
     with pytest.raises(wr.InvalidArgument) as raised:
         wr.torch.export(module, torch.randn(B, 3))
     problems = raised.value.problems
     assert [p.what for p in problems] == ["module '1.conv' (Conv1d): aten.conv1d.default",
-                                          "module '1' (Tower): aten.cumsum.default"]
+                                          "module '1' (Tower): aten.cumsum.default",
+                                          "module '1' (Tower): aten.std.dim"]
     assert problems[0].expected == "a convolution of kernel size 1, with stride 1, without padding and groups"
+    assert problems[2].got == "none that does this in aten.var.correction"
 
 
 @pytest.mark.parametrize("function, message", [
+    (lambda m, x: x + torch.rand(4),
+     "aten.rand.default: expected numbers that are the same in each call, got random ones"),
+    (lambda m, x: x.split([0, 4], 1)[0].sum(1), "aten.sum.dim_IntList: expected a batch of numbers, got one of none"),
+    (lambda m, x: x.view(B, 1, 4) @ torch.ones(B, 4, 2).cumsum(0),
+     "aten.matmul.default: expected a constant that is the same for every row, got one of shape [6, 4, 2]"),
+    (lambda m, x: torch.ones(2, 3, B) @ x,
+     "aten.matmul.default: expected each row by itself, got a layer over the batch"),
     (lambda m, x: x - x.mean(0), "aten.mean.dim: expected each row by itself, got an op over the batch"),
     (lambda m, x: x.flip(0), "aten.flip.default: expected each row made of itself, and all in one way, got others"),
     (lambda m, x: x.reshape(-1), "output 'output': expected scores of a batch, got rows that are not the batch's"),
