@@ -66,9 +66,9 @@ def own_difference(module, batch):
 def measure(of_zoo, name):
     """What there is to say of a model."""
     torch.manual_seed(ROWS[0])
-    make, batch = of_zoo(ROWS[0])[name]
+    make, batch, *axes = of_zoo(ROWS[0])[name]
     module = made(make)
-    exported = wr.torch.export(module, batch)
+    exported = wr.torch.export(module, batch, *axes)
     scores = exported.score(batch)
     relative = max(d.largest / max(1.0, float(abs(scores[output]).max())) for output, d in exported.check().items())
     plan, model = wr.compile(exported.graph), exported.model()

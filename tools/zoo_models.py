@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small configurations of the models of public zoos that have no history, for tools/zoo.py: by zoo its packages, and a
-function of a number of rows that gives {model: (how it is made, the batch that it takes)}."""
+function of a number of rows that gives {model: (how it is made, the batch that it takes)}, with axes where a batch has
+lists."""
+
+from collections import defaultdict
+from importlib import import_module
 
 import numpy as np
 import torch
@@ -86,10 +90,57 @@ def torch_rechub(rows):
     return {name: (make, batch) for name, make in makers.items()}
 
 
+class DataSet:
+    """What RecBole's models ask theirs for."""
+
+    def __init__(self, kinds):
+        from recbole.utils import FeatureSource, FeatureType
+        self.field2type = {name: FeatureType[kind] for name, (_, kind, _) in kinds.items()}
+        self._sources = {name: FeatureSource[source] for name, (source, _, _) in kinds.items()}
+        self._counts = {name: count for name, (_, _, count) in kinds.items()}
+
+    def fields(self, source):
+        return [name for name, own in self._sources.items() if own in source]
+
+    def num(self, name):
+        return self._counts[name]
+
+
+# A number is a pair: its value, and the interval that it lies in.
+RECBOLE = {"user_id": ("USER_ID", "TOKEN", 1000), "item_id": ("ITEM_ID", "TOKEN", 2000), "age": ("USER", "TOKEN", 20),
+           "genres": ("ITEM", "TOKEN_SEQ", 50), "price": ("ITEM", "FLOAT", 2), "hour": ("INTERACTION", "FLOAT", 25)}
+
+
+def recbole(rows):
+    common = {"LABEL_FIELD": "label", "embedding_size": DIM, "device": "cpu", "mlp_hidden_size": [64, 32],
+              "numerical_features": ["price", "hour"], "dropout_prob": 0.2}
+    attention = {"attention_size": 16, "n_layers": 2, "num_heads": 2, "dropout_probs": [0.2] * 3, "has_residual": True,
+                 "hidden_dropout_prob": 0.2, "attn_dropout_prob": 0.2}
+    mixed = {"cross_layer_num": 3, "mixed": True, "expert_num": 4, "low_rank": 8, "structure": "parallel"}
+    own = {"AFM": attention, "AutoInt": attention, "DCN": {"cross_layer_num": 3},
+           "DCNV2": {"cross_layer_num": 3, "structure": "stacked"}, "DCNMix": mixed, "DeepFM": {},
+           "DSSM": {"double_tower": True}, "FFM": {}, "FM": {}, "FNN": {}, "FwFM": {}, "FiGNN": attention, "LR": {},
+           "NFM": {}, "PNN": {"use_inner": True, "use_outer": True}, "WideDeep": {},
+           "xDeepFM": {"cin_layer_size": [16, 16]}}
+    batch = {name: torch.randint(0, count, (rows,)) for name, (_, kind, count) in RECBOLE.items() if kind == "TOKEN"}
+    for name in ("price", "hour"):
+        batch[name] = torch.stack([torch.randn(rows), torch.randint(0, RECBOLE[name][2], (rows,)).float()], 1)
+    batch["genres"] = torch.randint(1, 50, (rows, 6)) * (torch.arange(6) < torch.randint(0, 7, (rows, 1)))
+    axes = dict.fromkeys(batch, "row") | {"genres": "row/genres[]"}
+
+    def made(name):
+        kind = "DCNV2" if name == "DCNMix" else name
+        module = import_module(f"recbole.model.context_aware_recommender.{kind.lower()}")
+        return getattr(module, kind)(defaultdict(lambda: None, common | own[name]), DataSet(RECBOLE))
+    return {name: (lambda name=name: made(name), batch, axes) for name in own}
+
+
 # Of the zoos the versions that the record has; without what they ask for in turn but what their models read.
 ZOOS = {
     "torchfm": (torchfm, ["torchfm==0.7.0", "tqdm"]),
-    "deepctr-torch": (deepctr_torch, ["deepctr-torch==0.3.0", "tqdm", "scikit-learn", "scipy", "joblib", "threadpoolctl",
-                                      "narwhals", "requests", "idna", "urllib3", "certifi", "charset-normalizer"]),
-    "torch-rechub": (torch_rechub, ["torch-rechub==0.9.0", "pandas", "python-dateutil", "six", "tqdm", "scikit-learn", "scipy",
-                                    "joblib", "threadpoolctl", "narwhals"])}
+    "deepctr-torch": (deepctr_torch, ["deepctr-torch==0.3.0", "tqdm", "scikit-learn", "scipy", "joblib", "cloudpickle",
+                                      "threadpoolctl", "narwhals", "requests", "idna", "urllib3", "certifi", "charset-normalizer"]),
+    "torch-rechub": (torch_rechub, ["torch-rechub==0.9.0", "pandas", "python-dateutil", "six", "tqdm", "scikit-learn",
+                                    "scipy", "joblib", "cloudpickle", "threadpoolctl", "narwhals"]),
+    "recbole": (recbole, ["recbole==1.2.1", "colorlog", "colorama", "texttable", "tensorboard", "protobuf", "absl-py",
+                          "packaging", "pandas", "python-dateutil", "six"])}
