@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small configurations of the models of public zoos that have no history, for tools/zoo.py: by zoo its packages, and a
-function of a number of rows that gives {model: (how it is made, the batch that it takes)}, with axes where a batch has
-lists."""
+"""Small configurations of the models of public zoos, most without a history, for tools/zoo.py: by zoo its packages, and
+a function of a number of rows that gives {model: (how it is made, the batch that it takes)}, with axes where a batch
+has lists."""
 
 from collections import defaultdict
 from importlib import import_module
@@ -93,8 +93,9 @@ def torch_rechub(rows):
 class DataSet:
     """What RecBole's models ask theirs for."""
 
-    def __init__(self, kinds):
+    def __init__(self, kinds, config):
         from recbole.utils import FeatureSource, FeatureType
+        self.config = config
         self.field2type = {name: FeatureType[kind] for name, (_, kind, _) in kinds.items()}
         self._sources = {name: FeatureSource[source] for name, (source, _, _) in kinds.items()}
         self._counts = {name: count for name, (_, _, count) in kinds.items()}
@@ -105,10 +106,22 @@ class DataSet:
     def num(self, name):
         return self._counts[name]
 
+    def get_user_feature(self):
+        return self._features("user_id", "age")
+
+    def get_item_feature(self):
+        return self._features("item_id", "brand")
+
+    def _features(self, key, of_key):
+        from recbole.data.interaction import Interaction
+        rows = self._counts[key]
+        return Interaction({key: torch.arange(rows), of_key: torch.randint(0, self._counts[of_key], (rows,))})
+
 
 # A number is a pair: its value, and the interval that it lies in.
 RECBOLE = {"user_id": ("USER_ID", "TOKEN", 1000), "item_id": ("ITEM_ID", "TOKEN", 2000), "age": ("USER", "TOKEN", 20),
-           "genres": ("ITEM", "TOKEN_SEQ", 50), "price": ("ITEM", "FLOAT", 2), "hour": ("INTERACTION", "FLOAT", 25)}
+           "brand": ("ITEM", "TOKEN", 50), "genres": ("ITEM", "TOKEN_SEQ", 50), "price": ("ITEM", "FLOAT", 2),
+           "hour": ("INTERACTION", "FLOAT", 25)}
 
 
 def recbole(rows):
@@ -118,7 +131,7 @@ def recbole(rows):
                  "hidden_dropout_prob": 0.2, "attn_dropout_prob": 0.2}
     mixed = {"cross_layer_num": 3, "mixed": True, "expert_num": 4, "low_rank": 8, "structure": "parallel"}
     own = {"AFM": attention, "AutoInt": attention, "DCN": {"cross_layer_num": 3},
-           "DCNV2": {"cross_layer_num": 3, "structure": "stacked"}, "DCNMix": mixed, "DeepFM": {},
+           "DCNV2": {"cross_layer_num": 3, "structure": "stacked"}, "DCNV2Mix": mixed, "DeepFM": {},
            "DSSM": {"double_tower": True}, "FFM": {}, "FM": {}, "FNN": {}, "FwFM": {}, "FiGNN": attention, "LR": {},
            "NFM": {}, "PNN": {"use_inner": True, "use_outer": True}, "WideDeep": {},
            "xDeepFM": {"cin_layer_size": [16, 16]}}
@@ -128,18 +141,26 @@ def recbole(rows):
     batch["genres"] = torch.randint(1, 50, (rows, 6)) * (torch.arange(6) < torch.randint(0, 7, (rows, 1)))
     axes = dict.fromkeys(batch, "row") | {"genres": "row/genres[]"}
 
-    def made(name):
-        kind = "DCNV2" if name == "DCNMix" else name
-        module = import_module(f"recbole.model.context_aware_recommender.{kind.lower()}")
-        return getattr(module, kind)(defaultdict(lambda: None, common | own[name]), DataSet(RECBOLE))
-    return {name: (lambda name=name: made(name), batch, axes) for name in own}
+    def made(name, kind="context_aware"):
+        config = defaultdict(lambda: None, common | own[name])
+        module = import_module(f"recbole.model.{kind}_recommender.{name.removesuffix('Mix').lower()}")
+        return getattr(module, name.removesuffix("Mix"))(config, DataSet(RECBOLE, config))
+    found = {name: (lambda name=name: made(name), batch, axes) for name in own}
+    own["DIN"] = {"USER_ID_FIELD": "user_id", "ITEM_ID_FIELD": "item_id", "LIST_SUFFIX": "_list", "NEG_PREFIX": "neg_",
+                  "MAX_ITEM_LIST_LENGTH": 20, "pooling_mode": "mean"}
+    history = torch.randint(1, 2000, (rows, 20)) * (torch.arange(20) < torch.randint(0, 21, (rows, 1)))
+    seen = {"user": batch["user_id"], "item_seq": history, "item_seq_len": (history > 0).sum(1),
+            "next_items": batch["item_id"]}
+    seen_axes = {"user": "row", "item_seq": "row/seen[]", "item_seq_len": "row/seen[]", "next_items": "row"}
+    return found | {"DIN": (lambda: made("DIN", "sequential"), seen, seen_axes)}
 
 
 # Of the zoos the versions that the record has; without what they ask for in turn but what their models read.
 ZOOS = {
     "torchfm": (torchfm, ["torchfm==0.7.0", "tqdm"]),
     "deepctr-torch": (deepctr_torch, ["deepctr-torch==0.3.0", "tqdm", "scikit-learn", "scipy", "joblib", "cloudpickle",
-                                      "threadpoolctl", "narwhals", "requests", "idna", "urllib3", "certifi", "charset-normalizer"]),
+                                      "threadpoolctl", "narwhals", "requests", "idna", "urllib3", "certifi",
+                                      "charset-normalizer"]),
     "torch-rechub": (torch_rechub, ["torch-rechub==0.9.0", "pandas", "python-dateutil", "six", "tqdm", "scikit-learn",
                                     "scipy", "joblib", "cloudpickle", "threadpoolctl", "narwhals"]),
     "recbole": (recbole, ["recbole==1.2.1", "colorlog", "colorama", "texttable", "tensorboard", "protobuf", "absl-py",

@@ -265,13 +265,14 @@ def compared_ids(p: Program, function: str, a: Any, b: Any) -> Value:
         raise Unsupported("ids that can only be looked up, and compared with padding where they are events "
                           "(axes: 'user/history[]')", f"'{function}' of ids")
     if given.is_lengths:
-        places = p.array(b) if is_constant(b) else np.zeros(0)
+        places = constant_rows(p, b, a) if is_constant(b) else np.zeros(0)
         length = p.sequences[given.axis].length if given.axis in p.sequences else 0
-        if function != "greater" or places.size != length or (places.ravel() != np.arange(length)).any() or \
-                places.shape[-1] != length:
+        if function not in ("greater", "less_equal") or places.size != length or \
+                (places.ravel() != np.arange(length)).any() or places.shape[-1] != length:
             raise Unsupported("lengths that are compared with the places of events: arange < length", "others")
         p.mask(given.axis, given.name, None)
-        cells = constant(p, given.axis, 1.0, 0.0).reshape([1] * a.cells.ndim)
+        is_event = float(function == "greater")
+        cells = constant(p, given.axis, is_event, 1.0 - is_event).reshape([1] * a.cells.ndim)
         return a.like(p.sources.with_events(cells, -1, length))
     padding = scalar_of(b)
     if padding is not None and function in ("greater", "greater_equal"):  # padding is the least id

@@ -45,14 +45,29 @@ def row_numbers(p: Program, function: str, x: Value, constant: Any) -> Value:
             f"'{function}' of {array.dtype} {list(array.shape)}"))
     cells, constants = (np.broadcast_to(each, shape).flatten() for each in (x.cells, array.astype(np.int64)))
     factors, offsets = np.ones_like(constants), np.zeros_like(constants)
+    numbers: list[np.ndarray | None] = [None] * len(cells)
     for i, (source, column) in enumerate(map(p.sources.of, cells)):
         if isinstance(source.data, RowNumbers):
             before = source.data
             cells[i], factors[i], offsets[i] = before.cells[column], before.factors[column], before.offsets[column]
+            numbers[i] = before.numbers[column]
     if function == "mul":
         factors, offsets = factors * constants, offsets * constants
     else:
         offsets = offsets + constants
     made = p.sources.add(p.sources.axis_of(cells), len(cells), "row_numbers", _no_numbers,
-                         data=RowNumbers(cells, factors, offsets))
+                         data=RowNumbers(cells, factors, offsets, numbers))
     return Value(made.reshape(shape), True, x.batch, x.inner)
+
+
+def indexed(p: Program, constant: Any, x: Value) -> Value:
+    """Of a constant with a whole number for each id those of some ids."""
+    array = p.whole_numbers(constant)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise Unsupported("a constant with a whole number for each id", f"{array.dtype} {list(array.shape)}")
+    cells = x.cells.ravel()
+    if any(isinstance(p.sources.of(cell)[0].data, RowNumbers) for cell in cells):
+        raise Unsupported("ids that are an input", "some that are computed")
+    made = p.sources.add(p.sources.axis_of(cells), len(cells), "row_numbers", _no_numbers, data=RowNumbers(
+        cells, np.ones_like(cells), np.zeros_like(cells), [array] * len(cells)))
+    return Value(made.reshape(x.cells.shape), True, x.batch, x.inner)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .arithmetic import is_constant
+from .behind import in_parts, parts_of
 from .cells import PAIR, Unsupported, Value
 from .expressions import constant
 from .inputs import position_name
@@ -44,7 +45,14 @@ def by_event(p: Program, handler: Callable[..., Any], args: Any, kwargs: Any, *,
     constants: those that it takes may be others for each event
     widens: its results have a dimension more, at the end
     """
-    values, found = with_places(p, (*args, *kwargs.values()))
+    try:
+        values, found = with_places(p, (*args, *kwargs.values()))
+    except Unsupported:
+        parts = parts_of(x for x in (*args, *kwargs.values()) if isinstance(x, Value))
+        if parts is None:
+            raise
+        return in_parts(lambda *a, **k: by_event(p, handler, a, k, constants=constants, widens=widens), parts, args,
+                        kwargs, constants, widens)
     if -2 in found and (len(found) > 1 or any(constants and is_square(x, found[-2]) for x in args)):
         args = [turned_scores(p, x) for x in args]
         values, found = with_places(p, (*args, *kwargs.values()))

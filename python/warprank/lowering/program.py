@@ -53,6 +53,7 @@ class Program(ABC):
         self.layer_names: dict[int, str] = {}  # by the first cell of a linear layer
         self._table_handles: dict[tuple[int, ...], tuple[str, wr.Table]] = {}  # by constant, and rows
         self._ids: dict[str, wr.Ids] = {}
+        self._whole: dict[int, tuple[Any, np.ndarray]] = {}  # constants, which live as long, by id()
         self.input_of_source: dict[int, Input] = {}
         self.lookups: dict[str, dict[str, int]] = {}  # by input the tables that it looks up, with their rows
         self._node: Any = None
@@ -104,12 +105,12 @@ class Program(ABC):
 
     def table(self, weight: Any, rows: TableRows | None = None) -> tuple[str, wr.Table]:
         """Its name, and what the builder knows it by: of all rows of a constant, or some."""
-        key = (id(weight), *((rows.begin, rows.end, rows.step) if rows is not None else ()))
+        key = (id(weight), *((rows.begin, rows.end, rows.step, id(rows.numbers)) if rows is not None else ()))
         if key not in self._table_handles:
             name, array = self.table_name(self.path_of(weight, ".weight")), self.array(weight)
             if rows is not None:
                 step = f"_by_{rows.step}" if rows.step > 1 else ""
-                name, array = self.layer(f"{name}.rows_{rows.begin}{step}"), array[rows.begin:rows.end:rows.step]
+                name, array = self.layer(f"{name}.rows_{rows.begin}{step}"), rows.of(array)
             if name not in self.hashed:
                 self.tables[name] = array
                 make = self.builder.table
@@ -119,6 +120,10 @@ class Program(ABC):
                 make = self.builder.hashed_table
             self._table_handles[key] = name, make(name, dim=weight.shape[1], rows=len(array))
         return self._table_handles[key]
+
+    def whole_numbers(self, constant: Any) -> np.ndarray:
+        """Of a constant, always the same array."""
+        return self._whole.setdefault(id(constant), (constant, np.asarray(constant)))[1]
 
     def table_name(self, path: str | None) -> str:
         name = path or self.layer(None)
@@ -181,11 +186,13 @@ class Program(ABC):
         """Of an embedding of events what it is for padding; None: not known."""
         ids, weight = source.data
         sequence = self.sources.sequence_of(source.axis)
-        given = self.input_of(ids) if ids is not None else None
-        if sequence is None or sequence.mask is None or given is None or sequence.mask[0] != given.name or \
-                sequence.mask[1] is None:
+        if ids is None or sequence is None or sequence.mask is None or sequence.mask[1] is None:
             return None
-        return float(self.array(weight)[sequence.mask[1], column])
+        cell, rows = rows_of(self.sources, ids, weight.shape[0])
+        if sequence.mask[0] != self.input_of(cell).name:
+            return None
+        padding = sequence.mask[1]
+        return float(self.array(weight)[padding if rows is None else rows.row(padding), column])
 
     def some_rows(self, axis: str) -> wr.Tensor:
         """Any tensor of an axis."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..lowering.cells import Unsupported, Value
-from ..lowering.places import embedding, ids_of
+from ..lowering.cells import Unsupported, Value, move
+from ..lowering.ids import indexed
+from ..lowering.places import by_event, embedding, ids_of
 from .handlers import handles
 
 if TYPE_CHECKING:
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
 @handles("embedding")
 def embedding_of(p: Program, weight: torch.Tensor, ids: Any, *_: Any) -> Value:
     return embedding(p, weight, ids)
+
+
+@handles("index", events=True)
+def index(p: Program, x: Any, indices: Any) -> Any:
+    if isinstance(x, Value) or len(indices) != 1:
+        return move(torch.ops.aten.index.Tensor, (x, indices), {}, p.batch, torch.from_numpy)
+    if x.is_floating_point() and x.dim() == 2:
+        return by_event(p, embedding, (x, indices[0]), {}, widens=True)
+    return by_event(p, indexed, (x, ids_of(indices[0])), {})
 
 
 @handles("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only", events=True)
