@@ -89,8 +89,10 @@ def matmul_constant(p: Program, a: Any, weight: np.ndarray, path: str | None) ->
 
 def matmul_constants(p: Program, a: Any, matrices: np.ndarray) -> Value:
     """With constants [.., in, out], a matrix for each field."""
-    if numbers(a).batch == -1 or a.cells.shape[-1] != matrices.shape[-2]:
+    if numbers(a).batch == -1:
         raise Unsupported("each row by itself", "a layer over the batch")
+    if a.cells.shape[-1] != matrices.shape[-2]:
+        raise Unsupported(f"[.., {matrices.shape[-2]}] of a row", "a layer over events")
     fields = np.broadcast_shapes(a.cells.shape[:-2], matrices.shape[:-2])
     if len(fields) > a.cells.ndim - 2:
         raise Unsupported("matrices for fields that a row has", f"for {list(matrices.shape[:-2])}")

@@ -15,7 +15,7 @@ import warprank as wr
 from ..errors import Problems
 from ..rows import hashed_keys
 from ..weights import check_finite
-from .cells import SOURCE_SHIFT, Sequence, Sources, Unsupported, Value, columns_of
+from .cells import COLUMN_SHIFT, SOURCE_SHIFT, Sequence, Sources, Unsupported, Value, columns_of
 from .inputs import Input, position_name
 from .table_rows import TableRows, rows_of
 
@@ -197,8 +197,10 @@ class Program(ABC):
     def some_rows(self, axis: str) -> wr.Tensor:
         """Any tensor of an axis."""
         for number, given in self.input_of_source.items():
-            if given.axis == axis and given.kind == "numbers" and len(given.ids_columns) < given.width:
-                return self.sources.gather(np.array([number << SOURCE_SHIFT]), axis)
+            columns = set(range(given.width)) - given.ids_columns
+            if given.axis == axis and given.kind == "numbers" and columns:
+                cell = (number << SOURCE_SHIFT) + (min(columns) << COLUMN_SHIFT)
+                return self.sources.gather(np.array([cell]), axis)
         for number, source in enumerate(self.sources.all):
             if source.axis == axis and source.kind == "embed":
                 return self.sources.gather(np.array([number << SOURCE_SHIFT]), axis)

@@ -349,3 +349,19 @@ def test_wrong_hashed_tables():
         wr.torch.export(module, ids(20), hashed={"films": [1, 1, 2], "film": [1]})
     text = str(raised.value)
     assert "hashed: 'films': expected 20 ids, one for each row of the table, got 3" in text
+
+
+def test_a_matrix_for_each_field_of_events():
+    def forward(m, film, history):
+        fields = m.films(history).view(*history.shape, 2, 1, D // 2) @ m.matrices
+        kept = fields.flatten(2) * (history != 0).unsqueeze(-1)
+        return kept.sum(1) + m.films(film)
+    module = Function(forward, films=table(), matrices=torch.randn(2, D // 2, D // 2))
+    check(module, (ids(20), padded(20, L)), axes=AXES)
+
+
+def test_a_matrix_over_events_is_told():
+    module = Function(lambda m, film, history: (m.films(history).mT.unsqueeze(1) @ torch.ones(2, L, 3)).flatten(1),
+                      films=table())
+    with pytest.raises(wr.InvalidArgument, match="aten.matmul.default: expected .*, got a layer over events"):
+        wr.torch.export(module, (ids(20), padded(20, L)), axes=AXES)

@@ -327,6 +327,18 @@ def test_a_dict_that_is_the_one_argument():
     exact(OfDict(), {"inputs": of_dict()})
 
 
+def test_a_constant_beside_ids_that_are_columns():
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(9, 3)
+
+        def forward(self, x):
+            fields = self.table(x[:, 0].long()) * x[:, 1:]
+            return torch.softmax(fields.masked_fill(torch.tensor([True, False, False]), -torch.inf), 1)
+    exact(Masked(), torch.cat([matrix([9]).float(), torch.randn(ROWS, 3)], 1))
+
+
 class Named:
     """As a library's own class of a batch: no dict, but iterated over by names."""
 
