@@ -119,6 +119,8 @@ def main():
     parser.add_argument("--only", choices=KINDS, nargs="+", default=list(KINDS))
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
+    if options.update and len(options.only) < len(KINDS):
+        parser.error("--update needs all kinds, without --only")
     runtime = os.path.abspath(f"{options.build}/tools/t4")
     if not os.path.exists(f"{runtime}/libcudart.so.13"):
         sys.exit(f"{options.build} lacks the T4 in software: cmake --build {options.build} --target t4_cudart")

@@ -22,7 +22,7 @@ void* lib_make(const void* q, const void* k, void* y, const int64_t* item_offset
   DinHistory history;
   history.q = prototypes::halves(q, items, dim), history.k = prototypes::halves(k, events, dim);
   history.y = prototypes::halves(y, items, dim);
-  history.item_offsets = item_offsets, history.history_offsets = history_offsets, history.max_parents = requests;
+  history.item_offsets = item_offsets, history.history_offsets = history_offsets, history.parents.capacity = requests;
   history.network = &network, history.longest_history = longest;
   history.device_weights = prototypes::upload(network.bytes().data(), static_cast<size_t>(network.bytes().size()));
   return prototypes::resident(DinLaunch({&history, 1}));

@@ -60,7 +60,7 @@ void* lib_attention(const void* q, const void* k, const void* v, void* y, const 
   attention.k = halves(k, events, heads * dim), attention.v = halves(v, events, heads * dim);
   attention.y = halves(y, items, heads * dim);
   attention.item_offsets = item_offsets, attention.history_offsets = history_offsets;
-  attention.max_parents = requests, attention.heads = heads;
+  attention.parents.capacity = requests, attention.heads = heads;
   return prototypes::resident(AttentionLaunch({&attention, 1}));
 }
 void lib_attention_run(void* op, cudaStream_t stream) { prototypes::launch<AttentionLaunch>(op, stream); }
