@@ -459,13 +459,14 @@ TEST(AttentionKernel, GivesNaNOnlyToEventsThatSeeIt) {
 TEST(AttentionKernel, MayBeBeyondTwoToTheThirtyOneElements) {
   if constexpr (build == Build::asan) GTEST_SKIP() << "so much memory has no shadow";
   for_each_target([](const Config& config) {
-    for (const int64_t dim : {8, 16}) {
-      AttentionCase c = self(1, dim, {3, 1}, false);
-      c.weights = AttentionWeights::silu, c.has_own_keys = true;
+    for (const auto& [dim, causal] : {std::pair<int64_t, bool>{8, false}, std::pair<int64_t, bool>{16, false},
+                                      std::pair<int64_t, bool>{16, true}}) {
+      AttentionCase c = self(1, dim, {3, 1}, causal);
+      c.weights = AttentionWeights::silu, c.has_own_keys = !causal;
       c.make();
       const int64_t stride = (int64_t{1} << 30) + 8;  // 6 GB in four rows, mostly untouched
       DeviceArray<warprank::float16> memory(3 * stride + 5 * dim);
-      const auto place = [&](const std::vector<float>& values, int64_t column) {
+      const auto place = [&, dim = dim](const std::vector<float>& values, int64_t column) {
         for (int64_t row = 0; row < 4; ++row) {
           std::vector<warprank::float16> narrow;
           for (const float value : rows(values, dim, row, 1)) narrow.push_back(to_float16(value));
@@ -476,7 +477,7 @@ TEST(AttentionKernel, MayBeBeyondTwoToTheThirtyOneElements) {
       DeviceAttention rest(c);
       Attention view = rest.view();
       view.q = place(c.q, 0), view.k = place(c.k, dim), view.v = place(c.v, 2 * dim);
-      view.own_k = place(c.own_k, 3 * dim), view.own_v = place(c.own_v, 4 * dim);
+      if (!causal) view.own_k = place(c.own_k, 3 * dim), view.own_v = place(c.own_v, 4 * dim);
       view.y.rows = 4;
       DeviceAttentions launch({view}, config.target);
       launch.run();
