@@ -413,9 +413,13 @@ inline Outputs batch_norm(Builder& b) {
 /// |---|---|---|
 /// | `<name>.weight`, `.bias`, with `affine` | the same | `gamma`, `beta` |
 /// | `eps` | 1e-5 unless given | 1e-3 unless given |
+///
+/// With `groups` a row is so many tokens side by side, and each is normed by itself, as PyTorch's `LayerNorm(8)` does
+/// with [batch, 4, 8]: all have one weight and one bias [8]. If they are `stacked`, each token has its own, [4, 8].
 inline Outputs layer_norm(Builder& b) {
   auto item = b.axis("item", b.axis("user"));
-  return {{"y", b.layer_norm("norm", b.dense("x", item, 32))}};
+  auto x = b.dense("x", item, 32);
+  return {{"y", b.layer_norm("norm", x)}, {"tokens", b.layer_norm("by_token", x, {.groups = 4})}};
 }
 
 /// ### softmax

@@ -60,6 +60,8 @@ inline Outputs norms(Builder& b) {
                      {"batch_norm_then_linear", b.linear("after", b.batch_norm("before", x), 3, {.activation = relu})},
                      {"layer_norm", b.layer_norm("layer_norm", x)},
                      {"layer_norm_plain", b.layer_norm("layer_norm_plain", x, {.eps = 1e-3f, .affine = false})},
+                     {"layer_norm_groups", b.layer_norm("layer_norm_groups", x, {.groups = 2})},
+                     {"layer_norm_stacked", b.layer_norm("layer_norm_stacked", x, {.groups = 3, .stacked = true})},
                      {"softmax", b.softmax(x)}};
   for (const auto& [name, activation] : activations())
     outputs.emplace_back("activate_" + name, b.activate(x, activation, "activate_" + name));

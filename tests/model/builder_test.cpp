@@ -137,6 +137,9 @@ TEST(Builder, RefusesWhatDoesNotFit) {
   expect("inputs on axis 'user' or above", [](B b, Axis user, Axis, Tensor, Tensor i) { b.custom("f", {i}, user, 1); });
   expect("at most 16777216 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.linear("l", i, int64_t{1} << 40); });
   expect("a name not used before", [](B b, Axis, Axis, Tensor, Tensor i) { b.label("u", i); });
+  expect("1 or more groups", [](B b, Axis, Axis, Tensor, Tensor i) { b.layer_norm("n", i, {.groups = 0}); });
+  expect("columns that divide into 5 groups",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.layer_norm("n", i, {.groups = 5}); });
   for (const float eps : {-1.0f, NAN, INFINITY}) {
     const std::string text = ": expected a finite eps of 0 or more, got " + std::to_string(eps);
     expect("layer_norm 'n'" + text, [&](B b, Axis, Axis, Tensor, Tensor i) { b.layer_norm("n", i, {.eps = eps}); });

@@ -403,7 +403,27 @@ class Interpreter {
   }
 
   Row row_of(const LayerNormOp& op, size_t r) const {
-    const Row& x = input(0, r);
+    const Row& all = input(0, r);
+    const size_t width = all.size() / static_cast<size_t>(op.groups);
+    Row y;
+    for (size_t first = 0; first < all.size(); first += width) {
+      const Row part(all.begin() + static_cast<std::ptrdiff_t>(first),
+                     all.begin() + static_cast<std::ptrdiff_t>(first + width));
+      const size_t first_learned = op.stacked ? first : 0;
+      for (const Cell& value : normed(op, part)) {
+        const size_t c = y.size() - first;
+        Cell result = value;
+        if (op.affine) {
+          result = apply(ElementwiseFunction::mul, result, exact(weight(op.name + ".weight")[first_learned + c]));
+          result = apply(ElementwiseFunction::add, result, exact(weight(op.name + ".bias")[first_learned + c]));
+        }
+        if (node_->inputs.size() > 1) result = apply(ElementwiseFunction::mul, result, input(1, r)[first + c]);
+        y.push_back(result);
+      }
+    }
+    return y;
+  }
+  Row normed(const LayerNormOp& op, const Row& x) const {
     const Cell mean = pooled(x, Pooling::mean);
     Row deviations;
     Sum squares(rounding_);
@@ -418,11 +438,6 @@ class Interpreter {
     for (size_t c = 0; c < x.size(); ++c) {
       Cell value = divide(deviations[c], spread);
       value.bound += std::fabs(value.value);  // a reciprocal, then a product
-      if (op.affine) {
-        value = apply(ElementwiseFunction::mul, value, exact(weight(op.name + ".weight")[c]));
-        value = apply(ElementwiseFunction::add, value, exact(weight(op.name + ".bias")[c]));
-      }
-      if (node_->inputs.size() > 1) value = apply(ElementwiseFunction::mul, value, input(1, r)[c]);
       y.push_back(value);
     }
     return y;

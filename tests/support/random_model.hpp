@@ -149,7 +149,8 @@ class RandomModel {
         return b.scene_experts(name("scene"), on(axis), scene, 4, {5, dim}, any_activation());
       }
       case 5:
-        return b.layer_norm(name("layer_norm"), on(axis), {.affine = pick(2) == 0});
+        return b.layer_norm(name("layer_norm"), on(axis),
+                            {.affine = pick(2) == 0, .groups = 1 + pick(2), .stacked = pick(2) == 0});
       case 6:
         return b.batch_norm(name("norm"), on(axis), {.affine = pick(2) == 0});
       case 7:

@@ -53,6 +53,10 @@ def norms():
             "batch_norm_then_linear": layers.linear(w, "after", layers.batch_norm(w, "before", x), 3, "relu"),
             "layer_norm": F.layer_norm(x, (6,), w("layer_norm.weight", 6), w("layer_norm.bias", 6), f32(1e-5)),
             "layer_norm_plain": F.layer_norm(x, (6,), eps=f32(1e-3)),
+            "layer_norm_groups": F.layer_norm(x.view(-1, 2, 3), (3,), w("layer_norm_groups.weight", 3),
+                                              w("layer_norm_groups.bias", 3), f32(1e-5)).view(-1, 6),
+            "layer_norm_stacked": (F.layer_norm(x.view(-1, 3, 2), (2,), eps=f32(1e-5)) *
+                                   w("layer_norm_stacked.weight", 3, 2) + w("layer_norm_stacked.bias", 3, 2)).view(-1, 6),
             "softmax": torch.softmax(x, 1),
         }
         for kind in layers.ACTIVATIONS:

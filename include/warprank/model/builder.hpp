@@ -136,8 +136,10 @@ struct BatchNormOptions {
   bool affine = true;  ///< with a learned scale and shift
 };
 struct LayerNormOptions {
-  float eps = 1e-5f;   ///< added to the variance
-  bool affine = true;  ///< with a learned scale and shift
+  float eps = 1e-5f;     ///< added to the variance
+  bool affine = true;    ///< with a learned scale and shift
+  int64_t groups = 1;    ///< equal parts of a row, each normed by itself: tokens, or domains
+  bool stacked = false;  ///< each part has a scale and a shift of its own
 };
 
 using Outputs = std::vector<std::pair<std::string, Tensor>>;
@@ -248,7 +250,8 @@ class Builder {
 
   /// Inference-time batch norm; folded into neighbouring linears where possible.
   Tensor batch_norm(std::string name, Tensor x, BatchNormOptions options = {}, SourceLine at = SourceLine::current());
-  /// (x - mean) / sqrt(var + eps) over the columns of a row; with `affine` times "<name>.weight" plus "<name>.bias".
+  /// (x - mean) / sqrt(var + eps) over the columns of a row, or of each of its `groups` parts; with `affine` times
+  /// "<name>.weight" plus "<name>.bias", of one part, or [groups, columns of one] where they are `stacked`.
   Tensor layer_norm(std::string name, Tensor x, LayerNormOptions options = {}, SourceLine at = SourceLine::current());
   /// Softmax over the columns of a row.
   Tensor softmax(Tensor x, SourceLine at = SourceLine::current());

@@ -200,7 +200,7 @@ WARPRANK_HOST_INLINE Tensor Builder::dot(const std::vector<Tensor>& fields, int6
 }
 
 WARPRANK_HOST_INLINE Tensor Builder::layer_norm(std::string name, Tensor x, LayerNormOptions options, SourceLine at) {
-  return append(LayerNormOp{name, options.eps, options.affine}, {x}, name, at);
+  return append(LayerNormOp{name, options.eps, options.affine, options.groups, options.stacked}, {x}, name, at);
 }
 
 WARPRANK_HOST_INLINE Tensor Builder::softmax(Tensor x, SourceLine at) { return append(SoftmaxOp{}, {x}, "", at); }

@@ -1,26 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <tuple>
 
 #include "warprank/core/fields.hpp"
+#include "warprank/core/shape.hpp"
 #include "warprank/model/op/traits.hpp"
 
 namespace warprank { inline namespace v0 {
 
-/// y = (x - mean(x)) / sqrt(var(x) + eps) [* weight + bias] [* factor], over the columns of a row. Inputs: x, and maybe
-/// a factor of the same shape.
+/// y = (x - mean(x)) / sqrt(var(x) + eps) [* weight + bias] [* factor], over the columns of a row, or of each of the
+/// equal parts of one. Inputs: x, and maybe a factor of the same shape.
 struct LayerNormOp {
   static constexpr const char* kind = "layer_norm";
   std::string name;
   float eps = 1e-5f;
   bool affine = true;
+  int64_t groups = 1;    ///< parts of a row, tokens for one
+  bool stacked = false;  ///< every part has a weight and a bias of its own: a leading [groups] dimension
 };
 constexpr auto fields_of(const LayerNormOp*) {
   return std::make_tuple(field("name", &LayerNormOp::name), field("eps", &LayerNormOp::eps),
-                         field("affine", &LayerNormOp::affine));
+                         field("affine", &LayerNormOp::affine), field("groups", &LayerNormOp::groups),
+                         field("stacked", &LayerNormOp::stacked));
 }
 
 template <>
@@ -34,17 +39,22 @@ struct OpTraits<LayerNormOp> : ReadsFloats {
   static std::optional<NodeShape> infer(const LayerNormOp& op, Shapes& node) {
     if (op.affine && op.name.empty()) return node.fail("a name for the weights", "none");
     if (!node.eps_is_good(op.eps)) return {};
+    if (op.groups < 1 || op.groups > max_width) return node.fail("1 or more groups", std::to_string(op.groups));
     if (!node.count_is(1, 2) || !node.common_axis(false)) return {};
     const auto &x = node.input(0), &factor = node.input(node.num_inputs() - 1);
     if (factor.width != x.width)
       return node.fail(std::to_string(x.width) + " columns of the factor", std::to_string(factor.width));
+    if (x.width % op.groups != 0)
+      return node.fail("columns that divide into " + std::to_string(op.groups) + " groups", node.show(x));
     return NodeShape{x.axis, x.width};
   }
   template <class Lister>
   static void parameters(const LayerNormOp& op, Lister& node) {
     if (!op.affine) return;
-    node.vector(op.name + ".weight", {node.width()});
-    node.vector(op.name + ".bias", {node.width()});
+    Shape shape{node.width() / op.groups};
+    if (op.stacked) shape.insert(shape.begin(), op.groups);
+    node.vector(op.name + ".weight", shape);
+    node.vector(op.name + ".bias", shape);
   }
   template <class Model>
   static Cost cost(const LayerNormOp&, const Model& node) {

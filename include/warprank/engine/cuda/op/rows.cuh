@@ -51,15 +51,14 @@ class RowPrograms {
   void add(const RowNode& row) {
     const Node& node = bindings_.graph().node(row.node);
     if (!row.parts_in_place.empty()) return add_concat(row);
+    if (std::holds_alternative<LayerNormOp>(node.op)) return add_layer_norm(row);
     RowProgram& program = programs_.emplace_back();
     std::vector<AxisInput<void>>& inputs = inputs_.emplace_back();
-    const size_t num_inputs = std::holds_alternative<LayerNormOp>(node.op) ? 1 : node.inputs.size();
-    for (size_t i = 0; i < num_inputs; ++i) inputs.push_back(bindings_.input_on(node.inputs[i], node.axis));
-    if (num_inputs < node.inputs.size()) program.factor = bindings_.input_on(node.inputs[num_inputs], node.axis);
+    for (const int input : node.inputs) inputs.push_back(bindings_.input_on(input, node.axis));
     std::vector<const float*>& vectors = vectors_.emplace_back();
     for (const int64_t v : row.vectors) vectors.push_back(bindings_.weights<float>(v));
     if (const auto* elementwise = std::get_if<ElementwiseOp>(&node.op)) program.program = &elementwise->program;
-    program.step = step_of(row, node.op);
+    program.step = step_of(node.op);
     program.y = bindings_.value(row.node);
     program.num_rows = bindings_.num_rows(node.axis);
   }
@@ -80,14 +79,33 @@ class RowPrograms {
   }
 
  private:
-  RowStep step_of(const RowNode& row, const Op& op) const {
+  static RowStep step_of(const Op& op) {
     if (std::holds_alternative<SoftmaxOp>(op)) return SoftmaxOfRow{};
     if (const auto* reduce = std::get_if<ReduceOp>(&op)) return ReduceRow{reduce->pooling};
-    if (const auto* norm = std::get_if<LayerNormOp>(&op)) {
-      const auto at = [&](int64_t offset) { return offset < 0 ? nullptr : bindings_.weights<float>(offset); };
-      return LayerNormOfRow{norm->eps, at(row.gamma), at(row.beta)};
-    }
     return EachElement{};
+  }
+  /// A program for each group.
+  void add_layer_norm(const RowNode& row) {
+    const Node& node = bindings_.graph().node(row.node);
+    const auto& norm = std::get<LayerNormOp>(node.op);
+    const int64_t width = node.width / norm.groups;
+    for (int64_t group = 0; group < norm.groups; ++group) {
+      const auto input = [&](size_t i) {
+        AxisInput<void> part = bindings_.input_on(node.inputs[i], node.axis);
+        part.values = part.values.columns(group * width, width);
+        return part;
+      };
+      const auto learned = [&](int64_t offset) {
+        return offset < 0 ? nullptr : bindings_.weights<float>(offset) + (norm.stacked ? group * width : 0);
+      };
+      inputs_.push_back({input(0)});
+      vectors_.emplace_back();
+      RowProgram& program = programs_.emplace_back();
+      if (node.inputs.size() > 1) program.factor = input(1);
+      program.step = LayerNormOfRow{norm.eps, learned(row.gamma), learned(row.beta)};
+      program.y = bindings_.value(row.node).columns(group * width, width);
+      program.num_rows = bindings_.num_rows(node.axis);
+    }
   }
   void add_concat(const RowNode& row) {
     const Node& node = bindings_.graph().node(row.node);

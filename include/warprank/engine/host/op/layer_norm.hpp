@@ -19,8 +19,17 @@ inline StepPtr bind_op(const LayerNormOp& op, int n, Binder& model) {
   }
   return make_plain_step(
       n, model.refs(n),
-      [eps = op.eps, weight = std::move(weight), bias = std::move(bias)](RunState&, auto in, auto y) {
-        host_ops::layer_norm(in[0].values, eps, weight, bias, y, in.size() > 1 ? in[1].values : Matrix<const float>());
+      [op, weight = std::move(weight), bias = std::move(bias)](RunState&, auto in, auto y) {
+        const int64_t width = y.cols / op.groups;
+        for (int64_t group = 0; group < op.groups; ++group) {
+          const auto part = [&](auto matrix) { return matrix.columns(group * width, width); };
+          const auto learned = [&](const std::vector<float>& values) {
+            return op.affine ? Span<const float>(values.data() + (op.stacked ? group * width : 0), width)
+                             : Span<const float>();
+          };
+          host_ops::layer_norm(part(in[0].values), op.eps, learned(weight), learned(bias), part(y),
+                               in.size() > 1 ? part(in[1].values) : Matrix<const float>());
+        }
       },
       no_workspace);
 }
