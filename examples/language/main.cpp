@@ -56,6 +56,8 @@ int run() {
                                                                      {"target_attention", language::target_attention},
                                                                      {"self_attention", language::self_attention},
                                                                      {"hstu", language::hstu},
+                                                                     {"mix_tokens", language::mix_tokens},
+                                                                     {"rank_mixer", language::rank_mixer},
                                                                      {"fm", language::fm},
                                                                      {"dot", language::dot},
                                                                      {"cross", language::cross},

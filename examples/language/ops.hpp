@@ -329,6 +329,41 @@ inline Outputs hstu(Builder& b) {
 
 // ## Interactions
 
+/// ### mix_tokens
+///
+/// Token mixing of RankMixer (Zhu et al. 2025): a row is tokens side by side, and each token has as many parts. A token
+/// takes its part of every token, in their order; what it had is added, and the sum normed. So tokens exchange columns
+/// without a product, where attention over fields would compare them.
+///
+/// With x of [batch, 4, 8] in PyTorch, `norm(x + x.view(batch, 4, 4, 2).transpose(1, 2).reshape(batch, 4, 8))` for
+/// `norm = LayerNorm(8)`.
+inline Outputs mix_tokens(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  return {{"y", b.mix_tokens("mix", b.dense("x", item, 32), 4)}};
+}
+
+/// ### rank_mixer
+///
+/// RankMixer (Zhu et al. 2025) as a whole: equal parts of the columns become tokens by a layer for each; every layer
+/// mixes them and has a feed-forward network for each token; the result is the mean of the tokens. A layer of it is
+/// three launches on a GPU: the norms on both sides of the mixing are one with it, and each layer of the feed-forward
+/// networks is one launch for all tokens.
+///
+/// | here | PyTorch |
+/// |---|---|
+/// | `<name>.tokens`, if a `dim` is given | a `Linear` for each part of the columns, stacked: [tokens, dim, columns] |
+/// | `<name>.<i>.mix` | the `LayerNorm` behind the mixing |
+/// | `<name>.<i>.ffn.0`, `.1` | the `Linear`s of the tokens, stacked: [tokens, out, in] |
+/// | `<name>.<i>.norm` | the `LayerNorm` behind the feed-forward networks |
+///
+/// Its sparse experts with ReLU routing are `experts` of each token and `mix` without a normalization, with a gate
+/// through `relu`.
+inline Outputs rank_mixer(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto mixed = b.rank_mixer("mixer", b.dense("x", item, 96), {.tokens = 8, .dim = 64, .hidden = 128, .layers = 2});
+  return {{"ctr", b.linear("head", mixed, 1, {.activation = sigmoid})}};
+}
+
 /// ### fm
 ///
 /// The factorisation machine's second order (Rendle 2010): 1/2 [(sum_f e_f)^2 - sum_f e_f^2], summed over the columns

@@ -18,6 +18,7 @@
 #include "../models/dcn_v2.hpp"
 #include "../models/dlrm.hpp"
 #include "../models/meituan_like.hpp"
+#include "../models/rank_mixer.hpp"
 #include "../models/user_heavy.hpp"
 #include "../models/wide_deep.hpp"
 #include "../movielens/model.hpp"
@@ -30,7 +31,8 @@ int run(int argc, char** argv) {
   const std::map<std::string, warprank::ModelFunction> models = {
       {"wide_deep", models::wide_deep},   {"dlrm", models::dlrm},
       {"dcn_v2", models::dcn_v2},         {"din_mmoe", movielens::din_mmoe},
-      {"user_heavy", models::user_heavy}, {"meituan_like", models::meituan_like}};
+      {"user_heavy", models::user_heavy}, {"meituan_like", models::meituan_like},
+      {"rank_mixer", models::rank_mixer}};
   CLI::App app("Shows the plan of a model.");
   std::string model, card = "T4", items_axis;
   int64_t requests = 1, items = 256;

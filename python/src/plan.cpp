@@ -30,19 +30,13 @@ struct Switch {
   bool Passes::*value;
 };
 constexpr Switch switches[] = {
-    {"remove_dead", &Passes::remove_dead},
-    {"merge_common", &Passes::merge_common},
-    {"fold_batch_norm", &Passes::fold_batch_norm},
-    {"sums_as_linears", &Passes::sums_as_linears},
-    {"late_broadcast", &Passes::late_broadcast},
-    {"fuse_epilogue", &Passes::fuse_epilogue},
-    {"fuse_elementwise", &Passes::fuse_elementwise},
-    {"sum_histories", &Passes::sum_histories},
-    {"fuse_tails", &Passes::fuse_tails},
-    {"group_launches", &Passes::group_launches},
-    {"multiply_heads", &Passes::multiply_heads},
-    {"place_concats", &Passes::place_concats},
-    {"reuse_memory", &Passes::reuse_memory},
+    {"remove_dead", &Passes::remove_dead},           {"merge_common", &Passes::merge_common},
+    {"fold_batch_norm", &Passes::fold_batch_norm},   {"sums_as_linears", &Passes::sums_as_linears},
+    {"late_broadcast", &Passes::late_broadcast},     {"fuse_epilogue", &Passes::fuse_epilogue},
+    {"fuse_elementwise", &Passes::fuse_elementwise}, {"fuse_token_norm", &Passes::fuse_token_norm},
+    {"sum_histories", &Passes::sum_histories},       {"fuse_tails", &Passes::fuse_tails},
+    {"group_launches", &Passes::group_launches},     {"multiply_heads", &Passes::multiply_heads},
+    {"place_concats", &Passes::place_concats},       {"reuse_memory", &Passes::reuse_memory},
 };
 static_assert(std::size(switches) == sizeof(Passes), "a switch for each pass");
 

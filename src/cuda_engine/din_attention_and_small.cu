@@ -6,6 +6,7 @@
 #define WARPRANK_KERNELS_OF_ENGINE
 #define WARPRANK_KERNELS_OF_FM
 #define WARPRANK_KERNELS_OF_MIX
+#define WARPRANK_KERNELS_OF_MIX_TOKENS
 #define WARPRANK_KERNELS_OF_SCENE_ROWS
 #define WARPRANK_KERNELS_OF_SEGMENT_REDUCE
 #include "warprank/device/empty_kernel.hpp"
@@ -18,5 +19,6 @@
 #include "warprank/ops/din_attention.cuh"
 #include "warprank/ops/fm.cuh"
 #include "warprank/ops/mix.cuh"
+#include "warprank/ops/mix_tokens.cuh"
 #include "warprank/ops/scene_rows.cuh"
 #include "warprank/ops/segment_reduce.cuh"

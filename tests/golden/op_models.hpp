@@ -207,6 +207,12 @@ inline Outputs hstu(Builder& b) {
   return {{"events", layer[0]}, {"targets", layer[1]}, {"widths", widths[1]}, {"alone", alone[0]}};
 }
 
+inline Outputs rank_mixer(Builder& b) {
+  const auto x = b.dense("x", item_axis(b), 12);
+  return {{"mixed", b.mix_tokens("mix", x, 2, 0.5f)},
+          {"mixer", b.rank_mixer("mixer", x, {.tokens = 3, .dim = 6, .hidden = 5, .layers = 2, .eps = 0.5f})}};
+}
+
 inline Outputs interactions(Builder& b) {
   const auto user = b.axis("user"), item = b.axis("item", user);
   const auto of_user = b.expand(b.dense("of_user", user, 8), item), of_item = b.dense("of_item", item, 12);

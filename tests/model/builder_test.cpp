@@ -137,6 +137,21 @@ TEST(Builder, RefusesWhatDoesNotFit) {
   expect("inputs on axis 'user' or above", [](B b, Axis user, Axis, Tensor, Tensor i) { b.custom("f", {i}, user, 1); });
   expect("at most 16777216 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.linear("l", i, int64_t{1} << 40); });
   expect("a name not used before", [](B b, Axis, Axis, Tensor, Tensor i) { b.label("u", i); });
+  expect("1 or more tokens", [](B b, Axis, Axis, Tensor, Tensor i) { b.mix_tokens("m", i, 0); });
+  expect("columns that divide into 4 tokens of as many parts, got",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.mix_tokens("m", i, 4); });
+  expect("a finite eps of 0 or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.mix_tokens("m", i, 1, -1); });
+  expect("a name for the weights", [](B b, Axis, Axis, Tensor, Tensor i) { b.mix_tokens("", i, 1); });
+  expect("one token and one layer or more",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.tokens = 0}); });
+  expect("one token and one layer or more",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.layers = 0}); });
+  expect("input columns that divide into 3 groups",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.tokens = 3, .dim = 3}); });
+  expect("columns that divide into 2 tokens of as many parts, got",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.tokens = 2, .dim = 3}); });
+  expect("at most 16777216 columns",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.tokens = 2, .dim = int64_t{1} << 40}); });
   expect("1 or more groups", [](B b, Axis, Axis, Tensor, Tensor i) { b.layer_norm("n", i, {.groups = 0}); });
   expect("columns that divide into 5 groups",
          [](B b, Axis, Axis, Tensor, Tensor i) { b.layer_norm("n", i, {.groups = 5}); });

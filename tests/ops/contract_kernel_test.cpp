@@ -20,6 +20,7 @@
 #include "warprank/ops/fm.cuh"
 #include "warprank/ops/linear.cuh"
 #include "warprank/ops/mix.cuh"
+#include "warprank/ops/mix_tokens.cuh"
 #include "warprank/ops/mlp.cuh"
 #include "warprank/ops/row_programs.cuh"
 #include "warprank/ops/scene_rows.cuh"
@@ -39,8 +40,8 @@ constexpr bool are_primitives =
     (... && (std::is_base_of_v<Primitive, Op> &&
              std::is_same_v<void, decltype(std::declval<const Op&>().launch(LaunchMemory{}, device::Stream{}))>));
 static_assert(are_primitives<AttentionLaunch, DinLaunch, Dot<float16>, Elementwise<Copied, float16, 1, float>,
-                             EmbeddingBag, Fm<float16, float>, LinearLaunch, Mix<float16, float16>, MlpLaunch,
-                             RowProgramLaunch, SceneRows, SegmentReduceLaunch>);
+                             EmbeddingBag, Fm<float16, float>, LinearLaunch, Mix<float16, float16>, MixTokens<float16>,
+                             MlpLaunch, RowProgramLaunch, SceneRows, SegmentReduceLaunch>);
 
 TEST(Primitive, NeedsNothingWhereThereIsNothingToCompute) {
   reset({});

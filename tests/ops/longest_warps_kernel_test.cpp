@@ -18,6 +18,7 @@
 #include "warprank/ops/elementwise.cuh"
 #include "warprank/ops/fm.cuh"
 #include "warprank/ops/mix.cuh"
+#include "warprank/ops/mix_tokens.cuh"
 #include "warprank/ops/row_programs.cuh"
 #include "warprank/ops/segment_reduce.cuh"
 #if !defined(__CUDACC__)
@@ -107,6 +108,16 @@ TEST(LongestWarps, OfKernelsOfRows) {
     const std::vector<MixTask<float16, float16>> tasks = {task(), task()};
     Mix<float16, float16>(tasks, memory.number(num_items)).launch({});
   });
+  for (const int64_t columns : {64, 768})
+    add("mix_tokens", "16 normed tokens of " + std::to_string(columns), 3, [=](Memory& memory) {
+      const auto norm = [&] {
+        const std::vector<float> ones(static_cast<size_t>(columns), 1.0f);
+        return LayerNormOfRow{1e-5f, memory.take(ones), memory.take(ones)};
+      };
+      const auto matrix = [&] { return memory.matrix<float16>(capacity, 16 * columns); };
+      const MixTokens<float16> mix(matrix(), 16, matrix(), memory.number(num_items), {norm(), norm()});
+      mix.launch({memory.take(mix.descriptors())});
+    });
   for (const auto& [num_users, most_users] :
        std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {1, 4}, {4, 4}, {50, 64}}) {
     const int64_t users = num_users, most = most_users;

@@ -24,6 +24,7 @@
 #include "dcn_v2.hpp"
 #include "dlrm.hpp"
 #include "meituan_like.hpp"
+#include "rank_mixer.hpp"
 #include "support/counts.hpp"
 #include "support/message_of.hpp"
 #include "support/random_data.hpp"
@@ -558,6 +559,39 @@ TEST(FuseElementwise, ALayerNormMultipliesItsResult) {
       << "it is read elsewhere";
 }
 
+/// Operations of a plan of a layer norm of `width` columns and what reads it.
+std::vector<std::string> nodes_behind_norm(LayerNormOptions options, const std::function<Tensor(Parts&, Tensor)>& read,
+                                           int64_t width = 8) {
+  return nodes_of(
+      plan_of([&](Parts& p) { return read(p, p.b.layer_norm("norm", p.b.linear("x", p.i, width), options)); },
+              only(&Passes::fuse_token_norm)));
+}
+
+TEST(FuseTokenNorm, IsPartOfTheMixingThatReadsIt) {
+  const auto mix = [](Parts& p, Tensor norm) { return p.b.mix_tokens("mix", norm, 2); };
+  const std::string linear = "linear [item, 8]", norm = "layer_norm [item, 8]", mixed = "mix_tokens [item, 8]";
+  EXPECT_THAT(nodes_behind_norm({.groups = 2}, mix), ElementsAre(linear, mixed));
+  EXPECT_THAT(nodes_behind_norm({.groups = 4}, mix), ElementsAre(linear, norm, mixed)) << "other tokens";
+  EXPECT_THAT(nodes_behind_norm({.groups = 2, .stacked = true}, mix), ElementsAre(linear, norm, mixed));
+  EXPECT_THAT(nodes_behind_norm({.affine = false, .groups = 2}, mix), ElementsAre(linear, norm, mixed));
+  const auto twice = [&](Parts& p, Tensor norm) { return mix(p, norm) + norm; };
+  EXPECT_THAT(nodes_behind_norm({.groups = 2}, twice), ElementsAre(linear, norm, mixed, "elementwise [item, 8]"))
+      << "it is read elsewhere";
+  EXPECT_EQ(nodes_behind_norm({.groups = 2}, mix, 24 << 10).size(), 2);
+  EXPECT_EQ(nodes_behind_norm({.groups = 2}, mix, (24 << 10) + 4).size(), 3) << "as FP16 too wide for shared memory";
+}
+
+TEST(FuseTokenNorm, MakesThreeLaunchesOfALayerOfRankMixer) {
+  const auto launches = [](int64_t layers) {
+    const Plan plan = compile([layers](Builder& b) -> Outputs {
+      const auto x = b.dense("x", b.axis("item", b.axis("user")), 64);
+      return {{"y", b.rank_mixer("mixer", x, {.tokens = 16, .dim = 768, .layers = layers})}};
+    });
+    return plan::launches_of(plan.graph(), plan.storage().steps);
+  };
+  EXPECT_EQ(launches(3) - launches(2), 3);
+}
+
 TEST(FuseEpilogue, KeepsWhatIsReadElsewhereOrAnOutput) {
   CompileOptions options;
   options.passes = only(&Passes::fuse_epilogue);
@@ -882,6 +916,7 @@ TEST(Launches, AreWithinTheBudgetsOfTheReferenceModels) {
   EXPECT_THAT(launches_of(models::dcn_v2), Pair(10, 43));
   EXPECT_THAT(launches_of(movielens::din_mmoe), Pair(6, 30));
   EXPECT_THAT(launches_of(models::meituan_like), Pair(7, 166));
+  EXPECT_THAT(launches_of(models::rank_mixer), Pair(12, 81));
 }
 
 TEST(Launches, CountWhatStepsDoNotShow) {

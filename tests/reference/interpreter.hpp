@@ -403,27 +403,45 @@ class Interpreter {
   }
 
   Row row_of(const LayerNormOp& op, size_t r) const {
-    const Row& all = input(0, r);
-    const size_t width = all.size() / static_cast<size_t>(op.groups);
+    const Row& x = input(0, r);
+    Row y = normed(x, x.size() / static_cast<size_t>(op.groups), op.eps, op.affine ? op.name : "", op.stacked);
+    if (node_->inputs.size() < 2) return y;
+    for (size_t c = 0; c < y.size(); ++c) y[c] = apply(ElementwiseFunction::mul, y[c], input(1, r)[c]);
+    return y;
+  }
+  Row row_of(const MixTokensOp& op, size_t r) const {
+    const auto tokens = static_cast<size_t>(op.tokens);
+    const size_t columns = width() / tokens, part = columns / tokens;
+    const auto norm = [&](const TokenNorm& norm, const Row& x) {
+      return normed(x, columns, norm.eps, norm.name, false);
+    };
+    const Row x = op.input_norm ? norm(*op.input_norm, input(0, r)) : input(0, r);
+    Row sums;
+    for (size_t c = 0; c < x.size(); ++c) {
+      const size_t token = c / columns, source = c % columns / part;
+      const Cell& mixed = x[source * columns + token * part + c % part];
+      sums.push_back(apply(ElementwiseFunction::add, x[c], mixed));
+    }
+    return norm(op.norm, sums);
+  }
+  /// Each `width` columns of a row, with "<name>.weight" and "<name>.bias" unless the name is empty.
+  Row normed(const Row& row, size_t width, float eps, const std::string& name, bool is_stacked) const {
     Row y;
-    for (size_t first = 0; first < all.size(); first += width) {
-      const Row part(all.begin() + static_cast<std::ptrdiff_t>(first),
-                     all.begin() + static_cast<std::ptrdiff_t>(first + width));
-      const size_t first_learned = op.stacked ? first : 0;
-      for (const Cell& value : normed(op, part)) {
-        const size_t c = y.size() - first;
+    for (size_t first = 0; first < row.size(); first += width) {
+      const auto begin = row.begin() + static_cast<std::ptrdiff_t>(first);
+      for (const Cell& value : normed(Row(begin, begin + static_cast<std::ptrdiff_t>(width)), eps)) {
+        const size_t learned = is_stacked ? y.size() : y.size() - first;
         Cell result = value;
-        if (op.affine) {
-          result = apply(ElementwiseFunction::mul, result, exact(weight(op.name + ".weight")[first_learned + c]));
-          result = apply(ElementwiseFunction::add, result, exact(weight(op.name + ".bias")[first_learned + c]));
+        if (!name.empty()) {
+          result = apply(ElementwiseFunction::mul, result, exact(weight(name + ".weight")[learned]));
+          result = apply(ElementwiseFunction::add, result, exact(weight(name + ".bias")[learned]));
         }
-        if (node_->inputs.size() > 1) result = apply(ElementwiseFunction::mul, result, input(1, r)[first + c]);
         y.push_back(result);
       }
     }
     return y;
   }
-  Row normed(const LayerNormOp& op, const Row& x) const {
+  Row normed(const Row& x, float eps) const {
     const Cell mean = pooled(x, Pooling::mean);
     Row deviations;
     Sum squares(rounding_);
@@ -432,7 +450,7 @@ class Interpreter {
       squares.add(deviations.back(), deviations.back());
     }
     const Cell variance = squares.total(), count = exact(static_cast<double>(x.size()));
-    const Cell shifted = apply(ElementwiseFunction::add, divide(variance, count), exact(op.eps));
+    const Cell shifted = apply(ElementwiseFunction::add, divide(variance, count), exact(eps));
     const Cell spread = apply(ElementwiseFunction::sqrt, shifted);
     Row y;
     for (size_t c = 0; c < x.size(); ++c) {

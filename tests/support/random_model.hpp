@@ -125,7 +125,7 @@ class RandomModel {
 
   Tensor learned(Axis axis) {
     Builder& b = *b_;
-    switch (pick(17)) {
+    switch (pick(19)) {
       case 0:
         return b.linear(name("linear"), wide_concat(axis), dim, {pick(2) == 0, any_activation()});
       case 1:
@@ -168,13 +168,20 @@ class RandomModel {
       case 12:
       case 13:
       case 14:
-      case 15: {
+      case 15:
+      case 16: {
         const auto head = [&] {
           return b.mlp(name("head"), wide_concat(axis), {6, 1}, any_activation(), {.output_activation = sigmoid});
         };
         const Tensor first = head(), second = head();
         const Tensor product = pick(2) == 0 ? first * second : first * second * head();
         return b.linear(name("linear"), b.concat({product, second, on(axis)}), dim);
+      }
+      case 17: {
+        const Tensor x = b.concat({on(axis), on(axis)});
+        if (pick(2) == 0) return b.slice(b.mix_tokens(name("mix_tokens"), x, 2), 1, 1 + dim);
+        return b.rank_mixer(name("rank_mixer"), x,
+                            {.tokens = 2, .hidden = 3, .layers = 1 + pick(2), .activation = any_activation()});
       }
       default:
         return on(axis) + b.wide(name("wide"), {on(axis), on(axis)});

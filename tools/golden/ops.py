@@ -362,6 +362,38 @@ def hstu():
     case.save(model)
 
 
+def rank_mixer():
+    """RankMixer as published (Zhu et al. 2025): the heads of a token are dealt to all tokens, and each token has a
+    feed-forward network of its own."""
+    case = Case("rank_mixer")
+    case.add_items({"x": 12}, scales=SCALES)
+
+    def norm(name, x):
+        dim = x.shape[-1]
+        return F.layer_norm(x, (dim,), case.weight(name + ".weight", dim), case.weight(name + ".bias", dim), f32(0.5))
+
+    def mixed(name, x):
+        rows, tokens, dim = x.shape
+        heads = x.view(rows, tokens, tokens, dim // tokens).transpose(1, 2).reshape(rows, tokens, dim)
+        return norm(name, heads + x)
+
+    def of_each_token(name, x, out):
+        tokens, dim = x.shape[1:]
+        weight, bias = case.weight(name + ".weight", tokens, out, dim), case.weight(name + ".bias", tokens, out)
+        return torch.einsum("rti,toi->rto", x, weight) + bias
+
+    def model(request):
+        x = request.dense("x")
+        y = of_each_token("mixer.tokens", x.view(-1, 3, 4), 6)
+        for i in range(2):
+            y = mixed(f"mixer.{i}.mix", y)
+            hidden = F.gelu(of_each_token(f"mixer.{i}.ffn.0", y, 5))
+            y = norm(f"mixer.{i}.norm", of_each_token(f"mixer.{i}.ffn.1", hidden, 6) + y)
+        return {"mixed": mixed("mix", x.view(-1, 2, 6)).flatten(1), "mixer": y.sum(1) * f32(1 / 3)}
+
+    case.save(model)
+
+
 SELF = {  # name -> heads, hidden, activation, norm_first, causal
     "post_norm": (1, 24, "relu", False, False), "pre_norm": (2, 5, "gelu", True, False),
     "causal": (2, 7, "relu", False, True), "causal_pre_norm": (3, 8, "gelu", True, True),
@@ -474,4 +506,4 @@ def keras():
 
 
 CASES = [linear, mlp, norms, elementwise, reductions, embed, embed_bag, structure, din_attention, target_attention,
-         self_attention, hstu, interactions, experts, keras]
+         self_attention, hstu, rank_mixer, interactions, experts, keras]

@@ -161,6 +161,7 @@ uint32_t floats_to_halves(float low, float high) {
 
 inline float fast_exp(float x) { return std::exp(x); }
 inline float fast_divide(float a, float b) { return a / b; }
+inline float fast_reciprocal_sqrt(float x) { return 1 / std::sqrt(x); }
 
 // ---- Tensor cores and copies
 

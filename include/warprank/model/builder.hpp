@@ -116,6 +116,14 @@ struct HstuOptions {
   float scale = 0;         ///< of attention's scores; 0: 1 / sqrt(head_dim)
   float eps = 1e-6f;       ///< added to the layer norms' variances
 };
+struct RankMixerOptions {
+  int64_t tokens = 1;                      ///< equal parts of the columns, each projected to a token
+  int64_t dim = 0;                         ///< columns of a token, a multiple of `tokens`; 0: of a part, as it is
+  int64_t hidden = 0;                      ///< columns inside a token's feed-forward network; 0: 4 * dim
+  int64_t layers = 1;                      ///< number of layers, one after another
+  Activation activation = warprank::gelu;  ///< inside the feed-forward networks
+  float eps = 1e-5f;                       ///< added to the layer norms' variances
+};
 struct CrossOptions {
   int64_t layers = 1;  ///< number of layers, one after another
   int64_t rank = 0;    ///< 0: full matrices; else W (V x) with an inner width of `rank`
@@ -243,6 +251,14 @@ class Builder {
   /// DCN-v2 (Wang et al. 2021): x <- x0 * (W x + b) + x, or with a rank x0 * (W (V x) + b) + x.
   /// Layers "<name>.<i>", with a rank "<name>.<i>.v" and "<name>.<i>.w".
   Tensor cross(const std::string& name, Tensor x0, CrossOptions options = {}, SourceLine at = SourceLine::current());
+  /// Token mixing of RankMixer (Zhu et al. 2025) over tokens side by side, each token plus its parts of all tokens,
+  /// then normed; formula at MixTokensOp. "<name>.weight" and "<name>.bias" are of one token.
+  Tensor mix_tokens(std::string name, Tensor x, int64_t tokens, float eps = 1e-5f,
+                    SourceLine at = SourceLine::current());
+  /// [axis, dim]: RankMixer (Zhu et al. 2025), the mean of its tokens. Equal parts of the columns are projected to
+  /// tokens ("<name>.tokens"); each layer mixes them ("<name>.<i>.mix") and has a feed-forward network for each token
+  /// ("<name>.<i>.ffn.0", ".1", stacked), a residual, and a norm of each token ("<name>.<i>.norm").
+  Tensor rank_mixer(const std::string& name, Tensor x, RankMixerOptions options, SourceLine at = SourceLine::current());
   /// [axis, 1]: the wide part, the sum of all columns of all terms plus "<name>.bias" [1].
   Tensor wide(const std::string& name, const std::vector<Tensor>& terms, SourceLine at = SourceLine::current());
 

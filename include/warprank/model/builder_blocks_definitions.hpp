@@ -183,6 +183,42 @@ WARPRANK_HOST_INLINE std::vector<Tensor> Builder::hstu(const std::string& name, 
   return results;
 }
 
+WARPRANK_HOST_INLINE Tensor Builder::rank_mixer(const std::string& name, Tensor x, RankMixerOptions options,
+                                                SourceLine at) {
+  const std::string what = "rank_mixer '" + name + "'";
+  if (!check_tensor(at, what, x)) return {this};
+  const int64_t tokens = options.tokens;
+  if (tokens < 1 || options.layers < 1 || options.dim < 0 || options.hidden < 0) {
+    problem(at, what, "one token and one layer or more, of 0 or more columns",
+            std::to_string(tokens) + " tokens, " + std::to_string(options.layers) + " layers, dim " +
+                std::to_string(options.dim) + ", hidden " + std::to_string(options.hidden));
+    return {this};
+  }
+  const auto of_each_token = [&](const std::string& layer, Tensor from, int64_t columns, Activation activation) {
+    LinearOp linear;
+    linear.name = layer;
+    linear.groups = tokens;
+    linear.stacked = true;
+    linear.shared_input = false;
+    linear.activation = activation;
+    return append(linear, {from}, layer, at, 0, width_of_all(tokens, columns));
+  };
+  if (options.dim > 0) x = of_each_token(name + ".tokens", x, options.dim, identity);
+  const int64_t dim = width_of(x) / tokens, hidden = options.hidden > 0 ? options.hidden : 4 * dim;
+  for (int64_t i = 0; i < options.layers; ++i) {
+    const std::string layer = name + "." + std::to_string(i);
+    const Tensor mixed = mix_tokens(layer + ".mix", x, tokens, options.eps, at);
+    const Tensor inner = of_each_token(layer + ".ffn.0", mixed, hidden, options.activation);
+    const Tensor out = of_each_token(layer + ".ffn.1", inner, dim, identity);
+    x = layer_norm(layer + ".norm", apply(ElementwiseFunction::add, {Operand(mixed, at), Operand(out, at)}, at),
+                   {options.eps, true, tokens}, at);
+  }
+  Tensor sum = slice(x, 0, dim, at);
+  for (int64_t t = 1; t < tokens; ++t)
+    sum = apply(ElementwiseFunction::add, {Operand(sum, at), Operand(slice(x, t * dim, (t + 1) * dim, at), at)}, at);
+  return apply(ElementwiseFunction::mul, {Operand(sum, at), Operand(1.0f / static_cast<float>(tokens), at)}, at);
+}
+
 WARPRANK_HOST_INLINE Tensor Builder::cross(const std::string& name, Tensor x0, CrossOptions options, SourceLine at) {
   if (options.layers < 1 || options.rank < 0) {
     problem(at, "cross '" + name + "'", "one layer or more and a rank of 0 or more",

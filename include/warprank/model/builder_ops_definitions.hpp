@@ -199,6 +199,10 @@ WARPRANK_HOST_INLINE Tensor Builder::dot(const std::vector<Tensor>& fields, int6
   return append(DotOp{dim, options.order, options.self}, fields, "", at);
 }
 
+WARPRANK_HOST_INLINE Tensor Builder::mix_tokens(std::string name, Tensor x, int64_t tokens, float eps, SourceLine at) {
+  return append(MixTokensOp{tokens, {name, eps}, {}}, {x}, name, at);
+}
+
 WARPRANK_HOST_INLINE Tensor Builder::layer_norm(std::string name, Tensor x, LayerNormOptions options, SourceLine at) {
   return append(LayerNormOp{name, options.eps, options.affine, options.groups, options.stacked}, {x}, name, at);
 }

@@ -33,6 +33,7 @@ struct Passes {
   bool late_broadcast = true;
   bool fuse_epilogue = true;
   bool fuse_elementwise = true;
+  bool fuse_token_norm = true;
   bool sum_histories = true;
   bool fuse_tails = true;
   bool group_launches = true;
@@ -41,7 +42,7 @@ struct Passes {
   bool reuse_memory = true;   ///< values whose lifetimes do not overlap share memory
 
   static constexpr Passes none() {
-    return {false, false, false, false, false, false, false, false, false, false, false, false, false};
+    return {false, false, false, false, false, false, false, false, false, false, false, false, false, false};
   }
 };
 

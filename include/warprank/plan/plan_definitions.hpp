@@ -20,6 +20,7 @@
 #include "warprank/plan/fuse_elementwise.hpp"
 #include "warprank/plan/fuse_epilogue.hpp"
 #include "warprank/plan/fuse_tails.hpp"
+#include "warprank/plan/fuse_token_norm.hpp"
 #include "warprank/plan/gather_fields.hpp"
 #include "warprank/plan/group_launches.hpp"
 #include "warprank/plan/late_broadcast.hpp"
@@ -90,6 +91,7 @@ WARPRANK_HOST_INLINE void Plan::run_passes(Impl& impl) {
   run("gather_fields", true, plan::gather_fields);  // kernels rely on it
   run("fuse_epilogue", passes.fuse_epilogue, plan::fuse_epilogue);
   run("fuse_elementwise", passes.fuse_elementwise, plan::fuse_elementwise);
+  run("fuse_token_norm", passes.fuse_token_norm, plan::fuse_token_norm);
   run("sum_histories", passes.sum_histories, plan::sum_histories);
   run("fuse_tails", passes.fuse_tails, plan::fuse_tails);
   run("group_launches", passes.group_launches, plan::group_launches);

@@ -58,5 +58,6 @@ WARPRANK_DEVICE uint32_t floats_to_halves(float low, float high) {
 
 WARPRANK_DEVICE float fast_exp(float x) { return __expf(x); }
 WARPRANK_DEVICE float fast_divide(float a, float b) { return __fdividef(a, b); }
+WARPRANK_DEVICE float fast_reciprocal_sqrt(float x) { return rsqrtf(x); }
 
 }}}  // namespace warprank::v0::device::backend

@@ -20,6 +20,7 @@
 #include "warprank/engine/cuda/op/fm.cuh"
 #include "warprank/engine/cuda/op/linear.cuh"
 #include "warprank/engine/cuda/op/mix.cuh"
+#include "warprank/engine/cuda/op/mix_tokens.cuh"
 #include "warprank/engine/cuda/op/pool.cuh"
 #include "warprank/engine/cuda/op/rows.cuh"
 #include "warprank/engine/engine.hpp"
@@ -280,7 +281,7 @@ class StepMaker {
 
   void add_alone(int n) {
     visit_traits(node(n).op, [&](const auto& op, auto traits) {
-      if constexpr (decltype(traits)::step == StepKind::alone) add({n}, bind_alone(op, n, options_));
+      if constexpr (decltype(traits)::step == StepKind::alone) add({n}, bind_alone(op, n, options_, source_, memory_));
     });
   }
 

@@ -22,6 +22,7 @@
 #include "warprank/engine/host/op/layer_norm.hpp"
 #include "warprank/engine/host/op/linear.hpp"
 #include "warprank/engine/host/op/mix.hpp"
+#include "warprank/engine/host/op/mix_tokens.hpp"
 #include "warprank/engine/host/op/pool.hpp"
 #include "warprank/engine/host/op/reduce.hpp"
 #include "warprank/engine/host/op/slice.hpp"

@@ -23,6 +23,7 @@
 #include "warprank/model/op/layer_norm.hpp"
 #include "warprank/model/op/linear.hpp"
 #include "warprank/model/op/mix.hpp"
+#include "warprank/model/op/mix_tokens.hpp"
 #include "warprank/model/op/pool.hpp"
 #include "warprank/model/op/reduce.hpp"
 #include "warprank/model/op/slice.hpp"
@@ -32,7 +33,7 @@
 namespace warprank { inline namespace v0 {
 
 using Op = std::variant<DenseOp, EmbedOp, ConcatOp, ExpandOp, SliceOp, LinearOp, DinAttentionOp, AttentionOp, FmOp,
-                        DotOp, MixOp, ElementwiseOp, LayerNormOp, SoftmaxOp, ReduceOp, PoolOp, CustomOp>;
+                        DotOp, MixOp, MixTokensOp, ElementwiseOp, LayerNormOp, SoftmaxOp, ReduceOp, PoolOp, CustomOp>;
 
 inline const char* kind_of(const Op& op) {
   return std::visit([](const auto& o) { return o.kind; }, op);

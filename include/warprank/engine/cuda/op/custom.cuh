@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "warprank/engine/cuda/prepare.cuh"
+#include "warprank/engine/cuda/weights_memory.hpp"
 #include "warprank/engine/engine.hpp"
+#include "warprank/engine/parameter_source.hpp"
 
 namespace warprank { inline namespace v0 { namespace cuda_backend {
 
@@ -25,7 +27,8 @@ inline PreparedStep prepare_custom(const CustomOp& op, int n, CudaCustomFunction
   return step;
 }
 
-inline Prepare bind_alone(const CustomOp& op, int n, const BindOptions& options) {
+inline Prepare bind_alone(const CustomOp& op, int n, const BindOptions& options, const detail::ParameterSource&,
+                          WeightsMemory&) {
   return [op, n, function = options.cuda_custom.at(op.function)](const Bindings& bindings, StepMemory&) {
     return prepare_custom(op, n, function, bindings);
   };

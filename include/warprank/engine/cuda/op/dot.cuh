@@ -6,7 +6,9 @@
 #include <type_traits>
 
 #include "warprank/engine/cuda/prepare.cuh"
+#include "warprank/engine/cuda/weights_memory.hpp"
 #include "warprank/engine/engine.hpp"
+#include "warprank/engine/parameter_source.hpp"
 #include "warprank/model/op/dot.hpp"
 #include "warprank/ops/dot.cuh"
 #include "warprank/plan/gather_fields.hpp"
@@ -15,7 +17,7 @@ namespace warprank { inline namespace v0 { namespace cuda_backend {
 
 static_assert(Dot<float16>::max_inputs == plan::max_field_inputs);
 
-inline Prepare bind_alone(const DotOp& op, int n, const BindOptions&) {
+inline Prepare bind_alone(const DotOp& op, int n, const BindOptions&, const detail::ParameterSource&, WeightsMemory&) {
   return [op, n](const Bindings& bindings, StepMemory& memory) {
     const Node& node = bindings.graph().node(n);
     return with_type(bindings.value(n), [&](auto y) {
