@@ -47,7 +47,7 @@ template <class Out>
 std::vector<Out> run(const Rows& rows, Placement placement = {}) {
   const int64_t cols = rows.x.cols, columns = rows.columns();
   DeviceMatrix<float16> x(converted<float16>(rows.x.values), rows.x.rows, cols, cols + placement.gap, placement.skip);
-  DeviceMatrix<Out> y(rows.x.rows, cols, cols + placement.gap, placement.skip);
+  DeviceMatrix<Out> y(rows.x.rows, cols, cols + 2 * placement.gap, placement.skip);
   DeviceArray<float> vectors(rows.vectors);
   const auto norm = [&](float of_eps, int64_t first) {
     return LayerNormOfRow{of_eps, vectors.data() + first * columns, vectors.data() + (first + 1) * columns};
@@ -100,16 +100,24 @@ TYPED_TEST(MixTokensKernel, TakesRowsThatAreStridedAndMisalignedInEveryOrder) {
     for (const bool norms_input : {false, true}) expect_reference<TypeParam>({5, 4, 16, norms_input}, placement, 5);
 }
 
-TEST(MixTokensKernelRows, HaveTheSameBitsAloneAndAmongOthers) {
+/// More rows than blocks, of several warps each.
+TYPED_TEST(MixTokensKernel, GivesARowTheSameBitsAloneAndAmongOthers) {
+  const int64_t num_rows = 4 * warprank::device::num_multiprocessors() + 5;
   for (const bool norms_input : {false, true}) {
-    const Rows rows(300, 4, 16, norms_input);
-    reset();
-    const std::vector<float> together = run<float>(rows);
-    for (const int64_t n : {0, 77, 299}) {
+    const Rows rows(num_rows, 16, 64, norms_input);
+    const auto floats_of = [](const std::vector<TypeParam>& values) {
+      std::vector<float> floats;
+      for (const TypeParam value : values) floats.push_back(warprank::device::widen(value));
+      return floats;
+    };
+    const std::vector<float> together =
+        floats_of(in_every_order([&] { return run<TypeParam>(rows); }, build == Build::plain ? 3 : 1));
+    for (const int64_t n : {int64_t{0}, num_rows / 3, num_rows - 1}) {
       Rows alone = rows;
       alone.x = rows.x.row(n);
       reset();
-      EXPECT_EQ(run<float>(alone), std::vector<float>(together.begin() + n * 64, together.begin() + (n + 1) * 64));
+      EXPECT_EQ(floats_of(run<TypeParam>(alone)),
+                std::vector<float>(together.begin() + n * 1024, together.begin() + (n + 1) * 1024));
     }
   }
 }
@@ -122,20 +130,20 @@ TEST(MixTokensKernelRows, KeepNaNAmongTheTokensThatReadIt) {
   for (size_t c = 0; c < y.size(); ++c) EXPECT_EQ(std::isnan(y[c]), c < 8) << c;
 }
 
-TEST(MixTokensKernelGraph, FollowsTheCountInDeviceMemoryAndTakesOtherVectors) {
+TYPED_TEST(MixTokensKernel, FollowsTheCountInDeviceMemoryAndTakesOtherVectors) {
   const int64_t capacity = 9, cols = 4 * 16;
   const Rows rows(capacity, 4, 16, true), others(capacity, 4, 16, true, 5);
   in_every_order(
       [&] {
         DeviceMatrix<float16> x(converted<float16>(rows.x.values), capacity, cols);
-        DeviceMatrix<float> y(capacity, cols);
+        DeviceMatrix<TypeParam> y(capacity, cols);
         DeviceArray<float> vectors(rows.vectors), other_vectors(others.vectors);
         DeviceArray<int64_t> num_rows(1);
         const auto made_with = [&](const float* v) {
-          return MixTokens<float>(x.view(), 4, y.view(), num_rows.data(),
-                                  {LayerNormOfRow{eps, v, v + 16}, LayerNormOfRow{input_eps, v + 32, v + 48}});
+          return MixTokens<TypeParam>(x.view(), 4, y.view(), num_rows.data(),
+                                      {LayerNormOfRow{eps, v, v + 16}, LayerNormOfRow{input_eps, v + 32, v + 48}});
         };
-        const MixTokens<float> mix = made_with(vectors.data());
+        const MixTokens<TypeParam> mix = made_with(vectors.data());
         DeviceArray<unsigned char> descriptors(mix.descriptors());
         const Stream stream = create_stream();
         begin_capture(stream);
@@ -146,12 +154,12 @@ TEST(MixTokensKernelGraph, FollowsTheCountInDeviceMemoryAndTakesOtherVectors) {
           for (const int64_t count : {9, 3, 0}) {
             if (are_others) descriptors.write(made_with(other_vectors.data()).descriptors());
             num_rows.write({count});
-            fill(y.view().data, 0xff, capacity * cols * 4);
+            fill(y.view().data, 0xff, capacity * cols * int64_t{sizeof(TypeParam)});
             synchronize();
             launch(graph, stream);
-            std::vector<float> result = y.read();
+            std::vector<TypeParam> result = y.read();
             for (size_t i = static_cast<size_t>(count * cols); i < result.size(); ++i)
-              EXPECT_TRUE(std::isnan(result[i])) << "beyond";
+              EXPECT_TRUE(std::isnan(warprank::device::widen(result[i]))) << "beyond";
             result.resize(static_cast<size_t>(count * cols));
             Rows counted = rows;
             counted.x.rows = count;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The kernel of ops/mix_tokens.cuh for aligned rows and tokens of up to 1,024 columns: a block for each row, a few
-/// lanes of a warp for each of its tokens, whose values stay in registers. Where the row is normed before it is mixed,
-/// it is in shared memory as FP16, each token normed by the lanes that brought it: so one trip to memory and one
-/// barrier lie between launch and store. Else tokens and the parts of others are read where they are.
+/// The kernel of ops/mix_tokens.cuh for aligned rows and tokens of 2^k or 3 2^k columns, up to 1,024: a block for each
+/// row, a few lanes of a warp for each of its tokens, whose values stay in registers. Where the row is normed before it
+/// is mixed, it is in shared memory as FP16, each token normed by the lanes that brought it: so one trip to memory and
+/// one barrier lie between launch and store. Else tokens and the parts of others are read where they are.
 
 #include <cstdint>
 
@@ -124,8 +124,8 @@ mix_tokens_kernel(const WARPRANK_GRID_CONSTANT Arguments<float16> arguments,
       WARPRANK_UNROLL
       for (int i = 0; i < Steps; ++i) {
         const int column = first + i * stride;
-        // Exact: columns are whole numbers of up to 16 bits.
-        const auto source = static_cast<int>((static_cast<float>(column) + 0.5f) * division.inverse_part);
+        // Exact, since a part has 2^k or 3 2^k columns.
+        const auto source = static_cast<int>(static_cast<float>(column) * division.inverse_part);
         float mixed[vector_size];
         widen_pairs(*pairs_at(row + token + i * stride), values[i]);
         widen_pairs(*pairs_at(row + known * part + column + source * (columns - part)), mixed);
