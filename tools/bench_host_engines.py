@@ -36,7 +36,7 @@ from graph_model import FORMS, MODELS, Folder, Model, ModelRunner
 
 # Requests and items of each.
 CASES = [("wide_deep", 1, 100), ("wide_deep", 8, 100), ("dlrm", 1, 100), ("dcn_v2", 1, 100), ("din_mmoe", 1, 100),
-         ("meituan_like", 1, 200), ("user_heavy", 1, 500)]
+         ("meituan_like", 1, 200), ("user_heavy", 1, 500), ("rank_mixer", 1, 100), ("hstu", 1, 200)]
 LARGEST_ERROR = {"f32": 1e-4, "bf16": 0.02}  # of a score
 
 
@@ -126,8 +126,12 @@ class OnnxOps:
     def matmul(self, a, b):
         return self.emit("MatMul", a, b)
 
-    def transpose_last(self, x):
-        return self.emit("Transpose", x, perm=[0, 2, 1])
+    def transpose(self, x, axes):
+        return self.emit("Transpose", x, perm=axes)
+
+    def layer_norm(self, x, weight, bias, eps, width):
+        scale = weight or self.weight(("ones", width), lambda: np.ones(width, np.float32))
+        return self.emit("LayerNormalization", *([x, scale] if bias is None else [x, scale, bias]), epsilon=eps)
 
     def concat(self, parts):
         return self.emit("Concat", *parts, axis=-1)
@@ -143,6 +147,12 @@ class OnnxOps:
 
     def function(self, kind, *operands_and_alpha):
         *operands, alpha = operands_and_alpha
+        if kind == "silu":
+            return self.mul(operands[0], self.function("sigmoid", *operands, alpha))
+        if kind == "gelu":
+            half, one, root = (self.weight(("number", n), lambda n=n: np.float32([n])) for n in (0.5, 1, 0.5**0.5))
+            erf = self.emit("Erf", self.mul(operands[0], root))
+            return self.mul(self.mul(operands[0], half), self.add(erf, one))
         attributes = {"alpha": alpha} if kind in ("leaky_relu", "elu") else {}
         return self.emit(self.FUNCTIONS[kind], *operands, **attributes)
 

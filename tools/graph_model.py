@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MODELS = ["wide_deep", "dlrm", "dcn_v2", "din_mmoe", "meituan_like", "user_heavy"]
+MODELS = ["wide_deep", "dlrm", "dcn_v2", "din_mmoe", "meituan_like", "user_heavy", "rank_mixer", "hstu"]
 
 
 @dataclass(frozen=True)
@@ -214,6 +214,67 @@ class Model:
     def softmax(self, node, settings):
         return self.ops.softmax(self.input(node, 0))
 
+    # --- tokens and sequences ---
+
+    def layer_norm(self, node, settings):
+        y = self.normed(self.input(node, 0), node["width"], settings)
+        return self.ops.mul(y, self.input(node, 1)) if len(node["inputs"]) > 1 else y
+
+    def normed(self, x, width, settings):
+        """The columns of each of a row's groups normed."""
+        name, groups, ops = settings["name"], settings["groups"], self.ops
+        if settings["stacked"]:
+            raise NotImplementedError(f"{name}: a norm of its own for each group")
+        weight, bias = (ops.weight((name, part), lambda part=part: self.weight(f"{name}.{part}"))
+                        if settings["affine"] else None for part in ("weight", "bias"))
+        of_groups = ops.reshape(x, (-1, width // groups)) if groups > 1 else x
+        y = ops.layer_norm(of_groups, weight, bias, settings["eps"], width // groups)
+        return ops.reshape(y, (-1, width)) if groups > 1 else y
+
+    def mix_tokens(self, node, settings):
+        ops, tokens, width = self.ops, settings["tokens"], node["width"]
+        x = self.input(node, 0)
+        parts = ops.reshape(x, (-1, tokens, tokens, width // tokens**2))
+        mixed = ops.reshape(ops.transpose(parts, (0, 2, 1, 3)), (-1, width))
+        of_tokens = {"groups": tokens, "stacked": False, "affine": True, **settings["norm"]}
+        return self.normed(ops.add(x, mixed), width, of_tokens)
+
+    def attention(self, node, settings):
+        """Heads of a user's queries and events are a batch of products."""
+        ops, heads, width = self.ops, settings["heads"], node["width"]
+        events_axis, axis = self.node_of(node, 1)["axis"], node["axis"]
+        parent = self.graph["axes"][events_axis]["parent"]
+        users, dim = self.rows[parent], width // heads
+        num_queries, num_events = self.rows[axis] // users, self.rows[events_axis] // users
+
+        def by_head(x, rows):
+            x = ops.transpose(ops.reshape(x, (users, rows, heads, dim)), (0, 2, 1, 3))
+            return ops.reshape(x, (users * heads, rows, dim))
+
+        scale = ops.weight((node["name"], "scale"), lambda: np.float32([settings["scale"] or dim**-0.5]))
+        q = ops.mul(by_head(self.input(node, 0), num_queries), scale)
+        k, v = (by_head(self.values[node["inputs"][i]], num_events) for i in (1, 2))
+        scores = ops.matmul(q, ops.transpose(k, (0, 2, 1)))
+        seen = None
+        if settings["causal"]:
+            seen = np.tri(num_events, dtype=np.float32)
+        if settings["weights"] == "softmax":
+            if seen is not None:
+                scores = ops.add(scores, ops.weight((node["name"], "mask"), lambda: np.float32(-30000) * (1 - seen)))
+            y = ops.matmul(ops.softmax(scores), v)
+        else:
+            divisor = np.float32(settings["divisor"])
+            share = ops.weight((node["name"], "share"),
+                               lambda: (np.float32([1]) if seen is None else seen) / divisor)
+            y = ops.matmul(ops.mul(ops.function("silu", scores, 0), share), v)
+            if len(node["inputs"]) > 3:
+                k, v = (by_head(self.input(node, i), num_queries) for i in (3, 4))
+                own = ops.function("silu", ops.reduce(ops.mul(q, k), 2, "sum", keep=True), 0)
+                one = ops.weight((node["name"], "own"), lambda: np.float32([1]) / divisor)
+                y = ops.add(y, ops.mul(ops.mul(own, one), v))
+        y = ops.transpose(ops.reshape(y, (users, heads, num_queries, dim)), (0, 2, 1, 3))
+        return ops.reshape(y, (users * num_queries, width))
+
     # --- layers ---
 
     def linear(self, node, settings):
@@ -348,7 +409,7 @@ class Model:
                 np.tril_indices(count, 0 if settings["self"] else -1))
         if settings["order"] == "lower_padded":
             raise NotImplementedError(f"{node['name']}: dots with a zero behind them")
-        products = ops.reshape(ops.matmul(x, ops.transpose_last(x)), (rows, count * count))
+        products = ops.reshape(ops.matmul(x, ops.transpose(x, (0, 2, 1))), (rows, count * count))
         return ops.take_columns(products, i * count + j)
 
     def mix(self, node, settings):

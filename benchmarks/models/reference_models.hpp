@@ -12,8 +12,10 @@
 
 #include "dcn_v2.hpp"
 #include "dlrm.hpp"
+#include "hstu.hpp"
 #include "meituan_like.hpp"
 #include "movielens/model.hpp"
+#include "rank_mixer.hpp"
 #include "support/plain_request.hpp"
 #include "user_heavy.hpp"
 #include "warprank/model.hpp"
@@ -25,7 +27,8 @@ inline const std::map<std::string, ModelFunction>& reference_models() {
   static const std::map<std::string, ModelFunction> models = {
       {"wide_deep", ::models::wide_deep},   {"dlrm", ::models::dlrm},
       {"dcn_v2", ::models::dcn_v2},         {"din_mmoe", movielens::din_mmoe},
-      {"user_heavy", ::models::user_heavy}, {"meituan_like", ::models::meituan_like}};
+      {"user_heavy", ::models::user_heavy}, {"meituan_like", ::models::meituan_like},
+      {"rank_mixer", ::models::rank_mixer}, {"hstu", ::models::hstu}};
   return models;
 }
 
@@ -41,11 +44,13 @@ constexpr Passes only_deduplicated() {
 struct BatchShape {
   int64_t requests = 1;
   int64_t items = 100;
-  int64_t events = 100;  ///< of each history
-  int64_t genres = 3;    ///< of each film
+  int64_t events = 100;   ///< of each history
+  int64_t genres = 3;     ///< of each film
+  int64_t actions = 512;  ///< of each sequence of HSTU
 
   int64_t rows_per_parent(const std::string& axis) const {
     if (axis == "clicked" || axis == "ordered" || axis == "history") return events;
+    if (axis == "action") return actions;
     return axis == "genres" || axis == "hist_genres" ? genres : items;
   }
   /// Rows of every axis in so many requests.

@@ -17,6 +17,7 @@
 
 #include "../models/dcn_v2.hpp"
 #include "../models/dlrm.hpp"
+#include "../models/hstu.hpp"
 #include "../models/meituan_like.hpp"
 #include "../models/rank_mixer.hpp"
 #include "../models/user_heavy.hpp"
@@ -32,7 +33,7 @@ int run(int argc, char** argv) {
       {"wide_deep", models::wide_deep},   {"dlrm", models::dlrm},
       {"dcn_v2", models::dcn_v2},         {"din_mmoe", movielens::din_mmoe},
       {"user_heavy", models::user_heavy}, {"meituan_like", models::meituan_like},
-      {"rank_mixer", models::rank_mixer}};
+      {"rank_mixer", models::rank_mixer}, {"hstu", models::hstu}};
   CLI::App app("Shows the plan of a model.");
   std::string model, card = "T4", items_axis;
   int64_t requests = 1, items = 256;

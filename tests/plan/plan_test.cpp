@@ -23,6 +23,7 @@
 #include "../../examples/movielens/model.hpp"
 #include "dcn_v2.hpp"
 #include "dlrm.hpp"
+#include "hstu.hpp"
 #include "meituan_like.hpp"
 #include "rank_mixer.hpp"
 #include "support/counts.hpp"
@@ -917,6 +918,40 @@ TEST(Launches, AreWithinTheBudgetsOfTheReferenceModels) {
   EXPECT_THAT(launches_of(movielens::din_mmoe), Pair(6, 30));
   EXPECT_THAT(launches_of(models::meituan_like), Pair(7, 166));
   EXPECT_THAT(launches_of(models::rank_mixer), Pair(12, 81));
+  EXPECT_THAT(launches_of(models::hstu), Pair(19, 75));
+}
+
+/// Of one request of 100 items, 512 actions and 100 events of each history.
+TEST(Launches, AndOperationsAreInTheDocumentsAsTheyAre) {
+  std::ifstream file(WARPRANK_TEST_DATA "/../docs/MODELS.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), {});
+  const std::vector<std::pair<std::string, ModelFunction>> models = {{"wide_deep", models::wide_deep},
+                                                                     {"dlrm", models::dlrm},
+                                                                     {"dcn_v2", models::dcn_v2},
+                                                                     {"din_mmoe", movielens::din_mmoe},
+                                                                     {"meituan_like", models::meituan_like},
+                                                                     {"user_heavy", models::user_heavy},
+                                                                     {"hstu", models::hstu},
+                                                                     {"rank_mixer", models::rank_mixer}};
+  for (const auto& [name, model] : models) {
+    const Graph graph = build(model);
+    CompileOptions options;
+    options.capacities = {{1, 100, {}}};
+    for (const AxisInfo& axis : graph.axes)
+      if (axis.keep_last > 0) options.capacities[0].rows[axis.name] = axis.keep_last;
+    const auto megaflops = [&] {
+      const Plan plan = compile(graph, options);
+      const std::vector<int64_t> rows = plan::rows_at(plan.source(), options.capacities[0]);
+      plan::Cost cost;
+      for (const std::vector<int>& step : plan.storage().steps) cost += plan::cost_of(plan.graph(), step, rows);
+      return std::pair(plan::launches_of(plan.graph(), plan.storage().steps), std::llround(cost.flops / 1e6));
+    };
+    const auto [launches, planned] = megaflops();
+    options.passes.late_broadcast = false;
+    const std::string row = "| " + name + " | " + std::to_string(launches) + " | " + std::to_string(planned) + " | " +
+                            std::to_string(megaflops().second) + " |";
+    EXPECT_NE(page.find(row), std::string::npos) << row;
+  }
 }
 
 TEST(Launches, CountWhatStepsDoNotShow) {
