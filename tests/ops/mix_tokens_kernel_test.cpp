@@ -107,7 +107,7 @@ TYPED_TEST(MixTokensKernel, GivesARowTheSameBitsAloneAndAmongOthers) {
     const Rows rows(num_rows, 16, 64, norms_input);
     const auto floats_of = [](const std::vector<TypeParam>& values) {
       std::vector<float> floats;
-      for (const TypeParam value : values) floats.push_back(warprank::device::widen(value));
+      for (const TypeParam value : values) floats.push_back(warprank::to_float(value));
       return floats;
     };
     const std::vector<float> together =
@@ -159,7 +159,7 @@ TYPED_TEST(MixTokensKernel, FollowsTheCountInDeviceMemoryAndTakesOtherVectors) {
             launch(graph, stream);
             std::vector<TypeParam> result = y.read();
             for (size_t i = static_cast<size_t>(count * cols); i < result.size(); ++i)
-              EXPECT_TRUE(std::isnan(warprank::device::widen(result[i]))) << "beyond";
+              EXPECT_TRUE(std::isnan(warprank::to_float(result[i]))) << "beyond";
             result.resize(static_cast<size_t>(count * cols));
             Rows counted = rows;
             counted.x.rows = count;
