@@ -110,6 +110,12 @@ def read_records(added=None):
     return sorted(sorted(records.items()), key=lambda item: item[1]["date"], reverse=True)
 
 
+def apart(records):
+    """Those that were measured, and those of cards in software."""
+    return ([item for item in records if not policies.is_simulated(item[1])],
+            [item for item in records if policies.is_simulated(item[1])])
+
+
 def short(name):
     return re.sub(r"/(iterations|manual_time|real_time|process_time|min_time|repeats).*", "", name)
 
@@ -189,7 +195,8 @@ def facts_of(record):
     text = [(name, ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
             for name, value in [*record["machine"].items(), *context]]
     return table([["", ""], *([name, value.replace("|", "/")] for name, value in text), ["commit", record["commit"]],
-                  ["date", record["date"]], ["measured by", f"`{record['command']}`"]])
+                  ["date", record["date"]],
+                  ["simulated by" if policies.is_simulated(record) else "measured by", f"`{record['command']}`"]])
 
 
 def record_text(record, prefix):
@@ -279,8 +286,8 @@ All that is counted, as the kernels are now:
 """ + table(all_rows)
 
 
-def simulated_text():
-    """What tests/cycles.json, tests/t4_model.json and tests/t4_prototypes.json say."""
+def simulated_text(records):
+    """What tests/cycles.json, tests/t4_model.json, tests/t4_prototypes.json and simulated records say."""
     with open(f"{ROOT}/tests/cycles.json", encoding="utf-8") as file:
         kept = json.load(file)
     gigahertz, launch_us = 1.59, 0.95  # tools/t4/cards/t4.card
@@ -291,6 +298,7 @@ def simulated_text():
         longest = sorted(launches, key=lambda launch: -launch[1])[:3]
         rows.append([case, str(len(launches)), f"{cycles:,.0f}", f"{us:.1f}", f"{us + launch_us * len(launches):.1f}",
                      ", ".join(f"{re.sub('<.*', '', name).split('::')[-1]} {one:,.0f}" for name, one in longest)])
+    of_records = "".join(f"\n### {name}\n\n{record_text(record, picture_prefix(name))}" for name, record in records)
     return f"""## Simulated, not measured
 
 No figure of this section is a measurement of a T4. The machine code that nvcc {kept["nvcc"]} makes of the reference models
@@ -300,7 +308,7 @@ without copies. No T4 has been compared with it. `tests/cycles.json` has every l
 
 {table(rows)}
 {simulated_prototypes_text()}
-{simulated_record_text()}"""
+{simulated_record_text()}{of_records}"""
 
 
 def simulated_prototypes_text():
@@ -403,7 +411,13 @@ def figures_text(records):
             "".join(legend))
 
 
+def picture_prefix(name):
+    """Of a record's pictures, as the document names them."""
+    return f"performance/{name.replace('/', '_')}_"
+
+
 def document_text(records):
+    measured, simulated = apart(records)
     parts = ["""# Performance
 
 <!-- Made by tools/performance.py from benchmarks/results/ and tests/*.json: edit those. -->
@@ -419,14 +433,14 @@ scripts/gpu_check.sh build/gpu_report
 
 """]
     parts += [f"- [{name}](#{re.sub(r'[^a-z0-9-]', '', name.lower())}): "
-              f"{record['machine'].get('card', record['machine']['processor'])}, commit {record['commit']}\n"
-              for name, record in records]
-    if not any("card" in record["machine"] for _, record in records):
+              f"{record['machine'].get('card', record['machine']['processor'])}, commit {record['commit']}"
+              f"{', simulated' if policies.is_simulated(record) else ''}\n" for name, record in records]
+    if not any("card" in record["machine"] for _, record in measured):
         parts.append("\nNo GPU has been measured yet.\n")
-    for name, record in records:
-        parts.append(f"\n## {name}\n\n" + record_text(record, f"performance/{name.replace('/', '_')}_"))
-    parts.append("\n" + simulated_text())
-    parts.append("\n" + prediction_text([record for _, record in records]))
+    for name, record in measured:
+        parts.append(f"\n## {name}\n\n" + record_text(record, picture_prefix(name)))
+    parts.append("\n" + simulated_text(simulated))
+    parts.append("\n" + prediction_text([record for _, record in measured]))
     return "".join(parts)
 
 
@@ -437,7 +451,7 @@ def outputs(records):
         sys.exit(f"README.md: expected one line {README_BEGIN.strip()} and one {README_END.strip()}")
     before, rest = readme.split(README_BEGIN)
     after = rest.split(README_END)[1]
-    made = {"README.md": before + README_BEGIN + figures_text(records) + README_END + after,
+    made = {"README.md": before + README_BEGIN + figures_text(apart(records)[0]) + README_END + after,
             DOCUMENT: document_text(records),
             policies.LINEAR_COSTS: policies.linear_costs_text(records, read_text(policies.TILING)),
             policies.CARD_POLICIES: policies.card_policies_text(records, read_text(policies.FIELDS),

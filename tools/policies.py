@@ -130,6 +130,11 @@ def is_whole(record, program):
     return all(result.startswith("ok") for _, step, result, *_ in record.get("steps", []) if step == program)
 
 
+def is_simulated(record):
+    """Whether its card was one in software (tools/t4/)."""
+    return "simulated" in record["machine"]
+
+
 def linear_fits(records, tiling):
     """[(name of the record, record, fit)], the newest of each target whose sweep was not cut short, by target."""
     fits = {}

@@ -3,11 +3,13 @@
 """Packs what was measured on a machine into one record: benchmarks/results/<machine>/host.json or gpu.json.
 
     tools/records.py FOLDER --out host.json --command 'scripts/bench_host.sh' [--skipped FILE]
+    tools/records.py FOLDER --out gpu.json --command 'tools/t4/run ...' --simulated tools/t4/cards/t4.card
 
 FOLDER has what the programs wrote: <program>.json of Google Benchmark or in its form (tools/bench_record.py), and
 latency_*.csv of examples/embed_in_service. The record has no name of a host or path:
 
-    machine     processor, instruction sets, cores, caches, memory, system, compiler; with a GPU: card, driver, CUDA ...
+    machine     processor, instruction sets, cores, caches, memory, system, compiler; with a GPU: card, driver, CUDA ...;
+                of a card in software (docs/TESTING.md) "simulated", and nothing of the machine that ran it
     commit, date, command
     contexts    {program: what it says about itself, as versions of other engines}
     benchmarks  {program: [{"name": ..., counter: value, ...}]}
@@ -121,8 +123,20 @@ def gpu():
     if not line:
         return {}
     facts = dict(zip(names, (value.strip() for value in line.split(","))))
+    return {**facts, "CUDA": nvcc_version()}
+
+
+def nvcc_version():
     version = re.search(r"release .*?V([\d.]+)", output_of(["nvcc", "--version"]))
-    return {**facts, "CUDA": version[1] if version else "unknown"}
+    return version[1] if version else "unknown"
+
+
+def simulated_machine(path):
+    """In the place of what was measured on: the card that a file of tools/t4/cards/ describes."""
+    capability = int(re.search(r"^capability\s+(\d+)", read_text(path), re.M)[1])
+    return {"processor": "none", "card": os.path.splitext(os.path.basename(path))[0].upper(),
+            "compute capability": f"{capability // 10}.{capability % 10}", "driver": "none", "CUDA": nvcc_version(),
+            "simulated": f"by tools/t4 with {os.path.relpath(os.path.abspath(path), ROOT)}, not measured"}
 
 
 def clocks():
@@ -243,9 +257,12 @@ def main():
     parser.add_argument("--out", required=True, help="the record")
     parser.add_argument("--command", required=True, help="with which all this is measured again")
     parser.add_argument("--skipped", help="a file with a line for each thing that was not measured, and why")
+    parser.add_argument("--simulated", metavar="CARD", help="the file of the card in software that ran the programs")
     options = parser.parse_args()
     skipped = read_text(options.skipped).splitlines() if options.skipped else []
     record = pack(options.folder, options.command, skipped, gpu())
+    if options.simulated:
+        record["machine"] = simulated_machine(options.simulated)
     with open(options.out, "w", encoding="utf-8") as file:
         file.write(dumped(record))
 

@@ -7,6 +7,7 @@ import datetime
 import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ sys.path.insert(0, f"{ROOT}/tools")
 import performance  # noqa: E402
 import policies  # noqa: E402
 import record_check  # noqa: E402
+import records  # noqa: E402
 
 LINEAR, PLANS = "ops_linear_bench_gpu", "models_plan_bench_gpu"
 
@@ -281,6 +283,19 @@ class Added(unittest.TestCase):
                 self.assertIn(text, self.read(path))
             self.assertTrue(os.path.exists(f"{self.root}/docs/performance/h100-test_gpu_speedups.svg"))
             self.assertEqual(self.run_tool("--check").stderr, "")
+
+    def test_what_is_simulated_does_not_stand_among_what_was_measured(self):
+        self.record["machine"] = records.simulated_machine(f"{ROOT}/tools/t4/cards/t4.card")
+        name = self.record["benchmarks"][PLANS][0]["name"]
+        self.record["benchmarks"] = {PLANS: [{"name": name, "planned_p50_us": 98765.4}]}
+        done = self.add()
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertNotIn("h100-test", self.read("README.md"))
+        document = self.read("docs/PERFORMANCE.md")
+        self.assertIn(f"- [h100-test/gpu](#h100-testgpu): T4, commit {self.commit}, simulated\n", document)
+        self.assertLess(document.index("## Simulated, not measured"), document.index("### h100-test/gpu"))
+        self.assertIn("| simulated | by tools/t4 with tools/t4/cards/t4.card, not measured |", document)
+        self.assertEqual(len(re.findall("98765", document)), 1)  # in its own table
 
     def test_nothing_is_written_when_pages_cannot_be_made(self):
         self.record["benchmarks"]["prototypes"] = [{"name": "x", "min_us": 1.0}]
