@@ -55,6 +55,8 @@ RUN_ELSEWHERE = [
     (r"cmake --preset t4-software|cmake --build --preset t4-software .*", "scripts/checks.sh", "build t4-software"),
     (r"ctest --preset t4-software .*|tools/t4/run build/t4-software/.*", "scripts/checks.sh", "run_tests t4-software"),
     (r"scripts/check_cycles\.py \S+( --update)?", "tests/gpu/CMakeLists.txt", "check_cycles.py"),
+    (r"tools/records\.py \S+ --out \S+ --command .* --simulated \S+", "tests/scripts/record_check_test.py",
+     "simulated_machine"),
     (r"T4_TIME=1 T4_PROFILE=\d+ tools/t4/run PROGRAM", "tests/t4/run_test.py", "T4_PROFILE="),
     (r"\(cd build && mkdir -p model && echo 1 1 \| T4_TIME=1 .*", "scripts/check_cycles.py", '"T4_REPORT": report'),
     (r"tools/plot_timeline\.py \S+ --out \S+", "tests/scripts/t4_scripts_test.py", "tools/plot_timeline.py"),

@@ -92,7 +92,9 @@ class LinearFit:
         rows, inputs, outputs = size
         steps = -(-(-(-inputs // 32)) // parts)
         blocks = -(-rows // tile[1]) * -(-outputs // tile[2]) * parts
-        return [1, -(-blocks // self.multiprocessors) * steps, blocks / self.multiprocessors * steps, int(parts > 1)]
+        waves = -(-blocks // self.multiprocessors)
+        share = blocks / self.multiprocessors
+        return [1, waves, waves * steps, share * steps, int(parts > 1), share * int(parts > 1)]
 
     def measured(self, tile):
         """[(size, parts, microseconds)]"""
@@ -103,9 +105,17 @@ class LinearFit:
         rows = self.measured(tile)
         if len(rows) < 6:
             raise TooFew(f"{LINEAR_SWEEP}: expected 6 sizes or more of {tile[0]}, got {len(rows)}")
-        fitted = least_squares([self.terms(size, tile, parts) for size, parts, _ in rows], [us for *_, us in rows],
-                               [1 / us for *_, us in rows])
-        return [round(fitted[0], 2), *(round(x, 4) for x in fitted[1:3]), round(fitted[3], 2) if tile[3] else 0]
+        fitted = self.solve(tile, rows, has_waves=True)
+        if fitted[1] < 0:  # sizes without shallow layers do not tell what a wave takes beside its steps
+            fitted = self.solve(tile, rows, has_waves=False)
+        begin, per_wave, per_step, per_card, *join = fitted
+        return [round(begin, 2), round(per_wave, 2), round(per_step, 4), round(per_card, 4),
+                *(round(x, 2) if tile[3] else 0 for x in join)]
+
+    def solve(self, tile, rows, has_waves):
+        terms = [self.terms(size, tile, parts) for size, parts, _ in rows]
+        return least_squares([[one, waves * has_waves, *others] for one, waves, *others in terms],
+                             [us for *_, us in rows], [1 / us for *_, us in rows])
 
     def cost(self, size, tile, parts):
         return sum(a * b for a, b in zip(self.constants[tile[0]], self.terms(size, tile, parts)))
@@ -136,9 +146,10 @@ def is_simulated(record):
 
 
 def linear_fits(records, tiling):
-    """[(name of the record, record, fit)], the newest of each target whose sweep was not cut short, by target."""
+    """[(name of the record, record, fit)], the newest of each target whose sweep was not cut short, by target; a
+    simulated one where none was measured."""
     fits = {}
-    for name, record in records:
+    for name, record in sorted(records, key=lambda item: is_simulated(item[1])):
         if LINEAR_SWEEP in record["benchmarks"] and is_whole(record, LINEAR_SWEEP):
             with contextlib.suppress(TooFew):
                 fit = LinearFit(record, tiling)
@@ -156,9 +167,10 @@ def linear_costs_text(records, tiling):
     for name, record, fit in linear_fits(records, tiling):
         losses = list(fit.losses().values())
         mean, worst = 100 * (sum(losses) / len(losses) - 1), 100 * (max(losses) - 1)
-        tables += [f"    // {record['machine']['card']}, benchmarks/results/{name}.json: what is picked for\n"
-                   f"    // {len(losses)} sizes takes {mean:.0f}% longer than the best way on average, {worst:.0f}% at worst.\n",
-                   f"    {{{fit.target}, {{{{\n"]
+        how, is_measured = ("simulated, not measured", "false") if is_simulated(record) else ("measured", "true")
+        tables += [f"    // {record['machine']['card']}, {how}, benchmarks/results/{name}.json: what is picked\n"
+                   f"    // for {len(losses)} sizes takes {mean:.1f}% longer than the best way on average, {worst:.0f}% at worst.\n",
+                   f"    {{{fit.target}, {is_measured}, {{{{\n"]
         for name_of_tile, *_ in fit.tiles:
             tables.append(f"        {{{', '.join(map(number, fit.constants[name_of_tile]))}}},  // {name_of_tile}\n")
         tables.append("    }}},\n")
@@ -167,8 +179,8 @@ def linear_costs_text(records, tiling):
     return f"""// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What launches of linear layers cost by their tiles, on cards that were measured. Made by tools/performance.py from
-/// the sweeps among benchmarks/results/; do not edit.
+/// What launches of linear layers cost by their tiles, on cards that were measured, and on those that were only
+/// simulated (docs/TESTING.md). Made by tools/performance.py from the sweeps among benchmarks/results/; do not edit.
 
 #include <array>
 
@@ -176,12 +188,13 @@ namespace warprank {{ inline namespace v0 {{ namespace detail::linear {{
 
 /// Microseconds; cost_of says of what. No join: sums are not cut into parts.
 struct TileCost {{
-  double begin, per_wave, per_card, join;
+  double begin, per_wave, per_step, per_card, join, join_per_card;
 }};
 
 /// By LinearTile.
 struct TileCosts {{
-  int target;  ///< of the card
+  int target;        ///< of the card
+  bool is_measured;  ///< on a card; else by a model of one
   std::array<TileCost, {len(tiles_of(tiling))}> tiles;
 }};
 
@@ -190,11 +203,13 @@ inline constexpr TileCosts tile_costs[] = {{
 {"".join(tables)}}};
 // clang-format on
 
-/// Of the newest card that was measured and is not newer than `target`; of the oldest for what is older than all.
+/// Of the card itself; or else of the newest that was measured and is not newer than `target`, or of the oldest that
+/// was. A simulated card speaks for itself alone.
 constexpr const TileCosts& tile_costs_of(int target) {{
-  const TileCosts* nearest = tile_costs;
+  const TileCosts* nearest = nullptr;
   for (const TileCosts& costs : tile_costs)
-    if (costs.target <= target) nearest = &costs;
+    if (costs.target == target || (costs.is_measured && (nearest == nullptr || costs.target <= target)))
+      nearest = &costs;
   return *nearest;
 }}
 

@@ -13,16 +13,16 @@
 namespace warprank::bench {
 namespace {
 
-/// All tiles whole; in parts where each has at least 4 steps of 32 inputs, and the parts fit on the card at once.
+/// All that the library may take.
 std::vector<LinearTiling> tilings_of(int64_t rows, int64_t in, int64_t out) {
   std::vector<LinearTiling> tilings;
   for (int i = 0; i < detail::linear::num_tiles; ++i) {
     const auto tile = static_cast<LinearTile>(i);
     const detail::linear::TileShape& shape = detail::linear::tile_shape(tile);
     const int64_t tiles = ((rows + shape.rows - 1) / shape.rows) * ((out + shape.columns - 1) / shape.columns);
-    tilings.push_back({tile, 1});
-    for (int parts = 2; shape.can_be_cut && parts <= detail::linear::max_parts; ++parts)
-      if (parts * 128 <= in && parts * tiles <= 4 * device::num_multiprocessors()) tilings.push_back({tile, parts});
+    for (int parts = 1; parts <= (shape.can_be_cut ? detail::linear::max_parts : 1); ++parts)
+      if (detail::linear::may_be_cut(parts, in, static_cast<double>(parts * tiles), device::target()))
+        tilings.push_back({tile, parts});
   }
   return tilings;
 }

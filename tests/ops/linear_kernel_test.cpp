@@ -707,8 +707,31 @@ TEST(LinearTilings, AreWhatTheTableSays) {
   EXPECT_EQ(chosen({{50, 2528, 2048}}), "staged 64 x 64 in 4 parts");
   EXPECT_EQ(chosen({{50, 2528, 512}, {50, 2528, 512}, {50, 2528, 512}, {50, 2528, 512}}), "staged 64 x 64 in 4 parts");
   EXPECT_EQ(chosen({{100, 256, 256}}, 75), "direct 32 x 32");
+  // By the costs of an H100 these would be direct 32 x 32 and staged 64 x 128: 2.6 and 1.2 times as long, simulated.
+  EXPECT_EQ(chosen({{500, 64, 256}}, 75), "staged 64 x 64");
+  EXPECT_EQ(chosen({{500, 512, 3456}}, 75), "staged 64 x 64");
+  EXPECT_EQ(chosen({{500, 256, 256}}, 75), "staged 64 x 64");
+  EXPECT_EQ(chosen({{500, 1024, 1024}}, 75), "staged 64 x 128");
+  EXPECT_EQ(chosen({{4096, 256, 256}}, 75), "staged 64 x 64");
   constexpr std::array<linear::Size, 1> small{{{1, 256, 256}}};
   static_assert(linear::choose_tiling(small, true, 90).tile == LinearTile::direct_16x16);
+}
+
+TEST(LinearTilings, OfASimulatedCardAreForThatCardAlone) {
+  namespace linear = warprank::detail::linear;
+  EXPECT_EQ(linear::tile_costs_of(75).target, 75);
+  for (const int target : {80, 86, 89, 90, 120}) EXPECT_EQ(linear::tile_costs_of(target).target, 90);
+  for (const auto& costs : linear::tile_costs) EXPECT_EQ(costs.is_measured, costs.target != 75);
+}
+
+TEST(LinearTilings, AreNotCutIntoPartsThatAreShortOrDoNotFitOnTheCard) {
+  namespace linear = warprank::detail::linear;
+  EXPECT_TRUE(linear::may_be_cut(4, 512, 160, 75));
+  EXPECT_FALSE(linear::may_be_cut(5, 512, 160, 75));
+  EXPECT_FALSE(linear::may_be_cut(4, 512, 161, 75));
+  EXPECT_TRUE(linear::may_be_cut(1, 32, 1e6, 75));
+  const std::array<linear::Size, 1> many{{{4096, 2048, 64}}};
+  EXPECT_EQ(linear::cost_of(many, {LinearTile::staged_64x64, 8}, 75), std::numeric_limits<double>::infinity());
 }
 
 TEST(LinearTilings, FitSharedMemory) {

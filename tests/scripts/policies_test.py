@@ -3,6 +3,7 @@
 """tools/policies.py finds the constants that times were made with, and chooses by them."""
 
 import glob
+import json
 import os
 import random
 import re
@@ -21,8 +22,8 @@ inline constexpr std::array<TileShape, 2> tile_shapes{{
     {"staged 64 x 64", 64, 64, 4, 0, 32, 32, 4, 3, true, true, true},
 }};
 """
-CONSTANTS = {"direct 16 x 16": [2, 0.005, 0.04], "staged 64 x 64": [2.5, 0.13, 0.01]}
-JOIN = 2.25
+CONSTANTS = {"direct 16 x 16": [2, 0.02, 0.005, 0.04], "staged 64 x 64": [2.5, 0.75, 0.13, 0.01]}
+JOIN, JOIN_PER_CARD = 2.25, 0.5
 
 
 def time_of(tile, rows, columns, size, parts):
@@ -30,8 +31,9 @@ def time_of(tile, rows, columns, size, parts):
     of_rows, inputs, outputs = size
     steps = -(-(-(-inputs // 32)) // parts)
     blocks = -(-of_rows // rows) * -(-outputs // columns) * parts
-    begin, per_wave, per_card = CONSTANTS[tile]
-    return begin + steps * (per_wave * -(-blocks // 40) + per_card * blocks / 40) + (JOIN if parts > 1 else 0)
+    begin, per_wave, per_step, per_card = CONSTANTS[tile]
+    waves, join = -(-blocks // 40), JOIN + JOIN_PER_CARD * blocks / 40 if parts > 1 else 0
+    return begin + waves * (per_wave + per_step * steps) + per_card * steps * blocks / 40 + join
 
 
 def record(noise=0.0, name="T4", capability="7.5"):
@@ -55,11 +57,12 @@ class Policies(unittest.TestCase):
         fit = policies.LinearFit(record(), TILING)
         self.assertEqual((fit.target, fit.multiprocessors), (75, 40))
         self.assertEqual(fit.constants,
-                         {"direct 16 x 16": [2, 0.005, 0.04, 0], "staged 64 x 64": [2.5, 0.13, 0.01, JOIN]})
+                         {"direct 16 x 16": [2, 0.02, 0.005, 0.04, 0, 0],
+                          "staged 64 x 64": [2.5, 0.75, 0.13, 0.01, JOIN, JOIN_PER_CARD]})
         self.assertEqual({round(loss, 9) for loss in fit.losses().values()}, {1})
 
     def test_noise_moves_them_little(self):
-        fit = policies.LinearFit(record(noise=0.03), TILING)
+        fit = policies.LinearFit(record(noise=0.01), TILING)
         for tile, expected in CONSTANTS.items():
             for got, value in zip(fit.constants[tile], expected):
                 self.assertAlmostEqual(got, value, delta=0.05 * value + 0.01)
@@ -70,14 +73,23 @@ class Policies(unittest.TestCase):
         self.assertGreater(min(fit.best.values()), 2)
         head, *rows = policies.linear_sweep_table(record(), TILING)
         self.assertEqual(head[-1], "cublaslt us")
-        self.assertEqual(rows[0], ["in:256/out:256/rows:1", "direct 16 x 16", "2.17", "direct 16 x 16", "2.17", "0.50"])
+        self.assertEqual(rows[0], ["in:256/out:256/rows:1", "direct 16 x 16", "2.19", "direct 16 x 16", "2.19", "0.50"])
 
     def test_the_newest_record_of_a_card_counts(self):
         records = [("new", record()), ("old", record(noise=0.3)), ("h100", record(capability="9.0"))]
         text = policies.linear_costs_text(records, TILING)
         self.assertEqual(re.findall(r"results/(\w+)\.json", text), ["new", "h100"])
-        self.assertLess(text.index("{75, {{"), text.index("{90, {{"))
-        self.assertIn("{2.5, 0.13, 0.01, 2.25},  // staged 64 x 64", text)
+        self.assertLess(text.index("{75, true, {{"), text.index("{90, true, {{"))
+        self.assertIn("{2.5, 0.75, 0.13, 0.01, 2.25, 0.5},  // staged 64 x 64", text)
+
+    def test_a_simulated_card_counts_where_none_was_measured_and_is_called_so(self):
+        simulated, measured = record(noise=0.3), record()
+        simulated["machine"]["simulated"] = "by tools/t4"
+        text = policies.linear_costs_text([("of_a_model", simulated), ("h100", record(capability="9.0"))], TILING)
+        self.assertIn("T4, simulated, not measured, benchmarks/results/of_a_model.json", text)
+        self.assertEqual(re.findall(r"\{(\d+), (true|false), ", text), [("75", "false"), ("90", "true")])
+        self.assertEqual(policies.linear_costs_text([("of_a_model", simulated), ("t4", measured)], TILING),
+                         policies.linear_costs_text([("t4", measured)], TILING))
 
     def test_a_sweep_that_was_cut_short_decides_nothing(self):
         cut = record()
@@ -95,6 +107,17 @@ class Policies(unittest.TestCase):
                          policies.linear_costs_text([("whole", record())], TILING))
         cut["steps"][0][2] = "ok"
         self.assertIn("/cut.json", policies.linear_costs_text([("cut", cut), ("whole", record())], TILING))
+
+    def test_a_t4_takes_what_is_best_by_its_record_at_500_rows(self):
+        with open(f"{ROOT}/benchmarks/results/t4-simulated/gpu.json", encoding="utf-8") as file:
+            simulated = json.load(file)
+        with open(f"{ROOT}/{policies.TILING}", encoding="utf-8") as file:
+            fit = policies.LinearFit(simulated, file.read())
+        losses = {size: loss for size, loss in fit.losses().items() if size[0] == 500}
+        self.assertGreater(len(losses), 5)
+        self.assertLess(max(losses.values()), 1.02, losses)
+        self.assertEqual(fit.picked((500, 64, 256)), "staged 64 x 64")
+        self.assertEqual(fit.picked((500, 512, 3456)), "staged 64 x 64")
 
     def test_other_sweeps_show_the_best_beside_the_rule(self):
         measured = [{"name": "mlp/256_1/rows:1/warm/iterations:20", "us by rule": 4.1, "us layers": 7.0, "us split": 4.0,

@@ -42,8 +42,8 @@ inline constexpr double h200_bandwidth_share = 4.3 / 4.8, h200_flops_share = 790
 inline constexpr double pcie5 = 55.2e9, pcie4 = pcie5 / 2, pcie3 = pcie5 / 4;
 
 /// The bandwidth of the second-level cache, in bytes a second, if a multiprocessor's share in a clock is that of the
-/// H100, by the fit of ops/detail/linear/tiling.hpp (3 KB in 0.054 us), or that of the T4, as Jia et al. measured it
-/// (2019: 1.27 TB/s).
+/// H100, by a fit of ops/detail/linear/tiling.hpp in which waves had no cost of their own (3 KB in 0.054 us), or that
+/// of the T4, as Jia et al. measured it (2019: 1.27 TB/s).
 constexpr double cache_like_h100(int64_t multiprocessors, double clock) {
   return 3072 / 0.0541e-6 / 1.98e9 * static_cast<double>(multiprocessors) * clock;
 }

@@ -2,20 +2,23 @@
 #pragma once
 
 /// Which tile the layers of a launch are cut into: a pure function of capacities, shapes and the target, by one table
-/// for each card that was measured.
+/// for each card that was measured or, as the T4, simulated.
 ///
-/// cost = begin + steps (per_wave ceil(blocks / SMs) + per_card blocks / SMs) + (parts > 1 ? join : 0)   microseconds
+/// cost = begin + waves (per_wave + per_step steps) + per_card steps blocks / SMs
+///        + (parts > 1 ? join + join_per_card blocks / SMs : 0)                      microseconds
 ///
-/// for blocks that compute `steps` steps of 32 inputs each; tile_costs.hpp has the constants. Of what the prototype of
-/// these kernels could do on an H100, left out are 16 x 16 by 16 warps and 32 x 64 by 8, which the rule picked for none
-/// of 40 sizes, and 128 x 128, which gained 9% over 64 x 128 at most, where cuBLASLt took half its time, and does not
-/// fit the registers without spills. Parts pay for 64 x 64 alone, for 50 to 100 rows of (2528, 2048). Targets that were
-/// not measured take the constants of the nearest, and another nominal number of multiprocessors. The card's own number
-/// must not count: the tile decides the order of a sum.
+/// for waves = ceil(blocks / SMs), of blocks that compute `steps` steps of 32 inputs each; tile_costs.hpp has the
+/// constants. Of what the prototype of these kernels could do on an H100, left out are 16 x 16 by 16 warps and 32 x 64
+/// by 8, which the rule picked for none of 40 sizes, and 128 x 128, which gained 9% over 64 x 128 at most, where
+/// cuBLASLt took half its time, and does not fit the registers without spills. Parts pay for 64 x 64 alone: on an H100
+/// for 50 to 100 rows of (2528, 2048). Targets that were not measured take the constants of the nearest that was, and
+/// another nominal number of multiprocessors. The card's own number must not count: the tile decides the order of a
+/// sum.
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "warprank/ops/detail/linear/tile_costs.hpp"
@@ -80,6 +83,12 @@ struct Size {
 constexpr int nominal_multiprocessors(int target) { return target >= 90 ? 132 : target >= 80 ? 108 : 40; }
 inline constexpr int max_parts = 8;
 
+/// Whether sums are cut like this: only where each part has 4 steps or more, and all blocks are on the card at once.
+/// What else there could be is not measured.
+constexpr bool may_be_cut(int parts, int64_t in, double blocks, int target) {
+  return parts == 1 || (parts * 128 <= in && blocks <= 4 * nominal_multiprocessors(target));
+}
+
 /// Microseconds by the table of layers that run together: their blocks are like those of the deepest.
 template <class Sizes>
 constexpr double cost_of(const Sizes& layers, LinearTiling tiling, int target) {
@@ -87,20 +96,22 @@ constexpr double cost_of(const Sizes& layers, LinearTiling tiling, int target) {
   const TileCost& cost = tile_costs_of(target).tiles[static_cast<size_t>(tiling.tile)];
   const int multiprocessors = nominal_multiprocessors(target);
   const auto cut = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
-  int64_t most_steps = 0;
+  int64_t deepest = 0;
   double blocks = 0, block_steps = 0;
   for (const Size& layer : layers) {
-    const int64_t steps = cut(cut(layer.in, 32), tiling.parts);
     const double of_layer = static_cast<double>(cut(layer.rows, shape.rows)) *
                             static_cast<double>(cut(layer.out, shape.columns)) * tiling.parts;
-    most_steps = steps < most_steps ? most_steps : steps;
+    deepest = deepest < layer.in ? layer.in : deepest;
     blocks += of_layer;
-    block_steps += of_layer * static_cast<double>(steps);
+    block_steps += of_layer * static_cast<double>(cut(cut(layer.in, 32), tiling.parts));
   }
+  if (!may_be_cut(tiling.parts, deepest, blocks, target)) return std::numeric_limits<double>::infinity();
   if (blocks > 0x1p31) return blocks;  // is refused later
-  const auto all = static_cast<int64_t>(blocks);
-  return cost.begin + static_cast<double>(most_steps * cut(all, multiprocessors)) * cost.per_wave +
-         block_steps / multiprocessors * cost.per_card + (tiling.parts > 1 ? cost.join : 0);
+  const auto waves = static_cast<double>(cut(static_cast<int64_t>(blocks), multiprocessors));
+  const auto most_steps = static_cast<double>(cut(cut(deepest, 32), tiling.parts));
+  return cost.begin + waves * (cost.per_wave + most_steps * cost.per_step) +
+         block_steps / multiprocessors * cost.per_card +
+         (tiling.parts > 1 ? cost.join + blocks / multiprocessors * cost.join_per_card : 0);
 }
 
 /// The tiling of least cost; only of tiles that have a general kernel unless all layers are plain.
