@@ -10,7 +10,7 @@ import numpy as np
 
 import warprank as wr
 
-from ..lowering.arithmetic import activation, apply, binary, is_constant, power, required_scalar
+from ..lowering.arithmetic import activation, apply, binary, is_constant, part_of_gelu, power, required_scalar
 from ..lowering.cells import Unsupported, Value, numbers
 from ..lowering.expressions import constant_of, elementwise
 from ..lowering.places import by_event
@@ -158,13 +158,7 @@ def elu(p: Program, op: Any, x: Any) -> Value:
 
 @handles("Erf", "Erfc")
 def erf(p: Program, op: Any, x: Any) -> Value:
-    """A part of gelu, and nothing by itself."""
-    cells = numbers(x).cells
-
-    def make() -> Any:
-        raise Unsupported("an op of the model language", "none that does this")
-    made = p.sources.add(p.sources.axis_of(cells), cells.size, op.type.lower(), make, (cells.ravel(),))
-    return x.like(made.reshape(cells.shape))
+    return part_of_gelu(p, op.type.lower(), x)
 
 
 def _reduction(pooling: str, function: str) -> Callable[..., Any]:

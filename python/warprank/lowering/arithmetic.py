@@ -254,6 +254,16 @@ def _number(p: Program, like: Value, number: float) -> np.ndarray:
     return constant(p, axis, number, number).reshape([1] * like.cells.ndim)
 
 
+def padded(p: Program, x: Any, ends: list[tuple[int, int]], number: float) -> Value:
+    """With columns of a number before and behind its own, or with fewer of them: by dimension how many."""
+    cells = numbers(x).cells
+    kept = cells[tuple(slice(max(0, -a), n - max(0, -b)) for n, (a, b) in zip(cells.shape, ends))]
+    if any(ends[x.batch]) or kept.size == 0:
+        raise Unsupported("columns, of each row by itself", "an op over the batch")
+    filling = int(_number(p, x, number).flat[0])
+    return x.like(np.pad(kept, [(max(0, a), max(0, b)) for a, b in ends], constant_values=filling))
+
+
 def compared_ids(p: Program, function: str, a: Any, b: Any) -> Value:
     """A mask: ids of events compared with padding, or their places with the length of the sequence."""
     turned = {"less": "greater", "greater": "less", "less_equal": "greater_equal", "greater_equal": "less_equal"}
@@ -296,6 +306,16 @@ def activation_cells(p: Program, cells: np.ndarray, kind: wr.Activation, learned
     axis = p.sources.axis_of(cells)
     return p.sources.add(axis, len(cells), "activation", lambda: activated(p, cells, axis, kind, learned, path),
                          (cells,), (kind, learned))
+
+
+def part_of_gelu(p: Program, kind: str, x: Any) -> Value:
+    """erf or erfc, which are nothing by themselves."""
+    cells = numbers(x).cells
+
+    def make() -> Any:
+        raise Unsupported("an op of the model language", "none that does this")
+    made = p.sources.add(p.sources.axis_of(cells), cells.size, kind, make, (cells.ravel(),))
+    return x.like(made.reshape(cells.shape))
 
 
 def power(p: Program, x: Any, exponent: Any) -> Value:

@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 import warprank as wr
 
-from ..lowering.arithmetic import (activation, apply, binary, by_column, constant_vector, power, required_scalar,
-                                   scalar_of)
+from ..lowering.arithmetic import (activation, apply, binary, by_column, constant_vector, padded, part_of_gelu,
+                                   power, required_scalar, scalar_of)
 from ..lowering.cells import Unsupported, Value, numbers
 from ..lowering.ids import of_numbers
+from ..lowering.places import by_event
 from ..lowering.reductions import reduce
-from .handlers import HANDLERS, OF_CONSTANTS, handles
+from .handlers import HANDLERS, OF_CONSTANTS, handles, name_of
 
 if TYPE_CHECKING:
     from .program import Program
@@ -79,6 +81,12 @@ def masked_fill(p: Program, x: Any, condition: Any, value: Any) -> Value:
     return where(p, condition, value, x)
 
 
+@handles("constant_pad_nd")
+def constant_pad_nd(p: Program, x: Any, pads: Sequence[int], value: float = 0) -> Value:
+    by_dimension = [(pads[i], pads[i + 1]) for i in range(0, len(pads), 2)]
+    return padded(p, x, [(0, 0)] * (numbers(x).cells.ndim - len(by_dimension)) + by_dimension[::-1], value)
+
+
 @handles("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 def full_like(p: Program, x: Value, *given: Any, **_: Any) -> torch.Tensor:
     node = p.current()
@@ -138,6 +146,11 @@ def gelu(p: Program, x: Any, approximate: str = "none") -> Value:
     return apply(p, "gelu_tanh" if approximate == "tanh" else "gelu", numbers(x))
 
 
+@handles("erf", "erfc")
+def erf(p: Program, x: Any) -> Value:
+    return part_of_gelu(p, name_of(p.current().target), x)
+
+
 @handles("leaky_relu", "leaky_relu_")
 def leaky_relu(p: Program, x: Any, negative_slope: float = 0.01) -> Value:
     return activation(p, x, wr.Activation("leaky_relu", alpha=negative_slope), {}, None)
@@ -183,3 +196,9 @@ def mean(p: Program, x: Any, dims: Any = None, keepdim: bool = False, **_: Any) 
 @handles("amax", events=True)
 def amax(p: Program, x: Any, dims: Any = None, keepdim: bool = False) -> Value:
     return reduce(p, x, dims, keepdim, "max", "max")
+
+
+@handles("amin", events=True)
+def amin(p: Program, x: Any, dims: Any = None, keepdim: bool = False) -> Value:
+    turned = by_event(p, HANDLERS["neg"], (x,), {})
+    return by_event(p, HANDLERS["neg"], (amax(p, turned, dims, keepdim),), {})

@@ -139,6 +139,9 @@ OPS = {
     "sums of parts": lambda m, x: torch.cat([x.view(B, 2, 3).sum(1), x.view(B, 2, 3).mean(2),
                                              x.view(B, 2, 3).amax(1)], 1),
     "broadcasts": lambda m, x: (x.view(B, 2, 3) * x[:, :3].unsqueeze(1) + x[:, :2].unsqueeze(2)).flatten(1),
+    "minima": lambda m, x: torch.cat([x.amin(1, keepdim=True), x.view(B, 2, 3).amin(2)], 1),
+    "padding": lambda m, x: torch.cat([F.pad(x, (1, 2), value=3), F.pad(x.view(B, 2, 3), (-1, 2, 1, 0)).flatten(1)], 1),
+    "gelu of erf": lambda m, x: x * 0.5 * (1 + torch.erf(x / 2**0.5)) + x / 2 * torch.erfc(-x * 0.5**0.5),
     "one column": lambda m, x: x * x[:, :1] + x.sum(1, keepdim=True),
     "moves": lambda m, x: torch.cat([x.flip(1), x.view(B, 2, 3).transpose(1, 2).reshape(B, 6), *x.split(4, 1),
                                      x[:, [5, 0]], x.roll(2, 1), x.repeat(1, 2), x[:, ::2]], -1) * 1.5,
@@ -275,6 +278,8 @@ def test_what_cannot_be_expressed_is_told_together_with_its_module():
     (lambda m, x: x.reshape(-1), "output 'output': expected scores of a batch, got rows that are not the batch's"),
     (lambda m, x: x[torch.arange(B), torch.arange(B) % 4],
      "aten.index.Tensor: expected each row made of itself, and all in one way"),
+    (lambda m, x: F.pad(x, (0, 0, 1, 0)), "expected columns, of each row by itself, got an op over the batch"),
+    (lambda m, x: torch.erf(x), "aten.erf.default: expected an op of the model language, got none that does this"),
     (lambda m, x: x**1.7, "expected an exponent of 2, 3, 0.5 or -1, got 1.7"),
     (lambda m, x: m.vector, "output 'output': expected scores of a batch, got Tensor"),
 ])
