@@ -17,16 +17,16 @@ from typing import Any
 import warprank as wr
 
 from ..errors import Problems, refuse
-from ..exported import Difference, Exported
+from ..exported import Difference, Exported, ExportedModel
+from ..lowering.examples import BATCH, LENGTH, example_of
 from ..lowering.inputs import Input, axes_of
 from ..rows import RowError, RowType, convert_tables
 from ..written import NamedWeights
 from . import column_ops, column_sparse, layers, ops  # noqa: F401: they register what they handle
 from .column_walk import divided
-from .exported import ExportedModel, example_of
 from .preprocessing import example_of as random_columns
 from .program import Program
-from .tracing import BATCH, LENGTH, Model, opened, shapes, traced
+from .tracing import Model, opened, shapes, traced
 from .transforms import transforms_of
 from .variables import variables
 from .written import weights_of

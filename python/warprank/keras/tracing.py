@@ -16,11 +16,10 @@ import tensorflow as tf
 
 from ..columns import Ragged
 from ..errors import Problems, refuse
+from ..lowering.examples import BATCH, LENGTH
 from .examples import columns_of_examples, serialized
 from .preprocessing import Preprocessing, preprocessing_layers, preprocessing_of
 from .variables import named_variables
-
-BATCH, LENGTH = 11, 7  # rows, and events of sequences that may have any number
 
 
 @dataclass(eq=False)

@@ -23,10 +23,14 @@ from .handlers import HANDLERS, MOVES, OF_CONSTANTS, OF_EVENTS, SAME, name_of
 
 
 class Program(LoweredProgram):
+    """names: by path of a parameter, buffer or part of the module what messages, weights and tables call it, where that
+    is another; nothing is no name"""
+
     def __init__(self, exported: torch.export.ExportedProgram, inputs: Mapping[str, Input], batch: int,
-                 hashed: Mapping[str, Any]):
+                 hashed: Mapping[str, Any], names: Mapping[str, str] = {}):
         super().__init__(inputs, batch, hashed)
         self._exported = exported
+        self._names = names
 
     def run(self, output_names: list[str]) -> wr.Graph:
         """Raises InvalidArgument with everything that cannot be expressed."""
@@ -74,11 +78,12 @@ class Program(LoweredProgram):
                 values[node] = placeholder(self, self.inputs[node.name])
             elif node.name in targets:
                 path = targets[node.name]
+                name = self._names.get(path, path)
                 kept = exported.state_dict.get(path, exported.constants.get(path))
                 if isinstance(kept, torch.Tensor) and kept.is_floating_point():
-                    self.check_finite(path, self.array(kept), path in exported.graph_signature.parameters)
+                    self.check_finite(name or path, self.array(kept), path in exported.graph_signature.parameters)
                 values[node] = kept
-                self._paths[id(kept)] = path
+                self._paths[id(kept)] = name
             else:
                 values[node] = node.meta.get("val")
         return values
@@ -170,4 +175,4 @@ class Program(LoweredProgram):
         assert self._node is not None
         stack = list((self._node.meta.get("nn_module_stack") or {}).values())
         path, kind = stack[-1] if stack else ("", "")
-        return str(path), (kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]
+        return self._names.get(str(path), str(path)), (kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]

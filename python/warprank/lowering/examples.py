@@ -1,29 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An export of a model of TensorFlow or Keras."""
+"""Batches for models that come without one."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from ..exported import Exported
-from ..lowering import cells
-from ..lowering.inputs import Input
+from . import cells
+from .inputs import Input
 
-
-class ExportedModel(Exported):
-    def _arrays(self, batch: Any) -> dict[str, np.ndarray]:
-        return self._trained.arrays(batch)
-
-    def _wanted(self, batch: Any) -> tuple[dict[str, np.ndarray], float]:
-        self._trained.scores(batch)
-        begin = time.perf_counter()
-        made = self._trained.scores(batch)
-        seconds = time.perf_counter() - begin
-        return dict(zip(self.outputs, made)), seconds
+BATCH, LENGTH = 11, 7  # rows, and events of sequences that may have any number
 
 
 def example_of(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence],
@@ -33,17 +20,20 @@ def example_of(inputs: Sequence[Input], sequences: Mapping[str, cells.Sequence],
     random = np.random.default_rng(1)
     arrays: dict[str, np.ndarray] = {}
     for given in inputs:
-        shape = shapes[given.name]
-        if given.kind == "mask":
-            arrays[given.name] = np.arange(shape[1]) < random.integers(1, shape[1] + 1, (shape[0], 1))
-            continue
-        if not given.is_ids:
-            arrays[given.name] = random.normal(size=shape).astype(np.float32)
-            continue
+        shape, sequence = shapes[given.name], sequences.get(given.axis)
         tables = [lookups.get(given.column_name(c), {}) for c in range(given.width)]
         rows = min([rows for of in tables for rows in of.values()], default=1)
-        arrays[given.name] = random.integers(0, rows, shape)
-        sequence = sequences.get(given.axis)
+        if given.kind == "mask":
+            arrays[given.name] = np.arange(shape[1]) < random.integers(1, shape[1] + 1, (shape[0], 1))
+        elif not given.is_ids:
+            arrays[given.name] = random.normal(size=shape).astype(np.float32)
+            for column in given.ids_columns:
+                arrays[given.name].reshape(shape[0], -1)[:, column] = random.integers(
+                    0, min(tables[column].values()), shape[0])
+        elif given.is_lengths and sequence is not None:
+            arrays[given.name] = random.integers(1, sequence.length + 1, shape)
+        else:
+            arrays[given.name] = random.integers(0, rows, shape)
         if sequence is not None and sequence.mask is not None:
             name, padding = sequence.mask
             if name == given.name and padding is not None:
