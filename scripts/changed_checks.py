@@ -57,7 +57,7 @@ RULES = [
     (r"scripts/.*\.(py|sh)|tests/scripts/.*", "test wide"),
 
     # The Python package, and tools in Python
-    (r"python/warprank/(torch|convert).*|tests/python/torch/.*|tools/zoo\w*\.py", "wide torch"),
+    (r"python/warprank/(torch|onnx|convert).*|tests/python/(torch|onnx)/.*|tools/zoo\w*\.py", "wide torch"),
     (r"python/warprank/keras.*|tests/python/keras/.*|tools/bench_keras\.py", "wide tensorflow"),
     (r"python/.*|pyproject\.toml|tests/python/.*", "wide torch tensorflow"),
     (r"tests/client/.*|tools/client/.*", "wide soak test perf_analyzer"),

@@ -18,6 +18,8 @@ from .files import has_rows
 from .model import load
 from .transforms import Transforms
 
+MODELS = "a .pt2 of torch.export.save, a .keras, an .h5, an .onnx, or the folder of a SavedModel"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status."""
@@ -33,11 +35,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="warprank", description="Models of trained frameworks, served by warprank.")
     commands = parser.add_subparsers(dest="command", required=True)
 
-    convert = commands.add_parser("convert", help="a model of PyTorch or TensorFlow to a folder that servers read",
+    convert = commands.add_parser("convert", help="a model of PyTorch, TensorFlow or ONNX to a folder for servers",
                                   description="Writes graph, weights, tables, and sample requests with the scores "
                                   "that the framework gives them.")
-    convert.add_argument("model", metavar="MODEL",
-                         help="a .pt2 of torch.export.save, a .keras, an .h5, or the folder of a SavedModel")
+    convert.add_argument("model", metavar="MODEL", help=MODELS)
     convert.add_argument("--out", required=True, metavar="DIR")
     convert.add_argument("--axis", action="append", default=[], metavar="INPUT=AXIS",
                          help="'film_id=user/item', of events 'hist=user/history[]'; for each input, or for none")
@@ -131,21 +132,25 @@ def _framework_of(model: str) -> Any:
     """The export that takes the model."""
     what = f"model '{model}'"
     is_saved_model = os.path.exists(os.path.join(model, "saved_model.pb"))
-    if not is_saved_model and not model.endswith((".pt2", ".keras", ".h5", ".hdf5")):
-        refuse(what, "a .pt2 of torch.export.save, a .keras, an .h5, or the folder of a SavedModel", "another")
+    if not is_saved_model and not model.endswith((".pt2", ".keras", ".h5", ".hdf5", ".onnx")):
+        refuse(what, MODELS, "another")
     if not os.path.exists(model):
         refuse(what, "a file", "none")
-    is_torch = model.endswith(".pt2")
+    ending = "" if is_saved_model else os.path.splitext(model)[1]
+    needed = {".pt2": "PyTorch, by pip install torch", ".onnx": "PyTorch, onnx and onnxruntime, by pip install torch "
+              "onnx onnxruntime"}.get(ending, "TensorFlow, by pip install tensorflow-cpu")
     try:
-        if not is_torch:
+        if ending == ".onnx":
+            from .onnx import export as of_onnx
+            return of_onnx
+        if ending != ".pt2":
             from .keras import export as of_keras
             return of_keras
         import torch
 
         from .torch import export as of_torch
     except ImportError as error:
-        refuse(what, "PyTorch, by pip install torch" if is_torch else "TensorFlow, by pip install tensorflow-cpu",
-               str(error))
+        refuse(what, needed, str(error))
     try:
         program = torch.export.load(model)
     except Exception as error:  # whatever PyTorch raises, of a file of another kind or version

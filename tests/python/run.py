@@ -5,9 +5,10 @@
     run.py FOLDER [--torch | --tensorflow | --cuda] [--host ARCHIVE]
 
 FOLDER keeps the build and the environment. ARCHIVE is the libwarprank_host.a of a build of the repository: the wheel is
-linked with it, and does not compile the host engine again. With --torch the tests of exporting PyTorch modules run
-instead, which install PyTorch and torchrec, with --tensorflow those of Keras models and TensorFlow's features, which
-install TensorFlow, and with --cuda those of a wheel with CUDA, which has a build of its own and needs nvcc, but no card.
+linked with it, and does not compile the host engine again. With --torch the tests of exporting PyTorch modules and
+models of ONNX run instead, which install PyTorch, torchrec, onnx and onnxruntime, with --tensorflow those of Keras models
+and TensorFlow's features, which install TensorFlow, and with --cuda those of a wheel with CUDA, which has a build of its
+own and needs nvcc, but no card.
 Exits with 77, and says why, where packages cannot be installed.
 """
 
@@ -27,7 +28,7 @@ TYPES = ["--strict", "--ignore-missing-imports", "--no-warn-return-any", "--no-w
          "--disable-error-code", "type-arg"]
 # torchrec's fbgemm is compiled for one version of PyTorch; torchrec itself asks for the fbgemm with CUDA, as well.
 TORCH = ["numpy", "pytest", "ml_dtypes", "torch==2.14.*", "fbgemm-gpu-cpu==1.9.*", "tensordict", "torchmetrics==1.0.3",
-         "tqdm", "pyre-extensions", "pyarrow"]
+         "tqdm", "pyre-extensions", "pyarrow", "onnx==1.23.*", "onnxruntime==1.32.*", "onnxscript==0.7.*"]
 TORCHREC = ["torchrec==1.9.*"]
 TENSORFLOW = ["numpy", "pytest", "pyarrow", "tensorflow-cpu>=2.16,<2.22"]
 # Keras 2, whose SavedModels are tested, too. It asks for a TensorFlow that is not for processors alone.
@@ -44,13 +45,13 @@ def install(python, packages, *options):
 
 def environment(folder, packages, alone=()):
     """The Python of a virtual environment that has the packages, `alone` without what those ask for."""
-    python = folder / "bin/python"
-    if not (folder / "ready").exists():
+    python, ready, wanted = folder / "bin/python", folder / "ready", "\n".join([*packages, *alone])
+    if not ready.exists() or ready.read_text() != wanted:
         venv.create(folder, with_pip=True, clear=True)
         install(python, packages)
         if alone:
             install(python, alone, "--no-deps")
-        (folder / "ready").touch()
+        ready.write_text(wanted)
     return python
 
 
@@ -81,16 +82,16 @@ def main():
     subprocess.run([builder, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", wheels, "-C",
                     f"build-dir={folder / ('build_cuda' if arguments.cuda else 'build')}", *options, ROOT], check=True,
                    env=os.environ | {"PATH": f"{builder.parent}:{os.environ['PATH']}"})
-    name, packages, tests = (("torchrec", TORCH, "torch") if arguments.torch else
-                             ("tensorflow", TENSORFLOW, "keras") if arguments.tensorflow else
-                             ("tests", PACKAGES, "cuda") if arguments.cuda else
-                             ("tests", PACKAGES, "core"))
+    name, packages, tests = (("torchrec", TORCH, ["torch", "onnx"]) if arguments.torch else
+                             ("tensorflow", TENSORFLOW, ["keras"]) if arguments.tensorflow else
+                             ("tests", PACKAGES, ["cuda"]) if arguments.cuda else
+                             ("tests", PACKAGES, ["core"]))
     alone = TORCHREC if arguments.torch else KERAS_2 if arguments.tensorflow else ()
     python = environment(folder / name, packages, alone)
     install(python, wheels.glob("*.whl"), "--no-deps", "--force-reinstall")
 
-    checks = [["-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "tests/python" / tests]]
-    if tests == "core":
+    checks = [["-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "tests/python" / each] for each in tests]
+    if tests == ["core"]:
         checks.append(["-m", "mypy", "--cache-dir", folder / "mypy", *TYPES, "-p", "warprank"])
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     # Not in the folder itself, whose environments mypy would take for the packages of their names.

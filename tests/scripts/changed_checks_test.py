@@ -50,6 +50,7 @@ class Rules(unittest.TestCase):
                                ("examples/server/main.cpp", {"soak", "stress", "fuzz", "wide", "perf_analyzer"}),
                                ("include/warprank/serving/service.hpp", {"soak", "stress", "headers"}),
                                ("python/warprank/layers.py", {"wide", "torch", "tensorflow"}),
+                               ("tests/python/onnx/test_ops.py", {"wide", "torch"}),
                                ("benchmarks/ops/fm_bench.cu", {"benchmarks", "cuda", "cuda12"}),
                                ("tests/weights/safetensors_fuzz.cpp", {"fuzz", "asan", "test"}),
                                ("packaging/conan/conanfile.py", {"packages"}),

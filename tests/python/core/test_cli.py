@@ -333,13 +333,15 @@ def test_files_of_another_kind_are_told(case, capsys, tmp_path):
     assert run("score", case.dir, "--data", case.data, "--out", out, "--quiet") == 1
     assert "transforms.json': expected JSON in UTF-8, got 'utf-8' codec" in capsys.readouterr().err
     (tmp_path / "ids.npy").write_text("7 8 9")
-    for name in "model.pt2", "model.keras":
+    for name in "model.pt2", "model.keras", "model.onnx":
         (tmp_path / name).write_text("no model")
         assert run("convert", tmp_path / name, "--out", out, "--hashed", f"user={tmp_path / 'ids.npy'}") == 1
     told = capsys.readouterr().err
-    for name, package in ("model.pt2", "PyTorch"), ("model.keras", "TensorFlow"):
+    for name, package in (("model.pt2", "PyTorch"), ("model.keras", "TensorFlow"),
+                          ("model.onnx", "PyTorch, onnx and onnxruntime")):
         assert f"{name}': expected {package}, by pip install " in told
-    assert sorted(os.listdir(tmp_path)) == ["data.parquet", "ids.npy", "model", "model.keras", "model.pt2"]
+    assert sorted(os.listdir(tmp_path)) == ["data.parquet", "ids.npy", "model", "model.keras", "model.onnx",
+                                            "model.pt2"]
 
 
 def test_the_program(case):

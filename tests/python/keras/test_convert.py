@@ -67,7 +67,7 @@ def test_wrong_conversions_leave_nothing(trained, tmp_path, capsys):
     assert "layer 'gru'" in capsys.readouterr().err
     assert convert(tmp_path, out, {}) == 1 and convert(tmp_path / "none.keras", out, {}) == 1
     told = capsys.readouterr().err
-    assert "a .pt2 of torch.export.save, a .keras, an .h5, or the folder of a SavedModel" in told
+    assert "a .pt2 of torch.export.save, a .keras, an .h5, an .onnx, or the folder of a SavedModel" in told
     assert "expected a file, got none" in told
     assert os.listdir(tmp_path) == ["model.keras"]
 
