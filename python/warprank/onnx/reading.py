@@ -17,7 +17,9 @@ from .negative_ids import replace_negative_ids
 
 OLDEST = 13
 STANDARD = ("", "ai.onnx")
-CONTROL_FLOW = frozenset("Loop Scan SequenceMap".split())  # If is taken where its condition is known
+CONTROL_FLOW = frozenset("Scan SequenceMap".split())
+OF_SEQUENCES = frozenset("SequenceEmpty SequenceInsert ConcatFromSequence".split())
+WITH_GRAPHS = frozenset("If Loop".split())  # which are known when what they depend on is
 
 
 def opened(model: Any) -> onnx.ModelProto:
@@ -64,7 +66,7 @@ def check_op(node: onnx.NodeProto, problems: Problems) -> None:
         problems.add(what, "an op of ONNX itself", f"one of domain '{node.domain}'")
     elif node.op_type in CONTROL_FLOW:
         problems.add(what, "a graph without loops", "control flow")
-    elif node.op_type != "If" and node.op_type not in OPS:
+    elif node.op_type not in OPS.keys() | WITH_GRAPHS | OF_SEQUENCES:
         problems.add(what, "an op that can be expressed", "none that warprank.onnx knows")
     elif node.op_type in OPS:
         for name in sorted({a.name for a in node.attribute} - OPS[node.op_type].attributes):

@@ -26,7 +26,7 @@ def shapes_of(model: onnx.ModelProto, events: Iterable[str]) -> dict[str, tuple[
             problems.add(f"input '{given.name}'", "sizes that are known, but for rows and the events of an axis "
                          "('user/history[]')", f"shape [{', '.join(map(str, told))}]")
         elif sizes[:1] == [1]:
-            problems.add(f"input '{given.name}'", "any number of rows, by dynamic_shapes or dynamic_axes of an exporter",
+            problems.add(f"input '{given.name}'", "any number of rows, by an exporter's dynamic_shapes or dynamic_axes",
                          "one row")
         found[given.name] = tuple(n or (LENGTH if d else BATCH) for d, n in enumerate(sizes))
     problems.raise_if_any()

@@ -112,6 +112,47 @@ def test_weights_and_tables_have_the_modules_names(exporter, tmp_path):
     assert {"tower.0.weight", "tower.0.dice.alpha", "tower.2.bias"} <= set(exported.weights)
 
 
+class Bag(nn.Module):
+    """An EmbeddingBag, which both exporters write as a loop over rows."""
+
+    def __init__(self, mode):
+        super().__init__()
+        self.bag = nn.EmbeddingBag(20, 8, mode=mode)
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, tags):
+        return self.head(self.bag(tags)).squeeze(1)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags(mode, exporter, tmp_path):
+    exported = check(Bag(mode), {"tags": ids(20, 4)}, exporter, tmp_path / "model.onnx")
+    assert list(exported.tables) == ["bag"]
+    of_axis = wr.onnx.export(tmp_path / "model.onnx", {"tags": "row/tags[]"})
+    assert next(iter(of_axis.check().values())).largest < 1e-5 and "embed_bag" in of_axis.graph.to_json()
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_bags_of_dlrm(exporter, tmp_path):
+    class Named(models.DLRM):
+        def forward(self, dense, a, b):
+            return super().forward(dense, a, b)
+    batch = {"dense": torch.randn(B, 3), "a": ids(10, 2), "b": ids(20, 4)}
+    exported = check(Named([10, 20], 3), batch, exporter, tmp_path / "model.onnx")
+    assert '"op": "dot"' in exported.graph.to_json()
+
+
+def test_bags_that_leave_out_padding_are_told(tmp_path):
+    """Of which PyTorch writes a loop over ids within the one over rows."""
+    batch = {"user_id": ids(50), "film_id": ids(80), "tags": ids(20, 4), "context": torch.randn(B, 3)}
+    path = written(models.DCNv2(), batch, "dynamo", tmp_path / "model.onnx")
+    with pytest.raises(wr.InvalidArgument) as raised:
+        wr.onnx.export(path)
+    assert [(p.what.partition("(")[2], p.expected) for p in raised.value.problems] == [
+        ("If)", "a condition that is known without a batch")]
+
+
 class Lengths(nn.Module):
     """A mean of events, of which an input says how many there are."""
 

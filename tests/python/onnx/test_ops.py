@@ -31,7 +31,8 @@ def exported(nodes, inputs="float[N,6] x", weights="", opset=20, axes=None):
     "y = Softsign(x)", "a = Abs(x) y = Sqrt(a)", "a = Exp(x) y = Log(a)", "a = Exp(x) y = Reciprocal(a)",
     "y = LeakyRelu(x)", "y = LeakyRelu<alpha = 0.3>(x)", "y = Elu<alpha = 0.5>(x)", "y = Selu(x)",
     "y = Celu<alpha = 2.0>(x)", "y = Gelu(x)", 'y = Gelu<approximate = "tanh">(x)', "y = HardSigmoid(x)",
-    "y = HardSigmoid<alpha = 0.4, beta = 0.3>(x)", "y = HardSwish(x)", "y = Mish(x)", "y = ThresholdedRelu<alpha = 0.5>(x)", "s = Sigmoid(x) y = Mul(x, s)",
+    "y = HardSigmoid<alpha = 0.4, beta = 0.3>(x)", "y = HardSwish(x)", "y = Mish(x)",
+    "y = ThresholdedRelu<alpha = 0.5>(x)", "s = Sigmoid(x) y = Mul(x, s)",
     "y = Softmax(x)", "y = LogSoftmax<axis = 1>(x)", "y = Identity(x)", "y = Dropout(x)", "y = Sum(x, x, x)",
     "a = Neg(x) y = Mean(x, a, x)", "a = Neg(x) y = Min(x, a)", "a = Neg(x) y = Max(x, a)",
     "b = Constant<value_float = 2.0>() y = Pow(x, b)", "b = Constant<value = float {0.5}>() a = Abs(x) y = Pow(a, b)",
@@ -136,8 +137,8 @@ def test_look_ups_of_tensorflow_take_rows_from_the_end(nodes):
 
 SHAPES = """s = Shape(x) n = Gather(s, zero) m = Unsqueeze(n, axis) r = Range(zero, six, one) k = Size(r)
     l = Unsqueeze(k, axis) o = Concat<axis = 0>(m, l) z = ConstantOfShape<value = float[1] {2.0}>(o)
-    e = EyeLike(z) t = Trilu<upper = 0>(z) q = ReduceSum(e, axis) c = Mod(six, four) d = Div(c, one) f = Equal(d, zero)
-    g = Where(f, zero, six) u = Cast<to = 1>(g) v = Add(x, u) p = Reshape(v, o)"""
+    e = EyeLike(z) t = Trilu<upper = 0>(z) q = ReduceSum(e, axis) c = Mod(six, four) d = Div(six, four) f = Equal(d, one)
+    g = Where(f, c, six) u = Cast<to = 1>(g) v = Add(x, u) p = Reshape(v, o)"""
 NUMBERS = "int64 zero = {0}, int64 one = {1}, int64 four = {4}, int64 six = {6}, int64[1] axis = {0}"
 
 
@@ -150,6 +151,15 @@ def test_a_known_condition_takes_its_branch():
     branches = """then_branch = t () => (float[] a) { a = Relu(x) },
         else_branch = e () => (float[] b) { b = Hardmax(x) }"""
     exported(f"s = Shape(x) z = Size(s) c = Equal(z, two) y = If<{branches}>(c)", weights="int64 two = {2}")
+
+
+def test_a_loop_over_rows():
+    """Each turn of rows of its own, as an EmbeddingBag has it."""
+    turn = """d = Identity(c) u = Unsqueeze(i, axis) v = Add(u, one) r = Slice(x, u, v) s = Relu(r)
+        e = ReduceSum(s, axis)"""
+    loop = f"a = Loop<body = b (int64 i, bool c) => (bool d, float[] e) {{ {turn} }}>(n, t)"
+    exported(f"k = Shape(x) n = Gather(k, zero) {loop} y = Squeeze(a, one)",
+             weights="int64[1] axis = {0}, int64[1] one = {1}, int64 zero = {0}, bool t = {1}")
 
 
 def test_weights_have_the_names_of_the_model():

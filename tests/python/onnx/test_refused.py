@@ -49,11 +49,27 @@ def test_what_the_language_has_not_is_told_with_its_nodes():
     assert [t.partition(": ")[0] for t in told] == ["module 'head/Sin' (Sin)", "module 'head/Round' (Round)"]
 
 
+def loop(nodes, given="n, t", more=""):
+    """Whose turns give e."""
+    return f"y = Loop<body = b (int64 i, bool c{more}) => (bool d, float[] e) {{ d = Identity(c) {nodes} }}>({given})"
+
+
+OTHER_LOOP = ("node 'Loop of 'y'' (Loop): expected a loop whose every turn computes the same of rows of its own, got "
+              "control flow")
+OWN_ROWS = "u = Unsqueeze(i, o) v = Add(u, o1) r = Slice(x, u, v) "
 CONTROL_FLOW = [
-    ("y = Loop<body = b (int64 i, bool c) => (bool d, float[] e) { d = Identity(c) e = Relu(x) }>(n, t)",
-     "node 'Loop of 'y'' (Loop): expected a graph without loops, got control flow"),
+    (loop("e = Relu(x)"), OTHER_LOOP),
+    (loop("e = Add(s, x)", "n, t, x", ", float[] s"), OTHER_LOOP),
+    (loop("e = Identity(z)", ", t"), OTHER_LOOP),
+    (loop(OWN_ROWS + "k = Cast<to = 1>(i) e = Add(r, k)"), OTHER_LOOP),
+    (loop(OWN_ROWS.replace("Add(u, o1)", "Add(u, o2)") + "e = Relu(r)"), OTHER_LOOP),
+    (loop("h = Hardmax(x) e = Relu(h)"),
+     "node 'Hardmax of 'h'' (Hardmax): expected an op that can be expressed, got none that warprank.onnx knows"),
     ("y = Scan<num_scan_inputs = 1, body = b (float[6] i) => (float[6] e) { e = Relu(i) }>(x)",
      "node 'Scan of 'y'' (Scan): expected a graph without loops, got control flow"),
+    ("s = SequenceEmpty() q = SequenceInsert(s, x) y = ConcatFromSequence<axis = 0>(q)",
+     "node 'ConcatFromSequence of 'y'' (ConcatFromSequence): expected a sequence of what the turns of a loop make, got "
+     "another"),
     ("""m = ReduceMax<keepdims = 0>(x) c = Greater(m, z) y = If<then_branch = t () => (float[] a) { a = Relu(x) },
         else_branch = e () => (float[] b) { b = Neg(x) }>(c)""",
      "node 'If of 'y'' (If): expected a condition that is known without a batch, got control flow by values"),
@@ -62,7 +78,8 @@ CONTROL_FLOW = [
 
 @pytest.mark.parametrize("nodes, told", CONTROL_FLOW)
 def test_control_flow(nodes, told):
-    assert problems(model(nodes, weights="int64 n = {3}, bool t = {1}, float z = {0}")) == [told]
+    assert problems(model(nodes, weights="int64 n = {11}, bool t = {1}, float z = {0}, "
+                          "int64[1] o = {0}, int64[1] o1 = {1}, int64[1] o2 = {2}")) == [told]
 
 
 def test_numbers_that_depend_on_the_batch():
@@ -111,7 +128,7 @@ def test_inputs_that_are_no_numbers_or_have_no_rows():
         "input 'tags': expected a tensor of numbers, ids or truth values, got sequence_type"]
     del given.graph.input[4:]
     assert problems(given) == [
-        "input 'z': expected any number of rows, by dynamic_shapes or dynamic_axes of an exporter, got one row",
+        "input 'z': expected any number of rows, by an exporter's dynamic_shapes or dynamic_axes, got one row",
         "input 'k': expected sizes that are known, but for rows and the events of an axis ('user/history[]'), "
         "got shape [N, K]",
         "input 's': expected a number or more for each row, got one number"]
