@@ -15,8 +15,12 @@
 ///
 /// x is FP16 and y FP16 or FP32. Sums, mean and variance are FP32, with the bounds of ops/host/layer_norm.hpp plus the
 /// rounding to y's type. A row has the same bits whatever its position and neighbours, and one with NaN or infinity
-/// gives NaN where it is read. Rows may be strided; rows and parts that are multiples of 4 elements are read faster. y
-/// does not overlap x. An input norm takes the row into shared memory, and so has at most `max_normed_columns`.
+/// gives NaN where it is read. Rows may be strided. y does not overlap x. An input norm takes the row into shared
+/// memory, and so has at most `max_normed_columns`.
+///
+/// FP16 results have a kernel of their own where rows are aligned to 8 bytes and vectors, all given, to 16, and tokens
+/// of at most 1,024 columns have parts of 4 2^k or 12 2^k columns. All else uses a kernel for any shape, which is
+/// several times slower.
 
 #include <cstdint>
 #include <optional>

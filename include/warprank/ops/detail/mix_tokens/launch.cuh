@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <initializer_list>
 #include <type_traits>
 
 #include "warprank/core/dtype.hpp"
@@ -24,11 +23,13 @@ namespace warprank { inline namespace v0 { namespace detail::mix_tokens {
 template <class Out>
 TokenLanes divide_tokens(const Arguments<Out>& arguments, const Vectors& vectors) {
   const int in_token = arguments.columns / vector_size;
-  bool can_be = std::is_same_v<Out, float16> && rows_are_aligned(arguments.x) && rows_are_aligned(arguments.y) &&
-                arguments.part % vector_size == 0;
-  for (const float* vector :
-       {vectors.of_input.gamma, vectors.of_input.beta, vectors.of_sums.gamma, vectors.of_sums.beta})
-    can_be = can_be && vector != nullptr && reinterpret_cast<uintptr_t>(vector) % (vector_size * sizeof(float)) == 0;
+  const auto is_aligned = [](const float* vector) {
+    return vector != nullptr && reinterpret_cast<uintptr_t>(vector) % (vector_size * sizeof(float)) == 0;
+  };
+  const auto are_aligned = [&](const NormVectors& norm) { return is_aligned(norm.gamma) && is_aligned(norm.beta); };
+  const bool can_be = std::is_same_v<Out, float16> && rows_are_aligned(arguments.x) && rows_are_aligned(arguments.y) &&
+                      arguments.part % vector_size == 0 && are_aligned(vectors.of_sums) &&
+                      (!arguments.norms_input || are_aligned(vectors.of_input));
   if (!can_be) return {};
   int lanes = device::warp_size;
   while (in_token % lanes != 0) lanes /= 2;

@@ -64,10 +64,12 @@ WARPRANK_DEVICE void norm_token(const TokenLanes& division, int first, int strid
   for (const auto& v : values) sum += (v[0] + v[1]) + (v[2] + v[3]);
   const float mean = mean_of_lanes(sum);
   WARPRANK_UNROLL
-  for (auto& v : values) WARPRANK_UNROLL
-  for (float& value : v) {
-    value -= mean;
-    squares += value * value;
+  for (auto& v : values) {
+    WARPRANK_UNROLL
+    for (float& value : v) {
+      value -= mean;
+      squares += value * value;
+    }
   }
   const float scale = device::fast_reciprocal_sqrt(mean_of_lanes(squares) + eps);
   WARPRANK_UNROLL
