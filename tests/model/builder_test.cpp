@@ -152,6 +152,8 @@ TEST(Builder, RefusesWhatDoesNotFit) {
          [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.tokens = 2, .dim = 3}); });
   expect("at most 16777216 columns",
          [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.tokens = 2, .dim = int64_t{1} << 40}); });
+  expect("1 or more tokens",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.tokens = int64_t{1} << 40}); });
   expect("1 or more groups", [](B b, Axis, Axis, Tensor, Tensor i) { b.layer_norm("n", i, {.groups = 0}); });
   expect("columns that divide into 5 groups",
          [](B b, Axis, Axis, Tensor, Tensor i) { b.layer_norm("n", i, {.groups = 5}); });

@@ -204,10 +204,12 @@ WARPRANK_HOST_INLINE Tensor Builder::rank_mixer(const std::string& name, Tensor 
     return append(linear, {from}, layer, at, 0, width_of_all(tokens, columns));
   };
   if (options.dim > 0) x = of_each_token(name + ".tokens", x, options.dim, identity);
+  if (!check_tensor(at, what, x)) return {this};
   const int64_t dim = width_of(x) / tokens, hidden = options.hidden > 0 ? options.hidden : 4 * dim;
   for (int64_t i = 0; i < options.layers; ++i) {
     const std::string layer = name + "." + std::to_string(i);
     const Tensor mixed = mix_tokens(layer + ".mix", x, tokens, options.eps, at);
+    if (!check_tensor(at, what, mixed)) return {this};
     const Tensor inner = of_each_token(layer + ".ffn.0", mixed, hidden, options.activation);
     const Tensor out = of_each_token(layer + ".ffn.1", inner, dim, identity);
     x = layer_norm(layer + ".norm", apply(ElementwiseFunction::add, {Operand(mixed, at), Operand(out, at)}, at),
