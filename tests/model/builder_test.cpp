@@ -154,7 +154,8 @@ TEST(Builder, RefusesWhatDoesNotFit) {
          [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.tokens = 2, .dim = int64_t{1} << 40}); });
   expect("1 or more tokens",
          [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.tokens = int64_t{1} << 40}); });
-  expect("1 or more groups", [](B b, Axis, Axis, Tensor, Tensor i) { b.layer_norm("n", i, {.groups = 0}); });
+  for (const int64_t groups : {0, 4097})
+    expect("1 to 4096 groups", [&](B b, Axis, Axis, Tensor, Tensor i) { b.layer_norm("n", i, {.groups = groups}); });
   expect("columns that divide into 5 groups",
          [](B b, Axis, Axis, Tensor, Tensor i) { b.layer_norm("n", i, {.groups = 5}); });
   for (const float eps : {-1.0f, NAN, INFINITY}) {

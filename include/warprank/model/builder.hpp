@@ -146,7 +146,7 @@ struct BatchNormOptions {
 struct LayerNormOptions {
   float eps = 1e-5f;     ///< added to the variance
   bool affine = true;    ///< with a learned scale and shift
-  int64_t groups = 1;    ///< equal parts of a row, each normed by itself: tokens, or domains
+  int64_t groups = 1;    ///< equal parts of a row, up to 4,096, each normed by itself: tokens, or domains
   bool stacked = false;  ///< each part has a scale and a shift of its own
 };
 

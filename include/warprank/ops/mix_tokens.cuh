@@ -13,14 +13,14 @@
 /// | x, y        | [N, T * D], D a multiple of T                          |
 /// | gamma, beta | [D], the same for all tokens; null: 1 and 0            |
 ///
-/// x is FP16 and y FP16 or FP32. Sums, mean and variance are FP32, with the bounds of ops/host/layer_norm.hpp plus the
-/// rounding to y's type. A row has the same bits whatever its position and neighbours, and one with NaN or infinity
-/// gives NaN where it is read. Rows may be strided. y does not overlap x. An input norm takes the row into shared
-/// memory, and so has at most `max_normed_columns`.
+/// x is FP16 and y FP16 or FP32. Sums, mean and variance are FP32; an input norm is rounded to FP16 once, and y to its
+/// type. A row has the same bits whatever its position and neighbours, and one with NaN or infinity gives NaN where it
+/// is read. Rows may be strided. y does not overlap x. An input norm takes the row into shared memory, and so has at
+/// most `max_normed_columns`.
 ///
-/// FP16 results have a kernel of their own where rows are aligned to 8 bytes and vectors, all given, to 16, and tokens
-/// of at most 1,024 columns have parts of 4 2^k or 12 2^k columns. All else uses a kernel for any shape, which is
-/// several times slower.
+/// FP16 results have a kernel of their own where rows are aligned to 8 bytes and vectors, all given, to 16, tokens have
+/// 4 2^k or 12 2^k columns, up to 1,024, and parts have a multiple of 4. All else uses a kernel for any shape, which
+/// takes about three times as long.
 
 #include <cstdint>
 #include <optional>

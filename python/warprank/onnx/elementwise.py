@@ -7,11 +7,10 @@ from functools import reduce
 from typing import Any
 
 import torch
-from onnx.helper import tensor_dtype_to_np_dtype
 from torch import Tensor
 from torch.nn import functional
 
-from .handlers import computes
+from .handlers import computes, element_type
 
 for _name, _function in {
         "Abs": torch.abs, "Add": torch.add, "And": torch.logical_and, "Ceil": torch.ceil, "Cos": torch.cos,
@@ -69,7 +68,7 @@ def clip(x: Tensor, least: Any = None, most: Any = None) -> Tensor:
 
 @computes("Cast", is_move=True)
 def cast(x: Tensor, *, to: int = 1, saturate: int = 1, round_mode: str = "up") -> Tensor:
-    return x.to(getattr(torch, tensor_dtype_to_np_dtype(to).name))
+    return x.to(element_type(to))
 
 
 @computes("CastLike")

@@ -8,6 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from onnx.helper import tensor_dtype_to_np_dtype
+
+
+def element_type(of_onnx: int) -> torch.dtype:
+    """Of a tensor whose elements have this type of ONNX."""
+    return getattr(torch, tensor_dtype_to_np_dtype(of_onnx).name)
+
 
 @dataclass
 class Op:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..lowering.cells import Unsupported
-from .handlers import computes
+from .handlers import computes, element_type
 
 
 @computes("Identity", is_move=True)
@@ -55,8 +55,9 @@ def size_of(x: Tensor) -> Tensor:
 
 
 @computes("EyeLike")
-def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
-    return torch.diagflat(torch.ones(max(x.shape)), k)[:x.shape[0], :x.shape[1]].to(x.dtype)
+def eye_like(x: Tensor, *, dtype: int = 0, k: int = 0) -> Tensor:
+    rows, columns = torch.arange(x.shape[0]), torch.arange(x.shape[1])
+    return (columns == rows[:, None] + k).to(element_type(dtype) if dtype else x.dtype)
 
 
 @computes("Reshape", numbers="shape", is_move=True)

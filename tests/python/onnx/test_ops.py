@@ -69,6 +69,8 @@ def test_elementwise(nodes):
     ("a = Unsqueeze(x, w) y = Expand(a, v)", "int64[1] w = {1}, int64[3] v = {1, 4, 1}"),
     ("y = Tile(x, w)", "int64[2] w = {1, 3}"), ("y = Pad(x, w)", "int64[4] w = {0, 1, 0, 2}"),
     ("y = Pad(x, w, v, a)", "int64[2] w = {1, -1}, float v = {3}, int64[1] a = {1}"),
+    ("e = EyeLike<dtype = 1, k = -2>(w) y = MatMul(x, e)", "int64[6,2] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}"),
+    ("e = EyeLike<dtype = 1, k = 1>(w) y = MatMul(x, e)", "int64[6,2] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}"),
     ("y = CumSum(x, w)", "int64 w = {1}"), ("y = CumSum<exclusive = 1, reverse = 1>(x, w)", "int64 w = {-1}"),
 ])
 def test_with_constants(nodes, weights):

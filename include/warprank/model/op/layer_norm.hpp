@@ -16,6 +16,7 @@ namespace warprank { inline namespace v0 {
 /// equal parts of one. Inputs: x, and maybe a factor of the same shape.
 struct LayerNormOp {
   static constexpr const char* kind = "layer_norm";
+  static constexpr int64_t max_groups = 4096;  ///< each is a program of its own on a GPU
   std::string name;
   float eps = 1e-5f;
   bool affine = true;
@@ -39,7 +40,8 @@ struct OpTraits<LayerNormOp> : ReadsFloats {
   static std::optional<NodeShape> infer(const LayerNormOp& op, Shapes& node) {
     if (op.affine && op.name.empty()) return node.fail("a name for the weights", "none");
     if (!node.eps_is_good(op.eps)) return {};
-    if (op.groups < 1 || op.groups > max_width) return node.fail("1 or more groups", std::to_string(op.groups));
+    if (op.groups < 1 || op.groups > op.max_groups)
+      return node.fail("1 to " + std::to_string(op.max_groups) + " groups", std::to_string(op.groups));
     if (!node.count_is(1, 2) || !node.common_axis(false)) return {};
     const auto &x = node.input(0), &factor = node.input(node.num_inputs() - 1);
     if (factor.width != x.width)
