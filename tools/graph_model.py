@@ -241,6 +241,8 @@ class Model:
 
     def attention(self, node, settings):
         """Heads of a user's queries and events are a batch of products."""
+        if settings["weights"] != "silu":
+            raise NotImplementedError(f"{node['name']}: attention with a softmax")
         ops, heads, width = self.ops, settings["heads"], node["width"]
         events_axis, axis = self.node_of(node, 1)["axis"], node["axis"]
         parent = self.graph["axes"][events_axis]["parent"]
@@ -254,24 +256,15 @@ class Model:
         scale = ops.weight((node["name"], "scale"), lambda: np.float32([settings["scale"] or dim**-0.5]))
         q = ops.mul(by_head(self.input(node, 0), num_queries), scale)
         k, v = (by_head(self.values[node["inputs"][i]], num_events) for i in (1, 2))
-        scores = ops.matmul(q, ops.transpose(k, (0, 2, 1)))
-        seen = None
-        if settings["causal"]:
-            seen = np.tri(num_events, dtype=np.float32)
-        if settings["weights"] == "softmax":
-            if seen is not None:
-                scores = ops.add(scores, ops.weight((node["name"], "mask"), lambda: np.float32(-30000) * (1 - seen)))
-            y = ops.matmul(ops.softmax(scores), v)
-        else:
-            divisor = np.float32(settings["divisor"])
-            share = ops.weight((node["name"], "share"),
-                               lambda: (np.float32([1]) if seen is None else seen) / divisor)
-            y = ops.matmul(ops.mul(ops.function("silu", scores, 0), share), v)
-            if len(node["inputs"]) > 3:
-                k, v = (by_head(self.input(node, i), num_queries) for i in (3, 4))
-                own = ops.function("silu", ops.reduce(ops.mul(q, k), 2, "sum", keep=True), 0)
-                one = ops.weight((node["name"], "own"), lambda: np.float32([1]) / divisor)
-                y = ops.add(y, ops.mul(ops.mul(own, one), v))
+        scores = ops.function("silu", ops.matmul(q, ops.transpose(k, (0, 2, 1))), 0)
+        seen = np.tri(num_events) if settings["causal"] else np.ones(1)
+        share = ops.weight((node["name"], "share"), lambda: np.float32(seen / settings["divisor"]))
+        y = ops.matmul(ops.mul(scores, share), v)
+        if len(node["inputs"]) > 3:
+            k, v = (by_head(self.input(node, i), num_queries) for i in (3, 4))
+            own = ops.function("silu", ops.reduce(ops.mul(q, k), 2, "sum", keep=True), 0)
+            one = ops.weight((node["name"], "own"), lambda: np.float32([1 / settings["divisor"]]))
+            y = ops.add(y, ops.mul(ops.mul(own, one), v))
         y = ops.transpose(ops.reshape(y, (users, heads, num_queries, dim)), (0, 2, 1, 3))
         return ops.reshape(y, (users * num_queries, width))
 
