@@ -163,7 +163,7 @@ class TorchModel(torch.nn.Module if torch else object):
         super().__init__()
         self.model, self.ops = Model(folder, form), TorchOps(self, device, dtype)
         self.ops.batch = folder.batch
-        self.names = list(self.model.run(self.ops))  # to see weights and inputs
+        self.widths = {name: y.shape[1] for name, y in self.model.run(self.ops).items()}  # sees weights and inputs, too
         self.packed = self.ops.pack()
 
     def forward(self, ids, dense):
@@ -175,8 +175,8 @@ class TorchModel(torch.nn.Module if torch else object):
 class Contestant:
     """A form of the model run in one way."""
 
-    def __init__(self, traced, packed, names, mode, device):
-        self.names, self.mode, self.device = names, mode, device
+    def __init__(self, traced, packed, widths, mode, device):
+        self.widths, self.mode, self.device = widths, mode, device
         self.host = [x.pin_memory() if device == "cuda" else x for x in packed]
         self.inputs = [x.to(device) for x in self.host]
         self.call, self.graph = traced, None
@@ -220,7 +220,8 @@ class Contestant:
         return clock() - start
 
     def results(self):
-        return {name: self.scores[:, i].float().numpy() for i, name in enumerate(self.names)}
+        parts = torch.split(self.scores, list(self.widths.values()), 1)
+        return {name: part.float().numpy() for name, part in zip(self.widths, parts)}
 
 
 def calls_for(run, seconds):
@@ -244,7 +245,7 @@ def bench(args, record, name, requests, items, path):
             traced = torch.fx.symbolic_trace(model)
             for mode in args.modes:
                 try:
-                    contestant = Contestant(traced, model.packed, model.names, mode, args.device)
+                    contestant = Contestant(traced, model.packed, model.widths, mode, args.device)
                 except Exception as error:  # a compiler that is missing or fails is no failure of ours
                     reason = f"{mode}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
                     print(f"skipped: {full_name}: {form.name}, {reason}", flush=True)
