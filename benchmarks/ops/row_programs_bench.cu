@@ -162,6 +162,15 @@ void concat(Run& run, int64_t rows, int64_t parts, int64_t cols, const PolicySwe
               {{"unfused", {queue_one_by_one(run, copies_to(one_by_one)), check(one_by_one)}}});
 }
 
+/// As RankMixer ends: so many tokens added one after the other.
+ElementwiseProgram mean_of(int count) {
+  ElementwiseProgram program{count, 0, {1 / static_cast<float>(count)}, {}};
+  for (int i = 1; i < count; ++i)
+    program.instructions.push_back({ElementwiseFunction::add, i == 1 ? 0 : count + i - 1, i});
+  program.instructions.push_back({ElementwiseFunction::mul, 2 * count - 1, count});
+  return program;
+}
+
 }  // namespace
 
 void add_benchmarks() {
@@ -174,9 +183,11 @@ void add_benchmarks() {
     add_rows(named.name, 256, [program = named.program](Run& run, int64_t rows, int64_t cols) {
       elementwise(run, program, rows, cols);
     });
+  add_rows("mean_of_16", 768, [](Run& run, int64_t rows, int64_t cols) { elementwise(run, mean_of(16), rows, cols); });
   add_rows("softmax", 64, [](Run& run, int64_t rows, int64_t cols) { row_step(run, SoftmaxOfRow{}, rows, cols); });
-  add_rows("layer_norm", 256,
-           [](Run& run, int64_t rows, int64_t cols) { row_step(run, LayerNormOfRow{}, rows, cols); });
+  for (const int64_t cols : {256, 768})
+    add_rows("layer_norm", cols,
+             [](Run& run, int64_t rows, int64_t cols) { row_step(run, LayerNormOfRow{}, rows, cols); });
   add_rows("concat_60", 16, [](Run& run, int64_t rows, int64_t cols) { concat(run, rows, 60, cols); });
 
   const PolicySweep blocks{"row_program_blocks", &LaunchPolicies::row_program_blocks, {1, 2, 4, 8, 16}};

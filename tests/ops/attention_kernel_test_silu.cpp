@@ -255,7 +255,7 @@ TEST(SiluAttentionLaunch, RefusesWhatDoesNotFitTogether) {
     Attention view = memory.view();
     change(view);
     try {
-      AttentionLaunch launch({&view, 1}, 75);
+      AttentionLaunch launch({&view, 1}, on_gpu ? device::target() : 75);
     } catch (const invalid_argument& error) {
       return std::string(error.what());
     }

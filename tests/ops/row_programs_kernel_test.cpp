@@ -381,6 +381,66 @@ TEST(RowProgramsStep, NormalisesWithLearnedScaleAndShift) {
       5);
 }
 
+/// Layer norms of their own kernel, and of the one for all programs, which one more program asks for.
+TEST(RowProgramsStep, NormalisesToTheSameBitsInEveryLaunch) {
+  const AxisValues learned = random_values<float>(2, 1028, 2);
+  const std::vector<float> scale = learned.row(0).values, shift = learned.row(1).values;
+  for (const DType x_type : types)
+    for (const DType y_type : types)
+      for (const int64_t cols : {4, 12, 64, 96, 256, 260, 384, 516, 768, 1020, 1024, 1028})
+        for (const int64_t rows : {0, 1, 37}) {
+          SCOPED_TRACE(std::to_string(rows) + " rows, " + std::to_string(cols) + " columns");
+          reset();
+          const DeviceArray<float> gamma(scale), beta(shift);
+          std::vector<Program> norms;
+          std::vector<Bounded> expected;
+          for (const int num_learned : {0, 1, 2})
+            for (const bool has_factor : {false, true}) {
+              Program& program =
+                  norms.emplace_back(copy_of(random_input(x_type, rows, cols, 1), rows, y_type, Placement{4, 4}));
+              program.spare_rows = has_factor ? 3 : 0;
+              program.step = LayerNormOfRow{1e-3f, num_learned > 0 ? gamma.data() : nullptr,
+                                            num_learned > 1 ? beta.data() : nullptr};
+              if (has_factor) program.factor = random_input(y_type, rows + 3, cols, 9);
+              if (has_factor) program.inputs[0] = random_input(x_type, rows + 3, cols, 1);
+              const Matrix<const float> x(program.inputs[0].values.values.data(), rows, cols);
+              Bounded y = warprank::reference::layer_norm(
+                  x, 1e-3f, num_learned > 0 ? Span<const float>(scale.data(), cols) : Span<const float>(),
+                  num_learned > 1 ? Span<const float>(shift.data(), cols) : Span<const float>());
+              if (has_factor) y = warprank::reference::product(y, repeated(*program.factor, rows, cols).value);
+              expected.push_back(std::move(y));
+            }
+          std::vector<Program> with_another = norms;
+          with_another.push_back(copy_of(random_input(DType::f32, 2, 3, 1), 2, DType::f32));
+          with_another.back().step = SoftmaxOfRow{};
+          const auto alone = run(norms), beside = run(with_another);
+          for (size_t i = 0; i < norms.size(); ++i) {
+            EXPECT_TRUE(detail::same_bits(alone[i], beside[i])) << "norm " << i;
+            expect_result(expected[i], norms[i], alone[i]);
+          }
+        }
+}
+
+TEST(RowProgramsStep, NormalisesInPlaceAndInEveryOrder) {
+  const std::vector<Half> values = converted<Half>(random_values<Half>(301, 64, 3).values);
+  const AxisValues x = random_values<Half>(301, 64, 3);
+  const std::vector<Half> got = in_every_order(
+      [&] {
+        DeviceMatrix<Half> matrix(values, 301, 64);
+        const AxisInput<void> input{FloatMatrix<const void>(matrix.view())};
+        RowProgram program;
+        program.inputs = {&input, 1};
+        program.step = LayerNormOfRow{1e-3f};
+        program.y = FloatMatrix<void>(matrix.view());
+        const RowProgramLaunch launch({&program, 1});
+        const DeviceArray<unsigned char> descriptors(descriptors_of(launch));
+        launch.launch({descriptors.data()});
+        return matrix.read();
+      },
+      5);
+  expect_within(warprank::reference::layer_norm(x.view().values, 1e-3f, {}, {}), got, 1);
+}
+
 /// Of every shape that an input may have, for 13 rows.
 std::vector<Input> factors_of(DType type, int64_t cols) {
   return {random_input(type, 13, cols, 5), random_input(type, 13, 1, 6), random_input(type, 1, cols, 7),
@@ -523,8 +583,8 @@ TEST(RowPrograms, PassOnNaNAsTheFunctionsSay) {
 }
 
 TEST(RowPrograms, TakeEveryTypeShapeAndPlacement) {
-  const std::vector<std::pair<int64_t, int64_t>> shapes = {{0, 5},  {5, 0},  {1, 1},  {300, 1},
-                                                           {33, 2}, {9, 17}, {3, 260}};
+  const std::vector<std::pair<int64_t, int64_t>> shapes = {{0, 5},  {5, 0},   {1, 1},   {300, 1},  {33, 2},
+                                                           {9, 17}, {3, 260}, {1, 768}, {5, 1030}, {700, 520}};
   for (const DType type : types)
     for (const Placement placement : {Placement{}, Placement{4, 4}, Placement{4, 1}}) {
       std::vector<Program> programs;

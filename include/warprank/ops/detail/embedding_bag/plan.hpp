@@ -203,6 +203,13 @@ inline int64_t bags_per_unit(const Record& record, bool is_pooled, double mean_l
   return std::min(groups, record.form == Form::blob_one_segment ? std::min<int64_t>(unit, num_warps) : unit);
 }
 
+/// Lanes look up a key each, and then their warp copies the rows: those that fill its lanes twice, so that few keys of
+/// wide rows are many blocks.
+inline int64_t keys_per_unit(const Record& record) {
+  const int64_t rows_at_once = policy.ids_in_flight * (device::warp_size >> record.lanes_log2);
+  return num_warps * std::min<int64_t>(device::warp_size, 2 * rows_at_once);
+}
+
 inline Wanted want_look_up(const BagFeature& feature, const LaunchPolicies& policies) {
   Wanted wanted{};
   Record& record = wanted.record;
@@ -262,9 +269,8 @@ inline Wanted want_look_up(const BagFeature& feature, const LaunchPolicies& poli
   set_flag(record, Flag::few_ids, has_few_ids);
   set_flag(record, Flag::cuts_bags, cuts);
   const double mean_length = static_cast<double>(ids) / static_cast<double>(bags);
-  // Of keys, lanes look one up each.
   const bool is_of_lanes = record.path == Path::keys && is_row_of_key(record);
-  const int64_t unit = is_of_lanes ? policy.threads : bags_per_unit(record, is_pooled, mean_length);
+  const int64_t unit = is_of_lanes ? keys_per_unit(record) : bags_per_unit(record, is_pooled, mean_length);
   record.unit = static_cast<uint16_t>(unit);
   wanted.blocks = (bags + unit - 1) / unit;
   wanted.bytes = static_cast<int64_t>(mean_length * static_cast<double>(table.row_bytes() * unit));

@@ -18,6 +18,7 @@ namespace warprank { inline namespace v0 { namespace detail::row_programs {
 inline constexpr int threads = 128, min_blocks = 4, warps = threads / device::warp_size;
 inline constexpr int max_ancestors = 6;  // of a program: different axes, whatever the number of inputs
 inline constexpr int rows_per_unit_max = device::warp_size;
+inline constexpr int max_parts_log2 = 3;
 inline constexpr int copies_in_flight = 4;        // loads of a lane
 inline constexpr int floats_in_flight = 4;        // of them vectors of floats, and single ones
 inline constexpr int64_t parameter_bytes = 3968;  // with the other parameters less than the 4 KB that all cards take
@@ -64,12 +65,13 @@ struct Program {
   uint8_t lanes_log2;     // of a row
   uint8_t vector_size;    // columns of a lane at a time
   uint8_t rows_per_unit;  // a multiple of what a warp has at a time
+  uint8_t parts_log2;     // of a row, among which its columns are divided: units of their own
   bool y_is_half;
   bool is_copy;      // of one input
   bool reads_ahead;  // rows behind the number of rows; then a warp has one unit
   uint8_t result;    // the slot of the program's values
   int8_t factor;     // the slot of what the step's results are multiplied by; -1: nothing
-  uint8_t unused[6];
+  uint8_t unused[5];
 };
 static_assert(std::has_unique_object_representations_v<Ancestor> && std::has_unique_object_representations_v<Input> &&
               std::has_unique_object_representations_v<Program>);

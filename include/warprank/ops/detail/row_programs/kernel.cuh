@@ -47,11 +47,12 @@ struct ProgramLanes {
   static constexpr int size = row_vector_size;
   int lanes, rank, cols;
   bool exists, has_vectors;
+  int part = 0, parts_log2 = 0;
 
   template <class Function>
   WARPRANK_DEVICE void for_each(Function f) const {
-    const int first = has_vectors ? rank * size : rank;
-    for (int begin = 0; begin < cols; begin += lanes * size) f(begin + first);
+    const int first = has_vectors ? rank * size : rank, at_once = lanes * size;
+    for (int begin = part * at_once; begin < cols; begin += at_once << parts_log2) f(begin + first);
   }
   WARPRANK_DEVICE int distance() const { return has_vectors ? 1 : lanes; }
   WARPRANK_DEVICE int column_of(int first, int j) const { return first + j * distance(); }
@@ -263,14 +264,15 @@ WARPRANK_DEVICE void evaluate(const Unit<Source>& unit, int first_row, int colum
 }
 
 template <class Source>
-WARPRANK_DEVICE void run_rows(const Unit<Source>& unit, const RowStep& step) {
+WARPRANK_DEVICE void run_rows(const Unit<Source>& unit, const RowStep& step, int part) {
   const Program& program = unit.program;
   const int cols = device::in_register(program.cols);
   const bool has_vectors = program.vector_size != 1;
   // All lanes of a warp leave the loop together: those of a row that is none help with the others.
   for (int first = 0; first < unit.num_rows; first += unit.rows_at_once()) {
     const int row = first + unit.row_of_lane();
-    const ProgramLanes lanes{unit.lanes(), unit.rank_of_lane(), cols, row < unit.num_rows, has_vectors};
+    const ProgramLanes lanes{unit.lanes(), unit.rank_of_lane(), cols, row < unit.num_rows, has_vectors,
+                             part,         program.parts_log2};
     const auto values_at = [&](int column, float(&values)[row_vector_size]) {
       evaluate(unit, first, column, lanes, values);
     };
@@ -349,8 +351,9 @@ row_programs_kernel(const WARPRANK_GRID_CONSTANT Source source, const float* con
   }
 
   auto& ancestor_rows = shared.ancestor_rows[device::warp_index()];
-  const int first_unit = (block - program.first_block) * warps + device::warp_index();
-  const int distance = program.num_blocks * warps * program.rows_per_unit;
+  const int warp = (block - program.first_block) * warps + device::warp_index();
+  const int first_unit = warp >> program.parts_log2, part = warp & ((1 << program.parts_log2) - 1);
+  const int distance = (program.num_blocks * warps >> program.parts_log2) * program.rows_per_unit;
   const int lanes_log2 = device::in_register(program.lanes_log2);
   for (int64_t row = first_unit * program.rows_per_unit; row < end_of_reads; row += distance) {
     const int64_t rest = end_of_reads - row;
@@ -360,9 +363,9 @@ row_programs_kernel(const WARPRANK_GRID_CONSTANT Source source, const float* con
     if (Most == Contents::copies || program.is_copy) {
       copy_rows(unit);
     } else if constexpr (Most == Contents::elements) {
-      run_rows(unit, EachElement{});
+      run_rows(unit, EachElement{}, part);
     } else if constexpr (Most == Contents::steps) {
-      run_rows(unit, step_of(program, addresses));
+      run_rows(unit, step_of(program, addresses), part);
     }
   }
 }

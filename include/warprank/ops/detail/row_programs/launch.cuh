@@ -19,6 +19,7 @@
 #include "warprank/device/target.hpp"
 #include "warprank/ops/detail/common/check_float_matrix.hpp"
 #include "warprank/ops/detail/row_programs/kernel.cuh"
+#include "warprank/ops/detail/row_programs/norm_rows.cuh"
 #include "warprank/ops/launch_policies.hpp"
 
 namespace warprank { inline namespace v0 { namespace detail::row_programs {
@@ -32,6 +33,7 @@ struct LaunchPlan {
   int num_slots = 0;
   bool reads_ahead = false;
   Contents contents = Contents::copies;
+  int norm_steps = 0;  ///< of norm_rows_kernel; 0: another kernel
 
   bool fit_in_parameters() const { return static_cast<int64_t>(programs.size()) <= parameter_bytes; }
 };
@@ -291,7 +293,15 @@ Program describe(const RowProgram& program, int64_t num_multiprocessors, const L
   while (rows_per_unit < rows_per_unit_max && rows_per_unit < share) rows_per_unit *= 2;
   to.rows_per_unit = static_cast<uint8_t>(rows_per_unit);
   const int64_t units = (to.max_rows + rows_per_unit - 1) / rows_per_unit;
-  const int64_t blocks = cols == 0 && program.y.cols == 0 ? 0 : (units + warps - 1) / warps;
+  const auto blocks_for = [&](int parts_log2) {
+    return cols == 0 && program.y.cols == 0 ? 0 : ((units << parts_log2) + warps - 1) / warps;
+  };
+  // Few wide rows: other warps take some of the columns.
+  const bool can_be_divided = to.step == RowStep::Kind::each_element && !to.is_copy;
+  while (can_be_divided && to.parts_log2 < max_parts_log2 && cols > int64_t{lanes} * row_vector_size << to.parts_log2 &&
+         blocks_for(to.parts_log2 + 1) <= 2 * num_multiprocessors)
+    ++to.parts_log2;
+  const int64_t blocks = blocks_for(to.parts_log2);
   to.num_blocks = static_cast<int>(std::min(blocks, num_multiprocessors * min_blocks));
   // Many blocks without rows would read for nothing, and those with rows hide each other's latency.
   to.reads_ahead = to.num_rows != nullptr && blocks <= num_multiprocessors;
@@ -347,6 +357,22 @@ std::vector<SlotOperation> operations_of(const RowProgram& program, bool is_copy
   return loads;
 }
 
+/// What a lane of norm_rows_kernel has of a row, in vectors; 0 where that kernel does not take the program.
+template <class RowProgram>
+int norm_steps_of(const RowProgram& program, const Program& described) {
+  const auto is_plain = [&](const AxisInput<void>& input) {
+    return input.offsets == nullptr && input.values.cols == described.cols;
+  };
+  const auto is_aligned = [](const float* vector) { return reinterpret_cast<uintptr_t>(vector) % 16 == 0; };
+  const LayerNormOfRow& norm = program.step.layer_norm;
+  if (program.step.kind != RowStep::Kind::layer_norm || program.program != nullptr || !is_plain(program.inputs[0]) ||
+      (has_factor(program) && !is_plain(program.factor)) || described.vector_size != row_vector_size ||
+      !is_aligned(norm.gamma) || !is_aligned(norm.beta))
+    return 0;
+  const int at_once = row_vector_size << described.lanes_log2, steps = (described.cols + at_once - 1) / at_once;
+  return steps <= max_norm_steps ? steps : 0;
+}
+
 template <class RowProgram>
 LaunchPlan plan_launch(Span<const RowProgram> programs, const LaunchPolicies& policies) {
   Problems problems;
@@ -362,6 +388,7 @@ LaunchPlan plan_launch(Span<const RowProgram> programs, const LaunchPolicies& po
   const int64_t num_multiprocessors = programs.empty() ? 1 : device::num_multiprocessors();
   plan.programs.resize(static_cast<size_t>(programs.size()) * sizeof(Program));
   std::vector<const float*> addresses;
+  bool are_norms = true;
   for (int64_t i = 0; i < programs.size(); ++i) {
     Program to = describe(programs[i], num_multiprocessors, policies);
     const std::vector<SlotOperation> operations = operations_of(programs[i], to.is_copy);
@@ -378,11 +405,15 @@ LaunchPlan plan_launch(Span<const RowProgram> programs, const LaunchPolicies& po
                                                                        : Contents::steps;
     plan.contents = std::max(plan.contents, contents);
     plan.reads_ahead = plan.reads_ahead || to.reads_ahead;
+    const int norm_steps = norm_steps_of(programs[i], to);
+    are_norms = are_norms && norm_steps > 0;
+    plan.norm_steps = std::max(plan.norm_steps, norm_steps);
     to.first_block = static_cast<int>(plan.num_blocks);
     plan.num_blocks += to.num_blocks;
     std::memcpy(plan.programs.data() + static_cast<size_t>(i) * sizeof to, &to, sizeof to);
   }
   problems.throw_if_any();
+  if (!are_norms) plan.norm_steps = 0;
   append(plan.descriptors, addresses);
   plan.programs_at = static_cast<int64_t>(plan.descriptors.size());
   if (!plan.fit_in_parameters()) append(plan.descriptors, plan.programs);
@@ -393,21 +424,35 @@ WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch(const LaunchPlan& plan, cons
                                                     device::Stream stream);
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ROW_PROGRAMS)
+/// Returns the kernel for launches of nothing but norms with the least number of steps that is enough.
+template <class Source, int Steps = 1>
+auto norm_kernel(int steps) -> decltype(&norm_rows_kernel<Source, 1>) {
+  if constexpr (Steps < max_norm_steps) {
+    if (steps > Steps) return norm_kernel < Source, Steps == 4 || Steps == 6 ? Steps + 2 : Steps + 1 > (steps);
+  }
+  return norm_rows_kernel<Source, Steps>;
+}
+
 WARPRANK_KERNELS_INLINE void launch(const LaunchPlan& plan, const void* descriptors, device::Stream stream) {
+  const bool are_norms = plan.norm_steps > 0;
   const int64_t slot_bytes = int64_t{plan.num_slots} * threads * row_vector_size * static_cast<int64_t>(sizeof(float));
-  const device::LaunchConfig config(static_cast<unsigned>(plan.num_blocks), threads, slot_bytes, stream);
+  const device::LaunchConfig config(static_cast<unsigned>(plan.num_blocks), threads, are_norms ? 0 : slot_bytes,
+                                    stream);
   const auto* addresses = static_cast<const float* const*>(descriptors);
   const auto num_programs = static_cast<int>(plan.num_programs);
   if (plan.fit_in_parameters()) {
     InParameters source{};
     std::copy(plan.programs.begin(), plan.programs.end(), source.bytes);
-    const auto kernel = plan.contents == Contents::copies     ? row_programs_kernel<InParameters, Contents::copies>
+    const auto kernel = are_norms                             ? norm_kernel<InParameters>(plan.norm_steps)
+                        : plan.contents == Contents::copies   ? row_programs_kernel<InParameters, Contents::copies>
                         : plan.contents == Contents::elements ? row_programs_kernel<InParameters, Contents::elements>
                                                               : row_programs_kernel<InParameters, Contents::steps>;
     device::launch_overlapping(config, kernel, source, addresses, num_programs);
   } else {
     const InMemory source{static_cast<const unsigned char*>(descriptors) + plan.programs_at};
-    device::launch_overlapping(config, row_programs_kernel<InMemory, Contents::steps>, source, addresses, num_programs);
+    const auto kernel =
+        are_norms ? norm_kernel<InMemory>(plan.norm_steps) : row_programs_kernel<InMemory, Contents::steps>;
+    device::launch_overlapping(config, kernel, source, addresses, num_programs);
   }
 }
 #endif

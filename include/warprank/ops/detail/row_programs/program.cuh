@@ -20,8 +20,7 @@
 namespace warprank { inline namespace v0 { namespace detail::row_programs {
 
 inline constexpr int num_slots = 16;
-inline constexpr int num_slots_ahead = 10;  // more would cost more in blocks per multiprocessor than early loads save
-inline constexpr int loads_in_flight = 6;   // of a thread
+inline constexpr int loads_in_flight = 6;  // of a thread
 
 /// One instruction on slots, or the load of a register that is no instruction's. An operand that a function does not
 /// read is its first; `a` of a load says how many loads, itself included, follow one another and may be in flight
@@ -121,10 +120,10 @@ class SlotWriter {
     }
   }
 
-  /// Whether there are slots for all registers that are no instruction's, at once.
+  /// Whether there are slots for all inputs and learned vectors at once.
   bool load_all() {
     bool fits = true;
-    for (int r = 0; r < program_.first_result(); ++r) {
+    for (int r = 0; r < program_.first_constant(); ++r) {
       if (last_reader_[static_cast<size_t>(r)] >= 0) fits = fits && load(r);
     }
     return fits;
@@ -145,7 +144,6 @@ class SlotWriter {
     }
     return std::move(operations_);
   }
-  int num_slots_used() const { return num_slots_used_; }
 
  private:
   static std::array<int, 3> operands(const Instruction& i) { return {i.a, i.b, i.c}; }
@@ -154,7 +152,6 @@ class SlotWriter {
     for (int slot = 0; slot < num_slots; ++slot) {
       if (used_[static_cast<size_t>(slot)]) continue;
       used_[static_cast<size_t>(slot)] = true;
-      num_slots_used_ = std::max(num_slots_used_, slot + 1);
       return slot;
     }
     return -1;
@@ -205,16 +202,14 @@ class SlotWriter {
   const ElementwiseProgram& program_;
   std::vector<int> last_reader_, slot_of_;  // of each register
   std::array<bool, num_slots> used_{};
-  int num_slots_used_ = 0;
   std::vector<SlotOperation> operations_;
 };
 
-/// The instructions of a valid program on slots; none when there are not enough. What they read is loaded first, all
-/// of it, or where few slots are left just before it is first read.
+/// The instructions of a valid program on slots; none when there are not enough. Inputs and vectors are loaded first,
+/// or where there are not enough slots for all, each just before it is first read.
 inline std::vector<SlotOperation> slot_operations(const ElementwiseProgram& program) {
   SlotWriter ahead(program);
-  if (ahead.load_all() && ahead.write_instructions() && ahead.num_slots_used() <= num_slots_ahead)
-    return ahead.take_operations();
+  if (ahead.load_all() && ahead.write_instructions()) return ahead.take_operations();
   SlotWriter late(program);
   return late.write_instructions() ? late.take_operations() : std::vector<SlotOperation>();
 }
