@@ -83,6 +83,10 @@ TEST(T4Disassembly, ReadsOperands) {
   EXPECT_TRUE(constant.negative && constant.absolute);
   EXPECT_EQ(constant.bank, 3);
   EXPECT_EQ(constant.index, 5);
+  const Operand number = t4::parse_operand("c[0x2] [0x70].F32", 0);
+  EXPECT_EQ(number.bank, 2);
+  EXPECT_EQ(number.offset, 0x70);
+  EXPECT_EQ(number.half, Operand::Half::single);
   EXPECT_EQ(t4::parse_operand("-R4.H1_H1", 0).half, Operand::Half::high);
   EXPECT_EQ(t4::parse_operand("R4.B2", 0).part, 2);
   EXPECT_EQ(t4::parse_operand("~R4.reuse", 0).index, 4);

@@ -112,7 +112,8 @@ void parse_constant(const std::string& text, Operand& operand) {
   if (bank.empty() || std::isdigit(static_cast<unsigned char>(bank[0])) == 0)
     throw std::runtime_error("a constant bank without a number is not known: " + text);
   operand.bank = static_cast<int>(std::strtol(bank.c_str(), nullptr, 0));
-  parse_address(text.substr(close + 2, text.rfind(']') - close - 2), operand);
+  const size_t begin = text.find('[', close) + 1;  // some instructions have a space before it
+  parse_address(text.substr(begin, text.rfind(']') - begin), operand);
 }
 
 }  // namespace
