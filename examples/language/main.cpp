@@ -58,6 +58,8 @@ int run() {
                                                                      {"hstu", language::hstu},
                                                                      {"mix_tokens", language::mix_tokens},
                                                                      {"rank_mixer", language::rank_mixer},
+                                                                     {"field_linear", language::field_linear},
+                                                                     {"cin", language::cin},
                                                                      {"fm", language::fm},
                                                                      {"dot", language::dot},
                                                                      {"cross", language::cross},

@@ -364,6 +364,40 @@ inline Outputs rank_mixer(Builder& b) {
   return {{"ctr", b.linear("head", mixed, 1, {.activation = sigmoid})}};
 }
 
+/// ### field_linear
+///
+/// A linear layer over fields, the same for each of their columns: with x of [batch, 6, 16] in PyTorch,
+/// `torch.einsum("hf,bfd->bhd", weight, x) + bias[:, None]`, which is Wukong's linear compression of fields (Zhang et
+/// al. 2024). With two tensors it is over the products of their fields: `torch.einsum("hk,bkd->bhd", weight,
+/// torch.einsum("bid,bjd->bijd", a, b).flatten(1, 2))`. A GPU has the products in registers only.
+///
+/// The result has the first `kept` of the new fields, and behind them a column for each of the last `summed`, its sum.
+/// Fields of up to 64 columns can be summed.
+inline Outputs field_linear(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto fields = b.dense("fields", item, 96);
+  auto fewer = b.field_linear("fewer", {fields}, 16, 4, {.bias = false});
+  auto products = b.field_linear("products", {fewer, fields}, 16, 8, {.activation = relu, .kept = 0, .summed = 8});
+  return {{"y", b.concat({fewer, products})}};
+}
+
+/// ### cin
+///
+/// The compressed interaction network of xDeepFM (Lian et al. 2018): a map of a layer is a weighted sum of the products
+/// of all maps before it and all fields, column by column, through the activation; the results are sums of maps over
+/// their columns. Each layer is one launch on a GPU.
+///
+/// | here | DeepCTR-Torch's `CIN` |
+/// |---|---|
+/// | `<name>.<i>.weight` [maps, maps before * fields] | `conv1ds.<i>.weight` [maps, maps before * fields, 1] |
+/// | half of the maps goes on, the first; those of the last layer are all results | `split_half=True` |
+/// | `split_half = false`: all go on, and all are results, as in the paper | `split_half=False` |
+inline Outputs cin(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto maps = b.cin("cin", b.dense("fields", item, 96), 16, {.layers = {32, 32, 8}});
+  return {{"ctr", b.linear("head", maps, 1, {.activation = sigmoid})}};
+}
+
 /// ### fm
 ///
 /// The factorisation machine's second order (Rendle 2010): 1/2 [(sum_f e_f)^2 - sum_f e_f^2], summed over the columns

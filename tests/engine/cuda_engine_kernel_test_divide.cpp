@@ -69,7 +69,7 @@ TEST_F(CudaEngine, DividedPlansGiveTheScoresOfTheUndividedOne) {
   constexpr double rounding = 1e-5;
   int num_scores = 0, num_same_bits = 0;
   int64_t num_halves = 0;
-  for (uint32_t seed = 0; seed < (is_sanitized ? 2 : 12); ++seed) {
+  for (uint32_t seed = 0; seed < (is_sanitized ? 2 : 20); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const DividedScores scores(seed);
     for (const std::vector<float>& got : {scores.first, scores.later, scores.stored, scores.read}) {

@@ -213,6 +213,13 @@ inline Outputs rank_mixer(Builder& b) {
           {"mixer", b.rank_mixer("mixer", x, {.tokens = 3, .dim = 6, .hidden = 5, .layers = 2, .eps = 0.5f})}};
 }
 
+inline Outputs cin(Builder& b) {
+  const auto x = b.dense("x", item_axis(b), 15);
+  return {{"cin", b.cin("cin", x, 3, {.layers = {12, 10, 6}})},
+          {"direct", b.cin("direct", x, 3, {.layers = {4, 3}, .split_half = false, .activation = identity})},
+          {"linear", b.field_linear("linear", {x}, 3, 4, {.bias = false, .activation = silu})}};
+}
+
 inline Outputs interactions(Builder& b) {
   const auto user = b.axis("user"), item = b.axis("item", user);
   const auto of_user = b.expand(b.dense("of_user", user, 8), item), of_item = b.dense("of_item", item, 12);

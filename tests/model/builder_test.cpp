@@ -154,6 +154,48 @@ TEST(Builder, RefusesWhatDoesNotFit) {
          [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.tokens = 2, .dim = int64_t{1} << 40}); });
   expect("1 or more tokens",
          [](B b, Axis, Axis, Tensor, Tensor i) { b.rank_mixer("m", i, {.tokens = int64_t{1} << 40}); });
+  expect("1 to 2 inputs", [](B b, Axis, Axis, Tensor, Tensor) { b.field_linear("f", {}, 2, 3); });
+  expect("1 to 2 inputs", [](B b, Axis, Axis, Tensor, Tensor i) { b.field_linear("f", {i, i, i}, 2, 3); });
+  expect("tensors on one axis", [](B b, Axis, Axis, Tensor u, Tensor i) { b.field_linear("f", {u, i}, 2, 3); });
+  expect("a name for the weights", [](B b, Axis, Axis, Tensor, Tensor i) { b.field_linear("", {i}, 2, 3); });
+  expect("fields of 1 or more columns, got 0",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.field_linear("f", {i}, 0, 3); });
+  expect("fields of 3 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.field_linear("f", {i}, 3, 3); });
+  expect("fields of 4 columns, got 'x' [item, 6]", [](B b, Axis, Axis item, Tensor, Tensor i) {
+    b.field_linear("f", {i, b.dense("x", item, 6)}, 4, 3);
+  });
+  expect("1 or more fields, at most 16777216 columns, got 0",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.field_linear("f", {i}, 2, 0); });
+  expect("1 or more fields, at most 16777216 columns, got 8388609",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.field_linear("f", {i}, 2, (1 << 23) + 1); });
+  const auto expect_results = [&](const std::string& got, const FieldLinearOptions& options) {
+    expect("results among 3 fields, got " + got,
+           [&](B b, Axis, Axis, Tensor, Tensor i) { b.field_linear("f", {i}, 2, 3, options); });
+  };
+  expect_results("4 kept and 0 summed", {.kept = 4});
+  expect_results("0 kept and 0 summed", {.kept = 0});
+  expect_results("3 kept and 4 summed", {.summed = 4});
+  expect_results("3 kept and -1 summed", {.summed = -1});
+  expect("fields of at most 64 columns to be summed, got 65", [](B b, Axis, Axis item, Tensor, Tensor) {
+    b.field_linear("f", {b.dense("x", item, 130)}, 65, 3, {.summed = 1});
+  });
+  for (const Activation& learned : {prelu, dice})
+    expect("an activation without learned tensors, got " + std::string(name_of_enum(learned.kind)),
+           [&](B b, Axis, Axis, Tensor, Tensor i) { b.field_linear("f", {i}, 2, 3, {.activation = learned}); });
+  expect("at most 16777216 products, got 1099511627776", [](B b, Axis, Axis item, Tensor, Tensor) {
+    const auto x = b.dense("x", item, 1 << 20);
+    b.field_linear("f", {x, x}, 1, 3);
+  });
+  expect("one layer or more, got none", [](B b, Axis, Axis, Tensor, Tensor i) { b.cin("c", i, 2, {}); });
+  expect("maps that divide into two halves, got 5", [](B b, Axis, Axis, Tensor, Tensor i) {
+    b.cin("c", i, 2, {.layers = {4, 5, 3}});
+  });
+  expect("1 or more fields", [](B b, Axis, Axis, Tensor, Tensor i) { b.cin("c", i, 2, {.layers = {0, 3}}); });
+  expect("fields of 3 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.cin("c", i, 3, {.layers = {4, 3}}); });
+  expect("fields of at most 64 columns to be summed",
+         [](B b, Axis, Axis item, Tensor, Tensor) { b.cin("c", b.dense("x", item, 130), 65, {.layers = {3}}); });
+  expect("an activation without learned tensors",
+         [](B b, Axis, Axis, Tensor, Tensor i) { b.cin("c", i, 2, {.layers = {3}, .activation = prelu}); });
   for (const int64_t groups : {0, 4097})
     expect("1 to 4096 groups", [&](B b, Axis, Axis, Tensor, Tensor i) { b.layer_norm("n", i, {.groups = groups}); });
   expect("columns that divide into 5 groups",
@@ -252,6 +294,36 @@ TEST(Builder, ReportsParametersThatShareANameButNotAShape) {
   ASSERT_EQ(problems.list().size(), 2u);  // weight and bias
   EXPECT_THAT(problems.list()[0].to_string(),
               AllOf(HasSubstr("same.weight"), HasSubstr("[2, 4]"), HasSubstr("[3, 4]")));
+}
+
+TEST(Builder, MakesALayerOfFieldsOfEachLayerOfMaps) {
+  const auto lines_of = [](const ModelFunction& model) {
+    const Graph graph = build(model);
+    Problems problems;
+    std::vector<std::string> lines;
+    for (const Parameter& p : parameters_of(graph, problems)) lines.push_back(p.name + " " + to_string(p.shape));
+    for (const auto& output : graph.outputs)
+      lines.push_back(output.name + " " + std::to_string(graph.node(output.node).width));
+    return lines;
+  };
+  const auto of_cin = [&](const CinOptions& options) {
+    return lines_of([&](Builder& b) -> Outputs {
+      return {{"y", b.cin("c", b.dense("x", b.axis("item", b.axis("user")), 15), 3, options)}};
+    });
+  };
+  EXPECT_THAT(of_cin({.layers = {12, 10, 7}}),
+              testing::ElementsAre("c.0.weight [12, 25]", "c.0.bias [12]", "c.1.weight [10, 30]", "c.1.bias [10]",
+                                   "c.2.weight [7, 25]", "c.2.bias [7]", "y 18"));
+  EXPECT_THAT(of_cin({.layers = {11, 7}, .split_half = false, .bias = false}),
+              testing::ElementsAre("c.0.weight [11, 25]", "c.1.weight [7, 55]", "y 18"));
+  EXPECT_THAT(of_cin({.layers = {7}}), testing::ElementsAre("c.0.weight [7, 25]", "c.0.bias [7]", "y 7"));
+  EXPECT_THAT(lines_of([](Builder& b) -> Outputs {
+                const auto item = b.axis("item", b.axis("user"));
+                const auto x = b.dense("x", item, 15), z = b.dense("z", item, 6);
+                return {{"one", b.field_linear("one", {x}, 3, 4)},
+                        {"two", b.field_linear("two", {x, z}, 3, 4, {.bias = false, .kept = 1, .summed = 2})}};
+              }),
+              testing::ElementsAre("one.weight [4, 5]", "one.bias [4]", "two.weight [4, 10]", "one 12", "two 5"));
 }
 
 TEST(Builder, NamesParametersAfterTheirLayers) {

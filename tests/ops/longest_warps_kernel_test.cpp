@@ -16,6 +16,7 @@
 #include "support/narrowed.hpp"
 #include "warprank/ops/dot.cuh"
 #include "warprank/ops/elementwise.cuh"
+#include "warprank/ops/field_linear.cuh"
 #include "warprank/ops/fm.cuh"
 #include "warprank/ops/mix.cuh"
 #include "warprank/ops/mix_tokens.cuh"
@@ -119,6 +120,20 @@ TEST(LongestWarps, OfKernelsOfRows) {
       const MixTokens<float16> mix(matrix(), 16, matrix(), few, {norm(), norm()});
       mix.launch({memory.take(mix.descriptors())});
     });
+  for (const int64_t factors : {0, 8})
+    add("field_linear", (factors > 0 ? "8 x 9" : "9") + std::string(" fields of 10 to 40, half of them summed"), 3,
+        [=](Memory& memory) {
+          const FieldLinearShape shape{factors, 9, 40};
+          const auto packed = pack_field_linear(
+              shape, std::vector<float>(static_cast<size_t>(shape.out * shape.terms()), 1.0f), std::vector<float>());
+          const unsigned char* const weights =
+              memory.take(std::vector<unsigned char>(packed.data(), packed.data() + packed.size()));
+          const int64_t* const few = memory.number(10);
+          const FieldLinear<float16> op(memory.matrix<float16>(capacity, factors * 10),
+                                        memory.matrix<float16>(capacity, 90), {10, 40, weights, {}, 20, 20},
+                                        memory.matrix<float16>(capacity, 220), few);
+          op.launch({memory.take(op.descriptors())});
+        });
   for (const auto& [num_users, most_users] :
        std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {1, 4}, {4, 4}, {50, 64}}) {
     const int64_t users = num_users, most = most_users;

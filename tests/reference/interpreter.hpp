@@ -236,6 +236,37 @@ class Interpreter {
     return y;
   }
 
+  Row row_of(const FieldLinearOp& op, size_t r) const {
+    Row y;
+    for (size_t h = 0; h < static_cast<size_t>(op.kept); ++h) {
+      const Row field = result_field(op, h, r);
+      y.insert(y.end(), field.begin(), field.end());
+    }
+    for (int64_t h = op.out - op.summed; h < op.out; ++h)
+      y.push_back(pooled(result_field(op, static_cast<size_t>(h), r), Pooling::sum));
+    return y;
+  }
+  /// An engine of halves rounds the products of two values.
+  Row result_field(const FieldLinearOp& op, size_t h, size_t r) const {
+    const auto dim = static_cast<size_t>(op.dim);
+    const bool has_products = node_->inputs.size() > 1;
+    const Row &a = input(0, r), &b = input(node_->inputs.size() - 1, r);
+    const size_t others = has_products ? b.size() / dim : 1, terms = a.size() / dim * others;
+    const std::vector<float>& matrix = weight(op.name + ".weight");
+    Row field;
+    for (size_t d = 0; d < dim; ++d) {
+      Sum sum(rounding_, precision_);
+      for (size_t k = 0; k < terms; ++k) {
+        const Cell& own = a[k / others * dim + d];
+        const auto product = [&] { return apply(ElementwiseFunction::mul, own, b[k % others * dim + d]); };
+        sum.add(matrix[h * terms + k], has_products ? kept(product(), precision_) : own);
+      }
+      if (op.bias) sum.add(exact(weight(op.name + ".bias")[h]));
+      field.push_back(activated(op.name, op.activation, sum.total(6), h));
+    }
+    return field;
+  }
+
   // --- attention
   // ------------------------------------------------------------------------------------------------------
 

@@ -76,6 +76,12 @@ class RandomModel {
                               {ActivationKind::dice, 0, 1e-8f, true}};
     return all[pick(12)];
   }
+  Activation activation_without_tensors() {
+    for (;;) {
+      const Activation activation = any_activation();
+      if (activation.kind != ActivationKind::prelu && activation.kind != ActivationKind::dice) return activation;
+    }
+  }
   Pooling any_pooling() {
     const Pooling all[] = {sum, mean, sqrtn, maximum};
     return all[pick(4)];
@@ -125,7 +131,7 @@ class RandomModel {
 
   Tensor learned(Axis axis) {
     Builder& b = *b_;
-    switch (pick(19)) {
+    switch (pick(20)) {
       case 0:
         return b.linear(name("linear"), wide_concat(axis), dim, {pick(2) == 0, any_activation()});
       case 1:
@@ -182,6 +188,20 @@ class RandomModel {
         if (pick(2) == 0) return b.slice(b.mix_tokens(name("mix_tokens"), x, 2), 1, 1 + dim);
         return b.rank_mixer(name("rank_mixer"), x,
                             {.tokens = 2, .hidden = 3, .layers = 1 + pick(2), .activation = any_activation()});
+      }
+      case 18: {
+        const int64_t field = int64_t{1} << pick(3), kept = pick(static_cast<int>(dim / field) + 1);
+        const int64_t summed = dim - kept * field;
+        std::vector<Tensor> x = {pick(2) == 0 ? on(axis) : wide_concat(axis)};
+        if (pick(3) == 0) {
+          const bool split_half = pick(2) == 0;
+          const int64_t first = split_half ? 4 : 2;  // of both layers together 4 results
+          return b.cin(name("cin"), x[0], field,
+                       {.layers = {first, 2}, .split_half = split_half, .activation = activation_without_tensors()});
+        }
+        if (pick(2) == 0) x.push_back(on(axis));
+        return b.field_linear(name("field_linear"), x, field, std::max(kept, summed) + pick(3),
+                              {pick(2) == 0, activation_without_tensors(), kept, summed});
       }
       default:
         return on(axis) + b.wide(name("wide"), {on(axis), on(axis)});

@@ -394,6 +394,33 @@ def rank_mixer():
     case.save(model)
 
 
+def cin():
+    """The compressed interaction network as published (Lian et al. 2018): a convolution over all products of two maps."""
+    case = Case("cin")
+    case.add_items({"x": 15}, scales=(2.0**-4, 1.0, 4.0))
+
+    def network(name, fields, sizes, activation, split_half=True):
+        x, results = fields, []
+        for i, maps in enumerate(sizes):
+            products = torch.einsum("bhd,bmd->bhmd", x, fields).flatten(1, 2)
+            weight = case.weight(f"{name}.{i}.weight", maps, products.shape[1])
+            made = layers.activate(case.weight, name, activation,
+                                   F.conv1d(products, weight[:, :, None], case.weight(f"{name}.{i}.bias", maps)))
+            last = i + 1 == len(sizes)
+            x, result = torch.split(made, maps // 2, 1) if split_half and not last else (made, made)
+            results.append(result.sum(2))
+        return torch.cat(results, 1)
+
+    def model(request):
+        fields = request.dense("x").view(-1, 5, 3)
+        w = case.weight("linear.weight", 4, 5)
+        return {"cin": network("cin", fields, [12, 10, 6], "relu"),
+                "direct": network("direct", fields, [4, 3], "identity", split_half=False),
+                "linear": F.silu(torch.einsum("of,bfd->bod", w, fields)).flatten(1)}
+
+    case.save(model)
+
+
 SELF = {  # name -> heads, hidden, activation, norm_first, causal
     "post_norm": (1, 24, "relu", False, False), "pre_norm": (2, 5, "gelu", True, False),
     "causal": (2, 7, "relu", False, True), "causal_pre_norm": (3, 8, "gelu", True, True),
@@ -506,4 +533,4 @@ def keras():
 
 
 CASES = [linear, mlp, norms, elementwise, reductions, embed, embed_bag, structure, din_attention, target_attention,
-         self_attention, hstu, rank_mixer, interactions, experts, keras]
+         self_attention, hstu, rank_mixer, cin, interactions, experts, keras]

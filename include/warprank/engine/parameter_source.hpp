@@ -32,9 +32,12 @@ struct FoldedLinear {
 
 class ParameterSource {
  public:
-  ParameterSource(const Plan& plan, const Weights& weights) : weights_(weights) {
+  ParameterSource(const Plan& plan, const Weights& weights) : graph_(plan.graph()), weights_(weights) {
     for (const Parameter& parameter : plan.parameters()) parameters_.emplace(parameter.name, parameter);
   }
+
+  /// Of the plan; by its shapes some layers are packed.
+  const Graph& graph() const { return graph_; }
 
   /// A tensor in FP32, row-major, in the layout of its Parameter. Throws invalid_argument for NaN and infinity, so that
   /// a diverged training is found here and not in the scores.
@@ -136,6 +139,7 @@ class ParameterSource {
     return selected;
   }
 
+  const Graph& graph_;
   const Weights& weights_;
   std::map<std::string, Parameter> parameters_;
 };

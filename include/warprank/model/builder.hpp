@@ -116,6 +116,18 @@ struct HstuOptions {
   float scale = 0;         ///< of attention's scores; 0: 1 / sqrt(head_dim)
   float eps = 1e-6f;       ///< added to the layer norms' variances
 };
+struct FieldLinearOptions {
+  bool bias = true;                  ///< one of each new field
+  Activation activation = identity;  ///< of the new fields
+  int64_t kept = -1;                 ///< so many of the new fields, the first, are in the result; -1: all
+  int64_t summed = 0;                ///< so many, the last, are each summed over its columns, behind the fields
+};
+struct CinOptions {
+  std::vector<int64_t> layers = {};        ///< maps of each layer
+  bool split_half = true;                  ///< half of the maps goes on, half is in the result; false: all do both
+  bool bias = true;                        ///< one of each map
+  Activation activation = warprank::relu;  ///< of the maps
+};
 struct RankMixerOptions {
   int64_t tokens = 1;                      ///< equal parts of the columns, each projected to a token
   int64_t dim = 0;                         ///< columns of a token, a multiple of `tokens`; 0: of a part, as it is
@@ -251,6 +263,17 @@ class Builder {
   /// DCN-v2 (Wang et al. 2021): x <- x0 * (W x + b) + x, or with a rank x0 * (W (V x) + b) + x.
   /// Layers "<name>.<i>", with a rank "<name>.<i>.v" and "<name>.<i>.w".
   Tensor cross(const std::string& name, Tensor x0, CrossOptions options = {}, SourceLine at = SourceLine::current());
+  /// [axis, kept * dim + summed]: a linear layer over fields of `dim` columns, with `out` new fields, or over the
+  /// products of the fields of two tensors; formula at FieldLinearOp. "<name>.weight" is [out, fields], or
+  /// [out, fields of the first * fields of the second].
+  Tensor field_linear(std::string name, const std::vector<Tensor>& x, int64_t dim, int64_t out,
+                      FieldLinearOptions options = {}, SourceLine at = SourceLine::current());
+  /// [axis, maps]: the compressed interaction network of xDeepFM (Lian et al. 2018) over fields of `dim` columns. A map
+  /// is act(sum_ij W[i, j] x[i] * fields[j] + b); x are the maps of the layer before that go on, the first halves, and
+  /// for the first layer the fields. Maps of the result are summed over their columns and stand side by side; those of
+  /// the last layer all belong to it. "<name>.<i>.weight" is [maps, maps before * fields].
+  Tensor cin(const std::string& name, Tensor fields, int64_t dim, const CinOptions& options,
+             SourceLine at = SourceLine::current());
   /// Token mixing of RankMixer (Zhu et al. 2025) over tokens side by side, each token plus its parts of all tokens,
   /// then normed; formula at MixTokensOp. "<name>.weight" and "<name>.bias" are of one token.
   Tensor mix_tokens(std::string name, Tensor x, int64_t tokens, float eps = 1e-5f,

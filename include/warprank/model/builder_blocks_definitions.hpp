@@ -183,6 +183,33 @@ WARPRANK_HOST_INLINE std::vector<Tensor> Builder::hstu(const std::string& name, 
   return results;
 }
 
+WARPRANK_HOST_INLINE Tensor Builder::cin(const std::string& name, Tensor fields, int64_t dim, const CinOptions& options,
+                                         SourceLine at) {
+  if (!check_tensor(at, "cin '" + name + "'", fields)) return {this};
+  if (options.layers.empty()) {
+    problem(at, "cin '" + name + "'", "one layer or more", "none");
+    return {this};
+  }
+  Tensor x = fields;
+  std::vector<Tensor> results;
+  for (size_t i = 0; i < options.layers.size(); ++i) {
+    const std::string layer = name + "." + std::to_string(i);
+    const int64_t maps = options.layers[i];
+    const bool is_last = i + 1 == options.layers.size(), splits = options.split_half && !is_last;
+    if (splits && maps % 2 != 0) {
+      problem(at, "cin '" + name + "'", "maps that divide into two halves", std::to_string(maps));
+      return {this};
+    }
+    const int64_t kept = is_last ? 0 : splits ? maps / 2 : maps, summed = splits ? maps / 2 : maps;
+    const Tensor made =
+        field_linear(layer, {x, fields}, dim, maps, {options.bias, options.activation, kept, summed}, at);
+    if (!check_tensor(at, "cin '" + name + "'", made)) return {this};
+    x = is_last ? made : slice(made, 0, kept * dim, at);
+    results.push_back(is_last ? made : slice(made, kept * dim, kept * dim + summed, at));
+  }
+  return results.size() == 1 ? results[0] : concat(results, at);
+}
+
 WARPRANK_HOST_INLINE Tensor Builder::rank_mixer(const std::string& name, Tensor x, RankMixerOptions options,
                                                 SourceLine at) {
   const std::string what = "rank_mixer '" + name + "'";

@@ -199,6 +199,13 @@ WARPRANK_HOST_INLINE Tensor Builder::dot(const std::vector<Tensor>& fields, int6
   return append(DotOp{dim, options.order, options.self}, fields, "", at);
 }
 
+WARPRANK_HOST_INLINE Tensor Builder::field_linear(std::string name, const std::vector<Tensor>& x, int64_t dim,
+                                                  int64_t out, FieldLinearOptions options, SourceLine at) {
+  return append(FieldLinearOp{name, dim, out, options.kept < 0 ? out : options.kept, options.summed, options.bias,
+                              options.activation},
+                x, name, at);
+}
+
 WARPRANK_HOST_INLINE Tensor Builder::mix_tokens(std::string name, Tensor x, int64_t tokens, float eps, SourceLine at) {
   return append(MixTokensOp{tokens, {name, eps}, {}}, {x}, name, at);
 }

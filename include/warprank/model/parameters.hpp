@@ -31,6 +31,7 @@ class ParameterLister {
 
   // --- for traits
 
+  size_t num_inputs() const { return node_.inputs.size(); }
   const Node& input(size_t i) const { return graph_.node(node_.inputs[i]); }
   int64_t width() const { return node_.width; }
 

@@ -117,6 +117,7 @@ class CostModel {
   static constexpr double value_bytes = plan::value_bytes;
 
   const Graph& graph() const { return graph_; }
+  size_t num_inputs() const { return node_.inputs.size(); }
   const Node& input(size_t i) const { return graph_.node(node_.inputs[i]); }
   double rows(int axis) const { return static_cast<double>(rows_[static_cast<size_t>(axis)]); }
   double rows() const { return rows(node_.axis); }

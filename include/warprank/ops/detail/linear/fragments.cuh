@@ -36,14 +36,26 @@ WARPRANK_DEVICE void multiply_half_step(float (&sums)[4], const Fragment& w, con
   }
 }
 
-/// sums [Pairs of 16 outputs][Strips of 8 rows] += W x over half a step.
+/// sums [Pairs of 16 outputs][Strips of 8 rows] += W x over half a step. Products of one sum are as far apart as can
+/// be.
 template <int Target, int Half, int Pairs, int Strips>
 WARPRANK_DEVICE void multiply_half_steps(float (&sums)[Pairs][Strips][4], const Fragment (&w)[Pairs],
                                          const Fragment (&x)[Strips]) {
+  constexpr int quarters = Target >= 80 ? 1 : 2;
   WARPRANK_UNROLL
-  for (int j = 0; j < Pairs; ++j) {
+  for (int q = 0; q < quarters; ++q) {
     WARPRANK_UNROLL
-    for (int r = 0; r < Strips; ++r) multiply_half_step<Target, Half>(sums[j][r], w[j], x[r]);
+    for (int r = 0; r < Strips; ++r) {
+      WARPRANK_UNROLL
+      for (int j = 0; j < Pairs; ++j) {
+        if constexpr (Target >= 80) {
+          multiply_half_step<Target, Half>(sums[j][r], w[j], x[r]);
+        } else {
+          const uint32_t a[2] = {w[j][2 * q], w[j][2 * q + 1]}, b[1] = {x[r][2 * Half + q]};
+          device::mma_m16n8k8(sums[j][r], a, b, sums[j][r]);
+        }
+      }
+    }
   }
 }
 

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "warprank/engine/host/binder.hpp"
+#include "warprank/engine/host/plain_step.hpp"
+#include "warprank/model/op/field_linear.hpp"
+#include "warprank/ops/host/field_linear.hpp"
+
+namespace warprank { inline namespace v0 { namespace host_backend {
+
+inline StepPtr bind_op(const FieldLinearOp& op, int n, Binder& model) {
+  const std::vector<float> weight = model.source.load(op.name + ".weight");
+  const std::vector<float> bias = op.bias ? model.source.load(op.name + ".bias") : std::vector<float>();
+  const int64_t terms = static_cast<int64_t>(weight.size()) / op.out;
+  if (op.out > host_ops::max_dot_outputs) model.check_weight(op.name + ".weight", weight);
+  host_ops::PackedLinear packed(weight, bias, terms, op.out, 1, {op.activation, {}, {}, {}}, model.precision);
+  const int64_t workspace = host_ops::field_linear_workspace(packed, op.dim);
+  return make_plain_step(
+      n, model.refs(n),
+      [dim = op.dim, kept = op.kept, packed = std::move(packed)](RunState& state, auto in, auto y) {
+        host_ops::field_linear(packed, dim, kept, in[0].values, in.size() > 1 ? in[1].values : Matrix<const float>(), y,
+                               state.workspace_span());
+      },
+      [workspace](const RunState&) { return workspace; });
+}
+
+}}}  // namespace warprank::v0::host_backend
