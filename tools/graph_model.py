@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MODELS = ["wide_deep", "dlrm", "dcn_v2", "din_mmoe", "meituan_like", "user_heavy", "rank_mixer", "hstu"]
+MODELS = ["wide_deep", "dlrm", "dcn_v2", "din_mmoe", "meituan_like", "user_heavy", "rank_mixer", "hstu",
+          "xdeepfm"]
 
 
 @dataclass(frozen=True)
@@ -391,6 +392,29 @@ class Model:
         return w[:, a * dim:(a + 1) * dim] + sign * w[:, b * dim:(b + 1) * dim]
 
     # --- interactions ---
+
+    def field_linear(self, node, settings):
+        """A row for each column of a row's fields, and a layer over all of them."""
+        ops, name, dim, rows = self.ops, settings["name"], settings["dim"], self.rows[node["axis"]]
+        x, *others = (ops.transpose(ops.reshape(self.input(node, i), (rows, -1, dim)), (0, 2, 1))
+                      for i in range(len(node["inputs"])))
+        if others:
+            first, second = (self.node_of(node, i)["width"] // dim for i in (0, 1))
+            x = ops.mul(ops.reshape(x, (rows * dim, first, 1)), ops.reshape(others[0], (rows * dim, 1, second)))
+        w = ops.weight((name, "weight"), lambda: self.weight(name + ".weight"))
+        b = ops.weight((name, "bias"), lambda: self.weight(name + ".bias")) if settings["bias"] else None
+        maps = self.activate(name, settings["activation"], ops.linear(ops.reshape(x, (rows * dim, -1)), w, b))
+        maps = ops.reshape(maps, (rows, dim, settings["out"]))
+        parts = []
+        if settings["kept"] > 0:
+            fields = ops.reshape(ops.transpose(maps, (0, 2, 1)), (rows, -1))
+            parts.append(ops.columns(fields, 0, settings["kept"] * dim) if settings["kept"] < settings["out"]
+                         else fields)
+        if settings["summed"] > 0:
+            sums = ops.reduce(maps, 1, "sum", keep=False)
+            parts.append(ops.columns(sums, settings["out"] - settings["summed"], settings["out"])
+                         if settings["summed"] < settings["out"] else sums)
+        return ops.concat(parts) if len(parts) > 1 else parts[0]
 
     def dot(self, node, settings):
         ops, dim = self.ops, settings["dim"]

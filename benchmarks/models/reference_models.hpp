@@ -20,6 +20,7 @@
 #include "user_heavy.hpp"
 #include "warprank/model.hpp"
 #include "wide_deep.hpp"
+#include "xdeepfm.hpp"
 
 namespace warprank::bench {
 
@@ -28,7 +29,8 @@ inline const std::map<std::string, ModelFunction>& reference_models() {
       {"wide_deep", ::models::wide_deep},   {"dlrm", ::models::dlrm},
       {"dcn_v2", ::models::dcn_v2},         {"din_mmoe", movielens::din_mmoe},
       {"user_heavy", ::models::user_heavy}, {"meituan_like", ::models::meituan_like},
-      {"rank_mixer", ::models::rank_mixer}, {"hstu", ::models::hstu}};
+      {"rank_mixer", ::models::rank_mixer}, {"hstu", ::models::hstu},
+      {"xdeepfm", ::models::xdeepfm}};
   return models;
 }
 

@@ -22,6 +22,7 @@
 #include "../models/rank_mixer.hpp"
 #include "../models/user_heavy.hpp"
 #include "../models/wide_deep.hpp"
+#include "../models/xdeepfm.hpp"
 #include "../movielens/model.hpp"
 #include "warprank/graph_json.hpp"
 #include "warprank/plan/divide.hpp"
@@ -33,7 +34,8 @@ int run(int argc, char** argv) {
       {"wide_deep", models::wide_deep},   {"dlrm", models::dlrm},
       {"dcn_v2", models::dcn_v2},         {"din_mmoe", movielens::din_mmoe},
       {"user_heavy", models::user_heavy}, {"meituan_like", models::meituan_like},
-      {"rank_mixer", models::rank_mixer}, {"hstu", models::hstu}};
+      {"rank_mixer", models::rank_mixer}, {"hstu", models::hstu},
+      {"xdeepfm", models::xdeepfm}};
   CLI::App app("Shows the plan of a model.");
   std::string model, card = "T4", items_axis;
   int64_t requests = 1, items = 256;

@@ -37,6 +37,7 @@
 #include "warprank/plan/late_broadcast.hpp"
 #include "warprank/plan/predict.hpp"
 #include "wide_deep.hpp"
+#include "xdeepfm.hpp"
 
 namespace warprank { namespace {
 
@@ -919,6 +920,7 @@ TEST(Launches, AreWithinTheBudgetsOfTheReferenceModels) {
   EXPECT_THAT(launches_of(models::meituan_like), Pair(7, 166));
   EXPECT_THAT(launches_of(models::rank_mixer), Pair(12, 81));
   EXPECT_THAT(launches_of(models::hstu), Pair(19, 75));
+  EXPECT_THAT(launches_of(models::xdeepfm), Pair(9, 73));
 }
 
 /// Of one request of 100 items, 512 actions and 100 events of each history.
@@ -932,7 +934,8 @@ TEST(Launches, AndOperationsAreInTheDocumentsAsTheyAre) {
                                                                      {"meituan_like", models::meituan_like},
                                                                      {"user_heavy", models::user_heavy},
                                                                      {"hstu", models::hstu},
-                                                                     {"rank_mixer", models::rank_mixer}};
+                                                                     {"rank_mixer", models::rank_mixer},
+                                                                     {"xdeepfm", models::xdeepfm}};
   for (const auto& [name, model] : models) {
     const Graph graph = build(model);
     CompileOptions options;
@@ -952,6 +955,20 @@ TEST(Launches, AndOperationsAreInTheDocumentsAsTheyAre) {
                             std::to_string(megaflops().second) + " |";
     EXPECT_NE(page.find(row), std::string::npos) << row;
   }
+}
+
+TEST(Launches, AreOneOfEachLayerOfMaps) {
+  const auto launches = [](const std::vector<int64_t>& layers, bool split_half) {
+    const Plan plan = compile([&](Builder& b) -> Outputs {
+      const auto user = b.axis("user"), item = b.axis("item", user);
+      const auto fields = b.concat({b.expand(b.dense("u", user, 8), item), b.dense("i", item, 12)});
+      const auto maps = b.cin("cin", fields, 4, {.layers = layers, .split_half = split_half});
+      return {{"ctr", b.sigmoid(b.linear("of_maps", maps, 1) + b.mlp("deep", fields, {16, 1}))}};
+    });
+    return plan::launches_of(plan.graph(), plan.storage().steps);
+  };
+  for (const bool split_half : {true, false})
+    EXPECT_EQ(launches({6, 6, 6}, split_half) - launches({6, 6}, split_half), 1) << split_half;
 }
 
 TEST(Launches, CountWhatStepsDoNotShow) {
