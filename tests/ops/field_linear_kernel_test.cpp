@@ -119,7 +119,7 @@ TYPED_TEST(FieldLinearKernel, SumsTheColumnsOfFields) {
     for (const int64_t rows : {1, 5, 700})
       for (const int64_t dim : {1, 3, 8, 10, 24, 40, 64}) {
         const Layer layer(rows, {2, 5, 37}, dim, {ActivationKind::relu});
-        for (const auto [kept, summed] : {std::pair{0, 37}, std::pair{37, 37}, std::pair{18, 19}, std::pair{3, 7}})
+        for (const auto& [kept, summed] : {std::pair{0, 37}, std::pair{37, 37}, std::pair{18, 19}, std::pair{3, 7}})
           if (rows < 100 || kept == 18) expect_reference<TypeParam>(layer.with_results(kept, summed), {}, 1, config);
       }
   });

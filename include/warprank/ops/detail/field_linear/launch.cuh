@@ -34,16 +34,22 @@ int columns_of_tile(const Arguments<Out>& arguments, int strips) {
 }
 
 /// The largest tile with two blocks for each multiprocessor, as larger ones read weights less often, and which leaves
-/// shared memory for two at once; else the smallest. Sums are in the same order whatever the tile.
+/// shared memory for two at once; else the smallest. A layer of few steps has few weights to read: more than three
+/// blocks of the largest tile, which run in turns, are better twice as many. Sums are in the same order whatever the
+/// tile.
 template <class Out>
 Plan<Out> plan_field_linear(const Arguments<Out>& arguments, int target, int num_multiprocessors) {
+  constexpr int few_steps = 8;
   Plan<Out> plan{arguments, target, 16};
+  const auto is_too_large = [&] {
+    const int64_t blocks = plan.row_tiles() * plan.output_tiles();
+    return plan.shared_bytes() > shared_bytes_of_two || blocks < 2 * num_multiprocessors ||
+           (plan.strips == 8 && arguments.num_steps <= few_steps && blocks > 3 * num_multiprocessors);
+  };
   do {
     plan.strips /= 2;
     plan.arguments.tile_columns = columns_of_tile(arguments, plan.strips);
-  } while (
-      columns_of_tile(arguments, plan.strips / 2) > 0 && plan.strips > 2 &&
-      (plan.shared_bytes() > shared_bytes_of_two || plan.row_tiles() * plan.output_tiles() < 2 * num_multiprocessors));
+  } while (columns_of_tile(arguments, plan.strips / 2) > 0 && plan.strips > 2 && is_too_large());
   return plan;
 }
 
