@@ -16,20 +16,20 @@ struct CardPolicies {
 // clang-format off
 inline constexpr CardPolicies card_policies[] = {
     {90, {
-        4,  // din_items_of_one_block: h200-141gb-shorter-kernels/gpu, 12 sizes, 0% longer than their best
-        2,  // din_tiles: h200-141gb-shorter-kernels/gpu, 12 sizes, 0% longer than their best
-        2,  // din_tiles_wide: h200-141gb-shorter-kernels/gpu, 6 sizes, 0% longer than their best
-        64,  // dot_rows_of_one_each: h200-141gb/gpu, 14 sizes, 0% longer than their best
-        3,  // dot_rows_per_warp: h200-141gb/gpu, 6 sizes, 0% longer than their best
-        3,  // dot_rows_per_warp_wide: h200-141gb/gpu, 6 sizes, 0% longer than their best
-        64,  // fm_rows_of_one_each: h200-141gb/gpu, 14 sizes, 0% longer than their best
-        2,  // fm_rows_per_warp: h200-141gb/gpu, 6 sizes, 4% longer than their best
-        32,  // look_up_wide_row_bytes: h200-141gb-shorter-kernels/gpu, 10 sizes, 1% longer than their best
-        1,  // look_up_rounds: h200-141gb-shorter-kernels/gpu, 10 sizes, 0% longer than their best
-        0,  // look_up_rounds_of_keys: h200-141gb-shorter-kernels/gpu, 18 sizes, 2% longer than their best
-        4,  // row_program_blocks: h200-141gb-shorter-kernels/gpu, 15 sizes, 0% longer than their best
-        1,  // segment_reduce_blocks: h200-141gb-shorter-kernels/gpu, 5 sizes, 0% longer than their best
-        8,  // attention_warps: h200-141gb-shorter-kernels/gpu, 6 sizes, 2% longer than their best
+        4,  // din_items_of_one_block: h200-141gb-hstu-and-rank-mixer/gpu, 12 sizes, 0% longer than their best
+        2,  // din_tiles: h200-141gb-hstu-and-rank-mixer/gpu, 12 sizes, 1% longer than their best
+        2,  // din_tiles_wide: h200-141gb-hstu-and-rank-mixer/gpu, 6 sizes, 0% longer than their best
+        64,  // dot_rows_of_one_each: h200-141gb-hstu-and-rank-mixer/gpu, 14 sizes, 0% longer than their best
+        3,  // dot_rows_per_warp: h200-141gb-hstu-and-rank-mixer/gpu, 6 sizes, 0% longer than their best
+        3,  // dot_rows_per_warp_wide: h200-141gb-hstu-and-rank-mixer/gpu, 6 sizes, 0% longer than their best
+        64,  // fm_rows_of_one_each: h200-141gb-hstu-and-rank-mixer/gpu, 14 sizes, 0% longer than their best
+        4,  // fm_rows_per_warp: h200-141gb-hstu-and-rank-mixer/gpu, 6 sizes, 2% longer than their best
+        64,  // look_up_wide_row_bytes: h200-141gb-hstu-and-rank-mixer/gpu, 10 sizes, 1% longer than their best
+        1,  // look_up_rounds: h200-141gb-hstu-and-rank-mixer/gpu, 10 sizes, 0% longer than their best
+        1,  // look_up_rounds_of_keys: h200-141gb-hstu-and-rank-mixer/gpu, 18 sizes, 2% longer than their best
+        4,  // row_program_blocks: h200-141gb-hstu-and-rank-mixer/gpu, 15 sizes, 0% longer than their best
+        1,  // segment_reduce_blocks: h200-141gb-hstu-and-rank-mixer/gpu, 5 sizes, 0% longer than their best
+        8,  // attention_warps: h200-141gb-hstu-and-rank-mixer/gpu, 6 sizes, 2% longer than their best
     }},
 };
 // clang-format on
