@@ -147,15 +147,14 @@ WARPRANK_DEVICE void copy_keys(const Block& block) {
   const Cursor& c = block.cursor();
   bool has_more = false;  // none has
   for (bool has = c.has_span; has; has = next_span(block)) {
-    const int keys = static_cast<int>(f.unit) / num_warps;  // of a warp at a time
+    const int keys = in_register(static_cast<int>(f.unit) / num_warps);  // of a warp at a time
     for (int begin = (c.begin * num_warps + fresh_thread_rank() / warp_size) * keys; begin < c.n;
          begin += c.step * num_warps * keys) {
-      const int i = begin + fresh_thread_rank() % warp_size;
-      const bool is_id = i < c.n && i < begin + keys;
+      const int end = c.n - begin < keys ? c.n - begin : keys, i = begin + fresh_thread_rank() % warp_size;
+      const bool is_id = i < begin + end;
       const FoundKey found = find_key<HasCaches>(block, is_id ? RowIds{block, c.values, has_more}(i) : 0, is_id);
       count(block, is_id, found.is_missing, found.is_padding, found.is_padding);
       const uint32_t defaults = ballot(full_warp, found.is_missing && f.default_row != nullptr);
-      const int end = c.n - begin < keys ? c.n - begin : keys;
       for (int pass = 0; pass < static_cast<int>(f.parts); pass += warp_size) {
         const int lane = fresh_thread_rank() % warp_size, groups = warp_size >> f.lanes_log2;
         const int part = pass + (lane & ((1 << f.lanes_log2) - 1));

@@ -203,11 +203,11 @@ inline int64_t bags_per_unit(const Record& record, bool is_pooled, double mean_l
   return std::min(groups, record.form == Form::blob_one_segment ? std::min<int64_t>(unit, num_warps) : unit);
 }
 
-/// Lanes look up a key each, and then their warp copies the rows: those that fill its lanes twice, so that few keys of
-/// wide rows are many blocks.
+/// Lanes look up a key each, and then their warp copies the rows. Of rows that take all of its lanes these are few, so
+/// that few keys are many blocks; narrower rows are copied several at once.
 inline int64_t keys_per_unit(const Record& record) {
-  const int64_t rows_at_once = policy.ids_in_flight * (device::warp_size >> record.lanes_log2);
-  return num_warps * std::min<int64_t>(device::warp_size, 2 * rows_at_once);
+  const bool takes_all_lanes = 1 << record.lanes_log2 == device::warp_size;
+  return num_warps * (takes_all_lanes ? 2 * policy.ids_in_flight : device::warp_size);
 }
 
 inline Wanted want_look_up(const BagFeature& feature, const LaunchPolicies& policies) {
