@@ -77,8 +77,7 @@ norm_rows_kernel(const WARPRANK_GRID_CONSTANT Source source, const float* const*
   const float* const gamma = program.gamma >= 0 ? load_read_only(addresses + program.gamma) : nullptr;
   const float* const beta = program.beta >= 0 ? load_read_only(addresses + program.beta) : nullptr;
   const int lanes = 1 << program.lanes_log2, rows_at_once = warp_size >> program.lanes_log2;
-  const LaneColumns<Steps> columns{(lane_index() & (lanes - 1)) * row_vector_size, lanes * row_vector_size,
-                                   program.cols};
+  const int first_column = (lane_index() & (lanes - 1)) * row_vector_size, stride = lanes * row_vector_size;
   const auto cols = static_cast<float>(program.cols);
   wait_for_previous_launch();
 
@@ -89,9 +88,11 @@ norm_rows_kernel(const WARPRANK_GRID_CONSTANT Source source, const float* const*
   const int first_unit = (block - program.first_block) * warps + warp_index();
   const int distance = program.num_blocks * warps * rows_at_once;
   for (int64_t first = int64_t{first_unit} * rows_at_once; first < end_of_reads; first += distance) {
-    const int64_t n = first + (lane_index() >> program.lanes_log2), known = n < end_of_reads ? n : end_of_reads - 1;
+    const int64_t n = first + (lane_index() >> program.lanes_log2);
+    // Lanes without a row have no columns: they would read one that its lanes may write in place.
+    const LaneColumns<Steps> columns{first_column, stride, n < end_of_reads ? program.cols : 0};
     float values[Steps][row_vector_size], factors[Steps][row_vector_size], terms[Steps][row_vector_size];
-    columns.load(input.data + known * input.row_bytes, input.is_half(), values);
+    columns.load(input.data + n * input.row_bytes, input.is_half(), values);
     columns.load_learned(gamma, 1, factors);
     columns.load_learned(beta, 0, terms);
 
@@ -123,14 +124,14 @@ norm_rows_kernel(const WARPRANK_GRID_CONSTANT Source source, const float* const*
     }
     if (program.factor >= 0) {
       const Input& factor = source.template part<Input>(program.inputs_at, program.factor);
-      columns.load(factor.data + known * factor.row_bytes, factor.is_half(), factors);
+      columns.load(factor.data + n * factor.row_bytes, factor.is_half(), factors);
       WARPRANK_UNROLL
       for (int i = 0; i < Steps; ++i) {
         WARPRANK_UNROLL
         for (int j = 0; j < row_vector_size; ++j) values[i][j] *= factors[i][j];
       }
     }
-    if (n >= end_of_reads || n >= end_of_rows) continue;
+    if (n >= end_of_rows) continue;
     unsigned char* const y = program.y + n * program.y_row_bytes;
     if (program.y_is_half)
       columns.template store_as<float16>(y, values);
