@@ -12,6 +12,7 @@
 
 #include "reference/field_linear.hpp"
 #include "support/axis_input_testing.hpp"
+#include "support/counted_replay.hpp"
 #include "support/kernel_testing.hpp"
 #include "support/narrowed.hpp"
 
@@ -109,14 +110,13 @@ TYPED_TEST(FieldLinearKernel, MatchesTheFormulaForEveryShape) {
 /// One tile of 64 columns and more, and as few as the smallest has.
 TYPED_TEST(FieldLinearKernel, CutsRowsIntoTilesOfEverySize) {
   for_each_target([](const Config& config) {
-    for (const int64_t rows : {0, 1, 7, 100, 400, 2001})
-      expect_reference<TypeParam>({rows, {3, 5, 40}, 10}, {}, 1, config);
+    for (const int64_t rows : {0, 1, 7, 100, 1001}) expect_reference<TypeParam>({rows, {3, 5, 40}, 10}, {}, 1, config);
   });
 }
 
 TYPED_TEST(FieldLinearKernel, SumsTheColumnsOfFields) {
   for_each_target([](const Config& config) {
-    for (const int64_t rows : {1, 5, 700})
+    for (const int64_t rows : {1, 5, 250})
       for (const int64_t dim : {1, 3, 8, 10, 24, 40, 64}) {
         const Layer layer(rows, {2, 5, 37}, dim, {ActivationKind::relu});
         for (const auto& [kept, summed] : {std::pair{0, 37}, std::pair{37, 37}, std::pair{18, 19}, std::pair{3, 7}})
@@ -138,8 +138,8 @@ TEST(FieldLinearKernelSizes, AreThoseOfXDeepFmAndWukong) {
   for_each_target([](const Config& config) {
     expect_reference<float16>({3, {200, 39, 200}, 16, {ActivationKind::relu}}, {}, 1, config);
     expect_reference<float16>({3, {0, 1400, 48}, 16}, {}, 1, config);
-    expect_reference<float16>({300, {0, 64, 32}, 64}, {}, 1, config);
-    expect_reference<float16>({300, {3, 9, 33}, 32}, {}, 1, config);
+    expect_reference<float16>({120, {0, 64, 32}, 64}, {}, 1, config);
+    expect_reference<float16>({100, {3, 9, 33}, 32}, {}, 1, config);
   });
 }
 
@@ -199,26 +199,14 @@ TYPED_TEST(FieldLinearKernel, FollowsTheCountInDeviceMemoryAndTakesOtherWeights)
         };
         const FieldLinear<TypeParam> op = made_with(packed.data());
         DeviceArray<unsigned char> descriptors(op.descriptors());
-        const Stream stream = create_stream();
-        begin_capture(stream);
-        op.launch({descriptors.data(), nullptr}, stream);
-        const Graph graph = end_capture(stream);
-        EXPECT_EQ(num_launches(graph), 1);
+        const CountedReplay replay(op, descriptors.data());
         for (const bool are_others : {false, true})
           for (const int64_t count : {9, 3, 0}) {
             if (are_others) descriptors.write(made_with(other_packed.data()).descriptors());
-            num_rows.write({count});
-            fill(y.view().data, 0xff, 9 * cols * int64_t{sizeof(TypeParam)});
-            synchronize();
-            launch(graph, stream);
-            std::vector<TypeParam> result = y.read();
-            for (size_t i = static_cast<size_t>(count * cols); i < result.size(); ++i)
-              EXPECT_TRUE(std::isnan(warprank::to_float(result[i]))) << "beyond";
-            result.resize(static_cast<size_t>(count * cols));
             Layer counted = layer;
             counted.factors.rows = counted.fields.rows = count;
             if (are_others) counted.linear = others.linear;
-            expect_within(counted.reference(), result, 2);
+            expect_within(counted.reference(), replay.rows_of(count, num_rows, y), 2);
           }
       },
       3);
@@ -230,7 +218,7 @@ TEST(FieldLinearKernelCounts, StoresResultsInOneLaunchAndNoProducts) {
     Config config;
     config.count_sectors = true;
     reset(config);
-    const Layer layer(100, {100, 39, 128}, 16);
+    const Layer layer(100, {30, 39, 128}, 16);
     clear_counters();
     run<float16>(layer);
     EXPECT_EQ(counters().launches, 1);
@@ -239,25 +227,6 @@ TEST(FieldLinearKernelCounts, StoresResultsInOneLaunchAndNoProducts) {
   } else {
     GTEST_SKIP() << "counted in the plain build";
   }
-}
-
-TEST(FieldLinearPacking, RefusesWeightsThatDoNotFit) {
-  const auto refusal = [](FieldLinearShape shape, const std::vector<float>& weight, const std::vector<float>& bias) {
-    try {
-      warprank::pack_field_linear(shape, weight, bias);
-    } catch (const warprank::invalid_argument& error) {
-      return std::string(error.what());
-    }
-    return std::string("nothing was thrown");
-  };
-  const std::vector<float> weight(12, 1.0f), bias(2, 1.0f);
-  EXPECT_EQ(refusal({2, 3, 2}, weight, bias), "nothing was thrown");
-  EXPECT_EQ(refusal({2, 3, 3}, weight, {}), "weight of a field linear layer: expected 18 values, got 12");
-  EXPECT_EQ(refusal({2, 3, 2}, weight, {1}), "bias of a linear layer: expected 2 values, got 1");
-  EXPECT_EQ(refusal({2, 3, 0}, weight, {}),
-            "field linear layer: expected 0 or more factors, 1 or more fields and outputs, got 2, 3 and 0");
-  EXPECT_NE(refusal({2, 3, 2}, std::vector<float>(12, NAN), bias).find("expected a number whose magnitude"),
-            std::string::npos);
 }
 
 TEST(FieldLinearKernelArguments, AreRefusedWhereTheyDoNotFit) {

@@ -424,11 +424,12 @@ WARPRANK_HIDDEN WARPRANK_KERNELS_INLINE void launch(const LaunchPlan& plan, cons
                                                     device::Stream stream);
 
 #if !defined(WARPRANK_KERNELS_COMPILED) || defined(WARPRANK_KERNELS_OF_ROW_PROGRAMS)
-/// Returns the kernel for launches of nothing but norms with the least number of steps that is enough.
+/// The kernel for launches of nothing but norms that has enough steps, of those with 1, 2, 3, 4, 6 and 8.
 template <class Source, int Steps = 1>
 auto norm_kernel(int steps) -> decltype(&norm_rows_kernel<Source, 1>) {
-  if constexpr (Steps < max_norm_steps) {
-    if (steps > Steps) return norm_kernel < Source, Steps == 4 || Steps == 6 ? Steps + 2 : Steps + 1 > (steps);
+  constexpr int next = Steps < 4 ? Steps + 1 : Steps + 2;
+  if constexpr (next <= max_norm_steps) {
+    if (steps > Steps) return norm_kernel<Source, next>(steps);
   }
   return norm_rows_kernel<Source, Steps>;
 }
