@@ -33,10 +33,12 @@ inline StepKind step_kind(const Op& op) {
   return visit_traits(op, [](const auto&, auto traits) { return traits.step; });
 }
 
-/// Which of its kind's kernels computes a node: nodes of different kernels share no launch.
+/// Which of its kind's kernels computes a node: nodes of different kernels share no launch. Layer norms that are among
+/// themselves keep their rows in registers.
 inline size_t kernel_variant(const Op& op) {
   const auto* attention = std::get_if<AttentionOp>(&op);
-  return attention != nullptr && attention->weights == AttentionWeights::silu ? 1 : 0;
+  const bool is_silu = attention != nullptr && attention->weights == AttentionWeights::silu;
+  return is_silu || std::holds_alternative<LayerNormOp>(op) ? 1 : 0;
 }
 
 /// The nodes of a step as chains, in which each node reads the one before it. A node that reads no other node of the
