@@ -242,8 +242,8 @@ class Model:
 
     def attention(self, node, settings):
         """Heads of a user's queries and events are a batch of products."""
-        if settings["weights"] != "silu":
-            raise NotImplementedError(f"{node['name']}: attention with a softmax")
+        if settings["weights"] != "silu" or settings.get("window", 0) > 0:
+            raise NotImplementedError(f"{node['name']}: attention with a softmax or a window")
         ops, heads, width = self.ops, settings["heads"], node["width"]
         events_axis, axis = self.node_of(node, 1)["axis"], node["axis"]
         parent = self.graph["axes"][events_axis]["parent"]

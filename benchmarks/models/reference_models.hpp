@@ -12,9 +12,11 @@
 
 #include "dcn_v2.hpp"
 #include "dlrm.hpp"
+#include "dlrm_hstu.hpp"
 #include "hstu.hpp"
 #include "meituan_like.hpp"
 #include "movielens/model.hpp"
+#include "mtgr.hpp"
 #include "rank_mixer.hpp"
 #include "support/plain_request.hpp"
 #include "user_heavy.hpp"
@@ -25,12 +27,17 @@
 namespace warprank::bench {
 
 inline const std::map<std::string, ModelFunction>& reference_models() {
-  static const std::map<std::string, ModelFunction> models = {
-      {"wide_deep", ::models::wide_deep},   {"dlrm", ::models::dlrm},
-      {"dcn_v2", ::models::dcn_v2},         {"din_mmoe", movielens::din_mmoe},
-      {"user_heavy", ::models::user_heavy}, {"meituan_like", ::models::meituan_like},
-      {"rank_mixer", ::models::rank_mixer}, {"hstu", ::models::hstu},
-      {"xdeepfm", ::models::xdeepfm}};
+  static const std::map<std::string, ModelFunction> models = {{"wide_deep", ::models::wide_deep},
+                                                              {"dlrm", ::models::dlrm},
+                                                              {"dcn_v2", ::models::dcn_v2},
+                                                              {"din_mmoe", movielens::din_mmoe},
+                                                              {"user_heavy", ::models::user_heavy},
+                                                              {"meituan_like", ::models::meituan_like},
+                                                              {"rank_mixer", ::models::rank_mixer},
+                                                              {"hstu", ::models::hstu},
+                                                              {"xdeepfm", ::models::xdeepfm},
+                                                              {"dlrm_hstu", ::models::dlrm_hstu},
+                                                              {"mtgr", ::models::mtgr}};
   return models;
 }
 

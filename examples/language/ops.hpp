@@ -315,14 +315,26 @@ inline Outputs self_attention(Builder& b) {
 /// | `<name>.attention_norm` | `_output_norm_weight`, `_output_norm_bias` |
 /// | `<name>.out` | `_output_weight`, transposed |
 ///
-/// Positions and times are ids that are embedded and added to the events, as there. Not yet here: windows of attention,
-/// a contextual prefix, biases by position or time, norms by group, and values of another width than keys.
+/// Positions and times are ids that are embedded and added to the events, as there. A sequence may have more parts,
+/// each on an axis of its own, and options say who sees whom:
+///
+/// | here | |
+/// |---|---|
+/// | `{context, events, targets}` | `DlrmHSTU`: the user's own tokens begin the sequence |
+/// | with `contexts = 1, contexts_see_events = true` | `contextual_seq_len` of `STULayer` |
+/// | `{profile, history, today, targets}` with `contexts = 2` | MTGR (Han et al. 2025): its mask of events by their
+/// time | | `window`, `full_last` | `max_attn_len` and `min_full_attn_seq_len`; parts before the events are always seen
+/// | | `gate = HstuGate::before_norm, norm_by_part = true` | MTGR's layer norms by group of tokens | | `norm_by_head` |
+/// `use_group_norm`, whose weight of a head stands for each of its columns |
+///
+/// Not yet here: biases by position or time, and values of another width than keys.
 inline Outputs hstu(Builder& b) {
   auto user = b.axis("user"), item = b.axis("item", user), history = b.axis("history", user);
   auto film = b.table("film", {.dim = 64});
   auto place = b.embed(b.ids("hist_position", history), b.table("position", {.dim = 64}));
   auto events = b.embed(b.ids("hist_film_id", history), film) + place;
-  auto sequence = b.hstu("layer0", {events, b.embed(b.ids("film_id", item), film)}, {.heads = 2, .max_length = 256});
+  auto sequence = b.hstu("layer0", {events, b.embed(b.ids("film_id", item), film)},
+                         {.heads = 2, .max_length = 256, .window = 64, .full_last = 16});
   sequence = b.hstu("layer1", sequence, {.heads = 2, .max_length = 256});
   return {{"interest", sequence[1]}};
 }

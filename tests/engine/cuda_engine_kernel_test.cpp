@@ -19,6 +19,7 @@
 #include "../../examples/models/user_heavy.hpp"
 #include "engine/cuda_engine_testing.hpp"
 #include "golden/cases.hpp"
+#include "golden/dlrm_hstu.hpp"
 #include "reference/interpreter.hpp"
 #include "support/counts.hpp"
 #include "support/expect_within.hpp"
@@ -122,6 +123,11 @@ TEST_P(CudaEngineGolden, GivesWhatPyTorchGives) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, CudaEngineGolden, testing::ValuesIn(golden::cases),
                          [](const testing::TestParamInfo<Case>& info) { return std::string(info.param.name); });
+
+TEST_F(CudaEngine, GivesTheScoresOfThePublicCodeOfDlrmHstu) {
+  EXPECT_LE(golden::largest_difference_from_public_code(plan_for(warprank::build(golden::dlrm_hstu), {}), cuda()),
+            4e-3);
+}
 
 TEST(CudaEngineRandom, GivesWhatRandomModelsAre) {
   const uint32_t num_seeds = build == Build::plain ? 40 : 3;

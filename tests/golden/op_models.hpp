@@ -200,11 +200,40 @@ inline Outputs self_attention(Builder& b) {
 
 inline Outputs hstu(Builder& b) {
   const auto user = b.axis("user");
-  const auto x = b.dense("x", b.axis("event", user), 6), y = b.dense("y", b.axis("item", user), 6);
-  const auto layer = b.hstu("layer", {x, y}, {.heads = 2, .max_length = 2, .eps = 0.5f});
-  const auto widths = b.hstu("widths", {x, y}, {.heads = 1, .head_dim = 4, .max_length = 9, .scale = 1.5f});
-  const auto alone = b.hstu("alone", {x}, {.heads = 3, .max_length = 3, .eps = 0.5f});
-  return {{"events", layer[0]}, {"targets", layer[1]}, {"widths", widths[1]}, {"alone", alone[0]}};
+  const auto x = b.dense("x", b.axis("event", user), 6), y = b.dense("y", b.axis("item", user), 6),
+             c = b.dense("c", b.axis("context", user), 6);
+  Outputs outputs;
+  const auto keep = [&](const std::string& name, const std::vector<Tensor>& layer,
+                        const std::vector<std::string>& names) {
+    for (size_t i = 0; i < names.size(); ++i) outputs.emplace_back(name + "_" + names[i], layer[i]);
+  };
+  const std::vector<std::string> events{"events"}, two{"events", "targets"}, three{"contexts", "events", "targets"};
+  keep("layer", b.hstu("layer", {x, y}, {.heads = 2, .max_length = 2, .eps = 0.5f}), two);
+  keep("widths", b.hstu("widths", {x, y}, {.heads = 1, .head_dim = 4, .max_length = 9, .scale = 1.5f, .eps = 1e-2f}),
+       two);
+  keep("alone", b.hstu("alone", {x}, {.heads = 3, .max_length = 3, .eps = 0.5f}), events);
+  keep("window", b.hstu("window", {x, y}, {.heads = 2, .max_length = 4, .eps = 0.5f, .window = 3}), two);
+  keep("full", b.hstu("full", {x, y}, {.heads = 2, .max_length = 4, .eps = 0.5f, .window = 2, .full_last = 3}), two);
+  keep("mtgr",
+       b.hstu("mtgr", {c, x, y},
+              {.heads = 2,
+               .max_length = 5,
+               .eps = 0.5f,
+               .contexts = 1,
+               .gate = HstuGate::before_norm,
+               .activation = silu,
+               .norm_by_part = true,
+               .out_bias = true}),
+       three);
+  keep("prefix",
+       b.hstu("prefix", {c, x, y},
+              {.heads = 2, .max_length = 5, .eps = 0.5f, .contexts = 1, .contexts_see_events = true, .window = 2}),
+       three);
+  keep("ordered",
+       b.hstu("ordered", {c, x, y},
+              {.heads = 2, .max_length = 5, .eps = 0.5f, .gate = HstuGate::of_norm, .norm_by_head = true}),
+       three);
+  return outputs;
 }
 
 inline Outputs rank_mixer(Builder& b) {

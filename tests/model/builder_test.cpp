@@ -98,7 +98,13 @@ TEST(Builder, RefusesWhatDoesNotFit) {
   expect("causal attention of an axis over itself", [](B b, Axis user, Axis, Tensor, Tensor i) {
     b.target_attention("a", i, b.dense("k", b.axis("h", user), 4), {.causal = true});
   });
-  expect("events, or events and targets", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i, i, i}); });
+  expect("contexts among the 2 parts that are no targets", [](B b, Axis, Axis, Tensor, Tensor i) {
+    b.hstu("a", {i, i, i}, {.contexts = 3});
+  });
+  expect("contexts among the 1 parts", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i}, {.contexts = -1}); });
+  expect("one part in order", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i, i, i}, {.window = 4}); });
+  expect("full_last only with a window", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i}, {.full_last = 4}); });
+  expect("a window and full_last of 0", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i}, {.window = -4}); });
   expect("events, or events and targets", [](B b, Axis, Axis, Tensor, Tensor) { b.relu(b.hstu("a", {})[1]); });
   expect("a max_length of 1 or more", [](B b, Axis, Axis, Tensor, Tensor i) { b.hstu("a", {i}, {.max_length = 0}); });
   expect("self-attention over a nested axis", [](B b, Axis, Axis, Tensor u, Tensor) { b.hstu("a", {u}); });
@@ -107,7 +113,7 @@ TEST(Builder, RefusesWhatDoesNotFit) {
   expect("keys of its own for rows that are not the events", [](B b, Axis, Axis, Tensor, Tensor i) {
     b.hstu("a", {i, i});
   });
-  expect("targets as wide as the events, 6 columns", [](B b, Axis user, Axis, Tensor, Tensor i) {
+  expect("parts of one width, 6 columns", [](B b, Axis user, Axis, Tensor, Tensor i) {
     b.hstu("a", {b.dense("k", b.axis("h", user), 6), i});
   });
   expect("self-attention over a nested axis", [](B b, Axis, Axis, Tensor u, Tensor) { b.self_attention("a", u); });

@@ -32,6 +32,7 @@ struct AttentionCase {
   warprank::AttentionWeights weights = warprank::AttentionWeights::softmax;
   float divisor = 1;
   bool has_own_keys = false;
+  int64_t window = 0, full_last = 0;
   float of_values = 1;  ///< magnitude of q, k and v
   bool is_aligned = true, half_y = false;
   int64_t more = 2;                 ///< parents and rows of the capacity
@@ -70,6 +71,7 @@ struct AttentionCase {
     const std::vector<int64_t> of_items = offsets(items, 0), of_events = offsets(events, 0);
     const warprank::Segments queries{of_items.data(), num_users()}, keys{of_events.data(), num_users()};
     warprank::reference::AttentionSettings settings{heads, true_scale(), causal, weights, divisor};
+    settings.window = window, settings.full_last = full_last;
     if (has_own_keys) {
       settings.own_k = {own_k.data(), num_items(), width()};
       settings.own_v = {own_v.data(), num_items(), width()};
@@ -129,6 +131,7 @@ class DeviceAttention {
     to.parents = {case_.num_users() + case_.more, num_parents_.data()};
     to.heads = case_.heads, to.scale = case_.scale, to.causal = case_.causal;
     to.weights = case_.weights, to.divisor = case_.divisor;
+    to.window = case_.window, to.full_last = case_.full_last;
     if (case_.has_own_keys) to.own_k = own_k_.view(), to.own_v = own_v_.view();
     return to;
   }
@@ -188,7 +191,8 @@ inline std::vector<std::vector<float>> run_attentions(const std::vector<Attentio
   for (size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE("attention " + std::to_string(i) + ": " + std::to_string(cases[i].heads) + " heads of " +
                  std::to_string(cases[i].dim) + (cases[i].causal ? ", causal" : "") + ", " +
-                 warprank::name_of_enum(cases[i].weights) + (cases[i].has_own_keys ? ", own keys" : ""));
+                 warprank::name_of_enum(cases[i].weights) + (cases[i].has_own_keys ? ", own keys" : "") +
+                 ", window " + std::to_string(cases[i].window) + ", full " + std::to_string(cases[i].full_last));
     if (check) memory[i]->expect_right(share_of_attention_bound);
     outputs.push_back(memory[i]->values());
   }

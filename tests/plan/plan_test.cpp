@@ -23,8 +23,10 @@
 #include "../../examples/movielens/model.hpp"
 #include "dcn_v2.hpp"
 #include "dlrm.hpp"
+#include "dlrm_hstu.hpp"
 #include "hstu.hpp"
 #include "meituan_like.hpp"
+#include "mtgr.hpp"
 #include "rank_mixer.hpp"
 #include "support/counts.hpp"
 #include "support/message_of.hpp"
@@ -921,6 +923,8 @@ TEST(Launches, AreWithinTheBudgetsOfTheReferenceModels) {
   EXPECT_THAT(launches_of(models::rank_mixer), Pair(12, 81));
   EXPECT_THAT(launches_of(models::hstu), Pair(19, 75));
   EXPECT_THAT(launches_of(models::xdeepfm), Pair(9, 73));
+  EXPECT_THAT(launches_of(models::dlrm_hstu), Pair(43, 240));
+  EXPECT_THAT(launches_of(models::mtgr), Pair(21, 177));
 }
 
 /// Of one request of 100 items, 512 actions and 100 events of each history.
@@ -935,7 +939,9 @@ TEST(Launches, AndOperationsAreInTheDocumentsAsTheyAre) {
                                                                      {"user_heavy", models::user_heavy},
                                                                      {"hstu", models::hstu},
                                                                      {"rank_mixer", models::rank_mixer},
-                                                                     {"xdeepfm", models::xdeepfm}};
+                                                                     {"xdeepfm", models::xdeepfm},
+                                                                     {"dlrm_hstu", models::dlrm_hstu},
+                                                                     {"mtgr", models::mtgr}};
   for (const auto& [name, model] : models) {
     const Graph graph = build(model);
     CompileOptions options;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -20,8 +21,16 @@ struct AttentionSettings {
   AttentionWeights weights = AttentionWeights::softmax;
   double divisor = 1;
   Matrix<const float> own_k = {}, own_v = {};
-  bool of_magnitudes = false;  ///< sum_t |w_t v_t|, which bounds are made of
+  int64_t window = 0, full_last = 0;  ///< as AttentionOp's
+  bool of_magnitudes = false;         ///< sum_t |w_t v_t|, which bounds are made of
 };
+
+/// Of a segment with `count` keys the first that query `place` of it sees. With `causal` it sees no key behind itself.
+inline int64_t first_seen(const AttentionSettings& settings, int64_t place, int64_t count) {
+  const bool has_window =
+      settings.window > 0 && (settings.causal ? place < count - settings.full_last : settings.full_last == 0);
+  return has_window ? std::max<int64_t>((settings.causal ? place : count) - settings.window, 0) : 0;
+}
 
 /// Appends scale <q, k>, of columns [first, end).
 inline void append_score(const float* q, const float* k, int64_t first, int64_t end, double scale, Bounded& scores) {
@@ -36,7 +45,7 @@ inline void append_score(const float* q, const float* k, int64_t first, int64_t 
 }
 
 /// y[i, h] = sum_t w_t v[t, h] over the keys t of i's segment, and its own one; w are the weights of the scores
-/// scale * <q[i, h], k[t, h]>. With `causal` query i of a segment sees its keys 0..i. No key: zeros.
+/// scale * <q[i, h], k[t, h]>. With `causal` query i of a segment sees its keys up to i. No key: zeros.
 inline Bounded attention(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, Segments queries,
                          Segments keys, const AttentionSettings& settings) {
   const int64_t dim = q.cols / settings.heads;
@@ -44,11 +53,13 @@ inline Bounded attention(Matrix<const float> q, Matrix<const float> k, Matrix<co
   Bounded y;
   for (int64_t s = 0; s < queries.count; ++s)
     for (int64_t i = queries.begin(s); i < queries.end(s); ++i) {
-      const int64_t first = keys.begin(s), seen = settings.causal ? i - queries.begin(s) + 1 : keys.size(s);
+      const int64_t place = i - queries.begin(s);
+      const int64_t first = keys.begin(s) + first_seen(settings, place, keys.size(s));
+      const int64_t end = settings.causal ? keys.begin(s) + place + 1 : keys.end(s);
       for (int64_t h = 0; h < settings.heads; ++h) {
         Bounded scores;
         std::vector<const float*> values;
-        for (int64_t t = first; t < first + seen; ++t) {
+        for (int64_t t = first; t < end; ++t) {
           append_score(q.row(i), k.row(t), h * dim, (h + 1) * dim, settings.scale, scores);
           values.push_back(v.row(t) + h * dim);
         }
@@ -79,7 +90,8 @@ inline Bounded attention_in_fp16(Matrix<const float> q, Matrix<const float> k, M
   size_t place = 0;
   for (int64_t s = 0; s < queries.count; ++s)
     for (int64_t i = 0; i < queries.size(s); ++i) {
-      const int64_t own = settings.own_k.data != nullptr ? 1 : 0, seen = settings.causal ? i + 1 : keys.size(s) + own;
+      const int64_t own = settings.own_k.data != nullptr ? 1 : 0, end = settings.causal ? i + 1 : keys.size(s);
+      const int64_t seen = end - first_seen(settings, i, keys.size(s)) + own;
       for (int64_t c = 0; c < q.cols; ++c, ++place)
         y.bound[place] = 2 * y.bound[place] + 0x1p14 * weighted.value[place] +
                          of_each_value * static_cast<double>(seen) * mean.value[place];

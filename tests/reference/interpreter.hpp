@@ -333,7 +333,14 @@ class Interpreter {
 
   Row row_of(const AttentionOp& op, size_t r) const {
     std::vector<size_t> events = events_of(r, input_node(1));
+    const size_t all = events.size();
     if (op.causal) events.erase(std::upper_bound(events.begin(), events.end(), r), events.end());
+    if (op.window > 0) {
+      const size_t before = op.causal ? events.size() - 1 : all;  // events before the row
+      const bool is_full = op.causal ? all - before <= static_cast<size_t>(op.full_last) : op.full_last > 0;
+      const size_t unseen = is_full ? 0 : before - std::min(before, static_cast<size_t>(op.window));
+      events.erase(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(unseen));
+    }
     const size_t dim = width() / static_cast<size_t>(op.heads);
     const double scale = op.scale != 0 ? op.scale : 1 / std::sqrt(static_cast<double>(dim));
     Row y;

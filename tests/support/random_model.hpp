@@ -279,11 +279,22 @@ class RandomModel {
         return;
       }
       case 3: {
-        const std::vector<Tensor> y =
-            b.hstu(name("hstu"), {any(of_history_), q},
-                   {.heads = 1 + pick(2), .head_dim = 3 * pick(2), .max_length = 1 + pick(9), .scale = 0.5f * pick(2)});
-        of_history_.push_back(y[0]);
-        list.push_back(y[1]);
+        const bool has_context = pick(3) == 0;
+        std::vector<Tensor> sequence{any(of_history_), q};
+        if (has_context) sequence.insert(sequence.begin(), any(of_history_));
+        const std::vector<Tensor> y = b.hstu(name("hstu"), sequence,
+                                             {.heads = 1 + pick(2),
+                                              .head_dim = 3 * pick(2),
+                                              .max_length = 1 + pick(9),
+                                              .scale = 0.5f * pick(2),
+                                              .eps = 0.1f,
+                                              .contexts = has_context ? 1 : 0,
+                                              .contexts_see_events = pick(2) == 0,
+                                              .window = pick(2) * (1 + pick(4)),
+                                              .gate = static_cast<HstuGate>(pick(3)),
+                                              .norm_by_part = pick(2) == 0});
+        of_history_.push_back(y[y.size() - 2]);
+        list.push_back(y.back());
         return;
       }
       default:

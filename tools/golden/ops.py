@@ -318,46 +318,97 @@ def target_attention():
 
 
 def hstu():
-    """Layers of HSTU as published (Zhai et al. 2024): events and targets are one sequence, and a mask says who sees
-    whom. A target has the place behind the last event, as has every other, and sees itself. Most have a large eps, so
-    that norms do not magnify the errors of FP16 beyond what says something."""
+    """Layers of HSTU as published (Zhai et al. 2024): all parts are one sequence, and a mask says who sees whom. A
+    target has the place behind the last event, as has every other, and sees itself. Most have a large eps, so that
+    norms do not magnify the errors of FP16 beyond what says something."""
     case = Case("hstu")
     for scale in (2.0**-4, 1.0, 4.0):
-        for items, events in ((3, 9), (2, 1), (2, 0), (0, 4)):
+        for items, events, contexts in ((3, 9, 2), (2, 1, 0), (2, 0, 3), (0, 4, 1)):
             request = Request()
             request.lengths["item"], request.lengths["event"] = [items], [events]
+            request.lengths["context"] = [contexts]
             request.values["x"], request.values["y"] = case.normal(events, 6, scale), case.normal(items, 6, scale)
+            request.values["c"] = case.normal(contexts, 6, scale)
             case.add(request)
 
-    for name, inner in (("layer", 6), ("widths", 4), ("alone", 6)):  # about 1, as learned ones are: scores are not tiny
-        for part, width in (("norm", 6), ("attention_norm", inner)):
-            case.weight(f"{name}.{part}.weight", width)
-            case.weights[f"{name}.{part}.weight"] += np.float32(1)
+    def norm(name, parts, groups, eps, by_part, weight):
+        normed = []
+        for i, x in enumerate(parts):
+            of_part, width = name + (f".{i}" if by_part else ""), x.shape[1]
+            shape = (width,) if groups == 1 else (groups, width // groups)
+            scale, shift = (weight(f"{of_part}.{which}", *shape).reshape(width) for which in ("weight", "bias"))
+            whole = F.layer_norm(x.reshape(len(x), groups, width // groups), (width // groups,), eps=f32(eps))
+            normed.append(whole.reshape(len(x), width) * scale + shift)
+        return torch.cat(normed)
 
-    def layer(name, x, num_events, heads, dim, max_length, scale, eps=0.5):
-        w, inner = case.weight, heads * dim
+    def about_one(name, *shape):  # as learned ones are: scores are not tiny
+        if name not in case.weights:
+            case.weight(name, *shape)
+            if name.endswith(".weight"):
+                case.weights[name] += np.float32(1)
+        return case.weight(name, *shape)
 
-        def norm(part, values):
-            width = values.shape[1]
-            return F.layer_norm(values, (width,), w(f"{name}.{part}.weight", width), w(f"{name}.{part}.bias", width),
-                                f32(eps))
+    def mask(sizes, targets, contexts, contexts_see_events, window, full_last):
+        part = [i for i, size in enumerate(sizes) for _ in range(size)]
+        ordered = [i for i, p in enumerate(part) if contexts <= p < len(sizes) - targets]
 
-        normed = norm("norm", x)
-        u, v, q, k = (layers.linear(w, f"{name}.{part}", normed, inner, "silu" if part == "u" else "identity")
+        def place(i):
+            return ordered.index(i) if i in ordered else len(ordered)
+
+        def sees(i, j):
+            if part[j] >= len(sizes) - targets:
+                return i == j
+            if part[i] < contexts:
+                return part[j] < contexts or contexts_see_events
+            if part[j] < contexts:
+                return True
+            before = place(i) - place(j)
+            is_full = full_last > 0 and place(i) >= len(ordered) - full_last
+            return before >= 0 and (window == 0 or before <= window or is_full)
+
+        return torch.tensor([[sees(i, j) for j in range(len(part))] for i in range(len(part))],
+                            dtype=torch.bool).reshape(len(part), len(part))
+
+    def layer(name, parts, heads, dim, max_length, scale=None, eps=0.5, targets=1, contexts=0,
+              contexts_see_events=False, window=0, full_last=0, gate="beside", activation="identity",
+              norm_by_part=False, norm_by_head=False, out_bias=False):
+        w, inner, sizes = case.weight, heads * dim, [len(x) for x in parts]
+        scale, x = dim**-0.5 if scale is None else scale, torch.cat(parts)
+
+        def second_norm(y):
+            return norm(name + ".attention_norm", y.split(sizes), heads if norm_by_head else 1, eps, norm_by_part,
+                        about_one)
+
+        normed = norm(name + ".norm", parts, 1, eps, norm_by_part, about_one)
+        u, v, q, k = (layers.linear(w, f"{name}.{part}", normed, inner, "silu" if part == "u" else activation)
                       for part in "uvqk")
-        place = torch.arange(len(x)).clamp(max=num_events)
-        sees = torch.eye(len(x), dtype=torch.bool) | (place[:, None] > place[None, :])
+        sees = mask(sizes, targets, contexts, contexts_see_events, window, full_last)
         heads_of = [slice(h * dim, (h + 1) * dim) for h in range(heads)]
         attended = torch.cat([F.silu(scale * (q[:, h] @ k[:, h].T)) / max_length * sees @ v[:, h] for h in heads_of], 1)
-        gated = u * norm("attention_norm", attended)
-        return x + layers.linear(w, name + ".out", torch.cat([u, attended, gated], 1), x.shape[1], bias=False)
+        gated = second_norm(u * attended) if gate == "before_norm" else u * second_norm(attended)
+        if gate == "beside":
+            gated = torch.cat([u, attended, gated], 1)
+        return (x + layers.linear(w, name + ".out", gated, x.shape[1], bias=out_bias)).split(sizes)
 
     def model(request):
-        x, y = request.dense("x"), request.dense("y")
-        both = layer("layer", torch.cat([x, y]), len(x), 2, 3, 2, 3**-0.5)
-        widths = layer("widths", torch.cat([x, y]), len(x), 1, 4, 9, f32(1.5), eps=1e-6)
-        return {"events": both[:len(x)], "targets": both[len(x):], "widths": widths[len(x):],
-                "alone": layer("alone", x, len(x), 3, 2, 3, 2**-0.5)}
+        x, y, c = request.dense("x"), request.dense("y"), request.dense("c")
+        outputs = {}
+
+        def keep(name, values, *names):
+            outputs.update({f"{name}_{which}": value for which, value in zip(names, values)})
+
+        keep("layer", layer("layer", [x, y], 2, 3, 2), "events", "targets")
+        keep("widths", layer("widths", [x, y], 1, 4, 9, f32(1.5), eps=1e-2), "events", "targets")
+        keep("alone", layer("alone", [x], 3, 2, 3, targets=0), "events")
+        keep("window", layer("window", [x, y], 2, 3, 4, window=3), "events", "targets")
+        keep("full", layer("full", [x, y], 2, 3, 4, window=2, full_last=3), "events", "targets")
+        keep("mtgr", layer("mtgr", [c, x, y], 2, 3, 5, contexts=1, gate="before_norm", activation="silu",
+                           norm_by_part=True, out_bias=True), "contexts", "events", "targets")
+        keep("prefix", layer("prefix", [c, x, y], 2, 3, 5, contexts=1, contexts_see_events=True, window=2),
+             "contexts", "events", "targets")
+        keep("ordered", layer("ordered", [c, x, y], 2, 3, 5, gate="of_norm", norm_by_head=True),
+             "contexts", "events", "targets")
+        return outputs
 
     case.save(model)
 

@@ -115,6 +115,16 @@ struct HstuOptions {
   int64_t max_length = 1;  ///< of a sequence: attention's weights are divided by it
   float scale = 0;         ///< of attention's scores; 0: 1 / sqrt(head_dim)
   float eps = 1e-6f;       ///< added to the layer norms' variances
+  bool targets = true;     ///< the last part of several are targets, which see themselves and no other target
+  int64_t contexts = 0;    ///< so many of the first parts have no order: their rows see all rows of all of them
+  bool contexts_see_events = false;  ///< and all rows of the parts in order
+  int64_t window = 0;                ///< events before a row that it sees, of the one part in order; 0: all
+  int64_t full_last = 0;             ///< so many last events, and if it is not 0 targets, have no window
+  HstuGate gate = HstuGate::beside;  ///< how u gates what was attended to
+  Activation activation = identity;  ///< of v, q and k; silu in the paper
+  bool norm_by_part = false;         ///< each part has layer norms of its own, as domains of MTGR have
+  bool norm_by_head = false;         ///< the second layer norm norms each head by itself, with its own scale and shift
+  bool out_bias = false;             ///< of the output's linear layer
 };
 struct FieldLinearOptions {
   bool bias = true;                  ///< one of each new field
@@ -246,10 +256,12 @@ class Builder {
   /// A layer of HSTU (Zhai et al. 2024) over a nested axis, and over the targets that follow each of its sequences:
   /// layer norm ("<name>.norm"), projections ("<name>.u", ".v", ".q", ".k"), attention with the weights of silu, its
   /// layer norm ("<name>.attention_norm") gated by silu(u), output ("<name>.out") and residual. `sequence` is {events},
-  /// or {events, targets}; as many tensors are the result. An event sees itself and those before; a target sees all
-  /// events of its parent and itself, and no other target. Both use the same weights.
-  std::vector<Tensor> hstu(const std::string& name, const std::vector<Tensor>& sequence, HstuOptions options = {},
-                           SourceLine at = SourceLine::current());
+  /// {events, targets}, or more parts of one sequence, each on its axis; as many tensors are the result. A row sees all
+  /// rows of the parts before its own, of its own itself and those before, and targets only themselves; rows of
+  /// contexts, which are without order, see one another. All use the same weights, but norms by part, which are
+  /// "<name>.norm.<part>" and "<name>.attention_norm.<part>".
+  std::vector<Tensor> hstu(const std::string& name, const std::vector<Tensor>& sequence,
+                           const HstuOptions& options = {}, SourceLine at = SourceLine::current());
 
   // --- interactions ---
 
@@ -369,5 +381,6 @@ inline Tensor operator-(Operand a) {
 
 #if !defined(WARPRANK_HOST_COMPILED)
 #include "warprank/model/builder_blocks_definitions.hpp"
+#include "warprank/model/builder_hstu_definitions.hpp"
 #include "warprank/model/builder_ops_definitions.hpp"
 #endif

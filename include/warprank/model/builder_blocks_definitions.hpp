@@ -138,51 +138,6 @@ WARPRANK_HOST_INLINE Tensor Builder::self_attention(const std::string& name, Ten
   return options.norm_first ? x : norm(".norm2", x);
 }
 
-WARPRANK_HOST_INLINE std::vector<Tensor> Builder::hstu(const std::string& name, const std::vector<Tensor>& sequence,
-                                                       HstuOptions options, SourceLine at) {
-  const std::string what = "hstu '" + name + "'";
-  const auto refuse = [&](std::string expected, std::string got) {
-    problem(at, what, std::move(expected), std::move(got));
-    return std::vector<Tensor>(2, Tensor{this});  // as many as the model may read
-  };
-  if (sequence.empty() || sequence.size() > 2)
-    return refuse("events, or events and targets", std::to_string(sequence.size()) + " tensors");
-  for (const Tensor x : sequence)
-    if (!check_tensor(at, what, x)) return std::vector<Tensor>(2, Tensor{this});
-  if (options.max_length < 1) return refuse("a max_length of 1 or more", std::to_string(options.max_length));
-  if (width_of(sequence.front()) != width_of(sequence.back()))
-    return refuse("targets as wide as the events, " + std::to_string(width_of(sequence.front())) + " columns",
-                  std::to_string(width_of(sequence.back())));
-  const int64_t width = width_of(sequence[0]), heads = std::max<int64_t>(options.heads, 1);
-  const int64_t inner = options.head_dim > 0 ? width_of_all(heads, options.head_dim) : width;
-  AttentionOp attention{options.heads, options.scale, true, AttentionWeights::silu,
-                        static_cast<float>(options.max_length)};
-  struct Projected {
-    Tensor u, v, q, k;
-  };
-  std::vector<Tensor> results;
-  Projected events;
-  for (const Tensor x : sequence) {
-    const Tensor normed = layer_norm(name + ".norm", x, {options.eps, true}, at);
-    const auto projection = [&](const char* which, Activation activation) {
-      return linear(name + which, normed, inner, {true, activation}, at);
-    };
-    const Projected of{projection(".u", silu), projection(".v", identity), projection(".q", identity),
-                       projection(".k", identity)};
-    const bool are_events = results.empty();
-    if (are_events) events = of;
-    std::vector<Tensor> inputs{of.q, events.k, events.v};
-    if (!are_events) inputs.insert(inputs.end(), {of.k, of.v});
-    attention.causal = are_events;
-    const Tensor attended = append(attention, inputs, name, at);
-    const Tensor norm = layer_norm(name + ".attention_norm", attended, {options.eps, true}, at);
-    const Tensor gated = apply(ElementwiseFunction::mul, {Operand(of.u, at), Operand(norm, at)}, at);
-    const Tensor out = linear(name + ".out", concat({of.u, attended, gated}, at), width, {false, {}}, at);
-    results.push_back(apply(ElementwiseFunction::add, {Operand(x, at), Operand(out, at)}, at));
-  }
-  return results;
-}
-
 WARPRANK_HOST_INLINE Tensor Builder::cin(const std::string& name, Tensor fields, int64_t dim, const CinOptions& options,
                                          SourceLine at) {
   if (!check_tensor(at, "cin '" + name + "'", fields)) return {this};

@@ -63,6 +63,13 @@ enum class AttentionWeights {
   silu      ///< silu(s_t) / divisor: an event's weight depends on its own score alone (HSTU, Zhai et al. 2024)
 };
 
+/// How u gates what HSTU's attention gives, y, before the output's linear layer.
+enum class HstuGate {
+  beside,      ///< u, y and u * norm(y) side by side, as Meta serves it
+  of_norm,     ///< u * norm(y) (HSTU, Zhai et al. 2024)
+  before_norm  ///< norm(u * y) (MTGR, Han et al. 2025)
+};
+
 /// The pairs of the dot interaction and their order.
 enum class DotOrder {
   lower,        ///< strictly lower triangle, row-major (DLRM)
@@ -120,6 +127,10 @@ constexpr auto names_of(Normalization) {
 constexpr auto names_of(AttentionWeights) {
   return std::array<std::pair<AttentionWeights, const char*>, 2>{
       {{AttentionWeights::softmax, "softmax"}, {AttentionWeights::silu, "silu"}}};
+}
+constexpr auto names_of(HstuGate) {
+  return std::array<std::pair<HstuGate, const char*>, 3>{
+      {{HstuGate::beside, "beside"}, {HstuGate::of_norm, "of_norm"}, {HstuGate::before_norm, "before_norm"}}};
 }
 constexpr auto names_of(DotOrder) {
   return std::array<std::pair<DotOrder, const char*>, 3>{

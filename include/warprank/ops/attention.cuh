@@ -17,7 +17,9 @@
 ///
 /// D is 1 to 256. Target attention: the items of a user over its history. Self-attention: a history over itself, with
 /// the same item_offsets and history_offsets; if it is causal, an event sees itself and earlier events. Projections are
-/// linear layers of their own, and may give q, k and v as columns of one row. Histories have any length; an empty one
+/// linear layers of their own, and may give q, k and v as columns of one row. With a window, an event of a causal
+/// attention sees itself and the `window` events before it, but the last `full_last` events see all before them; items
+/// come behind all events, and see the last `window` of them. Histories have any length; an empty one
 /// gives zeros, or what the item's own key gives. N, T and the number of parents are read from device memory, up to the
 /// capacities; all may be 0.
 ///
@@ -76,6 +78,8 @@ struct Attention {
   AttentionWeights weights = AttentionWeights::softmax;  ///< the same for all attentions of a launch
   float divisor = 1;                                     ///< of the weights of silu
   Matrix<const float16> own_k, own_v;                    ///< [item capacity, heads * D], or null; only with silu
+  int64_t window = 0;                                    ///< events before an item that it sees, only with silu; 0: all
+  int64_t full_last = 0;  ///< of causal attention, so many last items of a parent see all; of other, all do if not 0
 };
 
 /// Attentions that run together.

@@ -55,9 +55,9 @@ void check(const OwnedSegments& queries, const OwnedSegments& keys, int64_t dim,
   const AwkwardMatrix own_v = AwkwardMatrix(q.view().rows, width).fill(5, scale_of_values);
   const host_ops::OwnKeys own = has_own_keys ? host_ops::OwnKeys{own_k.view(), own_v.view()} : host_ops::OwnKeys{};
   const AwkwardMatrix y = run(q.view(), k.view(), v.view(), queries.view(), keys.view(), options, own);
-  expect_within(reference::attention(
-                    q.view(), k.view(), v.view(), queries.view(), keys.view(),
-                    {options.heads, options.scale, options.causal, options.weights, options.divisor, own.k, own.v}),
+  expect_within(reference::attention(q.view(), k.view(), v.view(), queries.view(), keys.view(),
+                                     {options.heads, options.scale, options.causal, options.weights, options.divisor,
+                                      own.k, own.v, options.window, options.full_last}),
                 y.view(), share_of_bound_of(options.weights));
 }
 
@@ -110,6 +110,37 @@ TEST(HostAttentionWithSilu, MatchesTheFormulaForRaggedHistoriesAndEveryScale) {
         check({5, 9}, {40, 3}, 8, with_silu(2, scale, 0.5f), of_values, true);
     check({}, {}, 12, with_silu(2, 0.3f, 1), 1, true);
     check({0, 0}, {3, 0}, 12, with_silu(2, 0.3f, 1), 1, true);
+  });
+}
+
+TEST(HostAttentionWithSilu, SeesAWindow) {
+  for_each_target([] {
+    for (const Precision precision : {Precision::fp32, Precision::bf16})
+      for (const int64_t window : {1, 5, 16, 64, 1000})
+        for (const int64_t full_last : {0, 1, 7, 70}) {
+          AttentionOptions options = with_silu(2, 0.3f, 130, true, precision);
+          options.window = window, options.full_last = full_last;
+          check({0, 1, 2, 5, 6, 7, 63, 64, 65, 130, 200}, {0, 1, 2, 5, 6, 7, 63, 64, 65, 130, 200}, 12, options);
+          options.causal = false;
+          for (const bool has_own_keys : {false, true})
+            check({1, 0, 13, 2, 3, 8, 4}, {0, 5, 1, 200, 0, 67, 64}, 12, options, 1, has_own_keys);
+        }
+  });
+}
+
+/// What a query does not see, before its window and behind itself, does not matter, even if it is NaN.
+TEST(HostAttentionWithSilu, IsNaNOnlyWhereAWindowHasIt) {
+  for_each_target([] {
+    const AwkwardMatrix q = AwkwardMatrix(100, 4).fill(1), k = AwkwardMatrix(100, 4).fill(2);
+    AwkwardMatrix v = AwkwardMatrix(100, 4).fill(3);
+    AttentionOptions options = with_silu(1, 0.5f, 9, true);
+    options.window = 6, options.full_last = 3;
+    v.at(40, 2) = std::nanf("");
+    const AwkwardMatrix y =
+        run(q.view(), k.view(), v.view(), OwnedSegments{100}.view(), OwnedSegments{100}.view(), options);
+    for (int64_t r = 0; r < 100; ++r)
+      for (int64_t c = 0; c < 4; ++c)
+        EXPECT_EQ(std::isnan(y.view().row(r)[c]), c == 2 && ((r >= 40 && r <= 46) || r >= 97)) << r << ", " << c;
   });
 }
 

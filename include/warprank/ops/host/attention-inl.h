@@ -79,7 +79,7 @@ inline void add_own_values(Span<const float> weights, Matrix<const float> own_v,
 template <class Products, class Element = typename Products::Element>
 void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v, const OwnKeys& own,
             const AttentionOptions& options, Matrix<float> y, float* workspace) {
-  const bool causal = options.causal, silu = options.weights == AttentionWeights::silu;
+  const bool silu = options.weights == AttentionWeights::silu;
   const int64_t padded = padded_keys(k.rows);
   float* const packed = workspace;
   float* const zeros = packed + padded * k.cols;
@@ -92,19 +92,27 @@ void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v,
 
   for (int64_t first = 0; first < q.rows; first += tile_rows) {
     const int64_t rows = std::min<int64_t>(tile_rows, q.rows - first);
-    const int64_t seen = causal ? padded_keys(first + rows) : padded;
-    // Whole panels of those that were packed.
-    const int64_t end = std::min(padded, (seen + keys_per_panel - 1) / keys_per_panel * keys_per_panel);
-    run_rows<Products>({k.cols, end, k.cols, end, nullptr, zeros, {}}, reinterpret_cast<const Element*>(packed),
-                       Products::elements_of(q.row_range(first, rows), rounded), {scores, rows, end}, nullptr, {});
-
-    const int64_t all_see = causal ? first + 1 : k.rows;
+    SeenKeys seen[tile_rows], any{k.rows, 0}, all{0, k.rows};  // by row; by one at least; by all
     for (int64_t r = 0; r < rows; ++r) {
-      const int64_t count = causal ? all_see + r : k.rows;
+      seen[r] = seen_keys(options, first + r, k.rows);
+      any = {std::min(any.begin, seen[r].begin), std::max(any.end, seen[r].end)};
+      all = {std::max(all.begin, seen[r].begin), std::min(all.end, seen[r].end)};
+    }
+    if (all.begin > all.end) all.end = all.begin;
+    // Whole panels of those that were packed.
+    const int64_t begin = any.begin / keys_per_panel * keys_per_panel;
+    const int64_t end = std::min(padded, (padded_keys(any.end) + keys_per_panel - 1) / keys_per_panel * keys_per_panel);
+    const int64_t stride = end - begin;
+    run_rows<Products>({k.cols, stride, k.cols, stride, nullptr, zeros, {}},
+                       reinterpret_cast<const Element*>(packed + begin * keys.cols),
+                       Products::elements_of(q.row_range(first, rows), rounded), {scores, rows, stride}, nullptr, {});
+
+    for (int64_t r = 0; r < rows; ++r) {
+      float* const of_row = scores + r * stride + seen[r].begin - begin;
       if (silu)
-        finite_silu(options.scale, 1 / options.divisor, scores + r * end, count);
+        finite_silu(options.scale, 1 / options.divisor, of_row, seen[r].end - seen[r].begin);
       else
-        finite_softmax(options.scale, scores + r * end, count);
+        finite_softmax(options.scale, of_row, seen[r].end - seen[r].begin);
     }
     float own_weights[tile_rows];  // before y, which may be q, is written
     if (own.k.data != nullptr) {
@@ -112,10 +120,17 @@ void attend(Matrix<const float> q, Matrix<const float> k, Matrix<const float> v,
       finite_silu(options.scale, 1 / options.divisor, own_weights, rows);
     }
     const Matrix<float> sums = y.row_range(first, rows);
-    weighted_sums({scores, rows, all_see, end}, v.row_range(0, all_see), false, sums);
-    if (causal)
-      for (int64_t r = 1; r < rows; ++r)
-        weighted_sums({scores + r * end + all_see, 1, r, end}, v.row_range(all_see, r), true, sums.row_range(r, 1));
+    weighted_sums({scores + all.begin - begin, rows, all.end - all.begin, stride},
+                  v.row_range(all.begin, all.end - all.begin), false, sums);
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto add = [&](int64_t from, int64_t to) {
+        if (from < to)
+          weighted_sums({scores + r * stride + from - begin, 1, to - from, stride}, v.row_range(from, to - from), true,
+                        sums.row_range(r, 1));
+      };
+      add(seen[r].begin, std::min(all.begin, seen[r].end));
+      add(std::max(all.end, seen[r].begin), seen[r].end);
+    }
     if (own.k.data != nullptr) add_own_values({own_weights, rows}, own.v.row_range(first, rows), sums);
   }
 }

@@ -16,7 +16,9 @@
 ///
 /// Target attention: items over the history of their user; self-attention: a history over itself. Projections are
 /// linears of their own. A segment without keys gives zeros, or what the query's own key gives. Infinite scores count
-/// as the largest finite ones.
+/// as the largest finite ones. With a window, which needs the weights of silu, query i of a causal attention sees the
+/// keys i - window to i, and queries of other rows than the keys see the last `window` keys; the last `full_last`
+/// queries of a causal segment, and other queries where it is not 0, see all up to theirs.
 ///
 /// FP32. With s the scores, u = 2^-24 and d_t = |scale| (D + 2) sum_d |q_d k_t,d|, the error of y is at most
 ///
@@ -45,11 +47,23 @@ namespace warprank { inline namespace v0 { namespace host_ops {
 struct AttentionOptions {
   int64_t heads = 1;
   float scale = 1;
-  bool causal = false;                    ///< query i of a segment sees keys 0..i; only with `queries` equal to `keys`
+  bool causal = false;  ///< query i of a segment sees keys up to i; only with `queries` equal to `keys`
   Precision precision = Precision::fp32;  ///< of scores; FP32 where the kernels have no BF16
   AttentionWeights weights = AttentionWeights::softmax;
-  float divisor = 1;  ///< of the weights of silu, above 0
+  float divisor = 1;                  ///< of the weights of silu, above 0
+  int64_t window = 0, full_last = 0;  ///< 0: none; above 0 only with silu, and causal where keys are queries
 };
+
+/// Keys [begin, end) of `count`, which query `place` of a segment sees.
+struct SeenKeys {
+  int64_t begin, end;
+};
+inline SeenKeys seen_keys(const AttentionOptions& options, int64_t place, int64_t count) {
+  const int64_t end = options.causal ? place + 1 : count;
+  const bool is_full = options.causal ? place >= count - options.full_last : options.full_last > 0;
+  if (options.window == 0 || is_full) return {0, end};
+  return {std::max<int64_t>((options.causal ? place : count) - options.window, 0), end};
+}
 
 /// A key and a value of each query; null: none.
 struct OwnKeys {

@@ -28,6 +28,8 @@ inline PreparedStep prepare_attentions(const std::vector<int>& nodes, const Bind
     attention.causal = op.causal;
     attention.weights = op.weights;
     attention.divisor = op.divisor;
+    attention.window = op.window;
+    attention.full_last = op.full_last;
     if (node.inputs.size() > 3) {
       attention.own_k = bindings.halves(node.inputs[3]);
       attention.own_v = bindings.halves(node.inputs[4]);

@@ -20,7 +20,8 @@ inline StepPtr bind_op(const AttentionOp& op, int n, Binder& model) {
   const AttentionPairs pairs = attention_pairs(n, model);
   std::vector<InputRef> inputs;
   for (int input : model.node(n).inputs) inputs.push_back({input, -1});
-  const host_ops::AttentionOptions options{op.heads, scale, op.causal, model.precision, op.weights, op.divisor};
+  const host_ops::AttentionOptions options{op.heads,   scale,      op.causal, model.precision,
+                                           op.weights, op.divisor, op.window, op.full_last};
   return make_plain_step(
       n, std::move(inputs),
       [pairs, options](RunState& state, auto in, auto y) {

@@ -7,7 +7,10 @@
 #include <cstdint>
 #include <limits>
 
+#include "warprank/core/dtype.hpp"
+#include "warprank/core/unroll.hpp"
 #include "warprank/device/approximate.hpp"
+#include "warprank/device/memory.hpp"
 #include "warprank/device/target.hpp"
 #include "warprank/ops/detail/common/item_units.cuh"
 #include "warprank/ops/detail/gemm/epilogue.cuh"
@@ -62,6 +65,12 @@ inline Partition choose_partition(int padded_dim, int target, const Policy& poli
   return p;
 }
 
+/// Of the events before a row, those that it sees.
+struct Window {
+  int events = 0;     ///< 0: all
+  int full_last = 0;  ///< of a causal attention, so many last rows see all; of another, all rows do unless it is 0
+};
+
 /// An attention as it lies in device memory.
 struct alignas(16) Descriptor {
   ItemsAndEvents axes;
@@ -72,10 +81,35 @@ struct alignas(16) Descriptor {
   int heads = 1;
   int dim = 0, padded_dim = 0;  ///< of a head; padded to 16
   bool causal = false;
+  Window window;
   Partition partition;
 };
 
 inline constexpr float largest_score = std::numeric_limits<float>::max();
+
+/// Of the events of a parent the first that a row sees. A row of a causal attention is the event at `place`; other rows
+/// come behind all events.
+WARPRANK_DEVICE int first_event_seen(const Window& window, bool is_causal, int place, int num_events) {
+  const int first = (is_causal ? place : num_events) - window.events;
+  const bool is_full = is_causal ? place >= num_events - window.full_last : window.full_last > 0;
+  return window.events == 0 || is_full || first < 0 ? 0 : first;
+}
+
+/// Keys [begin, end), which a row sees.
+struct SeenRange {
+  int begin, end;
+};
+
+/// The same for a lane's two rows.
+struct SeenKeys {
+  int begin[2], end[2];
+
+  /// The same, counted from `key` on.
+  WARPRANK_DEVICE SeenKeys behind(int key) const {
+    return {{begin[0] - key, begin[1] - key}, {end[0] - key, end[1] - key}};
+  }
+  WARPRANK_DEVICE bool has(int lower, int key) const { return key >= begin[lower] && key < end[lower]; }
+};
 
 /// silu(score). An infinite score counts as the largest finite one; below -105 silu is about 0.
 WARPRANK_DEVICE float silu_weight(float score) {

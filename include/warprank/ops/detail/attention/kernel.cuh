@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The attention kernel for any shape and alignment, causal or not. A unit of work is up to 64 items of one parent and
-/// one head: their queries are in shared memory, keys and values come in chunks, and each warp takes 16 items. The
-/// softmax of a row is corrected every `step` keys, from the first key of its parent on: so a row has the same bits
-/// whatever is computed beside it, and however keys are divided into chunks and items among blocks.
+/// The attention kernel for any shape and alignment, causal or not, with a window or without. A unit of work is up to
+/// 64 items of one parent and one head: their queries are in shared memory, keys and values come in chunks, and each
+/// warp takes 16 items. The softmax of a row is corrected every `step` keys, from the first key of its parent on: so a
+/// row has the same bits whatever is computed beside it, and however keys are divided into chunks and items among
+/// blocks.
 
 #include <cstdint>
 
@@ -86,6 +87,13 @@ WARPRANK_DEVICE void take_out_spoilt(float16* values, int first_key, int count, 
 
 WARPRANK_DEVICE int least(int a, int b) { return a < b ? a : b; }
 
+/// Of rows at `place` up to `last_place` of a causal attention, or of rows behind all events, the first event that one
+/// of them sees: full rows are the last ones, and others see later events the later they are.
+WARPRANK_DEVICE int first_event_of_rows(const Descriptor& d, int place, int last_place, int num_events) {
+  return least(first_event_seen(d.window, d.causal, place, num_events),
+               first_event_seen(d.window, d.causal, last_place, num_events));
+}
+
 /// A unit's rows of one head.
 template <int Target, int Columns, AttentionWeights Weights>
 WARPRANK_DEVICE void attend(Header& header, int head) {
@@ -110,12 +118,26 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
   float16* const strip_queries = queries + first_row * stride;
   const int last_row = first_row + least(num_rows, strip_rows) - 1;
   const int needed = num_rows <= 0 ? 0 : d.causal ? place + last_row + 1 : num_keys;
-  int seen[2];  // keys that the lane's rows see
+  const auto seen_by = [&](int of_strip) {
+    const int row = place + first_row + of_strip;
+    SeenRange seen{0, d.causal ? least(row + 1, num_keys) : num_keys};
+    if constexpr (Weights == AttentionWeights::silu)
+      seen.begin = first_event_seen(d.window, d.causal, row, static_cast<int>(unit.num_events));
+    return seen;
+  };
+  SeenKeys seen;
   WARPRANK_UNROLL
   for (int lower = 0; lower < 2; ++lower) {
-    const int row = first_row + lower * 8 + device::lane_index() / 4;
-    seen[lower] = d.causal ? least(place + row + 1, num_keys) : num_keys;
+    const SeenRange of_row = seen_by(lower * 8 + device::lane_index() / 4);
+    seen.begin[lower] = of_row.begin, seen.end[lower] = of_row.end;
   }
+  int first_key = 0, first_of_warp = 0;  // that rows of the unit, of the warp, see
+  if constexpr (Weights == AttentionWeights::silu) {
+    const int num_events = static_cast<int>(unit.num_events);
+    first_key = first_event_of_rows(d, place, place + unit.num_items - 1, num_events) / p.chunk * p.chunk;
+    first_of_warp = first_event_of_rows(d, place + first_row, place + last_row, num_events);
+  }
+  const bool all_see_all = !d.causal && d.window.events == 0;
 
   const auto keys_of = [&](int stage) { return reinterpret_cast<float16*>(shared + p.keys + stage * p.stage_bytes); };
   const auto load_chunk = [&](int first, int stage) {
@@ -126,27 +148,28 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
 
   Strip<Target, Columns, Weights> strip;
   strip.clear();
-  if (d.causal) {
+  if (!all_see_all) {
     for (int i = device::thread_rank(); i < d.padded_dim; i += block_threads) spoilt[i] = 0xffffffffu;
   }
   if (num_keys > 0) {
     load_tile<Target>(q, 0, unit.num_items, d.padded_dim, queries);
-    load_chunk(0, 0);
+    load_chunk(first_key, 0);
     device::commit_async();
   }
-  for (int first = 0, stage = 0; first < num_keys; first += p.chunk, stage = (stage + 1) % chosen.stages) {
+  for (int first = first_key, stage = 0; first < num_keys; first += p.chunk, stage = (stage + 1) % chosen.stages) {
     const int next = first + p.chunk, count = least(p.chunk, num_keys - first);
     if (chosen.stages > 1 && next < num_keys) load_chunk(next, (stage + 1) % chosen.stages);
     device::commit_async();
     device::wait_async<1>();  // all but what was just requested
     device::sync_block();
     const float16* const keys = keys_of(stage);
-    if (d.causal) {
+    if (!all_see_all) {
       take_out_spoilt(keys_of(stage) + values_place, first, count, d.padded_dim, spoilt);
       device::sync_block();
     }
     for (int key = 0; key < p.chunk && first + key < needed; key += chosen.step) {
-      const int seen_of_step[2] = {seen[0] - first - key, seen[1] - first - key};
+      if (first + key + chosen.step <= first_of_warp) continue;
+      const SeenKeys seen_of_step = seen.behind(first + key);
       strip.add(d, strip_queries, keys + key * stride, keys + values_place + key * stride,
                 least(chosen.step, needed - first - key), seen_of_step);
     }
@@ -165,7 +188,7 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
   y.data = static_cast<unsigned char*>(y.data) + static_cast<int64_t>(first_column) * (y.is_half ? 2 : 4);
   y.is_aligned = y.is_aligned && first_column % gemm::columns_at_once == 0;
   strip.store(d, y, unit.first_item + first_row, least(num_rows, strip_rows), reinterpret_cast<float*>(strip_queries),
-              d.causal ? spoilt : nullptr, seen);
+              all_see_all ? nullptr : spoilt, v, seen_by);
 }
 
 template <int Target, int Columns>

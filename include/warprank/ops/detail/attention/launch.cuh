@@ -73,6 +73,11 @@ void check_attention(const Given& given, const std::string& what, Problems& prob
       (!silu && given.divisor != 1))
     problems.add(what + "'s divisor", silu ? "a number above 0" : "1, as a softmax has none",
                  std::to_string(given.divisor));
+  constexpr int64_t most_window = int64_t{1} << 30;
+  if (given.window < 0 || given.window > most_window || given.full_last < 0 || given.full_last > most_window)
+    problems.add(what + "'s window and full_last", "0 to 2^30",
+                 std::to_string(given.window) + " and " + std::to_string(given.full_last));
+  if (given.window != 0 && !silu) problems.add(what + "'s window", "the weights of silu", "the weights of a softmax");
   if (has_own_keys(given)) {
     if (!silu || given.causal)
       problems.add(what + "'s own keys", "the weights of silu, and not causal",
@@ -136,6 +141,7 @@ Descriptor describe(const Given& given) {
   to.scale = given.scale == 0 ? 1 / std::sqrt(static_cast<float>(to.dim)) : given.scale;
   to.share = 1 / given.divisor;
   to.causal = given.causal;
+  to.window = {static_cast<int>(given.window), static_cast<int>(given.full_last)};
   return to;
 }
 
@@ -163,6 +169,7 @@ SiluSplitDescriptor describe_split(const Given& given, const Descriptor& d) {
   to.own_k = d.own_k.first, to.own_v = d.own_v.first;
   to.own_k_stride = d.own_k.stride, to.own_v_stride = d.own_v.stride;
   to.share = d.share;
+  to.window = d.window;
   to.is_half = d.y.is_half ? 1 : 0;
   to.is_causal = d.causal ? 1 : 0;
   return to;

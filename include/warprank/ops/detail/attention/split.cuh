@@ -62,6 +62,21 @@ inline constexpr int split_threads = split_policy<Target, Dim>.threads();
 template <int Target, int Dim>
 inline constexpr int split_min_blocks = split_policy<Target, Dim>.min_blocks;
 
+/// The first events that the lane's rows see, and the last one that is the first of a row of the unit. Returns the
+/// first event of a step that is not unseen by all.
+WARPRANK_DEVICE int find_window(const SiluSplitDescriptor& d, const SplitUnit& unit, int (&first_seen)[2],
+                                int& last_first_seen) {
+  const bool is_causal = d.is_causal != 0;
+  const auto first_of = [&](int row) {
+    return first_event_seen(d.window, is_causal, unit.rank + row, unit.parent_events);
+  };
+  WARPRANK_UNROLL
+  for (int lower = 0; lower < 2; ++lower) first_seen[lower] = first_of(lower * 8 + device::lane_index() / 4);
+  const int last = first_of(unit.num_items - 1), first = first_of(0);
+  last_first_seen = (is_causal ? unit.rank + unit.num_items - 1 : unit.parent_events) - d.window.events;
+  return (first < last ? first : last) / split_events * split_events;
+}
+
 /// What a block of so many warps does.
 template <int Target, int Dim, int Warps, AttentionWeights Weights>
 WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors) {
@@ -72,8 +87,12 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors)
   const int64_t number = block_index().x;
   if (head >= d.heads || d.max_parents == 0) return;
 
-  // Of one parent, everything of the first step is requested before the counts are here: up to the capacity.
-  const bool has_one_parent = d.max_parents == 1;
+  // Of one parent, everything of the first step is requested before the counts are here: up to the capacity. A window
+  // begins where the counts say.
+  constexpr bool is_silu = Weights == AttentionWeights::silu;
+  bool has_window = false;
+  if constexpr (is_silu) has_window = d.window.events > 0;
+  const bool has_one_parent = d.max_parents == 1 && !has_window;
   SplitUnit unit;
   int64_t num_parents = 1, num_items = 0, num_events = 0;
   int item_limit, event_limit;  // of what may be read
@@ -98,7 +117,11 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors)
   SplitPart<Target, Dim, Weights> part;
   int event = warp_index() * split_events;
   bool adds_own = false;
-  if constexpr (Weights == AttentionWeights::silu) adds_own = d.own_k != nullptr && warp_index() == Warps - 1;
+  int first_seen[2] = {}, last_first_seen = 0;  // events, by the lane's rows and those of the unit
+  if constexpr (is_silu) {
+    adds_own = d.own_k != nullptr && warp_index() == Warps - 1;
+    if (has_window) event += find_window(d, unit, first_seen, last_first_seen);
+  }
   if (event < event_limit) part.request_events(d, k, v, event, event_limit);
   if (event < event_limit || adds_own) part.request_queries(d, q, item_limit);
   if (has_one_parent) {
@@ -112,11 +135,12 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors)
 
   part.clear();
   while (event < unit.num_events) {
-    part.add(d.factor, unit.num_events - event, d.is_causal != 0);
+    const int first_of_step[2] = {first_seen[0] - event, first_seen[1] - event};
+    part.add(d.factor, unit.num_events - event, d.is_causal != 0, first_of_step, event < last_first_seen);
     event += Warps * split_events;
     if (event < unit.num_events) part.request_events(d, k, v, event, unit.num_events);
   }
-  if constexpr (Weights == AttentionWeights::silu) {
+  if constexpr (is_silu) {
     if (adds_own) {
       part.add_own(d, d.own_k + unit.first_item * d.own_k_stride + head * Dim,
                    d.own_v + unit.first_item * d.own_v_stride + head * Dim, unit.num_items);
@@ -124,8 +148,7 @@ WARPRANK_DEVICE void attend_split(const SplitDescriptorOf<Weights>* descriptors)
   }
   auto& parts = *dynamic_shared<SplitParts<Warps, Dim, Weights>>();
   parts.put(part);
-  const float16* const spoilt_v = sync_block_any(part.spoilt != 0) ? v + unit.rank * d.v_stride : nullptr;
-  parts.store(d, unit, head * Dim, spoilt_v);
+  parts.store(d, unit, head * Dim, sync_block_any(part.spoilt != 0) ? v : nullptr);
 }
 
 /// The grid: units, heads, attentions.

@@ -48,7 +48,7 @@ struct SplitParts {
   }
 
   /// y of the unit's items, in columns from `first_column` on. Each warp of the block stores some slots. `spoilt_v`:
-  /// where values of the items themselves were taken out, their rows; they make those that see them NaN. Rare.
+  /// where values were taken out, those of the parent's events; they make the rows that see them NaN. Rare.
   WARPRANK_DEVICE void store(const SplitDescriptorOf<Weights>& d, const SplitUnit& unit, int first_column,
                              const float16* spoilt_v) const {
     const int lane = device::lane_index();
@@ -68,7 +68,7 @@ struct SplitParts {
       }
       if (row >= unit.num_items) continue;
       const int column = (lane % 4 * 2 + c % 2) * (Dim / 8) + slot % slots_of_row * columns;
-      if (spoilt_v != nullptr) take_in_spoilt(spoilt_v + column, d.v_stride, row, y);
+      if (spoilt_v != nullptr) take_in_spoilt(spoilt_v + column, d, unit, row, y);
       const int64_t place = (unit.first_item + row) * d.y_stride + first_column + column;
       if (d.is_half != 0) {
         device::Vector<float16, columns> narrowed;
@@ -85,13 +85,21 @@ struct SplitParts {
   }
 
  private:
-  /// NaN where a value of `row`, or of a row before, is not finite.
-  static WARPRANK_DEVICE void take_in_spoilt(const float16* values, int64_t stride, int row, float (&y)[columns]) {
+  /// NaN where a value that `row` sees is not finite. Without a window only those of the unit's own rows were taken
+  /// out.
+  static WARPRANK_DEVICE void take_in_spoilt(const float16* values, const SplitDescriptorOf<Weights>& d,
+                                             const SplitUnit& unit, int row, float (&y)[columns]) {
+    const bool is_causal = d.is_causal != 0;
+    const int end = is_causal ? unit.rank + row + 1 : unit.num_events;
+    int first = unit.rank;
+    if constexpr (!is_softmax) {
+      if (d.window.events > 0) first = first_event_seen(d.window, is_causal, unit.rank + row, unit.parent_events);
+    }
     WARPRANK_ROLLED
-    for (int i = 0; i <= row; ++i) {
+    for (int i = first; i < end; ++i) {
       WARPRANK_UNROLL
       for (int c = 0; c < columns; ++c) {
-        const float value = device::widen(device::load(&values[i * stride + c])), nothing = value - value;
+        const float value = device::widen(device::load(&values[i * d.v_stride + c])), nothing = value - value;
         if (nothing != 0) y[c] = nothing;
       }
     }

@@ -12,6 +12,7 @@
 #include "warprank/device/index.hpp"
 #include "warprank/device/memory.hpp"
 #include "warprank/model/types.hpp"
+#include "warprank/ops/detail/attention/descriptor.cuh"
 
 namespace warprank { inline namespace v0 { namespace detail::attention {
 
@@ -36,6 +37,7 @@ struct alignas(16) SiluSplitDescriptor : SplitDescriptor {
   const float16 *own_k, *own_v;  ///< a key and a value more of each item; null: none
   int64_t own_k_stride, own_v_stride;
   float share;  ///< of sums
+  Window window;
 };
 static_assert(sizeof(SiluSplitDescriptor) == 176);
 template <AttentionWeights Weights>
@@ -58,7 +60,8 @@ WARPRANK_DEVICE Descriptor load_split_descriptor(const Descriptor* from) {
 struct SplitUnit {
   int64_t first_item = 0, first_event = 0;
   int num_items = 0, num_events = 0;
-  int rank = 0;  ///< of the first item among its parent's
+  int rank = 0;           ///< of the first item among its parent's
+  int parent_events = 0;  ///< of which its items may not see all
 
   /// The events that its items see, of so many.
   WARPRANK_DEVICE int events_seen(bool is_causal, int count) const {
@@ -100,7 +103,7 @@ WARPRANK_DEVICE SplitUnit find_split_unit(const SplitDescriptor& d, int64_t numb
       unit.first_item = shuffle(full_warp, item, from) + place;
       unit.num_items = rest < split_items ? static_cast<int>(rest) : split_items;
       unit.first_event = shuffle(full_warp, event, from);
-      unit.num_events = static_cast<int>(shuffle(full_warp, next_event - event, from));
+      unit.num_events = unit.parent_events = static_cast<int>(shuffle(full_warp, next_event - event, from));
       unit.rank = static_cast<int>(place);
       return unit;
     }

@@ -66,8 +66,9 @@ struct SplitPart {
   }
 
   /// Adds the step that was requested, of which `rest` events are seen, or exist. The last ones of a causal unit are
-  /// its own rows, of which each sees itself and those before it.
-  WARPRANK_DEVICE void add(float factor, int rest, bool is_causal) {
+  /// its own rows, of which each sees itself and those before it. With silu the lane's rows see no event of the step
+  /// before `first`, and `is_edge` says whether a row of the warp does not see all for this reason.
+  WARPRANK_DEVICE void add(float factor, int rest, bool is_causal, const int (&first)[2], bool is_edge) {
     const bool are_rows = is_causal && rest <= split_events;
     if (rest < split_events) {  // whatever lies behind the last event
       WARPRANK_UNROLL
@@ -91,9 +92,9 @@ struct SplitPart {
       constexpr uint32_t ones = 0x3c003c00;
       gemm::multiply_step<Target>(totals, weights, ones, ones, true);
     } else {
-      weigh_by_silu(factor, seen, scores, weights);
+      weigh_by_silu(factor, {{first[0], first[1]}, {seen[0], seen[1]}}, scores, weights);
     }
-    if (are_rows) take_out_spoilt();
+    if (are_rows || is_edge) take_out_spoilt();
     WARPRANK_UNROLL
     for (int w = 0; w < value_words; ++w) {
       using device::high_half, device::low_half, device::pack_halves;
@@ -158,7 +159,7 @@ struct SplitPart {
     return ((pair & 0x7c007c00u) + 0x04000400u) & 0x80008000u;
   }
 
-  static WARPRANK_DEVICE void weigh_by_silu(float factor, const int (&seen)[2], const float (&scores)[2][4],
+  static WARPRANK_DEVICE void weigh_by_silu(float factor, const SeenKeys& seen, const float (&scores)[2][4],
                                             uint32_t (&weights)[4]) {
     WARPRANK_UNROLL
     for (int n = 0; n < 2; ++n) {
@@ -167,7 +168,7 @@ struct SplitPart {
         float pair[2];
         WARPRANK_UNROLL
         for (int i = 0; i < 2; ++i) {
-          const bool is_seen = n * 8 + device::lane_index() % 4 * 2 + i < seen[lower];
+          const bool is_seen = seen.has(lower, n * 8 + device::lane_index() % 4 * 2 + i);
           pair[i] = is_seen ? silu_weight(scores[n][2 * lower + i] * factor) : 0.0f;
         }
         weights[2 * n + lower] = device::narrow_pair(pair[0], pair[1]);

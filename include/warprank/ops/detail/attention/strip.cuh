@@ -9,7 +9,7 @@
 ///
 /// or, with silu in the place of the softmax,
 ///
-///     weights  [16, step] = silu(scale scores)
+///     weights  [16, step] = silu(scale scores)                       FP16; those of unseen keys 0
 ///     sums     [16, dim]  = sums + weights x values
 ///
 /// Weights are what scores lie in registers as: the layout of a product's result is that of the next one's left factor.
@@ -55,15 +55,15 @@ struct Strip {
     for (int lower = 0; lower < 2; ++lower) tops[lower] = -largest_score, totals[lower] = 0;
   }
 
-  /// Adds `count` keys, at most a step, of which the lane's rows see the first `seen`. Rows of keys and values exist up
-  /// to a multiple of 16; those behind the count are finite.
+  /// Adds `count` keys, at most a step, of which the lane's rows see those of `seen`; with a softmax these begin with
+  /// the first. Rows of keys and values exist up to a multiple of 16; those behind the count are finite.
   WARPRANK_DEVICE void add(const Descriptor& d, const float16* queries, const float16* keys, const float16* values,
-                           int count, const int (&seen)[2]) {
+                           int count, const SeenKeys& seen) {
     float scores[step / 8][4] = {};
     multiply_keys(d, queries, keys, count, scores);
     uint32_t weights[step / 8][2];
     if constexpr (is_softmax)
-      weigh(d.scale, scores, seen, weights);
+      weigh(d.scale, scores, seen.end, weights);
     else
       weigh_by_silu(d.scale, scores, seen, weights);
     add_values(d, values, count, weights);
@@ -97,9 +97,11 @@ struct Strip {
   }
 
   /// y of the rows [0, num_rows), from `row` on. `staging` is float [8, padded_dim + row_padding], of the warp alone.
-  /// Columns whose first spoilt key is among the seen are NaN; `spoilt` null: none.
+  /// Columns of `v` with a spoilt key among those that `seen_by(row)` says are NaN; `spoilt` has the first of each
+  /// column, or is null: none.
+  template <class SeenBy>
   WARPRANK_DEVICE void store(const Descriptor& d, const gemm::Operand<void>& y, int64_t row, int num_rows,
-                             float* staging, const uint32_t* spoilt, const int (&seen)[2]) {
+                             float* staging, const uint32_t* spoilt, const gemm::RowSource& v, const SeenBy& seen_by) {
     const int lane = device::lane_index(), stride = d.padded_dim + row_padding;
     const int fours = (d.dim + gemm::columns_at_once - 1) / gemm::columns_at_once;
     WARPRANK_UNROLL
@@ -115,7 +117,6 @@ struct Strip {
         for (int i = 0; i < 2; ++i) {
           const float sum = sums[n][lower * 2 + i];
           pair[i] = !is_softmax ? sum * d.share : total == 0 ? 0.0f : sum / total;
-          if (spoilt != nullptr && spoilt[column + i] < static_cast<uint32_t>(seen[lower])) pair[i] = not_a_number;
         }
         *reinterpret_cast<device::Vector<float, 2>*>(&staging[lane / 4 * stride + column]) = pair;
       }
@@ -123,14 +124,33 @@ struct Strip {
       for (int i = lane; i < 8 * fours; i += device::warp_size) {
         const int of_strip = lower * 8 + i / fours, column = i % fours * gemm::columns_at_once;
         if (of_strip >= num_rows) break;
-        const auto four = *reinterpret_cast<const device::Vector<float, gemm::columns_at_once>*>(
+        auto four = *reinterpret_cast<const device::Vector<float, gemm::columns_at_once>*>(
             &staging[i / fours * stride + column]);
+        if (spoilt != nullptr) take_in_spoilt(spoilt + column, v, column, seen_by(of_strip), four);
         gemm::store_operand(y, row + of_strip, column, d.dim, four.values);
       }
     }
   }
 
  private:
+  /// NaN where a value of the columns from `column` on is spoilt and seen.
+  static WARPRANK_DEVICE void take_in_spoilt(const uint32_t* spoilt, const gemm::RowSource& v, int column,
+                                             const SeenRange& seen,
+                                             device::Vector<float, gemm::columns_at_once>& values) {
+    constexpr uint16_t exponent = 0x7c00;
+    WARPRANK_UNROLL
+    for (int i = 0; i < gemm::columns_at_once; ++i) {
+      bool is_seen = spoilt[i] < static_cast<uint32_t>(seen.end);
+      if (is_seen && spoilt[i] < static_cast<uint32_t>(seen.begin)) {  // others may be in the window
+        is_seen = false;
+        WARPRANK_ROLLED
+        for (int key = seen.begin; key < seen.end && !is_seen; ++key)
+          is_seen = (device::load(&v.first[key * v.stride + column + i]).bits & exponent) == exponent;
+      }
+      if (is_seen) values[i] = not_a_number;
+    }
+  }
+
   static WARPRANK_DEVICE void multiply_keys(const Descriptor& d, const float16* queries, const float16* keys, int count,
                                             float (&scores)[step / 8][4]) {
     const int lane = device::lane_index(), stride = d.padded_dim + row_padding;
@@ -190,7 +210,7 @@ struct Strip {
     }
   }
 
-  static WARPRANK_DEVICE void weigh_by_silu(float scale, const float (&scores)[step / 8][4], const int (&seen)[2],
+  static WARPRANK_DEVICE void weigh_by_silu(float scale, const float (&scores)[step / 8][4], const SeenKeys& seen,
                                             uint32_t (&weights)[step / 8][2]) {
     const int first_key = device::lane_index() % 4 * 2;
     WARPRANK_UNROLL
@@ -200,7 +220,7 @@ struct Strip {
         float pair[2];
         WARPRANK_UNROLL
         for (int i = 0; i < 2; ++i) {
-          const bool is_seen = n * 8 + first_key + i < seen[lower];
+          const bool is_seen = seen.has(lower, n * 8 + first_key + i);
           pair[i] = is_seen ? silu_weight(scores[n][lower * 2 + i] * scale) : 0.0f;
         }
         weights[n][lower] = device::narrow_pair(pair[0], pair[1]);
