@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 MODELS = ["wide_deep", "dlrm", "dcn_v2", "din_mmoe", "meituan_like", "user_heavy", "rank_mixer", "hstu",
-          "xdeepfm"]
+          "xdeepfm", "mtgr", "dlrm_hstu"]
 
 
 @dataclass(frozen=True)

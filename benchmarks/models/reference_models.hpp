@@ -58,9 +58,12 @@ struct BatchShape {
   int64_t actions = 512;  ///< of each sequence of HSTU
 
   int64_t rows_per_parent(const std::string& axis) const {
-    if (axis == "clicked" || axis == "ordered" || axis == "history") return events;
-    if (axis == "action") return actions;
-    return axis == "genres" || axis == "hist_genres" ? genres : items;
+    const std::map<std::string, int64_t> rows = {{"clicked", events}, {"ordered", events},    {"history", events},
+                                                 {"action", actions}, {"event", actions},     {"past", actions},
+                                                 {"context", 1},      {"profile", 16},        {"today", 64},
+                                                 {"genres", genres},  {"hist_genres", genres}};
+    const auto found = rows.find(axis);
+    return found == rows.end() ? items : found->second;
   }
   /// Rows of every axis in so many requests.
   std::vector<int64_t> rows(const Graph& graph, int64_t num_requests) const {

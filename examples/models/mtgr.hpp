@@ -16,7 +16,7 @@ inline warprank::Outputs mtgr(warprank::Builder& b) {
   using namespace warprank;
   const int64_t dim = 512;
   const auto user = b.axis("user"), candidate = b.axis("candidate", user),
-             profile = b.axis("profile", user, keep_last(16)), history = b.axis("history", user, keep_last(512)),
+             profile = b.axis("profile", user, keep_last(16)), past = b.axis("past", user, keep_last(512)),
              today = b.axis("today", user, keep_last(64));
   const auto poi = b.hashed_table("poi", {.dim = 64}), feature = b.hashed_table("feature", {.dim = 64}),
              action = b.table("action", {.dim = 16});
@@ -28,7 +28,7 @@ inline warprank::Outputs mtgr(warprank::Builder& b) {
                         b.dense(kind + "_context", axis, 8)});
   };
   std::vector<Tensor> sequence{
-      token("profile", {b.embed(b.ids("profile_feature", profile), feature)}), event("history", history),
+      token("profile", {b.embed(b.ids("profile_feature", profile), feature)}), event("past", past),
       event("today", today),
       token("candidate", {b.embed(b.ids("poi", candidate), poi), b.embed(b.ids("crossed", candidate), feature),
                           b.dense("cross_features", candidate, 48)})};

@@ -25,11 +25,11 @@ AttentionCase with_window(AttentionCase c, int64_t window, int64_t full_last) {
 }
 
 /// Widths for the kernel of any shape, and for the one that divides events among warps.
-constexpr int64_t widths[] = {12, 80, 16, 32, 64, 128};
+constexpr int64_t window_widths[] = {12, 80, 16, 32, 64, 128};
 
 TEST(WindowAttentionKernel, MatchesTheFormulaForRaggedUsers) {
   for_each_target([](const Config& config) {
-    for (const int64_t dim : widths) {
+    for (const int64_t dim : window_widths) {
       std::vector<AttentionCase> cases;
       for (const int64_t window : {1, 7, 16, 50, 1000}) {
         const int64_t full_last = window % 2 * (window + 10);

@@ -108,7 +108,7 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
 
   // Where a row sees itself and what came before, items are events.
   const int place = d.causal ? static_cast<int>(unit.first_item - unit.first_event) : 0;
-  const int num_keys = d.causal ? place + unit.num_items : static_cast<int>(unit.num_events);
+  const int num_events = static_cast<int>(unit.num_events), num_keys = d.causal ? place + unit.num_items : num_events;
   const int first_column = head * d.dim;
   const gemm::RowSource q = rows_of_head(d.q, unit.first_item, first_column, unit.num_items);
   const gemm::RowSource k = rows_of_head(d.k, unit.first_event, first_column, num_keys);
@@ -121,8 +121,7 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
   const auto seen_by = [&](int of_strip) {
     const int row = place + first_row + of_strip;
     SeenRange seen{0, d.causal ? least(row + 1, num_keys) : num_keys};
-    if constexpr (Weights == AttentionWeights::silu)
-      seen.begin = first_event_seen(d.window, d.causal, row, static_cast<int>(unit.num_events));
+    if constexpr (Weights == AttentionWeights::silu) seen.begin = first_event_seen(d.window, d.causal, row, num_events);
     return seen;
   };
   SeenKeys seen;
@@ -133,7 +132,6 @@ WARPRANK_DEVICE void attend(Header& header, int head) {
   }
   int first_key = 0, first_of_warp = 0;  // that rows of the unit, of the warp, see
   if constexpr (Weights == AttentionWeights::silu) {
-    const int num_events = static_cast<int>(unit.num_events);
     first_key = first_event_of_rows(d, place, place + unit.num_items - 1, num_events) / p.chunk * p.chunk;
     first_of_warp = first_event_of_rows(d, place + first_row, place + last_row, num_events);
   }
