@@ -60,6 +60,8 @@ int run() {
                                                                      {"rank_mixer", language::rank_mixer},
                                                                      {"field_linear", language::field_linear},
                                                                      {"cin", language::cin},
+                                                                     {"field_attention", language::field_attention},
+                                                                     {"auto_int", language::auto_int},
                                                                      {"fm", language::fm},
                                                                      {"dot", language::dot},
                                                                      {"cross", language::cross},

@@ -410,6 +410,36 @@ inline Outputs cin(Builder& b) {
   return {{"ctr", b.linear("head", maps, 1, {.activation = sigmoid})}};
 }
 
+/// ### field_attention
+///
+/// The interacting layer of AutoInt (Song et al. 2019): each field of a row attends to all fields of the row. With x of
+/// [batch, 6, 16] in PyTorch and h heads, `q, k, v = (x @ w.T).unflatten(2, (h, -1)).transpose(1, 2)` for each of the
+/// weights, and `act(scaled_dot_product_attention(q, k, v, scale=scale).transpose(1, 2).flatten(2) + x @ residual.T)`.
+/// The result has as many fields, of heads * head_dim columns. It is one launch on a GPU, where queries, keys and
+/// values are in no memory, of up to 128 fields.
+///
+/// | here | DeepCTR-Torch's `InteractingLayer` |
+/// |---|---|
+/// | `<name>.query.weight` [heads * head_dim, dim] | `W_Query`, transposed |
+/// | `<name>.key.weight`, `.value.weight` | `W_key`, `W_Value`, transposed |
+/// | `<name>.residual.weight` | `W_Res`, transposed |
+/// | `scale = 1`, as published; 0: 1 / sqrt(head_dim) | `scaling=False`; `True` |
+inline Outputs field_attention(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto fields = b.dense("fields", item, 96);
+  return {{"y", b.field_attention("interacting", fields, 16, {.heads = 2, .head_dim = 12, .scale = 0})}};
+}
+
+/// ### auto_int
+///
+/// The layers of AutoInt (Song et al. 2019) one after another, each a `field_attention` over the fields of the one
+/// before.
+inline Outputs auto_int(Builder& b) {
+  auto item = b.axis("item", b.axis("user"));
+  auto fields = b.auto_int("layers", b.dense("fields", item, 96), 16, {.layers = 2, .head_dim = 32});
+  return {{"ctr", b.linear("head", fields, 1, {.activation = sigmoid})}};
+}
+
 /// ### fm
 ///
 /// The factorisation machine's second order (Rendle 2010): 1/2 [(sum_f e_f)^2 - sum_f e_f^2], summed over the columns

@@ -4,6 +4,7 @@
 /// headers again, for 1.5 s.
 #define WARPRANK_KERNELS_OF_DIN_ATTENTION
 #define WARPRANK_KERNELS_OF_ENGINE
+#define WARPRANK_KERNELS_OF_FIELD_ATTENTION
 #define WARPRANK_KERNELS_OF_FIELD_LINEAR
 #define WARPRANK_KERNELS_OF_FM
 #define WARPRANK_KERNELS_OF_MIX
@@ -18,6 +19,7 @@
 #include "warprank/ops/detail/segments/launch.cuh"
 #include "warprank/ops/detail/write_rows/kernel.cuh"
 #include "warprank/ops/din_attention.cuh"
+#include "warprank/ops/field_attention.cuh"
 #include "warprank/ops/field_linear.cuh"
 #include "warprank/ops/fm.cuh"
 #include "warprank/ops/mix.cuh"

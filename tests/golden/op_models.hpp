@@ -249,6 +249,12 @@ inline Outputs cin(Builder& b) {
           {"linear", b.field_linear("linear", {x}, 3, 4, {.bias = false, .activation = silu})}};
 }
 
+inline Outputs auto_int(Builder& b) {
+  const auto x = b.dense("x", item_axis(b), 20);
+  return {{"layers", b.auto_int("layers", x, 4, {.layers = 2, .heads = 2, .head_dim = 3})},
+          {"scaled", b.field_attention("scaled", x, 5, {.residual = false, .activation = silu, .scale = 0})}};
+}
+
 inline Outputs interactions(Builder& b) {
   const auto user = b.axis("user"), item = b.axis("item", user);
   const auto of_user = b.expand(b.dense("of_user", user, 8), item), of_item = b.dense("of_item", item, 12);

@@ -202,6 +202,25 @@ TEST(Builder, RefusesWhatDoesNotFit) {
          [](B b, Axis, Axis item, Tensor, Tensor) { b.cin("c", b.dense("x", item, 130), 65, {.layers = {3}}); });
   expect("an activation without learned tensors",
          [](B b, Axis, Axis, Tensor, Tensor i) { b.cin("c", i, 2, {.layers = {3}, .activation = prelu}); });
+  const auto expect_of_field_attention = [&](const std::string& message, int64_t dim,
+                                             const FieldAttentionOptions& options) {
+    expect(message, [&](B b, Axis, Axis, Tensor, Tensor i) { b.field_attention("a", i, dim, options); });
+  };
+  expect("a name for the weights", [](B b, Axis, Axis, Tensor, Tensor i) { b.field_attention("", i, 2); });
+  expect_of_field_attention("fields of 1 or more columns, got 0", 0, {});
+  expect_of_field_attention("fields of 3 columns, got 'i' [item, 4]", 3, {});
+  expect_of_field_attention("columns that divide into heads, got 2 columns, 3 heads", 2, {.heads = 3});
+  for (const auto& [heads, head_dim] : {std::pair{0, 2}, std::pair{-1, 2}, std::pair{2, -1}, std::pair{1, 1 << 24}})
+    expect_of_field_attention("1 or more heads of 1 or more columns, at most 16777216 columns of all fields, got " +
+                                  std::to_string(heads) + " heads of " + std::to_string(head_dim),
+                              2, {.heads = heads, .head_dim = head_dim});
+  expect_of_field_attention("a finite scale, got inf", 2, {.scale = INFINITY});
+  for (const Activation& learned : {prelu, dice})
+    expect_of_field_attention("an activation without learned tensors, got " + std::string(name_of_enum(learned.kind)),
+                              2, {.activation = learned});
+  expect("one layer or more, got 0", [](B b, Axis, Axis, Tensor, Tensor i) { b.auto_int("a", i, 2, {.layers = 0}); });
+  expect("fields of 3 columns", [](B b, Axis, Axis, Tensor, Tensor i) { b.auto_int("a", i, 3, {.heads = 1}); });
+  expect("columns that divide into heads", [](B b, Axis, Axis, Tensor, Tensor i) { b.auto_int("a", i, 1); });
   for (const int64_t groups : {0, 4097})
     expect("1 to 4096 groups", [&](B b, Axis, Axis, Tensor, Tensor i) { b.layer_norm("n", i, {.groups = groups}); });
   expect("columns that divide into 5 groups",
@@ -330,6 +349,26 @@ TEST(Builder, MakesALayerOfFieldsOfEachLayerOfMaps) {
                         {"two", b.field_linear("two", {x, z}, 3, 4, {.bias = false, .kept = 1, .summed = 2})}};
               }),
               testing::ElementsAre("one.weight [4, 5]", "one.bias [4]", "two.weight [4, 10]", "one 12", "two 5"));
+}
+
+TEST(Builder, MakesALayerOfFieldsOfEachLayerOfAttention) {
+  const auto lines_of = [](const AutoIntOptions& options) {
+    const Graph graph = build([&](Builder& b) -> Outputs {
+      return {{"y", b.auto_int("a", b.dense("x", b.axis("item", b.axis("user")), 20), 4, options)}};
+    });
+    Problems problems;
+    std::vector<std::string> lines;
+    for (const Parameter& p : parameters_of(graph, problems)) lines.push_back(p.name + " " + to_string(p.shape));
+    lines.push_back(std::to_string(graph.node(graph.outputs[0].node).width));
+    return lines;
+  };
+  EXPECT_THAT(lines_of({.layers = 2, .heads = 2, .head_dim = 3}),
+              testing::ElementsAre("a.0.query.weight [6, 4]", "a.0.key.weight [6, 4]", "a.0.value.weight [6, 4]",
+                                   "a.0.residual.weight [6, 4]", "a.1.query.weight [6, 6]", "a.1.key.weight [6, 6]",
+                                   "a.1.value.weight [6, 6]", "a.1.residual.weight [6, 6]", "30"));
+  EXPECT_THAT(
+      lines_of({.layers = 1, .residual = false}),
+      testing::ElementsAre("a.0.query.weight [4, 4]", "a.0.key.weight [4, 4]", "a.0.value.weight [4, 4]", "20"));
 }
 
 TEST(Builder, NamesParametersAfterTheirLayers) {

@@ -17,6 +17,7 @@
 #include "warprank/ops/dot.cuh"
 #include "warprank/ops/elementwise.cuh"
 #include "warprank/ops/embedding_bag.cuh"
+#include "warprank/ops/field_attention.cuh"
 #include "warprank/ops/field_linear.cuh"
 #include "warprank/ops/fm.cuh"
 #include "warprank/ops/linear.cuh"
@@ -40,10 +41,10 @@ template <class... Op>
 constexpr bool are_primitives =
     (... && (std::is_base_of_v<Primitive, Op> &&
              std::is_same_v<void, decltype(std::declval<const Op&>().launch(LaunchMemory{}, device::Stream{}))>));
-static_assert(
-    are_primitives<AttentionLaunch, DinLaunch, Dot<float16>, Elementwise<Copied, float16, 1, float>, EmbeddingBag,
-                   FieldLinear<float16>, Fm<float16, float>, LinearLaunch, Mix<float16, float16>, MixTokens<float16>,
-                   MlpLaunch, RowProgramLaunch, SceneRows, SegmentReduceLaunch>);
+static_assert(are_primitives<AttentionLaunch, DinLaunch, Dot<float16>, Elementwise<Copied, float16, 1, float>,
+                             EmbeddingBag, FieldAttention<float16>, FieldLinear<float16>, Fm<float16, float>,
+                             LinearLaunch, Mix<float16, float16>, MixTokens<float16>, MlpLaunch, RowProgramLaunch,
+                             SceneRows, SegmentReduceLaunch>);
 
 TEST(Primitive, NeedsNothingWhereThereIsNothingToCompute) {
   reset({});

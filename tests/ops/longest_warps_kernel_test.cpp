@@ -16,6 +16,7 @@
 #include "support/narrowed.hpp"
 #include "warprank/ops/dot.cuh"
 #include "warprank/ops/elementwise.cuh"
+#include "warprank/ops/field_attention.cuh"
 #include "warprank/ops/field_linear.cuh"
 #include "warprank/ops/fm.cuh"
 #include "warprank/ops/mix.cuh"
@@ -134,6 +135,17 @@ TEST(LongestWarps, OfKernelsOfRows) {
                                         memory.matrix<float16>(capacity, 220), few);
           op.launch({memory.take(op.descriptors())});
         });
+  add("field_attention", "39 fields of 64, 2 heads of 32", 3, [=](Memory& memory) {
+    const FieldAttentionShape shape{64, 2, 32};
+    const std::vector<float> weight(static_cast<size_t>(shape.size()), 0.125f);
+    const auto packed = pack_field_attention(shape, weight, weight, weight, weight);
+    const unsigned char* const weights =
+        memory.take(std::vector<unsigned char>(packed.data(), packed.data() + packed.size()));
+    const FieldAttention<float16> op(memory.matrix<float16>(capacity, 39 * 64),
+                                     {shape, weights, 1, true, {ActivationKind::relu}},
+                                     memory.matrix<float16>(capacity, 39 * 64), memory.number(10));
+    op.launch({memory.take(op.descriptors())});
+  });
   for (const auto& [num_users, most_users] :
        std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {1, 4}, {4, 4}, {50, 64}}) {
     const int64_t users = num_users, most = most_users;

@@ -331,6 +331,14 @@ class Interpreter {
     return weights;
   }
 
+  /// scale <q, k>, of `dim` columns from `first` on.
+  Cell score(const Row& q, const Row& k, size_t first, size_t dim, double scale) const {
+    Sum sum(rounding_, precision_);
+    for (size_t c = first; c < first + dim; ++c) sum.add(q[c], k[c]);
+    const Cell product = sum.total();
+    return cell(scale * product.value, std::fabs(scale) * (product.bound + 2 * std::fabs(product.value)));
+  }
+
   Row row_of(const AttentionOp& op, size_t r) const {
     std::vector<size_t> events = events_of(r, input_node(1));
     const size_t all = events.size();
@@ -348,11 +356,7 @@ class Interpreter {
       Row scores;
       std::vector<Row> values;
       const auto attend_to = [&](const Row& k, const Row& v) {
-        Sum sum(rounding_, precision_);
-        for (size_t c = first; c < first + dim; ++c) sum.add(input(0, r)[c], k[c]);
-        const Cell product = sum.total();
-        scores.push_back(
-            cell(scale * product.value, std::fabs(scale) * (product.bound + 2 * std::fabs(product.value))));
+        scores.push_back(score(input(0, r), k, first, dim, scale));
         const auto begin = v.begin() + static_cast<std::ptrdiff_t>(first);
         values.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(dim));
       };
@@ -362,6 +366,54 @@ class Interpreter {
                                                                : normalize(scores, Normalization::softmax);
       const Row head = weighted_sums(weights, values, dim);
       y.insert(y.end(), head.begin(), head.end());
+    }
+    return y;
+  }
+
+  /// The field's products with a weight [columns, dim].
+  Row projected(const std::string& name, const Row& x, size_t field, size_t dim) const {
+    const std::vector<float>& matrix = weight(name);
+    Row y;
+    for (size_t c = 0; c < matrix.size() / dim; ++c) {
+      Sum sum(rounding_, precision_);
+      for (size_t d = 0; d < dim; ++d) sum.add(matrix[c * dim + d], x[field * dim + d]);
+      y.push_back(sum.total());
+    }
+    return y;
+  }
+  /// An engine of halves rounds queries, keys and values.
+  Row row_of(const FieldAttentionOp& op, size_t r) const {
+    const Row& x = input(0, r);
+    const auto dim = static_cast<size_t>(op.dim), columns = static_cast<size_t>(op.head_dim);
+    const double scale = op.scale != 0 ? op.scale : 1 / std::sqrt(static_cast<double>(op.head_dim));
+    const auto project = [&](const char* which) {
+      std::vector<Row> rows;
+      for (size_t f = 0; f < x.size() / dim; ++f) {
+        rows.push_back(projected(op.name + which, x, f, dim));
+        for (Cell& c : rows.back()) c = kept(c, precision_);
+      }
+      return rows;
+    };
+    const std::vector<Row> q = project(".query.weight"), k = project(".key.weight"), v = project(".value.weight");
+    Row y;
+    for (size_t f = 0; f < q.size(); ++f) {
+      Row sums;
+      for (size_t first = 0; first < q[f].size(); first += columns) {
+        Row scores;
+        std::vector<Row> values;
+        for (size_t g = 0; g < k.size(); ++g) {
+          scores.push_back(score(q[f], k[g], first, columns, scale));
+          const auto begin = v[g].begin() + static_cast<std::ptrdiff_t>(first);
+          values.emplace_back(begin, begin + op.head_dim);
+        }
+        const Row head = weighted_sums(normalize(scores, Normalization::softmax), values, columns);
+        sums.insert(sums.end(), head.begin(), head.end());
+      }
+      const Row residual = op.residual ? projected(op.name + ".residual.weight", x, f, dim) : Row{};
+      for (size_t c = 0; c < sums.size(); ++c) {
+        const Cell sum = op.residual ? apply(ElementwiseFunction::add, sums[c], residual[c]) : sums[c];
+        y.push_back(activated(op.name, op.activation, sum, c));
+      }
     }
     return y;
   }

@@ -131,7 +131,7 @@ class RandomModel {
 
   Tensor learned(Axis axis) {
     Builder& b = *b_;
-    switch (pick(20)) {
+    switch (pick(21)) {
       case 0:
         return b.linear(name("linear"), wide_concat(axis), dim, {pick(2) == 0, any_activation()});
       case 1:
@@ -202,6 +202,12 @@ class RandomModel {
         if (pick(2) == 0) x.push_back(on(axis));
         return b.field_linear(name("field_linear"), x, field, std::max(kept, summed) + pick(3),
                               {pick(2) == 0, activation_without_tensors(), kept, summed});
+      }
+      case 19: {
+        const int64_t field = int64_t{1} << pick(3);
+        const AutoIntOptions options{
+            1 + pick(2), 1, field, pick(2) == 0, activation_without_tensors(), pick(2) == 0 ? 0.0f : 0.5f};
+        return b.auto_int(name("auto_int"), on(axis), field, options);
       }
       default:
         return on(axis) + b.wide(name("wide"), {on(axis), on(axis)});

@@ -472,6 +472,32 @@ def cin():
     case.save(model)
 
 
+def auto_int():
+    """The interacting layers as published (Song et al. 2019), with PyTorch's attention."""
+    case = Case("auto_int")
+    case.add_items({"x": 20}, scales=(2.0**-4, 0.25, 1.0))
+
+    def layer(name, x, heads, head_dim, scale, residual, activation):
+        def project(which):
+            return x @ case.weight(f"{name}.{which}.weight", heads * head_dim, x.shape[2]).T
+
+        q, k, v = (project(which).unflatten(2, (heads, head_dim)).transpose(1, 2) for which in ("query", "key", "value"))
+        y = F.scaled_dot_product_attention(q, k, v, scale=scale).transpose(1, 2).flatten(2)
+        if residual:
+            y = y + project("residual")
+        return layers.activate(case.weight, name, activation, y)
+
+    def model(request):
+        x = request.dense("x")
+        fields = x.view(-1, 5, 4)
+        for i in range(2):
+            fields = layer(f"layers.{i}", fields, 2, 3, 1.0, True, "relu")
+        return {"layers": fields.flatten(1),
+                "scaled": layer("scaled", x.view(-1, 4, 5), 1, 5, None, False, "silu").flatten(1)}
+
+    case.save(model)
+
+
 SELF = {  # name -> heads, hidden, activation, norm_first, causal
     "post_norm": (1, 24, "relu", False, False), "pre_norm": (2, 5, "gelu", True, False),
     "causal": (2, 7, "relu", False, True), "causal_pre_norm": (3, 8, "gelu", True, True),
@@ -584,4 +610,4 @@ def keras():
 
 
 CASES = [linear, mlp, norms, elementwise, reductions, embed, embed_bag, structure, din_attention, target_attention,
-         self_attention, hstu, rank_mixer, cin, interactions, experts, keras]
+         self_attention, hstu, rank_mixer, cin, auto_int, interactions, experts, keras]

@@ -138,6 +138,21 @@ struct CinOptions {
   bool bias = true;                        ///< one of each map
   Activation activation = warprank::relu;  ///< of the maps
 };
+struct FieldAttentionOptions {
+  int64_t heads = 1;                       ///< number of heads, side by side
+  int64_t head_dim = 0;                    ///< columns of a head; 0: columns of a field / heads
+  bool residual = true;                    ///< a projection of the field itself is added
+  Activation activation = warprank::relu;  ///< of the result
+  float scale = 1;                         ///< of the scores; 0: 1 / sqrt(head_dim)
+};
+struct AutoIntOptions {
+  int64_t layers = 3;                      ///< number of layers, one after another
+  int64_t heads = 2;                       ///< of each layer, side by side
+  int64_t head_dim = 0;                    ///< columns of a head; 0: columns of a field of the first layer / heads
+  bool residual = true;                    ///< a projection of the field itself is added
+  Activation activation = warprank::relu;  ///< of each layer
+  float scale = 1;                         ///< of the scores; 0: 1 / sqrt(head_dim)
+};
 struct RankMixerOptions {
   int64_t tokens = 1;                      ///< equal parts of the columns, each projected to a token
   int64_t dim = 0;                         ///< columns of a token, a multiple of `tokens`; 0: of a part, as it is
@@ -286,6 +301,15 @@ class Builder {
   /// the last layer all belong to it. "<name>.<i>.weight" is [maps, maps before * fields].
   Tensor cin(const std::string& name, Tensor fields, int64_t dim, const CinOptions& options,
              SourceLine at = SourceLine::current());
+  /// [axis, fields * heads * head_dim]: each field of `dim` columns attends to all fields of its row, the interacting
+  /// layer of AutoInt (Song et al. 2019); formula at FieldAttentionOp. "<name>.query.weight", ".key.weight",
+  /// ".value.weight" and ".residual.weight" are [heads * head_dim, dim].
+  Tensor field_attention(std::string name, Tensor x, int64_t dim, FieldAttentionOptions options = {},
+                         SourceLine at = SourceLine::current());
+  /// [axis, fields * heads * head_dim]: the layers of AutoInt over fields of `dim` columns, each a `field_attention`
+  /// over the fields of the one before: "<name>.<i>.query.weight" and so on.
+  Tensor auto_int(const std::string& name, Tensor x, int64_t dim, AutoIntOptions options = {},
+                  SourceLine at = SourceLine::current());
   /// Token mixing of RankMixer (Zhu et al. 2025) over tokens side by side, each token plus its parts of all tokens,
   /// then normed; formula at MixTokensOp. "<name>.weight" and "<name>.bias" are of one token.
   Tensor mix_tokens(std::string name, Tensor x, int64_t tokens, float eps = 1e-5f,

@@ -165,6 +165,23 @@ WARPRANK_HOST_INLINE Tensor Builder::cin(const std::string& name, Tensor fields,
   return results.size() == 1 ? results[0] : concat(results, at);
 }
 
+WARPRANK_HOST_INLINE Tensor Builder::auto_int(const std::string& name, Tensor x, int64_t dim, AutoIntOptions options,
+                                              SourceLine at) {
+  if (options.layers < 1) {
+    problem(at, "auto_int '" + name + "'", "one layer or more", std::to_string(options.layers));
+    return {this};
+  }
+  const int64_t heads = std::max<int64_t>(options.heads, 1);
+  FieldAttentionOptions layer{options.heads, options.head_dim, options.residual, options.activation, options.scale};
+  for (int64_t i = 0; i < options.layers; ++i) {
+    x = field_attention(name + "." + std::to_string(i), x, dim, layer, at);
+    if (!check_tensor(at, "auto_int '" + name + "'", x)) return {this};
+    if (layer.head_dim == 0) layer.head_dim = dim / heads;
+    dim = heads * layer.head_dim;
+  }
+  return x;
+}
+
 WARPRANK_HOST_INLINE Tensor Builder::rank_mixer(const std::string& name, Tensor x, RankMixerOptions options,
                                                 SourceLine at) {
   const std::string what = "rank_mixer '" + name + "'";

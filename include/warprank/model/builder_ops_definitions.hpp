@@ -199,6 +199,19 @@ WARPRANK_HOST_INLINE Tensor Builder::dot(const std::vector<Tensor>& fields, int6
   return append(DotOp{dim, options.order, options.self}, fields, "", at);
 }
 
+WARPRANK_HOST_INLINE Tensor Builder::field_attention(std::string name, Tensor x, int64_t dim,
+                                                     FieldAttentionOptions options, SourceLine at) {
+  const int64_t heads = std::max<int64_t>(options.heads, 1);
+  if (options.head_dim == 0 && dim % heads != 0) {
+    problem(at, "field_attention '" + name + "'", "columns that divide into heads",
+            std::to_string(dim) + " columns, " + std::to_string(heads) + " heads");
+    return {this};
+  }
+  return append(FieldAttentionOp{name, dim, options.heads, options.head_dim != 0 ? options.head_dim : dim / heads,
+                                 options.scale, options.residual, options.activation},
+                {x}, name, at);
+}
+
 WARPRANK_HOST_INLINE Tensor Builder::field_linear(std::string name, const std::vector<Tensor>& x, int64_t dim,
                                                   int64_t out, FieldLinearOptions options, SourceLine at) {
   return append(FieldLinearOp{name, dim, out, options.kept < 0 ? out : options.kept, options.summed, options.bias,

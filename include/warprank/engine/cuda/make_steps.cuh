@@ -17,6 +17,7 @@
 #include "warprank/engine/cuda/op/din_attention.cuh"
 #include "warprank/engine/cuda/op/dot.cuh"
 #include "warprank/engine/cuda/op/embed.cuh"
+#include "warprank/engine/cuda/op/field_attention.cuh"
 #include "warprank/engine/cuda/op/field_linear.cuh"
 #include "warprank/engine/cuda/op/fm.cuh"
 #include "warprank/engine/cuda/op/linear.cuh"

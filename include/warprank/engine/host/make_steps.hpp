@@ -18,6 +18,7 @@
 #include "warprank/engine/host/op/elementwise.hpp"
 #include "warprank/engine/host/op/embed.hpp"
 #include "warprank/engine/host/op/expand.hpp"
+#include "warprank/engine/host/op/field_attention.hpp"
 #include "warprank/engine/host/op/field_linear.hpp"
 #include "warprank/engine/host/op/fm.hpp"
 #include "warprank/engine/host/op/layer_norm.hpp"

@@ -19,6 +19,7 @@
 #include "warprank/model/op/elementwise.hpp"
 #include "warprank/model/op/embed.hpp"
 #include "warprank/model/op/expand.hpp"
+#include "warprank/model/op/field_attention.hpp"
 #include "warprank/model/op/field_linear.hpp"
 #include "warprank/model/op/fm.hpp"
 #include "warprank/model/op/layer_norm.hpp"
@@ -33,9 +34,9 @@
 
 namespace warprank { inline namespace v0 {
 
-using Op =
-    std::variant<DenseOp, EmbedOp, ConcatOp, ExpandOp, SliceOp, LinearOp, DinAttentionOp, AttentionOp, FieldLinearOp,
-                 FmOp, DotOp, MixOp, MixTokensOp, ElementwiseOp, LayerNormOp, SoftmaxOp, ReduceOp, PoolOp, CustomOp>;
+using Op = std::variant<DenseOp, EmbedOp, ConcatOp, ExpandOp, SliceOp, LinearOp, DinAttentionOp, AttentionOp,
+                        FieldAttentionOp, FieldLinearOp, FmOp, DotOp, MixOp, MixTokensOp, ElementwiseOp, LayerNormOp,
+                        SoftmaxOp, ReduceOp, PoolOp, CustomOp>;
 
 inline const char* kind_of(const Op& op) {
   return std::visit([](const auto& o) { return o.kind; }, op);
