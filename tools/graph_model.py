@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 MODELS = ["wide_deep", "dlrm", "dcn_v2", "din_mmoe", "meituan_like", "user_heavy", "rank_mixer", "hstu",
-          "xdeepfm", "mtgr", "dlrm_hstu"]
+          "xdeepfm", "auto_int", "mtgr", "dlrm_hstu"]
 
 
 @dataclass(frozen=True)
@@ -415,6 +415,29 @@ class Model:
             parts.append(ops.columns(sums, settings["out"] - settings["summed"], settings["out"])
                          if settings["summed"] < settings["out"] else sums)
         return ops.concat(parts) if len(parts) > 1 else parts[0]
+
+    def field_attention(self, node, settings):
+        """Heads of a row's fields are a batch of products."""
+        ops, name, rows = self.ops, settings["name"], self.rows[node["axis"]]
+        dim, heads, head_dim = settings["dim"], settings["heads"], settings["head_dim"]
+        fields = node["width"] // (heads * head_dim)
+        x = ops.reshape(self.input(node, 0), (rows * fields, dim))
+
+        def project(which):
+            return ops.linear(x, ops.weight((name, which), lambda: self.weight(f"{name}.{which}.weight")), None)
+
+        def by_head(which):
+            y = ops.transpose(ops.reshape(project(which), (rows, fields, heads, head_dim)), (0, 2, 1, 3))
+            return ops.reshape(y, (rows * heads, fields, head_dim))
+
+        scale = ops.weight((name, "scale"), lambda: np.float32([settings["scale"] or head_dim**-0.5]))
+        scores = ops.matmul(ops.mul(by_head("query"), scale), ops.transpose(by_head("key"), (0, 2, 1)))
+        y = ops.matmul(ops.softmax(scores), by_head("value"))
+        y = ops.transpose(ops.reshape(y, (rows, heads, fields, head_dim)), (0, 2, 1, 3))
+        y = ops.reshape(y, (rows * fields, heads * head_dim))
+        if settings["residual"]:
+            y = ops.add(y, project("residual"))
+        return ops.reshape(self.activate(name, settings["activation"], y), (rows, node["width"]))
 
     def dot(self, node, settings):
         ops, dim = self.ops, settings["dim"]

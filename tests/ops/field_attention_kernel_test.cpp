@@ -179,6 +179,24 @@ TEST(FieldAttentionKernelRows, TakeQueriesAndScoresOfAnySize) {
   EXPECT_EQ(y[2], -1.0f);
 }
 
+TEST(FieldAttentionKernelMemory, MayBeBeyondTwoToTheThirtyOneElements) {
+  if constexpr (build == Build::asan) GTEST_SKIP() << "so much memory has no shadow";
+  reset();
+  const Case given(3, 3, {8, 1, 8});
+  const int64_t cols = given.x.cols, stride = (int64_t{1} << 30) + 8;  // 4 GB in three rows, mostly untouched
+  DeviceArray<float16> x(2 * stride + cols), y(2 * stride + cols);
+  for (int64_t n = 0; n < 3; ++n) x.write(converted<float16>(given.x.row(n).values), n * stride);
+  const DeviceArray<unsigned char> packed = given.packed();
+  const FieldAttention<float16> op(Matrix<const float16>(x.data(), 3, cols, stride), given.on_device(packed.data()),
+                                   Matrix<float16>(y.data(), 3, cols, stride));
+  const DeviceArray<unsigned char> descriptors(op.descriptors());
+  op.launch({descriptors.data()});
+  std::vector<float16> rows;
+  for (int64_t n = 0; n < 3; ++n)
+    for (const float16 value : y.read(n * stride, cols)) rows.push_back(value);
+  expect_within(given.reference(), rows, 2);
+}
+
 TYPED_TEST(FieldAttentionKernel, FollowsTheCountInDeviceMemoryAndTakesOtherWeights) {
   const Case own(9, 20, {8, 2, 8}), others(9, 20, {8, 2, 8}, true, {ActivationKind::relu}, 50);
   in_every_order(

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "../../examples/movielens/model.hpp"
+#include "auto_int.hpp"
 #include "dcn_v2.hpp"
 #include "dlrm.hpp"
 #include "dlrm_hstu.hpp"
@@ -925,6 +926,7 @@ TEST(Launches, AreWithinTheBudgetsOfTheReferenceModels) {
   EXPECT_THAT(launches_of(models::xdeepfm), Pair(9, 73));
   EXPECT_THAT(launches_of(models::dlrm_hstu), Pair(43, 240));
   EXPECT_THAT(launches_of(models::mtgr), Pair(21, 177));
+  EXPECT_THAT(launches_of(models::auto_int), Pair(7, 47));
 }
 
 /// Of one request of 100 items, 512 actions and 100 events of each history.
@@ -940,6 +942,7 @@ TEST(Launches, AndOperationsAreInTheDocumentsAsTheyAre) {
                                                                      {"hstu", models::hstu},
                                                                      {"rank_mixer", models::rank_mixer},
                                                                      {"xdeepfm", models::xdeepfm},
+                                                                     {"auto_int", models::auto_int},
                                                                      {"dlrm_hstu", models::dlrm_hstu},
                                                                      {"mtgr", models::mtgr}};
   for (const auto& [name, model] : models) {
